@@ -111,6 +111,6 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::from(exit::OK),
-        Err(failure) => signals::stopped(failure).tell(),
+        Err(failure) => signals::stopped(failure).print(),
     }
 }

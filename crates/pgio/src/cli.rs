@@ -1,7 +1,7 @@
-//! The commands, as a person types them. One file each, in one shape: its arguments, `run`.
+//! The subcommands of `pgio`. One file each, in one shape: its arguments and `run`.
 //!
 //! Only this level prints, and only here errors become sentences and exit codes ([`exit`]). Stored
-//! results go to stdout or to files, what is told on the way to stderr, so that a pipe gets the
+//! results go to stdout or to files; progress and warnings go to stderr, so that a pipe gets the
 //! result alone.
 
 mod ballast;
@@ -47,29 +47,29 @@ struct Cli {
 
 #[derive(Debug, Subcommand)]
 enum Command {
-    /// See in about a minute what synchronous replication costs, on servers of pgio's own
+    /// Show in about a minute what synchronous replication costs, on private servers
     Demo(demo::Args),
-    /// Load the data set, as ./pgio.conf and the flags say
+    /// Load the data set that ./pgio.conf and the flags describe
     Setup(setup::Args),
-    /// Run one trial: the classic lines, then what they cannot say
+    /// Run one trial: print the classic lines, then latencies and checks
     Run(run::Args),
-    /// Run an experiment: the same kind of work under each condition, in random order
+    /// Run an experiment: the same workload under each condition, in random order
     Compare(compare::Args),
-    /// Tell a stored experiment again
+    /// Show the report of a stored experiment
     Report(report::Args),
-    /// Say what is here, what is missing and what would spoil a measurement, and change nothing
+    /// Check what is missing and what would spoil a measurement; change nothing
     Doctor(doctor::Args),
-    /// Measure a device, or two in turn, without PostgreSQL: throughput, latency, random I/O
+    /// Measure one device, or compare two, without PostgreSQL: throughput, latency, random I/O
     Device(device::Args),
     /// Leave only SIZE of this machine's memory free, until --release
     Ballast(ballast::Args),
-    /// Put back whatever an interrupted run left changed
+    /// Undo the changes that an interrupted run left in place
     Undo(undo::Args),
-    /// Remove what setup made, and nothing else
+    /// Drop the tables that setup created, and nothing else
     Destroy(destroy::Args),
-    /// Print a shipped, commented experiment
+    /// Print a commented example experiment
     Example(example::Args),
-    /// Own a private cluster until the pipe to its owner closes
+    /// Supervise a private cluster until the pipe to its owner closes
     #[command(hide = true, disable_help_flag = true)]
     Supervise {
         #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
@@ -77,7 +77,7 @@ enum Command {
     },
 }
 
-/// The command line's definition, for the man page and shell completions.
+/// Returns the definition of the command line, for the man page and shell completions.
 pub fn command() -> clap::Command {
     Cli::command()
 }
@@ -85,7 +85,7 @@ pub fn command() -> clap::Command {
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        // Help and version are no errors, and clap knows which stream they belong to.
+        // Help and version are not errors; clap knows which stream they belong to.
         Err(error) => {
             let error = flags::explain(error);
             let _ = error.print();
@@ -109,6 +109,6 @@ pub fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::from(exit::OK),
-        Err(failure) => signals::stopped(failure).tell(),
+        Err(failure) => signals::stopped(failure).print(),
     }
 }

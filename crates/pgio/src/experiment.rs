@@ -1,15 +1,15 @@
-//! The main loop: conditions in random order, each put in force, measured, taken back, stored.
+//! The main loop: applies conditions in random order, measures, stores and undoes each.
 //!
-//! [`plan`] draws the order, [`run`] is the loop over any [`run::Stage`], [`live`] the stage on
-//! real servers ([`target`]), [`reset`] makes the data the same before each trial, [`trial`] is one trial,
-//! [`judging`] asks the analysis what to repeat and when to stop.
+//! [`plan`] draws the order; [`run`] is the loop over any [`run::Stage`]; [`live`] is the stage on
+//! real servers ([`target`]); [`reset`] restores the data before each trial; [`trial`] runs one trial;
+//! [`judging`] decides by the analysis what to repeat and when to stop.
 //!
-//! [`application`] runs an experiment file from its text to its stored results. What other commands share with it:
+//! [`application`] runs an experiment file from its text to its stored results. Other commands share
 //! [`state`] (directories, ids, locks), [`connection`], [`admin`] sessions, [`conflicts`] with other runs, [`clusters`],
 //! the [`slob`] data set.
 //!
 //! Nothing here prints: an observer receives [`event`]s.
-//! Next: `report` reads what this stores; neither sees the other.
+//! Next: `report` reads the stored results; neither module sees the other.
 
 pub mod admin;
 pub mod application;

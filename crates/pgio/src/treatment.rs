@@ -1,9 +1,9 @@
-//! What a condition changes, and how it is put back.
+//! Treatments: what a condition changes, and how it is undone.
 //!
 //! The phases of a treatment are in [`contract`]. Undo is write-ahead ([`step`]): find the prior value,
 //! append the step to the journal and fsync, apply, verify, append done ([`journal`]). Whatever stops
-//! pgio, `undo` finds each step that was begun and puts the prior value back, never a default
-//! ([`way_back`]); where the current value is neither ours nor the prior one it stops and asks.
+//! pgio, `undo` finds each step that was begun and restores the prior value, never a default
+//! ([`way_back`]); if the current value is neither ours nor the prior one, it stops and asks.
 //!
 //! A new treatment is one file here, one line in [`kinds`], one example, one section of the docs.
 
@@ -53,8 +53,8 @@ mod tests {
     use crate::results::change::Subject;
     use crate::results::store::ConditionInfo;
 
-    /// What each kind of treatment really says is what is read back from a manifest, from one of an
-    /// earlier version as well, which has the words alone.
+    /// Changes of each kind of treatment are read back from a manifest as they were declared, also from one of an
+    /// earlier version, which has only the text.
     #[test]
     fn what_a_treatment_changes_reaches_the_analysis() {
         let bodies = [

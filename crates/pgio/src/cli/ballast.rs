@@ -1,7 +1,7 @@
-//! `pgio ballast SIZE`: leaves only so much of this machine's memory free, until it is released.
+//! `pgio ballast SIZE`: allocates memory until only SIZE is free on this machine.
 //!
-//! Journaled apart from the runs, which go on beside it and say that it is held; `--release` and
-//! `pgio undo` give it back. Next: `treatment::ballast`, the same inside an experiment.
+//! The ballast has a journal of its own, so that runs can start while it is held. `--release` and
+//! `pgio undo` free it. Next: `treatment::ballast`, the same inside an experiment.
 
 use std::io::{self, BufRead, IsTerminal};
 
@@ -18,7 +18,7 @@ use crate::units::{self, exact_bytes, human};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// How much to leave free, such as 1G
+    /// Memory to leave free, such as 1G
     #[arg(
         value_name = "SIZE",
         value_parser = units::parse_bytes,
@@ -27,10 +27,10 @@ pub(super) struct Args {
         conflicts_with = "release"
     )]
     size: Option<u64>,
-    /// Give the memory back
+    /// Release the ballast
     #[arg(long)]
     release: bool,
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
 }
@@ -46,7 +46,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     }
 }
 
-/// Returns whether there was any.
+/// Returns whether a ballast was held.
 fn release() -> Result<bool, Failure> {
     let mut any = false;
     let found = journal::unfinished(&state::held_dir()?)?;
@@ -57,14 +57,14 @@ fn release() -> Result<bool, Failure> {
         any |= undo::undo_one(journal, None, OnConflict::Ask)?;
     }
     if any {
-        tell(&huge_pages::look(&Host::local())?);
+        print_memory(&huge_pages::read_memory(&Host::local())?);
     }
     Ok(any)
 }
 
 fn take(size: u64, yes: bool) -> Outcome {
     let host = Host::local();
-    // One that is held already is replaced, and kept where there is no other to come.
+    // A ballast already held is replaced only after the new one is confirmed.
     let memory = huge_pages::check(&host, size, &journal::steps_of(&state::held_dir()?))?;
     let question = format!(
         "Take memory until only {} of {} is free on this machine ({:.1} %)? Type YES: ",
@@ -77,7 +77,7 @@ fn take(size: u64, yes: bool) -> Outcome {
     }
     let released = release()?;
     let step = huge_pages::plan(&host, size).map_err(|error| match released {
-        true => Failure::from(error).context("the ballast that was held is given back"),
+        true => Failure::from(error).context("the previous ballast was released"),
         false => error.into(),
     })?;
     let mut journal = Journal::new(&state::held_dir()?, "ballast");
@@ -92,20 +92,20 @@ fn take(size: u64, yes: bool) -> Outcome {
         }
     };
     journal.done(number)?;
-    tell(&given);
+    print_memory(&given);
     output::line("Held until `pgio ballast --release`, `pgio undo` or a reboot.");
     if let Some(why) = given.too_much_left(size) {
         output::warn(&Warning::new(
-            "more is left free than asked for",
+            "more memory is free than requested",
             why,
-            "release it and take it again",
+            "release the ballast and take it again",
         ));
     }
     Ok(())
 }
 
-/// The lines of /proc/meminfo that the original shows at the end.
-fn tell(memory: &Memory) {
+/// Prints the lines of /proc/meminfo that the original shows at the end.
+fn print_memory(memory: &Memory) {
     output::line(&format!("MemAvailable:   {:8} kB", memory.available / 1024));
     output::line(&format!("HugePages_Total: {:7}", memory.pages));
 }

@@ -1,4 +1,4 @@
-//! `pgio compare`: runs an experiment file, and prints its table.
+//! `pgio compare`: runs an experiment file and prints the comparison.
 //!
 //! `experiment::application` does the work; [`plan`] is what `--plan` prints.
 
@@ -9,42 +9,42 @@ use std::path::{Path, PathBuf};
 use super::exit::{Failure, Outcome, TRIAL};
 use super::progress::Display;
 use super::{connection, jobs, output, report, signals};
-use crate::experiment::application::{self, Job, Larger, Run, Start, resume};
+use crate::experiment::application::{self, BlockLimits, Job, Run, Start, resume};
 use crate::experiment::state;
 
-/// clap would write `[EXPERIMENT]` and leave open when it may be missing.
+/// clap's own usage line, `[EXPERIMENT]`, does not show when the file may be omitted.
 const USAGE: &str = "pgio compare [OPTIONS] <EXPERIMENT>
        pgio compare --resume <DIR> [EXPERIMENT]";
 
 #[derive(Debug, clap::Args)]
 #[command(override_usage = USAGE)]
 pub(super) struct Args {
-    /// The experiment file, required without --resume; `pgio example` prints some to start from
+    /// The experiment file, required without --resume; `pgio example` prints examples
     #[arg(required_unless_present = "resume")]
     experiment: Option<PathBuf>,
-    /// Keep the results here instead of pgio-results/NAME-TIME
+    /// Write the results to this directory instead of pgio-results/NAME-TIME
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Go on with an interrupted experiment: what is complete there is not repeated
+    /// Continue an interrupted experiment; complete trials are not repeated
     #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "plan"])]
     resume: Option<PathBuf>,
-    /// With --resume: so many blocks instead of fewer before
+    /// With --resume: increase the number of blocks to N
     #[arg(long, value_name = "N", requires = "resume", value_parser = clap::value_parser!(u32).range(1..))]
     blocks: Option<u32>,
-    /// With --resume of an experiment with a precision: at most so many blocks instead of fewer before
+    /// With --resume of an experiment with a precision: increase the maximum number of blocks to N
     #[arg(long, value_name = "N", requires = "resume", value_parser = clap::value_parser!(u32).range(1..))]
     max_blocks: Option<u32>,
-    /// Print every trial and every change it would make, refuse what it would refuse, and change nothing
+    /// Print every trial and every change, run the checks of a real run, and change nothing
     #[arg(long)]
     plan: bool,
-    /// With --plan, refuse only what the files alone show to be wrong; present values are shown where a server answers
+    /// With --plan: check the files only; show current values where a server answers
     #[arg(long, requires = "plan")]
     offline: bool,
 }
 
 impl Args {
-    fn larger(&self) -> Larger {
-        Larger { blocks: self.blocks, max_blocks: self.max_blocks }
+    fn larger(&self) -> BlockLimits {
+        BlockLimits { blocks: self.blocks, max_blocks: self.max_blocks }
     }
 }
 
@@ -55,7 +55,7 @@ pub(super) fn run(args: &Args) -> Outcome {
             resume::job(dir, file.as_deref(), args.larger(), below)?
         }
         (None, Some(file)) => jobs::read(file)?,
-        (None, None) => return Ok(()), // refused by the parser of the command line
+        (None, None) => return Ok(()), // clap rejects this
     };
     let new_dir =
         || args.out.clone().unwrap_or_else(|| state::new_results_dir(&job.experiment.name));
@@ -69,7 +69,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     };
     let run = Run { out: &out, start, stop: &stop, pg: None };
     let dirs = jobs::perform(&job, &run, &mut |_| {});
-    let dirs = dirs.inspect_err(|why| jobs::note_kept(why, &out))?;
+    let dirs = dirs.inspect_err(|why| jobs::note_kept_trials(why, &out))?;
     let mut failures = Vec::new();
     for dir in &dirs {
         let analysis = report::analyse(dir)?;
@@ -79,7 +79,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         output::line(&format!("Page: {}", report::page_of(dir)));
     }
     if dirs.len() > 1 {
-        output::line(&format!("Page that leads to all: {}", report::page_of(&out)));
+        output::line(&format!("Index page: {}", report::page_of(&out)));
     }
     match failures.is_empty() {
         true => Ok(()),
@@ -91,7 +91,10 @@ fn print_plan(job: &Job, out: &Path, offline: bool) -> Outcome {
     let mut display = Display::new(&job.experiment);
     let unchecked = match offline {
         true => {
-            vec!["Not checked (--offline): servers, data sets, programs and hosts.".to_owned()]
+            vec![
+                "Not checked because of --offline: servers, data sets, programs and hosts."
+                    .to_owned(),
+            ]
         }
         false => {
             let open = application::validate(job, out, &mut |event| display.show(&event))?;

@@ -1,4 +1,4 @@
-//! Keys from flags and pgio.conf, and connection parameters with their warnings shown.
+//! Reads keys from flags and pgio.conf, and resolves connection parameters, printing their warnings.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::pg::connect::ConnectParams;
 
 const DEFAULT_CONF: &str = "pgio.conf";
 
-/// Reads pgio.conf if it exists (it must where it is named) and lays the flags over it.
+/// Reads pgio.conf, which must exist if it is named, and overrides it by the flags.
 pub(super) fn given<C: TakesKeys>(source: &Source<C>) -> Result<GivenKeys, Failure> {
     let conf = read_conf(source.config.as_deref())?;
     let from_conf = conf.is_some();
@@ -22,7 +22,7 @@ pub(super) fn given<C: TakesKeys>(source: &Source<C>) -> Result<GivenKeys, Failu
     Ok(GivenKeys { layer, from_conf })
 }
 
-/// `./pgio.conf` alone, for an experiment.
+/// Reads `./pgio.conf` alone, for an experiment.
 pub fn conf_only() -> Result<GivenKeys, Failure> {
     let conf = read_conf(None)?;
     Ok(GivenKeys { from_conf: conf.is_some(), layer: conf.unwrap_or_default() })
@@ -43,7 +43,7 @@ fn read_conf(named: Option<&Path>) -> Result<Option<Layer>, Failure> {
     Ok(Some(conf.layer))
 }
 
-/// The server that the keys name.
+/// Resolves the connection parameters of the server that the keys name.
 pub fn params_of(keys: &GivenKeys, run_id: &str) -> Result<ConnectParams, Failure> {
     params(&keys.connect_string(), run_id)
 }

@@ -1,6 +1,6 @@
-//! `pgio demo`: what synchronous replication costs, on a primary and a standby of pgio's own.
+//! `pgio demo`: measures what synchronous replication costs, on a private primary and standby.
 //!
-//! The experiment is examples/demo.toml, run as `compare` would run it, then explained in plain words.
+//! It runs examples/demo.toml as `compare` does, then explains the result.
 
 use std::env;
 use std::path::PathBuf;
@@ -14,10 +14,10 @@ use crate::report::sentence;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Keep the results here
+    /// Write the results to this directory
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// The major version of PostgreSQL; default: the newest installed, else the newest downloaded
+    /// Major version of PostgreSQL; default: the newest installed, else the newest downloaded
     #[arg(long, value_name = "VERSION")]
     pg: Option<String>,
 }
@@ -29,7 +29,7 @@ What next, on your own server:
   pgio compare sync.toml                        measure there
 ";
 
-/// Tests of all but the verdict set this to run fewer blocks.
+/// Number of blocks, set by tests that need no verdict.
 const TEST_BLOCKS: &str = "PGIO_TEST_DEMO_BLOCKS";
 
 fn experiment() -> String {
@@ -50,20 +50,21 @@ pub(super) fn run(args: &Args) -> Outcome {
         .transpose()?;
     let job = jobs::parse(&experiment(), "demo.toml", "demo")?;
     let stop = signals::stop_on_signals()?;
-    // Without --out the results live as long as the demo.
+    // Without --out the results are removed when the demo ends.
     let scratch;
     let out = match &args.out {
         Some(dir) => dir.clone(),
         None => {
-            scratch = tempfile::tempdir()
-                .map_err(|e| Failure::new(FILES, e).context("cannot make a temporary directory"))?;
+            scratch = tempfile::tempdir().map_err(|e| {
+                Failure::new(FILES, e).context("cannot create a temporary directory")
+            })?;
             scratch.path().join("demo")
         }
     };
     let run = Run { out: &out, start: Start::New, stop: &stop, pg };
     let dirs = jobs::perform(&job, &run, &mut |_| {}).inspect_err(|why| {
         if args.out.is_some() {
-            jobs::note_kept(why, &out);
+            jobs::note_kept_trials(why, &out);
         }
     })?;
     let mut analyses = Vec::new();

@@ -1,4 +1,4 @@
-//! `pgio destroy`: removes what setup made, and nothing else.
+//! `pgio destroy`: drops the tables that setup created, and nothing else.
 
 use std::io::{self, BufRead, IsTerminal};
 
@@ -13,7 +13,7 @@ use crate::units::human;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Do not ask
+    /// Do not ask for confirmation
     #[arg(long, short)]
     yes: bool,
     #[command(flatten)]
@@ -31,7 +31,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         .map_or(0, |all| all.into_iter().filter(|named| named.mark.is_some()).count());
     if !args.yes && io::stdin().is_terminal() && tables > 0 {
         let question = format!(
-            "Drop {tables} tables of pgio's ({}) in {}? Type yes: ",
+            "Drop {tables} pgio tables ({}) in {}? Type yes: ",
             human::bytes(bytes),
             params.describe()
         );
@@ -41,14 +41,14 @@ pub(super) fn run(args: &Args) -> Outcome {
     }
     let destroyed = dataset::destroy(&mut admin)?;
     if destroyed.dropped.is_empty() {
-        output::line("Nothing of pgio's is here.");
+        output::line("No pgio tables found.");
     } else {
         let dropped = lines::listed(&destroyed.dropped).join(", ");
         output::line(&format!("Dropped {dropped}."));
     }
     if !destroyed.kept.is_empty() {
-        let left = lines::listed(&destroyed.kept).join(", ");
-        output::line(&format!("Left alone, not made by pgio: {left}."));
+        let kept = lines::listed(&destroyed.kept).join(", ");
+        output::line(&format!("Kept, not created by pgio: {kept}."));
     }
     Ok(())
 }

@@ -1,7 +1,7 @@
-//! `pgio device`: what a device or a file system gives, at one place or at two in turn, by fio.
+//! `pgio device`: measures one device or file system with fio, or compares two.
 //!
-//! The DRBD User's Guide's measurements and random I/O; see `workload::device`. Each round has every
-//! test at each place, the places in an order drawn for each test, so that what drifts meets both.
+//! The tests are those of the DRBD User's Guide plus random I/O; see `workload::device`. Each round runs every
+//! test on each target, in an order drawn for each test, so that drift affects both alike.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -26,32 +26,32 @@ use crate::workload::device::{self, Bench, DeviceError, Extent, Job, Place, Test
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "A directory gets a scratch file, which is gone at the end. A file with something in it and a\n\
-    block device are only read, unless --destroy allows to write over what they hold."
+    after_help = "In a directory, pgio creates a scratch file and removes it at the end. A non-empty file or a\n\
+    block device is only read, unless --destroy allows pgio to overwrite its contents."
 )]
 pub(super) struct Args {
     /// A block device, a file, or a directory
     #[arg(value_name = "DEVICE-OR-FILE")]
     place: String,
-    /// Measure this too, in turn, and compare with it
+    /// Measure this one as well, alternately, and compare the two
     #[arg(long, value_name = "OTHER")]
     against: Option<String>,
-    /// Also write, over whatever is there
+    /// Run the write tests too, overwriting existing contents
     #[arg(long)]
     destroy: bool,
-    /// Of a file system or other content that may be lost with --destroy; once for each
+    /// UUID of a file system or other content that --destroy may overwrite; repeat for each
     #[arg(long, value_name = "UUID", requires = "destroy")]
     uuid: Vec<String>,
-    /// Passes over all tests [default: 5 as in the User's Guide; with --against 6, the fewest that can decide]
+    /// Number of passes over all tests [default: 5 as in the User's Guide; with --against 6, the fewest that can reach a verdict]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     rounds: Option<u32>,
-    /// Of the scratch file, and the part of a device or file that is worked on
+    /// Size of the scratch file, or of the part of a device or file to test
     #[arg(long, value_name = "SIZE", default_value = "512M", value_parser = units::parse_bytes)]
     size: u64,
-    /// Of each random test
+    /// Duration of each random test
     #[arg(long, value_name = "DURATION", default_value = "3s", value_parser = units::parse_duration)]
     duration: Duration,
-    /// Of the order of places and of random offsets; without it one is drawn
+    /// Seed of the test order and of random offsets [default: drawn]
     #[arg(long, value_name = "N")]
     seed: Option<u64>,
     /// Store all runs and results as JSON; `-` is standard output
@@ -59,7 +59,7 @@ pub(super) struct Args {
     json: Option<PathBuf>,
 }
 
-const HINT: &str = "; if that is meant, name it by --uuid as well";
+const HINT: &str = "; to overwrite it, name it by --uuid as well";
 
 pub(super) fn run(args: &Args) -> Outcome {
     check(args)?;
@@ -70,12 +70,12 @@ pub(super) fn run(args: &Args) -> Outcome {
         && a.path == b.path
         && a.kind != Kind::Scratch
     {
-        let message = format!("{} and {} are the same: name two places", a.name, b.name);
+        let message = format!("{} and {} are the same: name two different targets", a.name, b.name);
         return Err(Failure::message(USAGE, message));
     }
     let uuids: Vec<&str> = args.uuid.iter().map(String::as_str).collect();
     let consent = Consent { destroy: args.destroy, uuids: &uuids, hint: HINT };
-    // What one place cannot do has nothing to be compared with.
+    // A test that only one target supports has nothing to be compared with.
     let mut writes = true;
     for place in &places {
         writes &= place.may_write(&host, host.name(), consent)?;
@@ -100,7 +100,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         places,
         benches,
     };
-    tell(args, &measuring.record(&stop)?)
+    write_results(args, &measuring.record(&stop)?)
 }
 
 fn check(args: &Args) -> Outcome {
@@ -114,29 +114,29 @@ fn check(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// fio would say less plainly what this user may not.
+/// Checks access before fio does, for a clearer message.
 fn check_rights(place: &Place, destroy: bool) -> Outcome {
     let (doing, wanted) = match (&place.kind, destroy) {
-        (Kind::Scratch, _) => ("make a file in", Access::WRITE_OK | Access::EXEC_OK),
+        (Kind::Scratch, _) => ("create a file in", Access::WRITE_OK | Access::EXEC_OK),
         (_, false) => ("read", Access::READ_OK),
         (_, true) => ("read and write", Access::READ_OK | Access::WRITE_OK),
     };
     rustix::fs::access(&place.path, wanted).map_err(|e| {
         let (name, why) = (&place.name, std::io::Error::from(e));
         let message =
-            format!("cannot {doing} {name}: {why}; run pgio with sudo, or as a user who may");
+            format!("cannot {doing} {name}: {why}; run pgio with sudo, or as a user with access");
         Failure::message(REFUSED, message)
     })
 }
 
-/// What will be missing, and what will be in the figures that is not the place's.
+/// Warns of skipped tests, and of other I/O that would be included in the figures.
 fn warn(place: &Place, destroy: bool) {
     let name = &place.name;
     if !destroy && place.kind != Kind::Scratch {
         output::warn(&Warning::new(
             format!("{name} is only read"),
-            "the write tests would write over what it holds",
-            "say --destroy if that may be lost, or name a directory for a scratch file",
+            "the write tests would overwrite its contents",
+            "use --destroy if the contents may be lost, or name a directory for a scratch file",
         ));
     }
     if let Kind::Device(device) = &place.kind
@@ -144,18 +144,18 @@ fn warn(place: &Place, destroy: bool) {
     {
         output::warn(&Warning::new(
             format!("{name} is in use ({})", device.uses.join(", ")),
-            "what others do there is in the figures",
-            "measure it at rest",
+            "I/O of other programs is included in the figures",
+            "measure it while it is idle",
         ));
     }
 }
 
-/// One `pgio device` on its way.
+/// One `pgio device` measurement.
 struct Measuring {
     places: Vec<Place>,
     benches: Vec<Bench>,
     tests: Vec<(Test, Extent)>,
-    /// Whether everything is written once before anything is measured.
+    /// Whether everything is written once before measuring.
     fill: bool,
     region: u64,
     rounds: u32,
@@ -198,7 +198,7 @@ impl Measuring {
         Ok(record)
     }
 
-    /// The same offsets at both places, others in each round.
+    /// Both targets use the same offsets; each round uses others.
     fn job(
         &mut self,
         place: usize,
@@ -244,7 +244,7 @@ fn stored_run(round: u32, place: usize, test: &Test, ran: &device::Ran) -> Devic
     }
 }
 
-fn tell(args: &Args, record: &DeviceRecord) -> Outcome {
+fn write_results(args: &Args, record: &DeviceRecord) -> Outcome {
     let results = analysis::results(record);
     if let Some(path) = &args.json {
         let document = json::device::render(record, &results);

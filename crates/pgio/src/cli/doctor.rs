@@ -1,19 +1,19 @@
-//! `pgio doctor`: what is here, what is missing, what would spoil a measurement, each with its remedy.
+//! `pgio doctor`: checks what is missing or would spoil a measurement, each with a remedy.
 //!
-//! Looks and changes nothing: no session is ended, no table made. What can only be seen in a trial is
-//! judged there (`experiment::trial_checks`). One file a subject, in one shape: facts are gathered
-//! first, then each check is a function of the facts.
+//! Changes nothing: ends no session and creates no table. What only a trial can show is
+//! judged there (`experiment::trial_checks`). One file per subject, in one shape: it gathers facts
+//! first; each check is a function of the facts.
 
 mod command;
 mod data;
 mod here;
 mod machine;
+mod rendering;
 mod server;
 mod storage;
 mod subject;
-mod telling;
 
-pub use telling::{DOCTOR_SCHEMA, DoctorDocument};
+pub use rendering::{DOCTOR_SCHEMA, DoctorDocument};
 
 use std::path::PathBuf;
 
@@ -26,9 +26,9 @@ use crate::printable;
 use crate::results::CheckVerdict;
 
 #[derive(Debug, clap::Args)]
-#[command(after_help = "Exits with 0 when nothing is invalid, else with 4.")]
+#[command(after_help = "Exits with 0 if no check is invalid, else with 4.")]
 pub(super) struct Args {
-    /// Look at what this experiment needs; without it, at what `pgio run` would use
+    /// Check what this experiment needs; without it, what `pgio run` would use
     experiment: Option<PathBuf>,
     #[arg(long, value_enum, default_value = "text")]
     format: Format,
@@ -46,26 +46,26 @@ pub(super) fn run(args: &Args) -> Outcome {
     if args.experiment.is_some() && !args.source.is_empty() {
         return Err(Failure::message(
             USAGE,
-            "--config and flags for keys have no effect beside an experiment file, which says them itself: leave one of the two out",
+            "--config and flags for keys have no effect with an experiment file: omit either the flags or the file",
         ));
     }
     let scope = subject::scope(args.experiment.as_deref(), &args.source)?;
-    let (machines, hosts) = machine::look(&scope.hosts);
-    let mut sections = vec![here::look()];
+    let (machines, hosts) = machine::sections(&scope.hosts);
+    let mut sections = vec![here::section()];
     sections.extend(machines);
-    sections.extend(command::look(&scope.commands, &hosts));
-    sections.extend(scope.subjects.iter().map(|subject| server::look(subject, &hosts)));
+    sections.extend(command::section(&scope.commands, &hosts));
+    sections.extend(scope.subjects.iter().map(|subject| server::section(subject, &hosts)));
     match args.format {
-        Format::Text => output::print(&telling::text(&sections)),
-        Format::Json => output::document(&printable::json(&telling::json(&sections))),
+        Format::Text => output::print(&rendering::text(&sections)),
+        Format::Json => output::document(&printable::json(&rendering::json(&sections))),
     }
     let found = sections.iter().flat_map(|s| &s.checks);
     match found.filter(|c| c.verdict == CheckVerdict::Invalid).count() {
         0 => Ok(()),
-        1 => Err(Failure::message(REFUSED, "1 check says that nothing could be measured so")),
+        1 => Err(Failure::message(REFUSED, "1 check is invalid: fix it before you measure")),
         n => Err(Failure::message(
             REFUSED,
-            format!("{n} checks say that nothing could be measured so"),
+            format!("{n} checks are invalid: fix them before you measure"),
         )),
     }
 }

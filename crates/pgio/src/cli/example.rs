@@ -1,11 +1,11 @@
-//! `pgio example`: the shipped experiments, printed.
+//! `pgio example`: prints the example experiments.
 
 use super::exit::{Failure, Outcome, USAGE};
 use super::output;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Without a name: list them
+    /// Name of the example; without it, list all
     name: Option<String>,
 }
 
@@ -50,7 +50,7 @@ pub(super) fn run(args: &Args) -> Outcome {
             let (_, text) = EXAMPLES.iter().find(|(name, _)| *name == bare).ok_or_else(|| {
                 Failure::message(
                     USAGE,
-                    format!("no example `{wanted}`; there are {}", names.join(", ")),
+                    format!("unknown example `{wanted}` (known: {})", names.join(", ")),
                 )
             })?;
             output::print(text);

@@ -1,4 +1,4 @@
-//! Exit codes, and the way from an error to one sentence and its code.
+//! Exit codes, and the conversion of an error into one sentence and its code.
 
 use std::process::ExitCode;
 
@@ -28,21 +28,21 @@ use crate::workload::EngineError;
 use crate::workload::command::CommandError;
 use crate::workload::device::DeviceError;
 
-/// Every code and what it means: for `--help`, the manual and docs/KEYS.md.
+/// Every code with its meaning, for `--help`, the manual and docs/KEYS.md.
 pub const CODES: &[(u8, &str)] = &[
-    (OK, "done"),
-    (FAILED, "failed otherwise"),
+    (OK, "success"),
+    (FAILED, "any other failure"),
     (USAGE, "the command line or a file is wrong; nothing was done"),
-    (CONNECT, "the server cannot be reached or does not let this role in"),
-    (REFUSED, "the server or the data set is not as asked for; nothing was changed"),
-    (TRIAL, "a trial failed; its record says why"),
+    (CONNECT, "the server cannot be reached or refuses the login"),
+    (REFUSED, "the server or the data set does not meet the requirements; nothing was changed"),
+    (TRIAL, "a trial failed; its record has the reason"),
     (UNFINISHED, "an interrupted run, or an undo, left changes in place: `pgio undo` first"),
     (FILES, "files cannot be read or written"),
-    (INTERRUPTED, "stopped by Ctrl-C or a signal, everything put back"),
+    (INTERRUPTED, "stopped by Ctrl-C or a signal; all changes undone"),
 ];
 
 pub const OK: u8 = 0;
-/// Anything that has no code of its own.
+/// Any failure without a code of its own.
 pub const FAILED: u8 = 1;
 pub const USAGE: u8 = 2;
 pub const CONNECT: u8 = 3;
@@ -57,7 +57,7 @@ pub fn help() -> String {
     format!("Exit codes:\n{}", lines.collect::<String>())
 }
 
-/// An error on its way to the person, with its exit code.
+/// An error for the user, with its exit code.
 #[derive(Debug)]
 pub struct Failure {
     code: u8,
@@ -81,26 +81,26 @@ impl Failure {
         self.code
     }
 
-    /// Says what was being done, in front of the cause.
+    /// Prepends what was being done to the cause.
     pub fn context(self, doing: impl Into<String>) -> Failure {
         Failure { code: self.code, error: self.error.context(doing.into()) }
     }
 
-    /// The sentence: each cause once, without repeating itself.
+    /// Returns one sentence that names each cause once.
     pub fn sentence(&self) -> String {
         words::sentence(self.error.as_ref())
     }
 
-    pub fn tell(&self) -> ExitCode {
+    pub fn print(&self) -> ExitCode {
         eprintln!("pgio: {}", printable::lines(&self.sentence()));
         ExitCode::from(self.code)
     }
 }
 
-/// What a command returns.
+/// The result of a command.
 pub type Outcome = Result<(), Failure>;
 
-/// Errors of the library and the code each kind of them means.
+/// Maps errors of the library to exit codes.
 trait Coded: std::error::Error + Send + Sync + 'static {
     fn code(&self) -> u8;
 }
@@ -111,7 +111,7 @@ impl<E: Coded> From<E> for Failure {
     }
 }
 
-/// A run that left changes in place says so, and not only the next one that is refused for it.
+/// A run that leaves changes in place reports it itself, before the next run is refused for it.
 impl From<RunError> for Failure {
     fn from(error: RunError) -> Failure {
         let code = match &error {
@@ -211,7 +211,7 @@ coded! {
     LiveError => |e| match e {
         LiveError::Treatment { source, .. } => source.code(),
         LiveError::Store(_) => FILES,
-        LiveError::Connect(_) | LiveError::Gone(_) => CONNECT,
+        LiveError::Connect(_) | LiveError::ConnectionLost(_) => CONNECT,
         LiveError::Server(_) | LiveError::Cycles { .. } => REFUSED,
         LiveError::Engine(source) => source.code(),
         LiveError::Room { source, .. } => source.code(),
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn how_a_run_ends_decides_about_its_code() {
+    fn the_outcome_of_a_run_decides_its_exit_code() {
         assert_eq!(failure(RunError::Interrupted), (INTERRUPTED, "stopped".to_owned()));
         let failing = RunError::Failing("no room".to_owned());
         assert_eq!(failure(failing), (TRIAL, "three trials failed in a row: no room".to_owned()));
@@ -305,7 +305,7 @@ mod tests {
         let smaller = ResumeError::Smaller { key: "blocks", was: 6, is: 4 };
         assert_eq!(failure(RunError::Resume(smaller)).0, USAGE);
         let changed = RunError::Resume(ResumeError::Changed("another server".to_owned()));
-        assert_eq!(failure(changed), (REFUSED, "cannot go on: another server".to_owned()));
+        assert_eq!(failure(changed), (REFUSED, "cannot continue: another server".to_owned()));
         assert_eq!(failure(RunError::State(StateError::NoHome)).0, REFUSED);
     }
 
@@ -317,14 +317,14 @@ mod tests {
     }
 
     #[test]
-    fn changes_that_a_run_left_are_its_own_failure() {
+    fn a_run_that_leaves_changes_in_place_fails() {
         let left = || JournalError::Unfinished("journal/7".into());
         let of = |source| RunError::Left { left: left(), source: Box::new(source) };
         let (code, sentence) = failure(of(LiveError::Engine(EngineError::Stopped)));
         assert_eq!(code, UNFINISHED);
         let stopped = failure(EngineError::Stopped).1;
         assert_eq!(sentence, format!("{stopped}; {}", left()));
-        // One that says so already is not repeated.
+        // A journal that the error names already is not repeated.
         let treatment = TreatmentError::Journal(left());
         let condition = "on".to_owned();
         let live = LiveError::Treatment { condition, source: Box::new(treatment) };

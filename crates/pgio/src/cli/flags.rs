@@ -1,6 +1,6 @@
-//! Keys of pgio.conf as flags, from the one table of keys: each command has those that it uses.
+//! Generates flags from the table of keys: each command takes the keys that it uses.
 //!
-//! A flag of another command is refused with the name of the command that takes it ([`explain`]).
+//! A flag of another command is refused with the name of the command that accepts it ([`explain`]).
 
 use std::marker::PhantomData;
 use std::path::PathBuf;
@@ -34,7 +34,7 @@ macro_rules! commands {
             }
         )*
 
-        /// The commands and what they use.
+        /// The commands and the uses of their keys.
         const COMMANDS: &[(&str, &[Use])] = &[$(($name::NAME, $name::USES),)*];
     };
 }
@@ -42,7 +42,7 @@ macro_rules! commands {
 commands! {
     ForSetup: "setup", &[Use::Connect, Use::Load];
     ForRun: "run", &[Use::Connect, Use::Slob];
-    /// It looks at what `run` would do.
+    /// Checks what `run` would use.
     ForDoctor: "doctor", &[Use::Connect, Use::Slob];
     ForDestroy: "destroy", &[Use::Connect];
 }
@@ -51,7 +51,7 @@ fn is_used(key: &Key, uses: &[Use]) -> bool {
     key.uses.iter().any(|using| uses.contains(using))
 }
 
-/// Keys of the server first, then of the data, then of the work.
+/// Orders flags: server first, then data, then work.
 fn heading(key: &Key) -> &'static str {
     match key.uses {
         uses if uses.contains(&Use::Connect) => "Connection",
@@ -62,7 +62,7 @@ fn heading(key: &Key) -> &'static str {
 
 const HEADINGS: [&str; 3] = ["Connection", "Data set", "Work"];
 
-/// The keys given on the command line: the uppermost layer.
+/// The keys given on the command line: the top layer.
 #[derive(Debug, Clone, Default)]
 pub(super) struct KeyFlags<C>(pub(super) Layer, PhantomData<C>);
 
@@ -86,9 +86,9 @@ fn arg<C: TakesKeys>(key: &'static Key) -> Arg {
     Arg::new(key.name)
         .long(key.flag())
         .value_name(key.kind.placeholder())
-        // A size of -8M is a wrong value, not a flag that nobody knows.
+        // Report -8M as a wrong size, not as an unknown flag.
         .allow_hyphen_values(!matches!(key.kind, Kind::Text))
-        // Said here, clap adds the flag and the value, and no usage after it.
+        // An error from the value parser makes clap add flag and value, and omit the usage.
         .value_parser(move |text: &str| {
             key.set(&mut Layer::default(), text).map(|()| text.to_owned())
         })
@@ -114,7 +114,7 @@ impl<C: TakesKeys> FromArgMatches for KeyFlags<C> {
     }
 }
 
-/// Where the keys come from.
+/// The sources of keys.
 #[derive(Debug, Clone, clap::Args)]
 pub(super) struct Source<C: TakesKeys> {
     /// Read this instead of ./pgio.conf
@@ -125,13 +125,13 @@ pub(super) struct Source<C: TakesKeys> {
 }
 
 impl<C: TakesKeys> Source<C> {
-    /// Whether the command line says nothing of it.
+    /// Whether the command line gives no key and no file.
     pub(super) fn is_empty(&self) -> bool {
         self.config.is_none() && self.keys.0 == Layer::default()
     }
 }
 
-/// A flag that is a key which the command does not use: says who does.
+/// Explains an unknown flag that is a key of another command.
 pub(super) fn explain(error: clap::Error) -> clap::Error {
     let flag = match (error.kind(), error.get(ContextKind::InvalidArg)) {
         (ErrorKind::UnknownArgument, Some(ContextValue::String(flag))) => flag,
@@ -175,7 +175,7 @@ mod tests {
         let has = |all: &[String], flag: &str| all.iter().any(|f| f == flag);
         assert!(has(&setup, "filler") && has(&setup, "tablespace") && has(&setup, "seed"));
         assert!(!has(&setup, "update-pct") && !has(&setup, "engine"));
-        // It refuses a data set that is not of this filler, and cannot tell a tablespace.
+        // `run` refuses a data set with another filler; it does not check the tablespace.
         assert!(has(&run, "update-pct") && has(&run, "filler") && !has(&run, "tablespace"));
         assert!(!has(&run, "payload"), "commit runs in experiments only");
         assert_eq!(run, flags::<ForDoctor>());
@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_values_are_refused_by_who_takes_the_flag() {
+    fn a_command_that_takes_the_flag_refuses_wrong_values() {
         for (flag, value, words) in [
             ("--scale", "0", "`0` is too small"),
             ("--scale", "1023", "at least 1024 blocks (8M)"),
@@ -218,7 +218,7 @@ mod tests {
                 (error::<ForRun>(flag, value), true),
                 (error::<ForDestroy>(flag, value), false),
             ] {
-                // Ignored silently, it would look as if it had an effect.
+                // An ignored flag would seem to have an effect.
                 let elsewhere = "has no effect on this command: it is for `pgio ";
                 let words = if takes { words } else { elsewhere };
                 assert!(error.contains(flag) && error.contains(words), "{error}");

@@ -1,6 +1,6 @@
-//! Experiment files from the command line: read, run and shown, with their pages left beside the results.
+//! Reads and runs experiment files, shows them, and writes report pages beside the results.
 //!
-//! `experiment::application` runs them; here is what `compare`, `demo` and `pgio-bench truth` do around it.
+//! `experiment::application` does the work; `compare`, `demo` and `pgio-bench truth` share this file.
 
 use std::path::{Path, PathBuf};
 
@@ -21,12 +21,12 @@ pub fn read(file: &Path) -> Result<Job, Failure> {
     parse(&text, &shown, &stem)
 }
 
-/// With the keys of ./pgio.conf below those of the text.
+/// Parses an experiment; ./pgio.conf provides keys that the text lacks.
 pub fn parse(text: &str, file: &str, stem: &str) -> Result<Job, Failure> {
     Ok(Job::parse(text, file, stem, connection::conf_only()?)?)
 }
 
-/// Runs it, and returns the directories of its workloads' results. `hear` receives the events as well.
+/// Runs it and returns the result directory of each workload. `hear` receives the events as well.
 pub fn perform(
     job: &Job,
     run: &Run<'_>,
@@ -36,21 +36,21 @@ pub fn perform(
     let dirs = application::perform(job, run, &mut |event| {
         display.show(&event);
         if let Event::WorkloadEnds { dir } = &event {
-            report::leave_page(dir);
+            report::write_page(dir);
         }
         hear(&event);
     });
     let dirs = dirs.map_err(|error| signals::stopped(error.into()))?;
     if job.experiment.workloads.len() > 1 {
-        report::leave_index(run.out, &job.experiment.name, &dirs);
+        report::write_index(run.out, &job.experiment.name, &dirs);
     }
     Ok(dirs)
 }
 
-/// After a stop, or trials that failed: where the others are, and how to go on.
-pub fn note_kept(why: &Failure, out: &Path) {
+/// After a stop or failed trials: prints where the complete trials are and how to continue.
+pub fn note_kept_trials(why: &Failure, out: &Path) {
     if [INTERRUPTED, TRIAL].contains(&why.code()) && store::experiments(out).is_ok() {
         let out = out.display();
-        output::note(&format!("what is complete is kept in {out}; --resume {out} goes on with it"));
+        output::note(&format!("complete trials are kept in {out}; continue with --resume {out}"));
     }
 }

@@ -1,4 +1,4 @@
-//! Shows a load of the data set: progress on a terminal, its warnings, and the original's lines where asked for.
+//! Shows a load of the data set: progress on a terminal, warnings, and the original's lines on request.
 
 use postgres::Client;
 
@@ -12,7 +12,7 @@ use crate::pg::connect::ConnectParams;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lines {
     None,
-    /// The original's.
+    /// The lines of the original.
     Classic,
 }
 

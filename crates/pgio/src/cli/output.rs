@@ -1,7 +1,7 @@
-//! Printing, and one line of progress where stderr is a terminal.
+//! Prints, and shows one progress line if stderr is a terminal.
 //!
-//! All that is printed passes `printable` here, whatever made it: names and messages of servers, programs
-//! and stored files reach the terminal on no other way.
+//! Everything printed passes `printable` here: names and messages of servers, programs
+//! and stored files reach the terminal in no other way.
 
 use std::io::{self, IsTerminal, Write};
 
@@ -11,15 +11,15 @@ use crate::experiment::conflicts::Elsewhere;
 use crate::printable;
 use crate::results::Warning;
 
-/// Of a terminal that does not say how wide it is.
+/// Width of a terminal that does not report one.
 const USUAL_WIDTH: usize = 79;
 
-/// Prints to stdout. A reader that has gone away, such as `head`, is not an error.
+/// Prints to stdout. A closed pipe, as with `head`, is not an error.
 pub fn print(text: &str) {
     document(&printable::lines(text));
 }
 
-/// As [`print`], for what a renderer has made safe in the way of its own format.
+/// Prints a document that its renderer has already escaped for its format.
 pub fn document(text: &str) {
     let mut out = io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -33,7 +33,7 @@ pub fn warn(warning: &Warning) {
     note(&format!("warning: {warning}"));
 }
 
-/// One line to stderr.
+/// Prints one line to stderr.
 pub fn note(text: &str) {
     eprintln!("pgio: {}", printable::line(text));
 }
@@ -42,16 +42,16 @@ pub fn warn_all(warnings: &[Warning]) {
     warnings.iter().for_each(warn);
 }
 
-/// An interrupted run whose changes do not concern this one.
-pub fn left_elsewhere(other: &Elsewhere) {
+/// Warns of an interrupted run whose changes do not affect this one.
+pub fn warn_unfinished(other: &Elsewhere) {
     note(&format!(
-        "an interrupted run left changes elsewhere ({}; {}): `pgio undo` puts them back",
+        "an interrupted run left unrelated changes in place ({}; {}); `pgio undo` undoes them",
         other.what,
         other.journal.display()
     ));
 }
 
-/// A line that is written over again and again, on a terminal only.
+/// A status line that is rewritten in place, on a terminal only.
 #[derive(Debug)]
 pub struct Status {
     terminal: bool,
@@ -63,7 +63,7 @@ impl Status {
         Status { terminal: io::stderr().is_terminal(), shown: 0 }
     }
 
-    /// Columns that a line may have; none without a terminal. Asked each time: it may be resized.
+    /// Returns the columns a line may have; none without a terminal. Read each time, as terminals are resized.
     pub fn width(&self) -> Option<usize> {
         // A line that fills the last column would wrap on some terminals.
         let columns = || match tcgetwinsize(io::stderr()) {
@@ -84,7 +84,7 @@ impl Status {
         self.shown = width;
     }
 
-    /// Takes the line away, so that something lasting can be printed.
+    /// Erases the line, so that permanent text can be printed.
     pub fn clear(&mut self) {
         if self.terminal && self.shown > 0 {
             let mut err = io::stderr().lock();

@@ -1,7 +1,7 @@
-//! Shows on stderr how far an experiment is, what is repeated and why, and how long it still takes:
+//! Shows on stderr the progress of an experiment, repeats with their reasons, and the remaining time:
 //! `12/36, on, 3,300/s, 2:10 left (4 repeated: foreign-load)`.
 //!
-//! On a terminal one line, rewritten in place; elsewhere one line for each trial. [`Display`] shows the events
+//! On a terminal one line, rewritten in place; otherwise one line per trial. [`Display`] shows the events
 //! of a whole experiment, [`ProgressLine`] those of one workload's trials.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -19,10 +19,10 @@ use crate::units::human;
 use crate::warning::Warning;
 use crate::workload::Progress;
 
-/// Columns that a condition keeps where the terminal is too narrow for its name.
+/// Minimum columns for a condition's name on a narrow terminal.
 const SHORTEST_NAME: usize = 8;
 
-/// How large a sweep is, shown before anything is run; none without axes.
+/// Describes the size of a sweep, shown before it runs; none without axes.
 pub(super) fn size_text(e: &Experiment, workload: &WorkloadSpec) -> Option<String> {
     if workload.axes.is_empty() {
         return None;
@@ -47,12 +47,12 @@ pub(super) fn seconds(duration: Duration) -> String {
     if s < 120.0 { format!("{s:.1} s") } else { format!("{:.1} min", s / 60.0) }
 }
 
-/// Shows what happens in an experiment.
+/// Shows the events of an experiment.
 #[derive(Debug)]
 pub(super) struct Display<'a> {
     experiment: &'a Experiment,
     status: Status,
-    /// While a workload's trials run.
+    /// Present while the trials of a workload run.
     line: Option<ProgressLine>,
 }
 
@@ -63,17 +63,17 @@ impl Display<'_> {
 
     pub(super) fn show(&mut self, event: &Event<'_>) {
         match event {
-            Event::LeftElsewhere(other) => output::left_elsewhere(other),
+            Event::LeftElsewhere(other) => output::warn_unfinished(other),
             Event::ServerStarts(step) => self.status.show(&step.to_string()),
             Event::ServerStarted => self.status.clear(),
             Event::Loads(event) => loading::show(event, Lines::None, &mut self.status),
             Event::NothingLeft { dir } => {
-                output::note(&format!("nothing is left to do in {}", dir.display()));
+                output::note(&format!("the experiment in {} is already complete", dir.display()));
             }
             Event::WorkloadBegins(begins) => self.begin(begins),
             Event::WorkloadEnds { .. } => self.line = None,
             Event::BlockLimit { blocks } => output::note(&format!(
-                "the limit of {blocks} blocks is reached and the intervals are wider than asked for"
+                "stopped at the limit of {blocks} blocks; the intervals are wider than requested"
             )),
             Event::Warns(warning) if self.line.is_none() => {
                 self.status.clear();
@@ -97,14 +97,14 @@ impl Display<'_> {
 struct ProgressLine {
     status: Status,
     pace: Pace,
-    /// The metric that is judged: its rate is shown, where it is one.
+    /// The primary metric, shown if it is a rate.
     primary: String,
-    /// How often each check was a reason to repeat, and repeats in all.
+    /// Repeats by the check that caused them, and in total.
     reasons: BTreeMap<String, usize>,
     repeats: usize,
-    /// More blocks may come than are counted.
+    /// Whether more blocks may follow than are counted.
     open_ended: bool,
-    /// A load of the data set before each trial warns of the same each time.
+    /// Warnings already shown: a load before each trial repeats them.
     warned: BTreeSet<Warning>,
 }
 
@@ -155,17 +155,17 @@ impl ProgressLine {
         }
     }
 
-    fn show(&mut self, condition: &str, state: Option<&str>, said: &str) {
+    fn show(&mut self, condition: &str, state: Option<&str>, message: &str) {
         let Some(width) = self.status.width() else { return };
-        let line = self.line(condition, state, said, width);
+        let line = self.line(condition, state, message, width);
         self.status.show(&line);
     }
 
-    /// At most `width` characters; the condition's name gives way first.
-    fn line(&self, condition: &str, state: Option<&str>, said: &str, width: usize) -> String {
+    /// Returns at most `width` characters; the condition's name is shortened first.
+    fn line(&self, condition: &str, state: Option<&str>, message: &str, width: usize) -> String {
         let head = format!("{}/{}, ", self.pace.number(), self.pace.trials());
         let mut tail = state.map_or_else(String::new, |state| format!(", {state}"));
-        if let Some(left) = self.pace.left(Instant::now()) {
+        if let Some(left) = self.pace.remaining(Instant::now()) {
             let at_least = if self.open_ended { "at least " } else { "" };
             tail += &format!(", {at_least}{} left", clock(left));
         }
@@ -173,8 +173,8 @@ impl ProgressLine {
         let taken = head.chars().count() + tail.chars().count();
         let room = width.saturating_sub(taken).max(SHORTEST_NAME);
         let mut line = head + &shortened(condition, room) + &tail;
-        if !said.is_empty() {
-            line += &format!(": {said}");
+        if !message.is_empty() {
+            line += &format!(": {message}");
         }
         shortened(&line, width)
     }
@@ -223,13 +223,13 @@ impl ProgressLine {
                 }
                 let (block, attempt) = (planned.block, planned.attempt);
                 self.lasting(&format!(
-                    "block {block}, {condition}: invalid ({why}); repeated, for the {} time",
+                    "block {block}, {condition}: invalid ({why}); repeating for the {} time",
                     ordinal(attempt)
                 ));
             }
             Decision::Beside { planned } => self.pace.add(planned.cell),
             Decision::GivesUp { planned, why } => self.lasting(&format!(
-                "block {}, {condition}: invalid ({why}) and left out, after {} attempts",
+                "block {}, {condition}: invalid ({why}) after {} attempts; excluded",
                 planned.block,
                 planned.attempt + 1
             )),
@@ -243,8 +243,8 @@ impl ProgressLine {
     }
 }
 
-/// The primary metric where it counts what is done, else what the work counts; none where it
-/// counts nothing while it runs.
+/// Returns the primary metric if it is a rate, else the rate that the work counts; none if it
+/// counts nothing while running.
 fn rate(primary: &str, progress: &Progress) -> Option<String> {
     let Progress { commits, messages, block_visits, .. } = *progress;
     let count = match primary {
@@ -256,7 +256,7 @@ fn rate(primary: &str, progress: &Progress) -> Option<String> {
     (count > 0).then(|| progress.per_second(count).map(human::rate)).flatten()
 }
 
-/// The same of a trial that is complete.
+/// The same for a complete trial.
 fn measured(trial: &Trial) -> Option<String> {
     let value = |name: &str| trial.metrics.get(name).and_then(|metric| metric.value);
     let primary = trial.workload.primary_metric.as_str();
@@ -330,7 +330,7 @@ mod tests {
         for block in 1..=12 {
             line.update(&Event::Begins { planned: &at(block), condition: "on" });
         }
-        // The trials so far took no time at all.
+        // The trials so far took no time.
         assert_eq!(line.line("on", Some("3,300/s"), "", 80), "12/13, on, 3,300/s, 0:00 left");
         for _ in 0..4 {
             repeats(&mut line, &["foreign-load"]);

@@ -1,5 +1,5 @@
-//! `pgio report`: tells a stored experiment again, in any of its forms, or holds two against each
-//! other.
+//! `pgio report`: shows a stored experiment in any format, or compares two stored
+//! experiments.
 
 use std::path::{Path, PathBuf};
 
@@ -17,7 +17,7 @@ use crate::results::Warning;
 use crate::results::change::Change;
 use crate::results::store::{self, StoreError, StoredExperiment};
 
-/// What `compare` and `demo` leave beside the results.
+/// The page that `compare` and `demo` write beside the results.
 const PAGE: &str = "report.html";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -26,20 +26,20 @@ pub(super) enum Format {
     /// One self-contained page
     Html,
     Markdown,
-    /// A row for each condition and metric
+    /// One row per condition and metric
     Csv,
     Json,
 }
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "Exits with 2 when two experiments have no condition, or no workload, in common."
+    after_help = "Exits with 2 if two experiments have no condition or no workload in common."
 )]
 pub(super) struct Args {
-    /// What compare or demo wrote, or one workload of it; of two the second is compared with the first
+    /// Results of compare or demo, or of one workload; given two, compare the second with the first
     #[arg(required = true, num_args = 1.., value_name = "DIR")]
     dirs: Vec<PathBuf>,
-    /// Runs to compare with those named before: from three a side on, differences are judged
+    /// Runs to compare with those named first; with three or more per side, differences are judged
     #[arg(long, num_args = 1.., value_name = "DIR")]
     against: Vec<PathBuf>,
     #[arg(long, value_enum, default_value = "text")]
@@ -57,31 +57,31 @@ pub(super) fn run(args: &Args) -> Outcome {
         dirs.iter().map(|dir| store::experiments(dir)).collect()
     };
     let (dirs, against) = (workloads(&args.dirs)?, workloads(&args.against)?);
-    let told = match (dirs.as_slice(), against.as_slice()) {
+    let rendered = match (dirs.as_slice(), against.as_slice()) {
         ([a, b], []) => compared(std::slice::from_ref(a), std::slice::from_ref(b), args),
         ([_, _, _, ..], []) => Err(Failure::message(
             USAGE,
-            "more than two results: name the runs of one side, then --against and those of the \
+            "more than two results: name the runs of one side, then --against and the runs of the \
              other",
         )),
         (a, b @ [_, ..]) => compared(a, b, args),
         (dirs, []) => match dirs.concat().as_slice() {
             all if all.len() > 1 && args.format == Format::Csv => rows(all, args),
             all if all.len() > 1 && args.format == Format::Html => index(&args.dirs[0], all, args),
-            all => one_by_one(all, args.format, |dir| one(dir, args)),
+            all => each_workload(all, args.format, |dir| render_one(dir, args)),
         },
     }?;
     match &args.out {
-        Some(file) => Ok(store::write_named(file, &told)?),
+        Some(file) => Ok(store::write_named(file, &rendered)?),
         None => {
-            output::document(&told);
+            output::document(&rendered);
             Ok(())
         }
     }
 }
 
-/// An experiment of several workloads: what is for reading is told one after the other.
-fn one_by_one<T>(
+/// Shows the workloads of an experiment one after the other.
+fn each_workload<T>(
     all: &[T],
     format: Format,
     tell: impl Fn(&T) -> Result<String, Failure>,
@@ -91,13 +91,15 @@ fn one_by_one<T>(
         let format = format.to_possible_value().map_or_else(String::new, |v| v.get_name().into());
         return Err(Failure::message(
             USAGE,
-            format!("several workloads have no common form as {format}: name the directory of one"),
+            format!(
+                "several workloads cannot be shown together as {format}: name the directory of one workload"
+            ),
         ));
     }
     Ok(all.iter().map(tell).collect::<Result<Vec<_>, _>>()?.join("\n"))
 }
 
-/// The runs of one side against those of the other, workload by workload.
+/// Compares the runs of both sides, workload by workload.
 fn compared(a: &[Vec<PathBuf>], b: &[Vec<PathBuf>], args: &Args) -> Result<String, Failure> {
     let mut sides = Vec::new();
     for (first_a, first_b) in pairs(&a[0], &b[0])? {
@@ -116,10 +118,10 @@ fn compared(a: &[Vec<PathBuf>], b: &[Vec<PathBuf>], args: &Args) -> Result<Strin
         };
         sides.push((runs(&first_a, &a[1..])?, runs(&first_b, &b[1..])?));
     }
-    one_by_one(&sides, args.format, |(a, b)| both(a, b, args))
+    each_workload(&sides, args.format, |(a, b)| render_comparison(a, b, args))
 }
 
-/// The workloads that both have, by the names of their directories.
+/// Pairs the workloads of both experiments by directory name.
 fn pairs(a: &[PathBuf], b: &[PathBuf]) -> Result<Vec<(PathBuf, PathBuf)>, Failure> {
     if let ([a], [b]) = (a, b) {
         return Ok(vec![(a.clone(), b.clone())]);
@@ -135,7 +137,7 @@ fn pairs(a: &[PathBuf], b: &[PathBuf]) -> Result<Vec<(PathBuf, PathBuf)>, Failur
         return Err(Failure::message(
             USAGE,
             format!(
-                "no workload of the one has its like in the other: name two of {}; {}",
+                "the experiments have no workload in common: name two of {}; {}",
                 list(a),
                 list(b)
             ),
@@ -146,19 +148,19 @@ fn pairs(a: &[PathBuf], b: &[PathBuf]) -> Result<Vec<(PathBuf, PathBuf)>, Failur
     };
     for left_out in [alone(a, b), alone(b, a)].concat() {
         output::warn(&Warning::new(
-            format!("{} is left out", left_out.display()),
+            format!("{} is excluded", left_out.display()),
             "the other experiment has no such workload",
-            "see it by itself",
+            "show its report separately",
         ));
     }
     Ok(pairs)
 }
 
-/// The page that `compare` left beside several workloads: it leads to theirs.
+/// Renders the index page that links the pages of several workloads.
 fn index(dir: &Path, dirs: &[PathBuf], args: &Args) -> Result<String, Failure> {
     let all: Vec<_> = dirs.iter().map(|d| args.read(d)).collect::<Result<_, _>>()?;
     let analyses: Vec<Analysis> = all.iter().map(analysis::analyse).collect();
-    // Each workload's experiment is called as the file's, then as its own directory.
+    // Each workload's experiment is named after the file, then after its own directory.
     let name = |stored: &StoredExperiment, dir: &PathBuf| {
         let own = dir.file_name().map_or_else(String::new, |n| format!(" {}", n.display()));
         let name = &stored.manifest.name;
@@ -177,7 +179,7 @@ fn index_of(dir: &Path, title: &str, dirs: &[PathBuf], analyses: &[Analysis]) ->
     html::index(title, &workloads)
 }
 
-/// Of all in one table, which names the experiment in each row.
+/// Renders all in one table, with the experiment's name in each row.
 fn rows(dirs: &[PathBuf], args: &Args) -> Result<String, Failure> {
     let mut all = Table::default();
     for dir in dirs {
@@ -188,7 +190,7 @@ fn rows(dirs: &[PathBuf], args: &Args) -> Result<String, Failure> {
     Ok(report::csv::render(&all))
 }
 
-fn one(dir: &Path, args: &Args) -> Result<String, Failure> {
+fn render_one(dir: &Path, args: &Args) -> Result<String, Failure> {
     let stored = args.read(dir)?;
     let analysis = || analysis::analyse(&stored);
     Ok(match args.format {
@@ -200,7 +202,7 @@ fn one(dir: &Path, args: &Args) -> Result<String, Failure> {
     })
 }
 
-fn both(a: &[PathBuf], b: &[PathBuf], args: &Args) -> Result<String, Failure> {
+fn render_comparison(a: &[PathBuf], b: &[PathBuf], args: &Args) -> Result<String, Failure> {
     let read = |dirs: &[PathBuf]| dirs.iter().map(|d| args.read(d)).collect::<Result<Vec<_>, _>>();
     let (stored_a, stored_b) = (read(a)?, read(b)?);
     must_have_a_condition_in_common((&a[0], &stored_a[0]), (&b[0], &stored_b[0]))?;
@@ -215,7 +217,7 @@ fn both(a: &[PathBuf], b: &[PathBuf], args: &Args) -> Result<String, Failure> {
     })
 }
 
-/// Without one there is nothing to compare, and an empty table would look like an answer.
+/// Refuses experiments without a common condition; an empty table would look like a result.
 fn must_have_a_condition_in_common(
     a: (&Path, &StoredExperiment),
     b: (&Path, &StoredExperiment),
@@ -232,13 +234,17 @@ fn must_have_a_condition_in_common(
     };
     Err(Failure::message(
         USAGE,
-        format!("no condition is in both experiments: {}; {}", list(a, &of_a), list(b, &of_b)),
+        format!(
+            "the experiments have no condition in common: {}; {}",
+            list(a, &of_a),
+            list(b, &of_b)
+        ),
     ))
 }
 
 impl Args {
     fn read(&self, dir: &Path) -> Result<StoredExperiment, Failure> {
-        // What is declared, and so what is a fault, depends on the baseline.
+        // Declared changes, and so faults, depend on the baseline.
         let mut stored = read(dir)?;
         if let Some(baseline) = &self.baseline {
             stored = stored.against(baseline).map_err(|unknown| {
@@ -254,21 +260,21 @@ pub fn analyse(dir: &Path) -> Result<Analysis, StoreError> {
     Ok(analysis::analyse(&judged(dir)?))
 }
 
-/// The conditions of which no trial succeeded, a sentence each.
+/// Returns one sentence per condition of which no trial succeeded.
 pub(super) fn failures(analysis: &Analysis) -> Vec<String> {
     let failed = analysis.conditions.iter().filter(|c| c.state == State::Failed);
-    let told = failed.filter_map(|c| report::failure(analysis, c));
-    told.map(|sentence| sentence.trim_end_matches('.').to_owned()).collect()
+    let sentences = failed.filter_map(|c| report::failure(analysis, c));
+    sentences.map(|sentence| sentence.trim_end_matches('.').to_owned()).collect()
 }
 
-/// Judged once, so that nothing that is made from it judges a copy.
+/// Reads and judges results once, for all formats.
 fn judged(dir: &Path) -> Result<StoredExperiment, StoreError> {
     let mut stored = read(dir)?;
     analysis::judge(&mut stored);
     Ok(stored)
 }
 
-/// What is stored, with each name on one line: a line break in a name could pass for a row of ours.
+/// Reads results and puts each name on one line: a line break in a name could forge a table row.
 fn read(dir: &Path) -> Result<StoredExperiment, StoreError> {
     let mut stored = store::read(dir)?;
     let one_line = |name: &mut String| *name = printable::line(name).into_owned();
@@ -287,7 +293,7 @@ fn read(dir: &Path) -> Result<StoredExperiment, StoreError> {
     Ok(stored)
 }
 
-/// The comparison and what speaks against it, without the secondary metrics.
+/// Renders the comparison and its warnings, without secondary metrics.
 pub(super) fn short(analysis: &Analysis) -> String {
     let mut document = report::document(analysis);
     document.tables.truncate(1);
@@ -311,38 +317,38 @@ fn page(dir: &Path, stored: &StoredExperiment) -> Result<String, Failure> {
             false => Ok(None),
         })
         .collect::<Result<_, _>>()?;
-    // The page has all the rest without it.
+    // The page works without it.
     let experiment = store::read_experiment(dir)?;
-    let experiment = experiment.unwrap_or_else(|| "# not among these results\n".to_owned());
+    let experiment = experiment.unwrap_or_else(|| "# not stored with these results\n".to_owned());
     let analysis = analysis::analyse(stored);
     let source =
         html::Source { stored, analysis: &analysis, series: &series, experiment: &experiment };
     Ok(html::render(&source))
 }
 
-/// Leaves the page beside the results. They are safe already, so a page that cannot be written is
-/// only told.
-pub(super) fn leave_page(dir: &Path) {
+/// Writes the page beside the results. They are stored already, so a page that cannot be written is
+/// only a warning.
+pub(super) fn write_page(dir: &Path) {
     let page = judged(dir).map_err(Failure::from).and_then(|stored| page(dir, &stored));
-    leave(dir, page);
+    write_beside(dir, page);
 }
 
-/// Leaves a page that leads to those of the workloads below.
-pub(super) fn leave_index(dir: &Path, title: &str, dirs: &[PathBuf]) {
+/// Writes an index page that links the pages of the workloads.
+pub(super) fn write_index(dir: &Path, title: &str, dirs: &[PathBuf]) {
     let analyses: Result<Vec<Analysis>, StoreError> = dirs.iter().map(|d| analyse(d)).collect();
     let index = analyses.map(|all| index_of(dir, title, dirs, &all));
-    leave(dir, index.map_err(Failure::from));
+    write_beside(dir, index.map_err(Failure::from));
 }
 
-fn leave(dir: &Path, page: Result<String, Failure>) {
+fn write_beside(dir: &Path, page: Result<String, Failure>) {
     let file = dir.join(PAGE);
     let written = page.and_then(|text| Ok(store::write_durably(&file, &text)?));
     if let Err(failure) = written {
-        output::note(&format!("warning: no {}: {}", file.display(), failure.sentence()));
+        output::note(&format!("warning: cannot write {}: {}", file.display(), failure.sentence()));
     }
 }
 
-/// Where the page of an experiment is.
+/// Returns the path of an experiment's page.
 pub(super) fn page_of(dir: &Path) -> String {
     dir.join(PAGE).display().to_string()
 }

@@ -1,4 +1,4 @@
-//! `pgio run`: one trial on the loaded data set; the classic lines, then what they cannot say.
+//! `pgio run`: runs one trial on the loaded data set; prints the classic lines, then latencies and checks.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -39,12 +39,12 @@ pub(super) struct Args {
     /// Store the trial as JSON; `-` is standard output
     #[arg(long, value_name = "FILE", help_heading = "Output")]
     json: Option<PathBuf>,
-    /// Write the files that the original leaves here: iostat.out, vmstat.out, mpstat.out,
+    /// Write the original's files to this directory: iostat.out, vmstat.out, mpstat.out,
     /// pgio_diskstats.out, pgio_session_detail.out, pgio_objects_creation.out and
     /// pgio_data_load_table_sizes.out
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     classic_files: Option<PathBuf>,
-    /// Observe server and host this often; 0 is not at all
+    /// Sampling interval of telemetry on server and host; 0 disables it
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = units::parse_duration)]
     telemetry: Duration,
     #[command(flatten)]
@@ -57,7 +57,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     held.clone().map(environment::ballast_warning).iter().for_each(output::warn);
     let run_id = state::new_run_id();
     let params = connection::params_of(&given, &run_id)?;
-    conflicts::refuse_unfinished([&params])?.iter().for_each(output::left_elsewhere);
+    conflicts::refuse_unfinished([&params])?.iter().for_each(output::warn_unfinished);
     let stop = signals::stop_on_signals()?;
     let (mut admin, found) = open_admin(&params, &run_id)?;
     let identity = server::identity(&mut admin).map_err(LiveError::from)?;
@@ -121,7 +121,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         status.show(&format!("{:.0}{whole} s, {} blocks/s", p.elapsed, human::rate(rate)));
     });
     status.clear();
-    // A server that is gone keeps a table with our mark, which `destroy` finds.
+    // If the server is unreachable, the table keeps our mark and `destroy` finds it.
     let _ = workload.clean_up(&mut admin);
     Arc::make_mut(&mut trial.environment)
         .extend(held.map(|held| (environment::BALLAST.to_owned(), held)));
@@ -145,12 +145,12 @@ pub(super) fn run(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// As given, unless a password is in it.
+/// Returns the connection string as given, unless it contains a password.
 fn shown_connect_string(given: &crate::config::ConnectString, params: &ConnectParams) -> String {
     let text = given.expose();
     let holds_secret =
         params.password.as_ref().is_some_and(|p| text.contains(p.expose()) || p.is_in(text));
-    // A password may be spelled with escapes, so any that may be there is taken for one.
+    // Escapes may hide a password, so anything suspicious counts as one.
     if holds_secret || text.contains("password") || text.contains('@') {
         params.without_secrets()
     } else {
@@ -162,10 +162,10 @@ fn parent(file: &Path) -> &Path {
     file.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."))
 }
 
-/// Before the window: what cannot be written in the end is not worth measuring.
+/// Checks before the window that results can be written after it.
 fn make_ready(dir: &Path) -> Outcome {
     fs::create_dir_all(dir)
-        .map_err(|e| Failure::new(FILES, e).context(format!("cannot make {}", dir.display())))?;
+        .map_err(|e| Failure::new(FILES, e).context(format!("cannot create {}", dir.display())))?;
     rustix::fs::access(dir, rustix::fs::Access::WRITE_OK)
         .map_err(|e| Failure::new(FILES, e).context(format!("cannot write in {}", dir.display())))
 }
@@ -184,10 +184,10 @@ fn write_classic_files(dir: &Path, admin: &mut Client, trial: &Trial) -> Outcome
         &dir.join("pgio_session_detail.out"),
         &printable::lines(&session_detail::render(trial)),
     )?;
-    // The original lists what it creates for a run; here every session runs a block and leaves nothing.
+    // The original lists the objects it creates for a run; here every session runs a DO block.
     let tags = "DO\n".repeat(trial.sessions.len());
     store::write_durably(&dir.join("pgio_objects_creation.out"), &tags)?;
-    // A server that is gone has no sizes to tell; the trial's own error says so.
+    // Sizes of an unreachable server are unknown; the trial's own error says so.
     if let Ok(text) = sizes::table_sizes(admin) {
         let file = dir.join("pgio_data_load_table_sizes.out");
         store::write_durably(&file, &printable::lines(&text))?;

@@ -18,7 +18,7 @@ use crate::results::store;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Write pgio_objects_creation.out and pgio_data_load_table_sizes.out here
+    /// Write pgio_objects_creation.out and pgio_data_load_table_sizes.out to this directory
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     classic_files: Option<PathBuf>,
     #[command(flatten)]
@@ -42,7 +42,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     }
     let loaded = loading::load(&mut admin, &params, &spec, &stop, Lines::Classic)?;
     for name in lines::listed(&loaded.dropped) {
-        output::note(&format!("dropped {name} of a former, larger load"));
+        output::note(&format!("dropped {name}, left over from a larger load"));
     }
     if let Some(dir) = &args.classic_files {
         write_classic_files(dir, &mut admin, &spec)?;
@@ -50,10 +50,10 @@ pub(super) fn run(args: &Args) -> Outcome {
     Ok(())
 }
 
-/// What psql printed when the original made its objects: the command tags.
+/// Writes the command tags that psql prints when the original creates its objects.
 fn write_classic_files(dir: &Path, admin: &mut Client, spec: &LoadSpec) -> Outcome {
     fs::create_dir_all(dir)
-        .map_err(|e| Failure::new(FILES, e).context(format!("cannot make {}", dir.display())))?;
+        .map_err(|e| Failure::new(FILES, e).context(format!("cannot create {}", dir.display())))?;
     let table =
         |rows: u64, index: &str| format!("CREATE TABLE\nCOPY {rows}\n{index}COMMENT\nANALYZE\n");
     let mut tags = if spec.base_table { table(spec.blocks, "") } else { String::new() };

@@ -1,8 +1,8 @@
-//! Ctrl-C and its kin set the one stop flag; the work itself sees to an orderly end.
+//! Ctrl-C and other signals set the stop flag; the work then ends in an orderly way.
 //!
-//! Where a server does not answer, the work cannot see the flag: it waits in a read. Such waits are
-//! ended from here (`pg::interrupt`), some time after the first signal except where something
-//! is being put back, and always after the second.
+//! While a server does not answer, the work waits in a read and cannot see the flag. Such waits are
+//! ended here (`pg::interrupt`): some time after the first signal, except during an undo,
+//! and always after the second signal.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -14,12 +14,12 @@ use super::exit::{FAILED, Failure, INTERRUPTED, UNFINISHED};
 use crate::host::stop::Stop;
 use crate::pg::interrupt;
 
-/// For sessions to end in an orderly way: a cancel, and after a second pg_terminate_backend.
+/// Time for sessions to end in an orderly way: a cancel request, after a second pg_terminate_backend.
 const ORDERLY: Duration = Duration::from_millis(1700);
-/// After the second signal, for what is nearly put back.
+/// Time after the second signal for an undo that is nearly complete.
 const NEARLY: Duration = Duration::from_millis(1000);
 
-/// A flag that the first signal sets and the second makes urgent.
+/// Installs handlers: the first signal sets the flag, the second makes it urgent.
 pub fn stop_on_signals() -> Result<Stop, Failure> {
     let stop = Stop::new();
     let flag = stop.clone();
@@ -31,7 +31,7 @@ pub fn stop_on_signals() -> Result<Stop, Failure> {
             flag.request();
             if first {
                 eprintln!(
-                    "\npgio: stopping; once more to leave, with what is not yet put back in the journal"
+                    "\npgio: stopping; press Ctrl-C again to exit now and leave pending undo steps in the journal"
                 );
                 let flag = flag.clone();
                 thread::spawn(move || end_waits(&flag));
@@ -41,7 +41,7 @@ pub fn stop_on_signals() -> Result<Stop, Failure> {
     Ok(stop)
 }
 
-/// Until the process ends.
+/// Ends waits until the process ends.
 fn end_waits(stop: &Stop) {
     let (mut since, mut urgent) = (Instant::now(), None);
     loop {
@@ -57,7 +57,7 @@ fn end_waits(stop: &Stop) {
     }
 }
 
-/// An error of a session that was cut off says no more than that pgio was asked to stop.
+/// Replaces the error of a session that was cut off by the message that pgio was stopped.
 pub fn stopped(failure: Failure) -> Failure {
     match interrupt::was_cut() && ![UNFINISHED, INTERRUPTED].contains(&failure.code()) {
         true => Failure::interrupted(),

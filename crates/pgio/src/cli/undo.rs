@@ -1,4 +1,4 @@
-//! `pgio undo`: puts back whatever an interrupted run left changed, and a ballast that is held.
+//! `pgio undo`: undoes the changes that an interrupted run left in place, and releases a ballast.
 
 use std::sync::Arc;
 
@@ -23,14 +23,14 @@ use crate::treatment::{
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Leave a setting that someone changed since as it is now
+    /// Keep the current value of a setting that someone changed since
     #[arg(long, conflicts_with = "restore")]
     keep: bool,
-    /// Put the prior value back even where someone changed the setting since
+    /// Restore the prior value even if someone changed the setting since
     #[arg(long)]
     restore: bool,
-    /// Reach the server by this, when the journal's way needs a password that is not at hand; and
-    /// end sessions that an interrupted run left there
+    /// Connect by this string, for example when the journal's needs a password that is not available; also
+    /// end sessions that an interrupted run left on that server
     #[arg(long, value_name = "CONNECT_STRING")]
     connect: Option<String>,
 }
@@ -46,7 +46,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         let Unfinished { dead, living, unreadable } = journal::unfinished(&dir)?;
         for run in living {
             output::line(&format!(
-                "Left to run {}: {} is changing {} and puts it back itself.",
+                "Skipped run {}: {} is still running, changes {} and undoes that itself.",
                 run.run,
                 run.owner.as_deref().unwrap_or("another process"),
                 run.what()
@@ -56,23 +56,23 @@ pub(super) fn run(args: &Args) -> Outcome {
         for journal in dead {
             match undo_one(journal, args.connect.as_deref(), on_conflict) {
                 Ok(any) => found |= any,
-                // What another journal holds can be put back all the same.
+                // Other journals can still be undone.
                 Err(failure) => failures.push(failure),
             }
         }
     }
     let mut report = |abandoned| {
         found = true;
-        output::line(&of_cluster(&abandoned));
+        output::line(&describe_cluster(&abandoned));
     };
     failures.extend(clusters::remove_abandoned(&mut report).err().map(Failure::from));
     if let Some(last) = failures.pop() {
         for failure in &failures {
-            let _ = failure.tell();
+            let _ = failure.print();
         }
         return Err(last);
     }
-    // A run that changed no setting has no journal, and may have left sessions all the same.
+    // A run that changed no setting has no journal, but may have left sessions.
     if let Some(text) = &args.connect {
         found |= end_sessions(&mut connect::connect(&params_of(text)?)?);
     }
@@ -82,15 +82,15 @@ pub(super) fn run(args: &Args) -> Outcome {
     Ok(())
 }
 
-fn of_cluster(Abandoned { directory, removed }: &Abandoned) -> String {
+fn describe_cluster(Abandoned { directory, removed }: &Abandoned) -> String {
     let directory = directory.display();
     match removed {
-        true => format!("Removed the private PostgreSQL left in {directory}."),
-        false => format!("Still in place: {directory}: it cannot be removed now."),
+        true => format!("Removed the abandoned private PostgreSQL in {directory}."),
+        false => format!("Still in place: {directory}: cannot be removed now."),
     }
 }
 
-/// Returns whether there was anything.
+/// Returns whether there was anything to undo.
 pub(super) fn undo_one(
     mut journal: Journal,
     connect: Option<&str>,
@@ -108,40 +108,40 @@ pub(super) fn undo_one(
         params: &params,
         session: AdminSession::OnDemand(Box::default()),
         hosts: &hosts,
-        // Known at least where pgio may stop and start the server.
+        // The journal names the server's host if pgio may stop and start the server.
         server_host: target.control.as_ref().map(|plan| plan.host.as_str()),
         control: control.as_mut().map(|c| c as &mut dyn Control),
         private: target.private,
         layout: Layout::default(),
-        // A signal ends it as it is; what is left is in the journal.
+        // A signal may end the process here; remaining steps stay in the journal.
         stop: Stop::new(),
     };
-    // A server that is down now may be started by a step below; one that is not needed may stay so.
+    // A step below may start a server that is down; a server that no step needs may stay down.
     if !target.private
         && let Ok(admin) = context.admin()
     {
         end_sessions(admin);
     }
     let report = treatment::undo_all(&mut context, &mut journal, on_conflict, &unreachable);
-    tell(&report);
+    print_report(&report);
     check_complete(report)?;
     journal.finish()?;
     if target.private {
-        // Its end found a directory that could not be removed while something was mounted there.
+        // The directory of a private server could not be removed while something was mounted in it.
         private::sweep_default();
     }
     Ok(true)
 }
 
-fn tell(report: &UndoReport) {
+fn print_report(report: &UndoReport) {
     for Restored { step, prior, undone } in &report.undone {
         let text = match undone {
             Undone::Restored if treatment::is_workload_table(step) => {
                 format!("Removed {}.", step.what)
             }
-            Undone::Restored | Undone::RestoredNotAwaited => format!("Put back {step}: {prior}."),
-            Undone::Rewritten => format!("Put back {step}: {prior}; {REWRITTEN}."),
-            Undone::Kept => format!("Left {} as it is now.", step.what),
+            Undone::Restored | Undone::RestoredNotAwaited => format!("Restored {step}: {prior}."),
+            Undone::Rewritten => format!("Restored {step}: {prior}; {REWRITTEN}."),
+            Undone::Kept => format!("Kept {} as it is now.", step.what),
         };
         output::line(&printable::line(&text));
     }
@@ -151,7 +151,7 @@ fn tell(report: &UndoReport) {
     }
 }
 
-/// Whatever the reasons are, what counts is that changes are in place.
+/// Fails if any change is still in place, whatever the reason.
 fn check_complete(report: UndoReport) -> Outcome {
     if !report.left.is_empty() {
         let which = if report.undone.is_empty() { "the" } else { "some" };
@@ -169,7 +169,7 @@ fn check_complete(report: UndoReport) -> Outcome {
     })
 }
 
-/// Hosts on which something is to be put back, and why others cannot be reached.
+/// Connects to the hosts of the journal; returns why others cannot be reached.
 fn reach(journal: &Journal) -> (Hosts, Unreachable) {
     let (mut hosts, mut unreachable) = (Hosts::new(), Unreachable::new());
     for name in journal.open_steps().into_iter().filter_map(|(_, step)| step.host) {
@@ -185,7 +185,7 @@ fn reach(journal: &Journal) -> (Hosts, Unreachable) {
     (hosts, unreachable)
 }
 
-/// None also where its host cannot be reached: a step that needs it says so.
+/// Returns none also if its host is unreachable: a step that needs it reports that.
 fn controller(target: &UndoTarget, hosts: &Hosts, unreachable: &Unreachable) -> Option<Controller> {
     let plan = target.control.clone().filter(|plan| !unreachable.contains_key(&plan.host))?;
     let spec = || target.hosts.get(&plan.host).cloned().unwrap_or_default();
@@ -195,7 +195,7 @@ fn controller(target: &UndoTarget, hosts: &Hosts, unreachable: &Unreachable) -> 
 }
 
 fn params_of(text: &str) -> Result<ConnectParams, Failure> {
-    // No run: nothing that `leftovers` would take for one that lives.
+    // Use no run id, so that `leftovers` does not take this session for a live run.
     let params = connection::params(&ConnectString::new(text), "undo")?;
     Ok(params.with_application_name("pgio undo"))
 }

@@ -1,4 +1,4 @@
-//! The connection that a run reads and changes with.
+//! Opens the admin session of a run.
 
 use postgres::{Client, SimpleQueryMessage};
 
@@ -8,22 +8,22 @@ use crate::pg::leftovers;
 use crate::pg::server::{self, Server};
 use crate::workload::EngineError;
 
-/// Opens the connection that a run reads and changes with, says that the run lives, and ends what
-/// killed ones left, which would hold the tables.
+/// Opens the admin session, announces that the run lives, and ends sessions
+/// of killed runs, which would hold the tables.
 pub fn open_admin(params: &ConnectParams, run_id: &str) -> Result<(Client, Server), LiveError> {
     let unannounced = params.clone().with_application_name(leftovers::UNANNOUNCED);
     let mut admin = connect::connect(&unannounced)?;
     server::lift_limits(&mut admin)?;
     check_unpooled(&mut admin, params)?;
     let server = server::inspect(&mut admin, &params.describe())?;
-    // What it makes and drops is no part of the work, and must not wait for a standby that is gone.
+    // Objects it creates and drops are not part of the work and must not wait for a lost standby.
     admin.batch_execute("SET synchronous_commit = local")?;
     leftovers::announce(&mut admin, run_id)?;
     leftovers::terminate(&mut admin)?;
     Ok((admin, server))
 }
 
-/// As [`open_admin`] for whoever only looks: announces nothing, ends nobody's session, and can change
+/// Opens a read-only session: announces no run, ends no session, and can change
 /// nothing.
 pub fn open_reader(params: &ConnectParams) -> Result<(Client, Server), LiveError> {
     let unannounced = params.clone().with_application_name(leftovers::UNANNOUNCED);
@@ -35,8 +35,8 @@ pub fn open_reader(params: &ConnectParams) -> Result<(Client, Server), LiveError
     Ok((reader, server))
 }
 
-/// Two idle connections of a transaction-pooling proxy are served by one process in turn. Asked in
-/// the simple protocol, since prepared statements fail there in ways that say nothing.
+/// Refuses a transaction-pooling proxy: one process serves two idle connections in turn. Queries by
+/// the simple protocol, since prepared statements fail there with misleading errors.
 pub fn check_unpooled(admin: &mut Client, params: &ConnectParams) -> Result<(), LiveError> {
     let pid = |client: &mut Client| -> Option<String> {
         let messages = client.simple_query("SELECT pg_backend_pid()").ok()?;
@@ -45,7 +45,7 @@ pub fn check_unpooled(admin: &mut Client, params: &ConnectParams) -> Result<(), 
             _ => None,
         })
     };
-    // One that is not let in proves nothing; what it needs is checked later.
+    // A refused second connection proves nothing; the connection limit is checked later.
     let Ok(mut second) = connect::connect(params) else { return Ok(()) };
     match (pid(admin), pid(&mut second)) {
         (Some(first), Some(second)) if first == second => Err(EngineError::Pooled.into()),

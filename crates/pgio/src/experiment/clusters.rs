@@ -1,8 +1,8 @@
-//! Notes of where private clusters are, so that `undo` finds those of which pgio and the supervisor were
+//! Notes the directories of private clusters, so that `undo` finds clusters of which pgio and the supervisor were
 //! killed together.
 //!
-//! A note says where; `pg::private` decides whether anything there may be removed, by its own mark and by a lock
-//! that nobody holds.
+//! A note names the directory; `pg::private` decides by its mark and a lock whether the cluster may be removed,
+//! which requires that no process holds the lock.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -14,11 +14,11 @@ use crate::pg::private::{self, PrivateCluster};
 
 const EXTENSION: &str = "cluster";
 
-/// An abandoned cluster that was found.
+/// An abandoned cluster.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Abandoned {
     pub directory: PathBuf,
-    /// Otherwise it cannot be removed now.
+    /// Whether it was removed; otherwise it cannot be removed now.
     pub removed: bool,
 }
 
@@ -27,7 +27,7 @@ pub fn note(cluster: &PrivateCluster) -> Result<(), StateError> {
     Ok(note_in(&own, cluster.directory())?)
 }
 
-/// Notes whose directory is gone go with the next one.
+/// Also removes notes whose directory no longer exists.
 fn note_in(own: &OwnDir, directory: &Path) -> Result<(), OwnDirError> {
     for (name, directory) in noted(own)? {
         if !exists(&directory) {
@@ -49,7 +49,7 @@ pub fn remove_abandoned(report: &mut dyn FnMut(Abandoned)) -> Result<(), StateEr
     }
 }
 
-/// `sweep` says whether it could remove a cluster; nothing where that lives or is not pgio's.
+/// `sweep` returns whether it removed a cluster; none if the cluster is alive or not pgio's.
 fn remove_noted(
     own: &OwnDir,
     sweep: &dyn Fn(&Path) -> Option<bool>,
@@ -77,7 +77,7 @@ fn noted(own: &OwnDir) -> Result<Vec<(PathBuf, PathBuf)>, OwnDirError> {
     for name in own.names(EXTENSION)? {
         let Some(mut file) = own.open_file(&name)? else { continue };
         let mut text = String::new();
-        // A note that was cut short names nothing that exists.
+        // A truncated note names nothing that exists.
         if file.read_to_string(&mut text).is_ok() {
             all.push((name, PathBuf::from(text)));
         }
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_note_stays_until_its_cluster_is_gone() {
+    fn a_note_stays_until_its_cluster_is_removed() {
         let scratch = tempfile::tempdir().unwrap();
         let own = OwnDir::create(&scratch.path().join("notes"), DirMode::Private).unwrap();
         let places = ["living", "removed", "busy", "vanished"].map(|n| scratch.path().join(n));
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_note_removes_those_of_directories_that_are_gone() {
+    fn a_new_note_removes_notes_of_missing_directories() {
         let scratch = tempfile::tempdir().unwrap();
         let own = OwnDir::create(&scratch.path().join("notes"), DirMode::Private).unwrap();
         let (gone, here) = (scratch.path().join("gone"), scratch.path().join("here"));

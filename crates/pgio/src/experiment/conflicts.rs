@@ -1,7 +1,7 @@
-//! Changes of other runs that concern this one, before it starts and before it changes something itself.
+//! Finds changes of other runs that affect this one, before it starts and before it changes anything.
 //!
-//! Only what concerns the run's own servers and the resources that it changes keeps it from starting. The caller
-//! shows what interrupted runs left elsewhere. Next: `treatment::journal`.
+//! Only changes of the run's own servers and resources keep it from starting. The caller
+//! reports other changes of interrupted runs. Next: `treatment::journal`.
 
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -19,16 +19,16 @@ pub enum ConflictError {
     Journal(#[from] JournalError),
 }
 
-/// An interrupted run that changed something which does not concern this one.
+/// An interrupted run whose changes do not affect this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Elsewhere {
-    /// What it changed, for people.
+    /// Description of its changes.
     pub what: String,
     pub journal: PathBuf,
 }
 
-/// Before any server is asked: refuses where an interrupted run changed one that is reached in the
-/// same way. Returns those that left something elsewhere.
+/// Before connecting to a server: refuses if an interrupted run changed one with the
+/// same connection parameters. Returns interrupted runs that changed something else.
 pub fn refuse_unfinished<'a>(
     params: impl IntoIterator<Item = &'a ConnectParams>,
 ) -> Result<Vec<Elsewhere>, ConflictError> {
@@ -38,7 +38,7 @@ pub fn refuse_unfinished<'a>(
     Ok(others.map(|found| Elsewhere { what: found.what(), journal: found.path }).collect())
 }
 
-/// Refuses servers and resources that an interrupted run changed, or that somebody else is changing.
+/// Refuses servers and resources that an interrupted run changed, or that another run is changing.
 pub fn refuse_changed(
     resources: &BTreeSet<Resource>,
     claims: &Claims,
@@ -49,7 +49,7 @@ pub fn refuse_changed(
     Ok(())
 }
 
-/// From now on nobody else changes them.
+/// Claims them, so that no other run changes them.
 pub fn claim(
     resources: &BTreeSet<Resource>,
     claims: &mut Claims,
@@ -59,6 +59,6 @@ pub fn claim(
     let (run, experiment) = (run_id.to_owned(), experiment.to_owned());
     let holder = Holder { run, experiment, pid: std::process::id() };
     claims.take(&state::locks_dir()?, &holder, resources)?;
-    // Another run may have come and been killed since the last look.
+    // Another run may have started and been killed since the last check.
     refuse_changed(resources, claims)
 }

@@ -1,22 +1,22 @@
-//! From the keys given to a server's connection parameters: the resolving step of every command.
+//! Resolves keys into the connection parameters of a server, for every command.
 //!
-//! Connects to nothing and reads no file; of the environment only what libpq reads. The caller shows the warnings.
+//! Connects to nothing and reads no file; reads the environment variables of libpq. The caller shows the warnings.
 
 use crate::config::{ConnectString, Layer, resolve};
 use crate::pg::connect::{self, ConnectError, ConnectParams, Env};
 use crate::pg::leftovers;
 use crate::warning::Warning;
 
-/// The keys as given, flags over pgio.conf.
+/// The given keys: flags override pgio.conf.
 #[derive(Debug, Clone, Default)]
 pub struct GivenKeys {
     pub layer: Layer,
-    /// A pgio.conf was read, so its defaults for connecting hold.
+    /// Whether a pgio.conf was read, so that its connection defaults apply.
     pub from_conf: bool,
 }
 
 impl GivenKeys {
-    /// CONNECT_STRING as given or by default; where it is empty the PG* variables decide.
+    /// Returns CONNECT_STRING as given or by default; if it is empty, the PG* variables decide.
     pub fn connect_string(&self) -> ConnectString {
         let given = self.layer.connect_string.is_some() || self.layer.dbname.is_some();
         if self.from_conf || given {
@@ -36,14 +36,10 @@ pub fn params(text: &ConnectString, run_id: &str) -> Result<ConnectParams, Conne
     Ok(params.with_application_name(leftovers::application_name(run_id)))
 }
 
-/// What libpq would have ignored as well.
+/// Returns warnings about values that libpq would ignore as well.
 pub fn warnings(params: &ConnectParams) -> Vec<Warning> {
     let warning = |why: &_| {
-        Warning::new(
-            ToString::to_string(why),
-            "libpq passes over it in the same way",
-            "mend it, or leave it out",
-        )
+        Warning::new(ToString::to_string(why), "libpq ignores it, too", "correct or remove it")
     };
     params.warnings().iter().map(warning).collect()
 }

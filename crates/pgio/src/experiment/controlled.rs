@@ -1,5 +1,5 @@
-//! The way to stop and start a target's server, whosever it is, and noticing that it was used: with
-//! the server end all of its sessions, the coordinating one among them.
+//! Stops and starts a target's server, private or not, and notes that it did: this ends
+//! all sessions of the server, including the admin session.
 
 use super::target::Target;
 use crate::treatment::{Control, Pair};
@@ -10,7 +10,7 @@ pub(super) struct Controlled {
 }
 
 impl Controlled {
-    /// None: the server is never stopped.
+    /// Returns none if the server is never stopped.
     pub(super) fn of(target: &Target) -> Option<Controlled> {
         let way: Box<dyn Control> = match (&target.cluster, &target.control) {
             (Some(cluster), _) => Box::new(cluster.clone()),

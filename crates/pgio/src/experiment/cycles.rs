@@ -1,24 +1,24 @@
 //! `checkpoint = "spread"`: windows that hold whole checkpoint cycles.
 //!
 //! A CHECKPOINT before the warm-up puts every window into the same phase; from there on the server's own
-//! timed checkpoints go on, spread as checkpoint_completion_target says. A window of a whole number of
-//! checkpoint_timeout then holds each phase of the cycle equally often, whatever the phase in which it
-//! begins, so its share of full-page images is that of the long run. Checkpoints that pgio drove itself
-//! at shorter distances would write more images than the server ever does.
+//! timed checkpoints continue, spread by checkpoint_completion_target. A window of a whole number of
+//! checkpoint_timeout then holds each phase of the cycle equally often, whatever phase it
+//! begins in, so its share of full-page images is that of the long run. Checkpoints issued by pgio
+//! at shorter distances would write more images than the server does.
 
 use postgres::Client;
 
 use crate::config::resolve::Extent;
 use crate::results::model::{Check, Trial};
 
-/// A window may miss the whole number by this part of a cycle.
+/// Tolerated deviation from a whole number, in cycles.
 const MISS: f64 = 0.02;
 const ID: &str = "checkpoints";
 
-/// Seconds of a cycle: as the condition declares it, else as the server has it.
+/// Returns the seconds of a cycle: the condition's setting, else the server's.
 pub(super) fn timeout(admin: &mut Client, declared: Option<&str>) -> Result<f64, postgres::Error> {
     let row = match declared {
-        // A bare number is seconds in both.
+        // A bare number means seconds in both.
         Some(value) => {
             admin.query_one("SELECT extract(epoch FROM $1::text::interval)::float8", &[&value])
         }
@@ -30,10 +30,10 @@ pub(super) fn timeout(admin: &mut Client, declared: Option<&str>) -> Result<f64,
     Ok(row?.get(0))
 }
 
-/// How many whole cycles a window holds, or why it is refused.
+/// Returns the number of whole cycles in a window, or why the window is refused.
 pub(super) fn whole(extent: Extent, timeout: f64) -> Result<u32, String> {
     let Extent::Time(window) = extent else {
-        return Err("checkpoint = \"spread\" needs windows that end by time: write duration in place of an amount of work".to_owned());
+        return Err("checkpoint = \"spread\" needs windows of fixed duration: use duration instead of an amount of work".to_owned());
     };
     let cycles = window.as_secs_f64() / timeout;
     let whole = cycles.round();
@@ -47,8 +47,8 @@ pub(super) fn whole(extent: Extent, timeout: f64) -> Result<u32, String> {
     Ok(whole as u32)
 }
 
-/// Whether the window held its cycles and no checkpoint beside them. One that is still being written
-/// at the end is not counted by every version.
+/// Checks that the window held its cycles and no other checkpoint. Some versions do not count a checkpoint
+/// that is still being written at the end.
 pub(super) fn check(trial: &Trial, cycles: u32) -> Check {
     let cycles = f64::from(cycles);
     match trial.metrics.get("checkpoints").and_then(|m| m.value) {
@@ -58,7 +58,7 @@ pub(super) fn check(trial: &Trial, cycles: u32) -> Check {
         Some(n) if n > cycles || n + 1.0 < cycles => Check::warning(
             ID,
             format!("{n} checkpoints inside a window of {cycles} checkpoint cycles"),
-            "raise max_wal_size, so that checkpoint_timeout alone decides when one begins",
+            "raise max_wal_size, so that only checkpoint_timeout triggers checkpoints",
         ),
         Some(_) => Check::ok(ID, format!("whole checkpoint cycles inside the window: {cycles}")),
     }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_whole_cycles_will_do() {
+    fn only_whole_cycles_are_accepted() {
         let seconds = |s: f64| Extent::Time(Duration::from_secs_f64(s));
         assert_eq!(whole(seconds(30.0), 30.0), Ok(1));
         assert_eq!(whole(seconds(600.4), 300.0), Ok(2));
@@ -82,6 +82,6 @@ mod tests {
         );
         let error = whole(seconds(750.0), 300.0).unwrap_err();
         assert!(error.contains("make duration 900 s"), "{error}");
-        assert!(whole(Extent::Calls(9), 300.0).unwrap_err().contains("end by time"));
+        assert!(whole(Extent::Calls(9), 300.0).unwrap_err().contains("fixed duration"));
     }
 }

@@ -1,7 +1,7 @@
-//! The environment as found: what a reader needs to judge a figure, and what has to be the same in
-//! another experiment, condition or trial to compare with.
+//! The environment as found: what a reader needs to judge a figure, and what must be the same in
+//! another experiment, condition or trial for a comparison.
 //!
-//! [`describe`] is for the manifest, [`of_trial`] for each trial, before and after its window.
+//! [`describe`] is for the manifest, [`read_for_trial`] for each trial, before and after its window.
 //! Settings that can hold a secret (connection strings, commands, keys) are never read.
 
 use std::collections::BTreeMap;
@@ -18,7 +18,7 @@ use crate::treatment::ballast::huge_pages;
 use crate::treatment::journal;
 use crate::warning::Warning;
 
-/// Settings that decide about storage and replication.
+/// Settings that affect storage and replication.
 const SETTINGS: &[&str] = &[
     "block_size",
     "checkpoint_timeout",
@@ -42,7 +42,7 @@ const SETTINGS: &[&str] = &[
     "wal_sync_method",
 ];
 
-/// The reading connection has pinned synchronous_commit for itself.
+/// Reads settings as a new session has them: this connection has set synchronous_commit for itself.
 const AS_A_NEW_SESSION_HAS_IT: &str = "SELECT CASE name WHEN 'synchronous_commit' THEN reset_val \
      ELSE current_setting(name) END FROM pg_settings WHERE name = $1";
 
@@ -52,7 +52,7 @@ pub fn describe(admin: &mut Client, server: &Server) -> BTreeMap<String, String>
         ("target".to_owned(), server.info.target.clone()),
         ("pgio".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
     ]);
-    // Where the role may not read it, another server is known by less.
+    // If the role may not read it, fewer facts identify the server.
     let identifier = "SELECT system_identifier::text FROM pg_control_system()";
     if let Some(row) = admin.query_opt(identifier, &[]).ok().flatten() {
         found.insert("system_identifier".to_owned(), row.get(0));
@@ -79,7 +79,7 @@ pub fn describe(admin: &mut Client, server: &Server) -> BTreeMap<String, String>
     found
 }
 
-/// What a measurement records of a ballast that is held on this machine, and by what key.
+/// The key under which a measurement records a ballast held on this machine.
 pub const BALLAST: &str = "driver.ballast";
 
 pub fn held_ballast() -> Option<String> {
@@ -92,14 +92,14 @@ pub fn ballast_warning(held: String) -> Warning {
     Warning::new(
         "a ballast is held on this machine",
         held,
-        "`pgio ballast --release` gives the memory back",
+        "release the memory with `pgio ballast --release`",
     )
 }
 
 const NON_DEFAULT: &str = include_str!("sql/non_default_settings.sql");
 
-/// The server's settings that are not its defaults, and what was found of its host.
-pub fn of_trial(
+/// Reads the server's non-default settings and the facts of its host.
+pub fn read_for_trial(
     admin: &mut Client,
     sources: Option<&TelemetrySources>,
 ) -> Result<BTreeMap<String, String>, postgres::Error> {
@@ -110,7 +110,7 @@ pub fn of_trial(
     Ok(found)
 }
 
-/// Nobody changed anything inside the window.
+/// Checks that nothing changed inside the window.
 pub fn unchanged(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) -> Check {
     const ID: &str = "environment-changed";
     let value = |of: &BTreeMap<String, String>, name: &str| {
@@ -122,7 +122,7 @@ pub fn unchanged(before: &BTreeMap<String, String>, after: &BTreeMap<String, Str
     let changed: Vec<String> = names
         .into_iter()
         .filter(|name| before.get(*name) != after.get(*name))
-        // What a host did not say the second time is unknown, not changed.
+        // A fact that a host did not report the second time is unknown, not changed.
         .filter(|name| {
             fact::is_setting(name) || before.contains_key(*name) && after.contains_key(*name)
         })
@@ -131,7 +131,7 @@ pub fn unchanged(before: &BTreeMap<String, String>, after: &BTreeMap<String, Str
     if changed.is_empty() {
         Check::ok(ID, "settings and host were the same before and after the window")
     } else {
-        Check::invalid(ID, changed.join("; "), "find out who changes it, and run again")
+        Check::invalid(ID, changed.join("; "), "find out what changes it, then run again")
     }
 }
 

@@ -1,6 +1,6 @@
-//! Why a run on real servers cannot go on, or cannot begin.
+//! Errors of a run on real servers.
 //!
-//! What concerns one condition names it. The exit codes are `cli::exit`'s.
+//! An error of one condition names it. `cli::exit` assigns the exit codes.
 
 use crate::dataset::DatasetError;
 use crate::pg::connect::ConnectError;
@@ -21,8 +21,8 @@ pub enum LiveError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Connect(#[from] ConnectError),
-    #[error("the server cannot be reached any more")]
-    Gone(#[source] ConnectError),
+    #[error("lost the connection to the server")]
+    ConnectionLost(#[source] ConnectError),
     #[error(transparent)]
     Server(#[from] ServerError),
     #[error(transparent)]

@@ -1,6 +1,6 @@
-//! What happens in a run, for whoever shows it.
+//! Events of a run, for the caller to show.
 //!
-//! A run prints nothing; it hands events to one observer as they happen.
+//! A run prints nothing; it sends each event to one observer.
 
 use std::path::Path;
 
@@ -23,17 +23,17 @@ pub enum Event<'a> {
     ServerStarted,
     /// The data set is being loaded into a private server.
     Loads(&'a LoadEvent),
-    /// An experiment that was resumed is complete already.
+    /// The resumed experiment is already complete.
     NothingLeft {
         dir: &'a Path,
     },
-    /// The trials of a workload follow.
+    /// The trials of a workload begin.
     WorkloadBegins(WorkloadBegins<'a>),
-    /// Its blocks are used up, and its intervals are wider than asked for.
+    /// All allowed blocks are done, and intervals are wider than requested.
     BlockLimit {
         blocks: u32,
     },
-    /// Its results are in this directory, however it ended.
+    /// The workload ended, successfully or not; its results are in this directory.
     WorkloadEnds {
         dir: &'a Path,
     },
@@ -41,7 +41,7 @@ pub enum Event<'a> {
         planned: &'a Planned,
         condition: &'a str,
     },
-    /// The data set is being made anew.
+    /// The data set is being reset.
     Resets {
         planned: &'a Planned,
         condition: &'a str,
@@ -59,7 +59,7 @@ pub enum Event<'a> {
         decision: Decision<'a>,
         condition: &'a str,
     },
-    /// The primary intervals, looked at between two blocks.
+    /// The primary intervals, computed between two blocks.
     Looked {
         width: &'a Width,
         precision: f64,
@@ -70,9 +70,9 @@ pub enum Event<'a> {
 pub struct WorkloadBegins<'a> {
     pub workload: &'a WorkloadSpec,
     pub pace: Pace,
-    /// The metric that is judged.
+    /// The primary metric.
     pub primary: &'a str,
-    /// More blocks may come than are planned.
+    /// Whether more blocks than planned may follow.
     pub open_ended: bool,
 }
 

@@ -1,12 +1,12 @@
-//! What the loop asks of the analysis: which trials must not count.
+//! Decides by the analysis which trials must not count.
 //!
-//! How wide the intervals are it asks `analysis::width`. The verdicts are the analysis's own, so that the loop never repeats a trial that the report then
-//! counts, or the other way round. Each trial is added once; a block is then judged in the time of its own
-//! trials, however many came before.
+//! `analysis::width` computes the intervals. The verdicts are those of the analysis, so that the loop never repeats a trial that the report
+//! counts, or the reverse. Each trial is added once; judging a block takes the time of its own
+//! trials, however many preceded it.
 
 use std::collections::BTreeMap;
 
-use super::run::{Done, Invalid, Last};
+use super::run::{Invalid, LastAttempt, StoredAttempts};
 use crate::analysis::cross::Across;
 use crate::analysis::width::Width;
 use crate::results::model::{Check, CheckVerdict, Outcome, Trial};
@@ -30,7 +30,7 @@ impl Judge {
         judge
     }
 
-    /// `index` is the trial's in the record.
+    /// `index` is the trial's index in the record.
     pub fn add(&mut self, manifest: &Manifest, index: usize, trial: &Trial) {
         self.across.add(manifest, trial);
         if let Some(place) = &trial.place {
@@ -38,7 +38,7 @@ impl Judge {
         }
     }
 
-    /// Of a block's trials, those that are complete and must not count. `cells` are in the order
+    /// Returns the block's trials that are complete but must not count. `cells` are in the order
     /// in which they are planned.
     pub fn invalid(&self, stored: &StoredExperiment, block: u32, cells: &[Cell]) -> Vec<Invalid> {
         let of_block = || {
@@ -51,7 +51,7 @@ impl Judge {
             let Some(place) = &trial.place else { continue };
             let Some(cell) = cells.iter().position(|cell| place.is_in(cell)) else { continue };
             let attempt = place.attempt;
-            // At equal attempts the later one, as the analysis has it.
+            // Of equal attempts the later one counts, as in the analysis.
             found.retain(|i| (i.cell, i.attempt) != (cell, attempt));
             let of_others = across.iter().filter(|(i, _)| *i == index).map(|(_, check)| check);
             let all = trial.checks.iter().chain(of_others);
@@ -69,18 +69,18 @@ fn reasons(checks: &[&Check]) -> String {
     checks.iter().map(|c| format!("{}: {}", c.id, c.message)).collect::<Vec<_>>().join("; ")
 }
 
-/// After so many blocks not every block is followed by a look at the intervals.
+/// Up to this block, the intervals are checked after every block.
 const EVERY_BLOCK: u32 = 60;
 
-/// When the intervals are looked at. A look takes the time of all trials, so that one after each block
-/// would cost more and more: with many blocks the next is where the intervals can be narrow enough,
-/// half of the way that their width foretells (it goes with the root of the number of blocks).
+/// Schedules checks of the intervals. A check reads all trials, so that one after each block
+/// would cost more and more: with many blocks, the next check is where the intervals can be narrow enough,
+/// half of the distance that their width predicts (it falls with the square root of the number of blocks).
 #[derive(Debug, Default)]
-pub struct Looks {
+pub struct WidthChecks {
     next: u32,
 }
 
-impl Looks {
+impl WidthChecks {
     pub(super) fn is_due(&self, block: u32) -> bool {
         block >= self.next
     }
@@ -89,18 +89,18 @@ impl Looks {
         let most = f64::from(block) * 2.0;
         let foretold = match width {
             Width::Widest(_, half) => f64::from(block) * (half / precision).powi(2),
-            // As many again may be needed before there is an interval at all.
+            // As many blocks again may be needed before there is an interval.
             Width::None(_) => most,
         };
         let way = (foretold.min(most) - f64::from(block)) / 2.0;
         let skipped = if block < EVERY_BLOCK { 0 } else { way.max(0.0) as u32 };
-        // And never more often than a hundredth of the blocks so far.
+        // Wait at least a hundredth of the blocks so far.
         let least = if block < EVERY_BLOCK { 1 } else { block.div_ceil(100) };
         self.next = block.saturating_add(skipped.max(least));
     }
 }
 
-/// For each cell the one that it is compared with: the baseline at the same point, for that one itself.
+/// Returns for each cell its baseline: the baseline's cell at the same point, for a baseline itself.
 pub fn baselines(cells: &[Cell], baseline: &str) -> Vec<usize> {
     let of = |(at, cell): (usize, &Cell)| {
         let same = |other: &Cell| other.condition == baseline && other.point == cell.point;
@@ -109,14 +109,14 @@ pub fn baselines(cells: &[Cell], baseline: &str) -> Vec<usize> {
     cells.iter().enumerate().map(of).collect()
 }
 
-/// The last attempt of each planned trial on record.
-pub fn done(trials: &[Trial], cells: &[Cell]) -> Done {
-    let mut done = Done::default();
+/// Returns the last attempt of each stored trial.
+pub fn done(trials: &[Trial], cells: &[Cell]) -> StoredAttempts {
+    let mut done = StoredAttempts::default();
     for place in trials.iter().filter_map(|t| Some((t.place.as_ref()?, &t.outcome))) {
         let (place, outcome) = place;
         let Some(cell) = cells.iter().position(|cell| place.is_in(cell)) else { continue };
         let complete = *outcome == Outcome::Complete;
-        let last = Last { attempt: place.attempt, complete };
+        let last = LastAttempt { attempt: place.attempt, complete };
         let known = done.0.entry((place.block, cell)).or_insert(last);
         if place.attempt >= known.attempt {
             *known = last;
@@ -172,7 +172,7 @@ mod tests {
     fn looks_become_rare_as_blocks_become_many_and_the_first_are_all_taken() {
         let precision = 0.01;
         let half = |block: u32| 0.5 / f64::from(block).sqrt();
-        let mut looks = Looks::default();
+        let mut looks = WidthChecks::default();
         let mut taken = Vec::new();
         for block in 1..=3000 {
             if looks.is_due(block) {
@@ -216,8 +216,8 @@ mod tests {
         assert_eq!(judge.invalid(&stored, 3, &cells), []);
 
         let done = done(&stored.trials, &cells);
-        assert_eq!(done.0[&(1, 0)], Last { attempt: 1, complete: true });
-        assert_eq!(done.0[&(2, 1)], Last { attempt: 0, complete: false });
+        assert_eq!(done.0[&(1, 0)], LastAttempt { attempt: 1, complete: true });
+        assert_eq!(done.0[&(2, 1)], LastAttempt { attempt: 0, complete: false });
         assert_eq!(done.0.len(), 4);
     }
 

@@ -1,19 +1,19 @@
-//! How long an experiment still takes: from what its trials took so far, each with everything between
-//! it and the next one (reset, restart, mkfs, settling, judging), and before a condition's first
+//! Predicts the remaining time of an experiment from the time of its trials so far, including everything between
+//! a trial and the next one (reset, restart, mkfs, settling, judging), and before a condition's first
 //! trial from the plan's estimate.
 
 use std::time::{Duration, Instant};
 
 use super::plan::Planned;
 
-/// The trials to come and what each should take.
+/// The remaining trials and the expected time of each.
 #[derive(Debug, Clone)]
 pub struct Pace {
-    /// By cell; none where a window has no fixed length.
+    /// Estimates by cell; none if a window has no fixed length.
     estimates: Vec<Option<Duration>>,
-    /// By cell: trials measured, and their time in all.
+    /// Measured trials and their total time, by cell.
     took: Vec<(u32, Duration)>,
-    /// Cells of the trials that have not begun.
+    /// Cells of trials that have not begun.
     due: Vec<usize>,
     current: Option<(Planned, Instant)>,
     begun: usize,
@@ -26,17 +26,17 @@ impl Pace {
         Pace { estimates, took, due, current: None, begun: 0 }
     }
 
-    /// The number of the current trial, counted from 1.
+    /// Returns the number of the current trial, counted from 1.
     pub fn number(&self) -> usize {
         self.begun
     }
 
-    /// Trials of this run, as far as is known now.
+    /// Returns the number of trials of this run, as known now.
     pub fn trials(&self) -> usize {
         self.begun + self.due.len()
     }
 
-    /// A trial's first sign. The one before it ends here: taking its condition back is a part of it.
+    /// Marks the first event of a trial. The previous trial ends here, as undoing its condition is part of it.
     pub fn begin(&mut self, planned: &Planned, now: Instant) {
         if let Some((former, since)) = self.current {
             if former == *planned {
@@ -56,13 +56,13 @@ impl Pace {
         self.due.push(cell);
     }
 
-    /// A block beyond those planned: every cell once.
+    /// Adds a block beyond those planned: every cell once.
     pub fn add_block(&mut self) {
         self.due.extend(0..self.estimates.len());
     }
 
-    /// None where nothing is known yet of the length of a trial.
-    pub fn left(&self, now: Instant) -> Option<Duration> {
+    /// Returns the remaining time; none if the length of some trial is unknown.
+    pub fn remaining(&self, now: Instant) -> Option<Duration> {
         let current = match self.current {
             Some((planned, since)) => {
                 self.expected(planned.cell)?.saturating_sub(now.saturating_duration_since(since))
@@ -98,18 +98,22 @@ mod tests {
         let mut pace = Pace::new(vec![Some(seconds(10)), Some(seconds(20))], &due);
         let start = Instant::now();
         assert_eq!((pace.number(), pace.trials()), (0, 4));
-        assert_eq!(pace.left(start), Some(seconds(60)));
+        assert_eq!(pace.remaining(start), Some(seconds(60)));
         pace.begin(&due[0], start);
         // The same trial, reset first and then put in force.
         pace.begin(&due[0], start + seconds(4));
         assert_eq!((pace.number(), pace.trials()), (1, 4));
-        assert_eq!(pace.left(start + seconds(5)), Some(seconds(55)));
-        assert_eq!(pace.left(start + seconds(30)), Some(seconds(50)), "it takes longer than said");
+        assert_eq!(pace.remaining(start + seconds(5)), Some(seconds(55)));
+        assert_eq!(
+            pace.remaining(start + seconds(30)),
+            Some(seconds(50)),
+            "it takes longer than estimated"
+        );
         // It took 30 s, so the other one of its condition will, too.
         pace.begin(&due[1], start + seconds(30));
-        assert_eq!(pace.left(start + seconds(30)), Some(seconds(70)));
+        assert_eq!(pace.remaining(start + seconds(30)), Some(seconds(70)));
         pace.begin(&due[2], start + seconds(90));
-        assert_eq!(pace.left(start + seconds(90)), Some(seconds(90)));
+        assert_eq!(pace.remaining(start + seconds(90)), Some(seconds(90)));
     }
 
     #[test]
@@ -118,19 +122,19 @@ mod tests {
         let now = Instant::now();
         pace.begin(&planned(1, 0), now);
         pace.add(1);
-        assert_eq!((pace.trials(), pace.left(now)), (2, Some(seconds(30))));
+        assert_eq!((pace.trials(), pace.remaining(now)), (2, Some(seconds(30))));
         pace.add_block();
-        assert_eq!((pace.trials(), pace.left(now)), (4, Some(seconds(60))));
+        assert_eq!((pace.trials(), pace.remaining(now)), (4, Some(seconds(60))));
     }
 
     #[test]
-    fn without_an_estimate_nothing_is_said_before_something_was_measured() {
+    fn without_an_estimate_the_time_is_unknown_until_a_trial_was_measured() {
         let due = [planned(1, 0), planned(1, 1)];
         let mut pace = Pace::new(vec![None, None], &due);
         let now = Instant::now();
         pace.begin(&due[0], now);
-        assert_eq!(pace.left(now), None);
+        assert_eq!(pace.remaining(now), None);
         pace.begin(&due[1], now + seconds(7));
-        assert_eq!(pace.left(now + seconds(9)), Some(seconds(5)));
+        assert_eq!(pace.remaining(now + seconds(9)), Some(seconds(5)));
     }
 }

@@ -1,8 +1,8 @@
-//! Which cell runs when: every one once a block, in an order drawn from the seed. A cell is a
-//! condition, at a point of the sweep where there is one.
+//! Plans which cell runs when: each once per block, in an order drawn from the seed. A cell is a
+//! condition, at a point of the sweep if there is one.
 //!
-//! Interleaving in randomised blocks is what makes a ratio hold on a machine whose speed drifts
-//! (Abedi and Brecht, ICPE 2017): drift hits all conditions of a block alike.
+//! Interleaving in randomized blocks keeps a ratio valid on a machine whose speed drifts
+//! (Abedi and Brecht, ICPE 2017): drift affects all conditions of a block alike.
 
 use crate::results::BURN_IN_BLOCK;
 use crate::results::sweep::Cell;
@@ -11,24 +11,24 @@ use crate::rng::{SplitMix64, derive};
 /// One trial to be run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Planned {
-    /// Counted from 1; [`BURN_IN_BLOCK`] for the burn-in trial.
+    /// Block, counted from 1; [`BURN_IN_BLOCK`] for the burn-in trial.
     pub block: u32,
-    /// Within the block, counted from 1.
+    /// Position in the block, counted from 1.
     pub position: u32,
-    /// Index into the experiment's cells, the A/A twin's included.
+    /// Index into the experiment's cells, which include the A/A twin.
     pub cell: usize,
-    /// How often it was tried before.
+    /// Number of earlier attempts.
     pub attempt: u32,
 }
 
 impl Planned {
-    /// The same once more, as this attempt.
+    /// Returns the same trial as the given attempt.
     pub fn again(self, attempt: u32) -> Planned {
         Planned { attempt, ..self }
     }
 }
 
-/// More blocks of the same seed begin with the same ones.
+/// Plans all trials. A plan with more blocks begins with the same ones.
 pub fn plan(cells: usize, blocks: u32, seed: u64) -> Vec<Planned> {
     let mut order = SplitMix64::new(derive(seed, "order", 0));
     let mut planned = Vec::new();
@@ -47,14 +47,14 @@ pub fn plan(cells: usize, blocks: u32, seed: u64) -> Vec<Planned> {
     planned
 }
 
-/// The trial before block 1 that takes the cold start upon itself: of the baseline, never counted.
+/// Returns the trial of the baseline before block 1 that absorbs the cold start; it never counts.
 pub fn burn_in(baseline: usize) -> Planned {
     Planned { block: BURN_IN_BLOCK, position: 1, cell: baseline, attempt: 0 }
 }
 
-/// The seed of one trial's work. Every trial draws its own stream: one that repeats another's visits
-/// finds in the cache what the other fetched. Derived from names and not from indexes, so that a further
-/// condition, point or block leaves the seeds of the others as they are. 53 bits, which survive
+/// Derives the seed of one trial's work. Every trial draws its own stream: a trial that repeats another's visits
+/// finds their blocks cached. It is derived from names and not from indexes, so that another
+/// condition, point or block does not change other seeds. It has 53 bits, which survive
 /// readers that take JSON numbers for doubles.
 pub fn trial_seed(seed: u64, workload: &str, cell: &Cell, block: u32, attempt: u32) -> u64 {
     let point = serde_json::to_string(&cell.point).expect("names and plain values serialize");

@@ -1,9 +1,9 @@
-//! The same data before each trial: nothing but the CHECKPOINT that every trial begins with, the
-//! data set's dead rows cleared away, the data set loaded again, or the whole database made again.
+//! Restores the data before each trial: by nothing but the CHECKPOINT that begins every trial, by a VACUUM
+//! of the data set's tables, by reloading the data set, or by creating the database again.
 //!
-//! Runs before the condition is put in force, so that it is no part of it. What a way needs to
-//! know is read once and refused before the first trial. A workload that makes its own table for
-//! each trial has nothing to be loaded.
+//! Runs before the condition is applied, so that it is not part of it. What a reset needs to
+//! know is read once and checked before the first trial. A workload that creates its own table for
+//! each trial has no data set to load.
 
 use super::admin::open_admin;
 use super::error::LiveError;
@@ -14,7 +14,7 @@ use crate::host::stop::Stop;
 use crate::pg::connect;
 use crate::results::model::Warning;
 
-/// Refuses what could not work or would lose something.
+/// Refuses a reset that cannot work or would lose data.
 pub fn prepare(reset: &Reset, target: &mut Target) -> Result<ResetPlan, DatasetError> {
     let loaded = match reset {
         Reset::Checkpoint => return Ok(ResetPlan::Checkpoint),
@@ -38,7 +38,7 @@ pub fn prepare(reset: &Reset, target: &mut Target) -> Result<ResetPlan, DatasetE
     }
 }
 
-/// Does it; returns what the load warned of. `tick` is called as a load goes on.
+/// Performs the reset; returns warnings of the load. `tick` is called as a load progresses.
 pub fn perform(
     target: &mut Target,
     run_id: &str,
@@ -73,15 +73,15 @@ pub fn perform(
 }
 
 fn make_again(target: &mut Target, run_id: &str) -> Result<(), LiveError> {
-    // What the workload made for itself goes with the database, and is no reason to keep it.
+    // The workload's own table is dropped with the database and does not block that.
     for workload in &target.workloads {
         workload.clean_up(&mut target.admin)?;
     }
-    // Looked at anew: someone may have put something into it since the last trial.
+    // Check again: someone may have created objects in it since the last trial.
     let database = &database::describe(&mut target.admin, target.cluster.is_some())?;
     let beside = if database.name == "postgres" { "template1" } else { "postgres" };
     let params = target.params.clone().with_dbname(beside);
-    // In its place, so that the session in the database ends.
+    // Replace the admin session, so that the session in the database ends.
     (target.admin, _) = open_admin(&params, run_id)?;
     database::recreate(&mut target.admin, database)?;
     (target.admin, _) = open_admin(&target.params, run_id)?;

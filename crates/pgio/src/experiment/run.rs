@@ -1,10 +1,10 @@
-//! The loop, apart from what it acts on, so that its order of events is tested with a fake.
+//! The loop, separate from what it acts on, so that tests check the order of events with a fake.
 //!
-//! For each trial: reset, put its condition in force, measure, store, take back. A trial is on disk
-//! before the next begins; what was put in force is taken back whatever happened in between.
+//! For each trial: reset, apply its condition, measure, store, undo. A trial is on disk
+//! before the next begins; an applied condition is undone whatever happened in between.
 //! Invalid trials are repeated at the end of their block, each with its baseline measured again beside it:
-//! a repaired block is a new pair, not half of one from another stretch of time. Blocks beyond those asked
-//! for come one at a time, until the intervals are narrow enough or the plan ends. A plan may begin with a
+//! a repaired block is a new pair, not half of one from another time. Blocks beyond those requested
+//! follow one at a time, until the intervals are narrow enough or the plan ends. A plan may begin with a
 //! burn-in trial, a block of its own that is neither judged nor repeated.
 
 mod block;
@@ -12,13 +12,18 @@ mod stage;
 #[cfg(test)]
 mod tests;
 
-pub use self::stage::{Decision, Done, Ended, Invalid, Last, Rules, Stage};
+pub use self::stage::{Decision, Ended, Invalid, LastAttempt, Rules, Stage, StoredAttempts};
 use super::plan::Planned;
 use crate::results::BURN_IN_BLOCK;
 
-/// Trials of these blocks that have to be run, and the burn-in trial where it was not complete and
-/// others are left that need it. `baselines` as for [`run`].
-pub fn left(done: &Done, plan: &[Planned], baselines: &[usize], blocks: u32) -> Vec<Planned> {
+/// Returns the trials of these blocks still to run, and the burn-in trial if it was incomplete and
+/// other trials need it. `baselines` as for [`run`].
+pub fn remaining(
+    done: &StoredAttempts,
+    plan: &[Planned],
+    baselines: &[usize],
+    blocks: u32,
+) -> Vec<Planned> {
     let asked = plan.chunk_by(|a, b| a.block == b.block);
     let asked = asked.filter(|block| block[0].block <= blocks.max(done.last_block()));
     let due: Vec<Planned> = asked.flat_map(|block| block::due(block, baselines, done)).collect();
@@ -26,21 +31,21 @@ pub fn left(done: &Done, plan: &[Planned], baselines: &[usize], blocks: u32) -> 
     if only_burn_in { Vec::new() } else { due }
 }
 
-/// `baselines` has for each cell the one that it is compared with: the baseline at the same point, which
-/// for the baseline is itself.
+/// `baselines` holds for each cell the cell it is compared with: the baseline at the same point, which
+/// for a baseline is the cell itself.
 pub fn run<S: Stage>(
     plan: &[Planned],
     baselines: &[usize],
     rules: Rules,
-    done: &Done,
+    done: &StoredAttempts,
     stage: &mut S,
 ) -> Result<Ended, S::Error> {
     let mut failures = 0;
     for block in plan.chunk_by(|a, b| a.block == b.block) {
         let number = block[0].block;
         if number == BURN_IN_BLOCK {
-            // Where nothing is left it would warm the server up for nothing.
-            let left = left(done, plan, baselines, rules.blocks);
+            // Without further trials the burn-in would be useless.
+            let left = remaining(done, plan, baselines, rules.blocks);
             for planned in left.iter().filter(|p| p.block == BURN_IN_BLOCK) {
                 if let (_, Some(ended)) = block::one_trial(planned, &mut failures, stage)? {
                     return Ok(ended);

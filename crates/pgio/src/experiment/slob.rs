@@ -1,6 +1,6 @@
-//! The data set of `slob` and the work on it: what the keys given mean for a load, and for a run on what is loaded.
+//! The data set of `slob` and its work: turns keys into a load, or into a run on the loaded data set.
 //!
-//! Shows nothing: warnings and the events of a load go to the caller.
+//! Prints nothing: warnings and the events of a load go to the caller.
 
 use postgres::Client;
 
@@ -23,7 +23,7 @@ pub enum SlobError {
     Engine(#[from] EngineError),
 }
 
-/// What a load makes; its seed is drawn where none is given.
+/// Returns the spec of a load; its seed is drawn if none is given.
 pub fn load_spec(settings: &LoadSettings) -> LoadSpec {
     LoadSpec {
         tables: settings.num_schemas,
@@ -38,7 +38,7 @@ pub fn load_spec(settings: &LoadSettings) -> LoadSpec {
     }
 }
 
-/// Loads by connections of its own, beside the coordinating one.
+/// Loads through its own connections, besides the admin session.
 pub fn load(
     admin: &mut Client,
     params: &ConnectParams,
@@ -49,8 +49,8 @@ pub fn load(
     dataset::load(admin, &|| connect::connect(params), spec, stop, observe)
 }
 
-/// `slob` with the keys as given, those of the data set's mark below them, verified against the tables; and
-/// what to warn of.
+/// Returns `slob` with the given keys, with the data set's mark as defaults, verified against the tables, and
+/// warnings.
 pub fn loaded(layer: Layer, admin: &mut Client) -> Result<(Slob, Vec<Warning>), SlobError> {
     let mark = verify::read_mark(admin)?.ok_or(DatasetError::NoDataset)?;
     let asked = layer.clone();
@@ -65,7 +65,7 @@ pub fn loaded(layer: Layer, admin: &mut Client) -> Result<(Slob, Vec<Warning>), 
     Ok((Slob { settings, schema: found.schema, loaded: found.mark }, warnings))
 }
 
-/// The keys as given, what is loaded below them.
+/// Returns the settings from the given keys, with the loaded data set as defaults.
 pub fn settings_on(mark: &Mark, layer: Layer) -> Result<SlobSettings, ResolveError> {
     let of_mark = Layer {
         scale: mark.scale.parse().ok(),
@@ -76,7 +76,7 @@ pub fn settings_on(mark: &Mark, layer: Layer) -> Result<SlobSettings, ResolveErr
     SlobSettings::resolve(layer.over(of_mark))
 }
 
-/// What can be run and measures something else than was probably meant.
+/// Returns warnings about work that probably measures something unintended.
 fn doubts(settings: &SlobSettings) -> Vec<Warning> {
     let mut found = Vec::new();
     if settings.commit_every == 0
@@ -85,11 +85,11 @@ fn doubts(settings: &SlobSettings) -> Vec<Warning> {
     {
         found.push(Warning::new(
             "several sessions update one table in transactions that last over the window",
-            "they lock each other out; what times out is rolled back and counted",
-            "set NUM_THREADS=1, or leave commit_every at 1",
+            "they block each other; a call that times out is rolled back and counted",
+            "set NUM_THREADS=1, or keep commit_every at 1",
         ));
     }
-    // The shortest window has four slices, and each is one turn at least.
+    // The shortest window has four slices of at least one turn each.
     let turns = ((settings.run_time.as_secs_f64() / SHORTEST_TURN) as u32).max(4);
     if settings.tables_per_session() > turns && settings.features.work_loop.is_none() {
         found.push(Warning::new(
@@ -97,8 +97,8 @@ fn doubts(settings: &SlobSettings) -> Vec<Warning> {
                 "each session has {} tables and time for {turns}",
                 settings.tables_per_session()
             ),
-            "a window is too short for all of them to be visited",
-            "lengthen RUN_TIME, or give more SESSIONS",
+            "a window is too short to visit all of them",
+            "increase RUN_TIME or SESSIONS",
         ));
     }
     found
@@ -133,12 +133,12 @@ mod tests {
     }
 
     #[test]
-    fn work_that_locks_itself_out_or_does_not_reach_all_tables_is_warned_of() {
+    fn work_that_blocks_itself_or_does_not_reach_all_tables_is_a_warning() {
         let doubts_of = |tables, pairs| doubts(&settings_on(&mark(tables), layer(pairs)).unwrap());
         assert_eq!(doubts_of(1, &[("run_time", "5")]), []);
         let long =
             doubts_of(1, &[("commit_every", "0"), ("num_threads", "2"), ("update_pct", "10")]);
-        assert!(long[0].to_string().contains("lock each other out"), "{long:?}");
+        assert!(long[0].to_string().contains("block each other"), "{long:?}");
         let short = doubts_of(64, &[("run_time", "1"), ("sessions", "1")]);
         assert!(short[0].to_string().contains("64 tables"), "{short:?}");
     }

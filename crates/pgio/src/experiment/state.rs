@@ -1,7 +1,7 @@
-//! What a run draws from its surroundings: its id, a seed, and the directories of pgio's state.
+//! Run ids, seeds, and the directories of pgio's state.
 //!
-//! The state directory holds what pgio acts on later, so it is never a place that is the same for all
-//! users and that anyone can create first. Whoever opens something there checks its owner (`host::own_dir`).
+//! pgio later acts on files of the state directory, so it is never a directory shared by all
+//! users that anyone could create first. Code that opens a file there checks its owner (`host::own_dir`).
 //! Nothing here knows what the files in these directories mean.
 
 use std::env;
@@ -24,12 +24,12 @@ use crate::rng::SplitMix64;
 #[derive(Debug, thiserror::Error)]
 pub enum StateError {
     #[error(
-        "no place for the journal of changes: this user has no home directory; set PGIO_STATE_DIR to a directory that only this user may write"
+        "no directory for the journal: this user has no home directory; set PGIO_STATE_DIR to a directory that only this user may write to"
     )]
     NoHome,
     #[error(transparent)]
     Directory(#[from] OwnDirError),
-    #[error("{holder} is writing to {} at this moment: wait for it to end", dir.display())]
+    #[error("{holder} is writing to {}: wait until it ends", dir.display())]
     InUse { holder: String, dir: PathBuf },
     #[error("cannot lock {}", dir.display())]
     Find { dir: PathBuf, source: io::Error },
@@ -42,27 +42,27 @@ pub fn journal_dir() -> Result<PathBuf, StateError> {
     Ok(base_dir()?.join("journal"))
 }
 
-/// The journal of what is held on purpose; runs go on beside it.
+/// Journals of ballasts; runs may start while one is held.
 pub fn held_dir() -> Result<PathBuf, StateError> {
     Ok(base_dir()?.join("held"))
 }
 
-/// Journals of what workloads make for themselves; they keep no run from starting.
+/// Journals of tables that workloads create; they keep no run from starting.
 pub fn made_dir() -> Result<PathBuf, StateError> {
     Ok(base_dir()?.join("made"))
 }
 
-/// Notes of where private clusters are.
+/// Notes of the directories of private clusters.
 pub fn clusters_dir() -> Result<PathBuf, StateError> {
     Ok(base_dir()?.join("clusters"))
 }
 
-/// Locks: nobody else may open a file there, so nobody else can lock it.
+/// Locks: no other user may open a file there, so none can lock it.
 pub fn locks_dir() -> Result<PathBuf, StateError> {
     Ok(base_dir()?.join("locks"))
 }
 
-/// Keeps other runs from writing to a results directory until it is dropped. The lock's file is elsewhere, as
+/// Keeps other runs from writing to a results directory until dropped. The lock file is elsewhere, as
 /// everybody may read the results.
 pub fn lock_results(dir: &Path) -> Result<LockFile, StateError> {
     lock_results_in(&locks_dir()?, dir)
@@ -82,11 +82,11 @@ fn lock_results_in(locks: &Path, dir: &Path) -> Result<LockFile, StateError> {
 
 fn base_dir() -> Result<PathBuf, StateError> {
     let is_root = rustix::process::geteuid().is_root();
-    // From the passwd database where HOME is not set.
+    // Use the passwd database if HOME is not set.
     base_dir_of(&|name| env::var_os(name), is_root, env::home_dir())
 }
 
-/// /var/lib/pgio for root, else below the user's state directory; PGIO_STATE_DIR goes before both.
+/// /var/lib/pgio for root, else below the user's state directory; PGIO_STATE_DIR overrides both.
 fn base_dir_of(
     variable: &dyn Fn(&str) -> Option<OsString>,
     is_root: bool,
@@ -105,10 +105,10 @@ fn base_dir_of(
     state.map(|state| state.join("pgio")).ok_or(StateError::NoHome)
 }
 
-/// What to do where a directory is not [`writable`].
-pub const LET_WRITE: &str = "make or mount it, and let this user write there";
+/// The hint for a directory that is not [`writable`].
+pub const LET_WRITE: &str = "create or mount it, and let this user write to it";
 
-/// Whether this user can make something in the directory.
+/// Checks that this user can create files in the directory.
 pub fn writable(dir: &Path) -> io::Result<()> {
     Ok(rustix::fs::access(dir, Access::WRITE_OK | Access::EXEC_OK)?)
 }
@@ -118,7 +118,7 @@ pub fn new_run_id() -> String {
     format!("{}-{}", Zoned::now().strftime("%Y%m%d%H%M%S"), std::process::id())
 }
 
-/// A seed where none was given. Any will do, as long as it is recorded.
+/// Returns a seed if none was given. Any seed works as long as it is recorded.
 pub fn new_seed() -> u64 {
     let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |d| d.as_nanos() as u64);
     // 53 bits survive a reader that takes JSON numbers for doubles.
@@ -150,7 +150,7 @@ mod tests {
         assert_eq!(base(&named[1..], true, Some("/root")), Some("/var/lib/pgio".into()));
         let home = Some("/home/u/.local/state/pgio".into());
         assert_eq!(base(&[], false, Some("/home/u")), home);
-        // What is empty or relative names no place.
+        // Empty and relative paths are ignored.
         let unusable = [("PGIO_STATE_DIR", ""), ("XDG_STATE_HOME", "state")];
         assert_eq!(base(&unusable, false, Some("/home/u")), home);
         assert_eq!(base(&unusable, false, Some("home")), None);

@@ -1,6 +1,6 @@
-//! A server that conditions run on, with everything that a run knows of it.
+//! A server that conditions run on, with everything that a run knows about it.
 //!
-//! Holds the coordinating session, and does nothing with it. Next: `live` puts conditions in force there.
+//! Holds the admin session but does not use it. Next: `live` applies conditions there.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -21,28 +21,28 @@ pub struct Target {
     pub params: ConnectParams,
     pub admin: Client,
     pub server: Server,
-    /// One for each way in which the sweep changes the work; the first is the middle point's.
+    /// One workload per layer of the sweep; the first is the middle point's.
     pub workloads: Vec<Arc<dyn Workload>>,
-    /// Present when the server is ours.
+    /// Present if the server is private.
     pub cluster: Option<Arc<PrivateCluster>>,
-    /// How one that is not ours is stopped and started, where its target says so.
+    /// How to stop and start a server that is not private, if its target allows it.
     pub control: Option<Controller>,
-    /// Where it runs, as far as that is known.
+    /// The host it runs on, if known.
     pub host: Option<String>,
-    /// The block device that is to be measured, where the file names one.
+    /// The block device under test, if the file names one.
     pub device: Option<String>,
-    /// What is observed there; absent: nothing.
+    /// What telemetry observes; none disables it.
     pub sources: Option<TelemetrySources>,
-    /// Found out by `live::check`.
+    /// Set by `live::check`.
     pub reset: ResetPlan,
     /// The server itself.
     pub identity: Resource,
-    /// What its conditions may change that outlives a kill, as far as that is known.
+    /// Known changes of its conditions that survive a kill.
     pub touches: BTreeSet<Resource>,
 }
 
 impl Target {
-    /// What is done to a private server goes with it. A change of a host bears on the server as well.
+    /// Changes of a private server end with it. A change of a host affects the server as well.
     pub(super) fn note(&mut self, touches: Vec<Touch>) {
         let private = self.cluster.is_some();
         for touch in touches {
@@ -64,7 +64,7 @@ impl std::fmt::Debug for Target {
     }
 }
 
-/// What a reset does on one server.
+/// The reset of one server.
 #[derive(Debug, Clone, Default)]
 pub enum ResetPlan {
     #[default]
@@ -72,7 +72,7 @@ pub enum ResetPlan {
     Vacuum(LoadSpec),
     Reload(LoadSpec),
     Recreate {
-        /// None where no data set was loaded.
+        /// None if no data set was loaded.
         load: Option<LoadSpec>,
     },
 }

@@ -1,7 +1,7 @@
-//! One trial: prepare, read, open the window, read again, and make a record of it.
+//! Runs one trial: prepare, read, open the window, read again, make the record.
 //!
-//! Never fails as a function: whatever goes wrong is the record's outcome. The readings lie
-//! between the sessions' preparation and the window, so that nothing but the work is inside.
+//! Never returns an error: a failure is the record's outcome. Readings lie
+//! between the sessions' preparation and the window, so that only the work is inside.
 
 mod counters;
 mod observed;
@@ -33,25 +33,25 @@ use crate::workload::{EngineError, Progress, Setup, WindowEvent};
 use counters::{durability, readings};
 use record::{record_left, record_run, session_evidence};
 
-/// Evidence is read this often inside the window ...
+/// Interval of reading evidence inside the window ...
 const EVIDENCE_EVERY: Duration = Duration::from_millis(250);
-/// ... where that takes no more than one part in so many of the time: it is work on the measured
-/// hosts, and more of it under one condition than under another.
+/// ... if that takes at most this fraction (1/n) of the time: reading is work on the measured
+/// hosts, and some conditions need more of it than others.
 const EVIDENCE_SHARE: u32 = 20;
 
-/// What a trial leaves.
+/// The result of a trial.
 #[derive(Debug)]
 pub struct Measured {
     pub trial: Trial,
-    /// The samples, where anything was observed.
+    /// The samples of telemetry, if any.
     pub series: Option<Series>,
-    /// What a program wrote, where the workload runs one.
+    /// Output of the workload's program, if any.
     pub left: Option<Box<ProgramOutput>>,
-    /// What the record tells in words.
+    /// Warnings for the user.
     pub error: Option<EngineError>,
 }
 
-/// Runs it. `observe` hears of progress inside the window.
+/// Runs the trial. `observe` receives progress inside the window.
 pub fn run(
     request: &Request<'_>,
     in_force: &mut [Box<dyn InForce>],
@@ -75,7 +75,7 @@ pub fn run(
     let (mut series, mut left) = (None, None);
     let kept = (&mut series, &mut left);
     let error = measure(request, in_force, admin, &mut trial, kept, observe).err();
-    // A program that failed before its window left something too.
+    // A program that failed before its window has output too.
     if let Some(EngineError::Command(failed)) = &error
         && left.is_none()
     {
@@ -111,11 +111,11 @@ fn measure(
     if request.checkpoint != Checkpoint::None {
         trial.warnings.extend(server::checkpoint(admin, request.server).err());
     }
-    // Sessions that are made ready without it would wait for the standby already.
+    // Without it, sessions would wait for the standby while they prepare.
     let first = request.verify(in_force, admin, When::Before);
     for e in &first {
         if let (false, Some(expected)) = (e.holds(), &e.expected) {
-            // So that the record says that it was the measurement, not the condition, that failed.
+            // Record that the measurement failed, not the condition.
             trial.evidence.clone_from(&first);
             return Err(EngineError::NotInForce(format!(
                 "{} was {} instead of {expected}",
@@ -131,16 +131,16 @@ fn measure(
         stop: request.stop.clone(),
     };
     let ready = Arc::clone(request.workload).prepare(setup, admin)?;
-    // The sessions of the workload come first: a pooler in between may have no more than they need.
+    // Open the workload's sessions first: a pooler may have no more connections than they need.
     let mut recorder = observed::start(request, admin);
     let pids = ready.pids();
-    // Those that serve a program are known only when it runs.
+    // Sessions that serve a program are known only when it runs.
     if let Some(recorder) = recorder.as_ref().filter(|_| !pids.is_empty()) {
         recorder.watch(pids);
     }
     trial.settings = ready.pinned();
     trial.evidence = session_evidence(request, trial);
-    // What was expected then is still to hold now, even where nothing expects it any more.
+    // Values expected before the window must still hold, even if nothing expects them now.
     trial.evidence.extend(first);
     for e in request.verify(in_force, admin, When::Before) {
         if !trial.evidence.contains(&e) {
@@ -149,8 +149,9 @@ fn measure(
     }
 
     trial.dataset = request.workload.dataset(admin).map_err(pg("measuring the data set"))?;
-    trial.environment =
-        Arc::new(environment::of_trial(admin, request.sources).map_err(pg("reading settings"))?);
+    trial.environment = Arc::new(
+        environment::read_for_trial(admin, request.sources).map_err(pg("reading settings"))?,
+    );
     let version = request.server.info.version_num;
     let (counters_before, before) = readings(version, admin).map_err(read)?;
     let mut next_evidence = Instant::now();
@@ -181,10 +182,10 @@ fn measure(
     if let Some(left) = left {
         record_left(trial, left);
     }
-    // After a failure there is nothing to read: it would be of something else.
+    // After a failure, readings would not describe the trial.
     record_run(request, trial, ran)?;
     let (counters_after, after) = readings(version, admin).map_err(read)?;
-    // What was off at either end was not on throughout.
+    // A setting that was off at either end was not on throughout.
     let (fsync, full_page_writes) = durability(admin).map_err(pg("reading settings"))?;
     for (found, after) in
         [(&mut trial.server.fsync, fsync), (&mut trial.server.full_page_writes, full_page_writes)]
@@ -208,12 +209,13 @@ fn measure(
         trial.checks.push(cycles::check(trial, cycles));
     }
     observed::add_metrics(trial);
-    let now = environment::of_trial(admin, request.sources).map_err(pg("reading settings"))?;
+    let now =
+        environment::read_for_trial(admin, request.sources).map_err(pg("reading settings"))?;
     trial.checks.push(environment::unchanged(&trial.environment, &now));
     Ok(())
 }
 
-/// A record of nothing yet.
+/// Returns an empty record.
 pub fn blank() -> Trial {
     Trial {
         run_id: String::new(),

@@ -1,5 +1,5 @@
-//! What one trial's own record says of its validity: that its condition held, that the data stayed
-//! what it was, and in [`observed`] what went on beside. The ids are those of `results::checks`.
+//! Checks of one trial's record: whether its condition held, whether the data stayed
+//! the same, and in [`observed`] what else happened. The ids are those of `results::checks`.
 
 mod mail;
 mod observed;
@@ -14,13 +14,13 @@ use crate::treatment::InForce;
 pub use self::observed::lies_on;
 pub(super) use self::observed::storage;
 
-/// Size may differ by this much before the data is not the same data any more.
+/// Change of size above which the data no longer counts as the same.
 const SIZE_DRIFT: f64 = 0.02;
 
-/// The part of a window that a session may miss without a word.
+/// Share of a window that a session may miss without a warning.
 const LATE_SHARE: f64 = 0.02;
 
-/// Adds the verdicts to the record.
+/// Adds verdicts to the record.
 pub(super) fn judge(
     trial: &mut Trial,
     series: Option<&Series>,
@@ -29,7 +29,7 @@ pub(super) fn judge(
 ) {
     let mut found = vec![in_force(&trial.evidence), durability(trial, declared)];
     if trial.outcome == Outcome::Complete {
-        // With windows of whole cycles it is judged already.
+        // Windows of whole cycles are judged already.
         if !trial.checks.iter().any(|c| c.id == "checkpoints") {
             found.push(checkpoints(trial));
         }
@@ -43,13 +43,13 @@ pub(super) fn judge(
     }
     found.iter_mut().for_each(|check| own_effect(check, declared));
     trial.checks.extend(found);
-    // One that is not in the table can neither be tolerated nor looked up: a mistake of ours.
+    // A check that is not in the table can neither be tolerated nor looked up: a bug.
     debug_assert!(trial.checks.iter().all(|c| checks::definition(&c.id).is_some()));
     let counts = |c: &Check| c.verdict != CheckVerdict::Invalid || !checks::is_behavior(&c.id);
     debug_assert!(trial.checks.iter().all(counts), "behavior never makes a trial invalid");
 }
 
-/// What follows from a setting that the condition declares is its effect, and no fault of the trial.
+/// A consequence of a declared setting is an effect of the condition, not a fault of the trial.
 fn own_effect(check: &mut Check, declared: &[Change]) {
     let causes: fn(&str) -> bool = match check.id.as_str() {
         "checkpoints" => checks::decides_checkpoints,
@@ -61,13 +61,13 @@ fn own_effect(check: &mut Check, declared: &[Change]) {
         (check.verdict, settings.into_iter().find(|name| causes(name)))
     {
         check.message = format!("{}; the condition sets {name}", check.message);
-        check.remedy = format!("leave it where {name} is what is compared; else {}", check.remedy);
+        check.remedy = format!("ignore this if you compare {name}; otherwise {}", check.remedy);
     }
 }
 
 fn in_force(evidence: &[Evidence]) -> Check {
     const ID: &str = "treatment-in-force";
-    // What had to hold before the window and is not even asked for later was taken away, such as
+    // A value expected before the window but not afterwards was removed, such as
     // synchronous_standby_names.
     let expected_before = |what: &str| {
         let before = evidence.iter().find(|e| e.when == When::Before && e.what == what);
@@ -88,7 +88,7 @@ fn in_force(evidence: &[Evidence]) -> Check {
             format!("{} readings before, during and after the window agree", evidence.len()),
         )
     } else {
-        Check::invalid(ID, broken.join("; "), "find out who changes it and run again")
+        Check::invalid(ID, broken.join("; "), "find out what changes it, then run again")
     }
 }
 
@@ -101,12 +101,12 @@ fn durability(trial: &Trial, declared: &[Change]) -> Check {
             .map(|(name, _)| name)
             .collect();
     if undeclared.is_empty() {
-        Check::ok(ID, "fsync and full_page_writes are on or declared")
+        Check::ok(ID, "fsync and full_page_writes are on or set by the condition")
     } else {
         Check::invalid(
             ID,
-            format!("{} is off and no condition says so", undeclared.join(" and ")),
-            "turn it on, or declare it in every condition: postgres = { fsync = \"off\" }",
+            format!("{} is off but no condition sets it", undeclared.join(" and ")),
+            "turn it on, or set it in every condition: postgres = { fsync = \"off\" }",
         )
     }
 }
@@ -118,7 +118,7 @@ fn checkpoints(trial: &Trial) -> Check {
         Some(n) => Check::warning(
             ID,
             format!("{n} checkpoints inside the window"),
-            "raise max_wal_size and checkpoint_timeout, or make windows long enough to hold several",
+            "raise max_wal_size and checkpoint_timeout, or use windows long enough to hold several",
         ),
         None => {
             Check::warning(ID, "checkpoints could not be counted", "GRANT pg_monitor TO the role")
@@ -133,12 +133,12 @@ fn size(trial: &Trial) -> Option<Check> {
     Some(if change.abs() <= SIZE_DRIFT {
         Check::ok(ID, format!("the data set's size changed by {:.2} %", change * 100.0))
     } else {
-        // How much the data grows follows from how much is done: to throw the trial away would leave the
-        // slow ones of a fast condition.
+        // Data grows with the work done: discarding the trial would keep only the
+        // slow trials of a fast condition.
         Check::warning(
             ID,
             format!("the data set's size changed by {:.1} % inside the window", change * 100.0),
-            "use commit_every = 1, so that old row versions can be pruned; then `pgio setup` again",
+            "use commit_every = 1, so that old row versions can be pruned; then rerun `pgio setup`",
         )
     })
 }
@@ -147,8 +147,8 @@ fn unlogged(trial: &Trial) -> Option<Check> {
     trial.dataset.as_ref()?.layout.unlogged.then(|| {
         Check::warning(
             "unlogged",
-            "the tables are unlogged: a commit that changes them waits neither for the disk nor for a standby",
-            "load with unlogged = false where durability or replication is measured",
+            "the tables are unlogged: commits wait neither for the disk nor for a standby",
+            "load with unlogged = false to measure durability or replication",
         )
     })
 }
@@ -164,15 +164,15 @@ fn sessions(trial: &Trial) -> Option<Check> {
     })
 }
 
-/// The original launched sessions one after the other and so inflated its rates.
+/// Checks the common start: the original launched sessions one after the other, which inflated its rates.
 pub(super) fn common_start(late: f64, window: f64) -> Check {
     const ID: &str = "common-start";
     if late <= window * LATE_SHARE {
-        Check::ok(ID, format!("all sessions began within {:.1} ms", late * 1e3))
+        Check::ok(ID, format!("all sessions started within {:.1} ms", late * 1e3))
     } else {
         Check::warning(
             ID,
-            format!("a session began {:.0} ms late", late * 1e3),
+            format!("a session started {:.0} ms late", late * 1e3),
             "use fewer sessions or longer windows",
         )
     }
@@ -182,9 +182,9 @@ pub(super) fn cancelled_sync_rep(times: usize) -> Check {
     Check::invalid(
         "synchronous-wait-cancelled",
         format!(
-            "{times} commits were acknowledged without the standby, because a wait was cancelled"
+            "{times} commits were acknowledged without the standby because their wait was canceled"
         ),
-        "see whether the standby was lost, and run again",
+        "check whether the standby was lost, and run again",
     )
 }
 
@@ -202,14 +202,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_longer_asked_for_is_no_longer_in_force() {
+    fn a_value_that_is_no_longer_expected_is_not_in_force() {
         let good = reading(When::Before, "s1: sync", Some("s1: sync"));
         let demoted = reading(When::During, "s1: async", None);
         let check = in_force(&[good.clone(), demoted.clone()]);
         assert_eq!(check.verdict, CheckVerdict::Invalid);
         assert!(check.message.contains("s1: async instead of s1: sync"), "{}", check.message);
         assert_eq!(in_force(&[good]).verdict, CheckVerdict::Ok);
-        // Nothing was asked for from the beginning.
+        // No value was expected from the beginning.
         let free = reading(When::Before, "s1: async", None);
         assert_eq!(in_force(&[free, demoted]).verdict, CheckVerdict::Ok);
     }

@@ -1,4 +1,4 @@
-//! `ballast = "1G"` or `ballast = { leave = "1G", host = "db1", way = "cgroup" }`: leaves only so
+//! `ballast = "1G"` or `ballast = { leave = "1G", host = "db1", way = "cgroup" }`: leaves only this
 //! much memory free, so that the operating system's cache cannot answer the reads.
 //!
 //! Unused huge pages take memory from the whole host ([`huge_pages`], like the
@@ -23,7 +23,7 @@ const NAME: &str = huge_pages::KIND;
 
 pub(super) const KIND: Kind = Kind {
     name: NAME,
-    help: "leaves only so much memory free: \"1G\", or { leave = \"1G\", host = \"…\", way = \"huge_pages\" or \"cgroup\" }, which limits the server's processes alone",
+    help: "leaves only this much memory free: \"1G\", or { leave = \"1G\", host = \"…\", way = \"huge_pages\" or \"cgroup\" }, which limits the server's processes alone",
     parse,
     read,
 };
@@ -39,7 +39,7 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
     }
     let body = Body::table(spec, KEYS, EXAMPLE)?;
     let leave = body.bytes("leave")?.ok_or_else(|| {
-        body.error("leave", "is missing: how much memory is left free, such as \"1G\"")
+        body.error("leave", "is missing: the memory to leave free, such as \"1G\"")
     })?;
     let host = body.text("host")?.map(str::to_owned);
     match body.one_of("way", &["huge_pages", "cgroup"])? {
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        for (body, said) in [
+        for (body, message) in [
             ("\"much\"", "line 3: ballast: `much` is not a size"),
             ("true", "line 3: ballast: must be a table, such as \"1G\" or { leave"),
             ("{}", "line 3: ballast.leave: is missing"),
@@ -103,7 +103,7 @@ mod tests {
             ),
         ] {
             let error = parsed(body).unwrap_err();
-            assert!(error.starts_with(said), "{error}");
+            assert!(error.starts_with(message), "{error}");
         }
     }
 }

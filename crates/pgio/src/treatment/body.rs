@@ -1,7 +1,7 @@
-//! Typed reading of a treatment's body, the same for all kinds: an error names line and key, and
+//! Reads the body of a treatment by type, for all kinds: an error names line and key, and
 //! for an unknown key the nearest known one.
 //!
-//! Reads the file alone; `check` finds out whether a value is possible.
+//! Reads the file only; `check` decides whether a value is possible.
 
 // Each kind uses some of these.
 #![allow(dead_code)]
@@ -120,7 +120,7 @@ impl<'a> Body<'a> {
     }
 }
 
-/// For a body that is no table, too.
+/// Also for a body that is not a table.
 pub(super) fn error(spec: &TreatmentSpec, key: &str, message: &str) -> TreatmentError {
     TreatmentError::Config(format!("line {}: {key}: {message}", spec.line))
 }
@@ -152,7 +152,7 @@ mod tests {
 
     #[test]
     fn errors_name_line_and_key() {
-        let said = |body: &str, read: fn(Body<'_>) -> Result<(), TreatmentError>| {
+        let shown = |body: &str, read: fn(Body<'_>) -> Result<(), TreatmentError>| {
             let spec = spec(body);
             Body::table(&spec, KEYS, "{ leave_free = \"1G\" }")
                 .and_then(read)
@@ -203,7 +203,7 @@ mod tests {
                 "line 7: ballast.hard: must be true or false, not 1",
             ),
         ] {
-            assert_eq!(said(body, read), expected);
+            assert_eq!(shown(body, read), expected);
         }
     }
 }

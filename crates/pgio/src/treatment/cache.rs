@@ -46,10 +46,10 @@ const WARMED_UP: &str = "data set in memory after the warm-up";
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
 const NEED: &str = "a cold cache";
 
-/// A larger share of the data set in memory is no cold start; the sessions of a trial read a little
+/// Largest share of the data set in memory for a cold start; the sessions of a trial read a little
 /// while they are prepared.
 const COLD: f64 = 0.1;
-/// A smaller share is no warm cache.
+/// Smallest share for a warm cache.
 const WARM: f64 = 0.9;
 
 #[derive(Debug, Clone, Copy)]
@@ -167,7 +167,7 @@ impl ColdCache {
         let host = context.host(None)?;
         let drop = CommandLine::new("sh").args(["-c", "sync; echo 3 >\"$1\"", "sh", DROP_CACHES]);
         let dropped = host.run(&drop);
-        // Start the server even after a failure.
+        // Start the server again even after a failure.
         context.start_server(NEED)?;
         dropped?;
         Ok(ColdCache { stopped_after, was_read: false })
@@ -202,7 +202,7 @@ impl InForce for WarmCache {
     }
 }
 
-/// None without a data set.
+/// Returns none without a data set.
 fn measured(context: &mut Context<'_>) -> Result<Option<Resident>, TreatmentError> {
     let relations = Relations::of_data_set(context.admin()?)?;
     if relations.is_empty() {
@@ -211,8 +211,8 @@ fn measured(context: &mut Context<'_>) -> Result<Option<Resident>, TreatmentErro
     Resident::measure(context, &relations).map(Some)
 }
 
-/// How much of the data set is in memory. `expected` gets the share in the cache that holds more, and
-/// returns whether that is right and what would be; none where nothing is expected.
+/// Reads how much of the data set is in memory. `expected` gets the share in the cache that holds more, and
+/// returns whether that is right and the expected value; none if no value is expected.
 fn in_memory(
     context: &mut Context<'_>,
     what: &str,
@@ -237,8 +237,8 @@ fn evidence(what: &str, found: String, expected: Option<String>) -> Evidence {
     Evidence { when: When::Before, what: what.to_owned(), found, expected }
 }
 
-/// That the server runs since after its cache was asked to be cold. As numbers: a time zone's name
-/// may be another zone's, too.
+/// Proves that the server was started after its cache was dropped. Compares numbers: a time zone's name
+/// may be ambiguous.
 fn started(admin: &mut Client, asked: f64) -> Evidence {
     let sql = "SELECT pg_postmaster_start_time()::text, to_timestamp($1)::text, \
                extract(epoch FROM pg_postmaster_start_time())::float8 > $1";
@@ -291,7 +291,7 @@ fn check_warm(context: &mut Context<'_>) -> Result<(), TreatmentError> {
     Ok(())
 }
 
-/// Its only step is that of a stopped server, which is of a kind of its own.
+/// The treatment's only step is that of a stopped server, which has its own kind.
 fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
     Err(record.misread("a cache has no step").into())
 }
@@ -309,8 +309,8 @@ mod tests {
         };
         assert_eq!(parsed("cold".into()).unwrap(), ["cache = cold"]);
         assert_eq!(parsed("warm".into()).unwrap(), ["cache = warm"]);
-        let said = parsed("could".into()).unwrap_err();
-        assert_eq!(said, "line 3: cache: cannot be `could`; the nearest valid one is `cold`");
+        let shown = parsed("could".into()).unwrap_err();
+        assert_eq!(shown, "line 3: cache: cannot be `could`; the nearest valid one is `cold`");
         assert_eq!(parsed(true.into()).unwrap_err(), "line 3: cache: must be \"cold\" or \"warm\"");
     }
 }

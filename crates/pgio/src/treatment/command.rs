@@ -3,11 +3,11 @@
 //!
 //! `verify` is required, since it proves that the change is in force: exit status 0 and, with `expect`,
 //! this output. What `probe` prints before is the prior value: undo finds it in PGIO_PRIOR,
-//! and succeeded only if `probe` prints it again. The undo command is in the journal itself, which only
-//! its owner can read. A command is a list of words, or a text for `sh`. The apply or undo of a run that
-//! was killed may still run: the next undo waits for it, and fails while it goes on.
+//! and succeeds only if `probe` prints it again. The undo command is in the journal, which only
+//! its owner can read. A command is a list of words, or text for `sh`. The apply or undo command of a run that
+//! was killed may still be running: the next undo waits for it, and fails if it does not end.
 //!
-//! A command line may hold a password, so nothing here shows one: people see the `name`. Next: [`step`].
+//! A command line may contain a password, so messages show the `name` only. Next: [`step`].
 
 mod line;
 mod step;
@@ -31,7 +31,7 @@ use crate::results::model::{Evidence, When};
 
 pub(super) const KIND: Kind = Kind {
     name: NAME,
-    help: "commands of yours: { name = \"…\", apply = [..] or \"shell line\", verify = …, undo = … }; expect = \"what verify prints\", probe = a command that prints the prior value, which undo finds in PGIO_PRIOR, host = \"…\", timeout = \"60s\"",
+    help: "your own commands: { name = \"…\", apply = [..] or \"shell line\", verify = …, undo = … }; expect = \"what verify prints\", probe = a command that prints the prior value, which undo finds in PGIO_PRIOR, host = \"…\", timeout = \"60s\"",
     parse,
     read: step::read,
 };
@@ -41,11 +41,11 @@ const EXAMPLE: &str = "{ name = \"swap off\", apply = \"swapoff -a\", verify = \
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 
-/// The same in all phases: the user's commands know the rest.
+/// The commands, the same in all phases.
 #[derive(Debug, Clone)]
 struct Command {
     apply: Line,
-    /// Absent: the server's.
+    /// None means the server's host.
     host: Option<String>,
     commands: Commands,
 }
@@ -61,7 +61,7 @@ impl Command {
             Some(line) => Ok(line),
             None => Err(body.error(key, format!("is missing: {why}"))),
         };
-        let name = body.required("name", "what reports call it, such as \"swap off\"")?;
+        let name = body.required("name", "the name for reports, such as \"swap off\"")?;
         if name.contains(['=', '\n']) {
             return Err(body.error("name", "must be one line without `=`"));
         }
@@ -73,15 +73,12 @@ impl Command {
                 .ok_or_else(|| body.error("timeout", "must be a duration such as \"60s\""))?,
         };
         Ok(Command {
-            apply: line("apply", "the command that puts it in force")?,
+            apply: line("apply", "the command that applies the change")?,
             host: body.text("host")?.map(str::to_owned),
             commands: Commands {
                 name: name.to_owned(),
-                verify: line(
-                    "verify",
-                    "a command that succeeds when it is in force, and only then",
-                )?,
-                undo: line("undo", "the command that takes it back")?,
+                verify: line("verify", "a command that succeeds only if the change is in force")?,
+                undo: line("undo", "the command that undoes the change")?,
                 probe: Line::read(&body, "probe")?,
                 expect: body.text("expect")?.map(str::to_owned),
                 seconds: timeout.as_secs_f64(),
@@ -96,7 +93,7 @@ impl Command {
 
     fn check_on(&self, host: &Host) -> Result<(), TreatmentError> {
         if self.commands.is_in_force(host)? {
-            let why = "succeeds already, without apply: either it proves nothing, or undo would take away what was there before";
+            let why = "succeeds before apply: either it proves nothing, or undo would remove what existed before";
             return Err(self.commands.failed("verify", host, why));
         }
         Ok(())
@@ -113,7 +110,7 @@ impl Command {
 impl Treatment for Command {
     fn declared(&self) -> Declared {
         let name = Change::new(self.host.as_deref(), Subject::Command, &self.commands.name, "");
-        let how = "by commands of yours: probe, apply, verify and, after the trial, undo";
+        let how = "by your commands: probe, apply, verify and, after the trial, undo";
         Declared {
             intents: vec![format!("{name} = in force {how}")],
             changes: vec![name],
@@ -125,14 +122,14 @@ impl Treatment for Command {
         let host = context.host(self.host.as_deref())?;
         Ok(vec![Preview {
             what: format!("{} on host {}", self.what(), host.name()),
-            now: "not asked, since that runs a command".to_owned(),
+            now: "unknown, since finding out would run a command".to_owned(),
             then: "in force".to_owned(),
-            how: "by commands of yours",
+            how: "by your commands",
         }])
     }
 
     fn touches(&self, context: &mut Context<'_>) -> Result<Vec<Touch>, TreatmentError> {
-        // Only the author knows what they change.
+        // Only the user knows what the commands change.
         let host = context.host(self.host.as_deref())?;
         Ok(vec![Touch::Resource(Resource::on(&host, "whatever commands change"))])
     }
@@ -168,7 +165,7 @@ impl Prepared for Command {
 }
 
 impl InForce for Command {
-    /// Not inside the window, which would measure a command of unknown cost.
+    /// Reads nothing inside the window, which would measure a command of unknown cost.
     fn verify(&mut self, context: &mut Context<'_>, when: When) -> Vec<Evidence> {
         if when == When::During {
             return Vec::new();

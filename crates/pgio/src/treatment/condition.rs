@@ -1,4 +1,4 @@
-//! All treatments of one condition: parsed in order, checked one after the other, put in force.
+//! All treatments of one condition: parses them in order, checks and applies them one after the other.
 
 use std::rc::Rc;
 
@@ -11,8 +11,8 @@ use super::{kinds, postgres};
 use crate::config::experiment::TreatmentSpec;
 use crate::results::change::Change;
 
-/// In the order of application. One of kind `postgres` is always among them: what a server does by
-/// default needs proof as well.
+/// Treatments in the order of application. One of kind `postgres` is always among them: a server's
+/// defaults need proof as well.
 pub fn parse_all(specs: &[TreatmentSpec]) -> Result<Vec<Box<dyn Treatment>>, TreatmentError> {
     let mut sorted = postgres::merged(specs);
     sorted.sort_by_key(|spec| kinds::position(&spec.kind));
@@ -47,17 +47,17 @@ impl Parsed {
     }
 }
 
-/// Whether any of them gives this setting of the server a value.
+/// Returns whether any of them sets this setting of the server.
 pub fn declares(treatments: &[Box<dyn Treatment>], setting: &str) -> bool {
     declared_value(treatments, setting).is_some()
 }
 
-/// The value that they give a setting of the server; of several the last, which is applied last.
+/// Returns the value that they set for a setting of the server; of several the last, which is applied last.
 pub fn declared_value(treatments: &[Box<dyn Treatment>], setting: &str) -> Option<String> {
     changes(treatments).into_iter().rfind(|c| c.sets(setting)).map(|c| c.value)
 }
 
-/// All their changes, in the order of application.
+/// Returns all their changes, in the order of application.
 pub fn changes(treatments: &[Box<dyn Treatment>]) -> Vec<Change> {
     treatments.iter().flat_map(|t| t.declared().changes).collect()
 }
@@ -66,11 +66,11 @@ pub fn changes(treatments: &[Box<dyn Treatment>]) -> Vec<Change> {
 #[derive(Debug)]
 pub struct Checked {
     pub prepared: Vec<Box<dyn Prepared>>,
-    /// What may be changed that must be put back even if pgio is killed.
+    /// Changes that must be undone even if pgio is killed.
     pub touches: Vec<Touch>,
 }
 
-/// Refuses what could not work; each treatment sees the layout that those before it will have made.
+/// Refuses what cannot work; each treatment sees the layout that earlier treatments will make.
 pub fn check_all(
     treatments: &[Box<dyn Treatment>],
     context: &mut Context<'_>,
@@ -83,7 +83,7 @@ pub fn check_all(
     Ok(checked)
 }
 
-/// What is known of the touches before any check. A treatment that another experiment has in force is
+/// Returns the touches known before any check. A treatment that another experiment has in force is
 /// refused by its check, with a reason that does not name the experiment.
 pub fn touched_before_check(
     treatments: &[Box<dyn Treatment>],
@@ -92,8 +92,8 @@ pub fn touched_before_check(
     treatments.iter().filter_map(|t| t.touches(context).ok()).flatten().collect()
 }
 
-/// Puts treatments in force, one after the other. Those that are, are in `in_force` after an error, too:
-/// what they hold must outlive the undo of their steps.
+/// Puts treatments in force, one after the other. After an error, `in_force` has those in force so far:
+/// their resources must outlive the undo of their steps.
 pub fn put_in_force(
     prepared: &[Box<dyn Prepared>],
     context: &mut Context<'_>,

@@ -1,4 +1,4 @@
-//! What treatments act on: the server of a target, the hosts of the experiment, the way to stop and
+//! The context of treatments: the server of a target, the hosts of the experiment, the way to stop and
 //! start PostgreSQL.
 //!
 //! The same for a running experiment, which is connected already, and for `pgio undo`, which
@@ -29,7 +29,7 @@ const POLL: Duration = Duration::from_millis(50);
 /// already so.
 pub trait Control {
     fn stop(&mut self) -> Result<(), String>;
-    /// Returns when it accepts connections.
+    /// Starts the server; returns when it accepts connections.
     fn start(&mut self) -> Result<(), String>;
     /// The servers of a private cluster with a standby.
     fn pair(&self) -> Option<Pair> {
@@ -40,7 +40,7 @@ pub trait Control {
 /// A private primary and its standby, for a relay between them.
 #[derive(Debug, Clone)]
 pub struct Pair {
-    /// Only the servers' user and root may enter it; removed with the cluster.
+    /// The directory of the cluster; only the servers' user and root may enter it.
     pub directory: PathBuf,
     /// The socket of the primary.
     pub primary_socket: PathBuf,
@@ -76,14 +76,14 @@ impl Control for Controller {
     }
 }
 
-/// The session that coordinates a run, or that undoes one.
+/// The admin session of a run or of an undo.
 pub enum AdminSession<'a> {
     Open(&'a mut Client),
     /// Connected on first use.
     OnDemand(Box<Option<Client>>),
 }
 
-/// What treatments act on.
+/// The server and the hosts that treatments act on.
 pub struct Context<'a> {
     pub params: &'a ConnectParams,
     pub session: AdminSession<'a>,
@@ -91,17 +91,17 @@ pub struct Context<'a> {
     pub hosts: &'a Hosts,
     /// The server's host by its name in `hosts`, if known.
     pub server_host: Option<&'a str>,
-    /// Present where the server may be stopped: it is ours, or its target configures how.
+    /// Present if the server may be stopped: it is private, or its target configures how.
     pub control: Option<&'a mut dyn Control>,
     /// Whether the server is a private cluster, which is removed at the end.
     pub private: bool,
     /// Filled while a condition is checked.
     pub layout: Layout,
-    /// Looked at by everything that waits for long.
+    /// Checked by everything that waits for long.
     pub stop: Stop,
 }
 
-/// Where the data lies under the treatments of a condition that were checked so far.
+/// Locations of the data under the treatments of a condition checked so far.
 #[derive(Debug, Default)]
 pub struct Layout {
     pub moved: Vec<Moved>,
@@ -123,7 +123,7 @@ pub struct Moved {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Replica {
     pub host: String,
-    /// In words, such as `DRBD r0`.
+    /// Description, such as `DRBD r0`.
     pub of: String,
     /// Paths in /dev.
     pub devices: Vec<String>,
@@ -142,12 +142,13 @@ impl Machines<'_> {
     pub fn host(&self, name: Option<&str>) -> Result<Arc<Host>, TreatmentError> {
         let name = name.or(self.server).ok_or_else(|| {
             TreatmentError::Refused(
-                "where the server runs is not known, and no other machine is touched in its place: set host in [target], or in the treatment".to_owned(),
+                "the server's host is unknown: set host in [target], or in the treatment"
+                    .to_owned(),
             )
         })?;
         self.hosts.get(name).cloned().ok_or_else(|| {
             TreatmentError::Refused(format!(
-                "host `{name}` is not known: write [hosts.{name}] with ssh = \"user@host\""
+                "unknown host `{name}`: write [hosts.{name}] with ssh = \"user@host\""
             ))
         })
     }
@@ -163,7 +164,7 @@ fn patience(stop: &Stop) -> Duration {
     }
 }
 
-/// An undo must neither fail by the limits of a role nor wait for a standby that is gone.
+/// An undo must neither fail by the limits of a role nor wait for a lost standby.
 fn open(params: &ConnectParams) -> Result<Client, TreatmentError> {
     let mut client = connect::connect(params).map_err(TreatmentError::Connect)?;
     server::lift_limits(&mut client)
@@ -258,12 +259,12 @@ impl Context<'_> {
         self.machines().host(name)
     }
 
-    /// What stops and starts the server; refused where nothing configures it. `what` needs it.
+    /// Returns the way to stop and start the server, or refuses `what`, which needs it, if nothing configures it.
     pub fn control(&mut self, what: &str) -> Result<&mut (dyn Control + '_), TreatmentError> {
         match &mut self.control {
             Some(control) => Ok(&mut **control),
             None => Err(TreatmentError::Refused(format!(
-                "{what} needs PostgreSQL stopped and started, which pgio does only to a cluster of its own or where [target] says control = \"pg_ctl\" or \"systemctl UNIT\""
+                "{what} requires stopping and starting PostgreSQL, which pgio does only to a private cluster or if [target] sets control = \"pg_ctl\" or \"systemctl UNIT\""
             ))),
         }
     }
@@ -288,7 +289,7 @@ impl Context<'_> {
     /// Starts the server for an undo: a run that was killed during a restart left it down.
     pub fn ensure_running(&mut self) -> Result<(), TreatmentError> {
         match self.admin().map(drop) {
-            Err(_) if self.control.is_some() => self.start_server("to put a setting back"),
+            Err(_) if self.control.is_some() => self.start_server("to restore a setting"),
             other => other,
         }
     }

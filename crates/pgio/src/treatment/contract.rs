@@ -1,6 +1,6 @@
 //! The contract of a treatment: from the experiment file to a change that is in force.
 //!
-//! Each phase is a type of its own, so that nothing is carried from one to the next but by value:
+//! Each phase is a type of its own, so that all state passes from one to the next by value:
 //! a [`Treatment`] is what the file asks for, [`Treatment::check`] makes it [`Prepared`] on its hosts and
 //! its server, [`Prepared::put_in_force`] carries out the steps of one trial and returns what is
 //! [`InForce`] until the trial is over. Dropping that releases what it holds beside the steps, such as a
@@ -20,31 +20,31 @@ use super::record::Record;
 use super::resource::Touch;
 use super::step::Step;
 
-/// What a condition asks for. Plain data from the file.
+/// A request of a condition. Plain data from the file.
 pub trait Treatment: fmt::Debug {
-    /// What is known from the file alone.
+    /// Returns what the file alone determines.
     fn declared(&self) -> Declared;
-    /// Reads the present values and returns what would change.
+    /// Reads current values and returns what would change.
     fn preview(&self, context: &mut Context<'_>) -> Result<Vec<Preview>, TreatmentError>;
-    /// What it may change that must be put back even if pgio is killed. Asked before `check`, too.
+    /// Returns changes that must be undone even if pgio is killed. Also called before `check`.
     fn touches(&self, context: &mut Context<'_>) -> Result<Vec<Touch>, TreatmentError>;
     /// Refuses users who lack a privilege on a host. Does not need the server, which may not run yet.
     fn check_rights(&self, _machines: &Machines<'_>) -> Result<(), TreatmentError> {
         Ok(())
     }
-    /// Refuses, before anything is changed, what could not work or could not be verified. Finds the
+    /// Refuses, before anything is changed, what cannot work or cannot be verified. Finds the
     /// layout that earlier treatments of the condition make in the context, and adds its own.
     fn check(&self, context: &mut Context<'_>) -> Result<Box<dyn Prepared>, TreatmentError>;
 }
 
 /// A treatment that was checked against its server and its hosts. Lives as long as the experiment.
 pub trait Prepared: fmt::Debug {
-    /// Settings for the workload's sessions, which leave the server alone.
+    /// Settings for the workload's sessions, which do not change the server.
     fn session_settings(&self) -> Vec<(String, String)> {
         Vec::new()
     }
     /// Carries out all steps, each journaled before it is made; returns when they took effect and
-    /// nothing of an earlier condition, such as a resync, goes on. Called for each trial, also where
+    /// nothing of an earlier condition, such as a resync, continues. Called for each trial, even if
     /// nothing has to be changed.
     fn put_in_force(
         &self,
@@ -53,40 +53,40 @@ pub trait Prepared: fmt::Debug {
     ) -> Result<Box<dyn InForce>, TreatmentError>;
 }
 
-/// A treatment that is in force. Lives as long as the trial, and knows what was found then.
+/// A treatment in force. Lives as long as the trial, and knows the prior state.
 pub trait InForce: fmt::Debug {
-    /// Reads back what proves that it is in force. Called inside the window, too, several times a
-    /// second where that is cheap; what the telemetry sees is left to `judge`.
+    /// Reads evidence that it is in force. Also called inside the window, several times a
+    /// second if that is cheap; `judge` covers what telemetry observes.
     fn verify(&mut self, context: &mut Context<'_>, when: When) -> Vec<Evidence>;
-    /// What the record of a complete trial proves or disproves.
+    /// Judges what the record of a complete trial proves or disproves.
     fn judge(&self, _trial: &Trial) -> Vec<Check> {
         Vec::new()
     }
 }
 
-/// What is known of a treatment from the file alone.
+/// Facts about a treatment from the file alone.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Declared {
     pub changes: Vec<Change>,
-    /// Each change and how it is made, for people, where no server can be asked.
+    /// Each change and how it is made, for users, if no server answers.
     pub intents: Vec<String>,
-    /// What it adds to the time between two trials, there and back.
+    /// Time that it adds between two trials, for applying and undoing.
     pub costs: Vec<Cost>,
-    /// What it adds to the round trip to a standby, for the expected cost of a commit.
+    /// Time that it adds to the round trip to a standby, for the expected cost of a commit.
     pub round_trip: Option<Duration>,
 }
 
-/// A change that a treatment would make, and the present value.
+/// A change that a treatment would make, and the current value.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Preview {
     pub what: String,
     pub now: String,
     pub then: String,
-    /// Such as `by ALTER SYSTEM and a reload`.
+    /// How the change is made, such as `by ALTER SYSTEM and a reload`.
     pub how: &'static str,
 }
 
-/// What a treatment adds to the time between two trials, for estimates.
+/// Work that a treatment adds between two trials, for estimates.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Cost {
     /// A stop and a start of the server.

@@ -1,4 +1,4 @@
-//! `drbd = { resource = "pgio", connection = …, protocol = …, … }`: replication under the database.
+//! `drbd = { resource = "pgio", connection = …, protocol = …, … }`: DRBD replication under the database.
 //!
 //! Everything is changed in the running kernel only, so a reboot undoes it, and
 //! configuration files stay as they are. The connection and its protocol are changed on the
@@ -7,10 +7,10 @@
 //!
 //! Next: [`node`] for DRBD on one host, [`step`] for one reversible change, [`wait`], [`proof`].
 
-mod asked;
 mod checks;
 mod node;
 mod proof;
+mod requested;
 mod step;
 #[cfg(test)]
 mod tests;
@@ -18,9 +18,9 @@ mod wait;
 
 use std::sync::Arc;
 
-use self::asked::Asked;
 use self::node::Node;
 use self::proof::BufferReadings;
+use self::requested::RequestedState;
 use self::step::{CONNECTED, DISCONNECTED};
 use super::body::Body;
 use super::context::{Context, Machines};
@@ -51,7 +51,7 @@ const AL_RANGE: std::ops::RangeInclusive<u64> = 7..=65_534;
 
 #[derive(Debug)]
 struct Drbd {
-    asked: Asked,
+    requested: RequestedState,
     /// The peer's name in the experiment's hosts.
     secondary: Option<String>,
 }
@@ -59,14 +59,14 @@ struct Drbd {
 /// The resource on its nodes, the server's being the first.
 #[derive(Debug)]
 struct OnNodes {
-    asked: Asked,
+    requested: RequestedState,
     nodes: Arc<[Node]>,
 }
 
 /// The replication of a trial.
 #[derive(Debug)]
 struct Replicating {
-    asked: Asked,
+    requested: RequestedState,
     nodes: Arc<[Node]>,
     buffer: BufferReadings,
 }
@@ -78,13 +78,13 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
     let connected = connection != Some(DISCONNECTED);
     let protocol = body.one_of("protocol", &["A", "B", "C"])?;
     if !connected && protocol.is_some() {
-        return Err(body.error("protocol", "means nothing while disconnected: leave it out"));
+        return Err(body.error("protocol", "has no effect while disconnected: remove it"));
     }
     let secondary = body.text("secondary")?.map(str::to_owned);
     if connected && secondary.is_none() {
         return Err(body.error(
             "secondary",
-            "is missing: the name of the peer's host in [hosts], which must be seen to be connected",
+            "is missing: the name of the peer's host in [hosts], where pgio verifies the connection",
         ));
     }
     let mut options = Vec::new();
@@ -97,11 +97,14 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
         }
     }
     let resource = body.required("resource", "the name of the DRBD resource")?.to_owned();
-    // It is an argument of commands, beside options.
+    // The name is an argument of commands and must not look like an option.
     if resource.starts_with('-') || resource == "all" {
-        return Err(body.error("resource", format!("`{resource}` is no name of a resource")));
+        return Err(body.error("resource", format!("`{resource}` is not a resource name")));
     }
-    Ok(Box::new(Drbd { asked: Asked { resource, connected, protocol, options }, secondary }))
+    Ok(Box::new(Drbd {
+        requested: RequestedState { resource, connected, protocol, options },
+        secondary,
+    }))
 }
 
 impl Drbd {
@@ -122,7 +125,7 @@ impl Drbd {
 impl Treatment for Drbd {
     fn declared(&self) -> Declared {
         let peer = self.secondary.as_ref().map_or(String::new(), |peer| format!(" and on {peer}"));
-        let changes = self.asked.changes();
+        let changes = self.requested.changes();
         let intent = |change: &_| format!("{change} {HOW}, on the server's host{peer}");
         Declared {
             intents: changes.iter().map(intent).collect(),
@@ -133,14 +136,14 @@ impl Treatment for Drbd {
     }
 
     fn preview(&self, context: &mut Context<'_>) -> Result<Vec<Preview>, TreatmentError> {
-        let steps = self.asked.steps(&self.nodes(&context.machines())?)?;
+        let steps = self.requested.steps(&self.nodes(&context.machines())?)?;
         Ok(steps.into_iter().map(|step| step.preview(HOW)).collect())
     }
 
     fn touches(&self, context: &mut Context<'_>) -> Result<Vec<Touch>, TreatmentError> {
         let hosts = self.hosts(&context.machines())?;
         let of = |host: Arc<Host>| {
-            Touch::Resource(Resource::on(&host, format!("DRBD {}", self.asked.resource)))
+            Touch::Resource(Resource::on(&host, format!("DRBD {}", self.requested.resource)))
         };
         Ok(hosts.into_iter().map(of).collect())
     }
@@ -151,21 +154,21 @@ impl Treatment for Drbd {
 
     fn check(&self, context: &mut Context<'_>) -> Result<Box<dyn Prepared>, TreatmentError> {
         let nodes = self.nodes(&context.machines())?;
-        let asked = self.asked.clone();
+        let requested = self.requested.clone();
         if let [ours, peer] = &nodes[..]
             && context.host(None)?.is_same_machine(&*context.host(Some(&peer.name))?)
         {
-            return Err(asked.refused(format!(
-                "cannot have its peer on {} and on {}, which are one machine: write [hosts.{}] with ssh = \"user@host\"",
+            return Err(requested.refused(format!(
+                "cannot have its nodes on {} and {}, which are the same machine: write [hosts.{}] with ssh = \"user@host\"",
                 ours.name, peer.name, peer.name
             )));
         }
-        checks::roles(&asked, &nodes)?;
-        checks::storage_of_server(&asked, context, &nodes[0])?;
+        checks::roles(&requested, &nodes)?;
+        checks::storage_of_server(&requested, context, &nodes[0])?;
         if let [_, peer] = &nodes[..] {
-            context.layout.replicas.push(checks::replica(&asked, peer)?);
+            context.layout.replicas.push(checks::replica(&requested, peer)?);
         }
-        Ok(Box::new(OnNodes { asked, nodes: nodes.into() }))
+        Ok(Box::new(OnNodes { requested, nodes: nodes.into() }))
     }
 }
 
@@ -175,38 +178,38 @@ impl Prepared for OnNodes {
         context: &mut Context<'_>,
         journal: &mut Journal,
     ) -> Result<Box<dyn InForce>, TreatmentError> {
-        let OnNodes { asked, nodes } = self;
-        let steps = asked.steps(nodes)?;
+        let OnNodes { requested, nodes } = self;
+        let steps = requested.steps(nodes)?;
         for step in &steps {
             let there = |node: &&Node| Some(node.name.as_str()) == step.label().host();
             let node = nodes.iter().find(there).ok_or_else(|| {
                 let what = &step.label().what;
-                TreatmentError::Config(format!("no node of DRBD {} for {what}", asked.resource))
+                TreatmentError::Config(format!("no node of DRBD {} for {what}", requested.resource))
             })?;
             carry_out(journal, step, || step.apply(node, &context.stop))?;
         }
         if !steps.is_empty() {
             self.wait_until_effective(&context.stop)?;
         }
-        if asked.connected {
-            wait::until_in_sync(&nodes[0], &asked.resource, &context.stop)?;
+        if requested.connected {
+            wait::until_in_sync(&nodes[0], &requested.resource, &context.stop)?;
         }
-        let (asked, nodes) = (asked.clone(), Arc::clone(nodes));
-        Ok(Box::new(Replicating { asked, nodes, buffer: BufferReadings::default() }))
+        let (requested, nodes) = (requested.clone(), Arc::clone(nodes));
+        Ok(Box::new(Replicating { requested, nodes, buffer: BufferReadings::default() }))
     }
 }
 
 impl OnNodes {
     fn wait_until_effective(&self, stop: &Stop) -> Result<(), TreatmentError> {
-        let OnNodes { asked, nodes } = self;
-        if asked.connected {
-            wait::until_connected(&nodes[0], &asked.resource, stop)?;
+        let OnNodes { requested, nodes } = self;
+        if requested.connected {
+            wait::until_connected(&nodes[0], &requested.resource, stop)?;
         } else {
-            wait::until_alone(&nodes[0], &asked.resource, stop)?;
+            wait::until_alone(&nodes[0], &requested.resource, stop)?;
         }
-        // Disks may not be in sync yet; a later wait is for that.
+        // Disks may not be in sync yet; a later step waits for that.
         let wrong = || {
-            let evidence = proof::read(asked, nodes, When::Before);
+            let evidence = proof::read(requested, nodes, When::Before);
             evidence.into_iter().find(|e| !e.holds() && !e.what.contains("disks"))
         };
         wait::until_noticed(wrong, stop)
@@ -214,25 +217,25 @@ impl OnNodes {
 }
 
 impl InForce for Replicating {
-    /// At the window's ends only: each reading is several commands on either host, and between them
-    /// the telemetry observes the state. With module 8.4 it cannot see the buffer to the peer: one command
+    /// Reads evidence at the window's ends only: each reading takes several commands on either host, and in between
+    /// telemetry observes the state. With module 8.4 it cannot see the buffer to the peer: one command
     /// inside the window counts that for `judge`.
     fn verify(&mut self, _context: &mut Context<'_>, when: When) -> Vec<Evidence> {
-        let Replicating { asked, nodes, buffer } = self;
+        let Replicating { requested, nodes, buffer } = self;
         match when {
             When::Before => *buffer = BufferReadings::default(),
             When::During => {
-                if asked.connected && nodes[0].generation == Generation::V84 {
-                    buffer.add(asked, &nodes[0]);
+                if requested.connected && nodes[0].generation == Generation::V84 {
+                    buffer.add(requested, &nodes[0]);
                 }
                 return Vec::new();
             }
             When::After => {}
         }
-        proof::read(asked, nodes, when)
+        proof::read(requested, nodes, when)
     }
 
     fn judge(&self, trial: &Trial) -> Vec<Check> {
-        proof::judge(&self.asked, self.buffer, trial)
+        proof::judge(&self.requested, self.buffer, trial)
     }
 }

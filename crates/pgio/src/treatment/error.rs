@@ -1,4 +1,4 @@
-//! Why a treatment cannot be applied, verified or undone.
+//! Errors of applying, verifying and undoing treatments.
 //!
 //! `cli::exit` maps each variant to an exit code.
 
@@ -24,11 +24,11 @@ pub enum TreatmentError {
     NotInForce { what: String, seconds: u64, why: String },
     #[error("cannot restart the server: {0}")]
     Restart(String),
-    /// A stop was requested during a wait; the undo takes back what was begun.
+    /// A stop was requested during a wait; the undo reverts the change.
     #[error("stopped")]
     Stopped,
     #[error(
-        "{what} is now {found}, neither ours ({ours}) nor what it was before ({prior}): someone changed it since; `pgio undo --keep` leaves it as it is, `pgio undo --restore` puts the prior value back"
+        "{what} is now {found}, neither pgio's value ({ours}) nor the prior one ({prior}): someone changed it since; `pgio undo --keep` keeps it, `pgio undo --restore` restores the prior value"
     )]
     ChangedSince { what: String, found: String, ours: String, prior: String },
     /// Errors of steps that do not depend on each other.
@@ -45,7 +45,7 @@ pub enum TreatmentError {
 }
 
 impl TreatmentError {
-    /// The value of a step is neither ours nor the one that was found.
+    /// The current value is neither ours nor the prior one.
     pub(super) fn changed_since(
         label: &Label,
         found: impl Into<String>,

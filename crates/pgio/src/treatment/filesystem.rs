@@ -2,11 +2,11 @@
 //! data lies on, and `filesystem = { device = "/dev/loop7", type = "xfs", … }`: a new file system
 //! under a private cluster, or with `tablespace = "/srv/pgio"` under the data set of any server.
 //!
-//! A remount changes options where the kernel really does that, else PostgreSQL is stopped
+//! A remount changes options if the kernel supports that; otherwise PostgreSQL is stopped
 //! and the file system unmounted in between ([`remount`]). A device is formatted only if it holds
-//! nothing, or what the file names by its UUID ([`format`]); it gets a copy of the data directory
+//! nothing, or a file system that the file names by UUID ([`format`]); it gets a copy of the data directory
 //! ([`data_directory`]) or the data set ([`tablespace`]). [`options`] is the table of options that can be
-//! restored; [`mounts`] reads from the kernel what is in force.
+//! restored; [`mounts`] reads the options in force from the kernel.
 
 mod data_directory;
 mod format;
@@ -54,7 +54,7 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
         if let Some(key) =
             ["type", "mkfs", "allow_format", "uuid", "tablespace"].into_iter().find(|k| body.has(k))
         {
-            return Err(body.error(key, "goes with device, which is to be formatted"));
+            return Err(body.error(key, "requires device, the device to format"));
         }
         let text = body.required("options", "mount options, such as \"barrier=0\"")?;
         let options = options::parse(text, None).map_err(|why| body.error("options", why))?;

@@ -1,13 +1,13 @@
-//! A `sh` on a host that undoes a change when this program ends, however it ends.
+//! A shell on a host that undoes a change when pgio ends, however it ends.
 //!
 //! It sees the end of its stdin, also after kill -9 and when a connection breaks, and then runs
-//! the release. The journal stays the authority: the release must leave alone what is not ours,
-//! and be harmless where nothing is left to release, for it runs after a normal end as well.
+//! the release. The journal stays the authority: the release must not touch changes of others,
+//! and must be harmless if nothing remains to release, because it runs after a normal end as well.
 //!
 //! The same shell applies the change, so that a change that is under way when pgio is
 //! killed is finished first and then released; a process of its own would come after the release.
 //!
-//! Used where a change that is left behind harms the host: memory that is taken, a link that is slow.
+//! Used if an abandoned change would harm the host: taken memory, a slow link.
 //! The shell also answers for verification, which saves a process each time.
 
 use std::time::Duration;
@@ -55,7 +55,7 @@ impl Guard {
         match status {
             "0" => Ok(()),
             _ => Err(TreatmentError::Refused(format!(
-                "what was to be changed on host {} failed with status {status}: {}",
+                "the change on host {} failed with status {status}: {}",
                 self.host,
                 output.trim()
             ))),
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn it_applies_answers_and_releases_when_it_is_let_go() {
+    fn a_guard_applies_answers_and_releases_when_dropped() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("state");
         let write = |what: &str| format!("echo {what} >{}; exit 0", file.display());
@@ -105,10 +105,10 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_applied_says_why() {
+    fn a_failed_apply_reports_the_reason() {
         let mut guard = guard("echo because >&2; exit 3; echo never", ":");
         let error = guard.apply().unwrap_err().to_string();
-        assert_eq!(error, "what was to be changed on host local failed with status 3: because");
+        assert_eq!(error, "the change on host local failed with status 3: because");
         assert_eq!(guard.ask("here").unwrap(), "here!\n", "and it goes on");
     }
 
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn it_releases_when_nobody_is_there_to_be_answered() {
+    fn a_guard_releases_when_its_reader_is_gone() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("released");
         let release = format!("echo gone >{}", file.display());

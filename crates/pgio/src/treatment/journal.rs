@@ -1,9 +1,9 @@
-//! The write-ahead journal: what is about to be changed, on disk before it is changed.
+//! The write-ahead journal: each change is on disk before it is made.
 //!
 //! One file per run, one JSON object per line, each line fsynced. The running process holds a lock on its
-//! file, which tells a journal that is being written from an unfinished one. A run that
-//! changes nothing writes nothing; a run that undid everything removes its file. `undo` runs what
-//! it finds here, so nobody else may own or write the directory and the files ([`OwnDir`]). Next: [`found`],
+//! file, which distinguishes a journal in use from an unfinished one. A run that
+//! changes nothing writes nothing; a run that undid everything removes its file. `undo` acts on what
+//! it finds here, so no other user may own or write the directory and the files ([`OwnDir`]). Next: [`found`],
 //! which reads them, and [`claim`], which keeps two runs from changing the same resource.
 
 mod claim;
@@ -47,10 +47,10 @@ pub enum JournalError {
     #[error("an interrupted run left changes in place ({}): run `pgio undo` first", .0.display())]
     Unfinished(PathBuf),
     #[error(
-        "{who} is changing {what} at this moment: wait for it to end, or interrupt it (Ctrl-C, `kill -INT`) and it puts back what it changed"
+        "{who} is changing {what}: wait until it ends, or interrupt it (Ctrl-C, `kill -INT`), which undoes its changes"
     )]
     Busy { who: String, what: String },
-    #[error("{} cannot be understood at line {line}: {why}; put back by hand what it lists, then remove it", path.display())]
+    #[error("{} cannot be parsed at line {line}: {why}; undo by hand what it lists, then remove it", path.display())]
     Broken { path: PathBuf, line: usize, why: String },
 }
 
@@ -75,7 +75,7 @@ enum Line {
     },
 }
 
-/// The server and the hosts that steps change: all that `undo` needs to reach them, and no password.
+/// The server and the hosts that steps change: everything that `undo` needs to reach them, without a password.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct UndoTarget {
     pub connect: String,
@@ -90,7 +90,7 @@ pub struct UndoTarget {
     /// The experiment whose conditions are put in force; empty without one.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub experiment: String,
-    /// What may be changed. Empty: not known, as in journals of earlier versions.
+    /// Resources that may be changed. Empty means unknown, as in journals of earlier versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub touches: Vec<Resource>,
 }
@@ -122,7 +122,7 @@ impl Opened {
         self.directory.path_of(&self.name)
     }
 
-    /// Returns when the line is on disk. After an error nothing of it is left, so that the next one
+    /// Writes a line; returns when it is on disk. After an error no part of it remains, so that the next one
     /// begins a line.
     fn append(&mut self, line: &Line) -> Result<(), JournalError> {
         let text = serde_json::to_string(line).expect("plain data always serializes") + "\n";
@@ -160,7 +160,7 @@ impl Journal {
         }
     }
 
-    /// Where the next steps are made. Ignored while steps on the former target are open: all steps of a
+    /// Sets the target of the next steps. Ignored while steps on the former target are open: all steps of a
     /// journal are undone on one target.
     pub fn set_target(&mut self, target: UndoTarget) -> Result<(), JournalError> {
         if self.target != target && self.steps.is_empty() {
@@ -177,7 +177,7 @@ impl Journal {
     /// Appends the intent; when this returns it is on disk.
     pub fn intent(&mut self, step: &Record) -> Result<u32, JournalError> {
         let number = self.next;
-        // Changes of a private cluster itself go with it, and could not be undone later.
+        // Changes of a private cluster end with it and could not be undone later.
         if step.host.is_some() || !self.target.private {
             self.open()?;
             self.write(&Line::Intent { number, step: step.clone() })?;
@@ -197,7 +197,7 @@ impl Journal {
         Ok(())
     }
 
-    /// Steps that were begun and not undone, the last one first. An intent without `done` is among
+    /// Returns steps that were begun and not undone, the last one first. An intent without `done` is among
     /// them: its undo finds out whether it was applied.
     pub fn open_steps(&self) -> Vec<(u32, Record)> {
         self.steps.iter().rev().cloned().collect()
@@ -225,7 +225,7 @@ impl Journal {
             let path = directory.path_of(&name);
             return Err(failed("create", &path, io::ErrorKind::AlreadyExists.into()));
         }
-        // Lock it before it has a journal's name, or an undo would take it for that of a dead run.
+        // Lock it before it has a journal's name, or an undo would mistake it for that of a dead run.
         let unnamed = format!("{name}.{}", std::process::id());
         let file = directory.create_file(&unnamed)?;
         let mut opened = Opened { directory: directory.clone(), name: unnamed, file, whole: 0 };

@@ -22,7 +22,7 @@ pub const KINDS: &[Kind] = &[
     command::KIND,
 ];
 
-/// Steps that are no treatment's: several make them, or a workload does.
+/// Steps that belong to no single treatment: several use them, or a workload does.
 const OTHER_STEPS: &[(&str, ReadStep)] =
     &[(stopped::STEP, stopped::read), (workload_table::STEP, workload_table::read)];
 
@@ -48,14 +48,14 @@ pub(super) fn step(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
     let mut all = of_kinds.chain(OTHER_STEPS.iter().copied());
     let Some((_, read)) = all.find(|(name, _)| *name == record.kind) else {
         return Err(TreatmentError::Config(format!(
-            "the journal holds a step of kind `{}` that this pgio does not know; use the pgio that wrote it",
+            "the journal holds a step of unknown kind `{}`; use the version of pgio that wrote it",
             record.kind
         )));
     };
     read(record)
 }
 
-/// Whether a step is a table that a workload made, and no change of a condition.
+/// Returns whether a step is a table that a workload created, not a change of a condition.
 pub fn is_workload_table(record: &Record) -> bool {
     record.kind == workload_table::STEP
 }
@@ -106,17 +106,17 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_understood_is_named() {
+    fn unknown_steps_are_named() {
         let unknown = Record { kind: "sysctl".to_owned(), ..records().next().unwrap() };
         let error = step(&unknown).unwrap_err().to_string();
         assert!(
-            error.contains("`sysctl`") && error.contains("use the pgio that wrote it"),
+            error.contains("`sysctl`") && error.contains("use the version of pgio that wrote it"),
             "{error}"
         );
         for record in records().filter(|record| record.kind != stopped::STEP) {
             let broken = Record { ours: serde_json::json!(7), ..record };
             let error = step(&broken).unwrap_err().to_string();
-            assert!(error.contains("cannot be understood"), "{error}");
+            assert!(error.contains("cannot be parsed"), "{error}");
         }
     }
 }

@@ -1,6 +1,6 @@
 //! `link = { interface = "eth1", delay = "1ms", … }`: a slower link between two machines.
 //!
-//! By tc netem on an interface of a host ([`netem`]), on both ends with a list or `hosts`;
+//! Uses tc netem on an interface of a host ([`netem`]), on both ends with a list or `hosts`;
 //! or, for a private primary and standby, by a relay of our own between them ([`through_relay`]),
 //! which needs neither root nor netem. [`shape`] is the delay, jitter, loss and rate.
 
@@ -26,7 +26,7 @@ const NAME: &str = netem::KIND;
 
 pub(super) const KIND: Kind = Kind {
     name: NAME,
-    help: "a slower way between machines: { interface = \"eth1\", delay = \"1ms\", jitter, loss = \"1%\", rate = \"100mbit\" } by tc netem on host = \"…\", or on both hosts = [..], or a list of such tables; ping = \"ADDRESS\" measures the round trip; { relay = true, delay, jitter, rate } between a private primary and its standby, delayed each way",
+    help: "a slower link between machines: { interface = \"eth1\", delay = \"1ms\", jitter, loss = \"1%\", rate = \"100mbit\" } by tc netem on host = \"…\", or on both hosts = [..], or a list of such tables; ping = \"ADDRESS\" measures the round trip; { relay = true, delay, jitter, rate } between a private primary and its standby, delayed each way",
     parse,
     read,
 };
@@ -47,7 +47,7 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
         let body = Body::table(&spec, KEYS, EXAMPLE)?;
         if body.boolean("relay")?.unwrap_or(false) {
             if several {
-                return Err(body.error("relay", "cannot stand in a list: it is on both ends"));
+                return Err(body.error("relay", "cannot be in a list: it already covers both ends"));
             }
             return relay_of(&body);
         }
@@ -76,11 +76,13 @@ fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
 fn relay_of(body: &Body<'_>) -> Result<Box<dyn Treatment>, TreatmentError> {
     for key in ["host", "hosts", "interface", "ping"] {
         if body.has(key) {
-            return Err(body.error(key, "is for tc netem: a relay has delay, jitter and rate"));
+            return Err(
+                body.error(key, "requires tc netem: a relay supports delay, jitter and rate")
+            );
         }
     }
     if body.has("loss") {
-        let why = "is for tc netem: a relay passes a stream on, of which nothing can be lost";
+        let why = "requires tc netem: a relay forwards a stream, which loses nothing";
         return Err(body.error("loss", why));
     }
     Ok(Box::new(ThroughRelay { shape: Shape::read(body)? }))
@@ -88,11 +90,11 @@ fn relay_of(body: &Body<'_>) -> Result<Box<dyn Treatment>, TreatmentError> {
 
 fn ends_of(body: &Body<'_>) -> Result<Vec<End>, TreatmentError> {
     let interface = body.required("interface", "such as \"eth1\"; or relay = true")?;
-    // The kernel's rules for names; so none can pass for an option of tc.
+    // The kernel's rules for names, so that no name can pass for an option of tc.
     let is_name = |c: char| !c.is_whitespace() && !c.is_control() && c != '/';
     if interface.len() > 15 || interface.starts_with('-') || !interface.chars().all(is_name) {
         return Err(
-            body.error("interface", format!("cannot be `{interface}`, which is no name of one"))
+            body.error("interface", format!("cannot be `{interface}`: not an interface name"))
         );
     }
     let shape = Shape::read(body)?;
@@ -165,7 +167,7 @@ mod tests {
 
     #[test]
     fn mistakes_are_named() {
-        for (body, said) in [
+        for (body, shown) in [
             ("\"1ms\"", "line 5: link: must be a table, such as { host"),
             ("[]", "line 5: link: is empty"),
             ("{ delay = \"1ms\" }", "line 5: link.interface: is missing"),
@@ -180,13 +182,10 @@ mod tests {
                 "line 5: link.loss: `2` is not a percentage",
             ),
             ("{ interface = \"eth1\", rate = \"1MB\" }", "line 5: link.rate: `1MB` is not a rate"),
-            (
-                "{ interface = \"eth1\", jitter = \"1ms\" }",
-                "line 5: link.jitter: is nothing without delay",
-            ),
+            ("{ interface = \"eth1\", jitter = \"1ms\" }", "line 5: link.jitter: requires delay"),
             (
                 "{ interface = \"eth1\", delay = \"1ms\", jitter = \"2ms\" }",
-                "line 5: link.jitter: is more than the delay",
+                "line 5: link.jitter: exceeds the delay",
             ),
             ("{ interface = \"-x\", delay = \"1ms\" }", "line 5: link.interface: cannot be `-x`"),
             (
@@ -199,12 +198,12 @@ mod tests {
             ),
             (
                 "{ relay = true, interface = \"e\", delay = \"1ms\" }",
-                "line 5: link.interface: is for tc netem",
+                "line 5: link.interface: requires tc netem",
             ),
-            ("{ relay = true, loss = \"1%\" }", "line 5: link.loss: is for tc netem"),
+            ("{ relay = true, loss = \"1%\" }", "line 5: link.loss: requires tc netem"),
         ] {
             let error = parsed(body).unwrap_err();
-            assert!(error.starts_with(said), "{error}");
+            assert!(error.starts_with(shown), "{error}");
         }
     }
 }

@@ -1,7 +1,7 @@
 //! `postgres = { NAME = VALUE, … }`: settings of the server.
 //!
-//! Each setting takes the mildest way that works: in the workload's own sessions where its
-//! context allows, which leaves the server alone; else by ALTER SYSTEM and a reload; else by a
+//! Each setting is changed in the least intrusive way: in the workload's own sessions if its
+//! context allows, which does not change the server; else by ALTER SYSTEM and a reload; else by a
 //! restart, which needs a cluster of our own or `control` in the target. Next: [`step`] for the line of
 //! postgresql.auto.conf that is journaled, [`standby`] for what commits wait for.
 
@@ -15,8 +15,8 @@ use serde_json::Value;
 
 use self::auto_conf::AutoConf;
 use self::setting::{
-    Asked, NAMES, Route, Setting, auto_conf, check_privileges, denied, describe_setting, failed,
-    reload, route, wait_for,
+    NAMES, RequestedSettings, Route, Setting, auto_conf, check_privileges, denied,
+    describe_setting, failed, reload, route, wait_for,
 };
 use self::standby::unreadable;
 use self::step::{Ours, SettingStep};
@@ -38,17 +38,18 @@ pub(super) const KIND: Kind = Kind {
     read: step::read,
 };
 
-const HOW: &str = "in the workload's sessions where that is possible, else by ALTER SYSTEM and a reload or restart";
+const HOW: &str =
+    "in the workload's sessions if possible, else by ALTER SYSTEM and a reload or restart";
 
 #[derive(Debug, Default)]
 struct Postgres {
-    asked: Asked,
+    asked: RequestedSettings,
 }
 
-/// The settings with the way that each takes. In force it is the same: nothing else has to be known.
+/// The settings with the method of each.
 #[derive(Debug, Clone)]
 struct Routed {
-    asked: Asked,
+    asked: RequestedSettings,
     in_sessions: Vec<Setting>,
     /// Set by ALTER SYSTEM.
     lasting: Vec<Setting>,
@@ -74,7 +75,7 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
         };
         settings.push(Setting { name: name.to_ascii_lowercase(), value });
     }
-    Ok(Box::new(Postgres { asked: Asked(settings) }))
+    Ok(Box::new(Postgres { asked: RequestedSettings(settings) }))
 }
 
 /// All settings of a condition in one body, since two of them together decide what commits wait for.
@@ -93,7 +94,7 @@ pub(super) fn merged(specs: &[TreatmentSpec]) -> Vec<TreatmentSpec> {
     all
 }
 
-/// The treatment of a condition that leaves the server's settings alone.
+/// The treatment of a condition that changes no setting.
 pub(super) fn unchanged() -> Box<dyn Treatment> {
     Box::new(Postgres::default())
 }
@@ -118,7 +119,7 @@ impl Treatment for Postgres {
         let restarts = settings.iter().any(|s| setting::needs_restart(&s.name));
         Declared {
             intents: changes.iter().map(|setting| format!("{setting} {HOW}")).collect(),
-            // The prior value comes back by a restart, too.
+            // Restoring the prior value needs a restart, too.
             costs: if restarts { vec![Cost::Restart, Cost::Restart] } else { Vec::new() },
             changes,
             round_trip: None,
@@ -196,7 +197,7 @@ fn check_setting(
             auto_conf(context.admin()?, name).map(drop)
         }
         Route::Restart if context.control.is_none() => Err(TreatmentError::Refused(format!(
-            "{name} needs a restart, which pgio does only to a cluster of its own or where [target] says control = \"pg_ctl\" or \"systemctl UNIT\""
+            "{name} requires a restart, which pgio does only to a private cluster or if [target] sets control = \"pg_ctl\" or \"systemctl UNIT\""
         ))),
         Route::Restart => Ok(()),
     }

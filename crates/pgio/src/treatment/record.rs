@@ -14,17 +14,17 @@ use serde_json::Value;
 pub struct Record {
     /// The kind of treatment that made the change and can undo it.
     pub kind: String,
-    /// In words, such as `synchronous_standby_names`.
+    /// Description, such as `synchronous_standby_names`.
     pub what: String,
-    /// The host's name; absent: the change is made on the server, through its session.
+    /// The host's name; none if the change is made on the server, through its session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub host: Option<String>,
-    /// The value that was found, `null` for absence.
+    /// The prior value, `null` for absence.
     pub(super) prior: Value,
     pub(super) ours: Value,
 }
 
-/// What a step changes and where, in words.
+/// Description of what a step changes and where.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Label {
     pub(super) what: String,
@@ -34,7 +34,9 @@ pub(super) struct Label {
 
 /// A record that this version does not understand.
 #[derive(Debug, thiserror::Error)]
-#[error("the journal's step `{what}` cannot be understood ({why}); use the pgio that wrote it")]
+#[error(
+    "the journal's step `{what}` cannot be parsed ({why}); use the version of pgio that wrote it"
+)]
 pub(super) struct Misread {
     pub(super) what: String,
     pub(super) why: String,
@@ -82,7 +84,7 @@ impl Record {
         Misread { what: self.what.clone(), why: why.into() }
     }
 
-    /// The prior value for people, where a treatment has no better words for it.
+    /// Describes the prior value if a treatment has no better description.
     pub(super) fn prior_in_words(&self) -> String {
         match &self.prior {
             Value::Null => "absent".to_owned(),

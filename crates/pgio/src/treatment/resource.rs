@@ -1,4 +1,4 @@
-//! What an experiment may change and must not share: a server, a device, a mount, a link, memory.
+//! Resources that an experiment changes and must not share: a server, a device, a mount, a link, memory.
 //!
 //! Two experiments without a common resource may run at the same time. The text identifies a resource,
 //! so every pgio writes the same text for it, whatever name the experiment gives to the host. Next:
@@ -21,7 +21,7 @@ impl Resource {
     }
 
     /// Named by the machine's own name, which outlives a reboot. Two machines of one name count as one: an
-    /// experiment may be refused without need, and never runs beside one that it must not meet.
+    /// experiment may be refused unnecessarily, but conflicting experiments never run side by side.
     pub fn on(host: &Host, what: impl fmt::Display) -> Resource {
         Resource(format!("{what} on {}", host.node_name()))
     }
@@ -41,7 +41,7 @@ impl fmt::Display for Resource {
     }
 }
 
-/// What a treatment changes.
+/// The object that a treatment changes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Touch {
     /// The server of the target: its settings, or whether it runs.

@@ -1,7 +1,7 @@
 //! A step: one reversible change, typed by the treatment that makes it.
 //!
 //! Each kind of treatment has a step type of its own, which holds all that applying and undoing it
-//! takes. JSON of it exists in the journal alone. [`carry_out`] keeps the order: the record is on disk
+//! requires. Only the journal holds it as JSON. [`carry_out`] keeps the order: the record is on disk
 //! before the change is made. Next: [`super::way_back`], which undoes what a journal holds.
 
 use std::fmt;
@@ -13,11 +13,11 @@ use super::record::Record;
 
 pub trait Step: fmt::Debug {
     fn record(&self) -> Record;
-    /// The prior value, for people.
+    /// Describes the prior value.
     fn prior(&self) -> String {
         self.record().prior_in_words()
     }
-    /// Idempotent. What it finds is ours, the prior value, something in between that a crash left, or
+    /// Undoes the step; idempotent. The current value is ours, the prior one, something in between after a crash, or
     /// a later change of someone else.
     fn undo(
         &self,
@@ -45,7 +45,7 @@ pub enum OnConflict {
     Ask,
     /// Leave the current value.
     Keep,
-    /// Put the prior value back all the same.
+    /// Restore the prior value nevertheless.
     Restore,
 }
 
@@ -64,7 +64,7 @@ impl OnConflict {
 }
 
 /// Explains [`Undone::Rewritten`].
-pub const REWRITTEN: &str = "postgresql.auto.conf holds the same settings and is not byte for byte as it was: ALTER SYSTEM keeps no comments, and lines of settings that this role may not change stay where they are";
+pub const REWRITTEN: &str = "postgresql.auto.conf holds the same settings but is not byte for byte as it was: ALTER SYSTEM keeps no comments, and this role cannot move lines of settings that it may not change";
 
 /// The result of undoing a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -74,6 +74,6 @@ pub enum Undone {
     RestoredNotAwaited,
     /// Restored, and the rest of the file has the same content in another spelling.
     Rewritten,
-    /// The current value was left, or nothing of ours was left to undo.
+    /// The current value was kept, or there was nothing to undo.
     Kept,
 }

@@ -2,7 +2,7 @@
 //! since several treatments share it.
 //!
 //! Journaled before the server is stopped and undone last, after all steps that came later: then
-//! the server runs, whoever stopped it. So a treatment calls [`stop`] before its other
+//! the server runs again, whatever stopped it. So a treatment calls [`stop`] before its other
 //! steps, starts the server when they are done, and may stop it again in their undo.
 
 use serde::{Deserialize, Serialize};
@@ -27,7 +27,7 @@ struct StopStep {
     label: Label,
 }
 
-/// Refused where nothing configures how to stop the server. `what` needs it, such as `mkfs`.
+/// Refuses if nothing configures how to stop the server. `what`, such as `mkfs`, needs it.
 pub(super) fn stop(
     context: &mut Context<'_>,
     journal: &mut Journal,
@@ -50,7 +50,7 @@ impl Step for StopStep {
     }
 
     fn undo(&self, context: &mut Context<'_>, _: OnConflict) -> Result<Undone, TreatmentError> {
-        // A private cluster that is gone needs no start.
+        // A removed private cluster needs no start.
         if !context.private || context.control.is_some() {
             context.start_server("to undo a stop")?;
         }

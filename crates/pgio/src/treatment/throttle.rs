@@ -3,11 +3,11 @@
 //!
 //! With cgroup v1 the limit goes to the root group, where the kernel's threads write back what
 //! PostgreSQL left in the page cache and where DRBD's threads live; a server in another
-//! group is moved there for the time. With v2 the root has no limits: it goes to the server's own
+//! group is moved there meanwhile. With v2 the root has no limits: the limit goes to the server's own
 //! group, which does not hold the kernel threads of a secondary.
 //!
-//! That the files hold our numbers is evidence but no proof: threads in another group escape a
-//! limit of v1. The proof is what the device did, in [`judge`]. The steps and their undo are in
+//! Our numbers in the kernel's files are evidence but no proof: threads in another group escape a
+//! limit of v1. [`judge`] proves the limit by what the device did. The steps and their undo are in
 //! [`steps`], the checks in [`placement`], those of the disk in [`server_disk`],
 //! [`replica_disk`] and [`root_disk`].
 
@@ -35,7 +35,7 @@ use crate::results::model::{Check, Evidence, Trial, When};
 
 pub(super) const KIND: Kind = Kind {
     name: steps::KIND,
-    help: "limits of a block device: { device = \"/dev/sdb\", write_iops = 500 }; also read_iops, read_bytes, write_bytes (per second), host = the machine's name where it is not the server's, scope = \"server\" or \"root\" (whom cgroup v1 limits), mount = \"/\" where the disk holds the root file system and the whole machine may be limited",
+    help: "limits of a block device: { device = \"/dev/sdb\", write_iops = 500 }; also read_iops, read_bytes, write_bytes (per second), host = the machine's name if it is not the server's, scope = \"server\" or \"root\" (the processes that cgroup v1 limits), mount = \"/\" if the disk holds the root file system and the whole machine may be limited",
     parse,
     read: steps::read,
 };
@@ -47,7 +47,7 @@ const EXAMPLE: &str = "{ device = \"/dev/sdb\", write_iops = 500 }";
 #[derive(Debug, Clone)]
 struct Throttle {
     device: String,
-    /// The server's where it is absent.
+    /// None means the server's host.
     host: Option<String>,
     scope: Option<Scope>,
     /// Whether the file confirms the disk of the root file system.
@@ -90,7 +90,7 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
     if let Some(other) = mount.filter(|mount| *mount != "/") {
         return Err(body.error(
             "mount",
-            format!("can only be \"/\", which confirms that the disk of the root file system is meant, not \"{other}\""),
+            format!("can only be \"/\", which confirms the disk of the root file system, not \"{other}\""),
         ));
     }
     Ok(Box::new(Throttle {
@@ -118,7 +118,7 @@ impl Treatment for Throttle {
         let how = match self.scope {
             Some(Scope::Root) => "in the root group of cgroup v1",
             Some(Scope::Server) | None => {
-                "in the root group of cgroup v1, where a server in another group is moved for the time, or in the server's group of v2"
+                "in the root group of cgroup v1, where a server in another group is moved meanwhile, or in the server's group of v2"
             }
         };
         let intents = changes.iter().map(|limit| format!("{limit} {how}")).collect();
@@ -162,7 +162,7 @@ impl Treatment for Throttle {
 }
 
 impl Prepared for Throttle {
-    /// Looks for the placement again: a restart gives the server another process.
+    /// Finds the placement again: a restart gives the server another process.
     fn put_in_force(
         &self,
         context: &mut Context<'_>,
@@ -177,7 +177,7 @@ impl Prepared for Throttle {
 }
 
 impl InForce for Throttled {
-    /// One command, so that it can be asked inside the window as well.
+    /// Reads with one command, so that it can run inside the window as well.
     fn verify(&mut self, context: &mut Context<'_>, when: When) -> Vec<Evidence> {
         let Throttled { placement, limits } = self;
         let names: Vec<Limit> = limits.keys().copied().collect();

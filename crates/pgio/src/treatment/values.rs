@@ -17,7 +17,7 @@ pub(super) struct Described {
     pub choices: Vec<String>,
 }
 
-/// Why the server would refuse the value.
+/// Returns why the server would refuse the value.
 pub(super) fn refusal(described: &Described, asked: &str) -> Option<String> {
     match described.vartype.as_str() {
         "bool" => truth(asked).is_none().then(|| "it is on or off".to_owned()),
@@ -49,7 +49,7 @@ pub(super) fn refusal(described: &Described, asked: &str) -> Option<String> {
     }
 }
 
-/// Whether `asked` is what the server now has.
+/// Returns whether `asked` means the server's current value.
 pub(super) fn agree(described: &Described, asked: &str) -> bool {
     let found = described.setting.as_str();
     match described.vartype.as_str() {
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_the_server_would_refuse_is_known() {
+    fn invalid_values_are_detected() {
         let delay =
             Described { range: Some((1.0, 10_000.0)), ..setting("integer", Some("ms"), "200") };
         assert_eq!(refusal(&delay, "1s"), None);

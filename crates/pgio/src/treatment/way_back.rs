@@ -1,7 +1,7 @@
-//! The way back: undoes every step that a journal still holds, the last one first, as far as possible.
+//! Undoes every step that a journal still holds, the last one first, as far as possible.
 //!
 //! A step that cannot be undone blocks those that were made before it on the same machine, and no
-//! others: a host that cannot be reached must not leave everything else changed. The remaining steps
+//! others: an unreachable host must not leave everything else changed. The remaining steps
 //! stay in the journal. Next: [`super::journal`]; `cli::undo` prints the report.
 
 use std::collections::BTreeMap;
@@ -31,7 +31,7 @@ pub struct UndoReport {
 #[derive(Debug)]
 pub struct Restored {
     pub step: Record,
-    /// The value from before the step, in words.
+    /// Description of the prior value.
     pub prior: String,
     pub undone: Undone,
 }
@@ -58,7 +58,7 @@ impl fmt::Display for Blocker {
         match self {
             Blocker::Failed(error) => f.write_str(&words::sentence(error)),
             Blocker::Unreachable(reason) => f.write_str(reason),
-            Blocker::After(what) => write!(f, "{what} has to be put back before it"),
+            Blocker::After(what) => write!(f, "{what} must be undone first"),
         }
     }
 }

@@ -1,7 +1,7 @@
-//! A table that a workload makes in the user's database for as long as an experiment lasts.
+//! A table that a workload creates in the user's database for the duration of an experiment.
 //!
-//! No condition can ask for it. It is journaled like a treatment's step, in a directory of its own
-//! that stops nobody from starting, so that `undo` removes what a killed run left. Only a table with
+//! No condition can request it. It is journaled like a treatment's step, in a separate directory
+//! that blocks no other run, so that `undo` removes the table of a killed run. Only a table with
 //! the workload's mark is removed.
 
 use serde::{Deserialize, Serialize};
@@ -14,7 +14,7 @@ use crate::pg::quote::identifier;
 
 pub(super) const STEP: &str = "table";
 
-/// All that removing the table takes.
+/// Everything that removing the table requires.
 #[derive(Debug, Serialize, Deserialize)]
 struct TableStep {
     schema: String,
@@ -22,7 +22,7 @@ struct TableStep {
     mark: String,
 }
 
-/// The step that makes it.
+/// Returns the step that creates it.
 pub fn step(schema: &str, table: &str, mark: &str) -> Record {
     let [schema, table, mark] = [schema, table, mark].map(str::to_owned);
     TableStep { schema, table, mark }.record()

@@ -60,15 +60,15 @@ fn the_file_of_settings_is_the_same_to_the_byte() {
     assert_ne!(text_of(&cluster), text);
     running.kill();
     assert!(has_table(&dsn));
-    let said = dir.pgio(&["undo"]).expect(0, &["Removed table public.pgio_commit."]);
-    assert!(!said.out.contains("byte"), "{said}");
+    let result = dir.pgio(&["undo"]).expect(0, &["Removed table public.pgio_commit."]);
+    assert!(!result.out.contains("byte"), "{result}");
     assert_eq!(text_of(&cluster), text, "after an undo");
     assert!(!has_table(&dsn));
     assert_eq!(dir.pgio(&["undo"]).expect(0, &[]).out, "Nothing to undo.\n");
 }
 
 #[test]
-fn what_alter_system_does_not_keep_is_said() {
+fn lost_comments_of_auto_conf_are_reported() {
     let (cluster, dsn, text) = prepared();
     let path = cluster.data_dir().join("postgresql.auto.conf");
     fs::write(&path, format!("{text}# by hand\n")).unwrap();
@@ -77,7 +77,7 @@ fn what_alter_system_does_not_keep_is_said() {
     let mut running = dir.start_compare(&experiment(&dsn, LONG, "", &[("set", one)]));
     running.until("at work", || sessions_at_work(&dsn) > 0);
     running.kill();
-    dir.pgio(&["undo"]).expect(0, &["Put back wal_writer_delay", "not byte for byte"]);
+    dir.pgio(&["undo"]).expect(0, &["Restored wal_writer_delay", "not byte for byte"]);
     assert_eq!(text_of(&cluster), text, "all but the comment");
     assert_eq!(auto_conf(&dsn, "wal_writer_delay").as_deref(), Some("333ms"));
 }
@@ -91,7 +91,7 @@ fn a_run_that_changed_nothing_leaves_no_table() {
     running.until("at work", || sessions_at_work(&dsn) > 0);
     running.kill();
     assert!(has_table(&dsn) && dir.journals().is_empty());
-    // It keeps nobody from starting, and a table of the user's is no table of ours.
+    // It blocks no run, and a table of the user is not ours.
     dir.pgio(&["undo"]).expect(0, &["Removed table public.pgio_commit."]);
     assert!(!has_table(&dsn));
 }
@@ -119,7 +119,7 @@ fn a_private_server_whose_supervisor_was_killed_too_is_removed() {
     assert!(Command::new("kill").args(kill).status().unwrap().success());
     drop(running);
     assert!(fs::exists(&root).unwrap());
-    let expected = format!("Removed the private PostgreSQL left in {root}.");
+    let expected = format!("Removed the abandoned private PostgreSQL in {root}.");
     dir.pgio(&["undo"]).expect(0, &[&expected]);
     assert!(!fs::exists(&root).unwrap() && clusters().is_empty());
     assert_eq!(dir.pgio(&["undo"]).expect(0, &[]).out, "Nothing to undo.\n");

@@ -9,9 +9,9 @@ use std::process::Command;
 use std::sync::LazyLock;
 use std::thread;
 
-use crate::command::{Place, Said};
+use crate::command::{CommandResult, Place};
 use crate::fixture::{INSTALLED, NEWEST, connect, shared_pair};
-use crate::loading::TinyFileSystem;
+use crate::loading::room::TinyFileSystem;
 use crate::tls_server::{PASSWORD, shared};
 
 // As crates/pgio/src/cli/exit.rs documents them.
@@ -30,25 +30,25 @@ fn loaded() -> &'static Place {
     &LOADED
 }
 
-/// What the command says; it must not have changed anything.
+/// Returns the output of a command that must not have changed anything.
 #[track_caller]
-fn unchanged(place: &Place, arguments: &[&str]) -> Said {
+fn unchanged(place: &Place, arguments: &[&str]) -> CommandResult {
     let before = place.relations();
-    let said = place.pgio(arguments);
-    assert_eq!(place.relations(), before, "{said:?}");
-    said
+    let result = place.pgio(arguments);
+    assert_eq!(place.relations(), before, "{result:?}");
+    result
 }
 
 /// One of each kind: every value is tried beside the parser, in `cli::flags`.
 #[test]
 fn wrong_values_of_flags() {
-    for (command, flag, value, said) in [
+    for (command, flag, value, result) in [
         ("setup", "--scale", "-8M", "`-8M` is not a size"),
         ("run", "--update-pct", "101", "from 0 to 100, not `101`"),
         ("destroy", "--scale", "12X", "has no effect on this command: it is for `pgio "),
     ] {
         let refused = unchanged(loaded(), &[command, flag, value]);
-        refused.refused(USAGE, &[flag, said]);
+        refused.refused(USAGE, &[flag, result]);
         assert_eq!(refused.out, "");
         unchanged(loaded(), &[command, "--connect-strin", "10"])
             .refused(USAGE, &["'--connect-strin'", "similar argument exists: '--connect-string'"]);
@@ -62,7 +62,7 @@ fn wrong_lines_of_pgio_conf() {
     let place = loaded();
     let marker = place.file("executed");
     let touch = format!("touch {}", marker.display());
-    for (command, name, line, key, said) in [
+    for (command, name, line, key, result) in [
         ("setup", "key", "UPDATE_PTC=10", "UPDATE_PTC", "the nearest valid one is `UPDATE_PCT`"),
         ("destroy", "unit", "SCALE=12X", "SCALE", "not a size"),
         ("run", "much", "UPDATE_PCT=101", "UPDATE_PCT", "from 0 to 100"),
@@ -100,7 +100,7 @@ fn wrong_lines_of_pgio_conf() {
         place.write(&conf, &format!("# ours\n\nNUM_SCHEMAS=1\n{line}\n"));
         let at = format!("{conf}:4: {key}");
         let refused = unchanged(place, &[command, "--config", &conf]);
-        refused.refused(USAGE, &[&at, said]);
+        refused.refused(USAGE, &[&at, result]);
         assert_eq!(refused.out, "");
         assert!(!marker.exists(), "{line} was executed");
     }
@@ -115,8 +115,8 @@ fn more_than_is_loaded() {
     let update = run(&["--work-unit", "1", "--update-work-unit", "1025"]);
     update.refused(USAGE, &["UPDATE_WORK_UNIT (1025 blocks)", "SCALE (8M"]);
     run(&["--batch", "50", "--work-unit", "8"]).refused(USAGE, &["BATCH", "WORK_UNIT"]);
-    let said = run(&["--num-threads", "500", "--json", "many.json"]);
-    said.refused(REFUSED, &["500 sessions", "max_connections", "NUM_THREADS"]);
+    let result = run(&["--num-threads", "500", "--json", "many.json"]);
+    result.refused(REFUSED, &["500 sessions", "max_connections", "NUM_THREADS"]);
     assert_eq!(loaded().record("many.json")["outcome"]["state"], "failed");
 }
 
@@ -187,12 +187,12 @@ fn passwords_are_never_shown() {
     for wrong in [&quoted, &uri("wrong-one")] {
         for command in ["setup", "run", "destroy"] {
             place.write("pgio.conf", &format!("CONNECT_STRING=\"{wrong}\"\n"));
-            for said in [
+            for result in [
                 unchanged(&place, &[command]),
                 unchanged(&place, &[command, "--connect-string", wrong]),
             ] {
-                said.refused(CONNECT, &["password authentication failed", "keen"]);
-                assert!(!format!("{said:?}").contains("wrong-one"), "{said:?}");
+                result.refused(CONNECT, &["password authentication failed", "keen"]);
+                assert!(!format!("{result:?}").contains("wrong-one"), "{result:?}");
             }
         }
     }
@@ -238,16 +238,16 @@ fn a_disk_that_is_full_while_loading() {
 
 #[test]
 fn results_that_cannot_be_written() {
-    // Below a file nobody can make a directory, not even root.
+    // Not even root can create a directory below a file.
     let place = loaded();
     place.write("file", "");
     for flag in ["--json", "--classic-files"] {
-        let said = unchanged(place, &["run", "--run-time", "600", flag, "file/of/results"]);
-        said.refused(FILES, &["cannot make file/of"]);
-        assert_eq!(said.out, "", "nothing is measured");
+        let result = unchanged(place, &["run", "--run-time", "600", flag, "file/of/results"]);
+        result.refused(FILES, &["cannot create file/of"]);
+        assert_eq!(result.out, "", "nothing is measured");
     }
 
-    // What is no file is written to, not replaced.
+    // A special file is written to, not replaced.
     let pipe = place.file("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let reading = pipe.clone();
@@ -281,7 +281,7 @@ fn roles_that_may_not(major: u32) {
     grant("GRANT USAGE ON LANGUAGE plpgsql TO");
     assert_eq!(run().code, Some(0));
 
-    // What is another's is not for this role to replace or drop.
+    // This role may not replace or drop tables of another role.
     unchanged(&role, &["setup", "--scale", "8M"]).refused(REFUSED, &["belongs to role"]);
     unchanged(&role, &["destroy"]).refused(REFUSED, &["pgio1", "connect as its owner"]);
     place.succeed(&["destroy"]);
@@ -302,12 +302,12 @@ fn no_place_to_load_into() {
 }
 
 #[test]
-fn a_role_that_lacks_a_privilege_is_told_the_grant() {
+fn a_missing_privilege_is_reported_with_the_grant() {
     roles_that_may_not(INSTALLED);
 }
 
 #[test]
-fn a_role_that_lacks_a_privilege_is_told_the_grant_on_the_newest() {
+fn a_missing_privilege_is_reported_with_the_grant_on_the_newest() {
     roles_that_may_not(NEWEST);
 }
 

@@ -1,4 +1,4 @@
-//! What one trial leaves in shared buffers must not answer the next: trials of equal conditions miss
+//! Blocks that one trial leaves in shared buffers must not serve the next: trials of equal conditions miss
 //! equally often, and a burn-in trial takes the cold start upon itself.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -51,7 +51,7 @@ fn block_of(trial: &Value) -> u64 {
 }
 
 #[test]
-fn trials_of_a_block_do_not_read_what_the_first_left_in_the_cache() {
+fn trials_do_not_profit_from_the_cache_of_the_first() {
     let (cluster, dir) = cluster();
     for engine in ["server", "client"] {
         let _ = fs::remove_dir_all(dir.out());
@@ -105,9 +105,9 @@ fn a_burn_in_trial_is_stored_and_shown_and_never_counted() {
     }
     assert!(!analysis.to_string().contains("only a burn-in"), "{analysis}");
     for format in ["text", "markdown", "csv", "html"] {
-        let said = dir.pgio(&["report", "out", "--format", format]).expect(0, &[]);
-        assert!(!said.out.contains("only a burn-in"), "{format}: {}", said.out);
-        assert_eq!(said.out.contains("burn-in"), format == "html", "{format}: {}", said.out);
+        let result = dir.pgio(&["report", "out", "--format", format]).expect(0, &[]);
+        assert!(!result.out.contains("only a burn-in"), "{format}: {}", result.out);
+        assert_eq!(result.out.contains("burn-in"), format == "html", "{format}: {}", result.out);
     }
     dir.pgio(&["report", "out", "out"]).expect(0, &[]);
 

@@ -82,7 +82,7 @@ fn spread_windows_hold_whole_cycles_or_are_refused() {
     refused("duration = \"30s\"", longer, &["condition `longer`", "checkpoint_timeout 60 s"]);
     let calls = updates(&dsn, "checkpoint = \"spread\"", ONE)
         .replace("update_pct = 100", "update_pct = 100\nwork_loop = 9");
-    dir.compare(&calls).expect(4, &["windows that end by time"]);
+    dir.compare(&calls).expect(4, &["windows of fixed duration"]);
 
     let keys = "duration = \"2s\"";
     dir.compare(&updates(&dsn, keys, ONE)).expect(0, &[]);

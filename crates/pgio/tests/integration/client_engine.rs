@@ -12,7 +12,7 @@ use postgres::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::command::{Place, Said, wait_until};
+use crate::command::{CommandResult, Place, wait_until};
 use crate::fixture::{INSTALLED, NEWEST, connect, spec};
 use crate::tls_server::{PASSWORD, shared};
 use crate::workdir::{
@@ -89,7 +89,7 @@ fn the_client_does_what_was_asked_of_the_newest() {
 }
 
 #[test]
-fn a_rate_is_kept_and_one_above_capacity_is_told() {
+fn a_rate_is_kept_and_one_above_capacity_is_reported() {
     let place = Place::new(INSTALLED);
     place.load(1, "8M");
     let work = ["--num-threads", "4", "--work-unit", "1"];
@@ -108,11 +108,11 @@ fn a_rate_is_kept_and_one_above_capacity_is_told() {
         assert_eq!(trial["workload"]["primary_metric"], "read_latency_p99");
     }
     let rate = ["--run-time", "2", "--rate", "50000000"];
-    let said = place.pgio(&[&["run", "--json", "over.json"], &CLIENT[..], &work, &rate].concat());
+    let result = place.pgio(&[&["run", "--json", "over.json"], &CLIENT[..], &work, &rate].concat());
     let trial = place.record("over.json");
-    assert!(metric(&trial, "rate_reached") < 50.0, "{said:?}");
+    assert!(metric(&trial, "rate_reached") < 50.0, "{result:?}");
     assert_eq!(verdict(&trial, "rate-not-reached"), "warning");
-    // What waited is in the latencies: half of the calls began seconds late, not microseconds.
+    // Delayed calls count in the latencies: half of the calls began seconds late, not microseconds.
     assert!(metric(&trial, "schedule_lag_p50") > 0.5, "{trial:#}");
     assert!(metric(&trial, "read_latency_p50") > 0.5, "{trial:#}");
 }
@@ -141,12 +141,12 @@ fn stalled(place: &Place, more: &[&str]) -> Value {
     let mut command = place.command(&[&work[..], &json, &CLIENT, more].concat());
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     stall(place, &child);
-    let said = Said::of(child.wait_with_output().unwrap());
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let result = CommandResult::of(child.wait_with_output().unwrap());
+    assert_eq!(result.code, Some(0), "{result:?}");
     place.record("stalled.json")
 }
 
-/// What a closed loop cannot show: while the server stood still, nobody asked it for anything.
+/// A closed loop cannot show a stall: while the server was frozen, no calls were due.
 #[test]
 fn a_stall_is_seen_by_the_open_loop_and_hidden_by_the_closed() {
     let place = Place::new(INSTALLED);
@@ -193,18 +193,21 @@ fn commits_are_counted_row_by_row() {
         dir.compare(&experiment(&place.conninfo, keys, workload, &conditions)).expect(0, &[]);
         let trials = dir.trials();
         let commits: i64 = trials.iter().map(|t| total(t, "commits").cast_signed()).sum();
-        let told = [commits, commits * rows];
-        // Counters of a session that is gone may come a moment later.
+        let counted_by_pgio = [commits, commits * rows];
+        // Counters of an ended session may arrive a moment later.
         let mut others = [0; 2];
         wait_until("transactions and rows are counted", || {
             let now = counted(&mut counting);
-            others = [0, 1].map(|n| now[n] - before[n] - told[n]);
+            others = [0, 1].map(|n| now[n] - before[n] - counted_by_pgio[n]);
             others.iter().all(|others| *others >= 0)
         });
         // Preparing and looking on are transactions as well; the catalogs' rows of the table.
         let sessions: usize = trials.iter().map(|t| t["sessions"].as_array().unwrap().len()).sum();
         let most = [200 * (trials.len() + sessions) as i64, 250 * trials.len() as i64];
-        assert!(others[0] < most[0] && others[1] < most[1], "{others:?} besides {told:?}");
+        assert!(
+            others[0] < most[0] && others[1] < most[1],
+            "{others:?} besides {counted_by_pgio:?}"
+        );
         for trial in trials {
             assert_eq!(trial["outcome"]["state"], "complete", "{trial:#}");
             let commits = total(&trial, "commits");
@@ -248,8 +251,8 @@ fn a_client_that_is_stopped_leaves_nothing_running() {
     };
     let child = start();
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let said = Said::of(child.wait_with_output().unwrap());
-    assert_eq!(said.code, Some(130), "{said:?}");
+    let result = CommandResult::of(child.wait_with_output().unwrap());
+    assert_eq!(result.code, Some(130), "{result:?}");
     wait_until("the server's side has ended", || place.sessions() == 0);
     let trial = place.record("stopped.json");
     assert_eq!(trial["outcome"]["state"], "interrupted");
@@ -261,13 +264,13 @@ fn a_client_that_is_stopped_leaves_nothing_running() {
                  WHERE datname = current_database() AND application_name LIKE 'pgio:%' \
                  AND query LIKE '%scratch%' LIMIT 1) one";
     assert_eq!(place.client().query_one(ended, &[]).unwrap().get::<_, i64>(0), 1);
-    let said = Said::of(child.wait_with_output().unwrap());
-    said.refused(5, &["the workload failed in a session", "terminating connection"]);
+    let result = CommandResult::of(child.wait_with_output().unwrap());
+    result.refused(5, &["the workload failed in a session", "terminating connection"]);
     assert_eq!(place.record("stopped.json")["outcome"]["state"], "failed");
     wait_until("the others have ended", || place.sessions() == 0);
 }
 
-/// A postmaster that stands still; it goes on when this is dropped.
+/// A stopped postmaster, continued on drop.
 struct Frozen(Pid);
 
 impl Frozen {
@@ -288,7 +291,7 @@ impl Drop for Frozen {
 
 /// Each request to cancel is a connection, and here none is answered.
 #[test]
-fn an_interrupt_ends_the_run_where_the_server_lets_nobody_in() {
+fn an_interrupt_ends_the_run_if_the_server_refuses_connections() {
     let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
     let place = Place::at(&cluster.primary_conninfo());
     place.load(1, "8M");
@@ -304,8 +307,8 @@ fn an_interrupt_ends_the_run_where_the_server_lets_nobody_in() {
     wait_until("the run has ended", || child.try_wait().unwrap().is_some());
     let took = asked.elapsed();
     drop(frozen);
-    let said = Said::of(child.wait_with_output().unwrap());
-    assert_eq!(said.code, Some(130), "{said:?}");
+    let result = CommandResult::of(child.wait_with_output().unwrap());
+    assert_eq!(result.code, Some(130), "{result:?}");
     assert!(took < Duration::from_secs(20), "{took:?}");
     assert_eq!(place.record("stopped.json")["outcome"]["state"], "interrupted");
 }
@@ -403,7 +406,7 @@ fn passwords_and_tls_are_as_everywhere() {
         assert_eq!(trial["outcome"]["state"], "complete", "{how}");
         assert!(total(trial, "commits") >= 20, "{how}");
     }
-    // Without a binding there is no session when one is required, and the reason is told.
+    // Without channel binding, a connection that requires it fails with the reason.
     let dir = Workdir::new();
     let dsn = format!("{at} user=keen password=wrong-one sslmode=require");
     dir.compare(&experiment(&dsn, keys, workload, &[("as it is", "")]))
@@ -419,8 +422,8 @@ fn keys_that_contradict_each_other_are_refused_before_anything() {
         (&["--rate", "100"][..], ["RATE", "ENGINE=client"]),
         (&["--engine", "both"], ["server or client", "both"]),
     ] {
-        let said = place.pgio(&[&["run", "--run-time", "1"], arguments].concat());
-        assert_eq!(said.code, Some(2), "{said:?}");
-        assert!(words.iter().all(|word| said.err.contains(word)), "{said:?}");
+        let result = place.pgio(&[&["run", "--run-time", "1"], arguments].concat());
+        assert_eq!(result.code, Some(2), "{result:?}");
+        assert!(words.iter().all(|word| result.err.contains(word)), "{result:?}");
     }
 }

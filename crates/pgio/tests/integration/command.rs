@@ -21,9 +21,9 @@ pub(crate) struct Place {
     pub(crate) database: String,
 }
 
-/// How a command ended and what it said.
+/// Exit code and output of a command.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct CommandResult {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
@@ -96,14 +96,14 @@ impl Place {
         command
     }
 
-    pub(crate) fn pgio(&self, arguments: &[&str]) -> Said {
-        Said::of(self.command(arguments).output().unwrap())
+    pub(crate) fn pgio(&self, arguments: &[&str]) -> CommandResult {
+        CommandResult::of(self.command(arguments).output().unwrap())
     }
 
-    pub(crate) fn succeed(&self, arguments: &[&str]) -> Said {
-        let said = self.pgio(arguments);
-        assert_eq!(said.code, Some(0), "pgio {arguments:?}: {said:?}");
-        said
+    pub(crate) fn succeed(&self, arguments: &[&str]) -> CommandResult {
+        let result = self.pgio(arguments);
+        assert_eq!(result.code, Some(0), "pgio {arguments:?}: {result:?}");
+        result
     }
 
     /// Small tables, without the base table.
@@ -159,10 +159,14 @@ impl Place {
     }
 }
 
-impl Said {
-    pub(crate) fn of(output: Output) -> Said {
+impl CommandResult {
+    pub(crate) fn of(output: Output) -> CommandResult {
         let text = |bytes| String::from_utf8(bytes).unwrap();
-        Said { code: output.status.code(), out: text(output.stdout), err: text(output.stderr) }
+        CommandResult {
+            code: output.status.code(),
+            out: text(output.stdout),
+            err: text(output.stderr),
+        }
     }
 
     /// Refused with this exit code and one sentence that has all of these words.

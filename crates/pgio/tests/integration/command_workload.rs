@@ -10,11 +10,13 @@ use serde_json::{Value, json};
 
 use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary};
 use crate::hosts::sshd::Sshd;
-use crate::workdir::{BETWEEN_TRIALS, Said, Workdir, sessions_of_ours, tolerate, wait_until};
+use crate::workdir::{
+    BETWEEN_TRIALS, CommandResult, Workdir, sessions_of_ours, tolerate, wait_until,
+};
 
 const ONCE: &str = "blocks = 1\naa = false";
 
-/// Of a workload of kind `command` on a server; `conditions` as in `workdir::experiment`.
+/// An experiment with a workload of kind `command` on a server; `conditions` as in `workdir::experiment`.
 pub(crate) fn experiment(
     target: &str,
     keys: &str,
@@ -35,17 +37,17 @@ pub(crate) fn experiment(
     text
 }
 
-fn measured(dir: &Workdir, dsn: &str, workload: &str) -> Said {
+fn measured(dir: &Workdir, dsn: &str, workload: &str) -> CommandResult {
     let conditions = [("a", "")];
     dir.compare(&experiment(&format!("dsn = {dsn:?}"), ONCE, workload, &conditions))
 }
 
-/// What the only trial failed of.
+/// Returns the error of the only trial.
 fn failure(dsn: &str, workload: &str) -> String {
     let dir = Workdir::new();
-    let said = measured(&dir, dsn, workload);
+    let result = measured(&dir, dsn, workload);
     let trial = &dir.trials()[0];
-    assert_eq!(trial["outcome"]["state"], "failed", "{said}");
+    assert_eq!(trial["outcome"]["state"], "failed", "{result}");
     trial["outcome"]["error"].as_str().unwrap().to_owned()
 }
 
@@ -75,8 +77,8 @@ fn a_condition_reaches_the_programs_sessions_and_its_metrics_are_like_others() {
     let conditions = [("small", "work_mem = \"4MB\""), ("large", "work_mem = \"8MB\"")];
     let text =
         experiment(&format!("dsn = {dsn:?}"), "blocks = 6\naa = false", workload, &conditions);
-    let said = dir.compare(&text).expect(0, &["large", "+100.0 %", "4 MiB", "8 MiB"]);
-    assert!(said.out.contains("memory"), "{said}");
+    let result = dir.compare(&text).expect(0, &["large", "+100.0 %", "4 MiB", "8 MiB"]);
+    assert!(result.out.contains("memory"), "{result}");
 
     let manifest = dir.manifest();
     assert_eq!(
@@ -104,7 +106,7 @@ fn a_condition_reaches_the_programs_sessions_and_its_metrics_are_like_others() {
             (3, 1),
             "{evidence:?}"
         );
-        // Of the program's run and not of a duration that it never heard of.
+        // Rates refer to the program's run, not to a duration that it does not know.
         let window = &trial["window"];
         assert_eq!(
             (&window["asked_seconds"], &window["warmup_seconds"]),
@@ -131,7 +133,7 @@ fn a_condition_reaches_the_programs_sessions_and_its_metrics_are_like_others() {
     let page = fs::read_to_string(dir.out().join("report.html")).unwrap();
     assert!(page.contains("slower") && page.contains("4 MiB"), "direction and unit");
     let plan = dir.pgio(&["compare", "experiment.toml", "--plan"]);
-    plan.expect(0, &["as long as the command takes", "run on local: psql -qAtX", "12 trials"]);
+    plan.expect(0, &["until the command ends", "run on local: psql -qAtX", "12 trials"]);
 }
 
 #[test]
@@ -168,10 +170,10 @@ fn a_password_stays_in_the_environment() {
     let dir = Workdir::new();
     let dsn = fresh_database(shared_primary(INSTALLED)) + " password=geheim";
     let run = "echo pw=$PGPASSWORD; echo $PGPASSWORD {dsn} >&2; echo rate ${#PGPASSWORD}; psql -Xc 'SELECT 1'";
-    let said = measured(&dir, &dsn, &prints(run)).expect(0, &["rate"]);
+    let result = measured(&dir, &dsn, &prints(run)).expect(0, &["rate"]);
     assert_eq!(dir.trials()[0]["metrics"]["rate"]["value"], 6.0, "it had the password");
     assert!(output(&dir, "0001.stdout").starts_with("pw=***\n"));
-    assert!(!said.err.contains("geheim"));
+    assert!(!result.err.contains("geheim"));
     for entry in
         fs::read_dir(dir.out()).unwrap().chain(fs::read_dir(dir.out().join("output")).unwrap())
     {
@@ -212,15 +214,15 @@ fn a_stop_or_a_kill_leaves_no_program_and_no_session() {
         let mut running = dir.start_compare(&text);
         running.until("at work", || runs(word) && sessions_of_ours(&dsn) >= 2);
         running.signal(signal);
-        let said = running.wait();
+        let result = running.wait();
         let code = if signal == Signal::KILL { -9 } else { 130 };
-        assert_eq!(said.code, Some(code), "{said}");
+        assert_eq!(result.code, Some(code), "{result}");
         wait_until("no program", || !runs(word));
         if signal == Signal::INT {
             assert_eq!(dir.trials()[0]["outcome"]["state"], "interrupted");
             assert_eq!(schemas(&dsn), 0);
         } else {
-            // What a kill leaves is found by its mark.
+            // Leftovers of a kill are found by their mark.
             assert_eq!(schemas(&dsn), 1);
             dir.pgio(&["destroy", "--yes", "--connect-string", &dsn]).expect(0, &["pgio_command"]);
             assert_eq!(schemas(&dsn), 0);
@@ -255,6 +257,6 @@ fn on_another_host_it_is_as_here() {
     let text = experiment(&target, ONCE, &on_box, &[("a", "")]);
     other.compare(&text).expect(4, &["uses a Unix socket of this machine"]);
     let nowhere = text.replace("host = \"box\"", "host = \"bux\"");
-    other.compare(&nowhere).expect(2, &["host `bux` is not known"]);
+    other.compare(&nowhere).expect(2, &["unknown host `bux`"]);
     assert!(!other.out().exists());
 }

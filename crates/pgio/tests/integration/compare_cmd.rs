@@ -37,7 +37,7 @@ fn planned(text: &str) -> Vec<String> {
 }
 
 #[test]
-fn an_experiment_leaves_what_is_promised() {
+fn an_experiment_stores_what_is_documented() {
     for major in [INSTALLED, NEWEST] {
         let dir = Workdir::new();
         let dsn = fresh_database(shared_primary(major));
@@ -53,8 +53,8 @@ fn an_experiment_leaves_what_is_promised() {
                 ("lazy too", "synchronous_commit = false"),
             ],
         );
-        let said = dir.compare(&text).expect(0, &["lazy (A/A)", "as it is", "Results: out"]);
-        assert!(!said.out.contains("pgio:"), "only results on stdout: {said}");
+        let result = dir.compare(&text).expect(0, &["lazy (A/A)", "as it is", "Results: out"]);
+        assert!(!result.out.contains("pgio:"), "only results on stdout: {result}");
 
         assert_eq!(fs::read_to_string(dir.out().join("experiment.toml")).unwrap(), text);
         let manifest = dir.manifest();
@@ -69,11 +69,11 @@ fn an_experiment_leaves_what_is_promised() {
         assert_eq!(delay.unwrap()["treatments"], treatments);
         let environment = &manifest["environment"];
         assert!(environment["server_version"].as_str().unwrap().starts_with(&major.to_string()));
-        // Of the server, not of a connection of ours.
+        // A setting of the server, not of our connection.
         assert_eq!(environment["setting.synchronous_commit"], "on");
 
         let trials = dir.trials();
-        assert_eq!(trials.len(), 10, "{said}");
+        assert_eq!(trials.len(), 10, "{result}");
         for trial in &trials {
             assert_eq!(trial["schema"], "pgio.trial/1");
             assert_eq!(trial["outcome"]["state"], "complete");
@@ -194,18 +194,18 @@ fn a_plan_names_every_trial_and_touches_nothing() {
     let dsn = "host=/nonexistent port=1 dbname=nowhere password=geheim";
     let conditions = [("a", ""), ("b", "wal_writer_delay = \"1s\", autovacuum = false")];
     dir.write("e.toml", &experiment(dsn, "blocks = 3\nduration = \"10s\"", "", &conditions));
-    let said = dir.pgio(&["compare", "e.toml", "--plan", "--offline"]).expect(
+    let result = dir.pgio(&["compare", "e.toml", "--plan", "--offline"]).expect(
         0,
         &[
-            "Not checked (--offline)",
+            "Not checked because of --offline",
             "a changes nothing",
             "wal_writer_delay = 1s",
             "autovacuum = off",
             "a (A/A)",
         ],
     );
-    assert_eq!(planned(&said.out).len(), 9);
-    assert!(!said.out.contains("geheim"));
+    assert_eq!(planned(&result.out).len(), 9);
+    assert!(!result.out.contains("geheim"));
     let left: Vec<_> = fs::read_dir(dir.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
     assert_eq!(left.len(), 3, "only the file and the test's two streams: {left:?}");
     dir.pgio(&["compare", "e.toml", "--plan"]).expect(3, &["/nonexistent"]);
@@ -241,12 +241,12 @@ fn six_blocks_find_a_large_effect() {
 }
 
 #[test]
-fn what_cannot_be_a_treatment_is_refused_before_anything_changes() {
+fn an_invalid_treatment_is_refused_before_anything_changes() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let cases = [
         (
             "shared_buffers = \"64MB\"",
-            &["shared_buffers needs a restart", "control = \"pg_ctl\""][..],
+            &["shared_buffers requires a restart", "control = \"pg_ctl\""][..],
         ),
         (
             "syncronous_commit = \"local\"",
@@ -265,9 +265,9 @@ fn what_cannot_be_a_treatment_is_refused_before_anything_changes() {
         let dir = Workdir::new();
         // In the last condition: nothing of the first may have been run.
         let conditions = [("first", "checkpoint_timeout = \"11min\""), ("bad", body)];
-        let said = dir.compare(&experiment(&dsn, SHORT, "", &conditions)).expect(4, texts);
-        assert!(said.err.contains("condition `bad`"), "{said}");
-        assert_eq!(said.err.trim_end().lines().count(), 1, "{said}");
+        let result = dir.compare(&experiment(&dsn, SHORT, "", &conditions)).expect(4, texts);
+        assert!(result.err.contains("condition `bad`"), "{result}");
+        assert_eq!(result.err.trim_end().lines().count(), 1, "{result}");
         assert!(!dir.out().exists(), "{body}");
         assert!(dir.journals().is_empty());
         assert_eq!(auto_conf(&dsn, "checkpoint_timeout"), None);

@@ -1,7 +1,7 @@
 //! Ballast, link and command as treatments of real experiments: in force while they should be, and
-//! put back, also after kill -9.
+//! undone, also after kill -9.
 //!
-//! What needs root is skipped with a line elsewhere.
+//! Tests that need root print that they are skipped otherwise.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -50,7 +50,7 @@ fn on(cluster: &PrivateCluster) -> String {
 
 const SHORT: &str = "blocks = 1\nduration = \"600ms\"\naa = false";
 
-/// What was found of something under a condition, each value once.
+/// Returns the distinct values of a piece of evidence under a condition.
 fn evidence(trials: &[Value], condition: &str, what: &str) -> Vec<String> {
     let mut found = Vec::new();
     for trial in trials.iter().filter(|t| condition_of(t) == condition) {
@@ -109,7 +109,7 @@ fn is_limited(postmaster: &str) -> bool {
 const LIMIT: &str = "ballast = { leave = \"512M\", way = \"cgroup\" }";
 
 #[test]
-fn a_server_is_limited_for_its_trials_and_not_longer() {
+fn a_server_is_limited_only_during_its_trials() {
     if !is_root("a memory limit") {
         return;
     }
@@ -124,9 +124,9 @@ fn a_server_is_limited_for_its_trials_and_not_longer() {
                 drop(connect(&cluster.primary_conninfo()));
             }
         });
-        let said = dir.compare(&text(&on(&cluster), SHORT, LIMIT));
+        let result = dir.compare(&text(&on(&cluster), SHORT, LIMIT));
         done.store(true, Ordering::Relaxed);
-        said.expect(0, &[]);
+        result.expect(0, &[]);
     });
     let trials = dir.trials();
     complete(&trials);
@@ -141,8 +141,8 @@ fn a_server_is_limited_for_its_trials_and_not_longer() {
     for (line, why) in [
         ("ballast = { leave = \"150M\", way = \"cgroup\" }", "the kernel kills them"),
         ("ballast = \"900000G\"", "is more than its"),
-        ("ballast = \"1M\"", "too little for it to live on"),
-        ("ballast = { leave = \"1G\", host = \"nowhere\" }", "host `nowhere` is not known"),
+        ("ballast = \"1M\"", "too little for the host to run"),
+        ("ballast = { leave = \"1G\", host = \"nowhere\" }", "unknown host `nowhere`"),
     ] {
         let refused = Workdir::new();
         refused.compare(&text(&on(&cluster), SHORT, line)).expect(4, &["condition `treated`", why]);
@@ -151,7 +151,7 @@ fn a_server_is_limited_for_its_trials_and_not_longer() {
 }
 
 #[test]
-fn a_killed_pgio_leaves_no_limit_behind() {
+fn a_killed_pgio_leaves_no_limit() {
     if !is_root("a memory limit") {
         return;
     }
@@ -165,13 +165,13 @@ fn a_killed_pgio_leaves_no_limit_behind() {
     thread::sleep(Duration::from_millis(300));
     running.kill();
     wait_until("its guard has put it back", || group(&pid) == before);
-    dir.pgio(&["undo"]).expect(0, &["Put back the server's control group"]);
+    dir.pgio(&["undo"]).expect(0, &["Restored the server's control group"]);
     assert!(dir.journals().is_empty());
 
     let dir = Workdir::new();
     let mut running = dir.start_compare(&endless(&on(&cluster), LIMIT));
     running.until("limited", || is_limited(&pid));
-    // What a killed guard has under way would go on.
+    // A command that a killed guard had started would continue.
     thread::sleep(Duration::from_millis(500));
     kill_with_its_guards(running);
     assert!(is_limited(&pid));
@@ -184,7 +184,7 @@ fn a_killed_pgio_leaves_no_limit_behind() {
 
 /// The same by ssh, whose connection breaks off with pgio.
 #[test]
-fn all_of_it_over_ssh() {
+fn treatments_work_over_ssh() {
     if !is_root("a memory limit") {
         return;
     }
@@ -215,7 +215,7 @@ fn all_of_it_over_ssh() {
     assert!(is_limited(&pid));
     running.kill();
     wait_until("its guard there has put it back", || group(&pid) == before);
-    dir.pgio(&["undo"]).expect(0, &["Put back command `a value` on host box"]);
+    dir.pgio(&["undo"]).expect(0, &["Restored command `a value` on host box"]);
     assert_eq!(fs::read_to_string(&file).unwrap(), "as found\n");
     assert!(dir.journals().is_empty());
 }
@@ -243,7 +243,7 @@ fn a_relay_slows_the_commits_that_wait_for_the_standby() {
     let line = "link = { relay = true, delay = \"5ms\" }";
     Workdir::new()
         .compare(&text(&on(&alone), SHORT, line))
-        .expect(4, &["relay = true needs [target] with private = true and standby = true"]);
+        .expect(4, &["relay = true requires [target] with private = true and standby = true"]);
 }
 
 fn has_netem() -> bool {
@@ -252,13 +252,13 @@ fn has_netem() -> bool {
 }
 
 #[test]
-fn a_link_that_cannot_be_slowed_is_refused_before_anything_is_changed() {
+fn an_impossible_link_is_refused_before_anything_is_changed() {
     let cluster = cluster();
     let dir = Workdir::new();
     let line =
         |interface: &str| format!("link = {{ interface = \"{interface}\", delay = \"1ms\" }}");
     dir.compare(&text(&on(&cluster), SHORT, &line("eth77")))
-        .expect(4, &["host local has no interface `eth77`; there are"]);
+        .expect(4, &["host local has no interface `eth77` (known: "]);
     if has_netem() {
         eprintln!("skipped: this kernel has netem, so there is nothing to refuse");
         return;
@@ -286,7 +286,7 @@ fn a_link_is_slowed_for_its_trials() {
     };
     running.until("slowed", shown);
     kill_with_its_guards(running);
-    dir.pgio(&["undo"]).expect(0, &["Put back lo on host local"]);
+    dir.pgio(&["undo"]).expect(0, &["Restored lo on host local"]);
     assert!(!shown());
 }
 
@@ -309,13 +309,13 @@ fn a_command_is_applied_verified_and_undone() {
     let cluster = cluster();
     let dir = Workdir::new();
     let file = a_value(&dir);
-    let said = dir.compare(&text(&on(&cluster), SHORT, &command(&file))).expect(0, &[]);
+    let result = dir.compare(&text(&on(&cluster), SHORT, &command(&file))).expect(0, &[]);
     complete(&dir.trials());
     assert_eq!(evidence(&dir.trials(), "treated", "command `a value`"), ["in force"]);
     assert_eq!(fs::read_to_string(&file).unwrap(), "as found\n");
     let stored = fs::read_to_string(dir.out().join("trials.jsonl")).unwrap();
-    for told in [said.out, said.err, stored, dir.manifest().to_string()] {
-        assert!(!told.contains("geheim"), "{told}");
+    for output in [result.out, result.err, stored, dir.manifest().to_string()] {
+        assert!(!output.contains("geheim"), "{output}");
     }
 }
 
@@ -334,7 +334,7 @@ fn a_command_of_a_killed_run_is_undone_from_the_journal() {
             fs::write(&file, theirs).unwrap();
             dir.pgio(&["undo"]).expect(6, &["`theirs`", "--keep"]);
         }
-        dir.pgio(flags).expect(0, &["Put back command `a value` on host local: `as found`"]);
+        dir.pgio(flags).expect(0, &["Restored command `a value` on host local: `as found`"]);
         assert_eq!(fs::read_to_string(&file).unwrap(), "as found\n");
         assert!(dir.journals().is_empty());
     }

@@ -6,7 +6,7 @@ use std::process::Command;
 use pgio::config::pgio_conf;
 use proptest::prelude::*;
 
-/// What bash makes of the line, and whether it had anything to say about it.
+/// Returns how bash reads the line, and whether it printed an error.
 fn by_bash(line: &str) -> (String, String) {
     let script = format!("{line}\nprintf %s \"$CONNECT_STRING\"");
     let output = Command::new("bash").arg("-c").arg(script).output().expect("bash is installed");

@@ -211,7 +211,7 @@ fn overrides_by_code() {
 }
 
 #[test]
-fn the_password_file_is_used_and_its_trouble_told() {
+fn the_password_file_is_used_and_its_errors_are_reported() {
     let Some(server) = shared() else { return };
     let passfile = server.file("passfile");
     let env = server.env(&[("PGPASSFILE", passfile.to_str().unwrap())]);
@@ -242,7 +242,7 @@ fn the_password_file_is_used_and_its_trouble_told() {
 }
 
 #[test]
-fn errors_are_told_apart() {
+fn errors_are_distinguished() {
     let Some(server) = shared() else { return };
     let env = server.env(&[]);
     let port = server.port;
@@ -295,7 +295,7 @@ fn unreachable_servers_are_named() {
 }
 
 #[test]
-fn a_server_that_says_nothing_is_given_up() {
+fn a_silent_server_times_out() {
     let silent = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = silent.local_addr().unwrap().port();
     let Some(server) = shared() else { return };

@@ -157,7 +157,7 @@ fn a_setting_that_needs_a_restart_on_a_server_of_the_users() {
 }
 
 #[test]
-fn killed_at_any_moment_of_its_restarts_it_runs_again_as_it_was() {
+fn killed_during_a_restart_the_server_runs_again_as_before() {
     let server = Managed::start("-c work_mem=7MB");
     let arguments = server.arguments();
     let text = experiment_on(
@@ -174,7 +174,7 @@ fn killed_at_any_moment_of_its_restarts_it_runs_again_as_it_was() {
         running.until("journaled", || !dir.journals().is_empty());
         thread::sleep(Duration::from_millis(random.next_u64() % 700));
         running.kill();
-        // What it had started ends by itself, or does not.
+        // Processes that it had started may or may not end.
         thread::sleep(Duration::from_millis(300));
         down += usize::from(server.process().is_none());
         dir.pgio(&["undo"]).expect(0, &[]);
@@ -188,7 +188,7 @@ fn killed_at_any_moment_of_its_restarts_it_runs_again_as_it_was() {
 }
 
 #[test]
-fn a_server_left_stopped_is_started_by_undo() {
+fn undo_starts_a_stopped_server() {
     let server = Managed::start("");
     let dir = Workdir::new();
     let text = experiment_on(
@@ -205,7 +205,7 @@ fn a_server_left_stopped_is_started_by_undo() {
     });
     running.kill();
     server.stop();
-    dir.pgio(&["undo"]).expect(0, &["Put back max_connections: absent"]);
+    dir.pgio(&["undo"]).expect(0, &["Restored max_connections: absent"]);
     assert_eq!(show(&server.dsn(), "max_connections"), "100");
     assert_eq!(connect(&server.dsn()).query_one("SELECT 1", &[]).unwrap().get::<_, i32>(0), 1);
 }

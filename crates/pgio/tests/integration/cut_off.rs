@@ -1,4 +1,4 @@
-//! What the end of a window cuts off: calls of an open loop that were due by then and not answered.
+//! Calls cut off by the end of a window: due in an open loop but not answered.
 //!
 //! They are no less slow than those in the middle of the window, and a percentile among them is a
 //! lower bound.
@@ -10,10 +10,10 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::command::{Place, Said, wait_until};
+use crate::command::{CommandResult, Place, wait_until};
 use crate::fixture::INSTALLED;
 
-/// Of the window, before the server stands still.
+/// Time in the window before the server freezes.
 const QUIET: Duration = Duration::from_millis(2500);
 /// After the window's opening: past its end.
 const STANDS_UNTIL: Duration = Duration::from_millis(3200);
@@ -34,13 +34,13 @@ fn trial<R>(more: &[&str], stop: impl FnOnce(&Place, &[Pid]) -> R, go_on: impl F
     thread::sleep((opened + STANDS_UNTIL).saturating_duration_since(stands));
     go_on(stopped);
     let stood = stands.elapsed().as_secs_f64();
-    let said = Said::of(child.wait_with_output().unwrap());
-    Cut { trial: place.record("cut.json"), said, stood }
+    let result = CommandResult::of(child.wait_with_output().unwrap());
+    Cut { trial: place.record("cut.json"), result, stood }
 }
 
 struct Cut {
     trial: Value,
-    said: Said,
+    result: CommandResult,
     /// Seconds.
     stood: f64,
 }
@@ -66,9 +66,9 @@ fn metric(trial: &Value, name: &str) -> (f64, bool) {
     (value, metric["at_least"] == true)
 }
 
-/// Hundreds of calls were due while it stood still: what the percentile says is most of that time.
+/// Hundreds of calls were due while it was frozen: the percentile is most of that time.
 fn assert_seen(cut: &Cut) {
-    let Cut { trial, said, stood } = cut;
+    let Cut { trial, result, stood } = cut;
     for name in ["read_latency_p99", "schedule_lag_p99"] {
         let (seconds, at_least) = metric(trial, name);
         assert!(at_least, "{name}: {trial:#}");
@@ -83,7 +83,7 @@ fn assert_seen(cut: &Cut) {
     // All that was due is in the histogram, answered or not.
     let due = reads["count"].as_u64().unwrap() + lost;
     assert!((2995..=3005).contains(&due), "{due}");
-    assert!(said.out.contains("≥ ") && said.out.contains("cut off"), "{said:?}");
+    assert!(result.out.contains("≥ ") && result.out.contains("cut off"), "{result:?}");
     let slices = trial["timeline"].as_array().unwrap();
     let mean = |s: &Value| s["latency_seconds"].as_f64().unwrap() / s["timed"].as_f64().unwrap();
     assert!(mean(slices.last().unwrap()) > 5.0 * mean(&slices[1]), "{slices:#?}");
@@ -100,7 +100,7 @@ fn a_lock_until_after_the_windows_end_is_in_the_percentiles() {
 }
 
 #[test]
-fn a_server_that_stands_still_until_after_the_windows_end_is_in_the_percentiles() {
+fn a_server_frozen_past_the_end_of_the_window_is_in_the_percentiles() {
     let signal = |pids: &[Pid], signal| pids.iter().for_each(|p| kill_process(*p, signal).unwrap());
     let stop = |_: &Place, pids: &[Pid]| {
         signal(pids, Signal::STOP);

@@ -1,4 +1,4 @@
-//! `pgio demo`, whole, as root and as nobody: the right verdict, and nothing left behind.
+//! A whole `pgio demo`, as root and as `nobody`: the right verdict, and nothing left behind.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -83,9 +83,9 @@ fn read(path: &Path) -> String {
 fn check_results(dir: &Workdir, out: &Path, blocks: usize) {
     let analysis = |workload: &str| -> Value {
         let place = out.join(workload);
-        let said =
+        let result =
             dir.pgio(&["report", place.to_str().unwrap(), "--format", "json"]).expect(0, &[]);
-        serde_json::from_str(&said.out).unwrap()
+        serde_json::from_str(&result.out).unwrap()
     };
     for (workload, conditions) in [("commit", 5), ("slob", 3)] {
         let trials = read(&out.join(workload).join("trials.jsonl"));
@@ -116,7 +116,7 @@ fn check_results(dir: &Workdir, out: &Path, blocks: usize) {
     assert!(per_ten_thousand["value"].as_f64().unwrap() > 0.0);
 }
 
-/// For a whole demo, which takes longer beside other tests.
+/// Time limit of a whole demo, which takes longer in parallel with other tests.
 const WHOLE: Duration = Duration::from_secs(400);
 
 const TOLD: &[&str] = &["local (A/A)", "remote_apply", "10,000 in", "What next"];
@@ -137,7 +137,7 @@ fn the_demo_finds_the_cost_and_leaves_only_its_results() {
 fn the_demo_runs_without_privileges() {
     let dir = Workdir::new();
     let version = NEWEST.to_string();
-    // Where nobody can read and write: cargo's target may be below root's home.
+    // A directory that `nobody` can use: cargo's target may be below root's home.
     let place = tempfile::Builder::new().prefix("demo").tempdir_in("/var/tmp").unwrap();
     let open = |path: &Path, mode| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
@@ -171,8 +171,8 @@ fn an_interrupted_demo_leaves_nothing() {
         let first = dir.out().join("commit/trials.jsonl");
         demo.until("a trial stored", || fs::metadata(&first).is_ok_and(|m| m.len() > 0));
         demo.signal(signal);
-        let said = demo.wait_for(Duration::from_secs(20));
-        assert_eq!(said.code, Some(if signal == Signal::INT { 130 } else { -9 }), "{said}");
+        let result = demo.wait_for(Duration::from_secs(20));
+        assert_eq!(result.code, Some(if signal == Signal::INT { 130 } else { -9 }), "{result}");
         wait_until("its directory gone", || !servers.directory.exists());
         servers.assert_gone();
         dir.pgio(&["report", "out/commit"]).expect(0, &["local"]);

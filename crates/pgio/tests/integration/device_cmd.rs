@@ -18,7 +18,7 @@ use crate::workdir::{self, Running, Workdir};
 const QUICK: &[&str] = &["--size", "8M", "--duration", "100ms"];
 const SIZE: u64 = 64 << 20;
 
-fn device(dir: &Workdir, arguments: &[&str]) -> workdir::Said {
+fn device(dir: &Workdir, arguments: &[&str]) -> workdir::CommandResult {
     start(dir, arguments).wait()
 }
 
@@ -36,7 +36,7 @@ fn text(path: &Path) -> &str {
 }
 
 #[test]
-fn what_a_user_may_not_read_or_write_is_said() {
+fn missing_access_rights_are_reported() {
     let (dir, place) = (Workdir::new(), place());
     let mode = |path: &Path, mode| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
@@ -44,27 +44,28 @@ fn what_a_user_may_not_read_or_write_is_said() {
     let closed = place.path().join("closed");
     fs::write(&closed, vec![0; 8 << 20]).unwrap();
     mode(&closed, 0);
-    // Where nobody can run it: root itself may read and write everything.
+    // A directory where `nobody` can run it: root may read and write everything.
     let program = place.path().join("pgio");
     fs::copy(pgio_exe(), &program).unwrap();
     mode(&program, 0o755);
     mode(place.path(), 0o555);
-    for (name, said) in [(closed.as_path(), "cannot read"), (place.path(), "cannot make a file in")]
+    for (name, result) in
+        [(closed.as_path(), "cannot read"), (place.path(), "cannot create a file in")]
     {
         let mut command = Command::new(&program);
         command.arg("device").arg(name).current_dir("/");
         if geteuid().is_root() {
             command.uid(65_534).gid(65_534);
         }
-        dir.start(command).wait().expect(4, &[said, text(name), "Permission denied", "sudo"]);
+        dir.start(command).wait().expect(4, &[result, text(name), "Permission denied", "sudo"]);
     }
     mode(place.path(), 0o755);
 }
 
 #[test]
-fn two_directories_in_turn_are_compared_and_nothing_is_left() {
+fn two_directories_are_compared_and_nothing_remains() {
     let (dir, a, b) = (Workdir::new(), place(), place());
-    let said = device(
+    let result = device(
         &dir,
         &[
             text(a.path()),
@@ -79,8 +80,8 @@ fn two_directories_in_turn_are_compared_and_nothing_is_left() {
         ],
     )
     .expect(0, &["compared with", "effect [95 %]", "throughput, 1 MiB writes", "random reads"]);
-    let words: Vec<&str> = said.out.split_whitespace().collect();
-    assert!(words.join(" ").contains("2 rounds, direct I/O in 8 MiB, fio-"), "{said}");
+    let words: Vec<&str> = result.out.split_whitespace().collect();
+    assert!(words.join(" ").contains("2 rounds, direct I/O in 8 MiB, fio-"), "{result}");
     let stored: Value =
         serde_json::from_str(&fs::read_to_string(dir.path().join("device.json")).unwrap()).unwrap();
     let measured = &stored["measured"];
@@ -113,14 +114,14 @@ fn two_directories_in_turn_are_compared_and_nothing_is_left() {
 }
 
 #[test]
-fn a_file_with_something_in_it_is_only_read() {
+fn a_non_empty_file_is_only_read() {
     let (dir, at) = (Workdir::new(), place());
     let file = at.path().join("a file: with a colon");
     let content = vec![b'x'; 8 << 20];
     fs::write(&file, &content).unwrap();
-    let said = device(&dir, &[text(&file), "--rounds", "1"])
+    let result = device(&dir, &[text(&file), "--rounds", "1"])
         .expect(0, &["is only read", "--destroy", "random reads, depth 32"]);
-    assert!(!said.out.contains("writes"), "{said}");
+    assert!(!result.out.contains("writes"), "{result}");
     assert!(fs::read(&file).unwrap() == content);
 
     device(&dir, &[text(&file), "--rounds", "1", "--destroy"]).expect(0, &["random writes"]);
@@ -136,10 +137,10 @@ fn a_stop_or_a_kill_leaves_no_file_and_no_fio() {
         let mut running = dir.start(dir.command(&arguments));
         running.until("in the random test", || fios(at.path()).iter().any(|l| l.contains("rand")));
         running.signal(signal);
-        let said = running.wait();
+        let result = running.wait();
         let code = if signal == Signal::KILL { -9 } else { 130 };
-        assert_eq!(said.code, Some(code), "{said}");
-        assert_eq!(said.out, "");
+        assert_eq!(result.code, Some(code), "{result}");
+        assert_eq!(result.out, "");
         workdir::wait_until("fio gone", || fios(at.path()).is_empty());
         assert_eq!(fs::read_dir(at.path()).unwrap().count(), 0);
     }
@@ -183,7 +184,7 @@ fn bad_input_is_refused() {
 }
 
 #[test]
-fn a_block_device_is_read_and_not_written_without_a_word() {
+fn a_block_device_is_written_only_on_request() {
     if !disk::is_root("device_cmd") {
         return;
     }
@@ -193,8 +194,9 @@ fn a_block_device_is_read_and_not_written_without_a_word() {
     let uuid = device_.format();
     let content = || fs::read(device_.image()).unwrap();
     let before = content();
-    let said = device(&dir, &[path, "--rounds", "1"]).expect(0, &["is only read", "random reads"]);
-    assert!(!said.out.contains("writes"), "{said}");
+    let result =
+        device(&dir, &[path, "--rounds", "1"]).expect(0, &["is only read", "random reads"]);
+    assert!(!result.out.contains("writes"), "{result}");
     let all = ["--destroy", "--uuid", uuid.as_str()];
     device(&dir, &[path, "--destroy"]).expect(4, &["contains ext4", &uuid, "--uuid"]);
     device(&dir, &[path, "--destroy", "--uuid", "0000"]).expect(4, &["contains ext4", &uuid]);
@@ -226,7 +228,7 @@ fn a_block_device_is_read_and_not_written_without_a_word() {
 }
 
 #[test]
-fn what_drbd_or_a_partition_table_is_on_stays_as_it_is() {
+fn a_device_with_drbd_or_a_partition_table_is_not_written() {
     if !disk::is_root("device_cmd") {
         return;
     }
@@ -273,7 +275,7 @@ fn a_disk_that_drbd_is_configured_for_is_never_written() {
 }
 
 /// An experiment of the workload `device` on a server that is not of interest.
-fn measured(dir: &Workdir, target: &str, workload: &str) -> workdir::Said {
+fn measured(dir: &Workdir, target: &str, workload: &str) -> workdir::CommandResult {
     let keys = "blocks = 1\nduration = \"300ms\"\naa = false";
     let text = workdir::experiment_on(target, keys, "", &[("a", "")]);
     let text = text.replace("kind = \"commit\"", &format!("kind = \"device\"\n{workload}"));

@@ -18,7 +18,7 @@ use crate::timing;
 /// In a test's process that runs in a mount namespace of its own.
 const INSIDE: &str = "PGIO_TEST_INSIDE";
 
-/// Where tests of real devices cannot run they say so instead of passing in silence.
+/// Returns whether tests of real devices can run; prints the reason if not.
 pub(crate) fn is_root(test: &str) -> bool {
     let root = rustix::process::geteuid().is_root();
     if !root {
@@ -39,14 +39,14 @@ pub(crate) fn run_inside(test: &str) {
         .arg(test)
         .args(["--exact", "--nocapture"])
         .env(INSIDE, test);
-    let said = Local.output(&line).unwrap();
-    assert!(said.status.success(), "{}{}", said.stdout, said.stderr);
-    assert!(said.stdout.contains("1 passed"), "{}", said.stdout);
-    eprint!("{}", said.stderr);
+    let result = Local.output(&line).unwrap();
+    assert!(result.status.success(), "{}{}", result.stdout, result.stderr);
+    assert!(result.stdout.contains("1 passed"), "{}", result.stdout);
+    eprint!("{}", result.stderr);
 }
 
-/// For whoever takes the next free device, and for whoever needs one to stay free: tests run in
-/// processes beside each other. Until it is dropped nobody makes another, its holder neither.
+/// Held while a test takes the next free loop device, or needs one to stay free: tests run in
+/// parallel processes. Until it is dropped, no test creates another device, not even the holder.
 pub(crate) fn lock_free_devices() -> File {
     let path = "/var/tmp/loop-devices-of-tests.lock";
     let lock = File::options().create(true).truncate(false).write(true).open(path).unwrap();
@@ -54,7 +54,7 @@ pub(crate) fn lock_free_devices() -> File {
     lock
 }
 
-/// Where images lie: in memory if there is room for several at a time. What is tested is the loop
+/// Directory of images: in memory if there is room for several at a time. The tests are about the loop
 /// device with its file system, queue and limits, which are the same above any file; a real disk below
 /// only makes mkfs, copies and umount slow.
 fn place_of_images() -> &'static str {
@@ -150,7 +150,7 @@ fn is_mounted(point: &Path) -> bool {
 #[track_caller]
 pub(crate) fn run(program: &str, arguments: &[&str]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap();
-    let said = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{program} {arguments:?}: {said}");
+    let result = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{program} {arguments:?}: {result}");
     String::from_utf8_lossy(&output.stdout).into_owned()
 }

@@ -12,8 +12,8 @@ use crate::workdir::{
 };
 
 fn doctor(dir: &Workdir, args: &[&str], code: i32) -> Value {
-    let said = dir.pgio(&[&["doctor", "--format", "json"], args].concat()).expect(code, &[]);
-    let found = serde_json::from_str(&said.out).unwrap();
+    let result = dir.pgio(&[&["doctor", "--format", "json"], args].concat()).expect(code, &[]);
+    let found = serde_json::from_str(&result.out).unwrap();
     schema::assert_valid("pgio.doctor/1", &found);
     found
 }
@@ -30,7 +30,7 @@ fn check(found: &Value, id: &str) -> Value {
 }
 
 #[test]
-fn a_server_that_is_ready_and_one_that_lacks_its_data_set() {
+fn a_ready_server_and_one_without_a_data_set() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let dir = Workdir::new();
     let found = doctor(&dir, &["--connect-string", &dsn], 4);
@@ -42,8 +42,8 @@ fn a_server_that_is_ready_and_one_that_lacks_its_data_set() {
 
     dir.pgio(&["setup", "--connect-string", &dsn, "--scale", "1024"]).expect(0, &[]);
     let args = ["doctor", "--connect-string", &dsn, "--work-unit", "8", "--run-time", "10"];
-    let said = dir.pgio(&args).expect(0, &["This machine"]);
-    let server = said.out.split_once("Server: ").unwrap().1;
+    let result = dir.pgio(&args).expect(0, &["This machine"]);
+    let server = result.out.split_once("Server: ").unwrap().1;
     let rows = server.lines().skip(3).take_while(|line| !line.is_empty());
     let server = rows.collect::<Vec<_>>().join("\n");
     let server = crate::redact::replace(
@@ -54,28 +54,28 @@ fn a_server_that_is_ready_and_one_that_lacks_its_data_set() {
             (r"\n {10,}", " "),
             (r"(?m)^(ok|warning) +(\S+) +", "[verdict] $2: "),
             (r"PostgreSQL \d.*", "PostgreSQL [version]"),
-            (r"\d+ connected, none at work|\d+ of \d+ are at work at this moment", "[others]"),
+            (r"\d+ connected, none active|\d+ of \d+ are active", "[others]"),
             (r"\n\[verdict\] sessions-of-pgio: .*", ""),
             (r"(storage: \w+): .*", "$1: [place]"),
             (r"room-for-data: .*", "room-for-data: [room]"),
             (r"\d+ are free", "[n] are free"),
             (r"takes [\d.,]+ .?s;", "takes [time];"),
             (r"memory [\d.]+ GiB", "memory [size]"),
-            (r"on, and at rest .*|\d+ workers .*", "[autovacuum]"),
+            (r"on, idle|\d+ workers .*", "[autovacuum]"),
         ],
     );
     insta::assert_snapshot!(server, @r"
     [verdict] server-reachable: PostgreSQL [version]
     [verdict] privileges: the role is a superuser
-    [verdict] standbys: commits wait for none; no standby connected
-    [verdict] durability: fsync and full_page_writes are on or declared
-    [verdict] checkpoints: one falls into 10s when WAL exceeds 53.9 MiB/s
+    [verdict] standbys: commits wait for no standby; no standby connected
+    [verdict] durability: fsync and full_page_writes are on or set by the condition
+    [verdict] checkpoints: a checkpoint starts within 10s if WAL exceeds 53.9 MiB/s
     [verdict] autovacuum: [autovacuum]
     [verdict] connections: [n] are free, 5 are needed
-    [verdict] clock-cost: a reading of the server's clock takes [time]; track_io_timing is off
+    [verdict] clock-cost: reading the server's clock takes [time]; track_io_timing is off
     [verdict] other-sessions: [others]
     [verdict] data-set: 1 table of 8 MiB
-    [verdict] cache: 8.08 MiB of data, shared_buffers 128 MiB, memory [size]: all is read from shared_buffers, no disk is measured
+    [verdict] cache: 8.08 MiB of data, shared_buffers 128 MiB, memory [size]: shared_buffers serves all reads; no disk is measured
     [verdict] storage: data: [place]
     [verdict] storage: wal: [place]
     [verdict] room-for-data: [room]
@@ -84,7 +84,7 @@ fn a_server_that_is_ready_and_one_that_lacks_its_data_set() {
 }
 
 #[test]
-fn an_experiment_is_looked_at_without_a_change() {
+fn doctor_checks_an_experiment_without_changing_anything() {
     let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
@@ -121,7 +121,7 @@ fn a_private_server_needs_its_directory() {
 }
 
 #[test]
-fn a_standby_that_commits_wait_for_in_vain_is_found() {
+fn a_missing_synchronous_standby_is_found() {
     let spec = Spec { standby: true, ..spec(INSTALLED) };
     let cluster = PrivateCluster::start(&spec).unwrap();
     let dsn = cluster.primary_conninfo();
@@ -134,7 +134,7 @@ fn a_standby_that_commits_wait_for_in_vain_is_found() {
 }
 
 #[test]
-fn what_cannot_be_reached_or_seen_is_told_with_its_remedy() {
+fn unreachable_servers_and_missing_privileges_have_a_remedy() {
     let dir = Workdir::new();
     let found = doctor(&dir, &["--connect-string", "host=/nonexistent dbname=x"], 4);
     assert_eq!(check(&found, "server-reachable")["verdict"], "invalid");
@@ -150,7 +150,7 @@ fn what_cannot_be_reached_or_seen_is_told_with_its_remedy() {
 }
 
 #[test]
-fn a_journal_that_was_left_and_a_host_out_of_reach_forbid_to_measure() {
+fn an_abandoned_journal_and_an_unreachable_host_are_invalid() {
     let dir = Workdir::new();
     let hosts = "\n[hosts.db]\nssh = \"nobody@host.invalid\"\n";
     let text = format!(
@@ -173,7 +173,7 @@ fn a_journal_that_was_left_and_a_host_out_of_reach_forbid_to_measure() {
 }
 
 #[test]
-fn a_host_over_ssh_is_looked_at_as_this_machine_is() {
+fn a_remote_host_is_checked_like_this_machine() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let (dir, mut sshd) = (Workdir::new(), Sshd::start());
     let config = sshd.config().display().to_string();
@@ -194,6 +194,6 @@ fn a_host_over_ssh_is_looked_at_as_this_machine_is() {
     sshd.wait_until_idle();
 
     sshd.stop();
-    let said = dir.pgio(&["doctor", "e.toml"]).expect(4, &["host box cannot be reached"]);
-    assert!(said.out.contains("server-reachable"), "the rest is looked at: {}", said.out);
+    let result = dir.pgio(&["doctor", "e.toml"]).expect(4, &["host box cannot be reached"]);
+    assert!(result.out.contains("server-reachable"), "the rest is looked at: {}", result.out);
 }

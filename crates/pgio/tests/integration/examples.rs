@@ -1,6 +1,6 @@
 //! Every shipped example is run, with its durations cut down and nothing else changed.
 //!
-//! What the runs store is held against the checked-in schemas on the way.
+//! Stored results are validated against the checked-in schemas.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -80,7 +80,7 @@ pub(crate) fn conditions(trials: &[Value]) -> BTreeSet<&str> {
 }
 
 #[test]
-fn every_example_is_shipped_and_every_shipped_one_is_there() {
+fn every_example_file_is_shipped() {
     let mut files = BTreeSet::new();
     for entry in fs::read_dir(dir()).unwrap() {
         let entry = entry.unwrap();
@@ -168,7 +168,7 @@ fn hot_spot() {
     }
 }
 
-/// As its comment says for servers of one's own.
+/// Follows the example's comment about your own servers.
 #[test]
 fn sync_commit_on_a_server_of_ones_own() {
     let pair = shared_pair(INSTALLED);
@@ -304,8 +304,8 @@ fn the_pgio_conf() {
     let loaded = run(pgio().args(["setup", "--scale", "16M"]));
     assert!(loaded.contains("Loading 16M scale into 1 schemas"), "{loaded}");
     let short = ["--scale", "16M", "--run-time", "500ms"];
-    let told = run(pgio().arg("run").args(short).args(["--json", "trial.json"]));
-    assert!(told.contains("Testing 1 schemas with 1 thread(s) accessing 16M (2048 blocks)"));
+    let printed = run(pgio().arg("run").args(short).args(["--json", "trial.json"]));
+    assert!(printed.contains("Testing 1 schemas with 1 thread(s) accessing 16M (2048 blocks)"));
     let trial = fs::read_to_string(dir.path().join("trial.json")).unwrap();
     let trial: Value = serde_json::from_str(&trial).unwrap();
     schema::assert_valid("pgio.trial/1", &trial);
@@ -323,9 +323,9 @@ pub(crate) fn libpq_environment(conninfo: &str) -> Vec<(&'static str, String)> {
     names.iter().filter_map(|(key, name)| Some((*name, value(key)?))).collect()
 }
 
-/// What stands behind a `#` without a blank is meant to be uncommented.
+/// A line after `#` without a blank is meant to be uncommented.
 #[test]
-fn what_the_pgio_conf_offers_in_comments_is_read_too() {
+fn commented_keys_of_pgio_conf_are_valid() {
     let uncommented: String = example("pgio.conf")
         .lines()
         .map(|line| match line.strip_prefix('#') {

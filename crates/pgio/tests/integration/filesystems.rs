@@ -1,10 +1,11 @@
-//! The treatment `filesystem` on real loop devices: options that come into force and go again, new
-//! file systems under a private cluster, and what is never formatted.
+//! The treatment `filesystem` on real loop devices: mount options and their undo; `formatting` has new
+//! file systems under a private cluster.
 //!
-//! For root only; elsewhere each test says in a line that it is skipped. A test runs again as a
-//! process in a mount name space of its own, where nobody else's mounts come and go. Long, since every
+//! For root only; otherwise each test prints that it is skipped. A test runs again as a
+//! process in its own mount namespace, where mounts of other programs do not interfere. Long, since every
 //! test needs the disk and the readings of the first hundred lines.
 
+mod formatting;
 mod tablespace;
 mod undoing;
 
@@ -17,6 +18,7 @@ use std::time::Duration;
 use pgio::rng::SplitMix64;
 use serde_json::Value;
 
+use self::formatting::holds;
 use crate::controlling::Managed;
 use crate::disk::{LoopDevice, is_inside, is_root, run, run_inside};
 use crate::examples;
@@ -68,7 +70,7 @@ impl Disk {
         Disk { server, mount: Mount(point), _device: device }
     }
 
-    /// What has to be the same again: all that the kernel shows of the mount.
+    /// The state to be restored: everything that the kernel shows of the mount.
     fn state(&self) -> String {
         let point = self.mount.0.to_str().unwrap().replace(' ', "\\040");
         let info = fs::read_to_string("/proc/self/mountinfo").unwrap();
@@ -98,7 +100,7 @@ impl Disk {
         running
     }
 
-    /// As after a kill between umount and mount, near enough: with the server down and nothing mounted.
+    /// Simulates a kill between umount and mount: the server is down and nothing is mounted.
     fn killed_unmounted(&self, dir: &Workdir, options: &str) {
         self.in_mid_trial(dir, options, options).kill();
         self.server.stop();
@@ -111,6 +113,8 @@ fn is_up(dsn: &str) -> bool {
 }
 
 const ONCE: &str = "blocks = 1\nduration = \"300ms\"";
+/// A target of a private cluster.
+const PRIVATE: &str = "private = true\npg = 15";
 const LONG: &str = "blocks = 1\nduration = \"60s\"";
 
 /// `keys` go to [experiment]; conditions are a name and the body of `filesystem`.
@@ -165,8 +169,8 @@ fn mounts_found(trial: &Value) -> Vec<String> {
 }
 
 #[test]
-fn options_come_into_force_and_go_again() {
-    if !inside("options_come_into_force_and_go_again") {
+fn options_are_applied_and_undone() {
+    if !inside("options_are_applied_and_undone") {
         return;
     }
     for (file_system, mounted_with, changed, shown) in [
@@ -183,8 +187,8 @@ fn options_come_into_force_and_go_again() {
         let (before, process) = (disk.state(), disk.server.process());
         let dir = Workdir::new();
         let body = format!("options = {changed:?}");
-        let said = dir.compare(&disk.experiment(ONCE, &[("plain", ""), ("changed", &body)]));
-        said.expect(0, &["changed"]);
+        let result = dir.compare(&disk.experiment(ONCE, &[("plain", ""), ("changed", &body)]));
+        result.expect(0, &["changed"]);
         assert_eq!(disk.state(), before, "{file_system}");
         assert_eq!(disk.server.process(), process, "a remount stops nothing");
         let trials = dir.trials();
@@ -200,8 +204,8 @@ fn options_come_into_force_and_go_again() {
 }
 
 #[test]
-fn what_a_remount_ignores_is_mounted_anew() {
-    if !inside("what_a_remount_ignores_is_mounted_anew") {
+fn an_option_that_a_remount_ignores_takes_an_umount() {
+    if !inside("an_option_that_a_remount_ignores_takes_an_umount") {
         return;
     }
     for (file_system, changed, shown) in [
@@ -232,8 +236,8 @@ fn what_a_remount_ignores_is_mounted_anew() {
 }
 
 #[test]
-fn killed_at_any_moment_the_options_found_are_put_back() {
-    if !inside("killed_at_any_moment_the_options_found_are_put_back") {
+fn killed_at_any_moment_the_original_options_are_restored() {
+    if !inside("killed_at_any_moment_the_original_options_are_restored") {
         return;
     }
     let disk = Disk::new("ext4", "noatime,commit=7");
@@ -264,8 +268,8 @@ fn killed_at_any_moment_the_options_found_are_put_back() {
 }
 
 #[test]
-fn what_someone_remounted_meanwhile_is_asked_about() {
-    if !inside("what_someone_remounted_meanwhile_is_asked_about") {
+fn undo_asks_about_a_later_remount() {
+    if !inside("undo_asks_about_a_later_remount") {
         return;
     }
     let disk = Disk::new("ext4", "noatime");
@@ -281,36 +285,36 @@ fn what_someone_remounted_meanwhile_is_asked_about() {
         disk.remount("commit=5");
         assert_eq!(disk.state(), before);
     }
-    // What is none of ours stays as somebody made it.
+    // An option that someone else set stays.
     let dir = Workdir::new();
     disk.in_mid_trial(&dir, "commit=9", "commit=9").kill();
     disk.remount("max_batch_time=0");
-    dir.pgio(&["undo"]).expect(0, &["Put back mount options of"]);
+    dir.pgio(&["undo"]).expect(0, &["Restored mount options of"]);
     disk.remount("max_batch_time=15000");
     assert_eq!(disk.state(), before);
 }
 
 #[test]
-fn a_file_system_that_is_gone_is_understood() {
-    if !inside("a_file_system_that_is_gone_is_understood") {
+fn undo_handles_a_missing_file_system() {
+    if !inside("undo_handles_a_missing_file_system") {
         return;
     }
     let disk = Disk::new("ext4", "noatime");
     let before = disk.state();
     let dir = Workdir::new();
-    // As after a reboot: mounted anew, with the options of always.
+    // Simulate a reboot: mounted again, with the usual options.
     disk.in_mid_trial(&dir, "barrier=0", "nobarrier").kill();
     disk.server.stop();
     run("umount", &[disk.mount.0.to_str().unwrap()]);
     run("mount", &["-o", "noatime", &disk._device.path, disk.mount.0.to_str().unwrap()]);
     let table = "Still in place: table public.pgio_commit";
-    dir.pgio(&["undo"]).expect(6, &["Put back mount options", table]);
+    dir.pgio(&["undo"]).expect(6, &["Restored mount options", table]);
     assert_eq!(disk.state(), before);
     disk.server.start_again("");
     dir.pgio(&["undo"]).expect(0, &["Removed table public.pgio_commit"]);
     let dir = Workdir::new();
     disk.killed_unmounted(&dir, "data=journal");
-    dir.pgio(&["undo"]).expect(0, &["Put back mount options of", "Put back PostgreSQL"]);
+    dir.pgio(&["undo"]).expect(0, &["Restored mount options of", "Restored PostgreSQL"]);
     assert_eq!(disk.state(), before);
     assert!(is_up(&disk.server.dsn()), "started by undo");
 }
@@ -329,11 +333,11 @@ fn options_refused_before_anything_is_changed() {
     };
     let target = disk.server.target();
     refused(&target, "options = \"barrier=0\"", &["since Linux 4.19"]);
-    refused(&target, "options = \"max_batch_time=0\"", &["does not know how to put", "of xfs"]);
+    refused(&target, "options = \"max_batch_time=0\"", &["pgio cannot restore", "of xfs"]);
     refused(
         &target,
         "options = \"sync\", mount = \"/proc\"",
-        &["is no mount that PostgreSQL", "a mount"],
+        &["is not a mount that PostgreSQL", "a mount"],
     );
     let below = disk.mount.0.join("below");
     fs::create_dir(&below).unwrap();
@@ -341,65 +345,16 @@ fn options_refused_before_anything_is_changed() {
     refused(&target, "options = \"wsync\"", &["cannot be unmounted while"]);
     run("umount", &[below.to_str().unwrap()]);
     run("mount", &["--bind", disk.mount.0.to_str().unwrap(), "/mnt"]);
-    refused(&target, "options = \"wsync\"", &["mounted at /mnt too"]);
-    refused(&target, "options = \"sync\"", &["sync would hold for all", "at /mnt too", "mount = "]);
+    refused(&target, "options = \"wsync\"", &["also mounted at /mnt"]);
+    refused(
+        &target,
+        "options = \"sync\"",
+        &["sync would affect the whole", "at /mnt too", "mount = "],
+    );
     run("umount", &["/mnt"]);
     let device = "device = \"/dev/loop77\", type = \"xfs\", allow_format = true";
     refused(&target, device, &["private = true"]);
     assert_eq!(disk.state(), before);
-}
-
-const PRIVATE: &str = "private = true\npg = 15";
-
-fn format(device: &LoopDevice, more: &str) -> String {
-    format!("device = {:?}, allow_format = true, {more}", device.path)
-}
-
-fn holds(device: &LoopDevice) -> String {
-    run("wipefs", &["--no-act", "--noheadings", "--output", "TYPE,UUID", &device.path])
-}
-
-fn mounted(device: &LoopDevice) -> bool {
-    fs::read_to_string("/proc/self/mountinfo").unwrap().contains(&format!(" {} ", device.path))
-}
-
-#[test]
-fn a_new_file_system_for_each_trial() {
-    if !inside("a_new_file_system_for_each_trial") {
-        return;
-    }
-    let device = LoopDevice::new(SIZE);
-    let bodies = [
-        ("ext4", format(&device, "type = \"ext4\"")),
-        (
-            "nobarrier",
-            format(
-                &device,
-                "type = \"ext4\", options = \"barrier=0,noatime\", mkfs = [\"-O\", \"^has_journal\", \"-b\", \"4096\"]",
-            ),
-        ),
-        ("xfs", format(&device, "type = \"xfs\", options = \"logbsize=256k\"")),
-        ("btrfs", format(&device, "type = \"btrfs\", options = \"nodatacow\"")),
-    ];
-    let mut conditions: Vec<(&str, &str)> = vec![("plain", "")];
-    conditions.extend(bodies.iter().map(|(name, body)| (*name, body.as_str())));
-    let dir = Workdir::new();
-    let text = experiment(PRIVATE, "blocks = 2\nduration = \"300ms\"", &conditions);
-    dir.compare(&text).expect(0, &["nobarrier"]);
-    assert_eq!(holds(&device), "");
-    assert!(!mounted(&device) && dir.journals().is_empty());
-    for trial in dir.trials() {
-        assert!(failed_checks(&trial, "invalid").is_empty(), "{trial}");
-        let found = mounts_found(&trial);
-        let expected = match trial["place"]["condition"].as_str().unwrap() {
-            "plain" => continue,
-            "ext4" => "ext4 rw,relatime",
-            "nobarrier" => "ext4 rw,noatime,nobarrier",
-            "xfs" => "logbsize=256k",
-            _ => "nodatacow",
-        };
-        assert!(found.len() >= 2 && found.iter().all(|f| f.contains(expected)), "{found:?}");
-    }
 }
 
 #[test]
@@ -414,7 +369,7 @@ fn the_example_of_mount_options() {
     let trials = examples::stored(&results);
     assert_eq!(examples::conditions(&trials).len(), 7);
     for trial in &trials {
-        // What other tests do to this machine at the same time is not at issue.
+        // Ignore checks that other tests on this machine may fail.
         let failed = failed_checks(trial, "invalid");
         assert!(failed.iter().all(|id| NEIGHBOURS.contains(&id.as_str())), "{failed:?}");
     }
@@ -422,145 +377,8 @@ fn the_example_of_mount_options() {
 }
 
 #[test]
-fn killed_at_any_moment_the_device_holds_nothing_again() {
-    if !inside("killed_at_any_moment_the_device_holds_nothing_again") {
-        return;
-    }
-    let device = LoopDevice::new(SIZE);
-    let mut random = SplitMix64::new(5);
-    let (mut held, mut clusters) = (0, BTreeSet::new());
-    for round in 0..8 {
-        let kind = ["ext4", "xfs", "btrfs"][round % 3];
-        let body = format(&device, &format!("type = {kind:?}"));
-        let dir = Workdir::new();
-        let text = |keys: &str| experiment(PRIVATE, keys, &[("b", &body)]);
-        let delay = (round > 0).then(|| random.next_u64() % 1500);
-        kill(&dir, text, delay, || mounted(&device));
-        clusters.extend(clusters_of(&dir));
-        held += usize::from(!holds(&device).is_empty());
-        dir.pgio(&["undo"]).expect(0, &[]);
-        assert_eq!(holds(&device), "", "round {round}");
-        assert!(!mounted(&device) && dir.journals().is_empty());
-    }
-    assert!(!clusters.is_empty(), "journals name what is mounted over");
-    for cluster in clusters {
-        let left = format!("ls -d {cluster}/*.pgio-copy {cluster}/primary/lost+found");
-        let look = format!("{left} 2>/dev/null || :");
-        wait_until("its directories are gone", || run("sh", &["-c", &look]).is_empty());
-    }
-    assert!(held > 0, "the first of eight moments lies between mkfs and its undo");
-}
-
-#[test]
-fn what_a_device_holds_is_formatted_only_if_it_is_named_twice() {
-    if !inside("what_a_device_holds_is_formatted_only_if_it_is_named_twice") {
-        return;
-    }
-    let device = LoopDevice::new(SIZE);
-    let run_with = |more: &str| {
-        let dir = Workdir::new();
-        let body = format(&device, &format!("type = \"ext4\"{more}"));
-        (dir.compare(&experiment(PRIVATE, ONCE, &[("b", &body)])), dir)
-    };
-    let refused = |more: &str, expected: &[&str]| {
-        let (said, dir) = run_with(more);
-        said.expect(4, expected);
-        assert!(dir.journals().is_empty());
-    };
-    let uuid = device.format();
-    refused("", &["holds ext4", &format!("name it too: uuid = \"{uuid}\"")]);
-    refused(", uuid = \"00000000-0000-4000-8000-000000000000\"", &["holds ext4"]);
-    let point = device.mount();
-    fs::write(point.join("precious"), "as it was").unwrap();
-    refused(&format!(", uuid = \"{uuid}\""), &["in use", "mounted on"]);
-    assert_eq!(fs::read_to_string(point.join("precious")).unwrap(), "as it was");
-    device.unmount();
-    assert!(holds(&device).contains(&uuid));
-
-    let (said, dir) = run_with(&format!(", uuid = \"{uuid}\""));
-    said.expect(0, &[]);
-    assert!(failed_checks(&dir.trials()[0], "invalid").is_empty());
-    assert_eq!(holds(&device), "", "neither the former nor ours");
-
-    fs::write(&device.path, partition_table()).unwrap();
-    refused("", &["holds dos"]);
-    run("wipefs", &["--all", "--quiet", &device.path]);
-    run("mkswap", &["-q", &device.path]);
-    refused("", &["holds swap"]);
-    run("wipefs", &["--all", "--quiet", &device.path]);
-
-    let small = LoopDevice::new(64 << 20);
-    let body = format(&small, "type = \"ext4\"");
-    let said = Workdir::new().compare(&experiment(PRIVATE, ONCE, &[("b", &body)]));
-    said.expect(4, &["too little for the data directory"]);
-    let body = "device = \"/dev/no-such\", type = \"ext4\", allow_format = true";
-    let said = Workdir::new().compare(&experiment(PRIVATE, ONCE, &[("b", body)]));
-    said.expect(4, &["there is no /dev/no-such"]);
-}
-
-/// With its metadata on another device nothing of DRBD can be seen on the disk itself.
-#[test]
-fn a_disk_that_drbd_is_configured_for_is_never_formatted() {
-    if !inside("a_disk_that_drbd_is_configured_for_is_never_formatted") {
-        return;
-    }
-    let (device, dir) = (LoopDevice::new(SIZE), Workdir::new());
-    dir.write(
-        "drbdadm",
-        &format!("#!/bin/sh\n[ \"$*\" = 'sh-ll-dev all' ] && echo {}\n", device.path),
-    );
-    run("chmod", &["+x", dir.path().join("drbdadm").to_str().unwrap()]);
-    dir.write("e.toml", &experiment(PRIVATE, ONCE, &[("b", &format(&device, "type = \"ext4\""))]));
-    let mut command = dir.command(&["compare", "e.toml"]);
-    let path = std::env::var("PATH").unwrap();
-    command.env("PATH", format!("{}:{path}", dir.path().display()));
-    dir.start(command).wait().expect(4, &["contains DRBD metadata"]);
-    assert_eq!(holds(&device), "");
-}
-
-/// One Linux partition of 2 MiB.
-fn partition_table() -> [u8; 512] {
-    let mut sector = [0; 512];
-    sector[446 + 4] = 0x83;
-    sector[446 + 9] = 8;
-    sector[446 + 13] = 16;
-    sector[510..].copy_from_slice(&[0x55, 0xaa]);
-    sector
-}
-
-#[test]
-fn what_someone_made_on_the_device_meanwhile_is_never_cleared() {
-    if !inside("what_someone_made_on_the_device_meanwhile_is_never_cleared") {
-        return;
-    }
-    let device = LoopDevice::new(SIZE);
-    let body = format(&device, "type = \"ext4\"");
-    let dir = Workdir::new();
-    let mut running = dir.start_compare(&experiment(PRIVATE, LONG, &[("b", &body)]));
-    running.until("mounted", || {
-        fs::read_to_string("/proc/self/mountinfo").unwrap().contains("/primary rw")
-    });
-    running.kill();
-    wait_until("the servers are gone", || {
-        fs::read_to_string("/proc/self/mountinfo")
-            .unwrap()
-            .lines()
-            .filter(|l| l.contains(&device.path))
-            .all(|line| {
-                let point = line.split(' ').nth(4).unwrap();
-                std::process::Command::new("umount").arg(point).output().unwrap().status.success()
-            })
-    });
-    run("wipefs", &["--all", "--quiet", &device.path]);
-    let uuid = device.format();
-    dir.pgio(&["undo"]).expect(6, &[&uuid, "--keep", "--restore"]);
-    dir.pgio(&["undo", "--restore"]).expect(0, &["Left file system on"]);
-    assert!(holds(&device).contains(&uuid));
-}
-
-#[test]
-fn a_root_file_system_is_meant_only_if_it_is_said() {
-    if !inside("a_root_file_system_is_meant_only_if_it_is_said") {
+fn the_root_file_system_needs_a_confirmation() {
+    if !inside("the_root_file_system_needs_a_confirmation") {
         return;
     }
     let info = fs::read_to_string("/proc/self/mountinfo").unwrap();

@@ -1,4 +1,4 @@
-//! What all integration tests share: pgio itself, and real servers.
+//! Shared by all integration tests: pgio itself, and real servers.
 //!
 //! Servers start when first asked for and serve all tests of this process; each test takes
 //! a database of its own. They end with the process: a static is never dropped, but the
@@ -69,7 +69,7 @@ pub(crate) fn fresh_database(cluster: &PrivateCluster) -> String {
     cluster.primary_conninfo_to(&name)
 }
 
-/// Programs that are no part of PostgreSQL's packages; says so where one is missing.
+/// Checks for programs outside PostgreSQL's packages; prints which one is missing.
 pub(crate) fn is_there(program: &str) -> bool {
     let search = format!("PATH=$PATH:/usr/sbin:/sbin; command -v {program}");
     let there = Command::new("sh").args(["-c", &search]).output().unwrap().status.success();

@@ -1,4 +1,4 @@
-//! What is generated and checked in is what the program would generate now.
+//! Checked-in generated files match what the program generates.
 
 use std::path::Path;
 use std::process::Command;

@@ -1,4 +1,4 @@
-//! Who listens at the address is no PostgreSQL: it floods, claims, trickles or says nothing.
+//! The listener at the address is not PostgreSQL: it floods, makes false claims, trickles or stays silent.
 //!
 //! pgio must leave with one sentence and the exit code for a server that cannot be reached, within the
 //! time for connecting, and must not have grown.
@@ -20,9 +20,9 @@ const MOST_KB: u64 = 150 << 10;
 
 #[derive(Debug, Clone, Copy)]
 enum Attack {
-    /// NoticeResponse for ever, before or after AuthenticationOk.
+    /// Endless NoticeResponse, before or after AuthenticationOk.
     Notices { after_ok: bool },
-    /// A header that claims 2 GB, and bytes for ever behind it.
+    /// A header that claims 2 GB, followed by endless bytes.
     Length,
     /// ParameterStatus with ever new names.
     Parameters,
@@ -32,7 +32,7 @@ enum Attack {
     Silence,
     /// The start of a message, a byte at a time.
     Trickle,
-    /// A login in order, and rows for ever in answer to the first statement.
+    /// A correct login, and endless rows in response to the first statement.
     Rows,
     /// A login in order, and then a header that claims 2 GB.
     LaterLength,
@@ -101,7 +101,7 @@ fn attack(stream: &mut (impl Read + Write), how: Attack) -> std::io::Result<()> 
         Attack::Error => {
             let length: u32 = 50 << 20;
             stream.write_all(&[&b"E"[..], &length.to_be_bytes(), b"SFATAL\0C28000\0M"].concat())?;
-            // The rest and more: nobody should still be reading.
+            // The rest and more: pgio should no longer read.
             endless(stream)
         }
         Attack::Silence => {
@@ -254,7 +254,7 @@ fn no_listener_on_a_socket_makes_pgio_grow_or_wait() {
 }
 
 #[test]
-fn a_silent_server_is_left_where_no_time_was_given() {
+fn a_silent_server_can_be_interrupted_without_a_timeout() {
     let left = run_against(&by_tcp(Attack::Silence), "");
     assert_eq!(left.code, Some(CONNECT), "{}", left.err);
     assert!(left.err.contains("within connect_timeout=10"), "{}", left.err);

@@ -27,7 +27,7 @@ fn refusal(sshd: &Sshd) -> String {
 }
 
 #[test]
-fn a_command_there_is_a_command_here() {
+fn a_remote_command_behaves_like_a_local_one() {
     let sshd = Sshd::start();
     let there = Host::connect("box", &sshd.spec()).unwrap();
     let here = Host::local();
@@ -50,7 +50,7 @@ fn a_command_there_is_a_command_here() {
     assert!(there.is_same_machine(&here) && there.shares_pids_with_this_process());
 }
 
-/// By ssh and without it.
+/// With and without ssh.
 #[test]
 fn two_names_of_one_machine_are_refused() {
     let sshd = Sshd::start();
@@ -113,7 +113,7 @@ fn permission_denied() {
 }
 
 #[test]
-fn a_connection_that_drops_is_told_at_once() {
+fn a_dropped_connection_is_reported_at_once() {
     let sshd = Sshd::start();
     let host = Host::connect("box", &sshd.spec()).unwrap();
     let mut shell = Shell::start(&host, ":", "echo here").unwrap();
@@ -144,7 +144,7 @@ fn a_command_in_flight_when_the_connection_drops() {
     assert!(error.starts_with("lost connection to host box: "), "{error}");
 }
 
-/// What [`a_kill_leaves_nothing_on_the_host`] kills: not a test of its own.
+/// The process that [`a_kill_leaves_nothing_on_the_host`] kills; not a test itself.
 #[test]
 #[ignore = "a process for another test"]
 fn owner_of_a_remote_shell() {

@@ -26,7 +26,7 @@ fn kills() -> u64 {
 }
 
 #[test]
-fn whatever_the_moment_all_is_put_back() {
+fn killed_at_any_moment_everything_is_restored() {
     if !disk::is_root("killing") {
         return;
     }
@@ -66,7 +66,7 @@ fn whatever_the_moment_all_is_put_back() {
 }
 
 #[test]
-fn a_reboot_in_between_is_understood() {
+fn undo_handles_a_reboot_in_between() {
     if !disk::is_root("killing") {
         return;
     }
@@ -77,9 +77,9 @@ fn a_reboot_in_between_is_understood() {
     stage.kill(running, true);
     assert_ne!(stage.snapshot(), before);
     stage.reboot();
-    // What outlives a reboot is only what is on a disk.
+    // Only files on disk survive a reboot.
     let rebooted = stage.snapshot();
-    stage.undo(&[]).expect(0, &["Put back wal_writer_delay"]);
+    stage.undo(&[]).expect(0, &["Restored wal_writer_delay"]);
     let after = stage.snapshot();
     assert!(stage.dir.journals().is_empty());
     for (name, value) in &after {
@@ -91,7 +91,7 @@ fn a_reboot_in_between_is_understood() {
 }
 
 #[test]
-fn what_someone_changed_meanwhile_is_asked_about() {
+fn undo_asks_about_a_later_change() {
     if !disk::is_root("killing") {
         return;
     }
@@ -113,7 +113,7 @@ fn what_someone_changed_meanwhile_is_asked_about() {
             .collect();
         assert!(!changed.is_empty(), "{kind}: the stranger's value stays until he is asked");
         assert_ne!(meanwhile, before);
-        stage.undo(&["--restore"]).expect(0, &["Put back"]);
+        stage.undo(&["--restore"]).expect(0, &["Restored"]);
         stage.assert_same(&before, kind);
     }
 }

@@ -1,5 +1,5 @@
-//! Sessions stay until their window's end has been heard out: what their processes did is read from
-//! the kernel then, and a process that is gone tells nothing.
+//! Sessions stay until telemetry has read the end of their window: the work of their processes is read from
+//! the kernel then, and an ended process has no counters.
 
 use std::sync::Arc;
 use std::thread;
@@ -23,7 +23,7 @@ fn are_there(admin: &mut Client, pids: &[i32]) -> usize {
 }
 
 #[test]
-fn nobody_leaves_before_the_end_is_heard_out() {
+fn sessions_stay_until_telemetry_has_read_the_end() {
     for engine in [EngineName::Server, EngineName::Client] {
         let dsn = fresh_database(shared_primary(INSTALLED));
         let mut admin = connect(&dsn);

@@ -1,11 +1,12 @@
-//! The data set on real servers: what it is, and that nothing else is ever touched.
+//! The data set on real servers: its contents, and that nothing else is ever changed.
 //!
-//! Over 500 lines because loading, refusing, stopping and removing share the one small fixture below.
+//! Next: `stopping` interrupts loads, `room` runs out of space.
+
+pub(crate) mod room;
+mod stopping;
 
 use std::cell::RefCell;
 use std::process::Command;
-use std::thread;
-use std::time::{Duration, Instant};
 
 use pgio::dataset::lines::Batches;
 use pgio::dataset::mark::Part;
@@ -206,7 +207,7 @@ fn a_load_replaces_ours_and_drops_what_is_surplus() {
 }
 
 #[test]
-fn a_run_gets_what_fits_and_no_more() {
+fn a_run_accepts_only_a_matching_data_set() {
     let conninfo = database(INSTALLED);
     let mut client = connect(&conninfo);
     assert!(matches!(check_for_run(&mut client, 1, None), Err(DatasetError::NoDataset)));
@@ -241,7 +242,7 @@ fn a_users_own_table_is_refused_before_anything_changes() {
         "{error}"
     );
     assert_eq!(relations(&mut client), before);
-    // It is in nobody's way when only two tables are asked for, and stays.
+    // A load of two tables does not need its name, so it stays.
     load(&conninfo, &spec(2, 1024));
     assert_eq!(number(&mut client, "SELECT precious::bigint FROM pgio3"), 1);
     // A copy of a table of ours with its comment is not ours.
@@ -302,7 +303,7 @@ fn a_second_load_at_the_same_time_is_refused() {
 }
 
 #[test]
-fn what_a_role_lacks_is_said_with_the_grant() {
+fn a_load_reports_missing_privileges_with_the_grant() {
     let conninfo = database(INSTALLED);
     let mut client = connect(&conninfo);
     let role = format!("modest_{}", text(&mut client, "SELECT current_database()::text"));
@@ -326,7 +327,7 @@ fn what_a_role_lacks_is_said_with_the_grant() {
     .unwrap();
     assert_eq!(warnings.len(), 1);
     assert_eq!(warnings[0].why, "the role may not read data_directory");
-    // What the superuser has loaded is not the role's to replace.
+    // The role may not replace tables that the superuser loaded.
     load(&conninfo, &spec(1, 1024));
     let error = refused(&modest, &spec(1, 1024));
     assert!(matches!(error, DatasetError::NotOwner { .. }), "{error}");
@@ -337,7 +338,7 @@ fn what_a_role_lacks_is_said_with_the_grant() {
 }
 
 #[test]
-fn a_schema_with_an_awkward_name_will_do() {
+fn a_schema_name_may_need_quotes() {
     let conninfo = database(INSTALLED);
     let mut client = connect(&conninfo);
     client.batch_execute("CREATE SCHEMA \"My \"\"own\"").unwrap();
@@ -346,193 +347,6 @@ fn a_schema_with_an_awkward_name_will_do() {
     let mut client = connect(&conninfo);
     assert_eq!(check_for_run(&mut client, 2, None).unwrap().schema, "My \"own");
     assert_eq!(dataset::destroy(&mut client).unwrap().dropped, ["pgio1", "pgio2"]);
-}
-
-#[test]
-fn too_little_room_is_refused_beforehand() {
-    let conninfo = database(INSTALLED);
-    let error = refused(&conninfo, &LoadSpec { scale: "8T".into(), ..spec(64, 1 << 30) });
-    let DatasetError::NoSpace { path, needed, free, .. } = &error else { panic!("{error}") };
-    assert!(path.is_dir(), "{error}");
-    assert!(needed > free && *free > 0, "{error}");
-    assert_eq!(tables(&mut connect(&conninfo)), "");
-}
-
-#[test]
-fn a_stop_leaves_finished_tables_and_nothing_running() {
-    let conninfo = database(INSTALLED);
-    let stop = Stop::new();
-    let spec = LoadSpec { streams: 1, ..spec(3, 16_384) };
-    let error = load_telling(&conninfo, &spec, &stop, &mut |event| {
-        if let LoadEvent::TableLoaded { .. } = event {
-            stop.request();
-        }
-    })
-    .unwrap_err();
-    assert!(matches!(error, DatasetError::Stopped { finished: 1, tables: 3 }), "{error}");
-    let mut client = connect(&conninfo);
-    assert_eq!(tables(&mut client), "pgio1");
-    assert_eq!(sessions(&mut client), 0);
-    check_for_run(&mut client, 1, None).unwrap();
-}
-
-fn sessions(client: &mut Client) -> i64 {
-    number(
-        client,
-        "SELECT count(*) FROM pg_stat_activity
-          WHERE datname = current_database() AND pid <> pg_backend_pid()
-            AND backend_type LIKE 'client%'",
-    )
-}
-
-#[test]
-fn a_stop_in_the_middle_of_a_table_keeps_the_former_one() {
-    let conninfo = database(INSTALLED);
-    load(&conninfo, &spec(1, 1024));
-    let mut client = connect(&conninfo);
-    let before = relations(&mut client);
-    let stop = Stop::new();
-    let mut seen = 0;
-    let error = load_telling(&conninfo, &spec(1, 1 << 19), &stop, &mut |event| {
-        if let LoadEvent::Progress { done, total, .. } = event {
-            seen = done;
-            assert!(done < total, "the stop comes in the middle");
-            if done > 0 {
-                stop.request();
-            }
-        }
-    })
-    .unwrap_err();
-    assert!(matches!(error, DatasetError::Stopped { finished: 0, tables: 1 }), "{error}");
-    assert!(seen > 0);
-    assert_eq!(relations(&mut client), before);
-    assert_eq!(sessions(&mut client), 0);
-}
-
-#[test]
-fn a_stop_reaches_a_statement_that_waits() {
-    let conninfo = database(INSTALLED);
-    load(&conninfo, &spec(1, 1024));
-    // DROP waits for this reader, up to its lock_timeout.
-    let mut reader = connect(&conninfo);
-    let mut reading = reader.transaction().unwrap();
-    reading.batch_execute("SELECT FROM pgio1").unwrap();
-    let stop = Stop::new();
-    let stopped = thread::scope(|scope| {
-        scope.spawn(|| {
-            let mut client = connect(&conninfo);
-            let waiting = "SELECT count(*) FROM pg_stat_activity
-                            WHERE datname = current_database() AND wait_event_type = 'Lock'";
-            let began = Instant::now();
-            while number(&mut client, waiting) == 0 && began.elapsed() < Duration::from_secs(60) {
-                thread::sleep(Duration::from_millis(10));
-            }
-            stop.request();
-        });
-        load_by(&conninfo, &spec(1, 1024), &stop)
-    });
-    assert!(matches!(stopped, Err(DatasetError::Stopped { .. })), "{stopped:?}");
-    drop(reading);
-    check_for_run(&mut reader, 1, None).unwrap();
-}
-
-#[test]
-fn a_full_tablespace_leaves_the_former_data_set() {
-    let Some(mount) = TinyFileSystem::mount() else { return };
-    let conninfo = database(INSTALLED);
-    let mut client = connect(&conninfo);
-    let name = format!("tiny_{}", std::process::id());
-    client.batch_execute(&format!("CREATE TABLESPACE {name} LOCATION '{}'", mount.path())).unwrap();
-    let spec = |blocks| LoadSpec { tablespace: Some(name.clone()), ..spec(1, blocks) };
-    load(&conninfo, &spec(1024));
-    let before = relations(&mut client);
-
-    // The check beforehand refuses; a role that cannot be told the directory runs into the wall.
-    let error = refused(&conninfo, &spec(8192));
-    assert!(
-        matches!(&error, DatasetError::NoSpace { path, .. } if path.ends_with("space")),
-        "{error}"
-    );
-    let role = format!("blind_{}", std::process::id());
-    client
-        .batch_execute(&format!(
-            "CREATE ROLE {role} LOGIN; GRANT CREATE ON SCHEMA public TO {role};
-             GRANT CREATE ON TABLESPACE {name} TO {role}; ALTER TABLE pgio1 OWNER TO {role}"
-        ))
-        .unwrap();
-    let error = refused(&format!("{conninfo} user={role}"), &spec(8192));
-    assert!(
-        matches!(&error, DatasetError::DiskFull { object, .. } if object == "pgio1"),
-        "{error}"
-    );
-    assert_eq!(relations(&mut client), before);
-    check_for_run(&mut client, 1, Some(1024)).unwrap();
-
-    dataset::destroy(&mut client).unwrap();
-    // On the shared server nothing may point to what is unmounted now; each is no transaction.
-    for statement in [
-        "CHECKPOINT".to_owned(),
-        format!("DROP TABLESPACE {name}"),
-        format!("DROP OWNED BY {role}"),
-        format!("DROP ROLE {role}"),
-    ] {
-        client.batch_execute(&statement).unwrap();
-    }
-}
-
-/// A tmpfs of 24 MB for a tablespace; only root can mount one.
-pub(crate) struct TinyFileSystem(tempfile::TempDir);
-
-impl TinyFileSystem {
-    pub(crate) fn mount() -> Option<TinyFileSystem> {
-        if !is_root() {
-            eprintln!("skipped: only root can mount a small file system");
-            return None;
-        }
-        let dir = tempfile::tempdir_in("/var/tmp").unwrap();
-        let mounted = Command::new("mount")
-            .args(["-t", "tmpfs", "-o", "size=24m,mode=755", "tmpfs"])
-            .arg(dir.path())
-            .status();
-        if !mounted.is_ok_and(|s| s.success()) {
-            eprintln!("skipped: this machine does not let root mount a tmpfs");
-            return None;
-        }
-        let mount = TinyFileSystem(dir);
-        // The server runs as another user, who must get there and own the directory.
-        std::fs::create_dir(mount.path()).unwrap();
-        let open = |path: &std::path::Path, mode: &str| {
-            assert!(Command::new("chmod").arg(mode).arg(path).status().unwrap().success());
-        };
-        open(mount.0.path(), "755");
-        open(mount.path().as_ref(), "700");
-        let owner = server_user();
-        assert!(Command::new("chown").arg(owner).arg(mount.path()).status().unwrap().success());
-        Some(mount)
-    }
-
-    pub(crate) fn path(&self) -> String {
-        self.0.path().join("space").display().to_string()
-    }
-}
-
-impl Drop for TinyFileSystem {
-    fn drop(&mut self) {
-        let _ = Command::new("umount").arg("-l").arg(self.0.path()).status();
-    }
-}
-
-fn is_root() -> bool {
-    let id = Command::new("id").arg("-u").output().unwrap();
-    id.stdout == b"0\n"
-}
-
-/// The user that the shared server runs as, seen from its data directory.
-fn server_user() -> String {
-    let mut client = connect(&database(INSTALLED));
-    let directory = text(&mut client, "SELECT current_setting('data_directory')");
-    let owner = Command::new("stat").args(["-c", "%u:%g"]).arg(directory).output().unwrap();
-    String::from_utf8(owner.stdout).unwrap().trim().to_owned()
 }
 
 #[test]
@@ -554,15 +368,15 @@ fn sizes_are_listed_as_psql_lists_them() {
 #[test]
 fn batches_print_when_tables_complete() {
     let conninfo = database(INSTALLED);
-    let mut told = Vec::new();
+    let mut waiting = Vec::new();
     load_telling(&conninfo, &spec(4, 1024), &Stop::new(), &mut |event| match event {
-        LoadEvent::BatchWaiting { count, .. } => told.push(count),
-        LoadEvent::GroupComplete { .. } => told.push(0),
+        LoadEvent::BatchWaiting { count, .. } => waiting.push(count),
+        LoadEvent::GroupComplete { .. } => waiting.push(0),
         _ => {}
     })
     .unwrap();
     let mut expected = Batches::new(4, 2).due(4);
     expected.push(0);
-    assert_eq!(told, expected);
-    assert_eq!(told, [2, 3, 4, 4, 0]);
+    assert_eq!(waiting, expected);
+    assert_eq!(waiting, [2, 3, 4, 4, 0]);
 }

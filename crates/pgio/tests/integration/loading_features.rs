@@ -1,4 +1,4 @@
-//! What a data set can be beside the original's: filler, widths, fillfactors, unlogged, a scan table.
+//! Features of data sets beyond the original's: filler, widths, fillfactors, unlogged, a scan table.
 //!
 //! The arithmetic of rows in a block is held against real servers here.
 
@@ -114,7 +114,7 @@ fn updated_rows_stay_in_their_blocks_up_to_the_widest_that_can() {
     assert!(pages > 1500, "{pages}");
 }
 
-/// What gzip makes of all fillers, as a share of their bytes.
+/// Returns the compressed size of all fillers, as a share of their bytes.
 fn compressed(client: &mut Client) -> f64 {
     let fillers = text(client, "SELECT string_agg(filler, '' ORDER BY ctid) FROM pgio1");
     let mut gzip = Command::new("gzip")
@@ -165,7 +165,7 @@ fn unlogged_tables_are_unlogged_with_their_indexes_and_stay_so() {
 }
 
 #[test]
-fn a_scan_table_comes_and_goes_with_its_load() {
+fn a_scan_table_is_created_and_dropped_with_its_load() {
     for major in [OLDEST, INSTALLED, NEWEST] {
         let conninfo = database(major);
         let mut client = connect(&conninfo);
@@ -193,7 +193,7 @@ fn a_scan_table_comes_and_goes_with_its_load() {
 }
 
 #[test]
-fn a_users_own_scan_table_is_refused_and_otherwise_left_alone() {
+fn a_users_own_scan_table_is_refused_and_kept() {
     let conninfo = database(INSTALLED);
     let mut client = connect(&conninfo);
     client.batch_execute("CREATE TABLE pgio_scan AS SELECT 1 AS precious").unwrap();
@@ -241,22 +241,23 @@ fn a_mark_of_an_older_pgio_is_read() {
 }
 
 #[test]
-fn what_is_asked_is_what_is_there_or_it_is_refused() {
+fn a_run_refuses_a_data_set_of_another_shape() {
     let place = Place::new(INSTALLED);
     place.pgio(&["setup", "--fillfactor", "27"]).refused(2, &["FILLFACTOR=27", "is 26"]);
     place.pgio(&["setup", "--filler-width", "348"]).refused(2, &["from 349 to 8116"]);
     assert_eq!(place.relations(), "");
     let load = ["setup", "--scale", "8M", "--create-base-table=FALSE", "--filler", "random"];
-    let said = place.succeed(&[&load[..], &["--unlogged", "TRUE", "--scan-scale", "8M"]].concat());
-    assert!(said.out.contains("Scan table loading time: "), "{said:?}");
+    let result =
+        place.succeed(&[&load[..], &["--unlogged", "TRUE", "--scan-scale", "8M"]].concat());
+    assert!(result.out.contains("Scan table loading time: "), "{result:?}");
 
     let run = |more: &[&str]| place.pgio(&[&["run", "--run-time", "200ms"], more].concat());
     run(&["--filler", "plain"]).refused(4, &["FILLER=plain was requested", "FILLER=random"]);
     run(&["--unlogged", "FALSE"]).refused(4, &["UNLOGGED=false was requested"]);
     run(&["--scan-scale", "16M"]).refused(4, &["SCAN_SCALE=16M", "SCAN_SCALE=8M"]);
-    let said = run(&["--filler", "random", "--scan-scale", "1024", "--update-pct", "100"]);
-    assert_eq!(said.code, Some(0), "{said:?}");
-    assert!(said.err.contains("the tables are unlogged"), "{said:?}");
+    let result = run(&["--filler", "random", "--scan-scale", "1024", "--update-pct", "100"]);
+    assert_eq!(result.code, Some(0), "{result:?}");
+    assert!(result.err.contains("the tables are unlogged"), "{result:?}");
     let trial = place.trial(&["--run-time", "200ms", "--update-pct", "100", "--work-unit", "1"]);
     assert_eq!(trial["dataset"]["layout"]["filler"], "random");
     assert_eq!(trial["dataset"]["layout"]["unlogged"], true);

@@ -12,7 +12,7 @@ use crate::command::Place;
 use crate::fixture::{INSTALLED, connect, fresh_database, spec};
 use crate::loading::number;
 
-/// As few locks as a server can have.
+/// A server with the fewest possible locks.
 fn frugal() -> PrivateCluster {
     let setting = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let primary_settings = vec![
@@ -92,8 +92,8 @@ fn fewer_sessions_than_tables_visit_all_of_them_in_turn() {
     assert_eq!(trial["workload"]["keys"]["sessions"], 3);
     // Turns are no slices: the time series keeps its steps.
     assert_eq!(trial["timeline"].as_array().unwrap().len(), 4);
-    let said = place.pgio(&["run", "--sessions", "1", "--run-time", "100ms"]);
-    assert!(said.err.contains("each session has 7 tables and time for 4"), "{said:?}");
+    let result = place.pgio(&["run", "--sessions", "1", "--run-time", "100ms"]);
+    assert!(result.err.contains("each session has 7 tables and time for 4"), "{result:?}");
     // More than tables go round them.
     let trial = place.trial(&["--sessions", "9", "--run-time", "200ms"]);
     assert_eq!(trial["sessions"].as_array().unwrap().len(), 9);

@@ -16,8 +16,8 @@ use crate::workdir::{self, Workdir, failed_checks};
 use dovecot::Dovecot;
 use fake::{Fake, Manner};
 
-/// One trial of a second, and what is said of it.
-fn delivered(dir: &Workdir, workload: &str, more: &str) -> workdir::Said {
+/// Runs one trial of a second and returns its record.
+fn delivered(dir: &Workdir, workload: &str, more: &str) -> workdir::CommandResult {
     dir.compare(&experiment(
         "blocks = 1\nduration = \"1s\"\naa = false\nrepeats = 0",
         workload,
@@ -50,7 +50,7 @@ fn assert_all_there(trial: &Value) {
     assert!((value(trial, "messages_per_minute") * seconds / 60.0 - messages).abs() < 1e-3);
 }
 
-/// The check is told, and the trial counts: it is what the condition did.
+/// The check is a warning and the trial counts: it is the condition's behavior.
 fn assert_behaved_badly(trial: &Value, id: &str) {
     assert_eq!(failed_checks(trial, "invalid"), [""; 0], "{trial:#}");
     assert!(failed_checks(trial, "warning").contains(&id.to_owned()), "{trial:#}");
@@ -74,11 +74,11 @@ fn dovecot_loses_and_alters_nothing() {
     assert_eq!(failed_checks(trial, "invalid"), [""; 0]);
     assert_eq!(value(trial, "mail_refused"), 0.0);
     // Warm-up and window are both looked up: three copies of each message.
-    let told = check(trial, "mail-lost")["message"].as_str().unwrap();
-    let numbers: Vec<f64> = told.split_whitespace().filter_map(|w| w.parse().ok()).collect();
-    let [sent, copies] = numbers[..] else { panic!("{told}") };
+    let message = check(trial, "mail-lost")["message"].as_str().unwrap();
+    let numbers: Vec<f64> = message.split_whitespace().filter_map(|w| w.parse().ok()).collect();
+    let [sent, copies] = numbers[..] else { panic!("{message}") };
     assert!(sent > trial["histograms"]["delivery"]["count"].as_f64().unwrap());
-    assert_eq!(copies, 3.0 * sent, "{told}");
+    assert_eq!(copies, 3.0 * sent, "{message}");
     assert_eq!(dovecot.files(), 1, "only what was there before is left");
 }
 
@@ -136,7 +136,7 @@ fn mail_on_another_host_is_looked_up_there() {
     sshd.wait_until_idle();
 }
 
-/// As its comment says, on a device of the test's own.
+/// Follows the comment of the example, on a device of the test.
 #[test]
 fn the_example_of_ext4() {
     if !disk::is_root("mail") || !dovecot::is_there(false) {
@@ -202,7 +202,7 @@ fn a_rate_above_capacity_counts_and_its_latency_grows() {
 }
 
 #[test]
-fn whoever_puts_off_is_asked_again() {
+fn deferred_messages_are_sent_again() {
     let fake = Fake::start(Manner::DefersFirst);
     let dir = Workdir::new();
     delivered(&dir, &fake.workload(), "").expect(0, &["mail-refused"]);
@@ -231,7 +231,7 @@ fn connections_that_break_cost_no_message_and_invent_none() {
     assert!(value(trial, "mail_dropped_connections") > 0.0);
     assert_eq!(value(trial, "mail_unknown"), 0.0);
 
-    // After the dot, kept or not: nobody knows, and it is sent again under the same id.
+    // Lost after the dot: whether it was kept is unknown, so it is sent again under the same id.
     for manner in [Manner::DropsAfterDot { keeps: true }, Manner::DropsAfterDot { keeps: false }] {
         let fake = Fake::start(manner);
         let dir = Workdir::new();
@@ -250,7 +250,7 @@ fn connections_that_break_cost_no_message_and_invent_none() {
 }
 
 #[test]
-fn whoever_lies_is_found_out() {
+fn a_mail_server_that_loses_or_alters_messages_is_detected() {
     for (manner, what) in [
         (Manner::Loses, "copies were lost, 0 altered, 0 surplus"),
         (Manner::Alters, "altered, 0 surplus"),
@@ -266,7 +266,7 @@ fn whoever_lies_is_found_out() {
 }
 
 #[test]
-fn a_server_of_no_use_fails_the_trial_and_says_why() {
+fn an_unusable_server_fails_the_trial_with_the_reason() {
     for (manner, texts) in [
         (Manner::Refuses, &["refuses every message, for example with 550 5.1.1 nobody here"][..]),
         (
@@ -301,7 +301,7 @@ fn a_stop_ends_all_at_once_and_takes_away_what_was_delivered() {
     running.wait().expect(130, &[]);
     assert_eq!(fake.files(), 0);
     assert_eq!(dir.trials()[0]["outcome"]["state"], "interrupted");
-    // What a killed one leaves, the next takes away.
+    // The next run removes leftovers of a killed one.
     let dir = Workdir::new();
     let mut running = dir.start_compare(&text);
     running.until("delivering", || fake.files() > 20);
@@ -316,7 +316,7 @@ fn a_stop_ends_all_at_once_and_takes_away_what_was_delivered() {
 #[test]
 fn bad_values_and_contradictions_are_refused_before_anything() {
     let dir = Workdir::new();
-    let mut said = Vec::new();
+    let mut result = Vec::new();
     for (workload, texts) in [
         ("", &["has no server"][..]),
         ("server = \"mail\"", &["workload.server", "host:port"]),
@@ -342,8 +342,8 @@ fn bad_values_and_contradictions_are_refused_before_anything() {
         ("server = \"m:24\"\nsessions = 3", &["does not apply to the workload `mail`"]),
         ("server = \"m:24\"\nreply_timeout = \"0s\"", &["a duration above zero"]),
     ] {
-        said.push(delivered(&dir, workload, "").expect(2, texts));
+        result.push(delivered(&dir, workload, "").expect(2, texts));
         assert!(!dir.out().exists(), "{workload}");
     }
-    assert_eq!(said.len(), 14);
+    assert_eq!(result.len(), 14);
 }

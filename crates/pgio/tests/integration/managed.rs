@@ -31,7 +31,7 @@ fn warnings(analysis: &Value) -> String {
 }
 
 #[test]
-fn a_role_without_privileges_measures_and_is_told_what_it_lacks() {
+fn a_role_without_privileges_measures_with_warnings() {
     for major in [13, INSTALLED, NEWEST] {
         let server = fresh_database(shared_primary(major));
         let dsn = plain_role(&server, "plain");
@@ -63,7 +63,7 @@ fn a_role_without_privileges_measures_and_is_told_what_it_lacks() {
 }
 
 #[test]
-fn what_a_plain_role_may_not_change_is_refused_with_the_grant() {
+fn a_setting_that_needs_a_privilege_is_refused_with_the_grant() {
     for major in [13, INSTALLED, NEWEST] {
         let server = fresh_database(shared_primary(major));
         let dsn = plain_role(&server, "plain");
@@ -114,7 +114,7 @@ fn what_a_plain_role_may_not_change_is_refused_with_the_grant() {
 }
 
 #[test]
-fn a_role_that_may_not_see_standbys_is_told_so() {
+fn a_role_that_may_not_see_standbys_gets_a_warning() {
     let server = fresh_database(shared_pair(INSTALLED));
     let dsn = plain_role(&server, "plain");
     let dir = Workdir::new();
@@ -123,8 +123,8 @@ fn a_role_that_may_not_see_standbys_is_told_so() {
     assert!(failed_checks(&dir.trials()[0], "invalid").is_empty());
     connect(&server).batch_execute("GRANT pg_monitor TO plain").unwrap();
     let dir = Workdir::new();
-    let said = dir.compare(&experiment(&dsn, ONCE, "", &conditions)).expect(0, &[]);
-    assert!(!said.out.contains("pg_monitor"), "{said}");
+    let result = dir.compare(&experiment(&dsn, ONCE, "", &conditions)).expect(0, &[]);
+    assert!(!result.out.contains("pg_monitor"), "{result}");
     connect(&server).batch_execute("REVOKE pg_monitor FROM plain").unwrap();
 }
 

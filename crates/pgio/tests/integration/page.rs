@@ -1,5 +1,5 @@
 //! report.html in a real browser: at a desk and on a phone, in both themes, with and without
-//! JavaScript. Where Chromium is not installed the tests say so and pass.
+//! JavaScript. Without Chromium the tests print a notice and pass.
 //!
 //! With PGIO_PAGE_PICTURES=DIR they leave pictures of every view there, to be looked at.
 
@@ -19,7 +19,7 @@ use browser::Browser;
 
 const VIEWS: [(u32, &str); 5] =
     [(1280, "light"), (1280, "dark"), (800, "light"), (390, "light"), (390, "dark")];
-/// What the page asserts of itself is measured by this script.
+/// The script that measures what the tests assert about the page.
 const MEASURE: &str = include_str!("page/measure.js");
 
 struct Page {
@@ -27,7 +27,7 @@ struct Page {
 }
 
 impl Page {
-    /// The rich experiment, told by the program.
+    /// The rich experiment, rendered by the program.
     fn new() -> Page {
         Page::of(stored::write)
     }
@@ -78,7 +78,7 @@ fn keep_picture(browser: &mut Browser, name: &str) {
 }
 
 #[test]
-fn every_form_goes_to_a_file_or_to_stdout() {
+fn every_format_goes_to_a_file_or_to_stdout() {
     let page = Page::new();
     let html = page.report(&["--format", "html"]);
     assert_eq!(html, fs::read_to_string(page.file()).unwrap());
@@ -109,7 +109,7 @@ fn every_standby_has_its_charts() {
 }
 
 #[test]
-fn results_without_their_samples_are_told_all_the_same() {
+fn results_without_samples_are_reported() {
     let page = Page::new();
     let with = page.report(&["--format", "html"]);
     fs::remove_dir_all(page.dir.path().join("out/series")).unwrap();
@@ -286,9 +286,9 @@ fn pages_of(pdf: &[u8]) -> usize {
     pdf.windows(page.len() + 1).filter(is_one).count()
 }
 
-/// What stands last on a printed page is not the heading of what comes on the next.
+/// The last item on a printed page is not the heading of the next page's content.
 #[test]
-fn in_print_a_heading_stays_with_what_it_is_for() {
+fn in_print_a_heading_stays_with_its_content() {
     let Some(mut browser) = browser() else { return };
     if !is_there("pdftotext") {
         return;

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 const LIMIT: Duration = Duration::from_secs(60);
 const SHORTEST: Duration = Duration::from_millis(10);
-/// What is waited for must not be over before the next look.
+/// The awaited state must last until the next check.
 const LONGEST: Duration = Duration::from_millis(200);
 
 /// Looks until the condition holds. `between` runs after each look that failed and panics when

@@ -56,7 +56,7 @@ fn processes(cluster: &Path) -> Processes {
     Processes { supervisor, all }
 }
 
-/// `None` for a process that is gone, or that has ended and waits for its parent's notice.
+/// None for a process that no longer exists or is a zombie.
 fn parent(pid: i32) -> Option<i32> {
     let stat = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let mut fields = stat.rsplit_once(')')?.1.split_whitespace();
@@ -175,7 +175,7 @@ fn settings_restart_and_standby_faults() {
 }
 
 #[test]
-fn a_server_that_does_not_start_says_why_and_leaves_nothing() {
+fn a_server_that_does_not_start_reports_why_and_leaves_nothing() {
     let base = base();
     let error = PrivateCluster::start(&Spec {
         base_dir: Some(base.path().into()),
@@ -230,7 +230,7 @@ struct OwnerProcess {
 impl OwnerProcess {
     /// In a process group of its own, as under a shell with job control.
     fn start(base: &Path) -> Self {
-        // Where the tests themselves were started in the background, all that they start would not hear Ctrl-C.
+        // If the tests run in the background, their children ignore Ctrl-C.
         let mut command = Command::new("env");
         command.arg("--default-signal=INT").arg(env::current_exe().unwrap());
         Self::run(command, &pgio_exe(), base)
@@ -248,16 +248,16 @@ impl OwnerProcess {
             .stderr(Stdio::piped())
             .spawn()
             .unwrap();
-        let mut said = String::new();
+        let mut result = String::new();
         for line in BufReader::new(child.stderr.take().unwrap()).lines() {
             let line = line.unwrap();
             if let Some(cluster) = line.strip_prefix("owner: ") {
                 return Self { child, cluster: cluster.into() };
             }
-            said += &format!("{line}\n");
+            result += &format!("{line}\n");
         }
         let status = child.wait().unwrap();
-        panic!("the owner ended with {status} and without a cluster:\n{said}");
+        panic!("the owner ended with {status} and without a cluster:\n{result}");
     }
 
     fn signal(mut self, signal: Signal) {
@@ -313,13 +313,13 @@ fn a_sweep_waits_for_servers_on_their_way_out() {
     let processes = processes(&owner.cluster);
     kill(processes.supervisor);
     owner.signal(Signal::KILL);
-    // Its lock is free when the last of its threads is gone, a moment after it looks dead.
+    // Its lock is released when its last thread ends, a moment after the process looks dead.
     wait_until("swept", || sweep(base.path()).len() == 1);
     assert_eq!(fs::read_dir(base.path()).unwrap().count(), 0);
     wait_until_gone(&processes.all);
 }
 
-/// Of the user that the servers run as.
+/// Id of the user that the servers run as.
 fn server_ids() -> (u32, u32) {
     let passwd = fs::read_to_string("/etc/passwd").unwrap();
     let of = |name: &str| {
@@ -394,8 +394,8 @@ fn other_local_users_are_kept_out() {
     // Somebody else, and a member of the server user's group.
     for gid in [12345, gid] {
         let output = ask(12345, gid);
-        let said = String::from_utf8_lossy(&output.stderr);
-        assert!(!output.status.success() && said.contains("Permission denied"), "{output:?}");
+        let result = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && result.contains("Permission denied"), "{output:?}");
         let look = |path: &Path| {
             let mut ls = Command::new("ls");
             ls.arg(path).uid(12345).gid(gid).output().unwrap().status.success()

@@ -1,4 +1,4 @@
-//! The published comparison in examples/published: what a report says of two runs of one trial
+//! The published comparison in examples/published: the report of two runs of one trial
 //! each, and of two stored results held against each other.
 
 use std::fs;
@@ -33,14 +33,14 @@ fn json(text: &str) -> Value {
 fn nothing_can_be_concluded_from_one_trial_each_and_two_factors_changed() {
     let dir = published();
     let text = unwrapped(&report(&[dir.to_str().unwrap()]));
-    for said in [
+    for result in [
         "`DRBD` differs from `plain` in 2 treatments",
         "the effect cannot be attributed to one of them",
         "`DRBD` can be compared in 1 block only, and fewer than 6 cannot decide",
         "device 0 reads/s against 99,353 buffer misses/s: the operating system's cache answered \
          100 %",
     ] {
-        assert!(text.contains(said), "{said}\n{text}");
+        assert!(text.contains(result), "{result}\n{text}");
     }
     assert!(!text.contains("slower"), "{text}");
 
@@ -73,7 +73,7 @@ fn it_is_stored_as_any_other_result() {
 }
 
 #[test]
-fn two_results_against_each_other() {
+fn two_results_are_compared() {
     let dir = published();
     let parent = tempfile::tempdir().unwrap();
     let later = parent.path().join("later");
@@ -88,13 +88,13 @@ fn two_results_against_each_other() {
     }
     let both = [dir.to_str().unwrap(), later.to_str().unwrap()];
     let text = unwrapped(&report(&both));
-    for said in [
+    for result in [
         "shared_buffers 128MB 1GB",
         "not-interleaved: the trials of A and B were not interleaved",
         "one thing differs besides the date",
         "not judged",
     ] {
-        assert!(text.contains(said), "{said}\n{text}");
+        assert!(text.contains(result), "{result}\n{text}");
     }
     let across = json(&report(&[both[0], both[1], "--format", "json"]));
     schema::assert_valid("pgio.across/1", &across);
@@ -117,12 +117,13 @@ fn two_experiments_without_a_common_condition_are_not_compared() {
     }
     for format in ["text", "html", "csv", "json"] {
         let output = pgio().args(["report", a, b, "--format", format]).output().unwrap();
-        let said = String::from_utf8(output.stderr).unwrap();
-        assert_eq!(output.status.code(), Some(2), "{said}");
+        let result = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{result}");
         assert_eq!(output.stdout, b"", "{format}");
-        let lists =
-            format!("no condition is in both experiments: {a} has plain, DRBD; {b} has bare, ZFS");
-        assert!(said.contains(&lists), "{said}");
+        let lists = format!(
+            "the experiments have no condition in common: {a} has plain, DRBD; {b} has bare, ZFS"
+        );
+        assert!(result.contains(&lists), "{result}");
     }
 }
 

@@ -9,7 +9,7 @@ use postgres::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::command::{Place, Said, wait_until};
+use crate::command::{CommandResult, Place, wait_until};
 use crate::fixture::{INSTALLED, NEWEST, spec};
 
 /// The oldest that is supported.
@@ -87,7 +87,7 @@ fn record(major: u32) {
     let share = updates as f64 / (reads + updates) as f64;
     assert_near(metric(&trial, "update_pct_measured"), 100.0 * share, 1e-9);
 
-    // The server's own counters say the same. ANALYZE and our readings add a little.
+    // The server's own counters agree. ANALYZE and our readings add a little.
     let (before, after) = (&trial["database"]["before"], &trial["database"]["after"]);
     let grown = |column: &str| after[column].as_i64().unwrap() - before[column].as_i64().unwrap();
     assert_near(metric(&trial, "riops") * seconds, grown("blks_read") as f64, 1e-9);
@@ -97,18 +97,18 @@ fn record(major: u32) {
 }
 
 #[test]
-fn a_record_holds_what_was_promised() {
+fn a_record_holds_the_documented_fields() {
     record(INSTALLED);
 }
 
 #[test]
-fn a_record_holds_what_was_promised_on_the_newest() {
+fn a_record_holds_the_documented_fields_on_the_newest() {
     record(NEWEST);
 }
 
 /// Where counters come through a collector, half a second late.
 #[test]
-fn a_record_holds_what_was_promised_on_the_oldest() {
+fn a_record_holds_the_documented_fields_on_the_oldest() {
     record(OLDEST);
 }
 
@@ -118,7 +118,7 @@ fn committed(client: &mut Client) -> i64 {
     client.query_one(sql, &[]).unwrap().get(0)
 }
 
-/// Every row that is said to be updated is, and no other; every commit is one.
+/// Exactly the rows reported as updated are updated, and every reported commit is one.
 fn adds_up(place: &Place, tables: u32, arguments: &[&str]) -> Value {
     let (scratch, commits) = (place.scratch(tables), committed(&mut place.client()));
     let (number, counting) = (tables.to_string(), &mut place.client());
@@ -128,13 +128,13 @@ fn adds_up(place: &Place, tables: u32, arguments: &[&str]) -> Value {
         total(&trial, "rows_updated"),
         "{arguments:?}"
     );
-    // Counters of a session that is gone may come a moment later. Besides the workload's, there
+    // Counters of an ended session may arrive a moment later. Besides the workload's, there
     // are the transactions by which sessions are prepared.
-    let said = total(&trial, "commits") as i64;
-    wait_until("the commits are counted", || committed(counting) - commits >= said);
+    let result = total(&trial, "commits") as i64;
+    wait_until("the commits are counted", || committed(counting) - commits >= result);
     let sessions = trial["sessions"].as_array().unwrap().len() as i64;
-    let others = committed(counting) - commits - said;
-    assert!(others < 100 + 100 * sessions, "{others} besides {said}, {arguments:?}");
+    let others = committed(counting) - commits - result;
+    assert!(others < 100 + 100 * sessions, "{others} besides {result}, {arguments:?}");
     trial
 }
 
@@ -199,7 +199,7 @@ fn the_work_is_what_was_asked_for_on_the_newest() {
     work_is_what_was_asked(NEWEST);
 }
 
-/// By how much each key's row was counted up.
+/// Returns the increment of each key's row.
 fn counted_up(place: &Place, seed: &str, amount: &[&str]) -> Vec<i64> {
     place
         .client()
@@ -238,7 +238,7 @@ fn the_same_seed_does_the_same_work() {
 #[test]
 fn the_data_set_keeps_its_size_and_no_session_is_lost() {
     let place = Place::new(INSTALLED);
-    // Where processors are short, one that is held up in mid-update keeps the others from pruning,
+    // On a busy machine, a session delayed in mid-update keeps the others from pruning,
     // which a table of 8M shows and this one does not.
     place.load(1, "200M");
     let units = ["--work-unit", "8", "--update-work-unit", "8", "--update-pct", "50"];
@@ -275,7 +275,7 @@ fn start(place: &Place, arguments: &[&str]) -> Child {
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // Four that work and one that looks on.
     wait_until("the sessions are there", || place.sessions() == 5);
-    // Work is told slice by slice, and whoever has begun another has told of one.
+    // Work is reported slice by slice, and a session that began a second slice has reported the first.
     let sql = "SELECT pid, query_start::text FROM pg_stat_activity \
                WHERE datname = current_database() AND application_name LIKE 'pgio:%' \
                AND query LIKE '%a slice at a time%'";
@@ -295,17 +295,17 @@ fn stops(major: u32) {
     place.load(1, "8M");
     let child = start(&place, &[]);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
-    let said = Said::of(child.wait_with_output().unwrap());
-    assert_eq!(said.code, Some(130), "{said:?}");
+    let result = CommandResult::of(child.wait_with_output().unwrap());
+    assert_eq!(result.code, Some(130), "{result:?}");
     // A server process takes a moment to notice that its client has left.
     wait_until("the server's side has ended", || place.sessions() == 0);
     let trial = place.record("stopped.json");
     assert_eq!(trial["outcome"]["state"], "interrupted");
-    // What was done until then is told.
+    // Work done until then is recorded.
     assert!(total(&trial, "commits") > 0);
     assert!(
-        said.out.contains("\nINTERRUPTED ") && said.out.contains("\nblock visits "),
-        "{said:?}"
+        result.out.contains("\nINTERRUPTED ") && result.out.contains("\nblock visits "),
+        "{result:?}"
     );
     assert!(trial["window"]["seconds"].as_f64().unwrap() < 600.0);
 
@@ -327,7 +327,7 @@ fn ctrl_c_and_kill_leave_nothing_running_on_the_newest() {
 }
 
 #[test]
-fn a_server_that_goes_in_mid_run_makes_a_failed_trial() {
+fn a_server_lost_during_a_run_fails_the_trial() {
     let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
     let place = Place::at(&cluster.primary_conninfo());
     place.load(1, "8M");
@@ -335,12 +335,12 @@ fn a_server_that_goes_in_mid_run_makes_a_failed_trial() {
     let pid = fs::read_to_string(cluster.data_dir().join("postmaster.pid")).unwrap();
     let pid = Pid::from_raw(pid.lines().next().unwrap().parse().unwrap()).unwrap();
     kill_process(pid, Signal::QUIT).unwrap();
-    let said = Said::of(child.wait_with_output().unwrap());
-    said.refused(5, &["the workload failed in a session"]);
+    let result = CommandResult::of(child.wait_with_output().unwrap());
+    result.refused(5, &["the workload failed in a session"]);
     let trial = place.record("stopped.json");
     assert_eq!(trial["outcome"]["state"], "failed");
-    assert!(said.err.contains(trial["outcome"]["error"].as_str().unwrap()), "{said:?}");
-    assert!(total(&trial, "reads") > 0, "what was done until then is told");
+    assert!(result.err.contains(trial["outcome"]["error"].as_str().unwrap()), "{result:?}");
+    assert!(total(&trial, "reads") > 0, "work done until then is recorded");
 }
 
 fn timeouts_are_pinned(major: u32) {
@@ -398,16 +398,16 @@ fn a_modest_role_runs(major: u32) {
     let warnings = trial["warnings"].as_array().unwrap();
     let remedies: Vec<_> = warnings.iter().map(|w| w["try"].as_str().unwrap()).collect();
     assert!(remedies.iter().any(|r| r.contains("GRANT pg_checkpoint")), "{remedies:?}");
-    let said = modest.succeed(&["run", "--run-time", "200ms"]);
-    assert!(said.out.contains("GRANT pg_checkpoint"), "{said:?}");
+    let result = modest.succeed(&["run", "--run-time", "200ms"]);
+    assert!(result.out.contains("GRANT pg_checkpoint"), "{result:?}");
 }
 
 #[test]
-fn a_role_with_select_and_update_will_do() {
+fn a_role_with_select_and_update_is_sufficient() {
     a_modest_role_runs(INSTALLED);
 }
 
 #[test]
-fn a_role_with_select_and_update_will_do_on_the_newest() {
+fn a_role_with_select_and_update_is_sufficient_on_the_newest() {
     a_modest_role_runs(NEWEST);
 }

@@ -2,7 +2,7 @@
 //!
 //! Knows just the keywords that our schemas use and fails on any other, so that none is passed
 //! over. Stricter than a reader: a field that the schema does not name is a fault here, since it
-//! would be a field that nobody documented.
+//! would be an undocumented field.
 
 use std::fs;
 use std::path::Path;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::assert_printed;
-use crate::command::{Place, Said, wait_until};
+use crate::command::{CommandResult, Place, wait_until};
 use crate::fixture::{INSTALLED, NEWEST};
 
 /// The published configuration, but for where the database is.
@@ -19,7 +19,7 @@ fn seeds_conf(database: &str) -> String {
     )
 }
 
-/// What psql's `\d+` says of each table: name and size.
+/// Returns name and size of each table as psql's `\d+` shows them.
 fn listed(place: &Place) -> Option<Vec<(String, String)>> {
     let psql =
         Command::new("psql").args(["-X", "-A", "-t", "-c", r"\d+", &place.conninfo]).output();
@@ -29,7 +29,7 @@ fn listed(place: &Place) -> Option<Vec<(String, String)>> {
     };
     let text = String::from_utf8(psql.stdout).unwrap();
     let cells = text.lines().map(|line| line.split('|').collect::<Vec<_>>());
-    // Size stands before the description, whatever columns this psql has between.
+    // Size precedes the description in every version of psql.
     Some(cells.map(|c| (c[1].to_owned(), c[c.len() - 2].to_owned())).collect())
 }
 
@@ -107,8 +107,8 @@ fn the_seeds_configuration_loads_and_runs_on_the_newest() {
 fn a_load_of_several_tables_in_batches() {
     let place = Place::new(NEWEST);
     let load = ["setup", "--scale", "8M", "--num-schemas", "4", "--num-threads", "2"];
-    let said = place.succeed(&[&load[..], &["--create-base-table", "FALSE"]].concat());
-    assert_printed!(said.out, @r"
+    let result = place.succeed(&[&load[..], &["--create-base-table", "FALSE"]].concat());
+    assert_printed!(result.out, @r"
     $
     Job info:      Loading 8M scale into 4 schemas as per pgio.conf->NUM_SCHEMAS.$
     Batching info: Loading 2 schemas per batch as per pgio.conf->NUM_THREADS.$
@@ -121,12 +121,15 @@ fn a_load_of_several_tables_in_batches() {
     Group data loading phase complete.         Elapsed: [n] seconds.$
     ");
     // Over tables with our mark it loads again without asking; what is too many goes.
-    let said = place.succeed(&["setup", "--scale", "1024", "--num-schemas", "2"]);
-    assert!(said.err.contains("dropped pgio3") && said.err.contains("dropped pgio4"), "{said:?}");
-    let said = place.succeed(&["destroy"]);
-    assert_eq!(said.out, "Dropped pgio1, pgio2, pgio_base.\n");
+    let result = place.succeed(&["setup", "--scale", "1024", "--num-schemas", "2"]);
+    assert!(
+        result.err.contains("dropped pgio3") && result.err.contains("dropped pgio4"),
+        "{result:?}"
+    );
+    let result = place.succeed(&["destroy"]);
+    assert_eq!(result.out, "Dropped pgio1, pgio2, pgio_base.\n");
     assert_eq!(place.relations(), "");
-    assert_eq!(place.succeed(&["destroy"]).out, "Nothing of pgio's is here.\n");
+    assert_eq!(place.succeed(&["destroy"]).out, "No pgio tables found.\n");
 }
 
 #[test]
@@ -136,24 +139,24 @@ fn a_users_own_table_is_never_dropped() {
     place.client().batch_execute("CREATE TABLE pgio3 AS SELECT 42 AS answer").unwrap();
     let before = place.relations();
     for tables in ["3", "4"] {
-        let said = place.pgio(&["setup", "--scale", "8M", "--num-schemas", tables]);
-        said.refused(
+        let result = place.pgio(&["setup", "--scale", "8M", "--num-schemas", tables]);
+        result.refused(
             4,
             &["public.pgio3", "was not created by this pgio", "drop it if you do not need it"],
         );
-        let said = place.pgio(&["run", "--num-schemas", tables, "--run-time", "1"]);
-        said.refused(4, &["pgio3", "was not created by this pgio"]);
+        let result = place.pgio(&["run", "--num-schemas", tables, "--run-time", "1"]);
+        result.refused(4, &["pgio3", "was not created by this pgio"]);
     }
     assert_eq!(place.relations(), before);
-    // It is in nobody's way here.
+    // It disturbs no other test here.
     place.load(2, "8M");
-    let said = place.succeed(&["destroy"]);
-    assert_eq!(said.out, "Dropped pgio1, pgio2.\nLeft alone, not made by pgio: pgio3.\n");
+    let result = place.succeed(&["destroy"]);
+    assert_eq!(result.out, "Dropped pgio1, pgio2.\nKept, not created by pgio: pgio3.\n");
     let answer: i32 = place.client().query_one("SELECT answer FROM pgio3", &[]).unwrap().get(0);
     assert_eq!(answer, 42);
 }
 
-/// Finished tables are kept, the one in the middle is not there, and nothing goes on.
+/// Finished tables are kept, the unfinished one is absent, and nothing keeps running.
 fn interrupted_load(major: u32) {
     let place = Place::new(major);
     let arguments = ["setup", "--scale", "8M", "--num-schemas", "500", "--create-base-table=FALSE"];
@@ -170,16 +173,19 @@ fn interrupted_load(major: u32) {
     wait_until("the load has gone on", || count() > before + 1);
     let asked = Instant::now();
     kill_process(Pid::from_child(&load), Signal::INT).unwrap();
-    let said = Said::of(load.wait_with_output().unwrap());
+    let result = CommandResult::of(load.wait_with_output().unwrap());
     assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
-    assert_eq!(said.code, Some(130), "{said:?}");
+    assert_eq!(result.code, Some(130), "{result:?}");
     wait_until("the last connection is gone", || place.sessions() == 0);
     let kept = count();
     assert!((2..500).contains(&kept), "{kept}");
-    assert!(said.err.contains(&format!("stopped: {kept} of 500 tables are complete")), "{said:?}");
+    assert!(
+        result.err.contains(&format!("stopped: {kept} of 500 tables are complete")),
+        "{result:?}"
+    );
     thread::sleep(Duration::from_millis(300));
     assert_eq!(count(), kept, "nothing goes on");
-    // What is kept is whole, so a run may use it.
+    // Kept tables are complete, so a run may use them.
     place.succeed(&["run", "--num-schemas", "2", "--run-time", "200ms"]);
 }
 

@@ -37,7 +37,7 @@ fn succeed(command: &mut Command) -> String {
 }
 
 #[test]
-fn an_old_wrapper_goes_on_working() {
+fn an_old_wrapper_still_works() {
     let primary = shared_primary(INSTALLED);
     connect(&primary.primary_conninfo()).batch_execute("CREATE DATABASE shims").unwrap();
     let dir = tempfile::tempdir().unwrap();
@@ -45,8 +45,8 @@ fn an_old_wrapper_goes_on_working() {
 
     let setup = format!("sh '{}' > setup.out", shim("setup.sh").display());
     succeed(&mut sh(dir.path(), &setup));
-    let told = fs::read_to_string(dir.path().join("setup.out")).unwrap();
-    assert!(told.contains("Group data loading phase complete."), "{told}");
+    let printed = fs::read_to_string(dir.path().join("setup.out")).unwrap();
+    assert!(printed.contains("Group data loading phase complete."), "{printed}");
 
     let run = format!(
         "'{}' > run.out && grep RIOPS run.out \
@@ -72,13 +72,13 @@ fn an_old_wrapper_goes_on_working() {
 }
 
 #[test]
-fn without_pgio_a_shim_says_what_to_do() {
+fn without_pgio_a_shim_prints_a_hint() {
     let dir = tempfile::tempdir().unwrap();
     for name in ["setup.sh", "runit.sh", "pgio_reduce_free_memory.sh"] {
         fs::copy(shim(name), dir.path().join(name)).unwrap();
     }
     for call in ["setup.sh", "runit.sh", "pgio_reduce_free_memory.sh 1"] {
-        // What a shim needs besides pgio, and no pgio.
+        // The programs that a shim needs, without pgio.
         let output = Command::new("/bin/sh")
             .args(["-c", &format!("./{call}")])
             .current_dir(dir.path())

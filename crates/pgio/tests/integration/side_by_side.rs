@@ -7,7 +7,7 @@ use rustix::process::Signal;
 
 use crate::fixture::{INSTALLED, spec};
 use crate::workdir::{
-    Running, Said, Workdir, auto_conf, experiment, sessions_at_work, show, wait_until,
+    CommandResult, Running, Workdir, auto_conf, experiment, sessions_at_work, show, wait_until,
 };
 
 const LONG: &str = "blocks = 1\nduration = \"60s\"\naa = false";
@@ -26,7 +26,7 @@ fn start(dir: &Workdir, state: &Workdir, text: &str) -> Running {
     dir.start(command)
 }
 
-fn refused(state: &Workdir, text: &str, expected: &[&str]) -> Said {
+fn refused(state: &Workdir, text: &str, expected: &[&str]) -> CommandResult {
     start(&Workdir::new(), state, text).wait().expect(6, expected)
 }
 
@@ -46,7 +46,7 @@ fn servers_are_changed_side_by_side_and_one_by_one_run_at_a_time() {
     // The same server, reached in another way, and by who changes nothing.
     let other_way = format!("{at_a} application_name=other options='-c work_mem=8MB'");
     let pid = format!("process {} (pgio compare experiment.toml", run_a.pid());
-    let named = ["run ", "experiment `test`", &pid, "is changing server ", "wait for it to end"];
+    let named = ["run ", "experiment `test`", &pid, "is changing server ", "wait until it ends"];
     refused(&dir_a, &long(&other_way), &named);
     refused(&dir_a, &experiment(&other_way, SHORT, "", &[("a", "")]), &named);
     assert_eq!(show(&at_a, "wal_writer_delay"), "150ms");
@@ -58,11 +58,12 @@ fn servers_are_changed_side_by_side_and_one_by_one_run_at_a_time() {
     refused(&dir_a, &experiment(&other_way, SHORT, "", &[("a", "")]), &unfinished);
     let c = cluster();
     let elsewhere = experiment(&c.primary_conninfo(), SHORT, "", &[("set", SET)]);
-    let said = start(&Workdir::new(), &dir_a, &elsewhere).wait().expect(0, &[]);
-    let mentions = said.err.lines().filter(|line| line.contains("left changes elsewhere")).count();
-    assert_eq!(mentions, 1, "{said}");
+    let result = start(&Workdir::new(), &dir_a, &elsewhere).wait().expect(0, &[]);
+    let mentions =
+        result.err.lines().filter(|line| line.contains("left unrelated changes")).count();
+    assert_eq!(mentions, 1, "{result}");
     let pid = format!("process {} (", run_b.pid());
-    dir_a.pgio(&["undo"]).expect(0, &["Put back wal_writer_delay", "Left to run ", &pid]);
+    dir_a.pgio(&["undo"]).expect(0, &["Restored wal_writer_delay", "Skipped run ", &pid]);
     assert_eq!(auto_conf(&at_a, "wal_writer_delay"), None);
     assert!(run_b.is_running());
     assert_eq!(show(&at_b, "wal_writer_delay"), "150ms");
@@ -72,12 +73,12 @@ fn servers_are_changed_side_by_side_and_one_by_one_run_at_a_time() {
 
     run_b.signal(Signal::INT);
     run_b.wait().expect(130, &[]);
-    wait_until("put back", || show(&at_b, "wal_writer_delay") == "200ms");
+    wait_until("restored", || show(&at_b, "wal_writer_delay") == "200ms");
     assert!(dir_a.journals().is_empty());
 }
 
 #[test]
-fn sessions_alone_are_nobody_elses_business() {
+fn sessions_alone_do_not_block_other_runs() {
     let a = cluster();
     let dsn = a.primary_conninfo();
     let (first, second) = (Workdir::new(), Workdir::new());
@@ -104,7 +105,7 @@ fn one_command_of_a_host_at_a_time() {
     };
     let mut running = start(&first, &first, &text(&a));
     running.until("in force", || first.path().join("flag").exists());
-    // Its own check would say that the command is in force already, and not why.
+    // The treatment's own check would only report that the command is already in force.
     let pid = format!("process {} (", running.pid());
     let expected = [pid.as_str(), "is changing whatever commands change on "];
     start(&second, &first, &text(&b)).wait().expect(6, &expected);
@@ -130,7 +131,7 @@ fn results_are_written_by_one_and_locked_by_no_reader() {
         second.start(resume).wait()
     };
     let pid = format!("process {} (", running.pid());
-    resume().expect(7, &[&pid, "is writing to", "wait for it to end"]);
+    resume().expect(7, &[&pid, "is writing to", "wait until it ends"]);
     running.kill();
     let reader = File::open(dir.out().join("trials.jsonl")).unwrap();
     reader.lock().unwrap();

@@ -1,4 +1,4 @@
-//! Servers that do not answer: Ctrl-C is heard all the same, and what could not be put back is in the
+//! Servers that do not answer: Ctrl-C still works, and changes that could not be undone are in the
 //! journal.
 
 use std::io::{Read, Write};
@@ -13,11 +13,11 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::fixture::{INSTALLED, connect, spec};
 use crate::workdir::{
-    Running, Said, Workdir, auto_conf, experiment, sessions_at_work, sessions_of_ours, show,
-    wait_until,
+    CommandResult, Running, Workdir, auto_conf, experiment, sessions_at_work, sessions_of_ours,
+    show, wait_until,
 };
 
-/// A bound of what is correct, not of what is fast: without an end to its waits pgio stays for ever.
+/// An upper bound for correctness, not for speed: without timeouts pgio would wait forever.
 const BOUND: Duration = Duration::from_secs(20);
 const LONG: &str = "blocks = 1\nduration = \"60s\"\naa = false";
 const SET: &str = "wal_writer_delay = \"150ms\"";
@@ -56,13 +56,13 @@ fn cluster() -> PrivateCluster {
     PrivateCluster::start(&spec(INSTALLED)).unwrap()
 }
 
-fn interrupt(running: Running) -> Said {
+fn interrupt(running: Running) -> CommandResult {
     running.signal(Signal::INT);
     running.wait_for(BOUND)
 }
 
 #[test]
-fn a_server_that_is_silent_after_login_is_left() {
+fn an_interrupt_ends_the_wait_for_a_server_silent_after_login() {
     for scope in ["login", "greeting"] {
         let dir = Workdir::new();
         let listener = UnixListener::bind(dir.path().join(".s.PGSQL.5432")).unwrap();
@@ -103,7 +103,7 @@ fn a_server_that_is_silent_after_login_is_left() {
 }
 
 #[test]
-fn a_server_that_stands_still_is_left_and_undone_later() {
+fn pgio_leaves_a_frozen_server_and_undoes_later() {
     let cluster = cluster();
     let dsn = cluster.primary_conninfo();
     let keys = "blocks = 1\nduration = \"60s\"\nwarmup = \"60s\"\naa = false";
@@ -130,12 +130,12 @@ fn a_server_that_stands_still_is_left_and_undone_later() {
                     running.signal(Signal::INT);
                 }
                 let left = ["wal_writer_delay", "run `pgio undo` first"];
-                let said = running.wait_for(BOUND);
-                assert_eq!(said.code, Some(6), "{name} {engine} {signals}: {said}");
-                assert!(said.err.contains(left[1]), "{said}");
+                let result = running.wait_for(BOUND);
+                assert_eq!(result.code, Some(6), "{name} {engine} {signals}: {result}");
+                assert!(result.err.contains(left[1]), "{result}");
                 assert_eq!(dir.journals().len(), 1);
                 drop(stopped);
-                dir.pgio(&["undo"]).expect(0, &["Put back wal_writer_delay"]);
+                dir.pgio(&["undo"]).expect(0, &["Restored wal_writer_delay"]);
                 assert_eq!(auto_conf(&dsn, "wal_writer_delay"), None);
                 wait_until("reloaded", || show(&dsn, "wal_writer_delay") == "200ms");
                 wait_until("no session is left", || sessions_of_ours(&dsn) == 0);
@@ -145,7 +145,7 @@ fn a_server_that_stands_still_is_left_and_undone_later() {
 }
 
 #[test]
-fn between_trials_and_while_connecting_it_is_heard_too() {
+fn an_interrupt_works_between_trials_and_while_connecting() {
     let cluster = cluster();
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
@@ -184,7 +184,7 @@ fn between_trials_and_while_connecting_it_is_heard_too() {
 }
 
 #[test]
-fn an_undo_does_not_wait_for_ever() {
+fn an_undo_does_not_wait_forever() {
     let cluster = cluster();
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
@@ -192,10 +192,9 @@ fn an_undo_does_not_wait_for_ever() {
     running.until("in force", || show(&dsn, "wal_writer_delay") == "150ms");
     running.kill();
     let stopped = Stopped::stop(&cluster);
-    let said =
-        dir.start(dir.command(&["undo"])).wait().expect(6, &["the changes could not be undone"]);
-    assert!(said.out.contains("Still in place: wal_writer_delay"), "{said}");
+    let result = dir.start(dir.command(&["undo"])).wait().expect(6, &["could not be undone"]);
+    assert!(result.out.contains("Still in place: wal_writer_delay"), "{result}");
     assert_eq!(dir.journals().len(), 1);
     drop(stopped);
-    dir.pgio(&["undo"]).expect(0, &["Put back wal_writer_delay"]);
+    dir.pgio(&["undo"]).expect(0, &["Restored wal_writer_delay"]);
 }

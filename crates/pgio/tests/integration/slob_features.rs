@@ -1,4 +1,4 @@
-//! What `slob` does beyond uniform visits: that every share asked for comes about on real servers.
+//! Features of `slob` beyond uniform visits: requested shares are reached on real servers.
 
 mod drawing;
 mod turning;
@@ -8,7 +8,7 @@ use std::process::Stdio;
 use pgio::pg::private::{PrivateCluster, Spec};
 use serde_json::Value;
 
-use crate::command::{Place, Said, wait_until};
+use crate::command::{CommandResult, Place, wait_until};
 use crate::fixture::{INSTALLED, spec};
 
 const SINGLE: &[&str] = &["--work-unit", "1", "--update-work-unit", "1"];
@@ -29,7 +29,7 @@ fn assert_share(trial: &Value, name: &str, asked: f64, draws: f64) {
     assert!((measured - asked).abs() <= room, "{name} is {measured}, asked {asked} of {draws}");
 }
 
-/// By how much each key's row was counted up by a run.
+/// Returns the increment of each key's row by a run.
 fn counted_up(place: &Place, table: &str, arguments: &[&str]) -> (Value, Vec<i64>) {
     let copy = format!(
         "DROP TABLE IF EXISTS before; CREATE TABLE before AS SELECT mykey, scratch FROM {table}"
@@ -55,7 +55,7 @@ fn the_hot_spot_gets_its_share_and_ranges_do_not_straddle_it() {
     assert_eq!(count(&trial, "update"), 4000.0);
     assert_eq!(metric(&trial, "hot_pct_asked"), 80.0);
     assert_share(&trial, "hot_pct_measured", 80.0, 4000.0);
-    // What was counted on the way is what the rows say.
+    // Counts during the run agree with the rows.
     let inside: i64 = up[512..614].iter().sum();
     let all: i64 = up.iter().sum();
     assert_eq!(all, 16_000);
@@ -187,8 +187,8 @@ fn a_ramp_spreads_the_sessions_over_the_warm_up() {
                   ORDER BY backend_start OFFSET 1) sessions";
     let spread: f64 = place.client().query_one(sql, &[]).unwrap().get(0);
     assert!(spread > 4.0, "{spread}");
-    let said = Said::of(child.wait_with_output().unwrap());
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let result = CommandResult::of(child.wait_with_output().unwrap());
+    assert_eq!(result.code, Some(0), "{result:?}");
     let trial = place.record("trial.json");
     // The window opened for all at once.
     let began = trial["checks"].as_array().unwrap().iter().find(|c| c["id"] == "common-start");

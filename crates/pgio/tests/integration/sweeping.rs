@@ -1,4 +1,4 @@
-//! Sweeps: lists become cells of the same randomised blocks, and every format tells their curves.
+//! Sweeps: lists become cells of the same randomized blocks, and every format shows their curves.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -21,7 +21,7 @@ fn cell(trial: &Value) -> String {
 }
 
 #[test]
-fn every_cell_runs_once_in_each_block_and_is_what_it_says() {
+fn every_cell_runs_once_in_each_block_with_its_values() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let dir = Workdir::new();
     let text = experiment(&dsn, KEYS, LISTS, &CONDITIONS);
@@ -77,7 +77,7 @@ fn every_cell_runs_once_in_each_block_and_is_what_it_says() {
             assert!(cell["metrics"]["transaction_latency_mean"]["value"].as_f64().unwrap() > 0.0);
         }
     }
-    // What is judged is the middle point alone.
+    // Only the middle point is judged.
     let condition = &analysis["conditions"][0];
     assert_eq!((condition["trials"].as_u64(), condition["valid"].as_u64()), (Some(2), Some(2)));
 
@@ -98,8 +98,8 @@ fn a_grid_is_shown_before_it_is_run_and_refused_beyond_the_limit() {
     let dir = Workdir::new();
     let keys = format!("{KEYS}\nsweep = \"grid\"");
     dir.write("grid.toml", &experiment(&dsn, &keys, LISTS, &CONDITIONS));
-    let said = dir.pgio(&["compare", "grid.toml", "--plan"]);
-    let said = said.expect(
+    let result = dir.pgio(&["compare", "grid.toml", "--plan"]);
+    let result = result.expect(
         0,
         &[
             "12 cells (2 conditions, 6 points) and the A/A twin, in 2 blocks: 26 trials, 5.2 s",
@@ -107,7 +107,7 @@ fn a_grid_is_shown_before_it_is_run_and_refused_beyond_the_limit() {
             "lazy (sessions = 8, rows_per_transaction = 5)",
         ],
     );
-    assert!(said.out.contains("sync") && !dir.out().exists(), "nothing is touched: {said}");
+    assert!(result.out.contains("sync") && !dir.out().exists(), "nothing is touched: {result}");
     let limited = format!("{keys}\ncells_limit = 11");
     let text = experiment(&dsn, &limited, LISTS, &CONDITIONS);
     dir.compare(&text).expect(2, &["has 12 cells, but only 11 are allowed", "cells_limit = 12"]);
@@ -124,7 +124,7 @@ fn a_point_that_the_server_has_no_room_for_is_refused_before_the_first_trial() {
 }
 
 #[test]
-fn an_axis_of_the_world_reaches_the_baseline_too_and_is_foretold() {
+fn an_axis_of_conditions_applies_to_the_baseline_and_is_planned() {
     let dir = Workdir::new();
     let axes = "[[axis]]\nname = \"delay\"\nunit = \"ms\"\nvalues = [0, 100]\n\
                 link = { relay = true, delay = \"{delay}ms\" }\n\
@@ -164,7 +164,7 @@ fn an_axis_of_the_world_reaches_the_baseline_too_and_is_foretold() {
 }
 
 #[test]
-fn an_interrupted_sweep_goes_on_and_another_one_is_refused() {
+fn an_interrupted_sweep_continues_and_another_one_is_refused() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let text = experiment(&dsn, &format!("{KEYS}\naa = false"), LISTS, &CONDITIONS);
     let whole = Workdir::new();
@@ -180,7 +180,7 @@ fn an_interrupted_sweep_goes_on_and_another_one_is_refused() {
 
     let resume = |dir: &Workdir| dir.pgio(&["compare", "experiment.toml", "--resume", "out"]);
     dir.write("experiment.toml", &text.replace("[1, 2, 8]", "[1, 2, 16]"));
-    resume(&dir).expect(2, &["holds another experiment", "workload.sessions"]);
+    resume(&dir).expect(2, &["holds a different experiment", "workload.sessions"]);
     dir.write("experiment.toml", &text);
     resume(&dir).expect(0, &["Results: out"]);
     let cells = |dir: &Workdir| -> BTreeSet<String> {
@@ -200,9 +200,9 @@ fn the_data_set_is_loaded_once_and_each_point_does_its_own_work() {
          [workload]\nkind = \"slob\"\nscale = \"8M\"\nwork_unit = [8, 1, 64]\n\
          [[condition]]\nname = \"a\"\n[[condition]]\nname = \"b\"\nsweep = false\n"
     );
-    let said = dir.compare(&text).expect(0, &["4 cells (2 conditions, 3 points)"]);
-    let loads = said.err.matches("Loading").count() + said.err.matches("loading").count();
-    assert!(loads <= 1, "{said}");
+    let result = dir.compare(&text).expect(0, &["4 cells (2 conditions, 3 points)"]);
+    let loads = result.err.matches("Loading").count() + result.err.matches("loading").count();
+    assert!(loads <= 1, "{result}");
     let trials = dir.trials();
     let units: BTreeSet<String> = trials
         .iter()

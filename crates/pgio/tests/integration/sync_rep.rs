@@ -1,5 +1,5 @@
 //! Synchronous standbys that are missing, lost or demoted, and stopping while sessions wait for
-//! one: nothing waits for ever, nothing of ours stays on the server, nothing is compared that did
+//! one: nothing waits forever, nothing of ours stays on the server, nothing is compared that did
 //! not hold.
 
 use std::thread;
@@ -82,16 +82,16 @@ fn names_of_the_conditions_own_are_what_it_waits_for() {
             assert_eq!(synchronous.count() > 0, waits, "{trial:#}");
         }
         assert_eq!(auto_conf(&dsn, "synchronous_standby_names").as_deref(), Some(""));
-        wait_until("put back", || show(&dsn, "synchronous_standby_names").is_empty());
+        wait_until("restored", || show(&dsn, "synchronous_standby_names").is_empty());
     }
     let local = "synchronous_commit = \"local\"";
     for (level, names_, texts) in [
         (level, "elsewhere", "`elsewhere` names no connected standby (connected: standby)"),
-        // Other sessions of the server's would wait for ever.
+        // Other sessions of the server would wait forever.
         (local, "elsewhere", "`elsewhere` names no connected standby (connected: standby)"),
         (level, "2 (standby, b)", "asks for 2 standbys and 1 of them is connected"),
         (level, "ANY 1 (", "cannot be `ANY 1 (`: write a list of standbys"),
-        (level, "", "silently mean local where synchronous_standby_names is empty"),
+        (level, "", "silently mean local if synchronous_standby_names is empty"),
     ] {
         let dir = Workdir::new();
         let body = format!("{level}, {}", names(names_));
@@ -101,14 +101,14 @@ fn names_of_the_conditions_own_are_what_it_waits_for() {
 }
 
 #[test]
-fn a_condition_without_treatment_does_not_wait_for_ever() {
+fn a_condition_without_treatment_does_not_wait_forever() {
     let cluster = pair();
     let dsn = cluster.primary_conninfo();
     cluster.stop_standby().unwrap();
     let dir = Workdir::new();
     let keys = "blocks = 1\nduration = \"100ms\"\naa = false";
-    let said = dir.compare(&experiment(&dsn, keys, "", &[("as it is", "")]));
-    said.expect(4, &["standby"]);
+    let result = dir.compare(&experiment(&dsn, keys, "", &[("as it is", "")]));
+    result.expect(4, &["standby"]);
 }
 
 #[test]
@@ -154,7 +154,7 @@ fn a_standby_demoted_in_mid_trial_makes_it_invalid() {
     }
 }
 
-/// A compare whose sessions wait for a standby that is gone, with a setting of the server changed
+/// A compare whose sessions wait for a lost standby, with a setting of the server changed
 /// if `journaled`.
 fn waiting(cluster: &PrivateCluster, dir: &Workdir, journaled: bool) -> Running {
     let dsn = cluster.primary_conninfo();
@@ -177,9 +177,9 @@ fn an_interrupt_while_sessions_wait_leaves_nothing() {
         let dir = Workdir::new();
         let running = waiting(&cluster, &dir, true);
         running.signal(signal);
-        let said = running.wait_for(Duration::from_secs(20)).expect(130, &["kept in out"]);
+        let result = running.wait_for(Duration::from_secs(20)).expect(130, &["kept in out"]);
         wait_until("no session of ours", || sessions_of_ours(&dsn) == 0);
-        assert!(!has_table(&dsn), "{said}");
+        assert!(!has_table(&dsn), "{result}");
         assert_eq!(auto_conf(&dsn, "wal_writer_delay"), None);
         assert_eq!(show(&dsn, "wal_writer_delay"), "200ms");
         assert!(dir.journals().is_empty());
@@ -204,7 +204,7 @@ fn leftovers_of_kill_9_are_ended_by_undo_or_the_next_start() {
     };
 
     let dir = leave(true);
-    dir.pgio(&["undo"]).expect(0, &["Ended session", "Put back wal_writer_delay: absent"]);
+    dir.pgio(&["undo"]).expect(0, &["Ended session", "Restored wal_writer_delay: absent"]);
     wait_until("none waits", || sessions_of_ours(&dsn) == 0);
     assert_eq!(auto_conf(&dsn, "wal_writer_delay"), None);
     cluster.start_standby().unwrap();
@@ -213,8 +213,8 @@ fn leftovers_of_kill_9_are_ended_by_undo_or_the_next_start() {
     assert!(dir.journals().is_empty(), "nothing of the server was changed");
     dir.pgio(&["undo", "--connect", &dsn]).expect(0, &["Ended session"]);
     wait_until("none waits", || sessions_of_ours(&dsn) == 0);
-    let said = dir.pgio(&["undo", "--connect", &dsn]).expect(0, &[]);
-    assert_eq!(said.out, "Nothing to undo.\n");
+    let result = dir.pgio(&["undo", "--connect", &dsn]).expect(0, &[]);
+    assert_eq!(result.out, "Nothing to undo.\n");
     cluster.start_standby().unwrap();
 
     leave(false);
@@ -254,7 +254,7 @@ fn a_standby_lost_for_good_fails_the_trial() {
     wait_until("no session of ours", || sessions_of_ours(&dsn) == 0);
 }
 
-/// Work of a fixed amount has no end by which a wait could be told to be too long.
+/// Work of a fixed amount has no end time by which a wait would be too long.
 fn stalls(engine: &str) {
     let cluster = pair();
     let dsn = cluster.primary_conninfo();
@@ -275,7 +275,7 @@ fn stalls(engine: &str) {
 }
 
 #[test]
-fn fixed_work_does_not_wait_for_ever() {
+fn fixed_work_does_not_wait_forever() {
     // A minute each, beside each other.
     thread::scope(|both| {
         for engine in ["server", "client"] {

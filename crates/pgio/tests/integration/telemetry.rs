@@ -1,4 +1,4 @@
-//! What is observed beside the workload, on real servers: that it is there, that it is true, and
+//! Telemetry on real servers: that it is present, that it is true, and
 //! that it is absent with a word where it cannot be.
 
 use std::fs;
@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use pgio::pg::private::PrivateCluster;
 use serde_json::Value;
 
-use crate::command::{Place, Said, wait_until};
+use crate::command::{CommandResult, Place, wait_until};
 use crate::fixture::{
     INSTALLED, NEWEST, connect, fresh_database, shared_pair, shared_primary, spec,
 };
@@ -83,7 +83,7 @@ fn observed(major: u32) {
         let rounds = waits["rounds"].as_u64().unwrap();
         let seen: u64 =
             waits["sightings"].as_object().unwrap().values().map(|n| n.as_u64().unwrap()).sum();
-        // A session that is done may be gone before the other's last operation ends, which is late
+        // A finished session may end before the other's last operation, which is late
         // on a busy machine, and at the window's opening one may still be asleep.
         let seconds = trial["window"]["seconds"].as_f64().unwrap();
         let late = (2.0 * 20.0 * (seconds - 1.5).max(0.0)) as u64;
@@ -194,7 +194,7 @@ fn sampling_does_not_count_for_the_workloads_database() {
 }
 
 #[test]
-fn a_role_without_pg_monitor_is_told_what_it_misses() {
+fn a_role_without_pg_monitor_gets_a_warning() {
     for major in [INSTALLED, NEWEST] {
         let owner = Place::at(&fresh_database(shared_pair(major)));
         let place = owner.new_role("plain", "");
@@ -202,15 +202,18 @@ fn a_role_without_pg_monitor_is_told_what_it_misses() {
         owner.client().batch_execute(&grant).unwrap();
         place.load(1, "8M");
         let trial = place.trial(&["--run-time", "1"]);
-        let said = warnings(&trial);
-        assert!(said.contains("autovacuum"), "{said}");
-        assert!(said.contains(&format!("GRANT pg_monitor TO \\\"{}\\\"", place.user)), "{said}");
+        let result = warnings(&trial);
+        assert!(result.contains("autovacuum"), "{result}");
+        assert!(
+            result.contains(&format!("GRANT pg_monitor TO \\\"{}\\\"", place.user)),
+            "{result}"
+        );
         // Its own sessions it may see.
         assert_eq!(trial["telemetry"]["waits"]["sessions"], 1);
         assert!(share(&trial, "cpu") > 0.0);
         assert!(
-            said.contains(&format!("GRANT pg_read_all_settings TO \\\"{}", place.user)),
-            "{said}"
+            result.contains(&format!("GRANT pg_read_all_settings TO \\\"{}", place.user)),
+            "{result}"
         );
         assert!(trial["metrics"]["device_reads_per_second"].is_null());
         assert!(trial["telemetry"]["standbys"].as_object().is_none_or(|s| s.is_empty()));
@@ -231,8 +234,8 @@ fn devices_of_this_machine_are_not_taken_for_those_of_a_server_elsewhere() {
     apart.args(["--pid", "--fork", "--mount-proc"]).arg(pgio.get_program()).args(pgio.get_args());
     apart.env_clear().current_dir(place.dir.path()).env("PATH", "/usr/bin:/bin");
     apart.envs(pgio.get_envs().filter_map(|(name, value)| Some((name, value?))));
-    let said = Said::of(apart.output().unwrap());
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let result = CommandResult::of(apart.output().unwrap());
+    assert_eq!(result.code, Some(0), "{result:?}");
     let trial = place.record("trial.json");
     assert_eq!(trial["telemetry"]["storage"], Value::Array(Vec::new()));
     assert!(trial["metrics"]["device_reads_per_second"].is_null());
@@ -241,7 +244,7 @@ fn devices_of_this_machine_are_not_taken_for_those_of_a_server_elsewhere() {
 }
 
 #[test]
-fn a_host_that_cannot_be_reached_is_told_before_anything_is_made() {
+fn an_unreachable_host_is_reported_before_anything_is_created() {
     let dir = Workdir::new();
     let dsn = fresh_database(shared_primary(INSTALLED));
     let text = experiment(&dsn, "blocks = 1", "", &[("a", "")])
@@ -289,8 +292,8 @@ fn an_ssh_connection_that_breaks_costs_the_hosts_data_and_nothing_else() {
     let trials = dir.trials();
     assert_eq!(trials.len(), 2);
     assert!(trials.iter().all(|t| t["outcome"]["state"] == "complete"));
-    let said = warnings(&trials[0]);
-    assert!(said.contains("host box"), "{said}");
+    let result = warnings(&trials[0]);
+    assert!(result.contains("host box"), "{result}");
     assert!(trials[0]["metrics"]["commits_per_second"]["value"].as_f64().unwrap() > 0.0);
     assert!(trials[0]["telemetry"]["waits"]["rounds"].as_u64().unwrap() > 0);
     assert_eq!(failed_checks(&trials[0], "invalid"), [""; 0]);
@@ -348,7 +351,7 @@ fn telemetry_can_be_switched_off() {
     assert!(!dir.out().join("series").exists());
 }
 
-/// What no condition declares, changed under the window and left so.
+/// A setting that no condition declares, changed inside the window.
 #[test]
 fn a_setting_changed_by_someone_else_makes_the_trial_invalid() {
     let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
@@ -376,13 +379,13 @@ fn monitors_in(dir: &Path) -> usize {
 const RUNNING: &str = "Running iostat, vmstat and mpstat on current host--in background.\n";
 
 #[test]
-fn the_originals_monitor_files_are_left_by_a_run() {
+fn a_run_writes_the_originals_monitor_files() {
     let place = Place::new(INSTALLED);
     place.load(1, "8M");
     let begun = Instant::now();
-    let said = place.succeed(&["run", "--run-time", "5", "--classic-files", "files"]);
+    let result = place.succeed(&["run", "--run-time", "5", "--classic-files", "files"]);
     let most = 1 + begun.elapsed().as_secs() as usize / 3;
-    assert!(said.out.contains(RUNNING), "{said:?}");
+    assert!(result.out.contains(RUNNING), "{result:?}");
     assert_eq!(monitors_in(&place.file("files")), 0);
     let text = |name: &str| place.read(&format!("files/{name}"));
     // One report since the machine started, one of every three seconds.
@@ -396,9 +399,9 @@ fn the_originals_monitor_files_are_left_by_a_run() {
     let diskstats = text("pgio_diskstats.out");
     assert_eq!(diskstats.matches("\n\n").count(), 2, "{diskstats}");
 
-    // Without --classic-files nobody asked for them.
-    let said = place.succeed(&["run", "--run-time", "100ms"]);
-    assert!(!said.out.contains(RUNNING), "{said:?}");
+    // Without --classic-files they are not written.
+    let result = place.succeed(&["run", "--run-time", "100ms"]);
+    assert!(!result.out.contains(RUNNING), "{result:?}");
 }
 
 #[test]
@@ -418,17 +421,17 @@ fn monitors_end_with_a_pgio_that_is_killed() {
 }
 
 #[test]
-fn without_sysstat_a_run_says_what_to_install() {
+fn without_sysstat_a_run_names_the_package() {
     let place = Place::new(INSTALLED);
     place.load(1, "8M");
     let mut command = place.command(&["run", "--run-time", "100ms", "--classic-files", "files"]);
-    let said = Said::of(command.env("PATH", "/nonexistent").output().unwrap());
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let result = CommandResult::of(command.env("PATH", "/nonexistent").output().unwrap());
+    assert_eq!(result.code, Some(0), "{result:?}");
     assert!(
-        said.err.contains("iostat, vmstat, mpstat") && said.err.contains("sysstat"),
-        "{said:?}"
+        result.err.contains("iostat, vmstat, mpstat") && result.err.contains("sysstat"),
+        "{result:?}"
     );
-    assert!(!said.out.contains(RUNNING), "{said:?}");
+    assert!(!result.out.contains(RUNNING), "{result:?}");
     assert!(!place.file("files/iostat.out").exists());
     assert!(place.file("files/pgio_diskstats.out").exists());
 }

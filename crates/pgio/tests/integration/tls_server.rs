@@ -76,7 +76,7 @@ impl TlsServer {
         if let Some((uid, gid)) = owner {
             chown(dir.path(), Some(uid), Some(gid)).unwrap();
         }
-        // The socket is for everybody.
+        // Every user may connect to the socket.
         fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
         let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
         let home = tempfile::tempdir().unwrap();
@@ -169,7 +169,7 @@ impl TlsServer {
         succeed(&mut psql);
     }
 
-    /// An authority, one nobody trusts, a server's and a client's certificate.
+    /// Creates an authority, an untrusted one, and certificates of server and client.
     fn make_certificates(&self, server_extension: Option<&str>) {
         for ca in ["ca", "other_ca"] {
             self.openssl(&format!(

@@ -1,11 +1,13 @@
-//! The treatments `throttle` and `cache`, on a PostgreSQL whose data lies on a loop device.
+//! The treatments `throttle` and `cache`, on a PostgreSQL whose data is on a loop device.
 //!
-//! For root, and `throttle` where cgroup v1's blkio is mounted; elsewhere each says in a line that
+//! For root, and `throttle` with cgroup v1's blkio mounted; otherwise each test prints that
 //! it is skipped. A test runs again as a process in a mount namespace of its own, so that a killed
 //! one leaves neither mount nor device. Long, since every test needs the server on its limited disk.
 
+mod cache;
 mod ordinary;
 mod together;
+mod undoing;
 
 use std::fs::{self, File};
 use std::path::PathBuf;
@@ -20,9 +22,9 @@ use pgio_bench::loop_disk::{self, LoopDisk};
 use serde_json::Value;
 
 use crate::disk::{is_inside, lock_free_devices, run_inside};
-use crate::fixture::{INSTALLED, connect, pgio_exe, spec};
+use crate::fixture::{INSTALLED, pgio_exe, spec};
 use crate::workdir::{
-    Running, Said, Workdir, condition_of, failed_checks, sessions_at_work, tolerate, wait_until,
+    CommandResult, Running, Workdir, condition_of, failed_checks, sessions_at_work, tolerate,
 };
 
 /// Whether to go on here: false where the test was run in a namespace, or cannot be run at all.
@@ -48,7 +50,7 @@ const PREFIX: &str = "pgio-test-";
 
 fn disk(bytes: u64) -> LoopDisk {
     let groups = controller().unwrap().mount_point.to_string_lossy().into_owned();
-    // What failed tests could not take away: a busy mount, and a group with processes in it.
+    // Remove leftovers of failed tests: a busy mount, and a group with processes in it.
     loop_disk::sweep(PREFIX, &[loop_disk::BASE_DIR, &groups]);
     let _lock = lock_free_devices();
     LoopDisk::create(&format!("{PREFIX}{}-", std::process::id()), bytes).unwrap()
@@ -192,7 +194,7 @@ impl Group {
         let _ = fs::write(procs, pid.to_string());
     }
 
-    /// Of a server's processes, how many are in here and how many are not.
+    /// Counts a server's processes inside and outside the group.
     fn share(&self, postmaster: i32) -> (usize, usize) {
         let all = blkio::children(&Local, postmaster).unwrap().into_iter().chain([postmaster]);
         let of = |pid: i32| {
@@ -223,8 +225,8 @@ fn check<'a>(trial: &'a Value, id: &str) -> &'a Value {
 }
 
 #[test]
-fn writes_are_limited_to_the_number_whatever_asks_for_them() {
-    if !inside("writes_are_limited_to_the_number_whatever_asks_for_them", true) {
+fn every_kind_of_write_is_limited() {
+    if !inside("every_kind_of_write_is_limited", true) {
         return;
     }
     if Command::new("fio").arg("--version").output().is_err() {
@@ -255,7 +257,7 @@ fn writes_are_limited_to_the_number_whatever_asks_for_them() {
         let (demand, _) = server.writes_per_second(span);
         for limit in [200, 500, 1000, 2000] {
             server.set(Limit::WriteIops, Some(limit));
-            // What was on its way before.
+            // Requests issued before the limit.
             thread::sleep(Duration::from_millis(300));
             let (asked, span) = (limit as f64, Duration::from_secs(3));
             // The kernel hands requests out by the tenth of a second, and late on a busy machine.
@@ -282,8 +284,8 @@ fn writes_are_limited_to_the_number_whatever_asks_for_them() {
 }
 
 #[test]
-fn a_limit_holds_inside_the_window_is_proved_and_goes_away() {
-    if !inside("a_limit_holds_inside_the_window_is_proved_and_goes_away", true) {
+fn a_limit_is_applied_proved_and_removed() {
+    if !inside("a_limit_is_applied_proved_and_removed", true) {
         return;
     }
     let server = Server::start();
@@ -333,15 +335,15 @@ fn processes_that_leave_the_group_make_a_trial_invalid() {
     let text = server.experiment(keys, 4, &[("slow", "write_iops = 100")]);
     let mut running = dir.start_compare(&text);
     running.until("in the window", || sessions_at_work(&server.dsn()) > 0);
-    // All but the first process, whose group is looked at: only the device tells.
+    // All but the first process, whose group is checked: only the device shows it.
     for pid in blkio::children(&Local, server.postmaster()).unwrap() {
         group.take(pid);
     }
     running.wait().expect(0, &["invalid"]);
     let trial = &dir.trials()[0];
     assert_eq!(failed_checks(trial, "invalid"), ["throttle"]);
-    let said = check(trial, "throttle")["message"].as_str().unwrap();
-    assert!(said.contains("the limit was not in force"), "{said}");
+    let result = check(trial, "throttle")["message"].as_str().unwrap();
+    assert!(result.contains("the limit was not in force"), "{result}");
     assert_eq!(check(trial, "treatment-in-force")["verdict"], "ok");
     assert_eq!(server.limit(Limit::WriteIops), None);
 }
@@ -355,15 +357,15 @@ fn without_telemetry_a_trial_is_invalid() {
     let dir = Workdir::new();
     let keys = "blocks = 1\nduration = \"300ms\"\ntelemetry = \"0s\"";
     let text = server.experiment(keys, 1, &[("slow", "write_iops = 100")]);
-    // Where it runs would be seen by the telemetry.
+    // Telemetry would find the server's host.
     let text = text.replace("[workload]", "host = \"local\"\n[workload]");
     dir.compare(&text).expect(0, &[]);
     assert_eq!(failed_checks(&dir.trials()[0], "invalid"), ["throttle"]);
 }
 
 #[test]
-fn a_server_in_a_group_of_its_own_is_moved_and_moved_back() {
-    if !inside("a_server_in_a_group_of_its_own_is_moved_and_moved_back", true) {
+fn a_server_in_its_own_group_is_moved_and_moved_back() {
+    if !inside("a_server_in_its_own_group_is_moved_and_moved_back", true) {
         return;
     }
     let server = Server::start();
@@ -385,82 +387,15 @@ fn a_server_in_a_group_of_its_own_is_moved_and_moved_back() {
     let dir = Workdir::new();
     server.in_mid_trial(&dir).kill();
     assert_eq!(group.of(postmaster).unwrap(), root);
-    let put_back = format!("Put back blkio group of PostgreSQL on host local: `{}`", group.name);
-    dir.pgio(&["undo"]).expect(0, &["Put back write_iops", &put_back]);
+    let put_back = format!("Restored blkio group of PostgreSQL on host local: `{}`", group.name);
+    dir.pgio(&["undo"]).expect(0, &["Restored write_iops", &put_back]);
     assert_eq!(group.share(postmaster).1, 0);
     assert_eq!(server.limit(Limit::WriteIops), None);
 }
 
 #[test]
-fn after_kill_9_undo_puts_the_limit_back_that_was_found() {
-    if !inside("after_kill_9_undo_puts_the_limit_back_that_was_found", true) {
-        return;
-    }
-    let server = Server::start();
-    for prior in [None, Some(9000)] {
-        server.set(Limit::WriteIops, prior);
-        let dir = Workdir::new();
-        server.in_mid_trial(&dir).kill();
-        assert_eq!(server.limit(Limit::WriteIops), Some(500));
-        let again =
-            server.experiment("blocks = 1\nduration = \"1s\"", 1, &[("a", "write_iops = 99")]);
-        dir.compare(&again).expect(6, &["pgio undo"]);
-        dir.pgio(&["undo"]).expect(0, &["Put back write_iops of loop"]);
-        assert_eq!(server.limit(Limit::WriteIops), prior);
-        let said = dir.pgio(&["undo"]).expect(0, &[]);
-        assert_eq!(said.out, "Nothing to undo.\n");
-    }
-}
-
-#[test]
-fn undo_asks_about_a_limit_that_someone_changed() {
-    if !inside("undo_asks_about_a_limit_that_someone_changed", true) {
-        return;
-    }
-    let server = Server::start();
-    for (flag, expected) in [("--keep", Some(900)), ("--restore", None)] {
-        server.forget();
-        let dir = Workdir::new();
-        server.in_mid_trial(&dir).kill();
-        server.set(Limit::WriteIops, Some(900));
-        for _ in 0..2 {
-            dir.pgio(&["undo"]).expect(6, &["write_iops", "900", "500", "--keep", "--restore"]);
-            assert_eq!(server.limit(Limit::WriteIops), Some(900));
-        }
-        dir.pgio(&["undo", flag]).expect(0, &["write_iops"]);
-        assert_eq!(server.limit(Limit::WriteIops), expected, "{flag}");
-        assert!(dir.journals().is_empty());
-    }
-}
-
-/// The journal is on disk, and what it tells of is gone with the kernel that was told.
-#[test]
-fn undo_understands_a_reboot() {
-    if !inside("undo_understands_a_reboot", true) {
-        return;
-    }
-    let server = Server::start();
-    let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id").unwrap();
-    // What is there after it: nothing, what was there before, what someone else has set.
-    for (now, code, said) in
-        [(None, 0, "Left"), (Some(9000), 0, "Put back"), (Some(500), 6, "--keep")]
-    {
-        server.set(Limit::WriteIops, Some(9000));
-        let dir = Workdir::new();
-        server.in_mid_trial(&dir).kill();
-        let journal = &dir.journals()[0];
-        let text = fs::read_to_string(journal).unwrap();
-        assert!(text.contains(boot.trim()));
-        fs::write(journal, text.replace(boot.trim(), "an-earlier-one")).unwrap();
-        server.set(Limit::WriteIops, now);
-        dir.pgio(&["undo"]).expect(code, &[said]);
-        assert_eq!(server.limit(Limit::WriteIops), now);
-    }
-}
-
-#[test]
-fn what_cannot_be_is_refused_before_anything_is_changed() {
-    if !inside("what_cannot_be_is_refused_before_anything_is_changed", true) {
+fn an_impossible_limit_is_refused_before_anything_is_changed() {
+    if !inside("an_impossible_limit_is_refused_before_anything_is_changed", true) {
         return;
     }
     let server = Server::start();
@@ -473,9 +408,9 @@ fn what_cannot_be_is_refused_before_anything_is_changed() {
     for (body, expected) in [
         (
             body("/dev/nonexistent", "write_iops = 500"),
-            "/dev/nonexistent is no block device on host local",
+            "/dev/nonexistent is not a block device on host local",
         ),
-        (body("/dev/null", "write_iops = 500"), "/dev/null is no block device"),
+        (body("/dev/null", "write_iops = 500"), "/dev/null is not a block device"),
         (
             body(&other, "write_iops = 500"),
             "is not below what PostgreSQL on local writes to: data (",
@@ -486,8 +421,8 @@ fn what_cannot_be_is_refused_before_anything_is_changed() {
     ] {
         let dir = Workdir::new();
         let text = server.experiment("blocks = 1\nduration = \"1s\"", 1, &[]);
-        let said = dir.compare(&format!("{text}[[condition]]\nname = \"a\"\n{body}\n"));
-        refused(&said, expected);
+        let result = dir.compare(&format!("{text}[[condition]]\nname = \"a\"\n{body}\n"));
+        refused(&result, expected);
         assert!(!dir.out().exists());
     }
     let dir = Workdir::new();
@@ -502,95 +437,20 @@ fn what_cannot_be_is_refused_before_anything_is_changed() {
         .env("PGIO_STATE_DIR", dir.path().join("state"))
         .output()
         .unwrap();
-    let said = String::from_utf8_lossy(&as_postgres.stderr);
+    let result = String::from_utf8_lossy(&as_postgres.stderr);
     for text in ["is not writable by", "sudo rule", "CAP_DAC_OVERRIDE"] {
-        assert!(said.contains(text), "{said}");
+        assert!(result.contains(text), "{result}");
     }
     assert_eq!(server.limit(Limit::WriteIops), None);
 }
 
 #[track_caller]
-fn refused(said: &Said, expected: &str) {
-    assert!(!matches!(said.code, Some(0) | None), "{said}");
-    assert!(said.err.contains(expected), "no `{expected}` in {said}");
+fn refused(result: &CommandResult, expected: &str) {
+    assert!(!matches!(result.code, Some(0) | None), "{result}");
+    assert!(result.err.contains(expected), "no `{expected}` in {result}");
 }
 
-/// Of the reading of this name before the window.
-fn before<'a>(trial: &'a Value, what: &str) -> &'a str {
-    let mut evidence = trial["evidence"].as_array().unwrap().iter();
-    let found = evidence.find(|e| e["what"] == what && e["when"] == "before");
-    found.unwrap_or_else(|| panic!("no {what}: {trial}"))["found"].as_str().unwrap()
-}
-
-#[test]
-fn a_cache_is_cold_or_warm_as_asked() {
-    if !inside("a_cache_is_cold_or_warm_as_asked", false) {
-        return;
-    }
-    let dir = Workdir::new();
-    let said = dir.compare(&format!(
-        "[experiment]\nblocks = 2\nwarmup = \"500ms\"\nduration = \"500ms\"\naa = false\nrepeats = 0\n\
-         seed = 5\nburn_in = false\n{}\n\
-         [target]\nprivate = true\npg = {INSTALLED}\n\
-         [workload]\nkind = \"slob\"\nscale = \"32M\"\nupdate_pct = 0\n\
-         [[condition]]\nname = \"cold\"\ncache = \"cold\"\n\
-         [[condition]]\nname = \"warm\"\ncache = \"warm\"\n",
-        tolerate(&[])
-    ));
-    said.expect(0, &[]);
-    let trials = dir.trials();
-    assert_eq!(trials.len(), 4);
-    for trial in &trials {
-        assert_eq!(trial["outcome"]["state"], "complete", "{trial}");
-        assert_eq!(check(trial, "treatment-in-force")["verdict"], "ok", "{trial}");
-        let memory = before(trial, "data set in memory");
-        match condition_of(trial) {
-            "cold" => {
-                assert!(memory.starts_with("0 % in shared_buffers"), "{memory}");
-                before(trial, "start of PostgreSQL");
-                // What the warm-up reads is told and no more.
-                let after = before(trial, "data set in memory after the warm-up");
-                assert_ne!(after.split(' ').next(), Some("0"), "{after}");
-            }
-            _ => assert!(memory.starts_with("100 % in shared_buffers"), "{memory}"),
-        }
-    }
-}
-
-#[test]
-fn a_cache_that_cannot_be_is_refused_and_nothing_is_left_in_the_database() {
-    if !inside("a_cache_that_cannot_be_is_refused_and_nothing_is_left_in_the_database", false) {
-        return;
-    }
-    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
-    let dsn = cluster.primary_conninfo();
-    let text = |workload: &str, cache: &str| {
-        format!(
-            "[experiment]\nblocks = 1\nwarmup = \"0s\"\nduration = \"300ms\"\naa = false\nburn_in = false\n{}\n\
-             [target]\ndsn = {dsn:?}\n[workload]\n{workload}\n\
-             [[condition]]\nname = \"a\"\ncache = {cache:?}\n",
-            tolerate(&[])
-        )
-    };
-    let dir = Workdir::new();
-    let said = dir.compare(&text("kind = \"commit\"", "cold"));
-    refused(&said, "a cold cache needs PostgreSQL stopped and started");
-    refused(&dir.compare(&text("kind = \"commit\"", "warm")), "there is no data set of pgio's");
-
-    dir.pgio(&["setup", "--scale", "8M", "--create-base-table", "FALSE", "--connect-string", &dsn])
-        .expect(0, &[]);
-    let slob = "kind = \"slob\"\nscale = \"8M\"\nupdate_pct = 0";
-    dir.compare(&text(slob, "warm")).expect(0, &[]);
-    let memory = before(&dir.trials()[0], "data set in memory").to_owned();
-    assert!(memory.starts_with("100 %"), "{memory}");
-    let sql = "SELECT (SELECT count(*) FROM pg_extension) + \
-               (SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'pgio%')";
-    let left: i64 = connect(&dsn).query_one(sql, &[]).unwrap().get(0);
-    assert_eq!(left, 1, "plpgsql alone");
-    wait_until("all sessions are gone", || crate::workdir::sessions_of_ours(&dsn) == 0);
-}
-
-/// As it is shipped, on a disk like the one that its comment makes, and cut short.
+/// The shipped example, shortened, on a disk like the one in its comment.
 #[test]
 fn the_example_runs() {
     if !inside("the_example_runs", true) {

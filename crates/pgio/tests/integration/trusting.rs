@@ -1,4 +1,4 @@
-//! What pgio acts on later is its own: nobody else can plant a journal or hold a lock.
+//! pgio acts only on its own files: no other user can plant a journal or hold a lock.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
@@ -60,7 +60,7 @@ fn a_planted_journal_is_not_run() {
     }
     dir.pgio(&["doctor"]).expect(4, &["pgio undo"]);
     // That it would have run is seen where all is ours.
-    dir.pgio(&["undo"]).expect(0, &["Put back command `x`"]);
+    dir.pgio(&["undo"]).expect(0, &["Restored command `x`"]);
     assert!(pwned.exists());
 }
 
@@ -79,12 +79,12 @@ fn without_a_home_nothing_is_looked_for_where_all_can_write() {
 }
 
 #[test]
-fn what_is_made_is_closed_whatever_the_umask_is() {
+fn created_files_are_private_under_any_umask() {
     let cluster = shared_primary(INSTALLED);
     let dsn = crate::fixture::fresh_database(cluster);
     let dir = Workdir::new();
     let keys = "blocks = 1\nduration = \"60s\"\naa = false";
-    // What is journaled is a step on a host, since other tests use this server.
+    // Journal a step on a host, since other tests use this server.
     let text = experiment(&dsn, keys, "", &[("set", "")])
         + "command = { name = \"flag\", apply = [\"touch\", \"flag\"], verify = [\"test\", \"-e\", \"flag\"], undo = [\"rm\", \"flag\"] }\n";
     dir.write("experiment.toml", &text);

@@ -1,4 +1,4 @@
-//! `pgio undo`: whatever moment pgio is killed at, what it changed is found and put back.
+//! `pgio undo`: whenever pgio is killed, its changes are found and undone.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -41,7 +41,7 @@ fn files(dir: &Path) -> Vec<PathBuf> {
 }
 
 #[test]
-fn after_kill_9_the_prior_lines_are_put_back() {
+fn after_kill_9_the_prior_lines_are_restored() {
     for major in [INSTALLED, NEWEST] {
         let cluster = cluster(major);
         let dsn = format!("{} password=geheim", cluster.primary_conninfo());
@@ -58,15 +58,15 @@ fn after_kill_9_the_prior_lines_are_put_back() {
         dir.pgio(&["compare", "again.toml", "--plan", "--offline"]).expect(0, &[]);
 
         dir.pgio(&["undo"])
-            .expect(0, &["Put back wal_writer_delay: `333", "Put back checkpoint_timeout: absent"]);
+            .expect(0, &["Restored wal_writer_delay: `333", "Restored checkpoint_timeout: absent"]);
         assert_eq!(auto_conf(&dsn, "wal_writer_delay"), line);
         assert_eq!(auto_conf(&dsn, "checkpoint_timeout"), None);
         assert_eq!(show(&dsn, "wal_writer_delay"), "333ms");
         wait_until("reloaded", || show(&dsn, "checkpoint_timeout") == "5min");
         assert!(dir.journals().is_empty());
 
-        let said = dir.pgio(&["undo"]).expect(0, &[]);
-        assert_eq!(said.out, "Nothing to undo.\n");
+        let result = dir.pgio(&["undo"]).expect(0, &[]);
+        assert_eq!(result.out, "Nothing to undo.\n");
         dir.pgio(&["compare", "again.toml", "--out", "again"]).expect(0, &[]);
 
         for file in files(dir.path()).iter().filter(|f| f.extension().is_none_or(|e| e != "toml")) {
@@ -79,7 +79,7 @@ fn after_kill_9_the_prior_lines_are_put_back() {
 }
 
 #[test]
-fn what_someone_changed_since_is_asked_about() {
+fn undo_asks_about_a_setting_changed_since() {
     let cluster = cluster(INSTALLED);
     let dsn = cluster.primary_conninfo();
     for (flag, expected) in [("--keep", "777ms"), ("--restore", "200ms")] {
@@ -91,7 +91,7 @@ fn what_someone_changed_since_is_asked_about() {
             assert_eq!(show(&dsn, "wal_writer_delay"), "777ms");
             assert_eq!(dir.journals().len(), 1);
         }
-        let word = if flag == "--keep" { "Left" } else { "Put back" };
+        let word = if flag == "--keep" { "Kept" } else { "Restored" };
         dir.pgio(&["undo", flag]).expect(0, &[&format!("{word} wal_writer_delay")]);
         wait_until(expected, || show(&dsn, "wal_writer_delay") == expected);
         wait_until("the other", || show(&dsn, "checkpoint_timeout") == "5min");
@@ -102,7 +102,7 @@ fn what_someone_changed_since_is_asked_about() {
 }
 
 #[test]
-fn a_change_that_stays_ends_the_experiment_with_the_question() {
+fn a_failed_undo_ends_the_experiment() {
     let cluster = cluster(INSTALLED);
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
@@ -115,7 +115,7 @@ fn a_change_that_stays_ends_the_experiment_with_the_question() {
     running.wait().expect(6, &["777", "--keep", "--restore"]);
     assert_eq!(dir.trials().len(), 1, "the trial is kept");
     assert_eq!(show(&dsn, "wal_writer_delay"), "777ms");
-    dir.pgio(&["undo", "--restore"]).expect(0, &["Put back"]);
+    dir.pgio(&["undo", "--restore"]).expect(0, &["Restored"]);
     assert_eq!(auto_conf(&dsn, "wal_writer_delay"), None);
 }
 
@@ -156,24 +156,24 @@ fn killed_at_any_moment_all_is_restored() {
 }
 
 #[test]
-fn a_server_that_is_away_keeps_its_journal() {
+fn an_unreachable_server_keeps_its_journal() {
     let cluster = cluster(INSTALLED);
     let dsn = cluster.primary_conninfo();
     let dir = killed_in_mid_trial(&dsn);
     drop(cluster);
-    let said = dir.pgio(&["undo"]).expect(6, &["the changes could not be undone"]);
+    let result = dir.pgio(&["undo"]).expect(6, &["the changes could not be undone"]);
     // Two settings and the table of the workload.
-    assert_eq!(said.out.matches("Still in place: ").count(), 3, "{said}");
-    assert!(said.out.contains(": cannot reach the server"), "{said}");
-    assert!(said.out.contains(" has to be put back before it"), "{said}");
+    assert_eq!(result.out.matches("Still in place: ").count(), 3, "{result}");
+    assert!(result.out.contains(": cannot reach the server"), "{result}");
+    assert!(result.out.contains(" must be undone first"), "{result}");
     assert_eq!(dir.journals().len(), 1);
 }
 
 #[test]
-fn a_host_that_is_away_keeps_nothing_of_others_in_place() {
+fn an_unreachable_host_does_not_block_the_undo_on_others() {
     let (cluster, sshd) = (cluster(INSTALLED), Sshd::start());
     let dir = Workdir::new();
-    // As seen from where the experiment was started.
+    // From the directory in which the experiment was started.
     fs::copy(sshd.config(), dir.path().join("ssh_config")).unwrap();
     let [here, there] = ["here", "there"].map(|name| dir.path().join(name));
     let command = |name: &str, host: &str, file: &Path| {
@@ -197,21 +197,21 @@ fn a_host_that_is_away_keeps_nothing_of_others_in_place() {
         undo.current_dir("/");
         dir.start(undo).wait()
     };
-    let said = undo()
-        .expect(6, &["Put back command `here` on host local", "some changes could not be undone"]);
+    let result = undo()
+        .expect(6, &["Restored command `here` on host local", "some changes could not be undone"]);
     let left =
         "Still in place: command `there` on host box: host box refuses a login without a password";
-    assert!(said.out.contains(left), "{said}");
+    assert!(result.out.contains(left), "{result}");
     assert!(!here.exists() && there.exists());
     assert_eq!(dir.journals().len(), 1);
     fs::write(sshd.path("authorized_keys"), keys).unwrap();
-    let said = undo().expect(0, &["Put back command `there` on host box"]);
-    assert!(!said.out.contains("`here`"), "once is enough: {said}");
+    let result = undo().expect(0, &["Restored command `there` on host box"]);
+    assert!(!result.out.contains("`here`"), "once is enough: {result}");
     assert!(!there.exists() && dir.journals().is_empty());
 }
 
 #[test]
-fn a_journal_without_room_is_no_reason_to_stop_half_way() {
+fn a_full_disk_does_not_stop_an_undo_halfway() {
     let cluster = cluster(INSTALLED);
     let dsn = cluster.primary_conninfo();
     let dir = killed_in_mid_trial(&dsn);
@@ -225,7 +225,7 @@ fn a_journal_without_room_is_no_reason_to_stop_half_way() {
         .arg("undo")
         .current_dir(dir.path())
         .env("PGIO_STATE_DIR", dir.path().join("state"));
-    let put_back = ["Put back wal_writer_delay", "Put back checkpoint_timeout"];
+    let put_back = ["Restored wal_writer_delay", "Restored checkpoint_timeout"];
     dir.start(undo).wait().expect(6, &[put_back[0], put_back[1], "make room"]);
     wait_until("reloaded", || show(&dsn, "wal_writer_delay") == "200ms");
     wait_until("reloaded", || show(&dsn, "checkpoint_timeout") == "5min");
@@ -236,7 +236,7 @@ fn a_journal_without_room_is_no_reason_to_stop_half_way() {
 }
 
 #[test]
-fn what_could_not_be_put_back_is_said_at_once() {
+fn a_failed_undo_is_reported_at_once() {
     let cluster = cluster(INSTALLED);
     let dir = Workdir::new();
     let keys = "blocks = 1\nduration = \"100ms\"\naa = false";
@@ -244,7 +244,7 @@ fn what_could_not_be_put_back_is_said_at_once() {
         r#"command = { name = "flag", apply = "false", verify = "false", undo = "false" }"#;
     let text = experiment(&cluster.primary_conninfo(), keys, "", &[("set", "")]) + command + "\n";
     dir.compare(&text).expect(6, &["apply of command `flag`", "run `pgio undo` first"]);
-    dir.pgio(&["undo", "--keep"]).expect(0, &["Left command `flag`"]);
+    dir.pgio(&["undo", "--keep"]).expect(0, &["Kept command `flag`"]);
     assert!(dir.journals().is_empty());
 }
 

@@ -42,7 +42,7 @@ fn trials_so_far(dir: &Workdir) -> usize {
 }
 
 #[test]
-fn a_checkpoint_in_one_condition_only_is_told_and_its_trials_count() {
+fn a_checkpoint_in_only_one_condition_is_reported_and_its_trials_count() {
     let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();

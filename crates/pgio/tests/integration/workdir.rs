@@ -1,7 +1,7 @@
 //! pgio as a user types it: a directory of its own to stand in, a state directory of its own
 //! for journals, no PG* variables; run to its end, or beside the test to be disturbed.
 //!
-//! No call waits for ever: a pgio that hangs is killed and fails its test with what it said.
+//! No call waits forever: a pgio that hangs is killed and fails its test with its output.
 
 use std::fs::{self, File};
 use std::os::unix::process::ExitStatusExt;
@@ -26,18 +26,18 @@ pub(crate) struct Workdir {
     dir: TempDir,
 }
 
-/// What pgio said, and how it ended.
+/// Exit code and output of pgio.
 #[derive(Debug)]
-pub(crate) struct Said {
+pub(crate) struct CommandResult {
     pub(crate) code: Option<i32>,
     pub(crate) out: String,
     pub(crate) err: String,
 }
 
-impl Said {
+impl CommandResult {
     /// Fails unless it ended with this code and each text is on one of its streams.
     #[track_caller]
-    pub(crate) fn expect(self, code: i32, texts: &[&str]) -> Said {
+    pub(crate) fn expect(self, code: i32, texts: &[&str]) -> CommandResult {
         assert_eq!(self.code, Some(code), "{self}");
         for text in texts {
             assert!(self.out.contains(text) || self.err.contains(text), "no `{text}` in {self}");
@@ -46,7 +46,7 @@ impl Said {
     }
 }
 
-impl std::fmt::Display for Said {
+impl std::fmt::Display for CommandResult {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "exit {:?}\n--- out\n{}\n--- err\n{}", self.code, self.out, self.err)
     }
@@ -77,12 +77,12 @@ impl Workdir {
         command
     }
 
-    pub(crate) fn pgio(&self, args: &[&str]) -> Said {
+    pub(crate) fn pgio(&self, args: &[&str]) -> CommandResult {
         self.start(self.command(args)).wait()
     }
 
     /// `pgio compare` of this text; the results go to `out`.
-    pub(crate) fn compare(&self, experiment: &str) -> Said {
+    pub(crate) fn compare(&self, experiment: &str) -> CommandResult {
         self.start_compare(experiment).wait()
     }
 
@@ -116,8 +116,8 @@ impl Workdir {
     }
 
     pub(crate) fn analysis(&self) -> Value {
-        let said = self.pgio(&["report", "out", "--format", "json"]).expect(0, &[]);
-        serde_json::from_str(&said.out).unwrap()
+        let result = self.pgio(&["report", "out", "--format", "json"]).expect(0, &[]);
+        serde_json::from_str(&result.out).unwrap()
     }
 
     /// The journals that are there now.
@@ -157,22 +157,22 @@ impl Running {
         self.child.try_wait().unwrap().is_none()
     }
 
-    pub(crate) fn wait(self) -> Said {
+    pub(crate) fn wait(self) -> CommandResult {
         self.wait_for(PATIENCE)
     }
 
-    pub(crate) fn wait_for(mut self, patience: Duration) -> Said {
+    pub(crate) fn wait_for(mut self, patience: Duration) -> CommandResult {
         let deadline = Instant::now() + patience;
         while self.is_running() {
             if Instant::now() > deadline {
                 self.child.kill().unwrap();
                 self.child.wait().unwrap();
-                panic!("pgio did not end within {patience:?}: {}", self.said(None));
+                panic!("pgio did not end within {patience:?}: {}", self.result(None));
             }
             thread::sleep(Duration::from_millis(20));
         }
         let status: ExitStatus = self.child.wait().unwrap();
-        self.said(status.code().or(status.signal().map(|s| -s)))
+        self.result(status.code().or(status.signal().map(|s| -s)))
     }
 
     /// Waits for something while pgio runs; one that ends before it fails the test.
@@ -180,14 +180,14 @@ impl Running {
     pub(crate) fn until(&mut self, what: &str, condition: impl FnMut() -> bool) {
         let deadline = Instant::now() + PATIENCE;
         poll(condition, || {
-            assert!(self.is_running(), "pgio ended before {what}: {}", self.said(None));
-            assert!(Instant::now() < deadline, "still not {what}: {}", self.said(None));
+            assert!(self.is_running(), "pgio ended before {what}: {}", self.result(None));
+            assert!(Instant::now() < deadline, "still not {what}: {}", self.result(None));
         });
     }
 
-    fn said(&self, code: Option<i32>) -> Said {
+    fn result(&self, code: Option<i32>) -> CommandResult {
         let read = |path| fs::read_to_string(path).unwrap_or_default();
-        Said { code, out: read(&self.out), err: read(&self.err) }
+        CommandResult { code, out: read(&self.out), err: read(&self.err) }
     }
 }
 

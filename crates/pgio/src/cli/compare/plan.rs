@@ -1,6 +1,6 @@
-//! `--plan`: every trial in its order, how long it takes, and every change it will make, as text.
+//! `--plan`: prints every trial in order, its duration, and every change it makes.
 //!
-//! `experiment::application` finds all of it out; nothing is asked of a server here.
+//! `experiment::application` collects the facts; this file queries no server.
 
 use std::fmt::Write;
 use std::path::Path;
@@ -14,7 +14,7 @@ use crate::config::experiment::{
 use crate::config::resolve::Extent;
 use crate::experiment::application::estimate::{self, Estimate};
 use crate::experiment::application::{
-    ConditionChange, Doubt, Job, PlannedChange, Preview, Unchecked, WorkloadPreview, cells,
+    ConditionChange, Job, PlanNote, PlannedChange, Preview, Unchecked, WorkloadPreview, cells,
 };
 use crate::experiment::plan::plan;
 use crate::experiment::state;
@@ -30,8 +30,8 @@ pub(super) fn text(job: &Job, preview: &Preview<'_>, out: &Path) -> Result<Strin
     );
     for doubt in &preview.doubts {
         let line = match doubt {
-            Doubt::NotAsked(why) => format!("Present values are not shown: {why}."),
-            Doubt::Refused(why) => format!("It would be refused: {why}."),
+            PlanNote::NotAsked(why) => format!("Current values are not shown: {why}."),
+            PlanNote::Refused(why) => format!("A run would be refused: {why}."),
         };
         add(&mut text, &line);
     }
@@ -45,14 +45,14 @@ pub(super) fn text(job: &Job, preview: &Preview<'_>, out: &Path) -> Result<Strin
     Ok(text)
 }
 
-/// What a plan could not check.
+/// Describes what a plan could not check.
 pub(super) fn unchecked(Unchecked { target, installed }: &Unchecked) -> String {
     let programs = match installed {
         Some(version) => format!("PostgreSQL {version}"),
-        None => "a PostgreSQL that will be downloaded".to_owned(),
+        None => "a PostgreSQL to be downloaded".to_owned(),
     };
     format!(
-        "[{target}] is {programs}, not started for the plan: what only the running server can refuse, such as a setting that it does not know, is refused when the experiment begins."
+        "[{target}] is {programs}, not started for the plan: errors that only a running server can detect, such as an unknown setting, appear when the experiment begins."
     )
 }
 
@@ -62,15 +62,15 @@ fn add_workload(text: &mut String, job: &Job, preview: &WorkloadPreview<'_>) {
     let length = match e.window_of(workload) {
         Some(Extent::Time(window)) => format!("a window of {}", exact_duration(window)),
         Some(Extent::Transactions(n)) => format!("{n} transactions"),
-        Some(Extent::Calls(n)) => format!("{n} calls of each session"),
-        None => "as long as the command takes".to_owned(),
+        Some(Extent::Calls(n)) => format!("{n} calls per session"),
+        None => "until the command ends".to_owned(),
     };
     let trial = e.size_of(workload).trial;
     let (name, kind) = (&workload.name, workload.kind.name());
     let warm = exact_duration(e.warmup_of(workload));
     add(text, &format!("\nWorkload {name} ({kind}): {warm} of warm-up, then {length}."));
-    if let Some(told) = size_text(e, workload) {
-        add(text, &format!("  {told}"));
+    if let Some(message) = size_text(e, workload) {
+        add(text, &format!("  {message}"));
     }
     add(text, &format!("  before each trial: {}", reset_text(e, workload)));
     if e.rules.checkpoint == Checkpoint::Spread {
@@ -83,14 +83,12 @@ fn add_workload(text: &mut String, job: &Job, preview: &WorkloadPreview<'_>) {
     for line in changes.chain(preview.sweep.iter().flat_map(axes_text)) {
         add(text, &format!("  {line}"));
     }
-    let each = trial.map_or_else(|| "as long as it takes".to_owned(), seconds);
+    let each = trial.map_or_else(|| "unknown duration".to_owned(), seconds);
     if e.burns_in(workload) {
         let title = &cells[cells::baseline_cell(e, cells)].title;
         add(
             text,
-            &format!(
-                "  burn-in first, {each}: {title}, never counted (burn_in = false leaves it out)"
-            ),
+            &format!("  burn-in first, {each}: {title}, never counted (burn_in = false skips it)"),
         );
     }
     for p in plan(cells.len(), e.blocks, job.seed) {
@@ -98,15 +96,15 @@ fn add_workload(text: &mut String, job: &Job, preview: &WorkloadPreview<'_>) {
         add(text, &format!("  block {:2}, trial {}, {each}: {title}", p.block, p.position));
     }
     let of_block: Option<Vec<Estimate>> =
-        cells.iter().map(|cell| estimate::of_trial(job, workload, cell)).collect();
+        cells.iter().map(|cell| estimate::estimate_trial(job, workload, cell)).collect();
     let of_baseline = of_block.as_ref().and_then(|all| all.first().copied());
     let of_block = of_block.map(|all| all.into_iter().fold(Estimate::default(), Estimate::plus));
     let cells = u32::try_from(cells.len()).unwrap_or(u32::MAX);
     let trials = cells.saturating_mul(e.blocks);
     let burn_in = u32::from(e.burns_in(workload));
     let and_burn_in = if burn_in > 0 { " and the burn-in" } else { "" };
-    let start = estimate::of_start(job, workload);
-    // Whole blocks, and repeats as if they were; the burn-in trial as the first cell's.
+    let start = estimate::estimate_start(job, workload);
+    // Repeats count like whole blocks; the burn-in trial counts like one of the first cell.
     let of = |trials: u32| {
         let all = of_block?.times(trials / cells.max(1)).plus(start);
         Some(if burn_in > 0 { all.plus(of_baseline?) } else { all })
@@ -121,7 +119,7 @@ fn add_workload(text: &mut String, job: &Job, preview: &WorkloadPreview<'_>) {
     };
     add(text, &format!("  {}", total(trials)));
     if let Some(estimate) = of(trials) {
-        add(text, &format!("  beside the windows: {}", estimate.basis()));
+        add(text, &format!("  outside the windows: {}", estimate.basis()));
     }
     for (why, most) in limits(e, trials) {
         add(text, &format!("  at most {} {why}", total(most)));
@@ -132,13 +130,13 @@ fn change_text(ConditionChange { condition, change }: &ConditionChange) -> Strin
     let change = match change {
         PlannedChange::Nothing => "nothing".to_owned(),
         PlannedChange::Intent(intent) => intent.clone(),
-        PlannedChange::Unknown { intent, why } => format!("{intent}; now unknown: {why}"),
+        PlannedChange::Unknown { intent, why } => format!("{intent}; current value unknown: {why}"),
         PlannedChange::Known(o) => format!("{} = {} {}; now {}", o.what, o.then, o.how, o.now),
     };
     format!("{condition} changes {change}")
 }
 
-/// What may come on top, each with the number of trials that it can lead to.
+/// Additional trials that rules of the experiment allow: the reason, and the total number of trials.
 fn limits(e: &Experiment, trials: u32) -> Vec<(String, u32)> {
     let mut limits = Vec::new();
     let mut most = trials;
@@ -168,13 +166,11 @@ fn limits(e: &Experiment, trials: u32) -> Vec<(String, u32)> {
 fn reset_text(e: &Experiment, workload: &WorkloadSpec) -> String {
     let kind = workload.kind;
     let again = match kind {
-        WorkloadKind::Slob => {
-            "the data set is loaded again as it was (DROP and CREATE of its tables)"
-        }
-        WorkloadKind::Commit => "its own table is dropped and made again",
-        WorkloadKind::Device => "all of its place is written once, where it may be",
-        WorkloadKind::Command => "its setup, where it has one, in a new schema where it names one",
-        WorkloadKind::Mail => "messages of an earlier trial are removed",
+        WorkloadKind::Slob => "the data set is reloaded (DROP and CREATE of its tables)",
+        WorkloadKind::Commit => "its table is dropped and created again",
+        WorkloadKind::Device => "its file or device is written once in full, if writing is allowed",
+        WorkloadKind::Command => "its setup command runs, if any, in a new schema if it names one",
+        WorkloadKind::Mail => "messages of earlier trials are removed",
     };
     let checkpoint = match e.rules.checkpoint {
         Checkpoint::Before | Checkpoint::Spread => "CHECKPOINT",
@@ -195,7 +191,7 @@ fn reset_text(e: &Experiment, workload: &WorkloadSpec) -> String {
     }
 }
 
-/// Files, directories and connections.
+/// Describes files, directories, servers and connections that a run would use.
 fn surroundings(e: &Experiment, out: &Path) -> Result<Vec<String>, Failure> {
     let mut lines = vec![format!(
         "Results go to {} (experiment.toml, manifest.json, trials.jsonl, series/).",
@@ -204,7 +200,7 @@ fn surroundings(e: &Experiment, out: &Path) -> Result<Vec<String>, Failure> {
     let mut conditions = e.conditions.iter();
     if conditions.any(|c| !c.treatments.is_empty()) {
         lines.push(format!(
-            "Changes that outlive a killed run are journaled in {} before they are made.",
+            "Changes that would survive a killed run are journaled in {} before they are made.",
             state::journal_dir()?.display()
         ));
     }
@@ -218,12 +214,12 @@ fn surroundings(e: &Experiment, out: &Path) -> Result<Vec<String>, Failure> {
                 false => "",
             };
             lines.push(format!(
-                "[{name}] is a PostgreSQL of pgio's own in a temporary directory{below}, removed at the end{data}."
+                "[{name}] is a private PostgreSQL in a temporary directory{below}, removed at the end{data}."
             ));
         }
     }
     for name in e.hosts.keys() {
-        lines.push(format!("Host {name} gets one shell that reads /proc and ends with pgio."));
+        lines.push(format!("On host {name}, one shell reads /proc; it ends with pgio."));
     }
     if !e.telemetry.is_zero() {
         lines.push(
@@ -240,7 +236,7 @@ fn surroundings(e: &Experiment, out: &Path) -> Result<Vec<String>, Failure> {
     Ok(lines)
 }
 
-/// Each axis with its values, and what it puts in force.
+/// Describes each axis: its values and the changes they make.
 fn axes_text(sweep: &Sweep) -> Vec<String> {
     let one = |axis: &Axis| {
         let middle = sweep.middle().get(&axis.name);
@@ -259,7 +255,7 @@ fn axes_text(sweep: &Sweep) -> Vec<String> {
     sweep.axes.iter().map(one).collect()
 }
 
-/// As they are written: what placeholders stand for may be known only then.
+/// Shows commands as written; some placeholders have no value before the trial.
 fn command_lines(command: &CommandSpec) -> Vec<String> {
     let host = command.host.as_deref().unwrap_or(LOCAL);
     let line = |key: &str, line: &Line| format!("{key} on {host}: {}", line.shown());
@@ -269,9 +265,11 @@ fn command_lines(command: &CommandSpec) -> Vec<String> {
     lines.extend(command.setup.as_ref().map(|l| line(often, l)));
     lines.extend(command.cleanup.as_ref().map(|l| line("cleanup", l)));
     let schema = command.schema.as_ref();
-    lines.extend(schema.map(|name| {
-        format!("the schema {name} is made for it (CREATE SCHEMA), and dropped with all in it")
-    }));
+    lines.extend(
+        schema.map(|name| {
+            format!("the schema {name} is created for it, and dropped with its contents")
+        }),
+    );
     lines
 }
 

@@ -1,17 +1,17 @@
-//! Commands of an experiment: whether their programs, and the scripts that these are to read, are on the
-//! hosts that they run on.
+//! Commands of an experiment: checks that their programs, and the scripts that these read, exist on the
+//! hosts they run on.
 
 use std::sync::Arc;
 
-use super::telling::Section;
+use super::rendering::Section;
 use crate::config::command::CommandSpec;
 use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::words;
 use crate::results::Check;
 use crate::workload::command::check_programs;
 
-/// One section for all of them; none where there is no command.
-pub(super) fn look(commands: &[(String, CommandSpec)], hosts: &Hosts) -> Option<Section> {
+/// Returns one section for all commands; none if there is no command.
+pub(super) fn section(commands: &[(String, CommandSpec)], hosts: &Hosts) -> Option<Section> {
     if commands.is_empty() {
         return None;
     }
@@ -27,11 +27,11 @@ fn check(name: &str, spec: &CommandSpec, hosts: &Hosts) -> Check {
         None if on == LOCAL => Arc::new(Host::local()),
         None => {
             let what =
-                format!("workload {name} runs on host {on}, which is not known or not reached");
+                format!("workload {name} runs on host {on}, which is unknown or unreachable");
             return Check::invalid(
                 ID,
                 what,
-                format!("write [hosts.{on}], or see why it is not reached"),
+                format!("write [hosts.{on}], or find out why it cannot be reached"),
             );
         }
     };
@@ -40,13 +40,13 @@ fn check(name: &str, spec: &CommandSpec, hosts: &Hosts) -> Check {
             let preset = spec.preset.as_ref().map_or(String::new(), |p| format!(" (preset {p})"));
             Check::ok(
                 ID,
-                format!("workload {name}{preset}: its programs and files are on host {on}"),
+                format!("workload {name}{preset}: its programs and files exist on host {on}"),
             )
         }
         Err(error) => Check::invalid(
             ID,
             format!("workload {name}: {}", words::sentence(&error)),
-            "an experiment with this command is refused",
+            "install what is missing, or correct the command; `pgio compare` refuses it",
         ),
     }
 }

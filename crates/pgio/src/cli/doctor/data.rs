@@ -1,4 +1,4 @@
-//! The data set that `slob` is to run on: is it there, is it ours, whose memory does it fit into.
+//! The data set of `slob`: does it exist, is it pgio's, which memory does it fit into.
 
 use postgres::{Client, Row};
 
@@ -10,7 +10,7 @@ use crate::pg::words;
 use crate::results::Check;
 use crate::units::human;
 
-/// `memory` is that of the server's machine, where it is known.
+/// `memory` is that of the server's machine, if known.
 pub(super) fn judge(
     subject: &Subject,
     row: &Row,
@@ -27,12 +27,12 @@ pub(super) fn judge(
                 checks.push(cache(found.bytes, buffers.unsigned_abs(), memory));
             }
             Err(text) => {
-                let remedy = "load it with `pgio setup`, or mend the keys";
+                let remedy = "load it with `pgio setup`, or correct the keys";
                 checks.push(Check::invalid("data-set", text, remedy));
             }
         }
     }
-    // Workloads, and the points of a sweep, share their data set.
+    // Workloads and points of a sweep share one data set.
     let mut distinct: Vec<Check> = Vec::new();
     for check in checks {
         if !distinct.contains(&check) {
@@ -43,13 +43,13 @@ pub(super) fn judge(
 }
 
 fn loaded(work: &Work, client: &mut Client) -> Result<Dataset, String> {
-    let said = |error: dataset::DatasetError| words::sentence(&error);
-    let mark = verify::read_mark(client).map_err(said)?;
+    let sentence = |error: dataset::DatasetError| words::sentence(&error);
+    let mark = verify::read_mark(client).map_err(sentence)?;
     let mark = mark.ok_or_else(|| words::sentence(&dataset::DatasetError::NoDataset))?;
     let settings = slob::settings_on(&mark, work.layer.clone()).map_err(|e| words::sentence(&e))?;
     let blocks = Some(settings.scale.blocks());
-    let found = dataset::check_for_run(client, settings.tables(), blocks).map_err(said)?;
-    found.check_keys(&work.layer).map_err(said)?;
+    let found = dataset::check_for_run(client, settings.tables(), blocks).map_err(sentence)?;
+    found.check_keys(&work.layer).map_err(sentence)?;
     Ok(found)
 }
 
@@ -65,7 +65,7 @@ fn fits(found: &Dataset) -> Check {
     }
 }
 
-/// As the check of a trial: between shared_buffers and memory, the page cache answers for the disk.
+/// The same rule as in a trial's check: between shared_buffers and memory, reads are served by the page cache.
 fn cache(bytes: u64, buffers: u64, memory: Option<u64>) -> Check {
     const ID: &str = "cache";
     let [data, small] = [bytes, buffers].map(human::bytes);
@@ -73,12 +73,12 @@ fn cache(bytes: u64, buffers: u64, memory: Option<u64>) -> Check {
     let sizes = format!("{data} of data, shared_buffers {small}, memory {large}");
     match memory {
         _ if bytes <= buffers => {
-            Check::ok(ID, format!("{sizes}: all is read from shared_buffers, no disk is measured"))
+            Check::ok(ID, format!("{sizes}: shared_buffers serves all reads; no disk is measured"))
         }
         Some(memory) if bytes < memory => Check::warning(
             ID,
-            format!("{sizes}: the page cache answers for the disk"),
-            "load more than memory holds, or leave less of it free",
+            format!("{sizes}: the page cache serves reads instead of the disk"),
+            "load more data than fits into memory, or leave less memory free",
         ),
         _ => Check::ok(ID, sizes),
     }

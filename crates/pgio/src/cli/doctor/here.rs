@@ -1,31 +1,31 @@
-//! Where pgio itself stands: what an earlier run left, room for results, programs.
+//! pgio's own surroundings: changes of earlier runs, space for results, programs.
 
 use std::env;
 use std::path::Path;
 
-use super::telling::Section;
+use super::rendering::Section;
 use crate::experiment::state;
 use crate::pg::words;
 use crate::results::Check;
 use crate::treatment::journal::{self, JournalError};
 use crate::units::human;
 
-/// A record with its series is some hundred kB.
+/// The record of a trial with its series takes some hundred kB.
 const ROOM_BYTES: u64 = 1 << 30;
 
-/// Programs, what they are for, and the package that has them.
+/// Program, purpose, package.
 const PROGRAMS: &[(&str, &str, &str)] = &[
-    ("iostat", "iostat.out as the original leaves it", "sysstat"),
-    ("mpstat", "mpstat.out as the original leaves it", "sysstat"),
-    ("vmstat", "vmstat.out as the original leaves it", "procps"),
-    ("ssh", "hosts other than this one", "openssh-client"),
+    ("iostat", "iostat.out as the original writes it", "sysstat"),
+    ("mpstat", "mpstat.out as the original writes it", "sysstat"),
+    ("vmstat", "vmstat.out as the original writes it", "procps"),
+    ("ssh", "remote hosts", "openssh-client"),
     ("ss", "round-trip times of standbys", "iproute2"),
-    ("fio", "the device's own figures", "fio"),
+    ("fio", "figures of the bare device", "fio"),
 ];
 
 const JOURNAL: &str = "journal";
 
-pub(super) fn look() -> Section {
+pub(super) fn section() -> Section {
     let journal = state::journal_dir().map(|dir| unfinished(journal::check_finished(&dir)));
     let journal = journal.unwrap_or_else(|failure| {
         Check::invalid(JOURNAL, words::sentence(&failure), "set PGIO_STATE_DIR")
@@ -46,14 +46,14 @@ fn unfinished(journal: Result<(), JournalError>) -> Check {
     const ID: &str = JOURNAL;
     let words = |error: &JournalError| words::sentence(error);
     match journal {
-        Ok(()) => Check::ok(ID, "no interrupted run has left changes in place"),
+        Ok(()) => Check::ok(ID, "no changes of an interrupted run are in place"),
         Err(error @ JournalError::Busy { .. }) => {
             Check::warning(ID, words(&error), "wait for it to end")
         }
         Err(error @ JournalError::Directory(_)) => {
-            Check::invalid(ID, words(&error), "see who made it, then remove it")
+            Check::invalid(ID, words(&error), "find out who created it, then remove it")
         }
-        Err(error) => Check::invalid(ID, words(&error), "put them back with `pgio undo`"),
+        Err(error) => Check::invalid(ID, words(&error), "undo them with `pgio undo`"),
     }
 }
 
@@ -65,13 +65,14 @@ fn room(dir: &Path) -> Option<Check> {
     Some(if free >= ROOM_BYTES {
         Check::ok(ID, text)
     } else {
-        Check::warning(ID, text, "make room, or name another place with --out")
+        Check::warning(ID, text, "free some space, or choose another directory with --out")
     })
 }
 
-fn tools(there: impl Fn(&str) -> bool) -> Check {
+fn tools(is_installed: impl Fn(&str) -> bool) -> Check {
     const ID: &str = "programs";
-    let missing: Vec<_> = PROGRAMS.iter().filter(|(program, _, _)| !there(program)).collect();
+    let missing: Vec<_> =
+        PROGRAMS.iter().filter(|(program, _, _)| !is_installed(program)).collect();
     if missing.is_empty() {
         let names: Vec<&str> = PROGRAMS.iter().map(|(program, _, _)| *program).collect();
         return Check::ok(ID, format!("{} are installed", names.join(", ")));
@@ -82,7 +83,7 @@ fn tools(there: impl Fn(&str) -> bool) -> Check {
     packages.dedup();
     Check::warning(
         ID,
-        format!("not installed, and done without: {}", what.join(", ")),
+        format!("not installed, optional: {}", what.join(", ")),
         format!("install {}", packages.join(", ")),
     )
 }
@@ -97,7 +98,7 @@ mod tests {
         assert_eq!(tools(|_| true).verdict, CheckVerdict::Ok);
         let check = tools(|program| program == "ssh" || program == "vmstat");
         assert_eq!(check.verdict, CheckVerdict::Warning);
-        assert!(check.message.contains("fio (the device's own figures)"), "{}", check.message);
+        assert!(check.message.contains("fio (figures of the bare device)"), "{}", check.message);
         assert_eq!(check.remedy, "install sysstat, iproute2, fio");
     }
 

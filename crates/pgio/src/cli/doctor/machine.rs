@@ -1,10 +1,10 @@
-//! The machines as they are at this moment: who uses them, how they save power, how they tell the
-//! time. Another than this one is reached by ssh first, and asked in the same way.
+//! Machines: current load, power saving, clock source. A remote machine is reached by ssh and checked
+//! in the same way.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::telling::Section;
+use super::rendering::Section;
 use crate::config::experiment::HostSpec;
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::{self, Host, Hosts, LOCAL};
@@ -14,16 +14,16 @@ use crate::units::human;
 
 const SCRIPT: &str = include_str!("machine.sh");
 
-/// As in a trial: what makes it doubtful there is worth a word here.
+/// The thresholds of a trial's warnings.
 const BUSY_SHARE: f64 = 0.05;
 const STEAL_SHARE: f64 = 0.05;
 
-/// Read without a system call; others cost a microsecond each time.
+/// Clock sources read without a system call; others cost a microsecond per reading.
 const FAST_CLOCKS: &[&str] =
     &["tsc", "kvm-clock", "arch_sys_counter", "hyperv_clocksource_tsc_page"];
 
-/// Also returns the hosts that answered; this machine is always among them.
-pub(super) fn look(specs: &BTreeMap<String, HostSpec>) -> (Vec<Section>, Hosts) {
+/// Also returns the hosts that answered, always including this machine.
+pub(super) fn sections(specs: &BTreeMap<String, HostSpec>) -> (Vec<Section>, Hosts) {
     let here = Host::local();
     let mut sections = vec![section("This machine".to_owned(), checks(&here))];
     let mut hosts = Hosts::from([(LOCAL.to_owned(), Arc::new(here))]);
@@ -38,7 +38,7 @@ pub(super) fn look(specs: &BTreeMap<String, HostSpec>) -> (Vec<Section>, Hosts) 
         hosts.extend(found.ok().map(|host| (name.clone(), Arc::new(host))));
     }
     if let Err(error) = host::refuse_duplicates(specs, &hosts) {
-        let remedy = "an experiment on these hosts is refused as they are";
+        let remedy = "correct [hosts]; `pgio compare` refuses these hosts";
         let twins = Check::invalid("hosts-distinct", words::sentence(&error), remedy);
         sections.push(section("Hosts".to_owned(), vec![twins]));
     }
@@ -52,10 +52,14 @@ fn section(title: String, checks: Vec<Check>) -> Section {
 fn reachable(error: Option<&ExecError>) -> Check {
     const ID: &str = "host-reachable";
     match error {
-        None => Check::ok(ID, "by ssh, which asks nothing"),
+        None => Check::ok(ID, "by ssh, without a password prompt"),
         Some(error) => {
             let text = words::sentence(error);
-            Check::invalid(ID, text, "mend the way there, or take the host from the experiment")
+            Check::invalid(
+                ID,
+                text,
+                "correct the ssh settings, or remove the host from the experiment",
+            )
         }
     }
 }
@@ -66,7 +70,11 @@ fn checks(exec: &dyn Exec) -> Vec<Check> {
         Ok(printed) => printed,
         Err(error) => {
             let text = error.to_string();
-            return vec![Check::warning("machine", text, "see what sh says there")];
+            return vec![Check::warning(
+                "machine",
+                text,
+                "run sh on that machine and see its error",
+            )];
         }
     };
     let facts: BTreeMap<&str, &str> = printed.lines().filter_map(|l| l.split_once('\t')).collect();
@@ -83,7 +91,7 @@ fn checks(exec: &dyn Exec) -> Vec<Check> {
     checks.into_iter().flatten().collect()
 }
 
-/// Shares of all cores' time.
+/// Shares of the time of all cores.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Used {
     busy: f64,
@@ -91,7 +99,7 @@ struct Used {
 }
 
 impl Used {
-    /// Of two `cpu` lines of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal.
+    /// Compares two `cpu` lines of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal.
     fn between(before: &str, after: &str) -> Option<Used> {
         let fields = |line: &str| -> Option<Vec<f64>> {
             line.split_whitespace().take(8).map(|f| f.parse().ok()).collect()
@@ -111,17 +119,17 @@ fn load(busy: f64, cores: f64) -> Check {
     if busy <= BUSY_SHARE {
         Check::ok(ID, text)
     } else {
-        Check::warning(ID, text, "stop what else runs here, or measure when it is quiet")
+        Check::warning(ID, text, "stop other programs, or measure when the machine is idle")
     }
 }
 
 fn steal(share: f64) -> Check {
     const ID: &str = "steal";
-    let text = format!("the hypervisor gave {:.1} % of the time to others", share * 100.0);
+    let text = format!("the hypervisor gave {:.1} % of the time to other guests", share * 100.0);
     if share <= STEAL_SHARE {
         Check::ok(ID, text)
     } else {
-        Check::warning(ID, text, "measure on a machine that is not shared, or use more blocks")
+        Check::warning(ID, text, "measure on a machine of its own, or use more blocks")
     }
 }
 
@@ -132,15 +140,15 @@ fn memory(facts: &BTreeMap<&str, &str>) -> Option<Check> {
     Some(Check::ok("memory", text))
 }
 
-/// `names` is empty where the machine does not say, as virtual ones.
+/// `names` is empty on machines without frequency scaling, such as virtual ones.
 fn governor(names: &str) -> Check {
     const ID: &str = "cpu-governor";
     match names {
-        "" => Check::ok(ID, "the kernel does not set the clock rate here"),
+        "" => Check::ok(ID, "the kernel does not scale the CPU frequency"),
         "performance" => Check::ok(ID, "performance"),
         other => Check::warning(
             ID,
-            format!("{other}: the clock rate follows the load, and so do latencies"),
+            format!("{other}: the CPU frequency follows the load, and so do latencies"),
             "cpupower frequency-set -g performance",
         ),
     }
@@ -153,7 +161,7 @@ fn clock(name: &str) -> Option<Check> {
         fast if FAST_CLOCKS.contains(&fast) => Some(Check::ok(ID, fast)),
         slow => Some(Check::warning(
             ID,
-            format!("{slow}: reading the time is slow, and so is all that is timed"),
+            format!("{slow}: reading the clock is slow, which adds to every timed operation"),
             "see /sys/devices/system/clocksource/clocksource0/available_clocksource for tsc",
         )),
     }
@@ -173,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn what_disturbs_is_warned_of() {
+    fn disturbances_are_warnings() {
         assert_eq!([load(0.04, 2.0).verdict, load(0.5, 2.0).verdict], [Fine, Warning]);
         assert_eq!([steal(0.01).verdict, steal(0.2).verdict], [Fine, Warning]);
         assert_eq!([governor("").verdict, governor("performance").verdict], [Fine, Fine]);
@@ -182,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_tells_all() {
+    fn this_machine_has_every_check() {
         let found = checks(&Host::local());
         let ids: Vec<&str> = found.iter().map(|c| c.id.as_str()).collect();
         assert_eq!(ids[..3], ["foreign-load", "steal", "memory"]);

@@ -1,7 +1,7 @@
-//! A server: may we in, may we see, is it durable, who else works there.
+//! A server: connection, privileges, durability, standbys, other sessions.
 //!
-//! One query gathers the facts; `settings` judges those that bear on the windows, `data` the data
-//! set. A connection of the doctor's announces no run and ends nobody's session.
+//! One query gathers the facts; `settings` judges those that affect windows, `data` the data
+//! set. The doctor's connection announces no run and ends no session.
 
 mod settings;
 
@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use postgres::{Client, Row};
 
+use super::rendering::Section;
 use super::subject::{Reach, Subject};
-use super::telling::Section;
 use super::{data, storage};
 use crate::experiment::admin::check_unpooled;
 use crate::experiment::state;
@@ -29,7 +29,7 @@ use crate::treatment::{AdminSession, Context, Layout, Machines};
 
 const FACTS: &str = include_str!("server.sql");
 
-pub(super) fn look(subject: &Subject, hosts: &Hosts) -> Section {
+pub(super) fn section(subject: &Subject, hosts: &Hosts) -> Section {
     let checks = match &subject.reach {
         Reach::Private { major, directory } => {
             let mut checks = vec![programs(*major)];
@@ -42,7 +42,7 @@ pub(super) fn look(subject: &Subject, hosts: &Hosts) -> Section {
     Section { title: subject.title.clone(), checks }
 }
 
-/// Nothing is fetched or started to find out.
+/// Downloads and starts nothing.
 fn programs(major: Option<u32>) -> Check {
     const ID: &str = "server-programs";
     match private::find_installed(major.map(VersionRequest::major)) {
@@ -53,20 +53,20 @@ fn programs(major: Option<u32>) -> Check {
             };
             Check::ok(ID, format!("PostgreSQL {} in {place}", found.version))
         }
-        Ok(None) => Check::ok(ID, "none that fits is installed: one will be downloaded"),
-        Err(error) => Check::invalid(ID, words::sentence(&error), "see PGIO_BINDIR"),
+        Ok(None) => Check::ok(ID, "no matching version is installed: one will be downloaded"),
+        Err(error) => Check::invalid(ID, words::sentence(&error), "check PGIO_BINDIR"),
     }
 }
 
-/// Where a private server is to be made.
+/// Checks the directory for a private server.
 fn place(directory: &Path) -> Check {
     const ID: &str = "directory";
     let shown = directory.display();
     match state::writable(directory) {
-        Ok(()) => Check::ok(ID, format!("the server will be made in {shown}")),
+        Ok(()) => Check::ok(ID, format!("the server will be created in {shown}")),
         Err(error) => Check::invalid(
             ID,
-            format!("no server can be made in {shown}: {error}"),
+            format!("cannot create a server in {shown}: {error}"),
             state::LET_WRITE,
         ),
     }
@@ -78,20 +78,20 @@ fn reached(subject: &Subject, params: &ConnectParams, hosts: &Hosts) -> Vec<Chec
     let mut client = match connect::connect(&params) {
         Ok(client) => client,
         Err(error) => {
-            let remedy = "mend it, or name another: --connect-string, CONNECT_STRING, dsn";
+            let remedy = "correct the connection string (--connect-string, CONNECT_STRING, dsn)";
             return vec![Check::invalid(ID, words::sentence(&error), remedy)];
         }
     };
     let found = match server::inspect(&mut client, &params.describe()) {
         Ok(found) => found,
         Err(error) => {
-            let remedy = "measure on a primary of PostgreSQL 13 or newer";
+            let remedy = "use a primary of PostgreSQL 13 or newer";
             return vec![Check::invalid(ID, words::sentence(&error), remedy)];
         }
     };
     let mut checks = vec![Check::ok(ID, format!("PostgreSQL {}", found.info.version))];
     if let Err(error) = check_unpooled(&mut client, &params) {
-        let remedy = "connect to the server itself";
+        let remedy = "connect to the server directly, not through the pooler";
         checks.push(Check::invalid("pooler", words::sentence(&error), remedy));
         return checks;
     }
@@ -106,8 +106,8 @@ fn reached(subject: &Subject, params: &ConnectParams, hosts: &Hosts) -> Vec<Chec
     checks.push(privileges(&found, row.get("monitors"), row.get("checkpoints")));
     checks.extend(server::replication(&mut client).ok().map(|r| standbys(&r)));
     checks.extend(settings::judge(subject, &row, &mut client));
-    checks.push(others(&row));
-    checks.extend(left(row.get("ours")));
+    checks.push(other_sessions(&row));
+    checks.extend(sessions_of_pgio(row.get("ours")));
     let survey = Survey {
         params: &params,
         server: &found,
@@ -123,7 +123,7 @@ fn reached(subject: &Subject, params: &ConnectParams, hosts: &Hosts) -> Vec<Chec
     checks
 }
 
-/// In bytes.
+/// Returns the memory of the host in bytes.
 fn memory(host: &Host) -> Option<u64> {
     let text = host.run(&CommandLine::new("cat").arg("/proc/meminfo")).ok()?;
     meminfo::parse(&text).get("total").copied()
@@ -137,7 +137,7 @@ fn privileges(server: &Server, monitors: bool, checkpoints: bool) -> Check {
     let mut lacks = Vec::new();
     let mut grants = Vec::new();
     if !monitors {
-        lacks.push("see what other sessions and standbys do");
+        lacks.push("monitor other sessions and standbys");
         grants.push("GRANT pg_monitor TO the role");
     }
     if !checkpoints {
@@ -145,7 +145,7 @@ fn privileges(server: &Server, monitors: bool, checkpoints: bool) -> Check {
         grants.push(if server.major() >= 15 {
             "GRANT pg_checkpoint TO the role"
         } else {
-            "use a superuser (before PostgreSQL 15 nobody else may run CHECKPOINT)"
+            "use a superuser (before PostgreSQL 15 only superusers may run CHECKPOINT)"
         });
     }
     if lacks.is_empty() {
@@ -159,13 +159,13 @@ fn standbys(replication: &Replication) -> Check {
     let names = replication.synchronous_standby_names.trim();
     let found = replication.describe();
     if names.is_empty() {
-        return Check::ok(ID, format!("commits wait for none; {found}"));
+        return Check::ok(ID, format!("commits wait for no standby; {found}"));
     }
     if replication.is_hidden() {
         return Check::warning(
             ID,
             format!(
-                "synchronous_standby_names is `{names}`, and whether one is in force is hidden"
+                "synchronous_standby_names is `{names}`, but this role cannot see whether a standby is in sync"
             ),
             "GRANT pg_monitor TO the role",
         );
@@ -175,35 +175,35 @@ fn standbys(replication: &Replication) -> Check {
     }
     Check::invalid(
         ID,
-        format!("commits wait for ever: {}", replication.missing().unwrap_or(found)),
-        "start the standby, correct the name there or in the standby's application_name, or empty synchronous_standby_names",
+        format!("commits wait forever: {}", replication.missing().unwrap_or(found)),
+        "start the standby, correct the name in synchronous_standby_names or in the standby's application_name, or empty synchronous_standby_names",
     )
 }
 
-fn others(row: &Row) -> Check {
+fn other_sessions(row: &Row) -> Check {
     const ID: &str = "other-sessions";
     let (connected, at_work): (i64, i64) = (row.get("connected"), row.get("at_work"));
     if at_work == 0 {
-        return Check::ok(ID, format!("{connected} connected, none at work"));
+        return Check::ok(ID, format!("{connected} connected, none active"));
     }
     Check::warning(
         ID,
-        format!("{at_work} of {connected} are at work at this moment"),
-        "measure when nobody else uses the server",
+        format!("{at_work} of {connected} are active"),
+        "measure while no other session uses the server",
     )
 }
 
-fn left(ours: i64) -> Option<Check> {
+fn sessions_of_pgio(ours: i64) -> Option<Check> {
     (ours > 0).then(|| {
         Check::warning(
             "sessions-of-pgio",
-            format!("{ours} sessions of a pgio that is running, or was killed"),
-            "wait for it to end; if none runs, `pgio undo --connect` ends them",
+            format!("{ours} sessions of a running or killed pgio"),
+            "wait until that run ends; if none is running, `pgio undo --connect` ends the sessions",
         )
     })
 }
 
-/// What each condition would be refused for.
+/// Checks each condition on the server.
 fn conditions(
     subject: &Subject,
     params: &ConnectParams,
@@ -228,10 +228,10 @@ fn conditions(
             }
         }
     }
-    told(subject, &refused, "can be put in force")
+    conditions_check(subject, &refused, "can be put in force")
 }
 
-/// As far as that can be told without the server.
+/// Checks the rights of this user, as far as possible without the server.
 fn rights(subject: &Subject, hosts: &Hosts) -> Option<Check> {
     let machines = Machines { hosts, server: Some(LOCAL) };
     let mut refused = Vec::new();
@@ -242,16 +242,16 @@ fn rights(subject: &Subject, hosts: &Hosts) -> Option<Check> {
             }
         }
     }
-    told(subject, &refused, "ask for nothing that this user may not do")
+    conditions_check(subject, &refused, "need no rights that this user lacks")
 }
 
-fn told(subject: &Subject, refused: &[String], well: &str) -> Option<Check> {
+fn conditions_check(subject: &Subject, refused: &[String], success: &str) -> Option<Check> {
     const ID: &str = "conditions";
     match (subject.conditions.len(), refused.is_empty()) {
         (0, _) => None,
-        (n, true) => Some(Check::ok(ID, format!("{n} {well}"))),
+        (n, true) => Some(Check::ok(ID, format!("{n} {success}"))),
         (_, false) => {
-            let remedy = "mend the condition, or grant what it needs";
+            let remedy = "correct the condition, or grant what it needs";
             Some(Check::invalid(ID, refused.join("\n"), remedy))
         }
     }
@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_place_that_is_not_there_forbids_to_measure() {
+    fn a_missing_directory_is_invalid() {
         assert_eq!(place(&std::env::temp_dir()).verdict, Fine);
         let missing = place(Path::new("/no/such/place"));
         assert_eq!(missing.verdict, Invalid);
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn commits_that_would_wait_for_ever_forbid_to_measure() {
+    fn commits_that_would_wait_forever_are_invalid() {
         assert_eq!(standbys(&replication("", Some("async"))).verdict, Fine);
         assert_eq!(standbys(&replication("s1", Some("sync"))).verdict, Fine);
         assert_eq!(standbys(&replication("s2", Some("async"))).verdict, Invalid);

@@ -1,7 +1,7 @@
-//! What the server's files lie on: device, file system, queue, room.
+//! Storage of the server's files: device, file system, queue settings, free space.
 //!
-//! A cache that answers before it has written can only be suspected from here; a trial tells more,
-//! since it knows the rate of commits.
+//! A volatile write cache that acknowledges flushes can only be suspected here; a trial shows more,
+//! because it knows the commit rate.
 
 use crate::experiment::lies_on;
 use crate::host::Host;
@@ -13,16 +13,16 @@ use crate::units::human;
 
 const ID: &str = "storage";
 
-/// File systems of memory, and the layers of containers.
+/// File systems in memory, and container layers.
 const NO_DISK: &[&str] = &["tmpfs", "ramfs", "overlay"];
-/// Mount options by which flushes are not passed on.
+/// Mount options that suppress flushes.
 const NO_BARRIER: &[&str] = &["nobarrier", "barrier=0", "sync=disabled"];
-/// Schedulers that order requests by their own idea of fairness.
+/// Schedulers that reorder requests for fairness.
 const REORDERING: &[&str] = &["bfq", "cfq"];
-/// Less may not do for the WAL of an experiment.
+/// Less may not hold the WAL of an experiment.
 const ROOM_BYTES: u64 = 2 << 30;
 
-/// `device` is what the experiment says is measured.
+/// `device` is the device under test as the experiment names it.
 pub(super) fn judge(sources: &TelemetrySources, device: Option<&str>) -> Vec<Check> {
     let found = sources.storage();
     let mut checks: Vec<Check> = found.iter().map(place_of).collect();
@@ -54,14 +54,14 @@ fn place_of(storage: &Storage) -> Check {
         storage.mount_options.split(',').find(|o| names.contains(o)).map(str::to_owned)
     };
     if NO_DISK.contains(&storage.file_system.as_str()) {
-        let remedy = "put the data on a disk's own file system";
+        let remedy = "put the data on a file system of a disk";
         return Check::warning(ID, format!("{text}: no disk is measured"), remedy);
     }
     if let Some(option) = option(NO_BARRIER) {
         return Check::warning(
             ID,
-            format!("{text}, {option}: commits are answered without being kept"),
-            "mount it without this option, or take it for what is measured",
+            format!("{text}, {option}: commits are acknowledged before they are durable"),
+            "mount it without this option, unless that is what you measure",
         );
     }
     match queue("scheduler").filter(|s| REORDERING.contains(&s.as_str())) {
@@ -69,12 +69,12 @@ fn place_of(storage: &Storage) -> Check {
         Some(_) => Check::warning(
             ID,
             text,
-            "echo mq-deadline or none into the device's queue/scheduler, or keep it and say so",
+            "write mq-deadline or none to the device's queue/scheduler, or report the scheduler with the results",
         ),
     }
 }
 
-/// As df sees it, which is how much an ordinary user may still write.
+/// Free space as df shows it, which is what an ordinary user can use.
 fn room(host: &Host, storage: &Storage) -> Option<Check> {
     const ID: &str = "room-for-data";
     let printed = host.run(&CommandLine::new("df").args(["-Pk", &storage.directory])).ok()?;
@@ -83,11 +83,11 @@ fn room(host: &Host, storage: &Storage) -> Option<Check> {
     Some(if free >= ROOM_BYTES {
         Check::ok(ID, text)
     } else {
-        Check::warning(ID, text, "make room: a server that runs out of it stops")
+        Check::warning(ID, text, "free some space: a server without space for WAL stops")
     })
 }
 
-/// Bytes, of the fourth column of the second line.
+/// Returns bytes from the fourth column of the second line.
 fn available(df: &str) -> Option<u64> {
     let kilobytes: u64 = df.lines().nth(1)?.split_whitespace().nth(3)?.parse().ok()?;
     kilobytes.checked_mul(1024)
@@ -114,18 +114,18 @@ mod tests {
     }
 
     #[test]
-    fn what_the_data_lie_on_is_told_and_what_is_odd_is_warned_of() {
+    fn storage_is_described_and_unusual_storage_is_a_warning() {
         let usual = place_of(&storage("ext4", "rw,relatime", "none"));
         assert_eq!(usual.verdict, Fine);
-        let said = "data: ext4 on vda, mounted on /, scheduler none, write cache write back";
-        assert_eq!(usual.message, said);
+        let expected = "data: ext4 on vda, mounted on /, scheduler none, write cache write back";
+        assert_eq!(usual.message, expected);
         assert_eq!(place_of(&storage("tmpfs", "rw", "none")).verdict, Warning);
         assert_eq!(place_of(&storage("ext4", "rw,nobarrier", "none")).verdict, Warning);
         assert_eq!(place_of(&storage("ext4", "rw", "bfq")).verdict, Warning);
     }
 
     #[test]
-    fn room_is_read_from_the_second_line() {
+    fn free_space_is_read_from_the_second_line() {
         let df = "Filesystem 1024-blocks Used Available Capacity Mounted on\n\
                   /dev/vda 263000000 1 2048 45% /\n";
         assert_eq!(available(df), Some(2 << 20));

@@ -1,5 +1,5 @@
-//! What is to be looked at: the servers that an experiment or pgio.conf names, and what is to be run
-//! there. Only files are read; nobody is connected to.
+//! What the doctor checks: the servers that an experiment or pgio.conf names, and the work to be run
+//! there. Reads files only; connects to no server.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -17,23 +17,23 @@ use crate::experiment::state;
 use crate::pg::connect::ConnectParams;
 use crate::treatment::{self, Treatments};
 
-/// All that a run would meet.
+/// Everything that a run would use.
 #[derive(Debug, Default)]
 pub(super) struct Scope {
     pub(super) hosts: BTreeMap<String, HostSpec>,
     pub(super) subjects: Vec<Subject>,
-    /// Of each workload of the kind `command`, by its name.
+    /// Workloads of the kind `command`, by name.
     pub(super) commands: Vec<(String, CommandSpec)>,
 }
 
-/// A server, and all that is to happen there.
+/// A server and the work to be run there.
 #[derive(Debug)]
 pub(super) struct Subject {
     pub(super) title: String,
     pub(super) reach: Reach,
-    /// The name of its host, where the experiment says one.
+    /// The name of its host, if the experiment names one.
     pub(super) host: Option<String>,
-    /// The device that is to be measured, where it says one.
+    /// The device under test, if the experiment names one.
     pub(super) device: Option<String>,
     pub(super) work: Vec<Work>,
     pub(super) conditions: Vec<Arm>,
@@ -42,15 +42,15 @@ pub(super) struct Subject {
 #[derive(Debug)]
 pub(super) enum Reach {
     Server(Box<ConnectParams>),
-    /// It will be made, so only its programs can be looked for.
+    /// A private server, not created yet: only its programs can be checked.
     Private {
         major: Option<u32>,
-        /// Where it is to be made, if not at the usual place.
+        /// Directory in which it will be created; none means the default.
         directory: Option<PathBuf>,
     },
 }
 
-/// One workload, as far as it is known without the data set.
+/// One workload, as far as known without the data set.
 #[derive(Debug)]
 pub(super) struct Work {
     pub(super) kind: WorkloadKind,
@@ -64,7 +64,7 @@ pub(super) struct Arm {
 }
 
 impl Subject {
-    /// Warm-up and window of the longest workload; none where only transactions are counted.
+    /// Warm-up and window of the longest workload; none if only transactions are counted.
     pub(super) fn longest(&self) -> Option<Duration> {
         self.work.iter().filter_map(Work::length).max()
     }
@@ -73,7 +73,7 @@ impl Subject {
         self.work.iter().any(|w| w.kind == WorkloadKind::Commit || w.writes())
     }
 
-    /// Whether every condition sets it itself.
+    /// Whether every condition sets it.
     pub(super) fn declares(&self, setting: &str) -> bool {
         let says = |arm: &Arm| treatment::declares(&arm.treatments, setting);
         !self.conditions.is_empty() && self.conditions.iter().all(says)
@@ -100,12 +100,12 @@ pub(super) fn scope(
     source: &Source<ForDoctor>,
 ) -> Result<Scope, Failure> {
     match experiment {
-        Some(file) => of_experiment(file),
-        None => Ok(Scope { subjects: vec![of_conf(source)?], ..Scope::default() }),
+        Some(file) => scope_of_experiment(file),
+        None => Ok(Scope { subjects: vec![subject_of_conf(source)?], ..Scope::default() }),
     }
 }
 
-fn of_conf(source: &Source<ForDoctor>) -> Result<Subject, Failure> {
+fn subject_of_conf(source: &Source<ForDoctor>) -> Result<Subject, Failure> {
     let given = connection::given(source)?;
     let params = connection::params_of(&given, &state::new_run_id())?;
     let layer = given.layer;
@@ -119,19 +119,19 @@ fn of_conf(source: &Source<ForDoctor>) -> Result<Subject, Failure> {
     })
 }
 
-fn of_experiment(file: &Path) -> Result<Scope, Failure> {
+fn scope_of_experiment(file: &Path) -> Result<Scope, Failure> {
     let job = jobs::read(file)?;
     let targets = job.experiment.targets.iter().map(|(name, target)| (Some(name), Some(target)));
-    // Without any, pgio.conf or the environment says where.
+    // Without a target, pgio.conf or the environment names the server.
     let none = job.experiment.targets.is_empty().then_some((None, None));
-    let subjects = targets.chain(none).map(|(name, target)| of_target(&job, name, target));
+    let subjects = targets.chain(none).map(|(name, target)| subject_of_target(&job, name, target));
     let commands = job.experiment.workloads.iter();
     let commands = commands.filter_map(|w| Some((w.name.clone(), w.command.clone()?))).collect();
     let hosts = job.experiment.hosts.clone();
     Ok(Scope { subjects: subjects.collect::<Result<_, _>>()?, hosts, commands })
 }
 
-fn of_target(
+fn subject_of_target(
     job: &Job,
     name: Option<&String>,
     target: Option<&Target>,
@@ -162,7 +162,7 @@ fn of_target(
     let mut conditions = Vec::new();
     let e = &job.experiment;
     for condition in e.conditions.iter().filter(|c| here(&c.target)) {
-        // The axes that change conditions are those of the file, the same for each workload.
+        // Axes that change conditions are the same for each workload.
         let mut seen = Vec::new();
         for workload in e.workloads.iter().take(1) {
             for point in workload.points(e.sweep) {

@@ -1,6 +1,6 @@
-//! What a workload's run has to do: the planned trials, and which of them an interrupted run left.
+//! The planned trials of a workload, and which of them an interrupted run has still to run.
 //!
-//! Decides from files and records alone; nothing is asked of a server here.
+//! Decides from files and records alone; queries no server.
 
 use super::cells::baseline_cell;
 use super::job::Job;
@@ -8,23 +8,23 @@ use crate::config::experiment::{self, WorkloadSpec};
 use crate::experiment::judging;
 use crate::experiment::live::LiveCell;
 use crate::experiment::plan::{Planned, burn_in, plan};
-use crate::experiment::run::{self, Done, Rules};
+use crate::experiment::run::{self, Rules, StoredAttempts};
 use crate::results::store::StoredExperiment;
 use crate::results::sweep::Cell;
 
 #[derive(Debug)]
 pub(super) struct Agenda {
     pub(super) plan: Vec<Planned>,
-    /// As for [`run::run`].
+    /// See [`run::run`].
     pub(super) baselines: Vec<usize>,
     pub(super) rules: Rules,
-    pub(super) done: Done,
-    /// Of the plan, what has to be run in any case.
+    pub(super) done: StoredAttempts,
+    /// Planned trials that must run in any case.
     pub(super) left: Vec<Planned>,
 }
 
 impl Agenda {
-    /// `earlier` is what an interrupted run left.
+    /// `earlier` holds the results of an interrupted run.
     pub(super) fn of(
         job: &Job,
         spec: &WorkloadSpec,
@@ -40,7 +40,7 @@ impl Agenda {
         let ids: Vec<Cell> = cells.iter().map(|c| c.cell.clone()).collect();
         let done = earlier.map(|stored| judging::done(&stored.trials, &ids)).unwrap_or_default();
         let baselines = judging::baselines(&ids, &e.baseline);
-        let left = run::left(&done, &plan, &baselines, e.blocks);
+        let left = run::remaining(&done, &plan, &baselines, e.blocks);
         let rules = Rules {
             blocks: e.blocks,
             repeats: rules.repeats,
@@ -50,7 +50,7 @@ impl Agenda {
         Agenda { plan, baselines, rules, done, left }
     }
 
-    /// With a precision only the intervals decide whether more blocks follow.
+    /// With a precision, only the intervals decide whether more blocks follow.
     pub(super) fn is_complete(&self) -> bool {
         self.left.is_empty() && !self.rules.until_precise
     }
@@ -70,7 +70,7 @@ mod tests {
         Agenda::of(&job, spec, &job.experiment.rules, &cells, earlier)
     }
 
-    /// Every trial of these blocks, as an earlier run leaves it.
+    /// Every trial of these blocks, as an earlier run stores it.
     fn blocks(numbers: std::ops::RangeInclusive<u32>) -> Vec<Trial> {
         let of_block = |block| ["local", "local (A/A)", "on"].map(|name| trial(name, block, &[]));
         numbers.flat_map(of_block).collect()
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_resumed_run_does_what_the_former_left() {
+    fn a_resumed_run_runs_the_remaining_trials() {
         assert_eq!(left(COMMITS, blocks(1..=6)), []);
         assert_eq!(left(COMMITS, blocks(1..=5)).len(), 3);
         let mut cut = blocks(1..=6);
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn only_without_a_precision_is_nothing_left_the_end() {
+    fn an_empty_agenda_is_complete_only_without_a_precision() {
         let all = experiment(&["local", "local (A/A)", "on"], blocks(1..=6));
         assert!(agenda(COMMITS, Some(&all)).is_complete());
         let precise = COMMITS.replace("seed = 7", "precision = '5%'\nmax_blocks = 20");

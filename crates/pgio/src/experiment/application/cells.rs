@@ -1,8 +1,8 @@
 //! The cells of a workload: its conditions at the points of its sweep, ready to be run.
 //!
 //! Without axes there is one point, and cells are conditions. The baseline's twin is a cell of its
-//! own, at the middle point. Points that differ in conditions alone share the work, so a target
-//! holds one workload for each of [`layers`], not for each point.
+//! own, at the middle point. Points that differ only in conditions share the work, so a target
+//! holds one workload per entry of [`layers`], not per point.
 
 use super::job::Job;
 use crate::config::Layer;
@@ -15,7 +15,7 @@ use crate::results::change::Change;
 use crate::results::sweep::{self, Cell, Point, Sweep};
 use crate::treatment::{self, TreatmentError};
 
-/// The distinct works of a workload's points, the middle point's first.
+/// Returns the distinct work of a workload's points, the middle point's first.
 pub fn layers(workload: &WorkloadSpec, kind: SweepKind) -> Vec<Layer> {
     let mut all: Vec<Layer> = Vec::new();
     for point in workload.points(kind) {
@@ -27,7 +27,7 @@ pub fn layers(workload: &WorkloadSpec, kind: SweepKind) -> Vec<Layer> {
     all
 }
 
-/// The middle point's first, conditions in the order of the file, the baseline's twin right
+/// Returns the middle point's cells first, conditions in the order of the file, the baseline's twin right
 /// after it.
 pub fn cells(job: &Job, workload: &WorkloadSpec) -> Result<Vec<LiveCell>, TreatmentError> {
     let e = &job.experiment;
@@ -55,13 +55,13 @@ pub fn cells(job: &Job, workload: &WorkloadSpec) -> Result<Vec<LiveCell>, Treatm
     Ok(all)
 }
 
-/// The baseline's at the middle point, which comes first.
+/// Returns the index of the baseline's cell at the middle point.
 pub fn baseline_cell(e: &Experiment, cells: &[LiveCell]) -> usize {
     let is_baseline = |c: &LiveCell| c.cell.condition == e.baseline;
     cells.iter().position(is_baseline).expect("every workload runs under the baseline")
 }
 
-/// As it is stored; none without axes.
+/// Returns the sweep as it is stored; none without axes.
 pub fn sweep(e: &Experiment, workload: &WorkloadSpec) -> Result<Option<Sweep>, TreatmentError> {
     if workload.axes.is_empty() {
         return Ok(None);
@@ -111,7 +111,7 @@ fn stored_axis(
     })
 }
 
-/// Numbers and texts, which is all that an axis holds.
+/// Converts a number or a text; an axis holds nothing else.
 fn json(value: &toml::Value) -> serde_json::Value {
     serde_json::to_value(value).unwrap_or_default()
 }

@@ -1,20 +1,20 @@
-//! Two experiment files compared key by key, so that a comment may change, and without passwords, which are not
+//! Compares two experiment files key by key, so that a comment may change, and without passwords, which are not
 //! stored.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use crate::pg::connect::{self, Env};
 
-/// More are counted only.
+/// Further differences are only counted.
 const AT_MOST: usize = 5;
 
-/// In words, at most a few; `may_differ` are keys that are compared elsewhere.
+/// Describes the first few differences; `may_differ` are keys that are compared elsewhere.
 pub(super) fn differences(stored: &str, now: &str, may_differ: &[&str]) -> Vec<String> {
     if stored == now {
         return Vec::new();
     }
     let (Some(stored), Some(now)) = (flat(stored), flat(now)) else {
-        return vec!["one of the two holds what cannot be compared".to_owned()];
+        return vec!["one of the two files cannot be parsed".to_owned()];
     };
     let keys: BTreeSet<&String> = stored.keys().chain(now.keys()).collect();
     let mut found: Vec<String> = keys
@@ -23,8 +23,8 @@ pub(super) fn differences(stored: &str, now: &str, may_differ: &[&str]) -> Vec<S
         .filter(|key| stored.get(*key) != now.get(*key))
         .map(|key| match (stored.get(key), now.get(key)) {
             (Some(was), Some(is)) => format!("{key} was {was} and is {is}"),
-            (Some(was), None) => format!("{key} = {was} is gone"),
-            (_, is) => format!("{key} = {} is new", is.map_or("", String::as_str)),
+            (Some(was), None) => format!("{key} = {was} was removed"),
+            (_, is) => format!("{key} = {} was added", is.map_or("", String::as_str)),
         })
         .collect();
     if found.len() > AT_MOST {
@@ -35,7 +35,7 @@ pub(super) fn differences(stored: &str, now: &str, may_differ: &[&str]) -> Vec<S
     found
 }
 
-/// Every value by its path, such as `condition[2].postgres.synchronous_commit`.
+/// Maps every value to its path, such as `condition[2].postgres.synchronous_commit`.
 pub(super) fn flat(text: &str) -> Option<BTreeMap<String, String>> {
     let table: toml::Table = text.parse().ok()?;
     let mut all = BTreeMap::new();
@@ -57,7 +57,7 @@ fn flatten(value: &toml::Value, path: &str, all: &mut BTreeMap<String, String>) 
             }
         }
         toml::Value::String(dsn) if path.ends_with(".dsn") => {
-            // Stored without its password, which may also have come from elsewhere.
+            // The stored dsn has no password; the password may come from another source now.
             let meant = connect::resolve(dsn, &Env::from_process());
             let shown = meant.map_or_else(|_| "unreadable".to_owned(), |p| p.without_secrets());
             all.insert(path.to_owned(), shown);
@@ -87,7 +87,7 @@ mod tests {
     #[test]
     fn every_other_difference_is_named_and_no_password_shown() {
         let now = FILE.replace("blocks = 6", "blocks = 8\naa = false");
-        assert_eq!(differences(FILE, &now, MAY_DIFFER), ["experiment.aa = false is new"]);
+        assert_eq!(differences(FILE, &now, MAY_DIFFER), ["experiment.aa = false was added"]);
         let now = FILE.replace("fsync = 'on'", "fsync = 'off'");
         let found = differences(FILE, &now, MAY_DIFFER);
         assert_eq!(found, ["condition[2].postgres.fsync was \"on\" and is \"off\""]);

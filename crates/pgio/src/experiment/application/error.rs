@@ -1,6 +1,6 @@
-//! Why an experiment cannot be opened, resumed or run to its end.
+//! Errors of opening, resuming and running an experiment.
 //!
-//! One enum for each of the three; `cli::exit` gives each variant its exit code.
+//! One enum for each; `cli::exit` gives each variant its exit code.
 
 use std::io;
 use std::path::PathBuf;
@@ -25,18 +25,16 @@ use crate::workload::EngineError;
 use crate::workload::command::CommandError;
 use crate::workload::device::DeviceError;
 
-/// A server cannot be had, or the work is not ready to run there.
+/// A server cannot be reached or started, or the work cannot be prepared there.
 #[derive(Debug, thiserror::Error)]
 pub enum OpenError {
-    #[error("host `{name}` is not known: write [hosts.{name}]{example}")]
+    #[error("unknown host `{name}`: write [hosts.{name}]{example}")]
     UnknownHost { name: String, example: &'static str },
-    #[error(
-        "where the server runs is not known, and no other machine's device is measured in its place: set host in [target]"
-    )]
+    #[error("the server's host is unknown, so its device cannot be measured: set host in [target]")]
     DeviceElsewhere,
-    #[error("control in [target] needs to know where the server runs: set host there too")]
+    #[error("control in [target] requires host in [target]")]
     ControlElsewhere,
-    #[error("cannot find pgio's own program file")]
+    #[error("cannot find the program file of pgio")]
     Program(#[source] io::Error),
     #[error(transparent)]
     Treatment(#[from] TreatmentError),
@@ -70,7 +68,7 @@ pub enum OpenError {
     NoMailHost(String),
 }
 
-/// An interrupted experiment cannot go on here.
+/// An interrupted experiment cannot continue here.
 #[derive(Debug, thiserror::Error)]
 pub enum ResumeError {
     #[error(transparent)]
@@ -80,38 +78,38 @@ pub enum ResumeError {
     #[error("cannot read {}", path.display())]
     Read { path: PathBuf, source: io::Error },
     #[error(
-        "{} does not hold the experiment, as it has a password in it: name the file before --resume",
+        "{} has no experiment file, because the file contains a password: name the file before --resume",
         path.display()
     )]
     NotStored { path: PathBuf },
     #[error("{} holds one workload of several: name the directory above it", dir.display())]
     OneOfSeveral { dir: PathBuf },
     #[error(
-        "{} holds a workload that {} does not have: undo the change, or run it anew into another directory",
+        "{} holds a workload that {} lacks: undo the change, or start a new run in another directory",
         dir.display(), file.display()
     )]
     NoSuchWorkload { dir: PathBuf, file: PathBuf },
     #[error(
-        "{} was begun by pgio {begun_by} and this is {this}: go on with the one that began it",
+        "{} was started by pgio {begun_by} but this is {this}: continue it with the version that started it",
         dir.display()
     )]
     OtherVersion { dir: PathBuf, begun_by: String, this: &'static str },
     #[error(
-        "{} holds another experiment than the file: {differences}; undo the change, or run it anew into another directory",
+        "{} holds a different experiment: {differences}; undo the change, or start a new run in another directory",
         dir.display()
     )]
     OtherExperiment { dir: PathBuf, differences: String },
     #[error(
-        "{key} cannot be put into the stored experiment: change it in a copy of the file and name that before --resume"
+        "cannot change {key} in the stored experiment: change it in a copy of the file and name that before --resume"
     )]
     NotInsertable { key: String },
-    #[error("{key} was {was} and is {is}: an experiment that is resumed may only grow")]
+    #[error("{key} was {was} and is {is}: a resumed experiment may only grow")]
     Smaller { key: &'static str, was: u32, is: u32 },
-    #[error("cannot go on: {0}")]
+    #[error("cannot continue: {0}")]
     Changed(String),
 }
 
-/// A run ended otherwise than with all that was asked for.
+/// A run ended early.
 #[derive(Debug, thiserror::Error)]
 pub enum RunError {
     #[error(transparent)]
@@ -126,7 +124,7 @@ pub enum RunError {
     Store(#[from] StoreError),
     #[error(transparent)]
     Live(#[from] LiveError),
-    /// And changes are still in place.
+    /// The run failed and changes are still in place.
     #[error("{left}")]
     Left { left: JournalError, source: Box<LiveError> },
     #[error("stopped")]

@@ -1,7 +1,7 @@
-//! How long trials should take, with what lies between their windows: for `--plan`, and for the
+//! Estimates the duration of trials, including the time between their windows, for `--plan` and for the
 //! progress line until trials were measured.
 //!
-//! Warm-up and windows are known; everything else is one of the stated figures below times how
+//! Warm-up and windows are known; everything else is one of the figures below times how
 //! often the file asks for it. They are round figures of one server with local disks: right within
 //! a factor of about two, and always shown beside the time that they give.
 
@@ -14,17 +14,17 @@ use crate::experiment::live::LiveCell;
 use crate::treatment::Cost;
 use crate::units::human;
 
-/// Of every trial: CHECKPOINT, sessions, evidence, settling, judging.
+/// Per trial: CHECKPOINT, sessions, evidence, settling, judging.
 const OVERHEAD: Duration = Duration::from_secs(1);
 const RESTART: Duration = Duration::from_secs(3);
 const NEW_FILE_SYSTEM: Duration = Duration::from_secs(2);
 const RESYNC: Duration = Duration::from_secs(5);
 const RECREATE: Duration = Duration::from_secs(1);
 const PRIVATE_CLUSTER: Duration = Duration::from_secs(6);
-/// At which a data set is loaded or copied.
+/// Rate at which a data set is loaded or copied.
 const BYTES_PER_SECOND: u64 = 200 << 20;
 
-/// What one trial, or several, should take.
+/// The estimated duration of one or several trials.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Estimate {
     /// Warm-up and windows.
@@ -47,7 +47,7 @@ impl Estimate {
         costs.fold(self.windows.saturating_add(self.copying()), Duration::saturating_add)
     }
 
-    /// What is counted beside the windows: how often, what, the time of each.
+    /// Returns what is counted besides the windows: how often, what, time of each.
     fn counted(&self) -> [(u32, &'static str, Duration); 6] {
         [
             (self.trials, "checkpoint, connecting and evidence", OVERHEAD),
@@ -59,12 +59,12 @@ impl Estimate {
         ]
     }
 
-    /// The time of loads and copies.
+    /// Returns the time of loads and copies.
     fn copying(&self) -> Duration {
         Duration::from_secs_f64(self.bytes as f64 / BYTES_PER_SECOND as f64)
     }
 
-    /// The basis of [`Estimate::total`], on one line.
+    /// Describes the basis of [`Estimate::total`] on one line.
     pub fn basis(&self) -> String {
         let counted = self.counted().into_iter().filter(|(times, ..)| *times > 0);
         let each = counted.map(|(n, what, each)| format!("{n} × {what} of {} s", each.as_secs()));
@@ -112,7 +112,7 @@ impl Estimate {
         }
     }
 
-    /// A data set written so many times.
+    /// Adds a data set that is written `times` times.
     fn data(mut self, size: Option<u64>, times: u32) -> Estimate {
         match size {
             Some(size) => {
@@ -124,8 +124,8 @@ impl Estimate {
     }
 }
 
-/// One trial of this cell; none where its window ends when the work does.
-pub fn of_trial(job: &Job, spec: &WorkloadSpec, cell: &LiveCell) -> Option<Estimate> {
+/// Estimates one trial of this cell; none if its window ends with the work.
+pub fn estimate_trial(job: &Job, spec: &WorkloadSpec, cell: &LiveCell) -> Option<Estimate> {
     let e = &job.experiment;
     let windows = e.size_of(spec).trial?;
     let mut estimate = Estimate { windows, trials: 1, ..Estimate::default() };
@@ -149,8 +149,8 @@ pub fn of_trial(job: &Job, spec: &WorkloadSpec, cell: &LiveCell) -> Option<Estim
     Some(estimate)
 }
 
-/// Before the first trial: private clusters, and the data sets that are loaded there.
-pub fn of_start(job: &Job, spec: &WorkloadSpec) -> Estimate {
+/// Estimates the start: private clusters and the data sets loaded there.
+pub fn estimate_start(job: &Job, spec: &WorkloadSpec) -> Estimate {
     let mut estimate = Estimate::default();
     // All workloads share the clusters.
     let is_first = job.experiment.workloads.first().is_some_and(|w| w.name == spec.name);
@@ -165,8 +165,8 @@ pub fn of_start(job: &Job, spec: &WorkloadSpec) -> Estimate {
     estimate
 }
 
-/// Bytes of the data set, as far as the file and pgio.conf say; on a server of the user's its own
-/// mark does.
+/// Returns the size of the data set, as far as the file and pgio.conf determine it; on a server of the user's the
+/// mark determines it.
 fn data_size(job: &Job, spec: &WorkloadSpec, target: &str) -> Option<u64> {
     let layer = spec.layer.clone().over(job.below.layer.clone());
     let is_private = matches!(job.experiment.targets.get(target), Some(Target::Private { .. }));
@@ -190,12 +190,12 @@ mod tests {
         let (spec, cells) = first(&job);
         let of = |title: &str| {
             let cell = cells.iter().find(|c| c.title == title).unwrap();
-            of_trial(&job, spec, cell).unwrap()
+            estimate_trial(&job, spec, cell).unwrap()
         };
         assert_eq!(of("local").total(), Duration::from_secs(2 + 10) + OVERHEAD);
         let restarts = of("restarted").total() - of("local").total();
         assert!(restarts >= RESTART, "{restarts:?}");
-        assert_eq!(of_start(&job, spec).total(), PRIVATE_CLUSTER);
+        assert_eq!(estimate_start(&job, spec).total(), PRIVATE_CLUSTER);
     }
 
     #[test]
@@ -204,7 +204,7 @@ mod tests {
         let (private, users) = (job(&slob), job(&slob.replace("private = true", "dsn = 'host=h'")));
         let one = |job: &Job| {
             let (spec, cells) = first(job);
-            of_trial(job, spec, &cells[0]).unwrap()
+            estimate_trial(job, spec, &cells[0]).unwrap()
         };
         assert!(one(&private).basis().contains("loaded or copied"));
         assert!(one(&users).basis().contains("whose size only the server knows"));

@@ -1,7 +1,7 @@
-//! `--resume` with more blocks than the experiment was begun with.
+//! `--resume` with more blocks than the experiment started with.
 //!
 //! Only `blocks` and `max_blocks` may differ, and only grow: blocks of the same seed begin with the same
-//! ones, so what is on record stays what it was. The file may say so, or `--blocks` and `--max-blocks`,
+//! ones, so stored trials keep their places. The numbers come from the file, or from `--blocks` and `--max-blocks`,
 //! which change the stored file's text.
 
 use super::difference::flat;
@@ -9,9 +9,9 @@ use super::error::ResumeError;
 use crate::config::experiment::Experiment;
 use crate::results::store::Manifest;
 
-/// What the command line asks for.
+/// Numbers of blocks given on the command line.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Larger {
+pub struct BlockLimits {
     pub blocks: Option<u32>,
     pub max_blocks: Option<u32>,
 }
@@ -19,8 +19,8 @@ pub struct Larger {
 /// The keys of `[experiment]` that may grow.
 pub(super) const KEYS: [&str; 2] = ["experiment.blocks", "experiment.max_blocks"];
 
-impl Larger {
-    /// The text of an experiment file with these numbers in it.
+impl BlockLimits {
+    /// Returns the text of an experiment file with these numbers.
     pub(super) fn put_into(self, text: &str) -> Result<String, ResumeError> {
         let mut text = text.to_owned();
         for (key, value) in [("blocks", self.blocks), ("max_blocks", self.max_blocks)] {
@@ -32,7 +32,7 @@ impl Larger {
     }
 }
 
-/// Changes one line, or adds it, and proves that nothing else has become another.
+/// Changes or adds one line, and checks that nothing else changed.
 fn with_number(text: &str, key: &str, value: u32) -> Result<String, ResumeError> {
     let line = format!("{key} = {value}");
     let (mut head, mut at, mut here) = (None, None, false);
@@ -63,7 +63,7 @@ fn with_number(text: &str, key: &str, value: u32) -> Result<String, ResumeError>
     }
 }
 
-/// What became larger, in words; refuses what became smaller.
+/// Describes what grew; refuses what became smaller.
 pub(super) fn grown(e: &Experiment, manifest: &Manifest) -> Result<Vec<String>, ResumeError> {
     let blocks = ("blocks", manifest.blocks, e.blocks);
     let limit = manifest.rules.max_blocks;
@@ -80,7 +80,7 @@ pub(super) fn grown(e: &Experiment, manifest: &Manifest) -> Result<Vec<String>, 
     Ok(found)
 }
 
-/// In the manifest, which is written with the note that the run was resumed.
+/// Updates the manifest, which is written with the note that the run was resumed.
 pub(super) fn put_into_manifest(e: &Experiment, manifest: &mut Manifest) {
     manifest.blocks = e.blocks;
     if let Some(limit) = &mut manifest.rules.max_blocks {
@@ -96,7 +96,7 @@ mod tests {
         "# as planned\n[experiment] # of mine\nblocks = 6 # enough?\n[[condition]]\nname = \"a\"\n";
 
     fn put(text: &str, blocks: Option<u32>, max_blocks: Option<u32>) -> Result<String, String> {
-        Larger { blocks, max_blocks }.put_into(text).map_err(|e| e.to_string())
+        BlockLimits { blocks, max_blocks }.put_into(text).map_err(|e| e.to_string())
     }
 
     #[test]

@@ -1,6 +1,6 @@
-//! An experiment file, parsed and checked: what it asks for, and under which seed.
+//! A parsed and checked experiment file with its seed.
 //!
-//! Only text is looked at, so that a mistake in the file is refused before anything else happens.
+//! Looks at the text only, so that a mistake in the file is refused before anything else happens.
 
 use std::path::{Path, PathBuf};
 
@@ -16,9 +16,9 @@ use crate::workload::command;
 pub enum JobError {
     #[error(transparent)]
     Config(#[from] ConfigError),
-    #[error("{file}: workload.metric: `{name}` is a metric of pgio's own: take another name")]
+    #[error("{file}: workload.metric: `{name}` is a built-in metric: choose another name")]
     OwnMetric { file: String, name: String },
-    #[error("{file}: {key}: no metric `{metric}`; there are {names}")]
+    #[error("{file}: {key}: unknown metric `{metric}` (known: {names})")]
     NoMetric { file: String, key: &'static str, metric: String, names: String },
     #[error("{file}")]
     Treatment { file: String, source: Box<TreatmentError> },
@@ -31,12 +31,12 @@ pub struct Job {
     pub(super) text: String,
     pub seed: u64,
     pub treatments: Parsed,
-    /// Of ./pgio.conf, below the file's own.
+    /// Keys of ./pgio.conf, below those of the file.
     pub below: GivenKeys,
 }
 
 impl Job {
-    /// `file` is what errors call it, `stem` the experiment's name where the text has none. A seed is drawn where
+    /// `file` is the name for errors, `stem` the experiment's name if the text has none. A seed is drawn if
     /// the text has none.
     pub fn parse(text: &str, file: &str, stem: &str, below: GivenKeys) -> Result<Job, JobError> {
         let experiment =
@@ -50,7 +50,7 @@ impl Job {
         Ok(Job { experiment, text: text.to_owned(), seed, treatments, below })
     }
 
-    /// Where a workload's results are.
+    /// Returns the directory of a workload's results.
     pub fn dir_of(&self, out: &Path, workload: &WorkloadSpec) -> PathBuf {
         match self.experiment.workloads.len() {
             1 => out.to_owned(),
@@ -58,7 +58,7 @@ impl Job {
         }
     }
 
-    /// Each workload is an experiment of its own; several in a file differ in their names.
+    /// Returns the experiment's name; with several workloads, each is an experiment with its own name.
     pub(super) fn name_of(&self, spec: &WorkloadSpec) -> String {
         match self.experiment.workloads.len() {
             1 => self.experiment.name.clone(),
@@ -67,7 +67,7 @@ impl Job {
     }
 }
 
-/// Every treatment of the file, at every point.
+/// Parses every treatment of the file, at every point.
 fn parse_treatments(e: &Experiment) -> Result<Parsed, TreatmentError> {
     let mut parsed = Parsed::default();
     for workload in &e.workloads {
@@ -116,11 +116,11 @@ mod tests {
     fn a_metric_must_exist_and_a_program_may_not_take_its_name() {
         let error = try_job(&COMMITS.replace("seed = 7", "primary = 'speed'")).unwrap_err();
         let text = error.to_string();
-        assert!(text.starts_with("x.toml: primary: no metric `speed`; there are "), "{text}");
+        assert!(text.starts_with("x.toml: primary: unknown metric `speed` (known: "), "{text}");
         assert!(text.contains("commits_per_second"), "{text}");
         let also = COMMITS.replace("seed = 7", "also_judge = ['commit_latency_p99', 'speed']");
         let text = try_job(&also).unwrap_err().to_string();
-        assert!(text.starts_with("x.toml: also_judge: no metric `speed`"), "{text}");
+        assert!(text.starts_with("x.toml: also_judge: unknown metric `speed`"), "{text}");
         let command = "[target]\nprivate = true\n[workload]\nkind = 'command'\nrun = ['true']\n\
                        [[workload.metric]]\nname = 'commits_per_second'\nregex = '(\\d+)'\nunit = '/s'\nbetter = 'higher'\n";
         let error = try_job(command).unwrap_err();

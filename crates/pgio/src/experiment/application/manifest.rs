@@ -1,6 +1,6 @@
-//! What is stored of an experiment beside its trials: the manifest, and the file as run.
+//! Makes what is stored beside the trials: the manifest, and the file as run.
 //!
-//! No password is stored: neither in the file's text nor in what is said of a server.
+//! Stores no password, neither in the file's text nor in the description of a server.
 
 use std::collections::BTreeMap;
 
@@ -17,10 +17,10 @@ use crate::results::sweep::Sweep;
 use crate::treatment;
 use crate::workload::command;
 
-/// In place of a file that cannot be stored.
-pub(super) const NOT_STORED: &str = "# not stored: it holds a password\n";
+/// Stored instead of a file that contains a password.
+pub(super) const NOT_STORED: &str = "# not stored: the file contains a password\n";
 
-/// What the servers and this machine are like. With several targets a key begins with its target's name.
+/// Describes the servers and this machine. With several targets, a key begins with its target's name.
 pub(super) fn environment_of(
     targets: &mut BTreeMap<String, target::Target>,
 ) -> BTreeMap<String, String> {
@@ -38,13 +38,13 @@ pub(super) fn environment_of(
     found
 }
 
-/// The metric that is judged: the file's, else the workload's own.
+/// Returns the primary metric: the file's, else the workload's default.
 pub(super) fn primary_of(job: &Job, targets: &BTreeMap<String, target::Target>) -> String {
     let of_workload = || Some(targets.values().next()?.workloads.first()?.info().primary_metric);
     job.experiment.primary.clone().or_else(of_workload).unwrap_or_default()
 }
 
-/// Of one workload; `rules` are the file's with the workload's own reset.
+/// Makes the manifest of one workload; `rules` are the file's with the workload's own reset.
 pub(super) fn manifest(
     job: &Job,
     (spec, cells, sweep): (&WorkloadSpec, &[LiveCell], Option<Sweep>),
@@ -89,7 +89,7 @@ pub(super) fn manifest(
     }
 }
 
-/// The file as run, without what a dsn may hold of a secret.
+/// Returns the file as run, without secrets of a dsn.
 pub(super) fn stored_text(job: &Job, params: &BTreeMap<String, ConnectParams>) -> String {
     let mut text = job.text.clone();
     for (name, target) in &job.experiment.targets {
@@ -98,7 +98,7 @@ pub(super) fn stored_text(job: &Job, params: &BTreeMap<String, ConnectParams>) -
         };
         if params.password.is_some() {
             let safe = params.without_secrets();
-            // It has single quotes itself, which would end a literal string of TOML's.
+            // The dsn contains single quotes, which would end a TOML literal string.
             let literal = format!("'{}'", dsn.expose());
             text = text.replace(&literal, &toml::Value::String(safe.clone()).to_string());
             text = text.replace(dsn.expose(), &safe);

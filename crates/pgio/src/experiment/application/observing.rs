@@ -1,4 +1,4 @@
-//! What is observed beside the work on each target.
+//! Chooses what telemetry observes on each target.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use crate::pg::server::Server;
 use crate::telemetry::{Standby, Survey, TelemetrySources};
 use crate::workload::Workload;
 
-/// Windows of all trials together, from which on it is worth a second or two to measure flush and
+/// Total length of all windows above which pgio takes a second or two to measure flush and
 /// round trip beside them.
 const WORTH_A_PROBE: Duration = Duration::from_secs(20);
 
-/// Nothing where the file turns it off. `probing` allows a file of pgio's beside the logs, for the time of a flush.
+/// Returns none if the file turns telemetry off. `probing` allows a temporary file beside the WAL, to time a flush.
 pub(super) fn sources(
     e: &Experiment,
     spec: &WorkloadSpec,
@@ -37,7 +37,7 @@ pub(super) fn sources(
         host: of.host.as_deref(),
     };
     let mut sources = TelemetrySources::survey(&survey, admin);
-    // A second for each log is out of proportion to an experiment of seconds.
+    // A second per WAL directory is too much for an experiment of seconds.
     let window = match workload.extent() {
         Extent::Time(window) => window,
         Extent::Transactions(_) | Extent::Calls(_) => Duration::MAX,

@@ -1,6 +1,6 @@
-//! A target opened: its session, the work ready to run there, and what is observed beside it.
+//! Opens a target: admin session, prepared work, telemetry.
 //!
-//! [`Purpose::Look`] is `--plan`'s: by a session that can only read, with no data set loaded and nothing probed.
+//! [`Purpose::Look`] is for `--plan`: a read-only session, no data set loaded, nothing probed.
 
 use std::collections::BTreeSet;
 
@@ -11,7 +11,7 @@ use super::error::OpenError;
 use super::job::Job;
 use super::observing;
 use super::servers::TargetServer;
-use super::workloads::{self, Place};
+use super::workloads::{self, WorkPlace};
 use crate::config::experiment::{ControlMethod, WorkloadKind, WorkloadSpec};
 use crate::experiment::admin::{open_admin, open_reader};
 use crate::experiment::error::LiveError;
@@ -24,7 +24,7 @@ use crate::pg::server;
 use crate::treatment::Resource;
 use crate::workload::command::LastSetup;
 
-/// What a target is opened for.
+/// The purpose of opening a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose<'a> {
     Run { run_id: &'a str },
@@ -49,9 +49,9 @@ pub(super) fn open(
     let made = LastSetup::default();
     for layer in layers(spec, job.experiment.sweep) {
         let load = workloads.is_empty() && runs;
-        let place = Place { on, server: &server, made: &made, load, seed: job.seed, stop };
+        let place = WorkPlace { on, server: &server, made: &made, load, seed: job.seed, stop };
         let layer = layer.over(job.below.layer.clone());
-        workloads.push(workloads::ready(spec, layer, &place, &mut admin, observe)?);
+        workloads.push(workloads::prepare(spec, layer, &place, &mut admin, observe)?);
     }
     let work = workloads[0].as_ref();
     let sources = observing::sources(&job.experiment, spec, on, &server, &mut admin, work, runs);
@@ -77,13 +77,13 @@ pub(super) fn open(
         workloads,
         cluster: on.cluster.clone(),
         host,
-        // Of the workload `device` it is the place, and not where data and WAL must lie.
+        // For the workload `device` this is the device to test, not the one that data and WAL must lie on.
         device: on.device.clone().filter(|_| spec.kind != WorkloadKind::Device),
         reset: ResetPlan::default(),
     })
 }
 
-/// Found before anything is changed.
+/// Finds the way to stop and start the server, before anything is changed.
 fn controller(
     way: &ControlMethod,
     host: Option<&str>,

@@ -1,7 +1,7 @@
 //! Runs an experiment file: one experiment for each workload, one after the other.
 //!
-//! Everything that may refuse comes before the first change: unfinished runs, the results directory, the servers,
-//! other runs, each condition. What happens goes to one observer; what is left at the end is in the store.
+//! Everything that can refuse runs before the first change: unfinished runs, the results directory, the servers,
+//! other runs, each condition. Events go to one observer; results are in the store.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -13,11 +13,11 @@ use super::estimate;
 use super::job::Job;
 use super::manifest::{environment_of, manifest, primary_of, stored_text};
 use super::opening::{self, Purpose};
-use super::resume::{self, TargetNow};
+use super::resume::{self, CurrentTarget};
 use super::servers::{self, TargetServer, params_of};
 use crate::config::experiment::WorkloadSpec;
 use crate::experiment::event::{Event, Observer, WorkloadBegins};
-use crate::experiment::judging::{Judge, Looks};
+use crate::experiment::judging::{Judge, WidthChecks};
 use crate::experiment::live::{CheckedCells, Live};
 use crate::experiment::pace::Pace;
 use crate::experiment::run::{Ended, run as run_plan};
@@ -29,20 +29,20 @@ use crate::pg::private::VersionRequest;
 use crate::results::store::{Store, StoredExperiment};
 use crate::treatment::journal::{self, Claims, Journal};
 
-/// Whether the directory is new or holds what an interrupted run left.
+/// Whether the directory is new or holds an interrupted run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Start {
     New,
     Resume,
 }
 
-/// Where the results go, and what stops the run.
+/// The results directory and the stop flag of a run.
 #[derive(Debug)]
 pub struct Run<'a> {
     pub out: &'a Path,
     pub start: Start,
     pub stop: &'a Stop,
-    /// Of private servers whose target asks for no version.
+    /// Version of private servers whose target names none.
     pub pg: Option<VersionRequest>,
 }
 
@@ -60,7 +60,7 @@ pub fn perform(
     if let Some(held) = environment::held_ballast() {
         observe(Event::Warns(&environment::ballast_warning(held)));
     }
-    // Before a server is started and a data set loaded for nothing.
+    // Check rights before a server is started and a data set is loaded.
     for workload in &job.experiment.workloads {
         let dir = job.dir_of(run.out, workload);
         match run.start {
@@ -70,11 +70,11 @@ pub fn perform(
     }
     let servers = servers::open(job, params, &run_id, run.pg, observe)?;
     let mut dirs = Vec::new();
-    // Held to the end, also between two workloads.
+    // Claims are held to the end, also between two workloads.
     let mut claims = Claims::default();
     for workload in &job.experiment.workloads {
         let dir = job.dir_of(run.out, workload);
-        let among = Among { job, run, run_id: &run_id, servers: &servers };
+        let among = SharedRun { job, run, run_id: &run_id, servers: &servers };
         among.workload(workload, &dir, &mut claims, observe)?;
         dirs.push(dir);
         if run.stop.requested() {
@@ -84,18 +84,18 @@ pub fn perform(
     Ok(dirs)
 }
 
-/// What the workloads of a run share.
-struct Among<'a> {
+/// State shared by the workloads of a run.
+struct SharedRun<'a> {
     job: &'a Job,
     run: &'a Run<'a>,
     run_id: &'a str,
     servers: &'a BTreeMap<String, TargetServer>,
 }
 
-/// What an interrupted run left of a workload, and the lock that keeps others from going on with it.
+/// A workload's results from an interrupted run, and the lock that keeps others from continuing it.
 type Earlier = (Option<(Store, StoredExperiment)>, Option<LockFile>);
 
-impl Among<'_> {
+impl SharedRun<'_> {
     fn workload(
         &self,
         spec: &WorkloadSpec,
@@ -132,12 +132,13 @@ impl Among<'_> {
         let (store, stored, remarks) = match earlier {
             None => (None, nothing_yet(manifest), Vec::new()),
             Some((store, stored)) => {
-                let now = TargetNow::of(&targets);
+                let now = CurrentTarget::of(&targets);
                 let remarks = resume::remarks(&stored, &manifest, &now, &cells)?;
                 (Some(store), stored, remarks)
             }
         };
-        let time = |cell| estimate::of_trial(job, spec, cell).map(|estimate| estimate.total());
+        let time =
+            |cell| estimate::estimate_trial(job, spec, cell).map(|estimate| estimate.total());
         let pace = Pace::new(cells.iter().map(time).collect(), &agenda.left);
         let open_ended = agenda.rules.until_precise;
         let begins = WorkloadBegins { workload: spec, pace, primary: &primary, open_ended };
@@ -160,7 +161,7 @@ impl Among<'_> {
             made: BTreeMap::new(),
             store,
             judge: Judge::of(&stored),
-            looks: Looks::default(),
+            looks: WidthChecks::default(),
             stored,
             series: None,
             left: None,
@@ -188,7 +189,7 @@ impl Among<'_> {
         judge_end(ended)
     }
 
-    /// Of several workloads those after the interruption have none yet.
+    /// Workloads after the interruption have no results yet.
     fn earlier(&self, dir: &Path) -> Result<Earlier, RunError> {
         match self.run.start {
             Start::New => Ok((None, None)),
@@ -199,7 +200,7 @@ impl Among<'_> {
         }
     }
 
-    /// Makes the directory, or notes in it that the run goes on. Returns the lock of a new one.
+    /// Creates the directory, or notes in it that the run continues. Returns the lock of a new one.
     fn begin_store(
         &self,
         stage: &mut Live<'_>,
@@ -217,7 +218,7 @@ impl Among<'_> {
     }
 }
 
-/// Before the checks as far as it is known: they refuse what another experiment has in force, and do not name it.
+/// Claims known resources before the checks, which would refuse another experiment's changes without naming it.
 fn claim_and_check(stage: &mut Live<'_>, claims: &mut Claims) -> Result<(), RunError> {
     let touched = stage.touched_before_check();
     conflicts::claim(&touched, claims, &stage.run_id, &stage.experiment)?;

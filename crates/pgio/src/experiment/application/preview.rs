@@ -1,8 +1,8 @@
-//! What `--plan` shows beyond the files: which change each condition would make, and the value now in force.
+//! Collects what `--plan` shows beyond the files: the changes of each condition, and current values.
 //!
-//! Present values are asked of a server that answers within a few seconds, in a session that can only read, and of
-//! the hosts. Where one does not answer, or does not exist before the experiment starts it, each change is as the
-//! file has it. Refuses only mistakes in the file; `validation` refuses the rest.
+//! Current values come from a server that answers within a few seconds, in a read-only session, and from
+//! the hosts. If a server does not answer, or does not exist yet, each change is shown as the
+//! file has it. Refuses mistakes in the file only; `validation` refuses the rest.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,18 +24,18 @@ use crate::pg::words;
 use crate::results::sweep::Sweep;
 use crate::treatment::{self, AdminSession, Context, Layout, Treatment, TreatmentError};
 
-/// A server that does not answer by then is not asked.
+/// Time limit for a server to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 pub struct Preview<'a> {
-    pub doubts: Vec<Doubt>,
+    pub doubts: Vec<PlanNote>,
     pub workloads: Vec<WorkloadPreview<'a>>,
 }
 
 #[derive(Debug)]
-pub enum Doubt {
-    /// Present values are not known, and why.
+pub enum PlanNote {
+    /// Current values are unknown, with the reason.
     NotAsked(String),
     /// A run would refuse this.
     Refused(String),
@@ -46,7 +46,7 @@ pub struct WorkloadPreview<'a> {
     pub spec: &'a WorkloadSpec,
     pub cells: Vec<LiveCell>,
     pub sweep: Option<Sweep>,
-    /// Of the middle point, condition by condition; the sweep has what its axes change beyond that.
+    /// Changes at the middle point, by condition; the sweep holds the changes of its axes.
     pub changes: Vec<ConditionChange>,
 }
 
@@ -59,9 +59,9 @@ pub struct ConditionChange {
 #[derive(Debug, PartialEq, Eq)]
 pub enum PlannedChange {
     Nothing,
-    /// As the file has it.
+    /// The change as the file has it.
     Intent(String),
-    /// As the file has it, where the present value cannot be found out.
+    /// The change as the file has it; the current value is unknown.
     Unknown {
         intent: String,
         why: String,
@@ -75,7 +75,7 @@ pub fn preview(job: &Job) -> Result<Preview<'_>, RunError> {
     let params = servers::params(job, "plan", &mut |_| {})?;
     let mut servers = ask(e, &params);
     let refused = servers.values().filter_map(|server| server.as_ref().err());
-    let mut doubts: Vec<Doubt> = refused.cloned().map(Doubt::NotAsked).collect();
+    let mut doubts: Vec<PlanNote> = refused.cloned().map(PlanNote::NotAsked).collect();
     let hosts = reachable(e, &mut doubts);
     let mut workloads = Vec::new();
     for spec in &e.workloads {
@@ -103,7 +103,7 @@ fn host_of<'a>(e: &'a Experiment, target: &str) -> Option<&'a str> {
     }
 }
 
-/// A reading session to each server that a condition runs on and that answers.
+/// Opens a read-only session to each server of a condition that answers.
 fn ask(
     e: &Experiment,
     params: &BTreeMap<String, ConnectParams>,
@@ -125,22 +125,22 @@ fn reader(params: &ConnectParams) -> Result<Client, String> {
     Ok(client)
 }
 
-/// The hosts that can be asked at this moment.
-fn reachable(e: &Experiment, doubts: &mut Vec<Doubt>) -> Hosts {
+/// Connects to the hosts that are reachable.
+fn reachable(e: &Experiment, doubts: &mut Vec<PlanNote>) -> Hosts {
     let mut hosts = Hosts::from([(LOCAL.to_owned(), Arc::new(Host::local()))]);
     for (name, spec) in &e.hosts {
         match Host::connect(name, spec) {
             Ok(host) => drop(hosts.insert(name.clone(), Arc::new(host))),
-            Err(why) => doubts.push(Doubt::NotAsked(words::sentence(&why))),
+            Err(why) => doubts.push(PlanNote::NotAsked(words::sentence(&why))),
         }
     }
     if let Err(why) = host::refuse_duplicates(&e.hosts, &hosts) {
-        doubts.push(Doubt::Refused(words::sentence(&why)));
+        doubts.push(PlanNote::Refused(words::sentence(&why)));
     }
     hosts
 }
 
-/// Of one condition: with present values where there is a server to ask.
+/// Returns the changes of one condition, with current values if its server answers.
 fn changes(
     treatments: &[Box<dyn Treatment>],
     server: Option<(&ConnectParams, &mut Client)>,
@@ -158,7 +158,7 @@ fn changes(
                 params,
                 session: AdminSession::Open(client),
                 hosts,
-                // A session that came over a socket shows that the server is here.
+                // A session over a Unix-domain socket shows that the server runs on this machine.
                 server_host: host.or(params.is_by_socket().then_some(LOCAL)),
                 control: None,
                 private: false,
@@ -166,7 +166,7 @@ fn changes(
                 stop: Stop::new(),
             };
             for treatment in treatments.iter() {
-                all.extend(of_treatment(treatment.as_ref(), &mut context)?);
+                all.extend(changes_of(treatment.as_ref(), &mut context)?);
             }
         }
     }
@@ -176,13 +176,13 @@ fn changes(
     Ok(all)
 }
 
-fn of_treatment(
+fn changes_of(
     treatment: &dyn Treatment,
     context: &mut Context<'_>,
 ) -> Result<Vec<PlannedChange>, TreatmentError> {
     match treatment.preview(context) {
         Ok(changes) => Ok(changes.into_iter().map(PlannedChange::Known).collect()),
-        // A mistake in the file is one here, too.
+        // A mistake in the file is an error here, too.
         Err(error @ TreatmentError::Config(_)) => Err(error),
         Err(error) => {
             let why = words::sentence(&error);
@@ -234,7 +234,11 @@ mod tests {
         let dsn = "dsn = 'host=127.0.0.1 port=1 user=u dbname=d sslmode=disable'";
         let job = job(&COMMITS.replace("private = true", dsn));
         let preview = preview(&job).unwrap();
-        assert!(matches!(preview.doubts.as_slice(), [Doubt::NotAsked(_)]), "{:?}", preview.doubts);
+        assert!(
+            matches!(preview.doubts.as_slice(), [PlanNote::NotAsked(_)]),
+            "{:?}",
+            preview.doubts
+        );
         assert_eq!(shown(&preview).len(), 3);
     }
 }

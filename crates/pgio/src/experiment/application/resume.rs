@@ -1,6 +1,6 @@
-//! `--resume`: what an interrupted run left, and whether it may go on here.
+//! `--resume`: opens the results of an interrupted run and decides whether it may continue.
 //!
-//! It may where the experiment, the server and the work are the same; everything else that changed goes into
+//! It may if the experiment, the server and the work are the same; other changes go into
 //! the manifest as a remark. `difference` compares the files, `extend` lets the number of blocks grow.
 
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::difference::differences;
 use super::error::ResumeError;
-use super::extend::{self, Larger, grown};
+use super::extend::{self, BlockLimits, grown};
 use super::job::Job;
 use super::manifest::{NOT_STORED, stored_text};
 use crate::config::experiment::limits::FILE_BYTES;
@@ -24,18 +24,18 @@ use crate::results::store::{self, Manifest, Resumed, Store, StoreError, StoredEx
 
 const PGIO: &str = env!("CARGO_PKG_VERSION");
 
-/// The job of a results directory: with the file given, or the stored one, and with its seed.
+/// Returns the job of a results directory, from the given file or the stored one, with the stored seed.
 pub fn job(
     dir: &Path,
     file: Option<&Path>,
-    larger: Larger,
+    larger: BlockLimits,
     below: GivenKeys,
 ) -> Result<Job, ResumeError> {
-    // Of several workloads any has seed and file.
+    // Every workload's directory has the seed and the file.
     let found = store::experiments(dir)?.remove(0);
     let manifest = store::read_manifest(&found)?;
     let path = file.map_or_else(|| found.join("experiment.toml"), Path::to_owned);
-    // Its commands will be run: the stored one must be the present user's own.
+    // The file's commands will run, so the stored file must belong to the current user.
     let text = match file {
         Some(file) => files::read_text(file, FILE_BYTES)
             .map_err(|source| ResumeError::Read { path: file.to_owned(), source })?,
@@ -52,7 +52,7 @@ pub fn job(
     let mut job = Job::parse(&text, &path.display().to_string(), &stem, below)?;
     job.seed = manifest.seed;
     if !job.experiment.workloads.iter().any(|w| job.dir_of(dir, w) == found) {
-        // All would begin anew, beside what is there.
+        // Otherwise everything would start again, beside the existing results.
         return Err(match found == dir {
             true => ResumeError::OneOfSeveral { dir: found },
             false => ResumeError::NoSuchWorkload { dir: found, file: path },
@@ -65,7 +65,7 @@ fn missing(dir: &Path) -> StoreError {
     StoreError::NotResults { dir: dir.to_owned(), missing: "experiment.toml" }
 }
 
-/// An experiment of several workloads has added the workload's name, as its directory has.
+/// Removes the workload's name, which an experiment of several workloads appends.
 fn name_of_file(name: &str, found: &Path, dir: &Path) -> String {
     let workload = found.strip_prefix(dir).unwrap_or(Path::new("")).display().to_string();
     let with_workload = format!(" {workload}");
@@ -73,7 +73,7 @@ fn name_of_file(name: &str, found: &Path, dir: &Path) -> String {
     short.unwrap_or(name).to_owned()
 }
 
-/// Opens what an interrupted run left; nothing where this workload had not been begun.
+/// Opens the results of an interrupted run; none if this workload had not started.
 pub(super) fn open(dir: &Path) -> Result<Option<(Store, StoredExperiment)>, StoreError> {
     match has_begun(dir) {
         true => Store::resume(dir).map(Some),
@@ -85,7 +85,7 @@ fn has_begun(dir: &Path) -> bool {
     dir.join("manifest.json").symlink_metadata().is_ok()
 }
 
-/// Before any server is asked: refuses another experiment, and results of another pgio.
+/// Refuses another experiment, and results of another pgio, before connecting to a server.
 pub(super) fn check_file(
     job: &Job,
     dir: &Path,
@@ -110,22 +110,22 @@ pub(super) fn check_file(
     Err(ResumeError::OtherExperiment { dir, differences })
 }
 
-/// What no second run may differ in.
+/// Facts that must be the same in the resumed run.
 const SAME_SERVER: &[&str] = &["server_version", "system_identifier"];
 
-/// A target as it is now, as far as it must be as before.
+/// The current state of a target, as far as it must be unchanged.
 #[derive(Debug)]
-pub(super) struct TargetNow {
+pub(super) struct CurrentTarget {
     pub(super) name: String,
     pub(super) private: bool,
     pub(super) version: String,
-    /// As in `target::Target`.
+    /// See `target::Target`.
     pub(super) works: Vec<WorkloadInfo>,
 }
 
-impl TargetNow {
-    pub(super) fn of(targets: &BTreeMap<String, Target>) -> Vec<TargetNow> {
-        let now = |(name, target): (&String, &Target)| TargetNow {
+impl CurrentTarget {
+    pub(super) fn of(targets: &BTreeMap<String, Target>) -> Vec<CurrentTarget> {
+        let now = |(name, target): (&String, &Target)| CurrentTarget {
             name: name.clone(),
             private: target.cluster.is_some(),
             version: target.server.info.version.clone(),
@@ -135,20 +135,20 @@ impl TargetNow {
     }
 }
 
-/// Refuses another server and other work; returns what else changed.
+/// Refuses another server and other work; returns other changes as remarks.
 pub(super) fn remarks(
     stored: &StoredExperiment,
     now: &Manifest,
-    targets: &[TargetNow],
+    targets: &[CurrentTarget],
     cells: &[LiveCell],
 ) -> Result<Vec<String>, ResumeError> {
     let refuse = |why: String| Err(ResumeError::Changed(why));
     let before = &stored.manifest;
     if (&before.conditions, &before.primary_metric) != (&now.conditions, &now.primary_metric) {
-        return refuse("the conditions are no longer the same".to_owned());
+        return refuse("the conditions changed".to_owned());
     }
     if before.sweep != now.sweep {
-        return refuse("the axes or their values are no longer the same".to_owned());
+        return refuse("the axes or their values changed".to_owned());
     }
     let mut remarks = Vec::new();
     for target in targets.iter().filter(|t| t.private) {
@@ -158,11 +158,11 @@ pub(super) fn remarks(
     }
     for (key, is) in &now.environment {
         let Some(was) = before.environment.get(key).filter(|was| *was != is) else { continue };
-        let (target, what) = of_target(targets, key);
+        let (target, what) = split_key(targets, key);
         match target.is_some_and(|t| t.private) {
             true if ["system_identifier", "target"].contains(&what) => {}
             _ if SAME_SERVER.contains(&what) => {
-                return refuse(format!("it is another server: {key} was {was} and is {is}"));
+                return refuse(format!("this is another server: {key} was {was} and is {is}"));
             }
             _ => remarks.push(format!("{key} was {was} and is {is}")),
         }
@@ -175,7 +175,7 @@ pub(super) fn remarks(
             let differs = |key: &&String| trial.workload.keys.get(*key) != info.keys.get(*key);
             if let Some(key) = keys.into_iter().find(differs) {
                 return refuse(format!(
-                    "the work is no longer the same: {key} was {} and is {}; see ./pgio.conf and the data set",
+                    "the work changed: {key} was {} and is {}; check ./pgio.conf and the data set",
                     shown(trial.workload.keys.get(key)),
                     shown(info.keys.get(key))
                 ));
@@ -185,8 +185,8 @@ pub(super) fn remarks(
     Ok(remarks)
 }
 
-/// Notes in the manifest, and in the stored file where blocks were added, that the run goes on. Returns what to
-/// warn of.
+/// Notes in the manifest, and in the stored file if blocks were added, that the run continues. Returns
+/// warnings.
 pub(super) fn note(
     job: &Job,
     store: &mut Store,
@@ -197,8 +197,8 @@ pub(super) fn note(
     let changed = |remark: &String| {
         Warning::new(
             remark.clone(),
-            "the trials before were measured without this change",
-            "compare the blocks before and after, or run the whole experiment anew",
+            "earlier trials were measured without this change",
+            "compare the blocks before and after, or rerun the whole experiment",
         )
     };
     let mut warnings: Vec<Warning> = remarks.iter().map(changed).collect();
@@ -206,12 +206,12 @@ pub(super) fn note(
     warnings.extend(grown.iter().map(|larger| {
         Warning::new(
             larger.clone(),
-            "who looks at a result and then adds blocks finds a difference by chance more often than once in 20",
-            "say beforehand how many blocks, or let precision = decide when to stop",
+            "adding blocks after looking at a result raises the chance of a false difference above 1 in 20",
+            "set the number of blocks beforehand, or use precision = to stop by a rule",
         )
     }));
     if !grown.is_empty() {
-        // The file first: a manifest that lags behind is mended by the next --resume.
+        // Write the file first: the next --resume repairs an outdated manifest.
         store::write_durably(&store.dir().join("experiment.toml"), text)?;
         extend::put_into_manifest(&job.experiment, &mut stored.manifest);
     }
@@ -226,8 +226,11 @@ pub(super) fn note(
     Ok(warnings)
 }
 
-/// With several targets a key of the environment begins with its target's name.
-fn of_target<'a>(targets: &'a [TargetNow], key: &'a str) -> (Option<&'a TargetNow>, &'a str) {
+/// Finds the target of an environment key, which begins with the target's name if there are several.
+fn split_key<'a>(
+    targets: &'a [CurrentTarget],
+    key: &'a str,
+) -> (Option<&'a CurrentTarget>, &'a str) {
     let named = targets.iter().find_map(|target| {
         Some((target, key.strip_prefix(target.name.as_str())?.strip_prefix('.')?))
     });
@@ -247,14 +250,14 @@ mod tests {
     use crate::analysis::test_support::{experiment, trial};
     use crate::experiment::application::test_support::{COMMITS, first, job};
 
-    fn target(name: &str, private: bool) -> TargetNow {
+    fn target(name: &str, private: bool) -> CurrentTarget {
         let works = vec![trial("local", 1, &[]).workload];
-        TargetNow { name: name.to_owned(), private, version: "15.4".to_owned(), works }
+        CurrentTarget { name: name.to_owned(), private, version: "15.4".to_owned(), works }
     }
 
     /// What is remarked where the manifest of now differs from the stored one.
     fn remarked(
-        targets: &[TargetNow],
+        targets: &[CurrentTarget],
         change: impl FnOnce(&mut Manifest),
     ) -> Result<Vec<String>, String> {
         let mut stored = experiment(&["local", "on"], vec![trial("local", 1, &[])]);
@@ -279,9 +282,12 @@ mod tests {
         let users = [target("target", false)];
         assert_eq!(remarked(&users, |_| {}), Ok(Vec::new()));
         let error = remarked(&users, set("system_identifier", "2")).unwrap_err();
-        assert_eq!(error, "cannot go on: it is another server: system_identifier was 1 and is 2");
+        assert_eq!(
+            error,
+            "cannot continue: this is another server: system_identifier was 1 and is 2"
+        );
         let error = remarked(&users, |now| drop(now.conditions.pop())).unwrap_err();
-        assert_eq!(error, "cannot go on: the conditions are no longer the same");
+        assert_eq!(error, "cannot continue: the conditions changed");
         let error = remarked(&users, |now| now.sweep = None).map(drop);
         assert_eq!(error, Ok(()), "neither has one");
     }
@@ -313,8 +319,8 @@ mod tests {
         let mut users = [target("target", false)];
         users[0].works[0].keys.insert("sessions".to_owned(), 4.into());
         let error = remarked(&users, |_| {}).unwrap_err();
-        assert!(error.contains("the work is no longer the same: sessions was "), "{error}");
-        assert!(error.ends_with("and is 4; see ./pgio.conf and the data set"), "{error}");
+        assert!(error.contains("the work changed: sessions was "), "{error}");
+        assert!(error.ends_with("and is 4; check ./pgio.conf and the data set"), "{error}");
     }
 
     /// A results directory of the file, with no trial yet.
@@ -332,7 +338,7 @@ mod tests {
         (scratch, job)
     }
 
-    fn resumed(dir: &Path, larger: Larger) -> Result<Job, ResumeError> {
+    fn resumed(dir: &Path, larger: BlockLimits) -> Result<Job, ResumeError> {
         super::job(dir, None, larger, GivenKeys::default())
     }
 
@@ -341,13 +347,13 @@ mod tests {
         let (scratch, _) = results(&COMMITS.replace("seed = 7\n", ""));
         let dir = scratch.path().join("out");
         let seed = store::read_manifest(&dir).unwrap().seed;
-        let again = resumed(&dir, Larger::default()).unwrap();
+        let again = resumed(&dir, BlockLimits::default()).unwrap();
         assert_eq!((again.seed, again.experiment.name.as_str()), (seed, "x"));
         check_file(&again, &dir, &BTreeMap::new()).unwrap();
-        let larger = resumed(&dir, Larger { blocks: Some(8), max_blocks: None }).unwrap();
+        let larger = resumed(&dir, BlockLimits { blocks: Some(8), max_blocks: None }).unwrap();
         assert_eq!(larger.experiment.blocks, 8);
         check_file(&larger, &dir, &BTreeMap::new()).unwrap();
-        let fewer = resumed(&dir, Larger { blocks: Some(4), max_blocks: None }).unwrap();
+        let fewer = resumed(&dir, BlockLimits { blocks: Some(4), max_blocks: None }).unwrap();
         let error = check_file(&fewer, &dir, &BTreeMap::new()).unwrap_err();
         assert!(matches!(error, ResumeError::Smaller { was: 6, is: 4, .. }), "{error}");
     }
@@ -366,7 +372,7 @@ mod tests {
     fn added_blocks_are_noted_and_warned_of() {
         let (scratch, _) = results(COMMITS);
         let dir = scratch.path().join("out");
-        let larger = resumed(&dir, Larger { blocks: Some(8), max_blocks: None }).unwrap();
+        let larger = resumed(&dir, BlockLimits { blocks: Some(8), max_blocks: None }).unwrap();
         let (mut store, mut stored) = open(&dir).unwrap().unwrap();
         let text = stored_text(&larger, &BTreeMap::new());
         let remark = vec!["kernel was 5 and is 6".to_owned()];

@@ -1,7 +1,7 @@
-//! Refuses conditions that this user has no right to apply, before a server is started and a data set
+//! Refuses conditions that this user may not apply, before a server is started and a data set is
 //! loaded into it.
 //!
-//! Asks the hosts alone, and only what needs no server; the treatments' `check` comes later and looks at
+//! Queries the hosts only; the treatments' `check` comes later and checks
 //! everything. Next: `servers`.
 
 use super::cells::cells;
@@ -28,7 +28,7 @@ fn check_cell(e: &Experiment, cell: &LiveCell, hosts: &Hosts) -> Result<(), Live
         Some(Target::Server { host, .. }) => host.as_deref(),
         None => None,
     };
-    // Where it runs is found out later, and so is what may be done there.
+    // The server's host is found later, and the rights there are checked then.
     if server.is_none() {
         return Ok(());
     }

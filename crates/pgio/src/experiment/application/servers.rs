@@ -1,4 +1,4 @@
-//! The servers of an experiment: where they are, and starting those that are pgio's own.
+//! The servers of an experiment: finds them, and starts private ones.
 //!
 //! Connects to none of them. Next: `opening` opens a session and makes the work ready.
 
@@ -17,20 +17,20 @@ use crate::host::{self, Hosts};
 use crate::pg::connect::{ConnectError, ConnectParams};
 use crate::pg::private::{self, PrivateCluster, Spec, VersionRequest};
 
-/// The server of one target, found or started.
+/// The server of one target.
 #[derive(Debug)]
 pub(super) struct TargetServer {
-    /// As in the file; empty where pgio.conf or the environment says where it is.
+    /// Name as in the file; empty if pgio.conf or the environment names the server.
     pub(super) name: String,
     pub(super) params: ConnectParams,
     pub(super) cluster: Option<Arc<PrivateCluster>>,
-    /// The block device that is to be measured.
+    /// The block device under test.
     pub(super) device: Option<String>,
-    /// By what it may be stopped.
+    /// The way to stop and start it.
     pub(super) control: Option<ControlMethod>,
-    /// All of the experiment's, for its sources.
+    /// All hosts of the experiment, for its sources.
     pub(super) hosts: Hosts,
-    /// Names in `hosts`, as the file says.
+    /// Names in `hosts`, as in the file.
     pub(super) host: Option<String>,
     pub(super) standby_host: Option<String>,
 }
@@ -61,7 +61,7 @@ pub(super) fn params_of(
     servers.iter().map(|(name, server)| (name.clone(), server.params.clone())).collect()
 }
 
-/// How to reach the servers that exist; asks none of them.
+/// Resolves the connection parameters of existing servers; connects to none.
 pub(super) fn params(
     job: &Job,
     run_id: &str,
@@ -82,7 +82,7 @@ pub(super) fn params(
     Ok(all)
 }
 
-/// The servers that exist, and those that are started now.
+/// Returns existing servers, and starts private ones.
 pub(super) fn open(
     job: &Job,
     params: BTreeMap<String, ConnectParams>,
@@ -110,12 +110,12 @@ pub(super) fn open(
     Ok(servers)
 }
 
-/// Every host of the file, reached before anything is changed.
+/// Connects to every host of the file, before anything is changed.
 pub(super) fn hosts(e: &Experiment) -> Result<Hosts, OpenError> {
     Ok(host::connect_all(&e.hosts)?)
 }
 
-/// Those that exist without pgio.
+/// Returns servers that exist without pgio.
 pub(super) fn existing(
     e: &Experiment,
     params: BTreeMap<String, ConnectParams>,
@@ -172,7 +172,7 @@ mod tests {
     fn a_private_server_is_none_that_exists() {
         let (params, warnings) = params_and_warnings(&job(COMMITS));
         assert!(params.is_empty() && warnings.is_empty());
-        // Without a target pgio.conf or the environment says where it is.
+        // Without a target, pgio.conf or the environment names the server.
         let nowhere = job(&COMMITS.replace("[target]\nprivate = true\n", ""));
         assert_eq!(params_and_warnings(&nowhere).0.into_keys().collect::<Vec<_>>(), [""]);
     }

@@ -1,9 +1,9 @@
-//! What `--plan` refuses: all that a run would refuse before its first change, with the same sentences.
-//! It changes nothing: sessions can only read, no data set is loaded, no directory is
-//! made, nothing is probed or journaled, and a private server is not started.
+//! Checks of `--plan`: refuses what a run would refuse before its first change, with the same messages.
+//! Changes nothing: sessions are read-only, no data set is loaded, no directory is
+//! created, nothing is probed or journaled, and a private server is not started.
 //!
-//! Of a private server only what can be known without it is checked; [`validate`] returns what remains
-//! open, for the plan to show.
+//! A private server is checked as far as possible without it; [`validate`] returns what remains
+//! unchecked, for the plan to show.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,15 +26,15 @@ use crate::pg::private::{self, VersionRequest};
 use crate::results::store::Store;
 use crate::workload::command::check_programs;
 
-/// A private server that was not started, and what else is not known of it.
+/// A private server that was not started.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Unchecked {
     pub target: String,
-    /// The version that is installed; otherwise one will be downloaded.
+    /// The installed version; if none, one will be downloaded.
     pub installed: Option<String>,
 }
 
-/// Refuses what could not be run; returns what could not be checked.
+/// Refuses what cannot run; returns what could not be checked.
 pub fn validate(
     job: &Job,
     out: &Path,
@@ -81,7 +81,7 @@ fn validate_workload(
     Ok(())
 }
 
-/// The work on a server that does not exist yet.
+/// Checks the work on a server that does not exist yet.
 fn validate_work(job: &Job, spec: &WorkloadSpec, hosts: &Hosts) -> Result<(), OpenError> {
     for layer in layers(spec, job.experiment.sweep) {
         let layer = layer.over(job.below.layer.clone());

@@ -1,6 +1,6 @@
-//! The work of an experiment, ready to run on a target's server: one arm for each kind.
+//! Prepares the work of an experiment on a target's server: one arm per kind.
 //!
-//! Next: `opening` has it made once for each layer of the sweep.
+//! Next: `opening` calls it once per layer of the sweep.
 
 use std::sync::Arc;
 
@@ -23,23 +23,23 @@ use crate::workload::command::LastSetup;
 use crate::workload::commit::Commit;
 use crate::workload::{Command, Device, Mail, Workload};
 
-/// Where the work is to run, and what the works of one target share.
-pub(super) struct Place<'a> {
+/// Where the work runs, and what the workloads of one target share.
+pub(super) struct WorkPlace<'a> {
     pub(super) on: &'a TargetServer,
     pub(super) server: &'a Server,
     pub(super) made: &'a LastSetup,
-    /// Of a private cluster that has no data set yet.
+    /// The spec of the data set to load into a private cluster.
     pub(super) load: bool,
-    /// The experiment's, for a data set whose keys name none.
+    /// The experiment's seed, for a data set whose keys name none.
     pub(super) seed: u64,
     pub(super) stop: &'a Stop,
 }
 
-/// The work of one layer.
-pub(super) fn ready(
+/// Prepares the work of one layer.
+pub(super) fn prepare(
     spec: &WorkloadSpec,
     layer: Layer,
-    place: &Place<'_>,
+    place: &WorkPlace<'_>,
     admin: &mut Client,
     observe: &mut Observer<'_>,
 ) -> Result<Arc<dyn Workload>, OpenError> {
@@ -47,7 +47,7 @@ pub(super) fn ready(
     Ok(match spec.kind {
         WorkloadKind::Slob => {
             if on.cluster.is_some() && place.load {
-                // A cluster that is made again for --resume gets the same data.
+                // A cluster created again for --resume gets the same data.
                 let mut layer = layer.clone();
                 layer.seed.get_or_insert(place.seed);
                 load_private(&layer, place, admin, observe)?;
@@ -68,14 +68,14 @@ pub(super) fn ready(
     })
 }
 
-/// On the target's own host; without one named it is here, or `opening` refuses it.
+/// Prepares `device` on the target's host; without one it runs on this machine, or `opening` refuses it.
 fn device(layer: Layer, on: &TargetServer) -> Result<Device, OpenError> {
     let name = on.host.as_deref().unwrap_or(LOCAL);
     let host = on.hosts.get(name).cloned().unwrap_or_else(|| Arc::new(Host::local()));
     Ok(Device::new(DeviceSettings::resolve(layer), on.device.as_deref(), host)?)
 }
 
-/// On the host that it names, else here.
+/// Prepares a command on the host that it names, else on this machine.
 fn command(
     spec: &WorkloadSpec,
     layer: Layer,
@@ -92,7 +92,7 @@ fn command(
     Ok(Command::new(settings, host, &on.params, admin)?)
 }
 
-/// Its directories are on the target's host, where the file names no other.
+/// Prepares `mail`; its directories are on the target's host unless the file names another.
 fn mail(layer: Layer, on: &TargetServer) -> Result<Mail, OpenError> {
     let settings = resolve_mail(layer, &on.name)?;
     let named = settings.maildir.as_ref().and_then(|maildir| maildir.host.clone());
@@ -105,12 +105,12 @@ fn mail(layer: Layer, on: &TargetServer) -> Result<Mail, OpenError> {
 
 fn load_private(
     layer: &Layer,
-    place: &Place<'_>,
+    place: &WorkPlace<'_>,
     admin: &mut Client,
     observe: &mut Observer<'_>,
 ) -> Result<(), OpenError> {
     let spec = slob::load_spec(&LoadSettings::resolve(layer.clone())?);
-    // What would not run is not worth loading.
+    // Refuse work that cannot run before loading its data set.
     SlobSettings::resolve(layer.clone())?;
     slob::load(admin, &place.on.params, &spec, place.stop, &mut |event| {
         observe(Event::Loads(&event));

@@ -1,34 +1,34 @@
-//! One block: its trials in their order, then repairs of what turned out invalid.
+//! Runs one block: its trials in order, then repairs of invalid trials.
 //!
 //! A repair is a round of its own right after the block: the baseline and every condition whose pair is
-//! broken, in random order, all with the same attempt number. A pair is broken where the condition's trial
+//! broken, in random order, all with the same attempt number. A pair is broken if the condition's trial
 //! or the baseline's of the same attempt is invalid. Trials that failed are outcomes and are not repeated.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::stage::{Decision, Done, Ended, Invalid, Last, Rules, Stage};
+use super::stage::{Decision, Ended, Invalid, LastAttempt, Rules, Stage, StoredAttempts};
 use crate::experiment::plan::Planned;
 use crate::results::model::Outcome;
 use crate::rng::{SplitMix64, derive};
 
-/// After so many failures in a row the next one would tell nothing new.
+/// Number of consecutive failures that end the run.
 const FAILURES_IN_A_ROW: u32 = 3;
 
 /// The last attempt of each cell of the block.
-type Attempts = BTreeMap<usize, Last>;
+type Attempts = BTreeMap<usize, LastAttempt>;
 
-/// Something only where the whole loop ends.
+/// Returns how the loop ended; none if it continues.
 pub(super) fn run<S: Stage>(
     block: &[Planned],
     baselines: &[usize],
     rules: Rules,
-    done: &Done,
+    done: &StoredAttempts,
     failures: &mut u32,
     stage: &mut S,
 ) -> Result<Option<Ended>, S::Error> {
     let number = block[0].block;
     let mut turn = due(block, baselines, done);
-    // What was complete before stays as it is, but for the block that was cut short.
+    // Complete blocks stay as they are; only the interrupted block is repaired.
     if turn.is_empty() && number < done.last_block() {
         return Ok(None);
     }
@@ -41,11 +41,11 @@ pub(super) fn run<S: Stage>(
             if ended.is_some() {
                 return Ok(ended);
             }
-            attempts.insert(planned.cell, Last { attempt: planned.attempt, complete });
+            attempts.insert(planned.cell, LastAttempt { attempt: planned.attempt, complete });
         }
         let invalid = stage.invalid(number);
         turn = repair(block, baselines, rules, (&attempts, &invalid), &mut given_up, stage);
-        // The order within the block goes on after the trials that were planned.
+        // Positions in the block continue after the planned trials.
         for planned in &mut turn {
             position += 1;
             planned.position = position;
@@ -56,17 +56,17 @@ pub(super) fn run<S: Stage>(
     }
 }
 
-fn earlier(block: u32, done: &Done) -> Attempts {
+fn earlier(block: u32, done: &StoredAttempts) -> Attempts {
     let earlier = done.0.range((block, 0)..=(block, usize::MAX));
     earlier.map(|((_, cell), last)| (*cell, *last)).collect()
 }
 
-/// The trials of a block that an earlier run left, in their order: those that never ran, and those that did
-/// not complete, with their baseline beside them. Without its baseline none of a block's pairs is one.
-pub(super) fn due(block: &[Planned], baselines: &[usize], done: &Done) -> Vec<Planned> {
+/// Returns the trials of a block still to run, in order: those that never ran, and those that did
+/// not complete, with their baseline beside them. Without its baseline, a block has no pairs.
+pub(super) fn due(block: &[Planned], baselines: &[usize], done: &StoredAttempts) -> Vec<Planned> {
     let known = earlier(block[0].block, done);
     let incomplete = |cell: usize| known.get(&cell).is_some_and(|last| !last.complete);
-    // By baseline: the attempt that follows.
+    // The next attempt, by baseline.
     let mut rounds: BTreeMap<usize, u32> = BTreeMap::new();
     for (cell, last) in &known {
         let round = rounds.entry(baselines[*cell]).or_default();
@@ -86,7 +86,7 @@ pub(super) fn due(block: &[Planned], baselines: &[usize], done: &Done) -> Vec<Pl
     block.iter().filter(is_due).map(|planned| planned.again(attempt(planned))).collect()
 }
 
-/// What is measured again after this round, in random order.
+/// Returns what to repeat after this round, in random order.
 fn repair<S: Stage>(
     block: &[Planned],
     baselines: &[usize],
@@ -97,9 +97,10 @@ fn repair<S: Stage>(
 ) -> Vec<Planned> {
     let found =
         |cell: usize, attempt: u32| invalid.iter().find(|i| i.cell == cell && i.attempt == attempt);
-    // A failed trial has no pair to be broken.
+    // A failed trial has no pair.
     let broken = |planned: &Planned| -> Option<(u32, String, &[String])> {
-        let Last { attempt, .. } = *attempts.get(&planned.cell).filter(|last| last.complete)?;
+        let LastAttempt { attempt, .. } =
+            *attempts.get(&planned.cell).filter(|last| last.complete)?;
         let baseline = baselines[planned.cell];
         let of_baseline = || {
             let of_it = found(baseline, attempt)?;
@@ -118,7 +119,7 @@ fn repair<S: Stage>(
     for planned in block {
         let Some((attempt, why, checks)) = broken(planned) else { continue };
         let baseline = baselines[planned.cell];
-        // The baseline's own trial is of no use by itself: it is measured again where a condition is.
+        // A baseline's trial is useless alone: it is repeated only beside a condition.
         let alone = !block.iter().any(|p| p.cell != baseline && baselines[p.cell] == baseline);
         if planned.cell == baseline && !alone {
             continue;
@@ -148,7 +149,7 @@ fn repair<S: Stage>(
     turn
 }
 
-/// Whether it is complete, and how the loop ended where it does.
+/// Runs one trial. Returns whether it is complete, and how the loop ended if it did.
 pub(super) fn one_trial<S: Stage>(
     planned: &Planned,
     failures: &mut u32,
@@ -159,7 +160,7 @@ pub(super) fn one_trial<S: Stage>(
         return Ok(interrupted);
     }
     let reset = stage.reset(planned);
-    // A load that was stopped is no error, and nothing to measure on.
+    // A stopped load is not an error, but there is nothing to measure.
     if stage.stop_requested() {
         return Ok(interrupted);
     }
@@ -168,13 +169,13 @@ pub(super) fn one_trial<S: Stage>(
         let trial = stage.trial(planned);
         stage.store(&trial).map(|()| trial.outcome)
     });
-    let taken_back = stage.take_back(planned);
-    // What could not be taken back is said first: it is still in place.
+    let undone = stage.undo(planned);
+    // Report a failed undo first: the change is still in place.
     let outcome = match measured {
-        Err(error) if S::is_stop(&error) => return taken_back.map(|()| interrupted),
+        Err(error) if S::is_stop(&error) => return undone.map(|()| interrupted),
         measured => measured?,
     };
-    taken_back?;
+    undone?;
     Ok(match outcome {
         Outcome::Complete => {
             *failures = 0;

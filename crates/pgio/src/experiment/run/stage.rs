@@ -1,31 +1,31 @@
-//! What the loop acts on, and the types that pass between the two.
+//! The stage that the loop acts on, and the types that pass between them.
 //!
-//! [`Stage`] is the one way to the outside: `live` implements it on real servers, the tests by a log.
+//! [`Stage`] covers all external effects: `live` implements it on real servers, the tests with a log.
 
 use std::collections::BTreeMap;
 
 use crate::experiment::plan::Planned;
 use crate::results::model::Trial;
 
-/// What the loop acts on.
+/// External effects of the loop.
 pub trait Stage {
     type Error;
-    /// Makes the data the same as before the first trial.
+    /// Restores the data as before the first trial.
     fn reset(&mut self, planned: &Planned) -> Result<(), Self::Error>;
     fn put_in_force(&mut self, planned: &Planned) -> Result<(), Self::Error>;
-    /// A failed trial is a record too.
+    /// Runs a trial; a failed trial is a record too.
     fn trial(&mut self, planned: &Planned) -> Trial;
     fn store(&mut self, trial: &Trial) -> Result<(), Self::Error>;
-    fn take_back(&mut self, planned: &Planned) -> Result<(), Self::Error>;
+    fn undo(&mut self, planned: &Planned) -> Result<(), Self::Error>;
     fn stop_requested(&self) -> bool;
-    /// Whether the error says no more than that it was asked to stop.
+    /// Whether the error only reports a requested stop.
     fn is_stop(_error: &Self::Error) -> bool {
         false
     }
-    /// Of a block's trials, those that are complete and must not count.
+    /// Returns the block's trials that are complete but must not count.
     fn invalid(&mut self, block: u32) -> Vec<Invalid>;
-    /// Whether the intervals are as narrow as was asked for. Before the `last` answer it may skip a look
-    /// that cannot find them so.
+    /// Whether the intervals are as narrow as requested. Before the `last` call it may skip a check
+    /// that cannot succeed.
     fn is_precise(&mut self, last: bool) -> bool;
     fn decided(&mut self, decision: Decision<'_>);
 }
@@ -33,49 +33,49 @@ pub trait Stage {
 /// A trial that must not count.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Invalid {
-    /// Both as in [`Planned`].
+    /// See [`Planned`].
     pub cell: usize,
     pub attempt: u32,
     pub why: String,
-    /// Ids of the checks that say so.
+    /// Ids of the checks that failed.
     pub checks: Vec<String>,
 }
 
-/// What the loop decided, beside what was planned.
+/// A decision of the loop beyond the plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Decision<'a> {
-    /// The trial is measured again, now.
+    /// The trial is repeated now.
     Repeats { planned: &'a Planned, why: &'a str, checks: &'a [String] },
-    /// It is measured again beside a trial that is repeated.
+    /// The baseline is repeated beside a repeated trial.
     Beside { planned: &'a Planned },
-    /// It was repeated as often as allowed and stays invalid.
+    /// The trial stays invalid after all allowed repeats.
     GivesUp { planned: &'a Planned, why: &'a str },
-    /// The intervals are still too wide.
+    /// The intervals are too wide; another block follows.
     FurtherBlock { block: u32, trials: usize },
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Rules {
-    /// Blocks that run in any case; the plan may hold more, for the sake of precision.
+    /// Blocks that run in any case; with a precision the plan holds more.
     pub blocks: u32,
     pub repeats: u32,
-    /// Whether the plan ends where the intervals are narrow enough.
+    /// Whether the run ends when the intervals are narrow enough.
     pub until_precise: bool,
-    /// The experiment's, for the order of repairs.
+    /// The experiment's seed, for the order of repairs.
     pub seed: u64,
 }
 
-/// The last attempt of each trial that an earlier run left, by block and cell.
+/// The last attempt of each trial of an earlier run, by block and cell.
 #[derive(Debug, Clone, Default)]
-pub struct Done(pub BTreeMap<(u32, usize), Last>);
+pub struct StoredAttempts(pub BTreeMap<(u32, usize), LastAttempt>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Last {
+pub struct LastAttempt {
     pub attempt: u32,
     pub complete: bool,
 }
 
-impl Done {
+impl StoredAttempts {
     pub(super) fn last_block(&self) -> u32 {
         self.0.last_key_value().map_or(0, |((block, _), _)| *block)
     }
@@ -84,13 +84,13 @@ impl Done {
 /// How the loop ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Ended {
-    /// All blocks that were asked for.
+    /// All requested blocks ran.
     Complete,
     /// The intervals are narrow enough.
     Precise,
-    /// They are not, and no more blocks are allowed.
+    /// The intervals are too wide, and no more blocks are allowed.
     BlockLimit,
     Interrupted,
-    /// Trials kept failing; the last one's error.
+    /// Trials failed repeatedly; the error of the last one.
     Failing(String),
 }

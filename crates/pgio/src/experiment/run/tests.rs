@@ -9,19 +9,19 @@ use proptest::prelude::*;
 const ONCE: [&str; 5] = ["reset 0", "apply 0", "trial 0", "store", "undo 0"];
 const FIXED: Rules = Rules { blocks: 6, repeats: 2, until_precise: false, seed: 1 };
 
-/// Logs what is asked of it.
+/// Logs every call.
 #[derive(Default)]
 struct Fake {
     log: Vec<String>,
-    /// Of the next trials; complete when none is left.
+    /// Outcomes of the next trials; complete when empty.
     outcomes: Vec<Outcome>,
-    /// For each time that a block is looked at: the cells whose last attempt is invalid in it.
+    /// Invalid cells for each check of a block.
     invalid: Vec<Vec<usize>>,
     /// The last attempt of each cell in the block.
     attempts: BTreeMap<usize, u32>,
-    /// What was invalid in the block stays so.
+    /// Invalid trials stay invalid.
     found: Vec<Invalid>,
-    /// Blocks after which the intervals are narrow.
+    /// Blocks after which the intervals are narrow enough.
     precise_after: Option<u32>,
     no_reset: bool,
     refuse: bool,
@@ -68,7 +68,7 @@ impl Stage for Fake {
         if self.full { Err("disk full".to_owned()) } else { Ok(()) }
     }
 
-    fn take_back(&mut self, p: &Planned) -> Result<(), String> {
+    fn undo(&mut self, p: &Planned) -> Result<(), String> {
         self.log.push(format!("undo {}", p.cell));
         Ok(())
     }
@@ -108,7 +108,7 @@ impl Stage for Fake {
 impl Fake {
     fn run(&mut self, cells: usize, blocks: u32, rules: Rules) -> Result<Ended, String> {
         // The first is the baseline of all.
-        run(&plan(cells, blocks, 1), &vec![0; cells], rules, &Done::default(), self)
+        run(&plan(cells, blocks, 1), &vec![0; cells], rules, &StoredAttempts::default(), self)
     }
 
     fn trials(&self) -> Vec<&str> {
@@ -117,42 +117,42 @@ impl Fake {
 }
 
 #[test]
-fn each_trial_is_stored_and_taken_back_before_the_next() {
+fn each_trial_is_stored_and_undone_before_the_next() {
     let mut fake = Fake::default();
     assert_eq!(fake.run(1, 2, FIXED), Ok(Ended::Complete));
     assert_eq!(fake.log, [ONCE, ONCE].concat());
 }
 
 #[test]
-fn what_could_not_be_applied_is_still_taken_back() {
+fn a_condition_that_could_not_be_applied_is_still_undone() {
     let mut fake = Fake { refuse: true, ..Fake::default() };
     assert_eq!(fake.run(1, 2, FIXED), Err("refused".to_owned()));
     assert_eq!(fake.log, ["reset 0", "apply 0", "undo 0"]);
 }
 
 #[test]
-fn a_stop_while_a_condition_is_put_in_force_is_no_error_and_takes_it_back() {
+fn a_stop_while_a_condition_is_applied_undoes_it_without_an_error() {
     let mut fake = Fake { stopped: true, ..Fake::default() };
     assert_eq!(fake.run(1, 2, FIXED), Ok(Ended::Interrupted));
     assert_eq!(fake.log, ["reset 0", "apply 0", "undo 0"]);
 }
 
 #[test]
-fn nothing_is_applied_on_data_that_could_not_be_reset() {
+fn nothing_is_applied_if_the_reset_fails() {
     let mut fake = Fake { no_reset: true, ..Fake::default() };
     assert_eq!(fake.run(1, 2, FIXED), Err("no reset".to_owned()));
     assert_eq!(fake.log, ["reset 0", "undo 0"]);
 }
 
 #[test]
-fn a_full_disk_ends_the_run_after_taking_back() {
+fn a_full_disk_ends_the_run_after_the_undo() {
     let mut fake = Fake { full: true, ..Fake::default() };
     assert_eq!(fake.run(1, 2, FIXED), Err("disk full".to_owned()));
     assert_eq!(fake.log.last().map(String::as_str), Some("undo 0"));
 }
 
 #[test]
-fn a_stop_between_trials_begins_no_more() {
+fn no_trial_begins_after_a_stop() {
     let mut fake = Fake { stop_after: Some(5), ..Fake::default() };
     assert_eq!(fake.run(1, 5, FIXED), Ok(Ended::Interrupted));
     assert_eq!(fake.log.len(), 5);
@@ -198,9 +198,9 @@ fn a_repeat_measures_the_baseline_again_beside_it() {
     assert_eq!(fake.run(3, 1, FIXED), Ok(Ended::Complete));
     let expected = ["0 again 1", "2 again 1", "0 again 2", "2 again 2"];
     assert_eq!(repairs(&fake, 3), expected);
-    let told = fake.log.iter().position(|l| l == "repeat 2: noise").unwrap();
+    let decided = fake.log.iter().position(|l| l == "repeat 2: noise").unwrap();
     let first = fake.log.iter().position(|l| l.contains("again")).unwrap();
-    assert!(told < first, "told before it happens: {:?}", fake.log);
+    assert!(decided < first, "decided before it happens: {:?}", fake.log);
     assert_eq!(fake.log.iter().filter(|l| *l == "beside 0").count(), 2);
 }
 
@@ -218,7 +218,7 @@ fn the_order_of_a_repair_is_random_and_its_position_goes_on() {
     let baseline_first = |seed| {
         let mut fake = Fake { invalid: vec![vec![1]], ..Fake::default() };
         let rules = Rules { seed, ..FIXED };
-        run(&plan(2, 1, seed), &[0, 0], rules, &Done::default(), &mut fake).unwrap();
+        run(&plan(2, 1, seed), &[0, 0], rules, &StoredAttempts::default(), &mut fake).unwrap();
         fake.trials()[2] == "0 again 1"
     };
     let first = (0..40).filter(|seed| baseline_first(*seed)).count();
@@ -228,7 +228,7 @@ fn the_order_of_a_repair_is_random_and_its_position_goes_on() {
 #[test]
 fn each_point_is_repaired_with_the_baseline_there() {
     let mut fake = Fake { invalid: vec![vec![3]], ..Fake::default() };
-    run(&plan(4, 1, 1), &[0, 0, 2, 2], FIXED, &Done::default(), &mut fake).unwrap();
+    run(&plan(4, 1, 1), &[0, 0, 2, 2], FIXED, &StoredAttempts::default(), &mut fake).unwrap();
     assert_eq!(repairs(&fake, 4), ["2 again 1", "3 again 1"]);
 }
 
@@ -244,7 +244,7 @@ fn a_trial_that_failed_is_an_outcome_and_is_not_repeated() {
 }
 
 #[test]
-fn what_stays_invalid_is_given_up_once() {
+fn a_trial_that_stays_invalid_is_given_up_once() {
     let always = || vec![vec![0]; 9];
     let mut fake = Fake { invalid: always(), ..Fake::default() };
     assert_eq!(fake.run(1, 1, FIXED), Ok(Ended::Complete));
@@ -276,8 +276,8 @@ fn blocks_go_on_until_the_intervals_are_narrow_or_the_limit_is_reached() {
         let mut fake = Fake { precise_after, ..Fake::default() };
         assert_eq!(fake.run(1, 5, rules), Ok(ended), "{precise_after:?}");
         assert_eq!(fake.trials().len(), trials, "{precise_after:?}");
-        let told = fake.log.iter().filter(|l| l.starts_with("block ")).count();
-        assert_eq!(told, trials - 2);
+        let further = fake.log.iter().filter(|l| l.starts_with("block ")).count();
+        assert_eq!(further, trials - 2);
     }
 }
 
@@ -290,36 +290,45 @@ fn with_burn_in() -> Vec<Planned> {
 fn a_burn_in_trial_comes_first_and_is_never_judged_or_repeated() {
     let mut fake = Fake::default();
     let plan = with_burn_in();
-    assert_eq!(left(&Done::default(), &plan, &[1, 1], 1).len(), 3);
-    assert_eq!(run(&plan, &[1, 1], FIXED, &Done::default(), &mut fake), Ok(Ended::Complete));
+    assert_eq!(remaining(&StoredAttempts::default(), &plan, &[1, 1], 1).len(), 3);
+    assert_eq!(
+        run(&plan, &[1, 1], FIXED, &StoredAttempts::default(), &mut fake),
+        Ok(Ended::Complete)
+    );
     let order: Vec<String> = plan.iter().map(|p| p.cell.to_string()).collect();
     assert_eq!(fake.trials(), order);
     assert_eq!(fake.trials()[0], "1");
 
     // What is invalid is said of block 1 alone.
     let mut fake = Fake { invalid: vec![vec![0]], ..Fake::default() };
-    run(&plan, &[1, 1], FIXED, &Done::default(), &mut fake).unwrap();
+    run(&plan, &[1, 1], FIXED, &StoredAttempts::default(), &mut fake).unwrap();
     assert_eq!(fake.trials().len(), 5, "with the baseline beside it");
 
     // A failed one does not end it, and counts with those that follow at once.
     let failed = || Outcome::Failed { error: "gone".to_owned() };
     let mut fake = Fake { outcomes: vec![failed()], ..Fake::default() };
-    assert_eq!(run(&plan, &[1, 1], FIXED, &Done::default(), &mut fake), Ok(Ended::Complete));
+    assert_eq!(
+        run(&plan, &[1, 1], FIXED, &StoredAttempts::default(), &mut fake),
+        Ok(Ended::Complete)
+    );
     let mut fake = Fake { outcomes: vec![failed(), failed(), failed()], ..Fake::default() };
-    let ended = run(&plan, &[1, 1], FIXED, &Done::default(), &mut fake);
+    let ended = run(&plan, &[1, 1], FIXED, &StoredAttempts::default(), &mut fake);
     assert_eq!(ended, Ok(Ended::Failing("gone".to_owned())));
     let mut fake = Fake { outcomes: vec![Outcome::Interrupted], ..Fake::default() };
-    assert_eq!(run(&plan, &[1, 1], FIXED, &Done::default(), &mut fake), Ok(Ended::Interrupted));
+    assert_eq!(
+        run(&plan, &[1, 1], FIXED, &StoredAttempts::default(), &mut fake),
+        Ok(Ended::Interrupted)
+    );
     assert_eq!(fake.trials().len(), 1);
 }
 
 #[test]
 fn a_burn_in_trial_is_repeated_unless_it_is_complete_or_nothing_is_left() {
     let plan = with_burn_in();
-    let done = |burn_in: Option<Last>, cells: usize| {
+    let done = |burn_in: Option<LastAttempt>, cells: usize| {
         let burn_in = burn_in.map(|last| ((0, 1), last));
         let counted = (0..cells).map(|cell| ((1, cell), last(0, true)));
-        Done(burn_in.into_iter().chain(counted).collect())
+        StoredAttempts(burn_in.into_iter().chain(counted).collect())
     };
     for (earlier, cells, left, first) in [
         (Some(last(0, true)), 1, 1, Some("1")),
@@ -329,7 +338,7 @@ fn a_burn_in_trial_is_repeated_unless_it_is_complete_or_nothing_is_left() {
         (None, 2, 0, None),
     ] {
         let done = done(earlier, cells);
-        assert_eq!(super::left(&done, &plan, &[1, 1], 1).len(), left);
+        assert_eq!(remaining(&done, &plan, &[1, 1], 1).len(), left);
         let mut fake = Fake::default();
         assert_eq!(run(&plan, &[1, 1], FIXED, &done, &mut fake), Ok(Ended::Complete));
         assert_eq!(fake.trials().len(), left);
@@ -346,27 +355,27 @@ fn a_block_whose_baseline_was_interrupted_is_run_as_a_whole() {
     let done = [((1, first), self::last(0, true)), ((1, baseline), self::last(0, false))];
     let mut fake = Fake::default();
     let baselines = vec![baseline; 3];
-    let done = Done(BTreeMap::from(done));
+    let done = StoredAttempts(BTreeMap::from(done));
     assert_eq!(run(&plan, &baselines, FIXED, &done, &mut fake), Ok(Ended::Complete));
     assert_eq!(fake.trials(), [first, baseline, last].map(|cell| format!("{cell} again 1")));
 }
 
-fn last(attempt: u32, complete: bool) -> Last {
-    Last { attempt, complete }
+fn last(attempt: u32, complete: bool) -> LastAttempt {
+    LastAttempt { attempt, complete }
 }
 
 #[test]
-fn what_is_complete_is_not_repeated_after_an_interruption() {
+fn complete_trials_are_not_repeated_after_an_interruption() {
     let plan = plan(2, 3, 1);
     // The first block as it should be but for a failure, the second cut short.
     let (a, b) = (plan[2].cell, plan[3].cell);
     let baselines = [0, 0];
-    let done = Done(BTreeMap::from([
+    let done = StoredAttempts(BTreeMap::from([
         ((1, 0), last(0, true)),
         ((1, 1), last(1, false)),
         ((2, a), last(0, true)),
     ]));
-    assert_eq!(left(&done, &plan, &baselines, 3).len(), 5);
+    assert_eq!(remaining(&done, &plan, &baselines, 3).len(), 5);
     let planned_first = plan[0].cell;
     let mut fake = Fake::default();
     assert_eq!(run(&plan, &baselines, FIXED, &done, &mut fake), Ok(Ended::Complete));
@@ -378,10 +387,10 @@ fn what_is_complete_is_not_repeated_after_an_interruption() {
 }
 
 #[test]
-fn the_last_block_is_looked_at_again() {
+fn the_last_block_is_checked_again() {
     let plan = plan(1, 2, 1);
-    let done = Done(BTreeMap::from([((1, 0), last(0, true)), ((2, 0), last(0, true))]));
-    assert_eq!(left(&done, &plan, &[0], 2), []);
+    let done = StoredAttempts(BTreeMap::from([((1, 0), last(0, true)), ((2, 0), last(0, true))]));
+    assert_eq!(remaining(&done, &plan, &[0], 2), []);
     // The run was stopped before it could repeat what was invalid in it.
     let mut fake = Fake { invalid: vec![vec![0]], ..Fake::default() };
     assert_eq!(run(&plan, &[0], FIXED, &done, &mut fake), Ok(Ended::Complete));
@@ -396,7 +405,7 @@ fn a_further_block_that_was_begun_is_finished() {
     let all = [((1, 0), last(0, true)), ((1, 1), last(0, true)), ((2, begun), last(0, true))];
     let mut fake = Fake { precise_after: Some(2), ..Fake::default() };
     assert_eq!(
-        run(&plan, &[0, 0], rules, &Done(BTreeMap::from(all)), &mut fake),
+        run(&plan, &[0, 0], rules, &StoredAttempts(BTreeMap::from(all)), &mut fake),
         Ok(Ended::Precise)
     );
     assert_eq!(fake.trials(), [(1 - begun).to_string()]);
@@ -411,12 +420,12 @@ proptest! {
         let plan = plan(cells, blocks, seed);
         let cut = cut.min(plan.len());
         let done = plan[..cut].iter().map(|p| ((p.block, p.cell), last(0, true)));
-        let done = Done(done.collect());
+        let done = StoredAttempts(done.collect());
         let mut fake = Fake::default();
         let baselines = vec![0; cells];
         run(&plan, &baselines, FIXED, &done, &mut fake).unwrap();
         let rest: Vec<String> = plan[cut..].iter().map(|p| p.cell.to_string()).collect();
         prop_assert_eq!(fake.trials(), rest);
-        prop_assert_eq!(left(&done, &plan, &baselines, blocks).len(), plan.len() - cut);
+        prop_assert_eq!(remaining(&done, &plan, &baselines, blocks).len(), plan.len() - cut);
     }
 }

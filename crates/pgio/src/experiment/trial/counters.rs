@@ -1,4 +1,4 @@
-//! The server's counters around a window, and the rates that follow from them.
+//! Reads the server's counters around a window and computes rates.
 
 use std::time::Duration;
 
@@ -8,11 +8,11 @@ use super::record::put;
 use crate::pg::server::{self, Counters, FORCE_FLUSH_SINCE};
 use crate::results::model::{DatabaseRow, Trial};
 
-/// Before 15 the collector may answer with what it wrote half a second ago: readings that are
-/// nearer to each other agree without meaning it.
+/// Before 15 the collector may return values that are half a second old: readings that are
+/// closer together agree by chance.
 const STALE: Duration = Duration::from_millis(600);
 
-/// Before 15 counters arrive through a collector: read until two readings agree.
+/// Reads counters; before 15 they arrive through a collector, so this reads until two readings agree.
 pub(super) fn readings(
     version: u32,
     admin: &mut Client,
@@ -21,7 +21,7 @@ pub(super) fn readings(
     if version >= FORCE_FLUSH_SINCE {
         return Ok(found);
     }
-    // Our own reading adds a little to hits and tuples returned; updates are the workload's.
+    // Our own queries add a little to hits and tuples returned; updates are the workload's alone.
     let telling = |(all, row): &(Counters, DatabaseRow)| (*all, row.blks_read, row.tup_updated);
     for _ in 0..5 {
         std::thread::sleep(STALE);
@@ -35,7 +35,7 @@ pub(super) fn readings(
     Ok(found)
 }
 
-/// fsync and full_page_writes as they are now.
+/// Reads fsync and full_page_writes.
 pub(super) fn durability(admin: &mut Client) -> Result<(String, String), postgres::Error> {
     let row = admin
         .query_one("SELECT current_setting('fsync'), current_setting('full_page_writes')", &[])?;
@@ -68,7 +68,7 @@ pub(super) fn add_metrics(trial: &mut Trial, before: Counters, after: Counters) 
         put(trial, "wal_full_page_images", images);
     }
     if let (Some(images), Some(block), Some(wal)) = (images, after.block_bytes, wal) {
-        // An upper bound where images are compressed, or leave out the hole in a page.
+        // An upper bound: images may be compressed, and omit the hole in a page.
         let share = (images * block / wal).min(1.0);
         put(trial, "wal_fpi_share", Some(share).filter(|_| wal > 0.0));
     }

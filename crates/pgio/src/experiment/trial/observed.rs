@@ -1,4 +1,4 @@
-//! Telemetry's place in a trial: around the window, into the record, and the metrics drawn from it.
+//! Telemetry of a trial: starts and stops it around the window, records it, and adds its metrics.
 
 use postgres::Client;
 
@@ -13,7 +13,7 @@ use crate::results::waits::{GROUPS, by_group};
 use crate::rng::derive;
 use crate::telemetry::{self, Recorder, TrialPlan};
 
-/// PostgreSQL's, in all but a handful of installations.
+/// The default block size of PostgreSQL.
 const BLOCK_BYTES: f64 = 8192.0;
 
 pub(super) fn start<'a>(request: &Request<'a>, admin: &mut Client) -> Option<Recorder<'a>> {
@@ -29,7 +29,7 @@ pub(super) fn start<'a>(request: &Request<'a>, admin: &mut Client) -> Option<Rec
     Some(Recorder::start(sources, TrialPlan { window, room, backend_pid: pid.ok(), seed }))
 }
 
-/// Ends the samplers and keeps what they found.
+/// Ends the samplers and keeps their samples.
 pub(super) fn record(trial: &mut Trial, recorder: Recorder<'_>) -> Option<Series> {
     let (telemetry, series, warnings) = recorder.finish()?;
     trial.telemetry = Some(telemetry);
@@ -37,7 +37,7 @@ pub(super) fn record(trial: &mut Trial, recorder: Recorder<'_>) -> Option<Series
     Some(series)
 }
 
-/// After the server's counters are in, since one is the difference of the two.
+/// Call this after the server's counters are recorded, since one metric is the difference of both.
 pub(super) fn add_metrics(trial: &mut Trial) {
     let Some(telemetry) = trial.telemetry.clone() else { return };
     if let Some(devices) = telemetry.devices_in_use() {
@@ -48,7 +48,7 @@ pub(super) fn add_metrics(trial: &mut Trial) {
         put(trial, "device_flushes_per_second", flushes);
         let riops = trial.metrics.get("riops").and_then(|m| m.value);
         let read = sum(|d| d.read_bytes_per_second) / BLOCK_BYTES;
-        // Read-ahead may bring more than was asked for.
+        // Read-ahead may read more than was requested.
         put(trial, "page_cache_reads_per_second", riops.map(|r| (r - read).max(0.0)));
     }
     if let Some(waits) = &telemetry.waits {

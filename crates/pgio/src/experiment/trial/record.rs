@@ -1,4 +1,4 @@
-//! What the engine returns, moved into the trial's record.
+//! Moves the engine's results into the trial's record.
 
 use jiff::Timestamp;
 
@@ -11,7 +11,7 @@ use crate::results::{latency, metrics};
 use crate::workload::command::ProgramOutput;
 use crate::workload::{EngineError, WindowOutcome};
 
-/// Means that a workload makes of classes of operations: lower bounds where those are.
+/// Means over classes of operations; lower bounds if those are.
 const MEANS_OF_CLASSES: &[(&str, &[&str])] = &[
     (
         metrics::latency_name(Class::Call, Statistic::Mean),
@@ -20,14 +20,14 @@ const MEANS_OF_CLASSES: &[(&str, &[&str])] = &[
     ("mail_lag_mean", &["delivery"]),
 ];
 
-/// What the sessions read back of the condition's settings when they were made ready.
+/// Returns the condition's settings as the sessions read them back when they were prepared.
 pub(super) fn session_evidence(request: &Request<'_>, trial: &Trial) -> Vec<Evidence> {
     request
         .session_settings
         .iter()
         .map(|(name, _)| {
             let found = trial.settings.get(name).cloned().unwrap_or_default();
-            // The server took the value when it was set: what it then shows is what was asked.
+            // The server accepted the value when it was set, so the value it shows is the expected one.
             Evidence {
                 when: When::Before,
                 what: format!("{name} (sessions)"),
@@ -38,7 +38,7 @@ pub(super) fn session_evidence(request: &Request<'_>, trial: &Trial) -> Vec<Evid
         .collect()
 }
 
-/// Moves what the engine returns into the record; its error, if any, is the trial's.
+/// Moves the engine's results into the record; its error, if any, is the trial's.
 pub(super) fn record_run(
     request: &Request<'_>,
     trial: &mut Trial,
@@ -71,7 +71,7 @@ pub(super) fn record_run(
         put(trial, "commits_per_second", Some(commits as f64 / ran.seconds));
     }
     for (class, h) in &ran.totals.histograms {
-        // A class without metrics is a mistake of ours that the test over all workloads finds.
+        // A class without metrics is a bug that the test over all workloads finds.
         debug_assert!(Class::named(class).is_some(), "class `{class}` is unknown");
         if let Some(class) = Class::named(class) {
             put_latencies(trial, class, h);
@@ -94,7 +94,7 @@ pub(super) fn record_run(
     }
 }
 
-/// What a program printed, and how many of the server's sessions it was seen with.
+/// Records a program's output and the number of sessions it was seen with.
 pub(super) fn record_left(trial: &mut Trial, left: &ProgramOutput) {
     trial.metrics.extend(left.metrics.clone());
     trial.evidence.push(Evidence {
@@ -115,7 +115,7 @@ fn put_latencies(trial: &mut Trial, class: Class, h: &Histogram) {
 }
 
 pub(super) fn put(trial: &mut Trial, name: &str, value: Option<f64>) {
-    // A name that is not in the table would have no unit and no direction: a mistake of ours that
+    // A name that is not in the table would have no unit and no direction: a bug that
     // the test over all workloads' metrics finds.
     if let Some(definition) = metrics::definition(name) {
         trial.metrics.insert(name.to_owned(), Metric::new(value, definition.unit));

@@ -1,4 +1,4 @@
-//! What one trial needs to know.
+//! The inputs of one trial.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,23 +16,23 @@ use crate::telemetry::TelemetrySources;
 use crate::treatment::{AdminSession, Context, InForce, Layout};
 use crate::workload::Workload;
 
-/// What a trial needs to know.
+/// The inputs of one trial.
 pub struct Request<'a> {
     pub run_id: &'a str,
     pub place: Option<TrialPosition>,
     pub params: &'a ConnectParams,
     pub server: &'a Server,
     pub workload: &'a Arc<dyn Workload>,
-    /// What the condition changes.
+    /// The changes of the condition.
     pub declared: &'a [Change],
     pub session_settings: Vec<(String, String)>,
     pub warmup: Duration,
     pub checkpoint: Checkpoint,
     pub seed: u64,
     pub stop: &'a Stop,
-    /// What is observed beside it; absent: nothing.
+    /// What telemetry observes; none disables it.
     pub sources: Option<&'a TelemetrySources>,
-    /// For the treatments to read back.
+    /// Hosts for the treatments to read back from.
     pub hosts: &'a Hosts,
     pub server_host: Option<&'a str>,
     pub private: bool,
@@ -51,7 +51,7 @@ impl Request<'_> {
             session: AdminSession::Open(admin),
             hosts: self.hosts,
             server_host: self.server_host,
-            // To look is not to touch.
+            // Reading back changes nothing.
             control: None,
             private: self.private,
             layout: Layout::default(),

@@ -1,6 +1,6 @@
-//! Whether mail was taken as it was offered: refusals, missing answers, and the rate.
+//! Checks whether mail was accepted as offered: refusals, missing answers, and the rate.
 
-use super::open_loop::of_reach;
+use super::open_loop::check_reached;
 use crate::results::model::{Check, Trial};
 
 pub(super) fn checks(trial: &Trial) -> Vec<Check> {
@@ -25,24 +25,24 @@ fn refused(trial: &Trial) -> Check {
         return Check::ok(ID, format!("all {taken} recipients were accepted at the first attempt"));
     }
     let message = format!(
-        "{taken} recipients accepted, {refused} refused, {deferred} put off, {unknown} without an answer, {undelivered} given up, {dropped} connections dropped"
+        "{taken} recipients accepted, {refused} refused, {deferred} deferred, {unknown} without a reply, {undelivered} not delivered, {dropped} connections dropped"
     );
-    let remedy = "see the mail server's log: every recipient must exist, and it must take as many sessions as threads says";
+    let remedy = "check the mail server's log: every recipient must exist, and it must accept as many sessions as threads asks for";
     Check::warning(ID, message, remedy)
 }
 
-/// In an open loop that falls behind, latencies are of another load than was asked for. Not by what was
-/// delivered: refusals, and latencies as long as the window, lower that as well.
+/// An open loop that falls behind measures another load than requested. Does not count
+/// deliveries, which refusals and latencies as long as the window reduce as well.
 fn rate(trial: &Trial) -> Option<Check> {
     const ID: &str = "mail-rate";
     let reached = trial.metrics.get("mail_rate_reached")?.value?;
     let offered = value(trial, "mail_offered_per_minute");
     let delivered = value(trial, "messages_per_minute");
     let message = format!(
-        "{reached:.1} % of {offered:.0} messages/min could be begun; {delivered:.0}/min were delivered"
+        "{reached:.1} % of {offered:.0} messages/min could be started; {delivered:.0}/min were delivered"
     );
-    let remedy = "offer less, or use more threads if they are what is short";
-    Some(of_reach(ID, reached, message, remedy))
+    let remedy = "offer a lower rate, or use more threads if they are the bottleneck";
+    Some(check_reached(ID, reached, message, remedy))
 }
 
 #[cfg(test)]
@@ -63,7 +63,7 @@ mod tests {
     }
 
     #[test]
-    fn what_fails_is_a_warning_however_much_it_is() {
+    fn failures_are_warnings_however_many() {
         let taken = ("mail_recipients", 1000.0);
         assert_eq!(verdicts(&[taken]), [Ok]);
         for name in [
@@ -80,12 +80,12 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_above_capacity_is_said_to_be_one() {
+    fn a_rate_above_capacity_is_reported() {
         let offered = ("mail_offered_per_minute", 1500.0);
         for (reached, verdict) in [(100.0, Ok), (98.0, Warning), (60.0, Warning)] {
             assert_eq!(verdicts(&[offered, ("mail_rate_reached", reached)])[1], verdict);
         }
-        // All was begun: that little of it was accepted is said of the refusals.
+        // All messages were started; the refusals have their own check.
         let few = [offered, ("mail_rate_reached", 100.0), ("messages_per_minute", 900.0)];
         assert_eq!(verdicts(&few)[1], Ok);
     }

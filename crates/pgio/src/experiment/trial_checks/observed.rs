@@ -1,7 +1,7 @@
-//! Checks of what was observed beside the work: other load, the tool itself, clocks, caches.
+//! Checks of telemetry: foreign load, pgio itself, clocks, caches.
 //!
 //! Thresholds are shares that a careful reader would call small or large, not results of a test;
-//! each message gives the figure, so that anyone may judge otherwise. What was not observed is not
+//! each message gives the figure, so that a reader may judge otherwise. What was not observed is not
 //! judged.
 
 use crate::host::LOCAL;
@@ -12,21 +12,21 @@ use crate::results::telemetry::{DrbdState, HostUse, Storage, Telemetry};
 use crate::results::waits::{WaitGroup, by_group};
 use crate::units::human;
 
-/// Of all cores of a host, used by neither PostgreSQL nor pgio, be it by others in it or beside it.
+/// Share of a host's cores used by neither PostgreSQL nor pgio, on the host or by other guests.
 const FOREIGN_INVALID: f64 = 0.20;
 const FOREIGN_WARNING: f64 = 0.05;
-/// Cores that the driver may use before it may be what is measured.
+/// Cores that the driver may use before it may be the bottleneck.
 const DRIVER_CORES: f64 = 0.8;
-/// Of the sessions' time spent waiting for the driver.
+/// Share of the sessions' time spent waiting for the driver.
 const CLIENT_SHARE: f64 = 0.05;
-/// Cores that observing may cost.
+/// Cores that telemetry may use.
 const SAMPLING_CORES: f64 = 0.01;
-/// In shorter windows what sampling costs once counts as if it went on.
+/// Shortest window, in seconds; in shorter ones the one-time cost of sampling would count as continuous.
 const SHORTEST_FOR_COST: f64 = 1.0;
 const MISSED: f64 = 0.10;
 const MEMORY_PRESSURE: f64 = 0.01;
 const SKEW_SECONDS: f64 = 0.050;
-/// A commit that joins another's flush waits for a part of one only, and a probe of a second on a busy
+/// A commit that joins another's flush waits for only part of it, and a probe of a second on a busy
 /// device is off by a factor itself.
 const FLUSHES_AHEAD: f64 = 4.0;
 
@@ -51,7 +51,7 @@ fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
 }
 
-/// The host with the largest share, as hosts of one trial share its fate.
+/// Returns the host with the largest share.
 fn worst(
     telemetry: &Telemetry,
     share: impl Fn(&HostUse) -> Option<f64>,
@@ -65,21 +65,21 @@ fn foreign_load(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
     const ID: &str = "foreign-load";
     let (name, host, share) =
         worst(telemetry, |h| Some(h.foreign_cores? / f64::from(h.cores.filter(|n| *n > 0)?)))?;
-    // The user's mail server is not told apart from what else runs there.
+    // The mail server is not distinguished from other programs.
     let mail = trial.workload.kind == "mail";
     let message = format!(
-        "others{} used {:.2} of {} cores ({}) on `{name}`",
-        if mail { ", the mail server among them," } else { "" },
+        "other processes{} used {:.2} of {} cores ({}) on `{name}`",
+        if mail { ", including the mail server," } else { "" },
         host.foreign_cores.unwrap_or_default(),
         host.cores.unwrap_or_default(),
         percent(share)
     );
-    let remedy = "stop what else runs there (see top), or measure when it is quiet";
+    let remedy = "stop other programs there (see top), or measure while the host is idle";
     let most = if mail { f64::INFINITY } else { FOREIGN_INVALID };
     Some(taken_by_others(ID, share, most, message, remedy))
 }
 
-/// Processor time that the work did not have; above `most` the trial is not worth counting.
+/// Checks processor time that the work did not get; above `most` the trial does not count.
 fn taken_by_others(id: &str, share: f64, most: f64, message: String, remedy: &str) -> Check {
     match share {
         s if s > most => Check::invalid(id, message, remedy),
@@ -88,7 +88,7 @@ fn taken_by_others(id: &str, share: f64, most: f64, message: String, remedy: &st
     }
 }
 
-/// Whatever the condition says of DRBD: a resync takes disks and network that others measure on.
+/// A resync uses disks and network of the measurement, whatever the condition says about DRBD.
 fn resync(telemetry: &Telemetry) -> Option<Check> {
     const ID: &str = "drbd-resync";
     let mut watched = false;
@@ -96,25 +96,25 @@ fn resync(telemetry: &Telemetry) -> Option<Check> {
         for (device, drbd) in &usage.drbd {
             watched = true;
             if let Some(state) = drbd.states.iter().find(|s| is_resync(&s.replication)) {
-                let told =
+                let shown =
                     format!("{device} on `{host}` was {} inside the window", state.replication);
-                // Then it belongs to what the condition did: the peer was lost by itself and came back.
+                // Then it is an effect of the condition: the peer was lost by itself and came back.
                 let left = |s: &DrbdState| !["Connected", "StandAlone"].contains(&&*s.connection);
                 if drbd.connected_anew > 0 || drbd.states.iter().any(left) {
-                    let remedy = "see why the connection was lost";
-                    return Some(Check::warning(ID, told, remedy));
+                    let remedy = "find out why the connection was lost";
+                    return Some(Check::warning(ID, shown, remedy));
                 }
-                let remedy = "wait for its end, or pause it, and run again";
-                return Some(Check::invalid(ID, told, remedy));
+                let remedy = "wait until it ends, or pause it, and run again";
+                return Some(Check::invalid(ID, shown, remedy));
             }
         }
     }
-    watched.then(|| Check::ok(ID, "DRBD neither synchronised nor verified"))
+    watched.then(|| Check::ok(ID, "DRBD neither synchronized nor verified"))
 }
 
-/// Threads of pgio's that offer the work, of which no more than there are cores can be busy.
+/// Returns the threads of pgio that issue the work, at most as many as there are cores.
 fn drivers(telemetry: &Telemetry, trial: &Trial) -> f64 {
-    // A mail workload's have a message each; of others' threads, these are the command's own.
+    // A mail workload has one message per thread; `threads` of other workloads belongs to the command.
     let key = if trial.workload.kind == "mail" { "threads" } else { "client_threads" };
     let threads = trial.workload.keys.get(key).and_then(|n| n.as_f64()).unwrap_or(1.0);
     let cores = telemetry.hosts.get(LOCAL).and_then(|host| host.cores);
@@ -144,8 +144,8 @@ fn generator(telemetry: &Telemetry, trial: &Trial) -> Option<Check> {
     Some(Check::ok(ID, format!("pgio used {cores:.3} cores")))
 }
 
-/// What watching took from the work, at the dearest place: a fault of the interval, not of whoever
-/// offers the work.
+/// Checks the largest cost of telemetry: a fault of the interval, not of the code that
+/// issues the work.
 fn observing(telemetry: &Telemetry, window: f64) -> Option<Check> {
     const ID: &str = "telemetry-cost";
     if window < SHORTEST_FOR_COST {
@@ -155,7 +155,7 @@ fn observing(telemetry: &Telemetry, window: f64) -> Option<Check> {
         let what = format!("telemetry on host `{name}`");
         Some((what, host.cadence_seconds, host.sampling_cpu_seconds? / window))
     });
-    // Its threads here ask hosts and server at the same pace.
+    // Its threads in pgio query hosts and server at the same interval.
     let shortest = telemetry.hosts.values().map(|host| host.cadence_seconds).reduce(f64::min);
     let own = telemetry.sampling_cpu_seconds.map(|seconds| {
         ("telemetry's threads in pgio".to_owned(), shortest.unwrap_or(0.0), seconds / window)
@@ -168,10 +168,10 @@ fn observing(telemetry: &Telemetry, window: f64) -> Option<Check> {
     let message = format!("{what}{every} took {} of a core", percent(cost));
     Some(if cost > SAMPLING_CORES {
         let longer = (interval * 5.0).max(5.0).round();
-        // With fewer ticks than a few in a window it would look oftener than it is told.
+        // With only a few ticks per window, telemetry samples more often than configured.
         let window = longer * 5.0;
         let remedy = format!(
-            "look less often: telemetry = \"{longer}s\" in [experiment], with windows of {window} s and more"
+            "use a longer interval: telemetry = \"{longer}s\" in [experiment], with windows of at least {window} s"
         );
         Check::warning(ID, message, remedy)
     } else {
@@ -183,7 +183,7 @@ fn steal(telemetry: &Telemetry) -> Option<Check> {
     const ID: &str = "steal";
     let (name, _, share) = worst(telemetry, |h| h.cpu.get("steal").copied())?;
     let message = format!("the hypervisor took {} of the time of `{name}`", percent(share));
-    let remedy = "measure on a machine that is not shared, or at another time";
+    let remedy = "measure on a machine of its own, or at another time";
     Some(taken_by_others(ID, share, FOREIGN_INVALID, message, remedy))
 }
 
@@ -196,12 +196,11 @@ fn missed(telemetry: &Telemetry) -> Option<Check> {
         .hosts
         .iter()
         .filter_map(|(name, h)| Some((format!("samples of `{name}`"), share(h.missed, h.ticks)?)));
-    let waits = telemetry
-        .waits
-        .as_ref()
-        .and_then(|w| Some(("samples of the waits".to_owned(), share(w.missed_rounds, w.rounds)?)));
+    let waits = telemetry.waits.as_ref().and_then(|w| {
+        Some(("samples of wait events".to_owned(), share(w.missed_rounds, w.rounds)?))
+    });
     let (what, worst) = hosts.chain(waits).max_by(|a, b| a.1.total_cmp(&b.1))?;
-    let message = format!("{} of the {what} came too late", percent(worst));
+    let message = format!("{} of the {what} were late", percent(worst));
     Some(if worst > MISSED {
         Check::warning(ID, message, "use a longer telemetry interval, or a less busy machine")
     } else {
@@ -209,7 +208,7 @@ fn missed(telemetry: &Telemetry) -> Option<Check> {
     })
 }
 
-/// Every two hosts; their offsets are to this machine's clock, whose own is 0.
+/// Compares every two hosts; offsets are relative to this machine's clock, whose own is 0.
 fn skew(telemetry: &Telemetry) -> Option<Check> {
     const ID: &str = "clock-skew";
     let clocks: Vec<(&str, f64, f64)> = telemetry
@@ -226,7 +225,7 @@ fn skew(telemetry: &Telemetry) -> Option<Check> {
             pairs.push((a.0, b.0, (a.1 - b.1).abs(), a.2 + b.2));
         }
     }
-    // Against what is known for sure: the difference less the error of measuring it.
+    // Judge the difference minus its measurement error.
     let (a, b, apart, error) =
         pairs.into_iter().max_by(|x, y| (x.2 - x.3).total_cmp(&(y.2 - y.3)))?;
     let message = format!(
@@ -235,7 +234,7 @@ fn skew(telemetry: &Telemetry) -> Option<Check> {
         error * 1e3
     );
     Some(if apart - error > SKEW_SECONDS {
-        let remedy = "run a time service on both: times of one cannot be read against the other";
+        let remedy = "run a time service on both; their timestamps cannot be compared";
         Check::warning(ID, message, remedy)
     } else {
         Check::ok(ID, message)
@@ -245,9 +244,9 @@ fn skew(telemetry: &Telemetry) -> Option<Check> {
 fn pressure(telemetry: &Telemetry) -> Option<Check> {
     const ID: &str = "pressure";
     let (name, _, share) = worst(telemetry, |h| h.pressure.get("memory").copied())?;
-    let message = format!("tasks waited for memory {} of the time on `{name}`", percent(share));
+    let message = format!("tasks stalled on memory {} of the time on `{name}`", percent(share));
     Some(if share > MEMORY_PRESSURE {
-        Check::warning(ID, message, "leave more memory free: what swaps is not what is measured")
+        Check::warning(ID, message, "leave more memory free")
     } else {
         Check::ok(ID, message)
     })
@@ -275,7 +274,7 @@ fn lying_cache(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
     let commits = trial.metrics.get("commits_per_second")?.value?;
     let each = commits / trial.sessions.len().max(1) as f64;
     let message = format!(
-        "{each:.0} commits/s a session where one flush of the WAL device takes {}{}",
+        "{each:.0} commits/s a session but one flush of the WAL device takes {}{}",
         human::latency(flush * 1e9),
         wal.map_or(String::new(), write_cache)
     );
@@ -283,7 +282,7 @@ fn lying_cache(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
         Check::warning(
             ID,
             message,
-            "see wal_sync_method, queue/write_cache, and the controller's and hypervisor's caches",
+            "check wal_sync_method, queue/write_cache, and the caches of controller and hypervisor",
         )
     } else {
         Check::ok(ID, message)
@@ -301,13 +300,13 @@ fn autovacuum(series: &Series) -> Option<Check> {
     (seen > 0).then(|| {
         Check::warning(
             "autovacuum",
-            format!("an autovacuum worker began {seen} times inside the window"),
+            format!("an autovacuum worker started {seen} times inside the window"),
             "VACUUM before the experiment, or set autovacuum = off in every condition",
         )
     })
 }
 
-/// A remark: how the sizes compare decides what a read costs.
+/// Compares data, shared_buffers and memory, which decides what a read costs.
 fn cache(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
     let data = trial.dataset.as_ref()?.bytes_before;
     let buffers = setting_bytes(&trial.server.shared_buffers)?;
@@ -315,9 +314,9 @@ fn cache(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
     let host = telemetry.hosts.get(name.unwrap_or("local"))?;
     let memory = *host.memory.get("total")?;
     let held = match data {
-        d if d <= buffers => "shared_buffers can hold all of it",
-        d if d <= memory => "what misses shared_buffers may be in the system's cache",
-        _ => "it is larger than memory",
+        d if d <= buffers => "shared_buffers can hold all data",
+        d if d <= memory => "blocks that miss shared_buffers may be in the page cache",
+        _ => "the data is larger than memory",
     };
     let of = human::bytes;
     let message = format!(
@@ -329,7 +328,7 @@ fn cache(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
     Some(Check::ok("cache", message))
 }
 
-/// As PostgreSQL shows a setting of memory, such as `128MB`.
+/// Parses a memory setting as PostgreSQL shows it, such as `128MB`.
 fn setting_bytes(text: &str) -> Option<u64> {
     let digits = text.find(|c: char| !c.is_ascii_digit()).unwrap_or(text.len());
     let (number, unit) = text.split_at(digits);
@@ -344,22 +343,22 @@ fn setting_bytes(text: &str) -> Option<u64> {
     number.parse::<u64>().ok()?.checked_mul(1 << shift)
 }
 
-/// Whether what the target names is what the server writes to: data, WAL and tablespaces each
-/// have the device among those below their file system.
+/// Checks that the server writes to the target's device: data, WAL and tablespaces each
+/// must have it below their file system.
 pub(in crate::experiment) fn storage(trial: &Trial, device: &str) -> Check {
     lies_on(trial.telemetry.as_ref().map(|t| t.storage.as_slice()).unwrap_or_default(), device)
 }
 
-/// The same, of what was found without a trial.
+/// The same check without a trial.
 pub fn lies_on(found: &[Storage], device: &str) -> Check {
     const ID: &str = "storage";
     let device = device.trim_start_matches("/dev/");
-    let remedy = "move it there, or correct device = in [target]";
+    let remedy = "move the files there, or correct device = in [target]";
     if found.is_empty() {
-        let why = "what the server writes to could not be found out";
+        let why = "cannot find out which devices the server writes to";
         return Check::invalid(
             ID,
-            format!("{why}, and `{device}` is to be measured"),
+            format!("{why}, but `{device}` is the device under test"),
             "set host = in [target]",
         );
     }

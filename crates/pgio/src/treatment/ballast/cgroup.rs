@@ -1,10 +1,10 @@
-//! A limit on the memory of the server's processes: a control group of our own beside or below the
-//! one they are in, into which they are moved, and back at the end.
+//! Limits the memory of the server's processes: moves them to a new control group beside or below the
+//! one they are in, and back at the end.
 //!
 //! The limit covers the processes' own memory, pages of shared_buffers that they touch first, and the
 //! page cache of what they read; the rest of the host is not limited. Pages read before belong
 //! to the former group, which is why caches are dropped. A server that is restarted meanwhile
-//! starts outside of the group, which the evidence shows. cgroup.sh does the work.
+//! starts outside the group, which the evidence shows. cgroup.sh does the work.
 
 use std::ffi::OsStr;
 use std::path::Path;
@@ -33,13 +33,13 @@ const HOW: &str = "by dropping caches and moving its processes to a control grou
 
 const SCRIPT: &str = include_str!("cgroup.sh");
 
-/// What the processes need beside shared_buffers: with less the kernel would kill them.
+/// Memory that the processes need besides shared_buffers: with less the kernel would kill them.
 const PROCESSES: u64 = 64 << 20;
 
-/// The kernel rounds a limit to its own page size, which is no larger than this anywhere.
+/// The largest page size: the kernel rounds a limit to its own page size.
 const PAGE: u64 = 65_536;
 
-/// Caches are written back and dropped.
+/// Time limit for writing back and dropping caches.
 const LIMIT: Duration = Duration::from_mins(10);
 
 fn call(function: &str, args: &[&str]) -> CommandLine {
@@ -51,7 +51,7 @@ fn call(function: &str, args: &[&str]) -> CommandLine {
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 struct Surroundings {
     postmaster: String,
-    /// The group of the server, and the one that would be made.
+    /// The group of the server, and the one to be created.
     prior: String,
     group: String,
     /// The limit of the prior group.
@@ -85,30 +85,30 @@ impl Surroundings {
     fn refusal(&self, limit: u64, shared_buffers: u64) -> Option<String> {
         let least = shared_buffers + PROCESSES;
         if self.prior.is_empty() {
-            Some("the server's processes are not there, or no memory controller of control groups is mounted".to_owned())
+            Some(
+                "no server process was found, or no memory controller of control groups is mounted"
+                    .to_owned(),
+            )
         } else if let Some(parent) = &self.uncontrolled {
             Some(format!(
-                "control groups below {parent} have no memory limit; root may allow it by: echo +memory >{parent}/cgroup.subtree_control"
+                "control groups below {parent} have no memory limit; enable it as root: echo +memory >{parent}/cgroup.subtree_control"
             ))
         } else if self.exists {
             Some(format!(
-                "{} is there already: `pgio undo` removes what an interrupted run left",
+                "{} already exists: run `pgio undo` to remove the leftover of an interrupted run",
                 self.group
             ))
         } else if !self.writable {
             Some(format!(
-                "only root may make {}: be root there, by a sudo rule for pgio or over ssh by ssh = \"root@...\" (a container may have it read-only)",
+                "only root may create {}: log in as root, by a sudo rule for pgio or by ssh = \"root@...\" (a container may have it read-only)",
                 self.group
             ))
         } else if self.limit.is_some_and(|theirs| theirs <= limit) {
             let theirs = human::bytes(self.limit.unwrap_or_default());
-            Some(format!(
-                "the server has no more than {theirs} already, by the limit of {}",
-                self.prior
-            ))
+            Some(format!("the limit of {} already restricts the server to {theirs}", self.prior))
         } else if limit < least {
             Some(format!(
-                "{} is too little: shared_buffers and processes need {} at least, or the kernel kills them",
+                "{} is too little: shared_buffers and processes need at least {}, or the kernel kills them",
                 exact_bytes(limit),
                 human::bytes(least)
             ))
@@ -149,7 +149,7 @@ impl State {
 #[derive(Debug)]
 pub(super) struct CgroupStep {
     label: Label,
-    /// The group that they were in.
+    /// Their prior group.
     prior: String,
     ours: Ours,
 }
@@ -159,12 +159,12 @@ struct Ours {
     group: String,
     #[serde(default)]
     limit: u64,
-    /// The process that is moved first.
+    /// The process to move first.
     #[serde(default)]
     postmaster: String,
 }
 
-/// None where the step is one of huge pages.
+/// Returns none if the step is one of huge pages.
 pub(super) fn read(record: &Record) -> Option<CgroupStep> {
     let (prior, ours) = (record.prior_as().ok()?, record.ours_as().ok()?);
     Some(CgroupStep { label: record.label(), prior, ours })
@@ -217,7 +217,7 @@ impl Cgroup {
 }
 
 /// Finds the control groups of the server by the process of our session.
-fn look(context: &mut Context<'_>, host: &Host) -> Result<Surroundings, TreatmentError> {
+fn find_groups(context: &mut Context<'_>, host: &Host) -> Result<Surroundings, TreatmentError> {
     let failed = TreatmentError::postgres("ask for the session's process");
     let row = context.admin()?.query_one("SELECT pg_backend_pid()", &[]).map_err(failed)?;
     let pid: i32 = row.get(0);
@@ -237,7 +237,7 @@ impl Treatment for Cgroup {
 
     fn preview(&self, context: &mut Context<'_>) -> Result<Vec<Preview>, TreatmentError> {
         let host = context.host(None)?;
-        let found = look(context, &host)?;
+        let found = find_groups(context, &host)?;
         Ok(vec![Preview {
             what: format!("memory for the server on host {}", host.name()),
             now: found.limit.map_or_else(|| "no limit".to_owned(), human::bytes),
@@ -248,7 +248,7 @@ impl Treatment for Cgroup {
 
     fn touches(&self, context: &mut Context<'_>) -> Result<Vec<Touch>, TreatmentError> {
         let host = context.host(None)?;
-        let group = look(context, &host)?.group;
+        let group = find_groups(context, &host)?.group;
         Ok(vec![Touch::Resource(Resource::on(&host, format!("control group {group}")))])
     }
 
@@ -260,7 +260,7 @@ impl Treatment for Cgroup {
 
     fn check(&self, context: &mut Context<'_>) -> Result<Box<dyn Prepared>, TreatmentError> {
         let host = context.host(None)?;
-        let found = look(context, &host)?;
+        let found = find_groups(context, &host)?;
         let failed = TreatmentError::postgres("read the setting shared_buffers");
         let sql = "SELECT pg_size_bytes(current_setting('shared_buffers'))";
         let shared: i64 = context.admin()?.query_one(sql, &[]).map_err(failed)?.get(0);
@@ -281,7 +281,7 @@ impl Prepared for Cgroup {
         journal: &mut Journal,
     ) -> Result<Box<dyn InForce>, TreatmentError> {
         let host = context.host(None)?;
-        let Surroundings { prior, group, postmaster, .. } = look(context, &host)?;
+        let Surroundings { prior, group, postmaster, .. } = find_groups(context, &host)?;
         let limit = self.limit;
         let step = CgroupStep {
             label: Label::on_host("the server's control group", host.name()),
@@ -341,26 +341,26 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_was_found_and_what_it_forbids() {
+    fn found_groups_and_their_refusals() {
         let text = "postmaster 77\nprior /sys/fs/cgroup/memory/a\n\
                     group /sys/fs/cgroup/memory/a/pgio-ballast-77\nlimit 9223372036854771712\nwritable\n";
         let found = Surroundings::parse(text);
         assert_eq!((found.postmaster.as_str(), found.writable, found.exists), ("77", true, false));
         let why = |of: &Surroundings, limit| of.refusal(limit, 128 << 20).unwrap_or_default();
         assert_eq!(why(&found, 1 << 30), "");
-        assert!(why(&found, 150 << 20).contains("need 192 MiB at least"));
+        assert!(why(&found, 150 << 20).contains("need at least 192 MiB"));
         assert!(
             why(&Surroundings { exists: true, ..found.clone() }, 1 << 30).contains("pgio undo")
         );
         assert!(why(&Surroundings { writable: false, ..found.clone() }, 1 << 30).contains("root"));
         let limited = Surroundings { limit: Some(1 << 29), ..found.clone() };
-        assert!(why(&limited, 1 << 30).contains("no more than 512 MiB already"));
+        assert!(why(&limited, 1 << 30).contains("restricts the server to 512 MiB"));
         let parent = Some("/sys/fs/cgroup/a".to_owned());
         let v2 = Surroundings { uncontrolled: parent, limit: None, ..found };
         assert!(
             why(&v2, 1 << 30).contains("echo +memory >/sys/fs/cgroup/a/cgroup.subtree_control")
         );
-        assert!(why(&Surroundings::parse(""), 1 << 30).contains("not there"));
+        assert!(why(&Surroundings::parse(""), 1 << 30).contains("no server process"));
         let unlimited = Surroundings::parse("limit max\n");
         assert_eq!(unlimited.limit, None);
     }

@@ -1,4 +1,4 @@
-//! Memory taken from a whole host: unused huge pages cannot be swapped, reclaimed or
+//! Takes memory from a whole host: unused huge pages cannot be swapped, reclaimed or
 //! given to the page cache.
 //!
 //! Caches are dropped first, so that the free memory is known; then as many huge pages are requested
@@ -31,10 +31,10 @@ use crate::units::{exact_bytes, human};
 
 pub(super) const KIND: &str = "ballast";
 
-/// The kernel's name of what the step changes.
+/// The kernel's name of the number that the step changes.
 const WHAT: &str = "nr_hugepages";
 
-/// Writing back dirty pages can take long.
+/// Time limit of a command: writing back dirty pages can take long.
 const DROP_LIMIT: Duration = Duration::from_mins(10);
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -58,7 +58,7 @@ struct Ours {
     boot: Option<String>,
 }
 
-pub fn look(host: &Host) -> Result<Memory, TreatmentError> {
+pub fn read_memory(host: &Host) -> Result<Memory, TreatmentError> {
     run(host, &CommandLine::new("cat").arg("/proc/meminfo").timeout(LIMIT))
 }
 
@@ -68,16 +68,16 @@ fn run(host: &Host, command: &CommandLine) -> Result<Memory, TreatmentError> {
 
 fn parsed(meminfo: &str, host: &str) -> Result<Memory, TreatmentError> {
     Memory::parse(meminfo).ok_or_else(|| {
-        TreatmentError::Refused(format!("/proc/meminfo on host {host} cannot be understood"))
+        TreatmentError::Refused(format!("cannot parse /proc/meminfo of host {host}"))
     })
 }
 
-/// Refuses a size that could not work or would harm the host, once the `held` steps are undone.
+/// Refuses a size that cannot work or would harm the host, once the `held` steps are undone.
 pub fn check(host: &Host, leave: u64, held: &[Record]) -> Result<Memory, TreatmentError> {
     let refused =
         |why: &str| TreatmentError::Refused(format!("no ballast on host {}: {why}", host.name()));
     let held = held.iter().filter_map(|record| read(record).ok());
-    let memory = held.fold(look(host)?, |memory, step| match step.is_held(host, &memory) {
+    let memory = held.fold(read_memory(host)?, |memory, step| match step.is_held(host, &memory) {
         true => memory.given_back(step.prior),
         false => memory,
     });
@@ -100,7 +100,7 @@ pub fn plan(host: &Host, leave: u64) -> Result<HugePagesStep, TreatmentError> {
     let memory = run(host, &CommandLine::new("sh").args(["-c", &script]).timeout(DROP_LIMIT))?;
     if memory.free <= leave {
         return Err(TreatmentError::Refused(format!(
-            "host {} has only {} free without its caches: nothing can be taken to leave {}",
+            "host {} has only {} free without its caches; cannot leave {} free",
             host.name(),
             human::bytes(memory.free),
             exact_bytes(leave)
@@ -115,14 +115,14 @@ pub fn plan(host: &Host, leave: u64) -> Result<HugePagesStep, TreatmentError> {
     })
 }
 
-/// Requests the pages of a journaled step, and returns the memory with what the kernel gave.
+/// Requests the pages of a journaled step, and returns the memory with the pages that the kernel allocated.
 pub fn take(host: &Host, step: &HugePagesStep) -> Result<Memory, TreatmentError> {
-    let script = format!("{}\n{READ}", taking(step.ours.pages));
+    let script = format!("{}\n{READ}", method(step.ours.pages));
     run(host, &CommandLine::new("sh").args(["-c", &script]).timeout(LIMIT))
 }
 
 /// Compaction between attempts finds room that the first attempt did not.
-fn taking(asked: u64) -> String {
+fn method(asked: u64) -> String {
     format!(
         "for attempt in 1 2 3; do
             echo {asked} >/proc/sys/vm/nr_hugepages || exit
@@ -132,9 +132,9 @@ fn taking(asked: u64) -> String {
     )
 }
 
-/// The ballast of this step in words, while the host holds it.
+/// Describes the ballast of this step while the host holds it.
 pub fn held(host: &Host, record: &Record) -> Option<String> {
-    let (memory, step) = (look(host).ok()?, read(record).ok()?);
+    let (memory, step) = (read_memory(host).ok()?, read(record).ok()?);
     let leave = step.ours.leave?;
     step.is_held(host, &memory)
         .then(|| format!("huge pages leave {} of its memory free", exact_bytes(leave)))
@@ -158,11 +158,11 @@ impl HugePagesStep {
 
     fn undo_on(&self, host: &Host, on_conflict: OnConflict) -> Result<Undone, TreatmentError> {
         let HugePagesStep { label, prior, ours } = self;
-        let memory = look(host)?;
+        let memory = read_memory(host)?;
         if memory.pages == *prior {
             return Ok(Undone::Restored);
         }
-        // After a reboot the number is that of the boot: ours is gone.
+        // A reboot discards our number.
         if self.is_of_another_boot(host) {
             return Ok(Undone::Kept);
         }
@@ -178,7 +178,7 @@ impl HugePagesStep {
         match run(host, &put.timeout(LIMIT))? {
             now if now.pages == *prior => Ok(Undone::Restored),
             now => Err(TreatmentError::Refused(format!(
-                "{WHAT} on host {} is {} after {prior} was written: the kernel cannot give more now; try `pgio undo` again later",
+                "{WHAT} on host {} is {} after writing {prior}: the kernel cannot allocate more now; rerun `pgio undo` later",
                 host.name(),
                 now.pages
             ))),
@@ -203,11 +203,11 @@ impl Step for HugePagesStep {
 #[derive(Debug, Clone)]
 pub(super) struct HugePages {
     pub(super) leave: u64,
-    /// Absent: the server's.
+    /// None means the server's host.
     pub(super) host: Option<String>,
 }
 
-/// The ballast of a trial, with the shell that gives it back if pgio is killed.
+/// The ballast of a trial, with the shell that releases it if pgio is killed.
 #[derive(Debug)]
 struct Held {
     guard: Guard,
@@ -238,7 +238,7 @@ impl Treatment for HugePages {
 
     fn preview(&self, context: &mut Context<'_>) -> Result<Vec<Preview>, TreatmentError> {
         let host = context.host(self.host.as_deref())?;
-        let memory = look(&host)?;
+        let memory = read_memory(&host)?;
         Ok(vec![Preview {
             what: format!("memory available on host {}", host.name()),
             now: human::bytes(memory.available),
@@ -286,7 +286,7 @@ impl Held {
         let release = format!(
             "pages=$(cat /proc/sys/vm/nr_hugepages) && [ \"$pages\" -gt {prior} ] && [ \"$pages\" -le {asked} ] && echo {prior} >/proc/sys/vm/nr_hugepages"
         );
-        let (functions, apply, answer) = ("", &taking(asked), READ);
+        let (functions, apply, answer) = ("", &method(asked), READ);
         let mut guard =
             Guard::start(host, &Script { functions, apply, release: &release, answer })?;
         guard.apply()?;
@@ -333,9 +333,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_another_boot_set_is_left_and_told_so() {
+    fn a_number_set_by_another_boot_is_kept_and_reported() {
         let host = Host::local();
-        let pages = look(&host).unwrap().pages;
+        let pages = read_memory(&host).unwrap().pages;
         let of_another_boot = |prior: u64| {
             let label = Label::on_host(WHAT, host.name());
             let ours = json!({ "pages": pages + 200, "leave": 1 << 30, "boot": "an earlier one" });
@@ -345,6 +345,6 @@ mod tests {
             let undone = of_another_boot(prior).undo_on(&host, OnConflict::Ask).unwrap();
             assert_eq!(undone, expected, "{prior}");
         }
-        assert_eq!(look(&host).unwrap().pages, pages);
+        assert_eq!(read_memory(&host).unwrap().pages, pages);
     }
 }

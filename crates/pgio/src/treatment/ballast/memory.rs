@@ -1,18 +1,18 @@
-//! A host's memory, parsed from /proc/meminfo, and how much of it a ballast of huge pages may leave.
+//! Parses a host's memory from /proc/meminfo, and computes how much of it a ballast of huge pages may leave.
 //! Pure functions.
 
 use std::collections::BTreeMap;
 
 use crate::units::{exact_bytes, human};
 
-/// A host needs at least this much; a large one this part of its memory.
+/// Minimum free memory of a host; a large host needs this share of its memory.
 const FLOOR: u64 = 256 << 20;
 const FLOOR_PART: u64 = 256;
 
-/// A tenth and this much more than asked for may stay free.
+/// Memory that may stay free beyond the requested size, in addition to a tenth of it.
 const TOLERANCE: u64 = 64 << 20;
 
-/// A host's memory at one moment, in bytes; pages are huge ones.
+/// A host's memory at one moment, in bytes; `pages` counts huge pages.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Memory {
     pub total: u64,
@@ -50,7 +50,7 @@ impl Memory {
         })
     }
 
-    /// The memory with no more huge pages than these; pages in use stay.
+    /// Returns the memory with at most this many huge pages; pages in use stay.
     #[must_use]
     pub(super) fn given_back(self, pages: u64) -> Memory {
         let idle = self.pages.saturating_sub(pages).min(self.idle);
@@ -64,20 +64,20 @@ impl Memory {
         }
     }
 
-    /// Why this much cannot be left free.
+    /// Returns why this much cannot be left free.
     pub fn refusal(&self, leave: u64) -> Option<String> {
         let floor = FLOOR.max(self.total / FLOOR_PART);
         let left = exact_bytes(leave);
         if self.page == 0 {
-            Some("its kernel has no huge pages: use way = \"cgroup\"".to_owned())
+            Some("the kernel has no huge pages: use way = \"cgroup\"".to_owned())
         } else if leave >= self.total {
             Some(format!("{left} is more than its {} of memory", human::bytes(self.total)))
         } else if leave >= self.available {
             let available = human::bytes(self.available);
-            Some(format!("{left} cannot be left free where only {available} is available"))
+            Some(format!("cannot leave {left} free: only {available} is available"))
         } else if leave < floor {
             Some(format!(
-                "{left} is too little for it to live on: leave {} at least",
+                "{left} is too little for the host to run: leave at least {}",
                 human::bytes(floor)
             ))
         } else {
@@ -85,11 +85,11 @@ impl Memory {
         }
     }
 
-    /// Why the kernel gave too few pages to leave about as much as asked for.
+    /// Returns an error if the kernel allocated too few pages to leave about the requested size.
     pub fn too_much_left(&self, leave: u64) -> Option<String> {
         (self.free > leave + leave / 10 + TOLERANCE).then(|| {
         format!(
-            "the kernel gave {} huge pages, which leaves {} free instead of {}: its memory is fragmented or others gave memory back; try again, or soon after a reboot",
+            "the kernel allocated {} huge pages, which leaves {} free instead of {}: memory is fragmented, or other processes freed memory; try again, or soon after a reboot",
             self.pages,
             human::bytes(self.free),
             exact_bytes(leave)
@@ -123,7 +123,7 @@ Hugepagesize:       2048 kB
     }
 
     #[test]
-    fn a_ballast_that_is_held_is_no_reason_against_another() {
+    fn a_held_ballast_allows_another() {
         let memory = Memory::parse(MEMINFO).unwrap();
         let held = Memory {
             free: 1 << 30,
@@ -142,13 +142,16 @@ Hugepagesize:       2048 kB
     }
 
     #[test]
-    fn what_cannot_be_left_is_refused() {
+    fn an_impossible_amount_is_refused() {
         let memory = Memory::parse(MEMINFO).unwrap();
         let why = |leave| memory.refusal(leave).unwrap_or_default();
         assert_eq!(why(1 << 30), "");
         assert_eq!(why(64 << 30), "64G is more than its 23.5 GiB of memory");
-        assert_eq!(why(23 << 30), "23G cannot be left free where only 22.9 GiB is available");
-        assert_eq!(why(100 << 20), "100M is too little for it to live on: leave 256 MiB at least");
+        assert_eq!(why(23 << 30), "cannot leave 23G free: only 22.9 GiB is available");
+        assert_eq!(
+            why(100 << 20),
+            "100M is too little for the host to run: leave at least 256 MiB"
+        );
         let without = Memory { page: 0, ..memory.clone() };
         assert!(without.refusal(1 << 30).unwrap().contains("cgroup"));
         let large = Memory { total: 1 << 40, ..memory.clone() };

@@ -27,7 +27,7 @@ const BUFFERCACHE: &str = "pg_buffercache";
 #[derive(Debug, Clone, Default)]
 pub(super) struct Relations {
     oids: Vec<u32>,
-    /// Below the data directory; the first file of each.
+    /// The first file of each, relative to the data directory.
     files: Vec<String>,
     bytes: u64,
 }
@@ -94,7 +94,7 @@ impl fmt::Display for Resident {
     }
 }
 
-/// `None` where pg_buffercache is not installed or not for this role.
+/// Returns none if pg_buffercache is not installed or this role may not use it.
 fn buffered(client: &mut Client, relations: &Relations) -> Option<f64> {
     let mut transaction = client.transaction().ok()?;
     let schema = with_extension(&mut transaction, BUFFERCACHE).ok()?;
@@ -140,7 +140,7 @@ pub(super) fn prewarm(client: &mut Client, relations: &Relations) -> Result<(), 
     transaction.rollback().map_err(TreatmentError::postgres(reading))
 }
 
-/// Refuses where [`prewarm`] would fail.
+/// Refuses if [`prewarm`] would fail.
 pub(super) fn check_extension(client: &mut Client) -> Result<(), TreatmentError> {
     let asking = "look for the extension pg_prewarm";
     let there = client

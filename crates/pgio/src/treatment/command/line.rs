@@ -1,7 +1,7 @@
-//! One command line of the user's: a list of words, or a text for `sh`; and its output, shortened.
+//! One command line of the user's: a list of words, or text for `sh`; and its output, shortened.
 //!
 //! A command that changes something runs below a shell with a mark among its arguments, which lives as
-//! long as the command itself, without the processes that it leaves behind. By the mark an undo finds
+//! long as the command itself, but not as background processes that it starts. By the mark an undo finds
 //! the command of a run that was killed, here and on other hosts.
 
 use std::process::ExitStatus;
@@ -37,7 +37,7 @@ impl Line {
         Ok(body.texts(key)?.map(Line))
     }
 
-    /// The inner error tells why it did not run to its end, without the command line.
+    /// The inner error is the reason why it did not finish, without the command line.
     pub(super) fn output(
         &self,
         host: &Host,
@@ -63,15 +63,15 @@ impl Line {
             }
             Ok(output) => Ok(Ok(output)),
             Err(ExecError::TimedOut { limit, .. }) => {
-                Ok(Err(format!("did not end within {} s", limit.as_secs_f64())))
+                Ok(Err(format!("did not finish within {} s", limit.as_secs_f64())))
             }
-            Err(ExecError::Start { source, .. }) => Ok(Err(format!("cannot be started: {source}"))),
+            Err(ExecError::Start { source, .. }) => Ok(Err(format!("cannot start: {source}"))),
             Err(other) => Err(other.into()),
         }
     }
 }
 
-/// Unique on all hosts.
+/// Returns a mark that is unique on all hosts.
 pub(super) fn new_mark(host: &Host) -> Result<String, TreatmentError> {
     let draw = CommandLine::new("cat").arg("/proc/sys/kernel/random/uuid").timeout(LOOK_LIMIT);
     Ok(format!("{MARK}{}", host.run(&draw)?.trim()))
@@ -92,7 +92,7 @@ fn is_missing(output: &Output) -> bool {
     output.status.code() == Some(NOT_THERE) && output.stderr.is_empty()
 }
 
-/// Why a command failed: its exit status and its output.
+/// Describes why a command failed: exit status and output.
 pub(super) fn failure(output: &Output) -> String {
     let ended = ended(output.status);
     match [output.stderr.trim(), output.stdout.trim()].into_iter().find(|text| !text.is_empty()) {
@@ -103,12 +103,12 @@ pub(super) fn failure(output: &Output) -> String {
 
 fn ended(status: ExitStatus) -> String {
     match status.code() {
-        Some(code) => format!("ends with exit status {code}"),
-        None => format!("ends by {status}"),
+        Some(code) => format!("exited with status {code}"),
+        None => format!("terminated by {status}"),
     }
 }
 
-/// One line; keeps the end, where programs give the reason.
+/// Shortens output to one line; keeps the end, where programs give the reason.
 pub(super) fn shortened(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let length = line.chars().count();

@@ -16,7 +16,7 @@ pub(super) const NAME: &str = "command";
 
 const POLL: Duration = Duration::from_millis(100);
 
-/// All that undo needs, since the experiment file may be gone by then.
+/// Everything that undo needs, since the experiment file may no longer exist.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub(super) struct Commands {
     pub(super) name: String,
@@ -27,7 +27,7 @@ pub(super) struct Commands {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) expect: Option<String>,
     pub(super) seconds: f64,
-    /// Among the arguments of the commands that change something; new for each trial.
+    /// A mark among the arguments of commands that change something; new for each trial.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub(super) mark: Option<String>,
 }
@@ -69,10 +69,10 @@ impl Step for CommandStep {
             return Ok(Undone::Restored);
         }
         let in_force = commands.is_in_force(&host)?;
-        // Only a probe tells a half-applied state from a later change of someone else.
+        // Only a probe distinguishes a half-applied state from a later change of someone else.
         if let (Some(prior), Some(found), false) = (prior, &found, in_force) {
             let [found, prior] = [found, prior].map(|text| format!("`{}`", line::shortened(text)));
-            let ours = "one that verify accepts";
+            let ours = "a value that verify accepts";
             let conflict = || TreatmentError::changed_since(&self.label, found, ours, prior);
             if !on_conflict.overwrites(conflict)? {
                 return Ok(Undone::Kept);
@@ -83,14 +83,14 @@ impl Step for CommandStep {
         }
         commands.run("undo", &commands.undo, &host, prior).map_err(|error| match in_force {
             true => error,
-            // It may never have been applied, and then undo may fail.
+            // The change may never have been applied; then undo may fail.
             false => TreatmentError::Refused(format!(
-                "{error} (it was not in force before: where nothing is left of it, `pgio undo --keep`)"
+                "{error} (the change was not in force before; if none of it remains, run `pgio undo --keep`)"
             )),
         })?;
         let still = match prior {
             Some(prior) => (commands.probed(&host)?.as_deref() != Some(prior))
-                .then_some("probe does not print the prior value again"),
+                .then_some("probe does not print the prior value"),
             None => commands.is_in_force(&host)?.then_some("verify still succeeds"),
         };
         match still {
@@ -113,7 +113,7 @@ impl Commands {
         ))
     }
 
-    /// What verify prints, or why the change is not in force.
+    /// Returns the output of verify, or why the change is not in force.
     pub(super) fn verified(&self, host: &Host) -> Result<Result<String, String>, TreatmentError> {
         let output = self
             .verify
@@ -133,7 +133,7 @@ impl Commands {
         Ok(self.verified(host)?.is_ok())
     }
 
-    /// What `probe` prints; None without a probe.
+    /// Returns the output of `probe`; none without a probe.
     pub(super) fn probed(&self, host: &Host) -> Result<Option<String>, TreatmentError> {
         let Some(probe) = &self.probe else { return Ok(None) };
         let failed = |why: String| self.failed("probe", host, &why);
@@ -164,7 +164,7 @@ impl Commands {
         while let Some(process) = line::running(host, mark)?.first() {
             if Instant::now() > deadline {
                 let why = format!(
-                    "what was started before still runs (process {process}) after {} s: wait for it or end it, then `pgio undo` again",
+                    "a command of an interrupted run is still running (process {process}) after {} s: wait for it or end it, then rerun `pgio undo`",
                     self.seconds
                 );
                 return Err(self.failed("undo", host, &why));

@@ -55,7 +55,7 @@ fn step_of(body: &str, context: &Context<'_>) -> CommandStep {
 }
 
 #[test]
-fn the_value_found_comes_back() {
+fn the_prior_value_is_restored() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("value");
     fs::write(&file, "two words\n").unwrap();
@@ -73,7 +73,7 @@ fn the_value_found_comes_back() {
 }
 
 #[test]
-fn a_change_of_someone_else_is_asked_about() {
+fn undo_asks_about_a_foreign_change() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("value");
     fs::write(&file, "prior\n").unwrap();
@@ -113,7 +113,7 @@ fn without_a_probe_verify_decides() {
         let error = step.undo(context, OnConflict::Ask).unwrap_err().to_string();
         assert!(error.ends_with("has no effect: verify still succeeds"), "{error}");
         let error = idle.check(context).unwrap_err().to_string();
-        assert!(error.contains("succeeds already"), "{error}");
+        assert!(error.contains("succeeds before apply"), "{error}");
     });
 }
 
@@ -126,7 +126,7 @@ fn wait_until_running(host: &Host, mark: &str) {
 }
 
 #[test]
-fn an_undo_waits_for_what_a_killed_run_had_started() {
+fn an_undo_waits_for_commands_of_a_killed_run() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("value");
     fs::write(&file, "prior\n").unwrap();
@@ -154,7 +154,7 @@ fn an_undo_waits_for_what_a_killed_run_had_started() {
 }
 
 #[test]
-fn an_undo_refuses_while_it_goes_on_and_lets_daemons_be() {
+fn an_undo_refuses_while_a_command_runs_and_ignores_daemons() {
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("value"), "prior\n").unwrap();
     let body = of_file(dir.path()).replace(" }", ", timeout = \"2s\" }");
@@ -181,16 +181,18 @@ fn an_undo_refuses_while_it_goes_on_and_lets_daemons_be() {
             wait_until_running(&Host::local(), &mark);
             let error = step.undo(context, OnConflict::Restore).unwrap_err().to_string();
             assert!(
-                error.starts_with("undo of command `value` on host local: what was started"),
+                error.starts_with(
+                    "undo of command `value` on host local: a command of an interrupted run"
+                ),
                 "{error}"
             );
-            assert!(error.contains("`pgio undo` again"), "{error}");
+            assert!(error.contains("rerun `pgio undo`"), "{error}");
         });
     });
 }
 
 #[test]
-fn what_fails_is_said_without_the_line_itself() {
+fn errors_do_not_show_the_command_line() {
     let of = |apply: &str, verify: &str| {
         let body = format!(
             "{{ name = \"x\", apply = \"{apply}\", verify = \"{verify}\", undo = \"true\", timeout = \"1s\" }}"
@@ -202,14 +204,14 @@ fn what_fails_is_said_without_the_line_itself() {
             .to_string()
     };
     let error = of("echo reason >&2; exit 3 # geheim", "false");
-    assert_eq!(error, "apply of command `x` on host local: ends with exit status 3: reason");
+    assert_eq!(error, "apply of command `x` on host local: exited with status 3: reason");
     let error = of("true # geheim", "false # geheim");
     assert_eq!(
         error,
-        "verify of command `x` on host local: ends with exit status 1, after apply succeeded"
+        "verify of command `x` on host local: exited with status 1, after apply succeeded"
     );
     let error = of("sleep 60 # geheim", "false");
-    assert_eq!(error, "apply of command `x` on host local: did not end within 1 s");
+    assert_eq!(error, "apply of command `x` on host local: did not finish within 1 s");
     let missing =
         "{ name = \"x\", apply = [\"/nonexistent/geheim\"], verify = \"false\", undo = \"true\" }";
     let treatment = treatment(missing).unwrap();
@@ -223,7 +225,7 @@ fn what_fails_is_said_without_the_line_itself() {
 
 #[test]
 fn mistakes_are_named() {
-    for (body, said) in [
+    for (body, message) in [
         ("\"ls\"", "line 9: command: must be a table"),
         ("{ apply = \"a\" }", "line 9: command.name: is missing"),
         ("{ name = \"n\", apply = \"a\", undo = \"u\" }", "line 9: command.verify: is missing"),
@@ -237,6 +239,6 @@ fn mistakes_are_named() {
         ("{ name = \"n\", timeout = \"soon\" }", "line 9: command.timeout: must be a duration"),
     ] {
         let error = treatment(body).unwrap_err().to_string();
-        assert!(error.starts_with(said), "{error}");
+        assert!(error.starts_with(message), "{error}");
     }
 }

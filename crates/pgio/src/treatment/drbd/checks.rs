@@ -1,8 +1,8 @@
 //! Checks of a DRBD resource before anything is changed: the roles of the nodes, and that the server's
 //! data lies on the resource.
 
-use super::asked::Asked;
 use super::node::Node;
+use super::requested::RequestedState;
 use super::step::{DISCONNECTED, connection_of};
 use crate::host::drbd;
 use crate::host::storage;
@@ -11,40 +11,40 @@ use crate::treatment::context::{Context, Replica};
 use crate::treatment::error::TreatmentError;
 
 /// The server's node is the first.
-pub(super) fn roles(asked: &Asked, nodes: &[Node]) -> Result<(), TreatmentError> {
+pub(super) fn roles(requested: &RequestedState, nodes: &[Node]) -> Result<(), TreatmentError> {
     for (at, node) in nodes.iter().enumerate() {
-        let seen = node.snapshot(&asked.resource)?;
+        let seen = node.snapshot(&requested.resource)?;
         let host = &node.name;
         if seen.config.connections.len() > 1 {
-            return Err(asked.refused("has more than one peer, and pgio knows two nodes only"));
+            return Err(requested.refused("has more than one peer; pgio supports two nodes"));
         }
         let role = seen.states.first().map_or("", |s| s.role.as_str());
         let (expected, whose) =
             if at == 0 { ("Primary", "the server's") } else { ("Secondary", "the peer's") };
         if role != expected {
-            return Err(asked.refused(format!(
+            return Err(requested.refused(format!(
                 "is {role} on host {host}, which should be {whose} and {expected}: correct host in [target] and secondary"
             )));
         }
         if let Some(state) = seen.states.iter().find(|s| s.disk != drbd::UP_TO_DATE)
             && !drbd::is_resync(&state.replication)
         {
-            return Err(asked.refused(format!(
-                "has a disk that is {} on host {host}, and no resync runs: see to it first",
+            return Err(requested.refused(format!(
+                "has a disk in state {} on host {host}, and no resync is running: repair it first",
                 state.disk
             )));
         }
-        // Both wait for each other in vain, as after a split brain or without a network.
-        if asked.connected && seen.states.iter().any(|s| s.connection == "Connecting") {
+        // Both nodes wait for each other, as after a split brain or without a network.
+        if requested.connected && seen.states.iter().any(|s| s.connection == "Connecting") {
             let alone = |n: &Node| {
                 Ok::<_, TreatmentError>(
-                    connection_of(&n.snapshot(&asked.resource)?.states) == DISCONNECTED,
+                    connection_of(&n.snapshot(&requested.resource)?.states) == DISCONNECTED,
                 )
             };
             let other = nodes.iter().find(|n| n.name != node.name);
             if !other.map(alone).transpose()?.unwrap_or(false) {
-                return Err(asked.refused(format!(
-                    "waits on host {host} for a peer that does not answer: see to the network and the peer"
+                return Err(requested.refused(format!(
+                    "is waiting on host {host} for a peer that does not answer: check the network and the peer"
                 )));
             }
         }
@@ -53,18 +53,18 @@ pub(super) fn roles(asked: &Asked, nodes: &[Node]) -> Result<(), TreatmentError>
 }
 
 /// The peer's copy of the data, for treatments of its disk.
-pub(super) fn replica(asked: &Asked, peer: &Node) -> Result<Replica, TreatmentError> {
-    let volumes = peer.snapshot(&asked.resource)?.config.volumes;
+pub(super) fn replica(requested: &RequestedState, peer: &Node) -> Result<Replica, TreatmentError> {
+    let volumes = peer.snapshot(&requested.resource)?.config.volumes;
     Ok(Replica {
         host: peer.name.clone(),
-        of: format!("DRBD {}", asked.resource),
+        of: format!("DRBD {}", requested.resource),
         devices: volumes.into_iter().filter_map(|volume| volume.backing).collect(),
     })
 }
 
 /// Refuses a resource that holds none of the server's directories.
 pub(super) fn storage_of_server(
-    asked: &Asked,
+    requested: &RequestedState,
     context: &mut Context<'_>,
     node: &Node,
 ) -> Result<(), TreatmentError> {
@@ -73,11 +73,11 @@ pub(super) fn storage_of_server(
         source,
     })?;
     if places.is_empty() {
-        return Err(asked.refused(format!(
-            "cannot be held against the server's directories, which the role may not see: GRANT {GRANT} to it"
+        return Err(requested.refused(format!(
+            "cannot be compared with the server's directories, which the role may not see: GRANT {GRANT} to it"
         )));
     }
-    let volumes = node.snapshot(&asked.resource)?.config.volumes;
+    let volumes = node.snapshot(&requested.resource)?.config.volumes;
     let ours: Vec<String> = volumes.iter().map(|v| drbd::device(v.minor)).collect();
     let paths: Vec<&str> = places.iter().map(|d| d.path.as_str()).collect();
     let mut elsewhere = Vec::new();
@@ -90,8 +90,8 @@ pub(super) fn storage_of_server(
         let on = if names.is_empty() { "no known device".into() } else { names.join(" over ") };
         elsewhere.push(format!("{} ({}) on {on}", place.role, place.path));
     }
-    Err(asked.refused(format!(
-        "({}) carries nothing of this server: {}; write a [targets.NAME] for the server that lies on it, and target = \"NAME\" in the condition",
+    Err(requested.refused(format!(
+        "({}) holds no data of this server: {}; write a [targets.NAME] for the server that uses it, and target = \"NAME\" in the condition",
         ours.join(", "),
         elsewhere.join(", ")
     )))

@@ -14,12 +14,12 @@ use crate::treatment::error::TreatmentError;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// Everything in one command, since each may be a round trip to another machine. The boot id shows
+/// Reads everything in one command, since each may be a round trip to another machine. The boot id shows
 /// a reboot.
 const LOOK: &str = "cat /proc/sys/kernel/random/boot_id && \
     \"$@\" show --show-defaults $CONFIG && echo '==> state' && \"$@\" $STATE --statistics";
 
-/// Between the two parts of the output.
+/// Separator of the two parts of the output.
 const STATE: &str = "==> state\n";
 
 pub(super) struct Node {
@@ -61,7 +61,7 @@ impl Node {
         let output = exec.output(&look)?;
         if !output.status.success() {
             return Err(TreatmentError::Refused(format!(
-                "host {name} has no DRBD: `modprobe drbd` there, and bring the resource up"
+                "host {name} has no DRBD: run `modprobe drbd` there, and bring the resource up"
             )));
         }
         let generation = generation(&output.stdout).map_err(|e| on(&name, &e))?;
@@ -78,7 +78,7 @@ impl Node {
     }
 
     pub(super) fn snapshot(&self, resource: &str) -> Result<Snapshot, TreatmentError> {
-        let up = self.look()?;
+        let up = self.read_all()?;
         let others: Vec<String> = up.configs.iter().map(|c| c.resource.clone()).collect();
         up.one(resource).ok_or_else(|| {
             TreatmentError::Refused(format!(
@@ -94,10 +94,10 @@ impl Node {
 
     /// None if the resource is not up.
     pub(super) fn find(&self, resource: &str) -> Result<Option<Snapshot>, TreatmentError> {
-        Ok(self.look()?.one(resource))
+        Ok(self.read_all()?.one(resource))
     }
 
-    fn look(&self) -> Result<Up, TreatmentError> {
+    fn read_all(&self) -> Result<Up, TreatmentError> {
         let (config, state) = match self.generation {
             Generation::V84 => ("", "events2 --now"),
             Generation::V9 => ("--json", "status --json"),

@@ -1,8 +1,8 @@
-//! The proof that the condition held: evidence read back at the window's ends, and in between the telemetry's
-//! samples, with module 8.4 also readings of the buffer to the peer.
+//! Proves that the condition held: evidence read at the window's ends, and in between telemetry's
+//! samples; with module 8.4 also readings of the buffer to the peer.
 
-use super::asked::Asked;
 use super::node::{Node, Snapshot};
+use super::requested::RequestedState;
 use super::step::DISCONNECTED;
 use crate::host::drbd::{self, State};
 use crate::results::model::{Check, Evidence, Trial, When};
@@ -18,45 +18,51 @@ const CONNECTION_ID: &str = "drbd-connection";
 const LOST_ID: &str = "drbd-connection-lost";
 
 /// The server's node first.
-pub(super) fn read(asked: &Asked, nodes: &[Node], when: When) -> Vec<Evidence> {
+pub(super) fn read(requested: &RequestedState, nodes: &[Node], when: When) -> Vec<Evidence> {
     let mut all = Vec::new();
     for (at, node) in nodes.iter().enumerate() {
-        match node.snapshot(&asked.resource) {
-            Ok(seen) => all.extend(of_node(asked, at == 0, node, &seen, when)),
-            Err(error) => all.push(unreadable(asked, when, &error)),
+        match node.snapshot(&requested.resource) {
+            Ok(seen) => all.extend(of_node(requested, at == 0, node, &seen, when)),
+            Err(error) => all.push(unreadable(requested, when, &error)),
         }
     }
     all
 }
 
-fn unreadable(asked: &Asked, when: When, error: &TreatmentError) -> Evidence {
+fn unreadable(requested: &RequestedState, when: When, error: &TreatmentError) -> Evidence {
     Evidence {
         when,
-        what: format!("DRBD {}", asked.resource),
+        what: format!("DRBD {}", requested.resource),
         found: format!("unreadable: {error}"),
         expected: Some("readable".to_owned()),
     }
 }
 
-fn of_node(asked: &Asked, first: bool, node: &Node, seen: &Snapshot, when: When) -> Vec<Evidence> {
+fn of_node(
+    requested: &RequestedState,
+    first: bool,
+    node: &Node,
+    seen: &Snapshot,
+    when: When,
+) -> Vec<Evidence> {
     let evidence = |what: &str, found: String, expected: &str| Evidence {
         when,
-        what: format!("{what} of DRBD {} on host {}", asked.resource, node.name),
+        what: format!("{what} of DRBD {} on host {}", requested.resource, node.name),
         found,
         expected: Some(expected.to_owned()),
     };
     let mut all = Vec::new();
-    if asked.connected {
+    if requested.connected {
         // A connection holds during a resync, too, so disks are separate evidence.
         let connection = joined(&seen.states, |s| s.connection.clone());
         let disks = joined(&seen.states, State::disks);
-        // A lost peer does not mean that somebody changed the condition: `judge` reports it.
+        // A lost peer does not mean that someone changed the condition: `judge` reports it.
         let lost = when != When::Before
             && connection != STAND_ALONE
             && (connection != CONNECTED || disks != IN_SYNC);
         if lost {
             let found = format!("{connection}, {disks}");
-            let what = format!("state of DRBD {} on host {}", asked.resource, node.name);
+            let what = format!("state of DRBD {} on host {}", requested.resource, node.name);
             all.push(Evidence { when, what, found, expected: None });
         } else {
             all.push(evidence("connection", connection, CONNECTED));
@@ -65,18 +71,18 @@ fn of_node(asked: &Asked, first: bool, node: &Node, seen: &Snapshot, when: When)
         if seen.states.iter().any(|s| s.congested.is_some()) {
             let full = seen.states.iter().any(|s| s.congested == Some(true));
             let found = if full { "full" } else { "not full" }.to_owned();
-            let what = format!("{} on host {}", buffer(asked), node.name);
+            let what = format!("{} on host {}", buffer(requested), node.name);
             all.push(Evidence { when, what, found, expected: None });
         }
     } else if first {
         all.push(evidence("connection", joined(&seen.states, State::link), STAND_ALONE));
     }
-    if let Some(protocol) = asked.protocol {
+    if let Some(protocol) = requested.protocol {
         let found = seen.config.protocol().unwrap_or("none").to_owned();
         all.push(evidence("protocol", found, protocol));
     }
     for volume in &seen.config.volumes {
-        for (name, value) in &asked.options {
+        for (name, value) in &requested.options {
             let found = volume.options.get(*name).cloned().unwrap_or("none".to_owned());
             let what = format!("{name} of /dev/{}", drbd::device(volume.minor));
             all.push(evidence(&what, found, value));
@@ -93,10 +99,10 @@ pub(super) struct BufferReadings {
 }
 
 impl BufferReadings {
-    /// Reads it on the server's host, which sends. A failed reading does not count: the telemetry shows
+    /// Reads the buffer on the server's host, which sends. A failed reading does not count: telemetry shows
     /// the state of the connection.
-    pub(super) fn add(&mut self, asked: &Asked, node: &Node) {
-        let Ok(states) = node.states(&asked.resource) else { return };
+    pub(super) fn add(&mut self, requested: &RequestedState, node: &Node) {
+        let Ok(states) = node.states(&requested.resource) else { return };
         if states.iter().all(|s| s.congested.is_none()) {
             return;
         }
@@ -105,8 +111,8 @@ impl BufferReadings {
     }
 }
 
-fn buffer(asked: &Asked) -> String {
-    format!("buffer to the peer of DRBD {}", asked.resource)
+fn buffer(requested: &RequestedState) -> String {
+    format!("buffer to the peer of DRBD {}", requested.resource)
 }
 
 /// The common value of all volumes, or each value.
@@ -117,7 +123,7 @@ fn joined(states: &[State], of: impl Fn(&State) -> String) -> String {
 }
 
 /// The resource on each host where it was seen.
-fn uses<'a>(asked: &Asked, telemetry: &'a Telemetry) -> Vec<(&'a str, &'a DrbdUse)> {
+fn uses<'a>(requested: &RequestedState, telemetry: &'a Telemetry) -> Vec<(&'a str, &'a DrbdUse)> {
     // If only root may read names, the device under the server identifies the resource.
     let server = |host: &str, device: &str| {
         let of_host = telemetry.storage.iter().filter(|s| s.host == host);
@@ -127,7 +133,7 @@ fn uses<'a>(asked: &Asked, telemetry: &'a Telemetry) -> Vec<(&'a str, &'a DrbdUs
     for (host, usage) in &telemetry.hosts {
         for (device, drbd) in &usage.drbd {
             let ours = match &drbd.resource {
-                Some(name) => *name == asked.resource,
+                Some(name) => *name == requested.resource,
                 None => server(host, device),
             };
             if ours && !drbd.states.is_empty() {
@@ -138,23 +144,27 @@ fn uses<'a>(asked: &Asked, telemetry: &'a Telemetry) -> Vec<(&'a str, &'a DrbdUs
     found
 }
 
-pub(super) fn judge(asked: &Asked, buffer: BufferReadings, trial: &Trial) -> Vec<Check> {
-    let found = trial.telemetry.as_ref().map(|t| uses(asked, t)).unwrap_or_default();
+pub(super) fn judge(
+    requested: &RequestedState,
+    buffer: BufferReadings,
+    trial: &Trial,
+) -> Vec<Check> {
+    let found = trial.telemetry.as_ref().map(|t| uses(requested, t)).unwrap_or_default();
     if found.is_empty() {
         return vec![Check::invalid(
             CONNECTION_ID,
             format!(
-                "DRBD {} was not watched inside the window, so that nothing is proved of it",
-                asked.resource
+                "DRBD {} was not observed inside the window, so its state is unproven",
+                requested.resource
             ),
-            "leave telemetry on, let pgio read DRBD on the hosts, and see what it warns of",
+            "turn telemetry on, let pgio read DRBD on the hosts, and see its warnings",
         )];
     }
-    if asked.connected {
-        let (configured, lost) = held_together(asked, &found);
-        vec![configured, lost, not_congested(asked, buffer, &found)]
+    if requested.connected {
+        let (configured, lost) = held_together(requested, &found);
+        vec![configured, lost, not_congested(requested, buffer, &found)]
     } else {
-        vec![stayed_apart(asked, &found)]
+        vec![stayed_apart(requested, &found)]
     }
 }
 
@@ -162,12 +172,12 @@ fn states<'a>(found: &[(&'a str, &'a DrbdUse)]) -> impl Iterator<Item = (&'a str
     found.iter().flat_map(|(host, usage)| usage.states.iter().map(move |state| (*host, state)))
 }
 
-/// Whether it was configured as the condition says, and whether it lost its peer by itself. StandAlone is
-/// what an operator asks for; every other state but Connected is one in which the kernel tries to connect.
-fn held_together(asked: &Asked, found: &[(&str, &DrbdUse)]) -> (Check, Check) {
+/// Checks that it was configured as requested, and that it did not lose its peer by itself. StandAlone is
+/// requested by an operator; in every other state but Connected the kernel tries to connect.
+fn held_together(requested: &RequestedState, found: &[(&str, &DrbdUse)]) -> (Check, Check) {
     let (mut other, mut lost): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
     for (host, state) in states(found) {
-        let protocol = asked.protocol.zip(state.protocol.as_deref()).filter(|(a, b)| a != b);
+        let protocol = requested.protocol.zip(state.protocol.as_deref()).filter(|(a, b)| a != b);
         let (list, what) = if state.connection == STAND_ALONE {
             (&mut other, state.connection.clone())
         } else if state.connection != CONNECTED {
@@ -184,25 +194,27 @@ fn held_together(asked: &Asked, found: &[(&str, &DrbdUse)]) -> (Check, Check) {
         list.push(format!("it was {what} on `{host}` in {}", samples(state.samples)));
     }
     for (host, usage) in found {
-        // Samples before and after a short loss show nothing else.
+        // Samples before and after a short loss show only this.
         if usage.connected_anew > 0 {
-            lost.push(format!("the connection was made anew inside the window, seen on `{host}`"));
+            lost.push(format!(
+                "the connection was re-established inside the window, as seen on `{host}`"
+            ));
         }
         if usage.out_of_sync_bytes_after > usage.out_of_sync_bytes_before {
             let grown = usage.out_of_sync_bytes_after - usage.out_of_sync_bytes_before;
             lost.push(format!("{} went out of sync on `{host}`", human::bytes(grown)));
         }
     }
-    let resource = &asked.resource;
+    let resource = &requested.resource;
     let configured = if other.is_empty() {
         let seen: u64 = states(found).map(|(_, s)| s.samples).sum();
-        let message = format!("DRBD {resource} was configured as asked in {}", samples(seen));
+        let message = format!("DRBD {resource} was configured as requested in {}", samples(seen));
         Check::ok(CONNECTION_ID, message)
     } else {
         Check::invalid(
             CONNECTION_ID,
             format!("DRBD {resource}: {}", other.join("; ")),
-            "find out who changes it, and run again",
+            "find out what changes it, then run again",
         )
     };
     let kept = if lost.is_empty() {
@@ -211,13 +223,13 @@ fn held_together(asked: &Asked, found: &[(&str, &DrbdUse)]) -> (Check, Check) {
         Check::warning(
             LOST_ID,
             format!("DRBD {resource}: {}", lost.join("; ")),
-            "see the kernel's log on both hosts and the network between",
+            "check the kernel log of both hosts and the network between them",
         )
     };
     (configured, kept)
 }
 
-fn stayed_apart(asked: &Asked, found: &[(&str, &DrbdUse)]) -> Check {
+fn stayed_apart(requested: &RequestedState, found: &[(&str, &DrbdUse)]) -> Check {
     const ID: &str = CONNECTION_ID;
     // The peer waits to be connected; only the server's side counts.
     let ours = states(found).filter(|(_, s)| s.role == "Primary");
@@ -226,28 +238,32 @@ fn stayed_apart(asked: &Asked, found: &[(&str, &DrbdUse)]) -> Check {
         .map(|(host, s)| format!("{} on `{host}` in {}", s.connection, samples(s.samples)))
         .collect();
     if wrong.is_empty() {
-        Check::ok(ID, format!("DRBD {} stayed {DISCONNECTED}", asked.resource))
+        Check::ok(ID, format!("DRBD {} stayed {DISCONNECTED}", requested.resource))
     } else {
         Check::invalid(
             ID,
-            format!("DRBD {} was {}", asked.resource, wrong.join("; ")),
-            "find out who connects it, and run again",
+            format!("DRBD {} was {}", requested.resource, wrong.join("; ")),
+            "find out what connects it, then run again",
         )
     }
 }
 
 const CONGESTED_ID: &str = "drbd-congested";
 
-fn not_congested(asked: &Asked, readings: BufferReadings, found: &[(&str, &DrbdUse)]) -> Check {
-    let remedy = "offer less than the link can carry, or use larger sndbuf-size";
+fn not_congested(
+    requested: &RequestedState,
+    readings: BufferReadings,
+    found: &[(&str, &DrbdUse)],
+) -> Check {
+    let remedy = "offer a lower rate than the link can carry, or increase sndbuf-size";
     let behind: u64 = states(found)
         .filter(|(_, s)| drbd::is_behind(&s.replication))
         .map(|(_, s)| s.samples)
         .sum();
     if behind > 0 {
         let message = format!(
-            "DRBD {} left its peer behind (Ahead/Behind) in {}",
-            asked.resource,
+            "DRBD {} was ahead of its peer (Ahead/Behind) in {}",
+            requested.resource,
             samples(behind)
         );
         return Check::warning(CONGESTED_ID, message, remedy);
@@ -265,9 +281,9 @@ fn not_congested(asked: &Asked, readings: BufferReadings, found: &[(&str, &DrbdU
         all => (full, all, samples(all)),
     };
     if all == 0 {
-        return unknown_congestion(asked, found);
+        return unknown_congestion(requested, found);
     }
-    let message = format!("the {} was full in {full} of {of_all}", buffer(asked));
+    let message = format!("the {} was full in {full} of {of_all}", buffer(requested));
     match full {
         0 => Check::ok(CONGESTED_ID, message),
         _ => Check::warning(CONGESTED_ID, message, remedy),
@@ -275,18 +291,18 @@ fn not_congested(asked: &Asked, readings: BufferReadings, found: &[(&str, &DrbdU
 }
 
 /// With protocol A a commit waits only for the buffer to the peer: a full one makes it another protocol.
-fn unknown_congestion(asked: &Asked, found: &[(&str, &DrbdUse)]) -> Check {
+fn unknown_congestion(requested: &RequestedState, found: &[(&str, &DrbdUse)]) -> Check {
     let message = format!(
-        "DRBD {} never left its peer behind; nothing said whether the buffer to it was full",
-        asked.resource
+        "DRBD {} was never ahead of its peer; whether the buffer to it was full is unknown",
+        requested.resource
     );
-    let by_a = asked.protocol == Some("A")
+    let by_a = requested.protocol == Some("A")
         || states(found).any(|(_, s)| s.protocol.as_deref() == Some("A"));
     if by_a {
         Check::warning(
             CONGESTED_ID,
             message,
-            "see whether `drbdsetup events2 --now --statistics` (module 9: `drbdsetup status --json`) tells `congested` on the server's host",
+            "check whether `drbdsetup events2 --now --statistics` (module 9: `drbdsetup status --json`) tells `congested` on the server's host",
         )
     } else {
         Check::ok(CONGESTED_ID, message)

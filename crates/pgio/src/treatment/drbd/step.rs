@@ -1,7 +1,7 @@
 //! One reversible change of a resource on one node.
 //!
-//! It lives in the running kernel: after a reboot, or after the resource was taken down,
-//! nothing of ours is left, and the present values come from the configuration: they
+//! The change is in the running kernel: after a reboot, or after the resource was taken down,
+//! it no longer exists, and the current values come from the configuration: they
 //! stay. With module 8.4 the options of a connection are lost with it, so the step keeps them.
 
 use serde::{Deserialize, Serialize};
@@ -126,7 +126,7 @@ impl DrbdStep {
     }
 
     pub(super) fn preview(self, how: &'static str) -> Preview {
-        let unknown = || "not known without a connection".to_owned();
+        let unknown = || "unknown without a connection".to_owned();
         Preview {
             what: self.label.to_string(),
             now: self.prior.unwrap_or_else(unknown),
@@ -175,7 +175,7 @@ impl DrbdStep {
             (Some(prior), Some(found)) => (prior, found),
             // A protocol without a connection at first ends with our connection.
             (None, _) => return Ok(Undone::Restored),
-            // Someone took down the connection or the volume, and ours went with it.
+            // Someone took down the connection or the volume, and our change with it.
             (Some(_), None) => return Ok(Undone::Kept),
         };
         if (found != prior && found != *ours) || !net.is_empty() {
@@ -213,7 +213,7 @@ impl DrbdStep {
         Ok(undone)
     }
 
-    /// Restores options that the new connection did not get, and those that someone set since.
+    /// Restores options that the new connection lacks, and options that someone set since.
     fn restore_net(&self, node: &Node) -> Result<(), TreatmentError> {
         let resource = &self.ours.resource;
         let net = self.net_set_since(&node.snapshot(resource)?);

@@ -138,12 +138,12 @@ impl Exec for FakeNode {
         let line = command.to_string();
         let words: Vec<&str> = line.split(' ').collect();
         let mut fake = self.0.lock().unwrap();
-        let said = fake.answer(&words);
+        let message = fake.answer(&words);
         if words[0] == "drbdadm" || words.get(1) == Some(&"disk-options") {
             fake.changes.push(line.clone());
         }
-        let status = ExitStatus::from_raw(if said.is_some() { 0 } else { 256 });
-        Ok(Output { status, stdout: said.unwrap_or_default(), stderr: line })
+        let status = ExitStatus::from_raw(if message.is_some() { 0 } else { 256 });
+        Ok(Output { status, stdout: message.unwrap_or_default(), stderr: line })
     }
 }
 
@@ -157,23 +157,23 @@ fn spec(body: &str) -> TreatmentSpec {
     TreatmentSpec { kind: "drbd".to_owned(), body: table["drbd"].clone(), line: 4 }
 }
 
-fn asked(connected: bool, protocol: Option<&'static str>) -> Asked {
-    Asked { resource: "pgio".to_owned(), connected, protocol, options: Vec::new() }
+fn asked(connected: bool, protocol: Option<&'static str>) -> RequestedState {
+    RequestedState { resource: "pgio".to_owned(), connected, protocol, options: Vec::new() }
 }
 
 /// The steps as they are read back from a journal.
-fn journaled(asked: &Asked, node: &Node) -> Vec<DrbdStep> {
+fn journaled(requested: &RequestedState, node: &Node) -> Vec<DrbdStep> {
     let seen = node.snapshot("pgio").unwrap();
     let step = |(change, value): (step::Change, String)| {
         let prior = change.present(&seen);
-        let (resource, boot) = (asked.resource.clone(), seen.boot.clone());
+        let (resource, boot) = (requested.resource.clone(), seen.boot.clone());
         let step = DrbdStep::new(&node.name, prior, Ours { resource, value, boot, change });
         let stored = serde_json::to_string(&step.record()).unwrap();
         let read: Record = serde_json::from_str(&stored).unwrap();
         assert_eq!(DrbdStep::of_record(&read).unwrap(), step);
         step
     };
-    asked.needed(true, &seen).into_iter().map(step).collect()
+    requested.needed(true, &seen).into_iter().map(step).collect()
 }
 
 #[test]
@@ -199,13 +199,13 @@ fn bodies() {
             "md-flushes of DRBD r = no"
         ]
     );
-    for (body, said) in [
+    for (body, message) in [
         ("3", "line 4: drbd: must be a table"),
         (
             "{ secondary = \"s\" }",
             "line 4: drbd.resource: is missing: the name of the DRBD resource",
         ),
-        ("{ resource = \"all\", secondary = \"s\" }", "`all` is no name of a resource"),
+        ("{ resource = \"all\", secondary = \"s\" }", "`all` is not a resource name"),
         ("{ resource = \"r\" }", "line 4: drbd.secondary: is missing: the name of the peer's host"),
         ("{ resource = \"r\", protocl = \"A\" }", "nearest valid one is `protocol`"),
         (
@@ -214,14 +214,14 @@ fn bodies() {
         ),
         (
             "{ resource = \"r\", protocol = \"A\", connection = \"disconnected\" }",
-            "means nothing while disconnected",
+            "has no effect while disconnected",
         ),
         ("{ resource = \"r\", connection = \"yes\" }", "drbd.connection: cannot be `yes`"),
         ("{ resource = \"r\", secondary = \"s\", al-extents = 3 }", "from 7 to 65534, not 3"),
         ("{ resource = \"r\", secondary = \"s\", md-flushes = \"no\" }", "must be true or false"),
     ] {
         let error = parse(&spec(body)).unwrap_err().to_string();
-        assert!(error.contains(said), "{error}");
+        assert!(error.contains(message), "{error}");
     }
 }
 
@@ -235,7 +235,7 @@ fn only_what_differs_is_changed() {
     assert_eq!(step.label().what, "protocol of DRBD resource pgio");
     assert_eq!((step.label().host(), step.prior.as_deref()), (Some("db1"), Some("C")));
     let options = vec![("al-extents", "257".to_owned()), ("disk-flushes", "yes".to_owned())];
-    let steps = journaled(&Asked { options, ..asked(false, None) }, &node);
+    let steps = journaled(&RequestedState { options, ..asked(false, None) }, &node);
     let what: Vec<&str> = steps.iter().map(|s| s.label().what.as_str()).collect();
     assert_eq!(
         what,
@@ -245,10 +245,10 @@ fn only_what_differs_is_changed() {
 }
 
 #[test]
-fn a_peer_that_is_alone_is_connected_and_a_waiting_one_left() {
+fn a_standalone_peer_is_connected_and_a_waiting_one_kept() {
     let (node, _) = node(Fake { connected: false, ..Fake::new() });
     let seen = node.snapshot("pgio").unwrap();
-    let kinds = |asked: &Asked, first| asked.needed(first, &seen).len();
+    let kinds = |requested: &RequestedState, first| requested.needed(first, &seen).len();
     assert_eq!(kinds(&asked(true, None), false), 1);
     assert_eq!(kinds(&asked(false, None), false), 0);
     // What the protocol will be is not known before there is a connection.
@@ -257,22 +257,22 @@ fn a_peer_that_is_alone_is_connected_and_a_waiting_one_left() {
 }
 
 /// Everything at once, and with values that no configuration has.
-fn everything() -> (Asked, Fake) {
+fn everything() -> (RequestedState, Fake) {
     let options = vec![("al-extents", "257".to_owned()), ("disk-flushes", "no".to_owned())];
     let mut found = Fake::new();
     found.net = self::options(&[("protocol", "B"), ("ko-count", "3")]);
     found.peer_protocol = "B".to_owned();
     found.disk.insert("al-extents".to_owned(), "601".to_owned());
-    (Asked { options, ..asked(false, None) }, found)
+    (RequestedState { options, ..asked(false, None) }, found)
 }
 
 #[test]
-fn undo_after_any_number_of_steps_puts_back_what_was_found() {
+fn undo_after_any_number_of_steps_restores_the_prior_state() {
     let (everything, found) = everything();
     let protocol = asked(true, Some("A"));
-    for asked in [&everything, &protocol] {
+    for requested in [&everything, &protocol] {
         let (node, _) = node(found.clone());
-        let steps = journaled(asked, &node);
+        let steps = journaled(requested, &node);
         // The last intent may be written and not applied.
         for (applied, intent) in (0..=steps.len()).flat_map(|n| [(n, false), (n, true)]) {
             let (node, there) = self::node(found.clone());
@@ -294,7 +294,7 @@ fn undo_after_any_number_of_steps_puts_back_what_was_found() {
 }
 
 #[test]
-fn a_wait_hears_who_wants_to_stop() {
+fn a_stop_request_ends_a_wait() {
     // The peers wait for each other, for ever.
     let (node, _) = node(Fake { refused: true, ..Fake::new() });
     let stop = Stop::new();
@@ -315,7 +315,7 @@ fn a_wait_hears_who_wants_to_stop() {
 }
 
 #[test]
-fn options_of_a_connection_made_by_hand_are_asked_about() {
+fn undo_asks_about_options_of_a_manual_connection() {
     let (everything, found) = everything();
     let (node, there) = node(Fake { alone: true, ..found });
     let steps = journaled(&everything, &node);
@@ -323,15 +323,15 @@ fn options_of_a_connection_made_by_hand_are_asked_about() {
     ours.apply(&node, &Stop::new()).unwrap();
     node.connect("pgio", &Options::new()).unwrap();
     let undo = |on_conflict| ours.undo_on(&node, on_conflict, &Stop::new());
-    let asked = undo(OnConflict::Ask).unwrap_err().to_string();
+    let error = undo(OnConflict::Ask).unwrap_err().to_string();
     assert!(
-        asked.starts_with(
-            "connection of DRBD resource pgio on host db1 is now connected with ko-count 7, protocol C, neither ours (disconnected) nor what it was before (connected with ko-count 3, protocol B)"
+        error.starts_with(
+            "connection of DRBD resource pgio on host db1 is now connected with ko-count 7, protocol C, neither pgio's value (disconnected) nor the prior one (connected with ko-count 3, protocol B)"
         ),
-        "{asked}"
+        "{error}"
     );
     assert_eq!(undo(OnConflict::Keep).unwrap(), Undone::Kept);
-    assert_eq!(there.0.lock().unwrap().net, configured(), "nobody said to change it");
+    assert_eq!(there.0.lock().unwrap().net, configured(), "undo asked and changed nothing");
     assert_eq!(undo(OnConflict::Restore).unwrap(), Undone::Restored);
     assert_eq!(there.0.lock().unwrap().net["protocol"], "B");
     assert_eq!(there.0.lock().unwrap().net["ko-count"], "3");
@@ -354,7 +354,7 @@ fn a_protocol_without_a_connection_goes_with_it() {
 }
 
 #[test]
-fn a_machine_that_was_started_again_has_nothing_of_ours() {
+fn a_reboot_removes_every_change() {
     let (everything, found) = everything();
     let (node, _) = node(found.clone());
     let steps = journaled(&everything, &node);
@@ -377,7 +377,7 @@ fn a_machine_that_was_started_again_has_nothing_of_ours() {
 }
 
 #[test]
-fn a_protocol_whose_connection_someone_ended_is_not_put_back() {
+fn a_protocol_is_not_restored_without_its_connection() {
     let (node, there) = node(Fake::new());
     let steps = journaled(&asked(true, Some("A")), &node);
     let ours = &steps[0];
@@ -389,7 +389,7 @@ fn a_protocol_whose_connection_someone_ended_is_not_put_back() {
 }
 
 #[test]
-fn someone_elses_change_is_asked_about() {
+fn undo_asks_about_changes_of_others() {
     let (node, there) = node(Fake::new());
     let steps = journaled(&asked(true, Some("A")), &node);
     let ours = &steps[0];
@@ -398,7 +398,7 @@ fn someone_elses_change_is_asked_about() {
     let error = ours.undo_on(&node, OnConflict::Ask, &Stop::new()).unwrap_err().to_string();
     assert!(
         error.starts_with(
-            "protocol of DRBD resource pgio on host db1 is now B, neither ours (A) nor what it was before (C)"
+            "protocol of DRBD resource pgio on host db1 is now B, neither pgio's value (A) nor the prior one (C)"
         ),
         "{error}"
     );
@@ -409,7 +409,7 @@ fn someone_elses_change_is_asked_about() {
 }
 
 #[test]
-fn what_is_not_there_is_refused_with_what_is() {
+fn a_missing_resource_is_refused_with_the_known_ones() {
     let (node, _) = node(Fake::new());
     assert_eq!(
         node.snapshot("pgoi").unwrap_err().to_string(),
@@ -424,7 +424,7 @@ fn what_is_not_there_is_refused_with_what_is() {
 }
 
 #[test]
-fn the_peers_disk_is_told_to_what_comes_after() {
+fn the_peers_disk_is_in_the_layout_for_later_treatments() {
     let (peer, _) = node(Fake::new());
     let expected = Replica {
         host: "db1".to_owned(),
@@ -444,13 +444,13 @@ impl Exec for Nothing {
 }
 
 #[test]
-fn evidence_is_what_both_nodes_say() {
+fn evidence_is_read_from_both_nodes() {
     let (node, there) = node(Fake::new());
     let options = vec![("al-extents", "1237".to_owned())];
-    let asked = Asked { options, ..asked(true, Some("C")) };
+    let requested = RequestedState { options, ..asked(true, Some("C")) };
     let nodes = [node];
     let broken = || -> Vec<String> {
-        let all = proof::read(&asked, &nodes, When::After).into_iter();
+        let all = proof::read(&requested, &nodes, When::After).into_iter();
         all.filter(|e| !e.holds()).map(|e| format!("{}: {}", e.what, e.found)).collect()
     };
     assert!(broken().is_empty(), "{:?}", broken());

@@ -1,9 +1,9 @@
-//! Waiting for DRBD: for a connection, for the end of one, for a resync.
+//! Waits for DRBD: for a connection, for its end, for a resync.
 //!
 //! A resync may take any time while it makes progress; one that stalls is an error with
 //! its state. A stop request ends a wait that is part of putting a condition in
-//! force, and what was begun is undone; an undo keeps waiting for the peer, until
-//! the stop is requested once more.
+//! force, and the change is undone; an undo keeps waiting for the peer, until
+//! a stop is requested a second time.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -41,9 +41,9 @@ pub(super) fn until_connected(
         let refused = states.iter().all(State::is_standalone) && begun.elapsed() > STEP * 10;
         if refused || begun.elapsed() > CONNECT_LIMIT {
             let why = if refused {
-                "the peers refused each other, which the kernel's log tells (a split brain?)"
+                "the peers refused each other (a split brain?); see the kernel log"
             } else {
-                "the peer does not answer; see whether it is StandAlone, and the network between"
+                "the peer does not answer; check whether it is StandAlone, and the network"
             };
             return Err(not(node, resource, "connected", begun, why, &states));
         }
@@ -51,7 +51,7 @@ pub(super) fn until_connected(
     }
 }
 
-/// Waits for the other node, which learns of a new protocol only after the data that is under way to it.
+/// Waits for the other node, which receives a new protocol only after the data sent before it.
 pub(super) fn until_noticed(
     mut wrong: impl FnMut() -> Option<Evidence>,
     stop: &Stop,
@@ -59,11 +59,11 @@ pub(super) fn until_noticed(
     let begun = Instant::now();
     while let Some(e) = wrong() {
         if begun.elapsed() > NOTICE_LIMIT {
-            let asked = e.expected.unwrap_or_default();
+            let requested = e.expected.unwrap_or_default();
             return Err(TreatmentError::NotInForce {
                 what: e.what,
                 seconds: NOTICE_LIMIT.as_secs(),
-                why: format!("it is {}, and {asked} was asked for", e.found),
+                why: format!("it is {}, but {requested} was requested", e.found),
             });
         }
         pause(stop)?;
@@ -79,7 +79,7 @@ pub(super) fn until_alone(node: &Node, resource: &str, stop: &Stop) -> Result<()
             return Ok(());
         }
         if begun.elapsed() > CONNECT_LIMIT {
-            return Err(not(node, resource, "disconnected", begun, "it takes long", &states));
+            return Err(not(node, resource, "disconnected", begun, "timed out", &states));
         }
         pause(stop)?;
     }
@@ -98,7 +98,7 @@ pub(super) fn until_in_sync(
             return Ok(());
         }
         if progress.stalls(&states) {
-            let why = "the resync makes no progress; see to the peer, its disk and the network";
+            let why = "the resync makes no progress; check the peer, its disk and the network";
             return Err(not(node, resource, "in sync", begun, why, &states));
         }
         pause(stop)?;
@@ -136,7 +136,7 @@ pub(super) fn until_returned(
             return Ok(Undone::RestoredNotAwaited);
         }
         if begun.elapsed() > CONNECT_LIMIT {
-            let why = "the peer was there before and does not come back; see whether it is StandAlone (`drbdadm connect` there) and the network, then `pgio undo` again, or `pgio undo --keep` to leave it so";
+            let why = "the peer was connected before and does not reconnect; check whether it is StandAlone (`drbdadm connect` there) and the network, then rerun `pgio undo`, or run `pgio undo --keep` to leave it disconnected";
             return Err(not(node, resource, "connected", begun, why, &states));
         }
         thread::sleep(STEP);

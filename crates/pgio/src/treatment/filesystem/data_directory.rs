@@ -1,7 +1,7 @@
 //! A private cluster on a new file system: stop, mkfs, copy the data directory there, mount it over the
 //! data directory, start.
 //!
-//! The undo: stop, unmount, start; the original directory was underneath all the time.
+//! The undo: stop, unmount, start; the original directory stays underneath.
 
 use serde::{Deserialize, Serialize};
 
@@ -28,14 +28,14 @@ pub(super) struct OnDevice {
     pub(super) new: NewFileSystem,
 }
 
-/// The same with the data directory, without symbolic links. In force nothing else has to be known.
+/// The prepared treatment, with the data directory without symbolic links.
 #[derive(Debug, Clone)]
 struct OverDirectory {
     new: NewFileSystem,
     directory: String,
 }
 
-/// A copy of the data directory on the device, which is mounted at a directory of ours for that.
+/// A copy of the data directory on the device, which is mounted at a temporary directory.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "by", rename = "copy")]
 pub(super) struct CopyStep {
@@ -95,7 +95,7 @@ impl Treatment for OnDevice {
         let new = self.new.clone();
         if !context.private {
             return Err(TreatmentError::Refused(format!(
-                "a new file system on {} under the whole cluster is for a target with private = true: on a server of yours put the data set there, tablespace = \"/a/new/directory\", or mount it yourself and compare two targets",
+                "a new file system on {} under the whole cluster requires a target with private = true: on your own server put the data set there, tablespace = \"/a/new/directory\", or mount it yourself and compare two targets",
                 new.device
             )));
         }

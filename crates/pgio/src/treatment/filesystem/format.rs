@@ -1,10 +1,10 @@
-//! A new file system on a device that the file gives for it.
+//! A new file system on the device that the file names.
 //!
-//! Made before each trial and gone after it. It gets a UUID that is drawn for the trial and is in the
-//! journal before it is made, so that the undo knows it for ours and clears its signature: a
-//! device that held nothing holds nothing again, and the next trial may use it. Any other file system is
+//! It is created before each trial and cleared after it. Its UUID is drawn for the trial and written to the
+//! journal first, so that the undo recognizes it and clears its signature: a
+//! device that was empty is empty again, and the next trial may use it. Any other file system is
 //! never touched, whatever the flags of `undo`. [`crate::host::signature`] decides what may be formatted.
-//! Next: [`super::format_step`]; what is put there, in [`super::data_directory`] and [`super::tablespace`].
+//! Next: [`super::format_step`]; [`super::data_directory`] and [`super::tablespace`] fill it.
 
 use super::format_step::{FormatStep, PROGRAMS};
 use super::mounts::{Mounts, evidence, in_force};
@@ -22,10 +22,10 @@ use crate::treatment::error::TreatmentError;
 use crate::treatment::record::Label;
 use crate::units::exact_bytes;
 
-/// The space that a file system needs itself; mkfs.xfs refuses less than 300 MiB.
+/// Space that a file system needs for itself; mkfs.xfs refuses less than 300 MiB.
 const ROOM: u64 = 320 << 20;
 
-/// What the file asks for.
+/// The file system that the file requests.
 #[derive(Debug, Clone)]
 pub(super) struct NewFileSystem {
     pub(super) device: String,
@@ -45,11 +45,11 @@ pub(super) fn check_arguments(arguments: &[String]) -> Result<(), String> {
                 .any(|n| argument.contains(n));
         if names_a_place {
             return Err(format!(
-                "`{argument}` names a device or a file: only the one given is made"
+                "`{argument}` names a device or a file: mkfs formats only the given device"
             ));
         }
         if argument.starts_with("-U") || argument.contains("uuid") {
-            return Err(format!("`{argument}` is not for the file: pgio gives a UUID of its own"));
+            return Err(format!("`{argument}` is not allowed: pgio sets the UUID"));
         }
     }
     let value = arguments
@@ -81,10 +81,10 @@ impl NewFileSystem {
     pub(super) fn tools<'a>(&self, host: &'a Host) -> Result<Tools<'a>, TreatmentError> {
         let mkfs = self.program();
         let programs: Vec<&str> = PROGRAMS.iter().copied().chain([mkfs.as_str()]).collect();
-        Tools::find(host, &format!("to make a file system on {}", self.device), &programs)
+        Tools::find(host, &format!("to create a file system on {}", self.device), &programs)
     }
 
-    /// The device; refused if it must not be formatted now.
+    /// Returns the device, or refuses if it must not be formatted now.
     fn device(&self, host: &Host) -> Result<BlockDevice, TreatmentError> {
         let refused = |why: String| TreatmentError::Refused(why);
         let device = match signature::look(host, &self.device)? {
@@ -92,10 +92,10 @@ impl NewFileSystem {
             PathKind::Nothing => {
                 let (device, host) = (&self.device, host.name());
                 return Err(refused(format!(
-                    "there is no {device} on host {host}: lsblk there names those that are"
+                    "host {host} has no device {device}: list its devices with lsblk"
                 )));
             }
-            _ => return Err(refused(format!("{} is no block device", self.device))),
+            _ => return Err(refused(format!("{} is not a block device", self.device))),
         };
         if let Some(why) = drbd_disks::refusal(host, host.name(), &device)? {
             return Err(refused(why.to_string()));
@@ -106,10 +106,12 @@ impl NewFileSystem {
             Some(Refusal::Holds { device: path, held }) => {
                 let name = match &device.signatures[..] {
                     [one] if one.uuid.is_some() => format!(
-                        "; if it is not needed any more, name it too: uuid = \"{}\"",
+                        "; if its contents may be lost, confirm it: uuid = \"{}\"",
                         one.uuid.as_deref().unwrap_or_default()
                     ),
-                    _ => "; take it off by hand (wipefs) if it is not needed any more".to_owned(),
+                    _ => {
+                        "; if its contents may be lost, remove the signature with wipefs".to_owned()
+                    }
                 };
                 Err(refused(format!("{path} holds {held}: formatting would destroy it{name}")))
             }
@@ -117,7 +119,7 @@ impl NewFileSystem {
         }
     }
 
-    /// For people: `ext4 (mkfs -O ^has_journal)`.
+    /// Describes it: `ext4 (mkfs -O ^has_journal)`.
     fn title(&self) -> String {
         match self.mkfs.is_empty() {
             true => self.file_system.to_owned(),
@@ -144,7 +146,7 @@ impl NewFileSystem {
     pub(super) fn intent(&self) -> String {
         let (device, then) = (&self.device, self.then());
         format!(
-            "{device} = {then} by mkfs before each trial: what it holds is lost, and afterwards it holds nothing"
+            "{device} = {then} by mkfs before each trial: its contents are lost, and it is empty afterwards"
         )
     }
 
@@ -159,7 +161,7 @@ impl NewFileSystem {
                 let held: Vec<String> = device.signatures.iter().map(ToString::to_string).collect();
                 held.join(" and ")
             }
-            _ => "no block device".to_owned(),
+            _ => "not a block device".to_owned(),
         };
         Ok(Preview { what: self.device.clone(), now, then: self.then(), how })
     }
@@ -176,7 +178,7 @@ impl NewFileSystem {
         if let Some(program) = output.lines().find_map(|line| line.strip_prefix("lacks ")) {
             let host = host.name();
             return Err(TreatmentError::Refused(format!(
-                "program `{program}` is not on host {host}: install it there"
+                "program `{program}` is not installed on host {host}: install it there"
             )));
         }
         let needed = bytes * 5 / 4 + ROOM;
@@ -191,7 +193,7 @@ impl NewFileSystem {
         Ok(())
     }
 
-    /// The step that makes it, and the device's number.
+    /// Returns the step that creates it, and the device's number.
     pub(super) fn step(&self, host: &Host) -> Result<(FormatStep, String), TreatmentError> {
         let device = self.device(host)?;
         let draw = CommandLine::new("cat").arg("/proc/sys/kernel/random/uuid");
@@ -208,7 +210,7 @@ impl NewFileSystem {
         Ok((step, device.number))
     }
 
-    /// Checks the device once more, right before its content is gone.
+    /// Checks the device again, right before its contents are overwritten.
     pub(super) fn make(&self, host: &Host, step: &FormatStep) -> Result<(), TreatmentError> {
         let tools = self.tools(host)?;
         if !self.device(host)?.signatures.is_empty() {

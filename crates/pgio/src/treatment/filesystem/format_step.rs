@@ -1,4 +1,4 @@
-//! The making of a new file system as a step: its undo clears the device again.
+//! The step that creates a new file system; its undo clears the device.
 //!
 //! Only a file system with the UUID that pgio drew is ever cleared.
 
@@ -15,7 +15,7 @@ use crate::treatment::error::TreatmentError;
 use crate::treatment::record::{Label, Record};
 use crate::treatment::step::{OnConflict, Step, Undone};
 
-/// The programs that make, fill and remove one.
+/// The programs that create, fill and remove a file system.
 pub(super) const PROGRAMS: &[&str] =
     &["mount", "umount", "wipefs", "blkid", "cp", "chown", "chmod", "du", "mkdir", "rmdir"];
 
@@ -32,7 +32,7 @@ pub(super) struct FormatStep {
     pub(super) shown: String,
     #[serde(skip)]
     pub(super) label: Label,
-    /// What the device held, in words.
+    /// Description of the device's prior contents.
     #[serde(skip)]
     pub(super) prior: Option<String>,
 }
@@ -52,7 +52,7 @@ impl Step for FormatStep {
         let uuid = self.uuid.as_str();
         let device = holder(&host, &self.device, uuid)?.unwrap_or_else(|| self.device.clone());
         let PathKind::Block(found) = look_when_free(&host, &device)? else {
-            // What we made is gone with the device.
+            // Our file system vanished with the device.
             return Ok(Undone::Kept);
         };
         if found.signatures.is_empty() {
@@ -73,7 +73,7 @@ impl Step for FormatStep {
             return on_conflict.overwrites(conflict).map(|_| Undone::Kept);
         }
         if let Some(why) = found.refusal(&[uuid]) {
-            let why = format!("{why}; the file system is pgio's own");
+            let why = format!("{why}; the file system was created by pgio");
             return Err(TreatmentError::Refused(why));
         }
         let tools = Tools::find(&host, &format!("to clear {device}"), &["wipefs"])?;
@@ -82,7 +82,7 @@ impl Step for FormatStep {
     }
 }
 
-/// A device without a signature is restored only if nobody uses it: an mkfs that outlived its run writes
+/// A device without a signature counts as restored only if it is unused: an mkfs that outlived its run writes
 /// the signature last.
 pub(super) fn without_signature(
     host: &str,
@@ -94,10 +94,10 @@ pub(super) fn without_signature(
         ([], None) => return Ok(Undone::Restored),
         _ if on_conflict == OnConflict::Keep => return Ok(Undone::Kept),
         ([], Some(why)) => format!(
-            "what is on {device} on host {host} cannot be read ({why}), and may be pgio's: be root there, or of the group that may read and write it, then `pgio undo` again"
+            "cannot read {device} on host {host} ({why}), which may hold a file system of pgio: log in there as root or a member of the device's group, then rerun `pgio undo`"
         ),
         (uses, _) => format!(
-            "{device} on host {host} is still in use ({}), perhaps by an mkfs of the run that was interrupted: wait for its end, then `pgio undo` again, or `pgio undo --keep` if it is someone else's",
+            "{device} on host {host} is still in use ({}), perhaps by mkfs of the interrupted run: wait until it ends, then rerun `pgio undo`, or run `pgio undo --keep` if someone else uses it",
             uses.join(", ")
         ),
     };
@@ -127,8 +127,8 @@ pub(super) fn holder(
     Ok(holds(host, &other, uuid)?.then_some(other))
 }
 
-/// Looks at a device when it is free, or after a while: the kernel releases a file system a
-/// moment after its umount, and so does a mount namespace that was made meanwhile.
+/// Reads a device when it is free, or after a while: the kernel releases a file system a
+/// moment after its umount, and so does a mount namespace created meanwhile.
 fn look_when_free(host: &Host, device: &str) -> Result<PathKind, TreatmentError> {
     let deadline = Instant::now() + BUSY;
     loop {

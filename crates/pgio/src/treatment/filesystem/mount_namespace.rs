@@ -16,7 +16,7 @@ use crate::host::proc::mountinfo;
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
 
-/// Our mountinfo, an empty line, the server's.
+/// Prints our mountinfo, an empty line, and the server's.
 const SCRIPT: &str = r#"cat /proc/self/mountinfo; echo; cat "/proc/$1/mountinfo""#;
 
 const LIMIT: Duration = Duration::from_secs(30);
@@ -32,25 +32,25 @@ pub(super) fn check(
         let doing = "ask for the session's process".to_owned();
         TreatmentError::Postgres { doing, source }
     })?;
-    match has_it(&look(host, &pid.to_string())?, &mounted.point) {
+    match has_it(&read_mountinfo(host, &pid.to_string())?, &mounted.point) {
         Some(true) => Ok(()),
         Some(false) => Err(TreatmentError::Refused(
-            "PostgreSQL runs in a mount name space of its own (PrivateTmp= of its unit, a container): mount options set outside would not all reach it".to_owned(),
+            "PostgreSQL runs in its own mount namespace (PrivateTmp= of its unit, a container), where some mount options set outside do not apply".to_owned(),
         )),
         None => Err(TreatmentError::Refused(format!(
-            "whether PostgreSQL sees the same mounts cannot be found out: /proc/{pid}/mountinfo of its session cannot be read on host {} (hidepid, a container); log in there as root or as the user that PostgreSQL runs as",
+            "cannot check whether PostgreSQL sees the same mounts: /proc/{pid}/mountinfo of its session is unreadable on host {} (hidepid, a container); log in there as root or as the user that PostgreSQL runs as",
             host.name()
         ))),
     }
 }
 
-fn look(exec: &dyn Exec, pid: &str) -> Result<String, ExecError> {
+fn read_mountinfo(exec: &dyn Exec, pid: &str) -> Result<String, ExecError> {
     let line = CommandLine::new("sh").args(["-c", SCRIPT, "sh", pid]).timeout(LIMIT);
     // An unreadable file is missing from the output.
     Ok(exec.output(&line)?.stdout)
 }
 
-/// Whether the server sees our mount at `point`; None where its mounts are not known.
+/// Returns whether the server sees our mount at `point`; none if its mounts are unknown.
 fn has_it(text: &str, point: &str) -> Option<bool> {
     let (ours, theirs) = text.split_once("\n\n")?;
     let number = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mount_is_told_by_its_number() {
+    fn a_mount_is_identified_by_its_number() {
         assert_eq!(beside(OURS), Some(true));
         // A copy of all mounts has numbers of its own.
         let copy = OURS.replace("22 ", "122 ").replace("23 ", "123 ").replace("31 ", "131 ");
@@ -86,16 +86,16 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_not_taken_for_the_same() {
+    fn an_unreadable_mount_is_unknown() {
         assert_eq!(beside(""), None);
         assert_eq!(has_it("", "/"), None);
-        let said = look(&Local, "no-such-process").unwrap();
-        assert_eq!(has_it(&said, "/proc"), None);
+        let mountinfo = read_mountinfo(&Local, "no-such-process").unwrap();
+        assert_eq!(has_it(&mountinfo, "/proc"), None);
     }
 
     #[test]
     fn everyone_sees_the_mounts_of_another_process() {
-        let said = look(&Local, &std::process::id().to_string()).unwrap();
-        assert_eq!(has_it(&said, "/proc"), Some(true));
+        let mountinfo = read_mountinfo(&Local, &std::process::id().to_string()).unwrap();
+        assert_eq!(has_it(&mountinfo, "/proc"), Some(true));
     }
 }

@@ -1,7 +1,7 @@
-//! The mounts of a host with their options, as the kernel shows them, and whether options are in force.
+//! Reads the mounts of a host with their options from the kernel, and checks whether options are in force.
 //!
-//! One command, cheap enough to be run inside the window. Next: [`super::options`], which knows what
-//! the words mean.
+//! One command reads all, cheap enough inside the window. Next: [`super::options`] for the meaning of
+//! the words.
 
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ const SCRIPT: &str = include_str!("mounts.sh");
 
 const LIMIT: Duration = Duration::from_secs(30);
 
-/// A mount, with all that has to be the same again after an undo.
+/// A mount, with everything that an undo must restore.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Mounted {
     pub(super) point: String,
@@ -115,7 +115,7 @@ impl Mounts {
     }
 }
 
-/// One fact: the options as the kernel shows them. They are their own expectation where all of `settings`
+/// One piece of evidence: the options as the kernel shows them. They are as expected if all of `settings`
 /// are among them.
 pub(super) fn evidence(
     when: When,
@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn what_lies_on_and_below_a_mount() {
+    fn mounts_of_paths_and_devices() {
         let mounts = Mounts::parse(TEXT);
         let on = |path: &str| mounts.holding(path).unwrap().point.as_str();
         assert_eq!(on("/srv/pg data/base/1"), "/srv/pg data");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn this_machine_is_understood() {
+    fn the_mounts_of_this_machine_are_parsed() {
         let mounts = Mounts::read(&crate::host::exec::Local).unwrap();
         assert!(mounts.at("/proc").is_some());
     }

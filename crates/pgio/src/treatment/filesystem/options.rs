@@ -1,4 +1,4 @@
-//! The table of mount options that pgio can restore. No access to any machine.
+//! The table of mount options that pgio can restore. Accesses no machine.
 //!
 //! The kernel shows an option only where it differs from the file system's default, so the table has the
 //! defaults; ext4 lists all of its options in /proc/fs/ext4, too. Tested on
@@ -23,7 +23,7 @@ pub(super) enum How {
     Remount,
     /// A remount is refused or ignored: umount and mount.
     Mount,
-    /// Holds for files made from then on: only a new file system has it for all files.
+    /// Affects only files created later: only a new file system has it for all files.
     Format,
 }
 
@@ -161,7 +161,7 @@ impl Row {
         }
     }
 
-    /// As it is written in a file, one of each value.
+    /// Spellings as in a file, one per value.
     fn examples(&self) -> Vec<String> {
         match self.values {
             Words(values) => values.iter().flat_map(|v| v.iter().map(|&w| w.to_owned())).collect(),
@@ -195,7 +195,7 @@ impl Setting {
         self.row.name
     }
 
-    /// Whether it holds for one mount, as opposed to the file system wherever that is mounted.
+    /// Whether it affects one mount, as opposed to all mounts of the file system.
     pub(super) fn is_of_one_mount(&self) -> bool {
         OF_ONE_MOUNT.contains(&self.row.name)
     }
@@ -223,7 +223,7 @@ pub(super) fn parse(text: &str, file_system: Option<&str>) -> Result<Vec<Setting
     for word in text.split(',').map(str::trim).filter(|word| !word.is_empty()) {
         let setting = setting(word, file_system)?;
         if settings.iter().any(|other| other.row == setting.row) {
-            return Err(format!("`{word}` is said twice, or with its opposite"));
+            return Err(format!("`{word}` is given twice, or contradicts another option"));
         }
         settings.push(setting);
     }
@@ -245,12 +245,12 @@ fn setting(word: &str, file_system: Option<&str>) -> Result<Setting, String> {
     }
     let on = file_system.unwrap_or("ext4, xfs or btrfs");
     if file_system == Some("xfs") && word.contains("barrier") {
-        return Err("xfs has always had barriers since Linux 4.19: they cannot be an option".into());
+        return Err("xfs always uses barriers since Linux 4.19".into());
     }
     let known: Vec<String> = TABLE.iter().filter(|row| fits(row)).flat_map(Row::examples).collect();
     let known: Vec<&str> = known.iter().map(String::as_str).collect();
     Err(format!(
-        "pgio does not know how to put `{word}` of {on} back, and so does not set it; {}",
+        "pgio cannot restore `{word}` of {on}, so it does not set it; {}",
         nearest(word, &known)
     ))
 }
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_shown_is_the_default() {
+    fn an_option_not_shown_has_its_default() {
         for (option, file_system, expected) in [
             ("sync", "xfs", "async"),
             ("barrier=0", "ext4", "barrier"),
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shown_is_found_in_any_spelling() {
+    fn a_shown_option_is_found_in_any_spelling() {
         for (option, file_system, shown, expected) in [
             ("barrier=1", "ext4", "rw,relatime,nobarrier", "nobarrier"),
             ("barrier=1", "ext4", "rw,barrier,relatime,barrier=0", "nobarrier"),
@@ -324,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn composed_lists_keep_all_else() {
+    fn composed_lists_keep_other_options() {
         let list = |option: &str, file_system: &str, shown: &str| {
             composed(&words(shown), &parse(option, Some(file_system)).unwrap())
         };
@@ -341,18 +341,18 @@ mod tests {
     }
 
     #[test]
-    fn what_could_not_be_put_back_is_refused_with_the_reason() {
+    fn options_that_cannot_be_restored_are_refused() {
         let refused = |text: &str, file_system: Option<&str>| parse(text, file_system).unwrap_err();
         let unknown = refused("barier=0", Some("ext4"));
         assert!(
             unknown.contains("`barier=0` of ext4") && unknown.contains("`barrier=0`"),
             "{unknown}"
         );
-        assert!(refused("errors=panic", None).contains("does not know how to put"));
+        assert!(refused("errors=panic", None).contains("cannot restore"));
         assert!(refused("barrier=0", Some("xfs")).contains("since Linux 4.19"));
         assert!(refused("max_batch_time=0", Some("btrfs")).contains("of btrfs"));
         assert!(refused("commit=often", Some("ext4")).contains("commit=often"));
-        assert!(refused("sync,async", None).contains("said twice"));
+        assert!(refused("sync,async", None).contains("given twice"));
         assert!(refused(" , ", None).contains("names no option"));
         assert!(refused("ro", None).contains("`ro`"));
     }

@@ -120,14 +120,14 @@ impl Step for OptionsStep {
         }
         let tools = Tools::find(&host, "to mount", PROGRAMS)?;
         if *by_mount {
-            // This mount is ours, with the options that the kernel set along with ours.
+            // This mount has our options, and those that the kernel set along with them.
             context.stop_server(NEED)?;
             tools.unmount(&prior.point)?;
             let list = options::composed(&prior.shown(), &[]);
             tools.mount(&prior.file_system, &list, &prior.source, &prior.point)?;
             return verify_restored(&*host, prior, ours, true);
         }
-        // Other options that somebody changed since are left alone.
+        // Keep other options that someone changed since.
         let back: Vec<Setting> = ours.iter().map(|s| s.with(&s.found(&was))).collect();
         let whole =
             options::composed(&now.shown(), ours) == options::composed(&prior.shown(), ours);
@@ -142,7 +142,7 @@ fn remount(tools: &Tools<'_>, mounted: &Mounted, list: &str) -> Result<(), Treat
     Ok(())
 }
 
-/// Mounts again what a killed run had unmounted, or what is not mounted after a reboot.
+/// Mounts a file system again that a killed run had unmounted, or that is not mounted after a reboot.
 fn mount_again(
     host: &Host,
     prior: &Mounted,
@@ -162,7 +162,7 @@ fn mount_again(
     verify_restored(host, prior, ours, true)
 }
 
-/// Why a device does not hold the file system that was mounted. `found` is the UUID on it now.
+/// Describes why a device does not hold the file system that was mounted. `found` is the UUID on it now.
 pub(super) fn another_file_system(
     host: &str,
     prior: &Mounted,
@@ -172,21 +172,21 @@ pub(super) fn another_file_system(
     let Mounted { source, point, .. } = prior;
     let holds = match found {
         Some(uuid) => format!("holds the file system with UUID {uuid}"),
-        None => "holds no file system that is known".to_owned(),
+        None => "holds no known file system".to_owned(),
     };
     Some(format!(
-        "{source} on host {host} {holds} now, and the one that was mounted at {point} has the UUID {was}: find it (see `blkid`) and mount it there, then `pgio undo` again; `pgio undo --keep` leaves it unmounted"
+        "{source} on host {host} now {holds}, but the file system mounted at {point} had the UUID {was}: find it with `blkid` and mount it there, then rerun `pgio undo`; `pgio undo --keep` leaves it unmounted"
     ))
 }
 
 pub(super) fn another_mounted(host: &str, now: &Mounted, prior: &Mounted) -> TreatmentError {
     TreatmentError::Refused(format!(
-        "{} on host {host} is {} on {} now, and was {} on {}: someone mounted another file system; remount the original one, then rerun `pgio undo`, or `pgio undo --keep` leaves it as it is",
+        "{} on host {host} is now {} on {} but was {} on {}: someone mounted another file system; remount the original one, then rerun `pgio undo`; `pgio undo --keep` keeps the current one",
         now.point, now.file_system, now.source, prior.file_system, prior.source
     ))
 }
 
-/// Compares all options if `whole`, since nobody else changed any; else those that we changed.
+/// Compares all options if `whole`; otherwise only those that we changed.
 fn verify_restored(
     host: &dyn Exec,
     prior: &Mounted,

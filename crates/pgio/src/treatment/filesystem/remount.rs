@@ -1,8 +1,8 @@
-//! Other mount options for the file system under the server's data.
+//! Changes mount options of the file system under the server's data.
 //!
-//! By a remount, or with the server stopped and the file system unmounted if a remount does not change
-//! the option. mount(8) always gets the whole list, so fstab has no influence; what holds afterwards
-//! is read from the kernel and compared. Next: [`super::options_step`] for the change and its undo.
+//! Uses a remount, or stops the server and unmounts the file system if a remount does not change
+//! the option. mount(8) always gets the whole list, so fstab has no influence; the resulting options
+//! are read from the kernel and compared. Next: [`super::options_step`] for the change and its undo.
 
 use super::mount_namespace;
 use super::mounts::{Mounted, Mounts, evidence, in_force};
@@ -24,36 +24,39 @@ use crate::treatment::stopped;
 #[derive(Debug)]
 pub(super) struct Remount {
     pub(super) text: String,
-    /// Each for any file system that has the option.
+    /// Settings, each for any file system that has the option.
     pub(super) settings: Vec<Setting>,
-    /// Absent: the mount under the data directory.
+    /// None means the mount under the data directory.
     pub(super) mount: Option<String>,
 }
 
-/// The mount that is changed, and the options for its file system. The window has no time to ask the
+/// The mount to change, and the options for its file system. Inside the window there is no time to ask the
 /// server where its data lies.
 #[derive(Debug, Clone)]
-struct Place {
+struct RemountPlan {
     point: String,
     settings: Vec<Setting>,
 }
 
-impl Place {
+impl RemountPlan {
     fn by_mount(&self) -> bool {
         self.settings.iter().any(|s| s.how() == How::Mount)
     }
 
     fn mounted(&self, host: &Host) -> Result<Mounted, TreatmentError> {
-        Mounts::read(host)?.at(&self.point).cloned().ok_or_else(|| gone(&self.point))
+        Mounts::read(host)?.at(&self.point).cloned().ok_or_else(|| not_mounted(&self.point))
     }
 }
 
-fn gone(point: &str) -> TreatmentError {
-    TreatmentError::Refused(format!("nothing is mounted at {point} any more"))
+fn not_mounted(point: &str) -> TreatmentError {
+    TreatmentError::Refused(format!("nothing is mounted at {point} now"))
 }
 
 impl Remount {
-    fn find(&self, context: &mut Context<'_>) -> Result<(Mounts, Mounted, Place), TreatmentError> {
+    fn find(
+        &self,
+        context: &mut Context<'_>,
+    ) -> Result<(Mounts, Mounted, RemountPlan), TreatmentError> {
         let host = context.host(None)?;
         let places = tools::places(context, &host)?;
         let mounts = Mounts::read(&*host)?;
@@ -61,13 +64,13 @@ impl Remount {
             places.iter().any(|p| mounts.holding(p).is_some_and(|of| of.point == m.point))
         };
         let mounted = match &self.mount {
-            None => mounts.holding(&places[0]).ok_or_else(|| gone(&places[0]))?,
+            None => mounts.holding(&places[0]).ok_or_else(|| not_mounted(&places[0]))?,
             Some(point) => mounts.at(point).filter(|m| holds(m)).ok_or_else(|| {
                 let used = places.iter().filter_map(|p| mounts.holding(p)).map(|m| m.point.clone());
                 let mut used: Vec<String> = used.collect();
                 used.dedup();
                 TreatmentError::Refused(format!(
-                    "{point} is no mount that PostgreSQL keeps anything on; it uses {}",
+                    "{point} is not a mount that PostgreSQL uses; it uses {}",
                     used.join(" and ")
                 ))
             })?,
@@ -75,13 +78,13 @@ impl Remount {
         let file_system = mounted.file_system.as_str();
         if !FILE_SYSTEMS.contains(&file_system) {
             return Err(TreatmentError::Refused(format!(
-                "{} is {file_system}: pgio knows the mount options of ext4, xfs and btrfs",
+                "{} is {file_system}; pgio supports mount options of ext4, xfs and btrfs",
                 mounted.point
             )));
         }
         let settings = options::parse(&self.text, Some(file_system))
             .map_err(|why| TreatmentError::Refused(format!("{}: {why}", mounted.title())))?;
-        let place = Place { point: mounted.point.clone(), settings };
+        let place = RemountPlan { point: mounted.point.clone(), settings };
         let mounted = mounted.clone();
         Ok((mounts, mounted, place))
     }
@@ -89,19 +92,19 @@ impl Remount {
     fn check_place(
         &self,
         context: &mut Context<'_>,
-        (mounts, mounted, place): &(Mounts, Mounted, Place),
+        (mounts, mounted, place): &(Mounts, Mounted, RemountPlan),
     ) -> Result<(), TreatmentError> {
         let host = context.host(None)?;
         let refused =
             |why: String| Err(TreatmentError::Refused(format!("{}: {why}", mounted.title())));
         if let Some(s) = place.settings.iter().find(|s| s.how() == How::Format) {
             return refused(format!(
-                "{} holds for files made from then on only: use device and type, which make a new file system",
+                "{} affects only files created later: use device and type, which create a new file system",
                 s.word
             ));
         }
         if mounted.point == "/" && self.mount.is_none() {
-            return refused("that is the root file system, and all of this machine would have the options: write mount = \"/\" if it is meant".to_owned());
+            return refused("this is the root file system, so the options would affect the whole machine: confirm by mount = \"/\"".to_owned());
         }
         // An umount refuses other mounts altogether, see below.
         if self.mount.is_none()
@@ -115,7 +118,7 @@ impl Remount {
         if place.by_mount() { self.check_umount(context, &host, mounts, mounted) } else { Ok(()) }
     }
 
-    /// Refuses an umount that cannot work or would do harm.
+    /// Refuses an umount that cannot work or would cause harm.
     fn check_umount(
         &self,
         context: &mut Context<'_>,
@@ -127,7 +130,7 @@ impl Remount {
             |why: String| Err(TreatmentError::Refused(format!("{}: {why}", mounted.title())));
         if context.private {
             return refused(format!(
-                "{} needs an umount, and a private cluster's own files lie there too: use device and type",
+                "{} needs an umount, but the private cluster's files are there, too: use device and type",
                 self.text
             ));
         }
@@ -136,13 +139,12 @@ impl Remount {
             return refused("the root file system cannot be unmounted".to_owned());
         }
         if mounted.root != "/" && mounted.file_system != "btrfs" {
-            return refused("it is a part of a file system, mounted by itself (a bind mount): an umount of it changes nothing".to_owned());
+            return refused(
+                "it is a bind mount, so an umount does not unmount the file system".to_owned(),
+            );
         }
         if let Some(other) = mounts.others_of(mounted).next() {
-            return refused(format!(
-                "it is mounted at {} too, where an umount would not reach",
-                other.point
-            ));
+            return refused(format!("the file system is also mounted at {}", other.point));
         }
         if let Some(below) = mounts.below(&mounted.point).next() {
             return refused(format!(
@@ -153,7 +155,7 @@ impl Remount {
         let autoclear = CommandLine::new("cat")
             .arg(format!("/sys/dev/block/{}/loop/autoclear", mounted.device));
         if host.output(&autoclear)?.stdout.trim() == "1" {
-            return refused("its loop device goes with an umount (it was made by mount -o loop): make it by losetup".to_owned());
+            return refused("an umount removes its loop device (created by mount -o loop): create the device with losetup".to_owned());
         }
         Ok(())
     }
@@ -165,7 +167,7 @@ impl Treatment for Remount {
             Some(point) => format!("of {point}"),
             None => "of the mount under the data directory".to_owned(),
         };
-        let how = "by a remount, or by a stop of PostgreSQL, umount and mount where that takes it";
+        let how = "by a remount, or by a stop of PostgreSQL, umount and mount if needed";
         let intent = |s: &Setting| format!("{} {of} = {} {how}", s.name(), s.word);
         Declared {
             changes: changes(&self.settings, self.mount.as_deref()).collect(),
@@ -210,7 +212,7 @@ impl Treatment for Remount {
     }
 }
 
-impl Prepared for Place {
+impl Prepared for RemountPlan {
     fn put_in_force(
         &self,
         context: &mut Context<'_>,
@@ -233,7 +235,7 @@ impl Prepared for Place {
     }
 }
 
-impl Place {
+impl RemountPlan {
     fn step(&self, host: &Host, mounted: Mounted) -> Result<OptionsStep, TreatmentError> {
         let by_mount = self.by_mount();
         let uuid = if by_mount { tools::uuid(host, &mounted.source)? } else { None };
@@ -247,21 +249,21 @@ impl Place {
             return Ok(());
         }
         let why = format!(
-            "the kernel shows {} and says nothing more; where the file system is mounted in another name space too, it keeps its options",
+            "the kernel shows {}; a file system that is also mounted in another mount namespace keeps its options",
             mounted.options
         );
         Err(TreatmentError::NotInForce { what: options::list(&self.settings), seconds: 0, why })
     }
 }
 
-impl InForce for Place {
+impl InForce for RemountPlan {
     fn verify(&mut self, context: &mut Context<'_>, when: When) -> Vec<Evidence> {
         let mounts = context.host(None).ok().and_then(|host| Mounts::read(&*host).ok());
         vec![evidence(when, mounts.as_ref(), &self.point, &self.settings)]
     }
 }
 
-/// Why options must not be changed unless the file names the mount: those of the file system
+/// Returns why options must not be changed unless the file names the mount: options of the file system
 /// take effect wherever else it, or another part of it, is mounted.
 pub(super) fn reaches_further(
     mounts: &Mounts,
@@ -286,6 +288,6 @@ pub(super) fn reaches_further(
     };
     let (options, point) = (options::list(&of_all), &mounted.point);
     Some(format!(
-        "{options} would hold for all of the file system, {further}: write mount = \"{point}\" if that is meant"
+        "{options} would affect the whole file system, {further}: confirm by mount = \"{point}\""
     ))
 }

@@ -39,7 +39,7 @@ const FOLLOWERS: &str = "SELECT \
 const LOOK: &str = r#"if [ -e "$1" ] || [ -L "$1" ]; then echo there; fi
 [ -d "${1%/*}/" ] && echo "parent $(readlink -f -- "${1%/*}/")""#;
 
-/// The same in all phases: nothing has to be kept beside the mount point.
+/// The treatment, the same in all phases.
 #[derive(Debug, Clone)]
 pub(super) struct Tablespace {
     pub(super) new: NewFileSystem,
@@ -65,12 +65,12 @@ pub(super) fn check_point(point: &str) -> Result<(), String> {
 impl Tablespace {
     fn check_point_is_free(&self, host: &Host) -> Result<(), TreatmentError> {
         let point = &self.point;
-        // A dangling link is something, too.
+        // A dangling link counts as existing.
         let output = host.output(&CommandLine::new("sh").args(["-c", LOOK, "sh", point]))?.stdout;
         let name = host.name();
         if output.lines().any(|line| line == "there") {
             return Err(TreatmentError::Refused(format!(
-                "{point} is there already on host {name}: tablespace names a directory that pgio makes and removes again"
+                "{point} already exists on host {name}: name a new directory for tablespace, which pgio creates and removes"
             )));
         }
         let parent = point.rsplit_once('/').map_or("", |(parent, _)| parent);
@@ -79,11 +79,11 @@ impl Tablespace {
             Some(real) if real == parent => Ok(()),
             // The kernel shows mounts by their real paths.
             Some(real) => Err(TreatmentError::Refused(format!(
-                "{parent} on host {name} is a symbolic link or leads through one: say tablespace = \"{real}{}\"",
+                "{parent} on host {name} is a symbolic link or contains one: use tablespace = \"{real}{}\"",
                 &point[parent.len()..]
             ))),
             None => Err(TreatmentError::Refused(format!(
-                "{point} cannot be made on host {name}: there is no directory above it"
+                "cannot create {point} on host {name}: the directory above it does not exist"
             ))),
         }
     }
@@ -104,26 +104,26 @@ impl Tablespace {
         refuse_followers(context)?;
         if context.layout.moved.iter().any(|m| m.is_tablespace || m.device == self.new.device) {
             return Err(TreatmentError::Refused(format!(
-                "a condition has one place for the data set: another treatment of it takes {} or makes a tablespace, too",
+                "a condition can move the data set only once: another treatment uses {} or creates a tablespace, too",
                 self.new.device
             )));
         }
         if let Some(location) = location(context)? {
             return Err(TreatmentError::Refused(format!(
-                "there is a tablespace {NAME} already, at {location}: `pgio undo` if it is pgio's, else drop or rename it"
+                "tablespace {NAME} already exists, at {location}: run `pgio undo` if it is pgio's, else drop or rename it"
             )));
         }
         let found = tablespace::relations(context.admin()?)?;
         if found.is_empty() {
             return Err(TreatmentError::Refused(
-                "there is no data set to be put into a tablespace: load one with `pgio setup` (the workload `commit` has none; what it waits for is WAL, which a tablespace does not hold)".to_owned(),
+                "there is no data set to move into a tablespace: load one with `pgio setup` (the workload `commit` has none; it waits for WAL, which a tablespace does not hold)".to_owned(),
             ));
         }
         self.check_point_is_free(&host)?;
         let below = |place: &&String| self.point.starts_with(&format!("{place}/"));
         if let Some(place) = tools::places(context, &host)?.iter().find(below) {
             return Err(TreatmentError::Refused(format!(
-                "{} lies in {place}, which is the server's own: choose a directory outside",
+                "{} lies in {place}, which belongs to the server: choose a directory outside",
                 self.point
             )));
         }
@@ -176,7 +176,7 @@ impl Treatment for Tablespace {
             changes: self.new.changes(&format!("tablespace {NAME}")),
             intents: vec![
                 self.new.intent(),
-                format!("{point} = the new file system, mounted there; afterwards it is gone"),
+                format!("{point} = the new file system, mounted there and removed afterwards"),
                 format!(
                     "the tables and indexes of the data set = tablespace {NAME} at {point}, by ALTER ... SET TABLESPACE and back again"
                 ),
@@ -250,7 +250,7 @@ impl Prepared for Tablespace {
 impl InForce for Tablespace {
     fn verify(&mut self, context: &mut Context<'_>, when: When) -> Vec<Evidence> {
         let mut all = vec![self.new.evidence(context, &self.point, when)];
-        // Nobody moves a table that is in use, and there may be thousands of them.
+        // A table in use cannot be moved, and there may be thousands of them.
         if when != When::During {
             let found = match elsewhere(context) {
                 Ok(elsewhere) if elsewhere.is_empty() => NAME.to_owned(),
@@ -275,7 +275,7 @@ fn refuse_followers(context: &mut Context<'_>) -> Result<(), TreatmentError> {
         _ => return Ok(()),
     };
     Err(TreatmentError::Refused(format!(
-        "{who}, and CREATE TABLESPACE would be replayed there, where the directory is another or missing: measure on a server without"
+        "{who}, where replaying CREATE TABLESPACE would fail or use another directory: use a server without standbys and archiving"
     )))
 }
 

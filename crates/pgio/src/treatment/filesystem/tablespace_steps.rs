@@ -30,7 +30,7 @@ pub(super) struct MountSpec {
     pub(super) point: String,
 }
 
-/// The device is mounted at a directory that is made for it and given to the server.
+/// Mounts the device at a new directory that belongs to the server.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "by", rename = "place")]
 pub(super) struct PlaceStep {
@@ -42,7 +42,7 @@ pub(super) struct PlaceStep {
     pub(super) label: Label,
 }
 
-/// The tablespace is created there.
+/// Creates the tablespace there.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "by", rename = "tablespace")]
 pub(super) struct TablespaceStep {
@@ -52,7 +52,7 @@ pub(super) struct TablespaceStep {
     pub(super) label: Label,
 }
 
-/// The data set moves into the tablespace.
+/// Moves the data set into the tablespace.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(tag = "by", rename = "move")]
 pub(super) struct MoveStep {
@@ -60,7 +60,7 @@ pub(super) struct MoveStep {
     pub(super) mount: MountSpec,
     /// The database of the data set.
     pub(super) database: String,
-    /// Each with the tablespace to which it goes back.
+    /// Each relation with its prior tablespace.
     pub(super) relations: Vec<Relation>,
     #[serde(skip)]
     pub(super) label: Label,
@@ -82,7 +82,7 @@ impl Step for PlaceStep {
         if is_mounted(&host, &self.mount)? {
             tools.unmount(point).map_err(|error| {
                 TreatmentError::Refused(format!(
-                    "{point} cannot be unmounted yet ({}): sessions of the server may hold files there, see `fuser -vm {point}`; end them, then `pgio undo`",
+                    "cannot unmount {point} yet ({}): sessions of the server may have open files there; find them with `fuser -vm {point}`, end them, then rerun `pgio undo`",
                     words::sentence(&error)
                 ))
             })?;
@@ -123,7 +123,7 @@ impl Step for TablespaceStep {
             let conflict = || TreatmentError::changed_since(&label, found, ours, "absent");
             return on_conflict.overwrites(conflict).map(|_| Undone::Kept);
         }
-        // The server refuses this if someone else put something there.
+        // The server refuses this if someone else created objects there.
         let drop = format!("DROP TABLESPACE {}", identifier(NAME));
         let failed = TreatmentError::postgres("drop the tablespace");
         context.admin()?.batch_execute(&drop).map_err(failed)?;
@@ -145,7 +145,7 @@ impl Step for MoveStep {
         Record::new(KIND, &self.label, "as each was", self)
     }
 
-    /// Moves each relation back to where it was.
+    /// Moves each relation back to its prior tablespace.
     fn undo(
         &self,
         context: &mut Context<'_>,
@@ -157,7 +157,7 @@ impl Step for MoveStep {
         let here = database(context)?;
         if here != self.database {
             return Err(TreatmentError::Refused(format!(
-                "the data set is in database {}, not in {here}: connect there",
+                "the data set is in database {}, not in {here}: connect to that database",
                 self.database
             )));
         }
@@ -208,7 +208,7 @@ pub(super) fn database(context: &mut Context<'_>) -> Result<String, TreatmentErr
     Ok(row.map_err(TreatmentError::postgres("ask for the database"))?.get(0))
 }
 
-/// Mounts the file system if necessary and reaches the server. False for a private server that is gone
+/// Mounts the file system if necessary and reaches the server. False for a private server that was removed
 /// with its tables.
 fn reach(
     context: &mut Context<'_>,
@@ -232,12 +232,12 @@ fn mount_once_more(host: &Host, mount: &MountSpec) -> Result<(), TreatmentError>
     }
     let Some(device) = &holder(host, device, uuid)? else {
         return Err(TreatmentError::Refused(format!(
-            "the data set lies on the file system with UUID {uuid}, and neither {device} nor another device on host {} holds it now: attach it again (see `blkid`), or remove the data set with `pgio destroy` and the tablespace with DROP TABLESPACE {NAME}",
+            "the data set lies on the file system with UUID {uuid}, which neither {device} nor another device on host {} holds now: attach it again (see `blkid`), or remove the data set with `pgio destroy` and the tablespace with DROP TABLESPACE {NAME}",
             host.name()
         )));
     };
     let tools = Tools::find(host, &format!("to mount {device}"), PROGRAMS)?;
-    // A directory on a file system in memory is gone.
+    // A directory on a file system in memory does not survive a reboot.
     tools.run(["mkdir", "-p", "--", point])?;
     tools.mount(&mount.file_system, &mount.options, device, point)?;
     Ok(())
@@ -264,7 +264,7 @@ fn remove_point(
         Err(error) if tools.host.exists(point.as_ref())? => match on_conflict {
             OnConflict::Keep => Ok(Undone::Kept),
             OnConflict::Ask | OnConflict::Restore => Err(TreatmentError::Refused(format!(
-                "nothing is mounted at {point} any more, and the directory stays ({}): move away what is in it, then `pgio undo` again, or `pgio undo --keep` leaves it",
+                "nothing is mounted at {point} now, and the directory stays ({}): move away what is in it, then `pgio undo` again, or `pgio undo --keep` leaves it",
                 words::sentence(&error)
             ))),
         },

@@ -16,7 +16,7 @@ fn parsed(body: &str) -> Result<Box<dyn Treatment>, TreatmentError> {
 }
 
 #[test]
-fn what_a_condition_says() {
+fn parsed_bodies_declare_their_changes() {
     let options = parsed("{ options = \"sync,barrier=0\" }").unwrap();
     assert_eq!(
         in_words(options.as_ref()),
@@ -48,7 +48,7 @@ fn the_directory_of_a_tablespace_is_a_plain_path() {
 }
 
 #[test]
-fn what_is_wrong_names_line_and_key() {
+fn errors_name_line_and_key_of_the_file() {
     for (body, expected) in [
         ("\"sync\"", "line 7: filesystem: must be a table, such as { options = \"barrier=0\" }"),
         (
@@ -56,11 +56,8 @@ fn what_is_wrong_names_line_and_key() {
             "filesystem.option: is an unknown key; the nearest valid one is `options`",
         ),
         ("{}", "line 7: filesystem.options: is missing"),
-        (
-            "{ options = \"nosuch\" }",
-            "line 7: filesystem.options: pgio does not know how to put `nosuch`",
-        ),
-        ("{ options = \"sync\", type = \"xfs\" }", "filesystem.type: goes with device"),
+        ("{ options = \"nosuch\" }", "line 7: filesystem.options: pgio cannot restore `nosuch`"),
+        ("{ options = \"sync\", type = \"xfs\" }", "filesystem.type: requires device"),
         (
             "{ options = \"sync\", mount = \"srv\" }",
             "filesystem.mount: must be the path of a mount",
@@ -85,17 +82,14 @@ fn what_is_wrong_names_line_and_key() {
             "filesystem.mkfs: `/dev/sda` names a device",
         ),
         ("{ device = \"/dev/loop7\", mount = \"/srv\" }", "filesystem.mount: contradicts device"),
-        (
-            "{ options = \"sync\", tablespace = \"/srv\" }",
-            "filesystem.tablespace: goes with device",
-        ),
+        ("{ options = \"sync\", tablespace = \"/srv\" }", "filesystem.tablespace: requires device"),
         (
             "{ device = \"/dev/loop7\", type = \"xfs\", allow_format = true, tablespace = \"srv\" }",
             "filesystem.tablespace: must be the path of a new directory",
         ),
     ] {
-        let said = parsed(body).map(drop).unwrap_err().to_string();
-        assert!(said.contains(expected) && said.contains("line 7"), "{body}: {said}");
+        let message = parsed(body).map(drop).unwrap_err().to_string();
+        assert!(message.contains(expected) && message.contains("line 7"), "{body}: {message}");
     }
 }
 
@@ -137,21 +131,27 @@ fn reaches(point: &str, options: &str) -> Option<String> {
 }
 
 #[test]
-fn options_of_a_file_system_that_is_elsewhere_too_are_not_changed_unasked() {
+fn options_of_a_file_system_with_other_mounts_need_a_confirmation() {
     assert_eq!(
         reaches("/var", "noatime,barrier=0,discard").unwrap(),
-        "nobarrier,discard=sync would hold for all of the file system, which is mounted at / (the root file system), /home too: write mount = \"/var\" if that is meant"
+        "nobarrier,discard=sync would affect the whole file system, which is mounted at / (the root file system), /home too: confirm by mount = \"/var\""
     );
-    let said = reaches("/data", "sync").unwrap();
-    assert!(said.contains("which is mounted at /pg too: write mount = \"/data\""), "{said}");
-    let said = reaches("/mnt", "commit=30").unwrap();
-    assert!(said.contains("of which only /pg is mounted here: write mount = \"/mnt\""), "{said}");
+    let message = reaches("/data", "sync").unwrap();
+    assert!(
+        message.contains("which is mounted at /pg too: confirm by mount = \"/data\""),
+        "{message}"
+    );
+    let message = reaches("/mnt", "commit=30").unwrap();
+    assert!(
+        message.contains("of which only /pg is mounted here: confirm by mount = \"/mnt\""),
+        "{message}"
+    );
     assert_eq!(reaches("/var", "noatime,nodiratime"), None, "a mount's own");
     assert_eq!(reaches("/srv", "sync,commit=30"), None, "all of it is here");
 }
 
 #[test]
-fn a_device_without_a_signature_is_put_back_only_if_nobody_has_it() {
+fn a_device_without_a_signature_is_restored_only_if_unused() {
     let idle = BlockDevice { path: "/dev/loop3".into(), ..BlockDevice::default() };
     let busy =
         BlockDevice { uses: vec!["the kernel or a program has it open".into()], ..idle.clone() };
@@ -163,17 +163,23 @@ fn a_device_without_a_signature_is_put_back_only_if_nobody_has_it() {
         assert_eq!(undo(&idle, on_conflict).unwrap(), Undone::Restored);
     }
     for on_conflict in [OnConflict::Ask, OnConflict::Restore] {
-        let said = undo(&busy, on_conflict).unwrap_err().to_string();
-        assert!(said.starts_with("/dev/loop3 on host db is still in use (the kernel or"), "{said}");
-        assert!(said.contains("`pgio undo` again"), "{said}");
-        let said = undo(&hidden, on_conflict).unwrap_err().to_string();
-        assert!(said.contains("cannot be read (Permission denied)"), "{said}");
+        let message = undo(&busy, on_conflict).unwrap_err().to_string();
+        assert!(
+            message.starts_with("/dev/loop3 on host db is still in use (the kernel or"),
+            "{message}"
+        );
+        assert!(message.contains("rerun `pgio undo`"), "{message}");
+        let message = undo(&hidden, on_conflict).unwrap_err().to_string();
+        assert!(
+            message.contains("cannot read /dev/loop3 on host db (Permission denied)"),
+            "{message}"
+        );
     }
     assert_eq!(undo(&busy, OnConflict::Keep).unwrap(), Undone::Kept);
 }
 
 #[test]
-fn a_path_that_is_another_device_now_is_not_mounted() {
+fn a_path_of_another_device_is_not_mounted() {
     let of_old = json!({
         "point": "/srv/pg", "device": "7:1", "source": "/dev/loop1",
         "file_system": "ext4", "root": "/", "options": "rw,noatime"
@@ -183,13 +189,18 @@ fn a_path_that_is_another_device_now_is_not_mounted() {
     assert_eq!(options_step::another_file_system("db", &old, Some("2b")), None, "nothing is known");
     let prior = Mounted { uuid: Some("1a".to_owned()), ..old };
     assert_eq!(options_step::another_file_system("db", &prior, Some("1a")), None);
-    for (found, holds) in [(Some("2b"), "the file system with UUID 2b"), (None, "no file system")] {
-        let said = options_step::another_file_system("db", &prior, found).unwrap();
-        assert!(said.starts_with(&format!("/dev/loop1 on host db holds {holds}")), "{said}");
-        assert!(said.contains("mounted at /srv/pg has the UUID 1a"), "{said}");
+    for (found, holds) in
+        [(Some("2b"), "the file system with UUID 2b"), (None, "no known file system")]
+    {
+        let message = options_step::another_file_system("db", &prior, found).unwrap();
+        assert!(
+            message.starts_with(&format!("/dev/loop1 on host db now holds {holds}")),
+            "{message}"
+        );
+        assert!(message.contains("mounted at /srv/pg had the UUID 1a"), "{message}");
     }
     let now = Mounted { source: "/dev/loop2".to_owned(), ..prior.clone() };
-    let said = options_step::another_mounted("db", &now, &prior).to_string();
-    assert!(said.contains("ext4 on /dev/loop2 now, and was ext4 on /dev/loop1"), "{said}");
-    assert!(said.contains("--keep") && !said.contains("--restore"), "{said}");
+    let message = options_step::another_mounted("db", &now, &prior).to_string();
+    assert!(message.contains("now ext4 on /dev/loop2 but was ext4 on /dev/loop1"), "{message}");
+    assert!(message.contains("--keep") && !message.contains("--restore"), "{message}");
 }

@@ -30,7 +30,7 @@ pub(super) struct Tools<'a> {
 }
 
 impl<'a> Tools<'a> {
-    /// Refuses users who may not run them. `what` begins the message, such as `to remount /srv`.
+    /// Refuses users who may not run these programs. `what` begins the message, such as `to remount /srv`.
     pub(super) fn find(
         host: &'a Host,
         what: &str,
@@ -78,7 +78,7 @@ impl<'a> Tools<'a> {
         self.run(["chmod", &like, "--", directory]).map(drop)
     }
 
-    /// Never lazily: a file system that stays in use is an error.
+    /// Unmounts, never lazily: a file system that stays in use is an error.
     pub(super) fn unmount(&self, point: &str) -> Result<(), ExecError> {
         let deadline = Instant::now() + BUSY;
         loop {
@@ -110,7 +110,7 @@ pub(super) fn uuid(host: &dyn Exec, device: &str) -> Result<Option<String>, Exec
     Ok(Some(host.run(&line)?.trim().to_owned()).filter(|uuid| !uuid.is_empty()))
 }
 
-/// For an undo after a kill: programs that pgio had started may still run, and would act after the undo.
+/// For an undo after a kill: programs that pgio had started may still run and act after the undo.
 /// Waits for a while for those with `word` among their arguments; without pgrep, not at all.
 pub(super) fn wait_for_orphans(host: &Host, word: &str) -> Result<(), ExecError> {
     let names = "mount|umount|wipefs|cp|mkfs[.].*|mke2fs";
@@ -153,7 +153,7 @@ pub(super) fn places(
         return Ok(real);
     }
     Err(TreatmentError::Refused(format!(
-        "{} cannot be found on host {}: run as root there, and set host in [target] to the machine that the server runs on",
+        "cannot find {} on host {}: log in there as root, and set host in [target] to the machine that the server runs on",
         paths.join(", "),
         host.name()
     )))

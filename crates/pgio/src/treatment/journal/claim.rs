@@ -1,8 +1,8 @@
-//! Locks that keep two runs from changing one server or one resource of a host at the same time.
+//! Locks that keep two runs from changing the same server or resource of a host at the same time.
 //!
-//! One file lock per resource; the file names the holder. A run takes the locks of all that it
+//! One file lock per resource; the file names the holder. A run takes the locks of all resources that it
 //! may change before its first change, and keeps them to its end; a run that changes nothing only checks.
-//! Nobody waits for a lock while holding another, so there is no deadlock. Two users have
+//! A run never waits for a lock, so there is no deadlock. Two users have
 //! two state directories, and do not see each other's locks.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_it_is_named_and_others_go_on() {
+    fn the_holder_is_named_and_other_resources_stay_free() {
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().join("locks");
         let mut first = Claims::default();
@@ -147,7 +147,7 @@ mod tests {
             let text = refusal.to_string();
             let who = format!("run r1 of experiment `wal-disk`, process {} (", std::process::id());
             assert!(text.starts_with(&who), "{text}");
-            assert!(text.contains(&format!("is changing {what} at this moment")), "{text}");
+            assert!(text.contains(&format!("is changing {what}: wait until")), "{text}");
         }
         assert!(second.0.is_empty());
         second.take(&dir, &holder("r2"), &set(&["A", "x"])).unwrap();

@@ -1,6 +1,6 @@
 //! The journals on disk: those of live runs, and those that `pgio undo` has to undo.
 //!
-//! A journal whose lock is free belongs to a run that is gone. It keeps a new run from starting only if
+//! A journal whose lock is free belongs to a dead run. It keeps a new run from starting only if
 //! both share the server or a resource. Next: [`super::claim`].
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +30,7 @@ pub struct JournalStatus {
 }
 
 impl JournalStatus {
-    /// The resources that it changes, in words.
+    /// Describes the resources that it changes.
     pub fn what(&self) -> String {
         let touches: Vec<String> = self.target.touches.iter().map(ToString::to_string).collect();
         if touches.is_empty() { "a server or a host".to_owned() } else { touches.join(", ") }
@@ -62,7 +62,7 @@ impl JournalStatus {
 /// The servers and resources of a new run.
 #[derive(Debug, Clone, Copy)]
 pub struct Subject<'a> {
-    /// How its servers are reached, as in [`UndoTarget::connect`].
+    /// Connection parameters of its servers, as in [`UndoTarget::connect`].
     pub connects: &'a BTreeSet<String>,
     pub resources: &'a BTreeSet<Resource>,
 }
@@ -102,11 +102,11 @@ pub fn steps_of(dir: &Path) -> Vec<Record> {
 fn survey(dir: &Path) -> Result<Vec<JournalStatus>, JournalError> {
     let Some(own) = OwnDir::open(dir, DirMode::Private)? else { return Ok(Vec::new()) };
     let names = own.names(EXTENSION)?;
-    names.iter().filter_map(|name| look(&own, name).transpose()).collect()
+    names.iter().filter_map(|name| read_status(&own, name).transpose()).collect()
 }
 
-/// None where its run has finished since it was listed.
-fn look(own: &OwnDir, name: &Path) -> Result<Option<JournalStatus>, JournalError> {
+/// Returns none if its run has finished since it was listed.
+fn read_status(own: &OwnDir, name: &Path) -> Result<Option<JournalStatus>, JournalError> {
     let path = own.path_of(name);
     let Some(file) = own.open_file(name)? else { return Ok(None) };
     let owner = match file.try_lock_shared() {
@@ -121,12 +121,12 @@ fn look(own: &OwnDir, name: &Path) -> Result<Option<JournalStatus>, JournalError
     Ok(Some(JournalStatus { run: run_of(&path), path, target, owner, steps }))
 }
 
-/// For `undo`: the journals that can be undone now, and the others.
+/// For `undo`: journals that can be undone now, and others.
 #[derive(Debug, Default)]
 pub struct Unfinished {
-    /// Of runs that are gone: read back, and locked by us.
+    /// Journals of dead runs, read and locked by us.
     pub dead: Vec<Journal>,
-    /// Of live runs, which undo their changes themselves.
+    /// Journals of live runs, which undo their changes themselves.
     pub living: Vec<JournalStatus>,
     /// One error per journal.
     pub unreadable: Vec<JournalError>,
@@ -140,7 +140,7 @@ pub fn unfinished(dir: &Path) -> Result<Unfinished, JournalError> {
     for name in own.names(EXTENSION)? {
         match take(&own, &name, dir) {
             Ok(Opening::Dead(journal)) => all.dead.push(*journal),
-            Ok(Opening::Living) => all.living.extend(look(&own, &name).ok().flatten()),
+            Ok(Opening::Living) => all.living.extend(read_status(&own, &name).ok().flatten()),
             Ok(Opening::Gone) => {}
             Err(error) => all.unreadable.push(error),
         }
@@ -208,7 +208,7 @@ fn parse(mut file: &File, path: &Path) -> Result<Parsed, JournalError> {
         match serde_json::from_str(line).map_err(|e| broken(e.to_string()))? {
             Line::Begin { schema, target: begun, .. } => {
                 if schema != JOURNAL_SCHEMA {
-                    return Err(broken(format!("format {schema} is not known here")));
+                    return Err(broken(format!("unknown format {schema}")));
                 }
                 target = *begun;
             }

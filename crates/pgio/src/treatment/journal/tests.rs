@@ -33,7 +33,7 @@ fn server(connect: &str) -> UndoTarget {
 }
 
 #[test]
-fn a_journal_says_which_of_several_servers_is_changed() {
+fn a_journal_names_the_changed_server() {
     let dir = tempfile::tempdir().unwrap();
     let mut journal = on(dir.path(), "host=a");
     let number = journal.intent(&step("x")).unwrap();
@@ -107,7 +107,7 @@ fn a_torn_last_line_is_no_change() {
 }
 
 #[test]
-fn what_is_left_of_a_line_that_was_cut_short_is_taken_off() {
+fn the_rest_of_a_torn_line_is_removed() {
     let dir = tempfile::tempdir().unwrap();
     let mut journal = on(dir.path(), "");
     journal.intent(&step("a")).unwrap();
@@ -131,7 +131,7 @@ fn unfinished_after_its_end(dir: &Path) -> Vec<(u32, Record)> {
 }
 
 #[test]
-fn a_step_that_could_not_be_struck_out_stays() {
+fn a_step_that_could_not_be_marked_as_undone_stays() {
     let dir = tempfile::tempdir().unwrap();
     let mut journal = on(dir.path(), "");
     let number = journal.intent(&step("a")).unwrap();
@@ -143,7 +143,7 @@ fn a_step_that_could_not_be_struck_out_stays() {
 }
 
 #[test]
-fn a_journal_of_another_server_is_no_reason_not_to_start() {
+fn a_journal_of_another_server_does_not_block_a_run() {
     let dir = tempfile::tempdir().unwrap();
     let set = |names: &[&str]| names.iter().map(|n| Resource::server(n)).collect::<BTreeSet<_>>();
     let connects = |all: &[&str]| all.iter().map(|c| (*c).to_owned()).collect::<BTreeSet<_>>();
@@ -179,7 +179,7 @@ fn a_journal_of_another_server_is_no_reason_not_to_start() {
 }
 
 #[test]
-fn a_journal_that_is_not_ours_is_refused_and_others_are_read() {
+fn a_foreign_journal_is_refused_and_others_are_read() {
     use std::os::unix::fs::PermissionsExt;
     let dir = tempfile::tempdir().unwrap();
     on(dir.path(), "host=a").intent(&step("a")).unwrap();

@@ -62,7 +62,7 @@ impl Step for NetemStep {
         let host = context.host(self.label.host())?;
         let interface = self.label.what.as_str();
         if !host.exists(&Path::new("/sys/class/net").join(interface))? {
-            // An interface that is gone took ours with it.
+            // Our qdisc vanished with its interface.
             return Ok(Undone::Restored);
         }
         let found = match root_of(&host, interface)? {
@@ -185,9 +185,9 @@ impl Netem {
     fn step(&self, end: &End, context: &Context<'_>) -> Result<NetemStep, TreatmentError> {
         let host = context.host(end.host.as_deref())?;
         let Root::Default(prior) = root_of(&host, &end.interface)? else {
-            // It was another when it was checked.
+            // The qdisc changed since it was checked.
             return check_end(&host, end).and(Err(TreatmentError::Refused(format!(
-                "the queueing discipline of {} changes at this moment",
+                "the queueing discipline of {} is being changed",
                 end.place()
             ))));
         };
@@ -207,7 +207,7 @@ impl Netem {
                 && is_missing(after - before, wanted)
             {
                 return Err(TreatmentError::Refused(format!(
-                    "the quickest round trip to {address} went from {before:.2} ms to {after:.2} ms, and at least {wanted:.2} ms more was asked for: does the way there go over {}?",
+                    "the fastest round trip to {address} went from {before:.2} ms to {after:.2} ms, less than the requested increase of {wanted:.2} ms: check that the route goes through {}",
                     end.interface
                 )));
             }
@@ -223,7 +223,7 @@ impl Treatment for Netem {
             Change::new(end.host.as_deref(), subject, "shape", end.shape.to_string())
         };
         let changes: Vec<Change> = self.ends.iter().map(change).collect();
-        let how = "by tc netem in place of the interface's own queueing discipline";
+        let how = "by tc netem, replacing the interface's queueing discipline";
         Declared {
             intents: changes.iter().map(|link| format!("{link} {how}")).collect(),
             changes,

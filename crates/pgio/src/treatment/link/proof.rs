@@ -1,8 +1,8 @@
-//! The proof of a link, from the trial's record alone: whether packets passed it, and
+//! Proves a link from the trial's record alone: whether packets passed it, and
 //! whether replication is known to use it.
 //!
-//! That netem is there is evidence, read by [`super::netem`]; replication may take another interface
-//! all the same. A warning at most: a condition without replication may well have the same link.
+//! [`super::netem`] reads the evidence that netem is present; replication may use another interface
+//! nevertheless. A warning at most: a condition without replication may have the same link.
 
 use super::shape::{End, Shape};
 use crate::results::model::{Check, Trial, When};
@@ -35,7 +35,7 @@ pub(super) fn judge(trial: &Trial, ends: &[End]) -> Vec<Check> {
     slower.map(|end| of_end(trial, end, proved)).collect()
 }
 
-/// By the round trip, which must grow before a trial begins, or by the host's own routes.
+/// Proved by the round trip, which must grow before a trial begins, or by the host's routes.
 fn leads_to_its_address(trial: &Trial, end: &End, ends: &[End]) -> bool {
     let Some(address) = &end.ping else { return false };
     let what = way_to(address, end);
@@ -49,21 +49,21 @@ fn of_end(trial: &Trial, end: &End, proved: bool) -> Check {
     let passed = passed(trial, end);
     let message = match passed {
         Some(packets) => format!("{packets} packets passed {place} in {seconds:.0} s"),
-        None => format!("what passed {place} was not counted"),
+        None => format!("packets through {place} were not counted"),
     };
     if passed.is_some_and(|packets| (packets as f64) < seconds * LEAST) {
         return Check::warning(
             ID,
-            format!("{message}: hardly anything met the link"),
-            "see by `ip route get ADDRESS` on that host by which interface its peer or standby is reached",
+            format!("{message}: almost no traffic used the link"),
+            "find the interface to its peer or standby with `ip route get ADDRESS` on that host",
         );
     }
     match proved {
         true => Check::ok(ID, message),
         false => Check::warning(
             ID,
-            format!("{message}; nothing proves that replication is among it"),
-            "add ping = \"ADDRESS\" to the link: that of the other machine, as replication uses it",
+            format!("{message}; whether replication uses it is unproven"),
+            "add ping = \"ADDRESS\" to the link: the other machine's address that replication uses",
         ),
     }
 }
@@ -129,25 +129,25 @@ mod tests {
         let ends = [end("a", delay(), None)];
         let found = verdicts(&trial(&ends, 9000), &ends);
         assert_eq!(found[0].0, CheckVerdict::Warning);
-        assert!(found[0].1.ends_with("; nothing proves that replication is among it"), "{found:?}");
+        assert!(found[0].1.ends_with("; whether replication uses it is unproven"), "{found:?}");
     }
 
     #[test]
-    fn a_link_that_nothing_passes_is_doubtful_even_where_it_is_proved() {
+    fn an_unused_link_is_a_warning_even_if_proved() {
         for ping in [None, Some("10.0.0.2")] {
             let ends = [end("a", delay(), ping)];
             let (verdict, message) = verdicts(&trial(&ends, 14), &ends).remove(0);
             assert_eq!(verdict, CheckVerdict::Warning);
             assert_eq!(
                 message,
-                "14 packets passed eth1 on a in 15 s: hardly anything met the link"
+                "14 packets passed eth1 on a in 15 s: almost no traffic used the link"
             );
         }
         let ends = [end("a", delay(), Some("10.0.0.2"))];
         assert_eq!(verdicts(&trial(&ends, 15), &ends)[0].0, CheckVerdict::Ok);
         // The counter was reset, or not read.
         let uncounted = Trial { evidence: Vec::new(), ..trial(&ends, 15) };
-        let expected = (CheckVerdict::Ok, "what passed eth1 on a was not counted".to_owned());
+        let expected = (CheckVerdict::Ok, "packets through eth1 on a were not counted".to_owned());
         assert_eq!(verdicts(&uncounted, &ends), [expected]);
     }
 
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_that_does_nothing_needs_no_proof() {
+    fn a_link_without_effect_needs_no_proof() {
         let ends = [end("a", Shape::default(), None)];
         assert!(verdicts(&trial(&ends, 0), &ends).is_empty());
     }

@@ -1,8 +1,8 @@
 //! Parses `tc -j qdisc show dev X`: the root qdisc is the kernel's own choice, ours, or
 //! someone else's. Pure functions.
 //!
-//! The kernel's own have the handle 0: and come back by themselves when another is deleted, so
-//! the undo does not need them; one with a handle was made by someone and is never replaced.
+//! Qdiscs of the kernel have the handle 0: and return by themselves when another is deleted, so
+//! the undo does not need them; a qdisc with a handle was set by someone and is never replaced.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use serde::Deserialize;
 
 use super::shape::Shape;
 
-/// The handle of our netem: `pg` in ASCII. An administrator would hardly choose it.
+/// The handle of our netem: `pg` in ASCII, unlikely to be chosen by an administrator.
 pub(super) const HANDLE: &str = "7067:";
 
 #[derive(Debug, Clone, PartialEq)]

@@ -86,7 +86,7 @@ impl Relay {
                 if of_thread.ended.load(Ordering::SeqCst) {
                     return;
                 }
-                // If the server does not answer now, the client connects again.
+                // If the server does not answer now, the client reconnects.
                 if let (Ok(client), Ok(server)) = (client, UnixStream::connect(&to)) {
                     let _ = join(client, server, impairment, &of_thread);
                 }
@@ -243,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn everything_arrives_in_its_order_both_ways_also_after_the_end() {
+    fn bytes_arrive_in_order_both_ways_even_after_the_end() {
         let (_dir, relay, mut client, mut server) = relayed(way(2, 0));
         let sent: Vec<u8> = (0..3_000_000_u32).map(|n| (n / 7 % 251) as u8).collect();
         let back: Vec<u8> = sent.iter().rev().copied().collect();
@@ -306,7 +306,7 @@ mod tests {
     }
 
     #[test]
-    fn a_delay_takes_nothing_from_the_bandwidth() {
+    fn a_delay_does_not_reduce_the_bandwidth() {
         let delay = Duration::from_millis(20);
         let (_dir, _relay, mut client, mut server) =
             relayed(Impairment { delay, jitter: Duration::ZERO, rate: 0 });
@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_read_stops_the_sender() {
+    fn a_slow_reader_stops_the_sender() {
         let way = way(1, 8_000_000);
         let (_dir, _relay, mut client, mut server) = relayed(way);
         client.set_nonblocking(true).unwrap();

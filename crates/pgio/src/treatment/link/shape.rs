@@ -1,4 +1,4 @@
-//! The shape of a link, and the ends that have it: delay, jitter, loss, rate; read from the file, written
+//! The shape of a link and its ends: delay, jitter, loss, rate; read from the file, written
 //! for tc, shown in reports.
 
 use std::fmt;
@@ -20,7 +20,7 @@ pub(super) struct Shape {
     pub(super) jitter: Duration,
     /// 0 to 1.
     pub(super) loss: f64,
-    /// Bits per second; 0: as fast as it goes.
+    /// Bits per second; 0 means unlimited.
     pub(super) rate: u64,
 }
 
@@ -33,10 +33,10 @@ impl Shape {
             rate: of(body, "rate", parse_bit_rate)?.unwrap_or_default(),
         };
         if body.has("jitter") && shape.delay.is_zero() {
-            return Err(body.error("jitter", "is nothing without delay, around which it varies"));
+            return Err(body.error("jitter", "requires delay, around which it varies"));
         }
         if shape.jitter > shape.delay {
-            return Err(body.error("jitter", "is more than the delay, around which it varies"));
+            return Err(body.error("jitter", "exceeds the delay, around which it varies"));
         }
         // A delay of 0 is valid: netem is there and does nothing, which shows its own cost.
         if shape == Shape::default() && !body.has("delay") {

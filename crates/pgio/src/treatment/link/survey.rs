@@ -1,7 +1,7 @@
-//! The checks of an interface before its link is slowed: whether it exists, whose its
-//! queueing discipline is, whether netem works, whether pgio would cut off its own connection.
+//! Checks an interface before its link is slowed: whether it exists, who set its
+//! queueing discipline, whether netem works, whether pgio would cut off its own connection.
 //!
-//! Changes nothing: netem is tried in a network namespace that is removed at once.
+//! Changes nothing: netem is tried in a temporary network namespace.
 
 use std::time::Duration;
 
@@ -22,12 +22,12 @@ const PORTS: [&str; 2] = ["22", "5432"];
 /// A packet that is dropped on the way is never answered.
 const CONNECT_LIMIT: Duration = Duration::from_secs(8);
 
-/// From here on the connection that we hold the host by would break off.
+/// Delay above which pgio's ssh connection would break.
 const CUT_OFF_DELAY: Duration = Duration::from_secs(2);
 const CUT_OFF_LOSS: f64 = 0.2;
 const CUT_OFF_RATE: u64 = 128_000;
 
-/// Found in PATH or where Debian keeps it, which a login by ssh has not in its PATH.
+/// Runs tc from PATH or from Debian's sbin directories, which are not in PATH of an ssh login.
 pub(super) fn tc(words: &[&str]) -> CommandLine {
     let find = "PATH=$PATH:/usr/sbin:/sbin exec tc \"$@\"";
     CommandLine::new("sh").args(["-c", find, "sh"]).args(words).timeout(LIMIT)
@@ -37,7 +37,7 @@ pub(super) fn root_of(host: &Host, interface: &str) -> Result<Root, TreatmentErr
     let json = host.run(&tc(&["-j", "qdisc", "show", "dev", interface]))?;
     qdisc::root(&json).ok_or_else(|| {
         TreatmentError::Refused(format!(
-            "what tc on host {} says of {interface} cannot be understood",
+            "cannot parse the output of tc on host {} for {interface}",
             host.name()
         ))
     })
@@ -49,18 +49,18 @@ pub(super) fn check_end(host: &Host, end: &End) -> Result<(), TreatmentError> {
     let interfaces = host.run(&CommandLine::new("ls").arg("/sys/class/net").timeout(LIMIT))?;
     if !interfaces.split_whitespace().any(|known| known == interface) {
         let known = interfaces.split_whitespace().collect::<Vec<_>>().join(", ");
-        return refused(format!("host {name} has no interface `{interface}`; there are {known}"));
+        return refused(format!("host {name} has no interface `{interface}` (known: {known})"));
     }
     match root_of(host, interface)? {
         Root::Default(_) => {}
         Root::Ours(_) => {
             return refused(format!(
-                "{interface} on host {name} has a delay of pgio's already: `pgio undo` takes away what an interrupted run left"
+                "{interface} on host {name} already has a delay of pgio: run `pgio undo` to remove the leftover of an interrupted run"
             ));
         }
         Root::Other(theirs) => {
             return refused(format!(
-                "{interface} on host {name} has a queueing discipline that someone set ({theirs}), which pgio does not replace: take it away first, by `tc qdisc del dev {interface} root`"
+                "{interface} on host {name} has a queueing discipline that someone set ({theirs}), which pgio does not replace: remove it first with `tc qdisc del dev {interface} root`"
             ));
         }
     }
@@ -73,7 +73,7 @@ pub(super) fn check_end(host: &Host, end: &End) -> Result<(), TreatmentError> {
         let output = tried.stderr.trim();
         let rights = Rights::find(host)?;
         let be_root = format!(
-            "it needs root there, {}; the capabilities CAP_NET_ADMIN and, for trying it out, CAP_SYS_ADMIN are enough",
+            "it needs root there, {}; the capabilities CAP_NET_ADMIN and, for trying it out, CAP_SYS_ADMIN are sufficient",
             rights.root_hint()
         );
         let why = match output {
@@ -86,7 +86,7 @@ pub(super) fn check_end(host: &Host, end: &End) -> Result<(), TreatmentError> {
                 }
             }
             _ if output.contains("kind is unknown") => {
-                "its kernel has no netem (module sch_netem); between a private primary and its standby relay = true does without"
+                "its kernel has no netem (module sch_netem); between a private primary and its standby use relay = true"
             }
             _ if output.contains("not found") => "tc and unshare are needed (iproute2, util-linux)",
             _ => output,
@@ -97,7 +97,7 @@ pub(super) fn check_end(host: &Host, end: &End) -> Result<(), TreatmentError> {
         && carries_our_connection(host, interface)?
     {
         return refused(format!(
-            "{interface} on host {name} carries the ssh connection that pgio works by, which would break off with {why}: use another interface, or less of it (delay up to {} is fine)",
+            "{interface} on host {name} carries pgio's ssh connection, which {why} would break: use another interface, or a smaller value (delay up to {} is fine)",
             exact_delay(CUT_OFF_DELAY)
         ));
     }
@@ -180,7 +180,7 @@ fn connect_time(host: &Host, address: &str) -> Result<f64, TreatmentError> {
         }
     }
     Err(TreatmentError::Refused(format!(
-        "the round trip from host {} to {address} cannot be measured: install ping there (package iputils-ping of Debian and Ubuntu, iputils elsewhere), since nothing takes or refuses a connection at its ports {}",
+        "cannot measure the round trip from host {} to {address}: install ping there (package iputils-ping on Debian and Ubuntu, iputils elsewhere), since its ports {} do not answer",
         host.name(),
         PORTS.join(" and ")
     )))
@@ -192,8 +192,8 @@ mod tests {
 
     #[test]
     fn the_quickest_of_a_ping() {
-        let said = "--- 10.0.0.2 ping statistics ---\n5 packets transmitted, 5 received, 0% packet loss, time 806ms\nrtt min/avg/max/mdev = 2.026/2.431/2.837/0.205 ms\n";
-        assert_eq!(quickest(said), Some(2.026));
+        let message = "--- 10.0.0.2 ping statistics ---\n5 packets transmitted, 5 received, 0% packet loss, time 806ms\nrtt min/avg/max/mdev = 2.026/2.431/2.837/0.205 ms\n";
+        assert_eq!(quickest(message), Some(2.026));
         assert_eq!(quickest("5 packets transmitted, 0 received"), None);
     }
 
@@ -209,7 +209,7 @@ mod tests {
 
     /// Also where ping is installed.
     #[test]
-    fn a_connection_tells_the_round_trip_as_well() {
+    fn connections_measure_the_round_trip() {
         let here = Host::local();
         let milliseconds = connect_time(&here, "127.0.0.1").unwrap();
         assert!(milliseconds > 0.0, "{milliseconds}");
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_cut_us_off() {
+    fn shapes_that_break_the_ssh_connection_are_refused() {
         let with = |delay, loss, rate| cuts_off(&Shape { delay, loss, rate, ..Shape::default() });
         assert_eq!(with(Duration::from_millis(1500), 0.1, 0), None);
         assert!(with(Duration::from_secs(3), 0.0, 0).is_some());
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn an_interface_that_is_not_there_is_named_before_anything_else() {
+    fn a_missing_interface_is_reported_first() {
         let end = End {
             host: None,
             interface: "pgio-none0".to_owned(),

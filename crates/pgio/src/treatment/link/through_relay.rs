@@ -1,7 +1,7 @@
-//! The standby of a private cluster fetches its WAL through a relay of ours.
+//! Makes the standby of a private cluster fetch its WAL through a relay.
 //!
 //! Its primary_conninfo points at the socket of the relay; ALTER SYSTEM RESET undoes that.
-//! Nothing of it outlives the cluster, so nothing is journaled on disk.
+//! The change ends with the cluster, so nothing is journaled on disk.
 
 use std::fs;
 use std::io;
@@ -73,7 +73,7 @@ impl Step for RelayStep {
         Record::new(KIND, &Label::of_server(WHAT), (), &self.directory)
     }
 
-    /// Only within the run that made it, since it ends with the cluster.
+    /// Read back only within the run that created it, since it ends with the cluster.
     fn undo(&self, context: &mut Context<'_>, _: OnConflict) -> Result<Undone, TreatmentError> {
         let pair = pair(context)?;
         let mut standby = connect(&pair)?;
@@ -104,7 +104,7 @@ impl RelayStep {
 fn pair(context: &Context<'_>) -> Result<Pair, TreatmentError> {
     context.control.as_ref().and_then(|control| control.pair()).ok_or_else(|| {
         TreatmentError::Refused(
-            "relay = true needs [target] with private = true and standby = true; between servers of yours use tc netem: interface = \"…\"".to_owned(),
+            "relay = true requires [target] with private = true and standby = true; between your own servers use tc netem: interface = \"…\"".to_owned(),
         )
     })
 }
@@ -183,7 +183,7 @@ impl Treatment for ThroughRelay {
     fn declared(&self) -> Declared {
         let subject = Subject::Link { interface: None };
         let intent = format!(
-            "the way between primary and standby = {} {HOW} (primary_conninfo of the standby)",
+            "the link between primary and standby = {} {HOW} (primary_conninfo of the standby)",
             self.shape
         );
         Declared {
@@ -196,7 +196,7 @@ impl Treatment for ThroughRelay {
 
     fn preview(&self, _context: &mut Context<'_>) -> Result<Vec<Preview>, TreatmentError> {
         Ok(vec![Preview {
-            what: "the way between primary and standby".to_owned(),
+            what: "the link between primary and standby".to_owned(),
             now: "direct".to_owned(),
             then: self.shape.to_string(),
             how: HOW,

@@ -1,7 +1,7 @@
-//! The settings that a condition asks for, and one setting on the server: where it can be changed, its line
+//! The settings that a condition requests, and one setting on the server: where it can be changed, its line
 //! in postgresql.auto.conf, its value.
 //!
-//! Every error for want of a privilege names the GRANT that would help. Next: the treatment
+//! Every error about a missing privilege names the GRANT that would help. Next: the treatment
 //! itself, in the parent module.
 
 use std::time::{Duration, Instant};
@@ -24,16 +24,16 @@ pub(super) struct Setting {
     pub(super) value: String,
 }
 
-/// All settings that a condition asks for.
+/// All settings that a condition requests.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Asked(pub(super) Vec<Setting>);
+pub(super) struct RequestedSettings(pub(super) Vec<Setting>);
 
-impl Asked {
+impl RequestedSettings {
     pub(super) fn value_of(&self, name: &str) -> Option<&str> {
         self.0.iter().find(|s| s.name == name).map(|s| s.value.as_str())
     }
 
-    /// Whether the condition means nothing without a synchronous standby.
+    /// Whether the condition has no effect without a synchronous standby.
     pub(super) fn needs_standby(&self) -> bool {
         let level = self.value_of("synchronous_commit").map(str::to_ascii_lowercase);
         matches!(level.as_deref(), Some("remote_write" | "remote_apply"))
@@ -72,11 +72,11 @@ pub(super) fn route(name: &str, context: &str) -> Result<Route, TreatmentError> 
         "user" | "superuser" => Ok(Route::Session),
         "sighup" => Ok(Route::Reload),
         "backend" | "superuser-backend" => Err(TreatmentError::Refused(format!(
-            "{name} takes effect in new connections only, where its value cannot be followed: set it by hand and compare two runs"
+            "{name} takes effect only in new connections, where pgio cannot read it back: set it by hand and compare two runs"
         ))),
         "postmaster" => Ok(Route::Restart),
         _ => Err(TreatmentError::Refused(format!(
-            "{name} is fixed when the server is built or initialised and cannot be a treatment"
+            "{name} is fixed when the server is built or initialized and cannot be a treatment"
         ))),
     }
 }

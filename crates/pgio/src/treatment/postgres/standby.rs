@@ -1,4 +1,4 @@
-//! The synchronous standby that a condition relies on: checked, waited for, read back.
+//! Checks, awaits and reads back the synchronous standby that a condition relies on.
 //!
 //! For synchronous_commit the setting alone proves nothing: without a synchronous standby
 //! remote_write, on and remote_apply silently mean local.
@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use postgres::Client;
 
-use super::setting::{Asked, NAMES, RELOAD_SECONDS};
+use super::setting::{NAMES, RELOAD_SECONDS, RequestedSettings};
 use crate::pg::server::{self, Replication};
 use crate::pg::standby_names::StandbyNames;
 use crate::results::model::{Evidence, When};
@@ -16,8 +16,8 @@ use crate::treatment::error::TreatmentError;
 
 const SYNCHRONOUS: &str = "synchronous standby";
 
-/// Refuses a condition whose commits would wait for ever, or would not wait as it asks for.
-pub(super) fn check(asked: &Asked, admin: &mut Client) -> Result<(), TreatmentError> {
+/// Refuses a condition whose commits would wait forever, or would not wait as requested.
+pub(super) fn check(asked: &RequestedSettings, admin: &mut Client) -> Result<(), TreatmentError> {
     let declared = asked.value_of(NAMES);
     if let Some(names) = declared {
         check_named(admin, names)?;
@@ -29,7 +29,11 @@ pub(super) fn check(asked: &Asked, admin: &mut Client) -> Result<(), TreatmentEr
 }
 
 /// The state of the standby, where commits may wait for one.
-pub(super) fn evidence(asked: &Asked, admin: &mut Client, when: When) -> Option<Evidence> {
+pub(super) fn evidence(
+    asked: &RequestedSettings,
+    admin: &mut Client,
+    when: When,
+) -> Option<Evidence> {
     match asked.may_wait_for_standby(admin) {
         Ok(false) => None,
         Ok(true) => Some(standby_evidence(admin, when, asked.needs_standby())),
@@ -52,7 +56,7 @@ fn standby_evidence(admin: &mut Client, when: When, needed: bool) -> Evidence {
     };
     let waits = needed || !replication.synchronous_standby_names.trim().is_empty();
     let found = replication.describe();
-    // A state that is good enough is its own expectation, since several states are.
+    // Several states are sufficient, so a sufficient state is its own expectation.
     let expected = match (waits, replication.has_synchronous() || replication.is_hidden()) {
         (false, _) => None,
         (true, true) => Some(found.clone()),
@@ -65,7 +69,7 @@ fn replication(admin: &mut Client) -> Result<Replication, TreatmentError> {
     server::replication(admin).map_err(|e| TreatmentError::Refused(e.to_string()))
 }
 
-/// Refuses names of the condition's own with which commits would wait for ever.
+/// Refuses names set by the condition with which commits would wait forever.
 fn check_named(admin: &mut Client, names: &str) -> Result<(), TreatmentError> {
     if names.trim().is_empty() {
         return Ok(());
@@ -120,7 +124,7 @@ fn check_standby(
     if let Some(names) = declared {
         return match names.trim().is_empty() && needed {
             true => Err(TreatmentError::Refused(format!(
-                "remote_write and remote_apply silently mean local where {NAMES} is empty, as the condition makes it: name a connected standby there"
+                "remote_write and remote_apply silently mean local if {NAMES} is empty, as in this condition: name a connected standby there"
             ))),
             false => Ok(()),
         };
@@ -132,11 +136,11 @@ fn check_standby(
         (true, false) => {
             let why = replication.missing().unwrap_or_else(|| replication.describe());
             Err(TreatmentError::Refused(format!(
-                "{why}: commits would wait for ever; start the standby, or correct the name in synchronous_standby_names or the standby's application_name"
+                "{why}: commits would wait forever; start the standby, or correct the name in synchronous_standby_names or the standby's application_name"
             )))
         }
         (false, _) if needed => Err(TreatmentError::Refused(
-            "remote_write and remote_apply silently mean local here, since synchronous_standby_names is empty: name a connected standby there first".to_owned(),
+            "remote_write and remote_apply silently mean local because synchronous_standby_names is empty: name a connected standby there first".to_owned(),
         )),
         (false, _) => Ok(()),
     }

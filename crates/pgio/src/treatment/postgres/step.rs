@@ -1,4 +1,4 @@
-//! A line of postgresql.auto.conf: changed by ALTER SYSTEM, and put back, or its absence.
+//! A line of postgresql.auto.conf, or its absence: changed by ALTER SYSTEM, and restored.
 
 use serde::{Deserialize, Serialize};
 
@@ -17,7 +17,7 @@ pub(super) const KIND: &str = "postgres";
 #[derive(Debug)]
 pub(super) struct SettingStep {
     pub(super) name: String,
-    /// The line that was found.
+    /// The prior line.
     pub(super) prior: Option<String>,
     pub(super) ours: Ours,
 }

@@ -1,11 +1,11 @@
-//! The proof of a throttle: what the device did inside the window, from the trial's record alone.
+//! Proves a throttle by what the device did inside the window, from the trial's record alone.
 //!
 //! The controller counts requests before they are merged, so completed and merged requests together are
 //! compared with the limit; an empty flush counts as a write. It grants requests by the tenth of a
 //! second: a span may hold the requests of one slice more than its share. Measured on a loop device
 //! (Linux 6.18; 200, 500 and 2000 writes/s; direct, with flushes, in bursts; any span of 0.2 to
-//! 10 s): at most 0.10 s of the limit's requests too many, on a busy machine 0.18 s, and over long
-//! spans within 0.2 %. With cgroup v2 flushes are charged to nobody (seen on Linux 6.1: 200 writes/s
+//! 10 s): at most 0.10 s of the limit's requests in excess, on a busy machine 0.18 s, and over long
+//! spans within 0.2 %. With cgroup v2 flushes are charged to no group (seen on Linux 6.1: 200 writes/s
 //! and as many flushes), so they are allowed for.
 
 use super::limits::{Limits, shown};
@@ -15,9 +15,9 @@ use crate::results::telemetry::DeviceUse;
 
 const ID: &str = "throttle";
 
-/// A limit that was exceeded by more than this share was not in force.
+/// Tolerated excess, as a share; a limit exceeded by more was not in force.
 const TOLERANCE: f64 = 0.02;
-/// In addition, what the device may do at once, in seconds of the limit.
+/// Tolerated burst in addition, in seconds of the limit.
 const BURST_SECONDS: f64 = 0.2;
 /// Below this share the limit can have delayed bursts only.
 const REACHED: f64 = 0.8;
@@ -38,8 +38,8 @@ pub(super) fn judge(trial: &Trial, device: Device<'_>, limits: &Limits) -> Vec<C
     let Some(used) = telemetry.and_then(|t| t.hosts.get(host)?.devices.get(name)) else {
         return vec![Check::invalid(
             ID,
-            format!("what {name} on {host} did was not observed, so that no limit is proved"),
-            "leave telemetry on, and see what it warns of",
+            format!("{name} on {host} was not observed, so its limits are unproven"),
+            "turn telemetry on, and see its warnings",
         )];
     };
     limits.iter().map(|(limit, value)| of_limit(*limit, *value, used, trial, device)).collect()
@@ -68,15 +68,13 @@ fn of_limit(
         Check::invalid(
             ID,
             format!("{message}: the limit was not in force"),
-            "who writes there must be in the group that is limited: for kernel threads that is cgroup v1's root",
+            "processes that write there must be in the limited group; kernel threads are in cgroup v1's root group",
         )
     } else if measured < asked * REACHED {
         Check::warning(
             ID,
-            format!(
-                "{message}: on average the limit was not reached, so only bursts can have met it"
-            ),
-            "see what the sessions waited for; set it lower, or ask for more work",
+            format!("{message}: below the limit on average, so only bursts can have been delayed"),
+            "check what the sessions waited for; lower the limit, or run more work",
         )
     } else {
         Check::ok(ID, message)

@@ -1,4 +1,4 @@
-//! The limits of a block device: what the file may ask for, and how people write it.
+//! The limits of a block device: accepted values and their notation.
 //!
 //! A short file, since parsing, placement and judgement share it.
 
@@ -25,12 +25,12 @@ pub(super) fn least(limit: Limit) -> u64 {
 
 pub(super) fn too_low(limit: Limit) -> String {
     format!(
-        "must be at least {}: with less PostgreSQL can hardly start, and 0 would mean no limit",
+        "must be at least {}: with less PostgreSQL barely starts, and 0 means no limit",
         shown(limit, least(limit))
     )
 }
 
-/// As it is written in the file.
+/// The value as written in the file.
 pub(super) fn shown(limit: Limit, value: u64) -> String {
     match limit {
         Limit::ReadIops | Limit::WriteIops => value.to_string(),

@@ -1,4 +1,4 @@
-//! The placement of a throttle on a host: the disk, the group that is limited, the server's processes; and
+//! The placement of a throttle on a host: the disk, the limited group, the server's processes; and
 //! all checks of it.
 //!
 //! Reads only. Next: [`super::steps`], which makes the changes.
@@ -20,7 +20,7 @@ use crate::treatment::record::Label;
 
 const NEED: &str = "a throttle";
 
-/// Whom a limit of cgroup v1 is for.
+/// The processes that a limit of cgroup v1 applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Scope {
     /// PostgreSQL, which is moved to the root group, and all processes there.
@@ -68,7 +68,7 @@ impl Placement {
         let scope = match (scope, of_server) {
             (Some(Scope::Server), false) => {
                 return Err(refused(format!(
-                    "scope = \"server\" is for the host that the server runs on, and {name} is another: leave it out"
+                    "scope = \"server\" requires the host that the server runs on, not {name}: remove scope"
                 )));
             }
             (Some(scope), _) => scope,
@@ -76,7 +76,9 @@ impl Placement {
             (None, false) => Scope::Root,
         };
         let disk = storage::whole_disk(&*host, device)?.ok_or_else(|| {
-            refused(format!("{device} is no block device on host {name}: see `lsblk` there"))
+            refused(format!(
+                "{device} is not a block device on host {name}: list its devices with lsblk"
+            ))
         })?;
         let controller = blkio::find(&*host)?.ok_or_else(|| {
             refused(format!(
@@ -92,13 +94,13 @@ impl Placement {
             (Version::V2, Some(server)) => &server.group_now,
             (Version::V2, None) => {
                 return Err(refused(format!(
-                    "{name} has cgroup v2, whose root group takes no limits, and the kernel's threads (DRBD's, those of write-back) cannot leave it: boot it with systemd.unified_cgroup_hierarchy=0 for v1's blkio, or throttle the device below by other means"
+                    "{name} has cgroup v2, whose root group takes no limits, and kernel threads (DRBD, write-back) cannot leave it: boot it with systemd.unified_cgroup_hierarchy=0 for v1's blkio, or throttle the device below by other means"
                 )));
             }
         };
         if controller.version == Version::V2 && group == "/" {
             return Err(refused(format!(
-                "PostgreSQL on {name} is in the root group of cgroup v2, which takes no limits: start it in a group of its own, such as by `systemd-run --scope`"
+                "PostgreSQL on {name} is in the root group of cgroup v2, which takes no limits: start it in its own group, for example by `systemd-run --scope`"
             )));
         }
         let limits = DeviceLimits {
@@ -145,7 +147,7 @@ impl Placement {
         Ok(closed)
     }
 
-    /// Refuses what could not work or could not be verified.
+    /// Refuses what cannot work or cannot be verified.
     pub(super) fn check(
         &self,
         device: &str,
@@ -155,7 +157,7 @@ impl Placement {
         let name = &self.host;
         if !self.controller.at_root && self.controller.version == Version::V1 {
             return Err(refused(format!(
-                "{} on host {name} is not the kernel's root group but a container's, which write-back is not in: set the limit from outside of it",
+                "{} on host {name} is the root group of a container, not of the kernel, and does not include write-back: set the limit outside the container",
                 self.controller.mount_point.display()
             )));
         }
@@ -176,7 +178,7 @@ impl Placement {
             let processes = CommandLine::new("cat").arg(group.join("cgroup.procs"));
             if !host.run(&processes)?.trim().is_empty() {
                 return Err(refused(format!(
-                    "{} on host {name} has processes of its own, so it cannot pass the io controller on to the server's group: let systemd do it (IOAccounting=yes for the server's unit)",
+                    "{} on host {name} contains processes, so it cannot enable the io controller for the server's group: let systemd do it (IOAccounting=yes for the server's unit)",
                     group.display()
                 )));
             }
@@ -252,7 +254,7 @@ impl Postmaster {
             .get(0);
         let unknown = || {
             refused(format!(
-                "process {backend}, our session by the server's word, is none of PostgreSQL's on the host that [target] names: check its host; where the server runs in a container, its process numbers are its own"
+                "process {backend} of pgio's session is not a PostgreSQL process on the host in [target]: check host; a server in a container has its own process numbers"
             ))
         };
         let of = |pid: i32| {

@@ -1,5 +1,5 @@
-//! The disk that may be throttled on a host that is not the server's: one below a replica of the data,
-//! if the condition names one, and never that of the machine's root file system.
+//! Checks the disk to throttle on a host that is not the server's: it must be below a replica of the data
+//! that the condition names, and never that of the machine's root file system.
 //!
 //! Reads only. On the server's host PostgreSQL's directories decide: [`super::server_disk`].
 
@@ -15,7 +15,7 @@ pub(super) fn check(
     replicas: &[Replica],
 ) -> Result<(), TreatmentError> {
     let here: Vec<&Replica> = replicas.iter().filter(|r| r.host == host.name()).collect();
-    let asked = Asked { device, disk: &disk.name, host: host.name() };
+    let asked = DiskRequest { device, disk: &disk.name, host: host.name() };
     let why = if here.is_empty() {
         let root = storage::locate(host, &["/"])?.into_iter().flatten().next();
         asked.off_the_root(&root.map(|root| root.devices).unwrap_or_default())
@@ -32,29 +32,29 @@ pub(super) fn check(
 }
 
 /// The disk that is to be throttled.
-struct Asked<'a> {
+struct DiskRequest<'a> {
     device: &'a str,
     disk: &'a str,
     host: &'a str,
 }
 
-impl Asked<'_> {
+impl DiskRequest<'_> {
     fn is_among(&self, devices: &[Device]) -> bool {
         devices.iter().any(|device| device.name == self.disk)
     }
 
     fn off_the_root(&self, devices: &[Device]) -> Option<String> {
-        let Asked { device, disk, host } = self;
+        let DiskRequest { device, disk, host } = self;
         self.is_among(devices).then(|| {
             format!(
-                "{device} ({disk}) holds the root file system of host {host}, so all of that machine would be slowed: name a device of the replica's own, such as its logical volume; where DRBD's other half lies on this disk, write drbd = {{ …, secondary = \"{host}\" }} into the condition, and where the server runs there, host = \"{host}\" into [target]"
+                "{device} ({disk}) holds the root file system of host {host}, so the whole machine would be slowed: name a device of the replica, such as its logical volume; if DRBD's other node uses this disk, add drbd = {{ …, secondary = \"{host}\" }} to the condition; if the server runs there, add host = \"{host}\" to [target]"
             )
         })
     }
 
     /// `stacks`: each replica, its device, and the devices below that.
     fn under_a_replica(&self, stacks: &[(&str, &str, Vec<Device>)]) -> Option<String> {
-        let Asked { device, disk, host } = self;
+        let DiskRequest { device, disk, host } = self;
         if stacks.iter().any(|(_, _, stack)| self.is_among(stack)) {
             return None;
         }
@@ -85,8 +85,8 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_below_the_replica_and_no_other() {
-        let of = |disk| Asked { device: "/dev/x", disk, host: "db2" };
+    fn only_a_disk_below_the_replica_is_accepted() {
+        let of = |disk| DiskRequest { device: "/dev/x", disk, host: "db2" };
         let stacks = [
             ("DRBD r0", "/dev/vg/pg", devices(&["dm-3", "sdb1", "sdb"])),
             ("DRBD r0", "/dev/gone", devices(&[])),
@@ -102,12 +102,14 @@ mod tests {
     }
 
     #[test]
-    fn the_root_is_nobodys_replica() {
-        let of = |disk| Asked { device: "/dev/x", disk, host: "db2" };
+    fn the_root_disk_is_never_a_replica() {
+        let of = |disk| DiskRequest { device: "/dev/x", disk, host: "db2" };
         let root = devices(&["dm-0", "sda2", "sda"]);
         let why = of("sda").off_the_root(&root).unwrap();
-        for told in ["/dev/x (sda) holds the root file system of host db2", "secondary = \"db2\""] {
-            assert!(why.contains(told), "{why}");
+        for message in
+            ["/dev/x (sda) holds the root file system of host db2", "secondary = \"db2\""]
+        {
+            assert!(why.contains(message), "{why}");
         }
         // A volume on the same disk is not the disk.
         for disk in ["sdb", "dm-1"] {

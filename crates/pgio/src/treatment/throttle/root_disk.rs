@@ -1,8 +1,8 @@
 //! The disk of the root file system: a limit of it may limit the whole machine, so the file must confirm it.
 //!
 //! With cgroup v1 the limit is in the root group, which the kernel's threads and on most machines all
-//! other programs are in, the login shells included. With v2 it is in the server's own group: it
-//! reaches others only where these share that group, as where PostgreSQL was started from a shell.
+//! other programs are in, including login shells. With v2 it is in the server's own group: it
+//! affects others only if they share that group, for example if PostgreSQL was started from a shell.
 //! Reads only.
 
 use super::placement::Placement;
@@ -39,7 +39,7 @@ pub(super) fn check(
     }
 }
 
-/// Whether the limit holds for the whole machine.
+/// Whether the limit affects the whole machine.
 pub(super) fn is_limited(
     placement: &Placement,
     context: &Context<'_>,
@@ -53,7 +53,7 @@ fn holds_the_root(placement: &Placement, host: &dyn Exec) -> Result<bool, Treatm
     Ok(is_among(&placement.disk.name, &root.map(|root| root.devices).unwrap_or_default()))
 }
 
-/// A volume on the same disk is not the disk: its own limit leaves the root alone.
+/// A volume on the same disk is not the disk: its own limit does not affect the root.
 fn is_among(disk: &str, devices: &[Device]) -> bool {
     devices.iter().any(|device| device.name == disk)
 }
@@ -79,11 +79,11 @@ fn refusal(
     let holds = format!("{device} ({disk}) holds the root file system of host {host}");
     match (version, others) {
         (Version::V1, _) => Some(format!(
-            "{holds}, and cgroup v1 would limit the whole machine: write mount = \"/\" if it is meant"
+            "{holds}, and cgroup v1 would limit the whole machine: confirm by mount = \"/\""
         )),
         (Version::V2, 0) => None,
         (Version::V2, others) => Some(format!(
-            "{holds}, and PostgreSQL shares its group of cgroup v2 with {others} other processes, which would be limited too: start it in a group of its own, such as by `systemd-run --scope`, or write mount = \"/\" if it is meant"
+            "{holds}, and PostgreSQL shares its group of cgroup v2 with {others} other processes, which would be limited too: start it in its own group, for example by `systemd-run --scope`, or confirm by mount = \"/\""
         )),
     }
 }
@@ -93,11 +93,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_whole_machine_is_asked_for() {
+    fn limiting_the_whole_machine_needs_a_confirmation() {
         let of = |version, others| refusal(version, "/dev/sda", "sda", "db1", others);
         let v1 = of(Version::V1, 0).unwrap();
         assert!(v1.contains("/dev/sda (sda) holds the root file system of host db1"), "{v1}");
-        assert!(v1.contains("the whole machine: write mount = \"/\" if it is meant"), "{v1}");
+        assert!(v1.contains("the whole machine: confirm by mount = \"/\""), "{v1}");
         assert_eq!(of(Version::V2, 0), None, "a group of the server's own");
         assert!(of(Version::V2, 3).unwrap().contains("with 3 other processes"));
     }

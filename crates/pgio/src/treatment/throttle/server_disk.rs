@@ -1,4 +1,4 @@
-//! The disk that may be throttled on the server's host: one that holds a directory of PostgreSQL, or will
+//! Checks the disk to throttle on the server's host: it must hold a directory of PostgreSQL, or will
 //! under the condition's earlier treatments.
 //!
 //! Reads only. On another host the replicas decide: [`super::replica_disk`].
@@ -21,7 +21,7 @@ pub(super) fn check(
         .map_err(TreatmentError::postgres("ask where the server keeps its data"))?;
     if found.is_empty() {
         return Err(TreatmentError::Refused(format!(
-            "whether the server uses {device} cannot be found out, since the role may not see data_directory: GRANT {GRANT} TO it"
+            "cannot check whether the server uses {device}, since the role may not see data_directory: GRANT {GRANT} TO it"
         )));
     }
     let paths: Vec<&str> = found.iter().map(|d| d.path.as_str()).collect();
@@ -54,7 +54,7 @@ pub(super) fn check(
         known.push(format!("{} ({}) {lies} on {on}", directory.role, directory.path));
     }
     Err(TreatmentError::Refused(format!(
-        "{device} ({}) is not below what PostgreSQL on {} writes to: {}; name a device that is, or a target = \"…\" whose server lies on this one",
+        "{device} ({}) is not below what PostgreSQL on {} writes to: {}; name a device that is, or a target = \"…\" whose server uses this one",
         disk.name,
         host,
         known.join("; ")
@@ -72,7 +72,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_lies_below_a_moved_directory_goes_with_it() {
+    fn directories_below_a_moved_directory_move_with_it() {
         let moved = |directory: &str, device: &str| Moved {
             directory: directory.to_owned(),
             device: device.to_owned(),

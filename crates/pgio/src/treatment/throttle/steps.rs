@@ -1,7 +1,7 @@
 //! The changes that a throttle makes, and their undo.
 //!
 //! Each undo reads the current state of the host: a crash may have come before or after the change, a
-//! reboot since removes all of it, or somebody may have set something else.
+//! reboot removes all of it, or someone may have set something else.
 
 use std::path::{Path, PathBuf};
 
@@ -126,7 +126,7 @@ impl LimitChange {
         let LimitChange { limits, limit, value, boot, prior } = self;
         let found = match limits.found(host) {
             Ok(found) => found.get(limit).copied(),
-            // The group is gone, or after a reboot its file; every limit went with it.
+            // The group no longer exists, or after a reboot its file; every limit vanished with it.
             Err(_) if !host.exists(&limits.file(*limit))? => None,
             Err(error) => return Err(error.into()),
         };
@@ -159,7 +159,7 @@ impl GroupChange {
         on_conflict: OnConflict,
     ) -> Result<Undone, TreatmentError> {
         let GroupChange { controller, pid, started_ticks, to, from } = self;
-        // The process is gone, or the number is another's: the server was started again, in its own group.
+        // The process ended, or another one has its number: the server was restarted in its own group.
         if started(host, *pid)? != Some(*started_ticks) {
             return Ok(Undone::Kept);
         }
@@ -178,7 +178,7 @@ impl GroupChange {
     }
 }
 
-/// Not if another group below uses the controller by now: it needs what is passed on.
+/// Keeps the controller enabled if another group below uses it by now.
 pub(super) fn undo_pass_on(exec: &dyn Exec, group: &Path) -> Result<Undone, TreatmentError> {
     if passes_on(exec, group)? != Some(true) {
         return Ok(Undone::Restored);
@@ -188,7 +188,7 @@ pub(super) fn undo_pass_on(exec: &dyn Exec, group: &Path) -> Result<Undone, Trea
     }
     match blkio::write(exec, &group.join(SUBTREE), "-io") {
         Ok(()) => Ok(Undone::Restored),
-        // The kernel says only that it is busy, and not every shell passes even that on.
+        // The kernel only reports that it is busy, and not every shell shows that.
         Err(ExecError::Failed { .. }) if used_below(exec, group)? => Ok(Undone::Kept),
         Err(error) => Err(error.into()),
     }
@@ -205,7 +205,7 @@ pub(super) fn is_postgres(program: &str) -> bool {
     ["postgres", "postmaster"].contains(&program)
 }
 
-/// Whether a group of v2 passes the controller on; `None` if the group is gone.
+/// Returns whether a group of v2 passes the controller on; none if the group no longer exists.
 pub(super) fn passes_on(exec: &dyn Exec, group: &Path) -> Result<Option<bool>, ExecError> {
     let output = exec.output(&CommandLine::new("cat").arg(group.join(SUBTREE)))?;
     let passed = || output.stdout.split_whitespace().any(|name| name == "io");

@@ -25,15 +25,15 @@ fn parsed(body: &str) -> Result<Box<dyn Treatment>, TreatmentError> {
 fn limits_in_words() {
     let throttle =
         parsed("{ device = \"/dev/sdb\", write_iops = 500, read_bytes = \"10M\", host = \"db2\" }");
-    let said = in_words(throttle.unwrap().as_ref());
+    let text = in_words(throttle.unwrap().as_ref());
     assert_eq!(
-        said,
+        text,
         ["write_iops of /dev/sdb on db2 = 500", "read_bytes of /dev/sdb on db2 = 10M"]
     );
 }
 
 #[test]
-fn what_is_wrong_is_said_with_line_and_key() {
+fn errors_of_limits_name_line_and_key() {
     for (body, expected) in [
         ("500", "line 9: throttle: must be a table, such as { device = \"/dev/sdb\""),
         ("{ write_iops = 500 }", "line 9: throttle.device: is missing: the block device"),
@@ -44,7 +44,7 @@ fn what_is_wrong_is_said_with_line_and_key() {
             "throttle.write_iop: is an unknown key; the nearest valid one is `write_iops`",
         ),
         ("{ device = \"/dev/sdb\", write_iops = 0 }", "throttle.write_iops: must be at least 10"),
-        ("{ device = \"/dev/sdb\", read_iops = 9 }", "0 would mean no limit"),
+        ("{ device = \"/dev/sdb\", read_iops = 9 }", "0 means no limit"),
         (
             "{ device = \"/dev/sdb\", write_bytes = \"512K\" }",
             "throttle.write_bytes: must be at least 1M",
@@ -58,13 +58,13 @@ fn what_is_wrong_is_said_with_line_and_key() {
             "throttle.mount: can only be \"/\", which confirms",
         ),
     ] {
-        let said = parsed(body).unwrap_err().to_string();
-        assert!(said.contains(expected), "{said}");
+        let text = parsed(body).unwrap_err().to_string();
+        assert!(text.contains(expected), "{text}");
     }
 }
 
 #[test]
-fn what_the_way_back_finds_changed() {
+fn undo_handles_changes_since() {
     let cgroups = tempfile::tempdir().unwrap();
     let service = cgroups.path().join("system.slice/pg.service");
     std::fs::create_dir_all(&service).unwrap();
@@ -99,7 +99,7 @@ const UNUSED: [(&str, &str); 5] = [
 ];
 
 #[test]
-fn a_controller_that_others_use_by_now_stays() {
+fn a_controller_used_by_others_stays_enabled() {
     let cgroups = tempfile::tempdir().unwrap();
     let (slice, service) = passing_on(cgroups.path());
     let passed_on = || std::fs::read_to_string(slice.join(steps::SUBTREE)).unwrap();
@@ -139,7 +139,7 @@ impl Exec for Busy {
 }
 
 #[test]
-fn a_group_that_becomes_busy_is_left_and_any_other_failure_is_told() {
+fn a_busy_group_is_kept_and_other_failures_are_reported() {
     let cgroups = tempfile::tempdir().unwrap();
     let (slice, service) = passing_on(cgroups.path());
     assert!(undo_pass_on(&Busy(None), &slice).is_err());

@@ -64,7 +64,7 @@ fn left(report: &UndoReport) -> Vec<String> {
 }
 
 #[test]
-fn a_host_that_is_away_keeps_only_what_is_its_own() {
+fn an_unreachable_host_keeps_only_its_own_steps() {
     let dir = tempfile::tempdir().unwrap();
     in_context(Some(LOCAL), |context| {
         let steps = [("a", LOCAL), ("b", FAR), ("c", ALIAS), ("d", FAR)]
@@ -82,13 +82,13 @@ fn a_host_that_is_away_keeps_only_what_is_its_own() {
         assert_eq!(["a", "b", "c", "d"].map(there), [false, true, false, true]);
         let open = journal.open_steps();
         assert_eq!(open.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [4, 2]);
-        let said = report.complete().map(drop).unwrap_err().to_string();
-        assert_eq!(said, "host far cannot be reached");
+        let message = report.complete().map(drop).unwrap_err().to_string();
+        assert_eq!(message, "host far cannot be reached");
     });
 }
 
 #[test]
-fn a_step_that_fails_holds_up_those_before_it_on_its_machine() {
+fn a_failed_step_blocks_earlier_steps_on_its_machine() {
     let dir = tempfile::tempdir().unwrap();
     in_context(Some(LOCAL), |context| {
         let steps = [("a", ALIAS), ("b", LOCAL), ("c", LOCAL)]
@@ -99,16 +99,16 @@ fn a_step_that_fails_holds_up_those_before_it_on_its_machine() {
         let mut journal = journal(dir.path(), &steps);
         let report = undo_all(context, &mut journal, OnConflict::Ask, &Unreachable::new());
         assert_eq!(undone(&report), ["command `c`"]);
-        let told = left(&report);
-        assert!(told[0].starts_with("command `b` on host local: undo of command `b`"), "{told:?}");
+        let text = left(&report);
+        assert!(text[0].starts_with("command `b` on host local: undo of command `b`"), "{text:?}");
         assert_eq!(
-            told[1..],
-            ["command `a` on host db: command `b` on host local has to be put back before it"]
+            text[1..],
+            ["command `a` on host db: command `b` on host local must be undone first"]
         );
-        let said = report.complete().map(drop).unwrap_err().to_string();
+        let message = report.complete().map(drop).unwrap_err().to_string();
         assert!(
-            said.starts_with("undo of command `b`"),
-            "as it is where it is the only one: {said}"
+            message.starts_with("undo of command `b`"),
+            "as it is where it is the only one: {message}"
         );
         fs::remove_dir(dir.path().join("b")).unwrap();
         fs::write(dir.path().join("b"), "").unwrap();
@@ -119,7 +119,7 @@ fn a_step_that_fails_holds_up_those_before_it_on_its_machine() {
 }
 
 #[test]
-fn a_server_waits_for_its_host_and_not_the_other_way_round() {
+fn a_server_waits_for_its_host_but_not_the_reverse() {
     let dir = tempfile::tempdir().unwrap();
     for (server, waits) in [(Some(ALIAS), true), (Some(FAR), false), (None, false)] {
         in_context(server, |context| {
@@ -130,9 +130,9 @@ fn a_server_waits_for_its_host_and_not_the_other_way_round() {
             // The server's step lies between one that works and one that fails on its host.
             let steps = [first, of_the_server(), second];
             let mut one = journal(dir.path(), &steps);
-            let told = left(&undo_all(context, &mut one, OnConflict::Ask, &Unreachable::new()));
-            assert_eq!(told.len(), 3);
-            assert_eq!(told[1].ends_with("has to be put back before it"), waits, "{told:?}");
+            let text = left(&undo_all(context, &mut one, OnConflict::Ask, &Unreachable::new()));
+            assert_eq!(text.len(), 3);
+            assert_eq!(text[1].ends_with("must be undone first"), waits, "{text:?}");
             // It cannot be reached, and no file is there because of it.
             fs::remove_dir(dir.path().join("b")).unwrap();
             fs::write(dir.path().join("b"), "").unwrap();
@@ -146,7 +146,7 @@ fn a_server_waits_for_its_host_and_not_the_other_way_round() {
 }
 
 #[test]
-fn a_journal_that_cannot_be_written_keeps_nothing_from_being_undone() {
+fn an_unwritable_journal_does_not_block_the_undo() {
     let dir = tempfile::tempdir().unwrap();
     in_context(None, |context| {
         let steps = ["a", "b"].map(|name| made(context, dir.path(), name, LOCAL));

@@ -1,4 +1,4 @@
-//! The shipped presets with the real programs, and that their tables are nobody else's.
+//! The shipped presets with the real programs, and that their tables are separate.
 
 use std::fs;
 use std::net::TcpListener;
@@ -134,7 +134,7 @@ fn a_script_for_pgbench() {
 
 /// The cause comes first, and all that the program wrote is kept, whichever line failed.
 #[test]
-fn a_script_that_fails_says_why() {
+fn a_failing_script_reports_its_reason() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let script = tempfile::Builder::new().suffix(".sql").tempfile().unwrap();
     fs::write(script.path(), "SELECT id FROM no_such_table;\n").unwrap();

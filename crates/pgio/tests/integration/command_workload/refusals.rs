@@ -1,4 +1,4 @@
-//! What goes wrong: failed trials that say why, and refusals before anything is made.
+//! Errors: failed trials with their reasons, and refusals before anything is created.
 
 use super::{experiment, failure, measured, output, prints};
 use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary};
@@ -12,7 +12,7 @@ fn on(dsn: &str, workload: &str, texts: &[&str]) {
 }
 
 #[test]
-fn a_failed_trial_says_what_the_program_said() {
+fn a_failed_trial_shows_the_programs_output() {
     let dsn = &fresh_database(shared_primary(INSTALLED));
     let shell = |text: &str| prints(text);
     on(
@@ -23,7 +23,7 @@ fn a_failed_trial_says_what_the_program_said() {
     on(dsn, &shell("echo rate 1; kill -SEGV $$"), &["exit status 139, as by signal 11: rate 1"]);
     on(
         dsn,
-        &shell("echo something else; echo said"),
+        &shell("echo something else; echo result"),
         &[
             "metric `rate`: nothing matches `^rate (\\S+)`; see all that it wrote in output/",
             "correct regex; end of stdout: something else / said",
@@ -72,7 +72,7 @@ fn a_failed_trial_says_what_the_program_said() {
 }
 
 #[test]
-fn one_that_never_ends_fails_in_time_and_what_it_wrote_is_kept() {
+fn a_command_that_never_ends_times_out_and_its_output_is_kept() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let dir = Workdir::new();
     let workload = format!(
@@ -90,7 +90,7 @@ fn one_that_never_ends_fails_in_time_and_what_it_wrote_is_kept() {
 }
 
 #[test]
-fn what_could_not_work_is_refused_before_anything() {
+fn invalid_commands_are_refused_before_anything_is_changed() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let dir = Workdir::new();
     let metric = "metric = [{ name = 'x', unit = 's', better = 'lower', regex = 'x' }]";
@@ -98,7 +98,7 @@ fn what_could_not_work_is_refused_before_anything() {
     with("run = ['pgio-no-such', 'x']")
         .expect(4, &["program `pgio-no-such` is not on host local: install it there"]);
     with("run = 'true'\nsetup = ['pgio-no-such']").expect(4, &["program `pgio-no-such`"]);
-    with("run = 'true'\nhost = 'nowhere'").expect(2, &["host `nowhere` is not known"]);
+    with("run = 'true'\nhost = 'nowhere'").expect(2, &["unknown host `nowhere`"]);
     let several = dsn.replacen("host=", "host=/nonexistent,", 1);
     let of_first = |run: &str| measured(&dir, &several, &format!("run = {run}\n{metric}"));
     of_first("['true', '{host}']")
@@ -106,14 +106,14 @@ fn what_could_not_work_is_refused_before_anything() {
     with("run = ['true', '{secs}']").expect(2, &["contains unknown placeholder {secs}"]);
     let ours = metric.replace("'x', unit", "'riops', unit");
     measured(&dir, &dsn, &format!("run = 'true'\n{ours}"))
-        .expect(2, &["`riops` is a metric of pgio's own"]);
+        .expect(2, &["`riops` is a built-in metric"]);
     let text = experiment(
         &format!("dsn = {dsn:?}"),
         "primary = \"y\"",
         &format!("run = 'true'\n{metric}"),
         &[("a", "")],
     );
-    dir.compare(&text).expect(2, &["no metric `y`; there are x, "]);
+    dir.compare(&text).expect(2, &["unknown metric `y` (known: x, "]);
 
     connect(&dsn)
         .batch_execute("CREATE SCHEMA pgio_command; CREATE TABLE pgio_command.precious ()")

@@ -36,7 +36,7 @@ fn a_fixed_number_of_transactions_is_done_exactly() {
 }
 
 #[test]
-fn a_table_of_the_users_own_is_left_alone() {
+fn a_users_own_table_is_kept() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     connect(&dsn)
         .batch_execute(

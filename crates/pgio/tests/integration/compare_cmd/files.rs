@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::Command;
 
 use crate::fixture::{INSTALLED, fresh_database, shared_primary};
-use crate::loading::TinyFileSystem;
+use crate::loading::room::TinyFileSystem;
 use crate::workdir::{Workdir, auto_conf, experiment};
 
 /// Leaves so many bytes free.
@@ -29,9 +29,9 @@ fn a_disk_that_is_full_while_results_are_written() {
     let shown = out.display().to_string();
     fill(Path::new(&mounted), 100_000);
 
-    let said = dir.pgio(&["compare", "e.toml", "--out", &shown]).expect(7, &[&shown]);
-    assert!(said.err.contains("No space left on device"), "{said}");
-    // What was changed is put back, what was complete can be read.
+    let result = dir.pgio(&["compare", "e.toml", "--out", &shown]).expect(7, &[&shown]);
+    assert!(result.err.contains("No space left on device"), "{result}");
+    // Changes are undone, complete trials can be read.
     assert_eq!(auto_conf(&dsn, "wal_writer_delay"), None);
     assert!(dir.journals().is_empty());
     let stored = fs::read_to_string(out.join("trials.jsonl")).unwrap();
@@ -62,8 +62,8 @@ fn results_of_a_newer_version_are_refused_by_name() {
         fs::write(&path, text.replace(from, to)).unwrap();
         for command in [&["report", "out"][..], &["compare", "experiment.toml", "--resume", "out"]]
         {
-            let said = dir.pgio(command).expect(7, &[to, file, "use the pgio that wrote it"]);
-            assert_eq!(said.out, "");
+            let result = dir.pgio(command).expect(7, &[to, file, "use the pgio that wrote it"]);
+            assert_eq!(result.out, "");
         }
         fs::write(&path, text).unwrap();
     }
@@ -71,7 +71,7 @@ fn results_of_a_newer_version_are_refused_by_name() {
 
 /// Removed, renamed: what would be appended then is lost.
 #[test]
-fn results_that_vanish_stop_the_experiment_and_all_is_put_back() {
+fn vanished_results_stop_the_experiment_and_everything_is_restored() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let keys = "blocks = 12\nduration = \"300ms\"\naa = false\nseed = 3";
     let conditions = [("a", ""), ("b", "bgwriter_lru_maxpages = 90")];
@@ -86,8 +86,8 @@ fn results_that_vanish_stop_the_experiment_and_all_is_put_back() {
         let stored = || fs::read_to_string(out.join("trials.jsonl")).unwrap_or_default();
         running.until("two trials", || stored().lines().count() >= 2);
         attack(&out);
-        let said = running.wait().expect(7, &["was removed, renamed or replaced"]);
-        assert!(!out.exists(), "nothing is made anew in its place: {said}");
+        let result = running.wait().expect(7, &["was removed, renamed or replaced"]);
+        assert!(!out.exists(), "nothing is made anew in its place: {result}");
         assert_eq!(auto_conf(&dsn, "bgwriter_lru_maxpages"), None);
         assert!(dir.journals().is_empty());
         dir.pgio(&["undo"]).expect(0, &["Nothing to undo"]);
@@ -139,8 +139,8 @@ fn crafted_results_read_nothing_from_elsewhere() {
             }
         }
         // A FIFO that is opened would never end this.
-        let said = dir.start(dir.command(&page)).wait().expect(7, &[why]);
-        assert!(!said.err.contains("geheim"), "{said}");
+        let result = dir.start(dir.command(&page)).wait().expect(7, &[why]);
+        assert!(!result.err.contains("geheim"), "{result}");
         assert!(!dir.path().join("page.html").exists(), "{file}");
         if !file.contains("secret") {
             fs::remove_file(&path).unwrap();
@@ -156,7 +156,7 @@ fn crafted_results_read_nothing_from_elsewhere() {
     }
 }
 
-/// What is written has another name until it is complete, and a link of that name was once followed.
+/// A file has a temporary name until it is complete, and pgio once followed a link of that name.
 #[test]
 fn planted_links_are_not_written_through() {
     let dsn = fresh_database(shared_primary(INSTALLED));
@@ -179,7 +179,7 @@ fn planted_links_are_not_written_through() {
     }
 }
 
-/// The stored experiment holds commands, which would run as whoever goes on with it.
+/// The stored experiment holds commands, which would run as the user who resumes it.
 #[test]
 fn an_experiment_of_another_user_is_not_resumed() {
     let dsn = fresh_database(shared_primary(INSTALLED));
@@ -191,7 +191,7 @@ fn an_experiment_of_another_user_is_not_resumed() {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     };
     let resume = ["compare", "--resume", "out"];
-    dir.pgio(&resume).expect(0, &["nothing is left to do"]);
+    dir.pgio(&resume).expect(0, &["is already complete"]);
     for (path, open, closed) in [(&file, 0o664, 0o644), (&dir.out(), 0o777, 0o755)] {
         mode(path, open);
         dir.pgio(&resume).expect(7, &["cannot trust", "other users may write", "chmod go-w"]);
@@ -203,14 +203,14 @@ fn an_experiment_of_another_user_is_not_resumed() {
             dir.pgio(&resume).expect(7, &["belongs to another user (uid 65534)", "chown"]);
             // With a file of one's own nothing of theirs is run.
             let own = ["compare", "experiment.toml", "--resume", "out"];
-            dir.pgio(&own).expect(0, &["nothing is left to do"]);
+            dir.pgio(&own).expect(0, &["is already complete"]);
             chown(path, Some(0), None).unwrap();
         }
     }
 }
 
 #[test]
-fn a_workload_has_no_name_that_leads_elsewhere() {
+fn a_workload_name_cannot_escape_the_directory() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let dir = Workdir::new();
     let workload = |name: &str| format!("[[workload]]\nname = \"{name}\"\nkind = \"commit\"\n");

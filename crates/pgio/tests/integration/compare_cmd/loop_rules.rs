@@ -1,4 +1,4 @@
-//! What the loop does beyond its plan: repeats, further blocks, tolerance; and what --plan says.
+//! The loop beyond its plan: repeats, further blocks, tolerance; and the output of --plan.
 
 use crate::fixture::{INSTALLED, fresh_database, shared_primary, spec};
 use crate::workdir::{
@@ -7,7 +7,7 @@ use crate::workdir::{
 };
 use pgio::pg::private::PrivateCluster;
 
-/// fsync is off and no condition says so: every trial is invalid.
+/// fsync is off but no condition sets it: every trial is invalid.
 fn without_fsync() -> PrivateCluster {
     let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
     let dsn = cluster.primary_conninfo();
@@ -23,11 +23,11 @@ fn invalid_trials_are_repeated_with_their_baseline_or_tolerated() {
     let dir = Workdir::new();
     let keys = "blocks = 2\nduration = \"100ms\"\naa = false\nrepeats = 1";
     let conditions = [("declared", "fsync = \"off\""), ("not", "")];
-    let said = dir.compare(&experiment(&dsn, keys, "", &conditions)).expect(
+    let result = dir.compare(&experiment(&dsn, keys, "", &conditions)).expect(
         0,
-        &["not: invalid (durability: fsync is off", "repeated", "left out", "no valid trial"],
+        &["not: invalid (durability: fsync is off", "repeating", "excluded", "no valid trial"],
     );
-    assert!(!said.err.contains("declared: invalid"), "{said}");
+    assert!(!result.err.contains("declared: invalid"), "{result}");
     let trials = dir.trials();
     let places: Vec<_> = trials
         .iter()
@@ -72,38 +72,38 @@ fn blocks_are_added_until_the_intervals_are_narrow_or_the_limit_is_reached() {
     let run = |keys: &str| {
         let dir = Workdir::new();
         let keys = format!("duration = \"300ms\"\naa = false\nseed = 5\n{keys}");
-        let said = dir.compare(&experiment(&dsn, &keys, "", &conditions));
-        (dir, said)
+        let result = dir.compare(&experiment(&dsn, &keys, "", &conditions));
+        (dir, result)
     };
-    // As wide as 99 %: six blocks are the fewest that have an interval at all. What is repeated on a busy
+    // A precision of 99 %: six blocks are the fewest that have an interval. Trials repeated on a busy
     // machine is no further block.
-    let (dir, said) = run("blocks = 2\nprecision = \"99%\"");
-    said.expect(0, &["within the requested"]);
+    let (dir, result) = run("blocks = 2\nprecision = \"99%\"");
+    result.expect(0, &["within the requested"]);
     let trials = dir.trials();
     let planned = trials.iter().filter(|t| t["place"]["attempt"] == 0);
     assert_eq!(planned.count(), 12);
     assert_eq!(dir.manifest()["rules"]["precision"], 0.99);
 
-    let (dir, said) = run("blocks = 2\nprecision = \"0.1%\"\nmax_blocks = 4");
-    said.expect(0, &["limit of 4 blocks is reached", "has no interval yet"]);
+    let (dir, result) = run("blocks = 2\nprecision = \"0.1%\"\nmax_blocks = 4");
+    result.expect(0, &["limit of 4 blocks", "has no interval yet"]);
     assert_eq!(dir.trials().len(), 8);
     // More blocks of the same seed begin with the same order.
     let order: Vec<_> = dir.trials().iter().map(|t| condition_of(t).to_owned()).collect();
-    let (plain, said) = run("blocks = 4");
-    said.expect(0, &[]);
+    let (plain, result) = run("blocks = 4");
+    result.expect(0, &[]);
     let of_four: Vec<_> = plain.trials().iter().map(|t| condition_of(t).to_owned()).collect();
     assert_eq!(order, of_four);
 }
 
 #[test]
-fn a_plan_tells_durations_limits_and_ways() {
+fn a_plan_shows_durations_limits_and_changes() {
     let dir = Workdir::new();
     let dsn = fresh_database(shared_primary(INSTALLED));
     let keys =
         "blocks = 6\nduration = \"10s\"\nprecision = \"5%\"\nmax_blocks = 12\nreset = \"reload\"";
     let body = "wal_writer_delay = \"1s\", synchronous_commit = \"off\"";
     dir.write("e.toml", &experiment(&dsn, keys, "", &[("a", ""), ("b", body)]));
-    let said = dir.pgio(&["compare", "e.toml", "--plan", "--out", "there"]).expect(
+    let result = dir.pgio(&["compare", "e.toml", "--plan", "--out", "there"]).expect(
         0,
         &[
             "block  1, trial 1, 10.0 s: ",
@@ -112,19 +112,17 @@ fn a_plan_tells_durations_limits_and_ways() {
             "at most 108 trials",
             "b changes wal_writer_delay = 1s by ALTER SYSTEM and a reload; now ",
             "b changes synchronous_commit = off in the workload's sessions; now on",
-            "dropped and made again, then CHECKPOINT",
+            "dropped and created again, then CHECKPOINT",
             "Results go to there ",
             "journal",
         ],
     );
-    assert_eq!(said.err, "");
+    assert_eq!(result.err, "");
     assert!(!dir.path().join("there").exists());
     assert!(!dir.path().join("state").exists());
 
     let private = format!("private = true\npg = {INSTALLED}");
     dir.write("p.toml", &experiment_on(&private, "reset = \"recreate\"", "", &[("a", body)]));
-    dir.pgio(&["compare", "p.toml", "--plan"]).expect(
-        0,
-        &["PostgreSQL of pgio's own", "DROP DATABASE and CREATE DATABASE", "a changes "],
-    );
+    dir.pgio(&["compare", "p.toml", "--plan"])
+        .expect(0, &["private PostgreSQL", "DROP DATABASE and CREATE DATABASE", "a changes "]);
 }

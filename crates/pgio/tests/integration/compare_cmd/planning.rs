@@ -23,11 +23,12 @@ fn refused_alike(text: &str, code: i32, words: &[&str]) {
     let run = dir.pgio(&["compare", "e.toml", "--out", "there"]).expect(code, words);
     let last = |text: &str| text.lines().last().unwrap_or_default().to_owned();
     assert_eq!(last(&plan.err), last(&run.err));
-    dir.pgio(&["compare", "e.toml", "--plan", "--offline"]).expect(0, &["Not checked (--offline)"]);
+    dir.pgio(&["compare", "e.toml", "--plan", "--offline"])
+        .expect(0, &["Not checked because of --offline"]);
 }
 
 #[test]
-fn what_the_server_refuses() {
+fn a_plan_refuses_what_the_server_refuses() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let with = |treatment: &str| experiment(&dsn, "", "", &[("a", ""), ("b", treatment)]);
     refused_alike(&with("wal_writer_dely = \"1s\""), 4, &["wal_writer_dely"]);
@@ -43,7 +44,7 @@ fn what_the_server_refuses() {
     let dir = Workdir::new();
     dir.pgio(&["setup", "--connect-string", &dsn, "--scale", "8M"]).expect(0, &[]);
     refused_alike(&slob("scale = \"16M\""), 4, &["SCALE requires 2048 blocks", "SCALE=8M"]);
-    // What is in order is planned, and leaves the server as it was.
+    // A valid experiment is planned without changing the server.
     let before = connect(&dsn).query_one("SELECT count(*) FROM pg_class", &[]).unwrap();
     dir.write("e.toml", &slob("scale = \"8M\""));
     let plan = dir.pgio(&["compare", "e.toml", "--plan"]).expect(0, &["block  1, trial 1"]);
@@ -54,7 +55,7 @@ fn what_the_server_refuses() {
 }
 
 #[test]
-fn a_password_that_does_not_do() {
+fn a_wrong_password_is_refused() {
     let Some(server) = shared() else { return };
     let dsn =
         format!("host=127.0.0.1 port={} user=keen dbname=postgres password=wrong-one", server.port);
@@ -64,7 +65,7 @@ fn a_password_that_does_not_do() {
 }
 
 #[test]
-fn programs_and_scripts_that_are_not_there() {
+fn missing_programs_and_scripts_are_refused() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let metric = "metric = [{ name = \"m\", unit = \"s\", better = \"lower\", regex = \"x\" }]";
     let of = |target: &str, keys: &str| {
@@ -87,12 +88,12 @@ fn programs_and_scripts_that_are_not_there() {
 }
 
 #[test]
-fn a_private_server_is_not_started_and_the_plan_says_so() {
+fn a_plan_notes_that_the_private_server_was_not_started() {
     let dir = Workdir::new();
     let private = format!("private = true\npg = {INSTALLED}");
     dir.write("p.toml", &experiment_on(&private, "", "", &[("a", "wal_writer_dely = \"1s\"")]));
-    let said = format!("is PostgreSQL {INSTALLED}");
-    dir.pgio(&["compare", "p.toml", "--plan"]).expect(0, &[&said, "not started for the plan"]);
+    let result = format!("is PostgreSQL {INSTALLED}");
+    dir.pgio(&["compare", "p.toml", "--plan"]).expect(0, &[&result, "not started for the plan"]);
     dir.write("q.toml", &experiment_on("private = true\npg = 9", "", "", &[("a", "")]));
     let plan = dir.pgio(&["compare", "q.toml", "--plan"]);
     let run = dir.pgio(&["compare", "q.toml"]);
@@ -101,7 +102,7 @@ fn a_private_server_is_not_started_and_the_plan_says_so() {
 }
 
 #[test]
-fn offline_goes_with_a_plan() {
+fn offline_requires_a_plan() {
     let dir = Workdir::new();
     dir.write("e.toml", &experiment("dbname=x", "", "", &[("a", "")]));
     dir.pgio(&["compare", "e.toml", "--offline"]).expect(2, &["--plan"]);

@@ -22,21 +22,21 @@ fn without_a_terminal_there_is_one_line_for_each_trial() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let dir = Workdir::new();
     let keys = "blocks = 2\nduration = \"300ms\"\naa = false";
-    let said = dir.compare(&experiment(&dsn, keys, "", &[("a", ""), ("b", "")])).expect(0, &[]);
-    let lines: Vec<&str> = said
+    let result = dir.compare(&experiment(&dsn, keys, "", &[("a", ""), ("b", "")])).expect(0, &[]);
+    let lines: Vec<&str> = result
         .err
         .lines()
         .filter_map(|l| l.strip_prefix("pgio: "))
         .filter(|l| is_of_a_trial(l))
         .collect();
-    assert_eq!(lines.len(), 4, "{said}");
-    assert!(lines[0].starts_with("1/4, ") && lines[3].starts_with("4/4, "), "{said}");
+    assert_eq!(lines.len(), 4, "{result}");
+    assert!(lines[0].starts_with("1/4, ") && lines[3].starts_with("4/4, "), "{result}");
     let left = |line: &str| line.rsplit(", ").next().map(str::to_owned);
     assert!(
         lines.iter().all(|l| l.ends_with(" left")) && left(lines[3]) < left(lines[0]),
-        "{said}"
+        "{result}"
     );
-    assert!(!said.err.contains('\r'), "{said}");
+    assert!(!result.err.contains('\r'), "{result}");
 }
 
 #[test]
@@ -92,7 +92,7 @@ fn a_plan_counts_restarts_loads_and_what_else_lies_between_the_windows() {
         &[
             // 8 × 1 s, 8 restarts of 3 s, a cluster, and 9 loads of 2 s.
             "8 trials, 80.0 s of warm-up and windows, about 2.3 min in all",
-            "beside the windows: 8 × checkpoint, connecting and evidence of 1 s, 8 × restart of 3 s, 1 × private cluster of 6 s, 3.52 GiB loaded or copied at 200 MiB/s",
+            "outside the windows: 8 × checkpoint, connecting and evidence of 1 s, 8 × restart of 3 s, 1 × private cluster of 6 s, 3.52 GiB loaded or copied at 200 MiB/s",
         ],
     );
 }

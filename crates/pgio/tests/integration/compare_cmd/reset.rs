@@ -40,7 +40,7 @@ fn oids(dsn: &str) -> (String, String) {
 }
 
 #[test]
-fn a_reload_makes_the_tables_anew_and_the_same() {
+fn a_reload_creates_identical_tables() {
     let (dir, dsn) = loaded(INSTALLED);
     let before = oids(&dsn);
     let comment = "SELECT obj_description('pgio2'::regclass)";
@@ -82,7 +82,7 @@ fn a_vacuum_gives_each_trial_the_space_of_the_last() {
 }
 
 #[test]
-fn a_database_made_again_is_what_it_was() {
+fn a_recreated_database_has_the_same_properties() {
     for major in [INSTALLED, NEWEST] {
         let (dir, dsn) = loaded(major);
         let name = text(&dsn, "SELECT current_database()::text");
@@ -120,7 +120,7 @@ fn a_database_made_again_is_what_it_was() {
 }
 
 #[test]
-fn what_holds_more_than_ours_is_not_dropped() {
+fn a_database_with_other_objects_is_not_dropped() {
     for major in [INSTALLED, NEWEST] {
         let (dir, dsn) = loaded(major);
         let name = text(&dsn, "SELECT current_database()::text");
@@ -133,7 +133,7 @@ fn what_holds_more_than_ours_is_not_dropped() {
         };
         let mut client = connect(&dsn);
         refused(&["other sessions are connected (1)"]);
-        for (make, unmake, said) in [
+        for (make, unmake, result) in [
             ("CREATE TABLE precious ()", "DROP TABLE precious", "relation precious"),
             ("CREATE VIEW seen AS SELECT 1", "DROP VIEW seen", "relation seen"),
             (
@@ -158,7 +158,7 @@ fn what_holds_more_than_ours_is_not_dropped() {
         ] {
             client.batch_execute(make).unwrap();
             drop(client);
-            refused(&["contains objects that pgio did not create", said]);
+            refused(&["contains objects that pgio did not create", result]);
             client = connect(&dsn);
             client.batch_execute(unmake).unwrap();
         }
@@ -169,7 +169,7 @@ fn what_holds_more_than_ours_is_not_dropped() {
 }
 
 #[test]
-fn what_comes_into_the_database_between_trials_is_not_dropped() {
+fn objects_created_between_trials_are_not_dropped() {
     let (dir, dsn) = loaded(INSTALLED);
     let name = text(&dsn, "SELECT current_database()::text");
     let keys = format!("reset = \"recreate\"\nrecreate_database = \"{name}\"");

@@ -22,7 +22,7 @@ fn interrupted(dir: &Workdir, text: &str, trials: usize) {
     running.wait().expect(130, &["--resume"]);
 }
 
-fn resume(dir: &Workdir) -> crate::workdir::Said {
+fn resume(dir: &Workdir) -> crate::workdir::CommandResult {
     dir.pgio(&["compare", "experiment.toml", "--resume", "out"])
 }
 
@@ -41,7 +41,7 @@ fn complete(dir: &Workdir) -> Vec<(u64, String, Option<u64>)> {
 }
 
 #[test]
-fn an_interrupted_experiment_goes_on_where_it_was() {
+fn an_interrupted_experiment_continues() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let text = experiment(&dsn, KEYS, "", &CONDITIONS);
     let whole = Workdir::new();
@@ -63,7 +63,7 @@ fn an_interrupted_experiment_goes_on_where_it_was() {
         complete(dir).into_iter().map(|(block, condition, _)| (block, condition)).collect()
     };
     assert_eq!(cells(&dir), cells(&whole), "every condition in every block");
-    // What was measured at the first attempt had the work that it would have had anyway.
+    // Trials of the first attempt had the work of an uninterrupted run.
     let wanted = complete(&whole);
     let first = complete(&dir).into_iter().filter(|(.., seed)| seed.is_some());
     assert!(first.into_iter().all(|trial| wanted.contains(&trial)));
@@ -84,13 +84,13 @@ fn an_interrupted_experiment_goes_on_where_it_was() {
     assert_eq!(resumed[0]["remarks"], serde_json::json!([]));
 
     // All is there now; from the stored file alone.
-    let said = dir.pgio(&["compare", "--resume", "out"]).expect(0, &["nothing is left to do"]);
-    assert!(said.out.contains("Results: out"), "{said}");
+    let result = dir.pgio(&["compare", "--resume", "out"]).expect(0, &["is already complete"]);
+    assert!(result.out.contains("Results: out"), "{result}");
     assert_eq!(fs::read_to_string(&path).unwrap(), after);
 }
 
 #[test]
-fn what_differs_is_named_and_nothing_is_touched() {
+fn differences_are_named_and_nothing_is_changed() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let other = fresh_database(shared_primary(NEWEST));
     let text = experiment(&dsn, KEYS, "sessions = 1", &CONDITIONS);
@@ -110,7 +110,7 @@ fn what_differs_is_named_and_nothing_is_touched() {
     resume(&dir).expect(2, &["blocks was 3 and is 2", "may only grow"]);
     dir.pgio(&["compare", "--resume", "out", "--blocks", "2"]).expect(2, &["may only grow"]);
     dir.pgio(&["compare", "experiment.toml", "--blocks", "9"]).expect(2, &["--resume"]);
-    dir.write("experiment.toml", &format!("# said anew\n{text}"));
+    dir.write("experiment.toml", &format!("# rewritten\n{text}"));
     dir.write("pgio.conf", "SEED=3\n");
 
     // The same file, and another server under the same name.
@@ -119,19 +119,19 @@ fn what_differs_is_named_and_nothing_is_touched() {
     let identifier = identifier.as_str().unwrap();
     fs::write(dir.out().join("manifest.json"), manifest.replace(identifier, "42")).unwrap();
     resume(&dir).expect(4, &["another server", "system_identifier was 42"]);
-    for (from, to, code, said) in [
+    for (from, to, code, result) in [
         ("pgio.manifest/1", "pgio.manifest/2", 7, "pgio.manifest/2"),
         (
             concat!("\"pgio\": \"", env!("CARGO_PKG_VERSION")),
             "\"pgio\": \"1.0",
             7,
-            "begun by pgio 1.0",
+            "started by pgio 1.0",
         ),
         ("\"name\": \"as it is\"", "\"name\": \"as it was\"", 4, "conditions"),
     ] {
         assert!(manifest.contains(from), "{from} in {manifest}");
         fs::write(dir.out().join("manifest.json"), manifest.replacen(from, to, 1)).unwrap();
-        resume(&dir).expect(code, &[said]);
+        resume(&dir).expect(code, &[result]);
     }
     fs::write(dir.out().join("manifest.json"), manifest).unwrap();
     assert_eq!(files(), before);
@@ -144,7 +144,7 @@ fn what_differs_is_named_and_nothing_is_touched() {
     dir.pgio(&["compare"]).expect(2, &["EXPERIMENT"]);
     assert_eq!(files(), before);
 
-    dir.write("experiment.toml", &format!("# said anew\n{text}"));
+    dir.write("experiment.toml", &format!("# rewritten\n{text}"));
     resume(&dir).expect(0, &[]);
 }
 
@@ -155,13 +155,13 @@ fn other_work_under_the_same_file_is_refused() {
     dir.write("pgio.conf", "SESSIONS=1\n");
     interrupted(&dir, &experiment(&dsn, KEYS, "", &CONDITIONS), 1);
     dir.write("pgio.conf", "SESSIONS=2\n");
-    resume(&dir).expect(4, &["the work is no longer the same: sessions was 1 and is 2"]);
+    resume(&dir).expect(4, &["the work changed: sessions was 1 and is 2"]);
     dir.write("pgio.conf", "SESSIONS=1\n");
     resume(&dir).expect(0, &[]);
 }
 
 #[test]
-fn a_private_cluster_is_made_again_and_said_so() {
+fn a_private_cluster_is_created_again_and_noted() {
     let dir = Workdir::new();
     let target = format!("private = true\npg = {INSTALLED}");
     interrupted(&dir, &experiment_on(&target, KEYS, "", &CONDITIONS), 2);
@@ -172,7 +172,7 @@ fn a_private_cluster_is_made_again_and_said_so() {
 }
 
 #[test]
-fn an_experiment_goes_on_for_more_blocks_and_those_before_stay() {
+fn a_resumed_experiment_adds_blocks_and_keeps_earlier_ones() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let text = experiment(&dsn, &KEYS.replace("blocks = 3", "blocks = 1"), "", &CONDITIONS);
     let whole = Workdir::new();
@@ -181,17 +181,17 @@ fn an_experiment_goes_on_for_more_blocks_and_those_before_stay() {
     let dir = Workdir::new();
     dir.compare(&text).expect(0, &["undecided: 1 of 1"]);
     let before = fs::read_to_string(dir.out().join("trials.jsonl")).unwrap();
-    let said = dir.pgio(&["compare", "--resume", "out", "--blocks", "2"]);
-    said.expect(0, &["blocks was 1 and is 2", "by chance"]);
+    let result = dir.pgio(&["compare", "--resume", "out", "--blocks", "2"]);
+    result.expect(0, &["blocks was 1 and is 2", "false difference"]);
     assert_eq!(dir.trials().len(), 4);
     assert_eq!(dir.manifest()["blocks"], 2);
     assert_eq!(dir.manifest()["resumed"][0]["remarks"][0], "blocks was 1 and is 2");
-    // The file may say so as well; the stored one is then the file.
+    // The file may set it as well; it then replaces the stored one.
     dir.write("experiment.toml", &text.replace("blocks = 1", "blocks = 3"));
     resume(&dir).expect(0, &["blocks was 2 and is 3"]);
     let stored = fs::read_to_string(dir.out().join("experiment.toml")).unwrap();
     assert!(stored.contains("blocks = 3"), "{stored}");
     assert!(fs::read_to_string(dir.out().join("trials.jsonl")).unwrap().starts_with(&before));
     assert_eq!(complete(&dir), complete(&whole), "the same trials in the same order");
-    resume(&dir).expect(0, &["nothing is left to do"]);
+    resume(&dir).expect(0, &["is already complete"]);
 }

@@ -9,7 +9,7 @@ use crate::workdir::{
 
 use super::SHORT;
 
-/// What the readings of a trial found for a setting.
+/// Returns the values that a trial's evidence shows for a setting.
 fn found<'a>(trial: &'a Value, what: &str) -> Vec<(&'a str, &'a str)> {
     let evidence = trial["evidence"].as_array().unwrap().iter();
     evidence
@@ -19,7 +19,7 @@ fn found<'a>(trial: &'a Value, what: &str) -> Vec<(&'a str, &'a str)> {
 }
 
 #[test]
-fn a_setting_of_the_server_is_set_proved_and_put_back() {
+fn a_server_setting_is_applied_proved_and_undone() {
     for major in [INSTALLED, NEWEST] {
         let dir = Workdir::new();
         let dsn = fresh_database(shared_primary(major));

@@ -20,28 +20,28 @@ fn two(dsn: &str) -> String {
 }
 
 #[test]
-fn an_interrupted_one_goes_on_by_the_directory_of_all() {
+fn an_interrupted_experiment_continues_from_the_common_directory() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let dir = Workdir::new();
     let mut running = dir.start_compare(&two(&dsn));
     let first = dir.out().join("one/trials.jsonl");
     running.until("a trial is stored", || fs::metadata(&first).is_ok_and(|m| m.len() > 0));
     running.signal(Signal::INT);
-    running.wait().expect(130, &["is kept in out; --resume out goes on with it"]);
+    running.wait().expect(130, &["are kept in out; continue with --resume out"]);
 
-    // Either would begin anew below what is there.
+    // Either would start again below existing results.
     dir.write("one.toml", &one(&dsn));
-    for (arguments, said) in [
+    for (arguments, result) in [
         (["experiment.toml", "out/one"], "name the directory above it"),
-        (["one.toml", "out"], "out/one holds a workload that one.toml does not have"),
+        (["one.toml", "out"], "out/one holds a workload that one.toml lacks"),
     ] {
         let [file, place] = arguments;
-        dir.pgio(&["compare", file, "--resume", place]).expect(2, &[said]);
+        dir.pgio(&["compare", file, "--resume", place]).expect(2, &[result]);
     }
     assert!(!dir.out().join("one/one").exists() && !dir.out().join("trials.jsonl").exists());
 
     dir.pgio(&["compare", "--resume", "out"])
-        .expect(0, &["Results: out/one", "Results: out/two", "leads to all: out/report.html"]);
+        .expect(0, &["Results: out/one", "Results: out/two", "Index page: out/report.html"]);
     dir.pgio(&["compare", "experiment.toml", "--out", "out"])
         .expect(7, &["out/one already contains"]);
 }
@@ -58,7 +58,7 @@ fn all_are_reported_by_the_directory_of_all() {
     let rows = dir.pgio(&["report", "out", "--format", "csv"]).expect(0, &["\ntest two,"]).out;
     assert_eq!(rows.matches("experiment,condition").count(), 1, "{rows}");
     dir.pgio(&["report", "out", "--format", "json"])
-        .expect(2, &["several workloads have no common form as json"]);
+        .expect(2, &["several workloads cannot be shown together as json"]);
 
     // The page that leads to both, as compare left it.
     let left = fs::read_to_string(dir.out().join("report.html")).unwrap();
@@ -74,17 +74,18 @@ fn all_are_reported_by_the_directory_of_all() {
         assert_eq!(page, left);
     }
 
-    // The other way round, in every form that tells it.
+    // The reverse, in every format that shows it.
     let other = ["--baseline", "as it is"];
-    let told = "Compared with as it is; the experiment's own baseline is lazy";
+    let expected = "Compared with as it is; the experiment's own baseline is lazy";
     for (place, format) in [("out", "text"), ("out", "markdown"), ("out/one", "html")] {
-        dir.pgio(&[&["report", place, "--format", format][..], &other].concat()).expect(0, &[told]);
+        dir.pgio(&[&["report", place, "--format", format][..], &other].concat())
+            .expect(0, &[expected]);
     }
     dir.pgio(&[&["report", "out", "out"][..], &other].concat()).expect(0, &["A: test one"]);
     dir.pgio(&["report", "out", "--baseline", "b"])
         .expect(2, &["--baseline: out/one: unknown condition \"b\" (conditions: lazy, as it is)"]);
 
     let both = dir.pgio(&["report", "out", "out"]).expect(0, &["A: test one", "A: test two"]);
-    assert!(!both.err.contains("left out"), "{both}");
-    dir.pgio(&["report", "out", "out/one"]).expect(0, &["A: test one", "out/two is left out"]);
+    assert!(!both.err.contains("excluded"), "{both}");
+    dir.pgio(&["report", "out", "out/one"]).expect(0, &["A: test one", "out/two is excluded"]);
 }

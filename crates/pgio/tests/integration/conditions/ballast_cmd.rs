@@ -24,7 +24,7 @@ fn meminfo(name: &str) -> u64 {
     line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() * 1024
 }
 
-/// What to leave, in megabytes.
+/// Megabytes to leave free.
 fn leave() -> Option<u64> {
     if !is_root("a ballast") {
         return None;
@@ -39,7 +39,7 @@ fn leave() -> Option<u64> {
 }
 
 #[test]
-fn memory_is_taken_and_given_back() {
+fn memory_is_taken_and_released() {
     let Some(leave) = leave() else { return };
     let before = pages();
     let size = format!("{leave}M");
@@ -52,12 +52,12 @@ fn memory_is_taken_and_given_back() {
     assert!(meminfo("MemAvailable:") < (leave + 1024) << 20);
     let run = ["run", "--connect-string", "host=/nonexistent"];
     dir.pgio(&run).expect(3, &["a ballast is held on this machine", "cannot reach"]);
-    // What cannot be taken in its place is refused before it is given back.
+    // An impossible replacement is refused before the held ballast is released.
     dir.pgio(&["ballast", "1000T"]).expect(4, &["is more than its"]);
     assert_eq!(pages(), taken);
-    dir.pgio(&["ballast", &size]).expect(0, &["Put back nr_hugepages", "HugePages_Total:"]);
+    dir.pgio(&["ballast", &size]).expect(0, &["Restored nr_hugepages", "HugePages_Total:"]);
     assert!(pages() > before);
-    dir.pgio(&["ballast", "--release"]).expect(0, &["Put back nr_hugepages", "HugePages_Total:"]);
+    dir.pgio(&["ballast", "--release"]).expect(0, &["Restored nr_hugepages", "HugePages_Total:"]);
     assert_eq!(pages(), before);
     dir.pgio(&["ballast", "--release"]).expect(0, &["No ballast is held."]);
 
@@ -73,7 +73,7 @@ fn memory_is_taken_and_given_back() {
     fs::write(NUMBER, theirs.to_string()).unwrap();
     dir.pgio(&["undo"]).expect(6, &["nr_hugepages on host local is now", "--keep", "--restore"]);
     assert_eq!(pages(), theirs);
-    dir.pgio(&["undo", "--restore"]).expect(0, &["Put back nr_hugepages"]);
+    dir.pgio(&["undo", "--restore"]).expect(0, &["Restored nr_hugepages"]);
     assert_eq!(pages(), before);
 
     // In an experiment that is killed, with its guard and without.
@@ -83,12 +83,12 @@ fn memory_is_taken_and_given_back() {
     running.until("taken", || pages() > before);
     running.kill();
     wait_until("its guard has given it back", || pages() == before);
-    dir.pgio(&["undo"]).expect(0, &["Put back nr_hugepages"]);
+    dir.pgio(&["undo"]).expect(0, &["Restored nr_hugepages"]);
     let dir = Workdir::new();
     let mut running = dir.start_compare(&experiment);
     running.until("taken", || pages() > before);
     kill_with_its_guards(running);
     assert!(pages() > before);
-    dir.pgio(&["undo"]).expect(0, &["Put back nr_hugepages"]);
+    dir.pgio(&["undo"]).expect(0, &["Restored nr_hugepages"]);
     assert_eq!(pages(), before);
 }

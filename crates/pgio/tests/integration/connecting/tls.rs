@@ -1,4 +1,4 @@
-//! Every sslmode, certificates of server and client, and what is said when they do not fit; compared
+//! Every sslmode, certificates of server and client, and messages if they do not fit; compared
 //! with psql where a check must be as strict as libpq's.
 
 use std::fs;
@@ -78,7 +78,7 @@ fn tls_as_psql(server: &TlsServer, rest: &str) -> Option<bool> {
 fn certificates_are_checked_as_psql_checks_them() {
     let Some(server) = shared() else { return };
     let port = server.port;
-    // A certificate names the host, hostaddr says where it is.
+    // A certificate names the host; hostaddr is its address.
     let elsewhere = format!(
         "host=nowhere.invalid hostaddr=127.0.0.1 port={port} dbname=postgres user=tls_only"
     );
@@ -141,7 +141,7 @@ fn certificates_as_the_manual_makes_them_are_taken() {
             .map(|mut c| has_tls(&mut c)),
         Some(true)
     );
-    // psql can check this, we cannot; it has to be an error then, which says so.
+    // psql can check this but pgio cannot, so pgio must report an error.
     let ca = version_1.text("ca.crt");
     let text = format!("{} host=localhost sslmode=verify-ca sslrootcert={ca}", by_tcp(&version_1));
     let error = refusal(&text, &version_1.env(&[]));

@@ -6,7 +6,8 @@ use std::process::Command;
 
 use pgio::rng::SplitMix64;
 
-use super::{LONG, SIZE, format, holds, inside, kill, mounted, mounts_found};
+use super::formatting::{format, holds, mounted};
+use super::{LONG, SIZE, inside, kill, mounts_found};
 use crate::controlling::Managed;
 use crate::disk::{LoopDevice, lock_free_devices, run};
 use crate::fixture::connect;
@@ -42,7 +43,7 @@ impl Bench {
         format!("filesystem = {{ {} }}", self.body(file_system, more))
     }
 
-    /// A server that nobody may stop: none of this needs it.
+    /// A server that pgio may not stop.
     fn experiment(&self, keys: &str, conditions: &[(&str, &str)]) -> String {
         let mut text = format!(
             "[experiment]\nwarmup = \"0s\"\naa = false\nburn_in = false\nrepeats = 0\n{keys}\n{}\n\
@@ -57,7 +58,7 @@ impl Bench {
         text
     }
 
-    /// Where the tables and indexes lie, without our tablespace.
+    /// The tablespaces of tables and indexes, without ours.
     fn places(&self) -> Vec<(String, String)> {
         let ask = "SELECT c.relname::text, coalesce(t.spcname, '')::text FROM pg_class c \
                    LEFT JOIN pg_tablespace t ON t.oid = reltablespace \
@@ -66,7 +67,7 @@ impl Bench {
         rows.iter().map(|row| (row.get(0), row.get(1))).collect()
     }
 
-    /// Where a run was killed while the tables lay on the new file system.
+    /// The directory of a run that was killed while the tables were on the new file system.
     fn killed_when_moved(&self) -> Workdir {
         let dir = Workdir::new();
         let body = self.on("ext4", "");
@@ -84,7 +85,7 @@ impl Bench {
         assert_eq!(left, 0);
         assert!(!mounted(&self.device) && !self.point.exists());
         assert_eq!(holds(&self.device), "");
-        // All of it can still be read.
+        // All data can still be read.
         let mut client = connect(&self.server.dsn());
         let rows: i64 = client.query_one("SELECT count(*) FROM pgio2", &[]).unwrap().get(0);
         assert_eq!(rows, 1024);
@@ -132,8 +133,8 @@ fn a_data_set_lies_on_a_new_file_system_while_the_server_runs() {
 }
 
 #[test]
-fn killed_at_any_moment_the_data_set_is_where_it_was() {
-    if !inside("tablespace::killed_at_any_moment_the_data_set_is_where_it_was") {
+fn killed_at_any_moment_the_data_set_is_moved_back() {
+    if !inside("tablespace::killed_at_any_moment_the_data_set_is_moved_back") {
         return;
     }
     let bench = Bench::new();
@@ -155,19 +156,19 @@ fn killed_at_any_moment_the_data_set_is_where_it_was() {
 }
 
 #[test]
-fn after_a_reboot_its_file_system_is_mounted_once_more() {
-    if !inside("tablespace::after_a_reboot_its_file_system_is_mounted_once_more") {
+fn after_a_reboot_undo_mounts_the_file_system_again() {
+    if !inside("tablespace::after_a_reboot_undo_mounts_the_file_system_again") {
         return;
     }
     let bench = Bench::new();
     let before = bench.places();
     let dir = bench.killed_when_moved();
-    // As after a power failure: the server has not ended well, and nothing is mounted any more.
+    // Simulate a power failure: the server crashed, and nothing is mounted.
     bench.server.crash();
     wait_until("its processes are gone", || {
         Command::new("umount").arg(&bench.point).output().unwrap().status.success()
     });
-    // Without the file system there is nothing to be put back from, and nothing is forgotten.
+    // Without the file system the data cannot be moved back, and the journal keeps the steps.
     let elsewhere = bench.device.path.clone();
     let lock = lock_free_devices();
     run("losetup", &["--detach", &elsewhere]);
@@ -180,13 +181,13 @@ fn after_a_reboot_its_file_system_is_mounted_once_more() {
     dir.pgio(&["undo"]).expect(6, &["Still in place: place of the data set", "cannot reach"]);
     assert!(mounted(&bench.device));
     bench.server.start_again("");
-    dir.pgio(&["undo"]).expect(0, &["Put back place of the data set"]);
+    dir.pgio(&["undo"]).expect(0, &["Restored place of the data set"]);
     bench.is_as_before(&before);
 }
 
 #[test]
-fn a_directory_that_cannot_be_removed_is_not_told_as_put_back() {
-    if !inside("tablespace::a_directory_that_cannot_be_removed_is_not_told_as_put_back") {
+fn a_directory_that_cannot_be_removed_stays_in_place() {
+    if !inside("tablespace::a_directory_that_cannot_be_removed_stays_in_place") {
         return;
     }
     let bench = Bench::new();
@@ -200,13 +201,13 @@ fn a_directory_that_cannot_be_removed_is_not_told_as_put_back() {
         .expect(6, &["the directory stays", "--keep", "Still in place: file system"]);
     assert!(!mounted(&bench.device) && !dir.journals().is_empty());
     fs::remove_file(bench.point.join("theirs")).unwrap();
-    dir.pgio(&["undo"]).expect(0, &["Put back mount at", "Put back file system on"]);
+    dir.pgio(&["undo"]).expect(0, &["Restored mount at", "Restored file system on"]);
     bench.is_as_before(&before);
 }
 
 #[test]
-fn a_move_that_a_killed_run_began_is_waited_for() {
-    if !inside("tablespace::a_move_that_a_killed_run_began_is_waited_for") {
+fn undo_waits_for_a_move_of_a_killed_run() {
+    if !inside("tablespace::undo_waits_for_a_move_of_a_killed_run") {
         return;
     }
     let bench = Bench::new();
@@ -229,7 +230,7 @@ fn a_move_that_a_killed_run_began_is_waited_for() {
     dir.pgio(&["undo", "--connect", &wrong]).expect(6, &["is in database postgres"]);
     dir.pgio(&["undo"]).expect(6, &["pgio2", "is in use by another session"]);
     other.batch_execute("COMMIT").unwrap();
-    dir.pgio(&["undo"]).expect(0, &["Put back place of the data set"]);
+    dir.pgio(&["undo"]).expect(0, &["Restored place of the data set"]);
     bench.is_as_before(&before);
 }
 
@@ -250,10 +251,10 @@ fn a_tablespace_refused_before_anything_is_changed() {
     let text = bench.experiment("blocks = 1\nduration = \"100ms\"", &[("b", &body)]);
     fs::create_dir(&bench.point).unwrap();
     let dir = Workdir::new();
-    dir.compare(&text).expect(4, &["is there already", "that pgio makes"]);
+    dir.compare(&text).expect(4, &["already exists", "which pgio creates"]);
     fs::remove_dir(&bench.point).unwrap();
     let below = text.replace("/space\"", "/no/space\"");
-    refused(&below, &["there is no directory above it"]);
+    refused(&below, &["the directory above it does not exist"]);
     let link = bench.point.with_file_name("link");
     std::os::unix::fs::symlink(bench.point.parent().unwrap(), &link).unwrap();
     let linked = text.replace("/space\"", "/link/space\"");
@@ -265,7 +266,7 @@ fn a_tablespace_refused_before_anything_is_changed() {
     let two = bench.body("xfs", "");
     let two = format!("filesystem = [{{ {two} }}, {{ {} }}]", two.replace("/space", "/space2"));
     let twice = bench.experiment("blocks = 1\nduration = \"100ms\"", &[("b", &two)]);
-    refused(&twice, &["one place for the data set"]);
+    refused(&twice, &["move the data set only once"]);
     admin.batch_execute("CREATE ROLE clerk LOGIN; GRANT pg_monitor TO clerk").unwrap();
     refused(&text.replace("user=postgres", "user=clerk"), &["clerk", "superuser"]);
     let commit = text.split("[workload]").next().unwrap().to_owned()

@@ -1,9 +1,10 @@
-//! What `pgio undo` finds at the place of a mount that is not there any more.
+//! `pgio undo` if the mount no longer exists, or another file system is mounted there.
 
 use std::fs::File;
 use std::path::Path;
 
-use super::{Disk, SIZE, inside, is_up, mounted};
+use super::formatting::mounted;
+use super::{Disk, SIZE, inside, is_up};
 use crate::disk::{LoopDevice, lock_free_devices, run};
 use crate::workdir::Workdir;
 
@@ -15,8 +16,8 @@ fn attach(device: &str, image: &Path) {
 }
 
 #[test]
-fn a_name_that_is_another_device_after_a_reboot_is_not_mounted() {
-    if !inside("undoing::a_name_that_is_another_device_after_a_reboot_is_not_mounted") {
+fn a_device_renamed_by_a_reboot_is_not_mounted() {
+    if !inside("undoing::a_device_renamed_by_a_reboot_is_not_mounted") {
         return;
     }
     let disk = Disk::new("ext4", "noatime");
@@ -27,17 +28,17 @@ fn a_name_that_is_another_device_after_a_reboot_is_not_mounted() {
     File::create(&other).unwrap().set_len(SIZE).unwrap();
     run("mkfs.ext4", &["-q", "-F", other.to_str().unwrap()]);
     attach(&device, &other);
-    dir.pgio(&["undo"]).expect(6, &["holds the file system with UUID", "`pgio undo` again"]);
+    dir.pgio(&["undo"]).expect(6, &["holds the file system with UUID", "rerun `pgio undo`"]);
     assert!(!mounted(&disk._device) && !is_up(&disk.server.dsn()));
     attach(&device, &own);
-    dir.pgio(&["undo"]).expect(0, &["Put back mount options of", "Put back PostgreSQL"]);
+    dir.pgio(&["undo"]).expect(0, &["Restored mount options of", "Restored PostgreSQL"]);
     assert_eq!(disk.state(), before);
     assert!(is_up(&disk.server.dsn()), "started by undo");
 }
 
 #[test]
-fn another_file_system_at_its_place_is_told_as_that() {
-    if !inside("undoing::another_file_system_at_its_place_is_told_as_that") {
+fn another_file_system_at_the_mount_point_is_named() {
+    if !inside("undoing::another_file_system_at_the_mount_point_is_named") {
         return;
     }
     let disk = Disk::new("ext4", "noatime");
@@ -46,14 +47,14 @@ fn another_file_system_at_its_place_is_told_as_that() {
     let (point, other) = (disk.mount.0.to_str().unwrap(), LoopDevice::new(SIZE));
     other.format();
     run("mount", &["-o", "commit=17", &other.path, point]);
-    // No answer would make it what was there.
+    // No flag would restore the original file system.
     for flags in [&["undo"][..], &["undo", "--restore"]] {
-        let said = dir.pgio(flags).expect(6, &["someone mounted another file system", "--keep"]);
-        assert!(!said.out.contains("--restore"), "{said}");
+        let result = dir.pgio(flags).expect(6, &["someone mounted another file system", "--keep"]);
+        assert!(!result.out.contains("--restore"), "{result}");
     }
     run("umount", &[point]);
     run("mount", &["-o", "noatime", &disk._device.path, point]);
     // The server is down, and keeps its table until it can be asked.
-    dir.pgio(&["undo"]).expect(6, &["Put back mount options of", "Still in place: table"]);
+    dir.pgio(&["undo"]).expect(6, &["Restored mount options of", "Still in place: table"]);
     assert_eq!(disk.state(), before);
 }

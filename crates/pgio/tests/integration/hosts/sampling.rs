@@ -40,7 +40,7 @@ fn a_host_is_sampled_over_ssh_as_here() {
 
 /// The host's `date` is ten seconds ahead, in the experiment as a whole: a warning, and all is kept.
 #[test]
-fn clocks_that_differ_are_told() {
+fn differing_clocks_are_reported() {
     let sshd = Sshd::start();
     let fake = sshd.path("date");
     fs::write(&fake, "#!/bin/sh\nexec /bin/date -d '+10 seconds' \"$@\"\n").unwrap();
@@ -54,14 +54,14 @@ fn clocks_that_differ_are_told() {
 
     let dsn = fresh_database(shared_primary(INSTALLED));
     let dir = Workdir::new();
-    let said = dir.compare(&format!(
+    let result = dir.compare(&format!(
         "[experiment]\nblocks = 1\nrepeats = 0\naa = false\nwarmup = '0s'\nduration = '1s'\n\
          [hosts.box]\nssh = 'box'\nssh_config = '{}'\n\
          [target]\ndsn = \"{dsn}\"\n[workload]\nkind = 'commit'\n\
          [[condition]]\nname = 'as it is'\n",
         sshd.config().display()
     ));
-    said.expect(0, &[]);
+    result.expect(0, &[]);
     let trials = dir.trials();
     assert_eq!(trials.len(), 1);
     let offset = trials[0]["telemetry"]["hosts"]["box"]["clock_offset_seconds"].as_f64().unwrap();

@@ -12,7 +12,7 @@ use tempfile::TempDir;
 
 use crate::disk::{LoopDevice, run};
 use crate::fixture::{INSTALLED, spec};
-use crate::workdir::{Running, Said, Workdir, alter_system, show, wait_until};
+use crate::workdir::{CommandResult, Running, Workdir, alter_system, show, wait_until};
 
 const FAKES: &[(&str, &str)] = &[
     ("sh", include_str!("fakes/sh")),
@@ -23,7 +23,7 @@ const FAKES: &[(&str, &str)] = &[
     ("drbdadm", include_str!("fakes/drbdadm")),
 ];
 
-/// Files of the fakes as they are before: none is what the configuration or a default would say.
+/// Initial files of the fakes: none equals the configuration or a default.
 const FOUND: &[(&str, &str)] = &[
     ("proc-drbd", "version: 8.4.11 (api:1/proto:86-101)"),
     ("drbd-connection", "Connected"),
@@ -36,7 +36,7 @@ const BLKIO: &str = "/sys/fs/cgroup/blkio";
 const LIMITS: [&str; 4] =
     ["read_iops_device", "write_iops_device", "read_bps_device", "write_bps_device"];
 
-/// What undo names when someone changed it meanwhile.
+/// The object that undo names if someone changed it meanwhile.
 pub(crate) const STRANGERS: &[&str] = &[
     "wal_writer_delay",
     "write_iops",
@@ -83,7 +83,7 @@ impl Stage {
         stage
     }
 
-    /// Of the fakes.
+    /// State of the fakes.
     fn state(&self, name: &str) -> PathBuf {
         self.fakes.path().join("state").join(name)
     }
@@ -143,7 +143,7 @@ undo = "echo \"$PGIO_PRIOR\" >'{file}'"
         self.dir.start(self.command(&["compare", "experiment.toml", "--out", "out"]))
     }
 
-    pub(crate) fn undo(&self, flags: &[&str]) -> Said {
+    pub(crate) fn undo(&self, flags: &[&str]) -> CommandResult {
         self.start_undo(flags).wait()
     }
 
@@ -151,7 +151,7 @@ undo = "echo \"$PGIO_PRIOR\" >'{file}'"
         self.dir.start(self.command(&[&["undo"], flags].concat()))
     }
 
-    /// Of all journals: steps begun and not taken back.
+    /// Returns the steps of all journals that were begun and not undone.
     pub(crate) fn open_steps(&self) -> i64 {
         let texts = self.dir.journals().into_iter().map(|path| fs::read_to_string(path).unwrap());
         let text: String = texts.collect();
@@ -273,7 +273,7 @@ undo = "echo \"$PGIO_PRIOR\" >'{file}'"
         run("mount", &["-o", &format!("remount,rw,{options}"), &self.device.path, point]);
     }
 
-    /// What was in memory is gone; the journal is of an earlier boot.
+    /// Simulates a reboot: state in memory is lost; the journal is of an earlier boot.
     pub(crate) fn reboot(&self) {
         self.cluster.stop_primary().unwrap();
         self.limit("write_iops_device", 0);

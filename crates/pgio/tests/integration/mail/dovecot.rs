@@ -66,8 +66,8 @@ impl Dovecot {
         if let Some(owner) = conninfo.and_then(owner_of_socket) {
             command.env("MAIL_RUN_AS", owner);
         }
-        let said = command.output().unwrap();
-        assert!(said.status.success(), "{}", String::from_utf8_lossy(&said.stderr));
+        let result = command.output().unwrap();
+        assert!(result.status.success(), "{}", String::from_utf8_lossy(&result.stderr));
         wait_until("dovecot listens", || TcpStream::connect(("127.0.0.1", port)).is_ok());
         Dovecot { dir: dir.to_owned(), port, _temporary: None }
     }

@@ -1,4 +1,4 @@
-//! A small mail server that behaves as it is told: well, or in one of the ways that servers do not.
+//! A small mail server with configurable behavior: correct, or with one kind of fault.
 //!
 //! Keeps what it takes as mail directories, and ends with the test.
 
@@ -43,7 +43,7 @@ pub(crate) enum Manner {
     Doubles,
 }
 
-/// Of messages, one is treated badly.
+/// One of this many messages is handled wrongly.
 const NOW_AND_THEN: u64 = 10;
 
 #[derive(Debug)]
@@ -231,7 +231,7 @@ fn take(
     Some("250 kept")
 }
 
-/// What follows DATA, without its dots.
+/// The content after DATA, without dot-stuffing.
 fn message(lines: &mut impl BufRead) -> Option<String> {
     let mut text = String::new();
     loop {

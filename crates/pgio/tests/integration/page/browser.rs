@@ -22,7 +22,7 @@ pub(crate) struct Browser {
     messages: Receiver<Value>,
     session: Option<String>,
     next: u64,
-    /// What went wrong on the page: errors on the console, exceptions, requests over a network.
+    /// Errors of the page: console errors, exceptions, network requests.
     pub(crate) problems: Vec<String>,
     _profile: TempDir,
 }

@@ -363,7 +363,7 @@ fn samples(timeline: &[Slice], arm: &Arm, block: u32, rng: &mut SplitMix64) -> S
     track("local", "", "busy_share", "share", 0.000_12);
     track("local", "sr0", "reads_per_second", "reads/s", 1.0);
     track("server", "", "wal_bytes_per_second", "bytes/s", 812.0);
-    // As the server tells of each standby; the second one has no lag in flushing.
+    // As the server reports each standby; the second one has no lag in flushing.
     for (standby, times) in [("pgio_standby", 1.0), ("second", 3.0)] {
         for name in ["sent_bytes_behind", "flush_bytes_behind", "replay_bytes_behind"] {
             track("server", standby, name, "bytes", arm.standby * 4e5 * times);

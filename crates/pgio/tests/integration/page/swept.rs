@@ -1,6 +1,6 @@
 //! The rich experiment as a sweep: its conditions along sessions, the delay of a link and two words.
 //!
-//! As made up as that one.
+//! The data is made up.
 
 use std::path::Path;
 
@@ -38,7 +38,7 @@ pub(crate) fn write(dir: &Path) {
 }
 
 /// Of rate and latency: sixteen sessions are as many as do any good, and each ms of delay is two for
-/// whoever waits for the standby.
+/// a session that waits for the standby.
 fn factors(arm: &str, point: &Point) -> (f64, f64) {
     let number = |axis: &str| point[axis].as_f64().unwrap();
     let (sessions, delay) = (number("sessions"), number("delay"));

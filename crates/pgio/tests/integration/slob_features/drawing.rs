@@ -54,7 +54,7 @@ fn assert_fits(counts: &[u64], shares: &[f64], what: &str) {
     if shares.len() as u64 > KEYS {
         return; // Too few draws of each to tell less.
     }
-    // The test can fail: three hundredths taken from one half and given to the other is told.
+    // The test can fail: it detects a shift of three hundredths from one half to the other.
     let half = shares.len() / 2;
     let bent: Vec<f64> =
         shares.iter().enumerate().map(|(i, s)| s * if i < half { 0.97 } else { 1.03 }).collect();
@@ -64,7 +64,7 @@ fn assert_fits(counts: &[u64], shares: &[f64], what: &str) {
     }
 }
 
-/// Of the whole, within 1 % of what it is to be.
+/// Checks a share of the whole, within 1 % of the expected share.
 #[track_caller]
 fn assert_within_1_percent(found: u64, share: f64, what: &str) {
     let found = found as f64 / DRAWS as f64;
@@ -96,7 +96,7 @@ fn zipf(keys: u64, thousandths: u32) {
     for (k, (count, share)) in counts.iter().zip(&shares).enumerate() {
         so_far = (so_far.0 + count, so_far.1 + share / whole);
         let what = format!("zipf {q}, key {} of {keys}", k + 1);
-        // Where there are draws enough to tell 1 %: four standard deviations.
+        // Only with enough draws to detect 1 %: four standard deviations.
         if share / whole >= 0.14 {
             assert_within_1_percent(*count, share / whole, &what);
         }

@@ -3,7 +3,7 @@
 use std::process::Stdio;
 
 use super::{SINGLE, assert_share, count, metric};
-use crate::command::{Place, Said};
+use crate::command::{CommandResult, Place};
 use crate::fixture::{INSTALLED, NEWEST};
 
 const OLDEST: u32 = 13;
@@ -23,8 +23,8 @@ fn turns_over(major: u32) {
         largest = largest.max(client.query_one(sql, &[]).unwrap().get::<_, i64>(0));
         std::thread::sleep(std::time::Duration::from_millis(50));
     }
-    let said = Said::of(child.wait_with_output().unwrap());
-    assert_eq!(said.code, Some(0), "{said:?}");
+    let result = CommandResult::of(child.wait_with_output().unwrap());
+    assert_eq!(result.code, Some(0), "{result:?}");
     let trial = place.record("trial.json");
 
     let [reads, updates, inserts, deletes] =
@@ -38,7 +38,7 @@ fn turns_over(major: u32) {
     // Every delete found its row.
     assert!((metric(&trial, "deletes_per_second") * seconds - deletes).abs() < 1e-6);
     assert_eq!(count(&trial, "commit"), updates + inserts + deletes);
-    // What is deleted makes room again: the file holds some slices' rows, not all that ever were.
+    // Deleted rows free their space: the file holds the rows of some slices, not of all.
     assert!(largest > 0 && (largest as f64) < inserts * 8192.0 * 0.75, "{largest} of {inserts}");
     // The data set is what it was, and nothing is left behind.
     let bytes = |which: &str| trial["dataset"][which].as_f64().unwrap();
@@ -63,7 +63,7 @@ fn inserts_and_deletes_leave_the_data_as_it_was_on_the_newest() {
     turns_over(NEWEST);
 }
 
-/// Where an insert takes no block that was used before, unless the fillfactor is right.
+/// An insert reuses a block only if the fillfactor is right.
 #[test]
 fn inserts_and_deletes_leave_the_data_as_it_was_on_the_oldest() {
     turns_over(OLDEST);
@@ -74,8 +74,8 @@ fn a_table_of_that_name_that_is_not_ours_stays() {
     let place = Place::new(INSTALLED);
     place.load(1, "8M");
     place.client().batch_execute("CREATE TABLE pgio_turnover (mine int)").unwrap();
-    let said = place.pgio(&[&["run", "--run-time", "1"], TURNS, SINGLE].concat());
-    said.refused(5, &["pgio_turnover", "exists"]);
+    let result = place.pgio(&[&["run", "--run-time", "1"], TURNS, SINGLE].concat());
+    result.refused(5, &["pgio_turnover", "exists"]);
     place.client().batch_execute("SELECT mine FROM pgio_turnover").unwrap();
     // One of ours that a killed run left is replaced, and removed by `destroy`.
     let marked = "COMMENT ON TABLE pgio_turnover IS 'pgio slob workload: made and dropped by pgio'";

@@ -1,4 +1,4 @@
-//! An ordinary user hears of each treatment what would be enough, before anything is started or changed.
+//! For an ordinary user, each treatment names the right it needs, before anything is started or changed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ use crate::workdir::Workdir;
 /// pgio as `nobody`, in a directory of its own that `nobody` may write to.
 fn as_nobody(dir: &Workdir, arguments: &[&str]) -> (Option<i32>, String) {
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o1777)).unwrap();
-    let said = Command::new("runuser")
+    let result = Command::new("runuser")
         .args(["-u", "nobody", "--"])
         .arg(pgio_exe())
         .args(arguments)
@@ -24,17 +24,17 @@ fn as_nobody(dir: &Workdir, arguments: &[&str]) -> (Option<i32>, String) {
         .env("PGIO_BINDIR", "/nonexistent")
         .output()
         .unwrap();
-    (said.status.code(), String::from_utf8_lossy(&said.stderr).into_owned())
+    (result.status.code(), String::from_utf8_lossy(&result.stderr).into_owned())
 }
 
 #[track_caller]
 fn refused(text: &str, expected: &[&str]) {
     let dir = Workdir::new();
     dir.write("e.toml", text);
-    let (code, said) = as_nobody(&dir, &["compare", "e.toml", "--out", "out"]);
-    assert_eq!(code, Some(4), "{said}");
+    let (code, result) = as_nobody(&dir, &["compare", "e.toml", "--out", "out"]);
+    assert_eq!(code, Some(4), "{result}");
     for text in expected {
-        assert!(said.contains(text), "no `{text}` in {said}");
+        assert!(result.contains(text), "no `{text}` in {result}");
     }
     assert!(!dir.out().exists() && dir.journals().is_empty());
 }
@@ -49,8 +49,8 @@ fn experiment(target: &str, treatment: &str) -> String {
 const PGIO: &str = "sudo rule `nobody ALL=(root) NOPASSWD: /";
 
 #[test]
-fn each_treatment_says_what_would_be_enough() {
-    if !inside("ordinary::each_treatment_says_what_would_be_enough", true) {
+fn each_treatment_names_the_right_it_needs() {
+    if !inside("ordinary::each_treatment_names_the_right_it_needs", true) {
         return;
     }
     for (treatment, expected) in [
@@ -91,8 +91,8 @@ fn each_treatment_says_what_would_be_enough() {
 }
 
 #[test]
-fn the_directory_of_a_private_cluster_says_who_owns_it() {
-    if !inside("ordinary::the_directory_of_a_private_cluster_says_who_owns_it", false) {
+fn the_directory_of_a_private_cluster_must_have_a_safe_owner() {
+    if !inside("ordinary::the_directory_of_a_private_cluster_must_have_a_safe_owner", false) {
         return;
     }
     let place = tempfile::tempdir_in("/var/tmp").unwrap();
@@ -123,12 +123,12 @@ fn examples_that_need_root_say_so() {
         refused(&text, &[expected, "ALL=(root) NOPASSWD: "]);
     }
     let dir = Workdir::new();
-    let (code, said) = as_nobody(&dir, &["ballast", "1G"]);
-    assert!(code == Some(4) && said.contains(PGIO), "{code:?}: {said}");
+    let (code, result) = as_nobody(&dir, &["ballast", "1G"]);
+    assert!(code == Some(4) && result.contains(PGIO), "{code:?}: {result}");
     let device = LoopDevice::new(16 << 20);
-    let (code, said) = as_nobody(&dir, &["device", &device.path, "--destroy"]);
+    let (code, result) = as_nobody(&dir, &["device", &device.path, "--destroy"]);
     assert!(
-        code == Some(4) && said.contains("run as root, or as a member of the group"),
-        "{code:?}: {said}"
+        code == Some(4) && result.contains("run as root, or as a member of the group"),
+        "{code:?}: {result}"
     );
 }

@@ -1,5 +1,5 @@
-//! Several treatments in one condition, and what becomes of a condition when pgio is stopped or killed
-//! on the way.
+//! Several treatments in one condition, and conditions of a pgio that is stopped or killed
+//! while applying them.
 
 use std::fs;
 use std::thread;
@@ -74,19 +74,19 @@ fn a_throttle_holds_on_the_file_system_that_its_condition_makes() {
     }
     assert!(!is_limited(&device) && is_blank(&device) && dir.journals().is_empty());
 
-    // By then nothing of the server lies there any more.
+    // By then the server has no files there.
     let wrong = format!("{}\n{}", formatted(&device), throttled(&other));
-    let said = Workdir::new().compare(&experiment(keys, &[("throttled", &wrong)]));
-    said.expect(4, &["is not below what PostgreSQL", "will lie on loop"]);
-    // Without the file system it is the device of nobody.
-    let said = Workdir::new().compare(&experiment(keys, &[("throttled", &throttled(&device))]));
-    said.expect(4, &["is not below what PostgreSQL", "lies on"]);
+    let result = Workdir::new().compare(&experiment(keys, &[("throttled", &wrong)]));
+    result.expect(4, &["is not below what PostgreSQL", "will lie on loop"]);
+    // Without the file system no server uses the device.
+    let result = Workdir::new().compare(&experiment(keys, &[("throttled", &throttled(&device))]));
+    result.expect(4, &["is not below what PostgreSQL", "lies on"]);
     assert!(!is_limited(&other) && is_blank(&device));
 }
 
 #[test]
-fn both_are_put_back_after_a_kill() {
-    if !inside("together::both_are_put_back_after_a_kill", true) {
+fn both_are_undone_after_a_kill() {
+    if !inside("together::both_are_undone_after_a_kill", true) {
         return;
     }
     let device = LoopDevice::new(SIZE);
@@ -96,12 +96,12 @@ fn both_are_put_back_after_a_kill() {
         dir.start_compare(&experiment("blocks = 1\nduration = \"60s\"", &[("both", &both)]));
     running.until("limited", || is_limited(&device));
     running.kill();
-    dir.pgio(&["undo"]).expect(0, &["Put back write_iops", "Put back file system on"]);
+    dir.pgio(&["undo"]).expect(0, &["Restored write_iops", "Restored file system on"]);
     assert!(!is_limited(&device) && is_blank(&device) && dir.journals().is_empty());
 }
 
 #[test]
-fn a_plan_without_a_server_tells_every_change_and_makes_none() {
+fn a_plan_without_a_server_lists_every_change_and_makes_none() {
     let dir = Workdir::new();
     let all = "filesystem = { device = \"/dev/pgio-none\", type = \"xfs\", options = \"noatime\", allow_format = true }\n\
         throttle = { device = \"/dev/pgio-none\", write_iops = 500, read_iops = 600 }\n\
@@ -110,28 +110,28 @@ fn a_plan_without_a_server_tells_every_change_and_makes_none() {
         [condition.command]\nname = \"mine\"\napply = \"geheim\"\nverify = \"false\"\nundo = \"true\"\n";
     let text = experiment("blocks = 1\nduration = \"1s\"", &[("a", ""), ("all", all)]);
     dir.write("e.toml", &text);
-    let said = dir.pgio(&["compare", "e.toml", "--plan", "--offline"]).expect(
+    let result = dir.pgio(&["compare", "e.toml", "--plan", "--offline"]).expect(
         0,
         &[
             "a changes nothing",
-            "all changes wal_compression = on in the workload's sessions where that is possible",
-            "all changes /dev/pgio-none = xfs mounted with noatime by mkfs before each trial: what it holds is lost",
+            "all changes wal_compression = on in the workload's sessions if possible",
+            "all changes /dev/pgio-none = xfs mounted with noatime by mkfs before each trial: its contents are lost",
             "all changes the data directory = a copy of it on /dev/pgio-none",
             "all changes cache = cold by a stop of PostgreSQL",
             "all changes memory available on the server's host = 1G by dropping caches and taking huge pages",
-            "all changes the way between primary and standby = delay 1ms by a relay",
+            "all changes the link between primary and standby = delay 1ms by a relay",
             "all changes read_iops of /dev/pgio-none = 600 in the root group of cgroup v1",
             "all changes write_iops of /dev/pgio-none = 500 in the root group of cgroup v1",
-            "all changes command mine = in force by commands of yours",
+            "all changes command mine = in force by your commands",
         ],
     );
-    assert!(!said.out.contains("geheim"), "{said}");
+    assert!(!result.out.contains("geheim"), "{result}");
     assert!(!dir.path().join("state").exists());
 }
 
-/// A server that is there, and a device that is not: what can be asked is told, and why the rest cannot.
+/// With a server but without the device, the plan shows known values and why others are unknown.
 #[test]
-fn a_plan_says_what_it_could_not_find_out() {
+fn a_plan_names_unknown_values() {
     use crate::fixture::{fresh_database, shared_primary};
     let dir = Workdir::new();
     let dsn = fresh_database(shared_primary(INSTALLED));
@@ -148,14 +148,14 @@ fn a_plan_says_what_it_could_not_find_out() {
         &[
             "a changes synchronous_commit = off in the workload's sessions; now on",
             "a changes write_iops of /dev/pgio-none = 500",
-            "; now unknown: /dev/pgio-none is no block device on host local",
+            "; current value unknown: /dev/pgio-none is not a block device on host local",
         ],
     );
 }
 
-/// The command goes on after a kill, and its undo must not come before its end.
+/// The command continues after a kill, and its undo must wait until it ends.
 #[test]
-fn an_undo_comes_after_the_command_that_a_killed_run_had_started() {
+fn an_undo_waits_for_the_command_of_a_killed_run() {
     let dir = Workdir::new();
     let (begun, value) = (dir.path().join("begun"), dir.path().join("value"));
     fs::write(&value, "prior\n").unwrap();
@@ -169,18 +169,18 @@ fn an_undo_comes_after_the_command_that_a_killed_run_had_started() {
     let mut running = dir.start_compare(&experiment(keys, &[("a", &command)]));
     running.until("begun", || begun.exists());
     running.kill();
-    dir.pgio(&["undo"]).expect(0, &["Put back command `slow`"]);
+    dir.pgio(&["undo"]).expect(0, &["Restored command `slow`"]);
     thread::sleep(Duration::from_secs(4));
     assert_eq!(fs::read_to_string(&value).unwrap(), "prior\n");
 }
 
-/// Heard while a condition is put in force: nothing is measured any more, and all is put back.
+/// A stop while a condition is being applied: nothing is measured, and everything is undone.
 #[test]
-fn a_stop_on_the_way_into_a_condition_takes_it_back() {
+fn a_stop_while_applying_a_condition_undoes_it() {
     let dir = Workdir::new();
     let [begun, go, value] = ["begun", "go", "value"].map(|name| dir.path().join(name));
     let [begun_at, go_at, value_at] = [&begun, &go, &value].map(|path| path.display().to_string());
-    // Where the test has ended, it waits no longer.
+    // It stops waiting when the test has ended.
     let command = format!(
         "[condition.command]\nname = \"slow\"\n\
          apply = \"touch {begun_at}; while test -e {begun_at} && ! test -e {go_at}; do sleep 0.1; done; touch {value_at}\"\n\
@@ -201,7 +201,7 @@ const PSQL: &str = "#!/bin/sh\necho turn >>turns\nsleep 5\nfor file; do :; done\
     sed -e '1,/timing/d' -e 's/.*/Time: 1.000 ms/' \"$file\"\n";
 
 #[test]
-fn the_truth_of_commit_delay_is_left_at_once() {
+fn bench_truth_can_be_interrupted_at_once() {
     let dir = Workdir::new();
     dir.write("psql", PSQL);
     run("chmod", &["+x", dir.path().join("psql").to_str().unwrap()]);

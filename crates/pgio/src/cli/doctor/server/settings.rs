@@ -1,4 +1,4 @@
-//! Settings that bear on a window: durability, checkpoints, autovacuum, connections, the clock.
+//! Settings that affect a window: durability, checkpoints, autovacuum, connections, the clock.
 
 use std::time::{Duration, Instant};
 
@@ -11,15 +11,15 @@ use crate::pg::server;
 use crate::results::Check;
 use crate::units::{exact_duration, human};
 
-/// Connections of a run's own beside its sessions: coordinating, sampling, trying.
+/// Connections of a run besides its sessions: admin session, samplers, checks.
 const OWN_CONNECTIONS: u64 = 4;
 
-/// WAL that a single busy session can write; a checkpoint that less brings about is likely.
+/// WAL rate of a single busy session; a checkpoint that less WAL triggers is likely.
 const LIKELY_WAL_RATE: f64 = 32.0 * 1048576.0;
 
-/// Readings of the clock that are timed together.
+/// Number of clock readings timed together.
 const READINGS: u32 = 100_000;
-/// A clock read without a system call takes a tenth of this.
+/// Cost of a reading above which the clock is slow; without a system call it takes a tenth.
 const SLOW_CLOCK: Duration = Duration::from_nanos(300);
 
 pub(super) fn judge(subject: &Subject, row: &Row, client: &mut Client) -> Vec<Check> {
@@ -44,16 +44,16 @@ pub(super) fn judge(subject: &Subject, row: &Row, client: &mut Client) -> Vec<Ch
 fn durability(off: &[&str]) -> Check {
     const ID: &str = "durability";
     if off.is_empty() {
-        return Check::ok(ID, "fsync and full_page_writes are on or declared");
+        return Check::ok(ID, "fsync and full_page_writes are on or set by the condition");
     }
     Check::invalid(
         ID,
-        format!("{} is off and no condition says so", off.join(" and ")),
-        "turn it on, or declare it in every condition: postgres = { fsync = \"off\" }",
+        format!("{} is off but no condition sets it", off.join(" and ")),
+        "turn it on, or set it in every condition: postgres = { fsync = \"off\" }",
     )
 }
 
-/// What brings a checkpoint about.
+/// The settings that trigger a checkpoint.
 #[derive(Debug, Clone, Copy)]
 struct Wal {
     timeout: f64,
@@ -61,23 +61,24 @@ struct Wal {
     target: f64,
 }
 
-/// One is taken before each window, so the next is due after the timeout, or when WAL fills
-/// max_wal_size / (1 + checkpoint_completion_target), as the manual says of the trigger.
+/// A checkpoint runs before each window, so the next is due after the timeout, or when WAL reaches
+/// max_wal_size / (1 + checkpoint_completion_target), as documented in PostgreSQL's manual.
 fn checkpoints(wal: &Wal, longest: Option<Duration>, writes: bool) -> Check {
     const ID: &str = "checkpoints";
     let Some(longest) = longest.filter(|l| !l.is_zero()) else {
-        return Check::ok(ID, "how long a window lasts is not known before");
+        return Check::ok(ID, "not predictable: the length of the windows is unknown");
     };
     let (seconds, shown) = (longest.as_secs_f64(), exact_duration(longest));
     if seconds >= wal.timeout {
         return Check::warning(
             ID,
-            format!("checkpoint_timeout is {:.0} s and a trial takes {shown}", wal.timeout),
+            format!("checkpoint_timeout is {:.0} s but a trial takes {shown}", wal.timeout),
             "raise checkpoint_timeout, or make windows long enough to hold several checkpoints",
         );
     }
     let rate = wal.bytes / (1.0 + wal.target) / seconds;
-    let text = format!("one falls into {shown} when WAL exceeds {}", human::byte_rate(rate));
+    let text =
+        format!("a checkpoint starts within {shown} if WAL exceeds {}", human::byte_rate(rate));
     if !writes || rate >= LIKELY_WAL_RATE {
         Check::ok(ID, text)
     } else {
@@ -90,15 +91,15 @@ fn autovacuum(on: bool, workers: i64) -> Check {
     match (on, workers) {
         (_, 1..) => Check::warning(
             ID,
-            format!("{workers} workers at work at this moment"),
-            "wait for them, or set autovacuum = off in every condition",
+            format!("{workers} workers are active"),
+            "wait until they finish, or set autovacuum = off in every condition",
         ),
-        (true, _) => Check::ok(ID, "on, and at rest at this moment"),
+        (true, _) => Check::ok(ID, "on, idle"),
         (false, _) => Check::ok(ID, "off"),
     }
 }
 
-/// Of the keys alone; that of a data set's tables is not known here.
+/// Counts sessions from the keys alone; the number of tables is unknown here.
 fn sessions(work: &Work) -> u64 {
     let one = |n: Option<u32>| u64::from(n.unwrap_or(1));
     let Layer { num_schemas, num_threads, sessions, .. } = work.layer;
@@ -122,8 +123,8 @@ fn connections(sessions: u64, free: i64) -> Check {
     }
 }
 
-/// What one reading of the server's clock takes: a query with many against one without, the least
-/// of three, since all else only adds.
+/// Measures one reading of the server's clock: a query with many readings against one without, the least
+/// of three, since disturbances only add time.
 fn clock_reading(client: &mut Client) -> Option<Duration> {
     let all = format!("SELECT count(*) FROM generate_series(1, {READINGS})");
     let mut fastest = |sql: &str| {
@@ -142,14 +143,14 @@ fn clock(cost: Duration, track_io_timing: bool) -> Check {
     const ID: &str = "clock-cost";
     let io = if track_io_timing { "on" } else { "off" };
     let latency = human::latency(cost.as_nanos() as f64);
-    let text = format!("a reading of the server's clock takes {latency}; track_io_timing is {io}");
+    let text = format!("reading the server's clock takes {latency}; track_io_timing is {io}");
     if cost < SLOW_CLOCK {
         return Check::ok(ID, text);
     }
     let remedy = if track_io_timing {
-        "turn track_io_timing off, or see the clock source of the server's machine"
+        "turn track_io_timing off, or check the clock source of the server's machine"
     } else {
-        "see the clock source of the server's machine; leave track_io_timing off"
+        "check the clock source of the server's machine; leave track_io_timing off"
     };
     Check::warning(ID, text, remedy)
 }
@@ -173,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_forbids_to_measure_is_invalid() {
+    fn missing_durability_and_connections_are_invalid() {
         assert_eq!(durability(&["fsync"]).verdict, Invalid);
         assert_eq!(durability(&[]).verdict, Fine);
         assert_eq!(connections(10, 13).verdict, Invalid);

@@ -59,7 +59,7 @@ fn commits(trial: &mut Trial, rate: f64) {
     trial.metrics.insert("commits_per_second".to_owned(), metric);
 }
 
-/// What is not in order after a change.
+/// Returns the failed checks after a change.
 fn after(change: impl FnOnce(&mut Trial, &mut Telemetry)) -> Vec<(String, CheckVerdict, String)> {
     let (mut trial, series) = observed();
     let mut telemetry = trial.telemetry.take().unwrap();
@@ -105,7 +105,7 @@ fn a_quiet_trial_passes_everything() {
     );
     assert!(ids.iter().all(|id| definition(id).is_some()));
     let cache = all.iter().find(|c| c.id == "cache").unwrap();
-    insta::assert_snapshot!(cache.message, @"data 231 MiB : shared_buffers 128 MiB : memory 4 GiB; what misses shared_buffers may be in the system's cache");
+    insta::assert_snapshot!(cache.message, @"data 231 MiB : shared_buffers 128 MiB : memory 4 GiB; blocks that miss shared_buffers may be in the page cache");
 }
 
 #[test]
@@ -118,18 +118,18 @@ fn nothing_observed_nothing_judged() {
 }
 
 #[test]
-fn others_at_work() {
+fn foreign_load_is_judged() {
     only(
         &after(|_, t| db(t).foreign_cores = Some(1.0)),
         "foreign-load",
         INVALID,
-        "others used 1.00 of 4 cores (25.0 %) on `db`",
+        "other processes used 1.00 of 4 cores (25.0 %) on `db`",
     );
     only(
         &after(|_, t| db(t).foreign_cores = Some(0.4)),
         "foreign-load",
         WARNING,
-        "others used 0.40 of 4 cores (10.0 %) on `db`",
+        "other processes used 0.40 of 4 cores (10.0 %) on `db`",
     );
     only(
         &after(|trial, t| {
@@ -138,16 +138,16 @@ fn others_at_work() {
         }),
         "foreign-load",
         WARNING,
-        "others, the mail server among them, used 1.00 of 4 cores (25.0 %) on `db`",
+        "other processes, including the mail server, used 1.00 of 4 cores (25.0 %) on `db`",
     );
-    for (share, verdict, told) in [(0.08, WARNING, "8.0 %"), (0.21, INVALID, "21.0 %")] {
+    for (share, verdict, shown) in [(0.08, WARNING, "8.0 %"), (0.21, INVALID, "21.0 %")] {
         only(
             &after(|_, t| {
                 db(t).cpu.insert("steal".to_owned(), share);
             }),
             "steal",
             verdict,
-            &format!("the hypervisor took {told} of the time of `db`"),
+            &format!("the hypervisor took {shown} of the time of `db`"),
         );
     }
     only(
@@ -156,12 +156,12 @@ fn others_at_work() {
         }),
         "pressure",
         WARNING,
-        "tasks waited for memory 30.0 % of the time on `db`",
+        "tasks stalled on memory 30.0 % of the time on `db`",
     );
 }
 
 #[test]
-fn the_tool_itself() {
+fn the_load_of_pgio_is_judged() {
     let busy = |t: &mut Telemetry, client| {
         t.driver_cpu_seconds = Some(9.5);
         t.waits.as_mut().unwrap().sightings.insert("Client".to_owned(), client);
@@ -227,13 +227,13 @@ fn the_tool_itself() {
         &after(|_, t| db(t).missed = 10),
         "telemetry-missed",
         WARNING,
-        "50.0 % of the samples of `db` came too late",
+        "50.0 % of the samples of `db` were late",
     );
     only(
         &after(|_, t| t.waits.as_mut().unwrap().missed_rounds = 500),
         "telemetry-missed",
         WARNING,
-        "50.0 % of the samples of the waits came too late",
+        "50.0 % of the samples of wait events were late",
     );
 }
 
@@ -256,7 +256,7 @@ fn clocks_that_differ_by_more_than_can_be_an_error() {
 
 #[test]
 fn commits_faster_than_the_device() {
-    let fast = "5200 commits/s a session where one flush of the WAL device takes 1.00 ms";
+    let fast = "5200 commits/s a session but one flush of the WAL device takes 1.00 ms";
     only(&after(|trial, _| commits(trial, 5200.0)), "lying-cache", WARNING, fast);
     only(
         &after(|trial, t| {

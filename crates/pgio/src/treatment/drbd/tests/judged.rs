@@ -38,8 +38,8 @@ fn trial_of(states: &[(&str, &str, u64)], change: impl Fn(&mut DrbdUse)) -> Tria
 #[test]
 fn the_samples_inside_the_window_are_judged() {
     let connected = asked(true, Some("C"));
-    let verdicts = |asked: &Asked, trial: &Trial| -> Vec<(String, CheckVerdict)> {
-        proof::judge(asked, BufferReadings::default(), trial)
+    let verdicts = |requested: &RequestedState, trial: &Trial| -> Vec<(String, CheckVerdict)> {
+        proof::judge(requested, BufferReadings::default(), trial)
             .into_iter()
             .map(|c| (c.id, c.verdict))
             .collect()
@@ -57,8 +57,8 @@ fn the_samples_inside_the_window_are_judged() {
     assert_eq!(verdicts(&connected, &taken_away), all(Invalid, Ok, Ok));
     let lost = trial_of(&[GOOD, ("Connecting", "Off", 1)], |_| ());
     assert_eq!(verdicts(&connected, &lost), both(Warning, Ok));
-    let told = proof::judge(&connected, BufferReadings::default(), &lost).remove(1).message;
-    assert_eq!(told, "DRBD pgio: it was Connecting on `db1` in 1 sample");
+    let text = proof::judge(&connected, BufferReadings::default(), &lost).remove(1).message;
+    assert_eq!(text, "DRBD pgio: it was Connecting on `db1` in 1 sample");
     let ahead = trial_of(&[GOOD, ("Connected", "Ahead", 1)], |_| ());
     assert_eq!(verdicts(&connected, &ahead), both(Ok, Warning));
     let grown = trial_of(&[GOOD], |d| d.out_of_sync_bytes_after = 4096);
@@ -92,7 +92,7 @@ fn the_samples_inside_the_window_are_judged() {
 fn a_full_buffer_is_counted_inside_the_window() {
     let (node, there) = node(Fake::new());
     let mut in_force = Replicating {
-        asked: asked(true, Some("C")),
+        requested: asked(true, Some("C")),
         nodes: Arc::new([node]),
         buffer: BufferReadings::default(),
     };
@@ -111,8 +111,8 @@ fn a_full_buffer_is_counted_inside_the_window() {
     look(&mut in_force, 18, false);
     assert_eq!(judged(&in_force).0, Ok);
     look(&mut in_force, 2, true);
-    let told = "the buffer to the peer of DRBD pgio was full in 2 of 20 readings";
-    assert_eq!(judged(&in_force), (Warning, told.to_owned()));
+    let text = "the buffer to the peer of DRBD pgio was full in 2 of 20 readings";
+    assert_eq!(judged(&in_force), (Warning, text.to_owned()));
     look(&mut in_force, 1, true);
     assert_eq!(judged(&in_force).0, Warning);
     // One that fails is none.
@@ -121,14 +121,14 @@ fn a_full_buffer_is_counted_inside_the_window() {
     assert!(judged(&in_force).1.ends_with("3 of 21 readings"), "{}", judged(&in_force).1);
     // The next trial begins with none.
     in_context(|context| in_force.verify(context, When::Before));
-    assert!(judged(&in_force).1.contains("nothing said whether the buffer to it was full"));
+    assert!(judged(&in_force).1.contains("whether the buffer to it was full is unknown"));
 }
 
 #[test]
-fn a_buffer_of_which_nothing_is_known_matters_with_protocol_a() {
-    let verdict = |asked: &Asked, protocol: &str| {
+fn an_unknown_buffer_matters_with_protocol_a() {
+    let verdict = |requested: &RequestedState, protocol: &str| {
         let trial = trial_of(&[GOOD], |d| d.states[0].protocol = Some(protocol.to_owned()));
-        proof::judge(asked, BufferReadings::default(), &trial).remove(2).verdict
+        proof::judge(requested, BufferReadings::default(), &trial).remove(2).verdict
     };
     assert_eq!(verdict(&asked(true, Some("C")), "C"), Ok);
     assert_eq!(verdict(&asked(true, Some("A")), "A"), Warning);

@@ -1,4 +1,4 @@
-//! The sections as text, in the style of a report, and as JSON.
+//! Renders the sections as text, in the style of a report, and as JSON.
 
 use serde::Serialize;
 
@@ -20,7 +20,7 @@ pub const DOCTOR_SCHEMA: &str = "pgio.doctor/1";
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DoctorDocument {
     schema: String,
-    /// The worst of all.
+    /// The worst verdict of all checks.
     verdict: CheckVerdict,
     sections: Vec<DoctorSection>,
 }
@@ -67,7 +67,7 @@ fn summary(sections: &[Section]) -> String {
     let count =
         |verdict| sections.iter().flat_map(|s| &s.checks).filter(|c| c.verdict == verdict).count();
     format!(
-        "{} ok, {} to be warned of, {} that forbid to measure.",
+        "{} ok, {} warnings, {} invalid.",
         count(CheckVerdict::Ok),
         count(CheckVerdict::Warning),
         count(CheckVerdict::Invalid)
@@ -110,7 +110,7 @@ mod tests {
         INVALID  durability  fsync is off
                              → turn it on
 
-        1 ok, 1 to be warned of, 1 that forbid to measure.
+        1 ok, 1 warnings, 1 invalid.
         ");
     }
 

@@ -1,4 +1,4 @@
-//! The state of a DRBD resource that a condition asks for, and the steps from the present state to it.
+//! The state of a DRBD resource that a condition requests, and the steps from the current state to it.
 
 use super::node::{Node, Snapshot};
 use super::step::{CONNECTED, Change, DISCONNECTED, DrbdStep, Ours, connection_of};
@@ -7,7 +7,7 @@ use crate::results::change::{self, Subject};
 use crate::treatment::error::TreatmentError;
 
 #[derive(Debug, Clone)]
-pub(super) struct Asked {
+pub(super) struct RequestedState {
     pub(super) resource: String,
     pub(super) connected: bool,
     pub(super) protocol: Option<&'static str>,
@@ -15,16 +15,16 @@ pub(super) struct Asked {
     pub(super) options: Vec<(&'static str, String)>,
 }
 
-impl Asked {
+impl RequestedState {
     /// The changes that a node needs; `first` is the server's.
     pub(super) fn needed(&self, first: bool, seen: &Snapshot) -> Vec<(Change, String)> {
         let mut changes = Vec::new();
-        let asked = if self.connected { CONNECTED } else { DISCONNECTED };
+        let requested = if self.connected { CONNECTED } else { DISCONNECTED };
         // The peer of a disconnected node waits by itself; a StandAlone peer would never connect.
-        if (first || self.connected) && connection_of(&seen.states) != asked {
+        if (first || self.connected) && connection_of(&seen.states) != requested {
             let net = seen.net_options();
             let with_peer = seen.states.iter().all(State::is_connected);
-            changes.push((Change::Connection { net, with_peer }, asked.to_owned()));
+            changes.push((Change::Connection { net, with_peer }, requested.to_owned()));
         }
         if let Some(protocol) = self.protocol.filter(|p| first && seen.config.protocol() != Some(p))
         {
@@ -66,7 +66,7 @@ impl Asked {
         let connection = match (self.connected, self.protocol) {
             (false, _) => DISCONNECTED.to_owned(),
             (true, None) => CONNECTED.to_owned(),
-            // One setting: a protocol means nothing without a connection.
+            // One setting: a protocol has no effect without a connection.
             (true, Some(protocol)) => format!("{CONNECTED} by protocol {protocol}"),
         };
         let new = |setting: &str, value: &str| {

@@ -1,0 +1,82 @@
+//! Tables that workloads create in a database of the user's: journaled before they are created, dropped at the
+//! end of the run.
+//!
+//! A table on a server that does not answer keeps its mark and its journal, so that `pgio undo` removes it later.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::time::Duration;
+
+use super::session::answers;
+use crate::experiment::error::LiveError;
+use crate::experiment::target::Target;
+use crate::host::stop::Stop;
+use crate::pg::interrupt;
+use crate::treatment::journal::{Journal, UndoTarget};
+use crate::treatment::workload_table;
+
+/// Time limit for a server to answer at the end of a run.
+const CLEAN_UP: Duration = Duration::from_secs(10);
+const CLEAN_UP_STOPPED: Duration = Duration::from_secs(2);
+
+/// Journals the tables and adds the journals to `made`, by target.
+pub(super) fn note(
+    targets: &BTreeMap<String, Target>,
+    dir: &Path,
+    run_id: &str,
+    experiment: &str,
+    made: &mut BTreeMap<String, Journal>,
+) -> Result<(), LiveError> {
+    for (at, (name, target)) in targets.iter().enumerate() {
+        let makes = target.workloads.first().and_then(|workload| workload.makes());
+        let Some((schema, table, mark)) = makes.filter(|_| target.cluster.is_none()) else {
+            continue;
+        };
+        let mut journal = Journal::new(dir, &format!("{run_id}-{at}"));
+        let connect = target.params.without_secrets();
+        let touches = vec![target.identity.clone()];
+        let undo_target = UndoTarget {
+            connect,
+            experiment: experiment.to_owned(),
+            touches,
+            ..UndoTarget::default()
+        };
+        let noted = journal
+            .set_target(undo_target)
+            .and_then(|()| journal.intent(&workload_table::step(&schema, table, mark)));
+        noted.map_err(|source| LiveError::Treatment {
+            condition: experiment.to_owned(),
+            source: Box::new(source.into()),
+        })?;
+        made.insert(name.clone(), journal);
+    }
+    Ok(())
+}
+
+/// Drops the tables of servers that answer, and removes their journals.
+pub(super) fn drop_all(
+    targets: &mut BTreeMap<String, Target>,
+    made: &mut BTreeMap<String, Journal>,
+    run_id: &str,
+    stop: &Stop,
+) {
+    let _restoring = stop.restoring();
+    interrupt::settle(|| stop.urgent());
+    let limit = if stop.requested() { CLEAN_UP_STOPPED } else { CLEAN_UP };
+    for (name, target) in targets {
+        if !interrupt::within(limit, || answers(target, run_id, limit)) {
+            continue;
+        }
+        // On an unreachable server the table keeps our mark; `undo` and `destroy` find it.
+        let mut dropped = true;
+        for workload in &target.workloads {
+            dropped &= workload.clean_up(&mut target.admin).is_ok();
+        }
+        if let Some(mut journal) = made.remove(name).filter(|_| dropped) {
+            // Failure is harmless: `undo` will find nothing to remove.
+            let steps = journal.open_steps().into_iter();
+            steps.for_each(|(number, _)| drop(journal.undone(number)));
+            let _ = journal.finish();
+        }
+    }
+}
