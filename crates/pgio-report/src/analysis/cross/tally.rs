@@ -30,8 +30,8 @@ pub(super) struct Environment {
     /// The server of the first of them.
     pub target: String,
     names: BTreeMap<String, Values>,
-    /// What the last trial found, and where each name's value stands in `names`: the next
-    /// one hardly ever finds anything else.
+    /// The last trial's environment, with the index of each name's value in `names`, as a cache: the
+    /// next trial's rarely differs.
     last: Option<(Arc<Facts>, Vec<usize>)>,
 }
 
