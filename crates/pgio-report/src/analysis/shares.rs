@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_trials_are_told_though_too_few_to_decide() {
+    fn failed_trials_are_shown_even_if_too_few_to_decide() {
         let stored = ten(|block, on| {
             if block <= 3 {
                 fail(on);
