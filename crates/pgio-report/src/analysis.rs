@@ -1,21 +1,19 @@
-//! What a stored experiment shows: every condition against the baseline, with its uncertainty.
+//! Analyses a stored experiment: compares every condition with the baseline, with its uncertainty.
 //!
-//! Pure: it sees stored results and benchmath, never a server, a clock or a file, so the same
-//! record always gives the same verdicts. The trial is the unit. Trials that stand out from the
-//! others are left out (`cross`), the rest paired by block (`pairing`), each condition described
-//! (`summary`) and compared (`compare`), trials that failed or behaved badly counted (`shares`), and what
-//! speaks against trusting the result is collected (`findings`, `steady`); what a percentile of few or
-//! cut-off operations is worth is `tail`'s. Beside the verdicts: where the time went (`waits`) and which reads
-//! reached the device (`reconcile`). Of a sweep all this is said of its middle point; [`sweep`] has
-//! the other cells and the curves.
+//! The analysis is pure. It uses stored results and benchmath, never a server, a clock or a file, so the
+//! same record always gives the same verdicts. The trial is the unit. `cross` invalidates trials that
+//! differ from the others, `pairing` pairs the rest by block, `summary` describes each condition,
+//! `compare` compares them, `shares` counts failed and badly behaved trials, and `findings` and `steady`
+//! collect the warnings. `tail` decides whether a percentile is reliable. `waits` shows where the time
+//! went, `reconcile` which reads reached the device. All this applies to the middle point of a sweep;
+//! [`sweep`] has the other cells and the curves.
 //!
-//! Comparisons are judged in two families (`families`): those of the primary metric, which answer
-//! the experiment's question, and all others. A verdict and the interval beside it always come
-//! from the same test. Beside the typical block's ratio stand the ratio of totals (`totals`) and the
-//! time in which hardly anything was done (`degraded`).
+//! Comparisons are judged in two families (`families`): those of the primary metric, which answer the
+//! experiment's question, and all others. A verdict and its interval come from the same test. The ratio
+//! of the typical block is accompanied by the ratio of totals (`totals`) and the degraded time
+//! (`degraded`).
 //!
-//! Next: `report` turns an [`Analysis`] into text and JSON; [`across`] holds two experiments against
-//! each other.
+//! Next: `report` renders an [`Analysis`] as text and JSON; [`across`] compares two experiments.
 
 pub mod across;
 mod candidate;
@@ -76,36 +74,36 @@ pub use verdict::{ALPHA, Bound, Verdict};
 pub struct Analysis {
     pub experiment: String,
     pub baseline: String,
-    /// The experiment's own, where it is told against another.
+    /// The experiment's original baseline, if another one is used.
     pub own_baseline: Option<String>,
     pub aa: Option<String>,
     pub primary_metric: String,
-    /// What the metrics of its command mean, where it runs one.
+    /// The metrics that the experiment's command prints, if it runs one.
     pub metrics: Vec<DeclaredMetric>,
-    /// Blocks that were planned, or ran beyond the plan.
+    /// Number of blocks: as planned, or more if more ran.
     pub blocks: usize,
     /// In the manifest's order.
     pub conditions: Vec<Condition>,
     /// Each condition but the baseline, in the manifest's order; its metrics in the metric
     /// table's order.
     pub comparisons: Vec<Comparison>,
-    /// What the baseline's twin shows, by metric; empty without a twin.
+    /// The noise floor from the A/A twin, by metric; empty without a twin.
     pub noise_floor: BTreeMap<String, NoiseFloor>,
-    /// Where the time went, by condition and class; empty where nothing was sampled.
+    /// Where the time went, by condition and class; empty without samples.
     pub decompositions: Vec<Decomposition>,
-    /// What each condition adds to the baseline's, by class.
+    /// The time that each condition adds to the baseline's, by class.
     pub decomposition_differences: Vec<DecompositionDifference>,
-    /// Reads asked of the system and read from the device, by condition.
+    /// Reads requested from the system and read from the device, by condition.
     pub reconciliation: Vec<Reconciliation>,
-    /// The primary's disk against the secondary's, where the device is replicated.
+    /// The disks of primary and secondary, if the device is replicated.
     pub replicas: Vec<Replica>,
-    /// Every cell and the curves along the axes; all else here is said of the middle point.
+    /// All cells and the curves along the axes; everything else here is for the middle point.
     pub sweep: Option<Swept>,
-    /// What is not in order, by trial and for the experiment as a whole.
+    /// Findings, by trial and for the experiment as a whole.
     pub checks: Vec<Finding>,
     /// The trials' warnings, each once, with the number of trials that raised it.
     pub warnings: Vec<(Warning, usize)>,
-    /// How the numbers must be read.
+    /// Remarks on how to read the numbers.
     pub notes: Vec<String>,
 }
 
@@ -122,12 +120,12 @@ impl Analysis {
         self.comparison(condition, &self.primary_metric)
     }
 
-    /// Of a metric of this experiment's, or one of ours.
+    /// Finds a metric of the experiment or of pgio.
     pub fn definition(&self, metric: &str) -> Option<MetricDef<'_>> {
         metrics::find(&self.metrics, metric)
     }
 
-    /// Empty for a metric that nobody knows.
+    /// Empty for an unknown metric.
     pub fn unit(&self, metric: &str) -> &str {
         self.definition(metric).map_or("", |def| def.unit)
     }

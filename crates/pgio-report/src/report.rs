@@ -1,11 +1,11 @@
-//! Telling: stored results and their analysis as text, Markdown, CSV, JSON and a page.
+//! Reports: stored results and their analysis as text, Markdown, CSV, JSON and a page.
 //!
-//! Reports measure nothing and see no server: whatever they say can be said again from the stored
-//! record. [`table`] is the model that every format renders; `comparison` fills it from an
-//! analysis, `sweep` from its curves, [`across`] from two of them; [`text`] prints it, [`markdown`], [`csv`] and
-//! [`mod@html`] write it. [`sentence`] says a verdict in words; [`json`] is the versioned form for
-//! other programs. For one trial: [`classic`] prints the original pgio's lines, [`trial`]
-//! what stands under them, and [`session_detail`] the file of that name.
+//! Reports measure nothing and access no server, so each can be made again from the stored record.
+//! [`table`] is the model that every format renders. `comparison` fills it from an analysis, `sweep` from
+//! its curves, [`across`] from two analyses; [`text`], [`markdown`], [`csv`] and [`mod@html`] render it.
+//! [`sentence`] words a verdict; [`json`] is the versioned form for other programs. For one trial,
+//! [`classic`] prints the original pgio's lines, [`trial`] the details below them, and
+//! [`session_detail`] the file of that name.
 
 pub mod across;
 pub mod classic;

@@ -1,14 +1,14 @@
-//! Stored runs of an experiment against others: last month's and today's.
+//! Compares stored runs of an experiment with others, such as last month's with today's.
 //!
-//! Conditions of the same name are compared, the baseline first. The two sides were not interleaved,
-//! so what changed between the dates, intended or not, is in every ratio, and trials of one run
-//! share it: the unit is the run. One or two runs a side are shown and not judged; from [`FEWEST`] a
-//! side, Welch's test on the logs of the runs' typical values (`benchmath::welch`) judges. (Taking
-//! trials for the unit told runs apart that differed in nothing but their date in half of the
-//! cases.) The second view, each condition's effect against the baseline of its own run, leaves out
-//! what hits all conditions of a run alike.
+//! Conditions of the same name are compared, the baseline first. The two sides were not interleaved, so
+//! every ratio includes whatever changed between the dates, and all trials of a run share it. Therefore
+//! the unit is the run. With one or two runs per side, ratios are shown but not judged; with [`FEWEST`]
+//! or more, Welch's test on the logs of the runs' typical values (`benchmath::welch`) judges them. (With
+//! trials as the unit, half of the comparisons of equal runs of different dates were judged different.)
+//! The second view, each condition's effect against the baseline of its own run, excludes whatever
+//! affects all conditions of a run equally.
 //!
-//! Next: `reasons` for why the two may not be comparable at all.
+//! Next: `reasons` for differences that may make the two incomparable.
 
 mod reasons;
 #[cfg(test)]
@@ -29,24 +29,24 @@ use super::{compare, cross, families, tail};
 use pgio_results::metrics::{self, DeclaredMetric, MetricDef};
 use pgio_results::store::{Manifest, StoredExperiment};
 
-/// With fewer runs on a side nothing is judged.
+/// With fewer runs on a side, nothing is judged.
 pub const FEWEST: usize = 3;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Across {
     pub a: Side,
     pub b: Side,
-    /// Of A; judged unadjusted.
+    /// The primary metric of A; judged unadjusted.
     pub primary_metric: String,
-    /// Of A: what the metrics of its command mean.
+    /// The metrics that the command of A prints.
     pub metrics: Vec<DeclaredMetric>,
-    /// What differs and was no part of the question.
+    /// Unintended differences.
     pub reasons: Vec<Reason>,
     /// By condition, the baseline first, and metric, the primary one first.
     pub comparisons: Vec<AcrossComparison>,
-    /// Of the primary metric, by condition without the baseline.
+    /// Effects on the primary metric, by condition, without the baseline.
     pub effects: Vec<AcrossEffect>,
-    /// Conditions that only one of the two has.
+    /// Conditions of only one side.
     pub only_in_a: Vec<String>,
     pub only_in_b: Vec<String>,
 }
@@ -55,13 +55,13 @@ pub struct Across {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Side {
     pub experiment: String,
-    /// Of the first run.
+    /// Start of the first run.
     pub created_at: String,
     pub baseline: String,
-    /// Runs, each a results directory.
+    /// Number of runs; each is a results directory.
     #[serde(default)]
     pub runs: usize,
-    /// Trials that count, of all runs.
+    /// Number of trials that count, in all runs.
     pub valid: usize,
 }
 
@@ -72,28 +72,28 @@ pub struct AcrossComparison {
     pub condition: String,
     pub metric: String,
     pub primary: bool,
-    /// The mean of the runs' means, geometric where all values are positive.
+    /// The mean of the runs' means, geometric if all values are positive.
     pub a: Option<f64>,
     pub b: Option<f64>,
     pub trials_a: usize,
     pub trials_b: usize,
-    /// Runs that have such trials.
+    /// Number of runs with such trials.
     #[serde(default)]
     pub runs_a: usize,
     #[serde(default)]
     pub runs_b: usize,
-    /// B / A, with Welch's 95 % interval over runs; without one where there are too few runs.
+    /// B / A, with Welch's 95 % interval over runs; no interval with too few runs.
     pub ratio: Option<f64>,
     #[serde(flatten)]
     pub interval: Interval,
     pub p: Option<f64>,
     /// Holm over the secondary metrics of the condition; `p` itself for the primary metric.
     pub p_adjusted: Option<f64>,
-    /// `not_judged` where a side has fewer than three runs.
+    /// `not_judged` if a side has fewer than three runs.
     pub verdict: Verdict,
 }
 
-/// How much a condition's effect against its own baseline has changed.
+/// The change of a condition's effect against its own baseline.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AcrossEffect {
@@ -106,7 +106,7 @@ pub struct AcrossEffect {
     pub interval: Interval,
 }
 
-/// condition / baseline as its own experiment has it; of several runs the mean, without an interval.
+/// condition / baseline within one experiment; for several runs the mean, without an interval.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Effect {
@@ -117,13 +117,13 @@ pub struct Effect {
 }
 
 impl Across {
-    /// Empty for a metric that nobody knows.
+    /// Empty for an unknown metric.
     pub fn unit(&self, metric: &str) -> &str {
         metrics::find(&self.metrics, metric).map_or("", |def| def.unit)
     }
 }
 
-/// Each side has at least one run; its first one stands for what the side is.
+/// Compares two sides, each with at least one run; the first run describes its side.
 pub fn across(a: &[StoredExperiment], b: &[StoredExperiment]) -> Across {
     let judge = |runs: &[StoredExperiment]| -> Vec<StoredExperiment> {
         runs.iter().map(|run| cross::judged(run).into_owned()).collect()
@@ -165,7 +165,7 @@ fn side(runs: &[StoredExperiment], arms: &[Arms<'_>]) -> Side {
     }
 }
 
-/// Names that both have: A's baseline, then in A's order.
+/// Names of common conditions: A's baseline, then the others in A's order.
 fn common(a: &Manifest, b: &Manifest) -> Vec<String> {
     let there: BTreeSet<&String> = b.conditions.iter().map(|c| &c.name).collect();
     let mut names: Vec<String> =
@@ -179,7 +179,7 @@ fn only(a: &Manifest, b: &Manifest) -> Vec<String> {
     a.conditions.iter().map(|c| &c.name).filter(|n| !has(n)).cloned().collect()
 }
 
-/// A condition's values of one metric: a list of trials for each run that has any.
+/// A condition's values of one metric, by trial, for each run that has any.
 fn values(arms: &[Arms<'_>], condition: &str, metric: &str) -> Vec<Vec<f64>> {
     let of_run = |arms: &Arms<'_>| -> Vec<f64> {
         let arm = arms.get(condition);
@@ -267,13 +267,13 @@ fn adjust(family: &mut [AcrossComparison]) {
     families::adjust_together(secondary.map(|c| (c.p, &mut c.p_adjusted, &mut c.verdict)));
 }
 
-/// Whether all trials of these have values of this metric that can be compared.
+/// Whether all trials have comparable values of this metric.
 fn is_known(arms: &[&Arm<'_>], def: &MetricDef) -> bool {
     let cut_off = |arm: &Arm<'_>| arm.is_bounded(def.name);
     tail::too_short(arms.iter().copied(), def).is_none() && !arms.iter().copied().any(cut_off)
 }
 
-/// Only where all runs have the same baseline: an effect is against something.
+/// Empty unless all runs have the same baseline and primary metric.
 fn effects(
     common: &[String],
     (a, arms_a): (&[StoredExperiment], &[Arms<'_>]),
@@ -298,7 +298,7 @@ fn effects(
     let one = |name: &String| {
         let of_runs = |runs: &[Vec<Comparison>]| -> Vec<Effect> {
             let of_run = |all: &Vec<Comparison>| {
-                // A bound is no effect.
+                // A bound is not an effect.
                 let wanted =
                     |c: &&Comparison| c.primary && c.condition == *name && c.bound.is_none();
                 let c = all.iter().find(wanted)?;
@@ -326,7 +326,7 @@ fn effects(
     others.filter_map(one).collect()
 }
 
-/// One run's effect as it is, with its own interval; of several the mean of their logs.
+/// The effect of a single run with its own interval, or the geometric mean of several.
 fn together(effects: &[Effect]) -> Option<Effect> {
     match effects {
         [] => None,

@@ -1,26 +1,26 @@
-//! A condition's trials in numbers: how many ran and count, what became of the others, and the values
-//! of the typical trial. `summary` and `shares` fill it in.
+//! One condition of an analysis: its numbers of trials, their outcomes, and the values of the typical
+//! trial. `summary` and `shares` compute them.
 
 use std::collections::BTreeMap;
 
 use pgio_results::Metric;
 use serde::{Deserialize, Serialize};
 
-/// One condition's trials, described; stored as it stands.
+/// One condition and its trials; stored unchanged.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(rename = "ConditionV1"))]
 pub struct Condition {
     pub name: String,
     pub treatments: Vec<String>,
-    /// What differs from the baseline's treatments.
+    /// Differences from the baseline's treatments.
     #[serde(default)]
     pub factors: Vec<String>,
-    /// All trials on record, repeated ones included.
+    /// All trials on record, including repeats.
     pub trials: usize,
-    /// Of these, complete ones that a check forbids to count.
+    /// Complete trials that a check invalidates.
     pub invalid: usize,
-    /// Of these, failed or interrupted ones.
+    /// Failed or interrupted trials.
     pub failed: usize,
     /// Trials that count.
     pub valid: usize,
@@ -30,7 +30,7 @@ pub struct Condition {
     /// Whether it could be measured; `measured` in what earlier versions wrote.
     #[serde(default)]
     pub state: State,
-    /// Failed, invalid and badly behaved trials against the baseline's.
+    /// Failed, invalid and badly behaved trials, compared with the baseline.
     #[serde(default)]
     pub shares: Vec<Share>,
     #[serde(default)]
@@ -40,44 +40,44 @@ pub struct Condition {
     pub metrics: BTreeMap<String, Metric>,
 }
 
-/// How many of the trials that count stayed level inside their window.
+/// Trials that count, by whether they stayed level inside their window.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Steady {
     pub steady: usize,
     pub unsteady: usize,
-    /// Windows of too few slices to judge.
+    /// Windows with too few slices to judge.
     pub too_short: usize,
 }
 
-/// How many trials something happened to, against the baseline.
+/// The share of trials with one kind of outcome, compared with the baseline.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Share {
     /// `failed`, `invalid`, or the id of a check of behavior.
     pub what: String,
-    /// Of the condition's trials.
+    /// Trials of the condition with this outcome.
     pub trials: usize,
     pub of: usize,
-    /// Of the baseline's.
+    /// Trials of the baseline with this outcome.
     pub baseline_trials: usize,
     pub baseline_of: usize,
-    /// Fisher's exact test, two-sided; null where a side has no trials.
+    /// Two-sided p of Fisher's exact test; null if a side has no trials.
     pub p: Option<f64>,
     /// Whether it is part of the result: the shares differ at 5 %, or one side has some and the other none.
     pub notable: bool,
 }
 
-/// What became of a condition's trials, before anything is said of their rates.
+/// Whether a condition could be measured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum State {
-    /// No trial is on record, but for interrupted ones.
+    /// No trial is on record except interrupted ones.
     NotRun,
     /// None of its trials succeeded.
     Failed,
-    /// Some completed, and a check forbids each of them to count.
+    /// Some completed, but a check invalidates each of them.
     NoValidTrial,
     /// Too few blocks are valid for an interval.
     Undecided,

@@ -1,7 +1,7 @@
-//! What `pgio device` measured, described and compared: a round is a block, a run in it a trial.
+//! Describes and compares the results of `pgio device`: a round is a block, a run a trial.
 //!
-//! The same test and interval as for an experiment's conditions. Each test answers a question of
-//! its own, so none is adjusted for the others; reports say so.
+//! Test and interval are those of an experiment's conditions. Each fio test answers its own question, so
+//! nothing is adjusted for the number of tests, and reports mention that.
 
 use std::collections::BTreeMap;
 
@@ -13,13 +13,13 @@ use super::pairing::Pairs;
 use pgio_results::device::{DeviceRecord, DeviceRun, DeviceTest};
 use pgio_results::metrics::definition;
 
-/// One test, at each place and between the two.
+/// Results of one test: at each place, and compared.
 #[derive(Debug, Clone)]
 pub struct TestResult {
     pub test: DeviceTest,
     /// In the record's order of places.
     pub places: Vec<Described>,
-    /// The first place against the second.
+    /// The first place compared with the second.
     pub comparison: Option<Comparison>,
 }
 
@@ -27,7 +27,7 @@ pub struct TestResult {
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Described {
     pub runs: usize,
-    /// Of the test's metric.
+    /// Median of the test's metric; `lowest` and `highest` are its extremes.
     pub median: Option<f64>,
     pub lowest: Option<f64>,
     pub highest: Option<f64>,
@@ -58,7 +58,7 @@ fn result(record: &DeviceRecord, test: &DeviceTest) -> TestResult {
     TestResult { test: test.clone(), places, comparison }
 }
 
-/// Of the rounds in which both places have a run.
+/// The rounds in which both places have a run.
 fn pairs(place: &[&DeviceRun], baseline: &[&DeviceRun], metric: &str) -> Pairs {
     let value = |runs: &[&DeviceRun], round: u32| {
         runs.iter().find(|r| r.round == round)?.metrics.get(metric).copied()

@@ -9,7 +9,7 @@ use pgio_results::store::ConditionInfo;
 #[derive(Debug)]
 pub(super) struct Factor<'a> {
     pub change: &'a Change,
-    /// Only the baseline makes it.
+    /// Whether only the baseline makes the change.
     without: bool,
 }
 
@@ -20,8 +20,8 @@ impl fmt::Display for Factor<'_> {
     }
 }
 
-/// What differs between two conditions, a changed value counted once: `a = 1` against `a = 2` is
-/// one factor, as is a treatment that only one side has.
+/// The differences between two conditions. A changed value counts once: `a = 1` against `a = 2` is one
+/// factor, and so is a treatment that only one side has.
 pub(super) fn differing_factors<'a>(
     condition: &'a ConditionInfo,
     baseline: &'a ConditionInfo,

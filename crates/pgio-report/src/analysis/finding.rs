@@ -1,4 +1,4 @@
-//! A finding: something that is not in order, and what to do about it. `findings` and `steady`
+//! A finding: a problem of a trial, a condition or the experiment, with a remedy. `findings` and `steady`
 //! collect them.
 
 use pgio_results::CheckVerdict;
@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 /// The finding that a condition stalled.
 pub const STALLS: &str = "stalls";
 
-/// Something not in order, and what to do about it; stored as it stands.
+/// A problem, and what to do about it; stored unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[cfg_attr(feature = "schema", schemars(rename = "CheckV1"))]

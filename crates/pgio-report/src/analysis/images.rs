@@ -1,23 +1,23 @@
-//! How much of the baseline's WAL is full-page images, where that colors what is judged.
+//! Notes a large share of full-page images in the baseline's WAL, if the primary metric depends on WAL.
 //!
-//! After a checkpoint the first change of each page logs the page whole. A CHECKPOINT before each
-//! window puts all windows at a cycle's beginning, where most images are: what a change of WAL then
-//! costs is more than over a whole cycle.
+//! After a checkpoint, the first change of each page logs the whole page. With a CHECKPOINT before each
+//! window, all windows are at the start of a cycle, which has most images. Effects on WAL are then larger
+//! than over a whole cycle.
 
 use benchmath::summary::mean;
 
 use super::pairing::{Arm, value};
 use pgio_results::store::Manifest;
 
-/// From this share on the images are most of what is measured.
+/// The note appears from this share on.
 const LARGE: f64 = 0.5;
 
-/// Metrics that follow the WAL.
+/// Parts of the names of metrics that depend on WAL.
 const WAL_BOUND: &[&str] = &["commit", "transaction", "update", "wal_"];
 
 pub(super) fn note(manifest: &Manifest, baseline: Option<&Arm<'_>>) -> Option<String> {
     let primary = &manifest.primary_metric;
-    // Windows of whole cycles hold as many images as the long run.
+    // Windows of whole cycles have the long-run share of images.
     if manifest.rules.checkpoint == "spread" || !WAL_BOUND.iter().any(|part| primary.contains(part))
     {
         return None;

@@ -1,7 +1,7 @@
-//! The interval of an estimate, as every conclusion carries it: where the true value lies.
+//! The interval of an estimate, within which the true value is expected.
 //!
-//! Both sides are null where there are too few values; one side is null where only a bound is known. In
-//! stored JSON the two sides stand beside the estimate, so the type itself has no description there.
+//! Both sides are null if there are too few values; one side is null if only a bound is known. In stored
+//! JSON both sides are beside the estimate, so the type itself has no description there.
 
 use serde::{Deserialize, Serialize};
 
@@ -21,12 +21,12 @@ impl Interval {
         Interval { low: Some(low), high: Some(high) }
     }
 
-    /// Both sides, where both are known.
+    /// Both sides, if both are known.
     pub fn sides(self) -> Option<(f64, f64)> {
         self.low.zip(self.high)
     }
 
-    /// Whether the value is known to lie outside.
+    /// Whether the value is known to be outside.
     pub fn excludes(self, value: f64) -> bool {
         self.low.is_some_and(|low| value < low) || self.high.is_some_and(|high| value > high)
     }

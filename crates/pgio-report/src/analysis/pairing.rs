@@ -1,13 +1,12 @@
-//! Which trials count, and which are compared with which.
+//! Selects the trials that count, and pairs those of a condition with the baseline's.
 //!
-//! An arm is a condition's trials. Of a block only the last attempt counts, valid or not: an
-//! earlier one was repeated for a reason. Two arms are paired by block and attempt: a repeat measures the
-//! baseline again beside the condition, and these two are the pair. The baseline's earlier attempt stays
-//! for the conditions that were not repeated. Results of earlier versions repeated a condition alone; there
-//! the baseline's last attempt is the other half. A block enters only where both sides have a valid trial
-//! with the metric, so an experiment cut short anywhere is compared on what is complete. A burn-in trial is
-//! in no arm. In a sweep this holds at each point: trials at two points are never compared. Nothing here
-//! computes.
+//! An arm contains a condition's trials. In each block only the last attempt counts, valid or not,
+//! because earlier attempts were invalid. Arms are paired by block and attempt: a repeat measures the
+//! baseline again, and the two form the pair. The baseline's earlier attempt remains for the conditions
+//! that were not repeated. Earlier versions repeated a condition alone; there the baseline's last attempt
+//! completes the pair. A block is used only if both sides have a valid trial with the metric, so an
+//! interrupted experiment is compared as far as it is complete. Burn-in trials belong to no arm. In a
+//! sweep each point is separate: trials at two points are never compared. Nothing here computes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -31,13 +30,13 @@ pub(super) struct Arm<'a> {
     also: BTreeSet<(At, u32)>,
     /// Indexes into `all` of the trials that count, in the order of the blocks.
     counted: Vec<usize>,
-    /// By metric its value in each trial of `all`, NaN where there is none, cut off after the last
-    /// trial that has one. Read once in the trials' order: to look a metric up in thousands of records
-    /// takes many times as long.
+    /// For each metric, its value in each trial of `all`, NaN if absent, up to the last trial that has
+    /// one. Filled once in the trials' order, because looking up a metric in thousands of records takes
+    /// many times as long.
     columns: BTreeMap<&'a str, Vec<f64>>,
-    /// By class of operation the fewest that a trial that counts observed, where it observed any.
+    /// For each class, the fewest operations that any trial that counts observed, zero excluded.
     fewest: BTreeMap<&'a str, u64>,
-    /// The metrics of which any trial has a lower bound in the place of a value.
+    /// Metrics that have a lower bound instead of a value in some trial.
     bounded: BTreeSet<&'a str>,
 }
 
@@ -56,8 +55,8 @@ impl<'a> Arm<'a> {
         // At equal attempts the later line: a resumed experiment repeats what was interrupted.
         self.attempts.insert((at, attempt), index);
         let last = self.last.entry(at).or_insert(attempt);
-        // What was repeated for how the condition behaved, and not for its measurement, was chosen by
-        // its outcome: the repeat does not stand in for it.
+        // A trial that was repeated because of its condition's behavior still counts: replacing it by
+        // the repeat would select trials by their outcome.
         let stays = self.attempts.get(&(at, *last)).is_some_and(|i| self.all[*i].1.rejudged);
         if attempt >= *last && !stays {
             *last = attempt;
@@ -69,12 +68,12 @@ impl<'a> Arm<'a> {
         self.columns.contains_key(metric)
     }
 
-    /// The fewest operations of a class that a trial that counts observed, where any did.
+    /// The fewest operations of a class that a trial that counts observed, if any did.
     pub(super) fn fewest(&self, class: &str) -> Option<u64> {
         self.fewest.get(class).copied()
     }
 
-    /// What the trials that count measured, where they measured a number.
+    /// The values of the trials that count, as far as they have one.
     pub(super) fn values(&self, metric: &str) -> Vec<f64> {
         let column = self.column(metric);
         self.counted.iter().filter_map(|i| column.value(*i)).collect()
@@ -84,7 +83,7 @@ impl<'a> Arm<'a> {
         Column(self.columns.get(metric).map_or(&[], Vec::as_slice))
     }
 
-    /// Whether any trial that counts has a lower bound in its place.
+    /// Whether any trial that counts has a lower bound instead of a value.
     pub(super) fn is_bounded(&self, metric: &str) -> bool {
         self.bounded.contains(metric) && self.valid().any(|t| is_lower_bound(t, metric))
     }
@@ -127,7 +126,7 @@ impl<'a> Arm<'a> {
         self.counted().map(|(_, trial)| trial)
     }
 
-    /// Lines of the complete trials that a check forbids to count.
+    /// Lines of the complete trials that a check invalidates.
     pub(super) fn invalid(&self) -> Vec<usize> {
         let complete = |t: &Trial| t.outcome == Outcome::Complete;
         self.lines(|t| complete(t) && !t.is_valid())
@@ -142,7 +141,7 @@ impl<'a> Arm<'a> {
         self.all.iter().filter(|(_, t)| wanted(t)).map(|(line, _)| *line).collect()
     }
 
-    /// An attempt of a block at a point, where it is valid.
+    /// Index of an attempt of a block at a point, if it is valid.
     fn valid_attempt(&self, at: At, attempt: u32) -> Option<usize> {
         self.attempts.get(&(at, attempt)).copied().filter(|i| self.all[*i].1.is_valid())
     }
@@ -173,10 +172,10 @@ impl Column<'_> {
     }
 }
 
-/// By condition of the manifest; one that never ran has an empty arm.
+/// Arms by condition of the manifest; a condition that never ran has an empty arm.
 pub(super) type Arms<'a> = BTreeMap<&'a str, Arm<'a>>;
 
-/// At the middle point, which is where everything is without a sweep.
+/// The arms at the middle point; without a sweep, the arms of all trials.
 pub(super) fn arms<'a>(manifest: &'a Manifest, trials: &'a [Trial]) -> Arms<'a> {
     arms_at(manifest, trials, manifest.middle())
 }
@@ -185,7 +184,7 @@ pub(super) fn arms_at<'a>(manifest: &'a Manifest, trials: &'a [Trial], point: &P
     collect(manifest, trials, |at| (at == point).then_some(0))
 }
 
-/// At all points of the manifest.
+/// The arms over all points of the manifest.
 pub(super) fn arms_everywhere<'a>(manifest: &'a Manifest, trials: &'a [Trial]) -> Arms<'a> {
     collect(manifest, trials, |at| manifest.points().iter().position(|point| point == at))
 }
@@ -209,7 +208,7 @@ fn collect<'a>(
     arms
 }
 
-/// The baseline's attempts that other conditions are paired with count as well as its last.
+/// Lets the baseline's attempts count that other conditions are paired with.
 fn keep_partners(arms: &mut Arms<'_>, baseline: &str) {
     let others = arms.iter().filter(|(name, _)| **name != baseline);
     let counted: BTreeSet<(At, u32)> =
@@ -219,7 +218,7 @@ fn keep_partners(arms: &mut Arms<'_>, baseline: &str) {
     }
 }
 
-/// What a trial measured, where it measured a number.
+/// The value of a metric in a trial, if it is finite.
 pub(super) fn value(trial: &Trial, metric: &str) -> Option<f64> {
     trial.metrics.get(metric).and_then(|m| m.value).filter(|v| v.is_finite())
 }
@@ -228,22 +227,21 @@ pub(super) fn is_lower_bound(trial: &Trial, metric: &str) -> bool {
     trial.metrics.get(metric).is_some_and(|m| m.at_least && m.value.is_some())
 }
 
-/// Values of both arms by block, ready to be compared.
+/// Values of both arms by block.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Pairs {
-    /// The numbers of the blocks that entered.
+    /// The numbers of the blocks.
     pub blocks: Vec<u32>,
     pub condition: Vec<f64>,
     pub baseline: Vec<f64>,
 }
 
-/// Two arms with their trials side by side.
+/// Two arms with their trials paired.
 #[derive(Debug)]
 pub(super) struct Beside<'a, 'b> {
     pub condition: &'b Arm<'a>,
     pub baseline: &'b Arm<'a>,
-    /// Block and index in either arm, of the blocks in which both have a trial that counts, in the order
-    /// of the blocks.
+    /// Block and index in each arm, for the blocks in which both have a trial that counts, in order.
     trials: Vec<(u32, usize, usize)>,
 }
 
@@ -276,10 +274,10 @@ impl<'a, 'b> Beside<'a, 'b> {
         pairs
     }
 
-    /// Whether the condition's trials, and the baseline's, have lower bounds in the place of values.
+    /// Whether the condition's trials, and the baseline's, have lower bounds instead of values.
     pub(super) fn bounds(&self, metric: &str) -> [bool; 2] {
         let mut found = [false; 2];
-        // Hardly any metric ever has one.
+        // Return early, because few metrics have any.
         if !self.condition.bounded.contains(metric) && !self.baseline.bounded.contains(metric) {
             return found;
         }
@@ -298,7 +296,7 @@ fn pair(condition: &Arm<'_>, baseline: &Arm<'_>, at: At, ours: u32) -> Option<(u
     if let Some(theirs) = baseline.valid_attempt(at, ours) {
         return Some((condition.valid_attempt(at, ours)?, theirs));
     }
-    // One of them was repeated alone, or they were not repeated beside each other.
+    // Only one side was repeated, or the two were not repeated together.
     let theirs = *baseline.last.get(&at)?;
     let last = condition.valid_attempt(at, ours)?;
     let beside = condition.valid_attempt(at, theirs).unwrap_or(last);

@@ -1,9 +1,8 @@
-//! The two disks under a replicated device, the primary's against the secondary's.
+//! Compares the two disks of a replicated device, of the primary and of the secondary.
 //!
-//! Both write the same data, not the same requests: the secondary merges and flushes by its own
-//! rules, and the primary alone keeps the activity log. By condition and resource, means of the
-//! trials that count. Which disk it is was found out on each host; where it was not, there is
-//! nothing to hold against each other.
+//! Both write the same data in different requests: the secondary merges and flushes by its own rules,
+//! and only the primary keeps the activity log. Values are means over the trials that count, by
+//! condition and resource. A resource is omitted if the disk is unknown on either host.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +16,7 @@ use pgio_results::telemetry::{DeviceUse, DrbdUse, HostUse};
 
 const SECTOR_BYTES: f64 = 512.0;
 
-/// Of one condition.
+/// The disks of one resource under one condition.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Replica {
@@ -34,9 +33,9 @@ pub struct Disk {
     pub host: String,
     pub device: String,
     pub writes: f64,
-    /// Merged into others before they reached the disk.
+    /// Writes that were merged into others before they reached the disk.
     pub merged_writes: f64,
-    /// Of 512 bytes.
+    /// Sectors of 512 bytes.
     pub sectors_written: f64,
     pub flushes: Option<f64>,
 }
@@ -63,7 +62,7 @@ pub(super) fn all(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<Re
     all
 }
 
-/// Of each resource under the server.
+/// The disks of each resource that holds the server's files.
 fn of_trial(trial: &Trial) -> Vec<(String, (Disk, Disk))> {
     let Some(telemetry) = &trial.telemetry else { return Vec::new() };
     let mut found = Vec::new();
@@ -92,7 +91,7 @@ fn of_trial(trial: &Trial) -> Vec<(String, (Disk, Disk))> {
 
 fn disk(host: &str, usage: &HostUse, drbd: &DrbdUse) -> Option<Disk> {
     let device = drbd.backing.clone()?;
-    // A disk that was never used is not told by the kernel: it did nothing.
+    // The kernel does not list a disk that was never used.
     let idle = DeviceUse::default();
     let used = usage.devices.get(&device).unwrap_or(&idle);
     Some(Disk {

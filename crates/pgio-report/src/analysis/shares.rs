@@ -1,10 +1,9 @@
-//! How many trials failed, were invalid or behaved badly, under each condition and under the baseline.
+//! Compares the shares of failed, invalid and badly behaved trials of a condition with the baseline's.
 //!
-//! A trial that failed has no rate, and one that behaved badly only a low one: that they are more under a
-//! condition is a result of its own. Shares are compared by Fisher's exact test at [`ALPHA`]. Where
-//! one side has some and the other none they are told even if the trials are too few to decide. Trials at
-//! all points are counted, the baseline's at the points that the condition has too; trials that were
-//! interrupted are no outcome and are in no share.
+//! A failed trial has no rate, so more failures under a condition are a result in themselves. Fisher's
+//! exact test compares the shares at [`ALPHA`]. A share is also shown if only one side has such trials,
+//! even if they are too few to decide. Trials at all points count, those of the baseline at the points
+//! of the condition. Interrupted trials are ignored.
 
 use std::collections::BTreeSet;
 
@@ -21,13 +20,13 @@ use pgio_results::{CheckVerdict, Outcome, Trial, checks};
 pub const FAILED: &str = "failed";
 pub const INVALID: &str = "invalid";
 
-/// What one side's trials came to.
+/// Outcomes of one side's trials.
 #[derive(Default)]
 struct Counts<'a> {
     failed: usize,
     invalid: usize,
     trials: usize,
-    /// Valid ones with the ids of their failing checks of behavior.
+    /// For each valid trial, the ids of its failed checks of behavior.
     valid: Vec<BTreeSet<&'a str>>,
 }
 
@@ -36,7 +35,7 @@ impl<'a> Counts<'a> {
         let mut counts = Counts::default();
         for trial in trials.filter(|t| t.outcome != Outcome::Interrupted) {
             counts.trials += 1;
-            // A trial whose condition could not be put in force failed for its measurement.
+            // A trial whose condition could not be applied is invalid, not failed.
             if trial.checks.iter().any(|c| c.verdict == CheckVerdict::Invalid) {
                 counts.invalid += 1;
             } else if trial.outcome == Outcome::Complete {
@@ -55,8 +54,8 @@ impl<'a> Counts<'a> {
     }
 }
 
-/// Of a condition against the baseline; what happened on neither side is left out. `arms` hold the trials
-/// at all points.
+/// Compares the shares of a condition with the baseline's, without outcomes that neither side has. `arms`
+/// contain the trials at all points.
 pub(super) fn shares(manifest: &Manifest, arms: &Arms<'_>, condition: &str) -> Vec<Share> {
     let (Some(ours), Some(theirs)) = (arms.get(condition), arms.get(manifest.baseline.as_str()))
     else {
@@ -152,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn failed_trials_are_told_though_too_few_to_decide() {
+    fn failed_trials_are_shown_even_if_too_few_to_decide() {
         let stored = ten(|block, on| {
             if block <= 3 {
                 fail(on);

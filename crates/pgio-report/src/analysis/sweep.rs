@@ -1,10 +1,10 @@
-//! What a sweep shows: every cell, and along each axis a curve for each condition.
+//! Analyses a sweep: all cells, and along each axis a curve for each condition.
 //!
-//! Cells are compared within their point only: a condition against the baseline at the same point,
-//! by the same blocks and the same statistics as everything else. What is judged is the primary
-//! metric at the middle point; all other cells are one family (`families`), and indicative. Values of a cell are means of its trials on a logarithmic scale with Student's
-//! interval: they carry the machine's drift, which ratios do not. Next: [`curve`] for what stands
-//! along an axis, and the knee.
+//! Cells are compared only within their point: a condition with the baseline at the same point, by the
+//! same blocks and statistics as elsewhere. The primary metric is judged at the middle point; all other
+//! cells are one family (`families`), and indicative. A cell's values are means of its trials on a
+//! logarithmic scale with Student's interval; unlike ratios, they include the machine's drift. Next:
+//! [`curve`] for the curves and the knee.
 
 mod cell;
 mod curve;
@@ -35,16 +35,16 @@ pub use curve::{Curve, CurveKnee, CurvePoint, KneePlace, Slope};
 pub struct Swept {
     pub kind: SweepKind,
     pub axes: Vec<Axis>,
-    /// Where the primary metric is judged.
+    /// The point at which the primary metric is judged.
     pub middle: Point,
-    /// The class of operations whose latencies are told, such as `transaction`.
+    /// The class of operations whose latencies are shown, such as `transaction`.
     #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
     pub latency_class: Option<Operation>,
     /// The middle point's first, in the order of the plan.
     pub cells: Vec<SweptCell>,
-    /// By axis and condition.
+    /// One for each axis and condition.
     pub curves: Vec<Curve>,
-    /// How the cells must be read.
+    /// Remarks on how to read the cells.
     pub notes: Vec<String>,
 }
 
@@ -117,7 +117,7 @@ pub(super) fn all(
     })
 }
 
-/// At the middle point the comparison is the experiment's own.
+/// At the middle point, the effect is that of the experiment's comparison.
 fn judged(condition: &str, comparisons: &[Comparison]) -> Option<CellEffect> {
     comparisons.iter().find(|c| c.primary && c.condition == condition).map(cell::effect)
 }

@@ -50,7 +50,7 @@ fn half_the_rate_is_slower() {
 }
 
 #[test]
-fn told_against_another_condition() {
+fn compared_with_another_condition() {
     let told = analyse(&demo().against("on").unwrap());
     // Everything is the other way round, and what the file's own baseline shows of noise is gone.
     let own = analyse(&demo());
@@ -248,7 +248,7 @@ fn a_twin_that_differs_is_a_warning() {
 }
 
 #[test]
-fn two_treatments_at_once_cannot_be_told_apart() {
+fn the_effect_of_two_treatments_cannot_be_attributed() {
     let mut stored = steady(6);
     stored.manifest.conditions[1].changes.push(throttled());
     let analysis = analyse(&stored);
@@ -448,7 +448,7 @@ fn doubts_name_the_blocks_of_the_experiment() {
 }
 
 #[test]
-fn nothing_measured_is_told_and_not_a_panic() {
+fn an_experiment_without_values_does_not_panic() {
     let mut empty = experiment(&["local", "local-aa", "on"], Vec::new());
     let analysis = analyse(&empty);
     let on = analysis.primary("on").unwrap();
@@ -462,7 +462,7 @@ fn nothing_measured_is_told_and_not_a_panic() {
 }
 
 #[test]
-fn a_record_of_another_experiment_is_told() {
+fn a_record_of_another_experiment_is_a_finding() {
     let mut stored = steady(6);
     stored.trials.push(trial("stranger", 1, &[(PRIMARY, 1.0)]));
     assert_eq!(ids(&analyse(&stored)), [("unknown-condition", None)]);

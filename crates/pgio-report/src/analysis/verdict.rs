@@ -1,14 +1,14 @@
-//! What a comparison concludes, and the level at which it does.
+//! The verdict of a comparison, and the level of all tests.
 
 use benchmath::effect::Decision;
 use pgio_results::metrics::Direction;
 use serde::{Deserialize, Serialize};
 
-/// The level of every test and interval: 0.05, so intervals hold 95 %. A constant, since a level
-/// chosen after seeing the data decides nothing.
+/// The level of every test and interval: 0.05, for 95 % intervals. It is constant, because a level
+/// chosen after seeing the data is meaningless.
 pub const ALPHA: f64 = 0.05;
 
-/// What is known of an effect where the window's end cut off operations of one side.
+/// The kind of bound of an effect, if the window's end cut off operations of one side.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
@@ -17,17 +17,17 @@ pub enum Bound {
     AtMost,
 }
 
-/// What a comparison says, in the direction of its metric.
+/// The outcome of a comparison, in the direction of its metric.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Verdict {
     Slower,
     Faster,
-    /// More of a quantity of which neither more nor less is better.
+    /// More of a quantity without a preferred direction.
     Higher,
     Lower,
-    /// No difference shown, which is not "no difference".
+    /// No difference detected, which does not prove that there is none.
     NoDifference,
     #[default]
     TooFewBlocks,
@@ -38,7 +38,7 @@ pub enum Verdict {
 }
 
 impl Verdict {
-    /// Whether a difference was shown.
+    /// Whether a difference was detected.
     pub fn is_decided(self) -> bool {
         matches!(self, Verdict::Slower | Verdict::Faster | Verdict::Higher | Verdict::Lower)
     }
@@ -54,7 +54,7 @@ pub(super) fn directed_decision(decision: Decision, direction: Direction) -> Ver
     }
 }
 
-/// What more or less of a metric means.
+/// The verdict for more or less of a metric.
 pub(super) fn directed(above: bool, direction: Direction) -> Verdict {
     match (above, direction) {
         (true, Direction::HigherIsFaster) | (false, Direction::LowerIsFaster) => Verdict::Faster,

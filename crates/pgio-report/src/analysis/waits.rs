@@ -1,27 +1,28 @@
-//! Where the time of an operation went, by condition and class, and what of it a condition adds.
+//! Divides the mean time of an operation by kind of wait, for each condition and class, and the time that
+//! a condition adds.
 //!
-//! Known exactly: how long all operations of a class took (histogram sums). Known by sampling: what
-//! the sessions were seen waiting for. Not known: in which class a sighting fell. The rule, applied
-//! to each trial (`divide`):
+//! Histogram sums give the exact total time of all operations of a class. Sampling shows which waits the
+//! sessions were in, but not in which class. A rule assigns the samples of each trial to classes
+//! (`divide`):
 //!
-//! 1. The WAL flush and the synchronous standby belong to commits, up to what commits took. Flushes
-//!    beyond that belong to updates (a page that is evicted may have to flush WAL); waits for the
-//!    standby beyond that were seen too often by chance, and are cut. Where no commit was timed,
-//!    both belong to updates, then to reads.
-//! 2. Reading and writing data files, locks and other waits belong to reads and updates in
-//!    proportion to their time left, then to commits.
-//! 3. CPU is what remains of each class, the wait for a processor included.
+//! 1. WAL flushes and waits for the synchronous standby belong to commits, up to the total time of
+//!    commits. Further flushes belong to updates, because evicting a page may flush WAL; further waits
+//!    for the standby are sampling error and are dropped. If no commit was timed, both belong to updates,
+//!    then to reads.
+//! 2. Reading and writing data files, locks and other waits belong to reads and updates in proportion to
+//!    their remaining time, then to commits.
+//! 3. CPU is the remaining time of each class, including the wait for a processor.
 //!
-//! Client waits lie outside all classes, save where the client itself times its calls, one at a time:
-//! there they are the way, and shared out as in 2. A transaction is its commit and the rest of it, which
-//! stands where reads and updates stand.
+//! Client waits belong to no class, unless the client itself times its calls one at a time; then they are
+//! the network round trip and are divided as in 2. A transaction is its commit and a rest; the rest is
+//! treated like reads and updates.
 //!
-//! Means are over all operations: time by number, trials together, so that a slow trial weighs as
-//! much as it has operations. Errors are half of 95 % intervals. The trial is the unit: with three
-//! or more they come from the spread between trials, as of a ratio of two totals (Cochran, Sampling
-//! Techniques, 1977, chapter 6), in differences by block. With fewer they are binomial over the
-//! sightings, which holds if sightings are independent; neighbouring ones are not, so it is then a
-//! lower bound. Next: `predicted`.
+//! Means are total time divided by the number of operations over all trials, so a slow trial weighs as
+//! much as it has operations. Errors are half-widths of 95 % intervals. The trial is the unit: with three
+//! or more trials, errors come from the spread between trials as for a ratio of totals (Cochran, Sampling
+//! Techniques, 1977, chapter 6), for differences by block. With fewer they are binomial over the samples,
+//! which assumes independent samples; neighboring samples are dependent, so the error is then a lower
+//! bound. Next: `predicted`.
 
 mod divide;
 pub(super) mod predicted;
@@ -42,13 +43,13 @@ use pgio_results::Trial;
 use pgio_results::store::Manifest;
 use pgio_results::waits::{GROUPS, WaitGroup};
 
-/// Classes in the order in which they are told.
+/// Classes in the order of the report.
 const CLASSES: &[&str] = &["read", "update", "commit", "transaction"];
 
-/// From so many trials on their spread gives the error.
+/// From this many trials on, their spread determines the error.
 const ENOUGH_TRIALS: usize = 3;
 
-/// Of a normal distribution, for the binomial error.
+/// The 97.5 % quantile of the normal distribution, for the binomial error.
 const REACH: f64 = 1.96;
 
 /// One class of operation under one condition.
@@ -67,21 +68,21 @@ pub struct Decomposition {
     pub parts: Vec<Part>,
 }
 
-/// What one kind of wait takes of the mean operation.
+/// The part of the mean operation that one kind of wait takes.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Part {
     pub group: WaitGroup,
     pub seconds: f64,
-    /// Half of the 95 % interval.
+    /// Half-width of the 95 % interval.
     pub error_seconds: f64,
-    /// Of the mean, 0 to 1.
+    /// Share of the mean, 0 to 1.
     pub share: f64,
-    /// Half of its 95 % interval.
+    /// Half-width of its 95 % interval.
     pub share_error: f64,
 }
 
-/// What a condition adds to the baseline's mean operation, by block.
+/// The time that a condition adds to the baseline's mean operation, by block.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DecompositionDifference {
@@ -95,7 +96,7 @@ pub struct DecompositionDifference {
     pub interval: Interval,
     /// They add up to the difference.
     pub parts: Vec<PartDifference>,
-    /// What it should be from first principles, where that can be said.
+    /// The predicted difference, if there is a prediction.
     pub predicted: Option<Predicted>,
 }
 
@@ -136,18 +137,18 @@ fn decompose(condition: &str, class: &str, trials: &[&Class]) -> Option<Decompos
         let (error_seconds, share_error) = errors(trials, *group, mean_seconds, operations);
         Part { group: *group, seconds, error_seconds, share, share_error }
     };
-    let told = |p: &Part| p.group == WaitGroup::Cpu || p.seconds > 0.0;
+    let is_shown = |p: &Part| p.group == WaitGroup::Cpu || p.seconds > 0.0;
     Some(Decomposition {
         condition: condition.to_owned(),
         class: class.to_owned(),
         trials: trials.len(),
         operations,
         mean_seconds,
-        parts: GROUPS.iter().map(part).filter(told).collect(),
+        parts: GROUPS.iter().map(part).filter(is_shown).collect(),
     })
 }
 
-/// Of the part's seconds an operation, and of its share.
+/// Errors of a part's seconds per operation, and of its share.
 fn errors(trials: &[&Class], group: WaitGroup, mean: f64, operations: u64) -> (f64, f64) {
     if trials.len() >= ENOUGH_TRIALS {
         let parts: Vec<f64> = trials.iter().map(|t| t.part(group)).collect();
@@ -160,8 +161,7 @@ fn errors(trials: &[&Class], group: WaitGroup, mean: f64, operations: u64) -> (f
     (error, if mean > 0.0 { error / mean } else { 0.0 })
 }
 
-/// One value for each trial, whose mean is the ratio of the two totals and whose spread is what the
-/// trial contributes to its error.
+/// One value per trial. Their mean is the ratio of the two totals, and their spread gives its error.
 fn around_ratio(parts: &[f64], totals: &[f64]) -> Vec<f64> {
     let total: f64 = totals.iter().sum();
     if total <= 0.0 {

@@ -1,7 +1,7 @@
 //! The lines that the original pgio prints, character for character in form.
 //!
 //! Scripts parse them (`RIOPS >N< CACHE_HITS/s >N<` above all), so blanks at line ends and the
-//! layout of psql's rows are part of it. What we know beyond them stands below, in `trial`.
+//! layout of psql's rows are part of it. `trial` prints further results below them.
 //! Times and rates are of our window, which all sessions share; docs/METHODOLOGY.md says what the
 //! original's figures mean and do not mean.
 
@@ -14,7 +14,7 @@ use pgio_results::model::DatabaseRow;
 /// psql's columns after `datname`; its cells are at least as wide as these.
 const COUNTERS: [&str; 5] = ["blks_hit", "blks_read", "tup_returned", "tup_fetched", "tup_updated"];
 
-/// What is known before a run starts.
+/// Facts known before a run starts.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Head {
     /// RFC 3339.
@@ -23,7 +23,7 @@ pub struct Head {
     pub shared_buffers: String,
     pub tables: u32,
     pub sessions_per_table: u32,
-    /// As it was asked for, such as `200M`.
+    /// As requested, such as `200M`.
     pub scale: String,
     pub blocks_per_table: u64,
 }
@@ -109,7 +109,7 @@ fn psql_row(database: &str, row: &DatabaseRow) -> String {
     format!(" {database:<7} | {}", cells.collect::<Vec<_>>().join(" | "))
 }
 
-/// As date(1) prints it in the C locale; a time that cannot be read is printed as it stands.
+/// As date(1) prints it in the C locale; an unparsable time is printed unchanged.
 fn date(started_at: &str, zone: &TimeZone) -> String {
     match started_at.parse::<Timestamp>() {
         Ok(at) => at.to_zoned(zone.clone()).strftime("%a %b %e %H:%M:%S %Z %Y").to_string(),

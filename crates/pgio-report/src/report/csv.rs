@@ -1,10 +1,9 @@
 //! Comma-separated values for spreadsheets and statistics programs: one flat table.
 //!
-//! A row for each condition and metric, the baseline's included, and of a sweep for each other cell
-//! and metric, with numbers as they are: no
-//! units in cells, no rounding, no value is an empty cell. One table a file, since CSV knows no
-//! second one. Quoting is that of RFC 4180. A cell that a spreadsheet would take for a formula begins with
-//! `'`. Next: `docs/FORMAT.md` says what each column means.
+//! The table has a row for each condition and metric, including the baseline, and in a sweep for each
+//! other cell and metric. Cells have no units and no rounding; a missing value is an empty cell. A file
+//! has one table, because CSV supports no more. Quoting follows RFC 4180. A cell that a spreadsheet would
+//! treat as a formula begins with `'`. Next: `docs/FORMAT.md` documents the columns.
 
 use super::table::{Column, Table};
 use crate::analysis::sweep::{CellEffect, Estimate, SweptCell};
@@ -46,7 +45,7 @@ const COLUMNS: &[&str] = &[
     "totals_high",
 ];
 
-/// All of an analysis that is a number.
+/// All numbers of an analysis.
 pub fn flat(analysis: &Analysis) -> Table {
     let mut rows = Vec::new();
     for condition in &analysis.conditions {
@@ -94,7 +93,7 @@ fn point(point: &Point) -> String {
     words.collect::<Vec<_>>().join("; ")
 }
 
-/// What is told of a cell away from the middle point.
+/// The rows of a cell away from the middle point.
 fn of_cell(analysis: &Analysis, cell: &SweptCell) -> Vec<Vec<String>> {
     let Some(condition) = analysis.condition(&cell.condition) else { return Vec::new() };
     let one = |(name, estimate): (&String, &Estimate)| {
@@ -142,7 +141,7 @@ fn head(analysis: &Analysis, condition: &Condition) -> Vec<String> {
     ]
 }
 
-/// The cells of a metric that was compared with nothing, such as the baseline's own.
+/// The cells of a metric that was not compared, such as the baseline's.
 fn nothing() -> Vec<String> {
     vec![String::new(); 11]
 }
@@ -156,7 +155,7 @@ fn comparison(c: &Comparison) -> Vec<String> {
     cells
 }
 
-/// Empty where the value is not one.
+/// Empty without a value.
 fn at_least(is_bound: bool) -> String {
     bound(is_bound.then_some(Bound::AtLeast))
 }
@@ -180,7 +179,7 @@ pub(super) fn number(value: Option<f64>) -> String {
     value.filter(|v| v.is_finite()).map_or_else(String::new, |v| v.to_string())
 }
 
-/// Any table of the model; its title and notes have no place here.
+/// Any table of the model, without its title and notes.
 pub fn render(table: &Table) -> String {
     let table = table.printable();
     let headings: Vec<&str> = table.columns.iter().map(|c| c.heading.as_str()).collect();

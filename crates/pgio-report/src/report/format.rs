@@ -6,7 +6,7 @@
 use pgio_results::Metric;
 use pgio_results::units::human;
 
-/// Stands where there is no number.
+/// Shown if there is no number.
 pub(super) const NONE: &str = "–";
 
 /// Three significant digits below 1,000, grouped whole numbers above; what is whole stays whole.
@@ -74,7 +74,7 @@ pub(super) fn seconds(value: f64) -> String {
     if value < 0.0 { format!("−{text}") } else { text }
 }
 
-/// A change in per cent from its ratio, with as many decimals as its neighbours.
+/// A change in per cent from its ratio, with as many decimals as its neighbors.
 fn signed(ratio: f64, decimals: usize) -> String {
     let change = (ratio - 1.0) * 100.0;
     let sign = if change < 0.0 { '−' } else { '+' };
@@ -100,8 +100,8 @@ pub(super) fn change_with_interval(ratio: f64, low: f64, high: f64) -> String {
     format!("{} {}", change_of(ratio, &[ratio, low, high]), interval(low, high))
 }
 
-fn change_of(ratio: f64, neighbours: &[f64]) -> String {
-    format!("{} %", signed(ratio, decimals(neighbours)))
+fn change_of(ratio: f64, neighbors: &[f64]) -> String {
+    format!("{} %", signed(ratio, decimals(neighbors)))
 }
 
 /// `[−55.0, −51.9]`
@@ -165,7 +165,7 @@ pub(super) fn seconds_with_error(value: f64, error: f64) -> String {
     format!("{} ± {} {unit}", number(value * factor), number(error * factor))
 }
 
-/// What a time of this size is told in, and how many of it make a second.
+/// The unit for a time of this size, and the number of units per second.
 pub(super) fn time_unit(seconds: f64) -> (f64, &'static str) {
     if seconds < 999.5e-6 {
         (1e6, "µs")

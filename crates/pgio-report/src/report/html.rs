@@ -1,10 +1,10 @@
-//! report.html: everything a stored experiment says, in one file that needs no network.
+//! report.html: the complete report of a stored experiment, in one file that needs no network.
 //!
-//! The verdict in words comes first, then charts and tables, then what speaks against trusting
-//! them, then how to repeat them. Charts are SVG written here, complete without JavaScript; with it
-//! (`page.js`, uPlot) the line charts zoom. Tables are the ones of the text report. Numbers and
-//! verdicts come from the analysis; a section that has nothing to say is left out. maud escapes all
-//! text. Next: one file below `html/` for each section; [`svg`] has what the charts share.
+//! The verdict comes first, then charts and tables, then checks and warnings, then how to reproduce the
+//! result. Charts are SVG and complete without JavaScript; with it (`page.js`, uPlot) line charts zoom.
+//! Tables are those of the text report. Numbers and verdicts come from the analysis; sections without
+//! content are omitted. maud escapes all text. Next: `html/` has one file per section; [`svg`] has the
+//! common parts of charts.
 
 mod checks;
 mod effects;
@@ -36,12 +36,12 @@ use pgio_results::store::StoredExperiment;
 pub use plain::{index, of_document};
 pub use series::is_drawn;
 
-/// What a page is made from.
+/// The input of a page.
 #[derive(Debug, Clone, Copy)]
 pub struct Source<'a> {
     pub stored: &'a StoredExperiment,
     pub analysis: &'a Analysis,
-    /// One for each trial, where its samples are there.
+    /// The samples of each trial, if available.
     pub series: &'a [Option<Series>],
     /// experiment.toml as run.
     pub experiment: &'a str,

@@ -28,30 +28,30 @@ pub struct AnalysisV1 {
     pub schema: String,
     pub experiment: String,
     pub baseline: String,
-    /// The experiment's own, where the trials are told against another.
+    /// The experiment's original baseline, if another one is used.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_baseline: Option<String>,
-    /// The baseline's twin, where it was measured twice.
+    /// The A/A twin of the baseline, if there is one.
     pub aa: Option<String>,
     pub primary_metric: String,
     /// The level of all tests; intervals hold 1 - alpha.
     pub alpha: f64,
     pub conditions: Vec<Condition>,
     pub comparisons: Vec<ComparisonV1>,
-    /// By metric; what the baseline's twin shows.
+    /// The noise floor from the A/A twin, by metric.
     pub noise_floor: BTreeMap<String, NoiseFloor>,
-    /// Where the time went, by condition and class of operation; empty where nothing was sampled.
+    /// Where the time went, by condition and class of operation; empty without samples.
     #[serde(default)]
     pub decompositions: Vec<Decomposition>,
     #[serde(default)]
     pub decomposition_differences: Vec<DecompositionDifference>,
-    /// Reads asked of the system and read from the device, by condition.
+    /// Reads requested from the system and read from the device, by condition.
     #[serde(default)]
     pub reconciliation: Vec<Reconciliation>,
-    /// The primary's disk against the secondary's, by condition.
+    /// The disks of primary and secondary, by condition.
     #[serde(default)]
     pub replicas: Vec<Replica>,
-    /// Every cell of a sweep and the curves along its axes; all else is said of the middle point.
+    /// All cells of a sweep and the curves along its axes; everything else is for the middle point.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sweep: Option<Swept>,
     pub checks: Vec<Finding>,
@@ -65,10 +65,10 @@ pub struct ComparisonV1 {
     pub condition: String,
     pub metric: String,
     pub primary: bool,
-    /// In the family of comparisons that answers the experiment's question.
+    /// Whether it is in the family of comparisons that answers the experiment's question.
     #[serde(default)]
     pub judged: bool,
-    /// The baseline's typical trial, and that times the ratio; means where there is no ratio.
+    /// The baseline's typical trial, and that times the ratio; means without a ratio.
     #[serde(default)]
     pub baseline_value: Option<f64>,
     #[serde(default)]
@@ -81,7 +81,7 @@ pub struct ComparisonV1 {
     pub difference: Option<f64>,
     pub difference_low: Option<f64>,
     pub difference_high: Option<f64>,
-    /// All work over all time, of the primary metric where that is a rate.
+    /// The ratio of totals, if this is the primary metric and a rate.
     #[serde(default)]
     pub totals: Option<Totals>,
     /// The signed-rank test of this comparison alone.
@@ -90,11 +90,11 @@ pub struct ComparisonV1 {
     pub p_adjusted: Option<f64>,
     pub verdict: Verdict,
     pub blocks: usize,
-    /// Blocks that detect the effect named in the experiment with 80 % power, where these did not
-    /// decide; the fewest that can decide anything where there are too few.
+    /// Blocks that detect the planned effect with 80 % power, if these did not decide; with too few
+    /// blocks, the fewest that can decide.
     pub blocks_needed: Option<u32>,
-    /// Ratio and difference are no more than this, and one side of each interval is null: the
-    /// window's end cut off operations. Absent where they are estimates.
+    /// Ratio and difference are only bounds, and one side of each interval is null, because the
+    /// window's end cut off operations. Absent if they are estimates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<Bound>,
     pub warnings: Vec<String>,
@@ -107,7 +107,7 @@ pub struct WarningV1 {
     pub why: String,
     #[serde(rename = "try")]
     pub try_: String,
-    /// How many trials raised it.
+    /// Number of trials with this warning.
     pub trials: usize,
 }
 

@@ -1,12 +1,12 @@
 //! A document as Markdown, for a ticket, a pull request or a wiki.
 //!
 //! Tables are GitHub's, with its alignment marks; every character that Markdown would take for its
-//! own is escaped, so that what is read is what the text report says. Nothing here decides what is
-//! said.
+//! own is escaped, so that the reader sees the text of the report. This file does not decide the
+//! contents.
 
 use super::table::{Align, Document, Table};
 
-/// `lead` is said before the tables, one paragraph each.
+/// `lead` precedes the tables, one paragraph for each sentence.
 pub fn render(document: &Document, lead: &[String]) -> String {
     let document = document.printable();
     let mut parts = vec![format!("# {}\n", escaped(&document.title))];

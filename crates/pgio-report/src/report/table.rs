@@ -1,7 +1,7 @@
 //! The model of a report: titled tables and remarks, of plain text.
 //!
-//! What a report says is decided once, in `comparison` and `trial`; how it looks is decided by the
-//! renderer (`text`; HTML and Markdown have the same model to work from). Cells are text already,
+//! `comparison` and `trial` decide the contents of a report once; the renderer decides its look
+//! (`text`; HTML and Markdown have the same model to work from). Cells are text already,
 //! so that every format shows the same digits. They hold names and messages of others too, so each
 //! renderer begins with [`Document::printable`] or [`Table::printable`].
 

@@ -80,7 +80,7 @@ fn full_trial() -> Trial {
 }
 
 #[test]
-fn a_sweep_is_told_along_its_axes() {
+fn a_sweep_has_a_table_for_each_axis() {
     assert_snapshot!(printed(&analyse(&test_support::swept(8))));
 }
 
@@ -158,7 +158,7 @@ fn two_experiments_against_each_other() {
 }
 
 #[test]
-fn two_changed_treatments_are_said_in_the_verdict() {
+fn the_verdict_names_two_changed_treatments() {
     let mut stored = demo();
     stored.manifest.conditions[3].changes.push(throttled());
     let said = sentence(&analyse(&stored), "on");

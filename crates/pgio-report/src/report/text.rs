@@ -1,8 +1,8 @@
-//! A document as text for a terminal: aligned, at most 120 columns, without colour.
+//! A document as text for a terminal: aligned, at most 120 columns, without color.
 //!
 //! Widths are counted in characters, which is right for `µ`, `±`, `−` and Latin names; it does not
 //! know double-width or combining ones. A table that would be too wide wraps the cells of its
-//! widest column. Nothing here decides what is said.
+//! widest column. This file does not decide the contents.
 
 use super::table::{Align, Document, Table};
 

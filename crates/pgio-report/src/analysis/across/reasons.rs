@@ -1,9 +1,9 @@
-//! Why two experiments may not be comparable: what differs between them, the gravest first.
+//! Lists the differences that may make two experiments incomparable, the most severe first.
 //!
-//! The question itself (conditions, treatments), the work, the data, the window, the server, the
-//! environment, pgio, the seeds. Trials are described by the first one that is complete: within an
-//! experiment they must not differ (`cross`), of a sweep at its middle point, which is what is compared. Nothing is judged here; a kernel that was upgraded
-//! may be the very thing that is asked about.
+//! Compared are conditions and treatments, the workload, the data, the window, the server, the
+//! environment, pgio, and the seeds. The first complete trial at the middle point describes an
+//! experiment, because its trials must not differ (`cross`). Nothing is judged here: an upgraded kernel
+//! may be exactly what the user wants to compare.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -12,26 +12,26 @@ use pgio_results::units::human;
 use pgio_results::{Outcome, Trial};
 use serde::{Deserialize, Serialize};
 
-/// Something besides the date that differs between the two.
+/// A difference between the two sides besides the date.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Reason {
     pub what: String,
-    /// As found in A; null where it has no such thing.
+    /// The value in A; null if absent.
     pub a: Option<String>,
     pub b: Option<String>,
 }
 
-/// In the manifest's environment and told before, or different by nature.
-const TOLD_ELSEWHERE: &[&str] = &["pgio", "server_version", "target"];
+/// Facts of the manifest's environment that are listed separately or always differ.
+const LISTED_ELSEWHERE: &[&str] = &["pgio", "server_version", "target"];
 
-/// Of the first run of each side, and what differs between the runs of one side.
+/// Compares the first runs of both sides, and the runs of each side with its first.
 pub(super) fn all(a: &[StoredExperiment], b: &[StoredExperiment]) -> Vec<Reason> {
     let mut found = between(&a[0], &b[0]);
     for (name, runs) in [("A", a), ("B", b)] {
         for (number, run) in (2..).zip(&runs[1..]) {
             let within = between(&runs[0], run);
-            // Each run draws its own seed where none is given.
+            // Each run draws its own seed if none is given.
             let within = within.into_iter().filter(|r| r.what != "seed");
             found.extend(within.map(|r| Reason {
                 what: format!("{} (run {number} of {name} against its first)", r.what),
@@ -76,7 +76,7 @@ fn differs(what: &str, a: &str, b: &str) -> Option<Reason> {
     (a != b).then(|| Reason { what: what.to_owned(), a: Some(a.to_owned()), b: Some(b.to_owned()) })
 }
 
-/// Ordered pairs of what and how.
+/// Names and values, in order.
 type Described = Vec<(String, String)>;
 
 fn maps(prefix: &str, a: &Described, b: &Described) -> Vec<Reason> {
@@ -89,7 +89,7 @@ fn maps(prefix: &str, a: &Described, b: &Described) -> Vec<Reason> {
         let (in_a, in_b) = (of(a, name), of(b, name));
         (in_a != in_b).then(|| Reason { what: format!("{prefix}{name}"), a: in_a, b: in_b })
     };
-    // A side without any description differs in nothing: it says nothing.
+    // A side without a description has nothing to compare.
     if a.is_empty() || b.is_empty() { Vec::new() } else { names.filter_map(reason).collect() }
 }
 
@@ -104,7 +104,7 @@ fn counted(stored: &StoredExperiment) -> impl Iterator<Item = &Trial> {
     stored.trials.iter().filter(|t| t.outcome == Outcome::Complete).filter(there)
 }
 
-/// Work, data, window and server.
+/// Workload, data, window and server.
 fn described(trial: &Trial) -> Described {
     let mut all = vec![("workload".to_owned(), trial.workload.kind.clone())];
     for (key, value) in &trial.workload.keys {
@@ -129,12 +129,12 @@ fn described(trial: &Trial) -> Described {
     all
 }
 
-/// As found: the manifest's, and what the baseline's first trial adds to it. A condition's own
-/// settings are its treatments.
+/// The environment of the manifest, completed by that of the baseline's first trial. Settings of other
+/// conditions are their treatments.
 fn environment(stored: &StoredExperiment) -> Described {
     let m = &stored.manifest;
     let mut all: BTreeMap<&String, &String> =
-        m.environment.iter().filter(|(k, _)| !TOLD_ELSEWHERE.contains(&k.as_str())).collect();
+        m.environment.iter().filter(|(k, _)| !LISTED_ELSEWHERE.contains(&k.as_str())).collect();
     let is_baseline = |t: &&Trial| t.place.as_ref().is_some_and(|p| p.condition == m.baseline);
     if let Some(trial) = counted(stored).find(is_baseline) {
         for (name, value) in trial.environment.iter() {

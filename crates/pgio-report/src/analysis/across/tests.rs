@@ -73,7 +73,7 @@ fn runs_are_the_unit() {
 /// Runs vary as much between dates as trials do within: trials as the unit would tell every second
 /// such pair apart.
 #[test]
-fn equal_runs_are_told_apart_in_one_of_twenty() {
+fn equal_runs_differ_in_one_of_twenty() {
     use benchmath::rng::SplitMix64;
     let mut rng = SplitMix64::new(11);
     let mut noise = || {

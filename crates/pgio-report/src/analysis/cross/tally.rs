@@ -1,7 +1,7 @@
-//! What the trials so far have in common: counts that each new trial is added to, so that a verdict on
-//! one trial never looks at all others again.
+//! Aggregates over the trials so far, updated with each new trial, so that judging one trial does not
+//! examine all others again.
 //!
-//! Next: `cross` says what is wrong with a trial, from these counts.
+//! Next: `cross` judges a trial by these aggregates.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -23,19 +23,19 @@ pub(super) struct Tally {
     checkpoints: BTreeMap<CellId, Checkpoints>,
 }
 
-/// What the trials of one cell found.
+/// The environment that the trials of one cell recorded.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Environment {
     trials: usize,
     /// The server of the first of them.
     pub target: String,
     names: BTreeMap<String, Values>,
-    /// What the last trial found, and where each name's value stands in `names`: the next
-    /// one hardly ever finds anything else.
+    /// The last trial's environment, with the index of each name's value in `names`, as a cache: the
+    /// next trial's rarely differs.
     last: Option<(Arc<Facts>, Vec<usize>)>,
 }
 
-/// How often each value was found, in the order in which they came; `None` where the name is absent.
+/// How often each value was recorded, in order of first occurrence; `None` if the name is absent.
 type Values = Vec<(Option<String>, usize)>;
 
 #[derive(Debug, Clone, Copy)]
@@ -99,7 +99,7 @@ impl Tally {
         self.environments.get(&cell)
     }
 
-    /// At a point, of the conditions that are wanted.
+    /// Counts at a point over the conditions that `wanted` selects.
     pub(super) fn checkpoints(&self, point: usize, wanted: impl Fn(usize) -> bool) -> Checkpoints {
         let there = self.checkpoints.iter().filter(|(cell, _)| cell.1 == point && wanted(cell.0));
         there.fold(Checkpoints::default(), |sum, (_, c)| Checkpoints {
@@ -155,7 +155,7 @@ impl Environment {
     }
 }
 
-/// Of equally frequent values the earliest.
+/// The most frequent value; the earliest of equally frequent ones.
 fn usual(values: &Values) -> Option<&str> {
     let mut most: Option<&(Option<String>, usize)> = None;
     for value in values {

@@ -48,7 +48,7 @@ fn ids(stored: &StoredExperiment, id: &str) -> Vec<usize> {
 }
 
 #[test]
-fn nothing_is_said_of_a_sound_experiment() {
+fn a_sound_experiment_has_no_failed_checks() {
     assert_eq!(found(&sound()), []);
     assert_eq!(found(&experiment(&["local", "on"], Vec::new())), []);
 }
@@ -179,7 +179,7 @@ fn what_changes_on_the_way_is_found_in_the_trials_after() {
 }
 
 #[test]
-fn another_server_may_differ_and_is_told() {
+fn another_server_may_differ_with_a_warning() {
     let mut stored = sound();
     for t in of(&mut stored, "on") {
         t.server.target = "db2".to_owned();
@@ -195,7 +195,7 @@ fn another_server_may_differ_and_is_told() {
 }
 
 #[test]
-fn a_checkpoint_in_some_trials_is_said_and_they_count() {
+fn a_checkpoint_in_some_trials_is_a_warning() {
     let mut stored = sound();
     of(&mut stored, "on").into_iter().for_each(|t| set(t, "checkpoints", 1.0));
     assert_eq!(ids(&stored, "checkpoint-in-one-condition"), [1, 3, 5, 7, 9, 11]);
@@ -279,7 +279,7 @@ fn data_that_grew_between_trials() {
 }
 
 #[test]
-fn a_trial_that_says_so_itself_or_did_not_complete_is_not_judged_again() {
+fn a_trial_with_the_same_check_or_incomplete_is_not_judged_again() {
     let mut stored = sound();
     for t in of(&mut stored, "on") {
         put(t, "setting.work_mem", "64MB");

@@ -16,7 +16,7 @@ use crate::analysis::pairing::Arm;
 use crate::analysis::verdict::{ALPHA, Bound, Verdict};
 use crate::analysis::waits::Predicted;
 
-/// With fewer trials an interval says next to nothing.
+/// With fewer trials an interval is too wide to be useful.
 pub(super) const ENOUGH_TRIALS: usize = 3;
 
 /// A condition at a point.
@@ -25,18 +25,18 @@ pub(super) const ENOUGH_TRIALS: usize = 3;
 pub struct SweptCell {
     pub condition: String,
     pub point: Point,
-    /// On record, and of these those that count.
+    /// Trials on record; `valid` is the number of those that count.
     pub trials: usize,
     pub valid: usize,
     /// The primary metric, throughput and latencies, by name.
     pub metrics: BTreeMap<String, Estimate>,
-    /// On the primary metric, against the baseline at this point; null for the baseline itself.
+    /// Effect on the primary metric against the baseline at this point; null for the baseline itself.
     pub effect: Option<CellEffect>,
-    /// What a commit alone should take there from first principles.
+    /// The predicted latency of a single commit.
     pub predicted: Option<Predicted>,
 }
 
-/// Over the trials of a cell that count.
+/// A value over the trials of a cell that count.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Estimate {
@@ -55,7 +55,7 @@ pub struct Estimate {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CellEffect {
     pub ratio: Option<f64>,
-    /// The interval that the verdict came from: 95 % for all cells together.
+    /// The interval, from the same test as the verdict: 95 % for all cells together.
     #[serde(flatten)]
     pub interval: Interval,
     pub p: Option<f64>,
@@ -63,14 +63,14 @@ pub struct CellEffect {
     pub p_adjusted: Option<f64>,
     pub verdict: Verdict,
     pub blocks: usize,
-    /// As in a comparison.
+    /// Whether the effect is only a bound, as in a comparison.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<Bound>,
 }
 
 pub(super) fn estimates(arm: &Arm<'_>, names: &[String]) -> BTreeMap<String, Estimate> {
     let one = |name: &String| {
-        // A percentile under the clock's resolution means nothing.
+        // A percentile below the clock's resolution is meaningless.
         if definition(name).is_some_and(|def| !has(arm, def)) {
             return None;
         }
@@ -86,7 +86,7 @@ pub(super) fn estimates(arm: &Arm<'_>, names: &[String]) -> BTreeMap<String, Est
 }
 
 pub(super) fn estimate(values: &[f64], unit: String) -> Option<Estimate> {
-    // Rates and latencies vary by shares; what may be zero does not.
+    // Rates and latencies vary by ratios, so use logarithms unless a value is zero.
     let logs: Vec<f64> = values.iter().map(|v| v.ln()).collect();
     let positive = values.iter().all(|v| *v > 0.0);
     let (scaled, back): (&[f64], fn(f64) -> f64) =

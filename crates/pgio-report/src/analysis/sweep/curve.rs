@@ -1,12 +1,11 @@
-//! Along one axis, all others at their middle: a condition's values, its knee, and the slope of what
-//! a commit takes.
+//! The curve of a condition along one axis, with all other axes at their middle: its values, its knee,
+//! and the slope of the commit latency.
 //!
-//! The knee is told of axes along which the load grows; it is taken on the means over blocks, and on each
-//! block alone to say how sure it is. What could not bear a value, such as a rate above capacity, has its
-//! knee among the values before. The
-//! slope is told where first principles foretell a change along the axis, such as the delay of a
-//! link: a least-squares line through each block's points, the blocks' slopes with Student's
-//! interval.
+//! Axes that increase the load have a knee. It is computed from the means over blocks, and from each
+//! block alone to show how certain it is. If the trials at some value do not count, as at a rate above
+//! capacity, only the values before are used. Axes along which the predicted commit latency changes,
+//! such as the delay of a link, have a slope: a least-squares line through each block's points, with
+//! Student's interval over the blocks' slopes.
 
 use std::collections::BTreeMap;
 
@@ -26,10 +25,10 @@ use pgio_results::operation::Statistic;
 use pgio_results::store::Manifest;
 use pgio_results::sweep::{Axis, Point, Sweep};
 
-/// Less than the clocks can tell.
+/// Predictions that differ by fewer seconds are equal.
 const NO_CHANGE: f64 = 1e-7;
 
-/// Keys of the workload that, greater, ask for more at a time.
+/// Keys of the workload whose greater values increase the load.
 const LOADS: &[&str] = &[
     "sessions",
     "num_threads",
@@ -50,14 +49,14 @@ const LOADS: &[&str] = &[
 pub struct Curve {
     pub axis: String,
     pub condition: String,
-    /// The rate that latency is held against.
+    /// The rate that latency is compared with.
     pub throughput: String,
-    /// Numbers ascending, words in the order of the file.
+    /// Numbers in ascending order, words in the order of the file.
     pub points: Vec<CurvePoint>,
-    /// Where more load stops paying; null where the axis is no load, or fewer than three values in a row
-    /// from the first have trials that count.
+    /// The load beyond which latency grows faster than throughput; null if the axis is not a load, or
+    /// if fewer than three consecutive values from the first have trials that count.
     pub knee: Option<CurveKnee>,
-    /// What a step along the axis adds to a commit; null where nothing is foretold.
+    /// The time that a step along the axis adds to a commit; null without a prediction.
     pub slope: Option<Slope>,
 }
 
@@ -65,9 +64,9 @@ pub struct Curve {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CurvePoint {
     pub value: Value,
-    /// Where it lies on a scale; null for a word.
+    /// Its position on a numeric scale; null for a word.
     pub at: Option<f64>,
-    /// Which of the cells it is, counted from 0.
+    /// Index of its cell.
     pub cell: usize,
 }
 
@@ -75,9 +74,9 @@ pub struct CurvePoint {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CurveKnee {
     pub place: KneePlace,
-    /// Of the axis: the knee, or the end that it lies at or beyond.
+    /// The value of the axis at the knee, or at the end of the range.
     pub value: Value,
-    /// Blocks that have it there, of those that hold the whole curve.
+    /// Blocks with the same knee, of the blocks that contain the whole curve.
     pub agreeing: usize,
     pub blocks: usize,
 }
@@ -100,7 +99,7 @@ pub struct Slope {
     /// The 95 % interval over blocks; null with fewer than three.
     #[serde(flatten)]
     pub interval: Interval,
-    /// From first principles.
+    /// The predicted slope.
     pub predicted: f64,
 }
 
@@ -121,9 +120,9 @@ pub(super) fn all(
             let by_block_of =
                 |points: &[CurvePoint]| by_block(manifest, trials, &info.name, points, cells);
             let knee = latency.as_ref().filter(|_| is_load(axis)).and_then(|latency| {
-                let borne = borne(&points, cells, (&throughput, latency));
-                let of_block = by_block_of(borne);
-                find_knee(borne, cells, &of_block, (&throughput, latency))
+                let measured = measured_prefix(&points, cells, (&throughput, latency));
+                let of_block = by_block_of(measured);
+                find_knee(measured, cells, &of_block, (&throughput, latency))
             });
             curves.push(Curve {
                 axis: axis.name.clone(),
@@ -145,7 +144,7 @@ fn is_load(axis: &Axis) -> bool {
 }
 
 /// The points from the first on that have values.
-fn borne<'a>(
+fn measured_prefix<'a>(
     points: &'a [CurvePoint],
     cells: &[SweptCell],
     (throughput, latency): (&str, &str),
@@ -171,7 +170,7 @@ fn points(sweep: &Sweep, axis: &Axis, condition: &str, cells: &[SweptCell]) -> V
     points
 }
 
-/// The trials that count of the blocks that hold the whole curve, one for each point.
+/// The blocks that contain the whole curve, each with one trial that counts per point.
 fn by_block<'a>(
     manifest: &'a Manifest,
     trials: &'a [Trial],
@@ -250,7 +249,7 @@ pub(super) fn predicts_change(points: &[CurvePoint], cells: &[SweptCell]) -> boo
     predictions(points, cells).is_some_and(|p| changes(&p))
 }
 
-/// The slope of the line of least squares; none where all points stand at one place.
+/// The slope of the least-squares line; `None` if all points have the same x.
 fn least_squares(x: &[f64], y: &[f64]) -> Option<f64> {
     let (mean_x, mean_y) = (summary::mean(x)?, summary::mean(y)?);
     let spread: f64 = x.iter().map(|x| (x - mean_x).powi(2)).sum();

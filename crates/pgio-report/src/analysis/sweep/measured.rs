@@ -11,15 +11,15 @@ use pgio_results::sweep::Sweep;
 
 use crate::analysis::pairing::value;
 
-/// Of the class of operations that a session waits for.
+/// Statistics of the class of operations that a session waits for.
 const STATISTICS: [Statistic; 5] =
     [Statistic::Mean, Statistic::P50, Statistic::P95, Statistic::P99, Statistic::P99_9];
 
-/// What a commit waits for is foretold, so its mean is told of every cell.
+/// Every cell shows the mean commit latency, because there is a prediction for it.
 pub(crate) const COMMIT_MEAN: &str = metrics::latency_name(Class::Commit, Statistic::Mean);
 
-/// The operation that a session waits for from end to end, as far as it is timed; a command's own is
-/// any whose mean it reports.
+/// The timed operation that a session waits for from end to end; for a command, any operation whose mean
+/// it reports.
 pub(super) fn operation(trials: &[Trial]) -> Option<Operation> {
     const KNOWN: [Class; 6] =
         [Class::Transaction, Class::Call, Class::Commit, Class::Update, Class::Read, Class::Device];
@@ -34,7 +34,7 @@ pub(super) fn operation(trials: &[Trial]) -> Option<Operation> {
     })
 }
 
-/// The metrics that are told of every cell.
+/// The metrics that every cell shows.
 pub(super) fn shown_metrics(
     manifest: &Manifest,
     sweep: &Sweep,
@@ -50,14 +50,14 @@ pub(super) fn shown_metrics(
             .map(Cow::into_owned),
     );
     names.push(COMMIT_MEAN.to_owned());
-    // What a command prints beside its result is as little known in advance as the result.
+    // The metrics that a command declares.
     names.extend(manifest.metrics.iter().map(|declared| declared.name.clone()));
     names.sort();
     names.dedup();
     names
 }
 
-/// Axes along which an operation does more, and what counts all that it does.
+/// Axes along which an operation does more work, with the metric that counts this work.
 const BY_AMOUNT: &[(&str, &str)] = &[
     ("rows_per_transaction", "rows_per_second"),
     ("work_unit", "block_visits_per_second"),
@@ -67,7 +67,7 @@ const BY_AMOUNT: &[(&str, &str)] = &[
     ("block_size", "device_bytes_per_second"),
 ];
 
-/// The rate that is held against latency along an axis.
+/// The rate that is plotted against latency along an axis.
 pub(super) fn throughput(manifest: &Manifest, trials: &[Trial], axis: &str) -> String {
     let measured = |name: &str| trials.iter().any(|t| value(t, name).is_some());
     let by_amount = BY_AMOUNT.iter().find(|(name, _)| *name == axis).map(|(_, metric)| *metric);
@@ -79,7 +79,7 @@ pub(super) fn throughput(manifest: &Manifest, trials: &[Trial], axis: &str) -> S
         found.is_none_or(|d| d.direction == Direction::HigherIsFaster)
     };
     let primary = &manifest.primary_metric;
-    // Where a rate is given, what the workload is judged by is a latency as well.
+    // With a given rate, the workload's own primary metric is a latency as well.
     let own = trials.first().map(|t| t.workload.primary_metric.as_str());
     let counted = ["calls_per_second", "messages_per_minute"].into_iter().filter(|n| measured(n));
     let known = [Some(primary.as_str()), own].into_iter().flatten().chain(counted);

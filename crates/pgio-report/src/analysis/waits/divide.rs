@@ -1,7 +1,7 @@
-//! One trial: the sightings of its sessions shared out among its classes of operations.
+//! Divides the wait samples of one trial among its classes of operations.
 //!
-//! The rule stands in the module above. Everything here is in seconds of session time, all
-//! sessions together: a share of the sightings times the sessions times the window.
+//! The parent module documents the rule. Everything is in seconds of session time, summed over sessions:
+//! the share of the samples times the number of sessions times the window.
 
 use std::collections::BTreeMap;
 
@@ -12,11 +12,11 @@ use pgio_results::waits::{WaitGroup, by_group};
 #[derive(Debug, Clone, Default, PartialEq)]
 pub(super) struct Class {
     pub operations: u64,
-    /// What they took together.
+    /// Their total time.
     pub seconds: f64,
-    /// Of this, without CPU, which is the rest.
+    /// The waits in it; CPU is the rest.
     waits: BTreeMap<WaitGroup, f64>,
-    /// Binomial standard errors of these.
+    /// Binomial standard errors of the waits.
     errors: BTreeMap<WaitGroup, f64>,
 }
 
@@ -28,7 +28,7 @@ impl Class {
         }
     }
 
-    /// The standard error of [`Class::part`]; CPU has that of everything else together.
+    /// The standard error of [`Class::part`]; for CPU, that of all other parts together.
     pub(super) fn error(&self, group: WaitGroup) -> f64 {
         match group {
             WaitGroup::Cpu => self.errors.values().map(|e| e * e).sum::<f64>().sqrt(),
@@ -40,11 +40,11 @@ impl Class {
         self.waits.keys().copied().chain([WaitGroup::Cpu])
     }
 
-    fn left(&self) -> f64 {
+    fn remaining(&self) -> f64 {
         self.part(WaitGroup::Cpu)
     }
 
-    fn add(&mut self, seen: &Seen, seconds: f64) {
+    fn add(&mut self, seen: &SampledWait, seconds: f64) {
         if seconds > 0.0 {
             *self.waits.entry(seen.group).or_default() += seconds;
             *self.errors.entry(seen.group).or_default() += seen.error * seconds / seen.seconds;
@@ -55,40 +55,40 @@ impl Class {
 /// One trial's classes.
 pub(super) type Divided = BTreeMap<&'static str, Class>;
 
-/// How long sessions were in one kind of wait.
-struct Seen {
+/// The time that sessions spent in one kind of wait.
+struct SampledWait {
     group: WaitGroup,
     seconds: f64,
     error: f64,
 }
 
-/// `None` where nothing was sampled or timed.
+/// `None` without samples or timings.
 pub(super) fn divide(trial: &Trial) -> Option<Divided> {
-    let seen = seen(trial)?;
+    let waits = sampled_waits(trial)?;
     let mut classes = timed(trial);
     if classes.is_empty() {
         return None;
     }
-    let of = |groups: &[WaitGroup]| -> Vec<&Seen> {
-        seen.iter().filter(|s| groups.contains(&s.group)).collect()
+    let of = |groups: &[WaitGroup]| -> Vec<&SampledWait> {
+        waits.iter().filter(|s| groups.contains(&s.group)).collect()
     };
     let commit_waits = of(&[WaitGroup::Flush, WaitGroup::SyncRep]);
     if classes.contains_key("commit") {
-        let beyond = pour(&mut classes, &commit_waits, 1.0, &[&["commit"]]);
-        pour(&mut classes, &of(&[WaitGroup::Flush]), beyond, &[&["update", REST]]);
+        let beyond = distribute(&mut classes, &commit_waits, 1.0, &[&["commit"]]);
+        distribute(&mut classes, &of(&[WaitGroup::Flush]), beyond, &[&["update", REST]]);
     } else {
-        pour(&mut classes, &commit_waits, 1.0, &[&["update", REST], &["read"]]);
+        distribute(&mut classes, &commit_waits, 1.0, &[&["update", REST], &["read"]]);
     }
-    let others: Vec<&Seen> =
-        seen.iter().filter(|s| !commit_waits.iter().any(|c| c.group == s.group)).collect();
-    pour(&mut classes, &others, 1.0, &[&["read", "update", REST], &["commit"]]);
+    let others: Vec<&SampledWait> =
+        waits.iter().filter(|s| !commit_waits.iter().any(|c| c.group == s.group)).collect();
+    distribute(&mut classes, &others, 1.0, &[&["read", "update", REST], &["commit"]]);
     Some(with_transactions(classes))
 }
 
 /// A transaction without its commit.
 const REST: &str = "rest";
 
-/// The classes, none of which is a part of another.
+/// The timed classes, disjoint from each other.
 fn timed(trial: &Trial) -> Divided {
     let of = |class: &str| {
         let h = trial.histograms.get(class).filter(|h| h.count() > 0)?;
@@ -106,8 +106,8 @@ fn timed(trial: &Trial) -> Divided {
     classes
 }
 
-/// There a session waits for its client just while a call is on its way, and the client's latencies
-/// hold that time.
+/// In such a trial a session waits for its client exactly during the round trip, which the client's
+/// latencies include.
 fn is_closed_loop_of_client(trial: &Trial) -> bool {
     let key = |name: &str| trial.workload.keys.get(name);
     key("engine").is_some_and(|engine| engine == "client")
@@ -115,7 +115,7 @@ fn is_closed_loop_of_client(trial: &Trial) -> bool {
         && key("pipeline").is_some_and(|n| *n == 1)
 }
 
-fn seen(trial: &Trial) -> Option<Vec<Seen>> {
+fn sampled_waits(trial: &Trial) -> Option<Vec<SampledWait>> {
     let waits = trial.telemetry.as_ref()?.waits.as_ref()?;
     let groups = by_group(waits);
     let all: u64 = groups.values().sum();
@@ -129,32 +129,38 @@ fn seen(trial: &Trial) -> Option<Vec<Seen>> {
     let session_seconds = sessions * trial.window.seconds;
     let round_trips = is_closed_loop_of_client(trial);
     let waited = groups.into_iter().filter(|(group, n)| {
-        // CPU is what remains; the client's time is in no operation of the server's.
+        // CPU is the rest; the client's time belongs to no operation of the server.
         *n > 0 && *group != WaitGroup::Cpu && (round_trips || *group != WaitGroup::Client)
     });
     let one = |(group, n): (WaitGroup, u64)| {
         let share = n as f64 / all as f64;
         let error = (share * (1.0 - share) / all as f64).sqrt();
-        Seen { group, seconds: share * session_seconds, error: error * session_seconds }
+        SampledWait { group, seconds: share * session_seconds, error: error * session_seconds }
     };
     Some(waited.map(one).collect())
 }
 
-/// Shares `wanted` of the waits out among the first classes of `order` that are there, in
-/// proportion to their time left, what does not fit among the next ones; returns what fits nowhere.
-fn pour(classes: &mut Divided, seen: &[&Seen], mut wanted: f64, order: &[&[&str]]) -> f64 {
+/// Divides the share `wanted` of the waits among the first group of `order` in proportion to the
+/// remaining time of its classes, the excess among the next group, and so on. Returns the share that does
+/// not fit.
+fn distribute(
+    classes: &mut Divided,
+    seen: &[&SampledWait],
+    mut wanted: f64,
+    order: &[&[&str]],
+) -> f64 {
     let total: f64 = seen.iter().map(|s| s.seconds).sum();
     for group in order {
-        let left = |class: &str| classes.get(class).map_or(0.0, Class::left);
-        let room: Vec<(&str, f64)> = group.iter().map(|class| (*class, left(class))).collect();
-        let all: f64 = room.iter().map(|(_, left)| left).sum();
+        let remaining = |class: &str| classes.get(class).map_or(0.0, Class::remaining);
+        let room: Vec<(&str, f64)> = group.iter().map(|class| (*class, remaining(class))).collect();
+        let all: f64 = room.iter().map(|(_, seconds)| seconds).sum();
         if all <= 0.0 || total <= 0.0 {
             continue;
         }
         let fits = wanted.min(all / total);
-        for (name, left) in room {
+        for (name, seconds) in room {
             if let Some(class) = classes.get_mut(name) {
-                seen.iter().for_each(|s| class.add(s, s.seconds * fits * left / all));
+                seen.iter().for_each(|s| class.add(s, s.seconds * fits * seconds / all));
             }
         }
         wanted -= fits;
@@ -162,7 +168,7 @@ fn pour(classes: &mut Divided, seen: &[&Seen], mut wanted: f64, order: &[&[&str]
     wanted
 }
 
-/// Puts commit and rest together again.
+/// Combines commit and rest into the transaction.
 fn with_transactions(mut classes: Divided) -> Divided {
     if let Some(mut whole) = classes.remove(REST) {
         if let Some(commit) = classes.get("commit") {

@@ -1,11 +1,11 @@
-//! What a level of synchronous_commit should cost, from flush and round trip alone.
+//! Predicts the commit latency of a level of synchronous_commit from flush and round trip alone.
 //!
-//! The probes are taken without PostgreSQL, one write at a time: a commit at `local` waits for one
-//! flush of the local log, `remote_write` for a round trip more, `on` for the standby's flush on
-//! top of that, `remote_apply` for at least as much, `off` for nothing. Sessions that commit at the
-//! same time share flushes, so many of them wait otherwise than one. Nothing is predicted where a
-//! condition differs from the baseline in anything else, or where a probe is missing. What a link
-//! treatment adds to the way, and a primary that does not flush (fsync = off), are reckoned with.
+//! The probes run without PostgreSQL, one write at a time. A commit at `local` waits for one local
+//! flush, `remote_write` also for a round trip, `on` also for the standby's flush, `remote_apply` for at
+//! least as much, and `off` for nothing. Concurrent commits share flushes, so the prediction holds for a
+//! single session. There is no prediction if a condition differs from the baseline in anything else, or
+//! if a probe is missing. The delay of a link treatment is included, and so is a primary that does not
+//! flush (fsync = off).
 
 use benchmath::summary;
 
@@ -20,21 +20,21 @@ use serde::{Deserialize, Serialize};
 
 const SETTING: &str = "synchronous_commit";
 
-/// The difference that flush and round trip, measured without PostgreSQL, account for.
+/// The latency predicted from flush and round trip, as measured without PostgreSQL.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Predicted {
     pub seconds: f64,
-    /// Half of its 95 % interval: the probes vary. Absent in older results.
+    /// Half-width of its 95 % interval, from the variation of the probes. Absent in older results.
     #[serde(default)]
     pub error: Option<f64>,
-    /// More is to be expected, by an amount that nothing tells.
+    /// Whether the actual latency is higher by an unknown amount.
     pub at_least: bool,
     /// The sum in words.
     pub from: String,
 }
 
-/// What a commit waits for, one after the other.
+/// The steps that a commit waits for, one after the other.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Step {
     Flush,
@@ -71,15 +71,15 @@ pub(super) fn predict(class: &str, ours: Side<'_, '_>, theirs: Side<'_, '_>) -> 
     })
 }
 
-/// What a commit alone should take under a condition. The probes were taken before the first
-/// trial, without any treatment: where something else than the level and the link is treated, such
-/// as a throttled device, they say nothing.
+/// Predicts the latency of a single commit under a condition. The probes ran before the first trial,
+/// without any treatment, so there is no prediction if a treatment changes anything but the level and
+/// the link, such as a device limit.
 pub(crate) fn alone(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Predicted> {
-    let reckoned = |change: &Change| match &change.subject {
+    let is_predictable = |change: &Change| match &change.subject {
         Subject::Link { .. } => true,
         _ => [SETTING, "fsync", "synchronous_standby_names"].iter().any(|s| change.sets(s)),
     };
-    if !info.changes.iter().all(reckoned) {
+    if !info.changes.iter().all(is_predictable) {
         return None;
     }
     let level = level((info, arm))?;
@@ -128,7 +128,7 @@ fn words(trials: &[&Trial], steps: &[Step], sign: &str) -> Option<Vec<String>> {
     steps.iter().map(word).collect()
 }
 
-/// The level in force: as declared, else as the sessions read it back, the same in all trials.
+/// The level in force: as declared, or else as all sessions read it back.
 fn level((info, arm): Side<'_, '_>) -> Option<String> {
     let declared = info.changes.iter().rfind(|change| change.sets(SETTING));
     let declared = declared.map(|change| change.value.to_ascii_lowercase());
@@ -139,7 +139,7 @@ fn level((info, arm): Side<'_, '_>) -> Option<String> {
     })
 }
 
-/// Without a synchronous standby the remote levels wait for nothing remote.
+/// Without a synchronous standby, the remote levels wait only for the local flush.
 fn has_synchronous_standby(trial: &Trial) -> bool {
     let standbys = trial.telemetry.iter().flat_map(|t| t.standbys.values());
     standbys.into_iter().any(|s| matches!(s.sync_state.as_str(), "sync" | "quorum"))

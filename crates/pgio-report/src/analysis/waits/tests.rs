@@ -107,7 +107,7 @@ fn on_its_way_a_call_of_the_client_is_waited_for() {
 }
 
 #[test]
-fn nothing_sampled_is_nothing_said() {
+fn without_samples_there_is_no_decomposition() {
     let mut silent = sampled("local", 1, &[]);
     timed(&mut silent, SLOB);
     let mut unsampled = trial("local", 2, &[]);

@@ -1,5 +1,5 @@
-//! The effects on the primary metric, as a forest plot and as the table of the text report; then
-//! what else that report has in tables.
+//! The effects on the primary metric, as a forest plot and as the table of the text report; then the
+//! other tables of that report.
 
 use maud::html;
 
@@ -25,14 +25,14 @@ pub(super) fn values(page: &Page<'_>) -> Option<Section> {
     (!tables.is_empty()).then_some(Section { id: "values", title: "Everything measured", body })
 }
 
-/// Whether reads reached the device: the sceptic's check of iostat against RIOPS.
+/// Whether reads reached the device: the comparison of iostat with RIOPS.
 pub(super) fn reads(page: &Page<'_>) -> Option<Section> {
     let reads = explain::reads(page.analysis)?;
     let body = table::render(&reads, "Reads");
     Some(Section { id: "reads", title: "Reads", body })
 }
 
-/// What a replicated device wrote on either side.
+/// The writes of a replicated device on both sides.
 pub(super) fn replicas(page: &Page<'_>) -> Option<Section> {
     let replicas = explain::replicas(page.analysis)?;
     let body = table::render(&replicas, "Primary against secondary");

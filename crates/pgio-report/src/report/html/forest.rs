@@ -1,8 +1,8 @@
 //! The forest plot: each condition's effect with its interval, over the noise floor.
 //!
-//! Ratios lie on a logarithmic scale, on which halving and doubling are equally far from nothing.
-//! The shaded band is what the baseline measured twice differs by: an effect inside it is none. A
-//! condition that cannot be compared keeps its row, with the reason.
+//! The scale is logarithmic, so halving and doubling are equally far from no change. The shaded band is
+//! the noise floor: an effect inside it may be noise. A condition that cannot be compared keeps its row,
+//! with the reason.
 
 use maud::{Markup, html};
 
@@ -15,16 +15,16 @@ use super::svg::{Scale, percent, picture, px};
 use crate::analysis::{Analysis, Comparison, NoiseFloor, Verdict};
 use pgio_results::metrics::Direction;
 
-/// Down a row: its name, its interval, and the effect where it does not fit beside that.
+/// Vertical positions in a row: its name, its interval, and the effect if it is below the interval.
 const NAME_AT: f64 = 16.0;
 const INTERVAL_AT: f64 = 34.0;
 const BELOW_AT: f64 = 56.0;
-/// From one line of an effect to the next, where it takes two.
+/// Line height of an effect with two lines.
 const LINE: f64 = 18.0;
-/// Characters of a name that a phone has room for.
+/// Maximum characters of a name on a phone.
 const NAME: usize = 38;
-/// What a character of an effect and of a name is wide in a wide font, and the plot at least: on a
-/// phone, and where `.wide` is shown. In pixels.
+/// Widths in pixels: of a character of an effect and of a name in a wide font, and of the narrowest plot
+/// on a phone and with `.wide`.
 const CHARACTER: f64 = 7.5;
 const CHARACTER_OF_NAME: f64 = 8.6;
 const NARROWEST: f64 = 320.0;
@@ -34,14 +34,14 @@ struct Row<'a> {
     name: &'a str,
     effect: String,
     verdict: Verdict,
-    /// Ratio with its interval, where there is one.
+    /// Ratio with its interval, if it has one.
     found: Option<(f64, f64, f64)>,
     beside: Beside,
     top: f64,
 }
 
-/// The side of its interval on which an effect is written, on screens that have room there; on the
-/// others it stands right of the name or, under a long name, below.
+/// The side of the interval that shows the effect on screens with enough room. On others the effect is
+/// to the right of the name or, if the name is long, below it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Beside {
     left: bool,
@@ -74,7 +74,7 @@ fn width(effect: &str) -> f64 {
     effect.chars().count() as f64 * CHARACTER
 }
 
-/// An effect as a phone has room for it: the verdict goes to a line of its own where both are too long.
+/// The lines of an effect on a phone: a long effect has the verdict on a separate line.
 fn lines(effect: &str) -> Vec<&str> {
     match effect.split_once("] ") {
         Some((interval, verdict)) if width(effect) > NARROWEST => {
@@ -152,7 +152,7 @@ fn found(c: &Comparison) -> Option<(f64, f64, f64)> {
         .filter(|(ratio, low, _)| *ratio > 0.0 && *low > 0.0)
 }
 
-/// Of what was not compared: there is no interval to stand beside.
+/// The position of a text without an interval.
 const UNDER: Beside = Beside { left: false, room: Room::OnAPhone };
 
 fn beside(effect: &str, low: f64, high: f64, scale: Scale) -> Beside {
@@ -192,7 +192,7 @@ fn word(verdict: Verdict) -> &'static str {
     }
 }
 
-/// What lies to the left and to the right of no change.
+/// The labels to the left and to the right of no change.
 fn directions(analysis: &Analysis) -> (&'static str, &'static str) {
     match analysis.definition(&analysis.primary_metric).map(|d| d.direction) {
         Some(Direction::HigherIsFaster) => ("slower", "faster"),
@@ -306,8 +306,8 @@ fn floor_text(page: &Page<'_>, floor: Option<&NoiseFloor>) -> Option<String> {
     let aa = page.analysis.aa.as_ref()?;
     let interval = format::interval(floor.interval.low?, floor.interval.high?);
     Some(format!(
-        "Shaded: the noise floor. {aa} is {} measured twice, and its effect is {interval} %: what \
-         lies inside may be noise.",
+        "Shaded: the noise floor. {aa} is {} measured twice, and its effect is {interval} %: \
+         effects inside may be noise.",
         page.analysis.baseline
     ))
 }

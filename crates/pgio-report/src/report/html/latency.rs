@@ -72,7 +72,7 @@ fn curve(h: &Histogram) -> Vec<(f64, Option<f64>)> {
         let n = *n as f64;
         let beyond = total - below - n / 2.0;
         below += n;
-        // The centre of the last bucket may lie beyond what was seen.
+        // The center of the last bucket may be above the maximum.
         let ns = center_ns(at + 1).min(slowest);
         if n > 0.0 && beyond >= MIN_BEYOND && ns >= COARSEST_QUANTILE_NS {
             points.push((-(beyond / total).log10(), Some(ns / 1e9)));

@@ -1,7 +1,7 @@
-//! How a condition looks in every chart: its colour, its dash and its mark.
+//! The look of a condition in every chart: its color, dash and mark.
 //!
-//! Three ways to tell lines apart, so that neither colour nor print is needed. The baseline is
-//! always the first; its twin has its colour, dashed.
+//! Lines differ in three ways, so that they are distinguishable without color. The baseline is always the
+//! first; its twin has the same color, dashed.
 
 use maud::{Markup, html};
 
@@ -46,7 +46,7 @@ impl Looks {
         found.map_or(Look { colour: 0, dash: 0, mark: 0 }, |(_, look)| *look)
     }
 
-    /// What the lines mean, for the conditions of a chart.
+    /// The legend for the conditions of a chart.
     pub(super) fn legend<'a>(&self, conditions: impl Iterator<Item = &'a str>) -> Markup {
         html! {
             ul.legend {
@@ -90,7 +90,7 @@ impl Look {
     }
 }
 
-/// A name for a chart, where nothing wraps; the tables have it whole.
+/// A name shortened for a chart, which does not wrap; the tables have the full name.
 pub(super) fn clipped(name: &str, most: usize) -> String {
     if name.chars().count() <= most {
         return name.to_owned();

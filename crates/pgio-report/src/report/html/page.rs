@@ -26,8 +26,8 @@ impl<'a> Page<'a> {
         self.trials(condition).filter(|(line, _)| self.standings[line - 1] == Standing::Counts)
     }
 
-    /// All trials of a condition at the middle point with their lines in trials.jsonl, counted from
-    /// 1.
+    /// All trials of a condition at the middle point, with their lines in trials.jsonl, without burn-in
+    /// trials.
     pub(super) fn trials(&self, condition: &str) -> impl Iterator<Item = (usize, &'a Trial)> {
         let middle = self.stored.manifest.middle();
         let here = move |p: &TrialPosition| {
@@ -38,7 +38,7 @@ impl<'a> Page<'a> {
         (1..).zip(&stored.trials).filter(move |(_, t)| of(t))
     }
 
-    /// At whatever point. Here and above without the burn-in trial.
+    /// All trials of a condition at any point, without burn-in trials.
     pub(super) fn trials_anywhere(&self, condition: &str) -> impl Iterator<Item = &'a Trial> {
         let here = move |p: &TrialPosition| p.condition == condition && !p.is_burn_in();
         let of = move |t: &&Trial| t.place.as_ref().is_some_and(here);
@@ -46,7 +46,7 @@ impl<'a> Page<'a> {
         stored.trials.iter().filter(of)
     }
 
-    /// How many trials are no burn-in.
+    /// Number of trials, without burn-in trials.
     pub(super) fn count(&self) -> usize {
         self.standings.iter().filter(|s| **s != Standing::BurnIn).count()
     }
@@ -61,7 +61,7 @@ impl<'a> Page<'a> {
     }
 }
 
-/// A part of the page under a heading of its own.
+/// A part of the page with its own heading.
 pub(super) struct Section {
     pub(super) id: &'static str,
     pub(super) title: &'static str,

@@ -1,4 +1,4 @@
-//! What every page has around its sections: the head, the landmarks, the look and the scripts.
+//! The frame of every page: head, landmarks, styles and scripts.
 
 use maud::{DOCTYPE, Markup, PreEscaped, html};
 
@@ -9,14 +9,14 @@ pub(super) struct Shell<'a> {
     pub(super) header: Markup,
     pub(super) sections: &'a [Section],
     pub(super) footer: Markup,
-    /// Whether there are charts to zoom into.
+    /// Whether it has charts that zoom.
     pub(super) zooms: bool,
 }
 
-/// Nothing may be fetched, not even by mistake: the browser is told so.
+/// Content security policy: the browser must not load anything.
 const POLICY: &str = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; \
                       img-src data:";
-/// An empty picture, so that a browser does not ask a server for one.
+/// An empty icon, so that the browser requests none from a server.
 const NO_ICON: &str = "data:,";
 
 const CHARTS_STYLE: &str = include_str!("../../../assets/uplot/uPlot.min.css");

@@ -1,9 +1,9 @@
-//! What the charts share: scales, ticks, the frame with its grid, lines and marks.
+//! The common parts of charts: scales, ticks, the frame with its grid, lines and marks.
 //!
-//! A chart is as wide as its place. Across, everything is in per cent of the width; lines live in
-//! an inner picture that is stretched, with strokes that are not, so that text and marks keep their
-//! size on a phone as on a desk. Down, units are pixels. Colours and dashes are classes of
-//! `page.css`. Nothing here knows what is drawn.
+//! A chart fills the width of its container. Horizontal units are per cent of the width; lines are in a
+//! stretched inner picture with unstretched strokes, so that text and marks have the same size on a phone
+//! and on a desktop. Vertical units are pixels. Colors and dashes are classes of `page.css`. This file
+//! does not depend on the data.
 
 use std::fmt::Write;
 
@@ -32,7 +32,7 @@ impl Scale {
         Scale { low, high, logarithmic: true }
     }
 
-    /// Where a value lies: 0 at the low end, 1 at the high one.
+    /// The position of a value: 0 at the low end, 1 at the high one.
     pub(super) fn at(&self, value: f64) -> f64 {
         if self.logarithmic {
             (value / self.low).ln() / (self.high / self.low).ln()
@@ -68,7 +68,7 @@ impl Scale {
     }
 }
 
-/// Of each decade 1, 2 and 5; where these are too many, 1 and perhaps every other decade.
+/// Ticks at 1, 2 and 5 of each decade; if these are too many, only at 1, perhaps of every other decade.
 fn logarithmic_ticks(low: f64, high: f64, most: usize) -> Vec<f64> {
     let decades = low.log10().floor() as i32..=high.log10().ceil() as i32;
     let inside = |v: &f64| *v >= low * 0.999 && *v <= high * 1.001;
@@ -96,7 +96,7 @@ pub(super) struct Frame {
     /// Unique on the page.
     pub(super) id: String,
     pub(super) title: String,
-    /// What the chart shows, for those who do not see it.
+    /// A description of the chart for screen readers.
     pub(super) description: String,
     pub(super) height: f64,
     pub(super) x: Axis,
@@ -167,7 +167,7 @@ impl Frame {
     }
 }
 
-/// A picture that says what it shows and can be reached with the keyboard.
+/// A picture with a description, reachable by keyboard.
 pub(super) fn picture(id: &str, title: &str, about: &str, height: f64, body: &Markup) -> Markup {
     html! {
         svg #(id) role="img" tabindex="0" width="100%" height=(px(height))

@@ -63,7 +63,7 @@ fn knee_of(curve: &Curve) -> Option<&serde_json::Value> {
     curve.knee.as_ref().filter(|k| k.place == KneePlace::At).map(|k| &k.value)
 }
 
-/// One value of a curve, where it was measured.
+/// A measured value of a curve.
 struct Dot<'a> {
     x: f64,
     y: f64,

@@ -63,7 +63,7 @@ fn a_sweep_has_its_charts() {
 }
 
 #[test]
-fn a_sweep_says_how_its_points_were_chosen() {
+fn a_sweep_shows_how_its_points_were_chosen() {
     let mut stored = swept(6);
     assert!(page(&stored).contains("One axis at a time, from the middle point: "));
     stored.manifest.sweep.as_mut().unwrap().kind = SweepKind::Grid;

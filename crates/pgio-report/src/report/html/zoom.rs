@@ -1,7 +1,7 @@
-//! The numbers behind a line chart, for `page.js` to zoom into.
+//! The numbers of a line chart, from which `page.js` draws the zoomed chart.
 //!
-//! They stand beside the chart as JSON that no browser runs. A page without JavaScript shows the
-//! chart and never reads them.
+//! They are embedded as JSON beside the chart. A page without JavaScript shows the chart and ignores
+//! them.
 
 use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
@@ -10,7 +10,7 @@ use super::look::Look;
 
 #[derive(Debug, Serialize)]
 pub(super) struct Zoom {
-    /// What is across: `percentile` (as -log10 of what is left above it) or `seconds`.
+    /// The horizontal axis: `percentile` (as -log10 of the share above it) or `seconds`.
     pub(super) x: &'static str,
     pub(super) unit: String,
     pub(super) logarithmic: bool,
@@ -27,7 +27,7 @@ pub(super) struct Line {
     y: Vec<Option<f64>>,
 }
 
-/// Something that happened, drawn across the chart.
+/// An event, drawn as a vertical line.
 #[derive(Debug, Serialize)]
 pub(super) struct Mark {
     pub(super) at: f64,

@@ -1,4 +1,4 @@
-//! `pgio.across/1`: two stored experiments held against each other, for other programs.
+//! `pgio.across/1`: the comparison of two stored experiments, for other programs.
 //!
 //! As with `pgio.analysis/1` readers ignore fields they do not know, and a number that does not
 //! exist is null.
@@ -20,7 +20,7 @@ pub struct AcrossV1 {
     pub primary_metric: String,
     /// The level of all tests; intervals hold 1 - alpha.
     pub alpha: f64,
-    /// What differs besides the date, the gravest first.
+    /// Differences besides the date, the most severe first.
     pub reasons: Vec<Reason>,
     /// By condition, the baseline first.
     pub comparisons: Vec<AcrossComparison>,

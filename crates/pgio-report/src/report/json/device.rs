@@ -1,4 +1,4 @@
-//! `pgio.device/1`: what `pgio device` measured and what follows from it, for other programs.
+//! `pgio.device/1`: measurements and results of `pgio device`, for other programs.
 
 use std::collections::BTreeMap;
 
@@ -28,7 +28,7 @@ pub struct DeviceResultV1 {
     pub test: String,
     /// In the order of `measured.places`.
     pub places: Vec<DescribedV1>,
-    /// The first place against the second, in the test's metric; absent for one place.
+    /// The first place compared with the second in the test's metric; absent for one place.
     pub comparison: Option<ComparisonV1>,
 }
 
@@ -36,11 +36,11 @@ pub struct DeviceResultV1 {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DescribedV1 {
     pub runs: usize,
-    /// Of the test's metric.
+    /// Median of the test's metric; `lowest` and `highest` are its extremes.
     pub median: Option<f64>,
     pub lowest: Option<f64>,
     pub highest: Option<f64>,
-    /// Of all metrics.
+    /// Medians of all metrics.
     pub medians: BTreeMap<String, f64>,
 }
 
