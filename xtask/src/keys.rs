@@ -8,9 +8,9 @@ use pgio::config::experiment::WorkloadKind;
 use pgio::config::experiment::limits::LIMITS;
 use pgio::config::value::Kind;
 use pgio::config::{KEYS, Key, SECTIONS, SectionDef, Use};
-use pgio::results::checks::{CHECKS, CheckDef};
-use pgio::results::metrics::{Direction, METRICS, MetricDef};
 use pgio::treatment::KINDS;
+use pgio_results::checks::{CHECKS, CheckDef};
+use pgio_results::metrics::{Direction, METRICS, MetricDef};
 
 const HEAD: &str = "\
 # Keys, metrics, treatments, checks, exit codes

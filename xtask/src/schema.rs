@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use pgio::cli::{DOCTOR_SCHEMA, DoctorDocument};
-use pgio::report::json::across::{ACROSS_SCHEMA, AcrossV1};
-use pgio::report::json::device::{DEVICE_SCHEMA, DeviceV1};
-use pgio::report::json::{ANALYSIS_SCHEMA, AnalysisV1};
-use pgio::results::series::{SERIES_SCHEMA, Series};
-use pgio::results::store::{MANIFEST_SCHEMA, Manifest};
-use pgio::results::wire::{TRIAL_SCHEMA, TrialV1};
+use pgio_report::report::json::across::{ACROSS_SCHEMA, AcrossV1};
+use pgio_report::report::json::device::{DEVICE_SCHEMA, DeviceV1};
+use pgio_report::report::json::{ANALYSIS_SCHEMA, AnalysisV1};
+use pgio_results::series::{SERIES_SCHEMA, Series};
+use pgio_results::store::{MANIFEST_SCHEMA, Manifest};
+use pgio_results::wire::{TRIAL_SCHEMA, TrialV1};
 use schemars::{JsonSchema, schema_for};
 use serde_json::{Value, json};
 

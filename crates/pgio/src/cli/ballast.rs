@@ -9,12 +9,12 @@ use super::exit::{Failure, Outcome, REFUSED};
 use super::{output, undo};
 use crate::experiment::state;
 use crate::host::Host;
-use crate::results::Warning;
 use crate::treatment::ballast::huge_pages;
 use crate::treatment::ballast::memory::Memory;
 use crate::treatment::journal::{self, Journal, UndoTarget};
 use crate::treatment::{OnConflict, Step};
-use crate::units::{self, exact_bytes, human};
+use pgio_results::Warning;
+use pgio_results::units::{self, exact_bytes, human};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

@@ -9,8 +9,8 @@ use super::output;
 use crate::config::experiment::limits::FILE_BYTES;
 use crate::config::{ConnectString, Layer, pgio_conf};
 use crate::experiment::connection::{self, GivenKeys};
-use crate::files;
-use crate::pg::connect::ConnectParams;
+use pgio_connect::ConnectParams;
+use pgio_results::files;
 
 const DEFAULT_CONF: &str = "pgio.conf";
 

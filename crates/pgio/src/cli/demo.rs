@@ -10,7 +10,7 @@ use super::exit::{FILES, Failure, Outcome, USAGE};
 use super::{jobs, output, report, signals};
 use crate::experiment::application::{Run, Start};
 use crate::pg::private::VersionRequest;
-use crate::report::sentence;
+use pgio_report::report::sentence;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

@@ -9,7 +9,7 @@ use crate::dataset::{self, lines, mark};
 use crate::experiment::admin::open_admin;
 use crate::experiment::state;
 use crate::pg::server;
-use crate::units::human;
+use pgio_results::units::human;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

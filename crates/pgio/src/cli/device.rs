@@ -12,17 +12,17 @@ use rustix::fs::Access;
 use super::exit::{Failure, Outcome, REFUSED, USAGE};
 use super::output::{self, Status};
 use super::signals;
-use crate::analysis::device as analysis;
 use crate::experiment::state;
 use crate::host::Host;
 use crate::host::stop::Stop;
-use crate::report::{device as report, json, text};
-use crate::results::device::{DevicePlace, DeviceRecord, DeviceRun, DeviceTest};
-use crate::results::{Warning, store};
 use crate::rng::{SplitMix64, derive};
-use crate::units;
 use crate::workload::device::place::{Consent, Kind};
 use crate::workload::device::{self, Bench, DeviceError, Extent, Job, Place, Test};
+use pgio_report::analysis::device as analysis;
+use pgio_report::report::{device as report, json, text};
+use pgio_results::device::{DevicePlace, DeviceRecord, DeviceRun, DeviceTest};
+use pgio_results::units;
+use pgio_results::{Warning, store};
 
 #[derive(Debug, clap::Args)]
 #[command(

@@ -22,8 +22,7 @@ use clap::ValueEnum;
 use super::exit::{Failure, Outcome, REFUSED, USAGE};
 use super::flags::{ForDoctor, Source};
 use super::output;
-use crate::printable;
-use crate::results::CheckVerdict;
+use pgio_results::CheckVerdict;
 
 #[derive(Debug, clap::Args)]
 #[command(after_help = "Exits with 0 if no check is invalid, else with 4.")]

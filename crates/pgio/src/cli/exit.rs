@@ -14,19 +14,18 @@ use crate::experiment::slob::SlobError;
 use crate::experiment::state::StateError;
 use crate::host::exec::ExecError;
 use crate::host::own_dir::OwnDirError;
-use crate::pg::connect::ConnectError;
 use crate::pg::control::ControlError;
 use crate::pg::private::{self, DownloadError};
 use crate::pg::server::ServerError;
 use crate::pg::words;
-use crate::printable;
-use crate::results::store::StoreError;
 use crate::telemetry::sysstat;
 use crate::treatment::TreatmentError;
 use crate::treatment::journal::JournalError;
 use crate::workload::EngineError;
 use crate::workload::command::CommandError;
 use crate::workload::device::DeviceError;
+use pgio_connect::ConnectError;
+use pgio_results::store::StoreError;
 
 /// Every code with its meaning, for `--help`, the manual and docs/KEYS.md.
 pub const CODES: &[(u8, &str)] = &[

@@ -10,8 +10,8 @@ use super::{connection, output, report, signals};
 use crate::config::experiment::limits::FILE_BYTES;
 use crate::experiment::application::{self, Job, Run};
 use crate::experiment::event::Event;
-use crate::files;
-use crate::results::store;
+use pgio_results::files;
+use pgio_results::store;
 
 pub fn read(file: &Path) -> Result<Job, Failure> {
     let shown = file.display().to_string();

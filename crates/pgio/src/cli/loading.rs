@@ -6,7 +6,7 @@ use super::output::{self, Status};
 use crate::dataset::{DatasetError, LoadEvent, LoadSpec, Loaded, lines};
 use crate::experiment::slob;
 use crate::host::stop::Stop;
-use crate::pg::connect::ConnectParams;
+use pgio_connect::ConnectParams;
 
 /// Which lines a load prints to stdout.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -8,8 +8,7 @@ use std::io::{self, IsTerminal, Write};
 use rustix::termios::tcgetwinsize;
 
 use crate::experiment::conflicts::Elsewhere;
-use crate::printable;
-use crate::results::Warning;
+use pgio_results::Warning;
 
 /// Width of a terminal that does not report one.
 const USUAL_WIDTH: usize = 79;

@@ -13,11 +13,11 @@ use crate::config::experiment::{Experiment, WorkloadSpec};
 use crate::experiment::event::{Event, WorkloadBegins};
 use crate::experiment::pace::Pace;
 use crate::experiment::run::Decision;
-use crate::results::BURN_IN_BLOCK;
-use crate::results::model::{Outcome, Trial};
-use crate::units::human;
-use crate::warning::Warning;
 use crate::workload::Progress;
+use pgio_results::BURN_IN_BLOCK;
+use pgio_results::model::{Outcome, Trial};
+use pgio_results::units::human;
+use pgio_results::warning::Warning;
 
 /// Minimum columns for a condition's name on a narrow terminal.
 const SHORTEST_NAME: usize = 8;

@@ -7,15 +7,14 @@ use clap::ValueEnum;
 
 use super::exit::{Failure, Outcome, USAGE};
 use super::output;
-use crate::analysis::State;
-use crate::analysis::across::across;
-use crate::analysis::{self, Analysis};
-use crate::printable;
-use crate::report::table::Table;
-use crate::report::{self, html};
-use crate::results::Warning;
-use crate::results::change::Change;
-use crate::results::store::{self, StoreError, StoredExperiment};
+use pgio_report::analysis::State;
+use pgio_report::analysis::across::across;
+use pgio_report::analysis::{self, Analysis};
+use pgio_report::report::table::Table;
+use pgio_report::report::{self, html};
+use pgio_results::Warning;
+use pgio_results::change::Change;
+use pgio_results::store::{self, StoreError, StoredExperiment};
 
 /// The page that `compare` and `demo` write beside the results.
 const PAGE: &str = "report.html";

@@ -21,18 +21,17 @@ use crate::experiment::error::LiveError;
 use crate::experiment::trial::{self, Measured, Request};
 use crate::experiment::{conflicts, environment, slob, state};
 use crate::host::{Host, Hosts};
-use crate::pg::connect::ConnectParams;
 use crate::pg::server;
-use crate::printable;
-use crate::report::{classic, session_detail, trial as trial_report};
-use crate::results::model::{Outcome as Ended, Trial};
-use crate::results::{store, wire};
 use crate::telemetry::sysstat::Monitors;
 use crate::telemetry::{Survey, TelemetrySources};
 use crate::treatment::Resource;
 use crate::treatment::journal::Claims;
-use crate::units::{self, human};
 use crate::workload::Workload;
+use pgio_connect::ConnectParams;
+use pgio_report::report::{classic, session_detail, trial as trial_report};
+use pgio_results::model::{Outcome as Ended, Trial};
+use pgio_results::units::{self, human};
+use pgio_results::{store, wire};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

@@ -14,7 +14,7 @@ use crate::dataset::{LoadSpec, lines, sizes};
 use crate::experiment::admin::open_admin;
 use crate::experiment::{slob, state};
 use crate::pg::server;
-use crate::results::store;
+use pgio_results::store;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {

@@ -12,7 +12,7 @@ use signal_hook::iterator::Signals;
 
 use super::exit::{FAILED, Failure, INTERRUPTED, UNFINISHED};
 use crate::host::stop::Stop;
-use crate::pg::interrupt;
+use pgio_connect::interrupt;
 
 /// Time for sessions to end in an orderly way: a cancel request, after a second pg_terminate_backend.
 const ORDERLY: Duration = Duration::from_millis(1700);

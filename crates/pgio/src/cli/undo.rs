@@ -11,15 +11,14 @@ use crate::experiment::clusters::{self, Abandoned};
 use crate::experiment::state;
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts};
-use crate::pg::connect::{self, ConnectParams};
 use crate::pg::control::Controller;
 use crate::pg::{leftovers, private, words};
-use crate::printable;
 use crate::treatment::journal::{self, Journal, UndoTarget, Unfinished};
 use crate::treatment::{
     self, AdminSession, Context, Control, Layout, OnConflict, REWRITTEN, Restored, TreatmentError,
     UndoReport, Undone, Unreachable,
 };
+use pgio_connect::{self, ConnectParams};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -74,7 +73,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     }
     // A run that changed no setting has no journal, but may have left sessions.
     if let Some(text) = &args.connect {
-        found |= end_sessions(&mut connect::connect(&params_of(text)?)?);
+        found |= end_sessions(&mut pgio_connect::connect(&params_of(text)?)?);
     }
     if !found {
         output::line("Nothing to undo.");

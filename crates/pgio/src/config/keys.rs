@@ -14,9 +14,9 @@ use super::value::{
     Access, Arrivals, Bytes, ConnectString, Decimal, DeviceTests, EngineName, Kind, Skew,
     TableModel, TablePortion, Value,
 };
-use crate::units::Scale;
-use crate::units::layout::{FILLER_WIDTHS, FILLFACTORS, Filler};
 use pgio_mail::settings::{MailProtocol, MailRate, MailServer, SizeDistribution};
+use pgio_results::units::Scale;
+use pgio_results::units::layout::{FILLER_WIDTHS, FILLFACTORS, Filler};
 
 /// The part of pgio that uses a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

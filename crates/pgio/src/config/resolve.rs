@@ -22,7 +22,7 @@ pub use self::slob::SlobSettings;
 use super::engine::Engine;
 use super::keys::{Layer, Use, required};
 use super::value::{ConnectString, DeviceTest, DeviceTests};
-use crate::units::{BLOCK_BYTES, Layout, Scale};
+use pgio_results::units::{BLOCK_BYTES, Layout, Scale};
 
 /// Settings of the workload `commit`.
 #[derive(Debug, Clone, PartialEq, Eq)]

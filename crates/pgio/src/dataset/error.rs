@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use postgres::error::SqlState;
 
-use crate::units::human;
+use pgio_results::units::human;
 
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::mark::Part;
-use crate::units::human;
+use pgio_results::units::human;
 
 pub fn job_info(scale: &str, tables: u32) -> String {
     format!(

@@ -27,7 +27,7 @@ use super::mark::Part;
 use super::plan::LoadSpec;
 use super::{space, sql};
 use crate::host::stop::Stop;
-use crate::results::Warning;
+use pgio_results::Warning;
 
 /// Interval of progress reports and of checks of the stop flag.
 const TICK: Duration = Duration::from_millis(200);

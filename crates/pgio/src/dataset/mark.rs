@@ -10,7 +10,7 @@ use std::str::FromStr;
 use postgres::Client;
 
 use super::sql;
-use crate::units::{Filler, Layout};
+use pgio_results::units::{Filler, Layout};
 
 /// Version of the tables and of the mark; a run refuses a newer version. Up to version 2, all tables had
 /// the original's layout.

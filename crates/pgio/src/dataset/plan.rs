@@ -4,7 +4,7 @@
 //! progress, not for results. Next: `space` compares them with the free space.
 
 use super::mark::{Mark, Part, VERSION};
-use crate::units::{BLOCK_BYTES, Layout, Scale};
+use pgio_results::units::{BLOCK_BYTES, Layout, Scale};
 
 /// A row of 1,068 bytes, seven per page.
 const BASE_ROW_BYTES: u64 = 1171;

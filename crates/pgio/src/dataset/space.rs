@@ -14,9 +14,9 @@ use super::error::DatasetError;
 use super::mark::{Named, Part};
 use super::plan::LoadSpec;
 use super::sql;
-use crate::files::Directory;
-use crate::results::Warning;
-use crate::units::human;
+use pgio_results::Warning;
+use pgio_results::files::Directory;
+use pgio_results::units::human;
 
 /// Settings that determine how much WAL the server keeps.
 #[derive(Debug, Clone, Copy)]
@@ -201,7 +201,7 @@ mod tests {
     fn spec(tables: u32, streams: u32) -> LoadSpec {
         let scale = "200M".to_owned();
         let (blocks, seed) = (25_600, 1);
-        let layout = crate::units::Layout::default();
+        let layout = pgio_results::units::Layout::default();
         LoadSpec {
             tables,
             streams,

@@ -10,8 +10,8 @@ use super::mark::{self, Mark, Part, VERSION};
 use super::plan::LoadSpec;
 use super::sql;
 use crate::config::Layer;
-use crate::results::Warning;
-use crate::units::{Layout, Scale, human};
+use pgio_results::Warning;
+use pgio_results::units::{Layout, Scale, human};
 
 /// A data set that a run may use.
 #[derive(Debug, Clone, PartialEq)]

@@ -3,16 +3,16 @@
 use postgres::{Client, SimpleQueryMessage};
 
 use super::error::LiveError;
-use crate::pg::connect::{self, ConnectParams};
 use crate::pg::leftovers;
 use crate::pg::server::{self, Server};
 use crate::workload::EngineError;
+use pgio_connect::{self, ConnectParams};
 
 /// Opens the admin session, announces that the run lives, and ends sessions
 /// of killed runs, which would hold the tables.
 pub fn open_admin(params: &ConnectParams, run_id: &str) -> Result<(Client, Server), LiveError> {
     let unannounced = params.clone().with_application_name(leftovers::UNANNOUNCED);
-    let mut admin = connect::connect(&unannounced)?;
+    let mut admin = pgio_connect::connect(&unannounced)?;
     server::lift_limits(&mut admin)?;
     check_unpooled(&mut admin, params)?;
     let server = server::inspect(&mut admin, &params.describe())?;
@@ -27,7 +27,7 @@ pub fn open_admin(params: &ConnectParams, run_id: &str) -> Result<(Client, Serve
 /// nothing.
 pub fn open_reader(params: &ConnectParams) -> Result<(Client, Server), LiveError> {
     let unannounced = params.clone().with_application_name(leftovers::UNANNOUNCED);
-    let mut reader = connect::connect(&unannounced)?;
+    let mut reader = pgio_connect::connect(&unannounced)?;
     server::lift_limits(&mut reader)?;
     check_unpooled(&mut reader, params)?;
     let server = server::inspect(&mut reader, &params.describe())?;
@@ -46,7 +46,7 @@ pub fn check_unpooled(admin: &mut Client, params: &ConnectParams) -> Result<(), 
         })
     };
     // A refused second connection proves nothing; the connection limit is checked later.
-    let Ok(mut second) = connect::connect(params) else { return Ok(()) };
+    let Ok(mut second) = pgio_connect::connect(params) else { return Ok(()) };
     match (pid(admin), pid(&mut second)) {
         (Some(first), Some(second)) if first == second => Err(EngineError::Pooled.into()),
         _ => Ok(()),

@@ -7,9 +7,9 @@ use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use super::state::{self, StateError};
-use crate::pg::connect::ConnectParams;
 use crate::treatment::Resource;
 use crate::treatment::journal::{self, Claims, Holder, JournalError, Subject};
+use pgio_connect::ConnectParams;
 
 #[derive(Debug, thiserror::Error)]
 pub enum ConflictError {

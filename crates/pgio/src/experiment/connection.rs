@@ -3,9 +3,9 @@
 //! Connects to nothing and reads no file; reads the environment variables of libpq. The caller shows the warnings.
 
 use crate::config::{ConnectString, Layer, resolve};
-use crate::pg::connect::{self, ConnectError, ConnectParams, Env};
 use crate::pg::leftovers;
-use crate::warning::Warning;
+use pgio_connect::{self, ConnectError, ConnectParams, Env};
+use pgio_results::warning::Warning;
 
 /// The given keys: flags override pgio.conf.
 #[derive(Debug, Clone, Default)]
@@ -32,7 +32,7 @@ impl GivenKeys {
 }
 
 pub fn params(text: &ConnectString, run_id: &str) -> Result<ConnectParams, ConnectError> {
-    let params = connect::resolve(text.expose(), &Env::from_process())?;
+    let params = pgio_connect::resolve(text.expose(), &Env::from_process())?;
     Ok(params.with_application_name(leftovers::application_name(run_id)))
 }
 

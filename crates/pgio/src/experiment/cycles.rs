@@ -9,7 +9,7 @@
 use postgres::Client;
 
 use crate::config::resolve::Extent;
-use crate::results::model::{Check, Trial};
+use pgio_results::model::{Check, Trial};
 
 /// Tolerated deviation from a whole number, in cycles.
 const MISS: f64 = 0.02;

@@ -11,12 +11,12 @@ use postgres::Client;
 use super::state;
 use crate::host::Host;
 use crate::pg::server::Server;
-use crate::results::change::fact;
-use crate::results::model::Check;
 use crate::telemetry::TelemetrySources;
 use crate::treatment::ballast::huge_pages;
 use crate::treatment::journal;
-use crate::warning::Warning;
+use pgio_results::change::fact;
+use pgio_results::model::Check;
+use pgio_results::warning::Warning;
 
 /// Settings that affect storage and replication.
 const SETTINGS: &[&str] = &[
@@ -138,7 +138,7 @@ pub fn unchanged(before: &BTreeMap<String, String>, after: &BTreeMap<String, Str
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::CheckVerdict;
+    use pgio_results::CheckVerdict;
 
     #[test]
     fn what_changed_is_named_with_both_values() {

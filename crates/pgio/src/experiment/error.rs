@@ -3,11 +3,11 @@
 //! An error of one condition names it. `cli::exit` assigns the exit codes.
 
 use crate::dataset::DatasetError;
-use crate::pg::connect::ConnectError;
 use crate::pg::server::ServerError;
-use crate::results::store::StoreError;
 use crate::treatment::TreatmentError;
 use crate::workload::EngineError;
+use pgio_connect::ConnectError;
+use pgio_results::store::StoreError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum LiveError {

@@ -8,12 +8,12 @@ use super::conflicts::Elsewhere;
 use super::pace::Pace;
 use super::plan::Planned;
 use super::run::Decision;
-use crate::analysis::width::Width;
 use crate::config::experiment::WorkloadSpec;
 use crate::dataset::LoadEvent;
 use crate::pg::private;
-use crate::results::model::{Trial, Warning};
 use crate::workload::Progress;
+use pgio_report::analysis::width::Width;
+use pgio_results::model::{Trial, Warning};
 
 #[derive(Debug)]
 pub enum Event<'a> {

@@ -7,11 +7,11 @@
 use std::collections::BTreeMap;
 
 use super::run::{Invalid, LastAttempt, StoredAttempts};
-use crate::analysis::cross::Across;
-use crate::analysis::width::Width;
-use crate::results::model::{Check, CheckVerdict, Outcome, Trial};
-use crate::results::store::{Manifest, StoredExperiment};
-use crate::results::sweep::Cell;
+use pgio_report::analysis::cross::Across;
+use pgio_report::analysis::width::Width;
+use pgio_results::model::{Check, CheckVerdict, Outcome, Trial};
+use pgio_results::store::{Manifest, StoredExperiment};
+use pgio_results::sweep::Cell;
 
 /// The trials so far.
 #[derive(Debug, Default)]
@@ -130,11 +130,11 @@ mod tests {
     use benchmath::signed_rank;
 
     use super::*;
-    use crate::analysis::ALPHA;
-    use crate::analysis::test_support::{experiment, trial};
-    use crate::analysis::width::half_width;
-    use crate::results::sweep::Point;
     use crate::rng::SplitMix64;
+    use pgio_report::analysis::ALPHA;
+    use pgio_report::analysis::test_support::{experiment, trial};
+    use pgio_report::analysis::width::half_width;
+    use pgio_results::sweep::Point;
 
     fn attempt(condition: &str, block: u32, attempt: u32, check: Option<Check>) -> Trial {
         let mut t = trial(condition, block, &[("commits_per_second", 100.0)]);

@@ -25,20 +25,20 @@ use super::run::{Decision, Invalid, Stage};
 use super::target::{ResetPlan, Target};
 use super::trial::{self, Request};
 use super::trial_checks;
-use crate::analysis;
-use crate::analysis::width;
 use crate::config::experiment::{HostSpec, Rules};
 use crate::host::Hosts;
 use crate::host::stop::Stop;
-use crate::pg::interrupt;
-use crate::results::checks;
-use crate::results::model::{Outcome, Trial, TrialPosition};
-use crate::results::series::Series;
-use crate::results::store::{Store, StoredExperiment};
-use crate::results::sweep::Cell;
 use crate::treatment::journal::{Journal, UndoTarget};
 use crate::treatment::{self, InForce, OnConflict, Resource, Restored, TreatmentError, Undone};
 use crate::workload::command::ProgramOutput;
+use pgio_connect::interrupt;
+use pgio_report::analysis;
+use pgio_report::analysis::width;
+use pgio_results::checks;
+use pgio_results::model::{Outcome, Trial, TrialPosition};
+use pgio_results::series::Series;
+use pgio_results::store::{Store, StoredExperiment};
+use pgio_results::sweep::Cell;
 
 /// An experiment on real servers.
 pub struct Live<'a> {

@@ -4,9 +4,9 @@
 //! Interleaving in randomized blocks keeps a ratio valid on a machine whose speed drifts
 //! (Abedi and Brecht, ICPE 2017): drift affects all conditions of a block alike.
 
-use crate::results::BURN_IN_BLOCK;
-use crate::results::sweep::Cell;
 use crate::rng::{SplitMix64, derive};
+use pgio_results::BURN_IN_BLOCK;
+use pgio_results::sweep::Cell;
 
 /// One trial to be run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -11,8 +11,7 @@ use super::target::{ResetPlan, Target};
 use crate::config::experiment::Reset;
 use crate::dataset::{self, DatasetError, LoadEvent, database, verify};
 use crate::host::stop::Stop;
-use crate::pg::connect;
-use crate::results::model::Warning;
+use pgio_results::model::Warning;
 
 /// Refuses a reset that cannot work or would lose data.
 pub fn prepare(reset: &Reset, target: &mut Target) -> Result<ResetPlan, DatasetError> {
@@ -61,13 +60,19 @@ pub fn perform(
     let mut warnings = Vec::new();
     if let Some(spec) = spec {
         let params = &target.params;
-        dataset::load(&mut target.admin, &|| connect::connect(params), spec, stop, &mut |event| {
-            if let LoadEvent::Progress { .. } = event {
-                tick();
-            } else if let LoadEvent::Warning(warning) = event {
-                warnings.push(warning);
-            }
-        })?;
+        dataset::load(
+            &mut target.admin,
+            &|| pgio_connect::connect(params),
+            spec,
+            stop,
+            &mut |event| {
+                if let LoadEvent::Progress { .. } = event {
+                    tick();
+                } else if let LoadEvent::Warning(warning) = event {
+                    warnings.push(warning);
+                }
+            },
+        )?;
     }
     Ok(warnings)
 }

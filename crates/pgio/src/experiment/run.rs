@@ -14,7 +14,7 @@ mod tests;
 
 pub use self::stage::{Decision, Ended, Invalid, LastAttempt, Rules, Stage, StoredAttempts};
 use super::plan::Planned;
-use crate::results::BURN_IN_BLOCK;
+use pgio_results::BURN_IN_BLOCK;
 
 /// Returns the trials of these blocks still to run, and the burn-in trial if it was incomplete and
 /// other trials need it. `baselines` as for [`run`].

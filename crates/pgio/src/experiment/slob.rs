@@ -8,10 +8,10 @@ use super::state;
 use crate::config::{Layer, LoadSettings, ResolveError, SlobSettings};
 use crate::dataset::{self, DatasetError, LoadEvent, LoadSpec, Loaded, Mark, verify};
 use crate::host::stop::Stop;
-use crate::pg::connect::{self, ConnectParams};
-use crate::warning::Warning;
 use crate::workload::slob::{Slob, scan};
 use crate::workload::{EngineError, SHORTEST_TURN};
+use pgio_connect::{self, ConnectParams};
+use pgio_results::warning::Warning;
 
 #[derive(Debug, thiserror::Error)]
 pub enum SlobError {
@@ -46,7 +46,7 @@ pub fn load(
     stop: &Stop,
     observe: &mut dyn FnMut(LoadEvent),
 ) -> Result<Loaded, DatasetError> {
-    dataset::load(admin, &|| connect::connect(params), spec, stop, observe)
+    dataset::load(admin, &|| pgio_connect::connect(params), spec, stop, observe)
 }
 
 /// Returns `slob` with the given keys, with the data set's mark as defaults, verified against the tables, and
@@ -108,7 +108,7 @@ fn doubts(settings: &SlobSettings) -> Vec<Warning> {
 mod tests {
     use super::*;
     use crate::config::KEYS;
-    use crate::units::Layout;
+    use pgio_results::units::Layout;
 
     fn layer(pairs: &[(&str, &str)]) -> Layer {
         let mut layer = Layer::default();

@@ -8,13 +8,13 @@ use std::sync::Arc;
 use postgres::Client;
 
 use crate::dataset::LoadSpec;
-use crate::pg::connect::ConnectParams;
 use crate::pg::control::Controller;
 use crate::pg::private::PrivateCluster;
 use crate::pg::server::Server;
 use crate::telemetry::TelemetrySources;
 use crate::treatment::{Resource, Touch};
 use crate::workload::Workload;
+use pgio_connect::ConnectParams;
 
 /// A server that conditions run on.
 pub struct Target {

@@ -19,18 +19,18 @@ pub use self::request::Request;
 use super::{cycles, environment, trial_checks};
 use crate::config::experiment::Checkpoint;
 use crate::config::resolve::Extent;
-use crate::pg::interrupt;
 use crate::pg::server;
 use crate::pg::words;
-use crate::results::model::{
-    DatabaseCounters, DatasetInfo, Evidence, Outcome, ServerInfo, Trial, Warning, When, Window,
-    WorkloadInfo,
-};
-use crate::results::series::Series;
 use crate::treatment::InForce;
 use crate::workload::command::ProgramOutput;
 use crate::workload::{EngineError, Progress, Setup, WindowEvent};
 use counters::{durability, readings};
+use pgio_connect::interrupt;
+use pgio_results::model::{
+    DatabaseCounters, DatasetInfo, Evidence, Outcome, ServerInfo, Trial, Warning, When, Window,
+    WorkloadInfo,
+};
+use pgio_results::series::Series;
 use record::{record_left, record_run, session_evidence};
 
 /// Interval of reading evidence inside the window ...

@@ -5,11 +5,11 @@ mod mail;
 mod observed;
 mod open_loop;
 
-use crate::results::change::{Change, Subject};
-use crate::results::checks;
-use crate::results::model::{Check, CheckVerdict, Evidence, Outcome, Trial, When};
-use crate::results::series::Series;
 use crate::treatment::InForce;
+use pgio_results::change::{Change, Subject};
+use pgio_results::checks;
+use pgio_results::model::{Check, CheckVerdict, Evidence, Outcome, Trial, When};
+use pgio_results::series::Series;
 
 pub use self::observed::lies_on;
 pub(super) use self::observed::storage;

@@ -17,7 +17,7 @@ use self::error::read;
 pub use self::error::{OLDEST, ServerError};
 pub use self::replication::{Replication, Standby, replication};
 use super::words;
-use crate::results::model::{DatabaseRow, ServerInfo, Warning};
+use pgio_results::model::{DatabaseRow, ServerInfo, Warning};
 
 /// First version with pg_stat_force_next_flush().
 pub const FORCE_FLUSH_SINCE: u32 = 150_000;

@@ -8,7 +8,7 @@ use std::error::Error;
 
 use postgres::error::DbError;
 
-use crate::printable::{self, MAX_MESSAGE, truncate};
+use printable::{self, MAX_MESSAGE, truncate};
 
 /// The error and each of its causes, without repetitions.
 pub fn sentence(error: &(dyn Error + 'static)) -> String {

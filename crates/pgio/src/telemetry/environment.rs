@@ -10,8 +10,8 @@ use std::time::Duration;
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::proc::mountinfo;
-use crate::results::change::fact;
-use crate::results::telemetry::Storage;
+use pgio_results::change::fact;
+use pgio_results::telemetry::Storage;
 
 const SCRIPT: &str = include_str!("environment.sh");
 const LIMIT: Duration = Duration::from_secs(5);
@@ -85,7 +85,7 @@ fn selected(value: &str) -> &str {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::telemetry::Device;
+    use pgio_results::telemetry::Device;
 
     fn data(mount_point: &str, device: &str) -> Storage {
         Storage {

@@ -10,7 +10,7 @@ use super::probes::{self, Wal, Walsender};
 use super::sources::TelemetrySources;
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
-use crate::results::telemetry::Probes;
+use pgio_results::telemetry::Probes;
 
 const WALSENDER: &str = include_str!("sql/walsender.sql");
 const STANDBY_DATA: &str = include_str!("standby_data.sh");

@@ -26,9 +26,9 @@ use self::snapshot::Snapshot;
 use self::window::{Span, distance};
 use crate::host::exec::ExecError;
 use crate::host::{Host, Shell};
-use crate::results::series::Track;
-use crate::results::telemetry::HostUse;
-use crate::warning::Warning;
+use pgio_results::series::Track;
+use pgio_results::telemetry::HostUse;
+use pgio_results::warning::Warning;
 
 const PRELUDE: &str = include_str!("host/sample.sh");
 

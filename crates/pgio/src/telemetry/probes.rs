@@ -9,7 +9,7 @@ mod round_trip;
 
 pub use self::flush::Wal;
 pub use self::round_trip::Walsender;
-use crate::results::telemetry::Probes;
+use pgio_results::telemetry::Probes;
 
 /// Without a standby, measures only the flush of the primary.
 pub fn probe(

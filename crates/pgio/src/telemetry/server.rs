@@ -22,7 +22,7 @@ use super::session::{self, SessionError};
 use super::span::Span;
 use super::watched_server::{SAMPLER_TIMEOUT, WatchedServer, not_observed};
 use crate::pg::{quote, words};
-use crate::results::Warning;
+use pgio_results::Warning;
 use readings::{Log, ServerUse};
 
 /// Delay after the end of a slice until its counts are visible, unless the server is overloaded.

@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use postgres::Client;
 
-use crate::pg::connect::{self, ConnectError, ConnectParams};
 use crate::pg::server::{self, ServerError};
 use crate::pg::words;
+use pgio_connect::{self, ConnectError, ConnectParams};
 
 const SEPARATE_DATABASE: &str = "postgres";
 /// Connect and statement timeout, so that a sampler cannot hang.
@@ -23,12 +23,12 @@ pub(super) fn choose(params: &ConnectParams) -> ConnectParams {
     let mut own = params.clone();
     own.connect_timeout.get_or_insert(TIMEOUT);
     let separate = own.clone().with_dbname(SEPARATE_DATABASE);
-    let usable = params.dbname != SEPARATE_DATABASE && connect::connect(&separate).is_ok();
+    let usable = params.dbname != SEPARATE_DATABASE && pgio_connect::connect(&separate).is_ok();
     if usable { separate } else { own }
 }
 
 pub(super) fn open(params: &ConnectParams) -> Result<Client, SessionError> {
-    let mut client = connect::connect(params)?;
+    let mut client = pgio_connect::connect(params)?;
     server::lift_limits(&mut client)?;
     let limit = format!("SET statement_timeout = {}", TIMEOUT.as_millis());
     client.batch_execute(&limit)?;

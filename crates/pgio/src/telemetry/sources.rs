@@ -12,12 +12,12 @@ use super::watched_server::WatchedServer;
 use super::{environment, session};
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::{Host, Hosts, LOCAL};
-use crate::pg::connect::ConnectParams;
 use crate::pg::directories::{GRANT, directories};
 use crate::pg::quote;
 use crate::pg::server::Server;
-use crate::results::Warning;
-use crate::results::telemetry::{Probes, Storage};
+use pgio_connect::ConnectParams;
+use pgio_results::Warning;
+use pgio_results::telemetry::{Probes, Storage};
 
 #[derive(Debug)]
 pub struct TelemetrySources {

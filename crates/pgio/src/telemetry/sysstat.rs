@@ -12,9 +12,9 @@ use std::process::{Child, Stdio};
 
 use rustix::process::Signal;
 
-use crate::files::Directory;
 use crate::host::exec::{CommandLine, ExecError, SpawnOptions, spawn};
-use crate::results::Warning;
+use pgio_results::Warning;
+use pgio_results::files::Directory;
 
 /// File, program, arguments.
 const TOOLS: [(&str, &str, &[&str]); 3] = [

@@ -14,9 +14,9 @@ use super::session::{self, SessionError};
 use super::span::Span;
 use super::watched_server::{SAMPLER_TIMEOUT, WatchedServer, not_observed};
 use crate::pg::words;
-use crate::results::Warning;
-use crate::results::telemetry::Waits;
 use crate::rng::SplitMix64;
+use pgio_results::Warning;
+use pgio_results::telemetry::Waits;
 
 const SQL: &str = include_str!("sql/activity.sql");
 

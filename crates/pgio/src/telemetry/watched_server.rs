@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::pg::connect::ConnectParams;
-use crate::results::Warning;
+use pgio_connect::ConnectParams;
+use pgio_results::Warning;
 
 /// Timeout for a sampler to return its samples.
 pub(super) const SAMPLER_TIMEOUT: Duration = Duration::from_secs(6);

@@ -17,7 +17,7 @@ use super::error::TreatmentError;
 use super::record::Record;
 use super::step::Step;
 use crate::config::experiment::TreatmentSpec;
-use crate::units;
+use pgio_results::units;
 
 const NAME: &str = huge_pages::KIND;
 

@@ -13,7 +13,7 @@ use toml::{Table, Value};
 use super::error::TreatmentError;
 use crate::config::experiment::TreatmentSpec;
 use crate::config::nearest;
-use crate::units;
+use pgio_results::units;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Body<'a> {

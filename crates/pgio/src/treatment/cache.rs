@@ -27,9 +27,9 @@ use crate::config::experiment::TreatmentSpec;
 use crate::config::nearest;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::rights::check_writable;
-use crate::results::change::{Change, Subject};
-use crate::results::model::{Evidence, When};
-use crate::units::human;
+use pgio_results::change::{Change, Subject};
+use pgio_results::model::{Evidence, When};
+use pgio_results::units::human;
 
 const NAME: &str = "cache";
 

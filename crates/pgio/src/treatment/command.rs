@@ -26,8 +26,8 @@ use super::resource::{Resource, Touch};
 use super::step::carry_out;
 use crate::config::experiment::TreatmentSpec;
 use crate::host::Host;
-use crate::results::change::{Change, Subject};
-use crate::results::model::{Evidence, When};
+use pgio_results::change::{Change, Subject};
+use pgio_results::model::{Evidence, When};
 
 pub(super) const KIND: Kind = Kind {
     name: NAME,
@@ -67,7 +67,7 @@ impl Command {
         }
         let timeout = match body.text("timeout")? {
             None => TIMEOUT,
-            Some(text) => crate::units::parse_duration(text)
+            Some(text) => pgio_results::units::parse_duration(text)
                 .ok()
                 .filter(|limit| !limit.is_zero())
                 .ok_or_else(|| body.error("timeout", "must be a duration such as \"60s\""))?,

@@ -9,7 +9,7 @@ use super::journal::Journal;
 use super::resource::Touch;
 use super::{kinds, postgres};
 use crate::config::experiment::TreatmentSpec;
-use crate::results::change::Change;
+use pgio_results::change::Change;
 
 /// Treatments in the order of application. One of kind `postgres` is always among them: a server's
 /// defaults need proof as well.

@@ -16,10 +16,10 @@ use ::postgres::Client;
 use super::error::TreatmentError;
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts};
-use crate::pg::connect::{self, ConnectParams};
 use crate::pg::control::Controller;
 use crate::pg::private::PrivateCluster;
 use crate::pg::{interrupt, server, words};
+use pgio_connect::{self, ConnectParams};
 
 /// How long a started server may take to accept connections.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -166,7 +166,7 @@ fn patience(stop: &Stop) -> Duration {
 
 /// An undo must neither fail by the limits of a role nor wait for a lost standby.
 fn open(params: &ConnectParams) -> Result<Client, TreatmentError> {
-    let mut client = connect::connect(params).map_err(TreatmentError::Connect)?;
+    let mut client = pgio_connect::connect(params).map_err(TreatmentError::Connect)?;
     server::lift_limits(&mut client)
         .and_then(|()| client.batch_execute("SET synchronous_commit = local"))
         .map_err(|source| TreatmentError::Postgres {

@@ -10,8 +10,8 @@ use std::fmt;
 use std::time::Duration;
 
 use crate::config::experiment::TreatmentSpec;
-use crate::results::change::Change;
-use crate::results::model::{Check, Evidence, Trial, When};
+use pgio_results::change::Change;
+use pgio_results::model::{Check, Evidence, Trial, When};
 
 use super::context::{Context, Machines};
 use super::error::TreatmentError;

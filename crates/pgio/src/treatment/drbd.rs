@@ -33,7 +33,7 @@ use crate::config::experiment::TreatmentSpec;
 use crate::host::Host;
 use crate::host::drbd::Generation;
 use crate::host::stop::Stop;
-use crate::results::model::{Check, Evidence, Trial, When};
+use pgio_results::model::{Check, Evidence, Trial, When};
 
 pub(super) const KIND: Kind = Kind {
     name: step::KIND,

@@ -5,7 +5,7 @@
 use crate::dataset::DatasetError;
 use crate::host::exec::ExecError;
 use crate::host::rights::RightsError;
-use crate::pg::connect::ConnectError;
+use pgio_connect::ConnectError;
 
 use super::journal::JournalError;
 use super::record::{Label, Misread};

@@ -28,8 +28,8 @@ use super::resource::Touch;
 use super::step::carry_out;
 use super::values::{agree, refusal};
 use crate::config::experiment::TreatmentSpec;
-use crate::results::change::Change;
-use crate::results::model::{Evidence, When};
+use pgio_results::change::Change;
+use pgio_results::model::{Evidence, When};
 
 pub(super) const KIND: Kind = Kind {
     name: step::KIND,

@@ -7,7 +7,6 @@ use super::context::{AdminSession, Context, Layout};
 use super::contract::Treatment;
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts, LOCAL};
-use crate::pg::connect;
 
 /// Its declared changes, in words.
 pub(super) fn in_words(treatment: &dyn Treatment) -> Vec<String> {
@@ -28,7 +27,7 @@ pub(super) fn in_context_of<T>(
     let host = |name: &&str| Arc::new(Host::connect(name, &Default::default()).unwrap());
     let hosts: Hosts = names.iter().map(|name| ((*name).to_owned(), host(name))).collect();
     let text = "host=/nonexistent user=nobody dbname=none";
-    let params = connect::resolve(text, &connect::Env::default()).unwrap();
+    let params = pgio_connect::resolve(text, &pgio_connect::Env::default()).unwrap();
     let mut context = Context {
         params: &params,
         session: AdminSession::OnDemand(Box::default()),

@@ -30,8 +30,8 @@ use super::resource::{Resource, Touch};
 use super::step::carry_out;
 use crate::config::experiment::TreatmentSpec;
 use crate::host::blkio::{self, Limit};
-use crate::results::change::{Change, Subject};
-use crate::results::model::{Check, Evidence, Trial, When};
+use pgio_results::change::{Change, Subject};
+use pgio_results::model::{Check, Evidence, Trial, When};
 
 pub(super) const KIND: Kind = Kind {
     name: steps::KIND,

@@ -14,7 +14,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use pgio::pg::connect::{
+use pgio_connect::{
     ConnectError, ConnectParams, ConnectWarning, Endpoint, Env, canceller, connect, resolve,
 };
 use postgres::Client;

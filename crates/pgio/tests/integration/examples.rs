@@ -203,7 +203,7 @@ fn commit_10000() {
 #[test]
 fn those_of_drbd_are_read_with_their_treatments() {
     let names = pgio::treatment::names();
-    let checks = pgio::results::checks::tolerable();
+    let checks = pgio_results::checks::tolerable();
     for (file, conditions, workloads) in [
         ("drbd-arms.toml", 3, 1),
         ("drbd-impact.toml", 10, 2),

@@ -9,9 +9,9 @@ use pgio::config::Layer;
 use pgio::config::resolve::CommitSettings;
 use pgio::config::value::EngineName;
 use pgio::host::stop::Stop;
-use pgio::pg::connect::{Env, resolve};
 use pgio::workload::commit::Commit;
 use pgio::workload::{Setup, WindowEvent, Workload};
+use pgio_connect::{Env, resolve};
 use postgres::Client;
 
 use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary};

@@ -12,7 +12,7 @@ use pgio::dataset::lines::Batches;
 use pgio::dataset::mark::Part;
 use pgio::dataset::{self, DatasetError, LoadEvent, LoadSpec, Loaded, check_for_run, verify};
 use pgio::host::stop::Stop;
-use pgio::units::Layout;
+use pgio_results::units::Layout;
 use postgres::{Client, NoTls};
 
 use crate::fixture::{INSTALLED, NEWEST, connect, fresh_database, shared_primary};

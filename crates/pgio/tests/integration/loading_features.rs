@@ -8,8 +8,8 @@ use std::process::{Command, Stdio};
 use pgio::dataset::mark::Part;
 use pgio::dataset::{self, DatasetError, LoadSpec, check_for_run, loaded_spec};
 use pgio::pg::private::PrivateCluster;
-use pgio::units::layout::WIDEST_UPDATED;
-use pgio::units::{Filler, Layout};
+use pgio_results::units::layout::WIDEST_UPDATED;
+use pgio_results::units::{Filler, Layout};
 use postgres::Client;
 
 use crate::command::Place;

@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::sync::{Arc, Mutex, Weak};
 
-use pgio::pg::connect::Env;
+use pgio_connect::Env;
 use tempfile::TempDir;
 
 use crate::timing;

@@ -19,8 +19,8 @@ use crate::experiment::application::{
 use crate::experiment::plan::plan;
 use crate::experiment::state;
 use crate::host::LOCAL;
-use crate::results::sweep::{Axis, AxisValue, Sweep, shown};
-use crate::units::exact_duration;
+use pgio_results::sweep::{Axis, AxisValue, Sweep, shown};
+use pgio_results::units::exact_duration;
 
 pub(super) fn text(job: &Job, preview: &Preview<'_>, out: &Path) -> Result<String, Failure> {
     let e = &job.experiment;

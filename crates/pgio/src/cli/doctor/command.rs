@@ -7,8 +7,8 @@ use super::rendering::Section;
 use crate::config::command::CommandSpec;
 use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::words;
-use crate::results::Check;
 use crate::workload::command::check_programs;
+use pgio_results::Check;
 
 /// Returns one section for all commands; none if there is no command.
 pub(super) fn section(commands: &[(String, CommandSpec)], hosts: &Hosts) -> Option<Section> {

@@ -7,8 +7,8 @@ use crate::config::experiment::WorkloadKind;
 use crate::dataset::{self, Dataset, verify};
 use crate::experiment::slob;
 use crate::pg::words;
-use crate::results::Check;
-use crate::units::human;
+use pgio_results::Check;
+use pgio_results::units::human;
 
 /// `memory` is that of the server's machine, if known.
 pub(super) fn judge(
@@ -87,7 +87,7 @@ fn cache(bytes: u64, buffers: u64, memory: Option<u64>) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::CheckVerdict::{Ok as Fine, Warning};
+    use pgio_results::CheckVerdict::{Ok as Fine, Warning};
 
     #[test]
     fn data_that_fits_into_the_page_cache_measures_no_disk() {

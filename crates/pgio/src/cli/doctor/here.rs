@@ -6,9 +6,9 @@ use std::path::Path;
 use super::rendering::Section;
 use crate::experiment::state;
 use crate::pg::words;
-use crate::results::Check;
 use crate::treatment::journal::{self, JournalError};
-use crate::units::human;
+use pgio_results::Check;
+use pgio_results::units::human;
 
 /// The record of a trial with its series takes some hundred kB.
 const ROOM_BYTES: u64 = 1 << 30;
@@ -91,7 +91,7 @@ fn tools(is_installed: impl Fn(&str) -> bool) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::CheckVerdict;
+    use pgio_results::CheckVerdict;
 
     #[test]
     fn missing_programs_are_named_with_purpose_and_package() {

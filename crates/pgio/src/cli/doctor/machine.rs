@@ -9,8 +9,8 @@ use crate::config::experiment::HostSpec;
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::{self, Host, Hosts, LOCAL};
 use crate::pg::words;
-use crate::results::Check;
-use crate::units::human;
+use pgio_results::Check;
+use pgio_results::units::human;
 
 const SCRIPT: &str = include_str!("machine.sh");
 
@@ -170,7 +170,7 @@ fn clock(name: &str) -> Option<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::CheckVerdict::{Ok as Fine, Warning};
+    use pgio_results::CheckVerdict::{Ok as Fine, Warning};
 
     #[test]
     fn busy_and_stolen_time_are_shares_of_all() {

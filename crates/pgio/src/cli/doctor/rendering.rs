@@ -2,9 +2,9 @@
 
 use serde::Serialize;
 
-use crate::report::table::{Column, Document, Table};
-use crate::report::text;
-use crate::results::{Check, CheckVerdict};
+use pgio_report::report::table::{Column, Document, Table};
+use pgio_report::report::text;
+use pgio_results::{Check, CheckVerdict};
 
 /// The checks of one subject.
 #[derive(Debug)]

@@ -19,13 +19,13 @@ use crate::host::exec::{CommandLine, Exec};
 use crate::host::proc::meminfo;
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts, LOCAL};
-use crate::pg::connect::{self, ConnectParams};
 use crate::pg::private::{self, Origin, VersionRequest};
 use crate::pg::server::{self, Replication, Server};
 use crate::pg::{leftovers, words};
-use crate::results::Check;
 use crate::telemetry::{Survey, TelemetrySources};
 use crate::treatment::{AdminSession, Context, Layout, Machines};
+use pgio_connect::{self, ConnectParams};
+use pgio_results::Check;
 
 const FACTS: &str = include_str!("server.sql");
 
@@ -75,7 +75,7 @@ fn place(directory: &Path) -> Check {
 fn reached(subject: &Subject, params: &ConnectParams, hosts: &Hosts) -> Vec<Check> {
     const ID: &str = "server-reachable";
     let params = params.clone().with_application_name(leftovers::UNANNOUNCED);
-    let mut client = match connect::connect(&params) {
+    let mut client = match pgio_connect::connect(&params) {
         Ok(client) => client,
         Err(error) => {
             let remedy = "correct the connection string (--connect-string, CONNECT_STRING, dsn)";
@@ -261,7 +261,7 @@ fn conditions_check(subject: &Subject, refused: &[String], success: &str) -> Opt
 mod tests {
     use super::*;
     use crate::pg::server::Standby;
-    use crate::results::CheckVerdict::{Invalid, Ok as Fine, Warning};
+    use pgio_results::CheckVerdict::{Invalid, Ok as Fine, Warning};
 
     fn replication(names: &str, state: Option<&str>) -> Replication {
         let standby = Standby {

@@ -6,10 +6,10 @@
 use crate::experiment::lies_on;
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
-use crate::results::Check;
-use crate::results::telemetry::Storage;
 use crate::telemetry::TelemetrySources;
-use crate::units::human;
+use pgio_results::Check;
+use pgio_results::telemetry::Storage;
+use pgio_results::units::human;
 
 const ID: &str = "storage";
 
@@ -96,8 +96,8 @@ fn available(df: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::CheckVerdict::{Ok as Fine, Warning};
-    use crate::results::telemetry::Device;
+    use pgio_results::CheckVerdict::{Ok as Fine, Warning};
+    use pgio_results::telemetry::Device;
 
     fn storage(file_system: &str, options: &str, scheduler: &str) -> Storage {
         let queue = [("scheduler", scheduler), ("write_cache", "write back")];

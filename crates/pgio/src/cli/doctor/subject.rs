@@ -14,8 +14,8 @@ use crate::config::resolve::Extent;
 use crate::config::{CommitSettings, Layer};
 use crate::experiment::application::Job;
 use crate::experiment::state;
-use crate::pg::connect::ConnectParams;
 use crate::treatment::{self, Treatments};
+use pgio_connect::ConnectParams;
 
 /// Everything that a run would use.
 #[derive(Debug, Default)]

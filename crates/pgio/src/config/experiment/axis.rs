@@ -12,7 +12,7 @@ use crate::config::error::{ConfigError, nearest};
 use crate::config::keys::{Key, Layer, Use};
 use crate::config::sections;
 use crate::config::value::Kind;
-use crate::units;
+use pgio_results::units;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct AxisSpec {

@@ -15,7 +15,7 @@ use crate::config::keys::{Key, Layer};
 use crate::config::name;
 use crate::config::sections::SectionDef;
 use crate::config::value::{Kind, MAX_DURATION};
-use crate::units;
+use pgio_results::units;
 
 pub(super) type Item<'a> = Spanned<DeValue<'a>>;
 

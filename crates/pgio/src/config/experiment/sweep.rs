@@ -13,7 +13,7 @@ use super::template::{fill, merge};
 use super::workload::WorkloadSpec;
 use crate::config::error::ConfigError;
 use crate::config::keys::Layer;
-pub use crate::units::sweep::SweepKind;
+pub use pgio_results::units::sweep::SweepKind;
 
 /// A point: the index of a value for every axis of a workload.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,8 +1,8 @@
 //! Settings that contradict each other.
 
 use crate::config::value::Decimal;
-use crate::units::Scale;
-use crate::units::layout::WIDEST_UPDATED;
+use pgio_results::units::Scale;
+use pgio_results::units::layout::WIDEST_UPDATED;
 
 /// Settings that are valid by themselves but contradict each other.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]

@@ -6,7 +6,7 @@ use super::extent::Extent;
 use super::features::Features;
 use crate::config::engine::Engine;
 use crate::config::value::Access;
-use crate::units::Scale;
+use pgio_results::units::Scale;
 
 /// Settings of the workload `slob`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use super::{
     Access, Arrivals, Bytes, ConnectString, Decimal, DeviceTest, DeviceTests, EngineName,
     MAX_DURATION, Skew, TableModel, TablePortion,
 };
-use crate::units::{self, BLOCK_BYTES, Filler, Scale};
+use pgio_results::units::{self, BLOCK_BYTES, Filler, Scale};
 
 /// A value of a workload key.
 pub(in crate::config) trait Value: Sized {

@@ -8,7 +8,7 @@ use crate::dataset::error::DatasetError;
 use crate::dataset::mark::{self, Named, Part};
 use crate::dataset::plan::LoadSpec;
 use crate::dataset::sql;
-use crate::units::BLOCK_BYTES;
+use pgio_results::units::BLOCK_BYTES;
 
 /// The state of the server before a load.
 #[derive(Debug)]
@@ -85,7 +85,7 @@ fn replaceable(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::units::Layout;
+    use pgio_results::units::Layout;
 
     fn spec(tables: u32, base_table: bool) -> LoadSpec {
         LoadSpec {

@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::dataset::mark::Part;
 use crate::rng::{Permutation, SplitMix64, derive};
-use crate::units::{Filler, Layout};
+use pgio_results::units::{Filler, Layout};
 
 /// Signature, flags and the length of an absent header extension.
 pub(super) const HEADER: &[u8; 19] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";

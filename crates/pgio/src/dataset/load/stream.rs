@@ -15,7 +15,7 @@ use crate::dataset::plan::LoadSpec;
 use crate::dataset::sql;
 use crate::host::stop::Stop;
 use crate::pg::server;
-use crate::units::Layout;
+use pgio_results::units::Layout;
 
 /// Rows per COPY statement, 128 MiB of table. The driver reports a server error only at the end of a
 /// COPY (until then it continues to send, and the server discards the data), so each COPY is limited.

@@ -1,7 +1,7 @@
 //! Checks of table states without a server.
 
 use super::*;
-use crate::units::Filler;
+use pgio_results::units::Filler;
 
 fn state(number: u32) -> TableState {
     TableState {

@@ -9,8 +9,8 @@ use crate::experiment::judging;
 use crate::experiment::live::LiveCell;
 use crate::experiment::plan::{Planned, burn_in, plan};
 use crate::experiment::run::{self, Rules, StoredAttempts};
-use crate::results::store::StoredExperiment;
-use crate::results::sweep::Cell;
+use pgio_results::store::StoredExperiment;
+use pgio_results::sweep::Cell;
 
 #[derive(Debug)]
 pub(super) struct Agenda {
@@ -59,10 +59,10 @@ impl Agenda {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::test_support::{experiment, trial};
     use crate::experiment::application::test_support::{COMMITS, first, job};
-    use crate::results::BURN_IN_BLOCK;
-    use crate::results::model::{Outcome, Trial};
+    use pgio_report::analysis::test_support::{experiment, trial};
+    use pgio_results::BURN_IN_BLOCK;
+    use pgio_results::model::{Outcome, Trial};
 
     fn agenda(text: &str, earlier: Option<&StoredExperiment>) -> Agenda {
         let job = job(text);

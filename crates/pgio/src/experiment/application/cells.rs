@@ -11,9 +11,9 @@ use crate::config::experiment::{
     WorkloadSpec,
 };
 use crate::experiment::live::LiveCell;
-use crate::results::change::Change;
-use crate::results::sweep::{self, Cell, Point, Sweep};
 use crate::treatment::{self, TreatmentError};
+use pgio_results::change::Change;
+use pgio_results::sweep::{self, Cell, Point, Sweep};
 
 /// Returns the distinct work of a workload's points, the middle point's first.
 pub fn layers(workload: &WorkloadSpec, kind: SweepKind) -> Vec<Layer> {

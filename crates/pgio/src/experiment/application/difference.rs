@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::pg::connect::{self, Env};
+use pgio_connect::{self, Env};
 
 /// Further differences are only counted.
 const AT_MOST: usize = 5;
@@ -58,7 +58,7 @@ fn flatten(value: &toml::Value, path: &str, all: &mut BTreeMap<String, String>) 
         }
         toml::Value::String(dsn) if path.ends_with(".dsn") => {
             // The stored dsn has no password; the password may come from another source now.
-            let meant = connect::resolve(dsn, &Env::from_process());
+            let meant = pgio_connect::resolve(dsn, &Env::from_process());
             let shown = meant.map_or_else(|_| "unreadable".to_owned(), |p| p.without_secrets());
             all.insert(path.to_owned(), shown);
         }

@@ -15,15 +15,15 @@ use crate::experiment::error::LiveError;
 use crate::experiment::slob::SlobError;
 use crate::experiment::state::StateError;
 use crate::host::exec::ExecError;
-use crate::pg::connect::ConnectError;
 use crate::pg::control::ControlError;
 use crate::pg::private;
-use crate::results::store::StoreError;
 use crate::treatment::TreatmentError;
 use crate::treatment::journal::JournalError;
 use crate::workload::EngineError;
 use crate::workload::command::CommandError;
 use crate::workload::device::DeviceError;
+use pgio_connect::ConnectError;
+use pgio_results::store::StoreError;
 
 /// A server cannot be reached or started, or the work cannot be prepared there.
 #[derive(Debug, thiserror::Error)]

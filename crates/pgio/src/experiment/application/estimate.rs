@@ -12,7 +12,7 @@ use crate::config::LoadSettings;
 use crate::config::experiment::{Reset, Target, WorkloadKind, WorkloadSpec};
 use crate::experiment::live::LiveCell;
 use crate::treatment::Cost;
-use crate::units::human;
+use pgio_results::units::human;
 
 /// Per trial: CHECKPOINT, sessions, evidence, settling, judging.
 const OVERHEAD: Duration = Duration::from_secs(1);

@@ -7,7 +7,7 @@
 use super::difference::flat;
 use super::error::ResumeError;
 use crate::config::experiment::Experiment;
-use crate::results::store::Manifest;
+use pgio_results::store::Manifest;
 
 /// Numbers of blocks given on the command line.
 #[derive(Debug, Clone, Copy, Default)]

@@ -8,9 +8,9 @@ use crate::config::ConfigError;
 use crate::config::experiment::{self, Experiment, WorkloadSpec};
 use crate::experiment::connection::GivenKeys;
 use crate::experiment::state;
-use crate::results::{checks, metrics};
 use crate::treatment::{self, Parsed, TreatmentError};
 use crate::workload::command;
+use pgio_results::{checks, metrics};
 
 #[derive(Debug, thiserror::Error)]
 pub enum JobError {

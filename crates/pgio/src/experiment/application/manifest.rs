@@ -11,11 +11,11 @@ use crate::config::experiment::{self, AA_SUFFIX, Target, WorkloadSpec};
 use crate::experiment::environment;
 use crate::experiment::live::LiveCell;
 use crate::experiment::target;
-use crate::pg::connect::ConnectParams;
-use crate::results::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Rules};
-use crate::results::sweep::Sweep;
 use crate::treatment;
 use crate::workload::command;
+use pgio_connect::ConnectParams;
+use pgio_results::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Rules};
+use pgio_results::sweep::Sweep;
 
 /// Stored instead of a file that contains a password.
 pub(super) const NOT_STORED: &str = "# not stored: the file contains a password\n";

@@ -26,8 +26,8 @@ use crate::experiment::{conflicts, environment, state};
 use crate::host::lock::LockFile;
 use crate::host::stop::Stop;
 use crate::pg::private::VersionRequest;
-use crate::results::store::{Store, StoredExperiment};
 use crate::treatment::journal::{self, Claims, Journal};
+use pgio_results::store::{Store, StoredExperiment};
 
 /// Whether the directory is new or holds an interrupted run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -227,7 +227,7 @@ fn claim_and_check(stage: &mut Live<'_>, claims: &mut Claims) -> Result<(), RunE
     Ok(())
 }
 
-fn nothing_yet(manifest: crate::results::store::Manifest) -> StoredExperiment {
+fn nothing_yet(manifest: pgio_results::store::Manifest) -> StoredExperiment {
     StoredExperiment {
         manifest,
         trials: Vec::new(),

@@ -18,11 +18,11 @@ use crate::config::experiment::{Experiment, Target, WorkloadSpec};
 use crate::experiment::live::LiveCell;
 use crate::host::stop::Stop;
 use crate::host::{self, Host, Hosts, LOCAL};
-use crate::pg::connect::{self, ConnectParams};
 use crate::pg::leftovers;
 use crate::pg::words;
-use crate::results::sweep::Sweep;
 use crate::treatment::{self, AdminSession, Context, Layout, Treatment, TreatmentError};
+use pgio_connect::{self, ConnectParams};
+use pgio_results::sweep::Sweep;
 
 /// Time limit for a server to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
@@ -118,7 +118,7 @@ fn ask(
 fn reader(params: &ConnectParams) -> Result<Client, String> {
     let mut params = params.clone().with_application_name(leftovers::UNANNOUNCED);
     params.connect_timeout = Some(params.connect_timeout.map_or(PATIENCE, |t| t.min(PATIENCE)));
-    let mut client = connect::connect(&params).map_err(|e| words::sentence(&e))?;
+    let mut client = pgio_connect::connect(&params).map_err(|e| words::sentence(&e))?;
     client
         .batch_execute("SET default_transaction_read_only = on")
         .map_err(|e| words::sentence(&e))?;

@@ -17,10 +17,10 @@ use crate::config::experiment::limits::FILE_BYTES;
 use crate::experiment::connection::GivenKeys;
 use crate::experiment::live::LiveCell;
 use crate::experiment::target::Target;
-use crate::files;
-use crate::pg::connect::ConnectParams;
-use crate::results::model::{Warning, WorkloadInfo};
-use crate::results::store::{self, Manifest, Resumed, Store, StoreError, StoredExperiment};
+use pgio_connect::ConnectParams;
+use pgio_results::files;
+use pgio_results::model::{Warning, WorkloadInfo};
+use pgio_results::store::{self, Manifest, Resumed, Store, StoreError, StoredExperiment};
 
 const PGIO: &str = env!("CARGO_PKG_VERSION");
 
@@ -247,8 +247,8 @@ fn shown(value: Option<&serde_json::Value>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::test_support::{experiment, trial};
     use crate::experiment::application::test_support::{COMMITS, first, job};
+    use pgio_report::analysis::test_support::{experiment, trial};
 
     fn target(name: &str, private: bool) -> CurrentTarget {
         let works = vec![trial("local", 1, &[]).workload];

@@ -14,8 +14,8 @@ use crate::config::experiment::{ControlMethod, Experiment, Target};
 use crate::experiment::event::{Event, Observer};
 use crate::experiment::{clusters, connection};
 use crate::host::{self, Hosts};
-use crate::pg::connect::{ConnectError, ConnectParams};
 use crate::pg::private::{self, PrivateCluster, Spec, VersionRequest};
+use pgio_connect::{ConnectError, ConnectParams};
 
 /// The server of one target.
 #[derive(Debug)]

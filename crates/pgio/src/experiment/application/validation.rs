@@ -23,8 +23,8 @@ use crate::experiment::{conflicts, live, slob};
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::private::{self, VersionRequest};
-use crate::results::store::Store;
 use crate::workload::command::check_programs;
+use pgio_results::store::Store;
 
 /// A private server that was not started.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -14,9 +14,9 @@ use crate::experiment::reset;
 use crate::experiment::target::Target;
 use crate::host::Hosts;
 use crate::host::stop::Stop;
-use crate::results::sweep::Cell;
 use crate::treatment::{self, Prepared, Treatments};
 use crate::workload;
+use pgio_results::sweep::Cell;
 
 /// A condition at a point of the sweep, ready to run; the A/A twin is a cell of its own.
 #[derive(Debug)]

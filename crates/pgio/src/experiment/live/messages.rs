@@ -1,9 +1,9 @@
 //! Messages of the stage: warnings after an undo, and the output files of a failed program. Short, as the stage
 //! has no other messages; shared by nothing else.
 
-use crate::results::model::Warning;
 use crate::treatment::{self, Record};
 use crate::workload::command::ProgramOutput;
+use pgio_results::model::Warning;
 
 /// Names the files with the output of a failed program; empty if it wrote nothing.
 pub(super) fn output_files(left: &ProgramOutput, number: usize) -> String {

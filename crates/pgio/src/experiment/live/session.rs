@@ -8,8 +8,8 @@ use crate::experiment::error::LiveError;
 use crate::experiment::target::Target;
 use crate::host::Hosts;
 use crate::host::stop::Stop;
-use crate::pg::interrupt;
 use crate::treatment::{AdminSession, Context, Control, Layout};
+use pgio_connect::interrupt;
 
 pub(super) fn context<'a>(
     target: &'a mut Target,

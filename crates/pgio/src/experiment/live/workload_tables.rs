@@ -11,9 +11,9 @@ use super::session::answers;
 use crate::experiment::error::LiveError;
 use crate::experiment::target::Target;
 use crate::host::stop::Stop;
-use crate::pg::interrupt;
 use crate::treatment::journal::{Journal, UndoTarget};
 use crate::treatment::workload_table;
+use pgio_connect::interrupt;
 
 /// Time limit for a server to answer at the end of a run.
 const CLEAN_UP: Duration = Duration::from_secs(10);

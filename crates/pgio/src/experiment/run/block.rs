@@ -8,8 +8,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::stage::{Decision, Ended, Invalid, LastAttempt, Rules, Stage, StoredAttempts};
 use crate::experiment::plan::Planned;
-use crate::results::model::Outcome;
 use crate::rng::{SplitMix64, derive};
+use pgio_results::model::Outcome;
 
 /// Number of consecutive failures that end the run.
 const FAILURES_IN_A_ROW: u32 = 3;

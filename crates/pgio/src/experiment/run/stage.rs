@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::experiment::plan::Planned;
-use crate::results::model::Trial;
+use pgio_results::model::Trial;
 
 /// External effects of the loop.
 pub trait Stage {

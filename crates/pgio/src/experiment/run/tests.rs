@@ -3,7 +3,7 @@ use std::collections::BTreeMap;
 use super::*;
 use crate::experiment::plan::{burn_in, plan};
 use crate::experiment::trial::blank;
-use crate::results::model::{Outcome, Trial};
+use pgio_results::model::{Outcome, Trial};
 use proptest::prelude::*;
 
 const ONCE: [&str; 5] = ["reset 0", "apply 0", "trial 0", "store", "undo 0"];

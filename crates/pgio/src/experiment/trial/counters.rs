@@ -6,7 +6,7 @@ use postgres::Client;
 
 use super::record::put;
 use crate::pg::server::{self, Counters, FORCE_FLUSH_SINCE};
-use crate::results::model::{DatabaseRow, Trial};
+use pgio_results::model::{DatabaseRow, Trial};
 
 /// Before 15 the collector may return values that are half a second old: readings that are
 /// closer together agree by chance.

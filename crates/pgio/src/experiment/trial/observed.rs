@@ -6,12 +6,12 @@ use super::record::put;
 use super::request::Request;
 use crate::config::resolve::Extent;
 use crate::pg::server;
-use crate::results::model::Trial;
-use crate::results::series::Series;
-use crate::results::telemetry::DeviceUse;
-use crate::results::waits::{GROUPS, by_group};
 use crate::rng::derive;
 use crate::telemetry::{self, Recorder, TrialPlan};
+use pgio_results::model::Trial;
+use pgio_results::series::Series;
+use pgio_results::telemetry::DeviceUse;
+use pgio_results::waits::{GROUPS, by_group};
 
 /// The default block size of PostgreSQL.
 const BLOCK_BYTES: f64 = 8192.0;
@@ -65,8 +65,8 @@ pub(super) fn add_metrics(trial: &mut Trial) {
 mod tests {
     use super::*;
     use crate::experiment::trial::blank;
-    use crate::results::model::Metric;
-    use crate::results::telemetry::{Device, HostUse, Storage, Telemetry, Waits};
+    use pgio_results::model::Metric;
+    use pgio_results::telemetry::{Device, HostUse, Storage, Telemetry, Waits};
 
     fn storage(role: &str, devices: &[&str]) -> Storage {
         let device = |name: &&str| Device { name: (*name).to_owned(), ..Device::default() };

@@ -4,12 +4,12 @@ use jiff::Timestamp;
 
 use super::request::Request;
 use crate::experiment::trial_checks;
-use crate::histogram::Histogram;
-use crate::results::model::{Evidence, Metric, Trial, When};
-use crate::results::operation::{Class, Statistic};
-use crate::results::{latency, metrics};
 use crate::workload::command::ProgramOutput;
 use crate::workload::{EngineError, WindowOutcome};
+use pgio_results::histogram::Histogram;
+use pgio_results::model::{Evidence, Metric, Trial, When};
+use pgio_results::operation::{Class, Statistic};
+use pgio_results::{latency, metrics};
 
 /// Means over classes of operations; lower bounds if those are.
 const MEANS_OF_CLASSES: &[(&str, &[&str])] = &[

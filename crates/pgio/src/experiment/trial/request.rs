@@ -8,13 +8,13 @@ use postgres::Client;
 use crate::config::experiment::Checkpoint;
 use crate::host::Hosts;
 use crate::host::stop::Stop;
-use crate::pg::connect::ConnectParams;
 use crate::pg::server::Server;
-use crate::results::change::Change;
-use crate::results::model::{Evidence, TrialPosition, When};
 use crate::telemetry::TelemetrySources;
 use crate::treatment::{AdminSession, Context, InForce, Layout};
 use crate::workload::Workload;
+use pgio_connect::ConnectParams;
+use pgio_results::change::Change;
+use pgio_results::model::{Evidence, TrialPosition, When};
 
 /// The inputs of one trial.
 pub struct Request<'a> {

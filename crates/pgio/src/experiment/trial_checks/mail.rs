@@ -1,7 +1,7 @@
 //! Checks whether mail was accepted as offered: refusals, missing answers, and the rate.
 
 use super::open_loop::check_reached;
-use crate::results::model::{Check, Trial};
+use pgio_results::model::{Check, Trial};
 
 pub(super) fn checks(trial: &Trial) -> Vec<Check> {
     if trial.workload.kind != "mail" {
@@ -49,8 +49,8 @@ fn rate(trial: &Trial) -> Option<Check> {
 mod tests {
     use super::*;
     use crate::experiment::trial::blank;
-    use crate::results::CheckVerdict::{self, Ok, Warning};
-    use crate::results::model::Metric;
+    use pgio_results::CheckVerdict::{self, Ok, Warning};
+    use pgio_results::model::Metric;
 
     fn verdicts(metrics: &[(&str, f64)]) -> Vec<CheckVerdict> {
         let mut trial = blank();

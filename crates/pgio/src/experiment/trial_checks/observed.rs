@@ -6,11 +6,11 @@
 
 use crate::host::LOCAL;
 use crate::host::drbd::is_resync;
-use crate::results::model::{Check, Trial};
-use crate::results::series::Series;
-use crate::results::telemetry::{DrbdState, HostUse, Storage, Telemetry};
-use crate::results::waits::{WaitGroup, by_group};
-use crate::units::human;
+use pgio_results::model::{Check, Trial};
+use pgio_results::series::Series;
+use pgio_results::telemetry::{DrbdState, HostUse, Storage, Telemetry};
+use pgio_results::units::human;
+use pgio_results::waits::{WaitGroup, by_group};
 
 /// Share of a host's cores used by neither PostgreSQL nor pgio, on the host or by other guests.
 const FOREIGN_INVALID: f64 = 0.20;

@@ -1,6 +1,6 @@
 //! Checks whether an open loop kept the requested rate. Short, as all open loops share one threshold.
 
-use crate::results::model::{Check, Trial};
+use pgio_results::model::{Check, Trial};
 
 /// Per cent of the calls due.
 const RATE_WARNING: f64 = 99.0;

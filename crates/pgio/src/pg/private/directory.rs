@@ -14,8 +14,8 @@ use rustix::process::geteuid;
 
 use super::role::Role;
 use super::{Error, at};
-use crate::files::{Directory, Refused};
 use crate::host::exec::Ids;
+use pgio_results::files::{Directory, Refused};
 
 const MARKER: &str = "marker";
 const MARK: &str = "This directory belongs to a private PostgreSQL of pgio, which removes it.\n";

@@ -9,8 +9,8 @@ use std::collections::BTreeMap;
 
 use crate::host::drbd::device;
 use crate::host::drbd::show::{self, Config, Connection};
-use crate::results::change::fact;
-use crate::results::telemetry::Storage;
+use pgio_results::change::fact;
+use pgio_results::telemetry::Storage;
 
 /// The line that precedes the DRBD part of the script's output.
 pub(super) const HEADER: &str = "==> drbd <==\n";
@@ -106,7 +106,7 @@ fn joined(all: impl Iterator<Item = String>, none: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::telemetry::Device;
+    use pgio_results::telemetry::Device;
 
     fn on(device: &str) -> Vec<Storage> {
         let devices = vec![Device { name: device.to_owned(), ..Device::default() }];

@@ -9,7 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::snapshot::Snapshot;
 use super::window::Span;
 use crate::host::drbd::device;
-use crate::results::telemetry::{DrbdState, DrbdUse};
+use pgio_results::telemetry::{DrbdState, DrbdUse};
 
 const KIB: f64 = 1024.0;
 

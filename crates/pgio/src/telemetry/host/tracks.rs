@@ -6,8 +6,8 @@ use std::time::Instant;
 use super::drbd;
 use super::snapshot::Snapshot;
 use super::window::{Span, shares};
-use crate::results::series::Track;
-use crate::results::telemetry::DeviceUse;
+use pgio_results::series::Track;
+use pgio_results::telemetry::DeviceUse;
 
 type Quantity = (&'static str, &'static str, fn(&DeviceUse) -> Option<f64>);
 

@@ -11,7 +11,7 @@ use super::processes::Watch;
 use super::snapshot::Snapshot;
 use crate::host::proc::diskstats::{Disk, SECTOR_BYTES};
 use crate::host::proc::stat::CpuTimes;
-use crate::results::telemetry::{DeviceUse, HostUse};
+use pgio_results::telemetry::{DeviceUse, HostUse};
 
 /// Two snapshots and the time between them.
 #[derive(Debug, Clone, Copy)]

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use super::sources::Source;
-use crate::results::Warning;
-use crate::results::series::{Moment, Track};
-use crate::results::telemetry::StandbyLag;
+use pgio_results::Warning;
+use pgio_results::series::{Moment, Track};
+use pgio_results::telemetry::StandbyLag;
 
 /// The readings of one source.
 pub(super) struct Log {

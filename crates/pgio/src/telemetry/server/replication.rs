@@ -6,9 +6,9 @@ use std::time::Instant;
 
 use postgres::Row;
 
-use crate::results::series::Track;
-use crate::results::telemetry::StandbyLag;
 use crate::telemetry::span::Span;
+use pgio_results::series::Track;
+use pgio_results::telemetry::StandbyLag;
 
 pub(super) const SQL: &str = include_str!("../sql/replication.sql");
 

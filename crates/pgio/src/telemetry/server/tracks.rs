@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::readings::{Log, ServerUse};
 use super::sources::Kind;
-use crate::results::series::{Moment, Track};
 use crate::telemetry::span::Span;
+use pgio_results::series::{Moment, Track};
 
 /// Readings closer than this count as one moment, such as a beat next to a mark. A rate over the
 /// span between them would be noise, so only the later one counts.

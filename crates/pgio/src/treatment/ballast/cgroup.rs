@@ -17,8 +17,6 @@ use crate::host::Host;
 use crate::host::command::quoted;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::rights::check_writable;
-use crate::results::change::{Change, Subject};
-use crate::results::model::{Evidence, When};
 use crate::treatment::context::{Context, Machines};
 use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment};
 use crate::treatment::error::TreatmentError;
@@ -27,7 +25,9 @@ use crate::treatment::journal::Journal;
 use crate::treatment::record::{Label, Record};
 use crate::treatment::resource::{Resource, Touch};
 use crate::treatment::step::{OnConflict, Step, Undone, carry_out};
-use crate::units::{exact_bytes, human};
+use pgio_results::change::{Change, Subject};
+use pgio_results::model::{Evidence, When};
+use pgio_results::units::{exact_bytes, human};
 
 const HOW: &str = "by dropping caches and moving its processes to a control group";
 

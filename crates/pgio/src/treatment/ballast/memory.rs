@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use crate::units::{exact_bytes, human};
+use pgio_results::units::{exact_bytes, human};
 
 /// Minimum free memory of a host; a large host needs this share of its memory.
 const FLOOR: u64 = 256 << 20;

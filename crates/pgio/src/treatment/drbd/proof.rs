@@ -5,10 +5,10 @@ use super::node::{Node, Snapshot};
 use super::requested::RequestedState;
 use super::step::DISCONNECTED;
 use crate::host::drbd::{self, State};
-use crate::results::model::{Check, Evidence, Trial, When};
-use crate::results::telemetry::{DrbdState, DrbdUse, Telemetry};
 use crate::treatment::error::TreatmentError;
-use crate::units::human;
+use pgio_results::model::{Check, Evidence, Trial, When};
+use pgio_results::telemetry::{DrbdState, DrbdUse, Telemetry};
+use pgio_results::units::human;
 
 const IN_SYNC: &str = "UpToDate/UpToDate";
 const CONNECTED: &str = "Connected";

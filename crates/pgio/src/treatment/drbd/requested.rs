@@ -3,8 +3,8 @@
 use super::node::{Node, Snapshot};
 use super::step::{CONNECTED, Change, DISCONNECTED, DrbdStep, Ours, connection_of};
 use crate::host::drbd::State;
-use crate::results::change::{self, Subject};
 use crate::treatment::error::TreatmentError;
+use pgio_results::change::{self, Subject};
 
 #[derive(Debug, Clone)]
 pub(super) struct RequestedState {

@@ -11,9 +11,9 @@ use std::time::{Duration, Instant};
 use super::node::Node;
 use crate::host::drbd::State;
 use crate::host::stop::Stop;
-use crate::results::model::Evidence;
 use crate::treatment::error::TreatmentError;
 use crate::treatment::step::Undone;
+use pgio_results::model::Evidence;
 
 const STEP: Duration = Duration::from_millis(200);
 

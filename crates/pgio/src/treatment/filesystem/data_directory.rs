@@ -11,7 +11,6 @@ use super::mounts::Mounts;
 use super::tools::{self, KIND, Tools, wait_for_orphans};
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
-use crate::results::model::{Evidence, When};
 use crate::treatment::context::{Context, Machines, Moved};
 use crate::treatment::contract::{Cost, Declared, InForce, Prepared, Preview, Treatment};
 use crate::treatment::error::TreatmentError;
@@ -20,6 +19,7 @@ use crate::treatment::record::{Label, Record};
 use crate::treatment::resource::{Resource, Touch};
 use crate::treatment::step::{OnConflict, Step, Undone, carry_out};
 use crate::treatment::stopped;
+use pgio_results::model::{Evidence, When};
 
 const NEED: &str = "a new file system";
 

@@ -14,13 +14,13 @@ use crate::host::Host;
 use crate::host::drbd_disks;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::signature::{self, BlockDevice, PathKind, Refusal};
-use crate::results::change::{Change, Subject};
-use crate::results::model::{Evidence, When};
 use crate::treatment::context::Context;
 use crate::treatment::contract::Preview;
 use crate::treatment::error::TreatmentError;
 use crate::treatment::record::Label;
-use crate::units::exact_bytes;
+use pgio_results::change::{Change, Subject};
+use pgio_results::model::{Evidence, When};
+use pgio_results::units::exact_bytes;
 
 /// Space that a file system needs for itself; mkfs.xfs refuses less than 300 MiB.
 const ROOM: u64 = 320 << 20;

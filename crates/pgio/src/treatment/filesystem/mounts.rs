@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::options::{self, Setting};
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::proc::mountinfo;
-use crate::results::model::{Evidence, When};
+use pgio_results::model::{Evidence, When};
 
 const SCRIPT: &str = include_str!("mounts.sh");
 

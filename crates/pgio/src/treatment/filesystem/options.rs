@@ -7,7 +7,7 @@
 //! [`super::mounts`] reads what is in force.
 
 use crate::config::nearest;
-use crate::results::change::{Change, Subject};
+use pgio_results::change::{Change, Subject};
 
 /// A setting of one row of the table: the words by which the kernel shows it and mount(8) takes it.
 #[derive(Debug, Clone, PartialEq, Eq)]

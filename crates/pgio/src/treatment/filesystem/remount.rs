@@ -11,7 +11,6 @@ use super::options_step::{NEED, OptionsStep, PROGRAMS};
 use super::tools::{self, Tools};
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
-use crate::results::model::{Evidence, When};
 use crate::treatment::context::{Context, Machines};
 use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment};
 use crate::treatment::error::TreatmentError;
@@ -20,6 +19,7 @@ use crate::treatment::record::Label;
 use crate::treatment::resource::{Resource, Touch};
 use crate::treatment::step::carry_out;
 use crate::treatment::stopped;
+use pgio_results::model::{Evidence, When};
 
 #[derive(Debug)]
 pub(super) struct Remount {

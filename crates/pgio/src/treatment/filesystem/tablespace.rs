@@ -19,7 +19,6 @@ use super::tools;
 use crate::dataset::tablespace;
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
-use crate::results::model::{Evidence, When};
 use crate::treatment::context::{Context, Machines, Moved};
 use crate::treatment::contract::{Cost, Declared, InForce, Prepared, Preview, Treatment};
 use crate::treatment::error::TreatmentError;
@@ -27,6 +26,7 @@ use crate::treatment::journal::Journal;
 use crate::treatment::record::Label;
 use crate::treatment::resource::{Resource, Touch};
 use crate::treatment::step::carry_out;
+use pgio_results::model::{Evidence, When};
 
 /// Standbys and archives, which would replay it. A logical walsender always has a slot.
 const FOLLOWERS: &str = "SELECT \

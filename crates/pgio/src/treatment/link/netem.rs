@@ -16,8 +16,6 @@ use super::survey::{carries_our_connection, check_end, root_of, round_trip, tc, 
 use crate::host::Host;
 use crate::host::command::quoted;
 use crate::host::exec::{Exec, ExecError};
-use crate::results::change::{Change, Subject};
-use crate::results::model::{Check, Evidence, Trial, When};
 use crate::treatment::context::{Context, Machines};
 use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment};
 use crate::treatment::error::TreatmentError;
@@ -26,6 +24,8 @@ use crate::treatment::journal::Journal;
 use crate::treatment::record::{Label, Record};
 use crate::treatment::resource::{Resource, Touch};
 use crate::treatment::step::{OnConflict, Step, Undone, carry_out};
+use pgio_results::change::{Change, Subject};
+use pgio_results::model::{Check, Evidence, Trial, When};
 
 pub(super) const KIND: &str = "link";
 

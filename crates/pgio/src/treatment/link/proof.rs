@@ -5,7 +5,7 @@
 //! nevertheless. A warning at most: a condition without replication may have the same link.
 
 use super::shape::{End, Shape};
-use crate::results::model::{Check, Trial, When};
+use pgio_results::model::{Check, Trial, When};
 
 const ID: &str = "link";
 
@@ -83,8 +83,8 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::results::CheckVerdict;
-    use crate::results::model::{Evidence, Window};
+    use pgio_results::CheckVerdict;
+    use pgio_results::model::{Evidence, Window};
 
     fn end(host: &str, shape: Shape, ping: Option<&str>) -> End {
         let ping = ping.map(str::to_owned);
@@ -113,7 +113,7 @@ mod tests {
         Trial {
             evidence: before.chain(reading(When::After, 1000 + packets)).collect(),
             window: Window { asked_seconds: None, seconds: 10.0, warmup_seconds: 5.0 },
-            ..crate::results::test_support::full_trial()
+            ..pgio_results::test_support::full_trial()
         }
     }
 

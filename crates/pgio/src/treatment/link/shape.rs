@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use crate::treatment::body::Body;
 use crate::treatment::error::TreatmentError;
-use crate::units::link::{
+use pgio_results::units::link::{
     LinkError, exact_bit_rate, exact_delay, exact_share, parse_bit_rate, parse_delay, parse_share,
 };
 

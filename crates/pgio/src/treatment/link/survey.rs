@@ -12,7 +12,7 @@ use crate::host::HostError;
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::rights::Rights;
 use crate::treatment::error::TreatmentError;
-use crate::units::link::exact_delay;
+use pgio_results::units::link::exact_delay;
 
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
 

@@ -14,10 +14,7 @@ use postgres::{Client, NoTls};
 use super::netem::KIND;
 use super::relay::{Impairment, Relay};
 use super::shape::Shape;
-use crate::files::Directory;
 use crate::pg::quote::literal;
-use crate::results::change::{Change, Subject};
-use crate::results::model::{Evidence, When};
 use crate::treatment::context::{Context, Pair};
 use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment};
 use crate::treatment::error::TreatmentError;
@@ -25,7 +22,10 @@ use crate::treatment::journal::Journal;
 use crate::treatment::record::{Label, Record};
 use crate::treatment::resource::Touch;
 use crate::treatment::step::{OnConflict, Step, Undone, carry_out};
-use crate::units::human;
+use pgio_results::change::{Change, Subject};
+use pgio_results::files::Directory;
+use pgio_results::model::{Evidence, When};
+use pgio_results::units::human;
 
 const HOW: &str = "by a relay in pgio, each way";
 

@@ -10,9 +10,9 @@ use postgres::Client;
 use super::setting::{NAMES, RELOAD_SECONDS, RequestedSettings};
 use crate::pg::server::{self, Replication};
 use crate::pg::standby_names::StandbyNames;
-use crate::results::model::{Evidence, When};
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
+use pgio_results::model::{Evidence, When};
 
 const SYNCHRONOUS: &str = "synchronous standby";
 

@@ -10,8 +10,8 @@
 
 use super::limits::{Limits, shown};
 use crate::host::blkio::{Limit, Version};
-use crate::results::model::{Check, Trial};
-use crate::results::telemetry::DeviceUse;
+use pgio_results::model::{Check, Trial};
+use pgio_results::telemetry::DeviceUse;
 
 const ID: &str = "throttle";
 

@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::host::blkio::Limit;
-use crate::units::exact_bytes;
+use pgio_results::units::exact_bytes;
 
 /// Requests or bytes per second.
 pub(super) type Limits = BTreeMap<Limit, u64>;

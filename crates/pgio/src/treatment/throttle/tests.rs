@@ -7,12 +7,12 @@ use super::steps::{self, Change, GroupChange, LimitChange, nearest, undo_pass_on
 use super::*;
 use crate::host::blkio::{Controller, DeviceLimits, Version};
 use crate::host::exec::{CommandLine, Exec, ExecError, Local, Output};
-use crate::results::CheckVerdict;
-use crate::results::model::Window;
-use crate::results::telemetry::{DeviceUse, HostUse, Telemetry};
 use crate::treatment::record::{Label, Record};
 use crate::treatment::step::{Step, Undone};
 use crate::treatment::test_support::in_words;
+use pgio_results::CheckVerdict;
+use pgio_results::model::Window;
+use pgio_results::telemetry::{DeviceUse, HostUse, Telemetry};
 
 fn parsed(body: &str) -> Result<Box<dyn Treatment>, TreatmentError> {
     let table: toml::Table = format!("throttle = {body}").parse().unwrap();
@@ -178,7 +178,7 @@ fn trial(used: DeviceUse) -> Trial {
     Trial {
         telemetry: Some(Telemetry { hosts, ..Telemetry::default() }),
         window,
-        ..crate::results::test_support::full_trial()
+        ..pgio_results::test_support::full_trial()
     }
 }
 

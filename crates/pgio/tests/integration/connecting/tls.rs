@@ -4,7 +4,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 
-use pgio::pg::connect::{ConnectError, Env};
+use pgio_connect::{ConnectError, Env};
 
 use super::{has_tls, one, open, refusal, write};
 use crate::tls_server::{self, TlsServer, shared};

@@ -7,21 +7,21 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use pgio::histogram::Histogram;
-use pgio::results::change::{Change, Subject};
-use pgio::results::metrics::definition;
-use pgio::results::model::{
+use pgio::rng::SplitMix64;
+use pgio_results::change::{Change, Subject};
+use pgio_results::histogram::Histogram;
+use pgio_results::metrics::definition;
+use pgio_results::model::{
     DatasetInfo, ServerInfo, SessionTotals, Slice, When, Window, WorkloadInfo,
 };
-use pgio::results::series::{Moment, Series, Track};
-use pgio::results::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Store};
-use pgio::results::telemetry::{
+use pgio_results::series::{Moment, Series, Track};
+use pgio_results::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Store};
+use pgio_results::telemetry::{
     Device, DeviceUse, HostUse, Probes, StandbyLag, Storage, Telemetry, Waits,
 };
-use pgio::results::waits::{GROUPS, group_of};
-use pgio::results::{Check, Evidence, Metric, Outcome, Trial, TrialPosition, Warning};
-use pgio::rng::SplitMix64;
-use pgio::units::Layout;
+use pgio_results::units::Layout;
+use pgio_results::waits::{GROUPS, group_of};
+use pgio_results::{Check, Evidence, Metric, Outcome, Trial, TrialPosition, Warning};
 
 pub(crate) const EXPERIMENT: &str = "\
 [experiment]

@@ -4,9 +4,9 @@
 
 use std::path::Path;
 
-use pgio::results::store::{Manifest, Store};
-use pgio::results::sweep::{Axis, AxisValue, Point, Sweep, SweepKind};
 use pgio::rng::SplitMix64;
+use pgio_results::store::{Manifest, Store};
+use pgio_results::sweep::{Axis, AxisValue, Point, Sweep, SweepKind};
 use serde_json::{Value, json};
 
 use super::stored::{ARMS, EXPERIMENT, manifest, trial};

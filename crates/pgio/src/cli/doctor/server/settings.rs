@@ -8,8 +8,8 @@ use crate::cli::doctor::subject::{Subject, Work};
 use crate::config::Layer;
 use crate::config::experiment::WorkloadKind;
 use crate::pg::server;
-use crate::results::Check;
-use crate::units::{exact_duration, human};
+use pgio_results::Check;
+use pgio_results::units::{exact_duration, human};
 
 /// Connections of a run besides its sessions: admin session, samplers, checks.
 const OWN_CONNECTIONS: u64 = 4;
@@ -158,7 +158,7 @@ fn clock(cost: Duration, track_io_timing: bool) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::CheckVerdict::{Invalid, Ok as Fine, Warning};
+    use pgio_results::CheckVerdict::{Invalid, Ok as Fine, Warning};
 
     const WAL: Wal = Wal { timeout: 300.0, bytes: 1.9 * 1048576.0 * 1000.0, target: 0.9 };
 

@@ -17,7 +17,7 @@ use ureq::http::{Response, StatusCode, header};
 use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
 use ureq::{Agent, Body};
 
-use crate::pg::interrupt;
+use pgio_connect::interrupt;
 
 const CONNECT: Duration = Duration::from_secs(20);
 /// Timeout for a server that sends nothing; then the request is repeated.

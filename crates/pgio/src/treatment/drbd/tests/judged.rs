@@ -3,10 +3,10 @@
 use std::collections::BTreeMap;
 
 use super::*;
-use crate::results::model::CheckVerdict::{self, Invalid, Ok, Warning};
-use crate::results::telemetry::{Device, DrbdState, DrbdUse, HostUse, Storage, Telemetry};
-use crate::results::test_support::full_trial;
 use crate::treatment::test_support::in_context;
+use pgio_results::model::CheckVerdict::{self, Invalid, Ok, Warning};
+use pgio_results::telemetry::{Device, DrbdState, DrbdUse, HostUse, Storage, Telemetry};
+use pgio_results::test_support::full_trial;
 
 const GOOD: (&str, &str, u64) = ("Connected", "Established", 20);
 
