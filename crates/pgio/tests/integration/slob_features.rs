@@ -64,6 +64,23 @@ fn the_hot_spot_gets_its_share_and_ranges_do_not_straddle_it() {
 }
 
 #[test]
+fn a_call_that_is_drawn_but_not_made_does_not_count_as_hot() {
+    let place = Place::new(INSTALLED);
+    place.load(1, "64M");
+    // Calls of many blocks: few in a slice, and each slice ends with a draw that is not made.
+    let work = ["--run-time", "2s", "--work-unit", "4096", "--update-pct", "0"];
+    for skew in [
+        &["--hot-spot", "80%", "--hot-pct", "100"][..],
+        &["--skew", "gaussian", "--gaussian-mean", "50", "--gaussian-sd", "0.1"],
+    ] {
+        let trial = place.trial(&[&work[..], skew].concat());
+        assert!(count(&trial, "read") > 0.0);
+        let hot = metric(&trial, "hot_pct_measured");
+        assert!((60.0..=100.0).contains(&hot), "{skew:?}: {hot} %");
+    }
+}
+
+#[test]
 fn fixed_work_is_the_same_work_every_time() {
     let place = Place::new(INSTALLED);
     place.load(1, "8M");

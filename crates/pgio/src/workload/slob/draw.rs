@@ -37,6 +37,23 @@ impl Draw<'_> {
         sql.trim_end().to_owned()
     }
 
+    /// Returns an SQL condition on `k` that is true if the draw was counted as hot; `None` if none is counted.
+    pub fn is_hot(&self) -> Option<String> {
+        let between = |first: u64, last: u64| Some(format!("k BETWEEN {first} AND {last}"));
+        match self.visits {
+            KeyDistribution::Uniform => None,
+            KeyDistribution::HotSpot(spot) => {
+                let first = spot.offset + 1;
+                between(first, first + (spot.blocks + 1).saturating_sub(self.unit) - 1)
+            }
+            KeyDistribution::Zipf { .. } => between(1, self.starts().div_ceil(HOTTEST)),
+            KeyDistribution::Gaussian { .. } => {
+                let (first, last) = self.bell().middle();
+                Some(format!("k BETWEEN {} AND {last}", first + 1.0))
+            }
+        }
+    }
+
     /// The share of the draws that is to be hot: in the hot spot, in the hottest hundredth of the keys
     /// (zipf), within a standard deviation (gaussian).
     pub fn hot_share(&self) -> Option<f64> {

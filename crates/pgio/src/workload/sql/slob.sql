@@ -55,7 +55,7 @@ BEGIN
         IF {is_update} THEN
 {draw_update}
             t0 := clock_timestamp();
-{exit}
+{exit_update}
 {update}
 {record_update}
             rows_updated := rows_updated + n;
@@ -64,7 +64,7 @@ BEGIN
         ELSE
 {draw_read}
             t0 := clock_timestamp();
-{exit}
+{exit_read}
 {read}
 {record_read}
             blocks_read := blocks_read + n;
