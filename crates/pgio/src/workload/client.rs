@@ -1,13 +1,13 @@
-//! The client-side engine: pgio itself sends the statements, prepared, one by one or several at a
-//! time, as fast as they are answered (closed loop) or at a rate of its own (open loop).
+//! The client-side engine: pgio itself sends prepared statements, one or several at a time, as fast as
+//! the server answers (closed loop) or at a given rate (open loop).
 //!
-//! What it must not do is cost more than what it drives: one thread waits for all sessions in one
-//! epoll, messages are made before the window, and of the answers only what counts is looked at
-//! (ARCHITECTURE has the figures). [`assemble`] checks what the sessions need by one session of the
-//! `postgres` crate, then opens them all and warms them up.
+//! The engine must cost less than the server that it drives. One thread waits for all sessions in one
+//! epoll, messages are built before the window, and only the relevant parts of an answer are parsed
+//! (ARCHITECTURE has the figures). [`assemble`] checks the requirements of the sessions in one session
+//! of the `postgres` crate, then opens and warms up all of them.
 //!
-//! Next: `calls` for what is sent, `assemble` for connecting, `pool` for the window, `driver` for a
-//! thread of the pool, `session` for one session of it, `pace` for the open loop.
+//! Next: `calls` for the messages, `assemble` for connecting, `pool` for the window, `driver` for a
+//! thread of the pool, `session` for one session, `pace` for the open loop.
 
 mod assemble;
 mod calls;
@@ -28,10 +28,10 @@ use super::participants::{Participants, Setup};
 use crate::config::{Arrivals, ClientSettings, Pace};
 use calls::Calls;
 
-/// Seconds that a fixed number of calls has to be meant to take before its rate is judged.
+/// Minimum planned duration, in seconds, of a fixed number of calls for judging its rate.
 const LONG_ENOUGH: f64 = 10.0;
 
-/// All sessions of a workload, connected, prepared and warmed up, or none.
+/// Connects, prepares and warms up all sessions of a workload; fails if one of them fails.
 pub(super) fn assemble(
     calls: Vec<Calls>,
     settings: ClientSettings,
@@ -43,7 +43,7 @@ pub(super) fn assemble(
     Ok(Box::new(pool))
 }
 
-/// Metrics of this engine, beside those of the workload: what was begun of what was due.
+/// Returns the metrics of this engine in addition to the workload's: the share of due calls that began.
 pub(super) fn metrics(
     settings: &ClientSettings,
     totals: &Totals,
@@ -56,9 +56,9 @@ pub(super) fn metrics(
     metrics
 }
 
-/// In per cent. Of a fixed number all calls begin in the end, and none is due at its end: there the rate
-/// itself tells, which chance may make a little smaller where arrivals are drawn. Not of a few seconds: how
-/// long the last call takes would count as well.
+/// Returns the reached share of the rate in percent. A fixed number of calls always begins completely,
+/// so the rate itself is compared; random arrivals can make it slightly lower. A run of a few seconds
+/// is not judged: the latency of the last call would count too much.
 fn reached(pace: &Pace, totals: &Totals, seconds: f64) -> Option<f64> {
     if totals.due > 0 {
         return Some(100.0 * totals.begun as f64 / totals.due as f64);

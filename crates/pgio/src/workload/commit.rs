@@ -1,7 +1,7 @@
-//! `commit`: the single-row INSERT transaction, one after the other, by either engine.
+//! The workload `commit`: single-row INSERT transactions, one after the other, on either engine.
 //!
-//! The table is made anew for each trial, so that every trial starts from the same empty file, and
-//! it carries our mark, so that `destroy` finds it when a run was killed.
+//! The table is created for each trial, so that every trial starts with an empty file. It carries
+//! pgio's mark, so that `destroy` finds it after a killed run.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -20,18 +20,18 @@ use crate::results::model::{DatasetInfo, WorkloadInfo};
 use crate::results::operation::Class;
 
 pub const TABLE: &str = "pgio_commit";
-/// In the table's comment; `destroy` takes what begins like this.
+/// The comment of the table; `destroy` drops tables whose comment begins like this.
 pub const MARK: &str = "pgio commit workload: made and dropped by pgio";
 
 #[derive(Debug, Clone)]
 pub struct Commit {
     pub settings: CommitSettings,
-    /// Where the table is made.
+    /// The schema of the table.
     pub schema: String,
 }
 
 impl Commit {
-    /// Refuses, before anything is made, where the name is taken by something of the user's.
+    /// Refuses, before anything is created, if the user has a relation of this name.
     pub fn check(&self, admin: &mut Client) -> Result<(), EngineError> {
         let row = admin.query_one("SELECT to_regclass($1) IS NOT NULL", &[&self.qualified()]);
         let failed = |source| EngineError::Postgres { doing: "looking for the table", source };
@@ -72,7 +72,7 @@ impl Workload for Commit {
         }
         WorkloadInfo {
             kind: "commit".to_owned(),
-            // At a rate that is given, what differs is how long each takes.
+            // The rate is given, so only the latency differs.
             primary_metric: match s.engine.pace() {
                 Some(pace) => {
                     let calls = s.extent.calls_at(pace.rate as f64, s.sessions);
@@ -143,7 +143,7 @@ impl Workload for Commit {
     }
 
     fn clean_up(&self, admin: &mut Client) -> Result<(), postgres::Error> {
-        // Only a table with our mark is ours to drop; CREATE then fails on a stranger's.
+        // Drop only a table with pgio's mark; otherwise CREATE fails.
         match self.is_ours(admin)? {
             true => admin.batch_execute(&format!("DROP TABLE {}", self.qualified())),
             false => Ok(()),
@@ -183,7 +183,7 @@ impl Sessions for Commit {
             pins: vec![("jit", "off".to_owned())],
             body,
             plans: Vec::new(),
-            // The table is the role's own.
+            // The role owns the table.
             privileges: Vec::new(),
             ..Script::default()
         }

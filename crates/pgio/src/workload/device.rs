@@ -1,10 +1,9 @@
-//! `device`: the storage itself, by fio, with PostgreSQL left out of it.
+//! The workload `device`: the storage itself, measured by fio without PostgreSQL.
 //!
-//! The tests are those of the DRBD User's Guide (throughput: direct writes of 1 MiB one after the
-//! other; latency: small direct writes one after the other) and random reads and writes of 8 kB at
-//! two depths. [`place`] is where they go, [`fio`] its arguments and its answer, [`bench`]
-//! runs it on a host, [`work`] makes a workload of it. For that and for `pgio device`; nothing here
-//! prints.
+//! The tests are those of the DRBD User's Guide (throughput: sequential direct writes of 1 MiB;
+//! latency: small sequential direct writes) and random reads and writes of 8 kB at two depths.
+//! [`place`] is the target of the I/O, [`fio`] builds arguments and parses output, [`bench`] runs fio
+//! on a host, and [`work`] is the workload. `pgio device` uses the same code; nothing here prints.
 
 pub mod bench;
 pub mod fio;
@@ -27,7 +26,7 @@ pub use work::Device;
 #[derive(Debug, thiserror::Error)]
 pub enum DeviceError {
     #[error(
-        "fio is not on host {host}: install it there, by `apt-get install fio` on Debian and Ubuntu, by `dnf install fio` on Fedora and RHEL"
+        "fio is not on host {host}: install it there, with `apt-get install fio` on Debian and Ubuntu or `dnf install fio` on Fedora and RHEL"
     )]
     NoFio { host: String },
     #[error("{0}")]
@@ -36,7 +35,7 @@ pub enum DeviceError {
     Refused { refusal: Refusal, hint: &'static str },
     #[error("fio failed on {place}: {said}")]
     Failed { place: String, said: String },
-    #[error("what fio answered for {place} is not understood: {why}")]
+    #[error("cannot parse fio's output for {place}: {why}")]
     Answer { place: String, why: String },
     #[error("stopped")]
     Stopped,
@@ -44,40 +43,40 @@ pub enum DeviceError {
     Host(#[from] ExecError),
 }
 
-/// One way of using a device.
+/// One access pattern.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Test {
     pub kind: DeviceTest,
     /// Bytes.
     pub block: u64,
-    /// Requests in flight.
+    /// I/O depth.
     pub depth: u32,
 }
 
-/// In histograms and in the names of latencies.
+/// The class in histograms and latency names.
 const CLASS: Class = Class::Device;
 const MIB: u64 = 1 << 20;
-/// PostgreSQL's block.
+/// PostgreSQL's block size.
 const BLOCK: u64 = 8192;
 const DEEP: u32 = 32;
 
-/// What the throughput test writes, and the part of a place that all tests work on.
+/// The size of the throughput test, and of the region that all tests use.
 pub const REGION: u64 = 512 * MIB;
-/// Less than this is no measurement of any device.
+/// The smallest region that gives a meaningful measurement.
 pub const SMALLEST_REGION: u64 = 4 * MIB;
-/// The writes of the latency test.
+/// The number of writes of the latency test.
 const WRITES: u64 = 1000;
 
 impl Test {
-    /// Writes everything once: what was never written is not read from anywhere, and DRBD's activity
-    /// log and a device's own tables are cold the first time.
+    /// Writes the whole region once: blocks that were never written are read from nowhere, and DRBD's
+    /// activity log and a device's own tables are cold the first time.
     pub const FILL: Test = Test { kind: DeviceTest::Throughput, block: MIB, depth: 1 };
 
     pub fn writes(&self) -> bool {
         self.kind != DeviceTest::RandomRead
     }
 
-    /// As stored, such as `latency-4096` or `random_read-8192-32`.
+    /// Returns the stored name, such as `latency-4096` or `random_read-8192-32`.
     pub fn name(&self) -> String {
         let Test { block, depth, kind } = self;
         match kind {
@@ -88,7 +87,7 @@ impl Test {
         }
     }
 
-    /// The metric that the test is about.
+    /// Returns the test's primary metric.
     pub fn metric(&self) -> &'static str {
         match self.kind {
             DeviceTest::Throughput => "device_bytes_per_second",
@@ -98,8 +97,8 @@ impl Test {
     }
 }
 
-/// All tests in their order, with how much of each: the User's Guide's numbers, and random I/O for a
-/// time. Where the sector is not known, or is 4 kB, there is no test of one sector.
+/// Returns all tests in order with their extent: the User's Guide's numbers, and random I/O for a time.
+/// If the sector size is unknown or 4 kB, the test of one sector is left out.
 pub fn guide(sector: Option<u64>, seconds: Duration) -> Vec<(Test, Extent)> {
     let latency = |block| {
         (Test { kind: DeviceTest::Latency, block, depth: 1 }, Extent::Bytes(WRITES * block))

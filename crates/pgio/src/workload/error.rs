@@ -1,7 +1,7 @@
-//! Why no measurement came of a window: one error for all kinds of work.
+//! Errors of a window: one type for all kinds of work.
 //!
-//! An error of a kind's own (fio, a command, mail) becomes a variant here. A stop by the user is
-//! [`EngineError::Stopped`] wherever it was noticed, so that callers need to look for it once.
+//! An error of a specific kind (fio, a command, mail) becomes a variant here. A stop by the user is
+//! always [`EngineError::Stopped`], so that callers check for it once.
 
 use super::command::CommandError;
 use super::device::DeviceError;
@@ -14,36 +14,38 @@ pub enum EngineError {
     #[error("a session cannot connect")]
     Connect(#[source] ConnectError),
     #[error(
-        "{needed} sessions are needed but the server has {free} connections free of {max}: lower sessions (or NUM_SCHEMAS × NUM_THREADS), or raise max_connections"
+        "{needed} sessions are needed, but the server has only {free} of {max} connections free: lower sessions (or NUM_SCHEMAS × NUM_THREADS), or raise max_connections"
     )]
     TooFewConnections { needed: u32, free: i64, max: i64 },
     #[error(
-        "{needed} sessions need more open files than this process may have ({limit}): raise `ulimit -Hn`, or run fewer sessions"
+        "{needed} sessions need more open files than this process can open ({limit}): raise `ulimit -Hn`, or run fewer sessions"
     )]
     TooFewDescriptors { needed: u32, limit: u64 },
-    #[error("role {role} may not {what}, which its sessions need; run: GRANT {grant} TO {role}")]
+    #[error(
+        "role {role} has no privilege to {what}, which its sessions need; run: GRANT {grant} TO {role}"
+    )]
     Privilege { role: String, what: String, grant: String },
     #[error("{doing} failed in a session: {}", words::message(.source))]
     Postgres { doing: &'static str, source: postgres::Error },
     #[error("{doing} failed in a session: {source}")]
     Wire { doing: &'static str, source: WireError },
     #[error(
-        "`{statement}` would run as {found}, not as {wanted}: ANALYZE the table, or choose another access"
+        "`{statement}` would run as {found}, not as {wanted}: ANALYZE the table, or choose another access path"
     )]
     Plan { statement: String, found: String, wanted: &'static str },
     #[error(
-        "sessions share server processes: a transaction-pooling proxy is in between; connect to PostgreSQL itself"
+        "sessions share server processes: a transaction-pooling proxy is in between; connect directly to PostgreSQL"
     )]
     Pooled,
     #[error(
-        "the table {0} is there and is not pgio's: rename it, or let the workload use another schema by the role's search_path"
+        "the table {0} exists and is not pgio's: rename it, or let the workload use another schema by the role's search_path"
     )]
     NotOurs(String),
     #[error(
-        "SCAN_PCT needs the table pgio_scan and it is not there: load it with `pgio setup --scan-scale SIZE`"
+        "SCAN_PCT requires the table pgio_scan, which does not exist: load it with `pgio setup --scan-scale SIZE`"
     )]
     NoScanTable,
-    #[error("a slice returned what this pgio does not understand: {0}")]
+    #[error("cannot parse the result of a slice: {0}")]
     Slice(String),
     #[error("{0} before the sessions were started")]
     NotInForce(String),

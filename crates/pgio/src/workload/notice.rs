@@ -1,4 +1,4 @@
-//! What servers say beside their answers, as far as it spoils a measurement.
+//! Counts server notices that invalidate a measurement.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// A cancel during SyncRep does not undo the commit: it becomes local, with this warning.
 const CANCELLED_SYNC_REP: &str = "canceling wait for synchronous replication";
 
-/// Counts such notices of all sessions, and keeps none; cheap to clone and share.
+/// Counts such notices of all sessions without storing them; cheap to clone and share.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Notices(Arc<AtomicUsize>);
 
@@ -17,7 +17,7 @@ impl Notices {
         }
     }
 
-    /// Commits that were acknowledged without the standby because a wait was cancelled.
+    /// Returns the commits that were acknowledged without the standby because a wait was canceled.
     pub(super) fn cancelled_sync_rep(&self) -> usize {
         self.0.load(Ordering::Relaxed)
     }

@@ -1,7 +1,6 @@
-//! What the caller of a window learns: events while it is open, the outcome when it has closed.
+//! The events of an open window and the outcome of a closed one, as the caller receives them.
 //!
-//! Plain data, the same for every kind of work; whoever does the work fills it in, and nothing
-//! here waits, connects or decides.
+//! Plain data, the same for every kind of work; nothing here waits, connects or decides.
 
 use std::collections::BTreeSet;
 use std::time::Instant;
@@ -11,12 +10,12 @@ use super::command::{ProgramOutput, StatusLine};
 use super::error::EngineError;
 use crate::results::model::{SessionTotals, Slice};
 
-/// How far the window is.
+/// The progress of the window.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Progress {
     pub elapsed: f64,
-    /// Seconds of the window that the counts cover, as a mean over the sessions: counts arrive
-    /// once a slice, so `elapsed` runs ahead of them.
+    /// Seconds of the window that the counts cover, averaged over the sessions: counts arrive once per
+    /// slice, so `elapsed` is ahead of them.
     pub covered: f64,
     pub block_visits: u64,
     pub commits: u64,
@@ -25,12 +24,12 @@ pub struct Progress {
     pub messages: u64,
 }
 
-/// Counts that lag further behind than this show a standstill, not the length of a slice.
+/// A larger lag between counts and clock means a standstill, not a long slice.
 const LAG: f64 = 2.0;
 
 impl Progress {
-    /// A count as a mean rate since the window opened; none before the first counts arrived.
-    /// Divided by `elapsed` it would fall between two slices and jump with each.
+    /// Returns a count as a mean rate since the window opened; `None` before the first counts arrive.
+    /// Dividing by `elapsed` would make the rate fall between two slices and jump at each one.
     pub fn per_second(&self, count: u64) -> Option<f64> {
         let seconds = self.covered.max(self.elapsed - LAG);
         (self.covered > 0.0).then(|| count as f64 / seconds)
@@ -43,11 +42,11 @@ pub enum WindowEvent {
     /// The participants begin.
     Opened(Instant),
     Progress(Progress),
-    /// Processes of the server that serve a program; those of sessions are known before.
+    /// Server processes that serve a program; those of sessions are known before.
     Serving(Vec<i32>),
-    /// The last participant has ended its last operation, at this moment of this machine's clock.
+    /// The last participant ended its last operation at this moment of this machine's clock.
     Closed(Instant),
-    /// The output of a program, however it ended.
+    /// The output of a program, whether it succeeded or failed.
     Output(Box<ProgramOutput>),
 }
 
@@ -59,19 +58,19 @@ pub struct WindowOutcome {
     pub timeline: Vec<Slice>,
     /// The common start, seconds since the epoch on the server's clock.
     pub started: f64,
-    /// To the end of the last operation.
+    /// Seconds to the end of the last operation.
     pub seconds: f64,
-    /// How long after the common start the last session began.
+    /// Delay between the common start and the start of the last session.
     pub late: f64,
     pub error: Option<EngineError>,
-    /// Commits that became local because their wait for the standby was cancelled.
+    /// Commits that became local because their wait for the standby was canceled.
     pub cancelled_sync_rep: usize,
-    /// Settings of the condition as every session read them back after each slice.
+    /// The condition's settings as every session read them back after each slice.
     pub readings: BTreeSet<(String, String)>,
 }
 
 impl WindowOutcome {
-    /// The empty outcome of a window that opens at this moment of the server's clock.
+    /// Creates the empty outcome of a window that opens at this moment of the server's clock.
     pub(super) fn new(started: f64) -> WindowOutcome {
         WindowOutcome {
             totals: Totals::default(),

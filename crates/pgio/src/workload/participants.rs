@@ -1,7 +1,7 @@
-//! What every kind of work has in common for its caller: participants that are ready wait for one window.
+//! The interface of all kinds of work to the caller: prepared participants that wait for one window.
 //!
-//! Participants are sessions of the server, a program, or sessions with a mail server. A workload
-//! prepares all of them or none, from one [`Setup`].
+//! Participants are server sessions, a program, or sessions with a mail server. A workload prepares all
+//! of them from one [`Setup`], or fails.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,11 +15,11 @@ use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
 use crate::pg::connect::ConnectParams;
 
-/// What all participants have in common.
+/// The parameters that all participants share.
 #[derive(Clone)]
 pub struct Setup {
     pub params: ConnectParams,
-    /// Settings that a condition asks for, by session.
+    /// The condition's settings, by session.
     pub settings: Vec<(String, String)>,
     pub warmup: Duration,
     pub seed: u64,
@@ -37,20 +37,20 @@ impl fmt::Debug for Setup {
     }
 }
 
-/// The participants of one trial, all of them ready.
+/// The prepared participants of one trial.
 pub trait Participants: fmt::Debug {
-    /// The server's processes that do the work.
+    /// Returns the server processes that do the work.
     fn pids(&self) -> Vec<i32> {
         Vec::new()
     }
 
-    /// Every setting pinned in the sessions, as read back there.
+    /// Returns all pinned settings, as the sessions read them back.
     fn pinned(&self) -> BTreeMap<String, String> {
         BTreeMap::new()
     }
 
-    /// Opens the window and returns when the work has ended. `listener` hears of both, and some
-    /// twenty times a second between, with a connection that is free for reading evidence.
+    /// Opens the window and returns when the work has ended. `listener` receives both events and the
+    /// progress some twenty times a second, with a connection that is free for reading evidence.
     fn run(
         self: Box<Self>,
         admin: &mut Client,

@@ -1,10 +1,10 @@
-//! The one loop in which pgio waits for the participants of a trial.
+//! The one loop that waits for the participants of a trial.
 //!
-//! Connecting, the warm-up and the window are phases of the same kind: participants work on threads
-//! of their own and send events, the user may press Ctrl-C, participants may fail or hang, and then
-//! all the others must end as well. [`run`] does that for every kind of participant; what differs
-//! (sessions that run blocks, threads that drive many sessions, mail sessions) is a [`Phase`]. The loop
-//! knows neither PostgreSQL nor a clock: [`super::window`] adds both for a phase that is measured.
+//! Connecting, the warm-up and the window are phases of the same kind: participants work on their own
+//! threads and send events; the user may press Ctrl-C; participants may fail or hang, and then all
+//! others must end as well. [`run`] handles this for every kind of participant; the differences
+//! (sessions that run blocks, threads that drive many sessions, mail sessions) are in a [`Phase`]. The
+//! loop knows neither PostgreSQL nor a clock: [`super::window`] adds both for a measured phase.
 
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
@@ -12,27 +12,28 @@ use std::time::Duration;
 use super::error::EngineError;
 use crate::host::stop::Stop;
 
-/// How often a phase that hears nothing is looked at.
+/// The interval of checks while no event arrives.
 pub(super) const TICK: Duration = Duration::from_millis(50);
 
 /// One phase of one kind of participants.
 pub(super) trait Phase {
     type Event;
 
-    /// Takes an event over. An error ends the phase for all participants.
+    /// Handles an event. An error ends the phase for all participants.
     fn take(&mut self, event: Self::Event) -> Result<(), EngineError>;
 
-    /// Whether some participants are still waited for; `ending` after an error or a signal.
+    /// Returns whether some participants have not ended; `ending` is set after an error or a signal.
     fn is_unfinished(&self, ending: bool) -> bool;
 
-    /// The error of participants that take too long, checked every tick while there is no other.
+    /// Returns the error of participants that take too long; checked every tick while there is no other
+    /// error.
     fn overdue(&mut self) -> Option<EngineError>;
 
-    /// Called every tick while all is well.
+    /// Called every tick while there is no error.
     fn tick(&mut self) {}
 
-    /// Makes the participants end, step by step: called every tick after an error or a signal.
-    /// `urgent` after a second signal.
+    /// Ends the participants step by step: called every tick after an error or a signal. `urgent` is
+    /// set after a second signal.
     fn end(&mut self, urgent: bool);
 }
 
@@ -52,7 +53,8 @@ pub(super) fn run<P: Phase>(
             }
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => {
-                // A thread that fails reports why; only a panic, which was printed, does not.
+                // A thread that fails reports its error; only a panic, which has been printed, does
+                // not.
                 let why = "a thread of the workload broke off; its message is above";
                 return error.or_else(|| Some(EngineError::Stuck(why.to_owned())));
             }
@@ -77,7 +79,7 @@ mod tests {
 
     use super::*;
 
-    /// Participants that only exist as events; logs what the loop asks of them.
+    /// Fake participants that consist of events; logs the calls of the loop.
     #[derive(Default)]
     struct Fake {
         working: usize,

@@ -1,35 +1,36 @@
-//! How a window is divided: in slices of about a second, in shares of a fixed amount of work.
+//! Divides a window into slices of about a second, and a fixed amount of work into shares.
 //!
-//! Arithmetic alone; [`super::window`] has the clock.
+//! Pure arithmetic; [`super::window`] has the clock.
 
 use std::time::Duration;
 
 use crate::config::resolve::Extent;
 use crate::results::model::Slice;
 
-/// How long a session may go on after the window's end before it counts as stuck: longer than a
-/// checkpoint's fsync holds up a commit on a slow device, shorter than anyone's patience.
+/// Time after the window's end before a session counts as stuck: longer than a checkpoint's fsync
+/// delays a commit on a slow device.
 pub(super) const GRACE: Duration = Duration::from_secs(20);
 
-/// Seconds at one table, where a session has several. A block that is planned anew, on a table that its
-/// session has not seen, takes the server two milliseconds, many times as long where sessions crowd.
+/// Minimum seconds at one table, if a session has several. Planning a block for a table that is new to
+/// the session takes the server two milliseconds, and many times as long with many sessions.
 pub const SHORTEST_TURN: f64 = 0.25;
 
-/// The window in slices of about a second; short windows have four. Sessions that go round several
-/// tables cut each into turns.
+/// The window in slices of about a second; short windows have four slices. Sessions with several tables
+/// divide each slice into turns.
 #[derive(Debug)]
 pub(super) struct WindowPlan {
-    /// Infinite where a number of transactions is asked for.
+    /// Infinite if a number of transactions is given.
     pub seconds: f64,
     pub slice: f64,
-    /// In a slice.
+    /// Turns per slice.
     pub turns: usize,
     transactions: Option<u64>,
     pub participants: u64,
 }
 
 impl WindowPlan {
-    /// `round`: turns in which a session has been at all its tables, if the window lets it.
+    /// `round` is the number of turns in which a session visits all its tables once, if the window is
+    /// long enough.
     pub(super) fn new(extent: Extent, participants: u64, round: u32) -> WindowPlan {
         match extent {
             Extent::Time(window) => {
@@ -43,7 +44,7 @@ impl WindowPlan {
                 let seconds = f64::INFINITY;
                 WindowPlan { seconds, slice: 1.0, turns, transactions: Some(n), participants }
             }
-            // Shared out again, it is the number of each.
+            // Dividing the total among the sessions gives the number per session.
             Extent::Calls(n) => {
                 let all = Extent::Transactions(n.saturating_mul(participants));
                 WindowPlan::new(all, participants, round)
@@ -51,18 +52,18 @@ impl WindowPlan {
         }
     }
 
-    /// A session's part of a fixed number of transactions or calls.
+    /// Returns a session's share of a fixed number of transactions or calls.
     pub(super) fn share(&self, index: u64) -> Option<u64> {
         self.transactions.map(|n| n / self.participants + u64::from(index < n % self.participants))
     }
 
-    /// How long to wait for the last session, where that is known.
+    /// Returns how long to wait for the last session, if the window has a length.
     pub(super) fn patience(&self) -> Option<Duration> {
         let window = Duration::try_from_secs_f64(self.seconds).ok()?;
         Some(window.saturating_add(GRACE))
     }
 
-    /// The slice of the timeline that a session's slice `number` belongs to, made where it is new.
+    /// Returns the timeline's slice for a session's slice `number`, and creates it if it is missing.
     pub(super) fn slice_of<'a>(
         &self,
         timeline: &'a mut Vec<Slice>,
@@ -103,7 +104,7 @@ mod tests {
         assert_eq!(turns_in(1.0, 60.0, 1), 1);
         assert_eq!(turns_in(1.0, 60.0, 128), 3);
         assert_eq!(turns_in(1.0, 60.0, 64), 2);
-        // However many tables, a turn is no shorter than makes sense.
+        // With any number of tables, a turn has its minimum length.
         assert_eq!(turns_in(1.0, 10.0, 4096), 4);
         assert_eq!(turns_in(1.0, 1.0, 2), 2);
     }

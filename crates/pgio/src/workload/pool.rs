@@ -1,9 +1,8 @@
 //! The session pool of the server-side engine: one thread and one connection a session.
 //!
-//! [`SessionPool::assemble`] connects and prepares every session, warms it up and leaves it waiting; the
-//! window releases all of them at one moment of the server's clock and adds up what their slices
-//! return. Between the two the caller takes its readings. What a session does is in
-//! [`super::session`], how it is stopped in [`super::stopping`].
+//! [`SessionPool::assemble`] connects, prepares and warms up every session. The window starts all of
+//! them at one moment of the server's clock and sums up their slices. In between, the caller takes its
+//! readings. [`super::session`] is the work of one session; [`super::stopping`] ends sessions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -26,7 +25,7 @@ use super::{Sessions, Totals, room};
 use crate::config::resolve::Extent;
 use crate::pg::connect::Canceller;
 
-/// Sessions mostly wait; 256 kB is four times what their stack was seen to use.
+/// Sessions mostly wait; 256 kB is four times their observed stack use.
 const STACK: usize = 256 * 1024;
 
 /// Sessions that are ready and wait for their window.
@@ -36,13 +35,13 @@ pub struct SessionPool {
     threads: Threads<WindowOrder>,
     events: Receiver<Event>,
     notices: Notices,
-    /// Every setting pinned, as the sessions read it back.
+    /// All pinned settings, as the sessions read them back.
     pinned: BTreeMap<String, String>,
-    /// In a session's round of its tables.
+    /// Turns in which a session visits all its tables.
     turns: u32,
 }
 
-/// What the pool knows of one session.
+/// A session as the pool sees it.
 #[derive(Default)]
 struct Member {
     pid: i32,
@@ -59,7 +58,7 @@ impl std::fmt::Debug for SessionPool {
 }
 
 impl SessionPool {
-    /// Connects and prepares all sessions, or none.
+    /// Connects and prepares all sessions; fails if one of them fails.
     pub fn assemble(
         work: &Arc<dyn Sessions>,
         setup: Setup,
@@ -87,7 +86,7 @@ impl SessionPool {
         }
     }
 
-    /// Waits until all sessions are ready; ends them all where one fails.
+    /// Waits until all sessions are ready; if one fails, ends all of them.
     fn connect(&mut self, admin: &mut Client) -> Option<EngineError> {
         let SessionPool { setup, members, threads, events, pinned, .. } = self;
         let waiting = members.len();
@@ -109,7 +108,7 @@ impl SessionPool {
         error
     }
 
-    /// Opens the window for all sessions at once and returns when all have ended.
+    /// Opens the window for all sessions at once and returns when all of them have ended.
     fn window(
         &mut self,
         admin: &mut Client,
@@ -117,7 +116,7 @@ impl SessionPool {
         listener: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Result<WindowOutcome, EngineError> {
         let count = self.members.len();
-        // The slowest thread must hear of the start before it comes.
+        // The slowest thread must receive the start time before it comes.
         let start = Start::after(admin, span(0.02 + 0.000_2 * count as f64))?;
         let plan = WindowPlan::new(extent, count as u64, self.turns);
         for index in 0..count {
@@ -174,22 +173,22 @@ fn alive(members: &[Member]) -> Vec<Alive<'_>> {
 /// Sessions that connect, are prepared and warm up.
 struct Connecting<'a> {
     admin: &'a mut Client,
-    /// How long no event may come.
+    /// Maximum time without an event.
     patience: Duration,
     members: &'a mut [Member],
     threads: &'a mut Threads<WindowOrder>,
     pinned: &'a mut BTreeMap<String, String>,
-    /// Sessions that are not ready.
+    /// The number of sessions that are not ready.
     waiting: usize,
     /// When the last event came.
     heard: Instant,
-    /// When the sessions learned that there will be no window.
+    /// When the sessions learned that the window is canceled.
     aborted: Option<Instant>,
     stopping: Stopping,
 }
 
 impl Connecting<'_> {
-    /// Real sessions have a server process each: two with one process are behind a pooler.
+    /// Checks that each session has its own server process. If two share one, a pooler is in between.
     fn check_unshared(&mut self) -> Result<(), EngineError> {
         let mut pids: BTreeSet<i32> = self.members.iter().map(|m| m.pid).collect();
         pids.insert(session::backend_pid(self.admin)?);
@@ -241,7 +240,7 @@ impl Phase for Connecting<'_> {
         Some(Stopping::stuck(self.admin, &pids, "were not ready in time"))
     }
 
-    /// Aborts the sessions: most of them end by themselves when no window can come any more.
+    /// Aborts the sessions: most of them end by themselves when the window is canceled.
     fn end(&mut self, urgent: bool) {
         match self.aborted {
             None => {
@@ -256,11 +255,11 @@ impl Phase for Connecting<'_> {
     }
 }
 
-/// Sessions in their window.
+/// The sessions during their window.
 struct Working<'a> {
     members: &'a mut [Member],
     window: OpenWindow<'a>,
-    /// Sessions whose last slice has not come.
+    /// The number of sessions whose last slice has not arrived.
     working: usize,
     /// Seconds of the window that a session's slices cover.
     covered: Vec<f64>,

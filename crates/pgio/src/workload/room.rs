@@ -1,6 +1,6 @@
-//! Whether the server, and this process, have room for all sessions before one of them connects.
+//! Checks, before any session connects, that the server and this process have room for all of them.
 //!
-//! A server that refuses the last of a thousand sessions would cost the time of all others.
+//! Otherwise the server would refuse the last of a thousand sessions after all others have connected.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,13 +13,13 @@ use crate::host::descriptors;
 use crate::host::stop::Stop;
 use crate::pg::server::{self, Connections};
 
-/// How long a thousand sessions of an earlier trial may take to be gone.
+/// Time for a thousand sessions of an earlier trial to disappear.
 const ENDING: Duration = Duration::from_secs(5);
-/// Open files of a session: its socket, and what its driver waits with.
+/// Open files per session: its socket, and the descriptors with which its driver waits.
 const DESCRIPTORS: u64 = 5;
 
-/// Checks for room beside the sessions there are. Waits for a server that may still be ending the
-/// sessions of the trial before.
+/// Checks for room besides the existing sessions. Waits for a server that is still ending the sessions
+/// of the previous trial.
 pub fn wait_for_room(admin: &mut Client, needed: u32, stop: &Stop) -> Result<(), EngineError> {
     let begun = Instant::now();
     loop {
@@ -35,8 +35,9 @@ pub fn wait_for_room(admin: &mut Client, needed: u32, stop: &Stop) -> Result<(),
 }
 
 fn check_room(admin: &mut Client, needed: u32) -> Result<(), EngineError> {
-    let Connections { max, free } = server::connections(admin)
-        .map_err(|source| EngineError::Postgres { doing: "asking for free connections", source })?;
+    let Connections { max, free } = server::connections(admin).map_err(|source| {
+        EngineError::Postgres { doing: "querying the free connections", source }
+    })?;
     if i64::from(needed) > free {
         return Err(EngineError::TooFewConnections { needed, free, max });
     }

@@ -1,4 +1,4 @@
-//! One session: a thread, a connection, a DO block run slice after slice.
+//! One session: a thread and a connection that runs a DO block slice by slice.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
@@ -33,14 +33,14 @@ pub(super) enum Event {
 pub(super) struct SliceDone {
     pub index: u32,
     pub number: usize,
-    /// No more come from this session.
+    /// This was the session's last slice.
     pub last: bool,
     pub work: SliceWork,
-    /// What the condition's settings were after it.
+    /// The condition's settings after the slice.
     pub readings: Vec<(String, String)>,
 }
 
-/// What was done and when, in seconds since the epoch on the server's clock.
+/// The work of a slice and its times, in seconds since the epoch on the server's clock.
 pub(super) struct SliceWork {
     pub totals: Totals,
     pub began: f64,
@@ -57,7 +57,7 @@ pub(super) struct WindowOrder {
     pub seed: f64,
 }
 
-/// The thread's whole life. The receiver may be gone already; then nobody needs the events.
+/// Runs the thread from start to end. If the receiver has been dropped, the events are not needed.
 pub(super) fn run(
     index: u32,
     sessions: &dyn Sessions,
@@ -67,7 +67,7 @@ pub(super) fn run(
     orders: &Receiver<WindowOrder>,
 ) {
     let script = sessions.script(index);
-    // Nobody sends before all are ready: what ends this wait early is that the caller gave up.
+    // Nothing is sent before all sessions are ready; if this wait ends early, the caller has given up.
     if !matches!(orders.recv_timeout(script.delay), Err(RecvTimeoutError::Timeout)) {
         let _ = events.send(Event::Failed { index, error: EngineError::Stopped });
         return;
@@ -105,17 +105,18 @@ fn work(
     }
     let _ = events.send(Event::Ready { index, table: script.table.clone(), pinned });
 
-    // No window comes when the sender is gone: the caller gave up.
+    // If the sender has been dropped, the caller has given up and no window follows.
     let Ok(window) = orders.recv() else { return Err(EngineError::Stopped) };
     session.window(index, &window, events)?;
     session.flush_statistics()?;
     let _ = events.send(Event::Done { index });
-    // It stays until the sender is gone: what its process did is still to be read from the kernel.
+    // Keep the session until the sender is dropped: the kernel's counters of its process are still to
+    // be read.
     let _ = orders.recv();
     Ok(())
 }
 
-/// What a session gives setseed(): from 0 to below 1.
+/// Returns the argument of a session's setseed(): from 0 to below 1.
 pub(super) fn server_seed(seed: u64, purpose: &str, index: u64) -> f64 {
     (rng::derive(seed, purpose, index) >> 11) as f64 / (1u64 << 53) as f64
 }
@@ -125,7 +126,7 @@ struct Session<'a> {
     setup: &'a Setup,
     script: &'a Script,
     version: u32,
-    /// Turns taken.
+    /// Turns taken so far.
     turn: usize,
 }
 
@@ -136,7 +137,7 @@ impl Session<'_> {
         }
         let warmup = self.setup.warmup.saturating_sub(self.script.delay);
         let end = server_clock(&mut self.client)? + warmup.as_secs_f64();
-        // Its own stream: the window's must not depend on how far the warm-up came.
+        // Use a separate random stream: the window's must not depend on the warm-up's progress.
         let mut seed = Some(server_seed(self.setup.seed, "warm-up", u64::from(index)));
         while !self.setup.stop.requested() {
             let now = server_clock(&mut self.client)?;
@@ -193,7 +194,7 @@ impl Session<'_> {
         Ok(())
     }
 
-    /// The one commit of `commit_every = 0`, timed from here, round trip included.
+    /// Runs the one commit of `commit_every = 0`; its time includes the round trip.
     fn final_commit(&mut self) -> Result<SliceWork, EngineError> {
         let began = server_clock(&mut self.client)?;
         let begun = Instant::now();
@@ -205,11 +206,11 @@ impl Session<'_> {
         Ok(SliceWork { totals, began, ended: server_clock(&mut self.client)? })
     }
 
-    /// One DO block. A deadlock that it could not catch costs the slice's rest, is counted,
-    /// and the session goes on.
+    /// Runs one DO block. A deadlock that the block cannot catch costs the rest of the slice; it is
+    /// counted, and the session continues.
     fn slice(&mut self, args: SliceArgs) -> Result<SliceWork, EngineError> {
         let block = self.block(args);
-        // Two queries: one message would be one transaction, in which nothing can commit.
+        // Send two queries: one message would be one transaction, in which COMMIT is not allowed.
         let done =
             self.client.batch_execute(&block).and_then(|()| self.client.simple_query(self.fetch()));
         match done {
@@ -229,7 +230,7 @@ impl Session<'_> {
                 let (began, ended) = (slice.began, slice.ended);
                 let totals = Totals::of_slice(slice)
                     .ok_or_else(|| EngineError::Slice("too many buckets".to_owned()))?;
-                // A slice that came too late for anything leaves the turn to its table.
+                // If a slice came too late to do any work, its table keeps the turn.
                 self.turn += usize::from(totals.histograms.values().any(|h| h.count() > 0));
                 Ok(SliceWork { totals, began, ended })
             }
@@ -242,7 +243,7 @@ impl Session<'_> {
         }
     }
 
-    /// The DO block of the next slice, on the table whose turn it is.
+    /// Returns the DO block of the next slice, on the table whose turn it is.
     fn block(&self, args: SliceArgs) -> String {
         let block = args.fill_in(&self.script.body);
         let tables = &self.script.turns;
@@ -252,8 +253,8 @@ impl Session<'_> {
         fill(&block, &[("table", &tables[self.turn % tables.len()])])
     }
 
-    /// Also makes the server count the slice now, so that counters read in mid-window are not
-    /// seconds behind.
+    /// Returns the query for the result, which also makes the server publish the slice's statistics, so
+    /// that counters read in mid-window are not seconds old.
     fn fetch(&self) -> &'static str {
         match self.version {
             FORCE_FLUSH_SINCE.. => {
@@ -263,7 +264,7 @@ impl Session<'_> {
         }
     }
 
-    /// What the settings of the condition are now.
+    /// Returns the current values of the condition's settings.
     fn readings(&mut self) -> Result<Vec<(String, String)>, EngineError> {
         let mut readings = Vec::new();
         for (name, _) in &self.setup.settings {
@@ -273,14 +274,14 @@ impl Session<'_> {
         Ok(readings)
     }
 
-    /// Makes the server count what this session did before anyone reads its counters.
+    /// Makes the server publish this session's statistics before its counters are read.
     fn flush_statistics(&mut self) -> Result<(), EngineError> {
         if self.version >= FORCE_FLUSH_SINCE {
             self.client
                 .simple_query("SELECT pg_stat_force_next_flush()")
                 .map_err(failed("flushing statistics"))?;
         } else {
-            // Before 15 a session reports when idle, at most twice a second.
+            // Before version 15, an idle session reports at most twice a second.
             thread::sleep(Duration::from_millis(600));
             self.client.simple_query("SELECT 1").map_err(failed("flushing statistics"))?;
         }
@@ -288,7 +289,7 @@ impl Session<'_> {
     }
 }
 
-/// Pins what must not differ between trials, then reads all of it back.
+/// Pins the settings that must not differ between trials, then reads all of them back.
 pub(super) fn pin(
     client: &mut Client,
     script: &Script,
@@ -304,12 +305,12 @@ pub(super) fn pin(
     let mut wanted: Vec<(String, String)> = Vec::new();
     wanted.push(("default_transaction_isolation".to_owned(), "read committed".to_owned()));
     wanted.push(("default_transaction_read_only".to_owned(), "off".to_owned()));
-    // Pinned to what it is, so that a reload in mid-trial cannot change it.
+    // Pin it to its current value, so that a reload in mid-trial cannot change it.
     wanted.push(("synchronous_commit".to_owned(), show(client, "synchronous_commit")?));
     wanted.extend(script.pins.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
     wanted.extend(condition.iter().cloned());
     for (name, value) in &wanted {
-        // Not SET, which takes the text of a list for one element.
+        // Do not use SET, which takes the text of a list as one element.
         client
             .execute("SELECT set_config($1, $2, false)", &[name, value])
             .map_err(failed("pinning a setting"))?;
@@ -318,14 +319,14 @@ pub(super) fn pin(
     Ok(pinned)
 }
 
-/// What the session could not do without, asked before, so that the answer can name the GRANT.
+/// Checks the privileges that the session needs, so that the error can name the GRANT.
 pub(super) fn check_privileges(client: &mut Client, script: &Script) -> Result<(), EngineError> {
     let row = client
         .query_one(
             "SELECT quote_ident(current_user), has_language_privilege('plpgsql', 'USAGE')",
             &[],
         )
-        .map_err(failed("asking for privileges"))?;
+        .map_err(failed("checking privileges"))?;
     let role: String = row.get(0);
     if !script.body.is_empty() && !row.get::<_, bool>(1) {
         return Err(EngineError::Privilege {
@@ -340,7 +341,7 @@ pub(super) fn check_privileges(client: &mut Client, script: &Script) -> Result<(
                 "SELECT has_table_privilege($1::text, $2), $1::text::regclass::text",
                 &[table, privilege],
             )
-            .map_err(failed("asking for privileges"))?;
+            .map_err(failed("checking privileges"))?;
         if !row.get::<_, bool>(0) {
             let table: String = row.get(1);
             return Err(EngineError::Privilege {
@@ -368,7 +369,7 @@ fn show(client: &mut Client, name: &str) -> Result<String, EngineError> {
 }
 
 pub(super) fn check_plan(client: &mut Client, check: &PlanCheck) -> Result<(), EngineError> {
-    // An empty pair of parentheses is a syntax error.
+    // Empty parentheses are a syntax error.
     let listed = |items: Vec<String>| match items.is_empty() {
         true => String::new(),
         false => format!("({})", items.join(", ")),
@@ -390,7 +391,7 @@ pub(super) fn check_plan(client: &mut Client, check: &PlanCheck) -> Result<(), E
         .unwrap_or_default();
     let nodes = node_types(plan);
     let scans = || nodes.iter().filter(|n| n.contains("Scan") && n.as_str() != "Function Scan");
-    // The index part of a bitmap scan is a node of its own.
+    // The index part of a bitmap scan is a separate node.
     let right = |n: &&String| n.as_str() == check.node || n.as_str() == "Bitmap Index Scan";
     if scans().any(|n| n == check.node) && scans().all(|n| right(&n)) {
         return Ok(());
@@ -432,14 +433,14 @@ pub(super) fn server_clock(client: &mut Client) -> Result<f64, EngineError> {
 pub(super) fn version_num(client: &mut Client) -> Result<u32, EngineError> {
     let row = client
         .query_one("SELECT current_setting('server_version_num')::int", &[])
-        .map_err(failed("asking for the version"))?;
+        .map_err(failed("querying the version"))?;
     Ok(row.get::<_, i32>(0).unsigned_abs())
 }
 
 pub(super) fn backend_pid(client: &mut Client) -> Result<i32, EngineError> {
     let row = client
         .query_one("SELECT pg_backend_pid()", &[])
-        .map_err(failed("asking for the process"))?;
+        .map_err(failed("querying the process ID"))?;
     Ok(row.get(0))
 }
 

@@ -1,4 +1,4 @@
-//! What a slice returns, and the sums over slices and sessions.
+//! The result of a slice, and the sums over slices and sessions.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use crate::histogram::Histogram;
 use crate::results::model::SessionTotals;
 
 impl SliceArgs {
-    /// The DO block of this slice.
+    /// Returns the DO block of this slice.
     pub(super) fn fill_in(&self, body: &str) -> String {
         fn or_null<T: ToString>(value: Option<T>) -> String {
             value.map_or("NULL".to_owned(), |v| v.to_string())
@@ -27,7 +27,7 @@ impl SliceArgs {
     }
 }
 
-/// A moment of the server's clock: microseconds are all that a timestamptz holds.
+/// Formats a moment of the server's clock; a timestamptz holds microseconds.
 fn timestamp(epoch_seconds: f64) -> String {
     if epoch_seconds.is_finite() {
         format!("to_timestamp({epoch_seconds:.6})")
@@ -36,7 +36,7 @@ fn timestamp(epoch_seconds: f64) -> String {
     }
 }
 
-/// The JSON that a workload's block leaves in `pgio.result`.
+/// The JSON that a workload's block writes to `pgio.result`.
 #[derive(Debug, Clone, Deserialize)]
 pub(super) struct SliceResult {
     /// Seconds since the epoch on the server's clock.
@@ -64,7 +64,7 @@ struct ClassResult {
     h: Vec<u64>,
 }
 
-/// Everything that was done: by a session, or by all of them.
+/// The work of one session or of all sessions.
 #[derive(Debug, Clone, Default)]
 pub struct Totals {
     pub histograms: BTreeMap<String, Histogram>,
@@ -73,19 +73,19 @@ pub struct Totals {
     pub rows_inserted: u64,
     pub rows_lost: u64,
     pub deadlocks: u64,
-    /// What else a workload counts, by its names.
+    /// Further counts of a workload, by name.
     pub counts: BTreeMap<String, f64>,
-    /// Calls of the client-side engine that were answered, that were begun, and whose moment came
-    /// inside the window of an open loop.
+    /// Calls of the client-side engine that were answered, that began, and that were due inside the
+    /// window of an open loop.
     pub calls: u64,
     pub begun: u64,
     pub due: u64,
-    /// Commits that are part of an update, whose latency holds theirs.
+    /// Commits that are part of an update, whose latency includes them.
     pub commits_within: u64,
 }
 
 impl Totals {
-    /// Operations of a class.
+    /// Returns the number of operations of a class.
     pub fn count(&self, class: &str) -> u64 {
         self.histograms.get(class).map_or(0, Histogram::count)
     }
@@ -94,7 +94,7 @@ impl Totals {
         self.count("commit") + self.commits_within
     }
 
-    /// Blocks visited: each row read or updated is in a block of its own.
+    /// Returns the blocks visited: each row read or updated is in a block of its own.
     pub fn block_visits(&self) -> u64 {
         self.blocks_read + self.rows_updated
     }
@@ -117,12 +117,12 @@ impl Totals {
         self.commits_within += other.commits_within;
     }
 
-    /// One of those; 0 where nobody counts it.
+    /// Returns one of the further counts; 0 if it is not counted.
     pub fn counted(&self, name: &str) -> f64 {
         self.counts.get(name).copied().unwrap_or(0.0)
     }
 
-    /// What a fixed amount of work is counted in: calls where a workload says so, else commits.
+    /// Returns the unit of a fixed amount of work: calls if the workload counts them, else commits.
     pub(super) fn done(&self) -> u64 {
         self.counts.get("calls").map_or_else(|| self.count("commit"), |calls| *calls as u64)
     }
@@ -135,7 +135,7 @@ impl Totals {
         Some(Totals {
             histograms,
             blocks_read: slice.blocks_read,
-            // A rollback takes back rows that an earlier slice cannot hold: never below zero.
+            // A rollback can subtract rows of an earlier slice: never go below zero.
             rows_updated: u64::try_from(slice.rows_updated).unwrap_or(0),
             rows_inserted: slice.rows_inserted,
             rows_lost: slice.rows_lost,

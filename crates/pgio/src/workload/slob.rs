@@ -169,7 +169,7 @@ mod tests {
             let most = (0..sessions).map(|s| slob.tables(s).count()).max();
             assert_eq!(most, Some(slob.turns() as usize), "{tables} {sessions}");
         }
-        // More of them go round.
+        // More sessions start again at the first table.
         assert_eq!(slob(2, Some(5)).tables(4), 1..=1);
     }
 
@@ -184,7 +184,7 @@ mod tests {
         assert!(alone.body.contains("\"public\".\"pgio2\"") && !alone.body.contains("{table}"));
     }
 
-    /// The loop as it was before there were other keys: what is not asked for costs nothing.
+    /// The loop without optional keys: a feature that is not used costs nothing.
     #[test]
     fn what_is_not_asked_for_is_not_in_the_loop() {
         const LOOP: &str = "

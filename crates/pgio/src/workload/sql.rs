@@ -1,4 +1,4 @@
-//! The .sql files of the workloads; their braces are filled in by `pg::quote`.
+//! The .sql files of the workloads; `pg::quote` fills in their placeholders in braces.
 
 use postgres::Client;
 
@@ -37,12 +37,12 @@ pub(super) const COMMIT_TABLE: &str = include_str!("sql/commit_table.sql");
 pub(super) const INSERT_ONE: &str = include_str!("sql/insert_one.sql");
 pub(super) const INSERT_SEVERAL: &str = include_str!("sql/insert_several.sql");
 
-/// Adds what an operation took, since the moment in the variable `since`, to its class.
+/// Returns SQL that adds the time since the variable `since` to a class of operations.
 pub(super) fn record(class: &str, since: &str) -> String {
     fill(RECORD.trim_end(), &[("class", class), ("since", since)])
 }
 
-/// Whether the table is there and carries exactly this comment.
+/// Returns whether the table exists and has exactly this comment.
 pub(super) fn is_marked(
     client: &mut Client,
     schema: &str,

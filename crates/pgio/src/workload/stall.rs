@@ -1,8 +1,8 @@
-//! Fixed work takes as long as it takes, but not for ever: where every session that is at work waits
-//! for a synchronous standby, and no standby moves on either, nothing will come of it.
+//! Detects a standstill of fixed work, which has no time limit: if every working session waits for a
+//! synchronous standby and no standby makes progress, the work will never end.
 //!
-//! Asked only where nobody was heard of for some seconds: a window that goes on is not disturbed. A
-//! window of a length has its own end, and needs none of this.
+//! The server is queried only after some seconds without an event, so that a running window is not
+//! disturbed. A window with a fixed length ends by itself and needs no such check.
 
 use std::time::{Duration, Instant};
 
@@ -10,19 +10,19 @@ use postgres::Client;
 
 use super::stopping::answers;
 
-/// Without a sign of work, before the server is asked; one is due every second.
+/// Time without an event before the server is queried; an event is due every second.
 const SILENCE: Duration = Duration::from_secs(5);
 const OFTEN: Duration = Duration::from_secs(1);
-/// As long as PostgreSQL's own wal_sender_timeout: until then a standby may come back.
+/// The default of PostgreSQL's wal_sender_timeout: until then, a standby may come back.
 const LIMIT: Duration = Duration::from_secs(60);
-/// What those sessions did, for the error that names what they wait for.
-pub(super) const FAILURE: &str = "did nothing for a minute";
+/// The failure of those sessions, for the error that names their wait events.
+pub(super) const FAILURE: &str = "made no progress for a minute";
 
 #[derive(Debug)]
 pub(super) struct Stall {
     heard: Instant,
     looked: Instant,
-    /// What was seen, and since when it is the same.
+    /// The last state seen, and since when it is unchanged.
     still: Option<(Instant, String)>,
 }
 
@@ -31,13 +31,14 @@ impl Stall {
         Stall { heard: now, looked: now, still: None }
     }
 
-    /// Something was done.
+    /// Records progress.
     pub(super) fn heard(&mut self, now: Instant) {
         self.heard = now;
         self.still = None;
     }
 
-    /// Whether it is over; `look` is called now and then, and tells nothing where there is hope.
+    /// Returns whether the window is stuck; calls `look` at intervals, which returns `None` while there
+    /// is progress.
     pub(super) fn is_over(&mut self, now: Instant, look: impl FnOnce() -> Option<String>) -> bool {
         if now - self.heard < SILENCE || now - self.looked < OFTEN {
             return false;
@@ -57,9 +58,9 @@ impl Stall {
     }
 }
 
-/// Where the standbys are, if all sessions that are at work wait for them.
+/// Returns the standbys' positions if all working sessions wait for them.
 pub(super) fn standstill(admin: &mut Client, pids: &[i32]) -> Option<String> {
-    // Those that have done their share are idle.
+    // Sessions that have finished their share are idle.
     let sql = "SELECT coalesce(bool_and(state = 'idle' OR coalesce(wait_event, '') = 'SyncRep') \
                                AND bool_or(wait_event = 'SyncRep'), false), \
                       (SELECT coalesce(string_agg(concat_ws(' ', pid, flush_lsn, replay_lsn), ',' \
@@ -68,7 +69,7 @@ pub(super) fn standstill(admin: &mut Client, pids: &[i32]) -> Option<String> {
     if !answers(admin) {
         return None;
     }
-    // A server that is gone ends the sessions, which report it.
+    // If the server is gone, the sessions end and report it.
     let row = admin.query_one(sql, &[&pids]).ok()?;
     row.get::<_, bool>(0).then(|| row.get(1))
 }
@@ -77,7 +78,7 @@ pub(super) fn standstill(admin: &mut Client, pids: &[i32]) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Each look is a second after the one before; what is seen, and whether it is over.
+    /// Looks once per second; returns the second at which the window counts as stuck.
     fn looks(
         stall: &mut Stall,
         from: Instant,

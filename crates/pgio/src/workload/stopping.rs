@@ -1,11 +1,11 @@
-//! Stopping sessions, whatever they wait for.
+//! Stops sessions in any state.
 //!
-//! A slice ends by its own deadline, so mostly there is nothing to do. Else in this order: a
-//! cancel, then after a second pg_terminate_backend. A cancel alone is not enough: during a wait
-//! for a synchronous standby it turns that one commit into a local one, with a warning, and the
-//! procedure goes on into the next wait; and a client that just leaves does not end the wait.
+//! A slice ends by its own deadline, so usually nothing is to be done. Otherwise pgio first cancels the
+//! query and a second later calls pg_terminate_backend. A cancel alone is not enough: during a wait for
+//! a synchronous standby it only makes that one commit local, with a warning, and the block continues
+//! into the next wait. Closing the connection does not end the wait either.
 //!
-//! Nothing here waits for a server that does not answer: whoever collects has to see a second Ctrl-C.
+//! Nothing here waits for a server that does not answer: the caller must notice a second Ctrl-C.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -17,13 +17,13 @@ use crate::pg::connect::Canceller;
 
 const BEFORE_TERMINATE: Duration = Duration::from_secs(1);
 const BEFORE_GIVING_UP: Duration = Duration::from_secs(10);
-/// For the connection that terminates to show that the server is there.
+/// Time limit for the check that the server answers.
 const ANSWER: Duration = Duration::from_secs(2);
 
 /// A session that has not ended.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Alive<'a> {
-    /// 0 while it is not known.
+    /// 0 while it is unknown.
     pub pid: i32,
     pub canceller: Option<&'a Canceller>,
 }
@@ -35,9 +35,9 @@ pub(super) struct Stopping {
 }
 
 impl Stopping {
-    /// Takes the next step when its time has come.
+    /// Takes the next step when it is due.
     ///
-    /// `urgent` skips the wait: whoever presses Ctrl-C twice has waited enough.
+    /// `urgent` skips the wait, after a second Ctrl-C.
     pub(super) fn advance(&mut self, admin: &mut Client, alive: &[Alive<'_>], urgent: bool) {
         match self.since {
             None => {
@@ -54,7 +54,7 @@ impl Stopping {
                     return;
                 }
                 let pids: Vec<i32> = alive.iter().map(|m| m.pid).filter(|pid| *pid > 0).collect();
-                // A server that is gone has no sessions of ours either.
+                // If the server is gone, its sessions are gone too.
                 let _ = admin.execute(
                     "SELECT pg_terminate_backend(pid) FROM unnest($1::int[]) pid",
                     &[&pids],
@@ -64,16 +64,17 @@ impl Stopping {
         }
     }
 
-    /// The server does not answer any more: leave its sessions to `undo` and the next start.
+    /// Returns whether the server has not answered for too long; `undo` and the next start handle its
+    /// sessions.
     pub(super) fn given_up(&self) -> bool {
         self.since.is_some_and(|since| since.elapsed() > BEFORE_GIVING_UP)
     }
 
-    /// Sessions that are long over their time, and what they wait for.
+    /// Returns the error of sessions that exceed their time, with their wait events.
     pub(super) fn stuck(admin: &mut Client, pids: &[i32], failure: &str) -> EngineError {
         if !answers(admin) {
             return EngineError::Stuck(format!(
-                "{} sessions {failure}, and the server does not answer: see whether it and the network to it are up",
+                "{} sessions {failure}, and the server does not answer; check the server and the network",
                 pids.len()
             ));
         }
@@ -98,16 +99,16 @@ impl Stopping {
     }
 }
 
-/// On a thread of its own, which is left behind: where the server stands still or is cut off, a request
-/// may hang for minutes. After one that fails the others would fail as well; their sessions are
+/// Sends the cancel requests on a separate, detached thread: if the server is stopped or disconnected,
+/// a request can hang for minutes. After the first failure the rest are skipped; their sessions are
 /// terminated next.
 fn cancel_beside(cancellers: Vec<Canceller>) {
     let one_by_one = move || cancellers.iter().try_for_each(Canceller::cancel);
-    // Without a thread all of them are terminated next.
+    // Without a thread, all sessions are terminated next.
     let _ = thread::Builder::new().name("cancel".to_owned()).spawn(one_by_one);
 }
 
-/// Within a moment.
+/// Returns whether the server answers within a short time.
 pub(super) fn answers(admin: &mut Client) -> bool {
     admin.is_valid(ANSWER).is_ok()
 }

@@ -1,7 +1,7 @@
 //! The threads of a session pool, each with a channel for its orders.
 //!
-//! A thread lives as long as its session or sessions. It learns that no more orders will come when its
-//! channel closes, and answers by events on a channel that belongs to the pool.
+//! A thread lives as long as its session or sessions. Its orders end when its channel closes; it sends
+//! its events on a channel of the pool.
 
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::thread::{self, JoinHandle};
@@ -18,7 +18,7 @@ impl<Order: Send + 'static> Threads<Order> {
         Threads { orders: Vec::new(), handles: Vec::new() }
     }
 
-    /// Starts one more thread, with a stack of so many bytes.
+    /// Starts one more thread, with a stack of this many bytes.
     pub(super) fn spawn(
         &mut self,
         name: String,
@@ -41,21 +41,21 @@ impl<Order: Send + 'static> Threads<Order> {
 
     pub(super) fn order(&self, index: usize, order: Order) {
         if let Some(orders) = self.orders.get(index) {
-            // A thread that is gone has already reported why.
+            // A thread that has ended has already reported why.
             let _ = orders.send(order);
         }
     }
 
-    /// Closes all channels: no more orders will come.
+    /// Closes all channels; no further orders follow.
     pub(super) fn dismiss(&mut self) {
         self.orders.clear();
     }
 
-    /// Waits for the end of threads that have nothing more to do.
+    /// Waits for the end of threads that have finished their work.
     pub(super) fn join(&mut self, has_ended: impl Fn(usize) -> bool) {
         for (index, handle) in self.handles.iter_mut().enumerate() {
             if let Some(handle) = handle.take_if(|_| has_ended(index)) {
-                // A panic was printed by the thread; its sessions count as lost.
+                // The thread has printed its panic; its sessions count as lost.
                 let _ = handle.join();
             }
         }

@@ -1,9 +1,9 @@
-//! A window that is open: its clock, its counts, and the end of sessions that hang.
+//! An open window: its clock, its counts, and the end of sessions that hang.
 //!
-//! Every kind of participants opens its window here and adds to it what its own events say; how long
-//! participants are waited for is the loop in [`super::phase`]. All of them start at one moment of the
-//! server's clock. Between the readings before and after it the caller hears of a window by
-//! [`WindowEvent`]s alone, so that nothing but the work lies inside.
+//! Every kind of participant opens its window here and adds the counts of its own events; the loop in
+//! [`super::phase`] limits the wait. All participants start at one moment of the server's clock.
+//! Between the readings before and after the window, the caller receives only [`WindowEvent`]s, so that
+//! the window contains nothing but the work.
 
 use std::thread;
 use std::time::{Duration, Instant};
@@ -19,7 +19,7 @@ use super::session;
 use super::stall::{self, Stall};
 use super::stopping::{Alive, Stopping};
 
-/// The listener of a window; the connection is free for reading evidence.
+/// The caller's callback for events; the connection is free for reading evidence.
 pub(super) type Listener<'a> = &'a mut dyn FnMut(&mut Client, WindowEvent);
 
 /// One moment on two clocks.
@@ -31,17 +31,17 @@ pub(super) struct Start {
 }
 
 impl Start {
-    /// The moment that is `lead` ahead of now.
+    /// Returns the moment that is `lead` ahead of now.
     pub(super) fn after(admin: &mut Client, lead: Duration) -> Result<Start, EngineError> {
         let asked = Instant::now();
         let now = session::server_clock(admin)?;
-        // The server read its clock somewhere between question and answer.
+        // The server read its clock between request and answer; assume the middle.
         let read = asked + asked.elapsed() / 2;
         Ok(Start { at: read + lead, epoch: now + lead.as_secs_f64() })
     }
 }
 
-/// A clock that was set back gives no span.
+/// Converts seconds; a clock that was set back gives zero.
 pub(super) fn span(seconds: f64) -> Duration {
     Duration::try_from_secs_f64(seconds).unwrap_or_default()
 }
@@ -59,7 +59,7 @@ pub(super) struct OpenWindow<'a> {
 }
 
 impl<'a> OpenWindow<'a> {
-    /// Waits for the start, which the participants know already, and reports it.
+    /// Waits for the start time, which the participants already have, and reports it.
     pub(super) fn open(
         admin: &'a mut Client,
         start: Start,
@@ -81,7 +81,7 @@ impl<'a> OpenWindow<'a> {
         }
     }
 
-    /// Adds what one or more sessions did in their slice `number` to timeline and progress.
+    /// Adds the work of one or more sessions in their slice `number` to the timeline and the progress.
     pub(super) fn add_slice(&mut self, number: usize, totals: &Totals) {
         self.progress.block_visits += totals.block_visits();
         self.progress.commits += totals.commits();
@@ -91,12 +91,12 @@ impl<'a> OpenWindow<'a> {
         slice.commits += totals.commits();
     }
 
-    /// Some work was done: the window does not stand still.
+    /// Records progress: the window is not stuck.
     pub(super) fn is_moving(&mut self) {
         self.stall.heard(Instant::now());
     }
 
-    /// Reports how far the window is, twenty times a second at most.
+    /// Reports the progress, at most twenty times a second.
     pub(super) fn report_progress(&mut self) {
         if self.next_tick <= Instant::now() {
             self.progress.elapsed = self.start.at.elapsed().as_secs_f64();
@@ -105,13 +105,13 @@ impl<'a> OpenWindow<'a> {
         }
     }
 
-    /// Reports that the last operation has ended, at this moment.
+    /// Reports that the last operation ended at this moment.
     pub(super) fn close(&mut self, at: Instant) {
         (self.listener)(self.admin, WindowEvent::Closed(at));
     }
 
-    /// The error of sessions that are not waited for any more: after the window's end, or in a
-    /// standstill where a fixed number of transactions takes as long as it takes.
+    /// Returns the error of sessions that are no longer waited for: after the window's end, or, for a
+    /// fixed number of transactions, in a standstill.
     pub(super) fn stuck(&mut self, pids: impl Fn() -> Vec<i32>) -> Option<EngineError> {
         let (over, failure) = match self.plan.patience() {
             Some(patience) => (self.start.at.elapsed() > patience, "did not end with the window"),
@@ -128,7 +128,7 @@ impl<'a> OpenWindow<'a> {
         self.stopping.advance(self.admin, alive, urgent);
     }
 
-    /// The server does not answer: its sessions are not waited for.
+    /// Returns whether the server does not answer, so that its sessions are not waited for.
     pub(super) fn has_given_up(&self) -> bool {
         self.stopping.given_up()
     }

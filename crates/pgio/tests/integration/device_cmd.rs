@@ -163,7 +163,7 @@ fn fios(below: &Path) -> Vec<String> {
 #[test]
 fn bad_input_is_refused() {
     let (dir, at) = (Workdir::new(), place());
-    device(&dir, &["/dev/no-such"]).expect(2, &["/dev/no-such is not there"]);
+    device(&dir, &["/dev/no-such"]).expect(2, &["/dev/no-such does not exist"]);
     device(&dir, &["/dev/null"]).expect(2, &["/dev/null is neither"]);
     let file = at.path().join("file");
     fs::write(&file, vec![0; 8 << 20]).unwrap();
@@ -314,11 +314,11 @@ fn a_workload_that_would_lose_data_or_has_no_place_is_refused_before_anything() 
     let content = vec![b'x'; 8 << 20];
     fs::write(&file, &content).unwrap();
     let on_file = |more: &str| format!("path = {file:?}\n{more}");
-    measured(&dir, &target, "").expect(2, &["has no place", "path ="]);
+    measured(&dir, &target, "").expect(2, &["requires a place", "path ="]);
     measured(&dir, &target, &on_file("test = \"latency\"")).expect(2, &["destroy = true"]);
     measured(&dir, &target, &on_file("test = \"some\"")).expect(2, &["must be all or throughput"]);
     measured(&dir, &target, &on_file("size = \"1M\"\ntest = \"random_read\"")).expect(2, &["4M"]);
-    measured(&dir, &target, "path = \"/dev/no-such\"").expect(2, &["is not there"]);
+    measured(&dir, &target, "path = \"/dev/no-such\"").expect(2, &["does not exist"]);
     assert!(!dir.out().exists() && fs::read(&file).unwrap() == content);
     measured(&dir, &target, &on_file("test = \"random_read\"")).expect(0, &["device operations/s"]);
     assert!(fs::read(&file).unwrap() == content);

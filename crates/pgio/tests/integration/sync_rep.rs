@@ -269,7 +269,10 @@ fn stalls(engine: &str) {
     let trials = dir.trials();
     assert_eq!(trials.len(), 1);
     let error = trials[0]["outcome"]["error"].as_str().unwrap();
-    assert!(error.contains("did nothing for a minute") && error.contains("standby"), "{error}");
+    assert!(
+        error.contains("made no progress for a minute") && error.contains("standby"),
+        "{error}"
+    );
     wait_until("no session of ours", || sessions_of_ours(&dsn) == 0);
     assert!(!has_table(&dsn));
 }

@@ -1,9 +1,9 @@
-//! Connecting the sessions of the client-side engine, and making each of them alike.
+//! Connects the sessions of the client-side engine with identical settings.
 //!
-//! One session of the `postgres` crate goes ahead: it finds the way to the server, pins the
-//! settings, checks privileges and plans, and is gone before the others come. These are opened by a
-//! few threads at once, since the server's own pace is the limit and waiting for it one by one is
-//! not; each needs two round trips beyond its password.
+//! One session of the `postgres` crate goes first: it determines the server's address, pins the
+//! settings, checks privileges and plans, and ends before the others connect. A few threads open the
+//! other sessions concurrently, because the server's pace should be the only limit; each session needs
+//! two round trips after authentication.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -32,25 +32,25 @@ use crate::workload::phase::{self, Phase};
 use crate::workload::plan::GRACE;
 use crate::workload::{room, session};
 
-/// Threads that connect: enough to keep the server at it from another continent, few enough not to
-/// take its cores.
+/// Threads that connect: enough to keep a server on another continent busy, too few to occupy its
+/// cores.
 const CONNECTORS: usize = 16;
 
-/// The statement that asks for the condition's settings.
+/// The statement that reads the condition's settings.
 const READING: &str = "pgio_reading";
 
-/// What all sessions are opened with.
+/// The parameters of all sessions.
 struct Plan {
     params: ConnectParams,
     route: Route,
     calls: Vec<Calls>,
-    /// Every setting pinned, as it is to be read back.
+    /// All pinned settings, with the values that must be read back.
     pinned: BTreeMap<String, String>,
-    /// The condition's.
+    /// The condition's settings.
     settings: Vec<String>,
 }
 
-/// Connects and prepares all sessions, or none.
+/// Connects and prepares all sessions; fails if one of them fails.
 pub(super) fn assemble(
     calls: Vec<Calls>,
     settings: ClientSettings,
@@ -79,7 +79,7 @@ pub(super) fn assemble(
         done: false,
     };
     let members = sessions.iter().map(member).collect();
-    // Round the threads, so that each has its part of every table.
+    // Distribute sessions round-robin, so that each thread has its share of every table.
     let threads = (settings.threads as usize).clamp(1, sessions.len().max(1));
     let mut shares: Vec<Vec<Session>> = (0..threads).map(|_| Vec::new()).collect();
     for session in sessions {
@@ -95,7 +95,7 @@ pub(super) fn assemble(
     Ok(pool)
 }
 
-/// The way to the server, what is pinned, as read back, and the server's version.
+/// Returns the server's address, the pinned settings as read back, and the server's version.
 fn go_ahead(
     params: &ConnectParams,
     calls: &[Calls],
@@ -127,7 +127,7 @@ fn go_ahead(
     Ok((route, pinned, version))
 }
 
-/// Its place may be needed.
+/// Waits until the first session has ended, because its connection slot may be needed.
 fn wait_until_gone(admin: &mut Client, pid: i32) {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(1) {
@@ -163,13 +163,13 @@ fn open_all(plan: &Arc<Plan>, setup: &Setup) -> Result<Vec<Session>, EngineError
     Ok(sessions)
 }
 
-/// Sessions that are being opened.
+/// The phase that opens the sessions.
 struct Opening {
     sessions: Vec<Session>,
     count: usize,
-    /// The next one to open.
+    /// The next session to open.
     next: Arc<AtomicUsize>,
-    /// When the last one was open.
+    /// When the last session was opened.
     heard: Instant,
 }
 
@@ -195,7 +195,7 @@ impl Phase for Opening {
         })
     }
 
-    /// Threads that wait for the server end when it answers, and open no other session.
+    /// A thread that waits for the server ends when the server answers, and opens no other session.
     fn end(&mut self, _urgent: bool) {
         self.next.store(self.count, Ordering::Relaxed);
     }
@@ -233,11 +233,11 @@ fn open_one(plan: &Plan, calls: &Calls, index: u32) -> Result<Session, EngineErr
     Ok(Session::new(wire, index, pid, prepared.map_err(failed("preparing"))?, reading))
 }
 
-/// Sets all at once and reads back; returns the session's process.
+/// Sets all settings at once and reads them back; returns the process ID of the session.
 fn pin(wire: &mut Wire, pinned: &BTreeMap<String, String>) -> Result<i32, EngineError> {
     let mut sql = "SELECT pg_backend_pid()".to_owned();
     for (name, value) in pinned {
-        // Not SET, which takes the text of a list for one element.
+        // Do not use SET, which takes the text of a list as one element.
         sql.push_str(&format!(", set_config({}, {}, false)", literal(name), literal(value)));
     }
     let asked = wire.query(&sql);
@@ -269,7 +269,7 @@ fn reading_message() -> io::Result<Vec<u8>> {
     Ok(bytes.to_vec())
 }
 
-/// Real sessions have a server process each: two with one process are behind a pooler.
+/// Checks that each session has its own server process. If two share one, a pooler is in between.
 fn check_unshared(sessions: &[Session], admin: &mut Client) -> Result<(), EngineError> {
     let mut pids: BTreeSet<i32> = sessions.iter().map(|session| session.pid).collect();
     pids.insert(session::backend_pid(admin)?);

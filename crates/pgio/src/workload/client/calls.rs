@@ -1,5 +1,5 @@
-//! What a session sends over and over: its calls, and the messages they are made into before the
-//! window. Only the key of a call is drawn inside it, and written into eight bytes of the message.
+//! The calls of a session and their messages, which are built before the window. Only the key is drawn
+//! inside the window and written into eight bytes of the message.
 
 use bytes::BytesMut;
 use postgres_protocol::IsNull;
@@ -8,17 +8,17 @@ use postgres_protocol::message::frontend;
 use crate::rng::SplitMix64;
 use crate::workload::Script;
 
-/// bigint and text, as parameters are typed.
+/// Type OIDs of the parameters: bigint and text.
 pub(in crate::workload) const BIGINT: u32 = 20;
 pub(in crate::workload) const TEXT: u32 = 25;
 
 /// The work of one session.
 #[derive(Debug, Clone)]
 pub(in crate::workload) struct Calls {
-    /// Its table, pins, plans and privileges; no body.
+    /// Its table, pins, plans and privileges; the body is empty.
     pub script: Script,
     pub statements: Vec<Statement>,
-    /// Drawn by their shares, which add up to 1.
+    /// The calls, drawn by their shares, which add up to 1.
     pub calls: Vec<Call>,
 }
 
@@ -29,7 +29,7 @@ pub(in crate::workload) struct Statement {
     pub types: Vec<u32>,
 }
 
-/// Statements that are sent together and answered together.
+/// Statements that are sent and answered together.
 #[derive(Debug, Clone)]
 pub(in crate::workload) struct Call {
     pub share: f64,
@@ -45,19 +45,19 @@ pub(in crate::workload) struct Step {
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(in crate::workload) enum Parameter {
-    /// Drawn anew for each call from 1 to here; one in a call.
+    /// A key from 1 to this number, drawn for each call; at most one per call.
     Key(u64),
     Number(i64),
     Text(String),
     Null,
 }
 
-/// As what a call counts, and where the number of its rows is found.
+/// How a call is counted, and where the number of its rows comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::workload) enum Counts {
-    /// Rows returned are blocks read.
+    /// Each returned row is one block read.
     Read,
-    /// A row with a number of blocks read.
+    /// One returned row has the number of blocks read.
     ReadCount,
     Update,
     Insert,
@@ -67,15 +67,15 @@ pub(in crate::workload) enum Counts {
 #[derive(Debug, Clone)]
 pub(super) struct Prepared {
     pub counts: Counts,
-    /// Draws below this and not below the former call's are for this one.
+    /// The call is chosen by draws below this limit and not below the previous call's limit.
     pub up_to: u64,
     bytes: Vec<u8>,
-    /// Where the key is, and how many there are.
+    /// The position of the key, and the number of keys.
     key: Option<(usize, u64)>,
 }
 
 impl Prepared {
-    /// The calls of a session; the last takes what rounding leaves.
+    /// Prepares the calls of a session; the last call gets the remainder due to rounding.
     pub(super) fn all(calls: &[Call]) -> std::io::Result<Vec<Prepared>> {
         let mut prepared = Vec::new();
         let mut share = 0.0;
@@ -107,7 +107,7 @@ impl Prepared {
         self.bytes.len()
     }
 
-    /// Draws the key and adds the messages to what is to be sent.
+    /// Draws the key and appends the messages to `out`.
     #[inline]
     pub(super) fn write(&self, rng: &mut SplitMix64, out: &mut Vec<u8>) {
         let begin = out.len();
@@ -128,7 +128,7 @@ impl Parameter {
     }
 }
 
-/// Parameters and results travel in binary form.
+/// Appends the Bind message; parameters and results are binary.
 fn bind(step: &Step, bytes: &mut BytesMut) -> std::io::Result<()> {
     let value = |parameter: &Parameter, out: &mut BytesMut| {
         match parameter {
@@ -146,8 +146,8 @@ fn bind(step: &Step, bytes: &mut BytesMut) -> std::io::Result<()> {
     })
 }
 
-/// Where the key's bytes are in a Bind message that ends at `end`: behind it are only the
-/// parameters after it and the results' one format.
+/// Returns the position of the key in a Bind message that ends at `end`; after the key come only the
+/// following parameters and the one result format.
 fn key_in(step: &Step, end: usize) -> usize {
     let after = step.parameters.iter().skip_while(|p| p.span().is_none()).skip(1);
     let behind: usize = after

@@ -1,12 +1,12 @@
-//! `commit` from the client side: one INSERT that commits by itself, or BEGIN, several, COMMIT, sent
-//! together. The filler travels with every row, as an application's would.
+//! The workload `commit` of the client-side engine: one INSERT that commits by itself, or BEGIN,
+//! several INSERTs and COMMIT, sent together. Each row sends its filler, as an application would.
 
 use super::calls::{BIGINT, Call, Calls, Counts, Parameter, Statement, Step, TEXT};
 use crate::config::resolve::CommitSettings;
 use crate::workload::commit::Commit;
 use crate::workload::{Script, Sessions};
 
-/// The work of each session.
+/// Returns the work of each session.
 pub(in crate::workload) fn calls(commit: &Commit) -> Vec<Calls> {
     let s = &commit.settings;
     let script = Script { body: String::new(), ..commit.script(0) };

@@ -1,7 +1,7 @@
-//! A thread that waits for many sessions at once and gives each what it needs to go on.
+//! A thread that waits for many sessions at once and lets each one continue.
 //!
-//! The loop is the hot path: one epoll_wait for all that have an answer, then a read and a write
-//! for each. It allocates nothing per call, and looks at the clock once per answer.
+//! The loop is the hot path: one epoll_wait for all sessions with an answer, then a read and a write
+//! for each. It allocates nothing per call and reads the clock once per answer.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -24,13 +24,14 @@ use crate::workload::error::EngineError;
 use crate::workload::notice::Notices;
 use crate::workload::plan::GRACE;
 
-/// How long a request to stop may go unnoticed.
+/// Maximum delay until a request to stop is noticed.
 const TICK: i64 = 20_000_000;
-/// A call that any socket takes at once; they hold some 200 kB, and less where memory is short.
+/// Any socket accepts a call of this size at once: its buffers have some 200 kB, or less if memory is
+/// short.
 const SMALL: usize = 32 * 1024;
-/// Answers to a few hundred calls; one that is longer is read in pieces.
+/// Holds the answers to a few hundred calls; a longer answer is read in pieces.
 const BUFFER: usize = 64 * 1024;
-/// Events taken at a time.
+/// Maximum number of events per epoll_wait.
 const EVENTS: usize = 256;
 
 pub(super) struct Driver {
@@ -47,13 +48,13 @@ struct WindowWork<'a> {
     window: &'a Window,
     events: &'a Sender<Event>,
     tally: Tally,
-    /// Sessions that wait for the moment of their next call.
+    /// Sessions that wait for the start time of their next call.
     asleep: BinaryHeap<Reverse<(i64, usize)>>,
     working: usize,
     slice: usize,
-    /// One session, one call at a time: a read that waits spares asking epoll.
+    /// There is one session with one call at a time: a blocking read replaces epoll.
     alone: bool,
-    /// The last look at the clock: one for each answer is enough.
+    /// The last clock reading; one per answer is enough.
     now: i64,
 }
 
@@ -71,12 +72,12 @@ impl Driver {
         Ok(Driver { sessions, epoll, notices, settings, version })
     }
 
-    /// The numbers of its sessions among all.
+    /// Returns the numbers of its sessions among all sessions.
     pub(super) fn indices(&self) -> impl Iterator<Item = u32> {
         self.sessions.iter().map(|session| session.index)
     }
 
-    /// Runs one window. The receiver may be gone already; then nobody needs the events.
+    /// Runs one window. If the receiver has been dropped, the events are not needed.
     pub(super) fn run(&mut self, window: &Window, events: &Sender<Event>) {
         // Lower the default 50 µs timer slack; failure is harmless.
         let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
@@ -102,7 +103,7 @@ impl Driver {
         }
         work.report_slice();
         let late = self.sessions.iter().filter_map(|s| s.late).max().unwrap_or(0);
-        // A window in which little was to be done is as long as it was meant to be.
+        // A window with little work still lasts its full time.
         let ended = match window.quit.is_asked() {
             true => work.now,
             false if window.is_finite() => window.end(),
@@ -119,9 +120,9 @@ impl Driver {
         }
     }
 
-    /// Whether its only session can wait in the socket, which costs less than epoll. Where a call is
-    /// larger than the sockets' buffers, the server would wait for its answers to be read, and we for
-    /// the rest of the call to be taken.
+    /// Returns whether the only session can block in its socket, which costs less than epoll. If a call
+    /// is larger than the socket buffers, both sides could block: the server until its answers are
+    /// read, the client until the rest of the call is accepted.
     fn may_block(&self, window: &Window) -> bool {
         let [session] = self.sessions.as_slice() else { return false };
         window.pace.is_none() && window.pipeline == 1 && session.largest_call() <= SMALL
@@ -154,7 +155,7 @@ impl Driver {
                 match session.hear(&mut buffer, || window.now(), now, &mut listener) {
                     Ok(()) => self.go_on(at, work)?,
                     Err(_) if session.is_done() => {
-                        // Its end would be reported again and again.
+                        // Otherwise epoll would report the end again and again.
                         epoll::delete(&self.epoll, &session.wire)?;
                     }
                     Err(error) => work.failed(session, error),
@@ -170,18 +171,18 @@ impl Driver {
                     (0..self.sessions.len()).try_for_each(|at| self.go_on(at, work))?;
                 }
             } else if window.quit.is_asked() {
-                // Those that wait for their moment are to hear of it as well.
+                // Sessions that wait for their next call must see this request too.
                 (0..self.sessions.len()).try_for_each(|at| self.go_on(at, work))?;
             }
         }
-        // A session that ended for good cannot be set, and need not be.
+        // This fails only for a session that has ended, which does not matter.
         self.sessions.iter_mut().for_each(|session| {
             let _ = session.wire.set_nonblocking(true);
         });
         Ok(())
     }
 
-    /// Calls whose moment has come.
+    /// Begins the calls that are due.
     fn wake(&mut self, work: &mut WindowWork<'_>) -> io::Result<()> {
         work.now = work.window.now();
         while let Some(Reverse((moment, at))) = work.asleep.peek().copied()
@@ -190,13 +191,13 @@ impl Driver {
             work.asleep.pop();
             self.sessions[at].asleep = false;
             self.go_on(at, work)?;
-            // Sending takes its time, and others' moments come meanwhile.
+            // Sending takes time, and other calls become due meanwhile.
             work.now = work.window.now();
         }
         Ok(())
     }
 
-    /// Until an answer comes, or the moment of a call or a slice's end.
+    /// Waits for an answer, the start time of a call, or the end of a slice.
     fn wait(&self, work: &WindowWork<'_>, events: &mut Vec<epoll::Event>) -> io::Result<()> {
         if work.alone {
             events.push(epoll::Event { flags: epoll::EventFlags::IN, data: data(0) });
@@ -209,7 +210,7 @@ impl Driver {
         }
         let mut timeout = timespec(until - now);
         if work.window.pace.is_some() {
-            // epoll_wait counts in milliseconds, poll in nanoseconds.
+            // epoll_wait has a resolution of milliseconds, poll of nanoseconds.
             match poll(&mut [PollFd::new(&self.epoll, PollFlags::IN)], Some(&timeout)) {
                 Ok(_) | Err(rustix::io::Errno::INTR) => {}
                 Err(e) => return Err(e.into()),
@@ -254,14 +255,14 @@ impl Driver {
         Ok(())
     }
 
-    /// Makes the server count what sessions did before anyone reads its counters, and finds out
-    /// whether they still are who they were. After one that does not answer none is asked: each would
-    /// be waited for as long.
+    /// Makes the server publish the sessions' statistics before its counters are read, and checks that
+    /// the server processes are the same. Stops at the first session that does not answer, because each
+    /// further one would have to be waited for as long.
     fn flush_statistics(&mut self, quit: &Quit, events: &Sender<Event>) {
         let sql = if self.version >= FORCE_FLUSH_SINCE {
             "SELECT pg_backend_pid(), pg_stat_force_next_flush()"
         } else {
-            // Before 15 a session reports when idle, at most twice a second.
+            // Before version 15, an idle session reports at most twice a second.
             thread::sleep(Duration::from_millis(600));
             "SELECT pg_backend_pid()"
         };
@@ -311,11 +312,11 @@ impl WindowWork<'_> {
         let _ = self.events.send(done);
     }
 
-    /// It ends, and with it the window: whoever collects sees to the others.
+    /// Ends the session and the window with it; the pool stops the other sessions.
     fn failed(&mut self, session: &mut Session, source: WireError) {
         session.give_up();
         self.working -= 1;
-        // What was cancelled because the run ends is no failure of its own.
+        // A call that was canceled because the run ends is not a failure.
         if !self.window.quit.is_asked() {
             self.window.quit.gently();
             let error = EngineError::Wire { doing: "the workload", source };
@@ -346,7 +347,8 @@ mod tests {
     /// AuthenticationOk, BackendKeyData and ReadyForQuery.
     const GREETING: &[u8] = b"R\0\0\0\x08\0\0\0\0K\0\0\0\x0c\0\0\0\x07\0\0\0\x07Z\0\0\0\x05I";
 
-    /// Sessions of a server that lets them in and then says nothing, and its ends of them.
+    /// Returns sessions of a fake server that accepts connections and then is silent, and the server's
+    /// sockets.
     fn sessions(count: u32) -> (Vec<Session>, Vec<TcpStream>) {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
         let port = listener.local_addr().unwrap().port();
@@ -359,7 +361,7 @@ mod tests {
             stream.write_all(GREETING).unwrap();
             stream
         };
-        // One more finds the way.
+        // One more connection, which determines the address.
         let server = thread::spawn(move || (0..=count).map(|_| let_in()).collect());
         let text = format!("host=127.0.0.1 port={port} user=u dbname=d sslmode=disable");
         let params = connect::resolve(&text, &connect::Env::default()).unwrap();
@@ -371,7 +373,7 @@ mod tests {
         ((0..count).map(open).collect(), server.join().unwrap())
     }
 
-    /// How many failures are reported; no session is waited for.
+    /// Returns the number of reported failures; waits for no session.
     fn flushed(quit: &Quit, cut_off: bool) -> usize {
         let (sessions, mut ends) = sessions(3);
         let mut driver =

@@ -1,4 +1,4 @@
-//! What the threads of the client-side engine are ordered to do, and the events they report.
+//! Orders to the threads of the client-side engine, and the events that the threads report.
 
 use std::collections::BTreeSet;
 use std::sync::mpsc::Sender;
@@ -11,25 +11,24 @@ use crate::workload::error::EngineError;
 /// An order to run one window.
 pub(super) struct Order {
     pub(super) window: Window,
-    /// Where its events go; the end of all senders is the end of the window.
+    /// The sender of its events; the window ends when all senders are dropped.
     pub(super) events: Sender<Event>,
 }
 
 pub(super) enum Event {
-    /// What all sessions of a thread did in one slice, and what the condition's settings were after
-    /// it.
+    /// The work of all sessions of a thread in one slice, and the condition's settings after it.
     Slice {
         number: usize,
         totals: Totals,
         readings: BTreeSet<(String, String)>,
     },
-    /// All sessions of a thread have ended their last call: when, since the common start, and how
-    /// late the last of them began.
+    /// All sessions of a thread have ended their last call: when, since the common start, and how late
+    /// the last session began.
     Worked {
         seconds: f64,
         late: f64,
     },
-    /// A session does nothing more.
+    /// A session has ended its work.
     Done {
         index: u32,
         totals: SessionTotals,

@@ -1,27 +1,27 @@
-//! When the calls of an open loop are to begin.
+//! The schedule of the calls in an open loop.
 //!
-//! Every session has a schedule of its own, so that each table gets its share of the work under every
-//! condition, however slow the others are; together they are the rate that was asked for. Fixed
-//! arrivals of N sessions lie at equal distances because the sessions begin one after the other; N
-//! independent Poisson processes are one of N times the rate.
+//! Each session has a schedule of its own, so that each table gets its share of the work under every
+//! condition, even if other sessions are slow; together the schedules have the requested rate. Fixed
+//! arrivals of N sessions are equidistant because the sessions begin at staggered times; N independent
+//! Poisson processes are one process of N times the rate.
 
 use crate::config::{Arrivals, Pace};
 use crate::rng::{self, SplitMix64};
 use pgio_results::histogram::overdue;
 
-/// As many draws take a few milliseconds; nobody misses the difference of a larger number to its
-/// expectation, and a rate far above what the server can do would leave billions.
+/// So many draws take a few milliseconds. For more calls, the difference to the expected number is
+/// negligible, and a rate far above the server's capacity would leave billions of calls.
 const MOST_DRAWN: f64 = 100_000.0;
-/// The share of an interval that counts as rounding: a moment this close to the end is at the end.
+/// The share of an interval that counts as rounding error: a time this close to the end is at the end.
 const ROUNDING: f64 = 1e-6;
 
-/// The moments of one session, in nanoseconds since the common start.
+/// The start times of one session's calls, in nanoseconds since the common start.
 #[derive(Debug, Clone)]
 pub(super) struct Schedule {
     next: f64,
-    /// Mean distance.
+    /// Mean interval.
     every: f64,
-    /// Absent: at equal distances.
+    /// `None`: fixed intervals.
     draw: Option<SplitMix64>,
 }
 
@@ -41,7 +41,7 @@ impl Schedule {
         }
     }
 
-    /// The next call that has not begun.
+    /// Returns when the next call is due.
     pub(super) fn next(&self) -> i64 {
         self.next as i64
     }
@@ -54,8 +54,8 @@ impl Schedule {
         };
     }
 
-    /// Those that are left before `end`, by moment and number; then none is. Returns how many. It
-    /// takes no longer for billions than for some ten thousand.
+    /// Skips the calls that are due before `end`, reports them by time and number, and returns how many
+    /// there were. Billions of calls take no longer than some ten thousand.
     pub(super) fn left_before(&mut self, end: i64, mut each: impl FnMut(i64, u64)) -> u64 {
         let distances = (end as f64 - self.next) / self.every;
         if self.draw.is_some() && distances <= MOST_DRAWN {
@@ -65,9 +65,9 @@ impl Schedule {
             return 0;
         }
         let left = match self.draw {
-            // The next one, and one more at each whole distance from it.
+            // The next call, and one more at each whole interval after it.
             None => (distances - ROUNDING).ceil(),
-            // The next one, and what is expected after it.
+            // The next call, and the expected number after it.
             Some(_) => 1.0 + distances.round(),
         };
         for (last, calls) in overdue::groups(left as u64) {
@@ -117,8 +117,8 @@ mod tests {
         assert!(moments.windows(2).all(|w| ((w[1] - w[0]) - SECOND / 1000).abs() <= 1));
     }
 
-    /// The count within six standard deviations, and the distances exponential: mean and standard
-    /// deviation are the same.
+    /// The count is within six standard deviations. The intervals are exponential: their mean equals
+    /// their standard deviation.
     #[test]
     fn poisson_arrivals_are_independent() {
         let moments = all(Arrivals::Poisson, 1000, 8, 100);
@@ -169,7 +169,7 @@ mod tests {
         }
     }
 
-    /// One by one it would take minutes, on the thread that all sessions wait for.
+    /// One by one they would take minutes and block the thread that all sessions wait for.
     #[test]
     fn billions_are_counted_at_once() {
         let (rate, seconds): (u64, i64) = (100_000_000, 300);

@@ -1,8 +1,8 @@
 //! The session pool of the client-side engine: a few threads, each with its part of the sessions.
 //!
-//! The pool opens a window twice: for the warm-up, whose counts are dropped, and for the one that is
-//! measured. A thread adds up what its sessions do and reports once a slice, so that the number of
-//! sessions costs nothing here.
+//! The pool opens two windows: the warm-up, whose counts are discarded, and the measured one. A thread
+//! sums up the work of its sessions and reports once per slice, so that the number of sessions does not
+//! matter here.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc;
@@ -29,9 +29,9 @@ use crate::workload::stopping::Alive;
 use crate::workload::threads::Threads;
 use crate::workload::window::{OpenWindow, Start, span};
 
-/// For the threads to hear of the start before it comes.
+/// Time for the threads to receive the start time before it comes.
 const LEAD: Duration = Duration::from_millis(20);
-/// The stack of a thread that drives many sessions: Rust's own default.
+/// The stack of a thread that drives many sessions: Rust's default.
 const STACK: usize = 2 * 1024 * 1024;
 
 /// Sessions that are ready and wait for their window.
@@ -40,16 +40,16 @@ pub(super) struct ClientPool {
     pub(super) settings: ClientSettings,
     pub(super) members: Vec<Member>,
     pub(super) notices: Notices,
-    /// Every setting pinned, as read back.
+    /// All pinned settings, as read back.
     pub(super) pinned: BTreeMap<String, String>,
     threads: Threads<Order>,
     /// The sessions of each thread.
     shares: Vec<Vec<u32>>,
-    /// Some threads still wait for a server that does not answer.
+    /// Set while some threads still wait for a server that does not answer.
     given_up: bool,
 }
 
-/// What the pool knows of one session.
+/// A session as the pool sees it.
 #[derive(Debug)]
 pub(super) struct Member {
     pub(super) pid: i32,
@@ -75,7 +75,7 @@ impl ClientPool {
         ClientPool { setup, settings, members, notices, pinned, threads, shares, given_up: false }
     }
 
-    /// Gives a driver with its sessions a thread, on which it waits for windows.
+    /// Starts a thread for a driver and its sessions; the thread waits for windows.
     pub(super) fn start(&mut self, mut driver: Driver) -> Result<(), EngineError> {
         self.shares.push(driver.indices().collect());
         self.threads.spawn("client".to_owned(), STACK, move |orders| {
@@ -85,7 +85,8 @@ impl ClientPool {
         })
     }
 
-    /// The warm-up has its own stream: the window's must not depend on how far the warm-up came.
+    /// Runs the warm-up. Its random stream is its own: the window's must not depend on the warm-up's
+    /// progress.
     pub(super) fn warm_up(&mut self, admin: &mut Client) -> Result<(), EngineError> {
         if self.setup.warmup.is_zero() {
             return Ok(());
@@ -95,7 +96,7 @@ impl ClientPool {
         outcome.error.map_or(Ok(()), Err)
     }
 
-    /// Opens and closes a window: the warm-up, or the one that is measured.
+    /// Opens and closes a window: the warm-up or the measured one.
     fn window(
         &mut self,
         admin: &mut Client,
@@ -106,7 +107,7 @@ impl ClientPool {
         let start = Start::after(admin, LEAD)?;
         let plan = WindowPlan::new(extent, self.members.len() as u64, 1);
         let quit = Quit::default();
-        // A channel of its own: the window is over when no thread can report any more.
+        // A separate channel: the window is over when no thread can report any more.
         let (sender, events) = mpsc::channel();
         for (thread, sessions) in self.shares.iter().enumerate() {
             let window = Window {
@@ -130,15 +131,15 @@ impl ClientPool {
         let mut working = Working {
             members: &mut self.members,
             quit: &quit,
-            // Each thread reports every slice once, empty ones included.
+            // Each thread reports every slice, including empty ones.
             slice: window.plan.slice / threads as f64,
             is_paced: self.settings.pace.is_some(),
             window,
             working: threads,
         };
         let error = phase::run(&mut working, &events, &self.setup.stop);
-        // Threads that still wait for a server that does not answer wait no more. Those that do so all
-        // the same are left behind: nothing comes of their sessions.
+        // Threads stop waiting for a server that does not answer. A thread that still waits is
+        // abandoned: its sessions have no result.
         quit.at_once();
         self.given_up = working.window.has_given_up();
         let mut outcome = working.window.outcome;
@@ -181,7 +182,7 @@ fn alive(members: &[Member]) -> impl Iterator<Item = Alive<'_>> {
     alive.map(|m| Alive { pid: m.pid, canceller: Some(&m.canceller) })
 }
 
-/// Threads in a window.
+/// The threads during a window.
 struct Working<'a> {
     members: &'a mut [Member],
     window: OpenWindow<'a>,
@@ -189,7 +190,7 @@ struct Working<'a> {
     /// Seconds of the window that one report covers.
     slice: f64,
     is_paced: bool,
-    /// Threads whose sessions have not ended their last call.
+    /// Threads with sessions that have not ended their last call.
     working: usize,
 }
 
@@ -200,7 +201,7 @@ impl Phase for Working<'_> {
         let window = &mut self.window;
         match event {
             Event::Slice { number, totals, readings } => {
-                // A slice in which nothing was answered is reported as well.
+                // A slice without answers is reported too.
                 if totals.calls > 0 {
                     window.is_moving();
                 }
@@ -231,7 +232,7 @@ impl Phase for Working<'_> {
         Ok(())
     }
 
-    /// The totals come last, also from sessions that were stopped.
+    /// Sessions that were stopped send their totals too, as their last event.
     fn is_unfinished(&self, _ending: bool) -> bool {
         let unfinished = self.working > 0 || self.members.iter().any(|m| !m.done);
         unfinished && !self.window.has_given_up()
@@ -254,9 +255,9 @@ impl Phase for Working<'_> {
     }
 }
 
-/// In an open loop the latency shows how the window went.
+/// Adds the latency to a slice, because in an open loop it shows the course of the window.
 fn add_latency(slice: &mut Slice, totals: &Totals) {
-    // The commit of a transaction is the transaction itself, and a lag is in the latency.
+    // The commit of a transaction is the transaction itself, and the latency includes the lag.
     for h in ["read", "update", "transaction"].iter().filter_map(|c| totals.histograms.get(*c)) {
         slice.timed += h.observed();
         slice.latency_seconds += h.observed_sum_ns() / 1e9;

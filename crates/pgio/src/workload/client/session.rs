@@ -1,6 +1,6 @@
-//! One session of the client-side engine: what it has under way, what it sends next, and what it
-//! makes of the answers. It never waits; [`super::driver`] says when there is something to read,
-//! when it can write, and what time it is.
+//! One session of the client-side engine: its calls in flight, what it sends next, and how it handles
+//! the answers. It never blocks; [`super::driver`] passes the current time and signals when the session
+//! can read and write.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io;
@@ -20,57 +20,57 @@ const DEADLOCK: &str = "40P01";
 pub(super) struct Session {
     pub wire: Wire,
     pub index: u32,
-    /// As the session itself says.
+    /// As reported by the server.
     pub pid: i32,
     prepared: Vec<Prepared>,
-    /// Asks for the settings of the condition; empty where it has none.
+    /// The query for the condition's settings; empty if the condition has none.
     reading: Vec<u8>,
     rng: SplitMix64,
-    /// The moments of its calls in an open loop.
+    /// The start times of its calls in an open loop.
     schedule: Option<Schedule>,
     flights: VecDeque<Flight>,
     out: Vec<u8>,
-    /// The begin of a message whose end has not come.
+    /// The incomplete message at the end of the last read.
     carry: Vec<u8>,
-    /// Calls left to do.
+    /// Calls left to send.
     left: Option<u64>,
     stage: Stage,
-    /// To be asked for its settings before its next call.
+    /// Query the settings before the next call.
     reading_due: bool,
     /// Rows of the answer that is being read.
     rows: u64,
     refused: Option<Refusal>,
-    /// Not all could be sent; the driver waits until it can.
+    /// Part of `out` could not be sent; the driver waits until the socket is writable.
     pub blocked: bool,
-    /// It is in the driver's list of those who wait for their next call's moment.
+    /// The driver's list of sleeping sessions contains it.
     pub asleep: bool,
-    /// How late the first call began, in nanoseconds; absent before it.
+    /// How late the first call began, in nanoseconds; `None` before it.
     pub late: Option<i64>,
-    /// When the last answer to a call came.
+    /// When the last answer to a call arrived.
     answered: i64,
     pub totals: SessionTotals,
 }
 
-/// A call, or a question, that has not been answered.
+/// A call, or a query for the settings, that has not been answered.
 #[derive(Debug, Clone, Copy)]
 struct Flight {
-    /// When it was to begin: in a closed loop when it did.
+    /// When the call was due; in a closed loop, when it began.
     began: i64,
-    /// Absent: the question for the settings.
+    /// `None`: the query for the settings.
     counts: Option<Counts>,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Working,
-    /// No call begins any more.
+    /// No further call begins.
     Ending,
-    /// It is asked for its settings once more.
+    /// The settings are queried for the last time.
     LastReading,
     Done,
 }
 
-/// What all sessions of a thread did in one slice.
+/// The work of all sessions of a thread in one slice.
 #[derive(Debug, Default)]
 pub(super) struct Tally {
     read: Histogram,
@@ -79,12 +79,12 @@ pub(super) struct Tally {
     lag: Histogram,
     counted: Totals,
     pub readings: BTreeSet<(String, String)>,
-    /// When the last call was answered, over all slices.
+    /// When the last call of all slices was answered.
     pub ended: i64,
 }
 
 impl Tally {
-    /// The histogram of a call's class.
+    /// Returns the histogram of a call's class.
     fn latency(&mut self, counts: Counts) -> &mut Histogram {
         match counts {
             Counts::Read | Counts::ReadCount => &mut self.read,
@@ -93,7 +93,7 @@ impl Tally {
         }
     }
 
-    /// What was done since it was last asked.
+    /// Returns the work since the last call, and resets the tally.
     pub(super) fn take(&mut self) -> (Totals, BTreeSet<(String, String)>) {
         let ended = self.ended;
         let slice = std::mem::replace(self, Tally { ended, ..Tally::default() });
@@ -144,7 +144,7 @@ impl Session {
         }
     }
 
-    /// Before a window, with this number of calls at most.
+    /// Prepares for a window of at most `share` calls.
     pub(super) fn make_ready(&mut self, window: &Window, share: Option<u64>) {
         let stream = rng::derive(window.seed, "session", u64::from(self.index));
         self.rng = SplitMix64::new(stream);
@@ -156,7 +156,7 @@ impl Session {
         self.totals = SessionTotals::default();
     }
 
-    /// The size of its largest call, in bytes.
+    /// Returns the size of its largest call, in bytes.
     pub(super) fn largest_call(&self) -> usize {
         self.prepared.iter().map(Prepared::bytes).max().unwrap_or(0)
     }
@@ -165,7 +165,7 @@ impl Session {
         self.stage == Stage::Done
     }
 
-    /// After an error: nothing more comes of it.
+    /// Ends the session after an error: it does no further work.
     pub(super) fn give_up(&mut self) {
         self.stage = Stage::Done;
     }
@@ -174,8 +174,8 @@ impl Session {
         self.reading_due = !self.reading.is_empty() && self.stage == Stage::Working;
     }
 
-    /// Begins what can begin now and sends it. `None`: nothing is to be done before an answer comes;
-    /// else the moment of its next call. The second is whether all could be sent.
+    /// Begins and sends what is due. Returns the time of the next call, or `None` if an answer must
+    /// come first, and whether everything could be sent.
     pub(super) fn go_on(
         &mut self,
         now: i64,
@@ -188,7 +188,7 @@ impl Session {
             && self.flights.len() < window.pipeline
         {
             if now >= window.end() || self.left == Some(0) || window.quit.is_asked() {
-                // No call begins any more.
+                // No further call begins.
                 self.stage = Stage::Ending;
                 break;
             }
@@ -197,7 +197,7 @@ impl Session {
                 Some(schedule) => {
                     let next = schedule.next();
                     if next > now {
-                        // The window lasts to its end, whether there is anything to begin or not.
+                        // The window lasts to its end even if no call is left.
                         wake = Some(next.min(window.end()));
                         break;
                     }
@@ -233,7 +233,8 @@ impl Session {
         Ok((wake, self.send()?))
     }
 
-    /// Whether all could be sent. To a server that is gone all is: why it went is yet to be read.
+    /// Sends the output; returns whether everything could be sent. If the server has closed the
+    /// connection, the output is discarded, because the cause is still to be read.
     #[inline]
     fn send(&mut self) -> Result<bool, WireError> {
         if self.out.is_empty() {
@@ -248,8 +249,8 @@ impl Session {
         }
     }
 
-    /// After the window: calls that were due and did not begin, and those that began and were never
-    /// answered, count with what is known of them.
+    /// Counts, after the window, the calls that were due and did not begin, and the calls that began
+    /// and were never answered.
     pub(super) fn cut_off(&mut self, window: &Window, now: i64, tally: &mut Tally) {
         for flight in self.flights.drain(..) {
             if let Some(counts) = flight.counts {
@@ -258,8 +259,8 @@ impl Session {
         }
         let whole = window.is_finite() && !window.quit.is_asked();
         let Some(mut schedule) = self.schedule.take().filter(|_| whole) else { return };
-        // A session's answers come in the order of its calls: none comes before that of the last
-        // call that began, nor does a call begin before it where they go one by one.
+        // Answers come in the order of the calls: no answer comes before that of the last call that
+        // began. If calls go one by one, no call begins before it either.
         let answered = self.answered.max(window.end());
         let begun = if window.pipeline == 1 { answered } else { window.end() };
         tally.counted.due += schedule.left_before(window.end(), |moment, calls| {
@@ -281,7 +282,7 @@ impl Session {
         self.flights.push_back(Flight { began: now, counts: None });
     }
 
-    /// Reads what has come; `now` becomes the moment at which it was there.
+    /// Reads the available data; sets `now` to the time of the read.
     pub(super) fn hear(
         &mut self,
         buffer: &mut [u8],
@@ -291,7 +292,7 @@ impl Session {
     ) -> Result<(), WireError> {
         loop {
             let read = match self.wire.read(buffer) {
-                // What it said before it went is the reason.
+                // The server's last messages have the cause.
                 Ok(0) => {
                     return Err(self.refused.take().map_or(WireError::Ended, WireError::Refused));
                 }
@@ -321,7 +322,7 @@ impl Session {
         }
     }
 
-    /// All complete messages; returns what follows them.
+    /// Handles all complete messages; returns the rest.
     fn take<'a>(
         &mut self,
         mut bytes: &'a [u8],
@@ -338,7 +339,7 @@ impl Session {
                     self.refused.get_or_insert_with(|| Refusal::read(message.body));
                 }
                 b'N' => listener.notices.push(&Refusal::read(message.body).message),
-                // Answers to Bind, and settings that changed.
+                // Answers to Bind, and changed settings.
                 _ => {}
             }
         }
@@ -349,7 +350,7 @@ impl Session {
         match self.flights.front().map(|flight| flight.counts) {
             Some(Some(Counts::ReadCount)) => {
                 let (_, count) = body.split_last_chunk::<8>().ok_or(WireError::Malformed)?;
-                // The tag of the one row is added when it comes.
+                // The tag that follows the row adds it.
                 self.rows += u64::from_be_bytes(*count).saturating_sub(1);
             }
             Some(None) => {
@@ -363,7 +364,7 @@ impl Session {
         Ok(())
     }
 
-    /// An answer is complete.
+    /// Handles the end of an answer.
     #[inline]
     fn landed(&mut self, status: &[u8], now: i64, tally: &mut Tally) -> Result<(), WireError> {
         let flight = self.flights.pop_front().ok_or(WireError::Malformed)?;
@@ -372,7 +373,7 @@ impl Session {
         }
         let rows = std::mem::take(&mut self.rows);
         if let Some(refusal) = self.refused.take() {
-            // Rolled back as a whole: it is counted, and the session goes on.
+            // The transaction was rolled back as a whole: count it and continue.
             if refusal.code != DEADLOCK || status != b"I" {
                 return Err(refusal.into());
             }
@@ -413,7 +414,7 @@ impl Session {
     }
 }
 
-/// One of the kinds of calls, by their shares.
+/// Chooses a kind of call at random by the shares.
 #[inline]
 fn choose<'a>(prepared: &'a [Prepared], rng: &mut SplitMix64) -> &'a Prepared {
     match prepared {
@@ -426,15 +427,15 @@ fn choose<'a>(prepared: &'a [Prepared], rng: &mut SplitMix64) -> &'a Prepared {
     }
 }
 
-/// Who hears what sessions of a thread hear.
+/// Receives the data that the sessions of a thread read.
 pub(super) struct Listener<'a> {
     pub tally: &'a mut Tally,
     pub notices: &'a Notices,
-    /// Names of the settings that are asked for.
+    /// Names of the settings that the sessions query.
     pub settings: &'a [String],
 }
 
-/// The number at the end of a command's tag, such as `UPDATE 8`; 0 where it has none.
+/// Returns the number at the end of a command tag, such as `UPDATE 8`; 0 if there is none.
 #[inline]
 fn rows_of(tag: &[u8]) -> u64 {
     let tag = tag.strip_suffix(b"\0").unwrap_or(tag);

@@ -1,12 +1,12 @@
-//! `slob` from the client side: the same statements, one at a time, keys drawn here. An UPDATE
-//! commits with its own round trip, so its latency is that of both.
+//! The workload `slob` of the client-side engine: the same statements, one at a time, with keys drawn
+//! by the client. An UPDATE commits in its own round trip, so its latency includes the commit.
 
 use super::calls::{BIGINT, Call, Calls, Counts, Parameter, Statement, Step};
 use crate::workload::slob::Slob;
 use crate::workload::slob::tables::key_range;
 use crate::workload::{Script, Sessions, sql};
 
-/// The work of each session.
+/// Returns the work of each session.
 pub(in crate::workload) fn calls(slob: &Slob) -> Vec<Calls> {
     (0..slob.count()).map(|session| of_session(slob, session)).collect()
 }

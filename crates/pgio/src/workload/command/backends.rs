@@ -1,14 +1,15 @@
-//! The server's processes that serve a command, known by the name its sessions take from the
-//! environment: looked for while it begins, left alone when they are found.
+//! The server processes that serve a command. They are identified by the application name in the
+//! command's environment; polling stops once they are found.
 
 use std::time::{Duration, Instant};
 
 use postgres::Client;
 
-/// So long the same ones: a program may look round before it opens those that it works with.
+/// The processes must stay the same this long: a program may connect briefly before it opens its
+/// working sessions.
 const SETTLED: Duration = Duration::from_millis(250);
 const OFTEN: Duration = Duration::from_millis(50);
-/// A program that opens one session after the other is looked at so often.
+/// Polling interval for a program that opens one session after the other.
 const SELDOM: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
@@ -19,7 +20,7 @@ pub(super) struct Backends {
     pids: Vec<i32>,
     since: Instant,
     reported: bool,
-    /// The most that were there at once.
+    /// The largest number of processes seen at once.
     pub(super) most: usize,
 }
 
@@ -37,7 +38,7 @@ impl Backends {
         }
     }
 
-    /// Once, when they are there and stay.
+    /// Returns the processes once, when they are stable.
     pub(super) fn look(&mut self, admin: &mut Client) -> Option<Vec<i32>> {
         let now = Instant::now();
         if self.reported || now < self.next {
@@ -45,7 +46,7 @@ impl Backends {
         }
         let young = now - self.begun < SELDOM;
         self.next = now + if young || !self.pids.is_empty() { OFTEN } else { SELDOM };
-        // A server that is gone ends the trial by other ways.
+        // If the server is gone, the trial ends by other means.
         let pids = self.pids(admin).unwrap_or_default();
         self.most = self.most.max(pids.len());
         if pids != self.pids {
@@ -53,8 +54,7 @@ impl Backends {
             self.since = now;
         }
         self.reported = !self.pids.is_empty() && now - self.since >= SETTLED;
-        // Those of a program that connects again and again are never the same: they cost a look a
-        // second.
+        // A program that reconnects constantly is never stable; it costs one query per second.
         if now - self.begun > 4 * SELDOM {
             self.next = now + SELDOM;
         }
@@ -68,11 +68,12 @@ impl Backends {
         Ok(rows.iter().map(|row| row.get(0)).collect())
     }
 
-    /// A session that waits for a standby does not notice that its client is gone.
+    /// Terminates the sessions: a session that waits for a standby does not notice that its client is
+    /// gone.
     pub(super) fn terminate(&self, admin: &mut Client) {
         let sql = "SELECT pg_terminate_backend(pid) FROM pg_catalog.pg_stat_activity \
                    WHERE application_name = $1";
-        // A server that is gone has no sessions of ours either.
+        // A server that is gone has no such sessions either.
         let _ = admin.execute(sql, &[&self.application_name]);
     }
 }

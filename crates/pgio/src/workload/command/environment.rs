@@ -1,7 +1,7 @@
-//! The environment of a command: the values of its placeholders, and the variables by which any
-//! program that uses libpq connects to the target as the condition wants it. Pure.
+//! The environment of a command: the values of its placeholders, and the variables by which any libpq
+//! program connects to the target with the condition's settings. Pure.
 //!
-//! The password is in neither: the runner passes it on its own.
+//! The password is in neither: the runner passes it separately.
 
 use std::collections::BTreeMap;
 
@@ -14,32 +14,32 @@ use crate::pg::leftovers;
 pub(super) struct CommandEnvironment {
     values: BTreeMap<String, String>,
     pub(super) env: Vec<(String, String)>,
-    /// The name by which its sessions are recognized.
+    /// The application name that identifies its sessions.
     pub(super) application_name: String,
-    /// What libpq is given for the session's settings.
+    /// PGOPTIONS: the settings of the sessions.
     pub(super) options: String,
 }
 
-/// Refuses a target of several hosts where a program would be led to the first, whichever serves.
+/// Refuses a target with several hosts if the program would always connect to the first one.
 pub(super) fn check(spec: &CommandSpec, params: &ConnectParams) -> Result<(), CommandError> {
     let Some((first, others)) = params.hosts.split_first() else { return Ok(()) };
     let mut said = spec.all_texts().flat_map(Template::placeholders);
     if let (Some(name), false) = (said.find(|n| ["host", "port"].contains(n)), others.is_empty()) {
         return Err(CommandError::Refused(format!(
-            "the command says {{{name}}}, and the target's dsn has several hosts, of which that is only the first: write the one that serves, or {{dsn}} where the program takes a connect string"
+            "the command uses {{{name}}}, which is only the first of several hosts in the target's dsn: name the host to use, or use {{dsn}} if the program accepts a connection string"
         )));
     }
     let secret = params.password_for(first);
     if others.iter().any(|other| params.password_for(other) != secret) {
         return Err(CommandError::Refused(
-            "the hosts of the target's dsn have different passwords, and the command's environment has room for one: write the one host that serves".to_owned(),
+            "the hosts of the target's dsn have different passwords, but the command's environment can hold only one: name the host to use".to_owned(),
         ));
     }
     Ok(())
 }
 
 impl CommandEnvironment {
-    /// `pinned` are the condition's settings, `dir` the trial's directory on the command's host.
+    /// `pinned` has the condition's settings; `dir` is the trial's directory on the command's host.
     pub(super) fn new(
         settings: &CommandSettings,
         params: &ConnectParams,
@@ -58,7 +58,7 @@ impl CommandEnvironment {
         let of_pgio = [
             ("seconds", run_time.as_secs_f64().to_string()),
             ("warmup", settings.warmup.as_secs_f64().to_string()),
-            // Half of the usual 64 bits are more than some programs take.
+            // Some programs do not accept more than half of the usual 64 bits.
             ("seed", (seed >> 33).to_string()),
             ("sessions", settings.sessions.to_string()),
             ("dsn", params.without_secrets()),
@@ -93,8 +93,8 @@ impl CommandEnvironment {
     }
 }
 
-/// The target's own, then what this command's sessions have beside. Nothing but the schema is found,
-/// not even `public`: a `DROP TABLE IF EXISTS` finds only what is the command's.
+/// Returns the target's own options, then those of this command's sessions. The search path is the
+/// schema alone, without `public`: a `DROP TABLE IF EXISTS` finds only the command's tables.
 fn options(own: Option<&str>, schema: Option<&str>, pinned: &[(String, String)]) -> String {
     let escaped = |value: &str| -> String {
         let special = |c: char| c.is_ascii_whitespace() || c == '\\';
@@ -183,7 +183,7 @@ mod tests {
             let error = check(&spec, &two).err().map(|e| e.to_string());
             assert_eq!(error.is_some(), refused, "{text}: {error:?}");
             let name = text.trim_start_matches("-p");
-            assert!(error.is_none_or(|e| e.contains(&format!("the command says {name}, and"))));
+            assert!(error.is_none_or(|e| e.contains(&format!("the command uses {name}, which"))));
         }
         let warming = CommandSpec { warm_up: Some(says("{host}").run), ..says("{dsn}") };
         check(&warming, &two).unwrap_err();

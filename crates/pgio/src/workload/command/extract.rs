@@ -1,7 +1,7 @@
-//! Numbers out of what a program wrote: by JSON pointer or regular expression. Pure.
+//! Extracts numbers from a program's output by JSON pointer or regular expression. Pure.
 //!
-//! A number that is missing or is none fails the trial, as does a judged one of 0 or below, which has
-//! no ratio: an experiment must not go on for hours to tell that at its end.
+//! A missing or malformed number fails the trial, and so does a judged number of 0 or below, which has
+//! no ratio: otherwise an experiment would run for hours before it reports the error.
 
 use std::collections::BTreeMap;
 
@@ -13,12 +13,12 @@ use super::output::last_lines;
 use crate::config::command::{Better, Extractor, MatchChoice, MetricSpec, OutputSource};
 use crate::results::model::Metric;
 
-/// What there is to be looked through.
+/// The output to be searched.
 #[derive(Debug)]
 pub(super) struct Written<'a> {
     pub(super) stdout: &'a str,
     pub(super) stderr: &'a str,
-    /// In the order of the metrics that are in files.
+    /// The files, in the order of the metrics that use them.
     pub(super) files: Vec<String>,
 }
 
@@ -48,7 +48,7 @@ pub(super) fn metrics(
     Ok(all)
 }
 
-/// None: an optional one that was not measured.
+/// Returns `None` for an optional metric that was not measured.
 fn value(spec: &MetricSpec, text: &str) -> Result<Option<f64>, String> {
     let wrong = |why: String| format!("{why}; {}", remedy(spec));
     let found = match &spec.extractor {
@@ -65,24 +65,22 @@ fn value(spec: &MetricSpec, text: &str) -> Result<Option<f64>, String> {
     let value = found * spec.scale;
     let has_no_ratio = value <= 0.0 && spec.better != Better::Neither;
     match value {
-        _ if !value.is_finite() => {
-            Err(wrong(format!("{found} is no number that could be compared")))
-        }
+        _ if !value.is_finite() => Err(wrong(format!("{found} is not a finite number"))),
         _ if spec.primary && value <= 0.0 => Err(format!(
-            "{value} has no ratio, and a judged metric needs one; see why so little was measured, or judge another by primary = true"
+            "{value} has no ratio, which a judged metric needs; find out why so little was measured, or set primary = true for another metric"
         )),
         _ if spec.optional && has_no_ratio => Ok(None),
         _ => Ok(Some(value)),
     }
 }
 
-/// Where to look, and which key it is that finds.
+/// Returns a hint of where to look and which key to correct.
 fn remedy(spec: &MetricSpec) -> String {
     let look = match &spec.source {
         OutputSource::Stdout | OutputSource::Stderr => {
-            "see all that it wrote in output/ of the results"
+            "see its complete output in output/ of the results"
         }
-        OutputSource::File(_) => "see what it writes there",
+        OutputSource::File(_) => "see the contents of the file",
     };
     let key = match &spec.extractor {
         Extractor::Json(_) => "json",
@@ -93,10 +91,10 @@ fn remedy(spec: &MetricSpec) -> String {
 
 fn missing(extractor: &Extractor) -> String {
     match extractor {
-        Extractor::Json(pointers) => format!("there is nothing at {}", pointers.join(" and ")),
+        Extractor::Json(pointers) => format!("no value at {}", pointers.join(" and ")),
         Extractor::Regex { pattern, skip: 0, .. } => format!("nothing matches `{pattern}`"),
         Extractor::Regex { pattern, skip, .. } => {
-            format!("`{pattern}` matches no more than the {skip} times that are skipped")
+            format!("`{pattern}` has no matches after the {skip} that are skipped")
         }
     }
 }
@@ -111,7 +109,7 @@ fn by_regex(
     let skip = usize::try_from(skip).unwrap_or(usize::MAX);
     let numbers = regex.captures_iter(text).skip(skip).map(|found| {
         let group = found.get(1).or_else(|| found.get(0)).map_or("", |m| m.as_str());
-        number(group).ok_or_else(|| format!("`{pattern}` matches `{group}`, which is no number"))
+        number(group).ok_or_else(|| format!("`{pattern}` matches `{group}`, which is not a number"))
     });
     let numbers = numbers.collect::<Result<Vec<f64>, String>>()?;
     let sum = || (!numbers.is_empty()).then(|| numbers.iter().sum::<f64>());
@@ -125,7 +123,7 @@ fn by_regex(
 
 fn by_pointers(text: &str, pointers: &[String], optional: bool) -> Result<Option<f64>, String> {
     let Some(document) = json(text) else {
-        return if optional { Ok(None) } else { Err("there is no JSON in it".to_owned()) };
+        return if optional { Ok(None) } else { Err("the output contains no JSON".to_owned()) };
     };
     let mut sum = None;
     for pointer in pointers {
@@ -139,14 +137,14 @@ fn by_pointers(text: &str, pointers: &[String], optional: bool) -> Result<Option
                 Value::String(text) => number(text),
                 Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
             };
-            let shown = || format!("{pointer} is {}, which is no number", short(value));
+            let shown = || format!("{pointer} is {}, which is not a number", short(value));
             *sum.get_or_insert(0.0) += told.ok_or_else(shown)?;
         }
     }
     Ok(sum)
 }
 
-/// The first JSON value that begins a line: remarks may stand before it and after.
+/// Returns the first JSON value that begins a line; other text may precede and follow it.
 fn json(text: &str) -> Option<Value> {
     let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1));
     let mut candidates =
@@ -157,7 +155,7 @@ fn json(text: &str) -> Option<Value> {
     })
 }
 
-/// Everything that the pointer leads to; `*` stands for all members of an array or object.
+/// Returns all values that the pointer matches; `*` stands for all members of an array or object.
 fn at<'a>(value: &'a Value, pointer: &str) -> Vec<&'a Value> {
     let Some((before, after)) = star(pointer) else {
         return value.pointer(pointer).into_iter().collect();
@@ -169,7 +167,7 @@ fn at<'a>(value: &'a Value, pointer: &str) -> Vec<&'a Value> {
     }
 }
 
-/// What is before and after the first `*` that is a step of its own.
+/// Splits the pointer at the first step that is `*`.
 fn star(pointer: &str) -> Option<(&str, &str)> {
     let mut from = 0;
     loop {
@@ -182,7 +180,7 @@ fn star(pointer: &str) -> Option<(&str, &str)> {
     }
 }
 
-/// Rust's own reading, which takes `nan` and `inf` too: these are refused with their name.
+/// Parses as Rust does, including `nan` and `inf`; the caller refuses these with their name.
 fn number(text: &str) -> Option<f64> {
     text.trim().parse().ok()
 }
@@ -241,7 +239,7 @@ mod tests {
         assert_eq!(tps(MatchChoice::Sum), 1751.75);
         assert_eq!(tps(MatchChoice::Mean), 875.875);
         let whole = spec(regex("[0-9.]+(?: ms)?$", MatchChoice::First));
-        assert!(of(&whole, PGBENCH).unwrap_err().contains("`1.147 ms`, which is no number"));
+        assert!(of(&whole, PGBENCH).unwrap_err().contains("`1.147 ms`, which is not a number"));
         let scaled =
             MetricSpec { scale: 0.001, ..spec(regex("= ([0-9.]+) ms", MatchChoice::Last)) };
         assert!((of(&scaled, PGBENCH).unwrap().unwrap() - 0.001_147).abs() < 1e-12);
@@ -253,7 +251,7 @@ mod tests {
         assert_eq!(of(&spec(extractor.clone()), PGBENCH).unwrap(), Some(880.25));
         let one = PGBENCH.rsplit_once("tps").unwrap().0;
         let error = of(&spec(extractor), one).unwrap_err();
-        assert!(error.contains("matches no more than the 1 times that are skipped"), "{error}");
+        assert!(error.contains("has no matches after the 1 that are skipped"), "{error}");
     }
 
     #[test]
@@ -268,7 +266,7 @@ mod tests {
         assert_eq!(sum(&["/*x"]), 6.0);
         assert!(of(&spec(pointers(&[""])), "  17\n[4]").unwrap_err().contains("no number"));
         for (pointer, why) in [
-            ("/jobs/7/read/iops", "there is nothing at /jobs/7/read/iops"),
+            ("/jobs/7/read/iops", "no value at /jobs/7/read/iops"),
             ("/jobs", "/jobs is [{\"read\":{"),
         ] {
             let error = of(&spec(pointers(&[pointer])), text).unwrap_err();
@@ -277,7 +275,7 @@ mod tests {
         let error = of(&spec(pointers(&["/a"])), "no JSON\nat all").unwrap_err();
         assert_eq!(
             error,
-            "metric `m`: there is no JSON in it; see all that it wrote in output/ of the results and \
+            "metric `m`: the output contains no JSON; see its complete output in output/ of the results and \
              correct json; end of stdout: no JSON / at all"
         );
     }
@@ -302,10 +300,10 @@ mod tests {
         for (text, why) in [
             ("x=0", "0 has no ratio"),
             ("x=-3.5", "-3.5 has no ratio"),
-            ("x=nan", "NaN is no number"),
-            ("x=inf", "inf is no number"),
-            ("x=1e999", "inf is no number"),
-            ("x=fast", "matches `fast`, which is no number"),
+            ("x=nan", "NaN is not a finite number"),
+            ("x=inf", "inf is not a finite number"),
+            ("x=1e999", "inf is not a finite number"),
+            ("x=fast", "matches `fast`, which is not a number"),
             ("y=1", "nothing matches `x=(\\S+)`"),
             ("", "end of stdout: nothing"),
         ] {
@@ -375,7 +373,7 @@ mod tests {
         fn a_printed_number_is_read_back(value in 1e-9f64..1e12) {
             prop_assert_eq!(of(&spec(regex("x (\\S+)", MatchChoice::Last)), &format!("x {value}")), Ok(Some(value)));
             let by_json = of(&spec(pointers(&["/x"])), &format!("{{\"x\": {value}}}"));
-            // To the last bit but one.
+            // Equal except for the last bit.
             prop_assert!((by_json.unwrap().unwrap() / value - 1.0).abs() < 1e-15);
         }
     }

@@ -1,15 +1,15 @@
-//! What a `setup` made last, so that with `setup_once` it runs again only where it would make something
-//! else: the points of a sweep have one schema, and a setup may say what they differ in.
+//! A record of the last `setup`, so that with `setup_once` it runs again only if it would create other
+//! data: the points of a sweep share one schema, and a setup may use the values that differ.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use super::environment::CommandEnvironment;
 
-/// One for all commands that make their data in the same place; cheap to clone and share.
+/// Shared by all commands that create their data in the same place; cheap to clone.
 #[derive(Debug, Clone, Default)]
 pub struct LastSetup(Arc<Mutex<Option<Recipe>>>);
 
-/// All that decides what a setup makes: what is run, and the variables that it can read.
+/// What determines the data of a setup: its command line and the variables that it can read.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Recipe {
     argv: Vec<String>,
@@ -17,7 +17,8 @@ pub(super) struct Recipe {
 }
 
 impl Recipe {
-    /// `environment` must belong to no trial: a directory or a seed of its own makes no other data.
+    /// `environment` must not belong to a trial: a directory or a seed of its own does not change the
+    /// data.
     pub(super) fn new(argv: Vec<String>, environment: CommandEnvironment) -> Recipe {
         Recipe { argv, env: environment.env }
     }
@@ -32,7 +33,7 @@ impl LastSetup {
         *self.lock() = Some(recipe);
     }
 
-    /// Before anything is taken away.
+    /// Call this before any data are removed.
     pub(super) fn forget(&self) {
         *self.lock() = None;
     }

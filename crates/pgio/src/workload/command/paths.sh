@@ -1,7 +1,7 @@
-# PostgreSQL's own programs are in no PATH where Debian and others put them.
+# Debian and others install PostgreSQL's own programs outside PATH.
 found=
 for bin in /usr/lib/postgresql/*/bin /usr/pgsql-*/bin; do
-    # The newest comes last, and is to be found first.
+    # The newest version comes last and must be found first.
     [ ! -d "$bin" ] || found=:$bin$found
 done
 PATH=$PATH:/usr/sbin:/sbin$found

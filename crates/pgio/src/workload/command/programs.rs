@@ -1,8 +1,8 @@
-//! Whether what a command's lines name is on its host: the programs, and the files that programs we know
-//! are told to read. Looks, and leaves nothing there.
+//! Checks that the host has the programs and files of a command's lines. Known programs are checked for
+//! the files that their arguments name. The checks change nothing on the host.
 //!
-//! Only words whose placeholders are parameters of the file's own are looked at: others are known in a
-//! trial only, and a text for `sh` may say anything.
+//! Only words whose placeholders are parameters of the file are checked: other values are known only in
+//! a trial, and a text for `sh` can contain anything.
 
 use std::collections::BTreeSet;
 
@@ -11,9 +11,9 @@ use crate::config::command::{CommandSpec, Line, Template};
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 
-/// Where a command finds its programs: with those of PostgreSQL that are in no PATH.
+/// The search path of a command's programs, including PostgreSQL's programs outside PATH.
 pub(super) const PATHS: &str = include_str!("paths.sh");
-/// `program` must be one, `file` must be readable.
+/// Checks that `program` is executable or `file` is readable.
 const LOOK: &str = r#"
 case $1 in
 program)
@@ -25,7 +25,7 @@ file) [ -f "$2" ] && [ -r "$2" ] ;;
 esac && echo yes || echo no
 "#;
 
-/// Refuses a program or a file that is not there.
+/// Refuses a missing program or file.
 pub fn check(spec: &CommandSpec, host: &Host) -> Result<(), CommandError> {
     let lines = [
         ("run", Some(&spec.run)),
@@ -34,7 +34,7 @@ pub fn check(spec: &CommandSpec, host: &Host) -> Result<(), CommandError> {
         ("cleanup", spec.cleanup.as_ref()),
     ];
     let mut seen = BTreeSet::new();
-    // The shell that runs them needs it for a group of processes.
+    // The shell that runs the lines needs it to create process groups.
     if !is_there(host, "program", "setsid")? {
         return Err(missing("setsid", host));
     }
@@ -67,7 +67,7 @@ fn is_there(host: &Host, what: &str, name: &str) -> Result<bool, CommandError> {
     Ok(host.run(&line)?.trim() == "yes")
 }
 
-/// The text, where it is known before a trial.
+/// Returns the text if it is known before a trial.
 fn known(word: &Template, spec: &CommandSpec) -> Option<String> {
     let value = |name: &str| {
         let parameter = spec.parameters.get(name)?;
@@ -77,7 +77,7 @@ fn known(word: &Template, spec: &CommandSpec) -> Option<String> {
     all.then(|| word.fill(&value))
 }
 
-/// What it is told to read, of programs whose arguments we know; absent words are not known yet.
+/// Returns the files that a known program's arguments name; a word is `None` if it is not known yet.
 fn files(program: &str, words: &[Option<String>]) -> Vec<String> {
     let name = program.rsplit('/').next().unwrap_or(program);
     let mut found = Vec::new();
@@ -99,7 +99,7 @@ fn files(program: &str, words: &[Option<String>]) -> Vec<String> {
     found
 }
 
-/// pgbench takes `FILE@WEIGHT`.
+/// Removes the weight: pgbench accepts `FILE@WEIGHT`.
 fn without_weight(program: &str, file: &str) -> String {
     match file.rsplit_once('@') {
         Some((file, weight))

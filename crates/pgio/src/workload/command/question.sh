@@ -18,8 +18,8 @@ out | err) tail -c "$most" "$dir/$ask" ;;
         eval "set -- ${ask#run }"
         rm -f -- "$dir/ended"
         : >"$dir/begun"
-        # Notes by the host's own clock when the program began and ended, in one write; what that
-        # shell itself has to say of it is not the program's.
+        # Write the status and the host's clock at the start and end of the program, in one write. The
+        # messages of this shell itself do not belong to the program.
         setsid sh -c '
             dir=$1
             shift
@@ -33,7 +33,7 @@ out | err) tail -c "$most" "$dir/$ask" ;;
         ;;
     "stop "*) [ -z "$job" ] || kill -s "${ask#stop }" -- "-$job" 2>/dev/null ;;
     esac
-    # Whether it has ended is asked after it is found to be dead: it may do both at any moment.
+    # Check for its end only after it was found dead: it can end at any moment between two checks.
     if [ -z "$job" ]; then
         echo "gone"
     elif [ ! -s "$dir/ended" ] && alive; then
@@ -44,7 +44,7 @@ out | err) tail -c "$most" "$dir/$ask" ;;
             tail -c 400 "$dir/$last"
         fi
     elif [ -s "$dir/ended" ]; then
-        # What it left running would disturb whatever comes next.
+        # Processes that it left running would disturb the next line.
         kill -s KILL -- "-$job" 2>/dev/null
         wait "$job" 2>/dev/null
         job=

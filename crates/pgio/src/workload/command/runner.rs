@@ -1,9 +1,9 @@
-//! A command's lines on a host, one after the other, through a shell that lives as long as this.
+//! Runs a command's lines on a host one after the other, through one shell.
 //!
-//! The shell ends what it runs, and takes away its directory, when its stdin ends: when this is
-//! dropped, when pgio is killed, when the connection breaks. Each line is a process group, polled, so
-//! that it can be stopped at any moment. Variables go the shell's way in and so into no argument that
-//! others can read; a secret among them is blotted out of all that is read back.
+//! The shell ends its processes and removes its directory when its stdin closes: when the runner is
+//! dropped, when pgio is killed, or when the connection breaks. Each line is a process group, polled so
+//! that it can be stopped at any moment. Variables are sent through the shell's stdin, not in an
+//! argument that others can read; a secret is masked in all output.
 
 use std::ffi::OsStr;
 use std::thread;
@@ -22,21 +22,21 @@ use crate::pg::connect;
 const PRELUDE: &str = include_str!("runner.sh");
 const BODY: &str = include_str!("question.sh");
 
-/// The shell itself answers at once, whatever its program does; a long output takes a while.
+/// The shell answers at once, even while its program runs; a long output takes a while.
 const LIMIT: Duration = Duration::from_secs(30);
-/// From TERM to KILL, and from there to giving up.
+/// From TERM to KILL, and from KILL to giving up.
 const GRACE: Duration = Duration::from_secs(5);
-/// How often what it says is looked at.
+/// Maximum polling interval.
 const LOOK: Duration = Duration::from_secs(1);
 
-/// In the place of a password.
+/// Replaces a password.
 const HIDDEN: &str = "***";
 
 #[derive(Debug)]
 pub(super) struct Runner {
     shell: Shell,
     host: String,
-    /// A directory on the host, gone with this.
+    /// A directory on the host, removed with the runner.
     pub(super) dir: String,
     secret: Option<connect::Secret>,
 }
@@ -44,7 +44,7 @@ pub(super) struct Runner {
 /// A line to be run.
 #[derive(Debug, Clone)]
 pub(super) struct Job {
-    /// The key that it stands under, such as `setup`.
+    /// The key of the line, such as `setup`.
     pub(super) key: &'static str,
     pub(super) argv: Vec<String>,
     pub(super) limit: Duration,
@@ -52,7 +52,7 @@ pub(super) struct Job {
     pub(super) limit_key: &'static str,
 }
 
-/// What a program left, and how long it took or why it failed.
+/// A program's output, and its duration or the error.
 #[derive(Debug)]
 pub(super) struct Done {
     pub(super) seconds: Result<f64, CommandError>,
@@ -66,13 +66,13 @@ enum State {
         status: i32,
         seconds: f64,
     },
-    /// By a signal that was not its own doing.
+    /// A signal that the program did not send itself.
     Gone,
 }
 
 impl Runner {
     pub(super) fn open(host: &Host) -> Result<Runner, CommandError> {
-        // What the user's own variables say would lead a program elsewhere than the target.
+        // The user's own variables could lead a program to another server.
         let ours: Vec<&str> = connect::variables().collect();
         let head = format!("unset {}\n", ours.join(" "));
         let shell = Shell::start(host, &(head + PATHS + PRELUDE), BODY)?;
@@ -86,13 +86,13 @@ impl Runner {
             _ => {
                 let why = said.trim_start_matches("failed ");
                 Err(CommandError::Refused(format!(
-                    "no directory can be made on host {host}: {why}"
+                    "cannot create a directory on host {host}: {why}"
                 )))
             }
         }
     }
 
-    /// A variable of every line.
+    /// Sets a variable for every line.
     pub(super) fn set(&mut self, name: &str, value: &str) -> Result<(), CommandError> {
         self.shell.ask(&format!("set {name}={}", word(value)), LIMIT)?;
         Ok(())
@@ -108,23 +108,23 @@ impl Runner {
         Ok(())
     }
 
-    /// A file that the last line wrote; the inner error says why there is none.
+    /// Returns a file that the last line wrote; the inner error gives the reason why it is missing.
     pub(super) fn file(&mut self, path: &str) -> Result<Result<String, String>, CommandError> {
         let text = self.shell.ask(&format!("file {}", word(path)), LIMIT)?.text;
         let (word, text) = text.split_once('\n').unwrap_or((text.as_str(), ""));
         Ok(match word {
             "here" => Ok(self.hide(text)),
             "old" => Err(format!(
-                "the file {path} is older than this run; see why it was not written, or correct file"
+                "the file {path} is older than this run; find out why it was not written, or correct file"
             )),
             _ => Err(format!(
-                "there is no file {path} on host {}; see why it was not written, or correct file",
+                "the file {path} does not exist on host {}; find out why it was not written, or correct file",
                 self.host
             )),
         })
     }
 
-    /// Runs a line to its end. `tick` hears often when it began and what it said last.
+    /// Runs a line to its end. `tick` is called often with the time of the start and the last output.
     pub(super) fn run(
         &mut self,
         job: &Job,
@@ -155,7 +155,7 @@ impl Runner {
                 return Ok(Done { seconds, ..done });
             }
             tick(began, &said);
-            // Often while it may be short, and seldom enough not to disturb one that is long.
+            // Poll often while the line may be short, and rarely enough not to disturb a long one.
             let pause = began.elapsed() / 8;
             thread::sleep(pause.clamp(Duration::from_millis(10), Duration::from_millis(100)));
             let question = match looked.elapsed() >= LOOK {
@@ -170,14 +170,14 @@ impl Runner {
         let done = self.left(Ok(0.0))?;
         let seconds = match ended {
             Ok(seconds) => Ok(seconds),
-            // A Ctrl-C that came just before the end is no failure of the program's.
+            // A Ctrl-C that came just before the end is not the program's failure.
             Err(_) if stop.requested() => Err(CommandError::Stopped),
             Err(status) => Err(job.failed(status, &done)),
         };
         Ok(Done { seconds, ..done })
     }
 
-    /// TERM, and KILL for what does not hear it.
+    /// Sends TERM, then KILL to a program that ignores it.
     fn end(&mut self, stop: &Stop) -> Result<(), CommandError> {
         for signal in ["TERM", "KILL"] {
             let asked = Instant::now();
@@ -206,7 +206,7 @@ impl Runner {
         Ok(Done { stdout: read("out")?, stderr: read("err")?, seconds })
     }
 
-    /// For a long secret only, since a short one stands in every text.
+    /// Masks only a long secret, because a short one occurs in every text.
     pub(super) fn hide(&self, text: &str) -> String {
         hide(text, self.secret.as_ref())
     }
@@ -217,7 +217,7 @@ pub(super) fn hide(text: &str, secret: Option<&connect::Secret>) -> String {
 }
 
 impl State {
-    /// `running`, perhaps with what it said; `ended STATUS BEGUN ENDED`; `gone`.
+    /// Parses `running`, optionally with the last output; `ended STATUS BEGUN ENDED`; `gone`.
     fn parse(answer: &str) -> State {
         let (head, rest) = answer.split_once('\n').unwrap_or((answer, ""));
         let mut words = head.split_whitespace();
@@ -232,7 +232,7 @@ impl State {
                 let (begun, ended) = (uptime(), uptime());
                 match (status, begun.zip(ended)) {
                     (Some(status), Some((begun, ended))) => {
-                        // The kernel counts hundredths.
+                        // The kernel counts hundredths of a second.
                         State::Ended { status, seconds: (ended - begun).max(0.01) }
                     }
                     _ => State::Gone,
@@ -249,12 +249,12 @@ impl Job {
         format!("`{program}` ({})", self.key)
     }
 
-    /// As a shell has it: 128 and the signal's number for one that was killed.
+    /// The status is a shell's: 128 plus the signal's number for a killed program.
     fn failed(&self, status: Option<i32>, done: &Done) -> CommandError {
         let how = match status {
-            Some(127) => "ended with exit status 127, as where a program is not found".to_owned(),
+            Some(127) => "ended with exit status 127 (program not found)".to_owned(),
             Some(status) if status > 128 => {
-                format!("ended with exit status {status}, as by signal {}", status - 128)
+                format!("ended with exit status {status}, killed by signal {}", status - 128)
             }
             Some(status) => format!("ended with exit status {status}"),
             None => "was killed".to_owned(),
@@ -278,15 +278,15 @@ impl Done {
         Box::new(Output { stdout: self.stdout.clone(), stderr: self.stderr.clone() })
     }
 
-    /// The first error and the end of stderr, or of stdout where stderr is empty.
+    /// Returns the first error and the end of stderr, or of stdout if stderr is empty.
     fn said(&self) -> String {
         let both = [&self.stderr, &self.stdout];
         let text = both.into_iter().find(|text| !text.trim().is_empty());
-        text.map_or_else(|| "it said nothing".to_owned(), |text| cause_of_failure(text))
+        text.map_or_else(|| "it printed nothing".to_owned(), |text| cause_of_failure(text))
     }
 }
 
-/// One word of one line for the shell, which has a line break in `nl`.
+/// Quotes one word of a line for the shell, where `nl` is a line break.
 fn word(text: &str) -> String {
     quoted(OsStr::new(text)).replace('\n', "'\"$nl\"'")
 }

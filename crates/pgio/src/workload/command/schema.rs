@@ -1,5 +1,5 @@
-//! A schema of pgio's own for what a command makes in the database: made and dropped here, with our
-//! mark, and all that its sessions find, so that a program which drops its tables first cannot mean
+//! pgio's own schema for a command's data. It is created and dropped here, carries pgio's mark, and is
+//! the only schema in the search path, so that a program that drops its tables first cannot drop
 //! someone else's.
 
 use postgres::Client;
@@ -7,7 +7,7 @@ use postgres::Client;
 use super::error::CommandError;
 use crate::pg::quote::{identifier, literal};
 
-/// In the schema's comment; `destroy` takes what begins and ends like this.
+/// The comment of the schema; `destroy` drops schemas whose comment begins and ends like this.
 pub const MARK: &str = "pgio command workload: made and dropped by pgio";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,20 +28,20 @@ fn find(admin: &mut Client, name: &str) -> Result<Found, CommandError> {
     })
 }
 
-/// Refuses, before anything is made, where the name is taken or the role may make none.
+/// Refuses, before anything is created, a name that is in use or a role that cannot create the schema.
 pub(super) fn check(admin: &mut Client, name: &str) -> Result<(), CommandError> {
     if find(admin, name)? == Found::Strangers {
         return Err(CommandError::NotOurs(name.to_owned()));
     }
     let sql = "SELECT pg_catalog.has_database_privilege(current_database(), 'CREATE'), \
                       pg_catalog.quote_ident(current_user), pg_catalog.quote_ident(current_database())";
-    let row = admin.query_one(sql, &[]).map_err(failed("looking at the role"))?;
+    let row = admin.query_one(sql, &[]).map_err(failed("checking the role"))?;
     match row.get::<_, bool>(0) {
         true => Ok(()),
         false => {
             let (role, database): (String, String) = (row.get(1), row.get(2));
             Err(CommandError::Refused(format!(
-                "role {role} may not make the schema {name}; run: GRANT CREATE ON DATABASE {database} TO {role}"
+                "role {role} has no privilege to create the schema {name}; run: GRANT CREATE ON DATABASE {database} TO {role}"
             )))
         }
     }
@@ -51,19 +51,19 @@ pub(super) fn is_there(admin: &mut Client, name: &str) -> Result<bool, CommandEr
     Ok(find(admin, name)? == Found::Ours)
 }
 
-/// An empty one, whatever an earlier trial or a killed run left in it.
+/// Creates an empty schema and drops the one of an earlier trial or a killed run.
 pub(super) fn make(admin: &mut Client, name: &str) -> Result<(), CommandError> {
     remove(admin, name)?;
-    // A stranger's is refused by CREATE.
+    // CREATE fails if the schema is not pgio's.
     let sql = format!(
         "BEGIN; CREATE SCHEMA {name}; COMMENT ON SCHEMA {name} IS {mark}; COMMIT",
         name = identifier(name),
         mark = literal(MARK)
     );
     admin.batch_execute(&sql).map_err(|source| {
-        // The transaction is left open by its failure.
+        // The failure leaves the transaction open.
         let _ = admin.batch_execute("ROLLBACK");
-        CommandError::Postgres { doing: "making the schema", source }
+        CommandError::Postgres { doing: "creating the schema", source }
     })
 }
 
@@ -75,8 +75,8 @@ pub(super) fn remove(admin: &mut Client, name: &str) -> Result<(), CommandError>
     admin.batch_execute(&sql).map_err(failed("dropping the schema"))
 }
 
-/// What was loaded is left without hint bits to be set and with statistics, so that the first trial
-/// does not do it.
+/// Vacuums and analyzes the loaded tables, so that the first trial does not set hint bits or gather
+/// statistics.
 pub(super) fn settle(admin: &mut Client, name: &str) -> Result<(), CommandError> {
     let sql = "SELECT format('VACUUM (FREEZE, ANALYZE) %I.%I', schemaname, tablename) \
                FROM pg_catalog.pg_tables WHERE schemaname = $1 ORDER BY tablename";

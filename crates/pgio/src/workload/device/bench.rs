@@ -1,7 +1,7 @@
-//! fio at a place on a host, one job after the other, through a shell that lives as long as this.
+//! Runs fio on a host, one job after the other, through one shell.
 //!
-//! The shell takes away what it made when its stdin ends: when this is dropped, when pgio is killed,
-//! when the connection breaks. A job is polled, so that it can be stopped at any moment.
+//! The shell removes its files when its stdin closes: when the bench is dropped, when pgio is killed,
+//! or when the connection breaks. A job is polled so that it can be stopped at any moment.
 
 use std::ffi::OsStr;
 use std::thread;
@@ -19,23 +19,23 @@ use crate::host::{Host, Shell};
 const PRELUDE: &str = include_str!("bench.sh");
 const BODY: &str = include_str!("question.sh");
 
-/// The shell itself answers at once, whatever its fio waits for.
+/// The shell answers at once, even while fio waits.
 const LIMIT: Duration = Duration::from_secs(20);
-/// How long fio may take to stop; after that it is left to the end of the shell.
+/// Time for fio to stop; after that, it is killed when the shell ends.
 const PATIENCE: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub struct Bench {
     shell: Shell,
     place: String,
-    /// What fio is to open.
+    /// The file that fio opens.
     file: String,
-    /// Such as `fio-3.33`.
+    /// The version, such as `fio-3.33`.
     pub version: String,
 }
 
 impl Bench {
-    /// Makes the scratch file of that many bytes, where the place is a directory.
+    /// Creates the scratch file of this size if the place is a directory.
     pub fn open(host: &Host, place: &Place, bytes: u64) -> Result<Bench, DeviceError> {
         let make = if place.kind == Kind::Scratch { "yes" } else { "no" };
         let path = quoted(place.path.as_os_str());
@@ -58,8 +58,8 @@ impl Bench {
         }
     }
 
-    /// Runs one job to its end; `tick` hears often how many bytes it has read and written so far, as
-    /// far as the kernel counts them.
+    /// Runs one job to its end; `tick` is called often with the bytes read and written so far, as far
+    /// as the kernel counts them.
     pub fn run(
         &mut self,
         job: &Job,
@@ -76,7 +76,7 @@ impl Bench {
                 return Err(DeviceError::Stopped);
             }
             tick(bytes);
-            // Often while a job may be short, and seldom enough not to disturb a long one.
+            // Poll often while a job may be short, and rarely enough not to disturb a long one.
             let pause = started.elapsed() / 8;
             thread::sleep(pause.clamp(Duration::from_millis(10), Duration::from_millis(250)));
             answer = self.shell.ask("", LIMIT)?.text;
@@ -99,7 +99,7 @@ impl Bench {
         Ok(())
     }
 
-    /// `ended STATUS`, stderr, a mark, stdout.
+    /// Parses `ended STATUS`, stderr, a mark, stdout.
     fn read(&self, answer: &str, job: &Job) -> Result<Ran, DeviceError> {
         let place = self.place.clone();
         let (head, out) = answer.split_once("--out--\n").unwrap_or((answer, ""));
@@ -111,17 +111,17 @@ impl Bench {
     }
 }
 
-/// `running BYTES`
+/// Parses `running BYTES`.
 fn running(answer: &str) -> Option<u64> {
     answer.trim_end().strip_prefix("running ")?.parse().ok()
 }
 
-/// The first complaint that is one: fio's own words come before what follows from them.
+/// Returns fio's first error message; later ones are consequences.
 fn said(complaints: &str, out: &str, status: &str) -> String {
     let lines = complaints.lines().chain(out.lines()).map(str::trim);
     let mut worth = lines.filter(|l| l.starts_with("fio") || l.contains("error"));
     let first = worth.next().or_else(|| complaints.lines().next()).unwrap_or(status);
     let direct = first.contains("does not support direct");
-    let remedy = if direct { "; name a place on a disk, not in memory" } else { "" };
+    let remedy = if direct { "; choose a place on a disk, not in memory" } else { "" };
     format!("{}{remedy}", first.trim_start_matches("fio: "))
 }

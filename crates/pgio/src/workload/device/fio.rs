@@ -1,8 +1,8 @@
-//! The arguments of fio, and how its answer is read: both pure.
+//! Builds the arguments of fio and parses its output; both are pure.
 //!
-//! Always direct I/O, so that no cache of the operating system's answers; one thread, so that there
-//! is one process to stop. Latency is from submission to completion (`lat_ns`), in a histogram of
-//! pgio's own buckets. Source: fio's HOWTO, sections "JSON+ output" and "I/O depth".
+//! I/O is always direct, so that it bypasses the operating system's cache; one thread means one process
+//! to stop. Latency is from submission to completion (`lat_ns`), in a histogram of pgio's buckets.
+//! Source: fio's HOWTO, sections "JSON+ output" and "I/O depth".
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -17,25 +17,25 @@ use crate::results::latency;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Job {
     pub test: Test,
-    /// The first bytes of the place; nothing beyond them is touched.
+    /// The size of the region at the start of the place; fio touches nothing beyond it.
     pub region: u64,
     pub extent: Extent,
     /// The seed of the random offsets.
     pub seed: u64,
 }
 
-/// How much of it.
+/// The amount of work of a job.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Extent {
     Bytes(u64),
     Time {
-        /// Not measured.
+        /// Time that is not measured.
         warmup: Duration,
         window: Duration,
     },
 }
 
-/// What came of a job.
+/// The result of a job.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ran {
     pub operations: u64,
@@ -47,7 +47,7 @@ pub struct Ran {
 }
 
 impl Ran {
-    /// By the names of the table of metrics.
+    /// Metrics by the names of the metrics table.
     pub fn metrics(&self) -> Vec<(String, f64)> {
         let latencies = latency::of_class(CLASS, &self.latency);
         [
@@ -68,12 +68,12 @@ impl Job {
             DeviceTest::RandomRead => "randread",
             DeviceTest::RandomWrite => "randwrite",
         };
-        // One request at a time is what a program that waits for each does; more need an engine.
+        // Depth 1 is synchronous I/O; a larger depth needs an asynchronous engine.
         let engine = if depth == 1 { "psync" } else { "libaio" };
         let seconds = |d: Duration| format!("{}ms", d.as_millis());
         let mut arguments = vec![
             "--name=pgio".to_owned(),
-            // fio takes a colon for the end of a name.
+            // fio treats a colon as the end of a file name.
             format!("--filename={}", file.replace('\\', "\\\\").replace(':', "\\:")),
             format!("--rw={direction}"),
             format!("--bs={block}"),
@@ -98,9 +98,9 @@ impl Job {
 const CONSTANT: &[&str] = &[
     "--direct=1",
     "--thread",
-    // A name that is not there is a mistake, not a file to be made in /dev.
+    // A missing name is a mistake; do not create a file in /dev.
     "--allow_file_create=0",
-    // A second net: fio itself refuses to write to a device that is mounted.
+    // As a second safeguard, fio refuses to write to a mounted device.
     "--allow_mounted_write=0",
     "--clat_percentiles=0",
     "--lat_percentiles=1",
@@ -125,7 +125,7 @@ struct JobAnswer {
 struct Side {
     io_bytes: u64,
     total_ios: u64,
-    /// Milliseconds, and no finer.
+    /// In milliseconds.
     runtime: u64,
     lat_ns: Latency,
 }
@@ -136,22 +136,22 @@ struct Latency {
     max: f64,
     #[serde(default)]
     mean: f64,
-    /// Counts by nanoseconds.
+    /// Counts by latency in nanoseconds.
     #[serde(default)]
     bins: BTreeMap<String, u64>,
 }
 
-/// What fio wrote on stdout; before the object there may be remarks.
+/// Parses fio's stdout; messages may precede the object.
 pub(super) fn parse(text: &str, writes: bool) -> Result<Ran, String> {
-    let start = text.find('{').ok_or("there is no JSON in it")?;
+    let start = text.find('{').ok_or("the output contains no JSON")?;
     let answer: Answer = serde_json::from_str(&text[start..]).map_err(|e| e.to_string())?;
-    let job = answer.jobs.into_iter().next().ok_or("there is no job in it")?;
+    let job = answer.jobs.into_iter().next().ok_or("the output contains no job")?;
     if job.error != 0 {
         return Err(format!("the job ended with error {}", job.error));
     }
     let side = if writes { job.write } else { job.read };
     if side.total_ios == 0 {
-        return Err("no operation ended within the time".to_owned());
+        return Err("no operation completed within the time".to_owned());
     }
     let latency = side.lat_ns.histogram()?;
     let seconds = (side.runtime as f64 / 1e3).max(1e-3);
@@ -169,12 +169,12 @@ impl Latency {
     fn histogram(&self) -> Result<Histogram, String> {
         let mut counts = vec![0; BUCKETS];
         for (ns, count) in &self.bins {
-            let ns: f64 = ns.parse().map_err(|_| format!("`{ns}` is no latency"))?;
+            let ns: f64 = ns.parse().map_err(|_| format!("`{ns}` is not a latency"))?;
             counts[bucket_of(ns).clamp(1, BUCKETS) - 1] += count;
         }
         let all: u64 = counts.iter().sum();
         if all == 0 {
-            return Err("it has no latencies (fio 3 or later is needed)".to_owned());
+            return Err("the output contains no latencies; fio 3 or later is required".to_owned());
         }
         let sum = self.mean * all as f64;
         Ok(Histogram::from_parts(&counts, sum, self.max)

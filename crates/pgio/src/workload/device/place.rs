@@ -1,8 +1,8 @@
-//! Where a device is measured: a block device, a file, or a scratch file in a directory.
+//! The place of a device measurement: a block device, a file, or a scratch file in a directory.
 //!
-//! Nothing of the user's is written over that he did not name as lost: a file with something in it
-//! and a block device take only reads unless `destroy` is said, and a device in use, with metadata
-//! of DRBD, configured for it, or with a signature whose UUID was not named takes no writes at all.
+//! User data are overwritten only if the user named them as expendable: a file with content and a block
+//! device are only read unless `destroy` is given. A device is never written if it is in use, has DRBD
+//! metadata, is configured for DRBD, or has a signature whose UUID was not given.
 
 use std::path::PathBuf;
 
@@ -14,25 +14,25 @@ use crate::units::human;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
-    /// As it was named.
+    /// The name as given.
     pub name: String,
-    /// Without symbolic links; of a scratch file its directory.
+    /// The path without symbolic links; for a scratch file, its directory.
     pub path: PathBuf,
     pub kind: Kind,
-    /// What there is to work on; of a scratch file what it may grow to.
+    /// The usable size; for a scratch file, the size to which it may grow.
     pub bytes: Option<u64>,
-    /// How much of a file is on the disk at all.
+    /// The allocated size of a file.
     pub allocated: Option<u64>,
-    /// The smallest unit of direct I/O, where it is known.
+    /// The smallest unit of direct I/O, if known.
     pub sector: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Kind {
     Device(BlockDevice),
-    /// One that is there already, as if it were a device.
+    /// An existing file, used like a device.
     File(BlockDevice),
-    /// One of our own, which has no name and is gone at the end.
+    /// pgio's own file, which has no name and disappears at the end.
     Scratch,
 }
 
@@ -46,13 +46,13 @@ impl Kind {
     }
 }
 
-/// What the user says about losing data.
+/// The user's consent to data loss.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Consent<'a> {
     pub destroy: bool,
-    /// The UUIDs of file systems that may be lost.
+    /// UUIDs of file systems that may be destroyed.
     pub uuids: &'a [&'a str],
-    /// How to name one, after the refusal.
+    /// The hint after a refusal: how to give a UUID.
     pub hint: &'static str,
 }
 
@@ -60,7 +60,7 @@ impl Place {
     pub fn find(exec: &dyn Exec, name: &str) -> Result<Place, DeviceError> {
         let wrong = |why: &str| DeviceError::Place(format!("{name} {why}"));
         if name.contains('\n') {
-            return Err(wrong("has a line break in its name, which pgio cannot pass on"));
+            return Err(wrong("has a line break in its name, which pgio does not support"));
         }
         let of = |device: BlockDevice, kind: fn(BlockDevice) -> Kind| {
             let (path, bytes, sector) = (device.path.clone(), device.bytes, device.sector);
@@ -70,11 +70,11 @@ impl Place {
         let (path, kind, bytes, sector) = match signature::look(exec, name)? {
             PathKind::Nothing => {
                 return Err(wrong(
-                    "is not there: name a block device, a file, or a directory for a scratch file",
+                    "does not exist: name a block device, a file, or a directory for a scratch file",
                 ));
             }
             PathKind::Other { .. } => {
-                return Err(wrong("is neither a block device nor a file nor a directory"));
+                return Err(wrong("is not a block device, file or directory"));
             }
             PathKind::Directory { path, free, sector } => (path, Kind::Scratch, free, sector),
             PathKind::File { image, allocated: on_disk } => {
@@ -88,14 +88,14 @@ impl Place {
             Some(bytes) if bytes < SMALLEST_REGION => {
                 let (has, least) = (human::bytes(bytes), human::bytes(SMALLEST_REGION));
                 let what = if place.kind == Kind::Scratch { "has room for" } else { "has" };
-                Err(wrong(&format!("{what} {has} only, and {least} is the least to measure on")))
+                Err(wrong(&format!("{what} only {has}; a measurement needs at least {least}")))
             }
             _ => Ok(place),
         }
     }
 
-    /// Whether the write tests may run; an error where that was asked for and must not be. `host` is
-    /// the name of the one that `exec` runs on.
+    /// Returns whether the write tests may run; fails if the user requested them and they are not
+    /// allowed. `host` is the name of the host that `exec` runs on.
     pub fn may_write(
         &self,
         exec: &dyn Exec,
@@ -120,7 +120,7 @@ impl Place {
         }
     }
 
-    /// DRBD takes block devices alone: whoever writes to a file needs to know nothing of it.
+    /// Returns the refusal of a device that DRBD uses; files need no check, because DRBD uses only block devices.
     fn refusal_by_drbd(&self, exec: &dyn Exec, host: &str) -> Result<Option<Refusal>, ExecError> {
         match &self.kind {
             Kind::Device(device) => drbd_disks::refusal(exec, host, device),
@@ -128,25 +128,26 @@ impl Place {
         }
     }
 
-    /// What is not on the disk is read from nowhere, at the speed of memory.
+    /// Refuses a sparse file: reads of unallocated blocks run at memory speed.
     fn refuse_holes(&self) -> Result<(), DeviceError> {
         let (Some(bytes), Some(allocated)) = (self.bytes, self.allocated) else { return Ok(()) };
         if allocated >= bytes / 10 * 9 {
             return Ok(());
         }
         Err(DeviceError::Place(format!(
-            "{} is sparse or compressed: {} of its {} are on the disk, and the rest would be read from nowhere; name a file that is written, or say that this one may be written over",
+            "{} is sparse or compressed: {} of its {} are on the disk, and the rest would not be read from it; name a file that has been written completely, or allow pgio to overwrite this one",
             self.name,
             human::bytes(allocated),
             human::bytes(bytes)
         )))
     }
 
-    /// A scratch file's size, or as much of the place as there is; an error where that has no room.
+    /// Returns the size of the scratch file, or the usable part of the place; fails if there is too
+    /// little space.
     pub fn region(&self, asked: u64) -> Result<u64, DeviceError> {
         match (&self.kind, self.bytes) {
             (Kind::Scratch, Some(free)) if free < asked => Err(DeviceError::Place(format!(
-                "{} has {} free, and the scratch file takes {}: choose a smaller size",
+                "{} has {} free, but the scratch file needs {}: choose a smaller size",
                 self.name,
                 human::bytes(free),
                 human::bytes(asked)
@@ -166,7 +167,7 @@ mod tests {
     use crate::host::exec::{CommandLine, Local, Output};
     use crate::host::signature::Signature;
 
-    /// A host whose DRBD is configured for these disks, one a line.
+    /// A host whose DRBD is configured for these disks, one per line.
     struct Drbd(&'static str);
 
     impl Exec for Drbd {
@@ -246,22 +247,19 @@ mod tests {
         assert_eq!(found.region(64 << 20).unwrap(), 64 << 20);
         let scratch = Place { kind: Kind::Scratch, ..found };
         let refused = scratch.region(512 << 20).unwrap_err().to_string();
-        assert!(refused.starts_with("/dev/sdx has 300 MiB free, and the"), "{refused}");
+        assert!(refused.starts_with("/dev/sdx has 300 MiB free, but the"), "{refused}");
     }
 
     #[test]
     fn what_is_no_place_is_said() {
         let find = |name: &str| Place::find(&Local, name).unwrap_err().to_string();
-        assert!(find("/dev/no-such-device").contains("is not there: name a block device"));
+        assert!(find("/dev/no-such-device").contains("does not exist: name a block device"));
         assert!(find("/dev/null").contains("is neither"));
         let dir = tempfile::tempdir().unwrap();
         let small = dir.path().join("small");
         std::fs::write(&small, "x").unwrap();
         let refused = find(small.to_str().unwrap());
-        assert!(
-            refused.ends_with("has 1 B only, and 4 MiB is the least to measure on"),
-            "{refused}"
-        );
+        assert!(refused.ends_with("has only 1 B; a measurement needs at least 4 MiB"), "{refused}");
         let place = Place::find(&Local, dir.path().to_str().unwrap()).unwrap();
         assert_eq!(place.kind, Kind::Scratch);
     }

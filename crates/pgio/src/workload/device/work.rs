@@ -1,8 +1,8 @@
-//! The workload `device`: fio in a trial, in the place of sessions.
+//! The workload `device`: fio takes the place of sessions in a trial.
 //!
-//! The place is looked at anew and filled before every trial, since a condition may have mounted or
-//! made another; the server beside it rests. The window opens when fio's first I/O and its warm-up
-//! are past, which is seen by the kernel's count of the process's bytes.
+//! The place is examined and filled before every trial, because a condition may have mounted or created
+//! another one; the server is idle. The window opens when fio has finished its first I/O and its
+//! warm-up, as seen in the kernel's byte count of the process.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,17 +24,17 @@ use crate::workload::participants::{Participants, Setup};
 use crate::workload::session::server_clock;
 use crate::workload::{Totals, Workload};
 
-const HINT: &str = "; if that is meant, write uuid = \"...\" beside destroy = true";
+const HINT: &str = "; if its data may be lost, write uuid = \"...\" beside destroy = true";
 
 #[derive(Debug)]
 pub struct Device {
     settings: DeviceSettings,
-    /// As the file or the target has it.
+    /// The place as given in the file or by the target.
     path: String,
     host: Arc<Host>,
 }
 
-/// fio at a place that is written once and waits for its window.
+/// fio with a place that has been written once; it waits for its window.
 #[derive(Debug)]
 struct PreparedFio {
     bench: Bench,
@@ -44,8 +44,8 @@ struct PreparedFio {
 }
 
 impl Device {
-    /// `device` is the target's, by the kernel's name. Refuses, before anything is changed, what
-    /// could not be measured or must not be written to.
+    /// `device` is the target's device by its kernel name. Refuses, before anything is changed, a place
+    /// that cannot be measured or must not be written.
     pub fn new(
         settings: DeviceSettings,
         device: Option<&str>,
@@ -54,7 +54,7 @@ impl Device {
         let of_target = || device.map(|name| format!("/dev/{name}"));
         let path = settings.path.clone().or_else(of_target).ok_or_else(|| {
             DeviceError::Place(
-                "the workload `device` has no place: write path = in [workload], or device = in its target"
+                "the workload `device` requires a place: write path = in [workload], or device = in its target"
                     .to_owned(),
             )
         })?;
@@ -68,7 +68,7 @@ impl Device {
         Test { kind: test, block: block_size, depth }
     }
 
-    /// The place as it is now, and how much of it is worked on.
+    /// Returns the current place, the size of the region, and whether it may be written.
     fn place(&self) -> Result<(Place, u64, bool), DeviceError> {
         let place = Place::find(&*self.host, &self.path)?;
         let uuids: Vec<&str> = self.settings.uuid.iter().map(String::as_str).collect();
@@ -76,14 +76,14 @@ impl Device {
         let writes = place.may_write(&*self.host, self.host.name(), consent)?;
         if !writes && self.test().writes() {
             return Err(DeviceError::Place(format!(
-                "the workload `device` would write over what {} holds: write destroy = true if that may be lost, path = a directory for a scratch file, or test = \"random_read\"",
+                "the workload `device` would overwrite {}: write destroy = true if its data may be lost, path = a directory for a scratch file, or test = \"random_read\"",
                 self.path
             )));
         }
         let region = place.region(self.settings.size)?;
         if region < SMALLEST_REGION.max(self.settings.block_size) {
             return Err(DeviceError::Place(format!(
-                "size is too small for {}: 4M is the least, and one block",
+                "size is too small for {}: it must be at least 4M and one block",
                 self.path
             )));
         }
@@ -149,7 +149,7 @@ impl Workload for Device {
         Extent::Time(self.settings.run_time)
     }
 
-    /// Opens the place and writes all of it once, where it may be written.
+    /// Opens the place and, if allowed, writes the whole region once.
     fn prepare(
         self: Arc<Self>,
         setup: Setup,

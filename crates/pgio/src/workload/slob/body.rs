@@ -9,12 +9,12 @@ use super::{scan, turnover};
 use crate::config::resolve::{Features, HotTable, KeyDistribution, SlobSettings, Think};
 use crate::workload::sql::{self, fill};
 
-/// Each digest gives 43 characters that do not compress.
+/// Each digest gives 43 incompressible characters.
 const DIGEST: u32 = 43;
-/// An update writes another stretch of them than the one before, so that all its bytes differ.
+/// An update writes another substring than the previous update, so that all its bytes differ.
 const SHIFTS: u32 = 1024;
 
-/// Pieces of the block that most runs leave empty.
+/// Parts of the block that are empty in most runs.
 #[derive(Debug, Default)]
 struct Pieces {
     variables: String,
@@ -24,7 +24,7 @@ struct Pieces {
     call_ends: String,
     after: String,
     counts: Vec<&'static str>,
-    /// Classes beside read, update and commit.
+    /// Classes besides read, update and commit.
     classes: Vec<&'static str>,
 }
 
@@ -46,7 +46,7 @@ impl Pieces {
     }
 }
 
-/// `own` is the session's table, qualified.
+/// Returns the block; `own` is the session's qualified table name.
 pub(super) fn body(slob: &Slob, session: u32, own: &str) -> String {
     let s = &slob.settings;
     let f = &s.features;
@@ -61,7 +61,7 @@ pub(super) fn body(slob: &Slob, session: u32, own: &str) -> String {
         0 => (sql::UPDATE_RETRY, "", ""),
         _ => (sql::UPDATE_RETRY, sql::COMMIT_EVERY, sql::COMMIT_OWED),
     };
-    // A transaction that has to last over the window cannot be rolled back from inside.
+    // A transaction that lasts over the whole window cannot be rolled back from inside.
     let roll_back = if s.commit_every == 0 { "" } else { sql::ROLL_BACK };
     let pieces = pieces(slob, session);
     let (draw, [read, update]) = tables(slob, own, [read, update].map(str::trim_end));
@@ -141,7 +141,7 @@ fn class_result(class: &str) -> String {
     )
 }
 
-/// The draw of the table, where there are two, and the statements with their tables filled in.
+/// Returns the draw of the table, if there are two, and the statements with their tables.
 fn tables(slob: &Slob, own: &str, statements: [&str; 2]) -> (String, [String; 2]) {
     let on = |statement: &str, table: &str| fill(statement, &[("table", table)]);
     let Some(HotTable { pct, .. }) = &slob.settings.features.hot_table else {
@@ -156,7 +156,8 @@ fn tables(slob: &Slob, own: &str, statements: [&str; 2]) -> (String, [String; 2]
     (draw, statements.map(either))
 }
 
-/// Whether this call updates. With more than two kinds of call one draw decides between all.
+/// Returns the condition under which a call updates. With more than two kinds of calls, one draw
+/// decides.
 fn is_update(s: &SlobSettings) -> String {
     let share = f64::from(s.update_pct) / 100.0;
     match s.update_pct {
@@ -207,7 +208,7 @@ fn pieces(slob: &Slob, session: u32) -> Pieces {
     pieces
 }
 
-/// Scans, inserts and deletes: further branches between the update and the read.
+/// Adds scans, inserts and deletes: further branches between the update and the read.
 fn other_calls(pieces: &mut Pieces, slob: &Slob, session: u32) {
     let s = &slob.settings;
     let f = &s.features;
@@ -274,7 +275,7 @@ fn thinks(pieces: &mut Pieces, think: &Think, release: bool) {
             ("think_share", &float(think.pct.share())),
             ("shortest", &float(shortest)),
             ("more", &float(longest - shortest)),
-            // Who rests holds no snapshot of what was there before.
+            // A session that rests holds no snapshot.
             ("release", if release { "            COMMIT;" } else { "" }),
         ],
     );

@@ -1,18 +1,18 @@
-//! Where in its table a call begins: the draw as SQL, and what share of the draws to expect where.
+//! The draw of the key at which a call begins, as SQL, and the expected share of hot draws.
 //!
-//! The k-th likeliest key is key k, also under zipf: keys lie in random order in the table, so what
-//! is hot is scattered over its blocks as it is, while its index entries are neighbours. All sessions
-//! on a table have the same hot keys. Next: [`super::body`], which puts the draw into the loop.
+//! The k-th most likely key is key k, also with zipf: keys are in random order in the table, so the hot
+//! blocks are already scattered, while the index entries of hot keys are neighbors. All sessions on a
+//! table have the same hot keys. Next: [`super::body`], which inserts the draw into the loop.
 
 use benchmath::distribution::{harmonic, normal_cdf};
 
 use crate::config::resolve::{HotSpot, KeyDistribution};
 use crate::workload::sql::{self, fill};
 
-/// One key in a hundred: the hottest of these are counted under zipf.
+/// The hottest hundredth of the keys is counted with zipf.
 const HOTTEST: u64 = 100;
 
-/// Draws of the first key for calls of `unit` blocks, in a table with so many keys.
+/// Draws the first key of calls of `unit` blocks, in a table of `keys` keys.
 #[derive(Debug, Clone, Copy)]
 pub struct Draw<'a> {
     pub visits: &'a KeyDistribution,
@@ -21,12 +21,12 @@ pub struct Draw<'a> {
 }
 
 impl Draw<'_> {
-    /// Keys at which a call can begin.
+    /// Returns the number of keys at which a call can begin.
     fn starts(&self) -> u64 {
         self.keys - self.unit + 1
     }
 
-    /// Sets the variable `k`; `span` is the variable that holds the number of starts.
+    /// Returns SQL that sets the variable `k`; `span` is the variable with the number of start keys.
     pub fn sql(&self, span: &str) -> String {
         let sql = match self.visits {
             KeyDistribution::Uniform => fill(sql::DRAW_UNIFORM, &[("span", span)]),
@@ -54,8 +54,8 @@ impl Draw<'_> {
         }
     }
 
-    /// The share of the draws that is to be hot: in the hot spot, in the hottest hundredth of the keys
-    /// (zipf), within a standard deviation (gaussian).
+    /// Returns the expected share of hot draws: in the hot spot, in the hottest hundredth of the keys
+    /// (zipf), or within a standard deviation (gaussian).
     pub fn hot_share(&self) -> Option<f64> {
         match self.visits {
             KeyDistribution::Uniform => None,
@@ -73,7 +73,7 @@ impl Draw<'_> {
     }
 
     fn hot_spot(&self, spot: &HotSpot) -> String {
-        // A range neither reaches into the hot spot from outside nor out of it.
+        // A range must not cross a boundary of the hot spot in either direction.
         let starts_in = |blocks: u64| (blocks + 1).saturating_sub(self.unit);
         let (before, hot) = (starts_in(spot.offset), starts_in(spot.blocks));
         let cold = before + starts_in(self.keys - spot.offset - spot.blocks);
@@ -91,14 +91,14 @@ impl Draw<'_> {
         )
     }
 
-    /// With H the integral of 1 / x^q, and G such that H grows with it in a straight line: ln x, or
-    /// x^(1 - q). The line is drawn from, G inverted.
+    /// H is the integral of 1 / x^q. G is a function in which H is linear: ln x, or x^(1 - q). The
+    /// value is drawn on the line, and G is inverted.
     fn zipf(&self, q: f64) -> String {
         let p = 1.0 - q;
         let log = q == 1.0;
         let g = |x: f64| if log { x.ln() } else { x.powf(p) };
         let g_inverse = |y: f64| if log { y.exp() } else { y.powf(1.0 / p) };
-        // How much G grows where H grows by 1.
+        // The growth of G per growth of H by 1.
         let slope = if log { 1.0 } else { p };
         let (low, high) = (g(1.5) - slope, g(self.starts() as f64 + 0.5));
         let squeeze = 2.0 - g_inverse(g(2.5) - slope * 2f64.powf(-q));
@@ -106,7 +106,7 @@ impl Draw<'_> {
         let (inverse, accepted) = if log {
             (format!("exp({line})"), "ln(x) >= ln(k::float8 + 0.5) - 1 / k::float8".to_owned())
         } else {
-            // Below 0 the slope turns the comparison round.
+            // A slope below 0 reverses the comparison.
             let order = if slope > 0.0 { ">=" } else { "<=" };
             let inverse = format!("power({line}, {})", float(1.0 / p));
             let [p, minus_q, slope] = [p, -q, slope].map(float);
@@ -140,7 +140,7 @@ impl Draw<'_> {
         )
     }
 
-    /// In keys; of no other distribution.
+    /// Returns the bell in keys; only for the gaussian distribution.
     fn bell(&self) -> Bell {
         let starts = self.starts() as f64;
         let (mean, sd) = match self.visits {
@@ -159,7 +159,7 @@ struct Bell {
 }
 
 impl Bell {
-    /// Whole keys within a standard deviation of the mean.
+    /// Returns the whole keys within a standard deviation of the mean.
     fn middle(&self) -> (f64, f64) {
         let first = (self.mean - self.sd).max(0.0).floor();
         (first, (self.mean + self.sd).min(self.starts).ceil())
@@ -171,7 +171,8 @@ impl Bell {
     }
 }
 
-/// A block that draws so many times and keeps nothing; `drawn` false: the same loop without the draw.
+/// Returns a block with this number of draws and no other work; if `drawn` is false, the same loop
+/// without the draw.
 pub fn benched(draw: &Draw<'_>, draws: u32, seed: f64, drawn: bool) -> String {
     let text = if drawn { draw.sql("span") } else { String::new() };
     fill(
@@ -185,7 +186,7 @@ pub fn benched(draw: &Draw<'_>, draws: u32, seed: f64, drawn: bool) -> String {
     )
 }
 
-/// A constant that the server reads back as the very same number.
+/// Formats a constant that the server reads back as exactly the same number.
 pub(super) fn float(x: f64) -> String {
     format!("'{x:?}'::float8")
 }
@@ -211,13 +212,13 @@ mod tests {
 
     #[test]
     fn ranges_stay_on_their_side_of_the_hot_spot() {
-        // Keys 1..=100, hot are 41..=60, four blocks a call.
+        // Keys 1..=100; hot keys are 41..=60; a call has four blocks.
         let sql = draw(&hot_spot(40, 20), 100, 4).sql("");
         assert!(sql.contains("k := 41 + floor(random() * 17)"), "{sql}");
-        // 1..=37 before and 61..=97 after.
+        // Start keys are 1..=37 before and 61..=97 after.
         assert!(sql.contains("k := 1 + floor(random() * 74)"), "{sql}");
         assert!(sql.contains("IF k > 37 THEN\n                    k := k + 23;"), "{sql}");
-        // Nothing fits before it.
+        // No range fits before it.
         let sql = draw(&hot_spot(2, 20), 100, 4).sql("");
         assert!(sql.contains("IF k > 0 THEN\n                    k := k + 22;"), "{sql}");
         assert!(sql.contains("floor(random() * 75)"), "{sql}");
@@ -236,7 +237,7 @@ mod tests {
         // H(100) / H(10000)
         assert!((zipf("1") - 5.187_377_517_639_621 / 9.787_606_036_044_348).abs() < 1e-12);
         let bell = share(&resolved(&[("skew", "gaussian")])).unwrap();
-        // All within five standard deviations; 2000 whole keys.
+        // All keys are within five standard deviations; 2000 whole keys.
         assert!((bell - 0.682_689_9).abs() < 1e-5, "{bell}");
     }
 

@@ -1,6 +1,6 @@
-//! The metrics of a window of `slob`: every share that was asked for beside the one that came about.
+//! The metrics of a window of `slob`: for every requested share, the actual one.
 //!
-//! A key that was not asked for is neither in a record's keys nor among its metrics.
+//! A key that was not given adds neither a stored key nor a metric.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ pub(super) fn primary(s: &SlobSettings) -> &'static str {
     if s.features.scan_pct.share() >= 1.0 {
         return "blocks_scanned_per_second";
     }
-    // At a rate that is given, what differs is how long each call takes.
+    // The rate is given, so only the latency differs.
     if let Some(pace) = s.engine.pace() {
         let calls = s.extent().calls_at(pace.rate as f64, s.sessions());
         let updates = f64::from(s.update_pct) / 100.0;
@@ -32,7 +32,7 @@ pub(super) fn primary(s: &SlobSettings) -> &'static str {
             false => latency::primary(Class::Update, calls * updates),
         };
     }
-    // With one transaction a session there is no rate of commits to speak of.
+    // With one transaction per session, a commit rate is meaningless.
     if s.read_only() || s.commit_every == 0 {
         "block_visits_per_second"
     } else {
@@ -165,7 +165,7 @@ pub(super) fn metrics(
     metrics
 }
 
-/// Calls that were to be hot, of so many of each kind.
+/// Returns the expected number of hot calls among these reads and updates.
 fn hot_expected(s: &SlobSettings, reads: f64, updates: f64) -> f64 {
     let share = |unit: u64| {
         Draw { visits: &s.features.visits, keys: s.scale.blocks(), unit }.hot_share().unwrap_or(0.0)

@@ -1,7 +1,7 @@
-//! Scans of a whole table: the table `pgio_scan`, which `pgio setup` makes with SCAN_SCALE.
+//! Scans of the whole table `pgio_scan`, which `pgio setup` creates with SCAN_SCALE.
 //!
-//! It has no index, so that there is no plan but a sequential scan; that is checked like the other
-//! plans. A scan is one operation however long it takes: the window ends when the last one has.
+//! The table has no index, so a sequential scan is the only plan; this is checked like the other plans.
+//! A scan is one operation of any length: the window ends when the last scan has ended.
 
 use postgres::Client;
 
@@ -10,11 +10,11 @@ use crate::workload::sql;
 
 pub const TABLE: &str = "pgio_scan";
 
-/// Refuses, before anything is run, where there is no such table of ours.
+/// Refuses, before anything is run, if pgio's table does not exist.
 pub fn check(admin: &mut Client, schema: &str) -> Result<(), EngineError> {
     let row = admin
         .query_one(sql::SCAN_TABLE, &[&schema, &TABLE])
-        .map_err(|source| EngineError::Postgres { doing: "looking for pgio_scan", source })?;
+        .map_err(|source| EngineError::Postgres { doing: "finding pgio_scan", source })?;
     match row.get(0) {
         true => Ok(()),
         false => Err(EngineError::NoScanTable),

@@ -1,4 +1,4 @@
--- The single-row INSERT transaction, a slice at a time; classes and histograms as in slob.sql.
+-- The single-row INSERT transaction, one slice at a time; classes and histograms as in slob.sql.
 DO $pgio$
 DECLARE
     start_at        CONSTANT timestamptz := {start_at}; -- wait for this moment; NULL: at once

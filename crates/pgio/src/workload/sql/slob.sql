@@ -1,16 +1,15 @@
--- One session's work on one table, a slice at a time. A DO block: it needs no privilege and leaves
--- nothing to be removed. A temporary procedure would be removed by a commit when its session ends,
--- and a session that is terminated because its standby is gone would wait for the standby there,
--- where nothing can end it any more. Names in braces are filled in when the session is prepared,
--- the read, update and commit from the files beside this one, so that all SQL is static, planned
--- once a slice, and free of branches that the settings decide. What is not asked for is not there:
--- most of the names stand for nothing in most runs.
+-- One session's work on one table, one slice at a time. A DO block needs no privilege and leaves no
+-- object. A temporary procedure would be dropped by a commit at the end of its session, and a session
+-- that is terminated because its standby is gone would wait for the standby there, where it cannot be
+-- interrupted. The placeholders in braces are filled in when the session is prepared, with the read,
+-- update and commit from the neighboring files, so that all SQL is static, planned once per slice, and
+-- without branches on settings. In most runs, most of the placeholders are empty.
 --
--- Each class of operation has its exact sum and maximum, and a histogram whose bucket of x µs is
--- 17 + round(16 * log2(greatest(x, 0.5))); 16 / ln(2) is 23.0831. Its counts are the histogram's.
+-- Each class of operation has its exact sum and maximum, and a histogram whose bucket of x µs is 17 +
+-- round(16 * log2(greatest(x, 0.5))); 16 / ln(2) is 23.0831. The histogram gives the counts.
 --
--- A slice ends with its deadline, whatever is asked: that is what makes a stop immediate. The
--- slice's own end is where a COMMIT that is still owed happens, inside the measured time.
+-- A slice always ends at its deadline, so that a stop takes effect at once. A pending COMMIT runs at
+-- the end of the slice, inside the measured time.
 DO $pgio$
 DECLARE
     start_at       CONSTANT timestamptz := {start_at};  -- wait for this moment; NULL: at once

@@ -1,5 +1,5 @@
-            -- With several updates in a transaction, two sessions can each hold what the other
-            -- wants. The victim is rolled back and counted, and the session goes on.
+            -- With several updates per transaction, two sessions can deadlock. The victim is rolled
+            -- back and counted, and its session continues.
             BEGIN
                 UPDATE {table} SET scratch = scratch + 1{wider} WHERE {update_where};
                 GET DIAGNOSTICS n = ROW_COUNT;

@@ -20,12 +20,16 @@ fn a_failed_trial_shows_the_programs_output() {
         &shell("echo rate 1; echo one >&2; echo two >&2; exit 3"),
         &["`sh` (run) ended with exit status 3: one / two"],
     );
-    on(dsn, &shell("echo rate 1; kill -SEGV $$"), &["exit status 139, as by signal 11: rate 1"]);
+    on(
+        dsn,
+        &shell("echo rate 1; kill -SEGV $$"),
+        &["exit status 139, killed by signal 11: rate 1"],
+    );
     on(
         dsn,
         &shell("echo something else; echo result"),
         &[
-            "metric `rate`: nothing matches `^rate (\\S+)`; see all that it wrote in output/",
+            "metric `rate`: nothing matches `^rate (\\S+)`; see its complete output in output/",
             "correct regex; end of stdout: something else / said",
         ],
     );
@@ -33,9 +37,9 @@ fn a_failed_trial_shows_the_programs_output() {
     for (value, why) in [
         ("0", "0 has no ratio"),
         ("-1", "-1 has no ratio"),
-        ("nan", "NaN is no number"),
-        ("inf", "inf is no number"),
-        ("fast", "matches `fast`, which is no number"),
+        ("nan", "NaN is not a finite number"),
+        ("inf", "inf is not a finite number"),
+        ("fast", "matches `fast`, which is not a number"),
     ] {
         on(dsn, &shell(&format!("echo rate {value}")), &["metric `rate`: ", why]);
     }
@@ -47,7 +51,7 @@ fn a_failed_trial_shows_the_programs_output() {
     on(
         dsn,
         "run = 'echo hello'\nmetric = [{ name = 'x', unit = 's', better = 'lower', json = '/x' }]",
-        &["metric `x`: there is no JSON in it; see all", "end of stdout: hello"],
+        &["metric `x`: the output contains no JSON; see all", "end of stdout: hello"],
     );
     on(
         dsn,
@@ -132,5 +136,6 @@ fn invalid_commands_are_refused_before_anything_is_changed() {
         &format!("run = 'true'\nschema = 'mine'\n{metric}"),
         &[("a", "")],
     );
-    dir.compare(&text).expect(4, &["may not make the schema mine; run: GRANT CREATE ON DATABASE"]);
+    dir.compare(&text)
+        .expect(4, &["has no privilege to create the schema mine; run: GRANT CREATE ON DATABASE"]);
 }

@@ -1,4 +1,4 @@
-//! On this machine's shell and /proc.
+//! Tests with this machine's shell and /proc.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ fn run(runner: &mut Runner, argv: &[&str]) -> Done {
     runner.run(&job(argv), &Stop::new(), &mut |_, _| {}).unwrap()
 }
 
-/// Whether a process with this argument runs.
+/// Returns whether a process with this argument runs.
 fn runs(argument: &str) -> bool {
     let processes = fs::read_dir("/proc").unwrap().filter_map(Result::ok);
     processes.into_iter().any(|entry| {
@@ -60,19 +60,21 @@ fn a_failure_tells_its_status_and_its_last_lines() {
     let said = error(&["sh", "-c", "echo out; echo first >&2; echo why >&2; exit 3"], &mut runner);
     assert_eq!(said, "`sh` (run) ended with exit status 3: first / why");
     let said = error(&["sh", "-c", "echo only out; kill -9 $$"], &mut runner);
-    assert_eq!(said, "`sh` (run) ended with exit status 137, as by signal 9: only out");
+    assert_eq!(said, "`sh` (run) ended with exit status 137, killed by signal 9: only out");
     let said = error(&["/nonexistent/prog"], &mut runner);
     assert!(
-        said.starts_with("`/nonexistent/prog` (run) ended with exit status 127, as where"),
+        said.starts_with(
+            "`/nonexistent/prog` (run) ended with exit status 127 (program not found)"
+        ),
         "{said}"
     );
     let said = error(&["false"], &mut runner);
-    assert_eq!(said, "`false` (run) ended with exit status 1: it said nothing");
+    assert_eq!(said, "`false` (run) ended with exit status 1: it printed nothing");
 }
 
 #[test]
 fn one_that_ends_while_it_is_looked_at_has_ended() {
-    // It is found to be dead, and was not when the look began.
+    // The process ends between the two checks of one query.
     let dies = "alive() { until [ -s \"$dir/ended\" ]; do sleep 0.01; done; return 1; }\n";
     let shell = Shell::start(&Host::local(), &format!("{PRELUDE}{dies}"), BODY).unwrap();
     let dir = shell.greeting().trim().trim_start_matches("ready ").to_owned();
@@ -94,7 +96,7 @@ fn one_that_never_ends_is_ended_with_all_that_it_started() {
             "`sh` (run) did not end within 2 s and was killed; raise time_limit, or find the cause in its output: working"
         );
         assert!(gone(&mark));
-        // And the next one can run.
+        // The next line can run.
         assert_eq!(run(&mut runner, &["echo", "x"]).stdout, "x\n");
     }
 }
@@ -114,7 +116,7 @@ fn a_stop_ends_it_and_so_does_the_end_of_its_owner() {
     assert!(started && matches!(done.unwrap().seconds, Err(CommandError::Stopped)));
     assert!(gone("7201") && asked.elapsed() < Duration::from_secs(20));
 
-    // What a program leaves behind goes with it.
+    // Processes that a program leaves behind are ended too.
     run(&mut runner, &["sh", "-c", "sleep 7202 & exit 0"]);
     assert!(gone("7202"));
     let dir = runner.dir.clone();
@@ -144,10 +146,12 @@ fn files_are_of_this_run_only() {
     fs::write(&file, "of before").unwrap();
     thread::sleep(Duration::from_millis(30));
     run(&mut runner, &["true"]);
-    assert!(runner.file(&file).unwrap().unwrap_err().contains("is older than this run; see why"));
+    assert!(
+        runner.file(&file).unwrap().unwrap_err().contains("is older than this run; find out why")
+    );
     run(&mut runner, &["sh", "-c", "echo now >\"$1\"", "sh", &file]);
     assert_eq!(runner.file(&file).unwrap().unwrap(), "now\n");
-    assert!(runner.file("/nonexistent").unwrap().unwrap_err().starts_with("there is no file"));
+    assert!(runner.file("/nonexistent").unwrap().unwrap_err().contains("does not exist on host"));
 }
 
 #[test]

@@ -1,4 +1,4 @@
--- {rounds} draws, or as many turns of an empty loop.
+-- {rounds} draws, or the same number of iterations of an empty loop.
 DO $pgio$
 DECLARE
     span CONSTANT bigint := {keys};

@@ -1,6 +1,6 @@
-            -- Hörmann and Derflinger (1996), rejection-inversion: the integral of 1 / x^q is inverted
-            -- and the nearest key taken, unless it lies in the sliver by which the integral around
-            -- k exceeds 1 / k^q. The first test decides nearly always, without a further power.
+            -- Hörmann and Derflinger (1996), rejection-inversion: invert the integral of 1 / x^q and
+            -- take the nearest key, unless it lies in the sliver by which the integral around k exceeds
+            -- 1 / k^q. The first test nearly always decides, without another power.
             LOOP
                 x := {inverse};
                 k := x::bigint;

@@ -1,4 +1,4 @@
--- Whether the table for scans is there, is ours and holds anything.
+-- Returns whether the table for scans exists, is pgio's and is not empty.
 SELECT EXISTS (
     SELECT
       FROM pg_class c

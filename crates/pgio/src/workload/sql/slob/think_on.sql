@@ -1,4 +1,5 @@
-    -- What the end of the slice before cut off is thought to its end; a new stream begins rested.
+    -- Finish the think time that the end of the previous slice cut off; a new stream begins without
+    -- one.
     IF seed IS NULL THEN
         thinks_until := coalesce(nullif(current_setting('pgio.thinks_until', true), ''), '0')::float8;
         t0 := clock_timestamp();

@@ -1,5 +1,5 @@
         ELSIF r < {turnover_below} THEN
-            -- An insert and a delete in turn: a queue of {depth} rows, whose keys are this session's.
+            -- Alternate inserts and deletes: a queue of {depth} rows with the session's own keys.
             t0 := clock_timestamp();
 {exit}
             IF turns % 2 = 0 THEN

@@ -1,5 +1,5 @@
--- Rows as those of the data set, one to a block. With a fillfactor below 14 a server before 14 would
--- never put a row into a block that was cleared.
+-- Rows like those of the data set, one per block. With a fillfactor below 14, a server before version
+-- 14 would never reuse a vacuumed block.
 CREATE {unlogged}TABLE {table} (mykey bigint, scratch bigint, filler char(1024)) WITH (fillfactor = 14);
 COMMENT ON TABLE {table} IS '{mark}';
 INSERT INTO {table}

@@ -1,3 +1,3 @@
-        -- Looked at before anything is drawn: the calls are the same however slices fall.
+        -- Check this before any draw, so that the calls do not depend on the slices.
         EXIT WHEN calls >= {at_most} OR clock_timestamp() >= until_at;
         calls := calls + 1;
