@@ -14,7 +14,7 @@ use pgio::cli::exit::{FAILED, FILES, Failure, Outcome};
 use pgio::cli::output;
 use pgio::dataset;
 use pgio::host::exec::{CommandLine, Exec, Local};
-use pgio::pg::connect::Endpoint;
+use pgio_connect::Endpoint;
 use pgio_results::units::Scale;
 
 const TABLES: u32 = 4;

@@ -16,12 +16,12 @@ use pgio::experiment::trial::{self, Request};
 use pgio::experiment::{slob, state};
 use pgio::host::stop::Stop;
 use pgio::host::{Hosts, LOCAL};
-use pgio::pg::connect::ConnectParams;
 use pgio::pg::private::{PrivateCluster, Spec, VersionRequest};
 use pgio::pg::server::Server;
 use pgio::telemetry::TelemetrySources;
 use pgio::workload::slob::Slob;
 use pgio::workload::{Progress, Workload};
+use pgio_connect::ConnectParams;
 use pgio_results::model::{Outcome as Ended, Trial};
 use pgio_results::units::{Layout, Scale};
 

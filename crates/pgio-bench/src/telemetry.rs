@@ -147,7 +147,7 @@ impl Backends {
         let own = |e| Failure::new(FAILED, e).context("cannot watch the samplers");
         let text = ConnectString::new(bench.cluster.primary_conninfo());
         let params = connection::params(&text, &bench.run_id)?;
-        let mut client = pgio::pg::connect::connect(&params)?;
+        let mut client = pgio_connect::connect(&params)?;
         let pid = client.query_one("SELECT pg_backend_pid()", &[]).map_err(own)?.get(0);
         Ok(Backends {
             client,

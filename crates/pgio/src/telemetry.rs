@@ -28,10 +28,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::pg::words;
-use crate::results::Warning;
-use crate::results::series::{Series, Track};
-use crate::results::telemetry::Telemetry;
 pub use expected::Standby;
+use pgio_results::Warning;
+use pgio_results::series::{Series, Track};
+use pgio_results::telemetry::Telemetry;
 pub use sources::{Survey, TelemetrySources};
 use span::Span;
 

@@ -50,8 +50,8 @@ pub use way_back::{Blocker, Remaining, Restored, UndoReport, Unreachable, undo_a
 mod tests {
     use super::*;
     use crate::config::experiment::TreatmentSpec;
-    use crate::results::change::Subject;
-    use crate::results::store::ConditionInfo;
+    use pgio_results::change::Subject;
+    use pgio_results::store::ConditionInfo;
 
     /// Changes of each kind of treatment are read back from a manifest as they were declared, also from one of an
     /// earlier version, which has only the text.

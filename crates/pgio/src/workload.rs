@@ -37,13 +37,13 @@ use std::time::Duration;
 use postgres::Client;
 
 use crate::config::resolve::Extent;
-use crate::results::model::{Check, DatasetInfo, WorkloadInfo};
 pub use command::Command;
 pub use device::Device;
 pub use error::EngineError;
 pub use mail::Mail;
 pub use outcome::{Progress, WindowEvent, WindowOutcome};
 pub use participants::{Participants, Setup};
+use pgio_results::model::{Check, DatasetInfo, WorkloadInfo};
 pub use plan::SHORTEST_TURN;
 pub use pool::SessionPool;
 pub use room::wait_for_room;

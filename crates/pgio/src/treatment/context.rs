@@ -18,7 +18,8 @@ use crate::host::stop::Stop;
 use crate::host::{Host, Hosts};
 use crate::pg::control::Controller;
 use crate::pg::private::PrivateCluster;
-use crate::pg::{interrupt, server, words};
+use crate::pg::{server, words};
+use pgio_connect::interrupt;
 use pgio_connect::{self, ConnectParams};
 
 /// How long a started server may take to accept connections.

@@ -13,7 +13,8 @@ use super::journal::{Journal, JournalError};
 use super::kinds;
 use super::record::Record;
 use super::step::{OnConflict, Undone};
-use crate::pg::{interrupt, words};
+use crate::pg::words;
+use pgio_connect::interrupt;
 
 /// Hosts that cannot be reached, each with the reason.
 pub type Unreachable = BTreeMap<String, String>;

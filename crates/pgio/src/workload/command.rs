@@ -36,13 +36,13 @@ use crate::config::command::{Better, CommandSettings, CommandSpec, Line, MetricS
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
 use crate::host::{Host, LOCAL};
-use crate::pg::connect::{self, ConnectParams, Secret};
-use crate::results::metrics::{DeclaredMetric, Direction};
-use crate::results::model::{DatasetInfo, WorkloadInfo};
 use crate::rng::derive;
 pub use error::CommandError;
 pub use last_setup::LastSetup;
 pub use output::{ProgramOutput, StatusLine};
+use pgio_connect::{self, ConnectParams, Secret};
+use pgio_results::metrics::{DeclaredMetric, Direction};
+use pgio_results::model::{DatasetInfo, WorkloadInfo};
 pub use programs::check as check_programs;
 
 #[derive(Debug)]
@@ -257,7 +257,7 @@ fn read_back(
     }
     let mut params = params.clone();
     params.options = Some(options.to_owned());
-    let mut session = connect::connect(&params)?;
+    let mut session = pgio_connect::connect(&params)?;
     for (name, _) in settings {
         let found = session
             .query_one("SELECT current_setting($1)", &[name])
@@ -288,7 +288,8 @@ mod tests {
 
     #[test]
     fn data_are_made_again_where_the_setup_says_something_else() {
-        let params = connect::resolve("host=h user=u dbname=d", &connect::Env::default()).unwrap();
+        let params =
+            pgio_connect::resolve("host=h user=u dbname=d", &pgio_connect::Env::default()).unwrap();
         for (keys, other) in [
             ("setup = 'load {sessions}'", true),
             ("setup = ['load', '{n}']\nparameters = { n = 'x{sessions}' }", true),

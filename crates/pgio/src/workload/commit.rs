@@ -15,9 +15,9 @@ use super::{
 };
 use crate::config::Engine;
 use crate::config::resolve::{CommitSettings, Extent};
-use crate::results::latency;
-use crate::results::model::{DatasetInfo, WorkloadInfo};
-use crate::results::operation::Class;
+use pgio_results::latency;
+use pgio_results::model::{DatasetInfo, WorkloadInfo};
+use pgio_results::operation::Class;
 
 pub const TABLE: &str = "pgio_commit";
 /// The comment of the table; `destroy` drops tables whose comment begins like this.

@@ -15,8 +15,8 @@ use std::time::Duration;
 use crate::config::value::DeviceTest;
 use crate::host::exec::ExecError;
 use crate::host::signature::Refusal;
-use crate::results::metrics;
-use crate::results::operation::{Class, Statistic};
+use pgio_results::metrics;
+use pgio_results::operation::{Class, Statistic};
 
 pub use bench::Bench;
 pub use fio::{Extent, Job, Ran};

@@ -5,8 +5,8 @@
 
 use super::command::CommandError;
 use super::device::DeviceError;
-use crate::pg::connect::{ConnectError, WireError};
 use crate::pg::words;
+use pgio_connect::{ConnectError, WireError};
 use pgio_mail::MailError;
 
 #[derive(Debug, thiserror::Error)]

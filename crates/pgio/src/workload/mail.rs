@@ -30,15 +30,15 @@ use self::pool::MailPool;
 use crate::config::resolve::Extent;
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
-use crate::results::latency;
-use crate::results::model::{Check, DatasetInfo, WorkloadInfo};
-use crate::results::operation::Class;
 use crate::workload::error::EngineError;
 use crate::workload::outcome::{WindowEvent, WindowOutcome};
 use crate::workload::participants::{Participants, Setup};
 use crate::workload::plan::WindowPlan;
 use crate::workload::window::{OpenWindow, Start};
 use crate::workload::{Totals, Workload};
+use pgio_results::latency;
+use pgio_results::model::{Check, DatasetInfo, WorkloadInfo};
+use pgio_results::operation::Class;
 
 /// How long an SMTP server may take to deliver what it accepted.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);

@@ -8,7 +8,7 @@ use std::time::Instant;
 use super::Totals;
 use super::command::{ProgramOutput, StatusLine};
 use super::error::EngineError;
-use crate::results::model::{SessionTotals, Slice};
+use pgio_results::model::{SessionTotals, Slice};
 
 /// The progress of the window.
 #[derive(Debug, Clone, Copy, Default)]

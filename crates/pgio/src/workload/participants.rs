@@ -13,7 +13,7 @@ use super::error::EngineError;
 use super::outcome::{WindowEvent, WindowOutcome};
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
-use crate::pg::connect::ConnectParams;
+use pgio_connect::ConnectParams;
 
 /// The parameters that all participants share.
 #[derive(Clone)]

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::config::resolve::Extent;
-use crate::results::model::Slice;
+use pgio_results::model::Slice;
 
 /// Time after the window's end before a session counts as stuck: longer than a checkpoint's fsync
 /// delays a commit on a slow device.

@@ -23,7 +23,7 @@ use super::threads::Threads;
 use super::window::{OpenWindow, Start, span};
 use super::{Sessions, Totals, room};
 use crate::config::resolve::Extent;
-use crate::pg::connect::Canceller;
+use pgio_connect::Canceller;
 
 /// Sessions mostly wait; 256 kB is four times their observed stack use.
 const STACK: usize = 256 * 1024;

@@ -15,10 +15,10 @@ use super::plan::SHORTEST_TURN;
 use super::slice::SliceResult;
 use super::sql::fill;
 use super::{PlanCheck, Script, Sessions, SliceArgs, Totals};
-use crate::histogram::Histogram;
-use crate::pg::connect::{self, Canceller};
 use crate::pg::server::{self, FORCE_FLUSH_SINCE, TIMEOUTS};
 use crate::rng;
+use pgio_connect::{self, Canceller};
+use pgio_results::histogram::Histogram;
 
 /// An event of a session.
 pub(super) enum Event {
@@ -87,9 +87,9 @@ fn work(
 ) -> Result<(), EngineError> {
     let heard = notices.clone();
     let params = setup.params.clone().with_notices(move |message| heard.push(message));
-    let mut client = connect::connect(&params).map_err(EngineError::Connect)?;
+    let mut client = pgio_connect::connect(&params).map_err(EngineError::Connect)?;
     let pid = backend_pid(&mut client)?;
-    let canceller = Box::new(connect::canceller(&client, &params));
+    let canceller = Box::new(pgio_connect::canceller(&client, &params));
     let _ = events.send(Event::Connected { index, pid, canceller });
 
     let pinned = pin(&mut client, script, &setup.settings)?;

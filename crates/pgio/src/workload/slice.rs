@@ -6,8 +6,8 @@ use serde::Deserialize;
 
 use super::SliceArgs;
 use super::sql::fill;
-use crate::histogram::Histogram;
-use crate::results::model::SessionTotals;
+use pgio_results::histogram::Histogram;
+use pgio_results::model::SessionTotals;
 
 impl SliceArgs {
     /// Returns the DO block of this slice.

@@ -24,7 +24,7 @@ use super::{
 use crate::config::Engine;
 use crate::config::resolve::Extent;
 use crate::dataset;
-use crate::results::model::{DatasetInfo, WorkloadInfo};
+use pgio_results::model::{DatasetInfo, WorkloadInfo};
 pub use tables::Slob;
 
 impl Workload for Slob {
@@ -140,8 +140,8 @@ mod tests {
     use super::*;
     use crate::config::Layer;
     use crate::config::resolve::SlobSettings;
-    use crate::units::Layout;
     use crate::workload::sql;
+    use pgio_results::units::Layout;
 
     fn slob(tables: u32, sessions: Option<u32>) -> Slob {
         let num_schemas = Some(tables);

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use postgres::Client;
 
 use super::error::EngineError;
-use crate::pg::connect::Canceller;
+use pgio_connect::Canceller;
 
 const BEFORE_TERMINATE: Duration = Duration::from_secs(1);
 const BEFORE_GIVING_UP: Duration = Duration::from_secs(10);

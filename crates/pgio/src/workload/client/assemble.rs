@@ -23,7 +23,6 @@ use super::driver::Driver;
 use super::pool::{ClientPool, Member};
 use super::session::Session;
 use crate::config::ClientSettings;
-use crate::pg::connect::{self, ConnectParams, Route, Wire, WireError};
 use crate::pg::quote::literal;
 use crate::workload::error::EngineError;
 use crate::workload::notice::Notices;
@@ -31,6 +30,7 @@ use crate::workload::participants::Setup;
 use crate::workload::phase::{self, Phase};
 use crate::workload::plan::GRACE;
 use crate::workload::{room, session};
+use pgio_connect::{self, ConnectParams, Route, Wire, WireError};
 
 /// Threads that connect: enough to keep a server on another continent busy, too few to occupy its
 /// cores.
@@ -102,7 +102,7 @@ fn go_ahead(
     setup: &Setup,
     admin: &mut Client,
 ) -> Result<(Route, BTreeMap<String, String>, u32), EngineError> {
-    let (mut client, route) = connect::reach(params).map_err(EngineError::Connect)?;
+    let (mut client, route) = pgio_connect::reach(params).map_err(EngineError::Connect)?;
     let pid = session::backend_pid(&mut client)?;
     let mut pinned = BTreeMap::new();
     let mut seen = BTreeSet::new();

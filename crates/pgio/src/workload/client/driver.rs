@@ -18,11 +18,11 @@ use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
 use super::event::Event;
 use super::session::{Listener, Session, Tally};
 use super::window::{Quit, Window};
-use crate::pg::connect::WireError;
 use crate::pg::server::FORCE_FLUSH_SINCE;
 use crate::workload::error::EngineError;
 use crate::workload::notice::Notices;
 use crate::workload::plan::GRACE;
+use pgio_connect::WireError;
 
 /// Maximum delay until a request to stop is noticed.
 const TICK: i64 = 20_000_000;
@@ -342,7 +342,7 @@ mod tests {
     use std::sync::mpsc;
 
     use super::*;
-    use crate::pg::connect::{self, Wire};
+    use pgio_connect::{self, Wire};
 
     /// AuthenticationOk, BackendKeyData and ReadyForQuery.
     const GREETING: &[u8] = b"R\0\0\0\x08\0\0\0\0K\0\0\0\x0c\0\0\0\x07\0\0\0\x07Z\0\0\0\x05I";
@@ -364,8 +364,8 @@ mod tests {
         // One more connection, which determines the address.
         let server = thread::spawn(move || (0..=count).map(|_| let_in()).collect());
         let text = format!("host=127.0.0.1 port={port} user=u dbname=d sslmode=disable");
-        let params = connect::resolve(&text, &connect::Env::default()).unwrap();
-        let (_, route) = connect::reach(&params).unwrap();
+        let params = pgio_connect::resolve(&text, &pgio_connect::Env::default()).unwrap();
+        let (_, route) = pgio_connect::reach(&params).unwrap();
         let open = |index| {
             let wire = Wire::open(&params, &route).unwrap();
             Session::new(wire, index, 7, Vec::new(), Vec::new())

@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 use std::sync::mpsc::Sender;
 
 use super::window::Window;
-use crate::results::model::SessionTotals;
 use crate::workload::Totals;
 use crate::workload::error::EngineError;
+use pgio_results::model::SessionTotals;
 
 /// An order to run one window.
 pub(super) struct Order {

@@ -15,8 +15,6 @@ use super::event::{Event, Order};
 use super::window::{Quit, Window};
 use crate::config::ClientSettings;
 use crate::config::resolve::Extent;
-use crate::pg::connect::Canceller;
-use crate::results::model::{SessionTotals, Slice};
 use crate::rng;
 use crate::workload::Totals;
 use crate::workload::error::EngineError;
@@ -28,6 +26,8 @@ use crate::workload::plan::WindowPlan;
 use crate::workload::stopping::Alive;
 use crate::workload::threads::Threads;
 use crate::workload::window::{OpenWindow, Start, span};
+use pgio_connect::Canceller;
+use pgio_results::model::{SessionTotals, Slice};
 
 /// Time for the threads to receive the start time before it comes.
 const LEAD: Duration = Duration::from_millis(20);

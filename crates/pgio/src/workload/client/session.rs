@@ -8,12 +8,12 @@ use std::io;
 use super::calls::{Counts, Prepared};
 use super::pace::Schedule;
 use super::window::Window;
-use crate::histogram::Histogram;
-use crate::pg::connect::{Message, Refusal, Wire, WireError, texts};
-use crate::results::model::SessionTotals;
 use crate::rng::{self, SplitMix64};
 use crate::workload::Totals;
 use crate::workload::notice::Notices;
+use pgio_connect::{Message, Refusal, Wire, WireError, texts};
+use pgio_results::histogram::Histogram;
+use pgio_results::model::SessionTotals;
 
 const DEADLOCK: &str = "40P01";
 

@@ -7,8 +7,8 @@ use std::collections::BTreeMap;
 
 use super::error::CommandError;
 use crate::config::command::{CommandSettings, CommandSpec, Template};
-use crate::pg::connect::{ConnectParams, Endpoint};
 use crate::pg::leftovers;
+use pgio_connect::{ConnectParams, Endpoint};
 
 #[derive(Debug, Clone)]
 pub(super) struct CommandEnvironment {
@@ -115,7 +115,7 @@ mod tests {
 
     use super::*;
     use crate::config::command::Line;
-    use crate::pg::connect;
+    use pgio_connect;
 
     fn settings() -> CommandSettings {
         let template = |text: &str| Template::new(text);
@@ -146,7 +146,7 @@ mod tests {
     #[test]
     fn values_and_variables_without_the_password() {
         let text = "host=h port=6432 user=u dbname=d password=geheim options='-c a=b'";
-        let params = connect::resolve(text, &connect::Env::default()).unwrap();
+        let params = pgio_connect::resolve(text, &pgio_connect::Env::default()).unwrap();
         let params = params.with_application_name("pgio:1");
         let pinned = [("work_mem".to_owned(), "4 MB".to_owned())];
         let found = CommandEnvironment::new(&settings(), &params, &pinned, u64::MAX, "/tmp/x");
@@ -172,7 +172,8 @@ mod tests {
             let words = vec![Template::new("prog"), Template::new(text)];
             CommandSpec { run: Line::Words(words), ..settings().spec }
         };
-        let params = |text: &str| connect::resolve(text, &connect::Env::default()).unwrap();
+        let params =
+            |text: &str| pgio_connect::resolve(text, &pgio_connect::Env::default()).unwrap();
         let one = params("host=a user=u dbname=d");
         let two = params("host=a,b user=u dbname=d target_session_attrs=read-write");
         for (text, refused) in
@@ -198,7 +199,7 @@ mod tests {
             fs::write(&passfile, lines).unwrap();
             fs::set_permissions(&passfile, Permissions::from_mode(0o600)).unwrap();
             let text = format!("host=a,b user=u dbname=d passfile={}", passfile.display());
-            let params = connect::resolve(&text, &connect::Env::default()).unwrap();
+            let params = pgio_connect::resolve(&text, &pgio_connect::Env::default()).unwrap();
             let error = check(&spec, &params).err().map(|e| e.to_string());
             assert_eq!(error.is_some(), refused, "{error:?}");
         }

@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use super::output::Output;
 use crate::host::exec::ExecError;
-use crate::pg::connect::ConnectError;
 use crate::pg::words;
+use pgio_connect::ConnectError;
 
 #[derive(Debug, thiserror::Error)]
 pub enum CommandError {

@@ -11,7 +11,7 @@ use serde_json::Value;
 use super::error::CommandError;
 use super::output::last_lines;
 use crate::config::command::{Better, Extractor, MatchChoice, MetricSpec, OutputSource};
-use crate::results::model::Metric;
+use pgio_results::model::Metric;
 
 /// The output to be searched.
 #[derive(Debug)]

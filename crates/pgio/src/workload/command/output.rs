@@ -3,8 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use crate::printable;
-use crate::results::model::Metric;
+use pgio_results::model::Metric;
 
 /// Bytes of a line that a status has room for.
 const ROOM: usize = 72;

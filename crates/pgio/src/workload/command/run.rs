@@ -18,11 +18,11 @@ use super::runner::{Done, Runner};
 use crate::config::command::{CommandSettings, OutputSource};
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
-use crate::results::model::Metric;
 use crate::workload::error::EngineError;
 use crate::workload::outcome::{Progress, WindowEvent, WindowOutcome};
 use crate::workload::participants::Participants;
 use crate::workload::session::server_clock;
+use pgio_results::model::Metric;
 
 /// A command that has its data and waits for its window.
 #[derive(Debug)]

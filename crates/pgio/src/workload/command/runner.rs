@@ -17,7 +17,6 @@ use crate::host::error::HostError;
 use crate::host::exec::ExecError;
 use crate::host::stop::Stop;
 use crate::host::{Host, Shell};
-use crate::pg::connect;
 
 const PRELUDE: &str = include_str!("runner.sh");
 const BODY: &str = include_str!("question.sh");
@@ -38,7 +37,7 @@ pub(super) struct Runner {
     host: String,
     /// A directory on the host, removed with the runner.
     pub(super) dir: String,
-    secret: Option<connect::Secret>,
+    secret: Option<pgio_connect::Secret>,
 }
 
 /// A line to be run.
@@ -73,7 +72,7 @@ enum State {
 impl Runner {
     pub(super) fn open(host: &Host) -> Result<Runner, CommandError> {
         // The user's own variables could lead a program to another server.
-        let ours: Vec<&str> = connect::variables().collect();
+        let ours: Vec<&str> = pgio_connect::variables().collect();
         let head = format!("unset {}\n", ours.join(" "));
         let shell = Shell::start(host, &(head + PATHS + PRELUDE), BODY)?;
         let said = shell.greeting().trim_end_matches('\n').to_owned();
@@ -101,7 +100,7 @@ impl Runner {
     pub(super) fn set_secret(
         &mut self,
         name: &str,
-        value: connect::Secret,
+        value: pgio_connect::Secret,
     ) -> Result<(), CommandError> {
         self.set(name, value.expose())?;
         self.secret = Some(value).filter(|value| !value.expose().is_empty());
@@ -212,7 +211,7 @@ impl Runner {
     }
 }
 
-pub(super) fn hide(text: &str, secret: Option<&connect::Secret>) -> String {
+pub(super) fn hide(text: &str, secret: Option<&pgio_connect::Secret>) -> String {
     secret.map_or_else(|| text.to_owned(), |secret| secret.hidden_in(text, HIDDEN))
 }
 

@@ -11,8 +11,8 @@ use serde::Deserialize;
 
 use super::{CLASS, Test};
 use crate::config::value::DeviceTest;
-use crate::histogram::{BUCKETS, Histogram, bucket_of};
-use crate::results::latency;
+use pgio_results::histogram::{BUCKETS, Histogram, bucket_of};
+use pgio_results::latency;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Job {

@@ -10,7 +10,7 @@ use super::{DeviceError, SMALLEST_REGION};
 use crate::host::drbd_disks;
 use crate::host::exec::{Exec, ExecError};
 use crate::host::signature::{self, BlockDevice, PathKind, Refusal};
-use crate::units::human;
+use pgio_results::units::human;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {

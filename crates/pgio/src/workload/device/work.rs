@@ -16,13 +16,13 @@ use super::{Bench, CLASS, DeviceError, Extent as Amount, Job, SMALLEST_REGION, T
 use crate::config::resolve::{DeviceSettings, Extent};
 use crate::host::Host;
 use crate::host::stop::Stop;
-use crate::results::model::{DatasetInfo, WorkloadInfo};
 use crate::rng::derive;
 use crate::workload::error::EngineError;
 use crate::workload::outcome::{Progress, WindowEvent, WindowOutcome};
 use crate::workload::participants::{Participants, Setup};
 use crate::workload::session::server_clock;
 use crate::workload::{Totals, Workload};
+use pgio_results::model::{DatasetInfo, WorkloadInfo};
 
 const HINT: &str = "; if its data may be lost, write uuid = \"...\" beside destroy = true";
 

@@ -5,7 +5,7 @@ use pgio_mail::MailError;
 use pgio_mail::verdict::Verdict;
 
 use crate::pg::words;
-use crate::results::model::Check;
+use pgio_results::model::Check;
 
 const ID: &str = "mail-lost";
 /// Share of copies from an earlier trial above which this trial did different work.
@@ -59,7 +59,7 @@ pub(super) fn unverified(error: &MailError) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::results::CheckVerdict;
+    use pgio_results::CheckVerdict;
 
     #[test]
     fn a_lost_altered_or_surplus_copy_is_a_warning() {

@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 
 use pgio_mail::tally::{Completed, Tally};
 
-use crate::results::model::Slice;
-use crate::results::operation::Class;
 use crate::workload::Totals;
+use pgio_results::model::Slice;
+use pgio_results::operation::Class;
 
 /// Returns the complete slices of a window of this length. Those of an open loop have latencies, and
 /// the last one contains the censored messages.

@@ -8,11 +8,11 @@ use serde_json::{Value, json};
 
 use super::draw::Draw;
 use crate::config::resolve::{Features, KeyDistribution, SlobSettings};
-use crate::histogram::Histogram;
-use crate::results::operation::{Class, Statistic};
-use crate::results::{latency, metrics};
-use crate::units::exact_duration;
 use crate::workload::Totals;
+use pgio_results::histogram::Histogram;
+use pgio_results::operation::{Class, Statistic};
+use pgio_results::units::exact_duration;
+use pgio_results::{latency, metrics};
 
 /// Classes of operations that add up to a session's time.
 const CLASSES: [Class; 6] =

@@ -157,7 +157,7 @@ fn files_are_of_this_run_only() {
 #[test]
 fn a_password_is_in_the_environment_and_nowhere_else() {
     let mut runner = runner();
-    runner.set_secret("PGPASSWORD", connect::Secret::new("ge heim")).unwrap();
+    runner.set_secret("PGPASSWORD", pgio_connect::Secret::new("ge heim")).unwrap();
     let done =
         run(&mut runner, &["sh", "-c", "echo $PGPASSWORD; tr '\\0' ' ' </proc/$PPID/cmdline >&2"]);
     assert_eq!(done.stdout, "***\n");
