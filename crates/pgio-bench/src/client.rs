@@ -1,10 +1,10 @@
-//! The client-side engine against `pgbench -M prepared`: the same statement with the same random
-//! keys, the same server, the same socket, in turn; CPU of either client per query, queries per
-//! second, and how long a thousand connections take.
+//! Compares the client-side engine with `pgbench -M prepared`: the same statement with the same random
+//! keys on the same server and socket, in turn. Compared are the client's CPU time per query, the
+//! queries per second, and the time to connect a thousand sessions.
 //!
-//! The client's CPU is that of its whole process as the kernel counts it: pgbench's when it has ended,
-//! ours, in which the same process also reads evidence and counters, from the first to the last sign
-//! of progress inside the window.
+//! The client's CPU time is that of its whole process as the kernel counts it: for pgbench after its
+//! end, for pgio, whose process also reads evidence and counters, between the first and the last
+//! progress event inside the window.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +24,7 @@ use pgio::pg::private::VersionRequest;
 use pgio::workload::{Setup, Workload};
 use pgio_results::units::Scale;
 
-/// Connections of the last case, and of the server.
+/// Connections of the last case, for which the server is configured.
 const MANY: u32 = 1000;
 
 #[derive(Debug, clap::Args)]
@@ -35,20 +35,20 @@ pub(super) struct Args {
     /// Length of each run
     #[arg(long, value_name = "SECONDS", default_value_t = 5)]
     seconds: u64,
-    /// The program to compare with; found beside the server's programs, or in PATH
+    /// The program to compare with; default: next to the server's programs, or in PATH
     #[arg(long, value_name = "FILE")]
     pgbench: Option<PathBuf>,
     #[arg(long, value_name = "VERSION", default_value = "15")]
     pg: VersionRequest,
 }
 
-/// One run of either.
+/// One run of either client.
 #[derive(Debug, Clone, Copy)]
 struct Figures {
     tps: f64,
-    /// Microseconds of the client's CPU for a query.
+    /// Microseconds of the client's CPU per query.
     cpu: f64,
-    /// Seconds until all connections were there.
+    /// Seconds until all connections were open.
     connecting: f64,
 }
 
@@ -87,7 +87,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         let theirs = Pgbench { program: &pgbench, script: &script, connections, args };
         let (mut ours_all, mut theirs_all) = (Vec::new(), Vec::new());
         for round in 0..args.rounds {
-            // Who begins changes, so that what a run leaves behind is shared.
+            // Alternate the first client, so that both share the effects of the previous run.
             let order = if round % 2 == 0 { [true, false] } else { [false, true] };
             for pgbench in order {
                 match pgbench {
@@ -96,12 +96,12 @@ pub(super) fn run(args: &Args) -> Outcome {
                 }
             }
         }
-        tell(connections, &ours_all, &theirs_all);
+        print_ratios(connections, &ours_all, &theirs_all);
     }
     Ok(())
 }
 
-fn tell(connections: u32, ours: &[Figures], theirs: &[Figures]) {
+fn print_ratios(connections: u32, ours: &[Figures], theirs: &[Figures]) {
     let of = |all: &[Figures], value: Value| {
         let values: Vec<f64> = all.iter().map(value).collect();
         benchmath::summary::quantile(&values, 0.5).unwrap_or(f64::NAN)
@@ -117,7 +117,7 @@ fn tell(connections: u32, ours: &[Figures], theirs: &[Figures]) {
     let ratios = |value: Value| -> Vec<f64> {
         ours.iter().zip(theirs).map(|(o, t)| value(o) / value(t)).collect()
     };
-    // Of a few connections it is the one that goes ahead that takes the time.
+    // With few connections, the first session takes most of the time.
     let shown = if connections == MANY { 3 } else { 2 };
     let all: [(&str, Value); 3] =
         [("queries/s", |f| f.tps), ("CPU per query", |f| f.cpu), ("connecting", |f| f.connecting)];
@@ -150,7 +150,7 @@ fn ours(bench: &mut Bench, connections: u32, seconds: u64) -> Result<Figures, Fa
     Ok(Figures { tps, cpu: (cpu_to - cpu_from) / (to - from) * 1e6 / tps, connecting })
 }
 
-/// Seconds until the sessions are ready; they are closed again.
+/// Returns the seconds until the sessions are ready; closes them afterwards.
 fn connect(bench: &mut Bench, workload: &Arc<dyn Workload>) -> Result<f64, Failure> {
     let setup = Setup {
         params: bench.params.clone(),
@@ -167,7 +167,7 @@ fn connect(bench: &mut Bench, workload: &Arc<dyn Workload>) -> Result<f64, Failu
     Ok(took)
 }
 
-/// Server processes that are still ending would be charged to the next run.
+/// Waits until server processes have ended, because they would be charged to the next run.
 fn wait_until_alone(bench: &mut Bench) -> Outcome {
     let others = "SELECT count(*) FROM pg_stat_activity \
                   WHERE backend_type = 'client backend' AND pid <> pg_backend_pid()";
@@ -194,20 +194,23 @@ struct Pgbench<'a> {
 
 impl Pgbench<'_> {
     fn run(&self, bench: &mut Bench) -> Result<Figures, Failure> {
-        // Its time begins before it connects, so many connections may leave it none.
+        // pgbench's time includes connecting, so many connections may leave no time for queries.
         let mut connecting = u64::from(self.connections / 250);
         loop {
             match self.run_for(bench, self.args.seconds + connecting)? {
                 Some(figures) => return Ok(figures),
                 None if connecting > 120 => {
-                    return Err(Failure::message(FAILED, "pgbench does not come to its queries"));
+                    return Err(Failure::message(
+                        FAILED,
+                        "pgbench has no time left for queries after connecting",
+                    ));
                 }
                 None => connecting = 2 * connecting.max(1),
             }
         }
     }
 
-    /// `None`: it had no time left for queries.
+    /// Returns `None` if no time was left for queries.
     fn run_for(&self, bench: &mut Bench, seconds: u64) -> Result<Option<Figures>, Failure> {
         wait_until_alone(bench)?;
         let before = childrens_cpu();
@@ -224,12 +227,12 @@ impl Pgbench<'_> {
                     .context(format!("cannot run {}; give --pgbench", self.program.display()))
             })?;
         let cpu = childrens_cpu() - before;
-        let (said, complained) =
+        let (output, complained) =
             (String::from_utf8_lossy(&ran.stdout), String::from_utf8_lossy(&ran.stderr));
         if !ran.status.success() {
             return Err(Failure::message(FAILED, format!("pgbench failed: {complained}")));
         }
-        let value = |label: &str| number_after(&said, label);
+        let value = |label: &str| number_after(&output, label);
         match (
             value("tps = "),
             value("transactions actually processed: "),
@@ -239,7 +242,7 @@ impl Pgbench<'_> {
                 Ok(Some(Figures { tps, cpu: cpu * 1e6 / queries, connecting: ms / 1e3 }))
             }
             (_, Some(0.0), _) => Ok(None),
-            _ => Err(Failure::message(FAILED, format!("pgbench said something else: {said}"))),
+            _ => Err(Failure::message(FAILED, format!("cannot parse pgbench's output: {output}"))),
         }
     }
 }
@@ -249,21 +252,21 @@ fn number_after(text: &str, label: &str) -> Option<f64> {
     after.split(|c: char| c != '.' && !c.is_ascii_digit()).next()?.parse().ok()
 }
 
-/// As Debian's packages have it, or wherever the system finds it.
+/// Returns pgbench's path in Debian's packages, or its name for a search in PATH.
 fn beside(directory: &Path) -> PathBuf {
     let there = directory.join("pgbench");
     if there.exists() { there } else { PathBuf::from("pgbench") }
 }
 
-/// Seconds of this process, all threads.
+/// Returns the CPU seconds of this process, all threads.
 fn own_cpu() -> f64 {
     let used = clock_gettime(ClockId::ProcessCPUTime);
     used.tv_sec as f64 + used.tv_nsec as f64 / 1e9
 }
 
-/// Seconds of children that have ended and been waited for, in steps of 10 ms.
+/// Returns the CPU seconds of child processes that were waited for, in steps of 10 ms.
 fn childrens_cpu() -> f64 {
-    // After the name, which may hold spaces: cutime and cstime are the 16th and 17th of proc(5).
+    // After the name, which may contain spaces: cutime and cstime are fields 16 and 17 of proc(5).
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
     let fields: Vec<&str> =
         stat.rsplit_once(") ").map_or("", |(_, rest)| rest).split_whitespace().collect();
@@ -276,14 +279,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn figures_are_read_from_what_pgbench_says() {
-        let said = "number of transactions actually processed: 240313\n\
+    fn figures_are_parsed_from_pgbench_output() {
+        let output = "number of transactions actually processed: 240313\n\
                     number of failed transactions: 0 (0.000%)\n\
                     initial connection time = 3.024 ms\ntps = 48087.2 (without initial connection time)\n";
-        assert_eq!(number_after(said, "tps = "), Some(48087.2));
-        assert_eq!(number_after(said, "transactions actually processed: "), Some(240_313.0));
-        assert_eq!(number_after(said, "initial connection time = "), Some(3.024));
-        assert_eq!(number_after(said, "latency average = "), None);
+        assert_eq!(number_after(output, "tps = "), Some(48087.2));
+        assert_eq!(number_after(output, "transactions actually processed: "), Some(240_313.0));
+        assert_eq!(number_after(output, "initial connection time = "), Some(3.024));
+        assert_eq!(number_after(output, "latency average = "), None);
     }
 
     #[test]

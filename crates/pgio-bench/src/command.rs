@@ -1,7 +1,7 @@
-//! pgbench through the workload `command` against pgbench alone, on the same tables.
+//! Compares pgbench through the workload `command` with pgbench alone, on the same tables.
 //!
-//! Each block has three runs, beginning with another one each time: alone, alone again, and as a
-//! trial with its telemetry. The second shows what the machine does by itself: the noise floor.
+//! Each block has three runs, in rotating order: alone, alone again, and as a trial with telemetry. The
+//! second run shows the noise of the machine.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,14 +25,14 @@ const CADENCE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Of three runs each
+    /// Blocks of three runs each
     #[arg(long, default_value_t = 8)]
     blocks: usize,
     #[arg(long, value_name = "SECONDS", default_value_t = 10)]
     seconds: u64,
     #[arg(long, default_value_t = 4)]
     sessions: u32,
-    /// What pgbench runs: pgbench (TPC-B), pgbench-N, pgbench-S
+    /// The preset: pgbench (TPC-B), pgbench-N, pgbench-S
     #[arg(long, value_name = "NAME", default_value = "pgbench")]
     preset: String,
     #[arg(long, value_name = "VERSION")]
@@ -49,7 +49,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let (params, server, hosts) = (&bench.params, &bench.server, &Hosts::new());
     let survey = Survey { params, server, cadence: CADENCE, hosts, host: None };
     let sources = TelemetrySources::survey(&survey, &mut bench.admin);
-    // Makes the tables, and warms them up.
+    // Create the tables and warm them up.
     bench.trial(&workload, Duration::ZERO)?;
 
     let mut rates: [Vec<f64>; 3] = Default::default();
@@ -73,8 +73,8 @@ pub(super) fn run(args: &Args) -> Outcome {
         }
     }
     let [alone, again, through] = &rates;
-    tell("alone again / alone      ", again, alone);
-    tell("through command / alone  ", through, alone);
+    print_ratio("alone again / alone      ", again, alone);
+    print_ratio("through command / alone  ", through, alone);
     Ok(())
 }
 
@@ -87,31 +87,31 @@ fn settings_of(args: &Args) -> Result<CommandSettings, Failure> {
     );
     let parsed = experiment::parse(&text, "bench", "bench", &[], &[])?;
     let workload = parsed.workloads.into_iter().next();
-    let spec = workload.expect("a file has a workload, said or not");
-    let command = spec.command.expect("the text above says command");
+    let spec = workload.expect("a file has a workload, explicit or default");
+    let command = spec.command.expect("the text above sets kind = command");
     Ok(CommandSettings::resolve(command, spec.layer))
 }
 
-/// As one would start it by hand.
+/// Runs the program as a user would start it.
 fn alone(bench: &Bench, command: &Command) -> Result<f64, Failure> {
     let (argv, env) = command.command_line(&bench.params);
     let line = CommandLine::new(&argv[0]).args(&argv[1..]);
     let line = env.iter().fold(line, |line, (name, value)| line.env(name, value));
-    let said = Local.run(&line)?;
+    let output = Local.run(&line)?;
     let mut rates =
-        said.lines().filter_map(|l| l.strip_prefix("tps = ")?.split(' ').next()?.parse().ok());
+        output.lines().filter_map(|l| l.strip_prefix("tps = ")?.split(' ').next()?.parse().ok());
     let last = rates.next_back();
-    last.ok_or_else(|| Failure::message(FAILED, format!("pgbench told no tps: {said}")))
+    last.ok_or_else(|| Failure::message(FAILED, format!("no tps in pgbench's output: {output}")))
 }
 
-fn tell(what: &str, values: &[f64], of: &[f64]) {
+fn print_ratio(what: &str, values: &[f64], of: &[f64]) {
     let paired = Paired::new(values, of).expect("each block has all three");
     let c = effect::compare(paired, ALPHA);
     let decision = match c.decision {
         Decision::Above => "faster",
         Decision::Below => "slower",
         Decision::NoDifference => "no difference shown",
-        Decision::TooFewBlocks => "too few blocks to tell",
+        Decision::TooFewBlocks => "too few blocks to decide",
         Decision::NotApplicable => "no ratio",
     };
     let shown = |n: Option<f64>| n.map_or_else(|| "?".to_owned(), |n| format!("{n:.4}"));

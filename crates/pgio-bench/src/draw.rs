@@ -1,8 +1,8 @@
-//! What drawing a key costs: a PL/pgSQL loop with the draw of `slob` in it against the same loop
-//! without, in turn, in one session that reads no table.
+//! Measures the cost of drawing a key: a PL/pgSQL loop with the draw of `slob` against the same loop
+//! without it, in turn, in one session that reads no table.
 //!
-//! The processor time of the server's process is taken, which others on the machine hardly change;
-//! where the kernel does not tell it, the time that passed.
+//! The clock is the CPU time of the server process, which other processes hardly change, or the elapsed
+//! time if the kernel does not report CPU time.
 
 use std::fs;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use pgio::config::value::Decimal;
 use pgio::pg::private::VersionRequest;
 use pgio::workload::slob::draw::{Draw, benched};
 
-/// 4 GB: more keys than any table of shares could hold.
+/// 4 GB: more keys than a table of shares could hold.
 const KEYS: u64 = 524_288;
 
 pub(super) fn run(draws: u32, rounds: usize, pg: Option<VersionRequest>) -> Outcome {
@@ -30,7 +30,7 @@ pub(super) fn run(draws: u32, rounds: usize, pg: Option<VersionRequest>) -> Outc
     for (name, visits) in all() {
         let draw = Draw { visits: &visits, keys: KEYS, unit: 1 };
         let mut costs = Vec::new();
-        // The first pair warms up and is not counted.
+        // The first pair is a warm-up and is not counted.
         for round in 0..=rounds {
             let seed = round as f64 / (rounds + 1) as f64;
             let mut spent = |drawn| clock.spent(&mut bench, &benched(&draw, draws, seed, drawn));
@@ -62,7 +62,7 @@ fn all() -> [(&'static str, KeyDistribution); 6] {
 }
 
 enum Clock {
-    /// The file of the kernel that has it, in nanoseconds.
+    /// The kernel's file with the time in nanoseconds.
     Processor(String),
     Wall,
 }
@@ -79,7 +79,7 @@ impl Clock {
     fn name(&self) -> &'static str {
         match self {
             Clock::Processor(_) => "processor time of the server",
-            Clock::Wall => "time that passed",
+            Clock::Wall => "elapsed time",
         }
     }
 

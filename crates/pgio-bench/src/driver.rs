@@ -1,4 +1,4 @@
-//! What the driver costs while many sessions wait on the server: its CPU time and its memory.
+//! Measures the CPU time and memory of the driver while many sessions wait for the server.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -83,7 +83,7 @@ pub(super) fn run(sessions: u32, pg: Option<VersionRequest>) -> Outcome {
     let connections = (sessions + 20).to_string();
     let mut bench = Bench::start(pg, &[("max_connections", &connections)])?;
     let workload: Arc<dyn Workload> = Arc::new(Waiting(sessions));
-    // From the first to the last sign of progress: connecting 200 sessions is not waiting.
+    // Measure between the first and the last progress event, which excludes connecting 200 sessions.
     let (begun, mut span) = (Instant::now(), None);
     bench.observed_trial(&workload, Duration::ZERO, None, &mut |_| {
         let now = (begun.elapsed(), cpu());
@@ -100,10 +100,10 @@ pub(super) fn run(sessions: u32, pg: Option<VersionRequest>) -> Outcome {
     Ok(())
 }
 
-/// User and system time of this process so far.
+/// Returns the user and system time of this process so far.
 fn cpu() -> Duration {
     let stat = fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    // The second field, the program's name, may hold blanks; it ends with the last parenthesis.
+    // The second field, the program's name, may contain blanks; it ends with the last parenthesis.
     let fields: Vec<&str> =
         stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace().collect();
     let ticks = |at: usize| fields.get(at).and_then(|f| f.parse::<u64>().ok()).unwrap_or(0);

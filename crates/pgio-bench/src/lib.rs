@@ -1,3 +1,3 @@
-//! What measuring pgio needs and its integration tests need as well; the program itself is in `main.rs`.
+//! Parts that are shared by `main.rs`, which measures pgio, and pgio's integration tests.
 
 pub mod loop_disk;

@@ -1,5 +1,5 @@
-//! Loading the data set against the original's setup.sh, in turn on one server, and what the first
-//! full read after our load dirties.
+//! Compares loading the data set with the original's setup.sh, in turn on one server, and counts the
+//! pages that the first full read after loading dirties.
 
 use std::fs;
 use std::path::Path;
@@ -18,7 +18,7 @@ use pgio_connect::Endpoint;
 use pgio_results::units::Scale;
 
 const TABLES: u32 = 4;
-/// At the end of its setup.sh; not part of loading.
+/// Ends setup.sh; not part of loading.
 const ITS_SLEEP: Duration = Duration::from_secs(5);
 
 pub(super) fn run(versus: &Versus) -> Outcome {
@@ -30,7 +30,7 @@ pub(super) fn run(versus: &Versus) -> Outcome {
     let mut bench = Bench::start(Some(versus.pg), &[("max_wal_size", "8GB")])?;
     let dir = copy_of(&scripts)?;
     output::line(&format!("{TABLES} tables of {scale}, {TABLES} at a time\n"));
-    // The original cannot do without its base table, and we can.
+    // The original needs its base table; pgio does not.
     let (mut with_base, mut without) = (Vec::new(), Vec::new());
     for round in 1..=versus.rounds {
         bench.settle()?;
@@ -58,7 +58,7 @@ pub(super) fn run(versus: &Versus) -> Outcome {
     Ok(())
 }
 
-/// Its setup.sh leaves files where it runs.
+/// Copies setup.sh, because it leaves files in its directory.
 fn copy_of(scripts: &Path) -> Result<tempfile::TempDir, Failure> {
     let failed = |e: std::io::Error| Failure::new(FILES, e).context("cannot copy the original");
     let dir = tempfile::tempdir().map_err(failed)?;
@@ -67,7 +67,7 @@ fn copy_of(scripts: &Path) -> Result<tempfile::TempDir, Failure> {
         let from = [scripts.join(name), bare]
             .into_iter()
             .find(|p| p.is_file())
-            .ok_or_else(|| missing(&format!("{name} is not there")))?;
+            .ok_or_else(|| missing(&format!("{name} does not exist")))?;
         let to = dir.path().join(name);
         fs::create_dir_all(to.parent().unwrap_or(dir.path())).map_err(failed)?;
         fs::copy(from, to).map_err(failed)?;
@@ -98,7 +98,7 @@ fn original(bench: &Bench, dir: &Path, scale: &Scale) -> Result<Duration, Failur
     Ok(begun.elapsed().saturating_sub(ITS_SLEEP))
 }
 
-/// The tables that the original made just now, in our own private cluster.
+/// Drops the tables that the original created, in pgio's own private cluster.
 fn drop_originals(bench: &mut Bench) -> Outcome {
     let tables: Vec<String> = (1..=TABLES).map(|n| format!("pgio{n}")).collect();
     bench

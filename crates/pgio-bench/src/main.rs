@@ -1,10 +1,10 @@
 //! `pgio-bench` measures pgio itself, as ratios within one run.
 //!
-//! Machines are noisy, so two things always take turns (A B A B …), and each pair gives a ratio. The
-//! output is the median of the ratios with the smallest and the largest. `--upstream` names a
-//! checkout of the original pgio; none of its code is here.
+//! Machines are noisy, so the two measured things take turns (A B A B …), and each pair gives a ratio.
+//! The output is the median of the ratios with the smallest and the largest. `--upstream` names a
+//! checkout of the original pgio, whose code is not included here.
 //!
-//! This program is for developers of pgio. It is a crate of its own so that users neither build nor
+//! This program is for developers of pgio. It is a separate crate, so that users neither build nor
 //! install it.
 
 mod client;
@@ -52,7 +52,7 @@ enum Bench {
     Visits(Versus),
     /// Loading 4 tables, against the original's setup.sh (needs bash and psql)
     Load(Versus),
-    /// What the draw of a key costs the server, by way of drawing: a loop with it against one without
+    /// CPU cost of drawing a key, by distribution: a loop with the draw against one without
     Draw {
         /// Draws in each loop
         #[arg(long, default_value_t = 500_000)]
@@ -65,27 +65,27 @@ enum Bench {
     },
     /// The client-side engine against pgbench (needs pgbench)
     Client(client::Args),
-    /// What the driver itself costs while many sessions wait
+    /// CPU and memory of the driver while many sessions wait
     Driver {
         #[arg(long, default_value_t = 200)]
         sessions: u32,
         #[arg(long, value_name = "VERSION")]
         pg: Option<VersionRequest>,
     },
-    /// What telemetry costs: the same work with it and without
+    /// Cost of telemetry: the same work with and without it
     Telemetry(telemetry::Args),
-    /// What it costs pgbench to be run as a workload (needs pgbench)
+    /// Cost of running pgbench as a workload (needs pgbench)
     Command(command::Args),
-    /// Half of the calls updates, four sessions on one table: does the table stay as it is?
+    /// Does a table keep its size? Four sessions, half of the calls updates
     Updates {
         #[arg(long, value_name = "SECONDS", default_value_t = 30)]
         seconds: u64,
         #[arg(long, value_name = "VERSION")]
         pg: Option<VersionRequest>,
     },
-    /// Time and memory of a report by the number of trials, on results that are made up
+    /// Time and memory of a report by the number of trials, on synthetic results
     Report(report::Args),
-    /// Whole experiments with a known right answer: how often is it found?
+    /// Complete experiments with a known right answer: how often does the interval cover it?
     Truth(truth::Args),
     /// Own a private cluster until the pipe to its owner closes
     #[command(hide = true, disable_help_flag = true)]

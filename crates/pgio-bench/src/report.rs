@@ -1,8 +1,8 @@
-//! What a report costs by the number of trials, and what the loop's judging costs a trial.
+//! Measures the cost of a report by the number of trials, and the cost per trial of the loop's judging.
 //!
-//! Results are made up: two conditions, records as large as those of real trials. `pgio report` then runs
-//! on them as a process of its own, so that its time and its peak memory are those that a user meets. A
-//! report whose time for a trial does not grow is linear.
+//! Results are synthetic: two conditions, with records as large as those of real trials. `pgio report`
+//! runs on them as a separate process, so that its time and peak memory are those of a user. A report
+//! is linear if its time per trial does not grow.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File};
@@ -35,7 +35,7 @@ use pgio_results::wire;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// How many trials, one report for each number
+    /// Numbers of trials, one report for each
     #[arg(long, value_name = "N", value_delimiter = ',', default_values_t = [100, 1_000, 10_000])]
     trials: Vec<u32>,
     /// text, html, markdown, csv or json
@@ -43,7 +43,7 @@ pub(super) struct Args {
     format: String,
 }
 
-/// How often the peak memory of the report is looked at.
+/// Polling interval of the report's peak memory.
 const LOOK: Duration = Duration::from_millis(2);
 
 /// Judged trials: 3,000, of which the first and the last tenth are compared.
@@ -76,12 +76,12 @@ fn files(error: std::io::Error, doing: &str) -> Failure {
     Failure::new(FILES, error).context(doing.to_owned())
 }
 
-/// An experiment's directory; returns the size of its records.
+/// Writes an experiment's directory; returns the size of its records.
 fn make(dir: &Path, trials: u32) -> std::io::Result<u64> {
     let store = Store::create(dir, "[experiment]\n", &manifest(trials));
     drop(store.map_err(std::io::Error::other)?);
     let path = dir.join("trials.jsonl");
-    // Not by the store, which waits for the disk after each record.
+    // Do not use the store, which waits for the disk after each record.
     let mut file = BufWriter::new(File::create(&path)?);
     let mut random = SplitMix64::new(1);
     for n in 0..trials {
@@ -91,7 +91,7 @@ fn make(dir: &Path, trials: u32) -> std::io::Result<u64> {
     Ok(fs::metadata(path)?.len())
 }
 
-/// Wall time and peak memory in kB.
+/// Returns wall time and peak memory in kB.
 fn report(dir: &Path, format: &str) -> Result<(f64, u64), Failure> {
     let failed = |e: std::io::Error| Failure::new(FAILED, e).context("cannot run a report");
     let exe = std::env::current_exe().map_err(failed)?;
@@ -120,14 +120,14 @@ fn report(dir: &Path, format: &str) -> Result<(f64, u64), Failure> {
     }
 }
 
-/// CPU time of this thread. Time in which other processes run does not count.
+/// Returns the CPU time of this thread, which excludes the time of other processes.
 fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// CPU seconds that the loop's judging takes for a trial, at the beginning and at the end: medians over blocks,
-/// which a pause of the whole process does not move.
+/// Returns the CPU seconds per trial of the loop's judging, at the beginning and at the end: medians
+/// over blocks, which a pause of the whole process does not affect.
 fn judged(trials: u32) -> (f64, f64) {
     let mut random = SplitMix64::new(1);
     let manifest = manifest(trials);
@@ -152,7 +152,7 @@ fn judged(trials: u32) -> (f64, f64) {
             });
             std::hint::black_box(judge.invalid(&stored, n / 2 + 1, &cells));
         }
-        // The second trial of a block is the one after which it is judged.
+        // A block is judged after its second trial.
         if n % 2 == 1 {
             blocks.push(cpu_seconds() - began);
         }
@@ -186,7 +186,7 @@ fn manifest(trials: u32) -> Manifest {
     }
 }
 
-/// As large as a record of a window of ten seconds: environment, timeline, histograms, checks.
+/// Returns a record as large as that of a ten-second window: environment, timeline, histograms, checks.
 fn made_up(n: u32, random: &mut SplitMix64) -> Trial {
     let on = n % 2 == 1;
     let noise = 1.0 + 0.05 * (random.next_f64() - 0.5);
@@ -247,7 +247,7 @@ fn made_up(n: u32, random: &mut SplitMix64) -> Trial {
         });
     }
     for id in ["treatment-in-force", "durability", "checkpoints", "data-size", "common-start"] {
-        trial.checks.push(Check::ok(id, "in order, with figures that say so"));
+        trial.checks.push(Check::ok(id, "passed, with figures as evidence"));
     }
     trial
 }
@@ -258,8 +258,8 @@ mod tests {
     use pgio_report::analysis::{self, standings};
     use pgio_results::store;
 
-    /// Reading and judging are linear: four times the trials take far less than eight times the time.
-    /// Without the statistics of a comparison, whose own tests say how they grow.
+    /// Reading and judging are linear: four times the trials take much less than eight times the time.
+    /// The statistics of a comparison are left out; their own tests cover their growth.
     #[test]
     fn four_times_the_trials_take_less_than_eight_times_the_work() {
         let seconds = |trials: u32| {

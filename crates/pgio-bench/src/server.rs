@@ -1,4 +1,4 @@
-//! A private server to measure on, loaded and with everything cached, and trials there.
+//! A private server with a loaded and cached data set, and trials on it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -25,14 +25,14 @@ use pgio_connect::ConnectParams;
 use pgio_results::model::{Outcome as Ended, Trial};
 use pgio_results::units::{Layout, Scale};
 
-/// A private server with everything cached, and the connection to command it.
+/// A private server with a cached data set, and an admin connection.
 pub(super) struct Bench {
     pub(super) params: ConnectParams,
     pub(super) admin: Client,
     pub(super) server: Server,
     pub(super) stop: Stop,
     pub(super) run_id: String,
-    /// Held for as long as it is used; the last to be dropped.
+    /// Held as long as the server is used; the last owner drops it.
     pub(super) cluster: Arc<PrivateCluster>,
 }
 
@@ -60,7 +60,7 @@ impl Bench {
         Ok(Bench { params, admin, server, stop, run_id, cluster })
     }
 
-    /// What a run has left to be written must not be charged to the next.
+    /// Writes dirty pages now, so that they are not charged to the next run.
     pub(super) fn settle(&mut self) -> Outcome {
         self.admin
             .batch_execute("CHECKPOINT")
@@ -85,7 +85,7 @@ impl Bench {
         Ok(())
     }
 
-    /// `slob` on what is loaded.
+    /// Returns `slob` on the loaded data set.
     pub(super) fn loaded(&mut self, layer: Layer) -> Result<Slob, Failure> {
         let (slob, warnings) = slob::loaded(layer, &mut self.admin)?;
         output::warn_all(&warnings);

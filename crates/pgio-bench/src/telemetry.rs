@@ -1,7 +1,7 @@
-//! What observing costs: the same work with telemetry and without, in turn.
+//! Measures the cost of telemetry: the same work with and without it, in turn.
 //!
-//! Pairs begin with the one and the other alternately, so that a machine that gets slower favours
-//! neither. Reads from shared buffers are the worst case: they leave no waiting time to hide in.
+//! The first run of each pair alternates, so that a machine that slows down favors neither. Reads from
+//! shared buffers are the worst case: they have no waiting time in which telemetry could run.
 
 use std::fs;
 use std::sync::Arc;
@@ -33,7 +33,7 @@ pub(super) struct Args {
     seconds: u64,
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = units::parse_duration)]
     cadence: Duration,
-    /// At work all the time: as many as there are cores leave telemetry none to itself
+    /// Busy sessions; with as many as cores, telemetry has no core of its own
     #[arg(long, default_value_t = 1)]
     sessions: u32,
     #[arg(long, value_name = "VERSION")]
@@ -61,7 +61,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let sources = TelemetrySources::survey(&survey, &mut bench.admin);
     let mut backends = Backends::new(&bench)?;
     let warmup = Duration::from_millis(300);
-    // Everything cached, and nothing of it measured.
+    // Cache all data before the measurement.
     bench.trial(&workload, warmup)?;
 
     let (mut with, mut without, mut observed) = (Vec::new(), Vec::new(), Vec::new());
@@ -83,20 +83,20 @@ pub(super) fn run(args: &Args) -> Outcome {
             }
         }
     }
-    tell(&with, &without);
-    tell_costs(&observed, window.as_secs_f64());
+    print_ratio(&with, &without);
+    print_costs(&observed, window.as_secs_f64());
     output::line(&format!("sampling sessions on the server   {:.2} % of a core", backends.share()));
     Ok(())
 }
 
-fn tell(with: &[f64], without: &[f64]) {
+fn print_ratio(with: &[f64], without: &[f64]) {
     let paired = Paired::new(with, without).expect("each block has both");
     let c = effect::compare(paired, ALPHA);
     let decision = match c.decision {
         Decision::Above => "faster with telemetry",
         Decision::Below => "slower with telemetry",
         Decision::NoDifference => "no difference shown",
-        Decision::TooFewBlocks => "too few blocks to tell",
+        Decision::TooFewBlocks => "too few blocks to decide",
         Decision::NotApplicable => "no ratio",
     };
     let shown = |n: Option<f64>| n.map_or_else(|| "?".to_owned(), |n| format!("{n:.4}"));
@@ -111,7 +111,7 @@ fn tell(with: &[f64], without: &[f64]) {
 }
 
 /// Means over the observed windows.
-fn tell_costs(observed: &[Trial], window: f64) {
+fn print_costs(observed: &[Trial], window: f64) {
     let telemetry = || observed.iter().filter_map(|t| t.telemetry.as_ref());
     let mean = |values: Vec<f64>| values.iter().sum::<f64>() / values.len().max(1) as f64;
     let waits = || telemetry().filter_map(|t| t.waits.as_ref());
@@ -132,7 +132,7 @@ fn tell_costs(observed: &[Trial], window: f64) {
     }
 }
 
-/// The server's processes that serve the samplers, seen from beside; they are on this machine.
+/// The server processes of the samplers, watched from outside; they run on this machine.
 struct Backends {
     client: Client,
     own: i32,
@@ -184,7 +184,7 @@ impl Backends {
     }
 }
 
-/// Since the process began.
+/// CPU time since the process began.
 fn on_processor(pid: i32) -> Duration {
     let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
     let ns = text.split_whitespace().next().and_then(|n| n.parse().ok());

@@ -1,9 +1,10 @@
-//! `pgio bench truth`: whole experiments of which the right answer is known.
+//! `pgio-bench truth` runs complete experiments with a known right answer.
 //!
-//! Each goes the way of `compare`: a text is parsed, run, stored and analysed. Counted is how often
-//! the 95 % interval covers the truth; a tenth of the experiments may miss it, twice what 95 % says,
-//! so that chance alone hardly ever fails the bench. One file a case, in one shape: `run`; [`rounds`] is what they
-//! share. `tail` asks of single trials instead, whether a percentile shows what happened.
+//! Each experiment takes the path of `compare`: its text is parsed, run, stored and analyzed. The bench
+//! counts how often the 95 % interval covers the truth. A tenth of the experiments may miss it, twice
+//! the nominal rate, so that the bench rarely fails by chance. Each case has one file with a function
+//! `run`; [`rounds`] is shared. `tail` instead checks in single trials whether a percentile shows an
+//! event.
 
 mod aa;
 mod cache;
@@ -28,13 +29,13 @@ pub(super) struct Args {
 enum Case {
     /// Equal conditions: nothing differs
     Aa(aa::Args),
-    /// Three equal conditions on data larger than the buffers: do trials read what others fetched?
+    /// Three equal conditions on data larger than the buffers: do trials reuse blocks that others read?
     Cache(cache::Args),
-    /// A disk of fewer read IOPS against another, by loop devices and cgroup v1 (needs root)
+    /// Two disks with different read IOPS, by loop devices and cgroup v1 (needs root)
     ReadIops(read_iops::Args),
-    /// commit_delay = 20 ms against none, beside a plain psql loop (needs psql)
+    /// commit_delay = 20 ms against none, compared with a plain psql loop (needs psql)
     CommitDelay(Plan),
-    /// A server that stands still for a third of the window in three trials of ten
+    /// A server that is stopped for a third of the window in three trials of ten
     Stalls(Plan),
     /// A lock until after the end of an open loop's window: p99 must show it
     Tail(tail::Args),

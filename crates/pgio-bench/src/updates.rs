@@ -1,4 +1,4 @@
-//! The data set must stay as it is while it is worked on: four sessions, one table, half updates.
+//! Checks that the data set keeps its size under work: four sessions, one table, half updates.
 
 use std::sync::Arc;
 use std::time::Duration;

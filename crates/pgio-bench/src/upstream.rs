@@ -1,4 +1,4 @@
-//! The original, from the checkout that the user names: its files are run, none are kept.
+//! Runs the original's files from the checkout that the user names; copies none into this project.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,7 +8,7 @@ use postgres::Client;
 use super::versus::missing;
 use pgio::cli::exit::{CONNECT, Failure};
 
-/// Where its scripts are: the checkout itself, or the archive in it unpacked to pgio/.
+/// Returns the directory of its scripts: the checkout itself, or its archive unpacked to pgio/.
 pub(super) fn scripts(dir: &Path) -> Result<PathBuf, Failure> {
     let candidates = [dir.join("pgio"), dir.to_owned()];
     candidates
@@ -17,15 +17,16 @@ pub(super) fn scripts(dir: &Path) -> Result<PathBuf, Failure> {
         .ok_or_else(|| missing(&format!("{} has no setup.sh and pgio.sql", dir.display())))
 }
 
-/// Its SQL lies in sql/ in the archive and beside the scripts in the repository.
+/// Returns the directory of its SQL files: sql/ in the archive, the scripts' directory in the
+/// repository.
 fn sql(scripts: &Path) -> PathBuf {
     let below = scripts.join("sql");
     if below.is_dir() { below } else { scripts.to_owned() }
 }
 
-/// Makes mypgio() in the session's database.
+/// Creates mypgio() in the session's database.
 pub(super) fn create_functions(scripts: &Path, client: &mut Client) -> Result<(), Failure> {
-    // Its files begin by dropping what they make, which must be there to be dropped.
+    // Its files begin by dropping their objects, which must exist.
     let failed = |e: postgres::Error| {
         Failure::new(CONNECT, e).context("cannot create the original's functions")
     };

@@ -1,4 +1,4 @@
-//! What benches against the original share: their arguments, and how ratios of pairs are shown.
+//! The arguments of all benches against the original, and the format of ratios of pairs.
 
 use std::path::PathBuf;
 
@@ -17,7 +17,7 @@ pub(super) struct Versus {
     /// Pairs of runs
     #[arg(long, default_value_t = 5)]
     pub(super) rounds: usize,
-    /// Length of each run, where it has one
+    /// Length of each run, if it has one
     #[arg(long, value_name = "SECONDS", default_value_t = 3)]
     pub(super) seconds: u64,
     /// Size of each table
@@ -31,7 +31,7 @@ pub(super) fn metric(trial: &Trial, name: &str) -> f64 {
     trial.metrics.get(name).and_then(|m| m.value).unwrap_or(f64::NAN)
 }
 
-/// `median 2.91 (2.80 to 3.05)`.
+/// Formats ratios as `median 2.91 (2.80 to 3.05)`.
 pub(super) fn spread(values: &[f64], decimals: usize) -> String {
     let of = |q| summary::quantile(values, q).unwrap_or(f64::NAN);
     format!("median {:.decimals$} ({:.decimals$} to {:.decimals$})", of(0.5), of(0.0), of(1.0))

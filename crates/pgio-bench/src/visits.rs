@@ -1,8 +1,8 @@
-//! Block visits/s of one session on a cached table: the original's function against ours, in turn,
-//! on the same table of the same server.
+//! Compares block visits/s of one session on a cached table: the original's function against pgio's, in
+//! turn on the same table and server.
 //!
-//! The original's `BETWEEN k AND k + N` touches N + 1 rows and counts N. Both ratios are printed:
-//! against what it counts, and against the rows it really touches.
+//! The original's `BETWEEN k AND k + N` touches N + 1 rows and counts N. Both ratios are printed: by
+//! its count, and by the rows that it touches.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ use pgio::config::Layer;
 use pgio::workload::Workload;
 use pgio_results::units::Scale;
 
-/// The original's units, and ours with several visits in a statement.
+/// The original's work units, and pgio's batches.
 const CASES: &[(u64, u32)] = &[(1, 1), (1, 100), (8, 1), (255, 1)];
 
 pub(super) fn run(versus: &Versus) -> Outcome {
@@ -66,7 +66,7 @@ pub(super) fn run(versus: &Versus) -> Outcome {
     Ok(())
 }
 
-/// Visits/s as it counts them.
+/// Returns visits/s as the original counts them.
 fn original(bench: &mut Bench, scale: &Scale, unit: u64, seconds: u64) -> Result<f64, Failure> {
     let call = format!(
         "SELECT select_blk_touch_cnt FROM mypgio('pgio1', 0, {seconds}, {}, {unit}, 8)",

@@ -1,6 +1,5 @@
-//! Nothing differs: equal conditions on a small table that is all in shared buffers. One verdict in an
-//! experiment is a false alarm, whichever condition it is of, so each experiment is judged by the
-//! condition that comes out furthest from the baseline.
+//! Equal conditions on a small table in shared buffers. A verdict for any condition is a false alarm,
+//! so each experiment is judged by the condition that differs most from the baseline.
 
 use super::rounds::{Judged, Plan, each};
 use super::server::CACHED_READS;
@@ -11,7 +10,7 @@ use pgio_report::analysis::Comparison;
 pub(super) struct Args {
     #[command(flatten)]
     plan: Plan,
-    /// How many equal conditions, the baseline among them
+    /// Number of equal conditions, including the baseline
     #[arg(long, value_name = "N", default_value_t = 2, value_parser = clap::value_parser!(u32).range(2..=20))]
     conditions: u32,
 }

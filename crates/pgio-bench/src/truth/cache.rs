@@ -1,5 +1,6 @@
-//! Three equal conditions on data eight times the buffers, by both engines: what one trial fetched must not
-//! answer the next. Said of each trial is how many blocks a visit missed, beside its block's first.
+//! Three equal conditions on data eight times the buffers, on both engines: blocks that one trial read
+//! must not serve the next. The output has the misses per visit of each trial relative to the first
+//! trial of its block.
 
 use super::rounds::{Plan, Round, scratch};
 use super::server::{load, private};
@@ -12,7 +13,7 @@ use pgio_results::store;
 
 const ENGINES: [EngineName; 2] = [EngineName::Server, EngineName::Client];
 const CONDITIONS: [&str; 3] = ["a", "b", "c"];
-/// A trial may miss so much more or less often than the first of its block.
+/// Maximum relative deviation from the first trial of the block.
 const WITHIN: f64 = 0.25;
 
 #[derive(Debug, clap::Args)]
@@ -24,7 +25,7 @@ pub(super) struct Args {
     scale: String,
     #[arg(long, value_name = "SIZE", default_value = "64MB")]
     shared_buffers: String,
-    /// Visits a second: few enough that the buffers could hold all of a trial's
+    /// Visits per second: so few that the buffers could hold all blocks of a trial
     #[arg(long, value_name = "N", default_value_t = 1500)]
     visits: u32,
 }
@@ -81,7 +82,7 @@ fn measure(
 fn text(args: &Args, dsn: &str, engine: EngineName) -> String {
     let calls = args.visits.div_ceil(8);
     let seconds = args.plan.seconds;
-    // Each engine limits its work in its own way.
+    // The engines limit their work in different ways.
     let amount = match engine {
         EngineName::Server => format!("work_loop = {}", u64::from(calls) * seconds),
         EngineName::Client => format!("rate = {calls}"),
@@ -96,7 +97,7 @@ fn text(args: &Args, dsn: &str, engine: EngineName) -> String {
     )
 }
 
-/// One trial beside the first of its block.
+/// One trial compared with the first of its block.
 struct Line {
     block: u32,
     position: u32,
@@ -119,7 +120,7 @@ impl Line {
     }
 }
 
-/// Of the trials that are no burn-in.
+/// Compares the trials that are not burn-in.
 fn lines(trials: &[Trial]) -> Vec<Line> {
     let mut first = f64::NAN;
     let mut lines = Vec::new();

@@ -1,8 +1,7 @@
-//! A delay of the server's own before each flush, against none. The truth is what psql sees of it
-//! in the same minutes: single INSERTs in a plain file, none of our code in between, some of them
-//! before each trial, since a flush is faster in one minute than in the next. Nothing is observed in
-//! these experiments: a processor that samples wake is slower to end the server's sleep, and psql
-//! is alone.
+//! A server-side delay before each flush, against none. The truth is measured by psql in the same
+//! minutes: single INSERTs from a plain file, without pgio's code, some of them before each trial,
+//! because the speed of flushes varies over time. Telemetry is off in these experiments: sampling wakes
+//! the processor, which then ends the server's sleep later, and psql runs without it.
 
 use std::fs;
 use std::path::Path;
@@ -17,20 +16,20 @@ use pgio::host::exec::{CommandLine, Exec, Local};
 use pgio::pg::private::PrivateCluster;
 
 const DELAY: &str = "commit_delay = 20000, commit_siblings = 0";
-/// The INSERT with its commit, which is what psql times.
+/// The INSERT with its commit, which psql times.
 const METRIC: &str = "transaction_latency_mean";
-/// INSERTs a turn, about as long as each other on a disk that flushes in a millisecond or two.
+/// INSERTs per turn; both kinds take about equally long on a disk that flushes in a millisecond or two.
 const PLAIN: usize = 150;
 const DELAYED: usize = 60;
-/// Turns before each trial: with fewer, what psql sees is less certain than the narrowest of our
-/// intervals.
+/// Turns before each trial: with fewer, psql's measurement would be less certain than pgio's narrowest
+/// interval.
 const TURNS: usize = 4;
 
 pub(super) fn run(plan: &Plan) -> Outcome {
     let cluster = private(plan.pg, None, &[])?;
     let dsn = cluster.primary_conninfo();
     let mut client = postgres::Client::connect(&dsn, NoTls).map_err(failed)?;
-    // With the workload's columns.
+    // The columns are those of the workload.
     client.batch_execute("CREATE TABLE plain (n integer, filler text)").map_err(failed)?;
     drop(client);
     let scratch = tempfile::tempdir()
@@ -60,13 +59,14 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     })
 }
 
-/// Seconds that a commit takes longer with the delay, a value a turn. A turn ends when somebody wants
-/// to stop: a terminal's Ctrl-C reaches psql by itself, and a signal to pgio alone does not.
+/// Returns the additional seconds of a commit with the delay, one value per turn. A turn ends when the
+/// user requests a stop: a terminal's Ctrl-C reaches psql directly, but a signal to pgio alone does
+/// not.
 fn turns(round: &Round<'_>, cluster: &PrivateCluster, scratch: &Path) -> Result<Vec<f64>, Failure> {
     let settings = format!("SET {};\n", DELAY.replace(", ", ";\nSET "));
     let mean = |settings: &str, inserts| {
         let mean = mean_of_psql(cluster, scratch, settings, inserts);
-        // Whatever became of it then.
+        // Restore the setting even after a failure.
         round.go_on().and(mean)
     };
     (0..TURNS)
@@ -77,7 +77,7 @@ fn turns(round: &Round<'_>, cluster: &PrivateCluster, scratch: &Path) -> Result<
         .collect()
 }
 
-/// Mean seconds of an INSERT that commits by itself, as psql's \timing tells it.
+/// Returns the mean seconds of an INSERT that commits by itself, from psql's \timing.
 fn mean_of_psql(
     cluster: &PrivateCluster,
     scratch: &Path,
@@ -86,7 +86,7 @@ fn mean_of_psql(
 ) -> Result<f64, Failure> {
     let insert = "INSERT INTO plain VALUES (1, NULL);\n";
     let file = scratch.join("inserts.sql");
-    // The first ones fill the session's caches.
+    // The first INSERTs fill the session's caches.
     let text = format!("{settings}{}\\timing on\n{}", insert.repeat(5), insert.repeat(inserts));
     fs::write(&file, text)
         .map_err(|e| Failure::new(FILES, e).context(format!("cannot write {}", file.display())))?;
@@ -104,13 +104,13 @@ fn mean_of_psql(
     Ok(times.iter().sum::<f64>() / inserts as f64 / 1e3)
 }
 
-/// Of `Time: 1234.567 ms (00:01.235)`.
+/// Parses `Time: 1234.567 ms (00:01.235)`.
 fn milliseconds(line: &str) -> Option<f64> {
     line.strip_prefix("Time: ")?.split_whitespace().next()?.parse().ok()
 }
 
 fn failed(error: impl Into<anyhow::Error>) -> Failure {
-    Failure::new(FAILED, error).context("cannot take the truth by psql")
+    Failure::new(FAILED, error).context("cannot measure the truth with psql")
 }
 
 #[cfg(test)]

@@ -1,8 +1,8 @@
-//! A file system on a loop device, with a limit to the reads of one server on it.
+//! A file system on a loop device, with limited reads for one server.
 //!
-//! Nothing of it outlives the program, however that ends, but for an empty directory and an empty
-//! cgroup after kill -9; the next start removes them. Unlike the treatment `throttle`, which limits
-//! whoever is in the root group, each server gets a group of its own: two run side by side.
+//! Everything disappears with the program; only kill -9 leaves an empty directory and an empty cgroup,
+//! which the next start removes. The treatment `throttle` limits all processes in the root group; here,
+//! each server has its own group, so that two can run side by side.
 
 use std::fs;
 use std::io;
@@ -14,16 +14,16 @@ use pgio::host::exec::{self, Local};
 use pgio_bench::loop_disk::{self, LoopDisk};
 use pgio_results::files::Directory;
 
-/// Before the process id.
+/// Precedes the process ID.
 const PREFIX: &str = "pgio-truth-";
-/// Set in the namespace.
+/// Marks the process inside the namespace.
 const INSIDE: &str = "PGIO_TRUTH_INSIDE";
 const IMAGE_BYTES: u64 = 4 << 30;
 
-/// Goes on in a mount namespace of its own: starts this very command again there, in its place.
+/// Continues in a private mount namespace: executes this command again there.
 pub(super) fn enter_namespace() -> Result<(), Failure> {
     if !rustix::process::geteuid().is_root() {
-        let text = "it makes loop devices and limits them, which only root may";
+        let text = "it requires root, because it creates and limits loop devices";
         return Err(Failure::message(USAGE, text));
     }
     let controller = controller()?;
@@ -44,17 +44,18 @@ fn controller() -> Result<Controller, Failure> {
     })
 }
 
-/// Taken back when dropped.
+/// Removed when dropped.
 #[derive(Debug)]
 pub(super) struct Disk {
     disk: LoopDisk,
     controller: Controller,
-    /// Below the root.
+    /// The path below the root.
     group: String,
 }
 
 impl Disk {
-    /// A new ext4 on which whoever is moved [here](Disk::limit) reads no more often than so.
+    /// Creates an ext4 file system on which processes under [a limit](Disk::limit) read at most at this
+    /// rate.
     pub(super) fn make(name: &str, read_iops: u32) -> Result<Disk, Failure> {
         let own = format!("{PREFIX}{}-", std::process::id());
         let disk = LoopDisk::create(&own, IMAGE_BYTES).map_err(|e| Failure::new(FILES, e))?;
@@ -80,7 +81,8 @@ impl Disk {
         self.disk.path()
     }
 
-    /// Limits a server: its first process, whose later children follow it, and those it has.
+    /// Limits a server: its first process, whose future children inherit the group, and its existing
+    /// children.
     pub(super) fn limit(&self, data_dir: &Path) -> Result<(), Failure> {
         let file = data_dir.join("postmaster.pid");
         let read = |open: Directory| open.read(Path::new("postmaster.pid"), 16 << 10);
@@ -95,7 +97,7 @@ impl Disk {
         moved.map_err(|e| Failure::new(FAILED, e))
     }
 
-    /// The kernel's count of reads completed, merged ones apart.
+    /// Returns the kernel's count of completed reads, without merged ones.
     pub(super) fn stat_file(&self) -> PathBuf {
         format!("/sys/dev/block/{}/stat", self.disk.number()).into()
     }
@@ -103,7 +105,7 @@ impl Disk {
 
 impl Drop for Disk {
     fn drop(&mut self) {
-        // The server is gone, and with it the last process in there.
+        // The server has stopped, so the group contains no process.
         let _ = fs::remove_dir(self.directory());
     }
 }

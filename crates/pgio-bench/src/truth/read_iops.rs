@@ -1,7 +1,7 @@
-//! Two servers that differ in the reads per second that their disks allow: 1000 and 950, or as asked. All
-//! misses go to the disk, since data go past the page cache, and both servers miss equally often, since
-//! their buffers hold as much of the data before the disks are limited. So the true ratio is that of the
-//! limits. What the devices really did is counted beside it.
+//! Two servers whose disks allow different read rates: 1000 and 950 reads per second by default. All
+//! misses go to the disk, because direct I/O bypasses the page cache, and both servers miss equally
+//! often, because their buffers are filled equally before the disks are limited. So the true ratio is
+//! that of the limits. The actual reads of the devices are counted as well.
 
 use std::fs;
 use std::path::Path;
@@ -20,10 +20,10 @@ use pgio::cli::exit::{FAILED, Failure, Outcome, USAGE};
 use pgio::pg::private::{PrivateCluster, VersionRequest};
 
 const NAMES: [&str; 2] = ["full", "limited"];
-/// The first version that can go past the page cache is 16.
+/// PostgreSQL 16 is the first version with direct I/O.
 const MAJOR: u32 = 18;
 const SCALE: &str = "512M";
-/// Direct I/O, little memory, and nothing that would read or write by itself.
+/// Direct I/O, little memory, and no background reads or writes.
 const SETTINGS: &[(&str, &str)] = &[
     ("debug_io_direct", "data"),
     ("autovacuum", "off"),
@@ -32,7 +32,7 @@ const SETTINGS: &[(&str, &str)] = &[
     ("max_wal_senders", "0"),
 ];
 
-/// One side: a server and its disk, in the order in which they must go.
+/// A server and its disk, in the order in which they must be dropped.
 #[derive(Debug)]
 struct Side {
     name: &'static str,
@@ -44,10 +44,10 @@ struct Side {
 pub(super) struct Args {
     #[command(flatten)]
     plan: Plan,
-    /// Reads a second of the two disks; the second against the first is the truth
+    /// Reads per second of the two disks; their ratio is the truth
     #[arg(long, value_name = "FULL,LIMITED", value_delimiter = ',', default_values_t = [1000, 950])]
     limits: Vec<u32>,
-    /// Of each server; the data are 512M, and no page cache holds any of them
+    /// shared_buffers of each server; the data are 512M and bypass the page cache
     #[arg(long, value_name = "SIZE", default_value = "16MB")]
     shared_buffers: String,
 }
@@ -85,7 +85,7 @@ fn text(plan: &Plan, sides: &[Side]) -> String {
         let dsn = side.cluster.primary_conninfo();
         text += &format!("\n[targets.{}]\ndsn = \"{dsn}\"\n", side.name);
     }
-    // Eight readers, each with one read in flight, keep the disk at its limit.
+    // Eight readers with one read in flight each keep the disk at its limit.
     text += &format!(
         "\n[workload]\nkind = \"slob\"\nscale = \"{SCALE}\"\nnum_schemas = 1\nnum_threads = 8\n\
          work_unit = 1\nupdate_pct = 0\naccess = \"index\"\n"
@@ -104,14 +104,14 @@ impl Side {
         let cluster = private(pg, Some(disk.path()), &settings)?;
         load(&cluster, SCALE)?;
         fill(&cluster)?;
-        // Not before: loading may take what it needs.
+        // Set the limits after loading.
         disk.limit(&cluster.data_dir())?;
         Ok(Side { name, cluster, disk })
     }
 }
 
-/// As many blocks of the table as the buffers hold, and its index: a cache that fills in the course of the
-/// experiment would fill faster on the faster disk.
+/// Reads the index and as many blocks of the table as fit into the buffers: a cache that fills during
+/// the experiment would fill faster on the faster disk.
 fn fill(cluster: &PrivateCluster) -> Outcome {
     let failed = |e| Failure::new(FAILED, e).context("cannot fill the buffers by pg_prewarm");
     let mut client =
@@ -121,7 +121,7 @@ fn fill(cluster: &PrivateCluster) -> Outcome {
     client.batch_execute(sql).map_err(failed)
 }
 
-/// Reads/s of a device while it is busy, taken beside the experiment.
+/// Measures the reads per second of a device while it is busy, alongside the experiment.
 #[derive(Debug)]
 struct Meter {
     done: Arc<AtomicBool>,
@@ -148,7 +148,7 @@ impl Meter {
         Meter { done, thread }
     }
 
-    /// The devices take turns, so most of the time each rests: of its rates, the 90th percentile.
+    /// The devices take turns, so each is mostly idle: use the 90th percentile of its rates.
     fn stop(self) -> f64 {
         self.done.store(true, Ordering::Relaxed);
         let rates = self.thread.join().unwrap_or_default();
@@ -156,7 +156,7 @@ impl Meter {
     }
 }
 
-/// The first number of the file.
+/// Returns the first number of the file.
 fn reads(stat: &Path) -> u64 {
     let text = fs::read_to_string(stat).unwrap_or_default();
     text.split_whitespace().next().and_then(|n| n.parse().ok()).unwrap_or(0)

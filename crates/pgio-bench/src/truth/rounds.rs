@@ -1,4 +1,4 @@
-//! Experiments one after the other, each judged beside the truth, and how many must cover it.
+//! Runs experiments one after the other, compares each with the truth, and checks how many cover it.
 
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use pgio::workload::Progress;
 use pgio_report::analysis::{Analysis, Comparison, Verdict};
 use pgio_results::units::exact_duration;
 
-/// The part of the experiments that must cover the truth.
+/// The share of the experiments that must cover the truth.
 const REQUIRED: f64 = 0.9;
 
 #[derive(Debug, clap::Args)]
@@ -30,7 +30,7 @@ pub(super) struct Plan {
     /// Keep the results here, a directory for each experiment
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,
-    /// Let trials count that this check makes invalid, such as foreign-load
+    /// Accept trials that fail this check, such as foreign-load
     #[arg(long, value_name = "CHECK")]
     pub(super) tolerate: Vec<String>,
     #[arg(long, value_name = "VERSION")]
@@ -38,7 +38,7 @@ pub(super) struct Plan {
 }
 
 impl Plan {
-    /// `[experiment]` of every case, to which it adds its own.
+    /// Returns `[experiment]` with the keys of every case; the case appends its own.
     pub(super) fn head(&self, name: &str, aa: bool) -> String {
         let window = exact_duration(Duration::from_secs(self.seconds));
         format!(
@@ -49,7 +49,7 @@ impl Plan {
     }
 }
 
-/// What one experiment said, beside what is true. Numbers that could not be told are NaN.
+/// The result of one experiment, and the truth. Unknown numbers are NaN.
 #[derive(Debug, Clone)]
 pub(super) struct Judged {
     pub(super) estimate: f64,
@@ -57,17 +57,17 @@ pub(super) struct Judged {
     pub(super) high: f64,
     pub(super) verdict: Verdict,
     pub(super) truth: f64,
-    /// What else is worth a look.
+    /// Additional information.
     pub(super) remark: String,
 }
 
 impl Judged {
-    /// Of a ratio.
+    /// Judges a ratio.
     pub(super) fn of_ratio(found: Option<&Comparison>, truth: f64) -> Judged {
         Judged::new(found, |c| [c.ratio, c.interval.low, c.interval.high], 1.0, truth)
     }
 
-    /// Of a difference, in units of which the metric's own has `scale`.
+    /// Judges a difference in other units; `scale` converts from the metric's unit.
     pub(super) fn of_difference(found: Option<&Comparison>, scale: f64, truth: f64) -> Judged {
         let of =
             |c: &Comparison| [c.difference, c.difference_interval.low, c.difference_interval.high];
@@ -122,7 +122,7 @@ fn verdict(verdict: Verdict) -> &'static str {
     }
 }
 
-/// Where one experiment's results go, and what stops it.
+/// The directory for an experiment's results, and its stop signal.
 #[derive(Debug)]
 pub(super) struct Round<'a> {
     pub(super) out: PathBuf,
@@ -131,7 +131,7 @@ pub(super) struct Round<'a> {
 }
 
 impl Round<'_> {
-    /// Refuses once somebody wants to stop.
+    /// Fails once the user requests a stop.
     pub(super) fn go_on(&self) -> Outcome {
         if self.stop.requested() { Err(Failure::interrupted()) } else { Ok(()) }
     }
@@ -153,19 +153,19 @@ impl Round<'_> {
     }
 }
 
-/// When the window opened that this progress is of.
+/// Returns when the window of this progress event opened.
 pub(super) fn opened_at(progress: &Progress) -> Instant {
     let now = Instant::now();
     now.checked_sub(Duration::from_secs_f64(progress.elapsed)).unwrap_or(now)
 }
 
-/// For results that nobody keeps.
+/// Returns a temporary directory for results that are not kept.
 pub(super) fn scratch() -> Result<TempDir, Failure> {
     tempfile::tempdir()
         .map_err(|e| Failure::new(FILES, e).context("cannot make a temporary directory"))
 }
 
-/// The experiments one after the other, a line each and the sum; `what` names the estimate.
+/// Runs the experiments, prints a line for each and the total; `what` names the estimate.
 pub(super) fn each(
     plan: &Plan,
     what: &str,
@@ -196,7 +196,7 @@ fn sum_up(all: &[Judged]) -> Outcome {
     let required = required(all.len());
     let text = format!(
         "{covered} of {} intervals cover the truth, {required} are required; {decided} verdicts \
-         say that there is a difference",
+         claim a difference",
         all.len()
     );
     if covered < required {
@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenth_may_miss_and_what_has_no_interval_does() {
+    fn a_tenth_may_miss_and_a_missing_interval_counts_as_one() {
         assert_eq!([required(40), required(20), required(3)], [36, 18, 3]);
         assert!(judged(0.94, 0.95).covered());
         assert!(!judged(0.951, 1.0).covered());

@@ -1,4 +1,4 @@
-//! Servers of a case's own, and the data set of one table that its cases read.
+//! A private server for a case, and the one-table data set that the cases read.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use pgio::host::stop::Stop;
 use pgio::pg::private::{PrivateCluster, Spec, VersionRequest};
 use pgio_results::units::{Layout, Scale};
 
-/// Reads of a small table that is all in shared buffers, by one session.
+/// Reads of a small table in shared buffers, by one session.
 pub(super) const CACHED_READS: &str = r#"
 [workload]
 kind = "slob"
@@ -25,7 +25,7 @@ num_threads = 1
 create_base_table = false
 "#;
 
-/// A server of the case's own.
+/// Starts a private server for the case.
 pub(super) fn private(
     pg: Option<VersionRequest>,
     base_dir: Option<&Path>,
@@ -42,7 +42,7 @@ pub(super) fn private(
     })?)
 }
 
-/// Makes the data set of one table on a case's own server.
+/// Loads the one-table data set on a case's private server.
 pub(super) fn load(cluster: &PrivateCluster, scale: &str) -> Outcome {
     let run_id = state::new_run_id();
     let params = connection::params(&ConnectString::new(cluster.primary_conninfo()), &run_id)?;

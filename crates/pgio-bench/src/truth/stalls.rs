@@ -1,10 +1,10 @@
-//! A condition of which three trials in ten stand still for a third of their window. The headline must
-//! show it, with the right ratio of all work over all time. The typical block does not reliably: three
-//! in ten is where its estimate (Hodges-Lehmann, breakdown point 29 %) begins to move.
+//! Three trials in ten of one condition are stopped for a third of their window. The headline must show
+//! this with the right ratio of total work to total time. The typical block does not show it reliably:
+//! at three in ten, its estimate (Hodges-Lehmann, breakdown point 29 %) begins to move.
 //!
-//! SIGSTOP stops all processes of the server but its first. The truth is how much of the condition's
-//! windows they were stopped. The server delays each flush by 10 ms: the rate is then that of a
-//! timer. The rate of a workload that waits for a processor varies more than stalls change it.
+//! SIGSTOP stops all processes of the server except the first. The truth is the stopped share of the
+//! condition's windows. The server delays each flush by 10 ms, so that a timer determines the rate. The
+//! rate of a CPU-bound workload would vary more than the stalls change it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -22,7 +22,7 @@ use pgio_report::analysis::{Analysis, Comparison, STALLS};
 use pgio_report::report::headline;
 
 const STALLED: &str = "stalling";
-/// The part of a window, from this part on.
+/// The stopped part of a window, from this point on.
 const STOPPED: f64 = 1.0 / 3.0;
 const FROM: f64 = 0.4;
 
@@ -54,7 +54,7 @@ fn one(plan: &Plan, round: &Round<'_>, text: &str, pid_file: &Path) -> Result<Ju
         }
         Event::Progress { progress, .. } if waiting => {
             waiting = false;
-            // Where the thread has ended, its result below says why.
+            // If the thread has ended, its result below has the reason.
             let _ = windows.send(opened_at(progress));
         }
         Event::Ended { trial, .. } if !trial.is_burn_in() => {
@@ -69,12 +69,12 @@ fn one(plan: &Plan, round: &Round<'_>, text: &str, pid_file: &Path) -> Result<Ju
     Ok(judged(&analysis?, 1.0 - stopped.as_secs_f64() / all))
 }
 
-/// Three blocks in ten.
+/// Selects three blocks in ten.
 fn stalls(block: u32) -> bool {
     block * 3 % 10 < 3
 }
 
-/// The ratio of totals, which counts only where the headline names the condition.
+/// Returns the ratio of totals, which counts only if the headline names the condition.
 fn judged(analysis: &Analysis, truth: f64) -> Judged {
     let found = analysis.primary(STALLED);
     let mut stalls = analysis.checks.iter().filter(|f| f.id == STALLS);
@@ -94,7 +94,7 @@ fn judged(analysis: &Analysis, truth: f64) -> Judged {
     Judged { remark, ..Judged::new(found, of_totals, 1.0, truth) }
 }
 
-/// Stops the server's processes in each window that opens; for how long in all.
+/// Stops the server's processes in each window that opens; returns the total stopped time.
 fn stop_in(
     opened: &Receiver<Instant>,
     window: Duration,
@@ -112,7 +112,7 @@ fn stop_in(
         let all = |signal| processes.iter().try_for_each(|pid| kill_process(*pid, signal));
         let sent = all(Signal::STOP);
         until(FROM + STOPPED);
-        // Also where not all could be stopped.
+        // Continue them even if some could not be stopped.
         let again = all(Signal::CONT);
         stopped += began.elapsed();
         sent.and(again).map_err(failed)?;
@@ -120,7 +120,7 @@ fn stop_in(
     Ok(stopped)
 }
 
-/// Of the process whose id is the file's first line.
+/// Returns the children of the process whose ID is the file's first line.
 fn children(pid_file: &Path) -> anyhow::Result<Vec<Pid>> {
     let text = fs::read_to_string(pid_file)?;
     let pid = text.lines().next().unwrap_or_default().trim().to_owned();

@@ -1,8 +1,8 @@
-//! A lock that stands in the way of an open loop until after the window's end: the calls that were
-//! due meanwhile must be in its p99, as they are when the same lock comes in mid-window.
+//! A lock blocks an open loop until after the window's end: the calls that were due meanwhile must be
+//! in its p99, just as with the same lock in mid-window.
 //!
-//! Each trial is an experiment of one window on a server of our own, and the truth is the lock:
-//! one call in a hundred waited for at least what is left of it after a hundredth of the window.
+//! Each trial is an experiment of one window on a private server, and the lock gives the truth: one
+//! call in a hundred waits at least for the lock's duration minus a hundredth of the window.
 
 use std::sync::mpsc;
 use std::thread;
@@ -21,7 +21,8 @@ use pgio_results::units::{exact_duration, human};
 
 const METRIC: &str = "transaction_latency_p99";
 const LOCK: &str = "BEGIN; LOCK TABLE pgio_commit IN ACCESS EXCLUSIVE MODE";
-/// Of what the lock says, what must be seen: the machine may be late with either of them.
+/// The share of the expected latency that must be seen: the machine may delay both the lock and the
+/// calls.
 const REQUIRED: f64 = 0.85;
 
 #[derive(Debug, clap::Args)]
@@ -31,10 +32,10 @@ pub(super) struct Args {
     /// Length of each window
     #[arg(long, value_name = "SECONDS", default_value_t = 10.0)]
     seconds: f64,
-    /// When the lock is taken, after the window's opening; without it 0.4 s before the end
+    /// Seconds from the window's start to the lock; default: 0.4 s before the end
     #[arg(long, value_name = "SECONDS")]
     at: Option<f64>,
-    /// How long it is held
+    /// Seconds that the lock is held
     #[arg(long, value_name = "SECONDS", default_value_t = 0.45)]
     hold: f64,
     /// Calls per second
@@ -49,7 +50,7 @@ impl Args {
         self.at.unwrap_or(self.seconds - 0.4).max(0.0)
     }
 
-    /// Seconds that the slowest hundredth of the window's calls waited at least.
+    /// Returns the minimum wait in seconds of the slowest hundredth of the window's calls.
     fn truth(&self) -> f64 {
         self.hold - self.seconds / 100.0
     }
@@ -124,7 +125,7 @@ fn one(args: &Args, round: &Round<'_>, dsn: &str) -> Result<Metric, Failure> {
     });
     let analysis = round.analysis_heard(&args.text(dsn), &mut |event| {
         if let Event::Progress { progress, .. } = event {
-            // Heard again and again; the first time counts.
+            // The event is repeated; only the first one counts.
             let _ = opened.send(opened_at(progress));
         }
     });

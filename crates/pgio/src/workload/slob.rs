@@ -186,7 +186,7 @@ mod tests {
 
     /// The loop without optional keys: a feature that is not used costs nothing.
     #[test]
-    fn what_is_not_asked_for_is_not_in_the_loop() {
+    fn unused_features_are_not_in_the_loop() {
         const LOOP: &str = "
             IF random() < 0.3 THEN
                 k := 1 + floor(random() * update_span)::bigint;

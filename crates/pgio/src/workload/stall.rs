@@ -89,7 +89,7 @@ mod tests {
     }
 
     #[test]
-    fn a_minute_in_which_nothing_moves_is_the_end() {
+    fn a_minute_without_progress_is_a_standstill() {
         let begun = Instant::now();
         let end = SILENCE.as_secs() + LIMIT.as_secs();
         let still = |_: u64| Some("1 0/1 0/1".to_owned());
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn what_moves_on_is_waited_for() {
+    fn progress_is_no_standstill() {
         let begun = Instant::now();
         let moving = |second: u64| Some((second / 50).to_string());
         assert_eq!(looks(&mut Stall::new(begun), begun, moving), None);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_is_asked_while_work_is_done() {
+    fn the_server_is_not_queried_during_work() {
         let mut stall = Stall::new(Instant::now());
         let mut now = Instant::now();
         for _ in 0..200 {

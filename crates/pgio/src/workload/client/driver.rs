@@ -389,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn no_session_is_asked_after_one_that_failed_or_when_the_run_ends() {
+    fn no_session_is_queried_after_a_failure_or_when_the_run_ends() {
         assert_eq!(flushed(&Quit::default(), true), 1);
         let quit = Quit::default();
         quit.gently();

@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_counted_to_the_end() {
+    fn remaining_calls_are_counted_to_the_end() {
         let pace = Pace { rate: 10, arrivals: Arrivals::Fixed };
         let mut schedule = Schedule::new(&pace, 0, 1, 0);
         schedule.advance();
@@ -145,7 +145,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_is_what_would_have_come() {
+    fn remaining_calls_match_the_schedule() {
         for arrivals in [Arrivals::Fixed, Arrivals::Poisson] {
             for (rate, sessions) in [(3, 1), (7, 3), (1000, 8), (99_991, 4)] {
                 let pace = Pace { rate, arrivals };

@@ -132,13 +132,13 @@ fn by_pointers(text: &str, pointers: &[String], optional: bool) -> Result<Option
             return Ok(None);
         }
         for value in found {
-            let told = match value {
+            let number = match value {
                 Value::Number(n) => n.as_f64(),
                 Value::String(text) => number(text),
                 Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
             };
             let shown = || format!("{pointer} is {}, which is not a number", short(value));
-            *sum.get_or_insert(0.0) += told.ok_or_else(shown)?;
+            *sum.get_or_insert(0.0) += number.ok_or_else(shown)?;
         }
     }
     Ok(sum)
@@ -232,7 +232,7 @@ mod tests {
                            tps = 880.25 (excluding connections)\n";
 
     #[test]
-    fn of_several_matches_the_one_that_is_asked_for() {
+    fn take_chooses_among_several_matches() {
         let tps = |take| of(&spec(regex("^tps = ([0-9.]+)", take)), PGBENCH).unwrap().unwrap();
         assert_eq!(tps(MatchChoice::Last), 880.25);
         assert_eq!(tps(MatchChoice::First), 871.5);
@@ -255,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn json_stands_among_remarks_and_a_star_is_every_member() {
+    fn json_is_found_between_other_text_and_a_star_is_every_member() {
         let text = "note: [no JSON]\n{\"jobs\": [{\"read\": {\"iops\": 10.5, \"bw\": \"7\"}},\n\
                     {\"read\": {\"iops\": 1, \"bw\": 3}}], \"a/b\": 5, \"*x\": 6}\ndone { }\n";
         let sum = |all: &[&str]| of(&spec(pointers(all)), text).unwrap().unwrap();
@@ -264,7 +264,7 @@ mod tests {
         assert_eq!(sum(&["/jobs/*/read/*"]), 21.5);
         assert_eq!(sum(&["/jobs/0/read/bw", "/a~1b"]), 12.0);
         assert_eq!(sum(&["/*x"]), 6.0);
-        assert!(of(&spec(pointers(&[""])), "  17\n[4]").unwrap_err().contains("no number"));
+        assert!(of(&spec(pointers(&[""])), "  17\n[4]").unwrap_err().contains("not a number"));
         for (pointer, why) in [
             ("/jobs/7/read/iops", "no value at /jobs/7/read/iops"),
             ("/jobs", "/jobs is [{\"read\":{"),
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn postal_tells_messages_and_errors_of_each_whole_minute() {
+    fn postal_reports_messages_and_errors_per_minute() {
         let text = "[workload]\nkind = 'command'\npreset = 'postal'\n\
                     parameters = { server = 'x', users = 'y' }\n[[condition]]\nname = 'a'\n";
         let mut experiment = parse(text, "x.toml", "x", &[], &[]).unwrap();
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_ratio_fails_where_one_is_needed() {
+    fn a_value_without_ratio_fails_if_a_ratio_is_needed() {
         let judged = spec(regex("x=(\\S+)", MatchChoice::Last));
         for (text, why) in [
             ("x=0", "0 has no ratio"),
@@ -324,28 +324,28 @@ mod tests {
     }
 
     #[test]
-    fn a_failure_says_what_to_do() {
+    fn a_failure_has_a_hint() {
         let judged = spec(regex("x=(\\S+)", MatchChoice::Last));
         let file = OutputSource::File(Template::new("x"));
         let plain = MetricSpec { primary: false, ..judged.clone() };
         let in_file = MetricSpec { source: file, extractor: pointers(&["/a"]), ..plain.clone() };
-        let told = |spec: &MetricSpec, text: &str| value(spec, text).unwrap_err();
+        let reason = |spec: &MetricSpec, text: &str| value(spec, text).unwrap_err();
         for (error, ends) in [
-            (told(&judged, ""), "in output/ of the results and correct regex"),
-            (told(&plain, ""), "and correct regex, or write optional = true"),
-            (told(&plain, "x=fast"), "in output/ of the results and correct regex"),
+            (reason(&judged, ""), "in output/ of the results and correct regex"),
+            (reason(&plain, ""), "and correct regex, or write optional = true"),
+            (reason(&plain, "x=fast"), "in output/ of the results and correct regex"),
             (
-                told(&in_file, "{}"),
-                "see what it writes there and correct json, or write optional = true",
+                reason(&in_file, "{}"),
+                "see the contents of the file and correct json, or write optional = true",
             ),
-            (told(&judged, "x=0"), "or judge another by primary = true"),
+            (reason(&judged, "x=0"), "or set primary = true for another metric"),
         ] {
             assert!(error.ends_with(ends), "{error}");
         }
     }
 
     #[test]
-    fn each_metric_has_its_own_place() {
+    fn each_metric_has_its_own_source() {
         let extractor = || regex("[0-9]+", MatchChoice::Last);
         let named =
             |name: &str, source| MetricSpec { name: name.to_owned(), source, ..spec(extractor()) };
@@ -364,7 +364,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn no_output_makes_it_panic(text in "\\PC{0,60}", pointer in "(/[a*0~/]{0,3}){0,3}") {
+        fn no_output_causes_a_panic(text in "\\PC{0,60}", pointer in "(/[a*0~/]{0,3}){0,3}") {
             let _ = of(&spec(pointers(&[&pointer])), &text);
             let _ = of(&spec(regex("(\\S+)", MatchChoice::Mean)), &text);
         }

@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn what_a_line_reads() {
+    fn files_of_a_line_are_found() {
         let read = |program: &str, words: &[&str]| {
             let words: Vec<Option<String>> = words.iter().map(|w| Some((*w).to_owned())).collect();
             files(program, &words)
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_refused() {
+    fn missing_programs_and_files_are_refused() {
         let dir = tempfile::tempdir().unwrap();
         let file = |name: &str, mode: u32| {
             let path = dir.path().join(name);

@@ -190,7 +190,7 @@ mod tests {
     const WRITTEN: &str = include_str!("testdata/fio-3.33-write.json");
 
     #[test]
-    fn an_answer_of_fio_is_read() {
+    fn output_of_fio_is_parsed() {
         let ran = parse(WRITTEN, true).unwrap();
         assert_eq!((ran.operations, ran.bytes), (1000, 4_096_000));
         assert_eq!(ran.latency.count(), 1000);
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_answer_is_said() {
+    fn invalid_output_is_refused() {
         assert!(parse("fio: nothing\n", true).unwrap_err().contains("no JSON"));
         assert!(parse("{}", true).unwrap_err().contains("jobs"));
         let failed = WRITTEN.replacen("\"error\" : 0", "\"error\" : 5", 1);

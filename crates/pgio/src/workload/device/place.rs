@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_lost_that_was_not_named() {
+    fn only_named_data_are_lost() {
         let hint = "; say --uuid";
         let found = device("11aa");
         assert!(!may_write(&found, Consent::default()).unwrap());
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_of_drbds_is_only_read_whatever_is_said() {
+    fn a_drbd_disk_is_only_read_despite_consent() {
         let found = device("11aa");
         let drbd = Drbd("/dev/sdb\n/dev/sdx\n");
         assert!(!found.may_write(&drbd, "db", Consent::default()).unwrap());
@@ -241,7 +241,7 @@ mod tests {
     }
 
     #[test]
-    fn the_region_fits_and_is_of_whole_mebibytes() {
+    fn the_region_fits_and_has_whole_mebibytes() {
         let found = device("11aa");
         assert_eq!(found.region(512 << 20).unwrap(), 300 << 20);
         assert_eq!(found.region(64 << 20).unwrap(), 64 << 20);
@@ -251,10 +251,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_place_is_said() {
+    fn invalid_places_are_refused() {
         let find = |name: &str| Place::find(&Local, name).unwrap_err().to_string();
         assert!(find("/dev/no-such-device").contains("does not exist: name a block device"));
-        assert!(find("/dev/null").contains("is neither"));
+        assert!(find("/dev/null").contains("is not a block device, file or directory"));
         let dir = tempfile::tempdir().unwrap();
         let small = dir.path().join("small");
         std::fs::write(&small, "x").unwrap();

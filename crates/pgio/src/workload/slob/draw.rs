@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn uniform_is_the_draw_it_always_was() {
+    fn the_uniform_draw_is_stable() {
         let sql = draw(&KeyDistribution::Uniform, 1024, 8).sql("read_span");
         assert_eq!(sql, "            k := 1 + floor(random() * read_span)::bigint;");
     }

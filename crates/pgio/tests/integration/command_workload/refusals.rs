@@ -51,12 +51,15 @@ fn a_failed_trial_shows_the_programs_output() {
     on(
         dsn,
         "run = 'echo hello'\nmetric = [{ name = 'x', unit = 's', better = 'lower', json = '/x' }]",
-        &["metric `x`: the output contains no JSON; see all", "end of stdout: hello"],
+        &[
+            "metric `x`: the output contains no JSON; see its complete output",
+            "end of stdout: hello",
+        ],
     );
     on(
         dsn,
         "run = 'echo hello'\nmetric = [{ name = 'x', unit = 's', better = 'lower', json = '/x', file = '{dir}/none' }]",
-        &["metric `x`: there is no file /tmp/pgio-command.", "end of stdout: hello"],
+        &["metric `x`: the file /tmp/pgio-command.", "end of stdout: hello"],
     );
     on(
         dsn,

@@ -53,7 +53,7 @@ fn words_and_variables_arrive_as_they_are() {
 }
 
 #[test]
-fn a_failure_tells_its_status_and_its_last_lines() {
+fn a_failure_reports_its_status_and_last_lines() {
     let mut runner = runner();
     let error =
         |argv: &[&str], runner: &mut Runner| run(runner, argv).seconds.unwrap_err().to_string();
@@ -73,7 +73,7 @@ fn a_failure_tells_its_status_and_its_last_lines() {
 }
 
 #[test]
-fn one_that_ends_while_it_is_looked_at_has_ended() {
+fn a_program_that_ends_during_a_query_has_ended() {
     // The process ends between the two checks of one query.
     let dies = "alive() { until [ -s \"$dir/ended\" ]; do sleep 0.01; done; return 1; }\n";
     let shell = Shell::start(&Host::local(), &format!("{PRELUDE}{dies}"), BODY).unwrap();
@@ -84,7 +84,7 @@ fn one_that_ends_while_it_is_looked_at_has_ended() {
 }
 
 #[test]
-fn one_that_never_ends_is_ended_with_all_that_it_started() {
+fn a_program_that_never_ends_is_killed_with_its_children() {
     for deaf in ["", "trap '' TERM; "] {
         let mut runner = runner();
         let mark = format!("71{}", deaf.len());
@@ -102,7 +102,7 @@ fn one_that_never_ends_is_ended_with_all_that_it_started() {
 }
 
 #[test]
-fn a_stop_ends_it_and_so_does_the_end_of_its_owner() {
+fn a_stop_or_the_end_of_the_owner_ends_the_program() {
     let mut runner = runner();
     let (stop, asked) = (Stop::new(), Instant::now());
     let argv = ["sh", "-c", "sleep 7201 & sleep 7201"];
@@ -126,7 +126,7 @@ fn a_stop_ends_it_and_so_does_the_end_of_its_owner() {
 }
 
 #[test]
-fn what_it_says_is_told_while_it_runs() {
+fn output_is_reported_while_the_program_runs() {
     let mut runner = runner();
     let mut heard = Vec::new();
     let argv = ["sh", "-c", "for i in 1 2 3; do echo line $i >&2; sleep 0.8; done"];
@@ -140,7 +140,7 @@ fn what_it_says_is_told_while_it_runs() {
 }
 
 #[test]
-fn files_are_of_this_run_only() {
+fn files_of_earlier_runs_are_refused() {
     let mut runner = runner();
     let file = format!("{}/a file", runner.dir);
     fs::write(&file, "of before").unwrap();
