@@ -26,21 +26,21 @@ end
 
 complete -c pgio -n "__fish_pgio_needs_command" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_needs_command" -s V -l version -d 'Print version'
-complete -c pgio -n "__fish_pgio_needs_command" -f -a "demo" -d 'See in about a minute what synchronous replication costs, on servers of pgio\'s own'
-complete -c pgio -n "__fish_pgio_needs_command" -f -a "setup" -d 'Load the data set, as ./pgio.conf and the flags say'
-complete -c pgio -n "__fish_pgio_needs_command" -f -a "run" -d 'Run one trial: the classic lines, then what they cannot say'
-complete -c pgio -n "__fish_pgio_needs_command" -f -a "compare" -d 'Run an experiment: the same kind of work under each condition, in random order'
-complete -c pgio -n "__fish_pgio_needs_command" -f -a "report" -d 'Tell a stored experiment again'
-complete -c pgio -n "__fish_pgio_needs_command" -f -a "doctor" -d 'Say what is here, what is missing and what would spoil a measurement, and change nothing'
-complete -c pgio -n "__fish_pgio_needs_command" -f -a "device" -d 'Measure a device, or two in turn, without PostgreSQL: throughput, latency, random I/O'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "demo" -d 'Show in about a minute what synchronous replication costs, on private servers'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "setup" -d 'Load the data set that ./pgio.conf and the flags describe'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "run" -d 'Run one trial: print the classic lines, then latencies and checks'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "compare" -d 'Run an experiment: the same workload under each condition, in random order'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "report" -d 'Show the report of a stored experiment'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "doctor" -d 'Check what is missing and what would spoil a measurement; change nothing'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "device" -d 'Measure one device, or compare two, without PostgreSQL: throughput, latency, random I/O'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "ballast" -d 'Leave only SIZE of this machine\'s memory free, until --release'
-complete -c pgio -n "__fish_pgio_needs_command" -f -a "undo" -d 'Put back whatever an interrupted run left changed'
-complete -c pgio -n "__fish_pgio_needs_command" -f -a "destroy" -d 'Remove what setup made, and nothing else'
-complete -c pgio -n "__fish_pgio_needs_command" -f -a "example" -d 'Print a shipped, commented experiment'
-complete -c pgio -n "__fish_pgio_using_subcommand demo" -l out -d 'Keep the results here' -r -F
-complete -c pgio -n "__fish_pgio_using_subcommand demo" -l pg -d 'The major version of PostgreSQL; default: the newest installed, else the newest downloaded' -r
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "undo" -d 'Undo the changes that an interrupted run left in place'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "destroy" -d 'Drop the tables that setup created, and nothing else'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "example" -d 'Print a commented example experiment'
+complete -c pgio -n "__fish_pgio_using_subcommand demo" -l out -d 'Write the results to this directory' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand demo" -l pg -d 'Major version of PostgreSQL; default: the newest installed, else the newest downloaded' -r
 complete -c pgio -n "__fish_pgio_using_subcommand demo" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l classic-files -d 'Write pgio_objects_creation.out and pgio_data_load_table_sizes.out here' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l classic-files -d 'Write pgio_objects_creation.out and pgio_data_load_table_sizes.out to this directory' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l config -d 'Read this instead of ./pgio.conf' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l dbname -d 'database whose statistics pgio reads [DBNAME; default pg10]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l connect-string -d 'database to connect to: a database name, a conninfo string or a URI; without a pgio.conf, the PG* variables apply [CONNECT_STRING; default pg10]' -r
@@ -57,8 +57,8 @@ complete -c pgio -n "__fish_pgio_using_subcommand setup" -l scan-scale -d 'size 
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l seed -d 'seed of all random choices (default: drawn and recorded) [SEED]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l json -d 'Store the trial as JSON; `-` is standard output' -r -F
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l classic-files -d 'Write the files that the original leaves here: iostat.out, vmstat.out, mpstat.out, pgio_diskstats.out, pgio_session_detail.out, pgio_objects_creation.out and pgio_data_load_table_sizes.out' -r -F
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l telemetry -d 'Observe server and host this often; 0 is not at all' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l classic-files -d 'Write the original\'s files to this directory: iostat.out, vmstat.out, mpstat.out, pgio_diskstats.out, pgio_session_detail.out, pgio_objects_creation.out and pgio_data_load_table_sizes.out' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l telemetry -d 'Sampling interval of telemetry on server and host; 0 disables it' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l config -d 'Read this instead of ./pgio.conf' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l dbname -d 'database whose statistics pgio reads [DBNAME; default pg10]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l connect-string -d 'database to connect to: a database name, a conninfo string or a URI; without a pgio.conf, the PG* variables apply [CONNECT_STRING; default pg10]' -r
@@ -105,18 +105,18 @@ complete -c pgio -n "__fish_pgio_using_subcommand run" -l rate -d 'calls per sec
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l arrivals -d 'arrival process of a rate: fixed (equal intervals) or poisson (independent arrivals) [ARRIVALS; default fixed]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l client-threads -d 'pgio threads that send calls and receive results; requires engine = client [CLIENT_THREADS; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand compare" -l out -d 'Keep the results here instead of pgio-results/NAME-TIME' -r -F
-complete -c pgio -n "__fish_pgio_using_subcommand compare" -l resume -d 'Go on with an interrupted experiment: what is complete there is not repeated' -r -F
-complete -c pgio -n "__fish_pgio_using_subcommand compare" -l blocks -d 'With --resume: so many blocks instead of fewer before' -r
-complete -c pgio -n "__fish_pgio_using_subcommand compare" -l max-blocks -d 'With --resume of an experiment with a precision: at most so many blocks instead of fewer before' -r
-complete -c pgio -n "__fish_pgio_using_subcommand compare" -l plan -d 'Print every trial and every change it would make, refuse what it would refuse, and change nothing'
-complete -c pgio -n "__fish_pgio_using_subcommand compare" -l offline -d 'With --plan, refuse only what the files alone show to be wrong; present values are shown where a server answers'
+complete -c pgio -n "__fish_pgio_using_subcommand compare" -l out -d 'Write the results to this directory instead of pgio-results/NAME-TIME' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand compare" -l resume -d 'Continue an interrupted experiment; complete trials are not repeated' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand compare" -l blocks -d 'With --resume: increase the number of blocks to N' -r
+complete -c pgio -n "__fish_pgio_using_subcommand compare" -l max-blocks -d 'With --resume of an experiment with a precision: increase the maximum number of blocks to N' -r
+complete -c pgio -n "__fish_pgio_using_subcommand compare" -l plan -d 'Print every trial and every change, run the checks of a real run, and change nothing'
+complete -c pgio -n "__fish_pgio_using_subcommand compare" -l offline -d 'With --plan: check the files only; show current values where a server answers'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand report" -l against -d 'Runs to compare with those named before: from three a side on, differences are judged' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand report" -l against -d 'Runs to compare with those named first; with three or more per side, differences are judged' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l format -r -f -a "text\t''
 html\t'One self-contained page'
 markdown\t''
-csv\t'A row for each condition and metric'
+csv\t'One row per condition and metric'
 json\t''"
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l baseline -d 'Compare with this condition instead of the experiment\'s own baseline' -r
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l out -l output -d 'Write to this file instead of stdout' -r -F
@@ -169,25 +169,25 @@ complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l rate -d 'calls per 
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l arrivals -d 'arrival process of a rate: fixed (equal intervals) or poisson (independent arrivals) [ARRIVALS; default fixed]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l client-threads -d 'pgio threads that send calls and receive results; requires engine = client [CLIENT_THREADS; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand device" -l against -d 'Measure this too, in turn, and compare with it' -r
-complete -c pgio -n "__fish_pgio_using_subcommand device" -l uuid -d 'Of a file system or other content that may be lost with --destroy; once for each' -r
-complete -c pgio -n "__fish_pgio_using_subcommand device" -l rounds -d 'Passes over all tests [default: 5 as in the User\'s Guide; with --against 6, the fewest that can decide]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand device" -l size -d 'Of the scratch file, and the part of a device or file that is worked on' -r
-complete -c pgio -n "__fish_pgio_using_subcommand device" -l duration -d 'Of each random test' -r
-complete -c pgio -n "__fish_pgio_using_subcommand device" -l seed -d 'Of the order of places and of random offsets; without it one is drawn' -r
+complete -c pgio -n "__fish_pgio_using_subcommand device" -l against -d 'Measure this one as well, alternately, and compare the two' -r
+complete -c pgio -n "__fish_pgio_using_subcommand device" -l uuid -d 'UUID of a file system or other content that --destroy may overwrite; repeat for each' -r
+complete -c pgio -n "__fish_pgio_using_subcommand device" -l rounds -d 'Number of passes over all tests [default: 5 as in the User\'s Guide; with --against 6, the fewest that can reach a verdict]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand device" -l size -d 'Size of the scratch file, or of the part of a device or file to test' -r
+complete -c pgio -n "__fish_pgio_using_subcommand device" -l duration -d 'Duration of each random test' -r
+complete -c pgio -n "__fish_pgio_using_subcommand device" -l seed -d 'Seed of the test order and of random offsets [default: drawn]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand device" -l json -d 'Store all runs and results as JSON; `-` is standard output' -r -F
-complete -c pgio -n "__fish_pgio_using_subcommand device" -l destroy -d 'Also write, over whatever is there'
+complete -c pgio -n "__fish_pgio_using_subcommand device" -l destroy -d 'Run the write tests too, overwriting existing contents'
 complete -c pgio -n "__fish_pgio_using_subcommand device" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand ballast" -l release -d 'Give the memory back'
-complete -c pgio -n "__fish_pgio_using_subcommand ballast" -s y -l yes -d 'Do not ask'
+complete -c pgio -n "__fish_pgio_using_subcommand ballast" -l release -d 'Release the ballast'
+complete -c pgio -n "__fish_pgio_using_subcommand ballast" -s y -l yes -d 'Do not ask for confirmation'
 complete -c pgio -n "__fish_pgio_using_subcommand ballast" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand undo" -l connect -d 'Reach the server by this, when the journal\'s way needs a password that is not at hand; and end sessions that an interrupted run left there' -r
-complete -c pgio -n "__fish_pgio_using_subcommand undo" -l keep -d 'Leave a setting that someone changed since as it is now'
-complete -c pgio -n "__fish_pgio_using_subcommand undo" -l restore -d 'Put the prior value back even where someone changed the setting since'
+complete -c pgio -n "__fish_pgio_using_subcommand undo" -l connect -d 'Connect by this string, for example when the journal\'s needs a password that is not available; also end sessions that an interrupted run left on that server' -r
+complete -c pgio -n "__fish_pgio_using_subcommand undo" -l keep -d 'Keep the current value of a setting that someone changed since'
+complete -c pgio -n "__fish_pgio_using_subcommand undo" -l restore -d 'Restore the prior value even if someone changed the setting since'
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l config -d 'Read this instead of ./pgio.conf' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l dbname -d 'database whose statistics pgio reads [DBNAME; default pg10]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l connect-string -d 'database to connect to: a database name, a conninfo string or a URI; without a pgio.conf, the PG* variables apply [CONNECT_STRING; default pg10]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -s y -l yes -d 'Do not ask'
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -s y -l yes -d 'Do not ask for confirmation'
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand example" -s h -l help -d 'Print help'

@@ -249,7 +249,7 @@ pub fn replicated(blocks: u32) -> StoredExperiment {
         trials.extend([local, on]);
     }
     for t in &mut trials {
-        let telemetry = t.telemetry.as_mut().unwrap();
+        let telemetry = t.telemetry.as_mut().expect("every trial here has telemetry");
         telemetry.probes = Some(Probes {
             flush_error_seconds: None,
             standby_flush_error_seconds: None,

@@ -37,7 +37,7 @@ fn facts(trial: &Trial) -> Vec<(&'static str, String)> {
         Outcome::Complete => {}
         Outcome::Failed { error } => facts.push(("FAILED", error.clone())),
         Outcome::Interrupted => {
-            facts.push(("INTERRUPTED", "only data until the interruption".into()))
+            facts.push(("INTERRUPTED", "only data until the interruption".into()));
         }
     }
     for (label, name) in [
