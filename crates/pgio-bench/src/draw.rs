@@ -1,7 +1,7 @@
 //! Measures the cost of drawing a key: a PL/pgSQL loop with the draw of `slob` against the same loop
 //! without it, in turn, in one session that reads no table.
 //!
-//! The clock is the CPU time of the server process, which other processes hardly change, or the elapsed
+//! The clock is the CPU time of the server process, which other processes barely change, or the elapsed
 //! time if the kernel does not report CPU time.
 
 use std::fs;

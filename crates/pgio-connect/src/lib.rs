@@ -52,3 +52,8 @@ pub use route::Route;
 pub use secret::Secret;
 pub use spell::variables;
 pub use wire::{Message, Refusal, Wire, WireError, texts};
+
+/// Compiles the example of the README.
+#[cfg(doctest)]
+#[doc = include_str!("../README.md")]
+struct Readme;

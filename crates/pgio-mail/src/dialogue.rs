@@ -231,21 +231,21 @@ mod tests {
 
     /// Sends its script regardless of what it receives, and records what it received.
     struct Script {
-        said: io::Cursor<Vec<u8>>,
-        heard: Vec<u8>,
+        script: io::Cursor<Vec<u8>>,
+        received: Vec<u8>,
     }
 
     impl Read for Script {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
             // One byte at a time, as a slow network would.
-            self.said.read(&mut buffer[..1])
+            self.script.read(&mut buffer[..1])
         }
     }
 
     impl Write for Script {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             let some = bytes.len().min(7);
-            self.heard.extend(&bytes[..some]);
+            self.received.extend(&bytes[..some]);
             Ok(some)
         }
 
@@ -256,7 +256,7 @@ mod tests {
 
     /// Runs a transaction with two recipients; `answers` follow greeting and LHLO.
     fn fates(protocol: MailProtocol, answers: &str) -> (Vec<Fate>, Option<String>, String) {
-        let script = Script { said: io::Cursor::new(Vec::new()), heard: Vec::new() };
+        let script = Script { script: io::Cursor::new(Vec::new()), received: Vec::new() };
         let wire =
             Wire::new(OneByOne::new(script, answers), Duration::from_secs(5), Halt::default());
         let mut dialogue = match Dialogue::open(wire, protocol) {
@@ -266,8 +266,8 @@ mod tests {
         let mut text = Vec::new();
         stuff(b"x\r\n", &mut text);
         let (fates, lost) = dialogue.deliver("p@l", &["a@b", "c@d"], &text);
-        let heard = String::from_utf8(dialogue.wire_stream().inner.heard.clone()).unwrap();
-        (fates, lost.map(|l| l.to_string()), heard)
+        let received = String::from_utf8(dialogue.wire_stream().inner.received.clone()).unwrap();
+        (fates, lost.map(|l| l.to_string()), received)
     }
 
     /// Sends a reply only after it received a command or the dot, as a real server does.
@@ -287,9 +287,9 @@ mod tests {
 
     impl Read for OneByOne {
         fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-            if self.inner.said.position() == self.inner.said.get_ref().len() as u64 {
+            if self.inner.script.position() == self.inner.script.get_ref().len() as u64 {
                 let Some(next) = self.answers.pop() else { return Ok(0) };
-                self.inner.said = io::Cursor::new(format!("{next}\r\n").into_bytes());
+                self.inner.script = io::Cursor::new(format!("{next}\r\n").into_bytes());
             }
             self.inner.read(buffer)
         }
@@ -323,24 +323,25 @@ mod tests {
 
     #[test]
     fn lmtp_replies_for_each_recipient_and_smtp_once() {
-        let (all, lost, heard) =
+        let (all, lost, received) =
             fates(MailProtocol::Lmtp, "250 ok|250 ok|250 ok|354 go|250 one|452 full");
         assert_eq!((all, lost), (vec![Accepted, deferred("452 full")], None));
-        let said = "LHLO pgio.localdomain\r\nMAIL FROM:<p@l>\r\nRCPT TO:<a@b>\r\nRCPT TO:<c@d>\r\n\
+        let sent = "LHLO pgio.localdomain\r\nMAIL FROM:<p@l>\r\nRCPT TO:<a@b>\r\nRCPT TO:<c@d>\r\n\
                     DATA\r\nx\r\n.\r\n";
-        assert_eq!(heard, said);
-        let (all, lost, heard) = fates(MailProtocol::Smtp, "250 ok|250 ok|250 ok|354 go|250 both");
+        assert_eq!(received, sent);
+        let (all, lost, received) =
+            fates(MailProtocol::Smtp, "250 ok|250 ok|250 ok|354 go|250 both");
         assert_eq!((all, lost), (vec![Accepted, Accepted], None));
-        assert!(heard.starts_with("EHLO "), "{heard}");
+        assert!(received.starts_with("EHLO "), "{received}");
     }
 
     #[test]
     fn a_refused_recipient_has_no_reply_after_the_dot() {
         let (all, lost, _) = fates(MailProtocol::Lmtp, "250 ok|550 who|250 ok|354 go|250 two");
         assert_eq!((all, lost), (vec![refused("550 who"), Accepted], None));
-        let (all, lost, heard) = fates(MailProtocol::Lmtp, "250 ok|550 who|451 later|250 reset");
+        let (all, lost, received) = fates(MailProtocol::Lmtp, "250 ok|550 who|451 later|250 reset");
         assert_eq!((all, lost), (vec![refused("550 who"), deferred("451 later")], None));
-        assert!(heard.ends_with("RSET\r\n") && !heard.contains("DATA"), "{heard}");
+        assert!(received.ends_with("RSET\r\n") && !received.contains("DATA"), "{received}");
         let (all, lost, _) = fates(MailProtocol::Lmtp, "250 ok|250 ok|250 ok|452 full|250 reset");
         assert_eq!((all, lost), (vec![deferred("452 full"); 2], None));
         let (all, _, _) = fates(MailProtocol::Lmtp, "530 no");

@@ -62,7 +62,7 @@ each='
     }
     if [ -e "$work/these" ]; then
         (cd "$work/texts" && sha256sum -- *) >"$work/sums"
-        # What is told is what was removed: a file that went meanwhile would be told once more.
+        # Print only files that were removed here; a file moved meanwhile would be printed twice.
         tr "\n" "\0" <"$work/names" | xargs -0 sh -c '\''
             find "$@" -maxdepth 0 -delete -print 2>/dev/null || :'\'' sh >"$work/removed"
         paste "$work/these" "$work/sums" | awk -v removed="$work/removed" -v gone="$work/gone" '\''

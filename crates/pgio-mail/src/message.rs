@@ -1,8 +1,8 @@
 //! Composes messages: size, text, and the form on the wire.
 //!
-//! The text is random, drawn from a seed, in lines like those of an encoded attachment. It hardly
-//! compresses, and one line in 64 begins with a dot, which the protocol must escape. A header of pgio's
-//! holds the checksum, as with Postal. The checksum uses bare line feeds, because most stores do.
+//! The text is random, drawn from a seed, in lines like those of an encoded attachment. It is almost
+//! incompressible, and one line in 64 begins with a dot, which the protocol must escape. A header of
+//! pgio's holds the checksum, as with Postal. The checksum uses bare line feeds, because most stores do.
 
 use std::fmt::Write;
 

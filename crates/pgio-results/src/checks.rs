@@ -2,7 +2,7 @@
 //!
 //! `tolerate =`, the documentation and the tests use this table. Checks are evaluated where the facts are (`experiment::trial_checks` for one trial, `analysis` for several), not here. The remedies are general; a check may give a more specific one.
 //!
-//! There are two kinds of checks. If the *measurement* is broken, the trial says nothing about its
+//! There are two kinds of checks. If the *measurement* is broken, the trial proves nothing about its
 //! condition: it is invalid and repeated. If the condition *behaves* badly, that is a result and
 //! the trial counts: discarding such trials would keep only the good trials of a bad condition.
 
@@ -306,7 +306,7 @@ pub fn rejudge(trial: &mut Trial) -> bool {
     trial.is_valid()
 }
 
-/// Changes the verdict of a tolerated check from invalid to warning and says so in the message.
+/// Changes the verdict of a tolerated check from invalid to warning and notes it in the message.
 pub fn tolerate(check: &mut Check, tolerated: &[String]) {
     if check.verdict == CheckVerdict::Invalid && tolerated.contains(&check.id) {
         check.verdict = CheckVerdict::Warning;

@@ -73,7 +73,7 @@ pub struct Script {
     pub after_slice: Option<String>,
 }
 
-/// A statement that must be planned in one way, or the workload is not what it says.
+/// A statement whose plan must have a certain node; otherwise the workload is not the declared one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct PlanCheck {
     /// For PREPARE: the statement with $1, $2 … of type bigint.

@@ -11,7 +11,7 @@
 use std::borrow::Cow;
 use std::fmt::Write as _;
 
-/// Maximum number of characters of a message to show; longer messages help nobody.
+/// Maximum number of characters of a message to show; longer messages are not useful.
 pub const MAX_MESSAGE: usize = 2_000;
 
 /// Returns whether a character is displayed as itself and has no other effect.

@@ -112,9 +112,9 @@ impl Line {
     }
 
     fn text(&self) -> String {
-        let said = if self.is_within() { "" } else { "  OUTSIDE" };
+        let mark = if self.is_within() { "" } else { "  OUTSIDE" };
         format!(
-            "{:5}  {:5}  {:9}  {:12.4}  {:14.3}{said}",
+            "{:5}  {:5}  {:9}  {:12.4}  {:14.3}{mark}",
             self.block, self.position, self.condition, self.misses, self.ratio
         )
     }

@@ -95,8 +95,8 @@ fn mean_of_psql(
         .arg(&file)
         .hide_env("PG")
         .env("LC_ALL", "C");
-    let said = Local.run(&psql).map_err(failed)?;
-    let times: Vec<f64> = said.lines().filter_map(milliseconds).collect();
+    let output = Local.run(&psql).map_err(failed)?;
+    let times: Vec<f64> = output.lines().filter_map(milliseconds).collect();
     if times.len() != inserts {
         let text = format!("psql timed {} of {inserts} INSERTs", times.len());
         return Err(Failure::message(FAILED, text));

@@ -134,7 +134,7 @@ mod tests {
         t
     }
 
-    /// Three trials of ten stall for a third of the window. The typical block hardly shows it, but the
+    /// Three trials of ten stall for a third of the window. The typical block barely changes, but the
     /// totals and the degraded time do.
     #[test]
     fn degraded_time_shows_stalls_that_the_typical_block_hides() {

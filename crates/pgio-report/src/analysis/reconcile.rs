@@ -55,7 +55,7 @@ pub(super) fn all(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<Re
     };
     let all: Vec<Reconciliation> =
         manifest.conditions.iter().filter_map(|c| one(&c.name)).collect();
-    // A workload that hardly reads has nothing to reconcile.
+    // A workload with few reads has nothing to reconcile.
     if all.iter().all(|r| r.reads.buffer_misses < FEW) { Vec::new() } else { all }
 }
 
@@ -101,7 +101,7 @@ fn sentence(reads: &Reads) -> Option<String> {
     let misses = reads.buffer_misses;
     let against = format!("{device} against {} buffer misses/s", rate(misses));
     let conclusion = if misses < FEW {
-        "PostgreSQL requested hardly any reads".to_owned()
+        "PostgreSQL requested almost no reads".to_owned()
     } else {
         let ratio = from_device / misses;
         if ratio > 1.0 + SAME {
@@ -170,7 +170,7 @@ mod tests {
             "the operating system's cache answered 100 %"
         );
         assert!(conclusion(&reads(100.0, 40.0, Some(250.0))).contains("2.5 times"));
-        assert!(conclusion(&reads(0.0, 4.0, None)).starts_with("PostgreSQL requested hardly any"));
+        assert!(conclusion(&reads(0.0, 4.0, None)).starts_with("PostgreSQL requested almost no"));
         let unknown = Reads { device_reads: None, ..reads(100.0, 0.0, None) };
         assert_eq!(sentence(&unknown), None);
     }

@@ -12,6 +12,9 @@ use pgio_results::operation::Class;
 use pgio_results::store::StoredExperiment;
 use pgio_results::{Check, CheckVerdict, Outcome, Trial};
 
+mod percentiles;
+mod repairs;
+
 const PRIMARY: &str = "commits_per_second";
 
 /// Blocks of local and on, at these rates.
@@ -51,17 +54,17 @@ fn half_the_rate_is_slower() {
 
 #[test]
 fn compared_with_another_condition() {
-    let told = analyse(&demo().against("on").unwrap());
+    let compared = analyse(&demo().against("on").unwrap());
     // Everything is the other way round, and what the file's own baseline shows of noise is gone.
     let own = analyse(&demo());
-    assert_eq!(told.primary("local").unwrap().verdict, Verdict::Faster);
-    let product =
-        told.primary("local").unwrap().ratio.unwrap() * own.primary("on").unwrap().ratio.unwrap();
+    assert_eq!(compared.primary("local").unwrap().verdict, Verdict::Faster);
+    let product = compared.primary("local").unwrap().ratio.unwrap()
+        * own.primary("on").unwrap().ratio.unwrap();
     assert!((product - 1.0).abs() < 1e-9, "{product}");
-    assert!(told.primary("on").is_none() && told.noise_floor.is_empty());
-    assert!(!told.is_aa("local-aa"));
-    assert_eq!(told.condition("on").unwrap().factors, [] as [&str; 0]);
-    assert_eq!((told.own_baseline.as_deref(), own.own_baseline), (Some("local"), None));
+    assert!(compared.primary("on").is_none() && compared.noise_floor.is_empty());
+    assert!(!compared.is_aa("local-aa"));
+    assert_eq!(compared.condition("on").unwrap().factors, [] as [&str; 0]);
+    assert_eq!((compared.own_baseline.as_deref(), own.own_baseline), (Some("local"), None));
     // Its own name changes nothing, the twin's included.
     let same = analyse(&demo().against("local").unwrap());
     assert_eq!((same.notes, same.noise_floor), (own.notes, own.noise_floor));
@@ -135,7 +138,7 @@ fn one_alone_may_be_judged() {
     assert_eq!(judged, [("on", "updates_per_second"), ("on", PRIMARY)]);
 }
 
-/// The effect to plan for is the user's; without one nobody says how many blocks are needed.
+/// The effect to plan for is the user's; without one, pgio reports no number of blocks.
 #[test]
 fn blocks_are_planned_for_the_effect_that_is_named() {
     let mut stored = demo();
@@ -270,143 +273,6 @@ fn the_effect_of_two_treatments_cannot_be_attributed() {
     assert_eq!(treatments(&mut stored, &["a = 1"], &["b = 1"]), 1);
 }
 
-/// The value of which the ratio is one, not that of all operations together.
-#[test]
-fn percentiles_are_those_of_the_typical_trial() {
-    let mut stored = steady(6);
-    for (i, t) in (0..).zip(&mut stored.trials) {
-        // One trial in three of a condition has most of the operations, and slow ones.
-        let (milliseconds, n) = if i % 6 < 2 { (16.0, 20_000) } else { (2.0, 1000) };
-        let h = latencies(milliseconds, n);
-        for (name, reading) in pgio_results::latency::of_class(Class::Commit, &h) {
-            set(t, name, reading.seconds());
-        }
-        t.histograms.insert("commit".to_owned(), h);
-    }
-    let analysis = analyse(&stored);
-    let [local, on] = ["local", "on"].map(|name| &analysis.condition(name).unwrap().metrics);
-    for name in ["commit_latency_p50", "commit_latency_p95", "commit_latency_mean"] {
-        let values = [local, on].map(|metrics| metrics[name].value.unwrap());
-        // A third of 16 ms and two thirds of 2: the geometric mean is 4 ms and somewhat.
-        assert!((0.004..0.005).contains(&values[0]), "{name}: {values:?}");
-        let ratio = analysis.comparison("on", name).unwrap().ratio.unwrap();
-        assert!((values[1] / values[0] / ratio - 1.0).abs() < 1e-9, "{name}: {values:?}");
-    }
-    assert!(!local.contains_key("read_latency_p50"));
-}
-
-/// Trials of each side by turns, with these numbers of operations of about 2 ms.
-fn timed(operations: &[u32]) -> StoredExperiment {
-    let mut stored = steady(operations.len() as u32);
-    for (t, n) in stored.trials.iter_mut().zip(operations.iter().flat_map(|n| [n, n])) {
-        record(t, &latencies(2.0, *n));
-    }
-    stored
-}
-
-fn record(t: &mut Trial, h: &Histogram) {
-    for (name, reading) in pgio_results::latency::of_class(Class::Commit, h) {
-        set(t, name, reading.seconds());
-        t.metrics.get_mut(name).unwrap().at_least = reading.at_least;
-    }
-    t.histograms.insert("commit".to_owned(), h.clone());
-}
-
-#[test]
-fn a_percentile_of_few_operations_is_shown_and_not_compared() {
-    let mut stored = timed(&[2000, 2000, 1999, 2000, 2000, 2000]);
-    stored.manifest.primary_metric = "commit_latency_p99".to_owned();
-    let analysis = analyse(&stored);
-    let primary = analysis.primary("on").unwrap();
-    assert_eq!((primary.verdict, primary.ratio, primary.p), (Verdict::NotApplicable, None, None));
-    let why = &primary.warnings[0];
-    assert!(why.contains("1,999 operations") && why.contains("needs 2,000"), "{why}");
-    assert!(analysis.condition("on").unwrap().metrics["commit_latency_p99"].value.is_some());
-    assert!(analysis.comparison("on", "commit_latency_p95").is_some());
-    assert_eq!(analysis.comparison("on", "commit_latency_p99_9"), None);
-    let notes: Vec<&String> =
-        analysis.notes.iter().filter(|n| n.contains("not compared")).collect();
-    assert!(notes.len() == 1 && notes[0].starts_with("p99 and p99.9 of commit"), "{notes:?}");
-
-    let enough = analyse(&timed(&[2000; 6]));
-    assert!(enough.comparison("on", "commit_latency_p99").unwrap().ratio.is_some());
-}
-
-/// The window's end cuts off an eighth of the operations after half a second.
-fn cut_off(t: &mut Trial) {
-    let mut h = t.histograms["commit"].clone();
-    h.record_censored(5e8, h.count() / 7);
-    record(t, &h);
-}
-
-#[test]
-fn a_percentile_that_was_cut_off_bounds_the_effect() {
-    let of = |sides: &[usize]| {
-        let mut stored = timed(&[4000; 8]);
-        stored.manifest.primary_metric = "commit_latency_p99".to_owned();
-        for (i, t) in stored.trials.iter_mut().enumerate() {
-            if sides.contains(&(i % 2)) {
-                cut_off(t);
-            }
-        }
-        analyse(&stored)
-    };
-    let higher = of(&[1]);
-    let c = higher.primary("on").unwrap();
-    assert_eq!((c.verdict, c.bound), (Verdict::Slower, Some(Bound::AtLeast)));
-    assert!(
-        c.ratio.unwrap() > 100.0 && c.interval.low.is_some() && c.interval.high.is_none(),
-        "{c:?}"
-    );
-    assert!(c.p.is_some() && c.warnings.iter().any(|w| w.contains("lower bound")), "{c:?}");
-    let metrics = &higher.condition("on").unwrap().metrics;
-    assert!(metrics["commit_latency_p99"].at_least && !metrics["commit_latency_p50"].at_least);
-    assert_eq!(higher.comparison("on", "commit_latency_p50").unwrap().bound, None);
-
-    let lower = of(&[0]);
-    let c = lower.primary("on").unwrap();
-    assert_eq!((c.verdict, c.bound), (Verdict::Faster, Some(Bound::AtMost)));
-    assert!(c.interval.low.is_none() && c.interval.high.is_some());
-
-    let both = of(&[0, 1]);
-    let c = both.primary("on").unwrap();
-    assert_eq!(
-        (c.verdict, c.ratio, c.interval.low, c.interval.high),
-        (Verdict::NotApplicable, None, None, None)
-    );
-}
-
-/// Lower, as far as is known: the unknown part may make it higher.
-#[test]
-fn a_lower_bound_below_the_baseline_shows_nothing() {
-    let mut stored = timed(&[4000; 8]);
-    stored.manifest.primary_metric = "commit_latency_p99".to_owned();
-    for t in stored.trials.iter_mut().skip(1).step_by(2) {
-        let mut h = latencies(1.0, 4000);
-        h.record_censored(1e6, 600);
-        record(t, &h);
-    }
-    let analysis = analyse(&stored);
-    let c = analysis.primary("on").unwrap();
-    assert_eq!((c.verdict, c.bound, c.p), (Verdict::NoDifference, Some(Bound::AtLeast), None));
-}
-
-#[test]
-fn a_percentile_under_the_clocks_resolution_is_left_out() {
-    let mut stored = steady(1);
-    for t in &mut stored.trials {
-        set(t, "read_latency_p50", 5e-6);
-        set(t, "read_latency_mean", 5e-6);
-        t.histograms.insert("read".to_owned(), latencies(0.005, 100));
-    }
-    let analysis = analyse(&stored);
-    let local = &analysis.condition("local").unwrap().metrics;
-    assert_eq!(local["read_latency_p50"].value, None);
-    assert!(local["read_latency_mean"].value.is_some());
-    assert_eq!(analysis.comparison("on", "read_latency_p50"), None);
-    assert!(analysis.comparison("on", "read_latency_mean").is_some());
-}
-
 #[test]
 fn rates_are_geometric_means_and_counts_with_zeros_arithmetic_ones() {
     let mut stored = two(&[(1000.0, 1.0), (4000.0, 1.0)]);
@@ -508,93 +374,4 @@ proptest! {
             prop_assert!(c.blocks <= count(&c.condition).min(count("local")));
         }
     }
-}
-
-/// Normal enough: the sum of twelve uniform numbers.
-fn normal(random: &mut SplitMix64) -> f64 {
-    (0..12).map(|_| random.next_f64()).sum::<f64>() - 6.0
-}
-
-/// Equal conditions on a machine that gets 1 % slower with each trial; half of the trials of one of them are
-/// repeated. Returns the mean of ln ratio and the share of false verdicts. `beside` as the loop repeats,
-/// else as earlier versions did: the condition alone, at the end of its block.
-fn repaired_under_drift(beside: bool) -> (f64, f64) {
-    const EXPERIMENTS: u32 = 400;
-    let mut random = SplitMix64::new(11);
-    let (mut sum, mut false_verdicts) = (0.0, 0u32);
-    for _ in 0..EXPERIMENTS {
-        let (mut trials, mut now) = (Vec::new(), 0.0);
-        let mut measure = |random: &mut SplitMix64, name: &str, block, attempt, valid: bool| {
-            let rate = 1000.0 * (-0.01 * now + 0.01 * normal(random)).exp();
-            now += 1.0;
-            let mut t = trial(name, block, &[(PRIMARY, rate)]);
-            t.place.as_mut().unwrap().attempt = attempt;
-            if !valid {
-                t.checks.push(Check::invalid("steal", "30 %", "measure elsewhere"));
-            }
-            trials.push(t);
-        };
-        for block in 1..=10 {
-            let broken = random.next_f64() < 0.5;
-            let mut order = ["local", "on", "other", "fourth"];
-            random.shuffle(&mut order);
-            for name in order {
-                measure(&mut random, name, block, 0, !(broken && name == "on"));
-            }
-            let mut repeat = vec!["on", "local"];
-            repeat.truncate(if beside { 2 } else { 1 });
-            random.shuffle(&mut repeat);
-            for name in repeat.into_iter().filter(|_| broken) {
-                measure(&mut random, name, block, 1, true);
-            }
-        }
-        let stored = experiment(&["local", "on", "other", "fourth"], trials);
-        let arms = pairing::arms(&stored.manifest, &stored.trials);
-        let pairs = pairing::Beside::new(&arms["on"], &arms["local"]).values(PRIMARY);
-        let both = pairs.condition.iter().zip(&pairs.baseline);
-        let logs: Vec<f64> = both.map(|(on, local)| (on / local).ln()).collect();
-        assert_eq!(logs.len(), 10);
-        sum += logs.iter().sum::<f64>() / 10.0;
-        let (low, high) = signed_rank::test(&logs, ALPHA).and_then(|t| t.bounds).unwrap();
-        false_verdicts += u32::from(low > 0.0 || high < 0.0);
-    }
-    (sum / f64::from(EXPERIMENTS), f64::from(false_verdicts) / f64::from(EXPERIMENTS))
-}
-
-#[test]
-fn a_repaired_block_is_a_pair_that_drift_does_not_bias() {
-    let (bias, false_verdicts) = repaired_under_drift(true);
-    assert!(bias.abs() < 0.002, "{bias}");
-    assert!(false_verdicts <= 0.09, "{false_verdicts}");
-    // Alone the repeat lies later than its other half, and it shows.
-    let (bias, false_verdicts) = repaired_under_drift(false);
-    assert!(bias < -0.005 && false_verdicts > 0.12, "{bias} {false_verdicts}");
-}
-
-/// A condition whose trials stall 30 % of the time, by half: they are warnings, and they count.
-#[test]
-fn trials_that_stall_are_part_of_the_ratio() {
-    let mut random = SplitMix64::new(5);
-    let mut trials = Vec::new();
-    let mut mean = 0.0;
-    for block in 1..=30 {
-        let stalls = block % 10 < 3;
-        let rate = |random: &mut SplitMix64| 1000.0 * (0.01 * normal(random)).exp();
-        let of_stall = if stalls { 0.5 } else { 1.0 };
-        let mut on = trial("on", block, &[(PRIMARY, rate(&mut random) * of_stall)]);
-        if stalls {
-            on.checks.push(Check::warning("rate-not-reached", "50 %", "ask for less"));
-        }
-        mean += of_stall / 30.0;
-        trials.extend([trial("local", block, &[(PRIMARY, rate(&mut random))]), on]);
-    }
-    let analysis = analyse(&experiment(&["local", "on"], trials));
-    let on = analysis.condition("on").unwrap();
-    assert_eq!((on.valid, analysis.primary("on").unwrap().blocks), (30, 30));
-    let geometric = on.metrics[PRIMARY].value.unwrap() / 1000.0;
-    assert!(geometric < mean + 0.01, "{geometric}: with the stalls");
-    let ratio = analysis.primary("on").unwrap().ratio.unwrap();
-    assert!(ratio < 0.97, "{ratio} is that without stalls");
-    let share = on.shares.iter().find(|s| s.what == "rate-not-reached").unwrap();
-    assert!(share.trials == 9 && share.notable, "{share:?}");
 }

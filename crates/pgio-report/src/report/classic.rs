@@ -2,7 +2,7 @@
 //!
 //! Scripts parse them (`RIOPS >N< CACHE_HITS/s >N<` above all), so blanks at line ends and the
 //! layout of psql's rows are part of it. `trial` prints further results below them.
-//! Times and rates are of our window, which all sessions share; docs/METHODOLOGY.md says what the
+//! Times and rates are of our window, which all sessions share; docs/METHODOLOGY.md explains what the
 //! original's figures mean and do not mean.
 
 use jiff::Timestamp;
@@ -45,7 +45,7 @@ impl Head {
     }
 }
 
-/// The lines printed before the sessions start. `monitors` says whether iostat, vmstat and mpstat
+/// The lines printed before the sessions start. `monitors` is whether iostat, vmstat and mpstat
 /// really run; `zone` is the reader's.
 pub fn head(head: &Head, monitors: bool, zone: &TimeZone) -> String {
     let Head { connect_string, shared_buffers, tables, sessions_per_table, scale, .. } = head;

@@ -67,7 +67,7 @@ pub(super) fn where_the_time_went(analysis: &Analysis) -> Option<Table> {
 }
 
 /// The differences to show: without the A/A twin, and without transactions if the commits are shown,
-/// because a transaction is hardly more than its commit.
+/// because a transaction consists mostly of its commit.
 pub(super) fn shown_differences(
     analysis: &Analysis,
 ) -> impl Iterator<Item = &DecompositionDifference> {

@@ -96,9 +96,9 @@ fn a_sweep_reads_back_from_json_and_its_knees_come_first() {
     assert_eq!(cells(&read), cells(ours));
     let knees = |all: &Swept| all.curves.iter().map(|c| c.knee.clone()).collect::<Vec<_>>();
     assert_eq!(knees(&read), knees(ours));
-    let told = super::lead(&analysis);
+    let lines = super::lead(&analysis);
     let knees = "Knee along sessions (beyond it more load mostly adds latency): local none up to 64; on at 16.";
-    assert_eq!(told.last().unwrap(), knees);
+    assert_eq!(lines.last().unwrap(), knees);
     assert_eq!(json::stored(&analyse(&demo())).sweep, None);
 }
 
@@ -161,10 +161,10 @@ fn two_experiments_against_each_other() {
 fn the_verdict_names_two_changed_treatments() {
     let mut stored = demo();
     stored.manifest.conditions[3].changes.push(throttled());
-    let said = sentence(&analyse(&stored), "on");
+    let text = sentence(&analyse(&stored), "on");
     let end = "on differs from local in two treatments: the effect cannot be attributed to one of \
                them.";
-    assert!(said.contains("slower than local") && said.ends_with(end), "{said}");
+    assert!(text.contains("slower than local") && text.ends_with(end), "{text}");
 }
 
 #[test]

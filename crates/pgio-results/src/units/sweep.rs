@@ -1,4 +1,4 @@
-//! How the points of a sweep are chosen, as an experiment file says it and as it is stored.
+//! How the points of a sweep are chosen, in the experiment file and in stored results.
 
 use serde::{Deserialize, Serialize};
 

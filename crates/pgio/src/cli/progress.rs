@@ -351,7 +351,7 @@ mod tests {
         line.update(&Event::Begins { planned: &at(1), condition: "on" });
         let name = "on, and the standby's disk limited to 500 IOPS";
         for width in 1..120 {
-            let text = line.line(name, Some("3,300/s"), "what a program says", width);
+            let text = line.line(name, Some("3,300/s"), "output of a program", width);
             assert!(text.chars().count() <= width, "{width}: {text}");
         }
         // The name gives way before the time does.

@@ -186,7 +186,7 @@ fn write_classic_files(dir: &Path, admin: &mut Client, trial: &Trial) -> Outcome
     // The original lists the objects it creates for a run; here every session runs a DO block.
     let tags = "DO\n".repeat(trial.sessions.len());
     store::write_durably(&dir.join("pgio_objects_creation.out"), &tags)?;
-    // Sizes of an unreachable server are unknown; the trial's own error says so.
+    // Sizes of an unreachable server are unknown; the trial's own error reports that.
     if let Ok(text) = sizes::table_sizes(admin) {
         let file = dir.join("pgio_data_load_table_sizes.out");
         store::write_durably(&file, &printable::lines(&text))?;

@@ -67,7 +67,7 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
     if body.has("mount") {
         return Err(body.error(
             "mount",
-            "contradicts device: the data directory is mounted over, or tablespace says where",
+            "conflicts with device, which is mounted over the data directory or where tablespace names",
         ));
     }
     if !device.starts_with("/dev/") {

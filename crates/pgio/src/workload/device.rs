@@ -33,8 +33,8 @@ pub enum DeviceError {
     Place(String),
     #[error("{refusal}{hint}")]
     Refused { refusal: Refusal, hint: &'static str },
-    #[error("fio failed on {place}: {said}")]
-    Failed { place: String, said: String },
+    #[error("fio failed on {place}: {reason}")]
+    Failed { place: String, reason: String },
     #[error("cannot parse fio's output for {place}: {why}")]
     Answer { place: String, why: String },
     #[error("stopped")]

@@ -97,7 +97,7 @@ impl SessionPool {
             threads,
             pinned,
             waiting,
-            heard: Instant::now(),
+            last_event: Instant::now(),
             aborted: None,
             stopping: Stopping::default(),
         };
@@ -181,7 +181,7 @@ struct Connecting<'a> {
     /// The number of sessions that are not ready.
     waiting: usize,
     /// When the last event came.
-    heard: Instant,
+    last_event: Instant,
     /// When the sessions learned that the window is canceled.
     aborted: Option<Instant>,
     stopping: Stopping,
@@ -200,7 +200,7 @@ impl Phase for Connecting<'_> {
     type Event = Event;
 
     fn take(&mut self, event: Event) -> Result<(), EngineError> {
-        self.heard = Instant::now();
+        self.last_event = Instant::now();
         match event {
             Event::Connected { index, pid, canceller } => {
                 let member = &mut self.members[index as usize];
@@ -232,7 +232,7 @@ impl Phase for Connecting<'_> {
     }
 
     fn overdue(&mut self) -> Option<EngineError> {
-        if self.heard.elapsed() <= self.patience {
+        if self.last_event.elapsed() <= self.patience {
             return None;
         }
         let unready = self.members.iter().filter(|m| m.table.is_empty());

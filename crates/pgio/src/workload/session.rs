@@ -85,8 +85,8 @@ fn work(
     events: &Sender<Event>,
     orders: &Receiver<WindowOrder>,
 ) -> Result<(), EngineError> {
-    let heard = notices.clone();
-    let params = setup.params.clone().with_notices(move |message| heard.push(message));
+    let received = notices.clone();
+    let params = setup.params.clone().with_notices(move |message| received.push(message));
     let mut client = pgio_connect::connect(&params).map_err(EngineError::Connect)?;
     let pid = backend_pid(&mut client)?;
     let canceller = Box::new(pgio_connect::canceller(&client, &params));

@@ -20,7 +20,7 @@ pub(super) const FAILURE: &str = "made no progress for a minute";
 
 #[derive(Debug)]
 pub(super) struct Stall {
-    heard: Instant,
+    last_event: Instant,
     looked: Instant,
     /// The last state seen, and since when it is unchanged.
     still: Option<(Instant, String)>,
@@ -28,19 +28,19 @@ pub(super) struct Stall {
 
 impl Stall {
     pub(super) fn new(now: Instant) -> Stall {
-        Stall { heard: now, looked: now, still: None }
+        Stall { last_event: now, looked: now, still: None }
     }
 
     /// Records progress.
-    pub(super) fn heard(&mut self, now: Instant) {
-        self.heard = now;
+    pub(super) fn note_event(&mut self, now: Instant) {
+        self.last_event = now;
         self.still = None;
     }
 
     /// Returns whether the window is stuck; calls `look` at intervals, which returns `None` while there
     /// is progress.
     pub(super) fn is_over(&mut self, now: Instant, look: impl FnOnce() -> Option<String>) -> bool {
-        if now - self.heard < SILENCE || now - self.looked < OFTEN {
+        if now - self.last_event < SILENCE || now - self.looked < OFTEN {
             return false;
         }
         self.looked = now;
@@ -113,7 +113,7 @@ mod tests {
         let mut now = Instant::now();
         for _ in 0..200 {
             now += OFTEN;
-            stall.heard(now);
+            stall.note_event(now);
             assert!(!stall.is_over(now + OFTEN, || panic!("asked")));
         }
     }

@@ -93,7 +93,7 @@ impl<'a> OpenWindow<'a> {
 
     /// Records progress: the window is not stuck.
     pub(super) fn is_moving(&mut self) {
-        self.stall.heard(Instant::now());
+        self.stall.note_event(Instant::now());
     }
 
     /// Reports the progress, at most twenty times a second.

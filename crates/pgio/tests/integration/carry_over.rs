@@ -83,7 +83,7 @@ fn a_burn_in_trial_is_stored_and_shown_and_never_counted() {
     dir.pgio(&["compare", "plan.toml", "--plan"]).expect(
         0,
         &[
-            "burn-in first, as long as it takes: a, never counted (burn_in = false",
+            "burn-in first, unknown duration: a, never counted (burn_in = false",
             "9 trials and the burn-in",
         ],
     );

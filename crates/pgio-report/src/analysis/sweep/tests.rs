@@ -71,7 +71,7 @@ fn what_a_command_calls_its_result_is_compared_at_every_point() {
     assert!(away.metrics.contains_key("tps") && away.metrics.contains_key("beside"));
 }
 
-/// Large effects are told with six blocks, however many cells there are, and with five nothing is.
+/// Six blocks are enough to detect large effects in any number of cells; five are not.
 #[test]
 fn away_from_the_middle_one_family_is_adjusted() {
     for (blocks, shown) in [(5, false), (6, true)] {

@@ -205,7 +205,7 @@ fn predictions_by_level() {
     assert_eq!(with("local", "remote_apply", true), Some((900, true)));
     assert_eq!(with("local", "off", true), Some((-900, false)));
     assert_eq!(with("off", "on", true), Some((1800, false)));
-    assert_eq!(with("local", "on", false), Some((0, false)), "nobody to wait for");
+    assert_eq!(with("local", "on", false), Some((0, false)), "no standby to wait for");
     assert_eq!(with("remote_apply", "local", true), None);
     assert_eq!(with("local", "nonsense", true), None);
 }

@@ -18,7 +18,7 @@ use pgio_results::sweep::{Axis, SweepKind, shown};
 const HEIGHT: f64 = 240.0;
 /// From such a ratio of the largest to the smallest value on, a scale is logarithmic.
 const WIDE: f64 = 8.0;
-/// Of rates, which are compared by their height while that tells anything.
+/// From this ratio on, a scale of rates is logarithmic, too.
 const FAR: f64 = 30.0;
 
 pub(super) fn section(page: &Page<'_>) -> Option<Section> {

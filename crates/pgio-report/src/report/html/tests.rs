@@ -56,7 +56,7 @@ fn a_sweep_has_its_charts() {
     let page = page(&swept(6));
     assert_snapshot!(skeleton(&page));
     assert_eq!(page.matches("<title>knee: ").count(), 2, "in both charts of the sessions");
-    // Every mark says what it is: 2 conditions × (4 + 3) values × 2 charts.
+    // Every mark has a title: 2 conditions × (4 + 3) values × 2 charts.
     let tips =
         page.matches("<title>on, sessions ").count() + page.matches("<title>on, delay ").count();
     assert_eq!(tips, 14);

@@ -75,8 +75,8 @@ impl Subject {
 
     /// Whether every condition sets it.
     pub(super) fn declares(&self, setting: &str) -> bool {
-        let says = |arm: &Arm| treatment::declares(&arm.treatments, setting);
-        !self.conditions.is_empty() && self.conditions.iter().all(says)
+        let declares = |arm: &Arm| treatment::declares(&arm.treatments, setting);
+        !self.conditions.is_empty() && self.conditions.iter().all(declares)
     }
 }
 

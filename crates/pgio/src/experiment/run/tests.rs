@@ -299,7 +299,7 @@ fn a_burn_in_trial_comes_first_and_is_never_judged_or_repeated() {
     assert_eq!(fake.trials(), order);
     assert_eq!(fake.trials()[0], "1");
 
-    // What is invalid is said of block 1 alone.
+    // Only block 1 is reported as invalid.
     let mut fake = Fake { invalid: vec![vec![0]], ..Fake::default() };
     run(&plan, &[1, 1], FIXED, &StoredAttempts::default(), &mut fake).unwrap();
     assert_eq!(fake.trials().len(), 5, "with the baseline beside it");

@@ -88,7 +88,7 @@ fn taken_by_others(id: &str, share: f64, most: f64, message: String, remedy: &st
     }
 }
 
-/// A resync uses disks and network of the measurement, whatever the condition says about DRBD.
+/// A resync uses disks and network of the measurement, regardless of the condition.
 fn resync(telemetry: &Telemetry) -> Option<Check> {
     const ID: &str = "drbd-resync";
     let mut watched = false;

@@ -65,8 +65,8 @@ family() {
         }'
 }
 
-# Those of the family of $2 that are not in group $1. The family is listed first: whoever is born
-# later is not asked about, and whoever has ended by then is not outside.
+# Those of the family of $2 that are not in group $1. The family is listed first, so that
+# processes that start later are not considered and those that have ended do not count.
 outside() {
     family=$(family "$2")
     inside=$(cat "$1/cgroup.procs" 2>/dev/null)

@@ -103,7 +103,7 @@ fn without_a_probe_verify_decides() {
     in_context(|context| {
         let (_, step) = put_in_force(remove.as_ref(), context).unwrap();
         assert_eq!(step.undo(context, OnConflict::Ask).unwrap(), Undone::Restored);
-        // Never applied: this undo of nothing fails, and says how to go on.
+        // Never applied: this undo of nothing fails with a hint.
         let error = step.undo(context, OnConflict::Ask).unwrap_err().to_string();
         assert!(error.contains("undo of command `mark`") && error.contains("--keep"), "{error}");
         assert_eq!(step.undo(context, OnConflict::Keep).unwrap(), Undone::Kept);

@@ -302,7 +302,7 @@ fn unknown_congestion(requested: &RequestedState, found: &[(&str, &DrbdUse)]) ->
         Check::warning(
             CONGESTED_ID,
             message,
-            "check whether `drbdsetup events2 --now --statistics` (module 9: `drbdsetup status --json`) tells `congested` on the server's host",
+            "check whether `drbdsetup events2 --now --statistics` (module 9: `drbdsetup status --json`) reports `congested` on the server's host",
         )
     } else {
         Check::ok(CONGESTED_ID, message)

@@ -19,7 +19,7 @@ use crate::treatment::record::Record;
 use crate::treatment::step::{OnConflict, Step, Undone};
 use crate::treatment::test_support::in_words;
 
-/// One resource `pgio`, whose configuration says protocol C.
+/// One resource `pgio`, configured for protocol C.
 #[derive(Debug, Clone, PartialEq)]
 struct Fake {
     boot: &'static str,

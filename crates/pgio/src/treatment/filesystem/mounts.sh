@@ -1,4 +1,4 @@
-# Tells what mounts.rs asks: all mounts, and what ext4 says of itself by device. Reads only.
+# Prints all mounts, and the options that ext4 reports for each device. Reads only; see mounts.rs.
 cat /proc/self/mountinfo
 for list in /proc/fs/ext4/*/options; do
     name=${list%/options}

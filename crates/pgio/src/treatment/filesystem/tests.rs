@@ -81,7 +81,10 @@ fn errors_name_line_and_key_of_the_file() {
             "{ device = \"/dev/loop7\", type = \"btrfs\", allow_format = true, mkfs = [\"/dev/sda\"] }",
             "filesystem.mkfs: `/dev/sda` names a device",
         ),
-        ("{ device = \"/dev/loop7\", mount = \"/srv\" }", "filesystem.mount: contradicts device"),
+        (
+            "{ device = \"/dev/loop7\", mount = \"/srv\" }",
+            "filesystem.mount: conflicts with device",
+        ),
         ("{ options = \"sync\", tablespace = \"/srv\" }", "filesystem.tablespace: requires device"),
         (
             "{ device = \"/dev/loop7\", type = \"xfs\", allow_format = true, tablespace = \"srv\" }",

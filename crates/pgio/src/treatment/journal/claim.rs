@@ -133,7 +133,7 @@ mod tests {
         let dir = dir.path().join("locks");
         let mut first = Claims::default();
         first.check_free(&dir, &set(&["a"])).unwrap();
-        assert!(!dir.exists(), "whoever looks leaves nothing");
+        assert!(!dir.exists(), "reading creates nothing");
         first.take(&dir, &holder("r1"), &set(&["a", "b"])).unwrap();
         first.take(&dir, &holder("r1"), &set(&["b", "c"])).unwrap();
         first.check_free(&dir, &set(&["a", "b", "c"])).unwrap();

@@ -122,7 +122,7 @@ fn a_controller_used_by_others_stays_enabled() {
     assert_eq!(passed_on(), "-io\n");
 }
 
-/// A kernel that refuses a change, since this file says by then that the controller is in use.
+/// A kernel that refuses a change, because this file shows that the controller is in use.
 #[derive(Debug)]
 struct Busy(Option<PathBuf>);
 

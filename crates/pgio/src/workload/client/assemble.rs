@@ -60,8 +60,8 @@ pub(super) fn assemble(
     let needed = u32::try_from(calls.len()).unwrap_or(u32::MAX);
     room::wait_for_room(admin, needed, &setup.stop)?;
     let notices = Notices::default();
-    let heard = notices.clone();
-    let params = setup.params.clone().with_notices(move |message| heard.push(message));
+    let received = notices.clone();
+    let params = setup.params.clone().with_notices(move |message| received.push(message));
     let (route, pinned, version) = go_ahead(&params, &calls, &setup, admin)?;
     let plan = Arc::new(Plan {
         params,
@@ -154,7 +154,7 @@ fn open_all(plan: &Arc<Plan>, setup: &Setup) -> Result<Vec<Session>, EngineError
     }
     drop(sender);
     let sessions = Vec::with_capacity(count);
-    let mut opening = Opening { sessions, count, next, heard: Instant::now() };
+    let mut opening = Opening { sessions, count, next, last_event: Instant::now() };
     if let Some(error) = phase::run(&mut opening, &opened, &setup.stop) {
         return Err(error);
     }
@@ -170,7 +170,7 @@ struct Opening {
     /// The next session to open.
     next: Arc<AtomicUsize>,
     /// When the last session was opened.
-    heard: Instant,
+    last_event: Instant,
 }
 
 impl Phase for Opening {
@@ -178,7 +178,7 @@ impl Phase for Opening {
 
     fn take(&mut self, opened: Self::Event) -> Result<(), EngineError> {
         self.sessions.push(opened?);
-        self.heard = Instant::now();
+        self.last_event = Instant::now();
         Ok(())
     }
 
@@ -188,7 +188,7 @@ impl Phase for Opening {
 
     fn overdue(&mut self) -> Option<EngineError> {
         let (late, count) = (self.count - self.sessions.len(), self.count);
-        (late > 0 && self.heard.elapsed() > GRACE).then(|| {
+        (late > 0 && self.last_event.elapsed() > GRACE).then(|| {
             EngineError::Stuck(format!(
                 "{late} of {count} sessions were not ready in time; see the server's log"
             ))

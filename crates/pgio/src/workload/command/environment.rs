@@ -23,8 +23,8 @@ pub(super) struct CommandEnvironment {
 /// Refuses a target with several hosts if the program would always connect to the first one.
 pub(super) fn check(spec: &CommandSpec, params: &ConnectParams) -> Result<(), CommandError> {
     let Some((first, others)) = params.hosts.split_first() else { return Ok(()) };
-    let mut said = spec.all_texts().flat_map(Template::placeholders);
-    if let (Some(name), false) = (said.find(|n| ["host", "port"].contains(n)), others.is_empty()) {
+    let mut used = spec.all_texts().flat_map(Template::placeholders);
+    if let (Some(name), false) = (used.find(|n| ["host", "port"].contains(n)), others.is_empty()) {
         return Err(CommandError::Refused(format!(
             "the command uses {{{name}}}, which is only the first of several hosts in the target's dsn: name the host to use, or use {{dsn}} if the program accepts a connection string"
         )));
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn of_several_hosts_none_is_named() {
-        let says = |text: &str| {
+        let spec_of = |text: &str| {
             let words = vec![Template::new("prog"), Template::new(text)];
             CommandSpec { run: Line::Words(words), ..settings().spec }
         };
@@ -179,14 +179,14 @@ mod tests {
         for (text, refused) in
             [("{dsn}", false), ("{user}", false), ("{host}", true), ("-p{port}", true)]
         {
-            let spec = says(text);
+            let spec = spec_of(text);
             check(&spec, &one).unwrap();
             let error = check(&spec, &two).err().map(|e| e.to_string());
             assert_eq!(error.is_some(), refused, "{text}: {error:?}");
             let name = text.trim_start_matches("-p");
             assert!(error.is_none_or(|e| e.contains(&format!("the command uses {name}, which"))));
         }
-        let warming = CommandSpec { warm_up: Some(says("{host}").run), ..says("{dsn}") };
+        let warming = CommandSpec { warm_up: Some(spec_of("{host}").run), ..spec_of("{dsn}") };
         check(&warming, &two).unwrap_err();
     }
 

@@ -11,15 +11,21 @@ use pgio_connect::ConnectError;
 pub enum CommandError {
     #[error("program `{program}` is not on host {host}: install it there, or write its path")]
     Missing { program: String, host: String },
-    #[error("{name} {how}: {said}")]
-    Failed { name: String, how: String, said: String, output: Box<Output> },
+    #[error("{name} {how}: {excerpt}")]
+    Failed { name: String, how: String, excerpt: String, output: Box<Output> },
     #[error(
-        "{name} did not end within {} s and was killed; raise {key}, or find the cause in its output: {said}",
+        "{name} did not end within {} s and was killed; raise {key}, or find the cause in its output: {excerpt}",
         limit.as_secs_f64()
     )]
-    TimedOut { name: String, limit: Duration, key: &'static str, said: String, output: Box<Output> },
-    #[error("metric `{name}`: {why}; end of {place}: {said}")]
-    Metric { name: String, why: String, place: String, said: String },
+    TimedOut {
+        name: String,
+        limit: Duration,
+        key: &'static str,
+        excerpt: String,
+        output: Box<Output>,
+    },
+    #[error("metric `{name}`: {why}; end of {place}: {excerpt}")]
+    Metric { name: String, why: String, place: String, excerpt: String },
     #[error(
         "schema {0} exists and was not created by pgio: rename it, or set another schema in [workload]"
     )]

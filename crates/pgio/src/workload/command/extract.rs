@@ -38,7 +38,7 @@ pub(super) fn metrics(
             name: spec.name.clone(),
             why,
             place: place.to_owned(),
-            said: match last_lines(text) {
+            excerpt: match last_lines(text) {
                 lines if lines.is_empty() => "nothing".to_owned(),
                 lines => lines,
             },

@@ -41,16 +41,16 @@ pub struct StatusLine {
 impl StatusLine {
     pub fn new(line: &str) -> StatusLine {
         let clean = |c: char| if c.is_control() { ' ' } else { c };
-        let mut said = StatusLine::default();
+        let mut status = StatusLine::default();
         for c in line.chars().map(clean) {
-            let end = said.length + c.len_utf8();
+            let end = status.length + c.len_utf8();
             if end > ROOM {
                 break;
             }
-            c.encode_utf8(&mut said.bytes[said.length..end]);
-            said.length = end;
+            c.encode_utf8(&mut status.bytes[status.length..end]);
+            status.length = end;
         }
-        said
+        status
     }
 
     pub fn text(&self) -> &str {
@@ -129,9 +129,12 @@ mod tests {
             cause_of_failure(&explained)
         );
         let progress: String = (0..9).map(|n| format!("progress: {n}.0 s\n")).collect();
-        let said = cause_of_failure(&format!("{progress}{explained}\n{progress}"));
-        assert!(said.starts_with(&format!("{cause} / LINE 1: SELECT 1 FROM t; / ^")), "{said}");
-        assert!(said.ends_with("/ … / progress: 4.0 s / progress: 5.0 s / progress: 6.0 s / progress: 7.0 s / progress: 8.0 s"), "{said}");
+        let cause_shown = cause_of_failure(&format!("{progress}{explained}\n{progress}"));
+        assert!(
+            cause_shown.starts_with(&format!("{cause} / LINE 1: SELECT 1 FROM t; / ^")),
+            "{cause_shown}"
+        );
+        assert!(cause_shown.ends_with("/ … / progress: 4.0 s / progress: 5.0 s / progress: 6.0 s / progress: 7.0 s / progress: 8.0 s"), "{cause_shown}");
         assert_eq!(cause_of_failure("why\nso\n"), "why / so");
         let long = cause_of_failure(&format!("ERROR: {}\n{progress}", "x".repeat(1 << 20)));
         assert!(long.starts_with("ERROR: xx") && long.len() < 3 * CHARACTERS, "{}", long.len());

@@ -114,7 +114,7 @@ impl PreparedCommand {
                 name: spec.name.clone(),
                 why,
                 place: "stdout".to_owned(),
-                said: last_lines(stdout),
+                excerpt: last_lines(stdout),
             })?);
         }
         let metrics = extract::metrics(specs, &Written { stdout, stderr, files })?;

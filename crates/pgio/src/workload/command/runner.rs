@@ -75,15 +75,15 @@ impl Runner {
         let ours: Vec<&str> = pgio_connect::variables().collect();
         let head = format!("unset {}\n", ours.join(" "));
         let shell = Shell::start(host, &(head + PATHS + PRELUDE), BODY)?;
-        let said = shell.greeting().trim_end_matches('\n').to_owned();
+        let greeting = shell.greeting().trim_end_matches('\n').to_owned();
         let (host, secret) = (host.name().to_owned(), None);
-        match said.split_once(' ') {
+        match greeting.split_once(' ') {
             Some(("ready", dir)) => Ok(Runner { shell, host, dir: dir.to_owned(), secret }),
             Some(("missing", program)) => {
                 Err(CommandError::Missing { program: program.to_owned(), host })
             }
             _ => {
-                let why = said.trim_start_matches("failed ");
+                let why = greeting.trim_start_matches("failed ");
                 Err(CommandError::Refused(format!(
                     "cannot create a directory on host {host}: {why}"
                 )))
@@ -134,10 +134,10 @@ impl Runner {
         let answer = self.shell.ask(&format!("run {}", words.join(" ")), LIMIT)?;
         let began = answer.middle();
         let mut state = State::parse(&answer.text);
-        let (mut said, mut looked) = (String::new(), began);
+        let (mut line, mut looked) = (String::new(), began);
         let ended = loop {
             match state {
-                State::Running(more) if !more.is_empty() => said = self.hide(&more),
+                State::Running(more) if !more.is_empty() => line = self.hide(&more),
                 State::Running(_) => {}
                 State::Ended { status: 0, seconds } => break Ok(seconds),
                 State::Ended { status, .. } => break Err(Some(status)),
@@ -153,7 +153,7 @@ impl Runner {
                 let seconds = Err(job.timed_out(&done));
                 return Ok(Done { seconds, ..done });
             }
-            tick(began, &said);
+            tick(began, &line);
             // Poll often while the line may be short, and rarely enough not to disturb a long one.
             let pause = began.elapsed() / 8;
             thread::sleep(pause.clamp(Duration::from_millis(10), Duration::from_millis(100)));
@@ -258,7 +258,12 @@ impl Job {
             Some(status) => format!("ended with exit status {status}"),
             None => "was killed".to_owned(),
         };
-        CommandError::Failed { name: self.name(), how, said: done.said(), output: done.output() }
+        CommandError::Failed {
+            name: self.name(),
+            how,
+            excerpt: done.excerpt(),
+            output: done.output(),
+        }
     }
 
     fn timed_out(&self, done: &Done) -> CommandError {
@@ -266,7 +271,7 @@ impl Job {
             name: self.name(),
             limit: self.limit,
             key: self.limit_key,
-            said: done.said(),
+            excerpt: done.excerpt(),
             output: done.output(),
         }
     }
@@ -278,7 +283,7 @@ impl Done {
     }
 
     /// Returns the first error and the end of stderr, or of stdout if stderr is empty.
-    fn said(&self) -> String {
+    fn excerpt(&self) -> String {
         let both = [&self.stderr, &self.stdout];
         let text = both.into_iter().find(|text| !text.trim().is_empty());
         text.map_or_else(|| "it printed nothing".to_owned(), |text| cause_of_failure(text))

@@ -41,8 +41,8 @@ impl Bench {
         let path = quoted(place.path.as_os_str());
         let head = format!("where={path}\nmake={make}\nbytes={bytes}\n");
         let shell = Shell::start(host, &(head + PRELUDE), BODY)?;
-        let said = shell.greeting().trim_end_matches('\n').to_owned();
-        let (word, rest) = said.split_once(' ').unwrap_or((&said, ""));
+        let greeting = shell.greeting().trim_end_matches('\n').to_owned();
+        let (word, rest) = greeting.split_once(' ').unwrap_or((&greeting, ""));
         match (word, rest.split_once(' ')) {
             ("ready", Some((version, file))) => Ok(Bench {
                 shell,
@@ -52,8 +52,8 @@ impl Bench {
             }),
             ("missing", _) => Err(DeviceError::NoFio { host: host.name().to_owned() }),
             _ => {
-                let said = rest.trim_start_matches("mktemp: ").to_owned();
-                Err(DeviceError::Failed { place: place.name.clone(), said })
+                let reason = rest.trim_start_matches("mktemp: ").to_owned();
+                Err(DeviceError::Failed { place: place.name.clone(), reason })
             }
         }
     }
@@ -105,7 +105,7 @@ impl Bench {
         let (head, out) = answer.split_once("--out--\n").unwrap_or((answer, ""));
         let (status, complaints) = head.split_once('\n').unwrap_or((head, ""));
         if status != "ended 0" {
-            return Err(DeviceError::Failed { place, said: said(complaints, out, status) });
+            return Err(DeviceError::Failed { place, reason: cause(complaints, out, status) });
         }
         fio::parse(out, job.test.writes()).map_err(|why| DeviceError::Answer { place, why })
     }
@@ -117,7 +117,7 @@ fn running(answer: &str) -> Option<u64> {
 }
 
 /// Returns fio's first error message; later ones are consequences.
-fn said(complaints: &str, out: &str, status: &str) -> String {
+fn cause(complaints: &str, out: &str, status: &str) -> String {
     let lines = complaints.lines().chain(out.lines()).map(str::trim);
     let mut worth = lines.filter(|l| l.starts_with("fio") || l.contains("error"));
     let first = worth.next().or_else(|| complaints.lines().next()).unwrap_or(status);

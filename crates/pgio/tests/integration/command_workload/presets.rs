@@ -153,7 +153,7 @@ fn a_failing_script_reports_its_reason() {
         let explained = error.find("LINE 1:").expect(error);
         assert!(cause < explained, "{error}");
         assert!(error.contains(&format!("`pgbench` ({line})")), "{error}");
-        assert!(error.contains("all that it wrote: output/0001.stderr"), "{error}");
+        assert!(error.contains("full output: output/0001.stderr"), "{error}");
         assert!(output(&dir, "0001.stderr").contains("no_such_table"));
     }
 }

@@ -30,7 +30,7 @@ fn a_failed_trial_shows_the_programs_output() {
         &shell("echo something else; echo result"),
         &[
             "metric `rate`: nothing matches `^rate (\\S+)`; see its complete output in output/",
-            "correct regex; end of stdout: something else / said",
+            "correct regex; end of stdout: something else / result",
         ],
     );
     on(dsn, &shell("true"), &["nothing matches", "end of stdout: nothing"]);
@@ -89,7 +89,7 @@ fn a_command_that_never_ends_times_out_and_its_output_is_kept() {
     measured(&dir, &dsn, &workload);
     let error = dir.trials()[0]["outcome"]["error"].as_str().unwrap().to_owned();
     assert!(
-        error.contains("`sh` (run) did not end within 1 s and was killed: raise time_limit"),
+        error.contains("`sh` (run) did not end within 1 s and was killed; raise time_limit"),
         "{error}"
     );
     assert_eq!(output(&dir, "0001.stdout"), "rate 1\n");
@@ -109,7 +109,7 @@ fn invalid_commands_are_refused_before_anything_is_changed() {
     let several = dsn.replacen("host=", "host=/nonexistent,", 1);
     let of_first = |run: &str| measured(&dir, &several, &format!("run = {run}\n{metric}"));
     of_first("['true', '{host}']")
-        .expect(4, &["says {host}, and the target's dsn has several hosts"]);
+        .expect(4, &["uses {host}, which is only the first of several hosts in the target's dsn"]);
     with("run = ['true', '{secs}']").expect(2, &["contains unknown placeholder {secs}"]);
     let ours = metric.replace("'x', unit", "'riops', unit");
     measured(&dir, &dsn, &format!("run = 'true'\n{ours}"))

@@ -57,19 +57,19 @@ fn a_failure_reports_its_status_and_last_lines() {
     let mut runner = runner();
     let error =
         |argv: &[&str], runner: &mut Runner| run(runner, argv).seconds.unwrap_err().to_string();
-    let said = error(&["sh", "-c", "echo out; echo first >&2; echo why >&2; exit 3"], &mut runner);
-    assert_eq!(said, "`sh` (run) ended with exit status 3: first / why");
-    let said = error(&["sh", "-c", "echo only out; kill -9 $$"], &mut runner);
-    assert_eq!(said, "`sh` (run) ended with exit status 137, killed by signal 9: only out");
-    let said = error(&["/nonexistent/prog"], &mut runner);
+    let text = error(&["sh", "-c", "echo out; echo first >&2; echo why >&2; exit 3"], &mut runner);
+    assert_eq!(text, "`sh` (run) ended with exit status 3: first / why");
+    let text = error(&["sh", "-c", "echo only out; kill -9 $$"], &mut runner);
+    assert_eq!(text, "`sh` (run) ended with exit status 137, killed by signal 9: only out");
+    let text = error(&["/nonexistent/prog"], &mut runner);
     assert!(
-        said.starts_with(
+        text.starts_with(
             "`/nonexistent/prog` (run) ended with exit status 127 (program not found)"
         ),
-        "{said}"
+        "{text}"
     );
-    let said = error(&["false"], &mut runner);
-    assert_eq!(said, "`false` (run) ended with exit status 1: it printed nothing");
+    let text = error(&["false"], &mut runner);
+    assert_eq!(text, "`false` (run) ended with exit status 1: it printed nothing");
 }
 
 #[test]
@@ -128,14 +128,14 @@ fn a_stop_or_the_end_of_the_owner_ends_the_program() {
 #[test]
 fn output_is_reported_while_the_program_runs() {
     let mut runner = runner();
-    let mut heard = Vec::new();
+    let mut lines = Vec::new();
     let argv = ["sh", "-c", "for i in 1 2 3; do echo line $i >&2; sleep 0.8; done"];
-    runner.run(&job(&argv), &Stop::new(), &mut |_, said| heard.push(said.to_owned())).unwrap();
-    heard.dedup();
-    assert_eq!(heard.first().map(String::as_str), Some(""));
+    runner.run(&job(&argv), &Stop::new(), &mut |_, text| lines.push(text.to_owned())).unwrap();
+    lines.dedup();
+    assert_eq!(lines.first().map(String::as_str), Some(""));
     assert!(
-        heard.len() > 1 && heard[1..].iter().all(|line| line.starts_with("line ")),
-        "{heard:?}"
+        lines.len() > 1 && lines[1..].iter().all(|line| line.starts_with("line ")),
+        "{lines:?}"
     );
 }
 
