@@ -164,13 +164,13 @@ fn fios(below: &Path) -> Vec<String> {
 fn bad_input_is_refused() {
     let (dir, at) = (Workdir::new(), place());
     device(&dir, &["/dev/no-such"]).expect(2, &["/dev/no-such does not exist"]);
-    device(&dir, &["/dev/null"]).expect(2, &["/dev/null is neither"]);
+    device(&dir, &["/dev/null"]).expect(2, &["/dev/null is not a block device"]);
     let file = at.path().join("file");
     fs::write(&file, vec![0; 8 << 20]).unwrap();
     device(&dir, &[text(&file), "--against", text(&file)]).expect(2, &["are the same"]);
     device(&dir, &[text(&file), "--uuid", "x"]).expect(2, &["--destroy"]);
     dir.pgio(&["device", text(at.path()), "--size", "1M"]).expect(2, &["at least 4M"]);
-    dir.pgio(&["device", text(at.path()), "--size", "900T"]).expect(2, &["free, and the scratch"]);
+    dir.pgio(&["device", text(at.path()), "--size", "900T"]).expect(2, &["free, but the scratch"]);
     dir.pgio(&["device", text(at.path()), "--duration", "0s"]).expect(2, &["longer than zero"]);
     let bare = tempfile::tempdir().unwrap();
     for program in ["sh", "readlink", "stat", "cat", "mktemp", "rm"] {
