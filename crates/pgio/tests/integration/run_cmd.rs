@@ -278,7 +278,7 @@ fn start(place: &Place, arguments: &[&str]) -> Child {
     // Work is reported slice by slice, and a session that began a second slice has reported the first.
     let sql = "SELECT pid, query_start::text FROM pg_stat_activity \
                WHERE datname = current_database() AND application_name LIKE 'pgio:%' \
-               AND query LIKE '%a slice at a time%'";
+               AND query LIKE '%DO $pgio$%'";
     let mut client = place.client();
     let mut begun: BTreeMap<i32, BTreeSet<String>> = BTreeMap::new();
     wait_until("a slice of each is over", || {
