@@ -195,23 +195,3 @@ fn a_stop_while_applying_a_condition_undoes_it() {
     assert!(!value.exists() && dir.journals().is_empty());
     assert!(fs::read_to_string(dir.out().join("trials.jsonl")).unwrap_or_default().is_empty());
 }
-
-/// A psql that takes its time for each turn.
-const PSQL: &str = "#!/bin/sh\necho turn >>turns\nsleep 5\nfor file; do :; done\n\
-    sed -e '1,/timing/d' -e 's/.*/Time: 1.000 ms/' \"$file\"\n";
-
-#[test]
-fn bench_truth_can_be_interrupted_at_once() {
-    let dir = Workdir::new();
-    dir.write("psql", PSQL);
-    run("chmod", &["+x", dir.path().join("psql").to_str().unwrap()]);
-    let mut command = dir.command(&["bench", "truth", "commit-delay"]);
-    let path = std::env::var("PATH").unwrap();
-    command.env("PATH", format!("{}:{path}", dir.path().display()));
-    let mut running = dir.start(command);
-    let turns = || fs::read_to_string(dir.path().join("turns")).unwrap_or_default();
-    running.until("at its first turn", || !turns().is_empty());
-    running.signal(Signal::INT);
-    running.wait().expect(130, &["stopped"]);
-    assert_eq!(turns(), "turn\n");
-}
