@@ -68,9 +68,10 @@ mod tests {
         let halt = Halt::new(move || caller.load(Ordering::SeqCst));
         assert!(halt.sleep_until(Instant::now()));
         asked.store(true, Ordering::SeqCst);
-        assert!(halt.clone().requested() && !halt.sleep_until(Instant::now()));
-        let halt = Halt::default();
-        halt.clone().request();
+        assert!(halt.requested() && !halt.sleep_until(Instant::now()));
+        let [halt, other] = [(); 2].map(|()| halt.clone());
+        asked.store(false, Ordering::SeqCst);
+        other.request();
         assert!(halt.requested());
     }
 }

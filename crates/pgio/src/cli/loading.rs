@@ -27,7 +27,7 @@ pub fn load(
     slob::load(admin, params, spec, stop, &mut |event| show(&event, shown, &mut status))
 }
 
-pub fn show(event: &LoadEvent, shown: Lines, status: &mut Status) {
+pub(super) fn show(event: &LoadEvent, shown: Lines, status: &mut Status) {
     let line = match *event {
         LoadEvent::Progress { done, total, elapsed } => {
             return status.show(&lines::progress(done, total, elapsed));

@@ -52,18 +52,18 @@ pub fn warn_unfinished(other: &Elsewhere) {
 
 /// A status line that is rewritten in place, on a terminal only.
 #[derive(Debug)]
-pub struct Status {
+pub(super) struct Status {
     terminal: bool,
     shown: usize,
 }
 
 impl Status {
-    pub fn new() -> Status {
+    pub(super) fn new() -> Status {
         Status { terminal: io::stderr().is_terminal(), shown: 0 }
     }
 
     /// Returns the columns a line may have; none without a terminal. Read each time, as terminals are resized.
-    pub fn width(&self) -> Option<usize> {
+    pub(super) fn width(&self) -> Option<usize> {
         // A line that fills the last column would wrap on some terminals.
         let columns = || match tcgetwinsize(io::stderr()) {
             Ok(size) if size.ws_col > 1 => usize::from(size.ws_col) - 1,
@@ -72,7 +72,7 @@ impl Status {
         self.terminal.then(columns)
     }
 
-    pub fn show(&mut self, text: &str) {
+    pub(super) fn show(&mut self, text: &str) {
         let Some(columns) = self.width() else { return };
         let text: String = printable::line(text).chars().take(columns).collect();
         self.shown = self.shown.min(columns);
@@ -84,7 +84,7 @@ impl Status {
     }
 
     /// Erases the line, so that permanent text can be printed.
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         if self.terminal && self.shown > 0 {
             let mut err = io::stderr().lock();
             let _ = write!(err, "\r{}\r", " ".repeat(self.shown)).and_then(|()| err.flush());

@@ -229,14 +229,14 @@ fn files_have_no_circular_dependencies() {
     assert!(circles.is_empty(), "\n{}", circles.join("\n"));
 }
 
-fn shown(circle: &Vec<Module>) -> String {
+fn shown(circle: &[Module]) -> String {
     let files: Vec<String> = circle.iter().map(|module| module.join("/")).collect();
     files.join(" ")
 }
 
 fn circles_in(files: &[(&str, &str)]) -> Vec<String> {
     let file = |(path, text): &(&str, &str)| (names(&path.replace('/', "::")), (*text).to_owned());
-    Sources::of(files.iter().map(file)).circles().iter().map(shown).collect()
+    Sources::of(files.iter().map(file)).circles().iter().map(|circle| shown(circle)).collect()
 }
 
 #[test]
