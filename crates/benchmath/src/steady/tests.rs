@@ -162,7 +162,7 @@ proptest! {
         let c = judge(&backwards).unwrap();
         prop_assert!(near(a.trend.slope, -c.trend.slope));
         prop_assert!(near(a.trend.p, c.trend.p));
-        // Of two equally likely change points the first is returned, so only the statistic is the
+        // If two change points are equally likely, the first is returned, so only the statistic is the
         // same.
         prop_assert_eq!(pettitt(&values).1, pettitt(&backwards).1);
     }

@@ -51,7 +51,7 @@ impl Judge {
             let Some(place) = &trial.place else { continue };
             let Some(cell) = cells.iter().position(|cell| place.is_in(cell)) else { continue };
             let attempt = place.attempt;
-            // Of equal attempts the later one counts, as in the analysis.
+            // If attempts are equal, the later record counts, as in the analysis.
             found.retain(|i| (i.cell, i.attempt) != (cell, attempt));
             let of_others = across.iter().filter(|(i, _)| *i == index).map(|(_, check)| check);
             let all = trial.checks.iter().chain(of_others);

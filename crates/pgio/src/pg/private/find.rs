@@ -100,7 +100,7 @@ fn installed(
     let mut best: Option<Binaries> = None;
     for directory in candidates(search, exec) {
         let Some(found) = inspect(exec, &directory) else { continue };
-        // Of equal versions the first in search order is kept.
+        // If versions are equal, keep the first in search order.
         if acceptable(found.version) && best.as_ref().is_none_or(|b| found.version > b.version) {
             best = Some(found);
         }
