@@ -3,7 +3,7 @@
 //! A feature that is not used adds nothing: without the keys of `config::resolve::features` the loop
 //! only reads, updates and commits. Next: sql/slob.sql, the template.
 
-use super::draw::{Draw, float};
+use super::draw::{Draw, count_if, float};
 use super::tables::{Slob, key_range};
 use super::{scan, turnover};
 use crate::config::resolve::{Features, HotTable, KeyDistribution, SlobSettings, Think};
@@ -65,11 +65,13 @@ pub(super) fn body(slob: &Slob, session: u32, own: &str) -> String {
     let roll_back = if s.commit_every == 0 { "" } else { sql::ROLL_BACK };
     let pieces = pieces(slob, session);
     let (draw, [read, update]) = tables(slob, own, [read, update].map(str::trim_end));
-    let drawn = |unit: u64, span: &str| {
-        let keys = s.scale.blocks();
-        draw.clone() + &Draw { visits: &f.visits, keys, unit }.sql(span)
+    let draw_of = |unit: u64| Draw { visits: &f.visits, keys: s.scale.blocks(), unit };
+    let drawn = |unit: u64, span: &str| draw.clone() + &draw_of(unit).sql(span);
+    let table = f.hot_table.is_some().then(|| count_if("hot_table", "in_hot_table"));
+    let counted = |unit: u64| {
+        let counts = [draw_of(unit).count_hot(), table.clone().unwrap_or_default()];
+        counts.join("\n").trim_end().to_owned()
     };
-    let not_made = |unit: u64| not_made(s, unit);
     let exit = if f.work_loop.is_some() { "" } else { "            EXIT WHEN t0 >= until_at;" };
     let listed =
         |names: &[&str]| names.iter().map(|n| format!("'{n}', {n}")).collect::<Vec<_>>().join(", ");
@@ -89,12 +91,11 @@ pub(super) fn body(slob: &Slob, session: u32, own: &str) -> String {
             ),
             ("draw_read", &drawn(s.work_unit, "read_span")),
             ("draw_update", &drawn(s.update_work_unit, "update_span")),
-            ("exit_read", &exit_after_draw(exit, &not_made(s.work_unit))),
-            ("exit_update", &exit_after_draw(exit, &not_made(s.update_work_unit))),
+            ("count_read", &counted(s.work_unit)),
+            ("count_update", &counted(s.update_work_unit)),
             ("exit", exit),
             ("read", &read),
             ("update", &update),
-            ("not_made", &not_made(s.update_work_unit)),
             ("wider", &wider(f)),
             ("commit", commit.trim_end()),
             ("last_commit", owed.trim_end()),
@@ -112,26 +113,6 @@ pub(super) fn body(slob: &Slob, session: u32, own: &str) -> String {
             ("commit_every", &s.commit_every.to_string()),
             ("batch", &s.batch.to_string()),
         ],
-    )
-}
-
-/// Takes a call that was drawn but not made out of the counts of hot draws.
-fn not_made(s: &SlobSettings, unit: u64) -> String {
-    let f = &s.features;
-    let draw = Draw { visits: &f.visits, keys: s.scale.blocks(), unit };
-    let hot =
-        draw.is_hot().map(|is_hot| format!("                hot := hot - ({is_hot})::int;\n"));
-    let table = "                hot_table := hot_table - in_hot_table::int;\n";
-    hot.unwrap_or_default() + if f.hot_table.is_some() { table } else { "" }
-}
-
-/// The exit at the end of a slice, after a call has been drawn.
-fn exit_after_draw(exit: &str, not_made: &str) -> String {
-    if exit.is_empty() || not_made.is_empty() {
-        return exit.to_owned();
-    }
-    format!(
-        "            IF t0 >= until_at THEN\n{not_made}                EXIT;\n            END IF;"
     )
 }
 

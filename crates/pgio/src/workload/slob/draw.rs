@@ -37,21 +37,27 @@ impl Draw<'_> {
         sql.trim_end().to_owned()
     }
 
-    /// Returns an SQL condition on `k` that is true if the draw was counted as hot; `None` if none is counted.
-    pub fn is_hot(&self) -> Option<String> {
-        let between = |first: u64, last: u64| Some(format!("k BETWEEN {first} AND {last}"));
+    /// Counts `k` in the variable `hot` if it is hot. Separate from the draw, so that a call that is drawn
+    /// but not made, at the end of a slice or after a deadlock, does not count.
+    pub fn count_hot(&self) -> String {
+        let within =
+            |first: u64, last: u64| count_if("hot", &format!("k BETWEEN {first} AND {last}"));
         match self.visits {
-            KeyDistribution::Uniform => None,
+            KeyDistribution::Uniform => String::new(),
             KeyDistribution::HotSpot(spot) => {
-                let first = spot.offset + 1;
-                between(first, first + (spot.blocks + 1).saturating_sub(self.unit) - 1)
+                within(spot.offset + 1, spot.offset + self.starts_in(spot.blocks))
             }
-            KeyDistribution::Zipf { .. } => between(1, self.starts().div_ceil(HOTTEST)),
+            KeyDistribution::Zipf { .. } => within(1, self.starts().div_ceil(HOTTEST)),
             KeyDistribution::Gaussian { .. } => {
                 let (first, last) = self.bell().middle();
-                Some(format!("k BETWEEN {} AND {last}", first + 1.0))
+                within(first as u64 + 1, last as u64)
             }
         }
+    }
+
+    /// Returns how many calls fit into this number of blocks.
+    fn starts_in(&self, blocks: u64) -> u64 {
+        (blocks + 1).saturating_sub(self.unit)
     }
 
     /// Returns the expected share of hot draws: in the hot spot, in the hottest hundredth of the keys
@@ -74,9 +80,8 @@ impl Draw<'_> {
 
     fn hot_spot(&self, spot: &HotSpot) -> String {
         // A range must not cross a boundary of the hot spot in either direction.
-        let starts_in = |blocks: u64| (blocks + 1).saturating_sub(self.unit);
-        let (before, hot) = (starts_in(spot.offset), starts_in(spot.blocks));
-        let cold = before + starts_in(self.keys - spot.offset - spot.blocks);
+        let (before, hot) = (self.starts_in(spot.offset), self.starts_in(spot.blocks));
+        let cold = before + self.starts_in(self.keys - spot.offset - spot.blocks);
         let all = spot.pct.share() >= 1.0;
         fill(
             if all { sql::DRAW_HOT_ONLY } else { sql::DRAW_HOT_SPOT },
@@ -116,26 +121,18 @@ impl Draw<'_> {
         };
         fill(
             sql::DRAW_ZIPF,
-            &[
-                ("inverse", &inverse),
-                ("squeeze", &float(squeeze)),
-                ("accepted", &accepted),
-                ("hot_last", &self.starts().div_ceil(HOTTEST).to_string()),
-            ],
+            &[("inverse", &inverse), ("squeeze", &float(squeeze)), ("accepted", &accepted)],
         )
     }
 
     fn gaussian(&self) -> String {
         let bell = self.bell();
-        let (first, last) = bell.middle();
         fill(
             sql::DRAW_GAUSSIAN,
             &[
                 ("mean", &float(bell.mean)),
                 ("sd", &float(bell.sd)),
                 ("starts", &self.starts().to_string()),
-                ("hot_first", &format!("{}", first + 1.0)),
-                ("hot_last", &format!("{last}")),
             ],
         )
     }
@@ -174,7 +171,8 @@ impl Bell {
 /// Returns a block with this number of draws and no other work; if `drawn` is false, the same loop
 /// without the draw.
 pub fn benched(draw: &Draw<'_>, draws: u32, seed: f64, drawn: bool) -> String {
-    let text = if drawn { draw.sql("span") } else { String::new() };
+    let text =
+        if drawn { format!("{}\n{}", draw.sql("span"), draw.count_hot()) } else { String::new() };
     fill(
         sql::BENCHED,
         &[
@@ -183,6 +181,13 @@ pub fn benched(draw: &Draw<'_>, draws: u32, seed: f64, drawn: bool) -> String {
             ("keys", &draw.starts().to_string()),
             ("seed", &float(seed)),
         ],
+    )
+}
+
+/// Counts up a variable of the block if the SQL condition holds.
+pub(super) fn count_if(variable: &str, condition: &str) -> String {
+    format!(
+        "            IF {condition} THEN\n                {variable} := {variable} + 1;\n            END IF;"
     )
 }
 

@@ -54,19 +54,21 @@ BEGIN
         IF {is_update} THEN
 {draw_update}
             t0 := clock_timestamp();
-{exit_update}
+{exit}
 {update}
 {record_update}
             rows_updated := rows_updated + n;
+{count_update}
 {commit}
 {other_calls}
         ELSE
 {draw_read}
             t0 := clock_timestamp();
-{exit_read}
+{exit}
 {read}
 {record_read}
             blocks_read := blocks_read + n;
+{count_read}
         END IF;
 {call_ends}
     END LOOP;

@@ -8,6 +8,6 @@
                 n := -1;
             END;
             IF n < 0 THEN
-{not_made}{roll_back}
+{roll_back}
                 CONTINUE;
             END IF;

@@ -14,7 +14,8 @@ const SUSPICIOUS: f64 = 1e-4;
 
 /// How often each key was drawn, and how many draws were counted as hot.
 fn drawn(major: u32, visits: &KeyDistribution, keys: u64, unit: u64) -> (Vec<u64>, u64) {
-    let draw = Draw { visits, keys, unit }.sql("span");
+    let draw = Draw { visits, keys, unit };
+    let (draw, count) = (draw.sql("span"), draw.count_hot());
     let block = format!(
         "DO $pgio$
          DECLARE
@@ -27,6 +28,7 @@ fn drawn(major: u32, visits: &KeyDistribution, keys: u64, unit: u64) -> (Vec<u64
              PERFORM setseed(0.25);
              FOR i IN 1 .. {DRAWS} LOOP
                  {draw}
+                 {count}
                  counts[k] := counts[k] + 1;
              END LOOP;
              PERFORM set_config('pgio.drawn', json_build_object('counts', counts, 'hot', hot)::text, false);

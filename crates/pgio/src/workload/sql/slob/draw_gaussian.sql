@@ -3,6 +3,3 @@
                 k := 1 + floor({mean} + {sd} * sqrt(-2 * ln(1 - random())) * cos(6.283185307179586 * random()))::bigint;
                 EXIT WHEN k BETWEEN 1 AND {starts};
             END LOOP;
-            IF k BETWEEN {hot_first} AND {hot_last} THEN
-                hot := hot + 1;
-            END IF;

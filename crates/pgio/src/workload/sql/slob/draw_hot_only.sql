@@ -1,2 +1,1 @@
             k := {hot_first} + floor(random() * {hot_starts})::bigint;
-            hot := hot + 1;

@@ -1,6 +1,5 @@
             IF random() < {hot_share} THEN
                 k := {hot_first} + floor(random() * {hot_starts})::bigint;
-                hot := hot + 1;
             ELSE
                 k := 1 + floor(random() * {cold_starts})::bigint;
                 IF k > {starts_before} THEN

@@ -6,6 +6,3 @@
                 k := x::bigint;
                 EXIT WHEN k - x <= {squeeze} OR {accepted};
             END LOOP;
-            IF k <= {hot_last} THEN
-                hot := hot + 1;
-            END IF;
