@@ -12,6 +12,7 @@
 //! | [`warning`] | doubts about a comparison, and what to try |
 //! | [`signed_rank`] | the deciding test, its estimate and interval |
 //! | [`family`] | several comparisons judged together, with their intervals |
+//! | [`margin`] | whether an effect exceeds a margin: it matters, or it does not |
 //! | [`totals`] | the ratio of total rates, in addition to the typical block |
 //! | [`spread`] | the noise of equal trials, pooled over all conditions |
 //! | [`student`] | the mean of a sample with Student's interval |
@@ -35,6 +36,7 @@ pub mod fisher;
 pub mod holm;
 pub mod interval;
 pub mod knee;
+pub mod margin;
 pub mod power;
 pub mod rng;
 pub mod signed_rank;

@@ -47,7 +47,8 @@ impl Null {
         rejecting.checked_sub(1)
     }
 
-    fn at_most(&self, t: usize) -> f64 {
+    /// One-sided p: the probability of a count of at most `t` on one side.
+    pub(crate) fn at_most(&self, t: usize) -> f64 {
         match &self.tail {
             Some(tail) => tail[t.min(tail.len() - 1)],
             None => normal(self.n, t),

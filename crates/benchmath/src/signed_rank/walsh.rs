@@ -47,9 +47,17 @@ impl Walsh {
     /// ties in any way gives a count that is not larger, so the level holds; the closed interval
     /// treats its ends the same way.
     pub(crate) fn lesser_count(&self, center: f64) -> usize {
-        let not_above = self.count(|w| w <= center);
-        let not_below = self.len() - self.count(|w| w < center);
-        not_above.min(not_below)
+        self.count_up_to(center).min(self.count_from(center))
+    }
+
+    /// Number of averages that are at most `bound`.
+    pub(crate) fn count_up_to(&self, bound: f64) -> usize {
+        self.count(|w| w <= bound)
+    }
+
+    /// Number of averages that are at least `bound`.
+    pub(crate) fn count_from(&self, bound: f64) -> usize {
+        self.len() - self.count(|w| w < bound)
     }
 
     /// The k-th smallest average, numbered from 0.

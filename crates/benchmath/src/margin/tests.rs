@@ -1,0 +1,191 @@
+//! Tests the borders against an enumeration, and by simulation the size of the one-sided tests, the
+//! share of right decisions on both sides of a margin, and the planned power.
+
+use super::*;
+use crate::rng::SplitMix64;
+use crate::signed_rank;
+use crate::test_noise::normal;
+use proptest::prelude::*;
+
+const ALPHA: f64 = 0.05;
+
+fn margin(share: f64) -> Margin {
+    Margin::of_share(share).unwrap()
+}
+
+#[test]
+fn a_margin_is_a_share_of_the_baseline() {
+    let five = margin(0.05);
+    assert!((five.low.exp() - 0.95).abs() < 1e-12 && (five.high.exp() - 1.05).abs() < 1e-12);
+    assert!(Margin::of_share(0.5).is_some());
+    for wrong in [0.0, -0.1, 0.501, 1.0, f64::NAN, f64::INFINITY] {
+        assert_eq!(Margin::of_share(wrong), None, "{wrong}");
+    }
+}
+
+#[test]
+fn an_interval_exceeds_the_margin_on_one_side_or_not_at_all() {
+    let five = margin(0.05);
+    let exceeded = |low: f64, high: f64| five.exceeded_by(Some(low.ln()), Some(high.ln()));
+    assert_eq!(exceeded(0.90, 0.94), Some(Side::Below));
+    assert_eq!(exceeded(0.90, 0.96), None);
+    assert_eq!(exceeded(1.06, 1.20), Some(Side::Above));
+    assert_eq!(exceeded(0.5, 2.0), None);
+    assert_eq!(five.exceeded_by(Some(0.1), None), Some(Side::Above));
+    assert_eq!(five.exceeded_by(None, Some(0.1)), None);
+    assert_eq!(five.exceeded_by(None, None), None);
+}
+
+/// All sign patterns of seven distances from the border: the p value is the share of patterns with
+/// a rank sum at most as large as the observed one.
+#[test]
+fn the_p_value_is_that_of_all_sign_patterns() {
+    let five = margin(0.05);
+    let distances = [0.3, 0.1, 0.5, 0.2, 0.7, 0.6, 0.4];
+    let with_signs = |pattern: u32| -> Vec<f64> {
+        let sign = |i: usize| if pattern >> i & 1 == 1 { -1.0 } else { 1.0 };
+        distances.iter().enumerate().map(|(i, d)| five.low + sign(i) * d).collect()
+    };
+    let rank_sum = |values: &[f64]| -> usize {
+        let below = values.iter().filter(|v| **v < five.low).map(|v| five.low - v);
+        below.map(|d| (d * 10.0).round() as usize).sum()
+    };
+    for pattern in 0..128u32 {
+        let values = with_signs(pattern);
+        let observed = rank_sum(&values);
+        let as_small = (0..128u32).filter(|p| rank_sum(&with_signs(*p)) <= observed).count();
+        let p = five.p_against(Side::Below, &values);
+        assert!((p - as_small as f64 / 128.0).abs() < 1e-12, "{values:?}: {p}");
+    }
+}
+
+#[test]
+fn without_usable_values_nothing_is_excluded() {
+    let five = margin(0.05);
+    for values in [&[][..], &[0.0, f64::NAN], &[0.0; 4]] {
+        assert!(!five.excludes(Side::Below, values, ALPHA), "{values:?}");
+    }
+    assert!(five.excludes(Side::Below, &[0.0; 5], ALPHA), "1 of 32 patterns");
+}
+
+proptest! {
+    /// What matters was detected, and what does not matter has an estimate within the margin.
+    #[test]
+    fn decisions_agree_with_the_test_and_the_estimate(
+        center in -0.3..0.3f64,
+        noise in prop::collection::vec(-1.0..1.0f64, 5..16),
+    ) {
+        let values: Vec<f64> = noise.iter().map(|n| center + 0.1 * n).collect();
+        let five = margin(0.05);
+        let result = signed_rank::test(&values, ALPHA).unwrap();
+        let (low, high) = result.bounds.unzip();
+        let excluded = |side| five.excludes(side, &values, ALPHA);
+        if let Some(side) = five.exceeded_by(low, high) {
+            prop_assert!(result.p <= ALPHA);
+            prop_assert!(!excluded(side));
+        }
+        if excluded(Side::Below) && excluded(Side::Above) {
+            prop_assert!(five.low < result.estimate && result.estimate < five.high);
+        }
+    }
+}
+
+/// Trials whose noise has standard deviation `sd`; a tenth of them stall by 30 %.
+fn block(rng: &mut SplitMix64, effect: f64, sd: f64, stalls: bool) -> f64 {
+    let mut side = |center: f64| {
+        let stalled = stalls && rng.next_f64() < 0.1;
+        center + sd * normal(rng) - if stalled { 0.36 } else { 0.0 }
+    };
+    side(effect) - side(0.0)
+}
+
+/// At the border, each one-sided test errs in at most 5 % of experiments, with any number of
+/// blocks, with and without stalls.
+#[test]
+fn the_size_of_both_one_sided_tests_is_at_most_five_per_cent() {
+    let mut rng = SplitMix64::new(11);
+    let five = margin(0.05);
+    let experiments = 4_000;
+    for (n, stalls) in [(6, false), (6, true), (10, false), (10, true), (25, true)] {
+        for (side, border) in [(Side::Below, five.low), (Side::Above, five.high)] {
+            let errors = (0..experiments)
+                .filter(|_| {
+                    let values: Vec<f64> =
+                        (0..n).map(|_| block(&mut rng, border, 0.03, stalls)).collect();
+                    five.excludes(side, &values, ALPHA)
+                })
+                .count();
+            let size = errors as f64 / f64::from(experiments);
+            // Three standard errors are 0.010.
+            assert!(size <= 0.05 + 0.010, "{n} blocks, stalls {stalls}, {side:?}: {size}");
+        }
+    }
+}
+
+enum Answer {
+    Matters,
+    DoesNot,
+    Undecided,
+}
+
+fn answer(margin: Margin, values: &[f64]) -> Answer {
+    let (low, high) = signed_rank::test(values, ALPHA).unwrap().bounds.unzip();
+    let excluded = |side| margin.excludes(side, values, ALPHA);
+    match margin.exceeded_by(low, high) {
+        Some(_) => Answer::Matters,
+        None if excluded(Side::Below) && excluded(Side::Above) => Answer::DoesNot,
+        None => Answer::Undecided,
+    }
+}
+
+/// On each side of the margin at most 5 in 100 decisions are wrong, also just beside it.
+#[test]
+fn at_most_five_in_a_hundred_decisions_are_wrong() {
+    let mut rng = SplitMix64::new(12);
+    let five = margin(0.05);
+    let experiments = 2_000;
+    for (ratio, matters) in
+        [(0.80, true), (0.93, true), (0.9499, true), (0.9501, false), (0.97, false), (1.0, false)]
+    {
+        let wrong = (0..experiments)
+            .filter(|_| {
+                let values: Vec<f64> =
+                    (0..8).map(|_| block(&mut rng, f64::ln(ratio), 0.02, false)).collect();
+                match answer(five, &values) {
+                    Answer::Matters => !matters,
+                    Answer::DoesNot => matters,
+                    Answer::Undecided => false,
+                }
+            })
+            .count();
+        let share = wrong as f64 / f64::from(experiments);
+        // Three standard errors are 0.015.
+        assert!(share <= 0.05 + 0.015, "ratio {ratio}: {share}");
+    }
+}
+
+/// The planned number of blocks decides in at least 80 % of experiments, without an effect and with
+/// one of twice the margin.
+#[test]
+fn the_planned_blocks_decide() {
+    let mut rng = SplitMix64::new(13);
+    let five = margin(0.05);
+    for sd in [0.02, 0.04, 0.08] {
+        let n = five.blocks_needed(sd, ALPHA, ALPHA, 0.8).unwrap();
+        for ratio in [1.0, 0.90, 1.10] {
+            let experiments = 2_000;
+            let decided = (0..experiments)
+                .filter(|_| {
+                    let center = f64::ln(ratio);
+                    let values: Vec<f64> = (0..n).map(|_| center + sd * normal(&mut rng)).collect();
+                    !matches!(answer(five, &values), Answer::Undecided)
+                })
+                .count();
+            let power = decided as f64 / f64::from(experiments);
+            // 10 % fewer at twice the margin above, whose distance is smaller on the log scale.
+            assert!(power >= 0.8 - 0.05, "sd {sd}, {n} blocks, ratio {ratio}: {power}");
+        }
+    }
+    assert_eq!(five.blocks_needed(f64::NAN, ALPHA, ALPHA, 0.8), None);
+    assert_eq!(five.blocks_needed(50.0, ALPHA, ALPHA, 0.8), None);
+}
