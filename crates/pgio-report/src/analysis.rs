@@ -11,7 +11,7 @@
 //! Comparisons are judged in two families (`families`): those of the primary metric, which answer the
 //! experiment's question, and all others. A verdict and its interval come from the same test. The ratio
 //! of the typical block is accompanied by the ratio of totals (`totals`) and the degraded time
-//! (`degraded`).
+//! (`degraded`). `margin` decides whether an effect exceeds the margin that the experiment names.
 //!
 //! Next: `report` renders an [`Analysis`] as text and JSON; [`across`] compares two experiments.
 
@@ -29,6 +29,7 @@ mod finding;
 mod findings;
 mod images;
 mod interval;
+mod margin;
 mod pairing;
 pub mod reconcile;
 pub mod replica;
@@ -64,6 +65,7 @@ pub use condition::{Condition, Share, State, Steady};
 pub use cross::judge;
 pub use finding::{Finding, STALLS};
 pub use interval::Interval;
+pub use margin::{Decision, Gate};
 pub use resolution::NoiseFloor;
 pub use standing::{Standing, standings};
 pub use totals::Totals;
@@ -78,6 +80,8 @@ pub struct Analysis {
     pub own_baseline: Option<String>,
     pub aa: Option<String>,
     pub primary_metric: String,
+    /// Effects smaller than this share of the baseline's value do not matter, if the experiment says so.
+    pub margin: Option<f64>,
     /// The metrics that the experiment's command prints, if it runs one.
     pub metrics: Vec<DeclaredMetric>,
     /// Number of blocks: as planned, or more if more ran.
@@ -172,6 +176,7 @@ pub fn analyse(stored: &StoredExperiment) -> Analysis {
         own_baseline: stored.own_baseline.clone(),
         aa: manifest.aa.clone(),
         primary_metric: manifest.primary_metric.clone(),
+        margin: manifest.rules.matters,
         metrics: manifest.metrics.clone(),
         decompositions: waits::decompositions(manifest, &arms),
         decomposition_differences: waits::differences(manifest, &arms),

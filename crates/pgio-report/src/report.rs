@@ -19,6 +19,7 @@ mod hostile;
 pub mod html;
 pub mod json;
 mod lead;
+mod margin;
 pub mod markdown;
 mod outcomes;
 pub mod sentence;
@@ -32,4 +33,5 @@ pub mod trial;
 
 pub use comparison::document;
 pub use lead::lead;
+pub use margin::{Gated, gate};
 pub use outcomes::{failure, headline};

@@ -14,6 +14,7 @@ mod doctor;
 mod example;
 pub mod exit;
 mod flags;
+mod gate;
 pub mod jobs;
 pub mod loading;
 pub mod output;

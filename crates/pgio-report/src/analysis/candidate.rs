@@ -57,6 +57,10 @@ fn candidate(def: &MetricDef, pairs: &Pairs, found: effect::Comparison) -> Candi
         verdict: directed_decision(found.decision, def.direction),
         blocks: found.blocks,
         blocks_needed: None,
+        margin: None,
+        decision: None,
+        gate: None,
+        decision_blocks: None,
         sd_log: found.sd_log,
         bound: None,
         warnings: found

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::candidate::{self, Candidate};
 use super::comparison::Comparison;
 use super::pairing::{Arm, Beside};
-use super::{degraded, families, tail, totals};
+use super::{degraded, families, margin, tail, totals};
 use pgio_results::metrics::{self, Direction, MetricDef};
 use pgio_results::store::Manifest;
 
@@ -56,6 +56,7 @@ fn of_metrics(
         }
     }
     families::judge(&mut candidates);
+    margin::decide(manifest.rules.matters, &mut candidates);
     candidates.into_iter().map(|c| c.comparison).collect()
 }
 

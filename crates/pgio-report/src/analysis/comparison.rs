@@ -2,6 +2,7 @@
 //! judges it.
 
 use super::interval::Interval;
+use super::margin::{Decision, Gate};
 use super::totals::Totals;
 use super::verdict::{Bound, Verdict};
 
@@ -36,6 +37,15 @@ pub struct Comparison {
     /// Blocks that detect the planned effect with 80 % power, if an effect was planned and these
     /// blocks did not decide.
     pub blocks_needed: Option<u32>,
+    /// The margin that the experiment names, as a share, and whether the effect exceeds it; only of the
+    /// primary metric.
+    pub margin: Option<f64>,
+    pub decision: Option<Decision>,
+    /// Whether the condition is worse by more than the margin.
+    pub gate: Option<Gate>,
+    /// Blocks that decide with 80 % power, if these did not, for an effect that is absent or twice the
+    /// margin.
+    pub decision_blocks: Option<u32>,
     /// Sample standard deviation of the per-block log-ratios.
     pub sd_log: Option<f64>,
     /// The ratio and the remaining side of its interval are only bounds, because trials of one side

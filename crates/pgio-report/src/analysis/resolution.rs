@@ -7,6 +7,7 @@
 
 use std::collections::BTreeMap;
 
+use benchmath::margin::Margin;
 use benchmath::power::{self, PLANNED_POWER};
 use benchmath::signed_rank::fewest_values;
 use benchmath::spread::{self, Spread};
@@ -14,6 +15,7 @@ use serde::{Deserialize, Serialize};
 
 use super::comparison::Comparison;
 use super::interval::Interval;
+use super::margin::Decision;
 use super::pairing::Arm;
 use super::verdict::{ALPHA, Verdict};
 use pgio_results::store::Manifest;
@@ -79,7 +81,18 @@ pub(super) fn plan(manifest: &Manifest, spreads: &Spreads, comparisons: &mut [Co
             }
             needed => needed,
         };
+        c.decision_blocks = decision_blocks(c, spreads, level);
     }
+}
+
+/// The blocks that an undecided comparison needs to tell whether its effect exceeds the margin, if they
+/// are more than there are.
+fn decision_blocks(c: &Comparison, spreads: &Spreads, level: f64) -> Option<u32> {
+    let margin = c.margin.and_then(Margin::of_share)?;
+    let sd = spreads.get(&c.metric)?.upper;
+    let needed = || margin.blocks_needed(sd, level, ALPHA, PLANNED_POWER);
+    let more = |n: &u32| *n as usize > c.blocks;
+    (c.decision == Some(Decision::Undecided)).then(needed)?.filter(more)
 }
 
 /// The noise floor by metric, with the smallest detectable effect.

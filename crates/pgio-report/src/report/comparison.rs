@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::format::{self, NONE};
 use super::table::{Column, Document, Remark, Table};
-use super::{explain, outcomes, sweep};
+use super::{explain, margin, outcomes, sweep};
 use crate::analysis::State;
 use crate::analysis::{
     Analysis, Bound, Comparison, Condition, Finding, NoiseFloor, STALLS, Verdict,
@@ -57,6 +57,9 @@ pub(super) fn primary(analysis: &Analysis) -> Table {
         Column::left("effect [95 %]"),
         Column::right("ratio"),
     ];
+    if let Some(share) = analysis.margin {
+        columns.push(Column::left(format!("more than {}", margin::share(share))));
+    }
     let with_totals = analysis.comparisons.iter().any(|c| c.primary && c.totals.is_some());
     if with_totals {
         columns.push(Column::left("all work / all time"));
@@ -76,6 +79,9 @@ pub(super) fn primary(analysis: &Analysis) -> Table {
     let row = |c: &Condition| {
         let mut cells = vec![c.name.clone(), rate(analysis, c, &analysis.primary_metric)];
         cells.extend(effect_and_ratio(analysis, c));
+        if analysis.margin.is_some() {
+            cells.push(analysis.primary(&c.name).map_or_else(String::new, margin::cell));
+        }
         if with_totals {
             cells.push(all_work(analysis, c));
         }

@@ -5,9 +5,11 @@
 //! has one table, because CSV supports no more. Quoting follows RFC 4180. A cell that a spreadsheet would
 //! treat as a formula begins with `'`. Next: `docs/FORMAT.md` documents the columns.
 
+use serde::Serialize;
+
 use super::table::{Column, Table};
 use crate::analysis::sweep::{CellEffect, Estimate, SweptCell};
-use crate::analysis::{Analysis, Bound, Comparison, Condition, Verdict};
+use crate::analysis::{Analysis, Bound, Comparison, Condition};
 use pgio_results::metrics;
 use pgio_results::sweep::{Point, shown};
 
@@ -43,6 +45,10 @@ const COLUMNS: &[&str] = &[
     "totals_ratio",
     "totals_low",
     "totals_high",
+    "margin",
+    "decision",
+    "gate",
+    "decision_blocks",
 ];
 
 /// All numbers of an analysis.
@@ -66,6 +72,7 @@ pub fn flat(analysis: &Analysis) -> Table {
                     [totals.and_then(|t| t.interval.low), totals.and_then(|t| t.interval.high)]
                         .map(number),
                 );
+                row.extend(compared.map_or_else(|| vec![String::new(); 4], margin));
                 rows.push(row);
             }
         }
@@ -113,7 +120,7 @@ fn of_cell(analysis: &Analysis, cell: &SweptCell) -> Vec<Vec<String>> {
         ]);
         let effect = cell.effect.as_ref().filter(|_| primary);
         row.extend([at_least(estimate.at_least), bound(effect.and_then(|e| e.bound))]);
-        row.extend([const { String::new() }; 3]);
+        row.extend([const { String::new() }; 3 + 4]);
         row
     };
     cell.metrics.iter().map(one).collect()
@@ -155,6 +162,16 @@ fn comparison(c: &Comparison) -> Vec<String> {
     cells
 }
 
+/// Whether the effect exceeds the margin.
+fn margin(c: &Comparison) -> Vec<String> {
+    vec![
+        number(c.margin),
+        c.decision.map_or_else(String::new, word),
+        c.gate.map_or_else(String::new, word),
+        c.decision_blocks.map_or_else(String::new, |n| n.to_string()),
+    ]
+}
+
 /// Empty without a value.
 fn at_least(is_bound: bool) -> String {
     bound(is_bound.then_some(Bound::AtLeast))
@@ -170,8 +187,8 @@ fn bound(bound: Option<Bound>) -> String {
 }
 
 /// The same word as in the JSON.
-pub(super) fn word(verdict: Verdict) -> String {
-    let value = serde_json::to_value(verdict).ok();
+pub(super) fn word(value: impl Serialize) -> String {
+    let value = serde_json::to_value(value).ok();
     value.as_ref().and_then(|v| v.as_str()).unwrap_or_default().to_owned()
 }
 

@@ -16,7 +16,8 @@ use crate::analysis::replica::Replica;
 use crate::analysis::sweep::Swept;
 use crate::analysis::waits::{Decomposition, DecompositionDifference};
 use crate::analysis::{
-    ALPHA, Analysis, Bound, Comparison, Condition, Finding, Interval, NoiseFloor, Totals, Verdict,
+    ALPHA, Analysis, Bound, Comparison, Condition, Decision, Finding, Gate, Interval, NoiseFloor,
+    Totals, Verdict,
 };
 
 pub const ANALYSIS_SCHEMA: &str = "pgio.analysis/1";
@@ -93,6 +94,19 @@ pub struct ComparisonV1 {
     /// Blocks that detect the planned effect with 80 % power, if these did not decide; with too few
     /// blocks, the fewest that can decide.
     pub blocks_needed: Option<u32>,
+    /// The share of the baseline's value that the experiment names as its margin, and whether the effect
+    /// exceeds it; null without a margin, and for all but the primary metric.
+    #[serde(default)]
+    pub margin: Option<f64>,
+    #[serde(default)]
+    pub decision: Option<Decision>,
+    /// Whether the condition is worse by more than the margin: `fail` if it is, `pass` if it is not.
+    #[serde(default)]
+    pub gate: Option<Gate>,
+    /// Blocks that decide with 80 % power about an effect that is absent or twice the margin, if these
+    /// did not.
+    #[serde(default)]
+    pub decision_blocks: Option<u32>,
     /// Ratio and difference are only bounds, and one side of each interval is null, because the
     /// window's end cut off operations. Absent if they are estimates.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -166,6 +180,10 @@ impl From<Comparison> for ComparisonV1 {
             verdict: c.verdict,
             blocks: c.blocks,
             blocks_needed: c.blocks_needed,
+            margin: c.margin,
+            decision: c.decision,
+            gate: c.gate,
+            decision_blocks: c.decision_blocks,
             bound: c.bound,
             warnings: c.warnings,
         }

@@ -4,7 +4,7 @@
 //! number of blocks that would be needed.
 
 use super::comparison::at_most;
-use super::{format, outcomes};
+use super::{format, margin, outcomes};
 use crate::analysis::sweep::COMMIT_MEAN;
 use crate::analysis::{Analysis, Comparison, Finding, STALLS, Verdict};
 
@@ -17,6 +17,7 @@ pub fn sentence(analysis: &Analysis, condition: &str) -> String {
     if let Some(finding) = analysis.checks.iter().find(stalls) {
         text += &format!(" Stalls: {}.", finding.message);
     }
+    text += &analysis.primary(condition).map_or_else(String::new, margin::sentence);
     if factors > 1 {
         text += &format!(
             " {condition} differs from {} in {} treatments: the effect cannot be attributed to one \

@@ -52,6 +52,29 @@ fn troubled() -> StoredExperiment {
     stored
 }
 
+#[test]
+fn an_experiment_with_a_margin() {
+    let mut stored = demo();
+    stored.manifest.rules.matters = Some(0.05);
+    let analysis = analyse(&stored);
+    let mut short = document(&analysis);
+    short.tables.truncate(1);
+    assert_snapshot!(text::render(&short));
+    let sentences = analysis.conditions.iter().map(|c| sentence(&analysis, &c.name));
+    assert_snapshot!(sentences.collect::<Vec<_>>().join("\n"));
+    let value: serde_json::Value = serde_json::from_str(&json::render(&analysis)).unwrap();
+    let comparisons = value["comparisons"].as_array().unwrap();
+    let on = comparisons.iter().find(|c| c["condition"] == "on" && c["primary"] == true).unwrap();
+    assert_eq!((&on["margin"], &on["decision"]), (&0.05.into(), &"matters".into()));
+    assert_eq!(on["gate"], "fail");
+    let secondary = comparisons.iter().find(|c| c["primary"] == false).unwrap();
+    assert_eq!(secondary["decision"], serde_json::Value::Null);
+    stored.manifest.rules.matters = Some(0.5);
+    let analysis = analyse(&stored);
+    let sentences = analysis.conditions.iter().map(|c| sentence(&analysis, &c.name));
+    assert_snapshot!(sentences.collect::<Vec<_>>().join("\n"));
+}
+
 /// One trial as `run` leaves it.
 fn full_trial() -> Trial {
     let mut t = classic_trial();

@@ -87,6 +87,9 @@ pub struct Rules {
     /// The effect to plan for, as a ratio: 0.05 means 5 %.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub effect: Option<f64>,
+    /// The margin: effects smaller than this share of the baseline's value do not matter.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub matters: Option<f64>,
 }
 
 impl Rules {

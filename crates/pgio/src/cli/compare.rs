@@ -7,6 +7,7 @@ mod plan;
 use std::path::{Path, PathBuf};
 
 use super::exit::{Failure, Outcome, TRIAL};
+use super::gate::{self, MarginArg};
 use super::progress::Display;
 use super::{connection, jobs, output, report, signals};
 use crate::experiment::application::{self, BlockLimits, Job, Run, Start, resume};
@@ -34,6 +35,12 @@ pub(super) struct Args {
     /// With --resume of an experiment with a precision: increase the maximum number of blocks to N
     #[arg(long, value_name = "N", requires = "resume", value_parser = clap::value_parser!(u32).range(1..))]
     max_blocks: Option<u32>,
+    /// The margin: an effect smaller than this share does not matter; replaces `matters` of the file
+    #[arg(long, value_name = "SHARE", conflicts_with = "resume")]
+    matters: Option<MarginArg>,
+    /// Exit with 8 if a condition is worse by more than the margin, with 9 if that is undecided
+    #[arg(long)]
+    gate: bool,
     /// Print every trial and every change, run the checks of a real run, and change nothing
     #[arg(long)]
     plan: bool,
@@ -54,9 +61,12 @@ pub(super) fn run(args: &Args) -> Outcome {
             let below = connection::conf_only()?;
             resume::job(dir, file.as_deref(), args.larger(), below)?
         }
-        (None, Some(file)) => jobs::read(file)?,
+        (None, Some(file)) => {
+            jobs::read_with_margin(file, args.matters.as_ref().map(|m| m.text.as_str()))?
+        }
         (None, None) => return Ok(()), // clap rejects this
     };
+    gate::check_margin(args.gate, job.experiment.rules.question.matters)?;
     let new_dir =
         || args.out.clone().unwrap_or_else(|| state::new_results_dir(&job.experiment.name));
     if args.plan {
@@ -70,18 +80,20 @@ pub(super) fn run(args: &Args) -> Outcome {
     let run = Run { out: &out, start, stop: &stop, pg: None };
     let dirs = jobs::perform(&job, &run, &mut |_| {});
     let dirs = dirs.inspect_err(|why| jobs::note_kept_trials(why, &out))?;
-    let mut failures = Vec::new();
+    let (mut failures, mut analyses) = (Vec::new(), Vec::new());
     for dir in &dirs {
         let analysis = report::analyse(dir)?;
         failures.extend(report::failures(&analysis));
         output::print(&report::text(&analysis));
         output::line(&format!("Results: {}", dir.display()));
         output::line(&format!("Page: {}", report::page_of(dir)));
+        analyses.push(analysis);
     }
     if dirs.len() > 1 {
         output::line(&format!("Index page: {}", report::page_of(&out)));
     }
     match failures.is_empty() {
+        true if args.gate => gate::outcome(&analyses),
         true => Ok(()),
         false => Err(Failure::message(TRIAL, failures.join("; "))),
     }

@@ -37,6 +37,11 @@ pub const CODES: &[(u8, &str)] = &[
     (TRIAL, "a trial failed; its record has the reason"),
     (UNFINISHED, "an interrupted run, or an undo, left changes in place: `pgio undo` first"),
     (FILES, "files cannot be read or written"),
+    (WORSE, "--gate: a condition is worse than the baseline by more than the margin"),
+    (
+        UNDECIDED,
+        "--gate: the results cannot tell whether a condition is worse by more than the margin",
+    ),
     (INTERRUPTED, "stopped by Ctrl-C or a signal; all changes undone"),
 ];
 
@@ -49,6 +54,8 @@ pub const REFUSED: u8 = 4;
 pub const TRIAL: u8 = 5;
 pub const UNFINISHED: u8 = 6;
 pub const FILES: u8 = 7;
+pub const WORSE: u8 = 8;
+pub const UNDECIDED: u8 = 9;
 pub const INTERRUPTED: u8 = 130;
 
 pub fn help() -> String {

@@ -4,7 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::exit::{FILES, Failure, INTERRUPTED, TRIAL};
+use super::exit::{FILES, Failure, INTERRUPTED, TRIAL, USAGE};
 use super::progress::Display;
 use super::{connection, output, report, signals};
 use crate::config::experiment::limits::FILE_BYTES;
@@ -14,9 +14,21 @@ use pgio_results::files;
 use pgio_results::store;
 
 pub fn read(file: &Path) -> Result<Job, Failure> {
+    read_with_margin(file, None)
+}
+
+/// With a margin that replaces the file's.
+pub(super) fn read_with_margin(file: &Path, margin: Option<&str>) -> Result<Job, Failure> {
     let shown = file.display().to_string();
-    let text = files::read_text(file, FILE_BYTES)
+    let mut text = files::read_text(file, FILE_BYTES)
         .map_err(|e| Failure::new(FILES, e).context(format!("cannot read {shown}")))?;
+    if let Some(margin) = margin {
+        text = application::with_margin(&text, margin).ok_or_else(|| {
+            let hint =
+                format!("write [experiment] and matters = \"{margin}\" into the file instead");
+            Failure::message(USAGE, format!("--matters: no line can be added to {shown}; {hint}"))
+        })?;
+    }
     let stem = file.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into());
     parse(&text, &shown, &stem)
 }

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 
 use super::exit::{Failure, Outcome, USAGE};
+use super::gate::{self, MarginArg};
 use super::output;
 use pgio_report::analysis::State;
 use pgio_report::analysis::across::across;
@@ -46,6 +47,12 @@ pub(super) struct Args {
     /// Compare with this condition instead of the experiment's own baseline
     #[arg(long, value_name = "CONDITION")]
     baseline: Option<String>,
+    /// The margin: an effect smaller than this share does not matter; replaces that of the experiment
+    #[arg(long, value_name = "SHARE")]
+    matters: Option<MarginArg>,
+    /// Exit with 8 if a condition is worse by more than the margin, with 9 if that is undecided
+    #[arg(long)]
+    gate: bool,
     /// Write to this file instead of stdout
     #[arg(long, visible_alias = "output", value_name = "FILE")]
     out: Option<PathBuf>,
@@ -56,6 +63,13 @@ pub(super) fn run(args: &Args) -> Outcome {
         dirs.iter().map(|dir| store::experiments(dir)).collect()
     };
     let (dirs, against) = (workloads(&args.dirs)?, workloads(&args.against)?);
+    let both_sides = dirs.len() > 1 || !against.is_empty();
+    if both_sides && (args.gate || args.matters.is_some()) {
+        let why = "--gate and --matters are about one experiment: name one results directory";
+        return Err(Failure::message(USAGE, why));
+    }
+    // Before the report, so that a gate without a margin prints nothing else.
+    let judged = args.gate.then(|| args.judged(&dirs.concat())).transpose()?;
     let rendered = match (dirs.as_slice(), against.as_slice()) {
         ([a, b], []) => compared(std::slice::from_ref(a), std::slice::from_ref(b), args),
         ([_, _, _, ..], []) => Err(Failure::message(
@@ -71,12 +85,10 @@ pub(super) fn run(args: &Args) -> Outcome {
         },
     }?;
     match &args.out {
-        Some(file) => Ok(store::write_named(file, &rendered)?),
-        None => {
-            output::document(&rendered);
-            Ok(())
-        }
+        Some(file) => store::write_named(file, &rendered)?,
+        None => output::document(&rendered),
     }
+    judged.map_or(Ok(()), |analyses| gate::outcome(&analyses))
 }
 
 /// Shows the workloads of an experiment one after the other.
@@ -250,8 +262,21 @@ impl Args {
                 Failure::new(USAGE, unknown).context(format!("--baseline: {}", dir.display()))
             })?;
         }
+        if let Some(margin) = &self.matters {
+            stored.manifest.rules.matters = Some(margin.share);
+        }
         analysis::judge(&mut stored);
         Ok(stored)
+    }
+
+    /// Judges all workloads for the gate.
+    fn judged(&self, dirs: &[PathBuf]) -> Result<Vec<Analysis>, Failure> {
+        let judge = |dir: &PathBuf| {
+            let analysis = analysis::analyse(&self.read(dir)?);
+            gate::check_margin(true, analysis.margin)?;
+            Ok(analysis)
+        };
+        dirs.iter().map(judge).collect()
     }
 }
 

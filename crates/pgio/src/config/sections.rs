@@ -147,6 +147,12 @@ pub static EXPERIMENT: SectionDef = SectionDef {
             "the effect to plan for; the report shows how many blocks detect it with 80 % power",
         ),
         key(
+            "matters",
+            "a share from 0.1% to 50%",
+            "none",
+            "the margin: the report decides whether each condition's effect is larger, smaller or undecided, and --gate turns the answer into an exit code",
+        ),
+        key(
             "tolerate",
             "an array of check ids",
             "none",

@@ -242,3 +242,9 @@ impl fmt::Debug for ConnectString {
         f.write_str("ConnectString(..)")
     }
 }
+
+/// Reads a percentage from 0.1% to below 100%, such as `5%`, as a fraction.
+pub fn share(text: &str) -> Option<f64> {
+    let percent = text.strip_suffix('%')?.trim_end().parse::<f64>().ok()?;
+    (0.1..100.0).contains(&percent).then_some(percent / 100.0)
+}

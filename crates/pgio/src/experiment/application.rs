@@ -11,6 +11,7 @@
 mod agenda;
 pub mod cells;
 mod difference;
+mod edit;
 pub mod error;
 pub mod estimate;
 mod extend;
@@ -29,7 +30,7 @@ mod validation;
 mod workloads;
 
 pub use self::extend::BlockLimits;
-pub use self::job::{Job, JobError};
+pub use self::job::{Job, JobError, with_margin};
 pub use self::perform::{Run, Start, perform};
 pub use self::preview::{
     ConditionChange, PlanNote, PlannedChange, Preview, WorkloadPreview, preview,

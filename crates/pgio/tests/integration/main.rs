@@ -24,6 +24,7 @@ mod doctor_cmd;
 mod examples;
 mod filesystems;
 mod fixture;
+mod gating;
 mod generated;
 mod hostile_server;
 mod hosts;

@@ -7,6 +7,7 @@
 use maud::{Markup, html};
 
 use super::super::format;
+use super::super::margin;
 use super::super::outcomes::instead_of_effect;
 use super::super::sentence::sentence;
 use super::look::clipped;
@@ -95,6 +96,7 @@ pub(super) fn figure(page: &Page<'_>) -> Markup {
     let about: Vec<String> = rows.iter().map(|r| sentence(page.analysis, r.name)).collect();
     let body = html! {
         (band(floor, scale, height))
+        (margin_lines(page, scale, height))
         g.grid { @for (ratio, label) in ticks(scale) {
             @let x = percent(scale.at(ratio));
             line.zero[ratio == 1.0] x1=(x) x2=(x) y1="0" y2=(px(height)) {}
@@ -117,6 +119,10 @@ pub(super) fn figure(page: &Page<'_>) -> Markup {
             }
             @if let Some(text) = floor_text(page, floor) {
                 p.note { span.floor-key aria-hidden="true" {} (text) }
+            }
+            @if let Some(share) = page.analysis.margin {
+                p.note { span.margin-key aria-hidden="true" {} "Dashed: the margin of "
+                    (margin::share(share)) ". An effect matters beyond it." }
             }
         }
     }
@@ -204,9 +210,10 @@ fn directions(analysis: &Analysis) -> (&'static str, &'static str) {
 fn scale(page: &Page<'_>, floor: Option<&NoiseFloor>) -> Scale {
     let primary = page.analysis.comparisons.iter().filter(|c| c.primary);
     let intervals = primary.filter_map(found).flat_map(|(r, l, h)| [r, l, h]);
+    let margins = margins(page.analysis);
     let floors = floor.iter().flat_map(|f| [f.interval.low, f.interval.high]).flatten();
     let (mut low, mut high) = (0.99, 1.01);
-    for ratio in intervals.chain(floors).filter(|r| *r > 0.0) {
+    for ratio in intervals.chain(floors).chain(margins).filter(|r| *r > 0.0) {
         low = f64::min(low, ratio);
         high = f64::max(high, ratio);
     }
@@ -255,6 +262,18 @@ fn band(floor: Option<&NoiseFloor>, scale: Scale, height: f64) -> Markup {
     html! { @if let Some((low, high)) = bounds {
         @let (from, to) = (scale.at(low), scale.at(high));
         rect.floor x=(percent(from)) width=(percent(to - from)) y="0" height=(px(height)) {}
+    } }
+}
+
+/// The ratios at the borders of the margin, if there is one.
+fn margins(analysis: &Analysis) -> impl Iterator<Item = f64> {
+    analysis.margin.into_iter().flat_map(|share| [1.0 - share, 1.0 + share])
+}
+
+fn margin_lines(page: &Page<'_>, scale: Scale, height: f64) -> Markup {
+    html! { @for ratio in margins(page.analysis) {
+        @let x = percent(scale.at(ratio));
+        line.margin x1=(x) x2=(x) y1="0" y2=(px(height)) {}
     } }
 }
 

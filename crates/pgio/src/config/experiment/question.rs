@@ -1,5 +1,7 @@
-//! Keys of `[experiment]` that declare the question: the comparisons to judge, and the effect to
-//! plan for.
+//! Keys of `[experiment]` that declare the question: the comparisons to judge, the margin beyond which
+//! an effect matters, and the effect to plan for.
+
+use benchmath::margin::LARGEST_SHARE;
 
 use super::section::Section;
 use crate::config::error::{ConfigError, nearest};
@@ -14,6 +16,8 @@ pub struct Question {
     pub also_judge: Vec<String>,
     /// The effect as a fraction: 0.05 is 5 %. The report shows how many blocks detect it.
     pub effect: Option<f64>,
+    /// The margin, as a fraction: the report decides whether an effect exceeds it.
+    pub matters: Option<f64>,
 }
 
 pub(super) fn parse(head: &Section<'_>, conditions: &[&str]) -> Result<Question, ConfigError> {
@@ -38,5 +42,11 @@ pub(super) fn parse(head: &Section<'_>, conditions: &[&str]) -> Result<Question,
         }
     }
     let rule = "must be a share from 0.1% to below 100% such as \"5%\"";
-    Ok(Question { judge, also_judge, effect: head.share("effect", rule)? })
+    let effect = head.share("effect", rule)?;
+    let rule = "must be a share from 0.1% to 50% such as \"5%\"";
+    let matters = head.share("matters", rule)?;
+    if let Some(share) = matters.filter(|share| *share > LARGEST_SHARE) {
+        return Err(head.error("matters", format!("{rule}, not `{}%`", share * 100.0)));
+    }
+    Ok(Question { judge, also_judge, effect, matters })
 }

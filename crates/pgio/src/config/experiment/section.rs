@@ -178,11 +178,8 @@ impl<'a> Section<'a> {
     /// Reads a percentage such as `"5%"` as a fraction; `rule` completes the error.
     pub(super) fn share(&self, key: &str, rule: &str) -> Result<Option<f64>, ConfigError> {
         let Some(text) = self.string(key)? else { return Ok(None) };
-        let percent = text.strip_suffix('%').and_then(|n| n.trim_end().parse::<f64>().ok());
-        match percent.filter(|p| *p >= 0.1 && *p < 100.0) {
-            Some(percent) => Ok(Some(percent / 100.0)),
-            None => Err(self.error(key, format!("{rule}, not `{text}`"))),
-        }
+        let share = crate::config::value::share(&text);
+        share.map(Some).ok_or_else(|| self.error(key, format!("{rule}, not `{text}`")))
     }
 
     pub(super) fn boolean(&self, key: &str) -> Result<Option<bool>, ConfigError> {

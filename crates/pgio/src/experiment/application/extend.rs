@@ -4,7 +4,7 @@
 //! ones, so stored trials keep their places. The numbers come from the file, or from `--blocks` and `--max-blocks`,
 //! which change the stored file's text.
 
-use super::difference::flat;
+use super::edit::with_key;
 use super::error::ResumeError;
 use crate::config::experiment::Experiment;
 use pgio_results::store::Manifest;
@@ -25,41 +25,11 @@ impl BlockLimits {
         let mut text = text.to_owned();
         for (key, value) in [("blocks", self.blocks), ("max_blocks", self.max_blocks)] {
             if let Some(value) = value {
-                text = with_number(&text, key, value)?;
+                let changed = with_key(&text, key, &value.to_string());
+                text = changed.ok_or_else(|| ResumeError::NotInsertable { key: key.to_owned() })?;
             }
         }
         Ok(text)
-    }
-}
-
-/// Changes or adds one line, and checks that nothing else changed.
-fn with_number(text: &str, key: &str, value: u32) -> Result<String, ResumeError> {
-    let line = format!("{key} = {value}");
-    let (mut head, mut at, mut here) = (None, None, false);
-    for (n, found) in text.lines().enumerate() {
-        let found = found.trim();
-        if found.starts_with('[') {
-            here = found.split('#').next().is_some_and(|f| f.trim() == "[experiment]");
-            head = head.or(here.then_some(n));
-        } else if here && found.split_once('=').is_some_and(|(name, _)| name.trim() == key) {
-            at = Some(n);
-        }
-    }
-    let mut lines: Vec<&str> = text.lines().collect();
-    match (at, head) {
-        (Some(at), _) => lines[at] = &line,
-        (None, Some(head)) => lines.insert(head + 1, &line),
-        (None, None) => {}
-    }
-    let changed = lines.join("\n") + "\n";
-    let full = format!("experiment.{key}");
-    let expected = flat(text).map(|mut all| {
-        all.insert(full.clone(), value.to_string());
-        all
-    });
-    match expected.is_some() && flat(&changed) == expected {
-        true => Ok(changed),
-        false => Err(ResumeError::NotInsertable { key: key.to_owned() }),
     }
 }
 

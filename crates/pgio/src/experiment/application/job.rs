@@ -4,6 +4,7 @@
 
 use std::path::{Path, PathBuf};
 
+use super::edit;
 use crate::config::ConfigError;
 use crate::config::experiment::{self, Experiment, WorkloadSpec};
 use crate::experiment::connection::GivenKeys;
@@ -65,6 +66,12 @@ impl Job {
             _ => format!("{} {}", self.experiment.name, spec.name),
         }
     }
+}
+
+/// Returns the text of an experiment file with this margin, such as `5%`. `None` if the file has no section
+/// `[experiment]` to which one line can be added.
+pub fn with_margin(text: &str, margin: &str) -> Option<String> {
+    edit::with_key(text, "matters", &toml::Value::String(margin.to_owned()).to_string())
 }
 
 /// Parses every treatment of the file, at every point.

@@ -83,6 +83,7 @@ pub(super) fn manifest(
             judge: rules.question.judge.clone(),
             also_judge: rules.question.also_judge.clone(),
             effect: rules.question.effect,
+            matters: rules.question.matters,
         },
         resumed: Vec::new(),
         sweep,

@@ -1,0 +1,161 @@
+//! Whether an effect exceeds the margin that the experiment names (`matters = "5%"`).
+//!
+//! An effect matters if its interval lies beyond the margin: it is the interval of the verdict, so what
+//! matters was also detected. It does not matter if two one-sided tests exclude both sides of the
+//! margin (`benchmath::margin`). Otherwise these blocks cannot tell. The gate asks about one side
+//! only: is the condition worse by more than the margin?
+
+use benchmath::margin::{Margin, Side};
+use pgio_results::metrics::Direction;
+use serde::{Deserialize, Serialize};
+
+use super::candidate::Candidate;
+use super::verdict::{ALPHA, Bound, Verdict};
+
+/// Whether an effect exceeds the margin, in either direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    Matters,
+    DoesNotMatter,
+    Undecided,
+}
+
+/// Whether a condition is worse than the baseline by more than the margin. For a metric without a
+/// preferred direction, both directions are worse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Gate {
+    Pass,
+    Fail,
+    Undecided,
+}
+
+/// Decides all comparisons of the primary metric, after their family was judged. `share` must be one
+/// that a margin may have; for any other, nothing is decided.
+pub(super) fn decide(share: Option<f64>, candidates: &mut [Candidate]) {
+    let Some(margin) = share.and_then(Margin::of_share) else { return };
+    for candidate in candidates.iter_mut().filter(|c| c.comparison.primary) {
+        let answers = Answers::of(candidate, margin);
+        let c = &mut candidate.comparison;
+        c.margin = share;
+        c.decision = Some(answers.decision());
+        c.gate = Some(answers.gate(candidate.direction));
+    }
+}
+
+/// What the blocks show about both sides of the margin.
+struct Answers {
+    exceeded: Option<Side>,
+    not_below: bool,
+    not_above: bool,
+}
+
+impl Answers {
+    fn of(candidate: &Candidate, margin: Margin) -> Answers {
+        let c = &candidate.comparison;
+        let no_answer = matches!(c.verdict, Verdict::TooFewBlocks | Verdict::NotApplicable);
+        if c.ratio.is_none() || no_answer {
+            return Answers { exceeded: None, not_below: false, not_above: false };
+        }
+        let logs = [c.interval.low, c.interval.high].map(|end| end.map(f64::ln));
+        // Of a bound, only the side that is known can be excluded.
+        let excludes = |side, unknown| {
+            c.bound != Some(unknown) && margin.excludes(side, &candidate.logs, ALPHA)
+        };
+        Answers {
+            exceeded: margin.exceeded_by(logs[0], logs[1]),
+            not_below: excludes(Side::Below, Bound::AtMost),
+            not_above: excludes(Side::Above, Bound::AtLeast),
+        }
+    }
+
+    fn decision(&self) -> Decision {
+        match self {
+            Answers { exceeded: Some(_), .. } => Decision::Matters,
+            Answers { not_below: true, not_above: true, .. } => Decision::DoesNotMatter,
+            _ => Decision::Undecided,
+        }
+    }
+
+    fn gate(&self, direction: Direction) -> Gate {
+        let (worse, not_worse) = match direction {
+            Direction::HigherIsFaster => (Some(Side::Below), self.not_below),
+            Direction::LowerIsFaster => (Some(Side::Above), self.not_above),
+            Direction::Neutral => (self.exceeded, self.not_below && self.not_above),
+        };
+        match self.exceeded {
+            Some(side) if Some(side) == worse => Gate::Fail,
+            // Better by more than the margin.
+            Some(_) => Gate::Pass,
+            None if not_worse => Gate::Pass,
+            None => Gate::Undecided,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::analyse;
+    use super::super::test_support::{experiment, trial};
+    use super::*;
+    use pgio_results::store::StoredExperiment;
+
+    /// Eight blocks: the rate of `x` is the baseline's times `ratio`, with noise of 1 %.
+    fn stored(ratio: f64, matters: Option<f64>) -> StoredExperiment {
+        const NOISE: [f64; 8] = [0.004, -0.010, 0.007, -0.003, 0.010, -0.006, 0.001, -0.004];
+        let block = |(n, noise): (u32, &f64)| {
+            let one = |name: &str, rate| trial(name, n, &[("commits_per_second", rate)]);
+            [one("local", 1000.0), one("x", 1000.0 * ratio * (1.0 + noise))]
+        };
+        let trials = (1..).zip(&NOISE).flat_map(block).collect();
+        let mut stored = experiment(&["local", "x"], trials);
+        stored.manifest.rules.matters = matters;
+        stored
+    }
+
+    fn decided(ratio: f64, matters: f64) -> (Option<Decision>, Option<Gate>) {
+        let analysis = analyse(&stored(ratio, Some(matters)));
+        let c = analysis.primary("x").unwrap();
+        assert_eq!(c.margin, Some(matters));
+        (c.decision, c.gate)
+    }
+
+    #[test]
+    fn an_effect_matters_does_not_or_cannot_be_told() {
+        use Decision::{DoesNotMatter, Matters, Undecided};
+        assert_eq!(decided(0.80, 0.05), (Some(Matters), Some(Gate::Fail)));
+        assert_eq!(decided(1.20, 0.05), (Some(Matters), Some(Gate::Pass)));
+        assert_eq!(decided(0.99, 0.05), (Some(DoesNotMatter), Some(Gate::Pass)));
+        assert_eq!(decided(0.95, 0.05), (Some(Undecided), Some(Gate::Undecided)));
+        // Perhaps faster by more than 5 %, but not slower.
+        assert_eq!(decided(1.05, 0.05), (Some(Undecided), Some(Gate::Pass)));
+        // Detected, and too small to matter.
+        let analysis = analyse(&stored(0.98, Some(0.05)));
+        let c = analysis.primary("x").unwrap();
+        assert_eq!((c.verdict, c.decision), (Verdict::Slower, Some(DoesNotMatter)));
+    }
+
+    #[test]
+    fn without_a_usable_margin_nothing_is_decided() {
+        for matters in [None, Some(0.0), Some(0.7), Some(f64::NAN)] {
+            let analysis = analyse(&stored(0.8, matters));
+            let c = analysis.primary("x").unwrap();
+            assert_eq!((c.margin, c.decision, c.gate), (None, None, None), "{matters:?}");
+        }
+    }
+
+    #[test]
+    fn too_few_blocks_decide_nothing_and_say_how_many_would() {
+        let mut few = stored(1.0, Some(0.05));
+        few.trials.retain(|t| t.place.as_ref().is_some_and(|p| p.block <= 5));
+        let analysis = analyse(&few);
+        let c = analysis.primary("x").unwrap();
+        assert_eq!((c.decision, c.gate), (Some(Decision::Undecided), Some(Gate::Undecided)));
+        assert!(c.decision_blocks.is_some_and(|n| n >= 6), "{c:?}");
+        let enough = analyse(&stored(1.0, Some(0.05)));
+        assert_eq!(enough.primary("x").unwrap().decision_blocks, None);
+    }
+}
