@@ -23,10 +23,9 @@ One key has three spellings: `UPDATE_PCT` in pgio.conf, `update_pct` in `[worklo
 file, `--update-pct` as a flag. A flag overrides the file. In an experiment file an absent key is taken
 from ./pgio.conf, then from the data set's mark, then from the default below.
 
-Used by: `connect` locates the server (`[target]` in an experiment file), `load` loads the data set, and `slob`, `commit`,
-`device`, `command` and `mail` are the workloads of these names. A key is a flag of the commands that use it: `connect` of
-`setup`, `run`, `doctor` and `destroy`, `load` of `setup`, `slob` of `run` and `doctor`. Keys that only the other workloads
-use have no flag. For the workload `command` see
+Used by: `connect` locates the server (`[target]` in an experiment file), `load` loads the data set; the other names are
+workloads. A key is a flag of the commands that use it: `connect` of `setup`, `run`, `doctor` and `destroy`, `load` of
+`setup`, `slob` of `run` and `doctor`. Keys that only the other workloads use have no flag. For the workload `command` see
 [How do I run a program of my own as the workload?](GUIDE.md#how-do-i-run-a-program-of-my-own-as-the-workload)
 ";
 
@@ -65,7 +64,7 @@ fn keys() -> String {
                 shown(format!("--{}", key.flag()), key.is_flag()),
                 value(&key.kind),
                 default(key),
-                key.uses.iter().map(|u| name_of(*u)).collect::<Vec<_>>().join(", "),
+                key.uses().map(Use::name).collect::<Vec<_>>().join(", "),
                 key.help.to_owned(),
             ]
         }),
@@ -98,18 +97,6 @@ fn default(key: &Key) -> String {
     match key.default_for(Use::Load) {
         Some(load) if key.default != Some(load) => format!("{all} (load: `{load}`)"),
         _ => all,
-    }
-}
-
-fn name_of(using: Use) -> &'static str {
-    match using {
-        Use::Connect => "connect",
-        Use::Load => "load",
-        Use::Slob => WorkloadKind::Slob.name(),
-        Use::Commit => WorkloadKind::Commit.name(),
-        Use::Device => WorkloadKind::Device.name(),
-        Use::Command => WorkloadKind::Command.name(),
-        Use::Mail => WorkloadKind::Mail.name(),
     }
 }
 

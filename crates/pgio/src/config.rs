@@ -6,18 +6,20 @@
 //! a file name for errors. It must not read the environment or use PostgreSQL. The keys of
 //! treatments are parsed in `treatment`.
 //!
-//! To add a workload key, add one line to [`keys`]; to add a key of a section of an experiment
-//! file, add one line to [`sections`].
+//! To add a workload key, add one line to [`keys`] and its name to the workloads that take it in [`kinds`]; to add
+//! a key of a section of an experiment file, add one line to [`sections`].
 
 pub mod command;
 pub mod engine;
 pub mod error;
 pub mod experiment;
 pub mod keys;
+pub mod kinds;
 pub mod name;
 pub mod pgio_conf;
 pub mod resolve;
 pub mod sections;
+pub mod uses;
 pub mod value;
 
 pub use command::{CommandSettings, CommandSpec};

@@ -53,6 +53,10 @@ mod tests {
     use pgio_results::change::Subject;
     use pgio_results::store::ConditionInfo;
 
+    /// Kinds of which earlier versions stored the changes as text; changes of later kinds never were.
+    const STORED_AS_TEXT: &[&str] =
+        &["drbd", "postgres", "filesystem", "cache", "ballast", "link", "throttle", "command"];
+
     /// Changes of each kind of treatment are read back from a manifest as they were declared, also from one of an
     /// earlier version, which has only the text.
     #[test]
@@ -89,6 +93,9 @@ mod tests {
                 serde_json::from_value(stored.clone()).unwrap()
             };
             assert_eq!(read(&stored), info);
+            if !STORED_AS_TEXT.contains(&kind) {
+                continue;
+            }
             stored.as_object_mut().unwrap().remove("changes");
             assert_eq!(read(&stored), info, "in words: {:?}", info.treatments());
         }

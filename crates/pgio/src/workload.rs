@@ -5,9 +5,9 @@
 //! out: [`mod@device`] runs fio, [`mod@mail`] delivers mail. `phase` is the one loop that waits for
 //! them, `window` and `plan` are the window that they share, `outcome` is what comes of it.
 //!
-//! A new workload is one file here that implements [`Workload`], one arm where the experiment
-//! file's `kind` is read, one example. Nothing here knows of conditions or experiments, and
-//! nothing here prints.
+//! A new workload is one file here with its settings and an implementation of [`Workload`], one record in
+//! `config::kinds`, one entry in `experiment::application::workloads`, one example. Nothing here knows of conditions
+//! or experiments, and nothing here prints.
 
 mod client;
 pub mod command;

@@ -9,27 +9,34 @@ pub(super) struct Args {
     name: Option<String>,
 }
 
-/// File names under examples/ and their text.
+/// An experiment of examples/, named without its extension.
+macro_rules! experiment {
+    ($name:literal) => {
+        ($name, include_str!(concat!("../../../../examples/", $name, ".toml")))
+    };
+}
+
+/// Names of the files under examples/ and their text.
 pub(super) const EXAMPLES: &[(&str, &str)] = &[
-    ("demo", include_str!("../../../../examples/demo.toml")),
-    ("sync-commit", include_str!("../../../../examples/sync-commit.toml")),
-    ("sync-commit-quick", include_str!("../../../../examples/sync-commit-quick.toml")),
-    ("commit-10000", include_str!("../../../../examples/commit-10000.toml")),
-    ("drbd-arms", include_str!("../../../../examples/drbd-arms.toml")),
-    ("drbd-impact", include_str!("../../../../examples/drbd-impact.toml")),
-    ("drbd-protocols", include_str!("../../../../examples/drbd-protocols.toml")),
-    ("drbd-protocols-full", include_str!("../../../../examples/drbd-protocols-full.toml")),
-    ("io-throttle", include_str!("../../../../examples/io-throttle.toml")),
-    ("page-cache", include_str!("../../../../examples/page-cache.toml")),
-    ("link-delay", include_str!("../../../../examples/link-delay.toml")),
-    ("device", include_str!("../../../../examples/device.toml")),
-    ("pgbench", include_str!("../../../../examples/pgbench.toml")),
-    ("sysbench", include_str!("../../../../examples/sysbench.toml")),
-    ("command-presets", include_str!("../../../../examples/command-presets.toml")),
-    ("ext4-options", include_str!("../../../../examples/ext4-options.toml")),
-    ("hot-spot", include_str!("../../../../examples/hot-spot.toml")),
-    ("mail-ext4", include_str!("../../../../examples/mail-ext4.toml")),
-    ("mail-drbd", include_str!("../../../../examples/mail-drbd.toml")),
+    experiment!("demo"),
+    experiment!("sync-commit"),
+    experiment!("sync-commit-quick"),
+    experiment!("commit-10000"),
+    experiment!("drbd-arms"),
+    experiment!("drbd-impact"),
+    experiment!("drbd-protocols"),
+    experiment!("drbd-protocols-full"),
+    experiment!("io-throttle"),
+    experiment!("page-cache"),
+    experiment!("link-delay"),
+    experiment!("device"),
+    experiment!("pgbench"),
+    experiment!("sysbench"),
+    experiment!("command-presets"),
+    experiment!("ext4-options"),
+    experiment!("hot-spot"),
+    experiment!("mail-ext4"),
+    experiment!("mail-drbd"),
     ("dovecot.sh", include_str!("../../../../examples/dovecot.sh")),
     ("pgio.conf", include_str!("../../../../examples/pgio.conf")),
 ];

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Arg, ArgMatches, FromArgMatches};
 
+use crate::config::experiment::WorkloadKind;
 use crate::config::value::Kind;
 use crate::config::{KEYS, Key, Layer, Use};
 
@@ -39,24 +40,29 @@ macro_rules! commands {
     };
 }
 
+/// The workload of `run`.
+const SLOB: Use = Use::Work(WorkloadKind::Slob);
+
 commands! {
     ForSetup: "setup", &[Use::Connect, Use::Load];
-    ForRun: "run", &[Use::Connect, Use::Slob];
+    ForRun: "run", &[Use::Connect, SLOB];
     /// Checks what `run` would use.
-    ForDoctor: "doctor", &[Use::Connect, Use::Slob];
+    ForDoctor: "doctor", &[Use::Connect, SLOB];
     ForDestroy: "destroy", &[Use::Connect];
 }
 
 fn is_used(key: &Key, uses: &[Use]) -> bool {
-    key.uses.iter().any(|using| uses.contains(using))
+    uses.iter().any(|using| key.is_used_by(*using))
 }
 
 /// Orders flags: server first, then data, then work.
 fn heading(key: &Key) -> &'static str {
-    match key.uses {
-        uses if uses.contains(&Use::Connect) => "Connection",
-        uses if uses.contains(&Use::Load) && key.name != "seed" => "Data set",
-        _ => "Work",
+    if key.is_used_by(Use::Connect) {
+        "Connection"
+    } else if key.is_used_by(Use::Load) && key.name != "seed" {
+        "Data set"
+    } else {
+        "Work"
     }
 }
 
@@ -80,7 +86,7 @@ impl<C: TakesKeys> clap::Args for KeyFlags<C> {
 }
 
 fn arg<C: TakesKeys>(key: &'static Key) -> Arg {
-    let using = if C::USES.contains(&Use::Load) { Use::Load } else { Use::Slob };
+    let using = if C::USES.contains(&Use::Load) { Use::Load } else { SLOB };
     let default = key.default_for(using).map_or_else(String::new, |d| format!("; default {d}"));
     let help = format!("{} [{}{default}]", key.help, key.conf_name());
     Arg::new(key.name)

@@ -10,6 +10,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use super::keys::{Layer, Use};
+use super::kinds::WorkloadKind;
 pub use line::{Line, Template};
 
 /// The presets that ship with pgio: one table each, with the keys of a `[workload]`.
@@ -160,7 +161,7 @@ pub struct CommandSettings {
 
 impl CommandSettings {
     pub fn resolve(spec: CommandSpec, layer: Layer) -> Self {
-        let all = layer.over(Layer::defaults(Use::Command));
+        let all = layer.over(Layer::defaults(Use::Work(WorkloadKind::Command)));
         let run_time = all.run_time.expect("the table has a default for it");
         let warmup = all.warmup.expect("the table has a default for it");
         let time_limit = spec

@@ -4,6 +4,7 @@
 //! that ignored it would measure something other than requested.
 
 use super::keys::{Key, Layer, Use, required};
+use super::kinds::{Sessions, WorkloadKind};
 use super::resolve::ResolveError;
 use super::value::{Arrivals, EngineName};
 
@@ -58,8 +59,8 @@ const SHARED_KEYS: &[&str] = &[
 
 impl Engine {
     /// Resolves the engine from a complete layer.
-    pub(super) fn resolve(all: &Layer, using: Use) -> Result<Engine, ResolveError> {
-        let changed = all.differing(&Layer::defaults(using));
+    pub(super) fn resolve(all: &Layer, kind: WorkloadKind) -> Result<Engine, ResolveError> {
+        let changed = all.differing(&Layer::defaults(Use::Work(kind)));
         match required(all.engine) {
             EngineName::Server => match changed.into_iter().find(|key| CLIENT_KEYS.contains(key)) {
                 Some(key) => Err(ResolveError::RequiresClient(key.to_ascii_uppercase())),
@@ -67,16 +68,15 @@ impl Engine {
             },
             EngineName::Client => {
                 let unsupported = |name: &&&str| {
-                    let is_workload_key = Key::named(name).is_some_and(|key| {
-                        key.uses.contains(&using) && !key.uses.contains(&Use::Load)
-                    });
+                    let is_workload_key = Key::named(name)
+                        .is_some_and(|key| kind.uses(key.name) && !key.is_used_by(Use::Load));
                     is_workload_key && !SHARED_KEYS.contains(name) && !CLIENT_KEYS.contains(name)
                 };
                 if let Some(key) = changed.iter().find(unsupported) {
                     return Err(ResolveError::RequiresServer(key.to_ascii_uppercase()));
                 }
-                if let (Use::Slob, Some(sessions), Some(tables)) =
-                    (using, all.sessions, all.num_schemas)
+                if let (Sessions::Tables, Some(sessions), Some(tables)) =
+                    (kind.def().sessions, all.sessions, all.num_schemas)
                     && sessions < tables
                 {
                     return Err(ResolveError::FewerSessionsThanTables { sessions, tables });

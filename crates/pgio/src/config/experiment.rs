@@ -38,7 +38,8 @@ pub use self::size::Size;
 pub use self::spec::Experiment;
 pub use self::sweep::{PointSpec, SweepKind};
 pub use self::target::{ControlMethod, SINGLE_TARGET, Target};
-pub use self::workload::{WorkloadKind, WorkloadSpec};
+pub use self::workload::WorkloadSpec;
+pub use super::kinds::WorkloadKind;
 
 const SECTIONS: &[&str] =
     &["experiment", "hosts", "target", "targets", "workload", "axis", "condition"];

@@ -2,13 +2,17 @@
 //!
 //! A key is written `UPDATE_PCT` in pgio.conf, `update_pct` in an experiment file and
 //! `--update-pct` as a flag. All three parsers, the help and the documentation use this table;
-//! no other place describes a key. The table must not decide which source has precedence:
-//! callers stack layers with [`Layer::over`], and [`super::resolve`] takes the result.
+//! no other place describes a key. [`super::uses`] and [`super::kinds`] list the names of the keys that each part of
+//! pgio and each workload uses. The table must not decide which source has precedence: callers
+//! stack layers with [`Layer::over`], and [`super::resolve`] takes the result.
 //!
-//! To add a key, add one line below, then a field to the settings struct in `resolve`.
+//! To add a key, add one line below, its name to the workloads that take it ([`super::kinds`]), and a field to their
+//! settings.
 
 use std::time::Duration;
 
+use super::kinds::{Sessions, WorkloadKind};
+pub use super::uses::Use;
 use super::value::mail::Recipients;
 use super::value::{
     Access, Arrivals, Bytes, ConnectString, Decimal, DeviceTests, EngineName, Kind, Skew,
@@ -18,25 +22,6 @@ use pgio_mail::settings::{MailProtocol, MailRate, MailServer, SizeDistribution};
 use pgio_results::units::Scale;
 use pgio_results::units::layout::{FILLER_WIDTHS, FILLFACTORS, Filler};
 
-/// The part of pgio that uses a key.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Use {
-    /// Connecting to the server.
-    Connect,
-    /// Loading the data set.
-    Load,
-    /// The workload `slob`, which also checks that the data set matches the keys.
-    Slob,
-    /// The workload `commit`.
-    Commit,
-    /// The workload `device`.
-    Device,
-    /// The workload `command`; its program and metrics have their own section.
-    Command,
-    /// The workload `mail`.
-    Mail,
-}
-
 #[derive(Debug, Clone)]
 pub struct Key {
     /// The name in an experiment file.
@@ -44,7 +29,6 @@ pub struct Key {
     pub kind: Kind,
     /// As text; [`Key::default_for`] returns defaults that depend on the use.
     pub default: Option<&'static str>,
-    pub uses: &'static [Use],
     pub help: &'static str,
     set: fn(&mut Layer, &str) -> Result<(), String>,
 }
@@ -54,7 +38,7 @@ pub struct Key {
 const LOAD_SCALE: &str = "4G";
 
 macro_rules! workload_keys {
-    ($($name:ident: $type:ty, $kind:expr, $default:expr, $uses:expr, $help:literal;)*) => {
+    ($($name:ident: $type:ty, $kind:expr, $default:expr, $help:literal;)*) => {
         /// The keys that one source sets; lower layers supply the others.
         #[derive(Debug, Clone, Default, PartialEq, Eq)]
         pub struct Layer {
@@ -66,7 +50,6 @@ macro_rules! workload_keys {
             name: stringify!($name),
             kind: $kind,
             default: $default,
-            uses: $uses,
             help: $help,
             set: |layer, text| {
                 layer.$name = Some(<$type as Value>::from_text(text, &$kind)?);
@@ -91,7 +74,7 @@ macro_rules! workload_keys {
     };
 }
 
-use Use::{Command, Commit, Connect, Device, Load, Mail, Slob};
+use Use::{Connect, Load, Work};
 
 const AT_LEAST_1: Kind = Kind::Whole(1..=u64::MAX);
 const AT_LEAST_0: Kind = Kind::Whole(0..=u64::MAX);
@@ -106,147 +89,147 @@ const FILLER: Kind = Kind::Whole(0..=1024);
 const PAYLOAD: Kind = Kind::Whole(0..=1_000_000_000);
 
 workload_keys! {
-    update_pct: u8, Kind::Whole(0..=100), Some("0"), &[Slob],
+    update_pct: u8, Kind::Whole(0..=100), Some("0"),
         "percentage of calls that update";
-    run_time: Duration, Kind::Duration { zero: false }, Some("300"), &[Slob, Commit, Device, Command, Mail],
+    run_time: Duration, Kind::Duration { zero: false }, Some("300"),
         "length of the measured window; a number without unit is in seconds";
-    num_schemas: u32, Kind::Whole(1..=8192), Some("1"), &[Load, Slob],
+    num_schemas: u32, Kind::Whole(1..=8192), Some("1"),
         "number of tables, pgio1 to pgioN";
-    num_threads: u32, SESSIONS, Some("1"), &[Load, Slob],
+    num_threads: u32, SESSIONS, Some("1"),
         "sessions per table; when loading, number of tables to load in parallel";
-    work_unit: u64, AT_LEAST_1, Some("255"), &[Slob],
+    work_unit: u64, AT_LEAST_1, Some("255"),
         "blocks visited by a read call";
-    update_work_unit: u64, AT_LEAST_1, Some("255"), &[Slob],
+    update_work_unit: u64, AT_LEAST_1, Some("255"),
         "blocks visited by an update call";
-    scale: Scale, Kind::Scale, Some("128G"), &[Load, Slob],
+    scale: Scale, Kind::Scale, Some("128G"),
         "size of each table: N blocks of 8 kB, or NM, NG or NT";
-    dbname: String, Kind::Text, Some("pg10"), &[Connect],
+    dbname: String, Kind::Text, Some("pg10"),
         "database whose statistics pgio reads";
-    connect_string: ConnectString, Kind::Text, Some("pg10"), &[Connect],
+    connect_string: ConnectString, Kind::Text, Some("pg10"),
         "database to connect to: a database name, a conninfo string or a URI; without a pgio.conf, the PG* variables apply";
-    create_base_table: bool, Kind::Switch, Some("TRUE"), &[Load],
+    create_base_table: bool, Kind::Switch, Some("TRUE"),
         "also create the table pgio_base";
-    access: Access, Kind::OneOf(Access::NAMES), Some("index"), &[Slob],
+    access: Access, Kind::OneOf(Access::NAMES), Some("index"),
         "how statements find blocks: index (one read at a time) or bitmap (prefetched)";
-    commit_every: u32, AT_LEAST_0, Some("1"), &[Slob],
+    commit_every: u32, AT_LEAST_0, Some("1"),
         "update calls per transaction; 0 is one transaction per session, as in the original";
-    batch: u32, ROWS_PER_STATEMENT, Some("1"), &[Slob],
+    batch: u32, ROWS_PER_STATEMENT, Some("1"),
         "visits per statement, if the latency of each visit is not needed; requires WORK_UNIT=1; 1 is off";
-    skew: Skew, Kind::OneOf(Skew::NAMES), Some("uniform"), &[Slob],
+    skew: Skew, Kind::OneOf(Skew::NAMES), Some("uniform"),
         "distribution of visits over the keys";
-    zipf_exponent: Decimal, Kind::Decimal(0..=10), None, &[Slob],
+    zipf_exponent: Decimal, Kind::Decimal(0..=10), None,
         "exponent for skew zipf: key k is visited in proportion to 1 / k to this power (default 1)";
-    gaussian_mean: Decimal, PERCENT, None, &[Slob],
+    gaussian_mean: Decimal, PERCENT, None,
         "center of the visits for skew gaussian, in % of the table (default 50)";
-    gaussian_sd: Decimal, PERCENT, None, &[Slob],
+    gaussian_sd: Decimal, PERCENT, None,
         "standard deviation of the visits for skew gaussian, in % of the table (default 10)";
-    hot_spot: TablePortion, Kind::TablePortion, None, &[Slob],
+    hot_spot: TablePortion, Kind::TablePortion, None,
         "size of the hot spot of each table";
-    hot_offset: TablePortion, Kind::TablePortion, None, &[Slob],
+    hot_offset: TablePortion, Kind::TablePortion, None,
         "offset of the hot spot in the table (default 0)";
-    hot_pct: Decimal, PERCENT, None, &[Slob],
+    hot_pct: Decimal, PERCENT, None,
         "percentage of calls that visit the hot spot; the others visit the rest of the table";
-    hot_table: u32, Kind::Whole(1..=8192), None, &[Slob],
+    hot_table: u32, Kind::Whole(1..=8192), None,
         "number of a table that all sessions visit in addition to their own";
-    hot_table_pct: Decimal, PERCENT, None, &[Slob],
+    hot_table_pct: Decimal, PERCENT, None,
         "percentage of reads and updates that visit the hot table";
-    scan_pct: Decimal, PERCENT, Some("0"), &[Slob],
+    scan_pct: Decimal, PERCENT, Some("0"),
         "percentage of calls that scan the table pgio_scan";
-    insert_pct: Decimal, PERCENT, Some("0"), &[Slob],
+    insert_pct: Decimal, PERCENT, Some("0"),
         "percentage of calls that insert a row into the table pgio_turnover";
-    delete_pct: Decimal, PERCENT, Some("0"), &[Slob],
+    delete_pct: Decimal, PERCENT, Some("0"),
         "percentage of calls that delete the oldest row of pgio_turnover; must equal INSERT_PCT";
-    update_width: u32, FILLER, Some("0"), &[Slob],
+    update_width: u32, FILLER, Some("0"),
         "bytes of filler that an update rewrites in addition to its counter, for more WAL";
-    think_pct: Decimal, PERCENT, Some("0"), &[Slob],
+    think_pct: Decimal, PERCENT, Some("0"),
         "percentage of calls after which a session pauses";
-    think_min: Duration, Kind::Duration { zero: true }, None, &[Slob],
+    think_min: Duration, Kind::Duration { zero: true }, None,
         "shortest pause (default 0)";
-    think_max: Duration, Kind::Duration { zero: false }, None, &[Slob],
+    think_max: Duration, Kind::Duration { zero: false }, None,
         "longest pause";
-    work_loop: u64, AT_LEAST_1, None, &[Slob],
+    work_loop: u64, AT_LEAST_1, None,
         "number of calls per session, instead of a fixed time";
-    ramp: Duration, Kind::Duration { zero: true }, Some("0"), &[Slob],
+    ramp: Duration, Kind::Duration { zero: true }, Some("0"),
         "part of the warm-up during which the sessions connect one after another";
-    table_model: TableModel, Kind::OneOf(TableModel::NAMES), Some("many"), &[Slob],
+    table_model: TableModel, Kind::OneOf(TableModel::NAMES), Some("many"),
         "many: sessions are assigned to the tables in turn; single: all NUM_SCHEMAS × NUM_THREADS sessions use pgio1";
-    tablespace: String, Kind::Text, None, &[Load],
+    tablespace: String, Kind::Text, None,
         "tablespace for the tables";
-    filler: Filler, Kind::OneOf(Filler::NAMES), Some("plain"), &[Load, Slob],
+    filler: Filler, Kind::OneOf(Filler::NAMES), Some("plain"),
         "content of the filler: plain (all rows the same, as in the original) or random (incompressible)";
-    filler_width: u32, Kind::Whole(FILLER_WIDTHS), Some("1024"), &[Load, Slob],
+    filler_width: u32, Kind::Whole(FILLER_WIDTHS), Some("1024"),
         "bytes of filler per row; above 4028, an updated row does not fit into its block";
-    fillfactor: u8, Kind::Whole(FILLFACTORS), Some("10"), &[Load, Slob],
+    fillfactor: u8, Kind::Whole(FILLFACTORS), Some("10"),
         "fillfactor of the tables; each block must hold exactly one row";
-    unlogged: bool, Kind::Switch, Some("FALSE"), &[Load, Slob],
+    unlogged: bool, Kind::Switch, Some("FALSE"),
         "create unlogged tables, whose changes write no WAL";
-    scan_scale: Scale, Kind::Scale, None, &[Load, Slob],
+    scan_scale: Scale, Kind::Scale, None,
         "size of the table pgio_scan for full table scans (default: no such table)";
-    seed: u64, AT_LEAST_0, None, &[Load, Slob, Commit, Device, Command],
+    seed: u64, AT_LEAST_0, None,
         "seed of all random choices (default: drawn and recorded)";
-    warmup: Duration, Kind::Duration { zero: true }, Some("0"), &[Slob, Commit, Device, Command, Mail],
+    warmup: Duration, Kind::Duration { zero: true }, Some("0"),
         "time that the workload runs before the window starts";
-    sessions: u32, SESSIONS, Some("1"), &[Slob, Commit, Command],
+    sessions: u32, SESSIONS, Some("1"),
         "number of sessions; for a command, the value of {sessions}; for slob, replaces NUM_SCHEMAS × NUM_THREADS: if there are fewer sessions than tables, each session visits several tables in turn";
-    rows_per_transaction: u32, ROWS_PER_STATEMENT, Some("1"), &[Commit],
+    rows_per_transaction: u32, ROWS_PER_STATEMENT, Some("1"),
         "rows that each transaction inserts";
-    payload: u32, PAYLOAD, Some("0"), &[Commit],
+    payload: u32, PAYLOAD, Some("0"),
         "bytes of filler per row";
-    transactions: u64, AT_LEAST_1, None, &[Commit],
+    transactions: u64, AT_LEAST_1, None,
         "total number of transactions, instead of a fixed time";
-    index: bool, Kind::Switch, Some("FALSE"), &[Commit],
+    index: bool, Kind::Switch, Some("FALSE"),
         "add a primary key, filled from a sequence, to the table";
-    engine: EngineName, Kind::OneOf(EngineName::NAMES), Some("server"), &[Slob, Commit],
+    engine: EngineName, Kind::OneOf(EngineName::NAMES), Some("server"),
         "engine that sends the statements: server (PL/pgSQL blocks in the sessions) or client (pgio sends each prepared statement)";
-    pipeline: u32, Kind::Whole(1..=1024), Some("1"), &[Slob, Commit],
+    pipeline: u32, Kind::Whole(1..=1024), Some("1"),
         "calls in flight per session; requires engine = client";
-    rate: u64, Kind::Whole(1..=100_000_000), None, &[Slob, Commit],
+    rate: u64, Kind::Whole(1..=100_000_000), None,
         "calls per second that all sessions together start (open loop), instead of one call after another; requires engine = client";
-    arrivals: Arrivals, Kind::OneOf(Arrivals::NAMES), Some("fixed"), &[Slob, Commit],
+    arrivals: Arrivals, Kind::OneOf(Arrivals::NAMES), Some("fixed"),
         "arrival process of a rate: fixed (equal intervals) or poisson (independent arrivals)";
-    client_threads: u32, Kind::Whole(1..=256), Some("1"), &[Slob, Commit],
+    client_threads: u32, Kind::Whole(1..=256), Some("1"),
         "pgio threads that send calls and receive results; requires engine = client";
-    path: String, Kind::Text, None, &[Device],
+    path: String, Kind::Text, None,
         "block device, file, or directory for a scratch file (default: the target's device)";
-    test: DeviceTests, Kind::OneOf(DeviceTests::NAMES), Some("all"), &[Device],
+    test: DeviceTests, Kind::OneOf(DeviceTests::NAMES), Some("all"),
         "test to run; all runs each test as a separate workload";
-    size: Bytes, Kind::Bytes, Some("512M"), &[Device],
+    size: Bytes, Kind::Bytes, Some("512M"),
         "size of the scratch file, or of the part of a device or file to use";
-    block_size: Bytes, Kind::Bytes, None, &[Device],
+    block_size: Bytes, Kind::Bytes, None,
         "size of each read or write (default: 1M for throughput, 4K for latency, 8K for random tests)";
-    depth: u32, Kind::Whole(1..=1024), Some("1"), &[Device],
+    depth: u32, Kind::Whole(1..=1024), Some("1"),
         "reads or writes in flight";
-    destroy: bool, Kind::Switch, Some("FALSE"), &[Device],
+    destroy: bool, Kind::Switch, Some("FALSE"),
         "allow write tests to overwrite the content of a device or file";
-    uuid: String, Kind::Text, None, &[Device],
+    uuid: String, Kind::Text, None,
         "UUID of the file system or other content that destroy may overwrite";
-    server: MailServer, Kind::Text, None, &[Mail],
+    server: MailServer, Kind::Text, None,
         "mail server: host:port, or the path of a socket; {target} is replaced by the target's name";
-    protocol: MailProtocol, Kind::OneOf(MailProtocol::NAMES), Some("lmtp"), &[Mail],
+    protocol: MailProtocol, Kind::OneOf(MailProtocol::NAMES), Some("lmtp"),
         "protocol: an lmtp server replies after delivery, an smtp server after it accepts the message";
-    threads: u32, Kind::Whole(1..=1000), Some("12"), &[Mail],
+    threads: u32, Kind::Whole(1..=1000), Some("12"),
         "concurrent delivery sessions";
-    message_size: Bytes, Kind::Bytes, Some("70K"), &[Mail],
+    message_size: Bytes, Kind::Bytes, Some("70K"),
         "mean size of a message, header included";
-    size_distribution: SizeDistribution, Kind::OneOf(SizeDistribution::NAMES), Some("uniform"), &[Mail],
+    size_distribution: SizeDistribution, Kind::OneOf(SizeDistribution::NAMES), Some("uniform"),
         "distribution of message sizes around the mean: fixed, uniform or lognormal";
-    size_spread: u32, Kind::Whole(1..=1000), None, &[Mail],
+    size_spread: u32, Kind::Whole(1..=1000), None,
         "spread of message sizes in percent of the mean: half the width (uniform) or the standard deviation (lognormal) (default 100)";
-    sender: String, Kind::Text, Some("pgio@localhost"), &[Mail],
+    sender: String, Kind::Text, Some("pgio@localhost"),
         "envelope sender";
-    recipients: Recipients, Kind::Text, Some("user{1..100}@localhost"), &[Mail],
+    recipients: Recipients, Kind::Text, Some("user{1..100}@localhost"),
         "recipients, used equally often: addresses separated by commas; each may contain one range {1..100}";
-    recipients_per_message: u32, Kind::Whole(1..=1000), Some("1"), &[Mail],
+    recipients_per_message: u32, Kind::Whole(1..=1000), Some("1"),
         "number of different recipients per message";
-    messages_per_connection: u32, AT_LEAST_0, Some("0"), &[Mail],
+    messages_per_connection: u32, AT_LEAST_0, Some("0"),
         "messages per connection before a session reconnects; 0 is unlimited";
-    messages_rate: MailRate, Kind::Text, None, &[Mail],
+    messages_rate: MailRate, Kind::Text, None,
         "rate at which all threads together start messages, such as 1500/min or 25/s (default: as fast as the server accepts them)";
-    reply_timeout: Duration, Kind::Duration { zero: false }, Some("60s"), &[Mail],
+    reply_timeout: Duration, Kind::Duration { zero: false }, Some("60s"),
         "maximum time to wait for a reply of the server";
-    maildir: String, Kind::Text, None, &[Mail],
+    maildir: String, Kind::Text, None,
         "path of a recipient's Maildir, with {user} and {domain}: pgio looks up delivered messages there and removes them";
-    mail_host: String, Kind::Text, None, &[Mail],
+    mail_host: String, Kind::Text, None,
         "host of [hosts] that stores maildir (default: the target's host)";
 }
 
@@ -265,23 +248,35 @@ impl Key {
         self.name.replace('_', "-")
     }
 
+    /// Returns what uses the key, in the order of the documentation.
+    pub fn uses(&self) -> impl Iterator<Item = Use> {
+        Use::all().filter(|using| using.takes(self.name))
+    }
+
+    pub fn is_used_by(&self, using: Use) -> bool {
+        using.takes(self.name)
+    }
+
     /// Returns whether the key is valid in pgio.conf and as a flag. Commands and mail need an experiment
     /// file; a device is measured by an experiment or by `pgio device`, which has its own flags.
     pub fn is_conf_key(&self) -> bool {
-        self.uses.iter().any(|using| !matches!(using, Device | Command | Mail))
+        self.uses().any(|using| match using {
+            Connect | Load => true,
+            Work(kind) => kind.def().in_conf,
+        })
     }
 
     /// Returns whether a command accepts the key as a flag. `run` runs only `slob`; the other workloads
     /// need an experiment file.
     pub fn is_flag(&self) -> bool {
-        self.uses.iter().any(|using| matches!(using, Connect | Load | Slob))
+        self.uses().any(|using| matches!(using, Connect | Load | Work(WorkloadKind::Slob)))
     }
 
     pub fn default_for(&self, using: Use) -> Option<&'static str> {
         match (self.name, using) {
             ("scale", Load) => Some(LOAD_SCALE),
             // NUM_SCHEMAS × NUM_THREADS applies.
-            ("sessions", Slob) => None,
+            ("sessions", Work(kind)) if kind.def().sessions == Sessions::Tables => None,
             _ => self.default,
         }
     }
@@ -310,12 +305,12 @@ impl Layer {
     }
 
     /// Completes the layer. A default contradicts no key, so the rules of [`Layer::over`] do not apply.
-    pub(super) fn with_defaults(self, using: Use) -> Self {
+    pub(crate) fn with_defaults(self, using: Use) -> Self {
         self.merged(Self::defaults(using))
     }
 
     /// The lowest layer: all defaults for the use.
-    pub(super) fn defaults(using: Use) -> Self {
+    pub(crate) fn defaults(using: Use) -> Self {
         let mut layer = Self::default();
         for key in KEYS {
             if let Some(text) = key.default_for(using) {
@@ -327,7 +322,7 @@ impl Layer {
 }
 
 /// Unwraps a value of a layer that [`Layer::with_defaults`] completed.
-pub(super) fn required<T>(value: Option<T>) -> T {
+pub(crate) fn required<T>(value: Option<T>) -> T {
     value.expect("the table has a default for every key that settings hold without Option")
 }
 

@@ -21,6 +21,7 @@ pub use self::mail::resolve as resolve_mail;
 pub use self::slob::SlobSettings;
 use super::engine::Engine;
 use super::keys::{Layer, Use, required};
+use super::kinds::WorkloadKind;
 use super::value::{ConnectString, DeviceTest, DeviceTests};
 use pgio_results::units::{BLOCK_BYTES, Layout, Scale};
 
@@ -77,9 +78,9 @@ impl SlobSettings {
         if layer.run_time.is_some() && layer.work_loop.is_some() {
             return Err(Contradiction::RunLength.into());
         }
-        let all = layer.with_defaults(Use::Slob);
+        let all = layer.with_defaults(Use::Work(WorkloadKind::Slob));
         let settings = Self {
-            engine: Engine::resolve(&all, Use::Slob)?,
+            engine: Engine::resolve(&all, WorkloadKind::Slob)?,
             update_pct: required(all.update_pct),
             run_time: required(all.run_time),
             warmup: required(all.warmup),
@@ -125,9 +126,9 @@ impl SlobSettings {
 
 impl CommitSettings {
     pub fn resolve(layer: Layer) -> Result<Self, ResolveError> {
-        let all = layer.with_defaults(Use::Commit);
+        let all = layer.with_defaults(Use::Work(WorkloadKind::Commit));
         Ok(Self {
-            engine: Engine::resolve(&all, Use::Commit)?,
+            engine: Engine::resolve(&all, WorkloadKind::Commit)?,
             index: required(all.index),
             sessions: required(all.sessions),
             rows_per_transaction: required(all.rows_per_transaction),
@@ -144,7 +145,7 @@ impl CommitSettings {
 
 impl DeviceSettings {
     pub fn resolve(layer: Layer) -> Self {
-        let all = layer.with_defaults(Use::Device);
+        let all = layer.with_defaults(Use::Work(WorkloadKind::Device));
         let test = match required(all.test) {
             DeviceTests::One(test) => test,
             // The experiment parser has split `all` into one workload per test.

@@ -273,7 +273,7 @@ pub static WORKLOAD: SectionDef = SectionDef {
     title: "[workload], [[workload]]",
     about: "The workload. It also takes the keys of its kind (table Keys above); a key with a list of values is an axis of a sweep.",
     keys: &[
-        key("kind", "slob, commit, device, command or mail", "slob", "kind of workload"),
+        key("kind", "one of the workloads listed below", "slob", "kind of workload"),
         key(
             "name",
             "one line of text",

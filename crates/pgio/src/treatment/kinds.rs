@@ -4,22 +4,20 @@ use super::contract::{Kind, ReadStep, Treatment};
 use super::error::TreatmentError;
 use super::record::Record;
 use super::step::Step;
-use super::{
-    ballast, cache, command, drbd, filesystem, link, postgres, stopped, throttle, workload_table,
-};
+use super::{stopped, workload_table};
 use crate::config::experiment::TreatmentSpec;
 
 /// In the order of application, whatever the order in the file: one that restarts the server comes
 /// before those that a restart would undo.
 pub const KINDS: &[Kind] = &[
-    drbd::KIND,
-    postgres::KIND,
-    filesystem::KIND,
-    cache::KIND,
-    ballast::KIND,
-    link::KIND,
-    throttle::KIND,
-    command::KIND,
+    super::drbd::KIND,
+    super::postgres::KIND,
+    super::filesystem::KIND,
+    super::cache::KIND,
+    super::ballast::KIND,
+    super::link::KIND,
+    super::throttle::KIND,
+    super::command::KIND,
 ];
 
 /// Steps that belong to no single treatment: several use them, or a workload does.
@@ -62,6 +60,7 @@ pub fn is_workload_table(record: &Record) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::cache;
     use super::*;
 
     /// One record of each shape that earlier versions wrote.
@@ -107,10 +106,10 @@ mod tests {
 
     #[test]
     fn unknown_steps_are_named() {
-        let unknown = Record { kind: "sysctl".to_owned(), ..records().next().unwrap() };
+        let unknown = Record { kind: "registry".to_owned(), ..records().next().unwrap() };
         let error = step(&unknown).unwrap_err().to_string();
         assert!(
-            error.contains("`sysctl`") && error.contains("use the version of pgio that wrote it"),
+            error.contains("`registry`") && error.contains("use the version of pgio that wrote it"),
             "{error}"
         );
         for record in records().filter(|record| record.kind != stopped::STEP) {

@@ -8,9 +8,7 @@ use std::path::Path;
 use crate::cli::exit::Failure;
 use crate::cli::progress::{seconds, size_text};
 use crate::config::command::{CommandSpec, Line};
-use crate::config::experiment::{
-    Checkpoint, Experiment, Reset, Target, WorkloadKind, WorkloadSpec,
-};
+use crate::config::experiment::{Checkpoint, Experiment, Reset, Target, WorkloadSpec};
 use crate::config::resolve::Extent;
 use crate::experiment::application::estimate::{self, Estimate};
 use crate::experiment::application::{
@@ -164,21 +162,15 @@ fn limits(e: &Experiment, trials: u32) -> Vec<(String, u32)> {
 }
 
 fn reset_text(e: &Experiment, workload: &WorkloadSpec) -> String {
-    let kind = workload.kind;
-    let again = match kind {
-        WorkloadKind::Slob => "the data set is reloaded (DROP and CREATE of its tables)",
-        WorkloadKind::Commit => "its table is dropped and created again",
-        WorkloadKind::Device => "its file or device is written once in full, if writing is allowed",
-        WorkloadKind::Command => "its setup command runs, if any, in a new schema if it names one",
-        WorkloadKind::Mail => "messages of earlier trials are removed",
-    };
+    let def = workload.kind.def();
+    let again = def.reset;
     let checkpoint = match e.rules.checkpoint {
         Checkpoint::Before | Checkpoint::Spread => "CHECKPOINT",
         Checkpoint::None => "no CHECKPOINT",
     };
     match e.reset_of(workload) {
-        Reset::Checkpoint if kind == WorkloadKind::Slob => checkpoint.to_owned(),
-        Reset::Vacuum if kind == WorkloadKind::Slob => {
+        Reset::Checkpoint if def.data_set => checkpoint.to_owned(),
+        Reset::Vacuum if def.data_set => {
             format!("VACUUM of the data set's tables, then {checkpoint}")
         }
         Reset::Checkpoint | Reset::Vacuum | Reset::Reload => {
@@ -209,7 +201,7 @@ fn surroundings(e: &Experiment, out: &Path) -> Result<Vec<String>, Failure> {
             let below =
                 directory.as_ref().map_or(String::new(), |d| format!(" below {}", d.display()));
             let mut workloads = e.workloads.iter();
-            let data = match workloads.any(|w| w.kind == WorkloadKind::Slob) {
+            let data = match workloads.any(|w| w.kind.def().data_set) {
                 true => "; the data set is loaded into it",
                 false => "",
             };

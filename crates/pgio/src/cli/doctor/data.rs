@@ -3,7 +3,6 @@
 use postgres::{Client, Row};
 
 use super::subject::{Subject, Work};
-use crate::config::experiment::WorkloadKind;
 use crate::dataset::{self, Dataset, verify};
 use crate::experiment::slob;
 use crate::pg::words;
@@ -17,9 +16,9 @@ pub(super) fn judge(
     memory: Option<u64>,
     client: &mut Client,
 ) -> Vec<Check> {
-    let slob = subject.work.iter().filter(|w| w.kind == WorkloadKind::Slob);
+    let on_data_set = subject.work.iter().filter(|w| w.kind.def().data_set);
     let mut checks = Vec::new();
-    for work in slob {
+    for work in on_data_set {
         match loaded(work, client) {
             Ok(found) => {
                 checks.push(fits(&found));

@@ -70,7 +70,7 @@ impl Subject {
     }
 
     pub(super) fn writes(&self) -> bool {
-        self.work.iter().any(|w| w.kind == WorkloadKind::Commit || w.writes())
+        self.work.iter().any(|w| w.kind.def().writes || w.writes())
     }
 
     /// Whether every condition sets it.

@@ -66,7 +66,7 @@ const NOT_SWEEPABLE: &[&str] = &["run_time", "warmup", "transactions", "seed"];
 pub(super) fn parse_key(section: &Section<'_>, key: &'static Key) -> Result<AxisSpec, ConfigError> {
     let name = key.name;
     // The number of tables loaded in parallel does not change the data set.
-    if key.uses.contains(&Use::Load) && name != "num_threads" && name != "seed" {
+    if key.is_used_by(Use::Load) && name != "num_threads" && name != "seed" {
         return Err(section.error(
             name,
             "cannot be a list, because each value needs another data set; write a separate experiment for each value",

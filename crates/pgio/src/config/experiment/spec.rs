@@ -7,7 +7,7 @@ use super::condition::Condition;
 use super::hosts::HostSpec;
 use super::rules::{Reset, Rules};
 use super::target::Target;
-use super::workload::{WorkloadKind, WorkloadSpec};
+use super::workload::WorkloadSpec;
 use pgio_results::units::sweep::SweepKind;
 
 #[derive(Debug, Clone, PartialEq)]
@@ -52,7 +52,7 @@ impl Experiment {
     /// because the share of it that is cached differs; a command with `setup_once` counts as such.
     pub fn burns_in(&self, workload: &WorkloadSpec) -> bool {
         let prepared = workload.command.as_ref().is_some_and(|command| command.setup_once);
-        self.burn_in.unwrap_or(prepared || workload.kind == WorkloadKind::Slob)
+        self.burn_in.unwrap_or(prepared || workload.kind.def().data_set)
     }
 
     pub fn reset_of<'a>(&'a self, workload: &'a WorkloadSpec) -> &'a Reset {

@@ -1,6 +1,6 @@
 //! `[workload]`, or several `[[workload]]`: the workloads.
 //!
-//! `config::keys` defines the keys; this module decides which kind takes which key and which
+//! `config::keys` defines the keys and `config::kinds` which kind takes which key; this module decides which
 //! conditions run the workload. `config::resolve` makes settings of it, above a pgio.conf and below
 //! the flags.
 
@@ -15,6 +15,7 @@ use super::section::Section;
 use crate::config::command::CommandSpec;
 use crate::config::error::{ConfigError, nearest};
 use crate::config::keys::{KEYS, Key, Layer, Use};
+use crate::config::kinds::WorkloadKind;
 use crate::config::sections;
 use crate::config::value::{DeviceTest, DeviceTests};
 
@@ -28,7 +29,7 @@ pub struct WorkloadSpec {
     pub layer: Layer,
     /// The axes of the workload's keys, followed by those of the experiment.
     pub axes: Vec<AxisSpec>,
-    /// Present for the kind `command`.
+    /// Present for a kind that runs a program.
     pub command: Option<CommandSpec>,
     /// Absent: all conditions.
     pub conditions: Option<Vec<String>>,
@@ -42,49 +43,15 @@ impl WorkloadSpec {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WorkloadKind {
-    Slob,
-    Commit,
-    Device,
-    Command,
-    Mail,
-}
-
-impl WorkloadKind {
-    pub const ALL: &'static [Self] =
-        &[Self::Slob, Self::Commit, Self::Device, Self::Command, Self::Mail];
-
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Slob => "slob",
-            Self::Commit => "commit",
-            Self::Device => "device",
-            Self::Command => "command",
-            Self::Mail => "mail",
-        }
-    }
-
-    /// `slob` runs on a data set, so it also takes the keys that describe the data set.
-    fn uses(self) -> &'static [Use] {
-        match self {
-            Self::Slob => &[Use::Slob, Use::Load],
-            Self::Commit => &[Use::Commit],
-            Self::Device => &[Use::Device],
-            Self::Command => &[Use::Command],
-            Self::Mail => &[Use::Mail],
-        }
-    }
-
-    fn takes(self, key: &Key) -> bool {
-        key.uses.iter().any(|using| self.uses().contains(using))
-    }
+/// Returns whether `[workload]` of this kind takes a key: one of its own, or one of its data set.
+fn takes(kind: WorkloadKind, key: &Key) -> bool {
+    kind.uses(key.name) || kind.def().data_set && key.is_used_by(Use::Load)
 }
 
 /// Keys of the section that are not workload keys.
 fn own_keys(kind: WorkloadKind) -> Vec<&'static str> {
     let mut keys = sections::WORKLOAD.names();
-    if kind == WorkloadKind::Command {
+    if kind.def().program {
         keys.extend(sections::COMMAND.names());
     }
     keys
@@ -134,7 +101,7 @@ pub(super) fn parse(
 /// Splits `test = "all"` into one workload per test, because a window measures one kind of I/O.
 fn split_tests(workload: WorkloadSpec) -> Vec<WorkloadSpec> {
     match workload.layer.test {
-        None | Some(DeviceTests::All) if workload.kind == WorkloadKind::Device => {
+        None | Some(DeviceTests::All) if workload.kind.uses("test") => {
             let with_test = |test: DeviceTest| WorkloadSpec {
                 name: format!("{}-{}", workload.name, test.name()),
                 layer: Layer { test: Some(DeviceTests::One(test)), ..workload.layer.clone() },
@@ -163,16 +130,16 @@ fn workload(section: &Section<'_>) -> Result<WorkloadSpec, ConfigError> {
     for name in section.keys() {
         match Key::named(name) {
             _ if own_keys.contains(&name) => {}
-            Some(key) if kind.takes(key) && section.is_list(name) => {
+            Some(key) if takes(kind, key) && section.is_list(name) => {
                 axes.push(axis::parse_key(section, key)?);
             }
-            Some(key) if kind.takes(key) => section.set(key, &mut layer)?,
+            Some(key) if takes(kind, key) => section.set(key, &mut layer)?,
             Some(key) => return Err(section.error(name, misplaced(key, kind))),
             None if sections::COMMAND.has(name) => {
                 return Err(section.error(name, not_applicable(kind)));
             }
             None => {
-                let keys = KEYS.iter().filter(|key| kind.takes(key)).map(|key| key.name);
+                let keys = KEYS.iter().filter(|key| takes(kind, key)).map(|key| key.name);
                 let valid: Vec<&str> = own_keys.iter().copied().chain(keys).collect();
                 let message = format!("is an unknown key; {}", nearest(name, &valid));
                 return Err(section.error(name, message));
@@ -188,7 +155,7 @@ fn workload(section: &Section<'_>) -> Result<WorkloadSpec, ConfigError> {
     axis::set_middle(section, &mut axes)?;
     let middle = axes.iter().map(|axis| axis.values[axis.middle].layer.clone());
     let layer = middle.fold(layer, |layer, value| value.over(layer));
-    let command = (kind == WorkloadKind::Command).then(|| command::parse(section)).transpose()?;
+    let command = kind.def().program.then(|| command::parse(section)).transpose()?;
     if let Some(command) = &command {
         command::check_keys(section, command, &layer)?;
     }
@@ -214,7 +181,7 @@ fn kind(section: &Section<'_>) -> Result<WorkloadKind, ConfigError> {
 }
 
 fn misplaced(key: &Key, kind: WorkloadKind) -> String {
-    if key.uses.contains(&Use::Connect) {
+    if key.is_used_by(Use::Connect) {
         return "belongs to the target; write dsn = \"...\" in [target]".to_owned();
     }
     not_applicable(kind)

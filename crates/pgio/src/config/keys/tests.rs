@@ -1,6 +1,7 @@
 //! Tests of the table of keys and of layers.
 
 use super::*;
+use crate::config::uses::{CONNECT, LOAD};
 
 fn layer(pairs: &[(&str, &str)]) -> Layer {
     let mut layer = Layer::default();
@@ -12,7 +13,7 @@ fn layer(pairs: &[(&str, &str)]) -> Layer {
 
 #[test]
 fn every_default_parses() {
-    for using in [Connect, Load, Slob, Commit, Device, Command, Mail] {
+    for using in Use::all() {
         let _ = Layer::defaults(using);
     }
 }
@@ -31,7 +32,15 @@ fn names_are_unique_and_lower_case_and_help_is_one_line() {
         assert!(KEYS[..at].iter().all(|other| other.name != key.name), "{}", key.name);
         assert_eq!(key.name, key.name.to_ascii_lowercase());
         assert!(!key.help.contains('\n') && !key.help.ends_with('.'), "{}", key.name);
-        assert!(!key.uses.is_empty());
+        assert!(key.uses().next().is_some(), "{}", key.name);
+    }
+}
+
+#[test]
+fn listed_names_are_keys() {
+    let workloads = WorkloadKind::ALL.iter().flat_map(|kind| kind.def().keys.iter().copied());
+    for name in workloads.chain([CONNECT, LOAD]).flatten() {
+        assert!(Key::named(name).is_some(), "{name}");
     }
 }
 
@@ -39,7 +48,7 @@ fn names_are_unique_and_lower_case_and_help_is_one_line() {
 fn scale_has_a_smaller_default_for_loading() {
     let scale = Key::named("scale").unwrap();
     assert_eq!(scale.default_for(Load), Some("4G"));
-    assert_eq!(scale.default_for(Slob), Some("128G"));
+    assert_eq!(scale.default_for(Work(WorkloadKind::Slob)), Some("128G"));
 }
 
 #[test]

@@ -31,8 +31,9 @@ pub enum ResolveError {
     UpdateOverFiller(u32, u32),
     #[error(transparent)]
     Contradiction(#[from] Contradiction),
+    /// A rule of one kind of workload.
     #[error("{0}")]
-    Mail(String),
+    Workload(String),
     #[error("{0} requires ENGINE=client; set ENGINE=client or remove {0}")]
     RequiresClient(String),
     #[error("{0} is not supported with ENGINE=client; remove {0} or set ENGINE=server")]

@@ -8,12 +8,13 @@ use pgio_mail::settings::{
 
 use super::error::ResolveError;
 use crate::config::keys::{Layer, Use, required};
+use crate::config::kinds::WorkloadKind;
 use crate::config::value::mail::is_address;
 
 /// Resolves the settings; `target` replaces `{target}`.
 pub fn resolve(layer: Layer, target: &str) -> Result<MailSettings, ResolveError> {
-    let all = layer.over(Layer::defaults(Use::Mail));
-    let wrong = |text: &str| Err(ResolveError::Mail(text.to_owned()));
+    let all = layer.over(Layer::defaults(Use::Work(WorkloadKind::Mail)));
+    let wrong = |text: &str| Err(ResolveError::Workload(text.to_owned()));
     let Some(server) = all.server else {
         return wrong("the workload `mail` has no server; write server = \"host:port\"");
     };
@@ -44,7 +45,7 @@ pub fn resolve(layer: Layer, target: &str) -> Result<MailSettings, ResolveError>
     }
     let recipients = required(all.recipients)
         .all(target)
-        .map_err(|why| ResolveError::Mail(format!("recipients: {why}")))?;
+        .map_err(|why| ResolveError::Workload(format!("recipients: {why}")))?;
     let recipients_per_message = required(all.recipients_per_message);
     if recipients_per_message as usize > recipients.len() {
         return wrong("recipients_per_message is larger than the number of recipients");

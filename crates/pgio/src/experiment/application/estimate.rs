@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::job::Job;
 use crate::config::LoadSettings;
-use crate::config::experiment::{Reset, Target, WorkloadKind, WorkloadSpec};
+use crate::config::experiment::{Reset, Target, WorkloadSpec};
 use crate::experiment::live::LiveCell;
 use crate::treatment::Cost;
 use pgio_results::units::human;
@@ -129,7 +129,7 @@ pub fn estimate_trial(job: &Job, spec: &WorkloadSpec, cell: &LiveCell) -> Option
     let e = &job.experiment;
     let windows = e.size_of(spec).trial?;
     let mut estimate = Estimate { windows, trials: 1, ..Estimate::default() };
-    let has_data = spec.kind == WorkloadKind::Slob;
+    let has_data = spec.kind.def().data_set;
     let size = if has_data { data_size(job, spec, &cell.target) } else { Some(0) };
     let costs: Vec<Cost> = cell.treatments.iter().flat_map(|t| t.declared().costs).collect();
     let count = |cost| u32::try_from(costs.iter().filter(|c| **c == cost).count());
@@ -157,7 +157,7 @@ pub fn estimate_start(job: &Job, spec: &WorkloadSpec) -> Estimate {
     for (name, target) in &job.experiment.targets {
         if matches!(target, Target::Private { .. }) {
             estimate.clusters += u32::from(is_first);
-            if spec.kind == WorkloadKind::Slob {
+            if spec.kind.def().data_set {
                 estimate = estimate.data(data_size(job, spec, name), 1);
             }
         }

@@ -12,7 +12,7 @@ use super::job::Job;
 use super::observing;
 use super::servers::TargetServer;
 use super::workloads::{self, WorkPlace};
-use crate::config::experiment::{ControlMethod, WorkloadKind, WorkloadSpec};
+use crate::config::experiment::{ControlMethod, WorkloadSpec};
 use crate::experiment::admin::{open_admin, open_reader};
 use crate::experiment::error::LiveError;
 use crate::experiment::event::{Event, Observer};
@@ -60,7 +60,8 @@ pub(super) fn open(
         Some(_) => Some(LOCAL.to_owned()),
         None => on.host.clone().or_else(seen),
     };
-    if spec.kind == WorkloadKind::Device && host.is_none() {
+    let tests_device = spec.kind.def().tests_device;
+    if tests_device && host.is_none() {
         return Err(OpenError::DeviceElsewhere);
     }
     let control = on.control.as_ref();
@@ -77,8 +78,8 @@ pub(super) fn open(
         workloads,
         cluster: on.cluster.clone(),
         host,
-        // For the workload `device` this is the device to test, not the one that data and WAL must lie on.
-        device: on.device.clone().filter(|_| spec.kind != WorkloadKind::Device),
+        // A device to test is not the one that data and WAL must lie on.
+        device: on.device.clone().filter(|_| !tests_device),
         reset: ResetPlan::default(),
     })
 }

@@ -15,11 +15,10 @@ use super::job::Job;
 use super::opening::{self, Purpose};
 use super::rights;
 use super::servers::{self, TargetServer};
-use crate::config::experiment::{Experiment, Target, WorkloadKind, WorkloadSpec};
-use crate::config::resolve::resolve_mail;
-use crate::config::{CommitSettings, DeviceSettings, LoadSettings, SlobSettings};
+use super::workloads;
+use crate::config::experiment::{Experiment, Target, WorkloadSpec};
 use crate::experiment::event::{Event, Observer};
-use crate::experiment::{conflicts, live, slob};
+use crate::experiment::{conflicts, live};
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::private::{self, VersionRequest};
@@ -85,22 +84,7 @@ fn validate_workload(
 fn validate_work(job: &Job, spec: &WorkloadSpec, hosts: &Hosts) -> Result<(), OpenError> {
     for layer in layers(spec, job.experiment.sweep) {
         let layer = layer.over(job.below.layer.clone());
-        match spec.kind {
-            WorkloadKind::Slob => {
-                slob::load_spec(&LoadSettings::resolve(layer.clone())?);
-                SlobSettings::resolve(layer)?;
-            }
-            WorkloadKind::Commit => {
-                CommitSettings::resolve(layer)?;
-            }
-            WorkloadKind::Device => {
-                DeviceSettings::resolve(layer);
-            }
-            WorkloadKind::Mail => {
-                resolve_mail(layer, "")?;
-            }
-            WorkloadKind::Command => {}
-        }
+        workloads::check_keys(spec.kind, layer)?;
     }
     let Some(command) = &spec.command else { return Ok(()) };
     let name = command.host.as_deref().unwrap_or(LOCAL);

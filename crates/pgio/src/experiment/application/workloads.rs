@@ -1,6 +1,7 @@
-//! Prepares the work of an experiment on a target's server: one arm per kind.
+//! The table that leads from a kind of workload to its code, and the work of an experiment prepared on a target's
+//! server.
 //!
-//! Next: `opening` calls it once per layer of the sweep.
+//! Next: `opening` prepares once per layer of the sweep; `validation` checks the keys where no server exists yet.
 
 use std::sync::Arc;
 
@@ -35,6 +36,51 @@ pub(super) struct WorkPlace<'a> {
     pub(super) stop: &'a Stop,
 }
 
+/// The code of a kind.
+struct Code {
+    /// Refuses keys that contradict each other, without a server.
+    check_keys: fn(Layer) -> Result<(), OpenError>,
+    prepare: Prepare,
+}
+
+type Prepare = fn(
+    &WorkloadSpec,
+    Layer,
+    &WorkPlace<'_>,
+    &mut Client,
+    &mut Observer<'_>,
+) -> Result<Arc<dyn Workload>, OpenError>;
+
+/// The table: one entry per kind.
+fn code(kind: WorkloadKind) -> Code {
+    match kind {
+        WorkloadKind::Slob => Code { check_keys: check_slob, prepare: prepare_slob },
+        WorkloadKind::Commit => Code {
+            check_keys: |layer| Ok(CommitSettings::resolve(layer).map(drop)?),
+            prepare: |_, layer, place, admin, _| Ok(Arc::new(commit(layer, place, admin)?)),
+        },
+        WorkloadKind::Device => Code {
+            check_keys: |_| Ok(()),
+            prepare: |_, layer, place, _, _| Ok(Arc::new(device(layer, place.on)?)),
+        },
+        WorkloadKind::Command => Code {
+            check_keys: |_| Ok(()),
+            prepare: |spec, layer, place, admin, _| {
+                Ok(Arc::new(command(spec, layer, place.on, admin)?.sharing(place.made)))
+            },
+        },
+        WorkloadKind::Mail => Code {
+            check_keys: |layer| Ok(resolve_mail(layer, "").map(drop)?),
+            prepare: |_, layer, place, _, _| Ok(Arc::new(mail(layer, place.on)?)),
+        },
+    }
+}
+
+/// Checks the keys of one layer as far as possible without a server.
+pub(super) fn check_keys(kind: WorkloadKind, layer: Layer) -> Result<(), OpenError> {
+    (code(kind).check_keys)(layer)
+}
+
 /// Prepares the work of one layer.
 pub(super) fn prepare(
     spec: &WorkloadSpec,
@@ -43,29 +89,40 @@ pub(super) fn prepare(
     admin: &mut Client,
     observe: &mut Observer<'_>,
 ) -> Result<Arc<dyn Workload>, OpenError> {
-    let on = place.on;
-    Ok(match spec.kind {
-        WorkloadKind::Slob => {
-            if on.cluster.is_some() && place.load {
-                // A cluster created again for --resume gets the same data.
-                let mut layer = layer.clone();
-                layer.seed.get_or_insert(place.seed);
-                load_private(&layer, place, admin, observe)?;
-            }
-            let (slob, warnings) = slob::loaded(layer, admin)?;
-            warnings.iter().for_each(|warning| observe(Event::Warns(warning)));
-            Arc::new(slob)
-        }
-        WorkloadKind::Commit => {
-            let schema = place.server.schema.clone().ok_or(DatasetError::NoSchema)?;
-            let commit = Commit { settings: CommitSettings::resolve(layer)?, schema };
-            commit.check(admin)?;
-            Arc::new(commit)
-        }
-        WorkloadKind::Device => Arc::new(device(layer, on)?),
-        WorkloadKind::Command => Arc::new(command(spec, layer, on, admin)?.sharing(place.made)),
-        WorkloadKind::Mail => Arc::new(mail(layer, on)?),
-    })
+    (code(spec.kind).prepare)(spec, layer, place, admin, observe)
+}
+
+fn check_slob(layer: Layer) -> Result<(), OpenError> {
+    slob::load_spec(&LoadSettings::resolve(layer.clone())?);
+    SlobSettings::resolve(layer)?;
+    Ok(())
+}
+
+/// Prepares `slob` on the loaded data set; a private server is loaded first.
+fn prepare_slob(
+    _: &WorkloadSpec,
+    layer: Layer,
+    place: &WorkPlace<'_>,
+    admin: &mut Client,
+    observe: &mut Observer<'_>,
+) -> Result<Arc<dyn Workload>, OpenError> {
+    if place.on.cluster.is_some() && place.load {
+        // A cluster created again for --resume gets the same data.
+        let mut layer = layer.clone();
+        layer.seed.get_or_insert(place.seed);
+        load_private(&layer, place, admin, observe)?;
+    }
+    let (slob, warnings) = slob::loaded(layer, admin)?;
+    warnings.iter().for_each(|warning| observe(Event::Warns(warning)));
+    Ok(Arc::new(slob))
+}
+
+/// Prepares `commit`; its table is created in the schema of the session.
+fn commit(layer: Layer, place: &WorkPlace<'_>, admin: &mut Client) -> Result<Commit, OpenError> {
+    let schema = place.server.schema.clone().ok_or(DatasetError::NoSchema)?;
+    let commit = Commit { settings: CommitSettings::resolve(layer)?, schema };
+    commit.check(admin)?;
+    Ok(commit)
 }
 
 /// Prepares `device` on the target's host; without one it runs on this machine, or `opening` refuses it.

@@ -6,7 +6,7 @@ use postgres::{Client, Row};
 
 use crate::cli::doctor::subject::{Subject, Work};
 use crate::config::Layer;
-use crate::config::experiment::WorkloadKind;
+use crate::config::kinds::Sessions;
 use crate::pg::server;
 use pgio_results::Check;
 use pgio_results::units::{exact_duration, human};
@@ -103,12 +103,10 @@ fn autovacuum(on: bool, workers: i64) -> Check {
 fn sessions(work: &Work) -> u64 {
     let one = |n: Option<u32>| u64::from(n.unwrap_or(1));
     let Layer { num_schemas, num_threads, sessions, .. } = work.layer;
-    match work.kind {
-        WorkloadKind::Slob => {
-            sessions.map_or_else(|| one(num_schemas) * one(num_threads), u64::from)
-        }
-        WorkloadKind::Commit | WorkloadKind::Command => one(sessions),
-        WorkloadKind::Device | WorkloadKind::Mail => 0,
+    match work.kind.def().sessions {
+        Sessions::Tables => sessions.map_or_else(|| one(num_schemas) * one(num_threads), u64::from),
+        Sessions::Key => one(sessions),
+        Sessions::None => 0,
     }
 }
 
