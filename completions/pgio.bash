@@ -84,7 +84,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__compare)
-            opts="-h --out --resume --blocks --max-blocks --plan --offline --help"
+            opts="-h --out --resume --blocks --max-blocks --matters --gate --plan --offline --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -103,6 +103,10 @@ _pgio() {
                     return 0
                     ;;
                 --max-blocks)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --matters)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -416,7 +420,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__report)
-            opts="-h --against --format --baseline --output --out --help"
+            opts="-h --against --format --baseline --matters --gate --output --out --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -431,6 +435,10 @@ _pgio() {
                     return 0
                     ;;
                 --baseline)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --matters)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

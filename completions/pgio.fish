@@ -109,6 +109,8 @@ complete -c pgio -n "__fish_pgio_using_subcommand compare" -l out -d 'Write the 
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l resume -d 'Continue an interrupted experiment; complete trials are not repeated' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l blocks -d 'With --resume: increase the number of blocks to N' -r
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l max-blocks -d 'With --resume of an experiment with a precision: increase the maximum number of blocks to N' -r
+complete -c pgio -n "__fish_pgio_using_subcommand compare" -l matters -d 'The margin: an effect smaller than this share does not matter; replaces `matters` of the file' -r
+complete -c pgio -n "__fish_pgio_using_subcommand compare" -l gate -d 'Exit with 8 if a condition is worse by more than the margin, with 9 if that is undecided'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l plan -d 'Print every trial and every change, run the checks of a real run, and change nothing'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l offline -d 'With --plan: check the files only; show current values where a server answers'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -s h -l help -d 'Print help'
@@ -119,7 +121,9 @@ markdown\t''
 csv\t'One row per condition and metric'
 json\t''"
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l baseline -d 'Compare with this condition instead of the experiment\'s own baseline' -r
+complete -c pgio -n "__fish_pgio_using_subcommand report" -l matters -d 'The margin: an effect smaller than this share does not matter; replaces that of the experiment' -r
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l out -l output -d 'Write to this file instead of stdout' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand report" -l gate -d 'Exit with 8 if a condition is worse by more than the margin, with 9 if that is undecided'
 complete -c pgio -n "__fish_pgio_using_subcommand report" -s h -l help -d 'Print help (see more with \'--help\')'
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l format -r -f -a "text\t''
 json\t''"

@@ -65,11 +65,10 @@ pub use condition::{Condition, Share, State, Steady};
 pub use cross::judge;
 pub use finding::{Finding, STALLS};
 pub use interval::Interval;
-pub use margin::{Decision, Gate};
 pub use resolution::NoiseFloor;
 pub use standing::{Standing, standings};
 pub use totals::Totals;
-pub use verdict::{ALPHA, Bound, Verdict};
+pub use verdict::{ALPHA, Bound, Decision, Gate, Verdict};
 
 /// A stored experiment, judged.
 #[derive(Debug, Clone)]

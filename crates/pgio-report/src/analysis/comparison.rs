@@ -2,9 +2,8 @@
 //! judges it.
 
 use super::interval::Interval;
-use super::margin::{Decision, Gate};
 use super::totals::Totals;
-use super::verdict::{Bound, Verdict};
+use super::verdict::{Bound, Decision, Gate, Verdict};
 
 /// One metric of one condition, compared with the baseline. Ratios are condition / baseline.
 #[derive(Debug, Clone, Default, PartialEq)]

@@ -7,31 +7,9 @@
 
 use benchmath::margin::{Margin, Side};
 use pgio_results::metrics::Direction;
-use serde::{Deserialize, Serialize};
 
 use super::candidate::Candidate;
-use super::verdict::{ALPHA, Bound, Verdict};
-
-/// Whether an effect exceeds the margin, in either direction.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Decision {
-    Matters,
-    DoesNotMatter,
-    Undecided,
-}
-
-/// Whether a condition is worse than the baseline by more than the margin. For a metric without a
-/// preferred direction, both directions are worse.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-#[serde(rename_all = "snake_case")]
-pub enum Gate {
-    Pass,
-    Fail,
-    Undecided,
-}
+use super::verdict::{ALPHA, Bound, Decision, Gate, Verdict};
 
 /// Decides all comparisons of the primary metric, after their family was judged. `share` must be one
 /// that a margin may have; for any other, nothing is decided.

@@ -15,9 +15,8 @@ use serde::{Deserialize, Serialize};
 
 use super::comparison::Comparison;
 use super::interval::Interval;
-use super::margin::Decision;
 use super::pairing::Arm;
-use super::verdict::{ALPHA, Verdict};
+use super::verdict::{ALPHA, Decision, Verdict};
 use pgio_results::store::Manifest;
 
 /// The noise floor: the effect of the A/A twin.

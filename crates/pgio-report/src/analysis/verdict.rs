@@ -1,6 +1,6 @@
-//! The verdict of a comparison, and the level of all tests.
+//! The verdict of a comparison, the decision about a margin, and the level of all tests.
 
-use benchmath::effect::Decision;
+use benchmath::effect;
 use pgio_results::metrics::Direction;
 use serde::{Deserialize, Serialize};
 
@@ -37,6 +37,27 @@ pub enum Verdict {
     NotJudged,
 }
 
+/// Whether an effect exceeds the margin, in either direction.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Decision {
+    Matters,
+    DoesNotMatter,
+    Undecided,
+}
+
+/// Whether a condition is worse than the baseline by more than the margin. For a metric without a
+/// preferred direction, both directions are worse.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Gate {
+    Pass,
+    Fail,
+    Undecided,
+}
+
 impl Verdict {
     /// Whether a difference was detected.
     pub fn is_decided(self) -> bool {
@@ -44,13 +65,13 @@ impl Verdict {
     }
 }
 
-pub(super) fn directed_decision(decision: Decision, direction: Direction) -> Verdict {
+pub(super) fn directed_decision(decision: effect::Decision, direction: Direction) -> Verdict {
     match decision {
-        Decision::Above => directed(true, direction),
-        Decision::Below => directed(false, direction),
-        Decision::NoDifference => Verdict::NoDifference,
-        Decision::TooFewBlocks => Verdict::TooFewBlocks,
-        Decision::NotApplicable => Verdict::NotApplicable,
+        effect::Decision::Above => directed(true, direction),
+        effect::Decision::Below => directed(false, direction),
+        effect::Decision::NoDifference => Verdict::NoDifference,
+        effect::Decision::TooFewBlocks => Verdict::TooFewBlocks,
+        effect::Decision::NotApplicable => Verdict::NotApplicable,
     }
 }
 

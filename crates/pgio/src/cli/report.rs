@@ -59,15 +59,15 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let workloads = |dirs: &[PathBuf]| -> Result<Vec<Vec<PathBuf>>, StoreError> {
-        dirs.iter().map(|dir| store::experiments(dir)).collect()
-    };
-    let (dirs, against) = (workloads(&args.dirs)?, workloads(&args.against)?);
-    let both_sides = dirs.len() > 1 || !against.is_empty();
+    let both_sides = args.dirs.len() > 1 || !args.against.is_empty();
     if both_sides && (args.gate || args.matters.is_some()) {
         let why = "--gate and --matters are about one experiment: name one results directory";
         return Err(Failure::message(USAGE, why));
     }
+    let workloads = |dirs: &[PathBuf]| -> Result<Vec<Vec<PathBuf>>, StoreError> {
+        dirs.iter().map(|dir| store::experiments(dir)).collect()
+    };
+    let (dirs, against) = (workloads(&args.dirs)?, workloads(&args.against)?);
     // Before the report, so that a gate without a margin prints nothing else.
     let judged = args.gate.then(|| args.judged(&dirs.concat())).transpose()?;
     let rendered = match (dirs.as_slice(), against.as_slice()) {

@@ -31,7 +31,7 @@ fn a_gate_fails_passes_and_stays_undecided_by_its_exit_code() {
     let slow = &dir.analysis()["comparisons"][0];
     assert_eq!((&slow["decision"], &slow["gate"]), (&"matters".into(), &"fail".into()));
 
-    dir.pgio(&["report", "out", "--gate"]).expect(8, &["slower than lazy"]);
+    dir.pgio(&["report", "out", "--gate"]).expect(8, &["gate failed: worse than lazy"]);
     // The other way round it is faster, which is no reason to fail.
     let turned = ["report", "out", "--baseline", "slow", "--gate"];
     dir.pgio(&turned).expect(0, &["gate passed: no condition is worse than slow by more than 5 %"]);
