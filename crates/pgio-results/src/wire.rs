@@ -225,6 +225,7 @@ pub fn from_json(text: &str, at: &str) -> Result<Trial, WireError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::telemetry::{DrbdState, DrbdUse, HostUse, Probes};
     use crate::test_support::full_trial;
     use proptest::prelude::*;
 
@@ -248,6 +249,40 @@ mod tests {
         assert_eq!(value["warnings"][0]["try"], "lengthen it");
         assert_eq!(value["metrics"]["commits_per_second"]["unit"], "commits/s");
         assert_eq!(value["histograms"]["commit"]["buckets"], serde_json::json!([[17, 2], [33, 1]]));
+    }
+
+    /// Names and order of all fields, as earlier versions stored them.
+    #[test]
+    fn the_stored_form_is_unchanged() {
+        let mut trial = full_trial();
+        trial.place.as_mut().unwrap().point.insert("sessions".to_owned(), "4".into());
+        trial.histograms.get_mut("commit").unwrap().record_censored(5000.0, 2);
+        trial.timeline.push(Slice { at: 2.0, seconds: 1.0, messages: 3, ..Slice::default() });
+        trial.series = Some("series/0001.json".to_owned());
+        trial.environment = Arc::new([("host.kernel".to_owned(), "6.1.0".to_owned())].into());
+        let drbd = DrbdUse {
+            resource: Some("r0".to_owned()),
+            states: vec![DrbdState {
+                role: "Primary".to_owned(),
+                peer_role: "Secondary".to_owned(),
+                connection: "Connected".to_owned(),
+                replication: "Established".to_owned(),
+                disk: "UpToDate".to_owned(),
+                peer_disk: "UpToDate".to_owned(),
+                protocol: Some("C".to_owned()),
+                congested: Some(false),
+                samples: 120,
+                ..DrbdState::default()
+            }],
+            ..DrbdUse::default()
+        };
+        let host = HostUse { drbd: [("drbd1".to_owned(), drbd)].into(), ..HostUse::default() };
+        let hosts = [("local".to_owned(), host)].into();
+        let probes = Some(Probes { flush_seconds: Some(0.001), ..Probes::default() });
+        trial.telemetry = Some(Telemetry { hosts, probes, ..Telemetry::default() });
+        let version = concat!("\"pgio\": \"", env!("CARGO_PKG_VERSION"), "\"");
+        let text = to_json_pretty(&trial).replace(version, "\"pgio\": \"VERSION\"");
+        insta::assert_snapshot!(text);
     }
 
     #[test]

@@ -6,6 +6,8 @@
 
 pub mod across;
 pub mod device;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeMap;
 
