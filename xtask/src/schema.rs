@@ -7,9 +7,9 @@ use pgio::cli::{DOCTOR_SCHEMA, DoctorDocument};
 use pgio_report::report::json::across::{ACROSS_SCHEMA, AcrossV1};
 use pgio_report::report::json::device::{DEVICE_SCHEMA, DeviceV1};
 use pgio_report::report::json::{ANALYSIS_SCHEMA, AnalysisV1};
+use pgio_results::model::{TRIAL_SCHEMA, Trial};
 use pgio_results::series::{SERIES_SCHEMA, Series};
 use pgio_results::store::{MANIFEST_SCHEMA, Manifest};
-use pgio_results::wire::{TRIAL_SCHEMA, TrialV1};
 use schemars::{JsonSchema, schema_for};
 use serde_json::{Value, json};
 
@@ -17,7 +17,7 @@ pub(crate) const DIR: &str = "docs/schema";
 
 pub(crate) fn artefacts() -> Result<Vec<(PathBuf, String)>> {
     Ok(vec![
-        artefact::<TrialV1>(TRIAL_SCHEMA)?,
+        artefact::<Trial>(TRIAL_SCHEMA)?,
         artefact::<Series>(SERIES_SCHEMA)?,
         artefact::<Manifest>(MANIFEST_SCHEMA)?,
         artefact::<AnalysisV1>(ANALYSIS_SCHEMA)?,

@@ -13,6 +13,7 @@
 //! lower bound ([`Reading::at_least`]).
 
 pub mod overdue;
+pub mod stored;
 
 /// Buckets per doubling of the latency.
 pub const PER_OCTAVE: f64 = 16.0;
