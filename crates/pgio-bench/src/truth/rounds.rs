@@ -69,8 +69,7 @@ impl Judged {
 
     /// Judges a difference in other units; `scale` converts from the metric's unit.
     pub(super) fn of_difference(found: Option<&Comparison>, scale: f64, truth: f64) -> Judged {
-        let of =
-            |c: &Comparison| [c.difference, c.difference_interval.low, c.difference_interval.high];
+        let of = |c: &Comparison| [c.difference, c.difference_low, c.difference_high];
         Judged::new(found, of, scale, truth)
     }
 

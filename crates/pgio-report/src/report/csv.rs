@@ -149,7 +149,7 @@ fn nothing() -> Vec<String> {
 fn comparison(c: &Comparison) -> Vec<String> {
     let mut cells = vec![word(c.verdict), c.blocks.to_string()];
     cells.extend([c.ratio, c.interval.low, c.interval.high].map(number));
-    cells.extend([c.difference, c.difference_interval.low, c.difference_interval.high].map(number));
+    cells.extend([c.difference, c.difference_low, c.difference_high].map(number));
     cells.extend([c.p, c.p_adjusted].map(number));
     cells.push(c.blocks_needed.map_or_else(String::new, |n| n.to_string()));
     cells

@@ -77,7 +77,7 @@ fn no_format_passes_on_what_others_would_obey() {
         is_safe("across, text", &text::render(&across::document(&both)));
         is_safe("across, page", &html::of_document(&across::document(&both)));
         is_safe("across, csv", &csv::render(&across::flat(&both)).replace("\r\n", "\n"));
-        is_safe("across, json", &json::across::render(&both));
+        is_safe("across, json", &json::render(&both));
     }
 }
 

@@ -212,7 +212,7 @@ fn render_comparison(a: &[PathBuf], b: &[PathBuf], args: &Args) -> Result<String
         Format::Html => html::of_document(&document()),
         Format::Markdown => report::markdown::render(&document(), &[]),
         Format::Csv => report::csv::render(&report::across::flat(&found)),
-        Format::Json => report::json::across::render(&found),
+        Format::Json => report::json::render(&found),
     })
 }
 
