@@ -203,7 +203,7 @@ fn draw(page: &Page<'_>, frame: &Frame, curve: &Curve, dot: &Dot<'_>) -> Markup 
     let (x, y) = (frame.x_at(dot.x), frame.y_at(dot.y));
     let inside = |v: f64| v.clamp(0.0, frame.height);
     html! {
-        g class={ "interval c" (look.colour) " open" } {
+        g class={ "interval c" (look.color) " open" } {
             @if let Some((low, high)) = dot.across {
                 line x1=(percent(frame.x_at(low).max(0.0))) x2=(percent(frame.x_at(high)))
                     y1=(px(y)) y2=(px(y)) {}
