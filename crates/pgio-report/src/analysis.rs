@@ -158,7 +158,7 @@ impl Analysis {
 pub fn primary_comparisons(stored: &StoredExperiment) -> Vec<Comparison> {
     let stored = cross::judged(stored);
     let arms = pairing::arms(&stored.manifest, &stored.trials);
-    compare::of_primary(&stored.manifest, &arms)
+    compare::primary(&stored.manifest, &arms)
 }
 
 /// Judges a stored experiment, complete or cut short.

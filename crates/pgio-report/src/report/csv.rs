@@ -72,7 +72,7 @@ pub fn flat(analysis: &Analysis) -> Table {
     }
     if let Some(swept) = &analysis.sweep {
         let away = swept.cells.iter().filter(|cell| !swept.is_middle(cell));
-        rows.extend(away.flat_map(|cell| of_cell(analysis, cell)));
+        rows.extend(away.flat_map(|cell| cell_rows(analysis, cell)));
     }
     Table {
         title: String::new(),
@@ -94,7 +94,7 @@ fn point(point: &Point) -> String {
 }
 
 /// The rows of a cell away from the middle point.
-fn of_cell(analysis: &Analysis, cell: &SweptCell) -> Vec<Vec<String>> {
+fn cell_rows(analysis: &Analysis, cell: &SweptCell) -> Vec<Vec<String>> {
     let Some(condition) = analysis.condition(&cell.condition) else { return Vec::new() };
     let one = |(name, estimate): (&String, &Estimate)| {
         let primary = *name == analysis.primary_metric;

@@ -33,7 +33,7 @@ use page::{Page, Section};
 use pgio_results::series::Series;
 use pgio_results::store::StoredExperiment;
 
-pub use plain::{index, of_document};
+pub use plain::{document_page, index};
 pub use series::is_drawn;
 
 /// The input of a page.
@@ -55,7 +55,7 @@ pub fn render(source: &Source<'_>) -> String {
         experiment: source.experiment,
         remarks: remarks(source.analysis),
         standings: standings(source.stored),
-        looks: Looks::of(&source.stored.manifest),
+        looks: Looks::new(&source.stored.manifest),
     };
     let sections: Vec<Section> = [
         Some(effects::section(&page)),

@@ -11,7 +11,7 @@ pub(super) struct Controlled {
 
 impl Controlled {
     /// Returns none if the server is never stopped.
-    pub(super) fn of(target: &Target) -> Option<Controlled> {
+    pub(super) fn new(target: &Target) -> Option<Controlled> {
         let way: Box<dyn Control> = match (&target.cluster, &target.control) {
             (Some(cluster), _) => Box::new(cluster.clone()),
             (None, Some(controller)) => Box::new(controller.clone()),

@@ -129,7 +129,7 @@ fn sample_into(
 /// Prepares a statement for each source that can be read.
 fn prepare(client: &mut Client, watched: &WatchedServer, samples: &mut Samples) -> Vec<Statement> {
     let mut statements = Vec::new();
-    for source in sources::of_version(watched.version_num) {
+    for source in sources::for_version(watched.version_num) {
         match client.prepare(source.sql) {
             Ok(statement) => {
                 let names = statement.columns().iter().map(|c| c.name().to_owned()).collect();

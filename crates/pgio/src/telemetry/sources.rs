@@ -91,7 +91,7 @@ impl TelemetrySources {
         let server = self.server_host()?;
         let mut found = environment::read(server, &self.storage)?;
         for peer in self.hosts.values().filter(|host| !host.is_same_machine(server)) {
-            found.extend(environment::of_peer(peer, &found));
+            found.extend(environment::peer_facts(peer, &found));
         }
         Some(found)
     }

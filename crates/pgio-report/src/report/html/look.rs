@@ -23,7 +23,7 @@ pub(super) struct Look {
 }
 
 impl Looks {
-    pub(super) fn of(manifest: &Manifest) -> Looks {
+    pub(super) fn new(manifest: &Manifest) -> Looks {
         let mut others = 0;
         let look = |name: &str| {
             if name == manifest.baseline {
@@ -121,7 +121,7 @@ mod tests {
             conditions,
             ..manifest()
         };
-        let looks = Looks::of(&manifest);
+        let looks = Looks::new(&manifest);
         let mut seen: Vec<String> = (0..14).map(|i| looks.get(&format!("c{i}")).class()).collect();
         seen.sort();
         seen.dedup();

@@ -11,7 +11,7 @@ use super::{checks, shell, table};
 use crate::analysis::Analysis;
 
 /// Renders a document's tables and remarks, such as the comparison of two experiments.
-pub fn of_document(document: &Document) -> String {
+pub fn document_page(document: &Document) -> String {
     let tables = html! { @for t in &document.tables { (table::render(t, "Comparison")) } };
     let mut sections = vec![Section { id: "numbers", title: "Numbers", body: tables }];
     if !document.remarks.is_empty() {

@@ -61,7 +61,7 @@ pub(super) fn open(
         None => on.host.clone().or_else(seen),
     };
     if spec.kind == WorkloadKind::Device && host.is_none() {
-        return Err(OpenError::DeviceElsewhere);
+        return Err(OpenError::UnknownDeviceHost);
     }
     let control = on.control.as_ref();
     let control = control.map(|way| controller(way, host.as_deref(), on, &mut admin));
@@ -91,6 +91,6 @@ fn controller(
     admin: &mut Client,
 ) -> Result<Controller, OpenError> {
     let known = host.and_then(|name| Some((name, on.hosts.get(name)?)));
-    let (name, host) = known.ok_or(OpenError::ControlElsewhere)?;
+    let (name, host) = known.ok_or(OpenError::UnknownControlHost)?;
     Ok(Controller::find(admin, name, host.clone(), way)?)
 }

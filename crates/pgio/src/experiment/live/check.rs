@@ -54,7 +54,7 @@ pub fn check(
             all.prepared.push(Vec::new());
             continue;
         };
-        let mut control = Controlled::of(target);
+        let mut control = Controlled::new(target);
         let mut context = context(target, &mut control, hosts, stop);
         let checked = treatment::check_all(&cell.treatments, &mut context);
         all.any_tablespace |= context.layout.moved.iter().any(|moved| moved.is_tablespace);
