@@ -14,8 +14,7 @@ use std::time::Duration;
 
 pub use self::check::{CheckedCells, LiveCell, check};
 use self::messages::{not_awaited, output_files, rewritten};
-use self::session::{context, refresh_storage, renew};
-use super::controlled::Controlled;
+use self::session::{Controlled, context, refresh_storage, renew};
 use super::error::LiveError;
 use super::event::Event;
 use super::judging;

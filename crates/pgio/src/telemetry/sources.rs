@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use postgres::Client;
 
+use super::environment;
+use super::session::{self, WatchedServer};
 use super::storage::{self, ServerDirectory};
-use super::watched_server::WatchedServer;
-use super::{environment, session};
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::{Host, Hosts, LOCAL};
-use crate::pg::directories::{GRANT, directories};
 use crate::pg::quote;
-use crate::pg::server::Server;
+use crate::pg::server::{DIRECTORIES_GRANT, Server, directories};
 use pgio_connect::ConnectParams;
 use pgio_results::Warning;
 use pgio_results::telemetry::{Probes, Storage};
@@ -138,7 +137,10 @@ impl TelemetrySources {
             self.warnings.push(Warning::new(
                 "the devices under the server were not observed",
                 "the role may not read data_directory",
-                format!("GRANT {GRANT} TO {}", quote::identifier(&self.watched.params.user)),
+                format!(
+                    "GRANT {DIRECTORIES_GRANT} TO {}",
+                    quote::identifier(&self.watched.params.user)
+                ),
             ));
             return;
         }

@@ -5,9 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use super::session::context;
+use super::session::{Controlled, context};
 use crate::config::experiment::{Checkpoint, Rules};
-use crate::experiment::controlled::Controlled;
 use crate::experiment::cycles;
 use crate::experiment::error::LiveError;
 use crate::experiment::reset;

@@ -11,8 +11,8 @@ use postgres::{Client, Transaction};
 use crate::dataset::mark;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::proc::meminfo;
-use crate::pg::directories::directories;
 use crate::pg::quote;
+use crate::pg::server::directories;
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
 
