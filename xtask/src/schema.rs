@@ -4,12 +4,12 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use pgio::cli::{DOCTOR_SCHEMA, DoctorDocument};
-use pgio_report::report::json::across::{ACROSS_SCHEMA, AcrossV1};
+use pgio_report::analysis::across::{ACROSS_SCHEMA, Across};
+use pgio_report::analysis::{ANALYSIS_SCHEMA, Analysis};
 use pgio_report::report::json::device::{DEVICE_SCHEMA, DeviceV1};
-use pgio_report::report::json::{ANALYSIS_SCHEMA, AnalysisV1};
+use pgio_results::model::{TRIAL_SCHEMA, Trial};
 use pgio_results::series::{SERIES_SCHEMA, Series};
 use pgio_results::store::{MANIFEST_SCHEMA, Manifest};
-use pgio_results::wire::{TRIAL_SCHEMA, TrialV1};
 use schemars::{JsonSchema, schema_for};
 use serde_json::{Value, json};
 
@@ -17,11 +17,11 @@ pub(crate) const DIR: &str = "docs/schema";
 
 pub(crate) fn artefacts() -> Result<Vec<(PathBuf, String)>> {
     Ok(vec![
-        artefact::<TrialV1>(TRIAL_SCHEMA)?,
+        artefact::<Trial>(TRIAL_SCHEMA)?,
         artefact::<Series>(SERIES_SCHEMA)?,
         artefact::<Manifest>(MANIFEST_SCHEMA)?,
-        artefact::<AnalysisV1>(ANALYSIS_SCHEMA)?,
-        artefact::<AcrossV1>(ACROSS_SCHEMA)?,
+        artefact::<Analysis>(ANALYSIS_SCHEMA)?,
+        artefact::<Across>(ACROSS_SCHEMA)?,
         artefact::<DeviceV1>(DEVICE_SCHEMA)?,
         artefact::<DoctorDocument>(DOCTOR_SCHEMA)?,
     ])

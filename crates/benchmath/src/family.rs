@@ -85,7 +85,7 @@ fn step_down(
     alpha: f64,
     mut judged: impl FnMut(usize, f64, &Flips, &[Extreme]),
 ) {
-    let flips = Flips::of(series);
+    let flips = Flips::new(series);
     let seen: Vec<Extreme> = members.iter().map(Member::seen).collect();
     let mut order: Vec<usize> = (0..members.len()).collect();
     order.sort_by(|a, b| seen[*b].total_cmp(&seen[*a]));

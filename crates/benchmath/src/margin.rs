@@ -47,7 +47,7 @@ impl Margin {
         if values.is_empty() || values.iter().any(|v| !v.is_finite()) {
             return 1.0;
         }
-        let (walsh, null) = (Walsh::of(values), Null::of(values.len()));
+        let (walsh, null) = (Walsh::new(values), Null::new(values.len()));
         null.at_most(match side {
             Side::Below => walsh.count_up_to(self.low),
             Side::Above => walsh.count_from(self.high),

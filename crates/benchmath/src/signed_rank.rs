@@ -44,8 +44,8 @@ pub fn test(values: &[f64], alpha: f64) -> Option<SignedRank> {
     if values.is_empty() || values.iter().any(|v| !v.is_finite()) {
         return None;
     }
-    let walsh = Walsh::of(values);
-    let null = Null::of(values.len());
+    let walsh = Walsh::new(values);
+    let null = Null::new(values.len());
     let bounds = null
         .largest_rejecting(alpha)
         .map(|count| (walsh.smallest(count), walsh.smallest(walsh.len() - 1 - count)));
@@ -60,7 +60,7 @@ pub fn test(values: &[f64], alpha: f64) -> Option<SignedRank> {
 /// one is not finite.
 pub fn estimate(values: &[f64]) -> Option<f64> {
     let usable = !values.is_empty() && values.iter().all(|v| v.is_finite());
-    usable.then(|| Walsh::of(values).median())
+    usable.then(|| Walsh::new(values).median())
 }
 
 /// The smallest possible two-sided p with `n` values: all on one side, 2 of the 2^n sign patterns.
@@ -81,7 +81,7 @@ pub fn fewest_values(alpha: f64) -> usize {
 /// The rejection region of the test at level alpha with `n` values: the largest count of Walsh
 /// averages on the lesser side, and the attained level. `None` if no such test exists.
 pub(crate) fn rejection(n: usize, alpha: f64) -> Option<(usize, f64)> {
-    let null = Null::of(n);
+    let null = Null::new(n);
     null.largest_rejecting(alpha).map(|count| (count, null.two_sided(count)))
 }
 

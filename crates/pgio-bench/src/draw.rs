@@ -21,7 +21,7 @@ const KEYS: u64 = 524_288;
 
 pub(super) fn run(draws: u32, rounds: usize, pg: Option<VersionRequest>) -> Outcome {
     let mut bench = Bench::start(pg, &[("autovacuum", "off")])?;
-    let clock = Clock::of(&mut bench)?;
+    let clock = Clock::new(&mut bench)?;
     output::line(&format!(
         "{draws} draws of {KEYS} keys in a loop, {rounds} pairs of loops, {}\n",
         clock.name()
@@ -68,7 +68,7 @@ enum Clock {
 }
 
 impl Clock {
-    fn of(bench: &mut Bench) -> Result<Clock, Failure> {
+    fn new(bench: &mut Bench) -> Result<Clock, Failure> {
         let row = bench.admin.query_one("SELECT pg_backend_pid()", &[]);
         let pid: i32 =
             row.map_err(|e| Failure::new(TRIAL, e).context("the server does not answer"))?.get(0);

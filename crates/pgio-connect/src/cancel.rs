@@ -7,10 +7,10 @@
 use postgres::config::SslMode as DriverSsl;
 use postgres::{CancelToken, Client};
 
+use super::endpoint::Route;
 use super::error::ConnectError;
 use super::guarded::Connector;
 use super::params::{ConnectParams, SslMode};
-use super::route::Route;
 use super::tls;
 use super::wire::cancel as cancel_by_route;
 

@@ -29,7 +29,6 @@ mod params;
 mod passfile;
 mod redact;
 mod resolve;
-mod route;
 mod secret;
 mod service;
 mod spell;
@@ -38,7 +37,7 @@ mod uri;
 mod wire;
 
 pub use cancel::{Canceller, canceller};
-pub use endpoint::Endpoint;
+pub use endpoint::{Endpoint, Route};
 pub use env::Env;
 pub use error::{BadText, ConnectError, ConnectWarning, Source};
 pub use limits::Excess;
@@ -48,7 +47,6 @@ pub use params::{
     SslParams,
 };
 pub use resolve::resolve;
-pub use route::Route;
 pub use secret::Secret;
 pub use spell::variables;
 pub use wire::{Message, Refusal, Wire, WireError, texts};

@@ -24,11 +24,10 @@ use std::{fs, thread};
 use postgres::config::{SslMode as DriverSsl, SslNegotiation};
 use postgres::{Client, Config, NoTls};
 
-use super::endpoint::Endpoint;
+use super::endpoint::{Endpoint, Route};
 use super::error::ConnectError;
 use super::guarded::Connector;
 use super::params::{ChannelBinding, ConnectParams, SessionAttrs, SslMode};
-use super::route::Route;
 use super::tls;
 use super::wire::Wire;
 use crate::interrupt;

@@ -21,10 +21,10 @@ use bytes::BytesMut;
 use postgres_protocol::message::frontend;
 
 use super::cancel::Canceller;
+use super::endpoint::Route;
 use super::error::ConnectError;
 use super::limits::{self, During, Excess};
 use super::params::{ConnectParams, NoticeHandler};
-use super::route::Route;
 pub use message::{Message, Refusal, WireError, texts};
 use pipe::Pipe;
 pub(super) use startup::cancel;

@@ -16,7 +16,6 @@ pub mod maildir;
 pub mod message;
 pub mod session;
 pub mod settings;
-pub mod span;
 pub mod tally;
 pub mod verdict;
 mod wire;

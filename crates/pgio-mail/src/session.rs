@@ -17,8 +17,7 @@ use super::error::MailError;
 use super::halt::Halt;
 use super::message::{self, Draft, Message, Sum};
 use super::settings::MailSettings;
-use super::span::Span;
-use super::tally::Tally;
+use super::tally::{Span, Tally};
 use super::wire::{Lost, Stream, Wire};
 
 /// Maximum number of attempts for one message; mail servers retry for hours, a window is short.

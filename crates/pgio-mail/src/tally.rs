@@ -1,13 +1,12 @@
 //! Counts of one session in one span, and their sum over all sessions.
 
-use std::sync::atomic::Ordering;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
-
-use pgio_results::histogram::{Histogram, overdue};
 
 use super::message::Message;
 use super::settings::MailRate;
-use super::span::Span;
+use pgio_results::histogram::{Histogram, overdue_groups};
 
 #[derive(Debug, Default)]
 pub struct Tally {
@@ -77,7 +76,7 @@ impl Tally {
     pub fn cut_off(&mut self, span: &Span, rate: MailRate) {
         let end = self.free.map_or(span.end, |free| free.max(span.end));
         let taken = span.taken.load(Ordering::Relaxed);
-        let left = overdue::groups(self.due.saturating_sub(taken));
+        let left = overdue_groups(self.due.saturating_sub(taken));
         let never_taken = left.map(|(last, n)| (span.intended(taken + last, rate), n));
         let moments = std::mem::take(&mut self.overdue).into_iter().map(|moment| (moment, 1));
         for (moment, n) in moments.chain(never_taken) {
@@ -116,6 +115,36 @@ impl Tally {
             mine.messages += theirs.messages;
             mine.latency += theirs.latency;
         }
+    }
+}
+
+/// A period of delivery: the warm-up, or the window.
+#[derive(Debug, Clone)]
+pub struct Span {
+    pub name: &'static str,
+    pub start: Instant,
+    pub end: Instant,
+    /// Length of a slice of the timeline, in seconds.
+    pub slice: f64,
+    /// Number of messages of an open loop that sessions have taken so far.
+    pub taken: Arc<AtomicU64>,
+}
+
+impl Span {
+    /// When this message of an open loop is due.
+    pub fn intended(&self, number: u64, rate: MailRate) -> Instant {
+        self.start + Duration::from_secs_f64(number as f64 / rate.per_second())
+    }
+
+    /// Number of messages of an open loop that are due before the end.
+    pub fn due(&self, rate: MailRate) -> u64 {
+        let about = (self.end - self.start).as_secs_f64() * rate.per_second();
+        // The product may be rounded to the wrong side; the due time of each message decides.
+        let mut number = (about as u64).saturating_sub(1);
+        while self.intended(number, rate) < self.end {
+            number += 1;
+        }
+        number
     }
 }
 

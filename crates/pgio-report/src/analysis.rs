@@ -52,39 +52,54 @@ pub mod width;
 
 use std::collections::BTreeMap;
 
+use serde::{Deserialize, Serialize};
+
 use self::reconcile::Reconciliation;
 use self::replica::Replica;
 use self::sweep::Swept;
 use self::waits::{Decomposition, DecompositionDifference};
-use pgio_results::Warning;
 use pgio_results::metrics::{self, DeclaredMetric, MetricDef};
 use pgio_results::store::StoredExperiment;
 
 pub use comparison::Comparison;
 pub use condition::{Condition, Share, State, Steady};
 pub use cross::judge;
-pub use finding::{Finding, STALLS};
+pub use finding::{CountedWarning, Finding, STALLS};
 pub use interval::Interval;
 pub use resolution::NoiseFloor;
 pub use standing::{Standing, standings};
 pub use totals::Totals;
 pub use verdict::{ALPHA, Bound, Decision, Gate, Verdict};
 
-/// A stored experiment, judged.
-#[derive(Debug, Clone)]
+pub const ANALYSIS_SCHEMA: &str = "pgio.analysis/1";
+
+/// A stored experiment, judged. Its JSON form, `pgio.analysis/1`, is for other programs: readers
+/// ignore fields they do not know, and a change that breaks them gets a new number. A number that
+/// does not exist is null, never 0.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Analysis {
+    /// Always `pgio.analysis/1`.
+    pub schema: String,
     pub experiment: String,
     pub baseline: String,
     /// The experiment's original baseline, if another one is used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub own_baseline: Option<String>,
+    /// The A/A twin of the baseline, if there is one.
     pub aa: Option<String>,
     pub primary_metric: String,
     /// Effects smaller than this share of the baseline's value do not matter, if the experiment says so.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub margin: Option<f64>,
     /// The metrics that the experiment's command prints, if it runs one.
+    #[serde(skip)]
     pub metrics: Vec<DeclaredMetric>,
     /// Number of blocks: as planned, or more if more ran.
+    #[serde(skip)]
     pub blocks: usize,
+    /// The level of all tests; intervals hold 1 - alpha.
+    pub alpha: f64,
     /// In the manifest's order.
     pub conditions: Vec<Condition>,
     /// Each condition but the baseline, in the manifest's order; its metrics in the metric
@@ -92,20 +107,25 @@ pub struct Analysis {
     pub comparisons: Vec<Comparison>,
     /// The noise floor from the A/A twin, by metric; empty without a twin.
     pub noise_floor: BTreeMap<String, NoiseFloor>,
-    /// Where the time went, by condition and class; empty without samples.
+    /// Where the time went, by condition and class of operation; empty without samples.
+    #[serde(default)]
     pub decompositions: Vec<Decomposition>,
     /// The time that each condition adds to the baseline's, by class.
+    #[serde(default)]
     pub decomposition_differences: Vec<DecompositionDifference>,
     /// Reads requested from the system and read from the device, by condition.
+    #[serde(default)]
     pub reconciliation: Vec<Reconciliation>,
-    /// The disks of primary and secondary, if the device is replicated.
+    /// The disks of primary and secondary, by condition, if the device is replicated.
+    #[serde(default)]
     pub replicas: Vec<Replica>,
-    /// All cells and the curves along the axes; everything else here is for the middle point.
+    /// All cells of a sweep and the curves along its axes; everything else is for the middle point.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sweep: Option<Swept>,
     /// Findings, by trial and for the experiment as a whole.
     pub checks: Vec<Finding>,
-    /// The trials' warnings, each once, with the number of trials that raised it.
-    pub warnings: Vec<(Warning, usize)>,
+    /// The trials' warnings, each once.
+    pub warnings: Vec<CountedWarning>,
     /// Remarks on how to read the numbers.
     pub notes: Vec<String>,
 }
@@ -142,7 +162,7 @@ impl Analysis {
 pub fn primary_comparisons(stored: &StoredExperiment) -> Vec<Comparison> {
     let stored = cross::judged(stored);
     let arms = pairing::arms(&stored.manifest, &stored.trials);
-    compare::of_primary(&stored.manifest, &arms)
+    compare::primary(&stored.manifest, &arms)
 }
 
 /// Judges a stored experiment, complete or cut short.
@@ -170,6 +190,8 @@ pub fn analyse(stored: &StoredExperiment) -> Analysis {
     let noise_floor =
         manifest.aa.as_ref().map(|aa| resolution::noise_floor(aa, &spreads, &comparisons));
     Analysis {
+        schema: ANALYSIS_SCHEMA.to_owned(),
+        alpha: ALPHA,
         experiment: manifest.name.clone(),
         baseline: manifest.baseline.clone(),
         own_baseline: stored.own_baseline.clone(),

@@ -12,7 +12,7 @@
 //! is known. Such operations are counted separately, and every statistic that depends on them is a
 //! lower bound ([`Reading::at_least`]).
 
-pub mod overdue;
+pub mod stored;
 
 /// Buckets per doubling of the latency.
 pub const PER_OCTAVE: f64 = 16.0;
@@ -284,3 +284,20 @@ fn edge_ns(bucket: usize) -> f64 {
 
 #[cfg(test)]
 mod tests;
+
+/// Counting this many calls one by one takes a few milliseconds.
+const ONE_BY_ONE: u64 = 100_000;
+/// A ten-thousandth of a window is negligible compared with the time such calls have waited.
+const GROUPS: u64 = 10_000;
+
+/// Groups the calls of an open loop that were due but never began, of which there may be billions: a rate
+/// far above the server's capacity leaves that many at the end of the window. A small number of calls is
+/// counted one by one. In a group, each call counts as due when the last one was, so that its censored
+/// latency stays a lower bound. Returns for each group the index of its last call, from 0, and its number of calls.
+pub fn overdue_groups(calls: u64) -> impl Iterator<Item = (u64, u64)> {
+    let groups = if calls <= ONE_BY_ONE { calls } else { GROUPS };
+    // The product of larger counts does not fit into 64 bits.
+    let begin =
+        move |group: u64| (u128::from(group) * u128::from(calls) / u128::from(groups)) as u64;
+    (0..groups).map(move |group| (begin(group + 1) - 1, begin(group + 1) - begin(group)))
+}

@@ -21,7 +21,7 @@ const PREFERRED: [Statistic; 2] = [Statistic::P99, Statistic::P95];
 const MARGIN: f64 = 1.1;
 
 /// Statistics of a class by metric name.
-pub fn of_class(class: Class, h: &Histogram) -> Vec<(&'static str, Reading)> {
+pub fn class_metrics(class: Class, h: &Histogram) -> Vec<(&'static str, Reading)> {
     let reading = |statistic: Statistic| match statistic {
         Statistic::Mean => h.mean(),
         Statistic::Max => h.longest(),
@@ -29,7 +29,7 @@ pub fn of_class(class: Class, h: &Histogram) -> Vec<(&'static str, Reading)> {
             h.quantile(statistic.quantile()?)
         }
     };
-    let one = |s: Statistic| Some((metrics::of_latency(class, s)?.name, reading(s)?));
+    let one = |s: Statistic| Some((metrics::latency_metric(class, s)?.name, reading(s)?));
     Statistic::ALL.into_iter().filter_map(one).collect()
 }
 
@@ -60,7 +60,7 @@ const INFIX: &str = "_latency_";
 
 impl Operation {
     /// The operation of which a metric is the mean latency, if it is one.
-    pub fn of_mean(metric: &str) -> Option<Operation> {
+    pub fn from_mean(metric: &str) -> Option<Operation> {
         match metrics::definition(metric).map(|def| def.kind) {
             Some(Kind::Latency(Class::Lag, _)) => None,
             Some(Kind::Latency(class, Statistic::Mean)) => Some(Operation::Ours(class)),
@@ -83,7 +83,7 @@ impl Operation {
     pub fn metric(&self, statistic: Statistic) -> Option<Cow<'static, str>> {
         match self {
             Operation::Ours(class) => {
-                metrics::of_latency(*class, statistic).map(|def| Cow::Borrowed(def.name))
+                metrics::latency_metric(*class, statistic).map(|def| Cow::Borrowed(def.name))
             }
             Operation::Declared(name) => {
                 let suffix = statistic.label().replace('.', "_");
@@ -128,11 +128,12 @@ mod tests {
         let mut h = Histogram::default();
         h.record(1e6);
         for class in Class::ALL.into_iter().filter(|class| *class != Class::Call) {
-            let names: Vec<&str> = of_class(class, &h).into_iter().map(|(name, _)| name).collect();
+            let names: Vec<&str> =
+                class_metrics(class, &h).into_iter().map(|(name, _)| name).collect();
             assert_eq!(names.len(), Statistic::ALL.len(), "{class:?}");
             assert!(names.iter().all(|name| metrics::definition(name).is_some()), "{names:?}");
         }
-        assert_eq!(of_class(Class::Read, &Histogram::default()), []);
+        assert_eq!(class_metrics(Class::Read, &Histogram::default()), []);
     }
 
     #[test]
@@ -150,11 +151,11 @@ mod tests {
 
     #[test]
     fn a_command_names_its_own_operation() {
-        let own = Operation::of_mean("new_order_latency_mean").unwrap();
+        let own = Operation::from_mean("new_order_latency_mean").unwrap();
         assert_eq!(own.metric(Statistic::P99_9).as_deref(), Some("new_order_latency_p99_9"));
-        assert_eq!(Operation::of_mean("scan_latency_mean"), Some(Operation::Ours(Class::Scan)));
+        assert_eq!(Operation::from_mean("scan_latency_mean"), Some(Operation::Ours(Class::Scan)));
         for name in ["scan_latency_p99", "new_order_latency_p99", "schedule_lag_mean", "tps"] {
-            assert_eq!(Operation::of_mean(name), None, "{name}");
+            assert_eq!(Operation::from_mean(name), None, "{name}");
         }
         let text = serde_json::to_string(&[Operation::Ours(Class::Call), own.clone()]).unwrap();
         assert_eq!(text, r#"["call","new_order"]"#);

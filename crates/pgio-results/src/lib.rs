@@ -1,10 +1,10 @@
 //! The stored records: measuring code writes them, analysis and reports read them.
 //!
-//! [`model`] is a trial in memory, [`change`] a setting that a condition changes, [`metrics`] the
+//! [`model`] is a trial, [`change`] a setting that a condition changes, [`metrics`] the
 //! table of all metrics with unit and direction, [`operation`] classes of operations and the statistics of
 //! their latencies, [`latency`] the metrics derived from a histogram,
 //! [`checks`] the table of validity checks, [`telemetry`] and [`series`] observations beside the
-//! workload, [`wire`] the versioned form on disk, [`store`] the directory of an experiment,
+//! workload, [`wire`] the record of a trial as JSON, [`store`] the directory of an experiment,
 //! [`sweep`] the factors varied beside the conditions. Nothing here measures or judges. Next:
 //! `analysis` draws conclusions from these records alone.
 

@@ -362,7 +362,10 @@ pub fn definition(name: &str) -> Option<&'static MetricDef<'static>> {
 }
 
 /// The latency metric of a class and a statistic. A call of a mix has only a mean.
-pub const fn of_latency(class: Class, statistic: Statistic) -> Option<&'static MetricDef<'static>> {
+pub const fn latency_metric(
+    class: Class,
+    statistic: Statistic,
+) -> Option<&'static MetricDef<'static>> {
     let mut n = 0;
     while n < METRICS.len() {
         if let Kind::Latency(c, s) = METRICS[n].kind
@@ -379,7 +382,7 @@ pub const fn of_latency(class: Class, statistic: Statistic) -> Option<&'static M
 /// The stored name of a latency metric that must exist; in constants, the compiler finds a missing
 /// one.
 pub const fn latency_name(class: Class, statistic: Statistic) -> &'static str {
-    of_latency(class, statistic).expect("the table has this latency").name
+    latency_metric(class, statistic).expect("the table has this latency").name
 }
 
 /// All metrics that an experiment can have: declared ones first, then the built-in ones.
@@ -400,7 +403,7 @@ mod tests {
     fn stored_names_of_latencies_follow_one_pattern() {
         for class in Class::ALL {
             for statistic in Statistic::ALL {
-                let Some(found) = of_latency(class, statistic) else {
+                let Some(found) = latency_metric(class, statistic) else {
                     assert_eq!(class, Call, "{statistic:?}");
                     continue;
                 };

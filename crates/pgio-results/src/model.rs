@@ -1,7 +1,7 @@
-//! A trial in memory, and its parts.
+//! A trial and its parts, in memory as in the stored form.
 //!
-//! Base units are seconds for reported time spans, bytes, and blocks. The parts are plain data and
-//! are stored unchanged; only [`Trial`] itself has a separate stored form (`wire`).
+//! Base units are seconds for reported time spans, bytes, and blocks. Only histograms have a form of
+//! their own when stored (`histogram::stored`). Next: `wire` reads and writes the record.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -11,17 +11,27 @@ use serde::{Deserialize, Serialize};
 use super::sweep::{Cell, Point};
 use super::telemetry::Telemetry;
 use crate::histogram::Histogram;
+#[cfg(feature = "schema")]
+use crate::histogram::stored::HistogramV1;
 use crate::units::Layout;
 pub use crate::warning::Warning;
 
 /// Facts about the environment: values by name, such as `setting.fsync` or `host.kernel`.
 pub type Facts = BTreeMap<String, String>;
 
+pub const TRIAL_SCHEMA: &str = "pgio.trial/1";
+
 /// One run of the workload under one condition, complete or not.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Trial {
+    /// Always `pgio.trial/1`.
+    pub schema: String,
+    /// The version of pgio that wrote it.
+    pub pgio: String,
     pub run_id: String,
     /// Its position in the experiment; absent for a single `pgio run`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub place: Option<TrialPosition>,
     pub outcome: Outcome,
     /// The server's clock when the window opened, RFC 3339.
@@ -33,25 +43,31 @@ pub struct Trial {
     pub server: ServerInfo,
     /// Settings pinned in every session of the workload, as read back there.
     pub settings: BTreeMap<String, String>,
+    pub metrics: BTreeMap<String, Metric>,
+    /// Histograms by class of operation, such as `read`, `update`, `commit`.
+    #[serde(with = "crate::histogram::stored")]
+    #[cfg_attr(feature = "schema", schemars(with = "BTreeMap<String, HistogramV1>"))]
+    pub histograms: BTreeMap<String, Histogram>,
     pub sessions: Vec<SessionTotals>,
     pub timeline: Vec<Slice>,
-    /// Histograms by class of operation, such as `read`, `update`, `commit`.
-    pub histograms: BTreeMap<String, Histogram>,
-    pub metrics: BTreeMap<String, Metric>,
     /// pg_stat_database before and after the window.
     pub database: Option<DatabaseCounters>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub telemetry: Option<Telemetry>,
     /// The file with its samples, such as `series/0007.json`, relative to the results directory.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<String>,
     /// Non-default server settings, kernel, mounts, schedulers and CPU governor when the window
     /// opened; they must not differ between conditions. Trials read from a store share equal
     /// values.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub environment: Arc<Facts>,
     pub evidence: Vec<Evidence>,
     pub checks: Vec<Check>,
     pub warnings: Vec<Warning>,
     /// An earlier version marked it invalid because of its condition's behavior; it counts now.
     /// Determined when reading, not stored.
+    #[serde(skip)]
     pub rejudged: bool,
 }
 

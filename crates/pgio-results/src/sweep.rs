@@ -10,8 +10,6 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
-pub use crate::units::sweep::SweepKind;
-
 /// A value for each axis, by the axis's name; empty without a sweep.
 pub type Point = BTreeMap<String, Value>;
 
@@ -104,6 +102,16 @@ impl Sweep {
 /// A value as text, without JSON quotes.
 pub fn shown(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "kebab-case")]
+pub enum SweepKind {
+    /// From the middle point along each axis.
+    OneAtATime,
+    /// Every combination of values.
+    Grid,
 }
 
 #[cfg(test)]

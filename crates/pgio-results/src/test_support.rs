@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::device::{DevicePlace, DeviceRecord, DeviceRun, DeviceTest};
 use super::model::{
     Check, DatabaseCounters, DatabaseRow, DatasetInfo, Evidence, Metric, Outcome, ServerInfo,
-    SessionTotals, Slice, Trial, TrialPosition, Warning, When, Window, WorkloadInfo,
+    SessionTotals, Slice, TRIAL_SCHEMA, Trial, TrialPosition, Warning, When, Window, WorkloadInfo,
 };
 use super::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Rules};
 use super::sweep::Point;
@@ -23,6 +23,8 @@ pub fn full_trial() -> Trial {
     let commit_rate = Metric::new(Some(2919.5), "commits/s");
     let unknown = Metric::new(None, "s");
     Trial {
+        schema: TRIAL_SCHEMA.to_owned(),
+        pgio: env!("CARGO_PKG_VERSION").to_owned(),
         run_id: "20180602T050946Z-1".to_owned(),
         place: Some(TrialPosition {
             experiment: "test".to_owned(),

@@ -9,7 +9,6 @@
 pub mod human;
 pub mod layout;
 pub mod link;
-pub mod sweep;
 
 use std::fmt;
 use std::str::FromStr;

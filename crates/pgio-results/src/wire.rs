@@ -1,21 +1,15 @@
-//! The stored form of a trial, `pgio.trial/1`: one JSON object on one line of trials.jsonl.
+//! Reads and writes the stored form of a trial, `pgio.trial/1`: one JSON object on one line of
+//! trials.jsonl.
 //!
 //! Readers accept any record of major version 1 and ignore unknown fields. A record of another
-//! major version is an error. The JSON schema in docs/schema/ is generated from these types.
+//! major version is an error. The JSON schema in docs/schema/ is generated from [`Trial`].
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
-use super::model::{
-    Check, DatabaseCounters, DatasetInfo, Evidence, Metric, Outcome, ServerInfo, SessionTotals,
-    Slice, Trial, TrialPosition, Warning, Window, WorkloadInfo,
-};
-use super::telemetry::Telemetry;
-use crate::histogram::{BUCKETS, Counts, Histogram};
-
-pub const TRIAL_SCHEMA: &str = "pgio.trial/1";
+use super::model::{TRIAL_SCHEMA, Trial};
+use crate::histogram::stored::HistogramV1;
 
 #[derive(Debug, thiserror::Error)]
 pub enum WireError {
@@ -27,147 +21,14 @@ pub enum WireError {
     Bucket { at: String, class: String, bucket: usize },
 }
 
-/// `pgio.trial/1`.
-#[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct TrialV1 {
-    /// Always `pgio.trial/1`.
-    pub schema: String,
-    /// The version of pgio that wrote it.
-    pub pgio: String,
-    pub run_id: String,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub place: Option<TrialPosition>,
-    pub outcome: Outcome,
-    pub started_at: String,
-    pub window: Window,
-    pub workload: WorkloadInfo,
-    pub dataset: Option<DatasetInfo>,
-    pub seed: u64,
-    pub server: ServerInfo,
-    pub settings: BTreeMap<String, String>,
-    pub metrics: BTreeMap<String, Metric>,
-    pub histograms: BTreeMap<String, HistogramV1>,
-    pub sessions: Vec<SessionTotals>,
-    pub timeline: Vec<Slice>,
-    pub database: Option<DatabaseCounters>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub telemetry: Option<Telemetry>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub series: Option<String>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub environment: BTreeMap<String, String>,
-    pub evidence: Vec<Evidence>,
-    pub checks: Vec<Check>,
-    pub warnings: Vec<Warning>,
-}
-
-/// Sixteen buckets per doubling; bucket b is centered on 2^((b-17)/16) µs.
-#[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct HistogramV1 {
-    pub count: u64,
-    pub sum_seconds: f64,
-    pub max_seconds: f64,
-    /// Pairs of bucket (numbered from 1) and count; empty buckets are omitted.
-    pub buckets: Vec<(usize, u64)>,
-    /// Operations cut off by the end of the window, with lower bounds of their latencies; not
-    /// included in the counts above.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub censored: Option<CensoredV1>,
-}
-
-/// The same buckets for operations that took at least that long.
-#[derive(Debug, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct CensoredV1 {
-    pub count: u64,
-    pub sum_seconds: f64,
-    pub max_seconds: f64,
-    pub buckets: Vec<(usize, u64)>,
-}
-
-/// Pairs of bucket and nonzero count.
-fn pairs(counts: &[u64]) -> Vec<(usize, u64)> {
-    (1..).zip(counts).filter(|(_, n)| **n > 0).map(|(bucket, n)| (bucket, *n)).collect()
-}
-
-impl From<&Histogram> for HistogramV1 {
-    fn from(h: &Histogram) -> Self {
-        HistogramV1 {
-            count: h.count(),
-            sum_seconds: h.sum_ns() / 1e9,
-            max_seconds: h.max_ns().unwrap_or(0.0) / 1e9,
-            buckets: pairs(h.counts()),
-            censored: h.censored().map(|c| CensoredV1 {
-                count: c.count(),
-                sum_seconds: c.sum_ns() / 1e9,
-                max_seconds: c.max_ns() / 1e9,
-                buckets: pairs(c.counts()),
-            }),
-        }
-    }
-}
-
-impl HistogramV1 {
-    fn into_memory(self, at: &str, class: &str) -> Result<Histogram, WireError> {
-        let read = |buckets: Vec<(usize, u64)>, sum_seconds: f64, max_seconds: f64| {
-            let mut counts = vec![0; BUCKETS];
-            for (bucket, n) in buckets {
-                let slot = bucket.checked_sub(1).and_then(|i| counts.get_mut(i));
-                *slot.ok_or_else(|| WireError::Bucket {
-                    at: at.to_owned(),
-                    class: class.to_owned(),
-                    bucket,
-                })? = n;
-            }
-            Ok(Counts::from_parts(&counts, sum_seconds * 1e9, max_seconds * 1e9)
-                .expect("the number of counts is BUCKETS"))
-        };
-        let answered = read(self.buckets, self.sum_seconds, self.max_seconds)?;
-        let censored = self.censored.map(|c| read(c.buckets, c.sum_seconds, c.max_seconds));
-        Ok(Histogram::new(answered, censored.transpose()?))
-    }
-}
-
 /// The record as one line of JSON, without a newline.
 pub fn to_json(trial: &Trial) -> String {
-    serde_json::to_string(&stored(trial)).expect("plain data with string keys always serializes")
+    serde_json::to_string(trial).expect("plain data with string keys always serializes")
 }
 
 /// The record as indented JSON, for people.
 pub fn to_json_pretty(trial: &Trial) -> String {
-    serde_json::to_string_pretty(&stored(trial))
-        .expect("plain data with string keys always serializes")
-}
-
-fn stored(trial: &Trial) -> TrialV1 {
-    let t = trial.clone();
-    TrialV1 {
-        schema: TRIAL_SCHEMA.to_owned(),
-        pgio: env!("CARGO_PKG_VERSION").to_owned(),
-        run_id: t.run_id,
-        place: t.place,
-        outcome: t.outcome,
-        started_at: t.started_at,
-        window: t.window,
-        workload: t.workload,
-        dataset: t.dataset,
-        seed: t.seed,
-        server: t.server,
-        settings: t.settings,
-        metrics: t.metrics,
-        histograms: t.histograms.iter().map(|(class, h)| (class.clone(), h.into())).collect(),
-        sessions: t.sessions,
-        timeline: t.timeline,
-        database: t.database,
-        telemetry: t.telemetry,
-        series: t.series,
-        environment: Arc::unwrap_or_clone(t.environment),
-        evidence: t.evidence,
-        checks: t.checks,
-        warnings: t.warnings,
-    }
+    serde_json::to_string_pretty(trial).expect("plain data with string keys always serializes")
 }
 
 /// Reads one record; `at` names it in errors, such as `trials.jsonl line 3`.
@@ -178,53 +39,39 @@ pub fn from_json(text: &str, at: &str) -> Result<Trial, WireError> {
     }
     let syntax = |source| WireError::Syntax { at: at.to_owned(), source };
     let other = |found| WireError::Version { at: at.to_owned(), found };
-    // Parse a second time only after an error.
-    let t = match serde_json::from_str::<TrialV1>(text) {
-        Ok(t) if t.schema == TRIAL_SCHEMA => t,
-        Ok(t) => return Err(other(t.schema)),
-        Err(source) => {
-            let tag: Tag = serde_json::from_str(text).map_err(syntax)?;
-            return Err(if tag.schema == TRIAL_SCHEMA {
-                syntax(source)
-            } else {
-                other(tag.schema)
-            });
-        }
+    // Parse again only after an error.
+    let source = match serde_json::from_str::<Trial>(text) {
+        Ok(trial) if trial.schema == TRIAL_SCHEMA => return Ok(trial),
+        Ok(trial) => return Err(other(trial.schema)),
+        Err(source) => source,
     };
-    let mut histograms = BTreeMap::new();
-    for (class, h) in t.histograms {
-        let memory = h.into_memory(at, &class)?;
-        histograms.insert(class, memory);
+    let tag: Tag = serde_json::from_str(text).map_err(syntax)?;
+    if tag.schema != TRIAL_SCHEMA {
+        return Err(other(tag.schema));
     }
-    Ok(Trial {
-        run_id: t.run_id,
-        place: t.place,
-        outcome: t.outcome,
-        started_at: t.started_at,
-        window: t.window,
-        workload: t.workload,
-        dataset: t.dataset,
-        seed: t.seed,
-        server: t.server,
-        settings: t.settings,
-        sessions: t.sessions,
-        timeline: t.timeline,
-        histograms,
-        metrics: t.metrics,
-        database: t.database,
-        telemetry: t.telemetry,
-        series: t.series,
-        environment: Arc::new(t.environment),
-        evidence: t.evidence,
-        checks: t.checks,
-        warnings: t.warnings,
-        rejudged: false,
+    Err(match undefined_bucket(text) {
+        Some((class, bucket)) => WireError::Bucket { at: at.to_owned(), class, bucket },
+        None => syntax(source),
     })
+}
+
+fn undefined_bucket(text: &str) -> Option<(String, usize)> {
+    #[derive(Deserialize)]
+    struct Histograms {
+        histograms: BTreeMap<String, HistogramV1>,
+    }
+    let stored: Histograms = serde_json::from_str(text).ok()?;
+    stored.histograms.into_iter().find_map(|(class, h)| Some((class, h.undefined_bucket()?)))
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::histogram::{BUCKETS, Histogram};
+    use crate::model::Slice;
+    use crate::telemetry::{DrbdState, DrbdUse, HostUse, Probes, Telemetry};
     use crate::test_support::full_trial;
     use proptest::prelude::*;
 
@@ -248,6 +95,40 @@ mod tests {
         assert_eq!(value["warnings"][0]["try"], "lengthen it");
         assert_eq!(value["metrics"]["commits_per_second"]["unit"], "commits/s");
         assert_eq!(value["histograms"]["commit"]["buckets"], serde_json::json!([[17, 2], [33, 1]]));
+    }
+
+    /// Names and order of all fields, as earlier versions stored them.
+    #[test]
+    fn the_stored_form_is_unchanged() {
+        let mut trial = full_trial();
+        trial.place.as_mut().unwrap().point.insert("sessions".to_owned(), "4".into());
+        trial.histograms.get_mut("commit").unwrap().record_censored(5000.0, 2);
+        trial.timeline.push(Slice { at: 2.0, seconds: 1.0, messages: 3, ..Slice::default() });
+        trial.series = Some("series/0001.json".to_owned());
+        trial.environment = Arc::new([("host.kernel".to_owned(), "6.1.0".to_owned())].into());
+        let drbd = DrbdUse {
+            resource: Some("r0".to_owned()),
+            states: vec![DrbdState {
+                role: "Primary".to_owned(),
+                peer_role: "Secondary".to_owned(),
+                connection: "Connected".to_owned(),
+                replication: "Established".to_owned(),
+                disk: "UpToDate".to_owned(),
+                peer_disk: "UpToDate".to_owned(),
+                protocol: Some("C".to_owned()),
+                congested: Some(false),
+                samples: 120,
+                ..DrbdState::default()
+            }],
+            ..DrbdUse::default()
+        };
+        let host = HostUse { drbd: [("drbd1".to_owned(), drbd)].into(), ..HostUse::default() };
+        let hosts = [("local".to_owned(), host)].into();
+        let probes = Some(Probes { flush_seconds: Some(0.001), ..Probes::default() });
+        trial.telemetry = Some(Telemetry { hosts, probes, ..Telemetry::default() });
+        let version = concat!("\"pgio\": \"", env!("CARGO_PKG_VERSION"), "\"");
+        let text = to_json_pretty(&trial).replace(version, "\"pgio\": \"VERSION\"");
+        insta::assert_snapshot!(text);
     }
 
     #[test]

@@ -16,7 +16,6 @@ pub mod application;
 pub mod clusters;
 pub mod conflicts;
 pub mod connection;
-mod controlled;
 mod cycles;
 pub mod environment;
 pub mod error;

@@ -8,7 +8,6 @@
 
 pub mod blkio;
 pub mod command;
-pub mod descriptors;
 pub mod drbd;
 pub mod drbd_disks;
 pub mod error;

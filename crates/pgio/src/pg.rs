@@ -1,5 +1,5 @@
-//! PostgreSQL: a server's version, settings and counters ([`server`]), its data directories
-//! ([`directories`]), sessions left by a killed run ([`leftovers`]), private servers ([`private`]),
+//! PostgreSQL: a server's version, settings, counters and data directories ([`server`]),
+//! sessions left by a killed run ([`leftovers`]), private servers ([`private`]),
 //! stopping and starting the user's server ([`control`]), quoting in SQL text ([`quote`]), and error
 //! messages ([`words`]). Connections are made by the crate `pgio_connect`.
 //!
@@ -7,7 +7,6 @@
 //! it.
 
 pub mod control;
-pub mod directories;
 pub mod leftovers;
 pub mod private;
 pub mod quote;

@@ -8,7 +8,6 @@
 //! Next: `server` for counters, `waits` for wait events, [`host`] for machines, [`probes`] for the
 //! expected cost of a commit.
 
-mod beat;
 mod cpu;
 mod environment;
 mod expected;
@@ -21,7 +20,6 @@ mod span;
 pub mod storage;
 pub mod sysstat;
 mod waits;
-mod watched_server;
 
 use std::sync::Arc;
 use std::thread;

@@ -67,8 +67,8 @@ pub(super) fn members(series: &[Series]) -> Vec<Member<'_>> {
             Member {
                 series: s,
                 scale: scale(s),
-                null: Null::of(s.logs.len()),
-                walsh: Walsh::of(&s.logs),
+                null: Null::new(s.logs.len()),
+                walsh: Walsh::new(&s.logs),
             }
         })
         .collect()
@@ -107,7 +107,7 @@ impl Member<'_> {
 
     /// Under sign flips of `logs`, which are this member's log-ratios, possibly shifted.
     pub(super) fn flipped<'b>(&'b self, logs: &'b [f64]) -> impl FnMut(&[bool]) -> Extreme + 'b {
-        let ranks = SignedRanks::of(logs);
+        let ranks = SignedRanks::new(logs);
         let mut signed = logs.to_vec();
         move |flip| {
             let p = self.null.two_sided(ranks.lesser(flip));
@@ -159,7 +159,7 @@ pub(super) struct SignedRanks {
 }
 
 impl SignedRanks {
-    pub(super) fn of(logs: &[f64]) -> SignedRanks {
+    pub(super) fn new(logs: &[f64]) -> SignedRanks {
         let n = logs.len() as f64;
         let mut signed = SignedRanks {
             positive: 0.0,

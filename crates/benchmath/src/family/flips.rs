@@ -33,7 +33,7 @@ pub(super) struct Flips {
 }
 
 impl Flips {
-    pub(super) fn of(series: &[Series]) -> Flips {
+    pub(super) fn new(series: &[Series]) -> Flips {
         let numbers = series.iter().flat_map(|s| &s.blocks).copied();
         let mut blocks: BTreeMap<u32, usize> = numbers.map(|block| (block, 0)).collect();
         blocks.values_mut().enumerate().for_each(|(i, index)| *index = i);
@@ -73,11 +73,11 @@ impl Flips {
             return self.nothing();
         }
         let mut flipped = member.flipped(logs);
-        let mut flips = self.of_member(member);
+        let mut flips = self.member_flips(member);
         (0..self.signs.len()).map(|flip| flipped(flips.signs(flip))).collect()
     }
 
-    fn of_member<'a>(&'a self, member: &Member<'_>) -> MemberFlips<'a> {
+    fn member_flips<'a>(&'a self, member: &Member<'_>) -> MemberFlips<'a> {
         let indexes: Vec<usize> = member.series.blocks.iter().map(|b| self.blocks[b]).collect();
         MemberFlips { flips: self, own: vec![false; indexes.len()], indexes }
     }
@@ -142,8 +142,8 @@ impl Against<'_> {
             return 1.0;
         };
         let moved: Vec<f64> = member.series.logs.iter().map(|d| d - shift).collect();
-        let ranks = SignedRanks::of(&moved);
-        let mut flips = self.flips.of_member(member);
+        let ranks = SignedRanks::new(&moved);
+        let mut flips = self.flips.member_flips(member);
         let own = (0..self.others.len())
             .filter(|flip| self.others[*flip].total_cmp(seen).is_lt())
             .filter(|flip| ranks.lesser(flips.signs(*flip)) <= enough)

@@ -22,7 +22,7 @@ pub(crate) struct Null {
 }
 
 impl Null {
-    pub(crate) fn of(n: usize) -> Null {
+    pub(crate) fn new(n: usize) -> Null {
         static TABLES: Mutex<BTreeMap<usize, Arc<[f64]>>> = Mutex::new(BTreeMap::new());
         let tail = (n <= EXACT_UP_TO).then(|| {
             // A panic cannot leave an incomplete table, because tables are inserted complete.
@@ -105,7 +105,7 @@ mod tests {
             let t = tail.partition_point(|p| *p <= level);
             assert!((normal(n, t) / tail[t] - 1.0).abs() < 0.01, "{level}");
         }
-        let counts = [n, n + 1].map(|n| Null::of(n).largest_rejecting(0.05).unwrap());
+        let counts = [n, n + 1].map(|n| Null::new(n).largest_rejecting(0.05).unwrap());
         assert!(counts[1] > counts[0] && counts[1] < counts[0] + n, "{counts:?}");
     }
 }

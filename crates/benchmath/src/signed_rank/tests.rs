@@ -128,7 +128,7 @@ fn enumerated_p(values: &[f64]) -> f64 {
 /// The interval by its definition: the shifts that the test does not reject. The decision can only
 /// change at a Walsh average, so it suffices to try those.
 fn enumerated_interval(values: &[f64], alpha: f64) -> Option<(f64, f64)> {
-    let walsh = Walsh::of(values);
+    let walsh = Walsh::new(values);
     let kept: Vec<f64> = (0..walsh.len())
         .map(|k| walsh.smallest(k))
         .filter(|shift| {

@@ -17,7 +17,7 @@ pub(crate) struct Walsh {
 
 impl Walsh {
     /// The values must be finite.
-    pub(crate) fn of(values: &[f64]) -> Walsh {
+    pub(crate) fn new(values: &[f64]) -> Walsh {
         Walsh { values: summary::sorted(values) }
     }
 
@@ -114,7 +114,7 @@ mod tests {
             ],
             center in prop_oneof![Just(0.0), -1.0..1.0f64],
         ) {
-            let (walsh, listed) = (Walsh::of(&values), listed(&values));
+            let (walsh, listed) = (Walsh::new(&values), listed(&values));
             prop_assert_eq!(walsh.len(), listed.len());
             for (k, wanted) in listed.iter().enumerate() {
                 prop_assert!(walsh.smallest(k) == *wanted, "{k}");

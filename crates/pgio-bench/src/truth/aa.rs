@@ -27,6 +27,6 @@ pub(super) fn run(args: &Args) -> Outcome {
         let p = |c: &Comparison| c.p_adjusted.unwrap_or(1.0);
         let furthest = compared.min_by(|a, b| p(a).total_cmp(&p(b)));
         let remark = furthest.map(|c| format!("p {:.3}", p(c))).unwrap_or_default();
-        Ok(Judged { remark, ..Judged::of_ratio(furthest, 1.0) })
+        Ok(Judged { remark, ..Judged::for_ratio(furthest, 1.0) })
     })
 }

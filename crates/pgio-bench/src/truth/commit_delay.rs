@@ -55,7 +55,7 @@ pub(super) fn run(plan: &Plan) -> Outcome {
         let variance = seen.iter().map(|s| (s - truth).powi(2)).sum::<f64>() / (n - 1.0);
         let remark = format!("psql: ± {:.3}", 1e3 * 1.96 * (variance / n).sqrt());
         let found = analysis.primary("delayed");
-        Ok(Judged { remark, ..Judged::of_difference(found, 1e3, 1e3 * truth) })
+        Ok(Judged { remark, ..Judged::for_difference(found, 1e3, 1e3 * truth) })
     })
 }
 

@@ -73,7 +73,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         let meters: Vec<Meter> = sides.iter().map(|s| Meter::start(&s.disk.stat_file())).collect();
         let analysis = round.analysis(&text)?;
         let reads: Vec<String> = meters.into_iter().map(|m| format!("{:.0}", m.stop())).collect();
-        let mut judged = Judged::of_ratio(analysis.primary(NAMES[1]), truth);
+        let mut judged = Judged::for_ratio(analysis.primary(NAMES[1]), truth);
         judged.remark = format!("devices: {} reads/s", reads.join(" and "));
         Ok(judged)
     })

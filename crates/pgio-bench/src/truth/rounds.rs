@@ -63,14 +63,13 @@ pub(super) struct Judged {
 
 impl Judged {
     /// Judges a ratio.
-    pub(super) fn of_ratio(found: Option<&Comparison>, truth: f64) -> Judged {
+    pub(super) fn for_ratio(found: Option<&Comparison>, truth: f64) -> Judged {
         Judged::new(found, |c| [c.ratio, c.interval.low, c.interval.high], 1.0, truth)
     }
 
     /// Judges a difference in other units; `scale` converts from the metric's unit.
-    pub(super) fn of_difference(found: Option<&Comparison>, scale: f64, truth: f64) -> Judged {
-        let of =
-            |c: &Comparison| [c.difference, c.difference_interval.low, c.difference_interval.high];
+    pub(super) fn for_difference(found: Option<&Comparison>, scale: f64, truth: f64) -> Judged {
+        let of = |c: &Comparison| [c.difference, c.difference_low, c.difference_high];
         Judged::new(found, of, scale, truth)
     }
 

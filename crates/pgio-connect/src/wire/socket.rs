@@ -14,12 +14,11 @@ use rustls::ClientConnection;
 use rustls::pki_types::ServerName;
 
 use super::pipe::{Pipe, Socket};
-use crate::endpoint::Endpoint;
+use crate::endpoint::{Endpoint, Route};
 use crate::error::ConnectError;
 use crate::limits::Excess;
 use crate::open::classify::{self, Attempt, NO_TLS};
 use crate::params::{ConnectParams, Keepalives};
-use crate::route::Route;
 use crate::tls;
 
 pub(super) fn attempt<'a>(params: &'a ConnectParams, route: &'a Route) -> Attempt<'a> {

@@ -13,11 +13,11 @@ use postgres_protocol::message::frontend;
 use super::message::{Message, Refusal};
 use super::pipe::Pipe;
 use super::socket::{attempt, broken, connect, deadline, is_time_out, wait_until};
+use crate::endpoint::Route;
 use crate::error::ConnectError;
 use crate::limits::Guard;
 use crate::open::classify::{self, Attempt};
 use crate::params::{ChannelBinding, ConnectParams};
-use crate::route::Route;
 use crate::secret::Secret;
 use crate::tls;
 

@@ -5,8 +5,7 @@
 //! the unit is the run. With one or two runs per side, ratios are shown but not judged; with [`FEWEST`]
 //! or more, Welch's test on the logs of the runs' typical values (`benchmath::welch`) judges them. (With
 //! trials as the unit, half of the comparisons of equal runs of different dates were judged different.)
-//! The second view, each condition's effect against the baseline of its own run, excludes whatever
-//! affects all conditions of a run equally.
+//! The second view, each condition's effect in its own run, excludes what all its conditions share.
 //!
 //! Next: `reasons` for differences that may make the two incomparable.
 
@@ -32,15 +31,24 @@ use pgio_results::store::{Manifest, StoredExperiment};
 /// With fewer runs on a side, nothing is judged.
 pub const FEWEST: usize = 3;
 
-#[derive(Debug, Clone, PartialEq)]
+pub const ACROSS_SCHEMA: &str = "pgio.across/1";
+
+/// `pgio.across/1`; readers ignore unknown fields, and null means that a number does not exist.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Across {
+    /// Always `pgio.across/1`.
+    pub schema: String,
     pub a: Side,
     pub b: Side,
     /// The primary metric of A; judged unadjusted.
     pub primary_metric: String,
     /// The metrics that the command of A prints.
+    #[serde(skip)]
     pub metrics: Vec<DeclaredMetric>,
-    /// Unintended differences.
+    /// The level of all tests; intervals hold 1 - alpha.
+    pub alpha: f64,
+    /// Unintended differences, the most severe first.
     pub reasons: Vec<Reason>,
     /// By condition, the baseline first, and metric, the primary one first.
     pub comparisons: Vec<AcrossComparison>,
@@ -138,6 +146,8 @@ pub fn across(a: &[StoredExperiment], b: &[StoredExperiment]) -> Across {
         .flat_map(|name| condition(name, primary, declared, (&arms_a, &arms_b)))
         .collect();
     Across {
+        schema: ACROSS_SCHEMA.to_owned(),
+        alpha: ALPHA,
         a: side(&a, &arms_a),
         b: side(&b, &arms_b),
         primary_metric: primary.clone(),
@@ -334,8 +344,7 @@ fn together(effects: &[Effect]) -> Option<Effect> {
         several => {
             let ratios: Vec<f64> = several.iter().filter_map(|e| e.ratio).collect();
             let blocks = several.iter().map(|e| e.blocks).sum();
-            let interval = Interval::UNKNOWN;
-            Some(Effect { ratio: geometric_mean(&ratios), interval, blocks })
+            Some(Effect { ratio: geometric_mean(&ratios), interval: Interval::UNKNOWN, blocks })
         }
     }
 }

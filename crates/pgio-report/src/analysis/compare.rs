@@ -16,15 +16,15 @@ pub(super) fn with_baseline(
     manifest: &Manifest,
     arms: &BTreeMap<&str, Arm<'_>>,
 ) -> Vec<Comparison> {
-    of_metrics(manifest, arms, |_| true)
+    compare_metrics(manifest, arms, |_| true)
 }
 
 /// The comparisons that the experiment loop needs between two blocks.
-pub(super) fn of_primary(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<Comparison> {
-    of_metrics(manifest, arms, |def| is_primary(def, manifest))
+pub(super) fn primary(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<Comparison> {
+    compare_metrics(manifest, arms, |def| is_primary(def, manifest))
 }
 
-fn of_metrics(
+fn compare_metrics(
     manifest: &Manifest,
     arms: &BTreeMap<&str, Arm<'_>>,
     wanted: impl Fn(&MetricDef) -> bool,

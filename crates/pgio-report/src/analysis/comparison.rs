@@ -1,54 +1,69 @@
 //! The comparison of one metric of one condition with the baseline. `compare` computes it, `families`
 //! judges it.
 
+use serde::{Deserialize, Serialize};
+
 use super::interval::Interval;
 use super::totals::Totals;
 use super::verdict::{Bound, Decision, Gate, Verdict};
 
 /// One metric of one condition, compared with the baseline. Ratios are condition / baseline.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Comparison {
     pub condition: String,
     pub metric: String,
     /// Whether it compares the primary metric.
     pub primary: bool,
     /// Whether it is in the family that answers the experiment's question; others are indicative.
+    #[serde(default)]
     pub judged: bool,
     /// The typical trial of the baseline in these blocks. `value` is that times the ratio, so that
     /// the two can be shown side by side. Without a ratio, both are means.
+    #[serde(default)]
     pub baseline_value: Option<f64>,
+    #[serde(default)]
     pub value: Option<f64>,
+    /// condition / baseline, with the interval that the verdict came from: 95 % for its family.
     pub ratio: Option<f64>,
-    /// The interval of the ratio, from the same test as the verdict: 95 % for the whole family.
+    #[serde(flatten)]
     pub interval: Interval,
-    /// Condition - baseline, in the metric's unit.
+    /// condition - baseline in the metric's unit, with its 95 % interval.
     pub difference: Option<f64>,
-    pub difference_interval: Interval,
+    pub difference_low: Option<f64>,
+    pub difference_high: Option<f64>,
     /// The ratio of totals, if this is the primary metric and a rate.
+    #[serde(default)]
     pub totals: Option<Totals>,
     /// The signed-rank test of this comparison alone.
     pub p: Option<f64>,
-    /// Adjusted for its family; the verdict is decided if it is at most [`super::ALPHA`].
+    /// Adjusted for its family; the verdict is decided if it is at most alpha.
     pub p_adjusted: Option<f64>,
     pub verdict: Verdict,
     /// Blocks in which both sides have a valid trial with this metric.
     pub blocks: usize,
-    /// Blocks that detect the planned effect with 80 % power, if an effect was planned and these
-    /// blocks did not decide.
+    /// Blocks that detect the planned effect with 80 % power, if these did not decide; with too few
+    /// blocks, the fewest that can decide.
     pub blocks_needed: Option<u32>,
     /// The margin that the experiment names, as a share, and whether the effect exceeds it; only of the
     /// primary metric.
+    #[serde(default)]
     pub margin: Option<f64>,
+    #[serde(default)]
     pub decision: Option<Decision>,
     /// Whether the condition is worse by more than the margin.
+    #[serde(default)]
     pub gate: Option<Gate>,
     /// Blocks that decide with 80 % power, if these did not, for an effect that is absent or twice the
     /// margin.
+    #[serde(default)]
     pub decision_blocks: Option<u32>,
     /// Sample standard deviation of the per-block log-ratios.
+    #[serde(skip)]
     pub sd_log: Option<f64>,
-    /// The ratio and the remaining side of its interval are only bounds, because trials of one side
-    /// have lower bounds instead of values. `None` if both sides are known.
+    /// Ratio and difference are only bounds, and one side of each interval is null, because the
+    /// window's end cut off operations. Absent if they are estimates.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
     pub bound: Option<Bound>,
     /// Reasons to doubt the comparison.
     pub warnings: Vec<String>,

@@ -35,7 +35,7 @@ const LISTED: usize = 5;
 pub struct Across(Tally);
 
 impl Across {
-    pub fn of(manifest: &Manifest, trials: &[Trial]) -> Across {
+    pub fn new(manifest: &Manifest, trials: &[Trial]) -> Across {
         let mut across = Across::default();
         trials.iter().for_each(|trial| across.add(manifest, trial));
         across
@@ -63,7 +63,7 @@ impl Across {
             if let Some(cell) = cell {
                 let reference = references
                     .entry(cell)
-                    .or_insert_with(|| Reference::of(&self.0, manifest, cell));
+                    .or_insert_with(|| Reference::new(&self.0, manifest, cell));
                 if let Some(reference) = reference {
                     all.extend(reference.checks(trial));
                 }
@@ -103,7 +103,7 @@ impl Across {
 
 /// Returns the failed checks of all trials with their indexes, in order.
 pub fn checks(manifest: &Manifest, trials: &[Trial]) -> Vec<(usize, Check)> {
-    let mut found = Across::of(manifest, trials).checks(manifest, trials.iter().enumerate());
+    let mut found = Across::new(manifest, trials).checks(manifest, trials.iter().enumerate());
     found.extend(carry_over::checks(trials));
     found.sort_by_key(|(i, _)| *i);
     found
@@ -145,7 +145,7 @@ struct Reference<'a> {
 }
 
 impl<'a> Reference<'a> {
-    fn of(tally: &'a Tally, manifest: &'a Manifest, cell: CellId) -> Option<Reference<'a>> {
+    fn new(tally: &'a Tally, manifest: &'a Manifest, cell: CellId) -> Option<Reference<'a>> {
         let (condition, point) = cell;
         let number = manifest.conditions.iter().position(|c| c.name == manifest.baseline)?;
         let ours = tally.environment(cell)?;

@@ -49,10 +49,10 @@ fn trials(arm: &Arm<'_>, primary: &str) -> Vec<(u32, Degraded)> {
         return Vec::new();
     };
     let is_degraded = |s: &Slice| rate(s).is_some_and(|r| r < DEGRADED * usual);
-    arm.by_block().map(|(block, trial)| (block, of_trial(trial, is_degraded))).collect()
+    arm.by_block().map(|(block, trial)| (block, degraded_time(trial, is_degraded))).collect()
 }
 
-fn of_trial(trial: &Trial, is_degraded: impl Fn(&Slice) -> bool) -> Degraded {
+fn degraded_time(trial: &Trial, is_degraded: impl Fn(&Slice) -> bool) -> Degraded {
     let (mut total, mut degraded, mut period) = (0.0, 0.0, 0.0f64);
     let mut longest = 0.0f64;
     for slice in &trial.timeline {

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use benchmath::summary;
+use serde::{Deserialize, Serialize};
 
 use super::candidate::by_ratio;
 use super::comparison::Comparison;
@@ -24,7 +25,8 @@ pub struct TestResult {
 }
 
 /// Runs of one test at one place.
-#[derive(Debug, Clone, Default, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Described {
     pub runs: usize,
     /// Median of the test's metric; `lowest` and `highest` are its extremes.

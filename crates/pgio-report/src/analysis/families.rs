@@ -29,7 +29,7 @@ impl Candidate {
         c.verdict = directed_decision(effect::decide(judged.bounds), self.direction);
         let finite = |bound: f64| Some(bound).filter(|b| b.is_finite());
         if by_difference {
-            c.difference_interval = Interval { low: finite(low), high: finite(high) };
+            (c.difference_low, c.difference_high) = (finite(low), finite(high));
         } else {
             c.interval = Interval { low: finite(low.exp()), high: finite(high.exp()) };
         }

@@ -1,7 +1,7 @@
 //! A finding: a problem of a trial, a condition or the experiment, with a remedy. `findings` and `steady`
 //! collect them.
 
-use pgio_results::CheckVerdict;
+use pgio_results::{CheckVerdict, Warning};
 use serde::{Deserialize, Serialize};
 
 /// The finding that a condition stalled.
@@ -19,4 +19,14 @@ pub struct Finding {
     pub trial: Option<usize>,
     pub message: String,
     pub remedy: String,
+}
+
+/// A warning that trials raised.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct CountedWarning {
+    #[serde(flatten)]
+    pub warning: Warning,
+    /// Number of trials with this warning.
+    pub trials: usize,
 }

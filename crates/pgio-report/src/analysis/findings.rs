@@ -9,7 +9,7 @@ use benchmath::signed_rank::fewest_values;
 
 use super::comparison::Comparison;
 use super::factors::{Factor, differing_factors};
-use super::finding::{Finding, STALLS};
+use super::finding::{CountedWarning, Finding, STALLS};
 use super::pairing::{Arm, Arms};
 use super::verdict::{ALPHA, Verdict};
 use super::width::width;
@@ -49,14 +49,16 @@ pub(super) fn all(
 }
 
 /// The trials' warnings, each once, with the number of trials that raised it.
-pub(super) fn warnings(stored: &StoredExperiment) -> Vec<(Warning, usize)> {
+pub(super) fn warnings(stored: &StoredExperiment) -> Vec<CountedWarning> {
     let mut counts: BTreeMap<&Warning, usize> = BTreeMap::new();
     for trial in stored.trials.iter().filter(|t| !t.is_burn_in()) {
         for warning in trial.warnings.iter().collect::<BTreeSet<_>>() {
             *counts.entry(warning).or_default() += 1;
         }
     }
-    counts.into_iter().map(|(warning, n)| (warning.clone(), n)).collect()
+    let counted =
+        |(warning, trials): (&Warning, usize)| CountedWarning { warning: warning.clone(), trials };
+    counts.into_iter().map(counted).collect()
 }
 
 fn warning(id: &str, condition: Option<&str>, message: String, remedy: &str) -> Finding {

@@ -49,7 +49,7 @@ pub struct Reconciliation {
 /// The conditions with known device reads.
 pub(super) fn all(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<Reconciliation> {
     let one = |name: &str| {
-        let trials: Vec<Reads> = arms[name].valid().filter_map(of_trial).collect();
+        let trials: Vec<Reads> = arms[name].valid().filter_map(read_counts).collect();
         let reads = averaged(&trials)?;
         Some(Reconciliation { condition: name.to_owned(), reads, sentence: sentence(&reads)? })
     };
@@ -60,7 +60,7 @@ pub(super) fn all(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<Re
 }
 
 /// The reads of one trial; `None` without RIOPS.
-pub fn of_trial(trial: &Trial) -> Option<Reads> {
+pub fn read_counts(trial: &Trial) -> Option<Reads> {
     let buffer_misses = value(trial, "riops")?;
     let blocks = device_bytes(trial).map(|bytes| bytes / BLOCK_BYTES);
     let cached = value(trial, "page_cache_reads_per_second");
@@ -205,7 +205,7 @@ mod tests {
         };
         let mut t = trial("local", 1, &[("riops", 4000.0), ("device_reads_per_second", 2500.0)]);
         t.telemetry = Some(telemetry);
-        let found = of_trial(&t).unwrap();
+        let found = read_counts(&t).unwrap();
         assert_eq!(
             (found.device_read_blocks, found.page_cache_reads),
             (Some(3000.0), Some(1000.0))

@@ -45,7 +45,7 @@ pub(super) fn all(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<Re
     for condition in &manifest.conditions {
         let mut found: BTreeMap<String, Vec<(Disk, Disk)>> = BTreeMap::new();
         for trial in arms[condition.name.as_str()].valid() {
-            for (resource, pair) in of_trial(trial) {
+            for (resource, pair) in disks_by_resource(trial) {
                 found.entry(resource).or_default().push(pair);
             }
         }
@@ -63,7 +63,7 @@ pub(super) fn all(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<Re
 }
 
 /// The disks of each resource that holds the server's files.
-fn of_trial(trial: &Trial) -> Vec<(String, (Disk, Disk))> {
+fn disks_by_resource(trial: &Trial) -> Vec<(String, (Disk, Disk))> {
     let Some(telemetry) = &trial.telemetry else { return Vec::new() };
     let mut found = Vec::new();
     for (host, device) in

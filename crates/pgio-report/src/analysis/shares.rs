@@ -31,7 +31,7 @@ struct Counts<'a> {
 }
 
 impl<'a> Counts<'a> {
-    fn of(trials: impl Iterator<Item = &'a Trial>) -> Counts<'a> {
+    fn new(trials: impl Iterator<Item = &'a Trial>) -> Counts<'a> {
         let mut counts = Counts::default();
         for trial in trials.filter(|t| t.outcome != Outcome::Interrupted) {
             counts.trials += 1;
@@ -71,7 +71,7 @@ pub(super) fn shares(manifest: &Manifest, arms: &Arms<'_>, condition: &str) -> V
         }
     }
     let there = trials(theirs).filter(|t| point(t).is_some_and(|p| points.contains(&p)));
-    let (a, b) = (Counts::of(trials(ours)), Counts::of(there));
+    let (a, b) = (Counts::new(trials(ours)), Counts::new(there));
     let mut all = vec![
         share(FAILED, (a.failed, a.trials), (b.failed, b.trials)),
         share(INVALID, (a.invalid, a.trials), (b.invalid, b.trials)),

@@ -107,10 +107,10 @@ pub(super) fn bounded(comparison: Comparison, cut_off: [bool; 2]) -> Comparison 
 /// Removes the side of the interval that `bound` leaves open; both sides if it is `None`.
 fn one_sided(mut c: Comparison, bound: Option<Bound>, why: Option<String>) -> Comparison {
     if bound != Some(Bound::AtLeast) {
-        (c.interval.low, c.difference_interval.low) = (None, None);
+        (c.interval.low, c.difference_low) = (None, None);
     }
     if bound != Some(Bound::AtMost) {
-        (c.interval.high, c.difference_interval.high) = (None, None);
+        (c.interval.high, c.difference_high) = (None, None);
     }
     if bound.is_none() {
         (c.difference, c.p, c.p_adjusted) = (None, None, None);

@@ -10,7 +10,7 @@ use pgio_results::change::Change;
 use pgio_results::histogram::Histogram;
 use pgio_results::operation::Class;
 use pgio_results::store::StoredExperiment;
-use pgio_results::{Check, CheckVerdict, Outcome, Trial};
+use pgio_results::{Check, CheckVerdict, Outcome, Trial, Warning};
 
 mod percentiles;
 mod repairs;
@@ -340,7 +340,7 @@ fn warnings_are_counted_by_trial() {
     let warning = Warning::new("autovacuum ran", "it competes for the disk", "switch it off");
     stored.trials[0].warnings = vec![warning.clone(), warning.clone()];
     stored.trials[3].warnings = vec![warning.clone()];
-    assert_eq!(analyse(&stored).warnings, [(warning, 2)]);
+    assert_eq!(analyse(&stored).warnings, [CountedWarning { warning, trials: 2 }]);
 }
 
 proptest! {

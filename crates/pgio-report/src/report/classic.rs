@@ -30,7 +30,7 @@ pub struct Head {
 
 impl Head {
     /// From a stored trial; the connect string is not stored, since it may hold a secret.
-    pub fn of(trial: &Trial, connect_string: &str) -> Head {
+    pub fn new(trial: &Trial, connect_string: &str) -> Head {
         let (tables, sessions_per_table) = shape(trial);
         let dataset = trial.dataset.as_ref();
         Head {
@@ -133,7 +133,7 @@ mod tests {
     #[test]
     fn head_is_the_original_one() {
         let trial = classic_trial();
-        let printed = head(&Head::of(&trial, "pgio"), true, &TimeZone::UTC);
+        let printed = head(&Head::new(&trial, "pgio"), true, &TimeZone::UTC);
         assert_eq!(
             printed,
             "Date: Sat Jun  2 05:09:46 UTC 2018\n\
@@ -143,7 +143,7 @@ mod tests {
              Running iostat, vmstat and mpstat on current host--in background.\n\
              Launching sessions. 1 schema(s) will be accessed by 1 thread(s) each.\n"
         );
-        let without = head(&Head::of(&trial, "pgio"), false, &TimeZone::UTC);
+        let without = head(&Head::new(&trial, "pgio"), false, &TimeZone::UTC);
         assert!(!without.contains("iostat"));
         assert_eq!(without.lines().count() + 1, printed.lines().count());
     }

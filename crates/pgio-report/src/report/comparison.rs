@@ -9,9 +9,9 @@ use std::collections::BTreeMap;
 use super::format::{self, NONE};
 use super::table::{Column, Document, Remark, Table};
 use super::{explain, margin, outcomes, sweep};
-use crate::analysis::State;
 use crate::analysis::{
-    Analysis, Bound, Comparison, Condition, Finding, NoiseFloor, STALLS, Verdict,
+    Analysis, Bound, Comparison, Condition, CountedWarning, Finding, NoiseFloor, STALLS, State,
+    Verdict,
 };
 use pgio_results::metrics::{self, MetricDef};
 use pgio_results::operation::{Class, Statistic};
@@ -358,9 +358,9 @@ pub(super) fn remarks(analysis: &Analysis) -> Vec<Remark> {
 }
 
 /// Groups warnings that differ only in a figure, and shows the first of each group.
-fn warnings(all: &[(Warning, usize)]) -> Vec<Remark> {
+fn warnings(all: &[CountedWarning]) -> Vec<Remark> {
     let mut grouped: Vec<(&Warning, usize, bool)> = Vec::new();
-    for (warning, trials) in all {
+    for CountedWarning { warning, trials } in all {
         let same = |(known, ..): &&mut (&Warning, usize, bool)| {
             known.why == warning.why && known.try_this == warning.try_this
         };

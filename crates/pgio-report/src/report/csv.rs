@@ -79,7 +79,7 @@ pub fn flat(analysis: &Analysis) -> Table {
     }
     if let Some(swept) = &analysis.sweep {
         let away = swept.cells.iter().filter(|cell| !swept.is_middle(cell));
-        rows.extend(away.flat_map(|cell| of_cell(analysis, cell)));
+        rows.extend(away.flat_map(|cell| cell_rows(analysis, cell)));
     }
     Table {
         title: String::new(),
@@ -101,7 +101,7 @@ fn point(point: &Point) -> String {
 }
 
 /// The rows of a cell away from the middle point.
-fn of_cell(analysis: &Analysis, cell: &SweptCell) -> Vec<Vec<String>> {
+fn cell_rows(analysis: &Analysis, cell: &SweptCell) -> Vec<Vec<String>> {
     let Some(condition) = analysis.condition(&cell.condition) else { return Vec::new() };
     let one = |(name, estimate): (&String, &Estimate)| {
         let primary = *name == analysis.primary_metric;
@@ -156,7 +156,7 @@ fn nothing() -> Vec<String> {
 fn comparison(c: &Comparison) -> Vec<String> {
     let mut cells = vec![word(c.verdict), c.blocks.to_string()];
     cells.extend([c.ratio, c.interval.low, c.interval.high].map(number));
-    cells.extend([c.difference, c.difference_interval.low, c.difference_interval.high].map(number));
+    cells.extend([c.difference, c.difference_low, c.difference_high].map(number));
     cells.extend([c.p, c.p_adjusted].map(number));
     cells.push(c.blocks_needed.map_or_else(String::new, |n| n.to_string()));
     cells

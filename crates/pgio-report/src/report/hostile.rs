@@ -75,9 +75,9 @@ fn no_format_passes_on_what_others_would_obey() {
         is_safe("index", &html::index(WILD, &pages));
         let both = compared(std::slice::from_ref(&stored), std::slice::from_ref(&stored));
         is_safe("across, text", &text::render(&across::document(&both)));
-        is_safe("across, page", &html::of_document(&across::document(&both)));
+        is_safe("across, page", &html::document_page(&across::document(&both)));
         is_safe("across, csv", &csv::render(&across::flat(&both)).replace("\r\n", "\n"));
-        is_safe("across, json", &json::across::render(&both));
+        is_safe("across, json", &json::render(&both));
     }
 }
 
@@ -107,7 +107,7 @@ proptest! {
         let texts = [
             text::render(&document),
             markdown::render(&document, std::slice::from_ref(&document.title)),
-            html::of_document(&document),
+            html::document_page(&document),
             csv::render(&table).replace("\r\n", "\n"),
         ];
         for text in texts {

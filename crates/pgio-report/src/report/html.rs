@@ -14,7 +14,6 @@ mod latency;
 mod look;
 mod manifest;
 mod page;
-mod plain;
 mod series;
 mod shell;
 mod svg;
@@ -26,14 +25,17 @@ mod trials;
 mod waits;
 mod zoom;
 
+use maud::{Markup, html};
+
 use super::comparison::remarks;
+use super::lead::lead;
+use super::outcomes::headline;
+use super::table::Document;
 use crate::analysis::{Analysis, standings};
 use look::Looks;
 use page::{Page, Section};
 use pgio_results::series::Series;
 use pgio_results::store::StoredExperiment;
-
-pub use plain::{index, of_document};
 pub use series::is_drawn;
 
 /// The input of a page.
@@ -55,7 +57,7 @@ pub fn render(source: &Source<'_>) -> String {
         experiment: source.experiment,
         remarks: remarks(source.analysis),
         standings: standings(source.stored),
-        looks: Looks::of(&source.stored.manifest),
+        looks: Looks::new(&source.stored.manifest),
     };
     let sections: Vec<Section> = [
         Some(effects::section(&page)),
@@ -82,4 +84,34 @@ pub fn render(source: &Source<'_>) -> String {
         zooms: true,
     };
     shell::page(&whole)
+}
+
+/// Renders a document's tables and remarks, such as the comparison of two experiments.
+pub fn document_page(document: &Document) -> String {
+    let tables = html! { @for t in &document.tables { (table::render(t, "Comparison")) } };
+    let mut sections = vec![Section { id: "numbers", title: "Numbers", body: tables }];
+    if !document.remarks.is_empty() {
+        let body = checks::list(&document.remarks);
+        sections.push(Section { id: "checks", title: "Remarks", body });
+    }
+    let (title, rest) = document.title.split_once(": ").unwrap_or((&document.title, ""));
+    let header = html! { p.kind { "pgio" } h1 { (title) } @if !rest.is_empty() { p { (rest) } } };
+    plain_page(title, header, &sections)
+}
+
+/// Renders the lead of each workload's page, with a link to that page.
+pub fn index(title: &str, workloads: &[(String, &Analysis)]) -> String {
+    let body = html! { @for (place, analysis) in workloads {
+        h3 { a href=(place) { (analysis.experiment) } }
+        @for sentence in headline(analysis) { p.doubt { strong { (table::prose(&sentence)) } } }
+        @for sentence in lead(analysis) { p { (table::prose(&sentence)) } }
+    } };
+    let sections = [Section { id: "workloads", title: "Workloads", body }];
+    plain_page(title, html! { p.kind { "pgio experiment" } h1 { (title) } }, &sections)
+}
+
+fn plain_page(title: &str, header: Markup, sections: &[Section]) -> String {
+    let footer = html! { p { "Report by pgio " (env!("CARGO_PKG_VERSION")) "." } };
+    let shell = shell::Shell { title, header, sections, footer, zooms: false };
+    shell::page(&shell)
 }

@@ -183,7 +183,7 @@ fn added_commit_latency(analysis: &Analysis, largest: Option<&Comparison>) -> St
     let baseline = &analysis.baseline;
     let Some(added) = c.difference else { return nothing() };
     let (word, size) = (if added < 0.0 { "less" } else { "longer" }, format::seconds(added.abs()));
-    let (Some(low), Some(high)) = (c.difference_interval.low, c.difference_interval.high) else {
+    let (Some(low), Some(high)) = (c.difference_low, c.difference_high) else {
         return format!(
             "On average, a commit took {size} {word} under {condition} than under {baseline}, but \
              {} cannot decide.",

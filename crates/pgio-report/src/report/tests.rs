@@ -5,7 +5,6 @@ use std::collections::BTreeSet;
 use insta::assert_snapshot;
 use proptest::prelude::*;
 
-use super::json::AnalysisV1;
 use super::sentence::{sentence, three_sentences};
 use super::{across, document, json, text, trial};
 use crate::analysis::across::across as compared;
@@ -110,7 +109,7 @@ fn a_sweep_has_a_table_for_each_axis() {
 #[test]
 fn a_sweep_reads_back_from_json_and_its_knees_come_first() {
     let analysis = analyse(&test_support::swept(6));
-    let read: AnalysisV1 = serde_json::from_str(&json::render(&analysis)).unwrap();
+    let read: Analysis = serde_json::from_str(&json::render(&analysis)).unwrap();
     let (ours, read) = (analysis.sweep.as_ref().unwrap(), read.sweep.unwrap());
     assert_eq!((&read.axes, &read.middle, &read.notes), (&ours.axes, &ours.middle, &ours.notes));
     let cells = |all: &Swept| -> Vec<(String, Point)> {
@@ -122,7 +121,7 @@ fn a_sweep_reads_back_from_json_and_its_knees_come_first() {
     let lines = super::lead(&analysis);
     let knees = "Knee along sessions (beyond it more load mostly adds latency): local none up to 64; on at 16.";
     assert_eq!(lines.last().unwrap(), knees);
-    assert_eq!(json::stored(&analyse(&demo())).sweep, None);
+    assert_eq!(analyse(&demo()).sweep, None);
 }
 
 #[test]
@@ -172,7 +171,7 @@ fn two_experiments_against_each_other() {
     }
     let found = compared(&[demo()], &[b]);
     assert_snapshot!(text::render(&across::document(&found)));
-    let value: serde_json::Value = serde_json::from_str(&json::across::render(&found)).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&json::render(&found)).unwrap();
     assert_eq!(value["schema"], "pgio.across/1");
     assert_eq!(value["comparisons"][0]["verdict"], "not_judged");
     assert_eq!(value["reasons"][0]["what"], "window");
@@ -318,12 +317,11 @@ fn json_verdicts_are_the_promised_words() {
 #[test]
 fn json_reads_back() {
     let analysis = analyse(&troubled());
-    let read: AnalysisV1 = serde_json::from_str(&json::render(&analysis)).unwrap();
+    let read: Analysis = serde_json::from_str(&json::render(&analysis)).unwrap();
     // Numbers may differ in their last bit; everything else may not.
-    let stored = json::stored(&analysis);
-    assert_eq!((read.checks, read.warnings), (stored.checks, stored.warnings));
-    assert_eq!(read.comparisons.len(), stored.comparisons.len());
-    for (read, stored) in read.comparisons.iter().zip(&stored.comparisons) {
+    assert_eq!((read.checks, read.warnings), (analysis.checks, analysis.warnings));
+    assert_eq!(read.comparisons.len(), analysis.comparisons.len());
+    for (read, stored) in read.comparisons.iter().zip(&analysis.comparisons) {
         let same = read.ratio.zip(stored.ratio).is_none_or(|(a, b)| (a / b - 1.0).abs() < 1e-14);
         assert!(same && read.interval.low.is_some() == stored.interval.low.is_some(), "{read:?}");
         assert_eq!((read.verdict, &read.warnings), (stored.verdict, &stored.warnings));

@@ -212,3 +212,15 @@ proptest! {
         prop_assert_eq!(merged.max_ns(), direct.max_ns());
     }
 }
+
+#[test]
+fn every_call_is_in_one_group() {
+    assert_eq!(overdue_groups(0).count(), 0);
+    assert_eq!(overdue_groups(3).collect::<Vec<_>>(), [(0, 1), (1, 1), (2, 1)]);
+    for calls in [99_999, 100_001, 123_456_789, u64::MAX] {
+        let all: Vec<(u64, u64)> = overdue_groups(calls).collect();
+        assert_eq!(all.iter().map(|(_, n)| n).sum::<u64>(), calls);
+        assert_eq!(all.last().unwrap().0, calls - 1);
+        assert!(all.is_sorted_by(|a, b| a.0 < b.0) && all.len() <= ONE_BY_ONE as usize);
+    }
+}

@@ -245,7 +245,7 @@ coded! {
     },
     OpenError => |e| match e {
         OpenError::UnknownHost { .. } | OpenError::NoMailHost(_) => USAGE,
-        OpenError::DeviceElsewhere | OpenError::ControlElsewhere => REFUSED,
+        OpenError::UnknownDeviceHost | OpenError::UnknownControlHost => REFUSED,
         OpenError::Program(_) => FAILED,
         OpenError::Treatment(source) => source.code(),
         OpenError::Live(source) => source.code(),
@@ -307,7 +307,7 @@ mod tests {
         assert_eq!(failure(RunError::Interrupted), (INTERRUPTED, "stopped".to_owned()));
         let failing = RunError::Failing("no room".to_owned());
         assert_eq!(failure(failing), (TRIAL, "three trials failed in a row: no room".to_owned()));
-        assert_eq!(failure(RunError::Open(OpenError::DeviceElsewhere)).0, REFUSED);
+        assert_eq!(failure(RunError::Open(OpenError::UnknownDeviceHost)).0, REFUSED);
         let smaller = ResumeError::Smaller { key: "blocks", was: 6, is: 4 };
         assert_eq!(failure(RunError::Resume(smaller)).0, USAGE);
         let changed = RunError::Resume(ResumeError::Changed("another server".to_owned()));

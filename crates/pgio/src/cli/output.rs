@@ -7,7 +7,7 @@ use std::io::{self, IsTerminal, Write};
 
 use rustix::termios::tcgetwinsize;
 
-use crate::experiment::conflicts::Elsewhere;
+use crate::experiment::conflicts::InterruptedRun;
 use pgio_results::Warning;
 
 /// Width of a terminal that does not report one.
@@ -42,7 +42,7 @@ pub fn warn_all(warnings: &[Warning]) {
 }
 
 /// Warns of an interrupted run whose changes do not affect this one.
-pub fn warn_unfinished(other: &Elsewhere) {
+pub fn warn_unfinished(other: &InterruptedRun) {
     note(&format!(
         "an interrupted run left unrelated changes in place ({}; {}); `pgio undo` undoes them",
         other.what,

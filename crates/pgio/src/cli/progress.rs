@@ -63,7 +63,7 @@ impl Display<'_> {
 
     pub(super) fn show(&mut self, event: &Event<'_>) {
         match event {
-            Event::LeftElsewhere(other) => output::warn_unfinished(other),
+            Event::OtherInterrupted(other) => output::warn_unfinished(other),
             Event::ServerStarts(step) => self.status.show(&step.to_string()),
             Event::ServerStarted => self.status.clear(),
             Event::Loads(event) => loading::show(event, Lines::None, &mut self.status),
@@ -144,7 +144,7 @@ impl ProgressLine {
                 }
             }
             Event::Looked { width, precision } => self.lasting(&width.describe(*precision)),
-            Event::LeftElsewhere(_)
+            Event::OtherInterrupted(_)
             | Event::ServerStarts(_)
             | Event::ServerStarted
             | Event::Loads(_)

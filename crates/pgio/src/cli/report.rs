@@ -221,10 +221,10 @@ fn render_comparison(a: &[PathBuf], b: &[PathBuf], args: &Args) -> Result<String
     let document = || report::across::document(&found);
     Ok(match args.format {
         Format::Text => report::text::render(&document()),
-        Format::Html => html::of_document(&document()),
+        Format::Html => html::document_page(&document()),
         Format::Markdown => report::markdown::render(&document(), &[]),
         Format::Csv => report::csv::render(&report::across::flat(&found)),
-        Format::Json => report::json::across::render(&found),
+        Format::Json => report::json::render(&found),
     })
 }
 

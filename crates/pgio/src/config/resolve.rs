@@ -6,7 +6,6 @@
 //! data set matches.
 
 mod error;
-mod extent;
 mod feature_keys;
 mod features;
 mod mail;
@@ -15,10 +14,9 @@ mod slob;
 use std::time::Duration;
 
 pub use self::error::{Contradiction, ResolveError};
-pub use self::extent::Extent;
 pub use self::features::{Features, HotSpot, HotTable, KeyDistribution, Think};
 pub use self::mail::resolve as resolve_mail;
-pub use self::slob::SlobSettings;
+pub use self::slob::{Extent, SlobSettings};
 use super::engine::Engine;
 use super::keys::{Layer, Use, required};
 use super::kinds::WorkloadKind;

@@ -1,7 +1,7 @@
 //! Runs an experiment file, from its text to the stored results.
 //!
 //! [`Job`] is the file, parsed. [`perform`] runs it: it finds or starts the servers (`servers`, `rights`), opens them
-//! with the work ready to run (`opening`, `workloads`, `observing`), decides which trials to run (`cells`, `agenda`),
+//! with the work ready to run (`opening`, `workloads`), decides which trials to run (`cells`, `agenda`),
 //! and lets `live` and `run` run them. `manifest` is stored beside the trials. [`resume`] decides whether an
 //! interrupted run may continue; `extend` adds blocks to it. Without running anything, [`validate`] refuses
 //! what a run would refuse, [`preview`] lists what it would change, and [`estimate`] predicts its duration.
@@ -17,7 +17,6 @@ pub mod estimate;
 mod extend;
 mod job;
 mod manifest;
-mod observing;
 mod opening;
 mod perform;
 mod preview;

@@ -21,7 +21,7 @@ pub enum ConflictError {
 
 /// An interrupted run whose changes do not affect this one.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Elsewhere {
+pub struct InterruptedRun {
     /// Description of its changes.
     pub what: String,
     pub journal: PathBuf,
@@ -31,11 +31,11 @@ pub struct Elsewhere {
 /// same connection parameters. Returns interrupted runs that changed something else.
 pub fn refuse_unfinished<'a>(
     params: impl IntoIterator<Item = &'a ConnectParams>,
-) -> Result<Vec<Elsewhere>, ConflictError> {
+) -> Result<Vec<InterruptedRun>, ConflictError> {
     let connects = params.into_iter().map(ConnectParams::without_secrets).collect();
     let subject = Subject { connects: &connects, resources: &BTreeSet::new() };
     let others = journal::check(&state::journal_dir()?, &subject)?.into_iter();
-    Ok(others.map(|found| Elsewhere { what: found.what(), journal: found.path }).collect())
+    Ok(others.map(|found| InterruptedRun { what: found.what(), journal: found.path }).collect())
 }
 
 /// Refuses servers and resources that an interrupted run changed, or that another run is changing.

@@ -4,7 +4,7 @@
 
 use std::path::Path;
 
-use super::conflicts::Elsewhere;
+use super::conflicts::InterruptedRun;
 use super::pace::Pace;
 use super::plan::Planned;
 use super::run::Decision;
@@ -17,7 +17,7 @@ use pgio_results::model::{Trial, Warning};
 
 #[derive(Debug)]
 pub enum Event<'a> {
-    LeftElsewhere(&'a Elsewhere),
+    OtherInterrupted(&'a InterruptedRun),
     /// A step in the start of a private server, until `ServerStarted`.
     ServerStarts(&'a private::Progress),
     ServerStarted,

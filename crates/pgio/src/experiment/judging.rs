@@ -22,7 +22,7 @@ pub struct Judge {
 }
 
 impl Judge {
-    pub fn of(stored: &StoredExperiment) -> Judge {
+    pub fn new(stored: &StoredExperiment) -> Judge {
         let mut judge = Judge::default();
         for (index, trial) in stored.trials.iter().enumerate() {
             judge.add(&stored.manifest, index, trial);
@@ -161,7 +161,7 @@ mod tests {
         trials[1].place.as_mut().unwrap().point = at(4);
         let stored = experiment(&["a"], trials);
         let cells = cells(&[("a", &at(1)), ("a", &at(4)), ("a", &at(8))]);
-        let invalid = Judge::of(&stored).invalid(&stored, 1, &cells);
+        let invalid = Judge::new(&stored).invalid(&stored, 1, &cells);
         let found: Vec<usize> = invalid.iter().map(|i| i.cell).collect();
         assert_eq!(found, [1]);
         let done = done(&stored.trials, &cells);
@@ -210,7 +210,7 @@ mod tests {
         let cells = cells(&[("a", &nowhere), ("b", &nowhere)]);
         let why = "durability: fsync is off".to_owned();
         let first = [Invalid { cell: 0, attempt: 0, why, checks: vec!["durability".to_owned()] }];
-        let judge = Judge::of(&stored);
+        let judge = Judge::new(&stored);
         assert_eq!(judge.invalid(&stored, 1, &cells), first);
         assert_eq!(judge.invalid(&stored, 2, &cells), first);
         assert_eq!(judge.invalid(&stored, 3, &cells), []);

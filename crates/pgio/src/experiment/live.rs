@@ -14,8 +14,7 @@ use std::time::Duration;
 
 pub use self::check::{CheckedCells, LiveCell, check};
 use self::messages::{not_awaited, output_files, rewritten};
-use self::session::{context, refresh_storage, renew};
-use super::controlled::Controlled;
+use self::session::{Controlled, context, refresh_storage, renew};
 use super::error::LiveError;
 use super::event::Event;
 use super::judging;
@@ -89,7 +88,7 @@ impl Live<'_> {
     pub fn touched_before_check(&mut self) -> BTreeSet<Resource> {
         for cell in &self.cells {
             let target = self.targets.get_mut(&cell.target).expect("conditions name known targets");
-            let mut control = Controlled::of(target);
+            let mut control = Controlled::new(target);
             let mut context = context(target, &mut control, &self.hosts, &self.stop);
             let touches = treatment::touched_before_check(&cell.treatments, &mut context);
             target.note(touches);
@@ -163,7 +162,7 @@ impl Stage for Live<'_> {
         let cell = &self.cells[planned.cell];
         (self.observe)(Event::Begins { planned, condition: &cell.title });
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
-        let mut control = Controlled::of(target);
+        let mut control = Controlled::new(target);
         let private = target.cluster.is_some();
         let undo_target = UndoTarget {
             connect: if private { String::new() } else { target.params.without_secrets() },
@@ -276,7 +275,7 @@ impl Stage for Live<'_> {
         let name = self.cells[planned.cell].target.clone();
         let _restoring = self.stop.restoring();
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
-        let mut control = Controlled::of(target);
+        let mut control = Controlled::new(target);
         // Do not connect first: the server may be down until a step below starts it.
         let mut context = context(target, &mut control, &self.hosts, &self.stop);
         // All hosts are connected; a step on a host lost meanwhile fails by itself.

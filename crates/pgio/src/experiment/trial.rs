@@ -27,8 +27,8 @@ use crate::workload::{EngineError, Progress, Setup, WindowEvent};
 use counters::{durability, readings};
 use pgio_connect::interrupt;
 use pgio_results::model::{
-    DatabaseCounters, DatasetInfo, Evidence, Outcome, ServerInfo, Trial, Warning, When, Window,
-    WorkloadInfo,
+    DatabaseCounters, DatasetInfo, Evidence, Outcome, ServerInfo, TRIAL_SCHEMA, Trial, Warning,
+    When, Window, WorkloadInfo,
 };
 use pgio_results::series::Series;
 use record::{record_left, record_run, session_evidence};
@@ -218,6 +218,8 @@ fn measure(
 /// Returns an empty record.
 pub fn blank() -> Trial {
     Trial {
+        schema: TRIAL_SCHEMA.to_owned(),
+        pgio: env!("CARGO_PKG_VERSION").to_owned(),
         run_id: String::new(),
         place: None,
         outcome: Outcome::Complete,

@@ -28,7 +28,7 @@ impl Identity {
         Identity { boot: next(), pids: next(), network: next(), name: next() }
     }
 
-    pub(super) fn of_this_process() -> Identity {
+    pub(super) fn current() -> Identity {
         let file = |path| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
         let link = |path| fs::read_link(path).unwrap_or_default().to_string_lossy().into_owned();
         Identity {

@@ -62,7 +62,7 @@ impl Host {
     }
 
     fn local_as(name: &str) -> Host {
-        Host { name: name.to_owned(), link: None, identity: Identity::of_this_process() }
+        Host { name: name.to_owned(), link: None, identity: Identity::current() }
     }
 
     /// Connects if the specification contains ssh. Never prompts the user.
@@ -98,7 +98,7 @@ impl Host {
 
     /// Returns whether a pid identifies the same process there and in this program.
     pub fn shares_pids_with_this_process(&self) -> bool {
-        self.link.is_none() || self.identity.shares_pids(&Identity::of_this_process())
+        self.link.is_none() || self.identity.shares_pids(&Identity::current())
     }
 
     /// Returns the local command that runs `command` on the host.

@@ -9,7 +9,6 @@ pub mod meminfo;
 pub mod mountinfo;
 pub mod net_dev;
 pub mod pid_stat;
-pub mod pressure;
 pub mod stat;
 
 #[cfg(test)]

@@ -4,13 +4,12 @@
 //! facts are absent, never guessed. Next: `telemetry::storage` locates the data directory, the WAL and
 //! the tablespaces.
 
-mod device;
 mod tree;
 
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use self::device::Device;
+pub use self::tree::Device;
 use self::tree::Tree;
 use super::exec::{CommandLine, Exec, ExecError};
 pub use super::proc::mountinfo::Mount;

@@ -18,7 +18,6 @@ mod find;
 mod layout;
 mod progress;
 mod protocol;
-mod role;
 mod server;
 mod supervisor;
 mod sweep;

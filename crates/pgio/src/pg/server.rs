@@ -202,6 +202,25 @@ pub fn checkpoint(client: &mut Client, server: &Server) -> Result<(), Warning> {
     })
 }
 
+const DIRECTORIES: &str = include_str!("sql/directories.sql");
+
+/// The role to grant if the result is empty.
+pub const DIRECTORIES_GRANT: &str = "pg_read_all_settings";
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Directory {
+    /// `data`, `wal`, or `tablespace NAME`.
+    pub role: String,
+    /// Path on the server's host.
+    pub path: String,
+}
+
+/// Empty if the role may not read data_directory.
+pub fn directories(client: &mut Client) -> Result<Vec<Directory>, postgres::Error> {
+    let rows = client.query(DIRECTORIES, &[])?;
+    Ok(rows.iter().map(|row| Directory { role: row.get(0), path: row.get(1) }).collect())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -28,14 +28,17 @@ pub(super) fn read(host: &Host, storage: &[Storage]) -> Option<BTreeMap<String, 
 
 /// Configuration on another host of the DRBD resources in `found`, which come from the server's
 /// host; empty without DRBD.
-pub(super) fn of_peer(host: &Host, found: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+pub(super) fn peer_facts(
+    host: &Host,
+    found: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
     if !drbd::is_present(found) {
         return BTreeMap::new();
     }
     let script = CommandLine::new("sh").args(["-c", SCRIPT, "sh"]).timeout(LIMIT);
     let text = host.run(&script).unwrap_or_default();
     let (_, text) = text.split_once(drbd::HEADER).unwrap_or_default();
-    drbd::of_peer(text, host.name(), found)
+    drbd::peer_facts(text, host.name(), found)
 }
 
 fn parse(text: &str, storage: &[Storage]) -> BTreeMap<String, String> {

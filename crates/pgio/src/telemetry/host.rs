@@ -94,7 +94,7 @@ impl Sampler {
     /// Starts sampling immediately. Fails if the host cannot run a shell.
     pub fn start(host: Arc<Host>, cadence: Duration, watch: Watch) -> Result<Sampler, ExecError> {
         let mut shell = Shell::start(&host, PRELUDE, "answer $ask")?;
-        let setup = Setup::of(&host, &mut shell);
+        let setup = Setup::new(&host, &mut shell);
         let record = Arc::new(Mutex::new(Record::default()));
         let (marks, requests) = mpsc::channel();
         let (end, ended) = mpsc::channel();
@@ -186,7 +186,7 @@ impl Sampler {
 }
 
 impl Setup {
-    fn of(host: &Host, shell: &mut Shell) -> Setup {
+    fn new(host: &Host, shell: &mut Shell) -> Setup {
         let greeting = shell.greeting().to_owned();
         let number_after = |prefix: &str| {
             let line = greeting.lines().find_map(|line| line.strip_prefix(prefix))?;

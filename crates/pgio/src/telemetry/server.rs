@@ -5,7 +5,6 @@
 //! own counts when its time slice ends, so the schedule starts shortly after the window: each
 //! reading then covers one slice, not parts of two.
 
-mod readings;
 mod replication;
 mod sources;
 mod tracks;
@@ -17,13 +16,11 @@ use std::time::{Duration, Instant};
 use postgres::error::SqlState;
 use postgres::{Client, Statement};
 
-use super::beat::Beat;
-use super::session::{self, SessionError};
+use super::session::{self, SAMPLER_TIMEOUT, SessionError, WatchedServer, not_observed};
 use super::span::Span;
-use super::watched_server::{SAMPLER_TIMEOUT, WatchedServer, not_observed};
 use crate::pg::{quote, words};
 use pgio_results::Warning;
-use readings::{Log, ServerUse};
+use tracks::{Log, ServerUse};
 
 /// Delay after the end of a slice until its counts are visible, unless the server is overloaded.
 const AFTER_SLICE: Duration = Duration::from_millis(20);
@@ -129,7 +126,7 @@ fn sample_into(
 /// Prepares a statement for each source that can be read.
 fn prepare(client: &mut Client, watched: &WatchedServer, samples: &mut Samples) -> Vec<Statement> {
     let mut statements = Vec::new();
-    for source in sources::of_version(watched.version_num) {
+    for source in sources::for_version(watched.version_num) {
         match client.prepare(source.sql) {
             Ok(statement) => {
                 let names = statement.columns().iter().map(|c| c.name().to_owned()).collect();
@@ -189,4 +186,52 @@ fn timed<T>(query: impl FnOnce() -> T) -> (T, Instant) {
     let start = Instant::now();
     let result = query();
     (result, start + start.elapsed() / 2)
+}
+
+#[derive(Debug, Clone)]
+struct Beat {
+    first: Instant,
+    every: Duration,
+    /// Index of the beat that is due next.
+    next: u32,
+    missed: u64,
+}
+
+impl Beat {
+    fn new(first: Instant, every: Duration) -> Beat {
+        Beat { first, every, next: 0, missed: 0 }
+    }
+
+    /// When the next beat is due.
+    fn due(&self) -> Instant {
+        self.first + self.every * self.next
+    }
+
+    /// Marks the due beat as used and skips the beats that passed meanwhile. They count as missed:
+    /// making up for them would measure the same moment several times.
+    fn advance(&mut self, now: Instant) {
+        self.next += 1;
+        while self.due() + self.every <= now {
+            self.next += 1;
+            self.missed += 1;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn passed_beats_are_missed_and_the_phase_is_kept() {
+        let (start, second) = (Instant::now(), Duration::from_secs(1));
+        let mut beat = Beat::new(start, second);
+        beat.advance(start);
+        assert_eq!((beat.due(), beat.missed), (start + second, 0));
+        // Late, but the next beat is not over yet.
+        beat.advance(start + second * 2);
+        assert_eq!((beat.due(), beat.missed), (start + second * 2, 0));
+        beat.advance(start + second * 5 + second / 2);
+        assert_eq!((beat.due(), beat.missed), (start + second * 5, 2));
+    }
 }

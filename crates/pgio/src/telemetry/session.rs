@@ -1,4 +1,4 @@
-//! Opens the sampling sessions: with a statement timeout and, if possible, in another database than
+//! The server that the samplers watch, and their sessions there: with a statement timeout and, if possible, in another database than
 //! the workload's.
 //!
 //! Reads and commits of a session count for its own database. In the database `postgres` they do
@@ -12,6 +12,7 @@ use postgres::Client;
 use crate::pg::server::{self, ServerError};
 use crate::pg::words;
 use pgio_connect::{self, ConnectError, ConnectParams};
+use pgio_results::Warning;
 
 const SEPARATE_DATABASE: &str = "postgres";
 /// Connect and statement timeout, so that a sampler cannot hang.
@@ -43,4 +44,20 @@ pub(super) enum SessionError {
     Server(#[from] ServerError),
     #[error("{}", words::message(.0))]
     Postgres(#[from] postgres::Error),
+}
+
+/// Timeout for a sampler to return its samples.
+pub(super) const SAMPLER_TIMEOUT: Duration = Duration::from_secs(6);
+
+/// The server under observation.
+#[derive(Debug, Clone)]
+pub(super) struct WatchedServer {
+    pub(super) params: ConnectParams,
+    pub(super) version_num: u32,
+    /// The database of the workload.
+    pub(super) database: String,
+}
+
+pub(super) fn not_observed(what: &str, why: &str) -> Warning {
+    Warning::new(format!("{what} were not observed"), why, "check the server log, then run again")
 }

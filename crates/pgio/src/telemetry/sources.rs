@@ -7,14 +7,13 @@ use std::time::Duration;
 
 use postgres::Client;
 
+use super::environment;
+use super::session::{self, WatchedServer};
 use super::storage::{self, ServerDirectory};
-use super::watched_server::WatchedServer;
-use super::{environment, session};
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::{Host, Hosts, LOCAL};
-use crate::pg::directories::{GRANT, directories};
 use crate::pg::quote;
-use crate::pg::server::Server;
+use crate::pg::server::{DIRECTORIES_GRANT, Server, directories};
 use pgio_connect::ConnectParams;
 use pgio_results::Warning;
 use pgio_results::telemetry::{Probes, Storage};
@@ -91,7 +90,7 @@ impl TelemetrySources {
         let server = self.server_host()?;
         let mut found = environment::read(server, &self.storage)?;
         for peer in self.hosts.values().filter(|host| !host.is_same_machine(server)) {
-            found.extend(environment::of_peer(peer, &found));
+            found.extend(environment::peer_facts(peer, &found));
         }
         Some(found)
     }
@@ -138,7 +137,10 @@ impl TelemetrySources {
             self.warnings.push(Warning::new(
                 "the devices under the server were not observed",
                 "the role may not read data_directory",
-                format!("GRANT {GRANT} TO {}", quote::identifier(&self.watched.params.user)),
+                format!(
+                    "GRANT {DIRECTORIES_GRANT} TO {}",
+                    quote::identifier(&self.watched.params.user)
+                ),
             ));
             return;
         }

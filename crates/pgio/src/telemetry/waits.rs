@@ -10,9 +10,8 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::session::{self, SessionError};
+use super::session::{self, SAMPLER_TIMEOUT, SessionError, WatchedServer, not_observed};
 use super::span::Span;
-use super::watched_server::{SAMPLER_TIMEOUT, WatchedServer, not_observed};
 use crate::pg::words;
 use crate::rng::SplitMix64;
 use pgio_results::Warning;

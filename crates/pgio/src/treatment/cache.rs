@@ -102,7 +102,7 @@ impl Treatment for Cache {
     }
 
     fn preview(&self, context: &mut Context<'_>) -> Result<Vec<Preview>, TreatmentError> {
-        let relations = Relations::of_data_set(context.admin()?)?;
+        let relations = Relations::in_data_set(context.admin()?)?;
         let now = match Resident::measure(context, &relations) {
             _ if relations.is_empty() => "no data set".to_owned(),
             Ok(found) => found.to_string(),
@@ -149,7 +149,7 @@ impl Prepared for Cache {
             Cache::Cold => Ok(Box::new(ColdCache::make(context, journal)?)),
             Cache::Warm => {
                 let admin = context.admin()?;
-                let relations = Relations::of_data_set(admin)?;
+                let relations = Relations::in_data_set(admin)?;
                 resident::prewarm(admin, &relations)?;
                 Ok(Box::new(WarmCache))
             }
@@ -204,7 +204,7 @@ impl InForce for WarmCache {
 
 /// Returns none without a data set.
 fn measured(context: &mut Context<'_>) -> Result<Option<Resident>, TreatmentError> {
-    let relations = Relations::of_data_set(context.admin()?)?;
+    let relations = Relations::in_data_set(context.admin()?)?;
     if relations.is_empty() {
         return Ok(None);
     }
@@ -267,7 +267,7 @@ fn check_drop(machines: &Machines<'_>) -> Result<(), TreatmentError> {
 
 fn check_warm(context: &mut Context<'_>) -> Result<(), TreatmentError> {
     let admin = context.admin()?;
-    let relations = Relations::of_data_set(admin)?;
+    let relations = Relations::in_data_set(admin)?;
     if relations.is_empty() {
         return Err(TreatmentError::Refused(
             "there is no data set of pgio's in the database that could be read into memory: a warm cache is for the workload slob".to_owned(),

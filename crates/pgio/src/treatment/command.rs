@@ -51,11 +51,11 @@ struct Command {
 }
 
 fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
-    Ok(Box::new(Command::of(spec)?))
+    Ok(Box::new(Command::new(spec)?))
 }
 
 impl Command {
-    fn of(spec: &TreatmentSpec) -> Result<Command, TreatmentError> {
+    fn new(spec: &TreatmentSpec) -> Result<Command, TreatmentError> {
         let body = Body::table(spec, KEYS, EXAMPLE)?;
         let line = |key: &str, why: &str| match Line::read(&body, key)? {
             Some(line) => Ok(line),

@@ -43,7 +43,7 @@ pub(super) struct Misread {
 }
 
 impl Label {
-    pub(super) fn of_server(what: impl Into<String>) -> Label {
+    pub(super) fn on_server(what: impl Into<String>) -> Label {
         Label { what: what.into(), host: None }
     }
 

@@ -34,7 +34,7 @@ pub(super) fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
 
 impl Step for TableStep {
     fn record(&self) -> Record {
-        let label = Label::of_server(format!("table {}.{}", self.schema, self.table));
+        let label = Label::on_server(format!("table {}.{}", self.schema, self.table));
         Record::new(STEP, &label, (), self)
     }
 

@@ -10,7 +10,6 @@ mod backends;
 mod environment;
 mod error;
 mod extract;
-mod job;
 mod last_setup;
 mod output;
 mod programs;
@@ -25,9 +24,8 @@ use postgres::Client;
 use serde_json::{Value, json};
 
 use self::environment::CommandEnvironment;
-use self::job::job;
 use self::last_setup::Recipe;
-use self::run::PreparedCommand;
+use self::run::{PreparedCommand, job};
 use self::runner::{Runner, hide};
 use super::error::EngineError;
 use super::participants::{Participants, Setup};

@@ -23,7 +23,7 @@ use pgio_mail::halt::Halt;
 use pgio_mail::maildir::{self, StoredCopy};
 use pgio_mail::session::{Ledger, Sent, Shared};
 use pgio_mail::settings::{MailProtocol, MailSettings, SizeDistribution};
-use pgio_mail::span::Span;
+use pgio_mail::tally::Span;
 use pgio_mail::verdict;
 
 use self::pool::MailPool;

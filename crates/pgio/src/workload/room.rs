@@ -6,10 +6,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use postgres::Client;
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
 use super::error::EngineError;
 use super::phase::TICK;
-use crate::host::descriptors;
 use crate::host::stop::Stop;
 use crate::pg::server::{self, Connections};
 
@@ -41,6 +41,47 @@ fn check_room(admin: &mut Client, needed: u32) -> Result<(), EngineError> {
     if i64::from(needed) > free {
         return Err(EngineError::TooFewConnections { needed, free, max });
     }
-    descriptors::raise_limit(u64::from(needed) * DESCRIPTORS)
+    raise_limit(u64::from(needed) * DESCRIPTORS)
         .map_err(|limit| EngineError::TooFewDescriptors { needed, limit })
+}
+
+/// Descriptors reserved for other uses.
+const RESERVED: u64 = 64;
+
+/// Raises the soft limit on open files and sockets, often 1,024 for the sake of select(2), for a number
+/// of descriptors; the error is the hard limit. Call it only if necessary, because programs started
+/// later inherit the limit.
+fn raise_limit(needed: u64) -> Result<(), u64> {
+    let limit = getrlimit(Resource::Nofile);
+    // `None` means unlimited.
+    let required = needed.saturating_add(RESERVED);
+    if limit.current.is_none_or(|soft| soft >= required) {
+        return Ok(());
+    }
+    if let Some(hard) = limit.maximum.filter(|hard| *hard < required) {
+        return Err(hard);
+    }
+    let raised = Rlimit { current: Some(required), maximum: limit.maximum };
+    setrlimit(Resource::Nofile, raised).map_err(|_| limit.current.unwrap_or(0))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_soft_limit_is_raised() {
+        let before = getrlimit(Resource::Nofile);
+        let soft = before.current.unwrap();
+        raise_limit(soft.saturating_sub(RESERVED)).unwrap();
+        assert_eq!(getrlimit(Resource::Nofile), before);
+        if before.maximum.is_none_or(|hard| hard > soft) {
+            raise_limit(soft + 1 - RESERVED).unwrap();
+            let after = getrlimit(Resource::Nofile);
+            assert_eq!((after.current, after.maximum), (Some(soft + 1), before.maximum));
+        }
+        if let Some(hard) = before.maximum {
+            assert_eq!(raise_limit(hard), Err(hard));
+        }
+    }
 }

@@ -228,7 +228,7 @@ impl Session<'_> {
                     self.client.batch_execute(statement).map_err(failed("clearing up"))?;
                 }
                 let (began, ended) = (slice.began, slice.ended);
-                let totals = Totals::of_slice(slice)
+                let totals = Totals::from_slice(slice)
                     .ok_or_else(|| EngineError::Slice("too many buckets".to_owned()))?;
                 // If a slice came too late to do any work, its table keeps the turn.
                 self.turn += usize::from(totals.histograms.values().any(|h| h.count() > 0));

@@ -127,7 +127,7 @@ impl Totals {
         self.counts.get("calls").map_or_else(|| self.count("commit"), |calls| *calls as u64)
     }
 
-    pub(super) fn of_slice(slice: SliceResult) -> Option<Totals> {
+    pub(super) fn from_slice(slice: SliceResult) -> Option<Totals> {
         let mut histograms = BTreeMap::new();
         for (class, c) in slice.classes {
             histograms.insert(class, Histogram::from_parts(&c.h, c.us * 1e3, c.max * 1e3)?);
@@ -180,7 +180,7 @@ mod tests {
         let json = r#"{"began":1.0,"ended":2.0,"blocks_read":255,"rows_updated":8,
             "counts":{"hot":3},"classes":{"read":{"us":10.0,"max":10.0,"h":[0,0,1]}}}"#;
         let slice: SliceResult = serde_json::from_str(json).unwrap();
-        let mut totals = Totals::of_slice(slice).unwrap();
+        let mut totals = Totals::from_slice(slice).unwrap();
         totals.merge(&totals.clone());
         assert_eq!((totals.count("read"), totals.block_visits()), (2, 526));
         assert_eq!((totals.counted("hot"), totals.counted("cold"), totals.done()), (6.0, 0.0, 0));

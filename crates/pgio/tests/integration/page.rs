@@ -211,7 +211,7 @@ fn a_chart_zooms_by_pointer_and_keyboard_and_comes_back() {
             let opened = measured(&mut browser, &format!("zoom({chart})"));
             assert_eq!(
                 opened,
-                json!({ "coloured": true, "swapped": true, "overflow": 0 }),
+                json!({ "colored": true, "swapped": true, "overflow": 0 }),
                 "chart {chart} at {view:?}"
             );
         }

@@ -29,7 +29,7 @@ pub(super) fn operation(trials: &[Trial]) -> Option<Operation> {
     };
     KNOWN.into_iter().find(timed).map(Operation::Ours).or_else(|| {
         let measured = trials.iter().flat_map(|t| &t.metrics).filter(|(_, m)| m.value.is_some());
-        let operations = measured.filter_map(|(name, _)| Operation::of_mean(name));
+        let operations = measured.filter_map(|(name, _)| Operation::from_mean(name));
         operations.min_by(|a, b| a.name().cmp(b.name()))
     })
 }

@@ -10,7 +10,7 @@ fn percentiles_are_those_of_the_typical_trial() {
         // One trial in three of a condition has most of the operations, and slow ones.
         let (milliseconds, n) = if i % 6 < 2 { (16.0, 20_000) } else { (2.0, 1000) };
         let h = latencies(milliseconds, n);
-        for (name, reading) in pgio_results::latency::of_class(Class::Commit, &h) {
+        for (name, reading) in pgio_results::latency::class_metrics(Class::Commit, &h) {
             set(t, name, reading.seconds());
         }
         t.histograms.insert("commit".to_owned(), h);
@@ -37,7 +37,7 @@ fn timed(operations: &[u32]) -> StoredExperiment {
 }
 
 fn record(t: &mut Trial, h: &Histogram) {
-    for (name, reading) in pgio_results::latency::of_class(Class::Commit, h) {
+    for (name, reading) in pgio_results::latency::class_metrics(Class::Commit, h) {
         set(t, name, reading.seconds());
         t.metrics.get_mut(name).unwrap().at_least = reading.at_least;
     }

@@ -285,7 +285,7 @@ fn draw(row: &Row<'_>, page: &Page<'_>, scale: Scale) -> Markup {
         text.name x="0" y=(px(row.top + NAME_AT)) { (clipped(row.name, NAME)) }
         @if let Some((ratio, low, high)) = row.found {
             @let (from, to) = (percent(scale.at(low)), percent(scale.at(high)));
-            g class={ "interval c" (look.colour) " " (state) } {
+            g class={ "interval c" (look.color) " " (state) } {
                 line x1=(from) x2=(to) y1=(px(y)) y2=(px(y)) {}
                 line x1=(from) x2=(from) y1=(px(y - 5.0)) y2=(px(y + 5.0)) {}
                 line x1=(to) x2=(to) y1=(px(y - 5.0)) y2=(px(y + 5.0)) {}

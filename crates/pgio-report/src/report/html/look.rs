@@ -8,8 +8,8 @@ use maud::{Markup, html};
 use super::svg::{percent, px};
 use pgio_results::store::Manifest;
 
-/// Colours of `page.css` beside the baseline's own.
-const COLOURS: usize = 6;
+/// Colors of `page.css` beside the baseline's own.
+const COLORS: usize = 6;
 const DASHES: usize = 4;
 
 #[derive(Debug)]
@@ -17,24 +17,24 @@ pub(super) struct Looks(Vec<(String, Look)>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Look {
-    pub(super) colour: usize,
+    pub(super) color: usize,
     pub(super) dash: usize,
     mark: usize,
 }
 
 impl Looks {
-    pub(super) fn of(manifest: &Manifest) -> Looks {
+    pub(super) fn new(manifest: &Manifest) -> Looks {
         let mut others = 0;
         let look = |name: &str| {
             if name == manifest.baseline {
-                return Look { colour: 0, dash: 0, mark: 0 };
+                return Look { color: 0, dash: 0, mark: 0 };
             }
             if manifest.aa.as_deref() == Some(name) {
-                return Look { colour: 0, dash: 1, mark: 1 };
+                return Look { color: 0, dash: 1, mark: 1 };
             }
             let n = others;
             others += 1;
-            Look { colour: 1 + n % COLOURS, dash: (n + n / COLOURS) % DASHES, mark: n + 2 }
+            Look { color: 1 + n % COLORS, dash: (n + n / COLORS) % DASHES, mark: n + 2 }
         };
         let names = manifest.conditions.iter().map(|c| c.name.clone());
         let mut look = look;
@@ -43,7 +43,7 @@ impl Looks {
 
     pub(super) fn get(&self, condition: &str) -> Look {
         let found = self.0.iter().find(|(name, _)| name == condition);
-        found.map_or(Look { colour: 0, dash: 0, mark: 0 }, |(_, look)| *look)
+        found.map_or(Look { color: 0, dash: 0, mark: 0 }, |(_, look)| *look)
     }
 
     /// The legend for the conditions of a chart.
@@ -67,7 +67,7 @@ impl Looks {
 
 impl Look {
     pub(super) fn class(self) -> String {
-        format!("c{} d{}", self.colour, self.dash)
+        format!("c{} d{}", self.color, self.dash)
     }
 
     /// The mark at a place of a chart, with a text for the pointer that rests on it.
@@ -81,7 +81,7 @@ impl Look {
             "M0 5.5L5.5 -4.5H-5.5Z",
         ];
         html! {
-            svg x=(percent(across)) y=(px(y)) class={ "mark c" (self.colour) } {
+            svg x=(percent(across)) y=(px(y)) class={ "mark c" (self.color) } {
                 path d=(SHAPES[self.mark % SHAPES.len()]) {
                     @if !tip.is_empty() { title { (tip) } }
                 }
@@ -121,11 +121,11 @@ mod tests {
             conditions,
             ..manifest()
         };
-        let looks = Looks::of(&manifest);
+        let looks = Looks::new(&manifest);
         let mut seen: Vec<String> = (0..14).map(|i| looks.get(&format!("c{i}")).class()).collect();
         seen.sort();
         seen.dedup();
         assert_eq!(seen.len(), 14);
-        assert_eq!(looks.get("c1").colour, looks.get("c0").colour);
+        assert_eq!(looks.get("c1").color, looks.get("c0").color);
     }
 }

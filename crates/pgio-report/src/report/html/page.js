@@ -3,7 +3,7 @@
 "use strict";
 (() => {
   const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
-  const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+  const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const digits = (v) => v.toLocaleString("en", { maximumSignificantDigits: 4 });
 
   const value = (v, unit) => {
@@ -21,15 +21,15 @@
   const options = (data, width, height) => {
     const across = data.x === "percentile";
     const axis = (more) => ({
-      stroke: () => colour("--quiet"),
-      grid: { stroke: () => colour("--grid"), width: 1 },
+      stroke: () => color("--quiet"),
+      grid: { stroke: () => color("--grid"), width: 1 },
       ticks: { show: false },
       font: "12px system-ui, sans-serif",
       ...more,
     });
     const line = (l) => ({
       label: l.label,
-      stroke: () => colour("--c" + l.colour),
+      stroke: () => color("--c" + l.color),
       dash: DASHES[l.dash],
       width: 1.75,
       spanGaps: true,
@@ -39,7 +39,7 @@
     const marks = (u) => {
       const { ctx, bbox } = u;
       ctx.save();
-      ctx.strokeStyle = ctx.fillStyle = colour("--ink");
+      ctx.strokeStyle = ctx.fillStyle = color("--ink");
       ctx.setLineDash([3, 3]);
       for (const m of data.marks) {
         const x = u.valToPos(m.at, "x", true);

@@ -126,7 +126,7 @@ fn throughput(
     };
     let counts = |line: usize| page.standings[line - 1] == Standing::Counts;
     let class = |line| match counts(line) {
-        true => format!("c{} thin", look.colour),
+        true => format!("c{} thin", look.color),
         false => "void".to_owned(),
     };
     let lines = html! { @for (line, points) in trials { (frame.line(points, &class(*line))) } };

@@ -141,7 +141,7 @@ impl Frame {
         }
     }
 
-    /// A line through values, broken where one is missing; `class` gives its colour and dash.
+    /// A line through values, broken where one is missing; `class` gives its color and dash.
     pub(super) fn line(&self, points: &[(f64, Option<f64>)], class: &str) -> Markup {
         let mut d = String::new();
         let mut pen_up = true;

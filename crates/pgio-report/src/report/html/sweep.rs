@@ -28,7 +28,7 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
         p { (way(swept.kind)) (tables::middle(page.analysis).unwrap_or_default()) "." }
         @for sentence in tables::knees(page.analysis) { p { (table::prose(&sentence)) } }
         @for note in notes { p.note { (table::prose(&note)) } }
-        @for (n, axis) in (1..).zip(&swept.axes) { (of_axis(page, swept, n, axis)) }
+        @for (n, axis) in (1..).zip(&swept.axes) { (axis_section(page, swept, n, axis)) }
         @if let Some(grid) = tables::grid(page.analysis, swept) { (table::render(&grid, "All cells")) }
     };
     Some(Section { id: "sweep", title: "Along the axes", body })
@@ -43,7 +43,7 @@ fn way(kind: SweepKind) -> &'static str {
     }
 }
 
-fn of_axis(page: &Page<'_>, swept: &Swept, n: usize, axis: &Axis) -> Markup {
+fn axis_section(page: &Page<'_>, swept: &Swept, n: usize, axis: &Axis) -> Markup {
     let curves: Vec<&Curve> = swept.curves_along(&axis.name).collect();
     let charts = [by_value(page, swept, n, axis, &curves), by_load(page, swept, n, axis, &curves)];
     let has_knee = curves.iter().any(|c| knee_of(c).is_some());
@@ -203,7 +203,7 @@ fn draw(page: &Page<'_>, frame: &Frame, curve: &Curve, dot: &Dot<'_>) -> Markup 
     let (x, y) = (frame.x_at(dot.x), frame.y_at(dot.y));
     let inside = |v: f64| v.clamp(0.0, frame.height);
     html! {
-        g class={ "interval c" (look.colour) " open" } {
+        g class={ "interval c" (look.color) " open" } {
             @if let Some((low, high)) = dot.across {
                 line x1=(percent(frame.x_at(low).max(0.0))) x2=(percent(frame.x_at(high)))
                     y1=(px(y)) y2=(px(y)) {}

@@ -21,7 +21,7 @@ pub(super) struct Zoom {
 #[derive(Debug, Serialize)]
 pub(super) struct Line {
     label: String,
-    colour: usize,
+    color: usize,
     dash: usize,
     x: Vec<f64>,
     y: Vec<Option<f64>>,
@@ -38,7 +38,7 @@ impl Line {
     pub(super) fn new(label: String, look: Look, points: &[(f64, Option<f64>)]) -> Line {
         let x = points.iter().map(|(x, _)| rounded(*x)).collect();
         let y = points.iter().map(|(_, y)| y.filter(|y| y.is_finite()).map(rounded)).collect();
-        Line { label, colour: look.colour, dash: look.dash, x, y }
+        Line { label, color: look.color, dash: look.dash, x, y }
     }
 }
 

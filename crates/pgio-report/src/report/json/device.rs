@@ -1,10 +1,8 @@
 //! `pgio.device/1`: measurements and results of `pgio device`, for other programs.
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
-use super::ComparisonV1;
+use crate::analysis::Comparison;
 use crate::analysis::device::{Described, TestResult};
 use pgio_results::device::DeviceRecord;
 
@@ -27,21 +25,9 @@ pub struct DeviceResultV1 {
     /// A name in `measured.tests`.
     pub test: String,
     /// In the order of `measured.places`.
-    pub places: Vec<DescribedV1>,
+    pub places: Vec<Described>,
     /// The first place compared with the second in the test's metric; absent for one place.
-    pub comparison: Option<ComparisonV1>,
-}
-
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct DescribedV1 {
-    pub runs: usize,
-    /// Median of the test's metric; `lowest` and `highest` are its extremes.
-    pub median: Option<f64>,
-    pub lowest: Option<f64>,
-    pub highest: Option<f64>,
-    /// Medians of all metrics.
-    pub medians: BTreeMap<String, f64>,
+    pub comparison: Option<Comparison>,
 }
 
 /// Indented, ended by a newline.
@@ -52,23 +38,14 @@ pub fn render(record: &DeviceRecord, results: &[TestResult]) -> String {
         measured: record.clone(),
         results: results.iter().map(result).collect(),
     };
-    let text = serde_json::to_string_pretty(&document)
-        .expect("plain data with string keys always serializes");
-    printable::json(&text).into_owned() + "\n"
+    super::render(&document)
 }
 
 fn result(result: &TestResult) -> DeviceResultV1 {
     DeviceResultV1 {
         test: result.test.name.clone(),
-        places: result.places.iter().cloned().map(DescribedV1::from).collect(),
-        comparison: result.comparison.clone().map(ComparisonV1::from),
-    }
-}
-
-impl From<Described> for DescribedV1 {
-    fn from(d: Described) -> Self {
-        let Described { runs, median, lowest, highest, medians } = d;
-        DescribedV1 { runs, median, lowest, highest, medians }
+        places: result.places.clone(),
+        comparison: result.comparison.clone(),
     }
 }
 

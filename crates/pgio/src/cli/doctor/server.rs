@@ -11,7 +11,7 @@ use std::time::Duration;
 use postgres::{Client, Row};
 
 use super::rendering::Section;
-use super::subject::{Reach, Subject};
+use super::subject::{ServerAccess, Subject};
 use super::{data, storage};
 use crate::experiment::admin::check_unpooled;
 use crate::experiment::state;
@@ -30,14 +30,14 @@ use pgio_results::Check;
 const FACTS: &str = include_str!("server.sql");
 
 pub(super) fn section(subject: &Subject, hosts: &Hosts) -> Section {
-    let checks = match &subject.reach {
-        Reach::Private { major, directory } => {
+    let checks = match &subject.access {
+        ServerAccess::Private { major, directory } => {
             let mut checks = vec![programs(*major)];
             checks.extend(directory.as_deref().map(place));
             checks.extend(rights(subject, hosts));
             checks
         }
-        Reach::Server(params) => reached(subject, params, hosts),
+        ServerAccess::Server(params) => reached(subject, params, hosts),
     };
     Section { title: subject.title.clone(), checks }
 }
@@ -211,7 +211,7 @@ fn conditions(
     hosts: &Hosts,
 ) -> Option<Check> {
     let mut refused = Vec::new();
-    for arm in &subject.conditions {
+    for condition in &subject.conditions {
         let mut context = Context {
             params,
             session: AdminSession::Open(client),
@@ -222,9 +222,9 @@ fn conditions(
             layout: Layout::default(),
             stop: Stop::new(),
         };
-        for treatment in arm.treatments.iter() {
+        for treatment in condition.treatments.iter() {
             if let Err(error) = treatment.check(&mut context) {
-                refused.push(format!("{}: {}", arm.name, words::sentence(&error)));
+                refused.push(format!("{}: {}", condition.name, words::sentence(&error)));
             }
         }
     }
@@ -235,10 +235,10 @@ fn conditions(
 fn rights(subject: &Subject, hosts: &Hosts) -> Option<Check> {
     let machines = Machines { hosts, server: Some(LOCAL) };
     let mut refused = Vec::new();
-    for arm in &subject.conditions {
-        for treatment in arm.treatments.iter() {
+    for condition in &subject.conditions {
+        for treatment in condition.treatments.iter() {
             if let Err(error) = treatment.check_rights(&machines) {
-                refused.push(format!("{}: {}", arm.name, words::sentence(&error)));
+                refused.push(format!("{}: {}", condition.name, words::sentence(&error)));
             }
         }
     }

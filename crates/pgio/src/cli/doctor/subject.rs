@@ -30,17 +30,17 @@ pub(super) struct Scope {
 #[derive(Debug)]
 pub(super) struct Subject {
     pub(super) title: String,
-    pub(super) reach: Reach,
+    pub(super) access: ServerAccess,
     /// The name of its host, if the experiment names one.
     pub(super) host: Option<String>,
     /// The device under test, if the experiment names one.
     pub(super) device: Option<String>,
     pub(super) work: Vec<Work>,
-    pub(super) conditions: Vec<Arm>,
+    pub(super) conditions: Vec<Condition>,
 }
 
 #[derive(Debug)]
-pub(super) enum Reach {
+pub(super) enum ServerAccess {
     Server(Box<ConnectParams>),
     /// A private server, not created yet: only its programs can be checked.
     Private {
@@ -58,7 +58,7 @@ pub(super) struct Work {
 }
 
 #[derive(Debug)]
-pub(super) struct Arm {
+pub(super) struct Condition {
     pub(super) name: String,
     pub(super) treatments: Treatments,
 }
@@ -75,7 +75,7 @@ impl Subject {
 
     /// Whether every condition sets it.
     pub(super) fn declares(&self, setting: &str) -> bool {
-        let declares = |arm: &Arm| treatment::declares(&arm.treatments, setting);
+        let declares = |condition: &Condition| treatment::declares(&condition.treatments, setting);
         !self.conditions.is_empty() && self.conditions.iter().all(declares)
     }
 }
@@ -111,7 +111,7 @@ fn subject_of_conf(source: &Source<ForDoctor>) -> Result<Subject, Failure> {
     let layer = given.layer;
     Ok(Subject {
         title: format!("Server: {}", params.describe()),
-        reach: Reach::Server(Box::new(params)),
+        access: ServerAccess::Server(Box::new(params)),
         host: None,
         device: None,
         work: vec![Work { kind: WorkloadKind::Slob, layer }],
@@ -141,18 +141,18 @@ fn subject_of_target(
         Some(Target::Server { host, device, .. }) => (host.clone(), device.clone()),
         _ => (None, None),
     };
-    let reach = match target {
+    let access = match target {
         Some(Target::Private { major, directory, .. }) => {
-            Reach::Private { major: *major, directory: directory.clone() }
+            ServerAccess::Private { major: *major, directory: directory.clone() }
         }
         Some(Target::Server { dsn, .. }) => {
-            Reach::Server(Box::new(connection::params(dsn, &run_id)?))
+            ServerAccess::Server(Box::new(connection::params(dsn, &run_id)?))
         }
-        None => Reach::Server(Box::new(connection::params_of(&job.below, &run_id)?)),
+        None => ServerAccess::Server(Box::new(connection::params_of(&job.below, &run_id)?)),
     };
-    let what = match &reach {
-        Reach::Server(params) => params.describe(),
-        Reach::Private { .. } => "a private one".to_owned(),
+    let what = match &access {
+        ServerAccess::Server(params) => params.describe(),
+        ServerAccess::Private { .. } => "a private one".to_owned(),
     };
     let title = match name.filter(|_| job.experiment.targets.len() > 1) {
         Some(name) => format!("Server {name}: {what}"),
@@ -169,7 +169,7 @@ fn subject_of_target(
                 let specs = workload.treatments_at(condition, &point);
                 if !seen.contains(&specs) {
                     let treatments = job.treatments.get(&specs);
-                    conditions.push(Arm { name: condition.name.clone(), treatments });
+                    conditions.push(Condition { name: condition.name.clone(), treatments });
                     seen.push(specs);
                 }
             }
@@ -182,5 +182,5 @@ fn subject_of_target(
         let layers = layers.map(|layer| layer.over(job.below.layer.clone()));
         work.extend(layers.map(|layer| Work { kind: w.kind, layer }));
     }
-    Ok(Subject { title, reach, host, device, work, conditions })
+    Ok(Subject { title, access, host, device, work, conditions })
 }

@@ -2,12 +2,12 @@
 //!
 //! A key of `[workload]` with a list of values is an axis of the workload. `[[axis]]` is an axis of
 //! the environment: treatments that contain `{name}` in place of the value and that apply to every
-//! condition, the baseline included. Next: [`super::sweep`] combines the axes into points.
+//! condition, the baseline included. Next: [`super::sweep`] combines the axes into points and
+//! fills the values in.
 
 use super::condition::{Condition, TreatmentSpec};
 use super::limits;
 use super::section::Section;
-use super::template::{contains, merge};
 use crate::config::error::{ConfigError, nearest};
 use crate::config::keys::{Key, Layer, Use};
 use crate::config::sections;
@@ -252,4 +252,40 @@ fn check_conflicts(
 
 fn text_of(value: &toml::Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
+}
+
+/// Merges a table into another; returns false if either is not a table or if both have a key.
+pub(super) fn merge(own: &mut toml::Value, other: &toml::Value) -> bool {
+    let (Some(own), Some(other)) = (own.as_table_mut(), other.as_table()) else { return false };
+    if other.keys().any(|key| own.contains_key(key)) {
+        return false;
+    }
+    own.extend(other.iter().map(|(key, value)| (key.clone(), value.clone())));
+    true
+}
+
+/// Returns whether any string contains the placeholder.
+pub(super) fn contains(body: &toml::Value, placeholder: &str) -> bool {
+    match body {
+        toml::Value::String(text) => text.contains(placeholder),
+        toml::Value::Array(items) => items.iter().any(|item| contains(item, placeholder)),
+        toml::Value::Table(table) => table.values().any(|value| contains(value, placeholder)),
+        _ => false,
+    }
+}
+
+/// Replaces the placeholder in every string.
+pub(super) fn fill(body: &mut toml::Value, placeholder: &str, value: &str) {
+    match body {
+        toml::Value::String(text) if text.contains(placeholder) => {
+            *text = text.replace(placeholder, value);
+        }
+        toml::Value::Array(items) => {
+            items.iter_mut().for_each(|item| fill(item, placeholder, value));
+        }
+        toml::Value::Table(table) => {
+            table.iter_mut().for_each(|(_, inner)| fill(inner, placeholder, value));
+        }
+        _ => {}
+    }
 }

@@ -8,7 +8,7 @@ use super::hosts::HostSpec;
 use super::rules::{Reset, Rules};
 use super::target::Target;
 use super::workload::WorkloadSpec;
-use pgio_results::units::sweep::SweepKind;
+use pgio_results::sweep::SweepKind;
 
 #[derive(Debug, Clone, PartialEq)]
 pub struct Experiment {

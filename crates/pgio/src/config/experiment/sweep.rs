@@ -4,16 +4,15 @@
 //! varies one axis at a time from there, or a grid runs every combination. A cell is a condition at a
 //! point, and each block contains every cell once. [`super::size`] computes the size of a sweep.
 
-use super::axis::{AxisSpec, AxisValueSpec};
+use super::axis::{AxisSpec, AxisValueSpec, fill, merge};
 use super::condition::{Condition, TreatmentSpec};
 use super::limits;
 use super::section::Section;
 use super::spec::Experiment;
-use super::template::{fill, merge};
 use super::workload::WorkloadSpec;
 use crate::config::error::ConfigError;
 use crate::config::keys::Layer;
-pub use pgio_results::units::sweep::SweepKind;
+pub use pgio_results::sweep::SweepKind;
 
 /// A point: the index of a value for every axis of a workload.
 #[derive(Debug, Clone, PartialEq, Eq)]

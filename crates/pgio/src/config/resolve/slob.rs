@@ -1,8 +1,7 @@
-//! Settings of the workload `slob`.
+//! Settings of the workload `slob`, and what ends a run.
 
 use std::time::Duration;
 
-use super::extent::Extent;
 use super::features::Features;
 use crate::config::engine::Engine;
 use crate::config::value::Access;
@@ -60,5 +59,26 @@ impl SlobSettings {
     /// Returns whether the workload changes no data.
     pub fn read_only(&self) -> bool {
         self.update_pct == 0 && self.features.turnover_pct.is_zero()
+    }
+}
+
+/// What ends a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Extent {
+    Time(Duration),
+    /// Total over all sessions.
+    Transactions(u64),
+    /// Number per session.
+    Calls(u64),
+}
+
+impl Extent {
+    /// Returns the number of calls of an open loop.
+    pub fn calls_at(self, per_second: f64, sessions: u32) -> f64 {
+        match self {
+            Extent::Time(window) => per_second * window.as_secs_f64(),
+            Extent::Transactions(n) => n as f64,
+            Extent::Calls(n) => n as f64 * f64::from(sessions),
+        }
     }
 }

@@ -25,7 +25,7 @@ pub(super) struct Agenda {
 
 impl Agenda {
     /// `earlier` holds the results of an interrupted run.
-    pub(super) fn of(
+    pub(super) fn new(
         job: &Job,
         spec: &WorkloadSpec,
         rules: &experiment::Rules,
@@ -67,7 +67,7 @@ mod tests {
     fn agenda(text: &str, earlier: Option<&StoredExperiment>) -> Agenda {
         let job = job(text);
         let (spec, cells) = first(&job);
-        Agenda::of(&job, spec, &job.experiment.rules, &cells, earlier)
+        Agenda::new(&job, spec, &job.experiment.rules, &cells, earlier)
     }
 
     /// Every trial of these blocks, as an earlier run stores it.

@@ -31,9 +31,9 @@ pub enum OpenError {
     #[error("unknown host `{name}`: write [hosts.{name}]{example}")]
     UnknownHost { name: String, example: &'static str },
     #[error("the server's host is unknown, so its device cannot be measured: set host in [target]")]
-    DeviceElsewhere,
+    UnknownDeviceHost,
     #[error("control in [target] requires host in [target]")]
-    ControlElsewhere,
+    UnknownControlHost,
     #[error("cannot find the program file of pgio")]
     Program(#[source] io::Error),
     #[error(transparent)]

@@ -3,16 +3,17 @@
 //! [`Purpose::Look`] is for `--plan`: a read-only session, no data set loaded, nothing probed.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use postgres::Client;
 
 use super::cells::layers;
 use super::error::OpenError;
 use super::job::Job;
-use super::observing;
 use super::servers::TargetServer;
 use super::workloads::{self, WorkPlace};
-use crate::config::experiment::{ControlMethod, WorkloadSpec};
+use crate::config::experiment::{ControlMethod, Experiment, WorkloadSpec};
+use crate::config::resolve::Extent;
 use crate::experiment::admin::{open_admin, open_reader};
 use crate::experiment::error::LiveError;
 use crate::experiment::event::{Event, Observer};
@@ -20,8 +21,10 @@ use crate::experiment::target::{ResetPlan, Target};
 use crate::host::LOCAL;
 use crate::host::stop::Stop;
 use crate::pg::control::Controller;
-use crate::pg::server;
+use crate::pg::server::{self, Server};
+use crate::telemetry::{Standby, Survey, TelemetrySources};
 use crate::treatment::Resource;
+use crate::workload::Workload;
 use crate::workload::command::LastSetup;
 
 /// The purpose of opening a target.
@@ -54,7 +57,7 @@ pub(super) fn open(
         workloads.push(workloads::prepare(spec, layer, &place, &mut admin, observe)?);
     }
     let work = workloads[0].as_ref();
-    let sources = observing::sources(&job.experiment, spec, on, &server, &mut admin, work, runs);
+    let sources = telemetry_sources(&job.experiment, spec, on, &server, &mut admin, work, runs);
     let seen = || Some(sources.as_ref()?.server_host()?.name().to_owned());
     let host = match &on.cluster {
         Some(_) => Some(LOCAL.to_owned()),
@@ -62,7 +65,7 @@ pub(super) fn open(
     };
     let tests_device = spec.kind.def().tests_device;
     if tests_device && host.is_none() {
-        return Err(OpenError::DeviceElsewhere);
+        return Err(OpenError::UnknownDeviceHost);
     }
     let control = on.control.as_ref();
     let control = control.map(|way| controller(way, host.as_deref(), on, &mut admin));
@@ -92,6 +95,51 @@ fn controller(
     admin: &mut Client,
 ) -> Result<Controller, OpenError> {
     let known = host.and_then(|name| Some((name, on.hosts.get(name)?)));
-    let (name, host) = known.ok_or(OpenError::ControlElsewhere)?;
+    let (name, host) = known.ok_or(OpenError::UnknownControlHost)?;
     Ok(Controller::find(admin, name, host.clone(), way)?)
+}
+
+/// Total length of all windows above which pgio takes a second or two to measure flush and
+/// round trip beside them.
+const WORTH_A_PROBE: Duration = Duration::from_secs(20);
+
+/// Returns none if the file turns telemetry off. `probing` allows a temporary file beside the WAL, to time a flush.
+fn telemetry_sources(
+    e: &Experiment,
+    spec: &WorkloadSpec,
+    on: &TargetServer,
+    server: &Server,
+    admin: &mut Client,
+    workload: &dyn Workload,
+    probing: bool,
+) -> Option<TelemetrySources> {
+    if e.telemetry.is_zero() {
+        return None;
+    }
+    let survey = Survey {
+        params: &on.params,
+        server,
+        cadence: e.telemetry,
+        hosts: &on.hosts,
+        host: on.host.as_deref(),
+    };
+    let mut sources = TelemetrySources::survey(&survey, admin);
+    // A second per WAL directory is too much for an experiment of seconds.
+    let window = match workload.extent() {
+        Extent::Time(window) => window,
+        Extent::Transactions(_) | Extent::Calls(_) => Duration::MAX,
+    };
+    let per_block = e.size_of(spec).trials_of_a_block;
+    let trials = u32::try_from(per_block).unwrap_or(u32::MAX).saturating_mul(e.blocks);
+    let commits = workload.info().primary_metric == "commits_per_second";
+    if probing && commits && window.saturating_mul(trials) >= WORTH_A_PROBE {
+        let data = on.cluster.as_ref().and_then(|c| c.standby_data_dir());
+        let host = match &on.standby_host {
+            Some(host) => Some(host.as_str()),
+            None => data.is_some().then_some(LOCAL),
+        };
+        let standby = host.map(|host| Standby { host, data: data.as_deref() });
+        sources.measure_expected(standby, admin);
+    }
+    Some(sources)
 }

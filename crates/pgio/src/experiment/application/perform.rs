@@ -55,7 +55,7 @@ pub fn perform(
     let run_id = state::new_run_id();
     let params = servers::params(job, &run_id, observe)?;
     for other in conflicts::refuse_unfinished(params.values())? {
-        observe(Event::LeftElsewhere(&other));
+        observe(Event::OtherInterrupted(&other));
     }
     if let Some(held) = environment::held_ballast() {
         observe(Event::Warns(&environment::ballast_warning(held)));
@@ -109,7 +109,7 @@ impl SharedRun<'_> {
         let cells = cells(job, spec)?;
         let (earlier, mut lock) = self.earlier(dir)?;
         let known = earlier.as_ref().map(|(_, stored)| stored);
-        let agenda = Agenda::of(job, spec, &rules, &cells, known);
+        let agenda = Agenda::new(job, spec, &rules, &cells, known);
         if earlier.is_some() && agenda.is_complete() {
             observe(Event::NothingLeft { dir });
             return Ok(());
@@ -132,7 +132,7 @@ impl SharedRun<'_> {
         let (store, stored, remarks) = match earlier {
             None => (None, nothing_yet(manifest), Vec::new()),
             Some((store, stored)) => {
-                let now = CurrentTarget::of(&targets);
+                let now = CurrentTarget::new(&targets);
                 let remarks = resume::remarks(&stored, &manifest, &now, &cells)?;
                 (Some(store), stored, remarks)
             }
@@ -160,7 +160,7 @@ impl SharedRun<'_> {
             journal: Journal::new(&journal_dir, self.run_id),
             made: BTreeMap::new(),
             store,
-            judge: Judge::of(&stored),
+            judge: Judge::new(&stored),
             looks: WidthChecks::default(),
             stored,
             series: None,

@@ -124,7 +124,7 @@ pub(super) struct CurrentTarget {
 }
 
 impl CurrentTarget {
-    pub(super) fn of(targets: &BTreeMap<String, Target>) -> Vec<CurrentTarget> {
+    pub(super) fn new(targets: &BTreeMap<String, Target>) -> Vec<CurrentTarget> {
         let now = |(name, target): (&String, &Target)| CurrentTarget {
             name: name.clone(),
             private: target.cluster.is_some(),

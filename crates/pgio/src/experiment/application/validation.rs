@@ -41,7 +41,7 @@ pub fn validate(
 ) -> Result<Vec<Unchecked>, RunError> {
     let params = servers::params(job, "plan", observe)?;
     for other in conflicts::refuse_unfinished(params.values())? {
-        observe(Event::LeftElsewhere(&other));
+        observe(Event::OtherInterrupted(&other));
     }
     for workload in &job.experiment.workloads {
         Store::check_free(&job.dir_of(out, workload))?;

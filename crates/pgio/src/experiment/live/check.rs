@@ -5,9 +5,8 @@
 
 use std::collections::BTreeMap;
 
-use super::session::context;
+use super::session::{Controlled, context};
 use crate::config::experiment::{Checkpoint, Rules};
-use crate::experiment::controlled::Controlled;
 use crate::experiment::cycles;
 use crate::experiment::error::LiveError;
 use crate::experiment::reset;
@@ -54,7 +53,7 @@ pub fn check(
             all.prepared.push(Vec::new());
             continue;
         };
-        let mut control = Controlled::of(target);
+        let mut control = Controlled::new(target);
         let mut context = context(target, &mut control, hosts, stop);
         let checked = treatment::check_all(&cell.treatments, &mut context);
         all.any_tablespace |= context.layout.moved.iter().any(|moved| moved.is_tablespace);

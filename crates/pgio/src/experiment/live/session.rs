@@ -1,14 +1,14 @@
-//! The admin session of a target: whether it still answers, opening a new one, and the context that treatments get.
+//! The admin session of a target: whether it still answers, opening a new one, and the context that
+//! treatments get, in which stopping the server is noted.
 
 use std::time::Duration;
 
 use crate::experiment::admin::open_admin;
-use crate::experiment::controlled::Controlled;
 use crate::experiment::error::LiveError;
 use crate::experiment::target::Target;
 use crate::host::Hosts;
 use crate::host::stop::Stop;
-use crate::treatment::{AdminSession, Context, Control, Layout};
+use crate::treatment::{AdminSession, Context, Control, Layout, Pair};
 use pgio_connect::interrupt;
 
 pub(super) fn context<'a>(
@@ -54,5 +54,43 @@ pub(super) fn renew(target: &mut Target, run_id: &str) -> Result<(), LiveError> 
 pub(super) fn refresh_storage(target: &mut Target) {
     if let Some(sources) = &mut target.sources {
         sources.refresh_storage(&mut target.admin);
+    }
+}
+
+/// Stops and starts a target's server, private or not, and notes that it did: this ends all sessions of
+/// the server, including the admin session.
+pub(super) struct Controlled {
+    way: Box<dyn Control>,
+    restarted: bool,
+}
+
+impl Controlled {
+    /// Returns none if the server is never stopped.
+    pub(super) fn new(target: &Target) -> Option<Controlled> {
+        let way: Box<dyn Control> = match (&target.cluster, &target.control) {
+            (Some(cluster), _) => Box::new(cluster.clone()),
+            (None, Some(controller)) => Box::new(controller.clone()),
+            (None, None) => return None,
+        };
+        Some(Controlled { way, restarted: false })
+    }
+
+    pub(super) fn restarted(this: Option<&Controlled>) -> bool {
+        this.is_some_and(|controlled| controlled.restarted)
+    }
+}
+
+impl Control for Controlled {
+    fn stop(&mut self) -> Result<(), String> {
+        self.way.stop()
+    }
+
+    fn start(&mut self) -> Result<(), String> {
+        self.restarted = true;
+        self.way.start()
+    }
+
+    fn pair(&self) -> Option<Pair> {
+        self.way.pair()
     }
 }

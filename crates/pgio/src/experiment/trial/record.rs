@@ -106,7 +106,7 @@ pub(super) fn record_left(trial: &mut Trial, left: &ProgramOutput) {
 }
 
 fn put_latencies(trial: &mut Trial, class: Class, h: &Histogram) {
-    for (name, reading) in latency::of_class(class, h) {
+    for (name, reading) in latency::class_metrics(class, h) {
         put(trial, name, Some(reading.seconds()));
         if let Some(metric) = trial.metrics.get_mut(name) {
             metric.at_least = reading.at_least;

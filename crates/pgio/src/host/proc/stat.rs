@@ -1,4 +1,5 @@
-//! /proc/stat: processor time in ticks.
+//! /proc/stat: processor time in ticks; /proc/pressure/{cpu,io,memory}: time in which tasks waited for
+//! a resource (PSI).
 
 /// Ticks of all processors since boot. `user` and `nice` include guest time.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
@@ -51,4 +52,10 @@ fn cpu(n: &[u64]) -> Option<CpuTimes> {
     // Steal time exists since Linux 2.6.11.
     let steal = n.get(7).copied().unwrap_or(0);
     Some(CpuTimes { user, nice, system, idle, iowait, irq, softirq, steal })
+}
+
+/// Returns the microseconds since boot during which at least one task waited.
+pub fn stalled_us(text: &str) -> Option<u64> {
+    let some = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    some.split_ascii_whitespace().find_map(|word| word.strip_prefix("total="))?.parse().ok()
 }

@@ -56,8 +56,8 @@ fn memory_is_bytes() {
 fn pressure_uses_the_line_some() {
     let text = "some avg10=0.00 avg60=0.00 avg300=0.00 total=1234\n\
                 full avg10=0.00 avg60=0.00 avg300=0.00 total=99\n";
-    assert_eq!(pressure::some_total_us(text), Some(1234));
-    assert_eq!(pressure::some_total_us(""), None);
+    assert_eq!(stat::stalled_us(text), Some(1234));
+    assert_eq!(stat::stalled_us(""), None);
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn all(text: &str) {
         stat.cpu.total();
     }
     meminfo::parse(text);
-    pressure::some_total_us(text);
+    stat::stalled_us(text);
     net_dev::parse(text);
     mountinfo::containing(&mountinfo::parse(text), Path::new("/a"));
     for process in pid_stat::parse_all(text) {

@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
-use super::device::Device;
 use crate::host::proc::mountinfo::{self, Mount};
 
 /// Queue attributes, in the order of survey.sh.
@@ -212,3 +211,13 @@ fn drbd_words(line: &str) -> Vec<&str> {
 
 #[cfg(test)]
 mod tests;
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Device {
+    /// Kernel name, as in /proc/diskstats.
+    pub name: String,
+    /// `disk`, `partition`, `lvm`, `md`, `drbd`, `loop`, `crypt`, `multipath`, `mapped`.
+    pub kind: &'static str,
+    /// Attributes of the queue: `scheduler`, `write_cache`, `fua`, `rotational`, `read_ahead_kb`.
+    pub queue: BTreeMap<String, String>,
+}

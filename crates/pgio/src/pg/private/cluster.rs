@@ -14,11 +14,11 @@ use std::time::{Duration, Instant};
 
 use postgres::NoTls;
 
+use super::directory::Role;
 use super::find::find_observed;
 use super::layout::{self, Layout};
 use super::progress::{Observer, Progress};
 use super::protocol::{Command, read_answer};
-use super::role::Role;
 use super::server::Setting;
 use super::supervisor::Task;
 use super::sweep::sweep;

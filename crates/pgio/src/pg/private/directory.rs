@@ -1,4 +1,4 @@
-//! The open directory of a cluster, and safe creation of files in it.
+//! The open directory of a cluster, safe creation of files in it, and the roles that name them.
 //!
 //! The subdirectories belong to the server's user, who is not trusted: as root, pgio would follow a
 //! link planted there and could overwrite any file. Therefore each file is opened relative to a
@@ -12,7 +12,6 @@ use std::path::Path;
 
 use rustix::process::geteuid;
 
-use super::role::Role;
 use super::{Error, at};
 use crate::host::exec::Ids;
 use pgio_results::files::{Directory, Refused};
@@ -139,6 +138,37 @@ impl ClusterDirectory {
             }
         }
         self.directory.remove(MARKER).map(drop)
+    }
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Role {
+    Primary,
+    Standby,
+}
+
+impl Role {
+    /// Name used in files, in `application_name`, and in messages.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Primary => "primary",
+            Self::Standby => "standby",
+        }
+    }
+
+    pub(super) fn log(self) -> &'static str {
+        match self {
+            Self::Primary => "primary.log",
+            Self::Standby => "standby.log",
+        }
+    }
+
+    /// Port number in the socket's name; nothing listens on a network.
+    pub(super) fn port(self) -> u16 {
+        match self {
+            Self::Primary => 5432,
+            Self::Standby => 5433,
+        }
     }
 }
 

@@ -52,7 +52,7 @@ pub(super) fn find_observed(
 
 /// Like [`find`], but returns `None` instead of downloading.
 pub fn find_installed(request: Option<VersionRequest>) -> Result<Option<Binaries>, Error> {
-    installed(&SearchPath::of_this_machine(), &Local, request)
+    installed(&SearchPath::local(), &Local, request)
 }
 
 /// Directories to search. Separate from the search, for tests.
@@ -65,7 +65,7 @@ struct SearchPath {
 }
 
 impl SearchPath {
-    fn of_this_machine() -> Self {
+    fn local() -> Self {
         Self {
             bindir: env::var_os("PGIO_BINDIR").filter(|d| !d.is_empty()).map(PathBuf::from),
             // Debian's packages, then the PostgreSQL project's packages for Red Hat and

@@ -22,8 +22,7 @@ use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::directory::{ClusterDirectory, SOCKETS};
-use super::role::Role;
+use super::directory::{ClusterDirectory, Role, SOCKETS};
 use super::{Error, at};
 use crate::host::exec::{Ids, Local};
 use crate::host::rights::Rights;

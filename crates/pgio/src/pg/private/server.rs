@@ -6,17 +6,15 @@
 
 use std::ffi::OsStr;
 use std::fmt::Write as _;
-use std::io;
 use std::path::Path;
 use std::process::{Child, Stdio};
-use std::thread;
 use std::time::{Duration, Instant};
+use std::{io, thread};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::directory::ClusterDirectory;
+use super::directory::{ClusterDirectory, Role};
 use super::layout::Layout;
-use super::role::Role;
 use super::{Error, at};
 use crate::host::exec::{CommandLine, Exec, Ids, Local, SpawnOptions, spawn};
 

@@ -12,26 +12,23 @@
 //!
 //! Only the main thread starts servers; the other threads only listen.
 
-use std::env;
 use std::error::Error as _;
 use std::ffi::OsString;
-use std::fs;
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::process::Child;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
-use std::thread;
 use std::time::Duration;
+use std::{env, fs, thread};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::directory::ClusterDirectory;
+use super::directory::{ClusterDirectory, Role};
 use super::layout::{self, Layout};
 use super::protocol::{Answer, Command, write_answer};
-use super::role::Role;
 use super::server::{self, Programs, Setting};
 use super::{Error, at};
 use crate::host::exec::Ids;

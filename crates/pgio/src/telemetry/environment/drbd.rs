@@ -32,7 +32,7 @@ pub(super) fn setup(text: &str, storage: &[Storage]) -> BTreeMap<String, String>
 
 /// The same facts of a peer for the resources that [`setup`] found, each name prefixed with the
 /// host's.
-pub(super) fn of_peer(
+pub(super) fn peer_facts(
     text: &str,
     host: &str,
     found: &BTreeMap<String, String>,
@@ -155,13 +155,13 @@ mod tests {
         let text = "resource pgio { _this_host { volume 0 { device minor 5; disk { al-extents 7; } } } }\n\
             resource other { _this_host { volume 0 { device minor 0; } } }";
         let found = BTreeMap::from([(fact::drbd_protocol("pgio"), "C".to_owned())]);
-        let peer = of_peer(&format!("module 8.4.11\n{text}"), "db2", &found);
+        let peer = peer_facts(&format!("module 8.4.11\n{text}"), "db2", &found);
         let names: Vec<&str> = peer.keys().map(String::as_str).collect();
         assert_eq!(
             names,
             ["db2.drbd.module", "db2.drbd.pgio.al-extents", "db2.drbd.protocol.pgio"]
         );
-        assert!(of_peer(text, "db2", &BTreeMap::new()).is_empty());
+        assert!(peer_facts(text, "db2", &BTreeMap::new()).is_empty());
     }
 
     /// Real output of module 8.4, filtered by the script.

@@ -46,14 +46,14 @@ pub(super) fn device_use(
 }
 
 fn summarize(minor: u32, inside: &[&Snapshot], span: Span<'_>, disks: &Disks) -> DrbdUse {
-    let moments: Vec<Moment> = inside.iter().filter_map(|s| Moment::of(s, minor)).collect();
+    let moments: Vec<Moment> = inside.iter().filter_map(|s| Moment::new(s, minor)).collect();
     let mean = |of: fn(&Moment) -> u64| {
         moments.iter().map(|m| of(m) as f64).sum::<f64>() / moments.len().max(1) as f64
     };
     let max = |of: fn(&Moment) -> u64| moments.iter().map(of).max().unwrap_or_default();
     let state = inside.iter().flat_map(|s| &s.drbd).find(|s| s.minor == minor);
     let disk = disks.0.get(&minor);
-    let rates = Rates::of(span, minor);
+    let rates = Rates::new(span, minor);
     DrbdUse {
         resource: state.and_then(|s| s.resource.clone()).or_else(|| disk.map(|d| d.1.clone())),
         backing: disk.map(|d| d.0.clone()),
@@ -123,7 +123,7 @@ struct Moment {
 }
 
 impl Moment {
-    fn of(snapshot: &Snapshot, minor: u32) -> Option<Moment> {
+    fn new(snapshot: &Snapshot, minor: u32) -> Option<Moment> {
         let mut states = snapshot.drbd.iter().filter(|s| s.minor == minor).peekable();
         states.peek()?;
         Some(states.fold(Moment::default(), |sum, s| Moment {
@@ -146,8 +146,8 @@ struct Rates {
 }
 
 impl Rates {
-    fn of(span: Span<'_>, minor: u32) -> Rates {
-        let both = Moment::of(span.from, minor).zip(Moment::of(span.to, minor));
+    fn new(span: Span<'_>, minor: u32) -> Rates {
+        let both = Moment::new(span.from, minor).zip(Moment::new(span.to, minor));
         let Some((from, to)) = both else { return Rates::default() };
         let rate = |from: u64, to: u64| Some(to.checked_sub(from)? as f64 / span.seconds);
         Rates {
@@ -178,7 +178,7 @@ pub(super) fn tracks(spans: &[Span<'_>]) -> Vec<Values> {
     for minor in minors {
         for (name, unit, take) in QUANTITIES {
             let value =
-                |span: &Span<'_>| take(&Rates::of(*span, minor), Moment::of(span.to, minor)?);
+                |span: &Span<'_>| take(&Rates::new(*span, minor), Moment::new(span.to, minor)?);
             all.push((device(minor), *name, *unit, spans.iter().map(value).collect()));
         }
     }

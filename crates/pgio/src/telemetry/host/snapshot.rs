@@ -9,7 +9,7 @@ use crate::host::drbd::{State, proc, status};
 use crate::host::proc::diskstats::{self, Disk};
 use crate::host::proc::net_dev::{self, Interface};
 use crate::host::proc::stat::{self, Stat};
-use crate::host::proc::{meminfo, pid_stat, pressure};
+use crate::host::proc::{meminfo, pid_stat};
 
 use super::processes::Processes;
 
@@ -38,7 +38,7 @@ impl Snapshot {
         let mut files = files(text);
         let pressure = |resource: &&'static str| {
             let text = files.get(format!("/proc/pressure/{resource}").as_str())?;
-            Some((*resource, pressure::some_total_us(text)?))
+            Some((*resource, stat::stalled_us(text)?))
         };
         let pressure = PRESSURES.iter().filter_map(pressure).collect();
         let stat = stat::parse(files.remove("/proc/stat")?)?;

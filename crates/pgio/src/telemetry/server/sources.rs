@@ -53,7 +53,7 @@ const SOURCES: &[Source] = &[
     },
 ];
 
-pub(super) fn of_version(version_num: u32) -> impl Iterator<Item = &'static Source> {
+pub(super) fn for_version(version_num: u32) -> impl Iterator<Item = &'static Source> {
     let major = version_num / 10_000;
     SOURCES.iter().filter(move |s| (s.since..=s.until).contains(&major))
 }
@@ -65,7 +65,7 @@ mod tests {
     #[test]
     fn every_version_has_each_source_once() {
         for version in 13..=18 {
-            let mut what: Vec<_> = of_version(version * 10_000 + 4).map(|s| s.what).collect();
+            let mut what: Vec<_> = for_version(version * 10_000 + 4).map(|s| s.what).collect();
             let all = what.len();
             what.sort_unstable();
             what.dedup();

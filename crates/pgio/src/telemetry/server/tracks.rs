@@ -1,11 +1,13 @@
 //! Turns readings into tracks and moments. Pure.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
-use super::readings::{Log, ServerUse};
-use super::sources::Kind;
+use super::sources::{Kind, Source};
 use crate::telemetry::span::Span;
+use pgio_results::Warning;
 use pgio_results::series::{Moment, Track};
+use pgio_results::telemetry::StandbyLag;
 
 /// Readings closer than this count as one moment, such as a beat next to a mark. A rate over the
 /// span between them would be noise, so only the later one counts.
@@ -13,7 +15,7 @@ const ONE_MOMENT: Duration = Duration::from_millis(50);
 
 pub(super) fn add(log: &Log, span: Span, usage: &mut ServerUse) {
     for (i, name) in log.names.iter().enumerate() {
-        let values: Vec<(std::time::Instant, Option<f64>)> =
+        let values: Vec<(Instant, Option<f64>)> =
             log.rows.iter().map(|(at, row)| (*at, row[i])).collect();
         let points: Vec<(f64, Option<f64>)> =
             values.iter().map(|(at, value)| (span.seconds_at(*at), *value)).collect();
@@ -81,6 +83,22 @@ fn starts(what: &str, points: &[(f64, Option<f64>)]) -> Vec<Moment> {
 
 fn moment(at: f64, what: &str) -> Moment {
     Moment { at, what: what.to_owned() }
+}
+
+/// The readings of one source.
+pub(super) struct Log {
+    pub(super) source: &'static Source,
+    pub(super) names: Vec<String>,
+    pub(super) rows: Vec<(Instant, Vec<Option<f64>>)>,
+}
+
+/// Summary of one window.
+#[derive(Debug, Default)]
+pub(crate) struct ServerUse {
+    pub(crate) tracks: Vec<Track>,
+    pub(crate) moments: Vec<Moment>,
+    pub(crate) standbys: BTreeMap<String, StandbyLag>,
+    pub(crate) warnings: Vec<Warning>,
 }
 
 #[cfg(test)]

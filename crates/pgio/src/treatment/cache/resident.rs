@@ -11,8 +11,8 @@ use postgres::{Client, Transaction};
 use crate::dataset::mark;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::proc::meminfo;
-use crate::pg::directories::directories;
 use crate::pg::quote;
+use crate::pg::server::directories;
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
 
@@ -33,7 +33,7 @@ pub(super) struct Relations {
 }
 
 impl Relations {
-    pub(super) fn of_data_set(client: &mut Client) -> Result<Relations, TreatmentError> {
+    pub(super) fn in_data_set(client: &mut Client) -> Result<Relations, TreatmentError> {
         let asking = "find the data set";
         let marked = mark::find(client).map_err(TreatmentError::postgres(asking))?.into_iter();
         let names: Vec<String> = marked

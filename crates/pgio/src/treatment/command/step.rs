@@ -42,10 +42,10 @@ pub(super) struct CommandStep {
 }
 
 pub(super) fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
-    Ok(Box::new(of_record(record)?))
+    Ok(Box::new(from_record(record)?))
 }
 
-pub(super) fn of_record(record: &Record) -> Result<CommandStep, TreatmentError> {
+pub(super) fn from_record(record: &Record) -> Result<CommandStep, TreatmentError> {
     let (prior, commands) = (record.prior_as()?, record.ours_as()?);
     Ok(CommandStep { label: record.label(), prior, commands })
 }

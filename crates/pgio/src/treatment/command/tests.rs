@@ -8,7 +8,7 @@ use std::time::Instant;
 
 use serde_json::json;
 
-use super::step::of_record;
+use super::step::from_record;
 use super::*;
 use crate::treatment::record::Record;
 use crate::treatment::step::{OnConflict, Step, Undone};
@@ -21,7 +21,7 @@ fn treatment(body: &str) -> Result<Box<dyn Treatment>, TreatmentError> {
 fn command(body: &str) -> Result<Command, TreatmentError> {
     let table: toml::Table = format!("command = {body}").parse().unwrap();
     let body = table["command"].clone();
-    Command::of(&TreatmentSpec { kind: "command".to_owned(), body, line: 9 })
+    Command::new(&TreatmentSpec { kind: "command".to_owned(), body, line: 9 })
 }
 
 /// A value in a file: set, shown, and restored from what was found.
@@ -46,7 +46,7 @@ fn put_in_force(
 fn journaled(journal: &Journal) -> CommandStep {
     let (_, record) = journal.open_steps().remove(0);
     let stored = serde_json::to_string(&record).unwrap();
-    of_record(&serde_json::from_str::<Record>(&stored).unwrap()).unwrap()
+    from_record(&serde_json::from_str::<Record>(&stored).unwrap()).unwrap()
 }
 
 /// The step of a command that was not applied.

@@ -6,7 +6,7 @@ use super::requested::RequestedState;
 use super::step::{DISCONNECTED, connection_of};
 use crate::host::drbd;
 use crate::host::storage;
-use crate::pg::directories::{GRANT, directories};
+use crate::pg::server::{DIRECTORIES_GRANT, directories};
 use crate::treatment::context::{Context, Replica};
 use crate::treatment::error::TreatmentError;
 
@@ -74,7 +74,7 @@ pub(super) fn storage_of_server(
     })?;
     if places.is_empty() {
         return Err(requested.refused(format!(
-            "cannot be compared with the server's directories, which the role may not see: GRANT {GRANT} to it"
+            "cannot be compared with the server's directories, which the role may not see: GRANT {DIRECTORIES_GRANT} to it"
         )));
     }
     let volumes = node.snapshot(&requested.resource)?.config.volumes;

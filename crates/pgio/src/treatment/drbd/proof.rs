@@ -22,7 +22,7 @@ pub(super) fn read(requested: &RequestedState, nodes: &[Node], when: When) -> Ve
     let mut all = Vec::new();
     for (at, node) in nodes.iter().enumerate() {
         match node.snapshot(&requested.resource) {
-            Ok(seen) => all.extend(of_node(requested, at == 0, node, &seen, when)),
+            Ok(seen) => all.extend(node_evidence(requested, at == 0, node, &seen, when)),
             Err(error) => all.push(unreadable(requested, when, &error)),
         }
     }
@@ -38,7 +38,7 @@ fn unreadable(requested: &RequestedState, when: When, error: &TreatmentError) ->
     }
 }
 
-fn of_node(
+fn node_evidence(
     requested: &RequestedState,
     first: bool,
     node: &Node,

@@ -84,7 +84,7 @@ impl Change {
 }
 
 pub(super) fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
-    Ok(Box::new(DrbdStep::of_record(record)?))
+    Ok(Box::new(DrbdStep::from_record(record)?))
 }
 
 impl Step for DrbdStep {
@@ -112,7 +112,7 @@ impl DrbdStep {
         DrbdStep { label, prior, ours }
     }
 
-    pub(super) fn of_record(record: &Record) -> Result<DrbdStep, TreatmentError> {
+    pub(super) fn from_record(record: &Record) -> Result<DrbdStep, TreatmentError> {
         let (prior, ours) = (record.prior_as()?, record.ours_as()?);
         Ok(DrbdStep { label: record.label(), prior, ours })
     }

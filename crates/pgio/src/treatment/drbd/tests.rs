@@ -170,7 +170,7 @@ fn journaled(requested: &RequestedState, node: &Node) -> Vec<DrbdStep> {
         let step = DrbdStep::new(&node.name, prior, Ours { resource, value, boot, change });
         let stored = serde_json::to_string(&step.record()).unwrap();
         let read: Record = serde_json::from_str(&stored).unwrap();
-        assert_eq!(DrbdStep::of_record(&read).unwrap(), step);
+        assert_eq!(DrbdStep::from_record(&read).unwrap(), step);
         step
     };
     requested.needed(true, &seen).into_iter().map(step).collect()

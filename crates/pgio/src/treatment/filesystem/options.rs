@@ -213,7 +213,7 @@ impl Setting {
 
 /// Parses words of the journal, which are in the table's spelling. The error is the unknown word.
 pub(super) fn read_back(words: &[String], file_system: &str) -> Result<Vec<Setting>, String> {
-    let read = |word: &String| of_table(word, |row| row.is_for(file_system));
+    let read = |word: &String| find_setting(word, |row| row.is_for(file_system));
     words.iter().map(|word| read(word).ok_or_else(|| word.clone())).collect()
 }
 
@@ -233,14 +233,14 @@ pub(super) fn parse(text: &str, file_system: Option<&str>) -> Result<Vec<Setting
     }
 }
 
-fn of_table(word: &str, fits: impl Fn(&Row) -> bool) -> Option<Setting> {
+fn find_setting(word: &str, fits: impl Fn(&Row) -> bool) -> Option<Setting> {
     let of = |row: &'static Row| Some(Setting { row, word: row.canonical(word)? });
     TABLE.iter().filter(|row| fits(row)).find_map(of)
 }
 
 fn setting(word: &str, file_system: Option<&str>) -> Result<Setting, String> {
     let fits = |row: &Row| file_system.is_none_or(|name| row.is_for(name));
-    if let Some(setting) = of_table(word, fits) {
+    if let Some(setting) = find_setting(word, fits) {
         return Ok(setting);
     }
     let on = file_system.unwrap_or("ext4, xfs or btrfs");

@@ -118,7 +118,7 @@ impl Step for TablespaceStep {
         let Some(location) = location(context)? else { return Ok(Undone::Restored) };
         if location != *ours {
             // Not overwritten even by --restore: it is not ours.
-            let label = Label::of_server(format!("tablespace {NAME}"));
+            let label = Label::on_server(format!("tablespace {NAME}"));
             let [found, ours] = [&location, ours].map(|path| format!("at {path}"));
             let conflict = || TreatmentError::changed_since(&label, found, ours, "absent");
             return on_conflict.overwrites(conflict).map(|_| Undone::Kept);
@@ -168,7 +168,7 @@ impl Step for MoveStep {
                 continue;
             };
             if found != NAME && found != *prior {
-                let label = Label::of_server(format!("tablespace of {}", relation.name));
+                let label = Label::on_server(format!("tablespace of {}", relation.name));
                 let conflict =
                     || TreatmentError::changed_since(&label, found, NAME, prior.as_str());
                 if !on_conflict.overwrites(conflict)? {

@@ -7,7 +7,7 @@ use super::mounts::Mounted;
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::rights::{Capability, Prefix, Rights};
 use crate::host::{Host, HostError};
-use crate::pg::directories::{self, GRANT};
+use crate::pg::server::{self, DIRECTORIES_GRANT};
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
 
@@ -135,14 +135,14 @@ pub(super) fn places(
     context: &mut Context<'_>,
     host: &Host,
 ) -> Result<Vec<String>, TreatmentError> {
-    let found = directories::directories(context.admin()?).map_err(|source| {
+    let found = server::directories(context.admin()?).map_err(|source| {
         TreatmentError::Postgres { doing: "ask the server for its directories".to_owned(), source }
     })?;
     let mut paths: Vec<&str> =
         found.iter().filter(|d| d.role == "data").map(|d| d.path.as_str()).collect();
     if paths.is_empty() {
         return Err(TreatmentError::Refused(format!(
-            "the role may not see data_directory: GRANT {GRANT} TO it, or use a superuser"
+            "the role may not see data_directory: GRANT {DIRECTORIES_GRANT} TO it, or use a superuser"
         )));
     }
     paths.extend(found.iter().filter(|d| d.role != "data").map(|d| d.path.as_str()));

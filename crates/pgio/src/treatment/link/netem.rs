@@ -129,7 +129,7 @@ fn delete(host: &Host, interface: &str, handle: &[&str]) -> Result<Undone, Treat
 
 /// Whether a qdisc was made with these words.
 fn is_made_of(found: &Shape, words: &str) -> bool {
-    Shape::of_words(words).is_some_and(|asked| asked.is_close_to(found))
+    Shape::from_words(words).is_some_and(|asked| asked.is_close_to(found))
 }
 
 #[derive(Debug, Clone)]
@@ -373,8 +373,8 @@ mod tests {
             Shape { jitter: Duration::ZERO, ..shape.clone() },
             Shape { delay: Duration::ZERO, jitter: Duration::ZERO, ..shape },
         ] {
-            assert_eq!(Shape::of_words(&shape.netem_words().join(" ")), Some(shape));
+            assert_eq!(Shape::from_words(&shape.netem_words().join(" ")), Some(shape));
         }
-        assert_eq!(Shape::of_words("delay"), None);
+        assert_eq!(Shape::from_words("delay"), None);
     }
 }

@@ -32,7 +32,7 @@ pub(super) fn grows_the_round_trip(ends: &[End]) -> bool {
 pub(super) fn judge(trial: &Trial, ends: &[End]) -> Vec<Check> {
     let proved = ends.iter().any(|end| leads_to_its_address(trial, end, ends));
     let slower = ends.iter().filter(|end| end.shape != Shape::default());
-    slower.map(|end| of_end(trial, end, proved)).collect()
+    slower.map(|end| judge_end(trial, end, proved)).collect()
 }
 
 /// Proved by the round trip, which must grow before a trial begins, or by the host's routes.
@@ -43,7 +43,7 @@ fn leads_to_its_address(trial: &Trial, end: &End, ends: &[End]) -> bool {
     grows_the_round_trip(ends) || by_route()
 }
 
-fn of_end(trial: &Trial, end: &End, proved: bool) -> Check {
+fn judge_end(trial: &Trial, end: &End, proved: bool) -> Check {
     let place = end.place();
     let seconds = trial.window.warmup_seconds + trial.window.seconds;
     let passed = passed(trial, end);

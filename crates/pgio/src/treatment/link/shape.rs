@@ -27,10 +27,10 @@ pub(super) struct Shape {
 impl Shape {
     pub(super) fn read(body: &Body<'_>) -> Result<Shape, TreatmentError> {
         let shape = Shape {
-            delay: of(body, "delay", parse_delay)?.unwrap_or_default(),
-            jitter: of(body, "jitter", parse_delay)?.unwrap_or_default(),
-            loss: of(body, "loss", parse_share)?.unwrap_or_default(),
-            rate: of(body, "rate", parse_bit_rate)?.unwrap_or_default(),
+            delay: parsed(body, "delay", parse_delay)?.unwrap_or_default(),
+            jitter: parsed(body, "jitter", parse_delay)?.unwrap_or_default(),
+            loss: parsed(body, "loss", parse_share)?.unwrap_or_default(),
+            rate: parsed(body, "rate", parse_bit_rate)?.unwrap_or_default(),
         };
         if body.has("jitter") && shape.delay.is_zero() {
             return Err(body.error("jitter", "requires delay, around which it varies"));
@@ -69,7 +69,7 @@ impl Shape {
     }
 
     /// Parses the words of [`Shape::netem_words`].
-    pub(super) fn of_words(words: &str) -> Option<Shape> {
+    pub(super) fn from_words(words: &str) -> Option<Shape> {
         let mut shape = Shape::default();
         let mut words = words.split(' ').peekable();
         while let Some(word) = words.next() {
@@ -119,7 +119,7 @@ impl End {
     }
 }
 
-fn of<T>(
+fn parsed<T>(
     body: &Body<'_>,
     key: &str,
     parse: fn(&str) -> Result<T, LinkError>,

@@ -70,7 +70,7 @@ pub(super) fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
 
 impl Step for RelayStep {
     fn record(&self) -> Record {
-        Record::new(KIND, &Label::of_server(WHAT), (), &self.directory)
+        Record::new(KIND, &Label::on_server(WHAT), (), &self.directory)
     }
 
     /// Read back only within the run that created it, since it ends with the cluster.

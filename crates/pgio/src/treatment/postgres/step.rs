@@ -40,7 +40,7 @@ pub(super) fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
 
 impl Step for SettingStep {
     fn record(&self) -> Record {
-        Record::new(KIND, &Label::of_server(&self.name), &self.prior, &self.ours)
+        Record::new(KIND, &Label::on_server(&self.name), &self.prior, &self.ours)
     }
 
     fn prior(&self) -> String {
@@ -80,7 +80,7 @@ impl SettingStep {
         let is_prior = same_line(found.as_deref(), prior);
         if !is_ours && !is_prior {
             let shown = |v: Option<&str>| v.map_or("absent".to_owned(), |v| format!("`{v}`"));
-            let label = Label::of_server(format!("{name} in postgresql.auto.conf"));
+            let label = Label::on_server(format!("{name} in postgresql.auto.conf"));
             let overwrites = on_conflict.overwrites(|| {
                 let found = shown(found.as_deref());
                 TreatmentError::changed_since(&label, found, shown(ours), shown(prior))

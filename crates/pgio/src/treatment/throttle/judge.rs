@@ -42,10 +42,10 @@ pub(super) fn judge(trial: &Trial, device: Device<'_>, limits: &Limits) -> Vec<C
             "turn telemetry on, and see its warnings",
         )];
     };
-    limits.iter().map(|(limit, value)| of_limit(*limit, *value, used, trial, device)).collect()
+    limits.iter().map(|(limit, value)| judge_limit(*limit, *value, used, trial, device)).collect()
 }
 
-fn of_limit(
+fn judge_limit(
     limit: Limit,
     value: u64,
     used: &DeviceUse,

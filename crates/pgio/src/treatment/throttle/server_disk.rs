@@ -6,7 +6,7 @@
 use std::path::Path;
 
 use crate::host::storage::{self, WholeDisk};
-use crate::pg::directories::{GRANT, directories};
+use crate::pg::server::{DIRECTORIES_GRANT, directories};
 use crate::treatment::context::{Context, Moved};
 use crate::treatment::error::TreatmentError;
 
@@ -21,7 +21,7 @@ pub(super) fn check(
         .map_err(TreatmentError::postgres("ask where the server keeps its data"))?;
     if found.is_empty() {
         return Err(TreatmentError::Refused(format!(
-            "cannot check whether the server uses {device}, since the role may not see data_directory: GRANT {GRANT} TO it"
+            "cannot check whether the server uses {device}, since the role may not see data_directory: GRANT {DIRECTORIES_GRANT} TO it"
         )));
     }
     let paths: Vec<&str> = found.iter().map(|d| d.path.as_str()).collect();

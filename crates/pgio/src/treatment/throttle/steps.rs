@@ -63,10 +63,10 @@ pub(super) struct GroupChange {
 }
 
 pub(super) fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
-    Ok(Box::new(of_record(record)?))
+    Ok(Box::new(from_record(record)?))
 }
 
-pub(super) fn of_record(record: &Record) -> Result<ThrottleStep, TreatmentError> {
+pub(super) fn from_record(record: &Record) -> Result<ThrottleStep, TreatmentError> {
     let mut change: Change = record.ours_as()?;
     match &mut change {
         Change::Limit(limit) => limit.prior = record.prior_as()?,

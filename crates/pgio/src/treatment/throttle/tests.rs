@@ -166,7 +166,7 @@ fn changes_survive_the_journal() {
         let step = steps::ThrottleStep { label: Label::on_host("x", "db2"), change };
         let kept = json!(step.record()).to_string();
         let record: Record = serde_json::from_str(&kept).unwrap();
-        assert_eq!(steps::of_record(&record).unwrap(), step, "{kept}");
+        assert_eq!(steps::from_record(&record).unwrap(), step, "{kept}");
     }
 }
 

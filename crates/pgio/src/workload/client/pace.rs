@@ -7,7 +7,7 @@
 
 use crate::config::{Arrivals, Pace};
 use crate::rng::{self, SplitMix64};
-use pgio_results::histogram::overdue;
+use pgio_results::histogram::overdue_groups;
 
 /// So many draws take a few milliseconds. For more calls, the difference to the expected number is
 /// negligible, and a rate far above the server's capacity would leave billions of calls.
@@ -70,7 +70,7 @@ impl Schedule {
             // The next call, and the expected number after it.
             Some(_) => 1.0 + distances.round(),
         };
-        for (last, calls) in overdue::groups(left as u64) {
+        for (last, calls) in overdue_groups(left as u64) {
             each((self.next + last as f64 * self.every) as i64, calls);
         }
         self.next = (self.next + left * self.every).max(end as f64);

@@ -8,10 +8,10 @@ use crate::workload::{Script, Sessions, sql};
 
 /// Returns the work of each session.
 pub(in crate::workload) fn calls(slob: &Slob) -> Vec<Calls> {
-    (0..slob.count()).map(|session| of_session(slob, session)).collect()
+    (0..slob.count()).map(|session| session_calls(slob, session)).collect()
 }
 
-fn of_session(slob: &Slob, session: u32) -> Calls {
+fn session_calls(slob: &Slob, session: u32) -> Calls {
     let s = &slob.settings;
     let script = Script { body: String::new(), ..slob.script(session) };
     let table = sql::qualified(&slob.schema, &script.table);

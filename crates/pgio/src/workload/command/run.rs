@@ -12,11 +12,11 @@ use super::backends::Backends;
 use super::environment::CommandEnvironment;
 use super::error::CommandError;
 use super::extract::{self, Written};
-use super::job::job;
 use super::output::{ProgramOutput, StatusLine, last_lines};
-use super::runner::{Done, Runner};
-use crate::config::command::{CommandSettings, OutputSource};
+use super::runner::{Done, Job, Runner};
+use crate::config::command::{CommandSettings, Line, OutputSource};
 use crate::config::resolve::Extent;
+use crate::host::command::quoted;
 use crate::host::stop::Stop;
 use crate::workload::error::EngineError;
 use crate::workload::outcome::{Progress, WindowEvent, WindowOutcome};
@@ -132,4 +132,18 @@ impl PreparedCommand {
         // Clean up after a Ctrl-C, too; that has a flag of its own.
         self.runner.run(&job, &Stop::new(), &mut |_, _| {})?.seconds.map(drop)
     }
+}
+
+/// Fills the placeholders of a line; `key` is its key in `[workload]`.
+pub(super) fn job(
+    settings: &CommandSettings,
+    key: &'static str,
+    line: &Line,
+    environment: &CommandEnvironment,
+) -> Job {
+    let (limit, limit_key) = match key {
+        "setup" => (settings.spec.setup_limit, "setup_limit"),
+        _ => (settings.time_limit, "time_limit"),
+    };
+    Job { key, argv: line.fill(&|name| environment.value(name), quoted), limit, limit_key }
 }

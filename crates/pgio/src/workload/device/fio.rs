@@ -49,7 +49,7 @@ pub struct Ran {
 impl Ran {
     /// Metrics by the names of the metrics table.
     pub fn metrics(&self) -> Vec<(String, f64)> {
-        let latencies = latency::of_class(CLASS, &self.latency);
+        let latencies = latency::class_metrics(CLASS, &self.latency);
         [
             ("device_bytes_per_second".to_owned(), self.bytes_per_second),
             ("device_operations_per_second".to_owned(), self.operations_per_second),

@@ -6,16 +6,14 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{self, Receiver, Sender};
 use std::time::{Duration, Instant};
 
-use pgio_mail::MailError;
-use pgio_mail::halt::Halt;
-use pgio_mail::session::{MailSession, Shared};
-use pgio_mail::span::Span;
-use pgio_mail::tally::Tally;
-
 use crate::host::stop::Stop;
 use crate::workload::error::EngineError;
 use crate::workload::phase::{self, Phase};
 use crate::workload::threads::Threads;
+use pgio_mail::MailError;
+use pgio_mail::halt::Halt;
+use pgio_mail::session::{MailSession, Shared};
+use pgio_mail::tally::{Span, Tally};
 
 /// Name resolution needs most of it.
 const STACK: usize = 512 * 1024;

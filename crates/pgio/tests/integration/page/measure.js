@@ -44,7 +44,7 @@ const beyondTheEdge = () => all("body *").filter((e) => !e.closest(".scroll, .sk
 // A phone's browser widens its view to what is too wide: the screen is what counts.
 const overflow = () => Math.max(0, document.documentElement.scrollWidth - screen.width);
 
-// A page has a few colours and thousands of places with one: each is worked out once.
+// A page has a few colors and thousands of places with one: each is worked out once.
 const known = new Map();
 const rgb = (text) => {
   if (!known.has(text)) {
@@ -71,8 +71,8 @@ const grounds = (e) => {
     if (p.left < q.right && q.left < p.right && p.top < q.bottom && q.top < p.bottom) found.push(rgb(getComputedStyle(shade).fill));
   }
   for (let at = e; at; at = at.parentElement) {
-    const colour = rgb(getComputedStyle(at).backgroundColor);
-    if (colour[3] > 0) { found.push(colour); break; }
+    const color = rgb(getComputedStyle(at).backgroundColor);
+    if (color[3] > 0) { found.push(color); break; }
   }
   return found.length ? found : [[255, 255, 255, 255]];
 };
@@ -90,8 +90,8 @@ const illegible = () => texts().flatMap((e) => {
 // Lines and marks of data that are hard to see.
 const faint = () => [...new Set(all("path.line, path.void, .mark path, .interval line").filter(isShown).flatMap((e) => {
   const style = getComputedStyle(e);
-  const colour = style.stroke === "none" || e.closest(".mark") ? style.fill : style.stroke;
-  const worst = Math.min(...grounds(e).map((g) => contrast(rgb(colour), g)));
+  const color = style.stroke === "none" || e.closest(".mark") ? style.fill : style.stroke;
+  const worst = Math.min(...grounds(e).map((g) => contrast(rgb(color), g)));
   return worst >= 3 ? [] : [`${e.getAttribute("class")}: ${worst.toFixed(2)}`];
 }))];
 
@@ -113,9 +113,9 @@ const zoom = async (n) => {
   await new Promise((done) => requestAnimationFrame(() => requestAnimationFrame(done)));
   const canvas = figure.querySelector("canvas");
   const data = canvas.getContext("2d").getImageData(0, 0, canvas.width, canvas.height).data;
-  const coloured = data.some((v, i) => i % 4 === 3 && v > 0);
+  const colored = data.some((v, i) => i % 4 === 3 && v > 0);
   const swapped = !isShown(figure.querySelector(".plot > svg")) && box(canvas).width > 150;
-  return { coloured, swapped, overflow: overflow() };
+  return { colored, swapped, overflow: overflow() };
 };
 const live = () => all("figure.zoomable .live").at(-1);
 const focusLive = () => live().focus();

@@ -12,7 +12,7 @@ use pgio_results::change::{Change, Subject};
 use pgio_results::histogram::Histogram;
 use pgio_results::metrics::definition;
 use pgio_results::model::{
-    DatasetInfo, ServerInfo, SessionTotals, Slice, When, Window, WorkloadInfo,
+    DatasetInfo, ServerInfo, SessionTotals, Slice, TRIAL_SCHEMA, When, Window, WorkloadInfo,
 };
 use pgio_results::series::{Moment, Series, Track};
 use pgio_results::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Store};
@@ -265,6 +265,8 @@ pub(super) fn trial(arm: &Arm, block: u32, position: u32, rng: &mut SplitMix64) 
         ));
     }
     let trial = Trial {
+        schema: TRIAL_SCHEMA.to_owned(),
+        pgio: env!("CARGO_PKG_VERSION").to_owned(),
         run_id: "20261120T120000Z-1".to_owned(),
         place: Some(TrialPosition {
             experiment: "drbd".to_owned(),

@@ -79,6 +79,8 @@ fn invalid_rules_are_refused() {
     let error_of = |line: &str| error_of(&format!("[experiment]\n{line}"));
     insta::assert_snapshot!(error_of("precision = '5'"), @"x.toml:2: experiment.precision: must be a share from 0.1% to below 100% such as \"5%\", not `5`");
     insta::assert_snapshot!(error_of("precision = '0%'"), @"x.toml:2: experiment.precision: must be a share from 0.1% to below 100% such as \"5%\", not `0%`");
+    insta::assert_snapshot!(error_of("matters = '0%'"), @"x.toml:2: experiment.matters: must be a share from 0.1% to 50% such as \"5%\", not `0%`");
+    insta::assert_snapshot!(error_of("matters = '51 %'"), @"x.toml:2: experiment.matters: must be a share from 0.1% to 50% such as \"5%\", not `51%`");
     insta::assert_snapshot!(error_of("max_blocks = 9"), @"x.toml:2: experiment.max_blocks: requires precision; add precision = \"5%\", or set blocks instead");
     insta::assert_snapshot!(error_of("max_blocks = 5\nprecision = '5%'"), @"x.toml:2: experiment.max_blocks: must be a whole number from 6 to 10000, not `5`");
     insta::assert_snapshot!(error_of("reset = 'relaod'"), @"x.toml:2: experiment.reset: cannot be `relaod`; the nearest valid one is `reload`");
@@ -98,11 +100,13 @@ fn judged_conditions_and_metrics_must_exist() {
     };
     let question =
         |head: &str| parse(&file(head), "f.toml", "f", &[], &[]).map(|e| e.rules.question);
-    let parsed = question("judge = ['c']\nalso_judge = ['riops']\neffect = '5%'").unwrap();
+    let parsed =
+        question("judge = ['c']\nalso_judge = ['riops']\neffect = '5%'\nmatters = '50%'").unwrap();
     let expected = Question {
         judge: vec!["c".to_owned()],
         also_judge: vec!["riops".to_owned()],
         effect: Some(0.05),
+        matters: Some(0.5),
     };
     assert_eq!(parsed, expected);
     for (head, message) in [
