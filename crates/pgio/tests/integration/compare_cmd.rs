@@ -132,6 +132,10 @@ fn check_analysis(analysis: &Value) {
         "verdict",
         "blocks",
         "blocks_needed",
+        "margin",
+        "decision",
+        "gate",
+        "decision_blocks",
         "warnings",
     ]);
     let verdicts = [
