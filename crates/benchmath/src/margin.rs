@@ -83,8 +83,8 @@ impl Margin {
     ///
     /// Unless level, alpha and power are between 0 and 1.
     pub fn blocks_needed(self, sd_log: f64, level: f64, alpha: f64, power: f64) -> Option<u32> {
-        // Below the nearer border, no effect is as far from it as from the other one: both tests
-        // must reject, each with half of the risk.
+        // Without an effect both tests must reject, so each may miss with half of the risk. The
+        // upper border is the nearer one.
         let both = f64::midpoint(power, 1.0);
         let absent = power::blocks_needed(self.high, sd_log, 2.0 * alpha, both)?;
         let present = power::blocks_needed(self.high, sd_log, level, power)?;

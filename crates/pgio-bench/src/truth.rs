@@ -10,6 +10,7 @@ mod aa;
 mod cache;
 mod commit_delay;
 mod disk;
+mod margin;
 mod read_iops;
 mod rounds;
 mod server;
@@ -35,6 +36,8 @@ enum Case {
     ReadIops(read_iops::Args),
     /// commit_delay = 20 ms against none, compared with a plain psql loop (needs psql)
     CommitDelay(Plan),
+    /// Effects on both sides of a margin of 5 %: which matter?
+    Margin(Plan),
     /// A server that is stopped for a third of the window in three trials of ten
     Stalls(Plan),
     /// A lock until after the end of an open loop's window: p99 must show it
@@ -47,6 +50,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         Case::Cache(args) => cache::run(args),
         Case::ReadIops(args) => read_iops::run(args),
         Case::CommitDelay(plan) => commit_delay::run(plan),
+        Case::Margin(plan) => margin::run(plan),
         Case::Stalls(plan) => stalls::run(plan),
         Case::Tail(args) => tail::run(args),
     }
