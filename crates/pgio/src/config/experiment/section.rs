@@ -14,7 +14,7 @@ use crate::config::error::{ConfigError, nearest};
 use crate::config::keys::{Key, Layer};
 use crate::config::name;
 use crate::config::sections::SectionDef;
-use crate::config::value::{Kind, MAX_DURATION};
+use crate::config::value::{self, Kind, MAX_DURATION};
 use pgio_results::units;
 
 pub(super) type Item<'a> = Spanned<DeValue<'a>>;
@@ -178,7 +178,7 @@ impl<'a> Section<'a> {
     /// Reads a percentage such as `"5%"` as a fraction; `rule` completes the error.
     pub(super) fn share(&self, key: &str, rule: &str) -> Result<Option<f64>, ConfigError> {
         let Some(text) = self.string(key)? else { return Ok(None) };
-        let share = crate::config::value::share(&text);
+        let share = value::share(text);
         share.map(Some).ok_or_else(|| self.error(key, format!("{rule}, not `{text}`")))
     }
 
