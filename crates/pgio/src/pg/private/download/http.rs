@@ -231,6 +231,8 @@ fn copy(
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::{AtomicU32, Ordering};
+
     use super::super::test_server::{Reply, TestServer};
     use super::*;
 
@@ -305,6 +307,24 @@ mod tests {
         let (fetched, bytes) = fetch(&server.url, &content()[..150_000]);
         assert!(matches!(fetched, Err(HttpError::WrongRange { .. })), "{fetched:?}");
         assert!(bytes == content()[..150_000]);
+    }
+
+    #[test]
+    fn a_stop_ends_the_transfer_and_keeps_what_was_received() {
+        static CHECKS: AtomicU32 = AtomicU32::new(0);
+        // The check before the request and that before the first read let it go on.
+        let stops_in_the_body = || CHECKS.fetch_add(1, Ordering::Relaxed) >= 2;
+        let server = TestServer::start(&content(), &[Reply::Range]);
+        let mut file = tempfile::tempfile().unwrap();
+        let client = Client { is_stopped: stops_in_the_body, ..Client::with_pause(Duration::ZERO) };
+        let stopped = client.fetch(&server.url, &mut file, &mut |_, _| {});
+        assert!(matches!(stopped, Err(HttpError::Stopped)), "{stopped:?}");
+        let held = file.metadata().unwrap().len();
+        assert!(0 < held && held < content().len() as u64, "{held}");
+        // Asked again after the stop, it does not even connect.
+        let stopped = client.fetch(&server.url, &mut file, &mut |_, _| {});
+        assert!(matches!(stopped, Err(HttpError::Stopped)), "{stopped:?}");
+        assert_eq!(server.ranges(), [None]);
     }
 
     #[test]
