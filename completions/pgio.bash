@@ -37,6 +37,9 @@ _pgio() {
             pgio,example)
                 cmd="pgio__subcmd__example"
                 ;;
+            pgio,plan)
+                cmd="pgio__subcmd__plan"
+                ;;
             pgio,report)
                 cmd="pgio__subcmd__report"
                 ;;
@@ -56,7 +59,7 @@ _pgio() {
 
     case "${cmd}" in
         pgio)
-            opts="-h -V --help --version demo setup run compare report doctor device ballast undo destroy example"
+            opts="-h -V --help --version demo setup run compare plan report doctor device ballast undo destroy example"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -412,6 +415,28 @@ _pgio() {
                 return 0
             fi
             case "${prev}" in
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        pgio__subcmd__plan)
+            opts="-h --pilot --matters --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --pilot)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --matters)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
                 *)
                     COMPREPLY=()
                     ;;

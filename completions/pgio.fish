@@ -30,6 +30,7 @@ complete -c pgio -n "__fish_pgio_needs_command" -f -a "demo" -d 'Show in about a
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "setup" -d 'Load the data set that ./pgio.conf and the flags describe'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "run" -d 'Run one trial: print the classic lines, then latencies and checks'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "compare" -d 'Run an experiment: the same workload under each condition, in random order'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "plan" -d 'Plan the number of blocks that decide about a margin, from the results of a pilot'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "report" -d 'Show the report of a stored experiment'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "doctor" -d 'Check what is missing and what would spoil a measurement; change nothing'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "device" -d 'Measure one device, or compare two, without PostgreSQL: throughput, latency, random I/O'
@@ -114,6 +115,9 @@ complete -c pgio -n "__fish_pgio_using_subcommand compare" -l gate -d 'Exit with
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l plan -d 'Print every trial and every change, run the checks of a real run, and change nothing'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l offline -d 'With --plan: check the files only; show current values where a server answers'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand plan" -l pilot -d 'Results of compare for the same experiment with two blocks or more, or of one of its workloads' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand plan" -l matters -d 'The margin: an effect smaller than this share does not matter; replaces `matters` of the file' -r
+complete -c pgio -n "__fish_pgio_using_subcommand plan" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l against -d 'Runs to compare with those named first; with three or more per side, differences are judged' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l format -r -f -a "text\t''
 html\t'One self-contained page'

@@ -11,7 +11,8 @@
 //! Comparisons are judged in two families (`families`): those of the primary metric, which answer the
 //! experiment's question, and all others. A verdict and its interval come from the same test. The ratio
 //! of the typical block is accompanied by the ratio of totals (`totals`) and the degraded time
-//! (`degraded`). `margin` decides whether an effect exceeds the margin that the experiment names.
+//! (`degraded`). `margin` decides whether an effect exceeds the margin that the experiment names; [`pilot`]
+//! plans how many blocks that takes.
 //!
 //! Next: `report` renders an [`Analysis`] as text and JSON; [`across`] compares two experiments.
 
@@ -31,6 +32,7 @@ mod images;
 mod interval;
 mod margin;
 mod pairing;
+pub mod pilot;
 pub mod reconcile;
 pub mod replica;
 mod resolution;

@@ -3,7 +3,7 @@
 //! Reports measure nothing and access no server, so each can be made again from the stored record.
 //! [`table`] is the model that every format renders. `comparison` fills it from an analysis, `sweep` from
 //! its curves, [`across`] from two analyses; [`text`], [`markdown`], [`csv`] and [`mod@html`] render it.
-//! [`sentence`] words a verdict; [`json`] is the versioned form for other programs. For one trial,
+//! [`mod@pilot`] shows a plan. [`sentence`] words a verdict; [`json`] is the versioned form for other programs. For one trial,
 //! [`classic`] prints the original pgio's lines, [`trial`] the details below them, and
 //! [`session_detail`] the file of that name.
 
@@ -22,6 +22,7 @@ mod lead;
 mod margin;
 pub mod markdown;
 mod outcomes;
+pub mod pilot;
 pub mod sentence;
 pub mod session_detail;
 mod sweep;

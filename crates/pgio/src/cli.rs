@@ -18,6 +18,7 @@ mod gate;
 pub mod jobs;
 pub mod loading;
 pub mod output;
+mod plan;
 mod progress;
 pub mod report;
 mod run;
@@ -56,6 +57,8 @@ enum Command {
     Run(run::Args),
     /// Run an experiment: the same workload under each condition, in random order
     Compare(compare::Args),
+    /// Plan the number of blocks that decide about a margin, from the results of a pilot
+    Plan(plan::Args),
     /// Show the report of a stored experiment
     Report(report::Args),
     /// Check what is missing and what would spoil a measurement; change nothing
@@ -99,6 +102,7 @@ pub fn main() -> ExitCode {
         Command::Setup(args) => setup::run(&args),
         Command::Run(args) => run::run(&args),
         Command::Compare(args) => compare::run(&args),
+        Command::Plan(args) => plan::run(&args),
         Command::Report(args) => report::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Device(args) => device::run(&args),

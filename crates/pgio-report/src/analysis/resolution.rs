@@ -58,10 +58,14 @@ pub(super) fn spreads(
     found
 }
 
+/// The number of comparisons that are judged together.
+pub(super) fn judged(comparisons: &[Comparison]) -> usize {
+    comparisons.iter().filter(|c| c.judged && c.ratio.is_some()).count()
+}
+
 /// The approximate level of one judged comparison.
 fn level(comparisons: &[Comparison], blocks: usize) -> f64 {
-    let judged = comparisons.iter().filter(|c| c.judged && c.ratio.is_some()).count();
-    power::level_in_family(ALPHA, judged, blocks)
+    power::level_in_family(ALPHA, judged(comparisons), blocks)
 }
 
 /// Sets how many blocks the planned effect needs, for each undecided comparison of the primary metric.

@@ -299,7 +299,7 @@ fn judged(dir: &Path) -> Result<StoredExperiment, StoreError> {
 }
 
 /// Reads results and puts each name on one line: a line break in a name could forge a table row.
-fn read(dir: &Path) -> Result<StoredExperiment, StoreError> {
+pub(super) fn read(dir: &Path) -> Result<StoredExperiment, StoreError> {
     let mut stored = store::read(dir)?;
     let one_line = |name: &mut String| *name = printable::line(name).into_owned();
     let manifest = &mut stored.manifest;

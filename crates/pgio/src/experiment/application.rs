@@ -4,7 +4,8 @@
 //! with the work ready to run (`opening`, `workloads`), decides which trials to run (`cells`, `agenda`),
 //! and lets `live` and `run` run them. `manifest` is stored beside the trials. [`resume`] decides whether an
 //! interrupted run may continue; `extend` adds blocks to it. Without running anything, [`validate`] refuses
-//! what a run would refuse, [`preview`] lists what it would change, and [`estimate`] predicts its duration.
+//! what a run would refuse, [`preview`] lists what it would change, [`estimate`] predicts its duration, and
+//! [`pilot`] compares stored results with the file.
 //!
 //! Prints nothing and knows no exit code: events go to an observer, errors are enums (`error`). Next: `perform`.
 
@@ -19,6 +20,7 @@ mod job;
 mod manifest;
 mod opening;
 mod perform;
+pub mod pilot;
 mod preview;
 pub mod resume;
 mod rights;

@@ -37,6 +37,7 @@ mod loading_many;
 mod mail;
 mod managed;
 mod page;
+mod planning_pilot;
 mod polling;
 mod private_cluster;
 mod published;

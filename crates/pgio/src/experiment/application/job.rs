@@ -60,7 +60,7 @@ impl Job {
     }
 
     /// Returns the experiment's name; with several workloads, each is an experiment with its own name.
-    pub(super) fn name_of(&self, spec: &WorkloadSpec) -> String {
+    pub fn name_of(&self, spec: &WorkloadSpec) -> String {
         match self.experiment.workloads.len() {
             1 => self.experiment.name.clone(),
             _ => format!("{} {}", self.experiment.name, spec.name),

@@ -1,0 +1,186 @@
+//! Plans from a pilot how many blocks decide about a margin.
+//!
+//! A pilot is the same experiment with few blocks. The plan uses its noise and its duration and ignores
+//! its effects, because a number of blocks planned from an estimated effect is noise. The number of
+//! blocks is that of `benchmath::margin` for the 90 % upper bound of the noise (`benchmath::spread`), not
+//! for its estimate: it is an upper bound, because the true noise exceeds that bound in only one of ten
+//! pilots.
+//!
+//! Pure, as all of `analysis`. Next: `report::pilot` prints it.
+
+use std::collections::BTreeSet;
+
+use benchmath::margin::Margin;
+use benchmath::power::{self, PLANNED_POWER};
+use benchmath::spread::Spread;
+use jiff::Timestamp;
+
+use super::verdict::ALPHA;
+use super::{compare, cross, pairing, resolution};
+use pgio_results::Outcome;
+use pgio_results::store::{Manifest, StoredExperiment};
+
+/// Blocks that a pilot needs.
+const FEWEST_BLOCKS: usize = 2;
+/// The probabilities of a decision that are planned for.
+const POWERS: [f64; 2] = [PLANNED_POWER, 0.95];
+/// Margins are searched in steps of 0.1 %, up to the largest that an experiment may name.
+const STEPS: u32 = 500;
+
+/// What one workload needs to decide about a margin.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Plan {
+    pub experiment: String,
+    pub metric: String,
+    /// As a share of the baseline's value.
+    pub margin: f64,
+    /// Blocks of the pilot in which every condition has a trial that counts.
+    pub pilot_blocks: usize,
+    pub spread: Spread,
+    /// Comparisons that are judged together.
+    pub comparisons: usize,
+    pub trials_per_block: usize,
+    pub trial_time: Option<TrialTime>,
+    /// In ascending order of power.
+    pub needed: Vec<Needed>,
+    /// The number of blocks that the experiment has now.
+    pub blocks: u32,
+    /// The smallest margin that those decide with 80 % power; `None` if it would exceed 50 %.
+    pub smallest_margin: Option<f64>,
+}
+
+/// Blocks that decide with this power; `None` if they are too many to be of use.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Needed {
+    pub power: f64,
+    pub blocks: Option<u32>,
+}
+
+/// Seconds from the start of one trial to that of the next.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum TrialTime {
+    /// The mean of the pilot's trials.
+    Measured(f64),
+    /// Estimated from the experiment file.
+    Estimated(f64),
+}
+
+impl TrialTime {
+    pub fn seconds(self) -> f64 {
+        match self {
+            TrialTime::Measured(seconds) | TrialTime::Estimated(seconds) => seconds,
+        }
+    }
+}
+
+/// A pilot from which nothing can be planned.
+#[derive(Debug, Clone, PartialEq, thiserror::Error)]
+pub enum PilotError {
+    #[error("a margin must be a share from 0.1% to 50%")]
+    Margin,
+    #[error(
+        "the pilot needs at least {FEWEST_BLOCKS} blocks in which the trials of all conditions are valid and have {metric}; it has {valid}"
+    )]
+    TooFewBlocks { metric: String, valid: usize },
+    #[error("the pilot shows no noise: {metric} cannot be compared, or all its trials are equal")]
+    NoNoise { metric: String },
+}
+
+/// Plans how many blocks decide about the margin, and what `blocks` decide.
+pub fn plan(stored: &StoredExperiment, share: f64, blocks: u32) -> Result<Plan, PilotError> {
+    let margin = Margin::of_share(share).ok_or(PilotError::Margin)?;
+    let judged = cross::judged(stored);
+    let manifest = &judged.manifest;
+    let metric = &manifest.primary_metric;
+    let arms = pairing::arms(manifest, &judged.trials);
+    let complete = arms.values().map(|arm| -> BTreeSet<u32> {
+        let positive = arm.values_by_block(metric).filter(|(_, value)| *value > 0.0);
+        positive.map(|(block, _)| block).collect()
+    });
+    let complete = complete.reduce(|a, b| &a & &b).unwrap_or_default();
+    if complete.len() < FEWEST_BLOCKS {
+        return Err(PilotError::TooFewBlocks { metric: metric.clone(), valid: complete.len() });
+    }
+    let comparisons = compare::with_baseline(manifest, &arms);
+    let spread = resolution::spreads(manifest, &arms, &comparisons).remove(metric);
+    let spread = spread.ok_or_else(|| PilotError::NoNoise { metric: metric.clone() })?;
+    let family = Family { members: resolution::judged(&comparisons), sd_log: spread.upper };
+    let needed = |power| Needed { power, blocks: family.blocks_needed(margin, power) };
+    Ok(Plan {
+        experiment: manifest.name.clone(),
+        metric: metric.clone(),
+        margin: share,
+        pilot_blocks: complete.len(),
+        spread,
+        comparisons: family.members,
+        trials_per_block: trials_per_block(manifest),
+        trial_time: seconds_between_starts(&judged).map(TrialTime::Measured),
+        needed: POWERS.map(needed).to_vec(),
+        blocks,
+        smallest_margin: family.smallest_margin(blocks),
+    })
+}
+
+/// Comparisons that are judged together, with the noise of each.
+#[derive(Debug, Clone, Copy)]
+struct Family {
+    members: usize,
+    sd_log: f64,
+}
+
+impl Family {
+    fn level(self, blocks: u32) -> f64 {
+        power::level_in_family(ALPHA, self.members, blocks as usize)
+    }
+
+    fn blocks_needed(self, margin: Margin, power: f64) -> Option<u32> {
+        let at = |level, power| margin.blocks_needed(self.sd_log, level, ALPHA, power);
+        let share = self.level(u32::MAX);
+        let enough = at(share, power)?;
+        // Of so few blocks that the smallest p exceeds a member's share of the level, each member is
+        // judged at that p, and sizes break ties. Half of the risk is left for ties that are lost.
+        let mut fewer = (1..enough).take_while(|n| self.level(*n) > share);
+        let tied = f64::midpoint(power, 1.0);
+        let decides = |n: &u32| at(self.level(*n), tied).is_some_and(|needed| needed <= *n);
+        Some(fewer.find(decides).unwrap_or(enough))
+    }
+
+    fn smallest_margin(self, blocks: u32) -> Option<f64> {
+        let share = |step: u32| f64::from(step) / 1000.0;
+        let decided = |step: u32| {
+            let margin = Margin::of_share(share(step));
+            let needed = margin.and_then(|margin| self.blocks_needed(margin, PLANNED_POWER));
+            needed.is_some_and(|needed| needed <= blocks)
+        };
+        let steps: Vec<u32> = (1..=STEPS).collect();
+        let first = steps.partition_point(|step| !decided(*step));
+        steps.get(first).map(|step| share(*step))
+    }
+}
+
+/// Trials of a block without repeats, at all points of a sweep.
+fn trials_per_block(manifest: &Manifest) -> usize {
+    let points = manifest.points().len();
+    let once = manifest.sweep.as_ref().map_or(0, |sweep| sweep.at_middle_only.len());
+    (manifest.conditions.len() * points).saturating_sub(once * (points - 1))
+}
+
+/// The mean time between the starts of consecutive trials, without pauses before a continuation.
+fn seconds_between_starts(stored: &StoredExperiment) -> Option<f64> {
+    let continued: BTreeSet<usize> = stored.manifest.resumed.iter().map(|r| r.from_trial).collect();
+    let gap = |(line, pair): (usize, &[pgio_results::Trial])| {
+        let [one, next] = pair else { return None };
+        if one.outcome != Outcome::Complete || continued.contains(&line) {
+            return None;
+        }
+        let start = |text: &str| text.parse::<Timestamp>().ok();
+        Some(start(&next.started_at)?.duration_since(start(&one.started_at)?).as_secs_f64())
+    };
+    // The line of the second trial of each pair, counted from 1.
+    let gaps: Vec<f64> = (2..).zip(stored.trials.windows(2)).filter_map(gap).collect();
+    let mean = benchmath::summary::mean(&gaps)?;
+    (mean > 0.0).then_some(mean)
+}
+
+#[cfg(test)]
+mod tests;
