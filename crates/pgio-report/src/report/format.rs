@@ -140,7 +140,7 @@ pub(super) fn metric_name(name: &str) -> String {
     let text = match (name.strip_suffix("_per_second"), name.strip_suffix("_per_minute")) {
         (Some(what), _) => format!("{}/s", what.replace('_', " ")),
         (_, Some(what)) => format!("{}/min", what.replace('_', " ")),
-        _ => name.replace('_', " "),
+        _ => name.replace("p99_9", "p99.9").replace('_', " "),
     };
     match text.strip_prefix("wal ") {
         Some(rest) => format!("WAL {rest}"),

@@ -44,7 +44,7 @@ pub enum DatasetError {
     ReadOnly,
     #[error("another pgio is loading or removing this data set; wait until it has finished")]
     Busy,
-    #[error("{} has {} free, but {what} needs about {}; free some space, or use a smaller SCALE or fewer tables", path.display(), human::bytes(*free), human::bytes(*needed))]
+    #[error("{} has {} free, but about {} is needed for {what}; free some space, or use a smaller SCALE or fewer tables", path.display(), human::bytes(*free), human::bytes(*needed))]
     NoSpace { path: PathBuf, what: &'static str, needed: u64, free: u64 },
     #[error(
         "the server ran out of disk space at {object}, which was rolled back; free some space, or use a smaller SCALE"

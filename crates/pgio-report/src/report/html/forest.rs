@@ -325,7 +325,7 @@ fn floor_text(page: &Page<'_>, floor: Option<&NoiseFloor>) -> Option<String> {
     let aa = page.analysis.aa.as_ref()?;
     let interval = format::interval(floor.interval.low?, floor.interval.high?);
     Some(format!(
-        "Shaded: the noise floor. {aa} is {} measured twice, and its effect is {interval} %: \
+        "Shaded: the noise floor. {aa} is {} measured twice, and its effect is {interval}\u{a0}%: \
          effects inside may be noise.",
         page.analysis.baseline
     ))

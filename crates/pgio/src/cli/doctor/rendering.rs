@@ -66,10 +66,11 @@ fn word(verdict: CheckVerdict) -> &'static str {
 fn summary(sections: &[Section]) -> String {
     let count =
         |verdict| sections.iter().flat_map(|s| &s.checks).filter(|c| c.verdict == verdict).count();
+    let warnings = count(CheckVerdict::Warning);
     format!(
-        "{} ok, {} warnings, {} invalid.",
+        "{} ok, {warnings} warning{}, {} invalid.",
         count(CheckVerdict::Ok),
-        count(CheckVerdict::Warning),
+        if warnings == 1 { "" } else { "s" },
         count(CheckVerdict::Invalid)
     )
 }
@@ -110,7 +111,7 @@ mod tests {
         INVALID  durability  fsync is off
                              → turn it on
 
-        1 ok, 1 warnings, 1 invalid.
+        1 ok, 1 warning, 1 invalid.
         ");
     }
 

@@ -300,7 +300,10 @@ fn autovacuum(series: &Series) -> Option<Check> {
     (seen > 0).then(|| {
         Check::warning(
             "autovacuum",
-            format!("an autovacuum worker started {seen} times inside the window"),
+            match seen {
+                1 => "an autovacuum worker started inside the window".to_owned(),
+                _ => format!("an autovacuum worker started {seen} times inside the window"),
+            },
             "VACUUM before the experiment, or set autovacuum = off in every condition",
         )
     })
