@@ -33,6 +33,33 @@ pub enum Side {
     Above,
 }
 
+/// What a series shows about both sides of a margin.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Evidence {
+    /// The side on which the whole interval lies beyond the margin.
+    pub exceeded: Option<Side>,
+    /// Whether the center is shown not to lie on that side.
+    pub not_below: bool,
+    pub not_above: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    Exceeds,
+    Within,
+    Undecided,
+}
+
+impl Evidence {
+    pub fn answer(self) -> Answer {
+        match self {
+            Evidence { exceeded: Some(_), .. } => Answer::Exceeds,
+            Evidence { not_below: true, not_above: true, .. } => Answer::Within,
+            _ => Answer::Undecided,
+        }
+    }
+}
+
 impl Margin {
     /// From a share of the baseline's value: 0.05 is the ratios from 0.95 to 1.05. `None` unless
     /// the share is above 0 and at most [`LARGEST_SHARE`].
@@ -41,9 +68,24 @@ impl Margin {
         usable.then(|| Margin { low: (-share).ln_1p(), high: share.ln_1p() })
     }
 
+    /// Judges a series by its interval, which the caller computes, and by one-sided tests at level
+    /// `alpha`. A missing end of the interval is unknown.
+    ///
+    /// # Panics
+    ///
+    /// Unless alpha is between 0 and 1.
+    pub fn judge(self, interval: [Option<f64>; 2], values: &[f64], alpha: f64) -> Evidence {
+        assert_probability("alpha", alpha);
+        Evidence {
+            exceeded: self.exceeded_by(interval),
+            not_below: self.p_against(Side::Below, values) <= alpha,
+            not_above: self.p_against(Side::Above, values) <= alpha,
+        }
+    }
+
     /// The p value of the one-sided test whose null hypothesis is that the center of `values` lies
     /// on this side of the margin, its border included. 1 without values.
-    pub fn p_against(self, side: Side, values: &[f64]) -> f64 {
+    fn p_against(self, side: Side, values: &[f64]) -> f64 {
         if values.is_empty() || values.iter().any(|v| !v.is_finite()) {
             return 1.0;
         }
@@ -54,22 +96,12 @@ impl Margin {
         })
     }
 
-    /// Whether the center is shown not to lie on this side of the margin.
-    ///
-    /// # Panics
-    ///
-    /// Unless alpha is between 0 and 1.
-    pub fn excludes(self, side: Side, values: &[f64], alpha: f64) -> bool {
-        assert_probability("alpha", alpha);
-        self.p_against(side, values) <= alpha
-    }
-
     /// The side on which an interval lies beyond the margin, border excluded; `None` if some of it
-    /// lies within. A missing end is unknown, so only the other one decides.
-    pub fn exceeded_by(self, low: Option<f64>, high: Option<f64>) -> Option<Side> {
-        match (low, high) {
-            (Some(low), _) if low > self.high => Some(Side::Above),
-            (_, Some(high)) if high < self.low => Some(Side::Below),
+    /// lies within.
+    fn exceeded_by(self, interval: [Option<f64>; 2]) -> Option<Side> {
+        match interval {
+            [Some(low), _] if low > self.high => Some(Side::Above),
+            [_, Some(high)] if high < self.low => Some(Side::Below),
             _ => None,
         }
     }

@@ -199,7 +199,7 @@ pub fn analyse(stored: &StoredExperiment) -> Analysis {
         own_baseline: stored.own_baseline.clone(),
         aa: manifest.aa.clone(),
         primary_metric: manifest.primary_metric.clone(),
-        margin: manifest.rules.matters,
+        margin: margin::named(manifest),
         metrics: manifest.metrics.clone(),
         decompositions: waits::decompositions(manifest, &arms),
         decomposition_differences: waits::differences(manifest, &arms),

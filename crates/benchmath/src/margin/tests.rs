@@ -26,14 +26,14 @@ fn a_margin_is_a_share_of_the_baseline() {
 #[test]
 fn an_interval_exceeds_the_margin_on_one_side_or_not_at_all() {
     let five = margin(0.05);
-    let exceeded = |low: f64, high: f64| five.exceeded_by(Some(low.ln()), Some(high.ln()));
+    let exceeded = |low: f64, high: f64| five.exceeded_by([low, high].map(|end| Some(end.ln())));
     assert_eq!(exceeded(0.90, 0.94), Some(Side::Below));
     assert_eq!(exceeded(0.90, 0.96), None);
     assert_eq!(exceeded(1.06, 1.20), Some(Side::Above));
     assert_eq!(exceeded(0.5, 2.0), None);
-    assert_eq!(five.exceeded_by(Some(0.1), None), Some(Side::Above));
-    assert_eq!(five.exceeded_by(None, Some(0.1)), None);
-    assert_eq!(five.exceeded_by(None, None), None);
+    assert_eq!(five.exceeded_by([Some(0.1), None]), Some(Side::Above));
+    assert_eq!(five.exceeded_by([None, Some(0.1)]), None);
+    assert_eq!(five.exceeded_by([None, None]), None);
 }
 
 /// All sign patterns of seven distances from the border: the p value is the share of patterns with
@@ -63,9 +63,9 @@ fn the_p_value_is_that_of_all_sign_patterns() {
 fn without_usable_values_nothing_is_excluded() {
     let five = margin(0.05);
     for values in [&[][..], &[0.0, f64::NAN], &[0.0; 4]] {
-        assert!(!five.excludes(Side::Below, values, ALPHA), "{values:?}");
+        assert_eq!(five.judge([None, None], values, ALPHA), Evidence::default(), "{values:?}");
     }
-    assert!(five.excludes(Side::Below, &[0.0; 5], ALPHA), "1 of 32 patterns");
+    assert!(five.judge([None, None], &[0.0; 5], ALPHA).not_below, "1 of 32 patterns");
 }
 
 proptest! {
@@ -78,13 +78,16 @@ proptest! {
         let values: Vec<f64> = noise.iter().map(|n| center + 0.1 * n).collect();
         let five = margin(0.05);
         let result = signed_rank::test(&values, ALPHA).unwrap();
-        let (low, high) = result.bounds.unzip();
-        let excluded = |side| five.excludes(side, &values, ALPHA);
-        if let Some(side) = five.exceeded_by(low, high) {
+        let evidence = judge(five, &values);
+        if let Some(side) = evidence.exceeded {
             prop_assert!(result.p <= ALPHA);
-            prop_assert!(!excluded(side));
+            let excluded = match side {
+                Side::Below => evidence.not_below,
+                Side::Above => evidence.not_above,
+            };
+            prop_assert!(!excluded);
         }
-        if excluded(Side::Below) && excluded(Side::Above) {
+        if evidence.not_below && evidence.not_above {
             prop_assert!(five.low < result.estimate && result.estimate < five.high);
         }
     }
@@ -112,7 +115,7 @@ fn the_size_of_both_one_sided_tests_is_at_most_five_per_cent() {
                 .filter(|_| {
                     let values: Vec<f64> =
                         (0..n).map(|_| block(&mut rng, border, 0.03, stalls)).collect();
-                    five.excludes(side, &values, ALPHA)
+                    five.p_against(side, &values) <= ALPHA
                 })
                 .count();
             let size = errors as f64 / f64::from(experiments);
@@ -122,20 +125,10 @@ fn the_size_of_both_one_sided_tests_is_at_most_five_per_cent() {
     }
 }
 
-enum Answer {
-    Matters,
-    DoesNot,
-    Undecided,
-}
-
-fn answer(margin: Margin, values: &[f64]) -> Answer {
+/// With the interval of a family of one.
+fn judge(margin: Margin, values: &[f64]) -> Evidence {
     let (low, high) = signed_rank::test(values, ALPHA).unwrap().bounds.unzip();
-    let excluded = |side| margin.excludes(side, values, ALPHA);
-    match margin.exceeded_by(low, high) {
-        Some(_) => Answer::Matters,
-        None if excluded(Side::Below) && excluded(Side::Above) => Answer::DoesNot,
-        None => Answer::Undecided,
-    }
+    margin.judge([low, high], values, ALPHA)
 }
 
 /// On each side of the margin at most 5 in 100 decisions are wrong, also just beside it.
@@ -151,9 +144,9 @@ fn at_most_five_in_a_hundred_decisions_are_wrong() {
             .filter(|_| {
                 let values: Vec<f64> =
                     (0..8).map(|_| block(&mut rng, f64::ln(ratio), 0.02, false)).collect();
-                match answer(five, &values) {
-                    Answer::Matters => !matters,
-                    Answer::DoesNot => matters,
+                match judge(five, &values).answer() {
+                    Answer::Exceeds => !matters,
+                    Answer::Within => matters,
                     Answer::Undecided => false,
                 }
             })
@@ -178,7 +171,7 @@ fn the_planned_blocks_decide() {
                 .filter(|_| {
                     let center = f64::ln(ratio);
                     let values: Vec<f64> = (0..n).map(|_| center + sd * normal(&mut rng)).collect();
-                    !matches!(answer(five, &values), Answer::Undecided)
+                    judge(five, &values).answer() != Answer::Undecided
                 })
                 .count();
             let power = decided as f64 / f64::from(experiments);

@@ -56,7 +56,7 @@ fn compare_metrics(
         }
     }
     families::judge(&mut candidates);
-    margin::decide(manifest.rules.matters, &mut candidates);
+    margin::decide(manifest, &mut candidates);
     candidates.into_iter().map(|c| c.comparison).collect()
 }
 

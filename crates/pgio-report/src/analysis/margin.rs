@@ -5,72 +5,64 @@
 //! margin (`benchmath::margin`). Otherwise these blocks cannot tell. The gate asks about one side
 //! only: is the condition worse by more than the margin?
 
-use benchmath::margin::{Margin, Side};
+use benchmath::margin::{Answer, Evidence, Margin, Side};
 use pgio_results::metrics::Direction;
+use pgio_results::store::Manifest;
 
 use super::candidate::Candidate;
 use super::verdict::{ALPHA, Bound, Decision, Gate, Verdict};
 
-/// Decides all comparisons of the primary metric, after their family was judged. `share` must be one
-/// that a margin may have; for any other, nothing is decided.
-pub(super) fn decide(share: Option<f64>, candidates: &mut [Candidate]) {
-    let Some(margin) = share.and_then(Margin::of_share) else { return };
+/// The share that the experiment names as its margin; `None` also for one that no margin may have.
+pub(super) fn named(manifest: &Manifest) -> Option<f64> {
+    manifest.rules.matters.filter(|share| Margin::of_share(*share).is_some())
+}
+
+/// Decides all comparisons of the primary metric, after their family was judged.
+pub(super) fn decide(manifest: &Manifest, candidates: &mut [Candidate]) {
+    let Some(margin) = manifest.rules.matters.and_then(Margin::of_share) else { return };
     for candidate in candidates.iter_mut().filter(|c| c.comparison.primary) {
-        let answers = Answers::of(candidate, margin);
+        let evidence = evidence(candidate, margin);
         let c = &mut candidate.comparison;
-        c.margin = share;
-        c.decision = Some(answers.decision());
-        c.gate = Some(answers.gate(candidate.direction));
+        c.margin = manifest.rules.matters;
+        c.decision = Some(match evidence.answer() {
+            Answer::Exceeds => Decision::Matters,
+            Answer::Within => Decision::DoesNotMatter,
+            Answer::Undecided => Decision::Undecided,
+        });
+        c.gate = Some(gate(evidence, candidate.direction));
     }
 }
 
-/// What the blocks show about both sides of the margin.
-struct Answers {
-    exceeded: Option<Side>,
-    not_below: bool,
-    not_above: bool,
+fn evidence(candidate: &Candidate, margin: Margin) -> Evidence {
+    let c = &candidate.comparison;
+    let no_answer = matches!(c.verdict, Verdict::TooFewBlocks | Verdict::NotApplicable);
+    if c.ratio.is_none() || no_answer {
+        return Evidence::default();
+    }
+    let interval = [c.interval.low, c.interval.high].map(|end| end.map(f64::ln));
+    let mut evidence = margin.judge(interval, &candidate.logs, ALPHA);
+    // A bound says nothing about its unknown side.
+    match c.bound {
+        Some(Bound::AtMost) => evidence.not_below = false,
+        Some(Bound::AtLeast) => evidence.not_above = false,
+        None => {}
+    }
+    evidence
 }
 
-impl Answers {
-    fn of(candidate: &Candidate, margin: Margin) -> Answers {
-        let c = &candidate.comparison;
-        let no_answer = matches!(c.verdict, Verdict::TooFewBlocks | Verdict::NotApplicable);
-        if c.ratio.is_none() || no_answer {
-            return Answers { exceeded: None, not_below: false, not_above: false };
-        }
-        let logs = [c.interval.low, c.interval.high].map(|end| end.map(f64::ln));
-        // Of a bound, only the side that is known can be excluded.
-        let excludes = |side, unknown| {
-            c.bound != Some(unknown) && margin.excludes(side, &candidate.logs, ALPHA)
-        };
-        Answers {
-            exceeded: margin.exceeded_by(logs[0], logs[1]),
-            not_below: excludes(Side::Below, Bound::AtMost),
-            not_above: excludes(Side::Above, Bound::AtLeast),
-        }
-    }
-
-    fn decision(&self) -> Decision {
-        match self {
-            Answers { exceeded: Some(_), .. } => Decision::Matters,
-            Answers { not_below: true, not_above: true, .. } => Decision::DoesNotMatter,
-            _ => Decision::Undecided,
-        }
-    }
-
-    fn gate(&self, direction: Direction) -> Gate {
-        let (worse, not_worse) = match direction {
-            Direction::HigherIsFaster => (Some(Side::Below), self.not_below),
-            Direction::LowerIsFaster => (Some(Side::Above), self.not_above),
-            Direction::Neutral => (self.exceeded, self.not_below && self.not_above),
-        };
-        match self.exceeded {
-            Some(side) if Some(side) == worse => Gate::Fail,
-            // Better by more than the margin.
-            Some(_) => Gate::Pass,
-            None if not_worse => Gate::Pass,
-            None => Gate::Undecided,
-        }
+fn gate(evidence: Evidence, direction: Direction) -> Gate {
+    let Evidence { exceeded, not_below, not_above } = evidence;
+    let (worse, not_worse) = match direction {
+        Direction::HigherIsFaster => (Some(Side::Below), not_below),
+        Direction::LowerIsFaster => (Some(Side::Above), not_above),
+        Direction::Neutral => (exceeded, not_below && not_above),
+    };
+    match exceeded {
+        Some(_) if exceeded == worse => Gate::Fail,
+        // Better by more than the margin.
+        Some(_) => Gate::Pass,
+        None if not_worse => Gate::Pass,
+        None => Gate::Undecided,
     }
 }
 
@@ -122,6 +114,7 @@ mod tests {
             let analysis = analyse(&stored(0.8, matters));
             let c = analysis.primary("x").unwrap();
             assert_eq!((c.margin, c.decision, c.gate), (None, None, None), "{matters:?}");
+            assert_eq!(analysis.margin, None, "{matters:?}");
         }
     }
 

@@ -137,7 +137,7 @@ impl Family {
         let at = |level, power| margin.blocks_needed(self.sd_log, level, ALPHA, power);
         let share = self.level(u32::MAX);
         let enough = at(share, power)?;
-        // Of so few blocks that the smallest p exceeds a member's share of the level, each member is
+        // With so few blocks, the smallest p exceeds a member's share of the level. Each member is then
         // judged at that p, and sizes break ties. Half of the risk is left for ties that are lost.
         let mut fewer = (1..enough).take_while(|n| self.level(*n) > share);
         let tied = f64::midpoint(power, 1.0);

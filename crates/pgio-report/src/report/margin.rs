@@ -77,26 +77,21 @@ pub fn gate(analysis: &Analysis) -> Option<Gated> {
         with.map(|c| c.condition.as_str()).collect()
     };
     let (worse, open) = (names(Gate::Fail), names(Gate::Undecided));
-    Some(match (worse.is_empty(), open.is_empty() && !asked.is_empty()) {
-        (false, _) => Gated {
-            gate: Gate::Fail,
-            why: format!("worse than {baseline} by more than {share}: {}.", worse.join(", ")),
-        },
-        (true, false) => Gated {
-            gate: Gate::Undecided,
-            why: match needed(&asked) {
-                _ if asked.is_empty() => format!("nothing was compared with {baseline}."),
-                needed => format!(
-                    "undecided whether worse than {baseline} by more than {share}: {}{needed}.",
-                    open.join(", ")
-                ),
-            },
-        },
-        (true, true) => Gated {
-            gate: Gate::Pass,
-            why: format!("no condition is worse than {baseline} by more than {share}."),
-        },
-    })
+    let (gate, why) = if asked.is_empty() {
+        (Gate::Undecided, format!("nothing was compared with {baseline}."))
+    } else if !worse.is_empty() {
+        let names = worse.join(", ");
+        (Gate::Fail, format!("worse than {baseline} by more than {share}: {names}."))
+    } else if !open.is_empty() {
+        let (names, needed) = (open.join(", "), needed(&asked));
+        let why = format!(
+            "undecided whether worse than {baseline} by more than {share}: {names}{needed}."
+        );
+        (Gate::Undecided, why)
+    } else {
+        (Gate::Pass, format!("no condition is worse than {baseline} by more than {share}."))
+    };
+    Some(Gated { gate, why })
 }
 
 /// The largest number of blocks that an open comparison needs.

@@ -262,7 +262,9 @@ mod tests {
         let small = volume("/wal", 2, 49);
         let text = check_volumes(needs, &data, &small).unwrap_err().to_string();
         assert!(
-            text.starts_with("/wal has 49 B free, but about 50 B is needed for the WAL of the load"),
+            text.starts_with(
+                "/wal has 49 B free, but about 50 B is needed for the WAL of the load"
+            ),
             "{text}"
         );
         assert!(check_volumes(needs, &volume("/data", 1, 59), &wal).is_err());
