@@ -93,7 +93,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         output::line(&format!("Index page: {}", report::page_of(&out)));
     }
     match failures.is_empty() {
-        true if args.gate => gate::outcome(&analyses),
+        true if args.gate => gate::outcome(&analyses.iter().collect::<Vec<_>>()),
         true => Ok(()),
         false => Err(Failure::message(TRIAL, failures.join("; "))),
     }

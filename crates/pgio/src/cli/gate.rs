@@ -30,18 +30,19 @@ impl FromStr for MarginArg {
 
 /// Refuses a gate without a margin.
 pub(super) fn check_margin(gate: bool, margin: Option<f64>) -> Outcome {
-    match (gate, margin) {
-        (true, None) => Err(Failure::message(
-            USAGE,
-            "--gate: no margin is named; add matters = \"5%\" to [experiment], or --matters 5%",
-        )),
-        _ => Ok(()),
-    }
+    if gate { required_margin("--gate", margin).map(drop) } else { Ok(()) }
+}
+
+/// `what` needs the margin, for the error without one.
+pub(super) fn required_margin(what: &str, margin: Option<f64>) -> Result<f64, Failure> {
+    let hint = "add matters = \"5%\" to [experiment], or --matters 5%";
+    let refused = || Failure::message(USAGE, format!("{what}: no margin is named; {hint}"));
+    margin.ok_or_else(refused)
 }
 
 /// Fails if any experiment's gate does. What passes is noted on stderr, so that stdout has the report
 /// alone.
-pub(super) fn outcome(analyses: &[Analysis]) -> Outcome {
+pub(super) fn outcome(analyses: &[&Analysis]) -> Outcome {
     let gated: Vec<(&str, Gated)> =
         analyses.iter().filter_map(|a| Some((a.experiment.as_str(), report::gate(a)?))).collect();
     let why = |gate: Gate| -> String {

@@ -6,7 +6,7 @@
 use std::path::{Path, PathBuf};
 
 use super::exit::{Failure, Outcome, USAGE};
-use super::gate::MarginArg;
+use super::gate::{self, MarginArg};
 use super::{jobs, output, report};
 use crate::experiment::application::{Job, pilot};
 use pgio_report::analysis::pilot::{Plan, TrialTime, plan};
@@ -34,10 +34,8 @@ pub(super) fn run(args: &Args) -> Outcome {
     let job = jobs::read(&args.experiment)?;
     let file = args.experiment.display();
     let margin = args.matters.as_ref().map(|margin| margin.share);
-    let margin = margin.or(job.experiment.rules.question.matters).ok_or_else(|| {
-        let hint = "add matters = \"5%\" to [experiment], or --matters 5%";
-        Failure::message(USAGE, format!("{file}: no margin is named; {hint}"))
-    })?;
+    let margin = margin.or(job.experiment.rules.question.matters);
+    let margin = gate::required_margin(&file.to_string(), margin)?;
     let pilot = args.pilot.as_ref().ok_or_else(|| {
         let how = format!(
             "set blocks = 2 in a copy of {file}, run `pgio compare COPY --out pilot`, then `pgio plan \

@@ -68,8 +68,6 @@ pub(super) fn run(args: &Args) -> Outcome {
         dirs.iter().map(|dir| store::experiments(dir)).collect()
     };
     let (dirs, against) = (workloads(&args.dirs)?, workloads(&args.against)?);
-    // Before the report, so that a gate without a margin prints nothing else.
-    let judged = args.gate.then(|| args.judged(&dirs.concat())).transpose()?;
     let rendered = match (dirs.as_slice(), against.as_slice()) {
         ([a, b], []) => compared(std::slice::from_ref(a), std::slice::from_ref(b), args),
         ([_, _, _, ..], []) => Err(Failure::message(
@@ -78,27 +76,36 @@ pub(super) fn run(args: &Args) -> Outcome {
              other",
         )),
         (a, b @ [_, ..]) => compared(a, b, args),
-        (dirs, []) => match dirs.concat().as_slice() {
-            all if all.len() > 1 && args.format == Format::Csv => rows(all, args),
-            all if all.len() > 1 && args.format == Format::Html => index(&args.dirs[0], all, args),
-            all => each_workload(all, args.format, |dir| render_one(dir, args)),
-        },
+        (dirs, []) => return one_experiment(&dirs.concat(), args),
     }?;
-    match &args.out {
-        Some(file) => store::write_named(file, &rendered)?,
-        None => output::document(&rendered),
-    }
-    judged.map_or(Ok(()), |analyses| gate::outcome(&analyses))
+    args.write(&rendered)
 }
 
-/// Shows the workloads of an experiment one after the other.
-fn each_workload<T>(
-    all: &[T],
-    format: Format,
-    tell: impl Fn(&T) -> Result<String, Failure>,
-) -> Result<String, Failure> {
+/// Shows the workloads of one experiment, each judged once, and answers for the gate.
+fn one_experiment(dirs: &[PathBuf], args: &Args) -> Outcome {
+    let in_one = matches!(args.format, Format::Csv | Format::Html);
+    if !in_one {
+        check_shown_together(dirs.len(), args.format)?;
+    }
+    let judge = |dir: &PathBuf| Ok(Judged::new(dir, args.read(dir)?));
+    let all = dirs.iter().map(judge).collect::<Result<Vec<_>, Failure>>()?;
+    let analyses: Vec<&Analysis> = all.iter().map(|judged| &judged.analysis).collect();
+    for analysis in &analyses {
+        gate::check_margin(args.gate, analysis.margin)?;
+    }
+    let rendered = match all.as_slice() {
+        [_, _, ..] if args.format == Format::Csv => rows(&analyses),
+        [_, _, ..] if args.format == Format::Html => index(&args.dirs[0], &all, &analyses),
+        all => each(all, |judged| render_one(judged, args.format))?,
+    };
+    args.write(&rendered)?;
+    if args.gate { gate::outcome(&analyses) } else { Ok(()) }
+}
+
+/// Refuses several workloads in a format that holds only one.
+fn check_shown_together(workloads: usize, format: Format) -> Outcome {
     let readable = [Format::Text, Format::Markdown].contains(&format);
-    if all.len() > 1 && !readable {
+    if workloads > 1 && !readable {
         let format = format.to_possible_value().map_or_else(String::new, |v| v.get_name().into());
         return Err(Failure::message(
             USAGE,
@@ -107,7 +114,12 @@ fn each_workload<T>(
             ),
         ));
     }
-    Ok(all.iter().map(tell).collect::<Result<Vec<_>, _>>()?.join("\n"))
+    Ok(())
+}
+
+/// Shows workloads one after the other.
+fn each<T>(all: &[T], show: impl Fn(&T) -> Result<String, Failure>) -> Result<String, Failure> {
+    Ok(all.iter().map(show).collect::<Result<Vec<_>, _>>()?.join("\n"))
 }
 
 /// Compares the runs of both sides, workload by workload.
@@ -129,7 +141,8 @@ fn compared(a: &[Vec<PathBuf>], b: &[Vec<PathBuf>], args: &Args) -> Result<Strin
         };
         sides.push((runs(&first_a, &a[1..])?, runs(&first_b, &b[1..])?));
     }
-    each_workload(&sides, args.format, |(a, b)| render_comparison(a, b, args))
+    check_shown_together(sides.len(), args.format)?;
+    each(&sides, |(a, b)| render_comparison(a, b, args))
 }
 
 /// Pairs the workloads of both experiments by directory name.
@@ -168,48 +181,46 @@ fn pairs(a: &[PathBuf], b: &[PathBuf]) -> Result<Vec<(PathBuf, PathBuf)>, Failur
 }
 
 /// Renders the index page that links the pages of several workloads.
-fn index(dir: &Path, dirs: &[PathBuf], args: &Args) -> Result<String, Failure> {
-    let all: Vec<_> = dirs.iter().map(|d| args.read(d)).collect::<Result<_, _>>()?;
-    let analyses: Vec<Analysis> = all.iter().map(analysis::analyse).collect();
+fn index(dir: &Path, all: &[Judged], analyses: &[&Analysis]) -> String {
     // Each workload's experiment is named after the file, then after its own directory.
-    let name = |stored: &StoredExperiment, dir: &PathBuf| {
-        let own = dir.file_name().map_or_else(String::new, |n| format!(" {}", n.display()));
-        let name = &stored.manifest.name;
+    let name = |judged: &Judged| {
+        let own = judged.dir.file_name().map_or_else(String::new, |n| format!(" {}", n.display()));
+        let name = &judged.stored.manifest.name;
         name.strip_suffix(&own).unwrap_or(name).to_owned()
     };
-    let title = all.first().zip(dirs.first()).map_or_else(String::new, |(s, d)| name(s, d));
-    Ok(index_of(dir, &title, dirs, &analyses))
+    let title = all.first().map_or_else(String::new, name);
+    let dirs: Vec<&Path> = all.iter().map(|judged| judged.dir.as_path()).collect();
+    index_of(dir, &title, &dirs, analyses)
 }
 
-fn index_of(dir: &Path, title: &str, dirs: &[PathBuf], analyses: &[Analysis]) -> String {
-    let place = |d: &PathBuf| {
+fn index_of(dir: &Path, title: &str, dirs: &[&Path], analyses: &[&Analysis]) -> String {
+    let place = |d: &&Path| {
         let below = d.strip_prefix(dir).unwrap_or(d);
         below.join(PAGE).display().to_string()
     };
-    let workloads: Vec<_> = dirs.iter().map(place).zip(analyses).collect();
+    let workloads: Vec<_> = dirs.iter().map(place).zip(analyses.iter().copied()).collect();
     html::index(title, &workloads)
 }
 
 /// Renders all in one table, with the experiment's name in each row.
-fn rows(dirs: &[PathBuf], args: &Args) -> Result<String, Failure> {
+fn rows(analyses: &[&Analysis]) -> String {
     let mut all = Table::default();
-    for dir in dirs {
-        let table = report::csv::flat(&analysis::analyse(&args.read(dir)?));
+    for analysis in analyses {
+        let table = report::csv::flat(analysis);
         all.columns = table.columns;
         all.rows.extend(table.rows);
     }
-    Ok(report::csv::render(&all))
+    report::csv::render(&all)
 }
 
-fn render_one(dir: &Path, args: &Args) -> Result<String, Failure> {
-    let stored = args.read(dir)?;
-    let analysis = || analysis::analyse(&stored);
-    Ok(match args.format {
-        Format::Text => text(&analysis()),
-        Format::Html => page(dir, &stored)?,
-        Format::Markdown => markdown(&analysis()),
-        Format::Csv => report::csv::render(&report::csv::flat(&analysis())),
-        Format::Json => report::json::render(&analysis()),
+fn render_one(judged: &Judged, format: Format) -> Result<String, Failure> {
+    let analysis = &judged.analysis;
+    Ok(match format {
+        Format::Text => text(analysis),
+        Format::Html => judged.page()?,
+        Format::Markdown => markdown(analysis),
+        Format::Csv => report::csv::render(&report::csv::flat(analysis)),
+        Format::Json => report::json::render(analysis),
     })
 }
 
@@ -269,19 +280,17 @@ impl Args {
         Ok(stored)
     }
 
-    /// Judges all workloads for the gate.
-    fn judged(&self, dirs: &[PathBuf]) -> Result<Vec<Analysis>, Failure> {
-        let judge = |dir: &PathBuf| {
-            let analysis = analysis::analyse(&self.read(dir)?);
-            gate::check_margin(true, analysis.margin)?;
-            Ok(analysis)
-        };
-        dirs.iter().map(judge).collect()
+    fn write(&self, rendered: &str) -> Outcome {
+        match &self.out {
+            Some(file) => store::write_named(file, rendered)?,
+            None => output::document(rendered),
+        }
+        Ok(())
     }
 }
 
 pub fn analyse(dir: &Path) -> Result<Analysis, StoreError> {
-    Ok(analysis::analyse(&judged(dir)?))
+    Ok(judged(dir)?.analysis)
 }
 
 /// Returns one sentence per condition of which no trial succeeded.
@@ -291,11 +300,42 @@ pub(super) fn failures(analysis: &Analysis) -> Vec<String> {
     sentences.map(|sentence| sentence.trim_end_matches('.').to_owned()).collect()
 }
 
-/// Reads and judges results once, for all formats.
-fn judged(dir: &Path) -> Result<StoredExperiment, StoreError> {
+/// The results of one workload, read and judged once for all formats and the gate.
+struct Judged {
+    dir: PathBuf,
+    stored: StoredExperiment,
+    analysis: Analysis,
+}
+
+impl Judged {
+    fn new(dir: &Path, stored: StoredExperiment) -> Judged {
+        let analysis = analysis::analyse(&stored);
+        Judged { dir: dir.to_owned(), stored, analysis }
+    }
+
+    fn page(&self) -> Result<String, Failure> {
+        let Judged { dir, stored, analysis } = self;
+        let series: Vec<_> = stored
+            .trials
+            .iter()
+            .map(|trial| match html::is_drawn(stored, trial) {
+                true => store::read_series(dir, trial),
+                false => Ok(None),
+            })
+            .collect::<Result<_, _>>()?;
+        // The page works without it.
+        let experiment = store::read_experiment(dir)?;
+        let experiment =
+            experiment.unwrap_or_else(|| "# not stored with these results\n".to_owned());
+        let source = html::Source { stored, analysis, series: &series, experiment: &experiment };
+        Ok(html::render(&source))
+    }
+}
+
+fn judged(dir: &Path) -> Result<Judged, StoreError> {
     let mut stored = read(dir)?;
     analysis::judge(&mut stored);
-    Ok(stored)
+    Ok(Judged::new(dir, stored))
 }
 
 /// Reads results and puts each name on one line: a line break in a name could forge a table row.
@@ -332,35 +372,20 @@ fn markdown(analysis: &Analysis) -> String {
     report::markdown::render(&report::document(analysis), &report::lead(analysis))
 }
 
-fn page(dir: &Path, stored: &StoredExperiment) -> Result<String, Failure> {
-    let series: Vec<_> = stored
-        .trials
-        .iter()
-        .map(|trial| match html::is_drawn(stored, trial) {
-            true => store::read_series(dir, trial),
-            false => Ok(None),
-        })
-        .collect::<Result<_, _>>()?;
-    // The page works without it.
-    let experiment = store::read_experiment(dir)?;
-    let experiment = experiment.unwrap_or_else(|| "# not stored with these results\n".to_owned());
-    let analysis = analysis::analyse(stored);
-    let source =
-        html::Source { stored, analysis: &analysis, series: &series, experiment: &experiment };
-    Ok(html::render(&source))
-}
-
 /// Writes the page beside the results. They are stored already, so a page that cannot be written is
 /// only a warning.
 pub(super) fn write_page(dir: &Path) {
-    let page = judged(dir).map_err(Failure::from).and_then(|stored| page(dir, &stored));
+    let page = judged(dir).map_err(Failure::from).and_then(|judged| judged.page());
     write_beside(dir, page);
 }
 
 /// Writes an index page that links the pages of the workloads.
 pub(super) fn write_index(dir: &Path, title: &str, dirs: &[PathBuf]) {
     let analyses: Result<Vec<Analysis>, StoreError> = dirs.iter().map(|d| analyse(d)).collect();
-    let index = analyses.map(|all| index_of(dir, title, dirs, &all));
+    let index = analyses.map(|all| {
+        let dirs: Vec<&Path> = dirs.iter().map(PathBuf::as_path).collect();
+        index_of(dir, title, &dirs, &all.iter().collect::<Vec<_>>())
+    });
     write_beside(dir, index.map_err(Failure::from));
 }
 
