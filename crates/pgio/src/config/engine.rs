@@ -4,7 +4,7 @@
 //! that ignored it would measure something other than requested.
 
 use super::keys::{Key, Layer, Use, required};
-use super::kinds::{Sessions, WorkloadKind};
+use super::kinds::{CLIENT, Sessions, WorkloadKind};
 use super::resolve::ResolveError;
 use super::value::{Arrivals, EngineName};
 
@@ -34,9 +34,6 @@ pub struct Pace {
     pub arrivals: Arrivals,
 }
 
-/// Keys that only the client-side engine supports.
-const CLIENT_KEYS: &[&str] = &["pipeline", "rate", "arrivals", "client_threads"];
-
 /// Keys that both engines support.
 const SHARED_KEYS: &[&str] = &[
     "update_pct",
@@ -62,7 +59,7 @@ impl Engine {
     pub(super) fn resolve(all: &Layer, kind: WorkloadKind) -> Result<Engine, ResolveError> {
         let changed = all.differing(&Layer::defaults(Use::Work(kind)));
         match required(all.engine) {
-            EngineName::Server => match changed.into_iter().find(|key| CLIENT_KEYS.contains(key)) {
+            EngineName::Server => match changed.into_iter().find(|key| CLIENT.contains(key)) {
                 Some(key) => Err(ResolveError::RequiresClient(key.to_ascii_uppercase())),
                 None => Ok(Engine::Server),
             },
@@ -70,7 +67,7 @@ impl Engine {
                 let unsupported = |name: &&&str| {
                     let is_workload_key = Key::named(name)
                         .is_some_and(|key| kind.uses(key.name) && !key.is_used_by(Use::Load));
-                    is_workload_key && !SHARED_KEYS.contains(name) && !CLIENT_KEYS.contains(name)
+                    is_workload_key && !SHARED_KEYS.contains(name) && !CLIENT.contains(name)
                 };
                 if let Some(key) = changed.iter().find(unsupported) {
                     return Err(ResolveError::RequiresServer(key.to_ascii_uppercase()));
@@ -193,7 +190,7 @@ mod tests {
     /// A name that is not a key would leave a workload key unchecked by both engines.
     #[test]
     fn every_name_is_a_key() {
-        for name in CLIENT_KEYS.iter().chain(SHARED_KEYS) {
+        for name in CLIENT.iter().chain(SHARED_KEYS) {
             assert!(Key::named(name).is_some(), "{name}");
         }
     }

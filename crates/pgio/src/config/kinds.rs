@@ -53,8 +53,13 @@ const PLAIN: WorkloadDef = WorkloadDef {
 
 /// Keys of every workload: pgio measures a window after a warm-up.
 const WINDOW: &[&str] = &["run_time", "warmup"];
-/// Keys of the workloads that run on either engine.
-const ENGINE: &[&str] = &["engine", "pipeline", "rate", "arrivals", "client_threads"];
+/// The key of the workloads that run on either engine, beside those of the client's engine.
+const ENGINE: &[&str] = &["engine"];
+/// Keys that only the client-side engine supports.
+pub(super) const CLIENT: &[&str] = &["pipeline", "rate", "arrivals", "client_threads"];
+/// Keys of the rows of a data set, which its load and its work must agree on.
+pub(super) const ROWS: &[&str] =
+    &["filler", "filler_width", "fillfactor", "unlogged", "scan_scale", "seed"];
 
 macro_rules! workload_kinds {
     ($($(#[$doc:meta])* $kind:ident: $def:expr;)*) => {
@@ -83,7 +88,7 @@ workload_kinds! {
     /// Random block visits to the data set, with updates.
     Slob: WorkloadDef {
         name: "slob",
-        keys: &[WINDOW, ENGINE, SLOB],
+        keys: &[WINDOW, ENGINE, CLIENT, SLOB, ROWS],
         in_conf: true,
         data_set: true,
         sessions: Sessions::Tables,
@@ -96,6 +101,7 @@ workload_kinds! {
         keys: &[
             WINDOW,
             ENGINE,
+            CLIENT,
             &["sessions", "rows_per_transaction", "payload", "transactions", "index", "seed"],
         ],
         in_conf: true,
@@ -163,12 +169,6 @@ const SLOB: &[&str] = &[
     "work_loop",
     "ramp",
     "table_model",
-    "filler",
-    "filler_width",
-    "fillfactor",
-    "unlogged",
-    "scan_scale",
-    "seed",
     "sessions",
 ];
 

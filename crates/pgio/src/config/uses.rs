@@ -1,6 +1,6 @@
 //! Who uses which keys: connecting, loading, and the workloads.
 
-use super::kinds::WorkloadKind;
+use super::kinds::{ROWS, WorkloadKind};
 
 /// The part of pgio that uses a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -17,19 +17,8 @@ pub enum Use {
 pub const CONNECT: &[&str] = &["dbname", "connect_string"];
 
 /// Keys that describe the data set, and how it is loaded.
-pub const LOAD: &[&str] = &[
-    "num_schemas",
-    "num_threads",
-    "scale",
-    "create_base_table",
-    "tablespace",
-    "filler",
-    "filler_width",
-    "fillfactor",
-    "unlogged",
-    "scan_scale",
-    "seed",
-];
+pub const LOAD: &[&[&str]] =
+    &[&["num_schemas", "num_threads", "scale", "create_base_table", "tablespace"], ROWS];
 
 impl Use {
     /// All uses, in the order of the documentation.
@@ -50,7 +39,7 @@ impl Use {
     pub fn takes(self, key: &str) -> bool {
         match self {
             Use::Connect => CONNECT.contains(&key),
-            Use::Load => LOAD.contains(&key),
+            Use::Load => LOAD.iter().any(|group| group.contains(&key)),
             Use::Work(kind) => kind.uses(key),
         }
     }

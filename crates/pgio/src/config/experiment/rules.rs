@@ -86,8 +86,7 @@ pub(super) fn parse<'a>(
     checks: &[&str],
     conditions: &[&str],
 ) -> Result<Rules, ConfigError> {
-    let precision =
-        head.share("precision", "must be a share from 0.1% to below 100% such as \"5%\"")?;
+    let precision = head.share("precision", None)?;
     let whole = |key, low: u32, most: u64, default: u32| -> Result<u32, ConfigError> {
         let number = head.whole(key, u64::from(low)..=most)?;
         Ok(number.and_then(|n| u32::try_from(n).ok()).unwrap_or(default))
@@ -217,12 +216,7 @@ fn parse_question(head: &Section<'_>, conditions: &[&str]) -> Result<Question, C
             return Err(head.error(key, format!("names `{name}` twice")));
         }
     }
-    let rule = "must be a share from 0.1% to below 100% such as \"5%\"";
-    let effect = head.share("effect", rule)?;
-    let rule = "must be a share from 0.1% to 50% such as \"5%\"";
-    let matters = head.share("matters", rule)?;
-    if let Some(share) = matters.filter(|share| *share > LARGEST_SHARE) {
-        return Err(head.error("matters", format!("{rule}, not `{}%`", share * 100.0)));
-    }
+    let effect = head.share("effect", None)?;
+    let matters = head.share("matters", Some(LARGEST_SHARE))?;
     Ok(Question { judge, also_judge, effect, matters })
 }

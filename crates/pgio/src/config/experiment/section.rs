@@ -175,11 +175,19 @@ impl<'a> Section<'a> {
         })
     }
 
-    /// Reads a percentage such as `"5%"` as a fraction; `rule` completes the error.
-    pub(super) fn share(&self, key: &str, rule: &str) -> Result<Option<f64>, ConfigError> {
+    /// Reads a percentage such as `"5%"` as a fraction, which may have an upper limit.
+    pub(super) fn share(
+        &self,
+        key: &str,
+        at_most: Option<f64>,
+    ) -> Result<Option<f64>, ConfigError> {
         let Some(text) = self.string(key)? else { return Ok(None) };
-        let share = value::share(text);
-        share.map(Some).ok_or_else(|| self.error(key, format!("{rule}, not `{text}`")))
+        let fits = |share: &f64| at_most.is_none_or(|most| *share <= most);
+        value::share(text).filter(fits).map(Some).ok_or_else(|| {
+            let end = at_most.map_or("below 100%".to_owned(), |most| format!("{}%", most * 100.0));
+            let rule = format!("must be a share from 0.1% to {end} such as \"5%\"");
+            self.error(key, format!("{rule}, not `{text}`"))
+        })
     }
 
     pub(super) fn boolean(&self, key: &str) -> Result<Option<bool>, ConfigError> {

@@ -80,7 +80,7 @@ fn invalid_rules_are_refused() {
     insta::assert_snapshot!(error_of("precision = '5'"), @"x.toml:2: experiment.precision: must be a share from 0.1% to below 100% such as \"5%\", not `5`");
     insta::assert_snapshot!(error_of("precision = '0%'"), @"x.toml:2: experiment.precision: must be a share from 0.1% to below 100% such as \"5%\", not `0%`");
     insta::assert_snapshot!(error_of("matters = '0%'"), @"x.toml:2: experiment.matters: must be a share from 0.1% to 50% such as \"5%\", not `0%`");
-    insta::assert_snapshot!(error_of("matters = '51 %'"), @"x.toml:2: experiment.matters: must be a share from 0.1% to 50% such as \"5%\", not `51%`");
+    insta::assert_snapshot!(error_of("matters = '51 %'"), @"x.toml:2: experiment.matters: must be a share from 0.1% to 50% such as \"5%\", not `51 %`");
     insta::assert_snapshot!(error_of("max_blocks = 9"), @"x.toml:2: experiment.max_blocks: requires precision; add precision = \"5%\", or set blocks instead");
     insta::assert_snapshot!(error_of("max_blocks = 5\nprecision = '5%'"), @"x.toml:2: experiment.max_blocks: must be a whole number from 6 to 10000, not `5`");
     insta::assert_snapshot!(error_of("reset = 'relaod'"), @"x.toml:2: experiment.reset: cannot be `relaod`; the nearest valid one is `reload`");
