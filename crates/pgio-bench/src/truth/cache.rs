@@ -33,7 +33,6 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Outcome {
     let stop = signals::stop_on_signals()?;
     let scratch = scratch()?;
-    let out = args.plan.out.as_deref().unwrap_or(scratch.path());
     let settings = [("shared_buffers", args.shared_buffers.as_str()), ("autovacuum", "off")];
     let cluster = private(args.plan.pg, None, &settings)?;
     load(&cluster, &args.scale)?;
@@ -41,9 +40,8 @@ pub(super) fn run(args: &Args) -> Outcome {
     let (mut all, mut outside) = (0_usize, 0_usize);
     for number in 1..=args.plan.experiments {
         for engine in ENGINES {
-            let out = out.join(format!("{number:03}-{}", engine.name()));
-            let round = Round { out, stop: &stop, pg: args.plan.pg };
-            round.go_on()?;
+            let name = format!("{number:03}-{}", engine.name());
+            let round = args.plan.round(&name, scratch.path(), &stop)?;
             let (trials, warned) = measure(args, &round, &cluster, engine)?;
             for line in lines(&trials) {
                 all += 1;

@@ -3,15 +3,17 @@
 //! one of 22.5 ms more than 5 % if the flush itself takes less than 30 ms. Telemetry is off, as in
 //! `commit_delay`.
 
-use super::rounds::{Plan, Round, scratch};
+use super::rounds::{Plan, scratch};
 use pgio::cli::exit::{FAILED, Failure, Outcome};
 use pgio::cli::{output, signals};
-use pgio_report::analysis::{Analysis, Decision, Gate};
+use pgio_report::analysis::{Analysis, Comparison, Decision, Gate};
 
-/// Name, `commit_delay` in microseconds, and the right answers.
-const CONDITIONS: [(&str, u32, Decision, Gate); 2] = [
-    ("near", 20_200, Decision::DoesNotMatter, Gate::Pass),
-    ("far", 22_500, Decision::Matters, Gate::Fail),
+/// `commit_delay` of the baseline, in microseconds.
+const BASELINE: u32 = 20_000;
+/// Name, `commit_delay`, and the right answers.
+const CONDITIONS: [(&str, u32, (Decision, Gate)); 2] = [
+    ("near", 20_200, (Decision::DoesNotMatter, Gate::Pass)),
+    ("far", 22_500, (Decision::Matters, Gate::Fail)),
 ];
 /// At most one decision in twenty may be wrong or open.
 const REQUIRED: f64 = 0.95;
@@ -22,9 +24,8 @@ fn text(plan: &Plan) -> String {
          [target]\nprivate = true\n\n[workload]\nkind = \"commit\"\nsessions = 1\n",
         plan.head("margin", false)
     );
-    for (name, delay) in
-        [("base", 20_000), (CONDITIONS[0].0, CONDITIONS[0].1), (CONDITIONS[1].0, CONDITIONS[1].1)]
-    {
+    let others = CONDITIONS.iter().map(|(name, delay, _)| (*name, *delay));
+    for (name, delay) in [("base", BASELINE)].into_iter().chain(others) {
         text += &format!(
             "\n[[condition]]\nname = \"{name}\"\n\
              postgres = {{ commit_delay = {delay}, commit_siblings = 0 }}\n"
@@ -38,34 +39,33 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     let scratch = scratch()?;
     let text = text(plan);
     output::line("experiment  condition      ratio  95 % interval         decision          gate");
-    let (mut right, mut open, mut wrong) = ([0; 2], [0; 2], [0; 2]);
+    let mut analyses = Vec::new();
     for number in 1..=plan.experiments {
-        let out = plan.out.as_deref().unwrap_or(scratch.path()).join(format!("{number:03}"));
-        let round = Round { out, stop: &stop, pg: plan.pg };
-        round.go_on()?;
+        let round = plan.round(&format!("{number:03}"), scratch.path(), &stop)?;
         let analysis = round.analysis(&text)?;
-        for (i, (name, _, decision, gate)) in CONDITIONS.iter().enumerate() {
-            let (found, passed) = answers(&analysis, name);
+        for (name, ..) in CONDITIONS {
             output::line(&line(number, &analysis, name));
-            match found {
-                Decision::Undecided => open[i] += 1,
-                _ if (found, passed) == (*decision, *gate) => right[i] += 1,
-                _ => wrong[i] += 1,
-            }
         }
+        analyses.push(analysis);
     }
-    let counts: Vec<String> = (0..2)
-        .map(|i| {
-            let name = CONDITIONS[i].0;
-            format!("{name}: {} right, {} undecided, {} wrong", right[i], open[i], wrong[i])
-        })
-        .collect();
-    let text = format!("{} of {} experiments each", counts.join("; "), plan.experiments);
-    let required = (plan.experiments as f64 * REQUIRED).floor() as usize;
-    match right.iter().all(|n| *n >= required) {
-        true => output::line(&text),
-        false => return Err(Failure::message(FAILED, text)),
+    sum_up(&analyses)
+}
+
+fn sum_up(analyses: &[Analysis]) -> Outcome {
+    let required = (analyses.len() as f64 * REQUIRED).floor() as usize;
+    let mut enough = true;
+    let counts = CONDITIONS.map(|(name, _, expected)| {
+        let found: Vec<_> = analyses.iter().map(|analysis| answers(analysis, name)).collect();
+        let right = found.iter().filter(|answers| **answers == expected).count();
+        let open = found.iter().filter(|(decision, _)| *decision == Decision::Undecided).count();
+        enough &= right >= required;
+        format!("{name}: {right} right, {open} undecided, {} wrong", found.len() - right - open)
+    });
+    let text = format!("{} of {} experiments each", counts.join("; "), analyses.len());
+    if !enough {
+        return Err(Failure::message(FAILED, text));
     }
+    output::line(&text);
     Ok(())
 }
 
@@ -77,9 +77,7 @@ fn answers(analysis: &Analysis, condition: &str) -> (Decision, Gate) {
 
 fn line(number: usize, analysis: &Analysis, condition: &str) -> String {
     let found = analysis.primary(condition);
-    let value = |of: fn(&pgio_report::analysis::Comparison) -> Option<f64>| {
-        found.and_then(of).unwrap_or(f64::NAN)
-    };
+    let value = |of: fn(&Comparison) -> Option<f64>| found.and_then(of).unwrap_or(f64::NAN);
     let (decision, gate) = answers(analysis, condition);
     format!(
         "{number:10}  {condition:9}  {:9.4}  {:8.4} to {:8.4}  {:16}  {gate:?}",

@@ -1,6 +1,6 @@
 //! Runs experiments one after the other, compares each with the truth, and checks how many cover it.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
@@ -46,6 +46,22 @@ impl Plan {
              warmup = \"500ms\"\naa = {aa}\ntolerate = {:?}\n",
             self.blocks, self.tolerate
         )
+    }
+}
+
+impl Plan {
+    /// The next experiment, unless the user has requested a stop. `scratch` holds results that are
+    /// not kept.
+    pub(super) fn round<'a>(
+        &self,
+        name: &str,
+        scratch: &Path,
+        stop: &'a Stop,
+    ) -> Result<Round<'a>, Failure> {
+        let out = self.out.as_deref().unwrap_or(scratch).join(name);
+        let round = Round { out, stop, pg: self.pg };
+        round.go_on()?;
+        Ok(round)
     }
 }
 
@@ -172,16 +188,13 @@ pub(super) fn each(
 ) -> Outcome {
     let stop = signals::stop_on_signals()?;
     let scratch = scratch()?;
-    let out = plan.out.as_deref().unwrap_or(scratch.path());
     output::line(&format!(
         "experiment  {what:>9}  {:20}  {:13}  {:>8}",
         "95 % interval", "verdict", "truth"
     ));
     let mut all = Vec::new();
     for number in 1..=plan.experiments {
-        let out = out.join(format!("{number:03}"));
-        let round = Round { out, stop: &stop, pg: plan.pg };
-        round.go_on()?;
+        let round = plan.round(&format!("{number:03}"), scratch.path(), &stop)?;
         let judged = one(&round)?;
         output::line(&judged.line(number));
         all.push(judged);
