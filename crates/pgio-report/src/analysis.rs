@@ -51,6 +51,7 @@ mod totals;
 mod verdict;
 pub mod waits;
 pub mod width;
+mod woven;
 
 use std::collections::BTreeMap;
 
@@ -66,7 +67,7 @@ use pgio_results::store::StoredExperiment;
 pub use comparison::Comparison;
 pub use condition::{Condition, Share, State, Steady};
 pub use cross::judge;
-pub use finding::{CountedWarning, Finding, STALLS};
+pub use finding::{CountedWarning, Finding, STALLS, WEAVE_CARRY_OVER};
 pub use interval::Interval;
 pub use resolution::NoiseFloor;
 pub use standing::{Standing, standings};

@@ -95,6 +95,12 @@ pub const CHECKS: &[CheckDef] = &[
         "check whether the standby was lost",
     ),
     def(
+        "weave-standby",
+        "",
+        "slices of a woven window began although the standby had not applied what the last one left within 5 s",
+        "use weave = false, or find out what delays the standby",
+    ),
+    def(
         "environment-changed",
         "a setting of the server or the machine changed inside the window",
         "",

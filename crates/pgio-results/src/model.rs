@@ -50,6 +50,9 @@ pub struct Trial {
     pub histograms: BTreeMap<String, Histogram>,
     pub sessions: Vec<SessionTotals>,
     pub timeline: Vec<Slice>,
+    /// How it took turns with the other conditions of its block; absent if it had a window of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub woven: Option<Woven>,
     /// pg_stat_database before and after the window.
     pub database: Option<DatabaseCounters>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -79,6 +82,12 @@ impl Trial {
     /// compared.
     pub fn is_burn_in(&self) -> bool {
         self.place.as_ref().is_some_and(TrialPosition::is_burn_in)
+    }
+
+    /// Seconds that telemetry and the server's counters cover: the window, with all conditions of a woven
+    /// one.
+    pub fn observed_seconds(&self) -> f64 {
+        self.woven.as_ref().map_or(self.window.seconds, |woven| woven.window_seconds)
     }
 
     /// Whether it is complete and no check invalidates it.
@@ -177,6 +186,28 @@ pub struct ServerInfo {
     pub target: String,
     pub fsync: String,
     pub full_page_writes: String,
+}
+
+/// A window shared by all conditions of a block, which took turns in short slices.
+///
+/// Counters of the server and telemetry of its hosts are those of the whole window.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Woven {
+    /// Mean counted length of a slice.
+    pub slice_seconds: f64,
+    /// Uncounted time at the start of each slice.
+    pub guard_seconds: f64,
+    /// The condition's slices.
+    pub slices: u32,
+    /// Seconds of the whole window, with all conditions, guards and waits.
+    pub window_seconds: f64,
+    /// The rate of work in the second halves of the slices divided by that in the first halves; absent
+    /// without work.
+    pub halves: Option<f64>,
+    /// The rate in the slices that followed each condition divided by the rate in all slices.
+    #[serde(default)]
+    pub after: BTreeMap<String, f64>,
 }
 
 /// Totals of one session inside the window.

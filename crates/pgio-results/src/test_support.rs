@@ -69,6 +69,7 @@ pub fn full_trial() -> Trial {
             ("commits_per_second".to_owned(), commit_rate),
             ("read_latency_p50".to_owned(), unknown),
         ]),
+        woven: None,
         database: Some(DatabaseCounters {
             before: DatabaseRow {
                 blks_hit: 98_053,

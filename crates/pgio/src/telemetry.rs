@@ -29,7 +29,7 @@ use crate::pg::words;
 pub use expected::Standby;
 use pgio_results::Warning;
 use pgio_results::series::{Series, Track};
-use pgio_results::telemetry::Telemetry;
+use pgio_results::telemetry::{Telemetry, Waits};
 pub use sources::{Survey, TelemetrySources};
 use span::Span;
 
@@ -87,6 +87,9 @@ impl std::fmt::Debug for Recorder<'_> {
     }
 }
 
+/// What was observed in a woven window, and the waits of each condition.
+pub type WovenSummary = (Telemetry, Series, Vec<Warning>, Vec<Option<Waits>>);
+
 impl Recorder<'_> {
     /// Starts all samplers. Call it when the sessions are ready and wait for their window.
     pub fn start(sources: &TelemetrySources, plan: TrialPlan) -> Recorder<'_> {
@@ -143,7 +146,14 @@ impl Recorder<'_> {
     }
 
     /// Summarizes the samples. `None` if the window never opened; an unfinished window ends now.
-    pub fn finish(mut self) -> Option<(Telemetry, Series, Vec<Warning>)> {
+    pub fn finish(self) -> Option<(Telemetry, Series, Vec<Warning>)> {
+        let (telemetry, series, warnings, _) = self.finish_woven(&[])?;
+        Some((telemetry, series, warnings))
+    }
+
+    /// Like [`Recorder::finish`]. Returns in addition the waits of each condition of a woven window, in
+    /// whose slices, from start to end, it ran.
+    pub fn finish_woven(mut self, slices: &[Vec<(Instant, Instant)>]) -> Option<WovenSummary> {
         let opened = self.opened?;
         if self.closed.is_none() {
             self.closed(Instant::now());
@@ -176,14 +186,23 @@ impl Recorder<'_> {
             series.moments.extend(usage.moments);
             warnings.extend(usage.warnings);
         }
+        let mut shares = vec![None; slices.len()];
         if let Some(waits) = self.waits {
-            let summary = waits.finish(span);
-            telemetry.waits = summary.waits;
+            let of_slices = |slices: &Vec<(Instant, Instant)>| {
+                slices
+                    .iter()
+                    .map(|(opened, closed)| Span { opened: *opened, closed: *closed })
+                    .collect()
+            };
+            let sets: Vec<Vec<Span>> = slices.iter().map(of_slices).collect();
+            let summary = waits.finish(span, &sets);
+            (telemetry.waits, shares) = (summary.waits, summary.shares);
             warnings.extend(summary.warnings);
         }
         series.tracks.retain(|track: &Track| !track.at.is_empty());
         series.moments.sort_by(|a, b| a.at.total_cmp(&b.at));
-        Some((telemetry, series, warnings))
+        shares.resize(slices.len(), None);
+        Some((telemetry, series, warnings, shares))
     }
 }
 

@@ -21,6 +21,7 @@ mod participants;
 mod phase;
 mod plan;
 mod pool;
+mod prepare;
 mod room;
 mod session;
 mod slice;
@@ -29,7 +30,9 @@ mod sql;
 mod stall;
 mod stopping;
 mod threads;
+mod weave;
 mod window;
+mod woven;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -42,12 +45,13 @@ pub use device::Device;
 pub use error::EngineError;
 pub use mail::Mail;
 pub use outcome::{Progress, WindowEvent, WindowOutcome};
-pub use participants::{Participants, Setup};
+pub use participants::{Participants, Setup, WovenParticipants};
 use pgio_results::model::{Check, DatasetInfo, WorkloadInfo};
 pub use plan::SHORTEST_TURN;
 pub use pool::SessionPool;
 pub use room::wait_for_room;
 pub use slice::Totals;
+pub use weave::{Rate, WeavePlan, WovenCondition, WovenOutcome};
 
 /// What one session is prepared with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -109,6 +113,20 @@ pub trait Workload: Send + Sync {
         setup: Setup,
         admin: &mut Client,
     ) -> Result<Box<dyn Participants>, EngineError>;
+    /// Returns what prevents it from running several conditions in turn inside one window; none:
+    /// nothing.
+    fn weave_obstacle(&self) -> Option<&'static str> {
+        Some("only slob and commit can switch")
+    }
+    /// Prepares sessions for a woven window; called only if nothing prevents it.
+    fn prepare_woven(
+        self: Arc<Self>,
+        _setup: Setup,
+        _admin: &mut Client,
+    ) -> Result<Box<dyn WovenParticipants>, EngineError> {
+        let why = self.weave_obstacle().unwrap_or_default();
+        Err(EngineError::Stuck(format!("cannot weave: {why}")))
+    }
     /// What has to be there or be made the same before every trial.
     fn before_trial(&self, admin: &mut Client) -> Result<(), postgres::Error>;
     /// The data set's size now, where the workload has one.

@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 /// The finding that a condition stalled.
 pub const STALLS: &str = "stalls";
 
+/// The finding that conditions of a woven window reached into each other.
+pub const WEAVE_CARRY_OVER: &str = "weave-carry-over";
+
 /// A problem, and what to do about it; stored unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -13,7 +13,7 @@ use super::finding::{CountedWarning, Finding, STALLS};
 use super::pairing::{Arm, Arms};
 use super::verdict::{ALPHA, Verdict};
 use super::width::width;
-use super::{degraded, steady};
+use super::{degraded, steady, woven};
 use pgio_results::store::{ConditionInfo, Manifest, StoredExperiment};
 use pgio_results::units::human;
 use pgio_results::{CheckVerdict, Outcome, Trial, Warning, checks};
@@ -41,6 +41,7 @@ pub(super) fn all(
         found.extend(failed_trials(info, arm));
         found.extend(invalid_trials(info, arm));
     }
+    found.extend(woven::findings(manifest, arms));
     found.extend(steady::findings(manifest, arms));
     found.extend(unknown_conditions(stored, arms));
     let counting = (1..).zip(&stored.trials).filter(|(_, trial)| !trial.is_burn_in());

@@ -18,6 +18,7 @@ pub fn classic_trial() -> Trial {
         place: None,
         settings: BTreeMap::new(),
         timeline: Vec::new(),
+        woven: None,
         histograms: BTreeMap::new(),
         metrics: BTreeMap::new(),
         telemetry: None,

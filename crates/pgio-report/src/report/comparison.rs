@@ -11,7 +11,7 @@ use super::table::{Column, Document, Remark, Table};
 use super::{explain, margin, outcomes, sweep};
 use crate::analysis::{
     Analysis, Bound, Comparison, Condition, CountedWarning, Finding, NoiseFloor, STALLS, State,
-    Verdict,
+    Verdict, WEAVE_CARRY_OVER,
 };
 use pgio_results::metrics::{self, MetricDef};
 use pgio_results::operation::{Class, Statistic};
@@ -352,7 +352,8 @@ fn with_change(analysis: &Analysis, condition: &Condition, name: &str) -> String
 
 pub(super) fn remarks(analysis: &Analysis) -> Vec<Remark> {
     // The headline has the stalls.
-    let mut remarks = findings(analysis.checks.iter().filter(|f| f.id != STALLS));
+    let mut remarks =
+        findings(analysis.checks.iter().filter(|f| f.id != STALLS && f.id != WEAVE_CARRY_OVER));
     remarks.extend(warnings(&analysis.warnings));
     remarks
 }

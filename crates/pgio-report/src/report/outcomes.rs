@@ -1,9 +1,10 @@
 //! The headline, which precedes all rates: conditions that failed or stalled, and shares of failed,
-//! invalid or badly behaved trials that differ from the baseline's.
+//! invalid or badly behaved trials that differ from the baseline's, and slices that reached into each
+//! other.
 
 use super::format;
 use crate::analysis::shares::{FAILED, INVALID};
-use crate::analysis::{Analysis, Condition, STALLS};
+use crate::analysis::{Analysis, Condition, STALLS, WEAVE_CARRY_OVER};
 use crate::analysis::{Share, State};
 
 /// The headline, one sentence per problem; empty if there is none.
@@ -15,7 +16,10 @@ pub fn headline(analysis: &Analysis) -> Vec<String> {
     });
     let stalls = analysis.checks.iter().filter(|f| f.id == STALLS);
     let stalls = stalls.map(|finding| format!("Stalls: {}.", finding.message));
-    states.chain(shares).chain(stalls).collect()
+    let carried = analysis.checks.iter().filter(|f| f.id == WEAVE_CARRY_OVER);
+    let carried =
+        carried.map(|f| format!("Carried over between slices: {}; {}.", f.message, f.remedy));
+    states.chain(shares).chain(stalls).chain(carried).collect()
 }
 
 /// Why a condition cannot be compared, if it cannot.

@@ -75,6 +75,10 @@ pub struct Rules {
     /// `before`, `spread` or `none`; empty in records of earlier versions, which always used `before`.
     #[serde(default)]
     pub checkpoint: String,
+    /// Mean length, in seconds, of the slices in which conditions took turns; absent if each trial had a
+    /// window of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weave_seconds: Option<f64>,
     /// Checks that only warn.
     #[serde(default)]
     pub tolerate: Vec<String>,

@@ -218,7 +218,7 @@ coded! {
         LiveError::Treatment { source, .. } => source.code(),
         LiveError::Store(_) => FILES,
         LiveError::Connect(_) | LiveError::ConnectionLost(_) => CONNECT,
-        LiveError::Server(_) | LiveError::Cycles { .. } => REFUSED,
+        LiveError::Server(_) | LiveError::Cycles { .. } | LiveError::Weave(_) => REFUSED,
         LiveError::Engine(source) => source.code(),
         LiveError::Room { source, .. } => source.code(),
         LiveError::Dataset(source) => source.code(),

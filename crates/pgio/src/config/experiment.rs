@@ -30,7 +30,7 @@ use super::sections;
 pub use self::axis::{AxisSpec, AxisValueSpec};
 pub use self::condition::{AA_SUFFIX, Condition, TreatmentSpec};
 pub use self::hosts::HostSpec;
-pub use self::rules::{Checkpoint, Question, Reset, Rules};
+pub use self::rules::{Checkpoint, Question, Reset, Rules, Weave};
 pub use self::size::Size;
 pub use self::spec::Experiment;
 pub use self::sweep::{PointSpec, SweepKind};

@@ -123,6 +123,12 @@ pub static EXPERIMENT: SectionDef = SectionDef {
             "checkpoints that affect windows: before issues one before the warm-up, spread makes windows of whole checkpoint cycles, none leaves checkpoints to the server",
         ),
         key(
+            "weave",
+            "false or a duration of at least 5ms",
+            "false",
+            "mean length of the slices in which the conditions of a block take turns inside one window, for conditions that differ only in settings of sessions; false gives each trial a window of its own",
+        ),
+        key(
             "recreate_database",
             "the name of the database",
             "none",

@@ -17,6 +17,8 @@ pub enum LiveError {
     Room { condition: String, source: Box<EngineError> },
     #[error("condition `{condition}`: {why}")]
     Cycles { condition: String, why: String },
+    #[error("cannot weave the conditions: {0}; set weave = false")]
+    Weave(String),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]

@@ -22,7 +22,7 @@ use super::plan::{Planned, trial_seed};
 use super::reset;
 use super::run::{Decision, Invalid, Stage};
 use super::target::{ResetPlan, Target};
-use super::trial::{self, Request};
+use super::trial::{self, Request, WovenBlock};
 use super::trial_checks;
 use crate::config::experiment::{HostSpec, Rules};
 use crate::host::Hosts;
@@ -33,6 +33,7 @@ use crate::workload::command::ProgramOutput;
 use pgio_connect::interrupt;
 use pgio_report::analysis;
 use pgio_report::analysis::width;
+use pgio_results::change::Change;
 use pgio_results::checks;
 use pgio_results::model::{Outcome, Trial, TrialPosition};
 use pgio_results::series::Series;
@@ -127,12 +128,106 @@ impl Live<'_> {
         })
     }
 
+    /// Runs planned trials, several of them in a woven window; keeps samples and output for the next
+    /// [`Stage::store`].
+    fn measure(
+        &mut self,
+        turn: &[Planned],
+        mut in_force: Vec<Vec<Box<dyn InForce>>>,
+        title: &str,
+    ) -> Vec<Trial> {
+        let cells = &self.cells;
+        let first = &cells[turn[0].cell];
+        let target = self.targets.get_mut(&first.target).expect("conditions name known targets");
+        let declared: Vec<Vec<Change>> =
+            turn.iter().map(|p| treatment::changes(&cells[p.cell].treatments)).collect();
+        // In a woven window all sessions work through all conditions: there is one stream of work.
+        let Planned { block, attempt, .. } = turn[0];
+        let seed = trial_seed(self.seed, &self.workload, &first.cell, block, attempt);
+        let requests = turn.iter().zip(&declared).map(|(planned, declared)| {
+            let cell = &cells[planned.cell];
+            let prepared = self.checked.prepared[planned.cell].iter();
+            Request {
+                run_id: &self.run_id,
+                place: Some(TrialPosition {
+                    experiment: self.experiment.clone(),
+                    condition: cell.cell.condition.clone(),
+                    block: planned.block,
+                    position: planned.position,
+                    attempt: planned.attempt,
+                    point: cell.cell.point.clone(),
+                }),
+                params: &target.params,
+                server: &target.server,
+                workload: &target.workloads[cell.work],
+                declared,
+                session_settings: prepared.flat_map(|p| p.session_settings()).collect(),
+                warmup: self.warmup,
+                checkpoint: self.rules.checkpoint,
+                seed,
+                stop: &self.stop,
+                sources: target.sources.as_ref(),
+                hosts: &self.hosts,
+                server_host: target.host.as_deref(),
+                private: target.cluster.is_some(),
+            }
+        });
+        let requests: Vec<Request<'_>> = requests.collect();
+        let observe = &mut *self.observe;
+        let mut progress = |progress| observe(Event::Progress { condition: title, progress });
+        let admin = &mut target.admin;
+        let measured = match (self.checked.weave, requests.as_slice()) {
+            (_, [request]) => {
+                let mut measured = trial::run(request, &mut in_force[0], admin, &mut progress);
+                self.series = measured.series.take();
+                self.left = measured.left.take();
+                vec![measured]
+            }
+            (slice, _) => {
+                let block = WovenBlock { requests, slice: slice.unwrap_or_default() };
+                let (measured, series) =
+                    trial::run_woven(&block, &mut in_force, admin, &mut progress);
+                self.series = series;
+                measured
+            }
+        };
+        let mut trials = Vec::new();
+        for (planned, measured) in turn.iter().zip(measured) {
+            let mut trial = measured.trial;
+            if let (Outcome::Failed { error }, Some(left)) = (&mut trial.outcome, &self.left) {
+                let number = self.stored.trials.len() + 1;
+                error.push_str(&output_files(left, number));
+            }
+            let device = target.device.as_deref();
+            finish_trial(&mut trial, device, &cells[planned.cell], &self.rules);
+            (self.observe)(Event::Ended { planned, trial: &trial });
+            trials.push(trial);
+        }
+        // What is in force lasts until it is undone.
+        self.in_force = in_force.into_iter().flatten().collect();
+        trials
+    }
+
     fn reconnect(&mut self, name: &str) -> Result<(), LiveError> {
         let target = self.targets.get_mut(name).expect("conditions name known targets");
         match target.admin.is_closed() {
             true => renew(target, &self.run_id),
             false => Ok(()),
         }
+    }
+}
+
+/// Adds to a record what only the experiment knows.
+fn finish_trial(trial: &mut Trial, device: Option<&str>, cell: &LiveCell, rules: &Rules) {
+    let added = cell.treatments.iter().filter_map(|t| t.declared().round_trip);
+    if let Some(probes) = trial.telemetry.as_mut().and_then(|t| t.probes.as_mut()) {
+        probes.link_seconds = added.map(|d| d.as_secs_f64()).reduce(|a, b| a + b);
+    }
+    if let (Some(device), Outcome::Complete) = (device, &trial.outcome) {
+        trial.checks.push(trial_checks::storage(trial, device));
+    }
+    for check in &mut trial.checks {
+        checks::tolerate(check, &rules.tolerate);
     }
 }
 
@@ -195,62 +290,39 @@ impl Stage for Live<'_> {
         Ok(())
     }
 
+    fn weaves(&self) -> bool {
+        self.checked.weave.is_some()
+    }
+
+    fn weave(&mut self, turn: &[Planned]) -> Result<Vec<Trial>, LiveError> {
+        let name = self.cells[turn[0].cell].target.clone();
+        self.reconnect(&name)?;
+        let target = self.targets.get_mut(&name).expect("conditions name known targets");
+        let title = format!("{} conditions", turn.len());
+        (self.observe)(Event::Begins { planned: &turn[0], condition: &title });
+        let mut in_force = Vec::new();
+        for planned in turn {
+            let mut control = Controlled::new(target);
+            let mut context = context(target, &mut control, &self.hosts, &self.stop);
+            let prepared = &self.checked.prepared[planned.cell];
+            let mut own = Vec::new();
+            // These treatments change nothing but settings of sessions: there are no steps to undo.
+            treatment::put_in_force(prepared, &mut context, &mut self.journal, &mut own).map_err(
+                |source| LiveError::Treatment {
+                    condition: self.cells[planned.cell].title.clone(),
+                    source: Box::new(source),
+                },
+            )?;
+            in_force.push(own);
+        }
+        Ok(self.measure(turn, in_force, &title))
+    }
+
     fn trial(&mut self, planned: &Planned) -> Trial {
-        let cell = &self.cells[planned.cell];
-        let target = self.targets.get_mut(&cell.target).expect("conditions name known targets");
-        let place = TrialPosition {
-            experiment: self.experiment.clone(),
-            condition: cell.cell.condition.clone(),
-            block: planned.block,
-            position: planned.position,
-            attempt: planned.attempt,
-            point: cell.cell.point.clone(),
-        };
-        let prepared = self.checked.prepared[planned.cell].iter();
-        let session_settings = prepared.flat_map(|p| p.session_settings()).collect();
-        let declared = treatment::changes(&cell.treatments);
-        let request = Request {
-            run_id: &self.run_id,
-            place: Some(place),
-            params: &target.params,
-            server: &target.server,
-            workload: &target.workloads[cell.work],
-            declared: &declared,
-            session_settings,
-            warmup: self.warmup,
-            checkpoint: self.rules.checkpoint,
-            seed: trial_seed(self.seed, &self.workload, &cell.cell, planned.block, planned.attempt),
-            stop: &self.stop,
-            sources: target.sources.as_ref(),
-            hosts: &self.hosts,
-            server_host: target.host.as_deref(),
-            private: target.cluster.is_some(),
-        };
-        let observe = &mut *self.observe;
-        let mut observe = |progress| {
-            observe(Event::Progress { condition: &cell.title, progress });
-        };
-        let (in_force, admin) = (&mut self.in_force[..], &mut target.admin);
-        let measured = trial::run(&request, in_force, admin, &mut observe);
-        self.series = measured.series;
-        self.left = measured.left;
-        let mut trial = measured.trial;
-        if let (Outcome::Failed { error }, Some(left)) = (&mut trial.outcome, &self.left) {
-            let number = self.stored.trials.len() + 1;
-            error.push_str(&output_files(left, number));
-        }
-        let added = cell.treatments.iter().filter_map(|t| t.declared().round_trip);
-        if let Some(probes) = trial.telemetry.as_mut().and_then(|t| t.probes.as_mut()) {
-            probes.link_seconds = added.map(|d| d.as_secs_f64()).reduce(|a, b| a + b);
-        }
-        if let (Some(device), Outcome::Complete) = (&target.device, &trial.outcome) {
-            trial.checks.push(trial_checks::storage(&trial, device));
-        }
-        for check in &mut trial.checks {
-            checks::tolerate(check, &self.rules.tolerate);
-        }
-        (self.observe)(Event::Ended { planned, trial: &trial });
-        trial
+        let title = self.cells[planned.cell].title.clone();
+        let in_force = std::mem::take(&mut self.in_force);
+        let mut trials = self.measure(&[*planned], vec![in_force], &title);
+        trials.pop().expect("one trial was planned")
     }
 
     fn store(&mut self, trial: &Trial) -> Result<(), LiveError> {

@@ -7,6 +7,7 @@ mod counters;
 mod observed;
 mod record;
 mod request;
+mod woven;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -16,6 +17,7 @@ use jiff::Timestamp;
 use postgres::Client;
 
 pub use self::request::Request;
+pub use self::woven::{WovenBlock, run as run_woven};
 use super::{cycles, environment, trial_checks};
 use crate::config::experiment::Checkpoint;
 use crate::config::resolve::Extent;
@@ -58,6 +60,27 @@ pub fn run(
     admin: &mut Client,
     observe: &mut dyn FnMut(Progress),
 ) -> Measured {
+    let mut trial = begun(request);
+    let (mut series, mut left) = (None, None);
+    let kept = (&mut series, &mut left);
+    let error = measure(request, in_force, admin, &mut trial, kept, observe).err();
+    // A program that failed before its window has output too.
+    if let Some(EngineError::Command(failed)) = &error
+        && left.is_none()
+    {
+        left = failed.output().map(|output| {
+            let (stdout, stderr) = (output.stdout.clone(), output.stderr.clone());
+            Box::new(ProgramOutput { stdout, stderr, ..ProgramOutput::default() })
+        });
+    }
+    trial.outcome = outcome_of(error.as_ref());
+    trial.checks.extend(request.workload.after_trial());
+    trial_checks::judge(&mut trial, series.as_ref(), request.declared, in_force);
+    Measured { trial, series, left, error }
+}
+
+/// Returns the record of a trial that begins.
+fn begun(request: &Request<'_>) -> Trial {
     let mut trial = Trial {
         run_id: request.run_id.to_owned(),
         place: request.place.clone(),
@@ -72,27 +95,29 @@ pub fn run(
         trial.window.asked_seconds = Some(window.as_secs_f64());
     }
     trial.warnings.extend(request.server.warnings.iter().cloned());
-    let (mut series, mut left) = (None, None);
-    let kept = (&mut series, &mut left);
-    let error = measure(request, in_force, admin, &mut trial, kept, observe).err();
-    // A program that failed before its window has output too.
-    if let Some(EngineError::Command(failed)) = &error
-        && left.is_none()
-    {
-        left = failed.output().map(|output| {
-            let (stdout, stderr) = (output.stdout.clone(), output.stderr.clone());
-            Box::new(ProgramOutput { stdout, stderr, ..ProgramOutput::default() })
-        });
-    }
-    trial.outcome = match &error {
+    trial
+}
+
+fn outcome_of(error: Option<&EngineError>) -> Outcome {
+    match error {
         None => Outcome::Complete,
         Some(EngineError::Stopped) => Outcome::Interrupted,
         Some(_) if interrupt::was_cut() => Outcome::Interrupted,
         Some(error) => Outcome::Failed { error: words::sentence(error) },
-    };
-    trial.checks.extend(request.workload.after_trial());
-    trial_checks::judge(&mut trial, series.as_ref(), request.declared, in_force);
-    Measured { trial, series, left, error }
+    }
+}
+
+/// Returns the error of a condition that is not in force before its window.
+fn refuse_unproved(evidence: &[Evidence]) -> Result<(), EngineError> {
+    for e in evidence {
+        if let (false, Some(expected)) = (e.holds(), &e.expected) {
+            return Err(EngineError::NotInForce(format!(
+                "{} was {} instead of {expected}",
+                e.what, e.found
+            )));
+        }
+    }
+    Ok(())
 }
 
 fn measure(
@@ -113,15 +138,10 @@ fn measure(
     }
     // Without it, sessions would wait for the standby while they prepare.
     let first = request.verify(in_force, admin, When::Before);
-    for e in &first {
-        if let (false, Some(expected)) = (e.holds(), &e.expected) {
-            // Record that the measurement failed, not the condition.
-            trial.evidence.clone_from(&first);
-            return Err(EngineError::NotInForce(format!(
-                "{} was {} instead of {expected}",
-                e.what, e.found
-            )));
-        }
+    if let Err(error) = refuse_unproved(&first) {
+        // Record that the measurement failed, not the condition.
+        trial.evidence = first;
+        return Err(error);
     }
     let setup = Setup {
         params: request.params.clone(),
@@ -132,7 +152,11 @@ fn measure(
     };
     let ready = Arc::clone(request.workload).prepare(setup, admin)?;
     // Open the workload's sessions first: a pooler may have no more connections than they need.
-    let mut recorder = observed::start(request, admin);
+    let window = match request.workload.extent() {
+        Extent::Time(window) => Some(window),
+        Extent::Transactions(_) | Extent::Calls(_) => None,
+    };
+    let mut recorder = observed::start(request, window, admin);
     let pids = ready.pids();
     // Sessions that serve a program are known only when it runs.
     if let Some(recorder) = recorder.as_ref().filter(|_| !pids.is_empty()) {
@@ -244,6 +268,7 @@ pub fn blank() -> Trial {
         settings: BTreeMap::new(),
         sessions: Vec::new(),
         timeline: Vec::new(),
+        woven: None,
         histograms: BTreeMap::new(),
         metrics: BTreeMap::new(),
         database: None,

@@ -178,6 +178,17 @@ pub(super) fn common_start(late: f64, window: f64) -> Check {
     }
 }
 
+/// Checks a woven window: each slice begins when the standby has applied what the last one left.
+pub(super) fn caught_up(slices: u32) -> Option<Check> {
+    (slices > 0).then(|| {
+        Check::warning(
+            "weave-standby",
+            format!("{slices} slices began before the standby had applied the last one's commits"),
+            "use weave = false, or find out what delays the standby",
+        )
+    })
+}
+
 pub(super) fn cancelled_sync_rep(times: usize) -> Check {
     Check::invalid(
         "synchronous-wait-cancelled",

@@ -36,6 +36,8 @@ pub(super) struct Sampler {
 #[derive(Debug, Default)]
 pub(super) struct WaitSummary {
     pub(super) waits: Option<Waits>,
+    /// The samples inside each set of spans.
+    pub(super) shares: Vec<Option<Waits>>,
     pub(super) warnings: Vec<Warning>,
 }
 
@@ -73,10 +75,11 @@ impl Sampler {
         }
     }
 
-    pub(super) fn finish(mut self, span: Span) -> WaitSummary {
+    /// Summarizes the samples of the window, and those inside each set of spans.
+    pub(super) fn finish(mut self, span: Span, sets: &[Vec<Span>]) -> WaitSummary {
         self.pids = None;
         match self.samples.recv_timeout(SAMPLER_TIMEOUT) {
-            Ok(samples) => samples.summarize(span),
+            Ok(samples) => samples.summarize(span, sets),
             Err(_) => WaitSummary {
                 warnings: vec![not_observed("the sessions' waits", "the sampler does not answer")],
                 ..WaitSummary::default()
@@ -86,10 +89,38 @@ impl Sampler {
 }
 
 impl Samples {
-    fn summarize(mut self, span: Span) -> WaitSummary {
+    fn summarize(mut self, span: Span, sets: &[Vec<Span>]) -> WaitSummary {
+        if self.within(&[span]).0.contains_key(DISABLED) {
+            self.warnings.push(track_activities_off());
+        }
+        let waits = |spans: &[Span]| {
+            let (sightings, rounds) = self.within(spans);
+            if sightings.is_empty() || sightings.contains_key(DISABLED) {
+                return None;
+            }
+            let lengths = spans.iter().map(|span| (span.closed - span.opened).as_secs_f64());
+            let seconds: f64 = lengths.sum();
+            let due = (seconds / INTERVAL.as_secs_f64()).floor() as u64;
+            Some(Waits {
+                rounds,
+                missed_rounds: due.saturating_sub(rounds),
+                hertz: rounds as f64 / seconds,
+                sessions: self.sessions,
+                sightings,
+            })
+        };
+        let (all, shares) = (waits(&[span]), sets.iter().map(|spans| waits(spans)).collect());
+        WaitSummary { waits: all, shares, warnings: self.warnings }
+    }
+
+    /// Counts the samples by event, and the rounds, inside spans.
+    fn within(&self, spans: &[Span]) -> (BTreeMap<String, u64>, u64) {
         let mut sightings = BTreeMap::new();
         let mut rounds = 0;
-        for round in self.rounds.iter().filter(|r| r.at >= span.opened && r.at <= span.closed) {
+        let inside = |round: &&Round| {
+            spans.iter().any(|span| round.at >= span.opened && round.at <= span.closed)
+        };
+        for round in self.rounds.iter().filter(inside) {
             rounds += 1;
             for (event, n) in &round.counts {
                 let name = self.events[usize::from(*event)].clone();
@@ -98,20 +129,7 @@ impl Samples {
         }
         // Only the barrier before the window calls pg_sleep; its end is not part of the workload.
         sightings.remove("Timeout:PgSleep");
-        if sightings.remove(DISABLED).is_some() {
-            self.warnings.push(track_activities_off());
-            sightings.clear();
-        }
-        let seconds = (span.closed - span.opened).as_secs_f64();
-        let due = (seconds / INTERVAL.as_secs_f64()).floor() as u64;
-        let waits = (!sightings.is_empty()).then(|| Waits {
-            rounds,
-            missed_rounds: due.saturating_sub(rounds),
-            hertz: rounds as f64 / seconds,
-            sessions: self.sessions,
-            sightings,
-        });
-        WaitSummary { waits, warnings: self.warnings }
+        (sightings, rounds)
     }
 
     fn event(&mut self, name: &str) -> u16 {
@@ -203,7 +221,7 @@ mod tests {
         let opened = start + Duration::from_millis(100);
         let span = Span { opened, closed: opened + Duration::from_millis(200) };
         // Three of four intervals have a round; rounds before and after the window do not count.
-        let waits = samples(&[50, 110, 150, 290, 310], start).summarize(span).waits.unwrap();
+        let waits = samples(&[50, 110, 150, 290, 310], start).summarize(span, &[]).waits.unwrap();
         assert_eq!((waits.rounds, waits.missed_rounds, waits.sessions), (3, 1, 2));
         assert!((waits.hertz - 15.0).abs() < 1e-9, "{}", waits.hertz);
         assert_eq!(waits.sightings["CPU"], 3);
@@ -211,10 +229,25 @@ mod tests {
     }
 
     #[test]
+    fn samples_of_a_woven_window_belong_to_the_condition_of_their_slice() {
+        let start = Instant::now();
+        let span = |from, to| Span {
+            opened: start + Duration::from_millis(from),
+            closed: start + Duration::from_millis(to),
+        };
+        let sets = [vec![span(0, 100), span(200, 300)], vec![span(105, 195)]];
+        let summary = samples(&[50, 102, 150, 250], start).summarize(span(0, 300), &sets);
+        let rounds = |waits: &Option<Waits>| waits.as_ref().map(|waits| waits.rounds);
+        assert_eq!(rounds(&summary.waits), Some(4));
+        // A sample between two slices belongs to none.
+        assert_eq!(summary.shares.iter().map(rounds).collect::<Vec<_>>(), [Some(2), Some(1)]);
+    }
+
+    #[test]
     fn without_a_round_nothing_is_known() {
         let opened = Instant::now();
         let span = Span { opened, closed: opened + Duration::from_secs(1) };
-        let summary = samples(&[], opened).summarize(span);
+        let summary = samples(&[], opened).summarize(span, &[]);
         assert_eq!(summary.waits, None);
     }
 
@@ -224,7 +257,7 @@ mod tests {
         let mut off = samples(&[10], opened);
         let disabled = off.event(DISABLED);
         off.rounds[0].counts = vec![(disabled, 2)];
-        let summary = off.summarize(Span { opened, closed: opened + Duration::from_secs(1) });
+        let summary = off.summarize(Span { opened, closed: opened + Duration::from_secs(1) }, &[]);
         assert_eq!(summary.waits, None);
         assert!(summary.warnings[0].why.contains("track_activities"));
     }

@@ -43,6 +43,10 @@ pub trait Prepared: fmt::Debug {
     fn session_settings(&self) -> Vec<(String, String)> {
         Vec::new()
     }
+    /// Whether it changes nothing but its session settings, so that sessions can switch it in mid-window.
+    fn is_of_sessions(&self) -> bool {
+        false
+    }
     /// Carries out all steps, each journaled before it is made; returns when they took effect and
     /// nothing of an earlier condition, such as a resync, continues. Called for each trial, even if
     /// nothing has to be changed.

@@ -208,6 +208,10 @@ impl Prepared for Routed {
         self.in_sessions.iter().map(|s| (s.name.clone(), s.value.clone())).collect()
     }
 
+    fn is_of_sessions(&self) -> bool {
+        self.lasting.is_empty()
+    }
+
     fn put_in_force(
         &self,
         context: &mut Context<'_>,

@@ -11,7 +11,8 @@ use serde_json::json;
 
 use super::sql::{self, fill};
 use super::{
-    EngineError, Participants, Script, SessionPool, Sessions, Setup, Totals, Workload, client,
+    EngineError, Participants, Script, SessionPool, Sessions, Setup, Totals, Workload,
+    WovenParticipants, client, weave,
 };
 use crate::config::Engine;
 use crate::config::resolve::{CommitSettings, Extent};
@@ -105,6 +106,18 @@ impl Workload for Commit {
                 client::assemble(client::commit::calls(&self), settings, setup, admin)
             }
         }
+    }
+
+    fn weave_obstacle(&self) -> Option<&'static str> {
+        weave::obstacle(&self.settings.engine, self.settings.extent)
+    }
+
+    fn prepare_woven(
+        self: Arc<Self>,
+        setup: Setup,
+        admin: &mut Client,
+    ) -> Result<Box<dyn WovenParticipants>, EngineError> {
+        Ok(Box::new(SessionPool::assemble(&(self as Arc<dyn Sessions>), setup, admin)?))
     }
 
     fn before_trial(&self, admin: &mut Client) -> Result<(), postgres::Error> {

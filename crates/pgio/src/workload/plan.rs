@@ -78,7 +78,8 @@ impl WindowPlan {
     }
 }
 
-fn slice_length(seconds: f64) -> f64 {
+/// Returns the length of a slice: about a second, at most a quarter of the window.
+pub(super) fn slice_length(seconds: f64) -> f64 {
     let slices = seconds.round().max(4.0);
     seconds / slices
 }

@@ -17,7 +17,8 @@ use super::outcome::{WindowEvent, WindowOutcome};
 use super::participants::{Participants, Setup};
 use super::phase::{self, Phase, TICK};
 use super::plan::{GRACE, WindowPlan};
-use super::session::{self, Event, SliceDone, WindowOrder, server_seed};
+use super::prepare;
+use super::session::{self, Event, Order, SliceDone, WindowOrder, server_seed};
 use super::stopping::{Alive, Stopping};
 use super::threads::Threads;
 use super::window::{OpenWindow, Start, span};
@@ -30,11 +31,11 @@ const STACK: usize = 256 * 1024;
 
 /// Sessions that are ready and wait for their window.
 pub struct SessionPool {
-    setup: Setup,
-    members: Vec<Member>,
-    threads: Threads<WindowOrder>,
-    events: Receiver<Event>,
-    notices: Notices,
+    pub(super) setup: Setup,
+    pub(super) members: Vec<Member>,
+    pub(super) threads: Threads<Order>,
+    pub(super) events: Receiver<Event>,
+    pub(super) notices: Notices,
     /// All pinned settings, as the sessions read them back.
     pinned: BTreeMap<String, String>,
     /// Turns in which a session visits all its tables.
@@ -43,12 +44,12 @@ pub struct SessionPool {
 
 /// A session as the pool sees it.
 #[derive(Default)]
-struct Member {
-    pid: i32,
-    table: String,
+pub(super) struct Member {
+    pub(super) pid: i32,
+    pub(super) table: String,
     canceller: Option<Canceller>,
     totals: Totals,
-    done: bool,
+    pub(super) done: bool,
 }
 
 impl std::fmt::Debug for SessionPool {
@@ -127,7 +128,7 @@ impl SessionPool {
                 at_most: plan.share(index as u64),
                 seed: server_seed(self.setup.seed, "session", index as u64),
             };
-            self.threads.order(index, order);
+            self.threads.order(index, Order::Window(order));
         }
         let window = OpenWindow::open(admin, start, plan, listener);
         let members = &mut self.members;
@@ -165,7 +166,7 @@ impl Participants for SessionPool {
     }
 }
 
-fn alive(members: &[Member]) -> Vec<Alive<'_>> {
+pub(super) fn alive(members: &[Member]) -> Vec<Alive<'_>> {
     let alive = members.iter().filter(|m| !m.done);
     alive.map(|m| Alive { pid: m.pid, canceller: m.canceller.as_ref() }).collect()
 }
@@ -176,7 +177,7 @@ struct Connecting<'a> {
     /// Maximum time without an event.
     patience: Duration,
     members: &'a mut [Member],
-    threads: &'a mut Threads<WindowOrder>,
+    threads: &'a mut Threads<Order>,
     pinned: &'a mut BTreeMap<String, String>,
     /// The number of sessions that are not ready.
     waiting: usize,
@@ -191,7 +192,7 @@ impl Connecting<'_> {
     /// Checks that each session has its own server process. If two share one, a pooler is in between.
     fn check_unshared(&mut self) -> Result<(), EngineError> {
         let mut pids: BTreeSet<i32> = self.members.iter().map(|m| m.pid).collect();
-        pids.insert(session::backend_pid(self.admin)?);
+        pids.insert(prepare::backend_pid(self.admin)?);
         if pids.len() == self.members.len() + 1 { Ok(()) } else { Err(EngineError::Pooled) }
     }
 }
@@ -219,7 +220,7 @@ impl Phase for Connecting<'_> {
                 return Err(error);
             }
             Event::Done { index } => self.members[index as usize].done = true,
-            Event::Slice(_) => {}
+            Event::Slice(_) | Event::Woven(_) => {}
         }
         Ok(())
     }
@@ -300,7 +301,7 @@ impl Phase for Working<'_> {
                 self.members[index as usize].done = true;
                 return Err(error);
             }
-            Event::Connected { .. } | Event::Ready { .. } => {}
+            Event::Connected { .. } | Event::Ready { .. } | Event::Woven(_) => {}
         }
         Ok(())
     }

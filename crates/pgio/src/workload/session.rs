@@ -1,6 +1,7 @@
 //! One session: a thread and a connection that runs a DO block slice by slice.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -12,10 +13,13 @@ use super::error::EngineError;
 use super::notice::Notices;
 use super::participants::Setup;
 use super::plan::SHORTEST_TURN;
+use super::prepare::{
+    backend_pid, check_plan, check_privileges, failed, pin, server_clock, show, version_num,
+};
 use super::slice::SliceResult;
 use super::sql::fill;
-use super::{PlanCheck, Script, Sessions, SliceArgs, Totals};
-use crate::pg::server::{self, FORCE_FLUSH_SINCE, TIMEOUTS};
+use super::{Script, Sessions, SliceArgs, Totals};
+use crate::pg::server::FORCE_FLUSH_SINCE;
 use crate::rng;
 use pgio_connect::{self, Canceller};
 use pgio_results::histogram::Histogram;
@@ -25,6 +29,7 @@ pub(super) enum Event {
     Connected { index: u32, pid: i32, canceller: Box<Canceller> },
     Ready { index: u32, table: String, pinned: BTreeMap<String, String> },
     Slice(Box<SliceDone>),
+    Woven(Box<WovenDone>),
     Done { index: u32 },
     Failed { index: u32, error: EngineError },
 }
@@ -57,6 +62,33 @@ pub(super) struct WindowOrder {
     pub seed: f64,
 }
 
+/// The next slice of a woven window; times are seconds since the epoch on the server's clock.
+#[derive(Debug, Clone)]
+pub(super) struct SliceOrder {
+    /// Values for every setting that differs between the conditions; none: the value from before.
+    pub settings: Arc<Vec<(String, Option<String>)>>,
+    /// The end of the guard, of the first half and of the second.
+    pub ends: [f64; 3],
+    /// In the first slice only.
+    pub seed: Option<f64>,
+}
+
+/// A slice of a woven window that one session has done.
+pub(super) struct WovenDone {
+    pub index: u32,
+    pub halves: [SliceWork; 2],
+    /// The settings before and after the slice.
+    pub readings: Vec<(String, String)>,
+}
+
+/// What a session does after it is ready.
+pub(super) enum Order {
+    Window(WindowOrder),
+    Slice(SliceOrder),
+    /// No slice follows.
+    End,
+}
+
 /// Runs the thread from start to end. If the receiver has been dropped, the events are not needed.
 pub(super) fn run(
     index: u32,
@@ -64,7 +96,7 @@ pub(super) fn run(
     setup: &Setup,
     notices: &Notices,
     events: &Sender<Event>,
-    orders: &Receiver<WindowOrder>,
+    orders: &Receiver<Order>,
 ) {
     let script = sessions.script(index);
     // Nothing is sent before all sessions are ready; if this wait ends early, the caller has given up.
@@ -83,7 +115,7 @@ fn work(
     setup: &Setup,
     notices: &Notices,
     events: &Sender<Event>,
-    orders: &Receiver<WindowOrder>,
+    orders: &Receiver<Order>,
 ) -> Result<(), EngineError> {
     let received = notices.clone();
     let params = setup.params.clone().with_notices(move |message| received.push(message));
@@ -97,7 +129,8 @@ fn work(
     for plan in &script.plans {
         check_plan(&mut client, plan)?;
     }
-    let mut session = Session { client, setup, script, version: 0, turn: 0 };
+    let prior = BTreeMap::new();
+    let mut session = Session { client, setup, script, version: 0, turn: 0, prior };
     session.version = version_num(&mut session.client)?;
     session.warm_up(index)?;
     if backend_pid(&mut session.client)? != pid {
@@ -106,8 +139,19 @@ fn work(
     let _ = events.send(Event::Ready { index, table: script.table.clone(), pinned });
 
     // If the sender has been dropped, the caller has given up and no window follows.
-    let Ok(window) = orders.recv() else { return Err(EngineError::Stopped) };
-    session.window(index, &window, events)?;
+    loop {
+        match orders.recv().map_err(|_| EngineError::Stopped)? {
+            Order::Window(window) => {
+                session.window(index, &window, events)?;
+                break;
+            }
+            Order::Slice(order) => {
+                let done = session.woven(index, &order)?;
+                let _ = events.send(Event::Woven(Box::new(done)));
+            }
+            Order::End => break,
+        }
+    }
     session.flush_statistics()?;
     let _ = events.send(Event::Done { index });
     // Keep the session until the sender is dropped: the kernel's counters of its process are still to
@@ -128,6 +172,8 @@ struct Session<'a> {
     version: u32,
     /// Turns taken so far.
     turn: usize,
+    /// The values from before the first slice of a woven window.
+    prior: BTreeMap<String, String>,
 }
 
 impl Session<'_> {
@@ -192,6 +238,38 @@ impl Session<'_> {
             report(number, true, work, Vec::new());
         }
         Ok(())
+    }
+
+    /// Puts a condition's settings in force and runs its slice: the guard, which is not counted, and
+    /// two halves.
+    fn woven(&mut self, index: u32, order: &SliceOrder) -> Result<WovenDone, EngineError> {
+        let mut readings = self.switch(&order.settings)?;
+        let [guard, half, end] = order.ends;
+        let until = |until_at| SliceArgs { until_at, ..SliceArgs::default() };
+        self.slice(SliceArgs { seed: order.seed, ..until(guard) })?;
+        let halves = [self.slice(until(half))?, self.slice(until(end))?];
+        for (name, _) in order.settings.iter() {
+            readings.push((name.clone(), show(&mut self.client, name)?));
+        }
+        Ok(WovenDone { index, halves, readings })
+    }
+
+    /// Sets values of a condition; returns all of them as the server reports them.
+    fn switch(
+        &mut self,
+        settings: &[(String, Option<String>)],
+    ) -> Result<Vec<(String, String)>, EngineError> {
+        let mut now = Vec::new();
+        for (name, value) in settings {
+            if !self.prior.contains_key(name) {
+                let prior = show(&mut self.client, name)?;
+                self.prior.insert(name.clone(), prior);
+            }
+            let value = value.as_ref().unwrap_or(&self.prior[name]);
+            let set = self.client.query_one("SELECT set_config($1, $2, false)", &[name, value]);
+            now.push((name.clone(), set.map_err(failed("switching a setting"))?.get(0)));
+        }
+        Ok(now)
     }
 
     /// Runs the one commit of `commit_every = 0`; its time includes the round trip.
@@ -287,163 +365,4 @@ impl Session<'_> {
         }
         Ok(())
     }
-}
-
-/// Pins the settings that must not differ between trials, then reads all of them back.
-pub(super) fn pin(
-    client: &mut Client,
-    script: &Script,
-    condition: &[(String, String)],
-) -> Result<BTreeMap<String, String>, EngineError> {
-    server::lift_limits(client).map_err(failed("pinning a setting"))?;
-    let mut pinned = BTreeMap::new();
-    for name in TIMEOUTS {
-        if exists(client, name)? {
-            pinned.insert((*name).to_owned(), show(client, name)?);
-        }
-    }
-    let mut wanted: Vec<(String, String)> = Vec::new();
-    wanted.push(("default_transaction_isolation".to_owned(), "read committed".to_owned()));
-    wanted.push(("default_transaction_read_only".to_owned(), "off".to_owned()));
-    // Pin it to its current value, so that a reload in mid-trial cannot change it.
-    wanted.push(("synchronous_commit".to_owned(), show(client, "synchronous_commit")?));
-    wanted.extend(script.pins.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
-    wanted.extend(condition.iter().cloned());
-    for (name, value) in &wanted {
-        // Do not use SET, which takes the text of a list as one element.
-        client
-            .execute("SELECT set_config($1, $2, false)", &[name, value])
-            .map_err(failed("pinning a setting"))?;
-        pinned.insert(name.clone(), show(client, name)?);
-    }
-    Ok(pinned)
-}
-
-/// Checks the privileges that the session needs, so that the error can name the GRANT.
-pub(super) fn check_privileges(client: &mut Client, script: &Script) -> Result<(), EngineError> {
-    let row = client
-        .query_one(
-            "SELECT quote_ident(current_user), has_language_privilege('plpgsql', 'USAGE')",
-            &[],
-        )
-        .map_err(failed("checking privileges"))?;
-    let role: String = row.get(0);
-    if !script.body.is_empty() && !row.get::<_, bool>(1) {
-        return Err(EngineError::Privilege {
-            role,
-            what: "run blocks of PL/pgSQL".to_owned(),
-            grant: "USAGE ON LANGUAGE plpgsql".to_owned(),
-        });
-    }
-    for (table, privilege) in &script.privileges {
-        let row = client
-            .query_one(
-                "SELECT has_table_privilege($1::text, $2), $1::text::regclass::text",
-                &[table, privilege],
-            )
-            .map_err(failed("checking privileges"))?;
-        if !row.get::<_, bool>(0) {
-            let table: String = row.get(1);
-            return Err(EngineError::Privilege {
-                role,
-                what: format!("{privilege} {table}"),
-                grant: format!("{privilege} ON {table}"),
-            });
-        }
-    }
-    Ok(())
-}
-
-fn exists(client: &mut Client, name: &str) -> Result<bool, EngineError> {
-    let row = client
-        .query_one("SELECT current_setting($1, true) IS NOT NULL", &[&name])
-        .map_err(failed("reading a setting"))?;
-    Ok(row.get(0))
-}
-
-fn show(client: &mut Client, name: &str) -> Result<String, EngineError> {
-    let row = client
-        .query_one("SELECT current_setting($1)", &[&name])
-        .map_err(failed("reading a setting"))?;
-    Ok(row.get(0))
-}
-
-pub(super) fn check_plan(client: &mut Client, check: &PlanCheck) -> Result<(), EngineError> {
-    // Empty parentheses are a syntax error.
-    let listed = |items: Vec<String>| match items.is_empty() {
-        true => String::new(),
-        false => format!("({})", items.join(", ")),
-    };
-    let types = listed(vec!["bigint".to_owned(); check.parameters.len()]);
-    let values = listed(check.parameters.iter().map(u64::to_string).collect());
-    let sql = format!(
-        "PREPARE pgio_plan{types} AS {}; EXPLAIN (FORMAT JSON) EXECUTE pgio_plan{values}; \
-         DEALLOCATE pgio_plan",
-        check.statement,
-    );
-    let messages = client.simple_query(&sql).map_err(failed("checking a plan"))?;
-    let plan = messages
-        .iter()
-        .find_map(|m| match m {
-            SimpleQueryMessage::Row(row) => row.get(0),
-            _ => None,
-        })
-        .unwrap_or_default();
-    let nodes = node_types(plan);
-    let scans = || nodes.iter().filter(|n| n.contains("Scan") && n.as_str() != "Function Scan");
-    // The index part of a bitmap scan is a separate node.
-    let right = |n: &&String| n.as_str() == check.node || n.as_str() == "Bitmap Index Scan";
-    if scans().any(|n| n == check.node) && scans().all(|n| right(&n)) {
-        return Ok(());
-    }
-    Err(EngineError::Plan {
-        statement: check.statement.clone(),
-        found: nodes.join(" / "),
-        wanted: check.node,
-    })
-}
-
-fn node_types(plan: &str) -> Vec<String> {
-    fn walk(value: &serde_json::Value, found: &mut Vec<String>) {
-        match value {
-            serde_json::Value::Object(map) => {
-                if let Some(serde_json::Value::String(node)) = map.get("Node Type") {
-                    found.push(node.clone());
-                }
-                map.values().for_each(|v| walk(v, found));
-            }
-            serde_json::Value::Array(items) => items.iter().for_each(|v| walk(v, found)),
-            _ => {}
-        }
-    }
-    let mut found = Vec::new();
-    if let Ok(value) = serde_json::from_str(plan) {
-        walk(&value, &mut found);
-    }
-    found
-}
-
-pub(super) fn server_clock(client: &mut Client) -> Result<f64, EngineError> {
-    let row = client
-        .query_one("SELECT date_part('epoch', clock_timestamp())", &[])
-        .map_err(failed("reading the server's clock"))?;
-    Ok(row.get(0))
-}
-
-pub(super) fn version_num(client: &mut Client) -> Result<u32, EngineError> {
-    let row = client
-        .query_one("SELECT current_setting('server_version_num')::int", &[])
-        .map_err(failed("querying the version"))?;
-    Ok(row.get::<_, i32>(0).unsigned_abs())
-}
-
-pub(super) fn backend_pid(client: &mut Client) -> Result<i32, EngineError> {
-    let row = client
-        .query_one("SELECT pg_backend_pid()", &[])
-        .map_err(failed("querying the process ID"))?;
-    Ok(row.get(0))
-}
-
-fn failed(doing: &'static str) -> impl Fn(postgres::Error) -> EngineError {
-    move |source| EngineError::Postgres { doing, source }
 }

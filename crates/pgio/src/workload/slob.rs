@@ -19,7 +19,8 @@ use std::sync::Arc;
 use postgres::Client;
 
 use super::{
-    EngineError, Participants, Script, SessionPool, Sessions, Setup, Totals, Workload, client,
+    EngineError, Participants, Script, SessionPool, Sessions, Setup, Totals, Workload,
+    WovenParticipants, client, weave,
 };
 use crate::config::Engine;
 use crate::config::resolve::Extent;
@@ -60,6 +61,21 @@ impl Workload for Slob {
                 client::assemble(client::slob::calls(&self), settings, setup, admin)
             }
         }
+    }
+
+    fn weave_obstacle(&self) -> Option<&'static str> {
+        if self.settings.commit_every == 0 && self.updates() {
+            return Some("commit_every = 0 keeps one transaction open");
+        }
+        weave::obstacle(&self.settings.engine, self.settings.extent())
+    }
+
+    fn prepare_woven(
+        self: Arc<Self>,
+        setup: Setup,
+        admin: &mut Client,
+    ) -> Result<Box<dyn WovenParticipants>, EngineError> {
+        Ok(Box::new(SessionPool::assemble(&(self as Arc<dyn Sessions>), setup, admin)?))
     }
 
     fn before_trial(&self, admin: &mut Client) -> Result<(), postgres::Error> {

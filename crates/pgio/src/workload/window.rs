@@ -15,7 +15,7 @@ use super::error::EngineError;
 use super::outcome::{Progress, WindowEvent, WindowOutcome};
 use super::phase::TICK;
 use super::plan::WindowPlan;
-use super::session;
+use super::prepare;
 use super::stall::{self, Stall};
 use super::stopping::{Alive, Stopping};
 
@@ -34,7 +34,7 @@ impl Start {
     /// Returns the moment that is `lead` ahead of now.
     pub(super) fn after(admin: &mut Client, lead: Duration) -> Result<Start, EngineError> {
         let asked = Instant::now();
-        let now = session::server_clock(admin)?;
+        let now = prepare::server_clock(admin)?;
         // The server read its clock between request and answer; assume the middle.
         let read = asked + asked.elapsed() / 2;
         Ok(Start { at: read + lead, epoch: now + lead.as_secs_f64() })

@@ -1,6 +1,8 @@
 //! Keys of `[experiment]` for the trial loop (repeats, precision, reset, checkpoints and tolerated
 //! checks) and for the question that the experiment answers.
 
+use std::time::Duration;
+
 use benchmath::margin::LARGEST_SHARE;
 
 use super::limits;
@@ -19,6 +21,7 @@ pub struct Rules {
     pub repeats: u32,
     pub reset: Reset,
     pub checkpoint: Checkpoint,
+    pub weave: Weave,
     /// Ids of checks that only warn.
     pub tolerate: Vec<String>,
     pub question: Question,
@@ -48,6 +51,18 @@ pub enum Checkpoint {
     /// Issue no CHECKPOINT.
     None,
 }
+
+/// How the conditions of a block share windows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Weave {
+    /// Each trial has a window of its own.
+    Off,
+    /// Conditions take turns in slices of this mean length.
+    Slices(Duration),
+}
+
+/// The shortest mean length of a slice: below it, switching takes longer than the work.
+const SHORTEST_SLICE: Duration = Duration::from_millis(5);
 
 impl Checkpoint {
     const NAMES: &[(&str, Checkpoint)] =
@@ -105,9 +120,21 @@ pub(super) fn parse<'a>(
         repeats: whole("repeats", 0, limits::REPEATS, REPEATS)?,
         reset: reset(head, targets)?,
         checkpoint: checkpoint(head)?,
+        weave: weave(head)?,
         tolerate: tolerate(head, checks)?,
         question: parse_question(head, conditions)?,
     })
+}
+
+fn weave(head: &Section<'_>) -> Result<Weave, ConfigError> {
+    if !head.has("weave") || head.boolean("weave").is_ok_and(|on| on == Some(false)) {
+        return Ok(Weave::Off);
+    }
+    match head.duration("weave", false) {
+        Ok(Some(slice)) if slice >= SHORTEST_SLICE => Ok(Weave::Slices(slice)),
+        Ok(Some(_)) => Err(head.error("weave", "must be at least 5ms")),
+        _ => Err(head.error("weave", "must be false or the length of a slice such as \"20ms\"")),
+    }
 }
 
 fn checkpoint(head: &Section<'_>) -> Result<Checkpoint, ConfigError> {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use jiff::Timestamp;
 
 use super::job::Job;
-use crate::config::experiment::{self, AA_SUFFIX, Target, WorkloadSpec};
+use crate::config::experiment::{self, AA_SUFFIX, Target, Weave, WorkloadSpec};
 use crate::experiment::environment;
 use crate::experiment::live::LiveCell;
 use crate::experiment::target;
@@ -79,6 +79,10 @@ pub(super) fn manifest(
             repeats: rules.repeats,
             reset: rules.reset.name().to_owned(),
             checkpoint: rules.checkpoint.name().to_owned(),
+            weave_seconds: match rules.weave {
+                Weave::Off => None,
+                Weave::Slices(slice) => Some(slice.as_secs_f64()),
+            },
             tolerate: rules.tolerate.clone(),
             judge: rules.question.judge.clone(),
             also_judge: rules.question.also_judge.clone(),

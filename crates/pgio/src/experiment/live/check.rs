@@ -4,9 +4,10 @@
 //! doctor and `--plan` check cells as well, without a stage.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use super::session::{Controlled, context};
-use crate::config::experiment::{Checkpoint, Rules};
+use crate::config::experiment::{Checkpoint, Rules, Weave};
 use crate::experiment::cycles;
 use crate::experiment::error::LiveError;
 use crate::experiment::reset;
@@ -36,6 +37,8 @@ pub struct CheckedCells {
     pub(super) prepared: Vec<Vec<Box<dyn Prepared>>>,
     /// Whether a treatment moves tables to a tablespace, which needs no restart.
     pub(super) any_tablespace: bool,
+    /// Mean length of the slices in which conditions take turns, if they do.
+    pub(super) weave: Option<Duration>,
 }
 
 /// Refuses, before anything is changed, what cannot work; skips cells of targets that are not among
@@ -79,8 +82,56 @@ pub fn check(
                 .map_err(|why| LiveError::Cycles { condition: cell.title.clone(), why })?;
         }
     }
+    if let Weave::Slices(slice) = rules.weave {
+        match weave_obstacle(cells, &all, targets, rules) {
+            None => all.weave = Some(slice),
+            Some(why) => return Err(LiveError::Weave(why)),
+        }
+    }
     for target in targets.values_mut() {
         target.reset = reset::prepare(&rules.reset, target)?;
     }
     Ok(all)
+}
+
+/// Returns why conditions cannot take turns inside one window, if so.
+fn weave_obstacle(
+    cells: &[LiveCell],
+    checked: &CheckedCells,
+    targets: &BTreeMap<String, Target>,
+    rules: &Rules,
+) -> Option<String> {
+    if rules.checkpoint == Checkpoint::Spread {
+        return Some("checkpoint = \"spread\" needs windows of whole checkpoint cycles".to_owned());
+    }
+    for (cell, prepared) in cells.iter().zip(&checked.prepared) {
+        let target = targets.get(&cell.target)?;
+        if let Some(why) = target.workloads[cell.work].weave_obstacle() {
+            return Some(why.to_owned());
+        }
+        let treatments = cell.treatments.iter().zip(prepared);
+        let fixed = treatments.filter(|(_, prepared)| !prepared.is_of_sessions());
+        let changes: Vec<String> = fixed
+            .flat_map(|(treatment, _)| treatment.declared().changes)
+            .map(|change| change.to_string())
+            .collect();
+        if !changes.is_empty() {
+            let changes = changes.join(", ");
+            return Some(format!(
+                "condition `{}` changes {changes}, which sessions cannot switch",
+                cell.title
+            ));
+        }
+        let same = |other: &&LiveCell| {
+            other.cell.point != cell.cell.point
+                || (other.target == cell.target && other.work == cell.work)
+        };
+        if let Some(other) = cells.iter().find(|other| !same(other)) {
+            return Some(format!(
+                "conditions `{}` and `{}` run on different servers or workloads",
+                cell.title, other.title
+            ));
+        }
+    }
+    None
 }

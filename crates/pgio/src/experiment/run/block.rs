@@ -36,12 +36,17 @@ pub(super) fn run<S: Stage>(
     let mut given_up = BTreeSet::new();
     let mut position = block.iter().map(|planned| planned.position).max().unwrap_or(0);
     loop {
-        for planned in &turn {
-            let (complete, ended) = one_trial(planned, failures, stage)?;
+        for shared in windows(&mut turn, baselines, stage.weaves()) {
+            let (complete, ended) = match shared {
+                [alone] => one_trial(alone, failures, stage)?,
+                shared => woven(shared, failures, stage)?,
+            };
             if ended.is_some() {
                 return Ok(ended);
             }
-            attempts.insert(planned.cell, LastAttempt { attempt: planned.attempt, complete });
+            for planned in shared {
+                attempts.insert(planned.cell, LastAttempt { attempt: planned.attempt, complete });
+            }
         }
         let invalid = stage.invalid(number);
         turn = repair(block, baselines, rules, (&attempts, &invalid), &mut given_up, stage);
@@ -52,6 +57,65 @@ pub(super) fn run<S: Stage>(
         }
         if turn.is_empty() {
             return Ok(None);
+        }
+    }
+}
+
+/// Sorts the trials into windows: one each, or one for each baseline with its conditions.
+fn windows<'a>(turn: &'a mut [Planned], baselines: &[usize], weaves: bool) -> Vec<&'a [Planned]> {
+    match weaves {
+        false => turn.chunks(1).collect(),
+        true => {
+            turn.sort_by_key(|planned| baselines[planned.cell]);
+            turn.chunk_by(|a, b| baselines[a.cell] == baselines[b.cell]).collect()
+        }
+    }
+}
+
+/// Runs the trials of a shared window. Like [`one_trial`], for all of them.
+fn woven<S: Stage>(
+    shared: &[Planned],
+    failures: &mut u32,
+    stage: &mut S,
+) -> Result<(bool, Option<Ended>), S::Error> {
+    let interrupted = (false, Some(Ended::Interrupted));
+    let first = &shared[0];
+    if stage.stop_requested() {
+        return Ok(interrupted);
+    }
+    let reset = stage.reset(first);
+    if stage.stop_requested() {
+        return Ok(interrupted);
+    }
+    let measured = reset.and_then(|()| stage.weave(shared)).and_then(|trials| {
+        trials.iter().try_for_each(|trial| stage.store(trial))?;
+        // An error ends the window, and with it all trials alike.
+        Ok(trials.into_iter().next().map_or(Outcome::Interrupted, |trial| trial.outcome))
+    });
+    let undone = stage.undo(first);
+    match measured {
+        Err(error) if S::is_stop(&error) => undone.map(|()| interrupted),
+        measured => {
+            let outcome = match undone {
+                Ok(()) => measured?,
+                Err(error) => return Err(error),
+            };
+            Ok(ended_by(outcome, failures))
+        }
+    }
+}
+
+/// Returns whether a trial is complete, and how the loop ended if it did.
+fn ended_by(outcome: Outcome, failures: &mut u32) -> (bool, Option<Ended>) {
+    match outcome {
+        Outcome::Complete => {
+            *failures = 0;
+            (true, None)
+        }
+        Outcome::Interrupted => (false, Some(Ended::Interrupted)),
+        Outcome::Failed { error } => {
+            *failures += 1;
+            (false, (*failures == FAILURES_IN_A_ROW).then_some(Ended::Failing(error)))
         }
     }
 }
@@ -176,15 +240,5 @@ pub(super) fn one_trial<S: Stage>(
         measured => measured?,
     };
     undone?;
-    Ok(match outcome {
-        Outcome::Complete => {
-            *failures = 0;
-            (true, None)
-        }
-        Outcome::Interrupted => interrupted,
-        Outcome::Failed { error } => {
-            *failures += 1;
-            (false, (*failures == FAILURES_IN_A_ROW).then_some(Ended::Failing(error)))
-        }
-    })
+    Ok(ended_by(outcome, failures))
 }

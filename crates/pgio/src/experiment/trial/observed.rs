@@ -1,10 +1,11 @@
 //! Telemetry of a trial: starts and stops it around the window, records it, and adds its metrics.
 
+use std::time::Duration;
+
 use postgres::Client;
 
 use super::record::put;
 use super::request::Request;
-use crate::config::resolve::Extent;
 use crate::pg::server;
 use crate::rng::derive;
 use crate::telemetry::{self, Recorder, TrialPlan};
@@ -16,14 +17,15 @@ use pgio_results::waits::{GROUPS, by_group};
 /// The default block size of PostgreSQL.
 const BLOCK_BYTES: f64 = 8192.0;
 
-pub(super) fn start<'a>(request: &Request<'a>, admin: &mut Client) -> Option<Recorder<'a>> {
+/// `window` is the length of the window, if it has one.
+pub(super) fn start<'a>(
+    request: &Request<'a>,
+    window: Option<Duration>,
+    admin: &mut Client,
+) -> Option<Recorder<'a>> {
     let sources = request.sources?;
     let needed = i64::from(telemetry::SESSIONS);
     let room = server::connections(admin).is_ok_and(|c| c.free >= needed);
-    let window = match request.workload.extent() {
-        Extent::Time(window) => Some(window),
-        Extent::Transactions(_) | Extent::Calls(_) => None,
-    };
     let pid = admin.query_one("SELECT pg_backend_pid()", &[]).map(|row| row.get(0));
     let seed = derive(request.seed, "waits", 0);
     Some(Recorder::start(sources, TrialPlan { window, room, backend_pid: pid.ok(), seed }))

@@ -37,7 +37,7 @@ pub(super) fn checks(trial: &Trial, series: Option<&Series>) -> Vec<Check> {
     all.extend(resync(telemetry));
     all.extend(foreign_load(trial, telemetry));
     all.extend(generator(telemetry, trial));
-    all.extend(observing(telemetry, trial.window.seconds));
+    all.extend(observing(telemetry, trial.observed_seconds()));
     all.extend(steal(telemetry));
     all.extend(missed(telemetry));
     all.extend(skew(telemetry));
@@ -123,7 +123,7 @@ fn drivers(telemetry: &Telemetry, trial: &Trial) -> f64 {
 
 fn generator(telemetry: &Telemetry, trial: &Trial) -> Option<Check> {
     const ID: &str = "generator-bound";
-    let window = trial.window.seconds;
+    let window = trial.observed_seconds();
     let threads = drivers(telemetry, trial);
     let cores = telemetry.driver_cpu_seconds? / window;
     let client = telemetry.waits.as_ref().and_then(|waits| {
@@ -131,7 +131,11 @@ fn generator(telemetry: &Telemetry, trial: &Trial) -> Option<Check> {
         let all: u64 = groups.values().sum();
         (all > 0).then(|| *groups.get(&WaitGroup::Client).unwrap_or(&0) as f64 / all as f64)
     });
-    if cores > DRIVER_CORES * threads && client.is_none_or(|share| share > CLIENT_SHARE) {
+    // In a woven window, sessions wait for pgio only between slices, which do not count.
+    if cores > DRIVER_CORES * threads
+        && trial.woven.is_none()
+        && client.is_none_or(|share| share > CLIENT_SHARE)
+    {
         let waited = client.map_or(String::new(), |share| {
             format!(", and sessions waited for it {} of their time", percent(share))
         });

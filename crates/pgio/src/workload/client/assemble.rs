@@ -29,7 +29,7 @@ use crate::workload::notice::Notices;
 use crate::workload::participants::Setup;
 use crate::workload::phase::{self, Phase};
 use crate::workload::plan::GRACE;
-use crate::workload::{room, session};
+use crate::workload::{prepare, room};
 use pgio_connect::{self, ConnectParams, Route, Wire, WireError};
 
 /// Threads that connect: enough to keep a server on another continent busy, too few to occupy its
@@ -103,12 +103,12 @@ fn go_ahead(
     admin: &mut Client,
 ) -> Result<(Route, BTreeMap<String, String>, u32), EngineError> {
     let (mut client, route) = pgio_connect::reach(params).map_err(EngineError::Connect)?;
-    let pid = session::backend_pid(&mut client)?;
+    let pid = prepare::backend_pid(&mut client)?;
     let mut pinned = BTreeMap::new();
     let mut seen = BTreeSet::new();
     for Calls { script, .. } in calls {
         if pinned.is_empty() {
-            pinned = session::pin(&mut client, script, &setup.settings)?;
+            pinned = prepare::pin(&mut client, script, &setup.settings)?;
         }
         if !seen.insert(script.table.as_str()) {
             continue;
@@ -116,12 +116,12 @@ fn go_ahead(
         if setup.stop.requested() {
             return Err(EngineError::Stopped);
         }
-        session::check_privileges(&mut client, script)?;
+        prepare::check_privileges(&mut client, script)?;
         for plan in &script.plans {
-            session::check_plan(&mut client, plan)?;
+            prepare::check_plan(&mut client, plan)?;
         }
     }
-    let version = session::version_num(&mut client)?;
+    let version = prepare::version_num(&mut client)?;
     drop(client);
     wait_until_gone(admin, pid);
     Ok((route, pinned, version))
@@ -272,6 +272,6 @@ fn reading_message() -> io::Result<Vec<u8>> {
 /// Checks that each session has its own server process. If two share one, a pooler is in between.
 fn check_unshared(sessions: &[Session], admin: &mut Client) -> Result<(), EngineError> {
     let mut pids: BTreeSet<i32> = sessions.iter().map(|session| session.pid).collect();
-    pids.insert(session::backend_pid(admin)?);
+    pids.insert(prepare::backend_pid(admin)?);
     if pids.len() == sessions.len() + 1 { Ok(()) } else { Err(EngineError::Pooled) }
 }

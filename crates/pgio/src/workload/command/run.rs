@@ -21,7 +21,7 @@ use crate::host::stop::Stop;
 use crate::workload::error::EngineError;
 use crate::workload::outcome::{Progress, WindowEvent, WindowOutcome};
 use crate::workload::participants::Participants;
-use crate::workload::session::server_clock;
+use crate::workload::prepare::server_clock;
 use pgio_results::model::Metric;
 
 /// A command that has its data and waits for its window.

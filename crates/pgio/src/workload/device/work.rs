@@ -20,7 +20,7 @@ use crate::rng::derive;
 use crate::workload::error::EngineError;
 use crate::workload::outcome::{Progress, WindowEvent, WindowOutcome};
 use crate::workload::participants::{Participants, Setup};
-use crate::workload::session::server_clock;
+use crate::workload::prepare::server_clock;
 use crate::workload::{Totals, Workload};
 use pgio_results::model::{DatasetInfo, WorkloadInfo};
 

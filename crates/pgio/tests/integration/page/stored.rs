@@ -312,6 +312,7 @@ pub(super) fn trial(arm: &Arm, block: u32, position: u32, rng: &mut SplitMix64) 
             .map(|n| SessionTotals { pid: 1000 + n, ..SessionTotals::default() })
             .collect(),
         timeline,
+        woven: None,
         histograms,
         metrics,
         database: None,

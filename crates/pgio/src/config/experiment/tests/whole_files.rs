@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{CHECKS, TREATMENTS, read, server};
 use crate::config::experiment::{
-    Checkpoint, Condition, Experiment, Question, Reset, Rules, SweepKind, Target, WorkloadKind,
-    WorkloadSpec, parse,
+    Checkpoint, Condition, Experiment, Question, Reset, Rules, SweepKind, Target, Weave,
+    WorkloadKind, WorkloadSpec, parse,
 };
 use crate::config::keys::Layer;
 use crate::config::resolve::{CommitSettings, Extent, SlobSettings};
@@ -34,6 +34,7 @@ fn only_the_name_of_a_condition_is_required() {
                 repeats: 2,
                 reset: Reset::Checkpoint,
                 checkpoint: Checkpoint::Before,
+                weave: Weave::Off,
                 tolerate: Vec::new(),
                 question: Question::default(),
             },

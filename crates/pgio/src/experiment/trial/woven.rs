@@ -1,0 +1,215 @@
+//! Runs the conditions of one block in a woven window and makes one record for each.
+//!
+//! What belongs to one condition is its own: work, latencies, counted time, settings as the sessions read
+//! them back. What belongs to the window is in every record: environment, telemetry, checkpoints. Rates
+//! of the server's counters are left out, since they are those of all conditions together.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+
+use super::record::{put, record_run};
+use super::request::Request;
+use super::{EVIDENCE_EVERY, EVIDENCE_SHARE, Measured, begun, outcome_of, refuse_unproved};
+use super::{counters, observed};
+use crate::config::experiment::Checkpoint;
+use crate::config::resolve::Extent;
+use crate::experiment::{environment, trial_checks};
+use crate::pg::{server, words};
+use crate::treatment::InForce;
+use crate::workload::{
+    EngineError, Progress, Rate, Setup, WeavePlan, WindowEvent, WovenCondition, WovenOutcome,
+};
+use pgio_results::model::{Evidence, Trial, When, Woven};
+use pgio_results::series::Series;
+use pgio_results::telemetry::Telemetry;
+
+/// The conditions of a block that take turns; all on one server with one workload.
+#[derive(Debug)]
+pub struct WovenBlock<'a> {
+    /// At least one; of the first, all that the conditions have in common.
+    pub requests: Vec<Request<'a>>,
+    /// Mean counted length of a slice.
+    pub slice: Duration,
+}
+
+/// Runs the block. `in_force` are the treatments of each condition. The samples of telemetry are those of
+/// the whole window.
+pub fn run(
+    block: &WovenBlock<'_>,
+    in_force: &mut [Vec<Box<dyn InForce>>],
+    admin: &mut Client,
+    observe: &mut dyn FnMut(Progress),
+) -> (Vec<Measured>, Option<Series>) {
+    let mut trials: Vec<Trial> = block.requests.iter().map(begun).collect();
+    let mut series = None;
+    let error = measure(block, in_force, admin, &mut trials, &mut series, observe).err();
+    let outcome = outcome_of(error.as_ref());
+    let mut error = error;
+    let each = block.requests.iter().zip(in_force.iter()).zip(trials);
+    let measured = each.map(|((request, in_force), mut trial)| {
+        trial.outcome = outcome.clone();
+        trial.checks.extend(request.workload.after_trial());
+        trial_checks::judge(&mut trial, series.as_ref(), request.declared, in_force);
+        Measured { trial, series: None, left: None, error: error.take() }
+    });
+    (measured.collect(), series)
+}
+
+fn measure(
+    block: &WovenBlock<'_>,
+    in_force: &mut [Vec<Box<dyn InForce>>],
+    admin: &mut Client,
+    trials: &mut [Trial],
+    series: &mut Option<Series>,
+    observe: &mut dyn FnMut(Progress),
+) -> Result<(), EngineError> {
+    let pg = |doing: &'static str| move |source| EngineError::Postgres { doing, source };
+    let read = |e: server::ServerError| EngineError::Stuck(words::sentence(&e));
+    let first = &block.requests[0];
+    let Extent::Time(duration) = first.workload.extent() else {
+        return Err(EngineError::Stuck("a woven window needs a duration".to_owned()));
+    };
+    let plan = WeavePlan {
+        conditions: block.requests.iter().map(|r| r.session_settings.clone()).collect(),
+        duration,
+        slice: block.slice,
+        seed: first.seed,
+    };
+    first.workload.before_trial(admin).map_err(pg("preparing the trial"))?;
+    let durability = counters::durability(admin).map_err(pg("reading settings"))?;
+    if first.checkpoint != Checkpoint::None {
+        let warning = server::checkpoint(admin, first.server).err();
+        trials.iter_mut().for_each(|t| t.warnings.extend(warning.clone()));
+    }
+    for (at, trial) in trials.iter_mut().enumerate() {
+        (trial.server.fsync, trial.server.full_page_writes) = durability.clone();
+        trial.evidence = block.requests[at].verify(&mut in_force[at], admin, When::Before);
+    }
+    trials.iter().try_for_each(|trial| refuse_unproved(&trial.evidence))?;
+    let setup = Setup {
+        params: first.params.clone(),
+        settings: Vec::new(),
+        warmup: first.warmup,
+        seed: first.seed,
+        stop: first.stop.clone(),
+    };
+    let ready = Arc::clone(first.workload).prepare_woven(setup, admin)?;
+    let window = Duration::try_from_secs_f64(plan.seconds()).ok();
+    let mut recorder = observed::start(first, window, admin);
+    if let Some(recorder) = &recorder {
+        recorder.watch(ready.pids());
+    }
+    let dataset = first.workload.dataset(admin).map_err(pg("measuring the data set"))?;
+    let environment = Arc::new(
+        environment::read_for_trial(admin, first.sources).map_err(pg("reading settings"))?,
+    );
+    for trial in trials.iter_mut() {
+        trial.settings = ready.pinned();
+        trial.dataset.clone_from(&dataset);
+        trial.environment = Arc::clone(&environment);
+    }
+    let version = first.server.info.version_num;
+    let (counters_before, _) = counters::readings(version, admin).map_err(read)?;
+    let mut next_evidence = Instant::now();
+    let mut seen: Vec<Vec<Evidence>> = vec![Vec::new(); trials.len()];
+    let outcome = ready.weave(admin, &plan, &mut |admin, event| match event {
+        WindowEvent::Opened(at) => {
+            next_evidence = at;
+            recorder.iter_mut().for_each(|r| r.opened(at));
+        }
+        WindowEvent::Closed(at) => recorder.iter_mut().for_each(|r| r.closed(at)),
+        WindowEvent::Progress(progress) => {
+            let now = Instant::now();
+            if next_evidence <= now {
+                for (at, seen) in seen.iter_mut().enumerate() {
+                    let found = block.requests[at].verify(&mut in_force[at], admin, When::During);
+                    let new: Vec<Evidence> =
+                        found.into_iter().filter(|e| !seen.contains(e)).collect();
+                    seen.extend(new);
+                }
+                next_evidence = now + EVIDENCE_EVERY.max(now.elapsed() * EVIDENCE_SHARE);
+            }
+            observe(progress);
+        }
+        WindowEvent::Serving(_) | WindowEvent::Output(_) => {}
+    })?;
+    let spans: Vec<_> = outcome.conditions.iter().map(|c| c.spans.clone()).collect();
+    let observed_by = recorder.and_then(|recorder| recorder.finish_woven(&spans));
+    if let Some((telemetry, tracks, warnings, waits)) = observed_by {
+        *series = Some(tracks);
+        for (trial, waits) in trials.iter_mut().zip(waits) {
+            trial.telemetry = Some(Telemetry { waits, ..telemetry.clone() });
+            trial.warnings.extend(warnings.iter().cloned());
+        }
+    }
+    let (counters_after, _) = counters::readings(version, admin).map_err(read)?;
+    let checkpoints = counters_after.checkpoints_since(&counters_before);
+    let names: Vec<String> = block.requests.iter().map(condition_of).collect();
+    let WovenOutcome { conditions, seconds, not_caught_up, error } = outcome;
+    let now = environment::read_for_trial(admin, first.sources).map_err(pg("reading settings"))?;
+    for (at, (trial, condition)) in trials.iter_mut().zip(conditions).enumerate() {
+        let request = &block.requests[at];
+        trial.woven = Some(describe(&plan, &condition, &names, seconds));
+        prove(trial, &condition);
+        trial.evidence.append(&mut seen[at]);
+        let mut ran = condition.outcome;
+        // They are evidence already.
+        ran.readings.clear();
+        record_run(request, trial, ran)?;
+        trial.evidence.extend(request.verify(&mut in_force[at], admin, When::After));
+        put(trial, "checkpoints", checkpoints);
+        observed::add_metrics(trial);
+        trial.checks.push(environment::unchanged(&trial.environment, &now));
+        trial.checks.extend(trial_checks::caught_up(not_caught_up));
+    }
+    error.map_or(Ok(()), Err)
+}
+
+fn condition_of(request: &Request<'_>) -> String {
+    request.place.as_ref().map(|p| p.condition.clone()).unwrap_or_default()
+}
+
+/// Every slice read all settings back after they were switched and at its end: a condition whose setting
+/// had two values was not in force throughout.
+fn prove(trial: &mut Trial, condition: &WovenCondition) {
+    for (name, found) in &condition.outcome.readings {
+        let what = slice_setting(name);
+        let expected = match trial.evidence.iter().find(|e| e.what == what) {
+            Some(earlier) => earlier.found.clone(),
+            None => {
+                trial.settings.insert(name.clone(), found.clone());
+                found.clone()
+            }
+        };
+        trial.evidence.extend([When::Before, When::During, When::After].map(|when| Evidence {
+            when,
+            what: what.clone(),
+            found: found.clone(),
+            expected: Some(expected.clone()),
+        }));
+    }
+}
+
+fn slice_setting(name: &str) -> String {
+    format!("{name} (sessions, each slice)")
+}
+
+fn describe(plan: &WeavePlan, condition: &WovenCondition, names: &[String], seconds: f64) -> Woven {
+    let [first, second] = condition.halves.map(|half| half.per_second());
+    let sum = |a: Rate, b: &Rate| Rate { work: a.work + b.work, seconds: a.seconds + b.seconds };
+    let all = condition.halves.iter().fold(Rate::default(), sum).per_second();
+    let after = names
+        .iter()
+        .zip(&condition.after)
+        .filter_map(|(name, rate)| Some((name.clone(), rate.per_second()? / all?)));
+    Woven {
+        slice_seconds: plan.slice.as_secs_f64(),
+        guard_seconds: plan.guard(),
+        slices: condition.slices,
+        window_seconds: seconds,
+        halves: first.zip(second).map(|(first, second)| second / first),
+        after: after.collect(),
+    }
+}

@@ -1,0 +1,211 @@
+//! Woven windows: the plan of short slices in which several conditions take turns, and what came of it.
+//!
+//! The conditions of a block run in slices of random length, in an order drawn anew for each round, until
+//! each has its duration. Slow drift of a machine then meets all conditions alike, and so does what
+//! follows a fixed period, such as the WAL writer's: a fixed order or a fixed length would fall in with
+//! it. The first part of each slice is a guard: the work runs under the new condition and is not counted.
+//!
+//! Plain data and arithmetic; `woven` runs the plan.
+
+use std::time::{Duration, Instant};
+
+use super::error::EngineError;
+use super::outcome::WindowOutcome;
+use crate::config::Engine;
+use crate::config::resolve::Extent;
+use crate::rng::{SplitMix64, derive};
+
+/// The length of a slice is drawn evenly from its mean less and plus this share.
+const SPREAD: f64 = 0.5;
+/// The guard's share of the mean length of a slice ...
+const GUARD_SHARE: f64 = 0.25;
+/// ... and its shortest and longest length, in seconds.
+const GUARD: (f64, f64) = (0.002, 0.050);
+
+/// The conditions of one woven window, and how they take turns.
+#[derive(Debug, Clone, PartialEq)]
+pub struct WeavePlan {
+    /// The session settings of each condition; a setting that a condition does not name has its value
+    /// from before.
+    pub conditions: Vec<Vec<(String, String)>>,
+    /// Counted time of each condition.
+    pub duration: Duration,
+    /// Mean counted length of a slice.
+    pub slice: Duration,
+    pub seed: u64,
+}
+
+/// Returns what prevents sessions of an engine from switching conditions in mid-window.
+pub(super) fn obstacle(engine: &Engine, extent: Extent) -> Option<&'static str> {
+    match (engine, extent) {
+        (Engine::Client(_), _) => Some("engine = \"client\" cannot switch yet"),
+        (Engine::Server, Extent::Time(_)) => None,
+        (Engine::Server, _) => Some("the extent is a number of transactions"),
+    }
+}
+
+/// A slice of the plan.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct PlannedSlice {
+    /// Index into the plan's conditions.
+    pub condition: usize,
+    /// Counted seconds.
+    pub seconds: f64,
+}
+
+impl WeavePlan {
+    /// Returns the time at the start of each slice that is not counted, in seconds.
+    pub fn guard(&self) -> f64 {
+        (self.slice.as_secs_f64() * GUARD_SHARE).clamp(GUARD.0, GUARD.1)
+    }
+
+    /// Returns the number of slices of each condition.
+    pub fn rounds(&self) -> usize {
+        let rounds = self.duration.as_secs_f64() / self.slice.as_secs_f64();
+        // Two are needed for a share of the slices to follow each other condition.
+        (rounds.round() as usize).max(2)
+    }
+
+    /// Returns the time of the whole window without what switching costs, in seconds.
+    pub fn seconds(&self) -> f64 {
+        let guards = self.guard() * self.rounds() as f64;
+        (self.duration.as_secs_f64() + guards) * self.conditions.len() as f64
+    }
+
+    /// Returns the names of all settings that differ between conditions or may.
+    pub fn settings(&self) -> Vec<String> {
+        let mut names: Vec<String> =
+            self.conditions.iter().flatten().map(|(name, _)| name.clone()).collect();
+        names.sort_unstable();
+        names.dedup();
+        names
+    }
+
+    /// Draws order and lengths. The slices of each condition add up to its duration.
+    pub(super) fn schedule(&self) -> Vec<PlannedSlice> {
+        let mut random = SplitMix64::new(derive(self.seed, "weave", 0));
+        let rounds = self.rounds();
+        let lengths: Vec<Vec<f64>> = self
+            .conditions
+            .iter()
+            .map(|_| {
+                let drawn = (0..rounds).map(|_| 1.0 - SPREAD + 2.0 * SPREAD * random.next_f64());
+                let drawn: Vec<f64> = drawn.collect();
+                let scale = self.duration.as_secs_f64() / drawn.iter().sum::<f64>();
+                drawn.into_iter().map(|length| length * scale).collect()
+            })
+            .collect();
+        let mut slices = Vec::with_capacity(rounds * lengths.len());
+        for round in 0..rounds {
+            let mut order: Vec<usize> = (0..lengths.len()).collect();
+            random.shuffle(&mut order);
+            let of_round = order.into_iter();
+            slices.extend(of_round.map(|condition| {
+                let seconds = lengths[condition][round];
+                PlannedSlice { condition, seconds }
+            }));
+        }
+        slices
+    }
+}
+
+/// Work done and the time it took.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct Rate {
+    /// Commits, or block visits where nothing commits.
+    pub work: f64,
+    /// Seconds of one session.
+    pub seconds: f64,
+}
+
+impl Rate {
+    pub(super) fn add(&mut self, work: f64, seconds: f64) {
+        self.work += work;
+        self.seconds += seconds;
+    }
+
+    /// Returns work per second; `None` without work.
+    pub fn per_second(&self) -> Option<f64> {
+        (self.work > 0.0 && self.seconds > 0.0).then(|| self.work / self.seconds)
+    }
+}
+
+/// One condition of a woven window.
+#[derive(Debug)]
+pub struct WovenCondition {
+    /// Its `seconds` are the counted ones; its times begin with the whole window.
+    pub outcome: WindowOutcome,
+    /// Start and end of the counted part of each slice, on this machine's clock.
+    pub spans: Vec<(Instant, Instant)>,
+    /// Slices that were counted.
+    pub slices: u32,
+    /// The first and the second half of its slices.
+    pub halves: [Rate; 2],
+    /// Its slices by the condition before each.
+    pub after: Vec<Rate>,
+}
+
+/// What came of a woven window.
+#[derive(Debug)]
+pub struct WovenOutcome {
+    /// In the order of the plan.
+    pub conditions: Vec<WovenCondition>,
+    /// Seconds from the first slice to the end of the last one.
+    pub seconds: f64,
+    /// Slices that began although a standby had not caught up within the limit.
+    pub not_caught_up: u32,
+    pub error: Option<EngineError>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(conditions: usize, duration: u64, slice: u64) -> WeavePlan {
+        WeavePlan {
+            conditions: vec![Vec::new(); conditions],
+            duration: Duration::from_millis(duration),
+            slice: Duration::from_millis(slice),
+            seed: 7,
+        }
+    }
+
+    #[test]
+    fn each_condition_gets_its_duration_in_slices_of_random_length() {
+        let slices = plan(3, 1000, 20).schedule();
+        assert_eq!(slices.len(), 150);
+        for condition in 0..3 {
+            let own: Vec<f64> =
+                slices.iter().filter(|s| s.condition == condition).map(|s| s.seconds).collect();
+            assert_eq!(own.len(), 50);
+            assert!((own.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+            assert!(own.iter().all(|s| (0.008..0.035).contains(s)), "{own:?}");
+            let short = own.iter().filter(|s| **s < 0.015).count();
+            assert!((3..=22).contains(&short), "{short} of 50 are short");
+        }
+    }
+
+    #[test]
+    fn every_round_has_every_condition_and_orders_differ() {
+        let slices = plan(4, 2000, 20).schedule();
+        let orders: Vec<Vec<usize>> =
+            slices.chunks(4).map(|round| round.iter().map(|s| s.condition).collect()).collect();
+        for order in &orders {
+            let mut sorted = order.clone();
+            sorted.sort_unstable();
+            assert_eq!(sorted, [0, 1, 2, 3]);
+        }
+        let mut distinct = orders;
+        distinct.sort();
+        distinct.dedup();
+        assert!(distinct.len() > 15, "{} of 24 orders", distinct.len());
+    }
+
+    #[test]
+    fn the_guard_is_a_quarter_of_a_slice_within_limits() {
+        let guard = |slice| plan(2, 10_000, slice).guard();
+        assert_eq!([guard(4), guard(20), guard(1000)], [0.002, 0.005, 0.050]);
+        assert_eq!(plan(2, 30, 20).rounds(), 2);
+        assert_eq!(plan(2, 1000, 20).seconds(), 2.5);
+    }
+}

@@ -1,0 +1,350 @@
+//! Runs a woven window on sessions of the server: one slice after the other, all sessions at once.
+//!
+//! Between two slices every session has ended its work, so that no session still works under the last
+//! condition when the next one begins. Then, if commits wait for standbys, one commit waits until a
+//! synchronous standby has applied everything: what the last condition left to replay is not charged
+//! to the next one. See [`super::weave`] for the plan.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+
+use super::Totals;
+use super::error::EngineError;
+use super::outcome::{Progress, WindowEvent, WindowOutcome};
+use super::participants::WovenParticipants;
+use super::phase::{self, Phase};
+use super::plan::{GRACE, slice_length};
+use super::pool::{Member, SessionPool, alive};
+use super::session::{Event, Order, SliceOrder, SliceWork, WovenDone, server_seed};
+use super::stopping::Stopping;
+use super::weave::{PlannedSlice, Rate, WeavePlan, WovenCondition, WovenOutcome};
+use super::window::{Start, span};
+use pgio_results::model::Slice;
+
+/// Longest wait for a standby before a slice.
+const CATCH_UP: Duration = Duration::from_secs(5);
+/// Interval of progress, as in a plain window.
+const PROGRESS_EVERY: Duration = Duration::from_millis(50);
+
+impl WovenParticipants for SessionPool {
+    fn weave(
+        mut self: Box<Self>,
+        admin: &mut Client,
+        plan: &WeavePlan,
+        listener: &mut dyn FnMut(&mut Client, WindowEvent),
+    ) -> Result<WovenOutcome, EngineError> {
+        let count = self.members.len();
+        let lead = 0.001 + 0.000_2 * count as f64;
+        let start = Start::after(admin, span(lead))?;
+        listener(admin, WindowEvent::Opened(start.at));
+        let mut woven = Woven::new(plan, start, count);
+        let catches_up = CatchUp::new(admin)?;
+        let names = plan.settings();
+        let settings: Vec<Arc<Vec<(String, Option<String>)>>> =
+            plan.conditions.iter().map(|own| Arc::new(of_condition(&names, own))).collect();
+        let mut error = None;
+        let (mut ended, mut given_up) = (None, false);
+        let mut shown = Instant::now();
+        for (number, slice) in plan.schedule().into_iter().enumerate() {
+            if number > 0 {
+                woven.not_caught_up += u32::from(!catches_up.wait(admin)?);
+            }
+            let begins = start.epoch + start.at.elapsed().as_secs_f64() + lead;
+            let counted = begins + plan.guard();
+            let ends = [counted, counted + slice.seconds / 2.0, counted + slice.seconds];
+            for index in 0..count {
+                let seed = server_seed(self.setup.seed, "session", index as u64);
+                let order = SliceOrder {
+                    settings: Arc::clone(&settings[slice.condition]),
+                    ends,
+                    seed: (number == 0).then_some(seed),
+                };
+                self.threads.order(index, Order::Slice(order));
+            }
+            let patience = GRACE + span(plan.guard() + slice.seconds);
+            let mut turn = Turn {
+                members: &mut self.members,
+                admin,
+                stopping: Stopping::default(),
+                since: Instant::now(),
+                patience,
+                done: Vec::with_capacity(count),
+            };
+            error = phase::run(&mut turn, &self.events, &self.setup.stop);
+            given_up = turn.stopping.given_up();
+            let done = turn.done;
+            if error.is_some() {
+                break;
+            }
+            let [counted, _, end] = ends.map(|at| start.at + span(at - start.epoch));
+            woven.conditions[slice.condition].spans.push((counted, end));
+            woven.add(slice, done);
+            ended = Some(Instant::now());
+            if shown.elapsed() >= PROGRESS_EVERY {
+                shown = Instant::now();
+                listener(admin, WindowEvent::Progress(woven.progress(start.at)));
+            }
+        }
+        let ended = ended.unwrap_or(start.at);
+        listener(admin, WindowEvent::Closed(ended));
+        if error.is_none() {
+            error = self.end(admin);
+        }
+        let outcome = woven.finish(&self, (ended - start.at).as_secs_f64(), error);
+        self.threads.dismiss();
+        // Without further orders, sessions end by themselves.
+        self.threads.join(|_| !given_up);
+        Ok(outcome)
+    }
+}
+
+impl SessionPool {
+    /// Lets every session publish its statistics.
+    fn end(&mut self, admin: &mut Client) -> Option<EngineError> {
+        let SessionPool { members, threads, events, setup, .. } = self;
+        (0..members.len()).for_each(|index| threads.order(index, Order::End));
+        let mut ending =
+            Ending { members, admin, stopping: Stopping::default(), since: Instant::now() };
+        phase::run(&mut ending, events, &setup.stop)
+    }
+}
+
+/// Returns a value, or none, for every name.
+fn of_condition(names: &[String], own: &[(String, String)]) -> Vec<(String, Option<String>)> {
+    let value = |name: &String| own.iter().rfind(|(n, _)| n == name).map(|(_, v)| v.clone());
+    names.iter().map(|name| (name.clone(), value(name))).collect()
+}
+
+/// The wait for standbys between two slices.
+struct CatchUp {
+    /// Whether commits can wait for a standby.
+    is_synchronous: bool,
+}
+
+impl CatchUp {
+    fn new(admin: &mut Client) -> Result<CatchUp, EngineError> {
+        let sql = "SELECT current_setting('synchronous_standby_names') <> ''";
+        let row = admin.query_one(sql, &[]).map_err(waiting)?;
+        Ok(CatchUp { is_synchronous: row.get(0) })
+    }
+
+    /// Returns whether the standbys that commits wait for have applied everything.
+    fn wait(&self, admin: &mut Client) -> Result<bool, EngineError> {
+        if !self.is_synchronous {
+            return Ok(true);
+        }
+        let limit = CATCH_UP.as_millis();
+        let begun = Instant::now();
+        let sql = format!(
+            "BEGIN; SET LOCAL synchronous_commit = remote_apply; \
+             SET LOCAL statement_timeout = {limit}; \
+             SELECT pg_logical_emit_message(true, 'pgio', ''); COMMIT"
+        );
+        admin.batch_execute(&sql).map_err(waiting)?;
+        // The timeout does not make COMMIT fail: it ends the wait with a warning.
+        Ok(begun.elapsed() < CATCH_UP)
+    }
+}
+
+fn waiting(source: postgres::Error) -> EngineError {
+    EngineError::Postgres { doing: "waiting for standbys between slices", source }
+}
+
+/// The sums of a woven window so far.
+struct Woven {
+    conditions: Vec<WovenCondition>,
+    totals: Vec<Vec<Totals>>,
+    /// Counted seconds of each session, by condition.
+    counted: Vec<Vec<f64>>,
+    last: Option<usize>,
+    bin: f64,
+    progress: Progress,
+    not_caught_up: u32,
+}
+
+impl Woven {
+    fn new(plan: &WeavePlan, start: Start, sessions: usize) -> Woven {
+        let count = plan.conditions.len();
+        let condition = || WovenCondition {
+            outcome: WindowOutcome::new(start.epoch),
+            spans: Vec::new(),
+            slices: 0,
+            halves: [Rate::default(); 2],
+            after: vec![Rate::default(); count],
+        };
+        Woven {
+            conditions: (0..count).map(|_| condition()).collect(),
+            totals: vec![vec![Totals::default(); sessions]; count],
+            counted: vec![vec![0.0; sessions]; count],
+            last: None,
+            bin: slice_length(plan.duration.as_secs_f64()),
+            progress: Progress::default(),
+            not_caught_up: 0,
+        }
+    }
+
+    fn add(&mut self, slice: PlannedSlice, done: Vec<WovenDone>) {
+        let condition = &mut self.conditions[slice.condition];
+        condition.slices += 1;
+        let sessions = done.len().max(1) as f64;
+        let mut sum = Totals::default();
+        let mut seconds = 0.0;
+        for WovenDone { index, halves, readings } in done {
+            condition.outcome.readings.extend(readings);
+            for (half, SliceWork { totals, began, ended }) in halves.into_iter().enumerate() {
+                let took = (ended - began).max(0.0);
+                let work = work_of(&totals);
+                condition.halves[half].add(work, took);
+                if let Some(last) = self.last {
+                    condition.after[last].add(work, took);
+                }
+                self.counted[slice.condition][index as usize] += took;
+                seconds += took;
+                self.totals[slice.condition][index as usize].merge(&totals);
+                sum.merge(&totals);
+            }
+        }
+        self.last = Some(slice.condition);
+        let seconds = seconds / sessions;
+        self.progress.covered += seconds;
+        self.progress.block_visits += sum.block_visits();
+        self.progress.commits += sum.commits();
+        add_to_timeline(&mut condition.outcome.timeline, self.bin, seconds, &sum);
+        condition.outcome.totals.merge(&sum);
+    }
+
+    fn progress(&mut self, opened: Instant) -> Progress {
+        self.progress.elapsed = opened.elapsed().as_secs_f64();
+        self.progress
+    }
+
+    fn finish(
+        mut self,
+        pool: &SessionPool,
+        seconds: f64,
+        error: Option<EngineError>,
+    ) -> WovenOutcome {
+        let cancelled = pool.notices.cancelled_sync_rep();
+        for (at, condition) in self.conditions.iter_mut().enumerate() {
+            let counted = &self.counted[at];
+            let outcome = &mut condition.outcome;
+            outcome.seconds = counted.iter().sum::<f64>() / counted.len().max(1) as f64;
+            outcome.cancelled_sync_rep = cancelled;
+            let totals = pool.members.iter().zip(&self.totals[at]);
+            outcome.sessions =
+                totals.map(|(member, own)| own.as_session(member.pid, &member.table)).collect();
+        }
+        let (conditions, not_caught_up) = (self.conditions, self.not_caught_up);
+        WovenOutcome { conditions, seconds, not_caught_up, error }
+    }
+}
+
+fn work_of(totals: &Totals) -> f64 {
+    match totals.commits() {
+        0 => totals.block_visits() as f64,
+        commits => commits as f64,
+    }
+}
+
+/// Adds a slice to a timeline of bins that are as long as the slices of a plain window, so that the
+/// spread of short slices does not look like a stall.
+fn add_to_timeline(timeline: &mut Vec<Slice>, bin: f64, seconds: f64, work: &Totals) {
+    let at = timeline.last().map_or(0.0, |last| last.at) + seconds;
+    match timeline.last_mut() {
+        Some(last) if last.seconds + seconds / 2.0 < bin => last.seconds += seconds,
+        _ => timeline.push(Slice { seconds, ..Slice::default() }),
+    }
+    if let Some(last) = timeline.last_mut() {
+        last.at = at;
+        last.block_visits += work.block_visits();
+        last.rows_updated += work.rows_updated;
+        last.commits += work.commits();
+    }
+}
+
+/// All sessions during one slice.
+struct Turn<'a> {
+    members: &'a mut [Member],
+    admin: &'a mut Client,
+    stopping: Stopping,
+    since: Instant,
+    patience: Duration,
+    done: Vec<WovenDone>,
+}
+
+impl Phase for Turn<'_> {
+    type Event = Event;
+
+    fn take(&mut self, event: Event) -> Result<(), EngineError> {
+        match event {
+            Event::Woven(done) => self.done.push(*done),
+            Event::Failed { index, error } => {
+                self.members[index as usize].done = true;
+                return Err(error);
+            }
+            Event::Done { index } => self.members[index as usize].done = true,
+            Event::Connected { .. } | Event::Ready { .. } | Event::Slice(_) => {}
+        }
+        Ok(())
+    }
+
+    /// After an error, sessions end their slice, and the caller dismisses them.
+    fn is_unfinished(&self, _ending: bool) -> bool {
+        let ended: BTreeMap<u32, ()> = self.done.iter().map(|d| (d.index, ())).collect();
+        let waits = |(index, member): (usize, &Member)| {
+            !member.done && !ended.contains_key(&(index as u32))
+        };
+        self.members.iter().enumerate().any(waits) && !self.stopping.given_up()
+    }
+
+    fn overdue(&mut self) -> Option<EngineError> {
+        let late = self.since.elapsed() > self.patience;
+        let pids: Vec<i32> = alive(self.members).iter().map(|session| session.pid).collect();
+        late.then(|| Stopping::stuck(self.admin, &pids, "did not end with their slice"))
+    }
+
+    fn end(&mut self, urgent: bool) {
+        self.stopping.advance(self.admin, &alive(self.members), urgent);
+    }
+}
+
+/// All sessions after the last slice.
+struct Ending<'a> {
+    members: &'a mut [Member],
+    admin: &'a mut Client,
+    stopping: Stopping,
+    since: Instant,
+}
+
+impl Phase for Ending<'_> {
+    type Event = Event;
+
+    fn take(&mut self, event: Event) -> Result<(), EngineError> {
+        match event {
+            Event::Done { index } => self.members[index as usize].done = true,
+            Event::Failed { index, error } => {
+                self.members[index as usize].done = true;
+                return Err(error);
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    fn is_unfinished(&self, _ending: bool) -> bool {
+        self.members.iter().any(|m| !m.done) && !self.stopping.given_up()
+    }
+
+    fn overdue(&mut self) -> Option<EngineError> {
+        let pids: Vec<i32> = alive(self.members).iter().map(|session| session.pid).collect();
+        let late = self.since.elapsed() > GRACE;
+        late.then(|| Stopping::stuck(self.admin, &pids, "did not publish their statistics"))
+    }
+
+    fn end(&mut self, urgent: bool) {
+        self.stopping.advance(self.admin, &alive(self.members), urgent);
+    }
+}
