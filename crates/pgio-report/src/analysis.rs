@@ -210,6 +210,7 @@ pub fn analyse(stored: &StoredExperiment) -> Analysis {
         checks: findings::all(stored, &everywhere, &comparisons),
         warnings: findings::warnings(stored),
         notes: [
+            woven::note(&stored.trials).into_iter().collect(),
             tail::notes(manifest, &arms),
             images::note(manifest, arms.get(manifest.baseline.as_str())).into_iter().collect(),
         ]

@@ -50,7 +50,7 @@ fn one(plan: &Plan, round: &Round<'_>, text: &str, pid_file: &Path) -> Result<Ju
     let (mut waiting, mut measured) = (false, 0_u32);
     let analysis = round.analysis_heard(text, &mut |event| match event {
         Event::Begins { planned, condition } => {
-            waiting = *condition == STALLED && stalls(planned.block);
+            waiting = *condition == STALLED && planned.iter().any(|p| stalls(p.block));
         }
         Event::Progress { progress, .. } if waiting => {
             waiting = false;

@@ -14,6 +14,7 @@ use super::finding::{Finding, WEAVE_CARRY_OVER};
 use super::pairing::{Arm, Arms};
 use super::verdict::ALPHA;
 use pgio_results::store::Manifest;
+use pgio_results::units::human;
 use pgio_results::{CheckVerdict, Trial};
 
 /// The share of the margin that a difference may have ...
@@ -35,6 +36,18 @@ pub(super) fn findings(manifest: &Manifest, arms: &Arms<'_>) -> Vec<Finding> {
     let alpha = ALPHA / questions.len().max(1) as f64;
     let found = questions.iter().filter_map(|question| finding(question, alpha, limit));
     found.collect()
+}
+
+/// Says how to read results of a woven window.
+pub(super) fn note(trials: &[Trial]) -> Option<String> {
+    let woven = trials.iter().find_map(|trial| trial.woven.as_ref())?;
+    let ms = |seconds: f64| human::latency(seconds * 1e9);
+    Some(format!(
+        "the conditions of a block were woven in slices of {}, each after {} that do not count; counters of the \
+         server are those of all conditions together and are not shown",
+        ms(woven.slice_seconds),
+        ms(woven.guard_seconds)
+    ))
 }
 
 fn questions<'a>(manifest: &'a Manifest, arms: &Arms<'_>) -> Vec<Question<'a>> {
@@ -116,7 +129,8 @@ mod tests {
                 let mut t = trial(condition, block, &[("commits_per_second", 100.0)]);
                 t.woven = Some(Woven {
                     halves: Some(halves * noise()),
-                    after: [("local".to_owned(), after * noise()), ("b".to_owned(), noise())].into(),
+                    after: [("local".to_owned(), after * noise()), ("b".to_owned(), noise())]
+                        .into(),
                     ..Woven::default()
                 });
                 trials.push(t);

@@ -38,6 +38,10 @@ pub(super) struct Args {
     /// The margin: an effect smaller than this share does not matter; replaces `matters` of the file
     #[arg(long, value_name = "SHARE", conflicts_with = "resume")]
     matters: Option<MarginArg>,
+    /// Let the conditions of a block take turns in slices of this mean length, or false for windows of
+    /// their own; replaces `weave` of the file
+    #[arg(long, value_name = "LENGTH", conflicts_with = "resume")]
+    weave: Option<String>,
     /// Exit with 8 if a condition is worse by more than the margin, with 9 if that is undecided
     #[arg(long)]
     gate: bool,
@@ -62,7 +66,10 @@ pub(super) fn run(args: &Args) -> Outcome {
             resume::job(dir, file.as_deref(), args.larger(), below)?
         }
         (None, Some(file)) => {
-            jobs::read_with_margin(file, args.matters.as_ref().map(|m| m.text.as_str()))?
+            let matters = args.matters.as_ref().map(|margin| ("matters", margin.text.as_str()));
+            let weave = args.weave.as_ref().map(|weave| ("weave", weave.as_str()));
+            let flags: Vec<_> = matters.into_iter().chain(weave).collect();
+            jobs::read_with(file, &flags)?
         }
         (None, None) => return Ok(()), // clap rejects this
     };

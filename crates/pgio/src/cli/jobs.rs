@@ -14,19 +14,18 @@ use pgio_results::files;
 use pgio_results::store;
 
 pub fn read(file: &Path) -> Result<Job, Failure> {
-    read_with_margin(file, None)
+    read_with(file, &[])
 }
 
-/// With a margin that replaces the file's.
-pub(super) fn read_with_margin(file: &Path, margin: Option<&str>) -> Result<Job, Failure> {
+/// With values from flags, which replace those of the file's keys of the same name.
+pub(super) fn read_with(file: &Path, flags: &[(&str, &str)]) -> Result<Job, Failure> {
     let shown = file.display().to_string();
     let mut text = files::read_text(file, FILE_BYTES)
         .map_err(|e| Failure::new(FILES, e).context(format!("cannot read {shown}")))?;
-    if let Some(margin) = margin {
-        text = application::with_margin(&text, margin).ok_or_else(|| {
-            let hint =
-                format!("write [experiment] and matters = \"{margin}\" into the file instead");
-            Failure::message(USAGE, format!("--matters: no line can be added to {shown}; {hint}"))
+    for (key, value) in flags {
+        text = application::with_value(&text, key, value).ok_or_else(|| {
+            let hint = format!("write [experiment] and {key} = \"{value}\" into the file instead");
+            Failure::message(USAGE, format!("--{key}: no line can be added to {shown}; {hint}"))
         })?;
     }
     let stem = file.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into());

@@ -124,7 +124,7 @@ impl ProgressLine {
     fn update(&mut self, event: &Event<'_>) {
         match event {
             Event::Resets { planned, condition } => {
-                self.pace.begin(planned, Instant::now());
+                self.pace.begin(std::slice::from_ref(planned), Instant::now());
                 self.show(condition, Some("loading the data set"), "");
             }
             Event::Begins { planned, condition } => {
@@ -328,7 +328,7 @@ mod tests {
     fn the_line_has_place_rate_time_and_repeats() {
         let mut line = line_of(13);
         for block in 1..=12 {
-            line.update(&Event::Begins { planned: &at(block), condition: "on" });
+            line.update(&Event::Begins { planned: &[at(block)], condition: "on" });
         }
         // The trials so far took no time.
         assert_eq!(line.line("on", Some("3,300/s"), "", 80), "12/13, on, 3,300/s, 0:00 left");
@@ -348,7 +348,7 @@ mod tests {
     #[test]
     fn the_line_is_no_wider_than_the_terminal() {
         let mut line = line_of(3);
-        line.update(&Event::Begins { planned: &at(1), condition: "on" });
+        line.update(&Event::Begins { planned: &[at(1)], condition: "on" });
         let name = "on, and the standby's disk limited to 500 IOPS";
         for width in 1..120 {
             let text = line.line(name, Some("3,300/s"), "output of a program", width);

@@ -31,7 +31,7 @@ mod validation;
 mod workloads;
 
 pub use self::extend::BlockLimits;
-pub use self::job::{Job, JobError, with_margin};
+pub use self::job::{Job, JobError, with_value};
 pub use self::perform::{Run, Start, perform};
 pub use self::preview::{
     ConditionChange, PlanNote, PlannedChange, Preview, WorkloadPreview, preview,

@@ -37,8 +37,9 @@ pub enum Event<'a> {
     WorkloadEnds {
         dir: &'a Path,
     },
+    /// A trial begins, or those of a woven window.
     Begins {
-        planned: &'a Planned,
+        planned: &'a [Planned],
         condition: &'a str,
     },
     /// The data set is being reset.

@@ -255,7 +255,8 @@ impl Stage for Live<'_> {
         let name = self.cells[planned.cell].target.clone();
         self.reconnect(&name)?;
         let cell = &self.cells[planned.cell];
-        (self.observe)(Event::Begins { planned, condition: &cell.title });
+        let turn = std::slice::from_ref(planned);
+        (self.observe)(Event::Begins { planned: turn, condition: &cell.title });
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
         let mut control = Controlled::new(target);
         let private = target.cluster.is_some();
@@ -299,7 +300,7 @@ impl Stage for Live<'_> {
         self.reconnect(&name)?;
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
         let title = format!("{} conditions", turn.len());
-        (self.observe)(Event::Begins { planned: &turn[0], condition: &title });
+        (self.observe)(Event::Begins { planned: turn, condition: &title });
         let mut in_force = Vec::new();
         for planned in turn {
             let mut control = Controlled::new(target);

@@ -15,7 +15,8 @@ pub struct Pace {
     took: Vec<(u32, Duration)>,
     /// Cells of trials that have not begun.
     due: Vec<usize>,
-    current: Option<(Planned, Instant)>,
+    /// Those of a woven window run together.
+    current: Option<(Vec<Planned>, Instant)>,
     begun: usize,
 }
 
@@ -36,19 +37,25 @@ impl Pace {
         self.begun + self.due.len()
     }
 
-    /// Marks the first event of a trial. The previous trial ends here, as undoing its condition is part of it.
-    pub fn begin(&mut self, planned: &Planned, now: Instant) {
-        if let Some((former, since)) = self.current {
-            if former == *planned {
+    /// Marks the first event of a trial, or of several in a woven window. The previous trials end here, as
+    /// undoing a condition is part of its trial.
+    pub fn begin(&mut self, turn: &[Planned], now: Instant) {
+        if let Some((former, since)) = &self.current {
+            if former.first() == turn.first() {
                 return;
             }
-            let took = &mut self.took[former.cell];
-            *took = (took.0 + 1, took.1 + now.saturating_duration_since(since));
+            let each = now.saturating_duration_since(*since) / former.len().max(1) as u32;
+            for planned in former {
+                let took = &mut self.took[planned.cell];
+                *took = (took.0 + 1, took.1 + each);
+            }
         }
-        self.current = Some((*planned, now));
-        self.begun += 1;
-        if let Some(at) = self.due.iter().position(|cell| *cell == planned.cell) {
-            self.due.remove(at);
+        self.current = Some((turn.to_vec(), now));
+        self.begun += turn.len();
+        for planned in turn {
+            if let Some(at) = self.due.iter().position(|cell| *cell == planned.cell) {
+                self.due.remove(at);
+            }
         }
     }
 
@@ -63,9 +70,13 @@ impl Pace {
 
     /// Returns the remaining time; none if the length of some trial is unknown.
     pub fn remaining(&self, now: Instant) -> Option<Duration> {
-        let current = match self.current {
-            Some((planned, since)) => {
-                self.expected(planned.cell)?.saturating_sub(now.saturating_duration_since(since))
+        let current = match &self.current {
+            Some((turn, since)) => {
+                let all = turn
+                    .iter()
+                    .map(|planned| self.expected(planned.cell))
+                    .sum::<Option<Duration>>()?;
+                all.saturating_sub(now.saturating_duration_since(*since))
             }
             None => Duration::ZERO,
         };
@@ -99,9 +110,9 @@ mod tests {
         let start = Instant::now();
         assert_eq!((pace.number(), pace.trials()), (0, 4));
         assert_eq!(pace.remaining(start), Some(seconds(60)));
-        pace.begin(&due[0], start);
+        pace.begin(&due[0..=0], start);
         // The same trial, reset first and then put in force.
-        pace.begin(&due[0], start + seconds(4));
+        pace.begin(&due[0..=0], start + seconds(4));
         assert_eq!((pace.number(), pace.trials()), (1, 4));
         assert_eq!(pace.remaining(start + seconds(5)), Some(seconds(55)));
         assert_eq!(
@@ -110,9 +121,9 @@ mod tests {
             "it takes longer than estimated"
         );
         // It took 30 s, so the other one of its condition will, too.
-        pace.begin(&due[1], start + seconds(30));
+        pace.begin(&due[1..=1], start + seconds(30));
         assert_eq!(pace.remaining(start + seconds(30)), Some(seconds(70)));
-        pace.begin(&due[2], start + seconds(90));
+        pace.begin(&due[2..=2], start + seconds(90));
         assert_eq!(pace.remaining(start + seconds(90)), Some(seconds(90)));
     }
 
@@ -120,7 +131,7 @@ mod tests {
     fn repeats_and_further_blocks_take_their_time() {
         let mut pace = Pace::new(vec![Some(seconds(10)), Some(seconds(20))], &[planned(1, 0)]);
         let now = Instant::now();
-        pace.begin(&planned(1, 0), now);
+        pace.begin(&[planned(1, 0)], now);
         pace.add(1);
         assert_eq!((pace.trials(), pace.remaining(now)), (2, Some(seconds(30))));
         pace.add_block();
@@ -128,13 +139,25 @@ mod tests {
     }
 
     #[test]
+    fn trials_of_a_woven_window_share_its_time() {
+        let due = [planned(1, 0), planned(1, 1), planned(2, 1), planned(2, 0)];
+        let mut pace = Pace::new(vec![Some(seconds(10)), Some(seconds(20))], &due);
+        let start = Instant::now();
+        pace.begin(&due[..2], start);
+        assert_eq!((pace.number(), pace.trials()), (2, 4));
+        assert_eq!(pace.remaining(start + seconds(5)), Some(seconds(25 + 30)));
+        pace.begin(&due[2..], start + seconds(8));
+        assert_eq!(pace.remaining(start + seconds(8)), Some(seconds(8)));
+    }
+
+    #[test]
     fn without_an_estimate_the_time_is_unknown_until_a_trial_was_measured() {
         let due = [planned(1, 0), planned(1, 1)];
         let mut pace = Pace::new(vec![None, None], &due);
         let now = Instant::now();
-        pace.begin(&due[0], now);
+        pace.begin(&due[0..=0], now);
         assert_eq!(pace.remaining(now), None);
-        pace.begin(&due[1], now + seconds(7));
+        pace.begin(&due[1..=1], now + seconds(7));
         assert_eq!(pace.remaining(now + seconds(9)), Some(seconds(5)));
     }
 }

@@ -59,11 +59,10 @@ impl WeavePlan {
         (self.slice.as_secs_f64() * GUARD_SHARE).clamp(GUARD.0, GUARD.1)
     }
 
-    /// Returns the number of slices of each condition.
+    /// Returns the number of slices that each condition needs, if none is cut short.
     pub fn rounds(&self) -> usize {
         let rounds = self.duration.as_secs_f64() / self.slice.as_secs_f64();
-        // Two are needed for a share of the slices to follow each other condition.
-        (rounds.round() as usize).max(2)
+        (rounds.round() as usize).max(1)
     }
 
     /// Returns the time of the whole window without what switching costs, in seconds.
@@ -81,31 +80,32 @@ impl WeavePlan {
         names
     }
 
-    /// Draws order and lengths. The slices of each condition add up to its duration.
-    pub(super) fn schedule(&self) -> Vec<PlannedSlice> {
-        let mut random = SplitMix64::new(derive(self.seed, "weave", 0));
-        let rounds = self.rounds();
-        let lengths: Vec<Vec<f64>> = self
-            .conditions
-            .iter()
-            .map(|_| {
-                let drawn = (0..rounds).map(|_| 1.0 - SPREAD + 2.0 * SPREAD * random.next_f64());
-                let drawn: Vec<f64> = drawn.collect();
-                let scale = self.duration.as_secs_f64() / drawn.iter().sum::<f64>();
-                drawn.into_iter().map(|length| length * scale).collect()
-            })
-            .collect();
-        let mut slices = Vec::with_capacity(rounds * lengths.len());
-        for round in 0..rounds {
-            let mut order: Vec<usize> = (0..lengths.len()).collect();
-            random.shuffle(&mut order);
-            let of_round = order.into_iter();
-            slices.extend(of_round.map(|condition| {
-                let seconds = lengths[condition][round];
-                PlannedSlice { condition, seconds }
-            }));
-        }
-        slices
+    /// Returns the source of rounds.
+    pub(super) fn schedule(&self) -> Schedule {
+        let random = SplitMix64::new(derive(self.seed, "weave", 0));
+        let (conditions, slice) = (self.conditions.len(), self.slice.as_secs_f64());
+        Schedule { random, conditions, slice }
+    }
+}
+
+/// Draws order and lengths, round by round.
+pub(super) struct Schedule {
+    random: SplitMix64,
+    conditions: usize,
+    slice: f64,
+}
+
+impl Schedule {
+    /// Returns the next round: one slice of every condition.
+    pub(super) fn round(&mut self) -> Vec<PlannedSlice> {
+        let mut order: Vec<usize> = (0..self.conditions).collect();
+        self.random.shuffle(&mut order);
+        let of_round = order.into_iter();
+        let slices = of_round.map(|condition| {
+            let length = 1.0 - SPREAD + 2.0 * SPREAD * self.random.next_f64();
+            PlannedSlice { condition, seconds: self.slice * length }
+        });
+        slices.collect()
     }
 }
 
@@ -171,25 +171,22 @@ mod tests {
     }
 
     #[test]
-    fn each_condition_gets_its_duration_in_slices_of_random_length() {
-        let slices = plan(3, 1000, 20).schedule();
-        assert_eq!(slices.len(), 150);
-        for condition in 0..3 {
-            let own: Vec<f64> =
-                slices.iter().filter(|s| s.condition == condition).map(|s| s.seconds).collect();
-            assert_eq!(own.len(), 50);
-            assert!((own.iter().sum::<f64>() - 1.0).abs() < 1e-9);
-            assert!(own.iter().all(|s| (0.008..0.035).contains(s)), "{own:?}");
-            let short = own.iter().filter(|s| **s < 0.015).count();
-            assert!((3..=22).contains(&short), "{short} of 50 are short");
-        }
+    fn lengths_are_spread_evenly_around_their_mean() {
+        let mut schedule = plan(3, 1000, 20).schedule();
+        let slices: Vec<PlannedSlice> = (0..200).flat_map(|_| schedule.round()).collect();
+        let lengths: Vec<f64> = slices.iter().map(|s| s.seconds).collect();
+        assert!(lengths.iter().all(|s| (0.010..0.030).contains(s)), "{lengths:?}");
+        let mean = lengths.iter().sum::<f64>() / lengths.len() as f64;
+        assert!((mean - 0.020).abs() < 0.001, "{mean}");
+        let short = lengths.iter().filter(|s| **s < 0.015).count();
+        assert!((110..190).contains(&short), "{short} of 600 are short");
     }
 
     #[test]
     fn every_round_has_every_condition_and_orders_differ() {
-        let slices = plan(4, 2000, 20).schedule();
-        let orders: Vec<Vec<usize>> =
-            slices.chunks(4).map(|round| round.iter().map(|s| s.condition).collect()).collect();
+        let mut schedule = plan(4, 2000, 20).schedule();
+        let order = |round: Vec<PlannedSlice>| round.iter().map(|s| s.condition).collect();
+        let orders: Vec<Vec<usize>> = (0..100).map(|_| order(schedule.round())).collect();
         for order in &orders {
             let mut sorted = order.clone();
             sorted.sort_unstable();
@@ -198,7 +195,7 @@ mod tests {
         let mut distinct = orders;
         distinct.sort();
         distinct.dedup();
-        assert!(distinct.len() > 15, "{} of 24 orders", distinct.len());
+        assert!(distinct.len() > 20, "{} of 24 orders", distinct.len());
     }
 
     #[test]
@@ -206,6 +203,7 @@ mod tests {
         let guard = |slice| plan(2, 10_000, slice).guard();
         assert_eq!([guard(4), guard(20), guard(1000)], [0.002, 0.005, 0.050]);
         assert_eq!(plan(2, 30, 20).rounds(), 2);
+        assert_eq!(plan(2, 10, 20).rounds(), 1);
         assert_eq!(plan(2, 1000, 20).seconds(), 2.5);
     }
 }

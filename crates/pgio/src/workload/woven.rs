@@ -26,6 +26,8 @@ use pgio_results::model::Slice;
 
 /// Longest wait for a standby before a slice.
 const CATCH_UP: Duration = Duration::from_secs(5);
+/// A window ends after so many times the rounds that its duration needs.
+const MOST_ROUNDS: usize = 3;
 /// Interval of progress, as in a plain window.
 const PROGRESS_EVERY: Duration = Duration::from_millis(50);
 
@@ -48,7 +50,18 @@ impl WovenParticipants for SessionPool {
         let mut error = None;
         let (mut ended, mut given_up) = (None, false);
         let mut shown = Instant::now();
-        for (number, slice) in plan.schedule().into_iter().enumerate() {
+        let mut schedule = plan.schedule();
+        let mut round = Vec::new().into_iter();
+        let mut number = 0;
+        loop {
+            let slice = match round.next() {
+                Some(slice) => slice,
+                None if number > 0 && woven.is_complete(plan) => break,
+                None => {
+                    round = schedule.round().into_iter();
+                    continue;
+                }
+            };
             if number > 0 {
                 woven.not_caught_up += u32::from(!catches_up.wait(admin)?);
             }
@@ -82,6 +95,7 @@ impl WovenParticipants for SessionPool {
             let [counted, _, end] = ends.map(|at| start.at + span(at - start.epoch));
             woven.conditions[slice.condition].spans.push((counted, end));
             woven.add(slice, done);
+            number += 1;
             ended = Some(Instant::now());
             if shown.elapsed() >= PROGRESS_EVERY {
                 shown = Instant::now();
@@ -214,6 +228,15 @@ impl Woven {
         self.progress.commits += sum.commits();
         add_to_timeline(&mut condition.outcome.timeline, self.bin, seconds, &sum);
         condition.outcome.totals.merge(&sum);
+    }
+
+    /// Returns whether every condition has its duration, or is not to get it: a call that takes longer than
+    /// a slice leaves nothing of it to count.
+    fn is_complete(&self, plan: &WeavePlan) -> bool {
+        let mean = |seconds: &Vec<f64>| seconds.iter().sum::<f64>() / seconds.len().max(1) as f64;
+        let least = self.counted.iter().map(mean).fold(f64::INFINITY, f64::min);
+        let rounds = self.conditions.iter().map(|c| c.slices as usize).max().unwrap_or(0);
+        least >= plan.duration.as_secs_f64() || rounds >= plan.rounds() * MOST_ROUNDS
     }
 
     fn progress(&mut self, opened: Instant) -> Progress {

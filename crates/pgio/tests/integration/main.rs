@@ -58,4 +58,5 @@ mod treating;
 mod trusting;
 mod undo_cmd;
 mod validity;
+mod weaving;
 mod workdir;

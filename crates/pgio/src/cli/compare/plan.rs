@@ -8,7 +8,7 @@ use std::path::Path;
 use crate::cli::exit::Failure;
 use crate::cli::progress::{seconds, size_text};
 use crate::config::command::{CommandSpec, Line};
-use crate::config::experiment::{Checkpoint, Experiment, Reset, Target, WorkloadSpec};
+use crate::config::experiment::{Checkpoint, Experiment, Reset, Target, Weave, WorkloadSpec};
 use crate::config::resolve::Extent;
 use crate::experiment::application::estimate::{self, Estimate};
 use crate::experiment::application::{
@@ -73,6 +73,13 @@ fn add_workload(text: &mut String, job: &Job, preview: &WorkloadPreview<'_>) {
     add(text, &format!("  before each trial: {}", reset_text(e, workload)));
     if e.rules.checkpoint == Checkpoint::Spread {
         add(text, "  windows hold whole checkpoint cycles (checkpoint = \"spread\")");
+    }
+    if let Weave::Slices(slice) = e.rules.weave {
+        let slice = exact_duration(slice);
+        add(
+            text,
+            &format!("  the conditions of a block take turns in slices of about {slice} (weave)"),
+        );
     }
     for line in workload.command.iter().flat_map(command_lines) {
         add(text, &format!("  {line}"));

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::job::Job;
 use crate::config::LoadSettings;
-use crate::config::experiment::{Reset, Target, WorkloadSpec};
+use crate::config::experiment::{Reset, Target, Weave, WorkloadSpec};
 use crate::experiment::live::LiveCell;
 use crate::treatment::Cost;
 use pgio_results::units::human;
@@ -21,6 +21,8 @@ const NEW_FILE_SYSTEM: Duration = Duration::from_secs(2);
 const RESYNC: Duration = Duration::from_secs(5);
 const RECREATE: Duration = Duration::from_secs(1);
 const PRIVATE_CLUSTER: Duration = Duration::from_secs(6);
+/// A woven window takes longer than its counted time: guards, and switching between slices.
+const WOVEN: f64 = 1.4;
 /// Rate at which a data set is loaded or copied.
 const BYTES_PER_SECOND: u64 = 200 << 20;
 
@@ -128,7 +130,15 @@ impl Estimate {
 pub fn estimate_trial(job: &Job, spec: &WorkloadSpec, cell: &LiveCell) -> Option<Estimate> {
     let e = &job.experiment;
     let windows = e.size_of(spec).trial?;
-    let mut estimate = Estimate { windows, trials: 1, ..Estimate::default() };
+    let mut estimate = match e.rules.weave {
+        Weave::Off => Estimate { windows, trials: 1, ..Estimate::default() },
+        // The other conditions share what precedes the window.
+        Weave::Slices(_) => {
+            let sharing = e.conditions.len() as u32 + u32::from(e.aa);
+            let windows = windows.mul_f64(WOVEN) + OVERHEAD / sharing;
+            Estimate { windows, ..Estimate::default() }
+        }
+    };
     let has_data = spec.kind.def().data_set;
     let size = if has_data { data_size(job, spec, &cell.target) } else { Some(0) };
     let costs: Vec<Cost> = cell.treatments.iter().flat_map(|t| t.declared().costs).collect();

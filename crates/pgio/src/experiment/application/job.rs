@@ -68,10 +68,14 @@ impl Job {
     }
 }
 
-/// Returns the text of an experiment file with this margin, such as `5%`. `None` if the file has no section
-/// `[experiment]` to which one line can be added.
-pub fn with_margin(text: &str, margin: &str) -> Option<String> {
-    edit::with_key(text, "matters", &toml::Value::String(margin.to_owned()).to_string())
+/// Returns the text of an experiment file with another value for a key of `[experiment]`, such as `5%`
+/// for `matters`. `None` if the file has no such section to which one line can be added.
+pub fn with_value(text: &str, key: &str, value: &str) -> Option<String> {
+    let value = match value {
+        "false" => toml::Value::Boolean(false),
+        text => toml::Value::String(text.to_owned()),
+    };
+    edit::with_key(text, key, &value.to_string())
 }
 
 /// Parses every treatment of the file, at every point.

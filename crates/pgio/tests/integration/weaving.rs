@@ -1,0 +1,86 @@
+//! `weave`: the conditions of a block take turns in short slices of one window.
+
+use crate::fixture::{INSTALLED, fresh_database, shared_primary};
+use crate::workdir::{Workdir, experiment, tolerate};
+
+const LEVELS: &[(&str, &str)] = &[
+    ("local", "synchronous_commit = \"local\""),
+    ("delayed", "synchronous_commit = \"local\", commit_delay = 5000, commit_siblings = 0"),
+];
+
+fn keys(more: &str) -> String {
+    let tolerate = tolerate(&["environment-changed", "environment-differs", "steal"]);
+    format!("duration = \"300ms\"\nblocks = 6\nseed = 4\n{tolerate}\n{more}")
+}
+
+#[test]
+fn conditions_take_turns_and_their_settings_are_proved_in_every_slice() {
+    let dir = Workdir::new();
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let keys = keys("weave = \"20ms\"");
+    dir.compare(&experiment(&dsn, &keys, "sessions = 2", LEVELS)).expect(0, &["delayed", "−"]);
+    assert_eq!(dir.manifest()["rules"]["weave_seconds"], 0.02);
+    let trials = dir.trials();
+    assert_eq!(trials.len(), 18, "three conditions with the twin, six blocks");
+    for trial in &trials {
+        let condition = trial["place"]["condition"].as_str().unwrap();
+        let woven = &trial["woven"];
+        assert!(woven["slices"].as_u64() >= Some(10), "{woven}");
+        let seconds = trial["window"]["seconds"].as_f64().unwrap();
+        assert!(seconds >= 0.3, "{seconds}");
+        assert!(woven["window_seconds"].as_f64() > Some(3.0 * 0.3), "{woven}");
+        let wanted = if condition == "delayed" { "5000" } else { "0" };
+        let readings: Vec<_> = trial["evidence"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .filter(|e| e["what"] == "commit_delay (sessions, each slice)")
+            .collect();
+        assert!(!readings.is_empty() && readings.iter().all(|e| e["found"] == wanted), "{trial}");
+        let commits = trial["metrics"]["commits_per_second"]["value"].as_f64().unwrap();
+        // Two sessions that wait 5 ms each.
+        assert!(condition != "delayed" || commits < 450.0, "{condition}: {commits}");
+        let in_force = trial["checks"].as_array().unwrap();
+        let in_force = in_force.iter().find(|c| c["id"] == "treatment-in-force").unwrap();
+        assert_eq!(in_force["verdict"], "ok", "{in_force}");
+        assert!(trial["metrics"].get("riops").is_none(), "counters are those of all conditions");
+    }
+    let text = dir.pgio(&["report", "out"]).expect(0, &[]).out;
+    assert!(text.contains("woven in slices of 20.0 ms"), "{text}");
+}
+
+#[test]
+fn what_cannot_be_woven_is_refused_before_anything_is_changed() {
+    let dir = Workdir::new();
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let refused = |keys: &str, workload: &str, conditions: &[(&str, &str)], text: &str| {
+        dir.write("experiment.toml", &experiment(&dsn, keys, workload, conditions));
+        let compare = ["compare", "experiment.toml", "--out", "out", "--weave", "20ms"];
+        dir.pgio(&compare).expect(4, &["cannot weave the conditions", text]);
+        assert!(!dir.out().exists());
+    };
+    let blocks = "blocks = 6\nduration = \"1s\"";
+    refused(blocks, "engine = \"client\"", LEVELS, "engine = \"client\"");
+    refused("blocks = 6", "transactions = 100", LEVELS, "a number of transactions");
+    let reloaded = &[("a", ""), ("b", "wal_writer_delay = \"100ms\"")];
+    refused(blocks, "", reloaded, "condition `b` changes wal_writer_delay");
+    let spread = format!("{blocks}\ncheckpoint = \"spread\"");
+    dir.write("experiment.toml", &experiment(&dsn, &spread, "", LEVELS));
+    let compare = ["compare", "experiment.toml", "--out", "out", "--weave", "20ms"];
+    dir.pgio(&compare).expect(4, &[]);
+    for wrong in ["1ms", "fast", "0s"] {
+        dir.write("experiment.toml", &experiment(&dsn, blocks, "", LEVELS));
+        dir.pgio(&["compare", "experiment.toml", "--weave", wrong])
+            .expect(2, &["experiment.weave"]);
+    }
+}
+
+#[test]
+fn a_plan_says_that_conditions_take_turns() {
+    let dir = Workdir::new();
+    let dsn = "host=/nowhere dbname=x";
+    dir.write("experiment.toml", &experiment(dsn, "weave = \"50ms\"", "", LEVELS));
+    let plan = ["compare", "experiment.toml", "--plan", "--offline"];
+    dir.pgio(&plan).expect(0, &["take turns in slices of about 50ms"]);
+    dir.pgio(&[&plan[..], &["--weave", "false"]].concat()).expect(0, &[]);
+}
