@@ -111,6 +111,7 @@ complete -c pgio -n "__fish_pgio_using_subcommand compare" -l resume -d 'Continu
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l blocks -d 'With --resume: increase the number of blocks to N' -r
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l max-blocks -d 'With --resume of an experiment with a precision: increase the maximum number of blocks to N' -r
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l matters -d 'The margin: an effect smaller than this share does not matter; replaces `matters` of the file' -r
+complete -c pgio -n "__fish_pgio_using_subcommand compare" -l weave -d 'Let the conditions of a block take turns in slices of this mean length, or false for windows of their own; replaces `weave` of the file' -r
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l gate -d 'Exit with 8 if a condition is worse by more than the margin, with 9 if that is undecided'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l plan -d 'Print every trial and every change, run the checks of a real run, and change nothing'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l offline -d 'With --plan: check the files only; show current values where a server answers'
