@@ -43,7 +43,9 @@ fn conditions_take_turns_and_their_settings_are_proved_in_every_slice() {
         let in_force = trial["checks"].as_array().unwrap();
         let in_force = in_force.iter().find(|c| c["id"] == "treatment-in-force").unwrap();
         assert_eq!(in_force["verdict"], "ok", "{in_force}");
-        assert!(trial["metrics"].get("riops").is_none(), "counters are those of all conditions");
+        for shared in ["riops", "wal_bytes_per_second", "device_writes_per_second"] {
+            assert!(trial["metrics"].get(shared).is_none(), "{shared} is that of all conditions");
+        }
     }
     let text = dir.pgio(&["report", "out"]).expect(0, &[]).out;
     assert!(text.contains("woven in slices of 20.0 ms"), "{text}");

@@ -42,7 +42,9 @@ pub(super) fn record(trial: &mut Trial, recorder: Recorder<'_>) -> Option<Series
 /// Call this after the server's counters are recorded, since one metric is the difference of both.
 pub(super) fn add_metrics(trial: &mut Trial) {
     let Some(telemetry) = trial.telemetry.clone() else { return };
-    if let Some(devices) = telemetry.devices_in_use() {
+    // In a woven window the devices served all conditions.
+    let own = trial.woven.is_none();
+    if let Some(devices) = telemetry.devices_in_use().filter(|_| own) {
         let sum = |of: fn(&DeviceUse) -> f64| devices.iter().map(|d| of(d)).sum::<f64>();
         put(trial, "device_reads_per_second", Some(sum(|d| d.reads_per_second)));
         put(trial, "device_writes_per_second", Some(sum(|d| d.writes_per_second)));
