@@ -62,11 +62,14 @@ pub(super) struct WindowOrder {
     pub seed: f64,
 }
 
+/// Values for every setting that differs between the conditions of a woven window; none: the value from
+/// before.
+pub(super) type Switches = Arc<Vec<(String, Option<String>)>>;
+
 /// The next slice of a woven window; times are seconds since the epoch on the server's clock.
 #[derive(Debug, Clone)]
 pub(super) struct SliceOrder {
-    /// Values for every setting that differs between the conditions; none: the value from before.
-    pub settings: Arc<Vec<(String, Option<String>)>>,
+    pub settings: Switches,
     /// The end of the guard, of the first half and of the second.
     pub ends: [f64; 3],
     /// In the first slice only.

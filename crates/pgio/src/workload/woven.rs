@@ -18,7 +18,7 @@ use super::participants::WovenParticipants;
 use super::phase::{self, Phase};
 use super::plan::{GRACE, slice_length};
 use super::pool::{Member, SessionPool, alive};
-use super::session::{Event, Order, SliceOrder, SliceWork, WovenDone, server_seed};
+use super::session::{Event, Order, SliceOrder, SliceWork, Switches, WovenDone, server_seed};
 use super::stopping::Stopping;
 use super::weave::{PlannedSlice, Rate, WeavePlan, WovenCondition, WovenOutcome};
 use super::window::{Start, span};
@@ -45,7 +45,7 @@ impl WovenParticipants for SessionPool {
         let mut woven = Woven::new(plan, start, count);
         let catches_up = CatchUp::new(admin)?;
         let names = plan.settings();
-        let settings: Vec<Arc<Vec<(String, Option<String>)>>> =
+        let settings: Vec<Switches> =
             plan.conditions.iter().map(|own| Arc::new(of_condition(&names, own))).collect();
         let mut error = None;
         let (mut ended, mut given_up) = (None, false);
