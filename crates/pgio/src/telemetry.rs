@@ -186,7 +186,7 @@ impl Recorder<'_> {
             series.moments.extend(usage.moments);
             warnings.extend(usage.warnings);
         }
-        let mut shares = vec![None; slices.len()];
+        let mut shares = Vec::new();
         if let Some(waits) = self.waits {
             let of_slices = |slices: &Vec<(Instant, Instant)>| {
                 slices
@@ -201,6 +201,7 @@ impl Recorder<'_> {
         }
         series.tracks.retain(|track: &Track| !track.at.is_empty());
         series.moments.sort_by(|a, b| a.at.total_cmp(&b.at));
+        // A sampler that did not answer has none.
         shares.resize(slices.len(), None);
         Some((telemetry, series, warnings, shares))
     }

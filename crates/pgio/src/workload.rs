@@ -45,7 +45,7 @@ pub use device::Device;
 pub use error::EngineError;
 pub use mail::Mail;
 pub use outcome::{Progress, WindowEvent, WindowOutcome};
-pub use participants::{Participants, Setup, WovenParticipants};
+pub use participants::{Participants, Setup};
 use pgio_results::model::{Check, DatasetInfo, WorkloadInfo};
 pub use plan::SHORTEST_TURN;
 pub use pool::SessionPool;
@@ -118,14 +118,9 @@ pub trait Workload: Send + Sync {
     fn weave_obstacle(&self) -> Option<&'static str> {
         Some("only slob and commit can switch")
     }
-    /// Prepares sessions for a woven window; called only if nothing prevents it.
-    fn prepare_woven(
-        self: Arc<Self>,
-        _setup: Setup,
-        _admin: &mut Client,
-    ) -> Result<Box<dyn WovenParticipants>, EngineError> {
-        let why = self.weave_obstacle().unwrap_or_default();
-        Err(EngineError::Stuck(format!("cannot weave: {why}")))
+    /// Returns the work as that of sessions of the server, which a woven window needs.
+    fn sessions(self: Arc<Self>) -> Option<Arc<dyn Sessions>> {
+        None
     }
     /// What has to be there or be made the same before every trial.
     fn before_trial(&self, admin: &mut Client) -> Result<(), postgres::Error>;

@@ -176,32 +176,29 @@ impl Live<'_> {
         let observe = &mut *self.observe;
         let mut progress = |progress| observe(Event::Progress { condition: title, progress });
         let admin = &mut target.admin;
-        let measured = match (self.checked.weave, requests.as_slice()) {
-            (_, [request]) => {
-                let mut measured = trial::run(request, &mut in_force[0], admin, &mut progress);
-                self.series = measured.series.take();
-                self.left = measured.left.take();
-                vec![measured]
+        let mut trials = match requests.as_slice() {
+            [request] => {
+                let measured = trial::run(request, &mut in_force[0], admin, &mut progress);
+                (self.series, self.left) = (measured.series, measured.left);
+                vec![measured.trial]
             }
-            (slice, _) => {
-                let block = WovenBlock { requests, slice: slice.unwrap_or_default() };
-                let (measured, series) =
+            _ => {
+                let slice = self.checked.weave.expect("only woven trials share a window");
+                let block = WovenBlock { requests, slice };
+                let trials;
+                (trials, self.series) =
                     trial::run_woven(&block, &mut in_force, admin, &mut progress);
-                self.series = series;
-                measured
+                trials
             }
         };
-        let mut trials = Vec::new();
-        for (planned, measured) in turn.iter().zip(measured) {
-            let mut trial = measured.trial;
+        for (planned, trial) in turn.iter().zip(&mut trials) {
             if let (Outcome::Failed { error }, Some(left)) = (&mut trial.outcome, &self.left) {
                 let number = self.stored.trials.len() + 1;
                 error.push_str(&output_files(left, number));
             }
             let device = target.device.as_deref();
-            finish_trial(&mut trial, device, &cells[planned.cell], &self.rules);
-            (self.observe)(Event::Ended { planned, trial: &trial });
-            trials.push(trial);
+            finish_trial(trial, device, &cells[planned.cell], &self.rules);
+            (self.observe)(Event::Ended { planned, trial });
         }
         // What is in force lasts until it is undone.
         self.in_force = in_force.into_iter().flatten().collect();

@@ -47,7 +47,7 @@ pub fn run<S: Stage>(
             // Without further trials the burn-in would be useless.
             let left = remaining(done, plan, baselines, rules.blocks);
             for planned in left.iter().filter(|p| p.block == BURN_IN_BLOCK) {
-                if let (_, Some(ended)) = block::one_trial(planned, &mut failures, stage)? {
+                if let (_, Some(ended)) = block::one_window(&[*planned], &mut failures, stage)? {
                     return Ok(ended);
                 }
             }

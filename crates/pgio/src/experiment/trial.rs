@@ -107,6 +107,37 @@ fn outcome_of(error: Option<&EngineError>) -> Outcome {
     }
 }
 
+/// When evidence is read inside a window.
+struct EvidencePace(Instant);
+
+impl EvidencePace {
+    fn new() -> EvidencePace {
+        EvidencePace(Instant::now())
+    }
+
+    fn restart(&mut self, at: Instant) {
+        self.0 = at;
+    }
+
+    /// Reads if it is time; the next time depends on how long that takes.
+    fn when_due(&mut self, read: impl FnOnce()) {
+        let now = Instant::now();
+        if self.0 <= now {
+            read();
+            self.0 = now + EVIDENCE_EVERY.max(now.elapsed() * EVIDENCE_SHARE);
+        }
+    }
+}
+
+/// Adds what is not yet known.
+fn add_new(known: &mut Vec<Evidence>, found: Vec<Evidence>) {
+    for evidence in found {
+        if !known.contains(&evidence) {
+            known.push(evidence);
+        }
+    }
+}
+
 /// Returns the error of a condition that is not in force before its window.
 fn refuse_unproved(evidence: &[Evidence]) -> Result<(), EngineError> {
     for e in evidence {
@@ -166,11 +197,7 @@ fn measure(
     trial.evidence = session_evidence(request, trial);
     // Values expected before the window must still hold, even if nothing expects them now.
     trial.evidence.extend(first);
-    for e in request.verify(in_force, admin, When::Before) {
-        if !trial.evidence.contains(&e) {
-            trial.evidence.push(e);
-        }
-    }
+    add_new(&mut trial.evidence, request.verify(in_force, admin, When::Before));
 
     trial.dataset = request.workload.dataset(admin).map_err(pg("measuring the data set"))?;
     trial.environment = Arc::new(
@@ -178,26 +205,20 @@ fn measure(
     );
     let version = request.server.info.version_num;
     let (counters_before, before) = readings(version, admin).map_err(read)?;
-    let mut next_evidence = Instant::now();
+    let mut pace = EvidencePace::new();
     let mut during: Vec<Evidence> = Vec::new();
     let ran = ready.run(admin, request.workload.extent(), &mut |admin, event| match event {
         WindowEvent::Opened(at) => {
-            next_evidence = at;
+            pace.restart(at);
             recorder.iter_mut().for_each(|r| r.opened(at));
         }
         WindowEvent::Serving(pids) => recorder.iter().for_each(|r| r.watch(pids.clone())),
         WindowEvent::Closed(at) => recorder.iter_mut().for_each(|r| r.closed(at)),
         WindowEvent::Output(output) => *left = Some(output),
         WindowEvent::Progress(progress) => {
-            let now = Instant::now();
-            if next_evidence <= now {
-                for e in request.verify(in_force, admin, When::During) {
-                    if !during.contains(&e) {
-                        during.push(e);
-                    }
-                }
-                next_evidence = now + EVIDENCE_EVERY.max(now.elapsed() * EVIDENCE_SHARE);
-            }
+            pace.when_due(|| {
+                add_new(&mut during, request.verify(in_force, admin, When::During));
+            });
             observe(progress);
         }
     })?;

@@ -11,7 +11,6 @@ use postgres::Client;
 
 use super::error::EngineError;
 use super::outcome::{WindowEvent, WindowOutcome};
-use super::weave::{WeavePlan, WovenOutcome};
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
 use pgio_connect::ConnectParams;
@@ -58,15 +57,4 @@ pub trait Participants: fmt::Debug {
         extent: Extent,
         listener: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Result<WindowOutcome, EngineError>;
-}
-
-/// Participants that can run several conditions in turn.
-pub trait WovenParticipants: Participants {
-    /// Runs a woven window; otherwise as [`Participants::run`].
-    fn weave(
-        self: Box<Self>,
-        admin: &mut Client,
-        plan: &WeavePlan,
-        listener: &mut dyn FnMut(&mut Client, WindowEvent),
-    ) -> Result<WovenOutcome, EngineError>;
 }

@@ -19,8 +19,8 @@ use std::sync::Arc;
 use postgres::Client;
 
 use super::{
-    EngineError, Participants, Script, SessionPool, Sessions, Setup, Totals, Workload,
-    WovenParticipants, client, weave,
+    EngineError, Participants, Script, SessionPool, Sessions, Setup, Totals, Workload, client,
+    weave,
 };
 use crate::config::Engine;
 use crate::config::resolve::Extent;
@@ -70,12 +70,8 @@ impl Workload for Slob {
         weave::obstacle(&self.settings.engine, self.settings.extent())
     }
 
-    fn prepare_woven(
-        self: Arc<Self>,
-        setup: Setup,
-        admin: &mut Client,
-    ) -> Result<Box<dyn WovenParticipants>, EngineError> {
-        Ok(Box::new(SessionPool::assemble(&(self as Arc<dyn Sessions>), setup, admin)?))
+    fn sessions(self: Arc<Self>) -> Option<Arc<dyn Sessions>> {
+        Some(self)
     }
 
     fn before_trial(&self, admin: &mut Client) -> Result<(), postgres::Error> {

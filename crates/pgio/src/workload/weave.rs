@@ -71,7 +71,7 @@ impl WeavePlan {
         (self.duration.as_secs_f64() + guards) * self.conditions.len() as f64
     }
 
-    /// Returns the names of all settings that differ between conditions or may.
+    /// Returns the names of all settings that some condition sets.
     pub fn settings(&self) -> Vec<String> {
         let mut names: Vec<String> =
             self.conditions.iter().flatten().map(|(name, _)| name.clone()).collect();
@@ -135,10 +135,8 @@ impl Rate {
 pub struct WovenCondition {
     /// Its `seconds` are the counted ones; its times begin with the whole window.
     pub outcome: WindowOutcome,
-    /// Start and end of the counted part of each slice, on this machine's clock.
+    /// Start and end of the counted part of each of its slices, on this machine's clock.
     pub spans: Vec<(Instant, Instant)>,
-    /// Slices that were counted.
-    pub slices: u32,
     /// The first and the second half of its slices.
     pub halves: [Rate; 2],
     /// Its slices by the condition before each.

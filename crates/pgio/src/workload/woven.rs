@@ -5,7 +5,6 @@
 //! synchronous standby has applied everything: what the last condition left to replay is not charged
 //! to the next one. See [`super::weave`] for the plan.
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -14,7 +13,6 @@ use postgres::Client;
 use super::Totals;
 use super::error::EngineError;
 use super::outcome::{Progress, WindowEvent, WindowOutcome};
-use super::participants::WovenParticipants;
 use super::phase::{self, Phase};
 use super::plan::{GRACE, slice_length};
 use super::pool::{Member, SessionPool, alive};
@@ -31,9 +29,10 @@ const MOST_ROUNDS: usize = 3;
 /// Interval of progress, as in a plain window.
 const PROGRESS_EVERY: Duration = Duration::from_millis(50);
 
-impl WovenParticipants for SessionPool {
-    fn weave(
-        mut self: Box<Self>,
+impl SessionPool {
+    /// Runs a woven window and ends the sessions. `listener` as for [`super::Participants::run`].
+    pub fn weave(
+        mut self,
         admin: &mut Client,
         plan: &WeavePlan,
         listener: &mut dyn FnMut(&mut Client, WindowEvent),
@@ -78,17 +77,8 @@ impl WovenParticipants for SessionPool {
                 self.threads.order(index, Order::Slice(order));
             }
             let patience = GRACE + span(plan.guard() + slice.seconds);
-            let mut turn = Turn {
-                members: &mut self.members,
-                admin,
-                stopping: Stopping::default(),
-                since: Instant::now(),
-                patience,
-                done: Vec::with_capacity(count),
-            };
-            error = phase::run(&mut turn, &self.events, &self.setup.stop);
-            given_up = turn.stopping.given_up();
-            let done = turn.done;
+            let done;
+            (done, error) = self.answers(admin, patience, &mut given_up);
             if error.is_some() {
                 break;
             }
@@ -105,7 +95,9 @@ impl WovenParticipants for SessionPool {
         let ended = ended.unwrap_or(start.at);
         listener(admin, WindowEvent::Closed(ended));
         if error.is_none() {
-            error = self.end(admin);
+            // Sessions publish their statistics and end.
+            (0..count).for_each(|index| self.threads.order(index, Order::End));
+            (_, error) = self.answers(admin, GRACE, &mut given_up);
         }
         let outcome = woven.finish(&self, (ended - start.at).as_secs_f64(), error);
         self.threads.dismiss();
@@ -116,13 +108,24 @@ impl WovenParticipants for SessionPool {
 }
 
 impl SessionPool {
-    /// Lets every session publish its statistics.
-    fn end(&mut self, admin: &mut Client) -> Option<EngineError> {
-        let SessionPool { members, threads, events, setup, .. } = self;
-        (0..members.len()).for_each(|index| threads.order(index, Order::End));
-        let mut ending =
-            Ending { members, admin, stopping: Stopping::default(), since: Instant::now() };
-        phase::run(&mut ending, events, &setup.stop)
+    /// Waits until every session has done its slice or has ended.
+    fn answers(
+        &mut self,
+        admin: &mut Client,
+        patience: Duration,
+        given_up: &mut bool,
+    ) -> (Vec<WovenDone>, Option<EngineError>) {
+        let mut turn = Turn {
+            members: &mut self.members,
+            admin,
+            stopping: Stopping::default(),
+            since: Instant::now(),
+            patience,
+            done: Vec::new(),
+        };
+        let error = phase::run(&mut turn, &self.events, &self.setup.stop);
+        *given_up = turn.stopping.given_up();
+        (turn.done, error)
     }
 }
 
@@ -185,7 +188,6 @@ impl Woven {
         let condition = || WovenCondition {
             outcome: WindowOutcome::new(start.epoch),
             spans: Vec::new(),
-            slices: 0,
             halves: [Rate::default(); 2],
             after: vec![Rate::default(); count],
         };
@@ -202,7 +204,6 @@ impl Woven {
 
     fn add(&mut self, slice: PlannedSlice, done: Vec<WovenDone>) {
         let condition = &mut self.conditions[slice.condition];
-        condition.slices += 1;
         let sessions = done.len().max(1) as f64;
         let mut sum = Totals::default();
         let mut seconds = 0.0;
@@ -233,9 +234,8 @@ impl Woven {
     /// Returns whether every condition has its duration, or is not to get it: a call that takes longer than
     /// a slice leaves nothing of it to count.
     fn is_complete(&self, plan: &WeavePlan) -> bool {
-        let mean = |seconds: &Vec<f64>| seconds.iter().sum::<f64>() / seconds.len().max(1) as f64;
-        let least = self.counted.iter().map(mean).fold(f64::INFINITY, f64::min);
-        let rounds = self.conditions.iter().map(|c| c.slices as usize).max().unwrap_or(0);
+        let least = self.counted.iter().map(|own| mean(own)).fold(f64::INFINITY, f64::min);
+        let rounds = self.conditions.iter().map(|c| c.spans.len()).max().unwrap_or(0);
         least >= plan.duration.as_secs_f64() || rounds >= plan.rounds() * MOST_ROUNDS
     }
 
@@ -252,9 +252,8 @@ impl Woven {
     ) -> WovenOutcome {
         let cancelled = pool.notices.cancelled_sync_rep();
         for (at, condition) in self.conditions.iter_mut().enumerate() {
-            let counted = &self.counted[at];
             let outcome = &mut condition.outcome;
-            outcome.seconds = counted.iter().sum::<f64>() / counted.len().max(1) as f64;
+            outcome.seconds = mean(&self.counted[at]);
             outcome.cancelled_sync_rep = cancelled;
             let totals = pool.members.iter().zip(&self.totals[at]);
             outcome.sessions =
@@ -263,6 +262,10 @@ impl Woven {
         let (conditions, not_caught_up) = (self.conditions, self.not_caught_up);
         WovenOutcome { conditions, seconds, not_caught_up, error }
     }
+}
+
+fn mean(seconds: &[f64]) -> f64 {
+    seconds.iter().sum::<f64>() / seconds.len().max(1) as f64
 }
 
 fn work_of(totals: &Totals) -> f64 {
@@ -288,7 +291,7 @@ fn add_to_timeline(timeline: &mut Vec<Slice>, bin: f64, seconds: f64, work: &Tot
     }
 }
 
-/// All sessions during one slice.
+/// All sessions during one slice, or after the last one.
 struct Turn<'a> {
     members: &'a mut [Member],
     admin: &'a mut Client,
@@ -316,55 +319,16 @@ impl Phase for Turn<'_> {
 
     /// After an error, sessions end their slice, and the caller dismisses them.
     fn is_unfinished(&self, _ending: bool) -> bool {
-        let ended: BTreeMap<u32, ()> = self.done.iter().map(|d| (d.index, ())).collect();
-        let waits = |(index, member): (usize, &Member)| {
-            !member.done && !ended.contains_key(&(index as u32))
-        };
-        self.members.iter().enumerate().any(waits) && !self.stopping.given_up()
+        let has_answered = |index: usize| self.done.iter().any(|d| d.index as usize == index);
+        let mut members = self.members.iter().enumerate();
+        members.any(|(index, member)| !member.done && !has_answered(index))
+            && !self.stopping.given_up()
     }
 
     fn overdue(&mut self) -> Option<EngineError> {
         let late = self.since.elapsed() > self.patience;
         let pids: Vec<i32> = alive(self.members).iter().map(|session| session.pid).collect();
         late.then(|| Stopping::stuck(self.admin, &pids, "did not end with their slice"))
-    }
-
-    fn end(&mut self, urgent: bool) {
-        self.stopping.advance(self.admin, &alive(self.members), urgent);
-    }
-}
-
-/// All sessions after the last slice.
-struct Ending<'a> {
-    members: &'a mut [Member],
-    admin: &'a mut Client,
-    stopping: Stopping,
-    since: Instant,
-}
-
-impl Phase for Ending<'_> {
-    type Event = Event;
-
-    fn take(&mut self, event: Event) -> Result<(), EngineError> {
-        match event {
-            Event::Done { index } => self.members[index as usize].done = true,
-            Event::Failed { index, error } => {
-                self.members[index as usize].done = true;
-                return Err(error);
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    fn is_unfinished(&self, _ending: bool) -> bool {
-        self.members.iter().any(|m| !m.done) && !self.stopping.given_up()
-    }
-
-    fn overdue(&mut self) -> Option<EngineError> {
-        let pids: Vec<i32> = alive(self.members).iter().map(|session| session.pid).collect();
-        let late = self.since.elapsed() > GRACE;
-        late.then(|| Stopping::stuck(self.admin, &pids, "did not publish their statistics"))
     }
 
     fn end(&mut self, urgent: bool) {

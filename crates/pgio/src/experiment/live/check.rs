@@ -105,7 +105,7 @@ fn weave_obstacle(
         return Some("checkpoint = \"spread\" needs windows of whole checkpoint cycles".to_owned());
     }
     for (cell, prepared) in cells.iter().zip(&checked.prepared) {
-        let target = targets.get(&cell.target)?;
+        let Some(target) = targets.get(&cell.target) else { continue };
         if let Some(why) = target.workloads[cell.work].weave_obstacle() {
             return Some(why.to_owned());
         }

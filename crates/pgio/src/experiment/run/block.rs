@@ -37,10 +37,7 @@ pub(super) fn run<S: Stage>(
     let mut position = block.iter().map(|planned| planned.position).max().unwrap_or(0);
     loop {
         for shared in windows(&mut turn, baselines, stage.weaves()) {
-            let (complete, ended) = match shared {
-                [alone] => one_trial(alone, failures, stage)?,
-                shared => woven(shared, failures, stage)?,
-            };
+            let (complete, ended) = one_window(shared, failures, stage)?;
             if ended.is_some() {
                 return Ok(ended);
             }
@@ -68,39 +65,6 @@ fn windows<'a>(turn: &'a mut [Planned], baselines: &[usize], weaves: bool) -> Ve
         true => {
             turn.sort_by_key(|planned| baselines[planned.cell]);
             turn.chunk_by(|a, b| baselines[a.cell] == baselines[b.cell]).collect()
-        }
-    }
-}
-
-/// Runs the trials of a shared window. Like [`one_trial`], for all of them.
-fn woven<S: Stage>(
-    shared: &[Planned],
-    failures: &mut u32,
-    stage: &mut S,
-) -> Result<(bool, Option<Ended>), S::Error> {
-    let interrupted = (false, Some(Ended::Interrupted));
-    let first = &shared[0];
-    if stage.stop_requested() {
-        return Ok(interrupted);
-    }
-    let reset = stage.reset(first);
-    if stage.stop_requested() {
-        return Ok(interrupted);
-    }
-    let measured = reset.and_then(|()| stage.weave(shared)).and_then(|trials| {
-        trials.iter().try_for_each(|trial| stage.store(trial))?;
-        // An error ends the window, and with it all trials alike.
-        Ok(trials.into_iter().next().map_or(Outcome::Interrupted, |trial| trial.outcome))
-    });
-    let undone = stage.undo(first);
-    match measured {
-        Err(error) if S::is_stop(&error) => undone.map(|()| interrupted),
-        measured => {
-            let outcome = match undone {
-                Ok(()) => measured?,
-                Err(error) => return Err(error),
-            };
-            Ok(ended_by(outcome, failures))
         }
     }
 }
@@ -213,31 +177,37 @@ fn repair<S: Stage>(
     turn
 }
 
-/// Runs one trial. Returns whether it is complete, and how the loop ended if it did.
-pub(super) fn one_trial<S: Stage>(
-    planned: &Planned,
+/// Runs one trial, or several that share a woven window. Returns whether they are complete, and how the loop
+/// ended if it did.
+pub(super) fn one_window<S: Stage>(
+    shared: &[Planned],
     failures: &mut u32,
     stage: &mut S,
 ) -> Result<(bool, Option<Ended>), S::Error> {
     let interrupted = (false, Some(Ended::Interrupted));
+    let first = &shared[0];
     if stage.stop_requested() {
         return Ok(interrupted);
     }
-    let reset = stage.reset(planned);
+    let reset = stage.reset(first);
     // A stopped load is not an error, but there is nothing to measure.
     if stage.stop_requested() {
         return Ok(interrupted);
     }
-    let ready = reset.and_then(|()| stage.put_in_force(planned));
-    let measured = ready.and_then(|()| {
-        let trial = stage.trial(planned);
-        stage.store(&trial).map(|()| trial.outcome)
+    let measured = reset.and_then(|()| match shared {
+        [alone] => stage.put_in_force(alone).map(|()| vec![stage.trial(alone)]),
+        several => stage.weave(several),
     });
-    let undone = stage.undo(planned);
+    let stored = measured.and_then(|trials| {
+        trials.iter().try_for_each(|trial| stage.store(trial))?;
+        // An error ends a shared window, and with it all trials alike.
+        Ok(trials.into_iter().next().map_or(Outcome::Interrupted, |trial| trial.outcome))
+    });
+    let undone = stage.undo(first);
     // Report a failed undo first: the change is still in place.
-    let outcome = match measured {
+    let outcome = match stored {
         Err(error) if S::is_stop(&error) => return undone.map(|()| interrupted),
-        measured => measured?,
+        stored => stored?,
     };
     undone?;
     Ok(ended_by(outcome, failures))

@@ -16,15 +16,10 @@ pub trait Stage {
     /// Runs a trial; a failed trial is a record too.
     fn trial(&mut self, planned: &Planned) -> Trial;
     /// Whether the trials of one baseline and its conditions take turns in one window.
-    fn weaves(&self) -> bool {
-        false
-    }
+    fn weaves(&self) -> bool;
     /// Runs trials in a woven window, everything in force included; returns one record each. Called only if
     /// [`Stage::weaves`].
-    fn weave(&mut self, turn: &[Planned]) -> Result<Vec<Trial>, Self::Error> {
-        let _ = turn;
-        Ok(Vec::new())
-    }
+    fn weave(&mut self, turn: &[Planned]) -> Result<Vec<Trial>, Self::Error>;
     fn store(&mut self, trial: &Trial) -> Result<(), Self::Error>;
     fn undo(&mut self, planned: &Planned) -> Result<(), Self::Error>;
     fn stop_requested(&self) -> bool;

@@ -5,13 +5,13 @@
 //! of the server's counters are left out, since they are those of all conditions together.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postgres::Client;
 
 use super::record::{put, record_run};
 use super::request::Request;
-use super::{EVIDENCE_EVERY, EVIDENCE_SHARE, Measured, begun, outcome_of, refuse_unproved};
+use super::{EvidencePace, add_new, begun, outcome_of, refuse_unproved};
 use super::{counters, observed};
 use crate::config::experiment::Checkpoint;
 use crate::config::resolve::Extent;
@@ -19,7 +19,8 @@ use crate::experiment::{environment, trial_checks};
 use crate::pg::{server, words};
 use crate::treatment::InForce;
 use crate::workload::{
-    EngineError, Progress, Rate, Setup, WeavePlan, WindowEvent, WovenCondition, WovenOutcome,
+    EngineError, Participants, Progress, Rate, SessionPool, Setup, WeavePlan, WindowEvent,
+    WovenCondition, WovenOutcome,
 };
 use pgio_results::model::{Evidence, Trial, When, Woven};
 use pgio_results::series::Series;
@@ -35,26 +36,24 @@ pub struct WovenBlock<'a> {
 }
 
 /// Runs the block. `in_force` are the treatments of each condition. The samples of telemetry are those of
-/// the whole window.
+/// the whole window. Returns the records in the order of the requests.
 pub fn run(
     block: &WovenBlock<'_>,
     in_force: &mut [Vec<Box<dyn InForce>>],
     admin: &mut Client,
     observe: &mut dyn FnMut(Progress),
-) -> (Vec<Measured>, Option<Series>) {
+) -> (Vec<Trial>, Option<Series>) {
     let mut trials: Vec<Trial> = block.requests.iter().map(begun).collect();
     let mut series = None;
     let error = measure(block, in_force, admin, &mut trials, &mut series, observe).err();
     let outcome = outcome_of(error.as_ref());
-    let mut error = error;
-    let each = block.requests.iter().zip(in_force.iter()).zip(trials);
-    let measured = each.map(|((request, in_force), mut trial)| {
+    for ((request, in_force), trial) in block.requests.iter().zip(in_force.iter()).zip(&mut trials)
+    {
         trial.outcome = outcome.clone();
         trial.checks.extend(request.workload.after_trial());
-        trial_checks::judge(&mut trial, series.as_ref(), request.declared, in_force);
-        Measured { trial, series: None, left: None, error: error.take() }
-    });
-    (measured.collect(), series)
+        trial_checks::judge(trial, series.as_ref(), request.declared, in_force);
+    }
+    (trials, series)
 }
 
 fn measure(
@@ -95,7 +94,10 @@ fn measure(
         seed: first.seed,
         stop: first.stop.clone(),
     };
-    let ready = Arc::clone(first.workload).prepare_woven(setup, admin)?;
+    let sessions = Arc::clone(first.workload).sessions().ok_or_else(|| {
+        EngineError::Stuck("a woven window needs sessions of the server".to_owned())
+    })?;
+    let ready = SessionPool::assemble(&sessions, setup, admin)?;
     let window = Duration::try_from_secs_f64(plan.seconds()).ok();
     let mut recorder = observed::start(first, window, admin);
     if let Some(recorder) = &recorder {
@@ -112,25 +114,21 @@ fn measure(
     }
     let version = first.server.info.version_num;
     let (counters_before, _) = counters::readings(version, admin).map_err(read)?;
-    let mut next_evidence = Instant::now();
+    let mut pace = EvidencePace::new();
     let mut seen: Vec<Vec<Evidence>> = vec![Vec::new(); trials.len()];
     let outcome = ready.weave(admin, &plan, &mut |admin, event| match event {
         WindowEvent::Opened(at) => {
-            next_evidence = at;
+            pace.restart(at);
             recorder.iter_mut().for_each(|r| r.opened(at));
         }
         WindowEvent::Closed(at) => recorder.iter_mut().for_each(|r| r.closed(at)),
         WindowEvent::Progress(progress) => {
-            let now = Instant::now();
-            if next_evidence <= now {
+            pace.when_due(|| {
                 for (at, seen) in seen.iter_mut().enumerate() {
                     let found = block.requests[at].verify(&mut in_force[at], admin, When::During);
-                    let new: Vec<Evidence> =
-                        found.into_iter().filter(|e| !seen.contains(e)).collect();
-                    seen.extend(new);
+                    add_new(seen, found);
                 }
-                next_evidence = now + EVIDENCE_EVERY.max(now.elapsed() * EVIDENCE_SHARE);
-            }
+            });
             observe(progress);
         }
         WindowEvent::Serving(_) | WindowEvent::Output(_) => {}
@@ -207,7 +205,7 @@ fn describe(plan: &WeavePlan, condition: &WovenCondition, names: &[String], seco
     Woven {
         slice_seconds: plan.slice.as_secs_f64(),
         guard_seconds: plan.guard(),
-        slices: condition.slices,
+        slices: u32::try_from(condition.spans.len()).unwrap_or(u32::MAX),
         window_seconds: seconds,
         halves: first.zip(second).map(|(first, second)| second / first),
         after: after.collect(),
