@@ -107,6 +107,30 @@ fn outcome_of(error: Option<&EngineError>) -> Outcome {
     }
 }
 
+/// Reads durability and the size of the data at the end of a window into the records of all its trials.
+fn read_end(
+    request: &Request<'_>,
+    admin: &mut Client,
+    trials: &mut [Trial],
+) -> Result<(), EngineError> {
+    let pg = |doing: &'static str| move |source| EngineError::Postgres { doing, source };
+    let (fsync, full_page_writes) = durability(admin).map_err(pg("reading settings"))?;
+    let now = request.workload.dataset(admin).map_err(pg("measuring the data set"))?;
+    for trial in trials {
+        let ServerInfo { fsync: first, full_page_writes: second, .. } = &mut trial.server;
+        // A setting that was off at either end was not on throughout.
+        for (found, after) in [(first, &fsync), (second, &full_page_writes)] {
+            if after == "off" {
+                found.clone_from(after);
+            }
+        }
+        if let (Some(info), Some(now)) = (&mut trial.dataset, &now) {
+            info.bytes_after = now.bytes_after;
+        }
+    }
+    Ok(())
+}
+
 /// When evidence is read inside a window.
 struct EvidencePace(Instant);
 
@@ -230,21 +254,8 @@ fn measure(
     // After a failure, readings would not describe the trial.
     record_run(request, trial, ran)?;
     let (counters_after, after) = readings(version, admin).map_err(read)?;
-    // A setting that was off at either end was not on throughout.
-    let (fsync, full_page_writes) = durability(admin).map_err(pg("reading settings"))?;
-    for (found, after) in
-        [(&mut trial.server.fsync, fsync), (&mut trial.server.full_page_writes, full_page_writes)]
-    {
-        if after == "off" {
-            *found = after;
-        }
-    }
+    read_end(request, admin, std::slice::from_mut(trial))?;
     trial.evidence.extend(request.verify(in_force, admin, When::After));
-    if let (Some(info), Some(now)) =
-        (&mut trial.dataset, request.workload.dataset(admin).map_err(pg("measuring the data set"))?)
-    {
-        info.bytes_after = now.bytes_after;
-    }
     trial.database = Some(DatabaseCounters { before, after });
     counters::add_metrics(trial, counters_before, counters_after);
     if request.checkpoint == Checkpoint::Spread {

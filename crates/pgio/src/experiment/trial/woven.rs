@@ -11,7 +11,7 @@ use postgres::Client;
 
 use super::record::{put, record_run};
 use super::request::Request;
-use super::{EvidencePace, add_new, begun, outcome_of, refuse_unproved};
+use super::{EvidencePace, add_new, begun, outcome_of, read_end, refuse_unproved};
 use super::{counters, observed};
 use crate::config::experiment::Checkpoint;
 use crate::config::resolve::Extent;
@@ -144,6 +144,7 @@ fn measure(
     }
     let (counters_after, _) = counters::readings(version, admin).map_err(read)?;
     let checkpoints = counters_after.checkpoints_since(&counters_before);
+    read_end(first, admin, trials)?;
     let names: Vec<String> = block.requests.iter().map(condition_of).collect();
     let WovenOutcome { conditions, seconds, not_caught_up, error } = outcome;
     let now = environment::read_for_trial(admin, first.sources).map_err(pg("reading settings"))?;

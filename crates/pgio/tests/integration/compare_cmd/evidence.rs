@@ -83,16 +83,31 @@ fn undeclared_loss_of_durability_makes_trials_invalid() {
 
 #[test]
 fn durability_lost_inside_the_window_is_noticed() {
+    lose_durability("", &[("marked", "wal_writer_delay = \"150ms\"")]);
+}
+
+#[test]
+fn durability_lost_inside_a_woven_window_is_noticed() {
+    let levels = [
+        ("local", "synchronous_commit = \"local\""),
+        ("waiting", "synchronous_commit = \"local\", commit_delay = 1000"),
+    ];
+    lose_durability("weave = \"20ms\"", &levels);
+}
+
+fn lose_durability(key: &str, conditions: &[(&str, &str)]) {
     let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
-    let keys = format!("blocks = 1\nduration = \"2s\"\naa = false\nrepeats = 0\n{}", tolerate(&[]));
-    let conditions = [("marked", "wal_writer_delay = \"150ms\"")];
-    let mut running = dir.start_compare(&experiment(&dsn, &keys, "", &conditions));
+    let tolerate = tolerate(&[]);
+    let keys = format!("blocks = 1\nduration = \"2s\"\naa = false\nrepeats = 0\n{key}\n{tolerate}");
+    let mut running = dir.start_compare(&experiment(&dsn, &keys, "", conditions));
     running.until("in the window", || sessions_at_work(&dsn) == 1);
     thread::sleep(Duration::from_millis(300));
     alter_system(&dsn, "fsync", Some("off"));
     running.wait().expect(0, &["invalid"]);
     // Said twice: that nothing may change, and what this change means.
-    assert_eq!(failed_checks(&dir.trials()[0], "invalid"), ["environment-changed", "durability"]);
+    for trial in dir.trials() {
+        assert_eq!(failed_checks(&trial, "invalid"), ["environment-changed", "durability"]);
+    }
 }
