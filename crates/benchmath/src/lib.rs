@@ -1,7 +1,7 @@
 //! Statistics for interleaved benchmark trials. Pure: no clock, no file, no PostgreSQL.
 //!
 //! The trial is the unit of replication, and trials are grouped in blocks: one pass over all
-//! conditions in random order. The data of a comparison are therefore pairs, one value of the
+//! conditions in random order, balanced by [`williams`]. The data of a comparison are therefore pairs, one value of the
 //! condition and one of the baseline per block, and all methods use the logs of their ratios.
 //! Seconds within a trial are not independent: only [`steady`] uses them, and it makes no
 //! comparison.
@@ -15,9 +15,13 @@
 //! | [`margin`] | whether an effect exceeds a margin: it matters, or it does not |
 //! | [`totals`] | the ratio of total rates, in addition to the typical block |
 //! | [`spread`] | the noise of equal trials, pooled over all conditions |
+//! | [`components`] | what of the noise lies inside windows and between trials |
+//! | [`carry_over`] | whether conditions in short slices reach into each other |
+//! | [`drift`] | whether values rise or fall over the blocks |
 //! | [`student`] | the mean of a sample with Student's interval |
 //! | [`steady`] | whether a series is steady: trend and change point |
 //! | [`welch`] | two unpaired samples |
+//! | [`williams`] | orders of conditions balanced for carry-over |
 //! | [`fisher`] | two shares, such as shares of failed trials |
 //! | [`holm`] | adjusts p values of tests that share no blocks |
 //! | [`knee`] | the load beyond which more load is not worthwhile |
@@ -29,7 +33,10 @@
 //! Each file cites its source and states its assumption. docs/METHODOLOGY.md gives the reasons for
 //! these choices.
 
+pub mod carry_over;
+pub mod components;
 pub mod distribution;
+pub mod drift;
 pub mod effect;
 pub mod family;
 pub mod fisher;
@@ -49,3 +56,4 @@ mod test_noise;
 pub mod totals;
 pub mod warning;
 pub mod welch;
+pub mod williams;

@@ -93,6 +93,40 @@ pub fn judge(values: &[f64]) -> Result<Steadiness, TooShort> {
     Ok(Steadiness { points: values.len(), trend: trend(values), shift: shift(values) })
 }
 
+/// The scatter of a series around its mean.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Scatter {
+    pub points: usize,
+    /// Mean square of the deviations from the mean, relative to the square of the mean.
+    pub variance: f64,
+    /// Lag-1 autocorrelation, corrected for the bias of few points.
+    pub autocorrelation: f64,
+}
+
+/// `None` with fewer than [`MIN_POINTS`] points or a mean that is not positive.
+pub fn scatter(values: &[f64]) -> Option<Scatter> {
+    let points = values.len();
+    let center = summary::mean(values).filter(|mean| points >= MIN_POINTS && *mean > 0.0)?;
+    let residuals: Vec<f64> = values.iter().map(|v| v - center).collect();
+    let squares: f64 = residuals.iter().map(|r| r * r).sum();
+    let n = points as f64;
+    // After removing a mean, it is too small by (1 + 3 r) / n (Marriott and Pope 1954).
+    let autocorrelation = (n * autocorrelation(&residuals) + 1.0) / (n - 3.0);
+    Some(Scatter { points, variance: squares / n / center.powi(2), autocorrelation })
+}
+
+impl Scatter {
+    /// The variance of the mean, relative to its square, under this autocorrelation: that of several series
+    /// together, because the variance of one series from its own is biased upward. Unlike in the tests, a
+    /// negative one counts, because cutting it off would be a bias as well.
+    pub fn variance_of_mean(&self, autocorrelation: f64) -> f64 {
+        let r = autocorrelation.clamp(-0.5, MAX_AUTOCORRELATION);
+        let effective = effective_under(self.points, r);
+        // The mean follows the points, which takes its own variance from the scatter around it.
+        self.variance / (effective - 1.0).max(0.5)
+    }
+}
+
 fn trend(values: &[f64]) -> Trend {
     let n = values.len() as f64;
     let slope = theil_sen(values);
@@ -180,7 +214,12 @@ fn effective_size(residuals: &[f64]) -> f64 {
     let n = residuals.len() as f64;
     let found = autocorrelation(residuals);
     let r = ((n * found + 2.0) / (n - 4.0)).clamp(0.0, MAX_AUTOCORRELATION);
-    let weights = (1..residuals.len()).map(|k| (1.0 - k as f64 / n) * r.powi(k as i32));
+    effective_under(residuals.len(), r)
+}
+
+fn effective_under(points: usize, r: f64) -> f64 {
+    let n = points as f64;
+    let weights = (1..points).map(|k| (1.0 - k as f64 / n) * r.powi(k as i32));
     n / (1.0 + 2.0 * weights.sum::<f64>())
 }
 
