@@ -60,6 +60,7 @@ complete -c pgio -n "__fish_pgio_using_subcommand setup" -s h -l help -d 'Print 
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l json -d 'Store the trial as JSON; `-` is standard output' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l classic-files -d 'Write the original\'s files to this directory: iostat.out, vmstat.out, mpstat.out, pgio_diskstats.out, pgio_session_detail.out, pgio_objects_creation.out and pgio_data_load_table_sizes.out' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l telemetry -d 'Sampling interval of telemetry on server and host; 0 disables it' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l tolerate -d 'Let a trial count that this check would make invalid; may be repeated' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l config -d 'Read this instead of ./pgio.conf' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l dbname -d 'database whose statistics pgio reads [DBNAME; default pg10]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l connect-string -d 'database to connect to: a database name, a conninfo string or a URI; without a pgio.conf, the PG* variables apply [CONNECT_STRING; default pg10]' -r
@@ -111,7 +112,7 @@ complete -c pgio -n "__fish_pgio_using_subcommand compare" -l resume -d 'Continu
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l blocks -d 'With --resume: increase the number of blocks to N' -r
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l max-blocks -d 'With --resume of an experiment with a precision: increase the maximum number of blocks to N' -r
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l matters -d 'The margin: an effect smaller than this share does not matter; replaces `matters` of the file' -r
-complete -c pgio -n "__fish_pgio_using_subcommand compare" -l weave -d 'Let the conditions of a block take turns in slices of this mean length, or false for windows of their own; replaces `weave` of the file' -r
+complete -c pgio -n "__fish_pgio_using_subcommand compare" -l weave -d 'Let the conditions of a block take turns in slices of this mean length, of a length to be found (auto), or in windows of their own (false); replaces `weave` of the file' -r
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l gate -d 'Exit with 8 if a condition is worse by more than the margin, with 9 if that is undecided'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l plan -d 'Print every trial and every change, run the checks of a real run, and change nothing'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l offline -d 'With --plan: check the files only; show current values where a server answers'

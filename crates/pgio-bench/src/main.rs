@@ -20,6 +20,7 @@ mod updates;
 mod upstream;
 mod versus;
 mod visits;
+mod weave;
 
 use std::ffi::OsString;
 use std::process::ExitCode;
@@ -87,6 +88,8 @@ enum Bench {
     Report(report::Args),
     /// Complete experiments with a known right answer: how often does the interval cover it?
     Truth(truth::Args),
+    /// How long it takes to detect an effect: woven windows against windows of their own
+    Weave(weave::Args),
     /// Own a private cluster until the pipe to its owner closes
     #[command(hide = true, disable_help_flag = true)]
     Supervise {
@@ -107,6 +110,7 @@ fn main() -> ExitCode {
         Bench::Updates { seconds, pg } => updates::run(Duration::from_secs(seconds), pg),
         Bench::Report(args) => report::run(&args),
         Bench::Truth(args) => truth::run(&args),
+        Bench::Weave(args) => weave::run(&args),
         Bench::Supervise { args } => return private::supervise(args).into(),
     };
     match outcome {

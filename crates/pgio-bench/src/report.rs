@@ -183,6 +183,7 @@ fn manifest(trials: u32) -> Manifest {
         rules: Rules::default(),
         resumed: Vec::new(),
         sweep: None,
+        weave: None,
     }
 }
 

@@ -12,7 +12,7 @@ mod commit_delay;
 mod disk;
 mod margin;
 mod read_iops;
-mod rounds;
+pub(super) mod rounds;
 mod server;
 mod stalls;
 mod tail;

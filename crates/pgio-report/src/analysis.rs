@@ -4,7 +4,8 @@
 //! same record always gives the same verdicts. The trial is the unit. `cross` invalidates trials that
 //! differ from the others, `pairing` pairs the rest by block, `summary` describes each condition,
 //! `compare` compares them, `shares` counts failed and badly behaved trials, and `findings` and `steady`
-//! collect the warnings. `tail` decides whether a percentile is reliable. `waits` shows where the time
+//! collect the warnings, `drift` those about trends over the blocks, `layout` those
+//! about what the design cannot see. `variance` divides the noise. `tail` decides whether a percentile is reliable. `waits` shows where the time
 //! went, `reconcile` which reads reached the device. All this applies to the middle point of a sweep;
 //! [`sweep`] has the other cells and the curves.
 //!
@@ -24,12 +25,14 @@ mod condition;
 pub mod cross;
 mod degraded;
 pub mod device;
+mod drift;
 mod factors;
 mod families;
 mod finding;
 mod findings;
 mod images;
 mod interval;
+mod layout;
 mod margin;
 mod pairing;
 pub mod pilot;
@@ -48,6 +51,7 @@ pub mod test_support;
 #[cfg(test)]
 mod tests;
 mod totals;
+mod variance;
 mod verdict;
 pub mod waits;
 pub mod width;
@@ -67,12 +71,15 @@ use pgio_results::store::StoredExperiment;
 pub use comparison::Comparison;
 pub use condition::{Condition, Share, State, Steady};
 pub use cross::judge;
+pub use drift::Drift;
 pub use finding::{CountedWarning, Finding, STALLS, WEAVE_CARRY_OVER};
 pub use interval::Interval;
 pub use resolution::NoiseFloor;
 pub use standing::{Standing, standings};
 pub use totals::Totals;
+pub use variance::{Renewal, Variance};
 pub use verdict::{ALPHA, Bound, Decision, Gate, Verdict};
+pub use woven::{describe as weaving, limit as weave_limit};
 
 pub const ANALYSIS_SCHEMA: &str = "pgio.analysis/1";
 
@@ -110,6 +117,12 @@ pub struct Analysis {
     pub comparisons: Vec<Comparison>,
     /// The noise floor from the A/A twin, by metric; empty without a twin.
     pub noise_floor: BTreeMap<String, NoiseFloor>,
+    /// Tests of the primary metric for a trend over the blocks; empty with too few blocks.
+    #[serde(default)]
+    pub drifts: Vec<Drift>,
+    /// Where the noise of the primary metric arises; absent if its windows were not recorded in slices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub variance: Option<Variance>,
     /// Where the time went, by condition and class of operation; empty without samples.
     #[serde(default)]
     pub decompositions: Vec<Decomposition>,
@@ -189,6 +202,10 @@ pub fn analyse(stored: &StoredExperiment) -> Analysis {
         condition.state = shares::state(condition, &arms[condition.name.as_str()], primary);
         condition.shares = shares::shares(manifest, &everywhere, &condition.name);
     }
+    let drifts = drift::all(manifest, &arms);
+    let mut further = drift::findings(manifest, &drifts);
+    let spread = spreads.get(&manifest.primary_metric);
+    further.extend(layout::findings(manifest, &arms, &comparisons, spread));
     let ran = stored.trials.iter().filter_map(|t| t.place.as_ref()).map(|p| p.block).max();
     let noise_floor =
         manifest.aa.as_ref().map(|aa| resolution::noise_floor(aa, &spreads, &comparisons));
@@ -207,9 +224,12 @@ pub fn analyse(stored: &StoredExperiment) -> Analysis {
         reconciliation: reconcile::all(manifest, &arms),
         replicas: replica::all(manifest, &arms),
         sweep: sweep::all(manifest, &stored.trials, &comparisons),
-        checks: findings::all(stored, &everywhere, &comparisons),
+        variance: variance::of(stored, &arms),
+        checks: findings::all(stored, &everywhere, &comparisons, further),
+        drifts,
         warnings: findings::warnings(stored),
         notes: [
+            manifest.weave.iter().map(woven::describe).collect(),
             woven::note(&stored.trials).into_iter().collect(),
             tail::notes(manifest, &arms),
             images::note(manifest, arms.get(manifest.baseline.as_str())).into_iter().collect(),

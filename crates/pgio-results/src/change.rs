@@ -101,7 +101,8 @@ impl Change {
             Subject::FileSystem { role } => {
                 let roles = roles_on_same_mount(storage, |s| s.role == *role);
                 let all = roles.chain([role.as_str()]);
-                all.flat_map(|r| [fact::mount(r), fact::scheduler(r)]).any(|name| name == fact)
+                let of = |role| [fact::mount(role), fact::scheduler(role), fact::read_ahead(role)];
+                all.flat_map(of).any(|name| name == fact)
             }
             Subject::Mount { path } => {
                 let is_mounted_there = |s: &Storage| match path {
@@ -113,6 +114,8 @@ impl Change {
                 let roles = roles_on_same_mount(storage, is_mounted_there).chain(unknown);
                 roles.map(fact::mount).any(|name| name == fact)
             }
+            // What a user's command changes is unknown; pgio has no treatment of its own for these.
+            Subject::Command => fact::is_changed_by_commands(fact),
             _ => false,
         }
     }
@@ -192,6 +195,34 @@ pub mod fact {
         format!("{role}.scheduler")
     }
 
+    /// Read-ahead in kB of the devices below a role's files.
+    pub fn read_ahead(role: &str) -> String {
+        format!("{role}.read_ahead")
+    }
+
+    /// Whether earlier versions did not record the fact, so that it is unknown where it is absent.
+    pub fn is_recent(fact: &str) -> bool {
+        fact.ends_with(".read_ahead") || fact.contains("host.vm.") || is_of_standby(fact)
+    }
+
+    /// A setting, as configured, of the standby in this data directory.
+    pub fn standby(directory: &str, setting: &str) -> String {
+        format!("{STANDBY}{directory}.{setting}")
+    }
+
+    const STANDBY: &str = "standby.";
+
+    /// Whether the fact is [`standby`] of any standby on any host.
+    pub fn is_of_standby(fact: &str) -> bool {
+        !is_setting(fact) && (fact.starts_with(STANDBY) || fact.contains(".standby."))
+    }
+
+    /// Whether a user's command may be meant to change it: settings of the kernel, and of standbys.
+    pub(super) fn is_changed_by_commands(fact: &str) -> bool {
+        let names = ["host.governor", "host.transparent_hugepage"];
+        is_recent(fact) || fact.ends_with(".scheduler") || names.contains(&fact)
+    }
+
     pub fn drbd_protocol(resource: &str) -> String {
         format!("drbd.protocol.{resource}")
     }
@@ -263,11 +294,26 @@ mod tests {
         for (fact, decided) in [
             ("data.mount", true),
             ("data.scheduler", true),
+            ("data.read_ahead", true),
+            ("wal.read_ahead", false),
             ("wal.mount", false),
             ("tablespace a.mount", false),
             ("host.kernel", false),
         ] {
             assert_eq!(change.decides(fact, &apart), decided, "{fact}");
+        }
+    }
+
+    #[test]
+    fn a_command_explains_settings_of_the_kernel_and_of_standbys_only() {
+        let change = Change::new(None, Subject::Command, "scheduler", "scheduler");
+        for fact in
+            ["data.scheduler", "data.read_ahead", "host.vm.dirty_ratio", "db2.standby./srv/s.fsync"]
+        {
+            assert!(change.decides(fact, &[]), "{fact}");
+        }
+        for fact in ["host.kernel", "data.mount", "setting.fsync", "drbd.protocol.r0"] {
+            assert!(!change.decides(fact, &[]), "{fact}");
         }
     }
 

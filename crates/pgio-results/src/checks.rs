@@ -77,6 +77,12 @@ pub const CHECKS: &[CheckDef] = &[
         "",
         "turn it on, or declare it in every condition",
     ),
+    def(
+        "standby-durability",
+        "",
+        "a standby found on an observed host has fsync = off, so that commits wait for a flush that does not happen",
+        "turn it on in the standby's configuration and reload it",
+    ),
     behavior(
         "data-size",
         "the data set grew or shrank by more than 2 % in the window",
@@ -163,9 +169,15 @@ pub const CHECKS: &[CheckDef] = &[
     ),
     def(
         "foreign-load",
-        "foreign processes used more than 20 % of the host's cores",
-        "foreign processes used more than 5 %; with the workload `mail` always only a warning, because the mail server counts as foreign",
+        "foreign processes used more than 20 % of the host's cores, or made the servers' processes wait for a core for more than 20 % of the window",
+        "foreign processes used more than 5 % of the cores, or a whole core, or made the servers wait for more than 5 % of the window; with the workload `mail` always only a warning, because the mail server counts as foreign",
         "stop other programs on the host, or measure when it is idle",
+    ),
+    def(
+        "foreign-io",
+        "",
+        "other processes moved at least 10 % of the bytes that the servers' devices moved, and at least 1 MB/s",
+        "stop them, or move them to another device",
     ),
     def(
         "generator-bound",
@@ -266,6 +278,12 @@ pub const CHECKS: &[CheckDef] = &[
         "the data set is more than 5 % larger than in the first trial",
         "",
         "use reset = \"vacuum\" or \"reload\"",
+    ),
+    def(
+        "trial-trend",
+        "",
+        "the primary metric of all conditions, or its ratio to the baseline, rose or fell by at least 5 % (or the margin, if that is smaller) from the first block to the last, with a p of Mann and Kendall's test over the blocks of at most 0.025",
+        "lengthen the warm-up, and look for what changes with time; ratios within blocks hold if all conditions changed alike",
     ),
 ];
 

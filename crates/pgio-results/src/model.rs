@@ -208,6 +208,12 @@ pub struct Woven {
     /// The rate in the slices that followed each condition divided by the rate in all slices.
     #[serde(default)]
     pub after: BTreeMap<String, f64>,
+    /// Standard error of the logarithm of `halves`, from the differences between slices.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub halves_error: Option<f64>,
+    /// Standard errors of the logarithms of `after`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub after_errors: BTreeMap<String, f64>,
 }
 
 /// Totals of one session inside the window.

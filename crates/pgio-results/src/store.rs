@@ -9,6 +9,7 @@
 //! Results directories are untrusted: everything in them is read and written through
 //! [`crate::files`].
 
+mod calibration;
 mod error;
 mod legacy;
 mod manifest;
@@ -28,8 +29,9 @@ use super::series::Series;
 use super::wire;
 use crate::files::Directory;
 
+pub use self::calibration::{Calibration, CarryOver, CarryOverPlace, Rung, RungVerdict};
 pub use self::error::StoreError;
-pub use self::manifest::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Resumed, Rules};
+pub use self::manifest::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Order, Resumed, Rules};
 pub use self::reading::{
     NoSuchCondition, StoredExperiment, experiments, read, read_experiment, read_manifest,
     read_own_experiment, read_series,

@@ -58,6 +58,17 @@ pub struct HostUse {
     pub cpu: BTreeMap<String, f64>,
     /// Cores used by processes other than the servers under test and pgio.
     pub foreign_cores: Option<f64>,
+    /// Share of the window in which the servers' processes that ran at all were ready to run and waited for
+    /// a core, on average; absent if the kernel does not account for it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub run_delay: Option<f64>,
+    /// Bytes that processes other than the servers, pgio and the kernel read from devices and wrote to
+    /// files, and that those read and wrote; the first is a lower bound, because only root may read it of
+    /// every process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub foreign_bytes_per_second: Option<f64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub own_bytes_per_second: Option<f64>,
     /// Bytes at the end of the window: `total`, `free`, `available`, `cached`, `dirty`,
     /// `writeback`.
     pub memory: BTreeMap<String, u64>,

@@ -2,7 +2,8 @@
 //!
 //! [`plan`] draws the order; [`run`] is the loop over any [`run::Stage`]; [`live`] is the stage on
 //! real servers ([`target`]); [`reset`] restores the data before each trial; [`trial`] runs one trial;
-//! [`judging`] decides by the analysis what to repeat and when to stop.
+//! [`judging`] decides by the analysis what to repeat and when to stop; `calibration` finds the length of
+//! woven slices.
 //!
 //! [`application`] runs an experiment file from its text to its stored results. Other commands share
 //! [`state`] (directories, ids, locks), [`connection`], [`admin`] sessions, [`conflicts`] with other runs, [`clusters`],
@@ -13,6 +14,7 @@
 
 pub mod admin;
 pub mod application;
+mod calibration;
 pub mod clusters;
 pub mod conflicts;
 pub mod connection;

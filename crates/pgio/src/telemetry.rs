@@ -26,6 +26,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::pg::words;
+pub use environment::Standbys;
 pub use expected::Standby;
 use pgio_results::Warning;
 use pgio_results::series::{Series, Track};

@@ -29,6 +29,7 @@ pub mod slob;
 mod sql;
 mod stall;
 mod stopping;
+mod switching;
 mod threads;
 mod weave;
 mod window;
@@ -51,7 +52,7 @@ pub use plan::SHORTEST_TURN;
 pub use pool::SessionPool;
 pub use room::wait_for_room;
 pub use slice::Totals;
-pub use weave::{Rate, WeavePlan, WovenCondition, WovenOutcome};
+pub use weave::{WeavePlan, WovenCondition, WovenOutcome};
 
 /// What one session is prepared with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -139,10 +139,10 @@ fn verdict(verdict: Verdict) -> &'static str {
 
 /// The directory for an experiment's results, and its stop signal.
 #[derive(Debug)]
-pub(super) struct Round<'a> {
-    pub(super) out: PathBuf,
-    pub(super) stop: &'a Stop,
-    pub(super) pg: Option<VersionRequest>,
+pub(crate) struct Round<'a> {
+    pub(crate) out: PathBuf,
+    pub(crate) stop: &'a Stop,
+    pub(crate) pg: Option<VersionRequest>,
 }
 
 impl Round<'_> {
@@ -160,11 +160,19 @@ impl Round<'_> {
         text: &str,
         hear: &mut dyn FnMut(&Event<'_>),
     ) -> Result<Analysis, Failure> {
+        Ok(report::analyse(&self.results(text, hear)?)?)
+    }
+
+    /// Runs an experiment of one workload and returns the directory of its results.
+    pub(crate) fn results(
+        &self,
+        text: &str,
+        hear: &mut dyn FnMut(&Event<'_>),
+    ) -> Result<PathBuf, Failure> {
         let job = jobs::parse(text, "truth.toml", "truth")?;
         let run = Run { out: &self.out, start: Start::New, stop: self.stop, pg: self.pg };
         let dirs = jobs::perform(&job, &run, hear)?;
-        let dir = dirs.first().expect("an experiment has a workload, and each a directory");
-        Ok(report::analyse(dir)?)
+        Ok(dirs.into_iter().next().expect("an experiment has a workload, and each a directory"))
     }
 }
 
@@ -175,7 +183,7 @@ pub(super) fn opened_at(progress: &Progress) -> Instant {
 }
 
 /// Returns a temporary directory for results that are not kept.
-pub(super) fn scratch() -> Result<TempDir, Failure> {
+pub(crate) fn scratch() -> Result<TempDir, Failure> {
     tempfile::tempdir()
         .map_err(|e| Failure::new(FILES, e).context("cannot make a temporary directory"))
 }

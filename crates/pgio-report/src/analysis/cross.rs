@@ -193,7 +193,7 @@ impl<'a> Reference<'a> {
             } else {
                 (of(&self.baseline), format!("under `{baseline}`"))
             };
-            if found != expected && !is_gone(name, [found, expected]) {
+            if found != expected && !is_unknown(name, [found, expected]) {
                 differences.push(format!(
                     "{name} is {} here and {} {of}",
                     shown(found),
@@ -218,9 +218,10 @@ impl<'a> Reference<'a> {
     }
 }
 
-/// Options of a DRBD connection disappear with the connection, which its protocol already reports.
-fn is_gone(name: &str, values: [Option<&str>; 2]) -> bool {
-    fact::is_drbd_network(name) && values.contains(&None)
+/// Options of a DRBD connection disappear with the connection, which its protocol already reports. An
+/// experiment that an earlier version began lacks facts that it did not record.
+fn is_unknown(name: &str, values: [Option<&str>; 2]) -> bool {
+    (fact::is_drbd_network(name) || fact::is_recent(name)) && values.contains(&None)
 }
 
 fn shown(value: Option<&str>) -> &str {

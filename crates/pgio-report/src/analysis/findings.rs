@@ -21,11 +21,12 @@ use pgio_results::{CheckVerdict, Outcome, Trial, Warning, checks};
 /// Report degraded time that exceeds the baseline's by this share: one percentage point.
 const DEGRADED_MORE: f64 = 0.01;
 
-/// `arms` contain the trials at all points.
+/// `arms` contain the trials at all points. `further` are findings of other modules about the experiment.
 pub(super) fn all(
     stored: &StoredExperiment,
     arms: &Arms<'_>,
     comparisons: &[Comparison],
+    further: Vec<Finding>,
 ) -> Vec<Finding> {
     let manifest = &stored.manifest;
     let mut found = Vec::new();
@@ -34,6 +35,7 @@ pub(super) fn all(
     found.extend(aa_differs(manifest, comparisons));
     found.extend(factors(manifest));
     found.extend(not_precise(manifest, comparisons));
+    found.extend(further);
     for info in &manifest.conditions {
         let arm = &arms[info.name.as_str()];
         found.extend(stalls(info, manifest, arm, comparisons));
@@ -275,7 +277,16 @@ fn failed_trials(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Finding> {
 fn invalid_trials(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Finding> {
     let lines = arm.invalid();
     (!lines.is_empty()).then(|| {
-        let numbers: Vec<String> = lines.iter().map(|line| format!("trial {line}")).collect();
+        let block = |line: &usize| {
+            let trial = arm.all.iter().find(|(of_it, _)| of_it == line);
+            trial.and_then(|(_, t)| t.place.as_ref()).map(|place| place.block)
+        };
+        let blocks = lines.chunk_by(|a, b| block(a) == block(b)).map(|of_one| {
+            let numbers: Vec<String> = of_one.iter().map(usize::to_string).collect();
+            let trials = if of_one.len() == 1 { "trial" } else { "trials" };
+            let block = block(&of_one[0]).map_or_else(String::new, |n| format!("block {n}: "));
+            format!("{block}{trials} {}", numbers.join(", "))
+        });
         warning(
             "invalid-trials",
             Some(&info.name),
@@ -284,7 +295,7 @@ fn invalid_trials(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Finding> {
                 lines.len(),
                 arm.all.len(),
                 info.name,
-                numbers.join(", ")
+                blocks.collect::<Vec<_>>().join("; ")
             ),
             "see the checks of these trials",
         )

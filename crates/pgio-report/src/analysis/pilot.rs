@@ -11,11 +11,11 @@
 use std::collections::BTreeSet;
 
 use benchmath::margin::Margin;
-use benchmath::power::{self, PLANNED_POWER};
+use benchmath::power::PLANNED_POWER;
 use benchmath::spread::Spread;
 use jiff::Timestamp;
 
-use super::verdict::ALPHA;
+use super::resolution::Family;
 use super::{compare, cross, pairing, resolution};
 use pgio_results::Outcome;
 use pgio_results::store::{Manifest, StoredExperiment};
@@ -117,45 +117,21 @@ pub fn plan(stored: &StoredExperiment, share: f64, blocks: u32) -> Result<Plan, 
         trial_time: seconds_between_starts(&judged).map(TrialTime::Measured),
         needed: POWERS.map(needed).to_vec(),
         blocks,
-        smallest_margin: family.smallest_margin(blocks),
+        smallest_margin: smallest_margin(family, blocks),
     })
 }
 
-/// Comparisons that are judged together, with the noise of each.
-#[derive(Debug, Clone, Copy)]
-struct Family {
-    members: usize,
-    sd_log: f64,
-}
-
-impl Family {
-    fn level(self, blocks: u32) -> f64 {
-        power::level_in_family(ALPHA, self.members, blocks as usize)
-    }
-
-    fn blocks_needed(self, margin: Margin, power: f64) -> Option<u32> {
-        let at = |level, power| margin.blocks_needed(self.sd_log, level, ALPHA, power);
-        let share = self.level(u32::MAX);
-        let enough = at(share, power)?;
-        // With so few blocks, the smallest p exceeds a member's share of the level. Each member is then
-        // judged at that p, and sizes break ties. Half of the risk is left for ties that are lost.
-        let mut fewer = (1..enough).take_while(|n| self.level(*n) > share);
-        let tied = f64::midpoint(power, 1.0);
-        let decides = |n: &u32| at(self.level(*n), tied).is_some_and(|needed| needed <= *n);
-        Some(fewer.find(decides).unwrap_or(enough))
-    }
-
-    fn smallest_margin(self, blocks: u32) -> Option<f64> {
-        let share = |step: u32| f64::from(step) / 1000.0;
-        let decided = |step: u32| {
-            let margin = Margin::of_share(share(step));
-            let needed = margin.and_then(|margin| self.blocks_needed(margin, PLANNED_POWER));
-            needed.is_some_and(|needed| needed <= blocks)
-        };
-        let steps: Vec<u32> = (1..=STEPS).collect();
-        let first = steps.partition_point(|step| !decided(*step));
-        steps.get(first).map(|step| share(*step))
-    }
+/// The smallest margin that so many blocks decide with the planned power.
+fn smallest_margin(family: Family, blocks: u32) -> Option<f64> {
+    let share = |step: u32| f64::from(step) / 1000.0;
+    let decided = |step: u32| {
+        let margin = Margin::of_share(share(step));
+        let needed = margin.and_then(|margin| family.blocks_needed(margin, PLANNED_POWER));
+        needed.is_some_and(|needed| needed <= blocks)
+    };
+    let steps: Vec<u32> = (1..=STEPS).collect();
+    let first = steps.partition_point(|step| !decided(*step));
+    steps.get(first).map(|step| share(*step))
 }
 
 /// Trials of a block without repeats, at all points of a sweep.
@@ -166,7 +142,7 @@ fn trials_per_block(manifest: &Manifest) -> usize {
 }
 
 /// The mean time between the starts of consecutive trials, without pauses before a continuation.
-fn seconds_between_starts(stored: &StoredExperiment) -> Option<f64> {
+pub(super) fn seconds_between_starts(stored: &StoredExperiment) -> Option<f64> {
     let continued: BTreeSet<usize> = stored.manifest.resumed.iter().map(|r| r.from_trial).collect();
     let gap = |(line, pair): (usize, &[pgio_results::Trial])| {
         let [one, next] = pair else { return None };

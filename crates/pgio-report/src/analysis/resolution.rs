@@ -68,9 +68,36 @@ fn level(comparisons: &[Comparison], blocks: usize) -> f64 {
     power::level_in_family(ALPHA, judged(comparisons), blocks)
 }
 
+/// Comparisons that are judged together, with the noise of each. The report and the pilot both plan with it,
+/// so that they name the same number of blocks.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Family {
+    pub(super) members: usize,
+    pub(super) sd_log: f64,
+}
+
+impl Family {
+    fn level(self, blocks: u32) -> f64 {
+        power::level_in_family(ALPHA, self.members, blocks as usize)
+    }
+
+    /// Blocks that tell with this power whether an effect exceeds the margin.
+    pub(super) fn blocks_needed(self, margin: Margin, power: f64) -> Option<u32> {
+        let at = |level, power| margin.blocks_needed(self.sd_log, level, ALPHA, power);
+        let share = self.level(u32::MAX);
+        let enough = at(share, power)?;
+        // With so few blocks, the smallest p exceeds a member's share of the level. Each member is then
+        // judged at that p, and sizes break ties. Half of the risk is left for ties that are lost.
+        let mut fewer = (1..enough).take_while(|n| self.level(*n) > share);
+        let tied = f64::midpoint(power, 1.0);
+        let decides = |n: &u32| at(self.level(*n), tied).is_some_and(|needed| needed <= *n);
+        Some(fewer.find(decides).unwrap_or(enough))
+    }
+}
+
 /// Sets how many blocks the planned effect needs, for each undecided comparison of the primary metric.
 pub(super) fn plan(manifest: &Manifest, spreads: &Spreads, comparisons: &mut [Comparison]) {
-    let level = level(comparisons, usize::MAX);
+    let (level, members) = (level(comparisons, usize::MAX), judged(comparisons));
     for c in comparisons.iter_mut().filter(|c| c.primary) {
         let undecided = matches!(c.verdict, Verdict::NoDifference | Verdict::TooFewBlocks);
         let planned = || {
@@ -84,16 +111,16 @@ pub(super) fn plan(manifest: &Manifest, spreads: &Spreads, comparisons: &mut [Co
             }
             needed => needed,
         };
-        c.decision_blocks = decision_blocks(c, spreads, level);
+        c.decision_blocks = decision_blocks(c, spreads, members);
     }
 }
 
 /// The blocks that an undecided comparison needs to tell whether its effect exceeds the margin, if they
 /// are more than there are.
-fn decision_blocks(c: &Comparison, spreads: &Spreads, level: f64) -> Option<u32> {
+fn decision_blocks(c: &Comparison, spreads: &Spreads, members: usize) -> Option<u32> {
     let margin = c.margin.and_then(Margin::of_share)?;
-    let sd = spreads.get(&c.metric)?.upper;
-    let needed = || margin.blocks_needed(sd, level, ALPHA, PLANNED_POWER);
+    let family = Family { members, sd_log: spreads.get(&c.metric)?.upper };
+    let needed = || family.blocks_needed(margin, PLANNED_POWER);
     let more = |n: &u32| *n as usize > c.blocks;
     (c.decision == Some(Decision::Undecided)).then(needed)?.filter(more)
 }

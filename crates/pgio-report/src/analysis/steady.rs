@@ -80,16 +80,12 @@ fn window_verdict(trial: &Trial, primary: &str) -> WindowVerdict {
     let slices = judged(trial);
     let Some(first) = slices.first() else { return WindowVerdict::TooShort };
     let together = slices.len().div_ceil(MOST_POINTS);
-    let is_paced = slices.iter().any(|s| s.timed > 0);
-    let done = counted_by(primary);
-    let values = slices.chunks_exact(together).map(|some| {
-        let seconds: f64 = some.iter().map(|s| s.seconds).sum();
-        match is_paced {
-            true => mean_latency(some, seconds),
-            false => some.iter().map(done).sum::<u64>() as f64 / seconds,
-        }
-    });
-    let Ok(found) = steady::judge(&values.collect::<Vec<_>>()) else {
+    let is_paced = is_paced(slices);
+    let values: Vec<f64> = match is_paced {
+        true => slices.chunks_exact(together).map(mean_latency).collect(),
+        false => rates_of(slices, primary),
+    };
+    let Ok(found) = steady::judge(&values) else {
         return WindowVerdict::TooShort;
     };
     let seconds_at = |point: usize| first.at + first.seconds * ((point * together) as f64 - 1.0);
@@ -100,10 +96,31 @@ fn window_verdict(trial: &Trial, primary: &str) -> WindowVerdict {
     }
 }
 
+/// The rate over the time of a window, for a primary metric that slices count. `None` in an open loop,
+/// where the rate is given.
+pub(super) fn rates(trial: &Trial, primary: &str) -> Option<Vec<f64>> {
+    let slices = judged(trial);
+    (!slices.is_empty() && !is_paced(slices)).then(|| rates_of(slices, primary))
+}
+
+fn rates_of(slices: &[Slice], primary: &str) -> Vec<f64> {
+    let done = counted_by(primary);
+    let rate = |some: &[Slice]| some.iter().map(done).sum::<u64>() as f64 / seconds(some);
+    slices.chunks_exact(slices.len().div_ceil(MOST_POINTS)).map(rate).collect()
+}
+
+fn is_paced(slices: &[Slice]) -> bool {
+    slices.iter().any(|s| s.timed > 0)
+}
+
+fn seconds(slices: &[Slice]) -> f64 {
+    slices.iter().map(|s| s.seconds).sum()
+}
+
 /// In seconds. If nothing was answered, the pending calls waited for the whole time.
-fn mean_latency(some: &[Slice], seconds: f64) -> f64 {
+fn mean_latency(some: &[Slice]) -> f64 {
     match some.iter().map(|s| s.timed).sum::<u64>() {
-        0 => seconds,
+        0 => seconds(some),
         calls => some.iter().map(|s| s.latency_seconds).sum::<f64>() / calls as f64,
     }
 }
@@ -212,7 +229,7 @@ mod tests {
         assert_eq!(level, WindowVerdict::Steady);
         let standing = |i: u64| if (20..25).contains(&i) { 0 } else { 1000 };
         let slice = |commits| Slice { seconds: 1.0, timed: commits, ..Slice::default() };
-        assert_eq!(mean_latency(&[slice(standing(21)), slice(standing(22))], 2.0), 2.0);
+        assert_eq!(mean_latency(&[slice(standing(21)), slice(standing(22))]), 2.0);
     }
 
     #[test]

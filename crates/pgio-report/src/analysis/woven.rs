@@ -2,18 +2,20 @@
 //!
 //! What one condition leaves behind, such as commits that a standby has still to apply, belongs to the next
 //! condition's slice. Then the effect differs between the first and the second half of the slices, or the
-//! rate of a condition depends on the condition that ran before. Both are measured in every block; the
-//! block is the unit. A difference is reported if it is larger than a quarter of the margin and its
-//! interval excludes none: by Student's t, divided among all such questions by Bonferroni's inequality.
+//! rate of a condition depends on the condition that ran before. Both are measured in every block; slices
+//! are in random order, so the slice is the unit (`benchmath::carry_over`). A difference is reported if it
+//! is larger than a quarter of the margin and its interval excludes none, divided among all such
+//! questions by Bonferroni's inequality. The same questions choose the length of slices before block 1.
 
 use std::collections::BTreeMap;
 
-use benchmath::student;
+use benchmath::carry_over::{self, Answer, LogRatio, Place, Slices};
 
 use super::finding::{Finding, WEAVE_CARRY_OVER};
-use super::pairing::{Arm, Arms};
+use super::pairing::Arms;
 use super::verdict::ALPHA;
-use pgio_results::store::Manifest;
+use pgio_results::model::Woven;
+use pgio_results::store::{Calibration, CarryOver, CarryOverPlace, Manifest, Rules, RungVerdict};
 use pgio_results::units::human;
 use pgio_results::{CheckVerdict, Trial};
 
@@ -21,27 +23,25 @@ use pgio_results::{CheckVerdict, Trial};
 const SHARE: f64 = 0.25;
 /// ... and the margin if the file names none.
 const MARGIN: f64 = 0.05;
+/// The largest difference worth naming as excluded.
+const LARGEST_NAMED: f64 = 0.5;
 
-/// A question about one condition and its answer in each block, as log-ratios.
-struct Question<'a> {
-    condition: &'a str,
-    /// The condition that ran before; none: the halves of the slices.
-    after: Option<&'a str>,
-    values: Vec<f64>,
+/// Returns the largest difference between slices that is accepted, as a share of a rate.
+pub fn limit(rules: &Rules) -> f64 {
+    SHARE * rules.matters.unwrap_or(MARGIN)
 }
 
 pub(super) fn findings(manifest: &Manifest, arms: &Arms<'_>) -> Vec<Finding> {
-    let questions = questions(manifest, arms);
-    let limit = SHARE * manifest.rules.matters.unwrap_or(MARGIN);
-    let alpha = ALPHA / questions.len().max(1) as f64;
-    let found = questions.iter().filter_map(|question| finding(question, alpha, limit));
-    found.collect()
+    let names: Vec<&str> = manifest.conditions.iter().map(|info| info.name.as_str()).collect();
+    let answers = answers(manifest, &names, arms);
+    let limit = limit(&manifest.rules).ln_1p();
+    let alpha = ALPHA / answers.len().max(1) as f64;
+    answers.iter().filter_map(|answer| finding(answer, &names, alpha, limit)).collect()
 }
 
 /// Says how to read results of a woven window.
 pub(super) fn note(trials: &[Trial]) -> Option<String> {
     let woven = trials.iter().find_map(|trial| trial.woven.as_ref())?;
-    let ms = |seconds: f64| human::latency(seconds * 1e9);
     Some(format!(
         "the conditions of a block were woven in slices of {}, each after {} that do not count; counters of the \
          server are those of all conditions together and are not shown",
@@ -50,41 +50,111 @@ pub(super) fn note(trials: &[Trial]) -> Option<String> {
     ))
 }
 
-fn questions<'a>(manifest: &'a Manifest, arms: &Arms<'_>) -> Vec<Question<'a>> {
-    let Some(baseline) = arms.get(manifest.baseline.as_str()) else { return Vec::new() };
-    let halves = by_block(baseline, |trial| trial.woven.as_ref()?.halves);
-    let names = || manifest.conditions.iter().map(|info| info.name.as_str());
-    let mut all = Vec::new();
-    for condition in names() {
-        let Some(arm) = arms.get(condition) else { continue };
-        if condition != manifest.baseline {
-            let own = by_block(arm, |trial| trial.woven.as_ref()?.halves);
-            let pairs = own.iter().filter_map(|(block, value)| Some(value - halves.get(block)?));
-            all.push(Question { condition, after: None, values: pairs.collect() });
+/// Says in one line whether conditions take turns, and how that was found.
+pub fn describe(calibration: &Calibration) -> String {
+    if let Some(why) = &calibration.obstacle {
+        return format!("not woven: {why}; each trial has a window of its own");
+    }
+    let rejected: Vec<String> = calibration
+        .tried
+        .iter()
+        .filter(|rung| Some(rung.slice_seconds) != calibration.slice_seconds)
+        .map(|rung| {
+            let length = ms(rung.slice_seconds);
+            match (rung.verdict, rung.answers.first()) {
+                (RungVerdict::TooShort, _) | (_, None) => format!("{length}: shorter than a call"),
+                (_, Some(worst)) => format!("{length}: {}", answer_text(worst)),
+            }
+        })
+        .collect();
+    let limit = calibration.limit * 100.0;
+    let rejected = match rejected.is_empty() {
+        true => String::new(),
+        false => format!(" (rejected, {})", rejected.join("; ")),
+    };
+    let Some(slice) = calibration.slice_seconds else {
+        return format!(
+            "not woven: slices of no length agree within {limit:.2} %{rejected}; each trial has a window of its own"
+        );
+    };
+    let taken = calibration.tried.last();
+    let how = match taken.map(|rung| rung.verdict) {
+        Some(RungVerdict::Agrees) => format!("agree within {limit:.2} %"),
+        _ => {
+            let reach = |answer: &CarryOver| answer.high.ln().max(-answer.low.ln());
+            let answers = taken.iter().flat_map(|rung| &rung.answers);
+            let most = answers.map(reach).fold(0.0, f64::max).exp_m1();
+            match most < LARGEST_NAMED {
+                true => format!("show no difference above {:.1} %", most * 100.0),
+                false => "show no difference, as far as the noise lets one see".to_owned(),
+            }
         }
-        for before in names() {
-            let of_trial = |trial: &Trial| trial.woven.as_ref()?.after.get(before).copied();
-            let values = by_block(arm, of_trial).into_values().collect();
-            all.push(Question { condition, after: Some(before), values });
+    };
+    format!("woven in slices of {}, which {how}{rejected}", ms(slice))
+}
+
+fn answer_text(answer: &CarryOver) -> String {
+    let percent = (answer.ratio - 1.0) * 100.0;
+    let place = match answer.place {
+        CarryOverPlace::SecondHalves => "in second halves under",
+        CarryOverPlace::After => "after",
+    };
+    format!("{percent:+.1} % {place} `{}`", answer.condition)
+}
+
+fn ms(seconds: f64) -> String {
+    human::latency(seconds * 1e9)
+}
+
+/// Returns the answers over all blocks.
+fn answers(manifest: &Manifest, names: &[&str], arms: &Arms<'_>) -> Vec<Answer> {
+    let mut blocks: BTreeMap<u32, Vec<Slices>> = BTreeMap::new();
+    for (at, name) in names.iter().enumerate() {
+        for (block, trial) in arms.get(*name).into_iter().flat_map(|arm| arm.by_block()) {
+            if let Some(woven) = &trial.woven {
+                let of_block =
+                    blocks.entry(block).or_insert_with(|| vec![Slices::default(); names.len()]);
+                of_block[at] = slices_of(woven, names);
+            }
         }
     }
-    all.retain(|question| question.values.len() > 1);
-    all
+    let baseline = names.iter().position(|name| *name == manifest.baseline).unwrap_or(0);
+    let mut found: BTreeMap<(usize, Place), Vec<LogRatio>> = BTreeMap::new();
+    for answer in blocks.values().flat_map(|slices| carry_over::answers(slices, baseline)) {
+        found.entry((answer.condition, answer.place)).or_default().push(answer.log);
+    }
+    let over_all = found.into_iter().filter_map(|((condition, place), logs)| {
+        LogRatio::mean(&logs).map(|log| Answer { condition, place, log })
+    });
+    over_all.collect()
 }
 
-/// Returns the logarithm of a value of each block's trial that counts.
-fn by_block(arm: &Arm<'_>, value: impl Fn(&Trial) -> Option<f64>) -> BTreeMap<u32, f64> {
-    let logarithm = |trial: &Trial| Some(value(trial).filter(|v| *v > 0.0)?.ln());
-    arm.by_block().filter_map(|(block, trial)| Some((block, logarithm(trial)?))).collect()
+/// Records without standard errors say nothing.
+fn slices_of(woven: &Woven, names: &[&str]) -> Slices {
+    let slices = f64::from(woven.slices);
+    // Each condition comes before about as many slices.
+    let after_each = slices / woven.after.len().max(1) as f64;
+    let after = |before: &&str| {
+        log_ratio(*woven.after.get(*before)?, *woven.after_errors.get(*before)?, after_each)
+    };
+    let halves = woven.halves.zip(woven.halves_error);
+    Slices {
+        halves: halves.and_then(|(ratio, error)| log_ratio(ratio, error, slices)),
+        after: names.iter().map(after).collect(),
+    }
 }
 
-fn finding(question: &Question<'_>, alpha: f64, limit: f64) -> Option<Finding> {
-    let interval = student::test(&question.values, alpha)?.interval;
-    let excludes_none = interval.low > 0.0 || interval.high < 0.0;
-    if !excludes_none || interval.estimate.abs() <= (1.0 + limit).ln() {
+fn log_ratio(ratio: f64, error: f64, slices: f64) -> Option<LogRatio> {
+    let freedom = (slices - 1.0).max(1.0);
+    (ratio > 0.0 && error >= 0.0).then(|| LogRatio { estimate: ratio.ln(), error, freedom })
+}
+
+fn finding(answer: &Answer, names: &[&str], alpha: f64, limit: f64) -> Option<Finding> {
+    let interval = answer.log.interval(alpha);
+    if !carry_over::contradicts(&interval, limit) {
         return None;
     }
-    let condition = question.condition;
+    let condition = names[answer.condition];
     let percent = |log: f64| (log.exp() - 1.0) * 100.0;
     let shown = format!(
         "{:+.1} % [{:+.1} %, {:+.1} %]",
@@ -92,12 +162,12 @@ fn finding(question: &Question<'_>, alpha: f64, limit: f64) -> Option<Finding> {
         percent(interval.low),
         percent(interval.high)
     );
-    let message = match question.after {
-        None => format!(
+    let message = match answer.place {
+        Place::SecondHalves => format!(
             "the effect of `{condition}` is {shown} larger in the second halves of the slices than in the first"
         ),
-        Some(before) => format!(
-            "`{condition}` ran {shown} faster in the slices that followed `{before}` than in all"
+        Place::After => format!(
+            "the other conditions ran {shown} faster in the slices that followed `{condition}` than in all"
         ),
     };
     Some(Finding {
@@ -116,7 +186,6 @@ mod tests {
     use crate::analysis::pairing::arms;
     use crate::analysis::test_support::{experiment, trial};
     use benchmath::rng::SplitMix64;
-    use pgio_results::model::Woven;
     use pgio_results::store::StoredExperiment;
 
     /// Twelve blocks of two conditions; the second has these true values.
@@ -128,9 +197,12 @@ mod tests {
                 let mut noise = || 1.0 + 0.01 * (random.next_f64() - 0.5);
                 let mut t = trial(condition, block, &[("commits_per_second", 100.0)]);
                 t.woven = Some(Woven {
+                    slices: 50,
                     halves: Some(halves * noise()),
+                    halves_error: Some(0.003),
                     after: [("local".to_owned(), after * noise()), ("b".to_owned(), noise())]
                         .into(),
+                    after_errors: [("local".to_owned(), 0.003), ("b".to_owned(), 0.003)].into(),
                     ..Woven::default()
                 });
                 trials.push(t);

@@ -8,10 +8,9 @@ use std::collections::BTreeMap;
 
 use super::format::{self, NONE};
 use super::table::{Column, Document, Remark, Table};
-use super::{explain, margin, outcomes, sweep};
+use super::{explain, margin, outcomes, sweep, variance};
 use crate::analysis::{
-    Analysis, Bound, Comparison, Condition, CountedWarning, Finding, NoiseFloor, STALLS, State,
-    Verdict, WEAVE_CARRY_OVER,
+    Analysis, Bound, Comparison, Condition, CountedWarning, Finding, NoiseFloor, State, Verdict,
 };
 use pgio_results::metrics::{self, MetricDef};
 use pgio_results::operation::{Class, Statistic};
@@ -217,6 +216,7 @@ fn primary_notes(analysis: &Analysis) -> Vec<String> {
     }
     notes.extend(chosen_afterwards(analysis));
     notes.extend(noise_floor(analysis));
+    notes.extend(variance::note(analysis));
     notes.extend(sweep::where_judged(analysis));
     let cut_off = |c: &Condition| c.metrics.values().any(|m| m.at_least);
     if analysis.conditions.iter().any(cut_off) {
@@ -351,9 +351,12 @@ fn with_change(analysis: &Analysis, condition: &Condition, name: &str) -> String
 }
 
 pub(super) fn remarks(analysis: &Analysis) -> Vec<Remark> {
-    // The headline has the stalls.
-    let mut remarks =
-        findings(analysis.checks.iter().filter(|f| f.id != STALLS && f.id != WEAVE_CARRY_OVER));
+    remarks_of(analysis, |finding| !outcomes::leads(analysis, finding))
+}
+
+/// Remarks on these findings, and the warnings.
+pub(super) fn remarks_of(analysis: &Analysis, wanted: impl Fn(&Finding) -> bool) -> Vec<Remark> {
+    let mut remarks = findings(analysis.checks.iter().filter(|f| wanted(f)));
     remarks.extend(warnings(&analysis.warnings));
     remarks
 }

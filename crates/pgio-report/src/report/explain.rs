@@ -51,7 +51,7 @@ pub(super) fn where_the_time_went(analysis: &Analysis) -> Option<Table> {
     };
     let mut notes: Vec<String> = shown_differences(analysis)
         .filter(|d| is_decided(d) || is_commit(d))
-        .map(|d| difference(d, &analysis.baseline))
+        .map(|d| difference(analysis, d))
         .collect();
     notes.push(
         "Shares of the mean, sampled; ± is half of the 95 % interval. docs/METHODOLOGY.md has the \
@@ -99,12 +99,13 @@ fn share(d: &Decomposition, part: &Part) -> String {
 }
 
 /// The time that a condition adds to an operation, and the waits that make it up.
-pub(super) fn difference(d: &DecompositionDifference, baseline: &str) -> String {
+pub(super) fn difference(analysis: &Analysis, d: &DecompositionDifference) -> String {
     let mut text = format!(
-        "{}: {} per {} against {baseline}",
+        "{}: {} per {} against {}",
         d.condition,
         with_reach(d.seconds, d.interval.high, true),
-        d.class
+        d.class,
+        analysis.baseline
     );
     if is_decided(d) {
         let parts: Vec<String> = largest_parts(d).into_iter().map(part).collect();
@@ -133,7 +134,29 @@ pub(super) fn difference(d: &DecompositionDifference, baseline: &str) -> String 
         }
         None => {}
     }
-    text + "."
+    text + "." + &typical_block(analysis, d).unwrap_or_default()
+}
+
+/// The difference of the typical block where it says something else. Here every operation weighs the same, there
+/// every block: a trial that stalls has few operations or many, and moves one of the two alone.
+fn typical_block(analysis: &Analysis, d: &DecompositionDifference) -> Option<String> {
+    d.interval.low?;
+    let c = analysis.comparison(&d.condition, &format!("{}_latency_mean", d.class))?;
+    let (seconds, low, high) = (c.difference?, c.difference_low?, c.difference_high?);
+    let is_decided_there = low > 0.0 || high < 0.0;
+    let agrees = is_decided_there == is_decided(d)
+        && (!is_decided_there || (seconds > 0.0) == (d.seconds > 0.0));
+    let signed = format::signed_seconds;
+    (!agrees).then(|| {
+        format!(
+            " In the typical block it is {} (95 % interval {} to {}): here every operation weighs the same, there \
+             every block, and some trials differ so much from the others that the time cannot be attributed to \
+             waits.",
+            signed(seconds),
+            signed(low),
+            signed(high)
+        )
+    })
 }
 
 /// The largest parts of the difference, in descending order.
@@ -236,4 +259,48 @@ fn side_by_side(ours: Option<f64>, theirs: Option<f64>) -> String {
 /// The error of the probes, if known.
 pub(super) fn error(predicted: &Predicted) -> String {
     predicted.error.map_or_else(String::new, |e| format!(" ± {}", format::seconds(e)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::analyse;
+    use crate::analysis::sweep::COMMIT_MEAN;
+    use crate::analysis::test_support::{experiment, trial};
+
+    /// Six blocks in which a commit takes `typical` seconds longer under `on`, and a difference of the means over
+    /// all commits of 0.726 ± `reach` ms.
+    fn text(typical: f64, reach: f64) -> String {
+        let block = |block: u32| {
+            let noise = 1e-5 * f64::from(block);
+            let one = |name, seconds| trial(name, block, &[(COMMIT_MEAN, seconds)]);
+            [one("local", 0.001), one("on", 0.001 + typical + noise)]
+        };
+        let stored = experiment(&["local", "on"], (1..=6).flat_map(block).collect());
+        let mut analysis = analyse(&stored);
+        analysis.decomposition_differences = vec![DecompositionDifference {
+            condition: "on".to_owned(),
+            class: "commit".to_owned(),
+            blocks: 6,
+            seconds: 0.726e-3,
+            interval: Some((0.726e-3 - reach, 0.726e-3 + reach)).into(),
+            parts: Vec::new(),
+            predicted: None,
+        }];
+        difference(&analysis, &analysis.decomposition_differences[0])
+    }
+
+    #[test]
+    fn a_difference_that_the_typical_block_contradicts_is_not_attributed() {
+        let contradicted = text(2e-3, 1.1e-3);
+        assert!(contradicted.contains("not distinguishable from zero"), "{contradicted}");
+        let there = "In the typical block it is +2.04 ms (95 % interval +2.01 ms to +2.06 ms)";
+        assert!(contradicted.contains(there), "{contradicted}");
+        assert!(contradicted.contains("cannot be attributed"), "{contradicted}");
+        let decided_here_alone = text(-3e-5, 0.1e-3);
+        assert!(decided_here_alone.contains("In the typical block"), "{decided_here_alone}");
+        // Both are decided, or neither is.
+        assert!(!text(2e-3, 0.1e-3).contains("typical"));
+        assert!(!text(-3e-5, 1.1e-3).contains("typical"));
+    }
 }

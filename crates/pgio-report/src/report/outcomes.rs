@@ -2,24 +2,41 @@
 //! invalid or badly behaved trials that differ from the baseline's, and slices that reached into each
 //! other.
 
+use std::collections::BTreeSet;
+
 use super::format;
 use crate::analysis::shares::{FAILED, INVALID};
-use crate::analysis::{Analysis, Condition, STALLS, WEAVE_CARRY_OVER};
+use crate::analysis::{Analysis, Condition, Finding, STALLS, WEAVE_CARRY_OVER};
 use crate::analysis::{Share, State};
+use pgio_results::CheckVerdict;
 
 /// The headline, one sentence per problem; empty if there is none.
 pub fn headline(analysis: &Analysis) -> Vec<String> {
+    let leading = analysis.checks.iter().filter(|f| leads(analysis, f));
+    let leading = leading.map(|finding| match finding.id.as_str() {
+        WEAVE_CARRY_OVER => {
+            format!("Carried over between slices: {}; {}.", finding.message, finding.remedy)
+        }
+        _ => format!("Stalls: {}.", finding.message),
+    });
+    without_stalls(analysis).into_iter().chain(leading).collect()
+}
+
+/// Whether the finding stands in the headline, and not among the remarks. A twin that stalls shows no effect:
+/// it is the baseline.
+pub(super) fn leads(analysis: &Analysis, finding: &Finding) -> bool {
+    let is_twin = finding.condition.as_deref().is_some_and(|name| analysis.is_aa(name));
+    finding.id == WEAVE_CARRY_OVER || finding.id == STALLS && !is_twin
+}
+
+/// The headline of a report whose verdicts name the stalls.
+pub(super) fn without_stalls(analysis: &Analysis) -> Vec<String> {
     let states = analysis.conditions.iter().filter_map(|c| failure(analysis, c));
     let shares = analysis.conditions.iter().flat_map(|c| {
         let notable = c.shares.iter().filter(|share| share.notable);
         notable.map(|share| sentence(share, &c.name, &analysis.baseline))
     });
-    let stalls = analysis.checks.iter().filter(|f| f.id == STALLS);
-    let stalls = stalls.map(|finding| format!("Stalls: {}.", finding.message));
-    let carried = analysis.checks.iter().filter(|f| f.id == WEAVE_CARRY_OVER);
-    let carried =
-        carried.map(|f| format!("Carried over between slices: {}; {}.", f.message, f.remedy));
-    states.chain(shares).chain(stalls).chain(carried).collect()
+    states.chain(shares).collect()
 }
 
 /// Why a condition cannot be compared, if it cannot.
@@ -28,7 +45,10 @@ pub fn failure(analysis: &Analysis, condition: &Condition) -> Option<String> {
     let trials = format::counted(condition.trials, "trial");
     let what = match condition.state {
         State::Failed => format!("`{name}` FAILED: none of its {trials} succeeded"),
-        State::NoValidTrial => format!("`{name}` has no valid trial among {trials}"),
+        State::NoValidTrial => {
+            let checks = invalidating(analysis, name).into_iter().collect::<Vec<_>>().join(", ");
+            format!("`{name}` has no valid trial among {trials} ({checks})")
+        }
         State::NotRun | State::Undecided | State::Measured => return None,
     };
     let baseline = match *name == analysis.baseline {
@@ -36,6 +56,13 @@ pub fn failure(analysis: &Analysis, condition: &Condition) -> Option<String> {
         false => "",
     };
     Some(format!("{what}{baseline}."))
+}
+
+/// Ids of the checks that make trials of a condition invalid.
+fn invalidating<'a>(analysis: &'a Analysis, condition: &str) -> BTreeSet<&'a str> {
+    let of_it = analysis.checks.iter().filter(|f| f.condition.as_deref() == Some(condition));
+    let invalid = of_it.filter(|f| f.verdict == CheckVerdict::Invalid && f.trial.is_some());
+    invalid.map(|f| f.id.as_str()).collect()
 }
 
 /// The text instead of an effect, if there is no effect to show.
@@ -83,7 +110,7 @@ mod tests {
     use crate::analysis::analyse;
     use crate::analysis::test_support::{experiment, trial};
     use crate::report::{document, json, markdown, text};
-    use pgio_results::{Outcome, Trial};
+    use pgio_results::{Check, Outcome, Trial};
 
     /// Ten blocks; the first `failed` of `x` failed.
     fn ten(failed: u32) -> Analysis {
@@ -125,6 +152,26 @@ mod tests {
         let value: serde_json::Value = serde_json::from_str(&json::render(&analysis)).unwrap();
         assert_eq!(value["conditions"][1]["state"], "failed");
         assert_eq!(value["comparisons"][0]["verdict"], "too_few_blocks", "as readers know it");
+    }
+
+    #[test]
+    fn a_condition_without_a_valid_trial_names_the_checks() {
+        let block = |block: u32| {
+            ["local", "x"].map(|name| {
+                let mut t: Trial = trial(name, block, &[("commits_per_second", 1000.0)]);
+                let bad = Check::invalid("foreign-load", "3 cores", "stop it");
+                t.checks.extend((name == "x").then_some(bad));
+                t
+            })
+        };
+        let analysis = analyse(&experiment(&["local", "x"], (1..=6).flat_map(block).collect()));
+        let expected = "`x` has no valid trial among 6 trials (foreign-load).";
+        assert_eq!(headline(&analysis)[0], expected);
+        let text = text::render(&document(&analysis));
+        assert!(
+            text.lines().any(|l| l.starts_with("x ") && l.contains("no valid trial")),
+            "{text}"
+        );
     }
 
     #[test]

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::calibration::Calibration;
 use super::legacy;
 use crate::change::Change;
 use crate::metrics::DeclaredMetric;
@@ -42,6 +43,9 @@ pub struct Manifest {
     /// The factors varied beside the conditions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sweep: Option<Sweep>,
+    /// How the length of woven slices was chosen; absent unless it was to be found (`weave = "auto"`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub weave: Option<Calibration>,
 }
 
 impl Manifest {
@@ -94,6 +98,21 @@ pub struct Rules {
     /// The margin: effects smaller than this share of the baseline's value do not matter.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub matters: Option<f64>,
+    /// How the order of the conditions in each block was drawn; `random` in records of earlier versions.
+    #[serde(default)]
+    pub order: Order,
+}
+
+/// How the order of the conditions in each block is drawn.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+pub enum Order {
+    /// Each block independently.
+    #[default]
+    Random,
+    /// The rows of a Williams design, drawn at random.
+    Balanced,
 }
 
 impl Rules {

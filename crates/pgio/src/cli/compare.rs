@@ -38,8 +38,8 @@ pub(super) struct Args {
     /// The margin: an effect smaller than this share does not matter; replaces `matters` of the file
     #[arg(long, value_name = "SHARE", conflicts_with = "resume")]
     matters: Option<MarginArg>,
-    /// Let the conditions of a block take turns in slices of this mean length, or false for windows of
-    /// their own; replaces `weave` of the file
+    /// Let the conditions of a block take turns in slices of this mean length, of a length to be found
+    /// (auto), or in windows of their own (false); replaces `weave` of the file
     #[arg(long, value_name = "LENGTH", conflicts_with = "resume")]
     weave: Option<String>,
     /// Exit with 8 if a condition is worse by more than the margin, with 9 if that is undecided

@@ -6,7 +6,7 @@ use std::env;
 use std::path::PathBuf;
 
 use super::example::EXAMPLES;
-use super::exit::{FILES, Failure, Outcome, USAGE};
+use super::exit::{FILES, Failure, Outcome, TRIAL, USAGE};
 use super::{jobs, output, report, signals};
 use crate::experiment::application::{Run, Start};
 use crate::pg::private::VersionRequest;
@@ -67,9 +67,10 @@ pub(super) fn run(args: &Args) -> Outcome {
             jobs::note_kept_trials(why, &out);
         }
     })?;
-    let mut analyses = Vec::new();
+    let (mut failures, mut analyses) = (Vec::new(), Vec::new());
     for dir in &dirs {
         let analysis = report::analyse(dir)?;
+        failures.extend(report::failures(&analysis));
         output::print(&report::short(&analysis));
         output::line("");
         analyses.push(analysis);
@@ -85,5 +86,8 @@ pub(super) fn run(args: &Args) -> Outcome {
         output::line(&format!("Results: {}", out.display()));
         output::line(&format!("Page: {}", report::page_of(&out)));
     }
-    Ok(())
+    match failures.is_empty() {
+        true => Ok(()),
+        false => Err(Failure::message(TRIAL, failures.join("; "))),
+    }
 }

@@ -34,7 +34,7 @@ pub const CODES: &[(u8, &str)] = &[
     (USAGE, "the command line or a file is wrong; nothing was done"),
     (CONNECT, "the server cannot be reached or refuses the login"),
     (REFUSED, "the server or the data set does not meet the requirements; nothing was changed"),
-    (TRIAL, "a trial failed; its record has the reason"),
+    (TRIAL, "a trial failed, or no trial of a condition is valid; the records have the reason"),
     (UNFINISHED, "an interrupted run, or an undo, left changes in place: `pgio undo` first"),
     (FILES, "files cannot be read or written"),
     (WORSE, "--gate: a condition is worse than the baseline by more than the margin"),
@@ -138,7 +138,7 @@ impl From<RunError> for Failure {
                 return Failure::message(UNFINISHED, text);
             }
             RunError::Interrupted => INTERRUPTED,
-            RunError::Failing(_) => TRIAL,
+            RunError::Failing(_) | RunError::NoneValid(_) => TRIAL,
         };
         Failure { code, error: error.into() }
     }
@@ -206,7 +206,7 @@ coded! {
         _ => REFUSED,
     },
     OwnDirError => |e| match e {
-        OwnDirError::Io { .. } => FILES,
+        OwnDirError::Io { .. } | OwnDirError::Create { .. } => FILES,
         OwnDirError::Owner { .. } | OwnDirError::Writable { .. } | OwnDirError::Kind { .. } => REFUSED,
     },
     JournalError => |e| match e {
@@ -218,7 +218,7 @@ coded! {
         LiveError::Treatment { source, .. } => source.code(),
         LiveError::Store(_) => FILES,
         LiveError::Connect(_) | LiveError::ConnectionLost(_) => CONNECT,
-        LiveError::Server(_) | LiveError::Cycles { .. } | LiveError::Weave(_) => REFUSED,
+        LiveError::Server(_) | LiveError::Cycles { .. } | LiveError::Weave(_) | LiveError::ShortSlices(_) => REFUSED,
         LiveError::Engine(source) => source.code(),
         LiveError::Room { source, .. } => source.code(),
         LiveError::Dataset(source) => source.code(),
@@ -296,6 +296,7 @@ coded! {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::experiment::run::NoneValid;
 
     fn failure(error: impl Into<Failure>) -> (u8, String) {
         let failure = error.into();
@@ -307,6 +308,7 @@ mod tests {
         assert_eq!(failure(RunError::Interrupted), (INTERRUPTED, "stopped".to_owned()));
         let failing = RunError::Failing("no room".to_owned());
         assert_eq!(failure(failing), (TRIAL, "three trials failed in a row: no room".to_owned()));
+        assert_eq!(failure(RunError::NoneValid(NoneValid::default())).0, TRIAL);
         assert_eq!(failure(RunError::Open(OpenError::UnknownDeviceHost)).0, REFUSED);
         let smaller = ResumeError::Smaller { key: "blocks", was: 6, is: 4 };
         assert_eq!(failure(RunError::Resume(smaller)).0, USAGE);

@@ -14,6 +14,7 @@ use crate::experiment::event::{Event, WorkloadBegins};
 use crate::experiment::pace::Pace;
 use crate::experiment::run::Decision;
 use crate::workload::Progress;
+use pgio_report::analysis;
 use pgio_results::BURN_IN_BLOCK;
 use pgio_results::model::{Outcome, Trial};
 use pgio_results::units::human;
@@ -137,6 +138,11 @@ impl ProgressLine {
             }
             Event::Ended { trial, .. } => self.ended(trial),
             Event::Decided { decision, condition } => self.decided(*decision, condition),
+            Event::Calibrates { slice } => {
+                let text = format!("weaving: trying slices of {} ms", slice.as_millis());
+                self.status.show(&text);
+            }
+            Event::Calibrated(calibration) => self.lasting(&analysis::weaving(calibration)),
             Event::Warns(warning) => {
                 if self.warned.insert((*warning).clone()) {
                     self.status.clear();

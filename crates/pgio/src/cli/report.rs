@@ -8,9 +8,9 @@ use clap::ValueEnum;
 use super::exit::{Failure, Outcome, USAGE};
 use super::gate::{self, MarginArg};
 use super::output;
-use pgio_report::analysis::State;
 use pgio_report::analysis::across::across;
 use pgio_report::analysis::{self, Analysis};
+use pgio_report::analysis::{Condition, State};
 use pgio_report::report::table::Table;
 use pgio_report::report::{self, html};
 use pgio_results::Warning;
@@ -293,9 +293,10 @@ pub fn analyse(dir: &Path) -> Result<Analysis, StoreError> {
     Ok(judged(dir)?.analysis)
 }
 
-/// Returns one sentence per condition of which no trial succeeded.
+/// Returns one sentence per condition of which no trial succeeded, or none is valid.
 pub(super) fn failures(analysis: &Analysis) -> Vec<String> {
-    let failed = analysis.conditions.iter().filter(|c| c.state == State::Failed);
+    let without = |c: &&Condition| [State::Failed, State::NoValidTrial].contains(&c.state);
+    let failed = analysis.conditions.iter().filter(without);
     let sentences = failed.filter_map(|c| report::failure(analysis, c));
     sentences.map(|sentence| sentence.trim_end_matches('.').to_owned()).collect()
 }
@@ -357,11 +358,9 @@ pub(super) fn read(dir: &Path) -> Result<StoredExperiment, StoreError> {
     Ok(stored)
 }
 
-/// Renders the comparison and its warnings, without secondary metrics.
+/// Renders the comparison and what was observed, for a demo.
 pub(super) fn short(analysis: &Analysis) -> String {
-    let mut document = report::document(analysis);
-    document.tables.truncate(1);
-    report::text::render(&document)
+    report::text::render(&report::brief(analysis))
 }
 
 pub(super) fn text(analysis: &Analysis) -> String {

@@ -9,11 +9,12 @@ use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use postgres::Client;
 
-use super::exit::{FILES, Failure, Outcome};
+use super::exit::{FILES, Failure, Outcome, TRIAL};
 use super::flags::{ForRun, Source};
 use super::output::{self, Status};
 use super::{connection, signals};
 use crate::config::experiment::Checkpoint;
+use crate::config::nearest;
 use crate::config::resolve::Extent;
 use crate::dataset::sizes;
 use crate::experiment::admin::open_admin;
@@ -29,9 +30,9 @@ use crate::treatment::journal::Claims;
 use crate::workload::Workload;
 use pgio_connect::ConnectParams;
 use pgio_report::report::{classic, session_detail, trial as trial_report};
-use pgio_results::model::{Outcome as Ended, Trial};
+use pgio_results::model::{CheckVerdict, Outcome as Ended, Trial};
 use pgio_results::units::{self, human};
-use pgio_results::{store, wire};
+use pgio_results::{checks, store, wire};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -46,8 +47,17 @@ pub(super) struct Args {
     /// Sampling interval of telemetry on server and host; 0 disables it
     #[arg(long, value_name = "DURATION", default_value = "1s", value_parser = units::parse_duration)]
     telemetry: Duration,
+    /// Let a trial count that this check would make invalid; may be repeated
+    #[arg(long, value_name = "CHECK", value_delimiter = ',', value_parser = tolerable)]
+    tolerate: Vec<String>,
     #[command(flatten)]
     source: Source<ForRun>,
+}
+
+fn tolerable(id: &str) -> Result<String, String> {
+    let valid = checks::tolerable();
+    let known = valid.contains(&id).then(|| id.to_owned());
+    known.ok_or_else(|| format!("no check that can make a trial invalid; {}", nearest(id, &valid)))
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
@@ -120,6 +130,9 @@ pub(super) fn run(args: &Args) -> Outcome {
         status.show(&format!("{:.0}{whole} s, {} blocks/s", p.elapsed, human::rate(rate)));
     });
     status.clear();
+    for check in &mut trial.checks {
+        checks::tolerate(check, &args.tolerate);
+    }
     // If the server is unreachable, the table keeps our mark and `destroy` finds it.
     let _ = workload.clean_up(&mut admin);
     Arc::make_mut(&mut trial.environment)
@@ -141,7 +154,19 @@ pub(super) fn run(args: &Args) -> Outcome {
         output::print(&classic::tail(&trial));
         output::print(&trial_report::render(&trial));
     }
-    Ok(())
+    refuse_invalid(&trial)
+}
+
+/// The record and the report are complete; the exit code says that the numbers do not count.
+fn refuse_invalid(trial: &Trial) -> Outcome {
+    let invalid = trial.checks.iter().filter(|c| c.verdict == CheckVerdict::Invalid);
+    let ids: Vec<&str> = invalid.map(|c| c.id.as_str()).collect();
+    if ids.is_empty() {
+        return Ok(());
+    }
+    let ids = ids.join(",");
+    let message = format!("the trial is invalid: {ids}; to let it count, add --tolerate {ids}");
+    Err(Failure::message(TRIAL, message))
 }
 
 /// Returns the connection string as given, unless it contains a password.

@@ -122,7 +122,7 @@ pub(super) fn undo_one(
         end_sessions(admin);
     }
     let report = treatment::undo_all(&mut context, &mut journal, on_conflict, &unreachable);
-    print_report(&report);
+    print_report(&report, &params.describe());
     check_complete(report)?;
     journal.finish()?;
     if target.private {
@@ -132,11 +132,12 @@ pub(super) fn undo_one(
     Ok(true)
 }
 
-fn print_report(report: &UndoReport) {
+/// `server` describes the server of the journal.
+fn print_report(report: &UndoReport, server: &str) {
     for Restored { step, prior, undone } in &report.undone {
         let text = match undone {
             Undone::Restored if treatment::is_workload_table(step) => {
-                format!("Removed {}.", step.what)
+                format!("Removed {} in {server}.", step.what)
             }
             Undone::Restored | Undone::RestoredNotAwaited => format!("Restored {step}: {prior}."),
             Undone::Rewritten => format!("Restored {step}: {prior}; {REWRITTEN}."),

@@ -124,9 +124,9 @@ pub static EXPERIMENT: SectionDef = SectionDef {
         ),
         key(
             "weave",
-            "false or a duration of at least 5ms",
+            "auto, false or a duration of at least 5ms",
             "false",
-            "mean length of the slices in which the conditions of a block take turns inside one window, for conditions that differ only in settings of sessions; false gives each trial a window of its own",
+            "mean length of the slices in which the conditions of a block take turns inside one window, for conditions that differ only in settings of sessions; auto finds the shortest length at which slices agree; false gives each trial a window of its own",
         ),
         key(
             "recreate_database",

@@ -27,13 +27,27 @@ pub fn note(cluster: &PrivateCluster) -> Result<(), StateError> {
     Ok(note_in(&own, cluster.directory())?)
 }
 
-/// Also removes notes whose directory no longer exists.
-fn note_in(own: &OwnDir, directory: &Path) -> Result<(), OwnDirError> {
+/// Removes the notes of clusters that are gone, so that a run which ended by itself leaves none. A note that
+/// stays is harmless: the next one removes it.
+pub fn forget_removed() {
+    let dir = state::clusters_dir().ok();
+    if let Some(Ok(Some(own))) = dir.map(|dir| OwnDir::open(&dir, DirMode::Private)) {
+        let _ = forget_missing(&own);
+    }
+}
+
+fn forget_missing(own: &OwnDir) -> Result<(), OwnDirError> {
     for (name, directory) in noted(own)? {
         if !exists(&directory) {
             own.remove_file(&name)?;
         }
     }
+    Ok(())
+}
+
+/// Also removes notes whose directory no longer exists.
+fn note_in(own: &OwnDir, directory: &Path) -> Result<(), OwnDirError> {
+    forget_missing(own)?;
     let name = Path::new(directory.file_name().unwrap_or_default()).with_extension(EXTENSION);
     let write = |source| OwnDirError::Io { doing: "write", path: own.path_of(&name), source };
     let mut file = own.open_or_create_file(&name)?;

@@ -11,7 +11,7 @@ use postgres::Client;
 use super::state;
 use crate::host::Host;
 use crate::pg::server::Server;
-use crate::telemetry::TelemetrySources;
+use crate::telemetry::{Standbys, TelemetrySources};
 use crate::treatment::ballast::huge_pages;
 use crate::treatment::journal;
 use pgio_results::change::fact;
@@ -98,15 +98,17 @@ pub fn ballast_warning(held: String) -> Warning {
 
 const NON_DEFAULT: &str = include_str!("sql/non_default_settings.sql");
 
-/// Reads the server's non-default settings and the facts of its host.
+/// Reads the server's non-default settings and the facts of its host, and before the window also those of
+/// standbys.
 pub fn read_for_trial(
     admin: &mut Client,
     sources: Option<&TelemetrySources>,
+    standbys: Standbys,
 ) -> Result<BTreeMap<String, String>, postgres::Error> {
     let rows = admin.query(NON_DEFAULT, &[])?;
     let mut found: BTreeMap<String, String> =
         rows.iter().map(|row| (fact::setting(row.get(0)), row.get(1))).collect();
-    found.extend(sources.and_then(TelemetrySources::environment).unwrap_or_default());
+    found.extend(sources.and_then(|s| s.environment(standbys)).unwrap_or_default());
     Ok(found)
 }
 

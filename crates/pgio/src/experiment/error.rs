@@ -19,6 +19,8 @@ pub enum LiveError {
     Cycles { condition: String, why: String },
     #[error("cannot weave the conditions: {0}; set weave = false")]
     Weave(String),
+    #[error("cannot weave the conditions: {0}; name a longer slice, or use \"auto\" or false")]
+    ShortSlices(String),
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]

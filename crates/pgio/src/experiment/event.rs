@@ -3,6 +3,7 @@
 //! A run prints nothing; it sends each event to one observer.
 
 use std::path::Path;
+use std::time::Duration;
 
 use super::conflicts::InterruptedRun;
 use super::pace::Pace;
@@ -14,6 +15,7 @@ use crate::pg::private;
 use crate::workload::Progress;
 use pgio_report::analysis::width::Width;
 use pgio_results::model::{Trial, Warning};
+use pgio_results::store::Calibration;
 
 #[derive(Debug)]
 pub enum Event<'a> {
@@ -47,6 +49,12 @@ pub enum Event<'a> {
         planned: &'a Planned,
         condition: &'a str,
     },
+    /// Slices of this mean length are tried.
+    Calibrates {
+        slice: Duration,
+    },
+    /// Whether conditions take turns, and how that was found.
+    Calibrated(&'a Calibration),
     Warns(&'a Warning),
     Progress {
         condition: &'a str,

@@ -1,8 +1,9 @@
 //! The stage on real servers: targets, treatments, journal and store of an experiment.
 //!
-//! Next: [`check`] prepares the cells; `session` renews admin sessions; `workload_tables` journals and drops tables
+//! Next: [`check`] prepares the cells; `calibrate` chooses the length of woven slices; `session` renews admin sessions; `workload_tables` journals and drops tables
 //! of the workloads.
 
+mod calibrate;
 mod check;
 mod messages;
 mod session;

@@ -2,10 +2,15 @@
 //! condition, at a point of the sweep if there is one.
 //!
 //! Interleaving in randomized blocks keeps a ratio valid on a machine whose speed drifts
-//! (Abedi and Brecht, ICPE 2017): drift affects all conditions of a block alike.
+//! (Abedi and Brecht, ICPE 2017): drift affects all conditions of a block alike. The orders of several
+//! blocks together form a Williams design, in which each cell follows each other one equally often, so
+//! that what a trial leaves behind affects all cells alike as well.
+
+use benchmath::williams;
 
 use crate::rng::{SplitMix64, derive};
 use pgio_results::BURN_IN_BLOCK;
+use pgio_results::store::Order;
 use pgio_results::sweep::Cell;
 
 /// One trial to be run.
@@ -28,13 +33,24 @@ impl Planned {
     }
 }
 
-/// Plans all trials. A plan with more blocks begins with the same ones.
+/// Plans all trials of a new experiment. A plan with more blocks begins with the same ones.
 pub fn plan(cells: usize, blocks: u32, seed: u64) -> Vec<Planned> {
-    let mut order = SplitMix64::new(derive(seed, "order", 0));
+    plan_as(Order::Balanced, cells, blocks, seed)
+}
+
+/// Plans all trials in the kind of order with which the experiment began.
+pub fn plan_as(order: Order, cells: usize, blocks: u32, seed: u64) -> Vec<Planned> {
+    let mut stream = SplitMix64::new(derive(seed, "order", 0));
     let mut planned = Vec::new();
     for block in 1..=blocks {
-        let mut indices: Vec<usize> = (0..cells).collect();
-        order.shuffle(&mut indices);
+        let indices = match order {
+            Order::Balanced => balanced(cells, block, seed),
+            Order::Random => {
+                let mut indices: Vec<usize> = (0..cells).collect();
+                stream.shuffle(&mut indices);
+                indices
+            }
+        };
         for (at, cell) in indices.into_iter().enumerate() {
             planned.push(Planned {
                 block,
@@ -45,6 +61,23 @@ pub fn plan(cells: usize, blocks: u32, seed: u64) -> Vec<Planned> {
         }
     }
     planned
+}
+
+/// Returns the order of one block, which depends on the seed and the block's number only. As many blocks
+/// as a design has rows use one design, its rows in random order and its labels assigned at random, so that
+/// every order of a single block is equally likely.
+fn balanced(cells: usize, block: u32, seed: u64) -> Vec<usize> {
+    let all = williams::rows(cells);
+    if all == 0 {
+        return Vec::new();
+    }
+    let before = block as usize - 1;
+    let mut stream = SplitMix64::new(derive(seed, "williams", (before / all) as u64));
+    let mut rows: Vec<usize> = (0..all).collect();
+    stream.shuffle(&mut rows);
+    let mut labels: Vec<usize> = (0..cells).collect();
+    stream.shuffle(&mut labels);
+    williams::row(cells, rows[before % all]).into_iter().map(|label| labels[label]).collect()
 }
 
 /// Returns the trial of the baseline before block 1 that absorbs the cold start; it never counts.
@@ -88,6 +121,46 @@ mod tests {
             let short = plan(n, few, seed);
             prop_assert_eq!(&plan(n, few + more, seed)[..short.len()], &short[..]);
         }
+    }
+
+    /// Over whole designs, each cell follows each other one equally often.
+    #[test]
+    fn orders_are_balanced_for_carry_over() {
+        for (cells, blocks) in [(2, 2), (3, 6), (3, 12), (4, 8), (5, 10), (6, 6)] {
+            for seed in 0..20 {
+                let planned = plan(cells, blocks, seed);
+                let mut follows = vec![0; cells * cells];
+                for pair in planned.windows(2).filter(|pair| pair[0].block == pair[1].block) {
+                    follows[pair[1].cell * cells + pair[0].cell] += 1;
+                }
+                let often = blocks / cells as u32;
+                let as_expected = |(at, count): (usize, &u32)| {
+                    *count == if at / cells == at % cells { 0 } else { often }
+                };
+                assert!(follows.iter().enumerate().all(as_expected), "{cells}: {follows:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn every_order_of_a_block_is_equally_likely() {
+        let mut seen = std::collections::BTreeMap::<Vec<usize>, u32>::new();
+        for seed in 0..12_000 {
+            let order = plan(4, 3, seed).iter().filter(|p| p.block == 3).map(|p| p.cell).collect();
+            *seen.entry(order).or_default() += 1;
+        }
+        assert_eq!(seen.len(), 24);
+        let chi_squared: f64 = seen.values().map(|n| (f64::from(*n) - 500.0).powi(2) / 500.0).sum();
+        // The 99.99 % point with 23 degrees of freedom.
+        assert!(chi_squared < 59.0, "{seen:?}");
+    }
+
+    /// An experiment that an earlier version began is continued in its own order.
+    #[test]
+    fn stored_orders_never_change() {
+        let cells = |planned: Vec<Planned>| planned.iter().map(|p| p.cell).collect::<Vec<_>>();
+        assert_eq!(cells(plan_as(Order::Random, 3, 2, 7)), [2, 1, 0, 2, 0, 1]);
+        assert_eq!(cells(plan(3, 2, 7)), [1, 0, 2, 0, 1, 2]);
     }
 
     #[test]

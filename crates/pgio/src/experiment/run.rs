@@ -5,14 +5,19 @@
 //! Invalid trials are repeated at the end of their block, each with its baseline measured again beside it:
 //! a repaired block is a new pair, not half of one from another time. Blocks beyond those requested
 //! follow one at a time, until the intervals are narrow enough or the plan ends. A plan may begin with a
-//! burn-in trial, a block of its own that is neither judged nor repeated.
+//! burn-in trial, a block of its own that is neither judged nor repeated. Blocks without any valid trial end
+//! the run early (`validity`).
 
 mod block;
 mod stage;
 #[cfg(test)]
 mod tests;
+mod validity;
 
-pub use self::stage::{Decision, Ended, Invalid, LastAttempt, Rules, Stage, StoredAttempts};
+pub use self::stage::{
+    Decision, Ended, Invalid, LastAttempt, NoneValid, Rules, Stage, StoredAttempts,
+};
+use self::validity::Validity;
 use super::plan::Planned;
 use pgio_results::BURN_IN_BLOCK;
 
@@ -40,7 +45,7 @@ pub fn run<S: Stage>(
     done: &StoredAttempts,
     stage: &mut S,
 ) -> Result<Ended, S::Error> {
-    let mut failures = 0;
+    let (mut failures, mut validity) = (0, Validity::default());
     for block in plan.chunk_by(|a, b| a.block == b.block) {
         let number = block[0].block;
         if number == BURN_IN_BLOCK {
@@ -53,6 +58,9 @@ pub fn run<S: Stage>(
             }
             continue;
         }
+        if let Some(none_valid) = validity.gives_up() {
+            return Ok(Ended::NoneValid(none_valid));
+        }
         if number > rules.blocks && number > done.last_block() {
             if stage.stop_requested() {
                 return Ok(Ended::Interrupted);
@@ -62,7 +70,8 @@ pub fn run<S: Stage>(
             }
             stage.decided(Decision::FurtherBlock { block: number, trials: block.len() });
         }
-        if let Some(ended) = block::run(block, baselines, rules, done, &mut failures, stage)? {
+        let so_far = (&mut failures, &mut validity);
+        if let Some(ended) = block::run(block, baselines, rules, done, so_far, stage)? {
             return Ok(ended);
         }
     }

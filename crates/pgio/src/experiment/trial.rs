@@ -23,6 +23,7 @@ use crate::config::experiment::Checkpoint;
 use crate::config::resolve::Extent;
 use crate::pg::server;
 use crate::pg::words;
+use crate::telemetry::Standbys;
 use crate::treatment::InForce;
 use crate::workload::command::ProgramOutput;
 use crate::workload::{EngineError, Progress, Setup, WindowEvent};
@@ -225,7 +226,8 @@ fn measure(
 
     trial.dataset = request.workload.dataset(admin).map_err(pg("measuring the data set"))?;
     trial.environment = Arc::new(
-        environment::read_for_trial(admin, request.sources).map_err(pg("reading settings"))?,
+        environment::read_for_trial(admin, request.sources, Standbys::Read)
+            .map_err(pg("reading settings"))?,
     );
     let version = request.server.info.version_num;
     let (counters_before, before) = readings(version, admin).map_err(read)?;
@@ -265,8 +267,8 @@ fn measure(
         trial.checks.push(cycles::check(trial, cycles));
     }
     observed::add_metrics(trial);
-    let now =
-        environment::read_for_trial(admin, request.sources).map_err(pg("reading settings"))?;
+    let now = environment::read_for_trial(admin, request.sources, Standbys::Skip)
+        .map_err(pg("reading settings"))?;
     trial.checks.push(environment::unchanged(&trial.environment, &now));
     Ok(())
 }

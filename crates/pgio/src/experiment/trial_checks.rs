@@ -1,9 +1,11 @@
 //! Checks of one trial's record: whether its condition held, whether the data stayed
 //! the same, and in [`observed`] what else happened. The ids are those of `results::checks`.
 
+mod drbd;
 mod mail;
 mod observed;
 mod open_loop;
+mod standby;
 
 use crate::treatment::InForce;
 use pgio_results::change::{Change, Subject};
@@ -36,10 +38,14 @@ pub(super) fn judge(
         found.extend(size(trial));
         found.extend(unlogged(trial));
         found.extend(sessions(trial));
+        found.extend(standby::check(trial));
         found.extend(mail::checks(trial));
         found.extend(open_loop::rate(trial));
         found.extend(observed::checks(trial, series));
         found.extend(treatments.iter().flat_map(|t| t.judge(trial)));
+        if !found.iter().any(|check| check.id == "drbd-connection") {
+            found.extend(drbd::checks(trial));
+        }
     }
     found.iter_mut().for_each(|check| own_effect(check, declared));
     trial.checks.extend(found);

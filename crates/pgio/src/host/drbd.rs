@@ -11,6 +11,7 @@
 //! `telemetry::host` do.
 
 pub mod events;
+pub mod loss;
 pub mod proc;
 pub mod show;
 pub mod status;
@@ -113,8 +114,8 @@ pub fn is_behind(replication: &str) -> bool {
     matches!(replication, "Ahead" | "Behind")
 }
 
-const STANDALONE: &str = "StandAlone";
-const CONNECTED: &str = "Connected";
+pub const STANDALONE: &str = "StandAlone";
+pub const CONNECTED: &str = "Connected";
 const ESTABLISHED: &str = "Established";
 pub const UP_TO_DATE: &str = "UpToDate";
 const UNKNOWN_ROLE: &str = "Unknown";

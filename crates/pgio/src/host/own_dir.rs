@@ -42,6 +42,11 @@ pub enum OwnDirError {
     Writable { path: PathBuf, mode: u32 },
     #[error("{} is not a {expected}", path.display())]
     Kind { path: PathBuf, expected: &'static str },
+    #[error(
+        "cannot create {}: {source}; set {variables} to a directory that only this user may write to",
+        path.display()
+    )]
+    Create { path: PathBuf, variables: &'static str, source: io::Error },
     #[error("cannot {doing} {}", path.display())]
     Io { doing: &'static str, path: PathBuf, source: io::Error },
 }
@@ -53,6 +58,17 @@ pub enum DirMode {
     Private,
     /// Leave existing modes unchanged.
     Unchanged,
+}
+
+impl DirMode {
+    /// The environment variables that decide where such a directory is: private ones hold pgio's state, the
+    /// others are caches.
+    fn variables(self) -> &'static str {
+        match self {
+            DirMode::Private => "PGIO_STATE_DIR, XDG_STATE_HOME or HOME",
+            DirMode::Unchanged => "XDG_CACHE_HOME or HOME",
+        }
+    }
 }
 
 /// A checked directory, open.
@@ -72,7 +88,7 @@ impl OwnDir {
     /// Creates missing directories of the path, with mode 0700 for any umask.
     pub fn create(path: &Path, mode: DirMode) -> Result<OwnDir, OwnDirError> {
         let created = walk(path, mode, true)?;
-        created.ok_or_else(|| failed("create", path)(Errno::NOENT))
+        created.ok_or_else(|| not_created(path, mode)(Errno::NOENT))
     }
 
     pub fn path(&self) -> &Path {
@@ -171,9 +187,11 @@ fn walk(path: &Path, mode: DirMode, create: bool) -> Result<Option<OwnDir>, OwnD
         check_ancestor(&fstat(&here).map_err(failed("open", &at))?, &at)?;
         let next = at.join(&name);
         let opened = match openat(&here, &name, flags, Mode::empty()) {
-            Err(Errno::NOENT) if create => make_directory(&here, &name, &next).and_then(|()| {
-                openat(&here, &name, flags, Mode::empty()).map_err(failed("open", &next))
-            })?,
+            Err(Errno::NOENT) if create => {
+                make_directory(&here, &name, &next, mode).and_then(|()| {
+                    openat(&here, &name, flags, Mode::empty()).map_err(failed("open", &next))
+                })?
+            }
             Err(Errno::NOENT) => return Ok(None),
             opened => opened.map_err(failed("open", &next))?,
         };
@@ -239,11 +257,16 @@ fn names_of(path: &Path) -> Vec<OsString> {
     path.components().filter_map(name).collect()
 }
 
-fn make_directory(parent: &OwnedFd, name: &OsStr, path: &Path) -> Result<(), OwnDirError> {
+fn make_directory(
+    parent: &OwnedFd,
+    name: &OsStr,
+    path: &Path,
+    mode: DirMode,
+) -> Result<(), OwnDirError> {
     match mkdirat(parent, name, Mode::RWXU) {
         // Another pgio has created it in the meantime.
         Err(Errno::EXIST) => return Ok(()),
-        created => created.map_err(failed("create", path))?,
+        created => created.map_err(not_created(path, mode))?,
     }
     // The umask may have removed required bits. fchmod requires a descriptor without O_PATH.
     let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -251,7 +274,7 @@ fn make_directory(parent: &OwnedFd, name: &OsStr, path: &Path) -> Result<(), Own
         Ok(directory) => fchmod(&directory, Mode::RWXU),
         Err(_) => rustix::fs::chmodat(parent, name, Mode::RWXU, AtFlags::empty()),
     }
-    .map_err(failed("create", path))
+    .map_err(not_created(path, mode))
 }
 
 /// Checks a directory on the path: a user who may write there could replace the next component.
@@ -288,6 +311,14 @@ fn make_private(file: &OwnedFd, stat: &Stat, private: Mode) -> Result<(), Errno>
 fn failed(doing: &'static str, path: &Path) -> impl Fn(Errno) -> OwnDirError {
     let path = path.to_owned();
     move |errno| io_error(doing, &path, errno.into())
+}
+
+fn not_created(path: &Path, mode: DirMode) -> impl Fn(Errno) -> OwnDirError {
+    move |errno| OwnDirError::Create {
+        path: path.to_owned(),
+        variables: mode.variables(),
+        source: errno.into(),
+    }
 }
 
 fn io_error(doing: &'static str, path: &Path, source: io::Error) -> OwnDirError {

@@ -1,5 +1,5 @@
-//! Current settings of the server's host: kernel, CPU governor, mount options and I/O schedulers,
-//! and the configuration of DRBD devices below the file systems. Read before and after each window,
+//! Current settings of the server's host: kernel, CPU governors, write-back of dirty pages, mount
+//! options, I/O schedulers and read-ahead, and the configuration of DRBD devices below the file systems. Read before and after each window,
 //! therefore one short script. Next: [`drbd`].
 
 mod drbd;
@@ -16,29 +16,63 @@ use pgio_results::telemetry::Storage;
 const SCRIPT: &str = include_str!("environment.sh");
 const LIMIT: Duration = Duration::from_secs(5);
 
+/// Whether the settings of standbys are read, too, which takes some time of their host's.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Standbys {
+    Read,
+    Skip,
+}
+
 /// `None` if the host does not answer.
-pub(super) fn read(host: &Host, storage: &[Storage]) -> Option<BTreeMap<String, String>> {
+pub(super) fn read(
+    host: &Host,
+    storage: &[Storage],
+    standbys: Standbys,
+) -> Option<BTreeMap<String, String>> {
     let mut devices: Vec<&str> =
         storage.iter().flat_map(|s| &s.devices).map(|device| device.name.as_str()).collect();
     devices.sort_unstable();
     devices.dedup();
-    let script = CommandLine::new("sh").args(["-c", SCRIPT, "sh"]).args(devices).timeout(LIMIT);
-    host.run(&script).ok().map(|text| parse(&text, storage))
+    host.run(&script(standbys).args(devices)).ok().map(|text| parse(&text, storage))
 }
 
-/// Configuration on another host of the DRBD resources in `found`, which come from the server's
-/// host; empty without DRBD.
+fn script(standbys: Standbys) -> CommandLine {
+    let standbys = match standbys {
+        Standbys::Read => "yes",
+        Standbys::Skip => "no",
+    };
+    CommandLine::new("sh").args(["-c", SCRIPT, "sh", standbys]).timeout(LIMIT)
+}
+
+/// What another host holds of the measured system: standbys, and the configuration of the DRBD resources
+/// in `found`, which come from the server's host.
 pub(super) fn peer_facts(
     host: &Host,
     found: &BTreeMap<String, String>,
+    standbys: Standbys,
 ) -> BTreeMap<String, String> {
-    if !drbd::is_present(found) {
+    if standbys == Standbys::Skip && !drbd::is_present(found) {
         return BTreeMap::new();
     }
-    let script = CommandLine::new("sh").args(["-c", SCRIPT, "sh"]).timeout(LIMIT);
-    let text = host.run(&script).unwrap_or_default();
-    let (_, text) = text.split_once(drbd::HEADER).unwrap_or_default();
-    drbd::peer_facts(text, host.name(), found)
+    let text = host.run(&script(standbys)).unwrap_or_default();
+    parse_peer(&text, host.name(), found)
+}
+
+fn parse_peer(
+    text: &str,
+    host: &str,
+    found: &BTreeMap<String, String>,
+) -> BTreeMap<String, String> {
+    let mut facts: BTreeMap<String, String> = parse(text, &[])
+        .into_iter()
+        .filter(|(name, _)| fact::is_of_standby(name))
+        .map(|(name, value)| (fact::on_host(host, &name), value))
+        .collect();
+    if drbd::is_present(found) {
+        let (_, text) = text.split_once(drbd::HEADER).unwrap_or_default();
+        facts.extend(drbd::peer_facts(text, host, found));
+    }
+    facts
 }
 
 fn parse(text: &str, storage: &[Storage]) -> BTreeMap<String, String> {
@@ -46,12 +80,19 @@ fn parse(text: &str, storage: &[Storage]) -> BTreeMap<String, String> {
     let (facts, mounts) = text.split_once("mounts\n").unwrap_or((text, ""));
     let mounts = mountinfo::parse(mounts);
     let mut found = BTreeMap::new();
-    let mut schedulers = BTreeMap::new();
+    let (mut schedulers, mut read_ahead) = (BTreeMap::new(), BTreeMap::new());
     for line in facts.lines() {
         match line.split_once(' ') {
             Some(("scheduler", rest)) => {
                 schedulers.extend(rest.split_once(' ').map(|(device, v)| (device, selected(v))));
             }
+            Some(("standby", rest)) => {
+                let words: Vec<&str> = rest.splitn(3, ' ').collect();
+                if let [setting, value, directory] = words[..] {
+                    found.insert(fact::standby(directory, setting), value.to_owned());
+                }
+            }
+            Some(("read_ahead", rest)) => read_ahead.extend(rest.split_once(' ')),
             Some((name, value)) => {
                 found.insert(format!("host.{name}"), selected(value).to_owned());
             }
@@ -66,13 +107,17 @@ fn parse(text: &str, storage: &[Storage]) -> BTreeMap<String, String> {
             |m| format!("{} {} on {}", m.file_system, m.options, m.mount_point),
         );
         found.insert(fact::mount(&area.role), mounted);
-        let scheduler_of = |name: &String| {
-            schedulers.get(name.as_str()).map(|scheduler| format!("{name} {scheduler}"))
+        let by_device = |values: &BTreeMap<&str, &str>| -> Vec<String> {
+            let names = area.devices.iter().map(|device| device.name.as_str());
+            names.filter_map(|name| Some(format!("{name} {}", values.get(name)?))).collect()
         };
-        let all: Vec<String> =
-            area.devices.iter().filter_map(|device| scheduler_of(&device.name)).collect();
-        if !all.is_empty() {
-            found.insert(fact::scheduler(&area.role), all.join(", "));
+        for (fact, values) in [
+            (fact::scheduler(&area.role), by_device(&schedulers)),
+            (fact::read_ahead(&area.role), by_device(&read_ahead)),
+        ] {
+            if !values.is_empty() {
+                found.insert(fact, values.join(", "));
+            }
         }
     }
     found.extend(drbd::setup(drbd, storage));
@@ -101,8 +146,9 @@ mod tests {
 
     #[test]
     fn the_active_value_and_the_topmost_mount_are_reported() {
-        let text = "kernel 6.1.0\ngovernor performance\n\
-            transparent_hugepage always [madvise] never\nscheduler vdb [none] mq-deadline\nmounts\n\
+        let text = "kernel 6.1.0\ngovernor performance on 60, powersave on 4\nvm.dirty_ratio 20\n\
+            transparent_hugepage always [madvise] never\nscheduler vdb [none] mq-deadline\n\
+            read_ahead vdb 128\nread_ahead vdc 4096\nmounts\n\
             25 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\
             30 25 254:16 / /data rw,relatime - ext4 /dev/vdb rw\n\
             31 30 254:32 / /data rw,sync - xfs /dev/vdc rw\n";
@@ -113,18 +159,32 @@ mod tests {
             found,
             [
                 ("data.mount", "xfs rw,sync on /data"),
+                ("data.read_ahead", "vdb 128"),
                 ("data.scheduler", "vdb none"),
-                ("host.governor", "performance"),
+                ("host.governor", "performance on 60, powersave on 4"),
                 ("host.kernel", "6.1.0"),
                 ("host.transparent_hugepage", "madvise"),
+                ("host.vm.dirty_ratio", "20"),
             ]
         );
     }
 
     #[test]
+    fn a_peer_reports_its_standby_and_nothing_of_itself() {
+        let text = "kernel 6.1.0\nvm.dirty_ratio 20\nstandby fsync off /srv/a standby\nmounts\n";
+        let own = parse(text, &[]);
+        assert_eq!(own["standby./srv/a standby.fsync"], "off");
+        let peer = parse_peer(text, "db2", &BTreeMap::new());
+        let expected = ("db2.standby./srv/a standby.fsync".to_owned(), "off".to_owned());
+        assert_eq!(peer, BTreeMap::from([expected]));
+    }
+
+    #[test]
     fn reads_this_machine() {
-        let found = read(&Host::local(), &[data("/", "no-such-device")]).unwrap();
+        let found = read(&Host::local(), &[data("/", "no-such-device")], Standbys::Read).unwrap();
         assert!(!found["host.kernel"].is_empty());
+        let ratio = std::fs::read_to_string("/proc/sys/vm/dirty_background_ratio").unwrap();
+        assert_eq!(found["host.vm.dirty_background_ratio"], ratio.trim());
         assert!(found["data.mount"].ends_with("on /"), "{found:?}");
         assert!(!found.contains_key("data.scheduler"));
     }

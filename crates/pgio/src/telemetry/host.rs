@@ -176,8 +176,13 @@ impl Sampler {
         let mut marks = all;
         marks.retain(|snapshot| snapshot.processes.is_some());
         let span = Span::nearest(&marks, opened, closed);
-        match span.and_then(|span| span.foreign_cores(&watch, &setup.ours, setup.hertz)) {
-            Some(Ok(cores)) => usage.foreign_cores = Some(cores),
+        match span.and_then(|span| span.foreign_load(&watch, &setup.ours, setup.hertz)) {
+            Some(Ok(load)) => {
+                usage.foreign_cores = Some(load.cores);
+                usage.run_delay = load.run_delay;
+                usage.own_bytes_per_second = load.bytes.map(|b| b.0);
+                usage.foreign_bytes_per_second = load.bytes.map(|b| b.1);
+            }
             Some(Err(pid)) => warnings.push(not_postgres(name, pid)),
             None => {}
         }

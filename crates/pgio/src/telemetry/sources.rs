@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use postgres::Client;
 
-use super::environment;
+use super::environment::{self, Standbys};
 use super::session::{self, WatchedServer};
 use super::storage::{self, ServerDirectory};
 use crate::host::exec::{CommandLine, Exec};
@@ -86,11 +86,11 @@ impl TelemetrySources {
 
     /// Current settings of the server's host, and of DRBD on its peers. They must not change during
     /// a trial.
-    pub fn environment(&self) -> Option<BTreeMap<String, String>> {
+    pub fn environment(&self, standbys: Standbys) -> Option<BTreeMap<String, String>> {
         let server = self.server_host()?;
-        let mut found = environment::read(server, &self.storage)?;
+        let mut found = environment::read(server, &self.storage, standbys)?;
         for peer in self.hosts.values().filter(|host| !host.is_same_machine(server)) {
-            found.extend(environment::peer_facts(peer, &found));
+            found.extend(environment::peer_facts(peer, &found, standbys));
         }
         Some(found)
     }

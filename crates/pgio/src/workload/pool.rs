@@ -22,7 +22,7 @@ use super::session::{self, Event, Order, SliceDone, WindowOrder, server_seed};
 use super::stopping::{Alive, Stopping};
 use super::threads::Threads;
 use super::window::{OpenWindow, Start, span};
-use super::{Sessions, Totals, room};
+use super::{Sessions, Totals, Workload, room};
 use crate::config::resolve::Extent;
 use pgio_connect::Canceller;
 
@@ -59,6 +59,18 @@ impl std::fmt::Debug for SessionPool {
 }
 
 impl SessionPool {
+    /// [`SessionPool::assemble`] for a woven window, which needs work that is done by sessions of the server.
+    pub fn for_weaving(
+        work: &Arc<dyn Workload>,
+        setup: Setup,
+        admin: &mut Client,
+    ) -> Result<SessionPool, EngineError> {
+        let sessions = Arc::clone(work).sessions().ok_or_else(|| {
+            EngineError::Stuck("a woven window needs sessions of the server".to_owned())
+        })?;
+        SessionPool::assemble(&sessions, setup, admin)
+    }
+
     /// Connects and prepares all sessions; fails if one of them fails.
     pub fn assemble(
         work: &Arc<dyn Sessions>,

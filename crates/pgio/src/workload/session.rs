@@ -18,6 +18,7 @@ use super::prepare::{
 };
 use super::slice::SliceResult;
 use super::sql::fill;
+use super::switching::{Prior, Switches, shown};
 use super::{Script, Sessions, SliceArgs, Totals};
 use crate::pg::server::FORCE_FLUSH_SINCE;
 use crate::rng;
@@ -62,14 +63,10 @@ pub(super) struct WindowOrder {
     pub seed: f64,
 }
 
-/// Values for every setting that differs between the conditions of a woven window; none: the value from
-/// before.
-pub(super) type Switches = Arc<Vec<(String, Option<String>)>>;
-
 /// The next slice of a woven window; times are seconds since the epoch on the server's clock.
 #[derive(Debug, Clone)]
 pub(super) struct SliceOrder {
-    pub settings: Switches,
+    pub settings: Arc<Switches>,
     /// The end of the guard, of the first half and of the second.
     pub ends: [f64; 3],
     /// In the first slice only.
@@ -132,7 +129,7 @@ fn work(
     for plan in &script.plans {
         check_plan(&mut client, plan)?;
     }
-    let prior = BTreeMap::new();
+    let prior = Prior::default();
     let mut session = Session { client, setup, script, version: 0, turn: 0, prior };
     session.version = version_num(&mut session.client)?;
     session.warm_up(index)?;
@@ -176,7 +173,7 @@ struct Session<'a> {
     /// Turns taken so far.
     turn: usize,
     /// The values from before the first slice of a woven window.
-    prior: BTreeMap<String, String>,
+    prior: Prior,
 }
 
 impl Session<'_> {
@@ -246,33 +243,13 @@ impl Session<'_> {
     /// Puts a condition's settings in force and runs its slice: the guard, which is not counted, and
     /// two halves.
     fn woven(&mut self, index: u32, order: &SliceOrder) -> Result<WovenDone, EngineError> {
-        let mut readings = self.switch(&order.settings)?;
+        let mut readings = self.prior.switch(&mut self.client, &order.settings)?;
         let [guard, half, end] = order.ends;
         let until = |until_at| SliceArgs { until_at, ..SliceArgs::default() };
         self.slice(SliceArgs { seed: order.seed, ..until(guard) })?;
         let halves = [self.slice(until(half))?, self.slice(until(end))?];
-        for (name, _) in order.settings.iter() {
-            readings.push((name.clone(), show(&mut self.client, name)?));
-        }
+        readings.extend(shown(&mut self.client, &order.settings)?);
         Ok(WovenDone { index, halves, readings })
-    }
-
-    /// Sets values of a condition; returns all of them as the server reports them.
-    fn switch(
-        &mut self,
-        settings: &[(String, Option<String>)],
-    ) -> Result<Vec<(String, String)>, EngineError> {
-        let mut now = Vec::new();
-        for (name, value) in settings {
-            if !self.prior.contains_key(name) {
-                let prior = show(&mut self.client, name)?;
-                self.prior.insert(name.clone(), prior);
-            }
-            let value = value.as_ref().unwrap_or(&self.prior[name]);
-            let set = self.client.query_one("SELECT set_config($1, $2, false)", &[name, value]);
-            now.push((name.clone(), set.map_err(failed("switching a setting"))?.get(0)));
-        }
-        Ok(now)
     }
 
     /// Runs the one commit of `commit_every = 0`; its time includes the round trip.

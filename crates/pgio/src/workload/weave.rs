@@ -9,6 +9,8 @@
 
 use std::time::{Duration, Instant};
 
+use benchmath::carry_over::Turn;
+
 use super::error::EngineError;
 use super::outcome::WindowOutcome;
 use crate::config::Engine;
@@ -109,27 +111,6 @@ impl Schedule {
     }
 }
 
-/// Work done and the time it took.
-#[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Rate {
-    /// Commits, or block visits where nothing commits.
-    pub work: f64,
-    /// Seconds of one session.
-    pub seconds: f64,
-}
-
-impl Rate {
-    pub(super) fn add(&mut self, work: f64, seconds: f64) {
-        self.work += work;
-        self.seconds += seconds;
-    }
-
-    /// Returns work per second; `None` without work.
-    pub fn per_second(&self) -> Option<f64> {
-        (self.work > 0.0 && self.seconds > 0.0).then(|| self.work / self.seconds)
-    }
-}
-
 /// One condition of a woven window.
 #[derive(Debug)]
 pub struct WovenCondition {
@@ -137,10 +118,17 @@ pub struct WovenCondition {
     pub outcome: WindowOutcome,
     /// Start and end of the counted part of each of its slices, on this machine's clock.
     pub spans: Vec<(Instant, Instant)>,
-    /// The first and the second half of its slices.
-    pub halves: [Rate; 2],
-    /// Its slices by the condition before each.
-    pub after: Vec<Rate>,
+    /// Work and time of each of its slices. Work is commits, or block visits where nothing commits.
+    pub turns: Vec<Turn>,
+}
+
+impl WovenCondition {
+    /// Returns the mean time of a call of one session; `None` if no call ended.
+    pub fn call_time(&self) -> Option<Duration> {
+        let seconds: f64 = self.turns.iter().flat_map(|turn| turn.seconds).sum();
+        let calls = self.outcome.totals.done();
+        (calls > 0).then(|| Duration::from_secs_f64(seconds / calls as f64))
+    }
 }
 
 /// What came of a woven window.

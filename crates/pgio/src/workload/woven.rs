@@ -8,6 +8,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use benchmath::carry_over::Turn;
 use postgres::Client;
 
 use super::Totals;
@@ -16,9 +17,10 @@ use super::outcome::{Progress, WindowEvent, WindowOutcome};
 use super::phase::{self, Phase};
 use super::plan::{GRACE, slice_length};
 use super::pool::{Member, SessionPool, alive};
-use super::session::{Event, Order, SliceOrder, SliceWork, Switches, WovenDone, server_seed};
+use super::session::{Event, Order, SliceOrder, SliceWork, WovenDone, server_seed};
 use super::stopping::Stopping;
-use super::weave::{PlannedSlice, Rate, WeavePlan, WovenCondition, WovenOutcome};
+use super::switching::Switches;
+use super::weave::{PlannedSlice, WeavePlan, WovenCondition, WovenOutcome};
 use super::window::{Start, span};
 use pgio_results::model::Slice;
 
@@ -44,7 +46,7 @@ impl SessionPool {
         let mut woven = Woven::new(plan, start, count);
         let catches_up = CatchUp::new(admin)?;
         let names = plan.settings();
-        let settings: Vec<Switches> =
+        let settings: Vec<Arc<Switches>> =
             plan.conditions.iter().map(|own| Arc::new(of_condition(&names, own))).collect();
         let mut error = None;
         let (mut ended, mut given_up) = (None, false);
@@ -115,7 +117,7 @@ impl SessionPool {
         patience: Duration,
         given_up: &mut bool,
     ) -> (Vec<WovenDone>, Option<EngineError>) {
-        let mut turn = Turn {
+        let mut turn = Answering {
             members: &mut self.members,
             admin,
             stopping: Stopping::default(),
@@ -130,7 +132,7 @@ impl SessionPool {
 }
 
 /// Returns a value, or none, for every name.
-fn of_condition(names: &[String], own: &[(String, String)]) -> Vec<(String, Option<String>)> {
+fn of_condition(names: &[String], own: &[(String, String)]) -> Switches {
     let value = |name: &String| own.iter().rfind(|(n, _)| n == name).map(|(_, v)| v.clone());
     names.iter().map(|name| (name.clone(), value(name))).collect()
 }
@@ -188,8 +190,7 @@ impl Woven {
         let condition = || WovenCondition {
             outcome: WindowOutcome::new(start.epoch),
             spans: Vec::new(),
-            halves: [Rate::default(); 2],
-            after: vec![Rate::default(); count],
+            turns: Vec::new(),
         };
         Woven {
             conditions: (0..count).map(|_| condition()).collect(),
@@ -206,24 +207,21 @@ impl Woven {
         let condition = &mut self.conditions[slice.condition];
         let sessions = done.len().max(1) as f64;
         let mut sum = Totals::default();
-        let mut seconds = 0.0;
+        let mut turn = Turn { after: self.last, work: [0.0; 2], seconds: [0.0; 2] };
         for WovenDone { index, halves, readings } in done {
             condition.outcome.readings.extend(readings);
             for (half, SliceWork { totals, began, ended }) in halves.into_iter().enumerate() {
                 let took = (ended - began).max(0.0);
-                let work = work_of(&totals);
-                condition.halves[half].add(work, took);
-                if let Some(last) = self.last {
-                    condition.after[last].add(work, took);
-                }
+                turn.work[half] += work_of(&totals);
+                turn.seconds[half] += took;
                 self.counted[slice.condition][index as usize] += took;
-                seconds += took;
                 self.totals[slice.condition][index as usize].merge(&totals);
                 sum.merge(&totals);
             }
         }
         self.last = Some(slice.condition);
-        let seconds = seconds / sessions;
+        condition.turns.push(turn);
+        let seconds = turn.seconds.iter().sum::<f64>() / sessions;
         self.progress.covered += seconds;
         self.progress.block_visits += sum.block_visits();
         self.progress.commits += sum.commits();
@@ -292,7 +290,7 @@ fn add_to_timeline(timeline: &mut Vec<Slice>, bin: f64, seconds: f64, work: &Tot
 }
 
 /// All sessions during one slice, or after the last one.
-struct Turn<'a> {
+struct Answering<'a> {
     members: &'a mut [Member],
     admin: &'a mut Client,
     stopping: Stopping,
@@ -301,7 +299,7 @@ struct Turn<'a> {
     done: Vec<WovenDone>,
 }
 
-impl Phase for Turn<'_> {
+impl Phase for Answering<'_> {
     type Event = Event;
 
     fn take(&mut self, event: Event) -> Result<(), EngineError> {

@@ -10,6 +10,7 @@ use tempfile::TempDir;
 
 use crate::fixture::{connect, fresh_database, pgio, shared_primary};
 pub(crate) use crate::polling::wait_until;
+use crate::workdir::beside_others;
 
 /// A working directory, and a database that the PG* variables lead to.
 pub(crate) struct Place {
@@ -87,6 +88,7 @@ impl Place {
         let mut command = pgio();
         command
             .args(arguments)
+            .args(beside_others(arguments))
             .env_clear()
             .envs([("HOME", self.dir.path()), ("PGIO_STATE_DIR", self.dir.path())])
             .envs([("PGHOST", &self.host), ("PGPORT", &self.port), ("PGUSER", &self.user)])

@@ -131,6 +131,7 @@ fn the_demo_finds_the_cost_and_leaves_only_its_results() {
     servers.assert_gone();
     check_results(&dir, &dir.out(), 6);
     assert!(dir.journals().is_empty());
+    assert_eq!(dir.cluster_notes(), 0);
 }
 
 #[test]

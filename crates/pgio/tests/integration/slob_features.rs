@@ -172,6 +172,7 @@ fn scans_are_counted_apart_and_need_their_table() {
 
 #[test]
 fn wider_updates_write_as_much_more_wal() {
+    const WITHOUT_FSYNC: &[&str] = &["--tolerate", "durability"];
     // Without full-page images, whose size depends on what earlier runs left in the blocks.
     let off = |name: &str| (name.to_owned(), "off".to_owned());
     let primary_settings = vec![off("full_page_writes"), off("fsync"), off("autovacuum")];
@@ -180,7 +181,7 @@ fn wider_updates_write_as_much_more_wal() {
     place.load(1, "8M");
     let wal = |width: &str| {
         let work = ["--work-loop", "5000", "--update-pct", "100", "--telemetry", "0"];
-        let arguments = [&work[..], SINGLE, &["--update-width", width]].concat();
+        let arguments = [&work[..], SINGLE, &["--update-width", width], WITHOUT_FSYNC].concat();
         metric(&place.trial(&arguments), "wal_bytes_per_update")
     };
     let (none, some, all) = (wal("0"), wal("300"), wal("1024"));

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use crate::examples::stored;
 use crate::fixture::{INSTALLED, fresh_database, shared_primary};
-use crate::workdir::{Workdir, condition_of, experiment, experiment_on};
+use crate::workdir::{Workdir, condition_of, experiment, experiment_on, tolerate};
 
 const KEYS: &str = "blocks = 2\nduration = \"200ms\"\nseed = 7";
 const LISTS: &str =
@@ -195,12 +195,14 @@ fn an_interrupted_sweep_continues_and_another_one_is_refused() {
 fn the_data_set_is_loaded_once_and_each_point_does_its_own_work() {
     let dir = Workdir::new();
     let text = format!(
-        "[experiment]\nblocks = 1\nwarmup = \"0s\"\nduration = \"200ms\"\naa = false\n\
+        "[experiment]\nblocks = 1\nwarmup = \"0s\"\nduration = \"200ms\"\naa = false\n{}\n\
          [target]\nprivate = true\npg = {INSTALLED}\n\
          [workload]\nkind = \"slob\"\nscale = \"8M\"\nwork_unit = [8, 1, 64]\n\
-         [[condition]]\nname = \"a\"\n[[condition]]\nname = \"b\"\nsweep = false\n"
+         [[condition]]\nname = \"a\"\n[[condition]]\nname = \"b\"\nsweep = false\n",
+        tolerate(&[])
     );
     let result = dir.compare(&text).expect(0, &["4 cells (2 conditions, 3 points)"]);
+    assert_eq!(dir.cluster_notes(), 0, "its server is gone");
     let loads = result.err.matches("Loading").count() + result.err.matches("loading").count();
     assert!(loads <= 1, "{result}");
     let trials = dir.trials();

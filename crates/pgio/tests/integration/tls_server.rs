@@ -127,7 +127,7 @@ impl TlsServer {
         self.run("initdb", &arguments);
         let settings = format!(
             "listen_addresses = '127.0.0.1'\nport = {}\nunix_socket_directories = '{}'\n\
-             fsync = off\nmax_connections = 60\nssl = on\nssl_cert_file = '{}'\n\
+             max_connections = 60\nssl = on\nssl_cert_file = '{}'\n\
              ssl_key_file = '{}'\nssl_ca_file = '{}'\n",
             self.port,
             self.socket_dir(),

@@ -339,7 +339,7 @@ fn processes_that_leave_the_group_make_a_trial_invalid() {
     for pid in blkio::children(&Local, server.postmaster()).unwrap() {
         group.take(pid);
     }
-    running.wait().expect(0, &["invalid"]);
+    running.wait().expect(5, &["invalid"]);
     let trial = &dir.trials()[0];
     assert_eq!(failed_checks(trial, "invalid"), ["throttle"]);
     let result = check(trial, "throttle")["message"].as_str().unwrap();
@@ -359,7 +359,7 @@ fn without_telemetry_a_trial_is_invalid() {
     let text = server.experiment(keys, 1, &[("slow", "write_iops = 100")]);
     // Telemetry would find the server's host.
     let text = text.replace("[workload]", "host = \"local\"\n[workload]");
-    dir.compare(&text).expect(0, &[]);
+    dir.compare(&text).expect(5, &["`slow` has no valid trial among 1 trial (throttle)"]);
     assert_eq!(failed_checks(&dir.trials()[0], "invalid"), ["throttle"]);
 }
 

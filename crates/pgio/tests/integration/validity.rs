@@ -6,14 +6,15 @@
 use std::fs;
 use std::thread;
 
-use std::process::{Child, Command, Stdio};
-
 use pgio::pg::private::PrivateCluster;
+use pgio_bench::busy_loop::BusyLoop;
 use serde_json::Value;
 
+use crate::command::Place;
 use crate::fixture::{INSTALLED, connect, spec};
 use crate::workdir::{
-    Workdir, condition_of, experiment, failed_checks, sessions_at_work, show, tolerate,
+    Workdir, alter_system, condition_of, experiment, failed_checks, sessions_at_work, show,
+    tolerate, wait_until,
 };
 
 /// Trials, by their lines, that this check of the analysis makes invalid.
@@ -78,12 +79,14 @@ fn a_table_bloated_between_trials_makes_the_later_ones_invalid() {
     let dir = Workdir::new();
     dir.pgio(&["setup", "--connect-string", &dsn, "--scale", "1024"]).expect(0, &[]);
     let text = format!(
-        "[experiment]\nblocks = 2\nwarmup = \"0s\"\nduration = \"1s\"\naa = false\nburn_in = false\nrepeats = 0\n\
+        "[experiment]\nblocks = 3\nwarmup = \"0s\"\nduration = \"1s\"\naa = false\nburn_in = false\nrepeats = 0\n{}\n\
          [target]\ndsn = {dsn:?}\n[workload]\nwork_unit = 8\n\
-         [[condition]]\nname = \"a\"\n[[condition]]\nname = \"b\"\n"
+         [[condition]]\nname = \"a\"\n[[condition]]\nname = \"b\"\n",
+        tolerate(&[])
     );
     let mut running = dir.start_compare(&text);
-    running.until("one trial is stored", || trials_so_far(&dir) == 1);
+    // A block before it, so that each condition keeps a valid trial.
+    running.until("a block is stored", || trials_so_far(&dir) == 2);
     // Dead rows at the end of the table, under keys that no session asks for.
     connect(&dsn)
         .batch_execute(
@@ -94,29 +97,14 @@ fn a_table_bloated_between_trials_makes_the_later_ones_invalid() {
         .unwrap();
     running.wait().expect(0, &["data-drift"]);
     let found = invalid(&dir.analysis(), "data-drift");
-    assert!(!found.contains(&1) && found.contains(&3) && found.contains(&4), "{found:?}");
+    assert!([1, 2].iter().all(|line| !found.contains(line)), "{found:?}");
+    assert!([4, 5, 6].iter().all(|line| found.contains(line)), "{found:?}");
 }
 
-/// Processes that are no part of pgio and do nothing but use a core each; ended when dropped.
-struct Foreign(Vec<Child>);
-
-impl Foreign {
-    /// One more than there are cores, so that they get their part whatever else runs.
-    fn on_all_cores() -> Foreign {
-        let cores = thread::available_parallelism().unwrap().get();
-        let mut burn = Command::new("sh");
-        burn.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
-        Foreign((0..=cores).map(|_| burn.spawn().unwrap()).collect())
-    }
-}
-
-impl Drop for Foreign {
-    fn drop(&mut self) {
-        for child in &mut self.0 {
-            let _ = child.kill();
-            let _ = child.wait();
-        }
-    }
+/// One more than there are cores, so that they get their part whatever else runs.
+fn busy_loops_on_all_cores() -> Vec<BusyLoop> {
+    let cores = thread::available_parallelism().unwrap().get();
+    (0..=cores).map(|_| BusyLoop::start().unwrap()).collect()
 }
 
 #[test]
@@ -125,10 +113,40 @@ fn foreign_load_makes_the_trial_invalid() {
     let dir = Workdir::new();
     let keys = "blocks = 1\nduration = \"3s\"\naa = false\nrepeats = 0\ntelemetry = \"500ms\"\ntolerate = []";
     let text = experiment(&cluster.primary_conninfo(), keys, "", &[("a", "")]);
-    let foreign = Foreign::on_all_cores();
-    dir.compare(&text).expect(0, &["foreign-load"]);
+    let foreign = busy_loops_on_all_cores();
+    dir.compare(&text).expect(5, &["`a` has no valid trial among 1 trial (foreign-load"]);
     drop(foreign);
     let trial = &dir.trials()[0];
     assert!(failed_checks(trial, "invalid").contains(&"foreign-load".to_owned()), "{trial:#}");
     assert_eq!(trial["outcome"]["state"], "complete");
+}
+
+#[test]
+fn a_single_invalid_trial_decides_the_exit_code_unless_its_check_is_tolerated() {
+    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+    let dsn = cluster.primary_conninfo();
+    let place = Place::at(&dsn);
+    place.load(1, "8M");
+    alter_system(&dsn, "fsync", Some("off"));
+    wait_until("off", || show(&dsn, "fsync") == "off");
+    let run = |more: &[&str]| {
+        place.pgio(&[&["run", "--run-time", "200ms", "--json", "trial.json"], more].concat())
+    };
+    let result = run(&[]);
+    assert_eq!(result.code, Some(5), "{result:?}");
+    let told = "pgio: the trial is invalid: durability; to let it count, add --tolerate durability";
+    assert!(result.err.contains(told), "{result:?}");
+    // The result is complete.
+    assert!(
+        result.out.contains("RIOPS") && result.out.contains("INVALID: durability"),
+        "{result:?}"
+    );
+    assert_eq!(place.record("trial.json")["outcome"]["state"], "complete");
+
+    let result = run(&["--tolerate", "durability"]);
+    assert_eq!(result.code, Some(0), "{result:?}");
+    assert!(failed_checks(&place.record("trial.json"), "warning").contains(&"durability".into()));
+    let result = run(&["--tolerate", "durabilty"]);
+    assert_eq!(result.code, Some(2), "{result:?}");
+    assert!(result.err.contains("the nearest valid one is `durability`"), "{result:?}");
 }

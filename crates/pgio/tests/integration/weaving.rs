@@ -78,6 +78,69 @@ fn what_cannot_be_woven_is_refused_before_anything_is_changed() {
 }
 
 #[test]
+fn slices_shorter_than_a_call_are_refused_before_anything_is_stored() {
+    let dir = Workdir::new();
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    // commit_delay lasts at most 100 ms.
+    let slow = "synchronous_commit = \"local\", commit_delay = 100000, commit_siblings = 0";
+    let levels = [LEVELS[0], ("slow", slow)];
+    let keys = keys("weave = \"10ms\"");
+    let why = "a slice of 10 ms is shorter than a call, which takes ";
+    let refused = dir.compare(&experiment(&dsn, &keys, "", &levels)).expect(4, &[why]);
+    let (_, took) = refused.err.split_once(why).unwrap();
+    let (milliseconds, rest) = took.split_once(" ms ").unwrap();
+    // Other tests on this server flush as well, which ends some of the delays early.
+    assert!(milliseconds.parse::<u32>().unwrap() > 10, "{took}");
+    assert!(rest.starts_with("under `slow`; name a longer slice"), "{took}");
+    assert!(!dir.out().exists());
+}
+
+#[test]
+fn auto_finds_a_length_and_keeps_it_with_its_evidence() {
+    let dir = Workdir::new();
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let keys = keys("weave = \"auto\"\nmatters = \"20%\"");
+    dir.compare(&experiment(&dsn, &keys, "", LEVELS)).expect(0, &[]);
+    let weave = dir.manifest()["weave"].clone();
+    assert_eq!(weave["limit"], 0.05);
+    let tried = weave["tried"].as_array().unwrap();
+    assert!(!tried.is_empty(), "{weave}");
+    for rung in tried {
+        let answers = rung["answers"].as_array().unwrap();
+        // Two of the twin, two of `delayed`, and what follows the baseline.
+        assert!(rung["verdict"] == "too_short" || answers.len() == 5, "{rung}");
+        let rejected = ["too_short", "contradicted"].iter().any(|v| rung["verdict"] == *v);
+        assert_eq!(rejected, rung["slice_seconds"] != weave["slice_seconds"], "{rung}");
+    }
+    for trial in dir.trials() {
+        let used = &trial["woven"]["slice_seconds"];
+        assert_eq!(*used, weave["slice_seconds"], "the length found, or none");
+    }
+    let text = dir.pgio(&["report", "out"]).expect(0, &[]).out;
+    assert!(text.contains("woven: ") || text.contains("woven in slices of "), "{text}");
+    // More blocks keep the length.
+    let more = dir.pgio(&["compare", "--resume", "out", "--blocks", "7"]).expect(0, &[]);
+    assert!(!more.err.contains("woven"), "{}", more.err);
+    assert_eq!(dir.manifest()["weave"], weave);
+    let trials = dir.trials();
+    assert_eq!(trials.len(), 21);
+    assert_eq!(trials[20]["woven"]["slice_seconds"], weave["slice_seconds"]);
+}
+
+#[test]
+fn auto_gives_each_trial_its_window_if_conditions_cannot_take_turns() {
+    let dir = Workdir::new();
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let reloaded = &[("a", ""), ("b", "wal_writer_delay = \"100ms\"")];
+    let keys = keys("weave = \"auto\"").replace("blocks = 6", "blocks = 1");
+    let run = dir.compare(&experiment(&dsn, &keys, "", reloaded)).expect(0, &[]);
+    let why = "not woven: condition `b` changes wal_writer_delay";
+    assert!(run.err.contains(why), "{}", run.err);
+    assert!(dir.manifest()["weave"]["obstacle"].as_str().unwrap().contains("wal_writer_delay"));
+    assert!(dir.trials().iter().all(|trial| trial.get("woven").is_none()));
+}
+
+#[test]
 fn a_plan_says_that_conditions_take_turns() {
     let dir = Workdir::new();
     let dsn = "host=/nowhere dbname=x";
@@ -85,4 +148,6 @@ fn a_plan_says_that_conditions_take_turns() {
     let plan = ["compare", "experiment.toml", "--plan", "--offline"];
     dir.pgio(&plan).expect(0, &["take turns in slices of about 50ms"]);
     dir.pgio(&[&plan[..], &["--weave", "false"]].concat()).expect(0, &[]);
+    let auto = dir.pgio(&[&plan[..], &["--weave", "auto"]].concat());
+    auto.expect(0, &["if they can and the slices agree", "slices are calibrated"]);
 }

@@ -6,6 +6,7 @@ use benchmath::spread;
 use super::super::Decision;
 use super::super::primary_comparisons;
 use super::super::test_support::{experiment, swept, trial};
+use super::super::{ALPHA, analyse};
 use super::*;
 use pgio_results::store::Resumed;
 use pgio_results::{Check, Trial};
@@ -72,6 +73,26 @@ fn several_comparisons_need_no_more_than_each_at_its_share_of_the_level() {
         let at = |level| margin.blocks_needed(plan.spread.upper, level, ALPHA, power);
         assert!(at(ALPHA) <= needed && needed <= at(ALPHA / 2.0), "{needed:?}");
     }
+}
+
+/// An experiment that is its own pilot: both name one number, also where ties make it smaller.
+#[test]
+fn the_report_names_the_blocks_of_the_plan() {
+    let margin = Margin::of_share(0.05).unwrap();
+    let (mut named, mut fewer) = (0, 0);
+    for seed in 1..=20 {
+        let mut stored = simulated(&mut SplitMix64::new(seed), &[0.0; 4], 0.01, 3);
+        stored.manifest.rules.matters = Some(0.05);
+        let plan = plan(&stored, 0.05, 6).unwrap();
+        let planned = blocks(&plan)[0];
+        let of_share = margin.blocks_needed(plan.spread.upper, ALPHA / 3.0, ALPHA, 0.8);
+        fewer += usize::from(planned < of_share);
+        for c in analyse(&stored).comparisons.iter().filter(|c| c.primary) {
+            assert_eq!(c.decision_blocks, planned, "{seed}: {}", c.condition);
+            named += 1;
+        }
+    }
+    assert!(named > 0 && fewer > 0, "{named}, {fewer}");
 }
 
 #[test]

@@ -73,7 +73,7 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
 /// The decided differences from the baseline, as sentences.
 fn differences(page: &Page<'_>) -> Vec<String> {
     let decided = explain::shown_differences(page.analysis).filter(|d| explain::is_decided(d));
-    decided.map(|d| explain::difference(d, &page.analysis.baseline)).collect()
+    decided.map(|d| explain::difference(page.analysis, d)).collect()
 }
 
 /// For each class of operation, one bar per condition: the mean in seconds.

@@ -14,7 +14,7 @@ use crate::experiment::application::estimate::{self, Estimate};
 use crate::experiment::application::{
     ConditionChange, Job, PlanNote, PlannedChange, Preview, Unchecked, WorkloadPreview, cells,
 };
-use crate::experiment::plan::plan;
+use crate::experiment::plan::plan_as;
 use crate::experiment::state;
 use crate::host::LOCAL;
 use pgio_results::sweep::{Axis, AxisValue, Sweep, shown};
@@ -74,12 +74,17 @@ fn add_workload(text: &mut String, job: &Job, preview: &WorkloadPreview<'_>) {
     if e.rules.checkpoint == Checkpoint::Spread {
         add(text, "  windows hold whole checkpoint cycles (checkpoint = \"spread\")");
     }
-    if let Weave::Slices(slice) = e.rules.weave {
-        let slice = exact_duration(slice);
-        add(
+    match e.rules.weave {
+        Weave::Off => {}
+        Weave::Slices(slice) => {
+            let slice = exact_duration(slice);
+            let slices = format!("in slices of about {slice} (weave)");
+            add(text, &format!("  the conditions of a block take turns {slices}"));
+        }
+        Weave::Auto => add(
             text,
-            &format!("  the conditions of a block take turns in slices of about {slice} (weave)"),
-        );
+            "  the conditions of a block take turns in slices, if they can and the slices agree (weave = \"auto\")",
+        ),
     }
     for line in workload.command.iter().flat_map(command_lines) {
         add(text, &format!("  {line}"));
@@ -96,7 +101,7 @@ fn add_workload(text: &mut String, job: &Job, preview: &WorkloadPreview<'_>) {
             &format!("  burn-in first, {each}: {title}, never counted (burn_in = false skips it)"),
         );
     }
-    for p in plan(cells.len(), e.blocks, job.seed) {
+    for p in plan_as(job.order, cells.len(), e.blocks, job.seed) {
         let title = &cells[p.cell].title;
         add(text, &format!("  block {:2}, trial {}, {each}: {title}", p.block, p.position));
     }

@@ -224,7 +224,7 @@ fn conditions(
         };
         for treatment in condition.treatments.iter() {
             if let Err(error) = treatment.check(&mut context) {
-                refused.push(format!("{}: {}", condition.name, words::sentence(&error)));
+                refused.push((condition.name.as_str(), words::sentence(&error)));
             }
         }
     }
@@ -238,23 +238,38 @@ fn rights(subject: &Subject, hosts: &Hosts) -> Option<Check> {
     for condition in &subject.conditions {
         for treatment in condition.treatments.iter() {
             if let Err(error) = treatment.check_rights(&machines) {
-                refused.push(format!("{}: {}", condition.name, words::sentence(&error)));
+                refused.push((condition.name.as_str(), words::sentence(&error)));
             }
         }
     }
     conditions_check(subject, &refused, "need no rights that this user lacks")
 }
 
-fn conditions_check(subject: &Subject, refused: &[String], success: &str) -> Option<Check> {
+/// `refused` holds conditions, each with the reason.
+fn conditions_check(subject: &Subject, refused: &[(&str, String)], success: &str) -> Option<Check> {
     const ID: &str = "conditions";
     match (subject.conditions.len(), refused.is_empty()) {
         (0, _) => None,
         (n, true) => Some(Check::ok(ID, format!("{n} {success}"))),
         (_, false) => {
             let remedy = "correct the condition, or grant what it needs";
-            Some(Check::invalid(ID, refused.join("\n"), remedy))
+            Some(Check::invalid(ID, by_reason(refused), remedy))
         }
     }
+}
+
+/// `remote_write, remote_apply: …`, one line for each reason.
+fn by_reason(refused: &[(&str, String)]) -> String {
+    let mut lines: Vec<(Vec<&str>, &str)> = Vec::new();
+    for (condition, why) in refused {
+        match lines.iter_mut().find(|(_, known)| known == why) {
+            Some((names, _)) if names.contains(condition) => {}
+            Some((names, _)) => names.push(condition),
+            None => lines.push((vec![condition], why)),
+        }
+    }
+    let line = |(names, why): &(Vec<&str>, &str)| format!("{}: {why}", names.join(", "));
+    lines.iter().map(line).collect::<Vec<_>>().join("\n")
 }
 
 #[cfg(test)]
@@ -278,6 +293,21 @@ mod tests {
         let missing = place(Path::new("/no/such/place"));
         assert_eq!(missing.verdict, Invalid);
         assert!(missing.message.contains("/no/such/place: No such file"), "{}", missing.message);
+    }
+
+    #[test]
+    fn a_reason_is_given_once_for_all_its_conditions() {
+        let local = "silently mean local".to_owned();
+        let refused = [
+            ("remote_write", local.clone()),
+            ("slow", "no such device".to_owned()),
+            ("remote_apply", local.clone()),
+            ("remote_apply", local),
+        ];
+        assert_eq!(
+            by_reason(&refused),
+            "remote_write, remote_apply: silently mean local\nslow: no such device"
+        );
     }
 
     #[test]

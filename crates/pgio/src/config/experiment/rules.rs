@@ -59,6 +59,9 @@ pub enum Weave {
     Off,
     /// Conditions take turns in slices of this mean length.
     Slices(Duration),
+    /// The shortest length at which slices agree is found before block 1; without one, each trial has a window
+    /// of its own.
+    Auto,
 }
 
 /// The shortest mean length of a slice: below it, switching takes longer than the work.
@@ -130,10 +133,14 @@ fn weave(head: &Section<'_>) -> Result<Weave, ConfigError> {
     if !head.has("weave") || head.boolean("weave").is_ok_and(|on| on == Some(false)) {
         return Ok(Weave::Off);
     }
+    if head.string("weave").is_ok_and(|text| text == Some("auto")) {
+        return Ok(Weave::Auto);
+    }
     match head.duration("weave", false) {
         Ok(Some(slice)) if slice >= SHORTEST_SLICE => Ok(Weave::Slices(slice)),
         Ok(Some(_)) => Err(head.error("weave", "must be at least 5ms")),
-        _ => Err(head.error("weave", "must be false or the length of a slice such as \"20ms\"")),
+        _ => Err(head
+            .error("weave", "must be \"auto\", false or the length of a slice such as \"20ms\"")),
     }
 }
 

@@ -12,6 +12,7 @@ use crate::config::ResolveError;
 use crate::dataset::DatasetError;
 use crate::experiment::conflicts::ConflictError;
 use crate::experiment::error::LiveError;
+use crate::experiment::run::NoneValid;
 use crate::experiment::slob::SlobError;
 use crate::experiment::state::StateError;
 use crate::host::exec::ExecError;
@@ -23,6 +24,7 @@ use crate::workload::EngineError;
 use crate::workload::command::CommandError;
 use crate::workload::device::DeviceError;
 use pgio_connect::ConnectError;
+use pgio_results::checks;
 use pgio_results::store::StoreError;
 
 /// A server cannot be reached or started, or the work cannot be prepared there.
@@ -131,6 +133,28 @@ pub enum RunError {
     Interrupted,
     #[error("three trials failed in a row: {0}")]
     Failing(String),
+    #[error("{}", describe(.0))]
+    NoneValid(NoneValid),
+}
+
+/// `no trial of 2 blocks is valid: 18 of 18 are invalid (foreign-load 18); stop …`
+fn describe(found: &NoneValid) -> String {
+    let NoneValid { blocks, trials, failed, checks } = found;
+    let mut most: Vec<(&String, &usize)> = checks.iter().collect();
+    most.sort_by_key(|(_, times)| std::cmp::Reverse(**times));
+    let ids = |of: &dyn Fn(&(&String, &usize)) -> String| {
+        most.iter().map(of).collect::<Vec<_>>().join(", ")
+    };
+    let counts = ids(&|(id, times)| format!("{id} {times}"));
+    let also_failed = if *failed > 0 { format!(", {failed} failed") } else { String::new() };
+    let remedy = most.first().and_then(|(id, _)| checks::definition(id)).map(|c| c.remedy);
+    let remedy = remedy.map_or_else(String::new, |remedy| format!("{remedy}; "));
+    let named = ids(&|(id, _)| format!("{id:?}"));
+    let invalid = trials - failed;
+    format!(
+        "no trial of {blocks} blocks is valid: {invalid} of {trials} are invalid ({counts}){also_failed}, repeats included; \
+         {remedy}to let such trials count, write tolerate = [{named}] in [experiment] and start a new run"
+    )
 }
 
 impl From<TreatmentError> for RunError {
@@ -142,5 +166,23 @@ impl From<TreatmentError> for RunError {
 impl From<ConnectError> for RunError {
     fn from(error: ConnectError) -> RunError {
         RunError::Open(error.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_checks_that_left_no_valid_trial_are_named_the_most_frequent_first() {
+        let checks = [("durability", 2), ("foreign-load", 12)];
+        let checks = checks.map(|(id, times)| (id.to_owned(), times)).into();
+        let found = NoneValid { blocks: 2, trials: 14, failed: 1, checks };
+        assert_eq!(
+            RunError::NoneValid(found).to_string(),
+            "no trial of 2 blocks is valid: 13 of 14 are invalid (foreign-load 12, durability 2), 1 failed, \
+             repeats included; stop other programs on the host, or measure when it is idle; to let such \
+             trials count, write tolerate = [\"foreign-load\", \"durability\"] in [experiment] and start a new run"
+        );
     }
 }

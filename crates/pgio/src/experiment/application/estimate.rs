@@ -20,6 +20,8 @@ const RESTART: Duration = Duration::from_secs(3);
 const NEW_FILE_SYSTEM: Duration = Duration::from_secs(2);
 const RESYNC: Duration = Duration::from_secs(5);
 const RECREATE: Duration = Duration::from_secs(1);
+/// The first length of slices that `weave = "auto"` tries, for each condition.
+const CALIBRATION: Duration = Duration::from_secs(2);
 const PRIVATE_CLUSTER: Duration = Duration::from_secs(6);
 /// A woven window takes longer than its counted time: guards, and switching between slices.
 const WOVEN: f64 = 1.4;
@@ -37,6 +39,7 @@ pub struct Estimate {
     resyncs: u32,
     databases: u32,
     clusters: u32,
+    calibrated: u32,
     bytes: u64,
     /// Loads or copies of a data set whose size only the server knows.
     unknown: u32,
@@ -50,7 +53,7 @@ impl Estimate {
     }
 
     /// Returns what is counted besides the windows: how often, what, time of each.
-    fn counted(&self) -> [(u32, &'static str, Duration); 6] {
+    fn counted(&self) -> [(u32, &'static str, Duration); 7] {
         [
             (self.trials, "checkpoint, connecting and evidence", OVERHEAD),
             (self.restarts, "restart", RESTART),
@@ -58,6 +61,7 @@ impl Estimate {
             (self.resyncs, "resync", RESYNC),
             (self.databases, "new database", RECREATE),
             (self.clusters, "private cluster", PRIVATE_CLUSTER),
+            (self.calibrated, "condition whose slices are calibrated", CALIBRATION),
         ]
     }
 
@@ -94,6 +98,7 @@ impl Estimate {
             resyncs: self.resyncs.saturating_mul(n),
             databases: self.databases.saturating_mul(n),
             clusters: self.clusters.saturating_mul(n),
+            calibrated: self.calibrated.saturating_mul(n),
             bytes: self.bytes.saturating_mul(u64::from(n)),
             unknown: self.unknown.saturating_mul(n),
         }
@@ -109,6 +114,7 @@ impl Estimate {
             resyncs: self.resyncs.saturating_add(other.resyncs),
             databases: self.databases.saturating_add(other.databases),
             clusters: self.clusters.saturating_add(other.clusters),
+            calibrated: self.calibrated.saturating_add(other.calibrated),
             bytes: self.bytes.saturating_add(other.bytes),
             unknown: self.unknown.saturating_add(other.unknown),
         }
@@ -133,9 +139,8 @@ pub fn estimate_trial(job: &Job, spec: &WorkloadSpec, cell: &LiveCell) -> Option
     let mut estimate = match e.rules.weave {
         Weave::Off => Estimate { windows, trials: 1, ..Estimate::default() },
         // The other conditions share what precedes the window.
-        Weave::Slices(_) => {
-            let sharing = e.conditions.len() as u32 + u32::from(e.aa);
-            let windows = windows.mul_f64(WOVEN) + OVERHEAD / sharing;
+        Weave::Slices(_) | Weave::Auto => {
+            let windows = windows.mul_f64(WOVEN) + OVERHEAD / conditions(job, spec);
             Estimate { windows, ..Estimate::default() }
         }
     };
@@ -162,6 +167,9 @@ pub fn estimate_trial(job: &Job, spec: &WorkloadSpec, cell: &LiveCell) -> Option
 /// Estimates the start: private clusters and the data sets loaded there.
 pub fn estimate_start(job: &Job, spec: &WorkloadSpec) -> Estimate {
     let mut estimate = Estimate::default();
+    if job.experiment.rules.weave == Weave::Auto {
+        estimate.calibrated = conditions(job, spec);
+    }
     // All workloads share the clusters.
     let is_first = job.experiment.workloads.first().is_some_and(|w| w.name == spec.name);
     for (name, target) in &job.experiment.targets {
@@ -173,6 +181,11 @@ pub fn estimate_start(job: &Job, spec: &WorkloadSpec) -> Estimate {
         }
     }
     estimate
+}
+
+/// Returns the number of conditions of a workload, the A/A twin included.
+fn conditions(job: &Job, spec: &WorkloadSpec) -> u32 {
+    job.experiment.conditions_of(spec).count() as u32 + u32::from(job.experiment.aa)
 }
 
 /// Returns the size of the data set, as far as the file and pgio.conf determine it; on a server of the user's the

@@ -11,6 +11,7 @@ use crate::experiment::connection::GivenKeys;
 use crate::experiment::state;
 use crate::treatment::{self, Parsed, TreatmentError};
 use crate::workload::command;
+use pgio_results::store::Order;
 use pgio_results::{checks, metrics};
 
 #[derive(Debug, thiserror::Error)]
@@ -31,6 +32,8 @@ pub struct Job {
     pub experiment: Experiment,
     pub(super) text: String,
     pub seed: u64,
+    /// How the order in each block is drawn; that of the stored experiment if one is resumed.
+    pub order: Order,
     pub treatments: Parsed,
     /// Keys of ./pgio.conf, below those of the file.
     pub below: GivenKeys,
@@ -48,7 +51,8 @@ impl Job {
             source: source.into(),
         })?;
         let seed = experiment.seed.unwrap_or_else(state::new_seed);
-        Ok(Job { experiment, text: text.to_owned(), seed, treatments, below })
+        let text = text.to_owned();
+        Ok(Job { experiment, text, seed, order: Order::Balanced, treatments, below })
     }
 
     /// Returns the directory of a workload's results.

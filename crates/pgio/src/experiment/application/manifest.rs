@@ -80,7 +80,7 @@ pub(super) fn manifest(
             reset: rules.reset.name().to_owned(),
             checkpoint: rules.checkpoint.name().to_owned(),
             weave_seconds: match rules.weave {
-                Weave::Off => None,
+                Weave::Off | Weave::Auto => None,
                 Weave::Slices(slice) => Some(slice.as_secs_f64()),
             },
             tolerate: rules.tolerate.clone(),
@@ -88,9 +88,12 @@ pub(super) fn manifest(
             also_judge: rules.question.also_judge.clone(),
             effect: rules.question.effect,
             matters: rules.question.matters,
+            order: job.order,
         },
         resumed: Vec::new(),
         sweep,
+        // Known only after the first slices.
+        weave: None,
     }
 }
 

@@ -22,7 +22,7 @@ use crate::experiment::live::{CheckedCells, Live};
 use crate::experiment::pace::Pace;
 use crate::experiment::run::{Ended, run as run_plan};
 use crate::experiment::target::Target;
-use crate::experiment::{conflicts, environment, state};
+use crate::experiment::{clusters, conflicts, environment, state};
 use crate::host::lock::LockFile;
 use crate::host::stop::Stop;
 use crate::pg::private::VersionRequest;
@@ -48,6 +48,17 @@ pub struct Run<'a> {
 
 /// Runs every workload and returns the directories of their results.
 pub fn perform(
+    job: &Job,
+    run: &Run<'_>,
+    observe: &mut Observer<'_>,
+) -> Result<Vec<PathBuf>, RunError> {
+    let dirs = workloads(job, run, observe);
+    // Private servers are removed by now, whatever the outcome.
+    clusters::forget_removed();
+    dirs
+}
+
+fn workloads(
     job: &Job,
     run: &Run<'_>,
     observe: &mut Observer<'_>,
@@ -169,9 +180,17 @@ impl SharedRun<'_> {
             observe: &mut *observe,
         };
         claim_and_check(&mut stage, claims)?;
-        let new = self.begin_store(&mut stage, dir, remarks)?;
-        lock = new.or(lock);
         stage.note_made(&state::made_dir()?)?;
+        let continues = stage.store.is_some();
+        let begun = stage.decide_weave(continues).map_err(RunError::from);
+        match begun.and_then(|()| self.begin_store(&mut stage, dir, remarks)) {
+            Ok(new) => lock = new.or(lock),
+            Err(error) => {
+                stage.clean_up();
+                stage.finish()?;
+                return Err(error);
+            }
+        }
         let Agenda { plan, baselines, rules: of_loop, done, .. } = &agenda;
         let ended = run_plan(plan, baselines, *of_loop, done, &mut stage);
         stage.clean_up();
@@ -242,5 +261,6 @@ fn judge_end(ended: Ended) -> Result<(), RunError> {
         Ended::Complete | Ended::Precise | Ended::BlockLimit => Ok(()),
         Ended::Interrupted => Err(RunError::Interrupted),
         Ended::Failing(error) => Err(RunError::Failing(error)),
+        Ended::NoneValid(found) => Err(RunError::NoneValid(found)),
     }
 }

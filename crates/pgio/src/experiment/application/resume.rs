@@ -51,6 +51,7 @@ pub fn job(
     let text = larger.put_into(&text)?;
     let mut job = Job::parse(&text, &path.display().to_string(), &stem, below)?;
     job.seed = manifest.seed;
+    job.order = manifest.rules.order;
     if !job.experiment.workloads.iter().any(|w| job.dir_of(dir, w) == found) {
         // Otherwise everything would start again, beside the existing results.
         return Err(match found == dir {
@@ -349,6 +350,7 @@ mod tests {
         let seed = store::read_manifest(&dir).unwrap().seed;
         let again = resumed(&dir, BlockLimits::default()).unwrap();
         assert_eq!((again.seed, again.experiment.name.as_str()), (seed, "x"));
+        assert_eq!(again.order, store::Order::Random, "as earlier versions drew it");
         check_file(&again, &dir, &BTreeMap::new()).unwrap();
         let larger = resumed(&dir, BlockLimits { blocks: Some(8), max_blocks: None }).unwrap();
         assert_eq!(larger.experiment.blocks, 8);

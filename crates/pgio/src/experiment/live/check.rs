@@ -39,6 +39,8 @@ pub struct CheckedCells {
     pub(super) any_tablespace: bool,
     /// Mean length of the slices in which conditions take turns, if they do.
     pub(super) weave: Option<Duration>,
+    /// Why conditions cannot take turns, if that was to be found out.
+    pub(super) weave_obstacle: Option<String>,
 }
 
 /// Refuses, before anything is changed, what cannot work; skips cells of targets that are not among
@@ -82,11 +84,14 @@ pub fn check(
                 .map_err(|why| LiveError::Cycles { condition: cell.title.clone(), why })?;
         }
     }
-    if let Weave::Slices(slice) = rules.weave {
-        match weave_obstacle(cells, &all, targets, rules) {
+    let obstacle = || weave_obstacle(cells, &all, targets, rules);
+    match rules.weave {
+        Weave::Off => {}
+        Weave::Slices(slice) => match obstacle() {
             None => all.weave = Some(slice),
             Some(why) => return Err(LiveError::Weave(why)),
-        }
+        },
+        Weave::Auto => all.weave_obstacle = obstacle(),
     }
     for target in targets.values_mut() {
         target.reset = reset::prepare(&rules.reset, target)?;

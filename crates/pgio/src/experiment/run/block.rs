@@ -7,6 +7,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::stage::{Decision, Ended, Invalid, LastAttempt, Rules, Stage, StoredAttempts};
+use super::validity::Validity;
 use crate::experiment::plan::Planned;
 use crate::rng::{SplitMix64, derive};
 use pgio_results::model::Outcome;
@@ -23,16 +24,21 @@ pub(super) fn run<S: Stage>(
     baselines: &[usize],
     rules: Rules,
     done: &StoredAttempts,
-    failures: &mut u32,
+    (failures, validity): (&mut u32, &mut Validity),
     stage: &mut S,
 ) -> Result<Option<Ended>, S::Error> {
     let number = block[0].block;
     let mut turn = due(block, baselines, done);
+    let mut attempts = earlier(number, done);
     // Complete blocks stay as they are; only the interrupted block is repaired.
     if turn.is_empty() && number < done.last_block() {
+        if validity.is_open() {
+            validity.earlier(&attempts, &stage.invalid(number));
+        }
         return Ok(None);
     }
-    let mut attempts = earlier(number, done);
+    // Every attempt made here, and whether it completed.
+    let mut made: Vec<(usize, LastAttempt)> = Vec::new();
     let mut given_up = BTreeSet::new();
     let mut position = block.iter().map(|planned| planned.position).max().unwrap_or(0);
     loop {
@@ -42,7 +48,9 @@ pub(super) fn run<S: Stage>(
                 return Ok(ended);
             }
             for planned in shared {
-                attempts.insert(planned.cell, LastAttempt { attempt: planned.attempt, complete });
+                let last = LastAttempt { attempt: planned.attempt, complete };
+                attempts.insert(planned.cell, last);
+                made.push((planned.cell, last));
             }
         }
         let invalid = stage.invalid(number);
@@ -53,6 +61,8 @@ pub(super) fn run<S: Stage>(
             planned.position = position;
         }
         if turn.is_empty() {
+            validity.earlier(&earlier(number, done), &invalid);
+            validity.block(&made, &invalid);
             return Ok(None);
         }
     }

@@ -98,4 +98,16 @@ pub enum Ended {
     Interrupted,
     /// Trials failed repeatedly; the error of the last one.
     Failing(String),
+    /// Blocks and their repeats have no valid trial, and more blocks would follow.
+    NoneValid(NoneValid),
+}
+
+/// The trials of blocks without a valid one.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct NoneValid {
+    pub blocks: u32,
+    pub trials: usize,
+    pub failed: usize,
+    /// How many trials each check made invalid.
+    pub checks: BTreeMap<String, usize>,
 }

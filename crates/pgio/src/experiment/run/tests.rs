@@ -1,3 +1,5 @@
+mod none_valid;
+
 use std::collections::BTreeMap;
 
 use super::*;
@@ -21,6 +23,8 @@ struct Fake {
     attempts: BTreeMap<usize, u32>,
     /// Invalid trials stay invalid.
     found: Vec<Invalid>,
+    /// Whether the trials of an earlier run, all of attempt 2, are invalid.
+    earlier_invalid: bool,
     /// Blocks after which the intervals are narrow enough.
     precise_after: Option<u32>,
     no_reset: bool,
@@ -97,12 +101,18 @@ impl Stage for Fake {
         error == "stopped"
     }
 
-    fn invalid(&mut self, _: u32) -> Vec<Invalid> {
+    fn invalid(&mut self, block: u32) -> Vec<Invalid> {
+        if self.earlier_invalid && block != self.block {
+            let why = || "noise".to_owned();
+            let one = |cell| Invalid { cell, attempt: 2, why: why(), checks: vec![why()] };
+            return [0, 1].map(one).into();
+        }
         let cells = if self.invalid.is_empty() { Vec::new() } else { self.invalid.remove(0) };
         for cell in cells {
             let attempt = self.attempts.get(&cell).copied().unwrap_or(0);
             let why = "noise".to_owned();
-            self.found.push(Invalid { cell, attempt, why, checks: Vec::new() });
+            let checks = vec!["steal".to_owned()];
+            self.found.push(Invalid { cell, attempt, why, checks });
         }
         self.found.clone()
     }

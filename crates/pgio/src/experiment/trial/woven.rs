@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use benchmath::carry_over::Slices;
 use postgres::Client;
 
 use super::record::{put, record_run};
@@ -17,9 +18,10 @@ use crate::config::experiment::Checkpoint;
 use crate::config::resolve::Extent;
 use crate::experiment::{environment, trial_checks};
 use crate::pg::{server, words};
+use crate::telemetry::Standbys;
 use crate::treatment::InForce;
 use crate::workload::{
-    EngineError, Participants, Progress, Rate, SessionPool, Setup, WeavePlan, WindowEvent,
+    EngineError, Participants, Progress, SessionPool, Setup, WeavePlan, WindowEvent,
     WovenCondition, WovenOutcome,
 };
 use pgio_results::model::{Evidence, Trial, When, Woven};
@@ -94,10 +96,7 @@ fn measure(
         seed: first.seed,
         stop: first.stop.clone(),
     };
-    let sessions = Arc::clone(first.workload).sessions().ok_or_else(|| {
-        EngineError::Stuck("a woven window needs sessions of the server".to_owned())
-    })?;
-    let ready = SessionPool::assemble(&sessions, setup, admin)?;
+    let ready = SessionPool::for_weaving(first.workload, setup, admin)?;
     let window = Duration::try_from_secs_f64(plan.seconds()).ok();
     let mut recorder = observed::start(first, window, admin);
     if let Some(recorder) = &recorder {
@@ -105,7 +104,8 @@ fn measure(
     }
     let dataset = first.workload.dataset(admin).map_err(pg("measuring the data set"))?;
     let environment = Arc::new(
-        environment::read_for_trial(admin, first.sources).map_err(pg("reading settings"))?,
+        environment::read_for_trial(admin, first.sources, Standbys::Read)
+            .map_err(pg("reading settings"))?,
     );
     for trial in trials.iter_mut() {
         trial.settings = ready.pinned();
@@ -147,7 +147,8 @@ fn measure(
     read_end(first, admin, trials)?;
     let names: Vec<String> = block.requests.iter().map(condition_of).collect();
     let WovenOutcome { conditions, seconds, not_caught_up, error } = outcome;
-    let now = environment::read_for_trial(admin, first.sources).map_err(pg("reading settings"))?;
+    let now = environment::read_for_trial(admin, first.sources, Standbys::Skip)
+        .map_err(pg("reading settings"))?;
     for (at, (trial, condition)) in trials.iter_mut().zip(conditions).enumerate() {
         let request = &block.requests[at];
         trial.woven = Some(describe(&plan, &condition, &names, seconds));
@@ -196,19 +197,21 @@ fn slice_setting(name: &str) -> String {
 }
 
 fn describe(plan: &WeavePlan, condition: &WovenCondition, names: &[String], seconds: f64) -> Woven {
-    let [first, second] = condition.halves.map(|half| half.per_second());
-    let sum = |a: Rate, b: &Rate| Rate { work: a.work + b.work, seconds: a.seconds + b.seconds };
-    let all = condition.halves.iter().fold(Rate::default(), sum).per_second();
-    let after = names
-        .iter()
-        .zip(&condition.after)
-        .filter_map(|(name, rate)| Some((name.clone(), rate.per_second()? / all?)));
-    Woven {
+    let Slices { halves, after } = Slices::of(&condition.turns, names.len());
+    let mut woven = Woven {
         slice_seconds: plan.slice.as_secs_f64(),
         guard_seconds: plan.guard(),
         slices: u32::try_from(condition.spans.len()).unwrap_or(u32::MAX),
         window_seconds: seconds,
-        halves: first.zip(second).map(|(first, second)| second / first),
-        after: after.collect(),
+        halves: halves.map(|found| found.estimate.exp()),
+        halves_error: halves.map(|found| found.error),
+        ..Woven::default()
+    };
+    for (name, found) in names.iter().zip(after) {
+        if let Some(found) = found {
+            woven.after.insert(name.clone(), found.estimate.exp());
+            woven.after_errors.insert(name.clone(), found.error);
+        }
     }
+    woven
 }

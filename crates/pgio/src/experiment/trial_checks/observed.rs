@@ -1,20 +1,21 @@
-//! Checks of telemetry: foreign load, pgio itself, clocks, caches.
+//! Checks of telemetry: foreign load ([`foreign`]), pgio itself, clocks, caches.
 //!
 //! Thresholds are shares that a careful reader would call small or large, not results of a test;
 //! each message gives the figure, so that a reader may judge otherwise. What was not observed is not
 //! judged.
 
+mod foreign;
+mod foreign_io;
+
+use self::foreign::{percent, worst};
 use crate::host::LOCAL;
 use crate::host::drbd::is_resync;
 use pgio_results::model::{Check, Trial};
 use pgio_results::series::Series;
-use pgio_results::telemetry::{DrbdState, HostUse, Storage, Telemetry};
+use pgio_results::telemetry::{DrbdState, Storage, Telemetry};
 use pgio_results::units::human;
 use pgio_results::waits::{WaitGroup, by_group};
 
-/// Share of a host's cores used by neither PostgreSQL nor pgio, on the host or by other guests.
-const FOREIGN_INVALID: f64 = 0.20;
-const FOREIGN_WARNING: f64 = 0.05;
 /// Cores that the driver may use before it may be the bottleneck.
 const DRIVER_CORES: f64 = 0.8;
 /// Share of the sessions' time spent waiting for the driver.
@@ -35,57 +36,17 @@ pub(super) fn checks(trial: &Trial, series: Option<&Series>) -> Vec<Check> {
     all.extend(series.and_then(autovacuum));
     let Some(telemetry) = &trial.telemetry else { return all };
     all.extend(resync(telemetry));
-    all.extend(foreign_load(trial, telemetry));
+    all.extend(foreign::load(trial, telemetry));
+    all.extend(foreign_io::check(telemetry));
     all.extend(generator(telemetry, trial));
     all.extend(observing(telemetry, trial.observed_seconds()));
-    all.extend(steal(telemetry));
+    all.extend(foreign::steal(telemetry));
     all.extend(missed(telemetry));
     all.extend(skew(telemetry));
     all.extend(pressure(telemetry));
     all.extend(lying_cache(trial, telemetry));
     all.extend(cache(trial, telemetry));
     all
-}
-
-fn percent(share: f64) -> String {
-    format!("{:.1} %", share * 100.0)
-}
-
-/// Returns the host with the largest share.
-fn worst(
-    telemetry: &Telemetry,
-    share: impl Fn(&HostUse) -> Option<f64>,
-) -> Option<(&str, &HostUse, f64)> {
-    let shares =
-        telemetry.hosts.iter().filter_map(|(name, host)| Some((name.as_str(), host, share(host)?)));
-    shares.max_by(|a, b| a.2.total_cmp(&b.2))
-}
-
-fn foreign_load(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
-    const ID: &str = "foreign-load";
-    let (name, host, share) =
-        worst(telemetry, |h| Some(h.foreign_cores? / f64::from(h.cores.filter(|n| *n > 0)?)))?;
-    // The mail server is not distinguished from other programs.
-    let mail = trial.workload.kind == "mail";
-    let message = format!(
-        "other processes{} used {:.2} of {} cores ({}) on `{name}`",
-        if mail { ", including the mail server," } else { "" },
-        host.foreign_cores.unwrap_or_default(),
-        host.cores.unwrap_or_default(),
-        percent(share)
-    );
-    let remedy = "stop other programs there (see top), or measure while the host is idle";
-    let most = if mail { f64::INFINITY } else { FOREIGN_INVALID };
-    Some(taken_by_others(ID, share, most, message, remedy))
-}
-
-/// Checks processor time that the work did not get; above `most` the trial does not count.
-fn taken_by_others(id: &str, share: f64, most: f64, message: String, remedy: &str) -> Check {
-    match share {
-        s if s > most => Check::invalid(id, message, remedy),
-        s if s > FOREIGN_WARNING => Check::warning(id, message, remedy),
-        _ => Check::ok(id, message),
-    }
 }
 
 /// A resync uses disks and network of the measurement, regardless of the condition.
@@ -181,14 +142,6 @@ fn observing(telemetry: &Telemetry, window: f64) -> Option<Check> {
     } else {
         Check::ok(ID, message)
     })
-}
-
-fn steal(telemetry: &Telemetry) -> Option<Check> {
-    const ID: &str = "steal";
-    let (name, _, share) = worst(telemetry, |h| h.cpu.get("steal").copied())?;
-    let message = format!("the hypervisor took {} of the time of `{name}`", percent(share));
-    let remedy = "measure on a machine of its own, or at another time";
-    Some(taken_by_others(ID, share, FOREIGN_INVALID, message, remedy))
 }
 
 fn missed(telemetry: &Telemetry) -> Option<Check> {

@@ -141,3 +141,15 @@ fn relative_links_and_parents_are_followed() {
     own.create_file("f").unwrap();
     assert!(deep.join("c/f").exists());
 }
+
+#[test]
+fn a_directory_that_cannot_be_created_names_the_variables() {
+    // Nothing can be created below /proc, by root either.
+    let fails = |mode| OwnDir::create(Path::new("/proc/pgio/journal"), mode).unwrap_err();
+    assert_eq!(
+        fails(DirMode::Private).to_string(),
+        "cannot create /proc/pgio: No such file or directory (os error 2); set PGIO_STATE_DIR, \
+         XDG_STATE_HOME or HOME to a directory that only this user may write to"
+    );
+    assert!(fails(DirMode::Unchanged).to_string().contains("set XDG_CACHE_HOME or HOME to"));
+}

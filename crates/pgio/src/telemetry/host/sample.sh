@@ -46,6 +46,10 @@ answer() {
         head -n 99999 $files
         echo '==> processes <=='
         cat /proc/[0-9]*/stat
+        echo '==> schedstats <=='
+        grep -Hs . /proc/[0-9]*/schedstat
+        echo '==> ios <=='
+        grep -Hs _bytes /proc/[0-9]*/io
         echo '==> walreceivers <=='
         grep -ls walreceiver /proc/[0-9]*/cmdline
         ;;

@@ -49,6 +49,7 @@ impl Snapshot {
         let drbd = drbd_states(take("/proc/drbd"), take("drbd"));
         let all = take("processes");
         let walreceivers = take("walreceivers");
+        let (schedstats, ios) = (take("schedstats"), take("ios"));
         // The remaining files belong to the shell and its sshd.
         let own = files.values().filter_map(|text| pid_stat::parse(text));
         Some(Snapshot {
@@ -60,7 +61,8 @@ impl Snapshot {
             network,
             drbd,
             sampling_ticks: own.map(|process| process.ticks()).sum(),
-            processes: (!all.is_empty()).then(|| Processes::parse(all, walreceivers)),
+            processes: (!all.is_empty())
+                .then(|| Processes::parse(all, walreceivers, schedstats).with_io(ios)),
         })
     }
 }

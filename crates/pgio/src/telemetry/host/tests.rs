@@ -101,7 +101,11 @@ fn foreign_load_excludes_known_processes() {
         });
         let watch = Watch { backend_pids: backends.to_vec() };
         let ours = BTreeSet::from([50, 77]);
-        Span::between(&from, &to).unwrap().foreign_cores(&watch, &ours, 100.0).unwrap()
+        Span::between(&from, &to)
+            .unwrap()
+            .foreign_load(&watch, &ours, 100.0)
+            .unwrap()
+            .map(|load| load.cores)
     };
     // Processes use 150 ticks per second: PostgreSQL 90, pgio 9, the shell 1.
     near(of(&[101], "").unwrap(), 0.5);

@@ -21,6 +21,16 @@ pub(super) struct Span<'a> {
     pub(super) seconds: f64,
 }
 
+/// The load of processes other than the servers, this program, the kernel and the sampling.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(super) struct ForeignLoad {
+    pub(super) cores: f64,
+    /// Share of the time in which the servers' processes waited for a core, see [`HostUse::run_delay`].
+    pub(super) run_delay: Option<f64>,
+    /// Bytes per second of the known processes and of the others, see [`HostUse::own_bytes_per_second`].
+    pub(super) bytes: Option<(f64, f64)>,
+}
+
 impl<'a> Span<'a> {
     pub(super) fn between(from: &'a Snapshot, to: &'a Snapshot) -> Option<Span<'a>> {
         let seconds = to.at.checked_duration_since(from.at)?.as_secs_f64();
@@ -87,17 +97,16 @@ impl<'a> Span<'a> {
         })
     }
 
-    /// Cores used between two marks by processes other than the servers, this program, the kernel
-    /// and the sampling. The error is the pid of a backend that is not a PostgreSQL process on this
-    /// host.
-    pub(super) fn foreign_cores(
+    /// How the load of others met the servers between two marks. The error is the pid of a backend that is
+    /// not a PostgreSQL process on this host.
+    pub(super) fn foreign_load(
         &self,
         watch: &Watch,
         ours: &BTreeSet<i32>,
         hertz: f64,
-    ) -> Option<Result<f64, i32>> {
+    ) -> Option<Result<ForeignLoad, i32>> {
         let (from, to) = (self.from.processes.as_ref()?, self.to.processes.as_ref()?);
-        let mut roots = ours.clone();
+        let mut roots = BTreeSet::new();
         for backend in &watch.backend_pids {
             // A backend that ended meanwhile is in the first snapshot.
             match from.postmaster_of(*backend).or_else(|| to.postmaster_of(*backend)) {
@@ -106,12 +115,20 @@ impl<'a> Span<'a> {
             };
         }
         roots.extend(from.standby_postmasters().chain(to.standby_postmasters()));
+        let waited = to.waited_below(&roots, from);
+        roots.extend(ours);
         roots.extend(from.kernel());
         let known = to.ticks_below(&roots).saturating_sub(from.ticks_below(&roots));
         let (before, after) = (self.from.stat.cpu, self.to.stat.cpu);
         let all = after.in_processes().saturating_sub(before.in_processes());
         // The two are counted at slightly different moments; do not go below 0.
-        Some(Ok(all.saturating_sub(known) as f64 / hertz / self.seconds))
+        let cores = all.saturating_sub(known) as f64 / hertz / self.seconds;
+        let run_delay = waited.map(|seconds| (seconds / self.seconds).min(1.0));
+        let bytes = from.moved(&roots).zip(to.moved(&roots)).map(|(before, after)| {
+            let rate = |before: u64, after: u64| after.saturating_sub(before) as f64 / self.seconds;
+            (rate(before.0, after.0), rate(before.1, after.1))
+        });
+        Some(Ok(ForeignLoad { cores, run_delay, bytes }))
     }
 
     fn rate(&self, from: u64, to: u64) -> Option<f64> {

@@ -4,18 +4,18 @@
 use super::node::{Node, Snapshot};
 use super::requested::RequestedState;
 use super::step::DISCONNECTED;
-use crate::host::drbd::{self, State};
+use crate::host::drbd::loss::{
+    CONGESTED_ID, CONGESTED_REMEDY, LOST_ID, LOST_REMEDY, counted, lost_in, samples,
+};
+use crate::host::drbd::{self, CONNECTED, STANDALONE, State};
 use crate::treatment::error::TreatmentError;
 use pgio_results::model::{Check, Evidence, Trial, When};
 use pgio_results::telemetry::{DrbdState, DrbdUse, Telemetry};
 use pgio_results::units::human;
 
 const IN_SYNC: &str = "UpToDate/UpToDate";
-const CONNECTED: &str = "Connected";
-const STAND_ALONE: &str = "StandAlone";
 
 const CONNECTION_ID: &str = "drbd-connection";
-const LOST_ID: &str = "drbd-connection-lost";
 
 /// The server's node first.
 pub(super) fn read(requested: &RequestedState, nodes: &[Node], when: When) -> Vec<Evidence> {
@@ -58,7 +58,7 @@ fn node_evidence(
         let disks = joined(&seen.states, State::disks);
         // A lost peer does not mean that someone changed the condition: `judge` reports it.
         let lost = when != When::Before
-            && connection != STAND_ALONE
+            && connection != STANDALONE
             && (connection != CONNECTED || disks != IN_SYNC);
         if lost {
             let found = format!("{connection}, {disks}");
@@ -75,7 +75,7 @@ fn node_evidence(
             all.push(Evidence { when, what, found, expected: None });
         }
     } else if first {
-        all.push(evidence("connection", joined(&seen.states, State::link), STAND_ALONE));
+        all.push(evidence("connection", joined(&seen.states, State::link), STANDALONE));
     }
     if let Some(protocol) = requested.protocol {
         let found = seen.config.protocol().unwrap_or("none").to_owned();
@@ -178,16 +178,12 @@ fn held_together(requested: &RequestedState, found: &[(&str, &DrbdUse)]) -> (Che
     let (mut other, mut lost): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
     for (host, state) in states(found) {
         let protocol = requested.protocol.zip(state.protocol.as_deref()).filter(|(a, b)| a != b);
-        let (list, what) = if state.connection == STAND_ALONE {
+        let (list, what) = if state.connection == STANDALONE {
             (&mut other, state.connection.clone())
-        } else if state.connection != CONNECTED {
-            (&mut lost, state.connection.clone())
-        } else if let Some((_, protocol)) = protocol {
+        } else if let Some((_, protocol)) = protocol.filter(|_| state.connection == CONNECTED) {
             (&mut other, format!("protocol {protocol}"))
-        } else if [&state.disk, &state.peer_disk].iter().any(|d| *d != drbd::UP_TO_DATE) {
-            (&mut lost, format!("{}/{}", state.disk, state.peer_disk))
-        } else if state.suspended {
-            (&mut lost, "suspended".to_owned())
+        } else if let Some(what) = lost_in(state) {
+            (&mut lost, what)
         } else {
             continue;
         };
@@ -220,11 +216,7 @@ fn held_together(requested: &RequestedState, found: &[(&str, &DrbdUse)]) -> (Che
     let kept = if lost.is_empty() {
         Check::ok(LOST_ID, format!("DRBD {resource} lost no peer by itself"))
     } else {
-        Check::warning(
-            LOST_ID,
-            format!("DRBD {resource}: {}", lost.join("; ")),
-            "check the kernel log of both hosts and the network between them",
-        )
+        Check::warning(LOST_ID, format!("DRBD {resource}: {}", lost.join("; ")), LOST_REMEDY)
     };
     (configured, kept)
 }
@@ -234,7 +226,7 @@ fn stayed_apart(requested: &RequestedState, found: &[(&str, &DrbdUse)]) -> Check
     // The peer waits to be connected; only the server's side counts.
     let ours = states(found).filter(|(_, s)| s.role == "Primary");
     let wrong: Vec<String> = ours
-        .filter(|(_, s)| s.connection != STAND_ALONE)
+        .filter(|(_, s)| s.connection != STANDALONE)
         .map(|(host, s)| format!("{} on `{host}` in {}", s.connection, samples(s.samples)))
         .collect();
     if wrong.is_empty() {
@@ -248,14 +240,11 @@ fn stayed_apart(requested: &RequestedState, found: &[(&str, &DrbdUse)]) -> Check
     }
 }
 
-const CONGESTED_ID: &str = "drbd-congested";
-
 fn not_congested(
     requested: &RequestedState,
     readings: BufferReadings,
     found: &[(&str, &DrbdUse)],
 ) -> Check {
-    let remedy = "offer a lower rate than the link can carry, or increase sndbuf-size";
     let behind: u64 = states(found)
         .filter(|(_, s)| drbd::is_behind(&s.replication))
         .map(|(_, s)| s.samples)
@@ -266,7 +255,7 @@ fn not_congested(
             requested.resource,
             samples(behind)
         );
-        return Check::warning(CONGESTED_ID, message, remedy);
+        return Check::warning(CONGESTED_ID, message, CONGESTED_REMEDY);
     }
     let of = |full: Option<bool>| -> u64 {
         states(found).filter(|(_, s)| s.congested == full).map(|(_, s)| s.samples).sum()
@@ -286,7 +275,7 @@ fn not_congested(
     let message = format!("the {} was full in {full} of {of_all}", buffer(requested));
     match full {
         0 => Check::ok(CONGESTED_ID, message),
-        _ => Check::warning(CONGESTED_ID, message, remedy),
+        _ => Check::warning(CONGESTED_ID, message, CONGESTED_REMEDY),
     }
 }
 
@@ -307,12 +296,4 @@ fn unknown_congestion(requested: &RequestedState, found: &[(&str, &DrbdUse)]) ->
     } else {
         Check::ok(CONGESTED_ID, message)
     }
-}
-
-fn samples(n: u64) -> String {
-    counted(n, "sample")
-}
-
-fn counted(n: u64, what: &str) -> String {
-    if n == 1 { format!("1 {what}") } else { format!("{n} {what}s") }
 }

@@ -24,8 +24,13 @@ fn invalid_trials_are_repeated_with_their_baseline_or_tolerated() {
     let keys = "blocks = 2\nduration = \"100ms\"\naa = false\nrepeats = 1";
     let conditions = [("declared", "fsync = \"off\""), ("not", "")];
     let result = dir.compare(&experiment(&dsn, keys, "", &conditions)).expect(
-        0,
-        &["not: invalid (durability: fsync is off", "repeating", "excluded", "no valid trial"],
+        5,
+        &[
+            "not: invalid (durability: fsync is off",
+            "repeating",
+            "excluded",
+            "pgio: `not` has no valid trial among 4 trials (durability)",
+        ],
     );
     assert!(!result.err.contains("declared: invalid"), "{result}");
     let trials = dir.trials();
@@ -61,6 +66,31 @@ fn invalid_trials_are_repeated_with_their_baseline_or_tolerated() {
     dir.write("slip.toml", &slip);
     dir.pgio(&["compare", "slip.toml"])
         .expect(2, &["slip.toml:8", "the nearest valid one is `durability`"]);
+}
+
+#[test]
+fn a_run_without_any_valid_trial_ends_after_two_blocks() {
+    let cluster = without_fsync();
+    let dsn = cluster.primary_conninfo();
+    let dir = Workdir::new();
+    let keys = "blocks = 6\nduration = \"100ms\"\naa = false\nrepeats = 1";
+    let text = experiment(&dsn, keys, "", &[("a", ""), ("b", "commit_delay = 10")]);
+    let told = [
+        "no trial of 2 blocks is valid: 8 of 8 are invalid (durability 8)",
+        "tolerate = [\"durability\"]",
+        "continue with --resume out",
+    ];
+    dir.compare(&text).expect(5, &told);
+    assert_eq!(dir.trials().len(), 2 * 2 * 2);
+    assert!(dir.journals().is_empty());
+    let report = dir.pgio(&["report", "out"]).expect(0, &["`a` has no valid trial", "durability"]);
+    assert!(report.out.contains("`b` has no valid trial"), "{report}");
+
+    // The cause is gone: the experiment goes on to its end.
+    alter_system(&dsn, "fsync", None);
+    wait_until("on", || show(&dsn, "fsync") == "on");
+    dir.pgio(&["compare", "experiment.toml", "--resume", "out"]).expect(0, &["Results: out"]);
+    assert_eq!(dir.trials().iter().filter(|t| t["place"]["attempt"] == 0).count(), 12);
 }
 
 #[test]

@@ -16,7 +16,7 @@ use rustix::process::geteuid;
 use super::sh;
 use super::sshd::Sshd;
 use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary};
-use crate::workdir::{Workdir, failed_checks, wait_until};
+use crate::workdir::{Workdir, failed_checks, tolerate, wait_until};
 
 #[test]
 fn a_host_is_sampled_over_ssh_as_here() {
@@ -55,10 +55,11 @@ fn differing_clocks_are_reported() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let dir = Workdir::new();
     let result = dir.compare(&format!(
-        "[experiment]\nblocks = 1\nrepeats = 0\naa = false\nwarmup = '0s'\nduration = '1s'\n\
+        "[experiment]\nblocks = 1\nrepeats = 0\naa = false\nwarmup = '0s'\nduration = '1s'\n{}\n\
          [hosts.box]\nssh = 'box'\nssh_config = '{}'\n\
          [target]\ndsn = \"{dsn}\"\n[workload]\nkind = 'commit'\n\
          [[condition]]\nname = 'as it is'\n",
+        tolerate(&[]),
         sshd.config().display()
     ));
     result.expect(0, &[]);

@@ -162,6 +162,7 @@ pub(super) fn manifest() -> Manifest {
         rules: Default::default(),
         resumed: Vec::new(),
         sweep: None,
+        weave: None,
     }
 }
 
@@ -405,6 +406,9 @@ fn telemetry(arm: &Arm, rate: f64) -> Telemetry {
         cores: Some(8),
         cpu: map(&[("user", 0.2), ("system", 0.1), ("iowait", 0.3), ("steal", 0.0), ("idle", 0.4)]),
         foreign_cores: Some(0.02),
+        run_delay: Some(0.002),
+        own_bytes_per_second: Some(4e6),
+        foreign_bytes_per_second: Some(1e4),
         memory: BTreeMap::from([("total".to_owned(), 64 << 30), ("free".to_owned(), 2 << 30)]),
         pressure: map(&[("cpu", 0.01), ("io", 0.4), ("memory", 0.0)]),
         devices: BTreeMap::from([("vda".to_owned(), device)]),

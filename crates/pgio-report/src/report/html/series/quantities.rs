@@ -100,13 +100,21 @@ fn title(page: &Page<'_>, (source, subject, name): Key<'_>) -> String {
     let what = format::metric_name(name);
     let whose = match (source, subject) {
         ("server", "") => "server".to_owned(),
-        ("server", standby) => format!("standby {standby}"),
+        ("server", application_name) => standby(application_name),
         ("local", "") => "host".to_owned(),
         (host, "") => host.to_owned(),
         ("local", device) => format!("{device}{}", roles(page, source, device)),
         (host, device) => format!("{device} on {host}{}", roles(page, source, device)),
     };
     format!("{whose}: {what}")
+}
+
+/// `standby s1`, unless its name says what it is.
+fn standby(application_name: &str) -> String {
+    match application_name.to_lowercase().contains("standby") {
+        true => application_name.to_owned(),
+        false => format!("standby {application_name}"),
+    }
 }
 
 fn roles(page: &Page<'_>, host: &str, device: &str) -> String {
@@ -158,5 +166,16 @@ pub(super) fn tick(value: f64, unit: &str) -> String {
         "s" => format::seconds(value),
         _ if value >= 1e6 => format!("{} M", format::number(value / 1e6)),
         _ => format::number(value),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_standby_is_named_once() {
+        let names = ["s1", "standby", "Standby2"].map(standby);
+        assert_eq!(names, ["standby s1", "standby", "Standby2"]);
     }
 }

@@ -4,7 +4,7 @@ use super::*;
 use pgio_results::checks::definition;
 use pgio_results::model::{CheckVerdict, Metric, SessionTotals};
 use pgio_results::series::Moment;
-use pgio_results::telemetry::{Device, DrbdState, DrbdUse, Probes, Waits};
+use pgio_results::telemetry::{Device, DrbdState, DrbdUse, HostUse, Probes, Waits};
 use pgio_results::test_support::full_trial;
 
 /// A window of 10 s on two quiet hosts, a flush of 1 ms, 500 commits/s by one session.

@@ -1,0 +1,24 @@
+//! A process that is no part of pgio and does nothing but use a core.
+
+use std::io;
+use std::process::{Child, Command, Stdio};
+
+/// Ends its process when dropped.
+#[derive(Debug)]
+pub struct BusyLoop(Child);
+
+impl BusyLoop {
+    /// Fails if there is no `sh`.
+    pub fn start() -> io::Result<BusyLoop> {
+        let mut shell = Command::new("sh");
+        shell.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
+        shell.spawn().map(BusyLoop)
+    }
+}
+
+impl Drop for BusyLoop {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

@@ -1,0 +1,163 @@
+//! Warns of a spread that the design cannot see: conditions that lie on different servers or devices whose
+//! layout was drawn once.
+//!
+//! Where the files of a cluster lie on their device, how a file system has aged, and which cells of a
+//! flash device hold them is then constant over all blocks. It is part of the effect, and more blocks do
+//! not average it out, so the interval is too narrow. `benchmath::components` computes by how much.
+
+use std::collections::BTreeSet;
+
+use benchmath::components::coverage;
+use benchmath::spread::Spread;
+
+use super::comparison::Comparison;
+use super::finding::Finding;
+use super::pairing::Arms;
+use super::variance::reloads;
+use pgio_results::store::Manifest;
+use pgio_results::{CheckVerdict, Trial};
+
+/// The spread between layouts for which the coverage is shown.
+const EXAMPLE: f64 = 0.01;
+/// The coverage is shown if it is below this.
+const SHOWN: f64 = 0.94;
+
+const REMEDY: &str = "put reset = \"reload\" under [experiment], so that every trial has a layout of its \
+                      own, or repeat the whole experiment on newly created servers and judge the runs with \
+                      `pgio report A1 A2 A3 --against B1 B2 B3`";
+
+/// One finding for each condition that lies elsewhere than the baseline.
+pub(super) fn findings(
+    manifest: &Manifest,
+    arms: &Arms<'_>,
+    comparisons: &[Comparison],
+    spread: Option<&Spread>,
+) -> Vec<Finding> {
+    if reloads(manifest) {
+        return Vec::new();
+    }
+    let first = |name: &str| arms.get(name)?.valid().next().map(Place::of);
+    let Some(baseline) = first(&manifest.baseline) else { return Vec::new() };
+    let elsewhere = manifest.conditions.iter().filter_map(|info| {
+        let how = first(&info.name)?.differs(&baseline)?;
+        let primary = comparisons.iter().find(|c| c.primary && c.condition == info.name);
+        let example = primary.zip(spread).and_then(|(c, spread)| example(c.blocks, spread));
+        Some(Finding {
+            id: "layout".to_owned(),
+            verdict: CheckVerdict::Warning,
+            condition: Some(info.name.clone()),
+            trial: None,
+            message: format!(
+                "`{}` {how} `{}`, and their layouts are the same in all blocks: no interval contains the \
+                 spread between layouts{}",
+                info.name,
+                manifest.baseline,
+                example.unwrap_or_default()
+            ),
+            remedy: REMEDY.to_owned(),
+        })
+    });
+    elsewhere.collect()
+}
+
+fn example(blocks: usize, spread: &Spread) -> Option<String> {
+    let noise = spread.sd_log / std::f64::consts::SQRT_2;
+    let covered = coverage(EXAMPLE, noise, blocks).filter(|covered| *covered < SHOWN)?;
+    Some(format!(
+        "; if layouts differ by 1 %, an interval called 95 % holds the truth in {:.0} % of experiments",
+        covered * 100.0
+    ))
+}
+
+/// Where a trial's data lie.
+struct Place<'a> {
+    server: &'a str,
+    /// Host and device of each directory with data, if telemetry found them.
+    devices: BTreeSet<(&'a str, &'a str)>,
+}
+
+impl<'a> Place<'a> {
+    fn of(trial: &'a Trial) -> Place<'a> {
+        let storage = trial.telemetry.as_ref().map_or(&[][..], |t| &t.storage);
+        let device = |s: &'a pgio_results::telemetry::Storage| {
+            s.devices.first().map(|device| (s.host.as_str(), device.name.as_str()))
+        };
+        let devices = storage.iter().filter_map(device).collect();
+        Place { server: &trial.server.target, devices }
+    }
+
+    fn differs(&self, other: &Place<'_>) -> Option<String> {
+        if self.server != other.server {
+            return Some("runs on another server than".to_owned());
+        }
+        let known = !self.devices.is_empty() && !other.devices.is_empty();
+        let names = |place: &Place<'_>| {
+            place.devices.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
+        };
+        (known && self.devices != other.devices)
+            .then(|| format!("lies on other devices ({}, not {}) than", names(self), names(other)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::analyse;
+    use crate::analysis::test_support::demo;
+    use pgio_results::store::StoredExperiment;
+    use pgio_results::telemetry::{Device, Storage, Telemetry};
+
+    fn found(stored: &StoredExperiment) -> Vec<(Option<String>, String)> {
+        let all = analyse(stored).checks.into_iter().filter(|f| f.id == "layout");
+        all.map(|f| (f.condition, f.message)).collect()
+    }
+
+    fn changed(condition: &str, change: impl Fn(&mut Trial)) -> StoredExperiment {
+        let mut stored = demo();
+        let of_it = |t: &&mut Trial| t.place.as_ref().is_some_and(|p| p.condition == condition);
+        stored.trials.iter_mut().filter(of_it).for_each(change);
+        stored
+    }
+
+    fn on_device(trial: &mut Trial, name: &str) {
+        let device = Device { name: name.to_owned(), ..Device::default() };
+        let storage =
+            Storage { role: "data".to_owned(), devices: vec![device], ..Storage::default() };
+        trial.telemetry = Some(Telemetry { storage: vec![storage], ..Telemetry::default() });
+    }
+
+    #[test]
+    fn conditions_on_one_server_are_not_accused() {
+        assert_eq!(found(&demo()), []);
+        let mut stored = demo();
+        stored.trials.iter_mut().for_each(|t| on_device(t, "vda"));
+        assert_eq!(found(&stored), []);
+    }
+
+    #[test]
+    fn another_server_that_was_laid_out_once_is_told_with_what_it_costs() {
+        let mut stored = changed("on", |t| t.server.target = "host=db2".to_owned());
+        let all = found(&stored);
+        assert_eq!(all.len(), 1, "{all:?}");
+        let (condition, message) = &all[0];
+        assert_eq!(condition.as_deref(), Some("on"));
+        assert!(message.starts_with("`on` runs on another server than `local`"), "{message}");
+        assert!(message.contains("holds the truth in 8"), "{message}");
+        stored.manifest.rules.reset = "reload".to_owned();
+        assert_eq!(found(&stored), [], "each trial has a layout of its own");
+    }
+
+    #[test]
+    fn another_device_is_another_layout() {
+        let mut stored = changed("on", |t| on_device(t, "loop7"));
+        assert_eq!(found(&stored), [], "where the others lie is unknown");
+        for trial in &mut stored.trials {
+            if trial.telemetry.is_none() {
+                on_device(trial, "vda");
+            }
+        }
+        let all = found(&stored);
+        assert_eq!(all.len(), 1, "{all:?}");
+        assert!(all[0].1.contains("`on` lies on other devices (loop7, not vda)"), "{}", all[0].1);
+    }
+}

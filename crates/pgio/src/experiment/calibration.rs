@@ -1,0 +1,232 @@
+//! Finds the shortest length of woven slices at which conditions do not reach into each other.
+//!
+//! Lengths are tried from the shortest to the longest. Each is tried in parts; after each part, the effect in
+//! the second halves of the slices is compared with that in the first, and the rate of the slices after each
+//! condition with that of all slices. A difference beyond the limit rejects the length. A length is
+//! taken when all differences are known to lie within the limit, or when its share of time is used up without
+//! a contradiction; then every block goes on asking. `live` runs the slices; this decides.
+
+use std::time::{Duration, Instant};
+
+use benchmath::carry_over::{self, Agreement, Answer, Place, Slices, Turn};
+
+use pgio_results::store::{Calibration, CarryOver, CarryOverPlace, Rung, RungVerdict};
+
+/// The mean lengths tried, in milliseconds.
+const LENGTHS: [u64; 5] = [20, 50, 100, 200, 500];
+/// A window of one condition holds at least so many slices; longer slices gain nothing over plain windows.
+const FEWEST_SLICES: u32 = 4;
+/// Counted time of one part: at least so many slices, and at least this long.
+const PART: (u32, Duration) = (12, Duration::from_millis(400));
+/// Parts of one length: as many as take this share of the experiment's counted time, within limits.
+const SHARE: u32 = 8;
+const PARTS: (u32, u32) = (2, 6);
+/// The probability that a length without carry-over is rejected, for all its questions and parts.
+const ALPHA: f64 = 0.05;
+
+/// What came of one part: the slices of each condition, and the longest mean time of a call.
+#[derive(Debug, Clone, Default)]
+pub(super) struct Part {
+    pub(super) turns: Vec<Vec<Turn>>,
+    /// The condition with the slowest calls, and their mean time; none if no call ended.
+    pub(super) slowest: Option<(usize, Duration)>,
+}
+
+/// The conditions that take turns.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Question<'a> {
+    /// Names, in the order of the turns.
+    pub(super) conditions: &'a [String],
+    /// Index of the baseline.
+    pub(super) baseline: usize,
+    /// Counted time of each condition in a block.
+    pub(super) duration: Duration,
+    pub(super) blocks: u32,
+    /// The largest accepted difference, as a share of a rate.
+    pub(super) limit: f64,
+}
+
+/// Tries lengths until one is accepted. `run` gets a mean length, the counted time of each condition, and the
+/// number of the part, from which it draws its random numbers.
+pub(super) fn calibrate<E>(
+    question: Question<'_>,
+    run: &mut dyn FnMut(Duration, Duration, u64) -> Result<Part, E>,
+) -> Result<Calibration, E> {
+    let mut calibration = Calibration { limit: question.limit, ..Calibration::default() };
+    let mut number = 0;
+    for slice in LENGTHS.map(Duration::from_millis) {
+        if slice * FEWEST_SLICES > question.duration {
+            break;
+        }
+        let begun = Instant::now();
+        let mut turns = vec![Vec::new(); question.conditions.len()];
+        let mut verdict = RungVerdict::NotContradicted;
+        let parts = parts(question, slice);
+        for _ in 0..parts {
+            number += 1;
+            let part = run(slice, part_of(slice), number)?;
+            for (all, new) in turns.iter_mut().zip(part.turns) {
+                // The condition before a part's first slice is unknown, not that of the part before.
+                all.extend(new);
+            }
+            if is_too_short(slice, part.slowest.map(|(_, call)| call)) {
+                verdict = RungVerdict::TooShort;
+                break;
+            }
+            // Each part asks again, so each has its share of the probability.
+            let alpha = ALPHA / f64::from(parts);
+            match carry_over::agreement(&asked(question, &turns), limit(question), alpha) {
+                Agreement::Open => {}
+                Agreement::Shown => {
+                    verdict = RungVerdict::Agrees;
+                    break;
+                }
+                Agreement::Contradicted => {
+                    verdict = RungVerdict::Contradicted;
+                    break;
+                }
+            }
+        }
+        let accepted = matches!(verdict, RungVerdict::Agrees | RungVerdict::NotContradicted);
+        calibration.tried.push(Rung {
+            slice_seconds: slice.as_secs_f64(),
+            slices: turns.first().map_or(0, |own| u32::try_from(own.len()).unwrap_or(u32::MAX)),
+            seconds: begun.elapsed().as_secs_f64(),
+            verdict,
+            answers: stored(question, &turns),
+        });
+        if accepted {
+            calibration.slice_seconds = Some(slice.as_secs_f64());
+            break;
+        }
+    }
+    if calibration.tried.is_empty() {
+        let shortest = Duration::from_millis(LENGTHS[0]) * FEWEST_SLICES;
+        calibration.obstacle =
+            Some(format!("a window is shorter than {} ms", shortest.as_millis()));
+    }
+    Ok(calibration)
+}
+
+/// Returns the counted time of a part for each condition.
+pub(super) fn part_of(slice: Duration) -> Duration {
+    (slice * PART.0).max(PART.1)
+}
+
+fn parts(question: Question<'_>, slice: Duration) -> u32 {
+    let share = question.duration * question.blocks / SHARE;
+    let parts = share.as_secs_f64() / part_of(slice).as_secs_f64();
+    (parts as u32).clamp(PARTS.0, PARTS.1)
+}
+
+/// Whether slices of this length are shorter than one call takes.
+pub(super) fn is_too_short(slice: Duration, call: Option<Duration>) -> bool {
+    call.is_none_or(|call| call > slice)
+}
+
+fn limit(question: Question<'_>) -> f64 {
+    question.limit.ln_1p()
+}
+
+fn asked(question: Question<'_>, turns: &[Vec<Turn>]) -> Vec<Answer> {
+    let slices: Vec<Slices> = turns.iter().map(|own| Slices::of(own, turns.len())).collect();
+    carry_over::answers(&slices, question.baseline)
+}
+
+/// Returns the answers as stored, the largest difference first.
+fn stored(question: Question<'_>, turns: &[Vec<Turn>]) -> Vec<CarryOver> {
+    let mut all = asked(question, turns);
+    all.sort_by(|a, b| b.log.estimate.abs().total_cmp(&a.log.estimate.abs()));
+    let share = ALPHA / all.len().max(1) as f64;
+    let answer = |Answer { condition, place, log }: Answer| {
+        let interval = log.interval(share);
+        CarryOver {
+            condition: question.conditions[condition].clone(),
+            place: match place {
+                Place::SecondHalves => CarryOverPlace::SecondHalves,
+                Place::After => CarryOverPlace::After,
+            },
+            ratio: interval.estimate.exp(),
+            low: interval.low.exp(),
+            high: interval.high.exp(),
+        }
+    };
+    all.into_iter().map(answer).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::SplitMix64;
+
+    /// Runs three conditions; slices up to `reaches` are slower after the third, and calls take `call`.
+    fn tried(duration: u64, reaches: u64, call: u64) -> Calibration {
+        let conditions = ["local", "on", "remote_apply"].map(str::to_owned);
+        let question = Question {
+            conditions: &conditions,
+            baseline: 0,
+            duration: Duration::from_millis(duration),
+            blocks: 6,
+            limit: 0.0125,
+        };
+        let mut run = |slice: Duration, counted: Duration, number: u64| {
+            let mut random = SplitMix64::new(number);
+            let seconds = slice.as_secs_f64() / 2.0;
+            let count = (counted.as_secs_f64() / slice.as_secs_f64()).round() as usize;
+            let mut of_condition = || {
+                let turns = (0..count).map(|_| {
+                    let before = random.below(3) as usize;
+                    let slow = before == 2 && slice <= Duration::from_millis(reaches);
+                    let rate = if slow { 800.0 } else { 1000.0 };
+                    let mut noisy = || rate * seconds * (0.9 + 0.2 * random.next_f64());
+                    Turn {
+                        after: Some(before),
+                        work: [noisy(), noisy()],
+                        seconds: [seconds, seconds],
+                    }
+                });
+                turns.collect()
+            };
+            Ok::<_, ()>(Part {
+                turns: (0..3).map(|_| of_condition()).collect(),
+                slowest: Some((1, Duration::from_millis(call))),
+            })
+        };
+        calibrate(question, &mut run).unwrap()
+    }
+
+    #[test]
+    fn the_shortest_length_that_agrees_is_taken() {
+        let none = tried(10_000, 0, 1);
+        assert_eq!(none.slice_seconds, Some(0.02));
+        assert_eq!(none.tried.len(), 1);
+        let some = tried(10_000, 50, 1);
+        assert_eq!(some.slice_seconds, Some(0.1));
+        let verdicts: Vec<RungVerdict> = some.tried.iter().map(|rung| rung.verdict).collect();
+        assert_eq!(verdicts[..2], [RungVerdict::Contradicted; 2]);
+        let worst = &some.tried[0].answers[0];
+        assert_eq!(
+            (worst.condition.as_str(), worst.place),
+            ("remote_apply", CarryOverPlace::After)
+        );
+        assert!(worst.high < 0.95, "{worst:?}");
+    }
+
+    #[test]
+    fn without_a_length_that_agrees_there_are_plain_windows() {
+        let all = tried(10_000, 500, 1);
+        assert_eq!((all.slice_seconds, all.tried.len()), (None, 5));
+        // A block of a second holds no four slices of half a second.
+        assert_eq!(tried(1000, 500, 1).tried.len(), 4);
+        let short = tried(60, 0, 1);
+        assert_eq!(short.obstacle.as_deref(), Some("a window is shorter than 80 ms"));
+    }
+
+    #[test]
+    fn a_slice_is_longer_than_a_call() {
+        let slow = tried(10_000, 0, 70);
+        assert_eq!(slow.slice_seconds, Some(0.1));
+        assert_eq!(slow.tried[0].verdict, RungVerdict::TooShort);
+        assert!(is_too_short(Duration::from_millis(20), None), "no call ended");
+    }
+}

@@ -1,0 +1,140 @@
+//! Runs slices before block 1: to find their length, or to refuse a length shorter than a call.
+//!
+//! Its trials are not stored: nothing is compared but slices with slices.
+
+use std::time::Duration;
+
+use super::Live;
+use crate::config::experiment::Weave;
+use crate::config::resolve::Extent;
+use crate::experiment::calibration::{self, Part, Question};
+use crate::experiment::error::LiveError;
+use crate::experiment::event::Event;
+use crate::rng::derive;
+use crate::workload::{SessionPool, Setup, WeavePlan};
+use pgio_report::analysis;
+use pgio_results::store::Calibration;
+
+impl Live<'_> {
+    /// Decides whether conditions take turns, and in slices of what length. An experiment that continues keeps
+    /// its length.
+    pub fn decide_weave(&mut self, continues: bool) -> Result<(), LiveError> {
+        match self.rules.weave {
+            Weave::Off => {}
+            Weave::Slices(slice) if !continues => self.refuse_short(slice)?,
+            Weave::Slices(_) => {}
+            Weave::Auto if continues => {
+                let stored = self.stored.manifest.weave.as_ref();
+                let seconds = stored.and_then(|calibration| calibration.slice_seconds);
+                self.checked.weave = seconds.map(Duration::from_secs_f64);
+            }
+            Weave::Auto => {
+                let calibration = self.calibrate()?;
+                (self.observe)(Event::Calibrated(&calibration));
+                self.checked.weave = calibration.slice_seconds.map(Duration::from_secs_f64);
+                self.stored.manifest.rules.weave_seconds = calibration.slice_seconds;
+                self.stored.manifest.weave = Some(calibration);
+            }
+        }
+        Ok(())
+    }
+
+    fn calibrate(&mut self) -> Result<Calibration, LiveError> {
+        let limit = analysis::weave_limit(&self.stored.manifest.rules);
+        let obstacle = |why| Calibration { obstacle: Some(why), limit, ..Calibration::default() };
+        if let Some(why) = self.checked.weave_obstacle.take() {
+            return Ok(obstacle(why));
+        }
+        let cells = self.together();
+        let [first, _, ..] = cells.as_slice() else {
+            return Ok(obstacle("there is one condition".to_owned()));
+        };
+        let duration = self.duration(*first);
+        let conditions: Vec<String> =
+            cells.iter().map(|cell| self.cells[*cell].cell.condition.clone()).collect();
+        let baseline = &self.stored.manifest.baseline;
+        let baseline = conditions.iter().position(|name| name == baseline).unwrap_or(0);
+        let blocks = self.stored.manifest.blocks;
+        let question = Question { conditions: &conditions, baseline, duration, blocks, limit };
+        calibration::calibrate(question, &mut |slice, counted, number| {
+            self.part(&cells, slice, counted, number)
+        })
+    }
+
+    /// Refuses slices that are shorter than a call takes.
+    fn refuse_short(&mut self, slice: Duration) -> Result<(), LiveError> {
+        let cells = self.together();
+        if cells.len() < 2 {
+            return Ok(());
+        }
+        let counted = calibration::part_of(slice).min(self.duration(cells[0]));
+        let part = self.part(&cells, slice, counted, 1)?;
+        let (condition, call) = part.slowest.map_or((0, None), |(at, call)| (at, Some(call)));
+        if !calibration::is_too_short(slice, call) {
+            return Ok(());
+        }
+        let took = match call {
+            Some(call) => format!("takes {:.0} ms", call.as_secs_f64() * 1e3),
+            None => "did not end".to_owned(),
+        };
+        let title = &self.cells[cells[condition]].title;
+        let slice = slice.as_millis();
+        Err(LiveError::ShortSlices(format!(
+            "a slice of {slice} ms is shorter than a call, which {took} under `{title}`"
+        )))
+    }
+
+    /// Returns the cells that share a window, at the middle point of a sweep.
+    fn together(&self) -> Vec<usize> {
+        let middle = self.stored.manifest.middle();
+        let cells = self.cells.iter().enumerate();
+        cells.filter(|(_, cell)| cell.cell.point == *middle).map(|(at, _)| at).collect()
+    }
+
+    /// Returns the counted time of a cell's window.
+    fn duration(&self, cell: usize) -> Duration {
+        let cell = &self.cells[cell];
+        match self.targets[&cell.target].workloads[cell.work].extent() {
+            Extent::Time(duration) => duration,
+            Extent::Transactions(_) | Extent::Calls(_) => Duration::ZERO,
+        }
+    }
+
+    fn part(
+        &mut self,
+        cells: &[usize],
+        slice: Duration,
+        counted: Duration,
+        number: u64,
+    ) -> Result<Part, LiveError> {
+        (self.observe)(Event::Calibrates { slice });
+        let first = &self.cells[cells[0]];
+        let (name, work) = (first.target.clone(), first.work);
+        self.reconnect(&name)?;
+        let target = self.targets.get_mut(&name).expect("conditions name known targets");
+        let prepared = cells.iter().map(|cell| self.checked.prepared[*cell].iter());
+        let conditions =
+            prepared.map(|own| own.flat_map(|p| p.session_settings()).collect()).collect();
+        let seed = derive(self.seed, "calibration", number);
+        let plan = WeavePlan { conditions, duration: counted, slice, seed };
+        let workload = &target.workloads[work];
+        workload.before_trial(&mut target.admin)?;
+        let setup = Setup {
+            params: target.params.clone(),
+            settings: Vec::new(),
+            warmup: if number == 1 { self.warmup } else { Duration::ZERO },
+            seed,
+            stop: self.stop.clone(),
+        };
+        let pool = SessionPool::for_weaving(workload, setup, &mut target.admin)?;
+        let outcome = pool.weave(&mut target.admin, &plan, &mut |_, _| {})?;
+        if let Some(error) = outcome.error {
+            return Err(error.into());
+        }
+        let calls: Option<Vec<Duration>> =
+            outcome.conditions.iter().map(|condition| condition.call_time()).collect();
+        let slowest = calls.and_then(|calls| calls.into_iter().enumerate().max_by_key(|c| c.1));
+        let turns = outcome.conditions.into_iter().map(|condition| condition.turns).collect();
+        Ok(Part { turns, slowest })
+    }
+}
