@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::fixture::{INSTALLED, spec};
+use crate::fixture::{INSTALLED, connect, spec};
 use crate::workdir::{
     Workdir, alter_system, condition_of, experiment, failed_checks, sessions_at_work, show,
     tolerate, wait_until,
@@ -103,7 +103,13 @@ fn lose_durability(key: &str, conditions: &[(&str, &str)]) {
     let tolerate = tolerate(&[]);
     let keys = format!("blocks = 1\nduration = \"2s\"\naa = false\nrepeats = 0\n{key}\n{tolerate}");
     let mut running = dir.start_compare(&experiment(&dsn, &keys, "", conditions));
-    running.until("in the window", || sessions_at_work(&dsn) == 1);
+    running.until("at work", || sessions_at_work(&dsn) == 1);
+    if !key.is_empty() {
+        // Those were slices that are tried before block 1, of sessions that end before the window.
+        let tried = session_starts(&dsn);
+        running
+            .until("in the window", || sessions_at_work(&dsn) == 1 && session_starts(&dsn) > tried);
+    }
     thread::sleep(Duration::from_millis(300));
     alter_system(&dsn, "fsync", Some("off"));
     running.wait().expect(5, &["invalid"]);
@@ -111,4 +117,12 @@ fn lose_durability(key: &str, conditions: &[(&str, &str)]) {
     for trial in dir.trials() {
         assert_eq!(failed_checks(&trial, "invalid"), ["environment-changed", "durability"]);
     }
+}
+
+/// When the latest session at work was connected, in microseconds.
+fn session_starts(dsn: &str) -> i64 {
+    let latest = "SELECT coalesce(max((extract(epoch FROM backend_start) * 1e6)::bigint), 0) \
+                  FROM pg_stat_activity \
+                  WHERE application_name LIKE 'pgio:%' AND query LIKE '%DO $pgio$%'";
+    connect(dsn).query_one(latest, &[]).unwrap().get(0)
 }
