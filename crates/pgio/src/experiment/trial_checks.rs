@@ -43,7 +43,8 @@ pub(super) fn judge(
         found.extend(open_loop::rate(trial));
         found.extend(observed::checks(trial, series));
         found.extend(treatments.iter().flat_map(|t| t.judge(trial)));
-        if !found.iter().any(|check| check.id == "drbd-connection") {
+        // A treatment of DRBD has judged the connection that it requested.
+        if !declared.iter().any(|change| matches!(change.subject, Subject::Drbd { .. })) {
             found.extend(drbd::checks(trial));
         }
     }
