@@ -20,7 +20,6 @@ pub use self::request::Request;
 pub use self::woven::{WovenBlock, run as run_woven};
 use super::{cycles, environment, trial_checks};
 use crate::config::experiment::Checkpoint;
-use crate::config::resolve::Extent;
 use crate::pg::server;
 use crate::pg::words;
 use crate::telemetry::Standbys;
@@ -92,9 +91,8 @@ fn begun(request: &Request<'_>) -> Trial {
         ..blank()
     };
     trial.window.warmup_seconds = request.warmup.as_secs_f64();
-    if let Extent::Time(window) = request.workload.extent() {
-        trial.window.asked_seconds = Some(window.as_secs_f64());
-    }
+    trial.window.asked_seconds =
+        request.workload.extent().time().map(|window| window.as_secs_f64());
     trial.warnings.extend(request.server.warnings.iter().cloned());
     trial
 }
@@ -208,11 +206,7 @@ fn measure(
     };
     let ready = Arc::clone(request.workload).prepare(setup, admin)?;
     // Open the workload's sessions first: a pooler may have no more connections than they need.
-    let window = match request.workload.extent() {
-        Extent::Time(window) => Some(window),
-        Extent::Transactions(_) | Extent::Calls(_) => None,
-    };
-    let mut recorder = observed::start(request, window, admin);
+    let mut recorder = observed::start(request, request.workload.extent().time(), admin);
     let pids = ready.pids();
     // Sessions that serve a program are known only when it runs.
     if let Some(recorder) = recorder.as_ref().filter(|_| !pids.is_empty()) {

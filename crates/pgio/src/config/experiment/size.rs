@@ -49,10 +49,8 @@ impl Experiment {
         let points = workload.count_points(self.sweep);
         let points_of = |swept: bool| if swept { points } else { 1 };
         let cells: u64 = self.conditions_of(workload).map(|c| points_of(c.sweep)).sum();
-        let trial = match self.window_of(workload) {
-            Some(Extent::Time(window)) => Some(self.warmup_of(workload) + window),
-            _ => None,
-        };
+        let window = self.window_of(workload).and_then(Extent::time);
+        let trial = window.map(|window| self.warmup_of(workload) + window);
         Size { cells, trials_of_a_block: cells + u64::from(self.aa), trial }
     }
 

@@ -73,6 +73,14 @@ pub enum Extent {
 }
 
 impl Extent {
+    /// Returns the time after which the run ends; `None` if an amount of work ends it.
+    pub fn time(self) -> Option<Duration> {
+        match self {
+            Extent::Time(window) => Some(window),
+            Extent::Transactions(_) | Extent::Calls(_) => None,
+        }
+    }
+
     /// Returns the number of calls of an open loop.
     pub fn calls_at(self, per_second: f64, sessions: u32) -> f64 {
         match self {

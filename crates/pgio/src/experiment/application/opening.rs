@@ -13,7 +13,6 @@ use super::job::Job;
 use super::servers::TargetServer;
 use super::workloads::{self, WorkPlace};
 use crate::config::experiment::{ControlMethod, Experiment, WorkloadSpec};
-use crate::config::resolve::Extent;
 use crate::experiment::admin::{open_admin, open_reader};
 use crate::experiment::error::LiveError;
 use crate::experiment::event::{Event, Observer};
@@ -125,10 +124,7 @@ fn telemetry_sources(
     };
     let mut sources = TelemetrySources::survey(&survey, admin);
     // A second per WAL directory is too much for an experiment of seconds.
-    let window = match workload.extent() {
-        Extent::Time(window) => window,
-        Extent::Transactions(_) | Extent::Calls(_) => Duration::MAX,
-    };
+    let window = workload.extent().time().unwrap_or(Duration::MAX);
     let per_block = e.size_of(spec).trials_of_a_block;
     let trials = u32::try_from(per_block).unwrap_or(u32::MAX).saturating_mul(e.blocks);
     let commits = workload.info().primary_metric == "commits_per_second";

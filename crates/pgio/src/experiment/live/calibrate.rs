@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use super::Live;
 use crate::config::experiment::Weave;
-use crate::config::resolve::Extent;
 use crate::experiment::calibration::{self, Part, Question};
 use crate::experiment::error::LiveError;
 use crate::experiment::event::Event;
@@ -94,10 +93,7 @@ impl Live<'_> {
     /// Returns the counted time of a cell's window.
     fn duration(&self, cell: usize) -> Duration {
         let cell = &self.cells[cell];
-        match self.targets[&cell.target].workloads[cell.work].extent() {
-            Extent::Time(duration) => duration,
-            Extent::Transactions(_) | Extent::Calls(_) => Duration::ZERO,
-        }
+        self.targets[&cell.target].workloads[cell.work].extent().time().unwrap_or_default()
     }
 
     fn part(

@@ -15,7 +15,6 @@ use super::request::Request;
 use super::{EvidencePace, add_new, begun, outcome_of, read_end, refuse_unproved};
 use super::{counters, observed};
 use crate::config::experiment::Checkpoint;
-use crate::config::resolve::Extent;
 use crate::experiment::{environment, trial_checks};
 use crate::pg::{server, words};
 use crate::telemetry::Standbys;
@@ -69,7 +68,7 @@ fn measure(
     let pg = |doing: &'static str| move |source| EngineError::Postgres { doing, source };
     let read = |e: server::ServerError| EngineError::Stuck(words::sentence(&e));
     let first = &block.requests[0];
-    let Extent::Time(duration) = first.workload.extent() else {
+    let Some(duration) = first.workload.extent().time() else {
         return Err(EngineError::Stuck("a woven window needs a duration".to_owned()));
     };
     let plan = WeavePlan {
