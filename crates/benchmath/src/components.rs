@@ -3,11 +3,11 @@
 //!
 //! The model for the logs of a rate is condition + block + trial + window. The residual of the two-way
 //! layout ([`crate::spread`]) holds the last two; the variance of a window's mean is estimated from its
-//! slices ([`Scatter`]), under the mean
-//! autocorrelation of all windows; blocks and trials follow by the method of moments from
-//! the mean squares (S. R. Searle, G. Casella, C. E. McCulloch, Variance Components, Wiley 1992, chapter
-//! 4). A negative estimate counts as 0. The length of a window that gives the narrowest interval in a
-//! given time is that of Kalibera and Jones, "Rigorous benchmarking in reasonable time", ISMM 2013.
+//! slices ([`Scatter`]), under the mean autocorrelation of all windows; blocks and trials follow by the
+//! method of moments from the mean squares (S. R. Searle, G. Casella, C. E. McCulloch, Variance
+//! Components, Wiley 1992, chapter 4). A negative estimate counts as 0. The length of a window that gives
+//! the narrowest interval in a given time is that of Kalibera and Jones, "Rigorous benchmarking in
+//! reasonable time", ISMM 2013.
 //!
 //! Assumptions: the noise is about the same under all conditions, and slices depend on their neighbors
 //! only. Slower oscillations inside a window count as differences between trials. What is constant for a
@@ -35,7 +35,7 @@ pub struct Components {
     pub block: f64,
     /// Between trials of one block and condition, beyond what their windows explain.
     pub trial: f64,
-    /// Of the mean of a window, from the noise inside it.
+    /// Variance of a window's mean, from the noise inside the window.
     pub window: f64,
     /// Degrees of freedom of `trial` and `window` together.
     pub freedom: usize,

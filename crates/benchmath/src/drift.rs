@@ -203,7 +203,7 @@ mod tests {
         };
         let found = |_: &u32| test(&with_cliff(layout(&mut rng, 12, 0.0))).unwrap().p <= 0.05;
         let share = (0..300u32).filter(found).count();
-        // Only the pairs across the cliff tell.
+        // Only the pairs across the cliff differ.
         assert!(share > 210, "{share} of 300");
     }
 

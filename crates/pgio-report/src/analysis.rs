@@ -4,10 +4,10 @@
 //! same record always gives the same verdicts. The trial is the unit. `cross` invalidates trials that
 //! differ from the others, `pairing` pairs the rest by block, `summary` describes each condition,
 //! `compare` compares them, `shares` counts failed and badly behaved trials, and `findings` and `steady`
-//! collect the warnings, `drift` those about trends over the blocks, `layout` those
-//! about what the design cannot see. `variance` divides the noise. `tail` decides whether a percentile is reliable. `waits` shows where the time
-//! went, `reconcile` which reads reached the device. All this applies to the middle point of a sweep;
-//! [`sweep`] has the other cells and the curves.
+//! collect the warnings, `drift` those about trends over the blocks, `layout` those about what the design
+//! cannot see. `variance` divides the noise. `tail` decides whether a percentile is reliable. `waits` shows
+//! where the time went, `reconcile` which reads reached the device. All this applies to the middle point of
+//! a sweep; [`sweep`] has the other cells and the curves.
 //!
 //! Comparisons are judged in two families (`families`): those of the primary metric, which answer the
 //! experiment's question, and all others. A verdict and its interval come from the same test. The ratio

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_machine_that_slows_down_is_told_once_and_its_ratios_hold() {
+    fn a_machine_that_slows_down_is_reported_once_and_its_ratios_hold() {
         let analysis = drifting(|block, _| 0.93f64.powi(block.cast_signed()));
         let found = found(&analysis);
         assert_eq!(found.len(), 1, "{found:?}");
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn an_effect_that_grows_with_time_is_told_of_its_condition() {
+    fn an_effect_that_grows_with_time_is_reported_for_its_condition() {
         let analysis = drifting(
             |block, name| if name == "on" { 0.9f64.powi(block.cast_signed()) } else { 1.0 },
         );
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_too_small_to_matter_are_not_told_unless_the_margin_is_smaller() {
+    fn changes_too_small_to_matter_are_not_reported_unless_the_margin_is_smaller() {
         let drift = |change: f64| Drift {
             condition: None,
             blocks: 6,

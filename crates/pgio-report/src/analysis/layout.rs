@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn another_server_that_was_laid_out_once_is_told_with_what_it_costs() {
+    fn another_server_that_was_laid_out_once_is_reported_with_its_cost() {
         let mut stored = changed("on", |t| t.server.target = "host=db2".to_owned());
         let all = found(&stored);
         assert_eq!(all.len(), 1, "{all:?}");

@@ -81,7 +81,7 @@ impl Family {
         power::level_in_family(ALPHA, self.members, blocks as usize)
     }
 
-    /// Blocks that tell with this power whether an effect exceeds the margin.
+    /// Blocks that decide with this power whether an effect exceeds the margin.
     pub(super) fn blocks_needed(self, margin: Margin, power: f64) -> Option<u32> {
         let at = |level, power| margin.blocks_needed(self.sd_log, level, ALPHA, power);
         let share = self.level(u32::MAX);

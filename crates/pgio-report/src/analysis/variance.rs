@@ -39,7 +39,7 @@ pub struct Variance {
     pub between_blocks: f64,
     /// Between trials of one block, beyond the noise inside their windows.
     pub between_trials: f64,
-    /// Of a window's mean, from the noise inside the window.
+    /// Deviation of a window's mean, from the noise inside the window.
     pub inside_windows: f64,
     /// The share of a trial's variance that lies between trials.
     pub share_between_trials: f64,
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_inside_windows_is_told_apart() {
+    fn noise_inside_windows_is_distinguished() {
         let found = analyse(&timed(0.3, "checkpoint")).variance.unwrap();
         // Thirty seconds that scatter by 17 % each.
         assert!((0.02..0.045).contains(&found.inside_windows), "{found:?}");

@@ -31,7 +31,7 @@ for device; do
     show "read_ahead $device" "/sys/block/$device/queue/read_ahead_kb"
 done
 # Standbys on this host, by data directory: their settings as configured, because only a session of
-# theirs could tell which are in force. All at once, as each takes 20 ms. Any user can name a process
+# theirs knows which are in force. All at once, as each takes 20 ms. Any user can name a process
 # like a walreceiver, so its program runs as its owner, and only if it belongs to that owner or root.
 configured() { # POSTMASTER DIRECTORY SETTING
     value=$(PGDATA=$2 as=$as executable=$executable setting=$3 xargs -0 sh -c \

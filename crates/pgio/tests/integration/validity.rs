@@ -134,8 +134,9 @@ fn a_single_invalid_trial_decides_the_exit_code_unless_its_check_is_tolerated() 
     };
     let result = run(&[]);
     assert_eq!(result.code, Some(5), "{result:?}");
-    let told = "pgio: the trial is invalid: durability; to let it count, add --tolerate durability";
-    assert!(result.err.contains(told), "{result:?}");
+    let message =
+        "pgio: the trial is invalid: durability; to let it count, add --tolerate durability";
+    assert!(result.err.contains(message), "{result:?}");
     // The result is complete.
     assert!(
         result.out.contains("RIOPS") && result.out.contains("INVALID: durability"),

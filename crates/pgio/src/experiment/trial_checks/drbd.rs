@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_peer_is_told() {
+    fn a_lost_peer_is_reported() {
         let lost = on_drbd(&[("Connected", "Established"), ("Connecting", "Off")], |_| ());
         let message = "DRBD drbd1 (r0) on `db1` was Connecting in 4 samples".to_owned();
         assert_eq!(verdicts(&lost)[0], (CheckVerdict::Warning, message));
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_buffer_or_a_peer_left_behind_is_told() {
+    fn a_full_buffer_or_a_peer_left_behind_is_reported() {
         let ahead = on_drbd(&[("Connected", "Ahead")], |_| ());
         assert!(verdicts(&ahead)[1].1.ends_with("was ahead of its peer in 4 samples"));
         let full = on_drbd(&[("Connected", "Established")], |d| d.states[0].congested = Some(true));

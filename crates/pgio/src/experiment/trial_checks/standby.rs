@@ -50,7 +50,7 @@ mod tests {
     }
 
     #[test]
-    fn a_standby_that_does_not_flush_is_told() {
+    fn a_standby_that_does_not_flush_is_reported() {
         let check = checked(&[("db2.standby./srv/s.fsync", "off"), ("standby./srv/t.fsync", "on")])
             .unwrap();
         assert_eq!(check.verdict, CheckVerdict::Warning);

@@ -67,7 +67,7 @@ impl Processes {
                 *sums.entry(pid).or_default() += bytes;
             }
         }
-        // Of files that were truncated or removed before their pages were written.
+        // Pages of files that were truncated or removed before they were written.
         for (pid, bytes) in cancelled {
             let moved = self.moved.entry(pid).or_default();
             *moved = moved.saturating_sub(bytes);
@@ -227,7 +227,11 @@ mod tests {
         let after = at(&[(101, 250, 310), (102, 100, 100), (103, 6, 900), (300, 900, 900)]);
         let waited = after.waited_below(&[100].into(), &before).unwrap();
         assert!((waited - 0.2).abs() < 1e-12, "{waited}");
-        assert_eq!(after.waited_below(&[100].into(), &at(&[])), None, "the kernel does not tell");
+        assert_eq!(
+            after.waited_below(&[100].into(), &at(&[])),
+            None,
+            "the kernel does not account for it"
+        );
         assert_eq!(before.waited_below(&[100].into(), &before), None, "none ran");
     }
 }

@@ -75,12 +75,12 @@ fn a_run_without_any_valid_trial_ends_after_two_blocks() {
     let dir = Workdir::new();
     let keys = "blocks = 6\nduration = \"100ms\"\naa = false\nrepeats = 1";
     let text = experiment(&dsn, keys, "", &[("a", ""), ("b", "commit_delay = 10")]);
-    let told = [
+    let messages = [
         "no trial of 2 blocks is valid: 8 of 8 are invalid (durability 8)",
         "tolerate = [\"durability\"]",
         "continue with --resume out",
     ];
-    dir.compare(&text).expect(5, &told);
+    dir.compare(&text).expect(5, &messages);
     assert_eq!(dir.trials().len(), 2 * 2 * 2);
     assert!(dir.journals().is_empty());
     let report = dir.pgio(&["report", "out"]).expect(0, &["`a` has no valid trial", "durability"]);

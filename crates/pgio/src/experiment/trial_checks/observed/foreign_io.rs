@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn a_copy_beside_the_server_is_told() {
+    fn a_copy_beside_the_server_is_reported() {
         let check = judged(20.0, 80.0, 100.0, 0.0);
         assert_eq!(check.verdict, CheckVerdict::Warning, "{}", check.message);
         assert!(check.message.contains("at least 76.3 MiB/s"), "{}", check.message);
