@@ -101,7 +101,7 @@ fn lose_durability(key: &str, conditions: &[(&str, &str)]) {
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
     let tolerate = tolerate(&[]);
-    let keys = format!("blocks = 1\nduration = \"2s\"\naa = false\nrepeats = 0\n{key}\n{tolerate}");
+    let keys = format!("blocks = 1\nduration = \"4s\"\naa = false\nrepeats = 0\n{key}\n{tolerate}");
     let mut running = dir.start_compare(&experiment(&dsn, &keys, "", conditions));
     running.until("at work", || sessions_at_work(&dsn) == 1);
     if !key.is_empty() {
@@ -110,7 +110,9 @@ fn lose_durability(key: &str, conditions: &[(&str, &str)]) {
         running
             .until("in the window", || sessions_at_work(&dsn) == 1 && session_starts(&dsn) > tried);
     }
-    thread::sleep(Duration::from_millis(300));
+    // Sessions are prepared before the settings are read, and hundreds of commits follow.
+    let begun = wal(&dsn);
+    running.until("committing", || wal(&dsn) - begun > 100_000);
     alter_system(&dsn, "fsync", Some("off"));
     running.wait().expect(5, &["invalid"]);
     // Said twice: that nothing may change, and what this change means.
@@ -119,10 +121,15 @@ fn lose_durability(key: &str, conditions: &[(&str, &str)]) {
     }
 }
 
-/// When the latest session at work was connected, in microseconds.
+/// When the latest session of pgio was connected, in microseconds.
 fn session_starts(dsn: &str) -> i64 {
-    let latest = "SELECT coalesce(max((extract(epoch FROM backend_start) * 1e6)::bigint), 0) \
-                  FROM pg_stat_activity \
-                  WHERE application_name LIKE 'pgio:%' AND query LIKE '%DO $pgio$%'";
+    let latest = "SELECT max((extract(epoch FROM backend_start) * 1e6)::bigint) \
+                  FROM pg_stat_activity WHERE application_name LIKE 'pgio:%'";
     connect(dsn).query_one(latest, &[]).unwrap().get(0)
+}
+
+/// Bytes of WAL written so far.
+fn wal(dsn: &str) -> i64 {
+    let position = "SELECT (pg_current_wal_lsn() - '0/0')::bigint";
+    connect(dsn).query_one(position, &[]).unwrap().get(0)
 }
