@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::thread;
@@ -91,10 +91,20 @@ fn make(dir: &Path, trials: u32) -> std::io::Result<u64> {
     Ok(fs::metadata(path)?.len())
 }
 
+/// Returns the program `pgio` of the same build, which lies beside this one.
+fn pgio(bench: &Path) -> Result<PathBuf, Failure> {
+    let pgio = bench.with_file_name("pgio");
+    let missing = || {
+        let text = format!("{} does not exist: build it with cargo build -p pgio", pgio.display());
+        Failure::message(FILES, text)
+    };
+    pgio.is_file().then(|| pgio.clone()).ok_or_else(missing)
+}
+
 /// Returns wall time and peak memory in kB.
 fn report(dir: &Path, format: &str) -> Result<(f64, u64), Failure> {
     let failed = |e: std::io::Error| Failure::new(FAILED, e).context("cannot run a report");
-    let exe = std::env::current_exe().map_err(failed)?;
+    let exe = pgio(&std::env::current_exe().map_err(failed)?)?;
     let began = Instant::now();
     let mut child = Command::new(exe)
         .args(["report", "--format", format])

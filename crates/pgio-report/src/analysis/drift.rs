@@ -6,7 +6,7 @@
 //! long the experiment ran. `benchmath::drift` has the test. Each of the two questions has half of the
 //! level, and only a relevant change is reported.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use benchmath::{drift, holm};
 use serde::{Deserialize, Serialize};
@@ -25,6 +25,9 @@ const LEVEL: f64 = ALPHA / 2.0;
 /// Changes from the first block to the last below 5 % are irrelevant, unless the experiment names a
 /// smaller margin.
 const MATTERS: f64 = 0.05;
+
+/// The test compares every block with every other: its cost grows with the square of their number.
+const MOST_GROUPS: usize = 256;
 
 /// A test of the primary metric for a trend over the blocks (Mann-Kendall).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -73,19 +76,35 @@ fn logs(values: impl Iterator<Item = (u32, f64)>) -> Vec<(u32, f64)> {
 
 fn tested(condition: Option<&str>, series: &[Vec<(u32, f64)>]) -> Option<Drift> {
     let blocks: BTreeSet<u32> = series.iter().flatten().map(|(block, _)| *block).collect();
-    let in_blocks = |values: &Vec<(u32, f64)>| -> Vec<Option<f64>> {
-        let value = |block| values.iter().find(|(b, _)| *b == block).map(|(_, log)| *log);
-        blocks.iter().map(|block| value(*block)).collect()
-    };
-    let found = drift::test(&series.iter().map(in_blocks).collect::<Vec<_>>())?;
+    let found = drift::test(&grouped(&blocks, series))?;
     Some(Drift {
         condition: condition.map(str::to_owned),
-        blocks: found.blocks,
+        blocks: blocks.len(),
         tau: found.tau,
         change: (found.slope * (found.blocks - 1) as f64).exp_m1(),
         p: found.p,
         p_adjusted: found.p,
     })
+}
+
+/// Returns the values of each series by block, or the means of at most [`MOST_GROUPS`] equally long runs of
+/// consecutive blocks.
+fn grouped(blocks: &BTreeSet<u32>, series: &[Vec<(u32, f64)>]) -> Vec<Vec<Option<f64>>> {
+    let length = blocks.len().div_ceil(MOST_GROUPS).max(1);
+    let group: BTreeMap<u32, usize> =
+        blocks.iter().enumerate().map(|(at, block)| (*block, at / length)).collect();
+    let groups = blocks.len().div_ceil(length);
+    let means = |values: &Vec<(u32, f64)>| {
+        let mut sums = vec![(0.0, 0u32); groups];
+        for (block, value) in values {
+            let (sum, count) = &mut sums[group[block]];
+            *sum += value;
+            *count += 1;
+        }
+        let mean = |(sum, count): (f64, u32)| (count > 0).then(|| sum / f64::from(count));
+        sums.into_iter().map(mean).collect()
+    };
+    series.iter().map(means).collect()
 }
 
 /// The trends that are significant and relevant.
@@ -184,6 +203,18 @@ mod tests {
         assert_eq!(found.len(), 1, "{found:?}");
         assert_eq!(found[0].0, Some("on"));
         assert!(found[0].1.contains("relative to `local` fell by 4"), "{}", found[0].1);
+    }
+
+    #[test]
+    fn many_blocks_are_tested_as_means_of_consecutive_ones() {
+        let series: Vec<(u32, f64)> = (1..=1000).map(|n| (n, f64::from(n) * -0.001)).collect();
+        let blocks: BTreeSet<u32> = series.iter().map(|(block, _)| *block).collect();
+        let all = grouped(&blocks, &[series.clone(), series[4..].to_vec()]);
+        assert_eq!((all[0].len(), all[1][0]), (250, None));
+        assert!((all[0][0].unwrap() + 0.0025).abs() < 1e-12, "the mean of four: {:?}", all[0][0]);
+        let found = tested(None, &[series]).unwrap();
+        assert_eq!((found.blocks, found.tau), (1000, -1.0));
+        assert!((found.change - f64::exp_m1(-0.996)).abs() < 1e-9, "{}", found.change);
     }
 
     #[test]

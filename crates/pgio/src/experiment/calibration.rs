@@ -14,10 +14,15 @@ use pgio_results::store::{Calibration, CarryOver, CarryOverPlace, Rung, RungVerd
 
 /// The mean lengths tried, in milliseconds.
 const LENGTHS: [u64; 5] = [20, 50, 100, 200, 500];
+/// The shortest length tried where commits can wait for a standby. In shorter slices, effects of
+/// `synchronous_commit` were off by up to a fifth: a standby that starts each slice without a backlog
+/// writes and flushes other amounts than one that follows a long window. A calibration is too short to
+/// detect a tenth of that.
+pub(super) const WITH_STANDBY: Duration = Duration::from_millis(200);
 /// A window of one condition holds at least so many slices; longer slices gain nothing over plain windows.
 const FEWEST_SLICES: u32 = 4;
 /// Counted time of one part: at least so many slices, and at least this long.
-const PART: (u32, Duration) = (12, Duration::from_millis(400));
+const PART: (u32, Duration) = (6, Duration::from_millis(400));
 /// Parts of one length: as many as take this share of the experiment's counted time, within limits.
 const SHARE: u32 = 8;
 const PARTS: (u32, u32) = (2, 6);
@@ -44,6 +49,15 @@ pub(super) struct Question<'a> {
     pub(super) blocks: u32,
     /// The largest accepted difference, as a share of a rate.
     pub(super) limit: f64,
+    /// Shorter lengths are not tried.
+    pub(super) shortest: Duration,
+}
+
+impl Question<'_> {
+    fn lengths(&self) -> impl Iterator<Item = Duration> {
+        let shortest = self.shortest;
+        LENGTHS.into_iter().map(Duration::from_millis).filter(move |length| *length >= shortest)
+    }
 }
 
 /// Tries lengths until one is accepted. `run` gets a mean length, the counted time of each condition, and the
@@ -54,7 +68,7 @@ pub(super) fn calibrate<E>(
 ) -> Result<Calibration, E> {
     let mut calibration = Calibration { limit: question.limit, ..Calibration::default() };
     let mut number = 0;
-    for slice in LENGTHS.map(Duration::from_millis) {
+    for slice in question.lengths() {
         if slice * FEWEST_SLICES > question.duration {
             break;
         }
@@ -101,7 +115,7 @@ pub(super) fn calibrate<E>(
         }
     }
     if calibration.tried.is_empty() {
-        let shortest = Duration::from_millis(LENGTHS[0]) * FEWEST_SLICES;
+        let shortest = question.lengths().next().unwrap_or_default() * FEWEST_SLICES;
         calibration.obstacle =
             Some(format!("a window is shorter than {} ms", shortest.as_millis()));
     }
@@ -161,6 +175,10 @@ mod tests {
 
     /// Runs three conditions; slices up to `reaches` are slower after the third, and calls take `call`.
     fn tried(duration: u64, reaches: u64, call: u64) -> Calibration {
+        tried_from(Duration::ZERO, duration, reaches, call)
+    }
+
+    fn tried_from(shortest: Duration, duration: u64, reaches: u64, call: u64) -> Calibration {
         let conditions = ["local", "on", "remote_apply"].map(str::to_owned);
         let question = Question {
             conditions: &conditions,
@@ -168,6 +186,7 @@ mod tests {
             duration: Duration::from_millis(duration),
             blocks: 6,
             limit: 0.0125,
+            shortest,
         };
         let mut run = |slice: Duration, counted: Duration, number: u64| {
             let mut random = SplitMix64::new(number);
@@ -220,6 +239,15 @@ mod tests {
         assert_eq!(tried(1000, 500, 1).tried.len(), 4);
         let short = tried(60, 0, 1);
         assert_eq!(short.obstacle.as_deref(), Some("a window is shorter than 80 ms"));
+    }
+
+    #[test]
+    fn lengths_that_are_too_short_for_a_standby_are_not_tried() {
+        let with_standby = tried_from(WITH_STANDBY, 10_000, 0, 1);
+        assert_eq!(with_standby.slice_seconds, Some(0.2));
+        assert_eq!(with_standby.tried.len(), 1);
+        let short = tried_from(WITH_STANDBY, 700, 0, 1);
+        assert_eq!(short.obstacle.as_deref(), Some("a window is shorter than 800 ms"));
     }
 
     #[test]

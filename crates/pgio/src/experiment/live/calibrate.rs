@@ -10,7 +10,7 @@ use crate::experiment::calibration::{self, Part, Question};
 use crate::experiment::error::LiveError;
 use crate::experiment::event::Event;
 use crate::rng::derive;
-use crate::workload::{SessionPool, Setup, WeavePlan};
+use crate::workload::{SessionPool, Setup, WeavePlan, can_wait_for_standby};
 use pgio_report::analysis;
 use pgio_results::store::Calibration;
 
@@ -54,9 +54,22 @@ impl Live<'_> {
         let baseline = &self.stored.manifest.baseline;
         let baseline = conditions.iter().position(|name| name == baseline).unwrap_or(0);
         let blocks = self.stored.manifest.blocks;
-        let question = Question { conditions: &conditions, baseline, duration, blocks, limit };
+        let shortest = self.shortest_slice(*first)?;
+        let conditions = conditions.as_slice();
+        let question = Question { conditions, baseline, duration, blocks, limit, shortest };
         calibration::calibrate(question, &mut |slice, counted, number| {
             self.part(&cells, slice, counted, number)
+        })
+    }
+
+    /// Returns the shortest length of slices that is tried on a cell's server.
+    fn shortest_slice(&mut self, cell: usize) -> Result<Duration, LiveError> {
+        let name = self.cells[cell].target.clone();
+        self.reconnect(&name)?;
+        let target = self.targets.get_mut(&name).expect("conditions name known targets");
+        Ok(match can_wait_for_standby(&mut target.admin)? {
+            true => calibration::WITH_STANDBY,
+            false => Duration::ZERO,
         })
     }
 
