@@ -39,10 +39,12 @@ pub(super) const OTHER_WRITER: Fault = Fault {
         let file = disk.path().join("other");
         let fault = InWindow::of("disturbed").at(0.3, || {
             let target = format!("of={}", file.display());
-            // Half a second of writes; the process must still be there at a sample.
+            // The shell stays until the window ends, so that its last sample has the writes. It is no
+            // descendant of this process: those count as pgio's own.
             let script = "for i in 1 2 3 4 5 6 7 8; do \
-                          dd if=/dev/zero \"$1\" bs=1M count=100 oflag=direct status=none; sleep 0.2; done; sleep 2";
-            run_beside(Command::new("sh").args(["-c", script, "sh"]).arg(target))
+                          dd if=/dev/zero \"$1\" bs=1M count=100 oflag=direct conv=notrunc status=none; done; \
+                          rm -f \"${1#of=}\"; cd /; sleep 7";
+            run(Command::new("setsid").args(["--fork", "sh", "-c", script, "sh"]).arg(target))
         });
         disturbed(case, &text, fault)
     },
@@ -59,11 +61,4 @@ fn run(command: &mut Command) -> Result<(), Failure> {
         true => Ok(()),
         false => Err(failed(anyhow::anyhow!("{command:?} ended with {status}"))),
     }
-}
-
-/// Runs it beside the experiment; a thread waits for its end.
-fn run_beside(command: &mut Command) -> Result<(), Failure> {
-    let mut child = command.stdin(Stdio::null()).spawn().map_err(failed)?;
-    std::thread::spawn(move || child.wait());
-    Ok(())
 }

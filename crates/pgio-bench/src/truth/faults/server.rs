@@ -163,8 +163,10 @@ pub(super) const COLD_START: Fault = Fault {
         let cluster = private(case.round.pg, None, &[("shared_buffers", "256MB")])?;
         load(&cluster, "64M")?;
         cluster.restart_primary()?;
-        let keys = "blocks = 3\nduration = \"2s\"\nwarmup = \"0s\"\nburn_in = false";
-        let text = text(case, &cluster, keys, &slob("64M", 8, 0), &["a", "b"]);
+        let keys = "blocks = 3\nwarmup = \"0s\"\nburn_in = false";
+        // Half as many visits as the table has blocks.
+        let workload = slob("64M", 8, 0) + "work_loop = 500\n";
+        let text = text(case, &cluster, keys, &workload, &["a", "b"]);
         case.analysis(&text, &mut |_| {})
     },
 };
@@ -182,8 +184,8 @@ pub(super) const STEP_INSIDE: Fault = Fault {
         let mut computing = Vec::new();
         let fault = InWindow::of("disturbed").at(14.0, || {
             let cores = thread::available_parallelism().map_or(1, usize::from);
-            // Three for each core leave the workload's session about a quarter of one.
-            computing.extend((0..3 * cores).map(|_| compute(&dsn, 14)));
+            // Until after the window's end. Three for each core leave the workload's session about a quarter of one.
+            computing.extend((0..3 * cores).map(|_| compute(&dsn, 18)));
             Ok(())
         });
         let analysis = disturbed(case, &text, fault);
