@@ -9,6 +9,7 @@
 //! `lab/enter pgio-bench truth faults`). [`inject`] disturbs a running window.
 
 mod accusations;
+mod case;
 mod device;
 mod drbd;
 mod generator;
@@ -18,14 +19,13 @@ mod server;
 
 use std::path::PathBuf;
 
-use self::accusations::{Accusations, Expected};
+use self::accusations::Accusations;
+use self::case::{Case, Fault};
 use super::disk::enter_namespace;
 use super::rounds::{Round, scratch};
-use pgio::cli::exit::{FAILED, Failure, Outcome, REFUSED, TRIAL, USAGE};
-use pgio::cli::{output, report, signals};
-use pgio::experiment::event::Event;
+use pgio::cli::exit::{FAILED, Failure, Outcome, REFUSED, USAGE};
+use pgio::cli::{output, signals};
 use pgio::pg::private::VersionRequest;
-use pgio_report::analysis::Analysis;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -43,15 +43,6 @@ pub(super) struct Args {
     out: Option<PathBuf>,
     #[arg(long, value_name = "VERSION")]
     pg: Option<VersionRequest>,
-}
-
-/// A rule, and how it is broken.
-struct Fault {
-    /// The number of the rule, from 1.
-    rule: u32,
-    what: &'static str,
-    expected: Expected,
-    run: fn(&Case<'_>) -> Result<Analysis, Failure>,
 }
 
 /// All rules. The last one is that of the statistics: a window must be steady.
@@ -73,31 +64,6 @@ const FAULTS: [Fault; 16] = [
     drbd::SLOW_CLOCK,
     server::STEP_INSIDE,
 ];
-
-/// One experiment of the bench.
-struct Case<'a> {
-    round: Round<'a>,
-    tolerate: &'a [String],
-}
-
-impl Case<'_> {
-    /// Returns `[experiment]` with these keys. Invalid trials are not repeated.
-    fn head(&self, name: &str, keys: &str) -> String {
-        format!(
-            "[experiment]\nname = \"{name}\"\naa = false\nrepeats = 0\ntolerate = {:?}\n{keys}\n",
-            self.tolerate
-        )
-    }
-
-    /// Runs the experiment and analyzes what it stored, also if no trial counts.
-    fn analysis(&self, text: &str, hear: &mut dyn FnMut(&Event<'_>)) -> Result<Analysis, Failure> {
-        let dir = match self.round.results(text, hear) {
-            Err(failure) if failure.code() == TRIAL => self.round.out.clone(),
-            results => results?,
-        };
-        Ok(report::analyse(&dir)?)
-    }
-}
 
 pub(super) fn run(args: &Args) -> Outcome {
     let chosen = chosen(&args.only)?;

@@ -2,8 +2,8 @@
 
 use std::process::{Command, Stdio};
 
-use super::Fault;
 use super::accusations::Expected;
+use super::case::Fault;
 use super::inject::{InWindow, failed};
 use super::server::{disturbed, slob, text};
 use crate::truth::server::{load, private};

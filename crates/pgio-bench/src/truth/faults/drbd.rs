@@ -8,9 +8,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::accusations::Expected;
+use super::case::{Case, Fault};
 use super::inject::{InWindow, execute, failed, set};
 use super::server::{disturbed, text_on};
-use super::{Case, Fault};
 use pgio::cli::exit::{FAILED, Failure, Outcome};
 
 /// The rules that need the lab.

@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 
-use super::Fault;
 use super::accusations::Expected;
+use super::case::Fault;
 use super::server::{slob, text};
 use crate::truth::server::{load, private};
 

@@ -4,8 +4,8 @@
 //! standby. Nothing differs between the conditions. Work of others on the machine is not healthy: run
 //! this on an idle machine, or tolerate `foreign-load`.
 
-use super::Case;
 use super::accusations::Accusations;
+use super::case::Case;
 use super::server::{slob, text};
 use crate::truth::server::{load, private, private_pair};
 use pgio::cli::exit::Failure;

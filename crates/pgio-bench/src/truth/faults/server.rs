@@ -3,8 +3,8 @@
 use std::thread::{self, JoinHandle};
 
 use super::accusations::Expected;
+use super::case::{Case, Fault};
 use super::inject::{InWindow, connect, execute, failed, set};
-use super::{Case, Fault};
 use crate::truth::server::{load, private, private_pair};
 use pgio::cli::exit::{Failure, Outcome};
 use pgio::experiment::event::Event;
