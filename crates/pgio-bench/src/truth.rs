@@ -4,12 +4,13 @@
 //! counts how often the 95 % interval covers the truth. A tenth of the experiments may miss it, twice
 //! the nominal rate, so that the bench rarely fails by chance. Each case has one file with a function
 //! `run`; [`rounds`] is shared. `tail` instead checks in single trials whether a percentile shows an
-//! event.
+//! event, and `faults` whether each broken rule is noticed.
 
 mod aa;
 mod cache;
 mod commit_delay;
 mod disk;
+mod faults;
 mod margin;
 mod read_iops;
 pub(super) mod rounds;
@@ -42,6 +43,8 @@ enum Case {
     Stalls(Plan),
     /// A lock until after the end of an open loop's window: p99 must show it
     Tail(tail::Args),
+    /// Every rule of measurement validity, broken on purpose: does its check see it? (needs root and the lab)
+    Faults(faults::Args),
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
@@ -53,5 +56,6 @@ pub(super) fn run(args: &Args) -> Outcome {
         Case::Margin(plan) => margin::run(plan),
         Case::Stalls(plan) => stalls::run(plan),
         Case::Tail(args) => tail::run(args),
+        Case::Faults(args) => faults::run(args),
     }
 }

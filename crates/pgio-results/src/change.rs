@@ -182,6 +182,9 @@ impl fmt::Display for Change {
 
 /// Names of environment facts.
 pub mod fact {
+    /// Present if a reading of the server's clock takes 300 ns or more.
+    pub const SLOW_CLOCK: &str = "clock.slow";
+
     pub fn setting(name: &str) -> String {
         format!("setting.{name}")
     }

@@ -274,6 +274,12 @@ pub const CHECKS: &[CheckDef] = &[
         "keep burn_in on, use a longer warm-up, a data set several times larger than the cache or entirely cached, or cache = \"cold\" in every condition",
     ),
     def(
+        "clock-cost",
+        "",
+        "track_io_timing or track_wal_io_timing was on, and a reading of the server's clock takes 300 ns or more",
+        "turn it off, or check the clock source of the server's machine",
+    ),
+    def(
         "data-drift",
         "the data set is more than 5 % larger than in the first trial",
         "",

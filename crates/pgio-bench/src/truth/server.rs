@@ -1,6 +1,6 @@
 //! A private server for a case, and the one-table data set that the cases read.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use pgio::cli::connection;
 use pgio::cli::exit::{FAILED, Failure, Outcome, USAGE};
@@ -31,8 +31,7 @@ pub(super) fn private(
     base_dir: Option<&Path>,
     settings: &[(&str, &str)],
 ) -> Result<PrivateCluster, Failure> {
-    let exe = std::env::current_exe()
-        .map_err(|e| Failure::new(FAILED, e).context("cannot find pgio's own program file"))?;
+    let exe = own_program()?;
     let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
     Ok(PrivateCluster::start(&Spec {
         pg,
@@ -40,6 +39,16 @@ pub(super) fn private(
         primary_settings: settings.iter().map(own).collect(),
         ..Spec::new(exe)
     })?)
+}
+
+/// Starts a private server with a synchronous standby.
+pub(super) fn private_pair(pg: Option<VersionRequest>) -> Result<PrivateCluster, Failure> {
+    Ok(PrivateCluster::start(&Spec { pg, standby: true, ..Spec::new(own_program()?) })?)
+}
+
+fn own_program() -> Result<PathBuf, Failure> {
+    std::env::current_exe()
+        .map_err(|e| Failure::new(FAILED, e).context("cannot find pgio's own program file"))
 }
 
 /// Loads the one-table data set on a case's private server.

@@ -14,6 +14,7 @@ use super::pairing::{Arm, Arms};
 use super::verdict::{ALPHA, Verdict};
 use super::width::width;
 use super::{degraded, steady, woven};
+use pgio_results::change::fact;
 use pgio_results::store::{ConditionInfo, Manifest, StoredExperiment};
 use pgio_results::units::human;
 use pgio_results::{CheckVerdict, Outcome, Trial, Warning, checks};
@@ -34,6 +35,7 @@ pub(super) fn all(
     found.extend(rejudged(stored));
     found.extend(aa_differs(manifest, comparisons));
     found.extend(factors(manifest));
+    found.extend(clock_cost(stored));
     found.extend(not_precise(manifest, comparisons));
     found.extend(further);
     for info in &manifest.conditions {
@@ -228,6 +230,30 @@ fn factors(manifest: &Manifest) -> Vec<Finding> {
             })
         })
         .collect()
+}
+
+/// Reports timing of I/O by a clock whose readings slow the measured work.
+fn clock_cost(stored: &StoredExperiment) -> Option<Finding> {
+    let is_slow = |name: &String| name.ends_with(fact::SLOW_CLOCK);
+    let slow = stored.manifest.environment.keys().any(is_slow);
+    let names = ["track_io_timing", "track_wal_io_timing"];
+    let is_on = |name: &&str| {
+        let fact = fact::setting(name);
+        stored.trials.iter().any(|t| t.environment.get(&fact).is_some_and(|value| value == "on"))
+    };
+    let on: Vec<&str> = names.into_iter().filter(is_on).collect();
+    (slow && !on.is_empty()).then(|| {
+        warning(
+            "clock-cost",
+            None,
+            format!(
+                "{} was on, and a reading of the server's clock takes 300 ns or more: timing slows the \
+                 measured work",
+                on.join(" and ")
+            ),
+            "turn it off, or check the clock source of the server's machine",
+        )
+    })
 }
 
 fn too_few_blocks(info: &ConditionInfo, comparisons: &[Comparison]) -> Option<Finding> {

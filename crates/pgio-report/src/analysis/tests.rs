@@ -12,6 +12,7 @@ use pgio_results::operation::Class;
 use pgio_results::store::StoredExperiment;
 use pgio_results::{Check, CheckVerdict, Outcome, Trial, Warning};
 
+mod clock;
 mod percentiles;
 mod repairs;
 

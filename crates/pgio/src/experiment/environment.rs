@@ -10,6 +10,7 @@ use postgres::Client;
 
 use super::state;
 use crate::host::Host;
+use crate::pg::clock;
 use crate::pg::server::Server;
 use crate::telemetry::{Standbys, TelemetrySources};
 use crate::treatment::ballast::huge_pages;
@@ -66,6 +67,9 @@ pub fn describe(admin: &mut Client, server: &Server) -> BTreeMap<String, String>
         if let Some(value) = value {
             found.insert(fact::setting(name), value);
         }
+    }
+    if clock::reading(admin).is_some_and(|cost| cost >= clock::SLOW_CLOCK) {
+        found.insert(fact::SLOW_CLOCK.to_owned(), "yes".to_owned());
     }
     for (key, path) in
         [("kernel", "/proc/sys/kernel/osrelease"), ("hostname", "/proc/sys/kernel/hostname")]

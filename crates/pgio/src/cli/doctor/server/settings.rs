@@ -1,12 +1,13 @@
 //! Settings that affect a window: durability, checkpoints, autovacuum, connections, the clock.
 
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use postgres::{Client, Row};
 
 use crate::cli::doctor::subject::{Subject, Work};
 use crate::config::Layer;
 use crate::config::kinds::Sessions;
+use crate::pg::clock::{self, SLOW_CLOCK};
 use crate::pg::server;
 use pgio_results::Check;
 use pgio_results::units::{exact_duration, human};
@@ -16,11 +17,6 @@ const OWN_CONNECTIONS: u64 = 4;
 
 /// WAL rate of a single busy session; a checkpoint that less WAL triggers is likely.
 const LIKELY_WAL_RATE: f64 = 32.0 * 1048576.0;
-
-/// Number of clock readings timed together.
-const READINGS: u32 = 100_000;
-/// Cost of a reading above which the clock is slow; without a system call it takes a tenth.
-const SLOW_CLOCK: Duration = Duration::from_nanos(300);
 
 pub(super) fn judge(subject: &Subject, row: &Row, client: &mut Client) -> Vec<Check> {
     let off = |name: &str| row.get::<_, &str>(name) == "off" && !subject.declares(name);
@@ -37,7 +33,7 @@ pub(super) fn judge(subject: &Subject, row: &Row, client: &mut Client) -> Vec<Ch
         autovacuum(row.get("autovacuum"), row.get("vacuum_workers")),
     ];
     checks.extend(server::connections(client).ok().map(|found| connections(sessions, found.free)));
-    checks.extend(clock_reading(client).map(|cost| clock(cost, row.get("track_io_timing"))));
+    checks.extend(clock::reading(client).map(|cost| clock(cost, row.get("track_io_timing"))));
     checks
 }
 
@@ -119,22 +115,6 @@ fn connections(sessions: u64, free: i64) -> Check {
     } else {
         Check::invalid(ID, text, "raise max_connections, or use fewer sessions")
     }
-}
-
-/// Measures one reading of the server's clock: a query with many readings against one without, the least
-/// of three, since disturbances only add time.
-fn clock_reading(client: &mut Client) -> Option<Duration> {
-    let all = format!("SELECT count(*) FROM generate_series(1, {READINGS})");
-    let mut fastest = |sql: &str| {
-        let once = |client: &mut Client| {
-            let begun = Instant::now();
-            client.query_one(sql, &[]).ok().map(|_| begun.elapsed())
-        };
-        (0..3).map(|_| once(client)).min().flatten()
-    };
-    let without = fastest(&all)?;
-    let with = fastest(&format!("{all} WHERE clock_timestamp() IS NOT NULL"))?;
-    Some(with.saturating_sub(without) / READINGS)
 }
 
 fn clock(cost: Duration, track_io_timing: bool) -> Check {

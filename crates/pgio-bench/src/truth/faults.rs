@@ -1,0 +1,147 @@
+//! Every rule of measurement validity, broken on purpose on a real server: does the named check see it?
+//!
+//! Each fault runs a complete short experiment by the path of `compare`. It is caught if the analysis of the
+//! stored results has the expected check, with the expected verdict, for the condition that the fault
+//! hit. The bench judges nothing itself. Afterwards, healthy experiments must not be accused of
+//! anything.
+//!
+//! The faults are in [`server`], [`generator`], [`device`] (needs root) and [`drbd`] (needs the lab:
+//! `lab/enter pgio-bench truth faults`). [`inject`] disturbs a running window.
+
+mod accusations;
+mod case;
+mod device;
+mod drbd;
+mod generator;
+mod healthy;
+mod inject;
+mod server;
+
+use std::path::PathBuf;
+
+use self::accusations::Accusations;
+use self::case::{Case, Fault};
+use super::disk::enter_namespace;
+use super::rounds::{Round, scratch};
+use pgio::cli::exit::{FAILED, Failure, Outcome, REFUSED, USAGE};
+use pgio::cli::{output, signals};
+use pgio::pg::private::VersionRequest;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Break only these rules
+    #[arg(long, value_name = "RULE", value_delimiter = ',')]
+    only: Vec<u32>,
+    /// Number of healthy experiments
+    #[arg(long, value_name = "N", default_value_t = 10)]
+    healthy: usize,
+    /// Do not count accusations by this check, such as foreign-load on a shared machine
+    #[arg(long, value_name = "CHECK")]
+    tolerate: Vec<String>,
+    /// Keep the results here, a directory for each experiment
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    #[arg(long, value_name = "VERSION")]
+    pg: Option<VersionRequest>,
+}
+
+/// All rules. The last one is that of the statistics: a window must be steady.
+const FAULTS: [Fault; 16] = [
+    server::UNDECLARED_SETTING,
+    server::CHANGED_TREATMENT,
+    drbd::DISCONNECTED,
+    server::DEMOTED_STANDBY,
+    server::NO_FSYNC,
+    generator::SATURATED,
+    server::BLOATED_DATA,
+    server::CHECKPOINT_INSIDE,
+    server::FULL_PAGE_IMAGES,
+    server::AUTOVACUUM_INSIDE,
+    server::COLD_START,
+    drbd::COLD_ACTIVITY_LOG,
+    device::NO_BARRIERS,
+    device::OTHER_WRITER,
+    drbd::SLOW_CLOCK,
+    server::STEP_INSIDE,
+];
+
+pub(super) fn run(args: &Args) -> Outcome {
+    let chosen = chosen(&args.only)?;
+    if chosen.iter().any(|fault| drbd::RULES.contains(&fault.rule)) && !drbd::in_lab() {
+        let text = "rules 3, 12 and 15 are broken on the hosts of the lab: use lab/enter pgio-bench truth \
+                    faults, or choose others by --only";
+        return Err(Failure::message(REFUSED, text));
+    }
+    if chosen.iter().any(|fault| device::RULES.contains(&fault.rule)) {
+        enter_namespace()?;
+    }
+    let stop = signals::stop_on_signals()?;
+    let scratch = scratch()?;
+    let case = |name: String| {
+        let out = args.out.as_deref().unwrap_or(scratch.path()).join(name);
+        let round = Round { out, stop: &stop, pg: args.pg };
+        round.go_on()?;
+        Ok::<_, Failure>(Case { round, tolerate: &args.tolerate })
+    };
+    let missed = break_rules(&chosen, &case)?;
+    let accused = healthy::run(args.healthy, &case)?;
+    match (missed, accused) {
+        (0, 0) => Ok(()),
+        (0, _) => Err(Failure::message(FAILED, "a healthy experiment was accused")),
+        _ => Err(Failure::message(FAILED, "a broken rule was not noticed")),
+    }
+}
+
+/// Returns the number of faults that were not caught.
+fn break_rules<'a>(
+    chosen: &[&Fault],
+    case: &impl Fn(String) -> Result<Case<'a>, Failure>,
+) -> Result<usize, Failure> {
+    if chosen.is_empty() {
+        return Ok(0);
+    }
+    output::line("rule  caught  expected                           fault; all that were accused");
+    let mut missed = 0;
+    for fault in chosen {
+        let case = case(format!("rule-{:02}", fault.rule))?;
+        let found = Accusations::of(&(fault.run)(&case)?);
+        let caught = found.contains(&fault.expected);
+        missed += usize::from(!caught);
+        output::line(&format!(
+            "{:4}  {:6}  {:33}  {}; {found}",
+            fault.rule,
+            if caught { "yes" } else { "NO" },
+            fault.expected.to_string(),
+            fault.what
+        ));
+    }
+    output::line(&format!("{} of {} caught", chosen.len() - missed, chosen.len()));
+    Ok(missed)
+}
+
+/// Returns the faults of these rules, or all.
+fn chosen(only: &[u32]) -> Result<Vec<&'static Fault>, Failure> {
+    if let Some(unknown) = only.iter().find(|rule| !FAULTS.iter().any(|f| f.rule == **rule)) {
+        let text =
+            format!("--only: there is no rule {unknown}; the rules are 1 to {}", FAULTS.len());
+        return Err(Failure::message(USAGE, text));
+    }
+    const ALL: &[Fault] = &FAULTS;
+    Ok(ALL.iter().filter(|fault| only.is_empty() || only.contains(&fault.rule)).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_rule_has_one_fault_with_a_check_that_exists() {
+        let rules: Vec<u32> = FAULTS.iter().map(|fault| fault.rule).collect();
+        assert_eq!(rules, (1..=16).collect::<Vec<_>>());
+        for fault in &FAULTS {
+            assert!(fault.expected.exists(), "rule {}", fault.rule);
+        }
+        assert_eq!(chosen(&[7, 2]).unwrap().len(), 2);
+        assert!(chosen(&[17]).is_err());
+    }
+}

@@ -1,0 +1,46 @@
+//! A fault, and the experiment in which it is injected. Short, because all files of faults share it.
+
+use super::accusations::Expected;
+use crate::truth::rounds::Round;
+use pgio::cli::exit::{Failure, TRIAL};
+use pgio::cli::report;
+use pgio::experiment::event::Event;
+use pgio_report::analysis::Analysis;
+
+/// A rule, and how it is broken.
+pub(super) struct Fault {
+    /// The number of the rule, from 1.
+    pub(super) rule: u32,
+    pub(super) what: &'static str,
+    pub(super) expected: Expected,
+    pub(super) run: fn(&Case<'_>) -> Result<Analysis, Failure>,
+}
+
+/// One experiment of the bench.
+pub(super) struct Case<'a> {
+    pub(super) round: Round<'a>,
+    pub(super) tolerate: &'a [String],
+}
+
+impl Case<'_> {
+    /// Returns `[experiment]` with these keys. Invalid trials are not repeated.
+    pub(super) fn head(&self, name: &str, keys: &str) -> String {
+        format!(
+            "[experiment]\nname = \"{name}\"\naa = false\nrepeats = 0\ntolerate = {:?}\n{keys}\n",
+            self.tolerate
+        )
+    }
+
+    /// Runs the experiment and analyzes what it stored, also if no trial counts.
+    pub(super) fn analysis(
+        &self,
+        text: &str,
+        hear: &mut dyn FnMut(&Event<'_>),
+    ) -> Result<Analysis, Failure> {
+        let dir = match self.round.results(text, hear) {
+            Err(failure) if failure.code() == TRIAL => self.round.out.clone(),
+            results => results?,
+        };
+        Ok(report::analyse(&dir)?)
+    }
+}

@@ -1,0 +1,67 @@
+//! Faults of the device below a server, a loop device of its own. Needs root.
+
+use std::process::{Command, Stdio};
+
+use super::accusations::Expected;
+use super::case::Fault;
+use super::inject::{InWindow, failed};
+use super::server::{disturbed, slob, text};
+use crate::truth::server::{load, private};
+use pgio::cli::exit::{FILES, Failure};
+use pgio_bench::loop_disk::LoopDisk;
+
+pub(super) const RULES: [u32; 2] = [13, 14];
+const BYTES: u64 = 4 << 30;
+const COMMIT: &str = "[workload]\nkind = \"commit\"\nsessions = 1\n";
+
+pub(super) const NO_BARRIERS: Fault = Fault {
+    rule: 13,
+    what: "the WAL's file system never asks its device to flush (barrier=0)",
+    expected: Expected::warning("lying-cache", None),
+    run: |case| {
+        let disk = disk()?;
+        run(Command::new("mount").args(["-o", "remount,barrier=0"]).arg(disk.path()))?;
+        let cluster = private(case.round.pg, Some(disk.path()), &[])?;
+        let text = text(case, &cluster, "blocks = 1\nduration = \"2s\"", COMMIT, &["a", "b"]);
+        case.analysis(&text, &mut |_| {})
+    },
+};
+
+pub(super) const OTHER_WRITER: Fault = Fault {
+    rule: 14,
+    what: "another program writes to the server's device inside each window of `disturbed`, while the server reads",
+    expected: Expected::warning("foreign-io", Some("disturbed")),
+    run: |case| {
+        let disk = disk()?;
+        let cluster = private(case.round.pg, Some(disk.path()), &[])?;
+        load(&cluster, "32M")?;
+        let keys = "blocks = 1\nduration = \"5s\"";
+        // A server that reads: kernels with large folios count a written page as a whole folio, and what
+        // a writing server seems to have written hides the other program.
+        let text = text(case, &cluster, keys, &slob("32M", 8, 0), &["alone", "disturbed"]);
+        let file = disk.path().join("other");
+        let fault = InWindow::of("disturbed").at(0.3, || {
+            let target = format!("of={}", file.display());
+            // The shell stays until the window ends, so that its last sample has the writes. It is no
+            // descendant of this process: those count as pgio's own.
+            let script = "for i in 1 2 3 4 5 6 7 8; do \
+                          dd if=/dev/zero \"$1\" bs=1M count=100 oflag=direct conv=notrunc status=none; done; \
+                          rm -f \"${1#of=}\"; cd /; sleep 7";
+            run(Command::new("setsid").args(["--fork", "sh", "-c", script, "sh"]).arg(target))
+        });
+        disturbed(case, &text, fault)
+    },
+};
+
+fn disk() -> Result<LoopDisk, Failure> {
+    let prefix = format!("pgio-truth-{}-", std::process::id());
+    LoopDisk::create(&prefix, BYTES).map_err(|e| Failure::new(FILES, e))
+}
+
+fn run(command: &mut Command) -> Result<(), Failure> {
+    let status = command.stdin(Stdio::null()).status().map_err(failed)?;
+    match status.success() {
+        true => Ok(()),
+        false => Err(failed(anyhow::anyhow!("{command:?} ended with {status}"))),
+    }
+}

@@ -1,0 +1,109 @@
+//! Faults on the hosts of the lab, where DRBD and a slow clock are real.
+//!
+//! The lab's hosts are virtual machines in user mode, so reading a clock is a system call there. Every
+//! fault is undone, so that the lab can be used afterwards.
+
+use std::process::{Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::accusations::Expected;
+use super::case::{Case, Fault};
+use super::inject::{InWindow, execute, failed, set};
+use super::server::{disturbed, text_on};
+use pgio::cli::exit::{FAILED, Failure, Outcome};
+
+/// The rules that need the lab.
+pub(super) const RULES: [u32; 3] = [3, 12, 15];
+const COMMIT: &str = "[workload]\nkind = \"commit\"\nsessions = 1\n";
+const DSN: &str = "host=primary user=postgres dbname=pgio";
+const RESYNC: Duration = Duration::from_secs(60);
+
+pub(super) const DISCONNECTED: Fault = Fault {
+    rule: 3,
+    what: "lab: DRBD is disconnected inside the window of a condition that needs protocol C",
+    expected: Expected::invalid("drbd-connection", Some("C")),
+    run: |case| {
+        let drbd = "drbd = { resource = \"pgio\", protocol = \"C\", secondary = \"secondary\" }\n";
+        let text = lab(case, "blocks = 1\nduration = \"5s\"", COMMIT, &["C"]) + drbd;
+        let fault = InWindow::of("C").at(1.5, || ssh("drbdadm disconnect pgio"));
+        let analysis = disturbed(case, &text, fault);
+        reconnect()?;
+        analysis
+    },
+};
+
+pub(super) const COLD_ACTIVITY_LOG: Fault = Fault {
+    rule: 12,
+    what: "lab: DRBD's activity log is empty in the first trial",
+    // No check compares the writes to the activity log; this one compares other effects of a cold start.
+    expected: Expected::warning("cache-carry-over", None),
+    run: |case| {
+        // Another size empties the log.
+        ssh("drbdadm disk-options --al-extents=600 pgio")?;
+        let text = lab(case, "blocks = 4\nduration = \"2s\"\nwarmup = \"0s\"", COMMIT, &["a"]);
+        let analysis = case.analysis(&text, &mut |_| {});
+        ssh("drbdadm disk-options --al-extents=1237 pgio")?;
+        analysis
+    },
+};
+
+pub(super) const SLOW_CLOCK: Fault = Fault {
+    rule: 15,
+    what: "lab: track_io_timing is on where a reading of the clock is a system call",
+    expected: Expected::warning("clock-cost", None),
+    run: |case| {
+        set(DSN, "track_io_timing", "on")?;
+        let text = lab(case, "blocks = 1\nduration = \"2s\"", COMMIT, &["a"]);
+        let analysis = case.analysis(&text, &mut |_| {});
+        execute(DSN, "ALTER SYSTEM RESET track_io_timing")?;
+        execute(DSN, "SELECT pg_reload_conf()")?;
+        analysis
+    },
+};
+
+/// Whether this runs in the lab's network: there the hosts have names.
+pub(super) fn in_lab() -> bool {
+    ssh("true").is_ok()
+}
+
+fn lab(case: &Case<'_>, keys: &str, workload: &str, conditions: &[&str]) -> String {
+    let hosts = "[hosts.primary]\nssh = \"primary\"\n\n[hosts.secondary]\nssh = \"secondary\"\n\n";
+    let target = format!("dsn = \"{DSN}\"\nhost = \"primary\"\ndevice = \"drbd0\"");
+    text_on(case, &target, keys, &format!("{hosts}{workload}"), conditions)
+}
+
+/// Runs a command line on the primary.
+fn ssh(line: &str) -> Outcome {
+    output(line).map(drop)
+}
+
+fn output(line: &str) -> Result<String, Failure> {
+    let mut ssh = Command::new("ssh");
+    ssh.args(["-o", "BatchMode=yes", "primary", line]).stdin(Stdio::null());
+    let done = ssh.output().map_err(failed)?;
+    if done.status.success() {
+        return Ok(String::from_utf8_lossy(&done.stdout).into_owned());
+    }
+    let why = String::from_utf8_lossy(&done.stderr).trim().to_owned();
+    Err(failed(anyhow::anyhow!("`{line}` on the lab's primary: {why}")))
+}
+
+/// Returns when DRBD is connected and both disks are up to date.
+fn reconnect() -> Outcome {
+    // It fails if pgio has already connected.
+    let _ = ssh("drbdadm connect pgio");
+    let begun = Instant::now();
+    while !output("cat /proc/drbd")?
+        .contains("cs:Connected ro:Primary/Secondary ds:UpToDate/UpToDate")
+    {
+        if begun.elapsed() > RESYNC {
+            return Err(Failure::message(
+                FAILED,
+                "DRBD of the lab is not up to date after a minute",
+            ));
+        }
+        thread::sleep(Duration::from_millis(200));
+    }
+    Ok(())
+}
