@@ -57,10 +57,8 @@ pub(super) struct Args {
 }
 
 /// Names and settings; the first is the baseline.
-const SETTINGS: &[(&str, &str)] = &[
-    ("plain", "track_wal_io_timing = false"),
-    ("timed", "track_wal_io_timing = true"),
-];
+const SETTINGS: &[(&str, &str)] =
+    &[("plain", "track_wal_io_timing = false"), ("timed", "track_wal_io_timing = true")];
 const LEVELS: &[(&str, &str)] = &[
     ("local", "synchronous_commit = \"local\""),
     ("remote_write", "synchronous_commit = \"remote_write\""),

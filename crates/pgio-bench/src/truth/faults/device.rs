@@ -36,7 +36,7 @@ pub(super) const OTHER_WRITER: Fault = Fault {
         let cluster = private(case.round.pg, Some(disk.path()), &[])?;
         load(&cluster, "32M")?;
         let keys = "blocks = 1\nduration = \"5s\"";
-        // A server that reads: kernels with large folios count a written page as a whole folio, and what
+        // A server that reads: kernels with large folios seem to count a written page as a whole folio, and what
         // a writing server seems to have written hides the other program.
         let text = text(case, &cluster, keys, &slob("32M", 8, 0), &["alone", "disturbed"]);
         let file = disk.path().join("other");
