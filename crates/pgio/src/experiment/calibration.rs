@@ -22,7 +22,7 @@ pub(super) const WITH_STANDBY: Duration = Duration::from_millis(200);
 /// A window of one condition holds at least so many slices; longer slices gain nothing over plain windows.
 const FEWEST_SLICES: u32 = 4;
 /// Counted time of one part: at least so many slices, and at least this long.
-const PART: (u32, Duration) = (6, Duration::from_millis(400));
+const PART: (u32, Duration) = (12, Duration::from_millis(400));
 /// Parts of one length: as many as take this share of the experiment's counted time, within limits.
 const SHARE: u32 = 8;
 const PARTS: (u32, u32) = (2, 6);
