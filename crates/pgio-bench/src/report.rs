@@ -94,11 +94,11 @@ fn make(dir: &Path, trials: u32) -> std::io::Result<u64> {
 /// Returns the program `pgio` of the same build, which lies beside this one.
 fn pgio(bench: &Path) -> Result<PathBuf, Failure> {
     let pgio = bench.with_file_name("pgio");
-    let missing = || {
-        let text = format!("{} does not exist: build it with cargo build -p pgio", pgio.display());
-        Failure::message(FILES, text)
-    };
-    pgio.is_file().then(|| pgio.clone()).ok_or_else(missing)
+    if pgio.is_file() {
+        return Ok(pgio);
+    }
+    let text = format!("{} does not exist: build it with cargo build -p pgio", pgio.display());
+    Err(Failure::message(FILES, text))
 }
 
 /// Returns wall time and peak memory in kB.

@@ -20,7 +20,7 @@ mod server;
 use std::path::PathBuf;
 
 use self::accusations::Accusations;
-use self::case::{Case, Fault};
+use self::case::{Case, Fault, Needs};
 use super::disk::enter_namespace;
 use super::rounds::{Round, scratch};
 use pgio::cli::exit::{FAILED, Failure, Outcome, REFUSED, USAGE};
@@ -67,12 +67,17 @@ const FAULTS: [Fault; 16] = [
 
 pub(super) fn run(args: &Args) -> Outcome {
     let chosen = chosen(&args.only)?;
-    if chosen.iter().any(|fault| drbd::RULES.contains(&fault.rule)) && !drbd::in_lab() {
-        let text = "rules 3, 12 and 15 are broken on the hosts of the lab: use lab/enter pgio-bench truth \
-                    faults, or choose others by --only";
+    let of_lab = chosen.iter().filter(|fault| fault.needs == Needs::Lab);
+    let of_lab: Vec<String> = of_lab.map(|fault| fault.rule.to_string()).collect();
+    if !of_lab.is_empty() && !drbd::in_lab() {
+        let text = format!(
+            "rules broken on the hosts of the lab: {}; use lab/enter pgio-bench truth faults, or choose \
+             others by --only",
+            of_lab.join(", ")
+        );
         return Err(Failure::message(REFUSED, text));
     }
-    if chosen.iter().any(|fault| device::RULES.contains(&fault.rule)) {
+    if chosen.iter().any(|fault| fault.needs == Needs::LoopDevice) {
         enter_namespace()?;
     }
     let stop = signals::stop_on_signals()?;

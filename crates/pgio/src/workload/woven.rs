@@ -145,7 +145,9 @@ struct CatchUp {
 
 impl CatchUp {
     fn new(admin: &mut Client) -> Result<CatchUp, EngineError> {
-        Ok(CatchUp { is_synchronous: can_wait_for_standby(admin)? })
+        let sql = "SELECT current_setting('synchronous_standby_names') <> ''";
+        let row = admin.query_one(sql, &[]).map_err(waiting)?;
+        Ok(CatchUp { is_synchronous: row.get(0) })
     }
 
     /// Returns whether the standbys that commits wait for have applied everything.
@@ -164,13 +166,6 @@ impl CatchUp {
         // The timeout does not make COMMIT fail: it ends the wait with a warning.
         Ok(begun.elapsed() < CATCH_UP)
     }
-}
-
-/// Returns whether commits on this server can wait for a standby.
-pub fn can_wait_for_standby(admin: &mut Client) -> Result<bool, EngineError> {
-    let sql = "SELECT current_setting('synchronous_standby_names') <> ''";
-    let row = admin.query_one(sql, &[]).map_err(waiting)?;
-    Ok(row.get(0))
 }
 
 fn waiting(source: postgres::Error) -> EngineError {

@@ -7,10 +7,20 @@ use pgio::cli::report;
 use pgio::experiment::event::Event;
 use pgio_report::analysis::Analysis;
 
+/// What breaking a rule needs besides a private server.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Needs {
+    Nothing,
+    /// Root, for a loop device of its own.
+    LoopDevice,
+    Lab,
+}
+
 /// A rule, and how it is broken.
 pub(super) struct Fault {
     /// The number of the rule, from 1.
     pub(super) rule: u32,
+    pub(super) needs: Needs,
     pub(super) what: &'static str,
     pub(super) expected: Expected,
     pub(super) run: fn(&Case<'_>) -> Result<Analysis, Failure>,
@@ -29,6 +39,11 @@ impl Case<'_> {
             "[experiment]\nname = \"{name}\"\naa = false\nrepeats = 0\ntolerate = {:?}\n{keys}\n",
             self.tolerate
         )
+    }
+
+    /// As [`Case::analysis`], with nothing to do while it runs.
+    pub(super) fn undisturbed(&self, text: &str) -> Result<Analysis, Failure> {
+        self.analysis(text, &mut |_| {})
     }
 
     /// Runs the experiment and analyzes what it stored, also if no trial counts.

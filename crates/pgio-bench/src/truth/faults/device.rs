@@ -3,19 +3,18 @@
 use std::process::{Command, Stdio};
 
 use super::accusations::Expected;
-use super::case::Fault;
+use super::case::{Fault, Needs};
 use super::inject::{InWindow, failed};
-use super::server::{disturbed, slob, text};
+use super::server::{COMMIT, disturbed, slob, text};
 use crate::truth::server::{load, private};
 use pgio::cli::exit::{FILES, Failure};
 use pgio_bench::loop_disk::LoopDisk;
 
-pub(super) const RULES: [u32; 2] = [13, 14];
 const BYTES: u64 = 4 << 30;
-const COMMIT: &str = "[workload]\nkind = \"commit\"\nsessions = 1\n";
 
 pub(super) const NO_BARRIERS: Fault = Fault {
     rule: 13,
+    needs: Needs::LoopDevice,
     what: "the WAL's file system never asks its device to flush (barrier=0)",
     expected: Expected::warning("lying-cache", None),
     run: |case| {
@@ -23,12 +22,13 @@ pub(super) const NO_BARRIERS: Fault = Fault {
         run(Command::new("mount").args(["-o", "remount,barrier=0"]).arg(disk.path()))?;
         let cluster = private(case.round.pg, Some(disk.path()), &[])?;
         let text = text(case, &cluster, "blocks = 1\nduration = \"2s\"", COMMIT, &["a", "b"]);
-        case.analysis(&text, &mut |_| {})
+        case.undisturbed(&text)
     },
 };
 
 pub(super) const OTHER_WRITER: Fault = Fault {
     rule: 14,
+    needs: Needs::LoopDevice,
     what: "another program writes to the server's device inside each window of `disturbed`, while the server reads",
     expected: Expected::warning("foreign-io", Some("disturbed")),
     run: |case| {

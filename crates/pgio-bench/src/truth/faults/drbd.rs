@@ -8,19 +8,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::accusations::Expected;
-use super::case::{Case, Fault};
+use super::case::{Case, Fault, Needs};
 use super::inject::{InWindow, execute, failed, set};
-use super::server::{disturbed, text_on};
+use super::server::{COMMIT, disturbed, text_on};
 use pgio::cli::exit::{FAILED, Failure, Outcome};
 
-/// The rules that need the lab.
-pub(super) const RULES: [u32; 3] = [3, 12, 15];
-const COMMIT: &str = "[workload]\nkind = \"commit\"\nsessions = 1\n";
 const DSN: &str = "host=primary user=postgres dbname=pgio";
 const RESYNC: Duration = Duration::from_secs(60);
 
 pub(super) const DISCONNECTED: Fault = Fault {
     rule: 3,
+    needs: Needs::Lab,
     what: "lab: DRBD is disconnected inside the window of a condition that needs protocol C",
     expected: Expected::invalid("drbd-connection", Some("C")),
     run: |case| {
@@ -35,6 +33,7 @@ pub(super) const DISCONNECTED: Fault = Fault {
 
 pub(super) const COLD_ACTIVITY_LOG: Fault = Fault {
     rule: 12,
+    needs: Needs::Lab,
     what: "lab: DRBD's activity log is empty in the first trial",
     // No check compares the writes to the activity log; this one compares other effects of a cold start.
     expected: Expected::warning("cache-carry-over", None),
@@ -42,7 +41,7 @@ pub(super) const COLD_ACTIVITY_LOG: Fault = Fault {
         // Another size empties the log.
         ssh("drbdadm disk-options --al-extents=600 pgio")?;
         let text = lab(case, "blocks = 4\nduration = \"2s\"\nwarmup = \"0s\"", COMMIT, &["a"]);
-        let analysis = case.analysis(&text, &mut |_| {});
+        let analysis = case.undisturbed(&text);
         ssh("drbdadm disk-options --al-extents=1237 pgio")?;
         analysis
     },
@@ -50,12 +49,13 @@ pub(super) const COLD_ACTIVITY_LOG: Fault = Fault {
 
 pub(super) const SLOW_CLOCK: Fault = Fault {
     rule: 15,
+    needs: Needs::Lab,
     what: "lab: track_io_timing is on where a reading of the clock is a system call",
     expected: Expected::warning("clock-cost", None),
     run: |case| {
         set(DSN, "track_io_timing", "on")?;
         let text = lab(case, "blocks = 1\nduration = \"2s\"", COMMIT, &["a"]);
-        let analysis = case.analysis(&text, &mut |_| {});
+        let analysis = case.undisturbed(&text);
         execute(DSN, "ALTER SYSTEM RESET track_io_timing")?;
         execute(DSN, "SELECT pg_reload_conf()")?;
         analysis

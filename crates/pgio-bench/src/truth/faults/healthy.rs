@@ -43,7 +43,7 @@ pub(super) fn run<'a>(
             load(&cluster, scale)?;
         }
         let text = text(&case, &cluster, "blocks = 6\nduration = \"2s\"", &workload, &["a", "b"]);
-        let all = Accusations::of(&case.analysis(&text, &mut |_| {})?);
+        let all = Accusations::of(&case.undisturbed(&text)?);
         let shown = all.to_string();
         let counted = all.without(case.tolerate);
         accused += usize::from(!counted.is_empty());

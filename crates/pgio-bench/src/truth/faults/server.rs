@@ -3,7 +3,7 @@
 use std::thread::{self, JoinHandle};
 
 use super::accusations::Expected;
-use super::case::{Case, Fault};
+use super::case::{Case, Fault, Needs};
 use super::inject::{InWindow, connect, execute, failed, set};
 use crate::truth::server::{load, private, private_pair};
 use pgio::cli::exit::{Failure, Outcome};
@@ -11,10 +11,12 @@ use pgio::experiment::event::Event;
 use pgio::pg::private::PrivateCluster;
 use pgio_report::analysis::Analysis;
 
-const COMMIT: &str = "[workload]\nkind = \"commit\"\nsessions = 1\n";
+/// Commits of one session.
+pub(super) const COMMIT: &str = "[workload]\nkind = \"commit\"\nsessions = 1\n";
 
 pub(super) const UNDECLARED_SETTING: Fault = Fault {
     rule: 1,
+    needs: Needs::Nothing,
     what: "a setting of the server that no condition declares changes before each trial of `b`",
     expected: Expected::invalid("environment-differs", Some("b")),
     run: |case| {
@@ -34,6 +36,7 @@ pub(super) const UNDECLARED_SETTING: Fault = Fault {
 
 pub(super) const CHANGED_TREATMENT: Fault = Fault {
     rule: 2,
+    needs: Needs::Nothing,
     what: "a setting that the condition declares has another value for two seconds of the window",
     expected: Expected::invalid("treatment-in-force", Some("set")),
     run: |case| {
@@ -51,6 +54,7 @@ pub(super) const CHANGED_TREATMENT: Fault = Fault {
 
 pub(super) const DEMOTED_STANDBY: Fault = Fault {
     rule: 4,
+    needs: Needs::Nothing,
     what: "synchronous_standby_names becomes empty inside a window with remote_apply",
     expected: Expected::invalid("treatment-in-force", Some("remote_apply")),
     run: |case| {
@@ -67,17 +71,19 @@ pub(super) const DEMOTED_STANDBY: Fault = Fault {
 
 pub(super) const NO_FSYNC: Fault = Fault {
     rule: 5,
+    needs: Needs::Nothing,
     what: "fsync is off, and no condition declares it",
     expected: Expected::invalid("durability", None),
     run: |case| {
         let cluster = private(case.round.pg, None, &[("fsync", "off")])?;
         let text = text(case, &cluster, "blocks = 1\nduration = \"1s\"", COMMIT, &["a", "b"]);
-        case.analysis(&text, &mut |_| {})
+        case.undisturbed(&text)
     },
 };
 
 pub(super) const BLOATED_DATA: Fault = Fault {
     rule: 7,
+    needs: Needs::Nothing,
     what: "dead rows of another program make the table larger after block 1",
     expected: Expected::invalid("data-drift", None),
     run: |case| {
@@ -104,6 +110,7 @@ pub(super) const BLOATED_DATA: Fault = Fault {
 
 pub(super) const CHECKPOINT_INSIDE: Fault = Fault {
     rule: 8,
+    needs: Needs::Nothing,
     what: "an administrator's CHECKPOINT inside each window of `disturbed`",
     expected: Expected::warning("checkpoints", Some("disturbed")),
     run: |case| {
@@ -118,6 +125,7 @@ pub(super) const CHECKPOINT_INSIDE: Fault = Fault {
 
 pub(super) const FULL_PAGE_IMAGES: Fault = Fault {
     rule: 9,
+    needs: Needs::Nothing,
     what: "each window of updates begins at a checkpoint and ends before it has changed a page twice",
     expected: Expected::ImagesNote,
     run: |case| {
@@ -126,12 +134,13 @@ pub(super) const FULL_PAGE_IMAGES: Fault = Fault {
         let keys =
             "blocks = 1\nduration = \"1s\"\nwarmup = \"0s\"\nprimary = \"updates_per_second\"";
         let text = text(case, &cluster, keys, &slob("128M", 8, 100), &["a", "b"]);
-        case.analysis(&text, &mut |_| {})
+        case.undisturbed(&text)
     },
 };
 
 pub(super) const AUTOVACUUM_INSIDE: Fault = Fault {
     rule: 10,
+    needs: Needs::Nothing,
     what: "another table is full of dead rows, and autovacuum starts on it inside the window",
     expected: Expected::warning("autovacuum", Some("disturbed")),
     run: |case| {
@@ -157,6 +166,7 @@ pub(super) const AUTOVACUUM_INSIDE: Fault = Fault {
 
 pub(super) const COLD_START: Fault = Fault {
     rule: 11,
+    needs: Needs::Nothing,
     what: "the first trial meets empty buffers, without warm-up and burn-in; the others find the data there",
     expected: Expected::warning("cache-carry-over", None),
     run: |case| {
@@ -167,12 +177,13 @@ pub(super) const COLD_START: Fault = Fault {
         // Half as many visits as the table has blocks.
         let workload = slob("64M", 8, 0) + "work_loop = 500\n";
         let text = text(case, &cluster, keys, &workload, &["a", "b"]);
-        case.analysis(&text, &mut |_| {})
+        case.undisturbed(&text)
     },
 };
 
 pub(super) const STEP_INSIDE: Fault = Fault {
     rule: 16,
+    needs: Needs::Nothing,
     what: "from half of the window on, other sessions of the server compute on all cores",
     expected: Expected::warning("not-steady", Some("disturbed")),
     run: |case| {
