@@ -1,6 +1,6 @@
-//! PostgreSQL: a server's version, settings, counters and data directories ([`server`]),
-//! sessions left by a killed run ([`leftovers`]), private servers ([`private`]),
-//! stopping and starting the user's server ([`control`]), the cost of its clock ([`clock`]), quoting in SQL text ([`quote`]), and error
+//! PostgreSQL: a server's version, settings, counters and data directories ([`server`]), the cost of its
+//! clock ([`clock`]), sessions left by a killed run ([`leftovers`]), private servers ([`private`]),
+//! stopping and starting the user's server ([`control`]), quoting in SQL text ([`quote`]), and error
 //! messages ([`words`]). Connections are made by the crate `pgio_connect`.
 //!
 //! This module does not depend on the workload. Next: `dataset` loads through it, `workload` runs on

@@ -53,7 +53,6 @@ pub use pool::SessionPool;
 pub use room::wait_for_room;
 pub use slice::Totals;
 pub use weave::{WeavePlan, WovenCondition, WovenOutcome};
-pub use woven::can_wait_for_standby;
 
 /// What one session is prepared with.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -9,8 +9,9 @@ use crate::config::experiment::Weave;
 use crate::experiment::calibration::{self, Part, Question};
 use crate::experiment::error::LiveError;
 use crate::experiment::event::Event;
+use crate::pg::server;
 use crate::rng::derive;
-use crate::workload::{SessionPool, Setup, WeavePlan, can_wait_for_standby};
+use crate::workload::{SessionPool, Setup, WeavePlan};
 use pgio_report::analysis;
 use pgio_results::store::Calibration;
 
@@ -67,9 +68,10 @@ impl Live<'_> {
         let name = self.cells[cell].target.clone();
         self.reconnect(&name)?;
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
-        Ok(match can_wait_for_standby(&mut target.admin)? {
-            true => calibration::WITH_STANDBY,
-            false => Duration::ZERO,
+        let replication = server::replication(&mut target.admin)?;
+        Ok(match replication.synchronous_standby_names.is_empty() {
+            true => Duration::ZERO,
+            false => calibration::WITH_STANDBY,
         })
     }
 
