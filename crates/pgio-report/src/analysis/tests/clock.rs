@@ -3,12 +3,13 @@
 use std::sync::Arc;
 
 use crate::analysis::analyse;
+use crate::analysis::test_support::demo;
 use pgio_results::change::fact;
 
 #[test]
 fn timing_by_a_slow_clock_is_reported() {
     let found = |slow: bool, timing: &str| {
-        let mut stored = crate::analysis::test_support::demo();
+        let mut stored = demo();
         if slow {
             stored.manifest.environment.insert(fact::SLOW_CLOCK.to_owned(), "yes".to_owned());
         }
