@@ -11,7 +11,7 @@ use postgres::Client;
 use super::state;
 use crate::host::Host;
 use crate::pg::clock;
-use crate::pg::server::Server;
+use crate::pg::server::{Server, system_identifier};
 use crate::telemetry::{Standbys, TelemetrySources};
 use crate::treatment::ballast::huge_pages;
 use crate::treatment::journal;
@@ -54,9 +54,8 @@ pub fn describe(admin: &mut Client, server: &Server) -> BTreeMap<String, String>
         ("pgio".to_owned(), env!("CARGO_PKG_VERSION").to_owned()),
     ]);
     // If the role may not read it, fewer facts identify the server.
-    let identifier = "SELECT system_identifier::text FROM pg_control_system()";
-    if let Some(row) = admin.query_opt(identifier, &[]).ok().flatten() {
-        found.insert("system_identifier".to_owned(), row.get(0));
+    if let Ok(identifier) = system_identifier(admin) {
+        found.insert("system_identifier".to_owned(), identifier);
     }
     for name in SETTINGS {
         let value = admin

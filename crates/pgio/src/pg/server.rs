@@ -72,21 +72,25 @@ fn newer_than_known(major: u32) -> Option<Warning> {
     })
 }
 
+/// Identifies a database system: a primary and its physical standbys have the same identifier.
+pub fn system_identifier(client: &mut Client) -> Result<String, postgres::Error> {
+    let query = "SELECT system_identifier::text FROM pg_control_system()";
+    Ok(client.query_one(query, &[])?.get(0))
+}
+
 /// Identifies a server, independent of the connection and the role: system identifier and port. A
 /// standby has its primary's system identifier; with the same port on another machine it counts as
 /// the same server.
 pub fn identity(client: &mut Client) -> Result<String, postgres::Error> {
-    let query = "SELECT current_setting('port'), system_identifier::text FROM pg_control_system()";
     let denied = |e: &postgres::Error| e.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE);
-    let row = match client.query_one(query, &[]) {
+    let number = match system_identifier(client) {
         // Execution of pg_control_system() was revoked.
-        Err(error) if denied(&error) => client.query_one(
-            "SELECT current_setting('port'), coalesce(host(inet_server_addr()), 'on a socket')",
-            &[],
-        )?,
+        Err(error) if denied(&error) => client
+            .query_one("SELECT coalesce(host(inet_server_addr()), 'on a socket')", &[])?
+            .get(0),
         result => result?,
     };
-    let (port, number): (String, String) = (row.get(0), row.get(1));
+    let port: String = client.query_one("SELECT current_setting('port')", &[])?.get(0);
     Ok(format!("{number} at port {port}"))
 }
 

@@ -23,11 +23,22 @@ pub enum Standbys {
     Skip,
 }
 
+/// The standbys whose settings are read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Selection<'a> {
+    None,
+    /// Those of the server with this system identifier. Other clusters on the host are not part of
+    /// the measured system.
+    Of(&'a str),
+    /// All on the host, if the role may not read the system identifier.
+    All,
+}
+
 /// `None` if the host does not answer.
 pub(super) fn read(
     host: &Host,
     storage: &[Storage],
-    standbys: Standbys,
+    standbys: Selection<'_>,
 ) -> Option<BTreeMap<String, String>> {
     let mut devices: Vec<&str> =
         storage.iter().flat_map(|s| &s.devices).map(|device| device.name.as_str()).collect();
@@ -36,10 +47,11 @@ pub(super) fn read(
     host.run(&script(standbys).args(devices)).ok().map(|text| parse(&text, storage))
 }
 
-fn script(standbys: Standbys) -> CommandLine {
+fn script(standbys: Selection<'_>) -> CommandLine {
     let standbys = match standbys {
-        Standbys::Read => "yes",
-        Standbys::Skip => "no",
+        Selection::None => "none",
+        Selection::Of(identifier) => identifier,
+        Selection::All => "all",
     };
     CommandLine::new("sh").args(["-c", SCRIPT, "sh", standbys]).timeout(LIMIT)
 }
@@ -49,9 +61,9 @@ fn script(standbys: Standbys) -> CommandLine {
 pub(super) fn peer_facts(
     host: &Host,
     found: &BTreeMap<String, String>,
-    standbys: Standbys,
+    standbys: Selection<'_>,
 ) -> BTreeMap<String, String> {
-    if standbys == Standbys::Skip && !drbd::is_present(found) {
+    if standbys == Selection::None && !drbd::is_present(found) {
         return BTreeMap::new();
     }
     let text = host.run(&script(standbys)).unwrap_or_default();
@@ -181,7 +193,7 @@ mod tests {
 
     #[test]
     fn reads_this_machine() {
-        let found = read(&Host::local(), &[data("/", "no-such-device")], Standbys::Read).unwrap();
+        let found = read(&Host::local(), &[data("/", "no-such-device")], Selection::All).unwrap();
         assert!(!found["host.kernel"].is_empty());
         let ratio = std::fs::read_to_string("/proc/sys/vm/dirty_background_ratio").unwrap();
         assert_eq!(found["host.vm.dirty_background_ratio"], ratio.trim());

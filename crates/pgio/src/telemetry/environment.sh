@@ -1,5 +1,6 @@
 # Prints settings that must not change during a trial, of the host and of standbys on it; arguments:
-# whether to look at standbys (yes or no), and block devices. Read-only.
+# which standbys to look at (none, all, or those with this system identifier), and block devices.
+# Read-only.
 LC_ALL=C
 export LC_ALL
 look=$1
@@ -46,6 +47,12 @@ standbys() {
         *) continue ;;
         esac
         postmaster=$(sed -n 's/^PPid:[[:space:]]*//p' "${receiver%/*}/status" 2>/dev/null)
+        # A control file begins with the system identifier. Who may not read it may not run the
+        # program as its owner either.
+        case $look in
+        all) ;;
+        *) [ "$look" = "$(od -An -td8 -N8 "/proc/$postmaster/cwd/global/pg_control" | tr -d ' ')" ] || continue ;;
+        esac
         executable=$(readlink "/proc/$postmaster/exe") || continue
         directory=$(readlink "/proc/$postmaster/cwd") || continue
         owner=$(stat -c %u "/proc/$postmaster")
@@ -64,7 +71,7 @@ standbys() {
         wait
     done 2>/dev/null
 }
-[ "$look" = yes ] && standbys
+[ "$look" = none ] || standbys
 echo mounts
 cat /proc/self/mountinfo
 # DRBD's active configuration without defaults, except for options that experiments change. Names

@@ -37,7 +37,8 @@ impl TelemetrySources {
         let host = standby.and_then(|s| self.hosts.get(s.host));
         let data = standby.zip(host).and_then(|(standby, host)| {
             let known = standby.data.map(|d| Ok(d.to_string_lossy().into_owned()));
-            let found = known.unwrap_or_else(|| find_data(host));
+            let identifier = self.system_identifier.as_deref();
+            let found = known.unwrap_or_else(|| find_data(host, identifier));
             found.map_err(|why| notes.push(why)).ok()
         });
         let directory = data.map(|data| format!("{data}/pg_wal"));
@@ -50,10 +51,11 @@ impl TelemetrySources {
     }
 }
 
-/// Data directory of the only standby on this host.
-fn find_data(host: &Host) -> Result<String, String> {
+/// Data directory of the server's only standby on this host.
+fn find_data(host: &Host, identifier: Option<&str>) -> Result<String, String> {
     let name = host.name();
-    let script = CommandLine::new("sh").args(["-c", STANDBY_DATA]).timeout(LIMIT);
+    let which = identifier.unwrap_or("all");
+    let script = CommandLine::new("sh").args(["-c", STANDBY_DATA, "sh", which]).timeout(LIMIT);
     let text = host.run(&script).map_err(|_| format!("host {name} did not answer"))?;
     let mut found = text.lines();
     match (found.next(), found.next()) {

@@ -7,13 +7,13 @@ use std::time::Duration;
 
 use postgres::Client;
 
-use super::environment::{self, Standbys};
+use super::environment::{self, Selection, Standbys};
 use super::session::{self, WatchedServer};
 use super::storage::{self, ServerDirectory};
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::quote;
-use crate::pg::server::{DIRECTORIES_GRANT, Server, directories};
+use crate::pg::server::{DIRECTORIES_GRANT, Server, directories, system_identifier};
 use pgio_connect::ConnectParams;
 use pgio_results::Warning;
 use pgio_results::telemetry::{Probes, Storage};
@@ -25,6 +25,8 @@ pub struct TelemetrySources {
     pub(super) hosts: Hosts,
     /// The host on which the server's backend process was found.
     pub(super) server_host: Option<String>,
+    /// `None` if the role may not read it.
+    pub(super) system_identifier: Option<String>,
     pub(super) storage: Vec<Storage>,
     pub(super) probes: Option<Probes>,
     pub(super) warnings: Vec<Warning>,
@@ -54,6 +56,7 @@ impl TelemetrySources {
             },
             hosts: hosts.clone(),
             server_host: None,
+            system_identifier: system_identifier(admin).ok(),
             storage: Vec::new(),
             probes: None,
             warnings: Vec::new(),
@@ -88,6 +91,11 @@ impl TelemetrySources {
     /// a trial.
     pub fn environment(&self, standbys: Standbys) -> Option<BTreeMap<String, String>> {
         let server = self.server_host()?;
+        let standbys = match (standbys, &self.system_identifier) {
+            (Standbys::Skip, _) => Selection::None,
+            (Standbys::Read, Some(identifier)) => Selection::Of(identifier),
+            (Standbys::Read, None) => Selection::All,
+        };
         let mut found = environment::read(server, &self.storage, standbys)?;
         for peer in self.hosts.values().filter(|host| !host.is_same_machine(server)) {
             found.extend(environment::peer_facts(peer, &found, standbys));

@@ -1,8 +1,15 @@
-# Prints the data directories of standbys on this host: the working directories of walreceivers.
-# Read-only.
+# Prints the data directories of standbys on this host: the working directories of walreceivers;
+# argument: their system identifier, or `all`. Read-only.
 for process in /proc/[0-9]*; do
     case $(tr '\0' ' ' 2>/dev/null <"$process/cmdline") in
-    postgres:*walreceiver*) readlink "$process/cwd" 2>/dev/null ;;
+    postgres:*walreceiver*) ;;
+    *) continue ;;
     esac
+    # A control file begins with the system identifier.
+    case $1 in
+    all) ;;
+    *) [ "$1" = "$(od -An -td8 -N8 "$process/cwd/global/pg_control" 2>/dev/null | tr -d ' ')" ] || continue ;;
+    esac
+    readlink "$process/cwd" 2>/dev/null
 done
 exit 0

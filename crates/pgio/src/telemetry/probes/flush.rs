@@ -1,7 +1,8 @@
 //! Measures a synchronous 8 kB write in a directory: the minimum wait of a commit.
 //!
-//! `dd oflag=dsync` writes a few blocks per round and reports its own elapsed time, so neither its
-//! start nor the network to the host counts. The median of the rounds' means is robust against
+//! `dd oflag=dsync` writes some blocks per round and reports its own elapsed time, so neither its
+//! start nor the network to the host counts. A round takes about [`ROUND`], so that the host is busy
+//! with writing and not with starting programs. The median of the rounds' means is robust against
 //! single stalls. pg_test_fsync does the same with open_datasync, but may not be installed.
 
 use std::ffi::OsStr;
@@ -13,7 +14,11 @@ use crate::host::{Host, Shell};
 
 const PRELUDE: &str = include_str!("flush.sh");
 
-const WRITES: &str = "8";
+/// Writes of the first round, which finds out how many fill a round.
+const FEWEST: u32 = 8;
+/// The file of the probe has 256 blocks.
+const MOST: u32 = 256;
+const ROUND: Duration = Duration::from_millis(20);
 
 const MIN_ROUNDS: usize = 5;
 
@@ -42,10 +47,10 @@ pub(super) fn probe(wal: Wal<'_>) -> (Option<Flush>, String) {
     let Wal { host, directory } = wal;
     let location = format!("{directory} on host {}", host.name());
     match rounds(wal) {
-        Ok(mut rounds) if !rounds.is_empty() => {
+        Ok((mut rounds, writes)) if !rounds.is_empty() => {
             rounds.sort_by(f64::total_cmp);
             let note = format!(
-                "flush: median of {} rounds of {WRITES} synchronous 8 kB writes in {location}",
+                "flush: median of {} rounds of {writes} synchronous 8 kB writes in {location}",
                 rounds.len()
             );
             (Some(median(&rounds)), note)
@@ -65,22 +70,28 @@ fn median(rounds: &[f64]) -> Flush {
     Flush { seconds: rounds[n / 2], error: (rounds[high] - rounds[low]) / 2.0 }
 }
 
-fn rounds(wal: Wal<'_>) -> Result<Vec<f64>, ExecError> {
+/// Seconds per write of each round, and the writes of a round.
+fn rounds(wal: Wal<'_>) -> Result<(Vec<f64>, u32), ExecError> {
     let directory = quoted(OsStr::new(wal.directory));
     let prelude = format!("directory={directory}\n{PRELUDE}");
     let mut shell = Shell::start(wal.host, &prelude, "writes $ask")?;
     // Discard the first write: it opens the file with cold caches.
     shell.ask("1", LIMIT)?;
+    let mut round = |writes: u32| -> Result<Option<f64>, ExecError> {
+        let answer = shell.ask(&writes.to_string(), LIMIT)?;
+        Ok(seconds(&answer.text).map(|seconds| seconds / f64::from(writes)))
+    };
     let mut rounds = Vec::new();
+    let Some(first) = round(FEWEST)? else { return Ok((rounds, FEWEST)) };
+    let writes = ((ROUND.as_secs_f64() / first) as u32).clamp(FEWEST, MOST);
     let began = Instant::now();
     while rounds.len() < MIN_ROUNDS || began.elapsed() < DURATION {
-        let answer = shell.ask(WRITES, LIMIT)?;
-        match seconds(&answer.text) {
-            Some(seconds) => rounds.push(seconds / 8.0),
+        match round(writes)? {
+            Some(seconds) => rounds.push(seconds),
             None => break,
         }
     }
-    Ok(rounds)
+    Ok((rounds, writes))
 }
 
 /// Parses dd's last line: `65536 bytes (66 kB, 64 KiB) copied, 0.0102 s, 6.4 MB/s`.

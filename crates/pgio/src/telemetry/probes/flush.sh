@@ -12,7 +12,7 @@ exec 3>"$file" || exit 1
 set +C
 rm -f "$file"
 # Allocate the blocks first, like those of a recycled WAL segment.
-dd if=/dev/zero of=/proc/self/fd/3 bs=8192 count=64 conv=notrunc,fsync >/dev/null || exit 1
+dd if=/dev/zero of=/proc/self/fd/3 bs=8192 count=256 conv=notrunc,fsync >/dev/null || exit 1
 
 writes() { # COUNT
     dd if=/dev/zero of=/proc/self/fd/3 bs=8192 count="$1" oflag=dsync conv=notrunc 2>&1
