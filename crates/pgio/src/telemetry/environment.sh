@@ -41,11 +41,7 @@ configured() { # POSTMASTER DIRECTORY SETTING
         echo "standby $3 $value $2"
 }
 standbys() {
-    for receiver in $(grep -ls walreceiver /proc/[0-9]*/cmdline); do
-        case $(tr '\0' ' ' 2>/dev/null <"$receiver") in
-        postgres:*walreceiver*) ;;
-        *) continue ;;
-        esac
+    for receiver in $(grep -ls '^postgres:.*walreceiver' /proc/[0-9]*/cmdline); do
         postmaster=$(sed -n 's/^PPid:[[:space:]]*//p' "${receiver%/*}/status" 2>/dev/null)
         # A control file begins with the system identifier. Who may not read it may not run the
         # program as its owner either.

@@ -1,10 +1,7 @@
 # Prints the data directories of standbys on this host: the working directories of walreceivers;
 # argument: their system identifier, or `all`. Read-only.
-for process in /proc/[0-9]*; do
-    case $(tr '\0' ' ' 2>/dev/null <"$process/cmdline") in
-    postgres:*walreceiver*) ;;
-    *) continue ;;
-    esac
+for receiver in $(grep -ls '^postgres:.*walreceiver' /proc/[0-9]*/cmdline); do
+    process=${receiver%/*}
     # A control file begins with the system identifier.
     case $1 in
     all) ;;

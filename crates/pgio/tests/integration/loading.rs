@@ -7,6 +7,8 @@ mod stopping;
 
 use std::cell::RefCell;
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
 use pgio::dataset::lines::Batches;
 use pgio::dataset::mark::Part;
@@ -379,4 +381,29 @@ fn batches_print_when_tables_complete() {
     expected.push(0);
     assert_eq!(waiting, expected);
     assert_eq!(waiting, [2, 3, 4, 4, 0]);
+}
+
+/// An automatic ANALYZE has such a snapshot, too.
+#[test]
+fn a_vacuum_waits_for_a_snapshot_that_keeps_dead_rows() {
+    for major in [OLDEST, NEWEST] {
+        let conninfo = database(major);
+        let spec = spec(1, 1024);
+        load(&conninfo, &spec);
+        let mut reader = connect(&conninfo);
+        reader
+            .batch_execute("BEGIN ISOLATION LEVEL REPEATABLE READ; SELECT count(*) FROM pgio1")
+            .unwrap();
+        let mut client = connect(&conninfo);
+        client.batch_execute("UPDATE pgio1 SET scratch = 1").unwrap();
+        let reading = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(500));
+            reader.batch_execute("COMMIT").unwrap();
+        });
+        dataset::vacuum(&mut client, &spec).unwrap();
+        reading.join().unwrap();
+        client.batch_execute("CREATE EXTENSION pgstattuple").unwrap();
+        let dead = number(&mut client, "SELECT dead_tuple_count FROM pgstattuple('pgio1')");
+        assert_eq!(dead, 0, "{major}");
+    }
 }
