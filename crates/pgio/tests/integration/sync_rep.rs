@@ -2,13 +2,14 @@
 //! one: nothing waits forever, nothing of ours stays on the server, nothing is compared that did
 //! not hold.
 
+use std::collections::BTreeSet;
 use std::thread;
 use std::time::Duration;
 
 use pgio::pg::private::{PrivateCluster, Spec};
 use rustix::process::Signal;
 
-use crate::fixture::{INSTALLED, connect, spec};
+use crate::fixture::{INSTALLED, connect, fresh_database, shared_pair, shared_primary, spec};
 use crate::workdir::{
     Running, Workdir, alter_system, auto_conf, condition_of, experiment, failed_checks,
     sessions_at_work, sessions_of_ours, sessions_waiting_for_standby, show, wait_until,
@@ -287,4 +288,24 @@ fn fixed_work_does_not_wait_forever() {
             both.spawn(move || stalls(engine));
         }
     });
+}
+
+/// Standbys of other tests run on this host, too.
+#[test]
+fn the_settings_of_the_servers_own_standby_are_read() {
+    let standbys = |cluster: &PrivateCluster| -> BTreeSet<String> {
+        let dir = Workdir::new();
+        let keys = "blocks = 1\nduration = \"100ms\"\naa = false";
+        let dsn = fresh_database(cluster);
+        let text = experiment(&dsn, keys, "", &[("a", ""), ("b", "")]);
+        dir.compare(&text).expect(0, &[]);
+        let trials = dir.trials();
+        let environment = trials[0]["environment"].as_object().unwrap();
+        let names = environment.keys().filter_map(|name| name.strip_prefix("standby."));
+        names.map(|name| name.rsplit_once('.').unwrap().0.to_owned()).collect()
+    };
+    let pair = shared_pair(INSTALLED);
+    let own = pair.standby_data_dir().unwrap().display().to_string();
+    assert_eq!(standbys(pair), BTreeSet::from([own]));
+    assert_eq!(standbys(shared_primary(INSTALLED)), BTreeSet::new());
 }
