@@ -1,22 +1,11 @@
-//! What is generated and checked in: schemas, manual pages, completions, docs/KEYS.md.
-//!
-//! `cargo xtask generate` writes, `cargo xtask check` compares and names what is stale; a test of
-//! pgio's runs the check. Everything comes from tables and types of the program, so that nothing
-//! is listed twice, and the same sources always give the same bytes. One file here for each
-//! family of artefacts.
+//! Chores of the workspace: `cargo xtask generate` and `cargo xtask check`; see the library.
 
-mod keys;
-mod manual;
-mod schema;
-
-use std::collections::BTreeMap;
-use std::fs;
-use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::ExitCode;
 
-use anyhow::{Context, Result};
+use anyhow::Result;
 use clap::{Parser, Subcommand};
+use xtask::{artefacts, generate, stale};
 
 #[derive(Debug, Parser)]
 #[command(about = "Chores of the pgio workspace")]
@@ -33,12 +22,6 @@ enum Command {
     Check,
 }
 
-/// Directories that hold generated files and nothing else.
-const DIRS: &[&str] = &[schema::DIR, manual::MAN_DIR, manual::COMPLETIONS_DIR];
-
-/// Content by path below the root of the workspace.
-type Artefacts = BTreeMap<PathBuf, String>;
-
 fn main() -> Result<ExitCode> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is below the root");
     let artefacts = artefacts()?;
@@ -51,81 +34,5 @@ fn main() -> Result<ExitCode> {
             }
             Ok(if stale.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
         }
-    }
-}
-
-fn artefacts() -> Result<Artefacts> {
-    let mut all = Artefacts::new();
-    all.extend(schema::artefacts()?);
-    all.extend(manual::artefacts()?);
-    all.extend(keys::artefacts());
-    Ok(all)
-}
-
-fn generate(root: &Path, artefacts: &Artefacts) -> Result<()> {
-    for path in stale(root, artefacts)? {
-        let file = root.join(&path);
-        match artefacts.get(&path) {
-            Some(text) => {
-                let dir = file.parent().expect("every artefact lies below the root");
-                fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;
-                fs::write(&file, text).with_context(|| format!("write {}", file.display()))?;
-            }
-            None => fs::remove_file(&file).with_context(|| format!("remove {}", file.display()))?,
-        }
-        println!("{}", path.display());
-    }
-    Ok(())
-}
-
-/// Files that differ from what would be generated, are missing, or are generated no more.
-fn stale(root: &Path, artefacts: &Artefacts) -> Result<Vec<PathBuf>> {
-    let mut stale = Vec::new();
-    for (path, text) in artefacts {
-        match fs::read_to_string(root.join(path)) {
-            Ok(found) if found == *text => {}
-            Ok(_) => stale.push(path.clone()),
-            Err(e) if e.kind() == ErrorKind::NotFound => stale.push(path.clone()),
-            Err(e) => return Err(e).with_context(|| format!("read {}", path.display())),
-        }
-    }
-    for dir in DIRS {
-        let entries = match fs::read_dir(root.join(dir)) {
-            Ok(entries) => entries,
-            Err(e) if e.kind() == ErrorKind::NotFound => continue,
-            Err(e) => return Err(e).with_context(|| format!("list {dir}")),
-        };
-        for entry in entries {
-            let path = Path::new(dir).join(entry?.file_name());
-            if !artefacts.contains_key(&path) {
-                stale.push(path);
-            }
-        }
-    }
-    stale.sort();
-    Ok(stale)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn what_differs_is_missing_or_is_left_over_is_stale_until_generated() {
-        let root = std::env::temp_dir().join(format!("pgio-xtask-{}", std::process::id()));
-        let artefacts = Artefacts::from([
-            (Path::new(schema::DIR).join("a.json"), "{}\n".to_owned()),
-            (PathBuf::from("docs/KEYS.md"), "keys\n".to_owned()),
-        ]);
-        fs::create_dir_all(root.join(schema::DIR)).unwrap();
-        fs::write(root.join(schema::DIR).join("old.json"), "").unwrap();
-        fs::write(root.join("docs/KEYS.md"), "old keys\n").unwrap();
-        let names = stale(&root, &artefacts).unwrap();
-        let named: Vec<_> = names.iter().map(|p| p.to_str().unwrap()).collect();
-        assert_eq!(named, ["docs/KEYS.md", "docs/schema/a.json", "docs/schema/old.json"]);
-        generate(&root, &artefacts).unwrap();
-        assert!(stale(&root, &artefacts).unwrap().is_empty());
-        assert_eq!(fs::read_to_string(root.join("docs/KEYS.md")).unwrap(), "keys\n");
-        fs::remove_dir_all(&root).unwrap();
     }
 }
