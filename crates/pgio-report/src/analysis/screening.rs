@@ -22,7 +22,7 @@ use super::comparison::Comparison;
 use super::interval::Interval;
 use super::pairing::Arms;
 use super::resolution::{self, Spreads};
-use pgio_results::screening::{DesignKind, Factor, Screening};
+use pgio_results::screening::{DesignCell, DesignKind, Factor, Screening};
 use pgio_results::store::Manifest;
 
 /// The effects of an experiment's factors.
@@ -30,7 +30,7 @@ use pgio_results::store::Manifest;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Screened {
     pub design: DesignKind,
-    pub cells: usize,
+    pub cells: Vec<DesignCell>,
     /// 4: no main effect is aliased with another or with an interaction of two factors. 5: nor are these
     /// with each other. Null for one-at-a-time.
     pub resolution: Option<u32>,
@@ -110,7 +110,7 @@ pub(super) fn all(
     let screening = manifest.screening.as_ref()?;
     let mut screened = Screened {
         design: screening.design,
-        cells: screening.cells.len(),
+        cells: screening.cells.clone(),
         resolution: contrasts::resolution(screening),
         factors: screening.factors.clone(),
         effects: Vec::new(),

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::format::{self, NONE};
 use super::table::{Column, Document, Remark, Table};
-use super::{explain, margin, outcomes, sweep, variance};
+use super::{explain, margin, outcomes, screening, sweep, variance};
 use crate::analysis::{
     Analysis, Bound, Comparison, Condition, CountedWarning, Finding, NoiseFloor, State, Verdict,
 };
@@ -29,16 +29,25 @@ const COMMIT_PERCENTILES: [&str; 3] = [
 ];
 
 pub fn document(analysis: &Analysis) -> Document {
-    let mut tables = vec![primary(analysis)];
-    tables.extend(sweep::tables(analysis));
-    tables.extend(secondary(analysis));
-    tables.extend(explain::tables(analysis));
+    let mut tables = screening::tables(analysis);
+    let what = match screening::factorial(analysis) {
+        Some(screened) => {
+            tables.push(screening::cells(analysis, screened));
+            format!("effects of {}", format::counted(screened.factors.len(), "factor"))
+        }
+        None => {
+            tables.push(primary(analysis));
+            tables.extend(sweep::tables(analysis));
+            tables.extend(secondary(analysis));
+            tables.extend(explain::tables(analysis));
+            format!("compared with {}", analysis.baseline)
+        }
+    };
     Document {
         title: format!(
-            "{}: {}, compared with {} (95 % intervals)",
+            "{}: {}, {what} (95 % intervals)",
             analysis.experiment,
             format::metric_name(&analysis.primary_metric),
-            analysis.baseline
         ),
         headline: outcomes::headline(analysis),
         tables,

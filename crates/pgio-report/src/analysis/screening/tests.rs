@@ -1,7 +1,6 @@
 use super::super::test_support::{FACTORS, experiment, screened, screened_as, trial};
 use super::super::{Analysis, Decision, Verdict, analyse, primary_comparisons};
 use super::*;
-use pgio_results::screening::DesignCell;
 use pgio_results::{Check, store::StoredExperiment};
 
 fn screening_of(stored: &StoredExperiment) -> (Analysis, Screened) {
@@ -23,7 +22,7 @@ fn the_planted_effects_are_found_ranked_and_named() {
     let mut stored = screened(6);
     stored.manifest.rules.matters = Some(0.05);
     let (analysis, found) = screening_of(&stored);
-    assert_eq!((found.cells, found.resolution, found.effects.len()), (16, Some(4), 6 + 7));
+    assert_eq!((found.cells.len(), found.resolution, found.effects.len()), (16, Some(4), 6 + 7));
     assert!(analysis.comparisons.is_empty(), "no cell is compared with the baseline");
     let decided: Vec<(&str, Option<Decision>)> = found
         .effects

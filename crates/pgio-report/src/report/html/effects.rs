@@ -4,16 +4,19 @@
 use maud::html;
 
 use super::super::format::metric_name;
-use super::super::{comparison, explain};
+use super::super::{comparison, explain, screening};
 use super::page::{Page, Section};
 use super::{forest, table};
 
 pub(super) fn section(page: &Page<'_>) -> Section {
     let metric = metric_name(&page.analysis.primary_metric);
+    // One factor at a time: the same comparisons, ranked.
+    let ranked = screening::tables(page.analysis);
     let body = html! {
         p { "Primary metric: " strong { (metric) } ", each condition against "
             strong { (page.analysis.baseline) } ". Everything else is indicative." }
         (forest::figure(page))
+        @for t in &ranked { (table::render_cards(t, "What matters here")) }
         (table::render_cards(&comparison::primary(page.analysis), "Conditions and effects"))
     };
     Section { id: "effects", title: "Effects", body }

@@ -27,7 +27,7 @@ pub struct ScreeningSpec {
 }
 
 /// The name of the condition with all factors low.
-pub const ALL_LOW: &str = "all low";
+const ALL_LOW: &str = "all low";
 /// Default maximum number of cells: two minutes a block with windows of one second.
 const DEFAULT_CELLS: u64 = 64;
 
