@@ -56,15 +56,14 @@ impl Design {
     /// Every combination of levels. `None` without factors and above [`MOST_FACTORS`] / 2, which nobody
     /// can run.
     pub fn full(factors: usize) -> Option<Design> {
-        (1..=MOST_FACTORS / 2)
-            .contains(&factors)
-            .then(|| construct::regular(&construct::base(factors), factors))
+        let few = (1..=MOST_FACTORS / 2).contains(&factors);
+        few.then(|| Design { factors, cells: construct::full(factors) })
     }
 
     /// The smallest known design of resolution IV or higher whose first cell has all factors low. `None`
     /// below two factors and above [`MOST_FACTORS`].
     pub fn fractional(factors: usize) -> Option<Design> {
-        construct::fractional(factors)
+        Some(Design { factors, cells: construct::fractional(factors)? })
     }
 
     /// All factors low, then each of them high alone. This design has no contrasts: each cell is

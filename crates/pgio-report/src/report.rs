@@ -13,6 +13,7 @@ pub mod classic;
 mod comparison;
 pub mod csv;
 pub mod device;
+mod effect;
 mod explain;
 mod format;
 #[cfg(test)]

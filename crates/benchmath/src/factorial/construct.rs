@@ -11,21 +11,27 @@
 //! one more factor that tells the two apart is smaller than a regular fraction. Folding it over frees
 //! the main effects from interactions (Box, Hunter and Hunter, chapter 7).
 
-use super::Design;
+/// The level of each factor in each cell.
+type Cells = Vec<Vec<bool>>;
 
 /// First rows of the Plackett-Burman designs (Biometrika 33(4), 1946, p. 323): the next rows shift it
 /// by one place, and the last row is all low.
 const PLACKETT_BURMAN: [&str; 2] = ["++--++++-+-+----++-", "+++++-+-++--++--+-+----"];
 
+/// Every combination of levels.
+pub(super) fn full(factors: usize) -> Cells {
+    regular(&base(factors), factors)
+}
+
 /// The words of `factors` base factors.
-pub(super) fn base(factors: usize) -> Vec<u32> {
+fn base(factors: usize) -> Vec<u32> {
     (0..factors).map(|bit| 1 << bit).collect()
 }
 
-pub(super) fn fractional(factors: usize) -> Option<Design> {
+pub(super) fn fractional(factors: usize) -> Option<Cells> {
     let added: &[u32] = match factors {
         0 | 1 => return None,
-        2 | 3 => return Design::full(factors),
+        2 | 3 => return Some(full(factors)),
         4 => return Some(regular(&odd_words(3, 4), 3)),
         5 => &[0b1111],
         6 => &[0b0111, 0b1110],
@@ -51,15 +57,15 @@ fn odd_words(bits: usize, factors: usize) -> Vec<u32> {
 }
 
 /// The cells in which each factor is the sum of its word's base factors.
-pub(super) fn regular(words: &[u32], bits: usize) -> Design {
+fn regular(words: &[u32], bits: usize) -> Cells {
     let level = |cell: u32, word: &u32| (cell & word).count_ones() % 2 == 1;
     let cell = |cell: u32| words.iter().map(|word| level(cell, word)).collect();
-    Design { factors: words.len(), cells: (0..1 << bits).map(cell).collect() }
+    (0..1 << bits).map(cell).collect()
 }
 
 /// A Plackett-Burman design and its mirror image, cut to this number of factors. The cell with all
 /// factors low comes first.
-fn folded(factors: usize) -> Design {
+fn folded(factors: usize) -> Cells {
     let fits = |row: &&&str| row.len() + 1 >= factors;
     let row = PLACKETT_BURMAN.iter().find(fits).expect("the longer row has 23 signs");
     let row: Vec<bool> = row.bytes().map(|sign| sign == b'+').collect();
@@ -68,7 +74,7 @@ fn folded(factors: usize) -> Design {
     let rows = std::iter::once(vec![false; n]).chain((0..n).map(shifted));
     let cells = rows.flat_map(|row| {
         // The factor that tells the two apart comes first, so that cutting never removes it.
-        let own = [vec![false], row.clone()].concat();
+        let own = [vec![false], row].concat();
         let mirrored = own.iter().map(|level| !level).collect();
         [own, mirrored]
     });
@@ -76,5 +82,5 @@ fn folded(factors: usize) -> Design {
         cell.truncate(factors);
         cell
     };
-    Design { factors, cells: cells.map(cut).collect() }
+    cells.map(cut).collect()
 }

@@ -119,7 +119,7 @@ pub(super) fn all(
     };
     if screening.design.is_factorial() {
         let judged = contrasts::judge(screening, manifest, arms);
-        let (effects, detectable) = planned(manifest, arms, screening, judged);
+        let (effects, detectable) = planned(manifest, arms, screening, &judged);
         screened.effects = effects;
         screened.minimum_detectable_effect = detectable;
         screened.notes = notes(screening, arms, manifest);
@@ -154,7 +154,7 @@ fn planned(
     manifest: &Manifest,
     arms: &Arms<'_>,
     screening: &Screening,
-    judged: Vec<Judged>,
+    judged: &[Judged],
 ) -> (Vec<Effect>, Option<f64>) {
     let mut comparisons: Vec<Comparison> =
         judged.iter().map(|j| j.candidate.comparison.clone()).collect();

@@ -3,7 +3,7 @@
 //! Numbers come from `analysis::screening`; this file words them. The table has every main effect and the
 //! interactions that were detected; JSON and CSV have all.
 
-use super::comparison::effect;
+use super::effect::effect;
 use super::format::{self, NONE};
 use super::margin;
 use super::table::{Column, Table};

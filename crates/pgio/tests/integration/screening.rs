@@ -8,9 +8,9 @@ use crate::fixture::{INSTALLED, fresh_database, shared_primary};
 use crate::schema;
 use crate::workdir::{Workdir, tolerate};
 
-/// A delay of 5 ms that commits wait for unless they wait for nothing, and a setting without an effect.
+/// A delay of 20 ms that commits wait for unless they wait for nothing, and a setting without an effect.
 const FACTORS: &str = "[[factor]]\nname = 'delay'\nlow = {}\n\
-                       high = { postgres = { commit_delay = 5000, commit_siblings = 0 } }\n\
+                       high = { postgres = { commit_delay = 20000, commit_siblings = 0 } }\n\
                        [[factor]]\nname = 'synchronous_commit'\nsetting = ['on', 'off']\n\
                        [[factor]]\nname = 'geqo'\nsetting = ['on', 'off']\n";
 
@@ -26,7 +26,7 @@ fn text(dsn: &str, keys: &str, factors: &str) -> String {
 fn effects_and_their_interaction_are_found_and_reported_from_the_record_alone() {
     let dir = Workdir::new();
     let dsn = fresh_database(shared_primary(INSTALLED));
-    let text = text(&dsn, "blocks = 6\nduration = '200ms'\nmatters = '5%'", FACTORS);
+    let text = text(&dsn, "blocks = 8\nduration = '400ms'\nmatters = '5%'", FACTORS);
     let run = dir.compare(&text).expect(0, &["What matters here: commits/s, 3 factors in 8 cells"]);
     assert!(!run.out.contains("compared with"), "{run}");
 
@@ -60,8 +60,8 @@ fn effects_and_their_interaction_are_found_and_reported_from_the_record_alone() 
     };
     assert_eq!(verdict("delay"), "slower");
     assert_eq!(verdict("synchronous_commit"), "faster");
-    let both = effects.iter().find(|e| e["conditional"].is_object()).unwrap();
-    assert_eq!(both["comparison"]["condition"], "delay × synchronous_commit");
+    let is_both = |e: &&Value| e["comparison"]["condition"] == "delay × synchronous_commit";
+    let both = effects.iter().find(is_both).unwrap();
     let given = &both["conditional"];
     let while_on = given["low"]["ratio"].as_f64().unwrap();
     assert!(given["factor"] == "delay" && while_on < 0.8, "{given}");
@@ -69,7 +69,7 @@ fn effects_and_their_interaction_are_found_and_reported_from_the_record_alone() 
     let csv = dir.pgio(&["report", "out", "--format", "csv"]).expect(0, &[]).out;
     assert!(csv.lines().any(|l| l.contains(",delay × synchronous_commit,")), "{csv}");
     dir.pgio(&["report", "out", "--format", "markdown"])
-        .expect(0, &["## What matters here", "| delay × synchronous\\_commit | "]);
+        .expect(0, &["## What matters here", "| delay × synchronous_commit | "]);
     let page = fs::read_to_string(dir.out().join("report.html")).unwrap();
     assert!(page.contains("What matters here") && page.contains("high against low"));
 }
@@ -106,7 +106,7 @@ fn a_plan_begins_with_cells_blocks_and_time_and_changes_nothing() {
         "{plan}"
     );
     assert!(
-        lines[3].starts_with("  factor delay: low as it is; high commit_delay = 5000"),
+        lines[3].starts_with("  factor delay: low as it is; high commit_delay = 20000"),
         "{plan}"
     );
     let once = plan.lines().filter(|l| l.contains("changes geqo = off")).count();
