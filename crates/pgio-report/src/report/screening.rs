@@ -8,7 +8,7 @@ use super::format::{self, NONE};
 use super::margin;
 use super::table::{Column, Table};
 use crate::analysis::screening::{AtLevel, Conditional, Effect, Screened, title};
-use crate::analysis::{Analysis, Comparison, Condition, Decision};
+use crate::analysis::{Analysis, Comparison, Condition, Decision, Verdict};
 use pgio_results::change::Change;
 use pgio_results::screening::{DesignKind, Factor};
 
@@ -58,7 +58,7 @@ fn ranked(analysis: &Analysis, screened: &Screened, metric: &str) -> Table {
     let rows = shown.iter().map(row).collect();
     let mut notes: Vec<String> = shown.iter().flat_map(|e| interaction_notes(e)).collect();
     notes.extend(not_shown(screened, metric));
-    if shown.iter().any(|e| !e.comparison.verdict.is_decided()) {
+    if shown.iter().any(|e| e.comparison.verdict == Verdict::NoDifference) {
         notes.push("~ no effect detected.".to_owned());
     }
     if let Some(smallest) =
@@ -161,6 +161,10 @@ fn not_shown(screened: &Screened, metric: &str) -> Option<String> {
     if hidden.is_empty() {
         return None;
     }
+    let contrasts = format::counted(hidden.len(), "contrast");
+    if hidden.iter().all(|c| c.verdict != Verdict::NoDifference) {
+        return Some(format!("{contrasts} of two factors each could not be judged."));
+    }
     let with = |decision| hidden.iter().filter(|c| c.decision == Some(decision)).count();
     let (none, open) = (with(Decision::DoesNotMatter), with(Decision::Undecided));
     let decided = match none + open {
@@ -168,10 +172,8 @@ fn not_shown(screened: &Screened, metric: &str) -> Option<String> {
         _ => format!(" ({none} do not matter, {open} undecided)"),
     };
     Some(format!(
-        "No interaction was detected in {} other {} of two factors each{decided}; JSON and CSV have \
-         their numbers.",
-        hidden.len(),
-        if hidden.len() == 1 { "contrast" } else { "contrasts" }
+        "No interaction was detected in {contrasts} of two factors each{decided}; JSON and CSV have \
+         their numbers."
     ))
 }
 
@@ -226,6 +228,27 @@ pub(super) fn lead(analysis: &Analysis, screened: &Screened) -> Vec<String> {
 
 fn detected(analysis: &Analysis, main: &[&Effect]) -> String {
     let metric = format::metric_name(&analysis.primary_metric);
+    match main.first().map(|e| &e.comparison) {
+        None => {
+            return format!("No effect on {metric} could be computed: the cells are no design.");
+        }
+        Some(c) if c.verdict == Verdict::TooFewBlocks => {
+            let needed = c.blocks_needed.map_or_else(String::new, |n| {
+                format!("; {} are needed", format::counted(n as usize, "block"))
+            });
+            return format!(
+                "The effects on {metric} cannot be judged yet: {} of {} have a valid trial of every \
+                 cell{needed}.",
+                c.blocks,
+                format::counted(analysis.blocks, "block")
+            );
+        }
+        Some(c) if c.verdict == Verdict::NotApplicable => {
+            let why = c.warnings.first().map_or_else(String::new, |why| format!(": {why}"));
+            return format!("The effects on {metric} cannot be computed{why}.");
+        }
+        Some(_) => {}
+    }
     let found: Vec<String> = main
         .iter()
         .filter(|e| e.comparison.verdict.is_decided())
@@ -314,6 +337,15 @@ mod tests {
         );
         let none = report::lead(&analyse(&screened_as(6, 0.02, 5, |_| 1.0)));
         assert_eq!(none[0], "No effect on commits/s was detected for any of 6 factors.");
+        let few = report::lead(&matters(4));
+        assert_eq!(
+            few[0],
+            "The effects on commits/s cannot be judged yet: 4 of 4 blocks have a valid trial of every \
+             cell; 6 blocks are needed."
+        );
+        let text = text::render(&report::document(&matters(4)));
+        assert!(text.contains("7 contrasts of two factors each could not be judged."), "{text}");
+        assert!(!text.contains("detected"), "{text}");
     }
 
     #[test]

@@ -79,8 +79,9 @@ fn effects_and_their_interaction_are_found_and_reported_from_the_record_alone() 
 fn cells_are_woven_and_continue_after_an_interruption() {
     let dir = Workdir::new();
     let dsn = fresh_database(shared_primary(INSTALLED));
-    let keys = "blocks = 1\nduration = '200ms'\nweave = '20ms'\ndesign = 'one-at-a-time'";
-    let text = text(&dsn, keys, FACTORS);
+    let keys = "blocks = 1\nduration = '200ms'\nweave = '100ms'\ndesign = 'one-at-a-time'";
+    // A call must be shorter than a slice.
+    let text = text(&dsn, keys, &FACTORS.replace("20000", "2000"));
     dir.compare(&text).expect(0, &["What matters here: commits/s, 3 factors in 4 cells"]);
     let conditions: Vec<String> =
         dir.trials().iter().map(|t| t["place"]["condition"].as_str().unwrap().to_owned()).collect();

@@ -6,7 +6,7 @@
 //! because their order is drawn. If a factor has no effect, exchanging its levels then leaves the
 //! distribution of its contrast as it is except for the sign: it is symmetric about 0 for any noise.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use benchmath::effect::{self, Paired};
 use benchmath::factorial::{Contrast, Design};
@@ -162,12 +162,15 @@ pub(super) fn incomplete(
     arms: &Arms<'_>,
 ) -> Vec<(u32, Vec<String>)> {
     let all = by_block(screening, manifest, arms, &manifest.primary_metric);
-    let missing = |(block, values): (u32, Vec<Option<f64>>)| {
-        let cells = screening.cells.iter().zip(values);
-        let without = cells.filter(|(_, value)| value.is_none());
+    let ran = arms.values().flat_map(|arm| &arm.all).filter_map(|(_, trial)| trial.place.as_ref());
+    let ran: BTreeSet<u32> = ran.map(|place| place.block).collect();
+    let missing = |block: u32| {
+        // Without its baseline, a block has no ratios.
+        let Some(values) = all.get(&block) else { return (block, vec![manifest.baseline.clone()]) };
+        let without = screening.cells.iter().zip(values).filter(|(_, value)| value.is_none());
         (block, without.map(|(cell, _)| cell.condition.clone()).collect::<Vec<_>>())
     };
-    all.into_iter().map(missing).filter(|(_, cells)| !cells.is_empty()).collect()
+    ran.into_iter().map(missing).filter(|(_, cells)| !cells.is_empty()).collect()
 }
 
 impl Values {

@@ -93,6 +93,19 @@ fn a_block_without_a_valid_trial_of_each_cell_does_not_count() {
     assert!(found.effects.iter().all(|e| e.comparison.blocks == 6), "{:?}", found.effects[0]);
     let note = found.notes.iter().find(|n| n.contains("block 3 lacks cell 5"));
     assert!(note.is_some(), "{:?}", found.notes);
+    // Without its baseline, a block has no ratios at all.
+    let mut without = stored.clone();
+    without
+        .trials
+        .retain(|t| t.place.as_ref().is_some_and(|p| p.block != 5 || p.condition != "all low"));
+    let (_, found) = screening_of(&without);
+    assert!(
+        found.notes.iter().any(|n| n.contains("cell 5; block 5 lacks all low")),
+        "{:?}",
+        found.notes
+    );
+    assert!(found.effects.iter().all(|e| e.comparison.verdict == Verdict::TooFewBlocks));
+    assert_eq!(some_of(&["a", "b", "c", "d", "e"].map(str::to_owned)), "a, b, c and 2 more");
     // A valid repeat beside the baseline repairs the block, however fast the machine was by then.
     for name in ["cell 5", "all low"] {
         let of = |t: &&pgio_results::Trial| {
