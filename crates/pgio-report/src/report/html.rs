@@ -14,7 +14,6 @@ mod latency;
 mod look;
 mod manifest;
 mod page;
-mod screening;
 mod series;
 mod shell;
 mod svg;
@@ -62,7 +61,7 @@ pub fn render(source: &Source<'_>) -> String {
         looks: Looks::new(&source.stored.manifest),
     };
     let answer = match factorial(page.analysis) {
-        Some(screened) => vec![Some(screening::section(&page, screened)), trials::section(&page)],
+        Some(screened) => vec![Some(effects::factors(&page, screened)), trials::section(&page)],
         None => vec![
             Some(effects::section(&page)),
             sweep::section(&page),

@@ -62,6 +62,16 @@ fn condition(
     treatments: &[&str],
     targets: &BTreeMap<String, Target>,
 ) -> Result<Condition, ConfigError> {
+    Ok(Condition {
+        name: name(section)?,
+        target: target(section, targets)?,
+        treatments: self::treatments(section, treatments, &sections::CONDITION.names())?,
+        sweep: section.boolean("sweep")?.unwrap_or(true),
+    })
+}
+
+/// Reads a name that reports show as that of a condition.
+pub(super) fn name(section: &Section<'_>) -> Result<String, ConfigError> {
     let Some(name) = section.name("name")? else {
         return Err(section.error_here("has no name; write name = \"...\""));
     };
@@ -69,12 +79,7 @@ fn condition(
         let message = "must not end with (A/A), which is the name of the condition that pgio adds";
         return Err(section.error("name", message));
     }
-    Ok(Condition {
-        name,
-        target: target(section, targets)?,
-        treatments: self::treatments(section, treatments, &sections::CONDITION.names())?,
-        sweep: section.boolean("sweep")?.unwrap_or(true),
-    })
+    Ok(name)
 }
 
 /// Parses the treatments of a section: all keys but its own.

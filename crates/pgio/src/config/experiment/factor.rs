@@ -4,7 +4,7 @@
 //! as it is. `setting = [0, 100]` is short for two values of the PostgreSQL setting that the factor is
 //! named after. Next: [`super::screening`] combines factors into conditions.
 
-use super::condition::{self, AA_SUFFIX, TreatmentSpec};
+use super::condition::{self, TreatmentSpec};
 use super::limits;
 use super::section::Section;
 use crate::config::error::ConfigError;
@@ -51,13 +51,7 @@ pub(super) fn parse(
 
 fn factor(section: &Section<'_>, treatments: &[&str]) -> Result<FactorSpec, ConfigError> {
     section.only_keys_of(&sections::FACTOR)?;
-    let Some(name) = section.name("name")? else {
-        return Err(section.error_here("has no name; write name = \"...\""));
-    };
-    if name.ends_with(AA_SUFFIX.trim_start()) {
-        let message = "must not end with (A/A), which is the name of the condition that pgio adds";
-        return Err(section.error("name", message));
-    }
+    let name = condition::name(section)?;
     let (low, high) = match section.has("setting") {
         true => setting(section, &name)?,
         false => (level(section, "low", treatments)?, level(section, "high", treatments)?),
