@@ -23,7 +23,7 @@ const INERT: [(&str, &str, &str); 8] = [
     ("default_statistics_target", "100", "200"),
     ("gin_fuzzy_search_limit", "0", "1000"),
 ];
-/// The delay costs at least this share where commits wait, and less where they do not.
+/// The delay costs more than this share where commits wait, and no such cost is shown where they do not.
 const MATTERS: f64 = 0.05;
 /// One experiment in this many may accuse an inert setting.
 const ACCUSED: usize = 20;
@@ -83,8 +83,8 @@ fn judge_effects(screened: &Screened) -> Judged {
     let given = both.and_then(|e| e.conditional.as_ref()).filter(|c| c.factor == DELAY);
     let given = given.map(|c| [c.low, c.high]);
     let only_while_on = given.is_some_and(|[on, off]| {
-        on.interval.high.is_some_and(|high| high < 1.0 - MATTERS)
-            && off.ratio.is_some_and(|ratio| (ratio - 1.0).abs() < MATTERS)
+        let costs = |at: AtLevel| at.interval.high.is_some_and(|high| high < 1.0 - MATTERS);
+        costs(on) && !costs(off)
     });
     let accuses = |e: &&Effect| e.comparison.verdict.is_decided() && !is_planted(e);
     Judged {

@@ -80,7 +80,7 @@ fn ranked(analysis: &Analysis, screened: &Screened, metric: &str) -> Table {
 }
 
 /// All main effects, and the interactions that were detected.
-fn is_shown(effect: &Effect) -> bool {
+pub(super) fn is_shown(effect: &Effect) -> bool {
     !effect.is_interaction() || effect.comparison.verdict.is_decided()
 }
 
@@ -104,15 +104,20 @@ fn levels(screened: &Screened, effect: &Effect) -> String {
     let Some(factor) = screened.factors.iter().find(|f| f.name == *name) else {
         return String::new();
     };
-    let [low, high] = [&factor.low, &factor.high].map(|changes| level(factor, changes));
+    let level = |own: &[Change], other: &[Change]| {
+        // What both levels change alike tells nothing about either.
+        let own: Vec<&Change> = own.iter().filter(|change| !other.contains(change)).collect();
+        level(factor, &own)
+    };
+    let (low, high) = (level(&factor.low, &factor.high), level(&factor.high, &factor.low));
     format!("{low} → {high}")
 }
 
-fn level(factor: &Factor, changes: &[Change]) -> String {
+fn level(factor: &Factor, changes: &[&Change]) -> String {
     match changes {
         [] => "as it is".to_owned(),
         [only] if only.sets(&factor.name) => only.value.clone(),
-        several => several.iter().map(Change::to_string).collect::<Vec<_>>().join(", "),
+        several => several.iter().map(|change| change.to_string()).collect::<Vec<_>>().join(", "),
     }
 }
 
@@ -346,6 +351,23 @@ mod tests {
         let text = text::render(&report::document(&matters(4)));
         assert!(text.contains("7 contrasts of two factors each could not be judged."), "{text}");
         assert!(!text.contains("detected"), "{text}");
+    }
+
+    #[test]
+    fn levels_show_what_differs() {
+        let mut stored = screened(6);
+        let factors = &mut stored.manifest.screening.as_mut().unwrap().factors;
+        let siblings = Change::server("commit_siblings", "0");
+        factors[0].low = vec![siblings.clone(), Change::server("commit_delay", "0")];
+        factors[0].high = vec![siblings, Change::server("commit_delay", "5000")];
+        factors[3].low.clear();
+        let analysis = analyse(&stored);
+        let table = &tables(&analysis)[0];
+        let of = |name: &str| &table.rows.iter().find(|row| row[0] == name).unwrap()[1];
+        assert_eq!(
+            (of("commit_delay").as_str(), of("jit").as_str()),
+            ("0 → 5000", "as it is → high")
+        );
     }
 
     #[test]

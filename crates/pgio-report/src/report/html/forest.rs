@@ -9,6 +9,7 @@ use maud::{Markup, html};
 use super::super::format;
 use super::super::margin;
 use super::super::outcomes::instead_of_effect;
+use super::super::screening::is_shown;
 use super::super::sentence::sentence;
 use super::look::clipped;
 use super::page::Page;
@@ -115,9 +116,10 @@ pub(super) fn figure(page: &Page<'_>) -> Markup {
     plot(page, &title, &others.map(entry).collect::<Vec<_>>(), floor)
 }
 
-/// The effects of factors on the primary metric, in their order.
+/// The effects of factors on the primary metric that the table shows, in its order.
 pub(super) fn effects(page: &Page<'_>, screened: &Screened) -> Markup {
-    let primary = screened.effects.iter().map(|e| &e.comparison).filter(|c| c.primary);
+    let shown = screened.effects.iter().filter(|e| is_shown(e));
+    let primary = shown.map(|e| &e.comparison).filter(|c| c.primary);
     let metric = format::metric_name(&page.analysis.primary_metric);
     let title = format!("Change of {metric}, high against low");
     plot(page, &title, &primary.map(of_effect).collect::<Vec<_>>(), None)
