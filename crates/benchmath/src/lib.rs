@@ -24,6 +24,7 @@
 //! | [`williams`] | orders of conditions balanced for carry-over |
 //! | [`fisher`] | two shares, such as shares of failed trials |
 //! | [`holm`] | adjusts p values of tests that share no blocks |
+//! | [`factorial`] | two-level designs for several factors, and what is aliased in them |
 //! | [`knee`] | the load beyond which more load is not worthwhile |
 //! | [`power`] | number of blocks needed, smallest detectable effect |
 //! | [`summary`], [`interval`] | descriptive statistics; an estimate with its interval |
@@ -38,6 +39,7 @@ pub mod components;
 pub mod distribution;
 pub mod drift;
 pub mod effect;
+pub mod factorial;
 pub mod family;
 pub mod fisher;
 pub mod holm;

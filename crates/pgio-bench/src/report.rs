@@ -193,6 +193,7 @@ fn manifest(trials: u32) -> Manifest {
         rules: Rules::default(),
         resumed: Vec::new(),
         sweep: None,
+        screening: None,
         weave: None,
     }
 }

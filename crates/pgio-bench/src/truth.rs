@@ -14,6 +14,7 @@ mod faults;
 mod margin;
 mod read_iops;
 pub(super) mod rounds;
+mod screening;
 mod server;
 mod stalls;
 mod tail;
@@ -39,6 +40,8 @@ enum Case {
     CommitDelay(Plan),
     /// Effects on both sides of a margin of 5 %: which matter?
     Margin(Plan),
+    /// Ten factors, of which two act and only together: are they found, and is any other accused?
+    Screening(Plan),
     /// A server that is stopped for a third of the window in three trials of ten
     Stalls(Plan),
     /// A lock until after the end of an open loop's window: p99 must show it
@@ -54,6 +57,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         Case::ReadIops(args) => read_iops::run(args),
         Case::CommitDelay(plan) => commit_delay::run(plan),
         Case::Margin(plan) => margin::run(plan),
+        Case::Screening(plan) => screening::run(plan),
         Case::Stalls(plan) => stalls::run(plan),
         Case::Tail(args) => tail::run(args),
         Case::Faults(args) => faults::run(args),

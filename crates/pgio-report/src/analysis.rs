@@ -15,6 +15,8 @@
 //! (`degraded`). `margin` decides whether an effect exceeds the margin that the experiment names; [`pilot`]
 //! plans how many blocks that takes.
 //!
+//! [`screening`] estimates the effects of factors, if a design made the conditions from them.
+//!
 //! Next: `report` renders an [`Analysis`] as text and JSON; [`across`] compares two experiments.
 
 pub mod across;
@@ -39,6 +41,7 @@ pub mod pilot;
 pub mod reconcile;
 pub mod replica;
 mod resolution;
+pub mod screening;
 pub mod shares;
 mod standing;
 mod steady;
@@ -63,6 +66,7 @@ use serde::{Deserialize, Serialize};
 
 use self::reconcile::Reconciliation;
 use self::replica::Replica;
+use self::screening::Screened;
 use self::sweep::Swept;
 use self::waits::{Decomposition, DecompositionDifference};
 use pgio_results::metrics::{self, DeclaredMetric, MetricDef};
@@ -138,6 +142,9 @@ pub struct Analysis {
     /// All cells of a sweep and the curves along its axes; everything else is for the middle point.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sweep: Option<Swept>,
+    /// The effects of factors; a factorial design has these in place of comparisons with the baseline.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub screening: Option<Screened>,
     /// Findings, by trial and for the experiment as a whole.
     pub checks: Vec<Finding>,
     /// The trials' warnings, each once.
@@ -174,10 +181,13 @@ impl Analysis {
     }
 }
 
-/// The comparisons of the primary metric alone, as [`analyse`] has them.
+/// The comparisons of the primary metric alone, as [`analyse`] has them; the effects of a factorial design.
 pub fn primary_comparisons(stored: &StoredExperiment) -> Vec<Comparison> {
     let stored = cross::judged(stored);
     let arms = pairing::arms(&stored.manifest, &stored.trials);
+    if screening::factorial(&stored.manifest).is_some() {
+        return screening::contrasts(&stored.manifest, &arms);
+    }
     compare::primary(&stored.manifest, &arms)
 }
 
@@ -207,6 +217,14 @@ pub fn analyse(stored: &StoredExperiment) -> Analysis {
     let spread = spreads.get(&manifest.primary_metric);
     further.extend(layout::findings(manifest, &arms, &comparisons, spread));
     let ran = stored.trials.iter().filter_map(|t| t.place.as_ref()).map(|p| p.block).max();
+    let screened = screening::all(manifest, &arms, &comparisons);
+    // In a factorial design the effects take the place of comparisons.
+    let effects: Vec<Comparison> = match &screened {
+        Some(s) if s.design.is_factorial() => {
+            s.effects.iter().map(|e| e.comparison.clone()).collect()
+        }
+        _ => comparisons.clone(),
+    };
     let noise_floor =
         manifest.aa.as_ref().map(|aa| resolution::noise_floor(aa, &spreads, &comparisons));
     Analysis {
@@ -225,7 +243,8 @@ pub fn analyse(stored: &StoredExperiment) -> Analysis {
         replicas: replica::all(manifest, &arms),
         sweep: sweep::all(manifest, &stored.trials, &comparisons),
         variance: variance::of(stored, &arms),
-        checks: findings::all(stored, &everywhere, &comparisons, further),
+        screening: screened,
+        checks: findings::all(stored, &everywhere, &effects, further),
         drifts,
         warnings: findings::warnings(stored),
         notes: [

@@ -5,7 +5,7 @@
 //! their latencies, [`latency`] the metrics derived from a histogram,
 //! [`checks`] the table of validity checks, [`telemetry`] and [`series`] observations beside the
 //! workload, [`wire`] the record of a trial as JSON, [`store`] the directory of an experiment,
-//! [`sweep`] the factors varied beside the conditions. Nothing here measures or judges. Next:
+//! [`sweep`] the axes varied beside the conditions, [`screening`] the factors that conditions are made of. Nothing here measures or judges. Next:
 //! `analysis` draws conclusions from these records alone.
 
 pub mod files;
@@ -20,6 +20,7 @@ pub mod latency;
 pub mod metrics;
 pub mod model;
 pub mod operation;
+pub mod screening;
 pub mod series;
 pub mod store;
 pub mod sweep;

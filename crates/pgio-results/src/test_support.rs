@@ -122,6 +122,7 @@ pub fn manifest() -> Manifest {
         rules: Rules::default(),
         resumed: Vec::new(),
         sweep: None,
+        screening: None,
         weave: None,
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use super::candidate::{self, Candidate};
 use super::comparison::Comparison;
 use super::pairing::{Arm, Beside};
-use super::{degraded, families, margin, tail, totals};
+use super::{degraded, families, margin, screening, tail, totals};
 use pgio_results::metrics::{self, Direction, MetricDef};
 use pgio_results::store::Manifest;
 
@@ -29,6 +29,10 @@ fn compare_metrics(
     arms: &BTreeMap<&str, Arm<'_>>,
     wanted: impl Fn(&MetricDef) -> bool,
 ) -> Vec<Comparison> {
+    // A factorial design compares sides of all cells instead (`screening`): a cell alone answers nothing.
+    if screening::factorial(manifest).is_some() {
+        return Vec::new();
+    }
     // A manifest that names no known baseline has nothing to compare with.
     let Some(baseline) = arms.get(manifest.baseline.as_str()) else { return Vec::new() };
     let mut candidates = Vec::new();

@@ -205,6 +205,10 @@ fn not_precise(manifest: &Manifest, comparisons: &[Comparison]) -> Option<Findin
 }
 
 fn factors(manifest: &Manifest) -> Vec<Finding> {
+    // A design attributes effects to its factors, whatever a factor changes.
+    if manifest.screening.is_some() {
+        return Vec::new();
+    }
     let Some(baseline) = manifest.conditions.iter().find(|c| c.name == manifest.baseline) else {
         return Vec::new();
     };

@@ -68,6 +68,12 @@ fn level(comparisons: &[Comparison], blocks: usize) -> f64 {
     power::level_in_family(ALPHA, judged(comparisons), blocks)
 }
 
+/// The smallest change that this many blocks detect with 80 % power, of one of these comparisons.
+pub(super) fn detectable(comparisons: &[Comparison], sd_log: f64, blocks: usize) -> Option<f64> {
+    let level = level(comparisons, blocks);
+    power::minimum_detectable_change(sd_log, blocks, level, PLANNED_POWER)
+}
+
 /// Comparisons that are judged together, with the noise of each. The report and the pilot both plan with it,
 /// so that they name the same number of blocks.
 #[derive(Debug, Clone, Copy)]
@@ -133,11 +139,8 @@ pub(super) fn noise_floor(
 ) -> BTreeMap<String, NoiseFloor> {
     let twin = comparisons.iter().filter(|c| c.condition == aa && c.ratio.is_some());
     twin.map(|c| {
-        let level = level(comparisons, c.blocks);
-        let detectable = |sd: fn(&Spread) -> f64| {
-            let sd = sd(spreads.get(&c.metric)?);
-            power::minimum_detectable_change(sd, c.blocks, level, PLANNED_POWER)
-        };
+        let detectable =
+            |sd: fn(&Spread) -> f64| detectable(comparisons, sd(spreads.get(&c.metric)?), c.blocks);
         let floor = NoiseFloor {
             ratio: c.ratio,
             interval: c.interval,

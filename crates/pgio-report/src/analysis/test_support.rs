@@ -3,9 +3,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use benchmath::factorial::Design;
+use benchmath::rng::SplitMix64;
 use pgio_results::change::{Change, Subject};
 use pgio_results::histogram::Histogram;
 use pgio_results::metrics;
+use pgio_results::screening::{DesignCell, DesignKind, Factor, Screening};
 use pgio_results::store::{ConditionInfo, Manifest, StoredExperiment};
 use pgio_results::sweep::{Axis, AxisValue, Point, Sweep, SweepKind};
 use pgio_results::telemetry::{Probes, StandbyLag, Telemetry, Waits};
@@ -264,4 +267,69 @@ pub fn replicated(blocks: u32) -> StoredExperiment {
         telemetry.standbys.insert("s1".to_owned(), standby);
     }
     experiment(&["local", "on"], trials)
+}
+
+/// The factors of [`screened`].
+pub const FACTORS: [&str; 6] =
+    ["commit_delay", "synchronous_commit", "wal_compression", "jit", "work_mem", "geqo"];
+
+/// Six factors in 16 cells: high `synchronous_commit` doubles the rate, and high `commit_delay` costs a
+/// third of it, but only while `synchronous_commit` is low. The others do nothing. Noise of 2 %.
+pub fn screened(blocks: u32) -> StoredExperiment {
+    let effect = |high: &[bool]| match (high[0], high[1]) {
+        (_, true) => 2.0,
+        (true, false) => 2.0 / 3.0,
+        (false, false) => 1.0,
+    };
+    screened_as(blocks, 0.02, 7, effect)
+}
+
+/// An experiment of the factors with noise of this relative size; `rate` is that of a cell.
+pub fn screened_as(
+    blocks: u32,
+    noise: f64,
+    seed: u64,
+    rate: impl Fn(&[bool]) -> f64,
+) -> StoredExperiment {
+    let design = Design::fractional(FACTORS.len()).expect("there is one for six factors");
+    let level = |name: &str, value: &str| vec![Change::server(name, value)];
+    let factor = |name: &&str| Factor {
+        name: (*name).to_owned(),
+        low: level(name, "low"),
+        high: level(name, "high"),
+    };
+    let cell = |(n, levels): (usize, &Vec<bool>)| DesignCell {
+        condition: if n == 0 { "all low".to_owned() } else { format!("cell {}", n + 1) },
+        high: FACTORS
+            .iter()
+            .zip(levels)
+            .filter(|(_, high)| **high)
+            .map(|(f, _)| (*f).to_owned())
+            .collect(),
+    };
+    let screening = Screening {
+        design: DesignKind::Fractional,
+        factors: FACTORS.iter().map(factor).collect(),
+        cells: design.cells().iter().enumerate().map(cell).collect(),
+    };
+    let mut rng = SplitMix64::new(seed);
+    let mut trials = Vec::new();
+    for block in 1..=blocks {
+        for (cell, levels) in screening.cells.iter().zip(design.cells()) {
+            let uniform = (0..4).map(|_| rng.next_f64() - 0.5).sum::<f64>();
+            let value = 1000.0 * rate(levels) * (noise * uniform * 3f64.sqrt()).exp();
+            trials.push(trial(&cell.condition, block, &[("commits_per_second", value)]));
+        }
+    }
+    let names: Vec<&str> = screening.cells.iter().map(|cell| cell.condition.as_str()).collect();
+    let mut stored = experiment(&names, trials);
+    for (info, levels) in stored.manifest.conditions.iter_mut().zip(design.cells()) {
+        let changes = screening.factors.iter().zip(levels);
+        info.changes =
+            changes.flat_map(|(f, high)| if *high { &f.high } else { &f.low }).cloned().collect();
+    }
+    stored.manifest.blocks = blocks;
+    stored.manifest.baseline = "all low".to_owned();
+    stored.manifest.screening = Some(screening);
+    stored
 }

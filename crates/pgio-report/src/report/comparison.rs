@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 
+use super::effect::{effect, needed_blocks};
 use super::format::{self, NONE};
 use super::table::{Column, Document, Remark, Table};
-use super::{explain, margin, outcomes, sweep, variance};
+use super::{explain, margin, outcomes, screening, sweep, variance};
 use crate::analysis::{
     Analysis, Bound, Comparison, Condition, CountedWarning, Finding, NoiseFloor, State, Verdict,
 };
@@ -29,16 +30,25 @@ const COMMIT_PERCENTILES: [&str; 3] = [
 ];
 
 pub fn document(analysis: &Analysis) -> Document {
-    let mut tables = vec![primary(analysis)];
-    tables.extend(sweep::tables(analysis));
-    tables.extend(secondary(analysis));
-    tables.extend(explain::tables(analysis));
+    let mut tables = screening::tables(analysis);
+    let what = match screening::factorial(analysis) {
+        Some(screened) => {
+            tables.push(screening::cells(analysis, screened));
+            format!("effects of {}", format::counted(screened.factors.len(), "factor"))
+        }
+        None => {
+            tables.push(primary(analysis));
+            tables.extend(sweep::tables(analysis));
+            tables.extend(secondary(analysis));
+            tables.extend(explain::tables(analysis));
+            format!("compared with {}", analysis.baseline)
+        }
+    };
     Document {
         title: format!(
-            "{}: {}, compared with {} (95 % intervals)",
+            "{}: {}, {what} (95 % intervals)",
             analysis.experiment,
             format::metric_name(&analysis.primary_metric),
-            analysis.baseline
         ),
         headline: outcomes::headline(analysis),
         tables,
@@ -163,33 +173,6 @@ fn effect_and_ratio(analysis: &Analysis, condition: &Condition) -> [String; 2] {
     };
     let ratio = comparison.ratio.map_or_else(|| NONE.to_owned(), |r| format!("{r:.3}"));
     [effect(comparison, analysis.is_aa(&condition.name)), ratio]
-}
-
-pub(super) fn effect(c: &Comparison, is_aa: bool) -> String {
-    match (c.verdict, c.ratio, c.interval.low, c.interval.high) {
-        (Verdict::NotApplicable, ..) => NONE.to_owned(),
-        (Verdict::TooFewBlocks, ..) => {
-            format!("~ {}{}", format::counted(c.blocks, "block"), needed_blocks(c, is_aa))
-        }
-        (_, Some(ratio), low, high) if c.bound.is_some() => {
-            let mark = if c.verdict.is_decided() { "" } else { "~ " };
-            format!("{mark}{}", format::one_sided(ratio, low, high))
-        }
-        (Verdict::NoDifference, _, Some(low), Some(high)) => {
-            format!("~ {}{}", format::interval(low, high), needed_blocks(c, is_aa))
-        }
-        (_, Some(ratio), Some(low), Some(high)) => format::change_with_interval(ratio, low, high),
-        _ => "~".to_owned(),
-    }
-}
-
-/// How many blocks detect the planned effect, on a separate line. Empty for the twin, which has no
-/// effect to detect.
-fn needed_blocks(c: &Comparison, is_aa: bool) -> String {
-    match c.blocks_needed {
-        Some(n) if !is_aa => format!("\n({} needed)", format::counted(n as usize, "block")),
-        _ => String::new(),
-    }
 }
 
 /// `0.310 / 0.522 / 1.10 ms`, all in the unit of the last.

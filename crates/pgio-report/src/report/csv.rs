@@ -1,13 +1,15 @@
 //! Comma-separated values for spreadsheets and statistics programs: one flat table.
 //!
 //! The table has a row for each condition and metric, including the baseline, and in a sweep for each
-//! other cell and metric. Cells have no units and no rounding; a missing value is an empty cell. A file
+//! other cell and metric, and for each effect of a factorial design. Cells have no units and no rounding; a missing value is an empty cell. A file
 //! has one table, because CSV supports no more. Quoting follows RFC 4180. A cell that a spreadsheet would
 //! treat as a formula begins with `'`. Next: `docs/FORMAT.md` documents the columns.
 
 use serde::Serialize;
 
+use super::screening;
 use super::table::{Column, Table};
+use crate::analysis::screening::{Effect, title};
 use crate::analysis::sweep::{CellEffect, Estimate, SweptCell};
 use crate::analysis::{Analysis, Bound, Comparison, Condition};
 use pgio_results::metrics;
@@ -49,6 +51,8 @@ const COLUMNS: &[&str] = &[
     "decision",
     "gate",
     "decision_blocks",
+    "factors",
+    "aliases",
 ];
 
 /// All numbers of an analysis.
@@ -73,6 +77,7 @@ pub fn flat(analysis: &Analysis) -> Table {
                         .map(number),
                 );
                 row.extend(compared.map_or_else(|| vec![String::new(); 4], margin));
+                row.extend([const { String::new() }; 2]);
                 rows.push(row);
             }
         }
@@ -80,6 +85,9 @@ pub fn flat(analysis: &Analysis) -> Table {
     if let Some(swept) = &analysis.sweep {
         let away = swept.cells.iter().filter(|cell| !swept.is_middle(cell));
         rows.extend(away.flat_map(|cell| cell_rows(analysis, cell)));
+    }
+    if let Some(screened) = screening::factorial(analysis) {
+        rows.extend(screened.effects.iter().map(|effect| effect_row(analysis, effect)));
     }
     Table {
         title: String::new(),
@@ -120,10 +128,25 @@ fn cell_rows(analysis: &Analysis, cell: &SweptCell) -> Vec<Vec<String>> {
         ]);
         let effect = cell.effect.as_ref().filter(|_| primary);
         row.extend([at_least(estimate.at_least), bound(effect.and_then(|e| e.bound))]);
-        row.extend([const { String::new() }; 3 + 4]);
+        row.extend([const { String::new() }; 3 + 4 + 2]);
         row
     };
     cell.metrics.iter().map(one).collect()
+}
+
+/// The row of a factor or of an interaction, in place of a condition's.
+fn effect_row(analysis: &Analysis, effect: &Effect) -> Vec<String> {
+    let c = &effect.comparison;
+    let mut row = vec![analysis.experiment.clone(), c.condition.clone()];
+    row.extend([const { String::new() }; 6]);
+    row.extend([c.metric.clone(), analysis.unit(&c.metric).to_owned(), number(c.value)]);
+    row.push(c.primary.to_string());
+    row.extend(comparison(c));
+    row.extend([const { String::new() }; 3 + 2 + 3]);
+    row.extend(margin(c));
+    let aliases: Vec<String> = effect.aliases.iter().map(|pair| title(pair)).collect();
+    row.extend([effect.factors.join("; "), aliases.join("; ")]);
+    row
 }
 
 fn cell_effect(e: &CellEffect) -> Vec<String> {

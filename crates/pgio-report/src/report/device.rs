@@ -1,7 +1,7 @@
 //! Results of `pgio device` as a document: each test's median and spread, and for two places the
 //! ratio with its interval, worded like an experiment's table.
 
-use super::comparison::effect;
+use super::effect::effect;
 use super::format::{self, NONE};
 use super::table::{Column, Document, Table};
 use crate::analysis::Verdict;

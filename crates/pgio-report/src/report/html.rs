@@ -30,6 +30,7 @@ use maud::{Markup, html};
 use super::comparison::remarks;
 use super::lead::lead;
 use super::outcomes::headline;
+use super::screening::factorial;
 use super::table::Document;
 use crate::analysis::{Analysis, standings};
 use look::Looks;
@@ -59,23 +60,26 @@ pub fn render(source: &Source<'_>) -> String {
         standings: standings(source.stored),
         looks: Looks::new(&source.stored.manifest),
     };
-    let sections: Vec<Section> = [
-        Some(effects::section(&page)),
-        sweep::section(&page),
-        trials::section(&page),
-        waits::section(&page),
-        latency::section(&page),
-        series::section(&page),
-        effects::reads(&page),
-        effects::replicas(&page),
-        effects::values(&page),
+    let answer = match factorial(page.analysis) {
+        Some(screened) => vec![Some(effects::factors(&page, screened)), trials::section(&page)],
+        None => vec![
+            Some(effects::section(&page)),
+            sweep::section(&page),
+            trials::section(&page),
+            waits::section(&page),
+            latency::section(&page),
+            series::section(&page),
+            effects::reads(&page),
+            effects::replicas(&page),
+            effects::values(&page),
+        ],
+    };
+    let about = [
         Some(checks::section(&page)),
         Some(manifest::environment(&page)),
         Some(manifest::reproduce(&page)),
-    ]
-    .into_iter()
-    .flatten()
-    .collect();
+    ];
+    let sections: Vec<Section> = answer.into_iter().chain(about).flatten().collect();
     let whole = shell::Shell {
         title: &page.analysis.experiment,
         header: head::header(&page),

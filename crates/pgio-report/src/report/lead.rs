@@ -1,14 +1,17 @@
 //! The lead of a report: the verdict in sentences, before the first table.
 //!
 //! It has the largest effect, whether to trust it, the added commit latency, every other condition, and
-//! the knees of a sweep. `sentence` writes the sentences.
+//! the knees of a sweep; in a factorial design, which factors matter. `sentence` writes the sentences.
 
 use super::sentence::{sentence, three_sentences};
-use super::sweep;
+use super::{screening, sweep};
 use crate::analysis::Analysis;
 use crate::analysis::sweep::COMMIT_MEAN;
 
 pub fn lead(analysis: &Analysis) -> Vec<String> {
+    if let Some(screened) = screening::factorial(analysis) {
+        return screening::lead(analysis, screened);
+    }
     let [effect, trust, commit] = three_sentences(analysis);
     let commits = analysis.conditions.iter().any(|c| c.metrics.contains_key(COMMIT_MEAN));
     let others = analysis

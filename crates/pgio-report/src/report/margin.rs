@@ -58,6 +58,11 @@ pub struct Gated {
 pub fn gate(analysis: &Analysis) -> Option<Gated> {
     let share = share(analysis.margin?);
     let baseline = &analysis.baseline;
+    if analysis.screening.as_ref().is_some_and(|screened| screened.design.is_factorial()) {
+        let why = "this design compares no condition with a baseline; write the settings that matter as \
+                   conditions of their own to gate on them.";
+        return Some(Gated { gate: Gate::Undecided, why: why.to_owned() });
+    }
     let twin = analysis.aa.as_ref().and_then(|aa| analysis.primary(aa));
     if let Some(twin) = twin.filter(|c| c.decision == Some(Decision::Matters)) {
         let why = format!(

@@ -9,6 +9,7 @@ use super::calibration::Calibration;
 use super::legacy;
 use crate::change::Change;
 use crate::metrics::DeclaredMetric;
+use crate::screening::Screening;
 use crate::sweep::{NO_SWEEP, Point, Sweep};
 
 pub const MANIFEST_SCHEMA: &str = "pgio.manifest/1";
@@ -43,6 +44,9 @@ pub struct Manifest {
     /// The factors varied beside the conditions.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sweep: Option<Sweep>,
+    /// The factors that the conditions combine, and the design.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub screening: Option<Screening>,
     /// How the length of woven slices was chosen; absent unless it was to be found (`weave = "auto"`).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub weave: Option<Calibration>,

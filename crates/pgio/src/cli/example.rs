@@ -35,6 +35,7 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
     experiment!("command-presets"),
     experiment!("ext4-options"),
     experiment!("hot-spot"),
+    experiment!("screening"),
     experiment!("mail-ext4"),
     experiment!("mail-drbd"),
     ("dovecot.sh", include_str!("../../../../examples/dovecot.sh")),

@@ -240,7 +240,7 @@ coded! {
     },
     JobError => |e| match e {
         JobError::Config(source) => source.code(),
-        JobError::OwnMetric { .. } | JobError::NoMetric { .. } => USAGE,
+        JobError::OwnMetric { .. } | JobError::NoMetric { .. } | JobError::SameSetting { .. } => USAGE,
         JobError::Treatment { source, .. } => source.code(),
     },
     OpenError => |e| match e {

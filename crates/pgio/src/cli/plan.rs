@@ -33,6 +33,11 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Outcome {
     let job = jobs::read(&args.experiment)?;
     let file = args.experiment.display();
+    if job.screening.as_ref().is_some_and(|screening| screening.design.is_factorial()) {
+        let why = "plan compares conditions with a baseline, which this design does not; its report \
+                   shows how many blocks decide about a margin";
+        return Err(Failure::message(USAGE, format!("{file}: design: {why}")));
+    }
     let margin = args.matters.as_ref().map(|margin| margin.share);
     let margin = margin.or(job.experiment.rules.question.matters);
     let margin = gate::required_margin(&file.to_string(), margin)?;

@@ -1,4 +1,5 @@
-//! The experiment file of `pgio compare`: workloads, targets, hosts and conditions.
+//! The experiment file of `pgio compare`: workloads, targets, hosts and conditions, or
+//! the factors that conditions are made of.
 //!
 //! The parser keeps line numbers, so that every error names its line. It must not read the
 //! environment or a pgio.conf. The bodies of treatments stay TOML values: each treatment parses its
@@ -9,9 +10,11 @@
 mod axis;
 mod command;
 mod condition;
+mod factor;
 mod hosts;
 pub mod limits;
 mod rules;
+mod screening;
 mod section;
 mod size;
 mod spec;
@@ -29,8 +32,10 @@ use super::sections;
 
 pub use self::axis::{AxisSpec, AxisValueSpec};
 pub use self::condition::{AA_SUFFIX, Condition, TreatmentSpec};
+pub use self::factor::FactorSpec;
 pub use self::hosts::HostSpec;
 pub use self::rules::{Checkpoint, Question, Reset, Rules, Weave};
+pub use self::screening::{DesignKind, ScreeningSpec};
 pub use self::size::Size;
 pub use self::spec::Experiment;
 pub use self::sweep::{PointSpec, SweepKind};
@@ -39,7 +44,7 @@ pub use self::workload::WorkloadSpec;
 pub use super::kinds::WorkloadKind;
 
 const SECTIONS: &[&str] =
-    &["experiment", "hosts", "target", "targets", "workload", "axis", "condition"];
+    &["experiment", "hosts", "target", "targets", "workload", "axis", "condition", "factor"];
 
 /// Parses an experiment file. Errors contain the name `file`; `stem` is the default name of the
 /// experiment; `treatments` are the valid kinds of treatment; `checks` are the ids that `tolerate`
@@ -58,16 +63,23 @@ pub fn parse(
 
     let hosts = hosts::parse(&root)?;
     let targets = target::parse(&root, &hosts)?;
-    let conditions = condition::parse(&root, treatments, &targets)?;
     let nothing = DeTable::new();
     let head = root.section("experiment")?.unwrap_or_else(|| Section::root(&document, &nothing));
     head.only_keys_of(&sections::EXPERIMENT)?;
+    let screening = screening::parse(&root, &head, treatments, &targets)?;
+    let conditions = match &screening {
+        Some(screening) => screening.conditions(&targets),
+        None => condition::parse(&root, treatments, &targets)?,
+    };
     let blocks = head.whole("blocks", 1..=limits::BLOCKS)?.unwrap_or(6);
     let blocks = u32::try_from(blocks).expect("the range above is within u32");
     let warmup = head.duration("warmup", true)?.unwrap_or(Duration::from_secs(2));
     let duration = head.duration("duration", false)?.unwrap_or(Duration::from_secs(10));
     let baseline = baseline(&head, &conditions)?;
     let mut workloads = workload::parse(&root, warmup, duration, &baseline, &conditions)?;
+    if screening.is_some() {
+        screening::check_workloads(&root, &workloads)?;
+    }
     let axes = axis::parse(&root, treatments, &conditions)?;
     let others: Vec<&str> =
         conditions.iter().map(|c| c.name.as_str()).filter(|name| *name != baseline).collect();
@@ -80,7 +92,10 @@ pub fn parse(
         duration,
         seed: head.whole("seed", 0..=u64::MAX)?,
         baseline,
-        aa: head.boolean("aa")?.unwrap_or(true),
+        // In a factorial design, factors without an effect show the noise.
+        aa: head
+            .boolean("aa")?
+            .unwrap_or(screening.as_ref().is_none_or(|s| !s.kind.is_factorial())),
         burn_in: head.boolean("burn_in")?,
         telemetry: head.duration("telemetry", true)?.unwrap_or(Duration::from_secs(1)),
         primary: head.name("primary")?,
@@ -90,6 +105,7 @@ pub fn parse(
         targets,
         workloads,
         conditions,
+        screening,
     };
     sweep::check_conditions(&root, &experiment)?;
     size::check(&head, &experiment)?;

@@ -46,7 +46,7 @@ const fn key(
 
 /// All sections, in the order of the documentation.
 pub static SECTIONS: &[SectionDef] =
-    &[EXPERIMENT, TARGET, HOST, CONDITION, AXIS, WORKLOAD, COMMAND, METRIC];
+    &[EXPERIMENT, TARGET, HOST, CONDITION, FACTOR, AXIS, WORKLOAD, COMMAND, METRIC];
 
 pub static EXPERIMENT: SectionDef = SectionDef {
     title: "[experiment]",
@@ -76,7 +76,7 @@ pub static EXPERIMENT: SectionDef = SectionDef {
         key(
             "aa",
             "true or false",
-            "true",
+            "true; false with factors, unless design is one-at-a-time",
             "run the baseline twice in each block to measure the noise",
         ),
         key(
@@ -173,8 +173,14 @@ pub static EXPERIMENT: SectionDef = SectionDef {
         key(
             "cells_limit",
             "a whole number of at least 1",
-            "200",
-            "maximum number of cells of a sweep; setting it also allows more than 8 h",
+            "200; 64 for a design",
+            "maximum number of cells of a sweep or of a design; setting it also allows a sweep of more than 8 h",
+        ),
+        key(
+            "design",
+            "fractional, full or one-at-a-time",
+            "fractional",
+            "which combinations of the factors' levels become conditions: a fraction of resolution IV, all of them, or each factor high alone",
         ),
     ],
 };
@@ -250,6 +256,32 @@ pub static CONDITION: SectionDef = SectionDef {
             "true or false",
             "true",
             "run the condition at every point of a sweep; false: only at the middle point",
+        ),
+    ],
+};
+
+pub static FACTOR: SectionDef = SectionDef {
+    title: "[[factor]]",
+    about: "Something that is either low or high, in place of conditions: the design makes the conditions from all factors. `low` is the present state.",
+    keys: &[
+        key("name", "one line of text", "required", "name of the factor in reports"),
+        key(
+            "low",
+            "a table of treatments",
+            "required without setting",
+            "treatments of the low level; {} changes nothing",
+        ),
+        key(
+            "high",
+            "a table of treatments",
+            "required without setting",
+            "treatments of the high level; {} changes nothing",
+        ),
+        key(
+            "setting",
+            "an array of two values",
+            "none",
+            "low and high value of the PostgreSQL setting that the factor is named after; replaces low and high",
         ),
     ],
 };

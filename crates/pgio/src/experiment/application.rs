@@ -16,6 +16,7 @@ mod edit;
 pub mod error;
 pub mod estimate;
 mod extend;
+mod factors;
 mod job;
 mod manifest;
 mod opening;

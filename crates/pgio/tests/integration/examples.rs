@@ -180,6 +180,22 @@ fn hot_spot() {
     }
 }
 
+/// Every cell once, with each factor high in half of them.
+#[test]
+fn screening() {
+    let text = with(&example("screening.toml"), SHORT);
+    let (_dir, results) = compare(&text, "");
+    let trials = stored(&results);
+    assert_eq!(conditions(&trials).len(), 32);
+    let manifest: Value =
+        serde_json::from_str(&fs::read_to_string(results.join("manifest.json")).unwrap()).unwrap();
+    let cells = manifest["screening"]["cells"].as_array().unwrap();
+    for factor in manifest["screening"]["factors"].as_array().unwrap() {
+        let is_high = |cell: &&Value| cell["high"].as_array().unwrap().contains(&factor["name"]);
+        assert_eq!(cells.iter().filter(is_high).count(), 16, "{factor}");
+    }
+}
+
 /// Follows the example's comment about your own servers.
 #[test]
 fn sync_commit_on_a_server_of_ones_own() {

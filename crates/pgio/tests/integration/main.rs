@@ -44,6 +44,7 @@ mod published;
 mod redact;
 mod run_cmd;
 mod schema;
+mod screening;
 mod setup_cmd;
 mod shims;
 mod side_by_side;

@@ -9,10 +9,12 @@ use maud::{Markup, html};
 use super::super::format;
 use super::super::margin;
 use super::super::outcomes::instead_of_effect;
+use super::super::screening::is_shown;
 use super::super::sentence::sentence;
 use super::look::clipped;
 use super::page::Page;
 use super::svg::{Scale, percent, picture, px};
+use crate::analysis::screening::Screened;
 use crate::analysis::{Analysis, Comparison, NoiseFloor, Verdict};
 use pgio_results::metrics::Direction;
 
@@ -85,15 +87,57 @@ fn lines(effect: &str) -> Vec<&str> {
     }
 }
 
+/// What one row shows.
+struct Entry<'a> {
+    name: &'a str,
+    comparison: Option<&'a Comparison>,
+    /// Text in place of an effect, if there is none to show.
+    instead: Option<String>,
+    /// The effect in a sentence.
+    about: String,
+}
+
+/// The effects of all conditions.
 pub(super) fn figure(page: &Page<'_>) -> Markup {
-    let floor = page.analysis.noise_floor.get(&page.analysis.primary_metric);
-    let scale = scale(page, floor);
-    let rows = rows(page, scale);
+    let analysis = page.analysis;
+    let others = page.conditions().filter(|name| *name != analysis.baseline);
+    let entry = |name| {
+        let described = analysis.condition(name);
+        Entry {
+            name,
+            comparison: analysis.primary(name),
+            instead: described.and_then(|c| instead_of_effect(analysis, c)),
+            about: sentence(analysis, name),
+        }
+    };
+    let floor = analysis.noise_floor.get(&analysis.primary_metric);
+    let metric = format::metric_name(&analysis.primary_metric);
+    let title = format!("Change of {metric} against {}", analysis.baseline);
+    plot(page, &title, &others.map(entry).collect::<Vec<_>>(), floor)
+}
+
+/// The effects of factors on the primary metric that the table shows, in its order.
+pub(super) fn effects(page: &Page<'_>, screened: &Screened) -> Markup {
+    let shown = screened.effects.iter().filter(|e| is_shown(e));
+    let primary = shown.map(|e| &e.comparison).filter(|c| c.primary);
+    let metric = format::metric_name(&page.analysis.primary_metric);
+    let title = format!("Change of {metric}, high against low");
+    plot(page, &title, &primary.map(of_effect).collect::<Vec<_>>(), None)
+}
+
+fn of_effect(c: &Comparison) -> Entry<'_> {
+    let about = format!("{}: {}.", c.condition, effect(c));
+    Entry { name: &c.condition, comparison: Some(c), instead: None, about }
+}
+
+fn plot(page: &Page<'_>, title: &str, entries: &[Entry<'_>], floor: Option<&NoiseFloor>) -> Markup {
+    let scale = scale(page, entries, floor);
+    let rows = rows(entries, scale);
     if rows.is_empty() {
         return html! {};
     }
     let height: f64 = rows.iter().map(Row::height).sum();
-    let about: Vec<String> = rows.iter().map(|r| sentence(page.analysis, r.name)).collect();
+    let about: Vec<&str> = entries.iter().map(|entry| entry.about.as_str()).collect();
     let body = html! {
         (band(floor, scale, height))
         (margin_lines(page, scale, height))
@@ -104,17 +148,12 @@ pub(super) fn figure(page: &Page<'_>) -> Markup {
         } }
         @for row in &rows { (draw(row, page, scale)) }
     };
-    let title = format!(
-        "Change of {} against {}",
-        format::metric_name(&page.analysis.primary_metric),
-        page.analysis.baseline
-    );
     let (left, right) = directions(page.analysis);
     html! {
         figure.chart #forest {
             figcaption { (title) ", with 95 % intervals" }
             div.plot.forest {
-                (picture("forest-plot", &title, &about.join(" "), height + 24.0, &body))
+                (picture("forest-plot", title, &about.join(" "), height + 24.0, &body))
                 p.ends aria-hidden="true" { span { "← " (left) } span { (right) " →" } }
             }
             @if let Some(text) = floor_text(page, floor) {
@@ -128,22 +167,19 @@ pub(super) fn figure(page: &Page<'_>) -> Markup {
     }
 }
 
-fn rows<'a>(page: &Page<'a>, scale: Scale) -> Vec<Row<'a>> {
+fn rows<'a>(entries: &[Entry<'a>], scale: Scale) -> Vec<Row<'a>> {
     let mut top = 0.0;
-    let others = page.conditions().filter(|name| *name != page.analysis.baseline);
-    others
-        .map(|name| {
-            let comparison = page.analysis.primary(name);
-            let described = page.analysis.condition(name);
-            let instead = described.and_then(|c| instead_of_effect(page.analysis, c));
-            let effect = instead
-                .unwrap_or_else(|| comparison.map_or_else(|| "not compared".to_owned(), effect));
-            let found = comparison.and_then(found);
+    entries
+        .iter()
+        .map(|entry| {
+            let own = || entry.comparison.map_or_else(|| "not compared".to_owned(), effect);
+            let effect = entry.instead.clone().unwrap_or_else(own);
+            let found = entry.comparison.and_then(found);
             let row = Row {
-                name,
+                name: entry.name,
                 beside: found.map_or(UNDER, |(_, l, h)| beside(&effect, l, h, scale)),
                 effect,
-                verdict: comparison.map_or(Verdict::NotApplicable, |c| c.verdict),
+                verdict: entry.comparison.map_or(Verdict::NotApplicable, |c| c.verdict),
                 found,
                 top,
             };
@@ -207,9 +243,9 @@ fn directions(analysis: &Analysis) -> (&'static str, &'static str) {
     }
 }
 
-fn scale(page: &Page<'_>, floor: Option<&NoiseFloor>) -> Scale {
-    let primary = page.analysis.comparisons.iter().filter(|c| c.primary);
-    let intervals = primary.filter_map(found).flat_map(|(r, l, h)| [r, l, h]);
+fn scale(page: &Page<'_>, entries: &[Entry<'_>], floor: Option<&NoiseFloor>) -> Scale {
+    let compared = entries.iter().filter_map(|entry| entry.comparison);
+    let intervals = compared.filter_map(found).flat_map(|(r, l, h)| [r, l, h]);
     let margins = margins(page.analysis);
     let floors = floor.iter().flat_map(|f| [f.interval.low, f.interval.high]).flatten();
     let (mut low, mut high) = (0.99, 1.01);

@@ -2,6 +2,8 @@
 //!
 //! `experiment::application` collects the facts; this file queries no server.
 
+mod factors;
+
 use std::fmt::Write;
 use std::path::Path;
 
@@ -26,6 +28,9 @@ pub(super) fn text(job: &Job, preview: &Preview<'_>, out: &Path) -> Result<Strin
         "Experiment {}: {} blocks, seed {}, baseline {}.\n",
         e.name, e.blocks, job.seed, e.baseline
     );
+    for line in factors::lines(job, preview) {
+        add(&mut text, &line);
+    }
     for doubt in &preview.doubts {
         let line = match doubt {
             PlanNote::NotAsked(why) => format!("Current values are not shown: {why}."),
@@ -89,8 +94,16 @@ fn add_workload(text: &mut String, job: &Job, preview: &WorkloadPreview<'_>) {
     for line in workload.command.iter().flat_map(command_lines) {
         add(text, &format!("  {line}"));
     }
-    let changes = preview.changes.iter().map(change_text);
-    for line in changes.chain(preview.sweep.iter().flat_map(axes_text)) {
+    let changes: Vec<String> = match job.screening {
+        // Cells make the same changes over and over.
+        Some(_) => factors::changes(&preview.changes, change_text),
+        None => {
+            let text =
+                |c: &ConditionChange| format!("{} changes {}", c.condition, change_text(&c.change));
+            preview.changes.iter().map(text).collect()
+        }
+    };
+    for line in changes.into_iter().chain(preview.sweep.iter().flat_map(axes_text)) {
         add(text, &format!("  {line}"));
     }
     let each = trial.map_or_else(|| "unknown duration".to_owned(), seconds);
@@ -136,14 +149,13 @@ fn add_workload(text: &mut String, job: &Job, preview: &WorkloadPreview<'_>) {
     }
 }
 
-fn change_text(ConditionChange { condition, change }: &ConditionChange) -> String {
-    let change = match change {
+fn change_text(change: &PlannedChange) -> String {
+    match change {
         PlannedChange::Nothing => "nothing".to_owned(),
         PlannedChange::Intent(intent) => intent.clone(),
         PlannedChange::Unknown { intent, why } => format!("{intent}; current value unknown: {why}"),
         PlannedChange::Known(o) => format!("{} = {} {}; now {}", o.what, o.then, o.how, o.now),
-    };
-    format!("{condition} changes {change}")
+    }
 }
 
 /// Additional trials that rules of the experiment allow: the reason, and the total number of trials.

@@ -62,6 +62,16 @@ fn condition(
     treatments: &[&str],
     targets: &BTreeMap<String, Target>,
 ) -> Result<Condition, ConfigError> {
+    Ok(Condition {
+        name: name(section)?,
+        target: target(section, targets)?,
+        treatments: self::treatments(section, treatments, &sections::CONDITION.names())?,
+        sweep: section.boolean("sweep")?.unwrap_or(true),
+    })
+}
+
+/// Reads a name that reports show as that of a condition.
+pub(super) fn name(section: &Section<'_>) -> Result<String, ConfigError> {
     let Some(name) = section.name("name")? else {
         return Err(section.error_here("has no name; write name = \"...\""));
     };
@@ -69,10 +79,19 @@ fn condition(
         let message = "must not end with (A/A), which is the name of the condition that pgio adds";
         return Err(section.error("name", message));
     }
+    Ok(name)
+}
+
+/// Parses the treatments of a section: all keys but its own.
+pub(super) fn treatments(
+    section: &Section<'_>,
+    treatments: &[&str],
+    own: &[&str],
+) -> Result<Vec<TreatmentSpec>, ConfigError> {
     let mut specs = Vec::new();
-    for key in section.keys().into_iter().filter(|key| !sections::CONDITION.has(key)) {
+    for key in section.keys().into_iter().filter(|key| !own.contains(key)) {
         if !treatments.contains(&key) {
-            return Err(section.error(key, unknown(key, treatments)));
+            return Err(section.error(key, unknown(key, treatments, own)));
         }
         let line = section.line_of(key);
         let (count, limit) = (section.count(key), limits::TREATMENTS);
@@ -84,12 +103,7 @@ fn condition(
         let spec = |body| TreatmentSpec { kind: key.to_owned(), body, line };
         specs.extend(split_list(key, section.value(key)?).into_iter().map(spec));
     }
-    Ok(Condition {
-        name,
-        target: target(section, targets)?,
-        treatments: specs,
-        sweep: section.boolean("sweep")?.unwrap_or(true),
-    })
+    Ok(specs)
 }
 
 /// The treatment whose body may be a list: the tables are the ends of one link, and the treatment
@@ -133,12 +147,12 @@ fn target(
     }
 }
 
-fn unknown(key: &str, treatments: &[&str]) -> String {
+fn unknown(key: &str, treatments: &[&str], own: &[&str]) -> String {
     if key == "workload" || Key::named(key).is_some() {
         return "is not a treatment; conditions differ only in treatments, so write workload keys \
                 in [workload]"
             .to_owned();
     }
-    let valid = [&sections::CONDITION.names(), treatments].concat();
+    let valid = [own, treatments].concat();
     format!("is an unknown key; {}", nearest(key, &valid))
 }

@@ -4,6 +4,8 @@
 //! or gigabytes to plan. A larger value is a typo, and the parser refuses it with its line. docs/KEYS.md
 //! lists the limits. `config::keys` has the limits of single workload keys.
 
+use benchmath::factorial::MOST_FACTORS;
+
 /// A limit as shown in docs/KEYS.md.
 #[derive(Debug, Clone, Copy)]
 pub struct LimitDef {
@@ -20,6 +22,7 @@ pub(super) const WORKLOADS: usize = 50;
 pub(super) const TARGETS: usize = 50;
 pub(super) const HOSTS: usize = 100;
 pub(super) const AXES: usize = 10;
+pub(super) const FACTORS: usize = MOST_FACTORS;
 pub(super) const VALUES: usize = 200;
 pub(super) const CELLS: u64 = 10_000;
 /// Trials of a workload in the maximum number of blocks.
@@ -36,6 +39,8 @@ pub const LIMITS: &[LimitDef] = &[
     LimitDef { what: "`[hosts.NAME]`", most: HOSTS as u64 },
     LimitDef { what: "axes of a workload, `[[axis]]` included", most: AXES as u64 },
     LimitDef { what: "values of an axis", most: VALUES as u64 },
+    LimitDef { what: "`[[factor]]`", most: FACTORS as u64 },
+    LimitDef { what: "cells of a design, whatever `cells_limit`", most: CONDITIONS as u64 },
     LimitDef { what: "`cells_limit`: conditions at points of a workload", most: CELLS },
     LimitDef {
         what: "trials of a workload: its cells times the maximum number of blocks",

@@ -74,6 +74,11 @@ impl<'a> Section<'a> {
         self.document.line(self.offset_of(key))
     }
 
+    /// The line of the section header.
+    pub(super) fn line(&self) -> usize {
+        self.document.line(self.at)
+    }
+
     /// Returns an error at a key, or at the section header if the key is absent.
     pub(super) fn error(&self, key: &str, message: impl Into<String>) -> ConfigError {
         self.document.error(self.offset_of(key), Some(self.path(key)), message.into())

@@ -83,7 +83,8 @@ pub(super) fn kind(head: &Section<'_>) -> Result<SweepKind, ConfigError> {
 pub(super) fn check(head: &Section<'_>, experiment: &Experiment) -> Result<(), ConfigError> {
     let swept = |w: &&WorkloadSpec| !w.axes.is_empty();
     let any = experiment.workloads.iter().any(|w| swept(&w));
-    if let Some(key) = KEYS.iter().find(|key| head.has(key) && !any) {
+    let designed = |key: &str| key == "cells_limit" && experiment.screening.is_some();
+    if let Some(key) = KEYS.iter().find(|key| head.has(key) && !any && !designed(key)) {
         let message = "requires an axis; write a list, such as sessions = [1, 4, 16], or [[axis]]";
         return Err(head.error(key, message));
     }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use super::condition::Condition;
 use super::hosts::HostSpec;
 use super::rules::{Reset, Rules};
+use super::screening::ScreeningSpec;
 use super::target::Target;
 use super::workload::WorkloadSpec;
 use pgio_results::sweep::SweepKind;
@@ -40,6 +41,8 @@ pub struct Experiment {
     pub workloads: Vec<WorkloadSpec>,
     /// In the order of the file, without the A/A condition.
     pub conditions: Vec<Condition>,
+    /// The factors that make up the conditions, if the file has factors.
+    pub screening: Option<ScreeningSpec>,
 }
 
 impl Experiment {

@@ -1,6 +1,7 @@
 //! Tests of experiment files, by section; here is what they share.
 
 mod conditions;
+mod factors;
 mod head;
 mod key_table;
 mod syntax;

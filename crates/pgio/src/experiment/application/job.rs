@@ -5,12 +5,14 @@
 use std::path::{Path, PathBuf};
 
 use super::edit;
+use super::factors::{self, FactorError, SameSetting};
 use crate::config::ConfigError;
 use crate::config::experiment::{self, Experiment, WorkloadSpec};
 use crate::experiment::connection::GivenKeys;
 use crate::experiment::state;
 use crate::treatment::{self, Parsed, TreatmentError};
 use crate::workload::command;
+use pgio_results::screening::Screening;
 use pgio_results::store::Order;
 use pgio_results::{checks, metrics};
 
@@ -22,6 +24,8 @@ pub enum JobError {
     OwnMetric { file: String, name: String },
     #[error("{file}: {key}: unknown metric `{metric}` (known: {names})")]
     NoMetric { file: String, key: &'static str, metric: String, names: String },
+    #[error("{file}:{same}")]
+    SameSetting { file: String, same: SameSetting },
     #[error("{file}")]
     Treatment { file: String, source: Box<TreatmentError> },
 }
@@ -35,6 +39,8 @@ pub struct Job {
     /// How the order in each block is drawn; that of the stored experiment if one is resumed.
     pub order: Order,
     pub treatments: Parsed,
+    /// The factors as they are stored, if the file has factors.
+    pub screening: Option<Screening>,
     /// Keys of ./pgio.conf, below those of the file.
     pub below: GivenKeys,
 }
@@ -50,9 +56,15 @@ impl Job {
             file: file.to_owned(),
             source: source.into(),
         })?;
+        let screening = factors::screening(&experiment).map_err(|error| match error {
+            FactorError::Treatment(source) => {
+                JobError::Treatment { file: file.to_owned(), source: Box::new(source) }
+            }
+            FactorError::SameSetting(same) => JobError::SameSetting { file: file.to_owned(), same },
+        })?;
         let seed = experiment.seed.unwrap_or_else(state::new_seed);
         let text = text.to_owned();
-        Ok(Job { experiment, text, seed, order: Order::Balanced, treatments, below })
+        Ok(Job { experiment, text, seed, order: Order::Balanced, treatments, screening, below })
     }
 
     /// Returns the directory of a workload's results.
@@ -119,6 +131,7 @@ fn check_metrics(experiment: &Experiment, file: &str) -> Result<(), JobError> {
 mod tests {
     use super::*;
     use crate::experiment::application::test_support::{COMMITS, job, try_job};
+    use pgio_results::change::Change;
 
     #[test]
     fn a_seed_is_the_files_or_is_drawn() {
@@ -162,5 +175,42 @@ mod tests {
         let spec = &two.experiment.workloads[1];
         assert_eq!(two.dir_of(Path::new("out"), spec), Path::new("out/b"));
         assert_eq!(two.name_of(spec), "x b");
+    }
+
+    fn with_factors(factors: &str) -> Result<Job, JobError> {
+        let text = format!("[target]\nprivate = true\n[workload]\nkind = 'commit'\n{factors}");
+        Job::parse(&text, "x.toml", "x", GivenKeys::default())
+    }
+
+    const JIT: &str = "[[factor]]\nname = 'jit'\nsetting = ['on', 'off']\n";
+
+    #[test]
+    fn factors_are_stored_with_the_changes_of_both_levels_and_their_cells() {
+        let delay =
+            "[[factor]]\nname = 'delay'\nlow = {}\nhigh = { postgres = { commit_delay = 50 } }\n";
+        let job = with_factors(&format!("{JIT}{delay}")).unwrap();
+        let stored = job.screening.unwrap();
+        let shown =
+            |changes: &[Change]| -> Vec<String> { changes.iter().map(Change::to_string).collect() };
+        assert_eq!(shown(&stored.factors[0].low), ["jit = on"]);
+        assert_eq!(shown(&stored.factors[1].low), [""; 0]);
+        assert_eq!(shown(&stored.factors[1].high), ["commit_delay = 50"]);
+        let high: Vec<String> = stored.cells.iter().map(|cell| cell.high.join(" + ")).collect();
+        assert_eq!(high, ["", "jit", "delay", "jit + delay"]);
+        assert_eq!(stored.cells[0].condition, "all low");
+    }
+
+    #[test]
+    fn a_setting_that_two_factors_declare_is_refused_whatever_the_syntax() {
+        let slow = |name: &str, iops: u32| {
+            let body = format!("{{ device = '/dev/sdb', write_iops = {iops} }}");
+            format!("[[factor]]\nname = '{name}'\nlow = {{}}\nhigh = {{ throttle = [{body}] }}\n")
+        };
+        let error =
+            with_factors(&format!("{JIT}{}{}", slow("slow", 100), slow("slower", 10))).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "x.toml:12: factor: `slower` changes write_iops, as `slow` does; a setting belongs to one factor"
+        );
     }
 }

@@ -92,6 +92,7 @@ pub(super) fn manifest(
         },
         resumed: Vec::new(),
         sweep,
+        screening: job.screening.clone(),
         // Known only after the first slices.
         weave: None,
     }

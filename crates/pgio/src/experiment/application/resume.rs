@@ -151,6 +151,9 @@ pub(super) fn remarks(
     if before.sweep != now.sweep {
         return refuse("the axes or their values changed".to_owned());
     }
+    if before.screening != now.screening {
+        return refuse("the factors or their design changed".to_owned());
+    }
     let mut remarks = Vec::new();
     for target in targets.iter().filter(|t| t.private) {
         let (name, version) = (&target.name, &target.version);

@@ -162,6 +162,7 @@ pub(super) fn manifest() -> Manifest {
         rules: Default::default(),
         resumed: Vec::new(),
         sweep: None,
+        screening: None,
         weave: None,
     }
 }

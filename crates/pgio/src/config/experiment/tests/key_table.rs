@@ -35,12 +35,19 @@ fn with_lines_in(title: &str, lines: &str) -> String {
         }
         false => String::new(),
     };
+    let conditions = match title == "[[factor]]" {
+        true => {
+            let own = at("[[factor]]", "name = 'f'\nlow = {}\nhigh = { postgres = { a = 1 } }");
+            let other = "name = 'g'\nsetting = [1, 2]\n";
+            format!("[[factor]]\n{own}[[factor]]\n{other}")
+        }
+        false => format!("[[condition]]\n{}", at("[[condition]]", "name = 'a'")),
+    };
     format!(
-        "[experiment]\n{}[target]\n{}[hosts.h]\n{}[workload]\n{work}{metric}{axis}[[condition]]\n{}",
+        "[experiment]\n{}[target]\n{}[hosts.h]\n{}[workload]\n{work}{metric}{axis}{conditions}",
         at("[experiment]", ""),
         at("[target], [targets.NAME]", "dsn = 'x'"),
         at("[hosts.NAME]", "ssh = 'x'"),
-        at("[[condition]]", "name = 'a'"),
     )
 }
 

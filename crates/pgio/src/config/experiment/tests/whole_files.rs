@@ -59,6 +59,7 @@ fn only_the_name_of_a_condition_is_required() {
                 treatments: Vec::new(),
                 sweep: true,
             }],
+            screening: None,
         }
     );
 }

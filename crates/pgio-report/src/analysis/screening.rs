@@ -1,0 +1,261 @@
+//! Screening: which factors matter here, and which of them act together.
+//!
+//! In a factorial design each effect is a contrast of all cells ([`contrasts`]): per block, the mean
+//! log of the cells at the high level minus that of the cells at the low level. The block stays the
+//! unit of inference, and all contrasts form one family. In a one-at-a-time design the effects are the
+//! comparisons of the cells with the baseline. Effects are ranked, decided ones first. Next:
+//! `report::screening` words them.
+
+mod contrasts;
+#[cfg(test)]
+mod tests;
+
+use std::cmp::Ordering;
+use std::collections::BTreeMap;
+
+use benchmath::spread::Spread;
+use serde::{Deserialize, Serialize};
+
+pub use self::contrasts::title;
+use self::contrasts::{Judged, Values};
+use super::comparison::Comparison;
+use super::interval::Interval;
+use super::pairing::Arms;
+use super::resolution::{self, Spreads};
+use pgio_results::screening::{DesignCell, DesignKind, Factor, Screening};
+use pgio_results::store::Manifest;
+
+/// The effects of an experiment's factors.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Screened {
+    pub design: DesignKind,
+    pub cells: Vec<DesignCell>,
+    /// 4: no main effect is aliased with another or with an interaction of two factors. 5: nor are these
+    /// with each other. Null for one-at-a-time.
+    pub resolution: Option<u32>,
+    pub factors: Vec<Factor>,
+    /// Decided effects first, then by size.
+    pub effects: Vec<Effect>,
+    /// The smallest effect on the primary metric that as many blocks detect with 80 % power, as a share.
+    pub minimum_detectable_effect: Option<f64>,
+    /// Remarks on how to read the effects.
+    pub notes: Vec<String>,
+}
+
+/// The effect of one factor, or of two together.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Effect {
+    /// One factor, or two for an interaction.
+    pub factors: Vec<String>,
+    /// Interactions that this design cannot tell from this one.
+    pub aliases: Vec<[String; 2]>,
+    /// High against low; `condition` names the effect. For an interaction, the cells in which both
+    /// factors have the same level against the others.
+    pub comparison: Comparison,
+    /// For a decided interaction, the effect of one factor at both levels of the other; indicative.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub conditional: Option<Conditional>,
+}
+
+/// The effect of a factor at each level of another one, each with its own 95 % interval.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Conditional {
+    pub factor: String,
+    /// The other factor.
+    pub given: String,
+    pub low: AtLevel,
+    pub high: AtLevel,
+}
+
+/// High against low of a factor while another one is at one level.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct AtLevel {
+    pub ratio: Option<f64>,
+    #[serde(flatten)]
+    pub interval: Interval,
+}
+
+impl Effect {
+    pub fn is_interaction(&self) -> bool {
+        self.factors.len() > 1
+    }
+
+    /// The size of the effect on the log scale; 0 if it is unknown.
+    fn size(&self) -> f64 {
+        self.comparison.ratio.map_or(0.0, |ratio| ratio.ln().abs())
+    }
+}
+
+/// The experiment's factors, if its effects are contrasts of all cells.
+pub(super) fn factorial(manifest: &Manifest) -> Option<&Screening> {
+    manifest.screening.as_ref().filter(|screening| screening.design.is_factorial())
+}
+
+/// The effects of a factorial design, without ranks and plans; empty for other experiments.
+pub(super) fn contrasts(manifest: &Manifest, arms: &Arms<'_>) -> Vec<Comparison> {
+    let judged = factorial(manifest).map(|screening| contrasts::judge(screening, manifest, arms));
+    judged.into_iter().flatten().map(|j| j.candidate.comparison).collect()
+}
+
+/// All effects; `None` for an experiment without factors. `comparisons` are those with the baseline.
+pub(super) fn all(
+    manifest: &Manifest,
+    arms: &Arms<'_>,
+    comparisons: &[Comparison],
+) -> Option<Screened> {
+    let screening = manifest.screening.as_ref()?;
+    let mut screened = Screened {
+        design: screening.design,
+        cells: screening.cells.clone(),
+        resolution: contrasts::resolution(screening),
+        factors: screening.factors.clone(),
+        effects: Vec::new(),
+        minimum_detectable_effect: None,
+        notes: Vec::new(),
+    };
+    if screening.design.is_factorial() {
+        let judged = contrasts::judge(screening, manifest, arms);
+        let (effects, detectable) = planned(manifest, arms, screening, &judged);
+        screened.effects = effects;
+        screened.minimum_detectable_effect = detectable;
+        screened.notes = notes(screening, arms, manifest);
+    } else {
+        screened.effects = compared_alone(screening, comparisons);
+        screened.notes.push(
+            "this design has no cell with two factors high, so it cannot show whether factors act together"
+                .to_owned(),
+        );
+    }
+    screened.effects.sort_by(by_rank);
+    Some(screened)
+}
+
+/// The primary metric before others, decided effects before open ones, large ones before small ones.
+fn by_rank(a: &Effect, b: &Effect) -> Ordering {
+    let key = |e: &Effect| (e.comparison.primary, e.comparison.verdict.is_decided());
+    key(b).cmp(&key(a)).then(b.size().total_cmp(&a.size()))
+}
+
+fn compared_alone(screening: &Screening, comparisons: &[Comparison]) -> Vec<Effect> {
+    let effect = |c: &Comparison| {
+        let [factor] = screening.cell(&c.condition)?.high.as_slice() else { return None };
+        let (factors, comparison) = (vec![factor.clone()], c.clone());
+        Some(Effect { factors, aliases: Vec::new(), comparison, conditional: None })
+    };
+    comparisons.iter().filter(|c| c.judged).filter_map(effect).collect()
+}
+
+/// Adds what more blocks would tell, and names interactions after their strongest factors.
+fn planned(
+    manifest: &Manifest,
+    arms: &Arms<'_>,
+    screening: &Screening,
+    judged: &[Judged],
+) -> (Vec<Effect>, Option<f64>) {
+    let mut comparisons: Vec<Comparison> =
+        judged.iter().map(|j| j.candidate.comparison.clone()).collect();
+    let spreads = of_contrasts(resolution::spreads(manifest, arms, &comparisons), screening);
+    resolution::plan(manifest, &spreads, &mut comparisons);
+    let detectable = spreads.get(&manifest.primary_metric).and_then(|spread| {
+        let blocks = comparisons.iter().find(|c| c.primary)?.blocks;
+        resolution::detectable(&comparisons, spread.sd_log, blocks)
+    });
+    let strength = |factor: usize, metric: &str| {
+        let main = judged
+            .iter()
+            .zip(&comparisons)
+            .find(|(j, c)| c.metric == metric && j.contrast.factors.as_slice() == [factor]);
+        main.map_or((false, 0.0), |(_, c)| {
+            (c.verdict.is_decided(), c.ratio.map_or(0.0, |ratio| ratio.ln().abs()))
+        })
+    };
+    let effect = |(judged, mut comparison): (&Judged, Comparison)| {
+        let metric = comparison.metric.clone();
+        let mut pairs = contrasts::pairs(&judged.contrast);
+        // Interactions are likelier between factors that have effects of their own (effect heredity:
+        // Hamada and Wu, Journal of Quality Technology 24(3), 1992).
+        let weight = |[a, b]: &[usize; 2]| {
+            let (a, b) = (strength(*a, &metric), strength(*b, &metric));
+            (usize::from(a.0) + usize::from(b.0), a.1 * b.1)
+        };
+        pairs.sort_by(|a, b| {
+            let (a, b) = (weight(a), weight(b));
+            b.0.cmp(&a.0).then(b.1.total_cmp(&a.1))
+        });
+        let name = |factor: usize| screening.factors[factor].name.clone();
+        let mut named = pairs.iter().map(|pair| pair.map(name));
+        let factors = match named.next() {
+            Some(pair) => pair.to_vec(),
+            None => judged.contrast.factors.iter().map(|f| name(*f)).collect(),
+        };
+        comparison.condition = title(&factors);
+        let conditional = pairs.first().filter(|_| comparison.verdict.is_decided()).map(|pair| {
+            // The weaker factor is the one whose effect the other decides about.
+            let mut ordered = *pair;
+            ordered.sort_by(|a, b| strength(*a, &metric).1.total_cmp(&strength(*b, &metric).1));
+            conditional(screening, &judged.values, ordered)
+        });
+        Effect { factors, aliases: named.collect(), comparison, conditional }
+    };
+    (judged.iter().zip(comparisons.clone()).map(effect).collect(), detectable)
+}
+
+fn conditional(screening: &Screening, values: &Values, [factor, given]: [usize; 2]) -> Conditional {
+    let at = |level: bool| {
+        let found = values.given(screening, factor, (given, level));
+        AtLevel { ratio: found.ratio, interval: Interval { low: found.low, high: found.high } }
+    };
+    let name = |factor: usize| screening.factors[factor].name.clone();
+    Conditional { factor: name(factor), given: name(given), low: at(false), high: at(true) }
+}
+
+/// The spread of a contrast: its two sides are means of half of the cells each, instead of two trials.
+fn of_contrasts(spreads: Spreads, screening: &Screening) -> Spreads {
+    let part = (2.0 / screening.cells.len() as f64).sqrt();
+    let smaller = |s: Spread| Spread { sd_log: s.sd_log * part, upper: s.upper * part, ..s };
+    spreads
+        .into_iter()
+        .map(|(metric, spread)| (metric, smaller(spread)))
+        .collect::<BTreeMap<_, _>>()
+}
+
+fn notes(screening: &Screening, arms: &Arms<'_>, manifest: &Manifest) -> Vec<String> {
+    let mut notes = Vec::new();
+    match contrasts::interactions(screening) {
+        0 => notes.push(
+            "with so many factors the design mixes interactions with each other, so none is shown; an effect \
+             is the average over both levels of all other factors; screen fewer factors to see which act together"
+                .to_owned(),
+        ),
+        _ => notes.push(
+            "an effect is the average over both levels of all other factors; where factors act together, read \
+             their interaction; effects of three and more factors together are assumed to be negligible"
+                .to_owned(),
+        ),
+    }
+    let missing = contrasts::incomplete(screening, manifest, arms);
+    if !missing.is_empty() {
+        let blocks: Vec<String> = missing
+            .iter()
+            .map(|(block, cells)| format!("block {block} lacks {}", some_of(cells)))
+            .collect();
+        notes.push(format!(
+            "a block counts only if every cell has a valid trial in it: {}",
+            blocks.join("; ")
+        ));
+    }
+    notes
+}
+
+/// The first names, and how many more there are.
+fn some_of(names: &[String]) -> String {
+    const SHOWN: usize = 3;
+    match names.len().checked_sub(SHOWN).filter(|more| *more > 0) {
+        Some(more) => format!("{} and {more} more", names[..SHOWN].join(", ")),
+        None => names.join(", "),
+    }
+}

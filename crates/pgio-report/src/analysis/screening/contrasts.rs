@@ -1,0 +1,218 @@
+//! Contrasts of the cells, block by block.
+//!
+//! A cell's value in a block is the baseline's times the ratio of the cell to the baseline that was
+//! measured beside it, so that a repeated trial is freed of drift as in every comparison. A side of a
+//! contrast is the geometric mean of its cells. Assumption: the noise of a block's trials is exchangeable,
+//! because their order is drawn. If a factor has no effect, exchanging its levels then leaves the
+//! distribution of its contrast as it is except for the sign: it is symmetric about 0 for any noise.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use benchmath::effect::{self, Paired};
+use benchmath::factorial::{Contrast, Design};
+
+use super::super::candidate::{self, Candidate};
+use super::super::pairing::{Arms, Beside, Pairs};
+use super::super::verdict::{ALPHA, Verdict};
+use super::super::{families, margin, tail};
+use pgio_results::metrics::{self, MetricDef};
+use pgio_results::screening::Screening;
+use pgio_results::store::Manifest;
+
+/// An effect after its family was judged.
+pub(super) struct Judged {
+    pub(super) contrast: Contrast,
+    pub(super) candidate: Candidate,
+    pub(super) values: Values,
+}
+
+/// The values of all cells in each block in which every cell has one.
+#[derive(Debug, Clone)]
+pub(super) struct Values {
+    blocks: Vec<u32>,
+    /// By block, then by cell.
+    cells: Vec<Vec<f64>>,
+}
+
+/// All main effects and interactions on the primary metric and on those that are judged beside it, as
+/// one family.
+pub(super) fn judge(screening: &Screening, manifest: &Manifest, arms: &Arms<'_>) -> Vec<Judged> {
+    let contrasts = all(screening);
+    let mut found = Vec::new();
+    for def in metrics::all(&manifest.metrics).filter(|def| is_judged(def, manifest)) {
+        let values = Values::of(screening, manifest, arms, def.name);
+        let why_not = why_not_compared(screening, arms, &def);
+        for contrast in &contrasts {
+            let mut candidate = candidate::by_ratio(&def, &values.sides(&contrast.high));
+            let c = &mut candidate.comparison;
+            c.condition = name(screening, &contrast.factors);
+            c.primary = def.name == manifest.primary_metric;
+            c.judged = true;
+            if let Some(why) = &why_not {
+                *c = tail::not_compared(std::mem::take(c), why.clone());
+                candidate.logs.clear();
+            }
+            found.push(Judged { contrast: contrast.clone(), candidate, values: values.clone() });
+        }
+    }
+    let (mut judged, rest): (Vec<_>, Vec<_>) =
+        found.into_iter().map(|j| ((j.contrast, j.values), j.candidate)).unzip();
+    let mut candidates: Vec<Candidate> = rest;
+    let mut members: Vec<&mut Candidate> = candidates
+        .iter_mut()
+        .filter(|c| !c.logs.is_empty() && c.comparison.verdict != Verdict::NotApplicable)
+        .collect();
+    families::together(&mut members);
+    margin::decide(manifest, &mut candidates);
+    let judged = judged.drain(..).zip(candidates);
+    judged.map(|((contrast, values), candidate)| Judged { contrast, candidate, values }).collect()
+}
+
+fn is_judged(def: &MetricDef<'_>, manifest: &Manifest) -> bool {
+    let is_primary = def.name == manifest.primary_metric;
+    is_primary || manifest.rules.also_judge.iter().any(|name| name == def.name)
+}
+
+/// The design of the stored cells; without a usable one there are no contrasts.
+fn design(screening: &Screening) -> Option<Design> {
+    Design::from_cells(screening.levels())
+}
+
+fn all(screening: &Screening) -> Vec<Contrast> {
+    let design = design(screening);
+    design.map_or_else(Vec::new, |d| [d.main_effects(), d.interactions()].concat())
+}
+
+/// Number of interactions, aliased ones counted once.
+pub(super) fn interactions(screening: &Screening) -> usize {
+    design(screening).map_or(0, |d| d.interactions().len())
+}
+
+pub(super) fn resolution(screening: &Screening) -> Option<u32> {
+    design(screening).filter(|_| screening.design.is_factorial()).map(|d| d.resolution())
+}
+
+/// All interactions of a contrast; empty for a main effect.
+pub(super) fn pairs(contrast: &Contrast) -> Vec<[usize; 2]> {
+    let own = <[usize; 2]>::try_from(contrast.factors.as_slice());
+    own.into_iter().chain(contrast.aliases.iter().copied()).collect()
+}
+
+fn name(screening: &Screening, factors: &[usize]) -> String {
+    let names: Vec<String> = factors.iter().map(|f| screening.factors[*f].name.clone()).collect();
+    title(&names)
+}
+
+/// Why a metric cannot be compared in this design, such as a percentile of too few operations.
+fn why_not_compared(screening: &Screening, arms: &Arms<'_>, def: &MetricDef<'_>) -> Option<String> {
+    let cells = || screening.cells.iter().filter_map(|cell| arms.get(cell.condition.as_str()));
+    if let Some(short) = tail::too_short(cells(), def) {
+        return Some(short.reason());
+    }
+    if cells().any(|arm| tail::is_coarse(arm, def)) {
+        return Some(
+            "not compared: some trial is below the resolution of the server's clock".to_owned(),
+        );
+    }
+    cells().any(|arm| arm.is_bounded(def.name)).then(|| {
+        "not compared: the window's end cut off operations in some cell; lengthen the window, or lower the rate"
+            .to_owned()
+    })
+}
+
+/// `commit_delay × synchronous_commit`
+pub fn title(factors: &[String]) -> String {
+    factors.join(" × ")
+}
+
+/// The value of each cell by block, as far as it has one.
+fn by_block(
+    screening: &Screening,
+    manifest: &Manifest,
+    arms: &Arms<'_>,
+    metric: &str,
+) -> BTreeMap<u32, Vec<Option<f64>>> {
+    let mut found: BTreeMap<u32, Vec<Option<f64>>> = BTreeMap::new();
+    let Some(baseline) = arms.get(manifest.baseline.as_str()) else { return found };
+    let reference: BTreeMap<u32, f64> = baseline.values_by_block(metric).collect();
+    for (n, cell) in screening.cells.iter().enumerate() {
+        let Some(arm) = arms.get(cell.condition.as_str()) else { continue };
+        let mut put = |block: u32, value: f64| {
+            found.entry(block).or_insert_with(|| vec![None; screening.cells.len()])[n] =
+                Some(value);
+        };
+        if cell.condition == manifest.baseline {
+            reference.iter().for_each(|(block, value)| put(*block, *value));
+            continue;
+        }
+        let pairs = Beside::new(arm, baseline).values(metric);
+        for (at, block) in pairs.blocks.iter().enumerate() {
+            if let Some(reference) = reference.get(block) {
+                put(*block, reference * pairs.condition[at] / pairs.baseline[at]);
+            }
+        }
+    }
+    found
+}
+
+/// Blocks that do not count, with the cells that have no valid trial.
+pub(super) fn incomplete(
+    screening: &Screening,
+    manifest: &Manifest,
+    arms: &Arms<'_>,
+) -> Vec<(u32, Vec<String>)> {
+    let all = by_block(screening, manifest, arms, &manifest.primary_metric);
+    let ran = arms.values().flat_map(|arm| &arm.all).filter_map(|(_, trial)| trial.place.as_ref());
+    let ran: BTreeSet<u32> = ran.map(|place| place.block).collect();
+    let missing = |block: u32| {
+        // Without its baseline, a block has no ratios.
+        let Some(values) = all.get(&block) else { return (block, vec![manifest.baseline.clone()]) };
+        let without = screening.cells.iter().zip(values).filter(|(_, value)| value.is_none());
+        (block, without.map(|(cell, _)| cell.condition.clone()).collect::<Vec<_>>())
+    };
+    ran.into_iter().map(missing).filter(|(_, cells)| !cells.is_empty()).collect()
+}
+
+impl Values {
+    fn of(screening: &Screening, manifest: &Manifest, arms: &Arms<'_>, metric: &str) -> Values {
+        let mut values = Values { blocks: Vec::new(), cells: Vec::new() };
+        for (block, cells) in by_block(screening, manifest, arms, metric) {
+            if let Some(cells) = cells.into_iter().collect::<Option<Vec<f64>>>() {
+                values.blocks.push(block);
+                values.cells.push(cells);
+            }
+        }
+        values
+    }
+
+    /// The geometric means of both sides, by block.
+    fn sides(&self, high: &[bool]) -> Pairs {
+        let side = |wanted: bool| self.means(|cell| high[cell] == wanted);
+        Pairs { blocks: self.blocks.clone(), condition: side(true), baseline: side(false) }
+    }
+
+    fn means(&self, wanted: impl Fn(usize) -> bool) -> Vec<f64> {
+        let mean = |cells: &Vec<f64>| {
+            let logs: Vec<f64> =
+                (0..cells.len()).filter(|n| wanted(*n)).map(|n| cells[n].ln()).collect();
+            benchmath::summary::mean(&logs).map_or(f64::NAN, f64::exp)
+        };
+        self.cells.iter().map(mean).collect()
+    }
+
+    /// The effect of a factor while another one has this level, judged alone.
+    pub(super) fn given(
+        &self,
+        screening: &Screening,
+        factor: usize,
+        (given, level): (usize, bool),
+    ) -> effect::Comparison {
+        let levels = screening.levels();
+        let side = |high: bool| {
+            self.means(|cell| levels[cell][given] == level && levels[cell][factor] == high)
+        };
+        let (high, low) = (side(true), side(false));
+        let paired = Paired::new(&high, &low).expect("both sides have one value for each block");
+        effect::compare(paired, ALPHA)
+    }
+}

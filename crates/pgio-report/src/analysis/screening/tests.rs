@@ -1,0 +1,199 @@
+use super::super::test_support::{FACTORS, experiment, screened, screened_as, trial};
+use super::super::{Analysis, Decision, Verdict, analyse, primary_comparisons};
+use super::*;
+use pgio_results::{Check, store::StoredExperiment};
+
+fn screening_of(stored: &StoredExperiment) -> (Analysis, Screened) {
+    let analysis = analyse(stored);
+    let screened = analysis.screening.clone().unwrap();
+    (analysis, screened)
+}
+
+fn effect<'a>(screened: &'a Screened, name: &str) -> &'a Effect {
+    screened.effects.iter().find(|e| e.comparison.condition == name).unwrap_or_else(|| {
+        let names: Vec<&str> =
+            screened.effects.iter().map(|e| e.comparison.condition.as_str()).collect();
+        panic!("{name} is not among {names:?}")
+    })
+}
+
+#[test]
+fn the_planted_effects_are_found_ranked_and_named() {
+    let mut stored = screened(6);
+    stored.manifest.rules.matters = Some(0.05);
+    let (analysis, found) = screening_of(&stored);
+    assert_eq!((found.cells.len(), found.resolution, found.effects.len()), (16, Some(4), 6 + 7));
+    assert!(analysis.comparisons.is_empty(), "no cell is compared with the baseline");
+    let decided: Vec<(&str, Option<Decision>)> = found
+        .effects
+        .iter()
+        .filter(|e| e.comparison.verdict.is_decided())
+        .map(|e| (e.comparison.condition.as_str(), e.comparison.decision))
+        .collect();
+    let matters = Some(Decision::Matters);
+    // ln 2 + ln(3/2) / 2, then half of ln(3/2) for the other two.
+    assert_eq!(decided[0], ("synchronous_commit", matters));
+    let mut others = vec![decided[1].0, decided[2].0];
+    others.sort_unstable();
+    assert_eq!(
+        (others, decided.len()),
+        (vec!["commit_delay", "commit_delay × synchronous_commit"], 3)
+    );
+    let ratio = |name: &str| effect(&found, name).comparison.ratio.unwrap();
+    assert!((ratio("synchronous_commit") / (2.0 * 1.5f64.sqrt()) - 1.0).abs() < 0.01);
+    assert!((ratio("commit_delay") * 1.5f64.sqrt() - 1.0).abs() < 0.01);
+    for name in &FACTORS[2..] {
+        let c = &effect(&found, name).comparison;
+        assert_eq!(
+            (c.verdict, c.decision),
+            (Verdict::NoDifference, Some(Decision::DoesNotMatter)),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn an_interaction_names_its_aliases_and_the_effect_at_each_level() {
+    let (_, found) = screening_of(&screened(6));
+    let both = effect(&found, "commit_delay × synchronous_commit");
+    let aliases: Vec<String> = both.aliases.iter().map(|pair| title(pair)).collect();
+    assert_eq!(aliases, ["wal_compression × work_mem"], "AB = CE");
+    let given = both.conditional.as_ref().unwrap();
+    assert_eq!(
+        (given.factor.as_str(), given.given.as_str()),
+        ("commit_delay", "synchronous_commit")
+    );
+    let close = |at: &AtLevel, truth: f64| {
+        assert!((at.ratio.unwrap() - truth).abs() < 0.02, "{at:?}");
+        assert!(!at.interval.excludes(truth), "{at:?}");
+    };
+    close(&given.low, 2.0 / 3.0);
+    close(&given.high, 1.0);
+    assert!(effect(&found, "jit").conditional.is_none());
+    // The name comes first that has strong factors, whichever the design lists first.
+    let swapped = |high: &[bool]| match (high[2], high[4]) {
+        (true, true) => 0.5,
+        (true, false) | (false, true) => 0.8,
+        (false, false) => 1.0,
+    };
+    let (_, found) = screening_of(&screened_as(6, 0.01, 3, swapped));
+    let both = effect(&found, "wal_compression × work_mem");
+    assert_eq!(title(&both.aliases[0]), "commit_delay × synchronous_commit");
+}
+
+#[test]
+fn a_block_without_a_valid_trial_of_each_cell_does_not_count() {
+    let mut stored = screened(7);
+    let at = |t: &&mut pgio_results::Trial| {
+        t.place.as_ref().is_some_and(|p| p.block == 3 && p.condition == "cell 5")
+    };
+    let trial = stored.trials.iter_mut().find(at).unwrap();
+    trial.checks.push(Check::invalid("steal", "30 %", "measure elsewhere"));
+    let (_, found) = screening_of(&stored);
+    assert!(found.effects.iter().all(|e| e.comparison.blocks == 6), "{:?}", found.effects[0]);
+    let note = found.notes.iter().find(|n| n.contains("block 3 lacks cell 5"));
+    assert!(note.is_some(), "{:?}", found.notes);
+    // Without its baseline, a block has no ratios at all.
+    let mut without = stored.clone();
+    without
+        .trials
+        .retain(|t| t.place.as_ref().is_some_and(|p| p.block != 5 || p.condition != "all low"));
+    let (_, found) = screening_of(&without);
+    assert!(
+        found.notes.iter().any(|n| n.contains("cell 5; block 5 lacks all low")),
+        "{:?}",
+        found.notes
+    );
+    assert!(found.effects.iter().all(|e| e.comparison.verdict == Verdict::TooFewBlocks));
+    assert_eq!(some_of(&["a", "b", "c", "d", "e"].map(str::to_owned)), "a, b, c and 2 more");
+    // A valid repeat beside the baseline repairs the block, however fast the machine was by then.
+    for name in ["cell 5", "all low"] {
+        let of = |t: &&pgio_results::Trial| {
+            t.place.as_ref().is_some_and(|p| p.block == 3 && p.condition == name && p.attempt == 0)
+        };
+        let mut again = stored.trials.iter().find(of).unwrap().clone();
+        again.checks.retain(|c| c.id != "steal");
+        again.place.as_mut().unwrap().attempt = 1;
+        let rate = again.metrics.get_mut("commits_per_second").unwrap();
+        rate.value = rate.value.map(|v| v * 3.0);
+        stored.trials.push(again);
+    }
+    let (_, repaired) = screening_of(&stored);
+    assert!(repaired.effects.iter().all(|e| e.comparison.blocks == 7));
+    // Both are low in jit: three times their rate would move that block's contrast by 0.27.
+    let c = &effect(&repaired, "jit").comparison;
+    assert!((c.ratio.unwrap() - 1.0).abs() < 0.02 && c.sd_log.unwrap() < 0.02, "{c:?}");
+}
+
+#[test]
+fn too_few_blocks_decide_nothing_and_more_are_planned_from_the_noise() {
+    let mut stored = screened_as(4, 0.3, 5, |_| 1.0);
+    stored.manifest.rules.matters = Some(0.05);
+    let (_, found) = screening_of(&stored);
+    for e in &found.effects {
+        assert_eq!(e.comparison.verdict, Verdict::TooFewBlocks);
+        assert!(e.comparison.decision_blocks.is_some_and(|n| n > 6), "{:?}", e.comparison);
+    }
+    let mut quiet = screened_as(6, 0.02, 5, |_| 1.0);
+    quiet.manifest.rules.precision = Some(0.05);
+    let (analysis, found) = screening_of(&quiet);
+    // A trial has a spread of 2 %, and a contrast of 16 cells half of that.
+    assert!(found.minimum_detectable_effect.is_some_and(|mde| mde > 0.005 && mde < 0.04));
+    assert!(analysis.checks.iter().all(|f| f.id != "precision"), "all intervals are within 5 %");
+    assert_eq!(primary_comparisons(&quiet).len(), 13, "the loop sees the effects");
+}
+
+#[test]
+fn a_missing_metric_and_unusable_cells_make_no_effects() {
+    let mut stored = screened(6);
+    stored.trials.iter_mut().for_each(|t| t.metrics.clear());
+    let (_, found) = screening_of(&stored);
+    assert!(found.effects.iter().all(|e| e.comparison.ratio.is_none()));
+    let mut cut = screened(6);
+    let screening = cut.manifest.screening.as_mut().unwrap();
+    screening.cells.pop();
+    let (_, found) = screening_of(&cut);
+    assert!(found.effects.is_empty());
+    assert_eq!(found.resolution, Some(2));
+}
+
+#[test]
+fn one_at_a_time_ranks_the_comparisons_with_the_baseline() {
+    let rates = [("all low", 1000.0), ("jit", 1001.0), ("fsync", 3000.0)];
+    let trials = (1..=6u32).flat_map(|block| {
+        rates.map(|(name, rate)| {
+            let noise = 1.0 + 0.001 * f64::from((block * 7 + name.len() as u32) % 5);
+            trial(name, block, &[("commits_per_second", rate * noise)])
+        })
+    });
+    let mut stored = experiment(&["all low", "jit", "fsync"], trials.collect());
+    stored.manifest.baseline = "all low".to_owned();
+    let factor = |name: &str| Factor { name: name.to_owned(), low: Vec::new(), high: Vec::new() };
+    let cell = |condition: &str, high: &[&str]| DesignCell {
+        condition: condition.to_owned(),
+        high: high.iter().map(|name| (*name).to_owned()).collect(),
+    };
+    stored.manifest.screening = Some(Screening {
+        design: DesignKind::OneAtATime,
+        factors: vec![factor("jit"), factor("fsync")],
+        cells: vec![cell("all low", &[]), cell("jit", &["jit"]), cell("fsync", &["fsync"])],
+    });
+    let (analysis, found) = screening_of(&stored);
+    let ranked: Vec<&str> = found.effects.iter().map(|e| e.factors[0].as_str()).collect();
+    assert_eq!((ranked, found.resolution), (vec!["fsync", "jit"], None));
+    assert_eq!(found.effects[0].comparison, *analysis.primary("fsync").unwrap());
+    assert!(found.notes[0].contains("cannot show whether factors act together"));
+}
+
+/// With nothing planted, at most one experiment in twenty may accuse any factor or interaction.
+#[test]
+fn the_family_holds_its_level() {
+    const EXPERIMENTS: u64 = 200;
+    let accuses = |seed: &u64| {
+        let comparisons = primary_comparisons(&screened_as(6, 0.05, *seed, |_| 1.0));
+        comparisons.iter().any(|c| c.verdict.is_decided())
+    };
+    let accused = (0..EXPERIMENTS).filter(accuses).count();
+    // The 99.9 % point of Binomial(200, 0.05).
+    assert!(accused <= 21, "{accused} of {EXPERIMENTS}");
+}

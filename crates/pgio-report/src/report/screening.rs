@@ -1,0 +1,390 @@
+//! The effects of factors in words: what matters here, what does not, and what acts together.
+//!
+//! Numbers come from `analysis::screening`; this file words them. The table has every main effect and the
+//! interactions that were detected; JSON and CSV have all.
+
+use super::effect::effect;
+use super::format::{self, NONE};
+use super::margin;
+use super::table::{Column, Table};
+use crate::analysis::screening::{AtLevel, Conditional, Effect, Screened, title};
+use crate::analysis::{Analysis, Comparison, Condition, Decision, Verdict};
+use pgio_results::change::Change;
+use pgio_results::screening::{DesignKind, Factor};
+
+/// The screening, if its effects take the place of comparisons with a baseline.
+pub(super) fn factorial(analysis: &Analysis) -> Option<&Screened> {
+    analysis.screening.as_ref().filter(|screened| screened.design.is_factorial())
+}
+
+/// The ranked effects, one table for each metric; empty without factors.
+pub(super) fn tables(analysis: &Analysis) -> Vec<Table> {
+    let Some(screened) = &analysis.screening else { return Vec::new() };
+    let mut metrics: Vec<&str> = Vec::new();
+    for effect in &screened.effects {
+        if !metrics.contains(&effect.comparison.metric.as_str()) {
+            metrics.push(&effect.comparison.metric);
+        }
+    }
+    let mut tables: Vec<Table> =
+        metrics.iter().map(|metric| ranked(analysis, screened, metric)).collect();
+    if let Some(last) = tables.last_mut() {
+        last.notes.extend(screened.notes.iter().map(|note| format!("Note: {note}.")));
+    }
+    tables
+}
+
+fn ranked(analysis: &Analysis, screened: &Screened, metric: &str) -> Table {
+    let of_metric = |e: &&Effect| e.comparison.metric == metric;
+    let shown: Vec<&Effect> =
+        screened.effects.iter().filter(of_metric).filter(|e| is_shown(e)).collect();
+    let with_margin = shown.iter().any(|e| e.comparison.decision.is_some());
+    let mut columns = vec![
+        Column::left("factor"),
+        Column::left("low → high"),
+        Column::left("effect [95 %]"),
+        Column::right("ratio"),
+    ];
+    if let Some(share) = analysis.margin.filter(|_| with_margin) {
+        columns.push(Column::left(format!("more than {}", margin::share(share))));
+    }
+    let row = |e: &&Effect| {
+        let c = &e.comparison;
+        let ratio = c.ratio.map_or_else(|| NONE.to_owned(), |r| format!("{r:.3}"));
+        let mut cells = vec![c.condition.clone(), levels(screened, e), effect(c, false), ratio];
+        cells.extend((analysis.margin.is_some() && with_margin).then(|| margin::cell(c)));
+        cells
+    };
+    let rows = shown.iter().map(row).collect();
+    let mut notes: Vec<String> = shown.iter().flat_map(|e| interaction_notes(e)).collect();
+    notes.extend(not_shown(screened, metric));
+    if shown.iter().any(|e| e.comparison.verdict == Verdict::NoDifference) {
+        notes.push("~ no effect detected.".to_owned());
+    }
+    if let Some(smallest) =
+        screened.minimum_detectable_effect.filter(|_| metric == analysis.primary_metric)
+    {
+        let blocks = shown.first().map_or(0, |e| e.comparison.blocks);
+        notes.push(format!(
+            "With {} an effect of {} is detected with 80 % power.",
+            format::counted(blocks, "block"),
+            format::size(smallest)
+        ));
+    }
+    Table {
+        title: format!("What matters here: {}, {}", format::metric_name(metric), design(screened)),
+        columns,
+        rows,
+        notes,
+    }
+}
+
+/// All main effects, and the interactions that were detected.
+pub(super) fn is_shown(effect: &Effect) -> bool {
+    !effect.is_interaction() || effect.comparison.verdict.is_decided()
+}
+
+/// `10 factors in 32 cells (fractional, resolution IV)`
+pub(super) fn design(screened: &Screened) -> String {
+    let kind = match (screened.design, screened.resolution) {
+        (DesignKind::Fractional, Some(5)) => "fractional, resolution V".to_owned(),
+        (DesignKind::Fractional, Some(4)) => "fractional, resolution IV".to_owned(),
+        (kind, _) => kind.name().to_owned(),
+    };
+    format!(
+        "{} in {} ({kind})",
+        format::counted(screened.factors.len(), "factor"),
+        format::counted(screened.cells.len(), "cell")
+    )
+}
+
+/// `0 → 10000`; empty for an interaction.
+fn levels(screened: &Screened, effect: &Effect) -> String {
+    let [name] = effect.factors.as_slice() else { return String::new() };
+    let Some(factor) = screened.factors.iter().find(|f| f.name == *name) else {
+        return String::new();
+    };
+    let level = |own: &[Change], other: &[Change]| {
+        // What both levels change alike tells nothing about either.
+        let own: Vec<&Change> = own.iter().filter(|change| !other.contains(change)).collect();
+        level(factor, &own)
+    };
+    let (low, high) = (level(&factor.low, &factor.high), level(&factor.high, &factor.low));
+    format!("{low} → {high}")
+}
+
+fn level(factor: &Factor, changes: &[&Change]) -> String {
+    match changes {
+        [] => "as it is".to_owned(),
+        [only] if only.sets(&factor.name) => only.value.clone(),
+        several => several.iter().map(|change| change.to_string()).collect::<Vec<_>>().join(", "),
+    }
+}
+
+/// The effect of one factor at both levels of the other, and the aliases.
+fn interaction_notes(effect: &Effect) -> Vec<String> {
+    let given = effect.conditional.as_ref().map(|c| format!("{}.", at_levels(c)));
+    let aliased = (!effect.aliases.is_empty()).then(|| {
+        format!(
+            "{} is aliased with {}: this design cannot tell them apart.",
+            title(&effect.factors),
+            aliases(effect)
+        )
+    });
+    given.into_iter().chain(aliased).collect()
+}
+
+fn aliases(effect: &Effect) -> String {
+    effect.aliases.iter().map(|pair| title(pair)).collect::<Vec<_>>().join(", ")
+}
+
+/// `commit_delay: −33.4 % [−35.0, −31.8] while synchronous_commit is low, +0.1 % [−1.0, +1.2] while it is
+/// high`
+fn at_levels(c: &Conditional) -> String {
+    let text = |at: &AtLevel| match (at.ratio, at.interval.low, at.interval.high) {
+        (Some(ratio), Some(low), Some(high)) => format::change_with_interval(ratio, low, high),
+        (Some(ratio), ..) => format::change(ratio),
+        _ => NONE.to_owned(),
+    };
+    format!(
+        "{}: {} while {} is low, {} while it is high",
+        c.factor,
+        text(&c.low),
+        c.given,
+        text(&c.high)
+    )
+}
+
+/// What the interactions without a row are.
+fn not_shown(screened: &Screened, metric: &str) -> Option<String> {
+    let hidden: Vec<&Comparison> = screened
+        .effects
+        .iter()
+        .filter(|e| e.comparison.metric == metric && !is_shown(e))
+        .map(|e| &e.comparison)
+        .collect();
+    if hidden.is_empty() {
+        return None;
+    }
+    let contrasts = format::counted(hidden.len(), "contrast");
+    if hidden.iter().all(|c| c.verdict != Verdict::NoDifference) {
+        return Some(format!("{contrasts} of two factors each could not be judged."));
+    }
+    let with = |decision| hidden.iter().filter(|c| c.decision == Some(decision)).count();
+    let (none, open) = (with(Decision::DoesNotMatter), with(Decision::Undecided));
+    let decided = match none + open {
+        0 => String::new(),
+        _ => format!(" ({none} do not matter, {open} undecided)"),
+    };
+    Some(format!(
+        "No interaction was detected in {contrasts} of two factors each{decided}; JSON and CSV have \
+         their numbers."
+    ))
+}
+
+/// The cells, with which factors are high in each.
+pub(super) fn cells(analysis: &Analysis, screened: &Screened) -> Table {
+    let row = |c: &Condition| {
+        let cell = screened.cells.iter().find(|cell| cell.condition == c.name);
+        let high = cell.map(|cell| cell.high.join(", ")).filter(|high| !high.is_empty());
+        let value = c.metrics.get(&analysis.primary_metric);
+        let value = value.and_then(|m| Some(format::bare(m.value?, &m.unit)));
+        let trials = if c.valid == c.trials {
+            c.trials.to_string()
+        } else {
+            format!("{} of {}", c.valid, c.trials)
+        };
+        vec![
+            c.name.clone(),
+            high.unwrap_or_else(|| NONE.to_owned()),
+            value.unwrap_or_else(|| NONE.to_owned()),
+            trials,
+            format!("{}/{}", c.checks_passed, c.checks_total),
+        ]
+    };
+    Table {
+        title: "Cells".to_owned(),
+        columns: vec![
+            Column::left("cell"),
+            Column::left("high"),
+            Column::right(format::metric_name(&analysis.primary_metric)),
+            Column::right("trials"),
+            Column::right("checks"),
+        ],
+        rows: analysis.conditions.iter().map(row).collect(),
+        notes: Vec::new(),
+    }
+}
+
+/// The answer in sentences.
+pub(super) fn lead(analysis: &Analysis, screened: &Screened) -> Vec<String> {
+    let primary = || screened.effects.iter().filter(|e| e.comparison.primary);
+    let main: Vec<&Effect> = primary().filter(|e| !e.is_interaction()).collect();
+    let mut sentences = vec![detected(analysis, &main)];
+    let joint = primary().filter(|e| e.is_interaction() && e.comparison.verdict.is_decided());
+    sentences.extend(joint.map(together));
+    sentences.extend(by_margin(analysis, &main));
+    if let Some(smallest) = screened.minimum_detectable_effect {
+        sentences
+            .push(format!("An effect of {} is detected with 80 % power.", format::size(smallest)));
+    }
+    sentences
+}
+
+fn detected(analysis: &Analysis, main: &[&Effect]) -> String {
+    let metric = format::metric_name(&analysis.primary_metric);
+    match main.first().map(|e| &e.comparison) {
+        None => {
+            return format!("No effect on {metric} could be computed: the cells are no design.");
+        }
+        Some(c) if c.verdict == Verdict::TooFewBlocks => {
+            let needed = c.blocks_needed.map_or_else(String::new, |n| {
+                format!("; {} are needed", format::counted(n as usize, "block"))
+            });
+            return format!(
+                "The effects on {metric} cannot be judged yet: {} of {} have a valid trial of every \
+                 cell{needed}.",
+                c.blocks,
+                format::counted(analysis.blocks, "block")
+            );
+        }
+        Some(c) if c.verdict == Verdict::NotApplicable => {
+            let why = c.warnings.first().map_or_else(String::new, |why| format!(": {why}"));
+            return format!("The effects on {metric} cannot be computed{why}.");
+        }
+        Some(_) => {}
+    }
+    let found: Vec<String> = main
+        .iter()
+        .filter(|e| e.comparison.verdict.is_decided())
+        .map(|e| format!("{} {}", e.comparison.condition, effect(&e.comparison, false)))
+        .collect();
+    let factors = format::counted(main.len(), "factor");
+    match found.as_slice() {
+        [] => format!("No effect on {metric} was detected for any of {factors}."),
+        [only] => format!("Of {factors}, one changes {metric}: {only}."),
+        several => format!(
+            "Of {factors}, {} change {metric}: {}.",
+            format::small(several.len()),
+            several.join("; ")
+        ),
+    }
+}
+
+fn together(effect: &Effect) -> String {
+    let given =
+        effect.conditional.as_ref().map_or_else(String::new, |c| format!(": {}", at_levels(c)));
+    let aliased = match effect.aliases.is_empty() {
+        true => String::new(),
+        false => format!(" (aliased with {})", aliases(effect)),
+    };
+    format!("{} act together{given}{aliased}.", effect.factors.join(" and "))
+}
+
+fn by_margin(analysis: &Analysis, main: &[&Effect]) -> Option<String> {
+    let share = margin::share(analysis.margin?);
+    let names = |decision| -> Vec<&str> {
+        let with = main.iter().filter(|e| e.comparison.decision == Some(decision));
+        with.map(|e| e.comparison.condition.as_str()).collect()
+    };
+    let part = |what: &str, decision| {
+        let names = names(decision);
+        (!names.is_empty()).then(|| format!("{what}: {}", names.join(", ")))
+    };
+    let parts = [
+        part("matters", Decision::Matters),
+        part("does not matter", Decision::DoesNotMatter),
+        part("undecided", Decision::Undecided),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| format!("By the margin of {share}, {}.", parts.join("; ")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::analyse;
+    use crate::analysis::test_support::{screened, screened_as};
+    use crate::report::{self, csv, markdown, text};
+
+    fn matters(blocks: u32) -> Analysis {
+        let mut stored = screened(blocks);
+        stored.manifest.rules.matters = Some(0.05);
+        analyse(&stored)
+    }
+
+    #[test]
+    fn a_report_begins_with_what_matters() {
+        let analysis = matters(6);
+        let text = text::render(&report::document(&analysis));
+        insta::assert_snapshot!(text);
+    }
+
+    #[test]
+    fn the_lead_answers_the_question() {
+        let lead = report::lead(&matters(6));
+        assert!(
+            lead[0].starts_with("Of 6 factors, two change commits/s: synchronous_commit +14"),
+            "{lead:?}"
+        );
+        assert!(
+            lead[1]
+                .starts_with("commit_delay and synchronous_commit act together: commit_delay: −3")
+                && lead[1].contains("% [")
+                && lead[1].ends_with("(aliased with wal_compression × work_mem)."),
+            "{lead:?}"
+        );
+        assert!(
+            lead[2].starts_with(
+                "By the margin of 5 %, matters: synchronous_commit, commit_delay; does not matter: "
+            ),
+            "{lead:?}"
+        );
+        let none = report::lead(&analyse(&screened_as(6, 0.02, 5, |_| 1.0)));
+        assert_eq!(none[0], "No effect on commits/s was detected for any of 6 factors.");
+        let few = report::lead(&matters(4));
+        assert_eq!(
+            few[0],
+            "The effects on commits/s cannot be judged yet: 4 of 4 blocks have a valid trial of every \
+             cell; 6 blocks are needed."
+        );
+        let text = text::render(&report::document(&matters(4)));
+        assert!(text.contains("7 contrasts of two factors each could not be judged."), "{text}");
+        assert!(!text.contains("detected"), "{text}");
+    }
+
+    #[test]
+    fn levels_show_what_differs() {
+        let mut stored = screened(6);
+        let factors = &mut stored.manifest.screening.as_mut().unwrap().factors;
+        let siblings = Change::server("commit_siblings", "0");
+        factors[0].low = vec![siblings.clone(), Change::server("commit_delay", "0")];
+        factors[0].high = vec![siblings, Change::server("commit_delay", "5000")];
+        factors[3].low.clear();
+        let analysis = analyse(&stored);
+        let table = &tables(&analysis)[0];
+        let of = |name: &str| &table.rows.iter().find(|row| row[0] == name).unwrap()[1];
+        assert_eq!(
+            (of("commit_delay").as_str(), of("jit").as_str()),
+            ("0 → 5000", "as it is → high")
+        );
+    }
+
+    #[test]
+    fn every_format_names_effects_and_aliases() {
+        let analysis = matters(6);
+        let page = markdown::render(&report::document(&analysis), &report::lead(&analysis));
+        assert!(page.contains("commit_delay × synchronous_commit"), "{page}");
+        let rows = csv::render(&csv::flat(&analysis));
+        let effect =
+            rows.lines().find(|l| l.contains(",commit_delay × synchronous_commit,")).unwrap();
+        assert!(
+            effect.ends_with(",commit_delay; synchronous_commit,wal_compression × work_mem"),
+            "{effect}"
+        );
+        assert_eq!(rows.lines().filter(|l| l.contains(" × ")).count(), 7, "all contrasts");
+        let gated = report::gate(&analysis).unwrap();
+        assert_eq!(gated.gate, crate::analysis::Gate::Undecided);
+        assert!(gated.why.contains("no condition with a baseline"), "{}", gated.why);
+    }
+}

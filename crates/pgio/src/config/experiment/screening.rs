@@ -1,0 +1,193 @@
+//! Screening: the conditions that a design makes of factors.
+//!
+//! Each cell of the design is an ordinary condition with the treatments of its factors' levels, so that
+//! everything that runs, checks and undoes conditions is the same. `benchmath::factorial` has the
+//! designs. A file has either conditions or factors.
+
+use std::collections::BTreeMap;
+
+use benchmath::factorial::Design;
+
+use super::condition::Condition;
+use super::factor::{self, FactorSpec};
+use super::limits;
+use super::section::Section;
+use super::target::Target;
+use super::workload::WorkloadSpec;
+use crate::config::error::{ConfigError, nearest};
+pub use pgio_results::screening::DesignKind;
+
+/// The factors of an experiment, and the level of each in each condition.
+#[derive(Debug, Clone, PartialEq)]
+pub struct ScreeningSpec {
+    pub kind: DesignKind,
+    pub factors: Vec<FactorSpec>,
+    /// In the order of the conditions.
+    pub design: Design,
+}
+
+/// The name of the condition with all factors low.
+const ALL_LOW: &str = "all low";
+/// Default maximum number of cells: two minutes a block with windows of one second.
+const DEFAULT_CELLS: u64 = 64;
+
+/// Parses the factors and the design; none if the file has no factors.
+pub(super) fn parse(
+    root: &Section<'_>,
+    head: &Section<'_>,
+    treatments: &[&str],
+    targets: &BTreeMap<String, Target>,
+) -> Result<Option<ScreeningSpec>, ConfigError> {
+    let kind = kind(head)?;
+    if !root.has("factor") {
+        return match head.has("design") {
+            true => Err(head.error("design", "requires factors; add [[factor]] tables")),
+            false => Ok(None),
+        };
+    }
+    let factors = factor::parse(root, treatments)?;
+    if root.has("condition") {
+        let message = "conflicts with [[condition]], because a design makes the conditions from the factors; keep only one of them";
+        return Err(root.error("factor", message));
+    }
+    if root.has("axis") {
+        let message =
+            "conflicts with [[factor]]; give a factor two values, or write [[condition]] tables";
+        return Err(root.error("axis", message));
+    }
+    if targets.len() > 1 {
+        let message = "conflicts with several targets, because all cells run on one; keep one";
+        return Err(root.error("factor", message));
+    }
+    if factors.len() < 2 {
+        let message = "is the only factor; add another, or write two [[condition]] tables";
+        return Err(root.error("factor", message));
+    }
+    if let Some(factor) = factors.iter().find(|f| f.name == ALL_LOW) {
+        let message = format!("`{}` is the name of the cell with all factors low", factor.name);
+        return Err(root.error("factor", message));
+    }
+    let design = design(head, kind, factors.len())?;
+    refuse_comparisons(head, kind)?;
+    Ok(Some(ScreeningSpec { kind, factors, design }))
+}
+
+fn kind(head: &Section<'_>) -> Result<DesignKind, ConfigError> {
+    // A fraction measures each factor with all trials and still shows which act together.
+    let Some(text) = head.string("design")? else { return Ok(DesignKind::Fractional) };
+    let found = DesignKind::ALL.iter().find(|kind| kind.name() == text);
+    found.copied().ok_or_else(|| {
+        let names: Vec<&str> = DesignKind::ALL.iter().map(|kind| kind.name()).collect();
+        head.error("design", format!("cannot be `{text}`; {}", nearest(text, &names)))
+    })
+}
+
+fn design(head: &Section<'_>, kind: DesignKind, factors: usize) -> Result<Design, ConfigError> {
+    let most = limits::CONDITIONS as u64;
+    let allowed = head.whole("cells_limit", 1..=limits::CELLS)?.unwrap_or(DEFAULT_CELLS).min(most);
+    let design = match kind {
+        DesignKind::Full => Design::full(factors),
+        DesignKind::Fractional => Design::fractional(factors),
+        DesignKind::OneAtATime => Some(Design::one_at_a_time(factors)),
+    };
+    let cells = design.as_ref().map_or(u64::MAX, |design| design.cells().len() as u64);
+    match design.filter(|_| cells <= allowed) {
+        Some(design) => Ok(design),
+        None => {
+            let key = if head.has("cells_limit") { "cells_limit" } else { "design" };
+            Err(head.error(key, too_large(kind, factors, (cells, allowed))))
+        }
+    }
+}
+
+fn too_large(kind: DesignKind, factors: usize, (cells, allowed): (u64, u64)) -> String {
+    let cells_text = if cells == u64::MAX { "too many".to_owned() } else { cells.to_string() };
+    let smaller = Design::fractional(factors).map(|design| design.cells().len() as u64);
+    let smaller = smaller.filter(|n| kind == DesignKind::Full && *n <= allowed);
+    let hint = match smaller {
+        Some(n) => format!("set design = \"fractional\", which has {n} cells"),
+        None => "remove factors".to_owned(),
+    };
+    let raise = match cells <= limits::CONDITIONS as u64 {
+        true => format!(", or set cells_limit = {cells}"),
+        false => String::new(),
+    };
+    format!(
+        "makes {cells_text} cells of {factors} factors, but only {allowed} are allowed; {hint}{raise}"
+    )
+}
+
+/// Refuses keys that belong to comparisons with a baseline, which a factorial design does not make.
+fn refuse_comparisons(head: &Section<'_>, kind: DesignKind) -> Result<(), ConfigError> {
+    if !kind.is_factorial() {
+        return Ok(());
+    }
+    if head.boolean("aa")? == Some(true) {
+        let message = format!(
+            "does not apply to design = \"{}\", where factors without an effect show the noise; delete it",
+            kind.name()
+        );
+        return Err(head.error("aa", message));
+    }
+    if head.has("judge") {
+        let message = format!(
+            "does not apply to design = \"{}\", which judges all effects as one family; delete it",
+            kind.name()
+        );
+        return Err(head.error("judge", message));
+    }
+    Ok(())
+}
+
+/// Refuses workloads that do not run under every cell, and lists of values.
+pub(super) fn check_workloads(
+    root: &Section<'_>,
+    workloads: &[WorkloadSpec],
+) -> Result<(), ConfigError> {
+    for section in root.sections_within("workload", limits::WORKLOADS)? {
+        if section.has("conditions") {
+            let message =
+                "does not apply with [[factor]], because an effect needs every cell; delete it";
+            return Err(section.error("conditions", message));
+        }
+    }
+    if let Some(axis) = workloads.iter().flat_map(|w| &w.axes).next() {
+        let message = format!(
+            "cannot have a list of values for `{}` with [[factor]]; write one value, or write [[condition]] tables",
+            axis.name
+        );
+        return Err(root.error("workload", message));
+    }
+    Ok(())
+}
+
+impl ScreeningSpec {
+    /// Returns the conditions: one for each cell of the design.
+    pub(super) fn conditions(&self, targets: &BTreeMap<String, Target>) -> Vec<Condition> {
+        let condition = |(n, levels): (usize, &Vec<bool>)| Condition {
+            name: self.name(n, levels),
+            target: targets.keys().next().cloned(),
+            treatments: (self.factors.iter().zip(levels))
+                .flat_map(|(factor, high)| if *high { &factor.high } else { &factor.low })
+                .cloned()
+                .collect(),
+            sweep: true,
+        };
+        self.design.cells().iter().enumerate().map(condition).collect()
+    }
+
+    fn name(&self, n: usize, levels: &[bool]) -> String {
+        let mut high = self.high(levels);
+        match (high.next(), self.kind) {
+            (None, _) => ALL_LOW.to_owned(),
+            (Some(only), DesignKind::OneAtATime) => only.to_owned(),
+            (Some(_), DesignKind::Full | DesignKind::Fractional) => format!("cell {}", n + 1),
+        }
+    }
+
+    /// Returns the names of the factors that are high in a cell.
+    pub fn high<'a>(&'a self, levels: &'a [bool]) -> impl Iterator<Item = &'a str> {
+        let pairs = self.factors.iter().zip(levels);
+        pairs.filter(|(_, high)| **high).map(|(factor, _)| factor.name.as_str())
+    }
+}
