@@ -49,7 +49,7 @@ answer() {
         echo '==> schedstats <=='
         grep -Hs . /proc/[0-9]*/schedstat
         echo '==> ios <=='
-        grep -Hs _bytes /proc/[0-9]*/io
+        grep -Hs -e _bytes -e wchar /proc/[0-9]*/io
         echo '==> walreceivers <=='
         grep -ls walreceiver /proc/[0-9]*/cmdline
         ;;

@@ -7,11 +7,15 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use super::io::{Bytes, Moved};
 use super::processes::Watch;
 use super::snapshot::Snapshot;
 use crate::host::proc::diskstats::{Disk, SECTOR_BYTES};
 use crate::host::proc::stat::CpuTimes;
-use pgio_results::telemetry::{DeviceUse, HostUse};
+use pgio_results::telemetry::{DeviceUse, HostUse, IoRates, ProcessIo};
+
+/// Number of other programs that are named.
+const PROGRAMS: usize = 3;
 
 /// Two snapshots and the time between them.
 #[derive(Debug, Clone, Copy)]
@@ -22,13 +26,12 @@ pub(super) struct Span<'a> {
 }
 
 /// The load of processes other than the servers, this program, the kernel and the sampling.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct ForeignLoad {
     pub(super) cores: f64,
     /// Share of the time in which the servers' processes waited for a core, see [`HostUse::run_delay`].
     pub(super) run_delay: Option<f64>,
-    /// Bytes per second of the known processes and of the others, see [`HostUse::own_bytes_per_second`].
-    pub(super) bytes: Option<(f64, f64)>,
+    pub(super) io: Option<ProcessIo>,
 }
 
 impl<'a> Span<'a> {
@@ -116,7 +119,9 @@ impl<'a> Span<'a> {
         }
         roots.extend(from.standby_postmasters().chain(to.standby_postmasters()));
         let waited = to.waited_below(&roots, from);
+        let servers = roots.clone();
         roots.extend(ours);
+        let moved = to.moved_since(from, &servers, &roots);
         roots.extend(from.kernel());
         let known = to.ticks_below(&roots).saturating_sub(from.ticks_below(&roots));
         let (before, after) = (self.from.stat.cpu, self.to.stat.cpu);
@@ -124,11 +129,26 @@ impl<'a> Span<'a> {
         // The two are counted at slightly different moments; do not go below 0.
         let cores = all.saturating_sub(known) as f64 / hertz / self.seconds;
         let run_delay = waited.map(|seconds| (seconds / self.seconds).min(1.0));
-        let bytes = from.moved(&roots).zip(to.moved(&roots)).map(|(before, after)| {
-            let rate = |before: u64, after: u64| after.saturating_sub(before) as f64 / self.seconds;
-            (rate(before.0, after.0), rate(before.1, after.1))
-        });
-        Some(Ok(ForeignLoad { cores, run_delay, bytes }))
+        let io = moved.map(|moved| self.io(moved));
+        Some(Ok(ForeignLoad { cores, run_delay, io }))
+    }
+
+    fn io(&self, moved: Moved) -> ProcessIo {
+        let per_second = |bytes: u64| bytes as f64 / self.seconds;
+        let both = |b: Bytes| IoRates { read: per_second(b.read), written: per_second(b.written) };
+        let waiting = |at: &Snapshot| -> u64 {
+            ["dirty", "writeback"].iter().filter_map(|name| at.memory.get(name)).sum()
+        };
+        let mut largest: Vec<(String, u64)> = moved.by_program.into_iter().collect();
+        largest.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        largest.truncate(PROGRAMS);
+        ProcessIo {
+            own: moved.own.map(both),
+            others: both(moved.others),
+            written_back: per_second(waiting(self.from).saturating_sub(waiting(self.to))),
+            programs: largest.into_iter().map(|(name, b)| (name, per_second(b))).collect(),
+            unreadable: moved.unreadable as u64,
+        }
     }
 
     fn rate(&self, from: u64, to: u64) -> Option<f64> {
