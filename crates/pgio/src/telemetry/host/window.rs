@@ -14,6 +14,9 @@ use crate::host::proc::diskstats::{Disk, SECTOR_BYTES};
 use crate::host::proc::stat::CpuTimes;
 use pgio_results::telemetry::{DeviceUse, HostUse, IoRates, ProcessIo};
 
+/// In seconds.
+const UPTIME_STEP: f64 = 0.01;
+
 /// Number of other programs that are named.
 const PROGRAMS: usize = 3;
 
@@ -37,6 +40,10 @@ pub(super) struct ForeignLoad {
 impl<'a> Span<'a> {
     pub(super) fn between(from: &'a Snapshot, to: &'a Snapshot) -> Option<Span<'a>> {
         let seconds = to.at.checked_duration_since(from.at)?.as_secs_f64();
+        let seconds = match from.uptime.zip(to.uptime) {
+            Some((from, to)) => dated(seconds, to - from),
+            None => seconds,
+        };
         (seconds > 0.0).then_some(Span { from, to, seconds })
     }
 
@@ -153,6 +160,18 @@ impl<'a> Span<'a> {
 
     fn rate(&self, from: u64, to: u64) -> Option<f64> {
         Some(to.checked_sub(from)? as f64 / self.seconds)
+    }
+}
+
+/// The time between the counters of two snapshots. An answer is dated halfway between question and
+/// answer, but a busy host may have read the counters long before or after that, and rates over a short
+/// window would be wrong by that much. The host's uptime is read together with the counters, in steps of
+/// [`UPTIME_STEP`].
+fn dated(by_answers: f64, by_uptime: f64) -> f64 {
+    match by_uptime > 0.0 {
+        true => by_answers.clamp(by_uptime - UPTIME_STEP, by_uptime + UPTIME_STEP),
+        // The host was booted again.
+        false => by_answers,
     }
 }
 
