@@ -62,7 +62,7 @@ pub(super) fn check(telemetry: &Telemetry) -> Option<Check> {
     let (name, _, _, io) = worst?;
     let unread = match io.unreadable {
         0 => String::new(),
-        n => format!(", except for {n} that only root may observe"),
+        n => format!(", except for {n} that could not be read"),
     };
     let message = format!(
         "no other process used the servers' devices on `{name}` to a relevant extent{unread}"
@@ -237,7 +237,7 @@ mod tests {
         let mut found = observed(33.0, 0.0, 34.0, 0.0);
         io(&mut found).unreadable = 7;
         assert!(
-            check(&found).unwrap().message.ends_with("except for 7 that only root may observe")
+            check(&found).unwrap().message.ends_with("except for 7 that could not be read")
         );
     }
 
