@@ -10,6 +10,9 @@ use super::inject::InWindow;
 use super::server::{disturbed, slob, text};
 use crate::truth::server::{load, private};
 
+/// The weight of this process's session against others.
+const OWN_SHARE: &str = "/proc/self/autogroup";
+
 /// Threads of this process keep all cores busy, as a generator with too much work of its own would, and one
 /// thread of pgio serves all sessions.
 pub(super) const SATURATED: Fault = Fault {
@@ -24,6 +27,9 @@ pub(super) const SATURATED: Fault = Fault {
         let keys = "blocks = 1\nduration = \"3s\"\nburn_in = false";
         let text = text(case, &cluster, keys, &workload, &["a"]);
         let done = AtomicBool::new(false);
+        // Each session of terminals and services has an equal share, so other work would leave less than a core.
+        // Without the right to it, an idle machine is needed.
+        let _ = std::fs::write(OWN_SHARE, "-10");
         thread::scope(|scope| {
             // Two for each core, so that other work on the machine leaves them at least one together.
             for _ in 0..2 * thread::available_parallelism().map_or(1, usize::from) {
@@ -35,6 +41,7 @@ pub(super) const SATURATED: Fault = Fault {
             }
             let analysis = case.undisturbed(&text);
             done.store(true, Ordering::Relaxed);
+            let _ = std::fs::write(OWN_SHARE, "0");
             analysis
         })
     },

@@ -236,9 +236,7 @@ mod tests {
         assert!(unknown.message.starts_with("I/O of others on `db` is unknown: /proc/PID/io"));
         let mut found = observed(33.0, 0.0, 34.0, 0.0);
         io(&mut found).unreadable = 7;
-        assert!(
-            check(&found).unwrap().message.ends_with("except for 7 that could not be read")
-        );
+        assert!(check(&found).unwrap().message.ends_with("except for 7 that could not be read"));
     }
 
     #[test]
