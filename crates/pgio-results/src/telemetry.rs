@@ -88,9 +88,9 @@ pub struct ProcessIo {
     pub own: Option<IoRates>,
     /// What other processes moved at least.
     pub others: IoRates,
-    /// Decrease of the host's dirty pages over the window: bytes per second written to devices that were
-    /// dirty before.
-    pub written_back: f64,
+    /// Dirty pages of the host when the window opened: bytes per second of it that devices may have written
+    /// although nobody made them inside the window.
+    pub dirty_before: f64,
     /// Bytes per second of the other programs that moved most.
     pub programs: BTreeMap<String, f64>,
     /// Number of other processes that could not be read.

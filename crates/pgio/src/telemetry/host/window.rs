@@ -143,16 +143,15 @@ impl<'a> Span<'a> {
     fn io(&self, moved: Moved) -> ProcessIo {
         let per_second = |bytes: u64| bytes as f64 / self.seconds;
         let both = |b: Bytes| IoRates { read: per_second(b.read), written: per_second(b.written) };
-        let waiting = |at: &Snapshot| -> u64 {
-            ["dirty", "writeback"].iter().filter_map(|name| at.memory.get(name)).sum()
-        };
+        let waiting: u64 =
+            ["dirty", "writeback"].iter().filter_map(|name| self.from.memory.get(name)).sum();
         let mut largest: Vec<(String, u64)> = moved.by_program.into_iter().collect();
         largest.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
         largest.truncate(PROGRAMS);
         ProcessIo {
             own: moved.own.map(both),
             others: both(moved.others),
-            written_back: per_second(waiting(self.from).saturating_sub(waiting(self.to))),
+            dirty_before: per_second(waiting),
             programs: largest.into_iter().map(|(name, b)| (name, per_second(b))).collect(),
             unreadable: moved.unreadable as u64,
         }

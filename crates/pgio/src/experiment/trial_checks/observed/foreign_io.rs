@@ -150,7 +150,7 @@ fn sum<'a>(devices: impl Iterator<Item = &'a DeviceUse>) -> IoRates {
 fn by_others(io: &ProcessIo, own: IoRates, used: &Used) -> f64 {
     let smaller = |by_processes: f64, by_devices: f64| by_processes.min(by_devices).max(0.0);
     let (all, elsewhere) = (used.all, used.elsewhere);
-    let written_by_devices = all.written - own.written * (1.0 + JOURNAL) - io.written_back;
+    let written_by_devices = all.written - own.written * (1.0 + JOURNAL) - io.dirty_before;
     smaller(io.others.read - elsewhere.read, all.read - own.read)
         + smaller(io.others.written - elsewhere.written, written_by_devices)
 }
@@ -239,7 +239,7 @@ mod tests {
         }
         // A copy to a network file system while the servers' pages of before are written back.
         let mut found = observed(20.0, 80.0, 90.0, 0.0);
-        io(&mut found).written_back = 66.0 * MB;
+        io(&mut found).dirty_before = 66.0 * MB;
         assert_eq!(check(&found).unwrap().verdict, CheckVerdict::Ok);
         assert!(check(&Telemetry::default()).is_none());
     }
