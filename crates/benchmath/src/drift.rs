@@ -21,13 +21,18 @@ pub const EXACT: usize = 8;
 /// With fewer blocks, even values in perfect order have a p above 0.05.
 pub const FEWEST: usize = 5;
 
+/// Time and memory grow with the square of the number of blocks, so more blocks than this are tested as the
+/// means of runs of consecutive ones.
+pub const MOST: usize = 256;
+
 /// A drift over the blocks.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Drift {
     pub blocks: usize,
     /// Kendall's tau over all series: 1 if all values rise from block to block, -1 if all fall.
     pub tau: f64,
-    /// Change per block, in the unit of the values: the median over all pairs of blocks and all series.
+    /// Change per block, in the unit of the values: the median over all pairs of blocks (or of runs of blocks,
+    /// by the distance of their centers) and all series.
     pub slope: f64,
     /// Two-sided.
     pub p: f64,
@@ -36,17 +41,24 @@ pub struct Drift {
 /// Tests series of finite values, all over the same blocks in their order; `None` is a missing value.
 /// Returns `None` with fewer than [`FEWEST`] blocks, or if no two values of a series differ.
 pub fn test(series: &[Vec<Option<f64>>]) -> Option<Drift> {
-    let blocks = series.iter().map(Vec::len).max().filter(|n| *n >= FEWEST)?;
+    let all = series.iter().map(Vec::len).max().filter(|n| *n >= FEWEST)?;
+    let length = all.div_ceil(MOST);
+    let runs: Vec<Vec<Option<f64>>> = series.iter().map(|values| means(values, length)).collect();
+    let blocks = all.div_ceil(length);
+    let center = |run: usize| {
+        let (first, end) = (run * length, all.min((run + 1) * length));
+        (first + end - 1) as f64 / 2.0
+    };
     let mut signs = vec![vec![0.0; blocks]; blocks];
     let (mut slopes, mut pairs) = (Vec::new(), 0.0);
-    for values in series {
+    for values in &runs {
         for (i, early) in values.iter().enumerate() {
             for (j, late) in values.iter().enumerate().skip(i + 1) {
                 let (Some(early), Some(late)) = (early, late) else { continue };
                 let sign = f64::from(i8::from(late > early) - i8::from(late < early));
                 signs[i][j] += sign;
                 signs[j][i] -= sign;
-                slopes.push((late - early) / (j - i) as f64);
+                slopes.push((late - early) / (center(j) - center(i)));
                 pairs += 1.0;
             }
         }
@@ -57,7 +69,16 @@ pub fn test(series: &[Vec<Option<f64>>]) -> Option<Drift> {
     }
     let sum: f64 = (0..blocks).map(|i| signs[i][i + 1..].iter().sum::<f64>()).sum();
     let p = if blocks <= EXACT { exact(&signs, sum) } else { normal(&signs, squares, sum) };
-    Some(Drift { blocks, tau: sum / pairs, slope: summary::median(&slopes)?, p })
+    Some(Drift { blocks: all, tau: sum / pairs, slope: summary::median(&slopes)?, p })
+}
+
+/// The means of runs of so many values; those that are missing do not count.
+fn means(values: &[Option<f64>], length: usize) -> Vec<Option<f64>> {
+    let mean = |run: &[Option<f64>]| {
+        let present: Vec<f64> = run.iter().copied().flatten().collect();
+        summary::mean(&present)
+    };
+    values.chunks(length).map(mean).collect()
 }
 
 /// The share of all orders of the blocks whose sum is at least as far from 0.
@@ -136,6 +157,20 @@ mod tests {
         let falling: Vec<Option<f64>> = (0..6).map(|n| Some(7.0 - 0.5 * f64::from(n))).collect();
         let found = test(&[falling]).unwrap();
         assert_eq!((found.blocks, found.tau, found.slope), (6, -1.0, -0.5));
+    }
+
+    #[test]
+    fn many_blocks_are_tested_as_means_of_consecutive_ones() {
+        let falling: Vec<Option<f64>> = (0..1001).map(|n| Some(f64::from(n) * -0.001)).collect();
+        let mut late = falling.clone();
+        late[..5].fill(None);
+        let runs = means(&late, 4);
+        assert_eq!((runs.len(), runs[0]), (251, None));
+        assert!((runs[1].unwrap() + 0.006).abs() < 1e-12, "the mean of three: {:?}", runs[1]);
+        // The last run holds one block only, which must not bend the slope.
+        let found = test(&[falling]).unwrap();
+        assert_eq!((found.blocks, found.tau), (1001, -1.0));
+        assert!((found.slope + 0.001).abs() < 1e-12, "{}", found.slope);
     }
 
     #[test]

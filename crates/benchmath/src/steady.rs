@@ -1,13 +1,13 @@
-//! Tests whether a series is steady: a trend and a change point, with their p values.
+//! Tests whether a series is steady: a trend, a change point and an episode, with their p values.
 //!
 //! For values at equal time steps, such as the rate in each second of a window. The trend is the
 //! Theil-Sen slope (Sen, JASA 63(324), 1968) with the Mann-Kendall test (Mann, Econometrica 13(3),
 //! 1945; Kendall, Rank Correlation Methods, 1975); the change point is Pettitt's (Applied
-//! Statistics 28(2), 1979) with his approximate p. All methods use ranks, so a single outlier does
-//! not make a trend.
+//! Statistics 28(2), 1979) with his approximate p. Both use ranks, so a single outlier does not make a
+//! trend; [`episode`] has the third test, and cuts outliers off.
 //!
-//! Both tests assume that values are independent if nothing changes. Adjacent seconds are not and
-//! would raise false alarms; therefore the variance of both statistics is multiplied by n over the
+//! The tests assume that values are independent if nothing changes. Adjacent seconds are not and
+//! would raise false alarms; therefore the variance of the statistics is multiplied by n over the
 //! effective sample size under lag-1 autocorrelation (Bayley and Hammersley, JRSS Supplement 8(2),
 //! 1946; for Mann-Kendall: Yue and Wang, Water Resources Management 18, 2004). Slower oscillations,
 //! which lag 1 does not capture, are still reported as a change. This module does not judge trials;
@@ -17,7 +17,10 @@ use std::fmt;
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
+pub use self::episode::Episode;
 use crate::summary;
+
+mod episode;
 
 /// Minimum number of points; with fewer, the normal approximation of Mann-Kendall is inaccurate.
 /// Below 17 points, Pettitt's test cannot reject at a level of 0.005: even a perfect step has a
@@ -34,6 +37,8 @@ pub struct Steadiness {
     pub points: usize,
     pub trend: Trend,
     pub shift: Shift,
+    /// `None` if no stretch differs from both of its sides.
+    pub episode: Option<Episode>,
 }
 
 /// A linear trend.
@@ -90,7 +95,12 @@ pub fn judge(values: &[f64]) -> Result<Steadiness, TooShort> {
     if values.len() < MIN_POINTS {
         return Err(TooShort { points: values.len() });
     }
-    Ok(Steadiness { points: values.len(), trend: trend(values), shift: shift(values) })
+    Ok(Steadiness {
+        points: values.len(),
+        trend: trend(values),
+        shift: shift(values),
+        episode: episode::clearest(values),
+    })
 }
 
 /// The scatter of a series around its mean.

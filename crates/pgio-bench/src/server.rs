@@ -1,5 +1,6 @@
 //! A private server with a loaded and cached data set, and trials on it.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,18 +37,47 @@ pub(super) struct Bench {
     pub(super) cluster: Arc<PrivateCluster>,
 }
 
+/// Starts a private server, below this directory if one is given, and perhaps a synchronous standby.
+pub(super) fn private(
+    pg: Option<VersionRequest>,
+    base_dir: Option<&Path>,
+    settings: &[(&str, &str)],
+    standby: bool,
+) -> Result<PrivateCluster, Failure> {
+    let exe = std::env::current_exe()
+        .map_err(|e| Failure::new(FAILED, e).context("cannot find this program"))?;
+    let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
+    Ok(PrivateCluster::start(&Spec {
+        pg,
+        base_dir: base_dir.map(Path::to_owned),
+        primary_settings: settings.iter().map(own).collect(),
+        standby,
+        ..Spec::new(exe)
+    })?)
+}
+
+/// Returns a data set of this many tables, which are loaded at once.
+pub(super) fn data_set(scale: &Scale, tables: u32, base_table: bool) -> LoadSpec {
+    LoadSpec {
+        tables,
+        streams: tables,
+        scale: scale.to_string(),
+        blocks: scale.blocks(),
+        seed: 42,
+        base_table,
+        tablespace: None,
+        layout: Layout::default(),
+        scan: None,
+    }
+}
+
 impl Bench {
     pub(super) fn start(
         pg: Option<VersionRequest>,
         settings: &[(&str, &str)],
     ) -> Result<Bench, Failure> {
         let stop = signals::stop_on_signals()?;
-        let exe = std::env::current_exe()
-            .map_err(|e| Failure::new(FAILED, e).context("cannot find this program"))?;
-        let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-        let primary_settings = settings.iter().map(own).collect();
-        let cluster =
-            Arc::new(PrivateCluster::start(&Spec { pg, primary_settings, ..Spec::new(exe) })?);
+        let cluster = Arc::new(private(pg, None, settings, false)?);
         let run_id = state::new_run_id();
         let params = connection::params(&ConnectString::new(cluster.primary_conninfo()), &run_id)?;
         let (admin, server) = open_admin(&params, &run_id)?;
@@ -70,17 +100,7 @@ impl Bench {
     }
 
     pub(super) fn load(&mut self, scale: &Scale, tables: u32, base_table: bool) -> Outcome {
-        let spec = LoadSpec {
-            tables,
-            streams: tables,
-            scale: scale.to_string(),
-            blocks: scale.blocks(),
-            seed: 42,
-            base_table,
-            tablespace: None,
-            layout: Layout::default(),
-            scan: None,
-        };
+        let spec = data_set(scale, tables, base_table);
         loading::load(&mut self.admin, &self.params, &spec, &self.stop, Lines::None)?;
         Ok(())
     }

@@ -176,7 +176,7 @@ pub const CHECKS: &[CheckDef] = &[
     def(
         "foreign-io",
         "",
-        "other processes moved at least 10 % of the bytes that the servers' devices moved, and at least 1 MB/s",
+        "other processes moved at least 10 % of the bytes that the servers' devices moved, and at least 1 MB/s; unknown, and said so, where the server's processes cannot be read",
         "stop them, or move them to another device",
     ),
     def(
@@ -253,7 +253,7 @@ pub const CHECKS: &[CheckDef] = &[
     behavior("deadlocks", "a deadlock occurred", "use commit_every = 1 or one session per table"),
     behavior(
         "not-steady",
-        "the rate, or in an open loop the latency, had a trend or a step inside the window",
+        "the rate, or in an open loop the latency, had a trend, a step or an episode inside the window",
         "use a longer warm-up, or longer windows",
     ),
     def(
@@ -272,6 +272,12 @@ pub const CHECKS: &[CheckDef] = &[
         "",
         "the first trial of most blocks, of the experiment, or the trials of its first half missed shared buffers or read from the device at least 25 % more per visit than other trials of the same condition (or less, over the experiment)",
         "keep burn_in on, use a longer warm-up, a data set several times larger than the cache or entirely cached, or cache = \"cold\" in every condition",
+    ),
+    def(
+        "drbd-cold-log",
+        "",
+        "the experiment's first trial wrote to DRBD's activity log at least twice as often per write as any other of its condition, by more than one per 100 writes",
+        "keep burn_in on, or write to all of the data once before the experiment",
     ),
     def(
         "clock-cost",

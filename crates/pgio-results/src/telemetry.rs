@@ -62,13 +62,9 @@ pub struct HostUse {
     /// a core, on average; absent if the kernel does not account for it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub run_delay: Option<f64>,
-    /// Bytes that processes other than the servers, pgio and the kernel read from devices and wrote to
-    /// files, and that those read and wrote; the first is a lower bound, because only root may read it of
-    /// every process.
+    /// Absent in older results, if the kernel keeps no accounts, and where the servers are not.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub foreign_bytes_per_second: Option<f64>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub own_bytes_per_second: Option<f64>,
+    pub process_io: Option<ProcessIo>,
     /// Bytes at the end of the window: `total`, `free`, `available`, `cached`, `dirty`,
     /// `writeback`.
     pub memory: BTreeMap<String, u64>,
@@ -81,6 +77,32 @@ pub struct HostUse {
     /// DRBD devices by kernel name, such as `drbd1`; empty without DRBD.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub drbd: BTreeMap<String, DrbdUse>,
+}
+
+/// What processes moved, from /proc/PID/io. Writes to the page cache count when they are made.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ProcessIo {
+    /// What servers and pgio moved at most; absent if their processes could not be read, which may require
+    /// root.
+    pub own: Option<IoRates>,
+    /// What other processes moved at least.
+    pub others: IoRates,
+    /// Dirty pages of the host when the window opened: bytes per second of it that devices may have written
+    /// although nobody made them inside the window.
+    pub dirty_before: f64,
+    /// Bytes per second of the other programs that moved most.
+    pub programs: BTreeMap<String, f64>,
+    /// Number of other processes that could not be read.
+    pub unreadable: u64,
+}
+
+/// Bytes per second.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct IoRates {
+    pub read: f64,
+    pub written: f64,
 }
 
 /// One block device, from /proc/diskstats.

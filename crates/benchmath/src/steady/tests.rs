@@ -126,6 +126,25 @@ fn autocorrelated_seconds_raise_few_false_alarms() {
     }
 }
 
+/// An episode is judged at a fifth of the level, and trend and step at two fifths each, instead of at one half
+/// each without it.
+#[test]
+fn episodes_raise_no_more_false_alarms_than_two_tests_did() {
+    const LEVEL: f64 = 0.01;
+    for (n, memory) in [(9, 0.3), (16, 0.5), (30, 0.0), (30, 0.5), (30, 0.7), (60, 0.5)] {
+        let mut rng = SplitMix64::new(n as u64);
+        let (mut two, mut three) = (0, 0);
+        for _ in 0..1500 {
+            let found = judge(&noise(n, memory, &mut rng)).unwrap();
+            let either = |level: f64| found.trend.p <= level || found.shift.p <= level;
+            let episode = found.episode.is_some_and(|e| e.p <= LEVEL / 5.0);
+            two += i32::from(either(LEVEL / 2.0));
+            three += i32::from(either(LEVEL * 0.4) || episode);
+        }
+        assert!(three <= two + 2, "{n} points, memory {memory}: {three}, {two}");
+    }
+}
+
 #[test]
 fn trends_and_steps_are_detected() {
     let mut rng = SplitMix64::new(1);
@@ -172,8 +191,13 @@ proptest! {
         values in prop::collection::vec(0.0f64..1e9, 8..80)
     ) {
         let found = judge(&values).unwrap();
-        for p in [found.trend.p, found.shift.p] {
+        let episode = found.episode.map_or(1.0, |e| e.p);
+        for p in [found.trend.p, found.shift.p, episode] {
             prop_assert!((0.0..=1.0).contains(&p), "{}", p);
+        }
+        if let Some(episode) = found.episode {
+            prop_assert!(episode.from >= 2 && episode.to + 2 <= values.len());
+            prop_assert!(episode.from + 3 <= episode.to);
         }
         prop_assert!((1..values.len()).contains(&found.shift.at));
         prop_assert!(found.trend.effective_points <= values.len() as f64 + 1e-9);

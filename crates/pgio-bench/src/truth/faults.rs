@@ -5,8 +5,8 @@
 //! hit. The bench judges nothing itself. Afterwards, healthy experiments must not be accused of
 //! anything.
 //!
-//! The faults are in [`server`], [`generator`], [`device`] (needs root) and [`drbd`] (needs the lab:
-//! `lab/enter pgio-bench truth faults`). [`inject`] disturbs a running window.
+//! The faults are in [`server`], [`steady`], [`generator`], [`device`] (needs root) and [`drbd`] (needs the
+//! lab: `lab/enter pgio-bench truth faults`). [`inject`] disturbs a running window.
 
 mod accusations;
 mod case;
@@ -16,6 +16,7 @@ mod generator;
 mod healthy;
 mod inject;
 mod server;
+mod steady;
 
 use std::path::PathBuf;
 
@@ -45,13 +46,19 @@ pub(super) struct Args {
     pg: Option<VersionRequest>,
 }
 
-/// All rules. The last one is that of the statistics: a window must be steady.
-const FAULTS: [Fault; 16] = [
+/// Number of rules. The last one is that of the statistics: a window must be steady, and so must the blocks.
+const RULES: u32 = 16;
+
+/// At least one for each rule.
+const FAULTS: [Fault; 22] = [
     server::UNDECLARED_SETTING,
+    device::OTHER_READ_AHEAD,
     server::CHANGED_TREATMENT,
     drbd::DISCONNECTED,
+    drbd::LOST_PEER,
     server::DEMOTED_STANDBY,
     server::NO_FSYNC,
+    server::STANDBY_NO_FSYNC,
     generator::SATURATED,
     server::BLOATED_DATA,
     server::CHECKPOINT_INSIDE,
@@ -61,8 +68,11 @@ const FAULTS: [Fault; 16] = [
     drbd::COLD_ACTIVITY_LOG,
     device::NO_BARRIERS,
     device::OTHER_WRITER,
+    generator::BUSY_PROGRAMS,
     drbd::SLOW_CLOCK,
-    server::STEP_INSIDE,
+    steady::STEP_INSIDE,
+    steady::EPISODE_INSIDE,
+    steady::SLOWER_BLOCKS,
 ];
 
 pub(super) fn run(args: &Args) -> Outcome {
@@ -77,7 +87,9 @@ pub(super) fn run(args: &Args) -> Outcome {
         );
         return Err(Failure::message(REFUSED, text));
     }
-    if chosen.iter().any(|fault| fault.needs == Needs::LoopDevice) {
+    let is_root = rustix::process::geteuid().is_root();
+    let needs_disk = chosen.iter().any(|fault| fault.needs == Needs::LoopDevice);
+    if needs_disk || (args.healthy > 0 && is_root) {
         enter_namespace()?;
     }
     let stop = signals::stop_on_signals()?;
@@ -107,8 +119,8 @@ fn break_rules<'a>(
     }
     output::line("rule  caught  expected                           fault; all that were accused");
     let mut missed = 0;
-    for fault in chosen {
-        let case = case(format!("rule-{:02}", fault.rule))?;
+    for (number, fault) in (1..).zip(chosen) {
+        let case = case(format!("fault-{number:02}-rule-{:02}", fault.rule))?;
         let found = Accusations::of(&(fault.run)(&case)?);
         let caught = found.contains(&fault.expected);
         missed += usize::from(!caught);
@@ -127,8 +139,7 @@ fn break_rules<'a>(
 /// Returns the faults of these rules, or all.
 fn chosen(only: &[u32]) -> Result<Vec<&'static Fault>, Failure> {
     if let Some(unknown) = only.iter().find(|rule| !FAULTS.iter().any(|f| f.rule == **rule)) {
-        let text =
-            format!("--only: there is no rule {unknown}; the rules are 1 to {}", FAULTS.len());
+        let text = format!("--only: there is no rule {unknown}; the rules are 1 to {RULES}");
         return Err(Failure::message(USAGE, text));
     }
     const ALL: &[Fault] = &FAULTS;
@@ -140,13 +151,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_rule_has_one_fault_with_a_check_that_exists() {
-        let rules: Vec<u32> = FAULTS.iter().map(|fault| fault.rule).collect();
-        assert_eq!(rules, (1..=16).collect::<Vec<_>>());
+    fn each_rule_has_a_fault_with_a_check_that_exists() {
+        let mut rules: Vec<u32> = FAULTS.iter().map(|fault| fault.rule).collect();
+        assert!(rules.is_sorted());
+        rules.dedup();
+        assert_eq!(rules, (1..=RULES).collect::<Vec<_>>());
         for fault in &FAULTS {
             assert!(fault.expected.exists(), "rule {}", fault.rule);
         }
-        assert_eq!(chosen(&[7, 2]).unwrap().len(), 2);
+        assert_eq!(chosen(&[7, 2, 3]).unwrap().len(), 4);
         assert!(chosen(&[17]).is_err());
     }
 }

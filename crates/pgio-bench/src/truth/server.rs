@@ -1,17 +1,17 @@
 //! A private server for a case, and the one-table data set that the cases read.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use crate::server;
 use pgio::cli::connection;
-use pgio::cli::exit::{FAILED, Failure, Outcome, USAGE};
+use pgio::cli::exit::{Failure, Outcome, USAGE};
 use pgio::cli::loading::{self, Lines};
 use pgio::config::ConnectString;
-use pgio::dataset::LoadSpec;
 use pgio::experiment::admin::open_admin;
 use pgio::experiment::state;
 use pgio::host::stop::Stop;
-use pgio::pg::private::{PrivateCluster, Spec, VersionRequest};
-use pgio_results::units::{Layout, Scale};
+use pgio::pg::private::{PrivateCluster, VersionRequest};
+use pgio_results::units::Scale;
 
 /// Reads of a small table in shared buffers, by one session.
 pub(super) const CACHED_READS: &str = r#"
@@ -31,43 +31,28 @@ pub(super) fn private(
     base_dir: Option<&Path>,
     settings: &[(&str, &str)],
 ) -> Result<PrivateCluster, Failure> {
-    let exe = own_program()?;
-    let own = |(name, value): &(&str, &str)| ((*name).to_owned(), (*value).to_owned());
-    Ok(PrivateCluster::start(&Spec {
-        pg,
-        base_dir: base_dir.map(Path::to_owned),
-        primary_settings: settings.iter().map(own).collect(),
-        ..Spec::new(exe)
-    })?)
+    server::private(pg, base_dir, settings, false)
 }
 
 /// Starts a private server with a synchronous standby.
-pub(super) fn private_pair(pg: Option<VersionRequest>) -> Result<PrivateCluster, Failure> {
-    Ok(PrivateCluster::start(&Spec { pg, standby: true, ..Spec::new(own_program()?) })?)
-}
-
-fn own_program() -> Result<PathBuf, Failure> {
-    std::env::current_exe()
-        .map_err(|e| Failure::new(FAILED, e).context("cannot find pgio's own program file"))
+pub(super) fn private_pair(
+    pg: Option<VersionRequest>,
+    base_dir: Option<&Path>,
+) -> Result<PrivateCluster, Failure> {
+    server::private(pg, base_dir, &[], true)
 }
 
 /// Loads the one-table data set on a case's private server.
 pub(super) fn load(cluster: &PrivateCluster, scale: &str) -> Outcome {
+    load_at(cluster.primary_conninfo(), scale)
+}
+
+pub(super) fn load_at(dsn: String, scale: &str) -> Outcome {
     let run_id = state::new_run_id();
-    let params = connection::params(&ConnectString::new(cluster.primary_conninfo()), &run_id)?;
+    let params = connection::params(&ConnectString::new(dsn), &run_id)?;
     let (mut admin, _) = open_admin(&params, &run_id)?;
-    let blocks = scale.parse::<Scale>().map_err(|e| Failure::new(USAGE, e))?.blocks();
-    let spec = LoadSpec {
-        tables: 1,
-        streams: 1,
-        blocks,
-        scale: scale.to_owned(),
-        seed: 42,
-        base_table: false,
-        tablespace: None,
-        layout: Layout::default(),
-        scan: None,
-    };
+    let scale: Scale = scale.parse().map_err(|e| Failure::new(USAGE, e))?;
+    let spec = server::data_set(&scale, 1, false);
     loading::load(&mut admin, &params, &spec, &Stop::new(), Lines::None)?;
     Ok(())
 }

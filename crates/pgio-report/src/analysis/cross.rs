@@ -1,6 +1,6 @@
 //! Checks of a trial that need the other trials: whether the environment was the same, whether only some
-//! trials had a checkpoint, whether the data grew, and whether a trial profited from the cache that
-//! another one filled. Burn-in trials are ignored.
+//! trials had a checkpoint, whether the data grew, and whether a trial profited from the cache, or from
+//! DRBD's activity log, that another one filled. Burn-in trials are ignored.
 //!
 //! These checks run before trials are paired, so that a trial they invalidate is excluded like any
 //! other. Only failed checks are returned; a trial that already has a failed check of the same name
@@ -10,6 +10,7 @@
 
 mod carry_over;
 mod checkpoints;
+mod cold_log;
 mod tally;
 
 use std::borrow::Cow;
@@ -105,6 +106,7 @@ impl Across {
 pub fn checks(manifest: &Manifest, trials: &[Trial]) -> Vec<(usize, Check)> {
     let mut found = Across::new(manifest, trials).checks(manifest, trials.iter().enumerate());
     found.extend(carry_over::checks(trials));
+    found.extend(cold_log::checks(trials));
     found.sort_by_key(|(i, _)| *i);
     found
 }

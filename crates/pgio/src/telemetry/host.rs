@@ -9,6 +9,7 @@
 //! Next: [`window`] for the sums, [`processes`] for foreign load, [`drbd`].
 
 mod drbd;
+mod io;
 mod processes;
 mod snapshot;
 mod tracks;
@@ -180,8 +181,7 @@ impl Sampler {
             Some(Ok(load)) => {
                 usage.foreign_cores = Some(load.cores);
                 usage.run_delay = load.run_delay;
-                usage.own_bytes_per_second = load.bytes.map(|b| b.0);
-                usage.foreign_bytes_per_second = load.bytes.map(|b| b.1);
+                usage.process_io = load.io;
             }
             Some(Err(pid)) => warnings.push(not_postgres(name, pid)),
             None => {}

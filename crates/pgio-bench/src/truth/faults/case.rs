@@ -2,7 +2,7 @@
 
 use super::accusations::Expected;
 use crate::truth::rounds::Round;
-use pgio::cli::exit::{Failure, TRIAL};
+use pgio::cli::exit::{Failure, Outcome, TRIAL};
 use pgio::cli::report;
 use pgio::experiment::event::Event;
 use pgio_report::analysis::Analysis;
@@ -44,6 +44,21 @@ impl Case<'_> {
     /// As [`Case::analysis`], with nothing to do while it runs.
     pub(super) fn undisturbed(&self, text: &str) -> Result<Analysis, Failure> {
         self.analysis(text, &mut |_| {})
+    }
+
+    /// As [`Case::analysis`]; `change` is told before each trial whether it is one of `b`.
+    pub(super) fn with_b_changed(
+        &self,
+        text: &str,
+        mut change: impl FnMut(bool) -> Outcome,
+    ) -> Result<Analysis, Failure> {
+        let mut changed = Ok(());
+        let analysis = self.analysis(text, &mut |event| {
+            if let (Event::Begins { condition, .. }, Ok(())) = (event, &changed) {
+                changed = change(*condition == "b");
+            }
+        });
+        changed.and(analysis)
     }
 
     /// Runs the experiment and analyzes what it stored, also if no trial counts.

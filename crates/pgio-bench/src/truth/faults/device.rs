@@ -5,8 +5,8 @@ use std::process::{Command, Stdio};
 use super::accusations::Expected;
 use super::case::{Fault, Needs};
 use super::inject::{InWindow, failed};
-use super::server::{COMMIT, disturbed, slob, text};
-use crate::truth::server::{load, private};
+use super::server::{COMMIT, disturbed, text};
+use crate::truth::server::private;
 use pgio::cli::exit::{FILES, Failure};
 use pgio_bench::loop_disk::LoopDisk;
 
@@ -29,31 +29,43 @@ pub(super) const NO_BARRIERS: Fault = Fault {
 pub(super) const OTHER_WRITER: Fault = Fault {
     rule: 14,
     needs: Needs::LoopDevice,
-    what: "another program writes to the server's device inside each window of `disturbed`, while the server reads",
+    what: "another program writes to the server's device inside each window of `disturbed`, while the server commits",
     expected: Expected::warning("foreign-io", Some("disturbed")),
     run: |case| {
         let disk = disk()?;
         let cluster = private(case.round.pg, Some(disk.path()), &[])?;
-        load(&cluster, "32M")?;
         let keys = "blocks = 1\nduration = \"5s\"";
-        // A server that reads: kernels with large folios seem to count a written page as a whole folio, and what
-        // a writing server seems to have written hides the other program.
-        let text = text(case, &cluster, keys, &slob("32M", 8, 0), &["alone", "disturbed"]);
-        let file = disk.path().join("other");
-        let fault = InWindow::of("disturbed").at(0.3, || {
-            let target = format!("of={}", file.display());
-            // The shell stays until the window ends, so that its last sample has the writes. It is no
-            // descendant of this process: those count as pgio's own.
-            let script = "for i in 1 2 3 4 5 6 7 8; do \
-                          dd if=/dev/zero \"$1\" bs=1M count=100 oflag=direct conv=notrunc status=none; done; \
-                          rm -f \"${1#of=}\"; cd /; sleep 7";
-            run(Command::new("setsid").args(["--fork", "sh", "-c", script, "sh"]).arg(target))
-        });
-        disturbed(case, &text, fault)
+        let text = text(case, &cluster, keys, COMMIT, &["alone", "disturbed"]);
+        let target = format!("of={}", disk.path().join("other").display());
+        // The shell stays until the window ends, so that its last sample has the writes.
+        let script = "for i in 1 2 3 4 5 6 7 8; do \
+                      dd if=/dev/zero \"$1\" bs=1M count=100 oflag=direct conv=notrunc status=none; done; \
+                      rm -f \"${1#of=}\"; cd /; sleep 7";
+        disturbed(case, &text, InWindow::of("disturbed").at(0.3, || apart(script, &target)))
     },
 };
 
-fn disk() -> Result<LoopDisk, Failure> {
+pub(super) const OTHER_READ_AHEAD: Fault = Fault {
+    rule: 1,
+    needs: Needs::LoopDevice,
+    what: "the read-ahead of the server's device changes before each trial of `b`",
+    expected: Expected::invalid("environment-differs", Some("b")),
+    run: |case| {
+        let disk = disk()?;
+        let cluster = private(case.round.pg, Some(disk.path()), &[])?;
+        let queue = format!("/sys/dev/block/{}/queue/read_ahead_kb", disk.number());
+        let text = text(case, &cluster, "blocks = 2\nduration = \"1s\"", COMMIT, &["a", "b"]);
+        let value = |is_b| if is_b { "4096" } else { "128" };
+        case.with_b_changed(&text, |is_b| std::fs::write(&queue, value(is_b)).map_err(failed))
+    },
+};
+
+/// Starts a shell that is no descendant of this process: those count as pgio's own.
+pub(super) fn apart(script: &str, argument: &str) -> Result<(), Failure> {
+    run(Command::new("setsid").args(["--fork", "sh", "-c", script, "sh", argument]))
+}
+
+pub(super) fn disk() -> Result<LoopDisk, Failure> {
     let prefix = format!("pgio-truth-{}-", std::process::id());
     LoopDisk::create(&prefix, BYTES).map_err(|e| Failure::new(FILES, e))
 }

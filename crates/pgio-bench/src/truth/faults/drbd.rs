@@ -10,7 +10,8 @@ use std::time::{Duration, Instant};
 use super::accusations::Expected;
 use super::case::{Case, Fault, Needs};
 use super::inject::{InWindow, execute, failed, set};
-use super::server::{COMMIT, disturbed, text_on};
+use super::server::{COMMIT, disturbed, slob, text_on};
+use crate::truth::server::load_at;
 use pgio::cli::exit::{FAILED, Failure, Outcome};
 
 const DSN: &str = "host=primary user=postgres dbname=pgio";
@@ -31,18 +32,39 @@ pub(super) const DISCONNECTED: Fault = Fault {
     },
 };
 
+pub(super) const LOST_PEER: Fault = Fault {
+    rule: 3,
+    needs: Needs::Lab,
+    what: "lab: DRBD below the server is disconnected inside the window of a condition without a drbd treatment",
+    expected: Expected::warning("drbd-connection-lost", Some("a")),
+    run: |case| {
+        let text = lab(case, "blocks = 1\nduration = \"5s\"", COMMIT, &["a"]);
+        let fault = InWindow::of("a").at(1.5, || ssh("drbdadm disconnect pgio"));
+        let analysis = disturbed(case, &text, fault);
+        reconnect()?;
+        analysis
+    },
+};
+
+/// Random updates of a table that fills many extents, written one by one: the kernel's own write-back comes in
+/// batches, of which each costs one write to the log.
 pub(super) const COLD_ACTIVITY_LOG: Fault = Fault {
     rule: 12,
     needs: Needs::Lab,
-    what: "lab: DRBD's activity log is empty in the first trial",
-    // No check compares the writes to the activity log; this one compares other effects of a cold start.
-    expected: Expected::warning("cache-carry-over", None),
+    what: "lab: DRBD's activity log is empty in the first trial of synchronous writes, and there is no burn-in",
+    expected: Expected::warning("drbd-cold-log", Some("a")),
     run: |case| {
+        load_at(DSN.to_owned(), "256M")?;
+        execute(DSN, "CHECKPOINT")?;
+        ssh("mount -o remount,sync /srv/drbd")?;
         // Another size empties the log.
         ssh("drbdadm disk-options --al-extents=600 pgio")?;
-        let text = lab(case, "blocks = 4\nduration = \"2s\"\nwarmup = \"0s\"", COMMIT, &["a"]);
+        let keys = "blocks = 4\nduration = \"4s\"\nwarmup = \"0s\"\nburn_in = false";
+        let text = lab(case, keys, &slob("256M", 8, 100), &["a"]);
         let analysis = case.undisturbed(&text);
         ssh("drbdadm disk-options --al-extents=1237 pgio")?;
+        ssh("mount -o remount,async /srv/drbd")?;
+        execute(DSN, "DROP TABLE IF EXISTS pgio1")?;
         analysis
     },
 };

@@ -2,14 +2,17 @@
 //!
 //! Reads of a cached table, updates and commits take turns; every second experiment has a synchronous
 //! standby. Nothing differs between the conditions. Work of others on the machine is not healthy: run
-//! this on an idle machine, or tolerate `foreign-load`.
+//! this on an idle machine, or tolerate `foreign-load`. As root each experiment has a loop device of its
+//! own, which others do not use.
 
 use super::accusations::Accusations;
 use super::case::Case;
+use super::device::disk;
 use super::server::{slob, text};
 use crate::truth::server::{load, private, private_pair};
 use pgio::cli::exit::Failure;
 use pgio::cli::output;
+use pgio_bench::loop_disk::LoopDisk;
 
 /// Name and workload; those that read tables have their scale.
 fn workload(number: usize) -> (&'static str, String, Option<&'static str>) {
@@ -34,10 +37,13 @@ pub(super) fn run<'a>(
         let case = case(format!("healthy-{:03}", number + 1))?;
         let has_standby = number % 2 == 1;
         let (name, workload, scale) = workload(number);
+        // Dropped after the server.
+        let disk = rustix::process::geteuid().is_root().then(disk).transpose()?;
+        let base = disk.as_ref().map(LoopDisk::path);
         let cluster = if has_standby {
-            private_pair(case.round.pg)?
+            private_pair(case.round.pg, base)?
         } else {
-            private(case.round.pg, None, &[])?
+            private(case.round.pg, base, &[])?
         };
         if let Some(scale) = scale {
             load(&cluster, scale)?;

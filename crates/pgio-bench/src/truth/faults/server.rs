@@ -1,12 +1,10 @@
 //! Faults of a PostgreSQL server, its settings, its data and its standby.
 
-use std::thread::{self, JoinHandle};
-
 use super::accusations::Expected;
 use super::case::{Case, Fault, Needs};
-use super::inject::{InWindow, connect, execute, failed, set};
+use super::inject::{InWindow, execute, set};
 use crate::truth::server::{load, private, private_pair};
-use pgio::cli::exit::{Failure, Outcome};
+use pgio::cli::exit::Failure;
 use pgio::experiment::event::Event;
 use pgio::pg::private::PrivateCluster;
 use pgio_report::analysis::Analysis;
@@ -23,14 +21,8 @@ pub(super) const UNDECLARED_SETTING: Fault = Fault {
         let cluster = private(case.round.pg, None, &[])?;
         let dsn = cluster.primary_conninfo();
         let text = text(case, &cluster, "blocks = 2\nduration = \"1s\"", COMMIT, &["a", "b"]);
-        let mut changed = Ok(());
-        let analysis = case.analysis(&text, &mut |event| {
-            if let (Event::Begins { condition, .. }, Ok(())) = (event, &changed) {
-                let value = if *condition == "b" { "3" } else { "4" };
-                changed = set(&dsn, "random_page_cost", value);
-            }
-        });
-        changed.and(analysis)
+        let value = |is_b| if is_b { "3" } else { "4" };
+        case.with_b_changed(&text, |is_b| set(&dsn, "random_page_cost", value(is_b)))
     },
 };
 
@@ -58,7 +50,7 @@ pub(super) const DEMOTED_STANDBY: Fault = Fault {
     what: "synchronous_standby_names becomes empty inside a window with remote_apply",
     expected: Expected::invalid("treatment-in-force", Some("remote_apply")),
     run: |case| {
-        let cluster = private_pair(case.round.pg)?;
+        let cluster = private_pair(case.round.pg, None)?;
         let dsn = cluster.primary_conninfo();
         let keys = "blocks = 1\nduration = \"4s\"";
         let text = text(case, &cluster, keys, COMMIT, &["remote_apply"])
@@ -76,6 +68,20 @@ pub(super) const NO_FSYNC: Fault = Fault {
     expected: Expected::invalid("durability", None),
     run: |case| {
         let cluster = private(case.round.pg, None, &[("fsync", "off")])?;
+        let text = text(case, &cluster, "blocks = 1\nduration = \"1s\"", COMMIT, &["a", "b"]);
+        case.undisturbed(&text)
+    },
+};
+
+pub(super) const STANDBY_NO_FSYNC: Fault = Fault {
+    rule: 5,
+    needs: Needs::Nothing,
+    what: "fsync is off on the synchronous standby",
+    expected: Expected::warning("standby-durability", None),
+    run: |case| {
+        let cluster = private_pair(case.round.pg, None)?;
+        let standby = cluster.standby_conninfo().unwrap_or_default();
+        set(&standby, "fsync", "off")?;
         let text = text(case, &cluster, "blocks = 1\nduration = \"1s\"", COMMIT, &["a", "b"]);
         case.undisturbed(&text)
     },
@@ -180,43 +186,6 @@ pub(super) const COLD_START: Fault = Fault {
         case.undisturbed(&text)
     },
 };
-
-pub(super) const STEP_INSIDE: Fault = Fault {
-    rule: 16,
-    needs: Needs::Nothing,
-    what: "from half of the window on, other sessions of the server compute on all cores",
-    expected: Expected::warning("not-steady", Some("disturbed")),
-    run: |case| {
-        let cluster = private(case.round.pg, None, &[("max_parallel_workers_per_gather", "0")])?;
-        load(&cluster, "32M")?;
-        let dsn = cluster.primary_conninfo();
-        let keys = "blocks = 1\nduration = \"30s\"\nburn_in = false";
-        let text = text(case, &cluster, keys, &slob("32M", 8, 0), &["disturbed"]);
-        let mut computing = Vec::new();
-        let fault = InWindow::of("disturbed").at(14.0, || {
-            let cores = thread::available_parallelism().map_or(1, usize::from);
-            // Until after the window's end. Three for each core leave the workload's session about a quarter of one.
-            computing.extend((0..3 * cores).map(|_| compute(&dsn, 18)));
-            Ok(())
-        });
-        let analysis = disturbed(case, &text, fault);
-        for session in computing {
-            session.join().map_err(|_| failed(anyhow::anyhow!("a session ended")))??;
-        }
-        analysis
-    },
-};
-
-/// A session that uses a core for this many seconds.
-fn compute(dsn: &str, seconds: u32) -> JoinHandle<Outcome> {
-    let dsn = dsn.to_owned();
-    thread::spawn(move || {
-        let sql = format!(
-            "DO $$ BEGIN WHILE clock_timestamp() < now() + interval '{seconds} s' LOOP END LOOP; END $$"
-        );
-        connect(&dsn)?.batch_execute(&sql).map_err(failed)
-    })
-}
 
 /// Runs the experiment with the fault in its windows.
 pub(super) fn disturbed(

@@ -235,7 +235,13 @@ fn lying_cache(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
         human::latency(flush * 1e9),
         wal.map_or(String::new(), write_cache)
     );
-    Some(if each * flush > FLUSHES_AHEAD {
+    // The probe may have met a busy device. That the device flushed in the window itself is the better proof.
+    let flushes = wal.and_then(|s| {
+        let device = s.devices.first()?;
+        telemetry.hosts.get(&s.host)?.devices.get(&device.name)?.flushes_per_second
+    });
+    let has_flushed = flushes.is_some_and(|flushes| flushes * FLUSHES_AHEAD >= each);
+    Some(if each * flush > FLUSHES_AHEAD && !has_flushed {
         Check::warning(
             ID,
             message,

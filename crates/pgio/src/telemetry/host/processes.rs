@@ -5,6 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use super::io::{Accounts, Moved, pid};
 use crate::host::proc::pid_stat::{self, Process};
 
 /// A process that ran for less than this many seconds did not do the work whose delay matters.
@@ -24,8 +25,7 @@ pub(super) struct Processes {
     walreceivers: Vec<i32>,
     /// Nanoseconds that each process ran, and that it waited for a core while ready to run.
     scheduled: BTreeMap<i32, Scheduled>,
-    /// Bytes that each process and its ended children read from devices and wrote to files.
-    moved: BTreeMap<i32, u64>,
+    io: Accounts,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -45,7 +45,7 @@ impl Processes {
             Some((pid(path)?, Scheduled { ran, waited }))
         };
         Processes {
-            moved: BTreeMap::new(),
+            io: Accounts::default(),
             scheduled: schedstats.lines().filter_map(scheduled).collect(),
             by_pid: pid_stat::parse_all(stats).into_iter().map(|p| (p.pid, p)).collect(),
             walreceivers: walreceivers.lines().filter_map(pid).collect(),
@@ -54,38 +54,33 @@ impl Processes {
 
     /// `ios`: lines of /proc/PID/io, each after its path and a colon.
     pub(super) fn with_io(mut self, ios: &str) -> Processes {
-        let mut cancelled = BTreeMap::new();
-        for line in ios.lines() {
-            let mut words = line.split(':').map(str::trim);
-            let (Some(path), Some(name), Some(bytes)) = (words.next(), words.next(), words.next())
-            else {
-                continue;
-            };
-            if let (Some(pid), Ok(bytes)) = (pid(path), bytes.parse::<u64>()) {
-                let sums =
-                    if name == "cancelled_write_bytes" { &mut cancelled } else { &mut self.moved };
-                *sums.entry(pid).or_default() += bytes;
-            }
-        }
-        // Pages of files that were truncated or removed before they were written.
-        for (pid, bytes) in cancelled {
-            let moved = self.moved.entry(pid).or_default();
-            *moved = moved.saturating_sub(bytes);
-        }
+        self.io = Accounts::parse(ios);
         self
     }
 
-    /// Bytes moved by these processes and their descendants, and by all others. The bytes of a process
-    /// that ends are added to its parent, so both sums grow unless the parent cannot be read. `None` if
-    /// the kernel does not account for them.
-    pub(super) fn moved(&self, roots: &BTreeSet<i32>) -> Option<(u64, u64)> {
-        let own: BTreeSet<i32> = self.below(roots).iter().map(|process| process.pid).collect();
-        let (mut ours, mut others) = (0u64, 0u64);
-        for (pid, bytes) in &self.moved {
-            let sum = if own.contains(pid) { &mut ours } else { &mut others };
-            *sum = sum.saturating_add(*bytes);
+    /// What processes moved since an earlier moment. The kernel's own threads belong to neither side: they
+    /// write journals and write back what others dirtied. `servers` are postmasters, `roots` these and pgio.
+    pub(super) fn moved_since(
+        &self,
+        earlier: &Processes,
+        servers: &BTreeSet<i32>,
+        roots: &BTreeSet<i32>,
+    ) -> Option<Moved> {
+        let kernel = BTreeSet::from_iter(self.kernel());
+        let pids = |of: &Processes, roots: &BTreeSet<i32>| -> BTreeSet<i32> {
+            of.below(roots).iter().map(|process| process.pid).collect()
+        };
+        let mut own = pids(self, roots);
+        own.extend(pids(earlier, roots));
+        let threads = pids(self, &kernel);
+        let others = self.by_pid.keys().filter(|pid| !own.contains(pid) && !threads.contains(pid));
+        let others = others.filter_map(|pid| Some((*pid, self.by_pid.get(pid)?.name.as_str())));
+        let parent = |pid: i32| earlier.by_pid.get(&pid).map(|process| process.parent);
+        let mut moved = self.io.since(&earlier.io, &own, &others.collect(), &parent)?;
+        if !servers.iter().all(|pid| self.io.has(*pid) && earlier.io.has(*pid)) {
+            moved.own = None;
         }
-        (!self.moved.is_empty()).then_some((ours, others))
+        Some(moved)
     }
 
     /// The postmaster of a backend; `None` if the process does not belong to PostgreSQL.
@@ -152,11 +147,6 @@ impl Processes {
     }
 }
 
-/// The process of a path /proc/PID/FILE.
-fn pid(path: &str) -> Option<i32> {
-    path.strip_prefix("/proc/")?.split('/').next()?.parse().ok()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -201,14 +191,27 @@ mod tests {
 
     #[test]
     fn bytes_are_divided_between_ours_and_others() {
-        let stats = line(100, "postgres", 1, 0, 0)
+        let stats = line(2, "kthreadd", 0, 0, 0)
+            + &line(3, "jbd2", 2, 0, 0)
+            + &line(100, "postgres", 1, 0, 0)
             + &line(101, "postgres", 100, 0, 0)
             + &line(300, "dd", 1, 0, 0);
-        let ios = "/proc/101/io:read_bytes: 4096\n/proc/101/io:write_bytes: 8192\n\
-                   /proc/101/io:cancelled_write_bytes: 1000\n/proc/300/io:write_bytes: 77\nx\n";
-        let all = Processes::parse(&stats, "", "").with_io(ios);
-        assert_eq!(all.moved(&[100].into()), Some((4096 + 8192 - 1000, 77)));
-        assert_eq!(Processes::parse(&stats, "", "").moved(&[100].into()), None);
+        let at = |bytes: u64| {
+            let io = |pid: i32| {
+                format!("/proc/{pid}/io:write_bytes: {bytes}\n/proc/{pid}/io:wchar: {bytes}\n")
+            };
+            Processes::parse(&stats, "", "").with_io(&[3, 100, 101, 300].map(io).concat())
+        };
+        let servers = BTreeSet::from([100]);
+        let moved = at(5000).moved_since(&at(1000), &servers, &servers).unwrap();
+        assert_eq!(moved.own.unwrap().written, 8000);
+        assert_eq!((moved.others.written, moved.by_program["dd"]), (4000, 4000));
+        let pgio = BTreeSet::from([300]);
+        let others = Processes::parse(&stats, "", "").with_io("/proc/300/io:wchar: 1\n");
+        let moved = others.moved_since(&others, &servers, &pgio).unwrap();
+        assert_eq!(moved.own, None, "pgio can be read, the server cannot");
+        let unknown = Processes::parse(&stats, "", "");
+        assert_eq!(unknown.moved_since(&unknown, &servers, &servers), None);
     }
 
     #[test]

@@ -2,7 +2,8 @@
 # answer().
 echo "self $$"
 echo "hertz $(getconf CLK_TCK 2>/dev/null || echo 100)"
-files="/proc/diskstats /proc/stat /proc/meminfo /proc/pressure/cpu /proc/pressure/io
+# The uptime dates the counters that follow it.
+files="/proc/uptime /proc/diskstats /proc/stat /proc/meminfo /proc/pressure/cpu /proc/pressure/io
     /proc/pressure/memory /proc/net/dev /proc/$$/stat"
 # Over ssh, the session's sshd is part of the sampling.
 read -r parent </proc/$PPID/comm
@@ -49,7 +50,7 @@ answer() {
         echo '==> schedstats <=='
         grep -Hs . /proc/[0-9]*/schedstat
         echo '==> ios <=='
-        grep -Hs _bytes /proc/[0-9]*/io
+        grep -Hs -e _bytes -e wchar /proc/[0-9]*/io
         echo '==> walreceivers <=='
         grep -ls walreceiver /proc/[0-9]*/cmdline
         ;;

@@ -17,6 +17,8 @@ use super::processes::Processes;
 pub(super) struct Snapshot {
     /// On this machine's clock, halfway between request and answer.
     pub(super) at: Instant,
+    /// Seconds since the host's boot, right before its counters were read.
+    pub(super) uptime: Option<f64>,
     pub(super) stat: Stat,
     pub(super) disks: BTreeMap<String, Disk>,
     pub(super) memory: BTreeMap<&'static str, u64>,
@@ -43,6 +45,9 @@ impl Snapshot {
         let pressure = PRESSURES.iter().filter_map(pressure).collect();
         let stat = stat::parse(files.remove("/proc/stat")?)?;
         let mut take = |name: &str| files.remove(name).unwrap_or("");
+        let uptime = take("/proc/uptime").split_ascii_whitespace().next();
+        // A container may show whole seconds, which are too coarse.
+        let uptime = uptime.filter(|s| !s.ends_with(".00")).and_then(|s| s.parse().ok());
         let disks = diskstats::parse(take("/proc/diskstats"));
         let memory = meminfo::parse(take("/proc/meminfo"));
         let network = net_dev::parse(take("/proc/net/dev"));
@@ -54,6 +59,7 @@ impl Snapshot {
         let own = files.values().filter_map(|text| pid_stat::parse(text));
         Some(Snapshot {
             at,
+            uptime,
             stat,
             disks,
             memory,

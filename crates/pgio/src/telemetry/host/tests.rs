@@ -90,6 +90,30 @@ fn rates_use_the_snapshots_nearest_to_the_window() {
     assert!(Span::nearest(&[], at(0), at(1)).is_none());
 }
 
+/// The second answer came half a second after its counters were read, as on a busy host.
+#[test]
+fn late_answers_do_not_shorten_or_lengthen_a_span() {
+    let began = Instant::now();
+    let at = |uptime: &str, writes: u64, ms: u64| {
+        let text = format!(
+            "==> /proc/uptime <==\n{uptime} 5.00\n\n==> /proc/stat <==\ncpu 1 1 1 1 1 1 1 1\n\n\
+             ==> /proc/diskstats <==\n8 0 sda 0 0 0 0 {writes} 0 0 0 0 0 0\n"
+        );
+        Snapshot::parse(&text, began + Duration::from_millis(ms)).unwrap()
+    };
+    let writes = |from: &Snapshot, to: &Snapshot| {
+        let span = Span::between(from, to).unwrap();
+        (span.seconds, span.devices()["sda"].writes_per_second)
+    };
+    let late = writes(&at("77.05", 0, 500), &at("80.05", 600, 3000));
+    near(late.0, 2.99);
+    assert!(late.1 < 201.0, "{late:?} instead of 240/s");
+    near(writes(&at("77.05", 0, 0), &at("80.05", 600, 3500)).0, 3.01);
+    // An answer in time is dated more finely than the uptime.
+    near(writes(&at("77.05", 0, 0), &at("80.06", 600, 3004)).0, 3.004);
+    near(writes(&at("77.05", 0, 0), &at("1.05", 600, 3000)).0, 3.0);
+}
+
 #[test]
 fn foreign_load_excludes_known_processes() {
     let began = Instant::now();

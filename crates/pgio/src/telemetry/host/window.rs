@@ -7,11 +7,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
+use super::io::{Bytes, Moved};
 use super::processes::Watch;
 use super::snapshot::Snapshot;
 use crate::host::proc::diskstats::{Disk, SECTOR_BYTES};
 use crate::host::proc::stat::CpuTimes;
-use pgio_results::telemetry::{DeviceUse, HostUse};
+use pgio_results::telemetry::{DeviceUse, HostUse, IoRates, ProcessIo};
+
+/// In seconds.
+const UPTIME_STEP: f64 = 0.01;
+
+/// Number of other programs that are named.
+const PROGRAMS: usize = 3;
 
 /// Two snapshots and the time between them.
 #[derive(Debug, Clone, Copy)]
@@ -22,18 +29,21 @@ pub(super) struct Span<'a> {
 }
 
 /// The load of processes other than the servers, this program, the kernel and the sampling.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, PartialEq)]
 pub(super) struct ForeignLoad {
     pub(super) cores: f64,
     /// Share of the time in which the servers' processes waited for a core, see [`HostUse::run_delay`].
     pub(super) run_delay: Option<f64>,
-    /// Bytes per second of the known processes and of the others, see [`HostUse::own_bytes_per_second`].
-    pub(super) bytes: Option<(f64, f64)>,
+    pub(super) io: Option<ProcessIo>,
 }
 
 impl<'a> Span<'a> {
     pub(super) fn between(from: &'a Snapshot, to: &'a Snapshot) -> Option<Span<'a>> {
         let seconds = to.at.checked_duration_since(from.at)?.as_secs_f64();
+        let seconds = match from.uptime.zip(to.uptime) {
+            Some((from, to)) => dated(seconds, to - from),
+            None => seconds,
+        };
         (seconds > 0.0).then_some(Span { from, to, seconds })
     }
 
@@ -116,7 +126,9 @@ impl<'a> Span<'a> {
         }
         roots.extend(from.standby_postmasters().chain(to.standby_postmasters()));
         let waited = to.waited_below(&roots, from);
+        let servers = roots.clone();
         roots.extend(ours);
+        let moved = to.moved_since(from, &servers, &roots);
         roots.extend(from.kernel());
         let known = to.ticks_below(&roots).saturating_sub(from.ticks_below(&roots));
         let (before, after) = (self.from.stat.cpu, self.to.stat.cpu);
@@ -124,15 +136,41 @@ impl<'a> Span<'a> {
         // The two are counted at slightly different moments; do not go below 0.
         let cores = all.saturating_sub(known) as f64 / hertz / self.seconds;
         let run_delay = waited.map(|seconds| (seconds / self.seconds).min(1.0));
-        let bytes = from.moved(&roots).zip(to.moved(&roots)).map(|(before, after)| {
-            let rate = |before: u64, after: u64| after.saturating_sub(before) as f64 / self.seconds;
-            (rate(before.0, after.0), rate(before.1, after.1))
-        });
-        Some(Ok(ForeignLoad { cores, run_delay, bytes }))
+        let io = moved.map(|moved| self.io(moved));
+        Some(Ok(ForeignLoad { cores, run_delay, io }))
+    }
+
+    fn io(&self, moved: Moved) -> ProcessIo {
+        let per_second = |bytes: u64| bytes as f64 / self.seconds;
+        let both = |b: Bytes| IoRates { read: per_second(b.read), written: per_second(b.written) };
+        let waiting: u64 =
+            ["dirty", "writeback"].iter().filter_map(|name| self.from.memory.get(name)).sum();
+        let mut largest: Vec<(String, u64)> = moved.by_program.into_iter().collect();
+        largest.sort_by_key(|(_, bytes)| std::cmp::Reverse(*bytes));
+        largest.truncate(PROGRAMS);
+        ProcessIo {
+            own: moved.own.map(both),
+            others: both(moved.others),
+            dirty_before: per_second(waiting),
+            programs: largest.into_iter().map(|(name, b)| (name, per_second(b))).collect(),
+            unreadable: moved.unreadable as u64,
+        }
     }
 
     fn rate(&self, from: u64, to: u64) -> Option<f64> {
         Some(to.checked_sub(from)? as f64 / self.seconds)
+    }
+}
+
+/// The time between the counters of two snapshots. An answer is dated halfway between question and
+/// answer, but a busy host may have read the counters long before or after that, and rates over a short
+/// window would be wrong by that much. The host's uptime is read together with the counters, in steps of
+/// [`UPTIME_STEP`].
+fn dated(by_answers: f64, by_uptime: f64) -> f64 {
+    match by_uptime > 0.0 {
+        true => by_answers.clamp(by_uptime - UPTIME_STEP, by_uptime + UPTIME_STEP),
+        // The host was booted again.
+        false => by_answers,
     }
 }
 

@@ -4,7 +4,7 @@ use super::*;
 use pgio_results::checks::definition;
 use pgio_results::model::{CheckVerdict, Metric, SessionTotals};
 use pgio_results::series::Moment;
-use pgio_results::telemetry::{Device, DrbdState, DrbdUse, HostUse, Probes, Waits};
+use pgio_results::telemetry::{Device, DeviceUse, DrbdState, DrbdUse, HostUse, Probes, Waits};
 use pgio_results::test_support::full_trial;
 
 /// A window of 10 s on two quiet hosts, a flush of 1 ms, 500 commits/s by one session.
@@ -267,6 +267,16 @@ fn commits_faster_than_the_device() {
         WARNING,
         &format!("{fast} (write back)"),
     );
+    let flushed = |rate: f64| {
+        after(|trial, t| {
+            commits(trial, 5200.0);
+            let device = DeviceUse { flushes_per_second: Some(rate), ..DeviceUse::default() };
+            db(t).devices.insert("vdb".to_owned(), device);
+        })
+    };
+    // The device kept up; the probe met it busy. Without flushes in the window, the probe decides.
+    assert_eq!(flushed(1500.0), []);
+    only(&flushed(3.0), "lying-cache", WARNING, fast);
     // Spread over sessions, asked for, or never meant to be durable.
     assert_eq!(
         after(|trial, _| {
