@@ -5,26 +5,40 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::SliceArgs;
-use super::sql::fill;
+use super::sql::{self, fill};
 use pgio_results::histogram::Histogram;
 use pgio_results::model::SessionTotals;
 
 impl SliceArgs {
-    /// Returns the DO block of this slice.
-    pub(super) fn fill_in(&self, body: &str) -> String {
-        fn or_null<T: ToString>(value: Option<T>) -> String {
-            value.map_or("NULL".to_owned(), |v| v.to_string())
-        }
-        fill(
-            body,
-            &[
-                ("start_at", &or_null(self.start_at.map(timestamp))),
-                ("until_at", &timestamp(self.until_at)),
-                ("seed", &or_null(self.seed)),
-                ("at_most", &or_null(self.at_most)),
-            ],
-        )
+    /// Returns the DO statement of this slice.
+    pub(super) fn statement(&self, block: &str) -> String {
+        let block = filled(
+            block,
+            &or_null(self.start_at.map(timestamp)),
+            &timestamp(self.until_at),
+            &or_null(self.seed),
+            &or_null(self.at_most),
+        );
+        fill(sql::BLOCK.trim_end(), &[("block", &block)])
     }
+}
+
+/// Returns the DO statement of a slice of a woven window; its parts end at these moments.
+pub(super) fn woven_statement(block: &str, ends: [f64; 3], seed: Option<f64>) -> String {
+    let seed = seed.map(|seed| format!("CASE weave_part WHEN 1 THEN {seed} END"));
+    let block = filled(block, "NULL", "weave_ends[weave_part]", &or_null(seed), "NULL");
+    let ends = ends.map(timestamp).join(", ");
+    fill(sql::WOVEN.trim_end(), &[("ends", &ends), ("block", &block)])
+}
+
+fn filled(block: &str, start_at: &str, until_at: &str, seed: &str, at_most: &str) -> String {
+    let values =
+        [("start_at", start_at), ("until_at", until_at), ("seed", seed), ("at_most", at_most)];
+    fill(block.trim_end(), &values)
+}
+
+fn or_null<T: ToString>(value: Option<T>) -> String {
+    value.map_or("NULL".to_owned(), |v| v.to_string())
 }
 
 /// Formats a moment of the server's clock; a timestamptz holds microseconds.
