@@ -25,6 +25,9 @@ use crate::rng;
 use pgio_connect::{self, Canceller};
 use pgio_results::histogram::Histogram;
 
+/// Statistics are published at most so often: less than the shortest slice of a plain window.
+const PUBLISH_EVERY: Duration = Duration::from_millis(200);
+
 /// An event of a session.
 pub(super) enum Event {
     Connected { index: u32, pid: i32, canceller: Box<Canceller> },
@@ -130,7 +133,8 @@ fn work(
         check_plan(&mut client, plan)?;
     }
     let prior = Prior::default();
-    let mut session = Session { client, setup, script, version: 0, turn: 0, prior };
+    let mut session =
+        Session { client, setup, script, version: 0, turn: 0, prior, published: None };
     session.version = version_num(&mut session.client)?;
     session.warm_up(index)?;
     if backend_pid(&mut session.client)? != pid {
@@ -192,6 +196,8 @@ struct Session<'a> {
     turn: usize,
     /// The values from before the first slice of a woven window.
     prior: Prior,
+    /// When the server was last made to publish statistics.
+    published: Option<Instant>,
 }
 
 impl Session<'_> {
@@ -316,10 +322,10 @@ impl Session<'_> {
     /// Runs a DO block; with its result, the server returns the values of these settings.
     fn execute(&mut self, statement: &str, settings: &Switches) -> Result<Executed, EngineError> {
         // Send two queries: one message would be one transaction, in which COMMIT is not allowed.
-        let done = self
-            .client
-            .batch_execute(statement)
-            .and_then(|()| self.client.simple_query(&self.fetch(settings)));
+        let done = self.client.batch_execute(statement).and_then(|()| {
+            let fetch = self.fetch(settings);
+            self.client.simple_query(&fetch)
+        });
         let messages = match done {
             Ok(messages) => messages,
             Err(e) if e.code() == Some(&SqlState::T_R_DEADLOCK_DETECTED) => {
@@ -358,16 +364,18 @@ impl Session<'_> {
         self.turn += usize::from(histograms.any(|h| h.count() > 0));
     }
 
-    /// Returns the query for settings and the result, which also makes the server publish the slice's
-    /// statistics, so that counters read in mid-window are not seconds old.
-    fn fetch(&self, settings: &Switches) -> String {
-        let flush = match self.version {
-            FORCE_FLUSH_SINCE.. => ", pg_stat_force_next_flush()",
-            _ => "",
-        };
+    /// Returns the query for settings and the result. It also makes the server publish the session's
+    /// statistics, so that counters read in mid-window are not seconds old, but not after every slice of
+    /// some milliseconds.
+    fn fetch(&mut self, settings: &Switches) -> String {
         let mut columns = expressions(settings);
         columns.push("current_setting('pgio.result')".to_owned());
-        format!("SELECT {}{flush}", columns.join(", "))
+        let is_fresh = self.published.is_some_and(|at| at.elapsed() < PUBLISH_EVERY);
+        if self.version >= FORCE_FLUSH_SINCE && !is_fresh {
+            self.published = Some(Instant::now());
+            columns.push("pg_stat_force_next_flush()".to_owned());
+        }
+        format!("SELECT {}", columns.join(", "))
     }
 
     /// Returns the current values of the condition's settings.
