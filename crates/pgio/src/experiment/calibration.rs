@@ -5,7 +5,8 @@
 //! condition with that of all slices. A difference beyond the limit rejects the length. A length is
 //! taken when all differences are known to lie within the limit, or when its parts are over without
 //! a contradiction; then every block goes on asking. All lengths together take at most a share of the
-//! experiment's time; a length for which too little is left is not tried, and each trial has its window. `live` runs the slices; this decides.
+//! experiment's time. A length for which too little is left is not tried, and each trial has its window.
+//! `live` runs the slices; this decides.
 
 use std::time::{Duration, Instant};
 
@@ -24,7 +25,7 @@ pub(super) const WITH_STANDBY: Duration = Duration::from_millis(200);
 const FEWEST_SLICES: u32 = 4;
 /// A calibration takes at most this share of the experiment's counted time, for all lengths together.
 const SHARE: u32 = 8;
-/// Parts of one length, if the first is to leave as much time to longer ones.
+/// A length is tried in at most so many parts; those of the first length take half of the time.
 const PARTS: u32 = 6;
 /// A length that nothing contradicts is taken only after so many parts.
 const FEWEST_PARTS: u32 = 2;
@@ -149,8 +150,8 @@ pub(super) fn calibrate<E>(
 /// Says why a length is not tried.
 fn too_dear(slice: Duration, takes: Duration, left: Duration) -> String {
     format!(
-        "to calibrate slices of {} ms takes {:.1} s of each condition, and {:.1} s of the eighth of the \
-         experiment that a calibration may take are left",
+        "calibrating slices of {} ms needs {:.1} s of each condition; {:.1} s is left of the eighth of the \
+         experiment that calibration may take",
         slice.as_millis(),
         takes.as_secs_f64(),
         left.as_secs_f64()
@@ -274,7 +275,7 @@ mod tests {
         let short = tried_from(WITH_STANDBY, 1000, 0, 1);
         assert_eq!((short.slice_seconds, short.tried.len()), (None, 0));
         let why = short.obstacle.unwrap();
-        assert!(why.starts_with("to calibrate slices of 200 ms takes 2.4 s"), "{why}");
+        assert!(why.starts_with("calibrating slices of 200 ms needs 2.4 s"), "{why}");
         for (shortest, duration, reaches) in
             [(Duration::ZERO, 400, 0), (Duration::ZERO, 10_000, 500), (WITH_STANDBY, 4000, 0)]
         {
