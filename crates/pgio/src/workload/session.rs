@@ -282,6 +282,12 @@ impl Session<'_> {
             }
             Some(text) => {
                 let [first, second]: [SliceResult; 2] = parsed(&text)?;
+                // A timestamptz is rounded to a microsecond.
+                if first.began < order.ends[0] - 2e-6 {
+                    let why = "the counted part of a slice began before the end of its guard; \
+                               find out whether the server's clock was set back";
+                    return Err(EngineError::Stuck(why.to_owned()));
+                }
                 [worked(first)?, worked(second)?]
             }
         };

@@ -190,6 +190,23 @@ mod tests {
     }
 
     #[test]
+    fn a_woven_slice_is_one_statement_whose_parts_end_one_after_the_other() {
+        let block = "DECLARE until_at CONSTANT timestamptz := {until_at}; s float8 := {seed};\n\
+                     BEGIN {start_at} {at_most} {table} END\n";
+        let woven = woven_statement(block, [1.0, 2.5, 4.0], Some(0.5));
+        assert!(woven.ends_with("$pgio$"), "{woven}");
+        assert_eq!(woven.matches("DO $pgio$").count(), 1);
+        let ends = "ARRAY[to_timestamp(1.000000), to_timestamp(2.500000), to_timestamp(4.000000)]";
+        let once = "CASE weave_part WHEN 1 THEN 0.5 END";
+        for part in [ends, "until_at CONSTANT timestamptz := weave_ends[weave_part];", once] {
+            assert!(woven.contains(part), "{part}: {woven}");
+        }
+        assert!(woven.contains("BEGIN NULL NULL {table} END;\n"), "{woven}");
+        let later = woven_statement(block, [1.0, 2.5, 4.0], None);
+        assert!(later.contains("s float8 := NULL;"), "{later}");
+    }
+
+    #[test]
     fn a_slice_is_read_and_merged() {
         let json = r#"{"began":1.0,"ended":2.0,"blocks_read":255,"rows_updated":8,
             "counts":{"hot":3},"classes":{"read":{"us":10.0,"max":10.0,"h":[0,0,1]}}}"#;
