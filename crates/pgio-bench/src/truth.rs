@@ -11,6 +11,7 @@ mod cache;
 mod commit_delay;
 mod disk;
 mod faults;
+mod levels;
 mod margin;
 mod read_iops;
 pub(super) mod rounds;
@@ -38,6 +39,8 @@ enum Case {
     ReadIops(read_iops::Args),
     /// commit_delay = 20 ms against none, compared with a plain psql loop (needs psql)
     CommitDelay(Plan),
+    /// Levels of synchronous_commit, woven against windows (10 s: --seconds 10)
+    Levels(levels::Args),
     /// Effects on both sides of a margin of 5 %: which matter?
     Margin(Plan),
     /// Ten factors, of which two act and only together: are they found, and is any other accused?
@@ -56,6 +59,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         Case::Cache(args) => cache::run(args),
         Case::ReadIops(args) => read_iops::run(args),
         Case::CommitDelay(plan) => commit_delay::run(plan),
+        Case::Levels(args) => levels::run(args),
         Case::Margin(plan) => margin::run(plan),
         Case::Screening(plan) => screening::run(plan),
         Case::Stalls(plan) => stalls::run(plan),

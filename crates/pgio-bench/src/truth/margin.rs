@@ -48,11 +48,11 @@ pub(super) fn run(plan: &Plan) -> Outcome {
         }
         analyses.push(analysis);
     }
-    sum_up(&analyses)
+    sum_up(&analyses, plan.required.max(REQUIRED))
 }
 
-fn sum_up(analyses: &[Analysis]) -> Outcome {
-    let required = (analyses.len() as f64 * REQUIRED).floor() as usize;
+fn sum_up(analyses: &[Analysis], share: f64) -> Outcome {
+    let required = (analyses.len() as f64 * share).floor() as usize;
     let mut enough = true;
     let counts = CONDITIONS.map(|(name, _, expected)| {
         let found: Vec<_> = analyses.iter().map(|analysis| answers(analysis, name)).collect();

@@ -15,10 +15,7 @@ use pgio::workload::Progress;
 use pgio_report::analysis::{Analysis, Comparison, Verdict};
 use pgio_results::units::exact_duration;
 
-/// The share of the experiments that must cover the truth.
-const REQUIRED: f64 = 0.9;
-
-#[derive(Debug, clap::Args)]
+#[derive(Debug, Clone, clap::Args)]
 pub(super) struct Plan {
     #[arg(long, value_name = "N", default_value_t = 20)]
     pub(super) experiments: usize,
@@ -33,6 +30,12 @@ pub(super) struct Plan {
     /// Accept trials that fail this check, such as foreign-load
     #[arg(long, value_name = "CHECK")]
     pub(super) tolerate: Vec<String>,
+    /// Let the conditions of a block take turns: auto, or a mean length such as 20ms
+    #[arg(long, value_name = "LENGTH")]
+    pub(super) weave: Option<String>,
+    /// The share of the experiments that must cover the truth
+    #[arg(long, value_name = "SHARE", default_value_t = 0.9)]
+    pub(super) required: f64,
     #[arg(long, value_name = "VERSION")]
     pub(super) pg: Option<VersionRequest>,
 }
@@ -41,11 +44,20 @@ impl Plan {
     /// Returns `[experiment]` with the keys of every case; the case appends its own.
     pub(super) fn head(&self, name: &str, aa: bool) -> String {
         let window = exact_duration(Duration::from_secs(self.seconds));
+        let weave = self.weave.iter().map(|length| format!("weave = {length:?}\n"));
         format!(
             "[experiment]\nname = \"{name}\"\nblocks = {}\nduration = \"{window}\"\n\
-             warmup = \"500ms\"\naa = {aa}\ntolerate = {:?}\n",
-            self.blocks, self.tolerate
+             warmup = \"500ms\"\naa = {aa}\ntolerate = {:?}\n{}",
+            self.blocks,
+            self.tolerate,
+            weave.collect::<String>()
         )
+    }
+
+    /// Returns how many experiments must give the right answer.
+    pub(super) fn enough(&self, experiments: usize) -> usize {
+        // The product may be a rounding error above a whole number.
+        (experiments as f64 * self.required - 1e-9).ceil() as usize
     }
 }
 
@@ -207,13 +219,12 @@ pub(super) fn each(
         output::line(&judged.line(number));
         all.push(judged);
     }
-    sum_up(&all)
+    sum_up(&all, plan.enough(all.len()))
 }
 
-fn sum_up(all: &[Judged]) -> Outcome {
+fn sum_up(all: &[Judged], required: usize) -> Outcome {
     let covered = all.iter().filter(|j| j.covered()).count();
     let decided = all.iter().filter(|j| j.verdict.is_decided()).count();
-    let required = required(all.len());
     let text = format!(
         "{covered} of {} intervals cover the truth, {required} are required; {decided} verdicts \
          claim a difference",
@@ -226,13 +237,17 @@ fn sum_up(all: &[Judged]) -> Outcome {
     Ok(())
 }
 
-fn required(experiments: usize) -> usize {
-    (experiments as f64 * REQUIRED).ceil() as usize
-}
-
 #[cfg(test)]
 mod tests {
+    use clap::Parser;
+
     use super::*;
+
+    #[derive(clap::Parser)]
+    struct Parsed {
+        #[command(flatten)]
+        plan: Plan,
+    }
 
     fn judged(low: f64, high: f64) -> Judged {
         let (estimate, truth) = (1.0, 0.95);
@@ -251,13 +266,25 @@ mod tests {
 
     #[test]
     fn a_tenth_may_miss_and_a_missing_interval_counts_as_one() {
-        assert_eq!([required(40), required(20), required(3)], [36, 18, 3]);
+        let plan = |args: &[&str]| Parsed::parse_from([&["truth"], args].concat()).plan;
+        assert_eq!([40, 20, 3].map(|all| plan(&[]).enough(all)), [36, 18, 3]);
+        assert_eq!(plan(&["--required", "0.93"]).enough(200), 186);
         assert!(judged(0.94, 0.95).covered());
         assert!(!judged(0.951, 1.0).covered());
         assert!(!judged(f64::NAN, f64::NAN).covered());
         let hits = |n| std::iter::repeat_n(judged(0.9, 1.0), n).collect::<Vec<_>>();
         let misses = |n| std::iter::repeat_n(judged(1.0, 1.1), n).collect::<Vec<_>>();
-        assert!(sum_up(&[hits(18), misses(2)].concat()).is_ok());
-        assert!(sum_up(&[hits(17), misses(3)].concat()).is_err());
+        assert!(sum_up(&[hits(18), misses(2)].concat(), 18).is_ok());
+        assert!(sum_up(&[hits(17), misses(3)].concat(), 18).is_err());
+    }
+
+    #[test]
+    fn a_length_of_slices_reaches_the_experiment() {
+        let head = |args: &[&str]| {
+            let plan = Parsed::parse_from([&["truth"], args].concat()).plan;
+            plan.head("x", false)
+        };
+        assert!(!head(&[]).contains("weave"));
+        assert!(head(&["--weave", "20ms"]).ends_with("weave = \"20ms\"\n"));
     }
 }

@@ -52,9 +52,6 @@ pub(super) fn note(trials: &[Trial]) -> Option<String> {
 
 /// Says in one line whether conditions take turns, and how that was found.
 pub fn describe(calibration: &Calibration) -> String {
-    if let Some(why) = &calibration.obstacle {
-        return format!("not woven: {why}; each trial has a window of its own");
-    }
     let rejected: Vec<String> = calibration
         .tried
         .iter()
@@ -72,6 +69,9 @@ pub fn describe(calibration: &Calibration) -> String {
         true => String::new(),
         false => format!(" (rejected, {})", rejected.join("; ")),
     };
+    if let Some(why) = &calibration.obstacle {
+        return format!("not woven: {why}{rejected}; each trial has a window of its own");
+    }
     let Some(slice) = calibration.slice_seconds else {
         return format!(
             "not woven: slices of no length agree within {limit:.2} %{rejected}; each trial has a window of its own"
@@ -186,7 +186,7 @@ mod tests {
     use crate::analysis::pairing::arms;
     use crate::analysis::test_support::{experiment, trial};
     use benchmath::rng::SplitMix64;
-    use pgio_results::store::StoredExperiment;
+    use pgio_results::store::{Rung, StoredExperiment};
 
     /// Twelve blocks of two conditions; the second has these true values.
     fn woven(halves: f64, after: f64) -> StoredExperiment {
@@ -239,6 +239,27 @@ mod tests {
         assert_eq!(found(&stored).len(), 1);
         stored.manifest.rules.matters = Some(0.2);
         assert_eq!(found(&stored), [""; 0]);
+    }
+
+    #[test]
+    fn a_length_that_is_not_tried_hides_no_length_that_was_rejected() {
+        let rung = |verdict| Rung {
+            slice_seconds: 0.02,
+            slices: 12,
+            seconds: 1.0,
+            verdict,
+            answers: Vec::new(),
+        };
+        let calibration = Calibration {
+            obstacle: Some("the time is over".to_owned()),
+            tried: vec![rung(RungVerdict::TooShort)],
+            ..Calibration::default()
+        };
+        assert_eq!(
+            describe(&calibration),
+            "not woven: the time is over (rejected, 20.0 ms: shorter than a call); \
+             each trial has a window of its own"
+        );
     }
 
     #[test]

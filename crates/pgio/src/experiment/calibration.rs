@@ -3,8 +3,10 @@
 //! Lengths are tried from the shortest to the longest. Each is tried in parts; after each part, the effect in
 //! the second halves of the slices is compared with that in the first, and the rate of the slices after each
 //! condition with that of all slices. A difference beyond the limit rejects the length. A length is
-//! taken when all differences are known to lie within the limit, or when its share of time is used up without
-//! a contradiction; then every block goes on asking. `live` runs the slices; this decides.
+//! taken when all differences are known to lie within the limit, or when its parts are over without
+//! a contradiction; then every block goes on asking. All lengths together take at most a share of the
+//! experiment's time. A length for which too little is left is not tried, and each trial has its window.
+//! `live` runs the slices; this decides.
 
 use std::time::{Duration, Instant};
 
@@ -21,11 +23,15 @@ const LENGTHS: [u64; 5] = [20, 50, 100, 200, 500];
 pub(super) const WITH_STANDBY: Duration = Duration::from_millis(200);
 /// A window of one condition holds at least so many slices; longer slices gain nothing over plain windows.
 const FEWEST_SLICES: u32 = 4;
-/// Counted time of one part: at least so many slices, and at least this long.
-const PART: (u32, Duration) = (12, Duration::from_millis(400));
-/// Parts of one length: as many as take this share of the experiment's counted time, within limits.
+/// A calibration takes at most this share of the experiment's counted time, for all lengths together.
 const SHARE: u32 = 8;
-const PARTS: (u32, u32) = (2, 6);
+/// A length is tried in at most so many parts; those of the first length take half of the time.
+const PARTS: u32 = 6;
+/// A length that nothing contradicts is taken only after so many parts.
+const FEWEST_PARTS: u32 = 2;
+/// Counted time of one part: at least so many slices, and between these times, unless the slices are longer.
+const PART_SLICES: u32 = 6;
+const PART: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 /// The probability that a length without carry-over is rejected, for all its questions and parts.
 const ALPHA: f64 = 0.05;
 
@@ -58,6 +64,17 @@ impl Question<'_> {
         let shortest = self.shortest;
         LENGTHS.into_iter().map(Duration::from_millis).filter(move |length| *length >= shortest)
     }
+
+    /// Returns the counted time that the whole calibration may take for each condition.
+    fn budget(&self) -> Duration {
+        self.duration * self.blocks / SHARE
+    }
+
+    /// Returns the counted time of a part for each condition.
+    fn part(&self, slice: Duration) -> Duration {
+        let wanted = self.budget() / (2 * PARTS);
+        (slice * PART_SLICES).max(wanted.clamp(PART.0, PART.1))
+    }
 }
 
 /// Tries lengths until one is accepted. `run` gets a mean length, the counted time of each condition, and the
@@ -68,17 +85,25 @@ pub(super) fn calibrate<E>(
 ) -> Result<Calibration, E> {
     let mut calibration = Calibration { limit: question.limit, ..Calibration::default() };
     let mut number = 0;
+    let mut left = question.budget();
     for slice in question.lengths() {
         if slice * FEWEST_SLICES > question.duration {
             break;
         }
+        let part_time = question.part(slice);
+        let parts = (left.as_secs_f64() / part_time.as_secs_f64()) as u32;
+        if parts < FEWEST_PARTS {
+            calibration.obstacle = Some(too_dear(slice, part_time * FEWEST_PARTS, left));
+            break;
+        }
+        let parts = parts.min(PARTS);
         let begun = Instant::now();
         let mut turns = vec![Vec::new(); question.conditions.len()];
         let mut verdict = RungVerdict::NotContradicted;
-        let parts = parts(question, slice);
         for _ in 0..parts {
             number += 1;
-            let part = run(slice, part_of(slice), number)?;
+            left = left.saturating_sub(part_time);
+            let part = run(slice, part_time, number)?;
             for (all, new) in turns.iter_mut().zip(part.turns) {
                 // The condition before a part's first slice is unknown, not that of the part before.
                 all.extend(new);
@@ -114,7 +139,7 @@ pub(super) fn calibrate<E>(
             break;
         }
     }
-    if calibration.tried.is_empty() {
+    if calibration.tried.is_empty() && calibration.obstacle.is_none() {
         let shortest = question.lengths().next().unwrap_or_default() * FEWEST_SLICES;
         calibration.obstacle =
             Some(format!("a window is shorter than {} ms", shortest.as_millis()));
@@ -122,15 +147,20 @@ pub(super) fn calibrate<E>(
     Ok(calibration)
 }
 
-/// Returns the counted time of a part for each condition.
-pub(super) fn part_of(slice: Duration) -> Duration {
-    (slice * PART.0).max(PART.1)
+/// Says why a length is not tried.
+fn too_dear(slice: Duration, takes: Duration, left: Duration) -> String {
+    format!(
+        "calibrating slices of {} ms needs {:.1} s of each condition; {:.1} s is left of the eighth of the \
+         experiment that calibration may take",
+        slice.as_millis(),
+        takes.as_secs_f64(),
+        left.as_secs_f64()
+    )
 }
 
-fn parts(question: Question<'_>, slice: Duration) -> u32 {
-    let share = question.duration * question.blocks / SHARE;
-    let parts = share.as_secs_f64() / part_of(slice).as_secs_f64();
-    (parts as u32).clamp(PARTS.0, PARTS.1)
+/// Returns the counted time for the question whether slices are shorter than a call.
+pub(super) fn part_of(slice: Duration) -> Duration {
+    (slice * PART_SLICES).max(PART.0)
 }
 
 /// Whether slices of this length are shorter than one call takes.
@@ -233,12 +263,29 @@ mod tests {
 
     #[test]
     fn without_a_length_that_agrees_there_are_plain_windows() {
-        let all = tried(10_000, 500, 1);
+        let all = tried(60_000, 500, 1);
         assert_eq!((all.slice_seconds, all.tried.len()), (None, 5));
-        // A block of a second holds no four slices of half a second.
-        assert_eq!(tried(1000, 500, 1).tried.len(), 4);
         let short = tried(60, 0, 1);
         assert_eq!(short.obstacle.as_deref(), Some("a window is shorter than 80 ms"));
+    }
+
+    #[test]
+    fn a_calibration_takes_an_eighth_of_the_experiment_at_most() {
+        // Six blocks of a second leave 0.75 s; slices of 200 ms need twice six of them.
+        let short = tried_from(WITH_STANDBY, 1000, 0, 1);
+        assert_eq!((short.slice_seconds, short.tried.len()), (None, 0));
+        let why = short.obstacle.unwrap();
+        assert!(why.starts_with("calibrating slices of 200 ms needs 2.4 s"), "{why}");
+        for (shortest, duration, reaches) in
+            [(Duration::ZERO, 400, 0), (Duration::ZERO, 10_000, 500), (WITH_STANDBY, 4000, 0)]
+        {
+            let calibration = tried_from(shortest, duration, reaches, 1);
+            let counted: f64 =
+                calibration.tried.iter().map(|r| r.slice_seconds * f64::from(r.slices)).sum();
+            // The number of slices in a part is rounded.
+            let most = duration as f64 / 1000.0 * 6.0 / 8.0 * 1.05;
+            assert!(counted > 0.0 && counted <= most, "{counted} of {most}: {calibration:?}");
+        }
     }
 
     #[test]

@@ -16,14 +16,17 @@ use super::plan::SHORTEST_TURN;
 use super::prepare::{
     backend_pid, check_plan, check_privileges, failed, pin, server_clock, show, version_num,
 };
-use super::slice::SliceResult;
+use super::slice::{SliceResult, woven_statement};
 use super::sql::fill;
-use super::switching::{Prior, Switches, shown};
+use super::switching::{Prior, Switches, expressions, shown};
 use super::{Script, Sessions, SliceArgs, Totals};
 use crate::pg::server::FORCE_FLUSH_SINCE;
 use crate::rng;
 use pgio_connect::{self, Canceller};
 use pgio_results::histogram::Histogram;
+
+/// Statistics are published at most so often: less than the shortest slice of a plain window.
+const PUBLISH_EVERY: Duration = Duration::from_millis(200);
 
 /// An event of a session.
 pub(super) enum Event {
@@ -130,7 +133,8 @@ fn work(
         check_plan(&mut client, plan)?;
     }
     let prior = Prior::default();
-    let mut session = Session { client, setup, script, version: 0, turn: 0, prior };
+    let mut session =
+        Session { client, setup, script, version: 0, turn: 0, prior, published: None };
     session.version = version_num(&mut session.client)?;
     session.warm_up(index)?;
     if backend_pid(&mut session.client)? != pid {
@@ -165,6 +169,24 @@ pub(super) fn server_seed(seed: u64, purpose: &str, index: u64) -> f64 {
     (rng::derive(seed, purpose, index) >> 11) as f64 / (1u64 << 53) as f64
 }
 
+/// What a DO block left.
+struct Executed {
+    /// The JSON of its result; none after a deadlock.
+    result: Option<String>,
+    readings: Vec<(String, String)>,
+}
+
+fn parsed<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, EngineError> {
+    serde_json::from_str(text).map_err(|e| EngineError::Slice(e.to_string()))
+}
+
+fn worked(slice: SliceResult) -> Result<SliceWork, EngineError> {
+    let (began, ended) = (slice.began, slice.ended);
+    let totals = Totals::from_slice(slice)
+        .ok_or_else(|| EngineError::Slice("too many buckets".to_owned()))?;
+    Ok(SliceWork { totals, began, ended })
+}
+
 struct Session<'a> {
     client: Client,
     setup: &'a Setup,
@@ -174,6 +196,8 @@ struct Session<'a> {
     turn: usize,
     /// The values from before the first slice of a woven window.
     prior: Prior,
+    /// When the server was last made to publish statistics.
+    published: Option<Instant>,
 }
 
 impl Session<'_> {
@@ -241,14 +265,33 @@ impl Session<'_> {
     }
 
     /// Puts a condition's settings in force and runs its slice: the guard, which is not counted, and
-    /// two halves.
+    /// two halves. A deadlock that the block cannot catch costs the slice.
     fn woven(&mut self, index: u32, order: &SliceOrder) -> Result<WovenDone, EngineError> {
         let mut readings = self.prior.switch(&mut self.client, &order.settings)?;
-        let [guard, half, end] = order.ends;
-        let until = |until_at| SliceArgs { until_at, ..SliceArgs::default() };
-        self.slice(SliceArgs { seed: order.seed, ..until(guard) })?;
-        let halves = [self.slice(until(half))?, self.slice(until(end))?];
-        readings.extend(shown(&mut self.client, &order.settings)?);
+        let block = woven_statement(&self.script.body, order.ends, order.seed);
+        let statement = self.on_table(block);
+        let done = self.execute(&statement, &order.settings)?;
+        readings.extend(done.readings);
+        let halves = match done.result {
+            None => {
+                let now = server_clock(&mut self.client)?;
+                let nothing = || SliceWork { totals: Totals::default(), began: now, ended: now };
+                let mut halves = [nothing(), nothing()];
+                halves[0].totals.deadlocks = 1;
+                halves
+            }
+            Some(text) => {
+                let [first, second]: [SliceResult; 2] = parsed(&text)?;
+                // A timestamptz is rounded to a microsecond.
+                if first.began < order.ends[0] - 2e-6 {
+                    let why = "the counted part of a slice began before the end of its guard; \
+                               find out whether the server's clock was set back";
+                    return Err(EngineError::Stuck(why.to_owned()));
+                }
+                [worked(first)?, worked(second)?]
+            }
+        };
+        self.turned(&halves);
         Ok(WovenDone { index, halves, readings })
     }
 
@@ -267,59 +310,78 @@ impl Session<'_> {
     /// Runs one DO block. A deadlock that the block cannot catch costs the rest of the slice; it is
     /// counted, and the session continues.
     fn slice(&mut self, args: SliceArgs) -> Result<SliceWork, EngineError> {
-        let block = self.block(args);
-        // Send two queries: one message would be one transaction, in which COMMIT is not allowed.
-        let done =
-            self.client.batch_execute(&block).and_then(|()| self.client.simple_query(self.fetch()));
-        match done {
-            Ok(messages) => {
-                let text = messages
-                    .iter()
-                    .find_map(|m| match m {
-                        SimpleQueryMessage::Row(row) => row.get(0),
-                        _ => None,
-                    })
-                    .ok_or_else(|| EngineError::Slice("no row".to_owned()))?;
-                let slice: SliceResult =
-                    serde_json::from_str(text).map_err(|e| EngineError::Slice(e.to_string()))?;
-                if let Some(statement) = &self.script.after_slice {
-                    self.client.batch_execute(statement).map_err(failed("clearing up"))?;
-                }
-                let (began, ended) = (slice.began, slice.ended);
-                let totals = Totals::from_slice(slice)
-                    .ok_or_else(|| EngineError::Slice("too many buckets".to_owned()))?;
-                // If a slice came too late to do any work, its table keeps the turn.
-                self.turn += usize::from(totals.histograms.values().any(|h| h.count() > 0));
-                Ok(SliceWork { totals, began, ended })
+        let statement = self.on_table(args.statement(&self.script.body));
+        match self.execute(&statement, &Vec::new())?.result {
+            Some(text) => {
+                let work = worked(parsed(&text)?)?;
+                self.turned(std::slice::from_ref(&work));
+                Ok(work)
             }
-            Err(e) if e.code() == Some(&SqlState::T_R_DEADLOCK_DETECTED) => {
+            None => {
                 let totals = Totals { deadlocks: 1, ..Totals::default() };
                 let now = server_clock(&mut self.client)?;
                 Ok(SliceWork { totals, began: now, ended: now })
             }
-            Err(source) => Err(EngineError::Postgres { doing: "the workload", source }),
         }
     }
 
-    /// Returns the DO block of the next slice, on the table whose turn it is.
-    fn block(&self, args: SliceArgs) -> String {
-        let block = args.fill_in(&self.script.body);
+    /// Runs a DO block; with its result, the server returns the values of these settings.
+    fn execute(&mut self, statement: &str, settings: &Switches) -> Result<Executed, EngineError> {
+        // Send two queries: one message would be one transaction, in which COMMIT is not allowed.
+        let done = self.client.batch_execute(statement).and_then(|()| {
+            let fetch = self.fetch(settings);
+            self.client.simple_query(&fetch)
+        });
+        let messages = match done {
+            Ok(messages) => messages,
+            Err(e) if e.code() == Some(&SqlState::T_R_DEADLOCK_DETECTED) => {
+                let readings = shown(&mut self.client, settings)?;
+                return Ok(Executed { result: None, readings });
+            }
+            Err(source) => return Err(EngineError::Postgres { doing: "the workload", source }),
+        };
+        let row = messages.iter().find_map(|message| match message {
+            SimpleQueryMessage::Row(row) => Some(row),
+            _ => None,
+        });
+        let row = row.ok_or_else(|| EngineError::Slice("no row".to_owned()))?;
+        let value = |at: usize| row.get(at).unwrap_or_default().to_owned();
+        let readings = settings.iter().enumerate().map(|(at, (name, _))| (name.clone(), value(at)));
+        let readings = readings.collect();
+        let result = Some(value(settings.len()));
+        if let Some(statement) = &self.script.after_slice {
+            self.client.batch_execute(statement).map_err(failed("clearing up"))?;
+        }
+        Ok(Executed { result, readings })
+    }
+
+    /// Names the table whose turn it is.
+    fn on_table(&self, statement: String) -> String {
         let tables = &self.script.turns;
         if tables.is_empty() {
-            return block;
+            return statement;
         }
-        fill(&block, &[("table", &tables[self.turn % tables.len()])])
+        fill(&statement, &[("table", &tables[self.turn % tables.len()])])
     }
 
-    /// Returns the query for the result, which also makes the server publish the slice's statistics, so
-    /// that counters read in mid-window are not seconds old.
-    fn fetch(&self) -> &'static str {
-        match self.version {
-            FORCE_FLUSH_SINCE.. => {
-                "SELECT current_setting('pgio.result'), pg_stat_force_next_flush()"
-            }
-            _ => "SELECT current_setting('pgio.result')",
+    /// If a slice came too late to do any work, its table keeps the turn.
+    fn turned(&mut self, work: &[SliceWork]) {
+        let mut histograms = work.iter().flat_map(|part| part.totals.histograms.values());
+        self.turn += usize::from(histograms.any(|h| h.count() > 0));
+    }
+
+    /// Returns the query for settings and the result. It also makes the server publish the session's
+    /// statistics, so that counters read in mid-window are not seconds old, but not after every slice of
+    /// some milliseconds.
+    fn fetch(&mut self, settings: &Switches) -> String {
+        let mut columns = expressions(settings);
+        columns.push("current_setting('pgio.result')".to_owned());
+        let is_fresh = self.published.is_some_and(|at| at.elapsed() < PUBLISH_EVERY);
+        if self.version >= FORCE_FLUSH_SINCE && !is_fresh {
+            self.published = Some(Instant::now());
+            columns.push("pg_stat_force_next_flush()".to_owned());
         }
+        format!("SELECT {}", columns.join(", "))
     }
 
     /// Returns the current values of the condition's settings.

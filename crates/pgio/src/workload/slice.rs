@@ -5,26 +5,40 @@ use std::collections::BTreeMap;
 use serde::Deserialize;
 
 use super::SliceArgs;
-use super::sql::fill;
+use super::sql::{self, fill};
 use pgio_results::histogram::Histogram;
 use pgio_results::model::SessionTotals;
 
 impl SliceArgs {
-    /// Returns the DO block of this slice.
-    pub(super) fn fill_in(&self, body: &str) -> String {
-        fn or_null<T: ToString>(value: Option<T>) -> String {
-            value.map_or("NULL".to_owned(), |v| v.to_string())
-        }
-        fill(
-            body,
-            &[
-                ("start_at", &or_null(self.start_at.map(timestamp))),
-                ("until_at", &timestamp(self.until_at)),
-                ("seed", &or_null(self.seed)),
-                ("at_most", &or_null(self.at_most)),
-            ],
-        )
+    /// Returns the DO statement of this slice.
+    pub(super) fn statement(&self, block: &str) -> String {
+        let block = filled(
+            block,
+            &or_null(self.start_at.map(timestamp)),
+            &timestamp(self.until_at),
+            &or_null(self.seed),
+            &or_null(self.at_most),
+        );
+        fill(sql::BLOCK.trim_end(), &[("block", &block)])
     }
+}
+
+/// Returns the DO statement of a slice of a woven window; its parts end at these moments.
+pub(super) fn woven_statement(block: &str, ends: [f64; 3], seed: Option<f64>) -> String {
+    let seed = seed.map(|seed| format!("CASE weave_part WHEN 1 THEN {seed} END"));
+    let block = filled(block, "NULL", "weave_ends[weave_part]", &or_null(seed), "NULL");
+    let ends = ends.map(timestamp).join(", ");
+    fill(sql::WOVEN.trim_end(), &[("ends", &ends), ("block", &block)])
+}
+
+fn filled(block: &str, start_at: &str, until_at: &str, seed: &str, at_most: &str) -> String {
+    let values =
+        [("start_at", start_at), ("until_at", until_at), ("seed", seed), ("at_most", at_most)];
+    fill(block.trim_end(), &values)
+}
+
+fn or_null<T: ToString>(value: Option<T>) -> String {
+    value.map_or("NULL".to_owned(), |v| v.to_string())
 }
 
 /// Formats a moment of the server's clock; a timestamptz holds microseconds.
@@ -173,6 +187,23 @@ mod tests {
     fn moments_keep_their_microseconds() {
         assert_eq!(timestamp(1_700_000_000.123_456), "to_timestamp(1700000000.123456)");
         assert_eq!(timestamp(f64::INFINITY), "'infinity'");
+    }
+
+    #[test]
+    fn a_woven_slice_is_one_statement_whose_parts_end_one_after_the_other() {
+        let block = "DECLARE until_at CONSTANT timestamptz := {until_at}; s float8 := {seed};\n\
+                     BEGIN {start_at} {at_most} {table} END\n";
+        let woven = woven_statement(block, [1.0, 2.5, 4.0], Some(0.5));
+        assert!(woven.ends_with("$pgio$"), "{woven}");
+        assert_eq!(woven.matches("DO $pgio$").count(), 1);
+        let ends = "ARRAY[to_timestamp(1.000000), to_timestamp(2.500000), to_timestamp(4.000000)]";
+        let once = "CASE weave_part WHEN 1 THEN 0.5 END";
+        for part in [ends, "until_at CONSTANT timestamptz := weave_ends[weave_part];", once] {
+            assert!(woven.contains(part), "{part}: {woven}");
+        }
+        assert!(woven.contains("BEGIN NULL NULL {table} END;\n"), "{woven}");
+        let later = woven_statement(block, [1.0, 2.5, 4.0], None);
+        assert!(later.contains("s float8 := NULL;"), "{later}");
     }
 
     #[test]

@@ -4,6 +4,8 @@ use postgres::Client;
 
 pub(super) use crate::pg::quote::{fill, literal, qualified};
 
+pub(super) const BLOCK: &str = include_str!("sql/block.sql");
+pub(super) const WOVEN: &str = include_str!("sql/woven.sql");
 pub(super) const SLOB: &str = include_str!("sql/slob.sql");
 pub(super) const READ_ONE: &str = include_str!("sql/read_one.sql");
 pub(super) const READ_RANGE: &str = include_str!("sql/read_range.sql");

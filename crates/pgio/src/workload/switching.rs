@@ -39,8 +39,12 @@ pub(super) fn shown(
     client: &mut Client,
     settings: &Switches,
 ) -> Result<Vec<(String, String)>, EngineError> {
-    let show = settings.iter().map(|(name, _)| format!("current_setting({})", literal(name)));
-    values(client, settings, &show.collect::<Vec<_>>())
+    values(client, settings, &expressions(settings))
+}
+
+/// Returns an expression for the current value of each setting.
+pub(super) fn expressions(settings: &Switches) -> Vec<String> {
+    settings.iter().map(|(name, _)| format!("current_setting({})", literal(name))).collect()
 }
 
 /// Returns the values of these expressions, one for each setting.

@@ -22,6 +22,7 @@ use super::stopping::Stopping;
 use super::switching::Switches;
 use super::weave::{PlannedSlice, WeavePlan, WovenCondition, WovenOutcome};
 use super::window::{Start, span};
+use crate::pg::{server, words};
 use pgio_results::model::Slice;
 
 /// Longest wait for a standby before a slice.
@@ -145,9 +146,9 @@ struct CatchUp {
 
 impl CatchUp {
     fn new(admin: &mut Client) -> Result<CatchUp, EngineError> {
-        let sql = "SELECT current_setting('synchronous_standby_names') <> ''";
-        let row = admin.query_one(sql, &[]).map_err(waiting)?;
-        Ok(CatchUp { is_synchronous: row.get(0) })
+        let failed = |e| EngineError::Stuck(words::sentence(&e));
+        let replication = server::replication(admin).map_err(failed)?;
+        Ok(CatchUp { is_synchronous: replication.is_required() })
     }
 
     /// Returns whether the standbys that commits wait for have applied everything.

@@ -99,7 +99,8 @@ fn slices_shorter_than_a_call_are_refused_before_anything_is_stored() {
 fn auto_finds_a_length_and_keeps_it_with_its_evidence() {
     let dir = Workdir::new();
     let dsn = fresh_database(shared_primary(INSTALLED));
-    let keys = keys("weave = \"auto\"\nmatters = \"20%\"");
+    // An eighth of 3 s holds twice six slices of 20 ms.
+    let keys = keys("weave = \"auto\"\nmatters = \"20%\"").replace("300ms", "500ms");
     dir.compare(&experiment(&dsn, &keys, "", LEVELS)).expect(0, &[]);
     let weave = dir.manifest()["weave"].clone();
     assert_eq!(weave["limit"], 0.05);

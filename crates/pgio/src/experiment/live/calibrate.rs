@@ -69,9 +69,9 @@ impl Live<'_> {
         self.reconnect(&name)?;
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
         let replication = server::replication(&mut target.admin)?;
-        Ok(match replication.synchronous_standby_names.is_empty() {
-            true => Duration::ZERO,
-            false => calibration::WITH_STANDBY,
+        Ok(match replication.is_required() {
+            true => calibration::WITH_STANDBY,
+            false => Duration::ZERO,
         })
     }
 

@@ -28,9 +28,13 @@ pub struct Replication {
 }
 
 impl Replication {
-    pub fn has_synchronous(&self) -> bool {
+    /// Whether commits can wait for a standby, connected or not.
+    pub fn is_required(&self) -> bool {
         !self.synchronous_standby_names.trim().is_empty()
-            && self.standbys.iter().any(Standby::is_synchronous)
+    }
+
+    pub fn has_synchronous(&self) -> bool {
+        self.is_required() && self.standbys.iter().any(Standby::is_synchronous)
     }
 
     /// One line for evidence, such as `pgio_standby: sync`.

@@ -54,7 +54,7 @@ fn standby_evidence(admin: &mut Client, when: When, needed: bool) -> Evidence {
     let Ok(replication) = server::replication(admin) else {
         return unreadable(when, SYNCHRONOUS);
     };
-    let waits = needed || !replication.synchronous_standby_names.trim().is_empty();
+    let waits = needed || replication.is_required();
     let found = replication.describe();
     // Several states are sufficient, so a sufficient state is its own expectation.
     let expected = match (waits, replication.has_synchronous() || replication.is_hidden()) {

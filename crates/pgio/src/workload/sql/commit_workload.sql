@@ -1,5 +1,4 @@
--- The single-row INSERT transaction, one slice at a time; classes and histograms as in slob.sql.
-DO $pgio$
+-- The single-row INSERT transaction, one slice at a time; block, classes and histograms as in slob.sql.
 DECLARE
     start_at        CONSTANT timestamptz := {start_at}; -- wait for this moment; NULL: at once
     until_at        CONSTANT timestamptz := {until_at}; -- no transaction begins after this moment
@@ -39,4 +38,3 @@ BEGIN
             'transaction', json_build_object('us', transaction_us, 'max', transaction_max, 'h', transaction_h),
             'commit', json_build_object('us', commit_us, 'max', commit_max, 'h', commit_h)))::text, false);
 END
-$pgio$;

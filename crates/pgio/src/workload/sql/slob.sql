@@ -1,16 +1,16 @@
--- One session's work on one table, one slice at a time. A DO block needs no privilege and leaves no
--- object. A temporary procedure would be dropped by a commit at the end of its session, and a session
--- that is terminated because its standby is gone would wait for the standby there, where it cannot be
--- interrupted. The placeholders in braces are filled in when the session is prepared, with the read,
--- update and commit from the neighboring files, so that all SQL is static, planned once per slice, and
--- without branches on settings. In most runs, most of the placeholders are empty.
+-- One session's work on one table, one slice at a time: a block of PL/pgSQL, which block.sql or
+-- woven.sql makes a DO statement. DO needs no privilege and leaves no object. A temporary procedure
+-- would be dropped by a commit at the end of its session, and a session that is terminated because its
+-- standby is gone would wait for the standby there, where it cannot be interrupted. The placeholders
+-- in braces are filled in when the session is prepared, with the read, update and commit from the
+-- neighboring files, so that all SQL is static, planned once per slice, and without branches on
+-- settings. In most runs, most of the placeholders are empty.
 --
 -- Each class of operation has its exact sum and maximum, and a histogram whose bucket of x µs is 17 +
 -- round(16 * log2(greatest(x, 0.5))); 16 / ln(2) is 23.0831. The histogram gives the counts.
 --
 -- A slice always ends at its deadline, so that a stop takes effect at once. A pending COMMIT runs at
 -- the end of the slice, inside the measured time.
-DO $pgio$
 DECLARE
     start_at       CONSTANT timestamptz := {start_at};  -- wait for this moment; NULL: at once
     until_at       CONSTANT timestamptz := {until_at};  -- no operation begins after this moment
@@ -87,4 +87,3 @@ BEGIN
             'update', json_build_object('us', update_us, 'max', update_max, 'h', update_h),
             'commit', json_build_object('us', commit_us, 'max', commit_max, 'h', commit_h)))::text, false);
 END
-$pgio$;

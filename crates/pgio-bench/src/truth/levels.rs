@@ -1,0 +1,174 @@
+//! Levels of synchronous_commit with a standby on the same disk: each experiment runs once with windows and
+//! once woven, the first of each pair in turn.
+//!
+//! The mean ratios must agree within 2 percentage points. With `--disagree` the slices are expected to be
+//! too short (`--weave 20ms`): then the report must say that conditions reach into each other.
+
+use super::rounds::{Plan, scratch};
+use pgio::cli::exit::{FAILED, Failure, Outcome};
+use pgio::cli::{output, signals};
+use pgio_report::analysis::{Analysis, WEAVE_CARRY_OVER};
+
+/// Largest difference of mean ratios.
+const AGREE: f64 = 0.02;
+/// The first is the baseline.
+const LEVELS: [&str; 5] = ["local", "off", "remote_write", "on", "remote_apply"];
+const COMPARED: usize = LEVELS.len() - 1;
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    #[command(flatten)]
+    plan: Plan,
+    /// Require a report of slices that are too short, instead of equal ratios
+    #[arg(long, requires = "weave")]
+    disagree: bool,
+}
+
+/// The ratios of one experiment, in the order of the levels, and whether its slices were too short.
+struct Found {
+    ratios: [f64; COMPARED],
+    carries_over: bool,
+}
+
+impl Found {
+    fn of(analysis: &Analysis) -> Found {
+        let ratio =
+            |at: usize| analysis.primary(LEVELS[at + 1]).and_then(|c| c.ratio).unwrap_or(f64::NAN);
+        Found {
+            ratios: std::array::from_fn(ratio),
+            carries_over: analysis.checks.iter().any(|found| found.id == WEAVE_CARRY_OVER),
+        }
+    }
+
+    fn line(&self, number: usize, how: &str) -> String {
+        let ratios: Vec<String> = self.ratios.iter().map(|r| format!("{r:12.4}")).collect();
+        let carries_over = if self.carries_over { WEAVE_CARRY_OVER } else { "" };
+        format!("{number:10}  {how:7}  {}  {carries_over}", ratios.join("  ")).trim_end().to_owned()
+    }
+}
+
+pub(super) fn run(args: &Args) -> Outcome {
+    let stop = signals::stop_on_signals()?;
+    let scratch = scratch()?;
+    let plan = &args.plan;
+    let text = [text(plan, "false"), text(plan, plan.weave.as_deref().unwrap_or("auto"))];
+    let names: Vec<String> = LEVELS[1..].iter().map(|name| format!("{name:>12}")).collect();
+    output::line(&format!("experiment  design   {}", names.join("  ")));
+    let mut found: [Vec<Found>; 2] = [Vec::new(), Vec::new()];
+    for number in 1..=plan.experiments {
+        // The first of each pair alternates.
+        for woven in [number % 2, 1 - number % 2] {
+            if args.disagree && woven == 0 {
+                continue;
+            }
+            let how = ["windows", "woven"][woven];
+            let round = plan.round(&format!("{number:03}-{how}"), scratch.path(), &stop)?;
+            let one = Found::of(&round.analysis(&text[woven])?);
+            output::line(&one.line(number, how));
+            found[woven].push(one);
+        }
+    }
+    let [windows, woven] = found;
+    match args.disagree {
+        true => noticed(&woven, plan.enough(woven.len())),
+        false => agree(&windows, &woven),
+    }
+}
+
+fn text(plan: &Plan, weave: &str) -> String {
+    let weave = match weave {
+        "false" => weave.to_owned(),
+        length => format!("{length:?}"),
+    };
+    let plain = Plan { weave: None, ..plan.clone() };
+    let mut text = format!(
+        "{}weave = {weave}\nprimary = \"commits_per_second\"\nbaseline = {:?}\n\n[target]\nprivate = true\n\
+         standby = true\n\n[workload]\nkind = \"commit\"\nsessions = 1\n",
+        plain.head("levels", false),
+        LEVELS[0]
+    );
+    for level in LEVELS {
+        text += &format!(
+            "\n[[condition]]\nname = \"{level}\"\npostgres = {{ synchronous_commit = \"{level}\" }}\n"
+        );
+    }
+    text
+}
+
+fn mean(all: &[Found], level: usize) -> f64 {
+    all.iter().map(|found| found.ratios[level]).sum::<f64>() / all.len() as f64
+}
+
+fn agree(windows: &[Found], woven: &[Found]) -> Outcome {
+    let differences: [f64; COMPARED] =
+        std::array::from_fn(|level| mean(woven, level) - mean(windows, level));
+    let each: Vec<String> = differences
+        .iter()
+        .zip(&LEVELS[1..])
+        .map(|(difference, name)| format!("{name} {difference:+.4}"))
+        .collect();
+    let text =
+        format!("mean ratios, woven less windows: {}; at most {AGREE} is allowed", each.join(", "));
+    // A ratio that is missing makes its difference NaN, which does not agree.
+    judged(differences.iter().all(|difference| difference.abs() <= AGREE), text)
+}
+
+fn noticed(woven: &[Found], required: usize) -> Outcome {
+    let noticed = woven.iter().filter(|found| found.carries_over).count();
+    let text = format!(
+        "{noticed} of {} experiments report that conditions reach into each other, {required} are required",
+        woven.len()
+    );
+    judged(noticed >= required, text)
+}
+
+fn judged(is_right: bool, text: String) -> Outcome {
+    if !is_right {
+        return Err(Failure::message(FAILED, text));
+    }
+    output::line(&text);
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(remote_apply: f64, carries_over: bool) -> Found {
+        Found { ratios: [1.5, 0.8, 0.6, remote_apply], carries_over }
+    }
+
+    #[test]
+    fn mean_ratios_agree_or_the_proof_fails() {
+        let windows = [found(0.47, false), found(0.43, false)];
+        assert!(agree(&windows, &[found(0.44, false), found(0.47, true)]).is_ok());
+        let failure = agree(&windows, &[found(0.40, false), found(0.42, false)]).unwrap_err();
+        assert!(failure.sentence().contains("remote_apply -0.0400"), "{}", failure.sentence());
+        assert!(agree(&windows, &[found(f64::NAN, false)]).is_err());
+    }
+
+    #[test]
+    fn slices_that_are_too_short_are_counted() {
+        let woven = [found(0.4, true), found(0.4, true), found(0.4, false)];
+        assert!(noticed(&woven, 2).is_ok());
+        assert!(noticed(&woven, 3).is_err());
+    }
+
+    #[test]
+    fn both_experiments_differ_in_weave_alone() {
+        let plan = Plan {
+            experiments: 1,
+            blocks: 6,
+            seconds: 10,
+            out: None,
+            tolerate: Vec::new(),
+            weave: Some("20ms".to_owned()),
+            required: 0.9,
+            pg: None,
+        };
+        let woven = text(&plan, "20ms");
+        assert!(woven.contains("weave = \"20ms\"\n"), "{woven}");
+        assert_eq!(woven.matches("weave").count(), 1);
+        assert_eq!(woven.replace("\"20ms\"", "false"), text(&plan, "false"));
+    }
+}

@@ -1,0 +1,3 @@
+DO $pgio$
+{block};
+$pgio$

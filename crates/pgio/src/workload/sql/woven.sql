@@ -1,0 +1,16 @@
+-- One slice of a woven window: the guard, which is not counted, then two halves. The three are one
+-- statement, so that the block is compiled and planned once a slice, under the slice's condition, and
+-- not between counted parts. The inner block starts each part with fresh counters.
+DO $pgio$
+DECLARE
+    weave_ends    CONSTANT timestamptz[] := ARRAY[{ends}];
+    weave_results text[];
+BEGIN
+    FOR weave_part IN 1 .. 3 LOOP
+{block};
+        weave_results[weave_part] := current_setting('pgio.result');
+    END LOOP;
+    PERFORM set_config('pgio.result',
+        '[' || array_to_string(weave_results[2:], ',') || ']', false);
+END
+$pgio$
