@@ -51,18 +51,23 @@ pub(super) const LOST_PEER: Fault = Fault {
 pub(super) const COLD_ACTIVITY_LOG: Fault = Fault {
     rule: 12,
     needs: Needs::Lab,
-    what: "lab: DRBD's activity log is empty in the first trial of synchronous writes, and there is no burn-in",
+    what: "lab: DRBD's activity log is emptied in the first trial of synchronous writes, and there is no burn-in",
     expected: Expected::warning("drbd-cold-log", Some("a")),
     run: |case| {
         load_at(DSN.to_owned(), "256M")?;
         execute(DSN, "CHECKPOINT")?;
         ssh("mount -o remount,sync /srv/drbd")?;
-        // Another size empties the log.
-        ssh("drbdadm disk-options --al-extents=600 pgio")?;
         let keys = "blocks = 4\nduration = \"4s\"\nwarmup = \"0s\"\nburn_in = false";
         let text = lab(case, keys, &slob("256M", 8, 100), &["a"]);
-        let analysis = case.undisturbed(&text);
-        ssh("drbdadm disk-options --al-extents=1237 pgio")?;
+        // Each change of its size empties the log. Before the window pgio itself would fill it again.
+        let mut emptied = false;
+        let fault = InWindow::of("a").at(0.1, || match std::mem::replace(&mut emptied, true) {
+            true => Ok(()),
+            false => ssh(
+                "drbdadm disk-options --al-extents=600 pgio && drbdadm disk-options --al-extents=1237 pgio",
+            ),
+        });
+        let analysis = disturbed(case, &text, fault);
         ssh("mount -o remount,async /srv/drbd")?;
         execute(DSN, "DROP TABLE IF EXISTS pgio1")?;
         analysis

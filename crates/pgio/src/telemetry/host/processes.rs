@@ -77,7 +77,9 @@ impl Processes {
         let others = others.filter_map(|pid| Some((*pid, self.by_pid.get(pid)?.name.as_str())));
         let parent = |pid: i32| earlier.by_pid.get(&pid).map(|process| process.parent);
         let mut moved = self.io.since(&earlier.io, &own, &others.collect(), &parent)?;
-        if !servers.iter().all(|pid| self.io.has(*pid) && earlier.io.has(*pid)) {
+        // A standby of others may have come or gone in the meantime.
+        let is_read = |of: &Processes, pid| !of.by_pid.contains_key(pid) || of.io.has(*pid);
+        if !servers.iter().all(|pid| is_read(self, pid) && is_read(earlier, pid)) {
             moved.own = None;
         }
         Some(moved)
@@ -206,6 +208,9 @@ mod tests {
         let moved = at(5000).moved_since(&at(1000), &servers, &servers).unwrap();
         assert_eq!(moved.own.unwrap().written, 8000);
         assert_eq!((moved.others.written, moved.by_program["dd"]), (4000, 4000));
+        let gone = BTreeSet::from([100, 999]);
+        let moved = at(5000).moved_since(&at(1000), &gone, &gone).unwrap();
+        assert_eq!(moved.own.unwrap().written, 8000, "a standby that ended");
         let pgio = BTreeSet::from([300]);
         let others = Processes::parse(&stats, "", "").with_io("/proc/300/io:wchar: 1\n");
         let moved = others.moved_since(&others, &servers, &pgio).unwrap();
