@@ -11,25 +11,23 @@
 //! effective sample size under lag-1 autocorrelation (Bayley and Hammersley, JRSS Supplement 8(2),
 //! 1946; for Mann-Kendall: Yue and Wang, Water Resources Management 18, 2004). Slower oscillations,
 //! which lag 1 does not capture, are still reported as a change. This module does not judge trials;
-//! see `student` and `signed_rank`.
+//! see `student` and `signed_rank`. Next: [`dependence`] for the effective sample size.
 
 use std::fmt;
 
 use statrs::distribution::{ContinuousCDF, Normal};
 
+use self::dependence::{MAX_AUTOCORRELATION, autocorrelation, effective_size, effective_under};
 pub use self::episode::Episode;
 use crate::summary;
 
+mod dependence;
 mod episode;
 
 /// Minimum number of points; with fewer, the normal approximation of Mann-Kendall is inaccurate.
 /// Below 17 points, Pettitt's test cannot reject at a level of 0.005: even a perfect step has a
 /// larger p.
 pub const MIN_POINTS: usize = 8;
-
-/// Upper limit for the autocorrelation: with more, no test could reject, and a trend left in the
-/// residuals looks like autocorrelation.
-const MAX_AUTOCORRELATION: f64 = 0.9;
 
 /// Test results for a series.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -212,32 +210,6 @@ fn pettitt(values: &[f64]) -> (usize, f64) {
         }
     }
     widest
-}
-
-/// The number of independent points that would estimate the mean equally well.
-///
-/// The lag-1 autocorrelation of few points is biased downward, more so after removing a line or a
-/// step: by (2 + 4 r) / n (Marriott and Pope, Biometrika 41, 1954, for a mean and, with the
-/// constant part doubled, for a line). This function corrects the bias. A negative autocorrelation
-/// counts as 0.
-fn effective_size(residuals: &[f64]) -> f64 {
-    let n = residuals.len() as f64;
-    let found = autocorrelation(residuals);
-    let r = ((n * found + 2.0) / (n - 4.0)).clamp(0.0, MAX_AUTOCORRELATION);
-    effective_under(residuals.len(), r)
-}
-
-fn effective_under(points: usize, r: f64) -> f64 {
-    let n = points as f64;
-    let weights = (1..points).map(|k| (1.0 - k as f64 / n) * r.powi(k as i32));
-    n / (1.0 + 2.0 * weights.sum::<f64>())
-}
-
-fn autocorrelation(values: &[f64]) -> f64 {
-    let center = summary::mean(values).unwrap_or(0.0);
-    let squares: f64 = values.iter().map(|v| (v - center).powi(2)).sum();
-    let products: f64 = values.windows(2).map(|w| (w[0] - center) * (w[1] - center)).sum();
-    if squares > 0.0 { products / squares } else { 0.0 }
 }
 
 fn two_sided(z: f64) -> f64 {

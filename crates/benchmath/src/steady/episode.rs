@@ -7,10 +7,10 @@
 //! are cut off at [`OUTLIER`] robust standard deviations, so that three of them in a row do not make an
 //! episode. The p value is multiplied by the number of stretches to choose from (Bonferroni's inequality).
 //!
-//! As in the other tests of [`super`], points depend on their neighbors: degrees of freedom and errors are
+//! As in the other tests of `steady`, points depend on their neighbors: degrees of freedom and errors are
 //! those of the effective number of points.
 
-use super::{MAX_AUTOCORRELATION, autocorrelation, effective_under};
+use super::dependence::{MAX_AUTOCORRELATION, autocorrelation, effective_under};
 use crate::student::upper_tail;
 use crate::summary;
 
@@ -30,7 +30,7 @@ const NORMAL_SCALE: f64 = 1.4826;
 /// Before, inside and after.
 const LEVELS: f64 = 3.0;
 
-/// The autocorrelation of residuals is biased downward, as in [`super::effective_size`]; more here, because
+/// The autocorrelation of residuals is biased downward, as in [`super::dependence::effective_size`]; more here, because
 /// both ends were chosen where the series changes most. Found by simulation.
 const CHOSEN: f64 = 3.0;
 

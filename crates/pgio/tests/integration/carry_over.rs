@@ -8,8 +8,8 @@ use pgio::pg::private::{PrivateCluster, Spec};
 use rustix::process::Signal;
 use serde_json::Value;
 
-use crate::fixture::{INSTALLED, connect, spec};
-use crate::workdir::{Workdir, condition_of};
+use crate::fixture::{INSTALLED, spec};
+use crate::workdir::{Workdir, condition_of, sessions_at_work};
 
 /// Four times the server's shared buffers.
 fn cluster() -> (PrivateCluster, Workdir) {
@@ -123,11 +123,7 @@ fn an_interrupted_burn_in_is_repeated_and_the_seeds_stay_the_same() {
     let dsn = cluster.primary_conninfo();
     let long = text("").replace("work_loop = 180", "run_time = \"2s\"");
     let mut running = dir.start_compare(&long);
-    let working = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pgio:%' \
-                   AND state = 'active' AND query LIKE '-- One session%'";
-    running.until("the burn-in is measured", || {
-        connect(&dsn).query_one(working, &[]).unwrap().get::<_, i64>(0) > 0
-    });
+    running.until("the burn-in is measured", || sessions_at_work(&dsn) > 0);
     running.signal(Signal::INT);
     running.wait().expect(130, &["--resume"]);
     let interrupted = dir.trials();

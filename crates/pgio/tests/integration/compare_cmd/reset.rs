@@ -187,7 +187,7 @@ fn objects_created_between_trials_are_not_dropped() {
     assert_ne!(beside, dsn);
     let working = format!(
         "SELECT count(*)::text FROM pg_stat_activity \
-         WHERE datname = '{name}' AND query LIKE '-- One session%'"
+         WHERE datname = '{name}' AND query LIKE '%DO $pgio$%'"
     );
     running.until("in the window", || text(&beside, &working) != "0");
     connect(&dsn).batch_execute("CREATE TABLE precious ()").unwrap();
