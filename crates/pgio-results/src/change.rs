@@ -116,7 +116,12 @@ impl Change {
             }
             // What a user's command changes is unknown; pgio has no treatment of its own for these.
             Subject::Command => fact::is_changed_by_commands(fact),
-            _ => false,
+            // No fact of the environment shows these.
+            Subject::Device { .. }
+            | Subject::Memory
+            | Subject::Link { .. }
+            | Subject::Cache
+            | Subject::Text => false,
         }
     }
 
@@ -128,7 +133,13 @@ impl Change {
             | Subject::FileSystem { role: text }
             | Subject::Mount { path: Some(text) }
             | Subject::Link { interface: Some(text) } => Some(text),
-            _ => None,
+            Subject::Server
+            | Subject::Mount { path: None }
+            | Subject::Memory
+            | Subject::Link { interface: None }
+            | Subject::Cache
+            | Subject::Command
+            | Subject::Text => None,
         };
         [&mut self.setting, &mut self.value].into_iter().chain(subject).chain(&mut self.host)
     }
@@ -184,6 +195,11 @@ impl fmt::Display for Change {
 pub mod fact {
     /// Present if a reading of the server's clock takes 300 ns or more.
     pub const SLOW_CLOCK: &str = "clock.slow";
+
+    /// A setting of the host, such as `host.vm.dirty_ratio`.
+    pub fn host(name: &str) -> String {
+        format!("host.{name}")
+    }
 
     pub fn setting(name: &str) -> String {
         format!("setting.{name}")

@@ -124,11 +124,17 @@ pub trait Workload: Send + Sync {
         None
     }
     /// What has to be there or be made the same before every trial.
-    fn before_trial(&self, admin: &mut Client) -> Result<(), postgres::Error>;
+    fn before_trial(&self, _admin: &mut Client) -> Result<(), postgres::Error> {
+        Ok(())
+    }
     /// The data set's size now, where the workload has one.
-    fn dataset(&self, admin: &mut Client) -> Result<Option<DatasetInfo>, postgres::Error>;
+    fn dataset(&self, _admin: &mut Client) -> Result<Option<DatasetInfo>, postgres::Error> {
+        Ok(None)
+    }
     /// Metrics of its own, from all that was done in a window of `seconds`.
-    fn metrics(&self, totals: &Totals, seconds: f64) -> Vec<(&'static str, Option<f64>)>;
+    fn metrics(&self, _totals: &Totals, _seconds: f64) -> Vec<(&'static str, Option<f64>)> {
+        Vec::new()
+    }
     /// Looks at what the trial left outside of PostgreSQL and takes it away, whatever came of it.
     fn after_trial(&self) -> Vec<Check> {
         Vec::new()
@@ -138,7 +144,9 @@ pub trait Workload: Send + Sync {
         None
     }
     /// Removes what `before_trial` made.
-    fn clean_up(&self, admin: &mut Client) -> Result<(), postgres::Error>;
+    fn clean_up(&self, _admin: &mut Client) -> Result<(), postgres::Error> {
+        Ok(())
+    }
 }
 
 /// Work that sessions of the server do.

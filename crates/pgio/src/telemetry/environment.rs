@@ -106,7 +106,7 @@ fn parse(text: &str, storage: &[Storage]) -> BTreeMap<String, String> {
             }
             Some(("read_ahead", rest)) => read_ahead.extend(rest.split_once(' ')),
             Some((name, value)) => {
-                found.insert(format!("host.{name}"), selected(value).to_owned());
+                found.insert(fact::host(name), selected(value).to_owned());
             }
             None => {}
         }

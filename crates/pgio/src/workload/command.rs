@@ -27,9 +27,9 @@ use self::environment::CommandEnvironment;
 use self::last_setup::Recipe;
 use self::run::{PreparedCommand, job};
 use self::runner::{Runner, hide};
+use super::Workload;
 use super::error::EngineError;
 use super::participants::{Participants, Setup};
-use super::{Totals, Workload};
 use crate::config::command::{Better, CommandSettings, CommandSpec, Line, MetricSpec};
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
@@ -40,7 +40,7 @@ pub use last_setup::LastSetup;
 pub use output::{ProgramOutput, StatusLine};
 use pgio_connect::{self, ConnectParams, Secret};
 use pgio_results::metrics::{DeclaredMetric, Direction};
-use pgio_results::model::{DatasetInfo, WorkloadInfo};
+use pgio_results::model::WorkloadInfo;
 pub use programs::check as check_programs;
 
 #[derive(Debug)]
@@ -219,19 +219,6 @@ impl Workload for Command {
         let pinned = read_back(&params, &environment.options, &settings)?;
         let settings = self.settings.clone();
         Ok(Box::new(PreparedCommand { settings, runner, environment, pinned, stop }))
-    }
-
-    fn before_trial(&self, _admin: &mut Client) -> Result<(), postgres::Error> {
-        Ok(())
-    }
-
-    fn dataset(&self, _admin: &mut Client) -> Result<Option<DatasetInfo>, postgres::Error> {
-        Ok(None)
-    }
-
-    /// The metrics are part of the program's output.
-    fn metrics(&self, _: &Totals, _: f64) -> Vec<(&'static str, Option<f64>)> {
-        Vec::new()
     }
 
     fn clean_up(&self, admin: &mut Client) -> Result<(), postgres::Error> {

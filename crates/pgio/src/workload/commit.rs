@@ -17,7 +17,7 @@ use super::{
 use crate::config::Engine;
 use crate::config::resolve::{CommitSettings, Extent};
 use pgio_results::latency;
-use pgio_results::model::{DatasetInfo, WorkloadInfo};
+use pgio_results::model::WorkloadInfo;
 use pgio_results::operation::Class;
 
 pub const TABLE: &str = "pgio_commit";
@@ -127,10 +127,6 @@ impl Workload for Commit {
         admin.batch_execute(&fill(sql::COMMIT_TABLE, &values))
     }
 
-    fn dataset(&self, _admin: &mut Client) -> Result<Option<DatasetInfo>, postgres::Error> {
-        Ok(None)
-    }
-
     fn metrics(&self, totals: &Totals, seconds: f64) -> Vec<(&'static str, Option<f64>)> {
         let commits = totals.count("commit");
         let rows = commits as f64 * f64::from(self.settings.rows_per_transaction);
@@ -178,7 +174,7 @@ impl Sessions for Commit {
         let body = fill(
             sql::COMMIT_WORKLOAD,
             &[
-                ("insert", insert.trim_end()),
+                ("statement", insert.trim_end()),
                 ("commit", sql::COMMIT.trim_end()),
                 ("record_commit", &sql::record("commit", "t0")),
                 ("record_transaction", &sql::record("transaction", "t1")),

@@ -37,7 +37,7 @@ use crate::workload::plan::WindowPlan;
 use crate::workload::window::{OpenWindow, Start};
 use crate::workload::{Totals, Workload};
 use pgio_results::latency;
-use pgio_results::model::{Check, DatasetInfo, WorkloadInfo};
+use pgio_results::model::{Check, WorkloadInfo};
 use pgio_results::operation::Class;
 
 /// How long an SMTP server may take to deliver what it accepted.
@@ -235,20 +235,12 @@ impl Workload for Mail {
         Ok(Box::new(PreparedMail { pool, shared }))
     }
 
-    fn before_trial(&self, _admin: &mut Client) -> Result<(), postgres::Error> {
-        Ok(())
-    }
-
     fn after_trial(&self) -> Vec<Check> {
         if self.settings.maildir.is_none() {
             return Vec::new();
         }
         let sent = std::mem::take(&mut *self.ledger.lock().unwrap_or_else(PoisonError::into_inner));
         self.verify(&sent).unwrap_or_else(|error| vec![checks::unverified(&error)])
-    }
-
-    fn dataset(&self, _admin: &mut Client) -> Result<Option<DatasetInfo>, postgres::Error> {
-        Ok(None)
     }
 
     fn metrics(&self, totals: &Totals, seconds: f64) -> Vec<(&'static str, Option<f64>)> {
@@ -277,9 +269,5 @@ impl Workload for Mail {
             all.push(("mail_lag_mean", (begun_or_not > 0.0).then_some(lag)));
         }
         all
-    }
-
-    fn clean_up(&self, _admin: &mut Client) -> Result<(), postgres::Error> {
-        Ok(())
     }
 }

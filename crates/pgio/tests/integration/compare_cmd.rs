@@ -186,10 +186,14 @@ fn an_order_of_its_own_is_recorded_and_repeats() {
     dir.write("again.toml", &experiment(&dsn, &seeded, "", &conditions));
     let plan = dir.pgio(&["compare", "again.toml", "--plan"]).expect(0, &[]);
     assert_eq!(planned(&plan.out), order(&dir.trials()));
-    let other = seeded.replace("seed = ", "seed = 1");
-    dir.write("other.toml", &experiment(&dsn, &other, "", &conditions));
-    let plan = dir.pgio(&["compare", "other.toml", "--plan"]).expect(0, &[]);
-    assert_ne!(planned(&plan.out), order(&dir.trials()));
+    // There are some hundred orders, so another seed may draw the same; three others do not.
+    let differs = |seed: u32| {
+        let text = experiment(&dsn, &format!("{keys}\nseed = {seed}"), "", &conditions);
+        dir.write("other.toml", &text);
+        let plan = dir.pgio(&["compare", "other.toml", "--plan"]).expect(0, &[]);
+        planned(&plan.out) != order(&dir.trials())
+    };
+    assert!((1..=3).any(differs));
 }
 
 #[test]

@@ -12,6 +12,7 @@ mod undoing;
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
@@ -104,7 +105,13 @@ impl Disk {
     fn killed_unmounted(&self, dir: &Workdir, options: &str) {
         self.in_mid_trial(dir, options, options).kill();
         self.server.stop();
-        run("umount", &[self.mount.0.to_str().unwrap()]);
+        self.unmount();
+    }
+
+    /// What a killed run started may be about to end and keep the mount busy until then.
+    fn unmount(&self) {
+        let unmount = || Command::new("umount").arg(&self.mount.0).status().unwrap().success();
+        wait_until("unmounted", unmount);
     }
 }
 
@@ -305,7 +312,7 @@ fn undo_handles_a_missing_file_system() {
     // Simulate a reboot: mounted again, with the usual options.
     disk.in_mid_trial(&dir, "barrier=0", "nobarrier").kill();
     disk.server.stop();
-    run("umount", &[disk.mount.0.to_str().unwrap()]);
+    disk.unmount();
     run("mount", &["-o", "noatime", &disk._device.path, disk.mount.0.to_str().unwrap()]);
     let table = "Still in place: table public.pgio_commit";
     dir.pgio(&["undo"]).expect(6, &["Restored mount options", table]);

@@ -7,7 +7,7 @@ use std::process::{Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use pgio::pg::private::PrivateCluster;
+use pgio::pg::private::{PrivateCluster, Spec};
 use serde_json::Value;
 
 use crate::command::{CommandResult, Place, wait_until};
@@ -71,7 +71,8 @@ fn assert_wal_adds_up(trial: &Value, series: &Value) {
 }
 
 fn observed(major: u32) {
-    let cluster = shared_pair(major);
+    // The WAL of a server is that of all its databases: other tests would add theirs.
+    let cluster = PrivateCluster::start(&Spec { standby: true, ..spec(major) }).unwrap();
     let dir = Workdir::new();
     let keys = "blocks = 1\nduration = \"1500ms\"\naa = false";
     let text = experiment(&cluster.primary_conninfo(), keys, "sessions = 2", &[LOCAL, ON]);

@@ -22,7 +22,7 @@ use crate::workload::outcome::{Progress, WindowEvent, WindowOutcome};
 use crate::workload::participants::{Participants, Setup};
 use crate::workload::prepare::server_clock;
 use crate::workload::{Totals, Workload};
-use pgio_results::model::{DatasetInfo, WorkloadInfo};
+use pgio_results::model::WorkloadInfo;
 
 const HINT: &str = "; if its data may be lost, write uuid = \"...\" beside destroy = true";
 
@@ -168,14 +168,6 @@ impl Workload for Device {
         Ok(Box::new(PreparedFio { bench, job, warmup, stop }))
     }
 
-    fn before_trial(&self, _admin: &mut Client) -> Result<(), postgres::Error> {
-        Ok(())
-    }
-
-    fn dataset(&self, _admin: &mut Client) -> Result<Option<DatasetInfo>, postgres::Error> {
-        Ok(None)
-    }
-
     fn metrics(&self, totals: &Totals, seconds: f64) -> Vec<(&'static str, Option<f64>)> {
         let operations = totals.count(CLASS.name()) as f64;
         let bytes = operations * self.settings.block_size as f64;
@@ -183,9 +175,5 @@ impl Workload for Device {
             ("device_bytes_per_second", Some(bytes / seconds)),
             ("device_operations_per_second", Some(operations / seconds)),
         ]
-    }
-
-    fn clean_up(&self, _admin: &mut Client) -> Result<(), postgres::Error> {
-        Ok(())
     }
 }

@@ -1,4 +1,4 @@
--- The single-row INSERT transaction, one slice at a time; block, classes and histograms as in slob.sql.
+-- Transactions of one statement each, one slice at a time; block, classes and histograms as in slob.sql.
 DECLARE
     start_at        CONSTANT timestamptz := {start_at}; -- wait for this moment; NULL: at once
     until_at        CONSTANT timestamptz := {until_at}; -- no transaction begins after this moment
@@ -24,7 +24,7 @@ BEGIN
     LOOP
         t1 := clock_timestamp();
         EXIT WHEN t1 >= until_at OR commits >= at_most;
-{insert}
+{statement}
 {commit}
         commits := commits + 1;
         rows_inserted := rows_inserted + {rows_per_transaction};
