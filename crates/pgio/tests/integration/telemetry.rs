@@ -303,7 +303,7 @@ fn an_ssh_connection_that_breaks_costs_the_hosts_data_and_nothing_else() {
 
 #[test]
 fn without_connections_to_spare_the_workload_comes_first() {
-    let cluster = PrivateCluster::start(&pgio::pg::private::Spec {
+    let cluster = PrivateCluster::start(&Spec {
         primary_settings: vec![("max_connections".to_owned(), "10".to_owned())],
         ..spec(INSTALLED)
     })
