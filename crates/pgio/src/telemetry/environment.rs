@@ -13,7 +13,7 @@ use crate::host::proc::mountinfo;
 use pgio_results::change::fact;
 use pgio_results::telemetry::Storage;
 
-const SCRIPT: &str = include_str!("environment.sh");
+const SCRIPT: &str = concat!(include_str!("receivers.sh"), include_str!("environment.sh"));
 const LIMIT: Duration = Duration::from_secs(5);
 
 /// Whether the settings of standbys are read, too, which takes some time of their host's.

@@ -41,14 +41,8 @@ configured() { # POSTMASTER DIRECTORY SETTING
         echo "standby $3 $value $2"
 }
 standbys() {
-    for receiver in $(grep -ls '^postgres:.*walreceiver' /proc/[0-9]*/cmdline); do
-        postmaster=$(sed -n 's/^PPid:[[:space:]]*//p' "${receiver%/*}/status" 2>/dev/null)
-        # A control file begins with the system identifier. Who may not read it may not run the
-        # program as its owner either.
-        case $look in
-        all) ;;
-        *) [ "$look" = "$(od -An -td8 -N8 "/proc/$postmaster/cwd/global/pg_control" | tr -d ' ')" ] || continue ;;
-        esac
+    for receiver in $(receivers "$look"); do
+        postmaster=$(sed -n 's/^PPid:[[:space:]]*//p' "$receiver/status" 2>/dev/null)
         executable=$(readlink "/proc/$postmaster/exe") || continue
         directory=$(readlink "/proc/$postmaster/cwd") || continue
         owner=$(stat -c %u "/proc/$postmaster")

@@ -13,7 +13,7 @@ use crate::host::exec::{CommandLine, Exec};
 use pgio_results::telemetry::Probes;
 
 const WALSENDER: &str = include_str!("sql/walsender.sql");
-const STANDBY_DATA: &str = include_str!("standby_data.sh");
+const STANDBY_DATA: &str = concat!(include_str!("receivers.sh"), include_str!("standby_data.sh"));
 const LIMIT: Duration = Duration::from_secs(10);
 
 /// What the caller knows about the standby.

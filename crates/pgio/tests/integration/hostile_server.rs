@@ -17,6 +17,8 @@ use crate::fixture::pgio;
 const CONNECT: i32 = 3;
 /// A run of pgio that fails at once takes about 20 MB.
 const MOST_KB: u64 = 150 << 10;
+/// Less than any run of the program takes.
+const PROGRAM_KB: u64 = 1000;
 
 #[derive(Debug, Clone, Copy)]
 enum Attack {
@@ -200,18 +202,32 @@ fn watched(command: &mut Command) -> Left {
     Left { code, err: err.join().unwrap(), took: began.elapsed(), peak_kb }
 }
 
+/// Long for a server that answers, so that on a busy machine its answer is what ends the attempt.
+fn connect_timeout(how: Attack) -> &'static str {
+    match how {
+        Attack::Silence | Attack::Trickle => "connect_timeout=2",
+        _ => "connect_timeout=30",
+    }
+}
+
 fn run_against(place: &str, options: &str) -> Left {
     let dir = tempfile::tempdir().unwrap();
     let text = format!("{place} user=u dbname=d password=p {options}");
-    let mut command = pgio();
-    command.current_dir(dir.path()).args(["run", "--connect-string", &text]);
-    watched(&mut command)
+    loop {
+        let mut command = pgio();
+        command.current_dir(dir.path()).args(["run", "--connect-string", &text]);
+        let left = watched(&mut command);
+        // On a busy machine pgio may have ended before its memory was looked at.
+        if left.peak_kb > PROGRAM_KB {
+            return left;
+        }
+    }
 }
 
 fn held(how: Attack, left: &Left) {
     let Left { code, err, took, peak_kb } = left;
     let shown = &err[..err.len().min(3000)];
-    assert!(*peak_kb > 1000 && *peak_kb < MOST_KB, "{how:?}: {peak_kb} kB: {shown}");
+    assert!(*peak_kb < MOST_KB, "{how:?}: {peak_kb} kB: {shown}");
     assert!(err.len() < 3000 && err.lines().count() == 1, "{how:?}: {} bytes: {shown}", err.len());
     assert!(err.starts_with("pgio: "), "{how:?}: {shown}");
     assert!(*took < Duration::from_secs(45), "{how:?}: {took:?}");
@@ -236,7 +252,8 @@ fn held(how: Attack, left: &Left) {
 fn no_server_by_tcp_makes_pgio_grow_or_wait() {
     for how in ALL {
         for tls in ["disable", "prefer"] {
-            held(how, &run_against(&by_tcp(how), &format!("connect_timeout=2 sslmode={tls}")));
+            let options = format!("{} sslmode={tls}", connect_timeout(how));
+            held(how, &run_against(&by_tcp(how), &options));
         }
     }
 }
@@ -249,7 +266,7 @@ fn no_listener_on_a_socket_makes_pgio_grow_or_wait() {
             continue;
         }
         let dir = tempfile::tempdir().unwrap();
-        held(how, &run_against(&by_socket(dir.path(), how), "connect_timeout=2"));
+        held(how, &run_against(&by_socket(dir.path(), how), connect_timeout(how)));
     }
 }
 
