@@ -82,13 +82,15 @@ fn signed(ratio: f64, decimals: usize) -> String {
 }
 
 /// Enough decimals that no change but none at all prints as zero: a bound that prints as 0.0 would
-/// seem to contradict its verdict.
+/// seem to contradict its verdict. A change that even [`MOST_DECIMALS`] do not show counts as none: a
+/// bound that the verdict cut at 1 lies a rounding error beyond it.
 fn decimals(ratios: &[f64]) -> usize {
-    let shows = |d: usize| {
-        ratios.iter().all(|r| *r == 1.0 || (r - 1.0).abs() * 100.0 >= 0.5 / 10f64.powi(d as i32))
-    };
-    (1..4).find(|d| shows(*d)).unwrap_or(4)
+    let shows = |r: f64, d: usize| (r - 1.0).abs() * 100.0 >= 0.5 / 10f64.powi(d as i32);
+    let shown = || ratios.iter().filter(|r| shows(**r, MOST_DECIMALS));
+    (1..MOST_DECIMALS).find(|d| shown().all(|r| shows(*r, *d))).unwrap_or(MOST_DECIMALS)
 }
+
+const MOST_DECIMALS: usize = 4;
 
 /// `−53.5 %`
 pub(super) fn change(ratio: f64) -> String {
@@ -203,6 +205,9 @@ mod tests {
     #[test]
     fn changes_have_a_sign_and_one_decimal() {
         assert_eq!(change_with_interval(0.465, 0.45, 0.481), "−53.5 % [−55.0, −51.9]");
+        // A bound that the verdict cut at 1.
+        let cut = change_with_interval(1.0239, 1.000_000_000_9, 1.053);
+        assert_eq!(cut, "+2.4 % [+0.0, +5.3]");
         assert_eq!(change(1.023), "+2.3 %");
         assert_eq!(one_sided(1.535, Some(1.5), None), "≥ +53.5 % [from +50.0]");
         assert_eq!(one_sided(0.5, None, Some(0.55)), "≤ −50.0 % [to −45.0]");
