@@ -145,7 +145,7 @@ fn change(found: &Steadiness, seconds_at: impl Fn(usize) -> f64) -> Option<Strin
     });
     let trend = trend.map(|(p, by)| (p, moved("rises", "falls", by) + " from start to end"));
     let step = step.map(|(p, by)| (p, stepped(by, seconds_at(found.shift.at))));
-    // Of equal ones, the first.
+    // Among equal candidates, take the first.
     let found = [trend, step, episode].into_iter().flatten();
     found.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, how)| how)
 }

@@ -46,7 +46,7 @@ impl Case<'_> {
         self.analysis(text, &mut |_| {})
     }
 
-    /// As [`Case::analysis`]; `change` is told before each trial whether it is one of `b`.
+    /// As [`Case::analysis`]; `change` runs before each trial and gets whether the trial is one of `b`.
     pub(super) fn with_b_changed(
         &self,
         text: &str,

@@ -89,9 +89,9 @@ fn programs(found: &BTreeMap<String, f64>) -> String {
 
 /// Traffic of a host's devices.
 struct Used {
-    /// Of those that the servers use.
+    /// Traffic of the devices that the servers use.
     all: IoRates,
-    /// Of the others, and of devices below what they do not carry for those above.
+    /// Traffic of the other devices; for a device below a used one, what it carries besides that.
     elsewhere: IoRates,
 }
 
