@@ -22,6 +22,9 @@ use rustix::process::{
 pub use super::command::{CommandLine, Ids};
 use super::error::HostError;
 
+/// How long a program may stay open for writing, see [`start`]: a child holds it from its fork to its exec.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(2);
+
 /// Timeout for `test -e`, which never returns on a hung file system.
 const EXISTS_TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -181,7 +184,23 @@ pub fn spawn(command: &CommandLine, options: SpawnOptions) -> Result<Child, Exec
     if let Some(signal) = options.parent_death_signal {
         arm_parent_death_signal(&mut process, signal);
     }
-    process.spawn().map_err(|source| ExecError::Start { command: command.to_string(), source })
+    start(&mut process).map_err(|source| ExecError::Start { command: command.to_string(), source })
+}
+
+/// Starts the process. Retries while the program is open for writing: if another thread forked while
+/// this process wrote the file (a server just unpacked), that child keeps the descriptor until its exec.
+fn start(process: &mut Command) -> io::Result<Child> {
+    let deadline = Instant::now() + BUSY_TIMEOUT;
+    loop {
+        match process.spawn() {
+            Err(e)
+                if e.kind() == io::ErrorKind::ExecutableFileBusy && Instant::now() < deadline =>
+            {
+                thread::sleep(Duration::from_millis(1));
+            }
+            result => return result,
+        }
+    }
 }
 
 /// Replaces this process by the program (exec); returns only on failure.
@@ -208,7 +227,23 @@ fn arm_parent_death_signal(process: &mut Command, signal: Signal) {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+
+    #[test]
+    fn a_program_that_is_still_open_for_writing_is_retried() {
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("true");
+        fs::copy("/bin/true", &program).unwrap();
+        let open = fs::OpenOptions::new().append(true).open(&program).unwrap();
+        let closes = thread::spawn(move || {
+            thread::sleep(Duration::from_millis(50));
+            drop(open);
+        });
+        Local.run(&CommandLine::new(&program)).unwrap();
+        closes.join().unwrap();
+    }
 
     #[test]
     fn output_returns_streams_and_exit_status() {

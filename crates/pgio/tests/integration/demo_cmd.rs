@@ -10,7 +10,7 @@ use std::time::Duration;
 use rustix::process::{Signal, geteuid};
 use serde_json::Value;
 
-use crate::fixture::{INSTALLED, NEWEST, pgio_exe};
+use crate::fixture::{INSTALLED, NEWEST, copy_program, pgio_exe};
 use crate::workdir::{Running, Workdir, wait_until};
 
 fn parent_and_command(pid: &str) -> Option<(i32, String)> {
@@ -144,9 +144,7 @@ fn the_demo_runs_without_privileges() {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
     };
     open(place.path(), 0o1777);
-    let program = place.path().join("pgio");
-    fs::copy(pgio_exe(), &program).unwrap();
-    open(&program, 0o755);
+    let program = copy_program(&pgio_exe(), place.path());
     let out = place.path().join("out");
     let mut command = Command::new(&program);
     command.args(["demo", "--pg", &version, "--out"]).arg(&out).current_dir(place.path());

@@ -10,7 +10,7 @@ use rustix::process::{Signal, geteuid};
 use serde_json::Value;
 
 use crate::disk::{self, LoopDevice};
-use crate::fixture::{INSTALLED, pgio_exe, shared_primary};
+use crate::fixture::{INSTALLED, copy_program, pgio_exe, shared_primary};
 use crate::hosts::sshd::Sshd;
 use crate::workdir::{self, Running, Workdir};
 
@@ -45,9 +45,7 @@ fn missing_access_rights_are_reported() {
     fs::write(&closed, vec![0; 8 << 20]).unwrap();
     mode(&closed, 0);
     // A directory where `nobody` can run it: root may read and write everything.
-    let program = place.path().join("pgio");
-    fs::copy(pgio_exe(), &program).unwrap();
-    mode(&program, 0o755);
+    let program = copy_program(&pgio_exe(), place.path());
     mode(place.path(), 0o555);
     for (name, result) in
         [(closed.as_path(), "cannot read"), (place.path(), "cannot create a file in")]

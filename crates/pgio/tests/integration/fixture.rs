@@ -5,7 +5,7 @@
 //! pipe to their supervisor closes, which is the mechanism under test in `private_cluster`.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
@@ -30,6 +30,17 @@ pub(crate) fn pgio_exe() -> PathBuf {
 #[allow(dead_code)]
 pub(crate) fn pgio() -> Command {
     Command::new(pgio_exe())
+}
+
+/// Copies a program to a directory that every user can read. Another program writes the file: this
+/// process would pass the open descriptor to what other threads fork, and executing a file that is open
+/// for writing fails.
+#[allow(dead_code)]
+pub(crate) fn copy_program(from: &Path, directory: &Path) -> PathBuf {
+    let to = directory.join(from.file_name().unwrap());
+    let copied = Command::new("install").args(["-m", "755"]).arg(from).arg(&to).status().unwrap();
+    assert!(copied.success());
+    to
 }
 
 pub(crate) fn spec(major: u32) -> Spec {

@@ -16,7 +16,8 @@ use rustix::process::{Pid, Signal, geteuid, getpgid, kill_process, kill_process_
 use tempfile::TempDir;
 
 use crate::fixture::{
-    INSTALLED, NEWEST, connect, fresh_database, pgio_exe, shared_pair, shared_primary, spec,
+    INSTALLED, NEWEST, connect, copy_program, fresh_database, pgio_exe, shared_pair,
+    shared_primary, spec,
 };
 use crate::polling::wait_until;
 
@@ -414,13 +415,8 @@ fn an_unprivileged_user_has_clusters_too() {
     }
     let base = base();
     // The build directory may lie where others cannot go.
-    let copy = |from: &Path| {
-        let to = base.path().join(from.file_name().unwrap());
-        fs::copy(from, &to).unwrap();
-        fs::set_permissions(&to, fs::Permissions::from_mode(0o755)).unwrap();
-        to
-    };
-    let (test, pgio) = (copy(&env::current_exe().unwrap()), copy(&pgio_exe()));
+    let test = copy_program(&env::current_exe().unwrap(), base.path());
+    let pgio = copy_program(&pgio_exe(), base.path());
     let clusters = base.path().join("c");
     fs::create_dir(&clusters).unwrap();
     fs::set_permissions(&clusters, fs::Permissions::from_mode(0o777)).unwrap();

@@ -6,7 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 
 use crate::disk;
-use crate::fixture::{INSTALLED, pgio_exe, shared_primary};
+use crate::fixture::{INSTALLED, copy_program, pgio_exe, shared_primary};
 use crate::workdir::{Workdir, experiment, sessions_at_work, wait_until};
 
 const STRANGER: u32 = 4242;
@@ -70,8 +70,7 @@ fn without_a_home_nothing_is_looked_for_where_all_can_write() {
         return;
     }
     let dir = Workdir::new();
-    let program = dir.path().join("pgio");
-    fs::copy(pgio_exe(), &program).unwrap();
+    let program = copy_program(&pgio_exe(), dir.path());
     chmod(dir.path(), 0o755);
     let mut command = std::process::Command::new(&program);
     command.arg("undo").env_clear().current_dir("/").uid(STRANGER).gid(STRANGER);
