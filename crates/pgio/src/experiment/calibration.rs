@@ -29,6 +29,8 @@ const SHARE: u32 = 8;
 const PARTS: u32 = 6;
 /// A length that nothing contradicts is taken only after so many parts.
 const FEWEST_PARTS: u32 = 2;
+/// A length that the user names is refused after so many parts in which a call takes longer.
+const NAMED_PARTS: u64 = 3;
 /// Counted time of one part: at least so many slices, and between these times, unless the slices are longer.
 const PART_SLICES: u32 = 6;
 const PART: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
@@ -158,13 +160,26 @@ fn too_dear(slice: Duration, takes: Duration, left: Duration) -> String {
     )
 }
 
-/// Returns the counted time for the question whether slices are shorter than a call.
-pub(super) fn part_of(slice: Duration) -> Duration {
-    (slice * PART_SLICES).max(PART.0)
+/// Tries a length that the user names. Returns the slowest calls if slices are shorter than a call in every
+/// part: on a busy machine, a session may get no processor for a few slices.
+pub(super) fn too_short<E>(
+    slice: Duration,
+    duration: Duration,
+    run: &mut dyn FnMut(Duration, Duration, u64) -> Result<Part, E>,
+) -> Result<Option<Part>, E> {
+    let counted = (slice * PART_SLICES).max(PART.0).min(duration);
+    let mut last = Part::default();
+    for number in 1..=NAMED_PARTS {
+        last = run(slice, counted, number)?;
+        if !is_too_short(slice, last.slowest.map(|(_, call)| call)) {
+            return Ok(None);
+        }
+    }
+    Ok(Some(last))
 }
 
 /// Whether slices of this length are shorter than one call takes.
-pub(super) fn is_too_short(slice: Duration, call: Option<Duration>) -> bool {
+fn is_too_short(slice: Duration, call: Option<Duration>) -> bool {
     call.is_none_or(|call| call > slice)
 }
 
@@ -303,5 +318,23 @@ mod tests {
         assert_eq!(slow.slice_seconds, Some(0.1));
         assert_eq!(slow.tried[0].verdict, RungVerdict::TooShort);
         assert!(is_too_short(Duration::from_millis(20), None), "no call ended");
+    }
+
+    #[test]
+    fn a_named_length_is_refused_only_if_calls_stay_longer() {
+        let (slice, duration) = (Duration::from_millis(20), Duration::from_secs(1));
+        let part = |millis: Option<u64>| Part {
+            turns: Vec::new(),
+            slowest: millis.map(|millis| (1, Duration::from_millis(millis))),
+        };
+        let refused = |calls: [Option<u64>; 3]| {
+            let mut run = |_: Duration, _: Duration, number: u64| {
+                Ok::<_, ()>(part(calls[number as usize - 1]))
+            };
+            too_short(slice, duration, &mut run).unwrap().map(|last| last.slowest)
+        };
+        assert_eq!(refused([None, Some(23), Some(1)]), None);
+        let longest = Some(Some((1, Duration::from_millis(25))));
+        assert_eq!(refused([None, Some(23), Some(25)]), longest);
     }
 }

@@ -81,12 +81,12 @@ impl Live<'_> {
         if cells.len() < 2 {
             return Ok(());
         }
-        let counted = calibration::part_of(slice).min(self.duration(cells[0]));
-        let part = self.part(&cells, slice, counted, 1)?;
-        let (condition, call) = part.slowest.map_or((0, None), |(at, call)| (at, Some(call)));
-        if !calibration::is_too_short(slice, call) {
-            return Ok(());
-        }
+        let duration = self.duration(cells[0]);
+        let refused = calibration::too_short(slice, duration, &mut |slice, counted, number| {
+            self.part(&cells, slice, counted, number)
+        })?;
+        let Some(last) = refused else { return Ok(()) };
+        let (condition, call) = last.slowest.map_or((0, None), |(at, call)| (at, Some(call)));
         let took = match call {
             Some(call) => format!("takes {:.0} ms", call.as_secs_f64() * 1e3),
             None => "did not end".to_owned(),
