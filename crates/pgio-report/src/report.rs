@@ -40,4 +40,4 @@ pub use brief::brief;
 pub use comparison::document;
 pub use lead::lead;
 pub use margin::{Gated, gate};
-pub use outcomes::{failure, headline};
+pub use outcomes::{failures, headline};
