@@ -2,13 +2,14 @@
 //!
 //! Reports measure nothing and access no server, so each can be made again from the stored record.
 //! [`table`] is the model that every format renders. `comparison` fills it from an analysis, `sweep` from
-//! its curves, `screening` from the effects of factors, [`across`] from two analyses, [`brief`] of a demo; [`text`], [`markdown`], [`csv`] and [`mod@html`] render it.
+//! its curves, `screening` and `cells` from a factorial design, [`across`] from two analyses, [`brief`] of a demo; [`text`], [`markdown`], [`csv`] and [`mod@html`] render it.
 //! [`mod@pilot`] shows a plan. [`sentence`] words a verdict; [`json`] is the versioned form for other programs. For one trial,
 //! [`classic`] prints the original pgio's lines, [`trial`] the details below them, and
 //! [`session_detail`] the file of that name.
 
 pub mod across;
 mod brief;
+mod cells;
 pub mod classic;
 mod comparison;
 pub mod csv;
@@ -40,4 +41,4 @@ pub use brief::brief;
 pub use comparison::document;
 pub use lead::lead;
 pub use margin::{Gated, gate};
-pub use outcomes::{failure, headline};
+pub use outcomes::{failures, headline};

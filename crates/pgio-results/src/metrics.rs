@@ -7,7 +7,7 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::operation::{Class, Statistic};
+use super::operation::{Class, Statistic, Work};
 
 /// The better direction of a metric, if any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -27,7 +27,9 @@ pub enum Direction {
 pub enum Kind {
     /// A statistic of the latencies of a class of operations.
     Latency(Class, Statistic),
-    /// A rate, a share or a count.
+    /// Follows from work that the slices of a timeline count.
+    Work(Work),
+    /// Any other rate, share or count.
     Quantity,
     /// Whatever a command prints.
     Declared,
@@ -68,6 +70,11 @@ const fn def(
     MetricDef { name, kind: Kind::Quantity, unit, direction, help }
 }
 
+/// The same for a metric of work that slices count.
+const fn of(work: Work, def: MetricDef<'static>) -> MetricDef<'static> {
+    MetricDef { kind: Kind::Work(work), ..def }
+}
+
 const fn latency(
     class: Class,
     statistic: Statistic,
@@ -83,11 +90,14 @@ use Direction::{HigherIsFaster, LowerIsFaster, Neutral};
 use Statistic::{Max, Mean, P50, P95, P99, P99_9};
 
 pub const METRICS: &[MetricDef<'static>] = &[
-    def(
-        "block_visits_per_second",
-        "blocks/s",
-        HigherIsFaster,
-        "reads × WORK_UNIT + updates × UPDATE_WORK_UNIT",
+    of(
+        Work::BlockVisits,
+        def(
+            "block_visits_per_second",
+            "blocks/s",
+            HigherIsFaster,
+            "reads × WORK_UNIT + updates × UPDATE_WORK_UNIT",
+        ),
     ),
     def(
         "blocks_scanned_per_second",
@@ -95,18 +105,35 @@ pub const METRICS: &[MetricDef<'static>] = &[
         HigherIsFaster,
         "scans × blocks of pgio_scan; not included in block visits",
     ),
-    def("updates_per_second", "rows/s", HigherIsFaster, "rows updated"),
-    def("update_calls_per_second", "calls/s", HigherIsFaster, "UPDATE statements"),
+    of(Work::RowsUpdated, def("updates_per_second", "rows/s", HigherIsFaster, "rows updated")),
+    of(
+        Work::RowsUpdated,
+        def("update_calls_per_second", "calls/s", HigherIsFaster, "UPDATE statements"),
+    ),
     def("inserts_per_second", "rows/s", HigherIsFaster, "rows inserted into pgio_turnover"),
     def("deletes_per_second", "rows/s", HigherIsFaster, "rows deleted from pgio_turnover"),
-    def(
-        "commits_per_second",
-        "commits/s",
-        HigherIsFaster,
-        "transactions committed by the workload",
+    of(
+        Work::Commits,
+        def(
+            "commits_per_second",
+            "commits/s",
+            HigherIsFaster,
+            "transactions committed by the workload",
+        ),
     ),
-    def("rows_per_second", "rows/s", HigherIsFaster, "rows inserted and committed by `commit`"),
-    def("seconds_per_10000_transactions", "s", LowerIsFaster, "10,000 transactions at this rate"),
+    of(
+        Work::Commits,
+        def("rows_per_second", "rows/s", HigherIsFaster, "rows inserted and committed by `commit`"),
+    ),
+    of(
+        Work::Commits,
+        def(
+            "seconds_per_10000_transactions",
+            "s",
+            LowerIsFaster,
+            "10,000 transactions at this rate",
+        ),
+    ),
     def(
         "device_bytes_per_second",
         "bytes/s",
@@ -125,13 +152,19 @@ pub const METRICS: &[MetricDef<'static>] = &[
     latency(Device, P99, "device_latency_p99", "99th percentile of these latencies"),
     latency(Device, P99_9, "device_latency_p99_9", "99.9th percentile of these latencies"),
     latency(Device, Max, "device_latency_max", "longest of these operations"),
-    def(
-        "messages_per_minute",
-        "messages/min",
-        HigherIsFaster,
-        "messages accepted for all their recipients",
+    of(
+        Work::Messages,
+        def(
+            "messages_per_minute",
+            "messages/min",
+            HigherIsFaster,
+            "messages accepted for all their recipients",
+        ),
     ),
-    def("mail_bytes_per_second", "bytes/s", HigherIsFaster, "bytes of these messages, as sent"),
+    of(
+        Work::Messages,
+        def("mail_bytes_per_second", "bytes/s", HigherIsFaster, "bytes of these messages, as sent"),
+    ),
     latency(
         Delivery,
         Mean,
@@ -245,7 +278,10 @@ pub const METRICS: &[MetricDef<'static>] = &[
     ),
     def("wait_share_other", "share", Neutral, "share of the sessions' time in any other wait"),
     def("wal_bytes_per_second", "bytes/s", Neutral, "write-ahead log written"),
-    def("wal_bytes_per_commit", "bytes", Neutral, "write-ahead log written per commit"),
+    of(
+        Work::Commits,
+        def("wal_bytes_per_commit", "bytes", Neutral, "write-ahead log written per commit"),
+    ),
     def(
         "wal_bytes_per_update",
         "bytes",
@@ -361,6 +397,15 @@ pub fn definition(name: &str) -> Option<&'static MetricDef<'static>> {
     METRICS.iter().find(|m| m.name == name)
 }
 
+/// The work of which the metric is a rate or the latency, where slices count it.
+pub fn work(name: &str) -> Option<Work> {
+    match definition(name)?.kind {
+        Kind::Work(work) => Some(work),
+        Kind::Latency(Commit | Transaction, _) => Some(Work::Commits),
+        Kind::Latency(..) | Kind::Quantity | Kind::Declared => None,
+    }
+}
+
 /// The latency metric of a class and a statistic. A call of a mix has only a mean.
 pub const fn latency_metric(
     class: Class,
@@ -416,7 +461,11 @@ mod tests {
             }
             assert_eq!(Class::named(class.name()), Some(class));
         }
-        assert!(METRICS.iter().all(|m| m.kind != Kind::Quantity || !m.name.contains("_latency_")));
+        assert!(
+            METRICS
+                .iter()
+                .all(|m| matches!(m.kind, Kind::Latency(..)) || !m.name.contains("_latency_"))
+        );
     }
 
     #[test]

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::operation::Work;
 use super::sweep::{Cell, Point};
 use super::telemetry::Telemetry;
 use crate::histogram::Histogram;
@@ -253,6 +254,17 @@ pub struct Slice {
     /// The sum of their latencies, or of their lower bounds.
     #[serde(default, skip_serializing_if = "is_zero_span")]
     pub latency_seconds: f64,
+}
+
+impl Slice {
+    pub fn done(&self, work: Work) -> u64 {
+        match work {
+            Work::BlockVisits => self.block_visits,
+            Work::RowsUpdated => self.rows_updated,
+            Work::Commits => self.commits,
+            Work::Messages => self.messages,
+        }
+    }
 }
 
 /// Fields that most workloads do not use are not stored.

@@ -1,4 +1,4 @@
-//! Classes of operations, and the statistics of their latencies.
+//! Classes of operations, the statistics of their latencies, and the work that they do.
 //!
 //! A latency metric is a class × a statistic. Its stored name, such as `commit_latency_p99`, stands in
 //! the table of `metrics` and nowhere else.
@@ -107,4 +107,13 @@ impl Statistic {
             Statistic::Mean | Statistic::Max => None,
         }
     }
+}
+
+/// The work of a workload that the slices of a timeline count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Work {
+    BlockVisits,
+    RowsUpdated,
+    Commits,
+    Messages,
 }

@@ -114,10 +114,15 @@ pub trait Workload: Send + Sync {
         setup: Setup,
         admin: &mut Client,
     ) -> Result<Box<dyn Participants>, EngineError>;
+    /// Whether each of its commits waits until its WAL is flushed, unless the condition says otherwise. Commits
+    /// that wait for nothing may be faster than the device.
+    fn commits_wait_for_flush(&self) -> bool {
+        true
+    }
     /// Returns what prevents it from running several conditions in turn inside one window; none:
     /// nothing.
     fn weave_obstacle(&self) -> Option<&'static str> {
-        Some("only slob and commit can switch")
+        Some("only sessions that pgio itself runs on the server can switch")
     }
     /// Returns the work as that of sessions of the server, which a woven window needs.
     fn sessions(self: Arc<Self>) -> Option<Arc<dyn Sessions>> {

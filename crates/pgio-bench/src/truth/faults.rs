@@ -2,11 +2,11 @@
 //!
 //! Each fault runs a complete short experiment by the path of `compare`. It is caught if the analysis of the
 //! stored results has the expected check, with the expected verdict, for the condition that the fault
-//! hit. The bench judges nothing itself. Afterwards, healthy experiments must not be accused of
-//! anything.
+//! hit. The bench judges nothing itself. Afterwards come experiments that resemble a fault without being one,
+//! of which the same check must be silent, and healthy ones, which must not be accused of anything.
 //!
-//! The faults are in [`server`], [`steady`], [`generator`], [`device`] (needs root) and [`drbd`] (needs the
-//! lab: `lab/enter pgio-bench truth faults`). [`inject`] disturbs a running window.
+//! The faults are in [`server`], [`steady`], [`generator`], [`device`] and [`host`] (need root) and [`drbd`]
+//! (needs the lab: `lab/enter pgio-bench truth faults`). [`inject`] disturbs a running window.
 
 mod accusations;
 mod case;
@@ -14,10 +14,12 @@ mod device;
 mod drbd;
 mod generator;
 mod healthy;
+mod host;
 mod inject;
 mod server;
 mod steady;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 
 use self::accusations::Accusations;
@@ -50,9 +52,11 @@ pub(super) struct Args {
 const RULES: u32 = 16;
 
 /// At least one for each rule.
-const FAULTS: [Fault; 22] = [
+const FAULTS: [Fault; 26] = [
     server::UNDECLARED_SETTING,
     device::OTHER_READ_AHEAD,
+    host::OTHER_WRITE_BACK,
+    host::OTHER_GOVERNOR,
     server::CHANGED_TREATMENT,
     drbd::DISCONNECTED,
     drbd::LOST_PEER,
@@ -73,23 +77,31 @@ const FAULTS: [Fault; 22] = [
     steady::STEP_INSIDE,
     steady::EPISODE_INSIDE,
     steady::SLOWER_BLOCKS,
+    steady::LATE_TREND,
+    steady::LATE_CLIFF,
 ];
 
+/// Resemble a fault without being one: the expected check must not be found.
+const LOOKALIKES: [Fault; 4] =
+    [host::SAME_WRITE_BACK, host::SAME_GOVERNORS, drbd::WARM_ACTIVITY_LOG, steady::LEVEL_BLOCKS];
+
 pub(super) fn run(args: &Args) -> Outcome {
-    let chosen = chosen(&args.only)?;
-    let of_lab = chosen.iter().filter(|fault| fault.needs == Needs::Lab);
-    let of_lab: Vec<String> = of_lab.map(|fault| fault.rule.to_string()).collect();
+    let (faults, lookalikes) = chosen(&args.only)?;
+    let all = || faults.iter().chain(&lookalikes);
+    let of_lab = all().filter(|fault| fault.needs == Needs::Lab);
+    let of_lab: BTreeSet<String> = of_lab.map(|fault| fault.rule.to_string()).collect();
     if !of_lab.is_empty() && !drbd::in_lab() {
         let text = format!(
             "rules broken on the hosts of the lab: {}; use lab/enter pgio-bench truth faults, or choose \
              others by --only",
-            of_lab.join(", ")
+            of_lab.into_iter().collect::<Vec<_>>().join(", ")
         );
         return Err(Failure::message(REFUSED, text));
     }
     let is_root = rustix::process::geteuid().is_root();
-    let needs_disk = chosen.iter().any(|fault| fault.needs == Needs::LoopDevice);
-    if needs_disk || (args.healthy > 0 && is_root) {
+    let needs_mounts =
+        all().any(|fault| matches!(fault.needs, Needs::LoopDevice | Needs::Namespace));
+    if needs_mounts || (args.healthy > 0 && is_root) {
         enter_namespace()?;
     }
     let stop = signals::stop_on_signals()?;
@@ -100,8 +112,8 @@ pub(super) fn run(args: &Args) -> Outcome {
         round.go_on()?;
         Ok::<_, Failure>(Case { round, tolerate: &args.tolerate })
     };
-    let missed = break_rules(&chosen, &case)?;
-    let accused = healthy::run(args.healthy, &case)?;
+    let missed = break_rules(&faults, &case)?;
+    let accused = imitate(&lookalikes, &case)? + healthy::run(args.healthy, &case)?;
     match (missed, accused) {
         (0, 0) => Ok(()),
         (0, _) => Err(Failure::message(FAILED, "a healthy experiment was accused")),
@@ -136,14 +148,46 @@ fn break_rules<'a>(
     Ok(missed)
 }
 
-/// Returns the faults of these rules, or all.
-fn chosen(only: &[u32]) -> Result<Vec<&'static Fault>, Failure> {
+/// Returns the number of lookalikes that were accused of the fault.
+fn imitate<'a>(
+    chosen: &[&Fault],
+    case: &impl Fn(String) -> Result<Case<'a>, Failure>,
+) -> Result<usize, Failure> {
+    if chosen.is_empty() {
+        return Ok(0);
+    }
+    output::line(
+        "rule  silent  not expected                       no fault; all that were accused",
+    );
+    let mut accused = 0;
+    for (number, lookalike) in (1..).zip(chosen) {
+        let case = case(format!("lookalike-{number:02}-rule-{:02}", lookalike.rule))?;
+        let found = Accusations::of(&(lookalike.run)(&case)?);
+        let silent = !found.contains(&lookalike.expected);
+        accused += usize::from(!silent);
+        output::line(&format!(
+            "{:4}  {:6}  {:33}  {}; {found}",
+            lookalike.rule,
+            if silent { "yes" } else { "NO" },
+            lookalike.expected.to_string(),
+            lookalike.what
+        ));
+    }
+    output::line(&format!("{accused} of {} accused", chosen.len()));
+    Ok(accused)
+}
+
+/// Returns the faults and the lookalikes of these rules, or all.
+fn chosen(only: &[u32]) -> Result<(Vec<&'static Fault>, Vec<&'static Fault>), Failure> {
     if let Some(unknown) = only.iter().find(|rule| !FAULTS.iter().any(|f| f.rule == **rule)) {
         let text = format!("--only: there is no rule {unknown}; the rules are 1 to {RULES}");
         return Err(Failure::message(USAGE, text));
     }
-    const ALL: &[Fault] = &FAULTS;
-    Ok(ALL.iter().filter(|fault| only.is_empty() || only.contains(&fault.rule)).collect())
+    const ALL: (&[Fault], &[Fault]) = (&FAULTS, &LOOKALIKES);
+    let of_rules = |all: &'static [Fault]| {
+        all.iter().filter(|fault| only.is_empty() || only.contains(&fault.rule)).collect()
+    };
+    Ok((of_rules(ALL.0), of_rules(ALL.1)))
 }
 
 #[cfg(test)]
@@ -156,10 +200,11 @@ mod tests {
         assert!(rules.is_sorted());
         rules.dedup();
         assert_eq!(rules, (1..=RULES).collect::<Vec<_>>());
-        for fault in &FAULTS {
+        for fault in FAULTS.iter().chain(&LOOKALIKES) {
             assert!(fault.expected.exists(), "rule {}", fault.rule);
         }
-        assert_eq!(chosen(&[7, 2, 3]).unwrap().len(), 4);
+        let (faults, lookalikes) = chosen(&[7, 2, 3, 12]).unwrap();
+        assert_eq!((faults.len(), lookalikes.len()), (5, 1));
         assert!(chosen(&[17]).is_err());
     }
 }

@@ -41,8 +41,8 @@ impl Degraded {
 
 /// The trials that count, by block and point in the arm's order; empty without enough slices.
 fn trials(arm: &Arm<'_>, primary: &str) -> Vec<(u32, Degraded)> {
-    let done = steady::counted_by(primary);
-    let rate = |s: &Slice| (s.seconds > 0.0).then(|| done(s) as f64 / s.seconds);
+    let work = steady::work_of(primary);
+    let rate = |s: &Slice| (s.seconds > 0.0).then(|| s.done(work) as f64 / s.seconds);
     let rates: Vec<f64> = arm.by_block().flat_map(|(_, t)| &t.timeline).filter_map(rate).collect();
     let Some(usual) = summary::median(&rates).filter(|m| *m > 0.0 && rates.len() >= FEWEST_SLICES)
     else {

@@ -13,7 +13,9 @@ use benchmath::steady::{self, Steadiness};
 use super::condition::Steady;
 use super::finding::Finding;
 use super::pairing::Arm;
+use pgio_results::metrics;
 use pgio_results::model::Slice;
+use pgio_results::operation::Work;
 use pgio_results::store::Manifest;
 use pgio_results::{CheckVerdict, Trial};
 
@@ -108,8 +110,9 @@ pub(super) fn rates(trial: &Trial, primary: &str) -> Option<Vec<f64>> {
 }
 
 fn rates_of(slices: &[Slice], primary: &str) -> Vec<f64> {
-    let done = counted_by(primary);
-    let rate = |some: &[Slice]| some.iter().map(done).sum::<u64>() as f64 / seconds(some);
+    let work = work_of(primary);
+    let done = |some: &[Slice]| some.iter().map(|s| s.done(work)).sum::<u64>();
+    let rate = |some: &[Slice]| done(some) as f64 / seconds(some);
     slices.chunks_exact(slices.len().div_ceil(MOST_POINTS)).map(rate).collect()
 }
 
@@ -171,14 +174,9 @@ fn judged(trial: &Trial) -> &[Slice] {
     slices
 }
 
-/// The counter of a slice that corresponds to the primary metric.
-pub(super) fn counted_by(primary: &str) -> fn(&Slice) -> u64 {
-    match primary {
-        "updates_per_second" | "update_calls_per_second" => |s| s.rows_updated,
-        "messages_per_minute" | "mail_bytes_per_second" => |s| s.messages,
-        _ if primary.contains("commit") || primary.contains("transaction") => |s| s.commits,
-        _ => |s| s.block_visits,
-    }
+/// The work whose rate stands for the primary metric over the time of a window.
+pub(super) fn work_of(primary: &str) -> Work {
+    metrics::work(primary).unwrap_or(Work::BlockVisits)
 }
 
 #[cfg(test)]

@@ -54,7 +54,10 @@ pub(super) fn too_short<'a>(
 /// finer, and a command has its own.
 pub(super) fn is_coarse(arm: &Arm<'_>, def: &MetricDef) -> bool {
     let by_the_server = match def.kind {
-        Kind::Latency(Class::Device | Class::Lag, _) | Kind::Quantity | Kind::Declared => false,
+        Kind::Latency(Class::Device | Class::Lag, _)
+        | Kind::Work(_)
+        | Kind::Quantity
+        | Kind::Declared => false,
         Kind::Latency(_, statistic) => statistic.quantile().is_some(),
     };
     let is_coarse = |v: &f64| v * 1e9 < COARSEST_QUANTILE_NS;

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::effect::{effect, needed_blocks};
 use super::format::{self, NONE};
 use super::table::{Column, Document, Remark, Table};
-use super::{explain, margin, outcomes, screening, sweep, variance};
+use super::{cells, explain, margin, outcomes, screening, sweep, variance};
 use crate::analysis::{
     Analysis, Bound, Comparison, Condition, CountedWarning, Finding, NoiseFloor, State, Verdict,
 };
@@ -34,6 +34,7 @@ pub fn document(analysis: &Analysis) -> Document {
     let what = match screening::factorial(analysis) {
         Some(screened) => {
             tables.push(screening::cells(analysis, screened));
+            tables.extend(cells::line_by_line(analysis));
             format!("effects of {}", format::counted(screened.factors.len(), "factor"))
         }
         None => {

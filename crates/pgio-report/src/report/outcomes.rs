@@ -2,7 +2,8 @@
 //! invalid or badly behaved trials that differ from the baseline's, and slices that reached into each
 //! other.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::format;
 use crate::analysis::shares::{FAILED, INVALID};
@@ -40,7 +41,7 @@ pub(super) fn without_stalls(analysis: &Analysis) -> Vec<String> {
 }
 
 /// Why a condition cannot be compared, if it cannot.
-pub fn failure(analysis: &Analysis, condition: &Condition) -> Option<String> {
+pub(super) fn failure(analysis: &Analysis, condition: &Condition) -> Option<String> {
     let name = &condition.name;
     let trials = format::counted(condition.trials, "trial");
     let what = match condition.state {
@@ -58,11 +59,60 @@ pub fn failure(analysis: &Analysis, condition: &Condition) -> Option<String> {
     Some(format!("{what}{baseline}."))
 }
 
+/// Why conditions of these workloads cannot be compared, in one sentence; the headlines have one for each.
+pub fn failures(analyses: &[&Analysis]) -> Option<String> {
+    let conditions: Vec<(&Analysis, &Condition)> =
+        analyses.iter().flat_map(|a| a.conditions.iter().map(|c| (*a, c))).collect();
+    let of = |state: State| -> Vec<(&Analysis, &Condition)> {
+        conditions.iter().filter(|(_, c)| c.state == state).copied().collect()
+    };
+    let (failed, invalid) = (of(State::Failed), of(State::NoValidTrial));
+    if let [(analysis, condition)] = [failed.as_slice(), invalid.as_slice()].concat().as_slice() {
+        let sentence = failure(analysis, condition)?;
+        return Some(sentence.trim_end_matches('.').to_owned());
+    }
+    let share = |some: &[(&Analysis, &Condition)]| {
+        format!("{} of {}", some.len(), format::counted(conditions.len(), "condition"))
+    };
+    let mut parts = Vec::new();
+    if !failed.is_empty() {
+        parts.push(format!("{}: no trial succeeded", share(&failed)));
+    }
+    if !invalid.is_empty() {
+        parts.push(format!("{}: no valid trial ({})", share(&invalid), most_frequent(&invalid)));
+    }
+    (!parts.is_empty()).then(|| parts.join("; "))
+}
+
+/// The checks that invalidated the most trials of these conditions, with the number of trials:
+/// `foreign-load 12, durability 2`.
+fn most_frequent(conditions: &[(&Analysis, &Condition)]) -> String {
+    const SHOWN: usize = 3;
+    let mut times: BTreeMap<&str, usize> = BTreeMap::new();
+    for (analysis, condition) in conditions {
+        for id in invalidations(analysis, &condition.name) {
+            *times.entry(id).or_default() += 1;
+        }
+    }
+    let mut most: Vec<(&str, usize)> = times.into_iter().collect();
+    most.sort_by_key(|(_, times)| Reverse(*times));
+    let left = most.len().saturating_sub(SHOWN);
+    let mut shown: Vec<String> =
+        most.into_iter().take(SHOWN).map(|(id, times)| format!("{id} {times}")).collect();
+    shown.extend((left > 0).then(|| format!("{left} more")));
+    shown.join(", ")
+}
+
 /// Ids of the checks that make trials of a condition invalid.
-fn invalidating<'a>(analysis: &'a Analysis, condition: &str) -> BTreeSet<&'a str> {
-    let of_it = analysis.checks.iter().filter(|f| f.condition.as_deref() == Some(condition));
+fn invalidating<'a>(analysis: &'a Analysis, condition: &'a str) -> BTreeSet<&'a str> {
+    invalidations(analysis, condition).collect()
+}
+
+/// The check of each trial of a condition that it makes invalid.
+fn invalidations<'a>(analysis: &'a Analysis, condition: &'a str) -> impl Iterator<Item = &'a str> {
+    let of_it = analysis.checks.iter().filter(move |f| f.condition.as_deref() == Some(condition));
     let invalid = of_it.filter(|f| f.verdict == CheckVerdict::Invalid && f.trial.is_some());
-    invalid.map(|f| f.id.as_str()).collect()
+    invalid.map(|f| f.id.as_str())
 }
 
 /// The text instead of an effect, if there is no effect to show.
@@ -172,6 +222,35 @@ mod tests {
             text.lines().any(|l| l.starts_with("x ") && l.contains("no valid trial")),
             "{text}"
         );
+    }
+
+    #[test]
+    fn the_last_line_is_one_sentence_however_many_conditions_have_no_valid_trial() {
+        let all = ["local", "x", "y"];
+        let block = |block: u32| {
+            all.map(|name| {
+                let mut t: Trial = trial(name, block, &[("commits_per_second", 1000.0)]);
+                let mut invalid = |id: &str| t.checks.push(Check::invalid(id, "why", "mend it"));
+                match name {
+                    "local" if block == 1 => invalid("durability"),
+                    "local" => invalid("foreign-load"),
+                    "x" => invalid("foreign-load"),
+                    _ => t.outcome = Outcome::Failed { error: "lost".to_owned() },
+                }
+                t
+            })
+        };
+        let analysis = analyse(&experiment(&all, (1..=3).flat_map(block).collect()));
+        assert_eq!(
+            failures(&[&analysis]).unwrap(),
+            "1 of 3 conditions: no trial succeeded; 2 of 3 conditions: no valid trial (foreign-load 5, durability 1)"
+        );
+        // A single one has its own sentence, and several workloads are counted together.
+        let one = ten(10);
+        let sentence = "`x` FAILED: none of its 10 trials succeeded";
+        assert_eq!(failures(&[&one]).unwrap(), sentence);
+        assert_eq!(failures(&[&one, &one]).unwrap(), "2 of 4 conditions: no trial succeeded");
+        assert_eq!(failures(&[&ten(3)]), None);
     }
 
     #[test]

@@ -12,6 +12,7 @@ use super::progress::Display;
 use super::{connection, jobs, output, report, signals};
 use crate::experiment::application::{self, BlockLimits, Job, Run, Start, resume};
 use crate::experiment::state;
+use pgio_report::report::failures;
 
 /// clap's own usage line, `[EXPERIMENT]`, does not show when the file may be omitted.
 const USAGE: &str = "pgio compare [OPTIONS] <EXPERIMENT>
@@ -87,10 +88,9 @@ pub(super) fn run(args: &Args) -> Outcome {
     let run = Run { out: &out, start, stop: &stop, pg: None };
     let dirs = jobs::perform(&job, &run, &mut |_| {});
     let dirs = dirs.inspect_err(|why| jobs::note_kept_trials(why, &out))?;
-    let (mut failures, mut analyses) = (Vec::new(), Vec::new());
+    let mut analyses = Vec::new();
     for dir in &dirs {
         let analysis = report::analyse(dir)?;
-        failures.extend(report::failures(&analysis));
         output::print(&report::text(&analysis));
         output::line(&format!("Results: {}", dir.display()));
         output::line(&format!("Page: {}", report::page_of(dir)));
@@ -99,10 +99,11 @@ pub(super) fn run(args: &Args) -> Outcome {
     if dirs.len() > 1 {
         output::line(&format!("Index page: {}", report::page_of(&out)));
     }
-    match failures.is_empty() {
-        true if args.gate => gate::outcome(&analyses.iter().collect::<Vec<_>>()),
-        true => Ok(()),
-        false => Err(Failure::message(TRIAL, failures.join("; "))),
+    let analyses: Vec<_> = analyses.iter().collect();
+    match failures(&analyses) {
+        Some(failed) => Err(Failure::message(TRIAL, failed)),
+        None if args.gate => gate::outcome(&analyses),
+        None => Ok(()),
     }
 }
 

@@ -10,7 +10,7 @@ use super::exit::{FILES, Failure, Outcome, TRIAL, USAGE};
 use super::{jobs, output, report, signals};
 use crate::experiment::application::{Run, Start};
 use crate::pg::private::VersionRequest;
-use pgio_report::report::sentence;
+use pgio_report::report::{failures, sentence};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -67,10 +67,9 @@ pub(super) fn run(args: &Args) -> Outcome {
             jobs::note_kept_trials(why, &out);
         }
     })?;
-    let (mut failures, mut analyses) = (Vec::new(), Vec::new());
+    let mut analyses = Vec::new();
     for dir in &dirs {
         let analysis = report::analyse(dir)?;
-        failures.extend(report::failures(&analysis));
         output::print(&report::short(&analysis));
         output::line("");
         analyses.push(analysis);
@@ -86,8 +85,8 @@ pub(super) fn run(args: &Args) -> Outcome {
         output::line(&format!("Results: {}", out.display()));
         output::line(&format!("Page: {}", report::page_of(&out)));
     }
-    match failures.is_empty() {
-        true => Ok(()),
-        false => Err(Failure::message(TRIAL, failures.join("; "))),
+    match failures(&analyses.iter().collect::<Vec<_>>()) {
+        Some(failed) => Err(Failure::message(TRIAL, failed)),
+        None => Ok(()),
     }
 }

@@ -10,7 +10,6 @@ use super::gate::{self, MarginArg};
 use super::output;
 use pgio_report::analysis::across::across;
 use pgio_report::analysis::{self, Analysis};
-use pgio_report::analysis::{Condition, State};
 use pgio_report::report::table::Table;
 use pgio_report::report::{self, html};
 use pgio_results::Warning;
@@ -291,14 +290,6 @@ impl Args {
 
 pub fn analyse(dir: &Path) -> Result<Analysis, StoreError> {
     Ok(judged(dir)?.analysis)
-}
-
-/// Returns one sentence per condition of which no trial succeeded, or none is valid.
-pub(super) fn failures(analysis: &Analysis) -> Vec<String> {
-    let without = |c: &&Condition| [State::Failed, State::NoValidTrial].contains(&c.state);
-    let failed = analysis.conditions.iter().filter(without);
-    let sentences = failed.filter_map(|c| report::failure(analysis, c));
-    sentences.map(|sentence| sentence.trim_end_matches('.').to_owned()).collect()
 }
 
 /// The results of one workload, read and judged once for all formats and the gate.

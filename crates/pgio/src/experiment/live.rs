@@ -20,7 +20,7 @@ use super::error::LiveError;
 use super::event::Event;
 use super::judging;
 use super::plan::{Planned, trial_seed};
-use super::reset;
+use super::reset::{self, ResetEvent};
 use super::run::{Decision, Invalid, Stage};
 use super::target::{ResetPlan, Target};
 use super::trial::{self, Request, WovenBlock};
@@ -242,11 +242,10 @@ impl Stage for Live<'_> {
         }
         (self.observe)(Event::Resets { planned, condition: &title });
         let observe = &mut *self.observe;
-        let mut tick = || observe(Event::Resets { planned, condition: &title });
-        for warning in reset::perform(target, &self.run_id, &self.stop, &mut tick)? {
-            (self.observe)(Event::Warns(&warning));
-        }
-        Ok(())
+        reset::perform(target, &self.run_id, &self.stop, &mut |event| match event {
+            ResetEvent::Loads => observe(Event::Resets { planned, condition: &title }),
+            ResetEvent::Warns(warning) => observe(Event::Warns(&warning)),
+        })
     }
 
     fn put_in_force(&mut self, planned: &Planned) -> Result<(), LiveError> {

@@ -32,23 +32,40 @@ pub fn prepare(reset: &Reset, target: &mut Target) -> Result<ResetPlan, DatasetE
             database::describe(&mut target.admin, private)?;
             Ok(ResetPlan::Recreate { load: loaded })
         }
-        Reset::Vacuum => Ok(loaded.map_or(ResetPlan::Checkpoint, ResetPlan::Vacuum)),
+        Reset::Vacuum => {
+            Ok(loaded
+                .map_or(ResetPlan::Checkpoint, |spec| ResetPlan::Vacuum { spec, named: false }))
+        }
         _ => Ok(loaded.map_or(ResetPlan::Checkpoint, ResetPlan::Reload)),
     }
 }
 
-/// Performs the reset; returns warnings of the load. `tick` is called as a load progresses.
+/// What happens during a reset.
+#[derive(Debug)]
+pub enum ResetEvent {
+    /// A load progresses.
+    Loads,
+    Warns(Warning),
+}
+
+/// Performs the reset.
 pub fn perform(
     target: &mut Target,
     run_id: &str,
     stop: &Stop,
-    tick: &mut dyn FnMut(),
-) -> Result<Vec<Warning>, LiveError> {
+    observe: &mut dyn FnMut(ResetEvent),
+) -> Result<(), LiveError> {
     let way = target.reset.clone();
     let spec = match &way {
         ResetPlan::Checkpoint => None,
-        ResetPlan::Vacuum(spec) => {
-            dataset::vacuum(&mut target.admin, spec)?;
+        ResetPlan::Vacuum { spec, named } => {
+            let mut now_named = *named;
+            dataset::vacuum(&mut target.admin, spec, stop, &mut |session| {
+                if !std::mem::replace(&mut now_named, true) {
+                    observe(ResetEvent::Warns(session.warning()));
+                }
+            })?;
+            target.reset = ResetPlan::Vacuum { spec: spec.clone(), named: now_named };
             None
         }
         ResetPlan::Reload(spec) => Some(spec),
@@ -57,24 +74,19 @@ pub fn perform(
             load.as_ref()
         }
     };
-    let mut warnings = Vec::new();
-    if let Some(spec) = spec {
-        let params = &target.params;
-        dataset::load(
-            &mut target.admin,
-            &|| pgio_connect::connect(params),
-            spec,
-            stop,
-            &mut |event| {
-                if let LoadEvent::Progress { .. } = event {
-                    tick();
-                } else if let LoadEvent::Warning(warning) = event {
-                    warnings.push(warning);
-                }
-            },
-        )?;
-    }
-    Ok(warnings)
+    let Some(spec) = spec else { return Ok(()) };
+    let params = &target.params;
+    let connect = || pgio_connect::connect(params);
+    dataset::load(&mut target.admin, &connect, spec, stop, &mut |event| match event {
+        LoadEvent::Progress { .. } => observe(ResetEvent::Loads),
+        LoadEvent::Warning(warning) => observe(ResetEvent::Warns(warning)),
+        LoadEvent::BaseLoaded { .. }
+        | LoadEvent::ScanLoaded { .. }
+        | LoadEvent::BatchWaiting { .. }
+        | LoadEvent::TableLoaded { .. }
+        | LoadEvent::GroupComplete { .. } => {}
+    })?;
+    Ok(())
 }
 
 fn make_again(target: &mut Target, run_id: &str) -> Result<(), LiveError> {

@@ -69,7 +69,11 @@ impl std::fmt::Debug for Target {
 pub enum ResetPlan {
     #[default]
     Checkpoint,
-    Vacuum(LoadSpec),
+    Vacuum {
+        spec: LoadSpec,
+        /// Whether the user knows already that a session delays it.
+        named: bool,
+    },
     Reload(LoadSpec),
     Recreate {
         /// None if no data set was loaded.

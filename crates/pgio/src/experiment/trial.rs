@@ -75,7 +75,8 @@ pub fn run(
     }
     trial.outcome = outcome_of(error.as_ref());
     trial.checks.extend(request.workload.after_trial());
-    trial_checks::judge(&mut trial, series.as_ref(), request.declared, in_force);
+    let waits = request.workload.commits_wait_for_flush();
+    trial_checks::judge(&mut trial, series.as_ref(), request.declared, waits, in_force);
     Measured { trial, series, left, error }
 }
 

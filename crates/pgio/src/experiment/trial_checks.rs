@@ -22,11 +22,12 @@ const SIZE_DRIFT: f64 = 0.02;
 /// Share of a window that a session may miss without a warning.
 const LATE_SHARE: f64 = 0.02;
 
-/// Adds verdicts to the record.
+/// Adds verdicts to the record. `waits_for_flush`: whether each commit of the workload does by itself.
 pub(super) fn judge(
     trial: &mut Trial,
     series: Option<&Series>,
     declared: &[Change],
+    waits_for_flush: bool,
     treatments: &[Box<dyn InForce>],
 ) {
     let mut found = vec![in_force(&trial.evidence), durability(trial, declared)];
@@ -41,7 +42,7 @@ pub(super) fn judge(
         found.extend(standby::check(trial));
         found.extend(mail::checks(trial));
         found.extend(open_loop::rate(trial));
-        found.extend(observed::checks(trial, series));
+        found.extend(observed::checks(trial, series, waits_for_flush));
         found.extend(treatments.iter().flat_map(|t| t.judge(trial)));
         // A treatment of DRBD has judged the connection that it requested.
         if !declared.iter().any(|change| matches!(change.subject, Subject::Drbd { .. })) {

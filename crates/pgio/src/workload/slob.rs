@@ -63,6 +63,11 @@ impl Workload for Slob {
         }
     }
 
+    /// A commit without WAL has nothing to flush.
+    fn commits_wait_for_flush(&self) -> bool {
+        !self.loaded.layout.unlogged && (self.updates() || self.has_turnover())
+    }
+
     fn weave_obstacle(&self) -> Option<&'static str> {
         if self.settings.commit_every == 0 && self.updates() {
             return Some("commit_every = 0 keeps one transaction open");
@@ -183,6 +188,20 @@ mod tests {
         }
         // More sessions start again at the first table.
         assert_eq!(slob(2, Some(5)).tables(4), 1..=1);
+    }
+
+    #[test]
+    fn commits_of_reads_and_of_unlogged_tables_wait_for_no_flush() {
+        let of = |update_pct, unlogged| {
+            let layer = Layer { update_pct: Some(update_pct), ..Layer::default() };
+            let mut slob =
+                Slob { settings: SlobSettings::resolve(layer).unwrap(), ..slob(1, None) };
+            slob.loaded.layout.unlogged = unlogged;
+            slob.commits_wait_for_flush()
+        };
+        assert!(of(30, false));
+        assert!(!of(0, false));
+        assert!(!of(30, true));
     }
 
     #[test]

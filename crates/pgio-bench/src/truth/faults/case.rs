@@ -13,6 +13,8 @@ pub(super) enum Needs {
     Nothing,
     /// Root, for a loop device of its own.
     LoopDevice,
+    /// Root, for a mount namespace of its own.
+    Namespace,
     Lab,
 }
 

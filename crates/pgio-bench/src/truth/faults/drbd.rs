@@ -13,6 +13,7 @@ use super::inject::{InWindow, execute, failed, set};
 use super::server::{COMMIT, disturbed, slob, text_on};
 use crate::truth::server::load_at;
 use pgio::cli::exit::{FAILED, Failure, Outcome};
+use pgio_report::analysis::Analysis;
 
 const DSN: &str = "host=primary user=postgres dbname=pgio";
 const RESYNC: Duration = Duration::from_secs(60);
@@ -46,33 +47,49 @@ pub(super) const LOST_PEER: Fault = Fault {
     },
 };
 
-/// Random updates of a table that fills many extents, written one by one: the kernel's own write-back comes in
-/// batches, of which each costs one write to the log.
+/// Updates of single random rows of a table that fills 128 extents. Only a checkpoint inside the window writes
+/// the pages: until then they stay in the buffers, and the device sees nothing but WAL, which fills its extents
+/// one after the other. The file system is mounted with `sync` so that pages are written one by one: the
+/// kernel's own write-back comes in batches, of which each costs one write to the log.
 pub(super) const COLD_ACTIVITY_LOG: Fault = Fault {
     rule: 12,
     needs: Needs::Lab,
     what: "lab: DRBD's activity log is emptied in the first trial of synchronous writes, and there is no burn-in",
     expected: Expected::warning("drbd-cold-log", Some("a")),
     run: |case| {
-        load_at(DSN.to_owned(), "256M")?;
-        execute(DSN, "CHECKPOINT")?;
-        ssh("mount -o remount,sync /srv/drbd")?;
-        let keys = "blocks = 4\nduration = \"4s\"\nwarmup = \"0s\"\nburn_in = false";
-        let text = lab(case, keys, &slob("256M", 8, 100), &["a"]);
         // Each change of its size empties the log. Before the window pgio itself would fill it again.
+        const EMPTY: &str = "drbdadm disk-options --al-extents=600 pgio && drbdadm disk-options --al-extents=1237 pgio";
         let mut emptied = false;
-        let fault = InWindow::of("a").at(0.1, || match std::mem::replace(&mut emptied, true) {
+        scattered_writes(case, || match std::mem::replace(&mut emptied, true) {
             true => Ok(()),
-            false => ssh(
-                "drbdadm disk-options --al-extents=600 pgio && drbdadm disk-options --al-extents=1237 pgio",
-            ),
-        });
-        let analysis = disturbed(case, &text, fault);
-        ssh("mount -o remount,async /srv/drbd")?;
-        execute(DSN, "DROP TABLE IF EXISTS pgio1")?;
-        analysis
+            false => ssh(EMPTY),
+        })
     },
 };
+
+pub(super) const WARM_ACTIVITY_LOG: Fault = Fault {
+    what: "lab: the same writes, of which the load has warmed the activity log",
+    run: |case| scattered_writes(case, || Ok(())),
+    ..COLD_ACTIVITY_LOG
+};
+
+/// Runs trials in which the device sees scattered writes one by one; `first` is called early in each window.
+fn scattered_writes(
+    case: &Case<'_>,
+    mut first: impl FnMut() -> Outcome,
+) -> Result<Analysis, Failure> {
+    const SCALE: &str = "512M";
+    load_at(DSN.to_owned(), SCALE)?;
+    execute(DSN, "CHECKPOINT")?;
+    ssh("mount -o remount,sync /srv/drbd")?;
+    let keys = "blocks = 4\nduration = \"4s\"\nwarmup = \"0s\"\nburn_in = false";
+    let text = lab(case, keys, &slob(SCALE, 1, 100), &["a"]);
+    let fault = InWindow::of("a").at(0.1, &mut first).at(1.5, || execute(DSN, "CHECKPOINT"));
+    let analysis = disturbed(case, &text, fault);
+    ssh("mount -o remount,async /srv/drbd")?;
+    execute(DSN, "DROP TABLE IF EXISTS pgio1")?;
+    analysis
+}
 
 pub(super) const SLOW_CLOCK: Fault = Fault {
     rule: 15,

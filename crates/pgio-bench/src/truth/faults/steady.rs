@@ -14,6 +14,8 @@ use pgio_report::analysis::Analysis;
 const WINDOW: &str =
     "blocks = 1\nduration = \"60s\"\nburn_in = false\nprimary = \"updates_per_second\"";
 const BLOCKS: &str = "blocks = 6\nduration = \"1s\"\nprimary = \"updates_per_second\"";
+const TEN_BLOCKS: &str = "blocks = 10\nduration = \"1s\"\nprimary = \"updates_per_second\"";
+const TWENTY_BLOCKS: &str = "blocks = 20\nduration = \"500ms\"\nprimary = \"updates_per_second\"";
 
 pub(super) const STEP_INSIDE: Fault = Fault {
     rule: 16,
@@ -36,19 +38,52 @@ pub(super) const SLOWER_BLOCKS: Fault = Fault {
     needs: Needs::Nothing,
     what: "each row takes a millisecond more to update with every block",
     expected: Expected::warning("trial-trend", None),
-    run: |case| {
-        let cluster = slow_table(case, 1)?;
-        let dsn = cluster.primary_conninfo();
-        let text = text(case, &cluster, BLOCKS, &slob("8M", 1, 100), &["a", "b"]);
-        let mut slowed = Ok(());
-        let analysis = case.analysis(&text, &mut |event| {
-            if let (Event::Begins { planned, .. }, Ok(())) = (event, &slowed) {
-                slowed = slow(&dsn, planned.iter().map(|p| p.block).max().unwrap_or(1) + 1);
-            }
-        });
-        slowed.and(analysis)
-    },
+    run: |case| by_block(case, BLOCKS, |block| block + 1),
 };
+
+/// The level blocks of the start are no evidence of a trend.
+pub(super) const LATE_TREND: Fault = Fault {
+    what: "from the fifth block of ten on, each row takes a millisecond more with every block",
+    run: |case| by_block(case, TEN_BLOCKS, |block| 2 + block.saturating_sub(4)),
+    ..SLOWER_BLOCKS
+};
+
+/// A credit that is used up: a step, which a test for a trend finds if enough blocks lie on both sides.
+pub(super) const LATE_CLIFF: Fault = Fault {
+    what: "from the 13th block of twenty on, each row takes four milliseconds to update instead of two",
+    run: |case| by_block(case, TWENTY_BLOCKS, |block| if block > 12 { 4 } else { 2 }),
+    ..SLOWER_BLOCKS
+};
+
+pub(super) const LEVEL_BLOCKS: Fault = Fault {
+    what: "the time of an update changes from trial to trial, in no order of the blocks",
+    run: |case| {
+        let mut turn = 0;
+        by_block(case, TEN_BLOCKS, |_| {
+            turn += 1;
+            2 + turn % 2
+        })
+    },
+    ..SLOWER_BLOCKS
+};
+
+/// Sets the milliseconds that a row takes before each trial, by its block.
+fn by_block(
+    case: &Case<'_>,
+    keys: &str,
+    mut milliseconds: impl FnMut(u32) -> u32,
+) -> Result<Analysis, Failure> {
+    let cluster = slow_table(case, 2)?;
+    let dsn = cluster.primary_conninfo();
+    let text = text(case, &cluster, keys, &slob("8M", 1, 100), &["a", "b"]);
+    let mut slowed = Ok(());
+    let analysis = case.analysis(&text, &mut |event| {
+        if let (Event::Begins { planned, .. }, Ok(())) = (event, &slowed) {
+            slowed = slow(&dsn, milliseconds(planned.iter().map(|p| p.block).max().unwrap_or(1)));
+        }
+    });
+    slowed.and(analysis)
+}
 
 /// Changes the time of an update at these seconds of the window. A sleep costs no processor time, so that the
 /// rate depends on the fault and hardly on other work of the machine.

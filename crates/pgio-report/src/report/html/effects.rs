@@ -4,7 +4,7 @@
 use maud::html;
 
 use super::super::format::metric_name;
-use super::super::{comparison, explain, screening};
+use super::super::{cells, comparison, explain, screening};
 use super::page::{Page, Section};
 use super::{forest, table};
 use crate::analysis::screening::Screened;
@@ -27,12 +27,19 @@ pub(super) fn section(page: &Page<'_>) -> Section {
 pub(super) fn factors(page: &Page<'_>, screened: &Screened) -> Section {
     let metric = metric_name(&page.analysis.primary_metric);
     let tables = screening::tables(page.analysis);
+    let folded = cells::folded(page.analysis, screened);
     let body = html! {
         p { "Primary metric: " strong { (metric) } ". Each effect is high against low, over all cells of "
             (screening::design(screened)) "; all effects are one family." }
         (forest::effects(page, screened))
         @for t in &tables { (table::render_cards(t, "What matters here")) }
         (table::render(&screening::cells(page.analysis, screened), "Cells"))
+        @if !folded.is_empty() {
+            h3 { "Latency and waits by cell" }
+            @for cell in &folded {
+                details { summary { (table::prose(&cell.summary)) } (table::render(&cell.table, &cell.summary)) }
+            }
+        }
     };
     Section { id: "effects", title: "What matters here", body }
 }

@@ -16,7 +16,8 @@ use super::svg::{Axis, Frame, Scale, percent, px};
 use super::zoom::{self, Line, Mark, Zoom};
 use crate::analysis::Standing;
 use pgio_results::Trial;
-use pgio_results::model::Slice;
+use pgio_results::metrics;
+use pgio_results::operation::Work;
 use pgio_results::series::Moment;
 use pgio_results::store::StoredExperiment;
 
@@ -81,22 +82,29 @@ fn left_out(page: &Page<'_>) -> &'static str {
     if page.has_left_out() { " Trials that do not count are gray and dotted." } else { "" }
 }
 
-/// The unit of the workload's work, and how to count it in a slice.
-fn work_done(page: &Page<'_>) -> (&'static str, fn(&Slice) -> u64) {
-    let primary = &page.analysis.primary_metric;
+/// The workload's work and the unit of its rate.
+fn work_done(page: &Page<'_>) -> (&'static str, Work) {
     let visits = page.stored.trials.iter().flat_map(|t| &t.timeline).any(|s| s.block_visits > 0);
-    if primary.starts_with("block_visits") || (visits && !primary.contains("commit")) {
-        ("block visits/s", |s| s.block_visits)
-    } else {
-        ("commits/s", |s| s.commits)
-    }
+    let work = match metrics::work(&page.analysis.primary_metric) {
+        Some(work @ (Work::BlockVisits | Work::Commits | Work::Messages)) => work,
+        // Visits include the rows updated.
+        Some(Work::RowsUpdated) | None if visits => Work::BlockVisits,
+        Some(Work::RowsUpdated) | None => Work::Commits,
+    };
+    let unit = match work {
+        Work::BlockVisits => "block visits/s",
+        Work::RowsUpdated => "rows updated/s",
+        Work::Commits => "commits/s",
+        Work::Messages => "messages/s",
+    };
+    (unit, work)
 }
 
 fn timelines(page: &Page<'_>, condition: &str) -> Vec<(usize, Points)> {
-    let (_, count) = work_done(page);
+    let (_, work) = work_done(page);
     let points = |t: &Trial| -> Points {
         let slices = t.timeline.iter().filter(|s| s.seconds > 0.0);
-        slices.map(|s| (s.at - s.seconds / 2.0, Some(count(s) as f64 / s.seconds))).collect()
+        slices.map(|s| (s.at - s.seconds / 2.0, Some(s.done(work) as f64 / s.seconds))).collect()
     };
     let drawn = page.trials(condition).filter(|(_, t)| is_drawn(page.stored, t));
     let all = drawn.map(|(line, t)| (line, points(t)));

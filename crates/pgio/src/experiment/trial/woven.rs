@@ -52,7 +52,8 @@ pub fn run(
     {
         trial.outcome = outcome.clone();
         trial.checks.extend(request.workload.after_trial());
-        trial_checks::judge(trial, series.as_ref(), request.declared, in_force);
+        let waits = request.workload.commits_wait_for_flush();
+        trial_checks::judge(trial, series.as_ref(), request.declared, waits, in_force);
     }
     (trials, series)
 }

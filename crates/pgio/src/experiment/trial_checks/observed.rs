@@ -31,7 +31,7 @@ const SKEW_SECONDS: f64 = 0.050;
 /// device is off by a factor itself.
 const FLUSHES_AHEAD: f64 = 4.0;
 
-pub(super) fn checks(trial: &Trial, series: Option<&Series>) -> Vec<Check> {
+pub(super) fn checks(trial: &Trial, series: Option<&Series>, waits_for_flush: bool) -> Vec<Check> {
     let mut all = Vec::new();
     all.extend(series.and_then(autovacuum));
     let Some(telemetry) = &trial.telemetry else { return all };
@@ -44,7 +44,7 @@ pub(super) fn checks(trial: &Trial, series: Option<&Series>) -> Vec<Check> {
     all.extend(missed(telemetry));
     all.extend(skew(telemetry));
     all.extend(pressure(telemetry));
-    all.extend(lying_cache(trial, telemetry));
+    all.extend(waits_for_flush.then(|| lying_cache(trial, telemetry)).flatten());
     all.extend(cache(trial, telemetry));
     all
 }
