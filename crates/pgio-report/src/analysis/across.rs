@@ -9,7 +9,7 @@
 //!
 //! Next: `reasons` for differences that may make the two incomparable.
 
-mod reasons;
+pub(super) mod reasons;
 #[cfg(test)]
 mod tests;
 
