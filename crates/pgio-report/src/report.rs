@@ -2,7 +2,7 @@
 //!
 //! Reports measure nothing and access no server, so each can be made again from the stored record.
 //! [`table`] is the model that every format renders. `comparison` fills it from an analysis, `sweep` from
-//! its curves, `screening` from the effects of factors, [`across`] from two analyses, [`brief`] of a demo; [`text`], [`markdown`], [`csv`] and [`mod@html`] render it.
+//! its curves, `screening` from the effects of factors, [`across`] from two analyses, [`history`] from many runs, [`brief`] of a demo; [`text`], [`markdown`], [`csv`] and [`mod@html`] render it.
 //! [`mod@pilot`] shows a plan. [`sentence`] words a verdict; [`json`] is the versioned form for other programs. For one trial,
 //! [`classic`] prints the original pgio's lines, [`trial`] the details below them, and
 //! [`session_detail`] the file of that name.
@@ -16,6 +16,7 @@ pub mod device;
 mod effect;
 mod explain;
 mod format;
+pub mod history;
 #[cfg(test)]
 mod hostile;
 pub mod html;

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use pgio_mail::MailError;
 
+use crate::archive::ArchiveError;
 use crate::config::{ConfigError, ResolveError};
 use crate::dataset::DatasetError;
 use crate::experiment::application::JobError;
@@ -273,6 +274,11 @@ coded! {
         | ResumeError::NotInsertable { .. }
         | ResumeError::Smaller { .. } => USAGE,
         ResumeError::Changed(_) => REFUSED,
+    },
+    ArchiveError => |e| match e {
+        ArchiveError::Connect(source) => source.code(),
+        ArchiveError::Postgres { .. } => FAILED,
+        _ => REFUSED,
     },
     StoreError => |_| FILES,
     ExecError => |_| CONNECT,
