@@ -13,6 +13,7 @@ mod device;
 mod doctor;
 mod example;
 pub mod exit;
+mod fail_if;
 mod flags;
 mod gate;
 mod history;

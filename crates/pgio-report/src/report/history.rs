@@ -106,7 +106,6 @@ fn changes(history: &History) -> Table {
         vec![
             series.condition.clone(),
             change.run.to_string(),
-            minute(created_at(history, change.run)),
             shown(history, Some(change.before)),
             shown(history, Some(change.after)),
             signed(change),
@@ -120,7 +119,6 @@ fn changes(history: &History) -> Table {
         columns: vec![
             Column::left("condition"),
             Column::right("from run"),
-            Column::left("started"),
             Column::right("before"),
             Column::right("after"),
             Column::left("change [95 %]"),

@@ -133,25 +133,13 @@ fn trials(stored: &StoredExperiment, standings: &[Standing]) -> TableRows {
             .optional(time(&trial.started_at).as_deref())
             .plain(if trial.window.seconds.is_finite() { trial.window.seconds } else { 0.0 })
             .text(outcome)
-            .text(standing_word(*standing))
+            .text(standing.name())
             .text(&invalid.join(" "))
             .end();
     }
     let columns = "line, condition, block, position, attempt, point, started_at, window_seconds, outcome, \
                    standing, invalid_checks";
     TableRows { table: "trials", columns, rows }
-}
-
-fn standing_word(standing: Standing) -> &'static str {
-    match standing {
-        Standing::Counts => "counts",
-        Standing::Invalid => "invalid",
-        Standing::Failed => "failed",
-        Standing::Interrupted => "interrupted",
-        Standing::Repeated => "repeated",
-        Standing::BurnIn => "burn_in",
-        Standing::UnknownCondition => "unknown_condition",
-    }
 }
 
 fn trial_metrics(stored: &StoredExperiment) -> TableRows {
