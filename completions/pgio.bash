@@ -37,6 +37,9 @@ _pgio() {
             pgio,example)
                 cmd="pgio__subcmd__example"
                 ;;
+            pgio,history)
+                cmd="pgio__subcmd__history"
+                ;;
             pgio,plan)
                 cmd="pgio__subcmd__plan"
                 ;;
@@ -49,6 +52,9 @@ _pgio() {
             pgio,setup)
                 cmd="pgio__subcmd__setup"
                 ;;
+            pgio,store)
+                cmd="pgio__subcmd__store"
+                ;;
             pgio,undo)
                 cmd="pgio__subcmd__undo"
                 ;;
@@ -59,7 +65,7 @@ _pgio() {
 
     case "${cmd}" in
         pgio)
-            opts="-h -V --help --version demo setup run compare plan report doctor device ballast undo destroy example"
+            opts="-h -V --help --version demo setup run compare plan report history store doctor device ballast undo destroy example"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -426,6 +432,44 @@ _pgio() {
             COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
             return 0
             ;;
+        pgio__subcmd__history)
+            opts="-h --store --experiment --metric --format --output --out --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --store)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --experiment)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --metric)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --format)
+                    COMPREPLY=($(compgen -W "text html markdown csv json" -- "${cur}"))
+                    return 0
+                    ;;
+                --out)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --output)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
         pgio__subcmd__plan)
             opts="-h --pilot --matters --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
@@ -449,7 +493,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__report)
-            opts="-h --against --format --baseline --matters --gate --output --out --help"
+            opts="-h --against --format --baseline --matters --gate --fail-if --wide --output --out --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -460,7 +504,7 @@ _pgio() {
                     return 0
                     ;;
                 --format)
-                    COMPREPLY=($(compgen -W "text html markdown csv json" -- "${cur}"))
+                    COMPREPLY=($(compgen -W "text html markdown csv json openmetrics junit" -- "${cur}"))
                     return 0
                     ;;
                 --baseline)
@@ -468,6 +512,10 @@ _pgio() {
                     return 0
                     ;;
                 --matters)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --fail-if)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -760,6 +808,24 @@ _pgio() {
                     return 0
                     ;;
                 --seed)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        pgio__subcmd__store)
+            opts="-h --to --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --to)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -32,6 +32,8 @@ complete -c pgio -n "__fish_pgio_needs_command" -f -a "run" -d 'Run one trial: p
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "compare" -d 'Run an experiment: the same workload under each condition, in random order'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "plan" -d 'Plan the number of blocks that decide about a margin, from the results of a pilot'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "report" -d 'Show the report of a stored experiment'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "history" -d 'Follow an experiment over its runs: changes of the level, trends, the environment'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "store" -d 'Put stored results into a PostgreSQL database, where many can read them'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "doctor" -d 'Check what is missing and what would spoil a measurement; change nothing'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "device" -d 'Measure one device, or compare two, without PostgreSQL: throughput, latency, random I/O'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "ballast" -d 'Leave only SIZE of this machine\'s memory free, until --release'
@@ -120,17 +122,33 @@ complete -c pgio -n "__fish_pgio_using_subcommand compare" -s h -l help -d 'Prin
 complete -c pgio -n "__fish_pgio_using_subcommand plan" -l pilot -d 'Results of compare for the same experiment with two blocks or more, or of one of its workloads' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand plan" -l matters -d 'The margin: an effect smaller than this share does not matter; replaces `matters` of the file' -r
 complete -c pgio -n "__fish_pgio_using_subcommand plan" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand report" -l against -d 'Runs to compare with those named first; with three or more per side, differences are judged' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand report" -l against -d 'Older runs to compare those named first with; from three per side on, differences are judged' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l format -r -f -a "text\t''
 html\t'One self-contained page'
 markdown\t''
 csv\t'One row per condition and metric'
-json\t''"
+json\t''
+openmetrics\t'For Prometheus; a .prom file for node exporter\'s textfile collector'
+junit\t'Test cases for CI: each condition, or each --fail-if'"
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l baseline -d 'Compare with this condition instead of the experiment\'s own baseline' -r
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l matters -d 'The margin: an effect smaller than this share does not matter; replaces that of the experiment' -r
+complete -c pgio -n "__fish_pgio_using_subcommand report" -l fail-if -d 'Exit with 8 if the runs are slower than those of --against by more than this share, such as slower:5%, changed:5% or commit_latency_p99:slower:10%; with 9 if that is undecided. Repeatable' -r
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l out -l output -d 'Write to this file instead of stdout' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l gate -d 'Exit with 8 if a condition is worse by more than the margin, with 9 if that is undecided'
+complete -c pgio -n "__fish_pgio_using_subcommand report" -l wide -d 'With --format csv: a row for each trial and a column for each metric'
 complete -c pgio -n "__fish_pgio_using_subcommand report" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c pgio -n "__fish_pgio_using_subcommand history" -l store -d 'Read the results database that `pgio store` filled' -r
+complete -c pgio -n "__fish_pgio_using_subcommand history" -l experiment -d 'Follow this experiment, if the results are of several' -r
+complete -c pgio -n "__fish_pgio_using_subcommand history" -l metric -d 'Follow this metric [default: the primary metric]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand history" -l format -r -f -a "text\t''
+html\t'One self-contained page with a chart for each condition'
+markdown\t''
+csv\t'One row per run and condition'
+json\t''"
+complete -c pgio -n "__fish_pgio_using_subcommand history" -l out -l output -d 'Write to this file instead of stdout' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand history" -s h -l help -d 'Print help (see more with \'--help\')'
+complete -c pgio -n "__fish_pgio_using_subcommand store" -l to -d 'The database that takes the results, as a connection string, a URI or the name of a database' -r
+complete -c pgio -n "__fish_pgio_using_subcommand store" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l format -r -f -a "text\t''
 json\t''"
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l config -d 'Read this instead of ./pgio.conf' -r -F

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result};
 use pgio::cli::{DOCTOR_SCHEMA, DoctorDocument};
 use pgio_report::analysis::across::{ACROSS_SCHEMA, Across};
+use pgio_report::analysis::history::{HISTORY_SCHEMA, History};
 use pgio_report::analysis::{ANALYSIS_SCHEMA, Analysis};
 use pgio_report::report::json::device::{DEVICE_SCHEMA, DeviceV1};
 use pgio_results::model::{TRIAL_SCHEMA, Trial};
@@ -22,6 +23,7 @@ pub(crate) fn artefacts() -> Result<Vec<(PathBuf, String)>> {
         artefact::<Manifest>(MANIFEST_SCHEMA)?,
         artefact::<Analysis>(ANALYSIS_SCHEMA)?,
         artefact::<Across>(ACROSS_SCHEMA)?,
+        artefact::<History>(HISTORY_SCHEMA)?,
         artefact::<DeviceV1>(DEVICE_SCHEMA)?,
         artefact::<DoctorDocument>(DOCTOR_SCHEMA)?,
     ])

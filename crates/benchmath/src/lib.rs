@@ -18,6 +18,7 @@
 //! | [`components`] | what of the noise lies inside windows and between trials |
 //! | [`carry_over`] | whether conditions in short slices reach into each other |
 //! | [`drift`] | whether values rise or fall over the blocks |
+//! | [`change_points`] | where the level of a sequence of runs changed |
 //! | [`student`] | the mean of a sample with Student's interval |
 //! | [`steady`] | whether a series is steady: trend and change point |
 //! | [`welch`] | two unpaired samples |
@@ -35,6 +36,7 @@
 //! these choices.
 
 pub mod carry_over;
+pub mod change_points;
 pub mod components;
 pub mod distribution;
 pub mod drift;

@@ -11,6 +11,7 @@ mod client;
 mod command;
 mod draw;
 mod driver;
+mod history;
 mod load;
 mod report;
 mod server;
@@ -86,6 +87,8 @@ enum Bench {
     },
     /// Time and memory of a report by the number of trials, on synthetic results
     Report(report::Args),
+    /// Time and memory of a history of many experiments, from directories and from a database
+    History(history::Args),
     /// Complete experiments with a known right answer: how often does the interval cover it?
     Truth(truth::Args),
     /// How long it takes to detect an effect: woven windows against windows of their own
@@ -109,6 +112,7 @@ fn main() -> ExitCode {
         Bench::Command(args) => command::run(&args),
         Bench::Updates { seconds, pg } => updates::run(Duration::from_secs(seconds), pg),
         Bench::Report(args) => report::run(&args),
+        Bench::History(args) => history::run(&args),
         Bench::Truth(args) => truth::run(&args),
         Bench::Weave(args) => weave::run(&args),
         Bench::Supervise { args } => return private::supervise(args).into(),

@@ -5,6 +5,7 @@
 //! is linear if its time per trial does not grow.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::fs::{self, File};
 use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
@@ -101,17 +102,17 @@ fn pgio(bench: &Path) -> Result<PathBuf, Failure> {
     Err(Failure::message(FILES, text))
 }
 
-/// Returns wall time and peak memory in kB.
 fn report(dir: &Path, format: &str) -> Result<(f64, u64), Failure> {
-    let failed = |e: std::io::Error| Failure::new(FAILED, e).context("cannot run a report");
+    timed(&["report".as_ref(), "--format".as_ref(), format.as_ref(), dir.as_ref()])
+}
+
+/// Runs pgio and returns its wall time and peak memory in kB.
+pub(super) fn timed(arguments: &[&OsStr]) -> Result<(f64, u64), Failure> {
+    let failed = |e: std::io::Error| Failure::new(FAILED, e).context("cannot run pgio");
     let exe = pgio(&std::env::current_exe().map_err(failed)?)?;
     let began = Instant::now();
-    let mut child = Command::new(exe)
-        .args(["report", "--format", format])
-        .arg(dir)
-        .stdout(Stdio::null())
-        .spawn()
-        .map_err(failed)?;
+    let mut child =
+        Command::new(exe).args(arguments).stdout(Stdio::null()).spawn().map_err(failed)?;
     let status = format!("/proc/{}/status", child.id());
     let mut peak = 0;
     loop {
@@ -123,7 +124,7 @@ fn report(dir: &Path, format: &str) -> Result<(f64, u64), Failure> {
             let seconds = began.elapsed().as_secs_f64();
             return match ended.success() {
                 true => Ok((seconds, peak)),
-                false => Err(Failure::message(FAILED, "the report failed")),
+                false => Err(Failure::message(FAILED, "pgio failed")),
             };
         }
         thread::sleep(LOOK);
@@ -172,7 +173,7 @@ fn judged(trials: u32) -> (f64, f64) {
     (median(&blocks[..tenth]), median(&blocks[blocks.len() - tenth..]))
 }
 
-fn manifest(trials: u32) -> Manifest {
+pub(super) fn manifest(trials: u32) -> Manifest {
     let condition = |name: &str| ConditionInfo {
         name: name.to_owned(),
         changes: vec![Change::server("synchronous_commit", name)],
@@ -199,7 +200,7 @@ fn manifest(trials: u32) -> Manifest {
 }
 
 /// Returns a record as large as that of a ten-second window: environment, timeline, histograms, checks.
-fn made_up(n: u32, random: &mut SplitMix64) -> Trial {
+pub(super) fn made_up(n: u32, random: &mut SplitMix64) -> Trial {
     let on = n % 2 == 1;
     let noise = 1.0 + 0.05 * (random.next_f64() - 0.5);
     let rate = if on { 1_400.0 } else { 2_800.0 } * noise;

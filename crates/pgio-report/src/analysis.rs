@@ -17,7 +17,8 @@
 //!
 //! [`screening`] estimates the effects of factors, if a design made the conditions from them.
 //!
-//! Next: `report` renders an [`Analysis`] as text and JSON; [`across`] compares two experiments.
+//! Next: `report` renders an [`Analysis`] as text and JSON; [`across`] compares two experiments,
+//! [`history`] follows one over many runs.
 
 pub mod across;
 mod candidate;
@@ -32,6 +33,7 @@ mod factors;
 mod families;
 mod finding;
 mod findings;
+pub mod history;
 mod images;
 mod interval;
 mod layout;

@@ -2,8 +2,10 @@
 //!
 //! Reports measure nothing and access no server, so each can be made again from the stored record.
 //! [`table`] is the model that every format renders. `comparison` fills it from an analysis, `sweep` from
-//! its curves, `screening` and `cells` from a factorial design, [`across`] from two analyses, [`brief`] of a demo; [`text`], [`markdown`], [`csv`] and [`mod@html`] render it.
-//! [`mod@pilot`] shows a plan. [`sentence`] words a verdict; [`json`] is the versioned form for other programs. For one trial,
+//! its curves, `screening` and `cells` from a factorial design, [`across`] from two analyses, [`history`] from many
+//! runs, [`brief`] of a demo; [`text`], [`markdown`], [`csv`] and [`mod@html`] render it. [`mod@pilot`] shows a plan.
+//! [`sentence`] words a verdict; [`json`] is the versioned form for other programs, [`junit`] that of CI systems,
+//! [`openmetrics`] that of Prometheus, [`wide`] the trials for spreadsheets. For one trial,
 //! [`classic`] prints the original pgio's lines, [`trial`] the details below them, and
 //! [`session_detail`] the file of that name.
 
@@ -17,13 +19,16 @@ pub mod device;
 mod effect;
 mod explain;
 mod format;
+pub mod history;
 #[cfg(test)]
 mod hostile;
 pub mod html;
 pub mod json;
+pub mod junit;
 mod lead;
 mod margin;
 pub mod markdown;
+pub mod openmetrics;
 mod outcomes;
 pub mod pilot;
 mod screening;
@@ -36,6 +41,7 @@ mod tests;
 pub mod text;
 pub mod trial;
 mod variance;
+pub mod wide;
 
 pub use brief::brief;
 pub use comparison::document;

@@ -10,6 +10,7 @@
 //! [`crate::files`].
 
 mod calibration;
+mod collection;
 mod error;
 mod legacy;
 mod manifest;
@@ -30,6 +31,7 @@ use super::wire;
 use crate::files::Directory;
 
 pub use self::calibration::{Calibration, CarryOver, CarryOverPlace, Rung, RungVerdict};
+pub use self::collection::collection;
 pub use self::error::StoreError;
 pub use self::manifest::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Order, Resumed, Rules};
 pub use self::reading::{

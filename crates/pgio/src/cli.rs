@@ -13,8 +13,10 @@ mod device;
 mod doctor;
 mod example;
 pub mod exit;
+mod fail_if;
 mod flags;
 mod gate;
+mod history;
 pub mod jobs;
 pub mod loading;
 pub mod output;
@@ -22,8 +24,10 @@ mod plan;
 mod progress;
 pub mod report;
 mod run;
+mod runs;
 mod setup;
 pub mod signals;
+mod store;
 mod undo;
 
 pub use doctor::{DOCTOR_SCHEMA, DoctorDocument};
@@ -61,6 +65,10 @@ enum Command {
     Plan(plan::Args),
     /// Show the report of a stored experiment
     Report(report::Args),
+    /// Follow an experiment over its runs: changes of the level, trends, the environment
+    History(history::Args),
+    /// Put stored results into a PostgreSQL database, where many can read them
+    Store(store::Args),
     /// Check what is missing and what would spoil a measurement; change nothing
     Doctor(doctor::Args),
     /// Measure one device, or compare two, without PostgreSQL: throughput, latency, random I/O
@@ -104,6 +112,8 @@ pub fn main() -> ExitCode {
         Command::Compare(args) => compare::run(&args),
         Command::Plan(args) => plan::run(&args),
         Command::Report(args) => report::run(&args),
+        Command::History(args) => history::run(&args),
+        Command::Store(args) => store::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Device(args) => device::run(&args),
         Command::Ballast(args) => ballast::run(&args),

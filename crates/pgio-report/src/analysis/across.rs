@@ -7,9 +7,10 @@
 //! trials as the unit, half of the comparisons of equal runs of different dates were judged different.)
 //! The second view, each condition's effect in its own run, excludes what all its conditions share.
 //!
-//! Next: `reasons` for differences that may make the two incomparable.
+//! Next: [`gate`] for rules about the change, `reasons` for differences that may make the two incomparable.
 
-mod reasons;
+pub mod gate;
+pub(super) mod reasons;
 #[cfg(test)]
 mod tests;
 
@@ -25,7 +26,7 @@ use super::interval::Interval;
 use super::pairing::{self, Arm, Arms};
 use super::verdict::{ALPHA, Verdict, directed};
 use super::{compare, cross, families, tail};
-use pgio_results::metrics::{self, DeclaredMetric, MetricDef};
+use pgio_results::metrics::{self, DeclaredMetric, Direction, MetricDef};
 use pgio_results::store::{Manifest, StoredExperiment};
 
 /// With fewer runs on a side, nothing is judged.
@@ -128,6 +129,11 @@ impl Across {
     /// Empty for an unknown metric.
     pub fn unit(&self, metric: &str) -> &str {
         metrics::find(&self.metrics, metric).map_or("", |def| def.unit)
+    }
+
+    /// Neutral for an unknown metric.
+    pub fn direction(&self, metric: &str) -> Direction {
+        metrics::find(&self.metrics, metric).map_or(Direction::Neutral, |def| def.direction)
     }
 }
 

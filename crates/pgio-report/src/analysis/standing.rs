@@ -23,6 +23,21 @@ pub enum Standing {
     UnknownCondition,
 }
 
+impl Standing {
+    /// Its name in tables for other programs.
+    pub fn name(self) -> &'static str {
+        match self {
+            Standing::Counts => "counts",
+            Standing::Invalid => "invalid",
+            Standing::Failed => "failed",
+            Standing::Interrupted => "interrupted",
+            Standing::Repeated => "repeated",
+            Standing::BurnIn => "burn_in",
+            Standing::UnknownCondition => "unknown_condition",
+        }
+    }
+}
+
 /// The standing of each trial, in the order of the record.
 pub fn standings(stored: &StoredExperiment) -> Vec<Standing> {
     let stored = cross::judged(stored);

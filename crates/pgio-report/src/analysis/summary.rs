@@ -42,7 +42,7 @@ fn factors(info: &ConditionInfo, baseline: &ConditionInfo) -> Vec<String> {
     differing_factors(info, baseline).iter().map(ToString::to_string).collect()
 }
 
-fn values(arm: &Arm<'_>, manifest: &Manifest) -> BTreeMap<String, Metric> {
+pub(super) fn values(arm: &Arm<'_>, manifest: &Manifest) -> BTreeMap<String, Metric> {
     let declared = &manifest.metrics;
     let mut found = degraded::metrics(arm, &manifest.primary_metric);
     for def in metrics::all(declared) {

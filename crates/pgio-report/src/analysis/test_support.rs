@@ -1,5 +1,9 @@
 //! Stored experiments and trials made up for tests: of `analysis` here and of `report`.
 
+mod runs;
+
+pub use self::runs::{stored_runs, unit_noise, write_runs};
+
 use std::collections::BTreeMap;
 use std::sync::Arc;
 

@@ -101,7 +101,7 @@ fn primary(across: &Across) -> Table {
         } else {
             format!(
                 "Shown, not judged: fewer than {FEWEST} runs per side cannot separate a change from the \
-                 variation between runs. To judge, run: pgio report A1 A2 A3 --against B1 B2 B3"
+                 variation between runs. To judge, run: pgio report B1 B2 B3 --against A1 A2 A3"
             )
         }],
     }

@@ -10,6 +10,7 @@ mod checks;
 mod effects;
 mod forest;
 mod head;
+mod history;
 mod latency;
 mod look;
 mod manifest;
@@ -25,7 +26,7 @@ mod trials;
 mod waits;
 mod zoom;
 
-use maud::{Markup, html};
+use maud::html;
 
 use super::comparison::remarks;
 use super::lead::lead;
@@ -33,6 +34,7 @@ use super::outcomes::headline;
 use super::screening::factorial;
 use super::table::Document;
 use crate::analysis::{Analysis, standings};
+pub use history::history_page;
 use look::Looks;
 use page::{Page, Section};
 use pgio_results::series::Series;
@@ -100,7 +102,7 @@ pub fn document_page(document: &Document) -> String {
     }
     let (title, rest) = document.title.split_once(": ").unwrap_or((&document.title, ""));
     let header = html! { p.kind { "pgio" } h1 { (title) } @if !rest.is_empty() { p { (rest) } } };
-    plain_page(title, header, &sections)
+    shell::simple(title, header, &sections, false)
 }
 
 /// Renders the lead of each workload's page, with a link to that page.
@@ -111,11 +113,5 @@ pub fn index(title: &str, workloads: &[(String, &Analysis)]) -> String {
         @for sentence in lead(analysis) { p { (table::prose(&sentence)) } }
     } };
     let sections = [Section { id: "workloads", title: "Workloads", body }];
-    plain_page(title, html! { p.kind { "pgio experiment" } h1 { (title) } }, &sections)
-}
-
-fn plain_page(title: &str, header: Markup, sections: &[Section]) -> String {
-    let footer = html! { p { "Report by pgio " (env!("CARGO_PKG_VERSION")) "." } };
-    let shell = shell::Shell { title, header, sections, footer, zooms: false };
-    shell::page(&shell)
+    shell::simple(title, html! { p.kind { "pgio experiment" } h1 { (title) } }, &sections, false)
 }

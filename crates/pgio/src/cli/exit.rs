@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use pgio_mail::MailError;
 
+use crate::archive::ArchiveError;
 use crate::config::{ConfigError, ResolveError};
 use crate::dataset::DatasetError;
 use crate::experiment::application::JobError;
@@ -37,10 +38,13 @@ pub const CODES: &[(u8, &str)] = &[
     (TRIAL, "a trial failed, or no trial of a condition is valid; the records have the reason"),
     (UNFINISHED, "an interrupted run, or an undo, left changes in place: `pgio undo` first"),
     (FILES, "files cannot be read or written"),
-    (WORSE, "--gate: a condition is worse than the baseline by more than the margin"),
+    (
+        WORSE,
+        "--gate: a condition is worse than the baseline by more than the margin; --fail-if: a rule is broken",
+    ),
     (
         UNDECIDED,
-        "--gate: the results cannot tell whether a condition is worse by more than the margin",
+        "--gate, --fail-if: the results cannot tell whether a condition is worse by more than the margin",
     ),
     (INTERRUPTED, "stopped by Ctrl-C or a signal; all changes undone"),
 ];
@@ -273,6 +277,11 @@ coded! {
         | ResumeError::NotInsertable { .. }
         | ResumeError::Smaller { .. } => USAGE,
         ResumeError::Changed(_) => REFUSED,
+    },
+    ArchiveError => |e| match e {
+        ArchiveError::Connect(source) => source.code(),
+        ArchiveError::Postgres { .. } => FAILED,
+        _ => REFUSED,
     },
     StoreError => |_| FILES,
     ExecError => |_| CONNECT,

@@ -6,15 +6,16 @@ use std::path::{Path, PathBuf};
 use clap::ValueEnum;
 
 use super::exit::{Failure, Outcome, USAGE};
+use super::fail_if::{self, RuleArg};
 use super::gate::{self, MarginArg};
 use super::output;
-use pgio_report::analysis::across::across;
+use pgio_report::analysis::across::{Across, across};
 use pgio_report::analysis::{self, Analysis};
 use pgio_report::report::table::Table;
 use pgio_report::report::{self, html};
 use pgio_results::Warning;
 use pgio_results::change::Change;
-use pgio_results::store::{self, StoreError, StoredExperiment};
+use pgio_results::store::{self, Manifest, StoreError, StoredExperiment};
 
 /// The page that `compare` and `demo` write beside the results.
 const PAGE: &str = "report.html";
@@ -28,6 +29,10 @@ pub(super) enum Format {
     /// One row per condition and metric
     Csv,
     Json,
+    /// For Prometheus; a .prom file for node exporter's textfile collector
+    Openmetrics,
+    /// Test cases for CI: each condition, or each --fail-if
+    Junit,
 }
 
 #[derive(Debug, clap::Args)]
@@ -38,7 +43,7 @@ pub(super) struct Args {
     /// Results of compare or demo, or of one workload; given two, compare the second with the first
     #[arg(required = true, num_args = 1.., value_name = "DIR")]
     dirs: Vec<PathBuf>,
-    /// Runs to compare with those named first; with three or more per side, differences are judged
+    /// Older runs to compare those named first with; from three per side on, differences are judged
     #[arg(long, num_args = 1.., value_name = "DIR")]
     against: Vec<PathBuf>,
     #[arg(long, value_enum, default_value = "text")]
@@ -52,37 +57,54 @@ pub(super) struct Args {
     /// Exit with 8 if a condition is worse by more than the margin, with 9 if that is undecided
     #[arg(long)]
     gate: bool,
+    /// Exit with 8 if the runs are slower than those of --against by more than this share, such as
+    /// slower:5%, changed:5% or commit_latency_p99:slower:10%; with 9 if that is undecided. Repeatable
+    #[arg(long, value_name = "RULE", requires = "against")]
+    fail_if: Vec<RuleArg>,
+    /// With --format csv: a row for each trial and a column for each metric
+    #[arg(long)]
+    wide: bool,
     /// Write to this file instead of stdout
     #[arg(long, visible_alias = "output", value_name = "FILE")]
     out: Option<PathBuf>,
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let both_sides = args.dirs.len() > 1 || !args.against.is_empty();
-    if both_sides && (args.gate || args.matters.is_some()) {
-        let why = "--gate and --matters are about one experiment: name one results directory";
+    let judged = !args.against.is_empty();
+    if args.dirs.len() > 1 && !judged && (args.gate || args.matters.is_some()) {
+        let why = "--gate and --matters are about one experiment: name one results directory, or --against \
+                   and the runs to compare with";
+        return Err(Failure::message(USAGE, why));
+    }
+    if judged && args.matters.is_some() && !args.gate {
+        let why = "--matters with --against is the margin of --gate: add --gate, or use --fail-if";
+        return Err(Failure::message(USAGE, why));
+    }
+    if args.wide && (args.format != Format::Csv || judged || args.dirs.len() > 1) {
+        let why = "--wide is a form of --format csv for one experiment";
         return Err(Failure::message(USAGE, why));
     }
     let workloads = |dirs: &[PathBuf]| -> Result<Vec<Vec<PathBuf>>, StoreError> {
         dirs.iter().map(|dir| store::experiments(dir)).collect()
     };
     let (dirs, against) = (workloads(&args.dirs)?, workloads(&args.against)?);
-    let rendered = match (dirs.as_slice(), against.as_slice()) {
+    match (dirs.as_slice(), against.as_slice()) {
         ([a, b], []) => compared(std::slice::from_ref(a), std::slice::from_ref(b), args),
         ([_, _, _, ..], []) => Err(Failure::message(
             USAGE,
             "more than two results: name the runs of one side, then --against and the runs of the \
              other",
         )),
-        (a, b @ [_, ..]) => compared(a, b, args),
-        (dirs, []) => return one_experiment(&dirs.concat(), args),
-    }?;
-    args.write(&rendered)
+        // The older side is A, as where two results are named in the order of time.
+        (new, old @ [_, ..]) => compared(old, new, args),
+        (dirs, []) => one_experiment(&dirs.concat(), args),
+    }
 }
 
 /// Shows the workloads of one experiment, each judged once, and answers for the gate.
 fn one_experiment(dirs: &[PathBuf], args: &Args) -> Outcome {
-    let in_one = matches!(args.format, Format::Csv | Format::Html);
+    let in_one =
+        matches!(args.format, Format::Csv | Format::Html | Format::Junit | Format::Openmetrics);
     if !in_one {
         check_shown_together(dirs.len(), args.format)?;
     }
@@ -93,12 +115,25 @@ fn one_experiment(dirs: &[PathBuf], args: &Args) -> Outcome {
         gate::check_margin(args.gate, analysis.margin)?;
     }
     let rendered = match all.as_slice() {
+        all if args.wide => report::csv::render(&report::wide::flat(&stored(all))),
+        _ if args.format == Format::Junit => report::junit::experiments(&analyses),
+        all if args.format == Format::Openmetrics => {
+            report::openmetrics::render(&with_manifests(all))
+        }
         [_, _, ..] if args.format == Format::Csv => rows(&analyses),
         [_, _, ..] if args.format == Format::Html => index(&args.dirs[0], &all, &analyses),
         all => each(all, |judged| render_one(judged, args.format))?,
     };
     args.write(&rendered)?;
     if args.gate { gate::outcome(&analyses) } else { Ok(()) }
+}
+
+fn stored(all: &[Judged]) -> Vec<&StoredExperiment> {
+    all.iter().map(|judged| &judged.stored).collect()
+}
+
+fn with_manifests(all: &[Judged]) -> Vec<(&Manifest, &Analysis)> {
+    all.iter().map(|judged| (&judged.stored.manifest, &judged.analysis)).collect()
 }
 
 /// Refuses several workloads in a format that holds only one.
@@ -122,7 +157,7 @@ fn each<T>(all: &[T], show: impl Fn(&T) -> Result<String, Failure>) -> Result<St
 }
 
 /// Compares the runs of both sides, workload by workload.
-fn compared(a: &[Vec<PathBuf>], b: &[Vec<PathBuf>], args: &Args) -> Result<String, Failure> {
+fn compared(a: &[Vec<PathBuf>], b: &[Vec<PathBuf>], args: &Args) -> Outcome {
     let mut sides = Vec::new();
     for (first_a, first_b) in pairs(&a[0], &b[0])? {
         let runs = |first: &PathBuf, others: &[Vec<PathBuf>]| -> Result<Vec<PathBuf>, Failure> {
@@ -141,7 +176,10 @@ fn compared(a: &[Vec<PathBuf>], b: &[Vec<PathBuf>], args: &Args) -> Result<Strin
         sides.push((runs(&first_a, &a[1..])?, runs(&first_b, &b[1..])?));
     }
     check_shown_together(sides.len(), args.format)?;
-    each(&sides, |(a, b)| render_comparison(a, b, args))
+    let found = sides.iter().map(|(a, b)| compare(a, b, args)).collect::<Result<Vec<_>, _>>()?;
+    args.write(&each(&found, |(found, rules)| render_comparison(found, rules, args))?)?;
+    let rules: fail_if::Judged = found.into_iter().flat_map(|(_, rules)| rules).collect();
+    if rules.is_empty() { Ok(()) } else { fail_if::outcome(&rules) }
 }
 
 /// Pairs the workloads of both experiments by directory name.
@@ -220,21 +258,44 @@ fn render_one(judged: &Judged, format: Format) -> Result<String, Failure> {
         Format::Markdown => markdown(analysis),
         Format::Csv => report::csv::render(&report::csv::flat(analysis)),
         Format::Json => report::json::render(analysis),
+        Format::Openmetrics => report::openmetrics::render(&[(&judged.stored.manifest, analysis)]),
+        Format::Junit => report::junit::experiments(&[analysis]),
     })
 }
 
-fn render_comparison(a: &[PathBuf], b: &[PathBuf], args: &Args) -> Result<String, Failure> {
+/// Compares the runs of one workload, and applies the rules.
+fn compare(
+    a: &[PathBuf],
+    b: &[PathBuf],
+    args: &Args,
+) -> Result<(Across, fail_if::Judged), Failure> {
     let read = |dirs: &[PathBuf]| dirs.iter().map(|d| args.read(d)).collect::<Result<Vec<_>, _>>();
     let (stored_a, stored_b) = (read(a)?, read(b)?);
     must_have_a_condition_in_common((&a[0], &stored_a[0]), (&b[0], &stored_b[0]))?;
     let found = across(&stored_a, &stored_b);
-    let document = || report::across::document(&found);
+    let margin = || gate::required_margin("--gate", stored_b[0].manifest.rules.matters);
+    let margin = args.gate.then(margin).transpose()?;
+    let rules = fail_if::judge(&found, &args.fail_if, margin)?;
+    Ok((found, rules))
+}
+
+fn render_comparison(
+    found: &Across,
+    rules: &fail_if::Judged,
+    args: &Args,
+) -> Result<String, Failure> {
+    let document = || report::across::document(found);
     Ok(match args.format {
         Format::Text => report::text::render(&document()),
         Format::Html => html::document_page(&document()),
         Format::Markdown => report::markdown::render(&document(), &[]),
-        Format::Csv => report::csv::render(&report::across::flat(&found)),
-        Format::Json => report::json::render(&found),
+        Format::Csv => report::csv::render(&report::across::flat(found)),
+        Format::Json => report::json::render(found),
+        Format::Junit => report::junit::rulings(&found.b.experiment, rules),
+        Format::Openmetrics => {
+            let why = "--format openmetrics is for one experiment: name one results directory";
+            return Err(Failure::message(USAGE, why));
+        }
     })
 }
 

@@ -237,6 +237,12 @@ impl ConnectString {
     }
 }
 
+impl From<String> for ConnectString {
+    fn from(text: String) -> Self {
+        Self(text)
+    }
+}
+
 impl fmt::Debug for ConnectString {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("ConnectString(..)")

@@ -10,7 +10,7 @@ const LEVELS: &[&[&str]] = &[
     &["config"],
     &["host"],
     &["pg"],
-    &["dataset"],
+    &["archive", "dataset"],
     &["workload", "treatment", "telemetry"],
     &["experiment"],
     &["cli"],

@@ -77,7 +77,7 @@ fn differs(what: &str, a: &str, b: &str) -> Option<Reason> {
 }
 
 /// Names and values, in order.
-type Described = Vec<(String, String)>;
+pub(in crate::analysis) type Described = Vec<(String, String)>;
 
 fn maps(prefix: &str, a: &Described, b: &Described) -> Vec<Reason> {
     let of = |side: &Described, name: &str| {
@@ -93,7 +93,7 @@ fn maps(prefix: &str, a: &Described, b: &Described) -> Vec<Reason> {
     if a.is_empty() || b.is_empty() { Vec::new() } else { names.filter_map(reason).collect() }
 }
 
-fn first(stored: &StoredExperiment) -> Option<&Trial> {
+pub(in crate::analysis) fn first(stored: &StoredExperiment) -> Option<&Trial> {
     counted(stored).next()
 }
 
@@ -106,6 +106,13 @@ fn counted(stored: &StoredExperiment) -> impl Iterator<Item = &Trial> {
 
 /// Workload, data, window and server.
 fn described(trial: &Trial) -> Described {
+    let mut all = work(trial);
+    all.extend(setup(trial));
+    all
+}
+
+/// The workload and its data: what makes two numbers comparable.
+pub(in crate::analysis) fn work(trial: &Trial) -> Described {
     let mut all = vec![("workload".to_owned(), trial.workload.kind.clone())];
     for (key, value) in &trial.workload.keys {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
@@ -117,6 +124,12 @@ fn described(trial: &Trial) -> Described {
         all.push(("seed of the data set".to_owned(), data.seed.to_string()));
         all.push(("rows of the data set".to_owned(), data.layout.to_string()));
     }
+    all
+}
+
+/// Window and server.
+pub(in crate::analysis) fn setup(trial: &Trial) -> Described {
+    let mut all = Vec::new();
     let window = trial.window.asked_seconds.map(|s| format!("{s} s"));
     all.push((
         "window".to_owned(),
@@ -131,7 +144,7 @@ fn described(trial: &Trial) -> Described {
 
 /// The environment of the manifest, completed by that of the baseline's first trial. Settings of other
 /// conditions are their treatments.
-fn environment(stored: &StoredExperiment) -> Described {
+pub(in crate::analysis) fn environment(stored: &StoredExperiment) -> Described {
     let m = &stored.manifest;
     let mut all: BTreeMap<&String, &String> =
         m.environment.iter().filter(|(k, _)| !LISTED_ELSEWHERE.contains(&k.as_str())).collect();

@@ -22,12 +22,15 @@ pub(super) struct Look {
     mark: usize,
 }
 
+/// Of the only line in a chart.
+pub(super) const PLAIN: Look = Look { color: 0, dash: 0, mark: 0 };
+
 impl Looks {
     pub(super) fn new(manifest: &Manifest) -> Looks {
         let mut others = 0;
         let look = |name: &str| {
             if name == manifest.baseline {
-                return Look { color: 0, dash: 0, mark: 0 };
+                return PLAIN;
             }
             if manifest.aa.as_deref() == Some(name) {
                 return Look { color: 0, dash: 1, mark: 1 };
@@ -43,7 +46,7 @@ impl Looks {
 
     pub(super) fn get(&self, condition: &str) -> Look {
         let found = self.0.iter().find(|(name, _)| name == condition);
-        found.map_or(Look { color: 0, dash: 0, mark: 0 }, |(_, look)| *look)
+        found.map_or(PLAIN, |(_, look)| *look)
     }
 
     /// The legend for the conditions of a chart.

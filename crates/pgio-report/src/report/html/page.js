@@ -20,6 +20,9 @@
 
   const options = (data, width, height) => {
     const across = data.x === "percentile";
+    const runs = data.x === "run";
+    // A history shows changes of some per cent, so its scale does not begin at 0.
+    const low = (min, max) => (runs ? min - (max - min) * 0.12 : 0);
     const axis = (more) => ({
       stroke: () => color("--quiet"),
       grid: { stroke: () => color("--grid"), width: 1 },
@@ -56,13 +59,13 @@
       width,
       height,
       cursor: { drag: { x: true, y: false } },
-      scales: { x: { time: false }, y: data.logarithmic ? { distr: 3 } : { range: (_, __, max) => [0, max * 1.06 || 1] } },
+      scales: { x: { time: false }, y: data.logarithmic ? { distr: 3 } : { range: (_, min, max) => [low(min, max), runs ? max + (max - min) * 0.12 || 1 : max * 1.06 || 1] } },
       axes: [
-        axis({ values: (_, all) => all.map((v) => (across ? percentile(v) : digits(v) + " s")) }),
+        axis({ values: (_, all) => all.map((v) => (across ? percentile(v) : runs ? digits(v) : digits(v) + " s")) }),
         axis({ size: 68, values: (_, all) => all.map((v) => (v == null ? "" : value(v, data.unit.includes("/") ? "" : data.unit))) }),
       ],
       series: [
-        { label: across ? "percentile" : "second", value: (_, v) => (v == null ? "–" : across ? percentile(v) : digits(v)) },
+        { label: across || runs ? data.x : "second", value: (_, v) => (v == null ? "–" : across ? percentile(v) : digits(v)) },
         ...data.lines.map(line),
       ],
       hooks: { draw: [marks] },

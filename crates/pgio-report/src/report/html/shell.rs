@@ -28,6 +28,12 @@ pub(super) fn page(shell: &Shell<'_>) -> String {
     printable::page(&draw(shell).into_string()).into_owned()
 }
 
+/// A page without anything of one experiment in its header and footer.
+pub(super) fn simple(title: &str, header: Markup, sections: &[Section], zooms: bool) -> String {
+    let footer = html! { p { "Report by pgio " (env!("CARGO_PKG_VERSION")) "." } };
+    page(&Shell { title, header, sections, footer, zooms })
+}
+
 fn draw(shell: &Shell<'_>) -> Markup {
     let sections = shell.sections;
     html! {

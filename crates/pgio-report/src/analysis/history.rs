@@ -1,0 +1,340 @@
+//! The history of an experiment: its runs in the order of time, trends, and where the level changed.
+//!
+//! The run is the unit: each has one value for each condition, that of its typical trial, because all trials
+//! of a run share whatever the day brought. Change points come from `benchmath::change_points`, at a level
+//! for all conditions together. Size and interval of a change are those of Welch's test between the two
+//! levels; they are not corrected for the search, so they are descriptive. After the last change, a trend is
+//! tested (`benchmath::drift`). Changes of the environment are marked where they coincide with a change of
+//! the level.
+//!
+//! Next: [`run`] for what is read of each run, [`environment`] for its changes.
+
+mod environment;
+mod run;
+#[cfg(test)]
+mod tests;
+
+use benchmath::summary::{geometric_mean, mean};
+use benchmath::{change_points, drift, rng, welch};
+use jiff::Timestamp;
+use pgio_results::metrics::{Direction, MetricDef};
+use serde::{Deserialize, Serialize};
+
+pub use self::environment::EnvironmentChange;
+pub use self::run::{Run, RunCondition};
+use super::interval::Interval;
+use super::verdict::{ALPHA, Verdict, directed};
+
+pub const HISTORY_SCHEMA: &str = "pgio.history/1";
+
+/// A change of the environment so many runs from a change of the level coincides with it.
+const NEAR: usize = 1;
+
+/// `pgio.history/1`; readers ignore unknown fields, and null means that a number does not exist.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct History {
+    /// Always `pgio.history/1`.
+    pub schema: String,
+    pub experiment: String,
+    pub baseline: String,
+    pub metric: String,
+    pub unit: String,
+    pub better: Direction,
+    /// The level of the search for changes, for all conditions together.
+    pub alpha: f64,
+    /// In the order of time.
+    pub runs: Vec<HistoryRun>,
+    /// In the order of the last run's manifest, the baseline first.
+    pub conditions: Vec<Series>,
+    /// Changes of the environment, in the order of the runs.
+    pub environment: Vec<EnvironmentChange>,
+    /// Facts of the environment that change in most runs, which are not listed.
+    pub varying: Vec<String>,
+}
+
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct HistoryRun {
+    /// Its place in the order of time, numbered from 1.
+    pub number: usize,
+    pub run_id: String,
+    pub created_at: String,
+}
+
+/// One condition over the runs.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Series {
+    pub condition: String,
+    /// One for each run, in their order.
+    pub points: Vec<Point>,
+    pub changes: Vec<LevelChange>,
+    /// Absent with fewer than five runs since the last change, or without any difference.
+    pub trend: Option<Trend>,
+}
+
+/// A condition in one run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Point {
+    /// Number of the run.
+    pub run: usize,
+    /// The typical trial's; null if the run has no valid trial of the condition.
+    pub value: Option<f64>,
+    /// Trials that count.
+    pub trials: usize,
+    /// The value divided by that of the baseline in the same run.
+    pub to_baseline: Option<f64>,
+}
+
+/// A change of a condition's level.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct LevelChange {
+    /// Number of the first run at the new level.
+    pub run: usize,
+    pub verdict: Verdict,
+    /// The levels: the means of the runs between two changes, geometric if all are positive.
+    pub before: f64,
+    pub after: f64,
+    /// after / before, with Welch's 95 % interval, not corrected for the search.
+    pub ratio: Option<f64>,
+    #[serde(flatten)]
+    pub interval: Interval,
+    /// By permutation.
+    pub p: f64,
+    /// Changes of the environment at this run or one beside it.
+    pub coincides: Vec<EnvironmentChange>,
+}
+
+/// A tendency of the runs since the last change.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct Trend {
+    /// Number of the first of these runs.
+    pub from_run: usize,
+    pub runs: usize,
+    /// Value of a run divided by that of the run before, the median of all pairs.
+    pub per_run: f64,
+    /// Mann and Kendall's, two-sided.
+    pub p: f64,
+    pub verdict: Verdict,
+}
+
+/// Why runs have no common history.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum HistoryError {
+    #[error("there is no run")]
+    NoRuns,
+    #[error("the results are of different experiments: {}; name one with --experiment", names(.0))]
+    Experiments(Vec<(String, usize)>),
+    #[error("no run of experiment {name:?} (experiments: {})", names(known))]
+    NoExperiment { name: String, known: Vec<(String, usize)> },
+    #[error(
+        "the results are of different workloads: {what} is {before} in run {first} and {after} in run \
+         {second}; name the runs of one workload"
+    )]
+    Workloads { what: String, first: String, before: String, second: String, after: String },
+    #[error("no run has the metric {name:?} (metrics: {})", known.join(", "))]
+    NoMetric { name: String, known: Vec<String> },
+}
+
+fn names(all: &[(String, usize)]) -> String {
+    let one = |(name, runs): &(String, usize)| match runs {
+        1 => format!("{name} (1 run)"),
+        n => format!("{name} ({n} runs)"),
+    };
+    all.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
+/// What to follow.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Question<'a> {
+    /// Needed if the runs are of several experiments.
+    pub experiment: Option<&'a str>,
+    /// The primary metric if absent.
+    pub metric: Option<&'a str>,
+}
+
+/// Follows one metric of an experiment over its runs, which may come in any order and twice.
+pub fn history(runs: Vec<Run>, question: Question<'_>) -> Result<History, HistoryError> {
+    let runs = in_order(selected(runs, question.experiment)?);
+    check_workload(&runs)?;
+    let last = runs.last().ok_or(HistoryError::NoRuns)?;
+    let metric = question.metric.unwrap_or(&last.primary_metric);
+    let has = |run: &Run| run.conditions.iter().any(|c| c.values.contains_key(metric));
+    let def = runs.iter().rev().find(|run| has(run)).and_then(|run| run.definition(metric));
+    let def = def.ok_or_else(|| no_metric(metric, &runs))?;
+    let (environment, varying) = environment::changes(&runs);
+    let names = conditions(&runs, &last.baseline);
+    let alpha = ALPHA / names.len() as f64;
+    let series = names.iter().map(|name| series(name, &runs, &def, alpha, &environment));
+    Ok(History {
+        schema: HISTORY_SCHEMA.to_owned(),
+        experiment: last.experiment.clone(),
+        baseline: last.baseline.clone(),
+        metric: metric.to_owned(),
+        unit: def.unit.to_owned(),
+        better: def.direction,
+        alpha: ALPHA,
+        conditions: series.collect(),
+        runs: (1..)
+            .zip(&runs)
+            .map(|(number, run)| HistoryRun {
+                number,
+                run_id: run.run_id.clone(),
+                created_at: run.created_at.clone(),
+            })
+            .collect(),
+        environment,
+        varying,
+    })
+}
+
+fn selected(mut runs: Vec<Run>, wanted: Option<&str>) -> Result<Vec<Run>, HistoryError> {
+    let mut known: Vec<(String, usize)> = Vec::new();
+    for run in &runs {
+        match known.iter_mut().find(|(name, _)| *name == run.experiment) {
+            Some((_, runs)) => *runs += 1,
+            None => known.push((run.experiment.clone(), 1)),
+        }
+    }
+    match wanted {
+        Some(wanted) => {
+            runs.retain(|run| run.experiment == wanted);
+            if runs.is_empty() {
+                return Err(HistoryError::NoExperiment { name: wanted.to_owned(), known });
+            }
+        }
+        None if known.len() > 1 => return Err(HistoryError::Experiments(known)),
+        None => {}
+    }
+    Ok(runs)
+}
+
+/// By their start; copies of a run count once.
+fn in_order(mut runs: Vec<Run>) -> Vec<Run> {
+    runs.sort_by_cached_key(|run| {
+        let at = run.created_at.parse::<Timestamp>().ok();
+        (at, run.created_at.clone(), run.run_id.clone())
+    });
+    runs.dedup_by(|later, earlier| later.run_id == earlier.run_id);
+    runs
+}
+
+/// Compares each run with the last. A key that only one of them has came with a later version of pgio.
+fn check_workload(runs: &[Run]) -> Result<(), HistoryError> {
+    let Some((last, others)) = runs.split_last() else { return Ok(()) };
+    for run in others {
+        let primary = [("primary metric", &run.primary_metric, &last.primary_metric)];
+        let keys = run
+            .work
+            .iter()
+            .filter_map(|(name, value)| Some((name.as_str(), value, last.work.get(name)?)));
+        if let Some((what, before, after)) = keys.chain(primary).find(|(_, a, b)| a != b) {
+            return Err(HistoryError::Workloads {
+                what: what.to_owned(),
+                first: run.run_id.clone(),
+                before: before.clone(),
+                second: last.run_id.clone(),
+                after: after.clone(),
+            });
+        }
+    }
+    Ok(())
+}
+
+fn no_metric(name: &str, runs: &[Run]) -> HistoryError {
+    let all = runs.iter().flat_map(|run| &run.conditions).flat_map(|c| c.values.keys());
+    let mut known: Vec<String> = all.cloned().collect();
+    known.sort();
+    known.dedup();
+    HistoryError::NoMetric { name: name.to_owned(), known }
+}
+
+/// All conditions: the baseline, those of the last run, then those that only earlier runs have.
+fn conditions(runs: &[Run], baseline: &str) -> Vec<String> {
+    let mut names: Vec<String> = Vec::new();
+    for condition in runs.iter().rev().flat_map(|run| &run.conditions) {
+        if !names.contains(&condition.name) {
+            names.push(condition.name.clone());
+        }
+    }
+    names.sort_by_key(|name| name != baseline);
+    names
+}
+
+fn series(
+    name: &str,
+    runs: &[Run],
+    def: &MetricDef<'_>,
+    alpha: f64,
+    environment: &[EnvironmentChange],
+) -> Series {
+    let value = |run: &Run, name: &str| run.condition(name)?.values.get(def.name).copied();
+    let point = |(number, run): (usize, &Run)| {
+        let own = value(run, name);
+        let of_baseline = value(run, &run.baseline).filter(|v| *v != 0.0);
+        Point {
+            run: number,
+            value: own,
+            trials: run.condition(name).map_or(0, |c| c.trials),
+            to_baseline: own.zip(of_baseline).map(|(own, of_baseline)| own / of_baseline),
+        }
+    };
+    let points: Vec<Point> = (1..).zip(runs).map(point).collect();
+    let known: Vec<(usize, f64)> = points.iter().filter_map(|p| Some((p.run, p.value?))).collect();
+    let values: Vec<f64> = known.iter().map(|(_, value)| *value).collect();
+    let found = change_points::find(&values, alpha, rng::derive(0, "history", 0));
+    let ends: Vec<usize> = found.iter().map(|c| c.at).chain([values.len()]).collect();
+    let mut start = 0;
+    let mut changes = Vec::new();
+    for (change, end) in found.iter().zip(&ends[1..]) {
+        let run = known[change.at].0;
+        let (before, after) = (&values[start..change.at], &values[change.at..*end]);
+        let near = |e: &&EnvironmentChange| e.run.abs_diff(run) <= NEAR;
+        let coincides = environment.iter().filter(near).cloned().collect();
+        changes.push(LevelChange {
+            run,
+            coincides,
+            ..level_change(before, after, change.p, def.direction)
+        });
+        start = change.at;
+    }
+    let trend = trend(&known[start..], alpha, def.direction);
+    Series { condition: name.to_owned(), points, changes, trend }
+}
+
+fn level_change(before: &[f64], after: &[f64], p: f64, direction: Direction) -> LevelChange {
+    let typical = |values: &[f64]| geometric_mean(values).or_else(|| mean(values));
+    let logs = |values: &[f64]| -> Vec<f64> { values.iter().map(|v| v.ln()).collect() };
+    let ratio =
+        geometric_mean(before).zip(geometric_mean(after)).map(|(before, after)| after / before);
+    let welch = ratio.and_then(|_| welch::test(&logs(after), &logs(before), ALPHA));
+    let [level_before, level_after] = [before, after].map(|side| typical(side).unwrap_or(f64::NAN));
+    LevelChange {
+        run: 0,
+        verdict: directed(level_after > level_before, direction),
+        before: level_before,
+        after: level_after,
+        ratio,
+        interval: welch.map(|w| w.interval.exp()).into(),
+        p,
+        coincides: Vec::new(),
+    }
+}
+
+fn trend(runs: &[(usize, f64)], alpha: f64, direction: Direction) -> Option<Trend> {
+    let (first, _) = runs.first()?;
+    // A ratio needs positive values.
+    let log = |(_, value): &(usize, f64)| Some(value.ln()).filter(|log| log.is_finite());
+    let logs = runs.iter().map(log).collect::<Option<Vec<f64>>>()?;
+    let found = drift::test(&[logs.into_iter().map(Some).collect()])?;
+    let verdict = match found.p <= alpha {
+        true => directed(found.slope > 0.0, direction),
+        false => Verdict::NoDifference,
+    };
+    let (from_run, per_run) = (*first, found.slope.exp());
+    Some(Trend { from_run, runs: runs.len(), per_run, p: found.p, verdict })
+}

@@ -1,0 +1,177 @@
+//! One run in a history: what is left of a stored experiment when many are read.
+//!
+//! The values are those of the report: the typical trial of each condition, at the middle point of a sweep,
+//! over the trials that count. The results database stores the same record, so that a history from
+//! directories and one from the database agree.
+
+use std::collections::BTreeMap;
+
+use pgio_results::change::Change;
+use pgio_results::metrics::{self, DeclaredMetric, MetricDef};
+use pgio_results::store::StoredExperiment;
+use serde::{Deserialize, Serialize};
+
+use super::super::across::reasons::{self, Described};
+use super::super::{cross, pairing, summary};
+
+/// One execution of an experiment.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Run {
+    pub run_id: String,
+    pub experiment: String,
+    /// RFC 3339.
+    pub created_at: String,
+    pub baseline: String,
+    pub primary_metric: String,
+    /// The metrics that the experiment's command prints.
+    pub metrics: Vec<DeclaredMetric>,
+    /// The workload and its data, by name; runs that differ here have no common history.
+    pub work: BTreeMap<String, String>,
+    /// The environment, the window and the version of pgio, by name.
+    pub facts: BTreeMap<String, String>,
+    /// In the manifest's order.
+    pub conditions: Vec<RunCondition>,
+}
+
+/// A condition of a run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct RunCondition {
+    pub name: String,
+    /// As text, such as `synchronous_commit = local`.
+    pub treatments: String,
+    /// Trials that count.
+    pub trials: usize,
+    /// By metric, in base units.
+    pub values: BTreeMap<String, f64>,
+}
+
+impl Run {
+    /// Summarizes a stored experiment; `None` without any trial, because nothing ran.
+    pub fn of(stored: &StoredExperiment) -> Option<Run> {
+        let judged = cross::judged(stored);
+        let manifest = &judged.manifest;
+        let run_id = judged.trials.first()?.run_id.clone();
+        let arms = pairing::arms(manifest, &judged.trials);
+        let conditions = manifest.conditions.iter().map(|info| {
+            let arm = &arms[info.name.as_str()];
+            let known = |(name, metric): (String, pgio_results::Metric)| {
+                // A lower bound is not a value.
+                Some((name, metric.value.filter(|v| v.is_finite() && !metric.at_least)?))
+            };
+            RunCondition {
+                name: info.name.clone(),
+                treatments: info
+                    .changes
+                    .iter()
+                    .map(Change::to_string)
+                    .collect::<Vec<_>>()
+                    .join("; "),
+                trials: arm.valid().count(),
+                values: summary::values(arm, manifest).into_iter().filter_map(known).collect(),
+            }
+        });
+        let (mut work, mut facts) = (BTreeMap::new(), BTreeMap::new());
+        if let Some(trial) = reasons::first(&judged) {
+            let (seed, of_it): (Described, Described) =
+                reasons::work(trial).into_iter().partition(|(name, _)| name.starts_with("seed"));
+            work.extend(of_it);
+            facts.extend(seed);
+            facts.extend(reasons::setup(trial));
+        }
+        facts.extend(reasons::environment(&judged));
+        facts.insert("pgio".to_owned(), manifest.pgio.clone());
+        facts.insert("blocks".to_owned(), manifest.blocks.to_string());
+        Some(Run {
+            run_id,
+            experiment: manifest.name.clone(),
+            created_at: manifest.created_at.clone(),
+            baseline: manifest.baseline.clone(),
+            primary_metric: manifest.primary_metric.clone(),
+            metrics: manifest.metrics.clone(),
+            work,
+            facts: lasting(facts),
+            conditions: conditions.collect(),
+        })
+    }
+
+    pub fn definition(&self, metric: &str) -> Option<MetricDef<'_>> {
+        metrics::find(&self.metrics, metric)
+    }
+
+    pub fn condition(&self, name: &str) -> Option<&RunCondition> {
+        self.conditions.iter().find(|c| c.name == name)
+    }
+}
+
+/// What a private server has of its own in each run: its directory, and with that its identifier.
+const PRIVATE: &str = "/pgio-";
+
+/// Facts without the names that every run of a private server draws anew.
+fn lasting(facts: BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let private = facts.values().any(|value| value.contains(PRIVATE));
+    facts
+        .into_iter()
+        .filter(|(name, _)| !(private && name == "system_identifier"))
+        .map(|(name, value)| (without_drawn(&name), without_drawn(&value)))
+        .collect()
+}
+
+/// `/var/tmp/pgio-SJRNaQ/run` becomes `/var/tmp/pgio-*/run`.
+fn without_drawn(text: &str) -> String {
+    let mut kept = String::with_capacity(text.len());
+    let mut parts = text.split(PRIVATE);
+    kept.push_str(parts.next().unwrap_or_default());
+    for part in parts {
+        kept.push_str(PRIVATE);
+        match part.find('/') {
+            Some(end) if part[..end].chars().all(char::is_alphanumeric) => {
+                kept.push('*');
+                kept.push_str(&part[end..]);
+            }
+            _ => kept.push_str(part),
+        }
+    }
+    kept
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::test_support::{demo, experiment};
+
+    #[test]
+    fn a_run_has_the_values_of_its_report() {
+        let stored = demo();
+        let run = Run::of(&stored).unwrap();
+        let analysis = crate::analysis::analyse(&stored);
+        assert_eq!(run.conditions.len(), 4);
+        for condition in &run.conditions {
+            let reported = analysis.condition(&condition.name).unwrap();
+            assert_eq!(condition.trials, 6);
+            assert_eq!(
+                reported.metrics["commits_per_second"].value,
+                Some(condition.values["commits_per_second"])
+            );
+        }
+        assert_eq!(run.work["workload"], "slob");
+        assert_eq!(run.facts["server version"], "15.14");
+        assert_eq!(run.run_id, stored.trials[0].run_id);
+        assert_eq!(Run::of(&experiment(&["local"], Vec::new())), None);
+    }
+
+    #[test]
+    fn names_drawn_for_a_private_server_are_no_change() {
+        let of = |directory: &str| {
+            let all = [
+                (format!("standby.{directory}/standby.fsync"), "on".to_owned()),
+                ("target".to_owned(), format!("pgio on {directory}/run:5432 as postgres")),
+                ("system_identifier".to_owned(), directory.to_owned()),
+            ];
+            lasting(all.into())
+        };
+        assert_eq!(of("/var/tmp/pgio-SJRNaQ"), of("/var/tmp/pgio-x9Lw01"));
+        assert_eq!(of("/var/tmp/pgio-SJRNaQ").len(), 2);
+        assert_ne!(of("/srv/a"), of("/srv/b"));
+        assert_eq!(without_drawn("/pgio-tools and /pgio-a b/c"), "/pgio-tools and /pgio-a b/c");
+    }
+}

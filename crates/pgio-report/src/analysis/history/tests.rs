@@ -1,0 +1,130 @@
+use std::collections::BTreeMap;
+
+use benchmath::rng::SplitMix64;
+
+use super::*;
+use crate::analysis::test_support::{stored_runs, unit_noise};
+
+fn runs(n: u32, step_at: Option<u32>, seed: u64) -> Vec<Run> {
+    let mut rng = SplitMix64::new(seed);
+    let stored = stored_runs(n, |run| {
+        let slower = step_at.is_some_and(|at| run >= at);
+        let level = if slower { 0.95 } else { 1.0 };
+        level * (0.02 * unit_noise(&mut rng)).exp()
+    });
+    stored.iter().map(|stored| Run::of(stored).unwrap()).collect()
+}
+
+fn follow(runs: Vec<Run>) -> History {
+    history(runs, Question::default()).unwrap()
+}
+
+/// 30 runs with a step of 5 % at run 20, and 30 without one; the spread of the runs is 2 %.
+#[test]
+fn a_step_is_found_at_its_run_and_nothing_without_one() {
+    let (mut near, mut alarms) = (0, 0);
+    for seed in 0..40 {
+        let found = follow(runs(30, Some(20), seed));
+        let of = |name: &str| found.conditions.iter().find(|s| s.condition == name).unwrap();
+        near += usize::from(["local", "on"].iter().all(|name| {
+            of(name).changes.iter().any(|change| {
+                change.verdict == Verdict::Slower
+                    && change.run.abs_diff(20) <= 1
+                    && change.ratio.is_some_and(|ratio| (0.92..0.98).contains(&ratio))
+            })
+        }));
+        let quiet = follow(runs(30, None, seed));
+        alarms += usize::from(quiet.conditions.iter().any(|series| !series.changes.is_empty()));
+    }
+    assert!(near >= 34, "{near} of 40 found at run 20 ± 1");
+    // 2 expected; one in 20 such tests would exceed 4, one in 3,000 would exceed 7.
+    assert!(alarms <= 7, "{alarms} of 40 histories without a change");
+}
+
+#[test]
+fn a_change_of_the_environment_is_marked_where_it_coincides() {
+    let mut all = runs(30, Some(20), 4);
+    for (number, run) in (1..).zip(&mut all) {
+        let kernel = if number < 20 { "6.1.0-26" } else { "6.1.0-28" };
+        run.facts.insert("host.kernel".to_owned(), kernel.to_owned());
+        run.facts.insert(
+            "setting.work_mem".to_owned(),
+            if number < 8 { "4MB" } else { "8MB" }.to_owned(),
+        );
+        run.facts.insert("seed of the data set".to_owned(), number.to_string());
+    }
+    let found = follow(all);
+    let change = &found.conditions[0].changes[0];
+    let what: Vec<&str> = change.coincides.iter().map(|c| c.what.as_str()).collect();
+    assert_eq!(what, ["host.kernel"]);
+    assert_eq!(change.coincides[0].after.as_deref(), Some("6.1.0-28"));
+    assert_eq!(found.environment.len(), 2, "{:?}", found.environment);
+    assert_eq!(found.varying, ["seed of the data set"]);
+}
+
+#[test]
+fn the_order_and_copies_of_runs_do_not_matter() {
+    let all = runs(20, Some(10), 3);
+    let mut mixed = [all.clone(), all[5..9].to_vec()].concat();
+    SplitMix64::new(1).shuffle(&mut mixed);
+    assert_eq!(follow(mixed), follow(all));
+}
+
+#[test]
+fn runs_that_cannot_be_followed_together_are_refused() {
+    let refused = |change: &dyn Fn(&mut Run), question: Question<'_>| {
+        let mut all = runs(3, None, 1);
+        change(&mut all[1]);
+        history(all, question).unwrap_err().to_string()
+    };
+    let same = Question::default();
+    let text = refused(&|run| run.experiment = "other".to_owned(), same);
+    assert_eq!(
+        text,
+        "the results are of different experiments: sync-commit (2 runs), other (1 run); name one with \
+         --experiment"
+    );
+    let text =
+        refused(&|run| drop(run.work.insert("workload".to_owned(), "commit".to_owned())), same);
+    assert!(
+        text.starts_with("the results are of different workloads: workload is commit in run"),
+        "{text}"
+    );
+    let text =
+        refused(&|run| drop(run.work.insert("update_pct".to_owned(), "50".to_owned())), same);
+    assert!(text.contains("update_pct is 50 in run 20261002T020000Z-1 and 10 in run"), "{text}");
+    let text = refused(&|_| (), Question { metric: Some("tps"), ..same });
+    assert_eq!(text, "no run has the metric \"tps\" (metrics: commits_per_second)");
+    let text = refused(&|_| (), Question { experiment: Some("x"), ..same });
+    assert_eq!(text, "no run of experiment \"x\" (experiments: sync-commit (3 runs))");
+    assert_eq!(history(Vec::new(), same).unwrap_err(), HistoryError::NoRuns);
+}
+
+#[test]
+fn a_condition_that_failed_or_came_later_leaves_a_gap() {
+    let mut all = runs(12, None, 5);
+    all[3].conditions[1].values = BTreeMap::new();
+    all[3].conditions[1].trials = 0;
+    for run in &mut all[..6] {
+        run.conditions.truncate(2);
+    }
+    let found = follow(all);
+    let of = |name: &str| found.conditions.iter().find(|s| s.condition == name).unwrap();
+    let gap = &of("on").points[3];
+    assert_eq!((gap.value, gap.trials, gap.to_baseline), (None, 0, None));
+    assert_eq!(of("remote_apply").points.iter().filter(|p| p.value.is_some()).count(), 6);
+    assert_eq!(of("local").points[3].to_baseline, Some(1.0));
+}
+
+#[test]
+fn a_drift_since_the_last_change_is_a_trend() {
+    let mut rng = SplitMix64::new(2);
+    // Too few runs to take it for a step.
+    let stored =
+        stored_runs(8, |run| (-0.006 * f64::from(run) + 0.0005 * unit_noise(&mut rng)).exp());
+    let found = follow(stored.iter().map(|s| Run::of(s).unwrap()).collect());
+    let series = &found.conditions[0];
+    let trend = series.trend.unwrap();
+    assert_eq!((trend.verdict, trend.runs), (Verdict::Slower, 8), "{series:?}");
+    assert!((trend.per_run - 0.994).abs() < 0.001, "{trend:?}");
+}

@@ -1,0 +1,413 @@
+//! A history as a document: what changed and when, then a line for each run and condition.
+//!
+//! This file chooses contents and wording; numbers and verdicts come from `analysis::history`.
+//! Next: `html::history` draws the charts of the page.
+
+use benchmath::change_points;
+use jiff::Timestamp;
+use pgio_results::Metric;
+
+use super::csv::{number, word};
+use super::format::{self, NONE};
+use super::table::{Column, Document, Remark, Table};
+use crate::analysis::Verdict;
+use crate::analysis::history::{EnvironmentChange, History, LevelChange, Point, Series, Trend};
+
+/// Changes of the environment named in one cell.
+const NAMED: usize = 2;
+
+pub fn document(history: &History) -> Document {
+    let mut tables = summary(history);
+    tables.extend(history.conditions.iter().map(|series| lines(history, series)));
+    Document {
+        title: title(history),
+        headline: headline(history),
+        tables,
+        remarks: remarks(history),
+    }
+}
+
+/// Everything but the lines of the runs, which the page shows below its charts.
+pub(super) fn summary(history: &History) -> Vec<Table> {
+    let tables = [changes(history), trends(history), environment(history)];
+    tables.into_iter().filter(|table| !table.rows.is_empty()).collect()
+}
+
+pub(super) fn title(history: &History) -> String {
+    let mut title = format!(
+        "{} of {}: {}",
+        format::metric_name(&history.metric),
+        history.experiment,
+        format::counted(history.runs.len(), "run")
+    );
+    if let (Some(first), Some(last)) = (history.runs.first(), history.runs.last()) {
+        title += &format!(", {} to {}", day(&first.created_at), day(&last.created_at));
+    }
+    title
+}
+
+/// A sentence for each change, or one that says that there is none.
+pub(super) fn headline(history: &History) -> Vec<String> {
+    let sentence = |series: &Series, change: &LevelChange| {
+        let from = format!("from run {} ({}) on", change.run, day_of(history, change.run));
+        let why = change.coincides.first().map_or_else(String::new, |e| {
+            let more = match change.coincides.len() {
+                1 => String::new(),
+                n => format!(" and {} more", format::small(n - 1)),
+            };
+            format!(", when {}{more} changed", e.what)
+        });
+        format!("{}: {} {from}{why}.", series.condition, size(change))
+    };
+    let changes: Vec<String> = history
+        .conditions
+        .iter()
+        .flat_map(|series| series.changes.iter().map(|change| sentence(series, change)))
+        .collect();
+    match changes.is_empty() {
+        true => vec![nothing(history)],
+        false => changes,
+    }
+}
+
+/// `slower by 5.1 % [4.0 to 6.2 %]`
+fn size(change: &LevelChange) -> String {
+    let word = match change.verdict {
+        Verdict::Slower => "slower",
+        Verdict::Faster => "faster",
+        Verdict::Higher => "higher",
+        _ => "lower",
+    };
+    match (change.ratio, change.interval.sides()) {
+        (Some(ratio), Some((low, high))) => {
+            let (size, range) = format::size_with_interval(ratio, low, high);
+            format!("{word} by {size} [{range}]")
+        }
+        (Some(ratio), None) => format!("{word} by {}", format::size(ratio - 1.0)),
+        (None, _) => word.to_owned(),
+    }
+}
+
+fn nothing(history: &History) -> String {
+    let runs = history.runs.len();
+    let alpha = history.alpha / history.conditions.len().max(1) as f64;
+    let enough = (2 * change_points::FEWEST..).find(|n| change_points::smallest_p(*n) <= alpha);
+    match enough {
+        Some(fewest) if runs < fewest => format!(
+            "{} cannot show a change: {fewest} are the fewest.",
+            format::counted(runs, "run")
+        ),
+        _ => "No change of the level is detected.".to_owned(),
+    }
+}
+
+fn changes(history: &History) -> Table {
+    let row = |series: &Series, change: &LevelChange| {
+        vec![
+            series.condition.clone(),
+            change.run.to_string(),
+            shown(history, Some(change.before)),
+            shown(history, Some(change.after)),
+            signed(change),
+            p(change.p),
+            facts(&change.coincides),
+        ]
+    };
+    let rows = history.conditions.iter().flat_map(|s| s.changes.iter().map(move |c| row(s, c)));
+    Table {
+        title: "Changes of the level".to_owned(),
+        columns: vec![
+            Column::left("condition"),
+            Column::right("from run"),
+            Column::right("before"),
+            Column::right("after"),
+            Column::left("change [95 %]"),
+            Column::right("p"),
+            Column::left("coincides with"),
+        ],
+        rows: rows.collect(),
+        notes: vec![
+            "The run is the unit. p by permutation, 5 % for all conditions together; a change holds for three \
+             runs at least. The interval compares the two levels and is not corrected for the search."
+                .to_owned(),
+        ],
+    }
+}
+
+fn trends(history: &History) -> Table {
+    let row = |series: &Series, trend: &Trend| {
+        let whole = trend.per_run.powf((trend.runs - 1) as f64);
+        let verdict = match trend.verdict {
+            Verdict::Slower => "slower",
+            Verdict::Faster => "faster",
+            Verdict::Higher => "rises",
+            Verdict::Lower => "falls",
+            _ => "~",
+        };
+        vec![
+            series.condition.clone(),
+            format!("{} to {}", trend.from_run, history.runs.len()),
+            format::change(trend.per_run),
+            format::change(whole),
+            p(trend.p),
+            verdict.to_owned(),
+        ]
+    };
+    let rows = history.conditions.iter().filter_map(|s| Some(row(s, s.trend.as_ref()?)));
+    Table {
+        title: "Trend since the last change".to_owned(),
+        columns: vec![
+            Column::left("condition"),
+            Column::left("runs"),
+            Column::right("per run"),
+            Column::right("in all"),
+            Column::right("p"),
+            Column::left("trend"),
+        ],
+        rows: rows.collect(),
+        notes: vec!["~ no trend detected (Mann-Kendall, the run as the unit).".to_owned()],
+    }
+}
+
+fn environment(history: &History) -> Table {
+    let value = |value: &Option<String>| value.clone().unwrap_or_else(|| NONE.to_owned());
+    let row = |e: &EnvironmentChange| {
+        vec![e.run.to_string(), e.what.clone(), value(&e.before), value(&e.after)]
+    };
+    let notes = match history.varying.as_slice() {
+        [] => Vec::new(),
+        some => vec![format!("Different in most runs, and not listed: {}.", some.join(", "))],
+    };
+    Table {
+        title: "Changes of the environment".to_owned(),
+        columns: vec![
+            Column::right("from run"),
+            Column::left("what"),
+            Column::left("before"),
+            Column::left("after"),
+        ],
+        rows: history.environment.iter().map(row).collect(),
+        notes,
+    }
+}
+
+/// A line for each run of one condition.
+pub(super) fn lines(history: &History, series: &Series) -> Table {
+    let is_baseline = series.condition == history.baseline;
+    let row = |point: &Point| {
+        let mut cells = vec![point.run.to_string(), minute(created_at(history, point.run))];
+        cells.push(shown(history, point.value));
+        if !is_baseline {
+            cells.push(point.to_baseline.map_or_else(|| NONE.to_owned(), format::change));
+        }
+        cells.extend([point.trials.to_string(), marks(history, series, point.run)]);
+        cells
+    };
+    let mut columns = vec![Column::right("run"), Column::left("started"), Column::right("value")];
+    if !is_baseline {
+        columns.push(Column::right(format!("to {}", history.baseline)));
+    }
+    columns.extend([Column::right("trials"), Column::left("")]);
+    Table {
+        title: series.condition.clone() + if is_baseline { " (baseline)" } else { "" },
+        columns,
+        rows: series.points.iter().map(row).collect(),
+        notes: Vec::new(),
+    }
+}
+
+/// What happened at a run: a change of the level, changes of the environment.
+fn marks(history: &History, series: &Series, run: usize) -> String {
+    let change = series.changes.iter().find(|change| change.run == run).map(size);
+    let changed: Vec<EnvironmentChange> = of_run(history, series, run).cloned().collect();
+    let facts = (!changed.is_empty()).then(|| facts(&changed));
+    [change, facts].into_iter().flatten().collect::<Vec<_>>().join("; ")
+}
+
+/// Changes of the environment at this run, without those of other conditions' treatments.
+fn of_run<'a>(
+    history: &'a History,
+    series: &'a Series,
+    run: usize,
+) -> impl Iterator<Item = &'a EnvironmentChange> {
+    let concerns = move |e: &&EnvironmentChange| {
+        e.run == run
+            && e.what.strip_prefix("treatments of ").is_none_or(|name| name == series.condition)
+    };
+    history.environment.iter().filter(concerns)
+}
+
+/// `host.kernel: 6.1.0-26 → 6.1.0-28`
+fn facts(changes: &[EnvironmentChange]) -> String {
+    let one = |e: &EnvironmentChange| {
+        let value = |value: &Option<String>| value.clone().unwrap_or_else(|| NONE.to_owned());
+        format!("{}: {} → {}", e.what, value(&e.before), value(&e.after))
+    };
+    let mut all: Vec<String> = changes.iter().take(NAMED).map(one).collect();
+    if changes.len() > NAMED {
+        all.push(format!("{} more", changes.len() - NAMED));
+    }
+    all.join("; ")
+}
+
+fn remarks(history: &History) -> Vec<Remark> {
+    let gaps: Vec<&str> = history
+        .conditions
+        .iter()
+        .filter(|series| series.points.iter().any(|point| point.value.is_none()))
+        .map(|series| series.condition.as_str())
+        .collect();
+    let mut all = Vec::new();
+    if !gaps.is_empty() {
+        let text = format!("not every run has a valid trial of {}", gaps.join(", "));
+        all.push(Remark { label: "note".to_owned(), text });
+    }
+    if history.conditions.iter().any(|series| !series.changes.is_empty()) {
+        let text = "a change of the environment at the same run is a hint, not a cause; to know, run the two \
+                    as conditions of one experiment";
+        all.push(Remark { label: "note".to_owned(), text: text.to_owned() });
+    }
+    all
+}
+
+fn signed(change: &LevelChange) -> String {
+    match (change.ratio, change.interval.sides()) {
+        (Some(ratio), Some((low, high))) => format::change_with_interval(ratio, low, high),
+        (Some(ratio), None) => format::change(ratio),
+        (None, _) => NONE.to_owned(),
+    }
+}
+
+fn p(p: f64) -> String {
+    if p < 0.001 { "<0.001".to_owned() } else { format!("{p:.3}") }
+}
+
+fn shown(history: &History, value: Option<f64>) -> String {
+    format::metric(&Metric::new(value, history.unit.clone()))
+}
+
+fn created_at(history: &History, run: usize) -> &str {
+    history.runs.get(run - 1).map_or("", |run| &run.created_at)
+}
+
+fn day_of(history: &History, run: usize) -> String {
+    day(created_at(history, run))
+}
+
+fn day(at: &str) -> String {
+    time(at, "%Y-%m-%d")
+}
+
+fn minute(at: &str) -> String {
+    time(at, "%Y-%m-%d %H:%M")
+}
+
+/// The time as stored if it cannot be read.
+fn time(at: &str, form: &str) -> String {
+    at.parse::<Timestamp>().map_or_else(|_| at.to_owned(), |time| time.strftime(form).to_string())
+}
+
+/// All numbers, a row for each run and condition.
+pub fn flat(history: &History) -> Table {
+    const COLUMNS: [&str; 18] = [
+        "experiment",
+        "run",
+        "run_id",
+        "started_at",
+        "condition",
+        "baseline",
+        "metric",
+        "unit",
+        "value",
+        "trials",
+        "to_baseline",
+        "change",
+        "level_before",
+        "level_after",
+        "ratio",
+        "ratio_low",
+        "ratio_high",
+        "p",
+    ];
+    let row = |series: &Series, point: &Point| {
+        let run = &history.runs[point.run - 1];
+        let mut cells = vec![history.experiment.clone(), point.run.to_string()];
+        cells.extend([run.run_id.clone(), run.created_at.clone(), series.condition.clone()]);
+        cells.push((series.condition == history.baseline).to_string());
+        cells.extend([history.metric.clone(), history.unit.clone(), number(point.value)]);
+        cells.extend([point.trials.to_string(), number(point.to_baseline)]);
+        match series.changes.iter().find(|change| change.run == point.run) {
+            Some(c) => {
+                cells.push(word(c.verdict));
+                let numbers =
+                    [Some(c.before), Some(c.after), c.ratio, c.interval.low, c.interval.high];
+                cells.extend(numbers.into_iter().chain([Some(c.p)]).map(number));
+            }
+            None => cells.extend([const { String::new() }; 7]),
+        }
+        cells
+    };
+    let rows = history.conditions.iter().flat_map(|s| s.points.iter().map(move |p| row(s, p)));
+    Table {
+        title: String::new(),
+        columns: COLUMNS.map(Column::left).to_vec(),
+        rows: rows.collect(),
+        notes: Vec::new(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use benchmath::rng::SplitMix64;
+
+    use super::*;
+    use crate::analysis::history::{Question, Run, history};
+    use crate::analysis::test_support::{stored_runs, unit_noise};
+    use crate::report::{csv, html, text};
+
+    fn followed(runs: u32, step_at: u32) -> History {
+        let mut rng = SplitMix64::new(1);
+        let stored = stored_runs(runs, |run| {
+            let level = if run < step_at { 1.0 } else { 0.95 };
+            level * (0.015 * unit_noise(&mut rng)).exp()
+        });
+        let mut all: Vec<Run> = stored.iter().map(|s| Run::of(s).unwrap()).collect();
+        for (number, run) in (1..).zip(&mut all) {
+            let kernel = if number < 10 { "6.1.0-26" } else { "6.1.0-28" };
+            run.facts.insert("host.kernel".to_owned(), kernel.to_owned());
+        }
+        history(all, Question::default()).unwrap()
+    }
+
+    #[test]
+    fn a_change_is_told_first_and_marked_at_its_run() {
+        insta::assert_snapshot!(text::render(&document(&followed(16, 10))));
+    }
+
+    #[test]
+    fn without_a_change_the_reader_is_told_whether_one_could_be_seen() {
+        assert_eq!(headline(&followed(12, 99)), ["No change of the level is detected."]);
+        assert_eq!(headline(&followed(5, 99)), ["5 runs cannot show a change: 9 are the fewest."]);
+    }
+
+    #[test]
+    fn a_spreadsheet_has_a_row_for_each_run_and_condition() {
+        let history = followed(16, 10);
+        let table = flat(&history);
+        assert_eq!(table.rows.len(), 16 * 3);
+        assert!(table.rows.iter().all(|row| row.len() == table.columns.len()));
+        let rendered = csv::render(&table);
+        let change = rendered.lines().find(|line| line.contains(",slower,")).unwrap();
+        assert!(
+            change.starts_with("sync-commit,10,20261010T020000Z-1,2026-10-10T02:00:00Z,local,true"),
+            "{change}"
+        );
+    }
+
+    #[test]
+    fn the_page_has_a_chart_for_each_condition() {
+        let page = html::history_page(&followed(16, 10));
+        assert_eq!(page.matches("<figure").count(), 3);
+        assert!(page.contains("slower by") && page.contains("host.kernel"));
+    }
+}

@@ -1,0 +1,54 @@
+//! Why the results database cannot be used. Each message names the database or the right, and what to do.
+
+use pgio_connect::ConnectError;
+
+#[derive(Debug, thiserror::Error)]
+pub enum ArchiveError {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(
+        "the results in database {database} have schema version {found}; this pgio {} knows versions up to {known}, use the pgio that made them",
+        env!("CARGO_PKG_VERSION")
+    )]
+    Newer { database: String, found: i32, known: i32 },
+    #[error(
+        "database {database} holds no results of pgio: it has no schema pgio_results; run `pgio store DIR --to DSN` first"
+    )]
+    Missing { database: String },
+    #[error(
+        "schema pgio_results of database {database} was not made by pgio: it has no table schema_version; use another database"
+    )]
+    NotOurs { database: String },
+    #[error(
+        "role {role} lacks CREATE on database {database}, which making the schema pgio_results needs; run: GRANT CREATE ON DATABASE {database} TO {role}, or store once as another role"
+    )]
+    NoCreate { database: String, role: String },
+    #[error(
+        "role {role} lacks USAGE on schema pgio_results of database {database}; as {owner}, run: GRANT USAGE ON SCHEMA pgio_results TO {role}"
+    )]
+    NoUsage { database: String, role: String, owner: String },
+    #[error(
+        "role {role} lacks {privilege} on pgio_results.{relation} of database {database}; as {owner}, run: GRANT {privilege} ON pgio_results.{relation} TO {role}"
+    )]
+    NoPrivilege {
+        database: String,
+        role: String,
+        owner: String,
+        privilege: String,
+        relation: String,
+    },
+    #[error(
+        "the results in database {database} have schema version {found} and need {wanted}, but role {role} does not own them; run `pgio store` once as {owner}"
+    )]
+    Upgrade { database: String, role: String, owner: String, found: i32, wanted: i32 },
+    #[error("the record of run {run_id} in the results database cannot be read")]
+    Record { run_id: String, source: serde_json::Error },
+    #[error("the results database: {doing} failed")]
+    Postgres { doing: String, source: postgres::Error },
+}
+
+/// Names what was being done.
+pub(super) fn failed(doing: impl Into<String>) -> impl FnOnce(postgres::Error) -> ArchiveError {
+    let doing = doing.into();
+    move |source| ArchiveError::Postgres { doing, source }
+}

@@ -1,0 +1,71 @@
+//! Reads runs for a history, from the views alone and in a read-only transaction.
+
+use std::collections::BTreeMap;
+
+use postgres::{Client, IsolationLevel, Transaction};
+use serde::de::DeserializeOwned;
+
+use super::error::{ArchiveError, failed};
+use super::schema;
+use pgio_report::analysis::history::{Run, RunCondition};
+
+const RUNS: &str = include_str!("sql/runs.sql");
+const CONDITIONS: &str = include_str!("sql/run_conditions.sql");
+
+/// The names of the stored experiments, with their numbers of runs.
+pub fn experiments(client: &mut Client) -> Result<Vec<(String, usize)>, ArchiveError> {
+    let mut transaction = begin(client)?;
+    let query = "SELECT experiment, count(*) FROM pgio_results.runs GROUP BY experiment ORDER BY 1";
+    let rows = transaction.query(query, &[]).map_err(failed("listing the experiments"))?;
+    Ok(rows.iter().map(|row| (row.get(0), row.get::<_, i64>(1) as usize)).collect())
+}
+
+/// All runs of one experiment.
+pub fn runs(client: &mut Client, experiment: &str) -> Result<Vec<Run>, ArchiveError> {
+    let mut transaction = begin(client)?;
+    let doing = || failed(format!("reading the runs of {experiment}"));
+    let rows = transaction.query(RUNS, &[&experiment]).map_err(doing())?;
+    let mut runs = Vec::with_capacity(rows.len());
+    let mut by_id = BTreeMap::new();
+    for row in rows {
+        let run_id: String = row.get(0);
+        by_id.insert(run_id.clone(), runs.len());
+        runs.push(Run {
+            experiment: row.get(1),
+            created_at: row.get::<_, Option<String>>(2).unwrap_or_default(),
+            baseline: row.get(3),
+            primary_metric: row.get(4),
+            metrics: parsed(&run_id, row.get(5))?,
+            work: parsed(&run_id, row.get(6))?,
+            facts: parsed(&run_id, row.get(7))?,
+            conditions: Vec::new(),
+            run_id,
+        });
+    }
+    for row in transaction.query(CONDITIONS, &[&experiment]).map_err(doing())? {
+        let run_id: String = row.get(0);
+        let Some(run) = by_id.get(&run_id).and_then(|at| runs.get_mut(*at)) else { continue };
+        let (metrics, values): (Vec<String>, Vec<f64>) = (row.get(4), row.get(5));
+        run.conditions.push(RunCondition {
+            name: row.get(1),
+            treatments: row.get(2),
+            trials: row.get::<_, i32>(3).max(0) as usize,
+            values: metrics.into_iter().zip(values).collect(),
+        });
+    }
+    Ok(runs)
+}
+
+/// One snapshot for all queries, and a server that refuses any change.
+fn begin(client: &mut Client) -> Result<Transaction<'_>, ArchiveError> {
+    let begin = client.build_transaction().read_only(true);
+    let begin = begin.isolation_level(IsolationLevel::RepeatableRead).start();
+    let mut transaction = begin.map_err(failed("beginning"))?;
+    schema::check_readable(&mut transaction)?;
+    Ok(transaction)
+}
+
+fn parsed<T: DeserializeOwned>(run_id: &str, text: &str) -> Result<T, ArchiveError> {
+    let broken = |source| ArchiveError::Record { run_id: run_id.to_owned(), source };
+    serde_json::from_str(text).map_err(broken)
+}

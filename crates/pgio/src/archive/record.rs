@@ -1,0 +1,204 @@
+//! An experiment as rows of the results database.
+//!
+//! Pure: from the stored experiment and its analysis. The rows have no experiment_id yet, which the
+//! database draws; `write` puts it in front of each row.
+
+use jiff::Timestamp;
+use sha2::{Digest, Sha256};
+
+use super::copy::Rows;
+use pgio_report::analysis::history::Run;
+use pgio_report::analysis::{self, Analysis, Standing};
+use pgio_results::store::StoredExperiment;
+use pgio_results::{CheckVerdict, Outcome};
+use serde::Serialize;
+
+/// What is stored of one experiment.
+#[derive(Debug)]
+pub struct Record {
+    pub(super) run: Run,
+    pub(super) pgio: String,
+    pub(super) margin: Option<f64>,
+    pub(super) server_version: Option<String>,
+    pub(super) manifest: String,
+    pub(super) digest: String,
+    /// Rows by table, in the order in which they must be inserted.
+    pub(super) tables: Vec<TableRows>,
+    pub trials: usize,
+}
+
+#[derive(Debug)]
+pub(super) struct TableRows {
+    pub(super) table: &'static str,
+    pub(super) columns: &'static str,
+    pub(super) rows: Rows,
+}
+
+impl Record {
+    /// `None` without any trial, because nothing ran and there is no run id.
+    pub fn of(stored: &StoredExperiment) -> Option<Record> {
+        let run = Run::of(stored)?;
+        let analysis = analysis::analyse(stored);
+        let standings = analysis::standings(stored);
+        let tables = vec![
+            conditions(&run),
+            condition_metrics(&run),
+            trials(stored, &standings),
+            trial_metrics(stored),
+            comparisons(&analysis),
+        ];
+        let manifest = json(&stored.manifest);
+        let mut digest = Sha256::new();
+        digest.update(super::schema::VERSION.to_le_bytes());
+        digest.update(json(&run));
+        digest.update(&manifest);
+        for table in &tables {
+            digest.update(table.rows.as_str());
+        }
+        Some(Record {
+            pgio: stored.manifest.pgio.clone(),
+            margin: stored.manifest.rules.matters.filter(|m| m.is_finite()),
+            server_version: stored.trials.first().map(|t| t.server.version.clone()),
+            manifest,
+            digest: digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect(),
+            tables,
+            trials: stored.trials.len(),
+            run,
+        })
+    }
+
+    /// The run, without its values.
+    pub fn run_id(&self) -> &str {
+        &self.run.run_id
+    }
+}
+
+/// JSON for a column of type jsonb, which stores no NUL.
+pub(super) fn json(value: &impl Serialize) -> String {
+    let text = serde_json::to_string(value).expect("plain data with string keys always serializes");
+    text.replace("\\u0000", "\\ufffd")
+}
+
+/// The word that JSON has for a unit variant.
+fn word(value: impl Serialize) -> String {
+    match serde_json::to_value(value) {
+        Ok(serde_json::Value::String(word)) => word,
+        _ => String::new(),
+    }
+}
+
+/// A time that PostgreSQL can read.
+pub(super) fn time(text: &str) -> Option<String> {
+    text.parse::<Timestamp>().ok().map(|time| time.to_string())
+}
+
+fn conditions(run: &Run) -> TableRows {
+    let mut rows = Rows::default();
+    for (ordinal, c) in (1..).zip(&run.conditions) {
+        let ordinal: usize = ordinal;
+        rows.plain(ordinal).text(&c.name).text(&c.treatments).plain(c.trials).end();
+    }
+    TableRows { table: "conditions", columns: "ordinal, condition, treatments, trials", rows }
+}
+
+fn condition_metrics(run: &Run) -> TableRows {
+    let mut rows = Rows::default();
+    for c in &run.conditions {
+        for (name, value) in &c.values {
+            let unit = run.definition(name).map_or("", |def| def.unit);
+            rows.text(&c.name).text(name).text(unit).plain(value).end();
+        }
+    }
+    TableRows { table: "condition_metrics", columns: "condition, metric, unit, value", rows }
+}
+
+fn trials(stored: &StoredExperiment, standings: &[Standing]) -> TableRows {
+    let mut rows = Rows::default();
+    for ((line, trial), standing) in (1..).zip(&stored.trials).zip(standings) {
+        let line: usize = line;
+        let place = trial.place.as_ref();
+        let invalid = trial.checks.iter().filter(|c| c.verdict == CheckVerdict::Invalid);
+        let invalid: Vec<&str> = invalid.map(|c| c.id.as_str()).collect();
+        let outcome = match &trial.outcome {
+            Outcome::Complete => "complete",
+            Outcome::Failed { .. } => "failed",
+            Outcome::Interrupted => "interrupted",
+        };
+        rows.plain(line)
+            .text(place.map_or("", |p| &p.condition))
+            .plain(place.map_or(1, |p| p.block))
+            .plain(place.map_or(1, |p| p.position))
+            .plain(place.map_or(0, |p| p.attempt))
+            .text(&place.map_or_else(|| "{}".to_owned(), |p| json(&p.point)))
+            .optional(time(&trial.started_at).as_deref())
+            .plain(if trial.window.seconds.is_finite() { trial.window.seconds } else { 0.0 })
+            .text(outcome)
+            .text(standing.name())
+            .text(&invalid.join(" "))
+            .end();
+    }
+    let columns = "line, condition, block, position, attempt, point, started_at, window_seconds, outcome, \
+                   standing, invalid_checks";
+    TableRows { table: "trials", columns, rows }
+}
+
+fn trial_metrics(stored: &StoredExperiment) -> TableRows {
+    let mut rows = Rows::default();
+    for (line, trial) in (1..).zip(&stored.trials) {
+        let line: usize = line;
+        for (name, metric) in &trial.metrics {
+            let Some(value) = metric.value.filter(|v| v.is_finite()) else { continue };
+            rows.plain(line)
+                .text(name)
+                .text(&metric.unit)
+                .plain(value)
+                .plain(metric.at_least)
+                .end();
+        }
+    }
+    TableRows { table: "trial_metrics", columns: "line, metric, unit, value, at_least", rows }
+}
+
+fn comparisons(analysis: &Analysis) -> TableRows {
+    let mut rows = Rows::default();
+    for c in &analysis.comparisons {
+        rows.text(&c.condition).text(&c.metric).plain(c.primary).plain(c.blocks);
+        for number in [c.ratio, c.interval.low, c.interval.high, c.p, c.p_adjusted] {
+            rows.number(number);
+        }
+        rows.text(&word(c.verdict));
+        rows.optional(c.decision.map(word).as_deref()).optional(c.gate.map(word).as_deref()).end();
+    }
+    let columns = "condition, metric, is_primary, blocks, ratio, ratio_low, ratio_high, p, p_adjusted, \
+                   verdict, decision, gate";
+    TableRows { table: "comparisons", columns, rows }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pgio_report::analysis::test_support::stored_runs;
+
+    #[test]
+    fn a_record_has_a_row_for_everything_and_one_digest() {
+        let stored = stored_runs(2, f64::from);
+        let record = Record::of(&stored[0]).unwrap();
+        let lines = |name: &str| {
+            let table = record.tables.iter().find(|t| t.table == name).unwrap();
+            let columns = table.columns.split(',').count();
+            assert!(
+                table.rows.as_str().lines().all(|line| line.split('\t').count() == columns),
+                "{name}"
+            );
+            table.rows.as_str().lines().count()
+        };
+        let counts = ["conditions", "condition_metrics", "trials", "trial_metrics", "comparisons"]
+            .map(lines);
+        assert_eq!(counts, [3, 3, 12, 12, 2]);
+        assert_eq!(record.digest, Record::of(&stored[0]).unwrap().digest);
+        let mut longer = stored[0].clone();
+        longer.trials.push(longer.trials[0].clone());
+        assert_ne!(record.digest, Record::of(&longer).unwrap().digest);
+        assert_eq!(record.digest.len(), 64);
+    }
+}

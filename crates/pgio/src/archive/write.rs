@@ -1,0 +1,87 @@
+//! Stores an experiment: all its rows in one transaction, or none.
+//!
+//! An experiment is known by its run id and name. One that is stored already is left alone if nothing
+//! changed; one that was continued meanwhile, or that this pgio judges differently, is replaced.
+
+use std::io::Write;
+
+use postgres::{Client, Transaction};
+
+use super::error::{ArchiveError, failed};
+use super::record::{Record, json, time};
+
+const INSERT: &str = include_str!("sql/insert_experiment.sql");
+
+/// What storing an experiment changed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stored {
+    New,
+    Replaced,
+    Unchanged,
+}
+
+/// Stores one experiment; the schema must be prepared.
+pub fn store(client: &mut Client, record: &Record) -> Result<Stored, ArchiveError> {
+    let run = &record.run;
+    let doing = || failed(format!("storing run {} of {}", run.run_id, run.experiment));
+    let mut transaction = client.transaction().map_err(doing())?;
+    // Two pgio that store the same run wait for each other instead of failing.
+    let lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
+    transaction.execute(lock, &[&format!("pgio_results {}", run.run_id)]).map_err(doing())?;
+    let known = "SELECT experiment_id, digest FROM pgio_results.experiments WHERE run_id = $1 AND name = $2";
+    let found = transaction.query_opt(known, &[&run.run_id, &run.experiment]).map_err(doing())?;
+    let replaces = match found {
+        Some(row) if row.get::<_, String>(1) == record.digest => return Ok(Stored::Unchanged),
+        Some(row) => {
+            let id: i64 = row.get(0);
+            let delete = "DELETE FROM pgio_results.experiments WHERE experiment_id = $1";
+            transaction.execute(delete, &[&id]).map_err(doing())?;
+            true
+        }
+        None => false,
+    };
+    insert(&mut transaction, record).map_err(doing())?;
+    transaction.commit().map_err(doing())?;
+    Ok(if replaces { Stored::Replaced } else { Stored::New })
+}
+
+fn insert(transaction: &mut Transaction<'_>, record: &Record) -> Result<(), postgres::Error> {
+    let run = &record.run;
+    let workload = run.work.get("workload").map_or("", String::as_str);
+    // The manifest of an experiment that was not written by pgio may have any text as its time.
+    let created_at = time(&run.created_at).unwrap_or_else(|| "-infinity".to_owned());
+    let row = transaction.query_one(
+        INSERT,
+        &[
+            &run.run_id,
+            &run.experiment,
+            &created_at,
+            &record.pgio,
+            &workload,
+            &record.server_version,
+            &run.baseline,
+            &run.primary_metric,
+            &record.margin,
+            &json(&run.work),
+            &json(&run.facts),
+            &json(&run.metrics),
+            &record.manifest,
+            &record.digest,
+        ],
+    )?;
+    let id: i64 = row.get(0);
+    for table in &record.tables {
+        let (name, columns) = (table.table, table.columns);
+        let copy = format!("COPY pgio_results.{name} (experiment_id, {columns}) FROM STDIN");
+        let mut writer = transaction.copy_in(&copy)?;
+        let mut text = String::with_capacity(table.rows.as_str().len() * 9 / 8);
+        for row in table.rows.as_str().lines() {
+            text.push_str(&format!("{id}\t{row}\n"));
+        }
+        // The writer's errors are the driver's, which finish() reports as well.
+        let written = writer.write_all(text.as_bytes());
+        writer.finish()?;
+        debug_assert!(written.is_ok(), "finish() succeeds only if all was sent");
+    }
+    Ok(())
+}

@@ -1,0 +1,61 @@
+//! `pgio store`: puts stored results into the results database.
+//!
+//! Each experiment is one transaction. Storing again changes nothing; an experiment that was continued
+//! meanwhile is replaced.
+
+use std::path::PathBuf;
+
+use super::exit::Outcome;
+use super::{output, report, runs};
+use crate::archive::{self, Record, Stored, schema};
+use crate::config::ConnectString;
+use pgio_results::Warning;
+use pgio_results::store;
+
+#[derive(Debug, clap::Args)]
+#[command(
+    after_help = "Creates the schema pgio_results in that database the first time, for which the role needs \
+                  CREATE on the database; later USAGE on the schema, SELECT, INSERT and DELETE on \
+                  experiments and INSERT on the other tables. docs/FORMAT.md documents the views."
+)]
+pub(super) struct Args {
+    /// Results of compare or demo, or directories that contain such results
+    #[arg(required = true, num_args = 1.., value_name = "DIR")]
+    dirs: Vec<PathBuf>,
+    /// The database that takes the results, as a connection string, a URI or the name of a database
+    #[arg(long, value_name = "DSN")]
+    to: ConnectString,
+}
+
+pub(super) fn run(args: &Args) -> Outcome {
+    let dirs = store::collection(&args.dirs)?;
+    let mut client = runs::connect(&args.to)?;
+    schema::prepare_to_write(&mut client)?;
+    let (mut new, mut replaced, mut unchanged, mut trials) = (0, 0, 0, 0);
+    for dir in &dirs {
+        let Some(record) = Record::of(&report::read(dir)?) else {
+            output::warn(&Warning::new(
+                format!("{} is not stored", dir.display()),
+                "it has no trial",
+                "run the experiment, or continue it with --resume",
+            ));
+            continue;
+        };
+        let outcome = archive::store(&mut client, &record)?;
+        match outcome {
+            Stored::New => new += 1,
+            Stored::Replaced => replaced += 1,
+            Stored::Unchanged => unchanged += 1,
+        }
+        if outcome != Stored::Unchanged {
+            trials += record.trials;
+        }
+    }
+    let also = |n: usize, what: &str| match n {
+        0 => String::new(),
+        n => format!(", {n} {what}"),
+    };
+    let counts = also(replaced, "replaced") + &also(unchanged, "unchanged");
+    output::line(&format!("stored {new} new experiments{counts}; {trials} trials"));
+    Ok(())
+}
