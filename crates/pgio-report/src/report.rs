@@ -3,11 +3,13 @@
 //! Reports measure nothing and access no server, so each can be made again from the stored record.
 //! [`table`] is the model that every format renders. `comparison` fills it from an analysis, `sweep` from
 //! its curves, `screening` from the effects of factors, [`across`] from two analyses, [`brief`] of a demo; [`text`], [`markdown`], [`csv`] and [`mod@html`] render it.
-//! [`mod@pilot`] shows a plan. [`sentence`] words a verdict; [`json`] is the versioned form for other programs. For one trial,
+//! [`mod@pilot`] shows a plan. [`answers`] has the answer in words for each condition, [`sentence`] words a verdict; [`json`] is the versioned form for other programs. For one trial,
 //! [`classic`] prints the original pgio's lines, [`trial`] the details below them, and
 //! [`session_detail`] the file of that name.
 
 pub mod across;
+mod answer;
+mod answers;
 mod brief;
 pub mod classic;
 mod comparison;
@@ -36,6 +38,8 @@ pub mod text;
 pub mod trial;
 mod variance;
 
+pub use answer::answer;
+pub use answers::{answered, answers};
 pub use brief::brief;
 pub use comparison::document;
 pub use lead::lead;

@@ -40,13 +40,7 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
     let classes = classes(page);
     let shares = shares(page);
     let sentences = differences(page);
-    let mut numbers = explain::where_the_time_went(page.analysis);
-    if let Some(table) = &mut numbers {
-        table.title = "In numbers".to_owned();
-        // The list above the charts has these sentences.
-        table.notes.retain(|note| !sentences.contains(note));
-    }
-    if shares.is_empty() && numbers.is_none() {
+    if shares.is_empty() && classes.is_empty() {
         return None;
     }
     let bars = || classes.iter().flat_map(|(_, bars)| bars).chain(&shares);
@@ -65,9 +59,19 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
                 (figure("waits-all", "All of the sessions' time", &shares, 1.0, per_cent))
             }
         }
-        @if let Some(numbers) = &numbers { (table::render(numbers, "Where the time went")) }
     };
     Some(Section { id: "waits", title: "Where the time went", body })
+}
+
+/// The table with the numbers and their errors.
+pub(super) fn numbers(page: &Page<'_>) -> Option<Section> {
+    let mut table = explain::where_the_time_went(page.analysis)?;
+    table.title.clear();
+    // The list above the charts has these sentences.
+    let sentences = differences(page);
+    table.notes.retain(|note| !sentences.contains(note));
+    let body = table::render(&table, "Where the time went");
+    Some(Section { id: "waits-numbers", title: "Where the time went, in numbers", body })
 }
 
 /// The decided differences from the baseline, as sentences.
