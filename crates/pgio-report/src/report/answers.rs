@@ -94,7 +94,7 @@ fn change(analysis: &Analysis, c: &Condition) -> [String; 2] {
 }
 
 /// The first operation that the baseline or another condition timed, and its metric.
-fn operation(analysis: &Analysis) -> Option<(&'static str, &'static str)> {
+pub(super) fn operation(analysis: &Analysis) -> Option<(&'static str, &'static str)> {
     let has = |name: &str| {
         analysis.conditions.iter().any(|c| c.metrics.get(name).is_some_and(|m| m.value.is_some()))
     };
@@ -145,7 +145,10 @@ fn went(analysis: &Analysis, condition: &str) -> String {
     if !explain::is_decided(d) {
         return format!("The time per {class} is not measurably different.");
     }
-    match d.parts.iter().filter(|p| p.interval.excludes(0.0)).max_by(|a, b| by_size(a, b)) {
+    // Without any spread between blocks a part has no interval.
+    let may_be_none =
+        |p: &&PartDifference| p.interval.sides().is_some_and(|(l, h)| l <= 0.0 && h >= 0.0);
+    match d.parts.iter().filter(|p| !may_be_none(p)).max_by(by_size) {
         Some(part) => largest(d, part),
         None => format!("No single wait explains the time per {class}."),
     }

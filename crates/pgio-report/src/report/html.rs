@@ -74,7 +74,7 @@ pub fn render(source: &Source<'_>) -> String {
                 trials::section(&page),
                 latency::section(&page),
                 series::section(&page),
-                waits::numbers(&page),
+                waits::details(&page),
                 effects::reads(&page),
                 effects::replicas(&page),
                 effects::values(&page),
