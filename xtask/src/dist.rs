@@ -40,6 +40,9 @@ pub struct Options {
     /// Compiler made by packaging/musl-toolchain, where rustup has no standard library for the target
     #[arg(long, value_name = "DIR")]
     toolchain: Option<PathBuf>,
+    /// Checkout to release, if not the one that this program was compiled in
+    #[arg(long, value_name = "DIR")]
+    checkout: Option<PathBuf>,
     /// Stop after the binaries
     #[arg(long)]
     binary_only: bool,
@@ -57,6 +60,11 @@ pub struct Release {
 }
 
 pub fn run(root: &Path, options: &Options) -> Result<()> {
+    let checkout = match &options.checkout {
+        Some(dir) => dir.canonicalize().with_context(|| format!("open {}", dir.display()))?,
+        None => root.to_owned(),
+    };
+    let root = checkout.as_path();
     let release = release(root)?;
     let stale = crate::stale(root, &crate::artefacts()?)?;
     if let Some(path) = stale.first() {
