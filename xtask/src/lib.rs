@@ -3,8 +3,9 @@
 //! `cargo xtask generate` writes, `cargo xtask check` compares and names what is stale; a test of
 //! pgio's calls the same check. Everything comes from tables and types of the program, so that nothing
 //! is listed twice, and the same sources always give the same bytes. One file here for each
-//! family of artefacts.
+//! family of artefacts. [`dist`] makes a release of them.
 
+pub mod dist;
 mod keys;
 mod manual;
 mod schema;

@@ -1,11 +1,11 @@
-//! Chores of the workspace: `cargo xtask generate` and `cargo xtask check`; see the library.
+//! Chores of the workspace: `cargo xtask generate`, `check` and `dist`; see the library.
 
 use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use xtask::{artefacts, generate, stale};
+use xtask::{artefacts, dist, generate, stale};
 
 #[derive(Debug, Parser)]
 #[command(about = "Chores of the pgio workspace")]
@@ -14,18 +14,22 @@ struct Cli {
     command: Command,
 }
 
-#[derive(Debug, Clone, Copy, Subcommand)]
+#[derive(Debug, Clone, Subcommand)]
 enum Command {
     /// Write what is generated and remove what no longer is
     Generate,
     /// Name what is stale; exit 1 if anything is
     Check,
+    /// Make what users install: static binaries, archive, Debian package, SBOM, checksums
+    Dist(dist::Options),
 }
 
 fn main() -> Result<ExitCode> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is below the root");
+    let command = Cli::parse().command;
     let artefacts = artefacts()?;
-    match Cli::parse().command {
+    match command {
+        Command::Dist(options) => dist::run(root, &options).map(|()| ExitCode::SUCCESS),
         Command::Generate => generate(root, &artefacts).map(|()| ExitCode::SUCCESS),
         Command::Check => {
             let stale = stale(root, &artefacts)?;

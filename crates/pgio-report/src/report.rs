@@ -4,12 +4,15 @@
 //! [`table`] is the model that every format renders. `comparison` fills it from an analysis, `sweep` from
 //! its curves, `screening` and `cells` from a factorial design, [`across`] from two analyses, [`history`] from many
 //! runs, [`brief`] of a demo; [`text`], [`markdown`], [`csv`] and [`mod@html`] render it. [`mod@pilot`] shows a plan.
-//! [`sentence`] words a verdict; [`json`] is the versioned form for other programs, [`junit`] that of CI systems,
-//! [`openmetrics`] that of Prometheus, [`wide`] the trials for spreadsheets. For one trial,
+//! [`answers`] has the answer in words for each condition, [`sentence`] words a verdict; [`json`] is the versioned form
+//! for other programs, [`junit`] that of CI systems, [`openmetrics`] that of Prometheus, [`wide`] the trials for
+//! spreadsheets. For one trial,
 //! [`classic`] prints the original pgio's lines, [`trial`] the details below them, and
 //! [`session_detail`] the file of that name.
 
 pub mod across;
+mod answer;
+mod answers;
 mod brief;
 mod cells;
 pub mod classic;
@@ -43,6 +46,8 @@ pub mod trial;
 mod variance;
 pub mod wide;
 
+pub use answer::answer;
+pub use answers::{answered, answers};
 pub use brief::brief;
 pub use comparison::document;
 pub use lead::lead;

@@ -137,6 +137,11 @@ pub(super) fn difference(analysis: &Analysis, d: &DecompositionDifference) -> St
     text + "." + &typical_block(analysis, d).unwrap_or_default()
 }
 
+/// Whether the typical block says something else, so that the time cannot be attributed.
+pub(super) fn contradicts_typical_block(analysis: &Analysis, d: &DecompositionDifference) -> bool {
+    typical_block(analysis, d).is_some()
+}
+
 /// The difference of the typical block where it says something else. Here every operation weighs the same, there
 /// every block: a trial that stalls has few operations or many, and moves one of the two alone.
 fn typical_block(analysis: &Analysis, d: &DecompositionDifference) -> Option<String> {

@@ -1,7 +1,8 @@
 //! report.html: the complete report of a stored experiment, in one file that needs no network.
 //!
-//! The verdict comes first, then charts and tables, then checks and warnings, then how to reproduce the
-//! result. Charts are SVG and complete without JavaScript; with it (`page.js`, uPlot) line charts zoom.
+//! The answers come first, one line for each condition, then the effects and where the time went: this is the summary, two
+//! printed pages. The appendix has all other charts and tables, checks and warnings, how to reproduce the result, and the
+//! terms. Charts are SVG and complete without JavaScript; with it (`page.js`, uPlot) line charts zoom.
 //! Tables are those of the text report. Numbers and verdicts come from the analysis; sections without
 //! content are omitted. maud escapes all text. Next: `html/` has one file per section; [`svg`] has the
 //! common parts of charts.
@@ -9,6 +10,7 @@
 mod checks;
 mod effects;
 mod forest;
+mod glossary;
 mod head;
 mod history;
 mod latency;
@@ -62,30 +64,39 @@ pub fn render(source: &Source<'_>) -> String {
         standings: standings(source.stored),
         looks: Looks::new(&source.stored.manifest),
     };
-    let answer = match factorial(page.analysis) {
-        Some(screened) => vec![Some(effects::factors(&page, screened)), trials::section(&page)],
-        None => vec![
-            Some(effects::section(&page)),
-            sweep::section(&page),
-            trials::section(&page),
-            waits::section(&page),
-            latency::section(&page),
-            series::section(&page),
-            effects::reads(&page),
-            effects::replicas(&page),
-            effects::values(&page),
-        ],
+    let (summary, details) = match factorial(page.analysis) {
+        Some(screened) => {
+            (vec![Some(effects::factors(&page, screened))], vec![trials::section(&page)])
+        }
+        None => (
+            vec![Some(effects::section(&page)), waits::section(&page)],
+            vec![
+                Some(effects::numbers(&page)),
+                sweep::section(&page),
+                trials::section(&page),
+                latency::section(&page),
+                series::section(&page),
+                waits::details(&page),
+                effects::reads(&page),
+                effects::replicas(&page),
+                effects::values(&page),
+            ],
+        ),
     };
     let about = [
         Some(checks::section(&page)),
         Some(manifest::environment(&page)),
         Some(manifest::reproduce(&page)),
+        Some(glossary::section(&page)),
     ];
-    let sections: Vec<Section> = answer.into_iter().chain(about).flatten().collect();
+    let mut sections: Vec<Section> = summary.into_iter().flatten().collect();
+    let summary = sections.len();
+    sections.extend(details.into_iter().chain(about).flatten());
     let whole = shell::Shell {
         title: &page.analysis.experiment,
         header: head::header(&page),
         sections: &sections,
+        summary,
         footer: head::footer(&page),
         zooms: true,
     };

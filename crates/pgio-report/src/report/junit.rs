@@ -7,7 +7,8 @@
 
 use std::fmt::Write;
 
-use super::{failure, format, sentence};
+use super::outcomes::failure;
+use super::{format, sentence};
 use crate::analysis::across::gate::{Change, Rule, Ruling};
 use crate::analysis::{Analysis, Comparison, Gate, State};
 

@@ -143,7 +143,8 @@ fn largest_effect(analysis: &Analysis) -> Option<&Comparison> {
     })
 }
 
-fn trust(analysis: &Analysis) -> String {
+/// Whether the A/A twin speaks for the experiment or against it.
+pub(super) fn trust(analysis: &Analysis) -> String {
     let baseline = &analysis.baseline;
     let Some((aa, twin)) = analysis.aa.as_ref().and_then(|aa| Some((aa, analysis.primary(aa)?)))
     else {

@@ -12,7 +12,7 @@ pub(super) struct Args {
 /// An experiment of examples/, named without its extension.
 macro_rules! experiment {
     ($name:literal) => {
-        ($name, include_str!(concat!("../../../../examples/", $name, ".toml")))
+        ($name, include_str!(concat!("../../shipped/", $name, ".toml")))
     };
 }
 
@@ -38,8 +38,8 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
     experiment!("screening"),
     experiment!("mail-ext4"),
     experiment!("mail-drbd"),
-    ("dovecot.sh", include_str!("../../../../examples/dovecot.sh")),
-    ("pgio.conf", include_str!("../../../../examples/pgio.conf")),
+    ("dovecot.sh", include_str!("../../shipped/dovecot.sh")),
+    ("pgio.conf", include_str!("../../shipped/pgio.conf")),
 ];
 
 pub(super) fn run(args: &Args) -> Outcome {

@@ -420,7 +420,7 @@ pub(super) fn text(analysis: &Analysis) -> String {
 }
 
 fn markdown(analysis: &Analysis) -> String {
-    report::markdown::render(&report::document(analysis), &report::lead(analysis))
+    report::markdown::render(&report::answered(analysis), &report::lead(analysis))
 }
 
 /// Writes the page beside the results. They are stored already, so a page that cannot be written is

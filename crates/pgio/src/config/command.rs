@@ -14,7 +14,7 @@ use super::kinds::WorkloadKind;
 pub use line::{Line, Template};
 
 /// The presets that ship with pgio: one table each, with the keys of a `[workload]`.
-pub const PRESETS: &str = include_str!("../../../../examples/command-presets.toml");
+pub const PRESETS: &str = include_str!("../../shipped/command-presets.toml");
 
 /// Placeholders whose values only the trial knows.
 pub const PLACEHOLDERS: &[&str] = &[

@@ -152,6 +152,8 @@ fn every_view_is_drawn_whole_legible_and_without_an_error() {
             none(&mut browser, what, view);
         }
         assert!(measured(&mut browser, "all('.cards').length").as_u64().unwrap() > 0);
+        let answers = measured(&mut browser, "Math.round(box(all('.answers')[0]).top)");
+        assert!(answers.as_u64().unwrap() < 600, "the answers begin at {answers} px at {view:?}");
         none(&mut browser, "sideways()", view);
         let overflow = measured(&mut browser, "overflow()");
         assert_eq!(overflow, 0, "the page is wider than its screen at {view:?}");
@@ -316,6 +318,18 @@ fn in_print_a_heading_stays_with_its_content() {
         .map(|line| line.split_whitespace().collect::<Vec<_>>().join(" "))
         .collect();
     assert!(last_lines.len() > 3, "{text}");
+    let pages: Vec<&str> = text.split('\u{c}').collect();
+    let appendix = pages.iter().position(|page| page.lines().any(|l| l.trim() == "Appendix"));
+    assert_eq!(appendix, Some(2), "the summary has two pages: {text}");
+    // Folded on the screen, not on paper.
+    let folded = "all('details.warnings li > span:last-child').map((e) => e.textContent)";
+    let folded = measured(&mut browser, folded);
+    let folded: Vec<&str> = folded.as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(!folded.is_empty());
+    for warning in folded {
+        let start: Vec<&str> = warning.split_whitespace().take(3).collect();
+        assert!(text.contains(&start.join(" ")), "{warning} is missing in print");
+    }
     for line in &last_lines {
         assert!(!headings.contains(&line.as_str()), "{line} is the last line of a page");
     }

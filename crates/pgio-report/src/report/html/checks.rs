@@ -1,6 +1,7 @@
 //! The evidence for and against the result: remarks, checks, evidence of conditions, and trials.
 //!
-//! The section is complete: it lists how often each check passed, and why a trial does not count.
+//! The section is complete: it lists how often each check passed, and why a trial does not count. Warnings are folded, and
+//! each stands there once.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -32,13 +33,29 @@ fn remarks(page: &Page<'_>) -> Markup {
     if page.remarks.is_empty() {
         return html! { p { "No check failed, and there are no warnings." } };
     }
-    list(&page.remarks)
+    let (invalid, others): (Vec<&Remark>, Vec<&Remark>) =
+        page.remarks.iter().partition(|r| r.label == word(CheckVerdict::Invalid));
+    html! {
+        div #warnings {
+            @if !invalid.is_empty() { (items(&invalid)) }
+            @if !others.is_empty() {
+                details.warnings {
+                    summary { (format::counted(others.len(), "warning")) }
+                    (items(&others))
+                }
+            }
+        }
+    }
 }
 
 pub(super) fn list(remarks: &[Remark]) -> Markup {
     // INVALID comes first.
     let mut remarks: Vec<&Remark> = remarks.iter().collect();
     remarks.sort_by_key(|r| r.label != word(CheckVerdict::Invalid));
+    items(&remarks)
+}
+
+fn items(remarks: &[&Remark]) -> Markup {
     html! {
         ul.remarks { @for r in remarks {
             li { span.badge.(r.label.to_lowercase()) { (r.label) } span { (table::prose(&r.text)) } }
@@ -77,8 +94,10 @@ fn every_check(page: &Page<'_>) -> Table {
         } else {
             numbers(&lines)
         };
-        let messages = different(all.iter().map(|(_, message, _)| *message));
-        let remedies = different(all.iter().map(|(.., remedy)| *remedy));
+        // What is not in order is said above, or in the headline.
+        let passed = || all.iter().filter(|_| *verdict == CheckVerdict::Ok);
+        let messages = different(passed().map(|(_, message, _)| *message));
+        let remedies = different(passed().map(|(.., remedy)| *remedy));
         vec![(*id).to_owned(), word(*verdict).to_owned(), which, messages, remedies]
     };
     Table {

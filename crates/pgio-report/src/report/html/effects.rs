@@ -1,26 +1,38 @@
-//! The effects on the primary metric, as a forest plot and as the table of the text report; then the
+//! The effects on the primary metric in sentences and as a forest plot; then that as the table of the text report, and the
 //! other tables of that report. In a factorial design, the effects of factors take their place.
 
 use maud::html;
 
 use super::super::format::metric_name;
-use super::super::{cells, comparison, explain, screening};
+use super::super::lead::lead;
+use super::super::{cells, comparison, explain, screening, sentence};
 use super::page::{Page, Section};
 use super::{forest, table};
 use crate::analysis::screening::Screened;
 
 pub(super) fn section(page: &Page<'_>) -> Section {
     let metric = metric_name(&page.analysis.primary_metric);
-    // One factor at a time: the same comparisons, ranked.
-    let ranked = screening::tables(page.analysis);
+    // The header has it.
+    let trust = sentence::trust(page.analysis);
+    let sentences = lead(page.analysis);
     let body = html! {
         p { "Primary metric: " strong { (metric) } ", each condition against "
             strong { (page.analysis.baseline) } ". Everything else is indicative." }
+        ul { @for s in sentences.iter().filter(|s| **s != trust) { li { (table::prose(s)) } } }
         (forest::figure(page))
+    };
+    Section { id: "effects", title: "Effects", body }
+}
+
+/// The effects as tables.
+pub(super) fn numbers(page: &Page<'_>) -> Section {
+    // One factor at a time: the same comparisons, ranked.
+    let ranked = screening::tables(page.analysis);
+    let body = html! {
         @for t in &ranked { (table::render_cards(t, "What matters here")) }
         (table::render_cards(&comparison::primary(page.analysis), "Conditions and effects"))
     };
-    Section { id: "effects", title: "Effects", body }
+    Section { id: "numbers", title: "Effects in numbers", body }
 }
 
 /// The section that takes the place of the comparisons with a baseline.

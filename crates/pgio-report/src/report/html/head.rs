@@ -1,16 +1,18 @@
-//! The header and footer of the page: the verdict in sentences, the facts of the measurement, the
+//! The header and footer of the page: the answer for each condition, the facts of the measurement, the
 //! versions.
 //!
-//! Some readers read only the first paragraph, so trials excluded from the comparison are mentioned
+//! Some readers read only the first table, so trials excluded from the comparison are mentioned
 //! right below it.
 
 use maud::{Markup, html};
 
+use super::super::answers::answers;
 use super::super::format::{self, counted};
 use super::super::lead::lead;
 use super::super::outcomes::headline;
+use super::super::sentence::trust;
 use super::page::Page;
-use super::table::prose;
+use super::table::{self, prose};
 use crate::analysis::Standing;
 use pgio_results::Trial;
 use pgio_results::store::Manifest;
@@ -18,15 +20,18 @@ use pgio_results::units::human;
 
 pub(super) fn header(page: &Page<'_>) -> Markup {
     let sentences = lead(page.analysis);
-    let (first, others) = sentences.split_first().expect("the lead has an effect and its trust");
     html! {
         p.kind { "pgio experiment" }
         h1 { (page.analysis.experiment) }
         @for sentence in headline(page.analysis) { p.lead.doubt { strong { (prose(&sentence)) } } }
-        p.lead { (prose(first)) }
-        @for sentence in others { p { (prose(sentence)) } }
+        @if let Some(table) = answers(page.analysis) {
+            div.answers { (table::render_cards(&table, "The answer for each condition")) }
+            p { (prose(&trust(page.analysis))) " " a href="#terms" { "What the words mean." } }
+        } @else {
+            @for (at, sentence) in sentences.iter().enumerate() { p.lead[at == 0] { (prose(sentence)) } }
+        }
         @if let Some(doubt) = doubt(page) {
-            p.doubt { strong { (doubt) } " " a href="#checks" { "See the checks." } }
+            p.doubt { strong { (doubt) } " " a href="#warnings" { "See the checks." } }
         }
         dl.facts {
             @for (name, value) in facts(page) { div { dt { (name) } dd { (value) } } }

@@ -8,6 +8,8 @@ pub(super) struct Shell<'a> {
     pub(super) title: &'a str,
     pub(super) header: Markup,
     pub(super) sections: &'a [Section],
+    /// The first of them, which are printed before the appendix.
+    pub(super) summary: usize,
     pub(super) footer: Markup,
     /// Whether it has charts that zoom.
     pub(super) zooms: bool,
@@ -31,7 +33,7 @@ pub(super) fn page(shell: &Shell<'_>) -> String {
 /// A page without anything of one experiment in its header and footer.
 pub(super) fn simple(title: &str, header: Markup, sections: &[Section], zooms: bool) -> String {
     let footer = html! { p { "Report by pgio " (env!("CARGO_PKG_VERSION")) "." } };
-    page(&Shell { title, header, sections, footer, zooms })
+    page(&Shell { title, header, sections, summary: sections.len(), footer, zooms })
 }
 
 fn draw(shell: &Shell<'_>) -> Markup {
@@ -59,7 +61,8 @@ fn draw(shell: &Shell<'_>) -> Markup {
                     }
                 }
                 main #main tabindex="-1" {
-                    @for s in sections {
+                    @for (at, s) in sections.iter().enumerate() {
+                        @if at == shell.summary { p.appendix aria-hidden="true" { "Appendix" } }
                         section aria-labelledby={ (s.id) } {
                             h2 #(s.id) { (s.title) }
                             (s.body)

@@ -118,3 +118,55 @@ fn the_page_shows_and_explains_excluded_trials() {
     assert_eq!(page.matches("class=\"crossed\"").count(), 1);
     assert!(page.contains("standby: the standby went away"));
 }
+
+#[test]
+fn the_answers_stand_before_every_section_and_the_summary_before_the_appendix() {
+    let page = page(&demo());
+    let at = |what: &str| page.find(what).unwrap_or_else(|| panic!("no {what}"));
+    let places = [
+        "<header>",
+        "class=\"answers\"",
+        ": certain",
+        "</header>",
+        "id=\"effects\"",
+        "class=\"appendix\"",
+        "id=\"numbers\"",
+        "id=\"checks\"",
+        "id=\"terms\"",
+    ];
+    let found: Vec<usize> = places.into_iter().map(at).collect();
+    assert!(found.is_sorted(), "{found:?}");
+    assert!(at("href=\"#terms\"") < at("</header>"));
+}
+
+#[test]
+fn warnings_are_folded_and_each_stands_there_once() {
+    let mut stored = demo();
+    for t in &mut stored.trials {
+        t.checks.push(Check::warning("thermal", "the processor was throttled", "cool it"));
+    }
+    stored.trials[7].checks.push(Check::invalid("standby", "it went away", "look at its log"));
+    let page = page(&stored);
+    let (_, warnings) = page.split_once("<details class=\"warnings\">").unwrap();
+    let (warnings, _) = warnings.split_once("</details>").unwrap();
+    for text in ["the processor was throttled", "cool it"] {
+        assert_eq!(page.matches(text).count(), 1, "{text}");
+        assert!(warnings.contains(text), "{text}");
+    }
+    assert!(!warnings.contains("look at its log"), "an invalid trial is not folded away");
+    assert_eq!(page.matches("look at its log").count(), 1);
+}
+
+#[test]
+fn every_chart_has_its_text() {
+    for stored in [demo(), swept(6)] {
+        let page = page(&stored);
+        let charts = page.matches("role=\"img\"").count();
+        assert!(charts > 0);
+        let texts = page.split("<desc").skip(1).filter(|rest| {
+            let text = rest.split_once('>').map_or("", |(_, inner)| inner);
+            text.split('<').next().unwrap_or_default().split_whitespace().count() >= 5
+        });
+        assert_eq!(texts.count(), charts);
+    }
+}

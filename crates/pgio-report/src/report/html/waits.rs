@@ -7,6 +7,7 @@
 
 use maud::{Markup, html};
 
+use super::super::answers::operation;
 use super::super::{explain, format};
 use super::look::clipped;
 use super::page::{Page, Section};
@@ -30,44 +31,72 @@ struct Bar<'a> {
     parts: Vec<(WaitGroup, f64)>,
 }
 
+/// A class of operation with a bar for each condition.
+type ClassBars<'a> = (&'a str, Vec<Bar<'a>>);
+
 impl Bar<'_> {
     fn total(&self) -> f64 {
         self.parts.iter().map(|(_, value)| value).sum()
     }
 }
 
+/// The bars of the operation that the answers are about, and of all time; the others are in the details.
 pub(super) fn section(page: &Page<'_>) -> Option<Section> {
-    let classes = classes(page);
+    let (main, _) = main_and_others(page);
     let shares = shares(page);
-    let sentences = differences(page);
-    let mut numbers = explain::where_the_time_went(page.analysis);
-    if let Some(table) = &mut numbers {
-        table.title = "In numbers".to_owned();
-        // The list above the charts has these sentences.
-        table.notes.retain(|note| !sentences.contains(note));
-    }
-    if shares.is_empty() && numbers.is_none() {
+    if shares.is_empty() && main.is_none() {
         return None;
     }
-    let bars = || classes.iter().flat_map(|(_, bars)| bars).chain(&shares);
-    let is_seen = |g: &&WaitGroup| bars().flat_map(|b| &b.parts).any(|(group, _)| group == *g);
-    let seen: Vec<WaitGroup> = GROUPS.iter().filter(is_seen).copied().collect();
+    let bars = main.iter().flat_map(|(_, bars)| bars).chain(&shares);
     let body = html! {
-        @if !sentences.is_empty() { ul { @for text in &sentences { li { (table::prose(text)) } } } }
-        (legend(&seen))
+        (legend(&seen(bars)))
         div.charts {
-            @for (class, bars) in &classes {
-                @let longest = bars.iter().map(Bar::total).fold(0.0, f64::max);
-                @let title = format!("Mean {class}");
-                (figure(&format!("waits-{class}"), &title, bars, longest, format::seconds))
-            }
+            @if let Some((class, bars)) = &main { (of_class(class, bars)) }
             @if !shares.is_empty() {
                 (figure("waits-all", "All of the sessions' time", &shares, 1.0, per_cent))
             }
         }
-        @if let Some(numbers) = &numbers { (table::render(numbers, "Where the time went")) }
     };
     Some(Section { id: "waits", title: "Where the time went", body })
+}
+
+/// Every decided difference in a sentence, the bars of the other operations, and the table with the errors.
+pub(super) fn details(page: &Page<'_>) -> Option<Section> {
+    let mut table = explain::where_the_time_went(page.analysis)?;
+    table.title = "In numbers".to_owned();
+    // The list has these sentences.
+    let sentences = differences(page);
+    table.notes.retain(|note| !sentences.contains(note));
+    let (_, others) = main_and_others(page);
+    let body = html! {
+        @if !sentences.is_empty() { ul { @for text in &sentences { li { (table::prose(text)) } } } }
+        @if !others.is_empty() {
+            (legend(&seen(others.iter().flat_map(|(_, bars)| bars))))
+            div.charts { @for (class, bars) in &others { (of_class(class, bars)) } }
+        }
+        (table::render(&table, "Where the time went"))
+    };
+    Some(Section { id: "waits-details", title: "Where the time went, in detail", body })
+}
+
+/// The operation whose time the answers show, and the others.
+fn main_and_others<'a>(page: &Page<'a>) -> (Option<ClassBars<'a>>, Vec<ClassBars<'a>>) {
+    let mut all = classes(page);
+    let known =
+        operation(page.analysis).and_then(|(main, _)| all.iter().position(|(c, _)| *c == main));
+    let main = known.or((!all.is_empty()).then_some(0)).map(|at| all.remove(at));
+    (main, all)
+}
+
+fn of_class(class: &str, bars: &[Bar<'_>]) -> Markup {
+    let longest = bars.iter().map(Bar::total).fold(0.0, f64::max);
+    figure(&format!("waits-{class}"), &format!("Mean {class}"), bars, longest, format::seconds)
+}
+
+/// The kinds of wait that the bars show.
+fn seen<'a, 'b: 'a>(bars: impl Iterator<Item = &'a Bar<'b>>) -> Vec<WaitGroup> {
+    let shown: Vec<WaitGroup> = bars.flat_map(|b| &b.parts).map(|(group, _)| *group).collect();
+    GROUPS.iter().filter(|group| shown.contains(group)).copied().collect()
 }
 
 /// The decided differences from the baseline, as sentences.
@@ -77,7 +106,7 @@ fn differences(page: &Page<'_>) -> Vec<String> {
 }
 
 /// For each class of operation, one bar per condition: the mean in seconds.
-fn classes<'a>(page: &Page<'a>) -> Vec<(&'a str, Vec<Bar<'a>>)> {
+fn classes<'a>(page: &Page<'a>) -> Vec<ClassBars<'a>> {
     let mut all: Vec<(&str, Vec<Bar<'_>>)> = Vec::new();
     for d in &page.analysis.decompositions {
         let parts = d.parts.iter().filter(|p| p.seconds > 0.0).map(|p| (p.group, p.seconds));

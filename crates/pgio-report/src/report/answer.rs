@@ -1,0 +1,314 @@
+//! The answer about one condition in a few words, for people who will read one cell:
+//! `costs about half of the commits: certain`.
+//!
+//! The words follow from the verdict and its interval alone and claim no more than these: a size is named only if the
+//! whole interval is near it, else the nearest one that the whole interval exceeds or stays below. `sentence` says the
+//! same with figures. Next: `answers` has the table.
+
+use super::{format, margin, outcomes};
+use crate::analysis::{Analysis, Comparison, Decision, STALLS, State, Verdict};
+use pgio_results::metrics::Direction;
+
+/// Said of a verdict that no check of the experiment contradicts.
+pub(super) const CERTAIN: &str = "certain";
+
+/// Shares that people have words for, in ascending order.
+const NAMED: [(f64, &str); 8] = [
+    (0.1, "a tenth"),
+    (0.2, "a fifth"),
+    (0.25, "a quarter"),
+    (1.0 / 3.0, "a third"),
+    (0.5, "half"),
+    (2.0 / 3.0, "two thirds"),
+    (0.75, "three quarters"),
+    (0.9, "nine tenths"),
+];
+/// `about`: both ends of the interval are this near, as a share of the whole and of the named share.
+const NEAR: f64 = 0.04;
+const NEAR_OF_NAMED: f64 = 0.2;
+
+/// What the interval of a change allows to be said about its size.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Size {
+    About(&'static str),
+    AtLeast(&'static str),
+    AtMost(&'static str),
+    /// At least this many times as much.
+    Times(f64),
+    Unclear,
+}
+
+/// The answer in words.
+pub fn answer(analysis: &Analysis, condition: &str) -> String {
+    if condition == analysis.baseline {
+        return "the baseline".to_owned();
+    }
+    let Some(c) = analysis.primary(condition) else { return "not compared".to_owned() };
+    let described = analysis.condition(condition);
+    if let Some(d) = described.filter(|d| d.state != State::Measured) {
+        if let Some(instead) = outcomes::instead_of_effect(analysis, d) {
+            return instead;
+        }
+    }
+    let mut text = match c.verdict {
+        Verdict::TooFewBlocks => "undecided: too few blocks".to_owned(),
+        Verdict::NotApplicable | Verdict::NotJudged => return "cannot be compared".to_owned(),
+        _ if analysis.is_aa(condition) => return twin(c),
+        Verdict::NoDifference => no_difference(analysis, c),
+        Verdict::Slower | Verdict::Faster | Verdict::Higher | Verdict::Lower => {
+            format!("{}: {}", change(analysis, c), certainty(analysis, c))
+        }
+    };
+    let stalls =
+        |f: &crate::analysis::Finding| f.id == STALLS && f.condition.as_deref() == Some(condition);
+    if analysis.checks.iter().any(stalls) {
+        text += "; it stalls";
+    }
+    let factors = described.map_or(0, |d| d.factors.len());
+    if factors > 1 && c.verdict.is_decided() {
+        text += &format!("; the effect of {} treatments together", format::small(factors));
+    }
+    text
+}
+
+fn twin(c: &Comparison) -> String {
+    match c.verdict.is_decided() {
+        true => "differs from itself: distrust this experiment".to_owned(),
+        false => "the baseline again: no difference, as expected".to_owned(),
+    }
+}
+
+/// Whether the A/A twin shows a difference where there is none.
+fn is_distrusted(analysis: &Analysis) -> bool {
+    let twin = analysis.aa.as_ref().and_then(|aa| analysis.primary(aa));
+    twin.is_some_and(|twin| twin.verdict.is_decided())
+}
+
+fn certainty(analysis: &Analysis, c: &Comparison) -> String {
+    let sure = if is_distrusted(analysis) {
+        "doubtful, because the baseline differs from itself"
+    } else if analysis.own_baseline.is_some() {
+        "to be confirmed, because this baseline was chosen afterwards"
+    } else {
+        CERTAIN
+    };
+    let matters = match c.decision {
+        Some(Decision::Matters) => ", and it matters",
+        Some(Decision::DoesNotMatter) => ", and it does not matter",
+        Some(Decision::Undecided) => ", whether it matters is open",
+        None => "",
+    };
+    format!("{sure}{matters}")
+}
+
+/// How large a difference may have been missed, in the direction that is worse.
+fn no_difference(analysis: &Analysis, c: &Comparison) -> String {
+    if let (Some(Decision::DoesNotMatter), Some(share), false) =
+        (c.decision, c.margin, is_distrusted(analysis))
+    {
+        return format!("no difference above {}: {CERTAIN}", margin::share(share));
+    }
+    let open = match c.decision {
+        Some(Decision::Undecided) => ", whether it matters is open",
+        _ => "",
+    };
+    let direction = direction(analysis, c);
+    let (less, more) =
+        (c.interval.low.map(|low| 1.0 - low), c.interval.high.map(|high| high - 1.0));
+    let missed = match direction {
+        Direction::HigherIsFaster => less.map(|share| ("a loss", share)),
+        Direction::LowerIsFaster => more.map(|share| ("a rise", share)),
+        Direction::Neutral => less.zip(more).map(|(l, m)| ("a change", l.max(m))),
+    };
+    match missed {
+        Some((what, share)) if share > 0.0 => {
+            format!(
+                "no difference found: {what} of up to {} is possible{open}",
+                format::size(share)
+            )
+        }
+        Some((what, _)) => format!("no difference found: {what} is unlikely{open}"),
+        None => format!("no difference found{open}"),
+    }
+}
+
+fn direction(analysis: &Analysis, c: &Comparison) -> Direction {
+    analysis.definition(&c.metric).map_or(Direction::Neutral, |def| def.direction)
+}
+
+/// The decided change, without how sure it is.
+fn change(analysis: &Analysis, c: &Comparison) -> String {
+    let grows = c.ratio.is_some_and(|r| r > 1.0);
+    let size = size(grows, c.interval.low, c.interval.high);
+    let what = format::metric_name(&c.metric);
+    let counted = what.strip_suffix("/s").or_else(|| what.strip_suffix("/min"));
+    match counted.filter(|_| direction(analysis, c) == Direction::HigherIsFaster) {
+        Some(things) if grows => more(size, things),
+        Some(things) => fewer(size, things),
+        None => moved(grows, size, &what),
+    }
+}
+
+fn fewer(size: Size, things: &str) -> String {
+    match size {
+        Size::About(share) => format!("costs about {share} of the {things}"),
+        Size::AtLeast(share) => format!("costs at least {share} of the {things}"),
+        Size::AtMost(share) => format!("costs some {things}, at most {share}"),
+        Size::Times(_) | Size::Unclear => format!("costs {things}, how many is unclear"),
+    }
+}
+
+fn more(size: Size, things: &str) -> String {
+    match size {
+        Size::About("half") => format!("brings about half as many {things} again"),
+        Size::AtLeast("half") => format!("brings at least half as many {things} again"),
+        Size::About(share) => format!("brings about {share} more {things}"),
+        Size::AtLeast(share) => format!("brings at least {share} more {things}"),
+        Size::AtMost(share) => format!("brings some more {things}, at most {share}"),
+        Size::Times(n) => format!("brings at least {n} times as many {things}"),
+        Size::Unclear => format!("brings more {things}, how many is unclear"),
+    }
+}
+
+fn moved(grows: bool, size: Size, what: &str) -> String {
+    let verb = if grows { "raises" } else { "lowers" };
+    match size {
+        Size::About(share) => format!("{verb} the {what} by about {share}"),
+        Size::AtLeast(share) => format!("{verb} the {what} by at least {share}"),
+        Size::AtMost(share) => format!("{verb} the {what} by at most {share}"),
+        Size::Times(n) => format!("{verb} the {what} to at least {n} times"),
+        Size::Unclear => format!("{verb} the {what}, by how much is unclear"),
+    }
+}
+
+/// The size of a change from the interval of its ratio; a side that is not known is as far as it can be.
+fn size(grows: bool, low: Option<f64>, high: Option<f64>) -> Size {
+    let (near, far) = match grows {
+        true => (low.map_or(0.0, |r| r - 1.0), high.map_or(f64::INFINITY, |r| r - 1.0)),
+        false => (high.map_or(0.0, |r| 1.0 - r), low.map_or(1.0, |r| 1.0 - r)),
+    };
+    if grows && near >= 1.0 {
+        return Size::Times((near + 1.0).floor());
+    }
+    let is_near = |named: f64, end: f64| (end - named).abs() <= NEAR.min(named * NEAR_OF_NAMED);
+    let middle = f64::midpoint(near, far);
+    let about = NAMED
+        .iter()
+        .filter(|(named, _)| is_near(*named, near) && is_near(*named, far))
+        .min_by(|a, b| (a.0 - middle).abs().total_cmp(&(b.0 - middle).abs()));
+    let exceeded = NAMED.iter().rev().find(|(named, _)| near >= *named);
+    let stayed_below = NAMED.iter().find(|(named, _)| far <= *named);
+    match (about, exceeded, stayed_below) {
+        (Some((_, name)), ..) => Size::About(name),
+        (None, Some((_, name)), _) => Size::AtLeast(name),
+        (None, None, Some((_, name))) => Size::AtMost(name),
+        (None, None, None) => Size::Unclear,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::analyse;
+    use crate::analysis::test_support::demo;
+    use pgio_results::store::StoredExperiment;
+    use proptest::prelude::*;
+
+    fn of(low: f64, high: f64) -> Size {
+        size(low > 1.0, Some(low), Some(high))
+    }
+
+    fn share_of(name: &str) -> f64 {
+        NAMED.iter().find(|(_, known)| *known == name).unwrap().0
+    }
+
+    fn answers(stored: &StoredExperiment) -> Vec<String> {
+        let analysis = analyse(stored);
+        analysis.conditions.iter().map(|c| answer(&analysis, &c.name)).collect()
+    }
+
+    /// The rate of the trials of one condition, times a factor.
+    fn with_factor(condition: &str, factor: f64) -> StoredExperiment {
+        let mut stored = demo();
+        for t in &mut stored.trials {
+            let is_it = t.place.as_ref().is_some_and(|p| p.condition == condition);
+            let rate = t.metrics.get_mut("commits_per_second");
+            if let Some(rate) = rate.filter(|_| is_it) {
+                rate.value = rate.value.map(|v| v * factor);
+            }
+        }
+        stored
+    }
+
+    #[test]
+    fn a_size_is_named_where_the_whole_interval_is_near_it() {
+        assert_eq!(of(0.48, 0.53), Size::About("half"));
+        assert_eq!(of(0.45, 0.481), Size::AtLeast("half"));
+        assert_eq!(of(0.2, 0.45), Size::AtLeast("half"));
+        assert_eq!(of(0.93, 0.98), Size::AtMost("a tenth"));
+        assert_eq!(of(0.05, 0.99), Size::Unclear);
+        assert_eq!(of(1.24, 1.27), Size::About("a quarter"));
+        assert_eq!(of(3.2, 9.0), Size::Times(3.0));
+        assert_eq!(size(true, Some(1.4), None), Size::AtLeast("a third"));
+        assert_eq!(size(false, None, Some(0.97)), Size::Unclear);
+    }
+
+    #[test]
+    fn the_demo_in_words() {
+        insta::assert_snapshot!(answers(&demo()).join("\n"));
+    }
+
+    #[test]
+    fn a_margin_decides_what_matters() {
+        let mut stored = demo();
+        stored.manifest.rules.matters = Some(0.05);
+        let all = answers(&stored);
+        assert!(all[3].ends_with("certain, and it matters"), "{all:?}");
+        stored.manifest.rules.matters = Some(0.2);
+        assert_eq!(answers(&stored)[2], "no difference above 20 %: certain");
+    }
+
+    #[test]
+    fn nothing_is_certain_once_the_baseline_differs_from_itself() {
+        let all = answers(&with_factor("local-aa", 0.5));
+        assert_eq!(all[1], "differs from itself: distrust this experiment");
+        assert!(all[3].contains(": doubtful"), "{all:?}");
+        assert!(all.iter().all(|a| !a.contains(CERTAIN)), "{all:?}");
+    }
+
+    #[test]
+    fn more_of_a_rate_is_a_gain() {
+        let all = answers(&with_factor("on", 10.0));
+        assert!(all[3].starts_with("brings at least "), "{all:?}");
+    }
+
+    #[test]
+    fn a_condition_without_enough_blocks_is_undecided() {
+        let mut stored = demo();
+        stored
+            .trials
+            .retain(|t| t.place.as_ref().is_some_and(|p| p.condition != "on" || p.block <= 2));
+        let all = answers(&stored);
+        assert!(all[3].starts_with("undecided: "), "{all:?}");
+    }
+
+    proptest! {
+        /// Whatever the interval, the words hold at both of its ends.
+        #[test]
+        fn no_size_claims_more_than_its_interval(low in 0.01f64..8.0, width in 1.0f64..3.0) {
+            let high = low * width;
+            prop_assume!(low > 1.0 || high < 1.0);
+            let ends = if low > 1.0 { [low - 1.0, high - 1.0] } else { [1.0 - high, 1.0 - low] };
+            match of(low, high) {
+                Size::About(name) => {
+                    let named = share_of(name);
+                    prop_assert!(ends.iter().all(|e| (e - named).abs() <= 0.041));
+                }
+                Size::AtLeast(name) => prop_assert!(ends.iter().all(|e| *e >= share_of(name))),
+                Size::AtMost(name) => prop_assert!(ends.iter().all(|e| *e <= share_of(name))),
+                Size::Times(n) => prop_assert!(ends.iter().all(|e| e + 1.0 >= n)),
+                Size::Unclear => {}
+            }
+        }
+    }
+}

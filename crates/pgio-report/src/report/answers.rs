@@ -1,0 +1,232 @@
+//! The table that answers the experiment's question: a line for each condition.
+//!
+//! Each line has the answer in words (`answer`), the change, its interval, what it means for one commit, and one
+//! sentence on where the time went. It is the first thing on the page and in Markdown. Details are in the other
+//! tables.
+
+use super::answer::answer;
+use super::format::{self, NONE};
+use super::outcomes::instead_of_effect;
+use super::table::{Column, Document, Table};
+use super::{comparison, explain, screening};
+use crate::analysis::waits::{DecompositionDifference, PartDifference};
+use crate::analysis::{Analysis, Comparison, Condition, State};
+use pgio_results::operation::{Class, Statistic};
+use pgio_results::waits::WaitGroup;
+use pgio_results::{Metric, metrics};
+
+/// The operations whose time is shown: the first one that was measured.
+const OPERATIONS: [(&str, &str); 5] = [
+    ("commit", metrics::latency_name(Class::Commit, Statistic::Mean)),
+    ("transaction", metrics::latency_name(Class::Transaction, Statistic::Mean)),
+    ("update", metrics::latency_name(Class::Update, Statistic::Mean)),
+    ("read", metrics::latency_name(Class::Read, Statistic::Mean)),
+    ("delivery", metrics::latency_name(Class::Delivery, Statistic::Mean)),
+];
+
+/// `None` in a factorial design, which compares no conditions, and if there is nothing to compare.
+pub fn answers(analysis: &Analysis) -> Option<Table> {
+    if screening::factorial(analysis).is_some() || analysis.conditions.len() < 2 {
+        return None;
+    }
+    let operation = operation(analysis);
+    let sampled = !analysis.decompositions.is_empty();
+    let mut columns = vec![
+        Column::left("condition"),
+        Column::left("answer"),
+        Column::right(format!("change of {}", format::metric_name(&analysis.primary_metric))),
+        Column::right("95 % interval"),
+    ];
+    columns.extend(operation.map(|(class, _)| Column::right(format!("time per {class}"))));
+    columns.extend(sampled.then(|| Column::left("where the time went")));
+    let row = |c: &Condition| {
+        let mut cells = vec![c.name.clone(), words(analysis, c)];
+        cells.extend(change(analysis, c));
+        cells.extend(operation.map(|(_, mean)| time(analysis, c, mean)));
+        cells.extend(sampled.then(|| went(analysis, &c.name)));
+        cells
+    };
+    Some(Table {
+        title: String::new(),
+        columns,
+        rows: analysis.conditions.iter().map(row).collect(),
+        notes: Vec::new(),
+    })
+}
+
+/// The document of the whole report, after the answers.
+pub fn answered(analysis: &Analysis) -> Document {
+    let mut document = comparison::document(analysis);
+    document.tables.splice(0..0, answers(analysis));
+    document
+}
+
+/// The answer; of the baseline with its value, which the changes refer to.
+fn words(analysis: &Analysis, c: &Condition) -> String {
+    let text = answer(analysis, &c.name);
+    let value = c.metrics.get(&analysis.primary_metric).filter(|m| m.value.is_some());
+    match value.filter(|_| c.name == analysis.baseline && c.state == State::Measured) {
+        Some(value) => format!("{text}: {}", format::metric(value)),
+        None => text,
+    }
+}
+
+/// The change and its interval.
+fn change(analysis: &Analysis, c: &Condition) -> [String; 2] {
+    let nothing = || [NONE.to_owned(), NONE.to_owned()];
+    if c.name == analysis.baseline || instead_of_effect(analysis, c).is_some() {
+        return nothing();
+    }
+    let Some(compared) = analysis.primary(&c.name) else { return nothing() };
+    let (Some(ratio), low, high) = (compared.ratio, compared.interval.low, compared.interval.high)
+    else {
+        return nothing();
+    };
+    match low.zip(high) {
+        Some((low, high)) => [format::change(ratio), format!("{} %", format::interval(low, high))],
+        None if compared.bound.is_some() => {
+            let text = format::one_sided(ratio, low, high);
+            let (value, bound) = text.split_once(" [").unwrap_or((&text, ""));
+            [value.to_owned(), format!("[{bound} %")]
+        }
+        None => [format::change(ratio), NONE.to_owned()],
+    }
+}
+
+/// The first operation that the baseline or another condition timed, and its metric.
+pub(super) fn operation(analysis: &Analysis) -> Option<(&'static str, &'static str)> {
+    let has = |name: &str| {
+        analysis.conditions.iter().any(|c| c.metrics.get(name).is_some_and(|m| m.value.is_some()))
+    };
+    OPERATIONS.into_iter().find(|(_, mean)| has(mean))
+}
+
+/// The time of the baseline's mean operation, and what the other conditions add to it.
+fn time(analysis: &Analysis, c: &Condition, mean: &str) -> String {
+    if c.name == analysis.baseline {
+        let value = c.metrics.get(mean).and_then(|m: &Metric| m.value);
+        return value.map_or_else(|| NONE.to_owned(), format::seconds);
+    }
+    analysis.comparison(&c.name, mean).map_or_else(|| NONE.to_owned(), added)
+}
+
+/// `+1.10 ms\n[+1.02, +1.18]`; a difference that may be none is marked.
+fn added(c: &Comparison) -> String {
+    let Some(difference) = c.difference else { return NONE.to_owned() };
+    let Some((low, high)) = c.difference_low.zip(c.difference_high) else {
+        // Without both bounds, nothing is claimed beyond the estimate.
+        return format!("{}\n(no interval)", format::signed_seconds(difference));
+    };
+    let (factor, unit) = format::time_unit(difference.abs().max(low.abs()).max(high.abs()));
+    let signed = |seconds: f64| {
+        let sign = if seconds < 0.0 { "" } else { "+" };
+        format!("{sign}{}", format::number(seconds * factor))
+    };
+    let mark = if low <= 0.0 && high >= 0.0 { "~ " } else { "" };
+    format!("{mark}{} {unit}\n[{}, {}]", signed(difference), signed(low), signed(high))
+}
+
+/// One sentence on where the time of a condition went.
+fn went(analysis: &Analysis, condition: &str) -> String {
+    if condition == analysis.baseline || analysis.is_aa(condition) {
+        return String::new();
+    }
+    let all = || explain::shown_differences(analysis).filter(|d| d.condition == condition);
+    let of_class = |class: &str| all().find(|d| d.class == class);
+    let Some(d) = OPERATIONS.iter().find_map(|(class, _)| of_class(class)) else {
+        return "Its waits were not sampled.".to_owned();
+    };
+    let class = &d.class;
+    if explain::contradicts_typical_block(analysis, d) {
+        return format!(
+            "Cannot be attributed: some trials differ too much from the others in the time per {class}."
+        );
+    }
+    if !explain::is_decided(d) {
+        return format!("The time per {class} is not measurably different.");
+    }
+    // Without any spread between blocks a part has no interval.
+    let may_be_none =
+        |p: &&PartDifference| p.interval.sides().is_some_and(|(l, h)| l <= 0.0 && h >= 0.0);
+    match d.parts.iter().filter(|p| !may_be_none(p)).max_by(by_size) {
+        Some(part) => largest(d, part),
+        None => format!("No single wait explains the time per {class}."),
+    }
+}
+
+fn by_size(a: &&PartDifference, b: &&PartDifference) -> std::cmp::Ordering {
+    a.seconds.abs().total_cmp(&b.seconds.abs())
+}
+
+/// `Mostly waiting for the standby (SyncRep): +1.02 ms of +1.10 ms per commit.`
+fn largest(d: &DecompositionDifference, part: &PartDifference) -> String {
+    let share = part.seconds / d.seconds;
+    let degree = match share {
+        s if s >= 0.5 => "Mostly",
+        s if s > 0.0 => "In part",
+        _ => "Despite less",
+    };
+    format!(
+        "{degree} {}: {} of {} per {}.",
+        doing(part.group),
+        format::signed_seconds(part.seconds),
+        format::signed_seconds(d.seconds),
+        d.class
+    )
+}
+
+/// What a session does in waits of this kind.
+fn doing(group: WaitGroup) -> &'static str {
+    match group {
+        WaitGroup::Cpu => "processor time",
+        WaitGroup::DataFileRead => "reading data files",
+        WaitGroup::DataFileWrite => "writing data files",
+        WaitGroup::Flush => "flushing WAL to disk",
+        WaitGroup::SyncRep => "waiting for the standby (SyncRep)",
+        WaitGroup::Locks => "waiting for locks",
+        WaitGroup::Client => "waiting for the client",
+        WaitGroup::Other => "other waits",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::test_support::{demo, experiment, replicated, screened};
+    use crate::analysis::{Interval, analyse};
+    use crate::report::text;
+
+    fn drawn(analysis: &Analysis) -> String {
+        text::table(&answers(analysis).unwrap())
+    }
+
+    #[test]
+    fn a_line_for_each_condition() {
+        insta::assert_snapshot!(drawn(&analyse(&demo())));
+    }
+
+    #[test]
+    fn the_time_went_to_the_standby() {
+        insta::assert_snapshot!(drawn(&analyse(&replicated(6))));
+    }
+
+    #[test]
+    fn no_part_is_named_that_may_be_none() {
+        let mut analysis = analyse(&replicated(6));
+        for part in analysis.decomposition_differences.iter_mut().flat_map(|d| &mut d.parts) {
+            part.interval = Interval::new(part.seconds - 1.0, part.seconds + 1.0);
+        }
+        assert!(drawn(&analysis).contains("No single wait"), "{}", drawn(&analysis));
+    }
+
+    #[test]
+    fn what_was_not_run_has_a_line_too() {
+        let text = drawn(&analyse(&experiment(&["local", "on"], Vec::new())));
+        assert!(text.lines().any(|l| l.starts_with("on") && l.contains("no trial")), "{text}");
+    }
+
+    #[test]
+    fn a_factorial_design_compares_no_conditions() {
+        assert_eq!(answers(&analyse(&screened(6))), None);
+    }
+}

@@ -1,0 +1,129 @@
+//! `cargo xtask dist`: what users install, made from this checkout.
+//!
+//! For each target: a static binary, checked for size and for needing nothing; an archive and a Debian package with the
+//! manual pages, completions, examples and compatibility scripts. Then the release notes from the changelog, a list of
+//! all parts (SBOM), and the checksums. Everything is the same for the same sources and compiler: times come from the
+//! last commit, or from SOURCE_DATE_EPOCH. docs/RELEASING.md has the steps around it. One file here for each kind of
+//! output; `files` names what is installed where.
+
+mod archive;
+mod binary;
+mod build;
+mod command;
+mod debian;
+mod files;
+mod notes;
+mod sbom;
+mod sums;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result, bail};
+use clap::Args;
+
+pub use binary::MOST_BYTES;
+
+const DEFAULT_TARGET: &str = "x86_64-unknown-linux-musl";
+
+#[derive(Debug, Clone, Args)]
+pub struct Options {
+    /// Target to build for; repeat for several [default: x86_64-unknown-linux-musl]
+    #[arg(long = "target", value_name = "TRIPLE")]
+    targets: Vec<String>,
+    /// Directory for the results
+    #[arg(long, value_name = "DIR", default_value = "target/dist")]
+    out: PathBuf,
+    /// Directory for the build; one of its own, so that flags of the release do not rebuild everything else
+    #[arg(long, value_name = "DIR", default_value = "target/dist-build")]
+    build_dir: PathBuf,
+    /// Compiler made by packaging/musl-toolchain, where rustup has no standard library for the target
+    #[arg(long, value_name = "DIR")]
+    toolchain: Option<PathBuf>,
+    /// Checkout to release, if not the one that this program was compiled in
+    #[arg(long, value_name = "DIR")]
+    checkout: Option<PathBuf>,
+    /// Stop after the binaries
+    #[arg(long)]
+    binary_only: bool,
+}
+
+/// What all parts of a release share.
+#[derive(Debug, Clone)]
+pub struct Release {
+    /// Of the workspace.
+    pub root: PathBuf,
+    /// As in Cargo.toml.
+    pub version: String,
+    /// Seconds since 1970 that every file gets.
+    pub epoch: u64,
+}
+
+pub fn run(root: &Path, options: &Options) -> Result<()> {
+    let checkout = match &options.checkout {
+        Some(dir) => dir.canonicalize().with_context(|| format!("open {}", dir.display()))?,
+        None => root.to_owned(),
+    };
+    let root = checkout.as_path();
+    let release = release(root)?;
+    let stale = crate::stale(root, &crate::artefacts()?)?;
+    if let Some(path) = stale.first() {
+        bail!("{} is stale; run `cargo xtask generate`", path.display());
+    }
+    // Before the build, which takes minutes.
+    let notes = notes::of(&read(root, "CHANGELOG.md")?, &release.version)?;
+    let programs = match options.binary_only {
+        true => &["cargo", "git"][..],
+        false => &["cargo", "git", "tar", "gzip", "dpkg-deb", "cargo-sbom"],
+    };
+    command::require(programs)?;
+    let default = [DEFAULT_TARGET.to_owned()];
+    let targets = if options.targets.is_empty() { &default[..] } else { &options.targets };
+    let out = root.join(&options.out);
+    fs::create_dir_all(&out).with_context(|| format!("make {}", out.display()))?;
+    for target in targets {
+        let build_dir = root.join(&options.build_dir);
+        let built = build::build(&release, target, options.toolchain.as_deref(), &build_dir)?;
+        let size = binary::check(&built)?;
+        let binary = out.join(format!("pgio-{target}"));
+        fs::copy(&built, &binary).with_context(|| format!("copy {}", built.display()))?;
+        println!("{}: static, {size} bytes", binary.display());
+        if options.binary_only {
+            continue;
+        }
+        println!("{}", archive::make(&release, target, &binary, &out)?.display());
+        println!("{}", debian::make(&release, target, &binary, &out)?.display());
+    }
+    if options.binary_only {
+        return Ok(());
+    }
+    write(&out.join("RELEASE-NOTES.md"), &notes)?;
+    println!("{}", sbom::make(&release, &out)?.display());
+    println!("{}", sums::make(&out)?.display());
+    Ok(())
+}
+
+/// The release that the checkout is at.
+pub fn release(root: &Path) -> Result<Release> {
+    let epoch = match std::env::var("SOURCE_DATE_EPOCH") {
+        Ok(text) => text,
+        Err(_) => command::output("git", &["-C", text(root)?, "log", "-1", "--format=%ct"])?,
+    };
+    let epoch = epoch.trim();
+    let epoch = epoch
+        .parse()
+        .with_context(|| format!("SOURCE_DATE_EPOCH: `{epoch}` is not a number of seconds"))?;
+    Ok(Release { root: root.to_owned(), version: env!("CARGO_PKG_VERSION").to_owned(), epoch })
+}
+
+fn read(root: &Path, path: &str) -> Result<String> {
+    fs::read_to_string(root.join(path)).with_context(|| format!("read {path}"))
+}
+
+fn write(path: &Path, text: &str) -> Result<()> {
+    fs::write(path, text).with_context(|| format!("write {}", path.display()))
+}
+
+fn text(path: &Path) -> Result<&str> {
+    path.to_str().with_context(|| format!("{} is not UTF-8", path.display()))
+}

@@ -1,0 +1,102 @@
+//! Compiles the program for one target, so that the directory it is compiled in leaves no trace in it.
+//!
+//! With a standard library for the target from rustup, cargo needs no help. Else `--toolchain` names the directory that
+//! packaging/musl-toolchain made, and the standard library is compiled from source with the program. C code (of `ring`)
+//! is compiled by the same directory's wrapper, else by what the crate `cc` finds.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+
+use super::{Release, command, text};
+
+/// Across all crates: the program is a fifth smaller, and its build takes twice the processor time, so only what is
+/// released is built this way.
+const LTO: &str = "fat";
+/// The linker for a foreign processor, unless the environment names one.
+const AARCH64_LINKER: &str = "aarch64-linux-gnu-gcc";
+
+/// The path of the compiled program.
+pub(super) fn build(
+    release: &Release,
+    target: &str,
+    toolchain: Option<&Path>,
+    build_dir: &Path,
+) -> Result<PathBuf> {
+    let toolchain = match toolchain {
+        Some(dir) => Some(dir.canonicalize().with_context(|| format!("open {}", dir.display()))?),
+        None => None,
+    };
+    let (cargo, rustc) = match &toolchain {
+        Some(dir) => (dir.join("bin/cargo"), dir.join("bin/rustc")),
+        None => (PathBuf::from("cargo"), PathBuf::from("rustc")),
+    };
+    let sysroot = command::output(text(&rustc)?, &["--print", "sysroot"])?;
+    let library = Path::new(sysroot.trim()).join(format!("lib/rustlib/{target}/lib"));
+    if toolchain.is_none() && !library.is_dir() {
+        bail!(
+            "no standard library for {target}; run `rustup target add {target}`, or make a compiler with \
+             packaging/musl-toolchain and pass --toolchain"
+        );
+    }
+    let mut cargo = Command::new(cargo);
+    cargo.args(["build", "--release", "--locked", "--package", "pgio", "--target", target]);
+    cargo.arg("--target-dir").arg(build_dir);
+    if toolchain.is_some() {
+        cargo.arg("-Zbuild-std=std,panic_unwind");
+    }
+    let prefixes = prefixes(&release.root, sysroot.trim())?;
+    let remap = prefixes.iter().map(|(from, to)| format!("--remap-path-prefix={from}={to}"));
+    let flags = remap.chain(["-C target-feature=+crt-static".to_owned()]).collect::<Vec<_>>();
+    let (upper, lower) = (variable(target).to_uppercase(), variable(target));
+    cargo
+        .current_dir(&release.root)
+        .env("RUSTC", &rustc)
+        .env("CARGO_INCREMENTAL", "0")
+        .env("CARGO_PROFILE_RELEASE_LTO", LTO)
+        .env("SOURCE_DATE_EPOCH", release.epoch.to_string())
+        .env_remove("RUSTFLAGS")
+        .env_remove("CARGO_ENCODED_RUSTFLAGS")
+        .env(format!("CARGO_TARGET_{upper}_RUSTFLAGS"), flags.join(" "));
+    let linker = format!("CARGO_TARGET_{upper}_LINKER");
+    if std::env::var_os(&linker).is_none() {
+        let own = if target.starts_with("aarch64") { AARCH64_LINKER } else { "cc" };
+        cargo.env(linker, own);
+    }
+    let maps: Vec<String> =
+        prefixes.iter().map(|(from, to)| format!("-ffile-prefix-map={from}={to}")).collect();
+    cargo.env(format!("CFLAGS_{lower}"), maps.join(" "));
+    if let Some(dir) = &toolchain {
+        let processor = target.split('-').next().unwrap_or_default();
+        let wrapper = dir.join(format!("bin/{processor}-linux-musl-cc"));
+        if !wrapper.is_file() {
+            bail!(
+                "{} has no {processor}; run packaging/musl-toolchain again with it",
+                dir.display()
+            );
+        }
+        cargo.env(format!("CC_{lower}"), wrapper);
+    }
+    command::run(&mut cargo)?;
+    Ok(build_dir.join(target).join("release/pgio"))
+}
+
+/// Directories that would be found in panic messages, and what stands there instead.
+fn prefixes(root: &Path, sysroot: &str) -> Result<Vec<(String, String)>> {
+    let cargo_home = match (std::env::var("CARGO_HOME"), std::env::var("HOME")) {
+        (Ok(dir), _) => dir,
+        (_, Ok(home)) => format!("{home}/.cargo"),
+        _ => bail!("neither CARGO_HOME nor HOME is set"),
+    };
+    let all = [(text(root)?, "/pgio"), (&cargo_home, "/cargo"), (sysroot, "/rust")];
+    if let Some((path, _)) = all.iter().find(|(path, _)| path.contains([' ', '='])) {
+        bail!("`{path}` has a blank or an equals sign, which compiler flags cannot hold; move it");
+    }
+    Ok(all.map(|(from, to)| (from.to_owned(), to.to_owned())).to_vec())
+}
+
+/// A target in the name of an environment variable.
+fn variable(target: &str) -> String {
+    target.replace(['-', '.'], "_")
+}
