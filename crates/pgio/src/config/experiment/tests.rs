@@ -4,6 +4,7 @@ mod conditions;
 mod factors;
 mod head;
 mod key_table;
+mod private_targets;
 mod syntax;
 mod targets;
 mod whole_files;

@@ -99,11 +99,14 @@ fn validate_work(job: &Job, spec: &WorkloadSpec, hosts: &Hosts) -> Result<(), Op
 fn validate_private(e: &Experiment) -> Result<Vec<Unchecked>, OpenError> {
     let mut open = Vec::new();
     for (name, target) in &e.targets {
-        let Target::Private { major, directory, .. } = target else { continue };
-        if let Some(directory) = directory {
+        let Target::Private(private) = target else { continue };
+        for directory in private.directories() {
             private::check_base(directory)?;
         }
-        let found = private::find_installed(major.map(VersionRequest::major))?;
+        let found = private::find_installed(private.major.map(VersionRequest::major))?;
+        if let Some(found) = &found {
+            private::check_version_options(found, &private.initdb)?;
+        }
         let installed = found.map(|found| found.version.to_string());
         open.push(Unchecked { target: name.clone(), installed });
     }

@@ -46,9 +46,23 @@ fn with_lines_in(title: &str, lines: &str) -> String {
     format!(
         "[experiment]\n{}[target]\n{}[hosts.h]\n{}[workload]\n{work}{metric}{axis}{conditions}",
         at("[experiment]", ""),
-        at("[target], [targets.NAME]", "dsn = 'x'"),
+        match title {
+            "[target], [targets.NAME]" => at(title, own_target(lines)),
+            "standbys of [target], [targets.NAME]" => {
+                let own = at(title, "name = 's'");
+                format!("private = true\n[[target.standbys]]\n{own}")
+            }
+            _ => "dsn = 'x'\n".to_owned(),
+        },
         at("[hosts.NAME]", "ssh = 'x'"),
     )
+}
+
+/// The target on which the key is valid.
+fn own_target(lines: &str) -> &'static str {
+    let key = lines.split(' ').next().unwrap_or_default();
+    let private = ["pg", "initdb", "postgres", "standby", "standbys", "directory", "wal_directory"];
+    if private.contains(&key) { "private = true" } else { "dsn = 'x'" }
 }
 
 /// The parser reads every key of the table: it refuses a value that no key takes, and names the key.
