@@ -43,6 +43,7 @@ pub mod replica;
 mod resolution;
 pub mod screening;
 pub mod shares;
+pub mod standbys;
 mod standing;
 mod steady;
 mod summary;
@@ -67,6 +68,7 @@ use serde::{Deserialize, Serialize};
 use self::reconcile::Reconciliation;
 use self::replica::Replica;
 use self::screening::Screened;
+use self::standbys::StandbyUse;
 use self::sweep::Swept;
 use self::waits::{Decomposition, DecompositionDifference};
 use pgio_results::metrics::{self, DeclaredMetric, MetricDef};
@@ -139,6 +141,9 @@ pub struct Analysis {
     /// The disks of primary and secondary, by condition, if the device is replicated.
     #[serde(default)]
     pub replicas: Vec<Replica>,
+    /// The standbys by condition; empty if none was measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub standbys: Vec<StandbyUse>,
     /// All cells of a sweep and the curves along its axes; everything else is for the middle point.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sweep: Option<Swept>,
@@ -241,6 +246,7 @@ pub fn analyse(stored: &StoredExperiment) -> Analysis {
         decomposition_differences: waits::differences(manifest, &arms),
         reconciliation: reconcile::all(manifest, &arms),
         replicas: replica::all(manifest, &arms),
+        standbys: standbys::all(manifest, &arms),
         sweep: sweep::all(manifest, &stored.trials, &comparisons),
         variance: variance::of(stored, &arms),
         screening: screened,

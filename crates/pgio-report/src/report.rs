@@ -28,6 +28,7 @@ pub mod pilot;
 mod screening;
 pub mod sentence;
 pub mod session_detail;
+mod standbys;
 mod sweep;
 pub mod table;
 #[cfg(test)]

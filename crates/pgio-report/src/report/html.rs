@@ -71,6 +71,7 @@ pub fn render(source: &Source<'_>) -> String {
             series::section(&page),
             effects::reads(&page),
             effects::replicas(&page),
+            effects::standbys(&page),
             effects::values(&page),
         ],
     };

@@ -9,6 +9,7 @@ use postgres::Client;
 
 use super::environment::{self, Selection, Standbys};
 use super::session::{self, WatchedServer};
+use super::standbys::StandbySource;
 use super::storage::{self, ServerDirectory};
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::{Host, Hosts, LOCAL};
@@ -28,6 +29,8 @@ pub struct TelemetrySources {
     /// `None` if the role may not read it.
     pub(super) system_identifier: Option<String>,
     pub(super) storage: Vec<Storage>,
+    /// The standbys of a private server.
+    pub(super) standbys: Vec<StandbySource>,
     pub(super) probes: Option<Probes>,
     pub(super) warnings: Vec<Warning>,
 }
@@ -58,6 +61,7 @@ impl TelemetrySources {
             server_host: None,
             system_identifier: system_identifier(admin).ok(),
             storage: Vec::new(),
+            standbys: Vec::new(),
             probes: None,
             warnings: Vec::new(),
         };

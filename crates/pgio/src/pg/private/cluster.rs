@@ -155,9 +155,9 @@ impl PrivateCluster {
         Some(self.layout.standbys().first()?.data())
     }
 
-    /// Name and data directory of each standby.
-    pub fn standby_data_dirs(&self) -> impl Iterator<Item = (&str, PathBuf)> {
-        self.layout.standbys().iter().map(|member| (member.name.as_str(), member.data()))
+    /// What each standby is, and its data directory.
+    pub fn standbys(&self) -> impl Iterator<Item = (&StandbySpec, PathBuf)> {
+        self.standbys.iter().zip(self.layout.standbys().iter().map(Member::data))
     }
 
     /// The main directory of the cluster; it is removed with the cluster.
@@ -189,13 +189,11 @@ impl PrivateCluster {
         Some(self.layout.conninfo(self.layout.standbys().first()?, DATABASE))
     }
 
-    /// Name and connection string of each standby from which others stream.
-    pub fn upstream_conninfos(&self) -> impl Iterator<Item = (&str, String)> {
-        let feeds = |member: &&Member| {
-            self.standbys.iter().any(|s| s.from.as_deref() == Some(member.name.as_str()))
-        };
-        let upstreams = self.layout.standbys().iter().filter(feeds);
-        upstreams.map(|m| (m.name.as_str(), self.layout.conninfo(m, DATABASE)))
+    /// The connection string of a standby, if others stream from it.
+    pub fn upstream_conninfo(&self, standby: &str) -> Option<String> {
+        let feeds = self.standbys.iter().any(|s| s.from.as_deref() == Some(standby));
+        let member = self.layout.member(standby).filter(|_| feeds)?;
+        Some(self.layout.conninfo(member, DATABASE))
     }
 
     /// Fast shutdown and start, for settings that require a restart; sessions are disconnected.
