@@ -256,6 +256,7 @@ pub fn analyse(stored: &StoredExperiment) -> Analysis {
         notes: [
             manifest.weave.iter().map(woven::describe).collect(),
             woven::note(&stored.trials).into_iter().collect(),
+            cross::attributions(manifest, &stored.trials),
             tail::notes(manifest, &arms),
             images::note(manifest, arms.get(manifest.baseline.as_str())).into_iter().collect(),
         ]

@@ -78,7 +78,7 @@ mod tests {
         let table = table(&analysis).unwrap();
         let row: Vec<&str> = table.rows[0].iter().map(String::as_str).collect();
         assert_eq!(row.len(), table.columns.len());
-        assert_eq!(row[1], "b\nfrom a\ndelay 5.0 s");
+        assert_eq!(row[1], "b\nfrom a\ndelay 5.00 s");
         assert!(row[3].starts_with(NONE) && row[3].contains('8'), "{row:?}");
         assert_eq!((row[6], row[9]), ("vdc", "25 %"));
     }

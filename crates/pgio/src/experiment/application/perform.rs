@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::agenda::Agenda;
+use super::built;
 use super::cells::{cells, sweep};
 use super::error::RunError;
 use super::estimate;
@@ -27,7 +28,7 @@ use crate::host::lock::LockFile;
 use crate::host::stop::Stop;
 use crate::pg::private::VersionRequest;
 use crate::treatment::journal::{self, Claims, Journal};
-use pgio_results::store::{Store, StoredExperiment};
+use pgio_results::store::{Manifest, Store, StoredExperiment};
 
 /// Whether the directory is new or holds an interrupted run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -138,7 +139,9 @@ impl SharedRun<'_> {
         let primary = primary_of(job, &targets);
         let manifest = {
             let of_work = (spec, cells.as_slice(), sweep(&job.experiment, spec)?);
-            manifest(job, of_work, &rules, environment_of(&mut targets), primary.clone())
+            let found = environment_of(&mut targets);
+            let built = built::of_conditions(&cells, &job.experiment, &targets);
+            Manifest { built, ..manifest(job, of_work, &rules, found, primary.clone()) }
         };
         let (store, stored, remarks) = match earlier {
             None => (None, nothing_yet(manifest), Vec::new()),
@@ -246,7 +249,7 @@ fn claim_and_check(stage: &mut Live<'_>, claims: &mut Claims) -> Result<(), RunE
     Ok(())
 }
 
-fn nothing_yet(manifest: pgio_results::store::Manifest) -> StoredExperiment {
+fn nothing_yet(manifest: Manifest) -> StoredExperiment {
     StoredExperiment {
         manifest,
         trials: Vec::new(),
