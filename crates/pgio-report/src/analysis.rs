@@ -20,6 +20,7 @@
 //! Next: `report` renders an [`Analysis`] as text and JSON; [`across`] compares two experiments.
 
 pub mod across;
+pub mod background;
 mod candidate;
 mod compare;
 mod comparison;
@@ -65,6 +66,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use self::background::BackgroundRate;
 use self::reconcile::Reconciliation;
 use self::replica::Replica;
 use self::screening::Screened;
@@ -144,6 +146,9 @@ pub struct Analysis {
     /// The standbys by condition; empty if none was measured.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub standbys: Vec<StandbyUse>,
+    /// Background work by condition; empty without any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub background: Vec<BackgroundRate>,
     /// All cells of a sweep and the curves along its axes; everything else is for the middle point.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sweep: Option<Swept>,
@@ -247,6 +252,7 @@ pub fn analyse(stored: &StoredExperiment) -> Analysis {
         reconciliation: reconcile::all(manifest, &arms),
         replicas: replica::all(manifest, &arms),
         standbys: standbys::all(manifest, &arms),
+        background: background::all(manifest, &arms),
         sweep: sweep::all(manifest, &stored.trials, &comparisons),
         variance: variance::of(stored, &arms),
         screening: screened,

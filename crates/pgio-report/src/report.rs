@@ -8,6 +8,7 @@
 //! [`session_detail`] the file of that name.
 
 pub mod across;
+mod background;
 mod brief;
 pub mod classic;
 mod comparison;

@@ -87,6 +87,7 @@ pub fn full_trial() -> Trial {
             },
         }),
         telemetry: None,
+        background: BTreeMap::new(),
         series: None,
         environment: Arc::default(),
         evidence: vec![Evidence {

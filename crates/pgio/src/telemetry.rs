@@ -221,7 +221,9 @@ fn start_hosts<'a>(
     let mut started = Vec::new();
     for (name, host) in &sources.hosts {
         let is_server_host = sources.server_host.as_ref() == Some(name);
-        let backend_pids = backend_pid.filter(|_| is_server_host).into_iter().collect();
+        let beside = sources.neighbors.iter().filter(|(on, _)| on == name).map(|(_, pid)| *pid);
+        let own = backend_pid.filter(|_| is_server_host);
+        let backend_pids = own.into_iter().chain(beside).collect();
         match host::Sampler::start(Arc::clone(host), cadence, host::Watch { backend_pids }) {
             Ok(sampler) => started.push((name.as_str(), sampler)),
             Err(error) => warnings.push(Warning::new(

@@ -22,7 +22,8 @@ const NAMED_SHARE_OF_DIFFERENCE: f64 = 0.1;
 
 pub(super) fn tables(analysis: &Analysis) -> Vec<Table> {
     let standbys = super::standbys::table(analysis);
-    [where_the_time_went(analysis), reads(analysis), replicas(analysis), standbys]
+    let beside = super::background::table(analysis);
+    [where_the_time_went(analysis), reads(analysis), replicas(analysis), standbys, beside]
         .into_iter()
         .flatten()
         .collect()

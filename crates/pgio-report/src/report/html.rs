@@ -72,6 +72,7 @@ pub fn render(source: &Source<'_>) -> String {
             effects::reads(&page),
             effects::replicas(&page),
             effects::standbys(&page),
+            effects::background(&page),
             effects::values(&page),
         ],
     };

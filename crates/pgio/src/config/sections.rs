@@ -45,8 +45,10 @@ const fn key(
 }
 
 /// All sections, in the order of the documentation.
-pub static SECTIONS: &[SectionDef] =
-    &[EXPERIMENT, TARGET, STANDBY, HOST, CONDITION, FACTOR, AXIS, WORKLOAD, COMMAND, METRIC];
+pub static SECTIONS: &[SectionDef] = &[
+    EXPERIMENT, TARGET, STANDBY, HOST, CONDITION, FACTOR, AXIS, WORKLOAD, BACKGROUND, COMMAND,
+    METRIC,
+];
 
 pub static EXPERIMENT: SectionDef = SectionDef {
     title: "[experiment]",
@@ -393,6 +395,15 @@ pub static WORKLOAD: SectionDef = SectionDef {
             "as in [experiment]",
             "what pgio restores before each trial of this workload",
         ),
+    ],
+};
+
+pub static BACKGROUND: SectionDef = SectionDef {
+    title: "[[background]]",
+    about: "Work beside the judged workload, in named conditions. It takes the keys of a workload as well, runs as long as the trial, is not judged, and is not taken for foreign load.",
+    keys: &[
+        key("target", "a NAME of [targets]", "required", "server that it works on"),
+        key("conditions", "an array of condition names", "required", "conditions in which it runs"),
     ],
 };
 

@@ -31,6 +31,8 @@ pub struct TelemetrySources {
     pub(super) storage: Vec<Storage>,
     /// The standbys of a private server.
     pub(super) standbys: Vec<StandbySource>,
+    /// Host and a backend of each server that background work uses.
+    pub(super) neighbors: Vec<(String, i32)>,
     pub(super) probes: Option<Probes>,
     pub(super) warnings: Vec<Warning>,
 }
@@ -62,6 +64,7 @@ impl TelemetrySources {
             system_identifier: system_identifier(admin).ok(),
             storage: Vec::new(),
             standbys: Vec::new(),
+            neighbors: Vec::new(),
             probes: None,
             warnings: Vec::new(),
         };
@@ -78,6 +81,11 @@ impl TelemetrySources {
             )),
         }
         sources
+    }
+
+    /// Sets the servers of background work, whose processes are no foreign load.
+    pub fn watch_neighbors(&mut self, backends: &[(String, i32)]) {
+        self.neighbors = backends.to_vec();
     }
 
     /// Call it after a restart of the server, or when its files may have moved.

@@ -234,6 +234,15 @@ fn surroundings(e: &Experiment, out: &Path) -> Result<Vec<String>, Failure> {
             ));
         }
     }
+    for background in &e.background {
+        lines.push(format!(
+            "While {} is measured, `{}` ({}) works on [{}] beside it; it stops with the trial.",
+            background.work.conditions.iter().flatten().cloned().collect::<Vec<_>>().join(", "),
+            background.work.name,
+            background.work.kind.name(),
+            background.target
+        ));
+    }
     for name in e.hosts.keys() {
         lines.push(format!("On host {name}, one shell reads /proc; it ends with pgio."));
     }

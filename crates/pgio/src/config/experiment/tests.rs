@@ -1,5 +1,6 @@
 //! Tests of experiment files, by section; here is what they share.
 
+mod background;
 mod conditions;
 mod factors;
 mod head;

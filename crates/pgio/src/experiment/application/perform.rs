@@ -7,7 +7,6 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use super::agenda::Agenda;
-use super::built;
 use super::cells::{cells, sweep};
 use super::error::RunError;
 use super::estimate;
@@ -16,6 +15,7 @@ use super::manifest::{environment_of, manifest, primary_of, stored_text};
 use super::opening::{self, Purpose};
 use super::resume::{self, CurrentTarget};
 use super::servers::{self, TargetServer, params_of};
+use super::{background, built};
 use crate::config::experiment::WorkloadSpec;
 use crate::experiment::event::{Event, Observer, WorkloadBegins};
 use crate::experiment::judging::{Judge, WidthChecks};
@@ -133,6 +133,8 @@ impl SharedRun<'_> {
             let target = opening::open(job, spec, server, purpose, stop, observe)?;
             targets.insert(name.clone(), target);
         }
+        let beside = (self.run_id, stop);
+        let background = background::prepare(job, (spec, &cells), self.servers, beside, observe)?;
         let of_users = targets.values().filter(|target: &&Target| target.cluster.is_none());
         let measured = of_users.map(|target| target.identity.clone()).collect();
         conflicts::refuse_changed(&measured, claims)?;
@@ -167,6 +169,7 @@ impl SharedRun<'_> {
             cells,
             checked: CheckedCells::default(),
             in_force: Vec::new(),
+            background,
             workload: spec.name.clone(),
             seed: job.seed,
             warmup: spec.layer.warmup.unwrap_or(job.experiment.warmup),

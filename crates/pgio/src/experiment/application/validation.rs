@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::background;
 use super::cells::{cells, layers};
 use super::error::{OpenError, RunError};
 use super::job::Job;
@@ -48,6 +49,7 @@ pub fn validate(
     }
     let hosts = servers::hosts(&job.experiment)?;
     rights::check(job, &hosts)?;
+    background::check(job)?;
     let servers = servers::existing(&job.experiment, params, &hosts);
     for workload in &job.experiment.workloads {
         validate_workload(job, workload, &servers, &hosts, observe)?;

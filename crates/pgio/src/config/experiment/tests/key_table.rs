@@ -35,6 +35,13 @@ fn with_lines_in(title: &str, lines: &str) -> String {
         }
         false => String::new(),
     };
+    let background = match title == "[[background]]" {
+        true => {
+            let own = at(title, "target = 'target'\nconditions = ['a']");
+            format!("[[background]]\nkind = 'slob'\n{own}")
+        }
+        false => String::new(),
+    };
     let conditions = match title == "[[factor]]" {
         true => {
             let own = at("[[factor]]", "name = 'f'\nlow = {}\nhigh = { postgres = { a = 1 } }");
@@ -44,7 +51,7 @@ fn with_lines_in(title: &str, lines: &str) -> String {
         false => format!("[[condition]]\n{}", at("[[condition]]", "name = 'a'")),
     };
     format!(
-        "[experiment]\n{}[target]\n{}[hosts.h]\n{}[workload]\n{work}{metric}{axis}{conditions}",
+        "[experiment]\n{}[target]\n{}[hosts.h]\n{}[workload]\n{work}{metric}{background}{axis}{conditions}",
         at("[experiment]", ""),
         match title {
             "[target], [targets.NAME]" => at(title, own_target(lines)),

@@ -40,6 +40,7 @@ fn only_the_name_of_a_condition_is_required() {
             },
             sweep: SweepKind::OneAtATime,
             targets: BTreeMap::new(),
+            background: Vec::new(),
             workloads: vec![WorkloadSpec {
                 name: "slob".to_owned(),
                 kind: WorkloadKind::Slob,
