@@ -89,9 +89,9 @@ impl<'a> Pair<'a> {
         for change in self.declared() {
             let of_same = |all: &'a [Change]| all.iter().find(|c| c.is_of_same_setting(change));
             let part = match (of_same(own), of_same(baseline)) {
-                (Some(here), Some(there)) => format!("{here} against {}", value_of(there)),
-                (Some(here), None) => format!("{here} against none"),
-                (None, Some(there)) => format!("no {there}"),
+                (Some(here), Some(there)) => format!("{here} here and {} there", value_of(there)),
+                (Some(here), None) => format!("{here} here only"),
+                (None, Some(there)) => format!("{there} there only"),
                 (None, None) => continue,
             };
             if !parts.contains(&part) {
@@ -190,7 +190,7 @@ mod tests {
         assert_eq!(check, None);
         assert_eq!(
             attribution.unwrap(),
-            "the servers of `new` and `old` differ in PostgreSQL 18.6 against 13.23; nothing else was found to \
+            "the servers of `new` and `old` differ in PostgreSQL 18.6 here and 13.23 there; nothing else was found to \
              differ, so the effect is attributed to that"
         );
     }
@@ -206,7 +206,7 @@ mod tests {
         let declared = [version("18.6"), initdb("--data-checksums", "")];
         let (check, attribution) = judged([&declared, &[version("18.6")]], facts);
         assert_eq!(check, None, "the option explains it");
-        assert!(attribution.unwrap().contains("differ in initdb --data-checksums against none;"));
+        assert!(attribution.unwrap().contains("differ in initdb --data-checksums here only;"));
     }
 
     #[test]
@@ -236,8 +236,8 @@ mod tests {
             "{check}"
         );
         let attribution = attribution.unwrap();
-        assert!(attribution.contains("shared_buffers = 4GB against none"), "{attribution}");
-        assert!(attribution.contains("standby b (from the primary) against none"), "{attribution}");
+        assert!(attribution.contains("shared_buffers = 4GB here only"), "{attribution}");
+        assert!(attribution.contains("standby b (from the primary) here only"), "{attribution}");
     }
 
     #[test]

@@ -158,7 +158,7 @@ pub(super) fn manifest() -> Manifest {
         primary_metric: "commits_per_second".to_owned(),
         conditions: ARMS.iter().map(condition).collect(),
         metrics: Vec::new(),
-        built: std::collections::BTreeMap::new(),
+        built: BTreeMap::new(),
         environment: found.map(|(k, v)| (k.to_owned(), v.to_owned())).into(),
         rules: Default::default(),
         resumed: Vec::new(),
