@@ -190,6 +190,7 @@ pub(super) fn manifest(trials: u32) -> Manifest {
         primary_metric: "commits_per_second".to_owned(),
         conditions: vec![condition("local"), condition("on")],
         metrics: Vec::new(),
+        built: BTreeMap::new(),
         environment: BTreeMap::new(),
         rules: Rules::default(),
         resumed: Vec::new(),

@@ -21,6 +21,7 @@
 //! [`history`] follows one over many runs.
 
 pub mod across;
+pub mod background;
 mod candidate;
 mod compare;
 mod comparison;
@@ -45,6 +46,7 @@ pub mod replica;
 mod resolution;
 pub mod screening;
 pub mod shares;
+pub mod standbys;
 mod standing;
 mod steady;
 mod summary;
@@ -66,9 +68,11 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use self::background::BackgroundRate;
 use self::reconcile::Reconciliation;
 use self::replica::Replica;
 use self::screening::Screened;
+use self::standbys::StandbyUse;
 use self::sweep::Swept;
 use self::waits::{Decomposition, DecompositionDifference};
 use pgio_results::metrics::{self, DeclaredMetric, MetricDef};
@@ -141,6 +145,12 @@ pub struct Analysis {
     /// The disks of primary and secondary, by condition, if the device is replicated.
     #[serde(default)]
     pub replicas: Vec<Replica>,
+    /// The standbys by condition; empty if none was measured.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub standbys: Vec<StandbyUse>,
+    /// Background work by condition; empty without any.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub background: Vec<BackgroundRate>,
     /// All cells of a sweep and the curves along its axes; everything else is for the middle point.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sweep: Option<Swept>,
@@ -243,6 +253,8 @@ pub fn analyse(stored: &StoredExperiment) -> Analysis {
         decomposition_differences: waits::differences(manifest, &arms),
         reconciliation: reconcile::all(manifest, &arms),
         replicas: replica::all(manifest, &arms),
+        standbys: standbys::all(manifest, &arms),
+        background: background::all(manifest, &arms),
         sweep: sweep::all(manifest, &stored.trials, &comparisons),
         variance: variance::of(stored, &arms),
         screening: screened,
@@ -252,6 +264,7 @@ pub fn analyse(stored: &StoredExperiment) -> Analysis {
         notes: [
             manifest.weave.iter().map(woven::describe).collect(),
             woven::note(&stored.trials).into_iter().collect(),
+            cross::attributions(manifest, &stored.trials),
             tail::notes(manifest, &arms),
             images::note(manifest, arms.get(manifest.baseline.as_str())).into_iter().collect(),
         ]

@@ -13,6 +13,7 @@
 pub mod across;
 mod answer;
 mod answers;
+mod background;
 mod brief;
 mod cells;
 pub mod classic;
@@ -37,6 +38,7 @@ pub mod pilot;
 mod screening;
 pub mod sentence;
 pub mod session_detail;
+mod standbys;
 mod sweep;
 pub mod table;
 #[cfg(test)]

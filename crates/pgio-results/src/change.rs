@@ -9,6 +9,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
+use super::built;
 use super::telemetry::Storage;
 
 /// One setting of one subject, and its value under a condition.
@@ -46,6 +47,14 @@ pub enum Subject {
     Link { interface: Option<String> },
     /// The state of caches before the window.
     Cache,
+    /// How a private server was built: the version of PostgreSQL.
+    Version,
+    /// An option of initdb; the value is empty if it takes none.
+    Initdb,
+    /// `directory` or `wal_directory` of a private server.
+    Directory,
+    /// A standby of a private server.
+    Standby { name: String },
     /// User-defined commands; the setting is their name.
     Command,
     /// A change that an earlier version stored as free text.
@@ -114,6 +123,20 @@ impl Change {
                 let roles = roles_on_same_mount(storage, is_mounted_there).chain(unknown);
                 roles.map(fact::mount).any(|name| name == fact)
             }
+            Subject::Version => fact::setting_of(fact).is_some_and(built::follows_from_version),
+            Subject::Initdb => fact::setting_of(fact)
+                .is_some_and(|s| built::follows_from_initdb(s, &self.setting, &self.value)),
+            Subject::Directory => {
+                let roles =
+                    if self.setting == "wal_directory" { &["wal"][..] } else { &[DATA, "wal"] };
+                let of = |role: &&str| {
+                    [fact::mount(role), fact::scheduler(role), fact::read_ahead(role)]
+                };
+                roles.iter().flat_map(of).any(|name| name == fact)
+            }
+            Subject::Standby { .. } => {
+                fact == fact::setting("synchronous_standby_names") || fact::is_of_standby(fact)
+            }
             // What a user's command changes is unknown; pgio has no treatment of its own for these.
             Subject::Command => fact::is_changed_by_commands(fact),
             // No fact of the environment shows these.
@@ -132,12 +155,16 @@ impl Change {
             | Subject::Device { path: text }
             | Subject::FileSystem { role: text }
             | Subject::Mount { path: Some(text) }
+            | Subject::Standby { name: text }
             | Subject::Link { interface: Some(text) } => Some(text),
             Subject::Server
             | Subject::Mount { path: None }
             | Subject::Memory
             | Subject::Link { interface: None }
             | Subject::Cache
+            | Subject::Version
+            | Subject::Initdb
+            | Subject::Directory
             | Subject::Command
             | Subject::Text => None,
         };
@@ -185,6 +212,11 @@ impl fmt::Display for Change {
             Subject::FileSystem { .. } => write!(f, "tablespace of the data set = {value}"),
             Subject::Link { interface: Some(name) } => write!(f, "link of {name}{on} = {value}"),
             Subject::Link { interface: None } => write!(f, "link by a relay = {value}"),
+            Subject::Version => write!(f, "PostgreSQL {value}"),
+            Subject::Initdb if value.is_empty() => write!(f, "initdb {setting}"),
+            Subject::Initdb => write!(f, "initdb {setting}={value}"),
+            Subject::Directory => write!(f, "{setting} = {value}"),
+            Subject::Standby { name } => write!(f, "standby {name} ({value})"),
             Subject::Command => write!(f, "command {setting}{on}"),
             Subject::Text => f.write_str(setting),
         }
@@ -221,7 +253,11 @@ pub mod fact {
 
     /// Whether earlier versions did not record the fact, so that it is unknown where it is absent.
     pub fn is_recent(fact: &str) -> bool {
-        fact.ends_with(".read_ahead") || fact.contains("host.vm.") || is_of_standby(fact)
+        fact.ends_with(".read_ahead")
+            || fact.contains("host.vm.")
+            || is_of_standby(fact)
+            || fact == "setting.data_checksums"
+            || fact == "setting.wal_segment_size"
     }
 
     /// A setting, as configured, of the standby in this data directory.
@@ -239,7 +275,9 @@ pub mod fact {
     /// Whether a user's command may be meant to change it: settings of the kernel, and of standbys.
     pub(super) fn is_changed_by_commands(fact: &str) -> bool {
         let names = ["host.governor", "host.transparent_hugepage"];
-        is_recent(fact) || fact.ends_with(".scheduler") || names.contains(&fact)
+        is_recent(fact) && !is_setting(fact)
+            || fact.ends_with(".scheduler")
+            || names.contains(&fact)
     }
 
     pub fn drbd_protocol(resource: &str) -> String {
@@ -261,7 +299,12 @@ pub mod fact {
     }
 
     pub fn is_setting(fact: &str) -> bool {
-        fact.starts_with("setting.")
+        setting_of(fact).is_some()
+    }
+
+    /// The name of the setting, if the fact is one.
+    pub(super) fn setting_of(fact: &str) -> Option<&str> {
+        fact.strip_prefix("setting.")
     }
 
     /// A fact about a host other than the server's.

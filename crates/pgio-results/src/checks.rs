@@ -60,6 +60,12 @@ pub const CHECKS: &[CheckDef] = &[
         "find out what changes it, then run again",
     ),
     def(
+        "background",
+        "background work of the condition failed, or did nothing during the window",
+        "",
+        "run its workload alone with `pgio compare`, or remove the condition from its `conditions`",
+    ),
+    def(
         "throttle",
         "a throttled device exceeded its limit, or was not observed",
         "the device used less than 80 % of its limit, so at most bursts can have reached it",

@@ -13,6 +13,7 @@ pub mod histogram;
 pub mod units;
 pub mod warning;
 
+mod built;
 pub mod change;
 pub mod checks;
 pub mod device;

@@ -58,6 +58,9 @@ pub struct Trial {
     pub database: Option<DatabaseCounters>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub telemetry: Option<Telemetry>,
+    /// Work that ran beside it, by name.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub background: BTreeMap<String, BackgroundUse>,
     /// The file with its samples, such as `series/0007.json`, relative to the results directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub series: Option<String>,
@@ -73,6 +76,20 @@ pub struct Trial {
     /// Determined when reading, not stored.
     #[serde(skip)]
     pub rejudged: bool,
+}
+
+/// What background work did during a window.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct BackgroundUse {
+    /// The target that it worked on.
+    pub target: String,
+    /// The kind of workload.
+    pub kind: String,
+    /// The name of its rate, such as `commits_per_second`.
+    pub metric: String,
+    /// Over the window; of a program over its whole run. Absent if it did nothing that counts.
+    pub value: Option<f64>,
 }
 
 /// Block number of the burn-in trial, which precedes block 1.

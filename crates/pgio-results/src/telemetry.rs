@@ -226,6 +226,15 @@ pub struct StandbyLag {
     pub write_seconds: Option<f64>,
     pub flush_seconds: Option<f64>,
     pub replay_seconds: Option<f64>,
+    /// The standby that it streams from, to which the distances refer; absent for the primary's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub from: Option<String>,
+    /// Its configured recovery_min_apply_delay; absent for standbys that pgio did not create.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub apply_delay_seconds: Option<f64>,
+    /// What lies below its data; absent for standbys that pgio did not create.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub storage: Option<Storage>,
 }
 
 /// Times that determine the cost of a commit, measured without PostgreSQL, in seconds.

@@ -87,6 +87,7 @@ pub fn full_trial() -> Trial {
             },
         }),
         telemetry: None,
+        background: BTreeMap::new(),
         series: None,
         environment: Arc::default(),
         evidence: vec![Evidence {
@@ -118,6 +119,7 @@ pub fn manifest() -> Manifest {
         primary_metric: "commits_per_second".to_owned(),
         conditions: vec![condition("local"), condition("on")],
         metrics: Vec::new(),
+        built: BTreeMap::new(),
         environment: BTreeMap::from([("server_version".to_owned(), "15.14".to_owned())]),
         rules: Rules::default(),
         resumed: Vec::new(),

@@ -1,7 +1,8 @@
 //! The main loop: applies conditions in random order, measures, stores and undoes each.
 //!
 //! [`plan`] draws the order; [`run`] is the loop over any [`run::Stage`]; [`live`] is the stage on
-//! real servers ([`target`]); [`reset`] restores the data before each trial; [`trial`] runs one trial;
+//! real servers ([`target`]); [`reset`] restores the data before each trial; [`trial`] runs one trial, [`background`] the
+//! work beside it;
 //! [`judging`] decides by the analysis what to repeat and when to stop; `calibration` finds the length of
 //! woven slices.
 //!
@@ -14,6 +15,7 @@
 
 pub mod admin;
 pub mod application;
+pub mod background;
 mod calibration;
 pub mod clusters;
 pub mod conflicts;

@@ -17,6 +17,7 @@ mod server;
 mod session;
 mod sources;
 mod span;
+mod standbys;
 pub mod storage;
 pub mod sysstat;
 mod waits;
@@ -33,6 +34,7 @@ use pgio_results::series::{Series, Track};
 use pgio_results::telemetry::{Telemetry, Waits};
 pub use sources::{Survey, TelemetrySources};
 use span::Span;
+pub use standbys::OwnStandby;
 
 /// Server sessions that a recorder opens.
 pub const SESSIONS: u32 = 2;
@@ -100,7 +102,8 @@ impl Recorder<'_> {
         let hosts = start_hosts(sources, cadence, plan.backend_pid, &mut warnings);
         let (mut server, mut waits) = (None, None);
         if plan.room {
-            server = Some(server::Sampler::start(sources.watched.clone(), cadence));
+            let upstreams = standbys::upstreams(&sources.standbys);
+            server = Some(server::Sampler::start(sources.watched.clone(), upstreams, cadence));
             waits = Some(waits::Sampler::start(sources.watched.clone(), plan.seed));
         } else {
             warnings.push(Warning::new(
@@ -183,6 +186,7 @@ impl Recorder<'_> {
         if let Some(server) = self.server {
             let usage = server.finish(span);
             telemetry.standbys = usage.standbys;
+            standbys::describe(&self.sources.standbys, &mut telemetry.standbys);
             series.tracks.extend(usage.tracks);
             series.moments.extend(usage.moments);
             warnings.extend(usage.warnings);
@@ -217,7 +221,9 @@ fn start_hosts<'a>(
     let mut started = Vec::new();
     for (name, host) in &sources.hosts {
         let is_server_host = sources.server_host.as_ref() == Some(name);
-        let backend_pids = backend_pid.filter(|_| is_server_host).into_iter().collect();
+        let beside = sources.neighbors.iter().filter(|(on, _)| on == name).map(|(_, pid)| *pid);
+        let own = backend_pid.filter(|_| is_server_host);
+        let backend_pids = own.into_iter().chain(beside).collect();
         match host::Sampler::start(Arc::clone(host), cadence, host::Watch { backend_pids }) {
             Ok(sampler) => started.push((name.as_str(), sampler)),
             Err(error) => warnings.push(Warning::new(

@@ -8,6 +8,7 @@
 //! change as more trials come; [`Across`] is updated incrementally. Next: `tally` for the
 //! counts, `pairing` for what counts, `findings` for the experiment as a whole.
 
+mod built;
 mod carry_over;
 mod checkpoints;
 mod cold_log;
@@ -17,6 +18,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use self::built::Pair;
 use self::tally::{CellId, Environment, Tally, cell, is_described};
 use pgio_results::change::fact;
 use pgio_results::checks::tolerate;
@@ -102,6 +104,23 @@ impl Across {
     }
 }
 
+/// Attributes the effect of each condition whose private server is not the baseline's.
+pub(super) fn attributions(manifest: &Manifest, trials: &[Trial]) -> Vec<String> {
+    let tally = Across::new(manifest, trials).0;
+    let place = |name: &str| manifest.conditions.iter().position(|c| c.name == name);
+    let Some(baseline) = place(&manifest.baseline) else { return Vec::new() };
+    let point = manifest.points().iter().position(|p| p == manifest.middle()).unwrap_or(0);
+    let Some(there) = tally.environment((baseline, point)) else { return Vec::new() };
+    let attribution = |(number, info): (usize, &ConditionInfo)| {
+        let ours = tally.environment((number, point)).filter(|o| o.target != there.target)?;
+        let (own, usual) = (ours.usual(), there.usual());
+        let (facts, baseline) = ((&own, &usual), &manifest.conditions[baseline]);
+        let servers = (ours.target.as_str(), there.target.as_str());
+        Pair { manifest, info, baseline, facts, servers }.attribution()
+    };
+    manifest.conditions.iter().enumerate().filter_map(attribution).collect()
+}
+
 /// Returns the failed checks of all trials with their indexes, in order.
 pub fn checks(manifest: &Manifest, trials: &[Trial]) -> Vec<(usize, Check)> {
     let mut found = Across::new(manifest, trials).checks(manifest, trials.iter().enumerate());
@@ -156,7 +175,15 @@ impl<'a> Reference<'a> {
         // On another server everything may differ; the differences are then part of the comparison.
         let there = theirs.filter(|theirs| theirs.target != ours.target);
         let (own, baseline) = (ours.usual(), theirs.unwrap_or(ours).usual());
-        let elsewhere = there.map(|there| other_server((&own, ours), (&baseline, there), info));
+        let elsewhere = there.and_then(|there| {
+            let facts = (&own, &baseline);
+            let servers = (ours.target.as_str(), there.target.as_str());
+            let pair = Pair { manifest, info, baseline: baseline_info, facts, servers };
+            match pair.is_declared() {
+                true => pair.check(),
+                false => Some(other_server((&own, ours), (&baseline, there), info)),
+            }
+        });
         let same_server = there.is_none();
         Some(Reference { own, baseline, info, baseline_info, same_server, elsewhere, last: None })
     }

@@ -29,6 +29,7 @@ pub fn classic_trial() -> Trial {
         histograms: BTreeMap::new(),
         metrics: BTreeMap::new(),
         telemetry: None,
+        background: BTreeMap::new(),
         series: None,
         environment: Arc::default(),
         evidence: Vec::new(),

@@ -21,7 +21,9 @@ const SHOWN_SHARE: f64 = 0.005;
 const NAMED_SHARE_OF_DIFFERENCE: f64 = 0.1;
 
 pub(super) fn tables(analysis: &Analysis) -> Vec<Table> {
-    [where_the_time_went(analysis), reads(analysis), replicas(analysis)]
+    let standbys = super::standbys::table(analysis);
+    let beside = super::background::table(analysis);
+    [where_the_time_went(analysis), reads(analysis), replicas(analysis), standbys, beside]
         .into_iter()
         .flatten()
         .collect()

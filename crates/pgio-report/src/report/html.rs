@@ -79,6 +79,8 @@ pub fn render(source: &Source<'_>) -> String {
                 waits::details(&page),
                 effects::reads(&page),
                 effects::replicas(&page),
+                effects::standbys(&page),
+                effects::background(&page),
                 effects::values(&page),
             ],
         ),

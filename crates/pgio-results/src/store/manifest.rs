@@ -30,6 +30,10 @@ pub struct Manifest {
     pub primary_metric: String,
     /// In the order of the experiment file; the A/A twin follows its baseline.
     pub conditions: Vec<ConditionInfo>,
+    /// How the private server of each condition was built: version, options of initdb, directories,
+    /// settings and standbys of its target. These are no treatments; they tell targets apart.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub built: BTreeMap<String, Vec<Change>>,
     /// Metrics printed by the experiment's command; empty for pgio's own workloads.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<DeclaredMetric>,

@@ -18,6 +18,18 @@ macro_rules! experiment {
 
 /// Names of the files under examples/ and their text.
 pub(super) const EXAMPLES: &[(&str, &str)] = &[
+    experiment!("versions"),
+    experiment!("checksums"),
+    experiment!("wal-compression"),
+    experiment!("checkpoints"),
+    experiment!("archive"),
+    experiment!("two-servers"),
+    experiment!("two-standbys"),
+    experiment!("wal-device"),
+    experiment!("noisy-neighbour"),
+    experiment!("my-tables"),
+    experiment!("managed-server"),
+    experiment!("ci-gate"),
     experiment!("demo"),
     experiment!("sync-commit"),
     experiment!("sync-commit-quick"),

@@ -290,7 +290,9 @@ coded! {
     private::Error => |e| match e {
         private::Error::NoBase { .. }
         | private::Error::NotWritable { .. }
-        | private::Error::Closed { .. } => REFUSED,
+        | private::Error::Closed { .. }
+        | private::Error::OtherData { .. }
+        | private::Error::UnknownOption { .. } => REFUSED,
         private::Error::Io { .. } => FILES,
         private::Error::Download(source) => source.code(),
         _ => FAILED,

@@ -8,11 +8,14 @@
 //! Each section of the file has its own submodule; all use the reader in `section`.
 
 mod axis;
+mod background;
 mod command;
 mod condition;
 mod factor;
 mod hosts;
+mod initdb;
 pub mod limits;
+mod private;
 mod rules;
 mod screening;
 mod section;
@@ -31,9 +34,12 @@ use super::error::{ConfigError, nearest};
 use super::sections;
 
 pub use self::axis::{AxisSpec, AxisValueSpec};
+pub use self::background::BackgroundSpec;
 pub use self::condition::{AA_SUFFIX, Condition, TreatmentSpec};
 pub use self::factor::FactorSpec;
 pub use self::hosts::HostSpec;
+pub use self::initdb::option_name;
+pub use self::private::{PrivateTarget, RESERVED_NAMES, StandbyTarget};
 pub use self::rules::{Checkpoint, Question, Reset, Rules, Weave};
 pub use self::screening::{DesignKind, ScreeningSpec};
 pub use self::size::Size;
@@ -43,8 +49,17 @@ pub use self::target::{ControlMethod, SINGLE_TARGET, Target};
 pub use self::workload::WorkloadSpec;
 pub use super::kinds::WorkloadKind;
 
-const SECTIONS: &[&str] =
-    &["experiment", "hosts", "target", "targets", "workload", "axis", "condition", "factor"];
+const SECTIONS: &[&str] = &[
+    "experiment",
+    "hosts",
+    "target",
+    "targets",
+    "workload",
+    "background",
+    "axis",
+    "condition",
+    "factor",
+];
 
 /// Parses an experiment file. Errors contain the name `file`; `stem` is the default name of the
 /// experiment; `treatments` are the valid kinds of treatment; `checks` are the ids that `tolerate`
@@ -84,6 +99,14 @@ pub fn parse(
     let others: Vec<&str> =
         conditions.iter().map(|c| c.name.as_str()).filter(|name| *name != baseline).collect();
     let rules = rules::parse(&head, blocks, targets.values(), checks, &others)?;
+    let others = background::Others {
+        targets: &targets,
+        conditions: &conditions,
+        workloads: &workloads,
+        rules: &rules,
+        trial: warmup + duration,
+    };
+    let background = background::parse(&root, others)?;
     workloads.iter_mut().for_each(|workload| workload.axes.extend(axes.iter().cloned()));
     let experiment = Experiment {
         name: head.name("name")?.unwrap_or_else(|| stem.to_owned()),
@@ -104,6 +127,7 @@ pub fn parse(
         sweep: size::kind(&head)?,
         targets,
         workloads,
+        background,
         conditions,
         screening,
     };

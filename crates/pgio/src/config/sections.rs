@@ -45,8 +45,10 @@ const fn key(
 }
 
 /// All sections, in the order of the documentation.
-pub static SECTIONS: &[SectionDef] =
-    &[EXPERIMENT, TARGET, HOST, CONDITION, FACTOR, AXIS, WORKLOAD, COMMAND, METRIC];
+pub static SECTIONS: &[SectionDef] = &[
+    EXPERIMENT, TARGET, STANDBY, HOST, CONDITION, FACTOR, AXIS, WORKLOAD, BACKGROUND, COMMAND,
+    METRIC,
+];
 
 pub static EXPERIMENT: SectionDef = SectionDef {
     title: "[experiment]",
@@ -226,12 +228,69 @@ pub static TARGET: SectionDef = SectionDef {
             "the newest installed",
             "major version of a private server",
         ),
+        key(
+            "initdb",
+            "a list of options such as [\"--data-checksums\"]",
+            "none",
+            "further options of initdb for a private server",
+        ),
+        key(
+            "postgres",
+            "a table of settings such as { shared_buffers = \"4GB\" }",
+            "none",
+            "settings of all servers of a private target, under every condition",
+        ),
         key("standby", "true or false", "false", "give a private server a synchronous standby"),
+        key(
+            "standbys",
+            "a number, or a list of tables",
+            "none",
+            "standbys of a private server, named standby1, standby2 … or as listed; without synchronous_standby_names, commits wait for the first",
+        ),
         key(
             "directory",
             "an absolute path",
             "/var/tmp",
             "parent directory of a private server's data directory",
+        ),
+        key(
+            "wal_directory",
+            "an absolute path",
+            "inside the data directory",
+            "parent directory of the WAL of a private primary",
+        ),
+    ],
+};
+
+pub static STANDBY: SectionDef = SectionDef {
+    title: "standbys of [target], [targets.NAME]",
+    about: "A standby of a private server: a table of the list `standbys`, or `[[targets.NAME.standbys]]`.",
+    keys: &[
+        key("name", "letters, digits and _", "required", "name for synchronous_standby_names"),
+        key(
+            "directory",
+            "an absolute path",
+            "the primary's",
+            "parent directory of the standby's data directory",
+        ),
+        key("from", "a standby listed before", "the primary", "server that it streams from"),
+        key(
+            "apply_delay",
+            "a duration",
+            "0s",
+            "recovery_min_apply_delay; with remote_apply, commits wait for it",
+        ),
+        key(
+            "archive",
+            "true or false",
+            "false",
+            "archive the WAL that it receives, beside its data (archive_mode = always)",
+        ),
+        key(
+            "postgres",
+            "a table of settings",
+            "those of the target",
+            "settings of this standby, over those of the target",
         ),
     ],
 };
@@ -336,6 +395,15 @@ pub static WORKLOAD: SectionDef = SectionDef {
             "as in [experiment]",
             "what pgio restores before each trial of this workload",
         ),
+    ],
+};
+
+pub static BACKGROUND: SectionDef = SectionDef {
+    title: "[[background]]",
+    about: "Work beside the judged workload, in named conditions. It takes the keys of a workload as well, runs as long as the trial, is not judged, and is not taken for foreign load.",
+    keys: &[
+        key("target", "a NAME of [targets]", "required", "server that it works on"),
+        key("conditions", "an array of condition names", "required", "conditions in which it runs"),
     ],
 };
 

@@ -10,6 +10,8 @@
 //! Prints nothing and knows no exit code: events go to an observer, errors are enums (`error`). Next: `perform`.
 
 mod agenda;
+mod background;
+mod built;
 pub mod cells;
 mod difference;
 mod edit;

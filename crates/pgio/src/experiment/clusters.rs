@@ -24,7 +24,8 @@ pub struct Abandoned {
 
 pub fn note(cluster: &PrivateCluster) -> Result<(), StateError> {
     let own = OwnDir::create(&state::clusters_dir()?, DirMode::Private)?;
-    Ok(note_in(&own, cluster.directory())?)
+    cluster.directories().try_for_each(|directory| note_in(&own, directory))?;
+    Ok(())
 }
 
 /// Removes the notes of clusters that are gone, so that a run which ended by itself leaves none. A note that

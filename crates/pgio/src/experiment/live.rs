@@ -16,6 +16,7 @@ use std::time::Duration;
 pub use self::check::{CheckedCells, LiveCell, check};
 use self::messages::{not_awaited, output_files, rewritten};
 use self::session::{Controlled, context, refresh_storage, renew};
+use super::background::{Background, Neighbors, WindowStart};
 use super::error::LiveError;
 use super::event::Event;
 use super::judging;
@@ -55,6 +56,8 @@ pub struct Live<'a> {
     pub checked: CheckedCells,
     /// Treatments in force during the current trial.
     pub in_force: Vec<Box<dyn InForce>>,
+    /// Work beside the judged workload.
+    pub background: Vec<Background>,
     /// The workload's name in the file and the experiment's seed, from which each trial's seed is derived.
     pub workload: String,
     pub seed: u64,
@@ -145,6 +148,13 @@ impl Live<'_> {
         // In a woven window all sessions work through all conditions: there is one stream of work.
         let Planned { block, attempt, .. } = turn[0];
         let seed = trial_seed(self.seed, &self.workload, &first.cell, block, attempt);
+        // Woven conditions have none.
+        let condition = &first.cell.condition;
+        let neighbors = Neighbors::start(&self.background, condition, seed, &self.stop);
+        if let Some(sources) = &mut target.sources {
+            sources.watch_neighbors(neighbors.backends());
+        }
+        let mut window = WindowStart::default();
         let requests = turn.iter().zip(&declared).map(|(planned, declared)| {
             let cell = &cells[planned.cell];
             let prepared = self.checked.prepared[planned.cell].iter();
@@ -175,7 +185,10 @@ impl Live<'_> {
         });
         let requests: Vec<Request<'_>> = requests.collect();
         let observe = &mut *self.observe;
-        let mut progress = |progress| observe(Event::Progress { condition: title, progress });
+        let mut progress = |progress| {
+            window.note(&progress);
+            observe(Event::Progress { condition: title, progress });
+        };
         let admin = &mut target.admin;
         let mut trials = match requests.as_slice() {
             [request] => {
@@ -192,6 +205,9 @@ impl Live<'_> {
                 trials
             }
         };
+        if let [trial] = trials.as_mut_slice() {
+            neighbors.finish(window, &self.stop, trial);
+        }
         for (planned, trial) in turn.iter().zip(&mut trials) {
             if let (Outcome::Failed { error }, Some(left)) = (&mut trial.outcome, &self.left) {
                 let number = self.stored.trials.len() + 1;

@@ -302,6 +302,7 @@ pub fn blank() -> Trial {
         metrics: BTreeMap::new(),
         database: None,
         telemetry: None,
+        background: BTreeMap::new(),
         series: None,
         environment: Arc::default(),
         evidence: Vec::new(),

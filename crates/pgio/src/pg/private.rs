@@ -1,4 +1,4 @@
-//! Private PostgreSQL servers: a primary and optionally a synchronous standby. They need no
+//! Private PostgreSQL servers: a primary and optionally standbys. They need no
 //! installation, listen on no network, and leave nothing behind.
 //!
 //! Four processes take part. The owner (a pgio command) calls [`PrivateCluster::start`]; that
@@ -11,16 +11,19 @@
 //! fsync stays on because these servers are measured. This module does not depend on the workload.
 //! Next: [`find`] and [`download`] for the programs, [`layout`] for the files on disk.
 
+mod catch_up;
 mod cluster;
 mod directory;
 mod download;
 mod find;
 mod layout;
+mod options;
 mod progress;
 mod protocol;
 mod server;
 mod supervisor;
 mod sweep;
+mod task;
 mod version;
 
 use std::io;
@@ -30,9 +33,11 @@ pub use cluster::{PrivateCluster, Spec};
 pub use download::error::DownloadError;
 pub use find::{Binaries, Origin, find, find_installed};
 pub use layout::check_base;
+pub use options::check_version_options;
 pub use progress::{Observer, Progress};
 pub use supervisor::supervise;
 pub use sweep::{sweep, sweep_default, sweep_one};
+pub use task::{PRIMARY, StandbySpec};
 pub use version::{InvalidVersion, SUPPORTED, ServerVersion, VersionRequest};
 
 use crate::host::exec::ExecError;
@@ -80,14 +85,25 @@ pub enum Error {
         directory.display(), directory.display()
     )]
     NotWritable { directory: PathBuf, user: String },
+    #[error(
+        "{} is in the data directory of another PostgreSQL, {}: choose another directory",
+        directory.display(), other.display()
+    )]
+    OtherData { directory: PathBuf, other: PathBuf },
+    #[error(
+        "initdb of PostgreSQL {version} has no option `{option}`: remove it from initdb, or choose another version by pg"
+    )]
+    UnknownOption { option: String, version: ServerVersion },
+    #[error("a private server cannot have the directory {}, which is not UTF-8", path.display())]
+    NotUtf8 { path: PathBuf },
     #[error("cannot use {}", path.display())]
     Io { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Exec(#[from] ExecError),
     #[error("the {role} did not start{}", tail(log))]
-    NotStarted { role: &'static str, log: String },
+    NotStarted { role: String, log: String },
     #[error("the {role} did not stop within {seconds} s")]
-    NotStopped { role: &'static str, seconds: u64 },
+    NotStopped { role: String, seconds: u64 },
     #[error("the cluster has no standby: request one when starting it")]
     NoStandby,
     /// Error message sent by the supervisor.
@@ -99,8 +115,8 @@ pub enum Error {
     Protocol(String),
     #[error("the private cluster did not answer as expected")]
     Postgres(#[from] postgres::Error),
-    #[error("the standby did not become synchronous within {seconds} s; its state is `{state}`")]
-    NotSynchronous { seconds: u64, state: String },
+    #[error("{standby} did not {goal} within {seconds} s; its state is `{state}`")]
+    NotReplicating { standby: String, goal: &'static str, seconds: u64, state: String },
     /// The owner ended while the cluster was being created.
     #[error("interrupted while creating the cluster")]
     Abandoned,

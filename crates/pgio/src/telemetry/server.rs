@@ -19,6 +19,7 @@ use postgres::{Client, Statement};
 use super::session::{self, SAMPLER_TIMEOUT, SessionError, WatchedServer, not_observed};
 use super::span::Span;
 use crate::pg::{quote, words};
+use pgio_connect::ConnectParams;
 use pgio_results::Warning;
 use tracks::{Log, ServerUse};
 
@@ -39,12 +40,17 @@ struct Samples {
 }
 
 impl Sampler {
-    pub(super) fn start(watched: WatchedServer, cadence: Duration) -> Sampler {
+    /// `upstreams`: standbys that other standbys stream from.
+    pub(super) fn start(
+        watched: WatchedServer,
+        upstreams: Vec<ConnectParams>,
+        cadence: Duration,
+    ) -> Sampler {
         let (mark, marks) = mpsc::channel();
         let (sender, samples) = mpsc::channel();
         // If the thread cannot start, `samples` is closed, which `finish` reports.
         let _ = thread::Builder::new().name("pgio-server".to_owned()).spawn(move || {
-            let _ = sender.send(sample(&watched, cadence, &marks));
+            let _ = sender.send(sample(&watched, &upstreams, cadence, &marks));
         });
         Sampler { mark, samples }
     }
@@ -82,9 +88,14 @@ impl Samples {
     }
 }
 
-fn sample(watched: &WatchedServer, cadence: Duration, marks: &Receiver<()>) -> Samples {
+fn sample(
+    watched: &WatchedServer,
+    upstreams: &[ConnectParams],
+    cadence: Duration,
+    marks: &Receiver<()>,
+) -> Samples {
     let mut samples = Samples { logs: Vec::new(), standbys: Vec::new(), warnings: Vec::new() };
-    if let Err(error) = sample_into(&mut samples, watched, cadence, marks) {
+    if let Err(error) = sample_into(&mut samples, (watched, upstreams), cadence, marks) {
         let warning = not_observed("the server's counters", &words::sentence(&error));
         samples.warnings.push(warning);
     }
@@ -93,20 +104,20 @@ fn sample(watched: &WatchedServer, cadence: Duration, marks: &Receiver<()>) -> S
 
 fn sample_into(
     samples: &mut Samples,
-    watched: &WatchedServer,
+    (watched, upstreams): (&WatchedServer, &[ConnectParams]),
     cadence: Duration,
     marks: &Receiver<()>,
 ) -> Result<(), SessionError> {
     let mut client = session::open(&watched.params)?;
     let mut statements = prepare(&mut client, watched, samples);
     let replication = client.prepare(replication::SQL)?;
+    let mut upstreams = upstreams.iter().map(open_upstream).collect::<Result<Vec<_>, _>>()?;
     let mut beat = Beat::new(Instant::now(), cadence);
     loop {
         read_all(&mut client, watched, &mut statements, samples);
-        let (rows, at) = timed(|| client.query(&replication, &[]));
-        if let Ok(rows) = rows {
-            let standbys = rows.iter().filter_map(replication::Standby::from_row).collect();
-            samples.standbys.push((at, standbys));
+        read_standbys(&mut client, &replication, samples);
+        for (upstream, statement) in &mut upstreams {
+            read_standbys(upstream, statement, samples);
         }
         if client.is_closed() {
             let warning = not_observed("the server's counters", "the connection was lost");
@@ -120,6 +131,21 @@ fn sample_into(
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
+    }
+}
+
+fn open_upstream(params: &ConnectParams) -> Result<(Client, Statement), SessionError> {
+    let mut client = session::open(params)?;
+    let statement = client.prepare(replication::SQL)?;
+    Ok((client, statement))
+}
+
+/// Reads the standbys that stream from a server; a failure leaves a gap.
+fn read_standbys(client: &mut Client, statement: &Statement, samples: &mut Samples) {
+    let (rows, at) = timed(|| client.query(statement, &[]));
+    if let Ok(rows) = rows {
+        let standbys = rows.iter().filter_map(replication::Standby::from_row).collect();
+        samples.standbys.push((at, standbys));
     }
 }
 

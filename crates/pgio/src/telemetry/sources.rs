@@ -9,6 +9,7 @@ use postgres::Client;
 
 use super::environment::{self, Selection, Standbys};
 use super::session::{self, WatchedServer};
+use super::standbys::StandbySource;
 use super::storage::{self, ServerDirectory};
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::{Host, Hosts, LOCAL};
@@ -28,6 +29,10 @@ pub struct TelemetrySources {
     /// `None` if the role may not read it.
     pub(super) system_identifier: Option<String>,
     pub(super) storage: Vec<Storage>,
+    /// The standbys of a private server.
+    pub(super) standbys: Vec<StandbySource>,
+    /// Host and a backend of each server that background work uses.
+    pub(super) neighbors: Vec<(String, i32)>,
     pub(super) probes: Option<Probes>,
     pub(super) warnings: Vec<Warning>,
 }
@@ -58,6 +63,8 @@ impl TelemetrySources {
             server_host: None,
             system_identifier: system_identifier(admin).ok(),
             storage: Vec::new(),
+            standbys: Vec::new(),
+            neighbors: Vec::new(),
             probes: None,
             warnings: Vec::new(),
         };
@@ -74,6 +81,11 @@ impl TelemetrySources {
             )),
         }
         sources
+    }
+
+    /// Sets the servers of background work, whose processes are no foreign load.
+    pub fn watch_neighbors(&mut self, backends: &[(String, i32)]) {
+        self.neighbors = backends.to_vec();
     }
 
     /// Call it after a restart of the server, or when its files may have moved.

@@ -5,6 +5,7 @@
 
 mod as_before;
 mod bad_input;
+mod building;
 mod carry_over;
 mod checkpoint_modes;
 mod ci;
@@ -43,6 +44,7 @@ mod planning_pilot;
 mod polling;
 mod private_cluster;
 mod published;
+mod recipes;
 mod redact;
 mod run_cmd;
 mod schema;

@@ -69,6 +69,20 @@ pub(super) fn reads(page: &Page<'_>) -> Option<Section> {
     Some(Section { id: "reads", title: "Reads", body })
 }
 
+/// What ran beside the conditions.
+pub(super) fn background(page: &Page<'_>) -> Option<Section> {
+    let background = super::super::background::table(page.analysis)?;
+    let body = table::render(&background, "Background work");
+    Some(Section { id: "background", title: "Background work", body })
+}
+
+/// The standbys and their disks.
+pub(super) fn standbys(page: &Page<'_>) -> Option<Section> {
+    let standbys = super::super::standbys::table(page.analysis)?;
+    let body = table::render(&standbys, "Standbys");
+    Some(Section { id: "standbys", title: "Standbys", body })
+}
+
 /// The writes of a replicated device on both sides.
 pub(super) fn replicas(page: &Page<'_>) -> Option<Section> {
     let replicas = explain::replicas(page.analysis)?;

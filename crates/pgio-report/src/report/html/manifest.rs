@@ -14,6 +14,8 @@ pub(super) fn environment(page: &Page<'_>) -> Section {
     let telemetry = page.stored.trials.iter().rev().find_map(|t| t.telemetry.as_ref());
     let body = html! {
         (table::render(&conditions(page), "Conditions"))
+        @let servers = servers(page);
+        @if !servers.rows.is_empty() { (table::render(&servers, "Servers")) }
         @if let Some(t) = telemetry {
             @for (table, name) in [(storage(t), "Storage"), (observers(t), "Observation")] {
                 @if !table.rows.is_empty() { (table::render(&table, name)) }
@@ -41,6 +43,23 @@ fn conditions(page: &Page<'_>) -> Table {
         title: "Conditions".to_owned(),
         columns: ["condition", "what it sets", "role"].map(Column::left).to_vec(),
         rows: page.stored.manifest.conditions.iter().map(row).collect(),
+        notes: Vec::new(),
+    }
+}
+
+/// How private servers were built; not the A/A twin's, which is the baseline's.
+fn servers(page: &Page<'_>) -> Table {
+    let built = &page.stored.manifest.built;
+    let conditions = page.stored.manifest.conditions.iter();
+    let shown = conditions.filter(|c| !page.analysis.is_aa(&c.name));
+    let row = |c: &pgio_results::store::ConditionInfo| {
+        let changes: Vec<String> = built.get(&c.name)?.iter().map(ToString::to_string).collect();
+        Some(vec![c.name.clone(), changes.join("\n")])
+    };
+    Table {
+        title: "How the private servers were built, under every trial".to_owned(),
+        columns: ["condition", "server"].map(Column::left).to_vec(),
+        rows: shown.filter_map(row).collect(),
         notes: Vec::new(),
     }
 }

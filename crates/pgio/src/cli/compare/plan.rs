@@ -221,9 +221,9 @@ fn surroundings(e: &Experiment, out: &Path) -> Result<Vec<String>, Failure> {
         ));
     }
     for (name, target) in &e.targets {
-        if let Target::Private { directory, .. } = target {
-            let below =
-                directory.as_ref().map_or(String::new(), |d| format!(" below {}", d.display()));
+        if let Target::Private(private) = target {
+            let below = private.directory.as_ref();
+            let below = below.map_or(String::new(), |d| format!(" below {}", d.display()));
             let mut workloads = e.workloads.iter();
             let data = match workloads.any(|w| w.kind.def().data_set) {
                 true => "; the data set is loaded into it",
@@ -233,6 +233,15 @@ fn surroundings(e: &Experiment, out: &Path) -> Result<Vec<String>, Failure> {
                 "[{name}] is a private PostgreSQL in a temporary directory{below}, removed at the end{data}."
             ));
         }
+    }
+    for background in &e.background {
+        lines.push(format!(
+            "While {} is measured, `{}` ({}) works on [{}] beside it; it stops with the trial.",
+            background.work.conditions.iter().flatten().cloned().collect::<Vec<_>>().join(", "),
+            background.work.name,
+            background.work.kind.name(),
+            background.target
+        ));
     }
     for name in e.hosts.keys() {
         lines.push(format!("On host {name}, one shell reads /proc; it ends with pgio."));

@@ -142,8 +142,8 @@ fn subject_of_target(
         _ => (None, None),
     };
     let access = match target {
-        Some(Target::Private { major, directory, .. }) => {
-            ServerAccess::Private { major: *major, directory: directory.clone() }
+        Some(Target::Private(private)) => {
+            ServerAccess::Private { major: private.major, directory: private.directory.clone() }
         }
         Some(Target::Server { dsn, .. }) => {
             ServerAccess::Server(Box::new(connection::params(dsn, &run_id)?))

@@ -20,6 +20,8 @@ pub(super) const CONDITIONS: usize = 200;
 pub(super) const TREATMENTS: usize = 50;
 pub(super) const WORKLOADS: usize = 50;
 pub(super) const TARGETS: usize = 50;
+/// Of one private server; ten WAL senders are PostgreSQL's default.
+pub(super) const STANDBYS: usize = 8;
 pub(super) const HOSTS: usize = 100;
 pub(super) const AXES: usize = 10;
 pub(super) const FACTORS: usize = MOST_FACTORS;
@@ -36,6 +38,7 @@ pub const LIMITS: &[LimitDef] = &[
     LimitDef { what: "treatments of a condition", most: TREATMENTS as u64 },
     LimitDef { what: "`[[workload]]`", most: WORKLOADS as u64 },
     LimitDef { what: "`[targets.NAME]`", most: TARGETS as u64 },
+    LimitDef { what: "`standbys` of a private server", most: STANDBYS as u64 },
     LimitDef { what: "`[hosts.NAME]`", most: HOSTS as u64 },
     LimitDef { what: "axes of a workload, `[[axis]]` included", most: AXES as u64 },
     LimitDef { what: "values of an axis", most: VALUES as u64 },

@@ -162,7 +162,7 @@ fn reset<'a>(
     let mut none = true;
     let private = targets.all(|t| {
         none = false;
-        matches!(t, Target::Private { .. })
+        matches!(t, Target::Private(_))
     }) && !none;
     match (&reset, &named) {
         (Reset::Recreate { .. }, None) if !private => Err(head.error(

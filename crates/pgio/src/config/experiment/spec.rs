@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use super::background::BackgroundSpec;
 use super::condition::Condition;
 use super::hosts::HostSpec;
 use super::rules::{Reset, Rules};
@@ -39,6 +40,8 @@ pub struct Experiment {
     /// Empty: pgio.conf, then the PG* variables, apply.
     pub targets: BTreeMap<String, Target>,
     pub workloads: Vec<WorkloadSpec>,
+    /// Work beside the judged workload.
+    pub background: Vec<BackgroundSpec>,
     /// In the order of the file, without the A/A condition.
     pub conditions: Vec<Condition>,
     /// The factors that make up the conditions, if the file has factors.

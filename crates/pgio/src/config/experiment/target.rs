@@ -3,10 +3,10 @@
 //! This module only parses; `pg` finds and starts servers and connects to them.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
 
 use super::hosts::{self, HostSpec};
 use super::limits;
+use super::private::{self, PrivateTarget};
 use super::section::Section;
 use crate::config::error::ConfigError;
 use crate::config::name;
@@ -15,9 +15,6 @@ use crate::config::value::ConnectString;
 
 /// The name of a single `[target]`.
 pub const SINGLE_TARGET: &str = "target";
-
-/// The oldest supported major version of PostgreSQL.
-const OLDEST_MAJOR: u64 = 13;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Target {
@@ -31,14 +28,7 @@ pub enum Target {
         /// Absent: pgio never stops the server.
         control: Option<ControlMethod>,
     },
-    /// A private cluster that exists only during the experiment.
-    Private {
-        /// Major version of PostgreSQL; absent: the newest installed.
-        major: Option<u32>,
-        standby: bool,
-        /// Parent of the cluster's directory; absent: /var/tmp.
-        directory: Option<PathBuf>,
-    },
+    Private(PrivateTarget),
 }
 
 /// How pgio may stop and start a server.
@@ -107,14 +97,9 @@ fn target(
         {
             return Err(section.error(key, "cannot be set with private = true"));
         }
-        let major = section.whole("pg", OLDEST_MAJOR..=99)?;
-        return Ok(Target::Private {
-            major: major.and_then(|n| u32::try_from(n).ok()),
-            standby: section.boolean("standby")?.unwrap_or(false),
-            directory: directory(section)?,
-        });
+        return Ok(Target::Private(private::parse(section)?));
     }
-    if let Some(key) = ["pg", "standby", "directory"].into_iter().find(|key| section.has(key)) {
+    if let Some(key) = private::KEYS.into_iter().find(|key| section.has(key)) {
         return Err(section.error(key, "requires private = true"));
     }
     match dsn {
@@ -126,14 +111,6 @@ fn target(
             control: control(section)?,
         }),
         None => Err(section.error_here("requires dsn = \"...\" or private = true")),
-    }
-}
-
-fn directory(section: &Section<'_>) -> Result<Option<PathBuf>, ConfigError> {
-    let Some(text) = section.string("directory")? else { return Ok(None) };
-    match text.starts_with('/') {
-        true => Ok(Some(text.into())),
-        false => Err(section.error("directory", "must be an absolute path, such as \"/mnt/disk\"")),
     }
 }
 

@@ -1,9 +1,11 @@
 //! Tests of experiment files, by section; here is what they share.
 
+mod background;
 mod conditions;
 mod factors;
 mod head;
 mod key_table;
+mod private_targets;
 mod syntax;
 mod targets;
 mod whole_files;

@@ -67,7 +67,7 @@ pub(super) fn parse(
     let sections = root.sections_within("workload", limits::WORKLOADS)?;
     let mut workloads: Vec<WorkloadSpec> = Vec::new();
     for section in &sections {
-        let mut workload = workload(section)?;
+        let mut workload = workload(section, &[])?;
         check_conditions(section, &workload, baseline, conditions)?;
         if workload.command.as_ref().is_some_and(|command| !command.warms_up()) {
             // The experiment's warm-up does not apply, and the record must show that.
@@ -122,11 +122,15 @@ fn fill_in(layer: &mut Layer, warmup: Duration, duration: Duration) {
     }
 }
 
-fn workload(section: &Section<'_>) -> Result<WorkloadSpec, ConfigError> {
+/// `more`: keys that the section has beside those of a workload.
+pub(super) fn workload(
+    section: &Section<'_>,
+    more: &[&'static str],
+) -> Result<WorkloadSpec, ConfigError> {
     let kind = kind(section)?;
     let mut layer = Layer::default();
     let mut axes = Vec::new();
-    let own_keys = own_keys(kind);
+    let own_keys = [own_keys(kind).as_slice(), more].concat();
     for name in section.keys() {
         match Key::named(name) {
             _ if own_keys.contains(&name) => {}

@@ -173,7 +173,7 @@ pub fn estimate_start(job: &Job, spec: &WorkloadSpec) -> Estimate {
     // All workloads share the clusters.
     let is_first = job.experiment.workloads.first().is_some_and(|w| w.name == spec.name);
     for (name, target) in &job.experiment.targets {
-        if matches!(target, Target::Private { .. }) {
+        if matches!(target, Target::Private(_)) {
             estimate.clusters += u32::from(is_first);
             if spec.kind.def().data_set {
                 estimate = estimate.data(data_size(job, spec, name), 1);
@@ -192,7 +192,7 @@ fn conditions(job: &Job, spec: &WorkloadSpec) -> u32 {
 /// mark determines it.
 fn data_size(job: &Job, spec: &WorkloadSpec, target: &str) -> Option<u64> {
     let layer = spec.layer.clone().over(job.below.layer.clone());
-    let is_private = matches!(job.experiment.targets.get(target), Some(Target::Private { .. }));
+    let is_private = matches!(job.experiment.targets.get(target), Some(Target::Private(_)));
     if layer.scale.is_none() && !is_private {
         return None;
     }

@@ -72,6 +72,7 @@ pub(super) fn manifest(
             })
             .collect(),
         metrics: spec.command.as_ref().map(command::declared).unwrap_or_default(),
+        built: BTreeMap::new(),
         environment,
         rules: Rules {
             precision: rules.precision,

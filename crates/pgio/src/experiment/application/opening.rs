@@ -20,11 +20,13 @@ use crate::experiment::target::{ResetPlan, Target};
 use crate::host::LOCAL;
 use crate::host::stop::Stop;
 use crate::pg::control::Controller;
+use crate::pg::private::PrivateCluster;
 use crate::pg::server::{self, Server};
-use crate::telemetry::{Standby, Survey, TelemetrySources};
+use crate::telemetry::{OwnStandby, Standby, Survey, TelemetrySources};
 use crate::treatment::Resource;
 use crate::workload::Workload;
 use crate::workload::command::LastSetup;
+use pgio_connect::{ConnectParams, Env};
 
 /// The purpose of opening a target.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -102,6 +104,21 @@ fn controller(
 /// round trip beside them.
 const WORTH_A_PROBE: Duration = Duration::from_secs(20);
 
+fn own_standbys(cluster: &PrivateCluster, primary: &ConnectParams) -> Vec<OwnStandby> {
+    let params = |conninfo: String| {
+        let params = pgio_connect::resolve(&conninfo, &Env::from_process()).ok()?;
+        Some(params.with_application_name(primary.application_name.clone()))
+    };
+    let standbys = cluster.standbys().map(|(spec, data)| OwnStandby {
+        name: spec.name.clone(),
+        data,
+        from: spec.from.clone(),
+        apply_delay: spec.apply_delay,
+        upstream: cluster.upstream_conninfo(&spec.name).and_then(params),
+    });
+    standbys.collect()
+}
+
 /// Returns none if the file turns telemetry off. `probing` allows a temporary file beside the WAL, to time a flush.
 fn telemetry_sources(
     e: &Experiment,
@@ -123,6 +140,9 @@ fn telemetry_sources(
         host: on.host.as_deref(),
     };
     let mut sources = TelemetrySources::survey(&survey, admin);
+    if let Some(cluster) = &on.cluster {
+        sources.watch_standbys(own_standbys(cluster, &on.params));
+    }
     // A second per WAL directory is too much for an experiment of seconds.
     let window = workload.extent().time().unwrap_or(Duration::MAX);
     let per_block = e.size_of(spec).trials_of_a_block;

@@ -15,6 +15,7 @@ use super::manifest::{environment_of, manifest, primary_of, stored_text};
 use super::opening::{self, Purpose};
 use super::resume::{self, CurrentTarget};
 use super::servers::{self, TargetServer, params_of};
+use super::{background, built};
 use crate::config::experiment::WorkloadSpec;
 use crate::experiment::event::{Event, Observer, WorkloadBegins};
 use crate::experiment::judging::{Judge, WidthChecks};
@@ -27,7 +28,7 @@ use crate::host::lock::LockFile;
 use crate::host::stop::Stop;
 use crate::pg::private::VersionRequest;
 use crate::treatment::journal::{self, Claims, Journal};
-use pgio_results::store::{Store, StoredExperiment};
+use pgio_results::store::{Manifest, Store, StoredExperiment};
 
 /// Whether the directory is new or holds an interrupted run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -132,13 +133,17 @@ impl SharedRun<'_> {
             let target = opening::open(job, spec, server, purpose, stop, observe)?;
             targets.insert(name.clone(), target);
         }
+        let beside = (self.run_id, stop);
+        let background = background::prepare(job, (spec, &cells), self.servers, beside, observe)?;
         let of_users = targets.values().filter(|target: &&Target| target.cluster.is_none());
         let measured = of_users.map(|target| target.identity.clone()).collect();
         conflicts::refuse_changed(&measured, claims)?;
         let primary = primary_of(job, &targets);
         let manifest = {
             let of_work = (spec, cells.as_slice(), sweep(&job.experiment, spec)?);
-            manifest(job, of_work, &rules, environment_of(&mut targets), primary.clone())
+            let found = environment_of(&mut targets);
+            let built = built::of_conditions(&cells, &job.experiment, &targets);
+            Manifest { built, ..manifest(job, of_work, &rules, found, primary.clone()) }
         };
         let (store, stored, remarks) = match earlier {
             None => (None, nothing_yet(manifest), Vec::new()),
@@ -164,6 +169,7 @@ impl SharedRun<'_> {
             cells,
             checked: CheckedCells::default(),
             in_force: Vec::new(),
+            background,
             workload: spec.name.clone(),
             seed: job.seed,
             warmup: spec.layer.warmup.unwrap_or(job.experiment.warmup),
@@ -246,7 +252,7 @@ fn claim_and_check(stage: &mut Live<'_>, claims: &mut Claims) -> Result<(), RunE
     Ok(())
 }
 
-fn nothing_yet(manifest: pgio_results::store::Manifest) -> StoredExperiment {
+fn nothing_yet(manifest: Manifest) -> StoredExperiment {
     StoredExperiment {
         manifest,
         trials: Vec::new(),

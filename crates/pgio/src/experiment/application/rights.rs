@@ -24,7 +24,7 @@ pub(super) fn check(job: &Job, hosts: &Hosts) -> Result<(), OpenError> {
 
 fn check_cell(e: &Experiment, cell: &LiveCell, hosts: &Hosts) -> Result<(), LiveError> {
     let server = match e.targets.get(&cell.target) {
-        Some(Target::Private { .. }) => Some(LOCAL),
+        Some(Target::Private(_)) => Some(LOCAL),
         Some(Target::Server { host, .. }) => host.as_deref(),
         None => None,
     };

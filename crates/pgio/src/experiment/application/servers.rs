@@ -10,11 +10,11 @@ use super::error::OpenError;
 use super::job::Job;
 use super::rights;
 use crate::config::ConnectString;
-use crate::config::experiment::{ControlMethod, Experiment, Target};
+use crate::config::experiment::{ControlMethod, Experiment, PrivateTarget, Target};
 use crate::experiment::event::{Event, Observer};
 use crate::experiment::{clusters, connection};
 use crate::host::{self, Hosts};
-use crate::pg::private::{self, PrivateCluster, Spec, VersionRequest};
+use crate::pg::private::{self, PrivateCluster, Spec, StandbySpec, VersionRequest};
 use pgio_connect::{ConnectError, ConnectParams};
 
 /// The server of one target.
@@ -95,10 +95,10 @@ pub(super) fn open(
     rights::check(job, &hosts)?;
     let mut servers = existing(e, params, &hosts);
     for (name, target) in &e.targets {
-        if let Target::Private { major, standby, directory } = target {
-            let version = pg.or(major.map(VersionRequest::major));
+        if let Target::Private(private) = target {
+            let version = pg.or(private.major.map(VersionRequest::major));
             let mut steps = |step: &private::Progress| observe(Event::ServerStarts(step));
-            let cluster = start_private(version, *standby, directory.clone(), &mut steps);
+            let cluster = start_private(version, private, &mut steps);
             observe(Event::ServerStarted);
             let cluster = cluster?;
             let dsn = ConnectString::new(cluster.primary_conninfo());
@@ -140,15 +140,38 @@ pub(super) fn existing(
 
 fn start_private(
     pg: Option<VersionRequest>,
-    standby: bool,
-    base_dir: Option<PathBuf>,
+    target: &PrivateTarget,
     steps: private::Observer<'_>,
 ) -> Result<Arc<PrivateCluster>, OpenError> {
     let exe = std::env::current_exe().map_err(OpenError::Program)?;
-    let spec = Spec { pg, standby, base_dir, ..Spec::new(exe) };
-    let cluster = PrivateCluster::start_observed(&spec, steps)?;
+    let cluster = PrivateCluster::start_observed(&spec(exe, pg, target), steps)?;
     clusters::note(&cluster)?;
     Ok(Arc::new(cluster))
+}
+
+/// The cluster of a target. Its settings apply to all servers, except for what the primary's
+/// commits wait for.
+fn spec(exe: PathBuf, pg: Option<VersionRequest>, target: &PrivateTarget) -> Spec {
+    let is_shared = |(name, _): &&(String, String)| name != "synchronous_standby_names";
+    let standbys = target.standbys.iter();
+    let standbys = standbys.map(|s| StandbySpec {
+        name: s.name.clone(),
+        directory: s.directory.clone(),
+        from: s.from.clone(),
+        apply_delay: s.apply_delay,
+        archive: s.archive,
+        settings: s.settings.clone(),
+    });
+    Spec {
+        pg,
+        standbys: standbys.collect(),
+        initdb: target.initdb.clone(),
+        primary_settings: target.settings.clone(),
+        standby_settings: target.settings.iter().filter(is_shared).cloned().collect(),
+        base_dir: target.directory.clone(),
+        wal_dir: target.wal_directory.clone(),
+        ..Spec::new(exe)
+    }
 }
 
 #[cfg(test)]

@@ -9,6 +9,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use super::background;
 use super::cells::{cells, layers};
 use super::error::{OpenError, RunError};
 use super::job::Job;
@@ -48,6 +49,7 @@ pub fn validate(
     }
     let hosts = servers::hosts(&job.experiment)?;
     rights::check(job, &hosts)?;
+    background::check(job)?;
     let servers = servers::existing(&job.experiment, params, &hosts);
     for workload in &job.experiment.workloads {
         validate_workload(job, workload, &servers, &hosts, observe)?;
@@ -99,11 +101,14 @@ fn validate_work(job: &Job, spec: &WorkloadSpec, hosts: &Hosts) -> Result<(), Op
 fn validate_private(e: &Experiment) -> Result<Vec<Unchecked>, OpenError> {
     let mut open = Vec::new();
     for (name, target) in &e.targets {
-        let Target::Private { major, directory, .. } = target else { continue };
-        if let Some(directory) = directory {
+        let Target::Private(private) = target else { continue };
+        for directory in private.directories() {
             private::check_base(directory)?;
         }
-        let found = private::find_installed(major.map(VersionRequest::major))?;
+        let found = private::find_installed(private.major.map(VersionRequest::major))?;
+        if let Some(found) = &found {
+            private::check_version_options(found, &private.initdb)?;
+        }
         let installed = found.map(|found| found.version.to_string());
         open.push(Unchecked { target: name.clone(), installed });
     }

@@ -1,12 +1,13 @@
 -- As a new session finds them: those that this session has set for itself show what they would be
--- without that. Names that may hold a secret are left out, and places, which say nothing of speed.
+-- without that. Two that initdb decides are shown always. Names that may hold a secret are left out, and places, which say nothing of speed.
 SELECT name,
        CASE WHEN source = 'session'
             THEN coalesce(reset_val || coalesce(' ' || unit, ''), '')
             ELSE coalesce(current_setting(name, true), '')
        END
 FROM pg_settings
-WHERE source NOT IN ('default', 'override', 'client')
+WHERE (source NOT IN ('default', 'override', 'client')
+       OR name IN ('data_checksums', 'wal_segment_size'))
   AND (source <> 'session' OR reset_val IS DISTINCT FROM boot_val)
   AND name !~* '(command|conninfo|passw|passphrase|secret|token|salt|credential|dsn|uri|url|key)'
   AND name !~ '_(file|directory|directories)$'

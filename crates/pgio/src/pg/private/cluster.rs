@@ -9,39 +9,42 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::{Mutex, PoisonError};
-use std::thread;
-use std::time::{Duration, Instant};
 
 use postgres::NoTls;
 
-use super::directory::Role;
+use super::catch_up::{self, Goal};
 use super::find::find_observed;
-use super::layout::{self, Layout};
+use super::layout;
+use super::options::check_version_options;
 use super::progress::{Observer, Progress};
 use super::protocol::{Command, read_answer};
-use super::server::Setting;
-use super::supervisor::Task;
 use super::sweep::sweep;
+use super::task::{Layout, Member, STANDBY, Setting, StandbySpec, Task};
 use super::{Binaries, Error, ServerVersion, VersionRequest, at};
 use crate::host::exec::{CommandLine, SpawnOptions, spawn};
 
 const DATABASE: &str = "pgio";
-const SYNCHRONOUS_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// What to start.
 #[derive(Debug, Clone)]
 pub struct Spec {
     /// `None` means the newest installed server, or else the newest available for download.
     pub pg: Option<VersionRequest>,
-    /// With a standby, the primary's commits wait for it (`synchronous_standby_names`).
+    /// One standby, named `standby`, before those of `standbys`; the primary's commits wait for it.
     pub standby: bool,
+    pub standbys: Vec<StandbySpec>,
+    /// Further options of initdb.
+    pub initdb: Vec<String>,
     /// Settings for postgresql.conf, unquoted.
     pub primary_settings: Vec<Setting>,
+    /// For all standbys; each one's own settings come after them.
     pub standby_settings: Vec<Setting>,
     /// The pgio program, which has the subcommand `supervise`.
     pub supervisor_exe: PathBuf,
     /// Where the cluster's directory is created; `None` means /var/tmp.
     pub base_dir: Option<PathBuf>,
+    /// Where the directory of the primary's WAL is created; `None` means inside the data.
+    pub wal_dir: Option<PathBuf>,
 }
 
 impl Spec {
@@ -49,11 +52,47 @@ impl Spec {
         Self {
             pg: None,
             standby: false,
+            standbys: Vec::new(),
+            initdb: Vec::new(),
             primary_settings: Vec::new(),
             standby_settings: Vec::new(),
             supervisor_exe: supervisor_exe.into(),
             base_dir: None,
+            wal_dir: None,
         }
+    }
+
+    /// The existing directories that it uses, the main one first.
+    fn bases(&self) -> impl Iterator<Item = PathBuf> {
+        let main = self.base_dir.clone().unwrap_or_else(layout::default_base);
+        let standbys = self.standbys.iter().filter_map(|s| s.directory.clone());
+        std::iter::once(main).chain(self.wal_dir.clone()).chain(standbys)
+    }
+
+    fn task(&self, binaries: &Binaries) -> Result<Task, Error> {
+        let absolute = |path: &Path| {
+            let absolute = std::path::absolute(path).map_err(at(path))?;
+            match absolute.to_str() {
+                Some(_) => Ok(absolute),
+                None => Err(Error::NotUtf8 { path: absolute }),
+            }
+        };
+        let first = self.standby.then(|| StandbySpec::new(STANDBY));
+        let mut standbys: Vec<StandbySpec> =
+            first.into_iter().chain(self.standbys.iter().cloned()).collect();
+        for standby in &mut standbys {
+            standby.directory = standby.directory.as_deref().map(absolute).transpose()?;
+            standby.settings.splice(0..0, self.standby_settings.iter().cloned());
+        }
+        let base = self.base_dir.clone().unwrap_or_else(layout::default_base);
+        Ok(Task {
+            bindir: absolute(&binaries.directory)?,
+            base_dir: absolute(&base)?,
+            wal_dir: self.wal_dir.as_deref().map(absolute).transpose()?,
+            initdb: self.initdb.clone(),
+            settings: self.primary_settings.clone(),
+            standbys,
+        })
     }
 }
 
@@ -62,41 +101,39 @@ impl Spec {
 pub struct PrivateCluster {
     binaries: Binaries,
     layout: Layout,
-    has_standby: bool,
+    standbys: Vec<StandbySpec>,
     supervisor: Mutex<Supervisor>,
 }
 
 impl PrivateCluster {
-    /// Returns when the database exists and the standby, if any, is synchronous.
+    /// Returns when the database exists, the standbys stream, and one that commits wait for is
+    /// synchronous.
     pub fn start(spec: &Spec) -> Result<Self, Error> {
         Self::start_observed(spec, &mut |_| {})
     }
 
     /// As [`start`](Self::start); the observer receives each step, a download's progress included.
     pub fn start_observed(spec: &Spec, observer: Observer<'_>) -> Result<Self, Error> {
-        let base_dir = spec.base_dir.clone().unwrap_or_else(layout::default_base);
-        layout::check_base(&base_dir)?;
+        for base in spec.bases() {
+            layout::check_base(&base)?;
+        }
         let binaries = find_observed(spec.pg, observer)?;
+        check_version_options(&binaries, &spec.initdb)?;
         observer(&Progress::Start);
-        let absolute = |path: &Path| std::path::absolute(path).map_err(at(path));
-        sweep(&base_dir);
-        let task = Task {
-            bindir: absolute(&binaries.directory)?,
-            base_dir: absolute(&base_dir)?,
-            standby: spec.standby,
-            primary_settings: spec.primary_settings.clone(),
-            standby_settings: spec.standby_settings.clone(),
-        };
+        for base in spec.bases() {
+            sweep(&base);
+        }
+        let task = spec.task(&binaries)?;
         let mut supervisor = Supervisor::start(&spec.supervisor_exe, &task)?;
-        let layout = Layout { root: supervisor.answer()?.into() };
-        let has_standby = spec.standby;
-        let cluster = Self { binaries, layout, has_standby, supervisor: Mutex::new(supervisor) };
-        // CREATE DATABASE is the first commit that waits for the standby.
+        let answer = supervisor.answer()?;
+        let layout = serde_json::from_str(&answer).map_err(|_| Error::Protocol(answer))?;
+        let standbys = task.standbys;
+        let cluster = Self { binaries, layout, standbys, supervisor: Mutex::new(supervisor) };
+        // CREATE DATABASE is the first commit that waits for a standby.
         cluster.wait_synchronous()?;
         let mut client = cluster.connect("postgres")?;
-        // Wait until the standby has replayed it, not only flushed it.
-        client.batch_execute("SET synchronous_commit = remote_apply")?;
         client.batch_execute(&format!("CREATE DATABASE {DATABASE}"))?;
+        cluster.wait_replayed()?;
         Ok(cluster)
     }
 
@@ -110,22 +147,32 @@ impl PrivateCluster {
 
     /// The primary's data directory.
     pub fn data_dir(&self) -> PathBuf {
-        self.layout.data(Role::Primary)
+        self.layout.primary().data()
     }
 
-    /// `None` without a standby.
+    /// The data directory of the first standby; `None` without one.
     pub fn standby_data_dir(&self) -> Option<PathBuf> {
-        self.has_standby.then(|| self.layout.data(Role::Standby))
+        Some(self.layout.standbys().first()?.data())
     }
 
-    /// The directory of the whole cluster; it is removed with the cluster.
+    /// What each standby is, and its data directory.
+    pub fn standbys(&self) -> impl Iterator<Item = (&StandbySpec, PathBuf)> {
+        self.standbys.iter().zip(self.layout.standbys().iter().map(Member::data))
+    }
+
+    /// The main directory of the cluster; it is removed with the cluster.
     pub fn directory(&self) -> &Path {
         &self.layout.root
     }
 
+    /// All directories of the cluster, each removed with it.
+    pub fn directories(&self) -> impl Iterator<Item = &Path> {
+        std::iter::once(&self.layout.root).chain(&self.layout.more).map(PathBuf::as_path)
+    }
+
     /// The only socket on which the primary listens.
     pub fn primary_socket(&self) -> PathBuf {
-        self.layout.sockets().join(format!(".s.PGSQL.{}", Role::Primary.port()))
+        self.layout.sockets().join(format!(".s.PGSQL.{}", self.layout.primary().port))
     }
 
     /// A connection string for any libpq client, to the database `pgio` as superuser.
@@ -134,12 +181,19 @@ impl PrivateCluster {
     }
 
     pub fn primary_conninfo_to(&self, database: &str) -> String {
-        self.layout.conninfo(Role::Primary, database)
+        self.layout.conninfo(self.layout.primary(), database)
     }
 
-    /// `None` without a standby.
+    /// Of the first standby; `None` without one.
     pub fn standby_conninfo(&self) -> Option<String> {
-        self.has_standby.then(|| self.layout.conninfo(Role::Standby, DATABASE))
+        Some(self.layout.conninfo(self.layout.standbys().first()?, DATABASE))
+    }
+
+    /// The connection string of a standby, if others stream from it.
+    pub fn upstream_conninfo(&self, standby: &str) -> Option<String> {
+        let feeds = self.standbys.iter().any(|s| s.from.as_deref() == Some(standby));
+        let member = self.layout.member(standby).filter(|_| feeds)?;
+        Some(self.layout.conninfo(member, DATABASE))
     }
 
     /// Fast shutdown and start, for settings that require a restart; sessions are disconnected.
@@ -158,12 +212,12 @@ impl PrivateCluster {
         if self.command(Command::StartPrimary)? { self.wait_synchronous() } else { Ok(()) }
     }
 
-    /// Afterwards commits on the primary wait, unless `synchronous_commit` is local or off.
+    /// Stops all standbys. Afterwards commits on the primary wait, unless `synchronous_commit` is local or off.
     pub fn stop_standby(&self) -> Result<(), Error> {
         self.command(Command::StopStandby).map(drop)
     }
 
-    /// Returns when the standby is synchronous again.
+    /// Starts all standbys. Returns when they stream and one is synchronous again, if commits wait.
     pub fn start_standby(&self) -> Result<(), Error> {
         self.command(Command::StartStandby)?;
         self.wait_synchronous()
@@ -193,26 +247,39 @@ impl PrivateCluster {
     }
 
     fn wait_synchronous(&self) -> Result<(), Error> {
-        if !self.has_standby {
+        let own = self.standbys.iter().filter(|s| s.from.is_none());
+        let names: Vec<&str> = own.map(|s| s.name.as_str()).collect();
+        if names.is_empty() {
             return Ok(());
         }
         let mut client = self.connect("postgres")?;
-        let query = "SELECT coalesce(max(sync_state), 'not connected') \
-                     FROM pg_stat_replication WHERE application_name = $1";
-        let deadline = Instant::now() + SYNCHRONOUS_TIMEOUT;
-        loop {
-            let state: String = client.query_one(query, &[&Role::Standby.name()])?.get(0);
-            match state.as_str() {
-                "sync" | "quorum" => return Ok(()),
-                _ if Instant::now() > deadline => {
-                    return Err(Error::NotSynchronous {
-                        seconds: SYNCHRONOUS_TIMEOUT.as_secs(),
-                        state,
-                    });
-                }
-                _ => thread::sleep(Duration::from_millis(10)),
-            }
+        for name in &names {
+            catch_up::wait(&mut client, name, &Goal::Stream)?;
         }
+        match catch_up::requires_standby(&mut client)? {
+            true => catch_up::wait_for_synchronous(&mut client),
+            false => Ok(()),
+        }
+    }
+
+    /// Waits until each standby without a delay has the database, cascaded ones as well.
+    fn wait_replayed(&self) -> Result<(), Error> {
+        let mut delayed: Vec<&str> = Vec::new();
+        for standby in &self.standbys {
+            let upstream = standby.from.as_deref();
+            // What follows a delayed standby has the WAL early, but nothing forces it to replay.
+            if !standby.apply_delay.is_zero() || upstream.is_some_and(|u| delayed.contains(&u)) {
+                delayed.push(&standby.name);
+                continue;
+            }
+            let from = upstream.and_then(|name| self.layout.member(name));
+            let from = from.unwrap_or_else(|| self.layout.primary());
+            let conninfo = self.layout.conninfo(from, "postgres");
+            let mut client = postgres::Client::connect(&conninfo, NoTls)?;
+            let position = catch_up::position(&mut client)?;
+            catch_up::wait(&mut client, &standby.name, &Goal::Replay(position))?;
+        }
+        Ok(())
     }
 }
 
@@ -242,7 +309,8 @@ impl Supervisor {
             // The supervisor must outlive the owner to clean up.
             parent_death_signal: None,
         };
-        let command = CommandLine::new(program).arg("supervise").args(task.to_args());
+        let task = serde_json::to_string(task).map_err(|e| Error::Protocol(e.to_string()))?;
+        let command = CommandLine::new(program).arg("supervise").arg(task);
         let mut process = spawn(&command, ties)?;
         let commands = process.stdin.take();
         let answers = BufReader::new(process.stdout.take().expect("its stdout is a pipe"));

@@ -1,14 +1,16 @@
-//! The open directory of a cluster, safe creation of files in it, and the roles that name them.
+//! One open directory of a cluster, and safe creation of files in it.
 //!
 //! The subdirectories belong to the server's user, who is not trusted: as root, pgio would follow a
 //! link planted there and could overwrite any file. Therefore each file is opened relative to a
 //! descriptor and never through a link. Files that only pgio writes are in the top directory, which
 //! the server's user may enter but not change. `layout` defines the paths.
 
+use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
-use std::path::Path;
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::path::{Path, PathBuf};
 
 use rustix::process::geteuid;
 
@@ -18,10 +20,16 @@ use pgio_results::files::{Directory, Refused};
 
 const MARKER: &str = "marker";
 const MARK: &str = "This directory belongs to a private PostgreSQL of pgio, which removes it.\n";
+/// Names the main directory of the cluster, in each of its other directories.
+const MAIN: &str = "cluster";
 pub(super) const SOCKETS: &str = "run";
+/// The primary's WAL, if it is apart from its data.
+pub(super) const WAL: &str = "wal";
 
 /// Maximum bytes of a log to show.
 const TAIL: u64 = 64 << 10;
+/// Maximum length of a path.
+const PATH: u64 = 4096;
 /// Maximum size of postmaster.pid, which has eight lines.
 const PID_FILE: u64 = 16 << 10;
 
@@ -34,10 +42,14 @@ pub(super) struct ClusterDirectory {
 }
 
 impl ClusterDirectory {
-    /// Prepares a new directory at `root`: marks and locks it and creates the socket directory,
-    /// which only the server's user and root may enter. The lock is released when this value is
-    /// dropped.
-    pub(super) fn fill(root: &Path, owner: Option<Ids>) -> Result<ClusterDirectory, Error> {
+    /// Prepares a new directory at `root`: marks and locks it. The main directory gets the socket
+    /// directory, which only the server's user and root may enter; each other one names the main
+    /// one. The lock is released when this value is dropped.
+    pub(super) fn fill(
+        root: &Path,
+        main: Option<&Path>,
+        owner: Option<Ids>,
+    ) -> Result<ClusterDirectory, Error> {
         let fill = || -> io::Result<ClusterDirectory> {
             let directory = Directory::open_exactly(root)?;
             let stat = directory.stat()?;
@@ -49,9 +61,14 @@ impl ClusterDirectory {
             // Lock before writing the mark: a sweeper must never see a marked directory without a
             // lock.
             marker.lock()?;
+            if let Some(main) = main {
+                directory.create_new(MAIN, 0o600)?.write_all(main.as_os_str().as_bytes())?;
+            }
             marker.write_all(MARK.as_bytes())?;
             let cluster = ClusterDirectory { directory, _marker: marker, owner };
-            cluster.make(SOCKETS)?;
+            if main.is_none() {
+                cluster.make(SOCKETS)?;
+            }
             if let Some(ids) = owner {
                 cluster.directory.set_owner(None, Some(ids.gid))?;
                 cluster.directory.set_mode(0o710)?;
@@ -74,8 +91,14 @@ impl ClusterDirectory {
         (text == MARK).then_some(ClusterDirectory { directory, _marker: marker, owner: None })
     }
 
+    /// The main directory of the cluster; `None` if this is it.
+    pub(super) fn main(&self) -> Option<PathBuf> {
+        let bytes = self.directory.read_bytes(Path::new(MAIN), PATH).ok()?;
+        Some(PathBuf::from(OsString::from_vec(bytes)))
+    }
+
     /// Creates an empty directory owned by the server's user.
-    fn make(&self, name: &str) -> io::Result<()> {
+    pub(super) fn make(&self, name: &str) -> io::Result<()> {
         let created = self.directory.make_new_below(name, 0o700)?;
         match self.owner {
             Some(ids) => created.set_owner(Some(ids.uid), Some(ids.gid)),
@@ -83,13 +106,9 @@ impl ClusterDirectory {
         }
     }
 
-    pub(super) fn make_data(&self, role: Role) -> io::Result<()> {
-        self.make(role.name())
-    }
-
     /// Creates a file in a data directory, owned by the server's user.
-    pub(super) fn create_data_file(&self, role: Role, name: &str) -> io::Result<()> {
-        let file = self.directory.below(role.name())?.create_new(name, 0o600)?;
+    pub(super) fn create_data_file(&self, data: &str, name: &str) -> io::Result<()> {
+        let file = self.directory.below(data)?.create_new(name, 0o600)?;
         match self.owner {
             Some(ids) => std::os::unix::fs::fchown(&file, Some(ids.uid), Some(ids.gid)),
             None => Ok(()),
@@ -97,23 +116,23 @@ impl ClusterDirectory {
     }
 
     /// Appends to a file in a data directory.
-    pub(super) fn append(&self, role: Role, name: &str, text: &str) -> io::Result<()> {
-        self.directory.below(role.name())?.append_to(name)?.write_all(text.as_bytes())
+    pub(super) fn append(&self, data: &str, name: &str, text: &str) -> io::Result<()> {
+        self.directory.below(data)?.append_to(name)?.write_all(text.as_bytes())
     }
 
     /// Opens the log of the server's stderr for appending.
-    pub(super) fn open_log(&self, role: Role) -> io::Result<File> {
-        match self.directory.create_new(role.log(), 0o600) {
+    pub(super) fn open_log(&self, log: &str) -> io::Result<File> {
+        match self.directory.create_new(log, 0o600) {
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-                self.directory.append_to(role.log())
+                self.directory.append_to(log)
             }
             created => created,
         }
     }
 
     /// The end of the log.
-    pub(super) fn log_tail(&self, role: Role) -> io::Result<String> {
-        let mut log = self.directory.open_file(Path::new(role.log()), u64::MAX)?;
+    pub(super) fn log_tail(&self, log: &str) -> io::Result<String> {
+        let mut log = self.directory.open_file(Path::new(log), u64::MAX)?;
         let length = log.metadata()?.len();
         log.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
         let mut bytes = Vec::new();
@@ -121,8 +140,8 @@ impl ClusterDirectory {
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    pub(super) fn pid_file(&self, role: Role) -> io::Result<String> {
-        self.directory.below(role.name())?.read(Path::new("postmaster.pid"), PID_FILE)
+    pub(super) fn pid_file(&self, data: &str) -> io::Result<String> {
+        self.directory.below(data)?.read(Path::new("postmaster.pid"), PID_FILE)
     }
 
     /// Removes the content of the directory, even if the directory was renamed.
@@ -141,37 +160,6 @@ impl ClusterDirectory {
     }
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Role {
-    Primary,
-    Standby,
-}
-
-impl Role {
-    /// Name used in files, in `application_name`, and in messages.
-    pub(super) fn name(self) -> &'static str {
-        match self {
-            Self::Primary => "primary",
-            Self::Standby => "standby",
-        }
-    }
-
-    pub(super) fn log(self) -> &'static str {
-        match self {
-            Self::Primary => "primary.log",
-            Self::Standby => "standby.log",
-        }
-    }
-
-    /// Port number in the socket's name; nothing listens on a network.
-    pub(super) fn port(self) -> u16 {
-        match self {
-            Self::Primary => 5432,
-            Self::Standby => 5433,
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::symlink;
@@ -184,8 +172,8 @@ mod tests {
     fn fixture() -> (TempDir, ClusterDirectory) {
         let dir = tempfile::tempdir().unwrap();
         fs::create_dir(dir.path().join("pgio-a")).unwrap();
-        let cluster = ClusterDirectory::fill(&dir.path().join("pgio-a"), None).unwrap();
-        cluster.make_data(Role::Standby).unwrap();
+        let cluster = ClusterDirectory::fill(&dir.path().join("pgio-a"), None, None).unwrap();
+        cluster.make("standby").unwrap();
         fs::write(dir.path().join("victim"), "precious").unwrap();
         (dir, cluster)
     }
@@ -198,17 +186,17 @@ mod tests {
         for name in ["standby.signal", "postgresql.conf", "postmaster.pid"] {
             symlink(&victim, data.join(name)).unwrap();
         }
-        cluster.create_data_file(Role::Standby, "standby.signal").unwrap_err();
-        cluster.append(Role::Standby, "postgresql.conf", "x = 'y'").unwrap_err();
-        cluster.pid_file(Role::Standby).unwrap_err();
+        cluster.create_data_file("standby", "standby.signal").unwrap_err();
+        cluster.append("standby", "postgresql.conf", "x = 'y'").unwrap_err();
+        cluster.pid_file("standby").unwrap_err();
         fs::remove_file(data.join("postmaster.pid")).unwrap();
         // A plain open would wait for a writer.
         let mode = Mode::from_raw_mode(0o600);
         mknodat(CWD, data.join("postmaster.pid"), FileType::Fifo, mode, 0).unwrap();
-        cluster.pid_file(Role::Standby).unwrap_err();
+        cluster.pid_file("standby").unwrap_err();
         fs::remove_dir_all(&data).unwrap();
         symlink(dir.path(), &data).unwrap();
-        cluster.append(Role::Standby, "victim", "x").unwrap_err();
+        cluster.append("standby", "victim", "x").unwrap_err();
         assert_eq!(fs::read_to_string(&victim).unwrap(), "precious");
     }
 
@@ -226,13 +214,22 @@ mod tests {
         assert_eq!(fs::read_to_string(root.join("other")).unwrap(), "precious");
     }
 
+    /// The parser of experiments refuses standbys with these names.
+    #[test]
+    fn no_standby_has_the_name_of_a_file() {
+        use crate::config::experiment::RESERVED_NAMES;
+        for name in [MARKER, MAIN, SOCKETS, WAL, super::super::PRIMARY] {
+            assert!(RESERVED_NAMES.contains(&name), "{name}");
+        }
+    }
+
     #[test]
     fn log_tail_reads_only_the_end() {
         let (_dir, cluster) = fixture();
-        let mut log = cluster.open_log(Role::Primary).unwrap();
+        let mut log = cluster.open_log("primary.log").unwrap();
         log.write_all("x\n".repeat(100_000).as_bytes()).unwrap();
         log.write_all(b"the end\n").unwrap();
-        let tail = cluster.log_tail(Role::Primary).unwrap();
+        let tail = cluster.log_tail("primary.log").unwrap();
         assert!(tail.len() as u64 == TAIL && tail.ends_with("x\nthe end\n"));
     }
 }

@@ -6,8 +6,11 @@
 //!     primary/        data directory, mode 0700, owned by the server's user
 //!     primary.log     the server's stderr; ours
 //!     standby/, standby.log
-//!     run/            sockets .s.PGSQL.5432 (primary) and .s.PGSQL.5433 (standby): mode 0700, owned by
-//!                     the server's user, because the servers trust everyone who can enter
+//!     run/            sockets .s.PGSQL.5432 (primary), .s.PGSQL.5433 (first standby) …: mode 0700, owned
+//!                     by the server's user, because the servers trust everyone who can enter
+//! OTHER/pgio-YYYYYY/  the same for data or WAL elsewhere, with its own marker and lock
+//!     cluster         names the main directory, whose servers must stop before this one is removed
+//!     wal/ or b/      the primary's WAL, the data of standby b
 //! ```
 //!
 //! BASE defaults to /var/tmp: on most systems it is on disk, while /tmp is often in memory, and
@@ -22,7 +25,7 @@ use rustix::fs::{Access, access};
 use rustix::io::Errno;
 use rustix::process::geteuid;
 
-use super::directory::{ClusterDirectory, Role, SOCKETS};
+use super::directory::{ClusterDirectory, SOCKETS};
 use super::{Error, at};
 use crate::host::exec::{Ids, Local};
 use crate::host::rights::Rights;
@@ -32,32 +35,7 @@ pub(super) const PREFIX: &str = "pgio-";
 /// `sun_path` has 108 bytes including the terminating NUL.
 const SOCKET_PATH_MAX: usize = 107;
 
-#[derive(Debug, Clone)]
-pub(super) struct Layout {
-    pub(super) root: PathBuf,
-}
-
-impl Layout {
-    pub(super) fn data(&self, role: Role) -> PathBuf {
-        self.root.join(role.name())
-    }
-
-    pub(super) fn sockets(&self) -> PathBuf {
-        self.root.join(SOCKETS)
-    }
-
-    /// A connection string for any libpq client.
-    pub(super) fn conninfo(&self, role: Role, database: &str) -> String {
-        format!(
-            "host={} port={} user=postgres dbname={}",
-            conninfo_value(&self.sockets().to_string_lossy()),
-            role.port(),
-            conninfo_value(database)
-        )
-    }
-}
-
-fn conninfo_value(value: &str) -> String {
+pub(super) fn conninfo_value(value: &str) -> String {
     let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
     if !value.is_empty() && value.chars().all(plain) {
         return value.to_owned();
@@ -89,25 +67,35 @@ pub fn check_base(base: &Path) -> Result<(), Error> {
         let user = Rights::find(&Local)?.name().to_owned();
         return Err(Error::NotWritable { directory: absolute, user });
     }
+    // PostgreSQL warns of foreign files in its directory, and a backup would contain ours.
+    if let Some(other) = absolute.ancestors().find(|d| d.join("PG_VERSION").exists()) {
+        return Err(Error::OtherData { directory: absolute.clone(), other: other.to_owned() });
+    }
     check_access(&absolute, server_user()?)
 }
 
-/// Creates, marks and locks the cluster's directory.
-pub(super) fn create(base: &Path, owner: Option<Ids>) -> Result<(Layout, ClusterDirectory), Error> {
+/// Creates, marks and locks one directory of a cluster; `main` is the main one, if this is another.
+pub(super) fn create(
+    base: &Path,
+    main: Option<&Path>,
+    owner: Option<Ids>,
+) -> Result<(PathBuf, ClusterDirectory), Error> {
     let base = fs::canonicalize(base).map_err(at(base))?;
     check_access(&base, owner)?;
     let private = fs::Permissions::from_mode(0o700);
     let created = tempfile::Builder::new().prefix(PREFIX).permissions(private).tempdir_in(&base);
     let created = created.map_err(at(&base))?;
-    let layout = Layout { root: created.path().to_owned() };
-    check_socket_directory(&layout)?;
-    let directory = ClusterDirectory::fill(&layout.root, owner)?;
+    let root = created.path().to_owned();
+    if main.is_none() {
+        check_socket_directory(&root)?;
+    }
+    let directory = ClusterDirectory::fill(&root, main, owner)?;
     let _ = created.keep();
-    Ok((layout, directory))
+    Ok((root, directory))
 }
 
-fn check_socket_directory(layout: &Layout) -> Result<(), Error> {
-    let directory = layout.sockets();
+fn check_socket_directory(root: &Path) -> Result<(), Error> {
+    let directory = root.join(SOCKETS);
     let bytes = directory.as_os_str().as_bytes();
     let (length, most) = (bytes.len(), SOCKET_PATH_MAX - "/.s.PGSQL.5432".len());
     match bytes {
@@ -138,16 +126,16 @@ pub(super) fn check_access(path: &Path, user: Option<Ids>) -> Result<(), Error> 
 
 /// The marked directories in `base` whose supervisor has ended, each locked for the caller. Anyone
 /// can create a directory or link of that name in /var/tmp, so only our own directories count.
-pub(super) fn abandoned(base: &Path) -> Vec<(Layout, ClusterDirectory)> {
+pub(super) fn abandoned(base: &Path) -> Vec<(PathBuf, ClusterDirectory)> {
     let Ok(entries) = fs::read_dir(base) else { return Vec::new() };
     entries.flatten().filter_map(|entry| abandoned_at(entry.path())).collect()
 }
 
 /// Like [`abandoned`], for one directory.
-pub(super) fn abandoned_at(root: PathBuf) -> Option<(Layout, ClusterDirectory)> {
+pub(super) fn abandoned_at(root: PathBuf) -> Option<(PathBuf, ClusterDirectory)> {
     let named = root.file_name().is_some_and(|n| n.as_bytes().starts_with(PREFIX.as_bytes()));
     let directory = named.then(|| ClusterDirectory::claim(&root))??;
-    Some((Layout { root }, directory))
+    Some((root, directory))
 }
 
 /// The user that runs the servers: `None` means the current user, unless that is root, whom
@@ -179,7 +167,7 @@ mod tests {
 
     /// The abandoned directories once there are any: a process that another test starts meanwhile
     /// inherits the lock until it executes its program.
-    fn released(base: &Path) -> Vec<(Layout, ClusterDirectory)> {
+    fn released(base: &Path) -> Vec<(PathBuf, ClusterDirectory)> {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
             let found = abandoned(base);
@@ -193,8 +181,8 @@ mod tests {
     #[test]
     fn a_new_directory_is_closed_to_others_and_not_abandoned() {
         let base = TempDir::new().unwrap();
-        let (layout, lock) = create(base.path(), None).unwrap();
-        let mode = fs::metadata(&layout.root).unwrap().permissions().mode();
+        let (root, lock) = create(base.path(), None, None).unwrap();
+        let mode = fs::metadata(&root).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
         assert!(abandoned(base.path()).is_empty(), "its supervisor is running");
         drop(lock);
@@ -210,15 +198,15 @@ mod tests {
         fs::create_dir(&named).unwrap();
         fs::write(named.join("marker"), "something else").unwrap();
         fs::create_dir(base.path().join("pgio-empty")).unwrap();
-        let (layout, lock) = create(base.path(), None).unwrap();
+        let (root, lock) = create(base.path(), None, None).unwrap();
         drop(lock);
-        std::os::unix::fs::symlink(&layout.root, base.path().join("pgio-link")).unwrap();
+        std::os::unix::fs::symlink(&root, base.path().join("pgio-link")).unwrap();
         let found = released(base.path());
-        let roots: Vec<_> = found.iter().map(|(l, _)| l.root.clone()).collect();
-        assert_eq!(roots, std::slice::from_ref(&layout.root));
+        let roots: Vec<_> = found.iter().map(|(root, _)| root.clone()).collect();
+        assert_eq!(roots, std::slice::from_ref(&root));
         drop(found);
         if geteuid().is_root() {
-            std::os::unix::fs::lchown(&layout.root, Some(65534), None).unwrap();
+            std::os::unix::fs::lchown(&root, Some(65534), None).unwrap();
             assert!(abandoned(base.path()).is_empty(), "owned by another user");
         }
     }
@@ -252,6 +240,13 @@ mod tests {
         fs::write(&none, "a file").unwrap();
         assert!(matches!(check_base(&none), Err(Error::NoBase { .. })));
         check_base(base.path()).unwrap();
+        let other = base.path().join("pg/pg_wal");
+        fs::create_dir_all(&other).unwrap();
+        fs::set_permissions(base.path().join("pg"), fs::Permissions::from_mode(0o755)).unwrap();
+        check_base(&other).unwrap();
+        fs::write(base.path().join("pg/PG_VERSION"), "15\n").unwrap();
+        let refused = check_base(&other).unwrap_err().to_string();
+        assert!(refused.contains("in the data directory") && refused.contains("pg"), "{refused}");
         let user = "joe".to_owned();
         let message = Error::NotWritable { directory: "/mnt/x".into(), user }.to_string();
         assert!(message.contains("`sudo chown joe /mnt/x` is enough"), "{message}");
@@ -262,7 +257,7 @@ mod tests {
         let base = TempDir::new().unwrap();
         let listed = base.path().join("a,b");
         fs::create_dir(&listed).unwrap();
-        assert!(matches!(create(&listed, None), Err(Error::SocketComma { .. })));
+        assert!(matches!(create(&listed, None, None), Err(Error::SocketComma { .. })));
     }
 
     #[test]
@@ -270,20 +265,8 @@ mod tests {
         let base = TempDir::new().unwrap();
         let long = base.path().join("x".repeat(90));
         fs::create_dir(&long).unwrap();
-        assert!(matches!(create(&long, None), Err(Error::SocketPath { .. })));
+        assert!(matches!(create(&long, None, None), Err(Error::SocketPath { .. })));
         assert_eq!(fs::read_dir(&long).unwrap().count(), 0);
-    }
-
-    #[test]
-    fn conninfo_values_are_quoted_if_necessary() {
-        let layout = Layout { root: "/var/tmp/pgio-a1".into() };
-        let plain = layout.conninfo(Role::Standby, "pgio");
-        assert_eq!(plain, "host=/var/tmp/pgio-a1/run port=5433 user=postgres dbname=pgio");
-        let odd = Layout { root: "/my 'disk'".into() }.conninfo(Role::Primary, "a b");
-        let config: postgres::Config = odd.parse().unwrap();
-        assert_eq!(config.get_dbname(), Some("a b"));
-        let host = postgres::config::Host::Unix("/my 'disk'/run".into());
-        assert_eq!(config.get_hosts(), [host]);
     }
 
     #[test]

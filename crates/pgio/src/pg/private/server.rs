@@ -13,12 +13,10 @@ use std::{io, thread};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::directory::{ClusterDirectory, Role};
-use super::layout::Layout;
+use super::directory::{ClusterDirectory, WAL};
+use super::task::{Layout, Member, Setting, StandbySpec};
 use super::{Error, at};
 use crate::host::exec::{CommandLine, Exec, Ids, Local, SpawnOptions, spawn};
-
-pub(super) type Setting = (String, String);
 
 const POLL: Duration = Duration::from_millis(10);
 const START_TIMEOUT: Duration = Duration::from_secs(60);
@@ -27,58 +25,80 @@ const STOP_TIMEOUT: Duration = Duration::from_secs(300);
 /// Timeout per signal when the cluster ends. Short, because the data are discarded anyway.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// The server programs, the user that runs them, and the cluster's directory.
+/// The server programs, the user that runs them, and the cluster.
 #[derive(Debug)]
 pub(super) struct Programs<'a> {
     pub(super) bindir: &'a Path,
     pub(super) user: Option<Ids>,
-    pub(super) directory: &'a ClusterDirectory,
+    pub(super) layout: &'a Layout,
 }
 
 impl Programs<'_> {
     /// Hides our PG* variables, which the server and its libpq (walreceiver) would use. Sets HOME,
     /// because ours may be inaccessible to the server's user.
-    fn command(&self, layout: &Layout, program: impl AsRef<OsStr>) -> CommandLine {
+    fn command(&self, program: impl AsRef<OsStr>) -> CommandLine {
         CommandLine::new(program)
             .run_as(self.user)
-            .directory(&layout.root)
+            .directory(&self.layout.root)
             .hide_env("PG")
-            .env("HOME", &layout.root)
+            .env("HOME", &self.layout.root)
             .env("LC_ALL", "C")
     }
 
     /// Creates the primary's data directory. Uses --no-sync because the cluster does not survive a
     /// crash of the machine anyway. The server itself runs with fsync on.
-    pub(super) fn initdb(&self, layout: &Layout) -> Result<(), Error> {
-        let data = layout.data(Role::Primary);
-        self.directory.make_data(Role::Primary).map_err(at(&data))?;
-        let initdb = self
-            .command(layout, self.bindir.join("initdb"))
+    pub(super) fn initdb(
+        &self,
+        directory: &ClusterDirectory,
+        wal: Option<&Path>,
+        options: &[String],
+    ) -> Result<(), Error> {
+        let primary = self.layout.primary();
+        directory.make(&primary.name).map_err(at(&primary.data()))?;
+        let mut initdb = self
+            .command(self.bindir.join("initdb"))
             .args(["--no-sync", "--username=postgres", "--auth=trust"])
             .args(["--encoding=UTF8", "--no-locale"])
             .arg("--pgdata")
-            .arg(data);
-        Local.run(&initdb)?;
+            .arg(primary.data());
+        if let Some(wal) = wal {
+            initdb = initdb.arg("--waldir").arg(wal);
+        }
+        Local.run(&initdb.args(options))?;
         Ok(())
     }
 
     /// Copies the primary's files before its first start, so that no base backup is needed.
-    pub(super) fn copy_for_standby(&self, layout: &Layout) -> Result<(), Error> {
-        let data = layout.data(Role::Standby);
-        self.directory.make_data(Role::Standby).map_err(at(&data))?;
+    pub(super) fn copy_for_standby(
+        &self,
+        directory: &ClusterDirectory,
+        standby: &Member,
+        wal_is_apart: bool,
+    ) -> Result<(), Error> {
+        let (data, primary) = (standby.data(), self.layout.primary().data());
+        directory.make(&standby.name).map_err(at(&data))?;
         // Run as the server's user, so that a link planted in its files gains nothing.
-        let copy = self.command(layout, "cp").arg("-a");
-        let copy = copy.arg(layout.data(Role::Primary).join(".")).arg(&data);
-        Local.run(&copy)?;
+        let copy = |from: &Path, to: &Path| {
+            Local.run(&self.command("cp").arg("-a").arg(from.join(".")).arg(to)).map(drop)
+        };
+        copy(&primary, &data)?;
+        if wal_is_apart {
+            // The copied link leads to the primary's WAL.
+            let own = data.join("pg_wal");
+            Local.run(&self.command("rm").arg(&own))?;
+            Local.run(&self.command("mkdir").args(["-m", "700"]).arg(&own))?;
+            copy(&primary.join("pg_wal"), &own)?;
+        }
         let signal = "standby.signal";
-        self.directory.create_data_file(Role::Standby, signal).map_err(at(&data.join(signal)))
+        directory.create_data_file(&standby.name, signal).map_err(at(&data.join(signal)))
     }
 
-    pub(super) fn start(&self, layout: &Layout, role: Role) -> Result<Child, Error> {
-        let path = layout.root.join(role.log());
-        let log = self.directory.open_log(role).map_err(at(&path))?;
+    /// `logs` is the main directory.
+    pub(super) fn start(&self, logs: &ClusterDirectory, member: &Member) -> Result<Child, Error> {
+        let path = self.layout.root.join(member.log());
+        let log = logs.open_log(&member.log()).map_err(at(&path))?;
         let stderr = log.try_clone().map_err(at(&path))?;
-        let postgres = self.command(layout, self.bindir.join("postgres"));
+        let postgres = self.command(self.bindir.join("postgres"));
         let ties = SpawnOptions {
             stdin: Stdio::null(),
             stdout: log.into(),
@@ -86,55 +106,106 @@ impl Programs<'_> {
             own_group: false,
             parent_death_signal: Some(Signal::INT),
         };
-        Ok(spawn(&postgres.arg("-D").arg(layout.data(role)), ties)?)
+        Ok(spawn(&postgres.arg("-D").arg(member.data()), ties)?)
     }
 }
 
-/// Appends the cluster's settings and then `extra` to postgresql.conf; the last value of a setting
-/// wins. Settings on the command line could not be overridden by ALTER SYSTEM.
+/// Appends settings to postgresql.conf; the last value of a setting wins. Settings on the command
+/// line could not be overridden by ALTER SYSTEM.
 pub(super) fn configure(
-    (layout, directory): (&Layout, &ClusterDirectory),
-    role: Role,
-    has_standby: bool,
-    extra: &[Setting],
+    directory: &ClusterDirectory,
+    member: &Member,
+    settings: &[Setting],
 ) -> Result<(), Error> {
     let name = "postgresql.conf";
-    let text = configuration(layout, role, has_standby, extra);
-    directory.append(role, name, &text).map_err(at(&layout.data(role).join(name)))
+    let mut text = String::from("\n# pgio\n");
+    for (name, value) in settings {
+        let value = value.replace('\\', r"\\").replace('\'', "''");
+        writeln!(text, "{name} = '{value}'").expect("writing to a String cannot fail");
+    }
+    directory.append(&member.name, name, &text).map_err(at(&member.data().join(name)))
 }
 
-fn configuration(layout: &Layout, role: Role, has_standby: bool, extra: &[Setting]) -> String {
+fn common(layout: &Layout, member: &Member) -> Vec<Setting> {
     // The setting is a list; its items are quoted like SQL identifiers.
     let sockets = layout.sockets().to_string_lossy().replace('"', "\"\"");
-    let mut settings: Vec<Setting> = vec![
+    let mut settings = vec![
         ("listen_addresses".into(), String::new()),
         ("unix_socket_directories".into(), format!("\"{sockets}\"")),
         // In addition to the mode of the directory.
         ("unix_socket_permissions".into(), "0700".into()),
-        ("port".into(), role.port().to_string()),
-        ("cluster_name".into(), format!("pgio {}", role.name())),
+        ("port".into(), member.port.to_string()),
+        ("cluster_name".into(), format!("pgio {}", member.name)),
     ];
-    let standby = Role::Standby.name();
-    match role {
-        Role::Primary if has_standby => {
-            settings.push(("synchronous_standby_names".into(), standby.into()));
-            // Lets a standby catch up after it was stopped for a while.
-            settings.push(("wal_keep_size".into(), "1GB".into()));
-        }
-        Role::Primary => {}
-        Role::Standby => {
-            let primary = layout.conninfo(Role::Primary, "postgres");
-            let conninfo = format!("{primary} application_name={standby}");
-            settings.push(("primary_conninfo".into(), conninfo));
-            settings.push(("wal_retrieve_retry_interval".into(), "50ms".into()));
-        }
+    if !layout.standbys().is_empty() {
+        // Lets a standby catch up after it was stopped for a while.
+        settings.push(("wal_keep_size".into(), "1GB".into()));
     }
-    let mut text = String::from("\n# pgio\n");
-    for (name, value) in settings.iter().chain(extra) {
-        let value = value.replace('\\', r"\\").replace('\'', "''");
-        writeln!(text, "{name} = '{value}'").expect("writing to a String cannot fail");
+    settings
+}
+
+/// The primary's settings. Without a wish of the user, the first of its own standbys is
+/// synchronous and the others stand by to replace it.
+pub(super) fn of_primary(
+    layout: &Layout,
+    standbys: &[StandbySpec],
+    given: &[Setting],
+) -> Vec<Setting> {
+    let mut settings = common(layout, layout.primary());
+    let own = standbys.iter().filter(|s| s.from.is_none()).map(|s| s.name.as_str());
+    let names: Vec<&str> = own.collect();
+    if !names.is_empty() {
+        settings.push(("synchronous_standby_names".into(), names.join(", ")));
     }
-    text
+    settings.extend_from_slice(given);
+    settings
+}
+
+/// The settings of a standby, its own last.
+pub(super) fn of_standby(
+    layout: &Layout,
+    member: &Member,
+    spec: &StandbySpec,
+    of_primary: &[Setting],
+) -> Vec<Setting> {
+    let from = spec.from.as_deref().and_then(|name| layout.member(name));
+    let upstream = layout.conninfo(from.unwrap_or_else(|| layout.primary()), "postgres");
+    let mut settings = common(layout, member);
+    settings.extend([
+        ("primary_conninfo".into(), format!("{upstream} application_name={}", member.name)),
+        ("wal_retrieve_retry_interval".into(), "50ms".into()),
+    ]);
+    let shared = |(name, _): &&Setting| AT_LEAST_AS_PRIMARY.contains(&name.as_str());
+    settings.extend(of_primary.iter().filter(shared).cloned());
+    settings.extend_from_slice(&spec.settings);
+    if !spec.apply_delay.is_zero() {
+        let delay = format!("{}ms", spec.apply_delay.as_millis());
+        settings.push(("recovery_min_apply_delay".into(), delay));
+    }
+    if spec.archive {
+        let archive = archive(member).to_string_lossy().replace('%', "%%");
+        let target = archive.replace('\'', r"'\''");
+        settings.extend([
+            ("archive_mode".into(), "always".into()),
+            // The server's shell runs it; a segment that exists is complete.
+            ("archive_command".into(), format!("test -f '{target}/%f' || cp %p '{target}/%f'")),
+        ]);
+    }
+    settings
+}
+
+/// The archive of a standby, beside its data.
+pub(super) fn archive(member: &Member) -> std::path::PathBuf {
+    member.root.join(archive_name(&member.name))
+}
+
+pub(super) fn archive_name(member: &str) -> String {
+    format!("{member}.archive")
+}
+
+/// The primary's WAL directory below the cluster's directory for it.
+pub(super) fn wal_below(root: &Path) -> std::path::PathBuf {
+    root.join(WAL)
 }
 
 /// A standby refuses to start if one of these is lower than on its primary.
@@ -146,28 +217,22 @@ const AT_LEAST_AS_PRIMARY: [&str; 5] = [
     "max_worker_processes",
 ];
 
-/// The standby's settings: those that it must share with the primary, then its own.
-pub(super) fn for_standby(primary: &[Setting], own: &[Setting]) -> Vec<Setting> {
-    let shared = |(name, _): &&Setting| AT_LEAST_AS_PRIMARY.contains(&name.as_str());
-    primary.iter().filter(shared).chain(own).cloned().collect()
-}
-
 /// Waits until the server accepts connections. The error contains the end of its log.
 pub(super) fn wait_ready(
-    directory: &ClusterDirectory,
-    role: Role,
+    (logs, data): (&ClusterDirectory, &ClusterDirectory),
+    member: &Member,
     child: &mut Child,
 ) -> Result<(), Error> {
     let deadline = Instant::now() + START_TIMEOUT;
     loop {
         // An unreadable pid file counts as missing.
-        if directory.pid_file(role).is_ok_and(|text| is_ready(&text, child.id())) {
+        if data.pid_file(&member.name).is_ok_and(|text| is_ready(&text, child.id())) {
             return Ok(());
         }
-        let ended = child.try_wait().map_err(at(Path::new(role.name())))?.is_some();
+        let ended = child.try_wait().map_err(at(Path::new(&member.name)))?.is_some();
         if ended || Instant::now() > deadline {
-            let log = directory.log_tail(role).unwrap_or_default();
-            return Err(Error::NotStarted { role: role.name(), log: last_lines(&log, 15) });
+            let log = logs.log_tail(&member.log()).unwrap_or_default();
+            return Err(Error::NotStarted { role: member.title(), log: last_lines(&log, 15) });
         }
         thread::sleep(POLL);
     }
@@ -185,12 +250,12 @@ fn last_lines(text: &str, count: usize) -> String {
 }
 
 /// Fast shutdown: disconnects sessions and writes dirty pages.
-pub(super) fn stop(role: Role, child: &mut Child) -> Result<(), Error> {
+pub(super) fn stop(member: &Member, child: &mut Child) -> Result<(), Error> {
     signal(child, Signal::INT);
     if ended_within(child, STOP_TIMEOUT) {
         return Ok(());
     }
-    Err(Error::NotStopped { role: role.name(), seconds: STOP_TIMEOUT.as_secs() })
+    Err(Error::NotStopped { role: member.title(), seconds: STOP_TIMEOUT.as_secs() })
 }
 
 /// Stops all servers, with increasingly strong signals.
@@ -227,27 +292,72 @@ fn ended_within(child: &mut Child, time: Duration) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pg::private::task::tests::layout;
+
+    fn value<'a>(settings: &'a [Setting], name: &str) -> Option<&'a str> {
+        settings.iter().rfind(|(n, _)| n == name).map(|(_, value)| value.as_str())
+    }
 
     #[test]
-    fn settings_are_quoted_and_extra_ones_come_last() {
-        let layout = Layout { root: "/t/pgio-a".into() };
+    fn given_settings_come_last_and_values_are_quoted() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("pgio-a");
+        std::fs::create_dir(&root).unwrap();
+        let directory = ClusterDirectory::fill(&root, None, None).unwrap();
+        directory.make("primary").unwrap();
+        std::fs::write(root.join("primary/postgresql.conf"), "").unwrap();
+        let layout = layout(root.to_str().unwrap(), &[]);
         let given = [("log_line_prefix".into(), r"it's \ %p".into()), ("port".into(), "7".into())];
-        let text = configuration(&layout, Role::Primary, false, &given);
-        assert!(text.contains("unix_socket_directories = '\"/t/pgio-a/run\"'\n"), "{text}");
+        let settings = of_primary(&layout, &[], &given);
+        configure(&directory, layout.primary(), &settings).unwrap();
+        let text = std::fs::read_to_string(root.join("primary/postgresql.conf")).unwrap();
+        let sockets = format!("unix_socket_directories = '\"{}/run\"'\n", root.display());
+        assert!(text.contains(&sockets), "{text}");
         assert!(text.contains("log_line_prefix = 'it''s \\\\ %p'\n"), "{text}");
         assert!(text.ends_with("port = '7'\n"), "{text}");
         assert!(!text.contains("synchronous_standby_names"), "{text}");
     }
 
     #[test]
-    fn the_standby_uses_the_name_that_the_primary_waits_for() {
-        let layout = Layout { root: "/t/pgio-a".into() };
-        let primary = configuration(&layout, Role::Primary, true, &[]);
-        assert!(primary.contains("synchronous_standby_names = 'standby'\n"), "{primary}");
-        let standby = configuration(&layout, Role::Standby, true, &[]);
-        let expected = "primary_conninfo = 'host=/t/pgio-a/run port=5432 user=postgres \
-                       dbname=postgres application_name=standby'\n";
-        assert!(standby.contains(expected), "{standby}");
+    fn a_standby_uses_the_name_that_the_primary_waits_for() {
+        let layout = layout("/t/pgio-a", &["a", "b", "c"]);
+        let specs = [
+            StandbySpec::new("a"),
+            StandbySpec::new("b"),
+            StandbySpec { from: Some("a".to_owned()), ..StandbySpec::new("c") },
+        ];
+        let primary = of_primary(&layout, &specs, &[]);
+        assert_eq!(value(&primary, "synchronous_standby_names"), Some("a, b"), "c is not its own");
+        let given = [("synchronous_standby_names".to_owned(), String::new())];
+        let primary = of_primary(&layout, &specs, &given);
+        assert_eq!(value(&primary, "synchronous_standby_names"), Some(""));
+        let of = |at: usize| of_standby(&layout, &layout.standbys()[at], &specs[at], &[]);
+        let from_primary =
+            "host=/t/pgio-a/run port=5432 user=postgres dbname=postgres application_name=b";
+        assert_eq!(value(&of(1), "primary_conninfo"), Some(from_primary));
+        let cascaded =
+            "host=/t/pgio-a/run port=5433 user=postgres dbname=postgres application_name=c";
+        assert_eq!(value(&of(2), "primary_conninfo"), Some(cascaded));
+    }
+
+    #[test]
+    fn a_standby_has_its_delay_its_archive_and_what_the_primary_demands() {
+        let layout = layout("/t/it's", &["b"]);
+        let spec = StandbySpec {
+            apply_delay: Duration::from_millis(1500),
+            archive: true,
+            settings: vec![("shared_buffers".into(), "64MB".into())],
+            ..StandbySpec::new("b")
+        };
+        let of_primary = [("max_connections".into(), "300".into()), ("fsync".into(), "off".into())];
+        let settings = of_standby(&layout, &layout.standbys()[0], &spec, &of_primary);
+        assert_eq!(value(&settings, "recovery_min_apply_delay"), Some("1500ms"));
+        assert_eq!(value(&settings, "max_connections"), Some("300"));
+        assert_eq!(value(&settings, "shared_buffers"), Some("64MB"));
+        assert_eq!(value(&settings, "fsync"), None);
+        let command = value(&settings, "archive_command").unwrap();
+        let target = r"'/t/it'\''s/b.archive/%f'";
+        assert_eq!(command, format!("test -f {target} || cp %p {target}"));
     }
 
     #[test]

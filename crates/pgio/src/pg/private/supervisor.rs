@@ -2,13 +2,8 @@
 //!
 //! It creates the cluster and executes the owner's commands. When its stdin closes, or on SIGTERM,
 //! SIGINT or SIGHUP, it stops the servers and removes their directory. The owner starts it in a
-//! separate process group, so that Ctrl-C reaches only the owner. `protocol` defines the messages.
-//! The arguments:
-//!
-//! ```text
-//! pgio supervise --bindir DIR --base-dir DIR [--standby]
-//!                [--primary-setting NAME=VALUE]... [--standby-setting NAME=VALUE]...
-//! ```
+//! separate process group, so that Ctrl-C reaches only the owner. `protocol` defines the messages;
+//! the argument is a [`Task`] as JSON.
 //!
 //! Only the main thread starts servers; the other threads only listen.
 
@@ -26,72 +21,18 @@ use std::{env, fs, thread};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::directory::{ClusterDirectory, Role};
-use super::layout::{self, Layout};
+use super::directory::{ClusterDirectory, WAL};
+use super::layout;
 use super::protocol::{Answer, Command, write_answer};
-use super::server::{self, Programs, Setting};
+use super::server::{self, Programs};
+use super::task::{Layout, Member, PRIMARY, Task};
 use super::{Error, at};
 use crate::host::exec::Ids;
-
-/// The cluster to create; the arguments of `pgio supervise`.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Task {
-    pub(super) bindir: PathBuf,
-    pub(super) base_dir: PathBuf,
-    pub(super) standby: bool,
-    pub(super) primary_settings: Vec<Setting>,
-    pub(super) standby_settings: Vec<Setting>,
-}
-
-impl Task {
-    pub(super) fn to_args(&self) -> Vec<OsString> {
-        let mut args: Vec<OsString> = vec!["--bindir".into(), self.bindir.clone().into()];
-        args.extend(["--base-dir".into(), self.base_dir.clone().into()]);
-        if self.standby {
-            args.push("--standby".into());
-        }
-        let settings = [
-            ("--primary-setting", &self.primary_settings),
-            ("--standby-setting", &self.standby_settings),
-        ];
-        for (flag, settings) in settings {
-            for (name, value) in settings {
-                args.extend([flag.into(), format!("{name}={value}").into()]);
-            }
-        }
-        args
-    }
-
-    fn from_args(args: impl IntoIterator<Item = OsString>) -> Result<Self, String> {
-        let mut task = Self::default();
-        let mut args = args.into_iter();
-        while let Some(flag) = args.next() {
-            let flag = flag.to_string_lossy().into_owned();
-            let mut value = || args.next().ok_or_else(|| format!("{flag} requires a value"));
-            match flag.as_str() {
-                "--standby" => task.standby = true,
-                "--bindir" => task.bindir = value()?.into(),
-                "--base-dir" => task.base_dir = value()?.into(),
-                "--primary-setting" => task.primary_settings.push(setting(&value()?)?),
-                "--standby-setting" => task.standby_settings.push(setting(&value()?)?),
-                _ => return Err(format!("unknown argument {flag}")),
-            }
-        }
-        let complete = !task.bindir.as_os_str().is_empty() && !task.base_dir.as_os_str().is_empty();
-        if complete { Ok(task) } else { Err("--bindir and --base-dir are required".into()) }
-    }
-}
-
-fn setting(text: &OsString) -> Result<Setting, String> {
-    let text = text.to_str().ok_or_else(|| format!("{} is not UTF-8", text.display()))?;
-    let (name, value) = text.split_once('=').ok_or_else(|| format!("no `=` in {text}"))?;
-    Ok((name.to_owned(), value.to_owned()))
-}
 
 /// Runs until the owner has ended. `args` are the arguments after `supervise`. Returns the exit
 /// status: 0, 1 if the cluster could not be created or removed, 2 for invalid arguments.
 pub fn supervise(args: impl IntoIterator<Item = OsString>) -> u8 {
-    let task = match Task::from_args(args) {
+    let task = match task(args) {
         Ok(task) => task,
         Err(message) => {
             send_answer(&Err(format!("supervise: {message}")));
@@ -106,13 +47,21 @@ pub fn supervise(args: impl IntoIterator<Item = OsString>) -> u8 {
         Ok(servers) => servers,
         Err(error) => return failed(&error),
     };
-    send_answer(&Ok(servers.layout.root.display().to_string()));
+    let layout = serde_json::to_string(&servers.layout);
+    send_answer(&layout.map_err(|error| error.to_string()));
     while let Some(line) = owner.next_line() {
         let result =
             line.parse().and_then(|command| servers.execute(command).map_err(|e| one_line(&e)));
         send_answer(&result.map(|()| line));
     }
     servers.remove().map_or_else(|error| failed(&error), |()| 0)
+}
+
+fn task(args: impl IntoIterator<Item = OsString>) -> Result<Task, String> {
+    let args: Vec<OsString> = args.into_iter().collect();
+    let [task] = args.as_slice() else { return Err("requires one argument".to_owned()) };
+    let text = task.to_str().ok_or("the argument is not UTF-8")?;
+    serde_json::from_str(text).map_err(|error| error.to_string())
 }
 
 fn failed(error: &Error) -> u8 {
@@ -180,16 +129,16 @@ fn end(lines: &Sender<Option<String>>, gone: &AtomicBool) {
     let _ = lines.send(None);
 }
 
-/// The running servers and their directory. Dropping it stops the servers and removes the
-/// directory.
+/// The running servers and their directories. Dropping it stops the servers and removes the
+/// directories.
 struct Servers {
     layout: Layout,
-    directory: ClusterDirectory,
+    /// By path; the main one first.
+    directories: Vec<(PathBuf, ClusterDirectory)>,
     bindir: PathBuf,
     user: Option<Ids>,
-    has_standby: bool,
-    primary: Option<Child>,
-    standby: Option<Child>,
+    /// In the order of the members; `None` while a server is stopped.
+    running: Vec<Option<Child>>,
 }
 
 impl Servers {
@@ -198,79 +147,131 @@ impl Servers {
         env::set_current_dir("/").map_err(at(Path::new("/")))?;
         let user = layout::server_user()?;
         layout::check_access(&task.bindir, user)?;
-        let (layout, directory) = layout::create(&task.base_dir, user)?;
-        let mut servers = Self {
-            layout,
-            directory,
-            bindir: task.bindir.clone(),
-            user,
-            has_standby: task.standby,
-            primary: None,
-            standby: None,
-        };
-        let (layout, programs) = (&servers.layout, servers.programs());
-        programs.initdb(layout)?;
-        owner.check()?;
-        if task.standby {
-            programs.copy_for_standby(layout)?;
-            let settings = server::for_standby(&task.primary_settings, &task.standby_settings);
-            server::configure((layout, &servers.directory), Role::Standby, true, &settings)?;
+        let mut servers = Self::directories(task, user)?;
+        let wal = task.wal_dir.as_ref().map(|base| servers.below(task, base));
+        if let Some(root) = &wal {
+            servers.directory(root).make(WAL).map_err(at(root))?;
         }
-        server::configure(
-            (layout, &servers.directory),
-            Role::Primary,
-            task.standby,
-            &task.primary_settings,
-        )?;
+        let wal = wal.map(|root| server::wal_below(&root));
+        let main = servers.directory(&servers.layout.root);
+        servers.programs().initdb(main, wal.as_deref(), &task.initdb)?;
         owner.check()?;
-        // Start both at once: the standby retries its connection every 50 ms.
-        servers.primary = Some(servers.start(Role::Primary)?);
-        if task.standby {
-            servers.standby = Some(servers.start(Role::Standby)?);
+        for (member, spec) in servers.layout.standbys().iter().zip(&task.standbys) {
+            let directory = servers.directory(&member.root);
+            servers.programs().copy_for_standby(directory, member, wal.is_some())?;
+            if spec.archive {
+                let name = server::archive_name(&member.name);
+                directory.make(&name).map_err(at(&server::archive(member)))?;
+            }
+            let settings = server::of_standby(&servers.layout, member, spec, &task.settings);
+            server::configure(directory, member, &settings)?;
+            owner.check()?;
+        }
+        let settings = server::of_primary(&servers.layout, &task.standbys, &task.settings);
+        server::configure(main, servers.layout.primary(), &settings)?;
+        owner.check()?;
+        // Start all at once: a standby retries its connection every 50 ms.
+        for at in 0..servers.layout.members.len() {
+            servers.start(at)?;
         }
         servers.wait_ready()?;
         owner.check()?;
         Ok(servers)
     }
 
-    fn programs(&self) -> Programs<'_> {
-        Programs { bindir: &self.bindir, user: self.user, directory: &self.directory }
-    }
-
-    fn start(&self, role: Role) -> Result<Child, Error> {
-        self.programs().start(&self.layout, role)
-    }
-
-    fn wait_ready(&mut self) -> Result<(), Error> {
-        let both = [(Role::Primary, &mut self.primary), (Role::Standby, &mut self.standby)];
-        for (role, child) in both {
-            if let Some(child) = child {
-                server::wait_ready(&self.directory, role, child)?;
+    /// Creates the empty directories, main one first, each base's once.
+    fn directories(task: &Task, user: Option<Ids>) -> Result<Self, Error> {
+        let mut directories = Vec::new();
+        for base in task.bases() {
+            let main = directories.first().map(|(root, _): &(PathBuf, _)| root.clone());
+            match layout::create(base, main.as_deref(), user) {
+                Ok(created) => directories.push(created),
+                Err(error) => {
+                    remove_all(&directories)?;
+                    return Err(error);
+                }
             }
+        }
+        let roots: Vec<PathBuf> = directories.iter().map(|(root, _)| root.clone()).collect();
+        let root_of = |base: Option<&PathBuf>| {
+            let at = base.and_then(|base| task.bases().iter().position(|b| *b == base.as_path()));
+            &roots[at.unwrap_or(0)]
+        };
+        let mut members = vec![Member::new(PRIMARY, 0, &roots[0])];
+        for (at, spec) in (1..).zip(&task.standbys) {
+            members.push(Member::new(&spec.name, at, root_of(spec.directory.as_ref())));
+        }
+        let more = roots[1..].to_vec();
+        let layout = Layout { root: roots[0].clone(), more, members };
+        let running = layout.members.iter().map(|_| None).collect();
+        Ok(Self { layout, directories, bindir: task.bindir.clone(), user, running })
+    }
+
+    /// The cluster's directory below a base of the task.
+    fn below(&self, task: &Task, base: &Path) -> PathBuf {
+        let at = task.bases().iter().position(|b| *b == base).unwrap_or(0);
+        self.directories[at].0.clone()
+    }
+
+    fn directory(&self, root: &Path) -> &ClusterDirectory {
+        let found = self.directories.iter().find(|(path, _)| path == root);
+        &found.expect("every member is in a directory of the cluster").1
+    }
+
+    fn programs(&self) -> Programs<'_> {
+        Programs { bindir: &self.bindir, user: self.user, layout: &self.layout }
+    }
+
+    /// Does nothing to a server that is running.
+    fn start(&mut self, at: usize) -> Result<(), Error> {
+        if matches!(self.running[at].as_mut().map(Child::try_wait), Some(Ok(None))) {
+            return Ok(());
+        }
+        let logs = self.directory(&self.layout.root);
+        let child = self.programs().start(logs, &self.layout.members[at])?;
+        self.running[at] = Some(child);
+        Ok(())
+    }
+
+    fn stop(&mut self, at: usize) -> Result<(), Error> {
+        if let Some(running) = &mut self.running[at] {
+            server::stop(&self.layout.members[at], running)?;
+            self.running[at] = None;
         }
         Ok(())
     }
 
+    fn wait_ready(&mut self) -> Result<(), Error> {
+        let mut running = std::mem::take(&mut self.running);
+        let logs = self.directory(&self.layout.root);
+        let ready = self.layout.members.iter().zip(&mut running).try_for_each(|(member, child)| {
+            let Some(child) = child else { return Ok(()) };
+            server::wait_ready((logs, self.directory(&member.root)), member, child)
+        });
+        self.running = running;
+        ready
+    }
+
     /// Commands are idempotent and may be repeated after a failure.
     fn execute(&mut self, command: Command) -> Result<(), Error> {
+        let standbys = 1..self.running.len();
         match command {
             Command::RestartPrimary => {
-                stop(Role::Primary, &mut self.primary)?;
-                self.primary = Some(self.start(Role::Primary)?);
+                self.stop(0)?;
+                self.start(0)?;
             }
-            Command::StopPrimary => return stop(Role::Primary, &mut self.primary),
-            Command::StartPrimary => {
-                let ended = |c: &mut Child| !matches!(c.try_wait(), Ok(None));
-                if self.primary.as_mut().is_none_or(ended) {
-                    self.primary = Some(self.start(Role::Primary)?);
+            Command::StopPrimary => return self.stop(0),
+            Command::StartPrimary => self.start(0)?,
+            _ if standbys.is_empty() => return Err(Error::NoStandby),
+            Command::StopStandby => {
+                for at in standbys {
+                    self.stop(at)?;
                 }
+                return Ok(());
             }
-            _ if !self.has_standby => return Err(Error::NoStandby),
-            Command::StopStandby => return stop(Role::Standby, &mut self.standby),
             Command::StartStandby => {
-                let ended = |c: &mut Child| !matches!(c.try_wait(), Ok(None));
-                if self.standby.as_mut().is_none_or(ended) {
-                    self.standby = Some(self.start(Role::Standby)?);
+                for at in standbys {
+                    self.start(at)?;
                 }
             }
         }
@@ -278,12 +279,12 @@ impl Servers {
     }
 
     fn end_servers(&mut self) {
-        server::end([self.primary.take(), self.standby.take()].into_iter().flatten().collect());
+        server::end(self.running.iter_mut().filter_map(Option::take).collect());
     }
 
     fn remove(mut self) -> Result<(), Error> {
         self.end_servers();
-        remove_directory(&self.directory, &self.layout.root)
+        remove_all(&self.directories)
     }
 }
 
@@ -291,16 +292,14 @@ impl Drop for Servers {
     fn drop(&mut self) {
         self.end_servers();
         // The next start sweeps what cannot be removed now.
-        let _ = remove_directory(&self.directory, &self.layout.root);
+        let _ = remove_all(&self.directories);
     }
 }
 
-fn stop(role: Role, child: &mut Option<Child>) -> Result<(), Error> {
-    if let Some(running) = child {
-        server::stop(role, running)?;
-        *child = None;
-    }
-    Ok(())
+/// Removes each directory, even if another cannot be removed, the main one last.
+fn remove_all(directories: &[(PathBuf, ClusterDirectory)]) -> Result<(), Error> {
+    let removed = directories.iter().rev().map(|(root, open)| remove_directory(open, root));
+    removed.fold(Ok(()), |all, one| all.and(one))
 }
 
 /// Retries, because children of a killed server may still create files for a moment.
@@ -323,24 +322,29 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_task_survives_conversion_to_arguments() {
-        let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
-        let task = Task {
-            bindir: "/usr/lib/postgresql/15/bin".into(),
-            base_dir: "/var/tmp/a b".into(),
-            standby: true,
-            primary_settings: vec![pair("work_mem", "4MB"), pair("search_path", "a=b, c")],
-            standby_settings: vec![pair("hot_standby_feedback", "on")],
-        };
-        assert_eq!(Task::from_args(task.to_args()), Ok(task));
+    fn invalid_arguments_are_reported() {
+        let error = |args: &[&str]| task(args.iter().map(OsString::from)).unwrap_err();
+        assert_eq!(error(&[]), "requires one argument");
+        assert_eq!(error(&["{}", "{}"]), "requires one argument");
+        assert!(error(&["{}"]).contains("missing field"));
     }
 
+    /// Nothing may be left if the last directory cannot be created.
     #[test]
-    fn invalid_arguments_are_reported() {
-        let error = |args: &[&str]| Task::from_args(args.iter().map(OsString::from)).unwrap_err();
-        assert_eq!(error(&[]), "--bindir and --base-dir are required");
-        assert_eq!(error(&["--bindir"]), "--bindir requires a value");
-        assert_eq!(error(&["--primary-setting", "x"]), "no `=` in x");
-        assert_eq!(error(&["--now"]), "unknown argument --now");
+    fn a_missing_base_leaves_no_directory_elsewhere() {
+        let base = tempfile::tempdir().unwrap();
+        let task = Task {
+            base_dir: base.path().to_owned(),
+            wal_dir: Some(base.path().join("missing")),
+            ..Task::default()
+        };
+        assert!(Servers::directories(&task, None).is_err());
+        assert_eq!(fs::read_dir(base.path()).unwrap().count(), 0);
+        let wal = base.path().join("missing");
+        fs::create_dir(&wal).unwrap();
+        let servers = Servers::directories(&task, None).unwrap();
+        assert_eq!(servers.below(&task, &wal).parent(), fs::canonicalize(&wal).ok().as_deref());
+        drop(servers);
+        assert_eq!(fs::read_dir(&wal).unwrap().count(), 0);
     }
 }

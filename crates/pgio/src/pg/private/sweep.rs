@@ -16,7 +16,7 @@ use rustix::io::Errno;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open, pidfd_send_signal};
 
 use super::directory::ClusterDirectory;
-use super::layout::{self, Layout};
+use super::layout;
 use super::supervisor::remove_directory;
 
 const SIGNAL_TIMEOUT: Duration = Duration::from_secs(10);
@@ -26,7 +26,7 @@ const PROGRAMS: [&str; 2] = ["postgres", "initdb"];
 /// removed stays for the next sweep: it must not prevent a start.
 pub fn sweep(base: &Path) -> Vec<PathBuf> {
     let Ok(base) = fs::canonicalize(base) else { return Vec::new() };
-    layout::abandoned(&base).into_iter().filter(remove).map(|(layout, _)| layout.root).collect()
+    layout::abandoned(&base).into_iter().filter(remove).map(|(root, _)| root).collect()
 }
 
 /// Removes the cluster in one directory and returns whether it succeeded; `None` if the cluster is
@@ -35,10 +35,15 @@ pub fn sweep_one(root: &Path) -> Option<bool> {
     layout::abandoned_at(root.to_owned()).as_ref().map(remove)
 }
 
-/// Keeps the lock until the directory is removed.
-fn remove((layout, directory): &(Layout, ClusterDirectory)) -> bool {
-    stop_all(&layout.root);
-    remove_directory(directory, &layout.root).is_ok()
+/// Keeps the lock until the directory is removed. The servers whose WAL is here work in the main
+/// directory of the cluster, which its own sweep removes.
+fn remove((root, directory): &(PathBuf, ClusterDirectory)) -> bool {
+    let main = directory.main().and_then(layout::abandoned_at);
+    if let Some((main, _)) = &main {
+        stop_all(main);
+    }
+    stop_all(root);
+    remove_directory(directory, root).is_ok()
 }
 
 /// Like [`sweep`], for the default base directory.

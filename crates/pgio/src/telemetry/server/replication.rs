@@ -99,6 +99,7 @@ fn lag(inside: &[&Standby]) -> StandbyLag {
         write_seconds: mean(WRITE_LAG),
         flush_seconds: mean(WRITE_LAG + 1),
         replay_seconds: mean(WRITE_LAG + 2),
+        ..StandbyLag::default()
     }
 }
 

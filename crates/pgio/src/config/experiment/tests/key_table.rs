@@ -35,6 +35,13 @@ fn with_lines_in(title: &str, lines: &str) -> String {
         }
         false => String::new(),
     };
+    let background = match title == "[[background]]" {
+        true => {
+            let own = at(title, "target = 'target'\nconditions = ['a']");
+            format!("[[background]]\nkind = 'slob'\n{own}")
+        }
+        false => String::new(),
+    };
     let conditions = match title == "[[factor]]" {
         true => {
             let own = at("[[factor]]", "name = 'f'\nlow = {}\nhigh = { postgres = { a = 1 } }");
@@ -44,11 +51,25 @@ fn with_lines_in(title: &str, lines: &str) -> String {
         false => format!("[[condition]]\n{}", at("[[condition]]", "name = 'a'")),
     };
     format!(
-        "[experiment]\n{}[target]\n{}[hosts.h]\n{}[workload]\n{work}{metric}{axis}{conditions}",
+        "[experiment]\n{}[target]\n{}[hosts.h]\n{}[workload]\n{work}{metric}{background}{axis}{conditions}",
         at("[experiment]", ""),
-        at("[target], [targets.NAME]", "dsn = 'x'"),
+        match title {
+            "[target], [targets.NAME]" => at(title, own_target(lines)),
+            "standbys of [target], [targets.NAME]" => {
+                let own = at(title, "name = 's'");
+                format!("private = true\n[[target.standbys]]\n{own}")
+            }
+            _ => "dsn = 'x'\n".to_owned(),
+        },
         at("[hosts.NAME]", "ssh = 'x'"),
     )
+}
+
+/// The target on which the key is valid.
+fn own_target(lines: &str) -> &'static str {
+    let key = lines.split(' ').next().unwrap_or_default();
+    let private = ["pg", "initdb", "postgres", "standby", "standbys", "directory", "wal_directory"];
+    if private.contains(&key) { "private = true" } else { "dsn = 'x'" }
 }
 
 /// The parser reads every key of the table: it refuses a value that no key takes, and names the key.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use super::{CHECKS, TREATMENTS, read, server};
 use crate::config::experiment::{
-    Checkpoint, Condition, Experiment, Question, Reset, Rules, SweepKind, Target, Weave,
-    WorkloadKind, WorkloadSpec, parse,
+    Checkpoint, Condition, Experiment, PrivateTarget, Question, Reset, Rules, StandbyTarget,
+    SweepKind, Target, Weave, WorkloadKind, WorkloadSpec, parse,
 };
 use crate::config::keys::Layer;
 use crate::config::resolve::{CommitSettings, Extent, SlobSettings};
@@ -40,6 +40,7 @@ fn only_the_name_of_a_condition_is_required() {
             },
             sweep: SweepKind::OneAtATime,
             targets: BTreeMap::new(),
+            background: Vec::new(),
             workloads: vec![WorkloadSpec {
                 name: "slob".to_owned(),
                 kind: WorkloadKind::Slob,
@@ -88,7 +89,9 @@ fn all_keys_are_read() {
     assert_eq!(experiment.primary.as_deref(), Some("wal_bytes"));
 
     let [a, b] = experiment.conditions.as_slice() else { panic!("two conditions") };
-    let own = Target::Private { major: Some(18), standby: true, directory: None };
+    let standbys = vec![StandbyTarget::named("standby")];
+    let own =
+        Target::Private(PrivateTarget { major: Some(18), standbys, ..PrivateTarget::default() });
     let east = server("service=east");
     assert_eq!(experiment.target_of(a), Some(&own));
     assert_eq!(experiment.target_of(b), Some(&east));

@@ -1,0 +1,166 @@
+//! The standbys of the measured server by condition: how far each was behind, and the use of its disk.
+//!
+//! Values are means over the trials that count; the greatest distance is that of all of them. A
+//! standby of which nothing was measured is omitted.
+
+use std::collections::BTreeMap;
+
+use benchmath::summary::mean;
+use serde::{Deserialize, Serialize};
+
+use super::pairing::Arm;
+use pgio_results::Trial;
+use pgio_results::store::Manifest;
+use pgio_results::telemetry::{DeviceUse, StandbyLag};
+
+/// One standby under one condition.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct StandbyUse {
+    pub condition: String,
+    /// Its application_name.
+    pub name: String,
+    /// The standby that it streams from; absent for the primary.
+    pub from: Option<String>,
+    /// `sync`, `quorum`, `potential` or `async` during most trials.
+    pub sync_state: String,
+    /// Configured, if known.
+    pub apply_delay_seconds: Option<f64>,
+    pub mean_bytes_behind: Option<f64>,
+    pub max_bytes_behind: Option<f64>,
+    pub flush_seconds: Option<f64>,
+    pub replay_seconds: Option<f64>,
+    /// The device of its data, if known.
+    pub device: Option<String>,
+    pub written_bytes_per_second: Option<f64>,
+    pub flushes_per_second: Option<f64>,
+    /// Share of time in which the device had requests in flight.
+    pub utilisation: Option<f64>,
+}
+
+/// A standby in one trial, with the use of its disk.
+type Seen<'a> = (&'a StandbyLag, Option<&'a DeviceUse>);
+
+pub(super) fn all(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<StandbyUse> {
+    let mut all = Vec::new();
+    for condition in &manifest.conditions {
+        let Some(arm) = arms.get(condition.name.as_str()) else { continue };
+        let mut found: BTreeMap<&str, Vec<Seen<'_>>> = BTreeMap::new();
+        for (name, seen) in arm.valid().flat_map(seen_in) {
+            found.entry(name).or_default().push(seen);
+        }
+        let found = found.into_iter().map(|(name, seen)| summary(&condition.name, name, &seen));
+        all.extend(found.filter(is_measured));
+    }
+    all
+}
+
+fn seen_in(trial: &Trial) -> impl Iterator<Item = (&str, Seen<'_>)> {
+    let telemetry = trial.telemetry.iter();
+    telemetry.flat_map(|t| {
+        t.standbys.iter().map(|(name, lag)| {
+            let device = lag.storage.as_ref().and_then(|storage| {
+                let device = storage.devices.first()?;
+                t.hosts.get(&storage.host)?.devices.get(&device.name)
+            });
+            (name.as_str(), (lag, device))
+        })
+    })
+}
+
+fn is_measured(standby: &StandbyUse) -> bool {
+    let values = [
+        standby.mean_bytes_behind,
+        standby.flush_seconds,
+        standby.replay_seconds,
+        standby.written_bytes_per_second,
+    ];
+    values.iter().any(Option::is_some)
+}
+
+fn summary(condition: &str, name: &str, seen: &[Seen<'_>]) -> StandbyUse {
+    let lags = |of: fn(&StandbyLag) -> Option<f64>| {
+        mean(&seen.iter().filter_map(|(lag, _)| of(lag)).collect::<Vec<_>>())
+    };
+    let disk = |of: fn(&DeviceUse) -> Option<f64>| {
+        mean(&seen.iter().filter_map(|(_, device)| of((*device)?)).collect::<Vec<_>>())
+    };
+    let known = seen.iter().rev().map(|(lag, _)| *lag).next();
+    let greatest = seen.iter().filter_map(|(lag, _)| lag.max_bytes_behind).reduce(f64::max);
+    let device = |lag: &StandbyLag| Some(lag.storage.as_ref()?.devices.first()?.name.clone());
+    StandbyUse {
+        condition: condition.to_owned(),
+        name: name.to_owned(),
+        from: known.and_then(|lag| lag.from.clone()),
+        sync_state: usual_state(seen),
+        apply_delay_seconds: known.and_then(|lag| lag.apply_delay_seconds),
+        mean_bytes_behind: lags(|lag| lag.mean_bytes_behind),
+        max_bytes_behind: greatest,
+        flush_seconds: lags(|lag| lag.flush_seconds),
+        replay_seconds: lags(|lag| lag.replay_seconds),
+        device: known.and_then(device),
+        written_bytes_per_second: disk(|d| Some(d.written_bytes_per_second)),
+        flushes_per_second: disk(|d| d.flushes_per_second),
+        utilisation: disk(|d| Some(d.utilisation)),
+    }
+}
+
+/// The most frequent state.
+fn usual_state(seen: &[Seen<'_>]) -> String {
+    let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+    for (lag, _) in seen {
+        *counts.entry(&lag.sync_state).or_default() += 1;
+    }
+    let usual = counts.into_iter().max_by_key(|(_, count)| *count);
+    usual.map_or_else(String::new, |(state, _)| state.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::analyse;
+    use crate::analysis::test_support::demo;
+    use pgio_results::telemetry::{Device, HostUse, Storage, Telemetry};
+
+    fn telemetry(mean_behind: f64, writes: f64) -> Telemetry {
+        let device = Device { name: "vdc".to_owned(), ..Device::default() };
+        let storage =
+            Storage { host: "local".to_owned(), devices: vec![device], ..Storage::default() };
+        let lag = StandbyLag {
+            sync_state: "quorum".to_owned(),
+            mean_bytes_behind: Some(mean_behind),
+            max_bytes_behind: Some(mean_behind * 10.0),
+            from: Some("a".to_owned()),
+            apply_delay_seconds: Some(5.0),
+            storage: Some(storage),
+            ..StandbyLag::default()
+        };
+        let used = DeviceUse { written_bytes_per_second: writes, ..DeviceUse::default() };
+        let host = HostUse { devices: [("vdc".to_owned(), used)].into(), ..HostUse::default() };
+        let blank = StandbyLag { sync_state: "async".to_owned(), ..StandbyLag::default() };
+        Telemetry {
+            hosts: [("local".to_owned(), host)].into(),
+            standbys: [("b".to_owned(), lag), ("unseen".to_owned(), blank)].into(),
+            ..Telemetry::default()
+        }
+    }
+
+    #[test]
+    fn each_standby_has_its_distance_and_its_own_disk() {
+        let mut stored = demo();
+        let condition = stored.manifest.conditions[0].name.clone();
+        let of_it = |t: &&mut Trial| t.place.as_ref().is_some_and(|p| p.condition == condition);
+        for (n, trial) in stored.trials.iter_mut().filter(of_it).enumerate() {
+            trial.telemetry = Some(telemetry(if n % 2 == 0 { 100.0 } else { 300.0 }, 4096.0));
+        }
+        let found = analyse(&stored).standbys;
+        assert_eq!(found.len(), 1, "one of two was measured: {found:?}");
+        let b = &found[0];
+        assert_eq!((b.name.as_str(), b.from.as_deref()), ("b", Some("a")));
+        assert_eq!((b.sync_state.as_str(), b.apply_delay_seconds), ("quorum", Some(5.0)));
+        assert_eq!((b.max_bytes_behind, b.device.as_deref()), (Some(3000.0), Some("vdc")));
+        assert_eq!(b.written_bytes_per_second, Some(4096.0));
+        let behind = b.mean_bytes_behind.unwrap();
+        assert!(behind > 100.0 && behind < 300.0, "{behind}");
+    }
+}

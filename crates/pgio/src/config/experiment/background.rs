@@ -1,0 +1,143 @@
+//! `[[background]]`: work beside the judged workload, in named conditions.
+//!
+//! A section takes the keys of a workload and two of its own: the server that it works on and the
+//! conditions in which it does. It runs as long as the trial and is not judged.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use super::condition::{AA_SUFFIX, Condition};
+use super::limits;
+use super::rules::{Rules, Weave};
+use super::section::Section;
+use super::target::Target;
+use super::workload::{self, WorkloadSpec};
+use crate::config::error::{ConfigError, nearest};
+use crate::config::kinds::WorkloadKind;
+use crate::config::sections;
+use crate::config::value::DeviceTests;
+
+/// A program that reports only at its end runs longer than the trial by this much.
+const MARGIN: Duration = Duration::from_secs(2);
+
+#[derive(Debug, Clone, PartialEq)]
+pub struct BackgroundSpec {
+    /// A name of the file's targets.
+    pub target: String,
+    /// `work.conditions` are those in which it runs.
+    pub work: WorkloadSpec,
+}
+
+impl BackgroundSpec {
+    /// Also beside the second copy of a named baseline, which must not differ from the first.
+    pub fn runs_beside(&self, condition: &str) -> bool {
+        let original = condition.strip_suffix(AA_SUFFIX).unwrap_or(condition);
+        self.work.conditions.iter().flatten().any(|name| name == condition || name == original)
+    }
+}
+
+/// What the other sections say, against which a section is checked.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Others<'a> {
+    pub(super) targets: &'a BTreeMap<String, Target>,
+    pub(super) conditions: &'a [Condition],
+    pub(super) workloads: &'a [WorkloadSpec],
+    pub(super) rules: &'a Rules,
+    /// Warm-up and window of the experiment.
+    pub(super) trial: Duration,
+}
+
+pub(super) fn parse(
+    root: &Section<'_>,
+    others: Others<'_>,
+) -> Result<Vec<BackgroundSpec>, ConfigError> {
+    let mut all: Vec<BackgroundSpec> = Vec::new();
+    for section in root.sections_within("background", limits::WORKLOADS)? {
+        let background = background(&section, others)?;
+        let name = &background.work.name;
+        if all.iter().any(|earlier| earlier.work.name == *name) {
+            let message =
+                format!("`{name}` is the name of two background workloads; use different names");
+            return Err(section.error("name", message));
+        }
+        all.push(background);
+    }
+    Ok(all)
+}
+
+fn background(section: &Section<'_>, others: Others<'_>) -> Result<BackgroundSpec, ConfigError> {
+    let own = sections::BACKGROUND.names();
+    let mut work = workload::workload(section, &own)?;
+    let target = target(section, others.targets)?;
+    check_conditions(section, &work, others.conditions)?;
+    for key in ["transactions", "work_loop", "reset", "middle"] {
+        if section.has(key) {
+            let message = "does not apply: background work runs as long as the trial";
+            return Err(section.error(key, message));
+        }
+    }
+    if let Some(axis) = work.axes.first() {
+        return Err(section.error(&axis.name, "must be a single value for background work"));
+    }
+    if matches!(work.layer.test, None | Some(DeviceTests::All)) && work.kind.uses("test") {
+        return Err(section.error("test", "must name one test for background work"));
+    }
+    if others.rules.weave != Weave::Off {
+        let message = "cannot run beside woven conditions, which share one window; remove weave";
+        return Err(section.error_here(message));
+    }
+    let shares_table = |condition: &Condition| {
+        condition.target.as_ref() == Some(&target)
+            && others
+                .workloads
+                .iter()
+                .any(|w| w.kind == WorkloadKind::Commit && w.runs_under(&condition.name))
+    };
+    if work.kind == WorkloadKind::Commit && others.conditions.iter().any(shares_table) {
+        let message = format!(
+            "`commit` would share its table with the judged workload on `{target}`; use another target or slob"
+        );
+        return Err(section.error("kind", message));
+    }
+    work.layer.warmup.get_or_insert(Duration::ZERO);
+    work.layer.run_time.get_or_insert(others.trial + MARGIN);
+    Ok(BackgroundSpec { target, work })
+}
+
+fn target(
+    section: &Section<'_>,
+    targets: &BTreeMap<String, Target>,
+) -> Result<String, ConfigError> {
+    let Some(name) = section.string("target")? else {
+        return Err(section.error_here("requires target = \"NAME\", the server that it works on"));
+    };
+    if targets.contains_key(name) {
+        return Ok(name.to_owned());
+    }
+    let names: Vec<&str> = targets.keys().map(String::as_str).collect();
+    let hint = match names.is_empty() {
+        true => format!("add [targets.{name}]"),
+        false => nearest(name, &names),
+    };
+    Err(section.error("target", format!("`{name}` is not a target; {hint}")))
+}
+
+fn check_conditions(
+    section: &Section<'_>,
+    work: &WorkloadSpec,
+    conditions: &[Condition],
+) -> Result<(), ConfigError> {
+    let names: Vec<&str> = conditions.iter().map(|c| c.name.as_str()).collect();
+    let chosen = work.conditions.as_deref().unwrap_or_default();
+    if chosen.is_empty() {
+        let message = "requires conditions = [\"NAME\"], those in which it runs";
+        return Err(section.error_here(message));
+    }
+    match chosen.iter().find(|name| !names.contains(&name.as_str())) {
+        Some(name) => {
+            let message = format!("`{name}` is not a condition; {}", nearest(name, &names));
+            Err(section.error("conditions", message))
+        }
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,67 @@
+//! `[[background]]`.
+
+use std::time::Duration;
+
+use super::{error, read};
+use crate::config::kinds::WorkloadKind;
+
+const HEAD: &str = "[experiment]\nwarmup = '1s'\nduration = '4s'\n[targets.n1]\nprivate = true\n\
+                    [targets.judged]\nprivate = true\n[workload]\nkind = 'commit'\n\
+                    [[condition]]\nname = 'quiet'\ntarget = 'judged'\n\
+                    [[condition]]\nname = 'noisy'\ntarget = 'judged'\n[[background]]\n";
+
+#[test]
+fn a_neighbor_takes_the_keys_of_its_workload() {
+    let experiment = read(&format!(
+        "{HEAD}target = 'n1'\nconditions = ['noisy']\nkind = 'slob'\nscale = '64M'\nnum_threads = 2\n\
+         [[background]]\nname = 'quiet too'\ntarget = 'judged'\nconditions = ['quiet']\nkind = 'slob'\n"
+    ));
+    let [slob, second] = experiment.background.as_slice() else { panic!() };
+    assert_eq!((slob.target.as_str(), slob.work.kind), ("n1", WorkloadKind::Slob));
+    assert_eq!(slob.work.layer.run_time, Some(Duration::from_secs(7)), "the trial and a margin");
+    assert_eq!(slob.work.layer.warmup, Some(Duration::ZERO));
+    assert!(slob.runs_beside("noisy") && !slob.runs_beside("quiet"));
+    assert!(second.runs_beside("quiet (A/A)"), "as its first copy");
+    assert_eq!(experiment.workloads.len(), 1, "it is not judged");
+}
+
+#[test]
+fn errors_name_the_line_and_the_remedy() {
+    const WHERE: &str = "target = 'n1'\nconditions = ['noisy']\n";
+    for (lines, expected) in [
+        ("conditions = ['noisy']\n", "13: background: requires target = \"NAME\""),
+        (
+            "target = 'n2'\nconditions = ['noisy']\n",
+            "14: background.target: `n2` is not a target; the nearest valid one is `n1`",
+        ),
+        ("target = 'n1'\n", "13: background: requires conditions = [\"NAME\"]"),
+        (
+            "target = 'n1'\nconditions = ['nosy']\n",
+            "15: background.conditions: `nosy` is not a condition; the nearest valid one is `noisy`",
+        ),
+        (
+            &format!("{WHERE}kind = 'commit'\ntransactions = 5\n"),
+            "17: background.transactions: does not apply: background work runs as long as the trial",
+        ),
+        (
+            &format!("{WHERE}num_threads = [1, 2]\n"),
+            "16: background.num_threads: must be a single value",
+        ),
+        (&format!("{WHERE}kind = 'device'\n"), "13: background.test: must name one test"),
+        (&format!("{WHERE}speed = 1\n"), "16: background.speed: is an unknown key"),
+        (
+            &format!("{WHERE}[[background]]\n{WHERE}"),
+            "16: background.name: `slob` is the name of two background workloads",
+        ),
+        (
+            "target = 'judged'\nconditions = ['noisy']\nkind = 'commit'\n",
+            "16: background.kind: `commit` would share its table with the judged workload on `judged`",
+        ),
+    ] {
+        let error = error(&format!("{HEAD}{lines}"));
+        assert!(error.starts_with(&format!("x.toml:{expected}")), "{lines}: {error}");
+    }
+    let woven = HEAD.replace("warmup", "weave = '20ms'\nwarmup");
+    let error = error(&format!("{woven}{WHERE}"));
+    assert!(error.contains("cannot run beside woven conditions"), "{error}");
+}

@@ -1,0 +1,65 @@
+//! Prepares the background work of an experiment on its servers.
+//!
+//! Next: `experiment::background` runs it beside the trials.
+
+use std::collections::BTreeMap;
+
+use super::error::OpenError;
+use super::job::Job;
+use super::servers::TargetServer;
+use super::workloads::{self, WorkPlace};
+use crate::config::experiment::WorkloadSpec;
+use crate::experiment::admin::open_admin;
+use crate::experiment::background::Background;
+use crate::experiment::event::Observer;
+use crate::experiment::live::LiveCell;
+use crate::host::LOCAL;
+use crate::host::stop::Stop;
+use crate::workload::command::LastSetup;
+
+/// Prepares the work that runs beside a judged workload; a private server is loaded, unless the judged
+/// workload has its data set there.
+pub(super) fn prepare(
+    job: &Job,
+    (judged, cells): (&WorkloadSpec, &[LiveCell]),
+    servers: &BTreeMap<String, TargetServer>,
+    (run_id, stop): (&str, &Stop),
+    observe: &mut Observer<'_>,
+) -> Result<Vec<Background>, OpenError> {
+    let mut all = Vec::new();
+    for spec in &job.experiment.background {
+        if !cells.iter().any(|cell| spec.runs_beside(&cell.cell.condition)) {
+            continue;
+        }
+        let on = servers.get(&spec.target).expect("the parser knows every target");
+        let (mut admin, server) = open_admin(&on.params, run_id)?;
+        let is_shared = cells.iter().any(|cell| cell.target == spec.target);
+        let load = !(is_shared && judged.kind.def().data_set);
+        let made = LastSetup::default();
+        let place = WorkPlace { on, server: &server, made: &made, load, seed: job.seed, stop };
+        let layer = spec.work.layer.clone().over(job.below.layer.clone());
+        let workload = workloads::prepare(&spec.work, layer, &place, &mut admin, observe)?;
+        let host = match &on.cluster {
+            Some(_) => Some(LOCAL.to_owned()),
+            // The server may be on this machine; a backend that is not found there is ignored.
+            None => on.host.clone(),
+        };
+        all.push(Background {
+            spec: spec.clone(),
+            run_id: run_id.to_owned(),
+            params: on.params.clone(),
+            workload,
+            host,
+        });
+    }
+    Ok(all)
+}
+
+/// Checks the keys as far as possible without a server.
+pub(super) fn check(job: &Job) -> Result<(), OpenError> {
+    for spec in &job.experiment.background {
+        let layer = spec.work.layer.clone().over(job.below.layer.clone());
+        workloads::check_keys(spec.work.kind, layer)?;
+    }
+    Ok(())
+}

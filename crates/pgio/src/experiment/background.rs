@@ -1,0 +1,392 @@
+//! Background work: workloads that run beside the judged one, from before its warm-up to after its
+//! window.
+//!
+//! Each runs on a thread and an admin session of its own. Sessions of the server work until they are
+//! stopped, and their counts over the judged window are interpolated. A program reports at its end, so
+//! its last run is awaited. Failures never end the judged trial; they make it invalid. Next:
+//! `application::background` prepares the work.
+
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::admin::open_admin;
+use crate::config::experiment::BackgroundSpec;
+use crate::config::resolve::Extent;
+use crate::host::stop::Stop;
+use crate::pg::words;
+use crate::rng::derive;
+use crate::workload::{EngineError, Progress, Setup, WindowEvent, WindowOutcome, Workload};
+use pgio_connect::ConnectParams;
+use pgio_results::model::{BackgroundUse, Check, Trial};
+
+/// Sessions end when they are stopped; no trial is longer.
+const UNTIL_STOPPED: Duration = Duration::from_secs(24 * 3600);
+/// How long a program may run beyond its own time.
+const GRACE: Duration = Duration::from_secs(10);
+const POLL: Duration = Duration::from_millis(50);
+
+/// Background work, ready to run.
+pub struct Background {
+    pub spec: BackgroundSpec,
+    pub run_id: String,
+    pub params: ConnectParams,
+    pub workload: Arc<dyn Workload>,
+    /// The server's host by its name in the experiment, if known.
+    pub host: Option<String>,
+}
+
+impl std::fmt::Debug for Background {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Background({})", self.spec.work.name)
+    }
+}
+
+impl Background {
+    /// A program reports at its end only.
+    fn is_program(&self) -> bool {
+        let kind = self.spec.work.kind.def();
+        kind.program || kind.tests_device
+    }
+
+    fn extent(&self) -> Extent {
+        match self.is_program() {
+            true => self.workload.extent(),
+            false => Extent::Time(UNTIL_STOPPED),
+        }
+    }
+}
+
+/// When the judged window opened, as seen from its progress.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct WindowStart(Option<Instant>);
+
+impl WindowStart {
+    pub fn note(&mut self, progress: &Progress) {
+        self.0.get_or_insert_with(|| {
+            let now = Instant::now();
+            now.checked_sub(Duration::from_secs_f64(progress.elapsed)).unwrap_or(now)
+        });
+    }
+}
+
+enum Report {
+    /// The backend of the admin session, by which telemetry knows the server's processes.
+    Backend(i32),
+    Opened,
+}
+
+/// Progress so far.
+#[derive(Debug, Default)]
+struct Log {
+    opened: Option<Instant>,
+    /// Moments that the counts cover, with the count.
+    counts: Vec<(Instant, u64)>,
+    /// The metric of each complete run of a program.
+    runs: Vec<f64>,
+    error: Option<String>,
+}
+
+/// One of them while it runs.
+struct Running<'a> {
+    of: &'a Background,
+    stop: Stop,
+    log: Arc<Mutex<Log>>,
+    reports: Receiver<Report>,
+    thread: Option<JoinHandle<()>>,
+    started: Instant,
+}
+
+/// The background work of one trial. Dropping it stops all of it.
+pub struct Neighbors<'a> {
+    running: Vec<Running<'a>>,
+    /// Hosts and backends of their servers.
+    backends: Vec<(String, i32)>,
+}
+
+impl<'a> Neighbors<'a> {
+    /// Starts the work of a condition; returns when each has begun or failed.
+    pub fn start(all: &'a [Background], condition: &str, seed: u64, stop: &Stop) -> Neighbors<'a> {
+        let mut started = Neighbors { running: Vec::new(), backends: Vec::new() };
+        let wanted = all.iter().filter(|b| b.spec.runs_beside(condition));
+        started.running = wanted.map(|b| Running::start(b, seed)).collect();
+        for running in &started.running {
+            while let Some(report) = running.next_report(stop) {
+                match (report, &running.of.host) {
+                    (Report::Backend(pid), Some(host)) => {
+                        started.backends.push((host.clone(), pid))
+                    }
+                    (Report::Backend(_), None) => {}
+                    (Report::Opened, _) => break,
+                }
+            }
+        }
+        started
+    }
+
+    /// Host and a backend of each of their servers.
+    pub fn backends(&self) -> &[(String, i32)] {
+        &self.backends
+    }
+
+    /// Stops the work and adds what it did to the trial.
+    pub fn finish(mut self, window: WindowStart, stop: &Stop, trial: &mut Trial) {
+        let opened = window.0;
+        let closed = opened.map(|at| at + Duration::from_secs_f64(trial.window.seconds));
+        for running in &mut self.running {
+            running.end(stop);
+            let log = running.log.lock().unwrap_or_else(PoisonError::into_inner);
+            let info = running.of.workload.info();
+            let value = match running.of.is_program() {
+                true => benchmath::summary::mean(&log.runs),
+                false => opened.zip(closed).and_then(|(from, to)| rate(&log.counts, from, to)),
+            };
+            let spec = &running.of.spec;
+            if opened.is_some() && !stop.requested() {
+                trial.checks.push(check(&spec.work.name, value, log.error.as_deref()));
+            }
+            let used = BackgroundUse {
+                target: spec.target.clone(),
+                kind: info.kind,
+                metric: info.primary_metric,
+                value,
+            };
+            trial.background.insert(spec.work.name.clone(), used);
+        }
+    }
+}
+
+impl std::fmt::Debug for Neighbors<'_> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Neighbors").field("backends", &self.backends).finish_non_exhaustive()
+    }
+}
+
+fn check(name: &str, value: Option<f64>, error: Option<&str>) -> Check {
+    const ID: &str = "background";
+    let remedy =
+        "run its workload alone with `pgio compare`, or remove the condition from its conditions";
+    match (error, value) {
+        (Some(error), _) => {
+            Check::invalid(ID, format!("background work `{name}` failed: {error}"), remedy)
+        }
+        (None, Some(value)) if value > 0.0 => {
+            Check::ok(ID, format!("background work `{name}` ran throughout the window"))
+        }
+        (None, _) => Check::invalid(
+            ID,
+            format!("background work `{name}` did nothing in the window"),
+            remedy,
+        ),
+    }
+}
+
+/// Rate between two moments, interpolated between counts, which arrive about once a second.
+fn rate(counts: &[(Instant, u64)], from: Instant, to: Instant) -> Option<f64> {
+    let at = |moment: Instant| -> Option<f64> {
+        let after = counts.iter().position(|(at, _)| *at >= moment);
+        let (after, count) = match after {
+            Some(0) => return Some(counts[0].1 as f64),
+            Some(after) => (after, counts[after]),
+            // The last count lags behind the window's end by less than a slice.
+            None => return counts.last().map(|(_, count)| *count as f64),
+        };
+        let before = counts[after - 1];
+        let span = (count.0 - before.0).as_secs_f64();
+        let share = if span > 0.0 { (moment - before.0).as_secs_f64() / span } else { 1.0 };
+        Some(before.1 as f64 + share * (count.1 as f64 - before.1 as f64))
+    };
+    let (first, last) = (counts.first()?.0, counts.last()?.0);
+    let (from, to) = (from.max(first), to.min(last));
+    let seconds = to.checked_duration_since(from)?.as_secs_f64();
+    (seconds > 0.0).then(|| Some((at(to)? - at(from)?) / seconds))?
+}
+
+impl<'a> Running<'a> {
+    fn start(of: &'a Background, seed: u64) -> Running<'a> {
+        let (stop, log) = (Stop::new(), Arc::new(Mutex::new(Log::default())));
+        let (sender, reports) = mpsc::channel();
+        let work = Work {
+            run_id: of.run_id.clone(),
+            params: of.params.clone(),
+            workload: Arc::clone(&of.workload),
+            extent: of.extent(),
+            is_program: of.is_program(),
+            metric: of.workload.info().primary_metric,
+            seed: derive(seed, &of.spec.work.name, 0),
+            stop: stop.clone(),
+            log: Arc::clone(&log),
+            reports: sender,
+        };
+        let thread = thread::Builder::new().name("background".to_owned());
+        let thread = thread.spawn(move || work.run_and_keep_error());
+        if let Err(error) = &thread {
+            let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
+            log.error = Some(words::sentence(error));
+        }
+        Running { of, stop, log, reports, thread: thread.ok(), started: Instant::now() }
+    }
+
+    /// `None` if the thread has ended, or the user stops the run.
+    fn next_report(&self, stop: &Stop) -> Option<Report> {
+        loop {
+            match self.reports.recv_timeout(POLL) {
+                Ok(report) => return Some(report),
+                Err(RecvTimeoutError::Timeout) if !stop.requested() => {}
+                Err(RecvTimeoutError::Timeout | RecvTimeoutError::Disconnected) => return None,
+            }
+        }
+    }
+
+    /// Waits for a program's report, then stops the work.
+    fn end(&mut self, stop: &Stop) {
+        let limit = self.of.workload.extent().time().unwrap_or_default() + GRACE;
+        let is_waiting = || {
+            let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+            log.runs.is_empty() && log.error.is_none()
+        };
+        while self.of.is_program()
+            && !stop.requested()
+            && self.started.elapsed() < limit
+            && is_waiting()
+        {
+            thread::sleep(POLL);
+        }
+        self.stop.request();
+        if let Some(thread) = self.thread.take() {
+            // A panic was printed by the thread and leaves a log without work, which is judged.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.stop.request();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the thread owns.
+struct Work {
+    run_id: String,
+    params: ConnectParams,
+    workload: Arc<dyn Workload>,
+    extent: Extent,
+    is_program: bool,
+    metric: String,
+    seed: u64,
+    stop: Stop,
+    log: Arc<Mutex<Log>>,
+    reports: Sender<Report>,
+}
+
+impl Work {
+    fn run_and_keep_error(self) {
+        let result = self.run();
+        self.workload.after_trial();
+        if let Err(error) = result
+            && !self.stop.requested()
+        {
+            self.log.lock().unwrap_or_else(PoisonError::into_inner).error = Some(error);
+        }
+    }
+
+    fn run(&self) -> Result<(), String> {
+        let (mut admin, _) =
+            open_admin(&self.params, &self.run_id).map_err(|e| words::sentence(&e))?;
+        let pid =
+            admin.query_one("SELECT pg_backend_pid()", &[]).map_err(|e| words::sentence(&e))?;
+        // The receiver may have stopped waiting.
+        let _ = self.reports.send(Report::Backend(pid.get(0)));
+        self.workload.before_trial(&mut admin).map_err(|e| words::sentence(&e))?;
+        while !self.stop.requested() {
+            let setup = Setup {
+                params: self.params.clone(),
+                settings: Vec::new(),
+                warmup: Duration::ZERO,
+                seed: self.seed,
+                stop: self.stop.clone(),
+            };
+            let ready = Arc::clone(&self.workload).prepare(setup, &mut admin);
+            let ready = ready.map_err(|e| words::sentence(&e))?;
+            let ran = ready.run(&mut admin, self.extent, &mut |_, event| self.take(event));
+            self.keep(ran).map_err(|e| words::sentence(&e))?;
+        }
+        Ok(())
+    }
+
+    fn take(&self, event: WindowEvent) {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            WindowEvent::Opened(at) => {
+                log.opened = Some(at);
+                if !self.is_program {
+                    log.counts.push((at, 0));
+                }
+                let _ = self.reports.send(Report::Opened);
+            }
+            WindowEvent::Progress(progress) => {
+                let Some(opened) = log.opened.filter(|_| !self.is_program) else { return };
+                let count = match self.metric.as_str() {
+                    "commits_per_second" => progress.commits,
+                    "block_visits_per_second" => progress.block_visits,
+                    _ => progress.messages,
+                };
+                let at = opened + Duration::from_secs_f64(progress.covered);
+                // Counts arrive once per slice, progress more often.
+                if log.counts.last().is_none_or(|(_, last)| *last != count) {
+                    log.counts.push((at, count));
+                }
+            }
+            WindowEvent::Serving(_) | WindowEvent::Closed(_) | WindowEvent::Output(_) => {}
+        }
+    }
+
+    fn keep(&self, ran: Result<WindowOutcome, EngineError>) -> Result<(), EngineError> {
+        let outcome = ran?;
+        if let Some(error) = outcome.error {
+            return Err(error);
+        }
+        let metrics = self.workload.metrics(&outcome.totals, outcome.seconds);
+        let of_it = metrics.into_iter().find(|(name, _)| *name == self.metric);
+        if let Some((_, Some(value))) = of_it {
+            self.log.lock().unwrap_or_else(PoisonError::into_inner).runs.push(value);
+        }
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pgio_results::CheckVerdict;
+
+    #[test]
+    fn a_rate_is_that_of_the_judged_window() {
+        let start = Instant::now();
+        let at = |seconds: f64| start + Duration::from_secs_f64(seconds);
+        let counts = [(at(0.0), 0), (at(1.0), 100), (at(3.0), 500), (at(4.0), 500)];
+        let rate = |from: f64, to: f64| rate(&counts, at(from), at(to));
+        assert_eq!(rate(1.0, 3.0), Some(200.0));
+        assert_eq!(rate(0.5, 2.0), Some((300.0 - 50.0) / 1.5));
+        assert_eq!(rate(3.0, 4.0), Some(0.0), "a standstill");
+        assert_eq!(rate(2.0, 9.0), Some((500.0 - 300.0) / 2.0), "the counts end before the window");
+        assert_eq!(super::rate(&counts[..1], at(0.0), at(1.0)), None);
+        assert_eq!(rate(5.0, 6.0), None);
+    }
+
+    #[test]
+    fn work_that_did_nothing_or_failed_invalidates_the_trial() {
+        let verdict = |value, error| check("n", value, error).verdict;
+        assert_eq!(verdict(Some(5.0), None), CheckVerdict::Ok);
+        assert_eq!(verdict(Some(0.0), None), CheckVerdict::Invalid);
+        assert_eq!(verdict(None, None), CheckVerdict::Invalid);
+        let failed = check("n", Some(5.0), Some("no such table"));
+        assert_eq!(failed.verdict, CheckVerdict::Invalid);
+        assert_eq!(failed.message, "background work `n` failed: no such table");
+    }
+}

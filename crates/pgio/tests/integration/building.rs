@@ -1,0 +1,175 @@
+//! Private servers as people build them: they are what the file says, nothing of others is touched, and
+//! a kill leaves nothing that `undo` does not remove.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+
+use pgio::pg::private::{PrivateCluster, Spec, StandbySpec};
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+use crate::fixture::{INSTALLED, connect, spec};
+use crate::polling::wait_until;
+use crate::workdir::{Workdir, show};
+
+/// Directories that a server's user may enter, each with a file of somebody's.
+struct Places {
+    base: TempDir,
+}
+
+impl Places {
+    fn new() -> Places {
+        let base = tempfile::Builder::new().prefix("b").tempdir_in("/var/tmp").unwrap();
+        let open = |path: &Path| {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o777)).unwrap();
+        };
+        open(base.path());
+        for name in ["fast", "wal", "slow"] {
+            let place = base.path().join(name);
+            fs::create_dir(&place).unwrap();
+            open(&place);
+            fs::write(place.join("mine"), "precious").unwrap();
+        }
+        Places { base }
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.base.path().join(name)
+    }
+
+    /// What is in each directory, except for the file of somebody's.
+    fn clusters(&self) -> Vec<PathBuf> {
+        let entries = ["fast", "wal", "slow"].map(|name| fs::read_dir(self.path(name)).unwrap());
+        let paths = entries.into_iter().flatten().map(|entry| entry.unwrap().path());
+        paths.filter(|path| path.file_name().unwrap() != "mine").collect()
+    }
+
+    fn are_untouched(&self) -> bool {
+        let mine =
+            ["fast", "wal", "slow"].map(|name| fs::read_to_string(self.path(name).join("mine")));
+        mine.into_iter().all(|text| text.is_ok_and(|text| text == "precious"))
+    }
+}
+
+#[test]
+fn a_server_is_built_as_the_file_says() {
+    let places = Places::new();
+    let standbys = vec![
+        StandbySpec::new("a"),
+        StandbySpec {
+            directory: Some(places.path("slow")),
+            apply_delay: std::time::Duration::from_secs(3600),
+            archive: true,
+            ..StandbySpec::new("b")
+        },
+        StandbySpec { from: Some("a".to_owned()), ..StandbySpec::new("c") },
+    ];
+    let cluster = PrivateCluster::start(&Spec {
+        standbys,
+        initdb: vec!["--data-checksums".to_owned(), "--wal-segsize=1".to_owned()],
+        primary_settings: vec![("work_mem".to_owned(), "5MB".to_owned())],
+        base_dir: Some(places.path("fast")),
+        wal_dir: Some(places.path("wal")),
+        ..spec(INSTALLED)
+    })
+    .unwrap();
+    let primary = cluster.primary_conninfo();
+    for (setting, value) in [
+        ("data_checksums", "on"),
+        ("wal_segment_size", "1MB"),
+        ("work_mem", "5MB"),
+        ("synchronous_standby_names", "a, b"),
+    ] {
+        assert_eq!(show(&primary, setting), value);
+    }
+    let wal = fs::canonicalize(cluster.data_dir().join("pg_wal")).unwrap();
+    assert!(wal.starts_with(fs::canonicalize(places.path("wal")).unwrap()), "{}", wal.display());
+    let data = |name: &str| cluster.standbys().find(|(s, _)| s.name == name).unwrap().1;
+    let own_wal = fs::symlink_metadata(data("a").join("pg_wal")).unwrap();
+    assert!(own_wal.is_dir(), "not a link to the primary's");
+    assert!(data("b").starts_with(fs::canonicalize(places.path("slow")).unwrap()));
+    let names = |conninfo: &str| -> Vec<String> {
+        let sql = "SELECT application_name FROM pg_stat_replication ORDER BY 1";
+        connect(conninfo).query(sql, &[]).unwrap().iter().map(|row| row.get(0)).collect()
+    };
+    assert_eq!(names(&primary), ["a", "b"]);
+    assert_eq!(names(&cluster.upstream_conninfo("a").unwrap()), ["c"]);
+    assert_eq!(cluster.upstream_conninfo("b"), None);
+    let sql = "CREATE TABLE t (i int); SELECT pg_switch_wal()";
+    connect(&primary).batch_execute(sql).unwrap();
+    let archive = data("b").with_file_name("b.archive");
+    wait_until("archived", || fs::read_dir(&archive).is_ok_and(|files| files.count() > 0));
+    assert_eq!(places.clusters().len(), 3);
+    cluster.stop().unwrap();
+    assert_eq!(places.clusters(), [""; 0].map(PathBuf::from));
+    assert!(places.are_untouched());
+}
+
+/// pgio and its supervisor are killed together, so nobody is left to remove the directories.
+#[test]
+fn undo_removes_every_directory_of_a_killed_run() {
+    let places = Places::new();
+    let dir = Workdir::new();
+    let path = |name: &str| places.path(name).display().to_string();
+    let mut run = dir.start_compare(&format!(
+        "[experiment]\nblocks = 1\nduration = '60s'\naa = false\ntelemetry = '0'\n[target]\nprivate = true\n\
+         pg = {INSTALLED}\ndirectory = {:?}\nwal_directory = {:?}\n\
+         standbys = [{{ name = 'b', directory = {:?} }}]\n[workload]\nkind = 'commit'\n\
+         [[condition]]\nname = 'a'\n",
+        path("fast"),
+        path("wal"),
+        path("slow"),
+    ));
+    run.until("three directories are noted", || dir.cluster_notes() == 3);
+    let main = places.clusters().into_iter().find(|path| path.join("primary").exists()).unwrap();
+    let pid_file = fs::read_to_string(main.join("primary/postmaster.pid")).unwrap();
+    let postmaster: i32 = pid_file.lines().next().unwrap().parse().unwrap();
+    let stat = fs::read_to_string(format!("/proc/{postmaster}/stat")).unwrap();
+    let supervisor: i32 =
+        stat.rsplit_once(')').unwrap().1.split_whitespace().nth(1).unwrap().parse().unwrap();
+    kill_process(Pid::from_raw(supervisor).unwrap(), Signal::KILL).unwrap();
+    run.kill();
+    assert_eq!(places.clusters().len(), 3);
+    // The locks are free when the last thread of the supervisor has ended.
+    wait_until("removed", || {
+        dir.pgio(&["undo"]);
+        places.clusters().is_empty()
+    });
+    assert!(places.are_untouched());
+    assert_eq!(dir.cluster_notes(), 0);
+}
+
+#[test]
+fn what_cannot_be_built_is_refused_before_anything_is_created() {
+    let places = Places::new();
+    let dir = Workdir::new();
+    let file = |target: &str| {
+        format!(
+            "[target]\nprivate = true\npg = {INSTALLED}\n{target}\n[workload]\nkind = 'commit'\n[[condition]]\nname = 'a'\n"
+        )
+    };
+    let fast = format!("directory = {:?}\n", places.path("fast").display().to_string());
+    let refused = |target: &str, code: i32, texts: &[&str]| {
+        let text = file(&format!("{fast}{target}"));
+        for args in [&["--plan"][..], &[]] {
+            dir.write("experiment.toml", &text);
+            let all = [&["compare", "experiment.toml", "--out", "out"], args].concat();
+            let result = dir.pgio(&all).expect(code, texts);
+            assert_eq!(result.err.trim().lines().count(), 1, "one sentence: {result}");
+        }
+        assert!(places.clusters().is_empty() && !dir.out().exists());
+    };
+    refused(
+        "initdb = ['--no-data-checksums']",
+        4,
+        &["PostgreSQL 15.", "no option `--no-data-checksums`"],
+    );
+    refused("standbys = [{ name = 'a' }, { name = 'a' }]", 2, &["`a` is already a standby"]);
+    refused("standbys = [{ name = 'a', apply_delay = 'soon' }]", 2, &["apply_delay", "`soon`"]);
+    refused("wal_directory = '/nonexistent/wal'", 4, &["/nonexistent/wal is not a directory"]);
+    fs::write(places.path("wal").join("PG_VERSION"), "15\n").unwrap();
+    let other = format!("wal_directory = {:?}", places.path("wal").display().to_string());
+    refused(&other, 4, &["is in the data directory of another PostgreSQL"]);
+    dir.pgio(&["example", "no-such"]).expect(2, &["unknown example `no-such`"]);
+}
