@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::joint::TargetResult;
 use super::sweep::{Cell, Point};
 use super::telemetry::Telemetry;
 use crate::histogram::Histogram;
@@ -53,6 +54,9 @@ pub struct Trial {
     /// How it took turns with the other conditions of its block; absent if it had a window of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub woven: Option<Woven>,
+    /// The servers that shared its window, by target; empty if one server had it alone.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub targets: BTreeMap<String, TargetResult>,
     /// pg_stat_database before and after the window.
     pub database: Option<DatabaseCounters>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -129,6 +129,12 @@ pub static EXPERIMENT: SectionDef = SectionDef {
             "mean length of the slices in which the conditions of a block take turns inside one window, for conditions that differ only in settings of sessions; auto finds the shortest length at which slices agree; false gives each trial a window of its own",
         ),
         key(
+            "together",
+            "true or false",
+            "false",
+            "run each condition that names no target on all targets, in one window",
+        ),
+        key(
             "recreate_database",
             "the name of the database",
             "none",
@@ -250,7 +256,12 @@ pub static CONDITION: SectionDef = SectionDef {
     about: "A variant of the environment that runs the same workload. Any other key is a treatment (table Treatments below).",
     keys: &[
         key("name", "one line of text", "required", "name of the condition in reports"),
-        key("target", "a NAME of [targets]", "the only target", "server that the condition uses"),
+        key(
+            "target",
+            "a NAME of [targets], or an array of them",
+            "the only target",
+            "server that the condition uses; several share one window: the condition is put in force on each, and rates are their sum",
+        ),
         key(
             "sweep",
             "true or false",

@@ -78,6 +78,8 @@ fn drivers(telemetry: &Telemetry, trial: &Trial) -> f64 {
     // A mail workload has one message per thread; `threads` of other workloads belongs to the command.
     let key = if trial.workload.kind == "mail" { "threads" } else { "client_threads" };
     let threads = trial.workload.keys.get(key).and_then(|n| n.as_f64()).unwrap_or(1.0);
+    // Each server of a joint window has its own threads.
+    let threads = threads * trial.targets.len().max(1) as f64;
     let cores = telemetry.hosts.get(LOCAL).and_then(|host| host.cores);
     cores.map_or(threads, |cores| threads.min(f64::from(cores.max(1))))
 }
