@@ -27,6 +27,7 @@ mod outcomes;
 pub mod pilot;
 mod screening;
 pub mod sentence;
+mod servers;
 pub mod session_detail;
 mod sweep;
 pub mod table;

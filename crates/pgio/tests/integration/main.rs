@@ -28,6 +28,7 @@ mod gating;
 mod generated;
 mod hostile_server;
 mod hosts;
+mod joint;
 mod killing;
 mod leaving;
 mod levels;

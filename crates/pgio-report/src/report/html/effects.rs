@@ -4,7 +4,7 @@
 use maud::html;
 
 use super::super::format::metric_name;
-use super::super::{comparison, explain, screening};
+use super::super::{comparison, explain, screening, servers};
 use super::page::{Page, Section};
 use super::{forest, table};
 use crate::analysis::screening::Screened;
@@ -19,6 +19,7 @@ pub(super) fn section(page: &Page<'_>) -> Section {
         (forest::figure(page))
         @for t in &ranked { (table::render_cards(t, "What matters here")) }
         (table::render_cards(&comparison::primary(page.analysis), "Conditions and effects"))
+        @if let Some(t) = servers::table(page.analysis) { (table::render_cards(&t, "Each server")) }
     };
     Section { id: "effects", title: "Effects", body }
 }

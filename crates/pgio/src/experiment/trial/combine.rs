@@ -249,8 +249,14 @@ fn checks(trials: &[(&str, &Trial)]) -> Vec<Check> {
 fn merged(id: &str, found: &[(&str, &Check)]) -> Check {
     let worst = found.iter().map(|(_, c)| c.verdict).max().unwrap_or(CheckVerdict::Ok);
     let those = found.iter().filter(|(_, check)| check.verdict == worst);
-    let texts: Vec<String> =
-        those.clone().map(|(name, check)| format!("{name}: {}", check.message)).collect();
+    let named = |(name, check): &(&str, &Check)| format!("{name}: {}", check.message);
+    let mut texts: Vec<String> = those.clone().map(named).collect();
+    if worst == CheckVerdict::Ok && texts.len() > 1 {
+        // The others are alike.
+        let further = texts.len() - 1;
+        texts.truncate(1);
+        texts.push(format!("{further} more as well"));
+    }
     let remedy = those.clone().map(|(_, check)| check.remedy.clone()).next().unwrap_or_default();
     Check { id: id.to_owned(), verdict: worst, message: texts.join("; "), remedy }
 }

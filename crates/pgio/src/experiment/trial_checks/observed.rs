@@ -276,6 +276,10 @@ fn autovacuum(series: &Series) -> Option<Check> {
 
 /// Compares data, shared_buffers and memory, which decides what a read costs.
 fn cache(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
+    if !trial.targets.is_empty() {
+        // Each of several servers has buffers of its own.
+        return None;
+    }
     let data = trial.dataset.as_ref()?.bytes_before;
     let buffers = setting_bytes(&trial.server.shared_buffers)?;
     let name = telemetry.storage.iter().find(|s| s.role == "data").map(|s| s.host.as_str());
