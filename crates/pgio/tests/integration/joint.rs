@@ -2,6 +2,7 @@
 
 mod relay;
 
+use std::fs;
 use std::sync::OnceLock;
 
 use pgio::pg::private::PrivateCluster;
@@ -66,7 +67,7 @@ fn the_sum_is_stored_with_each_servers_part() {
         dir.write("experiment.toml", &text);
         dir.pgio(&["compare", "experiment.toml", "--out", engine]).expect(0, &["Each server"]);
         let file = dir.path().join(engine).join("trials.jsonl");
-        let lines = std::fs::read_to_string(file).unwrap();
+        let lines = fs::read_to_string(file).unwrap();
         for line in lines.lines() {
             let trial: Value = serde_json::from_str(line).unwrap();
             schema::assert_valid("pgio.trial/1", &trial);
@@ -117,7 +118,7 @@ fn the_sum_is_stored_with_each_servers_part() {
             .map(|s| format!("{} {}", s["condition"], s["target"]).replace('"', ""))
             .collect();
         assert_eq!(named, ["together a", "together b", "alone a"]);
-        let page = std::fs::read_to_string(dir.path().join(engine).join("report.html")).unwrap();
+        let page = fs::read_to_string(dir.path().join(engine).join("report.html")).unwrap();
         assert!(page.contains("Each server") && page.contains("share of the sum"));
         let csv = dir.pgio(&["report", engine, "--format", "csv"]).expect(0, &[]);
         assert!(csv.out.contains("commits_per_second@b") && csv.out.contains("share@a"));
@@ -152,6 +153,7 @@ fn a_kill_leaves_a_journal_for_each_server_and_all_are_undone() {
     assert!(dir.journals().is_empty());
     // The same without a kill.
     let again = text.replace("duration = \"60s\"", "duration = \"1s\"");
+    fs::remove_dir_all(dir.out()).unwrap();
     dir.compare(&again).expect(0, &[]);
     assert!(dsns.iter().all(|dsn| auto_conf(dsn, "wal_writer_delay").is_none()));
     let evidence = dir.trials()[0]["evidence"].to_string();
@@ -196,8 +198,8 @@ fn servers_that_cannot_share_a_window_are_refused() {
     let both = |names: &str| format!("[[condition]]\nname = \"x\"\ntarget = {names}\n");
     refused(&dsns, COMMIT, &both("[\"a\", \"c\"]"), 2, "condition.target: `c` is not a target");
     refused(&dsns, COMMIT, &both("[\"a\", \"a\"]"), 2, "condition.target: names `a` twice");
-    let command = "kind = \"command\"\nrun = \"true\"";
-    refused(&dsns, command, TOGETHER, 2, "`command` cannot run on several targets in one window");
+    let device = "kind = \"device\"";
+    refused(&dsns, device, TOGETHER, 2, "`device` cannot run on several targets in one window");
     let counted = format!("{COMMIT}\ntransactions = 10");
     refused(&dsns, &counted, TOGETHER, 4, "a number of transactions has no common end");
     let same = [dsns[0].clone(), fresh_database(&pair()[0])];
@@ -261,12 +263,14 @@ fn an_inventory_names_the_servers() {
     };
     run("printf 'n1\\nn2\\nn1\\n'", "out").expect(0, &["n1", "n2", "Each server"]);
     assert_eq!(dir.trials()[0]["targets"].as_object().unwrap().len(), 2);
-    let stored = std::fs::read_to_string(dir.out().join("experiment.toml")).unwrap();
+    let stored = fs::read_to_string(dir.out().join("experiment.toml")).unwrap();
     assert!(stored.contains("# inventory = ") && stored.contains("[targets.\"n2\"]"), "{stored}");
 
     let rubbish = run("echo Usage: sinfo", "none");
-    rubbish
-        .expect(2, &["fleet.toml:9: targets.inventory: `echo Usage: sinfo` prints `Usage: sinfo`"]);
+    rubbish.expect(
+        2,
+        &["fleet.toml:10: targets.inventory: `echo Usage: sinfo` prints `Usage: sinfo`"],
+    );
     run("echo gone >&2; false", "none").expect(2, &["failed with exit status: 1: gone"]);
     assert!(!dir.path().join("none").exists());
 }

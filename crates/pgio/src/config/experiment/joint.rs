@@ -96,10 +96,10 @@ mod tests {
     #[test]
     fn only_sessions_of_pgio_share_a_window() {
         let text = format!(
-            "{TARGETS}[workload]\nkind = 'command'\nrun = 'true'\n\
+            "{TARGETS}[workload]\nkind = 'device'\n\
              [[condition]]\nname = 'all'\ntarget = ['a', 'b']\n"
         );
         let error = read(&text).unwrap_err();
-        assert!(error.contains("`command` cannot run on several targets"), "{error}");
+        assert!(error.contains("`device` cannot run on several targets"), "{error}");
     }
 }

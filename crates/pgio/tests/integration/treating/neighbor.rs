@@ -39,7 +39,7 @@ fn neighbors_share_what_the_disk_can_do() {
     for trial in &trials {
         assert_eq!(failed_checks(trial, "invalid"), [""; 0], "{trial}");
         // The disk did what it is allowed to, whatever number of servers asked: the check compares the device's
-        // own counters with the limit, and would warn below nine tenths of it.
+        // own counters with the limit, and would warn below four fifths of it.
         let throttle = check(trial, "throttle");
         assert_eq!(throttle["verdict"], "ok", "{throttle}");
         let writes = device(trial, "writes_per_second");
