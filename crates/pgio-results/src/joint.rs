@@ -1,42 +1,13 @@
-//! One server's part of a trial whose window several servers shared.
+//! Trials whose window several servers shared: the metrics of single servers, and their clocks.
 //!
-//! The trial's own fields describe all servers together: rates are sums, latencies are those of all operations.
-//! Here is what belongs to one server. Earlier versions of pgio ignore these fields and see the sum.
+//! The trial's own fields describe all servers together: rates are sums, latencies are those of all operations;
+//! `model::TargetResult` is what belongs to one server. Earlier versions of pgio ignore that and see the sum.
 //! Metrics of one server that are compared between conditions are also among the trial's metrics, as
 //! `METRIC@TARGET`; the manifest declares them ([`declared`]).
 
-use std::collections::BTreeMap;
-
 use serde::{Deserialize, Serialize};
 
-use crate::metrics::{self, DeclaredMetric, Direction};
-use crate::model::{DatabaseCounters, DatasetInfo, Facts, Metric, ServerInfo, SessionTotals};
-use crate::telemetry::Telemetry;
-
-/// One server of a trial, by the name of its target.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct TargetResult {
-    pub server: ServerInfo,
-    /// Seconds from the common start to the last operation of its last session.
-    pub seconds: f64,
-    pub dataset: Option<DatasetInfo>,
-    /// Settings pinned in its sessions, as read back there.
-    pub settings: BTreeMap<String, String>,
-    pub sessions: Vec<SessionTotals>,
-    pub metrics: BTreeMap<String, Metric>,
-    /// Its part of the sum of the primary metric; absent if the metric is no rate.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub share: Option<f64>,
-    pub database: Option<DatabaseCounters>,
-    /// Storage, wait events and standbys; the trial's own telemetry has the hosts.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub telemetry: Option<Telemetry>,
-    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
-    pub environment: Facts,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub clock: Option<ClockOffset>,
-}
+use crate::metrics::{self, DeclaredMetric, Direction, OfTarget};
 
 /// A server's clock against the coordinator's monotonic one.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
@@ -101,14 +72,6 @@ pub fn declared(primary: &str, targets: &[String]) -> Vec<DeclaredMetric> {
         all.push(of_target(SHARE, "share", Direction::Neutral));
     }
     all
-}
-
-/// Which metric of which server a declared metric is.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct OfTarget {
-    pub metric: String,
-    pub target: String,
 }
 
 #[cfg(test)]

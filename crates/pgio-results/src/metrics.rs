@@ -7,7 +7,6 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::joint::OfTarget;
 use super::operation::{Class, Statistic};
 
 /// The better direction of a metric, if any.
@@ -54,6 +53,14 @@ pub struct DeclaredMetric {
     /// The metric and the server, if it is one of pgio's metrics of one of several servers.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub of: Option<OfTarget>,
+}
+
+/// Which metric of which server a declared metric is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct OfTarget {
+    pub metric: String,
+    pub target: String,
 }
 
 impl DeclaredMetric {

@@ -4,10 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::device::{DevicePlace, DeviceRecord, DeviceRun, DeviceTest};
-use super::joint::{ClockOffset, TargetResult};
+use super::joint::ClockOffset;
 use super::model::{
     Check, DatabaseCounters, DatabaseRow, DatasetInfo, Evidence, Metric, Outcome, ServerInfo,
-    SessionTotals, Slice, TRIAL_SCHEMA, Trial, TrialPosition, Warning, When, Window, WorkloadInfo,
+    SessionTotals, Slice, TRIAL_SCHEMA, TargetResult, Trial, TrialPosition, Warning, When, Window,
+    WorkloadInfo,
 };
 use super::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Rules};
 use super::sweep::Point;

@@ -13,11 +13,11 @@ use super::{Measured, observed};
 use crate::experiment::trial_checks::{self, apart};
 use crate::treatment::InForce;
 use crate::workload::Totals;
-use pgio_results::joint::{self, TargetResult};
+use pgio_results::joint;
 use pgio_results::metrics;
 use pgio_results::model::{
-    Check, CheckVerdict, DatabaseCounters, DatabaseRow, Evidence, Metric, Outcome, Slice, Trial,
-    Warning,
+    Check, CheckVerdict, DatabaseCounters, DatabaseRow, Evidence, Metric, Outcome, Slice,
+    TargetResult, Trial, Warning,
 };
 use pgio_results::series::{Series, Track};
 use pgio_results::telemetry::{Telemetry, Waits};
