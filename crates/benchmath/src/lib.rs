@@ -27,6 +27,7 @@
 //! | [`holm`] | adjusts p values of tests that share no blocks |
 //! | [`factorial`] | two-level designs for several factors, and what is aliased in them |
 //! | [`knee`] | the load beyond which more load is not worthwhile |
+//! | [`outliers`] | values far from all others, such as one server of a fleet |
 //! | [`power`] | number of blocks needed, smallest detectable effect |
 //! | [`summary`], [`interval`] | descriptive statistics; an estimate with its interval |
 //! | [`distribution`] | expected values of the distributions that pgio draws from |
@@ -48,6 +49,7 @@ pub mod holm;
 pub mod interval;
 pub mod knee;
 pub mod margin;
+pub mod outliers;
 pub mod power;
 pub mod rng;
 pub mod signed_rank;

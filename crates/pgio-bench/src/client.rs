@@ -158,6 +158,7 @@ fn connect(bench: &mut Bench, workload: &Arc<dyn Workload>) -> Result<f64, Failu
         warmup: Duration::ZERO,
         seed: 42,
         stop: bench.stop.clone(),
+        opener: None,
     };
     let begun = Instant::now();
     let ready = Arc::clone(workload).prepare(setup, &mut bench.admin)?;

@@ -143,6 +143,7 @@ impl Bench {
             hosts: &Hosts::new(),
             server_host: Some(LOCAL),
             private: true,
+            member: None,
         };
         let trial = trial::run(&request, &mut [], &mut self.admin, observe).trial;
         match &trial.outcome {

@@ -45,6 +45,7 @@ pub mod reconcile;
 pub mod replica;
 mod resolution;
 pub mod screening;
+mod servers;
 pub mod shares;
 pub mod standbys;
 mod standing;
@@ -85,6 +86,7 @@ pub use drift::Drift;
 pub use finding::{CountedWarning, Finding, STALLS, WEAVE_CARRY_OVER};
 pub use interval::Interval;
 pub use resolution::NoiseFloor;
+pub use servers::Server;
 pub use standing::{Standing, standings};
 pub use totals::Totals;
 pub use variance::{Renewal, Variance};
@@ -157,6 +159,9 @@ pub struct Analysis {
     /// The effects of factors; a factorial design has these in place of comparisons with the baseline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub screening: Option<Screened>,
+    /// The single servers of conditions that run on several in one window; empty otherwise.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub servers: Vec<Server>,
     /// Findings, by trial and for the experiment as a whole.
     pub checks: Vec<Finding>,
     /// The trials' warnings, each once.
@@ -258,6 +263,7 @@ pub fn analyse(stored: &StoredExperiment) -> Analysis {
         sweep: sweep::all(manifest, &stored.trials, &comparisons),
         variance: variance::of(stored, &arms),
         screening: screened,
+        servers: servers::all(manifest, &conditions, &comparisons),
         checks: findings::all(stored, &everywhere, &effects, further),
         drifts,
         warnings: findings::warnings(stored),

@@ -37,6 +37,7 @@ mod outcomes;
 pub mod pilot;
 mod screening;
 pub mod sentence;
+mod servers;
 pub mod session_detail;
 mod standbys;
 mod sweep;

@@ -256,6 +256,12 @@ pub const CHECKS: &[CheckDef] = &[
         "a session started later than 2 % into the window",
         "use fewer sessions or longer windows",
     ),
+    def(
+        "participants-apart",
+        "the servers of one window began more than 1 % of it apart, half a round trip included, or a clock could not be read",
+        "",
+        "use longer windows, run pgio nearer to the servers, and run a time service on their hosts",
+    ),
     behavior("deadlocks", "a deadlock occurred", "use commit_every = 1 or one session per table"),
     behavior(
         "not-steady",

@@ -5,7 +5,7 @@
 //! their latencies, [`latency`] the metrics derived from a histogram,
 //! [`checks`] the table of validity checks, [`telemetry`] and [`series`] observations beside the
 //! workload, [`wire`] the record of a trial as JSON, [`store`] the directory of an experiment,
-//! [`sweep`] the axes varied beside the conditions, [`screening`] the factors that conditions are made of. Nothing here measures or judges. Next:
+//! [`joint`] the servers that share a window, [`sweep`] the axes varied beside the conditions, [`screening`] the factors that conditions are made of. Nothing here measures or judges. Next:
 //! `analysis` draws conclusions from these records alone.
 
 pub mod files;
@@ -17,6 +17,7 @@ mod built;
 pub mod change;
 pub mod checks;
 pub mod device;
+pub mod joint;
 pub mod latency;
 pub mod metrics;
 pub mod model;

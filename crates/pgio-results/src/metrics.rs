@@ -44,19 +44,32 @@ pub struct MetricDef<'a> {
     pub help: &'a str,
 }
 
-/// A metric declared by an experiment, as stored in its manifest.
+/// A metric declared by an experiment, as stored in its manifest: printed by its command, or of one of several
+/// servers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DeclaredMetric {
     pub name: String,
     pub unit: String,
     pub better: Direction,
+    /// The metric and the server, if it is one of pgio's metrics of one of several servers.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub of: Option<OfTarget>,
+}
+
+/// Which metric of which server a declared metric is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct OfTarget {
+    pub metric: String,
+    pub target: String,
 }
 
 impl DeclaredMetric {
     pub fn definition(&self) -> MetricDef<'_> {
-        let Self { name, unit, better } = self;
-        let (kind, help) = (Kind::Declared, "as printed by the command");
+        let Self { name, unit, better, of } = self;
+        let help = if of.is_some() { "of one server" } else { "as printed by the command" };
+        let kind = Kind::Declared;
         MetricDef { name, kind, unit, direction: *better, help }
     }
 }

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
+use super::joint::ClockOffset;
 use super::operation::Work;
 use super::sweep::{Cell, Point};
 use super::telemetry::Telemetry;
@@ -54,6 +55,9 @@ pub struct Trial {
     /// How it took turns with the other conditions of its block; absent if it had a window of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub woven: Option<Woven>,
+    /// The servers that shared its window, by target; empty if one server had it alone.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub targets: BTreeMap<String, TargetResult>,
     /// pg_stat_database before and after the window.
     pub database: Option<DatabaseCounters>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -204,6 +208,31 @@ pub struct ServerInfo {
     pub target: String,
     pub fsync: String,
     pub full_page_writes: String,
+}
+
+/// One server of a trial, by the name of its target.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct TargetResult {
+    pub server: ServerInfo,
+    /// Seconds from the common start to the last operation of its last session.
+    pub seconds: f64,
+    pub dataset: Option<DatasetInfo>,
+    /// Settings pinned in its sessions, as read back there.
+    pub settings: BTreeMap<String, String>,
+    pub sessions: Vec<SessionTotals>,
+    pub metrics: BTreeMap<String, Metric>,
+    /// Its part of the sum of the primary metric; absent if the metric is no rate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub share: Option<f64>,
+    pub database: Option<DatabaseCounters>,
+    /// Storage, wait events and standbys; the trial's own telemetry has the hosts.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub telemetry: Option<Telemetry>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub environment: Facts,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub clock: Option<ClockOffset>,
 }
 
 /// A window shared by all conditions of a block, which took turns in short slices.

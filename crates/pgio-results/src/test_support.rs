@@ -4,9 +4,11 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::device::{DevicePlace, DeviceRecord, DeviceRun, DeviceTest};
+use super::joint::ClockOffset;
 use super::model::{
     Check, DatabaseCounters, DatabaseRow, DatasetInfo, Evidence, Metric, Outcome, ServerInfo,
-    SessionTotals, Slice, TRIAL_SCHEMA, Trial, TrialPosition, Warning, When, Window, WorkloadInfo,
+    SessionTotals, Slice, TRIAL_SCHEMA, TargetResult, Trial, TrialPosition, Warning, When, Window,
+    WorkloadInfo,
 };
 use super::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Rules};
 use super::sweep::Point;
@@ -70,6 +72,7 @@ pub fn full_trial() -> Trial {
             ("read_latency_p50".to_owned(), unknown),
         ]),
         woven: None,
+        targets: BTreeMap::new(),
         database: Some(DatabaseCounters {
             before: DatabaseRow {
                 blks_hit: 98_053,
@@ -185,5 +188,22 @@ pub fn device_record(rounds: u32, ratio: f64) -> DeviceRecord {
         places: vec![place("/dev/drbd0"), place("/dev/vg/plain")],
         tests,
         runs,
+    }
+}
+
+/// A server's part of a joint window, with nothing but its clock.
+pub fn target_result(clock: Option<ClockOffset>) -> TargetResult {
+    TargetResult {
+        server: full_trial().server,
+        seconds: 10.0,
+        dataset: None,
+        settings: BTreeMap::new(),
+        sessions: Vec::new(),
+        metrics: BTreeMap::new(),
+        share: None,
+        database: None,
+        telemetry: None,
+        environment: BTreeMap::new(),
+        clock,
     }
 }

@@ -4,7 +4,7 @@
 //! `pgio compare`. Both fill a [`Layer`] from the table in [`keys`], and [`resolve`]
 //! turns layers into settings. Callers read the files; this module sees only their text and
 //! a file name for errors. It must not read the environment or use PostgreSQL. The keys of
-//! treatments are parsed in `treatment`.
+//! treatments are parsed in `treatment`. [`inventory`] puts the nodes of a fleet into an experiment file.
 //!
 //! To add a workload key, add one line to [`keys`] and its name to the workloads that take it in [`kinds`]; to add
 //! a key of a section of an experiment file, add one line to [`sections`].
@@ -13,6 +13,7 @@ pub mod command;
 pub mod engine;
 pub mod error;
 pub mod experiment;
+pub mod inventory;
 pub mod keys;
 pub mod kinds;
 pub mod name;

@@ -57,6 +57,8 @@ pub struct TrialPlan {
     pub room: bool,
     /// A server session that stays open during the whole trial.
     pub backend_pid: Option<i32>,
+    /// Whether to observe the hosts; if not, [`Recorder::of_hosts`] does for several servers.
+    pub hosts: bool,
     pub seed: u64,
 }
 
@@ -96,10 +98,12 @@ pub type WovenSummary = (Telemetry, Series, Vec<Warning>, Vec<Option<Waits>>);
 impl Recorder<'_> {
     /// Starts all samplers. Call it when the sessions are ready and wait for their window.
     pub fn start(sources: &TelemetrySources, plan: TrialPlan) -> Recorder<'_> {
-        let longest = plan.window.map_or(Duration::MAX, |w| w / TICKS_IN_A_WINDOW);
-        let cadence = sources.cadence.min(longest);
+        let cadence = cadence(sources, plan.window);
         let mut warnings = sources.warnings.clone();
-        let hosts = start_hosts(sources, cadence, plan.backend_pid, &mut warnings);
+        let hosts = match plan.hosts {
+            true => start_hosts(&[(sources, plan.backend_pid)], cadence, &mut warnings),
+            false => Vec::new(),
+        };
         let (mut server, mut waits) = (None, None);
         if plan.room {
             let upstreams = standbys::upstreams(&sources.standbys);
@@ -113,6 +117,19 @@ impl Recorder<'_> {
             ));
         }
         Recorder { sources, hosts, server, waits, opened: None, closed: None, warnings }
+    }
+
+    /// Starts samplers of hosts alone, each host once whatever number of servers it has. Each target comes with
+    /// a session that stays open. `None` without a target.
+    pub fn of_hosts<'a>(
+        targets: &[(&'a TelemetrySources, Option<i32>)],
+        window: Option<Duration>,
+    ) -> Option<Recorder<'a>> {
+        let (sources, _) = *targets.first()?;
+        let mut warnings = Vec::new();
+        let hosts = start_hosts(targets, cadence(sources, window), &mut warnings);
+        let (server, waits, opened, closed) = (None, None, None, None);
+        Some(Recorder { sources, hosts, server, waits, opened, closed, warnings })
     }
 
     /// Sets the sessions whose wait events are sampled.
@@ -212,18 +229,28 @@ impl Recorder<'_> {
     }
 }
 
+/// Short windows need a shorter interval than the configured one.
+fn cadence(sources: &TelemetrySources, window: Option<Duration>) -> Duration {
+    let longest = window.map_or(Duration::MAX, |w| w / TICKS_IN_A_WINDOW);
+    sources.cadence.min(longest)
+}
+
+/// Samples each host once; its servers are those of the targets that were found there.
 fn start_hosts<'a>(
-    sources: &'a TelemetrySources,
+    targets: &[(&'a TelemetrySources, Option<i32>)],
     cadence: Duration,
-    backend_pid: Option<i32>,
     warnings: &mut Vec<Warning>,
 ) -> Vec<(&'a str, host::Sampler)> {
-    let mut started = Vec::new();
-    for (name, host) in &sources.hosts {
-        let is_server_host = sources.server_host.as_ref() == Some(name);
-        let beside = sources.neighbors.iter().filter(|(on, _)| on == name).map(|(_, pid)| *pid);
-        let own = backend_pid.filter(|_| is_server_host);
-        let backend_pids = own.into_iter().chain(beside).collect();
+    let mut started: Vec<(&str, host::Sampler)> = Vec::new();
+    for (name, host) in targets.iter().flat_map(|(sources, _)| &sources.hosts) {
+        if started.iter().any(|(known, _)| known == name) {
+            continue;
+        }
+        let here = targets.iter().filter(|(sources, _)| sources.server_host.as_ref() == Some(name));
+        let own = here.filter_map(|(_, pid)| *pid);
+        let neighbors = targets.iter().flat_map(|(sources, _)| &sources.neighbors);
+        let beside = neighbors.filter(|(on, _)| on == name).map(|(_, pid)| *pid);
+        let backend_pids = own.chain(beside).collect();
         match host::Sampler::start(Arc::clone(host), cadence, host::Watch { backend_pids }) {
             Ok(sampler) => started.push((name.as_str(), sampler)),
             Err(error) => warnings.push(Warning::new(

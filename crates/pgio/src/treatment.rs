@@ -34,8 +34,8 @@ mod way_back;
 pub mod workload_table;
 
 pub use condition::{
-    Checked, Parsed, Treatments, changes, check_all, declared_value, declares, parse_all,
-    put_in_force, touched_before_check,
+    Checked, Parsed, Treatments, changes, check_all, check_beside, declared_value, declares,
+    parse_all, put_in_force, touched_before_check,
 };
 pub use context::{AdminSession, Context, Control, Layout, Machines, Moved, Pair, Replica};
 pub use contract::{Cost, Declared, InForce, Kind, Prepared, Preview, Treatment};

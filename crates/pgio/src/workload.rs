@@ -3,13 +3,15 @@
 //! A workload prepares its [`Participants`]: sessions that run blocks on the server (`pool`), sessions
 //! that pgio itself drives (`client`), a program of the user's ([`command`]); or it leaves PostgreSQL
 //! out: [`mod@device`] runs fio, [`mod@mail`] delivers mail. `phase` is the one loop that waits for
-//! them, `window` and `plan` are the window that they share, `outcome` is what comes of it.
+//! them, `window` and `plan` are the window that they share, `outcome` is what comes of it; [`clock`] is the
+//! common start of windows on several servers.
 //!
 //! A new workload is one file here with its settings and an implementation of [`Workload`], one record in
 //! `config::kinds`, one entry in `experiment::application::workloads`, one example. Nothing here knows of conditions
 //! or experiments, and nothing here prints.
 
 mod client;
+pub mod clock;
 pub mod command;
 pub mod commit;
 pub mod device;

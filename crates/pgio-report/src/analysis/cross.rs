@@ -12,6 +12,7 @@ mod built;
 mod carry_over;
 mod checkpoints;
 mod cold_log;
+mod servers;
 mod tally;
 
 use std::borrow::Cow;
@@ -19,7 +20,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use self::built::Pair;
-use self::tally::{CellId, Environment, Tally, cell, is_described};
+use self::tally::{CellId, Environment, Tally, cell, data_sets, is_described};
 use pgio_results::change::fact;
 use pgio_results::checks::tolerate;
 use pgio_results::model::Facts;
@@ -83,11 +84,13 @@ impl Across {
         found
     }
 
-    /// Compares the data size with that of the server's first trial.
+    /// Compares the data size with that of the server's first trial; of several servers the one that grew most.
     fn growth(&self, trial: &Trial) -> Option<Check> {
-        let data = trial.dataset.as_ref()?;
-        let began = self.0.first_bytes(&trial.server.target)?;
-        let grown = data.bytes_before as f64 / began.max(1) as f64 - 1.0;
+        let growth = data_sets(trial).into_iter().filter_map(|(target, data)| {
+            let began = self.0.first_bytes(target)?;
+            Some((data.bytes_before as f64 / began.max(1) as f64 - 1.0, began, data))
+        });
+        let (grown, began, data) = growth.max_by(|a, b| a.0.total_cmp(&b.0))?;
         (grown > GROWTH).then(|| {
             Check::invalid(
                 "data-drift",
@@ -126,6 +129,7 @@ pub fn checks(manifest: &Manifest, trials: &[Trial]) -> Vec<(usize, Check)> {
     let mut found = Across::new(manifest, trials).checks(manifest, trials.iter().enumerate());
     found.extend(carry_over::checks(trials));
     found.extend(cold_log::checks(trials));
+    found.extend(servers::checks(manifest, trials));
     found.sort_by_key(|(i, _)| *i);
     found
 }

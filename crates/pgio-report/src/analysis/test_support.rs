@@ -26,6 +26,7 @@ pub fn classic_trial() -> Trial {
         settings: BTreeMap::new(),
         timeline: Vec::new(),
         woven: None,
+        targets: BTreeMap::new(),
         histograms: BTreeMap::new(),
         metrics: BTreeMap::new(),
         telemetry: None,

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use super::effect::{effect, needed_blocks};
 use super::format::{self, NONE};
 use super::table::{Column, Document, Remark, Table};
-use super::{cells, explain, margin, outcomes, screening, sweep, variance};
+use super::{cells, explain, margin, outcomes, screening, servers, sweep, variance};
 use crate::analysis::{
     Analysis, Bound, Comparison, Condition, CountedWarning, Finding, NoiseFloor, State, Verdict,
 };
@@ -39,6 +39,7 @@ pub fn document(analysis: &Analysis) -> Document {
         }
         None => {
             tables.push(primary(analysis));
+            tables.extend(servers::table(analysis));
             tables.extend(sweep::tables(analysis));
             tables.extend(secondary(analysis));
             tables.extend(explain::tables(analysis));
@@ -300,7 +301,10 @@ fn secondary_group(analysis: &Analysis, baseline: &Condition, group: &[&Conditio
     let mut columns = vec![Column::left("metric"), Column::right(&baseline.name)];
     columns.extend(group.iter().map(|c| Column::right(&c.name)));
     let mut rows = Vec::new();
-    let secondary = |def: &MetricDef<'_>| def.name != analysis.primary_metric;
+    // The table of servers shows theirs.
+    let of_server = |name: &str| analysis.metrics.iter().any(|m| m.name == name && m.of.is_some());
+    let secondary =
+        |def: &MetricDef<'_>| def.name != analysis.primary_metric && !of_server(def.name);
     for def in metrics::all(&analysis.metrics).filter(secondary) {
         let measured = |c: &Condition| {
             c.metrics.get(def.name).is_some_and(|m| m.value.is_some_and(|v| v != 0.0))

@@ -139,6 +139,9 @@ pub(super) fn size(relative: f64) -> String {
 
 /// A metric's name as people read it: `commits/s`, `commit latency p95`, `WAL bytes/s`.
 pub(super) fn metric_name(name: &str) -> String {
+    if let Some((metric, target)) = name.split_once('@') {
+        return format!("{} of {target}", metric_name(metric));
+    }
     let text = match (name.strip_suffix("_per_second"), name.strip_suffix("_per_minute")) {
         (Some(what), _) => format!("{}/s", what.replace('_', " ")),
         (_, Some(what)) => format!("{}/min", what.replace('_', " ")),

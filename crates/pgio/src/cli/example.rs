@@ -39,6 +39,7 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
     experiment!("drbd-protocols"),
     experiment!("drbd-protocols-full"),
     experiment!("io-throttle"),
+    experiment!("noisy-neighbor"),
     experiment!("page-cache"),
     experiment!("link-delay"),
     experiment!("device"),

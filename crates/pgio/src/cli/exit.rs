@@ -183,6 +183,7 @@ coded! {
         | EngineError::Pooled
         | EngineError::Plan { .. }
         | EngineError::NoScanTable
+        | EngineError::Clock(_)
         | EngineError::NotOurs(_) => REFUSED,
         _ => TRIAL,
     },
@@ -222,7 +223,7 @@ coded! {
         LiveError::Treatment { source, .. } => source.code(),
         LiveError::Store(_) => FILES,
         LiveError::Connect(_) | LiveError::ConnectionLost(_) => CONNECT,
-        LiveError::Server(_) | LiveError::Cycles { .. } | LiveError::Weave(_) | LiveError::ShortSlices(_) => REFUSED,
+        LiveError::Server(_) | LiveError::Cycles { .. } | LiveError::Joint { .. } | LiveError::Weave(_) | LiveError::ShortSlices(_) => REFUSED,
         LiveError::Engine(source) => source.code(),
         LiveError::Room { source, .. } => source.code(),
         LiveError::Dataset(source) => source.code(),

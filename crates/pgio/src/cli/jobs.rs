@@ -22,6 +22,7 @@ pub(super) fn read_with(file: &Path, flags: &[(&str, &str)]) -> Result<Job, Fail
     let shown = file.display().to_string();
     let mut text = files::read_text(file, FILE_BYTES)
         .map_err(|e| Failure::new(FILES, e).context(format!("cannot read {shown}")))?;
+    text = application::with_nodes(text, &shown)?;
     for (key, value) in flags {
         text = application::with_value(&text, key, value).ok_or_else(|| {
             let hint = format!("write [experiment] and {key} = \"{value}\" into the file instead");

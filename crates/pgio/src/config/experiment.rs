@@ -11,9 +11,11 @@ mod axis;
 mod background;
 mod command;
 mod condition;
+mod condition_targets;
 mod factor;
 mod hosts;
 mod initdb;
+mod joint;
 pub mod limits;
 mod private;
 mod rules;
@@ -84,7 +86,9 @@ pub fn parse(
     let screening = screening::parse(&root, &head, treatments, &targets)?;
     let conditions = match &screening {
         Some(screening) => screening.conditions(&targets),
-        None => condition::parse(&root, treatments, &targets)?,
+        None => {
+            condition::parse(&root, treatments, &targets, joint::together(&head, targets.len())?)?
+        }
     };
     let blocks = head.whole("blocks", 1..=limits::BLOCKS)?.unwrap_or(6);
     let blocks = u32::try_from(blocks).expect("the range above is within u32");
@@ -95,6 +99,7 @@ pub fn parse(
     if screening.is_some() {
         screening::check_workloads(&root, &workloads)?;
     }
+    joint::check_workloads(&root, &workloads, &conditions)?;
     let axes = axis::parse(&root, treatments, &conditions)?;
     let others: Vec<&str> =
         conditions.iter().map(|c| c.name.as_str()).filter(|name| *name != baseline).collect();

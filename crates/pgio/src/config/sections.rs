@@ -131,6 +131,12 @@ pub static EXPERIMENT: SectionDef = SectionDef {
             "mean length of the slices in which the conditions of a block take turns inside one window, for conditions that differ only in settings of sessions; auto finds the shortest length at which slices agree; false gives each trial a window of its own",
         ),
         key(
+            "together",
+            "true or false",
+            "false",
+            "run each condition that names no target on all targets, in one window",
+        ),
+        key(
             "recreate_database",
             "the name of the database",
             "none",
@@ -189,7 +195,7 @@ pub static EXPERIMENT: SectionDef = SectionDef {
 
 pub static TARGET: SectionDef = SectionDef {
     title: "[target], [targets.NAME]",
-    about: "The server, or several servers that conditions select by `target`. Without a target, pgio.conf and then the PG* variables apply.",
+    about: "The server, or several servers that conditions select by `target`. Without a target, pgio.conf and then the PG* variables apply. [targets] may have an `inventory`, an array of names or a command that prints them (Ansible, kubectl, Slurm), and keys for each node with {name} and {address} in them; `group` selects a group of Ansible's.",
     keys: &[
         key(
             "dsn",
@@ -297,7 +303,7 @@ pub static STANDBY: SectionDef = SectionDef {
 
 pub static HOST: SectionDef = SectionDef {
     title: "[hosts.NAME]",
-    about: "A machine that pgio observes or that a condition changes. `local` is always this machine.",
+    about: "A machine that pgio observes or that a condition changes. `local` is always this machine. [hosts] may have an `inventory`, as [targets] may; `ssh` is then \"{address}\" unless set.",
     keys: &[
         key("ssh", "a destination such as postgres@db1", "this machine", "destination for ssh"),
         key("ssh_config", "a path", "~/.ssh/config", "configuration file for ssh"),
@@ -309,7 +315,12 @@ pub static CONDITION: SectionDef = SectionDef {
     about: "A variant of the environment that runs the same workload. Any other key is a treatment (table Treatments below).",
     keys: &[
         key("name", "one line of text", "required", "name of the condition in reports"),
-        key("target", "a NAME of [targets]", "the only target", "server that the condition uses"),
+        key(
+            "target",
+            "a NAME of [targets], or an array of them",
+            "the only target",
+            "server that the condition uses; several share one window: the condition is put in force on each, and rates are their sum",
+        ),
         key(
             "sweep",
             "true or false",

@@ -7,6 +7,8 @@
 //! what a run would refuse, [`preview`] lists what it would change, [`estimate`] predicts its duration, and
 //! [`pilot`] compares stored results with the file.
 //!
+//! `inventory` runs the commands that print the nodes of a fleet.
+//!
 //! Prints nothing and knows no exit code: events go to an observer, errors are enums (`error`). Next: `perform`.
 
 mod agenda;
@@ -19,6 +21,7 @@ pub mod error;
 pub mod estimate;
 mod extend;
 mod factors;
+mod inventory;
 mod job;
 mod manifest;
 mod opening;
@@ -34,6 +37,7 @@ mod validation;
 mod workloads;
 
 pub use self::extend::BlockLimits;
+pub use self::inventory::with_nodes;
 pub use self::job::{Job, JobError, with_value};
 pub use self::perform::{Run, Start, perform};
 pub use self::preview::{

@@ -310,6 +310,7 @@ impl Work {
                 warmup: Duration::ZERO,
                 seed: self.seed,
                 stop: self.stop.clone(),
+                opener: None,
             };
             let ready = Arc::clone(&self.workload).prepare(setup, &mut admin);
             let ready = ready.map_err(|e| words::sentence(&e))?;

@@ -17,6 +17,8 @@ pub enum LiveError {
     Room { condition: String, source: Box<EngineError> },
     #[error("condition `{condition}`: {why}")]
     Cycles { condition: String, why: String },
+    #[error("condition `{condition}` cannot run on its targets in one window: {why}")]
+    Joint { condition: String, why: String },
     #[error("cannot weave the conditions: {0}; set weave = false")]
     Weave(String),
     #[error("cannot weave the conditions: {0}; name a longer slice, or use \"auto\" or false")]

@@ -1,10 +1,15 @@
 //! The stage on real servers: targets, treatments, journal and store of an experiment.
 //!
-//! Next: [`check`] prepares the cells; `calibrate` chooses the length of woven slices; `session` renews admin sessions; `workload_tables` journals and drops tables
+//! Next: [`check`] prepares the cells; `forcing` applies conditions; `joint` runs those of several servers; `calibrate`
+//! chooses the length of woven slices; `session` renews admin sessions; `workload_tables` journals and drops tables
 //! of the workloads.
 
+mod beside;
 mod calibrate;
 mod check;
+mod compatible;
+mod forcing;
+mod joint;
 mod messages;
 mod session;
 mod workload_tables;
@@ -13,9 +18,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::time::Duration;
 
+pub use self::beside::Beside;
 pub use self::check::{CheckedCells, LiveCell, check};
-use self::messages::{not_awaited, output_files, rewritten};
-use self::session::{Controlled, context, refresh_storage, renew};
+use self::messages::output_files;
+use self::session::{Controlled, context, renew};
 use super::background::{Background, Neighbors, WindowStart};
 use super::error::LiveError;
 use super::event::Event;
@@ -29,8 +35,8 @@ use super::trial_checks;
 use crate::config::experiment::{HostSpec, Rules};
 use crate::host::Hosts;
 use crate::host::stop::Stop;
-use crate::treatment::journal::{Journal, UndoTarget};
-use crate::treatment::{self, InForce, OnConflict, Resource, Restored, TreatmentError, Undone};
+use crate::treatment::journal::Journal;
+use crate::treatment::{self, InForce, Resource, TreatmentError};
 use crate::workload::command::ProgramOutput;
 use pgio_connect::interrupt;
 use pgio_report::analysis;
@@ -58,6 +64,8 @@ pub struct Live<'a> {
     pub in_force: Vec<Box<dyn InForce>>,
     /// Work beside the judged workload.
     pub background: Vec<Background>,
+    /// The same on further servers of the condition, with their journals.
+    pub beside: Beside,
     /// The workload's name in the file and the experiment's seed, from which each trial's seed is derived.
     pub workload: String,
     pub seed: u64,
@@ -91,8 +99,9 @@ impl std::fmt::Debug for Live<'_> {
 impl Live<'_> {
     /// Returns resources that may be changed, as far as known before the checks.
     pub fn touched_before_check(&mut self) -> BTreeSet<Resource> {
-        for cell in &self.cells {
-            let target = self.targets.get_mut(&cell.target).expect("conditions name known targets");
+        let on = self.cells.iter().flat_map(|cell| cell.targets().map(move |name| (cell, name)));
+        for (cell, name) in on {
+            let target = self.targets.get_mut(name).expect("conditions name known targets");
             let mut control = Controlled::new(target);
             let mut context = context(target, &mut control, &self.hosts, &self.stop);
             let touches = treatment::touched_before_check(&cell.treatments, &mut context);
@@ -126,7 +135,11 @@ impl Live<'_> {
     /// Removes the journal unless changes are still in place.
     pub fn finish(&mut self) -> Result<(), LiveError> {
         let journal = std::mem::replace(&mut self.journal, Journal::in_memory(&self.run_id));
-        journal.finish().map_err(|source| LiveError::Treatment {
+        let mut all = Ok(());
+        for journal in std::iter::once(journal).chain(self.beside.take_journals()) {
+            all = all.and(journal.finish());
+        }
+        all.map_err(|source| LiveError::Treatment {
             condition: self.experiment.clone(),
             source: Box::new(source.into()),
         })
@@ -160,14 +173,7 @@ impl Live<'_> {
             let prepared = self.checked.prepared[planned.cell].iter();
             Request {
                 run_id: &self.run_id,
-                place: Some(TrialPosition {
-                    experiment: self.experiment.clone(),
-                    condition: cell.cell.condition.clone(),
-                    block: planned.block,
-                    position: planned.position,
-                    attempt: planned.attempt,
-                    point: cell.cell.point.clone(),
-                }),
+                place: Some(place(&self.experiment, cell, planned)),
                 params: &target.params,
                 server: &target.server,
                 workload: &target.workloads[cell.work],
@@ -181,6 +187,7 @@ impl Live<'_> {
                 hosts: &self.hosts,
                 server_host: target.host.as_deref(),
                 private: target.cluster.is_some(),
+                member: None,
             }
         });
         let requests: Vec<Request<'_>> = requests.collect();
@@ -231,6 +238,17 @@ impl Live<'_> {
     }
 }
 
+fn place(experiment: &str, cell: &LiveCell, planned: &Planned) -> TrialPosition {
+    TrialPosition {
+        experiment: experiment.to_owned(),
+        condition: cell.cell.condition.clone(),
+        block: planned.block,
+        position: planned.position,
+        attempt: planned.attempt,
+        point: cell.cell.point.clone(),
+    }
+}
+
 /// Adds to a record what only the experiment knows.
 fn finish_trial(trial: &mut Trial, device: Option<&str>, cell: &LiveCell, rules: &Rules) {
     let added = cell.treatments.iter().filter_map(|t| t.declared().round_trip);
@@ -250,58 +268,31 @@ impl Stage for Live<'_> {
 
     fn reset(&mut self, planned: &Planned) -> Result<(), LiveError> {
         let cell = &self.cells[planned.cell];
-        let (name, title) = (cell.target.clone(), cell.title.clone());
-        self.reconnect(&name)?;
-        let target = self.targets.get_mut(&name).expect("conditions name known targets");
-        if matches!(target.reset, ResetPlan::Checkpoint) {
-            return Ok(());
+        let title = cell.title.clone();
+        let names: Vec<String> = cell.targets().cloned().collect();
+        for name in &names {
+            self.reconnect(name)?;
+            let target = self.targets.get_mut(name).expect("conditions name known targets");
+            if matches!(target.reset, ResetPlan::Checkpoint) {
+                continue;
+            }
+            (self.observe)(Event::Resets { planned, condition: &title });
+            let observe = &mut *self.observe;
+            reset::perform(target, &self.run_id, &self.stop, &mut |event| match event {
+                ResetEvent::Loads => observe(Event::Resets { planned, condition: &title }),
+                ResetEvent::Warns(warning) => observe(Event::Warns(&warning)),
+            })?;
         }
-        (self.observe)(Event::Resets { planned, condition: &title });
-        let observe = &mut *self.observe;
-        reset::perform(target, &self.run_id, &self.stop, &mut |event| match event {
-            ResetEvent::Loads => observe(Event::Resets { planned, condition: &title }),
-            ResetEvent::Warns(warning) => observe(Event::Warns(&warning)),
-        })
+        Ok(())
     }
 
     fn put_in_force(&mut self, planned: &Planned) -> Result<(), LiveError> {
-        let name = self.cells[planned.cell].target.clone();
-        self.reconnect(&name)?;
+        let names: Vec<String> = self.cells[planned.cell].targets().cloned().collect();
+        names.iter().try_for_each(|name| self.reconnect(name))?;
         let cell = &self.cells[planned.cell];
         let turn = std::slice::from_ref(planned);
         (self.observe)(Event::Begins { planned: turn, condition: &cell.title });
-        let target = self.targets.get_mut(&name).expect("conditions name known targets");
-        let mut control = Controlled::new(target);
-        let private = target.cluster.is_some();
-        let undo_target = UndoTarget {
-            connect: if private { String::new() } else { target.params.without_secrets() },
-            private,
-            hosts: self
-                .host_specs
-                .iter()
-                .map(|(name, spec)| (name.clone(), spec.absolute()))
-                .collect(),
-            control: target.control.as_ref().map(|c| c.plan().clone()),
-            experiment: self.experiment.clone(),
-            touches: target.touches.iter().cloned().collect(),
-        };
-        let mut context = context(target, &mut control, &self.hosts, &self.stop);
-        let turned = self.journal.set_target(undo_target).map_err(TreatmentError::from);
-        let prepared = &self.checked.prepared[planned.cell];
-        let (journal, in_force) = (&mut self.journal, &mut self.in_force);
-        let put = |()| treatment::put_in_force(prepared, &mut context, journal, in_force);
-        turned.and_then(put).map_err(|source| LiveError::Treatment {
-            condition: cell.title.clone(),
-            source: Box::new(source),
-        })?;
-        if Controlled::restarted(control.as_ref()) {
-            return renew(target, &self.run_id);
-        }
-        // The previous trial may have had a tablespace.
-        if self.checked.any_tablespace {
-            refresh_storage(target);
-        }
-        Ok(())
+        names.iter().try_for_each(|name| self.force(planned.cell, name))
     }
 
     fn weaves(&self) -> bool {
@@ -333,10 +324,17 @@ impl Stage for Live<'_> {
     }
 
     fn trial(&mut self, planned: &Planned) -> Trial {
+        if !self.cells[planned.cell].beside.is_empty() {
+            return self.joint_trial(planned);
+        }
         let title = self.cells[planned.cell].title.clone();
         let in_force = std::mem::take(&mut self.in_force);
         let mut trials = self.measure(&[*planned], vec![in_force], &title);
-        trials.pop().expect("one trial was planned")
+        let mut trial = trials.pop().expect("one trial was planned");
+        if self.compares_servers() {
+            self.add_own_metrics(&mut trial, &self.cells[planned.cell].target);
+        }
+        trial
     }
 
     fn store(&mut self, trial: &Trial) -> Result<(), LiveError> {
@@ -354,37 +352,13 @@ impl Stage for Live<'_> {
     }
 
     fn undo(&mut self, planned: &Planned) -> Result<(), LiveError> {
-        if self.journal.open_steps().is_empty() {
-            self.in_force.clear();
-            return Ok(());
+        let names: Vec<String> = self.cells[planned.cell].targets().cloned().collect();
+        let mut all = Ok(());
+        // The first server holds what the others share. An error on one leaves none of the others as they are.
+        for name in names.iter().rev() {
+            all = all.and(self.release(planned.cell, name));
         }
-        let name = self.cells[planned.cell].target.clone();
-        let _restoring = self.stop.restoring();
-        let target = self.targets.get_mut(&name).expect("conditions name known targets");
-        let mut control = Controlled::new(target);
-        // Do not connect first: the server may be down until a step below starts it.
-        let mut context = context(target, &mut control, &self.hosts, &self.stop);
-        // All hosts are connected; a step on a host lost meanwhile fails by itself.
-        let unreachable = treatment::Unreachable::new();
-        let report =
-            treatment::undo_all(&mut context, &mut self.journal, OnConflict::Ask, &unreachable);
-        let cell = &self.cells[planned.cell];
-        let undone = report.complete().map_err(|source| LiveError::Treatment {
-            condition: cell.title.clone(),
-            source: Box::new(source),
-        })?;
-        for Restored { step, undone, .. } in &undone {
-            match undone {
-                Undone::RestoredNotAwaited => (self.observe)(Event::Warns(&not_awaited(step))),
-                Undone::Rewritten => (self.observe)(Event::Warns(&rewritten(step))),
-                Undone::Restored | Undone::Kept => {}
-            }
-        }
-        self.in_force.clear();
-        match Controlled::restarted(control.as_ref()) {
-            true => renew(target, &self.run_id),
-            false => Ok(()),
-        }
+        all
     }
 
     fn stop_requested(&self) -> bool {

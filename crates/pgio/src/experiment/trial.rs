@@ -2,10 +2,14 @@
 //!
 //! Never returns an error: a failure is the record's outcome. Readings lie
 //! between the sessions' preparation and the window, so that only the work is inside.
+//! Next: `joint` runs one trial on several servers in one window, `woven` several conditions in one.
 
+mod combine;
 mod counters;
+mod joint;
 mod observed;
 mod record;
+mod rendezvous;
 mod request;
 mod woven;
 
@@ -16,6 +20,8 @@ use std::time::{Duration, Instant};
 use jiff::Timestamp;
 use postgres::Client;
 
+pub use self::joint::{JointTrial, run as run_joint};
+pub use self::rendezvous::Member;
 pub use self::request::Request;
 pub use self::woven::{WovenBlock, run as run_woven};
 use super::{cycles, environment, trial_checks};
@@ -24,6 +30,7 @@ use crate::pg::server;
 use crate::pg::words;
 use crate::telemetry::Standbys;
 use crate::treatment::InForce;
+use crate::workload::clock::Opener;
 use crate::workload::command::ProgramOutput;
 use crate::workload::{EngineError, Progress, Setup, WindowEvent};
 use counters::{durability, readings};
@@ -75,8 +82,10 @@ pub fn run(
     }
     trial.outcome = outcome_of(error.as_ref());
     trial.checks.extend(request.workload.after_trial());
+    // Treatments in force on several servers are judged by the sum of their trials.
+    let judged = if request.member.is_none() { &*in_force } else { &[] };
     let waits = request.workload.commits_wait_for_flush();
-    trial_checks::judge(&mut trial, series.as_ref(), request.declared, waits, in_force);
+    trial_checks::judge(&mut trial, series.as_ref(), request.declared, waits, judged);
     Measured { trial, series, left, error }
 }
 
@@ -198,12 +207,15 @@ fn measure(
         trial.evidence = first;
         return Err(error);
     }
+    let member = request.member.as_ref();
+    member.map_or(Ok(()), |member| member.prepared())?;
     let setup = Setup {
         params: request.params.clone(),
         settings: request.session_settings.clone(),
         warmup: request.warmup,
         seed: request.seed,
         stop: request.stop.clone(),
+        opener: request.member.clone().map(|member| member as Arc<dyn Opener>),
     };
     let ready = Arc::clone(request.workload).prepare(setup, admin)?;
     // Open the workload's sessions first: a pooler may have no more connections than they need.
@@ -234,7 +246,10 @@ fn measure(
             recorder.iter_mut().for_each(|r| r.opened(at));
         }
         WindowEvent::Serving(pids) => recorder.iter().for_each(|r| r.watch(pids.clone())),
-        WindowEvent::Closed(at) => recorder.iter_mut().for_each(|r| r.closed(at)),
+        WindowEvent::Closed(at) => {
+            recorder.iter_mut().for_each(|r| r.closed(at));
+            member.into_iter().for_each(|member| member.closed(at));
+        }
         WindowEvent::Output(output) => *left = Some(output),
         WindowEvent::Progress(progress) => {
             pace.when_due(|| {
@@ -244,9 +259,17 @@ fn measure(
         }
     })?;
     *series = recorder.and_then(|recorder| observed::record(trial, recorder));
+    if let (Some(_), Some(telemetry)) = (member, &mut trial.telemetry) {
+        // pgio's own work and the probes belong to all servers together.
+        (telemetry.driver_cpu_seconds, telemetry.sampling_cpu_seconds) = (None, None);
+        telemetry.probes = None;
+    }
     trial.evidence.extend(during);
     if let Some(left) = left {
         record_left(trial, left);
+    }
+    if let (Some(member), None) = (member, &ran.error) {
+        member.keep(&ran.totals, ran.first, admin);
     }
     // After a failure, readings would not describe the trial.
     record_run(request, trial, ran)?;
@@ -298,6 +321,7 @@ pub fn blank() -> Trial {
         sessions: Vec::new(),
         timeline: Vec::new(),
         woven: None,
+        targets: BTreeMap::new(),
         histograms: BTreeMap::new(),
         metrics: BTreeMap::new(),
         database: None,

@@ -1,6 +1,7 @@
 //! Checks of one trial's record: whether its condition held, whether the data stayed
 //! the same, and in [`observed`] what else happened. The ids are those of `results::checks`.
 
+pub(super) mod apart;
 mod drbd;
 mod mail;
 mod observed;
@@ -55,6 +56,26 @@ pub(super) fn judge(
     debug_assert!(trial.checks.iter().all(|c| checks::definition(&c.id).is_some()));
     let counts = |c: &Check| c.verdict != CheckVerdict::Invalid || !checks::is_behavior(&c.id);
     debug_assert!(trial.checks.iter().all(counts), "behavior never makes a trial invalid");
+}
+
+/// Adds to the checks of several servers' trials the verdicts on what they share: hosts, and the treatments of all.
+pub(super) fn judge_shared(
+    trial: &mut Trial,
+    declared: &[Change],
+    treatments: &[Vec<Box<dyn InForce>>],
+) {
+    if trial.outcome != Outcome::Complete {
+        return;
+    }
+    // The servers' own observations, such as their flushes, are judged already.
+    let mut found = observed::checks(trial, None, false);
+    found.retain(|check| trial.checks.iter().all(|known| known.id != check.id));
+    found.extend(treatments.iter().flatten().flat_map(|t| t.judge(trial)));
+    if !declared.iter().any(|change| matches!(change.subject, Subject::Drbd { .. })) {
+        found.extend(drbd::checks(trial));
+    }
+    found.iter_mut().for_each(|check| own_effect(check, declared));
+    trial.checks.extend(found);
 }
 
 /// A consequence of a declared setting is an effect of the condition, not a fault of the trial.

@@ -14,6 +14,8 @@ pub struct Stop(Arc<State>);
 struct State {
     requests: AtomicU8,
     restoring: AtomicUsize,
+    /// Requests there count here too.
+    parent: Option<Stop>,
 }
 
 /// A guard: while it exists, the program is restoring something.
@@ -25,6 +27,11 @@ impl Stop {
         Stop::default()
     }
 
+    /// Returns a flag for a part of the work: it is set by its own requests and by those of `self`.
+    pub fn child(&self) -> Stop {
+        Stop(Arc::new(State { parent: Some(self.clone()), ..State::default() }))
+    }
+
     /// Requests a stop. The first request stops, undoes changes and saves complete data; the second exits,
     /// and changes that are not undone stay in the journal.
     pub fn request(&self) {
@@ -34,10 +41,12 @@ impl Stop {
 
     pub fn requested(&self) -> bool {
         self.0.requests.load(Ordering::SeqCst) > 0
+            || self.0.parent.as_ref().is_some_and(Stop::requested)
     }
 
     pub fn urgent(&self) -> bool {
         self.0.requests.load(Ordering::SeqCst) > 1
+            || self.0.parent.as_ref().is_some_and(Stop::urgent)
     }
 
     /// Marks the start of a restoration, which lasts until the guard is dropped.
@@ -54,5 +63,22 @@ impl Stop {
 impl Drop for Restoring {
     fn drop(&mut self) {
         self.0.restoring.fetch_sub(1, Ordering::SeqCst);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_part_stops_with_the_whole_but_not_the_whole_with_it() {
+        let whole = Stop::new();
+        let (part, other) = (whole.child(), whole.child());
+        part.request();
+        assert!(part.requested() && !part.urgent());
+        assert!(!whole.requested() && !other.requested());
+        whole.request();
+        whole.request();
+        assert!(other.requested() && other.urgent());
     }
 }

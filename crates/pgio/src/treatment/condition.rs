@@ -1,12 +1,13 @@
 //! All treatments of one condition: parses them in order, checks and applies them one after the other.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 
 use super::context::Context;
 use super::contract::{InForce, Prepared, Treatment};
 use super::error::TreatmentError;
 use super::journal::Journal;
-use super::resource::Touch;
+use super::resource::{Resource, Touch};
 use super::{kinds, postgres};
 use crate::config::experiment::TreatmentSpec;
 use pgio_results::change::Change;
@@ -79,6 +80,28 @@ pub fn check_all(
     for treatment in treatments {
         checked.prepared.push(treatment.check(context)?);
         checked.touches.extend(treatment.touches(context)?);
+    }
+    Ok(checked)
+}
+
+/// [`check_all`] for a further server of a condition; leaves out a treatment that changes only what it already
+/// changed for an earlier server, such as the limits of a disk that they share.
+pub fn check_beside(
+    treatments: &[Box<dyn Treatment>],
+    taken: &BTreeSet<Resource>,
+    context: &mut Context<'_>,
+) -> Result<Checked, TreatmentError> {
+    let mut checked = Checked { prepared: Vec::new(), touches: Vec::new() };
+    for treatment in treatments {
+        let touches = treatment.touches(context)?;
+        let is_taken = |touch: &Touch| match touch {
+            Touch::Resource(resource) => taken.contains(resource),
+            Touch::Server => false,
+        };
+        if touches.is_empty() || !touches.iter().all(is_taken) {
+            checked.prepared.push(treatment.check(context)?);
+            checked.touches.extend(touches);
+        }
     }
     Ok(checked)
 }

@@ -58,7 +58,7 @@ pub trait Prepared: fmt::Debug {
 }
 
 /// A treatment in force. Lives as long as the trial, and knows the prior state.
-pub trait InForce: fmt::Debug {
+pub trait InForce: fmt::Debug + Send {
     /// Reads evidence that it is in force. Also called inside the window, several times a
     /// second if that is cheap; `judge` covers what telemetry observes.
     fn verify(&mut self, context: &mut Context<'_>, when: When) -> Vec<Evidence>;

@@ -145,6 +145,7 @@ pub fn declared(spec: &CommandSpec) -> Vec<DeclaredMetric> {
             Better::Lower => Direction::LowerIsFaster,
             Better::Neither => Direction::Neutral,
         },
+        of: None,
     };
     spec.metrics.iter().map(one).collect()
 }

@@ -49,6 +49,8 @@ pub enum EngineError {
     Slice(String),
     #[error("{0} before the sessions were started")]
     NotInForce(String),
+    #[error("{0}: run a time service on the server's host, or run each server alone")]
+    Clock(String),
     #[error(transparent)]
     Device(DeviceError),
     #[error(transparent)]

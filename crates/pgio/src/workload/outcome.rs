@@ -62,6 +62,8 @@ pub struct WindowOutcome {
     pub seconds: f64,
     /// Delay between the common start and the start of the last session.
     pub late: f64,
+    /// Delay between the common start and the start of the first session.
+    pub first: f64,
     pub error: Option<EngineError>,
     /// Commits that became local because their wait for the standby was canceled.
     pub cancelled_sync_rep: usize,
@@ -79,6 +81,7 @@ impl WindowOutcome {
             started,
             seconds: 0.0,
             late: 0.0,
+            first: f64::INFINITY,
             error: None,
             cancelled_sync_rep: 0,
             readings: BTreeSet::new(),

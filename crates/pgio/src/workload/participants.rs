@@ -5,10 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use postgres::Client;
 
+use super::clock::Opener;
 use super::error::EngineError;
 use super::outcome::{WindowEvent, WindowOutcome};
 use crate::config::resolve::Extent;
@@ -24,6 +26,8 @@ pub struct Setup {
     pub warmup: Duration,
     pub seed: u64,
     pub stop: Stop,
+    /// Agrees on the start of the measured window with other servers; none: the window is this server's alone.
+    pub opener: Option<Arc<dyn Opener>>,
 }
 
 impl fmt::Debug for Setup {

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 
 use postgres::Client;
 
+use super::clock::Start;
 use super::error::EngineError;
 use super::notice::Notices;
 use super::outcome::{WindowEvent, WindowOutcome};
@@ -21,7 +22,7 @@ use super::prepare;
 use super::session::{self, Event, Order, SliceDone, WindowOrder, server_seed};
 use super::stopping::{Alive, Stopping};
 use super::threads::Threads;
-use super::window::{OpenWindow, Start, span};
+use super::window::{OpenWindow, span};
 use super::{Sessions, Totals, Workload, room};
 use crate::config::resolve::Extent;
 use pgio_connect::Canceller;
@@ -130,7 +131,8 @@ impl SessionPool {
     ) -> Result<WindowOutcome, EngineError> {
         let count = self.members.len();
         // The slowest thread must receive the start time before it comes.
-        let start = Start::after(admin, span(0.02 + 0.000_2 * count as f64))?;
+        let lead = span(0.02 + 0.000_2 * count as f64);
+        let start = Start::agreed(self.setup.opener.as_ref(), admin, lead)?;
         let plan = WindowPlan::new(extent, count as u64, self.turns);
         for index in 0..count {
             let order = WindowOrder {
@@ -287,6 +289,7 @@ impl Working<'_> {
         let (began, ended) = (work.began - window.start.epoch, work.ended - window.start.epoch);
         if number == 0 {
             window.outcome.late = window.outcome.late.max(began);
+            window.outcome.first = window.outcome.first.min(began);
         }
         window.outcome.seconds = window.outcome.seconds.max(ended);
         let covered = &mut self.covered[index as usize];

@@ -12,6 +12,7 @@ use benchmath::carry_over::Turn;
 use postgres::Client;
 
 use super::Totals;
+use super::clock::Start;
 use super::error::EngineError;
 use super::outcome::{Progress, WindowEvent, WindowOutcome};
 use super::phase::{self, Phase};
@@ -21,7 +22,7 @@ use super::session::{Event, Order, SliceOrder, SliceWork, WovenDone, server_seed
 use super::stopping::Stopping;
 use super::switching::Switches;
 use super::weave::{PlannedSlice, WeavePlan, WovenCondition, WovenOutcome};
-use super::window::{Start, span};
+use super::window::span;
 use crate::pg::{server, words};
 use pgio_results::model::Slice;
 

@@ -39,6 +39,7 @@ fn sessions_stay_until_telemetry_has_read_the_end() {
             warmup: Duration::ZERO,
             seed: 1,
             stop: Stop::new(),
+            opener: None,
         };
         let ready = Arc::clone(&work).prepare(setup, &mut admin).unwrap();
         let (pids, mut there) = (ready.pids(), None);

@@ -31,6 +31,7 @@ mod generated;
 mod history_cmd;
 mod hostile_server;
 mod hosts;
+mod joint;
 mod killing;
 mod leaving;
 mod levels;

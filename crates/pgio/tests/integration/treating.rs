@@ -5,6 +5,7 @@
 //! one leaves neither mount nor device. Long, since every test needs the server on its limited disk.
 
 mod cache;
+mod neighbor;
 mod ordinary;
 mod together;
 mod undoing;

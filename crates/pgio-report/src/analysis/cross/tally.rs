@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pgio_results::model::Facts;
+use pgio_results::model::{DatasetInfo, Facts};
 use pgio_results::store::Manifest;
 use pgio_results::{Outcome, Trial, TrialPosition};
 
@@ -58,10 +58,9 @@ impl Tally {
         if trial.is_burn_in() {
             return;
         }
-        if let Some(data) = &trial.dataset {
-            let known = self.first_bytes.get(&trial.server.target);
-            if known.is_none() {
-                self.first_bytes.insert(trial.server.target.clone(), data.bytes_before);
+        for (target, data) in data_sets(trial) {
+            if !self.first_bytes.contains_key(target) {
+                self.first_bytes.insert(target.to_owned(), data.bytes_before);
             }
         }
         let Some((place, cell)) = trial.place.as_ref().and_then(|p| Some((p, cell(manifest, p)?)))
@@ -177,6 +176,16 @@ pub(super) fn cell(manifest: &Manifest, place: &TrialPosition) -> Option<CellId>
     let condition = manifest.conditions.iter().position(|c| c.name == place.condition)?;
     let point = manifest.points().iter().position(|p| *p == place.point)?;
     Some((condition, point))
+}
+
+/// Returns each server of a trial, as it identifies itself, with its data set.
+pub(super) fn data_sets(trial: &Trial) -> Vec<(&str, &DatasetInfo)> {
+    if trial.targets.is_empty() {
+        let data = trial.dataset.as_ref();
+        return data.map(|data| (trial.server.target.as_str(), data)).into_iter().collect();
+    }
+    let each = trial.targets.values();
+    each.filter_map(|part| Some((part.server.target.as_str(), part.dataset.as_ref()?))).collect()
 }
 
 /// Complete, with an environment on record.

@@ -56,6 +56,7 @@ fn what_a_command_calls_its_result_is_compared_at_every_point() {
         name: name.to_owned(),
         unit: "tps".to_owned(),
         better: Direction::HigherIsFaster,
+        of: None,
     };
     stored.manifest.metrics = vec![declared("tps"), declared("beside")];
     stored.manifest.primary_metric = "tps".to_owned();

@@ -5,7 +5,7 @@ use maud::html;
 
 use super::super::format::metric_name;
 use super::super::lead::lead;
-use super::super::{cells, comparison, explain, screening, sentence};
+use super::super::{cells, comparison, explain, screening, sentence, servers};
 use super::page::{Page, Section};
 use super::{forest, table};
 use crate::analysis::screening::Screened;
@@ -31,6 +31,7 @@ pub(super) fn numbers(page: &Page<'_>) -> Section {
     let body = html! {
         @for t in &ranked { (table::render_cards(t, "What matters here")) }
         (table::render_cards(&comparison::primary(page.analysis), "Conditions and effects"))
+        @if let Some(t) = servers::table(page.analysis) { (table::render_cards(&t, "Each server")) }
     };
     Section { id: "numbers", title: "Effects in numbers", body }
 }

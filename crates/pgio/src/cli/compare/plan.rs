@@ -94,6 +94,12 @@ fn add_workload(text: &mut String, job: &Job, preview: &WorkloadPreview<'_>) {
     for line in workload.command.iter().flat_map(command_lines) {
         add(text, &format!("  {line}"));
     }
+    for condition in e.conditions_of(workload).filter(|c| !c.beside.is_empty()) {
+        let names: Vec<&str> = condition.targets().map(String::as_str).collect();
+        let on = names.join(", ");
+        let name = &condition.name;
+        add(text, &format!("  {name} runs on {on} in one window; its changes are made on each"));
+    }
     let changes: Vec<String> = match job.screening {
         // Cells make the same changes over and over.
         Some(_) => factors::changes(&preview.changes, change_text),

@@ -9,7 +9,7 @@ use crate::cli::exit::Failure;
 use crate::cli::flags::{ForDoctor, Source};
 use crate::cli::{connection, jobs};
 use crate::config::command::CommandSpec;
-use crate::config::experiment::{HostSpec, Target, WorkloadKind, WorkloadSpec};
+use crate::config::experiment::{self, HostSpec, Target, WorkloadKind, WorkloadSpec};
 use crate::config::resolve::Extent;
 use crate::config::{CommitSettings, Layer};
 use crate::experiment::application::Job;
@@ -158,10 +158,13 @@ fn subject_of_target(
         Some(name) => format!("Server {name}: {what}"),
         None => format!("Server: {what}"),
     };
-    let here = |of: &Option<String>| of.as_ref() == name;
+    let here = |c: &experiment::Condition| match name {
+        Some(name) => c.targets().any(|target| target == name),
+        None => c.target.is_none(),
+    };
     let mut conditions = Vec::new();
     let e = &job.experiment;
-    for condition in e.conditions.iter().filter(|c| here(&c.target)) {
+    for condition in e.conditions.iter().filter(|c| here(c)) {
         // Axes that change conditions are the same for each workload.
         let mut seen = Vec::new();
         for workload in e.workloads.iter().take(1) {
@@ -175,7 +178,7 @@ fn subject_of_target(
             }
         }
     }
-    let runs_here = |w: &&WorkloadSpec| job.experiment.conditions_of(w).any(|c| here(&c.target));
+    let runs_here = |w: &&WorkloadSpec| job.experiment.conditions_of(w).any(here);
     let mut work: Vec<Work> = Vec::new();
     for w in e.workloads.iter().filter(runs_here) {
         let layers = w.points(e.sweep).into_iter().map(|point| w.layer_at(&point));

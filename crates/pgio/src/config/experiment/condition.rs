@@ -6,9 +6,10 @@
 
 use std::collections::BTreeMap;
 
+use super::condition_targets;
 use super::limits;
 use super::section::Section;
-use super::target::{SINGLE_TARGET, Target};
+use super::target::Target;
 use crate::config::error::{ConfigError, nearest};
 use crate::config::keys::Key;
 use crate::config::sections;
@@ -21,10 +22,19 @@ pub struct Condition {
     pub name: String,
     /// A key of the experiment's targets; absent only if the experiment has no targets.
     pub target: Option<String>,
+    /// Further targets, which share its window.
+    pub beside: Vec<String>,
     /// In the order of the file.
     pub treatments: Vec<TreatmentSpec>,
     /// Whether the condition runs at every point of a sweep; otherwise only at the middle point.
     pub sweep: bool,
+}
+
+impl Condition {
+    /// Returns all its targets; none if pgio.conf or the environment names the server.
+    pub fn targets(&self) -> impl Iterator<Item = &String> {
+        self.target.iter().chain(&self.beside)
+    }
 }
 
 #[derive(Debug, Clone, PartialEq)]
@@ -35,15 +45,16 @@ pub struct TreatmentSpec {
     pub line: usize,
 }
 
-/// Parses all conditions; at least one is required.
+/// Parses all conditions; at least one is required. With `together`, a condition that names no target runs on all.
 pub(super) fn parse(
     root: &Section<'_>,
     treatments: &[&str],
     targets: &BTreeMap<String, Target>,
+    together: bool,
 ) -> Result<Vec<Condition>, ConfigError> {
     let mut conditions: Vec<Condition> = Vec::new();
     for section in root.sections_within("condition", limits::CONDITIONS)? {
-        let condition = condition(&section, treatments, targets)?;
+        let condition = condition(&section, treatments, targets, together)?;
         if conditions.iter().any(|earlier| earlier.name == condition.name) {
             let message = format!("`{}` is the name of two conditions", condition.name);
             return Err(section.error("name", message));
@@ -61,10 +72,13 @@ fn condition(
     section: &Section<'_>,
     treatments: &[&str],
     targets: &BTreeMap<String, Target>,
+    together: bool,
 ) -> Result<Condition, ConfigError> {
+    let mut on = condition_targets::parse(section, targets, together)?.into_iter();
     Ok(Condition {
         name: name(section)?,
-        target: target(section, targets)?,
+        target: on.next(),
+        beside: on.collect(),
         treatments: self::treatments(section, treatments, &sections::CONDITION.names())?,
         sweep: section.boolean("sweep")?.unwrap_or(true),
     })
@@ -121,29 +135,6 @@ fn split_list(kind: &str, body: toml::Value) -> Vec<toml::Value> {
             items
         }
         one => vec![one],
-    }
-}
-
-fn target(
-    section: &Section<'_>,
-    targets: &BTreeMap<String, Target>,
-) -> Result<Option<String>, ConfigError> {
-    let names: Vec<&str> = targets.keys().map(String::as_str).collect();
-    match (section.string("target")?, names.as_slice()) {
-        (None, [] | [_]) => Ok(names.first().map(|name| (*name).to_owned())),
-        (None, _) => {
-            let message = format!("has no target; set target to one of {}", names.join(", "));
-            Err(section.error_here(message))
-        }
-        (Some(name), _) if names.contains(&name) => Ok(Some(name.to_owned())),
-        (Some(name), [] | [SINGLE_TARGET]) => {
-            let message = format!("`{name}` is not a target; add [targets.{name}]");
-            Err(section.error("target", message))
-        }
-        (Some(name), _) => {
-            let message = format!("`{name}` is not a target; {}", nearest(name, &names));
-            Err(section.error("target", message))
-        }
     }
 }
 

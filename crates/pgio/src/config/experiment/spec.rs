@@ -65,6 +65,20 @@ impl Experiment {
         workload.reset.as_ref().unwrap_or(&self.rules.reset)
     }
 
+    /// Returns the targets of a workload that are compared one by one, because conditions have several; in the
+    /// order of the conditions.
+    pub fn compared_targets(&self, workload: &WorkloadSpec) -> Vec<String> {
+        let mut all: Vec<String> = Vec::new();
+        if self.conditions_of(workload).any(|condition| !condition.beside.is_empty()) {
+            for name in self.conditions_of(workload).flat_map(Condition::targets) {
+                if !all.contains(name) {
+                    all.push(name.clone());
+                }
+            }
+        }
+        all
+    }
+
     /// Returns the conditions of a workload, in the order of the file.
     pub fn conditions_of<'a>(
         &'a self,

@@ -14,7 +14,7 @@ use crate::treatment::{self, Parsed, TreatmentError};
 use crate::workload::command;
 use pgio_results::screening::Screening;
 use pgio_results::store::Order;
-use pgio_results::{checks, metrics};
+use pgio_results::{checks, joint, metrics};
 
 #[derive(Debug, thiserror::Error)]
 pub enum JobError {
@@ -114,6 +114,13 @@ fn check_metrics(experiment: &Experiment, file: &str) -> Result<(), JobError> {
     }
     if let Some(taken) = declared.iter().find(|m| metrics::definition(&m.name).is_some()) {
         return Err(JobError::OwnMetric { file: file.to_owned(), name: taken.name.clone() });
+    }
+    let primary = experiment.primary.as_deref().map_or("", joint::summed);
+    let also_primary = experiment.rules.question.also_judge.iter().map(|name| joint::summed(name));
+    for metric in also_primary.chain([primary]) {
+        for workload in &experiment.workloads {
+            declared.extend(joint::declared(metric, &experiment.compared_targets(workload)));
+        }
     }
     let also = experiment.rules.question.also_judge.iter().map(|name| ("also_judge", name));
     let named = experiment.primary.iter().map(|name| ("primary", name)).chain(also);

@@ -14,6 +14,8 @@ use crate::experiment::target;
 use crate::treatment;
 use crate::workload::command;
 use pgio_connect::ConnectParams;
+use pgio_results::joint;
+use pgio_results::metrics::DeclaredMetric;
 use pgio_results::store::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Rules};
 use pgio_results::sweep::Sweep;
 
@@ -62,6 +64,7 @@ pub(super) fn manifest(
         blocks: e.blocks,
         baseline: e.baseline.clone(),
         aa: e.aa.then(|| format!("{}{AA_SUFFIX}", e.baseline)),
+        metrics: declared_metrics(job, spec, &primary_metric),
         primary_metric,
         conditions: cells
             .iter()
@@ -71,7 +74,6 @@ pub(super) fn manifest(
                 changes: treatment::changes(&c.treatments),
             })
             .collect(),
-        metrics: spec.command.as_ref().map(command::declared).unwrap_or_default(),
         built: BTreeMap::new(),
         environment,
         rules: Rules {
@@ -97,6 +99,14 @@ pub(super) fn manifest(
         // Known only after the first slices.
         weave: None,
     }
+}
+
+/// Returns the metrics of the workload's command, and those of single servers if conditions have several.
+fn declared_metrics(job: &Job, spec: &WorkloadSpec, primary: &str) -> Vec<DeclaredMetric> {
+    let mut all = spec.command.as_ref().map(command::declared).unwrap_or_default();
+    let primary = joint::summed(primary);
+    all.extend(joint::declared(primary, &job.experiment.compared_targets(spec)));
+    all
 }
 
 /// Returns the file as run, without secrets of a dsn.

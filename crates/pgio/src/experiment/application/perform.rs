@@ -19,7 +19,7 @@ use super::{background, built};
 use crate::config::experiment::WorkloadSpec;
 use crate::experiment::event::{Event, Observer, WorkloadBegins};
 use crate::experiment::judging::{Judge, WidthChecks};
-use crate::experiment::live::{CheckedCells, Live};
+use crate::experiment::live::{Beside, CheckedCells, Live};
 use crate::experiment::pace::Pace;
 use crate::experiment::run::{Ended, run as run_plan};
 use crate::experiment::target::Target;
@@ -126,7 +126,10 @@ impl SharedRun<'_> {
             observe(Event::NothingLeft { dir });
             return Ok(());
         }
-        let used = self.servers.iter().filter(|(name, _)| cells.iter().any(|c| c.target == **name));
+        let used = self
+            .servers
+            .iter()
+            .filter(|(name, _)| cells.iter().any(|c| c.targets().any(|target| target == *name)));
         let mut targets = BTreeMap::new();
         for (name, server) in used {
             let purpose = Purpose::Run { run_id: self.run_id };
@@ -170,6 +173,7 @@ impl SharedRun<'_> {
             checked: CheckedCells::default(),
             in_force: Vec::new(),
             background,
+            beside: Beside::new(&journal_dir),
             workload: spec.name.clone(),
             seed: job.seed,
             warmup: spec.layer.warmup.unwrap_or(job.experiment.warmup),

@@ -14,7 +14,7 @@ use super::cells::{cells, sweep};
 use super::error::RunError;
 use super::job::Job;
 use super::servers;
-use crate::config::experiment::{Experiment, Target, WorkloadSpec};
+use crate::config::experiment::{Condition, Experiment, Target, WorkloadSpec};
 use crate::experiment::live::LiveCell;
 use crate::host::stop::Stop;
 use crate::host::{self, Host, Hosts, LOCAL};
@@ -109,8 +109,8 @@ fn ask(
     params: &BTreeMap<String, ConnectParams>,
 ) -> BTreeMap<String, Result<Client, String>> {
     let asked = params.iter().filter(|(name, _)| {
-        let names = |target: Option<&String>| target.is_none_or(|t| t == *name);
-        e.conditions.iter().any(|c| names(c.target.as_ref()))
+        let names = |c: &Condition| c.target.is_none() || c.targets().any(|t| t == *name);
+        e.conditions.iter().any(names)
     });
     asked.map(|(name, params)| (name.clone(), reader(params))).collect()
 }

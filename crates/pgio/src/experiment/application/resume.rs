@@ -11,7 +11,8 @@ use jiff::Timestamp;
 use super::difference::differences;
 use super::error::ResumeError;
 use super::extend::{self, BlockLimits, grown};
-use super::job::Job;
+use super::inventory::with_nodes;
+use super::job::{Job, JobError};
 use super::manifest::{NOT_STORED, stored_text};
 use crate::config::experiment::limits::FILE_BYTES;
 use crate::experiment::connection::GivenKeys;
@@ -48,8 +49,11 @@ pub fn job(
         Some(file) => file.file_stem().map_or_else(String::new, |s| s.to_string_lossy().into()),
         None => name_of_file(&manifest.name, &found, dir),
     };
+    let shown = path.display().to_string();
+    // The stored file has its nodes; another file's may have changed, which is refused later.
+    let text = with_nodes(text, &shown).map_err(JobError::from)?;
     let text = larger.put_into(&text)?;
-    let mut job = Job::parse(&text, &path.display().to_string(), &stem, below)?;
+    let mut job = Job::parse(&text, &shown, &stem, below)?;
     job.seed = manifest.seed;
     job.order = manifest.rules.order;
     if !job.experiment.workloads.iter().any(|w| job.dir_of(dir, w) == found) {

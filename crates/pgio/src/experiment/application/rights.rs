@@ -16,14 +16,21 @@ use crate::treatment::Machines;
 pub(super) fn check(job: &Job, hosts: &Hosts) -> Result<(), OpenError> {
     for workload in &job.experiment.workloads {
         for cell in cells(job, workload)? {
-            check_cell(&job.experiment, &cell, hosts)?;
+            for target in cell.targets() {
+                check_cell(&job.experiment, &cell, target, hosts)?;
+            }
         }
     }
     Ok(())
 }
 
-fn check_cell(e: &Experiment, cell: &LiveCell, hosts: &Hosts) -> Result<(), LiveError> {
-    let server = match e.targets.get(&cell.target) {
+fn check_cell(
+    e: &Experiment,
+    cell: &LiveCell,
+    target: &str,
+    hosts: &Hosts,
+) -> Result<(), LiveError> {
+    let server = match e.targets.get(target) {
         Some(Target::Private(_)) => Some(LOCAL),
         Some(Target::Server { host, .. }) => host.as_deref(),
         None => None,

@@ -70,13 +70,13 @@ fn validate_workload(
     rules.reset = job.experiment.reset_of(spec).clone();
     let mut targets = BTreeMap::new();
     for (name, server) in servers {
-        if cells.iter().any(|c| c.target == *name) {
+        if cells.iter().any(|c| c.targets().any(|target| target == name)) {
             let target = opening::open(job, spec, server, Purpose::Look, &stop, observe)?;
             targets.insert(name.clone(), target);
         }
     }
     live::check(&cells, &mut targets, hosts, &rules, &stop)?;
-    if cells.iter().any(|cell| !servers.contains_key(&cell.target)) {
+    if cells.iter().any(|cell| cell.targets().any(|target| !servers.contains_key(target))) {
         validate_work(job, spec, hosts)?;
     }
     Ok(())

@@ -136,6 +136,7 @@ impl Live<'_> {
             warmup: if number == 1 { self.warmup } else { Duration::ZERO },
             seed,
             stop: self.stop.clone(),
+            opener: None,
         };
         let pool = SessionPool::for_weaving(workload, setup, &mut target.admin)?;
         let outcome = pool.weave(&mut target.admin, &plan, &mut |_, _| {})?;

@@ -3,9 +3,10 @@
 //! A check prepares the treatments of each cell, and notes with each target what its conditions may change. The
 //! doctor and `--plan` check cells as well, without a stage.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
+use super::compatible;
 use super::session::{Controlled, context};
 use crate::config::experiment::{Checkpoint, Rules, Weave};
 use crate::experiment::cycles;
@@ -14,7 +15,7 @@ use crate::experiment::reset;
 use crate::experiment::target::Target;
 use crate::host::Hosts;
 use crate::host::stop::Stop;
-use crate::treatment::{self, Prepared, Treatments};
+use crate::treatment::{self, Prepared, Resource, Touch, Treatments};
 use crate::workload;
 use pgio_results::sweep::Cell;
 
@@ -25,9 +26,17 @@ pub struct LiveCell {
     /// The title for users: the condition, and the point unless it is the middle one.
     pub title: String,
     pub target: String,
+    /// Further targets, which share its window.
+    pub beside: Vec<String>,
     pub treatments: Treatments,
     /// Index into the target's workloads.
     pub work: usize,
+}
+
+impl LiveCell {
+    pub fn targets(&self) -> impl Iterator<Item = &String> {
+        std::iter::once(&self.target).chain(&self.beside)
+    }
 }
 
 /// What [`check`] prepares for the trials.
@@ -35,6 +44,8 @@ pub struct LiveCell {
 pub struct CheckedCells {
     /// Prepared treatments, by cell.
     pub(super) prepared: Vec<Vec<Box<dyn Prepared>>>,
+    /// Prepared treatments on further targets, by cell and target.
+    pub(super) beside: BTreeMap<(usize, String), Vec<Box<dyn Prepared>>>,
     /// Whether a treatment moves tables to a tablespace, which needs no restart.
     pub(super) any_tablespace: bool,
     /// Mean length of the slices in which conditions take turns, if they do.
@@ -53,35 +64,24 @@ pub fn check(
     stop: &Stop,
 ) -> Result<CheckedCells, LiveError> {
     let mut all = CheckedCells::default();
-    for cell in cells {
-        let Some(target) = targets.get_mut(&cell.target) else {
-            all.prepared.push(Vec::new());
-            continue;
-        };
-        let mut control = Controlled::new(target);
-        let mut context = context(target, &mut control, hosts, stop);
-        let checked = treatment::check_all(&cell.treatments, &mut context);
-        all.any_tablespace |= context.layout.moved.iter().any(|moved| moved.is_tablespace);
-        let checked = checked.map_err(|source| LiveError::Treatment {
-            condition: cell.title.clone(),
-            source: Box::new(source),
-        })?;
-        target.note(checked.touches);
-        all.prepared.push(checked.prepared);
-        // A condition that sets max_connections is checked in its trials.
-        if !treatment::declares(&cell.treatments, "max_connections") {
-            let needed = target.workloads[cell.work].connections();
-            let room = workload::wait_for_room(&mut target.admin, needed, stop);
-            room.map_err(|source| LiveError::Room {
-                condition: cell.title.clone(),
-                source: Box::new(source),
-            })?;
+    for (at, cell) in cells.iter().enumerate() {
+        let mut taken = BTreeSet::new();
+        for (number, name) in cell.targets().enumerate() {
+            let prepared = match targets.get_mut(name) {
+                Some(target) => {
+                    let given = Given { cell, hosts, rules, stop };
+                    check_on(&given, target, &mut taken, &mut all.any_tablespace)?
+                }
+                None => Vec::new(),
+            };
+            match number {
+                0 => all.prepared.push(prepared),
+                _ => drop(all.beside.insert((at, name.clone()), prepared)),
+            }
         }
-        if rules.checkpoint == Checkpoint::Spread {
-            let declared = treatment::declared_value(&cell.treatments, "checkpoint_timeout");
-            let timeout = cycles::timeout(&mut target.admin, declared.as_deref())?;
-            cycles::whole(target.workloads[cell.work].extent(), timeout)
-                .map_err(|why| LiveError::Cycles { condition: cell.title.clone(), why })?;
+        let names: Vec<&String> = cell.targets().collect();
+        if names.len() > 1 {
+            compatible::check(&cell.title, &names, cell.work, targets)?;
         }
     }
     let obstacle = || weave_obstacle(cells, &all, targets, rules);
@@ -99,6 +99,56 @@ pub fn check(
     Ok(all)
 }
 
+/// What the check of a cell on one of its servers needs.
+struct Given<'a> {
+    cell: &'a LiveCell,
+    hosts: &'a Hosts,
+    rules: &'a Rules,
+    stop: &'a Stop,
+}
+
+/// Checks a cell on one server. `taken` are the resources that its treatments change for earlier servers.
+fn check_on(
+    given: &Given<'_>,
+    target: &mut Target,
+    taken: &mut BTreeSet<Resource>,
+    any_tablespace: &mut bool,
+) -> Result<Vec<Box<dyn Prepared>>, LiveError> {
+    let Given { cell, hosts, rules, stop } = given;
+    let mut control = Controlled::new(target);
+    let mut context = context(target, &mut control, hosts, stop);
+    let checked = match taken.is_empty() {
+        true => treatment::check_all(&cell.treatments, &mut context),
+        false => treatment::check_beside(&cell.treatments, taken, &mut context),
+    };
+    *any_tablespace |= context.layout.moved.iter().any(|moved| moved.is_tablespace);
+    let checked = checked.map_err(|source| LiveError::Treatment {
+        condition: cell.title.clone(),
+        source: Box::new(source),
+    })?;
+    taken.extend(checked.touches.iter().filter_map(|touch| match touch {
+        Touch::Resource(resource) => Some(resource.clone()),
+        Touch::Server => None,
+    }));
+    target.note(checked.touches);
+    // A condition that sets max_connections is checked in its trials.
+    if !treatment::declares(&cell.treatments, "max_connections") {
+        let needed = target.workloads[cell.work].connections();
+        let room = workload::wait_for_room(&mut target.admin, needed, stop);
+        room.map_err(|source| LiveError::Room {
+            condition: cell.title.clone(),
+            source: Box::new(source),
+        })?;
+    }
+    if rules.checkpoint == Checkpoint::Spread {
+        let declared = treatment::declared_value(&cell.treatments, "checkpoint_timeout");
+        let timeout = cycles::timeout(&mut target.admin, declared.as_deref())?;
+        cycles::whole(target.workloads[cell.work].extent(), timeout)
+            .map_err(|why| LiveError::Cycles { condition: cell.title.clone(), why })?;
+    }
+    Ok(checked.prepared)
+}
+
 /// Returns why conditions cannot take turns inside one window, if so.
 fn weave_obstacle(
     cells: &[LiveCell],
@@ -111,6 +161,9 @@ fn weave_obstacle(
     }
     for (cell, prepared) in cells.iter().zip(&checked.prepared) {
         let Some(target) = targets.get(&cell.target) else { continue };
+        if !cell.beside.is_empty() {
+            return Some(format!("condition `{}` runs on several servers", cell.title));
+        }
         if let Some(why) = target.workloads[cell.work].weave_obstacle() {
             return Some(why.to_owned());
         }

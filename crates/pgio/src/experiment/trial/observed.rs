@@ -28,7 +28,10 @@ pub(super) fn start<'a>(
     let room = server::connections(admin).is_ok_and(|c| c.free >= needed);
     let pid = admin.query_one("SELECT pg_backend_pid()", &[]).map(|row| row.get(0));
     let seed = derive(request.seed, "waits", 0);
-    Some(Recorder::start(sources, TrialPlan { window, room, backend_pid: pid.ok(), seed }))
+    // The hosts of a joint window are observed once, for all its servers.
+    let hosts = request.member.is_none();
+    let plan = TrialPlan { window, room, backend_pid: pid.ok(), hosts, seed };
+    Some(Recorder::start(sources, plan))
 }
 
 /// Ends the samplers and keeps their samples.

@@ -5,7 +5,7 @@ use jiff::Timestamp;
 use super::request::Request;
 use crate::experiment::trial_checks;
 use crate::workload::command::ProgramOutput;
-use crate::workload::{EngineError, WindowOutcome};
+use crate::workload::{EngineError, Totals, WindowOutcome, Workload};
 use pgio_results::histogram::Histogram;
 use pgio_results::model::{Evidence, Metric, Trial, When};
 use pgio_results::operation::{Class, Statistic};
@@ -63,27 +63,7 @@ pub(super) fn record_run(
     }
     trial.sessions = ran.sessions;
     trial.timeline = ran.timeline;
-    for (name, value) in request.workload.metrics(&ran.totals, ran.seconds) {
-        put(trial, name, value);
-    }
-    let commits = ran.totals.commits();
-    if commits > 0 {
-        put(trial, "commits_per_second", Some(commits as f64 / ran.seconds));
-    }
-    for (class, h) in &ran.totals.histograms {
-        // A class without metrics is a bug that the test over all workloads finds.
-        debug_assert!(Class::named(class).is_some(), "class `{class}` is unknown");
-        if let Some(class) = Class::named(class) {
-            put_latencies(trial, class, h);
-        }
-    }
-    for (name, classes) in MEANS_OF_CLASSES {
-        let of = |class: &&str| ran.totals.histograms.get(*class).and_then(Histogram::mean);
-        let at_least = classes.iter().filter_map(of).any(|mean| mean.at_least);
-        trial.metrics.entry((*name).to_owned()).and_modify(|metric| metric.at_least = at_least);
-    }
-    trial.histograms =
-        ran.totals.histograms.into_iter().filter(|(_, h)| h.observed() > 0).collect();
+    record_totals(request.workload.as_ref(), trial, ran.totals, ran.seconds);
     trial.checks.push(trial_checks::common_start(ran.late, ran.seconds));
     if ran.cancelled_sync_rep > 0 {
         trial.checks.push(trial_checks::cancelled_sync_rep(ran.cancelled_sync_rep));
@@ -92,6 +72,35 @@ pub(super) fn record_run(
         Some(error) => Err(error),
         None => Ok(()),
     }
+}
+
+/// Adds the metrics of all that was done in a window of `seconds`, and its histograms.
+pub(super) fn record_totals(
+    workload: &dyn Workload,
+    trial: &mut Trial,
+    totals: Totals,
+    seconds: f64,
+) {
+    for (name, value) in workload.metrics(&totals, seconds) {
+        put(trial, name, value);
+    }
+    let commits = totals.commits();
+    if commits > 0 {
+        put(trial, "commits_per_second", Some(commits as f64 / seconds));
+    }
+    for (class, h) in &totals.histograms {
+        // A class without metrics is a bug that the test over all workloads finds.
+        debug_assert!(Class::named(class).is_some(), "class `{class}` is unknown");
+        if let Some(class) = Class::named(class) {
+            put_latencies(trial, class, h);
+        }
+    }
+    for (name, classes) in MEANS_OF_CLASSES {
+        let of = |class: &&str| totals.histograms.get(*class).and_then(Histogram::mean);
+        let at_least = classes.iter().filter_map(of).any(|mean| mean.at_least);
+        trial.metrics.entry((*name).to_owned()).and_modify(|metric| metric.at_least = at_least);
+    }
+    trial.histograms = totals.histograms.into_iter().filter(|(_, h)| h.observed() > 0).collect();
 }
 
 /// Records a program's output and the number of sessions it was seen with.

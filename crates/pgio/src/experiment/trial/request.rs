@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use postgres::Client;
 
+use super::rendezvous::Member;
 use crate::config::experiment::Checkpoint;
 use crate::host::Hosts;
 use crate::host::stop::Stop;
@@ -36,6 +37,8 @@ pub struct Request<'a> {
     pub hosts: &'a Hosts,
     pub server_host: Option<&'a str>,
     pub private: bool,
+    /// Its part in a joint window; none: the window is its own.
+    pub member: Option<Arc<Member>>,
 }
 
 impl Request<'_> {

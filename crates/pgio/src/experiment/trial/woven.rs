@@ -95,6 +95,7 @@ fn measure(
         warmup: first.warmup,
         seed: first.seed,
         stop: first.stop.clone(),
+        opener: None,
     };
     let ready = SessionPool::for_weaving(first.workload, setup, admin)?;
     let window = Duration::try_from_secs_f64(plan.seconds()).ok();

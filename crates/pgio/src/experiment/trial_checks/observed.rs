@@ -78,6 +78,8 @@ fn drivers(telemetry: &Telemetry, trial: &Trial) -> f64 {
     // A mail workload has one message per thread; `threads` of other workloads belongs to the command.
     let key = if trial.workload.kind == "mail" { "threads" } else { "client_threads" };
     let threads = trial.workload.keys.get(key).and_then(|n| n.as_f64()).unwrap_or(1.0);
+    // Each server of a joint window has its own threads.
+    let threads = threads * trial.targets.len().max(1) as f64;
     let cores = telemetry.hosts.get(LOCAL).and_then(|host| host.cores);
     cores.map_or(threads, |cores| threads.min(f64::from(cores.max(1))))
 }
@@ -274,6 +276,10 @@ fn autovacuum(series: &Series) -> Option<Check> {
 
 /// Compares data, shared_buffers and memory, which decides what a read costs.
 fn cache(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
+    if !trial.targets.is_empty() {
+        // Each of several servers has buffers of its own.
+        return None;
+    }
     let data = trial.dataset.as_ref()?.bytes_before;
     let buffers = setting_bytes(&trial.server.shared_buffers)?;
     let name = telemetry.storage.iter().find(|s| s.role == "data").map(|s| s.host.as_str());

@@ -90,7 +90,11 @@ pub fn check_finished(dir: &Path) -> Result<(), JournalError> {
 /// The unfinished journal of a run, as the error that asks for its undo.
 pub fn left_by(dir: &Path, run: &str) -> Option<JournalError> {
     let all = survey(dir).unwrap_or_default();
-    let left = |found: &JournalStatus| found.run == run && found.owner.is_none();
+    // Journals of further servers have names of their own.
+    let of_run = |name: &str| {
+        name.strip_prefix(run).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
+    };
+    let left = |found: &JournalStatus| of_run(&found.run) && found.owner.is_none();
     all.into_iter().find(left).map(JournalStatus::refusal)
 }
 

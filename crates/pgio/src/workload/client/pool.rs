@@ -17,6 +17,7 @@ use crate::config::ClientSettings;
 use crate::config::resolve::Extent;
 use crate::rng;
 use crate::workload::Totals;
+use crate::workload::clock::Start;
 use crate::workload::error::EngineError;
 use crate::workload::notice::Notices;
 use crate::workload::outcome::{WindowEvent, WindowOutcome};
@@ -25,7 +26,7 @@ use crate::workload::phase::{self, Phase};
 use crate::workload::plan::WindowPlan;
 use crate::workload::stopping::Alive;
 use crate::workload::threads::Threads;
-use crate::workload::window::{OpenWindow, Start, span};
+use crate::workload::window::{OpenWindow, span};
 use pgio_connect::Canceller;
 use pgio_results::model::{SessionTotals, Slice};
 
@@ -92,7 +93,9 @@ impl ClientPool {
             return Ok(());
         }
         let seed = rng::derive(self.setup.seed, "warm-up", 0);
-        let outcome = self.window(admin, Extent::Time(self.setup.warmup), seed, &mut |_, _| {})?;
+        let start = Start::after(admin, LEAD)?;
+        let extent = Extent::Time(self.setup.warmup);
+        let outcome = self.window(admin, (start, extent), seed, &mut |_, _| {})?;
         outcome.error.map_or(Ok(()), Err)
     }
 
@@ -100,11 +103,10 @@ impl ClientPool {
     fn window(
         &mut self,
         admin: &mut Client,
-        extent: Extent,
+        (start, extent): (Start, Extent),
         seed: u64,
         listener: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Result<WindowOutcome, EngineError> {
-        let start = Start::after(admin, LEAD)?;
         let plan = WindowPlan::new(extent, self.members.len() as u64, 1);
         let quit = Quit::default();
         // A separate channel: the window is over when no thread can report any more.
@@ -173,7 +175,8 @@ impl Participants for ClientPool {
         listener: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Result<WindowOutcome, EngineError> {
         let seed = self.setup.seed;
-        self.window(admin, extent, seed, listener)
+        let start = Start::agreed(self.setup.opener.as_ref(), admin, LEAD)?;
+        self.window(admin, (start, extent), seed, listener)
     }
 }
 
@@ -216,6 +219,7 @@ impl Phase for Working<'_> {
             Event::Worked { seconds, late } => {
                 window.outcome.seconds = window.outcome.seconds.max(seconds);
                 window.outcome.late = window.outcome.late.max(late);
+                window.outcome.first = window.outcome.first.min(late);
                 self.working -= 1;
                 if self.working == 0 {
                     window.close(window.start.at + span(window.outcome.seconds));

@@ -316,6 +316,7 @@ pub(super) fn trial(arm: &Arm, block: u32, position: u32, rng: &mut SplitMix64) 
             .collect(),
         timeline,
         woven: None,
+        targets: BTreeMap::new(),
         histograms,
         metrics,
         database: None,

@@ -1,0 +1,140 @@
+//! The table of the servers that share a condition's window: rate, share of the sum, effect, and the outliers.
+
+use super::format::{self, NONE};
+use super::table::{Column, Table};
+use crate::analysis::{Analysis, Server};
+use pgio_results::Metric;
+
+/// More outliers than this are only counted.
+const NAMED: usize = 10;
+
+/// Returns none if every condition has one server.
+pub(super) fn table(analysis: &Analysis) -> Option<Table> {
+    let first = analysis.servers.first()?;
+    let unit = analysis.unit(&first.metric);
+    let columns = vec![
+        Column::left("condition"),
+        Column::left("server"),
+        Column::right(format::metric_name(&first.metric)),
+        Column::right("share of the sum"),
+        Column::left("effect on it [95 %]"),
+        Column::left(""),
+    ];
+    let mut last = "";
+    let mut rows = Vec::new();
+    for server in &analysis.servers {
+        let condition = if server.condition == last { "" } else { &server.condition };
+        last = &server.condition;
+        rows.push(vec![
+            condition.to_owned(),
+            server.target.clone(),
+            value(server, unit),
+            server.share.map_or_else(|| NONE.to_owned(), |s| format!("{:.1} %", s * 100.0)),
+            effect(analysis, server),
+            if server.outlier { "outlier".to_owned() } else { String::new() },
+        ]);
+    }
+    Some(Table { title: "Each server".to_owned(), columns, rows, notes: notes(analysis) })
+}
+
+/// Omits the unit of a rate, which the heading shows.
+fn value(server: &Server, unit: &str) -> String {
+    let text = format::metric(&Metric::new(server.value, unit));
+    match text.split_once(' ') {
+        Some((number, unit)) if unit.ends_with("/s") && !unit.contains("B/s") => number.to_owned(),
+        _ => text,
+    }
+}
+
+fn effect(analysis: &Analysis, server: &Server) -> String {
+    if server.condition == analysis.baseline {
+        return "baseline".to_owned();
+    }
+    match (server.ratio, server.interval().sides()) {
+        (Some(ratio), Some((low, high))) => {
+            let decided = server.verdict.is_some_and(|verdict| verdict.is_decided());
+            let text = format::change_with_interval(ratio, low, high);
+            if decided { text } else { format!("~ {text}") }
+        }
+        (Some(ratio), None) => format!("~ {}", format::change(ratio)),
+        (None, _) => NONE.to_owned(),
+    }
+}
+
+fn notes(analysis: &Analysis) -> Vec<String> {
+    let mut notes = Vec::new();
+    let baseline = &analysis.baseline;
+    let elsewhere = |s: &Server| s.condition != *baseline && s.ratio.is_none();
+    if analysis.servers.iter().any(elsewhere) {
+        notes.push(format!("{NONE}: {baseline} does not run on this server, so it has no effect."));
+    }
+    if analysis.servers.iter().all(|s| s.deviation.is_none()) {
+        return notes;
+    }
+    let outliers: Vec<&Server> = analysis.servers.iter().filter(|s| s.outlier).collect();
+    let named = |s: &&Server| {
+        let score = s.deviation.unwrap_or_default();
+        format!("{} under {} ({score:+.1})", s.target, s.condition).replace('-', "−")
+    };
+    let mut text = match outliers.len() {
+        0 => "No server is an outlier".to_owned(),
+        _ => {
+            let names: Vec<String> = outliers.iter().take(NAMED).map(named).collect();
+            format!("Outliers: {}", names.join(", "))
+        }
+    };
+    if outliers.len() > NAMED {
+        text += &format!(", and {} more", outliers.len() - NAMED);
+    }
+    notes.push(format!(
+        "{text}; the rule is a modified z-score beyond ±{} among the servers of a condition, by the logarithms of \
+         effects, under {baseline} by those of values (Iglewicz and Hoaglin, 1993).",
+        benchmath::outliers::LIMIT
+    ));
+    notes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::analyse;
+    use crate::analysis::test_support::{experiment, trial};
+
+    fn server(condition: &str, target: &str, ratio: Option<f64>, outlier: bool) -> Server {
+        Server {
+            condition: condition.to_owned(),
+            target: target.to_owned(),
+            metric: "commits_per_second".to_owned(),
+            value: Some(1000.0 * ratio.unwrap_or(1.0)),
+            share: Some(0.25),
+            ratio,
+            ratio_low: ratio.map(|r| r * 0.9),
+            ratio_high: ratio.map(|r| r * 1.1),
+            verdict: None,
+            deviation: Some(if outlier { -7.25 } else { 0.5 }),
+            outlier,
+        }
+    }
+
+    #[test]
+    fn outliers_are_named_with_the_rule() {
+        let mut stored = experiment(&["base", "slow"], vec![trial("base", 1, &[])]);
+        stored.manifest.baseline = "base".to_owned();
+        let mut analysis = analyse(&stored);
+        assert!(table(&analysis).is_none());
+        analysis.servers = vec![
+            server("base", "n1", None, false),
+            server("slow", "n1", Some(0.5), true),
+            server("slow", "n2", None, false),
+        ];
+        let table = table(&analysis).unwrap();
+        assert_eq!(table.rows[0][..5], ["base", "n1", "1,000", "25.0 %", "baseline"]);
+        assert_eq!(table.rows[1][0..2], ["slow", "n1"]);
+        assert!(table.rows[1][4].starts_with("~ −50"), "{:?}", table.rows[1]);
+        assert_eq!(table.rows[1][5], "outlier");
+        assert_eq!((table.rows[2][0].as_str(), table.rows[2][4].as_str()), ("", NONE));
+        assert!(table.notes[0].contains("base does not run on this server"), "{:?}", table.notes);
+        assert!(table.notes[1].starts_with("Outliers: n1 under slow (−7.2"), "{:?}", table.notes);
+        assert!(table.notes[1].contains("Iglewicz and Hoaglin"), "{:?}", table.notes);
+    }
+}

@@ -1,0 +1,106 @@
+//! Trials whose window several servers shared: the metrics of single servers, and their clocks.
+//!
+//! The trial's own fields describe all servers together: rates are sums, latencies are those of all operations;
+//! `model::TargetResult` is what belongs to one server. Earlier versions of pgio ignore that and see the sum.
+//! Metrics of one server that are compared between conditions are also among the trial's metrics, as
+//! `METRIC@TARGET`; the manifest declares them ([`declared`]).
+
+use serde::{Deserialize, Serialize};
+
+use crate::metrics::{self, DeclaredMetric, Direction, OfTarget};
+
+/// A server's clock against the coordinator's monotonic one.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct ClockOffset {
+    /// The quickest and the slowest round trip before the window, in seconds.
+    pub round_trip_seconds: f64,
+    pub slowest_seconds: f64,
+    /// When its first session began, in seconds after the agreed moment, by the reading before the window.
+    pub began_seconds: f64,
+    /// How far its clock moved against the coordinator's between the readings before and after the window;
+    /// absent if it was not read again.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub moved_seconds: Option<f64>,
+}
+
+impl ClockOffset {
+    /// When its first session began, in seconds after the agreed moment: the earliest and the latest that the two
+    /// readings allow.
+    pub fn began(&self) -> (f64, f64) {
+        let again = self.began_seconds - self.moved_seconds.unwrap_or(0.0);
+        (self.began_seconds.min(again), self.began_seconds.max(again))
+    }
+}
+
+/// The share of the sum of the primary metric.
+pub const SHARE: &str = "share";
+
+/// Metrics of one server that are compared between conditions, beside the primary one.
+const COMPARED: &[&str] =
+    &["read_latency_p99", "update_latency_p99", "commit_latency_p99", "transaction_latency_p99"];
+
+/// The name of one server's metric among those of its trial.
+pub fn metric_name(metric: &str, target: &str) -> String {
+    format!("{metric}@{target}")
+}
+
+/// The metric of which the name is a single server's, or else the name.
+pub fn summed(name: &str) -> &str {
+    name.split_once('@').map_or(name, |(metric, _)| metric)
+}
+
+/// Metrics of single servers that a trial holds.
+pub fn compared(primary: &str) -> Vec<&str> {
+    let mut all = vec![primary];
+    all.extend(COMPARED.iter().filter(|name| **name != primary));
+    all
+}
+
+/// Declares the metrics of single servers for the manifest.
+pub fn declared(primary: &str, targets: &[String]) -> Vec<DeclaredMetric> {
+    let mut all = Vec::new();
+    for target in targets {
+        let of_target = |metric: &str, unit: &str, better| DeclaredMetric {
+            name: metric_name(metric, target),
+            unit: unit.to_owned(),
+            better,
+            of: Some(OfTarget { metric: metric.to_owned(), target: target.clone() }),
+        };
+        let built_in = compared(primary).into_iter().filter_map(metrics::definition);
+        all.extend(built_in.map(|def| of_target(def.name, def.unit, def.direction)));
+        all.push(of_target(SHARE, "share", Direction::Neutral));
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_metrics_of_each_target_are_declared_with_unit_and_direction() {
+        let targets = ["a", "b"].map(str::to_owned);
+        let all = declared("commits_per_second", &targets);
+        let names: Vec<&str> = all.iter().map(|m| m.name.as_str()).collect();
+        assert!(names.contains(&"commits_per_second@a") && names.contains(&"share@b"), "{names:?}");
+        let of = |name: &str| all.iter().find(|m| m.name == name).unwrap();
+        assert_eq!(of("commits_per_second@b").unit, "commits/s");
+        assert_eq!(of("commit_latency_p99@a").better, Direction::LowerIsFaster);
+        let expected = OfTarget { metric: SHARE.to_owned(), target: "b".to_owned() };
+        assert_eq!(of("share@b").of.as_ref(), Some(&expected));
+    }
+
+    #[test]
+    fn a_primary_latency_is_declared_once() {
+        assert_eq!(compared("commit_latency_p99").len(), COMPARED.len());
+    }
+
+    #[test]
+    fn a_clock_that_moved_widens_the_moment_of_the_start() {
+        let clock = ClockOffset { began_seconds: 0.001, ..ClockOffset::default() };
+        assert_eq!(clock.began(), (0.001, 0.001));
+        let moved = ClockOffset { moved_seconds: Some(-0.02), ..clock };
+        assert_eq!(moved.began(), (0.001, 0.021));
+    }
+}

@@ -1,0 +1,93 @@
+//! Puts a condition in force on one of its servers, and undoes it there.
+//!
+//! A condition of several servers is put in force on one after the other; `beside` holds the journals of the
+//! further ones.
+
+use super::Live;
+use super::messages::{not_awaited, rewritten};
+use super::session::{Controlled, context, refresh_storage, renew};
+use crate::experiment::error::LiveError;
+use crate::experiment::event::Event;
+use crate::treatment::journal::UndoTarget;
+use crate::treatment::{self, OnConflict, Restored, TreatmentError, Undone};
+
+impl Live<'_> {
+    /// Puts a cell's condition in force on one of its servers.
+    pub(super) fn force(&mut self, cell: usize, name: &str) -> Result<(), LiveError> {
+        let is_first = self.cells[cell].target == name;
+        let target = self.targets.get_mut(name).expect("conditions name known targets");
+        let mut control = Controlled::new(target);
+        let private = target.cluster.is_some();
+        let undo_target = UndoTarget {
+            connect: if private { String::new() } else { target.params.without_secrets() },
+            private,
+            hosts: self
+                .host_specs
+                .iter()
+                .map(|(name, spec)| (name.clone(), spec.absolute()))
+                .collect(),
+            control: target.control.as_ref().map(|c| c.plan().clone()),
+            experiment: self.experiment.clone(),
+            touches: target.touches.iter().cloned().collect(),
+        };
+        let mut context = context(target, &mut control, &self.hosts, &self.stop);
+        let (prepared, journal, in_force) = match is_first {
+            true => (&self.checked.prepared[cell], &mut self.journal, &mut self.in_force),
+            false => {
+                let (journal, in_force) = self.beside.of(&self.run_id, name);
+                (&self.checked.beside[&(cell, name.to_owned())], journal, in_force)
+            }
+        };
+        let turned = journal.set_target(undo_target).map_err(TreatmentError::from);
+        let put = |()| treatment::put_in_force(prepared, &mut context, journal, in_force);
+        turned.and_then(put).map_err(|source| LiveError::Treatment {
+            condition: self.cells[cell].title.clone(),
+            source: Box::new(source),
+        })?;
+        if Controlled::restarted(control.as_ref()) {
+            return renew(target, &self.run_id);
+        }
+        // The previous trial may have had a tablespace.
+        if self.checked.any_tablespace {
+            refresh_storage(target);
+        }
+        Ok(())
+    }
+
+    /// Undoes what [`Live::force`] did on one server.
+    pub(super) fn release(&mut self, cell: usize, name: &str) -> Result<(), LiveError> {
+        let is_first = self.cells[cell].target == name;
+        let (journal, in_force) = match is_first {
+            true => (&mut self.journal, &mut self.in_force),
+            false => self.beside.of(&self.run_id, name),
+        };
+        if journal.open_steps().is_empty() {
+            in_force.clear();
+            return Ok(());
+        }
+        let _restoring = self.stop.restoring();
+        let target = self.targets.get_mut(name).expect("conditions name known targets");
+        let mut control = Controlled::new(target);
+        // Do not connect first: the server may be down until a step below starts it.
+        let mut context = context(target, &mut control, &self.hosts, &self.stop);
+        // All hosts are connected; a step on a host lost meanwhile fails by itself.
+        let unreachable = treatment::Unreachable::new();
+        let report = treatment::undo_all(&mut context, journal, OnConflict::Ask, &unreachable);
+        let undone = report.complete().map_err(|source| LiveError::Treatment {
+            condition: self.cells[cell].title.clone(),
+            source: Box::new(source),
+        })?;
+        for Restored { step, undone, .. } in &undone {
+            match undone {
+                Undone::RestoredNotAwaited => (self.observe)(Event::Warns(&not_awaited(step))),
+                Undone::Rewritten => (self.observe)(Event::Warns(&rewritten(step))),
+                Undone::Restored | Undone::Kept => {}
+            }
+        }
+        in_force.clear();
+        match Controlled::restarted(control.as_ref()) {
+            true => renew(target, &self.run_id),
+            false => Ok(()),
+        }
+    }
+}

@@ -1,0 +1,114 @@
+//! The trial of a condition on several servers in one window.
+//!
+//! Next: `experiment::trial::joint`, which runs it; `compatible`, which refuses servers that cannot share a window.
+
+use super::{Live, finish_trial, place};
+use crate::experiment::event::Event;
+use crate::experiment::plan::{Planned, trial_seed};
+use crate::experiment::target::Target;
+use crate::experiment::trial::{self, JointTrial, Request};
+use crate::experiment::trial_checks;
+use crate::treatment;
+use pgio_results::joint;
+use pgio_results::model::{Metric, Trial};
+
+impl Live<'_> {
+    /// Runs the trial of a condition with several servers; keeps samples for the next `store`.
+    pub(super) fn joint_trial(&mut self, planned: &Planned) -> Trial {
+        let cell = &self.cells[planned.cell];
+        let names: Vec<&String> = cell.targets().collect();
+        let place = place(&self.experiment, cell, planned);
+        let primary = self.shared_primary();
+        let declared = treatment::changes(&cell.treatments);
+        let Planned { block, attempt, .. } = *planned;
+        let seed = trial_seed(self.seed, &self.workload, &cell.cell, block, attempt);
+        let part = self.stop.child();
+        let mut targets: Vec<(usize, &String, &mut Target)> = (self.targets.iter_mut())
+            .filter_map(|(name, target)| {
+                Some((names.iter().position(|n| *n == name)?, name, target))
+            })
+            .collect();
+        targets.sort_by_key(|(position, ..)| *position);
+        let (mut requests, mut admins, mut in_force) = (Vec::new(), Vec::new(), Vec::new());
+        let mut devices = Vec::new();
+        for (position, name, target) in targets {
+            let prepared = match position {
+                0 => &self.checked.prepared[planned.cell],
+                _ => &self.checked.beside[&(planned.cell, name.clone())],
+            };
+            in_force.push(match position {
+                0 => std::mem::take(&mut self.in_force),
+                _ => self.beside.take(name),
+            });
+            devices.extend(target.device.clone().map(|device| (name.clone(), device)));
+            let request = Request {
+                run_id: &self.run_id,
+                place: Some(place.clone()),
+                params: &target.params,
+                server: &target.server,
+                workload: &target.workloads[cell.work],
+                declared: &declared,
+                session_settings: prepared.iter().flat_map(|p| p.session_settings()).collect(),
+                warmup: self.warmup,
+                checkpoint: self.rules.checkpoint,
+                seed,
+                stop: &part,
+                sources: target.sources.as_ref(),
+                hosts: &self.hosts,
+                server_host: target.host.as_deref(),
+                private: target.cluster.is_some(),
+                member: None,
+            };
+            requests.push((name.clone(), request));
+            admins.push(&mut target.admin);
+        }
+        let joint = JointTrial { requests, part: &part, primary: &primary };
+        let observe = &mut *self.observe;
+        let title = cell.title.as_str();
+        let mut progress = |progress| observe(Event::Progress { condition: title, progress });
+        let measured = trial::run_joint(joint, &mut in_force, admins, &mut progress);
+        let mut trial = measured.trial;
+        self.series = measured.series;
+        trial.checks.extend(storage(&trial, &devices));
+        finish_trial(&mut trial, None, cell, &self.rules);
+        (self.observe)(Event::Ended { planned, trial: &trial });
+        // What is in force lasts until it is undone.
+        self.in_force = in_force.into_iter().flatten().collect();
+        trial
+    }
+
+    /// Whether some condition has several servers, so that the metrics of single servers are compared.
+    pub(super) fn compares_servers(&self) -> bool {
+        self.cells.iter().any(|cell| !cell.beside.is_empty())
+    }
+
+    /// Adds to the trial of a single server the metrics by which it is compared with itself beside others.
+    pub(super) fn add_own_metrics(&self, trial: &mut Trial, name: &str) {
+        let primary = self.shared_primary();
+        for metric in joint::compared(&primary) {
+            if let Some(found) = trial.metrics.get(metric).cloned() {
+                trial.metrics.insert(joint::metric_name(metric, name), found);
+            }
+        }
+        if trial.metrics.contains_key(&primary) {
+            let share = Metric::new(Some(1.0), "share");
+            trial.metrics.insert(joint::metric_name(joint::SHARE, name), share);
+        }
+    }
+
+    /// The metric whose sum the servers share.
+    fn shared_primary(&self) -> String {
+        joint::summed(&self.stored.manifest.primary_metric).to_owned()
+    }
+}
+
+/// Checks that each server with a device under test has its files there.
+fn storage(trial: &Trial, devices: &[(String, String)]) -> Option<pgio_results::Check> {
+    let found = devices.iter().map(|(name, device)| {
+        let telemetry = trial.targets.get(name).and_then(|target| target.telemetry.as_ref());
+        let storage = telemetry.map(|t| t.storage.as_slice()).unwrap_or_default();
+        let check = trial_checks::lies_on(storage, device);
+        pgio_results::Check { message: format!("{name}: {}", check.message), ..check }
+    });
+    found.max_by_key(|check| check.verdict)
+}

@@ -1,0 +1,309 @@
+//! Makes one record of the trials of several servers that shared a window.
+//!
+//! Counts are added and rates recomputed from the sums, latencies are those of all operations (histograms merge
+//! exactly), and what cannot be added (settings, environment, the server's description) is the first server's;
+//! each server's own is in `targets`. A check has the worst verdict of all servers and names those
+//! that failed it. What hosts and treatments prove is judged here, because a host may serve several servers.
+
+use std::collections::BTreeMap;
+
+use super::record::{put, record_totals};
+use super::request::Request;
+use super::{Measured, observed};
+use crate::experiment::trial_checks::{self, apart};
+use crate::treatment::InForce;
+use crate::workload::Totals;
+use pgio_results::joint;
+use pgio_results::metrics;
+use pgio_results::model::{
+    Check, CheckVerdict, DatabaseCounters, DatabaseRow, Evidence, Metric, Outcome, Slice,
+    TargetResult, Trial, Warning,
+};
+use pgio_results::series::{Series, Track};
+use pgio_results::telemetry::{Telemetry, Waits};
+
+/// One server's trial.
+pub(super) struct Part<'a> {
+    pub(super) name: &'a str,
+    pub(super) request: &'a Request<'a>,
+    pub(super) measured: Measured,
+}
+
+/// What was observed on the hosts.
+pub(super) struct Seen {
+    pub(super) telemetry: Telemetry,
+    pub(super) series: Series,
+    pub(super) warnings: Vec<Warning>,
+}
+
+/// Metrics of the server's counters that are added.
+const ADDED: &[&str] = &[
+    "riops",
+    "cache_hits_per_second",
+    "wal_bytes_per_second",
+    "wal_full_page_images",
+    "checkpoints",
+];
+
+/// Ratios of the server's counters, and the rate by which each server's counts.
+const WEIGHTED: &[(&str, &str)] = &[
+    ("wal_bytes_per_commit", "commits_per_second"),
+    ("wal_bytes_per_update", "updates_per_second"),
+    ("wal_fpi_share", "wal_bytes_per_second"),
+];
+
+/// `in_force` are the treatments of each server, in the order of the parts.
+pub(super) fn combine(
+    parts: Vec<Part<'_>>,
+    seen: Option<Seen>,
+    primary: &str,
+    in_force: &[Vec<Box<dyn InForce>>],
+) -> Measured {
+    let request = parts[0].request;
+    let trials: Vec<(&str, &Trial)> = parts.iter().map(|p| (p.name, &p.measured.trial)).collect();
+    let mut trial = trials[0].1.clone();
+    trial.seed = parts.iter().map(|p| p.request.seed).fold(0, |all, seed| all ^ seed);
+    trial.outcome = outcome(&trials);
+    trial.window.seconds = trials.iter().map(|(_, t)| t.window.seconds).fold(0.0, f64::max);
+    trial.metrics = BTreeMap::new();
+    trial.sessions = trials.iter().flat_map(|(_, t)| t.sessions.iter().cloned()).collect();
+    trial.timeline = timeline(&trials);
+    trial.dataset = dataset(&trials);
+    trial.database = database(&trials);
+    trial.evidence = evidence(&trials);
+    trial.checks = checks(&trials);
+    trial.warnings = warnings(&trials);
+    let mut series = None;
+    if let Some(Seen { telemetry, series: of_hosts, warnings }) = seen {
+        trial.warnings.extend(warnings);
+        trial.telemetry = Some(telemetry_of(telemetry, &trials));
+        series = Some(of_hosts);
+    }
+    if trial.outcome == Outcome::Complete {
+        add_metrics(&mut trial, request, &parts);
+    }
+    trial.targets = parts.iter().map(|p| (p.name.to_owned(), result(p))).collect();
+    if trial.outcome == Outcome::Complete {
+        add_shares(&mut trial, primary);
+        trial.checks.push(apart::check(&trial));
+    }
+    trial_checks::judge_shared(&mut trial, request.declared, in_force);
+    let mut error = None;
+    for Part { name, measured, .. } in parts {
+        let left = series.get_or_insert_with(|| Series::new(trial.window.seconds));
+        add_tracks(left, name, measured.series);
+        error = error.or(measured.error);
+    }
+    Measured { trial, series, left: None, error }
+}
+
+/// The first failure, with its server; a trial that was stopped because of it says nothing more.
+fn outcome(trials: &[(&str, &Trial)]) -> Outcome {
+    let failed = trials.iter().find_map(|(name, trial)| match &trial.outcome {
+        Outcome::Failed { error } => {
+            Some(Outcome::Failed { error: format!("target `{name}`: {error}") })
+        }
+        Outcome::Complete | Outcome::Interrupted => None,
+    });
+    let complete = trials.iter().all(|(_, trial)| trial.outcome == Outcome::Complete);
+    failed.unwrap_or(if complete { Outcome::Complete } else { Outcome::Interrupted })
+}
+
+fn result(part: &Part<'_>) -> TargetResult {
+    let trial = &part.measured.trial;
+    TargetResult {
+        server: trial.server.clone(),
+        seconds: trial.window.seconds,
+        dataset: trial.dataset.clone(),
+        settings: trial.settings.clone(),
+        sessions: trial.sessions.clone(),
+        metrics: trial.metrics.clone(),
+        share: None,
+        database: trial.database.clone(),
+        telemetry: trial.telemetry.clone(),
+        environment: (*trial.environment).clone(),
+        clock: part.request.member.as_ref().and_then(|member| member.kept().clock()),
+    }
+}
+
+fn add_metrics(trial: &mut Trial, request: &Request<'_>, parts: &[Part<'_>]) {
+    let mut totals = Totals::default();
+    for member in parts.iter().filter_map(|part| part.request.member.as_ref()) {
+        totals.merge(&member.kept().totals);
+    }
+    let seconds = trial.window.seconds;
+    record_totals(request.workload.as_ref(), trial, totals, seconds);
+    let values = |name: &str| -> Option<Vec<f64>> {
+        parts.iter().map(|part| part.measured.trial.metrics.get(name)?.value).collect()
+    };
+    for name in ADDED {
+        let known = parts.iter().any(|part| part.measured.trial.metrics.contains_key(*name));
+        if known {
+            put(trial, name, values(name).map(|all| all.iter().sum()));
+        }
+    }
+    for (name, weight) in WEIGHTED {
+        if let (Some(values), Some(weights)) = (values(name), values(weight)) {
+            let all: f64 = weights.iter().sum();
+            let sum: f64 = values.iter().zip(&weights).map(|(value, weight)| value * weight).sum();
+            put(trial, name, (all > 0.0).then(|| sum / all));
+        }
+    }
+    observed::add_metrics(trial);
+}
+
+/// Adds the metrics of single servers that are compared between conditions, and each server's share.
+pub(in crate::experiment) fn add_shares(trial: &mut Trial, primary: &str) {
+    let value = |metrics: &BTreeMap<String, Metric>| metrics.get(primary).and_then(|m| m.value);
+    let sum = value(&trial.metrics).filter(|sum| *sum > 0.0);
+    // Only rates add up.
+    let is_rate = metrics::definition(primary).is_some_and(|def| def.unit.ends_with("/s"));
+    for (name, target) in &mut trial.targets {
+        target.share =
+            value(&target.metrics).zip(sum).filter(|_| is_rate).map(|(own, sum)| own / sum);
+        for metric in joint::compared(primary) {
+            if let Some(found) = target.metrics.get(metric) {
+                trial.metrics.insert(joint::metric_name(metric, name), found.clone());
+            }
+        }
+        if target.share.is_some() {
+            let share = Metric::new(target.share, "share");
+            trial.metrics.insert(joint::metric_name(joint::SHARE, name), share);
+        }
+    }
+}
+
+fn timeline(trials: &[(&str, &Trial)]) -> Vec<Slice> {
+    let mut all: Vec<Slice> = Vec::new();
+    for (_, trial) in trials {
+        for (number, slice) in trial.timeline.iter().enumerate() {
+            let Some(sum) = all.get_mut(number) else {
+                all.push(slice.clone());
+                continue;
+            };
+            sum.block_visits += slice.block_visits;
+            sum.rows_updated += slice.rows_updated;
+            sum.commits += slice.commits;
+            sum.messages += slice.messages;
+            sum.timed += slice.timed;
+            sum.latency_seconds += slice.latency_seconds;
+        }
+    }
+    all
+}
+
+fn dataset(trials: &[(&str, &Trial)]) -> Option<pgio_results::model::DatasetInfo> {
+    let all: Option<Vec<_>> = trials.iter().map(|(_, trial)| trial.dataset.as_ref()).collect();
+    let all = all?;
+    let mut sum = (*all.first()?).clone();
+    sum.bytes_before = all.iter().map(|data| data.bytes_before).sum();
+    sum.bytes_after = all.iter().map(|data| data.bytes_after).sum();
+    Some(sum)
+}
+
+fn database(trials: &[(&str, &Trial)]) -> Option<DatabaseCounters> {
+    let all: Option<Vec<_>> = trials.iter().map(|(_, trial)| trial.database.as_ref()).collect();
+    let mut sum = DatabaseCounters::default();
+    let add = |sum: &mut DatabaseRow, row: &DatabaseRow| {
+        sum.blks_hit += row.blks_hit;
+        sum.blks_read += row.blks_read;
+        sum.tup_returned += row.tup_returned;
+        sum.tup_fetched += row.tup_fetched;
+        sum.tup_updated += row.tup_updated;
+    };
+    for counters in all? {
+        add(&mut sum.before, &counters.before);
+        add(&mut sum.after, &counters.after);
+    }
+    Some(sum)
+}
+
+fn evidence(trials: &[(&str, &Trial)]) -> Vec<Evidence> {
+    let of_one = |(name, trial): &(&str, &Trial)| {
+        let name = (*name).to_owned();
+        let named = trial.evidence.iter().cloned();
+        named
+            .map(move |e| Evidence { what: format!("{name}: {}", e.what), ..e })
+            .collect::<Vec<_>>()
+    };
+    trials.iter().flat_map(of_one).collect()
+}
+
+/// One check of each kind, with the worst verdict.
+fn checks(trials: &[(&str, &Trial)]) -> Vec<Check> {
+    let mut ids: Vec<&str> = Vec::new();
+    for check in trials.iter().flat_map(|(_, trial)| &trial.checks) {
+        if !ids.contains(&check.id.as_str()) {
+            ids.push(&check.id);
+        }
+    }
+    let of_id = |id: &str| {
+        let found = trials.iter().flat_map(|(name, trial)| {
+            trial.checks.iter().filter(|check| check.id == id).map(|check| (*name, check))
+        });
+        merged(id, &found.collect::<Vec<_>>())
+    };
+    ids.into_iter().map(of_id).collect()
+}
+
+fn merged(id: &str, found: &[(&str, &Check)]) -> Check {
+    let worst = found.iter().map(|(_, c)| c.verdict).max().unwrap_or(CheckVerdict::Ok);
+    let those = found.iter().filter(|(_, check)| check.verdict == worst);
+    let named = |(name, check): &(&str, &Check)| format!("{name}: {}", check.message);
+    let mut texts: Vec<String> = those.clone().map(named).collect();
+    if worst == CheckVerdict::Ok && texts.len() > 1 {
+        // The others are alike.
+        let further = texts.len() - 1;
+        texts.truncate(1);
+        texts.push(format!("{further} more as well"));
+    }
+    let remedy = those.clone().map(|(_, check)| check.remedy.clone()).next().unwrap_or_default();
+    Check { id: id.to_owned(), verdict: worst, message: texts.join("; "), remedy }
+}
+
+fn warnings(trials: &[(&str, &Trial)]) -> Vec<Warning> {
+    let mut all: Vec<Warning> = Vec::new();
+    for warning in trials.iter().flat_map(|(_, trial)| &trial.warnings) {
+        if !all.contains(warning) {
+            all.push(warning.clone());
+        }
+    }
+    all
+}
+
+/// Adds to what was observed on hosts what was observed on servers.
+fn telemetry_of(hosts: Telemetry, trials: &[(&str, &Trial)]) -> Telemetry {
+    let mut all = Telemetry { storage: Vec::new(), ..hosts };
+    let mut waits: Option<Waits> = None;
+    for (name, trial) in trials {
+        let Some(own) = &trial.telemetry else { continue };
+        all.storage.extend(own.storage.iter().cloned());
+        let standbys = own.standbys.iter();
+        all.standbys
+            .extend(standbys.map(|(standby, lag)| (format!("{name}: {standby}"), lag.clone())));
+        if let Some(own) = &own.waits {
+            let sum = waits.get_or_insert_with(|| Waits { hertz: own.hertz, ..Waits::default() });
+            sum.rounds += own.rounds;
+            sum.missed_rounds += own.missed_rounds;
+            sum.sessions += own.sessions;
+            for (event, count) in &own.sightings {
+                *sum.sightings.entry(event.clone()).or_default() += count;
+            }
+        }
+    }
+    all.waits = waits;
+    all
+}
+
+/// Adds a server's samples, with its name.
+fn add_tracks(all: &mut Series, name: &str, own: Option<Series>) {
+    let Some(own) = own else { return };
+    // A subject of the server is a standby.
+    let named = |track: Track| match track.subject.is_empty() {
+        true => Track { source: format!("{} {name}", track.source), ..track },
+        false => Track { subject: format!("{name}: {}", track.subject), ..track },
+    };
+    all.tracks.extend(own.tracks.into_iter().map(named));
+    all.moments.extend(own.moments);
+    all.moments.sort_by(|a, b| a.at.total_cmp(&b.at));
+}

@@ -1,0 +1,98 @@
+//! Runs one trial on several servers in one window: each server's trial on a thread of its own, as alone, with a
+//! common warm-up, a common start and a common end.
+//!
+//! Hosts are observed once for all servers, so that a neighbor's work is not taken for foreign load. The record
+//! is the sum (`combine`) with each server's part. Next: `rendezvous`, where the threads wait for each other.
+
+use std::panic::resume_unwind;
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::thread;
+
+use postgres::Client;
+
+use super::Measured;
+use super::combine::{Part, Seen, combine};
+use super::rendezvous::{Attendance, Meeting, Member, coordinate};
+use super::request::Request;
+use crate::host::stop::Stop;
+use crate::rng::derive;
+use crate::telemetry::{Recorder, TelemetrySources};
+use crate::treatment::InForce;
+use crate::workload::Progress;
+use pgio_results::model::Outcome;
+
+/// The servers of one trial; all run the same workload.
+#[derive(Debug)]
+pub struct JointTrial<'a> {
+    /// By target; at least two. The first stands for all where a record has room for one.
+    pub requests: Vec<(String, Request<'a>)>,
+    /// Stops this trial alone; all requests have it.
+    pub part: &'a Stop,
+    /// The metric whose sum the targets share.
+    pub primary: &'a str,
+}
+
+/// Runs the trial. `in_force` and `admins` are in the order of the requests.
+pub fn run(
+    mut joint: JointTrial<'_>,
+    in_force: &mut [Vec<Box<dyn InForce>>],
+    mut admins: Vec<&mut Client>,
+    observe: &mut dyn FnMut(Progress),
+) -> Measured {
+    let (sender, messages) = mpsc::channel();
+    let mut answers = Vec::new();
+    for (number, (name, request)) in joint.requests.iter_mut().enumerate() {
+        let (answer, own) = mpsc::channel();
+        answers.push(answer);
+        request.member = Some(Arc::new(Member::new(number, sender.clone(), own)));
+        // No two servers visit the same keys in the same order.
+        request.seed = derive(request.seed, "target", 0) ^ derive(0, name, 0) >> 11;
+    }
+    let requests = &joint.requests;
+    let watched = watched(requests, &mut admins);
+    let window = requests[0].1.workload.extent().time();
+    let mut hosts: Option<Recorder<'_>> = None;
+    let measured: Vec<Measured> = thread::scope(|scope| {
+        let each = requests.iter().zip(in_force.iter_mut()).zip(admins);
+        let threads: Vec<_> = each
+            .map(|(((_, request), own), admin)| {
+                let messages = sender.clone();
+                scope.spawn(move || {
+                    let mut end = Attendance { messages, complete: false };
+                    let measured = super::run(request, own, admin, &mut |progress| {
+                        request.member.iter().for_each(|member| member.progress(progress));
+                    });
+                    end.complete = measured.trial.outcome == Outcome::Complete;
+                    measured
+                })
+            })
+            .collect();
+        coordinate(&messages, answers, joint.part, &mut |meeting| match meeting {
+            Meeting::Ready => hosts = Recorder::of_hosts(&watched, window),
+            Meeting::Opened(at) => hosts.iter_mut().for_each(|hosts| hosts.opened(at)),
+            Meeting::Closed(at) => hosts.iter_mut().for_each(|hosts| hosts.closed(at)),
+            Meeting::Progress(progress) => observe(progress),
+        });
+        let joined = threads.into_iter().map(thread::ScopedJoinHandle::join);
+        joined.map(|ended| ended.unwrap_or_else(|panic| resume_unwind(panic))).collect()
+    });
+    let parts = requests.iter().zip(measured);
+    let parts = parts.map(|((name, request), measured)| Part { name, request, measured });
+    let seen = hosts.and_then(Recorder::finish);
+    let seen = seen.map(|(telemetry, series, warnings)| Seen { telemetry, series, warnings });
+    combine(parts.collect(), seen, joint.primary, in_force)
+}
+
+/// Returns what is observed on each target, with the process of a session that stays open; none if telemetry is off.
+fn watched<'a>(
+    requests: &[(String, Request<'a>)],
+    admins: &mut [&mut Client],
+) -> Vec<(&'a TelemetrySources, Option<i32>)> {
+    let pid = |admin: &mut Client| {
+        let row = admin.query_one("SELECT pg_backend_pid()", &[]).ok()?;
+        Some(row.get(0))
+    };
+    let each = requests.iter().zip(admins);
+    each.filter_map(|((_, request), admin)| Some((request.sources?, pid(admin)))).collect()
+}

@@ -1,0 +1,326 @@
+//! Where the servers of a joint window meet: before the warm-up, to agree on the start, and after the last operation.
+//!
+//! Each server's trial runs on a thread of its own, as it would alone; its [`Member`] sends messages and waits for
+//! the answer. [`coordinate`] releases all at once. If one fails, the others are stopped: a window without it is
+//! another condition. The start is a moment of this machine's monotonic clock, far enough ahead for every server
+//! to know it in time. Next: `joint`, which starts the threads.
+
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+
+use crate::host::stop::Stop;
+use crate::workload::clock::{ClockReading, Opener, Start};
+use crate::workload::{EngineError, Progress, Totals};
+use pgio_results::joint::ClockOffset;
+
+/// The shortest time between the agreement and the start ...
+const LEAD: Duration = Duration::from_millis(200);
+/// ... and the least number of the slowest round trips that it must last.
+const ROUND_TRIPS: u32 = 4;
+
+/// A message of a member's thread; the number is the member's.
+#[derive(Debug)]
+pub(super) enum Message {
+    Arrived(usize, Stage),
+    Progress(usize, Progress),
+    /// The thread has ended; a trial that is not complete stops all others.
+    Ended {
+        complete: bool,
+    },
+}
+
+/// Where members wait for each other.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Stage {
+    /// Ready to warm up.
+    Prepared,
+    /// Ready to start, with the lead that this member needs.
+    Ready(Duration),
+    /// The last operation ended at this moment.
+    Closed(Instant),
+}
+
+/// One server's part in the meeting.
+#[derive(Debug)]
+pub struct Member {
+    number: usize,
+    messages: Sender<Message>,
+    /// The answer: the start, or the present for other stages.
+    answers: Mutex<Receiver<Instant>>,
+    kept: Mutex<Kept>,
+}
+
+/// What a member's trial leaves for the sum.
+#[derive(Debug, Default)]
+pub(super) struct Kept {
+    pub(super) before: Option<ClockReading>,
+    pub(super) after: Option<ClockReading>,
+    /// Seconds from the agreed start to the start of its first session.
+    pub(super) first: f64,
+    pub(super) totals: Totals,
+}
+
+impl Kept {
+    /// Returns the clock as it is stored.
+    pub(super) fn clock(&self) -> Option<ClockOffset> {
+        let before = self.before?;
+        Some(ClockOffset {
+            round_trip_seconds: before.round_trip.as_secs_f64(),
+            slowest_seconds: before.slowest.as_secs_f64(),
+            began_seconds: self.first,
+            moved_seconds: self.after.map(|after| after.moved_since(&before)),
+        })
+    }
+}
+
+impl Member {
+    pub(super) fn new(
+        number: usize,
+        messages: Sender<Message>,
+        answers: Receiver<Instant>,
+    ) -> Member {
+        Member { number, messages, answers: answers.into(), kept: Mutex::default() }
+    }
+
+    /// Waits until all others are prepared as well.
+    pub(super) fn prepared(&self) -> Result<(), EngineError> {
+        self.meet(Stage::Prepared).map(drop)
+    }
+
+    /// Waits until all others have ended their work: sessions that disconnect earlier would be missing from the
+    /// hosts' last lists of processes.
+    pub(super) fn closed(&self, at: Instant) {
+        // After an error of another member there is nothing to wait for.
+        let _ = self.meet(Stage::Closed(at));
+    }
+
+    pub(super) fn progress(&self, progress: Progress) {
+        // The coordinator outlives the threads.
+        let _ = self.messages.send(Message::Progress(self.number, progress));
+    }
+
+    /// Keeps the work for the sum, and reads the clock once more.
+    pub(super) fn keep(&self, totals: &Totals, first: f64, admin: &mut Client) {
+        let mut kept = self.kept();
+        kept.totals.clone_from(totals);
+        kept.first = if first.is_finite() { first } else { 0.0 };
+        // Without a second reading the check says so.
+        kept.after = ClockReading::take(admin).ok();
+    }
+
+    pub(super) fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
+        self.kept.lock().expect("no holder of the lock panics")
+    }
+
+    fn meet(&self, stage: Stage) -> Result<Instant, EngineError> {
+        let stopped = |()| EngineError::Stopped;
+        self.messages.send(Message::Arrived(self.number, stage)).map_err(|_| stopped(()))?;
+        let answers = self.answers.lock().expect("no holder of the lock panics");
+        answers.recv().map_err(|_| stopped(()))
+    }
+}
+
+impl Opener for Member {
+    fn start(&self, admin: &mut Client, lead: Duration) -> Result<Start, EngineError> {
+        let reading = ClockReading::take(admin)?;
+        let needed = lead.max(reading.slowest * ROUND_TRIPS);
+        self.kept().before = Some(reading);
+        let at = self.meet(Stage::Ready(needed))?;
+        Ok(Start { at, epoch: reading.epoch_at(at) })
+    }
+}
+
+/// Reports the end of a member's thread, also if it panics.
+#[derive(Debug)]
+pub(super) struct Attendance {
+    pub(super) messages: Sender<Message>,
+    pub(super) complete: bool,
+}
+
+impl Drop for Attendance {
+    fn drop(&mut self) {
+        let _ = self.messages.send(Message::Ended { complete: self.complete });
+    }
+}
+
+/// What the coordinator reports.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Meeting {
+    /// All are ready; none has the start yet.
+    Ready,
+    Opened(Instant),
+    Progress(Progress),
+    /// All have ended, the last one at this moment; their sessions are still connected.
+    Closed(Instant),
+}
+
+/// Runs the meeting until all threads have ended. `part` stops the members without stopping the run.
+pub(super) fn coordinate(
+    messages: &Receiver<Message>,
+    mut answers: Vec<Sender<Instant>>,
+    part: &Stop,
+    observe: &mut dyn FnMut(Meeting),
+) {
+    let count = answers.len();
+    let mut arrived: Vec<Option<Stage>> = vec![None; count];
+    let mut progress = vec![Progress::default(); count];
+    let mut ended = 0;
+    while ended < count {
+        let Ok(message) = messages.recv() else { return };
+        match message {
+            Message::Progress(number, of_one) => {
+                progress[number] = of_one;
+                observe(Meeting::Progress(sum(&progress)));
+            }
+            Message::Ended { complete } => {
+                ended += 1;
+                if !complete && !answers.is_empty() {
+                    part.request();
+                    // Those who wait learn it by the end of their channel.
+                    answers.clear();
+                }
+            }
+            Message::Arrived(number, stage) => {
+                arrived[number] = Some(stage);
+                let all: Option<Vec<Stage>> = arrived.iter().copied().collect();
+                let Some(stages) = all.filter(|_| !answers.is_empty()) else { continue };
+                arrived.fill(None);
+                release(&stages, &answers, observe);
+            }
+        }
+    }
+}
+
+fn release(stages: &[Stage], answers: &[Sender<Instant>], observe: &mut dyn FnMut(Meeting)) {
+    let mut lead: Option<Duration> = None;
+    let mut closed: Option<Instant> = None;
+    for stage in stages {
+        match stage {
+            Stage::Prepared => {}
+            Stage::Ready(needed) => lead = lead.max(Some(*needed)),
+            Stage::Closed(at) => closed = closed.max(Some(*at)),
+        }
+    }
+    if lead.is_some() {
+        observe(Meeting::Ready);
+    }
+    if let Some(at) = closed {
+        observe(Meeting::Closed(at));
+    }
+    let at = Instant::now() + lead.map_or(Duration::ZERO, |needed| needed.max(LEAD));
+    // A thread that has ended does not receive it, and its end is the next message.
+    for answer in answers {
+        let _ = answer.send(at);
+    }
+    if lead.is_some() {
+        thread::sleep(at.saturating_duration_since(Instant::now()));
+        observe(Meeting::Opened(at));
+    }
+}
+
+fn sum(all: &[Progress]) -> Progress {
+    let count = all.len() as f64;
+    Progress {
+        elapsed: all.iter().map(|p| p.elapsed).fold(0.0, f64::max),
+        covered: all.iter().map(|p| p.covered).sum::<f64>() / count,
+        block_visits: all.iter().map(|p| p.block_visits).sum(),
+        commits: all.iter().map(|p| p.commits).sum(),
+        ..Progress::default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::sync::mpsc;
+
+    use super::*;
+
+    /// Runs members on threads; each does `work` with its number. Returns what was reported, and whether the
+    /// part was stopped.
+    fn meeting(
+        count: usize,
+        work: impl Fn(usize, &Member) -> Result<(), EngineError> + Sync,
+    ) -> (Vec<Meeting>, bool) {
+        let (sender, messages) = mpsc::channel();
+        let (mut answers, mut members) = (Vec::new(), Vec::new());
+        for number in 0..count {
+            let (answer, own) = mpsc::channel();
+            answers.push(answer);
+            members.push(Arc::new(Member::new(number, sender.clone(), own)));
+        }
+        let part = Stop::new();
+        let mut seen = Vec::new();
+        thread::scope(|scope| {
+            for (number, member) in members.iter().enumerate() {
+                let (messages, work) = (sender.clone(), &work);
+                scope.spawn(move || {
+                    let mut end = Attendance { messages, complete: false };
+                    end.complete = work(number, member).is_ok();
+                });
+            }
+            coordinate(&messages, answers, &part, &mut |event| seen.push(event));
+        });
+        (seen, part.requested())
+    }
+
+    #[test]
+    fn all_get_one_start_with_the_longest_lead() {
+        let starts = Mutex::new(Vec::new());
+        let began = Instant::now();
+        let (seen, stopped) = meeting(3, |number, member| {
+            member.prepared()?;
+            let at = member.meet(Stage::Ready(Duration::from_millis(100 * number as u64)))?;
+            starts.lock().unwrap().push(at);
+            member.closed(at + Duration::from_secs(number as u64));
+            Ok(())
+        });
+        assert!(!stopped);
+        let starts = starts.into_inner().unwrap();
+        assert_eq!(starts.len(), 3);
+        assert!(starts.iter().all(|at| *at == starts[0]) && starts[0] >= began + LEAD);
+        let [Meeting::Ready, Meeting::Opened(opened), Meeting::Closed(closed)] = seen[..] else {
+            panic!("{seen:?}")
+        };
+        assert_eq!((opened, closed), (starts[0], starts[0] + Duration::from_secs(2)));
+    }
+
+    #[test]
+    fn a_long_round_trip_lengthens_the_lead() {
+        let began = Instant::now();
+        let long = LEAD * 2;
+        let (seen, _) = meeting(2, |_, member| member.meet(Stage::Ready(long)).map(drop));
+        let Meeting::Opened(at) = seen[1] else { panic!("{seen:?}") };
+        assert!(at >= began + long);
+    }
+
+    #[test]
+    fn the_failure_of_one_releases_all_others() {
+        let (seen, stopped) = meeting(3, |number, member| {
+            member.prepared()?;
+            if number == 1 {
+                return Err(EngineError::Stuck("gone".to_owned()));
+            }
+            match member.meet(Stage::Ready(LEAD)) {
+                Err(EngineError::Stopped) => Err(EngineError::Stopped),
+                other => panic!("{other:?}"),
+            }
+        });
+        assert!(stopped && seen.is_empty(), "{seen:?}");
+    }
+
+    #[test]
+    fn progress_is_that_of_all() {
+        let (seen, _) = meeting(2, |number, member| {
+            let commits = 10 * (number as u64 + 1);
+            member.progress(Progress { covered: 2.0, commits, ..Progress::default() });
+            member.prepared()
+        });
+        let Some(Meeting::Progress(last)) = seen.last() else { panic!("{seen:?}") };
+        assert_eq!((last.commits, last.covered), (30, 2.0));
+    }
+}

@@ -1,0 +1,190 @@
+//! A server's clock against this machine's monotonic one, and the common start of several servers.
+//!
+//! A reading takes [`ROUND_TRIPS`] round trips. The server reads its clock somewhere between request and answer;
+//! the quickest round trip counts, because its middle is off by at most half of the shortest time (Cristian,
+//! Distributed Computing 3, 1989). Two readings show how far the server's clock moved in between.
+//! Next: `window`, which opens the window at a moment of both clocks.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use postgres::{Client, SimpleQueryMessage};
+
+use super::error::EngineError;
+use super::prepare;
+
+/// One moment on two clocks.
+#[derive(Debug, Clone, Copy)]
+pub struct Start {
+    pub at: Instant,
+    /// Seconds since the epoch on the server's clock.
+    pub epoch: f64,
+}
+
+impl Start {
+    /// Returns the moment that is `lead` ahead of now.
+    pub(super) fn after(admin: &mut Client, lead: Duration) -> Result<Start, EngineError> {
+        let asked = Instant::now();
+        let now = prepare::server_clock(admin)?;
+        // The server read its clock between request and answer; assume the middle.
+        let read = asked + asked.elapsed() / 2;
+        Ok(Start { at: read + lead, epoch: now + lead.as_secs_f64() })
+    }
+
+    /// Returns the moment at which the window opens: after `lead`, or when other servers open theirs.
+    pub(super) fn agreed(
+        opener: Option<&Arc<dyn Opener>>,
+        admin: &mut Client,
+        lead: Duration,
+    ) -> Result<Start, EngineError> {
+        match opener {
+            Some(opener) => opener.start(admin, lead),
+            None => Start::after(admin, lead),
+        }
+    }
+}
+
+/// Agrees with other servers on the moment when a window opens.
+pub trait Opener: std::fmt::Debug + Send + Sync {
+    /// Returns the common start; `lead` is the least time that this server's sessions need to receive it.
+    fn start(&self, admin: &mut Client, lead: Duration) -> Result<Start, EngineError>;
+}
+
+pub const ROUND_TRIPS: usize = 16;
+
+/// A server clock may step back by this much between two answers: its own resolution, in seconds.
+const RESOLUTION: f64 = 2e-6;
+
+/// A moment on both clocks.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct ClockReading {
+    at: Instant,
+    /// Seconds since the epoch on the server's clock.
+    epoch: f64,
+    /// The quickest round trip; half of it is the error.
+    pub round_trip: Duration,
+    pub slowest: Duration,
+}
+
+impl ClockReading {
+    pub fn take(admin: &mut Client) -> Result<ClockReading, EngineError> {
+        ClockReading::by(|| {
+            let sent = Instant::now();
+            let epoch = ask(admin)?;
+            Ok((sent, epoch, sent.elapsed()))
+        })
+    }
+
+    /// `ask` returns when it asked, the server's clock and the round trip.
+    fn by(
+        mut ask: impl FnMut() -> Result<(Instant, f64, Duration), EngineError>,
+    ) -> Result<ClockReading, EngineError> {
+        let mut reading: Option<ClockReading> = None;
+        let mut last = f64::NEG_INFINITY;
+        for _ in 0..ROUND_TRIPS {
+            let (sent, epoch, round_trip) = ask()?;
+            if epoch < last - RESOLUTION {
+                return Err(EngineError::Clock(format!(
+                    "the server's clock went back by {:.3} ms between two answers",
+                    (last - epoch) * 1e3
+                )));
+            }
+            last = epoch;
+            let slowest = reading.map_or(round_trip, |r| r.slowest.max(round_trip));
+            let quickest = reading.filter(|r| r.round_trip <= round_trip);
+            reading = Some(match quickest {
+                Some(quickest) => ClockReading { slowest, ..quickest },
+                None => ClockReading { at: sent + round_trip / 2, epoch, round_trip, slowest },
+            });
+        }
+        reading.ok_or_else(|| EngineError::Clock("the server's clock was not read".to_owned()))
+    }
+
+    /// Returns the server's clock at a moment of this machine.
+    pub fn epoch_at(&self, at: Instant) -> f64 {
+        self.epoch + seconds_between(self.at, at)
+    }
+
+    /// Returns how far the server's clock moved against this machine's since an earlier reading, in seconds.
+    pub fn moved_since(&self, earlier: &ClockReading) -> f64 {
+        self.epoch - earlier.epoch_at(self.at)
+    }
+}
+
+/// Asks for the server's clock in one round trip; a query with parameters would take two.
+fn ask(admin: &mut Client) -> Result<f64, EngineError> {
+    let answer = admin
+        .simple_query("SELECT date_part('epoch', clock_timestamp())")
+        .map_err(prepare::failed("reading the server's clock"))?;
+    let text = answer.iter().find_map(|message| match message {
+        SimpleQueryMessage::Row(row) => row.get(0),
+        _ => None,
+    });
+    let clock = text.and_then(|text| text.parse().ok());
+    clock.ok_or_else(|| EngineError::Clock("the server did not return its clock".to_owned()))
+}
+
+fn seconds_between(from: Instant, to: Instant) -> f64 {
+    match to.checked_duration_since(from) {
+        Some(after) => after.as_secs_f64(),
+        None => -(from - to).as_secs_f64(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A server whose clock is `offset` seconds after the epoch at `origin`, behind a network.
+    fn reading(
+        origin: Instant,
+        offset: f64,
+        there_and_back: impl Fn(usize) -> (u64, u64),
+    ) -> Result<ClockReading, EngineError> {
+        let mut number = 0;
+        ClockReading::by(|| {
+            let (there, back) = there_and_back(number);
+            let sent = origin + Duration::from_millis(100 * number as u64);
+            number += 1;
+            let epoch = offset + seconds_between(origin, sent) + there as f64 / 1e3;
+            Ok((sent, epoch, Duration::from_millis(there + back)))
+        })
+    }
+
+    #[test]
+    fn the_quickest_round_trip_counts() {
+        let origin = Instant::now();
+        // One way takes longer in all but one of sixteen.
+        let slow = |n: usize| if n == 11 { (1, 1) } else { (40, 2) };
+        let found = reading(origin, 1000.0, slow).unwrap();
+        assert_eq!(found.round_trip, Duration::from_millis(2));
+        assert_eq!(found.slowest, Duration::from_millis(42));
+        assert!((found.epoch_at(origin) - 1000.0).abs() < 1e-6, "{found:?}");
+        let earlier = origin.checked_sub(Duration::from_secs(1)).unwrap_or(origin);
+        let expected = 1000.0 - seconds_between(earlier, origin);
+        assert!((found.epoch_at(earlier) - expected).abs() < 1e-6);
+    }
+
+    #[test]
+    fn a_clock_that_moved_between_two_readings_is_seen() {
+        let origin = Instant::now();
+        let before = reading(origin, 1000.0, |_| (1, 1)).unwrap();
+        let after = reading(origin + Duration::from_secs(10), 1010.25, |_| (1, 1)).unwrap();
+        assert!((after.moved_since(&before) - 0.25).abs() < 1e-6);
+        // The error is at most half the round trip, whichever way is slow.
+        let lopsided = reading(origin, 1000.0, |_| (30, 0)).unwrap();
+        assert!((lopsided.epoch_at(origin) - 1000.0).abs() <= 0.015 + 1e-9);
+    }
+
+    #[test]
+    fn a_clock_that_goes_back_is_refused() {
+        let origin = Instant::now();
+        let mut number = 0.0;
+        let error = ClockReading::by(|| {
+            number += 1.0;
+            Ok((origin, 1000.0 - 0.5 * number, Duration::from_millis(1)))
+        });
+        let text = error.unwrap_err().to_string();
+        assert!(text.contains("went back by 500.000 ms"), "{text}");
+    }
+}

@@ -1,0 +1,56 @@
+//! Three servers on one limited disk, alone and together: the shipped example, shortened.
+
+use std::fs;
+
+use serde_json::Value;
+
+use super::{check, disk, inside};
+use crate::workdir::{Workdir, condition_of, failed_checks, tolerate};
+
+/// The limit of the example.
+const LIMIT: f64 = 500.0;
+
+#[test]
+fn neighbors_share_what_the_disk_can_do() {
+    if !inside("neighbor::neighbors_share_what_the_disk_can_do", true) {
+        return;
+    }
+    let disk = disk(2 << 30);
+    let node = fs::canonicalize(format!("/sys/dev/block/{}", disk.number())).unwrap();
+    let name = node.file_name().unwrap().to_str().unwrap().to_owned();
+    let mut text = include_str!("../../../../../examples/noisy-neighbor.toml").to_owned();
+    for (shipped, here) in [
+        ("\"/dev/loop7\"", format!("\"/dev/{name}\"")),
+        ("\"/mnt/pgio-neighbor\"", format!("{:?}", disk.path())),
+        ("blocks = 6", format!("blocks = 1\n{}", tolerate(&["participants-apart"]))),
+        ("warmup = \"3s\"", "warmup = \"1s\"".to_owned()),
+        ("duration = \"15s\"", "duration = \"4s\"".to_owned()),
+        ("aa = true", "aa = false".to_owned()),
+    ] {
+        assert!(text.contains(shipped), "{shipped}");
+        text = text.replace(shipped, &here);
+    }
+    let dir = Workdir::new();
+    dir.compare(&text).expect(0, &["Each server"]);
+    let device = |trial: &Value, what: &str| {
+        trial["telemetry"]["hosts"]["local"]["devices"][&name][what].as_f64().unwrap()
+    };
+    let trials = dir.trials();
+    for trial in &trials {
+        assert_eq!(failed_checks(trial, "invalid"), [""; 0], "{trial}");
+        // The disk did what it is allowed to, whatever number of servers asked: the check compares the device's
+        // own counters with the limit, and would warn below four fifths of it.
+        let throttle = check(trial, "throttle");
+        assert_eq!(throttle["verdict"], "ok", "{throttle}");
+        let writes = device(trial, "writes_per_second");
+        assert!(writes <= 1.2 * LIMIT, "{writes}");
+    }
+    let together = trials.iter().find(|trial| condition_of(trial) == "together").unwrap();
+    let targets = together["targets"].as_object().unwrap();
+    assert_eq!(targets.keys().collect::<Vec<_>>(), ["a", "b", "c"]);
+    let shares = targets.values().map(|target| target["share"].as_f64().unwrap());
+    assert!((shares.sum::<f64>() - 1.0).abs() < 0.05, "{together}");
+    let limits = fs::read_to_string("/sys/fs/cgroup/blkio/blkio.throttle.write_iops_device");
+    let prefix = format!("{} ", disk.number());
+    assert!(!limits.unwrap_or_default().lines().any(|line| line.starts_with(&prefix)));
+}
