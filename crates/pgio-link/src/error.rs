@@ -14,7 +14,9 @@ pub enum LinkError {
     WrongToken { address: String },
     #[error("the connection to {address} failed during the handshake: {why}")]
     Handshake { address: String, why: String },
-    #[error("a token is 32 to 128 characters of 0-9 and a-f, such as `openssl rand -hex 32` prints")]
+    #[error(
+        "a token is 32 to 128 characters of 0-9 and a-f, such as `openssl rand -hex 32` prints"
+    )]
     BadToken,
     #[error("cannot listen for drivers on {address}")]
     Listen { address: String, source: io::Error },
@@ -24,7 +26,9 @@ pub enum LinkError {
     Program(#[source] io::Error),
     #[error("a message of {bytes} bytes exceeds the limit of {limit}")]
     TooLarge { bytes: usize, limit: usize },
-    #[error("the clock of {peer} cannot be measured: {answered} of {asked} round trips were answered in {seconds} s")]
+    #[error(
+        "the clock of {peer} cannot be measured: {answered} of {asked} round trips were answered in {seconds} s"
+    )]
     Clock { peer: String, answered: usize, asked: usize, seconds: u64 },
     #[error("cannot start a thread or a connection: {0}")]
     System(#[from] io::Error),

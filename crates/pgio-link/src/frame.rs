@@ -26,9 +26,7 @@ impl Frame {
         let (kind, body) = match self {
             Frame::Message(json) => (0, json.clone()),
             Frame::Ping(sent) => (1, sent.to_be_bytes().to_vec()),
-            Frame::Pong(sent, there) => {
-                (2, [sent.to_be_bytes(), there.to_be_bytes()].concat())
-            }
+            Frame::Pong(sent, there) => (2, [sent.to_be_bytes(), there.to_be_bytes()].concat()),
         };
         let length = u32::try_from(body.len()).ok().filter(|n| *n as usize <= LARGEST);
         let length = length.ok_or(LinkError::TooLarge { bytes: body.len(), limit: LARGEST })?;
@@ -119,7 +117,11 @@ mod tests {
         assert!(inbox.take().unwrap_err().contains("exceeds the limit"));
         inbox.trust();
         assert_eq!(inbox.take(), Ok(None));
-        for bad in [[0, 0, 0, 0, 9].as_slice(), &[0, 0, 0, 1, 1, 0], &[0, 0, 0, 9, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0]] {
+        for bad in [
+            [0, 0, 0, 0, 9].as_slice(),
+            &[0, 0, 0, 1, 1, 0],
+            &[0, 0, 0, 9, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+        ] {
             let mut inbox = Inbox::new(LARGEST);
             inbox.push(bad);
             assert!(inbox.take().is_err(), "{bad:?}");

@@ -115,11 +115,8 @@ pub(super) fn greet<S: Read + Write>(
         Challenge::Proof { nonce, proof } => (nonce, proof),
         Challenge::Refused { why } => return Err(refused(why)),
     };
-    let binding = Binding {
-        exported,
-        driver_nonce: &driver_nonce,
-        coordinator_nonce: &coordinator_nonce,
-    };
+    let binding =
+        Binding { exported, driver_nonce: &driver_nonce, coordinator_nonce: &coordinator_nonce };
     if !token.proves(Prover::Coordinator, &binding, &proof) {
         // The coordinator may show its user who dialed; nothing depends on its hearing this.
         let _ = talk.say(&Answer::WrongToken);
@@ -159,11 +156,8 @@ pub(super) fn admit<S: Read + Write>(
         return Err(failed(why));
     }
     let coordinator_nonce = nonce().map_err(|e| failed(e.to_string()))?;
-    let binding = Binding {
-        exported,
-        driver_nonce: &driver_nonce,
-        coordinator_nonce: &coordinator_nonce,
-    };
+    let binding =
+        Binding { exported, driver_nonce: &driver_nonce, coordinator_nonce: &coordinator_nonce };
     let proof = house.token.proof(Prover::Coordinator, &binding);
     let challenge = Challenge::Proof { nonce: coordinator_nonce.clone(), proof };
     talk.say(&challenge).map_err(failed)?;

@@ -36,7 +36,8 @@ pub fn host_name() -> String {
 /// Returns this machine's addresses, without those that another machine cannot reach.
 pub fn local_addresses() -> Vec<IpAddr> {
     let read = |path| fs::read_to_string(path).unwrap_or_default();
-    let mut all: Vec<IpAddr> = v4(&read("/proc/net/fib_trie")).into_iter().map(IpAddr::V4).collect();
+    let mut all: Vec<IpAddr> =
+        v4(&read("/proc/net/fib_trie")).into_iter().map(IpAddr::V4).collect();
     all.extend(v6(&read("/proc/net/if_inet6")).into_iter().map(IpAddr::V6));
     all
 }

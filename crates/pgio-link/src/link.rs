@@ -101,8 +101,8 @@ impl Link {
     ) -> Result<Link, LinkError> {
         stream.set_nonblocking(true)?;
         inbox.trust();
-        let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)
-            .map_err(io::Error::from)?;
+        let wake =
+            eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(io::Error::from)?;
         let shared = Arc::new(Shared {
             queue: Mutex::default(),
             wake,

@@ -48,7 +48,9 @@ impl Seats {
         let count = seats.len();
         let free = match rank {
             Some(rank) if rank as usize >= count => {
-                return Err(format!("it has rank {rank}, but the run has {count} drivers, from rank 0"));
+                return Err(format!(
+                    "it has rank {rank}, but the run has {count} drivers, from rank 0"
+                ));
             }
             Some(rank) if seats[rank as usize] => {
                 return Err(format!("a driver of rank {rank} is connected already"));
@@ -73,10 +75,24 @@ impl Seats {
 /// What happens at the listener and on its connections.
 #[derive(Debug)]
 pub enum Arrival {
-    Joined { rank: u32, id: u64, hello: Hello, address: SocketAddr, link: Link },
-    Refused { address: SocketAddr, hello: Option<Hello>, why: String },
+    Joined {
+        rank: u32,
+        id: u64,
+        hello: Hello,
+        address: SocketAddr,
+        link: Link,
+    },
+    Refused {
+        address: SocketAddr,
+        hello: Option<Hello>,
+        why: String,
+    },
     /// From the connection with this id; a driver that comes back has a new one.
-    Heard { rank: u32, id: u64, event: Event },
+    Heard {
+        rank: u32,
+        id: u64,
+        event: Event,
+    },
 }
 
 /// Listens until it is dropped; connections outlive it.

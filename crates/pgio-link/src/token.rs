@@ -141,11 +141,8 @@ mod tests {
     fn a_proof_holds_for_one_side_one_session_and_one_pair_of_nonces() {
         let (token, other) = (Token::draw().unwrap(), Token::draw().unwrap());
         let (session, else_where) = ([1; 32], [2; 32]);
-        let binding = |exported, driver_nonce| Binding {
-            exported,
-            driver_nonce,
-            coordinator_nonce: "c",
-        };
+        let binding =
+            |exported, driver_nonce| Binding { exported, driver_nonce, coordinator_nonce: "c" };
         let proof = token.proof(Prover::Driver, &binding(&session, "d"));
         assert!(token.proves(Prover::Driver, &binding(&session, "d"), &proof));
         assert!(!token.proves(Prover::Coordinator, &binding(&session, "d"), &proof));

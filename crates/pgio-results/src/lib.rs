@@ -16,6 +16,7 @@ pub mod warning;
 pub mod change;
 pub mod checks;
 pub mod device;
+pub mod drivers;
 pub mod latency;
 pub mod metrics;
 pub mod model;

@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 
 use super::sweep::{Cell, Point};
 use super::telemetry::Telemetry;
+use crate::drivers::DriverPart;
 use crate::histogram::Histogram;
 #[cfg(feature = "schema")]
 use crate::histogram::stored::HistogramV1;
@@ -53,6 +54,9 @@ pub struct Trial {
     /// How it took turns with the other conditions of its block; absent if it had a window of its own.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub woven: Option<Woven>,
+    /// The processes that generated the load, if there were several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drivers: Vec<DriverPart>,
     /// pg_stat_database before and after the window.
     pub database: Option<DatabaseCounters>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

@@ -70,6 +70,7 @@ pub fn full_trial() -> Trial {
             ("read_latency_p50".to_owned(), unknown),
         ]),
         woven: None,
+        drivers: Vec::new(),
         database: Some(DatabaseCounters {
             before: DatabaseRow {
                 blks_hit: 98_053,

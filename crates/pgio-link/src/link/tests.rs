@@ -58,7 +58,8 @@ fn both_sides_talk_and_the_end_of_one_is_heard_by_the_other() {
     let (dialed, events) = dialed(&coordinator, &coordinator.token, &hello());
     let (welcome, driver) = dialed.unwrap();
     assert_eq!((welcome.rank, welcome.drivers, welcome.run_id.as_str()), (0, 2, "run"));
-    let Arrival::Joined { rank: 0, id, link, hello, .. } = coordinator.arrivals.recv().unwrap() else {
+    let Arrival::Joined { rank: 0, id, link, hello, .. } = coordinator.arrivals.recv().unwrap()
+    else {
         panic!("no driver")
     };
     assert_eq!(hello.pid, 7);
@@ -109,7 +110,10 @@ fn another_version_another_build_and_a_full_run_are_refused_and_told_why() {
         let text = refused.unwrap_err().to_string();
         assert!(text.contains(expected), "{text}");
         let arrival = coordinator.arrivals.recv().unwrap();
-        assert!(matches!(&arrival, Arrival::Refused { why, .. } if text.ends_with(why)), "{arrival:?}");
+        assert!(
+            matches!(&arrival, Arrival::Refused { why, .. } if text.ends_with(why)),
+            "{arrival:?}"
+        );
     }
     let (first, _events) = dialed(&coordinator, &coordinator.token, &hello());
     let _link = first.unwrap();
@@ -136,11 +140,11 @@ fn silence_is_noticed() {
     let inbox = Inbox::new(crate::frame::LARGEST);
     let sink = Box::new(move |event| drop(sender.send(event)));
     let begun = Instant::now();
-    let _link = Link::start(connection, stream, inbox, (Role::Driver, Clock::start()), sink).unwrap();
+    let _link =
+        Link::start(connection, stream, inbox, (Role::Driver, Clock::start()), sink).unwrap();
     match events.recv().unwrap() {
         Event::Lost(why) => assert!(why.starts_with("nothing was heard"), "{why}"),
         Event::Message(_) => panic!("nobody speaks"),
     }
     assert!(begun.elapsed() >= COORDINATOR_SILENT);
 }
-

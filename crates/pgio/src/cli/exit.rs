@@ -24,6 +24,7 @@ use crate::treatment::journal::JournalError;
 use crate::workload::EngineError;
 use crate::workload::command::CommandError;
 use crate::workload::device::DeviceError;
+use crate::workload::drivers::{DriverError, Fault, ServeError};
 use pgio_connect::ConnectError;
 use pgio_results::store::StoreError;
 
@@ -173,6 +174,7 @@ coded! {
         EngineError::Connect(_) => CONNECT,
         EngineError::Device(source) => source.code(),
         EngineError::Command(source) => source.code(),
+        EngineError::Drivers(source) => source.code(),
         EngineError::TooFewConnections { .. }
         | EngineError::TooFewDescriptors { .. }
         | EngineError::Privilege { .. }
@@ -181,6 +183,17 @@ coded! {
         | EngineError::NoScanTable
         | EngineError::NotOurs(_) => REFUSED,
         _ => TRIAL,
+    },
+    ServeError => super::drive::code,
+    DriverError => |e| match e {
+        DriverError::Failed { fault, .. } => match fault {
+            Fault::Connect => CONNECT,
+            Fault::Requirements => REFUSED,
+            Fault::Work => TRIAL,
+        },
+        DriverError::OtherServer { .. } => CONNECT,
+        DriverError::Lost { .. } => TRIAL,
+        _ => REFUSED,
     },
     CommandError => |e| match e {
         CommandError::Missing { .. } | CommandError::NotOurs(_) | CommandError::Refused(_) => REFUSED,

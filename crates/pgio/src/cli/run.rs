@@ -104,6 +104,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         TelemetrySources::survey(&survey, &mut admin)
     });
     let request = Request {
+        generator: Default::default(),
         run_id: &run_id,
         place: None,
         params: &params,

@@ -10,6 +10,7 @@
 mod axis;
 mod command;
 mod condition;
+mod drivers;
 mod factor;
 mod hosts;
 pub mod limits;
@@ -32,6 +33,7 @@ use super::sections;
 
 pub use self::axis::{AxisSpec, AxisValueSpec};
 pub use self::condition::{AA_SUFFIX, Condition, TreatmentSpec};
+pub use self::drivers::DriverKeys;
 pub use self::factor::FactorSpec;
 pub use self::hosts::HostSpec;
 pub use self::rules::{Checkpoint, Question, Reset, Rules, Weave};
@@ -43,8 +45,17 @@ pub use self::target::{ControlMethod, SINGLE_TARGET, Target};
 pub use self::workload::WorkloadSpec;
 pub use super::kinds::WorkloadKind;
 
-const SECTIONS: &[&str] =
-    &["experiment", "hosts", "target", "targets", "workload", "axis", "condition", "factor"];
+const SECTIONS: &[&str] = &[
+    "experiment",
+    "hosts",
+    "target",
+    "targets",
+    "workload",
+    "axis",
+    "condition",
+    "factor",
+    "drivers",
+];
 
 /// Parses an experiment file. Errors contain the name `file`; `stem` is the default name of the
 /// experiment; `treatments` are the valid kinds of treatment; `checks` are the ids that `tolerate`
@@ -106,6 +117,7 @@ pub fn parse(
         workloads,
         conditions,
         screening,
+        drivers: drivers::parse(&root)?,
     };
     sweep::check_conditions(&root, &experiment)?;
     size::check(&head, &experiment)?;

@@ -12,6 +12,7 @@
 mod agenda;
 pub mod cells;
 mod difference;
+pub mod drivers;
 mod edit;
 pub mod error;
 pub mod estimate;

@@ -30,6 +30,7 @@ use crate::host::Hosts;
 use crate::host::stop::Stop;
 use crate::treatment::journal::{Journal, UndoTarget};
 use crate::treatment::{self, InForce, OnConflict, Resource, Restored, TreatmentError, Undone};
+use crate::workload::Generator;
 use crate::workload::command::ProgramOutput;
 use pgio_connect::interrupt;
 use pgio_report::analysis;
@@ -76,6 +77,8 @@ pub struct Live<'a> {
     /// Schedule for checking the intervals.
     pub looks: judging::WidthChecks,
     pub stop: Stop,
+    /// Which processes generate the load.
+    pub generator: Generator,
     pub observe: &'a mut dyn FnMut(Event<'_>),
 }
 
@@ -171,6 +174,7 @@ impl Live<'_> {
                 hosts: &self.hosts,
                 server_host: target.host.as_deref(),
                 private: target.cluster.is_some(),
+                generator: self.generator.clone(),
             }
         });
         let requests: Vec<Request<'_>> = requests.collect();

@@ -25,6 +25,7 @@ use crate::pg::words;
 use crate::telemetry::Standbys;
 use crate::treatment::InForce;
 use crate::workload::command::ProgramOutput;
+use crate::workload::drivers::remote::lost;
 use crate::workload::{EngineError, Progress, Setup, WindowEvent};
 use counters::{durability, readings};
 use pgio_connect::interrupt;
@@ -74,6 +75,11 @@ pub fn run(
         });
     }
     trial.outcome = outcome_of(error.as_ref());
+    if let (Some(check), Outcome::Failed { .. }) = (error.as_ref().and_then(lost), &trial.outcome) {
+        // The condition did not fail: the trial measured nothing and is repeated.
+        trial.checks.push(check);
+        trial.outcome = Outcome::Complete;
+    }
     trial.checks.extend(request.workload.after_trial());
     trial_checks::judge(&mut trial, series.as_ref(), request.declared, in_force);
     Measured { trial, series, left, error }
@@ -203,6 +209,7 @@ fn measure(
         warmup: request.warmup,
         seed: request.seed,
         stop: request.stop.clone(),
+        generator: request.generator.clone(),
     };
     let ready = Arc::clone(request.workload).prepare(setup, admin)?;
     // Open the workload's sessions first: a pooler may have no more connections than they need.
@@ -297,6 +304,7 @@ pub fn blank() -> Trial {
         sessions: Vec::new(),
         timeline: Vec::new(),
         woven: None,
+        drivers: Vec::new(),
         histograms: BTreeMap::new(),
         metrics: BTreeMap::new(),
         database: None,

@@ -15,31 +15,12 @@ use super::error::EngineError;
 use super::outcome::{Progress, WindowEvent, WindowOutcome};
 use super::phase::TICK;
 use super::plan::WindowPlan;
-use super::prepare;
 use super::stall::{self, Stall};
+pub(super) use super::start::Start;
 use super::stopping::{Alive, Stopping};
 
 /// The caller's callback for events; the connection is free for reading evidence.
 pub(super) type Listener<'a> = &'a mut dyn FnMut(&mut Client, WindowEvent);
-
-/// One moment on two clocks.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Start {
-    pub at: Instant,
-    /// Seconds since the epoch on the server's clock.
-    pub epoch: f64,
-}
-
-impl Start {
-    /// Returns the moment that is `lead` ahead of now.
-    pub(super) fn after(admin: &mut Client, lead: Duration) -> Result<Start, EngineError> {
-        let asked = Instant::now();
-        let now = prepare::server_clock(admin)?;
-        // The server read its clock between request and answer; assume the middle.
-        let read = asked + asked.elapsed() / 2;
-        Ok(Start { at: read + lead, epoch: now + lead.as_secs_f64() })
-    }
-}
 
 /// Converts seconds; a clock that was set back gives zero.
 pub(super) fn span(seconds: f64) -> Duration {

@@ -10,6 +10,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::cells::{cells, layers};
+use super::drivers;
 use super::error::{OpenError, RunError};
 use super::job::Job;
 use super::opening::{self, Purpose};
@@ -39,6 +40,7 @@ pub fn validate(
     out: &Path,
     observe: &mut Observer<'_>,
 ) -> Result<Vec<Unchecked>, RunError> {
+    drivers::check(job)?;
     let params = servers::params(job, "plan", observe)?;
     for other in conflicts::refuse_unfinished(params.values())? {
         observe(Event::OtherInterrupted(&other));

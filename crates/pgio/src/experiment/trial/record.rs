@@ -63,6 +63,8 @@ pub(super) fn record_run(
     }
     trial.sessions = ran.sessions;
     trial.timeline = ran.timeline;
+    trial.drivers = ran.drivers;
+    trial.checks.extend(ran.checks);
     for (name, value) in request.workload.metrics(&ran.totals, ran.seconds) {
         put(trial, name, value);
     }

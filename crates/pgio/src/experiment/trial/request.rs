@@ -11,7 +11,7 @@ use crate::host::stop::Stop;
 use crate::pg::server::Server;
 use crate::telemetry::TelemetrySources;
 use crate::treatment::{AdminSession, Context, InForce, Layout};
-use crate::workload::Workload;
+use crate::workload::{Generator, Workload};
 use pgio_connect::ConnectParams;
 use pgio_results::change::Change;
 use pgio_results::model::{Evidence, TrialPosition, When};
@@ -36,6 +36,8 @@ pub struct Request<'a> {
     pub hosts: &'a Hosts,
     pub server_host: Option<&'a str>,
     pub private: bool,
+    /// Which processes generate the load.
+    pub generator: Generator,
 }
 
 impl Request<'_> {

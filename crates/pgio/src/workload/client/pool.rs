@@ -104,8 +104,13 @@ impl ClientPool {
         seed: u64,
         listener: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Result<WindowOutcome, EngineError> {
-        let start = Start::after(admin, LEAD)?;
-        let plan = WindowPlan::new(extent, self.members.len() as u64, 1);
+        let start = match self.setup.part() {
+            Some(part) => part.gate.open()?,
+            None => Start::after(admin, LEAD)?,
+        };
+        let first = self.setup.first_session();
+        let all = self.setup.all_sessions(self.members.len());
+        let plan = WindowPlan::new(extent, all, 1);
         let quit = Quit::default();
         // A separate channel: the window is over when no thread can report any more.
         let (sender, events) = mpsc::channel();
@@ -114,10 +119,11 @@ impl ClientPool {
                 opens: start.at,
                 seconds: plan.seconds,
                 slice: plan.slice,
-                shares: sessions.iter().map(|index| plan.share(u64::from(*index))).collect(),
+                shares: sessions.iter().map(|index| plan.share(u64::from(first + index))).collect(),
                 pace: self.settings.pace,
                 pipeline: self.settings.pipeline as usize,
-                members: self.members.len() as u64,
+                first,
+                members: all,
                 seed,
                 quit: quit.clone(),
             };
