@@ -181,9 +181,9 @@ pub const CHECKS: &[CheckDef] = &[
     ),
     def(
         "generator-bound",
-        "pgio itself used more than 80 % of a core (with client_threads or mail threads: of one core per thread, up to the number of cores) while it generated the load",
+        "pgio itself, or one of several drivers, used more than 80 % of a core (with client_threads or mail threads: of one core per thread, up to the number of cores) while it generated the load",
         "",
-        "use fewer sessions or longer slices, or run pgio on another machine",
+        "use fewer sessions or longer slices, run pgio on another machine, or use one driver more",
     ),
     def(
         "driver-lost",

@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use super::request::Request;
 use crate::experiment::trial_checks;
+use crate::host::LOCAL;
 use crate::workload::command::ProgramOutput;
 use crate::workload::{EngineError, WindowOutcome};
 use pgio_results::histogram::Histogram;
@@ -64,6 +65,7 @@ pub(super) fn record_run(
     trial.sessions = ran.sessions;
     trial.timeline = ran.timeline;
     trial.drivers = ran.drivers;
+    exclude_drivers(trial);
     trial.checks.extend(ran.checks);
     for (name, value) in request.workload.metrics(&ran.totals, ran.seconds) {
         put(trial, name, value);
@@ -93,6 +95,17 @@ pub(super) fn record_run(
     match ran.error {
         Some(error) => Err(error),
         None => Ok(()),
+    }
+}
+
+/// Drivers on this machine are not foreign: they do the trial's work.
+fn exclude_drivers(trial: &mut Trial) {
+    let here = pgio_link::host_name();
+    let near = trial.drivers.iter().filter(|part| part.host == here && part.seconds > 0.0);
+    let cores: f64 = near.map(|part| part.cpu_seconds / part.seconds).sum();
+    let host = trial.telemetry.as_mut().and_then(|telemetry| telemetry.hosts.get_mut(LOCAL));
+    if let Some(foreign) = host.and_then(|host| host.foreign_cores.as_mut()) {
+        *foreign = (*foreign - cores).max(0.0);
     }
 }
 

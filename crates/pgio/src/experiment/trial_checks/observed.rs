@@ -4,6 +4,7 @@
 //! each message gives the figure, so that a reader may judge otherwise. What was not observed is not
 //! judged.
 
+mod drivers;
 mod foreign;
 mod foreign_io;
 
@@ -74,7 +75,7 @@ fn resync(telemetry: &Telemetry) -> Option<Check> {
 }
 
 /// Returns the threads of pgio that issue the work, at most as many as there are cores.
-fn drivers(telemetry: &Telemetry, trial: &Trial) -> f64 {
+fn working_threads(telemetry: &Telemetry, trial: &Trial) -> f64 {
     // A mail workload has one message per thread; `threads` of other workloads belongs to the command.
     let key = if trial.workload.kind == "mail" { "threads" } else { "client_threads" };
     let threads = trial.workload.keys.get(key).and_then(|n| n.as_f64()).unwrap_or(1.0);
@@ -85,13 +86,16 @@ fn drivers(telemetry: &Telemetry, trial: &Trial) -> f64 {
 fn generator(telemetry: &Telemetry, trial: &Trial) -> Option<Check> {
     const ID: &str = "generator-bound";
     let window = trial.observed_seconds();
-    let threads = drivers(telemetry, trial);
+    let threads = working_threads(telemetry, trial);
     let cores = telemetry.driver_cpu_seconds? / window;
     let client = telemetry.waits.as_ref().and_then(|waits| {
         let groups = by_group(waits);
         let all: u64 = groups.values().sum();
         (all > 0).then(|| *groups.get(&WaitGroup::Client).unwrap_or(&0) as f64 / all as f64)
     });
+    if !trial.drivers.is_empty() {
+        return drivers::generator(trial, client);
+    }
     // In a woven window, sessions wait for pgio only between slices, which do not count.
     if cores > DRIVER_CORES * threads
         && trial.woven.is_none()
