@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::error::LinkError;
 use super::frame::{Frame, Inbox, LARGEST_UNPROVED};
-use super::listen::Seats;
+use super::seats::Seats;
 use super::token::{Binding, Prover, Token, nonce};
 
 /// The version of handshake, frames and messages.

@@ -16,6 +16,7 @@ mod identity;
 mod link;
 mod listen;
 mod offset;
+mod seats;
 mod tls;
 mod token;
 
@@ -25,6 +26,7 @@ pub use frame::LARGEST;
 pub use handshake::{Hello, PROTOCOL, Welcome};
 pub use identity::{build_hash, host_name, local_addresses};
 pub use link::{Event, Link, Role};
-pub use listen::{Arrival, Listener, Seats};
+pub use listen::{Arrival, Listener};
 pub use offset::{Clock, Offset, RoundTrip};
+pub use seats::Seats;
 pub use token::{COORDINATOR_VARIABLE, TOKEN_VARIABLE, Token};

@@ -4,9 +4,9 @@
 //! driver says afterwards.
 
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::Duration;
 
@@ -17,6 +17,7 @@ use super::handshake::{Hello, House, Talk, admit};
 use super::identity::build_hash;
 use super::link::{Event, Link, Role};
 use super::offset::Clock;
+use super::seats::Seats;
 use super::tls;
 use super::token::Token;
 
@@ -24,53 +25,6 @@ use super::token::Token;
 const PATIENCE: Duration = Duration::from_secs(10);
 /// Handshakes at a time; more wait in the kernel's queue.
 const AT_ONCE: usize = 64;
-
-/// The ranks of the run's drivers: who is connected now.
-#[derive(Debug)]
-pub struct Seats(Mutex<Vec<bool>>);
-
-impl Seats {
-    pub fn new(count: u32) -> Arc<Seats> {
-        Arc::new(Seats(Mutex::new(vec![false; count as usize])))
-    }
-
-    pub fn count(&self) -> u32 {
-        self.seats().len() as u32
-    }
-
-    fn seats(&self) -> std::sync::MutexGuard<'_, Vec<bool>> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Takes the seat of this rank, or any free one.
-    pub(super) fn take(&self, rank: Option<u32>) -> Result<u32, String> {
-        let mut seats = self.seats();
-        let count = seats.len();
-        let free = match rank {
-            Some(rank) if rank as usize >= count => {
-                return Err(format!(
-                    "it has rank {rank}, but the run has {count} drivers, from rank 0"
-                ));
-            }
-            Some(rank) if seats[rank as usize] => {
-                return Err(format!("a driver of rank {rank} is connected already"));
-            }
-            Some(rank) => rank as usize,
-            None => seats
-                .iter()
-                .position(|taken| !taken)
-                .ok_or_else(|| format!("all {count} drivers of the run are connected already"))?,
-        };
-        seats[free] = true;
-        Ok(free as u32)
-    }
-
-    pub fn free(&self, rank: u32) {
-        if let Some(seat) = self.seats().get_mut(rank as usize) {
-            *seat = false;
-        }
-    }
-}
 
 /// What happens at the listener and on its connections.
 #[derive(Debug)]
@@ -245,22 +199,4 @@ fn try_receive(
     })?;
     let _ = shared.arrivals.send(Arrival::Joined { rank, id, hello, address, link });
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_seat_is_that_of_the_rank_or_any_free_one() {
-        let seats = Seats::new(3);
-        assert_eq!(seats.take(Some(1)), Ok(1));
-        assert_eq!(seats.take(None), Ok(0));
-        assert!(seats.take(Some(1)).unwrap_err().contains("rank 1 is connected already"));
-        assert!(seats.take(Some(3)).unwrap_err().contains("the run has 3 drivers"));
-        assert_eq!(seats.take(None), Ok(2));
-        assert!(seats.take(None).unwrap_err().contains("all 3 drivers"));
-        seats.free(1);
-        assert_eq!(seats.take(None), Ok(1));
-    }
 }

@@ -3,7 +3,8 @@ use std::sync::mpsc::{Receiver, channel};
 
 use super::*;
 use crate::handshake::{Hello, PROTOCOL};
-use crate::listen::{Arrival, Listener, Seats};
+use crate::listen::{Arrival, Listener};
+use crate::seats::Seats;
 use crate::token::Token;
 use crate::{Welcome, build_hash, dial};
 

@@ -6,11 +6,11 @@
 use std::env;
 use std::time::Duration;
 
-use super::exit::{Failure, INTERRUPTED, Outcome, REFUSED, USAGE};
+use super::exit::{Failure, Outcome, USAGE};
 use super::signals;
 use crate::workload::drivers::launch::RANKS_VARIABLE;
-use crate::workload::drivers::{ServeError, serve};
-use pgio_link::{COORDINATOR_VARIABLE, LinkError, TOKEN_VARIABLE, Token};
+use crate::workload::drivers::serve;
+use pgio_link::{COORDINATOR_VARIABLE, TOKEN_VARIABLE, Token};
 
 /// Variables in which engines give a process its number, the more specific first.
 const NUMBERS: &[&str] =
@@ -42,25 +42,8 @@ pub(super) fn run(args: &Args) -> Outcome {
         .map_err(|e| Failure::new(USAGE, e).context(format!("{TOKEN_VARIABLE} is no token")))?;
     let rank = rank(|name| env::var(name).ok()).map_err(refused)?;
     let stop = signals::stop_on_signals()?;
-    serve(coordinator, &token, rank, Duration::from_secs(args.within), &stop).map_err(|error| {
-        match &error {
-            ServeError::Stopped => {
-                Failure::message(INTERRUPTED, "the driver was stopped by a signal")
-            }
-            _ => error.into(),
-        }
-    })
-}
-
-/// The exit code of a driver that could not serve to the end.
-pub(super) fn code(error: &ServeError) -> u8 {
-    match error {
-        ServeError::Link(LinkError::Unreachable { .. }) | ServeError::Lost(_) => {
-            super::exit::CONNECT
-        }
-        ServeError::Link(_) => REFUSED,
-        ServeError::Stopped => INTERRUPTED,
-    }
+    serve(coordinator, &token, rank, Duration::from_secs(args.within), &stop)?;
+    Ok(())
 }
 
 /// Returns the driver's rank: its number among the processes of its engine, which selects one of the ranks

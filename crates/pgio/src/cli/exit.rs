@@ -26,6 +26,7 @@ use crate::workload::command::CommandError;
 use crate::workload::device::DeviceError;
 use crate::workload::drivers::{DriverError, Fault, ServeError};
 use pgio_connect::ConnectError;
+use pgio_link::LinkError;
 use pgio_results::store::StoreError;
 
 /// Every code with its meaning, for `--help`, the manual and docs/KEYS.md.
@@ -184,7 +185,11 @@ coded! {
         | EngineError::NotOurs(_) => REFUSED,
         _ => TRIAL,
     },
-    ServeError => super::drive::code,
+    ServeError => |e| match e {
+        ServeError::Link(LinkError::Unreachable { .. }) | ServeError::Lost(_) => CONNECT,
+        ServeError::Link(_) => REFUSED,
+        ServeError::Stopped => INTERRUPTED,
+    },
     DriverError => |e| match e {
         DriverError::Failed { fault, .. } => match fault {
             Fault::Connect => CONNECT,

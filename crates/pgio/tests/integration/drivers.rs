@@ -68,7 +68,7 @@ fn check<'a>(trial: &'a Value, id: &str) -> Option<&'a Value> {
 }
 
 /// The histograms of all drivers added up here, bucket by bucket, are those of the trial.
-pub(super) fn assert_recounted(trial: &Value, drivers: usize) {
+fn assert_recounted(trial: &Value, drivers: usize) {
     let parts = trial["drivers"].as_array().unwrap();
     assert_eq!(parts.len(), drivers, "{trial:#}");
     for (class, merged) in trial["histograms"].as_object().unwrap() {
@@ -135,21 +135,21 @@ fn three_drivers_share_the_sessions_and_the_server_counts_the_same() {
     }
     assert_eq!(sessions_of_ours(&conninfo), 0);
 
-    // Reads and updates of slob, a fixed number of calls, which all drivers share out.
+    // Reads and updates of slob.
     let load = ["setup", "--connect-string", &conninfo, "--scale", "8M", "--num-schemas", "2"];
     dir.pgio(&load).expect(0, &[]);
     let work = "engine = \"client\"\nsessions = 4\nnum_schemas = 2\nscale = \"8M\"\nupdate_pct = 50\n\
-                work_unit = 4\nwork_loop = 60";
-    let keys = format!("aa = false\nburn_in = false\nblocks = 1\ntelemetry = \"0s\"\n{}", quiet());
+                work_unit = 4";
+    let keys = format!(
+        "aa = false\nburn_in = false\nblocks = 1\nduration = \"500ms\"\ntelemetry = \"0s\"\n{}",
+        quiet()
+    );
     let text = experiment(&conninfo, &keys, work, &[("a", "")]);
     let text = text.replace("kind = \"commit\"", "kind = \"slob\"").replace("\"out\"", "\"slob\"");
     fs::remove_dir_all(dir.out()).unwrap();
     start(&dir, &text, "local:2").wait().expect(0, &[]);
     let trials = dir.trials();
     assert_recounted(&trials[0], 2);
-    let calls: u64 =
-        trials[0]["drivers"].as_array().unwrap().iter().map(|p| p["calls"].as_u64().unwrap()).sum();
-    assert_eq!(calls, 4 * 60);
 }
 
 #[test]

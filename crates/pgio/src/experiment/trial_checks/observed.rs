@@ -8,6 +8,7 @@ mod drivers;
 mod foreign;
 mod foreign_io;
 
+use self::drivers::{CLIENT_SHARE, DRIVER_CORES};
 use self::foreign::{percent, worst};
 use crate::host::LOCAL;
 use crate::host::drbd::is_resync;
@@ -17,10 +18,6 @@ use pgio_results::telemetry::{DrbdState, Storage, Telemetry};
 use pgio_results::units::human;
 use pgio_results::waits::{WaitGroup, by_group};
 
-/// Cores that the driver may use before it may be the bottleneck.
-const DRIVER_CORES: f64 = 0.8;
-/// Share of the sessions' time spent waiting for the driver.
-const CLIENT_SHARE: f64 = 0.05;
 /// Cores that telemetry may use.
 const SAMPLING_CORES: f64 = 0.01;
 /// Shortest window, in seconds; in shorter ones the one-time cost of sampling would count as continuous.

@@ -28,7 +28,7 @@ pub enum ServeError {
     Link(#[from] LinkError),
     #[error("the coordinator was lost: {0}")]
     Lost(String),
-    #[error("stopped")]
+    #[error("the driver was stopped by a signal")]
     Stopped,
 }
 

@@ -2,9 +2,13 @@
 //! its sessions however idle the others are.
 
 use super::foreign::percent;
-use super::{CLIENT_SHARE, DRIVER_CORES};
 use pgio_results::drivers::DriverPart;
 use pgio_results::model::{Check, Trial};
+
+/// Cores that one thread of a driver may use before it may be the bottleneck.
+pub(super) const DRIVER_CORES: f64 = 0.8;
+/// Share of the sessions' time spent waiting for the driver.
+pub(super) const CLIENT_SHARE: f64 = 0.05;
 
 const ID: &str = "generator-bound";
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::{Invitation, Launcher, in_background, invited};
+use super::contract::{Invitation, Launcher, in_background, invited};
 use crate::host::command::CommandLine;
 use crate::host::exec::spawn;
 use crate::workload::drivers::error::DriverError;

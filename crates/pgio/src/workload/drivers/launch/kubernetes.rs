@@ -7,7 +7,7 @@ use std::io::Write;
 use std::process::Stdio;
 use std::time::Duration;
 
-use super::{Invitation, Launcher};
+use super::contract::{Invitation, Launcher};
 use crate::config::drivers::DriverSpec;
 use crate::host::command::CommandLine;
 use crate::host::exec::{Exec, ExecError, Local, SpawnOptions, spawn};

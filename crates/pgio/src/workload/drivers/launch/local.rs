@@ -5,7 +5,7 @@ use std::process::Child;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::{Invitation, Launcher, in_background, invited};
+use super::contract::{Invitation, Launcher, in_background, invited};
 use crate::host::command::CommandLine;
 use crate::host::exec::spawn;
 use crate::workload::drivers::error::DriverError;
