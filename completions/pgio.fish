@@ -37,6 +37,7 @@ complete -c pgio -n "__fish_pgio_needs_command" -f -a "store" -d 'Put stored res
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "doctor" -d 'Check what is missing and what would spoil a measurement; change nothing'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "device" -d 'Measure one device, or compare two, without PostgreSQL: throughput, latency, random I/O'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "ballast" -d 'Leave only SIZE of this machine\'s memory free, until --release'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "drive" -d 'Generate load for the pgio that started this one with --drivers'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "undo" -d 'Undo the changes that an interrupted run left in place'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "destroy" -d 'Drop the tables that setup created, and nothing else'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "example" -d 'Print a commented example experiment'
@@ -115,6 +116,9 @@ complete -c pgio -n "__fish_pgio_using_subcommand compare" -l blocks -d 'With --
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l max-blocks -d 'With --resume of an experiment with a precision: increase the maximum number of blocks to N' -r
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l matters -d 'The margin: an effect smaller than this share does not matter; replaces `matters` of the file' -r
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l weave -d 'Let the conditions of a block take turns in slices of this mean length, of a length to be found (auto), or in windows of their own (false); replaces `weave` of the file' -r
+complete -c pgio -n "__fish_pgio_using_subcommand compare" -l drivers -d 'Generate the load by several drivers: local:N, slurm:N, kubernetes:N or run:COMMAND with {drive} in it; replaces `engine` of [drivers]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand compare" -l image -d 'The image of Kubernetes\' drivers' -r
+complete -c pgio -n "__fish_pgio_using_subcommand compare" -l dry-run -d 'With --drivers kubernetes:N: print the manifest and do nothing'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l gate -d 'Exit with 8 if a condition is worse by more than the margin, with 9 if that is undecided'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l plan -d 'Print every trial and every change, run the checks of a real run, and change nothing'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l offline -d 'With --plan: check the files only; show current values where a server answers'
@@ -209,6 +213,9 @@ complete -c pgio -n "__fish_pgio_using_subcommand device" -s h -l help -d 'Print
 complete -c pgio -n "__fish_pgio_using_subcommand ballast" -l release -d 'Release the ballast'
 complete -c pgio -n "__fish_pgio_using_subcommand ballast" -s y -l yes -d 'Do not ask for confirmation'
 complete -c pgio -n "__fish_pgio_using_subcommand ballast" -s h -l help -d 'Print help'
+complete -c pgio -n "__fish_pgio_using_subcommand drive" -l coordinator -d 'Where the coordinator listens, several addresses separated by commas' -r
+complete -c pgio -n "__fish_pgio_using_subcommand drive" -l within -d 'Give up if no coordinator answers within this many seconds' -r
+complete -c pgio -n "__fish_pgio_using_subcommand drive" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -l connect -d 'Connect by this string, for example when the journal\'s needs a password that is not available; also end sessions that an interrupted run left on that server' -r
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -l keep -d 'Keep the current value of a setting that someone changed since'
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -l restore -d 'Restore the prior value even if someone changed the setting since'

@@ -159,6 +159,7 @@ fn connect(bench: &mut Bench, workload: &Arc<dyn Workload>) -> Result<f64, Failu
         seed: 42,
         stop: bench.stop.clone(),
         opener: None,
+        generator: Default::default(),
     };
     let begun = Instant::now();
     let ready = Arc::clone(workload).prepare(setup, &mut bench.admin)?;

@@ -144,6 +144,7 @@ impl Bench {
             server_host: Some(LOCAL),
             private: true,
             member: None,
+            generator: Default::default(),
         };
         let trial = trial::run(&request, &mut [], &mut self.admin, observe).trial;
         match &trial.outcome {

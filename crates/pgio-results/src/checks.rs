@@ -187,9 +187,27 @@ pub const CHECKS: &[CheckDef] = &[
     ),
     def(
         "generator-bound",
-        "pgio itself used more than 80 % of a core (with client_threads or mail threads: of one core per thread, up to the number of cores) while it generated the load",
+        "pgio itself, or one of several drivers, used more than 80 % of a core (with client_threads or mail threads: of one core per thread, up to the number of cores) while it generated the load",
         "",
-        "use fewer sessions or longer slices, or run pgio on another machine",
+        "use fewer sessions or longer slices, run pgio on another machine, or use one driver more",
+    ),
+    def(
+        "driver-lost",
+        "a driver was lost between its readiness and the end of the window",
+        "",
+        "find out what ended the driver or cut its connection; the trial is repeated with all drivers",
+    ),
+    def(
+        "driver-sum",
+        "the server counted over 0.1 % more or less work than the drivers together, fewer commits, or other sessions than theirs",
+        "",
+        "look for other sessions that use the workload's tables, and for a pooler in between",
+    ),
+    def(
+        "participants-apart",
+        "the drivers opened their windows further apart than 1 % of the window, half of the slowest clock measurement included",
+        "",
+        "use longer windows, or drivers on hosts that are less busy and nearer",
     ),
     def(
         "telemetry-cost",

@@ -17,6 +17,7 @@ mod built;
 pub mod change;
 pub mod checks;
 pub mod device;
+pub mod drivers;
 pub mod joint;
 pub mod latency;
 pub mod metrics;

@@ -12,6 +12,7 @@ use super::joint::ClockOffset;
 use super::operation::Work;
 use super::sweep::{Cell, Point};
 use super::telemetry::Telemetry;
+use crate::drivers::DriverPart;
 use crate::histogram::Histogram;
 #[cfg(feature = "schema")]
 use crate::histogram::stored::HistogramV1;
@@ -58,6 +59,9 @@ pub struct Trial {
     /// The servers that shared its window, by target; empty if one server had it alone.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub targets: BTreeMap<String, TargetResult>,
+    /// The processes that generated the load, if there were several.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub drivers: Vec<DriverPart>,
     /// pg_stat_database before and after the window.
     pub database: Option<DatabaseCounters>,
     #[serde(default, skip_serializing_if = "Option::is_none")]

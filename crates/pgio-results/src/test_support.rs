@@ -73,6 +73,7 @@ pub fn full_trial() -> Trial {
         ]),
         woven: None,
         targets: BTreeMap::new(),
+        drivers: Vec::new(),
         database: Some(DatabaseCounters {
             before: DatabaseRow {
                 blks_hit: 98_053,

@@ -11,6 +11,7 @@ mod demo;
 mod destroy;
 mod device;
 mod doctor;
+mod drive;
 mod example;
 pub mod exit;
 mod fail_if;
@@ -75,6 +76,8 @@ enum Command {
     Device(device::Args),
     /// Leave only SIZE of this machine's memory free, until --release
     Ballast(ballast::Args),
+    /// Generate load for the pgio that started this one with --drivers
+    Drive(drive::Args),
     /// Undo the changes that an interrupted run left in place
     Undo(undo::Args),
     /// Drop the tables that setup created, and nothing else
@@ -117,6 +120,7 @@ pub fn main() -> ExitCode {
         Command::Doctor(args) => doctor::run(&args),
         Command::Device(args) => device::run(&args),
         Command::Ballast(args) => ballast::run(&args),
+        Command::Drive(args) => drive::run(&args),
         Command::Undo(args) => undo::run(&args),
         Command::Destroy(args) => destroy::run(&args),
         Command::Example(args) => example::run(&args),

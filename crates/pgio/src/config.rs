@@ -10,6 +10,7 @@
 //! a key of a section of an experiment file, add one line to [`sections`].
 
 pub mod command;
+pub mod drivers;
 pub mod engine;
 pub mod error;
 pub mod experiment;

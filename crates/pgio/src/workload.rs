@@ -15,6 +15,7 @@ pub mod clock;
 pub mod command;
 pub mod commit;
 pub mod device;
+pub mod drivers;
 mod error;
 pub mod mail;
 mod notice;
@@ -37,10 +38,12 @@ mod weave;
 mod window;
 mod woven;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
 use postgres::Client;
+use serde::{Deserialize, Serialize};
 
 use crate::config::resolve::Extent;
 pub use command::Command;
@@ -48,7 +51,7 @@ pub use device::Device;
 pub use error::EngineError;
 pub use mail::Mail;
 pub use outcome::{Progress, WindowEvent, WindowOutcome};
-pub use participants::{Participants, Setup};
+pub use participants::{Generator, Part, Participants, Remote, Setup};
 use pgio_results::model::{Check, DatasetInfo, WorkloadInfo};
 pub use plan::SHORTEST_TURN;
 pub use pool::SessionPool;
@@ -57,19 +60,19 @@ pub use slice::Totals;
 pub use weave::{WeavePlan, WovenCondition, WovenOutcome};
 
 /// What one session is prepared with.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Script {
     /// The table it works on, as shown in results.
     pub table: String,
     /// Settings pinned for the session, beside those that every session has.
-    pub pins: Vec<(&'static str, String)>,
+    pub pins: Vec<(Cow<'static, str>, String)>,
     /// The DO block of a slice, with what differs from slice to slice in braces; empty where the
     /// client-side engine does the work.
     pub body: String,
     /// Statements whose plan must have a node of this type.
     pub plans: Vec<PlanCheck>,
     /// Tables, quoted, and what the session must be allowed on them.
-    pub privileges: Vec<(String, &'static str)>,
+    pub privileges: Vec<(String, Cow<'static, str>)>,
     /// Keep one transaction open over the whole window (`commit_every = 0`).
     pub one_transaction: bool,
     /// How long after the others it connects; a part of the warm-up.
@@ -81,13 +84,13 @@ pub struct Script {
 }
 
 /// A statement whose plan must have a certain node; otherwise the workload is not the declared one.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct PlanCheck {
     /// For PREPARE: the statement with $1, $2 … of type bigint.
     pub statement: String,
     pub parameters: Vec<u64>,
     /// Such as `Index Scan`.
-    pub node: &'static str,
+    pub node: Cow<'static, str>,
 }
 
 /// The moments and streams of one slice, filled into a session's CALL.

@@ -2,6 +2,7 @@
 //!
 //! `experiment::application` does the work; [`plan`] is what `--plan` prints.
 
+mod drivers;
 mod plan;
 
 use std::path::{Path, PathBuf};
@@ -43,6 +44,16 @@ pub(super) struct Args {
     /// (auto), or in windows of their own (false); replaces `weave` of the file
     #[arg(long, value_name = "LENGTH", conflicts_with = "resume")]
     weave: Option<String>,
+    /// Generate the load by several drivers: local:N, slurm:N, kubernetes:N or run:COMMAND with {drive} in
+    /// it; replaces `engine` of [drivers]
+    #[arg(long, value_name = "ENGINE")]
+    drivers: Option<String>,
+    /// The image of Kubernetes' drivers
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<String>,
+    /// With --drivers kubernetes:N: print the manifest and do nothing
+    #[arg(long)]
+    dry_run: bool,
     /// Exit with 8 if a condition is worse by more than the margin, with 9 if that is undecided
     #[arg(long)]
     gate: bool,
@@ -61,7 +72,7 @@ impl Args {
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let job = match (&args.resume, &args.experiment) {
+    let mut job = match (&args.resume, &args.experiment) {
         (Some(dir), file) => {
             let below = connection::conf_only()?;
             resume::job(dir, file.as_deref(), args.larger(), below)?
@@ -74,6 +85,10 @@ pub(super) fn run(args: &Args) -> Outcome {
         }
         (None, None) => return Ok(()), // clap rejects this
     };
+    job.drivers = drivers::spec(&job, args.drivers.as_deref(), args.image.clone())?;
+    if args.dry_run {
+        return drivers::print_manifest(job.drivers.as_ref());
+    }
     gate::check_margin(args.gate, job.experiment.rules.question.matters)?;
     let new_dir =
         || args.out.clone().unwrap_or_else(|| state::new_results_dir(&job.experiment.name));

@@ -25,7 +25,9 @@ use crate::treatment::journal::JournalError;
 use crate::workload::EngineError;
 use crate::workload::command::CommandError;
 use crate::workload::device::DeviceError;
+use crate::workload::drivers::{DriverError, Fault, ServeError};
 use pgio_connect::ConnectError;
+use pgio_link::LinkError;
 use pgio_results::store::StoreError;
 
 /// Every code with its meaning, for `--help`, the manual and docs/KEYS.md.
@@ -177,6 +179,7 @@ coded! {
         EngineError::Connect(_) => CONNECT,
         EngineError::Device(source) => source.code(),
         EngineError::Command(source) => source.code(),
+        EngineError::Drivers(source) => source.code(),
         EngineError::TooFewConnections { .. }
         | EngineError::TooFewDescriptors { .. }
         | EngineError::Privilege { .. }
@@ -186,6 +189,21 @@ coded! {
         | EngineError::Clock(_)
         | EngineError::NotOurs(_) => REFUSED,
         _ => TRIAL,
+    },
+    ServeError => |e| match e {
+        ServeError::Link(LinkError::Unreachable { .. }) | ServeError::Lost(_) => CONNECT,
+        ServeError::Link(_) => REFUSED,
+        ServeError::Stopped => INTERRUPTED,
+    },
+    DriverError => |e| match e {
+        DriverError::Failed { fault, .. } => match fault {
+            Fault::Connect => CONNECT,
+            Fault::Requirements => REFUSED,
+            Fault::Work => TRIAL,
+        },
+        DriverError::OtherServer { .. } => CONNECT,
+        DriverError::Lost { .. } => TRIAL,
+        _ => REFUSED,
     },
     CommandError => |e| match e {
         CommandError::Missing { .. } | CommandError::NotOurs(_) | CommandError::Refused(_) => REFUSED,

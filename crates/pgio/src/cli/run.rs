@@ -105,6 +105,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     });
     let request = Request {
         member: None,
+        generator: Default::default(),
         run_id: &run_id,
         place: None,
         params: &params,

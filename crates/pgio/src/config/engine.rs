@@ -17,7 +17,7 @@ pub enum Engine {
     Client(ClientSettings),
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ClientSettings {
     /// Calls in flight per session.
     pub pipeline: u32,
@@ -27,7 +27,7 @@ pub struct ClientSettings {
 }
 
 /// The call rate of an open loop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Pace {
     /// Calls per second over all sessions.
     pub rate: u64,

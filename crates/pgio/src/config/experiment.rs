@@ -12,6 +12,7 @@ mod background;
 mod command;
 mod condition;
 mod condition_targets;
+mod drivers;
 mod factor;
 mod hosts;
 mod initdb;
@@ -38,6 +39,7 @@ use super::sections;
 pub use self::axis::{AxisSpec, AxisValueSpec};
 pub use self::background::BackgroundSpec;
 pub use self::condition::{AA_SUFFIX, Condition, TreatmentSpec};
+pub use self::drivers::DriverKeys;
 pub use self::factor::FactorSpec;
 pub use self::hosts::HostSpec;
 pub use self::initdb::option_name;
@@ -61,6 +63,7 @@ const SECTIONS: &[&str] = &[
     "axis",
     "condition",
     "factor",
+    "drivers",
 ];
 
 /// Parses an experiment file. Errors contain the name `file`; `stem` is the default name of the
@@ -135,6 +138,7 @@ pub fn parse(
         background,
         conditions,
         screening,
+        drivers: drivers::parse(&root)?,
     };
     sweep::check_conditions(&root, &experiment)?;
     size::check(&head, &experiment)?;

@@ -47,8 +47,45 @@ const fn key(
 /// All sections, in the order of the documentation.
 pub static SECTIONS: &[SectionDef] = &[
     EXPERIMENT, TARGET, STANDBY, HOST, CONDITION, FACTOR, AXIS, WORKLOAD, BACKGROUND, COMMAND,
-    METRIC,
+    METRIC, DRIVERS,
 ];
+
+pub static DRIVERS: SectionDef = SectionDef {
+    title: "[drivers]",
+    about: "Several processes that generate the load together. Without it, pgio alone does.",
+    keys: &[
+        key(
+            "engine",
+            "local:N, slurm:N, kubernetes:N or run:COMMAND",
+            "none; --drivers",
+            "what starts the N drivers; COMMAND contains {drive}, the driver's command, and may contain {n}",
+        ),
+        key(
+            "count",
+            "a whole number from 1 to 1024",
+            "none",
+            "number of drivers for run:COMMAND, which has none of its own",
+        ),
+        key(
+            "spread",
+            "sessions",
+            "sessions",
+            "what is divided among the drivers: sessions gives each an equal range of the sessions",
+        ),
+        key(
+            "image",
+            "the name of an image",
+            "none; --image",
+            "the image of Kubernetes' drivers; it must contain the same program file",
+        ),
+        key(
+            "listen",
+            "ADDRESS:PORT",
+            "a free port on all addresses, for local drivers on the loopback",
+            "where pgio listens for its drivers",
+        ),
+    ],
+};
 
 pub static EXPERIMENT: SectionDef = SectionDef {
     title: "[experiment]",

@@ -85,7 +85,7 @@ impl EngineName {
 }
 
 /// The arrival process of an open loop.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Arrivals {
     /// Calls arrive at equal intervals.
     Fixed,

@@ -16,6 +16,7 @@ mod background;
 mod built;
 pub mod cells;
 mod difference;
+pub mod drivers;
 mod edit;
 pub mod error;
 pub mod estimate;

@@ -17,7 +17,9 @@ use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
 use crate::pg::words;
 use crate::rng::derive;
-use crate::workload::{EngineError, Progress, Setup, WindowEvent, WindowOutcome, Workload};
+use crate::workload::{
+    EngineError, Generator, Progress, Setup, WindowEvent, WindowOutcome, Workload,
+};
 use pgio_connect::ConnectParams;
 use pgio_results::model::{BackgroundUse, Check, Trial};
 
@@ -311,6 +313,7 @@ impl Work {
                 seed: self.seed,
                 stop: self.stop.clone(),
                 opener: None,
+                generator: Generator::Alone,
             };
             let ready = Arc::clone(&self.workload).prepare(setup, &mut admin);
             let ready = ready.map_err(|e| words::sentence(&e))?;

@@ -37,6 +37,7 @@ use crate::host::Hosts;
 use crate::host::stop::Stop;
 use crate::treatment::journal::Journal;
 use crate::treatment::{self, InForce, Resource, TreatmentError};
+use crate::workload::Generator;
 use crate::workload::command::ProgramOutput;
 use pgio_connect::interrupt;
 use pgio_report::analysis;
@@ -87,6 +88,8 @@ pub struct Live<'a> {
     /// Schedule for checking the intervals.
     pub looks: judging::WidthChecks,
     pub stop: Stop,
+    /// Which processes generate the load.
+    pub generator: Generator,
     pub observe: &'a mut dyn FnMut(Event<'_>),
 }
 
@@ -188,6 +191,7 @@ impl Live<'_> {
                 server_host: target.host.as_deref(),
                 private: target.cluster.is_some(),
                 member: None,
+                generator: self.generator.clone(),
             }
         });
         let requests: Vec<Request<'_>> = requests.collect();

@@ -32,6 +32,7 @@ use crate::telemetry::Standbys;
 use crate::treatment::InForce;
 use crate::workload::clock::Opener;
 use crate::workload::command::ProgramOutput;
+use crate::workload::drivers::remote::lost;
 use crate::workload::{EngineError, Progress, Setup, WindowEvent};
 use counters::{durability, readings};
 use pgio_connect::interrupt;
@@ -81,6 +82,11 @@ pub fn run(
         });
     }
     trial.outcome = outcome_of(error.as_ref());
+    if let (Some(check), Outcome::Failed { .. }) = (error.as_ref().and_then(lost), &trial.outcome) {
+        // The condition did not fail: the trial measured nothing and is repeated.
+        trial.checks.push(check);
+        trial.outcome = Outcome::Complete;
+    }
     trial.checks.extend(request.workload.after_trial());
     // Treatments in force on several servers are judged by the sum of their trials.
     let judged = if request.member.is_none() { &*in_force } else { &[] };
@@ -216,6 +222,7 @@ fn measure(
         seed: request.seed,
         stop: request.stop.clone(),
         opener: request.member.clone().map(|member| member as Arc<dyn Opener>),
+        generator: request.generator.clone(),
     };
     let ready = Arc::clone(request.workload).prepare(setup, admin)?;
     // Open the workload's sessions first: a pooler may have no more connections than they need.
@@ -322,6 +329,7 @@ pub fn blank() -> Trial {
         timeline: Vec::new(),
         woven: None,
         targets: BTreeMap::new(),
+        drivers: Vec::new(),
         histograms: BTreeMap::new(),
         metrics: BTreeMap::new(),
         database: None,

@@ -10,7 +10,7 @@
 //! thread of the pool, `session` for one session, `pace` for the open loop.
 
 mod assemble;
-mod calls;
+pub(super) mod calls;
 pub(super) mod commit;
 mod driver;
 mod event;

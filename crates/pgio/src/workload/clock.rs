@@ -44,10 +44,14 @@ impl Start {
     }
 }
 
-/// Agrees with other servers on the moment when a window opens.
+/// Agrees with other servers or drivers on the moment when a window opens.
 pub trait Opener: std::fmt::Debug + Send + Sync {
     /// Returns the common start; `lead` is the least time that this server's sessions need to receive it.
     fn start(&self, admin: &mut Client, lead: Duration) -> Result<Start, EngineError>;
+    /// Returns the start of the warm-up, by default as soon as the sessions of this server can begin.
+    fn warm_up(&self, admin: &mut Client, lead: Duration) -> Result<Start, EngineError> {
+        Start::after(admin, lead)
+    }
 }
 
 pub const ROUND_TRIPS: usize = 16;

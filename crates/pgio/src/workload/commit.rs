@@ -9,10 +9,12 @@ use std::sync::Arc;
 use postgres::Client;
 use serde_json::json;
 
+use super::drivers::messages::Work;
+use super::drivers::proof::Proof;
 use super::sql::{self, fill};
 use super::{
-    EngineError, Participants, Script, SessionPool, Sessions, Setup, Totals, Workload, client,
-    weave,
+    EngineError, Generator, Participants, Script, SessionPool, Sessions, Setup, Totals, Workload,
+    client, weave,
 };
 use crate::config::Engine;
 use crate::config::resolve::{CommitSettings, Extent};
@@ -103,7 +105,15 @@ impl Workload for Commit {
                 Ok(Box::new(SessionPool::assemble(&(self as Arc<dyn Sessions>), setup, admin)?))
             }
             Engine::Client(settings) => {
-                client::assemble(client::commit::calls(&self), settings, setup, admin)
+                let calls = client::commit::calls(&self);
+                match setup.generator.clone() {
+                    Generator::Drivers(drivers) => {
+                        let (table, rows) = (self.qualified(), self.settings.rows_per_transaction);
+                        let proof = Proof::Inserted { table, rows: u64::from(rows) };
+                        drivers.prepare(Work::Client { calls, settings }, proof, setup, admin)
+                    }
+                    _ => client::assemble(calls, settings, setup, admin),
+                }
             }
         }
     }
@@ -185,7 +195,7 @@ impl Sessions for Commit {
         );
         Script {
             table: TABLE.to_owned(),
-            pins: vec![("jit", "off".to_owned())],
+            pins: vec![("jit".into(), "off".to_owned())],
             body,
             plans: Vec::new(),
             // The role owns the table.

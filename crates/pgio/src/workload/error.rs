@@ -5,6 +5,7 @@
 
 use super::command::CommandError;
 use super::device::DeviceError;
+use super::drivers::DriverError;
 use crate::pg::words;
 use pgio_connect::{ConnectError, WireError};
 use pgio_mail::MailError;
@@ -32,7 +33,7 @@ pub enum EngineError {
     #[error(
         "`{statement}` would run as {found}, not as {wanted}: ANALYZE the table, or choose another access path"
     )]
-    Plan { statement: String, found: String, wanted: &'static str },
+    Plan { statement: String, found: String, wanted: String },
     #[error(
         "sessions share server processes: a transaction-pooling proxy is in between; connect directly to PostgreSQL"
     )]
@@ -57,6 +58,8 @@ pub enum EngineError {
     Command(CommandError),
     #[error(transparent)]
     Mail(#[from] MailError),
+    #[error(transparent)]
+    Drivers(#[from] DriverError),
     #[error("stopped")]
     Stopped,
     #[error("{0}")]

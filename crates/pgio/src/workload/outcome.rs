@@ -8,7 +8,8 @@ use std::time::Instant;
 use super::Totals;
 use super::command::{ProgramOutput, StatusLine};
 use super::error::EngineError;
-use pgio_results::model::{SessionTotals, Slice};
+use pgio_results::drivers::DriverPart;
+use pgio_results::model::{Check, SessionTotals, Slice};
 
 /// The progress of the window.
 #[derive(Debug, Clone, Copy, Default)]
@@ -69,6 +70,10 @@ pub struct WindowOutcome {
     pub cancelled_sync_rep: usize,
     /// The condition's settings as every session read them back after each slice.
     pub readings: BTreeSet<(String, String)>,
+    /// The parts of the drivers, if there were several.
+    pub drivers: Vec<DriverPart>,
+    /// What the participants found out about the window themselves.
+    pub checks: Vec<Check>,
 }
 
 impl WindowOutcome {
@@ -85,6 +90,8 @@ impl WindowOutcome {
             error: None,
             cancelled_sync_rep: 0,
             readings: BTreeSet::new(),
+            drivers: Vec::new(),
+            checks: Vec::new(),
         }
     }
 }

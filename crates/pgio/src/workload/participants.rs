@@ -11,6 +11,8 @@ use std::time::Duration;
 use postgres::Client;
 
 use super::clock::Opener;
+use super::drivers::messages::Work;
+use super::drivers::proof::Proof;
 use super::error::EngineError;
 use super::outcome::{WindowEvent, WindowOutcome};
 use crate::config::resolve::Extent;
@@ -26,8 +28,76 @@ pub struct Setup {
     pub warmup: Duration,
     pub seed: u64,
     pub stop: Stop,
-    /// Agrees on the start of the measured window with other servers; none: the window is this server's alone.
+    /// Agrees on the start of the measured window with other servers or drivers; none: the window is its own.
     pub opener: Option<Arc<dyn Opener>>,
+    pub generator: Generator,
+}
+
+/// Which processes generate the load.
+#[derive(Clone, Default)]
+pub enum Generator {
+    /// This one alone.
+    #[default]
+    Alone,
+    /// Drivers, for which this process is the coordinator.
+    Drivers(Arc<dyn Remote>),
+    /// This one is a driver and does a part of the work.
+    Part(Arc<Part>),
+}
+
+impl fmt::Debug for Generator {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Generator::Alone => "Alone",
+            Generator::Drivers(_) => "Drivers",
+            Generator::Part(_) => "Part",
+        })
+    }
+}
+
+impl fmt::Debug for Part {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Part({} of {})", self.first, self.of)
+    }
+}
+
+/// The drivers as a workload sees them.
+pub trait Remote: Send + Sync {
+    /// Prepares the work on all drivers, or on none. `proof` is the server's own count of it.
+    fn prepare(
+        self: Arc<Self>,
+        work: Work,
+        proof: Proof,
+        setup: Setup,
+        admin: &mut Client,
+    ) -> Result<Box<dyn Participants>, EngineError>;
+}
+
+/// A driver's part of the sessions.
+pub struct Part {
+    /// The number of its first session among those of all drivers.
+    pub first: u32,
+    /// Sessions of all drivers.
+    pub of: u32,
+}
+
+impl Setup {
+    /// Returns the number of this process's first session.
+    pub(super) fn first_session(&self) -> u32 {
+        self.part().map_or(0, |part| part.first)
+    }
+
+    /// Returns the number of sessions of all processes, of which this one has `own`.
+    pub(super) fn all_sessions(&self, own: usize) -> u64 {
+        self.part().map_or(own as u64, |part| u64::from(part.of))
+    }
+
+    pub(super) fn part(&self) -> Option<&Part> {
+        match &self.generator {
+            Generator::Part(part) => Some(part),
+            Generator::Alone | Generator::Drivers(_) => None,
+        }
+    }
 }
 
 impl fmt::Debug for Setup {

@@ -26,7 +26,8 @@ pub(super) fn pin(
     wanted.push(("default_transaction_read_only".to_owned(), "off".to_owned()));
     // Pin it to its current value, so that a reload in mid-trial cannot change it.
     wanted.push(("synchronous_commit".to_owned(), show(client, "synchronous_commit")?));
-    wanted.extend(script.pins.iter().map(|(name, value)| ((*name).to_owned(), value.clone())));
+    wanted
+        .extend(script.pins.iter().map(|(name, value)| (name.clone().into_owned(), value.clone())));
     wanted.extend(condition.iter().cloned());
     for (name, value) in &wanted {
         // Do not use SET, which takes the text of a list as one element.
@@ -58,7 +59,7 @@ pub(super) fn check_privileges(client: &mut Client, script: &Script) -> Result<(
         let row = client
             .query_one(
                 "SELECT has_table_privilege($1::text, $2), $1::text::regclass::text",
-                &[table, privilege],
+                &[table, &&**privilege],
             )
             .map_err(failed("checking privileges"))?;
         if !row.get::<_, bool>(0) {
@@ -111,14 +112,14 @@ pub(super) fn check_plan(client: &mut Client, check: &PlanCheck) -> Result<(), E
     let nodes = node_types(plan);
     let scans = || nodes.iter().filter(|n| n.contains("Scan") && n.as_str() != "Function Scan");
     // The index part of a bitmap scan is a separate node.
-    let right = |n: &&String| n.as_str() == check.node || n.as_str() == "Bitmap Index Scan";
-    if scans().any(|n| n == check.node) && scans().all(|n| right(&n)) {
+    let right = |n: &&String| n.as_str() == &*check.node || n.as_str() == "Bitmap Index Scan";
+    if scans().any(|n| *n == check.node) && scans().all(|n| right(&n)) {
         return Ok(());
     }
     Err(EngineError::Plan {
         statement: check.statement.clone(),
         found: nodes.join(" / "),
-        wanted: check.node,
+        wanted: check.node.clone().into_owned(),
     })
 }
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::SliceArgs;
 use super::sql::{self, fill};
@@ -79,8 +79,9 @@ struct ClassResult {
 }
 
 /// The work of one session or of all sessions.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct Totals {
+    #[serde(with = "pgio_results::histogram::stored")]
     pub histograms: BTreeMap<String, Histogram>,
     pub blocks_read: u64,
     pub rows_updated: u64,

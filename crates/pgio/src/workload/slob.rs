@@ -18,9 +18,11 @@ use std::sync::Arc;
 
 use postgres::Client;
 
+use super::drivers::messages::Work;
+use super::drivers::proof::Proof;
 use super::{
-    EngineError, Participants, Script, SessionPool, Sessions, Setup, Totals, Workload, client,
-    weave,
+    EngineError, Generator, Participants, Script, SessionPool, Sessions, Setup, Totals, Workload,
+    client, weave,
 };
 use crate::config::Engine;
 use crate::config::resolve::Extent;
@@ -58,7 +60,16 @@ impl Workload for Slob {
                 Ok(Box::new(SessionPool::assemble(&(self as Arc<dyn Sessions>), setup, admin)?))
             }
             Engine::Client(settings) => {
-                client::assemble(client::slob::calls(&self), settings, setup, admin)
+                let calls = client::slob::calls(&self);
+                match setup.generator.clone() {
+                    Generator::Drivers(drivers) => {
+                        let table = |number: u32| self.qualified(&format!("pgio{number}"));
+                        let tables = (1..=self.settings.tables()).map(table).collect();
+                        let proof = Proof::Scanned { tables };
+                        drivers.prepare(Work::Client { calls, settings }, proof, setup, admin)
+                    }
+                    _ => client::assemble(calls, settings, setup, admin),
+                }
             }
         }
     }
@@ -141,8 +152,8 @@ impl Sessions for Slob {
         Script {
             body: body::body(self, session, &own),
             plans: self.plans(&tables),
-            pins: self.pins(),
-            privileges: self.privileges(&tables),
+            pins: self.pins().into_iter().map(|(name, value)| (name.into(), value)).collect(),
+            privileges: self.privileges(&tables).into_iter().map(|(t, p)| (t, p.into())).collect(),
             turns,
             one_transaction: self.settings.commit_every == 0 && self.updates(),
             delay: self.delay(session),

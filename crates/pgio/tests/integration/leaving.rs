@@ -34,6 +34,7 @@ fn sessions_stay_until_telemetry_has_read_the_end() {
         let work: Arc<dyn Workload> = Arc::new(Commit { settings, schema: "public".to_owned() });
         work.before_trial(&mut admin).unwrap();
         let setup = Setup {
+            generator: Default::default(),
             params: resolve(&dsn, &Env::default()).unwrap(),
             settings: Vec::new(),
             warmup: Duration::ZERO,

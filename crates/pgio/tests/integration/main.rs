@@ -23,6 +23,7 @@ mod demo_cmd;
 mod device_cmd;
 mod disk;
 mod doctor_cmd;
+mod drivers;
 mod examples;
 mod filesystems;
 mod fixture;

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::background::BackgroundSpec;
 use super::condition::Condition;
+use super::drivers::DriverKeys;
 use super::hosts::HostSpec;
 use super::rules::{Reset, Rules};
 use super::screening::ScreeningSpec;
@@ -46,6 +47,8 @@ pub struct Experiment {
     pub conditions: Vec<Condition>,
     /// The factors that make up the conditions, if the file has factors.
     pub screening: Option<ScreeningSpec>,
+    /// Which drivers generate the load, as far as the file says.
+    pub drivers: DriverKeys,
 }
 
 impl Experiment {

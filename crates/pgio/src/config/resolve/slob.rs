@@ -63,7 +63,7 @@ impl SlobSettings {
 }
 
 /// What ends a run.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Extent {
     Time(Duration),
     /// Total over all sessions.

@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::edit;
 use super::factors::{self, FactorError, SameSetting};
 use crate::config::ConfigError;
+use crate::config::drivers::DriverSpec;
 use crate::config::experiment::{self, Experiment, WorkloadSpec};
 use crate::experiment::connection::GivenKeys;
 use crate::experiment::state;
@@ -43,6 +44,8 @@ pub struct Job {
     pub screening: Option<Screening>,
     /// Keys of ./pgio.conf, below those of the file.
     pub below: GivenKeys,
+    /// The drivers that generate the load; absent: this process alone.
+    pub drivers: Option<DriverSpec>,
 }
 
 impl Job {
@@ -64,7 +67,16 @@ impl Job {
         })?;
         let seed = experiment.seed.unwrap_or_else(state::new_seed);
         let text = text.to_owned();
-        Ok(Job { experiment, text, seed, order: Order::Balanced, treatments, screening, below })
+        Ok(Job {
+            experiment,
+            text,
+            seed,
+            order: Order::Balanced,
+            treatments,
+            screening,
+            below,
+            drivers: None,
+        })
     }
 
     /// Returns the directory of a workload's results.

@@ -3,11 +3,14 @@
 //! Everything that can refuse runs before the first change: unfinished runs, the results directory, the servers,
 //! other runs, each condition. Events go to one observer; results are in the store.
 
+use std::cell::OnceCell;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use super::agenda::Agenda;
 use super::cells::{cells, sweep};
+use super::drivers;
 use super::error::RunError;
 use super::estimate;
 use super::job::Job;
@@ -28,6 +31,8 @@ use crate::host::lock::LockFile;
 use crate::host::stop::Stop;
 use crate::pg::private::VersionRequest;
 use crate::treatment::journal::{self, Claims, Journal};
+use crate::workload::Generator;
+use crate::workload::drivers::Drivers;
 use pgio_results::store::{Manifest, Store, StoredExperiment};
 
 /// Whether the directory is new or holds an interrupted run.
@@ -64,6 +69,7 @@ fn workloads(
     run: &Run<'_>,
     observe: &mut Observer<'_>,
 ) -> Result<Vec<PathBuf>, RunError> {
+    drivers::check(job)?;
     let run_id = state::new_run_id();
     let params = servers::params(job, &run_id, observe)?;
     for other in conflicts::refuse_unfinished(params.values())? {
@@ -84,10 +90,11 @@ fn workloads(
     let mut dirs = Vec::new();
     // Claims are held to the end, also between two workloads.
     let mut claims = Claims::default();
+    let drivers = OnceCell::new();
+    let shared = SharedRun { job, run, run_id: &run_id, servers: &servers, drivers };
     for workload in &job.experiment.workloads {
         let dir = job.dir_of(run.out, workload);
-        let among = SharedRun { job, run, run_id: &run_id, servers: &servers };
-        among.workload(workload, &dir, &mut claims, observe)?;
+        shared.workload(workload, &dir, &mut claims, observe)?;
         dirs.push(dir);
         if run.stop.requested() {
             break;
@@ -102,6 +109,8 @@ struct SharedRun<'a> {
     run: &'a Run<'a>,
     run_id: &'a str,
     servers: &'a BTreeMap<String, TargetServer>,
+    /// Started by the first workload, for all.
+    drivers: OnceCell<Arc<Drivers>>,
 }
 
 /// A workload's results from an interrupted run, and the lock that keeps others from continuing it.
@@ -187,9 +196,13 @@ impl SharedRun<'_> {
             series: None,
             left: None,
             stop: stop.clone(),
+            generator: Generator::Alone,
             observe: &mut *observe,
         };
         claim_and_check(&mut stage, claims)?;
+        if let Some(drivers) = &job.drivers {
+            stage.generator = drivers::ready(drivers, &mut stage, self.run_id, &self.drivers)?;
+        }
         stage.note_made(&state::made_dir()?)?;
         let continues = stage.store.is_some();
         let begun = stage.decide_weave(continues).map_err(RunError::from);

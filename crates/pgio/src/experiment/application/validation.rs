@@ -11,6 +11,7 @@ use std::sync::Arc;
 
 use super::background;
 use super::cells::{cells, layers};
+use super::drivers;
 use super::error::{OpenError, RunError};
 use super::job::Job;
 use super::opening::{self, Purpose};
@@ -40,6 +41,7 @@ pub fn validate(
     out: &Path,
     observe: &mut Observer<'_>,
 ) -> Result<Vec<Unchecked>, RunError> {
+    drivers::check(job)?;
     let params = servers::params(job, "plan", observe)?;
     for other in conflicts::refuse_unfinished(params.values())? {
         observe(Event::OtherInterrupted(&other));

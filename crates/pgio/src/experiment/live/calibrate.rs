@@ -131,6 +131,7 @@ impl Live<'_> {
         let workload = &target.workloads[work];
         workload.before_trial(&mut target.admin)?;
         let setup = Setup {
+            generator: Default::default(),
             params: target.params.clone(),
             settings: Vec::new(),
             warmup: if number == 1 { self.warmup } else { Duration::ZERO },

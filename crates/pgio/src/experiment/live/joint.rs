@@ -3,6 +3,7 @@
 //! Next: `experiment::trial::joint`, which runs it; `compatible`, which refuses servers that cannot share a window.
 
 use super::{Live, finish_trial, place};
+use crate::experiment::background::{Neighbors, WindowStart};
 use crate::experiment::event::Event;
 use crate::experiment::plan::{Planned, trial_seed};
 use crate::experiment::target::Target;
@@ -22,6 +23,7 @@ impl Live<'_> {
         let declared = treatment::changes(&cell.treatments);
         let Planned { block, attempt, .. } = *planned;
         let seed = trial_seed(self.seed, &self.workload, &cell.cell, block, attempt);
+        let neighbors = Neighbors::start(&self.background, &cell.cell.condition, seed, &self.stop);
         let part = self.stop.child();
         let mut targets: Vec<(usize, &String, &mut Target)> = (self.targets.iter_mut())
             .filter_map(|(name, target)| {
@@ -40,6 +42,10 @@ impl Live<'_> {
                 0 => std::mem::take(&mut self.in_force),
                 _ => self.beside.take(name),
             });
+            // Hosts are sampled once for all servers.
+            if let (0, Some(sources)) = (position, &mut target.sources) {
+                sources.watch_neighbors(neighbors.backends());
+            }
             devices.extend(target.device.clone().map(|device| (name.clone(), device)));
             let request = Request {
                 run_id: &self.run_id,
@@ -58,6 +64,7 @@ impl Live<'_> {
                 server_host: target.host.as_deref(),
                 private: target.cluster.is_some(),
                 member: None,
+                generator: self.generator.clone(),
             };
             requests.push((name.clone(), request));
             admins.push(&mut target.admin);
@@ -65,9 +72,14 @@ impl Live<'_> {
         let joint = JointTrial { requests, part: &part, primary: &primary };
         let observe = &mut *self.observe;
         let title = cell.title.as_str();
-        let mut progress = |progress| observe(Event::Progress { condition: title, progress });
+        let mut window = WindowStart::default();
+        let mut progress = |progress| {
+            window.note(&progress);
+            observe(Event::Progress { condition: title, progress });
+        };
         let measured = trial::run_joint(joint, &mut in_force, admins, &mut progress);
         let mut trial = measured.trial;
+        neighbors.finish(window, &self.stop, &mut trial);
         self.series = measured.series;
         trial.checks.extend(storage(&trial, &devices));
         finish_trial(&mut trial, None, cell, &self.rules);

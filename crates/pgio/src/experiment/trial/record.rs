@@ -4,6 +4,7 @@ use jiff::Timestamp;
 
 use super::request::Request;
 use crate::experiment::trial_checks;
+use crate::host::LOCAL;
 use crate::workload::command::ProgramOutput;
 use crate::workload::{EngineError, Totals, WindowOutcome, Workload};
 use pgio_results::histogram::Histogram;
@@ -63,6 +64,9 @@ pub(super) fn record_run(
     }
     trial.sessions = ran.sessions;
     trial.timeline = ran.timeline;
+    trial.drivers = ran.drivers;
+    exclude_drivers(trial);
+    trial.checks.extend(ran.checks);
     record_totals(request.workload.as_ref(), trial, ran.totals, ran.seconds);
     trial.checks.push(trial_checks::common_start(ran.late, ran.seconds));
     if ran.cancelled_sync_rep > 0 {
@@ -101,6 +105,17 @@ pub(super) fn record_totals(
         trial.metrics.entry((*name).to_owned()).and_modify(|metric| metric.at_least = at_least);
     }
     trial.histograms = totals.histograms.into_iter().filter(|(_, h)| h.observed() > 0).collect();
+}
+
+/// Drivers on this machine are not foreign: they do the trial's work.
+fn exclude_drivers(trial: &mut Trial) {
+    let here = pgio_link::host_name();
+    let near = trial.drivers.iter().filter(|part| part.host == here && part.seconds > 0.0);
+    let cores: f64 = near.map(|part| part.cpu_seconds / part.seconds).sum();
+    let host = trial.telemetry.as_mut().and_then(|telemetry| telemetry.hosts.get_mut(LOCAL));
+    if let Some(foreign) = host.and_then(|host| host.foreign_cores.as_mut()) {
+        *foreign = (*foreign - cores).max(0.0);
+    }
 }
 
 /// Records a program's output and the number of sessions it was seen with.

@@ -12,7 +12,7 @@ use crate::host::stop::Stop;
 use crate::pg::server::Server;
 use crate::telemetry::TelemetrySources;
 use crate::treatment::{AdminSession, Context, InForce, Layout};
-use crate::workload::Workload;
+use crate::workload::{Generator, Workload};
 use pgio_connect::ConnectParams;
 use pgio_results::change::Change;
 use pgio_results::model::{Evidence, TrialPosition, When};
@@ -39,6 +39,8 @@ pub struct Request<'a> {
     pub private: bool,
     /// Its part in a joint window; none: the window is its own.
     pub member: Option<Arc<Member>>,
+    /// Which processes generate the load.
+    pub generator: Generator,
 }
 
 impl Request<'_> {

@@ -90,6 +90,7 @@ fn measure(
     }
     trials.iter().try_for_each(|trial| refuse_unproved(&trial.evidence))?;
     let setup = Setup {
+        generator: Default::default(),
         params: first.params.clone(),
         settings: Vec::new(),
         warmup: first.warmup,

@@ -4,9 +4,11 @@
 //! each message gives the figure, so that a reader may judge otherwise. What was not observed is not
 //! judged.
 
+mod drivers;
 mod foreign;
 mod foreign_io;
 
+use self::drivers::{CLIENT_SHARE, DRIVER_CORES};
 use self::foreign::{percent, worst};
 use crate::host::LOCAL;
 use crate::host::drbd::is_resync;
@@ -16,10 +18,6 @@ use pgio_results::telemetry::{DrbdState, Storage, Telemetry};
 use pgio_results::units::human;
 use pgio_results::waits::{WaitGroup, by_group};
 
-/// Cores that the driver may use before it may be the bottleneck.
-const DRIVER_CORES: f64 = 0.8;
-/// Share of the sessions' time spent waiting for the driver.
-const CLIENT_SHARE: f64 = 0.05;
 /// Cores that telemetry may use.
 const SAMPLING_CORES: f64 = 0.01;
 /// Shortest window, in seconds; in shorter ones the one-time cost of sampling would count as continuous.
@@ -74,7 +72,7 @@ fn resync(telemetry: &Telemetry) -> Option<Check> {
 }
 
 /// Returns the threads of pgio that issue the work, at most as many as there are cores.
-fn drivers(telemetry: &Telemetry, trial: &Trial) -> f64 {
+fn working_threads(telemetry: &Telemetry, trial: &Trial) -> f64 {
     // A mail workload has one message per thread; `threads` of other workloads belongs to the command.
     let key = if trial.workload.kind == "mail" { "threads" } else { "client_threads" };
     let threads = trial.workload.keys.get(key).and_then(|n| n.as_f64()).unwrap_or(1.0);
@@ -87,13 +85,16 @@ fn drivers(telemetry: &Telemetry, trial: &Trial) -> f64 {
 fn generator(telemetry: &Telemetry, trial: &Trial) -> Option<Check> {
     const ID: &str = "generator-bound";
     let window = trial.observed_seconds();
-    let threads = drivers(telemetry, trial);
+    let threads = working_threads(telemetry, trial);
     let cores = telemetry.driver_cpu_seconds? / window;
     let client = telemetry.waits.as_ref().and_then(|waits| {
         let groups = by_group(waits);
         let all: u64 = groups.values().sum();
         (all > 0).then(|| *groups.get(&WaitGroup::Client).unwrap_or(&0) as f64 / all as f64)
     });
+    if !trial.drivers.is_empty() {
+        return drivers::generator(trial, client);
+    }
     // In a woven window, sessions wait for pgio only between slices, which do not count.
     if cores > DRIVER_CORES * threads
         && trial.woven.is_none()

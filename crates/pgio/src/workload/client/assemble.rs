@@ -220,7 +220,7 @@ fn open_one(plan: &Plan, calls: &Calls, index: u32) -> Result<Session, EngineErr
     let mut statements: Vec<(String, String, Vec<u32>)> = calls
         .statements
         .iter()
-        .map(|s| (s.name.to_owned(), s.sql.clone(), s.types.clone()))
+        .map(|s| (s.name.clone().into_owned(), s.sql.clone(), s.types.clone()))
         .collect();
     let mut reading = Vec::new();
     if !plan.settings.is_empty() {

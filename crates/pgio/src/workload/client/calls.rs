@@ -1,9 +1,12 @@
 //! The calls of a session and their messages, which are built before the window. Only the key is drawn
 //! inside the window and written into eight bytes of the message.
 
+use std::borrow::Cow;
+
 use bytes::BytesMut;
 use postgres_protocol::IsNull;
 use postgres_protocol::message::frontend;
+use serde::{Deserialize, Serialize};
 
 use crate::rng::SplitMix64;
 use crate::workload::Script;
@@ -13,8 +16,8 @@ pub(in crate::workload) const BIGINT: u32 = 20;
 pub(in crate::workload) const TEXT: u32 = 25;
 
 /// The work of one session.
-#[derive(Debug, Clone)]
-pub(in crate::workload) struct Calls {
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Calls {
     /// Its table, pins, plans and privileges; the body is empty.
     pub script: Script,
     pub statements: Vec<Statement>,
@@ -22,29 +25,29 @@ pub(in crate::workload) struct Calls {
     pub calls: Vec<Call>,
 }
 
-#[derive(Debug, Clone)]
-pub(in crate::workload) struct Statement {
-    pub name: &'static str,
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Statement {
+    pub name: Cow<'static, str>,
     pub sql: String,
     pub types: Vec<u32>,
 }
 
 /// Statements that are sent and answered together.
-#[derive(Debug, Clone)]
-pub(in crate::workload) struct Call {
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Call {
     pub share: f64,
     pub counts: Counts,
     pub steps: Vec<Step>,
 }
 
-#[derive(Debug, Clone)]
-pub(in crate::workload) struct Step {
-    pub statement: &'static str,
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct Step {
+    pub statement: Cow<'static, str>,
     pub parameters: Vec<Parameter>,
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::workload) enum Parameter {
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Parameter {
     /// A key from 1 to this number, drawn for each call; at most one per call.
     Key(u64),
     Number(i64),
@@ -53,8 +56,8 @@ pub(in crate::workload) enum Parameter {
 }
 
 /// How a call is counted, and where the number of its rows comes from.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(in crate::workload) enum Counts {
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Counts {
     /// Each returned row is one block read.
     Read,
     /// One returned row has the number of blocks read.
@@ -139,7 +142,7 @@ fn bind(step: &Step, bytes: &mut BytesMut) -> std::io::Result<()> {
         }
         Ok(IsNull::No)
     };
-    let bound = frontend::bind("", step.statement, [1], &step.parameters, value, [1], bytes);
+    let bound = frontend::bind("", &step.statement, [1], &step.parameters, value, [1], bytes);
     bound.map_err(|e| match e {
         frontend::BindError::Serialization(e) => e,
         frontend::BindError::Conversion(e) => std::io::Error::other(e),
@@ -165,7 +168,11 @@ mod tests {
     use super::*;
 
     fn call(parameters: Vec<Parameter>) -> Call {
-        Call { share: 1.0, counts: Counts::Read, steps: vec![Step { statement: "r", parameters }] }
+        Call {
+            share: 1.0,
+            counts: Counts::Read,
+            steps: vec![Step { statement: "r".into(), parameters }],
+        }
     }
 
     fn written(call: &Call, seed: u64) -> Vec<u8> {

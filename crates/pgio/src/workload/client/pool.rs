@@ -93,7 +93,10 @@ impl ClientPool {
             return Ok(());
         }
         let seed = rng::derive(self.setup.seed, "warm-up", 0);
-        let start = Start::after(admin, LEAD)?;
+        let start = match &self.setup.opener {
+            Some(opener) => opener.warm_up(admin, LEAD)?,
+            None => Start::after(admin, LEAD)?,
+        };
         let extent = Extent::Time(self.setup.warmup);
         let outcome = self.window(admin, (start, extent), seed, &mut |_, _| {})?;
         outcome.error.map_or(Ok(()), Err)
@@ -107,7 +110,9 @@ impl ClientPool {
         seed: u64,
         listener: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Result<WindowOutcome, EngineError> {
-        let plan = WindowPlan::new(extent, self.members.len() as u64, 1);
+        let first = self.setup.first_session();
+        let all = self.setup.all_sessions(self.members.len());
+        let plan = WindowPlan::new(extent, all, 1);
         let quit = Quit::default();
         // A separate channel: the window is over when no thread can report any more.
         let (sender, events) = mpsc::channel();
@@ -116,10 +121,11 @@ impl ClientPool {
                 opens: start.at,
                 seconds: plan.seconds,
                 slice: plan.slice,
-                shares: sessions.iter().map(|index| plan.share(u64::from(*index))).collect(),
+                shares: sessions.iter().map(|index| plan.share(u64::from(first + index))).collect(),
                 pace: self.settings.pace,
                 pipeline: self.settings.pipeline as usize,
-                members: self.members.len() as u64,
+                first,
+                members: all,
                 seed,
                 quit: quit.clone(),
             };

@@ -146,10 +146,12 @@ impl Session {
 
     /// Prepares for a window of at most `share` calls.
     pub(super) fn make_ready(&mut self, window: &Window, share: Option<u64>) {
-        let stream = rng::derive(window.seed, "session", u64::from(self.index));
+        // The same work whichever process does it.
+        let number = window.first + self.index;
+        let stream = rng::derive(window.seed, "session", u64::from(number));
         self.rng = SplitMix64::new(stream);
         self.schedule =
-            window.pace.map(|pace| Schedule::new(&pace, self.index, window.members, window.seed));
+            window.pace.map(|pace| Schedule::new(&pace, number, window.members, window.seed));
         self.left = share;
         self.stage = Stage::Working;
         (self.reading_due, self.asleep, self.late, self.answered) = (false, false, None, 0);

@@ -20,12 +20,16 @@ fn session_calls(slob: &Slob, session: u32) -> Calls {
         1 => ("scratch", Counts::Read),
         _ => ("count(*)", Counts::ReadCount),
     };
-    let call = |statement, share, counts, unit| Call {
+    let call = |statement: &'static str, share, counts, unit| Call {
         share,
         counts,
-        steps: vec![Step { statement, parameters: vec![Parameter::Key(keys - unit + 1)] }],
+        steps: vec![Step {
+            statement: statement.into(),
+            parameters: vec![Parameter::Key(keys - unit + 1)],
+        }],
     };
-    let statement = |name, sql| Statement { name, sql, types: vec![BIGINT] };
+    let statement =
+        |name: &'static str, sql| Statement { name: name.into(), sql, types: vec![BIGINT] };
     let share = f64::from(s.update_pct) / 100.0;
     let mut calls = Calls { script, statements: Vec::new(), calls: Vec::new() };
     if share < 1.0 {

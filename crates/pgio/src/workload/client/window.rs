@@ -16,7 +16,9 @@ pub(super) struct Window {
     pub shares: Vec<Option<u64>>,
     pub pace: Option<Pace>,
     pub pipeline: usize,
-    /// Number of sessions of all threads.
+    /// The number of this process's first session.
+    pub first: u32,
+    /// Number of sessions of all processes.
     pub members: u64,
     pub seed: u64,
     pub quit: Quit,

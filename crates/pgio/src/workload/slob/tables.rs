@@ -56,7 +56,7 @@ impl Slob {
         let check = |verb: &str, unit: u64| PlanCheck {
             statement: format!("{verb} WHERE {}", key_range("$1", unit)),
             parameters: vec![1],
-            node,
+            node: node.into(),
         };
         let mut plans = Vec::new();
         for table in tables.iter().cloned().chain(self.hot_table()) {
@@ -71,7 +71,7 @@ impl Slob {
         }
         if !s.features.scan_pct.is_zero() {
             let statement = format!("SELECT count(*) FROM {}", self.qualified(scan::TABLE));
-            plans.push(PlanCheck { statement, parameters: Vec::new(), node: "Seq Scan" });
+            plans.push(PlanCheck { statement, parameters: Vec::new(), node: "Seq Scan".into() });
         }
         plans
     }

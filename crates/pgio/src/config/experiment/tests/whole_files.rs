@@ -62,6 +62,7 @@ fn only_the_name_of_a_condition_is_required() {
                 sweep: true,
             }],
             screening: None,
+            drivers: Default::default(),
         }
     );
 }

@@ -1,0 +1,35 @@
+//! Errors of a connection.
+
+use std::io;
+
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    #[error("no coordinator answers at {addresses}")]
+    Unreachable { addresses: String, source: io::Error },
+    #[error("the coordinator at {address} refuses this driver: {why}")]
+    Refused { address: String, why: String },
+    #[error(
+        "the coordinator at {address} does not know this driver's token: start the driver with the token of the run"
+    )]
+    WrongToken { address: String },
+    #[error("the connection to {address} failed during the handshake: {why}")]
+    Handshake { address: String, why: String },
+    #[error(
+        "a token is 32 to 128 characters of 0-9 and a-f, such as `openssl rand -hex 32` prints"
+    )]
+    BadToken,
+    #[error("cannot listen for drivers on {address}")]
+    Listen { address: String, source: io::Error },
+    #[error("cannot make keys for TLS: {0}")]
+    Tls(String),
+    #[error("cannot read the program file of pgio for its hash")]
+    Program(#[source] io::Error),
+    #[error("a message of {bytes} bytes exceeds the limit of {limit}")]
+    TooLarge { bytes: usize, limit: usize },
+    #[error(
+        "the clock of {peer} cannot be measured: {answered} of {asked} round trips were answered in {seconds} s"
+    )]
+    Clock { peer: String, answered: usize, asked: usize, seconds: u64 },
+    #[error("cannot start a thread or a connection: {0}")]
+    System(#[from] io::Error),
+}

@@ -1,0 +1,151 @@
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
+use std::sync::mpsc::{Receiver, channel};
+
+use super::*;
+use crate::handshake::{Hello, PROTOCOL};
+use crate::listen::{Arrival, Listener};
+use crate::seats::Seats;
+use crate::token::Token;
+use crate::{Welcome, build_hash, dial};
+
+const LONG: Duration = Duration::from_secs(60);
+
+struct Coordinator {
+    listener: Listener,
+    arrivals: Receiver<Arrival>,
+    token: Token,
+}
+
+fn coordinator(drivers: u32) -> Coordinator {
+    let (sender, arrivals) = channel();
+    let token = Token::draw().unwrap();
+    let any: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
+    let seats = Seats::new(drivers);
+    let listener =
+        Listener::open(any, token.clone(), ("run", "1.0"), seats, Clock::start(), sender).unwrap();
+    Coordinator { listener, arrivals, token }
+}
+
+fn hello() -> Hello {
+    Hello {
+        protocol: PROTOCOL,
+        version: "1.0".to_owned(),
+        build: build_hash().unwrap(),
+        host: "h".to_owned(),
+        pid: 7,
+        rank: None,
+    }
+}
+
+type Dialed = Result<(Welcome, Link), LinkError>;
+
+fn dialed(to: &Coordinator, token: &Token, hello: &Hello) -> (Dialed, Receiver<Event>) {
+    let (sender, events) = channel();
+    let sink = Box::new(move |event| drop(sender.send(event)));
+    let address = format!("127.0.0.1:{}", to.listener.port());
+    (dial(&address, LONG, token, hello, Clock::start(), sink), events)
+}
+
+fn message(event: Event) -> String {
+    match event {
+        Event::Message(json) => String::from_utf8(json).unwrap(),
+        Event::Lost(why) => panic!("{why}"),
+    }
+}
+
+#[test]
+fn both_sides_talk_and_the_end_of_one_is_heard_by_the_other() {
+    let coordinator = coordinator(2);
+    let (dialed, events) = dialed(&coordinator, &coordinator.token, &hello());
+    let (welcome, driver) = dialed.unwrap();
+    assert_eq!((welcome.rank, welcome.drivers, welcome.run_id.as_str()), (0, 2, "run"));
+    let Arrival::Joined { rank: 0, id, link, hello, .. } = coordinator.arrivals.recv().unwrap()
+    else {
+        panic!("no driver")
+    };
+    assert_eq!(hello.pid, 7);
+    // Larger than one TLS record and than the socket's buffers.
+    let large = "x".repeat(3 << 20);
+    link.send(&large).unwrap();
+    assert_eq!(message(events.recv().unwrap()).len(), large.len() + 2);
+    driver.send(&"answer").unwrap();
+    match coordinator.arrivals.recv().unwrap() {
+        Arrival::Heard { id: from, event, .. } => {
+            assert_eq!((from, message(event).as_str()), (id, "\"answer\""));
+        }
+        other => panic!("{other:?}"),
+    }
+    let offset = link.offset(16, LONG, "driver 0").unwrap();
+    assert!(offset.quickest <= offset.worst);
+    // Both clocks are of this machine: the offset is between their starts, which are in order.
+    assert!(offset.ns < 0, "{offset:?}");
+    drop(driver);
+    let ended = coordinator.arrivals.recv().unwrap();
+    assert!(matches!(ended, Arrival::Heard { event: Event::Lost(_), .. }), "{ended:?}");
+}
+
+#[test]
+fn a_driver_without_the_token_is_refused_and_told_why() {
+    let coordinator = coordinator(1);
+    let (refused, _) = dialed(&coordinator, &Token::draw().unwrap(), &hello());
+    let text = refused.unwrap_err().to_string();
+    assert!(text.contains("does not know this driver's token"), "{text}");
+    match coordinator.arrivals.recv().unwrap() {
+        Arrival::Refused { why, hello: Some(hello), .. } => {
+            assert_eq!((why.as_str(), hello.host.as_str()), ("its token is not this run's", "h"));
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn another_version_another_build_and_a_full_run_are_refused_and_told_why() {
+    let coordinator = coordinator(1);
+    for (hello, expected) in [
+        (Hello { version: "0.9".to_owned(), ..hello() }, "pgio 1.0, this driver pgio 0.9"),
+        (Hello { build: "0".repeat(64), ..hello() }, "this driver build 000000000000"),
+        (Hello { protocol: 9, ..hello() }, "this driver version 9"),
+        (Hello { rank: Some(4), ..hello() }, "it has rank 4, but the run has 1 drivers"),
+    ] {
+        let (refused, _) = dialed(&coordinator, &coordinator.token, &hello);
+        let text = refused.unwrap_err().to_string();
+        assert!(text.contains(expected), "{text}");
+        let arrival = coordinator.arrivals.recv().unwrap();
+        assert!(
+            matches!(&arrival, Arrival::Refused { why, .. } if text.ends_with(why)),
+            "{arrival:?}"
+        );
+    }
+    let (first, _events) = dialed(&coordinator, &coordinator.token, &hello());
+    let _link = first.unwrap();
+    let (second, _) = dialed(&coordinator, &coordinator.token, &hello());
+    assert!(second.unwrap_err().to_string().contains("connected already"));
+}
+
+#[test]
+fn a_peer_that_does_not_speak_the_protocol_is_refused() {
+    let coordinator = coordinator(1);
+    let mut stream = TcpStream::connect(("127.0.0.1", coordinator.listener.port())).unwrap();
+    stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+    assert!(matches!(coordinator.arrivals.recv().unwrap(), Arrival::Refused { hello: None, .. }));
+}
+
+/// A driver that hears nothing ends, whatever its socket says; the peer here keeps the connection open.
+#[test]
+fn silence_is_noticed() {
+    let (near, far) = (TcpListener::bind("127.0.0.1:0").unwrap(), crate::tls::connect().unwrap());
+    let stream = TcpStream::connect(near.local_addr().unwrap()).unwrap();
+    let _open = near.accept().unwrap();
+    let (sender, events) = channel();
+    let connection = Connection::Client(far);
+    let inbox = Inbox::new(crate::frame::LARGEST);
+    let sink = Box::new(move |event| drop(sender.send(event)));
+    let begun = Instant::now();
+    let _link =
+        Link::start(connection, stream, inbox, (Role::Driver, Clock::start()), sink).unwrap();
+    match events.recv().unwrap() {
+        Event::Lost(why) => assert!(why.starts_with("nothing was heard"), "{why}"),
+        Event::Message(_) => panic!("nobody speaks"),
+    }
+    assert!(begun.elapsed() >= COORDINATOR_SILENT);
+}

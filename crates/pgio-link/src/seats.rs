@@ -1,0 +1,69 @@
+//! The ranks of a run: which drivers are connected now. Apart from listener and handshake because both
+//! use it.
+
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+/// The ranks of the run's drivers: who is connected now.
+#[derive(Debug)]
+pub struct Seats(Mutex<Vec<bool>>);
+
+impl Seats {
+    pub fn new(count: u32) -> Arc<Seats> {
+        Arc::new(Seats(Mutex::new(vec![false; count as usize])))
+    }
+
+    pub fn count(&self) -> u32 {
+        self.seats().len() as u32
+    }
+
+    fn seats(&self) -> MutexGuard<'_, Vec<bool>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Takes the seat of this rank, or any free one.
+    pub(super) fn take(&self, rank: Option<u32>) -> Result<u32, String> {
+        let mut seats = self.seats();
+        let count = seats.len();
+        let free = match rank {
+            Some(rank) if rank as usize >= count => {
+                return Err(format!(
+                    "it has rank {rank}, but the run has {count} drivers, from rank 0"
+                ));
+            }
+            Some(rank) if seats[rank as usize] => {
+                return Err(format!("a driver of rank {rank} is connected already"));
+            }
+            Some(rank) => rank as usize,
+            None => seats
+                .iter()
+                .position(|taken| !taken)
+                .ok_or_else(|| format!("all {count} drivers of the run are connected already"))?,
+        };
+        seats[free] = true;
+        Ok(free as u32)
+    }
+
+    pub fn free(&self, rank: u32) {
+        if let Some(seat) = self.seats().get_mut(rank as usize) {
+            *seat = false;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_seat_is_that_of_the_rank_or_any_free_one() {
+        let seats = Seats::new(3);
+        assert_eq!(seats.take(Some(1)), Ok(1));
+        assert_eq!(seats.take(None), Ok(0));
+        assert!(seats.take(Some(1)).unwrap_err().contains("rank 1 is connected already"));
+        assert!(seats.take(Some(3)).unwrap_err().contains("the run has 3 drivers"));
+        assert_eq!(seats.take(None), Ok(2));
+        assert!(seats.take(None).unwrap_err().contains("all 3 drivers"));
+        seats.free(1);
+        assert_eq!(seats.take(None), Ok(1));
+    }
+}

@@ -1,0 +1,98 @@
+//! `pgio drive`: one of several drivers of another pgio, the coordinator.
+//!
+//! An engine starts it (`pgio compare --drivers`). Where to dial and the token come from the environment,
+//! because arguments can be read by every user of the host.
+
+use std::env;
+use std::time::Duration;
+
+use super::exit::{Failure, Outcome, USAGE};
+use super::signals;
+use crate::workload::drivers::launch::RANKS_VARIABLE;
+use crate::workload::drivers::serve;
+use pgio_link::{COORDINATOR_VARIABLE, TOKEN_VARIABLE, Token};
+
+/// Variables in which engines give a process its number, the more specific first.
+const NUMBERS: &[&str] =
+    &["JOB_COMPLETION_INDEX", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"];
+
+#[derive(Debug, clap::Args)]
+pub(super) struct Args {
+    /// Where the coordinator listens, several addresses separated by commas
+    #[arg(long, value_name = "HOST:PORT", env = COORDINATOR_VARIABLE)]
+    coordinator: Option<String>,
+    /// Give up if no coordinator answers within this many seconds
+    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    within: u64,
+}
+
+pub(super) fn run(args: &Args) -> Outcome {
+    let refused = |text: String| Failure::message(USAGE, text);
+    let coordinator = args.coordinator.as_deref().ok_or_else(|| {
+        refused(format!(
+            "{COORDINATOR_VARIABLE} is not set: `pgio compare --drivers` starts its drivers with the coordinator's address"
+        ))
+    })?;
+    let token = env::var(TOKEN_VARIABLE).map_err(|_| {
+        refused(format!(
+            "{TOKEN_VARIABLE} is not set: put the token of the run into the driver's environment, for example from a Secret"
+        ))
+    })?;
+    let token = Token::parse(&token)
+        .map_err(|e| Failure::new(USAGE, e).context(format!("{TOKEN_VARIABLE} is no token")))?;
+    let rank = rank(|name| env::var(name).ok()).map_err(refused)?;
+    let stop = signals::stop_on_signals()?;
+    serve(coordinator, &token, rank, Duration::from_secs(args.within), &stop)?;
+    Ok(())
+}
+
+/// Returns the driver's rank: its number among the processes of its engine, which selects one of the ranks
+/// that this start is for.
+fn rank(variable: impl Fn(&str) -> Option<String>) -> Result<Option<u32>, String> {
+    let number = NUMBERS.iter().find_map(|name| Some((*name, variable(name)?)));
+    let number = number
+        .map(|(name, text)| {
+            text.parse::<usize>().map_err(|_| format!("{name} is `{text}`, not a number"))
+        })
+        .transpose()?;
+    let ranks = variable(RANKS_VARIABLE)
+        .map(|text| {
+            let all: Result<Vec<u32>, _> = text.split(',').map(str::parse).collect();
+            all.map_err(|_| format!("{RANKS_VARIABLE} is `{text}`, not a list of numbers"))
+        })
+        .transpose()?;
+    Ok(match (ranks.as_deref(), number) {
+        (Some([only]), _) => Some(*only),
+        (Some(ranks), Some(number)) => ranks.get(number).copied(),
+        (Some(_), None) => None,
+        (None, Some(number)) => u32::try_from(number).ok(),
+        (None, None) => None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rank_of(variables: &[(&str, &str)]) -> Result<Option<u32>, String> {
+        rank(|name| {
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+        })
+    }
+
+    #[test]
+    fn the_rank_comes_from_the_engine() {
+        for name in NUMBERS {
+            assert_eq!(rank_of(&[(name, "2")]), Ok(Some(2)), "{name}");
+            assert!(rank_of(&[(name, "x")]).unwrap_err().contains(name));
+        }
+        assert_eq!(rank_of(&[]), Ok(None));
+        // A replacement of ranks 1 and 3 counts its processes from 0.
+        assert_eq!(rank_of(&[(RANKS_VARIABLE, "1,3"), ("SLURM_PROCID", "1")]), Ok(Some(3)));
+        assert_eq!(rank_of(&[(RANKS_VARIABLE, "2")]), Ok(Some(2)));
+        assert_eq!(rank_of(&[(RANKS_VARIABLE, "1,3")]), Ok(None));
+        assert!(rank_of(&[(RANKS_VARIABLE, "a,b")]).is_err());
+        // mpirun inside an allocation of Slurm: its own number counts.
+        assert_eq!(rank_of(&[("OMPI_COMM_WORLD_RANK", "1"), ("SLURM_PROCID", "0")]), Ok(Some(1)));
+    }
+}

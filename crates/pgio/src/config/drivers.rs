@@ -1,0 +1,141 @@
+//! `--drivers ENGINE` and `[drivers]`: which engine starts how many drivers. Text only.
+
+use std::net::SocketAddr;
+
+/// What starts the drivers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum DriverEngine {
+    /// Processes on this machine.
+    Local,
+    /// `srun` inside an allocation.
+    Slurm,
+    /// An Indexed Job.
+    Kubernetes,
+    /// A line for the shell, with `{n}` and `{drive}`.
+    Run(String),
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DriverSpec {
+    pub engine: DriverEngine,
+    pub count: u32,
+    /// The image of Kubernetes' drivers.
+    pub image: Option<String>,
+    /// Where drivers dial; absent: any free port, on all addresses unless the drivers are local.
+    pub listen: Option<SocketAddr>,
+}
+
+/// Drivers beyond this are a mistake: one drives some 280,000 queries a second and core.
+pub const MOST: u32 = 1024;
+
+/// The engine and count as one text gives them; `run:` may leave the count to another key.
+pub type Named = (DriverEngine, Option<u32>);
+
+/// Parses `local:3`, `slurm:4`, `kubernetes:4`, `run:COMMAND` or `run:4:COMMAND`.
+pub fn parse_engine(text: &str) -> Result<Named, String> {
+    let (name, rest) = text.split_once(':').ok_or_else(|| {
+        format!("`{text}` is not ENGINE:N; write local:3, slurm:4, kubernetes:4 or 'run:COMMAND'")
+    })?;
+    let engine = match name {
+        "local" => DriverEngine::Local,
+        "slurm" => DriverEngine::Slurm,
+        "kubernetes" => DriverEngine::Kubernetes,
+        "run" => return parse_run(rest),
+        other => {
+            return Err(format!(
+                "`{other}` is not an engine; valid engines: local, slurm, kubernetes, run"
+            ));
+        }
+    };
+    Ok((engine, Some(parse_count(rest)?)))
+}
+
+fn parse_run(text: &str) -> Result<Named, String> {
+    let (count, line) = match text.split_once(':') {
+        Some((digits, line))
+            if !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit()) =>
+        {
+            (Some(parse_count(digits)?), line)
+        }
+        _ => (None, text),
+    };
+    if !line.contains("{drive}") {
+        return Err(format!(
+            "`{line}` does not contain {{drive}}, the driver's command; write 'run:mpirun -np {{n}} {{drive}}'"
+        ));
+    }
+    Ok((DriverEngine::Run(line.trim().to_owned()), count))
+}
+
+pub fn parse_count(text: &str) -> Result<u32, String> {
+    let count: Option<u32> = text.parse().ok().filter(|n| (1..=MOST).contains(n));
+    count.ok_or_else(|| format!("`{text}` is not a number of drivers from 1 to {MOST}"))
+}
+
+impl DriverSpec {
+    /// Completes what was named with the count of the key `count`.
+    pub fn new(
+        (engine, named): Named,
+        count: Option<u32>,
+        image: Option<String>,
+        listen: Option<SocketAddr>,
+    ) -> Result<DriverSpec, String> {
+        let count = match (named, count) {
+            (Some(named), _) => named,
+            (None, Some(count)) => count,
+            (None, None) => {
+                let hint = "write 'run:4:COMMAND', or count = 4 in [drivers]";
+                return Err(format!("run: does not say how many drivers it starts; {hint}"));
+            }
+        };
+        match (&engine, &image) {
+            (DriverEngine::Kubernetes, None) => {
+                Err("kubernetes: needs an image with this build of pgio; give --image IMAGE"
+                    .to_owned())
+            }
+            (DriverEngine::Kubernetes, Some(_)) | (_, None) => {
+                Ok(DriverSpec { engine, count, image, listen })
+            }
+            (_, Some(_)) => Err("an image is only for kubernetes:N; delete it".to_owned()),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_engine_has_a_name_and_a_count() {
+        assert_eq!(parse_engine("local:3"), Ok((DriverEngine::Local, Some(3))));
+        assert_eq!(parse_engine("slurm:4"), Ok((DriverEngine::Slurm, Some(4))));
+        let line = "mpirun -np {n} {drive}";
+        let run = DriverEngine::Run(line.to_owned());
+        assert_eq!(parse_engine(&format!("run:{line}")), Ok((run.clone(), None)));
+        assert_eq!(parse_engine(&format!("run:3:{line}")), Ok((run, Some(3))));
+        for (bad, expected) in [
+            ("local", "is not ENGINE:N"),
+            ("mesos:3", "valid engines: local, slurm, kubernetes, run"),
+            ("local:0", "is not a number of drivers from 1 to 1024"),
+            ("local:x", "`x` is not a number"),
+            ("run:mpirun", "does not contain {drive}"),
+            ("run:0:{drive}", "`0` is not a number"),
+        ] {
+            let error = parse_engine(bad).unwrap_err();
+            assert!(error.contains(expected), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn what_belongs_together_is_given_together() {
+        let of = |text, count, image: Option<&str>| {
+            let image = image.map(str::to_owned);
+            DriverSpec::new(parse_engine(text).unwrap(), count, image, None)
+        };
+        assert_eq!(of("run:{drive}", Some(2), None).unwrap().count, 2);
+        assert!(of("run:{drive}", None, None).unwrap_err().contains("count = 4"));
+        assert!(of("kubernetes:4", None, None).unwrap_err().contains("--image IMAGE"));
+        assert!(of("local:4", None, Some("i")).unwrap_err().contains("only for kubernetes"));
+        assert!(of("kubernetes:4", None, Some("i")).is_ok());
+    }
+}

@@ -1,0 +1,26 @@
+//! Several drivers generate the load of one window; the process that runs the experiment coordinates.
+//!
+//! Drivers dial in ([`pgio_link`]) and stay for the whole run. For each trial the coordinator sends each
+//! its part of the sessions ([`messages`]), waits until all are ready ([`preparing`]), opens one window at
+//! a moment that it converts to each driver's clock ([`remote`]), and adds up what they did ([`merge`]).
+//! PostgreSQL's own count is the proof ([`proof`]). [`roster`] knows who is connected, [`launch`] starts
+//! drivers by an engine that the user has, [`serve`] and [`work`] are the driver's side.
+//!
+//! There are never fewer drivers than asked for: one that is lost before the window is waited for, one
+//! that is lost later makes the trial invalid.
+
+mod error;
+pub mod launch;
+mod merge;
+pub mod messages;
+mod preparing;
+pub mod proof;
+pub mod remote;
+mod roster;
+mod serve;
+mod work;
+
+pub use error::{DriverError, Fault};
+pub use roster::Drivers;
+pub use serve::{ServeError, serve};
+pub use work::server_name;

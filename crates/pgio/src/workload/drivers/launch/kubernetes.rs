@@ -1,0 +1,175 @@
+//! `kubernetes:N`: an Indexed Job, by kubectl as the user has configured it.
+//!
+//! The Job starts a lost driver again by itself (`backoffLimitPerIndex`), with the same rank. The token is
+//! in a Secret of the run; both are deleted at its end.
+
+use std::io::Write;
+use std::process::Stdio;
+use std::time::Duration;
+
+use super::contract::{Invitation, Launcher};
+use crate::config::drivers::DriverSpec;
+use crate::host::command::CommandLine;
+use crate::host::exec::{Exec, ExecError, Local, SpawnOptions, spawn};
+use crate::workload::drivers::error::DriverError;
+use pgio_link::{COORDINATOR_VARIABLE, TOKEN_VARIABLE};
+
+const TEMPLATE: &str = include_str!("job.yaml");
+/// Time for nodes to pull the image.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Time for one command of kubectl.
+const KUBECTL: Duration = Duration::from_secs(60);
+
+pub(super) struct Kubernetes {
+    count: u32,
+    image: String,
+    invitation: Option<Invitation>,
+    applied: bool,
+}
+
+impl Kubernetes {
+    pub(super) fn new(spec: &DriverSpec) -> Kubernetes {
+        let image = spec.image.clone().unwrap_or_default();
+        Kubernetes { count: spec.count, image, invitation: None, applied: false }
+    }
+}
+
+/// Returns the manifest of Secret and Job, for a run or for the user to read.
+pub fn manifest(spec: &DriverSpec, run_id: &str, coordinator: &str, token: &str) -> String {
+    let image = spec.image.as_deref().unwrap_or_default();
+    fill(&name_of(run_id), spec.count, image, (coordinator, token))
+}
+
+fn fill(name: &str, count: u32, image: &str, (coordinator, token): (&str, &str)) -> String {
+    // A JSON string is a YAML scalar that nothing can break out of.
+    let quoted = |text: &str| serde_json::Value::from(text).to_string();
+    let values = [
+        ("{name}", name.to_owned()),
+        ("{count}", count.to_string()),
+        ("{image}", quoted(image)),
+        ("{coordinator}", quoted(coordinator)),
+        ("{token}", quoted(token)),
+        ("{coordinator_variable}", COORDINATOR_VARIABLE.to_owned()),
+        ("{token_variable}", TOKEN_VARIABLE.to_owned()),
+    ];
+    values.iter().fold(TEMPLATE.to_owned(), |text, (from, to)| text.replace(from, to))
+}
+
+/// Returns a name that Kubernetes accepts: lower case, digits and hyphens.
+fn name_of(run_id: &str) -> String {
+    let allowed = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '-' };
+    let id: String = run_id.chars().map(allowed).take(48).collect();
+    format!("pgio-{}", id.trim_matches('-'))
+}
+
+fn kubectl() -> CommandLine {
+    CommandLine::new("kubectl").timeout(KUBECTL)
+}
+
+/// Gives the manifest to kubectl on stdin: a token in arguments would be visible to every user.
+fn apply(manifest: &str) -> Result<(), DriverError> {
+    let command = kubectl().args(["apply", "-f", "-"]);
+    let options = SpawnOptions {
+        stdin: Stdio::piped(),
+        stdout: Stdio::null(),
+        stderr: Stdio::piped(),
+        own_group: true,
+        parent_death_signal: None,
+    };
+    let failed = |source| ExecError::Start { command: "kubectl apply".to_owned(), source };
+    let mut child = spawn(&command, options)?;
+    if let Some(mut stdin) = child.stdin.take() {
+        stdin.write_all(manifest.as_bytes()).map_err(failed)?;
+    }
+    let output = child.wait_with_output().map_err(failed)?;
+    match output.status.success() {
+        true => Ok(()),
+        false => Err(ExecError::Failed {
+            command: "kubectl apply -f -".to_owned(),
+            status: output.status,
+            stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
+        }
+        .into()),
+    }
+}
+
+impl Launcher for Kubernetes {
+    fn check(&self) -> Result<(), DriverError> {
+        match Local.output(&kubectl().args(["version", "--client"])) {
+            Ok(_) => Ok(()),
+            Err(_) => Err(DriverError::NoProgram {
+                engine: "Kubernetes",
+                program: "kubectl".to_owned(),
+                hint: "install it and configure access to the cluster",
+            }),
+        }
+    }
+
+    fn invite(&mut self, invitation: Invitation) {
+        self.invitation = Some(invitation);
+    }
+
+    /// The Job starts lost drivers again by itself.
+    fn start(&mut self, _ranks: &[u32]) -> Result<(), DriverError> {
+        let Some(Invitation { coordinator, token, run_id }) = &self.invitation else {
+            return Ok(());
+        };
+        if !self.applied {
+            let name = name_of(run_id);
+            let of_run = (coordinator.as_str(), token.expose());
+            self.applied = true;
+            apply(&fill(&name, self.count, &self.image, of_run))?;
+        }
+        Ok(())
+    }
+
+    fn ended(&mut self, _missing: &[u32]) -> Option<String> {
+        None
+    }
+
+    fn patience(&self) -> Duration {
+        PATIENCE
+    }
+
+    fn end(&mut self) {
+        let Some(invitation) = self.invitation.as_ref().filter(|_| self.applied) else { return };
+        let name = name_of(&invitation.run_id);
+        let delete = ["delete", "job,secret", &name, "--ignore-not-found", "--wait=false"];
+        // A Job that cannot be deleted ends by its drivers, which have been told to.
+        let _ = Local.run(&kubectl().args(delete));
+        self.applied = false;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::drivers::DriverEngine;
+
+    #[test]
+    fn the_manifest_has_a_secret_an_indexed_job_and_nothing_left_to_fill_in() {
+        let spec = DriverSpec {
+            engine: DriverEngine::Kubernetes,
+            count: 4,
+            image: Some("registry/pgio:2\"\nkind: evil".to_owned()),
+            listen: None,
+        };
+        let text = manifest(&spec, "20261125T011500Z-7", "10.0.0.1:7,host:7", "secret");
+        let documents: Vec<&str> = text.split("---\n").collect();
+        assert_eq!(documents.len(), 2);
+        assert!(documents[0].contains("kind: Secret") && !documents[1].contains("\"secret\""));
+        for line in [
+            "  name: pgio-20261125t011500z-7",
+            "  completions: 4",
+            "  completionMode: Indexed",
+            "  backoffLimitPerIndex: 6",
+            "        podAntiAffinity:",
+            "          value: \"10.0.0.1:7,host:7\"",
+            "        image: \"registry/pgio:2\\\"\\nkind: evil\"",
+        ] {
+            assert!(text.contains(line), "{line}:\n{text}");
+        }
+        let open = ["{name}", "{count}", "{image}", "{token}", "{coordinator}", "_variable}"];
+        assert!(open.iter().all(|placeholder| !text.contains(placeholder)), "{text}");
+    }
+}

@@ -1,0 +1,187 @@
+//! Adds up what the drivers did: exact, because all histograms have the same buckets.
+
+use std::collections::BTreeMap;
+
+use super::messages::PartResult;
+use super::proof;
+use super::roster::Driver;
+use crate::workload::outcome::WindowOutcome;
+use pgio_link::Offset;
+use pgio_results::drivers::DriverPart;
+use pgio_results::model::{Check, Slice};
+
+/// Share of a window by which the drivers may be apart.
+const APART: f64 = 0.01;
+
+/// A driver's part of a window, as far as it is known.
+#[derive(Debug)]
+pub(super) struct PartState {
+    pub rank: u32,
+    pub host: String,
+    pub first: u32,
+    pub sessions: u32,
+    pub addresses: Vec<String>,
+    pub offset: Option<Offset>,
+    /// Nanoseconds after the common start on the coordinator's clock.
+    pub opened: Option<i64>,
+    pub result: Option<PartResult>,
+}
+
+impl PartState {
+    pub(super) fn new(driver: &Driver, rank: u32, first: u32, sessions: u32) -> PartState {
+        PartState {
+            rank,
+            host: driver.hello.host.clone(),
+            first,
+            sessions,
+            addresses: Vec::new(),
+            offset: None,
+            opened: None,
+            result: None,
+        }
+    }
+
+    fn stored(&self) -> Option<DriverPart> {
+        let result = self.result.as_ref()?;
+        let trip = |of: fn(&Offset) -> std::time::Duration| {
+            self.offset.as_ref().map_or(0.0, |offset| of(offset).as_secs_f64())
+        };
+        let mut histograms = result.totals.histograms.clone();
+        histograms.retain(|_, h| h.observed() > 0);
+        Some(DriverPart {
+            rank: self.rank,
+            host: self.host.clone(),
+            addresses: self.addresses.clone(),
+            first_session: self.first,
+            sessions: self.sessions,
+            calls: result.totals.calls,
+            seconds: result.seconds,
+            opened_late_seconds: self.opened.unwrap_or(0) as f64 / 1e9,
+            round_trip_seconds: trip(|offset| offset.quickest),
+            worst_round_trip_seconds: trip(|offset| offset.worst),
+            cpu_seconds: result.cpu_seconds,
+            cores: result.cores,
+            histograms,
+        })
+    }
+}
+
+/// Fills the outcome from the parts that have a result.
+pub(super) fn merge(outcome: &mut WindowOutcome, parts: &[PartState]) {
+    let results = || parts.iter().filter_map(|part| part.result.as_ref());
+    outcome.totals = proof::sum(results());
+    outcome.sessions = results().flat_map(|result| result.sessions.clone()).collect();
+    outcome.timeline = timeline(results().map(|result| result.timeline.as_slice()));
+    outcome.seconds = results().map(|result| result.seconds).fold(0.0, f64::max);
+    let late = |part: &PartState| {
+        let opened = part.opened.unwrap_or(0).max(0) as f64 / 1e9;
+        opened.max(part.result.as_ref().map_or(0.0, |result| result.late))
+    };
+    outcome.late = parts.iter().map(late).fold(0.0, f64::max);
+    outcome.cancelled_sync_rep = results().map(|result| result.cancelled_sync_rep).sum();
+    outcome.readings = results().flat_map(|result| result.readings.clone()).collect();
+    outcome.drivers = parts.iter().filter_map(PartState::stored).collect();
+}
+
+/// Adds up slices of the same number, which all drivers cut at the same moments.
+fn timeline<'a>(parts: impl Iterator<Item = &'a [Slice]>) -> Vec<Slice> {
+    let mut all: BTreeMap<usize, Slice> = BTreeMap::new();
+    for (number, slice) in parts.flat_map(|slices| slices.iter().enumerate()) {
+        let sum = all.entry(number).or_insert_with(|| Slice {
+            at: slice.at,
+            seconds: slice.seconds,
+            ..Slice::default()
+        });
+        sum.block_visits += slice.block_visits;
+        sum.rows_updated += slice.rows_updated;
+        sum.commits += slice.commits;
+        sum.messages += slice.messages;
+        sum.timed += slice.timed;
+        sum.latency_seconds += slice.latency_seconds;
+    }
+    all.into_values().collect()
+}
+
+/// Judges how far apart the drivers opened their windows, by the coordinator's clock.
+pub(super) fn apart(parts: &[PartState], seconds: f64) -> Option<Check> {
+    const ID: &str = "participants-apart";
+    let opened = || parts.iter().filter_map(|part| part.opened);
+    let skew = (opened().max()? - opened().min()?) as f64 / 1e9;
+    let half_trip = |offset: &Offset| offset.quickest.as_secs_f64() / 2.0;
+    let unsure = parts.iter().filter_map(|p| p.offset.as_ref().map(half_trip)).fold(0.0, f64::max);
+    let apart = skew + unsure;
+    let shown = format!("{:.2} ms apart, clocks within {:.2} ms", skew * 1e3, unsure * 1e3);
+    Some(match apart > seconds * APART {
+        false => Check::ok(ID, format!("the drivers opened their windows {shown}")),
+        true => Check::invalid(
+            ID,
+            format!("the drivers opened their windows {shown}: over 1 % of {seconds:.1} s"),
+            "use longer windows, or drivers on hosts that are less busy and nearer",
+        ),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::workload::slice::Totals;
+    use pgio_results::histogram::Histogram;
+    use pgio_results::model::CheckVerdict;
+
+    fn part(rank: u32, latencies: &[f64], opened: i64) -> PartState {
+        let mut histogram = Histogram::default();
+        latencies.iter().for_each(|ns| histogram.record(*ns));
+        let calls = latencies.len() as u64;
+        let totals = Totals {
+            histograms: [("commit".to_owned(), histogram)].into(),
+            calls,
+            ..Totals::default()
+        };
+        let slice = Slice { at: 1.0, seconds: 1.0, commits: calls, ..Slice::default() };
+        let seconds = 2.0 + f64::from(rank);
+        PartState {
+            rank,
+            host: format!("h{rank}"),
+            first: rank,
+            sessions: 1,
+            addresses: Vec::new(),
+            offset: Some(Offset {
+                ns: 0,
+                quickest: Duration::from_millis(2),
+                worst: Duration::from_millis(3),
+            }),
+            opened: Some(opened),
+            result: Some(PartResult {
+                totals,
+                timeline: vec![slice],
+                seconds,
+                ..PartResult::default()
+            }),
+        }
+    }
+
+    #[test]
+    fn the_sum_is_that_of_one_process_that_saw_everything() {
+        let mut outcome = WindowOutcome::new(0.0);
+        merge(&mut outcome, &[part(0, &[1e3, 5e6], 0), part(1, &[2e3, 7e5, 9e9], 0)]);
+        let mut alone = Histogram::default();
+        [1e3, 5e6, 2e3, 7e5, 9e9].iter().for_each(|ns| alone.record(*ns));
+        assert_eq!(outcome.totals.histograms["commit"], alone);
+        assert_eq!((outcome.totals.calls, outcome.seconds), (5, 3.0));
+        assert_eq!((outcome.timeline.len(), outcome.timeline[0].commits), (1, 5));
+        assert_eq!(outcome.drivers.iter().map(|d| d.calls).collect::<Vec<_>>(), [2, 3]);
+    }
+
+    #[test]
+    fn skew_and_half_of_the_round_trip_count_together() {
+        let judged = |opened, seconds| {
+            apart(&[part(0, &[], 0), part(1, &[], opened)], seconds).map(|check| check.verdict)
+        };
+        assert_eq!(judged(8_000_000, 1.0), Some(CheckVerdict::Ok));
+        assert_eq!(judged(9_500_000, 1.0), Some(CheckVerdict::Invalid));
+        assert_eq!(judged(9_500_000, 2.0), Some(CheckVerdict::Ok));
+        assert_eq!(apart(&[], 1.0).map(|check| check.verdict), None);
+    }
+}

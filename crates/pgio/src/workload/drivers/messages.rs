@@ -1,0 +1,169 @@
+//! What coordinator and driver say to each other. Each message but `End` carries the number of its trial,
+//! so that an answer to an abandoned trial is recognized.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use serde::{Deserialize, Serialize};
+
+use super::error::Fault;
+use crate::config::ClientSettings;
+use crate::config::resolve::Extent;
+use crate::workload::client::calls::Calls;
+use crate::workload::slice::Totals;
+use pgio_results::model::{SessionTotals, Slice};
+
+/// The work of one trial, or a driver's part of it.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub enum Work {
+    /// Sessions of the client-side engine.
+    Client { calls: Vec<Calls>, settings: ClientSettings },
+}
+
+impl Work {
+    pub(super) fn sessions(&self) -> usize {
+        match self {
+            Work::Client { calls, .. } => calls.len(),
+        }
+    }
+
+    /// Returns the part with these sessions.
+    pub(super) fn part(&self, first: usize, count: usize) -> Work {
+        match self {
+            Work::Client { calls, settings } => {
+                Work::Client { calls: calls[first..first + count].to_vec(), settings: *settings }
+            }
+        }
+    }
+}
+
+/// A driver's part of a trial.
+#[derive(Debug, Serialize, Deserialize)]
+pub struct Assignment {
+    pub dsn: String,
+    pub application_name: String,
+    pub work: Work,
+    /// The number of its first session, and the number of all.
+    pub first: u32,
+    pub of: u32,
+    /// The condition's settings, by session.
+    pub settings: Vec<(String, String)>,
+    pub warmup_seconds: f64,
+    pub seed: u64,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub enum ToDriver {
+    /// Connect once and say which server answers.
+    Reach {
+        number: u64,
+        dsn: String,
+        application_name: String,
+    },
+    Prepare {
+        number: u64,
+        assignment: Box<Assignment>,
+    },
+    /// Run the measured window, once it opens.
+    Run {
+        number: u64,
+        extent: Extent,
+    },
+    /// A window opens at this moment of the driver's clock.
+    Open {
+        number: u64,
+        at: i64,
+        epoch: f64,
+    },
+    /// The window's end has been observed; sessions may end.
+    Release {
+        number: u64,
+    },
+    /// End all sessions of this trial.
+    Abort {
+        number: u64,
+        urgent: bool,
+    },
+    /// The run is over.
+    End,
+}
+
+#[derive(Debug, Serialize, Deserialize)]
+pub enum FromDriver {
+    Reached {
+        number: u64,
+        server: String,
+    },
+    /// All sessions are ready for the next window: the warm-up, then the measured one.
+    AtGate {
+        number: u64,
+    },
+    /// All sessions are prepared and warmed up.
+    Ready {
+        number: u64,
+        pids: Vec<i32>,
+        pinned: BTreeMap<String, String>,
+    },
+    /// The window opened at this moment of the driver's clock.
+    Opened {
+        number: u64,
+        at: i64,
+    },
+    Progress {
+        number: u64,
+        progress: PartProgress,
+    },
+    /// The last call was answered; the sessions are still open.
+    Closed {
+        number: u64,
+        seconds: f64,
+    },
+    Ended {
+        number: u64,
+        result: Box<PartResult>,
+    },
+    Failed {
+        number: u64,
+        message: String,
+        fault: Fault,
+        stopped: bool,
+    },
+}
+
+impl FromDriver {
+    pub fn number(&self) -> u64 {
+        match self {
+            FromDriver::Reached { number, .. }
+            | FromDriver::AtGate { number }
+            | FromDriver::Ready { number, .. }
+            | FromDriver::Opened { number, .. }
+            | FromDriver::Progress { number, .. }
+            | FromDriver::Closed { number, .. }
+            | FromDriver::Ended { number, .. }
+            | FromDriver::Failed { number, .. } => *number,
+        }
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
+pub struct PartProgress {
+    pub covered: f64,
+    pub block_visits: u64,
+    pub commits: u64,
+}
+
+/// What a driver did in a window that it ended.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub struct PartResult {
+    pub totals: Totals,
+    pub sessions: Vec<SessionTotals>,
+    pub timeline: Vec<Slice>,
+    pub seconds: f64,
+    pub late: f64,
+    pub cancelled_sync_rep: usize,
+    pub readings: BTreeSet<(String, String)>,
+    /// CPU time of the driver's process inside the window.
+    pub cpu_seconds: f64,
+    pub cores: u32,
+    /// Present if the window ended early.
+    pub error: Option<String>,
+}

@@ -1,0 +1,155 @@
+//! Prepares a trial on all drivers: everyone connects and warms up at the same moment, or nobody does.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+
+use super::error::{DriverError, Fault};
+use super::merge::PartState;
+use super::messages::{FromDriver, ToDriver};
+use super::roster::{Said, Seated};
+use crate::workload::clock::Start;
+use crate::workload::error::EngineError;
+use crate::workload::phase::Phase;
+use crate::workload::plan::GRACE;
+use pgio_link::{Arrival, Clock};
+
+/// Round trips before each window; the quickest counts.
+const ROUND_TRIPS: usize = 16;
+/// Time for them to one driver.
+const MEASURED: Duration = Duration::from_secs(5);
+/// The least time for the order to open to reach the drivers.
+const LEAD: Duration = Duration::from_millis(200);
+/// Time for drivers to end their sessions after an order to.
+pub(super) const ENDING: Duration = Duration::from_secs(12);
+
+/// Converts a driver's failure into the error of the trial.
+pub(super) fn failure(
+    seated: &Seated,
+    rank: u32,
+    (message, fault, stopped): (String, Fault, bool),
+) -> EngineError {
+    match stopped {
+        true => {
+            let why = "it was asked to stop by a signal".to_owned();
+            let host = seated.host(rank);
+            DriverError::Lost { rank, host, why, inside: true }.into()
+        }
+        false => DriverError::Failed { rank, host: seated.host(rank), message, fault }.into(),
+    }
+}
+
+/// Measures all clocks and opens a window on all drivers at one moment.
+pub(super) fn open_all(
+    seated: &Seated,
+    parts: &mut [PartState],
+    (number, clock): (u64, Clock),
+    admin: &mut Client,
+) -> Result<Start, EngineError> {
+    let mut worst = Duration::ZERO;
+    for part in parts.iter_mut() {
+        let Some(driver) = seated.drivers[part.rank as usize].as_ref() else { continue };
+        let peer = format!("driver {} on {}", part.rank, part.host);
+        let measured = driver.link.offset(ROUND_TRIPS, MEASURED, &peer);
+        let offset = measured.map_err(DriverError::from)?;
+        worst = worst.max(offset.worst);
+        part.offset = Some(offset);
+    }
+    let start = Start::after(admin, LEAD.max(worst * 4))?;
+    let at = clock.at(start.at);
+    for part in parts.iter() {
+        let Some(offset) = &part.offset else { continue };
+        let open = ToDriver::Open { number, at: offset.to_peer(at), epoch: start.epoch };
+        seated.send(part.rank, &open)?;
+    }
+    Ok(start)
+}
+
+/// The phase from the assignments to the readiness of all.
+pub(super) struct Preparing<'a> {
+    pub(super) seated: &'a mut Seated,
+    pub(super) parts: Vec<PartState>,
+    pub(super) number: u64,
+    pub(super) clock: Clock,
+    pub(super) admin: &'a mut Client,
+    /// Drivers that wait for the warm-up to open.
+    pub(super) waiting: usize,
+    /// What each driver has prepared.
+    pub(super) ready: BTreeMap<u32, (Vec<i32>, BTreeMap<String, String>)>,
+    /// Drivers that have ended this trial.
+    pub(super) ended: BTreeSet<u32>,
+    pub(super) last_event: Instant,
+    pub(super) aborted: Option<Instant>,
+    pub(super) urgent: bool,
+    pub(super) warmup: Duration,
+}
+
+impl Phase for Preparing<'_> {
+    type Event = Arrival;
+
+    fn take(&mut self, arrival: Arrival) -> Result<(), EngineError> {
+        match self.seated.note(arrival) {
+            Some(Said::Message(rank, message)) if message.number() == self.number => {
+                self.last_event = Instant::now();
+                match message {
+                    FromDriver::AtGate { .. } => {
+                        self.waiting += 1;
+                        if self.waiting == self.parts.len() {
+                            self.waiting = 0;
+                            let trial = (self.number, self.clock);
+                            open_all(self.seated, &mut self.parts, trial, self.admin)?;
+                        }
+                    }
+                    FromDriver::Ready { pids, pinned, .. } => {
+                        self.ready.insert(rank, (pids, pinned));
+                    }
+                    FromDriver::Failed { message, fault, stopped, .. } => {
+                        self.ended.insert(rank);
+                        if self.aborted.is_none() {
+                            let what = (message, fault, stopped);
+                            return Err(match failure(self.seated, rank, what) {
+                                EngineError::Drivers(DriverError::Lost {
+                                    rank, host, why, ..
+                                }) => DriverError::Lost { rank, host, why, inside: false }.into(),
+                                other => other,
+                            });
+                        }
+                    }
+                    _ => {}
+                }
+                Ok(())
+            }
+            Some(Said::Lost { rank, host, why }) => {
+                self.ended.insert(rank);
+                Err(DriverError::Lost { rank, host, why, inside: false }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn is_unfinished(&self, ending: bool) -> bool {
+        match self.aborted {
+            Some(at) if ending => self.ended.len() < self.parts.len() && at.elapsed() < ENDING,
+            _ => self.ready.len() < self.parts.len() || ending,
+        }
+    }
+
+    fn overdue(&mut self) -> Option<EngineError> {
+        // A driver connects all of its sessions and says nothing meanwhile.
+        (self.last_event.elapsed() > GRACE * 3 + self.warmup).then(|| {
+            let late = self.parts.iter().find(|part| !self.ready.contains_key(&part.rank));
+            let (rank, host) = late.map_or((0, String::new()), |p| (p.rank, p.host.clone()));
+            let message = "its sessions were not ready in time; see the server's log".to_owned();
+            DriverError::Failed { rank, host, message, fault: Fault::Work }.into()
+        })
+    }
+
+    fn end(&mut self, urgent: bool) {
+        if self.aborted.is_none() || urgent && !self.urgent {
+            self.seated.send_all(&ToDriver::Abort { number: self.number, urgent });
+            self.aborted.get_or_insert_with(Instant::now);
+            self.urgent |= urgent;
+        }
+    }
+}

@@ -1,0 +1,472 @@
+//! The drivers as participants of a trial: prepared together, one window for all, one outcome.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+
+use super::error::DriverError;
+use super::merge::{self, PartState};
+use super::messages::{Assignment, FromDriver, PartProgress, ToDriver, Work};
+use super::preparing::{ENDING, Preparing, failure, open_all};
+use super::proof::{self, Proof};
+use super::roster::{Drivers, Roster, Said, Seated, application_name};
+use crate::config::resolve::Extent;
+use crate::workload::error::EngineError;
+use crate::workload::outcome::{WindowEvent, WindowOutcome};
+use crate::workload::participants::{Participants, Remote, Setup};
+use crate::workload::phase::{self, Phase};
+use crate::workload::plan::{GRACE, WindowPlan};
+use crate::workload::prepare::version_num;
+use crate::workload::window::{OpenWindow, span};
+use pgio_link::Arrival;
+use pgio_results::model::Check;
+
+/// How often a trial is prepared again because a driver was lost before its window.
+const PREPARATIONS: u32 = 3;
+
+impl Remote for Drivers {
+    fn prepare(
+        self: Arc<Self>,
+        work: Work,
+        proof: Proof,
+        setup: Setup,
+        admin: &mut Client,
+    ) -> Result<Box<dyn Participants>, EngineError> {
+        let version = version_num(admin)?;
+        let mut roster = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let drivers = roster.seated.count();
+        if work.sessions() < drivers as usize {
+            let sessions = work.sessions();
+            return Err(DriverError::MoreThanSessions { drivers, sessions }.into());
+        }
+        let mut preparations = 0;
+        let (number, parts, ready) = loop {
+            roster.fill(&setup.stop)?;
+            preparations += 1;
+            match roster.prepare(&work, &setup, admin) {
+                Err(EngineError::Drivers(DriverError::Lost { rank, .. }))
+                    if preparations < PREPARATIONS =>
+                {
+                    proof::terminate(admin, &application_name(&roster.run_id, rank));
+                }
+                prepared => break prepared?,
+            }
+        };
+        drop(roster);
+        let pids = ready.values().flat_map(|(pids, _)| pids.clone()).collect();
+        let pinned = ready.into_values().next().map(|(_, pinned)| pinned).unwrap_or_default();
+        Ok(Box::new(RemoteSessions {
+            drivers: self,
+            number,
+            parts,
+            pids,
+            pinned,
+            proof,
+            version,
+            setup,
+            over: false,
+        }))
+    }
+}
+
+type Ready = BTreeMap<u32, (Vec<i32>, BTreeMap<String, String>)>;
+
+impl Roster {
+    /// Sends the assignments and waits until all drivers are ready.
+    fn prepare(
+        &mut self,
+        work: &Work,
+        setup: &Setup,
+        admin: &mut Client,
+    ) -> Result<(u64, Vec<PartState>, Ready), EngineError> {
+        self.number += 1;
+        let number = self.number;
+        let (count, all) = (self.seated.count(), work.sessions());
+        let mut parts = Vec::new();
+        let mut first = 0;
+        for rank in 0..count {
+            let sessions = share(all, rank, count);
+            let assignment = Assignment {
+                dsn: setup.params.without_secrets(),
+                application_name: application_name(&self.run_id, rank),
+                work: work.part(first, sessions),
+                first: first as u32,
+                of: all as u32,
+                settings: setup.settings.clone(),
+                warmup_seconds: setup.warmup.as_secs_f64(),
+                seed: setup.seed,
+            };
+            if let Some(driver) = &self.seated.drivers[rank as usize] {
+                parts.push(PartState::new(driver, rank, first as u32, sessions as u32));
+            }
+            let prepare = ToDriver::Prepare { number, assignment: Box::new(assignment) };
+            self.seated.send(rank, &prepare)?;
+            first += sessions;
+        }
+        let mut preparing = Preparing {
+            seated: &mut self.seated,
+            parts,
+            number,
+            clock: self.clock,
+            admin,
+            waiting: 0,
+            ready: BTreeMap::new(),
+            ended: BTreeSet::new(),
+            last_event: Instant::now(),
+            aborted: None,
+            urgent: false,
+            warmup: setup.warmup,
+        };
+        match phase::run(&mut preparing, &self.arrivals, &setup.stop) {
+            Some(error) => Err(error),
+            None => Ok((number, preparing.parts, preparing.ready)),
+        }
+    }
+}
+
+/// Sessions of one driver; the first ones take the remainder.
+fn share(sessions: usize, rank: u32, drivers: u32) -> usize {
+    let (rank, drivers) = (rank as usize, drivers as usize);
+    sessions / drivers + usize::from(rank < sessions % drivers)
+}
+
+/// Sessions on all drivers that wait for their window.
+struct RemoteSessions {
+    drivers: Arc<Drivers>,
+    number: u64,
+    parts: Vec<PartState>,
+    pids: Vec<i32>,
+    pinned: BTreeMap<String, String>,
+    proof: Proof,
+    version: u32,
+    setup: Setup,
+    /// All drivers have ended their sessions.
+    over: bool,
+}
+
+impl std::fmt::Debug for RemoteSessions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RemoteSessions").field("drivers", &self.parts.len()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for RemoteSessions {
+    /// A trial that failed before its window leaves sessions that nobody will use.
+    fn drop(&mut self) {
+        if self.over {
+            return;
+        }
+        let mut roster = self.drivers.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Roster { seated, arrivals, .. } = &mut *roster;
+        abandon(seated, arrivals, self.number, self.parts.len());
+    }
+}
+
+/// Has all drivers end their sessions and waits until they have.
+fn abandon(seated: &mut Seated, arrivals: &Receiver<Arrival>, number: u64, drivers: usize) {
+    seated.send_all(&ToDriver::Abort { number, urgent: false });
+    let begun = Instant::now();
+    let mut ended = BTreeSet::new();
+    while ended.len() < drivers && begun.elapsed() < ENDING {
+        let Ok(arrival) = arrivals.recv_timeout(Duration::from_millis(50)) else { continue };
+        match seated.note(arrival) {
+            Some(Said::Message(rank, FromDriver::Failed { number: of, .. })) if of == number => {
+                ended.insert(rank);
+            }
+            Some(Said::Lost { rank, .. }) => drop(ended.insert(rank)),
+            _ => {}
+        }
+    }
+}
+
+impl Participants for RemoteSessions {
+    fn pids(&self) -> Vec<i32> {
+        self.pids.clone()
+    }
+
+    fn pinned(&self) -> BTreeMap<String, String> {
+        self.pinned.clone()
+    }
+
+    fn run(
+        mut self: Box<Self>,
+        admin: &mut Client,
+        extent: Extent,
+        listener: &mut dyn FnMut(&mut Client, WindowEvent),
+    ) -> Result<WindowOutcome, EngineError> {
+        let failed =
+            |source| EngineError::Postgres { doing: "reading the server's counts", source };
+        let drivers = Arc::clone(&self.drivers);
+        let mut roster = drivers.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Roster { seated, arrivals, clock, run_id, .. } = &mut *roster;
+        let unseen = look_up(&mut self.parts, run_id, &self.pids, admin).map_err(failed)?;
+        let before = self.proof.read(admin, self.version).map_err(failed)?;
+        seated.send_all(&ToDriver::Run { number: self.number, extent });
+        let mut gathering = Gathering {
+            seated: &mut *seated,
+            number: self.number,
+            waiting: 0,
+            drivers: self.parts.len(),
+            begun: Instant::now(),
+        };
+        let gathered = phase::run(&mut gathering, arrivals, &self.setup.stop);
+        let trial = (self.number, *clock);
+        let opened = match gathered {
+            Some(error) => Err(error),
+            None => open_all(seated, &mut self.parts, trial, admin),
+        };
+        let start = match opened {
+            Ok(start) => start,
+            Err(error) => {
+                abandon(seated, arrivals, self.number, self.parts.len());
+                self.over = true;
+                end_lost(&error, run_id, admin);
+                return Err(error);
+            }
+        };
+        let sessions: u32 = self.parts.iter().map(|part| part.sessions).sum();
+        let plan = WindowPlan::new(extent, u64::from(sessions), 1);
+        let window = OpenWindow::open(admin, start, plan, listener);
+        let mut working = Working {
+            seated: &mut *seated,
+            number: self.number,
+            start: clock.at(start.at),
+            progress: vec![PartProgress::default(); self.parts.len()],
+            closed: 0,
+            last: 0.0,
+            ended: BTreeSet::new(),
+            parts: &mut self.parts,
+            window,
+            aborted: None,
+            urgent: false,
+        };
+        let error = phase::run(&mut working, arrivals, &self.setup.stop);
+        let mut outcome = working.window.outcome;
+        merge::merge(&mut outcome, &self.parts);
+        if error.is_some() {
+            outcome.seconds = outcome.seconds.max(start.at.elapsed().as_secs_f64());
+        }
+        self.over = true;
+        match &error {
+            None => {
+                let after = self.proof.read(admin, self.version).map_err(failed)?;
+                outcome.checks.push(proof::check(before, after, &outcome.totals));
+                outcome.checks.extend((!unseen.is_empty()).then(|| proof::unseen(&unseen)));
+                outcome.checks.extend(merge::apart(&self.parts, outcome.seconds));
+            }
+            Some(error) => end_lost(error, run_id, admin),
+        }
+        outcome.error = error;
+        Ok(outcome)
+    }
+}
+
+/// Fills in the addresses of the drivers' sessions; returns the drivers whose sessions are not seen.
+fn look_up(
+    parts: &mut [PartState],
+    run_id: &str,
+    pids: &[i32],
+    admin: &mut Client,
+) -> Result<Vec<u32>, postgres::Error> {
+    let mut unseen = Vec::new();
+    for part in parts {
+        let seen = proof::seen(admin, &application_name(run_id, part.rank), pids)?;
+        if seen.sessions != part.sessions as usize {
+            unseen.push(part.rank);
+        }
+        part.addresses = seen.addresses;
+    }
+    Ok(unseen)
+}
+
+/// Ends what a lost driver has left on the server.
+fn end_lost(error: &EngineError, run_id: &str, admin: &mut Client) {
+    if let EngineError::Drivers(DriverError::Lost { rank, .. }) = error {
+        proof::terminate(admin, &application_name(run_id, *rank));
+    }
+}
+
+/// The check of a trial that lost a driver.
+pub fn lost(error: &EngineError) -> Option<Check> {
+    match error {
+        EngineError::Drivers(lost @ DriverError::Lost { .. }) => Some(Check::invalid(
+            "driver-lost",
+            lost.to_string(),
+            "find out what ended the driver or cut its connection; the trial is repeated with all drivers",
+        )),
+        _ => None,
+    }
+}
+
+/// The phase in which all drivers come to the window's start.
+struct Gathering<'a> {
+    seated: &'a mut Seated,
+    number: u64,
+    waiting: usize,
+    drivers: usize,
+    begun: Instant,
+}
+
+impl Phase for Gathering<'_> {
+    type Event = Arrival;
+
+    fn take(&mut self, arrival: Arrival) -> Result<(), EngineError> {
+        match self.seated.note(arrival) {
+            Some(Said::Message(rank, message)) if message.number() == self.number => {
+                match message {
+                    FromDriver::AtGate { .. } => self.waiting += 1,
+                    FromDriver::Failed { message, fault, stopped, .. } => {
+                        return Err(failure(self.seated, rank, (message, fault, stopped)));
+                    }
+                    _ => {}
+                }
+                Ok(())
+            }
+            Some(Said::Lost { rank, host, why }) => {
+                Err(DriverError::Lost { rank, host, why, inside: false }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn is_unfinished(&self, ending: bool) -> bool {
+        self.waiting < self.drivers && !ending
+    }
+
+    fn overdue(&mut self) -> Option<EngineError> {
+        (self.begun.elapsed() > GRACE)
+            .then(|| EngineError::Stuck("drivers did not come to the window's start".to_owned()))
+    }
+
+    fn end(&mut self, _urgent: bool) {}
+}
+
+/// The drivers during a window.
+struct Working<'a> {
+    seated: &'a mut Seated,
+    parts: &'a mut [PartState],
+    window: OpenWindow<'a>,
+    number: u64,
+    /// The common start on the coordinator's clock.
+    start: i64,
+    /// By driver.
+    progress: Vec<PartProgress>,
+    /// Drivers whose last call was answered.
+    closed: usize,
+    /// Seconds from the common start to the last answer.
+    last: f64,
+    /// Drivers that have ended their sessions or are lost.
+    ended: BTreeSet<u32>,
+    aborted: Option<Instant>,
+    urgent: bool,
+}
+
+impl Working<'_> {
+    fn said(&mut self, rank: u32, message: FromDriver) -> Result<(), EngineError> {
+        let part = &mut self.parts[rank as usize];
+        match message {
+            FromDriver::Opened { at, .. } => {
+                let offset = part.offset.as_ref();
+                part.opened = offset.map(|offset| offset.to_ours(at) - self.start);
+            }
+            FromDriver::Progress { progress, .. } => {
+                self.window.is_moving();
+                self.progress[rank as usize] = progress;
+                self.add_up();
+            }
+            FromDriver::Closed { seconds, .. } => {
+                self.closed += 1;
+                self.last = self.last.max(seconds);
+                if self.closed == self.parts.len() {
+                    self.window.close(self.window.start.at + span(self.last));
+                    self.seated.send_all(&ToDriver::Release { number: self.number });
+                }
+            }
+            FromDriver::Ended { result, .. } => {
+                self.ended.insert(rank);
+                let error = result.error.clone();
+                part.result = Some(*result);
+                // After an order to stop, an early end is no failure of the driver.
+                if let (Some(message), None) = (error, self.aborted) {
+                    let host = part.host.clone();
+                    let fault = super::error::Fault::Work;
+                    return Err(DriverError::Failed { rank, host, message, fault }.into());
+                }
+            }
+            FromDriver::Failed { message, fault, stopped, .. } => {
+                self.ended.insert(rank);
+                if self.aborted.is_none() {
+                    return Err(failure(self.seated, rank, (message, fault, stopped)));
+                }
+            }
+            FromDriver::Reached { .. } | FromDriver::AtGate { .. } | FromDriver::Ready { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn add_up(&mut self) {
+        let all = &self.progress;
+        let progress = &mut self.window.progress;
+        progress.covered = all.iter().map(|p| p.covered).sum::<f64>() / all.len() as f64;
+        progress.block_visits = all.iter().map(|p| p.block_visits).sum();
+        progress.commits = all.iter().map(|p| p.commits).sum();
+    }
+}
+
+impl Phase for Working<'_> {
+    type Event = Arrival;
+
+    fn take(&mut self, arrival: Arrival) -> Result<(), EngineError> {
+        match self.seated.note(arrival) {
+            Some(Said::Message(rank, message)) if message.number() == self.number => {
+                self.said(rank, message)
+            }
+            Some(Said::Lost { rank, host, why }) => {
+                self.ended.insert(rank);
+                Err(DriverError::Lost { rank, host, why, inside: true }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn is_unfinished(&self, _ending: bool) -> bool {
+        let given_up = self.aborted.is_some_and(|at| at.elapsed() > ENDING);
+        self.ended.len() < self.parts.len() && !given_up
+    }
+
+    /// Drivers give up sessions that hang; later than they do, the drivers themselves hang.
+    fn overdue(&mut self) -> Option<EngineError> {
+        let patience = self.window.plan.patience()? + GRACE;
+        (self.window.start.at.elapsed() > patience)
+            .then(|| EngineError::Stuck("drivers did not end with the window".to_owned()))
+    }
+
+    fn tick(&mut self) {
+        if self.closed < self.parts.len() {
+            self.window.report_progress();
+        }
+    }
+
+    fn end(&mut self, urgent: bool) {
+        if self.aborted.is_none() || urgent && !self.urgent {
+            self.seated.send_all(&ToDriver::Abort { number: self.number, urgent });
+            self.aborted.get_or_insert_with(Instant::now);
+            self.urgent |= urgent;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sessions_are_shared_out_completely() {
+        let shares: Vec<usize> = (0..3).map(|rank| share(8, rank, 3)).collect();
+        assert_eq!(shares, [3, 3, 2]);
+        assert_eq!((0..4).map(|rank| share(4, rank, 4)).sum::<usize>(), 4);
+    }
+}

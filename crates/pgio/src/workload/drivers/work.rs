@@ -1,0 +1,273 @@
+//! What a driver does for one trial: it connects, comes to each window's start, works, and reports.
+//!
+//! Runs on a thread of its own; [`super::serve`] receives the coordinator's messages meanwhile.
+
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+use rustix::time::{ClockId, clock_gettime};
+
+use super::error::Fault;
+use super::messages::{Assignment, FromDriver, PartProgress, PartResult, Work};
+use crate::config::resolve::Extent;
+use crate::host::stop::Stop;
+use crate::pg::{leftovers, server, words};
+use crate::workload::client;
+use crate::workload::clock::{Opener, Start};
+use crate::workload::error::EngineError;
+use crate::workload::outcome::{Progress, WindowEvent, WindowOutcome};
+use crate::workload::participants::{Generator, Part, Participants, Setup};
+use pgio_connect::{ConnectError, ConnectParams, Env};
+use pgio_link::{Clock, Link};
+
+const TICK: Duration = Duration::from_millis(50);
+/// Interval of progress reports: the coordinator should need next to nothing for them.
+const REPORT: Duration = Duration::from_millis(250);
+
+/// An order of the coordinator to the thread of a trial.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Order {
+    Run(Extent),
+    Open { at: i64, epoch: f64 },
+    Release,
+}
+
+/// One trial on a driver.
+pub(super) struct TrialWork {
+    pub(super) number: u64,
+    pub(super) link: Link,
+    pub(super) clock: Clock,
+    pub(super) stop: Stop,
+    pub(super) orders: Arc<Mutex<Receiver<Order>>>,
+}
+
+/// Returns what names a server: its system identifier and port, the same for every client; a server whose
+/// identifier this role may not read is named by its start.
+pub fn server_name(client: &mut Client) -> Result<String, postgres::Error> {
+    let row = client.query_one(
+        "SELECT coalesce(current_setting('port', true), '') || '/' || \
+                extract(epoch FROM pg_postmaster_start_time())::text || '/' || current_database()",
+        &[],
+    )?;
+    Ok(row.get(0))
+}
+
+/// Resolves the coordinator's parameters here: the password comes from this host's own sources.
+fn params(dsn: &str, application_name: &str) -> Result<ConnectParams, ConnectError> {
+    let params = pgio_connect::resolve(dsn, &Env::from_process())?;
+    Ok(params.with_application_name(application_name))
+}
+
+fn open_admin(params: &ConnectParams) -> Result<Client, EngineError> {
+    let mut admin = pgio_connect::connect(params).map_err(EngineError::Connect)?;
+    let failed = |source| EngineError::Postgres { doing: "preparing the admin session", source };
+    server::lift_limits(&mut admin).map_err(failed)?;
+    admin.batch_execute("SET synchronous_commit = local").map_err(failed)?;
+    Ok(admin)
+}
+
+pub(super) fn reach(dsn: &str, application_name: &str) -> Result<String, EngineError> {
+    let params = params(dsn, application_name).map_err(EngineError::Connect)?;
+    // Outside a trial no lock of the run may protect it.
+    let mut admin = open_admin(&params.with_application_name(leftovers::UNANNOUNCED))?;
+    server_name(&mut admin)
+        .map_err(|source| EngineError::Postgres { doing: "identifying the server", source })
+}
+
+/// Returns where the cause of an error lies.
+pub(super) fn fault(error: &EngineError) -> Fault {
+    match error {
+        EngineError::Connect(_) => Fault::Connect,
+        EngineError::TooFewConnections { .. }
+        | EngineError::TooFewDescriptors { .. }
+        | EngineError::Privilege { .. }
+        | EngineError::Plan { .. }
+        | EngineError::Pooled
+        | EngineError::NotOurs(_) => Fault::Requirements,
+        _ => Fault::Work,
+    }
+}
+
+impl TrialWork {
+    pub(super) fn run(self, assignment: Assignment) {
+        let number = self.number;
+        let link = self.link.clone();
+        let message = match self.work(assignment) {
+            Ok(result) => FromDriver::Ended { number, result: Box::new(result) },
+            Err(error) => FromDriver::Failed {
+                number,
+                message: words::sentence(&error),
+                fault: fault(&error),
+                stopped: false,
+            },
+        };
+        // Fails only for an answer beyond all bounds; then the coordinator waits in vain and says so.
+        let _ = link.send(&message);
+    }
+
+    fn say(&self, message: &FromDriver) -> Result<(), EngineError> {
+        self.link.send(message).map_err(|e| EngineError::Stuck(e.to_string()))
+    }
+
+    fn work(self, assignment: Assignment) -> Result<PartResult, EngineError> {
+        let number = self.number;
+        let params = params(&assignment.dsn, &assignment.application_name);
+        let params = params.map_err(EngineError::Connect)?;
+        let mut admin = open_admin(&params)?;
+        let gate = RemoteGate {
+            number,
+            link: self.link.clone(),
+            clock: self.clock,
+            stop: self.stop.clone(),
+            orders: Arc::clone(&self.orders),
+        };
+        let setup = Setup {
+            params,
+            settings: assignment.settings,
+            warmup: Duration::try_from_secs_f64(assignment.warmup_seconds).unwrap_or_default(),
+            seed: assignment.seed,
+            stop: self.stop.clone(),
+            generator: Generator::Part(Arc::new(Part {
+                first: assignment.first,
+                of: assignment.of,
+            })),
+            opener: Some(Arc::new(gate)),
+        };
+        let ready = prepare(assignment.work, setup, &mut admin)?;
+        self.say(&FromDriver::Ready { number, pids: ready.pids(), pinned: ready.pinned() })?;
+        let Order::Run(extent) = self.order()? else {
+            return Err(EngineError::Stuck("the coordinator gave an unexpected order".to_owned()));
+        };
+        let mut watch = Watch::new(&self);
+        let outcome = ready.run(&mut admin, extent, &mut |_, event| watch.note(&event))?;
+        Ok(watch.result(outcome))
+    }
+
+    fn order(&self) -> Result<Order, EngineError> {
+        next(&self.orders, &self.stop)
+    }
+}
+
+fn prepare(
+    work: Work,
+    setup: Setup,
+    admin: &mut Client,
+) -> Result<Box<dyn Participants>, EngineError> {
+    match work {
+        Work::Client { calls, settings } => client::assemble(calls, settings, setup, admin),
+    }
+}
+
+/// Waits for the next order.
+fn next(orders: &Mutex<Receiver<Order>>, stop: &Stop) -> Result<Order, EngineError> {
+    let orders = orders.lock().unwrap_or_else(PoisonError::into_inner);
+    loop {
+        match orders.recv_timeout(TICK) {
+            Ok(order) => return Ok(order),
+            Err(RecvTimeoutError::Timeout) if !stop.requested() => {}
+            Err(_) => return Err(EngineError::Stopped),
+        }
+    }
+}
+
+/// The coordinator chooses when a window opens.
+#[derive(Debug)]
+struct RemoteGate {
+    number: u64,
+    link: Link,
+    clock: Clock,
+    stop: Stop,
+    orders: Arc<Mutex<Receiver<Order>>>,
+}
+
+impl Opener for RemoteGate {
+    fn start(&self, _: &mut Client, _: Duration) -> Result<Start, EngineError> {
+        let here = self.link.send(&FromDriver::AtGate { number: self.number });
+        here.map_err(|e| EngineError::Stuck(e.to_string()))?;
+        match next(&self.orders, &self.stop)? {
+            Order::Open { at, epoch } => Ok(Start { at: self.clock.moment(at), epoch }),
+            Order::Run(_) | Order::Release => {
+                Err(EngineError::Stuck("the coordinator gave an unexpected order".to_owned()))
+            }
+        }
+    }
+
+    fn warm_up(&self, admin: &mut Client, lead: Duration) -> Result<Start, EngineError> {
+        self.start(admin, lead)
+    }
+}
+
+/// Reports what happens in a window and measures what it costs this process.
+struct Watch<'a> {
+    work: &'a TrialWork,
+    opened: Option<(Instant, f64)>,
+    cpu_seconds: f64,
+    reported: Instant,
+}
+
+impl Watch<'_> {
+    fn new(work: &TrialWork) -> Watch<'_> {
+        Watch { work, opened: None, cpu_seconds: 0.0, reported: Instant::now() }
+    }
+
+    fn note(&mut self, event: &WindowEvent) {
+        let number = self.work.number;
+        let message = match event {
+            WindowEvent::Opened(start) => {
+                self.opened = Some((*start, cpu_seconds()));
+                FromDriver::Opened { number, at: self.work.clock.now() }
+            }
+            WindowEvent::Progress(progress) if self.reported.elapsed() >= REPORT => {
+                self.reported = Instant::now();
+                FromDriver::Progress { number, progress: part(progress) }
+            }
+            WindowEvent::Closed(at) => {
+                let (start, before) = self.opened.unwrap_or((*at, 0.0));
+                self.cpu_seconds = cpu_seconds() - before;
+                let seconds = at.saturating_duration_since(start).as_secs_f64();
+                FromDriver::Closed { number, seconds }
+            }
+            WindowEvent::Progress(_) | WindowEvent::Serving(_) | WindowEvent::Output(_) => return,
+        };
+        // A lost connection ends the trial by itself.
+        let _ = self.work.link.send(&message);
+        if let WindowEvent::Closed(_) = event {
+            // The sessions stay until their processes have been observed for the last time; an order
+            // to stop ends this wait, too.
+            let _ = self.work.order();
+        }
+    }
+
+    fn result(self, outcome: WindowOutcome) -> PartResult {
+        let cores = thread::available_parallelism().map_or(1, |n| n.get());
+        PartResult {
+            totals: outcome.totals,
+            sessions: outcome.sessions,
+            timeline: outcome.timeline,
+            seconds: outcome.seconds,
+            late: outcome.late,
+            cancelled_sync_rep: outcome.cancelled_sync_rep,
+            readings: outcome.readings,
+            cpu_seconds: self.cpu_seconds,
+            cores: u32::try_from(cores).unwrap_or(u32::MAX),
+            error: outcome.error.map(|error| words::sentence(&error)),
+        }
+    }
+}
+
+fn part(progress: &Progress) -> PartProgress {
+    PartProgress {
+        covered: progress.covered,
+        block_visits: progress.block_visits,
+        commits: progress.commits,
+    }
+}
+
+/// Returns the CPU time of all threads of this process.
+fn cpu_seconds() -> f64 {
+    let time = clock_gettime(ClockId::ProcessCPUTime);
+    time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
+}

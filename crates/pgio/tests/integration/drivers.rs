@@ -1,0 +1,254 @@
+//! Several drivers on one real server: the sum is the server's count, a lost driver costs one trial, and
+//! nothing is left of anything that is killed.
+
+mod engines;
+
+use std::collections::BTreeMap;
+use std::fs;
+
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::Value;
+
+use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary};
+use crate::workdir::{
+    BETWEEN_TRIALS, CommandResult, Running, Workdir, experiment, sessions_of_ours, tolerate,
+    wait_until,
+};
+
+/// Windows of a loaded machine open further apart than those of an idle one.
+const APART: &str = "participants-apart";
+
+fn quiet() -> String {
+    tolerate(&[&BETWEEN_TRIALS[..], &[APART]].concat())
+}
+
+fn commits(conninfo: &str, keys: &str, sessions: u32) -> String {
+    let keys = format!("aa = false\nblocks = 1\ntelemetry = \"0s\"\n{keys}\n{}", quiet());
+    let workload = format!("engine = \"client\"\nsessions = {sessions}");
+    let conditions = [("on", ""), ("off", "synchronous_commit = \"off\"")];
+    experiment(conninfo, &keys, &workload, &conditions)
+}
+
+fn start(dir: &Workdir, experiment: &str, drivers: &str) -> Running {
+    dir.write("experiment.toml", experiment);
+    let args = ["compare", "experiment.toml", "--out", "out", "--drivers", drivers];
+    dir.start(dir.command(&args))
+}
+
+/// The processes of `pgio drive` that this pgio started, with their ranks.
+fn drivers_of(pgio: i32) -> BTreeMap<u32, i32> {
+    let mut found = BTreeMap::new();
+    for entry in fs::read_dir("/proc").unwrap().flatten() {
+        let Ok(pid) = entry.file_name().to_string_lossy().parse::<i32>() else { continue };
+        let read = |name: &str| fs::read(entry.path().join(name)).unwrap_or_default();
+        let status = String::from_utf8_lossy(&read("status")).into_owned();
+        if !status.contains(&format!("PPid:\t{pgio}\n")) {
+            continue;
+        }
+        let environment = String::from_utf8_lossy(&read("environ")).into_owned();
+        let mut variables = environment.split('\0');
+        let rank = variables.find_map(|v| v.strip_prefix("PGIO_DRIVE_RANKS=")?.parse().ok());
+        let is_driver = read("cmdline").ends_with(b"\0drive\0");
+        if let (Some(rank), true) = (rank, is_driver) {
+            found.insert(rank, pid);
+        }
+    }
+    found
+}
+
+/// Whether that many sessions of drivers are inserting.
+fn are_working(conninfo: &str, sessions: i64) -> bool {
+    let sql = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pgio:% driver %' \
+               AND datname = current_database() AND query LIKE 'INSERT INTO%'";
+    connect(conninfo).query_one(sql, &[]).unwrap().get::<_, i64>(0) >= sessions
+}
+
+fn check<'a>(trial: &'a Value, id: &str) -> Option<&'a Value> {
+    trial["checks"].as_array().unwrap().iter().find(|check| check["id"] == id)
+}
+
+/// The histograms of all drivers added up here, bucket by bucket, are those of the trial.
+fn assert_recounted(trial: &Value, drivers: usize) {
+    let parts = trial["drivers"].as_array().unwrap();
+    assert_eq!(parts.len(), drivers, "{trial:#}");
+    for (class, merged) in trial["histograms"].as_object().unwrap() {
+        let (mut buckets, mut count) = (BTreeMap::new(), 0);
+        for histogram in parts.iter().filter_map(|part| part["histograms"].get(class)) {
+            count += histogram["count"].as_u64().unwrap();
+            for pair in histogram["buckets"].as_array().unwrap() {
+                let (bucket, n) = (pair[0].as_u64().unwrap(), pair[1].as_u64().unwrap());
+                *buckets.entry(bucket).or_insert(0) += n;
+            }
+        }
+        let merged_buckets = merged["buckets"].as_array().unwrap().iter();
+        let merged_buckets: BTreeMap<u64, u64> =
+            merged_buckets.map(|p| (p[0].as_u64().unwrap(), p[1].as_u64().unwrap())).collect();
+        assert_eq!((merged["count"].as_u64(), merged_buckets), (Some(count), buckets), "{class}");
+    }
+    let calls: u64 = parts.iter().map(|part| part["calls"].as_u64().unwrap()).sum();
+    let sum = check(trial, "driver-sum").unwrap();
+    let same = format!("the drivers counted {calls} calls, the server {calls}");
+    assert_eq!((sum["verdict"].as_str(), sum["message"].as_str()), (Some("ok"), Some(&*same)));
+    let seconds = trial["window"]["seconds"].as_f64().unwrap();
+    let rate = trial["metrics"]["calls_per_second"]["value"].as_f64().unwrap();
+    assert!((rate * seconds / calls as f64 - 1.0).abs() < 1e-9, "{rate} {seconds} {calls}");
+}
+
+/// Every trial is complete with all drivers, or says that it lost one.
+fn lost_and_whole(dir: &Workdir, drivers: usize) -> (usize, usize) {
+    let (mut lost, mut whole) = (0, 0);
+    for trial in dir.trials() {
+        match check(&trial, "driver-lost") {
+            Some(check) => {
+                assert_eq!(check["verdict"], "invalid");
+                lost += 1;
+            }
+            None => {
+                assert_recounted(&trial, drivers);
+                whole += 1;
+            }
+        }
+    }
+    (lost, whole)
+}
+
+#[test]
+fn three_drivers_share_the_sessions_and_the_server_counts_the_same() {
+    let conninfo = fresh_database(shared_primary(INSTALLED));
+    let dir = Workdir::new();
+    let keys = "duration = \"800ms\"\nwarmup = \"100ms\"";
+    let text = commits(&conninfo, keys, 4).replacen("warmup = \"0s\"\n", "", 1);
+    let mut pgio = start(&dir, &text, "local:3");
+    pgio.until("at work", || are_working(&conninfo, 4));
+    assert_eq!(drivers_of(pgio.pid()).into_keys().collect::<Vec<_>>(), [0, 1, 2]);
+    pgio.wait().expect(0, &[]);
+    let trials = dir.trials();
+    assert_eq!(trials.len(), 2);
+    for trial in &trials {
+        assert_recounted(trial, 3);
+        let parts = trial["drivers"].as_array().unwrap();
+        let ranges: Vec<_> =
+            parts.iter().map(|p| (p["first_session"].as_u64(), p["sessions"].as_u64())).collect();
+        assert_eq!(ranges, [(Some(0), Some(2)), (Some(2), Some(1)), (Some(3), Some(1))]);
+        assert_eq!(trial["sessions"].as_array().unwrap().len(), 4);
+        assert!(check(trial, APART).is_some());
+    }
+    assert_eq!(sessions_of_ours(&conninfo), 0);
+
+    // Reads and updates of slob.
+    let load = ["setup", "--connect-string", &conninfo, "--scale", "8M", "--num-schemas", "2"];
+    dir.pgio(&load).expect(0, &[]);
+    let work = "engine = \"client\"\nsessions = 4\nnum_schemas = 2\nscale = \"8M\"\nupdate_pct = 50\n\
+                work_unit = 4";
+    let keys = format!(
+        "aa = false\nburn_in = false\nblocks = 1\nduration = \"500ms\"\ntelemetry = \"0s\"\n{}",
+        quiet()
+    );
+    let text = experiment(&conninfo, &keys, work, &[("a", "")]);
+    let text = text.replace("kind = \"commit\"", "kind = \"slob\"").replace("\"out\"", "\"slob\"");
+    fs::remove_dir_all(dir.out()).unwrap();
+    start(&dir, &text, "local:2").wait().expect(0, &[]);
+    let trials = dir.trials();
+    assert_recounted(&trials[0], 2);
+}
+
+#[test]
+fn a_driver_that_is_lost_in_the_window_costs_one_trial_and_is_replaced() {
+    let conninfo = fresh_database(shared_primary(INSTALLED));
+    let dir = Workdir::new();
+    let mut pgio =
+        start(&dir, &commits(&conninfo, "duration = \"1500ms\"\nrepeats = 6", 6), "local:3");
+    let coordinator = pgio.pid();
+    // One is killed, one of a later trial is stopped: its sockets stay open.
+    for (signal, rank) in [(Signal::KILL, 1), (Signal::STOP, 2)] {
+        pgio.until("at work", || are_working(&conninfo, 6));
+        let driver = drivers_of(coordinator)[&rank];
+        kill_process(Pid::from_raw(driver).unwrap(), signal).unwrap();
+        pgio.until("lost", || drivers_of(coordinator).get(&rank) != Some(&driver));
+    }
+    pgio.wait().expect(0, &["driver-lost"]);
+    let (lost, whole) = lost_and_whole(&dir, 3);
+    assert!((1..=2).contains(&lost), "{lost}");
+    assert!(whole >= 2, "{whole}");
+    wait_until("no session is left", || sessions_of_ours(&conninfo) == 0);
+    assert!(drivers_of(coordinator).is_empty());
+}
+
+#[test]
+fn drivers_end_their_sessions_when_the_coordinator_is_killed() {
+    let conninfo = fresh_database(shared_primary(INSTALLED));
+    let dir = Workdir::new();
+    let mut pgio = start(&dir, &commits(&conninfo, "duration = \"60s\"", 4), "local:2");
+    pgio.until("at work", || are_working(&conninfo, 4));
+    let drivers = drivers_of(pgio.pid());
+    assert_eq!(drivers.len(), 2);
+    pgio.kill();
+    wait_until("no session is left", || sessions_of_ours(&conninfo) == 0);
+    let gone = |pid: &i32| !fs::exists(format!("/proc/{pid}/exe")).unwrap_or(false);
+    wait_until("no driver is left", || drivers.values().all(gone));
+    dir.pgio(&["undo"]).expect(0, &[]);
+    assert_eq!(dir.pgio(&["undo"]).expect(0, &[]).out, "Nothing to undo.\n");
+}
+
+fn refused(dir: &Workdir, text: &str, args: &[&str], code: i32, expected: &str) -> CommandResult {
+    dir.write("experiment.toml", text);
+    let all = [&["compare", "experiment.toml", "--out", "out"], args].concat();
+    let result = dir.pgio(&all).expect(code, &[expected]);
+    // Drivers that were started say it on the same stream.
+    let last = result.err.trim_end().lines().last().unwrap();
+    assert!(last.starts_with("pgio: ") && last.contains(expected), "{result}");
+    assert!(!dir.out().exists(), "{result}");
+    result
+}
+
+#[test]
+fn what_cannot_work_is_refused_in_one_sentence_before_anything_changes() {
+    let conninfo = fresh_database(shared_primary(INSTALLED));
+    let dir = Workdir::new();
+    let good = commits(&conninfo, "duration = \"1s\"", 2);
+    let server = good.replace("engine = \"client\"\n", "");
+    for (text, drivers, code, expected) in [
+        (&good, "local:3", 4, "3 drivers are more than the workload has sessions (2)"),
+        (&good, "local:0", 2, "`0` is not a number of drivers"),
+        (&good, "mesos:2", 2, "valid engines: local, slurm, kubernetes, run"),
+        (&good, "run:no-such-launcher {drive}", 2, "run: does not say how many drivers"),
+        (&good, "run:2:no-such-launcher {drive}", 4, "`no-such-launcher` is not installed here"),
+        (&good, "kubernetes:2", 2, "needs an image"),
+        (&good, "run:1:env PGIO_DRIVE_TOKEN= {drive}", 4, "0 of 1 drivers have connected"),
+        (&server, "local:2", 4, "the server engine gains nothing from drivers on one target"),
+    ] {
+        refused(&dir, text, &["--drivers", drivers], code, expected);
+    }
+    // A driver with another token is refused, and the user is told which host it was on.
+    let other = format!("run:1:env PGIO_DRIVE_TOKEN={} {{drive}}", "ab".repeat(32));
+    refused(&dir, &good, &["--drivers", &other], 4, "its token is not this run's");
+    // A driver that finds no way to the server: libpq's own variable limits it to one that is not there.
+    let apart = "run:1:env PGSSLMODE=disable PGOPTIONS=-c\\ no_such_setting=1 {drive}";
+    let result = refused(&dir, &good, &["--drivers", apart], 3, "driver 0 on ");
+    assert!(result.err.contains("no_such_setting"), "{result}");
+    let manifest = dir.pgio(&[
+        "compare",
+        "experiment.toml",
+        "--drivers",
+        "kubernetes:4",
+        "--image",
+        "i",
+        "--dry-run",
+    ]);
+    manifest.expect(0, &["completionMode: Indexed", "completions: 4"]);
+    let sections = format!("{good}\n[drivers]\nspread = \"target\"\n");
+    refused(&dir, &sections, &[], 2, "`target` is not a way to spread the work");
+    let drive = |variables: &[(&str, &str)]| {
+        let mut command = dir.command(&["drive", "--within", "0"]);
+        command.envs(variables.iter().copied());
+        dir.start(command).wait()
+    };
+    let token = ("PGIO_DRIVE_TOKEN", &*"ab".repeat(32));
+    drive(&[]).expect(2, &["PGIO_COORDINATOR is not set"]);
+    drive(&[("PGIO_COORDINATOR", "127.0.0.1:1")]).expect(2, &["PGIO_DRIVE_TOKEN is not set"]);
+    drive(&[("PGIO_COORDINATOR", "127.0.0.1:1"), ("PGIO_DRIVE_TOKEN", "x")])
+        .expect(2, &["a token is 32 to 128 characters"]);
+    drive(&[("PGIO_COORDINATOR", "127.0.0.1:1"), token])
+        .expect(3, &["no coordinator answers at 127.0.0.1:1"]);
+    assert_eq!(sessions_of_ours(&conninfo), 0);
+}
