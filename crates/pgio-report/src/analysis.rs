@@ -83,7 +83,7 @@ pub use comparison::Comparison;
 pub use condition::{Condition, Share, State, Steady};
 pub use cross::judge;
 pub use drift::Drift;
-pub use finding::{CountedWarning, Finding, STALLS, WEAVE_CARRY_OVER};
+pub use finding::{CountedWarning, Finding, STALLS, WEAVE_CARRY_OVER, WEAVE_SHORT};
 pub use interval::Interval;
 pub use resolution::NoiseFloor;
 pub use servers::Server;
@@ -91,7 +91,7 @@ pub use standing::{Standing, standings};
 pub use totals::Totals;
 pub use variance::{Renewal, Variance};
 pub use verdict::{ALPHA, Bound, Decision, Gate, Verdict};
-pub use woven::{describe as weaving, limit as weave_limit};
+pub use woven::{SHORTEST_WITH_STANDBY, describe as weaving, limit as weave_limit};
 
 pub const ANALYSIS_SCHEMA: &str = "pgio.analysis/1";
 

@@ -113,6 +113,12 @@ pub const CHECKS: &[CheckDef] = &[
         "use weave = false, or find out what delays the standby",
     ),
     def(
+        "weave-slow-calls",
+        "",
+        "calls of a session took longer on average than the slices of a woven window, or none ended in its slices",
+        "name longer slices, or use weave = false",
+    ),
+    def(
         "environment-changed",
         "a setting of the server or the machine changed inside the window",
         "",
@@ -289,7 +295,7 @@ pub const CHECKS: &[CheckDef] = &[
     def(
         "environment-differs",
         "the environment changed, or differs from the baseline's, without a declared treatment",
-        "",
+        "the condition runs on another server than the baseline, or the server's host did not answer before the window",
         "make the environments equal, or declare the difference as a treatment",
     ),
     behavior(

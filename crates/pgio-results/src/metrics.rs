@@ -489,6 +489,23 @@ mod tests {
     }
 
     #[test]
+    fn the_work_of_a_metric_is_typed() {
+        for (name, expected) in [
+            ("block_visits_per_second", Some(Work::BlockVisits)),
+            ("update_calls_per_second", Some(Work::RowsUpdated)),
+            ("rows_per_second", Some(Work::Commits)),
+            ("commit_latency_p99", Some(Work::Commits)),
+            ("transaction_latency_mean", Some(Work::Commits)),
+            ("messages_per_minute", Some(Work::Messages)),
+            ("read_latency_p99", None),
+            ("deadlocks", None),
+            ("commits_that_a_command_prints", None),
+        ] {
+            assert_eq!(work(name), expected, "{name}");
+        }
+    }
+
+    #[test]
     fn declared_metrics_come_first_and_survive_serialization() {
         let text = r#"[{"name":"tps","unit":"tx/s","better":"higher"},
                        {"name":"errors","unit":"errors","better":"neither"}]"#;

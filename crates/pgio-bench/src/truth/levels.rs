@@ -2,12 +2,14 @@
 //! once woven, the first of each pair in turn.
 //!
 //! The mean ratios must agree within 2 percentage points. With `--disagree` the slices are expected to be
-//! too short (`--weave 20ms`): then the report must say that conditions reach into each other.
+//! too short (`--weave 20ms`): then the report must say that conditions reach into each other, or that such
+//! slices distort the effects.
 
 use super::rounds::{Plan, scratch};
 use pgio::cli::exit::{FAILED, Failure, Outcome};
 use pgio::cli::{output, signals};
-use pgio_report::analysis::{Analysis, WEAVE_CARRY_OVER};
+use pgio_report::analysis::{Analysis, WEAVE_CARRY_OVER, WEAVE_SHORT};
+use pgio_report::report;
 
 /// Largest difference of mean ratios.
 const AGREE: f64 = 0.02;
@@ -24,26 +26,29 @@ pub(super) struct Args {
     disagree: bool,
 }
 
-/// The ratios of one experiment, in the order of the levels, and whether its slices were too short.
+/// The ratios of one experiment, in the order of the levels, and what the headline says of its slices.
 struct Found {
     ratios: [f64; COMPARED],
-    carries_over: bool,
+    doubts: Vec<&'static str>,
 }
 
 impl Found {
     fn of(analysis: &Analysis) -> Found {
         let ratio =
             |at: usize| analysis.primary(LEVELS[at + 1]).and_then(|c| c.ratio).unwrap_or(f64::NAN);
-        Found {
-            ratios: std::array::from_fn(ratio),
-            carries_over: analysis.checks.iter().any(|found| found.id == WEAVE_CARRY_OVER),
-        }
+        let headline = report::headline(analysis);
+        let is_told = |id: &&str| {
+            let mut found = analysis.checks.iter().filter(|finding| finding.id == **id);
+            found.any(|finding| headline.iter().any(|line| line.contains(&finding.message)))
+        };
+        let doubts = [WEAVE_CARRY_OVER, WEAVE_SHORT].into_iter().filter(is_told).collect();
+        Found { ratios: std::array::from_fn(ratio), doubts }
     }
 
     fn line(&self, number: usize, how: &str) -> String {
         let ratios: Vec<String> = self.ratios.iter().map(|r| format!("{r:12.4}")).collect();
-        let carries_over = if self.carries_over { WEAVE_CARRY_OVER } else { "" };
-        format!("{number:10}  {how:7}  {}  {carries_over}", ratios.join("  ")).trim_end().to_owned()
+        let doubts = self.doubts.join(", ");
+        format!("{number:10}  {how:7}  {}  {doubts}", ratios.join("  ")).trim_end().to_owned()
     }
 }
 
@@ -114,9 +119,9 @@ fn agree(windows: &[Found], woven: &[Found]) -> Outcome {
 }
 
 fn noticed(woven: &[Found], required: usize) -> Outcome {
-    let noticed = woven.iter().filter(|found| found.carries_over).count();
+    let noticed = woven.iter().filter(|found| !found.doubts.is_empty()).count();
     let text = format!(
-        "{noticed} of {} experiments report that conditions reach into each other, {required} are required",
+        "{noticed} of {} experiments report slices that are too short, {required} are required",
         woven.len()
     );
     judged(noticed >= required, text)
@@ -134,8 +139,9 @@ fn judged(is_right: bool, text: String) -> Outcome {
 mod tests {
     use super::*;
 
-    fn found(remote_apply: f64, carries_over: bool) -> Found {
-        Found { ratios: [1.5, 0.8, 0.6, remote_apply], carries_over }
+    fn found(remote_apply: f64, is_noticed: bool) -> Found {
+        let doubts = if is_noticed { vec![WEAVE_SHORT] } else { Vec::new() };
+        Found { ratios: [1.5, 0.8, 0.6, remote_apply], doubts }
     }
 
     #[test]

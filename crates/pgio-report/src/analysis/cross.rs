@@ -210,10 +210,14 @@ impl<'a> Reference<'a> {
 
     fn compared(&self, trial: &Trial) -> Option<Check> {
         let baseline = &self.baseline_info.name;
+        let unread = self.is_unread(trial);
         let mut differences = Vec::new();
         for name in
             self.own.keys().chain(self.baseline.keys().filter(|k| !self.own.contains_key(*k)))
         {
+            if unread && !fact::is_setting(name) {
+                continue;
+            }
             let found = trial.environment.get(*name).map(String::as_str);
             let own = || !self.same_server || self.is_declared(name, trial);
             // A value that equals both references needs no check of declared changes.
@@ -234,13 +238,25 @@ impl<'a> Reference<'a> {
                 ));
             }
         }
-        (!differences.is_empty()).then(|| {
-            Check::invalid(
+        let remedy = "make the environment equal, or declare the difference as a treatment";
+        if !differences.is_empty() {
+            return Some(Check::invalid("environment-differs", listed(&differences), remedy));
+        }
+        unread.then(|| {
+            Check::warning(
                 "environment-differs",
-                listed(&differences),
-                "make the environment equal, or declare the difference as a treatment",
+                "the server's host did not answer before the window, so its settings were not compared",
+                "find out what keeps the host from answering within seconds",
             )
         })
+    }
+
+    /// Whether the server's host was not read, which always has a kernel: what is not known differs from
+    /// nothing.
+    fn is_unread(&self, trial: &Trial) -> bool {
+        let kernel = fact::host("kernel");
+        let usual = self.own.get(kernel.as_str()).copied().flatten();
+        usual.is_some() && !trial.environment.contains_key(&kernel)
     }
 
     /// Whether a change of the condition or of the baseline decides this fact of the trial.

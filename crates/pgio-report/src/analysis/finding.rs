@@ -9,6 +9,7 @@ pub const STALLS: &str = "stalls";
 
 /// The finding that conditions of a woven window reached into each other.
 pub const WEAVE_CARRY_OVER: &str = "weave-carry-over";
+pub const WEAVE_SHORT: &str = "weave-short-slices";
 
 /// A problem, and what to do about it; stored unchanged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

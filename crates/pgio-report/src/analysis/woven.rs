@@ -6,14 +6,18 @@
 //! are in random order, so the slice is the unit (`benchmath::carry_over`). A difference is reported if it
 //! is larger than a quarter of the margin and its interval excludes none, divided among all such
 //! questions by Bonferroni's inequality. The same questions choose the length of slices before block 1.
+//!
+//! Where commits can wait for a standby, short slices distort rates in a way that neither question sees, and
+//! a length that the user names is not calibrated: then the length itself is reported.
 
 use std::collections::BTreeMap;
 
 use benchmath::carry_over::{self, Answer, LogRatio, Place, Slices};
 
-use super::finding::{Finding, WEAVE_CARRY_OVER};
+use super::finding::{Finding, WEAVE_CARRY_OVER, WEAVE_SHORT};
 use super::pairing::Arms;
 use super::verdict::ALPHA;
+use pgio_results::change::fact;
 use pgio_results::model::Woven;
 use pgio_results::store::{Calibration, CarryOver, CarryOverPlace, Manifest, Rules, RungVerdict};
 use pgio_results::units::human;
@@ -23,6 +27,13 @@ use pgio_results::{CheckVerdict, Trial};
 const SHARE: f64 = 0.25;
 /// ... and the margin if the file names none.
 const MARGIN: f64 = 0.05;
+/// The shortest length of slices in seconds where commits can wait for a standby. In shorter slices, effects of
+/// `synchronous_commit` were off by up to a fifth: a standby that starts each slice without a backlog
+/// writes and flushes other amounts than one that follows a long window. That is the same in both halves
+/// of a slice and after every condition, so no question sees it.
+pub const SHORTEST_WITH_STANDBY: f64 = 0.2;
+/// The setting that makes commits wait for standbys.
+const STANDBY_NAMES: &str = "synchronous_standby_names";
 /// The largest difference worth naming as excluded.
 const LARGEST_NAMED: f64 = 0.5;
 
@@ -36,7 +47,47 @@ pub(super) fn findings(manifest: &Manifest, arms: &Arms<'_>) -> Vec<Finding> {
     let answers = answers(manifest, &names, arms);
     let limit = limit(&manifest.rules).ln_1p();
     let alpha = ALPHA / answers.len().max(1) as f64;
-    answers.iter().filter_map(|answer| finding(answer, &names, alpha, limit)).collect()
+    let carried = answers.iter().filter_map(|answer| finding(answer, &names, alpha, limit));
+    carried.chain(too_short(&answers, alpha, arms)).collect()
+}
+
+/// Reports slices that are shorter than any that a calibration tries where commits can wait for a standby.
+fn too_short(answers: &[Answer], alpha: f64, arms: &Arms<'_>) -> Option<Finding> {
+    let names = fact::setting(STANDBY_NAMES);
+    let waits = |t: &Trial| t.environment.get(&names).is_some_and(|names| !names.is_empty());
+    let mut trials = arms.values().flat_map(|arm| arm.by_block()).map(|(_, trial)| trial);
+    let slice = trials.find_map(|t| t.woven.as_ref().filter(|_| waits(t)))?.slice_seconds;
+    // The stored length has the error of a conversion.
+    if slice > SHORTEST_WITH_STANDBY * 0.999 {
+        return None;
+    }
+    let reach = |answer: &Answer| {
+        let interval = answer.log.interval(alpha);
+        interval.high.max(-interval.low)
+    };
+    let most = answers.iter().map(reach).fold(0.0, f64::max).exp_m1();
+    let seen = match answers.is_empty() || most > LARGEST_NAMED {
+        true => "these slices are too few to see a difference between them".to_owned(),
+        false => {
+            format!(
+                "these slices exclude only differences above {:.0} % between them",
+                most * 100.0
+            )
+        }
+    };
+    Some(Finding {
+        id: WEAVE_SHORT.to_owned(),
+        verdict: CheckVerdict::Warning,
+        condition: None,
+        trial: None,
+        message: format!(
+            "commits can wait for a standby, and effects in slices of less than {}, such as these of {}, were up to \
+             a fifth off; {seen}",
+            ms(SHORTEST_WITH_STANDBY),
+            ms(slice)
+        ),
+        remedy: format!("use slices of {} or more, or weave = false", ms(SHORTEST_WITH_STANDBY)),
+    })
 }
 
 /// Says how to read results of a woven window.
@@ -231,6 +282,31 @@ mod tests {
         assert!(halves[0].contains("`b`") && halves[0].contains("second halves"), "{halves:?}");
         let after = found(&woven(1.0, 0.90));
         assert!(after.len() == 1 && after[0].contains("followed `local`"), "{after:?}");
+    }
+
+    #[test]
+    fn short_slices_with_a_standby_are_reported_whatever_the_questions_find() {
+        let with = |names: &str, seconds: f64| {
+            let mut stored = woven(1.0, 1.0);
+            for trial in &mut stored.trials {
+                let environment = std::sync::Arc::make_mut(&mut trial.environment);
+                environment
+                    .insert("setting.synchronous_standby_names".to_owned(), names.to_owned());
+                if let Some(woven) = &mut trial.woven {
+                    woven.slice_seconds = seconds;
+                }
+            }
+            found(&stored)
+        };
+        let short = with("standby", 0.02);
+        assert_eq!(short.len(), 1, "{short:?}");
+        assert!(
+            short[0].contains("slices of less than 200 ms, such as these of 20.0 ms"),
+            "{short:?}"
+        );
+        assert!(short[0].contains("exclude only differences above"), "{short:?}");
+        assert_eq!(with("standby", 0.2), [""; 0]);
+        assert_eq!(with("", 0.02), [""; 0]);
     }
 
     #[test]

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::format;
 use crate::analysis::shares::{FAILED, INVALID};
-use crate::analysis::{Analysis, Condition, Finding, STALLS, WEAVE_CARRY_OVER};
+use crate::analysis::{Analysis, Condition, Finding, STALLS, WEAVE_CARRY_OVER, WEAVE_SHORT};
 use crate::analysis::{Share, State};
 use pgio_results::CheckVerdict;
 
@@ -18,6 +18,7 @@ pub fn headline(analysis: &Analysis) -> Vec<String> {
         WEAVE_CARRY_OVER => {
             format!("Carried over between slices: {}; {}.", finding.message, finding.remedy)
         }
+        WEAVE_SHORT => format!("Slices too short: {}; {}.", finding.message, finding.remedy),
         _ => format!("Stalls: {}.", finding.message),
     });
     without_stalls(analysis).into_iter().chain(leading).collect()
@@ -27,7 +28,8 @@ pub fn headline(analysis: &Analysis) -> Vec<String> {
 /// it is the baseline.
 pub(super) fn leads(analysis: &Analysis, finding: &Finding) -> bool {
     let is_twin = finding.condition.as_deref().is_some_and(|name| analysis.is_aa(name));
-    finding.id == WEAVE_CARRY_OVER || finding.id == STALLS && !is_twin
+    [WEAVE_CARRY_OVER, WEAVE_SHORT].contains(&finding.id.as_str())
+        || finding.id == STALLS && !is_twin
 }
 
 /// The headline of a report whose verdicts name the stalls.

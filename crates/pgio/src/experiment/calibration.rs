@@ -16,11 +16,6 @@ use pgio_results::store::{Calibration, CarryOver, CarryOverPlace, Rung, RungVerd
 
 /// The mean lengths tried, in milliseconds.
 const LENGTHS: [u64; 5] = [20, 50, 100, 200, 500];
-/// The shortest length tried where commits can wait for a standby. In shorter slices, effects of
-/// `synchronous_commit` were off by up to a fifth: a standby that starts each slice without a backlog
-/// writes and flushes other amounts than one that follows a long window. A calibration is too short to
-/// detect a tenth of that.
-pub(super) const WITH_STANDBY: Duration = Duration::from_millis(200);
 /// A window of one condition holds at least so many slices; longer slices gain nothing over plain windows.
 const FEWEST_SLICES: u32 = 4;
 /// A calibration takes at most this share of the experiment's counted time, for all lengths together.
@@ -216,6 +211,9 @@ fn stored(question: Question<'_>, turns: &[Vec<Turn>]) -> Vec<CarryOver> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// As `live` asks where commits can wait for a standby.
+    const WITH_STANDBY: Duration = Duration::from_millis(200);
     use crate::rng::SplitMix64;
 
     /// Runs three conditions; slices up to `reaches` are slower after the third, and calls take `call`.

@@ -8,6 +8,8 @@ mod observed;
 mod open_loop;
 mod standby;
 
+use std::time::Duration;
+
 use crate::treatment::InForce;
 use pgio_results::change::{Change, Subject};
 use pgio_results::checks;
@@ -218,6 +220,24 @@ pub(super) fn caught_up(slices: u32) -> Option<Check> {
     })
 }
 
+/// Checks a woven window: calls end within a slice. A length is compared with them before block 1 only.
+pub(super) fn short_calls(slice: Duration, slowest: Option<Duration>) -> Option<Check> {
+    let took = match slowest {
+        Some(call) if call <= slice => return None,
+        Some(call) => format!("a call of one session took {:.1} ms on average", ms(call)),
+        None => "a session ended no call in its slices".to_owned(),
+    };
+    Some(Check::warning(
+        "weave-slow-calls",
+        format!("{took}, and slices have a mean length of {:.0} ms", ms(slice)),
+        "name longer slices, or use weave = false",
+    ))
+}
+
+fn ms(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}
+
 pub(super) fn cancelled_sync_rep(times: usize) -> Check {
     Check::invalid(
         "synchronous-wait-cancelled",
@@ -239,6 +259,19 @@ mod tests {
             found: found.to_owned(),
             expected: expected.map(str::to_owned),
         }
+    }
+
+    #[test]
+    fn calls_that_outgrow_their_slices_are_reported() {
+        let found = |call| short_calls(Duration::from_millis(20), call).map(|c| c.message);
+        assert_eq!(found(Some(Duration::from_millis(20))), None);
+        assert_eq!(
+            found(Some(Duration::from_micros(31_250))).as_deref(),
+            Some(
+                "a call of one session took 31.2 ms on average, and slices have a mean length of 20 ms"
+            )
+        );
+        assert!(found(None).is_some_and(|text| text.starts_with("a session ended no call")));
     }
 
     #[test]

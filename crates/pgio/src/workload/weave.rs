@@ -120,15 +120,26 @@ pub struct WovenCondition {
     pub spans: Vec<(Instant, Instant)>,
     /// Work and time of each of its slices. Work is commits, or block visits where nothing commits.
     pub turns: Vec<Turn>,
+    /// The mean time of a call of the slowest session; `None` if a session ended no call in its slices.
+    pub slowest: Option<Duration>,
 }
 
 impl WovenCondition {
     /// Returns the mean time of a call of one session; `None` if no call ended.
     pub fn call_time(&self) -> Option<Duration> {
         let seconds: f64 = self.turns.iter().flat_map(|turn| turn.seconds).sum();
-        let calls = self.outcome.totals.done();
-        (calls > 0).then(|| Duration::from_secs_f64(seconds / calls as f64))
+        mean_call(seconds, self.outcome.totals.done())
     }
+}
+
+fn mean_call(seconds: f64, calls: u64) -> Option<Duration> {
+    (calls > 0).then(|| Duration::from_secs_f64(seconds / calls as f64))
+}
+
+/// Returns the mean time of a call of the slowest session, from the counted seconds and the calls of each.
+pub(super) fn slowest(sessions: impl IntoIterator<Item = (f64, u64)>) -> Option<Duration> {
+    let means = sessions.into_iter().map(|(seconds, calls)| mean_call(seconds, calls));
+    means.collect::<Option<Vec<Duration>>>()?.into_iter().max()
 }
 
 /// What came of a woven window.
@@ -182,6 +193,14 @@ mod tests {
         distinct.sort();
         distinct.dedup();
         assert!(distinct.len() > 20, "{} of 24 orders", distinct.len());
+    }
+
+    #[test]
+    fn a_slow_session_is_not_hidden_by_fast_ones() {
+        let ms = Duration::from_millis;
+        assert_eq!(slowest([(1.0, 1000), (1.0, 20), (1.0, 500)]), Some(ms(50)));
+        // A call that took longer than each of its slices leaves nothing to count.
+        assert_eq!(slowest([(1.0, 1000), (0.0, 0)]), None);
     }
 
     #[test]

@@ -21,7 +21,7 @@ use super::pool::{Member, SessionPool, alive};
 use super::session::{Event, Order, SliceOrder, SliceWork, WovenDone, server_seed};
 use super::stopping::Stopping;
 use super::switching::Switches;
-use super::weave::{PlannedSlice, WeavePlan, WovenCondition, WovenOutcome};
+use super::weave::{self, PlannedSlice, WeavePlan, WovenCondition, WovenOutcome};
 use super::window::span;
 use crate::pg::{server, words};
 use pgio_results::model::Slice;
@@ -193,6 +193,7 @@ impl Woven {
             outcome: WindowOutcome::new(start.epoch),
             spans: Vec::new(),
             turns: Vec::new(),
+            slowest: None,
         };
         Woven {
             conditions: (0..count).map(|_| condition()).collect(),
@@ -255,6 +256,9 @@ impl Woven {
             let outcome = &mut condition.outcome;
             outcome.seconds = mean(&self.counted[at]);
             outcome.cancelled_sync_rep = cancelled;
+            let sessions = self.counted[at].iter().zip(&self.totals[at]);
+            condition.slowest =
+                weave::slowest(sessions.map(|(seconds, own)| (*seconds, own.done())));
             let totals = pool.members.iter().zip(&self.totals[at]);
             outcome.sessions =
                 totals.map(|(member, own)| own.as_session(member.pid, &member.table)).collect();

@@ -1,7 +1,7 @@
 //! `weave`: the conditions of a block take turns in short slices of one window.
 
-use crate::fixture::{INSTALLED, fresh_database, shared_primary};
-use crate::workdir::{Workdir, experiment, tolerate};
+use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary};
+use crate::workdir::{Workdir, condition_of, experiment, failed_checks, tolerate};
 
 const LEVELS: &[(&str, &str)] = &[
     ("local", "synchronous_commit = \"local\""),
@@ -151,4 +151,38 @@ fn a_plan_says_that_conditions_take_turns() {
     dir.pgio(&[&plan[..], &["--weave", "false"]].concat()).expect(0, &[]);
     let auto = dir.pgio(&[&plan[..], &["--weave", "auto"]].concat());
     auto.expect(0, &["if they can and the slices agree", "slices are calibrated"]);
+}
+
+#[test]
+fn calls_that_become_slow_after_the_first_block_are_reported() {
+    let dir = Workdir::new();
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let keys = keys("weave = \"20ms\"\naa = false").replace("300ms", "100ms");
+    let levels =
+        [("local", "synchronous_commit = \"local\""), ("off", "synchronous_commit = \"off\"")];
+    let mut running = dir.start_compare(&experiment(&dsn, &keys, "", &levels));
+    running.until("block 1 stored", || {
+        std::fs::read_to_string(dir.out().join("trials.jsonl"))
+            .is_ok_and(|t| t.lines().count() >= 2)
+    });
+    // Sessions of the next block begin with it.
+    connect(&dsn)
+        .batch_execute(
+            "DO $$ BEGIN
+                 EXECUTE format('ALTER DATABASE %I SET commit_delay = 100000', current_database());
+                 EXECUTE format('ALTER DATABASE %I SET commit_siblings = 0', current_database());
+             END $$",
+        )
+        .unwrap();
+    running.wait().expect(0, &["weave-slow-calls"]);
+    let slow: Vec<(u64, bool)> = dir
+        .trials()
+        .iter()
+        .filter(|trial| condition_of(trial) == "local")
+        .map(|trial| {
+            let block = trial["place"]["block"].as_u64().unwrap();
+            (block, failed_checks(trial, "warning").contains(&"weave-slow-calls".to_owned()))
+        })
+        .collect();
+    assert_eq!((slow[0], slow.last()), ((1, false), Some(&(6, true))), "{slow:?}");
 }

@@ -50,8 +50,8 @@ pub(super) const LATE_TREND: Fault = Fault {
 
 /// A credit that is used up: a step, which a test for a trend finds if enough blocks lie on both sides.
 pub(super) const LATE_CLIFF: Fault = Fault {
-    what: "from the 13th block of twenty on, each row takes four milliseconds to update instead of two",
-    run: |case| by_block(case, TWENTY_BLOCKS, |block| if block > 12 { 4 } else { 2 }),
+    what: "from the 13th block of twenty on, each row takes twenty milliseconds to update instead of two",
+    run: |case| by_block(case, TWENTY_BLOCKS, |block| if block > 12 { 20 } else { 2 }),
     ..SLOWER_BLOCKS
 };
 

@@ -69,6 +69,22 @@ fn the_kernels_write_back_and_read_ahead_must_not_differ_but_may_be_unknown() {
 }
 
 #[test]
+fn a_host_that_did_not_answer_is_unknown_and_not_different() {
+    let mut stored = sound();
+    stored.trials.iter_mut().for_each(|t| put(t, "data.scheduler", "none"));
+    for name in ["data.scheduler", "host.kernel"] {
+        Arc::make_mut(&mut stored.trials[3].environment).remove(name);
+    }
+    let all = checks(&stored.manifest, &stored.trials);
+    let [(3, check)] = all.as_slice() else { panic!("{all:?}") };
+    assert_eq!(check.verdict, CheckVerdict::Warning);
+    assert!(check.message.contains("did not answer"), "{}", check.message);
+    // Settings come from the server, which did.
+    put(&mut stored.trials[3], "setting.work_mem", "64MB");
+    assert_eq!(checks(&stored.manifest, &stored.trials)[0].1.verdict, CheckVerdict::Invalid);
+}
+
+#[test]
 fn an_undeclared_difference_leaves_no_trial_of_the_condition() {
     let mut stored = sound();
     of(&mut stored, "on").into_iter().for_each(|t| put(t, "setting.work_mem", "64MB"));

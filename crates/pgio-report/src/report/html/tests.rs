@@ -6,7 +6,7 @@ use insta::assert_snapshot;
 
 use super::{Source, render};
 use crate::analysis::analyse;
-use crate::analysis::test_support::{demo, experiment, swept};
+use crate::analysis::test_support::{demo, experiment, screened, set, swept};
 use pgio_results::change::Change;
 use pgio_results::store::StoredExperiment;
 use pgio_results::sweep::SweepKind;
@@ -49,6 +49,19 @@ fn skeleton(page: &str) -> String {
 #[test]
 fn the_verdict_comes_first_and_every_part_has_its_place() {
     assert_snapshot!(skeleton(&page(&demo())));
+}
+
+#[test]
+fn each_cell_of_a_design_has_a_folded_table() {
+    let mut stored = screened(6);
+    for trial in &mut stored.trials {
+        set(trial, "commit_latency_p50", 0.001);
+        set(trial, "wait_share_flush", 0.7);
+    }
+    let page = page(&stored);
+    assert_eq!(page.matches("<details>").count(), 16);
+    assert!(page.contains("<summary>cell 2: commit_delay, work_mem high</summary>"), "{page}");
+    assert_eq!(page.matches("Sessions' time: WAL flush 70\u{a0}%.").count(), 16);
 }
 
 #[test]

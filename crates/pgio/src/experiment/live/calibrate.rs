@@ -70,7 +70,7 @@ impl Live<'_> {
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
         let replication = server::replication(&mut target.admin)?;
         Ok(match replication.is_required() {
-            true => calibration::WITH_STANDBY,
+            true => Duration::from_secs_f64(analysis::SHORTEST_WITH_STANDBY),
             false => Duration::ZERO,
         })
     }

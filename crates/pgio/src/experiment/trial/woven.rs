@@ -153,6 +153,7 @@ fn measure(
         .map_err(pg("reading settings"))?;
     for (at, (trial, condition)) in trials.iter_mut().zip(conditions).enumerate() {
         let request = &block.requests[at];
+        let slowest = condition.slowest;
         trial.woven = Some(describe(&plan, &condition, &names, seconds));
         prove(trial, &condition);
         trial.evidence.append(&mut seen[at]);
@@ -165,6 +166,7 @@ fn measure(
         observed::add_metrics(trial);
         trial.checks.push(environment::unchanged(&trial.environment, &now));
         trial.checks.extend(trial_checks::caught_up(not_caught_up));
+        trial.checks.extend(trial_checks::short_calls(plan.slice, slowest));
     }
     error.map_or(Ok(()), Err)
 }
