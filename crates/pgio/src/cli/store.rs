@@ -61,6 +61,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         n => format!(", {n} {what}"),
     };
     let counts = also(replaced, "replaced") + &also(unchanged, "unchanged");
-    output::line(&format!("stored {new} new experiments{counts}; {trials} trials"));
+    let experiments = if new == 1 { "experiment" } else { "experiments" };
+    output::line(&format!("stored {new} new {experiments}{counts}; {trials} trials"));
     Ok(())
 }
