@@ -35,7 +35,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     write(dir.path(), args)?;
     output::line(&format!("{} experiments of {} trials", args.runs, args.trials));
     output::line("                          seconds  peak MB");
-    let cluster = server::private(args.pg.clone(), None, &[], false)?;
+    let cluster = server::private(args.pg, None, &[], false)?;
     let dsn = cluster.primary_conninfo();
     let (dir, dsn): (&OsStr, &OsStr) = (dir.path().as_ref(), dsn.as_ref());
     measure("history from directories", &["history".as_ref(), dir])?;

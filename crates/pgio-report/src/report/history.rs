@@ -102,29 +102,33 @@ fn nothing(history: &History) -> String {
 }
 
 fn changes(history: &History) -> Table {
+    let all = || history.conditions.iter().flat_map(|series| &series.changes);
+    let coincides = all().any(|change| !change.coincides.is_empty());
     let row = |series: &Series, change: &LevelChange| {
-        vec![
+        let mut cells = vec![
             series.condition.clone(),
             change.run.to_string(),
             shown(history, Some(change.before)),
             shown(history, Some(change.after)),
             signed(change),
             p(change.p),
-            facts(&change.coincides),
-        ]
+        ];
+        cells.extend(coincides.then(|| facts(&change.coincides)));
+        cells
     };
+    let mut columns = vec![
+        Column::left("condition"),
+        Column::right("from run"),
+        Column::right("before"),
+        Column::right("after"),
+        Column::left("change [95 %]"),
+        Column::right("p"),
+    ];
+    columns.extend(coincides.then(|| Column::left("coincides with")));
     let rows = history.conditions.iter().flat_map(|s| s.changes.iter().map(move |c| row(s, c)));
     Table {
         title: "Changes of the level".to_owned(),
-        columns: vec![
-            Column::left("condition"),
-            Column::right("from run"),
-            Column::right("before"),
-            Column::right("after"),
-            Column::left("change [95 %]"),
-            Column::right("p"),
-            Column::left("coincides with"),
-        ],
+        columns,
         rows: rows.collect(),
         notes: vec![
             "The run is the unit. p by permutation, 5 % for all conditions together; a change holds for three \
@@ -165,7 +169,7 @@ fn trends(history: &History) -> Table {
             Column::left("trend"),
         ],
         rows: rows.collect(),
-        notes: vec!["~ no trend detected (Mann-Kendall, the run as the unit).".to_owned()],
+        notes: vec!["~ no trend detected (Mann-Kendall, the run as the unit; 5 % for all conditions together).".to_owned()],
     }
 }
 

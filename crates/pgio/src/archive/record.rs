@@ -10,7 +10,7 @@ use super::copy::Rows;
 use pgio_report::analysis::history::Run;
 use pgio_report::analysis::{self, Analysis, Standing};
 use pgio_results::store::StoredExperiment;
-use pgio_results::{CheckVerdict, Outcome};
+use pgio_results::{CheckVerdict, Outcome, wire};
 use serde::Serialize;
 
 /// What is stored of one experiment.
@@ -48,29 +48,30 @@ impl Record {
             comparisons(&analysis),
         ];
         let manifest = json(&stored.manifest);
-        let mut digest = Sha256::new();
-        digest.update(super::schema::VERSION.to_le_bytes());
-        digest.update(json(&run));
-        digest.update(&manifest);
-        for table in &tables {
-            digest.update(table.rows.as_str());
-        }
         Some(Record {
             pgio: stored.manifest.pgio.clone(),
             margin: stored.manifest.rules.matters.filter(|m| m.is_finite()),
             server_version: stored.trials.first().map(|t| t.server.version.clone()),
             manifest,
-            digest: digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect(),
+            digest: digest(stored),
             tables,
             trials: stored.trials.len(),
             run,
         })
     }
+}
 
-    /// The run, without its values.
-    pub fn run_id(&self) -> &str {
-        &self.run.run_id
+/// Identifies what would be stored: the records, and the pgio that judges them. Much cheaper than a record.
+pub(super) fn digest(stored: &StoredExperiment) -> String {
+    let mut digest = Sha256::new();
+    digest.update(super::schema::VERSION.to_le_bytes());
+    digest.update(env!("CARGO_PKG_VERSION"));
+    digest.update(json(&stored.manifest));
+    for trial in &stored.trials {
+        digest.update(wire::to_json(trial));
+        digest.update("\n");
     }
+    digest.finalize().iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// JSON for a column of type jsonb, which stores no NUL.

@@ -1,14 +1,15 @@
 //! Stores an experiment: all its rows in one transaction, or none.
 //!
 //! An experiment is known by its run id and name. One that is stored already is left alone if nothing
-//! changed; one that was continued meanwhile, or that this pgio judges differently, is replaced.
+//! changed; one that was continued meanwhile, or that another version of pgio judged, is replaced.
 
 use std::io::Write;
 
 use postgres::{Client, Transaction};
 
 use super::error::{ArchiveError, failed};
-use super::record::{Record, json, time};
+use super::record::{Record, digest, json, time};
+use pgio_results::store::StoredExperiment;
 
 const INSERT: &str = include_str!("sql/insert_experiment.sql");
 
@@ -18,6 +19,16 @@ pub enum Stored {
     New,
     Replaced,
     Unchanged,
+}
+
+/// Whether an experiment is stored as it is now. Without any trial it cannot be.
+pub fn is_stored(client: &mut Client, stored: &StoredExperiment) -> Result<bool, ArchiveError> {
+    let Some(first) = stored.trials.first() else { return Ok(false) };
+    let known =
+        "SELECT 1 FROM pgio_results.experiments WHERE run_id = $1 AND name = $2 AND digest = $3";
+    let (name, digest) = (&stored.manifest.name, digest(stored));
+    let found = client.query_opt(known, &[&first.run_id, name, &digest]);
+    Ok(found.map_err(failed(format!("looking for run {}", first.run_id)))?.is_some())
 }
 
 /// Stores one experiment; the schema must be prepared.

@@ -88,6 +88,10 @@ pub(super) fn run(args: &Args) -> Outcome {
         dirs.iter().map(|dir| store::experiments(dir)).collect()
     };
     let (dirs, against) = (workloads(&args.dirs)?, workloads(&args.against)?);
+    if judged && args.format == Format::Junit && args.fail_if.is_empty() && !args.gate {
+        let why = "--format junit with --against shows the rules: add --fail-if or --gate";
+        return Err(Failure::message(USAGE, why));
+    }
     match (dirs.as_slice(), against.as_slice()) {
         ([a, b], []) => compared(std::slice::from_ref(a), std::slice::from_ref(b), args),
         ([_, _, _, ..], []) => Err(Failure::message(

@@ -33,7 +33,12 @@ pub(super) fn run(args: &Args) -> Outcome {
     schema::prepare_to_write(&mut client)?;
     let (mut new, mut replaced, mut unchanged, mut trials) = (0, 0, 0, 0);
     for dir in &dirs {
-        let Some(record) = Record::of(&report::read(dir)?) else {
+        let stored = report::read(dir)?;
+        if archive::is_stored(&mut client, &stored)? {
+            unchanged += 1;
+            continue;
+        }
+        let Some(record) = Record::of(&stored) else {
             output::warn(&Warning::new(
                 format!("{} is not stored", dir.display()),
                 "it has no trial",
@@ -56,6 +61,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         n => format!(", {n} {what}"),
     };
     let counts = also(replaced, "replaced") + &also(unchanged, "unchanged");
-    output::line(&format!("stored {new} new experiments{counts}; {trials} trials"));
+    let experiments = if new == 1 { "experiment" } else { "experiments" };
+    output::line(&format!("stored {new} new {experiments}{counts}; {trials} trials"));
     Ok(())
 }

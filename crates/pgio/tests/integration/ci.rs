@@ -48,6 +48,7 @@ fn rules_decide_by_the_runs_and_their_exit_code() {
         "{xml}"
     );
     well_formed(&dir, &xml.out);
+    report(&paths("slow"), &["--format", "junit"]).expect(2, &["add --fail-if or --gate"]);
 
     for wrong in ["slower", "slower:5", "faster:5%", "slower:0%", "slower:90%", "rubbish"] {
         let refused =

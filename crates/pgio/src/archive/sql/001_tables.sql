@@ -22,7 +22,7 @@ CREATE INDEX ON pgio_results.experiments (name, created_at);
 COMMENT ON TABLE pgio_results.experiments IS 'one execution of one workload of an experiment';
 COMMENT ON COLUMN pgio_results.experiments.work IS 'the workload and its data: runs that differ here are not comparable';
 COMMENT ON COLUMN pgio_results.experiments.facts IS 'the environment, the window and the version of pgio';
-COMMENT ON COLUMN pgio_results.experiments.digest IS 'SHA-256 of what is stored: an experiment that was continued is replaced';
+COMMENT ON COLUMN pgio_results.experiments.digest IS 'SHA-256 of the records and the version of pgio: an experiment that was continued is replaced';
 
 CREATE TABLE pgio_results.conditions (
     experiment_id bigint NOT NULL REFERENCES pgio_results.experiments ON DELETE CASCADE,
