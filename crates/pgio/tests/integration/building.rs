@@ -42,7 +42,9 @@ impl Places {
     fn clusters(&self) -> Vec<PathBuf> {
         let entries = ["fast", "wal", "slow"].map(|name| fs::read_dir(self.path(name)).unwrap());
         let paths = entries.into_iter().flatten().map(|entry| entry.unwrap().path());
-        paths.filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("pgio-")).collect()
+        paths
+            .filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("pgio-"))
+            .collect()
     }
 
     fn are_untouched(&self) -> bool {

@@ -61,9 +61,6 @@ impl<'a> Pair<'a> {
     pub(super) fn check(&self) -> Option<Check> {
         let (here, there) = self.servers;
         let undeclared = self.undeclared();
-        if self.built().is_none() {
-            return None;
-        }
         (!undeclared.is_empty()).then(|| {
             Check::warning(
                 "environment-differs",
