@@ -122,7 +122,7 @@ impl<'a> Neighbors<'a> {
             while let Some(report) = running.next_report(stop) {
                 match (report, &running.of.host) {
                     (Report::Backend(pid), Some(host)) => {
-                        started.backends.push((host.clone(), pid))
+                        started.backends.push((host.clone(), pid));
                     }
                     (Report::Backend(_), None) => {}
                     (Report::Opened, _) => break,

@@ -74,19 +74,19 @@ impl Work {
             };
             let ready = Arc::clone(&self.workload).prepare(setup, &mut admin);
             let ready = ready.map_err(|e| words::sentence(&e))?;
-            let ran = ready.run(&mut admin, self.extent, &mut |_, event| self.take(event));
+            let ran = ready.run(&mut admin, self.extent, &mut |_, event| self.take(&event));
             self.keep(ran).map_err(|e| words::sentence(&e))?;
         }
         Ok(())
     }
 
-    fn take(&self, event: WindowEvent) {
+    fn take(&self, event: &WindowEvent) {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
             WindowEvent::Opened(at) => {
-                log.opened = Some(at);
+                log.opened = Some(*at);
                 if !self.is_program {
-                    log.counts.push((at, 0));
+                    log.counts.push((*at, 0));
                 }
                 let _ = self.reports.send(Report::Opened);
             }
