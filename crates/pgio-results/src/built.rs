@@ -2,9 +2,10 @@
 //! of initdb.
 //!
 //! Used by `change`, which names the facts. Settings that initdb writes into postgresql.conf differ
-//! between versions, so they are no difference of their own.
+//! between versions, so they are no difference of their own. The table errs by omission: what it lacks is named as different.
 
-/// Settings that initdb writes, whatever its options.
+/// Settings that initdb writes whatever its options, and those of which a version reports that it chose the
+/// value itself.
 const WRITTEN: &[&str] = &[
     "autovacuum_worker_slots",
     "DateStyle",
@@ -16,6 +17,7 @@ const WRITTEN: &[&str] = &[
     "lc_time",
     "log_timezone",
     "max_connections",
+    "max_stack_depth",
     "max_wal_size",
     "min_wal_size",
     "shared_buffers",

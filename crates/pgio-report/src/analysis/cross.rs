@@ -19,7 +19,7 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use self::built::Pair;
+use self::built::{Pair, listed, shown};
 use self::tally::{CellId, Environment, Tally, cell, data_sets, is_described};
 use pgio_results::change::fact;
 use pgio_results::checks::tolerate;
@@ -30,9 +30,6 @@ use pgio_results::{Check, CheckVerdict, Outcome, Trial};
 
 /// The data may be larger than before the first trial by this much.
 const GROWTH: f64 = 0.05;
-
-/// Maximum number of differences in one message.
-const LISTED: usize = 5;
 
 /// Aggregates of the trials so far, as needed to judge one of them.
 #[derive(Debug, Clone, Default)]
@@ -271,22 +268,6 @@ impl<'a> Reference<'a> {
 /// experiment that an earlier version began lacks facts that it did not record.
 fn is_unknown(name: &str, values: [Option<&str>; 2]) -> bool {
     (fact::is_drbd_network(name) || fact::is_recent(name)) && values.contains(&None)
-}
-
-fn shown(value: Option<&str>) -> &str {
-    match value {
-        None => "absent",
-        Some("") => "empty",
-        Some(value) => value,
-    }
-}
-
-fn listed(differences: &[String]) -> String {
-    let mut text = differences[..differences.len().min(LISTED)].join("; ");
-    if differences.len() > LISTED {
-        text += &format!("; and {} more", differences.len() - LISTED);
-    }
-    text
 }
 
 fn other_server(

@@ -6,20 +6,24 @@
 //! its last run is awaited. Failures never end the judged trial; they make it invalid. Next:
 //! `application::background` prepares the work.
 
-use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+mod work;
+
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use self::work::{Log, Report, Work};
 use super::admin::open_admin;
+use super::error::LiveError;
 use crate::config::experiment::BackgroundSpec;
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
 use crate::pg::words;
 use crate::rng::derive;
-use crate::workload::{
-    EngineError, Generator, Progress, Setup, WindowEvent, WindowOutcome, Workload,
-};
+use crate::treatment::Resource;
+use crate::treatment::journal::Journal;
+use crate::workload::{Progress, Workload};
 use pgio_connect::ConnectParams;
 use pgio_results::model::{BackgroundUse, Check, Trial};
 
@@ -37,6 +41,11 @@ pub struct Background {
     pub workload: Arc<dyn Workload>,
     /// The server's host by its name in the experiment, if known.
     pub host: Option<String>,
+    pub identity: Resource,
+    /// Whether the server is removed at the end, with everything in it.
+    pub private: bool,
+    /// The journal of the table that it makes on a server of the user's.
+    pub made: Option<Journal>,
 }
 
 impl std::fmt::Debug for Background {
@@ -50,6 +59,19 @@ impl Background {
     fn is_program(&self) -> bool {
         let kind = self.spec.work.kind.def();
         kind.program || kind.tests_device
+    }
+
+    /// Removes the table that it made. If the server does not answer, the journal stays for `undo`.
+    pub fn clean_up(&mut self) -> Result<(), LiveError> {
+        let Some(mut journal) = self.made.take() else { return Ok(()) };
+        let (mut admin, _) = open_admin(&self.params, &self.run_id)?;
+        if self.workload.clean_up(&mut admin).is_ok() {
+            let steps = journal.open_steps().into_iter();
+            steps.for_each(|(number, _)| drop(journal.undone(number)));
+            // Failure is harmless: `undo` will find nothing to remove.
+            let _ = journal.finish();
+        }
+        Ok(())
     }
 
     fn extent(&self) -> Extent {
@@ -71,23 +93,6 @@ impl WindowStart {
             now.checked_sub(Duration::from_secs_f64(progress.elapsed)).unwrap_or(now)
         });
     }
-}
-
-enum Report {
-    /// The backend of the admin session, by which telemetry knows the server's processes.
-    Backend(i32),
-    Opened,
-}
-
-/// Progress so far.
-#[derive(Debug, Default)]
-struct Log {
-    opened: Option<Instant>,
-    /// Moments that the counts cover, with the count.
-    counts: Vec<(Instant, u64)>,
-    /// The metric of each complete run of a program.
-    runs: Vec<f64>,
-    error: Option<String>,
 }
 
 /// One of them while it runs.
@@ -117,7 +122,7 @@ impl<'a> Neighbors<'a> {
             while let Some(report) = running.next_report(stop) {
                 match (report, &running.of.host) {
                     (Report::Backend(pid), Some(host)) => {
-                        started.backends.push((host.clone(), pid))
+                        started.backends.push((host.clone(), pid));
                     }
                     (Report::Backend(_), None) => {}
                     (Report::Opened, _) => break,
@@ -269,98 +274,6 @@ impl Drop for Running<'_> {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
-    }
-}
-
-/// What the thread owns.
-struct Work {
-    run_id: String,
-    params: ConnectParams,
-    workload: Arc<dyn Workload>,
-    extent: Extent,
-    is_program: bool,
-    metric: String,
-    seed: u64,
-    stop: Stop,
-    log: Arc<Mutex<Log>>,
-    reports: Sender<Report>,
-}
-
-impl Work {
-    fn run_and_keep_error(self) {
-        let result = self.run();
-        self.workload.after_trial();
-        if let Err(error) = result
-            && !self.stop.requested()
-        {
-            self.log.lock().unwrap_or_else(PoisonError::into_inner).error = Some(error);
-        }
-    }
-
-    fn run(&self) -> Result<(), String> {
-        let (mut admin, _) =
-            open_admin(&self.params, &self.run_id).map_err(|e| words::sentence(&e))?;
-        let pid =
-            admin.query_one("SELECT pg_backend_pid()", &[]).map_err(|e| words::sentence(&e))?;
-        // The receiver may have stopped waiting.
-        let _ = self.reports.send(Report::Backend(pid.get(0)));
-        self.workload.before_trial(&mut admin).map_err(|e| words::sentence(&e))?;
-        while !self.stop.requested() {
-            let setup = Setup {
-                params: self.params.clone(),
-                settings: Vec::new(),
-                warmup: Duration::ZERO,
-                seed: self.seed,
-                stop: self.stop.clone(),
-                opener: None,
-                generator: Generator::Alone,
-            };
-            let ready = Arc::clone(&self.workload).prepare(setup, &mut admin);
-            let ready = ready.map_err(|e| words::sentence(&e))?;
-            let ran = ready.run(&mut admin, self.extent, &mut |_, event| self.take(event));
-            self.keep(ran).map_err(|e| words::sentence(&e))?;
-        }
-        Ok(())
-    }
-
-    fn take(&self, event: WindowEvent) {
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-        match event {
-            WindowEvent::Opened(at) => {
-                log.opened = Some(at);
-                if !self.is_program {
-                    log.counts.push((at, 0));
-                }
-                let _ = self.reports.send(Report::Opened);
-            }
-            WindowEvent::Progress(progress) => {
-                let Some(opened) = log.opened.filter(|_| !self.is_program) else { return };
-                let count = match self.metric.as_str() {
-                    "commits_per_second" => progress.commits,
-                    "block_visits_per_second" => progress.block_visits,
-                    _ => progress.messages,
-                };
-                let at = opened + Duration::from_secs_f64(progress.covered);
-                // Counts arrive once per slice, progress more often.
-                if log.counts.last().is_none_or(|(_, last)| *last != count) {
-                    log.counts.push((at, count));
-                }
-            }
-            WindowEvent::Serving(_) | WindowEvent::Closed(_) | WindowEvent::Output(_) => {}
-        }
-    }
-
-    fn keep(&self, ran: Result<WindowOutcome, EngineError>) -> Result<(), EngineError> {
-        let outcome = ran?;
-        if let Some(error) = outcome.error {
-            return Err(error);
-        }
-        let metrics = self.workload.metrics(&outcome.totals, outcome.seconds);
-        let of_it = metrics.into_iter().find(|(name, _)| *name == self.metric);
-        if let Some((_, Some(value))) = of_it {
-            self.log.lock().unwrap_or_else(PoisonError::into_inner).runs.push(value);
-        }
-        Ok(())
     }
 }
 

@@ -127,12 +127,17 @@ impl Live<'_> {
     /// Notes the tables that workloads will create, for `undo`, before they are created.
     pub fn note_made(&mut self, dir: &Path) -> Result<(), LiveError> {
         let (run_id, experiment) = (&self.run_id, &self.experiment);
-        workload_tables::note(&self.targets, dir, run_id, experiment, &mut self.made)
+        workload_tables::note(&self.targets, dir, run_id, experiment, &mut self.made)?;
+        workload_tables::note_background(&mut self.background, dir, run_id, experiment)
     }
 
     /// Removes tables that the workloads created.
     pub fn clean_up(&mut self) {
         workload_tables::drop_all(&mut self.targets, &mut self.made, &self.run_id, &self.stop);
+        for background in &mut self.background {
+            // The journal keeps what a server that does not answer still has.
+            let _ = background.clean_up();
+        }
     }
 
     /// Removes the journal unless changes are still in place.

@@ -9,7 +9,7 @@ use postgres::Client;
 
 use super::environment::{self, Selection, Standbys};
 use super::session::{self, WatchedServer};
-use super::standbys::StandbySource;
+use super::standbys::{self, OwnStandby, StandbySource};
 use super::storage::{self, ServerDirectory};
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::{Host, Hosts, LOCAL};
@@ -81,6 +81,13 @@ impl TelemetrySources {
             )),
         }
         sources
+    }
+
+    /// Adds the standbys of a private server.
+    pub fn watch_standbys(&mut self, standbys: Vec<OwnStandby>) {
+        let (found, warnings) = standbys::locate(standbys);
+        self.standbys = found;
+        self.warnings.extend(warnings);
     }
 
     /// Sets the servers of background work, whose processes are no foreign load.

@@ -8,7 +8,6 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use super::sources::TelemetrySources;
 use super::storage::{self, ServerDirectory};
 use crate::host::Host;
 use crate::pg::words;
@@ -36,37 +35,32 @@ pub(super) struct StandbySource {
     storage: Option<Storage>,
 }
 
-impl TelemetrySources {
-    /// Adds the standbys of a private server.
-    pub fn watch_standbys(&mut self, standbys: Vec<OwnStandby>) {
-        let directories: Vec<ServerDirectory> = standbys
-            .iter()
-            .map(|s| ServerDirectory {
-                role: format!("standby {}", s.name),
-                directory: s.data.to_string_lossy().into_owned(),
-            })
-            .collect();
-        let mut found = match storage::locate(&Host::local(), &directories) {
-            Ok((storage, warnings)) => {
-                self.warnings.extend(warnings);
-                storage
-            }
-            Err(error) => {
-                self.warnings.push(Warning::new(
-                    "the devices under the standbys were not observed",
-                    words::sentence(&error),
-                    "check that pgio can run commands on this machine",
-                ));
-                Vec::new()
-            }
-        };
-        let sources = standbys.into_iter().map(|own| {
-            let role = format!("standby {}", own.name);
-            let at = found.iter().position(|storage| storage.role == role);
-            StandbySource { storage: at.map(|at| found.swap_remove(at)), own }
-        });
-        self.standbys = sources.collect();
-    }
+/// Finds what lies below the data of each standby.
+pub(super) fn locate(standbys: Vec<OwnStandby>) -> (Vec<StandbySource>, Vec<Warning>) {
+    let role = |own: &OwnStandby| format!("standby {}", own.name);
+    let directories: Vec<ServerDirectory> = standbys
+        .iter()
+        .map(|own| ServerDirectory {
+            role: role(own),
+            directory: own.data.to_string_lossy().into_owned(),
+        })
+        .collect();
+    let (mut found, warnings) = match storage::locate(&Host::local(), &directories) {
+        Ok(located) => located,
+        Err(error) => {
+            let warning = Warning::new(
+                "the devices under the standbys were not observed",
+                words::sentence(&error),
+                "check that pgio can run commands on this machine",
+            );
+            (Vec::new(), vec![warning])
+        }
+    };
+    let sources = standbys.into_iter().map(|own| {
+        let at = found.iter().position(|storage| storage.role == role(&own));
+        StandbySource { storage: at.map(|at| found.swap_remove(at)), own }
+    });
+    (sources.collect(), warnings)
 }
 
 /// Servers whose standbys are sampled beside the primary's.

@@ -32,7 +32,7 @@ pub trait Control {
     fn stop(&mut self) -> Result<(), String>;
     /// Starts the server; returns when it accepts connections.
     fn start(&mut self) -> Result<(), String>;
-    /// The servers of a private cluster with a standby.
+    /// The servers of a private cluster with one standby.
     fn pair(&self) -> Option<Pair> {
         None
     }
@@ -59,6 +59,10 @@ impl Control for Arc<PrivateCluster> {
     }
 
     fn pair(&self) -> Option<Pair> {
+        // With several, it would be unclear between which two servers a relay lies.
+        if self.standbys().count() != 1 {
+            return None;
+        }
         Some(Pair {
             directory: self.directory().to_owned(),
             primary_socket: self.primary_socket(),

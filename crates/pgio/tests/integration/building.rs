@@ -38,11 +38,13 @@ impl Places {
         self.base.path().join(name)
     }
 
-    /// What is in each directory, except for the file of somebody's.
+    /// The directories of clusters there.
     fn clusters(&self) -> Vec<PathBuf> {
         let entries = ["fast", "wal", "slow"].map(|name| fs::read_dir(self.path(name)).unwrap());
         let paths = entries.into_iter().flatten().map(|entry| entry.unwrap().path());
-        paths.filter(|path| path.file_name().unwrap() != "mine").collect()
+        paths
+            .filter(|path| path.file_name().unwrap().to_string_lossy().starts_with("pgio-"))
+            .collect()
     }
 
     fn are_untouched(&self) -> bool {

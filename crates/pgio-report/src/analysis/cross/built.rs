@@ -7,10 +7,12 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{listed, shown};
 use pgio_results::Check;
 use pgio_results::change::{Change, Subject, fact};
 use pgio_results::store::{ConditionInfo, Manifest};
+
+/// Maximum number of differences in one message.
+const LISTED: usize = 5;
 
 /// The usual value of each fact.
 pub(super) type Usual<'a> = BTreeMap<&'a str, Option<&'a str>>;
@@ -61,9 +63,6 @@ impl<'a> Pair<'a> {
     pub(super) fn check(&self) -> Option<Check> {
         let (here, there) = self.servers;
         let undeclared = self.undeclared();
-        if self.built().is_none() {
-            return None;
-        }
         (!undeclared.is_empty()).then(|| {
             Check::warning(
                 "environment-differs",
@@ -140,6 +139,22 @@ fn comparable(facts: &Usual<'_>) -> BTreeMap<String, String> {
         values.join(", ")
     };
     all.into_iter().map(|(name, values)| (name, joined(values))).collect()
+}
+
+pub(super) fn shown(value: Option<&str>) -> &str {
+    match value {
+        None => "absent",
+        Some("") => "empty",
+        Some(value) => value,
+    }
+}
+
+pub(super) fn listed(differences: &[String]) -> String {
+    let mut text = differences[..differences.len().min(LISTED)].join("; ");
+    if differences.len() > LISTED {
+        text += &format!("; and {} more", differences.len() - LISTED);
+    }
+    text
 }
 
 #[cfg(test)]

@@ -229,7 +229,15 @@ fn surroundings(e: &Experiment, out: &Path) -> Result<Vec<String>, Failure> {
     for (name, target) in &e.targets {
         if let Target::Private(private) = target {
             let below = private.directory.as_ref();
-            let below = below.map_or(String::new(), |d| format!(" below {}", d.display()));
+            let mut below = below.map_or(String::new(), |d| format!(" below {}", d.display()));
+            if let Some(wal) = &private.wal_directory {
+                below += &format!(", its WAL below {}", wal.display());
+            }
+            for standby in &private.standbys {
+                if let Some(directory) = &standby.directory {
+                    below += &format!(", standby {} below {}", standby.name, directory.display());
+                }
+            }
             let mut workloads = e.workloads.iter();
             let data = match workloads.any(|w| w.kind.def().data_set) {
                 true => "; the data set is loaded into it",

@@ -11,10 +11,13 @@ use super::workloads::{self, WorkPlace};
 use crate::config::experiment::WorkloadSpec;
 use crate::experiment::admin::open_admin;
 use crate::experiment::background::Background;
+use crate::experiment::error::LiveError;
 use crate::experiment::event::Observer;
 use crate::experiment::live::LiveCell;
 use crate::host::LOCAL;
 use crate::host::stop::Stop;
+use crate::pg::server;
+use crate::treatment::Resource;
 use crate::workload::command::LastSetup;
 
 /// Prepares the work that runs beside a judged workload; a private server is loaded, unless the judged
@@ -33,6 +36,7 @@ pub(super) fn prepare(
         }
         let on = servers.get(&spec.target).expect("the parser knows every target");
         let (mut admin, server) = open_admin(&on.params, run_id)?;
+        let identity = server::identity(&mut admin).map_err(LiveError::from)?;
         let is_shared = cells.iter().any(|cell| cell.target == spec.target);
         let load = !(is_shared && judged.kind.def().data_set);
         let made = LastSetup::default();
@@ -50,6 +54,9 @@ pub(super) fn prepare(
             params: on.params.clone(),
             workload,
             host,
+            identity: Resource::server(&identity),
+            private: on.cluster.is_some(),
+            made: None,
         });
     }
     Ok(all)

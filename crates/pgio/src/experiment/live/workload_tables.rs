@@ -8,12 +8,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use super::session::answers;
+use crate::experiment::background::Background;
 use crate::experiment::error::LiveError;
 use crate::experiment::target::Target;
 use crate::host::stop::Stop;
 use crate::treatment::journal::{Journal, UndoTarget};
-use crate::treatment::workload_table;
-use pgio_connect::interrupt;
+use crate::treatment::{Resource, workload_table};
+use pgio_connect::{ConnectParams, interrupt};
 
 /// Time limit for a server to answer at the end of a run.
 const CLEAN_UP: Duration = Duration::from_secs(10);
@@ -32,25 +33,55 @@ pub(super) fn note(
         let Some((schema, table, mark)) = makes.filter(|_| target.cluster.is_none()) else {
             continue;
         };
-        let mut journal = Journal::new(dir, &format!("{run_id}-{at}"));
-        let connect = target.params.without_secrets();
-        let touches = vec![target.identity.clone()];
-        let undo_target = UndoTarget {
-            connect,
-            experiment: experiment.to_owned(),
-            touches,
-            ..UndoTarget::default()
-        };
-        let noted = journal
-            .set_target(undo_target)
-            .and_then(|()| journal.intent(&workload_table::step(&schema, table, mark)));
-        noted.map_err(|source| LiveError::Treatment {
-            condition: experiment.to_owned(),
-            source: Box::new(source.into()),
-        })?;
+        let place = (&target.params, &target.identity);
+        let journal =
+            journal_of(dir, &format!("{run_id}-{at}"), place, experiment, (&schema, table, mark))?;
         made.insert(name.clone(), journal);
     }
     Ok(())
+}
+
+/// The same for the tables of background work.
+pub(super) fn note_background(
+    all: &mut [Background],
+    dir: &Path,
+    run_id: &str,
+    experiment: &str,
+) -> Result<(), LiveError> {
+    for (at, background) in all.iter_mut().enumerate() {
+        let makes = background.workload.makes().filter(|_| !background.private);
+        let Some((schema, table, mark)) = makes else { continue };
+        let id = format!("{run_id}-background-{at}");
+        let place = (&background.params, &background.identity);
+        let made = journal_of(dir, &id, place, experiment, (&schema, table, mark))?;
+        background.made = Some(made);
+    }
+    Ok(())
+}
+
+/// Has on disk, before the table is created, what `undo` needs to drop it.
+fn journal_of(
+    dir: &Path,
+    id: &str,
+    (params, identity): (&ConnectParams, &Resource),
+    experiment: &str,
+    (schema, table, mark): (&str, &str, &str),
+) -> Result<Journal, LiveError> {
+    let mut journal = Journal::new(dir, id);
+    let undo_target = UndoTarget {
+        connect: params.without_secrets(),
+        experiment: experiment.to_owned(),
+        touches: vec![identity.clone()],
+        ..UndoTarget::default()
+    };
+    let noted = journal
+        .set_target(undo_target)
+        .and_then(|()| journal.intent(&workload_table::step(schema, table, mark)));
+    noted.map_err(|source| LiveError::Treatment {
+        condition: experiment.to_owned(),
+        source: Box::new(source.into()),
+    })?;
+    Ok(journal)
 }
 
 /// Drops the tables of servers that answer, and removes their journals.

@@ -298,8 +298,9 @@ impl Drop for Servers {
 
 /// Removes each directory, even if another cannot be removed, the main one last.
 fn remove_all(directories: &[(PathBuf, ClusterDirectory)]) -> Result<(), Error> {
-    let removed = directories.iter().rev().map(|(root, open)| remove_directory(open, root));
-    removed.fold(Ok(()), |all, one| all.and(one))
+    let remove = |(root, open): &(PathBuf, ClusterDirectory)| remove_directory(open, root).err();
+    let errors: Vec<Error> = directories.iter().rev().filter_map(remove).collect();
+    errors.into_iter().next().map_or(Ok(()), Err)
 }
 
 /// Retries, because children of a killed server may still create files for a moment.

@@ -104,7 +104,7 @@ impl RelayStep {
 fn pair(context: &Context<'_>) -> Result<Pair, TreatmentError> {
     context.control.as_ref().and_then(|control| control.pair()).ok_or_else(|| {
         TreatmentError::Refused(
-            "relay = true requires [target] with private = true and standby = true; between your own servers use tc netem: interface = \"…\"".to_owned(),
+            "relay = true requires [target] with private = true and one standby (standby = true); between your own servers use tc netem: interface = \"…\"".to_owned(),
         )
     })
 }

@@ -1,0 +1,124 @@
+//! The thread of one background workload: prepares it, runs it again and again until it is stopped, and
+//! logs what it did.
+//!
+//! It never ends the trial: an error goes to the log, which the caller judges.
+
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::config::resolve::Extent;
+use crate::experiment::admin::open_admin;
+use crate::host::stop::Stop;
+use crate::pg::words;
+use crate::workload::{EngineError, Generator, Setup, WindowEvent, WindowOutcome, Workload};
+use pgio_connect::ConnectParams;
+
+pub(super) enum Report {
+    /// The backend of the admin session, by which telemetry knows the server's processes.
+    Backend(i32),
+    Opened,
+}
+
+/// Progress so far.
+#[derive(Debug, Default)]
+pub(super) struct Log {
+    pub(super) opened: Option<Instant>,
+    /// Moments that the counts cover, with the count.
+    pub(super) counts: Vec<(Instant, u64)>,
+    /// The metric of each complete run of a program.
+    pub(super) runs: Vec<f64>,
+    pub(super) error: Option<String>,
+}
+
+/// What the thread owns.
+pub(super) struct Work {
+    pub(super) run_id: String,
+    pub(super) params: ConnectParams,
+    pub(super) workload: Arc<dyn Workload>,
+    pub(super) extent: Extent,
+    pub(super) is_program: bool,
+    pub(super) metric: String,
+    pub(super) seed: u64,
+    pub(super) stop: Stop,
+    pub(super) log: Arc<Mutex<Log>>,
+    pub(super) reports: Sender<Report>,
+}
+
+impl Work {
+    pub(super) fn run_and_keep_error(self) {
+        let result = self.run();
+        self.workload.after_trial();
+        if let Err(error) = result
+            && !self.stop.requested()
+        {
+            self.log.lock().unwrap_or_else(PoisonError::into_inner).error = Some(error);
+        }
+    }
+
+    fn run(&self) -> Result<(), String> {
+        let (mut admin, _) =
+            open_admin(&self.params, &self.run_id).map_err(|e| words::sentence(&e))?;
+        let pid =
+            admin.query_one("SELECT pg_backend_pid()", &[]).map_err(|e| words::sentence(&e))?;
+        // The receiver may have stopped waiting.
+        let _ = self.reports.send(Report::Backend(pid.get(0)));
+        self.workload.before_trial(&mut admin).map_err(|e| words::sentence(&e))?;
+        while !self.stop.requested() {
+            let setup = Setup {
+                params: self.params.clone(),
+                settings: Vec::new(),
+                warmup: Duration::ZERO,
+                seed: self.seed,
+                stop: self.stop.clone(),
+                opener: None,
+                generator: Generator::Alone,
+            };
+            let ready = Arc::clone(&self.workload).prepare(setup, &mut admin);
+            let ready = ready.map_err(|e| words::sentence(&e))?;
+            let ran = ready.run(&mut admin, self.extent, &mut |_, event| self.take(&event));
+            self.keep(ran).map_err(|e| words::sentence(&e))?;
+        }
+        Ok(())
+    }
+
+    fn take(&self, event: &WindowEvent) {
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        match event {
+            WindowEvent::Opened(at) => {
+                log.opened = Some(*at);
+                if !self.is_program {
+                    log.counts.push((*at, 0));
+                }
+                let _ = self.reports.send(Report::Opened);
+            }
+            WindowEvent::Progress(progress) => {
+                let Some(opened) = log.opened.filter(|_| !self.is_program) else { return };
+                let count = match self.metric.as_str() {
+                    "commits_per_second" => progress.commits,
+                    "block_visits_per_second" => progress.block_visits,
+                    _ => progress.messages,
+                };
+                let at = opened + Duration::from_secs_f64(progress.covered);
+                // Counts arrive once per slice, progress more often.
+                if log.counts.last().is_none_or(|(_, last)| *last != count) {
+                    log.counts.push((at, count));
+                }
+            }
+            WindowEvent::Serving(_) | WindowEvent::Closed(_) | WindowEvent::Output(_) => {}
+        }
+    }
+
+    fn keep(&self, ran: Result<WindowOutcome, EngineError>) -> Result<(), EngineError> {
+        let outcome = ran?;
+        if let Some(error) = outcome.error {
+            return Err(error);
+        }
+        let metrics = self.workload.metrics(&outcome.totals, outcome.seconds);
+        let of_it = metrics.into_iter().find(|(name, _)| *name == self.metric);
+        if let Some((_, Some(value))) = of_it {
+            self.log.lock().unwrap_or_else(PoisonError::into_inner).runs.push(value);
+        }
+        Ok(())
+    }
+}
