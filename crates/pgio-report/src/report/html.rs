@@ -30,7 +30,6 @@ mod zoom;
 use maud::{Markup, html};
 
 use super::comparison::remarks;
-use super::lead::lead;
 use super::outcomes::headline;
 use super::screening::factorial;
 use super::table::Document;
@@ -114,12 +113,12 @@ pub fn document_page(document: &Document) -> String {
     plain_page(title, header, &sections)
 }
 
-/// Renders the lead of each workload's page, with a link to that page.
+/// Renders the answers of each workload's page, with a link to that page.
 pub fn index(title: &str, workloads: &[(String, &Analysis)]) -> String {
     let body = html! { @for (place, analysis) in workloads {
         h3 { a href=(place) { (analysis.experiment) } }
         @for sentence in headline(analysis) { p.doubt { strong { (table::prose(&sentence)) } } }
-        @for sentence in lead(analysis) { p { (table::prose(&sentence)) } }
+        (head::answered(analysis, None))
     } };
     let sections = [Section { id: "workloads", title: "Workloads", body }];
     plain_page(title, html! { p.kind { "pgio experiment" } h1 { (title) } }, &sections)
