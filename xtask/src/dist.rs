@@ -43,6 +43,9 @@ pub struct Options {
     /// Checkout to release, if not the one that this program was compiled in
     #[arg(long, value_name = "DIR")]
     checkout: Option<PathBuf>,
+    /// Package this program, built for the target before, instead of building it
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["toolchain", "build_dir"])]
+    program: Option<PathBuf>,
     /// Stop after the binaries
     #[arg(long)]
     binary_only: bool,
@@ -81,9 +84,15 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     let targets = if options.targets.is_empty() { &default[..] } else { &options.targets };
     let out = root.join(&options.out);
     fs::create_dir_all(&out).with_context(|| format!("make {}", out.display()))?;
+    if options.program.is_some() && targets.len() > 1 {
+        bail!("--program is for one target, and {} were named", targets.len());
+    }
     for target in targets {
         let build_dir = root.join(&options.build_dir);
-        let built = build::build(&release, target, options.toolchain.as_deref(), &build_dir)?;
+        let built = match &options.program {
+            Some(program) => program.clone(),
+            None => build::build(&release, target, options.toolchain.as_deref(), &build_dir)?,
+        };
         let size = binary::check(&built)?;
         let binary = out.join(format!("pgio-{target}"));
         fs::copy(&built, &binary).with_context(|| format!("copy {}", built.display()))?;

@@ -45,10 +45,10 @@ pub fn answer(analysis: &Analysis, condition: &str) -> String {
     }
     let Some(c) = analysis.primary(condition) else { return "not compared".to_owned() };
     let described = analysis.condition(condition);
-    if let Some(d) = described.filter(|d| d.state != State::Measured) {
-        if let Some(instead) = outcomes::instead_of_effect(analysis, d) {
-            return instead;
-        }
+    if let Some(d) = described.filter(|d| d.state != State::Measured)
+        && let Some(instead) = outcomes::instead_of_effect(analysis, d)
+    {
+        return instead;
     }
     let mut text = match c.verdict {
         Verdict::TooFewBlocks => "undecided: too few blocks".to_owned(),

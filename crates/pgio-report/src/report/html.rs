@@ -31,7 +31,6 @@ mod zoom;
 use maud::html;
 
 use super::comparison::remarks;
-use super::lead::lead;
 use super::outcomes::headline;
 use super::screening::factorial;
 use super::table::Document;
@@ -118,12 +117,12 @@ pub fn document_page(document: &Document) -> String {
     shell::simple(title, header, &sections, false)
 }
 
-/// Renders the lead of each workload's page, with a link to that page.
+/// Renders the answers of each workload's page, with a link to that page.
 pub fn index(title: &str, workloads: &[(String, &Analysis)]) -> String {
     let body = html! { @for (place, analysis) in workloads {
         h3 { a href=(place) { (analysis.experiment) } }
         @for sentence in headline(analysis) { p.doubt { strong { (table::prose(&sentence)) } } }
-        @for sentence in lead(analysis) { p { (table::prose(&sentence)) } }
+        (head::answered(analysis, None))
     } };
     let sections = [Section { id: "workloads", title: "Workloads", body }];
     shell::simple(title, html! { p.kind { "pgio experiment" } h1 { (title) } }, &sections, false)

@@ -13,28 +13,37 @@ use super::super::outcomes::headline;
 use super::super::sentence::trust;
 use super::page::Page;
 use super::table::{self, prose};
-use crate::analysis::Standing;
+use crate::analysis::{Analysis, Standing};
 use pgio_results::Trial;
 use pgio_results::store::Manifest;
 use pgio_results::units::human;
 
 pub(super) fn header(page: &Page<'_>) -> Markup {
-    let sentences = lead(page.analysis);
     html! {
         p.kind { "pgio experiment" }
         h1 { (page.analysis.experiment) }
         @for sentence in headline(page.analysis) { p.lead.doubt { strong { (prose(&sentence)) } } }
-        @if let Some(table) = answers(page.analysis) {
-            div.answers { (table::render_cards(&table, "The answer for each condition")) }
-            p { (prose(&trust(page.analysis))) " " a href="#terms" { "What the words mean." } }
-        } @else {
-            @for (at, sentence) in sentences.iter().enumerate() { p.lead[at == 0] { (prose(sentence)) } }
-        }
+        (answered(page.analysis, Some("#terms")))
         @if let Some(doubt) = doubt(page) {
             p.doubt { strong { (doubt) } " " a href="#warnings" { "See the checks." } }
         }
         dl.facts {
             @for (name, value) in facts(page) { div { dt { (name) } dd { (value) } } }
+        }
+    }
+}
+
+/// The answer for each condition and whether to trust it; in a factorial design, the lead in sentences.
+pub(super) fn answered(analysis: &Analysis, terms: Option<&str>) -> Markup {
+    html! {
+        @if let Some(table) = answers(analysis) {
+            div.answers { (table::render_cards(&table, "The answer for each condition")) }
+            p { (prose(&trust(analysis)))
+                @if let Some(terms) = terms { " " a href=(terms) { "What the words mean." } } }
+        } @else {
+            @for (at, sentence) in lead(analysis).iter().enumerate() {
+                p.lead[at == 0] { (prose(sentence)) }
+            }
         }
     }
 }

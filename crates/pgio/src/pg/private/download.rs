@@ -47,6 +47,7 @@ pub(super) fn download(
     observer: Observer<'_>,
 ) -> Result<Cached, DownloadError> {
     let build = choose(request)?;
+    needs(loader(env::consts::ARCH).map(Path::new))?;
     let cache = cache_directory()?;
     let server = cache.join(format!("postgresql-{}-{}", build.version(), env::consts::ARCH));
     let directory = server.join("bin");
@@ -79,6 +80,23 @@ fn fetch_into_cache(
     _: Observer<'_>,
 ) -> Result<(), DownloadError> {
     Err(DownloadError::LeftOut { version: build.version() })
+}
+
+/// The dynamic loader that the builds name. A system without glibc (Alpine) lacks it, and none of their programs starts
+/// there.
+fn loader(processor: &str) -> Option<&'static str> {
+    match processor {
+        "x86_64" => Some("/lib64/ld-linux-x86-64.so.2"),
+        "aarch64" => Some("/lib/ld-linux-aarch64.so.1"),
+        _ => None,
+    }
+}
+
+fn needs(loader: Option<&Path>) -> Result<(), DownloadError> {
+    match loader.filter(|path| !path.exists()) {
+        Some(missing) => Err(DownloadError::NoLoader { loader: missing.to_owned() }),
+        None => Ok(()),
+    }
 }
 
 /// The newest build that fits; without a request, the newest with a hash for this processor.
@@ -119,6 +137,14 @@ mod tests {
         assert_eq!(chosen(Some("15")).unwrap().to_string(), "15.19");
         let error = chosen(Some("15.2")).unwrap_err().to_string();
         assert!(error.contains("15.2") && error.contains("15.19"), "{error}");
+    }
+
+    #[test]
+    fn without_glibc_nothing_is_downloaded() {
+        let error = needs(Some(Path::new("/nonexistent/ld.so"))).unwrap_err().to_string();
+        assert!(error.contains("need glibc") && error.contains("/nonexistent/ld.so"), "{error}");
+        assert!(needs(Some(Path::new("/"))).is_ok());
+        assert!(needs(loader("riscv64").map(Path::new)).is_ok());
     }
 
     #[test]

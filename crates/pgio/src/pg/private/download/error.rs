@@ -17,6 +17,11 @@ pub enum DownloadError {
         "PostgreSQL {wanted} is not installed, and no build of it is available for download: install it, set PGIO_BINDIR to its directory, or choose one of {builds}"
     )]
     Unavailable { wanted: String, builds: String },
+    #[error(
+        "PostgreSQL is not installed, and the builds that pgio downloads need glibc, which this system lacks (no {}): install a server (Alpine: apk add postgresql), or set PGIO_BINDIR to the directory of its programs",
+        loader.display()
+    )]
+    NoLoader { loader: PathBuf },
     #[error("no cache directory for a downloaded PostgreSQL: set HOME or XDG_CACHE_HOME")]
     NoCache,
     #[cfg(feature = "download")]
