@@ -205,7 +205,7 @@ fn servers_that_cannot_share_a_window_are_refused() {
     let same = [dsns[0].clone(), fresh_database(&pair()[0])];
     refused(&same, COMMIT, TOGETHER, 4, "targets `a` and `b` are the same server");
     let far = Relay::start(&dsns[1], 40, None);
-    let slow = [dsns[0].clone(), far.dsn.clone()];
+    let slow = [dsns[0].clone(), far.dsn];
     refused(&slow, COMMIT, TOGETHER, 4, "target `b`: its clock can be read to 2");
     for (dsn, scale) in [(&dsns[0], "8M"), (&dsns[1], "16M")] {
         let keys = ["--scale", scale, "--num-schemas", "1", "--create-base-table", "false"];
@@ -222,7 +222,7 @@ fn a_start_that_is_not_known_to_a_hundredth_of_the_window_is_invalid() {
     let dsns = databases();
     let far = Relay::start(&dsns[1], 60, Some(b"CHECKPOINT"));
     let text = experiment(
-        &[dsns[0].clone(), far.dsn.clone()],
+        &[dsns[0].clone(), far.dsn],
         "duration = \"1s\"\ntelemetry = \"0s\"",
         COMMIT,
         TOGETHER,
