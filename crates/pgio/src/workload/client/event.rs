@@ -26,6 +26,8 @@ pub(super) enum Event {
     /// the last session began.
     Worked {
         seconds: f64,
+        /// Of the first and of the last session.
+        first: f64,
         late: f64,
     },
     /// A session has ended its work.
