@@ -23,10 +23,10 @@ pub(super) enum Event {
         readings: BTreeSet<(String, String)>,
     },
     /// All sessions of a thread have ended their last call: when, since the common start, and how late
-    /// the last session began.
+    /// sessions began.
     Worked {
         seconds: f64,
-        /// Of the first and of the last session.
+        /// Of the first session, and of the last.
         first: f64,
         late: f64,
     },
