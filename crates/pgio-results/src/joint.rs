@@ -50,15 +50,27 @@ pub fn summed(name: &str) -> &str {
     name.split_once('@').map_or(name, |(metric, _)| metric)
 }
 
+/// Returns the metrics whose single servers an experiment asks for: the primary one first, then those that
+/// `also_judge` names for a server.
+pub fn asked<'a>(primary: &'a str, also_judge: &'a [String]) -> Vec<&'a str> {
+    let mut all = vec![summed(primary)];
+    all.extend(also_judge.iter().filter(|name| name.contains('@')).map(|name| summed(name)));
+    all
+}
+
 /// Metrics of single servers that a trial holds.
-pub fn compared(primary: &str) -> Vec<&str> {
-    let mut all = vec![primary];
-    all.extend(COMPARED.iter().filter(|name| **name != primary));
+pub fn compared<'a>(asked: &[&'a str]) -> Vec<&'a str> {
+    let mut all: Vec<&str> = Vec::new();
+    for name in asked.iter().chain(COMPARED) {
+        if !all.contains(name) {
+            all.push(name);
+        }
+    }
     all
 }
 
 /// Declares the metrics of single servers for the manifest.
-pub fn declared(primary: &str, targets: &[String]) -> Vec<DeclaredMetric> {
+pub fn declared(asked: &[&str], targets: &[String]) -> Vec<DeclaredMetric> {
     let mut all = Vec::new();
     for target in targets {
         let of_target = |metric: &str, unit: &str, better| DeclaredMetric {
@@ -67,7 +79,7 @@ pub fn declared(primary: &str, targets: &[String]) -> Vec<DeclaredMetric> {
             better,
             of: Some(OfTarget { metric: metric.to_owned(), target: target.clone() }),
         };
-        let built_in = compared(primary).into_iter().filter_map(metrics::definition);
+        let built_in = compared(asked).into_iter().filter_map(metrics::definition);
         all.extend(built_in.map(|def| of_target(def.name, def.unit, def.direction)));
         all.push(of_target(SHARE, "share", Direction::Neutral));
     }
@@ -81,7 +93,7 @@ mod tests {
     #[test]
     fn the_metrics_of_each_target_are_declared_with_unit_and_direction() {
         let targets = ["a", "b"].map(str::to_owned);
-        let all = declared("commits_per_second", &targets);
+        let all = declared(&["commits_per_second"], &targets);
         let names: Vec<&str> = all.iter().map(|m| m.name.as_str()).collect();
         assert!(names.contains(&"commits_per_second@a") && names.contains(&"share@b"), "{names:?}");
         let of = |name: &str| all.iter().find(|m| m.name == name).unwrap();
@@ -92,8 +104,16 @@ mod tests {
     }
 
     #[test]
+    fn a_metric_that_is_judged_for_one_server_is_declared_for_all() {
+        let also = ["riops@a", "riops", "commits_per_second@b"].map(str::to_owned);
+        let asked = asked("commits_per_second", &also);
+        assert_eq!(asked, ["commits_per_second", "riops", "commits_per_second"]);
+        assert_eq!(compared(&asked)[..2], ["commits_per_second", "riops"]);
+    }
+
+    #[test]
     fn a_primary_latency_is_declared_once() {
-        assert_eq!(compared("commit_latency_p99").len(), COMPARED.len());
+        assert_eq!(compared(&["commit_latency_p99"]).len(), COMPARED.len());
     }
 
     #[test]

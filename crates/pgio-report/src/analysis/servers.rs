@@ -134,7 +134,7 @@ mod tests {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         stored.manifest.baseline = "base".to_owned();
         stored.manifest.primary_metric = "commits_per_second".to_owned();
-        stored.manifest.metrics = joint::declared("commits_per_second", &names);
+        stored.manifest.metrics = joint::declared(&["commits_per_second"], &names);
         analyse(&stored).servers
     }
 

@@ -127,12 +127,10 @@ fn check_metrics(experiment: &Experiment, file: &str) -> Result<(), JobError> {
     if let Some(taken) = declared.iter().find(|m| metrics::definition(&m.name).is_some()) {
         return Err(JobError::OwnMetric { file: file.to_owned(), name: taken.name.clone() });
     }
-    let primary = experiment.primary.as_deref().map_or("", joint::summed);
-    let also_primary = experiment.rules.question.also_judge.iter().map(|name| joint::summed(name));
-    for metric in also_primary.chain([primary]) {
-        for workload in &experiment.workloads {
-            declared.extend(joint::declared(metric, &experiment.compared_targets(workload)));
-        }
+    let primary = experiment.primary.as_deref().unwrap_or_default();
+    let asked = joint::asked(primary, &experiment.rules.question.also_judge);
+    for workload in &experiment.workloads {
+        declared.extend(joint::declared(&asked, &experiment.compared_targets(workload)));
     }
     let also = experiment.rules.question.also_judge.iter().map(|name| ("also_judge", name));
     let named = experiment.primary.iter().map(|name| ("primary", name)).chain(also);

@@ -19,7 +19,8 @@ impl Live<'_> {
         let cell = &self.cells[planned.cell];
         let names: Vec<&String> = cell.targets().collect();
         let place = place(&self.experiment, cell, planned);
-        let primary = self.shared_primary();
+        let manifest = &self.stored.manifest;
+        let asked = joint::asked(&manifest.primary_metric, &manifest.rules.also_judge);
         let declared = treatment::changes(&cell.treatments);
         let Planned { block, attempt, .. } = *planned;
         let seed = trial_seed(self.seed, &self.workload, &cell.cell, block, attempt);
@@ -69,7 +70,7 @@ impl Live<'_> {
             requests.push((name.clone(), request));
             admins.push(&mut target.admin);
         }
-        let joint = JointTrial { requests, part: &part, primary: &primary };
+        let joint = JointTrial { requests, part: &part, asked: &asked };
         let observe = &mut *self.observe;
         let title = cell.title.as_str();
         let mut window = WindowStart::default();
@@ -96,21 +97,17 @@ impl Live<'_> {
 
     /// Adds to the trial of a single server the metrics by which it is compared with itself beside others.
     pub(super) fn add_own_metrics(&self, trial: &mut Trial, name: &str) {
-        let primary = self.shared_primary();
-        for metric in joint::compared(&primary) {
+        let manifest = &self.stored.manifest;
+        let asked = joint::asked(&manifest.primary_metric, &manifest.rules.also_judge);
+        for metric in joint::compared(&asked) {
             if let Some(found) = trial.metrics.get(metric).cloned() {
                 trial.metrics.insert(joint::metric_name(metric, name), found);
             }
         }
-        if trial.metrics.contains_key(&primary) {
+        if trial.metrics.contains_key(asked[0]) {
             let share = Metric::new(Some(1.0), "share");
             trial.metrics.insert(joint::metric_name(joint::SHARE, name), share);
         }
-    }
-
-    /// The metric whose sum the servers share.
-    fn shared_primary(&self) -> String {
-        joint::summed(&self.stored.manifest.primary_metric).to_owned()
     }
 }
 

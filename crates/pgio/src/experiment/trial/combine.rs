@@ -56,7 +56,7 @@ const WEIGHTED: &[(&str, &str)] = &[
 pub(super) fn combine(
     parts: Vec<Part<'_>>,
     seen: Option<Seen>,
-    primary: &str,
+    asked: &[&str],
     in_force: &[Vec<Box<dyn InForce>>],
 ) -> Measured {
     let request = parts[0].request;
@@ -84,7 +84,7 @@ pub(super) fn combine(
     }
     trial.targets = parts.iter().map(|p| (p.name.to_owned(), result(p))).collect();
     if trial.outcome == Outcome::Complete {
-        add_shares(&mut trial, primary);
+        add_shares(&mut trial, asked);
         trial.checks.push(apart::check(&trial));
     }
     trial_checks::judge_shared(&mut trial, request.declared, in_force);
@@ -153,7 +153,8 @@ fn add_metrics(trial: &mut Trial, request: &Request<'_>, parts: &[Part<'_>]) {
 }
 
 /// Adds the metrics of single servers that are compared between conditions, and each server's share.
-pub(in crate::experiment) fn add_shares(trial: &mut Trial, primary: &str) {
+fn add_shares(trial: &mut Trial, asked: &[&str]) {
+    let primary = asked.first().copied().unwrap_or_default();
     let value = |metrics: &BTreeMap<String, Metric>| metrics.get(primary).and_then(|m| m.value);
     let sum = value(&trial.metrics).filter(|sum| *sum > 0.0);
     // Only rates add up.
@@ -161,7 +162,7 @@ pub(in crate::experiment) fn add_shares(trial: &mut Trial, primary: &str) {
     for (name, target) in &mut trial.targets {
         target.share =
             value(&target.metrics).zip(sum).filter(|_| is_rate).map(|(own, sum)| own / sum);
-        for metric in joint::compared(primary) {
+        for metric in joint::compared(asked) {
             if let Some(found) = target.metrics.get(metric) {
                 trial.metrics.insert(joint::metric_name(metric, name), found.clone());
             }

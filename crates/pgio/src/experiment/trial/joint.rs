@@ -29,8 +29,8 @@ pub struct JointTrial<'a> {
     pub requests: Vec<(String, Request<'a>)>,
     /// Stops this trial alone; all requests have it.
     pub part: &'a Stop,
-    /// The metric whose sum the targets share.
-    pub primary: &'a str,
+    /// The metrics whose single servers are compared; the targets share the sum of the first.
+    pub asked: &'a [&'a str],
 }
 
 /// Runs the trial. `in_force` and `admins` are in the order of the requests.
@@ -81,7 +81,7 @@ pub fn run(
     let parts = parts.map(|((name, request), measured)| Part { name, request, measured });
     let seen = hosts.and_then(Recorder::finish);
     let seen = seen.map(|(telemetry, series, warnings)| Seen { telemetry, series, warnings });
-    combine(parts.collect(), seen, joint.primary, in_force)
+    combine(parts.collect(), seen, joint.asked, in_force)
 }
 
 /// Returns what is observed on each target, with the process of a session that stays open; none if telemetry is off.

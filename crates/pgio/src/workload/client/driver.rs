@@ -102,7 +102,8 @@ impl Driver {
             session.cut_off(window, work.now, &mut work.tally);
         }
         work.report_slice();
-        let late = self.sessions.iter().filter_map(|s| s.late).max().unwrap_or(0);
+        let begun = || self.sessions.iter().filter_map(|s| s.late);
+        let (first, late) = (begun().min().unwrap_or(0), begun().max().unwrap_or(0));
         // A window with little work still lasts its full time.
         let ended = match window.quit.is_asked() {
             true => work.now,
@@ -110,7 +111,11 @@ impl Driver {
             false => 0,
         };
         let seconds = work.tally.ended.max(ended) as f64 / 1e9;
-        let _ = events.send(Event::Worked { seconds, late: late as f64 / 1e9 });
+        let _ = events.send(Event::Worked {
+            seconds,
+            first: first as f64 / 1e9,
+            late: late as f64 / 1e9,
+        });
         if !window.quit.is_asked() {
             self.flush_statistics(&window.quit, events);
         }

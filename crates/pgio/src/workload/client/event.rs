@@ -23,9 +23,11 @@ pub(super) enum Event {
         readings: BTreeSet<(String, String)>,
     },
     /// All sessions of a thread have ended their last call: when, since the common start, and how late
-    /// the last session began.
+    /// sessions began.
     Worked {
         seconds: f64,
+        /// Of the first session, and of the last.
+        first: f64,
         late: f64,
     },
     /// A session has ended its work.

@@ -222,10 +222,10 @@ impl Phase for Working<'_> {
                     add_latency(&mut window.outcome.timeline[number], &totals);
                 }
             }
-            Event::Worked { seconds, late } => {
+            Event::Worked { seconds, first, late } => {
                 window.outcome.seconds = window.outcome.seconds.max(seconds);
                 window.outcome.late = window.outcome.late.max(late);
-                window.outcome.first = window.outcome.first.min(late);
+                window.outcome.first = window.outcome.first.min(first);
                 self.working -= 1;
                 if self.working == 0 {
                     window.close(window.start.at + span(window.outcome.seconds));
