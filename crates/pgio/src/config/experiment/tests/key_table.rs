@@ -44,8 +44,9 @@ fn with_lines_in(title: &str, lines: &str) -> String {
         false => format!("[[condition]]\n{}", at("[[condition]]", "name = 'a'")),
     };
     format!(
-        "[experiment]\n{}[target]\n{}[hosts.h]\n{}[workload]\n{work}{metric}{axis}{conditions}",
+        "[experiment]\n{}[drivers]\n{}[target]\n{}[hosts.h]\n{}[workload]\n{work}{metric}{axis}{conditions}",
         at("[experiment]", ""),
+        at("[drivers]", ""),
         at("[target], [targets.NAME]", "dsn = 'x'"),
         at("[hosts.NAME]", "ssh = 'x'"),
     )
