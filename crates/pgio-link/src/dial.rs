@@ -20,11 +20,11 @@ const CONNECT: Duration = Duration::from_secs(3);
 const PATIENCE: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(300);
 
-/// Dials `addresses` (`host:port`, separated by commas) in turn until one answers or the time is over.
-/// A refusal is final.
+/// Dials `addresses` (`host:port`, separated by commas) in turn until one answers, the time is over,
+/// or `stopped` says so. A refusal is final.
 pub fn dial(
     addresses: &str,
-    within: Duration,
+    (within, stopped): (Duration, &dyn Fn() -> bool),
     token: &Token,
     hello: &Hello,
     clock: Clock,
@@ -39,7 +39,7 @@ pub fn dial(
                 Err(error) => last = error,
             }
         }
-        if begun.elapsed() >= within {
+        if begun.elapsed() >= within || stopped() {
             return Err(LinkError::Unreachable { addresses: addresses.to_owned(), source: last });
         }
         thread::sleep(PAUSE);

@@ -43,7 +43,7 @@ fn dialed(to: &Coordinator, token: &Token, hello: &Hello) -> (Dialed, Receiver<E
     let (sender, events) = channel();
     let sink = Box::new(move |event| drop(sender.send(event)));
     let address = format!("127.0.0.1:{}", to.listener.port());
-    (dial(&address, LONG, token, hello, Clock::start(), sink), events)
+    (dial(&address, (LONG, &|| false), token, hello, Clock::start(), sink), events)
 }
 
 fn message(event: Event) -> String {

@@ -2,7 +2,7 @@
 //!
 //! Drivers dial in ([`pgio_link`]) and stay for the whole run. For each trial the coordinator sends each
 //! its part of the sessions ([`messages`]), waits until all are ready ([`preparing`]), opens one window at
-//! a moment that it converts to each driver's clock ([`remote`]), and adds up what they did ([`merge`]).
+//! a moment that it converts to each driver's clock ([`remote`], [`working`]), and adds up what they did ([`merge`]).
 //! PostgreSQL's own count is the proof ([`proof`]). [`roster`] knows who is connected, [`launch`] starts
 //! drivers by an engine that the user has, [`serve`] and [`work`] are the driver's side.
 //!
@@ -19,6 +19,7 @@ pub mod remote;
 mod roster;
 mod serve;
 mod work;
+mod working;
 
 pub use error::{DriverError, Fault};
 pub use roster::Drivers;

@@ -5,7 +5,10 @@ mod engines;
 
 use std::collections::BTreeMap;
 use std::fs;
+use std::thread;
+use std::time::Duration;
 
+use pgio::rng::SplitMix64;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -14,6 +17,10 @@ use crate::workdir::{
     BETWEEN_TRIALS, CommandResult, Running, Workdir, experiment, sessions_of_ours, tolerate,
     wait_until,
 };
+
+/// Moments at which the coordinator is killed.
+const KILLS: u64 = 4;
+const LATEST_MS: u64 = 2500;
 
 /// Windows of a loaded machine open further apart than those of an idle one.
 const APART: &str = "participants-apart";
@@ -175,19 +182,31 @@ fn a_driver_that_is_lost_in_the_window_costs_one_trial_and_is_replaced() {
 }
 
 #[test]
-fn drivers_end_their_sessions_when_the_coordinator_is_killed() {
+fn nothing_is_left_of_a_coordinator_that_is_killed_at_any_moment() {
     let conninfo = fresh_database(shared_primary(INSTALLED));
-    let dir = Workdir::new();
-    let mut pgio = start(&dir, &commits(&conninfo, "duration = \"60s\"", 4), "local:2");
-    pgio.until("at work", || are_working(&conninfo, 4));
-    let drivers = drivers_of(pgio.pid());
-    assert_eq!(drivers.len(), 2);
-    pgio.kill();
-    wait_until("no session is left", || sessions_of_ours(&conninfo) == 0);
-    let gone = |pid: &i32| !fs::exists(format!("/proc/{pid}/exe")).unwrap_or(false);
-    wait_until("no driver is left", || drivers.values().all(gone));
-    dir.pgio(&["undo"]).expect(0, &[]);
-    assert_eq!(dir.pgio(&["undo"]).expect(0, &[]).out, "Nothing to undo.\n");
+    let mut random = SplitMix64::new(5);
+    for kill in 0..KILLS {
+        let dir = Workdir::new();
+        let text = commits(&conninfo, "duration = \"60s\"", 4)
+            .replace("synchronous_commit = \"off\"", "wal_writer_delay = \"100ms\"");
+        let mut pgio = start(&dir, &text, "local:2");
+        match kill {
+            // One inside a window, whatever the others are.
+            0 => pgio.until("at work", || are_working(&conninfo, 4)),
+            _ => thread::sleep(Duration::from_millis(random.next_u64() % LATEST_MS)),
+        }
+        let drivers = drivers_of(pgio.pid());
+        assert!(kill > 0 || drivers.len() == 2);
+        pgio.kill();
+        wait_until("no session is left", || sessions_of_ours(&conninfo) == 0);
+        let gone = |pid: &i32| !fs::exists(format!("/proc/{pid}/exe")).unwrap_or(false);
+        wait_until("no driver is left", || drivers.values().all(gone));
+        dir.pgio(&["undo"]).expect(0, &[]);
+        assert_eq!(dir.pgio(&["undo"]).expect(0, &[]).out, "Nothing to undo.\n");
+        let sql = "SELECT to_regclass('pgio_commit') IS NULL AND setting = '200' FROM pg_settings \
+                   WHERE name = 'wal_writer_delay'";
+        assert!(connect(&conninfo).query_one(sql, &[]).unwrap().get::<_, bool>(0));
+    }
 }
 
 fn refused(dir: &Workdir, text: &str, args: &[&str], code: i32, expected: &str) -> CommandResult {

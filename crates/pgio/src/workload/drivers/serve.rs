@@ -59,7 +59,12 @@ pub fn serve(
     let clock = Clock::start();
     let (sender, events) = mpsc::channel();
     let sink = Box::new(move |event| drop(sender.send(event)));
-    let (_, link) = dial(coordinator, within, token, &hello, clock, sink)?;
+    let patience: (Duration, &dyn Fn() -> bool) = (within, &|| stop.requested());
+    let dialed = dial(coordinator, patience, token, &hello, clock, sink);
+    let (_, link) = dialed.map_err(|error| match stop.requested() {
+        true => ServeError::Stopped,
+        false => error.into(),
+    })?;
     let mut current = None;
     let ended = listen(&link, clock, &events, &mut current, stop);
     if let Some(trial) = current {

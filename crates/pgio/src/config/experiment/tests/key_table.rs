@@ -51,8 +51,9 @@ fn with_lines_in(title: &str, lines: &str) -> String {
         false => format!("[[condition]]\n{}", at("[[condition]]", "name = 'a'")),
     };
     format!(
-        "[experiment]\n{}[target]\n{}[hosts.h]\n{}[workload]\n{work}{metric}{background}{axis}{conditions}",
+        "[experiment]\n{}[drivers]\n{}[target]\n{}[hosts.h]\n{}[workload]\n{work}{metric}{background}{axis}{conditions}",
         at("[experiment]", ""),
+        at("[drivers]", ""),
         match title {
             "[target], [targets.NAME]" => at(title, own_target(lines)),
             "standbys of [target], [targets.NAME]" => {

@@ -17,6 +17,7 @@ fn only_the_name_of_a_condition_is_required() {
     assert_eq!(
         read("[[condition]]\nname = 'a'\n"),
         Experiment {
+            drivers: Default::default(),
             name: "x".to_owned(),
             blocks: 6,
             warmup: seconds(2),

@@ -5,9 +5,11 @@ use std::process::Child;
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::process::Signal;
+
 use super::contract::{Invitation, Launcher, in_background, invited};
 use crate::host::command::CommandLine;
-use crate::host::exec::spawn;
+use crate::host::exec::{SpawnOptions, spawn};
 use crate::workload::drivers::error::DriverError;
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -43,7 +45,11 @@ impl Launcher for Local {
             }
             // The link leads to the running program even after an upgrade.
             let drive = CommandLine::new("/proc/self/exe").arg("drive");
-            let child = spawn(&invited(drive, invitation, &[*rank]), in_background())?;
+            // One that still dials would not notice the coordinator's end. The run's own thread, which
+            // lasts as long as the run, starts all of them.
+            let options =
+                SpawnOptions { parent_death_signal: Some(Signal::TERM), ..in_background() };
+            let child = spawn(&invited(drive, invitation, &[*rank]), options)?;
             self.children.insert(*rank, child);
         }
         Ok(())

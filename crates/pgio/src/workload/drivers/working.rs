@@ -1,0 +1,175 @@
+//! The two phases of a measured window: all drivers come to its start, then they work.
+//!
+//! Next: [`super::remote`] runs them; [`super::preparing`] is the phase before.
+
+use std::collections::BTreeSet;
+use std::time::Instant;
+
+use super::error::{DriverError, Fault};
+use super::merge::PartState;
+use super::messages::{FromDriver, PartProgress, ToDriver};
+use super::preparing::{ENDING, failure};
+use super::roster::{Said, Seated};
+use crate::workload::error::EngineError;
+use crate::workload::phase::Phase;
+use crate::workload::plan::GRACE;
+use crate::workload::window::{OpenWindow, span};
+use pgio_link::Arrival;
+
+/// The phase in which all drivers come to the window's start.
+pub(super) struct Gathering<'a> {
+    pub(super) seated: &'a mut Seated,
+    pub(super) number: u64,
+    pub(super) waiting: usize,
+    pub(super) drivers: usize,
+    pub(super) begun: Instant,
+}
+
+impl Phase for Gathering<'_> {
+    type Event = Arrival;
+
+    fn take(&mut self, arrival: Arrival) -> Result<(), EngineError> {
+        match self.seated.note(arrival) {
+            Some(Said::Message(rank, message)) if message.number() == self.number => {
+                match message {
+                    FromDriver::AtGate { .. } => self.waiting += 1,
+                    FromDriver::Failed { message, fault, stopped, .. } => {
+                        return Err(failure(self.seated, rank, (message, fault, stopped)));
+                    }
+                    _ => {}
+                }
+                Ok(())
+            }
+            Some(Said::Lost { rank, host, why }) => {
+                Err(DriverError::Lost { rank, host, why, inside: false }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn is_unfinished(&self, ending: bool) -> bool {
+        self.waiting < self.drivers && !ending
+    }
+
+    fn overdue(&mut self) -> Option<EngineError> {
+        (self.begun.elapsed() > GRACE)
+            .then(|| EngineError::Stuck("drivers did not come to the window's start".to_owned()))
+    }
+
+    fn end(&mut self, _urgent: bool) {}
+}
+
+/// The drivers during a window.
+pub(super) struct Working<'a> {
+    pub(super) seated: &'a mut Seated,
+    pub(super) parts: &'a mut [PartState],
+    pub(super) window: OpenWindow<'a>,
+    pub(super) number: u64,
+    /// The common start on the coordinator's clock.
+    pub(super) start: i64,
+    /// By driver.
+    pub(super) progress: Vec<PartProgress>,
+    /// Drivers whose last call was answered.
+    pub(super) closed: usize,
+    /// Seconds from the common start to the last answer.
+    pub(super) last: f64,
+    /// Drivers that have ended their sessions or are lost.
+    pub(super) ended: BTreeSet<u32>,
+    pub(super) aborted: Option<Instant>,
+    pub(super) urgent: bool,
+}
+
+impl Working<'_> {
+    fn said(&mut self, rank: u32, message: FromDriver) -> Result<(), EngineError> {
+        let part = &mut self.parts[rank as usize];
+        match message {
+            FromDriver::Opened { at, .. } => {
+                let offset = part.offset.as_ref();
+                part.opened = offset.map(|offset| offset.to_ours(at) - self.start);
+            }
+            FromDriver::Progress { progress, .. } => {
+                self.window.is_moving();
+                self.progress[rank as usize] = progress;
+                self.add_up();
+            }
+            FromDriver::Closed { seconds, .. } => {
+                self.closed += 1;
+                self.last = self.last.max(seconds);
+                if self.closed == self.parts.len() {
+                    self.window.close(self.window.start.at + span(self.last));
+                    self.seated.send_all(&ToDriver::Release { number: self.number });
+                }
+            }
+            FromDriver::Ended { result, .. } => {
+                self.ended.insert(rank);
+                let error = result.error.clone();
+                part.result = Some(*result);
+                // After an order to stop, an early end is no failure of the driver.
+                if let (Some(message), None) = (error, self.aborted) {
+                    let host = part.host.clone();
+                    let fault = Fault::Work;
+                    return Err(DriverError::Failed { rank, host, message, fault }.into());
+                }
+            }
+            FromDriver::Failed { message, fault, stopped, .. } => {
+                self.ended.insert(rank);
+                if self.aborted.is_none() {
+                    return Err(failure(self.seated, rank, (message, fault, stopped)));
+                }
+            }
+            FromDriver::Reached { .. } | FromDriver::AtGate { .. } | FromDriver::Ready { .. } => {}
+        }
+        Ok(())
+    }
+
+    fn add_up(&mut self) {
+        let all = &self.progress;
+        let progress = &mut self.window.progress;
+        progress.covered = all.iter().map(|p| p.covered).sum::<f64>() / all.len() as f64;
+        progress.block_visits = all.iter().map(|p| p.block_visits).sum();
+        progress.commits = all.iter().map(|p| p.commits).sum();
+    }
+}
+
+impl Phase for Working<'_> {
+    type Event = Arrival;
+
+    fn take(&mut self, arrival: Arrival) -> Result<(), EngineError> {
+        match self.seated.note(arrival) {
+            Some(Said::Message(rank, message)) if message.number() == self.number => {
+                self.said(rank, message)
+            }
+            Some(Said::Lost { rank, host, why }) => {
+                self.ended.insert(rank);
+                Err(DriverError::Lost { rank, host, why, inside: true }.into())
+            }
+            _ => Ok(()),
+        }
+    }
+
+    fn is_unfinished(&self, _ending: bool) -> bool {
+        let given_up = self.aborted.is_some_and(|at| at.elapsed() > ENDING);
+        self.ended.len() < self.parts.len() && !given_up
+    }
+
+    /// Drivers give up sessions that hang; later than they do, the drivers themselves hang.
+    fn overdue(&mut self) -> Option<EngineError> {
+        let patience = self.window.plan.patience()? + GRACE;
+        (self.window.start.at.elapsed() > patience)
+            .then(|| EngineError::Stuck("drivers did not end with the window".to_owned()))
+    }
+
+    fn tick(&mut self) {
+        if self.closed < self.parts.len() {
+            self.window.report_progress();
+        }
+    }
+
+    fn end(&mut self, urgent: bool) {
+        if self.aborted.is_none() || urgent && !self.urgent {
+            self.seated.send_all(&ToDriver::Abort { number: self.number, urgent });
+            self.aborted.get_or_insert_with(Instant::now);
+            self.urgent |= urgent;
+        }
+    }
+}
