@@ -16,6 +16,7 @@ pub mod exit;
 mod flags;
 mod gate;
 pub mod jobs;
+mod live;
 pub mod loading;
 pub mod output;
 mod plan;

@@ -31,6 +31,7 @@ mod hosts;
 mod killing;
 mod leaving;
 mod levels;
+mod live;
 mod loading;
 mod loading_features;
 mod loading_many;
