@@ -127,7 +127,7 @@ const SHOWN: &str = "(() => {
         of: document.getElementById('of').textContent,
         intervals: document.querySelectorAll('#narrowing .bar').length,
         charts: report ? report.querySelectorAll('svg, canvas').length : 0,
-        series: report ? Boolean(report.getElementById('series')) : false,
+        series: report ? Boolean(report.getElementById('time')) : false,
         scrolled: frame ? Math.round(frame.contentWindow.scrollY) : 0,
         marked: window.markedByTheTest === true,
     };

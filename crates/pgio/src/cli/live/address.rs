@@ -24,7 +24,7 @@ const SHORTEST: usize = 16;
 const LONGEST: u64 = 1024;
 
 #[derive(Debug, Default, clap::Args)]
-pub(in crate::cli) struct LiveArgs {
+pub(crate) struct LiveArgs {
     /// Serve the report to browsers at this address, such as 127.0.0.1:8080, while the experiment runs
     #[arg(long, value_name = "IP:PORT", conflicts_with = "plan")]
     live: Option<Address>,

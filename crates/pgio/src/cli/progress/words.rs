@@ -8,7 +8,7 @@ use pgio_results::units::human;
 
 /// Returns the primary metric if it is a rate, else the rate that the work counts; none if it
 /// counts nothing while running.
-pub(in crate::cli) fn rate(primary: &str, progress: &Progress) -> Option<String> {
+pub(crate) fn rate(primary: &str, progress: &Progress) -> Option<String> {
     let Progress { commits, messages, block_visits, .. } = *progress;
     let count = match primary {
         "block_visits_per_second" => block_visits,
@@ -21,13 +21,13 @@ pub(in crate::cli) fn rate(primary: &str, progress: &Progress) -> Option<String>
 
 /// The rate of a complete trial: the primary metric if it is one, else what the work counts.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(in crate::cli) struct Measured<'a> {
-    pub(in crate::cli) metric: &'a str,
-    pub(in crate::cli) value: f64,
+pub(crate) struct Measured<'a> {
+    pub(crate) metric: &'a str,
+    pub(crate) value: f64,
 }
 
 impl Measured<'_> {
-    pub(in crate::cli) fn of(trial: &Trial) -> Option<Measured<'_>> {
+    pub(crate) fn of(trial: &Trial) -> Option<Measured<'_>> {
         let value = |name: &str| trial.metrics.get(name).and_then(|metric| metric.value);
         let primary = trial.workload.primary_metric.as_str();
         let names =
@@ -39,7 +39,7 @@ impl Measured<'_> {
         Some(Measured { metric, value: value(metric)? })
     }
 
-    pub(in crate::cli) fn text(self) -> String {
+    pub(crate) fn text(self) -> String {
         match self.metric {
             name if name.ends_with("_per_minute") => a_minute(self.value),
             name if name.contains("bytes") => human::byte_rate(self.value),
@@ -53,7 +53,7 @@ fn a_minute(value: f64) -> String {
 }
 
 /// `0:07`, `2:10`, `1:02:10`
-pub(in crate::cli) fn clock(left: Duration) -> String {
+pub(crate) fn clock(left: Duration) -> String {
     let seconds = left.as_secs_f64().round() as u64;
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     match hours {
@@ -62,14 +62,14 @@ pub(in crate::cli) fn clock(left: Duration) -> String {
     }
 }
 
-pub(in crate::cli) fn shortened(text: &str, width: usize) -> String {
+pub(crate) fn shortened(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }
     text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
-pub(in crate::cli) fn ordinal(n: u32) -> String {
+pub(crate) fn ordinal(n: u32) -> String {
     match n {
         1 => "first".to_owned(),
         2 => "second".to_owned(),
