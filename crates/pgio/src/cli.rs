@@ -19,6 +19,7 @@ mod flags;
 mod gate;
 mod history;
 pub mod jobs;
+mod live;
 pub mod loading;
 pub mod output;
 mod plan;

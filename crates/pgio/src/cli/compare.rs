@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use super::exit::{Failure, Outcome, TRIAL};
 use super::gate::{self, MarginArg};
+use super::live::{Live, LiveArgs};
 use super::progress::Display;
 use super::{connection, jobs, output, report, signals};
 use crate::experiment::application::{self, BlockLimits, Job, Run, Start, resume};
@@ -63,6 +64,8 @@ pub(super) struct Args {
     /// With --plan: check the files only; show current values where a server answers
     #[arg(long, requires = "plan")]
     offline: bool,
+    #[command(flatten)]
+    live: LiveArgs,
 }
 
 impl Args {
@@ -96,12 +99,16 @@ pub(super) fn run(args: &Args) -> Outcome {
         return print_plan(&job, &new_dir(), args.offline);
     }
     let stop = signals::stop_on_signals()?;
+    let mut live = Live::open(&args.live, &job.experiment.name)?;
     let (out, start) = match &args.resume {
         Some(dir) => (dir.clone(), Start::Resume),
         None => (new_dir(), Start::New),
     };
     let run = Run { out: &out, start, stop: &stop, pg: None };
-    let dirs = jobs::perform(&job, &run, &mut |_| {});
+    let dirs = jobs::perform(&job, &run, &mut |event| live.iter_mut().for_each(|l| l.hear(event)));
+    if let Some(live) = live {
+        live.finish(&dirs, &stop);
+    }
     let dirs = dirs.inspect_err(|why| jobs::note_kept_trials(why, &out))?;
     let mut analyses = Vec::new();
     for dir in &dirs {

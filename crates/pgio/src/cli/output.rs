@@ -1,10 +1,11 @@
-//! Prints, and shows one progress line if stderr is a terminal.
+//! Prints, and shows progress in lines that are rewritten if stderr is a terminal.
 //!
 //! Everything printed passes `printable` here: names and messages of servers, programs
 //! and stored files reach the terminal in no other way.
 
 use std::io::{self, IsTerminal, Write};
 
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rustix::termios::tcgetwinsize;
 
 use crate::experiment::conflicts::InterruptedRun;
@@ -12,6 +13,7 @@ use pgio_results::Warning;
 
 /// Width of a terminal that does not report one.
 const USUAL_WIDTH: usize = 79;
+const USUAL_HEIGHT: usize = 24;
 
 /// Prints to stdout. A closed pipe, as with `head`, is not an error.
 pub fn print(text: &str) {
@@ -50,16 +52,21 @@ pub fn warn_unfinished(other: &InterruptedRun) {
     ));
 }
 
-/// A status line that is rewritten in place, on a terminal only.
+/// A few lines that are rewritten in place, on a terminal only.
+///
+/// indicatif redraws them, also after the terminal was resized. Ratatui would take the whole screen, or a part
+/// of fixed height, and with it the messages that stay; nothing here needs widgets or keys.
 #[derive(Debug)]
 pub(super) struct Status {
     terminal: bool,
-    shown: usize,
+    shown: Option<ProgressBar>,
 }
 
 impl Status {
     pub(super) fn new() -> Status {
-        Status { terminal: io::stderr().is_terminal(), shown: 0 }
+        // Such a terminal cannot move its cursor.
+        let dumb = std::env::var_os("TERM").is_some_and(|name| name == "dumb");
+        Status { terminal: io::stderr().is_terminal() && !dumb, shown: None }
     }
 
     /// Returns the columns a line may have; none without a terminal. Read each time, as terminals are resized.
@@ -72,25 +79,36 @@ impl Status {
         self.terminal.then(columns)
     }
 
-    pub(super) fn show(&mut self, text: &str) {
-        let Some(columns) = self.width() else { return };
-        let text: String = printable::line(text).chars().take(columns).collect();
-        self.shown = self.shown.min(columns);
-        let width = text.chars().count();
-        let blank = " ".repeat(self.shown.saturating_sub(width));
-        let mut err = io::stderr().lock();
-        let _ = write!(err, "\r{text}{blank}").and_then(|()| err.flush());
-        self.shown = width;
-    }
-
-    /// Erases the line, so that permanent text can be printed.
-    pub(super) fn clear(&mut self) {
-        if self.terminal && self.shown > 0 {
-            let mut err = io::stderr().lock();
-            let _ = write!(err, "\r{}\r", " ".repeat(self.shown)).and_then(|()| err.flush());
-            self.shown = 0;
+    /// Returns the rows of the terminal.
+    pub(super) fn height(&self) -> usize {
+        match tcgetwinsize(io::stderr()) {
+            Ok(size) if size.ws_row > 0 => size.ws_row.into(),
+            _ => USUAL_HEIGHT,
         }
     }
+
+    pub(super) fn show(&mut self, text: &str) {
+        self.show_all(&[text]);
+    }
+
+    /// Shows these lines in place of the former ones.
+    pub(super) fn show_all<T: AsRef<str>>(&mut self, lines: &[T]) {
+        let Some(columns) = self.width() else { return };
+        let fits =
+            |line: &T| -> String { printable::line(line.as_ref()).chars().take(columns).collect() };
+        let text = lines.iter().map(fits).collect::<Vec<_>>().join("\n");
+        self.shown.get_or_insert_with(lines_on_stderr).set_message(text);
+    }
+
+    /// Erases the lines, so that permanent text can be printed.
+    pub(super) fn clear(&mut self) {
+        self.shown.take().iter().for_each(ProgressBar::finish_and_clear);
+    }
+}
+
+fn lines_on_stderr() -> ProgressBar {
+    let style = ProgressStyle::with_template("{msg}").expect("a fixed template");
+    ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_style(style)
 }
 
 impl Drop for Status {

@@ -1,23 +1,27 @@
 //! Shows on stderr the progress of an experiment, repeats with their reasons, and the remaining time:
 //! `12/36, on, 3,300/s, 2:10 left (4 repeated: foreign-load)`.
 //!
-//! On a terminal one line, rewritten in place; otherwise one line per trial. [`Display`] shows the events
-//! of a whole experiment, [`ProgressLine`] those of one workload's trials.
+//! On a terminal this line is rewritten in place, below a table of the conditions (`table`); otherwise one
+//! line per trial. [`Display`] shows the events of a whole experiment, [`ProgressLine`] those of one
+//! workload's trials.
+
+mod table;
+pub(super) mod words;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
+use self::table::Standings;
+use self::words::{Measured, clock, ordinal, rate, shortened};
 use super::loading::{self, Lines};
 use super::output::{self, Status};
 use crate::config::experiment::{Experiment, WorkloadSpec};
 use crate::experiment::event::{Event, WorkloadBegins};
 use crate::experiment::pace::Pace;
 use crate::experiment::run::Decision;
-use crate::workload::Progress;
 use pgio_report::analysis;
 use pgio_results::BURN_IN_BLOCK;
 use pgio_results::model::{Outcome, Trial};
-use pgio_results::units::human;
 use pgio_results::warning::Warning;
 
 /// Minimum columns for a condition's name on a narrow terminal.
@@ -86,7 +90,7 @@ impl Display<'_> {
 
     fn begin(&mut self, begins: &WorkloadBegins<'_>) {
         self.status.clear();
-        let WorkloadBegins { workload, pace, primary, open_ended } = begins;
+        let WorkloadBegins { workload, pace, primary, open_ended, .. } = begins;
         if let Some(size) = size_text(self.experiment, workload) {
             output::note(&format!("{}: {size}", workload.name));
         }
@@ -107,6 +111,7 @@ struct ProgressLine {
     open_ended: bool,
     /// Warnings already shown: a load before each trial repeats them.
     warned: BTreeSet<Warning>,
+    standings: Standings,
 }
 
 impl ProgressLine {
@@ -119,6 +124,7 @@ impl ProgressLine {
             repeats: 0,
             open_ended,
             warned: BTreeSet::new(),
+            standings: Standings::default(),
         }
     }
 
@@ -163,8 +169,9 @@ impl ProgressLine {
 
     fn show(&mut self, condition: &str, state: Option<&str>, message: &str) {
         let Some(width) = self.status.width() else { return };
-        let line = self.line(condition, state, message, width);
-        self.status.show(&line);
+        let mut lines = self.standings.lines(width, self.status.height(), condition);
+        lines.push(self.line(condition, state, message, width));
+        self.status.show_all(&lines);
     }
 
     /// Returns at most `width` characters; the condition's name is shortened first.
@@ -200,6 +207,7 @@ impl ProgressLine {
     }
 
     fn ended(&mut self, trial: &Trial) {
+        self.standings.add(trial);
         let place = trial.place.as_ref();
         let condition = place.map_or("", |p| p.condition.as_str());
         if let Outcome::Failed { error } = &trial.outcome {
@@ -211,7 +219,7 @@ impl ProgressLine {
         }
         if self.status.width().is_none() {
             let state = match &trial.outcome {
-                Outcome::Complete => measured(trial),
+                Outcome::Complete => Measured::of(trial).map(Measured::text),
                 Outcome::Failed { .. } => Some("failed".to_owned()),
                 Outcome::Interrupted => Some("interrupted".to_owned()),
             };
@@ -224,6 +232,7 @@ impl ProgressLine {
             Decision::Repeats { planned, why, checks } => {
                 self.pace.add(planned.cell);
                 self.repeats += 1;
+                self.standings.repeat(condition);
                 for id in checks {
                     *self.reasons.entry(id.clone()).or_default() += 1;
                 }
@@ -246,66 +255,6 @@ impl ProgressLine {
     fn lasting(&mut self, text: &str) {
         self.status.clear();
         output::note(text);
-    }
-}
-
-/// Returns the primary metric if it is a rate, else the rate that the work counts; none if it
-/// counts nothing while running.
-fn rate(primary: &str, progress: &Progress) -> Option<String> {
-    let Progress { commits, messages, block_visits, .. } = *progress;
-    let count = match primary {
-        "block_visits_per_second" => block_visits,
-        _ if commits > 0 => commits,
-        _ if messages > 0 => return Some(a_minute(60.0 * progress.per_second(messages)?)),
-        _ => block_visits,
-    };
-    (count > 0).then(|| progress.per_second(count).map(human::rate)).flatten()
-}
-
-/// The same for a complete trial.
-fn measured(trial: &Trial) -> Option<String> {
-    let value = |name: &str| trial.metrics.get(name).and_then(|metric| metric.value);
-    let primary = trial.workload.primary_metric.as_str();
-    let names = [primary, "commits_per_second", "messages_per_minute", "block_visits_per_second"];
-    let name = names.into_iter().find(|name| {
-        let is_rate = name.ends_with("_per_second") || name.ends_with("_per_minute");
-        is_rate && value(name).is_some_and(|v| v > 0.0)
-    })?;
-    let value = value(name)?;
-    Some(match name {
-        _ if name.ends_with("_per_minute") => a_minute(value),
-        _ if name.contains("bytes") => human::byte_rate(value),
-        _ => human::rate(value),
-    })
-}
-
-fn a_minute(value: f64) -> String {
-    human::rate(value).replace("/s", "/min")
-}
-
-/// `0:07`, `2:10`, `1:02:10`
-fn clock(left: Duration) -> String {
-    let seconds = left.as_secs_f64().round() as u64;
-    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
-    match hours {
-        0 => format!("{minutes}:{seconds:02}"),
-        _ => format!("{hours}:{minutes:02}:{seconds:02}"),
-    }
-}
-
-fn shortened(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
-}
-
-fn ordinal(n: u32) -> String {
-    match n {
-        1 => "first".to_owned(),
-        2 => "second".to_owned(),
-        3 => "third".to_owned(),
-        n => format!("{n}th"),
     }
 }
 
@@ -363,31 +312,5 @@ mod tests {
         // The name gives way before the time does.
         let text = line.line(name, Some("3,300/s"), "", 40);
         assert_eq!(text, "1/3, on, and the st…, 3,300/s, 0:30 left");
-    }
-
-    #[test]
-    fn time_is_shown_as_on_a_clock() {
-        for (milliseconds, shown) in [(0, "0:00"), (6_600, "0:07"), (130_000, "2:10")] {
-            assert_eq!(clock(Duration::from_millis(milliseconds)), shown);
-        }
-        assert_eq!(clock(Duration::from_secs(3730)), "1:02:10");
-    }
-
-    #[test]
-    fn the_rate_is_that_of_the_primary_metric() {
-        let progress = Progress {
-            elapsed: 2.9,
-            covered: 2.0,
-            commits: 6600,
-            block_visits: 20_000,
-            ..Progress::default()
-        };
-        let shown = |primary| rate(primary, &progress).unwrap();
-        assert_eq!(shown("commits_per_second"), "3,300/s");
-        assert_eq!(shown("block_visits_per_second"), "10,000/s");
-        assert_eq!(shown("commit_p99"), "3,300/s");
-        let mail = Progress { covered: 60.0, elapsed: 60.0, messages: 1500, ..Progress::default() };
-        assert_eq!(rate("messages_per_minute", &mail).unwrap(), "1,500/min");
-        assert_eq!(rate("device_latency", &Progress::default()), None);
     }
 }

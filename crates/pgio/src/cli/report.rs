@@ -358,10 +358,10 @@ pub fn analyse(dir: &Path) -> Result<Analysis, StoreError> {
 }
 
 /// The results of one workload, read and judged once for all formats and the gate.
-struct Judged {
+pub(super) struct Judged {
     dir: PathBuf,
-    stored: StoredExperiment,
-    analysis: Analysis,
+    pub(super) stored: StoredExperiment,
+    pub(super) analysis: Analysis,
 }
 
 impl Judged {
@@ -370,7 +370,7 @@ impl Judged {
         Judged { dir: dir.to_owned(), stored, analysis }
     }
 
-    fn page(&self) -> Result<String, Failure> {
+    pub(super) fn page(&self) -> Result<String, Failure> {
         let Judged { dir, stored, analysis } = self;
         let series: Vec<_> = stored
             .trials
@@ -389,7 +389,7 @@ impl Judged {
     }
 }
 
-fn judged(dir: &Path) -> Result<Judged, StoreError> {
+pub(super) fn judged(dir: &Path) -> Result<Judged, StoreError> {
     let mut stored = read(dir)?;
     analysis::judge(&mut stored);
     Ok(Judged::new(dir, stored))

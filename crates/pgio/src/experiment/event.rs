@@ -15,7 +15,7 @@ use crate::pg::private;
 use crate::workload::Progress;
 use pgio_report::analysis::width::Width;
 use pgio_results::model::{Trial, Warning};
-use pgio_results::store::Calibration;
+use pgio_results::store::{Calibration, StoredExperiment};
 
 #[derive(Debug)]
 pub enum Event<'a> {
@@ -78,6 +78,10 @@ pub enum Event<'a> {
 #[derive(Debug)]
 pub struct WorkloadBegins<'a> {
     pub workload: &'a WorkloadSpec,
+    /// The directory of its results, which is created only when nothing refuses the run.
+    pub dir: &'a Path,
+    /// What an interrupted run left, which this one continues; without trials if there is none.
+    pub earlier: &'a StoredExperiment,
     pub pace: Pace,
     /// The primary metric.
     pub primary: &'a str,

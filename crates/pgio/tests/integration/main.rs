@@ -36,6 +36,7 @@ mod joint;
 mod killing;
 mod leaving;
 mod levels;
+mod live;
 mod loading;
 mod loading_features;
 mod loading_many;

@@ -3,7 +3,7 @@
 //!
 //! With PGIO_PAGE_PICTURES=DIR they leave pictures of every view there, to be looked at.
 
-mod browser;
+pub(crate) mod browser;
 mod stored;
 mod swept;
 

@@ -169,7 +169,9 @@ impl SharedRun<'_> {
             |cell| estimate::estimate_trial(job, spec, cell).map(|estimate| estimate.total());
         let pace = Pace::new(cells.iter().map(time).collect(), &agenda.left);
         let open_ended = agenda.rules.until_precise;
-        let begins = WorkloadBegins { workload: spec, pace, primary: &primary, open_ended };
+        let earlier = &stored;
+        let begins =
+            WorkloadBegins { workload: spec, dir, earlier, pace, primary: &primary, open_ended };
         observe(Event::WorkloadBegins(begins));
         let journal_dir = state::journal_dir()?;
         let mut stage = Live {

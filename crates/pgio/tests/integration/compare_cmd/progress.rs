@@ -40,7 +40,7 @@ fn without_a_terminal_there_is_one_line_for_each_trial() {
 }
 
 #[test]
-fn on_a_terminal_one_line_is_rewritten_and_never_wider() {
+fn on_a_terminal_a_table_and_a_line_are_rewritten_and_never_wider() {
     if !is_there("script") {
         return;
     }
@@ -61,7 +61,7 @@ fn on_a_terminal_one_line_is_rewritten_and_never_wider() {
         };
     }
     dir.start(script).wait().expect(0, &[]);
-    let shown = fs::read_to_string(dir.path().join("typescript")).unwrap();
+    let shown = without_escapes(&fs::read_to_string(dir.path().join("typescript")).unwrap());
     let progress: Vec<&str> = shown
         .split(['\r', '\n'])
         .map(str::trim_end)
@@ -77,6 +77,22 @@ fn on_a_terminal_one_line_is_rewritten_and_never_wider() {
     assert!(of_b.clone().any(|l| l.contains(", preparing, ")), "{progress:?}");
     assert!(of_b.clone().any(|l| l.contains("/s, ")), "{progress:?}");
     assert!(progress.iter().any(|l| l.contains("…, ")), "{progress:?}");
+    let table: Vec<&str> = shown.split(['\r', '\n']).map(str::trim_end).collect();
+    assert!(table.iter().any(|l| l.starts_with("  condition") && l.ends_with("median  repeated")));
+    assert!(table.iter().all(|l| l.chars().count() < 48 || l.starts_with("Script")), "{shown:?}");
+    assert!(!shown.contains("pgio: 1/2, "), "no line that stays for each trial: {shown:?}");
+}
+
+/// The text without what moves the cursor, which begins a line here.
+fn without_escapes(text: &str) -> String {
+    let mut parts = text.split("\u{1b}[");
+    let mut shown = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(|c: char| c.is_ascii_alphabetic()).map_or(part.len(), |at| at + 1);
+        shown += "\r";
+        shown += &part[end..];
+    }
+    shown
 }
 
 #[test]

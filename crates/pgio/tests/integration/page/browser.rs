@@ -121,6 +121,17 @@ impl Browser {
 
     /// Opens a file as a screen of this size and theme would.
     pub(crate) fn open(&mut self, file: &Path, width: u32, theme: &str) {
+        self.visit(&format!("file://{}", file.display()), width, theme);
+    }
+
+    pub(crate) fn visit(&mut self, url: &str, width: u32, theme: &str) {
+        self.emulate(width, theme);
+        self.call("Page.navigate", json!({ "url": url }));
+        while self.receive("the page's load")["method"] != "Page.loadEventFired" {}
+    }
+
+    /// A screen of this size and theme.
+    pub(crate) fn emulate(&mut self, width: u32, theme: &str) {
         let phone = width < 600;
         self.call(
             "Emulation.setDeviceMetricsOverride",
@@ -129,8 +140,6 @@ impl Browser {
         );
         let feature = json!([{ "name": "prefers-color-scheme", "value": theme }]);
         self.call("Emulation.setEmulatedMedia", json!({ "media": "", "features": feature }));
-        self.call("Page.navigate", json!({ "url": format!("file://{}", file.display()) }));
-        while self.receive("the page's load")["method"] != "Page.loadEventFired" {}
     }
 
     /// The value of an expression; a promise is waited for.

@@ -1,0 +1,82 @@
+//! `--live`: the report page while the experiment runs, for browsers, read only.
+//!
+//! [`Live`] is opened before anything else happens, hears the events of the run and waits at the end until
+//! browsers have the last report. `listener` turns events into the `state` of the page, `renderer` makes the
+//! report, `server` and `answer` speak HTTP, `address` is the command line. The page itself is in `assets`.
+
+mod address;
+mod answer;
+mod listener;
+mod priority;
+mod renderer;
+mod server;
+mod state;
+
+use std::sync::Arc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use self::listener::Listener;
+use self::renderer::Renderer;
+use self::state::{Phase, Shared};
+use super::exit::{Failure, USAGE};
+use super::output;
+use crate::experiment::event::Event;
+use crate::host::stop::Stop;
+
+pub(super) use self::address::LiveArgs;
+
+/// Browsers have the last report within this time, or do without.
+const LAST_REPORT: Duration = Duration::from_secs(5);
+/// After a stop, only a line of text is under way.
+const LAST_WORD: Duration = Duration::from_millis(600);
+const POLL: Duration = Duration::from_millis(20);
+
+/// The page of a run that is under way.
+#[derive(Debug)]
+pub(super) struct Live {
+    shared: Arc<Shared>,
+    listener: Listener,
+}
+
+impl Live {
+    /// Listens and prints the address; none without `--live`. `--live` is refused before anything is changed.
+    pub(super) fn open(args: &LiveArgs, experiment: &str) -> Result<Option<Live>, Failure> {
+        let Some(endpoint) = args.endpoint()? else { return Ok(None) };
+        let shared = Shared::new();
+        let (asked, needs_token) = (endpoint.address, endpoint.token.is_some());
+        let opened = server::start(endpoint, shared.clone())
+            .and_then(|address| Ok((address, Renderer::start(shared.clone())?)));
+        let (address, renderer) = opened.map_err(|e| {
+            let what = format!("--live {asked}: cannot listen; choose another port or address");
+            Failure::new(USAGE, e).context(what)
+        })?;
+        let token = if needs_token { " (the token is the password)" } else { "" };
+        output::note(&format!("live page: http://{address}/{token}"));
+        let listener = Listener::new(experiment, shared.clone(), renderer);
+        Ok(Some(Live { shared, listener }))
+    }
+
+    pub(super) fn hear(&mut self, event: &Event<'_>) {
+        self.listener.hear(event);
+    }
+
+    /// Tells browsers how the run ended and gives them time to fetch the last report. A page closes its stream
+    /// of events when it has it; after a stop it waits for the run to be resumed.
+    pub(super) fn finish<T>(mut self, ended: &Result<T, Failure>, stop: &Stop) {
+        let patience = match ended {
+            Ok(_) => {
+                self.listener.end(Phase::Complete, "");
+                LAST_REPORT
+            }
+            Err(failure) => {
+                self.listener.end(Phase::Stopped, &failure.sentence());
+                LAST_WORD
+            }
+        };
+        let begun = Instant::now();
+        while self.shared.viewers() > 0 && begun.elapsed() < patience && !stop.urgent() {
+            thread::sleep(POLL);
+        }
+    }
+}

@@ -1,0 +1,118 @@
+//! Serves the page from a thread of its own, at the lowest priority: the work of the measurement comes first.
+
+use std::convert::Infallible;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use hyper::body::Bytes;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::TcpStream;
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::Semaphore;
+use tokio::sync::mpsc::{Sender, channel};
+use tokio::time::{sleep, timeout};
+
+use super::address::{Endpoint, Token};
+use super::answer::{Refusal, answer, check};
+use super::priority;
+use super::state::Shared;
+
+/// A browser takes two or three; the rest is for people who watch together.
+const CONNECTIONS: usize = 64;
+/// A request must be complete by then.
+const HEADERS: Duration = Duration::from_secs(10);
+/// Changes within this time travel together.
+const TOGETHER: Duration = Duration::from_millis(250);
+/// Without a change, a sign of life comes this often; it also finds browsers that are gone.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+/// A wrong token is answered late, so that guessing takes long.
+const WRONG_TOKEN: Duration = Duration::from_secs(1);
+
+/// Begins to listen and returns the address, whose port the system may have chosen.
+pub(super) fn start(endpoint: Endpoint, shared: Arc<Shared>) -> io::Result<SocketAddr> {
+    let listener = TcpListener::bind(endpoint.address)?;
+    listener.set_nonblocking(true)?;
+    let address = listener.local_addr()?;
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    let token = endpoint.token.map(Arc::new);
+    let serve = move || {
+        priority::lower();
+        accept(&runtime, listener, token, shared);
+    };
+    // The thread ends with the process.
+    thread::Builder::new().name("pgio-live".to_owned()).spawn(serve)?;
+    Ok(address)
+}
+
+fn accept(
+    runtime: &Runtime,
+    listener: TcpListener,
+    token: Option<Arc<Token>>,
+    shared: Arc<Shared>,
+) {
+    runtime.block_on(async {
+        let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
+        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        loop {
+            let Ok(place) = places.clone().acquire_owned().await else { return };
+            match listener.accept().await {
+                Ok((stream, _)) => {
+                    let (token, shared) = (token.clone(), shared.clone());
+                    tokio::spawn(async move {
+                        connection(stream, token, shared).await;
+                        drop(place);
+                    });
+                }
+                // Out of descriptors, or the peer is gone already.
+                Err(_) => sleep(TOGETHER).await,
+            }
+        }
+    });
+}
+
+async fn connection(stream: TcpStream, token: Option<Arc<Token>>, shared: Arc<Shared>) {
+    let service = service_fn(|request| {
+        let (token, shared) = (token.clone(), shared.clone());
+        async move {
+            let checked = check(&request, token.as_deref());
+            if checked == Err(Refusal::Token) {
+                sleep(WRONG_TOKEN).await;
+            }
+            let feed = || {
+                let (sender, texts) = channel(1);
+                tokio::spawn(send(shared.clone(), sender));
+                texts
+            };
+            Ok::<_, Infallible>(answer(&request, checked, &shared, feed))
+        }
+    });
+    let mut http = http1::Builder::new();
+    http.timer(TokioTimer::new()).header_read_timeout(HEADERS);
+    // An error is the browser's: it is gone, or sent no HTTP.
+    let _ = http.serve_connection(TokioIo::new(stream), service).await;
+}
+
+/// Sends what changes until the browser is gone.
+async fn send(shared: Arc<Shared>, to: Sender<Bytes>) {
+    let mut changes = shared.changes();
+    let mut seen = 0;
+    loop {
+        changes.mark_unchanged();
+        let (text, now) = shared.read().since(seen);
+        seen = now;
+        if !text.is_empty() && to.send(Bytes::from(text)).await.is_err() {
+            return;
+        }
+        sleep(TOGETHER).await;
+        if timeout(KEEP_ALIVE, changes.changed()).await.is_err()
+            && to.send(Bytes::from_static(b": no change\n\n")).await.is_err()
+        {
+            return;
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! The conditions so far, one line each, above the line of progress on a terminal:
+//!
+//! ```text
+//!   condition   trials     last   median  repeated
+//!   on               4  1,190/s  1,203/s
+//! > off              3  3,310/s  3,297/s         1
+//! ```
+//!
+//! It shows what was measured and judges nothing: the report does, with intervals.
+
+use super::words::{Measured, shortened};
+use pgio_results::model::Trial;
+
+const HEAD: [&str; 5] = ["condition", "trials", "last", "median", "repeated"];
+/// The columns of a narrow terminal, and the least for a condition's name.
+const SHORTEST_NAME: usize = 8;
+
+#[derive(Debug, Default)]
+pub(super) struct Standings(Vec<Standing>);
+
+#[derive(Debug, Default)]
+struct Standing {
+    condition: String,
+    /// Complete trials, without those that were repeated.
+    values: Vec<f64>,
+    last: String,
+    median: String,
+    repeated: usize,
+}
+
+impl Standing {
+    fn cells(&self) -> [String; 5] {
+        let repeated = if self.repeated == 0 { String::new() } else { self.repeated.to_string() };
+        let trials = self.values.len().to_string();
+        [self.condition.clone(), trials, self.last.clone(), self.median.clone(), repeated]
+    }
+}
+
+impl Standings {
+    fn of(&mut self, condition: &str) -> &mut Standing {
+        let at = self.0.iter().position(|s| s.condition == condition).unwrap_or_else(|| {
+            self.0.push(Standing { condition: condition.to_owned(), ..Standing::default() });
+            self.0.len() - 1
+        });
+        &mut self.0[at]
+    }
+
+    /// Adds a trial if it measured a rate. The burn-in trial never counts.
+    pub(super) fn add(&mut self, trial: &Trial) {
+        let Some(place) = trial.place.as_ref().filter(|place| !place.is_burn_in()) else { return };
+        let Some(measured) = Measured::of(trial).filter(|_| trial.is_valid()) else { return };
+        let standing = self.of(&place.condition);
+        standing.values.push(measured.value);
+        standing.last = measured.text();
+        standing.median = Measured { value: median(&standing.values), ..measured }.text();
+    }
+
+    pub(super) fn repeat(&mut self, condition: &str) {
+        self.of(condition).repeated += 1;
+    }
+
+    /// Returns the table within this width and half this height; nothing before the first trial.
+    pub(super) fn lines(&self, width: usize, height: usize, current: &str) -> Vec<String> {
+        let room = (height / 2).saturating_sub(2);
+        if self.0.is_empty() || room == 0 {
+            return Vec::new();
+        }
+        // The current condition is always there.
+        let at = self.0.iter().position(|s| s.condition == current).unwrap_or(0);
+        let first = (at + 1).saturating_sub(room);
+        let shown = &self.0[first..(first + room).min(self.0.len())];
+        let head = HEAD.map(str::to_owned);
+        let rows: Vec<_> = shown.iter().map(Standing::cells).collect();
+        let widest = |column: usize| {
+            let of_column = rows.iter().chain([&head]).map(|row| row[column].chars().count());
+            of_column.max().unwrap_or(0)
+        };
+        let numbers: [usize; 4] = [1, 2, 3, 4].map(widest);
+        let taken = 2 + numbers.iter().map(|n| n + 2).sum::<usize>();
+        let name = widest(0).min(width.saturating_sub(taken)).max(SHORTEST_NAME);
+        let line = |mark: &str, row: &[String; 5]| {
+            let mut line = format!("{mark} {:<name$}", shortened(&row[0], name));
+            for (text, wide) in row[1..].iter().zip(numbers) {
+                line += &format!("  {text:>wide$}");
+            }
+            shortened(line.trim_end(), width)
+        };
+        let mut lines = vec![line(" ", &head)];
+        for row in &rows {
+            lines.push(line(if row[0] == current { ">" } else { " " }, row));
+        }
+        let hidden = self.0.len() - shown.len();
+        if hidden > 0 {
+            lines.push(shortened(&format!("  and {hidden} more"), width));
+        }
+        lines
+    }
+}
+
+fn median(values: &[f64]) -> f64 {
+    let mut sorted = values.to_vec();
+    sorted.sort_by(f64::total_cmp);
+    let middle = sorted.len() / 2;
+    if sorted.len() % 2 == 1 {
+        sorted[middle]
+    } else {
+        f64::midpoint(sorted[middle - 1], sorted[middle])
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pgio_results::test_support::full_trial;
+
+    fn trial(condition: &str, value: f64) -> Trial {
+        let mut trial = full_trial();
+        trial.checks.clear();
+        trial.workload.primary_metric = "commits_per_second".to_owned();
+        trial.metrics.get_mut("commits_per_second").unwrap().value = Some(value);
+        let place = trial.place.as_mut().unwrap();
+        (place.condition, place.block) = (condition.to_owned(), 1);
+        trial
+    }
+
+    fn standings() -> Standings {
+        let mut standings = Standings::default();
+        for (condition, value) in [("on", 1190.0), ("off", 3310.0), ("on", 1210.0), ("off", 3200.0)]
+        {
+            standings.add(&trial(condition, value));
+        }
+        standings.add(&trial("off", 3400.0));
+        standings.repeat("off");
+        standings
+    }
+
+    #[test]
+    fn each_condition_has_a_line() {
+        let lines = standings().lines(80, 24, "off");
+        assert_eq!(
+            lines,
+            [
+                "  condition  trials     last   median  repeated",
+                "  on              2  1,210/s  1,200/s",
+                "> off             3  3,400/s  3,310/s         1",
+            ]
+        );
+    }
+
+    #[test]
+    fn it_fits_the_terminal_and_keeps_the_current_condition() {
+        let mut standings = standings();
+        for n in 0..40 {
+            standings.add(&trial(&format!("a condition with a long name, number {n}"), 100.0));
+        }
+        for width in 1..100 {
+            for line in standings.lines(width, 24, "on") {
+                assert!(line.chars().count() <= width, "{width}: {line}");
+            }
+        }
+        let current = "a condition with a long name, number 30";
+        let lines = standings.lines(100, 24, current);
+        assert_eq!(lines.len(), 12, "{lines:?}");
+        assert!(lines.iter().any(|line| line.starts_with(&format!("> {current}"))), "{lines:?}");
+        assert_eq!(lines.last().unwrap(), "  and 32 more");
+        assert!(standings.lines(80, 3, "on").is_empty(), "no room");
+        assert!(Standings::default().lines(80, 24, "on").is_empty());
+    }
+
+    #[test]
+    fn what_was_not_valid_is_not_counted() {
+        let mut standings = Standings::default();
+        let mut invalid = trial("on", 100.0);
+        invalid.checks.push(pgio_results::model::Check::invalid("steal", "stolen", "wait"));
+        standings.add(&invalid);
+        let mut burn_in = trial("on", 100.0);
+        burn_in.place.as_mut().unwrap().block = pgio_results::BURN_IN_BLOCK;
+        standings.add(&burn_in);
+        assert!(standings.0.is_empty());
+    }
+}

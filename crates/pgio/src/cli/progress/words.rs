@@ -1,0 +1,110 @@
+//! Figures and times as progress shows them, on the terminal and on the live page.
+
+use std::time::Duration;
+
+use crate::workload::Progress;
+use pgio_results::model::Trial;
+use pgio_results::units::human;
+
+/// Returns the primary metric if it is a rate, else the rate that the work counts; none if it
+/// counts nothing while running.
+pub(crate) fn rate(primary: &str, progress: &Progress) -> Option<String> {
+    let Progress { commits, messages, block_visits, .. } = *progress;
+    let count = match primary {
+        "block_visits_per_second" => block_visits,
+        _ if commits > 0 => commits,
+        _ if messages > 0 => return Some(a_minute(60.0 * progress.per_second(messages)?)),
+        _ => block_visits,
+    };
+    (count > 0).then(|| progress.per_second(count).map(human::rate)).flatten()
+}
+
+/// The rate of a complete trial: the primary metric if it is one, else what the work counts.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub(crate) struct Measured<'a> {
+    pub(crate) metric: &'a str,
+    pub(crate) value: f64,
+}
+
+impl Measured<'_> {
+    pub(crate) fn of(trial: &Trial) -> Option<Measured<'_>> {
+        let value = |name: &str| trial.metrics.get(name).and_then(|metric| metric.value);
+        let primary = trial.workload.primary_metric.as_str();
+        let names =
+            [primary, "commits_per_second", "messages_per_minute", "block_visits_per_second"];
+        let metric = names.into_iter().find(|name| {
+            let is_rate = name.ends_with("_per_second") || name.ends_with("_per_minute");
+            is_rate && value(name).is_some_and(|v| v > 0.0)
+        })?;
+        Some(Measured { metric, value: value(metric)? })
+    }
+
+    pub(crate) fn text(self) -> String {
+        match self.metric {
+            name if name.ends_with("_per_minute") => a_minute(self.value),
+            name if name.contains("bytes") => human::byte_rate(self.value),
+            _ => human::rate(self.value),
+        }
+    }
+}
+
+fn a_minute(value: f64) -> String {
+    human::rate(value).replace("/s", "/min")
+}
+
+/// `0:07`, `2:10`, `1:02:10`
+pub(crate) fn clock(left: Duration) -> String {
+    let seconds = left.as_secs_f64().round() as u64;
+    let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
+    match hours {
+        0 => format!("{minutes}:{seconds:02}"),
+        _ => format!("{hours}:{minutes:02}:{seconds:02}"),
+    }
+}
+
+pub(crate) fn shortened(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+}
+
+pub(crate) fn ordinal(n: u32) -> String {
+    match n {
+        1 => "first".to_owned(),
+        2 => "second".to_owned(),
+        3 => "third".to_owned(),
+        n => format!("{n}th"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn time_is_shown_as_on_a_clock() {
+        for (milliseconds, shown) in [(0, "0:00"), (6_600, "0:07"), (130_000, "2:10")] {
+            assert_eq!(clock(Duration::from_millis(milliseconds)), shown);
+        }
+        assert_eq!(clock(Duration::from_secs(3730)), "1:02:10");
+    }
+
+    #[test]
+    fn the_rate_is_that_of_the_primary_metric() {
+        let progress = Progress {
+            elapsed: 2.9,
+            covered: 2.0,
+            commits: 6600,
+            block_visits: 20_000,
+            ..Progress::default()
+        };
+        let shown = |primary| rate(primary, &progress).unwrap();
+        assert_eq!(shown("commits_per_second"), "3,300/s");
+        assert_eq!(shown("block_visits_per_second"), "10,000/s");
+        assert_eq!(shown("commit_p99"), "3,300/s");
+        let mail = Progress { covered: 60.0, elapsed: 60.0, messages: 1500, ..Progress::default() };
+        assert_eq!(rate("messages_per_minute", &mail).unwrap(), "1,500/min");
+        assert_eq!(rate("device_latency", &Progress::default()), None);
+    }
+}
