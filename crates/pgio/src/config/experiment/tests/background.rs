@@ -29,33 +29,33 @@ fn a_neighbor_takes_the_keys_of_its_workload() {
 fn errors_name_the_line_and_the_remedy() {
     const WHERE: &str = "target = 'n1'\nconditions = ['noisy']\n";
     for (lines, expected) in [
-        ("conditions = ['noisy']\n", "13: background: requires target = \"NAME\""),
+        ("conditions = ['noisy']\n", "16: background: requires target = \"NAME\""),
         (
             "target = 'n2'\nconditions = ['noisy']\n",
-            "14: background.target: `n2` is not a target; the nearest valid one is `n1`",
+            "17: background.target: `n2` is not a target; the nearest valid one is `n1`",
         ),
-        ("target = 'n1'\n", "13: background: requires conditions = [\"NAME\"]"),
+        ("target = 'n1'\n", "16: background: requires conditions = [\"NAME\"]"),
         (
             "target = 'n1'\nconditions = ['nosy']\n",
-            "15: background.conditions: `nosy` is not a condition; the nearest valid one is `noisy`",
+            "18: background.conditions: `nosy` is not a condition; the nearest valid one is `noisy`",
         ),
         (
             &format!("{WHERE}kind = 'commit'\ntransactions = 5\n"),
-            "17: background.transactions: does not apply: background work runs as long as the trial",
+            "20: background.transactions: does not apply: background work runs as long as the trial",
         ),
         (
             &format!("{WHERE}num_threads = [1, 2]\n"),
-            "16: background.num_threads: must be a single value",
+            "19: background.num_threads: must be a single value",
         ),
-        (&format!("{WHERE}kind = 'device'\n"), "13: background.test: must name one test"),
-        (&format!("{WHERE}speed = 1\n"), "16: background.speed: is an unknown key"),
+        (&format!("{WHERE}kind = 'device'\n"), "16: background.test: must name one test"),
+        (&format!("{WHERE}speed = 1\n"), "19: background.speed: is an unknown key"),
         (
             &format!("{WHERE}[[background]]\n{WHERE}"),
-            "16: background.name: `slob` is the name of two background workloads",
+            "19: background.name: `slob` is the name of two background workloads",
         ),
         (
             "target = 'judged'\nconditions = ['noisy']\nkind = 'commit'\n",
-            "16: background.kind: `commit` would share its table with the judged workload on `judged`",
+            "19: background.kind: `commit` would share its table with the judged workload on `judged`",
         ),
     ] {
         let error = error(&format!("{HEAD}{lines}"));
