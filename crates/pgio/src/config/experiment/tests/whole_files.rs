@@ -63,7 +63,6 @@ fn only_the_name_of_a_condition_is_required() {
                 sweep: true,
             }],
             screening: None,
-            drivers: Default::default(),
         }
     );
 }
