@@ -34,6 +34,9 @@ _pgio() {
             pgio,doctor)
                 cmd="pgio__subcmd__doctor"
                 ;;
+            pgio,drive)
+                cmd="pgio__subcmd__drive"
+                ;;
             pgio,example)
                 cmd="pgio__subcmd__example"
                 ;;
@@ -65,7 +68,7 @@ _pgio() {
 
     case "${cmd}" in
         pgio)
-            opts="-h -V --help --version demo setup run compare plan report history store doctor device ballast undo destroy example"
+            opts="-h -V --help --version demo setup run compare plan report history store doctor device ballast drive undo destroy example"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 1 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -93,7 +96,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__compare)
-            opts="-h --out --resume --blocks --max-blocks --matters --weave --gate --plan --offline --help"
+            opts="-h --out --resume --blocks --max-blocks --matters --weave --drivers --image --dry-run --gate --plan --offline --live --live-token-file --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -120,6 +123,22 @@ _pgio() {
                     return 0
                     ;;
                 --weave)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --drivers)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --image)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --live)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --live-token-file)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
@@ -408,6 +427,28 @@ _pgio() {
                     return 0
                     ;;
                 --client-threads)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                *)
+                    COMPREPLY=()
+                    ;;
+            esac
+            COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+            return 0
+            ;;
+        pgio__subcmd__drive)
+            opts="-h --coordinator --within --help"
+            if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
+                COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
+                return 0
+            fi
+            case "${prev}" in
+                --coordinator)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --within)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;
