@@ -87,7 +87,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__compare)
-            opts="-h --out --resume --blocks --max-blocks --matters --weave --gate --plan --offline --help"
+            opts="-h --out --resume --blocks --max-blocks --matters --weave --gate --plan --offline --live --live-token-file --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -114,6 +114,14 @@ _pgio() {
                     return 0
                     ;;
                 --weave)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --live)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --live-token-file)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -113,6 +113,8 @@ complete -c pgio -n "__fish_pgio_using_subcommand compare" -l blocks -d 'With --
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l max-blocks -d 'With --resume of an experiment with a precision: increase the maximum number of blocks to N' -r
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l matters -d 'The margin: an effect smaller than this share does not matter; replaces `matters` of the file' -r
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l weave -d 'Let the conditions of a block take turns in slices of this mean length, of a length to be found (auto), or in windows of their own (false); replaces `weave` of the file' -r
+complete -c pgio -n "__fish_pgio_using_subcommand compare" -l live -d 'Serve the report to browsers at this address, such as 127.0.0.1:8080, while the experiment runs' -r
+complete -c pgio -n "__fish_pgio_using_subcommand compare" -l live-token-file -d 'Require the token in this file from browsers, instead of the one in PGIO_LIVE_TOKEN; an address that is not loopback needs one of them' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l gate -d 'Exit with 8 if a condition is worse by more than the margin, with 9 if that is undecided'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l plan -d 'Print every trial and every change, run the checks of a real run, and change nothing'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l offline -d 'With --plan: check the files only; show current values where a server answers'
