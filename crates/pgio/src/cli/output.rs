@@ -71,9 +71,10 @@ impl Status {
 
     /// Returns the columns a line may have; none without a terminal. Read each time, as terminals are resized.
     pub(super) fn width(&self) -> Option<usize> {
-        // A line that fills the last column would wrap on some terminals.
+        // A line that fills the last column would wrap on some terminals. Without rows, indicatif does not
+        // believe the columns either.
         let columns = || match tcgetwinsize(io::stderr()) {
-            Ok(size) if size.ws_col > 1 => usize::from(size.ws_col) - 1,
+            Ok(size) if size.ws_col > 1 && size.ws_row > 0 => usize::from(size.ws_col) - 1,
             _ => USUAL_WIDTH,
         };
         self.terminal.then(columns)

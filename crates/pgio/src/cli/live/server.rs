@@ -42,7 +42,7 @@ pub(super) fn start(endpoint: Endpoint, shared: Arc<Shared>) -> io::Result<Socke
     let token = endpoint.token.map(Arc::new);
     let serve = move || {
         priority::lower();
-        accept(&runtime, listener, token, shared);
+        accept(&runtime, listener, token.as_ref(), &shared);
     };
     // The thread ends with the process.
     thread::Builder::new().name("pgio-live".to_owned()).spawn(serve)?;
@@ -52,8 +52,8 @@ pub(super) fn start(endpoint: Endpoint, shared: Arc<Shared>) -> io::Result<Socke
 fn accept(
     runtime: &Runtime,
     listener: TcpListener,
-    token: Option<Arc<Token>>,
-    shared: Arc<Shared>,
+    token: Option<&Arc<Token>>,
+    shared: &Arc<Shared>,
 ) {
     runtime.block_on(async {
         let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
@@ -62,7 +62,7 @@ fn accept(
             let Ok(place) = places.clone().acquire_owned().await else { return };
             match listener.accept().await {
                 Ok((stream, _)) => {
-                    let (token, shared) = (token.clone(), shared.clone());
+                    let (token, shared) = (token.cloned(), shared.clone());
                     tokio::spawn(async move {
                         connection(stream, token, shared).await;
                         drop(place);

@@ -197,20 +197,23 @@ function drawn(tag, attributes) {
   return element;
 }
 
-// One strip for each condition: an interval for each block, on one scale of ratios.
+// One strip for each condition: an interval for each block, on a scale of its own, so that narrowing shows. The
+// dashed line is the baseline, where it is within.
 function narrowing(all) {
   $("intervals").hidden = all.length === 0;
   const widths = all.flatMap((each) => each.widths);
-  const low = Math.log(Math.min(1, ...widths.map((w) => w.low)));
-  const high = Math.log(Math.max(1, ...widths.map((w) => w.high)));
-  const y = (ratio) => (50 - ((Math.log(ratio) - low) / (high - low || 1)) * 44).toFixed(2);
   const last = Math.max(1, ...widths.map((w) => w.block));
   $("narrowing").replaceChildren(...all.map(({ condition, widths: own }) => {
     const now = own.at(-1);
+    const low = Math.log(Math.min(...own.map((w) => w.low)));
+    const high = Math.log(Math.max(...own.map((w) => w.high)));
+    const y = (ratio) => (50 - ((Math.log(ratio) - low) / (high - low || 1)) * 44).toFixed(2);
     const text = `${now.ratio.toFixed(3)} (${now.low.toFixed(3)} to ${now.high.toFixed(3)})`;
     const svg = drawn("svg", { viewBox: "0 0 300 56", preserveAspectRatio: "none", role: "img" });
     svg.setAttribute("aria-label", `${condition}: intervals of ${own.length} blocks`);
-    svg.append(drawn("line", { class: "one", x1: 0, x2: 300, y1: y(1), y2: y(1) }));
+    if (low <= 0 && high >= 0) {
+      svg.append(drawn("line", { class: "one", x1: 0, x2: 300, y1: y(1), y2: y(1) }));
+    }
     for (const w of own) {
       const x = 300 * (w.block - 0.5) / last;
       svg.append(drawn("line", { class: "bar", x1: x, x2: x, y1: y(w.low), y2: y(w.high) }));
