@@ -153,7 +153,6 @@ fn ours(bench: &mut Bench, connections: u32, seconds: u64) -> Result<Figures, Fa
 /// Returns the seconds until the sessions are ready; closes them afterwards.
 fn connect(bench: &mut Bench, workload: &Arc<dyn Workload>) -> Result<f64, Failure> {
     let setup = Setup {
-        opener: None,
         params: bench.params.clone(),
         settings: Vec::new(),
         warmup: Duration::ZERO,

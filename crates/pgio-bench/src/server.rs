@@ -128,7 +128,6 @@ impl Bench {
         observe: &mut dyn FnMut(Progress),
     ) -> Result<Trial, Failure> {
         let request = Request {
-            member: None,
             run_id: &self.run_id,
             place: None,
             params: &self.params,
