@@ -210,12 +210,6 @@ pub const CHECKS: &[CheckDef] = &[
         "look for other sessions that use the workload's tables, and for a pooler in between",
     ),
     def(
-        "participants-apart",
-        "the drivers opened their windows further apart than 1 % of the window, half of the slowest clock measurement included",
-        "",
-        "use longer windows, or drivers on hosts that are less busy and nearer",
-    ),
-    def(
         "telemetry-cost",
         "",
         "sampling used more than 1 % of a core on a host, or in pgio's own threads",
@@ -282,9 +276,9 @@ pub const CHECKS: &[CheckDef] = &[
     ),
     def(
         "participants-apart",
-        "the servers of one window began more than 1 % of it apart, half a round trip included, or a clock could not be read",
+        "the servers of one window, or its drivers, began more than 1 % of it apart, half a round trip included, or a clock could not be read",
         "",
-        "use longer windows, run pgio nearer to the servers, and run a time service on their hosts",
+        "use longer windows, run pgio and its drivers nearer to the servers and on hosts that are less busy, and run a time service there",
     ),
     behavior("deadlocks", "a deadlock occurred", "use commit_every = 1 or one session per table"),
     behavior(

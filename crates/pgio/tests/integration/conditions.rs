@@ -241,9 +241,10 @@ fn a_relay_slows_the_commits_that_wait_for_the_standby() {
 
     let alone = cluster();
     let line = "link = { relay = true, delay = \"5ms\" }";
-    Workdir::new()
-        .compare(&text(&on(&alone), SHORT, line))
-        .expect(4, &["relay = true requires [target] with private = true and standby = true"]);
+    Workdir::new().compare(&text(&on(&alone), SHORT, line)).expect(
+        4,
+        &["relay = true requires [target] with private = true and one standby (standby = true)"],
+    );
 }
 
 fn has_netem() -> bool {

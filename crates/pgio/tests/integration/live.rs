@@ -182,8 +182,10 @@ fn the_page_grows_survives_a_restart_and_stays() {
     until(&mut browser, &mut running, "first trials", "shown.trials >= 2 && shown.left");
     let first = until(&mut browser, &mut running, "a report", "shown.charts > 0 && shown.of");
     assert_eq!(first["marked"], true);
-    browser
-        .evaluate("document.querySelector('iframe:not(.waiting)').contentWindow.scrollTo(0, 300)");
+    // Newer versions return a promise, which never settles if the report is replaced meanwhile.
+    browser.evaluate(
+        "document.querySelector('iframe:not(.waiting)').contentWindow.scrollTo(0, 300); true",
+    );
     until(
         &mut browser,
         &mut running,

@@ -299,7 +299,7 @@ fn a_limit_is_applied_proved_and_removed() {
         ("500", "write_iops = 500"),
         ("much", "write_bytes = \"1G\""),
     ];
-    dir.compare(&server.experiment("blocks = 1\nduration = \"3s\"", 4, &conditions)).expect(0, &[]);
+    dir.compare(&server.experiment("blocks = 1\nduration = \"6s\"", 4, &conditions)).expect(0, &[]);
     for trial in dir.trials() {
         assert_eq!(trial["outcome"]["state"], "complete", "{trial}");
         let throttle = check(&trial, "throttle");
