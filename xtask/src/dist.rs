@@ -54,7 +54,7 @@ pub struct Options {
 /// What all parts of a release share.
 #[derive(Debug, Clone)]
 pub struct Release {
-    /// Of the workspace.
+    /// The root of the workspace.
     pub root: PathBuf,
     /// As in Cargo.toml.
     pub version: String,

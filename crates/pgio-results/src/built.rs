@@ -37,7 +37,7 @@ const OPTIONS: &[(&[&str], &[&str])] = &[
 ];
 
 /// Whether the setting may differ between two versions that were set up alike. Checksums are not among
-/// these: whoever compares versions has to know of them.
+/// these: users who compare versions must know them.
 pub(super) fn follows_from_version(setting: &str) -> bool {
     WRITTEN.contains(&setting)
 }

@@ -1,6 +1,6 @@
 //! The archive: `pgio-VERSION-TARGET.tar.gz`, with one directory of that name.
 //!
-//! GNU tar and gzip are told what would differ from machine to machine: order, owners, times and names.
+//! Options of GNU tar and gzip fix what would differ from machine to machine: order, owners, times and names.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};

@@ -12,7 +12,7 @@ use anyhow::{Context, Result, bail};
 
 use super::{Release, command, files, read, write};
 
-/// Of the package, not of the program: counted up if only packaging changes.
+/// The revision of the package, not of the program: counted up if only packaging changes.
 const REVISION: u32 = 1;
 const DOC: &str = "usr/share/doc/pgio";
 

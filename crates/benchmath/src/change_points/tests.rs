@@ -12,7 +12,7 @@ fn runs(n: usize, noise: f64, steps: &[(usize, f64)], rng: &mut SplitMix64) -> V
 
 #[test]
 fn a_clean_step_has_the_p_of_its_permutations() {
-    // Of the 70 ways to choose the first four of eight, two separate them as clearly.
+    // There are 70 ways to choose the first four of eight; two separate them as clearly.
     let found = find(&[1.0, 2.0, 3.0, 4.0, 11.0, 12.0, 13.0, 14.0], 0.05, 1);
     assert_eq!(found.len(), 1, "{found:?}");
     assert_eq!(found[0].at, 4);

@@ -238,7 +238,7 @@ fn what_cannot_work_is_refused_in_one_sentence_before_anything_changes() {
     ] {
         refused(&dir, text, &["--drivers", drivers], code, expected);
     }
-    // A driver with another token is refused, and the user is told which host it was on.
+    // A driver with another token is refused, and the user sees its host.
     let other = format!("run:1:env PGIO_DRIVE_TOKEN={} {{drive}}", "ab".repeat(32));
     refused(&dir, &good, &["--drivers", &other], 4, "its token is not this run's");
     // A driver that finds no way to the server: libpq's own variable limits it to one that is not there.

@@ -22,7 +22,7 @@ pub(super) struct Look {
     mark: usize,
 }
 
-/// Of the only line in a chart.
+/// The color of the only line in a chart.
 pub(super) const PLAIN: Look = Look { color: 0, dash: 0, mark: 0 };
 
 impl Looks {

@@ -20,7 +20,7 @@ pub(super) const CONDITIONS: usize = 200;
 pub(super) const TREATMENTS: usize = 50;
 pub(super) const WORKLOADS: usize = 50;
 pub(super) const TARGETS: usize = 50;
-/// Of one private server; ten WAL senders are PostgreSQL's default.
+/// The limit for one private server; ten WAL senders are PostgreSQL's default.
 pub(super) const STANDBYS: usize = 8;
 pub(super) const HOSTS: usize = 100;
 pub(super) const AXES: usize = 10;

@@ -184,7 +184,7 @@ impl PrivateCluster {
         self.layout.conninfo(self.layout.primary(), database)
     }
 
-    /// Of the first standby; `None` without one.
+    /// How to connect to the first standby; `None` without one.
     pub fn standby_conninfo(&self) -> Option<String> {
         Some(self.layout.conninfo(self.layout.standbys().first()?, DATABASE))
     }

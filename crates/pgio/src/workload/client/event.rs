@@ -26,7 +26,7 @@ pub(super) enum Event {
     /// sessions began.
     Worked {
         seconds: f64,
-        /// Of the first session, and of the last.
+        /// The moments of the first session and of the last.
         first: f64,
         late: f64,
     },

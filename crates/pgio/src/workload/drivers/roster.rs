@@ -37,7 +37,7 @@ pub(super) struct Roster {
     pub(super) run_id: String,
     /// The number of the last trial.
     pub(super) number: u64,
-    // Drops last: drivers that are told to end need no new connection.
+    // Drops last: drivers that receive the order to end need no new connection.
     _listener: Listener,
 }
 

@@ -137,7 +137,7 @@ fn listen(
                     .name("trial".to_owned())
                     .spawn(move || work.run(*assignment))
                     .map_err(LinkError::from)?;
-                // The one before has ended, or was told to.
+                // The one before has ended, or has the order to.
                 *current = Some(Current { number, orders, stop, thread });
             }
             ToDriver::Run { number, extent } => order(of_current(number), Order::Run(extent)),

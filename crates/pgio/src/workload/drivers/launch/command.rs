@@ -13,7 +13,7 @@ use crate::workload::drivers::error::DriverError;
 
 /// Time for drivers to connect: an allocation is there already, a program may be read over a network.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Time for the command to end after its drivers were told to.
+/// Time for the command to end after its drivers were ordered to end.
 const ENDING: Duration = Duration::from_secs(10);
 
 /// What the user's command says in place of the driver's command and of the number of drivers.

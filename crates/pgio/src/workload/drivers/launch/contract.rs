@@ -48,7 +48,7 @@ pub trait Launcher: Send {
     /// How long drivers may take to connect.
     fn patience(&self) -> Duration;
 
-    /// Ends what is left of the engine's processes; drivers have been told that the run is over.
+    /// Ends what is left of the engine's processes; drivers know that the run is over.
     fn end(&mut self);
 }
 

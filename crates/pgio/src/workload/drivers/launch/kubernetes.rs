@@ -135,7 +135,7 @@ impl Launcher for Kubernetes {
         let Some(invitation) = self.invitation.as_ref().filter(|_| self.applied) else { return };
         let name = name_of(&invitation.run_id);
         let delete = ["delete", "job,secret", &name, "--ignore-not-found", "--wait=false"];
-        // A Job that cannot be deleted ends by its drivers, which have been told to.
+        // A Job that cannot be deleted ends with its drivers, which were ordered to end.
         let _ = Local.run(&kubectl().args(delete));
         self.applied = false;
     }

@@ -13,7 +13,7 @@ use crate::host::exec::{SpawnOptions, spawn};
 use crate::workload::drivers::error::DriverError;
 
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Time for a driver to end after it was told to.
+/// Time for a driver to end after the order to.
 const ENDING: Duration = Duration::from_secs(3);
 
 #[derive(Default)]
