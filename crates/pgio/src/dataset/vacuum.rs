@@ -21,6 +21,8 @@ const OLD_SNAPSHOTS: &str = include_str!("sql/old_snapshots.sql");
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a session may delay a VACUUM without being named.
 const BRIEF: Duration = Duration::from_secs(1);
+/// How often a table that kept dead rows is vacuumed, at most.
+const ATTEMPTS: usize = 3;
 const POLL: Duration = Duration::from_millis(20);
 
 /// A session whose snapshot keeps dead rows from being removed.
@@ -56,6 +58,9 @@ impl OldSnapshot {
 
 /// Vacuums the tables that workloads update; the others never contain dead rows. `on_wait` is called once
 /// if a session delays that. A stop ends the wait, and then nothing is vacuumed.
+///
+/// A session that begins after the wait may still take a snapshot that is as old as the oldest transaction
+/// of any database. Tables that kept dead rows are therefore vacuumed again, up to [`ATTEMPTS`] times.
 pub fn vacuum(
     client: &mut Client,
     spec: &LoadSpec,
@@ -63,46 +68,88 @@ pub fn vacuum(
     on_wait: &mut dyn FnMut(&OldSnapshot),
 ) -> Result<(), DatasetError> {
     let schema = verify::current_schema(client)?;
-    wait_for_snapshots(client, stop, on_wait)
-        .map_err(|e| DatasetError::from_pg("vacuum", "tables", e))?;
-    for table in (1..=spec.tables).map(|n| Part::Table(n).to_string()) {
-        if stop.requested() {
-            return Ok(());
+    let mut waiting = Waiting::begin(client)?;
+    let mut tables: Vec<String> = (1..=spec.tables).map(|n| Part::Table(n).to_string()).collect();
+    for _ in 0..ATTEMPTS {
+        waiting.wait(client, stop, on_wait)?;
+        let mut dirty = Vec::new();
+        for table in tables {
+            if stop.requested() {
+                return Ok(());
+            }
+            let qualified = sql::qualified(&schema, &table);
+            let failed = |e| DatasetError::from_pg("vacuum", &table, e);
+            // One statement per table, because VACUUM cannot run in a transaction.
+            client.batch_execute(&format!("VACUUM {qualified}")).map_err(failed)?;
+            if keeps_dead_rows(client, &qualified).map_err(failed)? {
+                dirty.push(table);
+            }
         }
-        // One statement per table, because VACUUM cannot run in a transaction.
-        client
-            .batch_execute(&format!("VACUUM {}", sql::qualified(&schema, &table)))
-            .map_err(|e| DatasetError::from_pg("vacuum", &table, e))?;
+        if dirty.is_empty() || waiting.is_over() {
+            break;
+        }
+        tables = dirty;
     }
     Ok(())
 }
 
-/// Returns when no snapshot of before the call is left, after a stop, or after [`SNAPSHOT_TIMEOUT`].
-/// Snapshots that the role may not see do not count.
-fn wait_for_snapshots(
-    client: &mut Client,
-    stop: &Stop,
-    on_wait: &mut dyn FnMut(&OldSnapshot),
-) -> Result<(), postgres::Error> {
-    let now = "SELECT pg_snapshot_xmax(pg_current_snapshot())::xid::text";
-    let now: String = client.query_one(now, &[])?.get(0);
-    let old_snapshots = client.prepare(OLD_SNAPSHOTS)?;
-    let begun = Instant::now();
-    let mut named = false;
-    while begun.elapsed() < SNAPSHOT_TIMEOUT && !stop.requested() {
-        let Some(row) = client.query_opt(&old_snapshots, &[&now])? else { break };
-        if !named && begun.elapsed() >= BRIEF {
-            named = true;
-            on_wait(&OldSnapshot {
-                pid: row.get("pid"),
-                who: row.get("who"),
-                application_name: row.get("application_name"),
-                seconds: row.get("seconds"),
-            });
-        }
-        thread::sleep(POLL);
+/// Whether the last VACUUM of a table left dead rows. Known only from PostgreSQL 15 on: older servers report
+/// statistics later.
+fn keeps_dead_rows(client: &mut Client, qualified: &str) -> Result<bool, postgres::Error> {
+    let sql = "SELECT n_dead_tup > 0 FROM pg_stat_all_tables WHERE relid = to_regclass($1) \
+               AND current_setting('server_version_num')::int >= 150000";
+    let row = client.query_opt(sql, &[&qualified])?;
+    Ok(row.is_some_and(|row| row.get(0)))
+}
+
+/// The wait for snapshots of before the reset.
+struct Waiting {
+    /// Transactions from this one on began after the last trial.
+    now: String,
+    begun: Instant,
+    named: bool,
+}
+
+impl Waiting {
+    fn begin(client: &mut Client) -> Result<Waiting, DatasetError> {
+        let now = "SELECT pg_snapshot_xmax(pg_current_snapshot())::xid::text";
+        let row = client.query_one(now, &[]).map_err(waiting)?;
+        Ok(Waiting { now: row.get(0), begun: Instant::now(), named: false })
     }
-    Ok(())
+
+    /// Returns when no snapshot of before the reset is left, after a stop, or after [`SNAPSHOT_TIMEOUT`].
+    /// Snapshots that the role may not see do not count.
+    fn wait(
+        &mut self,
+        client: &mut Client,
+        stop: &Stop,
+        on_wait: &mut dyn FnMut(&OldSnapshot),
+    ) -> Result<(), DatasetError> {
+        let old_snapshots = client.prepare(OLD_SNAPSHOTS).map_err(waiting)?;
+        while !self.is_over() && !stop.requested() {
+            let row = client.query_opt(&old_snapshots, &[&self.now]).map_err(waiting)?;
+            let Some(row) = row else { break };
+            if !self.named && self.begun.elapsed() >= BRIEF {
+                self.named = true;
+                on_wait(&OldSnapshot {
+                    pid: row.get("pid"),
+                    who: row.get("who"),
+                    application_name: row.get("application_name"),
+                    seconds: row.get("seconds"),
+                });
+            }
+            thread::sleep(POLL);
+        }
+        Ok(())
+    }
+
+    fn is_over(&self) -> bool {
+        self.begun.elapsed() >= SNAPSHOT_TIMEOUT
+    }
+}
+
+fn waiting(error: postgres::Error) -> DatasetError {
+    DatasetError::from_pg("vacuum", "tables", error)
 }
 
 #[cfg(test)]

@@ -76,7 +76,8 @@ fn a_vacuum_gives_each_trial_the_space_of_the_last() {
     let one = format!("{SCALE}\ncommit_every = 0\nwork_loop = 5000");
     dir.compare(&slob(&dsn, &keys).replace(SCALE, &one)).expect(0, &[]);
     assert_eq!(oids(&dsn), tables);
-    assert_eq!(vacuums() - already, 4);
+    // Once before each trial, and again where another session kept dead rows.
+    assert!(vacuums() - already >= 4);
     let sizes = |when: &str| -> Vec<u64> {
         dir.trials().iter().map(|t| t["dataset"][when].as_u64().unwrap()).collect()
     };
