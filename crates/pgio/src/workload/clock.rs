@@ -55,6 +55,17 @@ pub trait Opener: std::fmt::Debug + Send + Sync {
 }
 
 pub const ROUND_TRIPS: usize = 16;
+/// The least time from the order to open a common window until it opens.
+pub const COMMON_LEAD: Duration = Duration::from_millis(200);
+/// The least number of the slowest round trips that this time must last.
+const LEAD_ROUND_TRIPS: u32 = 4;
+/// Share of a common window by which its participants may be apart.
+pub const APART_SHARE: f64 = 0.01;
+
+/// Returns the time from the order to open a common window until it opens.
+pub fn common_lead(slowest: Duration) -> Duration {
+    COMMON_LEAD.max(slowest * LEAD_ROUND_TRIPS)
+}
 
 /// A server clock may step back by this much between two answers: its own resolution, in seconds.
 const RESOLUTION: f64 = 2e-6;

@@ -7,9 +7,8 @@ use std::collections::BTreeMap;
 use crate::config::resolve::Extent;
 use crate::experiment::error::LiveError;
 use crate::experiment::target::Target;
-use crate::experiment::trial_checks::apart::APART_SHARE;
 use crate::pg::words;
-use crate::workload::clock::ClockReading;
+use crate::workload::clock::{APART_SHARE, ClockReading};
 use pgio_results::model::DatasetInfo;
 
 /// Refuses servers that cannot be measured together; skips targets that are not among these.

@@ -13,14 +13,9 @@ use std::time::{Duration, Instant};
 use postgres::Client;
 
 use crate::host::stop::Stop;
-use crate::workload::clock::{ClockReading, Opener, Start};
+use crate::workload::clock::{COMMON_LEAD, ClockReading, Opener, Start, common_lead};
 use crate::workload::{EngineError, Progress, Totals};
 use pgio_results::joint::ClockOffset;
-
-/// The shortest time between the agreement and the start ...
-const LEAD: Duration = Duration::from_millis(200);
-/// ... and the least number of the slowest round trips that it must last.
-const ROUND_TRIPS: u32 = 4;
 
 /// A message of a member's thread; the number is the member's.
 #[derive(Debug)]
@@ -127,7 +122,7 @@ impl Member {
 impl Opener for Member {
     fn start(&self, admin: &mut Client, lead: Duration) -> Result<Start, EngineError> {
         let reading = ClockReading::take(admin)?;
-        let needed = lead.max(reading.slowest * ROUND_TRIPS);
+        let needed = lead.max(common_lead(reading.slowest));
         self.kept().before = Some(reading);
         let at = self.meet(Stage::Ready(needed))?;
         Ok(Start { at, epoch: reading.epoch_at(at) })
@@ -211,7 +206,7 @@ fn release(stages: &[Stage], answers: &[Sender<Instant>], observe: &mut dyn FnMu
     if let Some(at) = closed {
         observe(Meeting::Closed(at));
     }
-    let at = Instant::now() + lead.map_or(Duration::ZERO, |needed| needed.max(LEAD));
+    let at = Instant::now() + lead.map_or(Duration::ZERO, |needed| needed.max(COMMON_LEAD));
     // A thread that has ended does not receive it, and its end is the next message.
     for answer in answers {
         let _ = answer.send(at);
@@ -282,7 +277,7 @@ mod tests {
         assert!(!stopped);
         let starts = starts.into_inner().unwrap();
         assert_eq!(starts.len(), 3);
-        assert!(starts.iter().all(|at| *at == starts[0]) && starts[0] >= began + LEAD);
+        assert!(starts.iter().all(|at| *at == starts[0]) && starts[0] >= began + COMMON_LEAD);
         let [Meeting::Ready, Meeting::Opened(opened), Meeting::Closed(closed)] = seen[..] else {
             panic!("{seen:?}")
         };
@@ -292,7 +287,7 @@ mod tests {
     #[test]
     fn a_long_round_trip_lengthens_the_lead() {
         let began = Instant::now();
-        let long = LEAD * 2;
+        let long = COMMON_LEAD * 2;
         let (seen, _) = meeting(2, |_, member| member.meet(Stage::Ready(long)).map(drop));
         let Meeting::Opened(at) = seen[1] else { panic!("{seen:?}") };
         assert!(at >= began + long);
@@ -305,7 +300,7 @@ mod tests {
             if number == 1 {
                 return Err(EngineError::Stuck("gone".to_owned()));
             }
-            match member.meet(Stage::Ready(LEAD)) {
+            match member.meet(Stage::Ready(COMMON_LEAD)) {
                 Err(EngineError::Stopped) => Err(EngineError::Stopped),
                 other => panic!("{other:?}"),
             }

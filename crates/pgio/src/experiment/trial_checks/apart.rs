@@ -4,11 +4,9 @@
 //! servers began, by the readings of their clocks before and after the window, and half the longest of their
 //! quickest round trips, which is the error of a reading.
 
+use crate::workload::clock::APART_SHARE;
 use pgio_results::model::{Check, Trial};
 use pgio_results::units::human;
-
-/// Share of the window by which servers may be apart.
-pub(in crate::experiment) const APART_SHARE: f64 = 0.01;
 
 pub(in crate::experiment) fn check(trial: &Trial) -> Check {
     const ID: &str = "participants-apart";

@@ -5,13 +5,11 @@ use std::collections::BTreeMap;
 use super::messages::PartResult;
 use super::proof;
 use super::roster::Driver;
+use crate::workload::clock::APART_SHARE;
 use crate::workload::outcome::WindowOutcome;
 use pgio_link::Offset;
 use pgio_results::drivers::DriverPart;
 use pgio_results::model::{Check, Slice};
-
-/// Share of a window by which the drivers may be apart.
-const APART: f64 = 0.01;
 
 /// A driver's part of a window, as far as it is known.
 #[derive(Debug)]
@@ -111,7 +109,7 @@ pub(super) fn apart(parts: &[PartState], seconds: f64) -> Option<Check> {
     let unsure = parts.iter().filter_map(|p| p.offset.as_ref().map(half_trip)).fold(0.0, f64::max);
     let apart = skew + unsure;
     let shown = format!("{:.2} ms apart, clocks within {:.2} ms", skew * 1e3, unsure * 1e3);
-    Some(match apart > seconds * APART {
+    Some(match apart > seconds * APART_SHARE {
         false => Check::ok(ID, format!("the drivers opened their windows {shown}")),
         true => Check::invalid(
             ID,

@@ -9,18 +9,14 @@ use super::error::{DriverError, Fault};
 use super::merge::PartState;
 use super::messages::{FromDriver, ToDriver};
 use super::roster::{Said, Seated};
-use crate::workload::clock::Start;
+use crate::workload::clock::{ROUND_TRIPS, Start, common_lead};
 use crate::workload::error::EngineError;
 use crate::workload::phase::Phase;
 use crate::workload::plan::GRACE;
 use pgio_link::{Arrival, Clock};
 
-/// Round trips before each window; the quickest counts.
-const ROUND_TRIPS: usize = 16;
-/// Time for them to one driver.
+/// Time for the round trips to one driver.
 const MEASURED: Duration = Duration::from_secs(5);
-/// The least time for the order to open to reach the drivers.
-const LEAD: Duration = Duration::from_millis(200);
 /// Time for drivers to end their sessions after an order to.
 pub(super) const ENDING: Duration = Duration::from_secs(12);
 
@@ -56,7 +52,7 @@ pub(super) fn open_all(
         worst = worst.max(offset.worst);
         part.offset = Some(offset);
     }
-    let start = Start::after(admin, LEAD.max(worst * 4))?;
+    let start = Start::after(admin, common_lead(worst))?;
     let at = clock.at(start.at);
     for part in parts.iter() {
         let Some(offset) = &part.offset else { continue };
