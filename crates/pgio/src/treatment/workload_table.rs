@@ -4,6 +4,9 @@
 //! that blocks no other run, so that `undo` removes the table of a killed run. Only a table with
 //! the workload's mark is removed.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use serde::{Deserialize, Serialize};
 
 use super::context::Context;
@@ -13,6 +16,11 @@ use super::step::{OnConflict, Step, Undone};
 use crate::pg::quote::identifier;
 
 pub(super) const STEP: &str = "table";
+
+/// How long the sessions of a killed run may take to end: one that was terminated, or whose client
+/// is gone, is still listed for a moment.
+const LAST_SESSIONS: Duration = Duration::from_secs(3);
+const POLL: Duration = Duration::from_millis(20);
 
 /// Everything that removing the table requires.
 #[derive(Debug, Serialize, Deserialize)]
@@ -50,21 +58,25 @@ impl TableStep {
         let failed = || TreatmentError::postgres(format!("remove table {schema}.{table}"));
         let name = format!("{}.{}", identifier(schema), identifier(table));
         let admin = context.admin()?;
-        let row = admin
-            .query_one(
-                "SELECT coalesce(obj_description(to_regclass($1), 'pg_class') = $2, false), \
-                        EXISTS (SELECT 1 FROM pg_stat_activity WHERE application_name LIKE 'pgio:%' \
-                                AND datname = current_database())",
-                &[&name, mark],
-            )
-            .map_err(failed())?;
-        match (row.get(0), row.get(1)) {
-            (false, _) => Ok(Undone::Restored),
-            // A live run uses it, and removes it at its end.
-            (true, true) => Ok(Undone::Kept),
-            (true, false) => {
-                admin.batch_execute(&format!("DROP TABLE {name}")).map_err(failed())?;
-                Ok(Undone::Restored)
+        let deadline = Instant::now() + LAST_SESSIONS;
+        loop {
+            let row = admin
+                .query_one(
+                    "SELECT coalesce(obj_description(to_regclass($1), 'pg_class') = $2, false), \
+                            EXISTS (SELECT 1 FROM pg_stat_activity WHERE application_name LIKE 'pgio:%' \
+                                    AND datname = current_database())",
+                    &[&name, mark],
+                )
+                .map_err(failed())?;
+            match (row.get(0), row.get(1)) {
+                (false, _) => return Ok(Undone::Restored),
+                (true, true) if Instant::now() < deadline => thread::sleep(POLL),
+                // A live run uses it, and removes it at its end.
+                (true, true) => return Ok(Undone::Kept),
+                (true, false) => {
+                    admin.batch_execute(&format!("DROP TABLE {name}")).map_err(failed())?;
+                    return Ok(Undone::Restored);
+                }
             }
         }
     }

@@ -2,7 +2,10 @@
 
 use std::fs;
 use std::process::Command;
+use std::thread;
+use std::time::Duration;
 
+use pgio::pg::leftovers;
 use pgio::pg::private::PrivateCluster;
 
 use crate::fixture::{INSTALLED, connect, spec};
@@ -100,8 +103,16 @@ fn a_run_that_changed_nothing_leaves_no_table() {
     running.until("at work", || sessions_at_work(&dsn) > 0);
     running.kill();
     assert!(has_table(&dsn) && dir.journals().is_empty());
+    // The server takes a moment to end the sessions of a killed run.
+    let mut session = connect(&dsn);
+    leftovers::announce(&mut session, "killed").unwrap();
+    let ending = thread::spawn(move || {
+        thread::sleep(Duration::from_millis(500));
+        drop(session);
+    });
     // It blocks no run, and a table of the user is not ours.
     dir.pgio(&["undo"]).expect(0, &[&removed(&dsn)]);
+    ending.join().unwrap();
     assert!(!has_table(&dsn));
 }
 
