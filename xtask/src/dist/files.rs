@@ -14,13 +14,14 @@ struct Rule {
     usr: &'static str,
 }
 
-const RULES: [Rule; 11] = [
+const RULES: [Rule; 12] = [
     Rule { from: "LICENSE", archive: "", usr: "" },
     Rule { from: "README.md", archive: "", usr: "share/doc/pgio" },
     Rule { from: "CHANGELOG.md", archive: "", usr: "" },
     Rule { from: "docs", archive: "docs", usr: "share/doc/pgio" },
     Rule { from: "docs/man", archive: "man", usr: "share/man/man1" },
     Rule { from: "examples", archive: "examples", usr: "share/doc/pgio/examples" },
+    Rule { from: "examples/ci", archive: "examples/ci", usr: "share/doc/pgio/examples/ci" },
     Rule { from: "compat", archive: "compat", usr: "share/pgio/compat" },
     Rule { from: "completions/pgio.bash", archive: "completions", usr: BASH },
     Rule { from: "completions/_pgio", archive: "completions", usr: "share/zsh/vendor-completions" },

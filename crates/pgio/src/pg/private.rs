@@ -37,7 +37,7 @@ pub use options::check_version_options;
 pub use progress::{Observer, Progress};
 pub use supervisor::supervise;
 pub use sweep::{sweep, sweep_default, sweep_one};
-pub use task::{PRIMARY, StandbySpec};
+pub use task::PRIMARY;
 pub use version::{InvalidVersion, SUPPORTED, ServerVersion, VersionRequest};
 
 use crate::host::exec::ExecError;

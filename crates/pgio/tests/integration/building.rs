@@ -5,7 +5,8 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 
-use pgio::pg::private::{PrivateCluster, Spec, StandbySpec};
+use pgio::config::experiment::StandbyTarget;
+use pgio::pg::private::{PrivateCluster, Spec};
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
@@ -58,14 +59,14 @@ impl Places {
 fn a_server_is_built_as_the_file_says() {
     let places = Places::new();
     let standbys = vec![
-        StandbySpec::new("a"),
-        StandbySpec {
+        StandbyTarget::named("a"),
+        StandbyTarget {
             directory: Some(places.path("slow")),
             apply_delay: std::time::Duration::from_secs(3600),
             archive: true,
-            ..StandbySpec::new("b")
+            ..StandbyTarget::named("b")
         },
-        StandbySpec { from: Some("a".to_owned()), ..StandbySpec::new("c") },
+        StandbyTarget { from: Some("a".to_owned()), ..StandbyTarget::named("c") },
     ];
     let cluster = PrivateCluster::start(&Spec {
         standbys,

@@ -111,13 +111,19 @@ fn doctor_checks_an_experiment_without_changing_anything() {
 }
 
 #[test]
-fn a_private_server_needs_its_directory() {
-    let dir = Workdir::new();
-    let target = "private = true\ndirectory = \"/no/such/place\"";
-    dir.write("e.toml", &experiment_on(target, "blocks = 1", "", &[("a", "")]));
-    assert_eq!(check(&doctor(&dir, &["e.toml"], 4), "directory")["verdict"], "invalid");
-    dir.pgio(&["compare", "e.toml"]).expect(4, &["/no/such/place is not a directory"]);
-    assert!(!dir.path().join("pgio-results").exists());
+fn a_private_server_needs_its_directories() {
+    for key in [
+        "directory = '/no/such/place'",
+        "wal_directory = '/no/such/place'",
+        "standbys = [{ name = 'a', directory = '/no/such/place' }]",
+    ] {
+        let dir = Workdir::new();
+        let target = format!("private = true\n{key}");
+        dir.write("e.toml", &experiment_on(&target, "blocks = 1", "", &[("a", "")]));
+        assert_eq!(check(&doctor(&dir, &["e.toml"], 4), "directory")["verdict"], "invalid");
+        dir.pgio(&["compare", "e.toml"]).expect(4, &["/no/such/place is not a directory"]);
+        assert!(!dir.path().join("pgio-results").exists());
+    }
 }
 
 #[test]

@@ -31,9 +31,9 @@ const FACTS: &str = include_str!("server.sql");
 
 pub(super) fn section(subject: &Subject, hosts: &Hosts) -> Section {
     let checks = match &subject.access {
-        ServerAccess::Private { major, directory } => {
+        ServerAccess::Private { major, directories } => {
             let mut checks = vec![programs(*major)];
-            checks.extend(directory.as_deref().map(place));
+            checks.extend(directories.iter().map(|directory| place(directory)));
             checks.extend(rights(subject, hosts));
             checks
         }
@@ -58,12 +58,12 @@ fn programs(major: Option<u32>) -> Check {
     }
 }
 
-/// Checks the directory for a private server.
+/// Checks a directory of a private server.
 fn place(directory: &Path) -> Check {
     const ID: &str = "directory";
     let shown = directory.display();
     match state::writable(directory) {
-        Ok(()) => Check::ok(ID, format!("the server will be created in {shown}")),
+        Ok(()) => Check::ok(ID, format!("the server can be created in {shown}")),
         Err(error) => Check::invalid(
             ID,
             format!("cannot create a server in {shown}: {error}"),

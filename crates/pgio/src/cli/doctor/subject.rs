@@ -45,8 +45,8 @@ pub(super) enum ServerAccess {
     /// A private server, not created yet: only its programs can be checked.
     Private {
         major: Option<u32>,
-        /// Directory in which it will be created; none means the default.
-        directory: Option<PathBuf>,
+        /// Directories in which it will be created; none means the default.
+        directories: Vec<PathBuf>,
     },
 }
 
@@ -143,7 +143,8 @@ fn subject_of_target(
     };
     let access = match target {
         Some(Target::Private(private)) => {
-            ServerAccess::Private { major: private.major, directory: private.directory.clone() }
+            let directories = private.directories().cloned().collect();
+            ServerAccess::Private { major: private.major, directories }
         }
         Some(Target::Server { dsn, .. }) => {
             ServerAccess::Server(Box::new(connection::params(dsn, &run_id)?))

@@ -5,6 +5,8 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 use super::section::Section;
 use super::{initdb, limits};
 use crate::config::error::{ConfigError, nearest};
@@ -76,16 +78,18 @@ impl PrivateTarget {
     }
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+/// A standby of a private cluster.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StandbyTarget {
-    /// Its `application_name`.
+    /// Its `application_name`, by which `synchronous_standby_names` names it.
     pub name: String,
-    /// Parent of its directory; absent: the cluster's.
+    /// Parent of the directory with its data; absent: the cluster's.
     pub directory: Option<PathBuf>,
     /// The standby that it streams from; absent: the primary.
     pub from: Option<String>,
+    /// `recovery_min_apply_delay`.
     pub apply_delay: Duration,
-    /// Whether it archives the WAL that it receives.
+    /// Whether it archives the WAL that it receives, into a directory beside its data.
     pub archive: bool,
     /// Settings of its own.
     pub settings: Vec<(String, String)>,

@@ -14,7 +14,7 @@ use crate::config::experiment::{ControlMethod, Experiment, PrivateTarget, Target
 use crate::experiment::event::{Event, Observer};
 use crate::experiment::{clusters, connection};
 use crate::host::{self, Hosts};
-use crate::pg::private::{self, PrivateCluster, Spec, StandbySpec, VersionRequest};
+use crate::pg::private::{self, PrivateCluster, Spec, VersionRequest};
 use pgio_connect::{ConnectError, ConnectParams};
 
 /// The server of one target.
@@ -153,18 +153,9 @@ fn start_private(
 /// commits wait for.
 fn spec(exe: PathBuf, pg: Option<VersionRequest>, target: &PrivateTarget) -> Spec {
     let is_shared = |(name, _): &&(String, String)| name != "synchronous_standby_names";
-    let standbys = target.standbys.iter();
-    let standbys = standbys.map(|s| StandbySpec {
-        name: s.name.clone(),
-        directory: s.directory.clone(),
-        from: s.from.clone(),
-        apply_delay: s.apply_delay,
-        archive: s.archive,
-        settings: s.settings.clone(),
-    });
     Spec {
         pg,
-        standbys: standbys.collect(),
+        standbys: target.standbys.clone(),
         initdb: target.initdb.clone(),
         primary_settings: target.settings.clone(),
         standby_settings: target.settings.iter().filter(is_shared).cloned().collect(),

@@ -19,8 +19,9 @@ use super::options::check_version_options;
 use super::progress::{Observer, Progress};
 use super::protocol::{Command, read_answer};
 use super::sweep::sweep;
-use super::task::{Layout, Member, STANDBY, Setting, StandbySpec, Task};
+use super::task::{Layout, Member, STANDBY, Setting, Task};
 use super::{Binaries, Error, ServerVersion, VersionRequest, at};
+use crate::config::experiment::StandbyTarget;
 use crate::host::exec::{CommandLine, SpawnOptions, spawn};
 
 const DATABASE: &str = "pgio";
@@ -32,7 +33,7 @@ pub struct Spec {
     pub pg: Option<VersionRequest>,
     /// One standby, named `standby`, before those of `standbys`; the primary's commits wait for it.
     pub standby: bool,
-    pub standbys: Vec<StandbySpec>,
+    pub standbys: Vec<StandbyTarget>,
     /// Further options of initdb.
     pub initdb: Vec<String>,
     /// Settings for postgresql.conf, unquoted.
@@ -77,8 +78,8 @@ impl Spec {
                 None => Err(Error::NotUtf8 { path: absolute }),
             }
         };
-        let first = self.standby.then(|| StandbySpec::new(STANDBY));
-        let mut standbys: Vec<StandbySpec> =
+        let first = self.standby.then(|| StandbyTarget::named(STANDBY));
+        let mut standbys: Vec<StandbyTarget> =
             first.into_iter().chain(self.standbys.iter().cloned()).collect();
         for standby in &mut standbys {
             standby.directory = standby.directory.as_deref().map(absolute).transpose()?;
@@ -101,7 +102,7 @@ impl Spec {
 pub struct PrivateCluster {
     binaries: Binaries,
     layout: Layout,
-    standbys: Vec<StandbySpec>,
+    standbys: Vec<StandbyTarget>,
     supervisor: Mutex<Supervisor>,
 }
 
@@ -156,7 +157,7 @@ impl PrivateCluster {
     }
 
     /// What each standby is, and its data directory.
-    pub fn standbys(&self) -> impl Iterator<Item = (&StandbySpec, PathBuf)> {
+    pub fn standbys(&self) -> impl Iterator<Item = (&StandbyTarget, PathBuf)> {
         self.standbys.iter().zip(self.layout.standbys().iter().map(Member::data))
     }
 

@@ -14,8 +14,9 @@ use std::{io, thread};
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::directory::{ClusterDirectory, WAL};
-use super::task::{Layout, Member, Setting, StandbySpec};
+use super::task::{Layout, Member, Setting};
 use super::{Error, at};
+use crate::config::experiment::StandbyTarget;
 use crate::host::exec::{CommandLine, Exec, Ids, Local, SpawnOptions, spawn};
 
 const POLL: Duration = Duration::from_millis(10);
@@ -148,7 +149,7 @@ fn common(layout: &Layout, member: &Member) -> Vec<Setting> {
 /// synchronous and the others stand by to replace it.
 pub(super) fn of_primary(
     layout: &Layout,
-    standbys: &[StandbySpec],
+    standbys: &[StandbyTarget],
     given: &[Setting],
 ) -> Vec<Setting> {
     let mut settings = common(layout, layout.primary());
@@ -165,7 +166,7 @@ pub(super) fn of_primary(
 pub(super) fn of_standby(
     layout: &Layout,
     member: &Member,
-    spec: &StandbySpec,
+    spec: &StandbyTarget,
     of_primary: &[Setting],
 ) -> Vec<Setting> {
     let from = spec.from.as_deref().and_then(|name| layout.member(name));
@@ -322,9 +323,9 @@ mod tests {
     fn a_standby_uses_the_name_that_the_primary_waits_for() {
         let layout = layout("/t/pgio-a", &["a", "b", "c"]);
         let specs = [
-            StandbySpec::new("a"),
-            StandbySpec::new("b"),
-            StandbySpec { from: Some("a".to_owned()), ..StandbySpec::new("c") },
+            StandbyTarget::named("a"),
+            StandbyTarget::named("b"),
+            StandbyTarget { from: Some("a".to_owned()), ..StandbyTarget::named("c") },
         ];
         let primary = of_primary(&layout, &specs, &[]);
         assert_eq!(value(&primary, "synchronous_standby_names"), Some("a, b"), "c is not its own");
@@ -343,11 +344,11 @@ mod tests {
     #[test]
     fn a_standby_has_its_delay_its_archive_and_what_the_primary_demands() {
         let layout = layout("/t/it's", &["b"]);
-        let spec = StandbySpec {
+        let spec = StandbyTarget {
             apply_delay: Duration::from_millis(1500),
             archive: true,
             settings: vec![("shared_buffers".into(), "64MB".into())],
-            ..StandbySpec::new("b")
+            ..StandbyTarget::named("b")
         };
         let of_primary = [("max_connections".into(), "300".into()), ("fsync".into(), "off".into())];
         let settings = of_standby(&layout, &layout.standbys()[0], &spec, &of_primary);

@@ -4,11 +4,11 @@
 //! data. Next: `layout` for the files, `supervisor` for the processes.
 
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::layout::conninfo_value;
+use crate::config::experiment::StandbyTarget;
 
 /// A setting of postgresql.conf, unquoted.
 pub(super) type Setting = (String, String);
@@ -18,35 +18,6 @@ pub const PRIMARY: &str = "primary";
 
 /// The name of the standby of [`Spec::standby`](super::Spec::standby).
 pub(super) const STANDBY: &str = "standby";
-
-/// A standby of a private cluster.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct StandbySpec {
-    /// Its `application_name`, by which `synchronous_standby_names` names it.
-    pub name: String,
-    /// Parent of the directory with its data; `None` means the cluster's.
-    pub directory: Option<PathBuf>,
-    /// The standby that it streams from; `None` means the primary.
-    pub from: Option<String>,
-    /// `recovery_min_apply_delay`.
-    pub apply_delay: Duration,
-    /// Whether it archives the WAL that it receives, into a directory beside its data.
-    pub archive: bool,
-    pub settings: Vec<Setting>,
-}
-
-impl StandbySpec {
-    pub fn new(name: impl Into<String>) -> StandbySpec {
-        StandbySpec {
-            name: name.into(),
-            directory: None,
-            from: None,
-            apply_delay: Duration::ZERO,
-            archive: false,
-            settings: Vec::new(),
-        }
-    }
-}
 
 /// The cluster to create.
 #[derive(Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,7 +29,7 @@ pub(super) struct Task {
     /// Further arguments of initdb.
     pub(super) initdb: Vec<String>,
     pub(super) settings: Vec<Setting>,
-    pub(super) standbys: Vec<StandbySpec>,
+    pub(super) standbys: Vec<StandbyTarget>,
 }
 
 impl Task {
@@ -151,6 +122,8 @@ impl Layout {
 
 #[cfg(test)]
 pub(super) mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     /// A cluster below `root` with standbys of these names.
@@ -169,10 +142,10 @@ pub(super) mod tests {
             wal_dir: Some("/srv/wal".into()),
             initdb: vec!["--wal-segsize=64".to_owned()],
             settings: vec![("search_path".to_owned(), "a=b, c".to_owned())],
-            standbys: vec![StandbySpec {
+            standbys: vec![StandbyTarget {
                 directory: Some("/srv/slow".into()),
                 apply_delay: Duration::from_secs(5),
-                ..StandbySpec::new("b")
+                ..StandbyTarget::named("b")
             }],
         };
         let text = serde_json::to_string(&task).unwrap();
