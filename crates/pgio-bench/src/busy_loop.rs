@@ -14,6 +14,10 @@ impl BusyLoop {
         shell.args(["-c", "while :; do :; done"]).stdin(Stdio::null());
         shell.spawn().map(BusyLoop)
     }
+
+    pub fn several(count: u32) -> io::Result<Vec<BusyLoop>> {
+        (0..count).map(|_| BusyLoop::start()).collect()
+    }
 }
 
 impl Drop for BusyLoop {

@@ -9,6 +9,7 @@
 mod aa;
 mod cache;
 mod commit_delay;
+mod demos;
 mod disk;
 mod faults;
 mod levels;
@@ -39,6 +40,8 @@ enum Case {
     ReadIops(read_iops::Args),
     /// commit_delay = 20 ms against none, compared with a plain psql loop (needs psql)
     CommitDelay(Plan),
+    /// The shipped demo beside busy loops: is `on` found, and is the second `local` never accused?
+    Demos(demos::Args),
     /// Levels of synchronous_commit, woven against windows (10 s: --seconds 10)
     Levels(levels::Args),
     /// Effects on both sides of a margin of 5 %: which matter?
@@ -59,6 +62,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         Case::Cache(args) => cache::run(args),
         Case::ReadIops(args) => read_iops::run(args),
         Case::CommitDelay(plan) => commit_delay::run(plan),
+        Case::Demos(args) => demos::run(args),
         Case::Levels(args) => levels::run(args),
         Case::Margin(plan) => margin::run(plan),
         Case::Screening(plan) => screening::run(plan),

@@ -93,9 +93,7 @@ impl Design {
 pub(super) fn run(args: &Args) -> Outcome {
     let stop = signals::stop_on_signals()?;
     let scratch = scratch()?;
-    let _busy: Vec<BusyLoop> = (0..args.busy)
-        .map(|_| BusyLoop::start())
-        .collect::<Result<_, _>>()
+    let _busy = BusyLoop::several(args.busy)
         .map_err(|e| Failure::new(FAILED, e).context("cannot start a busy loop"))?;
     output::line(
         "round  plain: sd  s/block  needs     woven: sd  s/block  needs     slices    equal precision",
