@@ -22,7 +22,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "HOST:PORT", env = COORDINATOR_VARIABLE)]
     coordinator: Option<String>,
     /// Give up if no coordinator answers within this many seconds
-    #[arg(long, value_name = "SECONDS", default_value_t = 60)]
+    #[arg(long, value_name = "SECONDS", default_value_t = 20)]
     within: u64,
 }
 

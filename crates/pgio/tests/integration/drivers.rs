@@ -2,6 +2,8 @@
 //! nothing is left of anything that is killed.
 
 mod engines;
+mod moments;
+mod network;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -76,7 +78,7 @@ fn check<'a>(trial: &'a Value, id: &str) -> Option<&'a Value> {
 
 /// The histograms of all drivers added up here, bucket by bucket, are those of the trial.
 fn assert_recounted(trial: &Value, drivers: usize) {
-    let parts = trial["drivers"].as_array().unwrap();
+    let parts = trial["drivers"].as_array().unwrap_or_else(|| panic!("{trial:#}"));
     assert_eq!(parts.len(), drivers, "{trial:#}");
     for (class, merged) in trial["histograms"].as_object().unwrap() {
         let (mut buckets, mut count) = (BTreeMap::new(), 0);
@@ -93,7 +95,7 @@ fn assert_recounted(trial: &Value, drivers: usize) {
         assert_eq!((merged["count"].as_u64(), merged_buckets), (Some(count), buckets), "{class}");
     }
     let calls: u64 = parts.iter().map(|part| part["calls"].as_u64().unwrap()).sum();
-    let sum = check(trial, "driver-sum").unwrap();
+    let sum = check(trial, "driver-sum").unwrap_or_else(|| panic!("{trial:#}"));
     let same = format!("the drivers counted {calls} calls, the server {calls}");
     assert_eq!((sum["verdict"].as_str(), sum["message"].as_str()), (Some("ok"), Some(&*same)));
     let seconds = trial["window"]["seconds"].as_f64().unwrap();

@@ -13,7 +13,7 @@ use crate::workload::clock::{ROUND_TRIPS, Start, common_lead};
 use crate::workload::error::EngineError;
 use crate::workload::phase::Phase;
 use crate::workload::plan::GRACE;
-use pgio_link::{Arrival, Clock};
+use pgio_link::{Arrival, Clock, LinkError};
 
 /// Time for the round trips to one driver.
 const MEASURED: Duration = Duration::from_secs(5);
@@ -48,7 +48,16 @@ pub(super) fn open_all(
         let Some(driver) = seated.drivers[part.rank as usize].as_ref() else { continue };
         let peer = format!("driver {} on {}", part.rank, part.host);
         let measured = driver.link.offset(ROUND_TRIPS, MEASURED, &peer);
-        let offset = measured.map_err(DriverError::from)?;
+        let offset = measured.map_err(|error| match error {
+            // Nobody has read meanwhile that the connection is lost.
+            LinkError::Clock { .. } => DriverError::Lost {
+                rank: part.rank,
+                host: part.host.clone(),
+                why: error.to_string(),
+                inside: false,
+            },
+            other => other.into(),
+        })?;
         worst = worst.max(offset.worst);
         part.offset = Some(offset);
     }

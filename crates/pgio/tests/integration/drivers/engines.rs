@@ -2,144 +2,46 @@
 //! and Open MPI. What is not installed is skipped and named.
 
 use std::fs;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use serde_json::Value;
-use tempfile::TempDir;
 
+use super::network::{COORDINATOR, NODES, Network, run};
 use super::{APART, are_working, assert_recounted, check, commits, lost_and_whole, start};
 use crate::fixture::{INSTALLED, fresh_database, is_there, shared_primary};
 use crate::workdir::{Workdir, sessions_of_ours, wait_until};
 
-const NODES: [u8; 3] = [11, 12, 13];
-const CONTROLLER: &str = "10.99.0.1";
-const SERVER: &str = "10.99.0.14";
-const BIN: &str = "/usr/lib/postgresql/15/bin";
-
-/// Runs a command to its end; returns its output, or an error with what it said.
-fn run(program: &str, args: &[&str]) -> Result<String, String> {
-    let output =
-        Command::new(program).args(args).output().map_err(|e| format!("{program}: {e}"))?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(format!("{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr))),
-    }
-}
-
-/// A Slurm cluster of three nodes, and a PostgreSQL server, each with an address of its own.
+/// A Slurm cluster of three nodes.
 struct Cluster {
-    dir: TempDir,
-    prefix: String,
-    processes: Vec<Child>,
-}
-
-impl Drop for Cluster {
-    fn drop(&mut self) {
-        for child in self.processes.iter_mut().rev() {
-            let _ = run("kill", &["-INT", &child.id().to_string()]);
-        }
-        for child in &mut self.processes {
-            let _ = child.wait();
-        }
-        for name in ["c", "11", "12", "13", "14"] {
-            let _ = run("ip", &["netns", "del", &format!("{}-{name}", self.prefix)]);
-        }
-    }
+    network: Network,
 }
 
 impl Cluster {
     /// `None`, and says why, where it cannot run.
     fn up() -> Option<Cluster> {
-        let root = rustix::process::geteuid().is_root();
-        if !root {
-            eprintln!("skipped: network namespaces need root");
+        let programs = ["slurmctld", "slurmd", "srun", "salloc", "scancel"];
+        if !programs.into_iter().all(is_there) {
             return None;
         }
-        let programs =
-            ["slurmctld", "slurmd", "srun", "salloc", "scancel", "nsenter", "ip", "setpriv"];
-        if !programs.into_iter().all(is_there) || !Path::new(BIN).exists() {
-            return None;
-        }
-        let dir = tempfile::Builder::new().prefix("pgio-slurm").tempdir_in("/var/tmp").unwrap();
-        let prefix = format!("pgio{}", std::process::id());
-        let mut cluster = Cluster { dir, prefix, processes: Vec::new() };
-        if let Err(why) = cluster.network() {
-            eprintln!("skipped: no network namespaces here: {why}");
-            return None;
-        }
-        cluster.start_server();
+        let mut cluster = Cluster { network: Network::up()? };
         cluster.start_slurm();
         Some(cluster)
     }
 
-    fn namespace(&self, name: &str) -> String {
-        format!("--net=/run/netns/{}-{name}", self.prefix)
-    }
-
-    fn network(&self) -> Result<(), String> {
-        let name = |name: &str| format!("{}-{name}", self.prefix);
-        let ip = |args: &[&str]| run("ip", args).map(drop);
-        let hub = name("c");
-        ip(&["netns", "add", &hub])?;
-        ip(&["-n", &hub, "link", "set", "lo", "up"])?;
-        ip(&["-n", &hub, "link", "add", "br0", "type", "bridge"])?;
-        ip(&["-n", &hub, "addr", "add", &format!("{CONTROLLER}/24"), "dev", "br0"])?;
-        ip(&["-n", &hub, "link", "set", "br0", "up"])?;
-        for node in [11, 12, 13, 14] {
-            let (own, port) = (name(&node.to_string()), format!("p{node}"));
-            ip(&["netns", "add", &own])?;
-            ip(&["-n", &own, "link", "set", "lo", "up"])?;
-            ip(&[
-                "-n", &hub, "link", "add", &port, "type", "veth", "peer", "name", "eth0", "netns",
-                &own,
-            ])?;
-            ip(&["-n", &hub, "link", "set", &port, "master", "br0", "up"])?;
-            ip(&["-n", &own, "addr", "add", &format!("10.99.0.{node}/24"), "dev", "eth0"])?;
-            ip(&["-n", &own, "link", "set", "eth0", "up"])?;
-        }
-        Ok(())
-    }
-
-    /// Starts a process in one of the namespaces; `ip netns exec` would hide the control groups.
-    fn start(&mut self, namespace: &str, log: &str, args: &[&str]) {
-        let log = fs::File::create(self.dir.path().join(log)).unwrap();
-        let child = Command::new("nsenter")
-            .arg(self.namespace(namespace))
-            .args(args)
-            .env("SLURM_CONF", self.conf())
-            .stdin(Stdio::null())
-            .stdout(log.try_clone().unwrap())
-            .stderr(log)
-            .spawn();
-        self.processes.push(child.unwrap());
-    }
-
     fn conf(&self) -> String {
-        self.dir.path().join("slurm.conf").display().to_string()
+        self.network.dir.path().join("slurm.conf").display().to_string()
     }
 
-    fn start_server(&mut self) {
-        let home = self.dir.path().join("pg");
-        let data = home.join("data").display().to_string();
-        run("chmod", &["755", &self.dir.path().display().to_string()]).unwrap();
-        run("install", &["-d", "-o", "postgres", &home.display().to_string()]).unwrap();
-        let user = ["setpriv", "--reuid=postgres", "--regid=postgres", "--clear-groups"];
-        let initdb = format!("{BIN}/initdb");
-        run(user[0], &[&user[1..], &[&initdb, "-D", &data, "-A", "trust", "-N"]].concat()).unwrap();
-        let hba = format!("{data}/pg_hba.conf");
-        let rules = fs::read_to_string(&hba).unwrap() + "host all all 10.99.0.0/24 trust\n";
-        fs::write(&hba, rules).unwrap();
-        let (postgres, socket) = (format!("{BIN}/postgres"), home.display().to_string());
-        let server = [&postgres, "-D", &data, "-h", SERVER, "-k", &socket, "-c", "fsync=off"];
-        self.start("14", "postgres.log", &[&user[..], &server].concat());
+    fn start(&mut self, namespace: &str, log: &str, args: &[&str]) {
+        let conf = self.conf();
+        self.network.start(namespace, log, &[("SLURM_CONF", &conf)], args);
     }
 
     fn start_slurm(&mut self) {
-        let dir = self.dir.path().display().to_string();
+        let dir = self.network.dir.path().display().to_string();
         let host = run("uname", &["-n"]).unwrap().trim().to_owned();
         let mut conf = format!(
-            "ClusterName=pgio\nSlurmctldHost={host}({CONTROLLER})\nAuthType=auth/none\n\
+            "ClusterName=pgio\nSlurmctldHost={host}({COORDINATOR})\nAuthType=auth/none\n\
              CredType=cred/none\nSlurmUser=root\nSlurmdUser=root\nProctrackType=proctrack/pgid\n\
              TaskPlugin=task/none\nSwitchType=switch/none\nMpiDefault=none\n\
              SelectType=select/linear\nSlurmdParameters=config_overrides\nKillWait=2\n\
@@ -150,10 +52,10 @@ impl Cluster {
             conf += &format!(
                 "NodeName=n{node} NodeHostname={host} NodeAddr=10.99.0.{node} Port=170{node} CPUs=2\n"
             );
-            fs::create_dir(self.dir.path().join(format!("spool-n{node}"))).unwrap();
+            fs::create_dir(self.network.dir.path().join(format!("spool-n{node}"))).unwrap();
         }
         conf += "PartitionName=all Nodes=ALL Default=YES State=UP\n";
-        fs::create_dir(self.dir.path().join("state")).unwrap();
+        fs::create_dir(self.network.dir.path().join("state")).unwrap();
         fs::write(self.conf(), conf).unwrap();
         self.start("c", "slurmctld.log", &["slurmctld", "-D"]);
         for node in NODES {
@@ -168,27 +70,14 @@ impl Cluster {
     /// Runs one of Slurm's commands where the controller is.
     fn slurm(&self, args: &[&str]) -> Result<String, String> {
         let conf = format!("SLURM_CONF={}", self.conf());
-        let namespace = self.namespace("c");
+        let namespace = self.network.namespace("c");
         run("nsenter", &[&[&*namespace, "env", &conf, "timeout", "10"], args].concat())
-    }
-
-    /// By a socket, which needs no network.
-    fn conninfo(&self) -> String {
-        format!("host={} user=postgres dbname=postgres", self.dir.path().join("pg").display())
     }
 
     /// pgio inside an allocation of all nodes.
     fn pgio(&self, dir: &Workdir, args: &[&str]) -> Command {
-        let pgio = dir.command(args);
-        let mut command = Command::new("nsenter");
-        command.arg(self.namespace("c")).args(["salloc", "-N3", "--quiet"]);
-        command.arg(pgio.get_program()).args(pgio.get_args()).current_dir(dir.path());
-        for (name, value) in pgio.get_envs() {
-            match value {
-                Some(value) => command.env(name, value),
-                None => command.env_remove(name),
-            };
-        }
+        let allocation = ["salloc", "-N3", "--quiet"];
+        let mut command = self.network.within("c", &allocation, &dir.command(args));
         command.env("SLURM_CONF", self.conf());
         command
     }
@@ -202,13 +91,9 @@ fn addresses(trial: &Value) -> Vec<String> {
 #[test]
 fn slurm_places_drivers_and_a_step_that_is_cancelled_costs_one_trial() {
     let Some(cluster) = Cluster::up() else { return };
-    let conninfo = cluster.conninfo();
-    wait_until("the server answers", || {
-        postgres::Client::connect(&conninfo, postgres::NoTls).is_ok()
-    });
+    let conninfo = cluster.network.conninfo();
     let dir = Workdir::new();
-    let by_network = format!("host={SERVER} user=postgres dbname=postgres");
-    let text = commits(&by_network, "duration = \"1500ms\"\nrepeats = 4", 7);
+    let text = commits(&Network::dsn(), "duration = \"1500ms\"\nrepeats = 4", 7);
     // This test turns fsync off: it measures nothing.
     dir.write("experiment.toml", &text.replace("\"steal\"", "\"steal\", \"durability\""));
     let args = ["compare", "experiment.toml", "--out", "out", "--drivers", "slurm:3"];
