@@ -12,7 +12,7 @@ use super::merge::{self, PartState};
 use super::messages::{Assignment, FromDriver, PartProgress, ToDriver, Work};
 use super::preparing::{ENDING, Preparing, open_all};
 use super::proof::{self, Proof};
-use super::roster::{Drivers, Roster, Said, Seated, application_name};
+use super::roster::{ATTEMPTS, Drivers, Roster, Said, Seated, application_name};
 use super::working::{Gathering, Working};
 use crate::config::resolve::Extent;
 use crate::workload::error::EngineError;
@@ -24,9 +24,6 @@ use crate::workload::prepare::version_num;
 use crate::workload::window::OpenWindow;
 use pgio_link::Arrival;
 use pgio_results::model::Check;
-
-/// How often a trial is prepared again because a driver was lost before its window.
-const PREPARATIONS: u32 = 3;
 
 impl Remote for Drivers {
     fn prepare(
@@ -49,7 +46,7 @@ impl Remote for Drivers {
             preparations += 1;
             match roster.prepare(&work, &setup, admin) {
                 Err(EngineError::Drivers(DriverError::Lost { rank, .. }))
-                    if preparations < PREPARATIONS =>
+                    if preparations < ATTEMPTS =>
                 {
                     proof::terminate(admin, &application_name(&roster.run_id, rank));
                 }

@@ -17,6 +17,8 @@ use pgio_link::{
 };
 
 const TICK: Duration = Duration::from_millis(50);
+/// How often something is prepared again because a driver was lost before the window.
+pub(super) const ATTEMPTS: u32 = 3;
 /// Time for a driver to reach the server and say so.
 const REACHED: Duration = Duration::from_secs(30);
 
@@ -188,7 +190,16 @@ impl Drivers {
         stop: &Stop,
     ) -> Result<(), EngineError> {
         let mut roster = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        roster.reach(params, server, stop)
+        let mut attempts = 1;
+        loop {
+            match roster.reach(params, server, stop) {
+                Err(EngineError::Drivers(DriverError::Lost { .. })) if attempts < ATTEMPTS => {
+                    attempts += 1;
+                    roster.fill(stop)?;
+                }
+                reached => return reached,
+            }
+        }
     }
 }
 
