@@ -10,6 +10,7 @@ use pgio::pg::private::{PrivateCluster, Spec};
 use rustix::process::Signal;
 
 use crate::fixture::{INSTALLED, connect, fresh_database, shared_pair, shared_primary, spec};
+use crate::timing;
 use crate::workdir::{
     Running, Workdir, alter_system, auto_conf, condition_of, experiment, failed_checks,
     sessions_at_work, sessions_of_ours, sessions_waiting_for_standby, show, wait_until,
@@ -17,6 +18,32 @@ use crate::workdir::{
 
 fn pair() -> PrivateCluster {
     PrivateCluster::start(&Spec { standby: true, ..spec(INSTALLED) }).unwrap()
+}
+
+const WAITS: &str = "wait_event = 'SyncRep'";
+const IS_AT_WORK: &str = "state = 'active' AND query LIKE '%DO $pgio$%'";
+
+/// Stops the standby as soon as such a session of the run is there. One connection asks all the
+/// time, since the window must not close first.
+fn stop_standby_once(cluster: &PrivateCluster, running: &mut Running, filter: &str) {
+    let mut client = connect(&cluster.primary_conninfo());
+    let sql = format!(
+        "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pgio:%' AND {filter}"
+    );
+    running.until("in the window", || client.query_one(&sql, &[]).unwrap().get::<_, i64>(0) > 0);
+    cluster.stop_standby().unwrap();
+}
+
+/// Waits until the run has read its evidence without a standby: a round ends with the standbys.
+fn until_read_without_standby(dsn: &str, running: &mut Running) {
+    let mut client = connect(dsn);
+    let mut count = |sql: &str| client.query_one(sql, &[]).unwrap().get::<_, i64>(0);
+    running.until("gone", || count("SELECT count(*) FROM pg_stat_replication") == 0);
+    count("SELECT 0::bigint FROM set_config('test.gone', clock_timestamp()::text, false)");
+    let rounds = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pgio:%' \
+                  AND query LIKE '%FROM pg_stat_replication ORDER BY 1' AND state = 'idle' \
+                  AND query_start > current_setting('test.gone')::timestamptz";
+    running.until("read", || count(rounds) > 0);
 }
 
 fn has_table(dsn: &str) -> bool {
@@ -117,15 +144,12 @@ fn a_standby_lost_for_a_moment_makes_the_trial_invalid() {
     let cluster = pair();
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
-    let keys = "blocks = 1\nduration = \"5s\"\naa = false";
+    let keys = "blocks = 1\nduration = \"2s\"\naa = false";
     let conditions = [("on", "synchronous_commit = \"on\", wal_writer_delay = 150")];
     let mut running = dir.start_compare(&experiment(&dsn, keys, "", &conditions));
-    running.until("in the window", || sessions_at_work(&dsn) == 1);
-    thread::sleep(Duration::from_millis(300));
-    cluster.stop_standby().unwrap();
+    stop_standby_once(&cluster, &mut running, IS_AT_WORK);
     running.until("waiting", || sessions_waiting_for_standby(&dsn) > 0);
-    // Evidence is read as seldom as it is slow on a busy machine.
-    thread::sleep(Duration::from_secs(2));
+    until_read_without_standby(&dsn, &mut running);
     cluster.start_standby().unwrap();
     running.wait().expect(0, &["invalid"]);
     assert_eq!(failed_checks(&dir.trials()[0], "invalid"), ["treatment-in-force"]);
@@ -136,13 +160,12 @@ fn a_standby_demoted_in_mid_trial_makes_it_invalid() {
     let cluster = pair();
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
-    let keys = "blocks = 1\nduration = \"2s\"\naa = false";
+    let keys = "blocks = 1\nduration = \"1500ms\"\naa = false";
     for level in ["on", "remote_apply"] {
         let body = format!("synchronous_commit = {level:?}, wal_writer_delay = 150");
         dir.write("e.toml", &experiment(&dsn, keys, "", &[(level, &body)]));
         let mut running = dir.start(dir.command(&["compare", "e.toml", "--out", level]));
         running.until("in the window", || sessions_at_work(&dsn) == 1);
-        thread::sleep(Duration::from_millis(300));
         alter_system(&dsn, "synchronous_standby_names", Some(""));
         // Without a name, `on` waits for nobody: its repeat is valid. remote_apply needs a standby.
         let code = if level == "on" { 0 } else { 5 };
@@ -233,17 +256,16 @@ fn leftovers_of_kill_9_are_ended_by_undo_or_the_next_start() {
     assert!(!has_table(&dsn), "the table of the killed run is gone too");
 }
 
-#[test]
-fn a_standby_lost_for_good_fails_the_trial() {
+/// Work of a fixed time.
+fn fails_and_the_next_is_tried() {
     let cluster = pair();
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
-    let keys = "blocks = 2\nduration = \"4s\"\naa = false\nseed = 1";
+    let keys = "blocks = 2\nduration = \"2s\"\naa = false\nseed = 1";
     let conditions =
         [("local", "synchronous_commit = \"local\""), ("on", "synchronous_commit = \"on\"")];
     let mut running = dir.start_compare(&experiment(&dsn, keys, "", &conditions));
-    running.until("in a window of `on`", || sessions_waiting_for_standby(&dsn) > 0);
-    cluster.stop_standby().unwrap();
+    stop_standby_once(&cluster, &mut running, WAITS);
     running.wait().expect(5, &["standby", "FAILED"]);
     let trials = dir.trials();
     assert_eq!(trials.len(), 4, "a failed trial is a record, and the next is tried");
@@ -266,8 +288,7 @@ fn stalls(engine: &str) {
     let workload = format!("sessions = 2\ntransactions = 100000000\nengine = {engine:?}");
     let conditions = [("on", "synchronous_commit = \"on\"")];
     let mut running = dir.start_compare(&experiment(&dsn, keys, &workload, &conditions));
-    running.until("in the window", || sessions_waiting_for_standby(&dsn) > 0);
-    cluster.stop_standby().unwrap();
+    stop_standby_once(&cluster, &mut running, WAITS);
     running.wait().expect(5, &["standby", "FAILED"]);
     let trials = dir.trials();
     assert_eq!(trials.len(), 1);
@@ -281,11 +302,13 @@ fn stalls(engine: &str) {
 }
 
 #[test]
-fn fixed_work_does_not_wait_forever() {
-    // A minute each, beside each other.
-    thread::scope(|both| {
+fn a_standby_lost_for_good_fails_the_trial() {
+    timing::begin();
+    // They wait for up to a minute each, beside each other.
+    thread::scope(|all| {
+        all.spawn(fails_and_the_next_is_tried);
         for engine in ["server", "client"] {
-            both.spawn(move || stalls(engine));
+            all.spawn(move || stalls(engine));
         }
     });
 }
