@@ -19,7 +19,7 @@ use crate::disk;
 const KILLS: u64 = 7;
 /// From the start of pgio: refused before, and several blocks after.
 const EARLIEST_MS: u64 = 300;
-const LATEST_MS: u64 = 6000;
+const LATEST_MS: u64 = 3000;
 
 fn kills() -> u64 {
     std::env::var("PGIO_TEST_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(KILLS)

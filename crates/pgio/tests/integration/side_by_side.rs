@@ -119,11 +119,13 @@ fn results_are_written_by_one_and_locked_by_no_reader() {
     let cluster = cluster();
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
-    let keys = "blocks = 2\nduration = \"3s\"\naa = false";
+    let keys = "blocks = 2\nduration = \"1s\"\naa = false";
     let mut running = dir.start_compare(&experiment(&dsn, keys, "", &[("a", "")]));
     running.until("the first trial is stored", || {
         std::fs::read_to_string(dir.out().join("trials.jsonl")).is_ok_and(|t| t.contains('\n'))
     });
+    // It holds its results for as long as the test needs.
+    running.signal(Signal::STOP);
     let second = Workdir::new();
     let resume = || {
         let mut resume = second.command(&["compare", "--resume", dir.out().to_str().unwrap()]);

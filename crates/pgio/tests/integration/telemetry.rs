@@ -15,6 +15,7 @@ use crate::fixture::{
     INSTALLED, NEWEST, connect, fresh_database, shared_pair, shared_primary, spec,
 };
 use crate::hosts::sshd::Sshd;
+use crate::timing;
 use crate::workdir::{
     Workdir, alter_system, experiment, experiment_on, failed_checks, sessions_at_work, show,
     tolerate,
@@ -320,25 +321,31 @@ fn without_connections_to_spare_the_workload_comes_first() {
     assert!(warnings(trial).contains("connections to spare"), "{}", warnings(trial));
 }
 
+fn has_its_moment(major: u32) {
+    let cluster = PrivateCluster::start(&spec(major)).unwrap();
+    let dsn = cluster.primary_conninfo();
+    let dir = Workdir::new();
+    let keys = "blocks = 1\nduration = \"2500ms\"\naa = false\ntelemetry = \"250ms\"";
+    let mut running = dir.start_compare(&experiment(&dsn, keys, "", &[("a", "")]));
+    running.until("in the window", || sessions_at_work(&dsn) == 1);
+    thread::sleep(Duration::from_millis(500));
+    connect(&dsn).batch_execute("CHECKPOINT").unwrap();
+    running.wait().expect(0, &[]);
+    let series = series(&dir, &dir.trials()[0]);
+    let moments = series["moments"].as_array().unwrap();
+    let inside =
+        |m: &&Value| m["what"] == "checkpoint" && (0.1..2.6).contains(&m["at"].as_f64().unwrap());
+    assert_eq!(moments.iter().filter(inside).count(), 1, "{moments:?}");
+}
+
 #[test]
 fn a_checkpoint_is_a_moment() {
-    for major in [INSTALLED, NEWEST] {
-        let cluster = PrivateCluster::start(&spec(major)).unwrap();
-        let dsn = cluster.primary_conninfo();
-        let dir = Workdir::new();
-        let keys = "blocks = 1\nduration = \"2500ms\"\naa = false\ntelemetry = \"250ms\"";
-        let mut running = dir.start_compare(&experiment(&dsn, keys, "", &[("a", "")]));
-        running.until("in the window", || sessions_at_work(&dsn) == 1);
-        thread::sleep(Duration::from_millis(500));
-        connect(&dsn).batch_execute("CHECKPOINT").unwrap();
-        running.wait().expect(0, &[]);
-        let series = series(&dir, &dir.trials()[0]);
-        let moments = series["moments"].as_array().unwrap();
-        let inside = |m: &&Value| {
-            m["what"] == "checkpoint" && (0.1..2.6).contains(&m["at"].as_f64().unwrap())
-        };
-        assert_eq!(moments.iter().filter(inside).count(), 1, "{moments:?}");
-    }
+    timing::begin();
+    thread::scope(|scope| {
+        for major in [INSTALLED, NEWEST] {
+            scope.spawn(move || has_its_moment(major));
+        }
+    });
 }
 
 #[test]
@@ -358,7 +365,7 @@ fn a_setting_changed_by_someone_else_makes_the_trial_invalid() {
     let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
-    let keys = format!("blocks = 1\nduration = \"4s\"\naa = false\n{}", tolerate(&[]));
+    let keys = format!("blocks = 1\nduration = \"2s\"\naa = false\n{}", tolerate(&[]));
     let mut running = dir.start_compare(&experiment(&dsn, &keys, "", &[("a", "")]));
     running.until("in the window", || sessions_at_work(&dsn) == 1);
     alter_system(&dsn, "bgwriter_delay", Some("123ms"));
