@@ -186,14 +186,11 @@ fn an_interrupt_works_between_trials_and_while_connecting() {
     };
     // The server freezes at a different moment of each.
     let dirs = [Workdir::new(), Workdir::new(), Workdir::new()];
-    let between_trials: Vec<Running> = dirs
-        .iter()
-        .map(|dir| {
-            let mut running = dir.start_compare(&text(&fresh_database(&cluster)));
-            running.until("trials are stored", || has_trials(dir));
-            running
-        })
-        .collect();
+    let start = |dir: &Workdir| dir.start_compare(&text(&fresh_database(&cluster)));
+    let mut between_trials: Vec<Running> = dirs.iter().map(start).collect();
+    for (dir, running) in dirs.iter().zip(&mut between_trials) {
+        running.until("trials are stored", || has_trials(dir));
+    }
     let (loads, dsn) = (Workdir::new(), cluster.primary_conninfo());
     let load = ["setup", "--connect-string", &dsn, "--scale", "400M", "--num-schemas", "2"];
     let mut load = loads.start(loads.command(&load));
@@ -217,13 +214,14 @@ fn an_undo_does_not_wait_forever() {
     let cluster = cluster();
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
-    // The limit of each attempt is the user's; that they come to an end is pgio's.
-    let impatient = format!("{dsn} connect_timeout=2");
-    let mut running = dir.start_compare(&experiment(&impatient, LONG, "", &[("set", SET)]));
+    let mut running = dir.start_compare(&experiment(&dsn, LONG, "", &[("set", SET)]));
     running.until("in force", || show(&dsn, "wal_writer_delay") == "150ms");
     running.kill();
     let stopped = Stopped::stop(&cluster);
-    let result = dir.start(dir.command(&["undo"])).wait().expect(6, &["could not be undone"]);
+    // The limit of each attempt is the user's; that they come to an end is pgio's.
+    let mut undo = dir.command(&["undo"]);
+    undo.env("PGCONNECT_TIMEOUT", "2");
+    let result = dir.start(undo).wait().expect(6, &["could not be undone"]);
     assert!(result.out.contains("Still in place: wal_writer_delay"), "{result}");
     assert_eq!(dir.journals().len(), 1);
     drop(stopped);
