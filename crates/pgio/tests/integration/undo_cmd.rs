@@ -9,7 +9,7 @@ use std::time::Duration;
 use pgio::pg::private::PrivateCluster;
 use pgio::rng::SplitMix64;
 
-use crate::fixture::{INSTALLED, NEWEST, pgio_exe, spec};
+use crate::fixture::{INSTALLED, NEWEST, fresh_database, pgio_exe, shared_primary, spec};
 use crate::hosts::sshd::Sshd;
 use crate::workdir::{
     Workdir, alter_system, auto_conf, experiment, sessions_at_work, sessions_of_ours, show,
@@ -171,7 +171,7 @@ fn an_unreachable_server_keeps_its_journal() {
 
 #[test]
 fn an_unreachable_host_does_not_block_the_undo_on_others() {
-    let (cluster, sshd) = (cluster(INSTALLED), Sshd::start());
+    let (dsn, sshd) = (fresh_database(shared_primary(INSTALLED)), Sshd::start());
     let dir = Workdir::new();
     // From the directory in which the experiment was started.
     fs::copy(sshd.config(), dir.path().join("ssh_config")).unwrap();
@@ -181,7 +181,7 @@ fn an_unreachable_host_does_not_block_the_undo_on_others() {
             "{{ name = {name:?}, host = {host:?}, apply = [\"touch\", {file:?}], verify = [\"test\", \"-e\", {file:?}], undo = [\"rm\", {file:?}] }}"
         )
     };
-    let text = experiment(&cluster.primary_conninfo(), LONG, "", &[("set", "")])
+    let text = experiment(&dsn, LONG, "", &[("set", "")])
         + &format!(
             "command = [{}, {}]\n[hosts.box]\nssh = \"box\"\nssh_config = \"ssh_config\"\n",
             command("here", "local", &here),
@@ -237,12 +237,12 @@ fn a_full_disk_does_not_stop_an_undo_halfway() {
 
 #[test]
 fn a_failed_undo_is_reported_at_once() {
-    let cluster = cluster(INSTALLED);
+    let dsn = fresh_database(shared_primary(INSTALLED));
     let dir = Workdir::new();
     let keys = "blocks = 1\nduration = \"100ms\"\naa = false";
     let command =
         r#"command = { name = "flag", apply = "false", verify = "false", undo = "false" }"#;
-    let text = experiment(&cluster.primary_conninfo(), keys, "", &[("set", "")]) + command + "\n";
+    let text = experiment(&dsn, keys, "", &[("set", "")]) + command + "\n";
     dir.compare(&text).expect(6, &["apply of command `flag`", "run `pgio undo` first"]);
     dir.pgio(&["undo", "--keep"]).expect(0, &["Kept command `flag`"]);
     assert!(dir.journals().is_empty());
