@@ -24,6 +24,7 @@ use crate::controlling::Managed;
 use crate::disk::{LoopDevice, is_inside, is_root, run, run_inside};
 use crate::examples;
 use crate::fixture::is_there;
+use crate::killing::kills;
 use crate::workdir::{
     NEIGHBOURS, Running, Workdir, failed_checks, sessions_at_work, tolerate, wait_until,
 };
@@ -264,7 +265,7 @@ fn killed_at_any_moment_the_original_options_are_restored() {
     let before = disk.state();
     let mut random = SplitMix64::new(11);
     let mut states = Vec::new();
-    for round in 0..6 {
+    for round in 0..kills(5) {
         let body = match round % 2 {
             0 => "options = \"barrier=0,relatime\"",
             _ => "options = \"data=writeback,barrier=0\"",

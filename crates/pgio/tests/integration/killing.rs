@@ -3,7 +3,7 @@
 //!
 //! The server, its loop device, the limits and the control groups are real; what this machine has
 //! not (DRBD, netem) is played by the programs in killing/fakes. PGIO_TEST_KILLS is the number of
-//! moments; a few are enough for every day.
+//! moments, here and in the other tests that kill; a few are enough for every day.
 
 mod stage;
 
@@ -16,13 +16,13 @@ use pgio::rng::SplitMix64;
 use self::stage::{STRANGERS, Stage};
 use crate::disk;
 
-const KILLS: u64 = 7;
 /// From the start of pgio: refused before, and several blocks after.
 const EARLIEST_MS: u64 = 300;
 const LATEST_MS: u64 = 3000;
 
-fn kills() -> u64 {
-    std::env::var("PGIO_TEST_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(KILLS)
+/// So many on an ordinary day.
+pub(crate) fn kills(ordinary: u64) -> u64 {
+    std::env::var("PGIO_TEST_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(ordinary)
 }
 
 #[test]
@@ -34,7 +34,8 @@ fn killed_at_any_moment_everything_is_restored() {
     let before = stage.snapshot();
     let mut random = SplitMix64::new(11);
     let (mut open, mut changed) = (BTreeSet::new(), 0);
-    for kill in 0..kills() {
+    let kills = kills(6);
+    for kill in 0..kills {
         let (mut running, begun) = (stage.start(), Instant::now());
         match kill {
             // One inside a change and one before any, whatever the others are.
@@ -61,7 +62,7 @@ fn killed_at_any_moment_everything_is_restored() {
             .assert_same(&before, &format!("killed for the {}. time, after {moment} ms", kill + 1));
         assert_eq!(stage.undo(&[]).expect(0, &[]).out, "Nothing to undo.\n");
     }
-    eprintln!("{} kills, {changed} left something; steps not taken back: {open:?}", kills());
+    eprintln!("{} kills, {changed} left something; steps not taken back: {open:?}", kills);
     assert!(changed > 0 && open.len() > 1, "some moments lie inside a change: {open:?}");
 }
 

@@ -25,6 +25,17 @@ const OLDEST: u32 = 13;
 const LOCAL: (&str, &str) = ("local", "synchronous_commit = \"local\"");
 const ON: (&str, &str) = ("on", "synchronous_commit = \"on\"");
 
+/// Beside each other.
+fn on_both(test: impl Fn(u32) + Sync) {
+    timing::begin();
+    thread::scope(|scope| {
+        for major in [INSTALLED, NEWEST] {
+            let test = &test;
+            scope.spawn(move || test(major));
+        }
+    });
+}
+
 fn series(dir: &Workdir, trial: &Value) -> Value {
     let name = trial["series"].as_str().unwrap_or_else(|| panic!("no series in {trial:#}"));
     serde_json::from_str(&fs::read_to_string(dir.out().join(name)).unwrap()).unwrap()
@@ -173,7 +184,7 @@ fn a_commit_workload_is_observed_on_the_oldest() {
 /// Sampling is no work: the database's own counters see nothing of it.
 #[test]
 fn sampling_does_not_count_for_the_workloads_database() {
-    for major in [INSTALLED, NEWEST] {
+    on_both(|major| {
         let place = Place::new(major);
         place.load(1, "8M");
         let others = |telemetry: &str| {
@@ -192,18 +203,18 @@ fn sampling_does_not_count_for_the_workloads_database() {
         // A visit reads the index and the table: so many blocks, with and without.
         let (with, without) = (others("200ms"), others("0"));
         assert!((with / without - 1.0).abs() < 0.02, "{with} and {without}");
-    }
+    });
 }
 
 #[test]
 fn a_role_without_pg_monitor_gets_a_warning() {
-    for major in [INSTALLED, NEWEST] {
+    on_both(|major| {
         let owner = Place::at(&fresh_database(shared_pair(major)));
         let place = owner.new_role("plain", "");
         let grant = format!("GRANT ALL ON SCHEMA public TO {}", place.user);
         owner.client().batch_execute(&grant).unwrap();
         place.load(1, "8M");
-        let trial = place.trial(&["--run-time", "1"]);
+        let trial = place.trial(&["--run-time", "500ms"]);
         let result = warnings(&trial);
         assert!(result.contains("autovacuum"), "{result}");
         assert!(
@@ -220,10 +231,10 @@ fn a_role_without_pg_monitor_gets_a_warning() {
         assert!(trial["metrics"]["device_reads_per_second"].is_null());
         assert!(trial["telemetry"]["standbys"].as_object().is_none_or(|s| s.is_empty()));
         owner.client().batch_execute(&format!("GRANT pg_monitor TO {}", place.user)).unwrap();
-        let trial = place.trial(&["--run-time", "1"]);
+        let trial = place.trial(&["--run-time", "500ms"]);
         assert!(!warnings(&trial).contains("autovacuum"), "{}", warnings(&trial));
         assert_eq!(trial["telemetry"]["standbys"]["standby"]["sync_state"], "sync");
-    }
+    });
 }
 
 /// Process numbers of the server mean nothing here, as with a server in a container.
@@ -340,12 +351,7 @@ fn has_its_moment(major: u32) {
 
 #[test]
 fn a_checkpoint_is_a_moment() {
-    timing::begin();
-    thread::scope(|scope| {
-        for major in [INSTALLED, NEWEST] {
-            scope.spawn(move || has_its_moment(major));
-        }
-    });
+    on_both(has_its_moment);
 }
 
 #[test]
