@@ -228,13 +228,12 @@ fn an_option_that_a_remount_ignores_takes_an_umount() {
     if !inside("an_option_that_a_remount_ignores_takes_an_umount") {
         return;
     }
-    let ext4 = Disk::new("ext4", "strictatime");
-    let xfs = Disk::new("xfs", "strictatime");
-    for (disk, changed, shown) in [
-        (&ext4, "data=journal,noatime", "data=journal"),
-        (&ext4, "nodelalloc,dirsync", "dirsync,nodelalloc"),
-        (&xfs, "logbsize=256k,wsync", "logbsize=256k"),
+    for (file_system, changed, shown) in [
+        ("ext4", "data=journal,noatime", "data=journal"),
+        ("ext4", "nodelalloc,dirsync", "dirsync,nodelalloc"),
+        ("xfs", "logbsize=256k,wsync", "logbsize=256k"),
     ] {
+        let disk = Disk::new(file_system, "strictatime");
         let (before, process) = (disk.state(), disk.server.process());
         let dir = Workdir::new();
         let body = format!("options = {changed:?}");
