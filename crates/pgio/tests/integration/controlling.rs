@@ -15,6 +15,7 @@ use rustix::process::geteuid;
 use tempfile::TempDir;
 
 use crate::fixture::{INSTALLED, connect};
+use crate::killing::kills;
 use crate::timing;
 use crate::workdir::{Workdir, auto_conf, experiment_on, failed_checks, show, wait_until};
 
@@ -168,7 +169,8 @@ fn killed_during_a_restart_the_server_runs_again_as_before() {
     );
     let mut random = SplitMix64::new(3);
     let mut down = 0;
-    for _ in 0..6 {
+    let kills = kills(5);
+    for _ in 0..kills {
         let dir = Workdir::new();
         let mut running = dir.start_compare(&text);
         running.until("journaled", || !dir.journals().is_empty());
@@ -184,7 +186,7 @@ fn killed_during_a_restart_the_server_runs_again_as_before() {
         assert_eq!(server.arguments(), arguments);
         assert!(dir.journals().is_empty());
     }
-    println!("{down} of 6 kills left it down");
+    println!("{down} of {kills} kills left it down");
 }
 
 #[test]

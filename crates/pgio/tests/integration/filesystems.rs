@@ -24,6 +24,7 @@ use crate::controlling::Managed;
 use crate::disk::{LoopDevice, is_inside, is_root, run, run_inside};
 use crate::examples;
 use crate::fixture::is_there;
+use crate::killing::kills;
 use crate::workdir::{
     NEIGHBOURS, Running, Workdir, failed_checks, sessions_at_work, tolerate, wait_until,
 };
@@ -159,6 +160,18 @@ fn kill(
     running.kill();
 }
 
+/// What runs with the state directory of this one, without the server that pgio started.
+fn programs_of(dir: &Workdir) -> Vec<PathBuf> {
+    let mark = format!("PGIO_STATE_DIR={}", dir.path().join("state").display());
+    let runs_there = |process: &PathBuf| {
+        let environment = fs::read(process.join("environ")).unwrap_or_default();
+        let name = fs::read_to_string(process.join("comm")).unwrap_or_default();
+        name.trim() != "postgres" && environment.split(|b| *b == 0).any(|w| w == mark.as_bytes())
+    };
+    let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    processes.filter(runs_there).collect()
+}
+
 /// The directories of private clusters that journals name.
 fn clusters_of(dir: &Workdir) -> BTreeSet<String> {
     let texts = dir.journals().into_iter().map(|path| fs::read_to_string(path).unwrap());
@@ -251,7 +264,7 @@ fn killed_at_any_moment_the_original_options_are_restored() {
     let before = disk.state();
     let mut random = SplitMix64::new(11);
     let mut states = Vec::new();
-    for round in 0..8 {
+    for round in 0..kills(5) {
         let body = match round % 2 {
             0 => "options = \"barrier=0,relatime\"",
             _ => "options = \"data=writeback,barrier=0\"",
@@ -263,8 +276,7 @@ fn killed_at_any_moment_the_original_options_are_restored() {
         let text = |keys: &str| disk.experiment(keys, &conditions[..count]);
         let delay = (round > 0).then(|| random.next_u64() % 600);
         kill(&dir, text, delay, || disk.state() != before);
-        // A program that it had started comes to its end by itself.
-        thread::sleep(Duration::from_millis(500));
+        wait_until("what it had started has ended by itself", || programs_of(&dir).is_empty());
         states.push(disk.state().lines().next().unwrap().to_owned());
         dir.pgio(&["undo"]).expect(0, &[]);
         assert_eq!(disk.state(), before, "round {round}: {states:?}");

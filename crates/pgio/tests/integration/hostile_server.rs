@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::fixture::pgio;
+use crate::timing;
 
 const CONNECT: i32 = 3;
 /// A run of pgio that fails at once takes about 20 MB.
@@ -248,26 +249,39 @@ fn held(how: Attack, left: &Left) {
     assert!(err.contains(reason), "{how:?}: {shown}");
 }
 
+/// Those that pgio waits for run beside the others, which take the processors.
+fn each(attacks: &[Attack], test: impl Fn(Attack) + Sync) {
+    timing::begin();
+    let waits = |how: &&Attack| matches!(how, Attack::Silence | Attack::Trickle);
+    thread::scope(|scope| {
+        for how in attacks.iter().filter(waits) {
+            let test = &test;
+            scope.spawn(move || test(*how));
+        }
+        attacks.iter().filter(|how| !waits(how)).for_each(|how| test(*how));
+    });
+}
+
 #[test]
 fn no_server_by_tcp_makes_pgio_grow_or_wait() {
-    for how in ALL {
+    each(&ALL, |how| {
         for tls in ["disable", "prefer"] {
             let options = format!("{} sslmode={tls}", connect_timeout(how));
             held(how, &run_against(&by_tcp(how), &options));
         }
-    }
+    });
 }
 
 #[test]
 fn no_listener_on_a_socket_makes_pgio_grow_or_wait() {
-    for how in ALL {
+    each(&ALL, |how| {
         // The `postgres` crate takes no stream of ours there; see `pg::connect::open`.
         if matches!(how, Attack::Rows | Attack::LaterLength) {
-            continue;
+            return;
         }
         let dir = tempfile::tempdir().unwrap();
         held(how, &run_against(&by_socket(dir.path(), how), connect_timeout(how)));
-    }
+    });
 }
 
 #[test]

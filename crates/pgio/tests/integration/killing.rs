@@ -3,7 +3,7 @@
 //!
 //! The server, its loop device, the limits and the control groups are real; what this machine has
 //! not (DRBD, netem) is played by the programs in killing/fakes. PGIO_TEST_KILLS is the number of
-//! moments; a few are enough for every day.
+//! moments, here and in the other tests that kill; a few are enough for every day.
 
 mod stage;
 
@@ -16,13 +16,13 @@ use pgio::rng::SplitMix64;
 use self::stage::{STRANGERS, Stage};
 use crate::disk;
 
-const KILLS: u64 = 7;
 /// From the start of pgio: refused before, and several blocks after.
 const EARLIEST_MS: u64 = 300;
-const LATEST_MS: u64 = 6000;
+const LATEST_MS: u64 = 3000;
 
-fn kills() -> u64 {
-    std::env::var("PGIO_TEST_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(KILLS)
+/// So many on an ordinary day.
+pub(crate) fn kills(ordinary: u64) -> u64 {
+    std::env::var("PGIO_TEST_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(ordinary)
 }
 
 #[test]
@@ -34,7 +34,8 @@ fn killed_at_any_moment_everything_is_restored() {
     let before = stage.snapshot();
     let mut random = SplitMix64::new(11);
     let (mut open, mut changed) = (BTreeSet::new(), 0);
-    for kill in 0..kills() {
+    let kills = kills(6);
+    for kill in 0..kills {
         let (mut running, begun) = (stage.start(), Instant::now());
         match kill {
             // One inside a change and one before any, whatever the others are.
@@ -61,7 +62,7 @@ fn killed_at_any_moment_everything_is_restored() {
             .assert_same(&before, &format!("killed for the {}. time, after {moment} ms", kill + 1));
         assert_eq!(stage.undo(&[]).expect(0, &[]).out, "Nothing to undo.\n");
     }
-    eprintln!("{} kills, {changed} left something; steps not taken back: {open:?}", kills());
+    eprintln!("{kills} kills, {changed} left something; steps not taken back: {open:?}");
     assert!(changed > 0 && open.len() > 1, "some moments lie inside a change: {open:?}");
 }
 
@@ -97,23 +98,28 @@ fn undo_asks_about_a_later_change() {
     }
     let stage = Stage::set();
     let before = stage.snapshot();
-    for kind in STRANGERS {
+    for kinds in STRANGERS {
         let mut running = stage.start();
         running.until("all in force", || stage.is_all_in_force());
         stage.kill(running, true);
-        stage.change(kind);
+        kinds.iter().for_each(|kind| stage.change(kind));
         let meanwhile = stage.snapshot();
-        stage.undo(&[]).expect(6, &[kind, "someone changed it since", "--keep", "--restore"]);
-        assert_eq!(stage.dir.journals().len(), 1, "{kind}");
+        let asked_about =
+            stage.undo(&[]).expect(6, &["someone changed it since", "--keep", "--restore"]);
+        for kind in *kinds {
+            let is_asked = |l: &str| l.contains(kind) && l.contains("someone changed it since");
+            assert!(asked_about.out.lines().any(is_asked), "{kind}: {asked_about}");
+        }
+        assert_eq!(stage.dir.journals().len(), 1, "{asked_about}");
         let asked = stage.snapshot();
         let changed: Vec<&String> = asked
             .iter()
             .filter(|(name, value)| before.get(*name) != Some(value))
             .map(|(n, _)| n)
             .collect();
-        assert!(!changed.is_empty(), "{kind}: the stranger's value stays until he is asked");
+        assert!(!changed.is_empty(), "{kinds:?}: the stranger's value stays until he is asked");
         assert_ne!(meanwhile, before);
         stage.undo(&["--restore"]).expect(0, &["Restored"]);
-        stage.assert_same(&before, kind);
+        stage.assert_same(&before, &kinds.join(" and "));
     }
 }

@@ -3,6 +3,7 @@
 // clippy.toml excuses only the test functions, not what they call.
 #![allow(clippy::unwrap_used)]
 
+mod abandoned;
 mod as_before;
 mod bad_input;
 mod building;

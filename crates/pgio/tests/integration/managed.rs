@@ -5,10 +5,12 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::thread;
 
 use serde_json::Value;
 
 use crate::fixture::{INSTALLED, NEWEST, connect, fresh_database, shared_pair, shared_primary};
+use crate::timing;
 use crate::workdir::{Workdir, auto_conf, condition_of, experiment, failed_checks, wait_until};
 
 const ONCE: &str = "blocks = 1\nduration = \"500ms\"\naa = false";
@@ -30,16 +32,27 @@ fn warnings(analysis: &Value) -> String {
     analysis["warnings"].to_string()
 }
 
+/// Most of the time is that of starts and windows.
+fn on_each_version(test: impl Fn(u32) + Sync) {
+    timing::begin();
+    thread::scope(|scope| {
+        for major in [13, INSTALLED, NEWEST] {
+            let test = &test;
+            scope.spawn(move || test(major));
+        }
+    });
+}
+
 #[test]
 fn a_role_without_privileges_measures_with_warnings() {
-    for major in [13, INSTALLED, NEWEST] {
+    on_each_version(|major| {
         let server = fresh_database(shared_primary(major));
         let dsn = plain_role(&server, "plain");
         assert_ne!(dsn, server);
         let dir = Workdir::new();
         let small = ["--connect-string", &dsn, "--scale", "1024", "--create-base-table", "false"];
         dir.pgio(&[&["setup"], &small[..]].concat()).expect(0, &[]);
-        let run = ["--connect-string", &dsn, "--run-time", "1", "--update-pct", "50"];
+        let run = ["--connect-string", &dsn, "--run-time", "300ms", "--update-pct", "50"];
         let run = [&["run", "--json", "trial.json"], &run[..], &["--work-unit", "8"]].concat();
         dir.pgio(&run).expect(
             0,
@@ -59,12 +72,12 @@ fn a_role_without_privileges_measures_with_warnings() {
         let remedy = if major < 15 { "use a superuser" } else { "GRANT pg_checkpoint" };
         assert!(warnings(&dir.analysis()).contains(remedy), "{major}");
         dir.pgio(&["destroy", "--connect-string", &dsn]).expect(0, &[]);
-    }
+    });
 }
 
 #[test]
 fn a_setting_that_needs_a_privilege_is_refused_with_the_grant() {
-    for major in [13, INSTALLED, NEWEST] {
+    on_each_version(|major| {
         let server = fresh_database(shared_primary(major));
         let dsn = plain_role(&server, "plain");
         let refused = |body: &str, texts: &[&str]| {
@@ -79,7 +92,7 @@ fn a_setting_that_needs_a_privilege_is_refused_with_the_grant() {
         );
         refused("commit_delay = 100", &["GRANT SET ON PARAMETER commit_delay TO the role"]);
         if major < 15 {
-            continue;
+            return;
         }
         // Following the advice helps, a step at a time.
         let mut admin = connect(&server);
@@ -110,7 +123,7 @@ fn a_setting_that_needs_a_privilege_is_refused_with_the_grant() {
         dir.compare(&experiment(&dsn, ONCE, "", &[("set", body)])).expect(0, &[]);
         assert!(failed_checks(&dir.trials()[0], "invalid").is_empty());
         assert_eq!(auto_conf(&server, "max_standby_streaming_delay"), None);
-    }
+    });
 }
 
 #[test]

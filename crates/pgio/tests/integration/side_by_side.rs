@@ -1,11 +1,12 @@
 //! Experiments at the same time: those that touch the same thing exclude each other, others do not.
 
 use std::fs::File;
+use std::thread;
 
 use pgio::pg::private::PrivateCluster;
 use rustix::process::Signal;
 
-use crate::fixture::{INSTALLED, spec};
+use crate::fixture::{INSTALLED, NEWEST, fresh_database, shared_primary, spec};
 use crate::workdir::{
     CommandResult, Running, Workdir, auto_conf, experiment, sessions_at_work, show, wait_until,
 };
@@ -32,7 +33,9 @@ fn refused(state: &Workdir, text: &str, expected: &[&str]) -> CommandResult {
 
 #[test]
 fn servers_are_changed_side_by_side_and_one_by_one_run_at_a_time() {
-    let (a, b) = (cluster(), cluster());
+    let [a, b, c] = thread::scope(|scope| {
+        [(); 3].map(|()| scope.spawn(cluster)).map(|start| start.join().unwrap())
+    });
     let [at_a, at_b] = [a.primary_conninfo(), b.primary_conninfo()];
     let long = |dsn: &str| experiment(dsn, LONG, "", &[("set", SET)]);
     let (dir_a, dir_b) = (Workdir::new(), Workdir::new());
@@ -56,7 +59,6 @@ fn servers_are_changed_side_by_side_and_one_by_one_run_at_a_time() {
     let unfinished = ["an interrupted run left changes in place", "run `pgio undo` first"];
     refused(&dir_a, &experiment(&at_a, SHORT, "", &[("a", "")]), &unfinished);
     refused(&dir_a, &experiment(&other_way, SHORT, "", &[("a", "")]), &unfinished);
-    let c = cluster();
     let elsewhere = experiment(&c.primary_conninfo(), SHORT, "", &[("set", SET)]);
     let result = start(&Workdir::new(), &dir_a, &elsewhere).wait().expect(0, &[]);
     let mentions =
@@ -79,14 +81,14 @@ fn servers_are_changed_side_by_side_and_one_by_one_run_at_a_time() {
 
 #[test]
 fn sessions_alone_do_not_block_other_runs() {
-    let a = cluster();
-    let dsn = a.primary_conninfo();
+    let a = shared_primary(INSTALLED);
+    let dsn = fresh_database(a);
     let (first, second) = (Workdir::new(), Workdir::new());
     let session = [("a", "synchronous_commit = \"local\"")];
     let mut running = start(&first, &first, &experiment(&dsn, LONG, "", &session));
     running.until("in the window", || sessions_at_work(&dsn) > 0);
     // In another database: the tables of one are those of one run.
-    let other = crate::fixture::fresh_database(&a);
+    let other = fresh_database(a);
     start(&second, &first, &experiment(&other, SHORT, "", &session)).wait().expect(0, &[]);
     assert!(running.is_running());
     running.kill();
@@ -94,21 +96,22 @@ fn sessions_alone_do_not_block_other_runs() {
 
 #[test]
 fn one_command_of_a_host_at_a_time() {
-    let (a, b) = (cluster(), cluster());
+    // Two servers.
+    let (a, b) = (shared_primary(INSTALLED), shared_primary(NEWEST));
     let (first, second) = (Workdir::new(), Workdir::new());
     let text = |cluster: &PrivateCluster| {
         let file = first.path().join("flag");
-        experiment(&cluster.primary_conninfo(), LONG, "", &[("set", "")])
+        experiment(&fresh_database(cluster), LONG, "", &[("set", "")])
             + &format!(
                 "command = {{ name = \"flag\", apply = [\"touch\", {file:?}], verify = [\"test\", \"-e\", {file:?}], undo = [\"rm\", {file:?}] }}\n"
             )
     };
-    let mut running = start(&first, &first, &text(&a));
+    let mut running = start(&first, &first, &text(a));
     running.until("in force", || first.path().join("flag").exists());
     // The treatment's own check would only report that the command is already in force.
     let pid = format!("process {} (", running.pid());
     let expected = [pid.as_str(), "is changing whatever commands change on "];
-    start(&second, &first, &text(&b)).wait().expect(6, &expected);
+    start(&second, &first, &text(b)).wait().expect(6, &expected);
     running.signal(Signal::INT);
     running.wait().expect(130, &[]);
     assert!(!first.path().join("flag").exists());
@@ -116,14 +119,15 @@ fn one_command_of_a_host_at_a_time() {
 
 #[test]
 fn results_are_written_by_one_and_locked_by_no_reader() {
-    let cluster = cluster();
-    let dsn = cluster.primary_conninfo();
+    let dsn = fresh_database(shared_primary(INSTALLED));
     let dir = Workdir::new();
-    let keys = "blocks = 2\nduration = \"3s\"\naa = false";
+    let keys = "blocks = 2\nduration = \"1s\"\naa = false";
     let mut running = dir.start_compare(&experiment(&dsn, keys, "", &[("a", "")]));
     running.until("the first trial is stored", || {
         std::fs::read_to_string(dir.out().join("trials.jsonl")).is_ok_and(|t| t.contains('\n'))
     });
+    // It holds its results for as long as the test needs.
+    running.signal(Signal::STOP);
     let second = Workdir::new();
     let resume = || {
         let mut resume = second.command(&["compare", "--resume", dir.out().to_str().unwrap()]);

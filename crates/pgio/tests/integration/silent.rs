@@ -11,7 +11,8 @@ use std::time::Duration;
 use pgio::pg::private::PrivateCluster;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::fixture::{INSTALLED, connect, spec};
+use crate::fixture::{INSTALLED, connect, fresh_database, spec};
+use crate::timing;
 use crate::workdir::{
     CommandResult, Running, Workdir, auto_conf, experiment, sessions_at_work, sessions_of_ours,
     show, wait_until,
@@ -61,125 +62,150 @@ fn interrupt(running: Running) -> CommandResult {
     running.wait_for(BOUND)
 }
 
+/// Waits for servers that do not answer take no processor, so they run beside each other.
+fn beside_each_other<T: Send>(all: impl IntoIterator<Item = T>, each: impl Fn(T) + Sync) {
+    timing::begin();
+    thread::scope(|scope| {
+        for one in all {
+            let each = &each;
+            scope.spawn(move || each(one));
+        }
+    });
+}
+
+/// Listens as a server does, and falls silent after a part of the login; counts who waits for it.
+fn falls_silent(dir: &Workdir, after_login: bool) -> Arc<AtomicU32> {
+    let listener = UnixListener::bind(dir.path().join(".s.PGSQL.5432")).unwrap();
+    let asked = Arc::new(AtomicU32::new(0));
+    let seen = asked.clone();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let (mut stream, seen) = (stream.unwrap(), seen.clone());
+            thread::spawn(move || {
+                let mut bytes = [0; 1024];
+                let _ = stream.read(&mut bytes);
+                if after_login {
+                    // AuthenticationOk, BackendKeyData, ReadyForQuery.
+                    let _ = stream.write_all(
+                        b"R\0\0\0\x08\0\0\0\0K\0\0\0\x0c\0\0\0\x01\0\0\0\x01Z\0\0\0\x05I",
+                    );
+                    let _ = stream.read(&mut bytes);
+                }
+                seen.fetch_add(1, Ordering::SeqCst);
+                // Until the other end is gone.
+                while stream.read(&mut bytes).is_ok_and(|n| n > 0) {}
+            });
+        }
+    });
+    asked
+}
+
 #[test]
 fn an_interrupt_ends_the_wait_for_a_server_silent_after_login() {
-    for scope in ["login", "greeting"] {
+    let commands = ["compare", "run", "setup"];
+    let all = commands.into_iter().flat_map(|command| [(command, true), (command, false)]);
+    beside_each_other(all, |(command, after_login)| {
         let dir = Workdir::new();
-        let listener = UnixListener::bind(dir.path().join(".s.PGSQL.5432")).unwrap();
-        let asked = Arc::new(AtomicU32::new(0));
-        let seen = asked.clone();
-        thread::spawn(move || {
-            for stream in listener.incoming() {
-                let (mut stream, seen) = (stream.unwrap(), seen.clone());
-                thread::spawn(move || {
-                    let mut bytes = [0; 1024];
-                    let _ = stream.read(&mut bytes);
-                    if scope == "login" {
-                        // AuthenticationOk, BackendKeyData, ReadyForQuery.
-                        let _ = stream.write_all(
-                            b"R\0\0\0\x08\0\0\0\0K\0\0\0\x0c\0\0\0\x01\0\0\0\x01Z\0\0\0\x05I",
-                        );
-                        let _ = stream.read(&mut bytes);
-                    }
-                    seen.fetch_add(1, Ordering::SeqCst);
-                    // Until the other end is gone.
-                    while stream.read(&mut bytes).is_ok_and(|n| n > 0) {}
-                });
-            }
-        });
+        let asked = falls_silent(&dir, after_login);
         let dsn = format!("host={} user=x dbname=x connect_timeout=3600", dir.path().display());
         dir.write("e.toml", &experiment(&dsn, LONG, "", &[("a", "")]));
-        for command in [
-            &["compare", "e.toml", "--out", "out"][..],
-            &["run", "--connect-string", &dsn],
-            &["setup", "--connect-string", &dsn],
-        ] {
-            let before = asked.load(Ordering::SeqCst);
-            let mut running = dir.start(dir.command(command));
-            running.until("it waits", || asked.load(Ordering::SeqCst) > before);
-            interrupt(running).expect(130, &["stopped"]);
-        }
+        let arguments = match command {
+            "compare" => ["compare", "e.toml", "--out", "out"].to_vec(),
+            other => vec![other, "--connect-string", &dsn],
+        };
+        let mut running = dir.start(dir.command(&arguments));
+        running.until("it waits", || asked.load(Ordering::SeqCst) > 0);
+        interrupt(running).expect(130, &["stopped"]);
+    });
+}
+
+/// Freezes the server of a run that changed a setting, interrupts the run, and undoes later.
+fn leaves_a_frozen_server(cluster: &PrivateCluster, text: &str, engine: &str, signals: usize) {
+    let (dsn, dir) = (cluster.primary_conninfo(), Workdir::new());
+    let text =
+        text.replace("kind = \"commit\"\n", &format!("kind = \"commit\"\nengine = \"{engine}\"\n"));
+    let mut running = dir.start_compare(&text);
+    running.until("in force", || show(&dsn, "wal_writer_delay") == "150ms");
+    running.until("at work", || {
+        sessions_at_work(&dsn) > 0 || engine == "client" && sessions_of_ours(&dsn) > 1
+    });
+    let stopped = Stopped::stop(cluster);
+    running.signal(Signal::INT);
+    if signals == 2 {
+        // Two signals that are pending at the same time are one.
+        let err = dir.path().join("stderr");
+        let is_seen = || std::fs::read_to_string(&err).unwrap().contains("press Ctrl-C again");
+        running.until("the first is seen", is_seen);
+        running.signal(Signal::INT);
     }
+    let result = running.wait_for(BOUND);
+    assert_eq!(result.code, Some(6), "{engine} {signals}: {result}");
+    assert!(result.err.contains("run `pgio undo` first"), "{result}");
+    assert_eq!(dir.journals().len(), 1);
+    drop(stopped);
+    dir.pgio(&["undo"]).expect(0, &["Restored wal_writer_delay"]);
+    assert_eq!(auto_conf(&dsn, "wal_writer_delay"), None);
+    wait_until("reloaded", || show(&dsn, "wal_writer_delay") == "200ms");
+    wait_until("no session is left", || sessions_of_ours(&dsn) == 0);
 }
 
 #[test]
 fn pgio_leaves_a_frozen_server_and_undoes_later() {
-    let cluster = cluster();
-    let dsn = cluster.primary_conninfo();
-    let keys = "blocks = 1\nduration = \"60s\"\nwarmup = \"60s\"\naa = false";
-    let warming = experiment(&dsn, keys, "", &[("set", SET)]).replacen("warmup = \"0s\"\n", "", 1);
-    for (name, text) in
-        [("window", experiment(&dsn, LONG, "", &[("set", SET)])), ("warm-up", warming)]
-    {
-        for engine in ["server", "client"] {
-            for signals in [1, 2] {
-                let dir = Workdir::new();
-                let text = text.replace(
-                    "kind = \"commit\"\n",
-                    &format!("kind = \"commit\"\nengine = \"{engine}\"\n"),
-                );
-                let mut running = dir.start_compare(&text);
-                running.until("in force", || show(&dsn, "wal_writer_delay") == "150ms");
-                running.until("at work", || {
-                    sessions_at_work(&dsn) > 0 || engine == "client" && sessions_of_ours(&dsn) > 1
-                });
-                let stopped = Stopped::stop(&cluster);
-                running.signal(Signal::INT);
-                if signals == 2 {
-                    thread::sleep(Duration::from_millis(300));
-                    running.signal(Signal::INT);
-                }
-                let left = ["wal_writer_delay", "run `pgio undo` first"];
-                let result = running.wait_for(BOUND);
-                assert_eq!(result.code, Some(6), "{name} {engine} {signals}: {result}");
-                assert!(result.err.contains(left[1]), "{result}");
-                assert_eq!(dir.journals().len(), 1);
-                drop(stopped);
-                dir.pgio(&["undo"]).expect(0, &["Restored wal_writer_delay"]);
-                assert_eq!(auto_conf(&dsn, "wal_writer_delay"), None);
-                wait_until("reloaded", || show(&dsn, "wal_writer_delay") == "200ms");
-                wait_until("no session is left", || sessions_of_ours(&dsn) == 0);
+    let parts = ["window", "warm-up"];
+    let all = parts.into_iter().flat_map(|part| [(part, "server"), (part, "client")]);
+    beside_each_other(all, |(part, engine)| {
+        let cluster = cluster();
+        let dsn = cluster.primary_conninfo();
+        let text = match part {
+            "window" => experiment(&dsn, LONG, "", &[("set", SET)]),
+            _ => {
+                let keys = "blocks = 1\nduration = \"60s\"\nwarmup = \"60s\"\naa = false";
+                let text = experiment(&dsn, keys, "", &[("set", SET)]);
+                text.replacen("warmup = \"0s\"\n", "", 1)
             }
+        };
+        for signals in [1, 2] {
+            leaves_a_frozen_server(&cluster, &text, engine, signals);
         }
-    }
+    });
+}
+
+/// Connections that a server's socket has, with those that it has not accepted yet.
+fn connections_to(cluster: &PrivateCluster) -> usize {
+    let socket = cluster.primary_socket().display().to_string();
+    std::fs::read_to_string("/proc/net/unix").unwrap().matches(&socket).count()
 }
 
 #[test]
 fn an_interrupt_works_between_trials_and_while_connecting() {
     let cluster = cluster();
-    let dsn = cluster.primary_conninfo();
-    let dir = Workdir::new();
-    let text = experiment(
-        &dsn,
-        "blocks = 500\nduration = \"100ms\"\naa = false",
-        "",
-        &[("a", ""), ("b", "")],
-    );
-    for pause in [0, 70, 130] {
-        let dir = Workdir::new();
-        let mut running = dir.start_compare(&text);
-        running.until("trials are stored", || {
-            std::fs::read_to_string(dir.out().join("trials.jsonl"))
-                .is_ok_and(|t| t.lines().count() > 1)
-        });
-        thread::sleep(Duration::from_millis(pause));
-        let stopped = Stopped::stop(&cluster);
-        interrupt(running).expect(130, &["stopped"]);
-        drop(stopped);
+    let keys = "blocks = 500\nduration = \"100ms\"\naa = false";
+    let text = |dsn: &str| experiment(dsn, keys, "", &[("a", ""), ("b", "")]);
+    let has_trials = |dir: &Workdir| {
+        std::fs::read_to_string(dir.out().join("trials.jsonl")).is_ok_and(|t| t.lines().count() > 1)
+    };
+    // The server freezes at a different moment of each.
+    let dirs = [Workdir::new(), Workdir::new(), Workdir::new()];
+    let start = |dir: &Workdir| dir.start_compare(&text(&fresh_database(&cluster)));
+    let mut between_trials: Vec<Running> = dirs.iter().map(start).collect();
+    for (dir, running) in dirs.iter().zip(&mut between_trials) {
+        running.until("trials are stored", || has_trials(dir));
     }
-    // While it connects, and with a load under way.
-    let stopped = Stopped::stop(&cluster);
-    let running = dir.start_compare(&text);
-    thread::sleep(Duration::from_millis(500));
-    interrupt(running).expect(130, &["stopped"]);
-    drop(stopped);
+    let (loads, dsn) = (Workdir::new(), cluster.primary_conninfo());
     let load = ["setup", "--connect-string", &dsn, "--scale", "400M", "--num-schemas", "2"];
-    let mut running = dir.start(dir.command(&load));
+    let mut load = loads.start(loads.command(&load));
     let copying = "SELECT count(*) FROM pg_stat_progress_copy";
     let mut admin = connect(&dsn);
-    running.until("it loads", || admin.query_one(copying, &[]).unwrap().get::<_, i64>(0) > 0);
+    load.until("it loads", || admin.query_one(copying, &[]).unwrap().get::<_, i64>(0) > 0);
     let stopped = Stopped::stop(&cluster);
-    interrupt(running).expect(130, &["stopped"]);
+    let (dir, before) = (Workdir::new(), connections_to(&cluster));
+    let mut connecting = dir.start_compare(&text(&dsn));
+    connecting.until("it connects", || connections_to(&cluster) > before);
+
+    let all = between_trials.into_iter().chain([load, connecting]);
+    beside_each_other(all, |running| {
+        interrupt(running).expect(130, &["stopped"]);
+    });
     drop(stopped);
 }
 
@@ -192,7 +218,10 @@ fn an_undo_does_not_wait_forever() {
     running.until("in force", || show(&dsn, "wal_writer_delay") == "150ms");
     running.kill();
     let stopped = Stopped::stop(&cluster);
-    let result = dir.start(dir.command(&["undo"])).wait().expect(6, &["could not be undone"]);
+    // The limit of each attempt is the user's; that they come to an end is pgio's.
+    let mut undo = dir.command(&["undo"]);
+    undo.env("PGCONNECT_TIMEOUT", "2");
+    let result = dir.start(undo).wait().expect(6, &["could not be undone"]);
     assert!(result.out.contains("Still in place: wal_writer_delay"), "{result}");
     assert_eq!(dir.journals().len(), 1);
     drop(stopped);

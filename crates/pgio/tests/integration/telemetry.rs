@@ -15,6 +15,7 @@ use crate::fixture::{
     INSTALLED, NEWEST, connect, fresh_database, shared_pair, shared_primary, spec,
 };
 use crate::hosts::sshd::Sshd;
+use crate::timing;
 use crate::workdir::{
     Workdir, alter_system, experiment, experiment_on, failed_checks, sessions_at_work, show,
     tolerate,
@@ -23,6 +24,17 @@ use crate::workdir::{
 const OLDEST: u32 = 13;
 const LOCAL: (&str, &str) = ("local", "synchronous_commit = \"local\"");
 const ON: (&str, &str) = ("on", "synchronous_commit = \"on\"");
+
+/// Beside each other.
+fn on_both(test: impl Fn(u32) + Sync) {
+    timing::begin();
+    thread::scope(|scope| {
+        for major in [INSTALLED, NEWEST] {
+            let test = &test;
+            scope.spawn(move || test(major));
+        }
+    });
+}
 
 fn series(dir: &Workdir, trial: &Value) -> Value {
     let name = trial["series"].as_str().unwrap_or_else(|| panic!("no series in {trial:#}"));
@@ -172,7 +184,7 @@ fn a_commit_workload_is_observed_on_the_oldest() {
 /// Sampling is no work: the database's own counters see nothing of it.
 #[test]
 fn sampling_does_not_count_for_the_workloads_database() {
-    for major in [INSTALLED, NEWEST] {
+    on_both(|major| {
         let place = Place::new(major);
         place.load(1, "8M");
         let others = |telemetry: &str| {
@@ -191,18 +203,18 @@ fn sampling_does_not_count_for_the_workloads_database() {
         // A visit reads the index and the table: so many blocks, with and without.
         let (with, without) = (others("200ms"), others("0"));
         assert!((with / without - 1.0).abs() < 0.02, "{with} and {without}");
-    }
+    });
 }
 
 #[test]
 fn a_role_without_pg_monitor_gets_a_warning() {
-    for major in [INSTALLED, NEWEST] {
+    on_both(|major| {
         let owner = Place::at(&fresh_database(shared_pair(major)));
         let place = owner.new_role("plain", "");
         let grant = format!("GRANT ALL ON SCHEMA public TO {}", place.user);
         owner.client().batch_execute(&grant).unwrap();
         place.load(1, "8M");
-        let trial = place.trial(&["--run-time", "1"]);
+        let trial = place.trial(&["--run-time", "500ms"]);
         let result = warnings(&trial);
         assert!(result.contains("autovacuum"), "{result}");
         assert!(
@@ -219,10 +231,10 @@ fn a_role_without_pg_monitor_gets_a_warning() {
         assert!(trial["metrics"]["device_reads_per_second"].is_null());
         assert!(trial["telemetry"]["standbys"].as_object().is_none_or(|s| s.is_empty()));
         owner.client().batch_execute(&format!("GRANT pg_monitor TO {}", place.user)).unwrap();
-        let trial = place.trial(&["--run-time", "1"]);
+        let trial = place.trial(&["--run-time", "500ms"]);
         assert!(!warnings(&trial).contains("autovacuum"), "{}", warnings(&trial));
         assert_eq!(trial["telemetry"]["standbys"]["standby"]["sync_state"], "sync");
-    }
+    });
 }
 
 /// Process numbers of the server mean nothing here, as with a server in a container.
@@ -320,25 +332,26 @@ fn without_connections_to_spare_the_workload_comes_first() {
     assert!(warnings(trial).contains("connections to spare"), "{}", warnings(trial));
 }
 
+fn has_its_moment(major: u32) {
+    let cluster = PrivateCluster::start(&spec(major)).unwrap();
+    let dsn = cluster.primary_conninfo();
+    let dir = Workdir::new();
+    let keys = "blocks = 1\nduration = \"2500ms\"\naa = false\ntelemetry = \"250ms\"";
+    let mut running = dir.start_compare(&experiment(&dsn, keys, "", &[("a", "")]));
+    running.until("in the window", || sessions_at_work(&dsn) == 1);
+    thread::sleep(Duration::from_millis(500));
+    connect(&dsn).batch_execute("CHECKPOINT").unwrap();
+    running.wait().expect(0, &[]);
+    let series = series(&dir, &dir.trials()[0]);
+    let moments = series["moments"].as_array().unwrap();
+    let inside =
+        |m: &&Value| m["what"] == "checkpoint" && (0.1..2.6).contains(&m["at"].as_f64().unwrap());
+    assert_eq!(moments.iter().filter(inside).count(), 1, "{moments:?}");
+}
+
 #[test]
 fn a_checkpoint_is_a_moment() {
-    for major in [INSTALLED, NEWEST] {
-        let cluster = PrivateCluster::start(&spec(major)).unwrap();
-        let dsn = cluster.primary_conninfo();
-        let dir = Workdir::new();
-        let keys = "blocks = 1\nduration = \"2500ms\"\naa = false\ntelemetry = \"250ms\"";
-        let mut running = dir.start_compare(&experiment(&dsn, keys, "", &[("a", "")]));
-        running.until("in the window", || sessions_at_work(&dsn) == 1);
-        thread::sleep(Duration::from_millis(500));
-        connect(&dsn).batch_execute("CHECKPOINT").unwrap();
-        running.wait().expect(0, &[]);
-        let series = series(&dir, &dir.trials()[0]);
-        let moments = series["moments"].as_array().unwrap();
-        let inside = |m: &&Value| {
-            m["what"] == "checkpoint" && (0.1..2.6).contains(&m["at"].as_f64().unwrap())
-        };
-        assert_eq!(moments.iter().filter(inside).count(), 1, "{moments:?}");
-    }
+    on_both(has_its_moment);
 }
 
 #[test]
@@ -358,7 +371,7 @@ fn a_setting_changed_by_someone_else_makes_the_trial_invalid() {
     let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
-    let keys = format!("blocks = 1\nduration = \"4s\"\naa = false\n{}", tolerate(&[]));
+    let keys = format!("blocks = 1\nduration = \"2s\"\naa = false\n{}", tolerate(&[]));
     let mut running = dir.start_compare(&experiment(&dsn, &keys, "", &[("a", "")]));
     running.until("in the window", || sessions_at_work(&dsn) == 1);
     alter_system(&dsn, "bgwriter_delay", Some("123ms"));

@@ -7,6 +7,7 @@ use pgio::rng::SplitMix64;
 
 use super::{LONG, ONCE, PRIVATE, SIZE, clusters_of, experiment, inside, kill, mounts_found};
 use crate::disk::{LoopDevice, run};
+use crate::killing::kills;
 use crate::workdir::{Workdir, failed_checks, wait_until};
 
 pub(super) fn format(device: &LoopDevice, more: &str) -> String {
@@ -42,7 +43,8 @@ fn a_new_file_system_for_each_trial() {
     let mut conditions: Vec<(&str, &str)> = vec![("plain", "")];
     conditions.extend(bodies.iter().map(|(name, body)| (*name, body.as_str())));
     let dir = Workdir::new();
-    let text = experiment(PRIVATE, "blocks = 2\nduration = \"300ms\"", &conditions);
+    // One block: each trial but one formats what the one before it had on the device.
+    let text = experiment(PRIVATE, ONCE, &conditions);
     dir.compare(&text).expect(0, &["nobarrier"]);
     assert_eq!(holds(&device), "");
     assert!(!mounted(&device) && dir.journals().is_empty());
@@ -68,8 +70,8 @@ fn killed_at_any_moment_the_device_is_cleared() {
     let device = LoopDevice::new(SIZE);
     let mut random = SplitMix64::new(5);
     let (mut held, mut clusters) = (0, BTreeSet::new());
-    for round in 0..8 {
-        let kind = ["ext4", "xfs", "btrfs"][round % 3];
+    for round in 0..kills(5) {
+        let kind = ["ext4", "xfs", "btrfs"][round as usize % 3];
         let body = format(&device, &format!("type = {kind:?}"));
         let dir = Workdir::new();
         let text = |keys: &str| experiment(PRIVATE, keys, &[("b", &body)]);
@@ -87,7 +89,7 @@ fn killed_at_any_moment_the_device_is_cleared() {
         let look = format!("{left} 2>/dev/null || :");
         wait_until("its directories are gone", || run("sh", &["-c", &look]).is_empty());
     }
-    assert!(held > 0, "the first of eight moments lies between mkfs and its undo");
+    assert!(held > 0, "the first moment lies between mkfs and its undo");
 }
 
 #[test]
@@ -108,7 +110,6 @@ fn a_device_is_formatted_only_if_named_twice() {
     };
     let uuid = device.format();
     refused("", &["holds ext4", &format!("confirm it: uuid = \"{uuid}\"")]);
-    refused(", uuid = \"00000000-0000-4000-8000-000000000000\"", &["holds ext4"]);
     let point = device.mount();
     fs::write(point.join("precious"), "as it was").unwrap();
     refused(&format!(", uuid = \"{uuid}\""), &["in use", "mounted on"]);
@@ -121,20 +122,11 @@ fn a_device_is_formatted_only_if_named_twice() {
     assert!(failed_checks(&dir.trials()[0], "invalid").is_empty());
     assert_eq!(holds(&device), "", "neither the former nor ours");
 
-    fs::write(&device.path, partition_table()).unwrap();
-    refused("", &["holds dos"]);
-    run("wipefs", &["--all", "--quiet", &device.path]);
-    run("mkswap", &["-q", &device.path]);
-    refused("", &["holds swap"]);
-    run("wipefs", &["--all", "--quiet", &device.path]);
-
     let small = LoopDevice::new(64 << 20);
     let body = format(&small, "type = \"ext4\"");
     let result = Workdir::new().compare(&experiment(PRIVATE, ONCE, &[("b", &body)]));
     result.expect(4, &["too little for the data directory"]);
-    let body = "device = \"/dev/no-such\", type = \"ext4\", allow_format = true";
-    let result = Workdir::new().compare(&experiment(PRIVATE, ONCE, &[("b", body)]));
-    result.expect(4, &["has no device /dev/no-such"]);
+    // What else a device must not hold: `tablespace`, where no refusal takes a new server.
 }
 
 /// With its metadata on another device nothing of DRBD can be seen on the disk itself.
@@ -155,16 +147,6 @@ fn a_disk_that_drbd_is_configured_for_is_never_formatted() {
     command.env("PATH", format!("{}:{path}", dir.path().display()));
     dir.start(command).wait().expect(4, &["contains DRBD metadata"]);
     assert_eq!(holds(&device), "");
-}
-
-/// One Linux partition of 2 MiB.
-fn partition_table() -> [u8; 512] {
-    let mut sector = [0; 512];
-    sector[446 + 4] = 0x83;
-    sector[446 + 9] = 8;
-    sector[446 + 13] = 16;
-    sector[510..].copy_from_slice(&[0x55, 0xaa]);
-    sector
 }
 
 #[test]

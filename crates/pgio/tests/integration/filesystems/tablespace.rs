@@ -11,6 +11,7 @@ use super::{LONG, SIZE, inside, kill, mounts_found};
 use crate::controlling::Managed;
 use crate::disk::{LoopDevice, lock_free_devices, run};
 use crate::fixture::connect;
+use crate::killing::kills;
 use crate::workdir::{Workdir, condition_of, failed_checks, tolerate, wait_until};
 
 /// A server of the user's with a data set, a blank device, and a directory that is not there.
@@ -141,9 +142,9 @@ fn killed_at_any_moment_the_data_set_is_moved_back() {
     let before = bench.places();
     let mut random = SplitMix64::new(17);
     let mut moved = 0;
-    for round in 0..6 {
+    for round in 0..kills(4) {
         let dir = Workdir::new();
-        let body = bench.on(["ext4", "xfs"][round % 2], "");
+        let body = bench.on(["ext4", "xfs"][round as usize % 2], "");
         let text = |keys: &str| bench.experiment(keys, &[("b", &body)]);
         let delay = (round > 0).then(|| random.next_u64() % 1500);
         kill(&dir, text, delay, || bench.places() != before);
@@ -152,7 +153,7 @@ fn killed_at_any_moment_the_data_set_is_moved_back() {
         bench.is_as_before(&before);
         assert!(dir.journals().is_empty(), "round {round}");
     }
-    assert!(moved > 0, "the first of six moments lies where it is moved");
+    assert!(moved > 0, "the first moment lies where it is moved");
 }
 
 #[test]
@@ -274,4 +275,45 @@ fn a_tablespace_refused_before_anything_is_changed() {
         + &format!("[[condition]]\nname = \"b\"\n{body}\n");
     admin.batch_execute("CREATE DATABASE empty").unwrap();
     refused(&commit.replace("dbname=postgres", "dbname=empty"), &["no data set"]);
+}
+
+/// One Linux partition of 2 MiB.
+fn partition_table() -> [u8; 512] {
+    let mut sector = [0; 512];
+    sector[446 + 4] = 0x83;
+    sector[446 + 9] = 8;
+    sector[446 + 13] = 16;
+    sector[510..].copy_from_slice(&[0x55, 0xaa]);
+    sector
+}
+
+/// Under a data directory the same rules hold.
+#[test]
+fn a_device_in_use_by_something_else_is_not_formatted() {
+    if !inside("tablespace::a_device_in_use_by_something_else_is_not_formatted") {
+        return;
+    }
+    let bench = Bench::new();
+    let (before, other) = (bench.places(), LoopDevice::new(SIZE));
+    let refused = |device: &str, more: &str, expected: &str| {
+        let (dir, was) = (Workdir::new(), holds(&other));
+        let body = bench.on("ext4", more).replace(&bench.device.path, device);
+        let text = bench.experiment("blocks = 1\nduration = \"100ms\"", &[("b", &body)]);
+        dir.compare(&text).expect(4, &[expected]);
+        assert!(dir.journals().is_empty());
+        assert_eq!(holds(&other), was);
+    };
+    let clear = || run("wipefs", &["--all", "--quiet", &other.path]);
+    let uuid = other.format();
+    refused(&other.path, "", &format!("confirm it: uuid = \"{uuid}\""));
+    let wrong = ", uuid = \"00000000-0000-4000-8000-000000000000\"";
+    refused(&other.path, wrong, "holds ext4");
+    clear();
+    fs::write(&other.path, partition_table()).unwrap();
+    refused(&other.path, "", "holds dos");
+    clear();
+    run("mkswap", &["-q", &other.path]);
+    refused(&other.path, "", "holds swap");
+    refused("/dev/no-such", "", "has no device /dev/no-such");
+    bench.is_as_before(&before);
 }
