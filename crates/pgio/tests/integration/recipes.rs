@@ -219,7 +219,7 @@ fn wal_device() {
 #[test]
 fn noisy_neighbour() {
     let text = with(&recipe("noisy-neighbour"), SHORT);
-    let (_dir, results) = compare(&text.replace("\"300ms\"", "\"500ms\""), "");
+    let (_dir, results) = compare(&text.replace("\"300ms\"", "\"1s\""), "");
     let trials = stored(&results);
     assert_eq!(conditions(&trials), names(&["noisy", "quiet", "quiet (A/A)", "scans"]));
     for trial in &trials {
