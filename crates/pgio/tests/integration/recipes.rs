@@ -219,6 +219,7 @@ fn wal_device() {
 #[test]
 fn noisy_neighbour() {
     let text = with(&recipe("noisy-neighbour"), SHORT);
+    // Counts of work in the background arrive once a second; a shorter window may contain none.
     let (_dir, results) = compare(&text.replace("\"300ms\"", "\"1s\""), "");
     let trials = stored(&results);
     assert_eq!(conditions(&trials), names(&["noisy", "quiet", "quiet (A/A)", "scans"]));
