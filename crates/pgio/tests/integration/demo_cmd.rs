@@ -112,10 +112,9 @@ fn check_results(dir: &Workdir, out: &Path, blocks: usize) {
     let on = comparisons.iter().find(|c| c["condition"] == "on" && c["primary"] == true).unwrap();
     assert_eq!(on["metric"], "commits_per_second");
     // The verdict needs a machine that does nothing else, and other tests run beside this one; the
-    // estimate, about one half, does not. In one block a stall of the disk can hide it, but not that the
-    // typical commit waits for the standby.
-    let ratio = on["ratio"].as_f64().unwrap();
-    assert!(ratio > 0.0 && (ratio < 1.0 || blocks == 1), "{on}");
+    // estimate, about one half, does not.
+    assert!(on["ratio"].as_f64().unwrap() < 1.0, "{on}");
+    // However fast the machine is, the typical commit waits for the standby.
     let median = |name: &str| {
         let conditions = commit["conditions"].as_array().unwrap();
         let condition = conditions.iter().find(|c| c["name"] == name).unwrap();
@@ -161,8 +160,8 @@ fn the_demo_runs_without_privileges() {
     let out = place.path().join("out");
     let mut command = Command::new(&program);
     command.args(["demo", "--pg", &version, "--out"]).arg(&out).current_dir(place.path());
-    // The privileges are the subject here: one block visits every condition.
-    command.env("PGIO_TEST_DEMO_BLOCKS", "1");
+    // The privileges are the subject here: two blocks have an estimate as well.
+    command.env("PGIO_TEST_DEMO_BLOCKS", "2");
     if geteuid().is_root() {
         command.uid(65_534).gid(65_534).env("HOME", place.path());
         command.env_remove("XDG_CACHE_HOME").env_remove("XDG_STATE_HOME").env_remove("PGIO_BINDIR");
@@ -171,7 +170,7 @@ fn the_demo_runs_without_privileges() {
     let servers = Servers::of(&mut demo);
     demo.wait_for(WHOLE).expect(0, TOLD);
     servers.assert_gone();
-    check_results(&dir, &out, 1);
+    check_results(&dir, &out, 2);
 }
 
 #[test]
