@@ -264,7 +264,7 @@ fn killed_at_any_moment_the_original_options_are_restored() {
     let before = disk.state();
     let mut random = SplitMix64::new(11);
     let mut states = Vec::new();
-    for round in 0..kills(5) {
+    for round in 0..kills(8) {
         let body = match round % 2 {
             0 => "options = \"barrier=0,relatime\"",
             _ => "options = \"data=writeback,barrier=0\"",

@@ -34,7 +34,7 @@ fn killed_at_any_moment_everything_is_restored() {
     let before = stage.snapshot();
     let mut random = SplitMix64::new(11);
     let (mut open, mut changed) = (BTreeSet::new(), 0);
-    let kills = kills(6);
+    let kills = kills(7);
     for kill in 0..kills {
         let (mut running, begun) = (stage.start(), Instant::now());
         match kill {

@@ -133,7 +133,7 @@ fn killed_at_any_moment_all_is_restored() {
     let lasting = experiment(&dsn, LONG, "", &[("b", body)]);
     let mut random = SplitMix64::new(7);
     let mut unfinished = 0;
-    for round in 0..kills(6) {
+    for round in 0..kills(10) {
         let dir = Workdir::new();
         let mut running = dir.start_compare(if round == 0 { &lasting } else { &text });
         running.until("connected", || sessions_of_ours(&dsn) > 0);

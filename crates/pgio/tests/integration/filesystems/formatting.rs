@@ -70,7 +70,7 @@ fn killed_at_any_moment_the_device_is_cleared() {
     let device = LoopDevice::new(SIZE);
     let mut random = SplitMix64::new(5);
     let (mut held, mut clusters) = (0, BTreeSet::new());
-    for round in 0..kills(5) {
+    for round in 0..kills(8) {
         let kind = ["ext4", "xfs", "btrfs"][round as usize % 3];
         let body = format(&device, &format!("type = {kind:?}"));
         let dir = Workdir::new();

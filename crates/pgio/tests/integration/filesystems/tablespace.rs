@@ -142,7 +142,7 @@ fn killed_at_any_moment_the_data_set_is_moved_back() {
     let before = bench.places();
     let mut random = SplitMix64::new(17);
     let mut moved = 0;
-    for round in 0..kills(4) {
+    for round in 0..kills(6) {
         let dir = Workdir::new();
         let body = bench.on(["ext4", "xfs"][round as usize % 2], "");
         let text = |keys: &str| bench.experiment(keys, &[("b", &body)]);
