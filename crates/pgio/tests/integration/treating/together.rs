@@ -58,7 +58,7 @@ fn a_throttle_holds_on_the_file_system_that_its_condition_makes() {
     let (device, other) = (LoopDevice::new(SIZE), LoopDevice::new(64 << 20));
     let both = format!("{}\n{}", formatted(&device), throttled(&device));
     let dir = Workdir::new();
-    let keys = "blocks = 1\nduration = \"3s\"";
+    let keys = "blocks = 1\nduration = \"2s\"";
     let text = experiment(keys, &[("formatted", &formatted(&device)), ("throttled", &both)]);
     dir.compare(&text).expect(0, &[]);
     for trial in dir.trials() {
