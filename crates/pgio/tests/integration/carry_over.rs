@@ -121,7 +121,7 @@ fn an_interrupted_burn_in_is_repeated_and_the_seeds_stay_the_same() {
     let (cluster, dir) = cluster();
     let text = |keys: &str| equal(&cluster.primary_conninfo(), keys, "server");
     let dsn = cluster.primary_conninfo();
-    let long = text("").replace("work_loop = 180", "run_time = \"2s\"");
+    let long = text("").replace("work_loop = 180", "run_time = \"1s\"");
     let mut running = dir.start_compare(&long);
     running.until("the burn-in is measured", || sessions_at_work(&dsn) > 0);
     running.signal(Signal::INT);
