@@ -67,7 +67,8 @@ fn does_what_was_asked(major: u32) {
         assert_eq!((timeline.len(), in_slices), (4, updates));
         assert_eq!(trial["settings"]["plan_cache_mode"], "force_generic_plan");
         assert_eq!(trial["workload"]["keys"]["engine"], "client");
-        assert_eq!(verdict(&trial, "common-start"), "ok");
+        // A busy machine wakes sessions late, which is a warning.
+        assert_ne!(verdict(&trial, "common-start"), "invalid");
     }
     // Warm-up and two threads; nothing of the warm-up is counted.
     let trial = place.trial(&[&CLIENT[..], &work, &["--client-threads", "2"]].concat());
@@ -88,27 +89,35 @@ fn the_client_does_what_was_asked_of_the_newest() {
     does_what_was_asked(NEWEST);
 }
 
-#[test]
-fn a_rate_is_kept_and_one_above_capacity_is_reported() {
+const ONE_ROW_CALLS: [&str; 4] = ["--num-threads", "4", "--work-unit", "1"];
+
+fn a_rate_is_kept(arrivals: &str) {
     let place = Place::new(INSTALLED);
     place.load(1, "8M");
-    let work = ["--num-threads", "4", "--work-unit", "1"];
+    let rate = ["--run-time", "8", "--rate", "500", "--arrivals", arrivals];
+    let trial = place.trial(&[&CLIENT[..], &ONE_ROW_CALLS, &rate].concat());
+    // Those that a busy machine is late for at the window's very end do not begin.
+    let reached = metric(&trial, "rate_reached") / 100.0;
+    assert!(reached > 0.95, "{reached} {arrivals}");
+    // Six standard deviations of a Poisson count; what is fixed is exact.
+    let due = total(&trial, "reads") as f64 / reached;
+    let room = if arrivals == "fixed" { 1e-6 } else { 6.0 * 4000f64.sqrt() };
+    assert!((due - 4000.0).abs() <= room, "{due} {arrivals}");
+    assert_ne!(verdict(&trial, "rate-not-reached"), "invalid");
+    assert_eq!(trial["histograms"]["lag"]["count"], trial["histograms"]["read"]["count"]);
+    assert_eq!(trial["workload"]["primary_metric"], "read_latency_p99");
+}
+
+#[test]
+fn a_rate_is_kept_and_one_above_capacity_is_reported() {
     for arrivals in ["fixed", "poisson"] {
-        let rate = ["--run-time", "8", "--rate", "500", "--arrivals", arrivals];
-        let trial = place.trial(&[&CLIENT[..], &work, &rate].concat());
-        // Those that a busy machine is late for at the window's very end do not begin.
-        let reached = metric(&trial, "rate_reached") / 100.0;
-        assert!(reached > 0.95, "{reached} {arrivals}");
-        // Six standard deviations of a Poisson count; what is fixed is exact.
-        let due = total(&trial, "reads") as f64 / reached;
-        let room = if arrivals == "fixed" { 1e-6 } else { 6.0 * 4000f64.sqrt() };
-        assert!((due - 4000.0).abs() <= room, "{due} {arrivals}");
-        assert_ne!(verdict(&trial, "rate-not-reached"), "invalid");
-        assert_eq!(trial["histograms"]["lag"]["count"], trial["histograms"]["read"]["count"]);
-        assert_eq!(trial["workload"]["primary_metric"], "read_latency_p99");
+        a_rate_is_kept(arrivals);
     }
+    let place = Place::new(INSTALLED);
+    place.load(1, "8M");
     let rate = ["--run-time", "2", "--rate", "50000000"];
-    let result = place.pgio(&[&["run", "--json", "over.json"], &CLIENT[..], &work, &rate].concat());
+    let result =
+        place.pgio(&[&["run", "--json", "over.json"], &CLIENT[..], &ONE_ROW_CALLS, &rate].concat());
     let trial = place.record("over.json");
     assert!(metric(&trial, "rate_reached") < 50.0, "{result:?}");
     assert_eq!(verdict(&trial, "rate-not-reached"), "warning");
@@ -178,7 +187,7 @@ fn counted(client: &mut Client) -> [i64; 2] {
 fn commits_are_counted_row_by_row() {
     let place = Place::new(INSTALLED);
     let mut counting = place.client();
-    let keys = "blocks = 2\nduration = \"600ms\"\naa = false\ntelemetry = \"0s\"";
+    let keys = "blocks = 1\nduration = \"600ms\"\naa = false\ntelemetry = \"0s\"";
     for (workload, rows, latency) in [
         ("sessions = 3\nengine = \"client\"", 1, true),
         ("sessions = 2\nengine = \"client\"\nrows_per_transaction = 5\nindex = true", 5, true),
@@ -377,9 +386,10 @@ fn an_interrupt_while_clients_wait_for_a_standby_leaves_nothing() {
 fn passwords_and_tls_are_as_everywhere() {
     let Some(server) = shared() else { return };
     let at = format!("host=localhost hostaddr=127.0.0.1 port={} dbname=postgres", server.port);
-    let keys = "blocks = 1\nduration = \"2s\"\naa = false\ntelemetry = \"0s\"";
+    let keys = "blocks = 1\nduration = \"1s\"\naa = false\ntelemetry = \"0s\"";
     let super_user = format!("{at} user=postgres sslmode=disable");
-    connect(&super_user).batch_execute("GRANT CREATE ON SCHEMA public TO PUBLIC").unwrap();
+    let mut looking = connect(&super_user);
+    looking.batch_execute("GRANT CREATE ON SCHEMA public TO PUBLIC").unwrap();
     let workload = "sessions = 20\nengine = \"client\"\npayload = 50000";
     let tls = "SELECT count(*) FROM pg_stat_ssl JOIN pg_stat_activity USING (pid) \
                WHERE query LIKE 'INSERT INTO%' AND ssl = $1";
@@ -399,7 +409,7 @@ fn passwords_and_tls_are_as_everywhere() {
         let dsn = format!("{at} {how} passfile={}", pass.display());
         let mut running = dir.start_compare(&experiment(&dsn, keys, workload, &[("as it is", "")]));
         running.until("in the window", || {
-            connect(&super_user).query_one(tls, &[&encrypted]).unwrap().get::<_, i64>(0) == 20
+            looking.query_one(tls, &[&encrypted]).unwrap().get::<_, i64>(0) == 20
         });
         running.wait().expect(0, &[]);
         let trial = &dir.trials()[0];

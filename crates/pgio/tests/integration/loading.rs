@@ -277,18 +277,31 @@ fn destroy_takes_ours_and_leaves_the_rest() {
 
 #[test]
 fn a_table_in_use_is_named_and_stays() {
+    // Both wait for the table as long as pgio is patient, so each has a database and waits beside the other.
+    thread::scope(|scope| {
+        scope.spawn(|| {
+            while_in_use(|conninfo| {
+                let error = refused(conninfo, &spec(1, 1024));
+                assert!(matches!(error, DatasetError::InUse { .. }), "{error}");
+            });
+        });
+        while_in_use(|conninfo| {
+            let error = dataset::destroy(&mut connect(conninfo)).unwrap_err();
+            let text = error.to_string();
+            assert!(text.starts_with("pgio1 is in use by another session"), "{text}");
+        });
+    });
+}
+
+fn while_in_use(refuse: impl Fn(&str)) {
     let conninfo = database(INSTALLED);
     load(&conninfo, &spec(1, 1024));
     let mut reader = connect(&conninfo);
     let mut reading = reader.transaction().unwrap();
     reading.batch_execute("SELECT FROM pgio1").unwrap();
-    let mut client = connect(&conninfo);
-    let error = dataset::destroy(&mut client).unwrap_err();
-    assert!(error.to_string().starts_with("pgio1 is in use by another session"), "{error}");
-    let error = refused(&conninfo, &spec(1, 1024));
-    assert!(matches!(error, DatasetError::InUse { .. }), "{error}");
+    refuse(&conninfo);
     reading.rollback().unwrap();
-    check_for_run(&mut client, 1, None).unwrap();
+    check_for_run(&mut connect(&conninfo), 1, None).unwrap();
 }
 
 #[test]

@@ -17,11 +17,11 @@ fn keys(more: &str) -> String {
 fn conditions_take_turns_and_their_settings_are_proved_in_every_slice() {
     let dir = Workdir::new();
     let dsn = fresh_database(shared_primary(INSTALLED));
-    let keys = keys("weave = \"20ms\"");
+    let keys = keys("weave = \"20ms\"").replace("blocks = 6", "blocks = 3");
     dir.compare(&experiment(&dsn, &keys, "sessions = 2", LEVELS)).expect(0, &["delayed", "−"]);
     assert_eq!(dir.manifest()["rules"]["weave_seconds"], 0.02);
     let trials = dir.trials();
-    assert_eq!(trials.len(), 18, "three conditions with the twin, six blocks");
+    assert_eq!(trials.len(), 9, "three conditions with the twin, three blocks");
     for trial in &trials {
         let condition = trial["place"]["condition"].as_str().unwrap();
         let woven = &trial["woven"];
@@ -102,8 +102,9 @@ fn slices_shorter_than_a_call_are_refused_before_anything_is_stored() {
 fn auto_finds_a_length_and_keeps_it_with_its_evidence() {
     let dir = Workdir::new();
     let dsn = fresh_database(shared_primary(INSTALLED));
-    // An eighth of 3 s holds twice six slices of 20 ms.
+    // An eighth of 2 s holds twice six slices of 20 ms.
     let keys = keys("weave = \"auto\"\nmatters = \"20%\"").replace("300ms", "500ms");
+    let keys = keys.replace("blocks = 6", "blocks = 4");
     dir.compare(&experiment(&dsn, &keys, "", LEVELS)).expect(0, &[]);
     let weave = dir.manifest()["weave"].clone();
     assert_eq!(weave["limit"], 0.05);
@@ -123,12 +124,12 @@ fn auto_finds_a_length_and_keeps_it_with_its_evidence() {
     let text = dir.pgio(&["report", "out"]).expect(0, &[]).out;
     assert!(text.contains("woven: ") || text.contains("woven in slices of "), "{text}");
     // More blocks keep the length.
-    let more = dir.pgio(&["compare", "--resume", "out", "--blocks", "7"]).expect(0, &[]);
+    let more = dir.pgio(&["compare", "--resume", "out", "--blocks", "5"]).expect(0, &[]);
     assert!(!more.err.contains("woven"), "{}", more.err);
     assert_eq!(dir.manifest()["weave"], weave);
     let trials = dir.trials();
-    assert_eq!(trials.len(), 21);
-    assert_eq!(trials[20]["woven"]["slice_seconds"], weave["slice_seconds"]);
+    assert_eq!(trials.len(), 15);
+    assert_eq!(trials[14]["woven"]["slice_seconds"], weave["slice_seconds"]);
 }
 
 #[test]

@@ -1,8 +1,5 @@
 //! Trials whose condition did not hold are kept, named and never compared.
 
-use std::thread;
-use std::time::Duration;
-
 use crate::fixture::{INSTALLED, connect, spec};
 use crate::workdir::{
     Workdir, alter_system, condition_of, experiment, failed_checks, sessions_at_work, show,
@@ -16,15 +13,29 @@ fn a_setting_changed_in_mid_trial_makes_it_invalid() {
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
     let conditions = [("as it is", ""), ("set", "wal_writer_delay = \"150ms\"")];
-    let keys = "blocks = 2\nduration = \"5s\"\naa = false\nseed = 3\nrepeats = 0";
+    let keys = "blocks = 2\nduration = \"3s\"\naa = false\nseed = 3\nrepeats = 0";
     let mut running = dir.start_compare(&experiment(&dsn, keys, "", &conditions));
     running.until("in force", || show(&dsn, "wal_writer_delay") == "150ms");
     // Into the window, away from ours, and back before pgio takes its own line back.
     running.until("in the window", || sessions_at_work(&dsn) == 1);
-    thread::sleep(Duration::from_millis(300));
+    let begun = wal(&dsn);
+    running.until("committing", || wal(&dsn) - begun > 100_000);
     alter_system(&dsn, "wal_writer_delay", Some("777ms"));
-    // Evidence is read as seldom as it is slow on a busy machine.
-    thread::sleep(Duration::from_secs(2));
+    running.until("disturbed", || show(&dsn, "wal_writer_delay") == "777ms");
+    // Evidence is read as seldom as it is slow on a busy machine. Each reading ends with the standbys; the
+    // first that ends from now on may have begun before the change, the second began after it.
+    let mut looking = connect(&dsn);
+    let mut since: String =
+        looking.query_one("SELECT clock_timestamp()::text", &[]).unwrap().get(0);
+    for _ in 0..2 {
+        running.until("evidence was read", || {
+            let reading = "SELECT max(query_start)::text FROM pg_stat_activity \
+                           WHERE query LIKE 'SELECT coalesce(application_name%' \
+                           AND query_start > $1::text::timestamptz";
+            let ended: Option<String> = looking.query_one(reading, &[&since]).unwrap().get(0);
+            ended.map(|ended| since = ended).is_some()
+        });
+    }
     alter_system(&dsn, "wal_writer_delay", Some("150ms"));
     running.wait().expect(0, &["invalid"]);
 
@@ -84,7 +95,7 @@ fn undeclared_loss_of_durability_makes_trials_invalid() {
 
 #[test]
 fn durability_lost_inside_the_window_is_noticed() {
-    lose_durability("", &[("marked", "wal_writer_delay = \"150ms\"")]);
+    lose_durability("duration = \"4s\"", &[("marked", "wal_writer_delay = \"150ms\"")]);
 }
 
 #[test]
@@ -93,7 +104,8 @@ fn durability_lost_inside_a_woven_window_is_noticed() {
         ("local", "synchronous_commit = \"local\""),
         ("waiting", "synchronous_commit = \"local\", commit_delay = 1000"),
     ];
-    lose_durability("weave = \"20ms\"", &levels);
+    // The window is that of both conditions: twice as long.
+    lose_durability("duration = \"2s\"\nweave = \"20ms\"", &levels);
 }
 
 fn lose_durability(key: &str, conditions: &[(&str, &str)]) {
@@ -101,7 +113,7 @@ fn lose_durability(key: &str, conditions: &[(&str, &str)]) {
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
     let tolerate = tolerate(&[]);
-    let keys = format!("blocks = 1\nduration = \"4s\"\naa = false\nrepeats = 0\n{key}\n{tolerate}");
+    let keys = format!("blocks = 1\naa = false\nrepeats = 0\n{key}\n{tolerate}");
     let mut running = dir.start_compare(&experiment(&dsn, &keys, "", conditions));
     // Slices that are tried before block 1 end before anything is stored.
     let manifest = dir.out().join("manifest.json");

@@ -23,8 +23,8 @@ fn neighbors_share_what_the_disk_can_do() {
         ("\"/dev/loop7\"", format!("\"/dev/{name}\"")),
         ("\"/mnt/pgio-neighbor\"", format!("{:?}", disk.path())),
         ("blocks = 6", format!("blocks = 1\n{}", tolerate(&["participants-apart"]))),
-        ("warmup = \"3s\"", "warmup = \"1s\"".to_owned()),
-        ("duration = \"15s\"", "duration = \"4s\"".to_owned()),
+        ("warmup = \"3s\"", "warmup = \"500ms\"".to_owned()),
+        ("duration = \"15s\"", "duration = \"3s\"".to_owned()),
         ("aa = true", "aa = false".to_owned()),
     ] {
         assert!(text.contains(shipped), "{shipped}");
