@@ -135,13 +135,13 @@ fn the_demo_finds_the_cost_and_leaves_only_its_results() {
     let dir = Workdir::new();
     let version = INSTALLED.to_string();
     let mut command = dir.command(&["demo", "--pg", &version, "--out", "out"]);
-    // Six blocks would decide on a machine that does nothing else; two have an estimate as well.
-    command.env("PGIO_TEST_DEMO_BLOCKS", "2");
+    // Six blocks would decide on a machine that does nothing else; three have an estimate as well.
+    command.env("PGIO_TEST_DEMO_BLOCKS", "3");
     let mut demo = dir.start(command);
     let servers = Servers::of(&mut demo);
     demo.wait_for(WHOLE).expect(0, TOLD);
     servers.assert_gone();
-    check_results(&dir, &dir.out(), 2);
+    check_results(&dir, &dir.out(), 3);
     assert!(dir.journals().is_empty());
     assert_eq!(dir.cluster_notes(), 0);
 }

@@ -28,7 +28,7 @@ fn effects_and_their_interaction_are_found_and_reported_from_the_record_alone() 
     let dsn = fresh_database(shared_primary(INSTALLED));
     // Without the third factor, half as many cells.
     let (factors, _) = FACTORS.split_at(FACTORS.rfind("[[factor]]").unwrap());
-    let text = text(&dsn, "blocks = 8\nduration = '200ms'\nmatters = '5%'", factors);
+    let text = text(&dsn, "blocks = 8\nduration = '400ms'\nmatters = '5%'", factors);
     let run = dir.compare(&text).expect(0, &["What matters here: commits/s, 2 factors in 4 cells"]);
     assert!(!run.out.contains("compared with"), "{run}");
 
