@@ -200,6 +200,8 @@ fn selected(mut runs: Vec<Run>, wanted: Option<&str>) -> Result<Vec<Run>, Histor
             None => known.push((run.experiment.clone(), 1)),
         }
     }
+    // A directory lists its entries in any order.
+    known.sort_by(|(a, some), (b, others)| others.cmp(some).then_with(|| a.cmp(b)));
     match wanted {
         Some(wanted) => {
             runs.retain(|run| run.experiment == wanted);

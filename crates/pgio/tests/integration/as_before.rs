@@ -138,6 +138,10 @@ fn a_private_server_whose_supervisor_was_killed_too_is_removed() {
     let kill = ["-9", supervisor.unwrap(), &running.pid().to_string()];
     assert!(Command::new("kill").args(kill).status().unwrap().success());
     drop(running);
+    // Its lock on the directory ends with it.
+    let status = format!("/proc/{}/status", supervisor.unwrap());
+    let has_ended = || fs::read_to_string(&status).map_or(true, |text| text.contains("State:\tZ"));
+    wait_until("the supervisor ended", has_ended);
     assert!(fs::exists(&root).unwrap());
     let expected = format!("Removed the abandoned private PostgreSQL in {root}.");
     dir.pgio(&["undo"]).expect(0, &[&expected]);

@@ -177,7 +177,7 @@ fn what_has_no_common_history_is_refused_in_one_sentence() {
     refused(
         &["history", "named"],
         2,
-        &["different experiments: sync-commit (1 run), other (1 run)"],
+        &["different experiments: other (1 run), sync-commit (1 run)"],
     );
     refused(&["history", "named", "--experiment", "x"], 2, &["no run of experiment \"x\""]);
     refused(

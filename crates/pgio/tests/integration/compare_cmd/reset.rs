@@ -1,6 +1,8 @@
 //! `reset =`: the same data before each trial, and no database dropped that holds anything else.
 
-use crate::fixture::{INSTALLED, NEWEST, connect, fresh_database, shared_primary};
+use pgio::pg::private::PrivateCluster;
+
+use crate::fixture::{INSTALLED, NEWEST, connect, fresh_database, shared_primary, spec};
 use crate::workdir::{Workdir, experiment_on, tolerate};
 
 const SCALE: &str = "scale = \"8M\"\nwork_unit = 8\nupdate_work_unit = 8\nupdate_pct = 50";
@@ -14,6 +16,10 @@ fn slob(dsn: &str, keys: &str) -> String {
 
 fn loaded(major: u32) -> (Workdir, String) {
     let dsn = fresh_database(shared_primary(major));
+    (load(&dsn), dsn)
+}
+
+fn load(dsn: &str) -> Workdir {
     let dir = Workdir::new();
     let setup = [
         "setup",
@@ -25,8 +31,8 @@ fn loaded(major: u32) -> (Workdir, String) {
         "9",
         "--create-base-table=FALSE",
     ];
-    dir.pgio(&[&setup[..], &["--connect-string", &dsn]].concat()).expect(0, &[]);
-    (dir, dsn)
+    dir.pgio(&[&setup[..], &["--connect-string", dsn]].concat()).expect(0, &[]);
+    dir
 }
 
 fn text(dsn: &str, sql: &str) -> String {
@@ -59,7 +65,10 @@ fn a_reload_creates_identical_tables() {
 
 #[test]
 fn a_vacuum_gives_each_trial_the_space_of_the_last() {
-    let (dir, dsn) = loaded(INSTALLED);
+    // Any snapshot is as old as the oldest transaction of the server, those of other tests as well.
+    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+    let dsn = fresh_database(&cluster);
+    let dir = load(&dsn);
     // The snapshot of an automatic ANALYZE would keep what it sees from being removed.
     for table in ["pgio1", "pgio2"] {
         connect(&dsn)
