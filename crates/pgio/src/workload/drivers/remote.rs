@@ -12,7 +12,7 @@ use super::merge::{self, PartState};
 use super::messages::{Assignment, FromDriver, PartProgress, ToDriver, Work};
 use super::preparing::{ENDING, Preparing, open_all};
 use super::proof::{self, Proof};
-use super::roster::{ATTEMPTS, Drivers, Roster, Said, Seated, application_name};
+use super::roster::{Drivers, Roster, Said, Seated, application_name};
 use super::working::{Gathering, Working};
 use crate::config::resolve::Extent;
 use crate::workload::error::EngineError;
@@ -40,19 +40,10 @@ impl Remote for Drivers {
             let sessions = work.sessions();
             return Err(DriverError::MoreThanSessions { drivers, sessions }.into());
         }
-        let mut preparations = 0;
-        let (number, parts, ready) = loop {
-            roster.fill(&setup.stop)?;
-            preparations += 1;
-            match roster.prepare(&work, &setup, admin) {
-                Err(EngineError::Drivers(DriverError::Lost { rank, .. }))
-                    if preparations < ATTEMPTS =>
-                {
-                    proof::terminate(admin, &application_name(&roster.run_id, rank));
-                }
-                prepared => break prepared?,
-            }
-        };
+        let (number, parts, ready) = roster.with_all(&setup.stop, |roster| {
+            let prepared = roster.prepare(&work, &setup, admin);
+            prepared.inspect_err(|error| end_lost(error, &roster.run_id, admin))
+        })?;
         drop(roster);
         let pids = ready.values().flat_map(|(pids, _)| pids.clone()).collect();
         let pinned = ready.into_values().next().map(|(_, pinned)| pinned).unwrap_or_default();

@@ -18,7 +18,7 @@ use pgio_link::{
 
 const TICK: Duration = Duration::from_millis(50);
 /// How often something is prepared again because a driver was lost before the window.
-pub(super) const ATTEMPTS: u32 = 3;
+const ATTEMPTS: u32 = 3;
 /// Time for a driver to reach the server and say so.
 const REACHED: Duration = Duration::from_secs(30);
 
@@ -190,16 +190,7 @@ impl Drivers {
         stop: &Stop,
     ) -> Result<(), EngineError> {
         let mut roster = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let mut attempts = 1;
-        loop {
-            match roster.reach(params, server, stop) {
-                Err(EngineError::Drivers(DriverError::Lost { .. })) if attempts < ATTEMPTS => {
-                    attempts += 1;
-                    roster.fill(stop)?;
-                }
-                reached => return reached,
-            }
-        }
+        roster.with_all(stop, |roster| roster.reach(params, server, stop))
     }
 }
 
@@ -216,8 +207,25 @@ fn addresses(bound: SocketAddr, port: u16, near: bool) -> String {
 }
 
 impl Roster {
+    /// Prepares something on all drivers, and again with another driver if one is lost meanwhile.
+    pub(super) fn with_all<T>(
+        &mut self,
+        stop: &Stop,
+        mut prepare: impl FnMut(&mut Roster) -> Result<T, EngineError>,
+    ) -> Result<T, EngineError> {
+        let mut attempts = 0;
+        loop {
+            self.fill(stop)?;
+            attempts += 1;
+            match prepare(self) {
+                Err(EngineError::Drivers(DriverError::Lost { .. })) if attempts < ATTEMPTS => {}
+                done => return done,
+            }
+        }
+    }
+
     /// Waits until every rank is connected; has the engine start those that are missing.
-    pub(super) fn fill(&mut self, stop: &Stop) -> Result<(), EngineError> {
+    fn fill(&mut self, stop: &Stop) -> Result<(), EngineError> {
         // Whoever came or went since the last trial.
         while let Ok(arrival) = self.arrivals.try_recv() {
             self.seated.note(arrival);
