@@ -3,6 +3,8 @@
 use std::io;
 use std::process::{Child, Command, Stdio};
 
+use pgio::cli::exit::{FAILED, Failure};
+
 /// Ends its process when dropped.
 #[derive(Debug)]
 pub struct BusyLoop(Child);
@@ -15,8 +17,9 @@ impl BusyLoop {
         shell.spawn().map(BusyLoop)
     }
 
-    pub fn several(count: u32) -> io::Result<Vec<BusyLoop>> {
-        (0..count).map(|_| BusyLoop::start()).collect()
+    pub fn several(count: u32) -> Result<Vec<BusyLoop>, Failure> {
+        let all: io::Result<_> = (0..count).map(|_| BusyLoop::start()).collect();
+        all.map_err(|e| Failure::new(FAILED, e).context("cannot start a busy loop"))
     }
 }
 

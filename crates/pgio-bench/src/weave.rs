@@ -93,8 +93,7 @@ impl Design {
 pub(super) fn run(args: &Args) -> Outcome {
     let stop = signals::stop_on_signals()?;
     let scratch = scratch()?;
-    let _busy = BusyLoop::several(args.busy)
-        .map_err(|e| Failure::new(FAILED, e).context("cannot start a busy loop"))?;
+    let _busy = BusyLoop::several(args.busy)?;
     output::line(
         "round  plain: sd  s/block  needs     woven: sd  s/block  needs     slices    equal precision",
     );

@@ -30,8 +30,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Outcome {
     let stop = signals::stop_on_signals()?;
     let scratch = scratch()?;
-    let _busy = BusyLoop::several(args.busy)
-        .map_err(|e| Failure::new(FAILED, e).context("cannot start a busy loop"))?;
+    let _busy = BusyLoop::several(args.busy)?;
     output::line(
         "experiment  on: ratio  95 % interval       verdict        twin: ratio  verdict        seconds",
     );
