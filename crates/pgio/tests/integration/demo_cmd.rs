@@ -5,14 +5,13 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::thread;
 use std::time::Duration;
 
 use rustix::process::{Signal, geteuid};
 use serde_json::Value;
 
+use crate::beside::beside_each_other;
 use crate::fixture::{INSTALLED, NEWEST, copy_program, pgio_exe};
-use crate::timing;
 use crate::workdir::{Running, Workdir, wait_until};
 
 fn parent_and_command(pid: &str) -> Option<(i32, String)> {
@@ -175,12 +174,7 @@ fn the_demo_runs_without_privileges() {
 
 #[test]
 fn an_interrupted_demo_leaves_nothing() {
-    timing::begin();
-    thread::scope(|scope| {
-        for signal in [Signal::INT, Signal::KILL] {
-            scope.spawn(move || interrupt_demo(signal));
-        }
-    });
+    beside_each_other([Signal::INT, Signal::KILL], interrupt_demo);
 }
 
 fn interrupt_demo(signal: Signal) {

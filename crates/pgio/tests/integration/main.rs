@@ -6,6 +6,7 @@
 mod abandoned;
 mod as_before;
 mod bad_input;
+mod beside;
 mod building;
 mod carry_over;
 mod checkpoint_modes;

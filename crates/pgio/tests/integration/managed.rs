@@ -5,12 +5,11 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::thread;
 
 use serde_json::Value;
 
+use crate::beside::beside_each_other;
 use crate::fixture::{INSTALLED, NEWEST, connect, fresh_database, shared_pair, shared_primary};
-use crate::timing;
 use crate::workdir::{Workdir, auto_conf, condition_of, experiment, failed_checks, wait_until};
 
 const ONCE: &str = "blocks = 1\nduration = \"500ms\"\naa = false";
@@ -34,13 +33,7 @@ fn warnings(analysis: &Value) -> String {
 
 /// Most of the time is that of starts and windows.
 fn on_each_version(test: impl Fn(u32) + Sync) {
-    timing::begin();
-    thread::scope(|scope| {
-        for major in [13, INSTALLED, NEWEST] {
-            let test = &test;
-            scope.spawn(move || test(major));
-        }
-    });
+    beside_each_other([13, INSTALLED, NEWEST], test);
 }
 
 #[test]

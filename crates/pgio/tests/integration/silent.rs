@@ -11,8 +11,8 @@ use std::time::Duration;
 use pgio::pg::private::PrivateCluster;
 use rustix::process::{Pid, Signal, kill_process};
 
+use crate::beside::beside_each_other;
 use crate::fixture::{INSTALLED, connect, fresh_database, spec};
-use crate::timing;
 use crate::workdir::{
     CommandResult, Running, Workdir, auto_conf, experiment, sessions_at_work, sessions_of_ours,
     show, wait_until,
@@ -60,17 +60,6 @@ fn cluster() -> PrivateCluster {
 fn interrupt(running: Running) -> CommandResult {
     running.signal(Signal::INT);
     running.wait_for(BOUND)
-}
-
-/// Waits for servers that do not answer take no processor, so they run beside each other.
-fn beside_each_other<T: Send>(all: impl IntoIterator<Item = T>, each: impl Fn(T) + Sync) {
-    timing::begin();
-    thread::scope(|scope| {
-        for one in all {
-            let each = &each;
-            scope.spawn(move || each(one));
-        }
-    });
 }
 
 /// Listens as a server does, and falls silent after a part of the login; counts who waits for it.

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use pgio::pg::private::{PrivateCluster, Spec};
 use serde_json::Value;
 
+use crate::beside::beside_each_other;
 use crate::command::{CommandResult, Place, wait_until};
 use crate::fixture::{
     INSTALLED, NEWEST, connect, fresh_database, shared_pair, shared_primary, spec,
 };
 use crate::hosts::sshd::Sshd;
-use crate::timing;
 use crate::workdir::{
     Workdir, alter_system, experiment, experiment_on, failed_checks, sessions_at_work, show,
     tolerate,
@@ -25,15 +25,8 @@ const OLDEST: u32 = 13;
 const LOCAL: (&str, &str) = ("local", "synchronous_commit = \"local\"");
 const ON: (&str, &str) = ("on", "synchronous_commit = \"on\"");
 
-/// Beside each other.
 fn on_both(test: impl Fn(u32) + Sync) {
-    timing::begin();
-    thread::scope(|scope| {
-        for major in [INSTALLED, NEWEST] {
-            let test = &test;
-            scope.spawn(move || test(major));
-        }
-    });
+    beside_each_other([INSTALLED, NEWEST], test);
 }
 
 fn series(dir: &Workdir, trial: &Value) -> Value {

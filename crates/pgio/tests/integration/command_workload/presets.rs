@@ -4,11 +4,11 @@ use std::fs;
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::thread;
 
 use serde_json::Value;
 
 use super::{ONCE, experiment, output, schemas};
+use crate::beside::beside_each_other;
 use crate::fixture::{INSTALLED, connect, fresh_database, is_there, shared_primary};
 use crate::workdir::Workdir;
 
@@ -34,11 +34,7 @@ fn run(dsn: &str, keys: &str, workload: &str) -> (Workdir, Vec<Value>) {
 #[test]
 fn pgbench() {
     // Each preset has a database of its own, and its windows last as long beside others as alone.
-    thread::scope(|scope| {
-        scope.spawn(|| pgbench_preset("pgbench"));
-        scope.spawn(|| pgbench_preset("pgbench-N"));
-        pgbench_preset("pgbench-S");
-    });
+    beside_each_other(["pgbench", "pgbench-N", "pgbench-S"], pgbench_preset);
 }
 
 fn pgbench_preset(preset: &str) {
@@ -172,11 +168,12 @@ fn sysbench() {
         return;
     }
     // Each lane has a database of its own, and its windows last as long beside others as alone.
-    thread::scope(|scope| {
-        scope.spawn(|| sysbench_scripts(&["read_only", "point_select", "update_index"]));
-        scope.spawn(|| sysbench_scripts(&["update_non_index", "insert"]));
-        sysbench_scripts(&["read_write", "write_only"]);
-    });
+    let lanes: [&[&str]; 3] = [
+        &["read_write", "write_only"],
+        &["read_only", "point_select", "update_index"],
+        &["update_non_index", "insert"],
+    ];
+    beside_each_other(lanes, sysbench_scripts);
 }
 
 fn sysbench_scripts(scripts: &[&str]) {
