@@ -32,12 +32,25 @@ const PART: (Duration, Duration) = (Duration::from_millis(100), Duration::from_s
 /// The probability that a length without carry-over is rejected, for all its questions and parts.
 const ALPHA: f64 = 0.05;
 
-/// What came of one part: the slices of each condition, and the longest mean time of a call.
+/// What came of one part, for each condition: its slices, and the mean time of a call.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Part {
     pub(super) turns: Vec<Vec<Turn>>,
-    /// The condition with the slowest calls, and their mean time; none if no call ended.
-    pub(super) slowest: Option<(usize, Duration)>,
+    /// `None` where no call ended.
+    pub(super) calls: Vec<Option<Duration>>,
+}
+
+impl Part {
+    /// Returns the condition with the slowest calls, and their mean time; none if no call of it ended.
+    pub(super) fn slowest(&self) -> Option<(usize, Option<Duration>)> {
+        let calls = self.calls.iter().copied().enumerate();
+        calls.max_by_key(|(_, call)| call.unwrap_or(Duration::MAX))
+    }
+
+    /// Whether slices of this length are shorter than a call of some condition takes.
+    fn is_too_short(&self, slice: Duration) -> bool {
+        self.slowest().is_some_and(|(_, call)| call.is_none_or(|call| call > slice))
+    }
 }
 
 /// The conditions that take turns.
@@ -101,11 +114,12 @@ pub(super) fn calibrate<E>(
             number += 1;
             left = left.saturating_sub(part_time);
             let part = run(slice, part_time, number)?;
+            let is_too_short = part.is_too_short(slice);
             for (all, new) in turns.iter_mut().zip(part.turns) {
                 // The condition before a part's first slice is unknown, not that of the part before.
                 all.extend(new);
             }
-            if is_too_short(slice, part.slowest.map(|(_, call)| call)) {
+            if is_too_short {
                 verdict = RungVerdict::TooShort;
                 break;
             }
@@ -166,16 +180,11 @@ pub(super) fn too_short<E>(
     let mut last = Part::default();
     for number in 1..=NAMED_PARTS {
         last = run(slice, counted, number)?;
-        if !is_too_short(slice, last.slowest.map(|(_, call)| call)) {
+        if !last.is_too_short(slice) {
             return Ok(None);
         }
     }
     Ok(Some(last))
-}
-
-/// Whether slices of this length are shorter than one call takes.
-fn is_too_short(slice: Duration, call: Option<Duration>) -> bool {
-    call.is_none_or(|call| call > slice)
 }
 
 fn limit(question: Question<'_>) -> f64 {
@@ -251,7 +260,7 @@ mod tests {
             };
             Ok::<_, ()>(Part {
                 turns: (0..3).map(|_| of_condition()).collect(),
-                slowest: Some((1, Duration::from_millis(call))),
+                calls: vec![Some(Duration::from_millis(call))],
             })
         };
         calibrate(question, &mut run).unwrap()
@@ -315,24 +324,29 @@ mod tests {
         let slow = tried(10_000, 0, 70);
         assert_eq!(slow.slice_seconds, Some(0.1));
         assert_eq!(slow.tried[0].verdict, RungVerdict::TooShort);
-        assert!(is_too_short(Duration::from_millis(20), None), "no call ended");
+        let part = Part {
+            calls: vec![Some(Duration::from_millis(1)), None, Some(Duration::from_millis(9))],
+            ..Part::default()
+        };
+        assert_eq!(part.slowest(), Some((1, None)), "no call of it ended");
+        assert!(part.is_too_short(Duration::from_millis(20)));
     }
 
     #[test]
     fn a_named_length_is_refused_only_if_calls_stay_longer() {
         let (slice, duration) = (Duration::from_millis(20), Duration::from_secs(1));
         let part = |millis: Option<u64>| Part {
-            turns: Vec::new(),
-            slowest: millis.map(|millis| (1, Duration::from_millis(millis))),
+            calls: vec![Some(Duration::from_millis(1)), millis.map(Duration::from_millis)],
+            ..Part::default()
         };
         let refused = |calls: [Option<u64>; 3]| {
             let mut run = |_: Duration, _: Duration, number: u64| {
                 Ok::<_, ()>(part(calls[number as usize - 1]))
             };
-            too_short(slice, duration, &mut run).unwrap().map(|last| last.slowest)
+            too_short(slice, duration, &mut run).unwrap().and_then(|last| last.slowest())
         };
         assert_eq!(refused([None, Some(23), Some(1)]), None);
-        let longest = Some(Some((1, Duration::from_millis(25))));
+        let longest = Some((1, Some(Duration::from_millis(25))));
         assert_eq!(refused([None, Some(23), Some(25)]), longest);
     }
 }

@@ -86,7 +86,7 @@ impl Live<'_> {
             self.part(&cells, slice, counted, number)
         })?;
         let Some(last) = refused else { return Ok(()) };
-        let (condition, call) = last.slowest.map_or((0, None), |(at, call)| (at, Some(call)));
+        let (condition, call) = last.slowest().unwrap_or_default();
         let took = match call {
             Some(call) => format!("takes {:.0} ms", call.as_secs_f64() * 1e3),
             None => "did not end".to_owned(),
@@ -144,10 +144,8 @@ impl Live<'_> {
         if let Some(error) = outcome.error {
             return Err(error.into());
         }
-        let calls: Option<Vec<Duration>> =
-            outcome.conditions.iter().map(|condition| condition.call_time()).collect();
-        let slowest = calls.and_then(|calls| calls.into_iter().enumerate().max_by_key(|c| c.1));
+        let calls = outcome.conditions.iter().map(|condition| condition.call_time()).collect();
         let turns = outcome.conditions.into_iter().map(|condition| condition.turns).collect();
-        Ok(Part { turns, slowest })
+        Ok(Part { turns, calls })
     }
 }
