@@ -11,12 +11,13 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use benchmath::rng::{SplitMix64, derive};
+use serde::{Deserialize, Serialize};
 
 use super::dialogue::{Dialogue, Fate, NoService};
 use super::error::MailError;
 use super::halt::Halt;
 use super::message::{self, Draft, Message, Sum};
-use super::settings::MailSettings;
+use super::settings::{MailSettings, Share};
 use super::tally::{Span, Tally};
 use super::wire::{Lost, Stream, Wire};
 
@@ -35,6 +36,8 @@ const HOPELESS: u64 = 20;
 #[derive(Debug)]
 pub struct Shared {
     pub settings: MailSettings,
+    /// The sessions of this process.
+    pub share: Share,
     /// Part of every Message-ID; unique to the trial.
     pub token: String,
     pub seed: u64,
@@ -47,10 +50,17 @@ pub struct Shared {
     pub done: AtomicU64,
 }
 
+impl Shared {
+    /// Takes all messages out of the ledger.
+    pub fn take_sent(&self) -> Vec<Sent> {
+        std::mem::take(&mut *self.ledger.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
 /// All messages tried.
 pub type Ledger = Arc<Mutex<Vec<Sent>>>;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sent {
     pub id: String,
     pub sum: Sum,
@@ -58,7 +68,7 @@ pub struct Sent {
 }
 
 /// How many copies of a message one recipient must have and may have.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct CopyLimits {
     /// Index into the recipients.
     pub recipient: u32,
@@ -99,7 +109,7 @@ pub struct MailSession {
 }
 
 impl MailSession {
-    /// Connects and exchanges greetings.
+    /// Connects and exchanges greetings; `index` is the session's number among those of all processes.
     pub fn connect_new(index: u32, shared: Arc<Shared>) -> Result<MailSession, MailError> {
         let mut session = MailSession {
             index,
@@ -284,7 +294,7 @@ impl MailSession {
 
     fn is_hopeless(&self) -> bool {
         let refused = self.shared.refused.load(Ordering::Relaxed);
-        let many = HOPELESS.max(u64::from(self.shared.settings.threads));
+        let many = HOPELESS.max(u64::from(self.shared.share.sessions));
         refused >= many && self.shared.accepted.load(Ordering::Relaxed) == 0
     }
 

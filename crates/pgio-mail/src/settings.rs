@@ -6,14 +6,16 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use serde::{Deserialize, Serialize};
+
 /// Size of the header and one line of text.
 pub const MIN_MESSAGE_BYTES: u64 = 1024;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MailSettings {
     pub server: MailServer,
     pub protocol: MailProtocol,
-    /// Concurrent delivery sessions.
+    /// Concurrent delivery sessions of all processes.
     pub threads: u32,
     pub sizes: MessageSizes,
     pub sender: String,
@@ -30,8 +32,32 @@ pub struct MailSettings {
     pub run_time: Duration,
 }
 
+/// The sessions of one process, if several processes deliver together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// The number of its first session among those of all processes.
+    pub first: u32,
+    pub sessions: u32,
+    /// Sessions of all processes.
+    pub of: u32,
+}
+
+impl Share {
+    /// All sessions.
+    pub fn whole(of: u32) -> Share {
+        Share { first: 0, sessions: of, of }
+    }
+
+    /// Returns the number among the messages of all processes of this one's message. Of as many messages as there
+    /// are sessions, each process has as many as it has sessions.
+    pub fn number(self, own: u64) -> u64 {
+        let sessions = u64::from(self.sessions.max(1));
+        own / sessions * u64::from(self.of) + u64::from(self.first) + own % sessions
+    }
+}
+
 /// Bytes of a message, header included.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MessageSizes {
     pub mean: u64,
     pub distribution: SizeDistribution,
@@ -40,7 +66,7 @@ pub struct MessageSizes {
 }
 
 /// Where pgio looks up delivered messages.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Maildir {
     /// A path with `{user}` and `{domain}`.
     pub path: String,
@@ -57,7 +83,7 @@ impl Maildir {
 }
 
 /// The mail server.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MailServer {
     /// `host:port`, passed to the resolver unchanged.
     Tcp(String),
@@ -74,7 +100,7 @@ impl fmt::Display for MailServer {
 }
 
 /// The delivery protocol.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MailProtocol {
     /// RFC 2033: one reply per recipient, after delivery.
     Lmtp,
@@ -94,7 +120,7 @@ impl MailProtocol {
 }
 
 /// The distribution of message sizes around their mean.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub enum SizeDistribution {
     Fixed,
     Uniform,
@@ -114,7 +140,7 @@ impl SizeDistribution {
 }
 
 /// The rate at which all threads together start messages.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct MailRate {
     messages: u32,
     per_minute: bool,
@@ -133,5 +159,23 @@ impl MailRate {
 impl fmt::Display for MailRate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}/{}", self.messages, if self.per_minute { "min" } else { "s" })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shares_of_all_processes_are_all_messages_once() {
+        let shares = [(0, 3), (3, 3), (6, 2)];
+        let shares = shares.map(|(first, sessions)| Share { first, sessions, of: 8 });
+        let numbers =
+            |share: Share| (0..).map(move |own| share.number(own)).take_while(|n| *n < 800);
+        let mut all: Vec<u64> = shares.into_iter().flat_map(numbers).collect();
+        all.sort_unstable();
+        assert_eq!(all, (0..800).collect::<Vec<_>>());
+        assert_eq!(numbers(shares[2]).count(), 200);
+        assert_eq!(numbers(Share::whole(8)).last(), Some(799));
     }
 }

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use super::message::Message;
-use super::settings::MailRate;
+use super::settings::{MailRate, Share};
 use pgio_results::histogram::{Histogram, overdue_groups};
 
 #[derive(Debug, Default)]
@@ -126,21 +126,24 @@ pub struct Span {
     pub end: Instant,
     /// Length of a slice of the timeline, in seconds.
     pub slice: f64,
-    /// Number of messages of an open loop that sessions have taken so far.
+    /// Number of messages of an open loop that sessions of this process have taken so far.
     pub taken: Arc<AtomicU64>,
+    pub share: Share,
 }
 
 impl Span {
-    /// When this message of an open loop is due.
+    /// When this message of this process's share of an open loop is due.
     pub fn intended(&self, number: u64, rate: MailRate) -> Instant {
+        let number = self.share.number(number);
         self.start + Duration::from_secs_f64(number as f64 / rate.per_second())
     }
 
-    /// Number of messages of an open loop that are due before the end.
+    /// Number of messages of this process's share of an open loop that are due before the end.
     pub fn due(&self, rate: MailRate) -> u64 {
-        let about = (self.end - self.start).as_secs_f64() * rate.per_second();
-        // The product may be rounded to the wrong side; the due time of each message decides.
-        let mut number = (about as u64).saturating_sub(1);
+        let rounds = (self.end - self.start).as_secs_f64() * rate.per_second()
+            / f64::from(self.share.of.max(1));
+        // Round down, to whole rounds; the due time of each message decides.
+        let mut number = (rounds as u64).saturating_sub(1) * u64::from(self.share.sessions);
         while self.intended(number, rate) < self.end {
             number += 1;
         }
@@ -157,7 +160,8 @@ mod tests {
     fn messages_count_in_the_slice_in_which_they_end() {
         let start = Instant::now();
         let end = start + Duration::from_secs(2);
-        let span = Span { name: "test", start, end, slice: 0.5, taken: Arc::default() };
+        let share = Share::whole(1);
+        let span = Span { name: "test", start, end, slice: 0.5, taken: Arc::default(), share };
         let message = Message { wire: Vec::new(), bytes: 100, sum: [0; 32] };
         let mut tally = Tally::default();
         for ms in [100, 600, 700, 2100] {
@@ -171,5 +175,23 @@ mod tests {
         let messages: Vec<u64> = both.slices.iter().map(|s| s.messages).collect();
         assert_eq!(messages, [2, 4, 0, 0, 2]);
         assert_eq!(both.slices[1].latency, Duration::from_millis(200));
+    }
+    #[test]
+    fn the_schedules_of_two_processes_are_one() {
+        let start = Instant::now();
+        let end = start + Duration::from_secs(7);
+        let taken = Arc::default();
+        let whole = Span { name: "test", start, end, slice: 1.0, taken, share: Share::whole(3) };
+        let rate = MailRate::new(10, false);
+        let parts = [(0, 2), (2, 1)].map(|(first, sessions)| Span {
+            share: Share { first, sessions, of: 3 },
+            ..whole.clone()
+        });
+        assert_eq!(parts.each_ref().map(|part| part.due(rate)), [47, 23]);
+        let moments =
+            |span: &Span| (0..span.due(rate)).map(|n| span.intended(n, rate)).collect::<Vec<_>>();
+        let mut both: Vec<Instant> = parts.iter().flat_map(moments).collect();
+        both.sort_unstable();
+        assert_eq!(both, moments(&whole));
     }
 }

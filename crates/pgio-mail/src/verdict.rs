@@ -1,7 +1,7 @@
 //! Compares accepted messages with delivered copies: lost, altered, or too many.
 //!
 //! An accepted message requires one copy for that recipient. Each reply that never came allows one more
-//! copy and requires none. Any other copy is one too many. CopyLimits of an earlier trial are recognized by
+//! copy and requires none. Any other copy is one too many. Copies of an earlier trial are recognized by
 //! their ids and counted separately: they are not wrong, but the server did that work during this trial.
 
 use std::collections::BTreeMap;
@@ -14,15 +14,15 @@ use super::session::Sent;
 pub struct Verdict {
     /// Messages of the trial, including the warm-up.
     pub sent: usize,
-    /// CopyLimits of them that were found.
+    /// Copies of them that were found.
     pub found: usize,
     pub lost: usize,
     pub altered: usize,
-    /// CopyLimits beyond the permitted number.
+    /// Copies beyond the permitted number.
     pub surplus: usize,
     /// The id of a lost, altered or surplus message.
     pub example: Option<String>,
-    /// CopyLimits that an earlier trial sent.
+    /// Copies that an earlier trial sent.
     pub earlier: usize,
 }
 
@@ -56,7 +56,7 @@ pub fn compare(
             }
         }
     }
-    // CopyLimits for a wrong recipient, or with an unknown id.
+    // Copies for a wrong recipient, or with an unknown id.
     for ((id, directory), sums) in copies_of {
         verdict.surplus += sums.len();
         verdict.example.get_or_insert_with(|| format!("{id} in {directory}"));

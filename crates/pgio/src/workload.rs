@@ -113,6 +113,10 @@ pub trait Workload: Send + Sync {
     fn connections(&self) -> u32 {
         0
     }
+    /// Sessions that several drivers can share.
+    fn divisible(&self) -> u32 {
+        self.connections()
+    }
     /// Prepares all participants for their window, or none.
     fn prepare(
         self: Arc<Self>,

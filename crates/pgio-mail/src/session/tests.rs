@@ -61,6 +61,7 @@ fn server() -> String {
 fn session(rate: Option<MailRate>) -> MailSession {
     let shared = Shared {
         settings: settings(server(), rate),
+        share: Share::whole(1),
         token: "t".to_owned(),
         seed: 1,
         halt: Halt::default(),
@@ -74,7 +75,7 @@ fn session(rate: Option<MailRate>) -> MailSession {
 
 fn span(start: Instant, length: Duration, taken: u64) -> Span {
     let taken = Arc::new(AtomicU64::new(taken));
-    Span { name: "test", start, end: start + length, slice: 0.1, taken }
+    Span { name: "test", start, end: start + length, slice: 0.1, taken, share: Share::whole(1) }
 }
 
 #[test]

@@ -6,11 +6,12 @@
 //! before it; only its counts are discarded.
 
 mod checks;
+mod collecting;
 mod pool;
+mod prepared;
 mod totals;
 
 use std::collections::BTreeMap;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -19,23 +20,19 @@ use postgres::Client;
 use serde_json::json;
 
 use pgio_mail::MailError;
-use pgio_mail::halt::Halt;
 use pgio_mail::maildir::{self, StoredCopy};
-use pgio_mail::session::{Ledger, Sent, Shared};
-use pgio_mail::settings::{MailProtocol, MailSettings, SizeDistribution};
-use pgio_mail::tally::Span;
+use pgio_mail::session::{Ledger, Sent};
+use pgio_mail::settings::{MailProtocol, MailSettings, Share, SizeDistribution};
 use pgio_mail::verdict;
 
-use self::pool::MailPool;
+use self::collecting::Collecting;
+use self::prepared::PreparedMail;
 use crate::config::resolve::Extent;
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
-use crate::workload::clock::Start;
+use crate::workload::drivers::messages::Work;
 use crate::workload::error::EngineError;
-use crate::workload::outcome::{WindowEvent, WindowOutcome};
-use crate::workload::participants::{Participants, Setup};
-use crate::workload::plan::WindowPlan;
-use crate::workload::window::OpenWindow;
+use crate::workload::participants::{Generator, Participants, Setup};
 use crate::workload::{Totals, Workload};
 use pgio_results::latency;
 use pgio_results::model::{Check, WorkloadInfo};
@@ -43,8 +40,6 @@ use pgio_results::operation::Class;
 
 /// How long an SMTP server may take to deliver what it accepted.
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
-/// Time for the slowest thread to receive the start before it comes.
-const LEAD: Duration = Duration::from_millis(20);
 /// How often the mail directories are searched meanwhile.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
 
@@ -57,13 +52,6 @@ pub struct Mail {
     ledger: Ledger,
     /// Part of their Message-IDs.
     token: Mutex<String>,
-}
-
-/// Sessions that are connected and warmed up.
-#[derive(Debug)]
-struct PreparedMail {
-    pool: MailPool,
-    shared: Arc<Shared>,
 }
 
 impl Mail {
@@ -110,58 +98,15 @@ impl Mail {
     }
 }
 
-impl Participants for PreparedMail {
-    fn run(
-        mut self: Box<Self>,
-        admin: &mut Client,
-        extent: Extent,
-        listener: &mut dyn FnMut(&mut Client, WindowEvent),
-    ) -> Result<WindowOutcome, EngineError> {
-        let Extent::Time(length) = extent else {
-            return Err(EngineError::Stuck("the workload `mail` requires a run time".to_owned()));
-        };
-        let start = Start::after(admin, LEAD)?;
-        let settings = &self.shared.settings;
-        let span = span("mail-window", start.at, length, settings.threads);
-        let plan = WindowPlan::new(extent, u64::from(settings.threads), 1);
-        let mut window = OpenWindow::open(admin, start, plan, listener);
-        let (mut tally, mut error) = self.pool.deliver(&span, &mut || {
-            window.progress.covered = start.at.elapsed().as_secs_f64();
-            window.progress.messages = self.shared.done.load(Ordering::Relaxed);
-            window.report_progress();
-        });
-        if let Some(rate) = settings.rate {
-            tally.due = span.due(rate);
-            // A window that ended early cuts off everything and is compared with nothing.
-            if error.is_none() {
-                tally.cut_off(&span, rate);
-            }
-        }
-        // A session that waits in vain for a reply extends the window.
-        let ended = tally.ended.map_or(span.end, |ended| ended.max(span.end));
-        window.close(ended.min(Instant::now()));
-        if error.is_none() && tally.messages == 0 {
-            let what = format!(
-                "{} recipients refused, {} deferred, {} without a reply, {} connections lost",
-                tally.refused, tally.deferred, tally.unknown, tally.dropped
-            );
-            error = Some(MailError::Nothing { server: settings.server.to_string(), what }.into());
-        }
-        let is_paced = settings.rate.is_some();
-        Ok(WindowOutcome {
-            totals: totals::totals(&tally),
-            timeline: totals::timeline(&tally, span.slice, length.as_secs_f64(), is_paced),
-            seconds: (ended - start.at).as_secs_f64(),
-            late: tally.late.map_or(0.0, |late| late.as_secs_f64()),
-            error,
-            ..window.outcome
-        })
-    }
-}
-
-fn span(name: &'static str, start: Instant, length: Duration, threads: u32) -> Span {
-    let slice = WindowPlan::new(Extent::Time(length), u64::from(threads), 1).slice;
-    Span { name, start, end: start + length, slice, taken: Arc::default() }
+/// Connects and warms up a driver's share of the sessions.
+pub(super) fn assemble(
+    work: (MailSettings, Share),
+    token: String,
+    setup: Setup,
+    admin: &mut Client,
+) -> Result<Box<dyn Participants>, EngineError> {
+    let ledger = Ledger::default();
+    Ok(Box::new(PreparedMail::assemble(work, (token, ledger), setup, admin)?))
 }
 
 impl Workload for Mail {
@@ -204,36 +149,29 @@ impl Workload for Mail {
         Extent::Time(self.settings.run_time)
     }
 
+    fn divisible(&self) -> u32 {
+        self.settings.threads
+    }
+
     fn prepare(
         self: Arc<Self>,
         setup: Setup,
-        _admin: &mut Client,
+        admin: &mut Client,
     ) -> Result<Box<dyn Participants>, EngineError> {
         self.ledger.lock().unwrap_or_else(PoisonError::into_inner).clear();
         // A killed trial may have left messages.
         self.collect()?;
         let token = format!("{:x}", Timestamp::now().as_microsecond());
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = token.clone();
-        let stop = setup.stop.clone();
-        let shared = Arc::new(Shared {
-            settings: self.settings.clone(),
-            token,
-            seed: setup.seed,
-            halt: Halt::new(move || stop.requested()),
-            ledger: Ledger::clone(&self.ledger),
-            accepted: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            done: AtomicU64::new(0),
-        });
-        let mut pool = MailPool::assemble(Arc::clone(&shared), setup.stop)?;
-        if !setup.warmup.is_zero() {
-            let threads = self.settings.threads;
-            let span = span("mail-warmup", Instant::now(), setup.warmup, threads);
-            if let (_, Some(error)) = pool.deliver(&span, &mut || {}) {
-                return Err(error);
-            }
+        let (settings, share) = (self.settings.clone(), Share::whole(self.settings.threads));
+        let ledger = Ledger::clone(&self.ledger);
+        if let Generator::Drivers(drivers) = &setup.generator {
+            let drivers = Arc::clone(drivers);
+            let work = Work::Mail { settings, share, token };
+            let prepared = drivers.prepare(work, None, setup, admin)?;
+            return Ok(Box::new(Collecting { prepared, ledger }));
         }
-        Ok(Box::new(PreparedMail { pool, shared }))
+        Ok(Box::new(PreparedMail::assemble((settings, share), (token, ledger), setup, admin)?))
     }
 
     fn after_trial(&self) -> Vec<Check> {

@@ -8,6 +8,7 @@ use std::time::Instant;
 use super::Totals;
 use super::command::{ProgramOutput, StatusLine};
 use super::error::EngineError;
+use pgio_mail::session::Sent;
 use pgio_results::drivers::DriverPart;
 use pgio_results::model::{Check, SessionTotals, Slice};
 
@@ -72,6 +73,8 @@ pub struct WindowOutcome {
     pub readings: BTreeSet<(String, String)>,
     /// The parts of the drivers, if there were several.
     pub drivers: Vec<DriverPart>,
+    /// The messages that drivers sent, with those of the warm-up.
+    pub sent: Vec<Sent>,
     /// What the participants found out about the window themselves.
     pub checks: Vec<Check>,
 }
@@ -91,6 +94,7 @@ impl WindowOutcome {
             cancelled_sync_rep: 0,
             readings: BTreeSet::new(),
             drivers: Vec::new(),
+            sent: Vec::new(),
             checks: Vec::new(),
         }
     }

@@ -63,11 +63,12 @@ impl fmt::Debug for Part {
 
 /// The drivers as a workload sees them.
 pub trait Remote: Send + Sync {
-    /// Prepares the work on all drivers, or on none. `proof` is the server's own count of it.
+    /// Prepares the work on all drivers, or on none. `proof` is the server's own count of it; none where the
+    /// work is not PostgreSQL's.
     fn prepare(
         self: Arc<Self>,
         work: Work,
-        proof: Proof,
+        proof: Option<Proof>,
         setup: Setup,
         admin: &mut Client,
     ) -> Result<Box<dyn Participants>, EngineError>;

@@ -2,6 +2,7 @@
 //! nothing is left of anything that is killed.
 
 mod engines;
+mod mail;
 mod moments;
 mod network;
 
@@ -76,8 +77,9 @@ fn check<'a>(trial: &'a Value, id: &str) -> Option<&'a Value> {
     trial["checks"].as_array().unwrap().iter().find(|check| check["id"] == id)
 }
 
-/// The histograms of all drivers added up here, bucket by bucket, are those of the trial.
-fn assert_recounted(trial: &Value, drivers: usize) {
+/// The histograms of all drivers added up here, bucket by bucket, are those of the trial. Returns the calls of
+/// all drivers.
+fn recounted(trial: &Value, drivers: usize) -> u64 {
     let parts = trial["drivers"].as_array().unwrap_or_else(|| panic!("{trial:#}"));
     assert_eq!(parts.len(), drivers, "{trial:#}");
     for (class, merged) in trial["histograms"].as_object().unwrap() {
@@ -94,7 +96,12 @@ fn assert_recounted(trial: &Value, drivers: usize) {
             merged_buckets.map(|p| (p[0].as_u64().unwrap(), p[1].as_u64().unwrap())).collect();
         assert_eq!((merged["count"].as_u64(), merged_buckets), (Some(count), buckets), "{class}");
     }
-    let calls: u64 = parts.iter().map(|part| part["calls"].as_u64().unwrap()).sum();
+    parts.iter().map(|part| part["calls"].as_u64().unwrap()).sum()
+}
+
+/// All drivers together counted what the server counted.
+fn assert_recounted(trial: &Value, drivers: usize) {
+    let calls = recounted(trial, drivers);
     let sum = check(trial, "driver-sum").unwrap_or_else(|| panic!("{trial:#}"));
     let same = format!("the drivers counted {calls} calls, the server {calls}");
     assert_eq!((sum["verdict"].as_str(), sum["message"].as_str()), (Some("ok"), Some(&*same)));

@@ -1,6 +1,6 @@
 //! The workload `mail`: to a real Dovecot, and to servers that do not keep to what is expected.
 
-mod dovecot;
+pub(crate) mod dovecot;
 mod fake;
 
 use std::collections::BTreeSet;

@@ -38,6 +38,7 @@ fn check_work(job: &Job, workload: &WorkloadSpec) -> Result<(), DriverError> {
                 "workload `{name}`: the server engine gains nothing from drivers on one target, because its sessions work inside the server; write engine = \"client\" in [workload], or leave out the drivers"
             )
         }
+        WorkloadKind::Mail => return Ok(()),
         kind => format!(
             "workload `{name}`: drivers cannot run the workload `{}`; leave out the drivers",
             kind.name()
@@ -67,7 +68,7 @@ pub(super) fn ready(
 ) -> Result<Generator, RunError> {
     let engine = |error: EngineError| RunError::from(LiveError::from(error));
     for workload in stage.targets.values().flat_map(|target| &target.workloads) {
-        let sessions = workload.connections() as usize;
+        let sessions = workload.divisible() as usize;
         if sessions < spec.count as usize {
             return Err(refused(DriverError::MoreThanSessions { drivers: spec.count, sessions }));
         }

@@ -8,8 +8,10 @@ use super::roster::Driver;
 use crate::workload::clock::APART_SHARE;
 use crate::workload::outcome::WindowOutcome;
 use pgio_link::Offset;
+use pgio_mail::session::Sent;
 use pgio_results::drivers::DriverPart;
 use pgio_results::model::{Check, Slice};
+use pgio_results::operation::Class;
 
 /// A driver's part of a window, as far as it is known.
 #[derive(Debug)]
@@ -23,6 +25,7 @@ pub(super) struct PartState {
     /// Nanoseconds after the common start on the coordinator's clock.
     pub opened: Option<i64>,
     pub result: Option<PartResult>,
+    pub sent: Vec<Sent>,
 }
 
 impl PartState {
@@ -36,6 +39,7 @@ impl PartState {
             offset: None,
             opened: None,
             result: None,
+            sent: Vec::new(),
         }
     }
 
@@ -52,7 +56,7 @@ impl PartState {
             addresses: self.addresses.clone(),
             first_session: self.first,
             sessions: self.sessions,
-            calls: result.totals.calls,
+            calls: result.totals.calls.max(result.totals.count(Class::Delivery.name())),
             seconds: result.seconds,
             opened_late_seconds: self.opened.unwrap_or(0) as f64 / 1e9,
             round_trip_seconds: trip(|offset| offset.quickest),
@@ -157,6 +161,7 @@ mod tests {
                 seconds,
                 ..PartResult::default()
             }),
+            sent: Vec::new(),
         }
     }
 

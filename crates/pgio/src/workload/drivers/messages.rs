@@ -10,6 +10,8 @@ use crate::config::ClientSettings;
 use crate::config::resolve::Extent;
 use crate::workload::client::calls::Calls;
 use crate::workload::slice::Totals;
+use pgio_mail::session::Sent;
+use pgio_mail::settings::{MailSettings, Share};
 use pgio_results::model::{SessionTotals, Slice};
 
 /// The work of one trial, or a driver's part of it.
@@ -17,12 +19,15 @@ use pgio_results::model::{SessionTotals, Slice};
 pub enum Work {
     /// Sessions of the client-side engine.
     Client { calls: Vec<Calls>, settings: ClientSettings },
+    /// Sessions that deliver mail; `token` is part of the messages' ids.
+    Mail { settings: MailSettings, share: Share, token: String },
 }
 
 impl Work {
     pub(super) fn sessions(&self) -> usize {
         match self {
             Work::Client { calls, .. } => calls.len(),
+            Work::Mail { share, .. } => share.sessions as usize,
         }
     }
 
@@ -32,6 +37,11 @@ impl Work {
             Work::Client { calls, settings } => {
                 Work::Client { calls: calls[first..first + count].to_vec(), settings: *settings }
             }
+            Work::Mail { settings, share, token } => Work::Mail {
+                settings: settings.clone(),
+                share: Share { first: first as u32, sessions: count as u32, of: share.of },
+                token: token.clone(),
+            },
         }
     }
 }
@@ -117,6 +127,11 @@ pub enum FromDriver {
         number: u64,
         seconds: f64,
     },
+    /// Messages of the trial that were sent; the last ones come before `Ended`.
+    Sent {
+        number: u64,
+        sent: Vec<Sent>,
+    },
     Ended {
         number: u64,
         result: Box<PartResult>,
@@ -138,6 +153,7 @@ impl FromDriver {
             | FromDriver::Opened { number, .. }
             | FromDriver::Progress { number, .. }
             | FromDriver::Closed { number, .. }
+            | FromDriver::Sent { number, .. }
             | FromDriver::Ended { number, .. }
             | FromDriver::Failed { number, .. } => *number,
         }
@@ -149,6 +165,7 @@ pub struct PartProgress {
     pub covered: f64,
     pub block_visits: u64,
     pub commits: u64,
+    pub messages: u64,
 }
 
 /// What a driver did in a window that it ended.

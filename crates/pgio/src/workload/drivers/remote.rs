@@ -29,7 +29,7 @@ impl Remote for Drivers {
     fn prepare(
         self: Arc<Self>,
         work: Work,
-        proof: Proof,
+        proof: Option<Proof>,
         setup: Setup,
         admin: &mut Client,
     ) -> Result<Box<dyn Participants>, EngineError> {
@@ -129,7 +129,7 @@ struct RemoteSessions {
     parts: Vec<PartState>,
     pids: Vec<i32>,
     pinned: BTreeMap<String, String>,
-    proof: Proof,
+    proof: Option<Proof>,
     version: u32,
     setup: Setup,
     /// All drivers have ended their sessions.
@@ -191,8 +191,15 @@ impl Participants for RemoteSessions {
         let drivers = Arc::clone(&self.drivers);
         let mut roster = drivers.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Roster { seated, arrivals, clock, run_id, .. } = &mut *roster;
-        let unseen = look_up(&mut self.parts, run_id, &self.pids, admin).map_err(failed)?;
-        let before = self.proof.read(admin, self.version).map_err(failed)?;
+        let (proof, version) = (self.proof.take(), self.version);
+        let count = |admin: &mut Client| {
+            proof.as_ref().map(|proof| proof.read(admin, version)).transpose().map_err(failed)
+        };
+        let before = count(admin)?;
+        let unseen = match before {
+            Some(_) => look_up(&mut self.parts, run_id, &self.pids, admin).map_err(failed)?,
+            None => Vec::new(),
+        };
         seated.send_all(&ToDriver::Run { number: self.number, extent });
         let mut gathering = Gathering {
             seated: &mut *seated,
@@ -235,14 +242,17 @@ impl Participants for RemoteSessions {
         let error = phase::run(&mut working, arrivals, &self.setup.stop);
         let mut outcome = working.window.outcome;
         merge::merge(&mut outcome, &self.parts);
+        outcome.sent =
+            self.parts.iter_mut().flat_map(|part| std::mem::take(&mut part.sent)).collect();
         if error.is_some() {
             outcome.seconds = outcome.seconds.max(start.at.elapsed().as_secs_f64());
         }
         self.over = true;
         match &error {
             None => {
-                let after = self.proof.read(admin, self.version).map_err(failed)?;
-                outcome.checks.push(proof::check(before, after, &outcome.totals));
+                if let (Some(before), Some(after)) = (before, count(admin)?) {
+                    outcome.checks.push(proof::check(before, after, &outcome.totals));
+                }
                 outcome.checks.extend((!unseen.is_empty()).then(|| proof::unseen(&unseen)));
                 outcome.checks.extend(merge::apart(&self.parts, outcome.seconds));
             }

@@ -15,15 +15,17 @@ use super::messages::{Assignment, FromDriver, PartProgress, PartResult, Work};
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
 use crate::pg::{leftovers, server, words};
-use crate::workload::client;
 use crate::workload::clock::{Opener, Start};
 use crate::workload::error::EngineError;
 use crate::workload::outcome::{Progress, WindowEvent, WindowOutcome};
 use crate::workload::participants::{Generator, Part, Participants, Setup};
+use crate::workload::{client, mail};
 use pgio_connect::{ConnectError, ConnectParams, Env};
 use pgio_link::{Clock, Link};
 
 const TICK: Duration = Duration::from_millis(50);
+/// Messages in one report of what was sent: some 2 MB.
+const SENT: usize = 10_000;
 /// Interval of progress reports: the coordinator should need next to nothing for them.
 const REPORT: Duration = Duration::from_millis(250);
 
@@ -142,7 +144,10 @@ impl TrialWork {
             return Err(EngineError::Stuck("the coordinator gave an unexpected order".to_owned()));
         };
         let mut watch = Watch::new(&self);
-        let outcome = ready.run(&mut admin, extent, &mut |_, event| watch.note(&event))?;
+        let mut outcome = ready.run(&mut admin, extent, &mut |_, event| watch.note(&event))?;
+        for sent in std::mem::take(&mut outcome.sent).chunks(SENT) {
+            self.say(&FromDriver::Sent { number, sent: sent.to_vec() })?;
+        }
         Ok(watch.result(outcome))
     }
 
@@ -158,6 +163,9 @@ fn prepare(
 ) -> Result<Box<dyn Participants>, EngineError> {
     match work {
         Work::Client { calls, settings } => client::assemble(calls, settings, setup, admin),
+        Work::Mail { settings, share, token } => {
+            mail::assemble((settings, share), token, setup, admin)
+        }
     }
 }
 
@@ -263,6 +271,7 @@ fn part(progress: &Progress) -> PartProgress {
         covered: progress.covered,
         block_visits: progress.block_visits,
         commits: progress.commits,
+        messages: progress.messages,
     }
 }
 

@@ -100,6 +100,7 @@ impl Working<'_> {
                     self.seated.send_all(&ToDriver::Release { number: self.number });
                 }
             }
+            FromDriver::Sent { sent, .. } => part.sent.extend(sent),
             FromDriver::Ended { result, .. } => {
                 self.ended.insert(rank);
                 let error = result.error.clone();
@@ -128,6 +129,7 @@ impl Working<'_> {
         progress.covered = all.iter().map(|p| p.covered).sum::<f64>() / all.len() as f64;
         progress.block_visits = all.iter().map(|p| p.block_visits).sum();
         progress.commits = all.iter().map(|p| p.commits).sum();
+        progress.messages = all.iter().map(|p| p.messages).sum();
     }
 }
 

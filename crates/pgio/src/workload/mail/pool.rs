@@ -47,7 +47,8 @@ impl MailPool {
     pub(super) fn assemble(shared: Arc<Shared>, stop: Stop) -> Result<MailPool, EngineError> {
         let (sender, events) = mpsc::channel();
         let mut pool = MailPool { shared, stop, threads: Threads::new(), events };
-        for index in 0..pool.shared.settings.threads {
+        let share = pool.shared.share;
+        for index in share.first..share.first + share.sessions {
             let (shared, sender) = (Arc::clone(&pool.shared), sender.clone());
             let run = move |spans: &Receiver<Span>| session(index, shared, spans, &sender);
             pool.threads.spawn(format!("mail-{index}"), STACK, run)?;

@@ -21,8 +21,13 @@ fn share(part: &DriverPart, threads: f64) -> Option<(f64, f64)> {
 
 /// `waited` is the share of time that all sessions waited for their drivers, if it was sampled.
 pub(super) fn generator(trial: &Trial, waited: Option<f64>) -> Option<Check> {
-    let threads = trial.workload.keys.get("client_threads").and_then(|n| n.as_f64()).unwrap_or(1.0);
-    let shares = trial.drivers.iter().filter_map(|part| Some((part, share(part, threads)?)));
+    let client = trial.workload.keys.get("client_threads").and_then(|n| n.as_f64()).unwrap_or(1.0);
+    // Each session of a mail workload has its own thread.
+    let threads = |part: &DriverPart| match &*trial.workload.kind {
+        "mail" => f64::from(part.sessions),
+        _ => client,
+    };
+    let shares = trial.drivers.iter().filter_map(|part| Some((part, share(part, threads(part))?)));
     let (part, (share, cores)) = shares.max_by(|a, b| a.1.0.total_cmp(&b.1.0))?;
     let (rank, host) = (part.rank, &part.host);
     if share <= DRIVER_CORES || waited.is_some_and(|share| share <= CLIENT_SHARE) {
