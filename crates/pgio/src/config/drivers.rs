@@ -21,6 +21,8 @@ pub struct DriverSpec {
     pub count: u32,
     /// The image of Kubernetes' drivers.
     pub image: Option<String>,
+    /// The cores that each of Kubernetes' drivers requests, as Kubernetes writes them.
+    pub cpu: String,
     /// Where drivers dial; absent: any free port, on all addresses unless the drivers are local.
     pub listen: Option<SocketAddr>,
 }
@@ -72,7 +74,22 @@ pub fn parse_count(text: &str) -> Result<u32, String> {
     count.ok_or_else(|| format!("`{text}` is not a number of drivers from 1 to {MOST}"))
 }
 
+/// Parses cores as Kubernetes writes them: `2`, `0.5` or `500m`.
+pub fn parse_cpu(text: &str) -> Result<String, String> {
+    let is_number = |digits: &str| digits.parse().is_ok_and(|n: u32| n > 0);
+    let is_cores = |text: &str| {
+        text.bytes().all(|b| b.is_ascii_digit() || b == b'.')
+            && text.parse().is_ok_and(|n: f64| n > 0.0)
+    };
+    match text.strip_suffix('m').map_or_else(|| is_cores(text), is_number) {
+        true => Ok(text.to_owned()),
+        false => Err(format!("`{text}` is not a number of cores, such as 2, 0.5 or 500m")),
+    }
+}
+
 impl DriverSpec {
+    pub const DEFAULT_CPU: &str = "1";
+
     /// Completes what was named with the count of the key `count`.
     pub fn new(
         (engine, named): Named,
@@ -94,7 +111,8 @@ impl DriverSpec {
                     .to_owned())
             }
             (DriverEngine::Kubernetes, Some(_)) | (_, None) => {
-                Ok(DriverSpec { engine, count, image, listen })
+                let cpu = DriverSpec::DEFAULT_CPU.to_owned();
+                Ok(DriverSpec { engine, count, image, cpu, listen })
             }
             (_, Some(_)) => Err("an image is only for kubernetes:N; delete it".to_owned()),
         }
@@ -123,6 +141,16 @@ mod tests {
         ] {
             let error = parse_engine(bad).unwrap_err();
             assert!(error.contains(expected), "{bad}: {error}");
+        }
+    }
+
+    #[test]
+    fn cores_are_written_as_kubernetes_does() {
+        for good in ["1", "0.5", "500m", "16"] {
+            assert_eq!(parse_cpu(good).as_deref(), Ok(good));
+        }
+        for bad in ["", "0", "0.0", "0m", "m", "1.5m", "-1", "1e3", "inf", "1\nx: y"] {
+            assert!(parse_cpu(bad).unwrap_err().contains("is not a number of cores"), "{bad}");
         }
     }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::section::Section;
-use crate::config::drivers::{DriverSpec, MOST, Named, parse_engine};
+use crate::config::drivers::{DriverSpec, MOST, Named, parse_cpu, parse_engine};
 use crate::config::error::ConfigError;
 use crate::config::sections;
 
@@ -13,6 +13,7 @@ pub struct DriverKeys {
     pub engine: Option<Named>,
     pub count: Option<u32>,
     pub image: Option<String>,
+    pub cpu: Option<String>,
     pub listen: Option<SocketAddr>,
 }
 
@@ -34,7 +35,9 @@ impl DriverKeys {
         let of_file = self.image.clone().filter(|_| {
             !by_flag || matches!(engine.0, crate::config::drivers::DriverEngine::Kubernetes)
         });
-        DriverSpec::new(engine, self.count, image.or(of_file), self.listen).map(Some)
+        let spec = DriverSpec::new(engine, self.count, image.or(of_file), self.listen)?;
+        let cpu = self.cpu.clone().unwrap_or_else(|| spec.cpu.clone());
+        Ok(Some(DriverSpec { cpu, ..spec }))
     }
 }
 
@@ -55,6 +58,9 @@ pub(super) fn parse(root: &Section<'_>) -> Result<DriverKeys, ConfigError> {
         return Err(section.error("spread", why));
     }
     keys.image = section.string("image")?.map(str::to_owned);
+    if let Some(text) = section.string("cpu")? {
+        keys.cpu = Some(parse_cpu(text).map_err(|why| section.error("cpu", why))?);
+    }
     if let Some(text) = section.string("listen")? {
         let address = text.parse();
         let why = || format!("`{text}` is not ADDRESS:PORT, such as 10.0.0.1:7432");

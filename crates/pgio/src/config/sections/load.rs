@@ -146,6 +146,12 @@ pub static DRIVERS: SectionDef = SectionDef {
             "the image of Kubernetes' drivers; it must contain the same program file",
         ),
         key(
+            "cpu",
+            "a number of cores, or of thousandths of one with m",
+            "1",
+            "what each of Kubernetes' drivers requests of its node, such as \"500m\"",
+        ),
+        key(
             "listen",
             "ADDRESS:PORT",
             "a free port on all addresses, for local drivers on the loopback",

@@ -17,36 +17,32 @@ use pgio_link::{COORDINATOR_VARIABLE, TOKEN_VARIABLE};
 const TEMPLATE: &str = include_str!("job.yaml");
 /// Time for nodes to pull the image.
 const PATIENCE: Duration = Duration::from_secs(300);
+/// Time for the Job to complete once its drivers have been ordered to end.
+const ENDING: &str = "--timeout=20s";
 /// Time for one command of kubectl.
 const KUBECTL: Duration = Duration::from_secs(60);
 
 pub(super) struct Kubernetes {
-    count: u32,
-    image: String,
+    spec: DriverSpec,
     invitation: Option<Invitation>,
     applied: bool,
 }
 
 impl Kubernetes {
     pub(super) fn new(spec: &DriverSpec) -> Kubernetes {
-        let image = spec.image.clone().unwrap_or_default();
-        Kubernetes { count: spec.count, image, invitation: None, applied: false }
+        Kubernetes { spec: spec.clone(), invitation: None, applied: false }
     }
 }
 
 /// Returns the manifest of Secret and Job, for a run or for the user to read.
 pub fn manifest(spec: &DriverSpec, run_id: &str, coordinator: &str, token: &str) -> String {
-    let image = spec.image.as_deref().unwrap_or_default();
-    fill(&name_of(run_id), spec.count, image, (coordinator, token))
-}
-
-fn fill(name: &str, count: u32, image: &str, (coordinator, token): (&str, &str)) -> String {
     // A JSON string is a YAML scalar that nothing can break out of.
     let quoted = |text: &str| serde_json::Value::from(text).to_string();
     let values = [
-        ("{name}", name.to_owned()),
-        ("{count}", count.to_string()),
-        ("{image}", quoted(image)),
+        ("{name}", name_of(run_id)),
+        ("{count}", spec.count.to_string()),
+        ("{image}", quoted(spec.image.as_deref().unwrap_or_default())),
+        ("{cpu}", quoted(&spec.cpu)),
         ("{coordinator}", quoted(coordinator)),
         ("{token}", quoted(token)),
         ("{coordinator_variable}", COORDINATOR_VARIABLE.to_owned()),
@@ -115,10 +111,8 @@ impl Launcher for Kubernetes {
             return Ok(());
         };
         if !self.applied {
-            let name = name_of(run_id);
-            let of_run = (coordinator.as_str(), token.expose());
             self.applied = true;
-            apply(&fill(&name, self.count, &self.image, of_run))?;
+            apply(&manifest(&self.spec, run_id, coordinator, token.expose()))?;
         }
         Ok(())
     }
@@ -134,6 +128,9 @@ impl Launcher for Kubernetes {
     fn end(&mut self) {
         let Some(invitation) = self.invitation.as_ref().filter(|_| self.applied) else { return };
         let name = name_of(&invitation.run_id);
+        let ended = ["wait", "--for=condition=complete", "job", &name, ENDING];
+        // Drivers have been ordered to end. One that does not is deleted with its Job.
+        let _ = Local.run(&kubectl().args(ended));
         let delete = ["delete", "job,secret", &name, "--ignore-not-found", "--wait=false"];
         // A Job that cannot be deleted ends with its drivers, which were ordered to end.
         let _ = Local.run(&kubectl().args(delete));
@@ -152,6 +149,7 @@ mod tests {
             engine: DriverEngine::Kubernetes,
             count: 4,
             image: Some("registry/pgio:2\"\nkind: evil".to_owned()),
+            cpu: "500m".to_owned(),
             listen: None,
         };
         let text = manifest(&spec, "20261125T011500Z-7", "10.0.0.1:7,host:7", "secret");
@@ -165,11 +163,13 @@ mod tests {
             "  backoffLimitPerIndex: 6",
             "        podAntiAffinity:",
             "          value: \"10.0.0.1:7,host:7\"",
+            "          requests: {cpu: \"500m\", memory: 256Mi}",
             "        image: \"registry/pgio:2\\\"\\nkind: evil\"",
         ] {
             assert!(text.contains(line), "{line}:\n{text}");
         }
-        let open = ["{name}", "{count}", "{image}", "{token}", "{coordinator}", "_variable}"];
+        let open =
+            ["{name}", "{count}", "{image}", "{cpu}", "{token}", "{coordinator}", "_variable}"];
         assert!(open.iter().all(|placeholder| !text.contains(placeholder)), "{text}");
     }
 }
