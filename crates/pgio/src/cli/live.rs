@@ -26,8 +26,9 @@ use crate::host::stop::Stop;
 
 pub(super) use self::address::LiveArgs;
 
-/// Browsers have the last report within this time, or do without.
-const LAST_REPORT: Duration = Duration::from_secs(5);
+/// Browsers have the last report within this time, or do without. One that has it lets pgio end at once; on a
+/// machine that other work keeps busy, rendering and fetching it took more than 5 s.
+const LAST_REPORT: Duration = Duration::from_secs(20);
 /// After a stop, only a line of text is under way.
 const LAST_WORD: Duration = Duration::from_millis(600);
 const POLL: Duration = Duration::from_millis(20);
