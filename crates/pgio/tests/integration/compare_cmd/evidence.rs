@@ -20,6 +20,9 @@ fn a_setting_changed_in_mid_trial_makes_it_invalid() {
     running.until("in the window", || sessions_at_work(&dsn) == 1);
     let begun = wal(&dsn);
     running.until("committing", || wal(&dsn) - begun > 100_000);
+    // A session that waits for a lock keeps the window open, however long evidence takes.
+    let mut locking = connect(&dsn);
+    locking.batch_execute("BEGIN; LOCK TABLE pgio_commit IN SHARE MODE").unwrap();
     alter_system(&dsn, "wal_writer_delay", Some("777ms"));
     running.until("disturbed", || show(&dsn, "wal_writer_delay") == "777ms");
     // Evidence is read as seldom as it is slow on a busy machine. Each reading ends with the standbys; the
@@ -37,6 +40,8 @@ fn a_setting_changed_in_mid_trial_makes_it_invalid() {
         });
     }
     alter_system(&dsn, "wal_writer_delay", Some("150ms"));
+    running.until("back", || show(&dsn, "wal_writer_delay") == "150ms");
+    locking.batch_execute("COMMIT").unwrap();
     running.wait().expect(0, &["invalid"]);
 
     let trials = dir.trials();
