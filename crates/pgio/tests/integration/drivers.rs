@@ -2,6 +2,7 @@
 //! nothing is left of anything that is killed.
 
 mod engines;
+mod kubernetes;
 mod mail;
 mod moments;
 mod network;

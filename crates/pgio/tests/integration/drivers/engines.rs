@@ -83,7 +83,7 @@ impl Cluster {
     }
 }
 
-fn addresses(trial: &Value) -> Vec<String> {
+pub(super) fn addresses(trial: &Value) -> Vec<String> {
     let parts = trial["drivers"].as_array().unwrap().iter();
     parts.map(|part| part["addresses"][0].as_str().unwrap().to_owned()).collect()
 }

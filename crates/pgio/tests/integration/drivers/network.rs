@@ -13,6 +13,8 @@ use crate::workdir::wait_until;
 pub(super) const NODES: [u8; 3] = [11, 12, 13];
 pub(super) const COORDINATOR: &str = "10.99.0.1";
 pub(super) const SERVER: &str = "10.99.0.14";
+/// Pods of Kubernetes, which need a password.
+const PODS: &str = "10.88.0.0/24";
 const BIN: &str = "/usr/lib/postgresql/15/bin";
 
 /// Runs a command to its end; returns its output, or an error with what it said.
@@ -29,6 +31,8 @@ pub(super) fn run(program: &str, args: &[&str]) -> Result<String, String> {
 pub(super) struct Network {
     pub(super) dir: TempDir,
     prefix: String,
+    /// The namespaces are somebody else's.
+    is_attached: bool,
     processes: Vec<Child>,
 }
 
@@ -40,13 +44,26 @@ impl Drop for Network {
         for child in &mut self.processes {
             let _ = child.wait();
         }
-        for name in ["c", "11", "12", "13", "14"] {
+        let own: &[&str] = if self.is_attached { &[] } else { &["c", "11", "12", "13", "14"] };
+        for name in own {
             let _ = run("ip", &["netns", "del", &self.name(name)]);
         }
     }
 }
 
 impl Network {
+    /// Namespaces of this prefix that are there already, with a running server.
+    pub(super) fn attached(prefix: &str) -> Network {
+        let mut network = Network::new(prefix.to_owned(), true);
+        network.start_server();
+        network
+    }
+
+    fn new(prefix: String, is_attached: bool) -> Network {
+        let dir = tempfile::Builder::new().prefix("pgio-hosts").tempdir_in("/var/tmp").unwrap();
+        Network { dir, prefix, is_attached, processes: Vec::new() }
+    }
+
     /// With a running server; `None`, and says why, where it cannot run.
     pub(super) fn up() -> Option<Network> {
         if !rustix::process::geteuid().is_root() {
@@ -56,11 +73,10 @@ impl Network {
         if !["nsenter", "ip", "setpriv"].into_iter().all(is_there) || !Path::new(BIN).exists() {
             return None;
         }
-        let dir = tempfile::Builder::new().prefix("pgio-hosts").tempdir_in("/var/tmp").unwrap();
         static NEXT: AtomicU32 = AtomicU32::new(1);
         let number = NEXT.fetch_add(1, Ordering::Relaxed);
         let prefix = format!("pgio{}-{number}", std::process::id());
-        let mut network = Network { dir, prefix, processes: Vec::new() };
+        let mut network = Network::new(prefix, false);
         if let Err(why) = network.link() {
             eprintln!("skipped: no network namespaces here: {why}");
             return None;
@@ -142,6 +158,7 @@ impl Network {
         run(user[0], &[&user[1..], &[&initdb, "-D", &data, "-A", "trust", "-N"]].concat()).unwrap();
         let hba = format!("{data}/pg_hba.conf");
         let rules = fs::read_to_string(&hba).unwrap() + "host all all 10.99.0.0/24 trust\n";
+        let rules = rules + &format!("host all all {PODS} scram-sha-256\n");
         fs::write(&hba, rules).unwrap();
         let (postgres, socket) = (format!("{BIN}/postgres"), home.display().to_string());
         let server = [&postgres, "-D", &data, "-h", SERVER, "-k", &socket, "-c", "fsync=off"];
