@@ -183,4 +183,6 @@ pub struct PartResult {
     pub cores: u32,
     /// Present if the window ended early.
     pub error: Option<String>,
+    /// It did because somebody else than the coordinator ended the driver.
+    pub stopped: bool,
 }

@@ -103,7 +103,7 @@ impl TrialWork {
                 number,
                 message: words::sentence(&error),
                 fault: fault(&error),
-                stopped: false,
+                stopped: matches!(error, EngineError::Stopped),
             },
         };
         // Fails only for an answer beyond all bounds; then the coordinator waits in vain and says so.
@@ -261,6 +261,7 @@ impl Watch<'_> {
             readings: outcome.readings,
             cpu_seconds: self.cpu_seconds,
             cores: u32::try_from(cores).unwrap_or(u32::MAX),
+            stopped: matches!(outcome.error, Some(EngineError::Stopped)),
             error: outcome.error.map(|error| words::sentence(&error)),
         }
     }

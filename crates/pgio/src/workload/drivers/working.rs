@@ -103,13 +103,11 @@ impl Working<'_> {
             FromDriver::Sent { sent, .. } => part.sent.extend(sent),
             FromDriver::Ended { result, .. } => {
                 self.ended.insert(rank);
-                let error = result.error.clone();
+                let (error, stopped) = (result.error.clone(), result.stopped);
                 part.result = Some(*result);
                 // After an order to stop, an early end is no failure of the driver.
                 if let (Some(message), None) = (error, self.aborted) {
-                    let host = part.host.clone();
-                    let fault = Fault::Work;
-                    return Err(DriverError::Failed { rank, host, message, fault }.into());
+                    return Err(failure(self.seated, rank, (message, Fault::Work, stopped)));
                 }
             }
             FromDriver::Failed { message, fault, stopped, .. } => {
