@@ -80,6 +80,9 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         false => &["cargo", "git", "tar", "gzip", "dpkg-deb", "cargo-sbom"],
     };
     command::require(programs)?;
+    if options.program.is_none() {
+        command::require(&["ld.lld"])?;
+    }
     let default = [DEFAULT_TARGET.to_owned()];
     let targets = if options.targets.is_empty() { &default[..] } else { &options.targets };
     let out = root.join(&options.out);

@@ -8,12 +8,13 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, bail};
 
 /// How to get a program that may be missing.
-const SOURCES: [(&str, &str); 5] = [
+const SOURCES: [(&str, &str); 6] = [
     ("cargo-sbom", "cargo install cargo-sbom --locked"),
     ("dpkg-deb", "apt-get install dpkg"),
     ("gzip", "apt-get install gzip"),
     ("tar", "apt-get install tar"),
     ("git", "apt-get install git"),
+    ("ld.lld", "apt-get install lld"),
 ];
 
 /// Refuses before anything is built if a program is missing.

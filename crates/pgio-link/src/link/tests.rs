@@ -141,8 +141,11 @@ fn silence_is_noticed() {
     let inbox = Inbox::new(crate::frame::LARGEST);
     let sink = Box::new(move |event| drop(sender.send(event)));
     let begun = Instant::now();
-    let _link =
+    let link =
         Link::start(connection, stream, inbox, (Role::Driver, Clock::start()), sink).unwrap();
+    let clock = link.offset(16, Duration::from_millis(50), "driver 3 on h").unwrap_err();
+    let text = clock.to_string();
+    assert!(text.contains("driver 3 on h") && text.contains("0 of 16"), "{text}");
     match events.recv().unwrap() {
         Event::Lost(why) => assert!(why.starts_with("nothing was heard"), "{why}"),
         Event::Message(_) => panic!("nobody speaks"),

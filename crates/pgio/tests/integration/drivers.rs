@@ -249,6 +249,18 @@ fn what_cannot_work_is_refused_in_one_sentence_before_anything_changes() {
     ] {
         refused(&dir, text, &["--drivers", drivers], code, expected);
     }
+    // Without the engine's programs.
+    dir.write("experiment.toml", &good);
+    for (args, expected) in [
+        (&["--drivers", "slurm:2"][..], "install slurm-client"),
+        (&["--drivers", "kubernetes:2", "--image", "i"], "configure access to the cluster"),
+    ] {
+        let all = [&["compare", "experiment.toml", "--out", "out"], args].concat();
+        let mut command = dir.command(&all);
+        command.env("PATH", dir.path());
+        dir.start(command).wait().expect(4, &["is not installed here", expected]);
+        assert!(!dir.out().exists());
+    }
     // A driver with another token is refused, and the user sees its host.
     let other = format!("run:1:env PGIO_DRIVE_TOKEN={} {{drive}}", "ab".repeat(32));
     refused(&dir, &good, &["--drivers", &other], 4, "its token is not this run's");
