@@ -22,6 +22,16 @@ struct Cluster {
     pgio: PathBuf,
 }
 
+/// A process that ends with the test.
+struct Watch(Child);
+
+impl Drop for Watch {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 impl Cluster {
     fn of_the_lab() -> Cluster {
         let variable =
@@ -39,16 +49,16 @@ impl Cluster {
     }
 
     /// Writes the state of our Jobs to a file each time it changes.
-    fn watch(&self, file: &std::path::Path) -> Child {
+    fn watch(&self, file: &std::path::Path) -> Watch {
         let state = "{.status.active} {.status.succeeded} {.status.conditions[*].type}{\"\\n\"}";
-        Command::new("nsenter")
+        let kubectl = Command::new("nsenter")
             .arg(self.network.namespace("c"))
             .arg(format!("{}/kubectl", self.programs))
             .args(["get", "jobs", "-l", OURS, "--watch", "-o", &format!("jsonpath={state}")])
             .stdout(File::create(file).unwrap())
             .stderr(Stdio::null())
-            .spawn()
-            .unwrap()
+            .spawn();
+        Watch(kubectl.unwrap())
     }
 
     fn pgio(&self, dir: &Workdir, args: &[&str]) -> Command {
@@ -83,7 +93,7 @@ fn three_pods_share_the_sessions_and_one_that_is_deleted_costs_one_trial() {
     let drivers = format!("\n[drivers]\ncpu = \"500m\"\nlisten = \"{COORDINATOR}:7432\"\n");
     dir.write("experiment.toml", &(text + &drivers));
     let jobs = dir.path().join("jobs");
-    let mut watch = cluster.watch(&jobs);
+    let watch = cluster.watch(&jobs);
     let args = ["compare", "experiment.toml", "--out", "out", "--drivers", "kubernetes:3"];
     let mut pgio =
         dir.start(cluster.pgio(&dir, &[&args[..], &["--image", "localhost/pgio:1"]].concat()));
@@ -95,7 +105,8 @@ fn three_pods_share_the_sessions_and_one_that_is_deleted_costs_one_trial() {
     println!("{}", result.out);
 
     let (lost, whole) = lost_and_whole(&dir, DRIVERS);
-    assert_eq!((lost, whole), (1, 4));
+    assert_eq!(lost, 1);
+    assert!(whole >= 4, "{whole}");
     for trial in dir.trials() {
         match check(&trial, "driver-lost") {
             Some(lost) => println!("invalid: {}", lost["message"]),
@@ -114,8 +125,7 @@ fn three_pods_share_the_sessions_and_one_that_is_deleted_costs_one_trial() {
     wait_until("no object is left", || {
         cluster.kubectl(&["get", "pods,jobs,secrets", "-l", OURS, "-o", "name"]).unwrap().is_empty()
     });
-    watch.kill().unwrap();
-    watch.wait().unwrap();
+    drop(watch);
     let states = std::fs::read_to_string(jobs).unwrap();
     println!("the Job's active, succeeded and condition:\n{states}");
     assert!(
