@@ -47,7 +47,7 @@ pub(super) fn build(
     cargo.args(["build", "--release", "--locked", "--package", "pgio", "--target", target]);
     cargo.arg("--target-dir").arg(build_dir);
     if toolchain.is_some() {
-        cargo.arg("-Zbuild-std=std,panic_unwind");
+        cargo.args(["-Zbuild-std=std,panic_unwind", "-Zbuild-std-features=panic-unwind"]);
     }
     let prefixes = prefixes(&release.root, sysroot.trim())?;
     let remap = prefixes.iter().map(|(from, to)| format!("--remap-path-prefix={from}={to}"));
