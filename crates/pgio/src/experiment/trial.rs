@@ -87,7 +87,11 @@ pub fn run(
         trial.checks.push(check);
         trial.outcome = Outcome::Complete;
     }
-    trial.checks.extend(request.workload.after_trial());
+    let left_over = request.workload.after_trial();
+    // What a lost driver did is unknown.
+    if !trial_checks::lost_a_driver(&trial) {
+        trial.checks.extend(left_over);
+    }
     // Treatments in force on several servers are judged by the sum of their trials.
     let judged = if request.member.is_none() { &*in_force } else { &[] };
     let waits = request.workload.commits_wait_for_flush();

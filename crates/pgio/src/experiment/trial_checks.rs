@@ -34,7 +34,8 @@ pub(super) fn judge(
     treatments: &[Box<dyn InForce>],
 ) {
     let mut found = vec![in_force(&trial.evidence), durability(trial, declared)];
-    if trial.outcome == Outcome::Complete {
+    // A window that lost a driver has no end, and no counts to judge.
+    if trial.outcome == Outcome::Complete && !lost_a_driver(trial) {
         // Windows of whole cycles are judged already.
         if !trial.checks.iter().any(|c| c.id == "checkpoints") {
             found.push(checkpoints(trial));
@@ -58,6 +59,11 @@ pub(super) fn judge(
     debug_assert!(trial.checks.iter().all(|c| checks::definition(&c.id).is_some()));
     let counts = |c: &Check| c.verdict != CheckVerdict::Invalid || !checks::is_behavior(&c.id);
     debug_assert!(trial.checks.iter().all(counts), "behavior never makes a trial invalid");
+}
+
+/// Whether a driver was lost inside the window.
+pub(super) fn lost_a_driver(trial: &Trial) -> bool {
+    trial.checks.iter().any(|check| check.id == "driver-lost")
 }
 
 /// Adds to the checks of several servers' trials the verdicts on what they share: hosts, and the treatments of all.

@@ -118,6 +118,8 @@ fn lost_and_whole(dir: &Workdir, drivers: usize) -> (usize, usize) {
         match check(&trial, "driver-lost") {
             Some(check) => {
                 assert_eq!(check["verdict"], "invalid");
+                // It has no counts, and no privilege is blamed for that.
+                assert!(self::check(&trial, "checkpoints").is_none(), "{trial:#}");
                 lost += 1;
             }
             None => {
