@@ -21,6 +21,7 @@ use jiff::Timestamp;
 use postgres::Client;
 
 pub use self::joint::{JointTrial, run as run_joint};
+pub(super) use self::record::metrics_of;
 pub use self::rendezvous::Member;
 pub use self::request::Request;
 pub use self::woven::{WovenBlock, run as run_woven};

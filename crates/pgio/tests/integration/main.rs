@@ -5,6 +5,7 @@
 
 mod abandoned;
 mod as_before;
+mod background;
 mod bad_input;
 mod beside;
 mod building;

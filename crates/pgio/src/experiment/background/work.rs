@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 
 use crate::config::resolve::Extent;
 use crate::experiment::admin::open_admin;
+use crate::experiment::trial::metrics_of;
 use crate::host::stop::Stop;
 use crate::pg::words;
 use crate::workload::{EngineError, Generator, Setup, WindowEvent, WindowOutcome, Workload};
@@ -105,7 +106,11 @@ impl Work {
                     log.counts.push((at, count));
                 }
             }
-            WindowEvent::Serving(_) | WindowEvent::Closed(_) | WindowEvent::Output(_) => {}
+            WindowEvent::Output(output) => {
+                let metric = output.metrics.get(&self.metric);
+                log.runs.extend(metric.and_then(|metric| metric.value));
+            }
+            WindowEvent::Serving(_) | WindowEvent::Closed(_) => {}
         }
     }
 
@@ -114,11 +119,9 @@ impl Work {
         if let Some(error) = outcome.error {
             return Err(error);
         }
-        let metrics = self.workload.metrics(&outcome.totals, outcome.seconds);
-        let of_it = metrics.into_iter().find(|(name, _)| *name == self.metric);
-        if let Some((_, Some(value))) = of_it {
-            self.log.lock().unwrap_or_else(PoisonError::into_inner).runs.push(value);
-        }
+        let metrics = metrics_of(&*self.workload, &outcome.totals, outcome.seconds);
+        let value = metrics.get(&self.metric).and_then(|metric| metric.value);
+        self.log.lock().unwrap_or_else(PoisonError::into_inner).runs.extend(value);
         Ok(())
     }
 }

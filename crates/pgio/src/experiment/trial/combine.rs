@@ -139,14 +139,14 @@ fn add_metrics(trial: &mut Trial, request: &Request<'_>, parts: &[Part<'_>]) {
     for name in ADDED {
         let known = parts.iter().any(|part| part.measured.trial.metrics.contains_key(*name));
         if known {
-            put(trial, name, values(name).map(|all| all.iter().sum()));
+            put(&mut trial.metrics, name, values(name).map(|all| all.iter().sum()));
         }
     }
     for (name, weight) in WEIGHTED {
         if let (Some(values), Some(weights)) = (values(name), values(weight)) {
             let all: f64 = weights.iter().sum();
             let sum: f64 = values.iter().zip(&weights).map(|(value, weight)| value * weight).sum();
-            put(trial, name, (all > 0.0).then(|| sum / all));
+            put(&mut trial.metrics, name, (all > 0.0).then(|| sum / all));
         }
     }
     observed::add_metrics(trial);

@@ -47,32 +47,32 @@ pub(super) fn add_metrics(trial: &mut Trial, before: Counters, after: Counters) 
     if let Some(d) = &trial.database {
         let (read, hit) =
             (d.after.blks_read - d.before.blks_read, d.after.blks_hit - d.before.blks_hit);
-        put(trial, "riops", Some(read as f64 / seconds));
-        put(trial, "cache_hits_per_second", Some(hit as f64 / seconds));
+        put(&mut trial.metrics, "riops", Some(read as f64 / seconds));
+        put(&mut trial.metrics, "cache_hits_per_second", Some(hit as f64 / seconds));
     }
     let wal = difference(before.wal_bytes, after.wal_bytes);
-    put(trial, "wal_bytes_per_second", wal.map(|w| w / seconds));
+    put(&mut trial.metrics, "wal_bytes_per_second", wal.map(|w| w / seconds));
     if let (Some(wal), Some(h)) = (wal, trial.histograms.get("commit")) {
         let per_commit = wal / h.count() as f64;
-        put(trial, "wal_bytes_per_commit", Some(per_commit));
+        put(&mut trial.metrics, "wal_bytes_per_commit", Some(per_commit));
     }
     let updated: u64 = trial.sessions.iter().map(|s| s.rows_updated).sum();
     if let (Some(wal), true) = (wal, updated > 0) {
-        put(trial, "wal_bytes_per_update", Some(wal / updated as f64));
+        put(&mut trial.metrics, "wal_bytes_per_update", Some(wal / updated as f64));
     }
     let images = difference(
         before.wal_full_page_images.map(|n| n as f64),
         after.wal_full_page_images.map(|n| n as f64),
     );
     if images.is_some() {
-        put(trial, "wal_full_page_images", images);
+        put(&mut trial.metrics, "wal_full_page_images", images);
     }
     if let (Some(images), Some(block), Some(wal)) = (images, after.block_bytes, wal) {
         // An upper bound: images may be compressed, and omit the hole in a page.
         let share = (images * block / wal).min(1.0);
-        put(trial, "wal_fpi_share", Some(share).filter(|_| wal > 0.0));
+        put(&mut trial.metrics, "wal_fpi_share", Some(share).filter(|_| wal > 0.0));
     }
-    put(trial, "checkpoints", after.checkpoints_since(&before));
+    put(&mut trial.metrics, "checkpoints", after.checkpoints_since(&before));
 }
 
 fn difference(before: Option<f64>, after: Option<f64>) -> Option<f64> {

@@ -49,21 +49,21 @@ pub(super) fn add_metrics(trial: &mut Trial) {
     let own = trial.woven.is_none();
     if let Some(devices) = telemetry.devices_in_use().filter(|_| own) {
         let sum = |of: fn(&DeviceUse) -> f64| devices.iter().map(|d| of(d)).sum::<f64>();
-        put(trial, "device_reads_per_second", Some(sum(|d| d.reads_per_second)));
-        put(trial, "device_writes_per_second", Some(sum(|d| d.writes_per_second)));
+        put(&mut trial.metrics, "device_reads_per_second", Some(sum(|d| d.reads_per_second)));
+        put(&mut trial.metrics, "device_writes_per_second", Some(sum(|d| d.writes_per_second)));
         let flushes = devices.iter().map(|d| d.flushes_per_second).sum::<Option<f64>>();
-        put(trial, "device_flushes_per_second", flushes);
+        put(&mut trial.metrics, "device_flushes_per_second", flushes);
         let riops = trial.metrics.get("riops").and_then(|m| m.value);
         let read = sum(|d| d.read_bytes_per_second) / BLOCK_BYTES;
         // Read-ahead may read more than was requested.
-        put(trial, "page_cache_reads_per_second", riops.map(|r| (r - read).max(0.0)));
+        put(&mut trial.metrics, "page_cache_reads_per_second", riops.map(|r| (r - read).max(0.0)));
     }
     if let Some(waits) = &telemetry.waits {
         let seen = by_group(waits);
         let all: u64 = seen.values().sum();
         for group in GROUPS {
             let n = seen.get(group).copied().unwrap_or(0);
-            put(trial, group.metric(), (all > 0).then(|| n as f64 / all as f64));
+            put(&mut trial.metrics, group.metric(), (all > 0).then(|| n as f64 / all as f64));
         }
     }
 }

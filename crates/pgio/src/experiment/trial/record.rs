@@ -1,5 +1,7 @@
 //! Moves the engine's results into the trial's record.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 
 use super::request::Request;
@@ -85,26 +87,37 @@ pub(super) fn record_totals(
     totals: Totals,
     seconds: f64,
 ) {
-    for (name, value) in workload.metrics(&totals, seconds) {
-        put(trial, name, value);
+    trial.metrics.extend(metrics_of(workload, &totals, seconds));
+    trial.histograms = totals.histograms.into_iter().filter(|(_, h)| h.observed() > 0).collect();
+}
+
+/// Returns the metrics of all that was done in a window of `seconds`.
+pub(in crate::experiment) fn metrics_of(
+    workload: &dyn Workload,
+    totals: &Totals,
+    seconds: f64,
+) -> BTreeMap<String, Metric> {
+    let mut all = BTreeMap::new();
+    for (name, value) in workload.metrics(totals, seconds) {
+        put(&mut all, name, value);
     }
     let commits = totals.commits();
     if commits > 0 {
-        put(trial, "commits_per_second", Some(commits as f64 / seconds));
+        put(&mut all, "commits_per_second", Some(commits as f64 / seconds));
     }
     for (class, h) in &totals.histograms {
         // A class without metrics is a bug that the test over all workloads finds.
         debug_assert!(Class::named(class).is_some(), "class `{class}` is unknown");
         if let Some(class) = Class::named(class) {
-            put_latencies(trial, class, h);
+            put_latencies(&mut all, class, h);
         }
     }
     for (name, classes) in MEANS_OF_CLASSES {
         let of = |class: &&str| totals.histograms.get(*class).and_then(Histogram::mean);
         let at_least = classes.iter().filter_map(of).any(|mean| mean.at_least);
-        trial.metrics.entry((*name).to_owned()).and_modify(|metric| metric.at_least = at_least);
+        all.entry((*name).to_owned()).and_modify(|metric| metric.at_least = at_least);
     }
-    trial.histograms = totals.histograms.into_iter().filter(|(_, h)| h.observed() > 0).collect();
+    all
 }
 
 /// Drivers on this machine are not foreign: they do the trial's work.
@@ -129,20 +142,20 @@ pub(super) fn record_left(trial: &mut Trial, left: &ProgramOutput) {
     });
 }
 
-fn put_latencies(trial: &mut Trial, class: Class, h: &Histogram) {
+fn put_latencies(metrics: &mut BTreeMap<String, Metric>, class: Class, h: &Histogram) {
     for (name, reading) in latency::class_metrics(class, h) {
-        put(trial, name, Some(reading.seconds()));
-        if let Some(metric) = trial.metrics.get_mut(name) {
+        put(metrics, name, Some(reading.seconds()));
+        if let Some(metric) = metrics.get_mut(name) {
             metric.at_least = reading.at_least;
         }
     }
 }
 
-pub(super) fn put(trial: &mut Trial, name: &str, value: Option<f64>) {
+pub(super) fn put(all: &mut BTreeMap<String, Metric>, name: &str, value: Option<f64>) {
     // A name that is not in the table would have no unit and no direction: a bug that
     // the test over all workloads' metrics finds.
     if let Some(definition) = metrics::definition(name) {
-        trial.metrics.insert(name.to_owned(), Metric::new(value, definition.unit));
+        all.insert(name.to_owned(), Metric::new(value, definition.unit));
     } else {
         debug_assert!(false, "metric `{name}` is not in the table");
     }

@@ -162,7 +162,7 @@ fn measure(
         ran.readings.clear();
         record_run(request, trial, ran)?;
         trial.evidence.extend(request.verify(&mut in_force[at], admin, When::After));
-        put(trial, "checkpoints", checkpoints);
+        put(&mut trial.metrics, "checkpoints", checkpoints);
         observed::add_metrics(trial);
         trial.checks.push(environment::unchanged(&trial.environment, &now));
         trial.checks.extend(trial_checks::caught_up(not_caught_up));

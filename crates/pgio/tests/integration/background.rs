@@ -1,0 +1,99 @@
+//! Work beside the judged one, of kinds that no recipe has, on servers of the user's.
+
+use serde_json::Value;
+
+use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary};
+use crate::workdir::{BETWEEN_TRIALS, Workdir, condition_of, failed_checks, tolerate, wait_until};
+
+/// The background work of each condition; `alone` has none.
+fn beside(trials: &[Value], condition: &str) -> Value {
+    let trial = trials.iter().find(|trial| condition_of(trial) == condition).unwrap();
+    assert_eq!(failed_checks(trial, "invalid"), [""; 0], "{trial:#}");
+    trial["background"].clone()
+}
+
+#[test]
+fn programs_devices_and_commits_run_beside_the_work_and_leave_nothing() {
+    let dir = Workdir::new();
+    let server = shared_primary(INSTALLED);
+    let (judged, other) = (fresh_database(server), fresh_database(server));
+    let place = tempfile::tempdir_in("/var/tmp").unwrap();
+    let text = format!(
+        r#"[experiment]
+blocks = 1
+duration = "1s"
+warmup = "0s"
+aa = false
+{}
+
+[targets.judged]
+dsn = {judged:?}
+
+[targets.other]
+dsn = {other:?}
+
+[workload]
+kind = "commit"
+
+[[condition]]
+name = "alone"
+target = "judged"
+
+[[condition]]
+name = "program"
+target = "judged"
+
+[[condition]]
+name = "device"
+target = "judged"
+
+[[condition]]
+name = "commits"
+target = "judged"
+
+[[background]]
+name = "pgbench"
+target = "other"
+conditions = ["program"]
+kind = "command"
+preset = "pgbench"
+sessions = 1
+parameters = {{ scale = 1, threads = 1 }}
+
+[[background]]
+name = "fio"
+target = "other"
+conditions = ["device"]
+kind = "device"
+path = {:?}
+size = "8M"
+test = "latency"
+
+[[background]]
+name = "inserts"
+target = "other"
+conditions = ["commits"]
+kind = "commit"
+sessions = 1
+"#,
+        tolerate(&BETWEEN_TRIALS),
+        place.path(),
+    );
+    dir.compare(&text).expect(0, &["Background work"]);
+    let trials = dir.trials();
+    assert!(beside(&trials, "alone").is_null());
+    for (condition, name, metric) in [
+        ("program", "pgbench", "transactions_per_second"),
+        ("device", "fio", "device_latency_mean"),
+        ("commits", "inserts", "commits_per_second"),
+    ] {
+        let background = beside(&trials, condition);
+        assert_eq!(background.as_object().unwrap().keys().collect::<Vec<_>>(), [name]);
+        assert_eq!(background[name]["metric"], metric, "{background}");
+        assert!(background[name]["value"].as_f64().unwrap() > 0.0, "{background}");
+    }
+    let table = "SELECT to_regclass('pgio_commit') IS NULL";
+    wait_until("its table is gone", || connect(&other).query_one(table, &[]).unwrap().get(0));
+    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+    assert!(dir.journals().is_empty());
+}
