@@ -9,6 +9,9 @@ use pgio_results::units::human;
 /// A bound of the noise that is more than so many times its estimate could be much lower.
 const UNCERTAIN: f64 = 2.0;
 
+/// Noise beyond this share of the value is only noise.
+const LOUD: f64 = 10.0;
+
 /// One row for each workload. All plans are of one file, so margin and blocks are the same.
 pub fn document(plans: &[Plan]) -> Document {
     let Some(first) = plans.first() else { return Document::default() };
@@ -41,12 +44,19 @@ fn row(plan: &Plan) -> Vec<String> {
         plan.experiment.clone(),
         format::metric_name(&plan.metric),
         format::counted(plan.pilot_blocks, "block"),
-        format::size(plan.spread.sd_log.exp_m1()),
-        format::size(plan.spread.upper.exp_m1()),
+        noise(plan.spread.sd_log),
+        noise(plan.spread.upper),
     ];
     cells.extend(plan.needed.iter().map(|needed| blocks_and_time(plan, needed)));
     cells.push(plan.smallest_margin.map_or_else(|| NONE.to_owned(), margin::share));
     cells
+}
+
+fn noise(log: f64) -> String {
+    match log.exp_m1() {
+        share if share > LOUD => "over 1,000 %".to_owned(),
+        share => format::size(share),
+    }
 }
 
 /// The number of blocks, with their time on a second line.
@@ -138,6 +148,13 @@ mod tests {
         let mut stored = demo();
         stored.trials.retain(|t| t.place.as_ref().is_some_and(|p| p.block <= 2));
         plan(&stored, 0.05, 6).unwrap()
+    }
+
+    #[test]
+    fn noise_without_bounds_is_named_so() {
+        assert_eq!(noise(0.05_f64.ln_1p()), "5.0 %");
+        assert_eq!(noise(37_000_000.0_f64.ln_1p()), "over 1,000 %");
+        assert_eq!(noise(f64::INFINITY), "over 1,000 %");
     }
 
     #[test]

@@ -28,7 +28,9 @@ fn blocks_are_planned_from_a_pilot_of_the_same_experiment_alone() {
     write("full.toml", "blocks = 8\nmatters = \"20%\"");
     let shown = plan(&["full.toml", "--pilot", "out"], 0, &["an effect exceeds 20 %"]);
     let row = shown.out.lines().find(|line| line.starts_with("test ")).unwrap();
-    assert!(row.contains("commits/s") && row.matches(" blocks").count() == 3, "{shown}");
+    // A busy machine is so noisy that no number of blocks decides.
+    let blocks = row.matches(" blocks").count() + row.matches("over 100,000").count();
+    assert!(row.contains("commits/s") && blocks == 3, "{shown}");
     let texts =
         ["80 % power", "95 % power", "decided by 8 blocks", "upper bound", "2 trials per block"];
     let again = plan(&["full.toml", "--pilot", "out"], 0, &texts);
