@@ -97,7 +97,7 @@ fn doctor_checks_an_experiment_without_changing_anything() {
     assert_eq!(check(&found, "conditions")["verdict"], "ok");
     assert_eq!(check(&found, "checkpoints")["verdict"], "warning", "10 min of 5");
     assert_eq!(show(&dsn, "wal_writer_delay"), "200ms");
-    assert_eq!(sessions_of_ours(&dsn), 0);
+    wait_until("no session is left", || sessions_of_ours(&dsn) == 0);
     let found = look("shared_buffers = \"64MB\"", 4);
     let refused = check(&found, "conditions");
     assert_eq!(refused["verdict"], "invalid");

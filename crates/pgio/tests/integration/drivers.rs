@@ -152,7 +152,7 @@ fn three_drivers_share_the_sessions_and_the_server_counts_the_same() {
         assert_eq!(trial["sessions"].as_array().unwrap().len(), 4);
         assert!(check(trial, APART).is_some());
     }
-    assert_eq!(sessions_of_ours(&conninfo), 0);
+    wait_until("no session is left", || sessions_of_ours(&conninfo) == 0);
 
     // Reads and updates of slob.
     let load = ["setup", "--connect-string", &conninfo, "--scale", "8M", "--num-schemas", "2"];
@@ -294,5 +294,5 @@ fn what_cannot_work_is_refused_in_one_sentence_before_anything_changes() {
         .expect(2, &["a token is 32 to 128 characters"]);
     drive(&[("PGIO_COORDINATOR", "127.0.0.1:1"), token])
         .expect(3, &["no coordinator answers at 127.0.0.1:1"]);
-    assert_eq!(sessions_of_ours(&conninfo), 0);
+    wait_until("no session is left", || sessions_of_ours(&conninfo) == 0);
 }

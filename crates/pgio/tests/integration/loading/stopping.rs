@@ -9,6 +9,7 @@ use postgres::Client;
 
 use super::{database, load, load_by, load_telling, number, relations, spec, tables};
 use crate::fixture::{INSTALLED, connect};
+use crate::workdir::wait_until;
 
 #[test]
 fn a_stop_leaves_finished_tables_and_nothing_running() {
@@ -24,7 +25,7 @@ fn a_stop_leaves_finished_tables_and_nothing_running() {
     assert!(matches!(error, DatasetError::Stopped { finished: 1, tables: 3 }), "{error}");
     let mut client = connect(&conninfo);
     assert_eq!(tables(&mut client), "pgio1");
-    assert_eq!(sessions(&mut client), 0);
+    wait_until("its sessions ended", || sessions(&mut client) == 0);
     check_for_run(&mut client, 1, None).unwrap();
 }
 
@@ -58,7 +59,7 @@ fn a_stop_in_the_middle_of_a_table_keeps_the_former_one() {
     assert!(matches!(error, DatasetError::Stopped { finished: 0, tables: 1 }), "{error}");
     assert!(seen > 0);
     assert_eq!(relations(&mut client), before);
-    assert_eq!(sessions(&mut client), 0);
+    wait_until("its sessions ended", || sessions(&mut client) == 0);
 }
 
 #[test]
