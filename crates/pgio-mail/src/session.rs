@@ -7,7 +7,7 @@
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use benchmath::rng::{SplitMix64, derive};
@@ -50,15 +50,25 @@ pub struct Shared {
     pub done: AtomicU64,
 }
 
-impl Shared {
-    /// Takes all messages out of the ledger.
-    pub fn take_sent(&self) -> Vec<Sent> {
-        std::mem::take(&mut *self.ledger.lock().unwrap_or_else(PoisonError::into_inner))
+/// All messages tried. Its clones are the same ledger.
+#[derive(Debug, Clone, Default)]
+pub struct Ledger(Arc<Mutex<Vec<Sent>>>);
+
+impl Ledger {
+    pub fn add(&self, sent: impl IntoIterator<Item = Sent>) {
+        self.list().extend(sent);
+    }
+
+    /// Takes all messages out.
+    pub fn take(&self) -> Vec<Sent> {
+        std::mem::take(&mut *self.list())
+    }
+
+    fn list(&self) -> MutexGuard<'_, Vec<Sent>> {
+        // The list is valid even if another thread panicked.
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
-
-/// All messages tried.
-pub type Ledger = Arc<Mutex<Vec<Sent>>>;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Sent {
@@ -312,8 +322,7 @@ impl MailSession {
             return;
         }
         let sent = Sent { id: held.id, sum: held.message.sum, copies: held.copies };
-        // The list is valid even if another thread panicked.
-        self.shared.ledger.lock().unwrap_or_else(PoisonError::into_inner).push(sent);
+        self.shared.ledger.add([sent]);
     }
 
     /// Returns false if it was stopped meanwhile.

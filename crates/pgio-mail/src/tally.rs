@@ -176,6 +176,7 @@ mod tests {
         assert_eq!(messages, [2, 4, 0, 0, 2]);
         assert_eq!(both.slices[1].latency, Duration::from_millis(200));
     }
+
     #[test]
     fn the_schedules_of_two_processes_are_one() {
         let start = Instant::now();

@@ -158,13 +158,13 @@ impl Workload for Mail {
         setup: Setup,
         admin: &mut Client,
     ) -> Result<Box<dyn Participants>, EngineError> {
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner).clear();
+        self.ledger.take();
         // A killed trial may have left messages.
         self.collect()?;
         let token = format!("{:x}", Timestamp::now().as_microsecond());
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = token.clone();
         let (settings, share) = (self.settings.clone(), Share::whole(self.settings.threads));
-        let ledger = Ledger::clone(&self.ledger);
+        let ledger = self.ledger.clone();
         if let Generator::Drivers(drivers) = &setup.generator {
             let drivers = Arc::clone(drivers);
             let work = Work::Mail { settings, share, token };
@@ -178,7 +178,7 @@ impl Workload for Mail {
         if self.settings.maildir.is_none() {
             return Vec::new();
         }
-        let sent = std::mem::take(&mut *self.ledger.lock().unwrap_or_else(PoisonError::into_inner));
+        let sent = self.ledger.take();
         self.verify(&sent).unwrap_or_else(|error| vec![checks::unverified(&error)])
     }
 

@@ -1,7 +1,6 @@
 //! Drivers that deliver mail: what they sent is compared here with what arrived.
 
 use std::collections::BTreeMap;
-use std::sync::PoisonError;
 
 use postgres::Client;
 
@@ -34,8 +33,7 @@ impl Participants for Collecting {
         listener: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Result<WindowOutcome, EngineError> {
         let mut outcome = self.prepared.run(admin, extent, listener)?;
-        let sent = std::mem::take(&mut outcome.sent);
-        self.ledger.lock().unwrap_or_else(PoisonError::into_inner).extend(sent);
+        self.ledger.add(std::mem::take(&mut outcome.sent));
         Ok(outcome)
     }
 }

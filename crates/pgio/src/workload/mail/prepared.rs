@@ -111,7 +111,7 @@ impl Participants for PreparedMail {
             error = Some(MailError::Nothing { server: settings.server.to_string(), what }.into());
         }
         let is_paced = settings.rate.is_some();
-        let sent = if self.is_part { self.shared.take_sent() } else { Vec::new() };
+        let sent = if self.is_part { self.shared.ledger.take() } else { Vec::new() };
         Ok(WindowOutcome {
             totals: totals::totals(&tally),
             timeline: totals::timeline(&tally, span.slice, length.as_secs_f64(), is_paced),
