@@ -73,9 +73,7 @@ fn resync(telemetry: &Telemetry) -> Option<Check> {
 
 /// Returns the threads of pgio that issue the work, at most as many as there are cores.
 fn working_threads(telemetry: &Telemetry, trial: &Trial) -> f64 {
-    // A mail workload has one message per thread; `threads` of other workloads belongs to the command.
-    let key = if trial.workload.kind == "mail" { "threads" } else { "client_threads" };
-    let threads = trial.workload.keys.get(key).and_then(|n| n.as_f64()).unwrap_or(1.0);
+    let threads = drivers::issuing_threads(trial, None);
     // Each server of a joint window has its own threads.
     let threads = threads * trial.targets.len().max(1) as f64;
     let cores = telemetry.hosts.get(LOCAL).and_then(|host| host.cores);

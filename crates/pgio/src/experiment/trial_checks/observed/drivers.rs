@@ -12,6 +12,17 @@ pub(super) const CLIENT_SHARE: f64 = 0.05;
 
 const ID: &str = "generator-bound";
 
+/// Returns the threads that issue the work in a process with so many `sessions`; absent: with all of them.
+pub(super) fn issuing_threads(trial: &Trial, sessions: Option<u32>) -> f64 {
+    let key = |name: &str| trial.workload.keys.get(name).and_then(|n| n.as_f64());
+    // A mail workload has one session per thread; `threads` of other workloads belongs to the command.
+    let threads = match &*trial.workload.kind {
+        "mail" => sessions.map(f64::from).or_else(|| key("threads")),
+        _ => key("client_threads"),
+    };
+    threads.unwrap_or(1.0)
+}
+
 /// Cores that a driver used, as a share of those that its threads could use.
 fn share(part: &DriverPart, threads: f64) -> Option<(f64, f64)> {
     let cores = part.cpu_seconds / part.seconds;
@@ -21,12 +32,7 @@ fn share(part: &DriverPart, threads: f64) -> Option<(f64, f64)> {
 
 /// `waited` is the share of time that all sessions waited for their drivers, if it was sampled.
 pub(super) fn generator(trial: &Trial, waited: Option<f64>) -> Option<Check> {
-    let client = trial.workload.keys.get("client_threads").and_then(|n| n.as_f64()).unwrap_or(1.0);
-    // Each session of a mail workload has its own thread.
-    let threads = |part: &DriverPart| match &*trial.workload.kind {
-        "mail" => f64::from(part.sessions),
-        _ => client,
-    };
+    let threads = |part: &DriverPart| issuing_threads(trial, Some(part.sessions));
     let shares = trial.drivers.iter().filter_map(|part| Some((part, share(part, threads(part))?)));
     let (part, (share, cores)) = shares.max_by(|a, b| a.1.0.total_cmp(&b.1.0))?;
     let (rank, host) = (part.rank, &part.host);
