@@ -88,8 +88,6 @@ pub fn parse_cpu(text: &str) -> Result<String, String> {
 }
 
 impl DriverSpec {
-    pub const DEFAULT_CPU: &str = "1";
-
     /// Completes what was named with the count of the key `count`.
     pub fn new(
         (engine, named): Named,
@@ -111,8 +109,7 @@ impl DriverSpec {
                     .to_owned())
             }
             (DriverEngine::Kubernetes, Some(_)) | (_, None) => {
-                let cpu = DriverSpec::DEFAULT_CPU.to_owned();
-                Ok(DriverSpec { engine, count, image, cpu, listen })
+                Ok(DriverSpec { engine, count, image, cpu: "1".to_owned(), listen })
             }
             (_, Some(_)) => Err("an image is only for kubernetes:N; delete it".to_owned()),
         }

@@ -35,9 +35,11 @@ impl DriverKeys {
         let of_file = self.image.clone().filter(|_| {
             !by_flag || matches!(engine.0, crate::config::drivers::DriverEngine::Kubernetes)
         });
-        let spec = DriverSpec::new(engine, self.count, image.or(of_file), self.listen)?;
-        let cpu = self.cpu.clone().unwrap_or_else(|| spec.cpu.clone());
-        Ok(Some(DriverSpec { cpu, ..spec }))
+        let mut spec = DriverSpec::new(engine, self.count, image.or(of_file), self.listen)?;
+        if let Some(cpu) = &self.cpu {
+            spec.cpu.clone_from(cpu);
+        }
+        Ok(Some(spec))
     }
 }
 

@@ -143,15 +143,14 @@ mod tests {
     use super::*;
     use crate::config::drivers::DriverEngine;
 
+    fn spec(count: u32, image: &str, cpu: &str) -> DriverSpec {
+        let (image, cpu) = (Some(image.to_owned()), cpu.to_owned());
+        DriverSpec { engine: DriverEngine::Kubernetes, count, image, cpu, listen: None }
+    }
+
     #[test]
     fn the_manifest_has_a_secret_an_indexed_job_and_nothing_left_to_fill_in() {
-        let spec = DriverSpec {
-            engine: DriverEngine::Kubernetes,
-            count: 4,
-            image: Some("registry/pgio:2\"\nkind: evil".to_owned()),
-            cpu: "500m".to_owned(),
-            listen: None,
-        };
+        let spec = spec(4, "registry/pgio:2\"\nkind: evil", "500m");
         let text = manifest(&spec, "20261125T011500Z-7", "10.0.0.1:7,host:7", "secret");
         let documents: Vec<&str> = text.split("---\n").collect();
         assert_eq!(documents.len(), 2);
@@ -172,6 +171,7 @@ mod tests {
             ["{name}", "{count}", "{image}", "{cpu}", "{token}", "{coordinator}", "_variable}"];
         assert!(open.iter().all(|placeholder| !text.contains(placeholder)), "{text}");
     }
+
     /// Reads a document as the API's type and writes it again: a field that the type does not have is lost.
     fn through<T: serde::Serialize + serde::de::DeserializeOwned>(
         document: &serde_json::Value,
@@ -183,13 +183,7 @@ mod tests {
     #[test]
     fn the_manifest_has_only_fields_of_the_api() {
         use k8s_openapi::api::{batch::v1::Job, core::v1::Secret};
-        let spec = DriverSpec {
-            engine: DriverEngine::Kubernetes,
-            count: 3,
-            image: Some("registry/pgio:2".to_owned()),
-            cpu: "0.5".to_owned(),
-            listen: None,
-        };
+        let spec = spec(3, "registry/pgio:2", "0.5");
         let text = manifest(&spec, "r", "10.0.0.1:7", "secret");
         let documents: Vec<serde_json::Value> = serde_saphyr::from_multiple(&text).unwrap();
         let [secret, job] = documents.as_slice() else { panic!("{text}") };
