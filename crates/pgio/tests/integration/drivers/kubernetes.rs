@@ -1,8 +1,7 @@
 //! Drivers as pods of a real Kubernetes, which `lab/kubernetes/run` starts; PostgreSQL is outside of it.
 
-use std::fs::File;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::Command;
 
 use super::engines::addresses;
 use super::network::{COORDINATOR, Network, run};
@@ -11,6 +10,8 @@ use crate::fixture::connect;
 use crate::workdir::{Workdir, sessions_of_ours, wait_until};
 
 const DRIVERS: usize = 3;
+/// The log of the Jobs' states.
+const JOBS: &str = "jobs";
 const OURS: &str = "app.kubernetes.io/name=pgio-drive";
 
 /// The cluster, with a server in another namespace.
@@ -20,16 +21,6 @@ struct Cluster {
     programs: String,
     /// The program that is in the image, too.
     pgio: PathBuf,
-}
-
-/// A process that ends with the test.
-struct Watch(Child);
-
-impl Drop for Watch {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
 }
 
 impl Cluster {
@@ -48,17 +39,12 @@ impl Cluster {
         run("nsenter", &[&[&*self.network.namespace("c"), &program], args].concat())
     }
 
-    /// Writes the state of our Jobs to a file each time it changes.
-    fn watch(&self, file: &std::path::Path) -> Watch {
+    /// Logs the state of our Jobs each time it changes, until the cluster is dropped.
+    fn watch(&mut self) {
         let state = "{.status.active} {.status.succeeded} {.status.conditions[*].type}{\"\\n\"}";
-        let kubectl = Command::new("nsenter")
-            .arg(self.network.namespace("c"))
-            .arg(format!("{}/kubectl", self.programs))
-            .args(["get", "jobs", "-l", OURS, "--watch", "-o", &format!("jsonpath={state}")])
-            .stdout(File::create(file).unwrap())
-            .stderr(Stdio::null())
-            .spawn();
-        Watch(kubectl.unwrap())
+        let (kubectl, output) = (format!("{}/kubectl", self.programs), format!("jsonpath={state}"));
+        let get = [&*kubectl, "get", "jobs", "-l", OURS, "--watch", "-o", &output];
+        self.network.start("c", JOBS, &[], &get);
     }
 
     fn pgio(&self, dir: &Workdir, args: &[&str]) -> Command {
@@ -76,7 +62,7 @@ impl Cluster {
 #[test]
 #[ignore = "needs the cluster of lab/kubernetes/run"]
 fn three_pods_share_the_sessions_and_one_that_is_deleted_costs_one_trial() {
-    let cluster = Cluster::of_the_lab();
+    let mut cluster = Cluster::of_the_lab();
     let conninfo = cluster.network.conninfo();
     let sql = "ALTER ROLE postgres PASSWORD 'of the secret'";
     connect(&conninfo).batch_execute(sql).unwrap();
@@ -85,15 +71,15 @@ fn three_pods_share_the_sessions_and_one_that_is_deleted_costs_one_trial() {
     cluster.kubectl(&[&secret[..], &password].concat()).unwrap();
 
     let dir = Workdir::new();
-    let keys = "duration = \"4s\"\nwarmup = \"1s\"\nblocks = 2\nrepeats = 4";
-    let text = commits(&Network::dsn(), keys, 7).replacen("warmup = \"0s\"\n", "", 1);
+    // Without a warm-up, sessions at work are inside a window.
+    let keys = "duration = \"4s\"\nblocks = 2\nrepeats = 4";
+    let text = commits(&Network::dsn(), keys, 7);
     let text = text.replacen("blocks = 1\n", "", 1);
     // This test turns fsync off: it measures nothing.
     let text = text.replace("\"steal\"", "\"steal\", \"durability\"");
     let drivers = format!("\n[drivers]\ncpu = \"500m\"\nlisten = \"{COORDINATOR}:7432\"\n");
     dir.write("experiment.toml", &(text + &drivers));
-    let jobs = dir.path().join("jobs");
-    let watch = cluster.watch(&jobs);
+    cluster.watch();
     let args = ["compare", "experiment.toml", "--out", "out", "--drivers", "kubernetes:3"];
     let mut pgio =
         dir.start(cluster.pgio(&dir, &[&args[..], &["--image", "localhost/pgio:1"]].concat()));
@@ -125,8 +111,7 @@ fn three_pods_share_the_sessions_and_one_that_is_deleted_costs_one_trial() {
     wait_until("no object is left", || {
         cluster.kubectl(&["get", "pods,jobs,secrets", "-l", OURS, "-o", "name"]).unwrap().is_empty()
     });
-    drop(watch);
-    let states = std::fs::read_to_string(jobs).unwrap();
+    let states = std::fs::read_to_string(cluster.network.dir.path().join(JOBS)).unwrap();
     println!("the Job's active, succeeded and condition:\n{states}");
     assert!(
         states.lines().any(|state| state.contains("3 ") && state.contains("Complete")),
