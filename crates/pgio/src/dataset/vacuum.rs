@@ -59,6 +59,9 @@ impl OldSnapshot {
 /// Vacuums the tables that workloads update; the others never contain dead rows. `on_wait` is called once
 /// if a session delays that. A stop ends the wait, and then nothing is vacuumed.
 ///
+/// The tables keep empty pages at their end. Whether VACUUM can cut them off depends on what is by chance in
+/// the last pages, and the next trial would extend the table again.
+///
 /// A session that begins after the wait may still take a snapshot that is as old as the oldest transaction
 /// of any database. Tables that kept dead rows are therefore vacuumed again, up to [`ATTEMPTS`] times.
 pub fn vacuum(
@@ -80,7 +83,7 @@ pub fn vacuum(
             let qualified = sql::qualified(&schema, &table);
             let failed = |e| DatasetError::from_pg("vacuum", &table, e);
             // One statement per table, because VACUUM cannot run in a transaction.
-            client.batch_execute(&format!("VACUUM {qualified}")).map_err(failed)?;
+            client.batch_execute(&format!("VACUUM (TRUNCATE off) {qualified}")).map_err(failed)?;
             if keeps_dead_rows(client, &qualified).map_err(failed)? {
                 dirty.push(table);
             }
