@@ -76,7 +76,7 @@ fn assert_seen(cut: &Cut) {
     }
     assert!(metric(trial, "read_latency_mean").1 && metric(trial, "read_latency_p99_9").1);
     let (median, at_least) = metric(trial, "read_latency_p50");
-    assert!(median < 0.1 && !at_least, "{median}");
+    assert!(median < 0.5 * stood && !at_least, "{median} of {stood}");
     let reads = &trial["histograms"]["read"];
     let lost = reads["censored"]["count"].as_u64().unwrap();
     assert!(lost >= 100, "{reads:#}");
@@ -86,7 +86,10 @@ fn assert_seen(cut: &Cut) {
     assert!(result.out.contains("≥ ") && result.out.contains("cut off"), "{result:?}");
     let slices = trial["timeline"].as_array().unwrap();
     let mean = |s: &Value| s["latency_seconds"].as_f64().unwrap() / s["timed"].as_f64().unwrap();
-    assert!(mean(slices.last().unwrap()) > 5.0 * mean(&slices[1]), "{slices:#?}");
+    // Without what was cut off, the last slice would be as quick as the others.
+    let (last, others) = slices.split_last().unwrap();
+    let quickest = others.iter().map(mean).fold(f64::INFINITY, f64::min);
+    assert!(mean(last) > 3.0 * quickest, "{slices:#?}");
 }
 
 #[test]
