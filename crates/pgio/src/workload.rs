@@ -14,6 +14,7 @@ mod client;
 pub mod clock;
 pub mod command;
 pub mod commit;
+mod completed;
 pub mod device;
 pub mod drivers;
 mod error;
@@ -48,6 +49,7 @@ use serde::{Deserialize, Serialize};
 use crate::config::resolve::Extent;
 pub use command::Command;
 pub use device::Device;
+use drivers::messages::Work;
 pub use error::EngineError;
 pub use mail::Mail;
 pub use outcome::{Progress, WindowEvent, WindowOutcome};
@@ -113,9 +115,13 @@ pub trait Workload: Send + Sync {
     fn connections(&self) -> u32 {
         0
     }
-    /// Sessions that several drivers can share.
-    fn divisible(&self) -> u32 {
-        self.connections()
+    /// Sessions that several drivers can divide; none: each does the whole work on its own host.
+    fn divisible(&self) -> Option<u32> {
+        Some(self.connections())
+    }
+    /// Returns a driver's work if its host may lack something that it needs.
+    fn checked_by_drivers(&self) -> Option<Work> {
+        None
     }
     /// Prepares all participants for their window, or none.
     fn prepare(

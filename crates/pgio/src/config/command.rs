@@ -22,7 +22,7 @@ pub const PLACEHOLDERS: &[&str] = &[
     "dir",
 ];
 
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct CommandSpec {
     pub preset: Option<String>,
     pub run: Line,
@@ -47,7 +47,7 @@ pub struct CommandSpec {
 }
 
 /// A number in the program's output, and its meaning.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct MetricSpec {
     pub name: String,
     pub unit: String,
@@ -59,9 +59,26 @@ pub struct MetricSpec {
     pub primary: bool,
     /// The number may be missing, or 0 if nothing was measured.
     pub optional: bool,
+    /// How the numbers of several drivers make one; absent: they make none.
+    pub combine: Option<Combine>,
 }
 
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// How the numbers of several drivers make one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
+pub enum Combine {
+    Sum,
+    /// Each driver counts by its share of the primary metric, if that is a sum; else all alike.
+    Mean,
+    Max,
+    Min,
+}
+
+impl Combine {
+    pub const ALL: &'static [(&'static str, Combine)] =
+        &[("sum", Self::Sum), ("mean", Self::Mean), ("max", Self::Max), ("min", Self::Min)];
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Better {
     Higher,
     Lower,
@@ -74,7 +91,7 @@ impl Better {
 }
 
 /// Where a metric is looked up.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum OutputSource {
     Stdout,
     Stderr,
@@ -82,7 +99,7 @@ pub enum OutputSource {
     File(Template),
 }
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Extractor {
     /// JSON pointers (RFC 6901), where `*` matches every member; the values are added up.
     Json(Vec<String>),
@@ -96,7 +113,7 @@ pub enum Extractor {
 }
 
 /// How several matches make one number.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum MatchChoice {
     Last,
     First,
@@ -148,7 +165,7 @@ impl CommandSpec {
 }
 
 /// A command with its durations.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, PartialEq, serde::Serialize, serde::Deserialize)]
 pub struct CommandSettings {
     pub spec: CommandSpec,
     /// Absent: the command decides how long it runs.
@@ -160,6 +177,11 @@ pub struct CommandSettings {
 }
 
 impl CommandSettings {
+    /// Whether several drivers divide the sessions; else each runs the whole command.
+    pub fn divides_sessions(&self) -> bool {
+        self.spec.uses_placeholder("sessions")
+    }
+
     pub fn resolve(spec: CommandSpec, layer: Layer) -> Self {
         let all = layer.over(Layer::defaults(Use::Work(WorkloadKind::Command)));
         let run_time = all.run_time.expect("the table has a default for it");

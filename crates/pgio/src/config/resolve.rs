@@ -40,7 +40,7 @@ pub struct CommitSettings {
 }
 
 /// Settings of the workload `device`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct DeviceSettings {
     /// Absent: the target's device.
     pub path: Option<String>,

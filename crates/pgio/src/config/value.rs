@@ -105,7 +105,7 @@ impl Arrivals {
 }
 
 /// A test of the workload `device`.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum DeviceTest {
     /// Large sequential writes.
     Throughput,

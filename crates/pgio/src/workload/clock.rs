@@ -6,6 +6,7 @@
 //! Next: `window`, which opens the window at a moment of both clocks.
 
 use std::sync::Arc;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use postgres::{Client, SimpleQueryMessage};
@@ -44,6 +45,11 @@ impl Start {
     }
 }
 
+/// Waits until a moment of this machine's clock.
+pub(super) fn wait_until(at: Instant) {
+    thread::sleep(at.saturating_duration_since(Instant::now()));
+}
+
 /// Agrees with other servers or drivers on the moment when a window opens.
 pub trait Opener: std::fmt::Debug + Send + Sync {
     /// Returns the common start; `lead` is the least time that this server's sessions need to receive it.
@@ -52,6 +58,8 @@ pub trait Opener: std::fmt::Debug + Send + Sync {
     fn warm_up(&self, admin: &mut Client, lead: Duration) -> Result<Start, EngineError> {
         Start::after(admin, lead)
     }
+    /// Says that a long preparation goes on.
+    fn goes_on(&self) {}
 }
 
 pub const ROUND_TRIPS: usize = 16;

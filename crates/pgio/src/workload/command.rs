@@ -3,10 +3,12 @@
 //! `config::command` parses its settings. Before each trial, its schema and data are created
 //! ([`schema`], `setup`), then it warms up. Its complete run is the window ([`mod@run`]). Its lines run
 //! on a host through [`runner`], with an [`environment`] that leads any program that uses libpq to the
-//! target. [`extract`] reads its metrics. Nothing here knows pgbench or any other program: that is data
-//! in examples/command-presets.toml.
+//! target. [`extract`] reads its metrics. Several drivers run it at the same time on data that are made once
+//! ([`combine`]). Nothing here knows pgbench or any other program: that is data in
+//! examples/command-presets.toml.
 
 mod backends;
+mod combine;
 mod environment;
 mod error;
 mod extract;
@@ -19,17 +21,24 @@ pub mod schema;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use postgres::Client;
 use serde_json::{Value, json};
 
+use self::combine::combine;
 use self::environment::CommandEnvironment;
 use self::last_setup::Recipe;
 use self::run::{PreparedCommand, job};
 use self::runner::{Runner, hide};
 use super::Workload;
+use super::clock::wait_until;
+use super::completed::Completed;
+use super::drivers::messages::Work;
 use super::error::EngineError;
-use super::participants::{Participants, Setup};
+use super::outcome::{WindowEvent, WindowOutcome};
+use super::participants::{Generator, Participants, Setup};
+use super::window::Listener;
 use crate::config::command::{Better, CommandSettings, CommandSpec, Line, MetricSpec};
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
@@ -41,7 +50,7 @@ pub use output::{ProgramOutput, StatusLine};
 use pgio_connect::{self, ConnectParams, Secret};
 use pgio_results::metrics::{DeclaredMetric, Direction};
 use pgio_results::model::WorkloadInfo;
-pub use programs::check as check_programs;
+pub use programs::{Lines, check as check_programs};
 
 #[derive(Debug)]
 pub struct Command {
@@ -56,7 +65,7 @@ impl Command {
     /// Refuses, before anything is created, a command that cannot work or would destroy the user's data.
     pub fn new(
         settings: CommandSettings,
-        host: Arc<Host>,
+        (host, lines): (Arc<Host>, Lines),
         params: &ConnectParams,
         admin: &mut Client,
     ) -> Result<Command, CommandError> {
@@ -71,7 +80,7 @@ impl Command {
         if let Some(name) = &spec.schema {
             schema::check(admin, name)?;
         }
-        programs::check(spec, &host)?;
+        programs::check(spec, lines, &host)?;
         // One password serves all hosts; anything else was refused above.
         let secret = params.password_for(&params.hosts[0]);
         Ok(Command { settings, host, secret, last_setup: LastSetup::default() })
@@ -88,6 +97,64 @@ impl Command {
         let environment = CommandEnvironment::new(&self.settings, params, &[], 0, "");
         let job = job(&self.settings, "run", &self.settings.spec.run, &environment);
         (job.argv, environment.env)
+    }
+
+    /// Opens a shell on the host, with the variables of this trial.
+    fn open(&self, setup: &Setup) -> Result<PreparedCommand, CommandError> {
+        let mut runner = Runner::open(&self.host)?;
+        let environment = self.environment(setup, self.seed(setup), &runner.dir);
+        for (name, value) in &environment.env {
+            runner.set(name, value)?;
+        }
+        if let Some(secret) = &self.secret {
+            runner.set_secret("PGPASSWORD", secret.clone())?;
+        }
+        Ok(PreparedCommand {
+            settings: self.settings.clone(),
+            runner,
+            environment,
+            pinned: BTreeMap::new(),
+            stop: setup.stop.clone(),
+            opener: setup.opener.clone(),
+        })
+    }
+
+    fn environment(&self, setup: &Setup, seed: u64, dir: &str) -> CommandEnvironment {
+        CommandEnvironment::new(&self.settings, &setup.params, &setup.settings, seed, dir)
+    }
+
+    /// Drivers draw different numbers.
+    fn seed(&self, setup: &Setup) -> u64 {
+        derive(setup.seed, "command", u64::from(setup.first_session()))
+    }
+
+    /// Warms up and reads the condition's settings back.
+    fn warm_up(
+        &self,
+        mut own: PreparedCommand,
+        setup: &Setup,
+        admin: &mut Client,
+    ) -> Result<PreparedCommand, EngineError> {
+        if let Some(line) = &self.settings.spec.warm_up
+            && !self.settings.warmup.is_zero()
+        {
+            // With the window's seed it would read exactly what the window reads.
+            let seed = derive(self.seed(setup), "command-warm-up", 0);
+            let environment = self.environment(setup, seed, &own.runner.dir);
+            let job = job(&self.settings, "warm_up", line, &environment);
+            if let Some(opener) = &setup.opener {
+                wait_until(opener.warm_up(admin, Duration::ZERO)?.at);
+            }
+            own.runner.run(&job, &setup.stop, &mut |_, _| {}).and_then(|done| done.seconds)?;
+        }
+        own.pinned = read_back(&setup.params, &own.environment.options, &setup.settings)?;
+        Ok(own)
+    }
+
+    /// Returns the work of each driver: the load, on data that are there.
+    fn of_driver(&self) -> Work {
+        let spec = CommandSpec { setup: None, cleanup: None, ..self.settings.spec.clone() };
+        Work::Command { settings: CommandSettings { spec, ..self.settings.clone() } }
     }
 
     /// Returns what determines the data that the setup creates.
@@ -133,6 +200,18 @@ impl Command {
         self.last_setup.remember(recipe);
         Ok(())
     }
+}
+
+/// Prepares a driver's part of a command, on its own host.
+pub(super) fn assemble(
+    settings: CommandSettings,
+    setup: &Setup,
+    admin: &mut Client,
+) -> Result<Box<dyn Participants>, EngineError> {
+    let secret = setup.params.password_for(&setup.params.hosts[0]);
+    let last_setup = LastSetup::default();
+    let command = Command { settings, host: Arc::new(Host::local()), secret, last_setup };
+    Ok(Box::new(command.warm_up(command.open(setup)?, setup, admin)?))
 }
 
 /// Returns the definitions of its metrics for the manifest.
@@ -195,31 +274,37 @@ impl Workload for Command {
         setup: Setup,
         admin: &mut Client,
     ) -> Result<Box<dyn Participants>, EngineError> {
-        let mut runner = Runner::open(&self.host)?;
-        let seed = derive(setup.seed, "command", 0);
-        let Setup { params, settings, stop, .. } = setup;
-        let environment =
-            CommandEnvironment::new(&self.settings, &params, &settings, seed, &runner.dir);
-        for (name, value) in &environment.env {
-            runner.set(name, value)?;
-        }
-        if let Some(secret) = &self.secret {
-            runner.set_secret("PGPASSWORD", secret.clone())?;
-        }
-        self.make_data(&mut runner, (&environment, self.recipe(&params)), &stop, admin)?;
-        if let Some(line) = &self.settings.spec.warm_up
-            && !self.settings.warmup.is_zero()
-        {
-            // With the window's seed it would read exactly what the window reads.
-            let seed = derive(seed, "command-warm-up", 0);
-            let environment =
-                CommandEnvironment::new(&self.settings, &params, &settings, seed, &runner.dir);
-            let job = job(&self.settings, "warm_up", line, &environment);
-            runner.run(&job, &stop, &mut |_, _| {}).and_then(|done| done.seconds)?;
-        }
-        let pinned = read_back(&params, &environment.options, &settings)?;
-        let settings = self.settings.clone();
-        Ok(Box::new(PreparedCommand { settings, runner, environment, pinned, stop }))
+        let mut own = self.open(&setup)?;
+        let recipe = self.recipe(&setup.params);
+        self.make_data(&mut own.runner, (&own.environment, recipe), &setup.stop, admin)?;
+        let Generator::Drivers(drivers) = &setup.generator else {
+            return Ok(Box::new(self.warm_up(own, &setup, admin)?));
+        };
+        let drivers = Arc::clone(drivers);
+        let prepared = drivers.prepare(self.of_driver(), None, setup, admin)?;
+        let complete = move |ran: Result<WindowOutcome, EngineError>,
+                             admin: &mut Client,
+                             listener: Listener<'_>| {
+            let cleaned = own.clean_up();
+            let mut outcome = ran?;
+            outcome.error = outcome.error.or(cleaned.err().map(EngineError::from));
+            let mut output =
+                combine(&own.settings.spec.metrics, &std::mem::take(&mut outcome.outputs));
+            if outcome.error.is_some() {
+                output.metrics.clear();
+            }
+            listener(admin, WindowEvent::Output(Box::new(output)));
+            Ok(outcome)
+        };
+        Ok(Box::new(Completed { prepared, complete }))
+    }
+
+    fn checked_by_drivers(&self) -> Option<Work> {
+        Some(self.of_driver())
+    }
+
+    fn divisible(&self) -> Option<u32> {
+        self.settings.divides_sessions().then_some(self.settings.sessions)
     }
 
     fn clean_up(&self, admin: &mut Client) -> Result<(), postgres::Error> {

@@ -6,7 +6,6 @@
 //! before it; only its counts are discarded.
 
 mod checks;
-mod collecting;
 mod pool;
 mod prepared;
 mod totals;
@@ -25,14 +24,16 @@ use pgio_mail::session::{Ledger, Sent};
 use pgio_mail::settings::{MailProtocol, MailSettings, Share, SizeDistribution};
 use pgio_mail::verdict;
 
-use self::collecting::Collecting;
 use self::prepared::PreparedMail;
 use crate::config::resolve::Extent;
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
+use crate::workload::completed::Completed;
 use crate::workload::drivers::messages::Work;
 use crate::workload::error::EngineError;
+use crate::workload::outcome::WindowOutcome;
 use crate::workload::participants::{Generator, Participants, Setup};
+use crate::workload::window::Listener;
 use crate::workload::{Totals, Workload};
 use pgio_results::latency;
 use pgio_results::model::{Check, WorkloadInfo};
@@ -149,8 +150,8 @@ impl Workload for Mail {
         Extent::Time(self.settings.run_time)
     }
 
-    fn divisible(&self) -> u32 {
-        self.settings.threads
+    fn divisible(&self) -> Option<u32> {
+        Some(self.settings.threads)
     }
 
     fn prepare(
@@ -169,7 +170,13 @@ impl Workload for Mail {
             let drivers = Arc::clone(drivers);
             let work = Work::Mail { settings, share, token };
             let prepared = drivers.prepare(work, None, setup, admin)?;
-            return Ok(Box::new(Collecting { prepared, ledger }));
+            let complete =
+                move |ran: Result<WindowOutcome, EngineError>, _: &mut Client, _: Listener<'_>| {
+                    let mut outcome = ran?;
+                    ledger.add(std::mem::take(&mut outcome.sent));
+                    Ok(outcome)
+                };
+            return Ok(Box::new(Completed { prepared, complete }));
         }
         Ok(Box::new(PreparedMail::assemble((settings, share), (token, ledger), setup, admin)?))
     }

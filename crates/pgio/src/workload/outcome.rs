@@ -75,6 +75,8 @@ pub struct WindowOutcome {
     pub drivers: Vec<DriverPart>,
     /// The messages that drivers sent, with those of the warm-up.
     pub sent: Vec<Sent>,
+    /// What programs of drivers wrote, with the drivers' names.
+    pub outputs: Vec<(String, ProgramOutput)>,
     /// What the participants found out about the window themselves.
     pub checks: Vec<Check>,
 }
@@ -95,6 +97,7 @@ impl WindowOutcome {
             readings: BTreeSet::new(),
             drivers: Vec::new(),
             sent: Vec::new(),
+            outputs: Vec::new(),
             checks: Vec::new(),
         }
     }

@@ -5,13 +5,12 @@
 //! Between the readings before and after the window, the caller receives only [`WindowEvent`]s, so that
 //! the window contains nothing but the work.
 
-use std::thread;
 use std::time::{Duration, Instant};
 
 use postgres::Client;
 
 use super::Totals;
-use super::clock::Start;
+use super::clock::{Start, wait_until};
 use super::error::EngineError;
 use super::outcome::{Progress, WindowEvent, WindowOutcome};
 use super::phase::TICK;
@@ -47,7 +46,7 @@ impl<'a> OpenWindow<'a> {
         plan: WindowPlan,
         listener: Listener<'a>,
     ) -> OpenWindow<'a> {
-        thread::sleep(start.at.saturating_duration_since(Instant::now()));
+        wait_until(start.at);
         listener(admin, WindowEvent::Opened(start.at));
         OpenWindow {
             admin,
@@ -84,6 +83,16 @@ impl<'a> OpenWindow<'a> {
             (self.listener)(self.admin, WindowEvent::Progress(self.progress));
             self.next_tick = Instant::now() + TICK;
         }
+    }
+
+    /// Reports the server processes that serve programs.
+    pub(super) fn serving(&mut self, pids: Vec<i32>) {
+        (self.listener)(self.admin, WindowEvent::Serving(pids));
+    }
+
+    /// Returns the admin session, which is free while no event is reported.
+    pub(super) fn admin(&mut self) -> &mut Client {
+        self.admin
     }
 
     /// Reports that the last operation ended at this moment.

@@ -6,6 +6,7 @@ mod kubernetes;
 mod mail;
 mod moments;
 mod network;
+mod programs;
 
 use std::collections::BTreeMap;
 use std::fs;

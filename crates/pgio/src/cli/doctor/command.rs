@@ -7,7 +7,7 @@ use super::rendering::Section;
 use crate::config::command::CommandSpec;
 use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::words;
-use crate::workload::command::check_programs;
+use crate::workload::command::{Lines, check_programs};
 use pgio_results::Check;
 
 /// Returns one section for all commands; none if there is no command.
@@ -35,7 +35,7 @@ fn check(name: &str, spec: &CommandSpec, hosts: &Hosts) -> Check {
             );
         }
     };
-    match check_programs(spec, &host) {
+    match check_programs(spec, Lines::All, &host) {
         Ok(()) => {
             let preset = spec.preset.as_ref().map_or(String::new(), |p| format!(" (preset {p})"));
             Check::ok(

@@ -6,7 +6,7 @@
 use std::ffi::OsStr;
 
 /// A text with placeholders.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct Template(String);
 
 enum Piece<'a> {
@@ -82,7 +82,7 @@ fn name(text: &str) -> &str {
 }
 
 /// A command line: a program with its arguments, or a text for `sh`.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub enum Line {
     /// Never empty.
     Words(Vec<Template>),

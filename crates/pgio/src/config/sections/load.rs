@@ -114,6 +114,12 @@ pub static METRIC: SectionDef = SectionDef {
         key("scale", "a number above 0", "1", "factor that converts the number to unit"),
         key("primary", "true or false", "the first metric", "whether this metric is judged"),
         key("optional", "true or false", "false", "whether the number may be missing"),
+        key(
+            "combine",
+            "sum, mean, max or min",
+            "none",
+            "how the numbers of several drivers make one; without it, drivers have no such metric",
+        ),
     ],
 };
 

@@ -40,7 +40,8 @@ pub(super) fn prepare(
         let is_shared = cells.iter().any(|cell| cell.target == spec.target);
         let load = !(is_shared && judged.kind.def().data_set);
         let made = LastSetup::default();
-        let place = WorkPlace { on, server: &server, made: &made, load, seed: job.seed, stop };
+        let (seed, drivers) = (job.seed, false);
+        let place = WorkPlace { on, server: &server, made: &made, load, seed, drivers, stop };
         let layer = spec.work.layer.clone().over(job.below.layer.clone());
         let workload = workloads::prepare(&spec.work, layer, &place, &mut admin, observe)?;
         let host = match &on.cluster {

@@ -5,11 +5,13 @@ use std::sync::Arc;
 
 use super::error::RunError;
 use super::job::Job;
+use crate::config::command::CommandSpec;
 use crate::config::drivers::DriverSpec;
 use crate::config::experiment::{WorkloadKind, WorkloadSpec};
 use crate::config::value::EngineName;
 use crate::experiment::error::LiveError;
 use crate::experiment::live::Live;
+use crate::workload::drivers::messages::Work;
 use crate::workload::drivers::{DriverError, Drivers, launch, server_name};
 use crate::workload::{EngineError, Generator};
 
@@ -39,12 +41,37 @@ fn check_work(job: &Job, workload: &WorkloadSpec) -> Result<(), DriverError> {
             )
         }
         WorkloadKind::Mail => return Ok(()),
-        kind => format!(
-            "workload `{name}`: drivers cannot run the workload `{}`; leave out the drivers",
-            kind.name()
-        ),
+        WorkloadKind::Device => {
+            let layer = workload.layer.clone().over(job.below.layer.clone());
+            if layer.path.is_some() {
+                return Ok(());
+            }
+            format!(
+                "workload `{name}`: drivers measure a place on their own hosts, not the target's device; write path in [workload], or leave out the drivers"
+            )
+        }
+        WorkloadKind::Command => match workload.command.as_ref().and_then(obstacle) {
+            Some(why) => format!("workload `{name}`: {why}"),
+            None => return Ok(()),
+        },
     };
     Err(DriverError::Refused(why))
+}
+
+/// Returns what prevents drivers from running a command; none: nothing.
+fn obstacle(spec: &CommandSpec) -> Option<String> {
+    if let Some(host) = &spec.host {
+        return Some(format!(
+            "each driver runs the command on its own host, not on {host}; delete host, or leave out the drivers"
+        ));
+    }
+    let primary = spec.primary();
+    primary.combine.is_none().then(|| {
+        format!(
+            "pgio does not know how the numbers of several drivers make one `{}`; write combine = \"sum\", \"mean\", \"max\" or \"min\" in its [[workload.metric]]",
+            primary.name
+        )
+    })
 }
 
 /// A window of several servers has one process that opens it on all of them.
@@ -68,8 +95,9 @@ pub(super) fn ready(
 ) -> Result<Generator, RunError> {
     let engine = |error: EngineError| RunError::from(LiveError::from(error));
     for workload in stage.targets.values().flat_map(|target| &target.workloads) {
-        let sessions = workload.divisible() as usize;
-        if sessions < spec.count as usize {
+        let Some(sessions) = workload.divisible() else { continue };
+        if sessions < spec.count {
+            let sessions = sessions as usize;
             return Err(refused(DriverError::MoreThanSessions { drivers: spec.count, sessions }));
         }
     }
@@ -84,7 +112,9 @@ pub(super) fn ready(
     };
     for target in stage.targets.values_mut() {
         let server = server_name(&mut target.admin).map_err(LiveError::from)?;
-        drivers.reach(&target.params, &server, &stage.stop).map_err(engine)?;
+        let works = target.workloads.iter().filter_map(|workload| workload.checked_by_drivers());
+        let works: Vec<Work> = works.collect();
+        drivers.reach((&target.params, &works), &server, &stage.stop).map_err(engine)?;
     }
     Ok(Generator::Drivers(drivers))
 }

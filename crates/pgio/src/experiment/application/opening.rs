@@ -53,7 +53,8 @@ pub(super) fn open(
     let made = LastSetup::default();
     for layer in layers(spec, job.experiment.sweep) {
         let load = workloads.is_empty() && runs;
-        let place = WorkPlace { on, server: &server, made: &made, load, seed: job.seed, stop };
+        let (seed, drivers) = (job.seed, job.drivers.is_some());
+        let place = WorkPlace { on, server: &server, made: &made, load, seed, drivers, stop };
         let layer = layer.over(job.below.layer.clone());
         workloads.push(workloads::prepare(spec, layer, &place, &mut admin, observe)?);
     }
@@ -65,7 +66,7 @@ pub(super) fn open(
         None => on.host.clone().or_else(seen),
     };
     let tests_device = spec.kind.def().tests_device;
-    if tests_device && host.is_none() {
+    if tests_device && host.is_none() && job.drivers.is_none() {
         return Err(OpenError::UnknownDeviceHost);
     }
     let control = on.control.as_ref();

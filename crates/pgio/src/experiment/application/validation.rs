@@ -24,7 +24,7 @@ use crate::experiment::{conflicts, live};
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::private::{self, VersionRequest};
-use crate::workload::command::check_programs;
+use crate::workload::command::{Lines, check_programs};
 use pgio_results::store::Store;
 
 /// A private server that was not started.
@@ -97,7 +97,8 @@ fn validate_work(job: &Job, spec: &WorkloadSpec, hosts: &Hosts) -> Result<(), Op
         None if name == LOCAL => Arc::new(Host::local()),
         None => return Err(OpenError::UnknownHost { name: name.to_owned(), example: "" }),
     };
-    Ok(check_programs(command, &host)?)
+    let lines = if job.drivers.is_some() { Lines::OfCoordinator } else { Lines::All };
+    Ok(check_programs(command, lines, &host)?)
 }
 
 fn validate_private(e: &Experiment) -> Result<Vec<Unchecked>, OpenError> {

@@ -20,7 +20,7 @@ use crate::experiment::slob;
 use crate::host::stop::Stop;
 use crate::host::{Host, LOCAL};
 use crate::pg::server::Server;
-use crate::workload::command::LastSetup;
+use crate::workload::command::{LastSetup, Lines};
 use crate::workload::commit::Commit;
 use crate::workload::{Command, Device, Mail, Workload};
 
@@ -33,6 +33,8 @@ pub(super) struct WorkPlace<'a> {
     pub(super) load: bool,
     /// The experiment's seed, for a data set whose keys name none.
     pub(super) seed: u64,
+    /// Whether drivers generate the load, on hosts of their own.
+    pub(super) drivers: bool,
     pub(super) stop: &'a Stop,
 }
 
@@ -61,12 +63,12 @@ fn code(kind: WorkloadKind) -> Code {
         },
         WorkloadKind::Device => Code {
             check_keys: |_| Ok(()),
-            prepare: |_, layer, place, _, _| Ok(Arc::new(device(layer, place.on)?)),
+            prepare: |_, layer, place, _, _| Ok(Arc::new(device(layer, place)?)),
         },
         WorkloadKind::Command => Code {
             check_keys: |_| Ok(()),
             prepare: |spec, layer, place, admin, _| {
-                Ok(Arc::new(command(spec, layer, place.on, admin)?.sharing(place.made)))
+                Ok(Arc::new(command(spec, layer, place, admin)?.sharing(place.made)))
             },
         },
         WorkloadKind::Mail => Code {
@@ -126,19 +128,25 @@ fn commit(layer: Layer, place: &WorkPlace<'_>, admin: &mut Client) -> Result<Com
 }
 
 /// Prepares `device` on the target's host; without one it runs on this machine, or `opening` refuses it.
-fn device(layer: Layer, on: &TargetServer) -> Result<Device, OpenError> {
+fn device(layer: Layer, place: &WorkPlace<'_>) -> Result<Device, OpenError> {
+    let on = place.on;
     let name = on.host.as_deref().unwrap_or(LOCAL);
     let host = on.hosts.get(name).cloned().unwrap_or_else(|| Arc::new(Host::local()));
-    Ok(Device::new(DeviceSettings::resolve(layer), on.device.as_deref(), host)?)
+    let device = Device::new(DeviceSettings::resolve(layer), on.device.as_deref(), host)?;
+    if !place.drivers {
+        device.check_place()?;
+    }
+    Ok(device)
 }
 
 /// Prepares a command on the host that it names, else on this machine.
 fn command(
     spec: &WorkloadSpec,
     layer: Layer,
-    on: &TargetServer,
+    place: &WorkPlace<'_>,
     admin: &mut Client,
 ) -> Result<Command, OpenError> {
+    let on = place.on;
     let command = spec.command.clone().expect("the parser gives every command its lines");
     let name = command.host.as_deref().unwrap_or(LOCAL);
     let host = on.hosts.get(name).cloned().ok_or_else(|| OpenError::UnknownHost {
@@ -146,7 +154,8 @@ fn command(
         example: " with ssh = \"user@host\"",
     })?;
     let settings = CommandSettings::resolve(command, layer);
-    Ok(Command::new(settings, host, &on.params, admin)?)
+    let lines = if place.drivers { Lines::OfCoordinator } else { Lines::All };
+    Ok(Command::new(settings, (host, lines), &on.params, admin)?)
 }
 
 /// Prepares `mail`; its directories are on the target's host unless the file names another.

@@ -210,6 +210,7 @@ mod tests {
             scale: 1.0,
             primary: true,
             optional: false,
+            combine: None,
         }
     }
 

@@ -3,6 +3,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
+use serde::{Deserialize, Serialize};
+
 use pgio_results::model::Metric;
 
 /// Bytes of a line that a status has room for.
@@ -21,7 +23,7 @@ pub struct Output {
 }
 
 /// Output and metrics of a program.
-#[derive(Debug, Clone, Default)]
+#[derive(Debug, Clone, Default, Serialize, Deserialize)]
 pub struct ProgramOutput {
     /// Empty if it failed.
     pub metrics: BTreeMap<String, Metric>,

@@ -25,20 +25,37 @@ file) [ -f "$2" ] && [ -r "$2" ] ;;
 esac && echo yes || echo no
 "#;
 
+/// The lines of a command that one process runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Lines {
+    All,
+    /// Of several drivers, each generates the load ...
+    OfDriver,
+    /// ... and their coordinator makes the data.
+    OfCoordinator,
+}
+
+impl Lines {
+    /// Returns these lines with their keys.
+    fn of(self, spec: &CommandSpec) -> Vec<(&'static str, Option<&Line>)> {
+        let load = [("run", Some(&spec.run)), ("warm_up", spec.warm_up.as_ref())];
+        let data = [("setup", spec.setup.as_ref()), ("cleanup", spec.cleanup.as_ref())];
+        match self {
+            Lines::All => [load, data].concat(),
+            Lines::OfDriver => load.to_vec(),
+            Lines::OfCoordinator => data.to_vec(),
+        }
+    }
+}
+
 /// Refuses a missing program or file.
-pub fn check(spec: &CommandSpec, host: &Host) -> Result<(), CommandError> {
-    let lines = [
-        ("run", Some(&spec.run)),
-        ("warm_up", spec.warm_up.as_ref()),
-        ("setup", spec.setup.as_ref()),
-        ("cleanup", spec.cleanup.as_ref()),
-    ];
+pub fn check(spec: &CommandSpec, lines: Lines, host: &Host) -> Result<(), CommandError> {
     let mut seen = BTreeSet::new();
     // The shell that runs the lines needs it to create process groups.
     if !is_there(host, "program", "setsid")? {
         return Err(missing("setsid", host));
     }
-    for (key, line) in lines {
+    for (key, line) in lines.of(spec) {
         let Some(Line::Words(words)) = line else { continue };
         let words: Vec<Option<String>> = words.iter().map(|word| known(word, spec)).collect();
         let Some(Some(program)) = words.first() else { continue };
@@ -152,7 +169,10 @@ mod tests {
             path.display().to_string()
         };
         let (program, text) = (file("program", 0o755), file("text", 0o644));
-        let of = |keys: &str| check(&spec(keys), &Host::local()).err().map(|e| e.to_string());
+        let lines = |lines: Lines, keys: &str| {
+            check(&spec(keys), lines, &Host::local()).err().map(|e| e.to_string())
+        };
+        let of = |keys: &str| lines(Lines::All, keys);
         assert_eq!(of(&format!("run = ['{program}', '{{seconds}}']")), None);
         assert_eq!(
             of("run = 'no-such-program of a shell'"),
@@ -169,5 +189,8 @@ mod tests {
         refused("run = ['psql', '-f', '/no/such.sql']", "file /no/such.sql, which `psql` (run)");
         let keys = "run = ['psql', '--file={f}']\nparameters = { f = '/no/such.sql' }";
         refused(keys, "/no/such.sql");
+        let keys = format!("run = ['/no/run']\nsetup = ['{program}']");
+        assert_eq!(lines(Lines::OfCoordinator, &keys), None);
+        assert!(lines(Lines::OfDriver, &keys).is_some());
     }
 }

@@ -4,6 +4,7 @@
 //! fails, the program's output is reported before the error.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use postgres::Client;
@@ -18,10 +19,10 @@ use crate::config::command::{CommandSettings, Line, OutputSource};
 use crate::config::resolve::Extent;
 use crate::host::command::quoted;
 use crate::host::stop::Stop;
+use crate::workload::clock::{Opener, Start, wait_until};
 use crate::workload::error::EngineError;
 use crate::workload::outcome::{Progress, WindowEvent, WindowOutcome};
 use crate::workload::participants::Participants;
-use crate::workload::prepare::server_clock;
 use pgio_results::model::Metric;
 
 /// A command that has its data and waits for its window.
@@ -33,6 +34,8 @@ pub(super) struct PreparedCommand {
     /// The condition's settings as seen in a session.
     pub(super) pinned: BTreeMap<String, String>,
     pub(super) stop: Stop,
+    /// Agrees with other drivers on the moment of the start.
+    pub(super) opener: Option<Arc<dyn Opener>>,
 }
 
 impl Participants for PreparedCommand {
@@ -46,7 +49,8 @@ impl Participants for PreparedCommand {
         _extent: Extent,
         listener: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Result<WindowOutcome, EngineError> {
-        let (clock, asked) = (server_clock(admin)?, Instant::now());
+        let start = Start::agreed(self.opener.as_ref(), admin, Duration::ZERO)?;
+        wait_until(start.at);
         let job = job(&self.settings, "run", &self.settings.spec.run, &self.environment);
         let mut backends = Backends::new(&self.environment.application_name);
         let mut opened = None;
@@ -88,7 +92,7 @@ impl Participants for PreparedCommand {
         };
         let output = ProgramOutput { metrics, stdout, stderr, sessions: backends.most };
         listener(admin, WindowEvent::Output(Box::new(output)));
-        let started = clock + opened.saturating_duration_since(asked).as_secs_f64();
+        let started = start.epoch + opened.saturating_duration_since(start.at).as_secs_f64();
         Ok(WindowOutcome {
             seconds: took.as_secs_f64(),
             error,
@@ -126,7 +130,7 @@ impl PreparedCommand {
         Ok(metrics)
     }
 
-    fn clean_up(&mut self) -> Result<(), CommandError> {
+    pub(super) fn clean_up(&mut self) -> Result<(), CommandError> {
         let Some(line) = &self.settings.spec.cleanup else { return Ok(()) };
         let job = job(&self.settings, "cleanup", line, &self.environment);
         // Clean up after a Ctrl-C, too; that has a flag of its own.

@@ -17,10 +17,11 @@ use crate::config::resolve::{DeviceSettings, Extent};
 use crate::host::Host;
 use crate::host::stop::Stop;
 use crate::rng::derive;
+use crate::workload::clock::{Opener, Start, wait_until};
+use crate::workload::drivers::messages::Work;
 use crate::workload::error::EngineError;
 use crate::workload::outcome::{Progress, WindowEvent, WindowOutcome};
-use crate::workload::participants::{Participants, Setup};
-use crate::workload::prepare::server_clock;
+use crate::workload::participants::{Generator, Participants, Setup};
 use crate::workload::{Totals, Workload};
 use pgio_results::model::WorkloadInfo;
 
@@ -36,16 +37,18 @@ pub struct Device {
 
 /// fio with a place that has been written once; it waits for its window.
 #[derive(Debug)]
-struct PreparedFio {
+pub struct PreparedFio {
     bench: Bench,
     job: Job,
+    /// A part of the run that does not count.
     warmup: Duration,
     stop: Stop,
+    /// Agrees with other drivers on the moment of the start.
+    opener: Option<Arc<dyn Opener>>,
 }
 
 impl Device {
-    /// `device` is the target's device by its kernel name. Refuses, before anything is changed, a place
-    /// that cannot be measured or must not be written.
+    /// `device` is the target's device by its kernel name.
     pub fn new(
         settings: DeviceSettings,
         device: Option<&str>,
@@ -58,9 +61,49 @@ impl Device {
                     .to_owned(),
             )
         })?;
-        let device = Device { settings, path, host };
-        device.place()?;
-        Ok(device)
+        Ok(Device { settings, path, host })
+    }
+
+    /// Returns a driver's part, whose place is on its own host.
+    pub fn on_this_host(settings: DeviceSettings, path: String) -> Device {
+        Device { settings, path, host: Arc::new(Host::local()) }
+    }
+
+    /// Refuses, before anything is changed, a place that cannot be measured or must not be written.
+    pub fn check_place(&self) -> Result<(), DeviceError> {
+        self.place().map(drop)
+    }
+
+    /// Opens the place and, if allowed, writes the whole region once.
+    pub fn ready(&self, setup: Setup, admin: &mut Client) -> Result<PreparedFio, EngineError> {
+        let part = u64::from(setup.first_session());
+        let Setup { mut warmup, seed, stop, opener, .. } = setup;
+        let (place, region, writes) = self.place()?;
+        let mut bench = Bench::open(&self.host, &place, region)?;
+        let seed = derive(seed, "device", part) >> 11;
+        if writes {
+            let extent = Amount::Bytes(region);
+            bench.run(&Job { test: Test::FILL, region, extent, seed }, &stop, &mut |_| {
+                opener.iter().for_each(|opener| opener.goes_on());
+            })?;
+        }
+        let job = |warmup, window, seed| {
+            let extent = Amount::Time { warmup, window };
+            Job { test: self.test(), region, extent, seed }
+        };
+        if let Some(opener) = opener.as_ref().filter(|_| !warmup.is_zero()) {
+            // Drivers begin the window together, whenever each has warmed up.
+            wait_until(opener.warm_up(admin, Duration::ZERO)?.at);
+            let seed = derive(seed, "device-warm-up", 0) >> 11;
+            bench.run(&job(Duration::ZERO, warmup, seed), &stop, &mut |_| {})?;
+            warmup = Duration::ZERO;
+        }
+        let job = job(warmup, self.settings.run_time, seed);
+        Ok(PreparedFio { bench, job, warmup, stop, opener })
+    }
+
+    fn of_driver(&self) -> Work {
+        Work::Device { settings: self.settings.clone(), path: self.path.clone() }
     }
 
     fn test(&self) -> Test {
@@ -98,7 +141,8 @@ impl Participants for PreparedFio {
         _extent: Extent,
         listener: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Result<WindowOutcome, EngineError> {
-        let (clock, asked) = (server_clock(admin)?, Instant::now());
+        let start = Start::agreed(self.opener.as_ref(), admin, Duration::ZERO)?;
+        wait_until(start.at);
         let (warmup, mut first, mut opened) = (self.warmup, None, None);
         let ran = self.bench.run(&self.job, &self.stop, &mut |bytes| {
             let begun = *first.get_or_insert_with(Instant::now);
@@ -124,7 +168,7 @@ impl Participants for PreparedFio {
         listener(admin, WindowEvent::Closed((opened + seconds).min(now)));
         let mut totals = Totals::default();
         totals.histograms.insert(CLASS.name().to_owned(), ran.latency);
-        let started = clock + opened.saturating_duration_since(asked).as_secs_f64();
+        let started = start.epoch + opened.saturating_duration_since(start.at).as_secs_f64();
         Ok(WindowOutcome { totals, seconds: ran.seconds, ..WindowOutcome::new(started) })
     }
 }
@@ -149,23 +193,24 @@ impl Workload for Device {
         Extent::Time(self.settings.run_time)
     }
 
-    /// Opens the place and, if allowed, writes the whole region once.
     fn prepare(
         self: Arc<Self>,
         setup: Setup,
-        _admin: &mut Client,
+        admin: &mut Client,
     ) -> Result<Box<dyn Participants>, EngineError> {
-        let Setup { warmup, seed, stop, .. } = setup;
-        let (place, region, writes) = self.place()?;
-        let mut bench = Bench::open(&self.host, &place, region)?;
-        let seed = derive(seed, "device", 0) >> 11;
-        if writes {
-            let extent = Amount::Bytes(region);
-            bench.run(&Job { test: Test::FILL, region, extent, seed }, &stop, &mut |_| {})?;
+        if let Generator::Drivers(drivers) = &setup.generator {
+            let drivers = Arc::clone(drivers);
+            return drivers.prepare(self.of_driver(), None, setup, admin);
         }
-        let extent = Amount::Time { warmup, window: self.settings.run_time };
-        let job = Job { test: self.test(), region, extent, seed };
-        Ok(Box::new(PreparedFio { bench, job, warmup, stop }))
+        Ok(Box::new(self.ready(setup, admin)?))
+    }
+
+    fn checked_by_drivers(&self) -> Option<Work> {
+        Some(self.of_driver())
+    }
+
+    fn divisible(&self) -> Option<u32> {
+        None
     }
 
     fn metrics(&self, totals: &Totals, seconds: f64) -> Vec<(&'static str, Option<f64>)> {

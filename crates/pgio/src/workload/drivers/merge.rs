@@ -6,6 +6,7 @@ use super::messages::PartResult;
 use super::proof;
 use super::roster::Driver;
 use crate::workload::clock::APART_SHARE;
+use crate::workload::command::ProgramOutput;
 use crate::workload::outcome::WindowOutcome;
 use pgio_link::Offset;
 use pgio_mail::session::Sent;
@@ -43,11 +44,18 @@ impl PartState {
         }
     }
 
+    /// Takes what the driver's program wrote, with the name to show for it.
+    pub(super) fn take_output(&mut self) -> Option<(String, ProgramOutput)> {
+        let output = self.result.as_mut()?.output.take()?;
+        Some((format!("driver {} on {}", self.rank, self.host), output))
+    }
+
     fn stored(&self) -> Option<DriverPart> {
         let result = self.result.as_ref()?;
         let trip = |of: fn(&Offset) -> std::time::Duration| {
             self.offset.as_ref().map_or(0.0, |offset| of(offset).as_secs_f64())
         };
+        let other_calls = [Class::Delivery, Class::Device].map(|c| result.totals.count(c.name()));
         let mut histograms = result.totals.histograms.clone();
         histograms.retain(|_, h| h.observed() > 0);
         Some(DriverPart {
@@ -56,7 +64,7 @@ impl PartState {
             addresses: self.addresses.clone(),
             first_session: self.first,
             sessions: self.sessions,
-            calls: result.totals.calls.max(result.totals.count(Class::Delivery.name())),
+            calls: result.totals.calls.max(other_calls.into_iter().max().unwrap_or(0)),
             seconds: result.seconds,
             opened_late_seconds: self.opened.unwrap_or(0) as f64 / 1e9,
             round_trip_seconds: trip(|offset| offset.quickest),
@@ -75,8 +83,10 @@ pub(super) fn merge(outcome: &mut WindowOutcome, parts: &[PartState]) {
     outcome.sessions = results().flat_map(|result| result.sessions.clone()).collect();
     outcome.timeline = timeline(results().map(|result| result.timeline.as_slice()));
     outcome.seconds = results().map(|result| result.seconds).fold(0.0, f64::max);
+    // Programs need a while to start, and count their own time.
+    let first = parts.iter().filter_map(|part| part.opened).min().unwrap_or(0);
     let late = |part: &PartState| {
-        let opened = part.opened.unwrap_or(0).max(0) as f64 / 1e9;
+        let opened = part.opened.map_or(0, |opened| opened - first) as f64 / 1e9;
         opened.max(part.result.as_ref().map_or(0.0, |result| result.late))
     };
     outcome.late = parts.iter().map(late).fold(0.0, f64::max);
@@ -175,6 +185,13 @@ mod tests {
         assert_eq!((outcome.totals.calls, outcome.seconds), (5, 3.0));
         assert_eq!((outcome.timeline.len(), outcome.timeline[0].commits), (1, 5));
         assert_eq!(outcome.drivers.iter().map(|d| d.calls).collect::<Vec<_>>(), [2, 3]);
+    }
+
+    #[test]
+    fn a_driver_is_late_after_the_first_one() {
+        let mut outcome = WindowOutcome::new(0.0);
+        merge(&mut outcome, &[part(0, &[], 300_000_000), part(1, &[], 310_000_000)]);
+        assert!((outcome.late - 0.01).abs() < 1e-9, "{}", outcome.late);
     }
 
     #[test]

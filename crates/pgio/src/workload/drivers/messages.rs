@@ -6,9 +6,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use serde::{Deserialize, Serialize};
 
 use super::error::Fault;
-use crate::config::ClientSettings;
 use crate::config::resolve::Extent;
+use crate::config::{ClientSettings, CommandSettings, DeviceSettings};
 use crate::workload::client::calls::Calls;
+use crate::workload::command::ProgramOutput;
 use crate::workload::slice::Totals;
 use pgio_mail::session::Sent;
 use pgio_mail::settings::{MailSettings, Share};
@@ -21,13 +22,22 @@ pub enum Work {
     Client { calls: Vec<Calls>, settings: ClientSettings },
     /// Sessions that deliver mail; `token` is part of the messages' ids.
     Mail { settings: MailSettings, share: Share, token: String },
+    /// fio on a place of the driver's host.
+    Device { settings: DeviceSettings, path: String },
+    /// A program on the driver's host.
+    Command { settings: CommandSettings },
 }
 
 impl Work {
-    pub(super) fn sessions(&self) -> usize {
+    /// Returns the sessions that drivers divide; none: each does the whole work.
+    pub(super) fn sessions(&self) -> Option<usize> {
         match self {
-            Work::Client { calls, .. } => calls.len(),
-            Work::Mail { share, .. } => share.sessions as usize,
+            Work::Client { calls, .. } => Some(calls.len()),
+            Work::Mail { share, .. } => Some(share.sessions as usize),
+            Work::Command { settings } => {
+                settings.divides_sessions().then_some(settings.sessions as usize)
+            }
+            Work::Device { .. } => None,
         }
     }
 
@@ -42,6 +52,10 @@ impl Work {
                 share: Share { first: first as u32, sessions: count as u32, of: share.of },
                 token: token.clone(),
             },
+            Work::Command { settings } if settings.divides_sessions() => Work::Command {
+                settings: CommandSettings { sessions: count as u32, ..settings.clone() },
+            },
+            Work::Command { .. } | Work::Device { .. } => self.clone(),
         }
     }
 }
@@ -63,11 +77,12 @@ pub struct Assignment {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToDriver {
-    /// Connect once and say which server answers.
+    /// Connect once, look for what the work needs on this host, and say which server answers.
     Reach {
         number: u64,
         dsn: String,
         application_name: String,
+        works: Vec<Work>,
     },
     Prepare {
         number: u64,
@@ -122,10 +137,15 @@ pub enum FromDriver {
         number: u64,
         progress: PartProgress,
     },
-    /// The last call was answered; the sessions are still open.
+    /// The last call was answered at this moment of the driver's clock; the sessions are still open.
     Closed {
         number: u64,
-        seconds: f64,
+        at: i64,
+    },
+    /// Server processes that serve a program of this driver.
+    Serving {
+        number: u64,
+        pids: Vec<i32>,
     },
     /// Messages of the trial that were sent; the last ones come before `Ended`.
     Sent {
@@ -153,6 +173,7 @@ impl FromDriver {
             | FromDriver::Opened { number, .. }
             | FromDriver::Progress { number, .. }
             | FromDriver::Closed { number, .. }
+            | FromDriver::Serving { number, .. }
             | FromDriver::Sent { number, .. }
             | FromDriver::Ended { number, .. }
             | FromDriver::Failed { number, .. } => *number,
@@ -178,6 +199,8 @@ pub struct PartResult {
     pub late: f64,
     pub cancelled_sync_rep: usize,
     pub readings: BTreeSet<(String, String)>,
+    /// What a program wrote.
+    pub output: Option<ProgramOutput>,
     /// CPU time of the driver's process inside the window.
     pub cpu_seconds: f64,
     pub cores: u32,

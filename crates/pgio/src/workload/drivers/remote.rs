@@ -15,6 +15,7 @@ use super::proof::{self, Proof};
 use super::roster::{Drivers, Roster, Said, Seated, application_name};
 use super::working::{Gathering, Working};
 use crate::config::resolve::Extent;
+use crate::pg::leftovers::application_name_of_command;
 use crate::workload::error::EngineError;
 use crate::workload::outcome::{WindowEvent, WindowOutcome};
 use crate::workload::participants::{Participants, Remote, Setup};
@@ -36,8 +37,7 @@ impl Remote for Drivers {
         let version = version_num(admin)?;
         let mut roster = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let drivers = roster.seated.count();
-        if work.sessions() < drivers as usize {
-            let sessions = work.sessions();
+        if let Some(sessions) = work.sessions().filter(|sessions| *sessions < drivers as usize) {
             return Err(DriverError::MoreThanSessions { drivers, sessions }.into());
         }
         let (number, parts, ready) = roster.with_all(&setup.stop, |roster| {
@@ -73,7 +73,8 @@ impl Roster {
     ) -> Result<(u64, Vec<PartState>, Ready), EngineError> {
         self.number += 1;
         let number = self.number;
-        let (count, all) = (self.seated.count(), work.sessions());
+        let count = self.seated.count();
+        let all = work.sessions().unwrap_or(count as usize);
         let mut parts = Vec::new();
         let mut first = 0;
         for rank in 0..count {
@@ -235,6 +236,8 @@ impl Participants for RemoteSessions {
             last: 0.0,
             ended: BTreeSet::new(),
             parts: &mut self.parts,
+            run_id,
+            serving: BTreeMap::new(),
             window,
             aborted: None,
             urgent: false,
@@ -244,6 +247,7 @@ impl Participants for RemoteSessions {
         merge::merge(&mut outcome, &self.parts);
         outcome.sent =
             self.parts.iter_mut().flat_map(|part| std::mem::take(&mut part.sent)).collect();
+        outcome.outputs = self.parts.iter_mut().filter_map(PartState::take_output).collect();
         if error.is_some() {
             outcome.seconds = outcome.seconds.max(start.at.elapsed().as_secs_f64());
         }
@@ -284,7 +288,9 @@ fn look_up(
 /// Ends what a lost driver has left on the server.
 fn end_lost(error: &EngineError, run_id: &str, admin: &mut Client) {
     if let EngineError::Drivers(DriverError::Lost { rank, .. }) = error {
-        proof::terminate(admin, &application_name(run_id, *rank));
+        let name = application_name(run_id, *rank);
+        proof::terminate(admin, &application_name_of_command(&name));
+        proof::terminate(admin, &name);
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use super::error::{DriverError, Fault};
 use super::launch::{Invitation, Launcher};
-use super::messages::{FromDriver, ToDriver};
+use super::messages::{FromDriver, ToDriver, Work};
 use crate::host::stop::Stop;
 use crate::workload::error::EngineError;
 use pgio_connect::ConnectParams;
@@ -181,16 +181,16 @@ impl Drivers {
         Ok(Drivers(Mutex::new(roster)))
     }
 
-    /// Has every driver connect to the server once, before anything is changed. `server` is what
-    /// [`super::server_name`] returns for the coordinator's own session.
+    /// Has every driver connect to the server once and look for what the works need, before anything is
+    /// changed. `server` is what [`super::server_name`] returns for the coordinator's own session.
     pub fn reach(
         &self,
-        params: &ConnectParams,
+        (params, works): (&ConnectParams, &[Work]),
         server: &str,
         stop: &Stop,
     ) -> Result<(), EngineError> {
         let mut roster = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        roster.with_all(stop, |roster| roster.reach(params, server, stop))
+        roster.with_all(stop, |roster| roster.reach(params, works, server, stop))
     }
 }
 
@@ -284,6 +284,7 @@ impl Roster {
     fn reach(
         &mut self,
         params: &ConnectParams,
+        works: &[Work],
         expected: &str,
         stop: &Stop,
     ) -> Result<(), EngineError> {
@@ -292,7 +293,8 @@ impl Roster {
         for rank in 0..self.seated.count() {
             let application_name = application_name(&self.run_id, rank);
             let dsn = params.without_secrets();
-            let reach = ToDriver::Reach { number, dsn, application_name };
+            let works = works.to_vec();
+            let reach = ToDriver::Reach { number, dsn, application_name, works };
             self.seated.send(rank, &reach)?;
         }
         let begun = Instant::now();

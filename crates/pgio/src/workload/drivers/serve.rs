@@ -12,6 +12,7 @@ use super::messages::{FromDriver, ToDriver};
 use super::work::{Order, TrialWork, fault, reach};
 use crate::host::stop::Stop;
 use crate::pg::words;
+use crate::workload::error::EngineError;
 use pgio_link::{
     Clock, Event, Hello, Link, LinkError, PROTOCOL, Token, build_hash, dial, host_name,
 };
@@ -120,8 +121,9 @@ fn listen(
         };
         let of_current = |number| current.as_ref().filter(|trial| trial.number == number);
         match message {
-            ToDriver::Reach { number, dsn, application_name } => {
-                answer_reach(link.clone(), number, dsn, application_name);
+            ToDriver::Reach { number, dsn, application_name, works } => {
+                let reach = move || reach(&dsn, &application_name, &works);
+                answer_reach(link.clone(), number, reach);
             }
             ToDriver::Prepare { number, assignment } => {
                 let (orders, receiver) = mpsc::channel();
@@ -166,9 +168,13 @@ fn order(trial: Option<&Current>, order: Order) {
 }
 
 /// Reaches the server beside the listening thread, since that may take long.
-fn answer_reach(link: Link, number: u64, dsn: String, application_name: String) {
+fn answer_reach(
+    link: Link,
+    number: u64,
+    reach: impl FnOnce() -> Result<String, EngineError> + Send + 'static,
+) {
     let answer = move || {
-        let message = match reach(&dsn, &application_name) {
+        let message = match reach() {
             Ok(server) => FromDriver::Reached { number, server },
             Err(error) => FromDriver::Failed {
                 number,

@@ -13,13 +13,16 @@ use rustix::time::{ClockId, clock_gettime};
 use super::error::Fault;
 use super::messages::{Assignment, FromDriver, PartProgress, PartResult, Work};
 use crate::config::resolve::Extent;
+use crate::host::Host;
 use crate::host::stop::Stop;
 use crate::pg::{leftovers, server, words};
 use crate::workload::clock::{Opener, Start};
+use crate::workload::command::{CommandError, ProgramOutput};
+use crate::workload::device::DeviceError;
 use crate::workload::error::EngineError;
 use crate::workload::outcome::{Progress, WindowEvent, WindowOutcome};
 use crate::workload::participants::{Generator, Part, Participants, Setup};
-use crate::workload::{client, mail};
+use crate::workload::{client, command, device, mail};
 use pgio_connect::{ConnectError, ConnectParams, Env};
 use pgio_link::{Clock, Link};
 
@@ -71,12 +74,31 @@ fn open_admin(params: &ConnectParams) -> Result<Client, EngineError> {
     Ok(admin)
 }
 
-pub(super) fn reach(dsn: &str, application_name: &str) -> Result<String, EngineError> {
+pub(super) fn reach(
+    dsn: &str,
+    application_name: &str,
+    works: &[Work],
+) -> Result<String, EngineError> {
+    works.iter().try_for_each(check)?;
     let params = params(dsn, application_name).map_err(EngineError::Connect)?;
     // Outside a trial no lock of the run may protect it.
     let mut admin = open_admin(&params.with_application_name(leftovers::UNANNOUNCED))?;
     server_name(&mut admin)
         .map_err(|source| EngineError::Postgres { doing: "identifying the server", source })
+}
+
+/// Refuses work for which this host lacks something.
+fn check(work: &Work) -> Result<(), EngineError> {
+    match work {
+        Work::Client { .. } | Work::Mail { .. } => {}
+        Work::Device { settings, path } => {
+            device::Device::on_this_host(settings.clone(), path.clone()).check_place()?;
+        }
+        Work::Command { settings } => {
+            command::check_programs(&settings.spec, command::Lines::OfDriver, &Host::local())?;
+        }
+    }
+    Ok(())
 }
 
 /// Returns where the cause of an error lies.
@@ -88,7 +110,13 @@ pub(super) fn fault(error: &EngineError) -> Fault {
         | EngineError::Privilege { .. }
         | EngineError::Plan { .. }
         | EngineError::Pooled
-        | EngineError::NotOurs(_) => Fault::Requirements,
+        | EngineError::NotOurs(_)
+        | EngineError::Device(
+            DeviceError::Place(_) | DeviceError::NoFio { .. } | DeviceError::Refused { .. },
+        )
+        | EngineError::Command(CommandError::Missing { .. } | CommandError::Refused(_)) => {
+            Fault::Requirements
+        }
         _ => Fault::Work,
     }
 }
@@ -166,6 +194,11 @@ fn prepare(
         Work::Mail { settings, share, token } => {
             mail::assemble((settings, share), token, setup, admin)
         }
+        Work::Device { settings, path } => {
+            let device = device::Device::on_this_host(settings, path);
+            Ok(Box::new(device.ready(setup, admin)?))
+        }
+        Work::Command { settings } => command::assemble(settings, &setup, admin),
     }
 }
 
@@ -206,26 +239,34 @@ impl Opener for RemoteGate {
     fn warm_up(&self, admin: &mut Client, lead: Duration) -> Result<Start, EngineError> {
         self.start(admin, lead)
     }
+
+    fn goes_on(&self) {
+        let progress = PartProgress::default();
+        // A lost connection ends the trial by itself.
+        let _ = self.link.send(&FromDriver::Progress { number: self.number, progress });
+    }
 }
 
 /// Reports what happens in a window and measures what it costs this process.
 struct Watch<'a> {
     work: &'a TrialWork,
-    opened: Option<(Instant, f64)>,
+    /// The CPU time at the start.
+    opened: Option<f64>,
     cpu_seconds: f64,
     reported: Instant,
+    output: Option<ProgramOutput>,
 }
 
 impl Watch<'_> {
     fn new(work: &TrialWork) -> Watch<'_> {
-        Watch { work, opened: None, cpu_seconds: 0.0, reported: Instant::now() }
+        Watch { work, opened: None, cpu_seconds: 0.0, reported: Instant::now(), output: None }
     }
 
     fn note(&mut self, event: &WindowEvent) {
         let number = self.work.number;
         let message = match event {
-            WindowEvent::Opened(start) => {
-                self.opened = Some((*start, cpu_seconds()));
+            WindowEvent::Opened(_) => {
+                self.opened = Some(cpu_seconds());
                 FromDriver::Opened { number, at: self.work.clock.now() }
             }
             WindowEvent::Progress(progress) if self.reported.elapsed() >= REPORT => {
@@ -233,12 +274,15 @@ impl Watch<'_> {
                 FromDriver::Progress { number, progress: part(progress) }
             }
             WindowEvent::Closed(at) => {
-                let (start, before) = self.opened.unwrap_or((*at, 0.0));
-                self.cpu_seconds = cpu_seconds() - before;
-                let seconds = at.saturating_duration_since(start).as_secs_f64();
-                FromDriver::Closed { number, seconds }
+                self.cpu_seconds = cpu_seconds() - self.opened.unwrap_or(0.0);
+                FromDriver::Closed { number, at: self.work.clock.at(*at) }
             }
-            WindowEvent::Progress(_) | WindowEvent::Serving(_) | WindowEvent::Output(_) => return,
+            WindowEvent::Serving(pids) => FromDriver::Serving { number, pids: pids.clone() },
+            WindowEvent::Output(output) => {
+                self.output = Some((**output).clone());
+                return;
+            }
+            WindowEvent::Progress(_) => return,
         };
         // A lost connection ends the trial by itself.
         let _ = self.work.link.send(&message);
@@ -259,6 +303,7 @@ impl Watch<'_> {
             late: outcome.late,
             cancelled_sync_rep: outcome.cancelled_sync_rep,
             readings: outcome.readings,
+            output: self.output,
             cpu_seconds: self.cpu_seconds,
             cores: u32::try_from(cores).unwrap_or(u32::MAX),
             stopped: matches!(outcome.error, Some(EngineError::Stopped)),

@@ -2,14 +2,16 @@
 //!
 //! Next: [`super::remote`] runs them; [`super::preparing`] is the phase before.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use super::error::{DriverError, Fault};
 use super::merge::PartState;
 use super::messages::{FromDriver, PartProgress, ToDriver};
 use super::preparing::{ENDING, failure};
-use super::roster::{Said, Seated};
+use super::proof;
+use super::roster::{Said, Seated, application_name};
+use crate::pg::leftovers::application_name_of_command;
 use crate::workload::error::EngineError;
 use crate::workload::phase::Phase;
 use crate::workload::plan::GRACE;
@@ -73,6 +75,9 @@ pub(super) struct Working<'a> {
     pub(super) closed: usize,
     /// Seconds from the common start to the last answer.
     pub(super) last: f64,
+    /// Server processes that serve a driver's program.
+    pub(super) serving: BTreeMap<u32, Vec<i32>>,
+    pub(super) run_id: &'a str,
     /// Drivers that have ended their sessions or are lost.
     pub(super) ended: BTreeSet<u32>,
     pub(super) aborted: Option<Instant>,
@@ -92,13 +97,22 @@ impl Working<'_> {
                 self.progress[rank as usize] = progress;
                 self.add_up();
             }
-            FromDriver::Closed { seconds, .. } => {
+            FromDriver::Closed { at, .. } => {
                 self.closed += 1;
-                self.last = self.last.max(seconds);
+                let ended = part.offset.as_ref().map(|offset| offset.to_ours(at) - self.start);
+                self.last = self.last.max(ended.unwrap_or(0) as f64 / 1e9);
                 if self.closed == self.parts.len() {
                     self.window.close(self.window.start.at + span(self.last));
                     self.seated.send_all(&ToDriver::Release { number: self.number });
                 }
+            }
+            FromDriver::Serving { pids, .. } => {
+                let name = application_name_of_command(&application_name(self.run_id, rank));
+                // Without an answer, the driver's addresses stay unknown.
+                let seen = proof::seen(self.window.admin(), &name, &pids);
+                part.addresses = seen.map(|seen| seen.addresses).unwrap_or_default();
+                self.serving.insert(rank, pids);
+                self.window.serving(self.serving.values().flatten().copied().collect());
             }
             FromDriver::Sent { sent, .. } => part.sent.extend(sent),
             FromDriver::Ended { result, .. } => {

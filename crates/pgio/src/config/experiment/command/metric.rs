@@ -3,7 +3,9 @@
 use regex_lite::RegexBuilder;
 
 use super::super::section::Section;
-use crate::config::command::{Better, Extractor, MatchChoice, MetricSpec, OutputSource, Template};
+use crate::config::command::{
+    Better, Combine, Extractor, MatchChoice, MetricSpec, OutputSource, Template,
+};
 use crate::config::error::{ConfigError, nearest};
 use crate::config::sections;
 
@@ -24,6 +26,7 @@ pub(super) fn parse(section: &Section<'_>) -> Result<MetricSpec, ConfigError> {
         scale: scale(section)?,
         primary: section.boolean("primary")?.unwrap_or(false),
         optional: section.boolean("optional")?.unwrap_or(false),
+        combine: one_of(section, "combine", Combine::ALL)?,
     })
 }
 

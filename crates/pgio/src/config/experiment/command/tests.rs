@@ -2,7 +2,9 @@
 
 use super::super::{Experiment, WorkloadSpec, parse as parse_file};
 use super::*;
-use crate::config::command::{Better, CommandSettings, Extractor, MatchChoice, OutputSource};
+use crate::config::command::{
+    Better, Combine, CommandSettings, Extractor, MatchChoice, OutputSource,
+};
 
 const METRIC: &str = "[[workload.metric]]\nname = 'tps'\nunit = 'tx/s'\nbetter = 'higher'\nregex = 'tps = ([0-9.]+)'\n";
 
@@ -34,7 +36,7 @@ fn a_command_with_all_keys() {
          setup = 'prog init | grep ok'\nsetup_once = true\nsetup_limit = '5m'\ncleanup = ['rm', '{dir}/x']\n\
          host = 'client'\nschema = 'mine'\nenv = { A = '{seed}' }\nparameters = { n = 4 }\n\
          time_limit = '90s'\nsessions = 8\nrun_time = '30s'\nwarmup = '5s'\n\
-         metric = [{ name = 'a', unit = 's', better = 'lower', json = ['/a', '/b'], file = '{dir}/x', scale = 1, optional = true },\n\
+         metric = [{ name = 'a', unit = 's', better = 'lower', json = ['/a', '/b'], file = '{dir}/x', scale = 1, optional = true, combine = 'max' },\n\
                    { name = 'b', unit = 'x', better = 'neither', regex = 'x', from = 'stderr', take = 'sum', skip = 2, primary = true }]\n",
     );
     let spec = workload.command.clone().unwrap();
@@ -52,6 +54,7 @@ fn a_command_with_all_keys() {
     let Extractor::Regex { take, skip, .. } = &primary.extractor else { panic!("a regex") };
     assert_eq!((*take, *skip), (MatchChoice::Sum, 2));
     assert_eq!((primary.optional, other.optional), (false, true));
+    assert_eq!((primary.combine, other.combine), (None, Some(Combine::Max)));
     assert_eq!(other.extractor, Extractor::Json(vec!["/a".to_owned(), "/b".to_owned()]));
     assert_eq!(other.source, OutputSource::File(Template::new("{dir}/x")));
 
@@ -86,6 +89,11 @@ fn every_preset_parses() {
         let spec = spec(&format!("preset = '{name}'\nparameters = {{ {parameters} }}\n"));
         assert_eq!(spec.preset.as_deref(), Some(name.as_str()));
         assert!(spec.primary().primary && spec.primary().better != Better::Neither, "{name}");
+        assert_eq!(
+            spec.primary().combine,
+            Some(Combine::Sum),
+            "{name}: several drivers can run it"
+        );
     }
 }
 
@@ -141,6 +149,7 @@ fn errors_in_metrics_name_line_and_key() {
     insta::assert_snapshot!(with("name = 'My TPS'\nunit = 's'"), @"x.toml:5: workload.metric.name: must consist of letters a-z, digits and _");
     insta::assert_snapshot!(with("name = 'm'\nunit = 's'"), @"x.toml:4: workload.metric.better: is missing; set higher, lower or neither");
     insta::assert_snapshot!(with("name = 'm'\nunit = 's'\nbetter = 'hihger'"), @"x.toml:7: workload.metric.better: cannot be `hihger`; the nearest valid one is `higher`");
+    insta::assert_snapshot!(named("regex = 'x'\ncombine = 'add'"), @"x.toml:9: workload.metric.combine: cannot be `add`; valid names: sum, mean, max, min");
     insta::assert_snapshot!(named(""), @"x.toml:4: workload.metric.regex: and json are missing; set for example regex = \"tps = ([0-9.]+)\" or json = \"/a/b\"");
     insta::assert_snapshot!(named("regex = 'x'\njson = '/x'"), @"x.toml:8: workload.metric.regex: conflicts with json; keep only one of them");
     insta::assert_snapshot!(named("json = 'x'"), @"x.toml:8: workload.metric.json: `x` is not a JSON pointer, because it does not begin with `/`");
