@@ -93,15 +93,20 @@ fn slurm_places_drivers_and_a_step_that_is_cancelled_costs_one_trial() {
     let Some(cluster) = Cluster::up() else { return };
     let conninfo = cluster.network.conninfo();
     let dir = Workdir::new();
-    let text = commits(&Network::dsn(), "duration = \"1500ms\"\nrepeats = 4", 7);
+    let text = commits(&Network::dsn(), "duration = \"3s\"\nrepeats = 4", 7);
     // This test turns fsync off: it measures nothing.
     dir.write("experiment.toml", &text.replace("\"steal\"", "\"steal\", \"durability\""));
     let args = ["compare", "experiment.toml", "--out", "out", "--drivers", "slurm:3"];
     let mut pgio = dir.start(cluster.pgio(&dir, &args));
+    let mut step = None;
+    pgio.until("placing drivers", || {
+        let steps = cluster.slurm(&["squeue", "-s", "-h", "-o", "%i"]).unwrap_or_default();
+        step = steps.lines().find(|id| id.ends_with(".0")).map(str::to_owned);
+        step.is_some()
+    });
+    // Cancelled inside a window: on a busy machine each of Slurm's commands takes a while.
     pgio.until("at work", || are_working(&conninfo, 7));
-    let steps = cluster.slurm(&["squeue", "-s", "-h", "-o", "%i"]).unwrap();
-    let step = steps.lines().find(|id| id.ends_with(".0")).unwrap();
-    cluster.slurm(&["scancel", step]).unwrap();
+    cluster.slurm(&["scancel", &step.unwrap()]).unwrap();
     pgio.wait().expect(0, &["driver-lost"]);
     let (lost, whole) = lost_and_whole(&dir, 3);
     assert_eq!(lost, 1);
