@@ -18,6 +18,7 @@ use pgio::host::exec::{CommandLine, Exec, Local};
 use pgio::host::{Host, Hosts};
 use pgio::pg::private::VersionRequest;
 use pgio::telemetry::{Survey, TelemetrySources};
+use pgio::workload::command::Lines;
 use pgio::workload::{Command, Workload};
 
 const ALPHA: f64 = 0.05;
@@ -44,7 +45,8 @@ pub(super) fn run(args: &Args) -> Outcome {
     let mut bench = Bench::start(args.pg, &settings)?;
     let settings = settings_of(args)?;
     let host = Arc::new(Host::local());
-    let command = Arc::new(Command::new(settings, host, &bench.params, &mut bench.admin)?);
+    let command =
+        Arc::new(Command::new(settings, (host, Lines::All), &bench.params, &mut bench.admin)?);
     let workload: Arc<dyn Workload> = Arc::clone(&command) as _;
     let (params, server, hosts) = (&bench.params, &bench.server, &Hosts::new());
     let survey = Survey { params, server, cadence: CADENCE, hosts, host: None };

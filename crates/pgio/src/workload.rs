@@ -47,9 +47,9 @@ use postgres::Client;
 use serde::{Deserialize, Serialize};
 
 use crate::config::resolve::Extent;
+use crate::host::stop::Stop;
 pub use command::Command;
 pub use device::Device;
-use drivers::messages::Work;
 pub use error::EngineError;
 pub use mail::Mail;
 pub use outcome::{Progress, WindowEvent, WindowOutcome};
@@ -119,9 +119,9 @@ pub trait Workload: Send + Sync {
     fn divisible(&self) -> Option<u32> {
         Some(self.connections())
     }
-    /// Returns a driver's work if its host may lack something that it needs.
-    fn checked_by_drivers(&self) -> Option<Work> {
-        None
+    /// Refuses drivers whose hosts lack what the work needs there.
+    fn check_drivers(&self, _drivers: &dyn Remote, _stop: &Stop) -> Result<(), EngineError> {
+        Ok(())
     }
     /// Prepares all participants for their window, or none.
     fn prepare(

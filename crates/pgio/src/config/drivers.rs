@@ -15,6 +15,21 @@ pub enum DriverEngine {
     Run(String),
 }
 
+/// What is divided among the drivers.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Spread {
+    /// All drivers have a part of every server's sessions.
+    #[default]
+    Sessions,
+    /// Each server has drivers of its own, as many as every other.
+    Target,
+}
+
+impl Spread {
+    pub const ALL: &'static [(&'static str, Spread)] =
+        &[("sessions", Spread::Sessions), ("target", Spread::Target)];
+}
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DriverSpec {
     pub engine: DriverEngine,
@@ -23,6 +38,7 @@ pub struct DriverSpec {
     pub image: Option<String>,
     /// The cores that each of Kubernetes' drivers requests, as Kubernetes writes them.
     pub cpu: String,
+    pub spread: Spread,
     /// Where drivers dial; absent: any free port, on all addresses unless the drivers are local.
     pub listen: Option<SocketAddr>,
 }
@@ -109,7 +125,8 @@ impl DriverSpec {
                     .to_owned())
             }
             (DriverEngine::Kubernetes, Some(_)) | (_, None) => {
-                Ok(DriverSpec { engine, count, image, cpu: "1".to_owned(), listen })
+                let (cpu, spread) = ("1".to_owned(), Spread::default());
+                Ok(DriverSpec { engine, count, image, cpu, spread, listen })
             }
             (_, Some(_)) => Err("an image is only for kubernetes:N; delete it".to_owned()),
         }

@@ -88,8 +88,8 @@ pub struct Live<'a> {
     /// Schedule for checking the intervals.
     pub looks: judging::WidthChecks,
     pub stop: Stop,
-    /// Which processes generate the load.
-    pub generator: Generator,
+    /// Which processes generate the load of each target; those not named: this one alone.
+    pub generators: BTreeMap<String, Generator>,
     pub observe: &'a mut dyn FnMut(Event<'_>),
 }
 
@@ -196,7 +196,7 @@ impl Live<'_> {
                 server_host: target.host.as_deref(),
                 private: target.cluster.is_some(),
                 member: None,
-                generator: self.generator.clone(),
+                generator: self.generators.get(&first.target).cloned().unwrap_or_default(),
             }
         });
         let requests: Vec<Request<'_>> = requests.collect();

@@ -37,7 +37,7 @@ use super::completed::Completed;
 use super::drivers::messages::Work;
 use super::error::EngineError;
 use super::outcome::{WindowEvent, WindowOutcome};
-use super::participants::{Generator, Participants, Setup};
+use super::participants::{Generator, Participants, Remote, Setup};
 use super::window::Listener;
 use crate::config::command::{Better, CommandSettings, CommandSpec, Line, MetricSpec};
 use crate::config::resolve::Extent;
@@ -299,8 +299,8 @@ impl Workload for Command {
         Ok(Box::new(Completed { prepared, complete }))
     }
 
-    fn checked_by_drivers(&self) -> Option<Work> {
-        Some(self.of_driver())
+    fn check_drivers(&self, drivers: &dyn Remote, stop: &Stop) -> Result<(), EngineError> {
+        drivers.check(self.of_driver(), stop)
     }
 
     fn divisible(&self) -> Option<u32> {

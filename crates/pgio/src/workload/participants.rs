@@ -63,6 +63,9 @@ impl fmt::Debug for Part {
 
 /// The drivers as a workload sees them.
 pub trait Remote: Send + Sync {
+    /// Has every driver look for what the work needs on its host.
+    fn check(&self, work: Work, stop: &Stop) -> Result<(), EngineError>;
+
     /// Prepares the work on all drivers, or on none. `proof` is the server's own count of it; none where the
     /// work is not PostgreSQL's.
     fn prepare(

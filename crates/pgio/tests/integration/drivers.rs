@@ -7,6 +7,7 @@ mod mail;
 mod moments;
 mod network;
 mod programs;
+mod targets;
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -281,8 +282,6 @@ fn what_cannot_work_is_refused_in_one_sentence_before_anything_changes() {
         "--dry-run",
     ]);
     manifest.expect(0, &["completionMode: Indexed", "completions: 4"]);
-    let sections = format!("{good}\n[drivers]\nspread = \"target\"\n");
-    refused(&dir, &sections, &[], 2, "`target` is not a way to spread the work");
     let drive = |variables: &[(&str, &str)]| {
         let mut command = dir.command(&["drive", "--within", "0"]);
         command.envs(variables.iter().copied());

@@ -25,7 +25,7 @@ fn own_pair() -> [PrivateCluster; 2] {
     [(), ()].map(|()| PrivateCluster::start(&spec(INSTALLED)).unwrap())
 }
 
-fn databases() -> [String; 2] {
+pub(crate) fn databases() -> [String; 2] {
     pair().each_ref().map(fresh_database)
 }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 
 use super::section::Section;
-use crate::config::drivers::{DriverSpec, MOST, Named, parse_cpu, parse_engine};
+use crate::config::drivers::{DriverSpec, MOST, Named, Spread, parse_cpu, parse_engine};
 use crate::config::error::ConfigError;
 use crate::config::sections;
 
@@ -14,6 +14,7 @@ pub struct DriverKeys {
     pub count: Option<u32>,
     pub image: Option<String>,
     pub cpu: Option<String>,
+    pub spread: Option<Spread>,
     pub listen: Option<SocketAddr>,
 }
 
@@ -39,6 +40,7 @@ impl DriverKeys {
         if let Some(cpu) = &self.cpu {
             spec.cpu.clone_from(cpu);
         }
+        spec.spread = self.spread.unwrap_or_default();
         Ok(Some(spec))
     }
 }
@@ -53,11 +55,10 @@ pub(super) fn parse(root: &Section<'_>) -> Result<DriverKeys, ConfigError> {
     if let Some(count) = section.whole("count", 1..=u64::from(MOST))? {
         keys.count = u32::try_from(count).ok();
     }
-    if let Some(spread) = section.string("spread")?
-        && spread != "sessions"
-    {
-        let why = format!("`{spread}` is not a way to spread the work; the valid one: sessions");
-        return Err(section.error("spread", why));
+    if let Some(text) = section.string("spread")? {
+        let named = Spread::ALL.iter().find(|(name, _)| *name == text);
+        let why = || format!("`{text}` is not a way to spread the work; write sessions or target");
+        keys.spread = Some(named.ok_or_else(|| section.error("spread", why()))?.1);
     }
     keys.image = section.string("image")?.map(str::to_owned);
     if let Some(text) = section.string("cpu")? {

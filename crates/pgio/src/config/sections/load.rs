@@ -141,9 +141,9 @@ pub static DRIVERS: SectionDef = SectionDef {
         ),
         key(
             "spread",
+            "sessions or target",
             "sessions",
-            "sessions",
-            "what is divided among the drivers: sessions gives each an equal range of the sessions",
+            "what is divided among the drivers: sessions gives each a range of every server's sessions; target gives each server drivers of its own",
         ),
         key(
             "image",

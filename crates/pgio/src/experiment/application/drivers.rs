@@ -1,17 +1,17 @@
 //! Starts the drivers of a run, after all checks and before the first change.
 
 use std::cell::OnceCell;
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::error::RunError;
 use super::job::Job;
 use crate::config::command::CommandSpec;
-use crate::config::drivers::DriverSpec;
+use crate::config::drivers::{DriverSpec, Spread};
 use crate::config::experiment::{WorkloadKind, WorkloadSpec};
 use crate::config::value::EngineName;
 use crate::experiment::error::LiveError;
 use crate::experiment::live::Live;
-use crate::workload::drivers::messages::Work;
 use crate::workload::drivers::{DriverError, Drivers, launch, server_name};
 use crate::workload::{EngineError, Generator};
 
@@ -20,7 +20,7 @@ pub(super) fn check(job: &Job) -> Result<(), RunError> {
     let Some(spec) = &job.drivers else { return Ok(()) };
     let checked =
         job.experiment.workloads.iter().try_for_each(|workload| check_work(job, workload));
-    let checked = checked.and_then(|()| check_targets(job));
+    let checked = checked.and_then(|()| check_targets(job, spec));
     checked.and_then(|()| launch::launcher(spec).check()).map_err(refused)
 }
 
@@ -74,47 +74,68 @@ fn obstacle(spec: &CommandSpec) -> Option<String> {
     })
 }
 
-/// A window of several servers has one process that opens it on all of them.
-fn check_targets(job: &Job) -> Result<(), DriverError> {
+/// A driver works on one server at a time.
+fn check_targets(job: &Job, spec: &DriverSpec) -> Result<(), DriverError> {
     let mut conditions = job.experiment.conditions.iter();
-    match conditions.find(|condition| condition.targets().count() > 1) {
-        None => Ok(()),
-        Some(condition) => Err(DriverError::Refused(format!(
-            "condition `{}` has several targets, and drivers work on one at a time; leave out the drivers",
+    let joint = conditions.find(|condition| condition.targets().count() > 1);
+    let targets = job.experiment.targets.len();
+    let refused = match (spec.spread, joint) {
+        (Spread::Sessions, Some(condition)) => format!(
+            "condition `{}` has several targets, and a driver works on one at a time; write spread = \"target\" in [drivers]",
             condition.name
-        ))),
-    }
+        ),
+        // With more drivers one server would have more load than another.
+        (Spread::Target, _) if targets > 0 && !(spec.count as usize).is_multiple_of(targets) => {
+            format!(
+                "spread = \"target\" divides the drivers equally among {targets} targets, and {} cannot be; use a multiple of {targets}",
+                spec.count
+            )
+        }
+        _ => return Ok(()),
+    };
+    Err(DriverError::Refused(refused))
 }
 
-/// Starts the drivers unless an earlier workload of the run has, and has each reach every server.
+/// Starts the drivers unless an earlier workload of the run has, and has each reach its servers. Returns the drivers
+/// of each target; `names` are all targets of the run.
 pub(super) fn ready(
-    spec: &DriverSpec,
+    (spec, names): (&DriverSpec, &[&str]),
     stage: &mut Live<'_>,
     run_id: &str,
-    started: &OnceCell<Arc<Drivers>>,
-) -> Result<Generator, RunError> {
+    started: &OnceCell<Vec<Arc<Drivers>>>,
+) -> Result<BTreeMap<String, Generator>, RunError> {
+    let groups = match spec.spread {
+        Spread::Sessions => 1,
+        Spread::Target => names.len().max(1) as u32,
+    };
+    let each = spec.count / groups;
     let engine = |error: EngineError| RunError::from(LiveError::from(error));
     for workload in stage.targets.values().flat_map(|target| &target.workloads) {
         let Some(sessions) = workload.divisible() else { continue };
-        if sessions < spec.count {
+        if sessions < each {
             let sessions = sessions as usize;
-            return Err(refused(DriverError::MoreThanSessions { drivers: spec.count, sessions }));
+            return Err(refused(DriverError::MoreThanSessions { drivers: each, sessions }));
         }
     }
-    let drivers = match started.get() {
-        Some(drivers) => Arc::clone(drivers),
+    let all = match started.get() {
+        Some(all) => all,
         None => {
-            let launcher = launch::launcher(spec);
-            let drivers = Drivers::open(launcher, spec.count, spec.listen, run_id, &stage.stop);
-            let drivers = Arc::new(drivers.map_err(engine)?);
-            Arc::clone(started.get_or_init(|| drivers))
+            let (launcher, counts) = (launch::launcher(spec), (spec.count, groups));
+            let all = Drivers::open(launcher, counts, spec.listen, run_id, &stage.stop);
+            let all = all.map_err(engine)?;
+            started.get_or_init(|| all)
         }
     };
-    for target in stage.targets.values_mut() {
+    let mut generators = BTreeMap::new();
+    for (name, target) in &mut stage.targets {
+        let position = names.iter().position(|known| known == name).unwrap_or(0);
+        let drivers = Arc::clone(&all[position % groups as usize]);
         let server = server_name(&mut target.admin).map_err(LiveError::from)?;
-        let works = target.workloads.iter().filter_map(|workload| workload.checked_by_drivers());
-        let works: Vec<Work> = works.collect();
-        drivers.reach((&target.params, &works), &server, &stage.stop).map_err(engine)?;
+        drivers.reach(&target.params, &server, &stage.stop).map_err(engine)?;
+        for workload in &target.workloads {
+            workload.check_drivers(&*drivers, &stage.stop).map_err(engine)?;
+        }
+        generators.insert(name.clone(), Generator::Drivers(drivers));
     }
-    Ok(Generator::Drivers(drivers))
+    Ok(generators)
 }

@@ -31,7 +31,6 @@ use crate::host::lock::LockFile;
 use crate::host::stop::Stop;
 use crate::pg::private::VersionRequest;
 use crate::treatment::journal::{self, Claims, Journal};
-use crate::workload::Generator;
 use crate::workload::drivers::Drivers;
 use pgio_results::store::{Manifest, Store, StoredExperiment};
 
@@ -110,7 +109,7 @@ struct SharedRun<'a> {
     run_id: &'a str,
     servers: &'a BTreeMap<String, TargetServer>,
     /// Started by the first workload, for all.
-    drivers: OnceCell<Arc<Drivers>>,
+    drivers: OnceCell<Vec<Arc<Drivers>>>,
 }
 
 /// A workload's results from an interrupted run, and the lock that keeps others from continuing it.
@@ -198,12 +197,14 @@ impl SharedRun<'_> {
             series: None,
             left: None,
             stop: stop.clone(),
-            generator: Generator::Alone,
+            generators: BTreeMap::new(),
             observe: &mut *observe,
         };
         claim_and_check(&mut stage, claims)?;
         if let Some(drivers) = &job.drivers {
-            stage.generator = drivers::ready(drivers, &mut stage, self.run_id, &self.drivers)?;
+            let all = self.servers.keys().map(String::as_str).collect::<Vec<_>>();
+            stage.generators =
+                drivers::ready((drivers, &all), &mut stage, self.run_id, &self.drivers)?;
         }
         stage.note_made(&state::made_dir()?)?;
         let continues = stage.store.is_some();

@@ -65,7 +65,7 @@ impl Live<'_> {
                 server_host: target.host.as_deref(),
                 private: target.cluster.is_some(),
                 member: None,
-                generator: self.generator.clone(),
+                generator: self.generators.get(name).cloned().unwrap_or_default(),
             };
             requests.push((name.clone(), request));
             admins.push(&mut target.admin);

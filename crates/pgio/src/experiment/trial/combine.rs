@@ -67,6 +67,7 @@ pub(super) fn combine(
     trial.window.seconds = trials.iter().map(|(_, t)| t.window.seconds).fold(0.0, f64::max);
     trial.metrics = BTreeMap::new();
     trial.sessions = trials.iter().flat_map(|(_, t)| t.sessions.iter().cloned()).collect();
+    trial.drivers = trials.iter().flat_map(|(_, t)| t.drivers.iter().cloned()).collect();
     trial.timeline = timeline(&trials);
     trial.dataset = dataset(&trials);
     trial.database = database(&trials);
@@ -79,15 +80,16 @@ pub(super) fn combine(
         trial.telemetry = Some(telemetry_of(telemetry, &trials));
         series = Some(of_hosts);
     }
-    if trial.outcome == Outcome::Complete {
+    let is_whole = trial.outcome == Outcome::Complete && !trial_checks::lost_a_driver(&trial);
+    if is_whole {
         add_metrics(&mut trial, request, &parts);
     }
     trial.targets = parts.iter().map(|p| (p.name.to_owned(), result(p))).collect();
-    if trial.outcome == Outcome::Complete {
+    if is_whole {
         add_shares(&mut trial, asked);
-        trial.checks.push(apart::check(&trial));
+        add_apart(&mut trial);
+        trial_checks::judge_shared(&mut trial, request.declared, in_force);
     }
-    trial_checks::judge_shared(&mut trial, request.declared, in_force);
     let mut error = None;
     for Part { name, measured, .. } in parts {
         let left = series.get_or_insert_with(|| Series::new(trial.window.seconds));
@@ -106,7 +108,20 @@ fn outcome(trials: &[(&str, &Trial)]) -> Outcome {
         Outcome::Complete | Outcome::Interrupted => None,
     });
     let complete = trials.iter().all(|(_, trial)| trial.outcome == Outcome::Complete);
-    failed.unwrap_or(if complete { Outcome::Complete } else { Outcome::Interrupted })
+    // The others were stopped because of it, and not by the user.
+    let lost = trials.iter().any(|(_, trial)| trial_checks::lost_a_driver(trial));
+    failed.unwrap_or(if complete || lost { Outcome::Complete } else { Outcome::Interrupted })
+}
+
+/// Adds how far apart the servers began. Where each has drivers of its own, how far those were apart is known already,
+/// and the worse of the two counts.
+fn add_apart(trial: &mut Trial) {
+    let servers = apart::check(trial);
+    match trial.checks.iter_mut().find(|check| check.id == servers.id) {
+        Some(drivers) if drivers.verdict >= servers.verdict => {}
+        Some(drivers) => *drivers = servers,
+        None => trial.checks.push(servers),
+    }
 }
 
 fn result(part: &Part<'_>) -> TargetResult {

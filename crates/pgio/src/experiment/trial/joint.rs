@@ -20,7 +20,6 @@ use crate::rng::derive;
 use crate::telemetry::{Recorder, TelemetrySources};
 use crate::treatment::InForce;
 use crate::workload::Progress;
-use pgio_results::model::Outcome;
 
 /// The servers of one trial; all run the same workload.
 #[derive(Debug)]
@@ -63,7 +62,8 @@ pub fn run(
                     let measured = super::run(request, own, admin, &mut |progress| {
                         request.member.iter().for_each(|member| member.progress(progress));
                     });
-                    end.complete = measured.trial.outcome == Outcome::Complete;
+                    // A trial that lost a driver has an outcome, but no window that others could share.
+                    end.complete = measured.error.is_none();
                     measured
                 })
             })

@@ -21,7 +21,7 @@ use crate::workload::clock::{Opener, Start, wait_until};
 use crate::workload::drivers::messages::Work;
 use crate::workload::error::EngineError;
 use crate::workload::outcome::{Progress, WindowEvent, WindowOutcome};
-use crate::workload::participants::{Generator, Participants, Setup};
+use crate::workload::participants::{Generator, Participants, Remote, Setup};
 use crate::workload::{Totals, Workload};
 use pgio_results::model::WorkloadInfo;
 
@@ -205,8 +205,8 @@ impl Workload for Device {
         Ok(Box::new(self.ready(setup, admin)?))
     }
 
-    fn checked_by_drivers(&self) -> Option<Work> {
-        Some(self.of_driver())
+    fn check_drivers(&self, drivers: &dyn Remote, stop: &Stop) -> Result<(), EngineError> {
+        drivers.check(self.of_driver(), stop)
     }
 
     fn divisible(&self) -> Option<u32> {

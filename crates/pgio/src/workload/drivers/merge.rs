@@ -85,6 +85,7 @@ pub(super) fn merge(outcome: &mut WindowOutcome, parts: &[PartState]) {
     outcome.seconds = results().map(|result| result.seconds).fold(0.0, f64::max);
     // Programs need a while to start, and count their own time.
     let first = parts.iter().filter_map(|part| part.opened).min().unwrap_or(0);
+    outcome.first = first as f64 / 1e9;
     let late = |part: &PartState| {
         let opened = part.opened.map_or(0, |opened| opened - first) as f64 / 1e9;
         opened.max(part.result.as_ref().map_or(0.0, |result| result.late))

@@ -77,12 +77,16 @@ pub struct Assignment {
 
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToDriver {
-    /// Connect once, look for what the work needs on this host, and say which server answers.
+    /// Connect once and say which server answers.
     Reach {
         number: u64,
         dsn: String,
         application_name: String,
-        works: Vec<Work>,
+    },
+    /// Look for what the work needs on this host.
+    Check {
+        number: u64,
+        work: Box<Work>,
     },
     Prepare {
         number: u64,
@@ -117,6 +121,10 @@ pub enum FromDriver {
     Reached {
         number: u64,
         server: String,
+    },
+    /// The host has what the work needs.
+    Checked {
+        number: u64,
     },
     /// All sessions are ready for the next window: the warm-up, then the measured one.
     AtGate {
@@ -168,6 +176,7 @@ impl FromDriver {
     pub fn number(&self) -> u64 {
         match self {
             FromDriver::Reached { number, .. }
+            | FromDriver::Checked { number }
             | FromDriver::AtGate { number }
             | FromDriver::Ready { number, .. }
             | FromDriver::Opened { number, .. }

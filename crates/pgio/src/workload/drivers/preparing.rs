@@ -1,6 +1,7 @@
 //! Prepares a trial on all drivers: everyone connects and warms up at the same moment, or nobody does.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use postgres::Client;
@@ -9,7 +10,7 @@ use super::error::{DriverError, Fault};
 use super::merge::PartState;
 use super::messages::{FromDriver, ToDriver};
 use super::roster::{Said, Seated};
-use crate::workload::clock::{ROUND_TRIPS, Start, common_lead};
+use crate::workload::clock::{Opener, ROUND_TRIPS, Start, common_lead};
 use crate::workload::error::EngineError;
 use crate::workload::phase::Phase;
 use crate::workload::plan::GRACE;
@@ -36,16 +37,17 @@ pub(super) fn failure(
     }
 }
 
-/// Measures all clocks and opens a window on all drivers at one moment.
+/// Measures all clocks and opens a window on all drivers at the moment that `agree` returns, which may not come
+/// sooner than the time that it is given.
 pub(super) fn open_all(
     seated: &Seated,
     parts: &mut [PartState],
     (number, clock): (u64, Clock),
-    admin: &mut Client,
+    agree: impl FnOnce(Duration) -> Result<Start, EngineError>,
 ) -> Result<Start, EngineError> {
     let mut worst = Duration::ZERO;
     for part in parts.iter_mut() {
-        let Some(driver) = seated.drivers[part.rank as usize].as_ref() else { continue };
+        let Some(driver) = seated.driver(part.rank) else { continue };
         let peer = format!("driver {} on {}", part.rank, part.host);
         let measured = driver.link.offset(ROUND_TRIPS, MEASURED, &peer);
         let offset = measured.map_err(|error| match error {
@@ -61,7 +63,7 @@ pub(super) fn open_all(
         worst = worst.max(offset.worst);
         part.offset = Some(offset);
     }
-    let start = Start::after(admin, common_lead(worst))?;
+    let start = agree(common_lead(worst))?;
     let at = clock.at(start.at);
     for part in parts.iter() {
         let Some(offset) = &part.offset else { continue };
@@ -78,6 +80,7 @@ pub(super) struct Preparing<'a> {
     pub(super) number: u64,
     pub(super) clock: Clock,
     pub(super) admin: &'a mut Client,
+    pub(super) opener: Option<&'a Arc<dyn Opener>>,
     /// Drivers that wait for the warm-up to open.
     pub(super) waiting: usize,
     /// What each driver has prepared.
@@ -103,7 +106,11 @@ impl Phase for Preparing<'_> {
                         if self.waiting == self.parts.len() {
                             self.waiting = 0;
                             let trial = (self.number, self.clock);
-                            open_all(self.seated, &mut self.parts, trial, self.admin)?;
+                            let (opener, admin) = (self.opener, &mut *self.admin);
+                            open_all(self.seated, &mut self.parts, trial, |lead| match opener {
+                                Some(opener) => opener.warm_up(admin, lead),
+                                None => Start::after(admin, lead),
+                            })?;
                         }
                     }
                     FromDriver::Ready { pids, pinned, .. } => {

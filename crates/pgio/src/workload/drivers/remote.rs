@@ -9,13 +9,15 @@ use postgres::Client;
 
 use super::error::DriverError;
 use super::merge::{self, PartState};
-use super::messages::{Assignment, FromDriver, PartProgress, ToDriver, Work};
+use super::messages::{Assignment, FromDriver, ToDriver, Work};
 use super::preparing::{ENDING, Preparing, open_all};
 use super::proof::{self, Proof};
 use super::roster::{Drivers, Roster, Said, Seated, application_name};
 use super::working::{Gathering, Working};
 use crate::config::resolve::Extent;
+use crate::host::stop::Stop;
 use crate::pg::leftovers::application_name_of_command;
+use crate::workload::clock::Start;
 use crate::workload::error::EngineError;
 use crate::workload::outcome::{WindowEvent, WindowOutcome};
 use crate::workload::participants::{Participants, Remote, Setup};
@@ -27,6 +29,10 @@ use pgio_link::Arrival;
 use pgio_results::model::Check;
 
 impl Remote for Drivers {
+    fn check(&self, work: Work, stop: &Stop) -> Result<(), EngineError> {
+        self.check_hosts(&work, stop)
+    }
+
     fn prepare(
         self: Arc<Self>,
         work: Work,
@@ -77,8 +83,8 @@ impl Roster {
         let all = work.sessions().unwrap_or(count as usize);
         let mut parts = Vec::new();
         let mut first = 0;
-        for rank in 0..count {
-            let sessions = share(all, rank, count);
+        for (position, rank) in self.seated.ranks().into_iter().enumerate() {
+            let sessions = share(all, position as u32, count);
             let assignment = Assignment {
                 dsn: setup.params.without_secrets(),
                 application_name: application_name(&self.run_id, rank),
@@ -89,7 +95,7 @@ impl Roster {
                 warmup_seconds: setup.warmup.as_secs_f64(),
                 seed: setup.seed,
             };
-            if let Some(driver) = &self.seated.drivers[rank as usize] {
+            if let Some(driver) = self.seated.driver(rank) {
                 parts.push(PartState::new(driver, rank, first as u32, sessions as u32));
             }
             let prepare = ToDriver::Prepare { number, assignment: Box::new(assignment) };
@@ -102,6 +108,7 @@ impl Roster {
             number,
             clock: self.clock,
             admin,
+            opener: setup.opener.as_ref(),
             waiting: 0,
             ready: BTreeMap::new(),
             ended: BTreeSet::new(),
@@ -213,7 +220,9 @@ impl Participants for RemoteSessions {
         let trial = (self.number, *clock);
         let opened = match gathered {
             Some(error) => Err(error),
-            None => open_all(seated, &mut self.parts, trial, admin),
+            None => open_all(seated, &mut self.parts, trial, |lead| {
+                Start::agreed(self.setup.opener.as_ref(), admin, lead)
+            }),
         };
         let start = match opened {
             Ok(start) => start,
@@ -231,7 +240,7 @@ impl Participants for RemoteSessions {
             seated: &mut *seated,
             number: self.number,
             start: clock.at(start.at),
-            progress: vec![PartProgress::default(); self.parts.len()],
+            progress: BTreeMap::new(),
             closed: 0,
             last: 0.0,
             ended: BTreeSet::new(),

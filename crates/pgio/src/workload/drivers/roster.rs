@@ -1,28 +1,26 @@
 //! Who is connected: the drivers of a run by rank, and the engine that starts them.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::sync::Mutex;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::error::{DriverError, Fault};
+use super::engine::{Engine, by_group};
+use super::error::DriverError;
 use super::launch::{Invitation, Launcher};
-use super::messages::{FromDriver, ToDriver, Work};
+use super::messages::{FromDriver, ToDriver};
 use crate::host::stop::Stop;
 use crate::workload::error::EngineError;
-use pgio_connect::ConnectParams;
 use pgio_link::{
     Arrival, Clock, Event, Hello, Link, Listener, Seats, Token, host_name, local_addresses,
 };
 
-const TICK: Duration = Duration::from_millis(50);
+pub(super) const TICK: Duration = Duration::from_millis(50);
 /// How often something is prepared again because a driver was lost before the window.
 const ATTEMPTS: u32 = 3;
-/// Time for a driver to reach the server and say so.
-const REACHED: Duration = Duration::from_secs(30);
 
-/// The drivers of a run. One trial at a time uses them.
+/// Drivers of a run: all, or those of one server. One trial at a time uses them.
 pub struct Drivers(pub(super) Mutex<Roster>);
 
 impl std::fmt::Debug for Drivers {
@@ -34,19 +32,17 @@ impl std::fmt::Debug for Drivers {
 pub(super) struct Roster {
     pub(super) seated: Seated,
     pub(super) arrivals: Receiver<Arrival>,
-    launcher: Box<dyn Launcher>,
+    engine: Arc<Engine>,
     pub(super) clock: Clock,
     pub(super) run_id: String,
     /// The number of the last trial.
     pub(super) number: u64,
-    // Drops last: drivers that receive the order to end need no new connection.
-    _listener: Listener,
 }
 
 /// The connected drivers, by rank.
 #[derive(Debug)]
 pub(super) struct Seated {
-    pub(super) drivers: Vec<Option<Driver>>,
+    pub(super) drivers: BTreeMap<u32, Option<Driver>>,
     /// Why drivers were refused, for the message if some are missing.
     refused: Vec<String>,
     /// Connections that ended before they were seated.
@@ -72,12 +68,21 @@ impl Seated {
         self.drivers.len() as u32
     }
 
+    pub(super) fn ranks(&self) -> Vec<u32> {
+        self.drivers.keys().copied().collect()
+    }
+
+    /// Returns the driver of this rank, if it is connected.
+    pub(super) fn driver(&self, rank: u32) -> Option<&Driver> {
+        self.drivers.get(&rank)?.as_ref()
+    }
+
     /// Takes note of who comes and goes; returns what a seated driver says.
     pub(super) fn note(&mut self, arrival: Arrival) -> Option<Said> {
         match arrival {
             Arrival::Joined { rank, id, hello, link, .. } => {
                 if !self.ended.remove(&id) {
-                    self.drivers[rank as usize] = Some(Driver { id, hello, link });
+                    self.drivers.insert(rank, Some(Driver { id, hello, link }));
                 }
                 None
             }
@@ -87,7 +92,7 @@ impl Seated {
                 None
             }
             Arrival::Heard { rank, id, event } => {
-                let seat = &mut self.drivers[rank as usize];
+                let seat = self.drivers.get_mut(&rank)?;
                 let driver = match seat {
                     Some(driver) if driver.id == id => driver,
                     _ => {
@@ -112,7 +117,7 @@ impl Seated {
     }
 
     pub(super) fn send(&self, rank: u32, message: &ToDriver) -> Result<(), DriverError> {
-        match self.drivers.get(rank as usize).and_then(Option::as_ref) {
+        match self.driver(rank) {
             Some(driver) => Ok(driver.link.send(message)?),
             // Its loss is on its way as an event.
             None => Ok(()),
@@ -120,32 +125,33 @@ impl Seated {
     }
 
     pub(super) fn send_all(&self, message: &ToDriver) {
-        for driver in self.drivers.iter().flatten() {
+        for driver in self.drivers.values().flatten() {
             // A driver that cannot be sent to is lost, which arrives as an event.
             let _ = driver.link.send(message);
         }
     }
 
     pub(super) fn host(&self, rank: u32) -> String {
-        let driver = self.drivers.get(rank as usize).and_then(Option::as_ref);
-        driver.map_or_else(|| "an unknown host".to_owned(), |driver| driver.hello.host.clone())
+        self.driver(rank)
+            .map_or_else(|| "an unknown host".to_owned(), |driver| driver.hello.host.clone())
     }
 
     fn missing(&self) -> Vec<u32> {
-        let ranks = self.drivers.iter().enumerate();
-        ranks.filter(|(_, driver)| driver.is_none()).map(|(rank, _)| rank as u32).collect()
+        let empty = self.drivers.iter().filter(|(_, driver)| driver.is_none());
+        empty.map(|(rank, _)| *rank).collect()
     }
 }
 
 impl Drivers {
-    /// Listens, has the engine start the drivers, and waits until all have connected.
+    /// Listens, has the engine start the drivers, and waits until all have connected. They are divided among
+    /// so many groups of the same size, each of which serves trials of its own.
     pub fn open(
         mut launcher: Box<dyn Launcher>,
-        count: u32,
+        (count, groups): (u32, u32),
         listen: Option<SocketAddr>,
         run_id: &str,
         stop: &Stop,
-    ) -> Result<Drivers, EngineError> {
+    ) -> Result<Vec<Arc<Drivers>>, EngineError> {
         launcher.check().map_err(EngineError::Drivers)?;
         let token = launcher.token().map_err(DriverError::from)?;
         let token = match token {
@@ -163,34 +169,29 @@ impl Drivers {
             .map_err(DriverError::from)?;
         let coordinator = addresses(address, listener.port(), near);
         launcher.invite(Invitation { coordinator, token, run_id: run_id.to_owned() });
-        let seated = Seated {
-            drivers: (0..count).map(|_| None).collect(),
-            refused: Vec::new(),
-            ended: BTreeSet::new(),
-        };
-        let mut roster = Roster {
-            seated,
-            arrivals,
-            launcher,
-            clock,
-            run_id: run_id.to_owned(),
-            number: 0,
-            _listener: listener,
-        };
-        roster.fill(stop)?;
-        Ok(Drivers(Mutex::new(roster)))
-    }
-
-    /// Has every driver connect to the server once and look for what the works need, before anything is
-    /// changed. `server` is what [`super::server_name`] returns for the coordinator's own session.
-    pub fn reach(
-        &self,
-        (params, works): (&ConnectParams, &[Work]),
-        server: &str,
-        stop: &Stop,
-    ) -> Result<(), EngineError> {
-        let mut roster = self.0.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        roster.with_all(stop, |roster| roster.reach(params, works, server, stop))
+        // All at once, so that an engine may place them as it likes.
+        let ranks: Vec<u32> = (0..count).collect();
+        let engine = Arc::new(Engine::new(launcher, listener)?);
+        engine.start(&ranks)?;
+        let each = by_group(arrivals, groups).map_err(DriverError::from)?;
+        let rosters = each.into_iter().zip(0..).map(|(arrivals, group)| {
+            let own = ranks.iter().filter(|rank| *rank % groups == group);
+            let mut roster = Roster {
+                seated: Seated {
+                    drivers: own.map(|rank| (*rank, None)).collect(),
+                    refused: Vec::new(),
+                    ended: BTreeSet::new(),
+                },
+                arrivals,
+                engine: Arc::clone(&engine),
+                clock,
+                run_id: run_id.to_owned(),
+                number: 0,
+            };
+            roster.wait_for_all(stop)?;
+            Ok(Arc::new(Drivers(Mutex::new(roster))))
+        });
+        rosters.collect()
     }
 }
 
@@ -235,8 +236,13 @@ impl Roster {
             return Ok(());
         }
         self.seated.refused.clear();
-        self.launcher.start(&missing)?;
-        let (begun, patience) = (Instant::now(), self.launcher.patience());
+        self.engine.start(&missing)?;
+        self.wait_for_all(stop)
+    }
+
+    /// Waits until every driver that was started is connected.
+    fn wait_for_all(&mut self, stop: &Stop) -> Result<(), EngineError> {
+        let (begun, patience) = (Instant::now(), self.engine.patience()?);
         let mut losses = 0;
         loop {
             match self.arrivals.recv_timeout(TICK) {
@@ -247,7 +253,7 @@ impl Roster {
                             return Err(DriverError::Lost { rank, host, why, inside: false }.into());
                         }
                         // Whatever ended the others may have ended this one a moment later.
-                        self.launcher.start(&[rank])?;
+                        self.engine.start(&[rank])?;
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -263,7 +269,7 @@ impl Roster {
             if stop.requested() {
                 return Err(EngineError::Stopped);
             }
-            let ended = self.launcher.ended(&missing);
+            let ended = self.engine.ended(&missing)?;
             if ended.is_some() || begun.elapsed() > patience {
                 return Err(self.missing(&missing, begun.elapsed(), ended).into());
             }
@@ -290,69 +296,6 @@ impl Roster {
             detail,
         }
     }
-
-    fn reach(
-        &mut self,
-        params: &ConnectParams,
-        works: &[Work],
-        expected: &str,
-        stop: &Stop,
-    ) -> Result<(), EngineError> {
-        self.number += 1;
-        let number = self.number;
-        for rank in 0..self.seated.count() {
-            let application_name = application_name(&self.run_id, rank);
-            let dsn = params.without_secrets();
-            let works = works.to_vec();
-            let reach = ToDriver::Reach { number, dsn, application_name, works };
-            self.seated.send(rank, &reach)?;
-        }
-        let begun = Instant::now();
-        let mut open: BTreeSet<u32> = (0..self.seated.count()).collect();
-        while let Some(first) = open.first().copied() {
-            let said = match self.arrivals.recv_timeout(TICK) {
-                Ok(arrival) => self.seated.note(arrival),
-                Err(_) => None,
-            };
-            match said {
-                Some(Said::Message(rank, message)) if message.number() == number => {
-                    let host = self.seated.host(rank);
-                    match message {
-                        FromDriver::Reached { server, .. } if server == expected => {
-                            open.remove(&rank);
-                        }
-                        FromDriver::Reached { server: found, .. } => {
-                            let expected = expected.to_owned();
-                            let error = DriverError::OtherServer { rank, host, found, expected };
-                            return Err(error.into());
-                        }
-                        FromDriver::Failed { message, fault, .. } => {
-                            return Err(DriverError::Failed { rank, host, message, fault }.into());
-                        }
-                        _ => {}
-                    }
-                }
-                Some(Said::Lost { rank, host, why }) => {
-                    return Err(DriverError::Lost { rank, host, why, inside: false }.into());
-                }
-                _ => {}
-            }
-            if stop.requested() {
-                return Err(EngineError::Stopped);
-            }
-            if begun.elapsed() > REACHED {
-                let seconds = REACHED.as_secs();
-                return Err(DriverError::Failed {
-                    rank: first,
-                    host: self.seated.host(first),
-                    message: format!("the server does not answer it within {seconds} s"),
-                    fault: Fault::Connect,
-                }
-                .into());
-            }
-        }
-        Ok(())
-    }
 }
 
 impl Drop for Roster {
@@ -360,7 +303,6 @@ impl Drop for Roster {
         self.seated.send_all(&ToDriver::End);
         // Dropping the links lets the last message leave.
         self.seated.drivers.clear();
-        self.launcher.end();
     }
 }
 
@@ -369,93 +311,4 @@ pub(super) fn application_name(run_id: &str, rank: u32) -> String {
 }
 
 #[cfg(test)]
-mod tests {
-    use std::collections::BTreeMap;
-    use std::sync::Arc;
-
-    use super::*;
-    use pgio_link::{Hello, LinkError, PROTOCOL, build_hash, dial};
-
-    /// Starts drivers that do nothing. While the first one is replaced the second is lost, and both come when that
-    /// is replaced, too.
-    #[derive(Default)]
-    struct Fake {
-        invitation: Option<Invitation>,
-        links: Arc<Mutex<BTreeMap<u32, Link>>>,
-        started: Arc<Mutex<Vec<u32>>>,
-    }
-
-    impl Fake {
-        fn connect(&self, rank: u32) {
-            let Invitation { coordinator, token, .. } = self.invitation.as_ref().unwrap();
-            let hello = Hello {
-                protocol: PROTOCOL,
-                version: env!("CARGO_PKG_VERSION").to_owned(),
-                build: build_hash().unwrap(),
-                host: host_name(),
-                pid: 1,
-                rank: Some(rank),
-            };
-            let patience: (Duration, &dyn Fn() -> bool) = (Duration::from_secs(5), &|| false);
-            let link = dial(coordinator, patience, token, &hello, Clock::start(), Box::new(|_| {}));
-            self.links.lock().unwrap().insert(rank, link.unwrap().1);
-        }
-    }
-
-    impl Launcher for Fake {
-        fn check(&self) -> Result<(), DriverError> {
-            Ok(())
-        }
-
-        fn token(&self) -> Result<Option<Token>, LinkError> {
-            Ok(None)
-        }
-
-        fn is_on_this_machine(&self) -> bool {
-            true
-        }
-
-        fn invite(&mut self, invitation: Invitation) {
-            self.invitation = Some(invitation);
-        }
-
-        fn start(&mut self, ranks: &[u32]) -> Result<(), DriverError> {
-            let mut started = self.started.lock().unwrap();
-            match started.len() {
-                0 => ranks.iter().for_each(|rank| self.connect(*rank)),
-                2 => drop(self.links.lock().unwrap().remove(&1)),
-                _ => [0, 1].iter().for_each(|rank| self.connect(*rank)),
-            }
-            started.extend(ranks);
-            Ok(())
-        }
-
-        fn ended(&mut self, _: &[u32]) -> Option<String> {
-            None
-        }
-
-        fn patience(&self) -> Duration {
-            Duration::from_secs(20)
-        }
-
-        fn end(&mut self) {}
-    }
-
-    #[test]
-    fn a_driver_that_is_lost_while_others_are_replaced_is_replaced_too() {
-        let fake = Fake::default();
-        let (links, started) = (Arc::clone(&fake.links), Arc::clone(&fake.started));
-        let stop = Stop::new();
-        let drivers = Drivers::open(Box::new(fake), 2, None, "test", &stop).unwrap();
-        assert_eq!(*started.lock().unwrap(), [0, 1]);
-        links.lock().unwrap().remove(&0);
-        let mut roster = drivers.0.lock().unwrap();
-        while roster.seated.missing().is_empty() {
-            let arrival = roster.arrivals.recv_timeout(Duration::from_secs(5)).unwrap();
-            roster.seated.note(arrival);
-        }
-        roster.fill(&stop).unwrap();
-        assert_eq!(*started.lock().unwrap(), [0, 1, 0, 1]);
-        assert_eq!(roster.seated.missing(), Vec::<u32>::new());
-    }
-}
+mod tests;

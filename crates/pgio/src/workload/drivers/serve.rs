@@ -9,7 +9,7 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use super::messages::{FromDriver, ToDriver};
-use super::work::{Order, TrialWork, fault, reach};
+use super::work::{Order, TrialWork, check, fault, reach};
 use crate::host::stop::Stop;
 use crate::pg::words;
 use crate::workload::error::EngineError;
@@ -121,9 +121,17 @@ fn listen(
         };
         let of_current = |number| current.as_ref().filter(|trial| trial.number == number);
         match message {
-            ToDriver::Reach { number, dsn, application_name, works } => {
-                let reach = move || reach(&dsn, &application_name, &works);
-                answer_reach(link.clone(), number, reach);
+            ToDriver::Reach { number, dsn, application_name } => {
+                answer(link.clone(), number, move || {
+                    let server = reach(&dsn, &application_name)?;
+                    Ok(FromDriver::Reached { number, server })
+                });
+            }
+            ToDriver::Check { number, work } => {
+                answer(link.clone(), number, move || {
+                    check(&work)?;
+                    Ok(FromDriver::Checked { number })
+                });
             }
             ToDriver::Prepare { number, assignment } => {
                 let (orders, receiver) = mpsc::channel();
@@ -167,24 +175,21 @@ fn order(trial: Option<&Current>, order: Order) {
     }
 }
 
-/// Reaches the server beside the listening thread, since that may take long.
-fn answer_reach(
+/// Answers beside the listening thread, since that may take long.
+fn answer(
     link: Link,
     number: u64,
-    reach: impl FnOnce() -> Result<String, EngineError> + Send + 'static,
+    find: impl FnOnce() -> Result<FromDriver, EngineError> + Send + 'static,
 ) {
     let answer = move || {
-        let message = match reach() {
-            Ok(server) => FromDriver::Reached { number, server },
-            Err(error) => FromDriver::Failed {
-                number,
-                message: words::sentence(&error),
-                fault: fault(&error),
-                stopped: false,
-            },
-        };
+        let message = find().unwrap_or_else(|error| FromDriver::Failed {
+            number,
+            message: words::sentence(&error),
+            fault: fault(&error),
+            stopped: false,
+        });
         let _ = link.send(&message);
     };
     // Without a thread the coordinator's own limit reports that this driver does not answer.
-    let _ = thread::Builder::new().name("reach".to_owned()).spawn(answer);
+    let _ = thread::Builder::new().name("answer".to_owned()).spawn(answer);
 }

@@ -70,7 +70,7 @@ pub(super) struct Working<'a> {
     /// The common start on the coordinator's clock.
     pub(super) start: i64,
     /// By driver.
-    pub(super) progress: Vec<PartProgress>,
+    pub(super) progress: BTreeMap<u32, PartProgress>,
     /// Drivers whose last call was answered.
     pub(super) closed: usize,
     /// Seconds from the common start to the last answer.
@@ -86,7 +86,9 @@ pub(super) struct Working<'a> {
 
 impl Working<'_> {
     fn said(&mut self, rank: u32, message: FromDriver) -> Result<(), EngineError> {
-        let part = &mut self.parts[rank as usize];
+        let Some(part) = self.parts.iter_mut().find(|part| part.rank == rank) else {
+            return Ok(());
+        };
         match message {
             FromDriver::Opened { at, .. } => {
                 let offset = part.offset.as_ref();
@@ -94,7 +96,7 @@ impl Working<'_> {
             }
             FromDriver::Progress { progress, .. } => {
                 self.window.is_moving();
-                self.progress[rank as usize] = progress;
+                self.progress.insert(rank, progress);
                 self.add_up();
             }
             FromDriver::Closed { at, .. } => {
@@ -130,18 +132,21 @@ impl Working<'_> {
                     return Err(failure(self.seated, rank, (message, fault, stopped)));
                 }
             }
-            FromDriver::Reached { .. } | FromDriver::AtGate { .. } | FromDriver::Ready { .. } => {}
+            FromDriver::Reached { .. }
+            | FromDriver::Checked { .. }
+            | FromDriver::AtGate { .. }
+            | FromDriver::Ready { .. } => {}
         }
         Ok(())
     }
 
     fn add_up(&mut self) {
-        let all = &self.progress;
+        let all = self.progress.values();
         let progress = &mut self.window.progress;
-        progress.covered = all.iter().map(|p| p.covered).sum::<f64>() / all.len() as f64;
-        progress.block_visits = all.iter().map(|p| p.block_visits).sum();
-        progress.commits = all.iter().map(|p| p.commits).sum();
-        progress.messages = all.iter().map(|p| p.messages).sum();
+        progress.covered = all.clone().map(|p| p.covered).sum::<f64>() / self.parts.len() as f64;
+        progress.block_visits = all.clone().map(|p| p.block_visits).sum();
+        progress.commits = all.clone().map(|p| p.commits).sum();
+        progress.messages = all.map(|p| p.messages).sum();
     }
 }
 

@@ -141,11 +141,12 @@ impl Launcher for Kubernetes {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::config::drivers::DriverEngine;
+    use crate::config::drivers::{DriverEngine, Spread};
 
     fn spec(count: u32, image: &str, cpu: &str) -> DriverSpec {
         let (image, cpu) = (Some(image.to_owned()), cpu.to_owned());
-        DriverSpec { engine: DriverEngine::Kubernetes, count, image, cpu, listen: None }
+        let (engine, spread) = (DriverEngine::Kubernetes, Spread::Sessions);
+        DriverSpec { engine, count, image, cpu, spread, listen: None }
     }
 
     #[test]
