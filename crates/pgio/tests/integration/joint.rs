@@ -130,6 +130,25 @@ fn the_sum_is_stored_with_each_servers_part() {
 }
 
 #[test]
+fn a_plan_shows_where_servers_differ() {
+    let (dir, dsns) = (Workdir::new(), databases());
+    let mut other = connect(&dsns[1]);
+    let name: String = other.query_one("SELECT current_database()::text", &[]).unwrap().get(0);
+    other.batch_execute(&format!("ALTER DATABASE {name} SET work_mem = '6MB'")).unwrap();
+    let condition = format!("{TOGETHER}postgres = {{ work_mem = \"8MB\", commit_delay = 10 }}\n");
+    dir.write("experiment.toml", &experiment(&dsns, "", COMMIT, &condition));
+    let plan = dir.pgio(&["compare", "experiment.toml", "--plan"]).expect(
+        0,
+        &[
+            "together changes work_mem = 8MB in the workload's sessions; now 4096 (unit kB)",
+            "together on b changes work_mem = 8MB in the workload's sessions; now 6144 (unit kB)",
+            "together runs on a, b in one window",
+        ],
+    );
+    assert_eq!(plan.out.matches("changes commit_delay").count(), 1, "{plan}");
+}
+
+#[test]
 fn a_kill_leaves_a_journal_for_each_server_and_all_are_undone() {
     let own = own_pair();
     let dsns = own.each_ref().map(PrivateCluster::primary_conninfo);

@@ -83,13 +83,24 @@ pub fn preview(job: &Job) -> Result<Preview<'_>, RunError> {
         let middle = |c: &&LiveCell| sweep.as_ref().is_none_or(|s| c.cell.point == *s.middle());
         let mut all = Vec::new();
         for cell in cells.iter().filter(middle) {
-            let server = servers.get_mut(&cell.target).and_then(|s| s.as_mut().ok());
-            let server = params.get(&cell.target).zip(server);
-            let host = host_of(e, &cell.target);
-            let condition =
-                |change| ConditionChange { condition: cell.cell.condition.clone(), change };
-            let changes = changes(&cell.treatments, server, host, &hosts)?;
-            all.extend(changes.into_iter().map(condition));
+            let mut of = |target: &String| {
+                let server = servers.get_mut(target).and_then(|s| s.as_mut().ok());
+                let server = params.get(target).zip(server);
+                changes(&cell.treatments, server, host_of(e, target), &hosts)
+            };
+            let name = &cell.cell.condition;
+            let first = of(&cell.target)?;
+            let mut others = Vec::new();
+            for target in &cell.beside {
+                // What servers share, and what they have in common, is shown once.
+                let own = of(target)?.into_iter().filter(|change| !first.contains(change));
+                let condition = format!("{name} on {target}");
+                others.extend(
+                    own.map(|change| ConditionChange { condition: condition.clone(), change }),
+                );
+            }
+            let condition = |change| ConditionChange { condition: name.clone(), change };
+            all.extend(first.into_iter().map(condition).chain(others));
         }
         workloads.push(WorkloadPreview { spec, cells, sweep, changes: all });
     }
