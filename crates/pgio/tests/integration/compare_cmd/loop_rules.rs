@@ -95,6 +95,13 @@ fn a_run_without_any_valid_trial_ends_after_two_blocks() {
     assert_eq!(dir.trials().iter().filter(|t| t["place"]["attempt"] == 0).count(), 12);
 }
 
+/// The conditions of the planned trials, in order; on a busy machine some are repeated.
+fn planned(dir: &Workdir) -> Vec<String> {
+    let trials = dir.trials();
+    let planned = trials.iter().filter(|t| t["place"]["attempt"] == 0);
+    planned.map(|t| condition_of(t).to_owned()).collect()
+}
+
 #[test]
 fn blocks_are_added_until_the_intervals_are_narrow_or_the_limit_is_reached() {
     let dsn = fresh_database(shared_primary(INSTALLED));
@@ -110,7 +117,7 @@ fn blocks_are_added_until_the_intervals_are_narrow_or_the_limit_is_reached() {
         (dir, result)
     };
     // A precision of 99 %: six blocks are the fewest that have an interval. On a busy machine a block may lack a
-    // valid trial, and one more follows.
+    // valid trial, or a window that stalled makes the interval too wide, and one more follows.
     let (dir, result) = run("blocks = 2\nprecision = \"99%\"");
     result.expect(0, &["within the requested"]);
     let mut valid: BTreeMap<u64, BTreeSet<String>> = BTreeMap::new();
@@ -119,18 +126,17 @@ fn blocks_are_added_until_the_intervals_are_narrow_or_the_limit_is_reached() {
         valid.entry(block).or_default().insert(condition_of(trial).to_owned());
     }
     let whole = valid.values().filter(|conditions| conditions.len() == 2).count();
-    assert_eq!(whole, 6, "{valid:?}");
+    assert!((6..=8).contains(&whole), "{valid:?}");
     assert_eq!(dir.manifest()["rules"]["precision"], 0.99);
 
     let (dir, result) = run("blocks = 2\nprecision = \"0.1%\"\nmax_blocks = 4");
     result.expect(0, &["limit of 4 blocks", "has no interval yet"]);
-    assert_eq!(dir.trials().len(), 8);
+    let order = planned(&dir);
+    assert_eq!(order.len(), 8);
     // More blocks of the same seed begin with the same order.
-    let order: Vec<_> = dir.trials().iter().map(|t| condition_of(t).to_owned()).collect();
     let (plain, result) = run("blocks = 4");
     result.expect(0, &[]);
-    let of_four: Vec<_> = plain.trials().iter().map(|t| condition_of(t).to_owned()).collect();
-    assert_eq!(order, of_four);
+    assert_eq!(order, planned(&plain));
 }
 
 #[test]
