@@ -17,6 +17,9 @@ const LTO: &str = "fat";
 /// Functions with the same code are one: 3 % of the program. Nothing in it compares addresses of functions. The linker
 /// of GNU cannot do that.
 const FOLDING: [&str; 2] = ["-C link-arg=-fuse-ld=lld", "-C link-arg=-Wl,--icf=all"];
+/// Addresses that the start of the program corrects take 1/40 of the room: 2 % of the program. musl from 1.2.4 on reads
+/// that.
+const PACKING: &str = "-C link-arg=-Wl,--pack-dyn-relocs=relr";
 /// The linker for a foreign processor, unless the environment names one.
 const AARCH64_LINKER: &str = "aarch64-linux-gnu-gcc";
 
@@ -51,8 +54,8 @@ pub(super) fn build(
     }
     let prefixes = prefixes(&release.root, sysroot.trim())?;
     let remap = prefixes.iter().map(|(from, to)| format!("--remap-path-prefix={from}={to}"));
-    let others = FOLDING.into_iter().chain(["-C target-feature=+crt-static"]).map(str::to_owned);
-    let flags = remap.chain(others).collect::<Vec<_>>();
+    let others = FOLDING.into_iter().chain([PACKING, "-C target-feature=+crt-static"]);
+    let flags = remap.chain(others.map(str::to_owned)).collect::<Vec<_>>();
     let (upper, lower) = (variable(target).to_uppercase(), variable(target));
     cargo
         .current_dir(&release.root)
