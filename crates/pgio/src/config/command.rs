@@ -177,9 +177,9 @@ pub struct CommandSettings {
 }
 
 impl CommandSettings {
-    /// Whether several drivers divide the sessions; else each runs the whole command.
-    pub fn divides_sessions(&self) -> bool {
-        self.spec.uses_placeholder("sessions")
+    /// Returns the sessions that several drivers divide; none: each runs the whole command.
+    pub fn divisible(&self) -> Option<u32> {
+        self.spec.uses_placeholder("sessions").then_some(self.sessions)
     }
 
     pub fn resolve(spec: CommandSpec, layer: Layer) -> Self {

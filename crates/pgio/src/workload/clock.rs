@@ -43,10 +43,22 @@ impl Start {
             None => Start::after(admin, lead),
         }
     }
+
+    /// Returns the moment at which the warm-up begins: after `lead`, or when other drivers begin theirs.
+    pub(super) fn of_warm_up(
+        opener: Option<&Arc<dyn Opener>>,
+        admin: &mut Client,
+        lead: Duration,
+    ) -> Result<Start, EngineError> {
+        match opener {
+            Some(opener) => opener.warm_up(admin, lead),
+            None => Start::after(admin, lead),
+        }
+    }
 }
 
 /// Waits until a moment of this machine's clock.
-pub(super) fn wait_until(at: Instant) {
+pub fn wait_until(at: Instant) {
     thread::sleep(at.saturating_duration_since(Instant::now()));
 }
 

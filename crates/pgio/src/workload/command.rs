@@ -304,7 +304,7 @@ impl Workload for Command {
     }
 
     fn divisible(&self) -> Option<u32> {
-        self.settings.divides_sessions().then_some(self.settings.sessions)
+        self.settings.divisible()
     }
 
     fn clean_up(&self, admin: &mut Client) -> Result<(), postgres::Error> {

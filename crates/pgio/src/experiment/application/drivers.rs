@@ -30,9 +30,9 @@ fn refused(error: DriverError) -> RunError {
 
 fn check_work(job: &Job, workload: &WorkloadSpec) -> Result<(), DriverError> {
     let name = &workload.name;
+    let layer = workload.layer.clone().over(job.below.layer.clone());
     let why = match workload.kind {
         WorkloadKind::Slob | WorkloadKind::Commit => {
-            let layer = workload.layer.clone().over(job.below.layer.clone());
             if layer.engine == Some(EngineName::Client) {
                 return Ok(());
             }
@@ -42,7 +42,6 @@ fn check_work(job: &Job, workload: &WorkloadSpec) -> Result<(), DriverError> {
         }
         WorkloadKind::Mail => return Ok(()),
         WorkloadKind::Device => {
-            let layer = workload.layer.clone().over(job.below.layer.clone());
             if layer.path.is_some() {
                 return Ok(());
             }

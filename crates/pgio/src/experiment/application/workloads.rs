@@ -154,7 +154,7 @@ fn command(
         example: " with ssh = \"user@host\"",
     })?;
     let settings = CommandSettings::resolve(command, layer);
-    let lines = if place.drivers { Lines::OfCoordinator } else { Lines::All };
+    let lines = Lines::of_experiment(place.drivers);
     Ok(Command::new(settings, (host, lines), &on.params, admin)?)
 }
 

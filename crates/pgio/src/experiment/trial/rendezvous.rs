@@ -7,13 +7,12 @@
 
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, Sender};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use postgres::Client;
 
 use crate::host::stop::Stop;
-use crate::workload::clock::{COMMON_LEAD, ClockReading, Opener, Start, common_lead};
+use crate::workload::clock::{COMMON_LEAD, ClockReading, Opener, Start, common_lead, wait_until};
 use crate::workload::{EngineError, Progress, Totals};
 use pgio_results::joint::ClockOffset;
 
@@ -212,7 +211,7 @@ fn release(stages: &[Stage], answers: &[Sender<Instant>], observe: &mut dyn FnMu
         let _ = answer.send(at);
     }
     if lead.is_some() {
-        thread::sleep(at.saturating_duration_since(Instant::now()));
+        wait_until(at);
         observe(Meeting::Opened(at));
     }
 }
@@ -232,6 +231,7 @@ fn sum(all: &[Progress]) -> Progress {
 mod tests {
     use std::sync::Arc;
     use std::sync::mpsc;
+    use std::thread;
 
     use super::*;
 

@@ -10,7 +10,7 @@ use std::num::NonZeroU64;
 use std::os::fd::OwnedFd;
 use std::sync::mpsc::Sender;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::buffer::spare_capacity;
 use rustix::event::{PollFd, PollFlags, Timespec, epoll, poll};
@@ -19,6 +19,7 @@ use super::event::Event;
 use super::session::{Listener, Session, Tally};
 use super::window::{Quit, Window};
 use crate::pg::server::FORCE_FLUSH_SINCE;
+use crate::workload::clock::wait_until;
 use crate::workload::error::EngineError;
 use crate::workload::notice::Notices;
 use crate::workload::plan::GRACE;
@@ -143,7 +144,7 @@ impl Driver {
                 session.wire.set_read_timeout(Some(Duration::from_nanos(TICK.unsigned_abs())))?;
             }
         }
-        thread::sleep(window.opens.saturating_duration_since(Instant::now()));
+        wait_until(window.opens);
         for at in 0..self.sessions.len() {
             work.now = window.now();
             self.go_on(at, work)?;
@@ -345,6 +346,7 @@ mod tests {
     use std::io::{Read, Write};
     use std::net::{Ipv4Addr, TcpListener, TcpStream};
     use std::sync::mpsc;
+    use std::time::Instant;
 
     use super::*;
     use pgio_connect::{self, Wire};

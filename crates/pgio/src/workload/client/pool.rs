@@ -93,10 +93,7 @@ impl ClientPool {
             return Ok(());
         }
         let seed = rng::derive(self.setup.seed, "warm-up", 0);
-        let start = match &self.setup.opener {
-            Some(opener) => opener.warm_up(admin, LEAD)?,
-            None => Start::after(admin, LEAD)?,
-        };
+        let start = Start::of_warm_up(self.setup.opener.as_ref(), admin, LEAD)?;
         let extent = Extent::Time(self.setup.warmup);
         let outcome = self.window(admin, (start, extent), seed, &mut |_, _| {})?;
         outcome.error.map_or(Ok(()), Err)

@@ -29,13 +29,18 @@ esac && echo yes || echo no
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Lines {
     All,
-    /// Of several drivers, each generates the load ...
+    /// A driver warms up and generates the load.
     OfDriver,
-    /// ... and their coordinator makes the data.
+    /// The coordinator of drivers makes the data and cleans up.
     OfCoordinator,
 }
 
 impl Lines {
+    /// Returns the lines that the process of the experiment runs itself.
+    pub fn of_experiment(has_drivers: bool) -> Lines {
+        if has_drivers { Lines::OfCoordinator } else { Lines::All }
+    }
+
     /// Returns these lines with their keys.
     fn of(self, spec: &CommandSpec) -> Vec<(&'static str, Option<&Line>)> {
         let load = [("run", Some(&spec.run)), ("warm_up", spec.warm_up.as_ref())];

@@ -37,7 +37,7 @@ pub struct Device {
 
 /// fio with a place that has been written once; it waits for its window.
 #[derive(Debug)]
-pub struct PreparedFio {
+struct PreparedFio {
     bench: Bench,
     job: Job,
     /// A part of the run that does not count.
@@ -75,7 +75,11 @@ impl Device {
     }
 
     /// Opens the place and, if allowed, writes the whole region once.
-    pub fn ready(&self, setup: Setup, admin: &mut Client) -> Result<PreparedFio, EngineError> {
+    pub fn ready(
+        &self,
+        setup: Setup,
+        admin: &mut Client,
+    ) -> Result<Box<dyn Participants>, EngineError> {
         let part = u64::from(setup.first_session());
         let Setup { mut warmup, seed, stop, opener, .. } = setup;
         let (place, region, writes) = self.place()?;
@@ -99,7 +103,7 @@ impl Device {
             warmup = Duration::ZERO;
         }
         let job = job(warmup, self.settings.run_time, seed);
-        Ok(PreparedFio { bench, job, warmup, stop, opener })
+        Ok(Box::new(PreparedFio { bench, job, warmup, stop, opener }))
     }
 
     fn of_driver(&self) -> Work {
@@ -202,7 +206,7 @@ impl Workload for Device {
             let drivers = Arc::clone(drivers);
             return drivers.prepare(self.of_driver(), None, setup, admin);
         }
-        Ok(Box::new(self.ready(setup, admin)?))
+        self.ready(setup, admin)
     }
 
     fn check_drivers(&self, drivers: &dyn Remote, stop: &Stop) -> Result<(), EngineError> {

@@ -34,9 +34,7 @@ impl Work {
         match self {
             Work::Client { calls, .. } => Some(calls.len()),
             Work::Mail { share, .. } => Some(share.sessions as usize),
-            Work::Command { settings } => {
-                settings.divides_sessions().then_some(settings.sessions as usize)
-            }
+            Work::Command { settings } => settings.divisible().map(|sessions| sessions as usize),
             Work::Device { .. } => None,
         }
     }
@@ -52,7 +50,7 @@ impl Work {
                 share: Share { first: first as u32, sessions: count as u32, of: share.of },
                 token: token.clone(),
             },
-            Work::Command { settings } if settings.divides_sessions() => Work::Command {
+            Work::Command { settings } if settings.divisible().is_some() => Work::Command {
                 settings: CommandSettings { sessions: count as u32, ..settings.clone() },
             },
             Work::Command { .. } | Work::Device { .. } => self.clone(),

@@ -107,9 +107,8 @@ impl Phase for Preparing<'_> {
                             self.waiting = 0;
                             let trial = (self.number, self.clock);
                             let (opener, admin) = (self.opener, &mut *self.admin);
-                            open_all(self.seated, &mut self.parts, trial, |lead| match opener {
-                                Some(opener) => opener.warm_up(admin, lead),
-                                None => Start::after(admin, lead),
+                            open_all(self.seated, &mut self.parts, trial, |lead| {
+                                Start::of_warm_up(opener, admin, lead)
                             })?;
                         }
                     }

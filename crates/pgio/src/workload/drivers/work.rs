@@ -190,8 +190,7 @@ fn prepare(
             mail::assemble((settings, share), token, setup, admin)
         }
         Work::Device { settings, path } => {
-            let device = device::Device::on_this_host(settings, path);
-            Ok(Box::new(device.ready(setup, admin)?))
+            device::Device::on_this_host(settings, path).ready(setup, admin)
         }
         Work::Command { settings } => command::assemble(settings, &setup, admin),
     }
