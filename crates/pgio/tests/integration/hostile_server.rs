@@ -7,6 +7,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpListener;
 use std::os::unix::net::UnixListener;
+use std::panic;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -254,11 +255,14 @@ fn each(attacks: &[Attack], test: impl Fn(Attack) + Sync) {
     timing::begin();
     let waits = |how: &&Attack| matches!(how, Attack::Silence | Attack::Trickle);
     thread::scope(|scope| {
-        for how in attacks.iter().filter(waits) {
-            let test = &test;
-            scope.spawn(move || test(*how));
-        }
+        let test = &test;
+        let beside: Vec<_> =
+            attacks.iter().filter(waits).map(|how| scope.spawn(move || test(*how))).collect();
         attacks.iter().filter(|how| !waits(how)).for_each(|how| test(*how));
+        // What failed there is then the last message of the test.
+        if let Some(panic) = beside.into_iter().find_map(|thread| thread.join().err()) {
+            panic::resume_unwind(panic);
+        }
     });
 }
 
