@@ -4,7 +4,8 @@
 //! Theil-Sen slope (Sen, JASA 63(324), 1968) with the Mann-Kendall test (Mann, Econometrica 13(3),
 //! 1945; Kendall, Rank Correlation Methods, 1975); the change point is Pettitt's (Applied
 //! Statistics 28(2), 1979) with his approximate p. Both use ranks, so a single outlier does not make a
-//! trend; [`episode`] has the third test, and cuts outliers off.
+//! trend. [`step`] also looks at the size of a step, and [`episode`] at a change that ends; both cut
+//! outliers off.
 //!
 //! The tests assume that values are independent if nothing changes. Adjacent seconds are not and
 //! would raise false alarms; therefore the variance of the statistics is multiplied by n over the
@@ -23,6 +24,8 @@ use crate::summary;
 
 mod dependence;
 mod episode;
+mod levels;
+mod step;
 
 /// Minimum number of points; with fewer, the normal approximation of Mann-Kendall is inaccurate.
 /// Below 17 points, Pettitt's test cannot reject at a level of 0.005: even a perfect step has a
@@ -96,7 +99,7 @@ pub fn judge(values: &[f64]) -> Result<Steadiness, TooShort> {
     Ok(Steadiness {
         points: values.len(),
         trend: trend(values),
-        shift: shift(values),
+        shift: step::shift(values),
         episode: episode::clearest(values),
     })
 }
@@ -174,23 +177,6 @@ fn mann_kendall_variance(values: &[f64]) -> f64 {
     let sorted = summary::sorted(values);
     let ties: f64 = sorted.chunk_by(|a, b| a == b).map(|tied| term(tied.len() as f64)).sum();
     (term(values.len() as f64) - ties) / 18.0
-}
-
-fn shift(values: &[f64]) -> Shift {
-    let n = values.len() as f64;
-    let (at, k) = pettitt(values);
-    let (first, second) = values.split_at(at);
-    let median = |part| summary::median(part).expect("both parts have a point");
-    let (before, after) = (median(first), median(second));
-    let level = |part: &[f64]| summary::mean(part).expect("both parts have a point");
-    let (low, high) = (level(first), level(second));
-    let residuals: Vec<f64> =
-        first.iter().map(|v| v - low).chain(second.iter().map(|v| v - high)).collect();
-    let effective_points = effective_size(&residuals);
-    let variance = (n.powi(3) + n.powi(2)) * n / effective_points;
-    let p = (2.0 * (-6.0 * k * k / variance).exp()).min(1.0);
-    let change = (before != 0.0).then(|| after / before - 1.0);
-    Shift { at, before, after, change, p, effective_points }
 }
 
 /// The index at which the two parts differ most by the Mann-Whitney statistic, and that statistic.

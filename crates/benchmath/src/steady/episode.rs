@@ -3,39 +3,16 @@
 //! Pettitt's test looks for one change point, so a drop that recovers half-way through hardly moves it.
 //! Here every stretch is compared with what precedes it and with what follows it, by Student's t on
 //! logarithms, and the smaller difference counts: a step or a trend differs from one side only. The clearest
-//! stretch is judged (the epidemic alternative of Levin and Kline, Statistics in Medicine 4, 1985). Outliers
-//! are cut off at [`OUTLIER`] robust standard deviations, so that three of them in a row do not make an
-//! episode. The p value is multiplied by the number of stretches to choose from (Bonferroni's inequality).
+//! stretch is judged (the epidemic alternative of Levin and Kline, Statistics in Medicine 4, 1985). The p value
+//! is multiplied by the number of stretches to choose from (Bonferroni's inequality).
 //!
-//! As in the other tests of `steady`, points depend on their neighbors: degrees of freedom and errors are
-//! those of the effective number of points.
+//! Next: [`super::levels`] for the logarithms and the p value.
 
-use super::dependence::{MAX_AUTOCORRELATION, autocorrelation, effective_under};
-use crate::student::upper_tail;
+use super::levels::{SHORTEST, logs, p_value, without_outliers};
 use crate::summary;
-
-/// Shorter stretches are outliers.
-const SHORTEST: usize = 3;
 
 /// Fewest points before an episode, and after it.
 const SIDE: usize = 2;
-
-/// Values below this share of the median count as this share: a logarithm needs a value above 0.
-const FLOOR: f64 = 0.01;
-
-/// Distance from the median, in standard deviations estimated from the median deviation.
-const OUTLIER: f64 = 3.0;
-const NORMAL_SCALE: f64 = 1.4826;
-
-/// Before, inside and after.
-const LEVELS: f64 = 3.0;
-
-/// The autocorrelation of residuals is biased downward, as in [`super::dependence::effective_size`]; more here, because
-/// both ends were chosen where the series changes most. Found by simulation.
-const CHOSEN: f64 = 3.0;
-
-/// Fewest effective points beyond the levels; with fewer, no variance could be estimated.
-const LEAST: f64 = 0.5;
 
 /// The stretch that differs most from both sides.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -54,7 +31,7 @@ pub struct Episode {
 /// `None` if the series is too short for an episode, its median is not positive, or no stretch differs from
 /// both sides in the same direction.
 pub(super) fn clearest(values: &[f64]) -> Option<Episode> {
-    let logs = logs(values)?;
+    let logs = without_outliers(&logs(values)?);
     let points = logs.len();
     let center = summary::mean(&logs)?;
     let mut sums = vec![0.0];
@@ -91,7 +68,8 @@ pub(super) fn clearest(values: &[f64]) -> Option<Episode> {
         .enumerate()
         .map(|(i, log)| log - levels[usize::from(i >= from) + usize::from(i >= to)])
         .collect();
-    let (p, effective_points) = p_value(&residuals, difference.abs() / error);
+    let choices = (points * (points - 1) / 2) as f64;
+    let (p, effective_points) = p_value(&residuals, levels.len(), difference / error, choices);
     Some(Episode { from, to, change: change(values, from, to), p, effective_points })
 }
 
@@ -101,41 +79,6 @@ fn change(values: &[f64], from: usize, to: usize) -> f64 {
         .map(|part| summary::median(part).unwrap_or(f64::NAN));
     let (early, late) = (inside / before - 1.0, inside / after - 1.0);
     if early.abs() <= late.abs() { early } else { late }
-}
-
-/// Without outliers, unless more than half of the values are equal.
-fn logs(values: &[f64]) -> Option<Vec<f64>> {
-    let median = summary::median(values).filter(|m| *m > 0.0)?;
-    let logs: Vec<f64> = values.iter().map(|v| (v.max(median * FLOOR) / median).ln()).collect();
-    let deviations: Vec<f64> = logs.iter().map(|log| log.abs()).collect();
-    let most = OUTLIER * NORMAL_SCALE * summary::median(&deviations)?;
-    Some(match most > 0.0 {
-        true => logs.iter().map(|log| log.clamp(-most, most)).collect(),
-        false => logs,
-    })
-}
-
-/// Returns p, and the effective number of points. `contrast` is a difference over its error for independent
-/// points of variance 1.
-///
-/// Squares of neighbors resemble each other less than the points themselves, so the variance has more
-/// degrees of freedom than the mean (Bayley and Hammersley: n (1 - r²) / (1 + r²)).
-fn p_value(residuals: &[f64], contrast: f64) -> (f64, f64) {
-    let n = residuals.len() as f64;
-    let r = (n * autocorrelation(residuals) + CHOSEN) / (n - 2.0 - CHOSEN).max(1.0);
-    let r = r.clamp(0.0, MAX_AUTOCORRELATION);
-    let effective = effective_under(residuals.len(), r);
-    let freedom = (n * (1.0 - r * r) / (1.0 + r * r) - LEVELS).max(1.0);
-    let squares: f64 = residuals.iter().map(|r| r * r).sum();
-    let variance = squares / n * effective / (effective - LEVELS).max(LEAST);
-    let error = (variance * n / effective).sqrt();
-    let choices = n * (n - 1.0) / 2.0;
-    let p = match error > 0.0 {
-        true => (choices * 2.0 * upper_tail(contrast / error, freedom)).min(1.0),
-        // Three levels without any scatter.
-        false => 0.0,
-    };
-    (p, effective)
 }
 
 #[cfg(test)]

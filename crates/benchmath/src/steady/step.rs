@@ -1,0 +1,83 @@
+//! One step: by the order of the values and by their size.
+//!
+//! Pettitt's test uses ranks, so it needs no assumption about the values, but it does not see how large a step is.
+//! If the rate wanders slowly before or after the step, few points are effectively independent, and no order of so
+//! few is evidence, however large the step. Student's t for the two levels finds a step that is large beside the
+//! wandering. Each test has a share of the step's level: the reported p is the smaller one, divided by its share.
+//!
+//! Next: [`super::levels`] for the second test.
+
+use super::dependence::effective_size;
+use super::levels::{SHORTEST, logs, p_value, without_outliers};
+use super::{Shift, pettitt};
+use crate::summary;
+
+/// Of Pettitt's test; the other one has the rest, because it assumes more and finds large steps anyway.
+const SHARE_OF_RANKS: f64 = 0.9;
+
+/// Smaller differences of logarithms are left to the ranks: where points depend on their neighbors, this test
+/// accuses more steady series than its level says.
+const LARGE: f64 = 0.25;
+
+/// A shorter level, as a share of the points, may be a few outliers at an end.
+const LEAST_SHARE: usize = 8;
+
+pub(super) fn shift(values: &[f64]) -> Shift {
+    let share = |found: Found, share: f64| Found { p: (found.p / share).min(1.0), ..found };
+    let ranks = share(by_ranks(values), SHARE_OF_RANKS);
+    let size = by_size(values).map(|size| share(size, 1.0 - SHARE_OF_RANKS));
+    let clearer = size.filter(|size| size.p < ranks.p);
+    let Found { at, p, effective_points } = clearer.unwrap_or(ranks);
+    let (first, second) = values.split_at(at);
+    let median = |part| summary::median(part).expect("both parts have a point");
+    let (before, after) = (median(first), median(second));
+    let change = (before != 0.0).then(|| after / before - 1.0);
+    Shift { at, before, after, change, p, effective_points }
+}
+
+pub(super) struct Found {
+    at: usize,
+    pub(super) p: f64,
+    effective_points: f64,
+}
+
+/// By Pettitt's test.
+pub(super) fn by_ranks(values: &[f64]) -> Found {
+    let n = values.len() as f64;
+    let (at, k) = pettitt(values);
+    let (first, second) = values.split_at(at);
+    let (_, _, residuals) = around_means(first, second);
+    let effective_points = effective_size(&residuals);
+    let variance = (n.powi(3) + n.powi(2)) * n / effective_points;
+    let p = (2.0 * (-6.0 * k * k / variance).exp()).min(1.0);
+    Found { at, p, effective_points }
+}
+
+/// `None` if the median is not positive, or there are too few points for two levels.
+fn by_size(values: &[f64]) -> Option<Found> {
+    let logs = logs(values)?;
+    let points = logs.len();
+    let least = SHORTEST.max(points / LEAST_SHARE);
+    let error = |at: usize| (1.0 / at as f64 + 1.0 / (points - at) as f64).sqrt();
+    let contrast = |at: usize| {
+        let (first, second) = logs.split_at(at);
+        let (low, high, _) = around_means(first, second);
+        (high - low).abs() / error(at)
+    };
+    let places = least..=points.saturating_sub(least);
+    let at = places.max_by(|a, b| contrast(*a).total_cmp(&contrast(*b)))?;
+    let (first, second) = logs.split_at(at);
+    let (low, high, residuals) = around_means(&without_outliers(first), &without_outliers(second));
+    let difference = Some(high - low).filter(|difference| difference.abs() >= LARGE)?;
+    let choices = (points - 1) as f64;
+    let (p, effective_points) = p_value(&residuals, 2, difference / error(at), choices);
+    Some(Found { at, p, effective_points })
+}
+
+/// The means of both parts, and the distances of all values from their mean.
+fn around_means(first: &[f64], second: &[f64]) -> (f64, f64, Vec<f64>) {
+    let mean = |part| summary::mean(part).expect("both parts have a point");
+    let (low, high) = (mean(first), mean(second));
+    let residuals = first.iter().map(|v| v - low).chain(second.iter().map(|v| v - high)).collect();
+    (low, high, residuals)
+}
