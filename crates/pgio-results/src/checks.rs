@@ -324,7 +324,7 @@ pub const CHECKS: &[CheckDef] = &[
     def(
         "trial-trend",
         "",
-        "the primary metric of all conditions, or its ratio to the baseline, rose or fell by at least 5 % (or the margin, if that is smaller) from the first block to the last, with a p of Mann and Kendall's test over the blocks of at most 0.025",
+        "the primary metric of all conditions, or its ratio to the baseline, rose or fell by at least 5 % (or the margin, if that is smaller) from the first block to the last, with a p of Mann and Kendall's test over the blocks of at most 0.01",
         "lengthen the warm-up, and look for what changes with time; ratios within blocks hold if all conditions changed alike",
     ),
 ];
