@@ -14,6 +14,10 @@ use pgio::cli::exit::Failure;
 use pgio::cli::output;
 use pgio_bench::loop_disk::LoopDisk;
 
+/// Windows as long as five of telemetry's intervals: in shorter ones it samples more often, which costs a slow
+/// processor more than `telemetry-cost` allows.
+const EXPERIMENT: &str = "blocks = 6\nduration = \"5s\"";
+
 /// Name and workload; those that read tables have their scale.
 fn workload(number: usize) -> (&'static str, String, Option<&'static str>) {
     match number % 3 {
@@ -48,7 +52,7 @@ pub(super) fn run<'a>(
         if let Some(scale) = scale {
             load(&cluster, scale)?;
         }
-        let text = text(&case, &cluster, "blocks = 6\nduration = \"2s\"", &workload, &["a", "b"]);
+        let text = text(&case, &cluster, EXPERIMENT, &workload, &["a", "b"]);
         let all = Accusations::of(&case.undisturbed(&text)?);
         let shown = all.to_string();
         let counted = all.without(case.tolerate);

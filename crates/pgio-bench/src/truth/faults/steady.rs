@@ -33,18 +33,19 @@ pub(super) const EPISODE_INSIDE: Fault = Fault {
     run: |case| slowed(case, &[(20.0, 8), (40.0, 2)]),
 };
 
+/// Two milliseconds, because where timers are slow, sleeps of three and of four take equally long.
 pub(super) const SLOWER_BLOCKS: Fault = Fault {
     rule: 16,
     needs: Needs::Nothing,
-    what: "each row takes a millisecond more to update with every block",
+    what: "each row takes two milliseconds more to update with every block",
     expected: Expected::warning("trial-trend", None),
-    run: |case| by_block(case, BLOCKS, |block| block + 1),
+    run: |case| by_block(case, BLOCKS, |block| 2 * block),
 };
 
 /// The level blocks of the start are no evidence of a trend.
 pub(super) const LATE_TREND: Fault = Fault {
-    what: "from the fifth block of ten on, each row takes a millisecond more with every block",
-    run: |case| by_block(case, TEN_BLOCKS, |block| 2 + block.saturating_sub(4)),
+    what: "from the fifth block of ten on, each row takes two milliseconds more with every block",
+    run: |case| by_block(case, TEN_BLOCKS, |block| 2 + 2 * block.saturating_sub(4)),
     ..SLOWER_BLOCKS
 };
 
