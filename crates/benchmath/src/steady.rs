@@ -20,6 +20,7 @@ use statrs::distribution::{ContinuousCDF, Normal};
 
 use self::dependence::{MAX_AUTOCORRELATION, autocorrelation, effective_size, effective_under};
 pub use self::episode::Episode;
+pub use self::step::Shift;
 use crate::summary;
 
 mod dependence;
@@ -53,21 +54,6 @@ pub struct Trend {
     /// Two-sided.
     pub p: f64,
     /// Effective number of independent points after removing the trend.
-    pub effective_points: f64,
-}
-
-/// The most likely change point.
-#[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Shift {
-    /// Index of the first point after the change.
-    pub at: usize,
-    /// Medians of the two parts.
-    pub before: f64,
-    pub after: f64,
-    /// `after / before - 1`; `None` if `before` is 0.
-    pub change: Option<f64>,
-    /// Two-sided; an upper bound for short series.
-    pub p: f64,
     pub effective_points: f64,
 }
 
@@ -177,25 +163,6 @@ fn mann_kendall_variance(values: &[f64]) -> f64 {
     let sorted = summary::sorted(values);
     let ties: f64 = sorted.chunk_by(|a, b| a == b).map(|tied| term(tied.len() as f64)).sum();
     (term(values.len() as f64) - ties) / 18.0
-}
-
-/// The index at which the two parts differ most by the Mann-Whitney statistic, and that statistic.
-fn pettitt(values: &[f64]) -> (usize, f64) {
-    let n = values.len() as f64;
-    let sorted = summary::sorted(values);
-    // Twice the mid-rank, so that tied values share a rank.
-    let twice_rank = |v: f64| {
-        (sorted.partition_point(|s| *s < v) + sorted.partition_point(|s| *s <= v) + 1) as f64
-    };
-    let mut u = 0.0;
-    let mut widest = (1, 0.0f64);
-    for (t, v) in (1..values.len()).zip(values) {
-        u += twice_rank(*v) - (n + 1.0);
-        if u.abs() > widest.1 {
-            widest = (t, u.abs());
-        }
-    }
-    widest
 }
 
 fn two_sided(z: f64) -> f64 {

@@ -9,7 +9,6 @@
 
 use super::dependence::effective_size;
 use super::levels::{SHORTEST, logs, p_value, without_outliers};
-use super::{Shift, pettitt};
 use crate::summary;
 
 /// Of Pettitt's test; the other one has the rest, because it assumes more and finds large steps anyway.
@@ -21,6 +20,21 @@ const LARGE: f64 = 0.25;
 
 /// A shorter level, as a share of the points, may be a few outliers at an end.
 const LEAST_SHARE: usize = 8;
+
+/// The most likely change point.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Shift {
+    /// Index of the first point after the change.
+    pub at: usize,
+    /// Medians of the two parts.
+    pub before: f64,
+    pub after: f64,
+    /// `after / before - 1`; `None` if `before` is 0.
+    pub change: Option<f64>,
+    /// Two-sided; an upper bound for short series.
+    pub p: f64,
+    pub effective_points: f64,
+}
 
 pub(super) fn shift(values: &[f64]) -> Shift {
     let share = |found: Found, share: f64| Found { p: (found.p / share).min(1.0), ..found };
@@ -80,4 +94,23 @@ fn around_means(first: &[f64], second: &[f64]) -> (f64, f64, Vec<f64>) {
     let (low, high) = (mean(first), mean(second));
     let residuals = first.iter().map(|v| v - low).chain(second.iter().map(|v| v - high)).collect();
     (low, high, residuals)
+}
+
+/// The index at which the two parts differ most by the Mann-Whitney statistic, and that statistic.
+pub(super) fn pettitt(values: &[f64]) -> (usize, f64) {
+    let n = values.len() as f64;
+    let sorted = summary::sorted(values);
+    // Twice the mid-rank, so that tied values share a rank.
+    let twice_rank = |v: f64| {
+        (sorted.partition_point(|s| *s < v) + sorted.partition_point(|s| *s <= v) + 1) as f64
+    };
+    let mut u = 0.0;
+    let mut widest = (1, 0.0f64);
+    for (t, v) in (1..values.len()).zip(values) {
+        u += twice_rank(*v) - (n + 1.0);
+        if u.abs() > widest.1 {
+            widest = (t, u.abs());
+        }
+    }
+    widest
 }

@@ -65,7 +65,7 @@ fn theil_sen_is_robust_against_an_outlier() {
 fn pettitt_finds_a_step_and_its_statistic() {
     let values: Vec<f64> = (0..20).map(|i| if i < 8 { 10.0 } else { 5.0 }).collect();
     // All 8 × 12 pairs agree.
-    assert_eq!(pettitt(&values), (8, 96.0));
+    assert_eq!(step::pettitt(&values), (8, 96.0));
     assert_eq!(judge(&values).unwrap().shift.change, Some(-0.5));
 }
 
@@ -220,7 +220,7 @@ proptest! {
         prop_assert!(near(a.trend.p, c.trend.p));
         // If two change points are equally likely, the first is returned, so only the statistic is the
         // same.
-        prop_assert_eq!(pettitt(&values).1, pettitt(&backwards).1);
+        prop_assert_eq!(step::pettitt(&values).1, step::pettitt(&backwards).1);
     }
 
     #[test]
