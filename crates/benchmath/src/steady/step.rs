@@ -31,7 +31,7 @@ pub struct Shift {
     pub after: f64,
     /// `after / before - 1`; `None` if `before` is 0.
     pub change: Option<f64>,
-    /// Two-sided; an upper bound for short series.
+    /// Two-sided, of the clearer test, divided by its share; an upper bound for short series.
     pub p: f64,
     pub effective_points: f64,
 }
@@ -67,7 +67,7 @@ pub(super) fn by_ranks(values: &[f64]) -> Found {
     Found { at, p, effective_points }
 }
 
-/// `None` if the median is not positive, or there are too few points for two levels.
+/// `None` if the median is not positive, the step is small, or there are too few points for two levels.
 fn by_size(values: &[f64]) -> Option<Found> {
     let logs = logs(values)?;
     let points = logs.len();
