@@ -149,9 +149,8 @@ impl Recorder<'_> {
     /// hosts have listed their processes, because a session that disconnects before is missing from
     /// the list together with its CPU time.
     pub fn closed(&mut self, at: Instant) {
-        // Before the last samples are requested: their cost does not belong to the window.
-        self.closed = Some(Mark::new(at));
         self.mark();
+        self.closed = Some(Mark::new(at));
         let requested = Instant::now();
         while requested.elapsed() < MARK_TIMEOUT
             && self.hosts.iter().any(|(_, host)| host.is_marking())
