@@ -11,7 +11,8 @@ use super::dependence::effective_size;
 use super::levels::{SHORTEST, logs, p_value, without_outliers};
 use crate::summary;
 
-/// Of Pettitt's test; the other one has the rest, because it assumes more and finds large steps anyway.
+/// Pettitt's test has this share of the level. The test by size has the rest, because it assumes more and finds
+/// large steps anyway.
 const SHARE_OF_RANKS: f64 = 0.9;
 
 /// Smaller differences of logarithms are left to the ranks: where points depend on their neighbors, this test
@@ -60,8 +61,7 @@ pub(super) fn by_ranks(values: &[f64]) -> Found {
     let n = values.len() as f64;
     let (at, k) = pettitt(values);
     let (first, second) = values.split_at(at);
-    let (_, _, residuals) = around_means(first, second);
-    let effective_points = effective_size(&residuals);
+    let effective_points = effective_size(&residuals(first, second));
     let variance = (n.powi(3) + n.powi(2)) * n / effective_points;
     let p = (2.0 * (-6.0 * k * k / variance).exp()).min(1.0);
     Found { at, p, effective_points }
@@ -75,25 +75,31 @@ fn by_size(values: &[f64]) -> Option<Found> {
     let error = |at: usize| (1.0 / at as f64 + 1.0 / (points - at) as f64).sqrt();
     let contrast = |at: usize| {
         let (first, second) = logs.split_at(at);
-        let (low, high, _) = around_means(first, second);
-        (high - low).abs() / error(at)
+        (mean(second) - mean(first)).abs() / error(at)
     };
     let places = least..=points.saturating_sub(least);
     let at = places.max_by(|a, b| contrast(*a).total_cmp(&contrast(*b)))?;
     let (first, second) = logs.split_at(at);
-    let (low, high, residuals) = around_means(&without_outliers(first), &without_outliers(second));
-    let difference = Some(high - low).filter(|difference| difference.abs() >= LARGE)?;
-    let choices = (points - 1) as f64;
-    let (p, effective_points) = p_value(&residuals, 2, difference / error(at), choices);
+    let (first, second) = (without_outliers(first), without_outliers(second));
+    let difference = Some(mean(&second) - mean(&first)).filter(|d| d.abs() >= LARGE)?;
+    let residuals = residuals(&first, &second);
+    let (p, effective_points) = p_value(&residuals, 2, difference / error(at), (points - 1) as f64);
     Some(Found { at, p, effective_points })
 }
 
-/// The means of both parts, and the distances of all values from their mean.
-fn around_means(first: &[f64], second: &[f64]) -> (f64, f64, Vec<f64>) {
-    let mean = |part| summary::mean(part).expect("both parts have a point");
-    let (low, high) = (mean(first), mean(second));
-    let residuals = first.iter().map(|v| v - low).chain(second.iter().map(|v| v - high)).collect();
-    (low, high, residuals)
+fn mean(part: &[f64]) -> f64 {
+    summary::mean(part).expect("both parts have a point")
+}
+
+/// The distances of all values from the mean of their part.
+fn residuals(first: &[f64], second: &[f64]) -> Vec<f64> {
+    [first, second]
+        .into_iter()
+        .flat_map(|part| {
+            let mean = mean(part);
+            part.iter().map(move |value| value - mean)
+        })
+        .collect()
 }
 
 /// The index at which the two parts differ most by the Mann-Whitney statistic, and that statistic.
