@@ -100,9 +100,10 @@ fn mark_outliers(servers: &mut [Server], by_value: bool) {
         .map(|value| value.filter(|v| *v > 0.0).map(f64::ln))
         .collect();
     let Some(scores) = logs.and_then(|logs| outliers::modified_z(&logs)) else { return };
+    let limit = outliers::limit(scores.len());
     for (server, score) in servers.iter_mut().zip(scores) {
         server.deviation = Some(score);
-        server.outlier = outliers::is_outlier(score);
+        server.outlier = score.abs() > limit;
     }
 }
 

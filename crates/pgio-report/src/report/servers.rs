@@ -87,9 +87,8 @@ fn notes(analysis: &Analysis) -> Vec<String> {
         text += &format!(", and {} more", outliers.len() - NAMED);
     }
     notes.push(format!(
-        "{text}; the rule is a modified z-score beyond ±{} among the servers of a condition, by the logarithms of \
-         effects, under {baseline} by those of values (Iglewicz and Hoaglin, 1993).",
-        benchmath::outliers::LIMIT
+        "{text}, by the modified z-score among the servers of a condition, of the logarithms of effects, under \
+         {baseline} of values (Iglewicz and Hoaglin, 1993); where no server differs, one is named in 5 % of cases.",
     ));
     notes
 }
