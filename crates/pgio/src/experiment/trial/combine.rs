@@ -262,18 +262,25 @@ fn checks(trials: &[(&str, &Trial)]) -> Vec<Check> {
     ids.into_iter().map(of_id).collect()
 }
 
+/// Of so many servers a failed check has its own message; the others are named.
+const SHOWN: usize = 3;
+
 fn merged(id: &str, found: &[(&str, &Check)]) -> Check {
     let worst = found.iter().map(|(_, c)| c.verdict).max().unwrap_or(CheckVerdict::Ok);
-    let those = found.iter().filter(|(_, check)| check.verdict == worst);
-    let named = |(name, check): &(&str, &Check)| format!("{name}: {}", check.message);
-    let mut texts: Vec<String> = those.clone().map(named).collect();
-    if worst == CheckVerdict::Ok && texts.len() > 1 {
-        // The others are alike.
-        let further = texts.len() - 1;
-        texts.truncate(1);
-        texts.push(format!("{further} more as well"));
+    let those: Vec<_> = found.iter().filter(|(_, check)| check.verdict == worst).collect();
+    // Those that passed are alike.
+    let shown = if worst == CheckVerdict::Ok { 1 } else { SHOWN };
+    let (first, others) = those.split_at(shown.min(those.len()));
+    let mut texts: Vec<String> =
+        first.iter().map(|(name, check)| format!("{name}: {}", check.message)).collect();
+    if !others.is_empty() {
+        let others: Vec<&str> = others.iter().map(|(name, _)| *name).collect();
+        texts.push(match worst {
+            CheckVerdict::Ok => format!("{} more as well", others.len()),
+            _ => format!("{} more likewise: {}", others.len(), others.join(", ")),
+        });
     }
-    let remedy = those.clone().map(|(_, check)| check.remedy.clone()).next().unwrap_or_default();
+    let remedy = those.first().map(|(_, check)| check.remedy.clone()).unwrap_or_default();
     Check { id: id.to_owned(), verdict: worst, message: texts.join("; "), remedy }
 }
 
@@ -322,4 +329,26 @@ fn add_tracks(all: &mut Series, name: &str, own: Option<Series>) {
     all.tracks.extend(own.tracks.into_iter().map(named));
     all.moments.extend(own.moments);
     all.moments.sort_by(|a, b| a.at.total_cmp(&b.at));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_failed_check_of_a_fleet_names_every_server_but_repeats_few_messages() {
+        let check = |name: &str| Check::warning("telemetry-missed", format!("{name}'s"), "wait");
+        let names = ["n1", "n2", "n3", "n4", "n5"];
+        let checks = names.map(check);
+        let found: Vec<(&str, &Check)> = names.into_iter().zip(&checks).collect();
+        let all = merged("telemetry-missed", &found);
+        assert_eq!(all.message, "n1: n1's; n2: n2's; n3: n3's; 2 more likewise: n4, n5");
+        assert_eq!((all.verdict, all.remedy.as_str()), (CheckVerdict::Warning, "wait"));
+        assert_eq!(merged("telemetry-missed", &found[..2]).message, "n1: n1's; n2: n2's");
+        // Only the worst of them are named.
+        let ok = Check::ok("telemetry-missed", "fine");
+        assert_eq!(merged("telemetry-missed", &[("n0", &ok), found[0]]).message, "n1: n1's");
+        let fine = merged("telemetry-missed", &[("n0", &ok), ("n1", &ok)]);
+        assert_eq!(fine.message, "n0: fine; 1 more as well");
+    }
 }
