@@ -8,6 +8,7 @@ use super::SliceArgs;
 use super::sql::{self, fill};
 use pgio_results::histogram::Histogram;
 use pgio_results::model::SessionTotals;
+use pgio_results::operation::Class;
 
 impl SliceArgs {
     /// Returns the DO statement of this slice.
@@ -142,6 +143,21 @@ impl Totals {
         self.counts.get("calls").map_or_else(|| self.count("commit"), |calls| *calls as u64)
     }
 
+    /// Returns the calls of `slob` that ended; each is timed in one of these classes.
+    pub fn slob_calls(&self) -> u64 {
+        const CLASSES: [Class; 5] =
+            [Class::Read, Class::Update, Class::Scan, Class::Insert, Class::Delete];
+        CLASSES.iter().map(|class| self.count(class.name())).sum()
+    }
+
+    /// Returns the calls that ended: those of `slob`, some of which commit, or commits.
+    pub(super) fn ended(&self) -> u64 {
+        match self.slob_calls() {
+            0 => self.count(Class::Commit.name()),
+            calls => calls,
+        }
+    }
+
     pub(super) fn from_slice(slice: SliceResult) -> Option<Totals> {
         let mut histograms = BTreeMap::new();
         for (class, c) in slice.classes {
@@ -205,6 +221,25 @@ mod tests {
         assert!(woven.contains("BEGIN NULL NULL {table} END;\n"), "{woven}");
         let later = woven_statement(block, [1.0, 2.5, 4.0], None);
         assert!(later.contains("s float8 := NULL;"), "{later}");
+    }
+
+    #[test]
+    fn calls_are_counted_whatever_the_workload() {
+        let totals = |counts: &[(&str, u64)]| {
+            let mut totals = Totals::default();
+            for (class, n) in counts {
+                let bins = std::iter::repeat_n(0, 3).chain([*n]).collect::<Vec<u64>>();
+                let histogram = Histogram::from_parts(&bins, 1.0, 1.0).unwrap();
+                totals.histograms.insert((*class).to_owned(), histogram);
+            }
+            totals
+        };
+        // Reads do not commit, and some sessions commit once in many calls.
+        assert_eq!(totals(&[("read", 9)]).ended(), 9);
+        assert_eq!(totals(&[("read", 9), ("update", 3), ("commit", 1)]).ended(), 12);
+        assert_eq!(totals(&[("commit", 5), ("transaction", 5)]).ended(), 5);
+        assert_eq!(totals(&[("scan", 1), ("insert", 2), ("delete", 3)]).ended(), 6);
+        assert_eq!(Totals::default().ended(), 0);
     }
 
     #[test]

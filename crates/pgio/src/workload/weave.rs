@@ -128,7 +128,7 @@ impl WovenCondition {
     /// Returns the mean time of a call of one session; `None` if no call ended.
     pub fn call_time(&self) -> Option<Duration> {
         let seconds: f64 = self.turns.iter().flat_map(|turn| turn.seconds).sum();
-        mean_call(seconds, self.outcome.totals.done())
+        mean_call(seconds, self.outcome.totals.ended())
     }
 }
 

@@ -258,7 +258,7 @@ impl Woven {
             outcome.cancelled_sync_rep = cancelled;
             let sessions = self.counted[at].iter().zip(&self.totals[at]);
             condition.slowest =
-                weave::slowest(sessions.map(|(seconds, own)| (*seconds, own.done())));
+                weave::slowest(sessions.map(|(seconds, own)| (*seconds, own.ended())));
             let totals = pool.members.iter().zip(&self.totals[at]);
             outcome.sessions =
                 totals.map(|(member, own)| own.as_session(member.pid, &member.table)).collect();

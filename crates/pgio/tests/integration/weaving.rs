@@ -102,6 +102,23 @@ fn slices_shorter_than_a_call_are_refused_before_anything_is_stored() {
 }
 
 #[test]
+fn reads_take_turns_although_they_never_commit() {
+    let dir = Workdir::new();
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let keys = keys("weave = \"20ms\"\naa = false").replace("blocks = 6", "blocks = 1");
+    let costs = [("a", "random_page_cost = 4"), ("b", "random_page_cost = 1")];
+    let setup = ["setup", "--scale", "8M", "--num-schemas", "1", "--create-base-table=FALSE"];
+    dir.pgio(&[&setup[..], &["--connect-string", &dsn]].concat()).expect(0, &[]);
+    let slob = "scale = \"8M\"\nupdate_pct = 0\nnum_schemas = 1\nnum_threads = 1\nwork_unit = 8";
+    let text = experiment(&dsn, &keys, slob, &costs).replace("\"commit\"", "\"slob\"");
+    dir.compare(&text).expect(0, &[]);
+    for trial in dir.trials().iter().filter(|trial| trial["place"]["block"] != 0) {
+        assert!(trial["woven"]["slices"].as_u64() > Some(1), "{trial}");
+        assert!(failed_checks(trial, "warning").iter().all(|id| id != "weave-slow-calls"));
+    }
+}
+
+#[test]
 fn auto_finds_a_length_and_keeps_it_with_its_evidence() {
     let dir = Workdir::new();
     let dsn = fresh_database(shared_primary(INSTALLED));

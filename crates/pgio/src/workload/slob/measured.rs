@@ -108,10 +108,9 @@ pub(super) fn metrics(
     let f = &s.features;
     let per_second = |n: f64| Some(n / seconds);
     let counted = |name: &str| totals.counted(name);
-    let (reads, updates) = (totals.count("read") as f64, totals.count("update") as f64);
-    let [scans, inserts, deletes] =
-        ["scan", "insert", "delete"].map(|class| totals.count(class) as f64);
-    let calls = reads + updates + scans + inserts + deletes;
+    let [reads, updates, scans, inserts, deletes] =
+        ["read", "update", "scan", "insert", "delete"].map(|class| totals.count(class) as f64);
+    let calls = totals.slob_calls() as f64;
 
     let mut metrics = vec![("block_visits_per_second", per_second(totals.block_visits() as f64))];
     if s.update_pct > 0 {
