@@ -231,6 +231,27 @@ fn commit_10000() {
     }
 }
 
+/// The tests that run them replace durations and addresses.
+#[test]
+fn each_is_read_as_it_is_shipped() {
+    let names = pgio::treatment::names();
+    let checks = pgio_results::checks::tolerable();
+    let mut read = 0;
+    for file in fs::read_dir(dir()).unwrap() {
+        let file = file.unwrap().file_name().into_string().unwrap();
+        // The presets are parts of experiments.
+        if !file.ends_with(".toml") || file == "command-presets.toml" {
+            continue;
+        }
+        let parsed = experiment::parse(&example(&file), &file, "example", &names, &checks);
+        if let Err(error) = parsed {
+            panic!("{error}");
+        }
+        read += 1;
+    }
+    assert!(read >= 30, "{read}");
+}
+
 /// They need two hosts with DRBD: here they are read, in the lab they run (lab/run).
 #[test]
 fn those_of_drbd_are_read_with_their_treatments() {
