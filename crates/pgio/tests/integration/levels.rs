@@ -1,5 +1,5 @@
 //! Checks the levels of ARCHITECTURE.md: a module of this crate uses only lower levels. The compiler
-//! checks the order of the crates.
+//! checks the order of the crates. And that each crate which users need can be a package.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -108,4 +108,19 @@ fn the_scan_sees_an_upward_use() {
     assert_eq!(violations("x.rs", "pg", upward).len(), 1);
     assert_eq!(violations("x.rs", "experiment", "use crate::cli::output;").len(), 1);
     assert!(violations("x.rs", "pg", "use crate::{rng, host::exec};").is_empty());
+}
+
+/// `cargo package` fails for a crate that depends on one which is not published.
+#[test]
+fn every_crate_but_the_bench_is_published() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut private = Vec::new();
+    for entry in fs::read_dir(crates).unwrap() {
+        let directory = entry.unwrap().path();
+        let manifest = fs::read_to_string(directory.join("Cargo.toml")).unwrap();
+        if manifest.lines().any(|line| line.starts_with("publish")) {
+            private.push(directory.file_name().unwrap().to_string_lossy().into_owned());
+        }
+    }
+    assert_eq!(private, ["pgio-bench"]);
 }
