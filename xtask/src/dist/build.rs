@@ -55,7 +55,10 @@ pub(super) fn build(
     let prefixes = prefixes(&release.root, sysroot.trim())?;
     let remap = prefixes.iter().map(|(from, to)| format!("--remap-path-prefix={from}={to}"));
     let others = FOLDING.into_iter().chain([PACKING, "-C target-feature=+crt-static"]);
-    let flags = remap.chain(others.map(str::to_owned)).collect::<Vec<_>>();
+    let mut flags = remap.chain(others.map(str::to_owned)).collect::<Vec<_>>();
+    if target.starts_with("aarch64") {
+        flags.push(lld_directory()?);
+    }
     let (upper, lower) = (variable(target).to_uppercase(), variable(target));
     cargo
         .current_dir(&release.root)
@@ -87,6 +90,14 @@ pub(super) fn build(
     }
     command::run(&mut cargo)?;
     Ok(build_dir.join(target).join("release/pgio"))
+}
+
+/// Tells a compiler for a foreign processor where LLVM's linker is: it looks for no linker in PATH without its own
+/// prefix, which LLVM's, made for all processors, does not have.
+fn lld_directory() -> Result<String> {
+    let lld = command::find("ld.lld").context("ld.lld is not in PATH")?.canonicalize()?;
+    let directory = lld.parent().context("ld.lld has no directory")?;
+    Ok(format!("-C link-arg=-B{}", text(directory)?))
 }
 
 /// Directories that would be found in panic messages, and what stands there instead.

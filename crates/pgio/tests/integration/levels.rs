@@ -1,5 +1,5 @@
 //! Checks the levels of ARCHITECTURE.md: a module of this crate uses only lower levels. The compiler
-//! checks the order of the crates. And that each crate which users need can be a package.
+//! checks the order of the crates. Also checks that each crate which users need is published.
 
 use std::fs;
 use std::path::{Path, PathBuf};

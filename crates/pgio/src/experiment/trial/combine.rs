@@ -262,7 +262,7 @@ fn checks(trials: &[(&str, &Trial)]) -> Vec<Check> {
     ids.into_iter().map(of_id).collect()
 }
 
-/// Of so many servers a failed check has its own message; the others are named.
+/// How many servers have their own message in a failed check; the others are only named.
 const SHOWN: usize = 3;
 
 fn merged(id: &str, found: &[(&str, &Check)]) -> Check {
