@@ -10,6 +10,10 @@ use pgio_results::histogram::Histogram;
 use pgio_results::model::SessionTotals;
 use pgio_results::operation::Class;
 
+/// Each call of `slob` is timed in one of these classes.
+pub(super) const SLOB_CALLS: [Class; 5] =
+    [Class::Read, Class::Update, Class::Scan, Class::Insert, Class::Delete];
+
 impl SliceArgs {
     /// Returns the DO statement of this slice.
     pub(super) fn statement(&self, block: &str) -> String {
@@ -143,11 +147,9 @@ impl Totals {
         self.counts.get("calls").map_or_else(|| self.count("commit"), |calls| *calls as u64)
     }
 
-    /// Returns the calls of `slob` that ended; each is timed in one of these classes.
+    /// Returns the calls of `slob` that ended.
     pub fn slob_calls(&self) -> u64 {
-        const CLASSES: [Class; 5] =
-            [Class::Read, Class::Update, Class::Scan, Class::Insert, Class::Delete];
-        CLASSES.iter().map(|class| self.count(class.name())).sum()
+        SLOB_CALLS.iter().map(|class| self.count(class.name())).sum()
     }
 
     /// Returns the calls that ended: those of `slob`, some of which commit, or commits.

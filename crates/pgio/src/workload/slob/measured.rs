@@ -9,14 +9,12 @@ use serde_json::{Value, json};
 use super::draw::Draw;
 use crate::config::resolve::{Features, KeyDistribution, SlobSettings};
 use crate::workload::Totals;
+use crate::workload::slice::SLOB_CALLS;
 use pgio_results::histogram::Histogram;
 use pgio_results::operation::{Class, Statistic};
 use pgio_results::units::exact_duration;
 use pgio_results::{latency, metrics};
 
-/// Classes of operations that add up to a session's time.
-const CLASSES: [Class; 6] =
-    [Class::Read, Class::Update, Class::Scan, Class::Insert, Class::Delete, Class::Commit];
 const CALL_MEAN: &str = metrics::latency_name(Class::Call, Statistic::Mean);
 
 pub(super) fn primary(s: &SlobSettings) -> &'static str {
@@ -109,7 +107,7 @@ pub(super) fn metrics(
     let per_second = |n: f64| Some(n / seconds);
     let counted = |name: &str| totals.counted(name);
     let [reads, updates, scans, inserts, deletes] =
-        ["read", "update", "scan", "insert", "delete"].map(|class| totals.count(class) as f64);
+        SLOB_CALLS.map(|class| totals.count(class.name()) as f64);
     let calls = totals.slob_calls() as f64;
 
     let mut metrics = vec![("block_visits_per_second", per_second(totals.block_visits() as f64))];
@@ -122,10 +120,11 @@ pub(super) fn metrics(
     }
     let is_mix = !s.read_only() || !f.scan_pct.is_zero() || !f.turnover_pct.is_zero();
     if is_mix {
-        // All classes count: a call may wait for its commit.
-        let of = |class: &Class| totals.histograms.get(class.name());
-        let busy: f64 = CLASSES.iter().filter_map(of).map(Histogram::observed_sum_ns).sum();
-        let cut_off: u64 = CLASSES.iter().filter_map(of).map(Histogram::censored_count).sum();
+        // Commits as well, because a call may wait for its own.
+        let classes = SLOB_CALLS.into_iter().chain([Class::Commit]);
+        let timed = classes.filter_map(|class| totals.histograms.get(class.name()));
+        let busy: f64 = timed.clone().map(Histogram::observed_sum_ns).sum();
+        let cut_off: u64 = timed.map(Histogram::censored_count).sum();
         let calls = calls + cut_off as f64;
         metrics.push((CALL_MEAN, (calls > 0.0).then(|| busy / 1e9 / calls)));
     }
