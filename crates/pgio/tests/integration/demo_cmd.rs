@@ -81,7 +81,8 @@ fn read(path: &Path) -> String {
     fs::read_to_string(path).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
 }
 
-fn check_results(dir: &Workdir, out: &Path, blocks: usize) {
+/// Returns the analysis of the commits.
+fn check_results(dir: &Workdir, out: &Path, blocks: usize) -> Value {
     let analysis = |workload: &str| -> Value {
         let place = out.join(workload);
         let result =
@@ -110,9 +111,10 @@ fn check_results(dir: &Workdir, out: &Path, blocks: usize) {
     let comparisons = commit["comparisons"].as_array().unwrap();
     let on = comparisons.iter().find(|c| c["condition"] == "on" && c["primary"] == true).unwrap();
     assert_eq!(on["metric"], "commits_per_second");
-    // The verdict and the estimate, about one half, need a machine that does nothing else, and other tests run
-    // beside this one. That commits wait for the standby under `on` alone is seen on any.
-    assert!(on["ratio"].is_f64(), "{on}");
+    // The verdict needs a machine that does nothing else, and other tests run beside this one; the
+    // estimate, about one half, does not.
+    assert!(on["ratio"].as_f64().unwrap() < 1.0, "{on}");
+    // However busy the machine is, commits wait for the standby under `on` alone.
     let waited = |name: &str| {
         let all = commit["decompositions"].as_array().unwrap();
         let of = all.iter().find(|d| d["condition"] == name && d["class"] == "commit").unwrap();
@@ -121,6 +123,7 @@ fn check_results(dir: &Workdir, out: &Path, blocks: usize) {
     assert!(waited("on") && !waited("local"), "{}", commit["decompositions"]);
     let per_ten_thousand = &commit["conditions"][0]["metrics"]["seconds_per_10000_transactions"];
     assert!(per_ten_thousand["value"].as_f64().unwrap() > 0.0);
+    commit
 }
 
 /// Time limit of a whole demo, which takes longer in parallel with other tests.
@@ -139,7 +142,14 @@ fn the_demo_finds_the_cost_and_leaves_only_its_results() {
     let servers = Servers::of(&mut demo);
     demo.wait_for(WHOLE).expect(0, TOLD);
     servers.assert_gone();
-    check_results(&dir, &dir.out(), 3);
+    let commit = check_results(&dir, &dir.out(), 3);
+    let median = |name: &str| {
+        let conditions = commit["conditions"].as_array().unwrap();
+        let condition = conditions.iter().find(|c| c["name"] == name).unwrap();
+        condition["metrics"]["commit_latency_p50"]["value"].as_f64().unwrap()
+    };
+    // The cost is the subject here; the other demo's two blocks are too few for it on a busy machine.
+    assert!(median("on") > median("local"), "{commit}");
     assert!(dir.journals().is_empty());
     assert_eq!(dir.cluster_notes(), 0);
 }
