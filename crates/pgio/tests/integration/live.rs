@@ -211,7 +211,10 @@ fn the_page_grows_survives_a_restart_and_stays() {
     let last = browser.evaluate(SHOWN);
     assert_eq!(last["phase"], "complete", "{last}");
     assert!(last["trials"].as_u64().unwrap() >= 16, "{last}");
-    let of = format!("of {} trials", dir.trials().len());
+    let stored = dir.trials().len();
+    let place = format!("trial {stored} of {stored}");
+    assert_eq!(last["place"], place.as_str(), "those of before count, too");
+    let of = format!("of {stored} trials");
     assert_eq!(last["of"], of.as_str(), "the last report is here though pgio is gone");
     assert!(last["intervals"].as_u64().unwrap() >= 2, "they narrow: {last}");
     assert_eq!((&last["series"], &last["marked"]), (&true.into(), &true.into()), "{last}");

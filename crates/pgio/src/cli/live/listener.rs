@@ -38,6 +38,8 @@ struct Workload {
     primary: String,
     /// The trials under way.
     turn: Vec<Planned>,
+    /// Trials of earlier processes, if the run was resumed.
+    earlier: usize,
     /// Trials that are stored, and those in the rendered report.
     stored: usize,
     rendered: usize,
@@ -51,14 +53,15 @@ impl Workload {
             pace: begins.pace.clone(),
             primary: begins.primary.to_owned(),
             turn: Vec::new(),
+            earlier: begins.earlier.trials.len(),
             stored: begins.earlier.trials.len(),
             rendered: 0,
         }
     }
 
     fn update(&self, status: &mut Status) {
-        status.trial = self.pace.number();
-        status.trials = self.pace.trials();
+        status.trial = self.earlier + self.pace.number();
+        status.trials = self.earlier + self.pace.trials();
         status.seconds_left = self.pace.remaining(Instant::now()).map(|left| left.as_secs());
     }
 }
