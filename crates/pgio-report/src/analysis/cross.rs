@@ -12,6 +12,7 @@ mod built;
 mod carry_over;
 mod checkpoints;
 mod cold_log;
+mod differing;
 mod servers;
 mod tally;
 
@@ -19,7 +20,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use self::built::{Pair, listed, shown};
+use self::built::Pair;
+use self::differing::{Usual, differing, listed, shown};
 use self::tally::{CellId, Environment, Tally, cell, data_sets, is_described};
 use pgio_results::change::fact;
 use pgio_results::checks::tolerate;
@@ -154,8 +156,8 @@ pub(super) fn judged(stored: &StoredExperiment) -> Cow<'_, StoredExperiment> {
 
 /// The expected environment of a trial of one cell.
 struct Reference<'a> {
-    own: BTreeMap<&'a str, Option<&'a str>>,
-    baseline: BTreeMap<&'a str, Option<&'a str>>,
+    own: Usual<'a>,
+    baseline: Usual<'a>,
     info: &'a ConditionInfo,
     baseline_info: &'a ConditionInfo,
     same_server: bool,
@@ -218,7 +220,7 @@ impl<'a> Reference<'a> {
             let found = trial.environment.get(*name).map(String::as_str);
             let own = || !self.same_server || self.is_declared(name, trial);
             // A value that equals both references needs no check of declared changes.
-            let of = |map: &BTreeMap<&str, Option<&'a str>>| map.get(name).copied().flatten();
+            let of = |map: &Usual<'a>| map.get(name).copied().flatten();
             if found == of(&self.own) && found == of(&self.baseline) {
                 continue;
             }
@@ -271,23 +273,20 @@ fn is_unknown(name: &str, values: [Option<&str>; 2]) -> bool {
 }
 
 fn other_server(
-    (own, here): (&BTreeMap<&str, Option<&str>>, &Environment),
-    (baseline, there): (&BTreeMap<&str, Option<&str>>, &Environment),
+    (own, here): (&Usual<'_>, &Environment),
+    (baseline, there): (&Usual<'_>, &Environment),
     info: &ConditionInfo,
 ) -> Check {
-    let names = own.keys().chain(baseline.keys());
-    let mut differing: Vec<&str> =
-        names.filter(|n| own.get(*n) != baseline.get(*n)).copied().collect();
-    differing.sort_unstable();
-    differing.dedup();
-    let names = match differing.len() {
+    let differing: Vec<String> =
+        differing(own, baseline).into_iter().map(|fact| fact.text).collect();
+    let what = match differing.len() {
         0 => "the recorded environment does not differ".to_owned(),
-        _ => listed(&differing.iter().map(|n| format!("{n} differs")).collect::<Vec<_>>()),
+        _ => listed(&differing),
     };
     Check::warning(
         "environment-differs",
         format!(
-            "`{}` runs on {}, the baseline on {}: {names}; all of it is part of the effect",
+            "`{}` runs on {}, the baseline on {}: {what}; all of it is part of the effect",
             info.name, here.target, there.target
         ),
         "compare conditions on one server if possible",

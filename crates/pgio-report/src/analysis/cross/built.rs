@@ -5,17 +5,10 @@
 //! settings, directories or standbys is declared. What is left was not asked for and is named. A server
 //! of the user's declares nothing, so everything that differs there is named.
 
-use std::collections::{BTreeMap, BTreeSet};
-
+use super::differing::{Usual, differing, listed};
 use pgio_results::Check;
-use pgio_results::change::{Change, Subject, fact};
+use pgio_results::change::{Change, Subject};
 use pgio_results::store::{ConditionInfo, Manifest};
-
-/// Maximum number of differences in one message.
-const LISTED: usize = 5;
-
-/// The usual value of each fact.
-pub(super) type Usual<'a> = BTreeMap<&'a str, Option<&'a str>>;
 
 /// A condition on one server and the baseline on another.
 #[derive(Debug, Clone, Copy)]
@@ -45,18 +38,11 @@ impl<'a> Pair<'a> {
 
     /// What differs and follows from no declared change.
     fn undeclared(&self) -> Vec<String> {
-        let (own, baseline) = (comparable(self.facts.0), comparable(self.facts.1));
         let treatments = self.info.changes.iter().chain(&self.baseline.changes);
         let declared: Vec<&Change> = self.declared().into_iter().chain(treatments).collect();
-        let names: BTreeSet<&String> = own.keys().chain(baseline.keys()).collect();
-        let differs = names.into_iter().filter(|name| own.get(*name) != baseline.get(*name));
-        let left = differs.filter(|name| !declared.iter().any(|c| c.decides(name, &[])));
-        left.map(|name| {
-            let value =
-                |of: &BTreeMap<String, String>| shown(of.get(name).map(String::as_str)).to_owned();
-            format!("{name} is {} here and {} there", value(&own), value(&baseline))
-        })
-        .collect()
+        let mut left = differing(self.facts.0, self.facts.1);
+        left.retain(|fact| !declared.iter().any(|change| change.decides(&fact.name, &[])));
+        left.into_iter().map(|fact| fact.text).collect()
     }
 
     /// The warning of what else differs; none if everything is declared.
@@ -120,41 +106,6 @@ fn value_of(change: &Change) -> String {
         Subject::Initdb if change.value.is_empty() => change.to_string(),
         _ => change.value.clone(),
     }
-}
-
-/// Facts that can be compared between two clusters: a standby's settings without its directory, which
-/// is drawn anew for every cluster.
-fn comparable(facts: &Usual<'_>) -> BTreeMap<String, String> {
-    let mut all: BTreeMap<String, Vec<&str>> = BTreeMap::new();
-    for (name, value) in facts {
-        let Some(value) = value else { continue };
-        let name = match name.rsplit_once('.') {
-            Some((_, setting)) if fact::is_of_standby(name) => fact::standby("any", setting),
-            _ => (*name).to_owned(),
-        };
-        all.entry(name).or_default().push(value);
-    }
-    let joined = |mut values: Vec<&str>| {
-        values.sort_unstable();
-        values.join(", ")
-    };
-    all.into_iter().map(|(name, values)| (name, joined(values))).collect()
-}
-
-pub(super) fn shown(value: Option<&str>) -> &str {
-    match value {
-        None => "absent",
-        Some("") => "empty",
-        Some(value) => value,
-    }
-}
-
-pub(super) fn listed(differences: &[String]) -> String {
-    let mut text = differences[..differences.len().min(LISTED)].join("; ");
-    if differences.len() > LISTED {
-        text += &format!("; and {} more", differences.len() - LISTED);
-    }
-    text
 }
 
 #[cfg(test)]

@@ -1,0 +1,138 @@
+//! What differs between the environments of two servers.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use pgio_results::change::fact;
+
+/// Maximum number of differences in one message.
+const LISTED: usize = 5;
+
+/// The usual value of each fact.
+pub(super) type Usual<'a> = BTreeMap<&'a str, Option<&'a str>>;
+
+/// A fact that is not the same on both servers.
+#[derive(Debug, PartialEq)]
+pub(super) struct Differing {
+    /// With any directory, if it belongs to a standby.
+    pub(super) name: String,
+    pub(super) text: String,
+}
+
+/// Compares this server with another one, by the names of the facts.
+pub(super) fn differing(here: &Usual<'_>, there: &Usual<'_>) -> Vec<Differing> {
+    let standbys = (standbys(here), standbys(there));
+    let (here, there) = (comparable(here), comparable(there));
+    let names: BTreeSet<&String> = here.keys().chain(there.keys()).collect();
+    let mut found: Vec<Differing> = Vec::new();
+    for name in names.into_iter().filter(|name| here.get(*name) != there.get(*name)) {
+        let of_standby = fact::is_of_standby(name);
+        let text = match standbys {
+            // Their settings differ only because they are there.
+            (0, there) if of_standby => format!("standbys: none here and {there} there"),
+            (here, 0) if of_standby => format!("standbys: {here} here and none there"),
+            _ => {
+                let value = |of: &BTreeMap<String, String>| {
+                    shown(of.get(name).map(String::as_str)).to_owned()
+                };
+                let subject = match name.strip_prefix(&fact::standby(ANY, "")) {
+                    Some(setting) => format!("{setting} of standbys"),
+                    None => name.clone(),
+                };
+                format!("{subject} is {} here and {} there", value(&here), value(&there))
+            }
+        };
+        if found.iter().all(|known| known.text != text) {
+            found.push(Differing { name: name.clone(), text });
+        }
+    }
+    found
+}
+
+/// Stands for the directories of standbys, which are drawn anew for every cluster.
+const ANY: &str = "any";
+
+/// Returns the number of standbys whose settings are known.
+fn standbys(facts: &Usual<'_>) -> usize {
+    let known = facts.iter().filter(|(name, value)| fact::is_of_standby(name) && value.is_some());
+    let standby = |name: &'_ str| name.rsplit_once('.').map(|(standby, _)| standby.to_owned());
+    known.filter_map(|(name, _)| standby(name)).collect::<BTreeSet<String>>().len()
+}
+
+fn comparable(facts: &Usual<'_>) -> BTreeMap<String, String> {
+    let mut all: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+    for (name, value) in facts {
+        let Some(value) = value else { continue };
+        let name = match name.rsplit_once('.') {
+            Some((_, setting)) if fact::is_of_standby(name) => fact::standby(ANY, setting),
+            _ => (*name).to_owned(),
+        };
+        all.entry(name).or_default().push(value);
+    }
+    let joined = |mut values: Vec<&str>| {
+        values.sort_unstable();
+        values.join(", ")
+    };
+    all.into_iter().map(|(name, values)| (name, joined(values))).collect()
+}
+
+pub(super) fn shown(value: Option<&str>) -> &str {
+    match value {
+        None => "absent",
+        Some("") => "empty",
+        Some(value) => value,
+    }
+}
+
+pub(super) fn listed(differences: &[String]) -> String {
+    let mut text = differences[..differences.len().min(LISTED)].join("; ");
+    if differences.len() > LISTED {
+        text += &format!("; and {} more", differences.len() - LISTED);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn texts(here: &[(&str, &str)], there: &[(&str, &str)]) -> Vec<String> {
+        fn usual<'a>(facts: &[(&'a str, &'a str)]) -> Usual<'a> {
+            facts.iter().map(|(name, value)| (*name, Some(*value))).collect()
+        }
+        differing(&usual(here), &usual(there)).into_iter().map(|fact| fact.text).collect()
+    }
+
+    #[test]
+    fn values_are_shown_and_equal_ones_left_out() {
+        let here = [("host.kernel", "5.10.0"), ("setting.work_mem", "4MB")];
+        let there = [("host.kernel", "6.1.0"), ("setting.work_mem", "4MB"), ("host.governor", "")];
+        assert_eq!(
+            texts(&here, &there),
+            [
+                "host.governor is absent here and empty there",
+                "host.kernel is 5.10.0 here and 6.1.0 there"
+            ]
+        );
+    }
+
+    #[test]
+    fn standbys_of_one_server_alone_are_counted_and_their_settings_not_listed() {
+        let two = [
+            ("standby./srv/a.fsync", "on"),
+            ("standby./srv/a.shared_buffers", "128MB"),
+            ("db2.standby./srv/b.fsync", "on"),
+        ];
+        assert_eq!(texts(&[], &two), ["standbys: none here and 2 there"]);
+        assert_eq!(texts(&two, &[]), ["standbys: 2 here and none there"]);
+    }
+
+    #[test]
+    fn settings_of_standbys_are_compared_without_their_directories() {
+        let a = [("standby./srv/a.fsync", "on")];
+        assert_eq!(texts(&a, &[("standby./srv/b.fsync", "on")]), [""; 0]);
+        assert_eq!(
+            texts(&a, &[("standby./srv/b.fsync", "off")]),
+            ["fsync of standbys is on here and off there"]
+        );
+    }
+}
