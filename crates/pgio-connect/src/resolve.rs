@@ -66,7 +66,7 @@ pub fn resolve(text: &str, env: &Env) -> Result<ConnectParams, ConnectError> {
 }
 
 /// The first value of each list is the default.
-const SESSION_ATTRS: &[(&str, SessionAttrs)] = &[
+pub(super) const SESSION_ATTRS: &[(&str, SessionAttrs)] = &[
     ("any", SessionAttrs::Any),
     ("read-write", SessionAttrs::ReadWrite),
     ("read-only", SessionAttrs::ReadOnly),
@@ -74,7 +74,7 @@ const SESSION_ATTRS: &[(&str, SessionAttrs)] = &[
     ("standby", SessionAttrs::Standby),
     ("prefer-standby", SessionAttrs::PreferStandby),
 ];
-const CHANNEL_BINDING: &[(&str, ChannelBinding)] = &[
+pub(super) const CHANNEL_BINDING: &[(&str, ChannelBinding)] = &[
     ("prefer", ChannelBinding::Prefer),
     ("disable", ChannelBinding::Disable),
     ("require", ChannelBinding::Require),

@@ -5,6 +5,7 @@
 use super::endpoint::Endpoint;
 use super::keywords::KEYWORDS;
 use super::params::{ConnectParams, RootCert, SslMode};
+use super::resolve::{CHANNEL_BINDING, SESSION_ATTRS};
 
 impl ConnectParams {
     /// A conninfo string for the same database, without the password.
@@ -42,6 +43,13 @@ impl ConnectParams {
             ("dbname", self.dbname.clone()),
             ("sslmode", mode(self.ssl.mode).to_owned()),
         ];
+        // Without them another server of the list, or one without its proof of identity, would do.
+        if let Some(name) = named(SESSION_ATTRS, &self.session_attrs) {
+            pairs.push(("target_session_attrs", name.to_owned()));
+        }
+        if let Some(name) = named(CHANNEL_BINDING, &self.channel_binding) {
+            pairs.push(("channel_binding", name.to_owned()));
+        }
         if addresses.iter().any(|a| !a.is_empty()) {
             pairs.push(("hostaddr", addresses.join(",")));
         }
@@ -56,6 +64,11 @@ impl ConnectParams {
         }
         pairs
     }
+}
+
+/// Returns the name of a choice unless it is the default, the first one.
+fn named<T: PartialEq>(choices: &'static [(&str, T)], chosen: &T) -> Option<&'static str> {
+    choices.iter().skip(1).find(|(_, choice)| choice == chosen).map(|(name, _)| *name)
 }
 
 /// All environment variables that affect libpq's connections.
@@ -81,7 +94,7 @@ fn quoted(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Env, resolve};
+    use super::super::{ConnectParams, Env, resolve};
     use std::collections::BTreeMap;
 
     fn env() -> Env {
@@ -93,6 +106,7 @@ mod tests {
         for text in [
             "postgresql://u:secret@h1:5433,h2/my%20db?sslmode=require",
             "host=/tmp dbname='it''s' user=o\\'x password=secret",
+            "host=db1,db2 target_session_attrs=read-write channel_binding=require password=secret",
         ] {
             let Ok(params) = resolve(text, &env()) else { continue };
             let conninfo = params.without_secrets();
@@ -100,6 +114,8 @@ mod tests {
             let again = resolve(&conninfo, &env()).unwrap();
             assert_eq!(again.describe(), params.describe());
             assert_eq!(again.ssl, params.ssl);
+            let session = |p: &ConnectParams| (p.session_attrs, p.channel_binding);
+            assert_eq!(session(&again), session(&params));
 
             let vars: BTreeMap<String, String> =
                 params.environment().into_iter().map(|(k, v)| (k.to_owned(), v)).collect();

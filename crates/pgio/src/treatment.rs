@@ -37,7 +37,9 @@ pub use condition::{
     Checked, Parsed, Treatments, changes, check_all, check_beside, declared_value, declares,
     parse_all, put_in_force, touched_before_check,
 };
-pub use context::{AdminSession, Context, Control, Layout, Machines, Moved, Pair, Replica};
+pub use context::{
+    AdminSession, Context, Control, Layout, Machines, Moved, OnDemand, Pair, Replica,
+};
 pub use contract::{Cost, Declared, InForce, Kind, Prepared, Preview, Treatment};
 pub use error::TreatmentError;
 pub use kinds::{KINDS, is_workload_table, names, parse};

@@ -15,8 +15,8 @@ use crate::pg::control::Controller;
 use crate::pg::{leftovers, private, words};
 use crate::treatment::journal::{self, Journal, UndoTarget, Unfinished};
 use crate::treatment::{
-    self, AdminSession, Context, Control, Layout, OnConflict, REWRITTEN, Restored, TreatmentError,
-    UndoReport, Undone, Unreachable,
+    self, AdminSession, Context, Control, Layout, OnConflict, OnDemand, REWRITTEN, Restored,
+    TreatmentError, UndoReport, Undone, Unreachable,
 };
 use pgio_connect::{self, ConnectParams};
 
@@ -105,7 +105,7 @@ pub(super) fn undo_one(
     let mut control = controller(&target, &hosts, &unreachable);
     let mut context = Context {
         params: &params,
-        session: AdminSession::OnDemand(Box::default()),
+        session: AdminSession::OnDemand(Box::new(OnDemand::new(target.touches.clone()))),
         hosts: &hosts,
         // The journal names the server's host if pgio may stop and start the server.
         server_host: target.control.as_ref().map(|plan| plan.host.as_str()),

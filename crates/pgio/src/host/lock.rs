@@ -104,7 +104,8 @@ fn pid_of(line: &str, matches: &dyn Fn(&str) -> bool) -> Option<u32> {
     (kind == "FLOCK" && matches(id)).then(|| pid.parse().ok())?.filter(|pid| *pid > 0)
 }
 
-/// Describes a process by its pid and command line.
+/// Describes a process by its pid and the beginning of its command line: up to the first word that may be a
+/// connection string, which may hold a password.
 pub fn describe_process(pid: u32) -> String {
     const MAX_COMMAND: usize = 120;
     let command = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
@@ -112,7 +113,13 @@ pub fn describe_process(pid: u32) -> String {
     let words: Vec<&str> = command.split('\0').filter(|word| !word.is_empty()).collect();
     let Some((program, arguments)) = words.split_first() else { return format!("process {pid}") };
     let program = program.rsplit('/').next().unwrap_or(program);
-    let text = [&[program], arguments].concat().join(" ");
+    let plain = arguments.iter().take_while(|word| !word.contains(['=', ':', '@']));
+    let mut shown = vec![program];
+    shown.extend(plain);
+    if shown.len() < words.len() {
+        shown.push("…");
+    }
+    let text = shown.join(" ");
     let safe = |c: char| if c.is_control() { '?' } else { c };
     let command: String = text.chars().map(safe).take(MAX_COMMAND).collect();
     format!("process {pid} ({command})")
@@ -133,6 +140,23 @@ mod tests {
         let waiting = thread::spawn(move || lock_within(&second, Duration::from_secs(20)));
         drop(file);
         waiting.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_process_is_described_without_what_may_be_a_password() {
+        for secret in ["host=h password=geheim", "postgresql://u:geheim@h/db", "--connect=geheim"] {
+            let script = ["-c", "sleep 60; :", "pgio", "undo", "--connect", secret];
+            let mut child = std::process::Command::new("sh").args(script).spawn().unwrap();
+            let begun = Instant::now();
+            let mut text = describe_process(child.id());
+            // Between fork and exec it is this process.
+            while !text.contains("undo") && begun.elapsed() < Duration::from_secs(20) {
+                text = describe_process(child.id());
+            }
+            child.kill().unwrap();
+            child.wait().unwrap();
+            assert!(text.contains("pgio undo --connect …)"), "{text}");
+        }
     }
 
     #[test]

@@ -3,8 +3,9 @@
 //! [`Controller::find`] inspects the running server before anything is changed and refuses a server
 //! that could not be restarted unchanged. Its [`Plan`] is plain data; the journal stores it so that
 //! `pgio undo` can start a server that a killed run left stopped. Stop and start are idempotent.
-//! Treatments decide why the server is stopped. Next: [`survey`].
+//! Treatments decide why the server is stopped. Next: [`survey`]; [`line`] for a server that does not start.
 
+mod line;
 mod survey;
 
 use std::fmt;
@@ -14,6 +15,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+pub use self::line::Line;
 use crate::host::command::quoted;
 use crate::host::exec::{Exec, ExecError};
 use crate::host::rights::{Prefix, Rights, RightsError, User};
@@ -60,6 +62,8 @@ pub enum ControlError {
         "the server logs to {to}, which pgio could not reattach after a restart: start the server by `pg_ctl start -l FILE`, or set logging_collector = on"
     )]
     Log { to: String },
+    #[error("the server does not start: {why}")]
+    NotStarted { why: String },
     #[error("the server did not {what} within {} s; it is {state}", TIMEOUT.as_secs())]
     TimedOut { what: &'static str, state: String },
     #[error(transparent)]
@@ -253,7 +257,12 @@ impl Controller {
         if !options.is_empty() {
             words.extend(["-o", &options]);
         }
-        self.run_as_owner(words).map(drop)
+        self.run_as_owner(words).map(drop).map_err(|error| match error {
+            ControlError::Exec(ExecError::Failed { stderr, .. }) => {
+                ControlError::NotStarted { why: reason(&stderr) }
+            }
+            other => other,
+        })
     }
 
     fn state(&self) -> Result<State, ControlError> {
@@ -286,6 +295,13 @@ impl Controller {
             self.prefixes()?.as_root.line(["systemctl", verb, "--", unit]).timeout(COMMAND_TIMEOUT);
         Ok(self.exec.run(&line).map(drop)?)
     }
+}
+
+/// Returns the last fatal message of a server's log, or else its last line.
+fn reason(log: &str) -> String {
+    let fatal = log.lines().rev().find_map(|line| line.split_once("FATAL:"));
+    let last = || log.lines().rev().find(|line| !line.trim().is_empty()).unwrap_or("no output");
+    fatal.map_or_else(last, |(_, message)| message).trim().to_owned()
 }
 
 fn timed_out(what: &'static str, state: &str) -> ControlError {

@@ -14,9 +14,10 @@ use std::time::{Duration, Instant};
 use ::postgres::Client;
 
 use super::error::TreatmentError;
+use super::resource::Resource;
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts};
-use crate::pg::control::Controller;
+use crate::pg::control::{Controller, Line};
 use crate::pg::private::PrivateCluster;
 use crate::pg::{server, words};
 use pgio_connect::interrupt;
@@ -32,6 +33,14 @@ pub trait Control {
     fn stop(&mut self) -> Result<(), String>;
     /// Starts the server; returns when it accepts connections.
     fn start(&mut self) -> Result<(), String>;
+    /// The line of a setting in postgresql.auto.conf, for a server that does not start with it.
+    fn line_while_down(&mut self, _name: &str) -> Result<Line, String> {
+        Ok(Line::Unknown)
+    }
+    /// Replaces that line; without a value removes it.
+    fn set_line_while_down(&mut self, name: &str, _value: Option<&str>) -> Result<(), String> {
+        Err(format!("{name} cannot be changed while this server is down"))
+    }
     /// The servers of a private cluster with one standby.
     fn pair(&self) -> Option<Pair> {
         None
@@ -79,13 +88,58 @@ impl Control for Controller {
     fn start(&mut self) -> Result<(), String> {
         Controller::start(self).map_err(|e| words::sentence(&e))
     }
+
+    fn line_while_down(&mut self, name: &str) -> Result<Line, String> {
+        Controller::line_while_down(self, name).map_err(|e| words::sentence(&e))
+    }
+
+    fn set_line_while_down(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
+        Controller::set_line_while_down(self, name, value).map_err(|e| words::sentence(&e))
+    }
 }
 
 /// The admin session of a run or of an undo.
 pub enum AdminSession<'a> {
     Open(&'a mut Client),
     /// Connected on first use.
-    OnDemand(Box<Option<Client>>),
+    OnDemand(Box<OnDemand>),
+}
+
+/// The session of an undo.
+#[derive(Default)]
+pub struct OnDemand {
+    client: Option<Client>,
+    /// What the run changed, with the server among it; empty if unknown.
+    touched: Vec<Resource>,
+}
+
+impl OnDemand {
+    pub fn new(touched: Vec<Resource>) -> OnDemand {
+        OnDemand { client: None, touched }
+    }
+
+    /// Connects, and refuses a server that is not the one that the run changed.
+    fn open(&mut self, params: &ConnectParams) -> Result<&mut Client, TreatmentError> {
+        let mut client = open(params)?;
+        let doing = TreatmentError::postgres("ask whether the server is a standby");
+        let row = client.query_one("SELECT pg_is_in_recovery()", &[]).map_err(doing)?;
+        if row.get(0) {
+            return Err(TreatmentError::Refused(format!(
+                "{} is a standby, but the run changed its primary: `pgio undo --connect` with the connection string of the primary",
+                params.describe()
+            )));
+        }
+        let doing = TreatmentError::postgres("identify the server");
+        let found = Resource::server(&server::identity(&mut client).map_err(doing)?);
+        let mut others = self.touched.iter().filter(|resource| resource.is_another_server(&found));
+        if let Some(changed) = others.next() {
+            return Err(TreatmentError::Refused(format!(
+                "{} is {found}, but the run changed {changed}: `pgio undo --connect` with the connection string of that one",
+                params.describe()
+            )));
+        }
+        Ok(self.client.insert(client))
+    }
 }
 
 /// The server and the hosts that treatments act on.
@@ -181,6 +235,12 @@ fn open(params: &ConnectParams) -> Result<Client, TreatmentError> {
     Ok(client)
 }
 
+impl fmt::Debug for OnDemand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("OnDemand")
+    }
+}
+
 impl fmt::Debug for AdminSession<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("AdminSession")
@@ -197,7 +257,7 @@ impl Context<'_> {
     /// The session; a new one if a restart ended the former.
     pub fn admin(&mut self) -> Result<&mut Client, TreatmentError> {
         let limit = patience(&self.stop);
-        let open = || interrupt::within(limit, || open(self.params));
+        let params = self.params;
         let restoring = self.stop.is_restoring();
         let is_there = |client: &mut Client| {
             let there = !client.is_closed() && (!restoring || client.is_valid(limit).is_ok());
@@ -210,15 +270,15 @@ impl Context<'_> {
         match &mut self.session {
             AdminSession::Open(client) => {
                 if !is_there(client) {
-                    **client = open()?;
+                    **client = interrupt::within(limit, || open(params))?;
                 }
                 Ok(client)
             }
-            AdminSession::OnDemand(client) => {
-                if !client.as_mut().as_mut().is_some_and(is_there) {
-                    **client = Some(open()?);
+            AdminSession::OnDemand(session) => {
+                if !session.client.as_mut().is_some_and(is_there) {
+                    return interrupt::within(limit, || session.open(params));
                 }
-                Ok(client.as_mut().as_mut().expect("opened above"))
+                Ok(session.client.as_mut().expect("it is there"))
             }
         }
     }
@@ -226,19 +286,20 @@ impl Context<'_> {
     /// Replaces a session that a restart ended, which the client may not have noticed yet.
     pub fn reconnect(&mut self) -> Result<(), TreatmentError> {
         let deadline = Instant::now() + PATIENCE;
-        let client = loop {
-            match interrupt::within(patience(&self.stop), || open(self.params)) {
-                Ok(client) => break client,
+        let params = self.params;
+        loop {
+            let opened = interrupt::within(patience(&self.stop), || match &mut self.session {
+                AdminSession::Open(admin) => open(params).map(|client| **admin = client),
+                AdminSession::OnDemand(session) => session.open(params).map(drop),
+            });
+            match opened {
+                Ok(()) => return Ok(()),
+                Err(error @ TreatmentError::Refused(_)) => return Err(error),
                 // systemd may report a server as started before it accepts connections.
                 Err(_) if Instant::now() < deadline && !self.stop.urgent() => thread::sleep(POLL),
                 Err(error) => return Err(error),
             }
-        };
-        match &mut self.session {
-            AdminSession::Open(admin) => **admin = client,
-            AdminSession::OnDemand(admin) => **admin = Some(client),
         }
-        Ok(())
     }
 
     /// Runs a short part of an undo; cuts the connection of a server that takes too long.

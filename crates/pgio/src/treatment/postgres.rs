@@ -16,10 +16,10 @@ use serde_json::Value;
 use self::auto_conf::AutoConf;
 use self::setting::{
     NAMES, RequestedSettings, Route, Setting, auto_conf, check_privileges, denied,
-    describe_setting, failed, reload, route, wait_for,
+    describe_setting, empty_list, failed, is_empty_list, reload, route, wait_for,
 };
 use self::standby::unreadable;
-use self::step::{Ours, SettingStep};
+use self::step::{Ours, Restart, SettingStep};
 use super::context::Context;
 use super::contract::{Cost, Declared, InForce, Kind, Prepared, Preview, Treatment};
 use super::error::TreatmentError;
@@ -194,12 +194,23 @@ fn check_setting(
         }
         Route::Reload => {
             check_privileges(context.admin()?, name)?;
-            auto_conf(context.admin()?, name).map(drop)
+            check_line(setting, context)
         }
         Route::Restart if context.control.is_none() => Err(TreatmentError::Refused(format!(
             "{name} requires a restart, which pgio does only to a private cluster or if [target] sets control = \"pg_ctl\" or \"systemctl UNIT\""
         ))),
-        Route::Restart => Ok(()),
+        Route::Restart => check_line(setting, context),
+    }
+}
+
+/// Refuses a setting whose line could not be changed, or not be restored.
+fn check_line(setting: &Setting, context: &mut Context<'_>) -> Result<(), TreatmentError> {
+    let Setting { name, value } = setting;
+    let prior = auto_conf(context.admin()?, name)?;
+    let mut lists = [Some(value), prior.as_ref()].into_iter().flatten();
+    match lists.any(|list| is_empty_list(name, list)) {
+        true => Err(empty_list(name)),
+        false => Ok(()),
     }
 }
 
@@ -234,11 +245,17 @@ impl Routed {
         }
         let admin = context.admin()?;
         let file = AutoConf::read(admin)?;
-        let step = |Setting { name, value }: &Setting| {
-            let ours = Ours { value: value.clone(), file: Some(file.clone()) };
+        let mut step = |(at, Setting { name, value }): (usize, &Setting)| {
+            // Undone last.
+            let restart = match at {
+                _ if !self.needs_restart => Restart::OfItsOwn,
+                0 => Restart::ForAll,
+                _ => Restart::Later,
+            };
+            let ours = Ours { value: value.clone(), file: Some(file.clone()), restart };
             Ok(SettingStep { name: name.clone(), prior: auto_conf(admin, name)?, ours })
         };
-        self.lasting.iter().map(step).collect()
+        self.lasting.iter().enumerate().map(&mut step).collect()
     }
 
     fn wait_until_effective(&self, context: &mut Context<'_>) -> Result<(), TreatmentError> {

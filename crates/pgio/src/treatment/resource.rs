@@ -20,6 +20,17 @@ impl Resource {
         Resource(format!("server {identity}"))
     }
 
+    /// Whether both are servers and surely not the same one. A role that may not read the system identifier
+    /// gets a text that depends on the connection, which shows nothing.
+    pub fn is_another_server(&self, other: &Resource) -> bool {
+        fn identified(resource: &Resource) -> Option<&str> {
+            let server = resource.0.strip_prefix("server ")?;
+            let (identifier, _) = server.split_once(" at port ")?;
+            identifier.bytes().all(|b| b.is_ascii_digit()).then_some(server)
+        }
+        matches!((identified(self), identified(other)), (Some(one), Some(two)) if one != two)
+    }
+
     /// Named by the machine's own name, which outlives a reboot. Two machines of one name count as one: an
     /// experiment may be refused unnecessarily, but conflicting experiments never run side by side.
     pub fn on(host: &Host, what: impl fmt::Display) -> Resource {
@@ -52,6 +63,17 @@ pub enum Touch {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn another_server_is_one_with_another_identifier_or_port() {
+        let server = |identity: &str| Resource::server(identity);
+        let ours = server("7301234567890123456 at port 5432");
+        assert!(!ours.is_another_server(&ours));
+        assert!(ours.is_another_server(&server("7301234567890123457 at port 5432")));
+        assert!(ours.is_another_server(&server("7301234567890123456 at port 5433")));
+        assert!(!ours.is_another_server(&server("10.0.0.1 at port 5432")), "unknown");
+        assert!(!ours.is_another_server(&Resource("memory on db1".to_owned())));
+    }
 
     #[test]
     fn one_machine_has_one_text_under_all_names() {

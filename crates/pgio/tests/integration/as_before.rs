@@ -95,6 +95,30 @@ fn lost_comments_of_auto_conf_are_reported() {
 }
 
 #[test]
+fn lines_that_may_hold_a_password_and_empty_lists_are_not_sent_again() {
+    let cluster = cluster();
+    let dsn = cluster.primary_conninfo();
+    let file = cluster.data_dir().join("postgresql.auto.conf");
+    for line in ["primary_conninfo = 'user=repl password=geheim'", "shared_preload_libraries = ''"]
+    {
+        let text = format!("checkpoint_timeout = '9min'\nlog_statement = 'ddl'\n{line}\n");
+        fs::write(&file, text).unwrap();
+        connect(&dsn).batch_execute("SELECT pg_reload_conf()").unwrap();
+        wait_until("reloaded", || show(&dsn, "log_statement") == "ddl");
+        let set = "checkpoint_timeout = \"11min\"";
+        let text = experiment(&dsn, SHORT, "", &[("a", ""), ("set", set)]);
+        Workdir::new().compare(&text).expect(0, &["not byte for byte"]);
+        assert_eq!(auto_conf(&dsn, "checkpoint_timeout").as_deref(), Some("9min"));
+        assert!(text_of(&cluster).contains(line), "{}", text_of(&cluster));
+    }
+    // The server itself logs a value that a reload changes.
+    let log = fs::read_to_string(cluster.directory().join("primary.log")).unwrap();
+    let statements: Vec<&str> = log.lines().filter(|line| line.contains("ALTER SYSTEM")).collect();
+    assert!(!statements.is_empty());
+    assert!(!statements.iter().any(|line| line.contains("geheim")), "{statements:?}");
+}
+
+#[test]
 fn a_run_that_changed_nothing_leaves_no_table() {
     let cluster = cluster();
     let dsn = cluster.primary_conninfo();

@@ -130,6 +130,8 @@ impl Drop for Managed {
     }
 }
 
+/// A condition could not be put in force.
+const REFUSED: i32 = 4;
 const QUICK: &str = "blocks = 2\nduration = \"100ms\"\naa = false";
 
 #[test]
@@ -213,6 +215,51 @@ fn undo_starts_a_stopped_server() {
 }
 
 #[test]
+fn a_server_that_does_not_start_with_a_condition_runs_again_without_it() {
+    let server = Managed::start("");
+    connect(&server.dsn()).batch_execute("ALTER SYSTEM SET work_mem = '7MB'").unwrap();
+    let file = || fs::read_to_string(server.data().join("postgresql.auto.conf")).unwrap();
+    let before = file();
+    let dir = Workdir::new();
+    let conditions =
+        [("typo", "shared_preload_libraries = \"no_such_library\", max_connections = 50")];
+    let text = experiment_on(&server.target(), QUICK, "", &conditions);
+    dir.compare(&text).expect(REFUSED, &["no_such_library"]);
+    assert_eq!(file(), before);
+    assert_eq!(show(&server.dsn(), "max_connections"), "100");
+    assert!(dir.journals().is_empty());
+
+    // Killed where the server is down with these lines, and cannot be started.
+    let dir = Workdir::new();
+    let mut running = dir.start_compare(&text);
+    running.until("stopped", || server.process().is_none());
+    running.kill();
+    thread::sleep(Duration::from_millis(300));
+    dir.pgio(&["undo"]).expect(0, &["Restored shared_preload_libraries: absent"]);
+    assert_eq!(file(), before);
+    assert_eq!(show(&server.dsn(), "max_connections"), "100");
+}
+
+/// With `max_wal_senders` alone the server does not start.
+#[test]
+fn settings_that_need_each_other_are_restored_before_the_restart() {
+    let server = Managed::start("");
+    server.stop();
+    let conf = server.data().join("postgresql.conf");
+    let text = fs::read_to_string(&conf).unwrap() + "wal_level = minimal\nmax_wal_senders = 0\n";
+    fs::write(&conf, text).unwrap();
+    server.start_again("");
+    let dir = Workdir::new();
+    let conditions = [("a", ""), ("replica", "max_wal_senders = 10, wal_level = \"replica\"")];
+    dir.compare(&experiment_on(&server.target(), QUICK, "", &conditions)).expect(0, &["replica"]);
+    assert_eq!(show(&server.dsn(), "wal_level"), "minimal");
+    assert_eq!(show(&server.dsn(), "max_wal_senders"), "0");
+    for name in ["wal_level", "max_wal_senders"] {
+        assert_eq!(auto_conf(&server.dsn(), name), None);
+    }
+}
+
+#[test]
 fn refused_before_anything_is_changed() {
     let server = Managed::start("");
     let refused = |target: &str, expected: &[&str]| {
@@ -222,6 +269,9 @@ fn refused_before_anything_is_changed() {
         assert!(!dir.out().exists() && dir.journals().is_empty());
     };
     let dsn = server.dsn();
+    let empty = [("b", "shared_preload_libraries = \"\"")];
+    let text = experiment_on(&server.target(), QUICK, "", &empty);
+    Workdir::new().compare(&text).expect(4, &["to an empty list"]);
     refused(
         &format!("dsn = {dsn:?}\ncontrol = \"systemctl no-such-unit\""),
         &["has no active unit no-such-unit.service"],

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
-use pgio::pg::private::PrivateCluster;
+use pgio::pg::private::{PrivateCluster, Spec};
 use pgio::rng::SplitMix64;
 
 use crate::fixture::{INSTALLED, NEWEST, fresh_database, pgio_exe, shared_primary, spec};
@@ -77,6 +77,46 @@ fn after_kill_9_the_prior_lines_are_restored() {
         let stored = fs::read_to_string(dir.path().join("again/experiment.toml")).unwrap();
         assert!(stored.contains("[[condition]]") && !stored.contains("geheim"), "{stored}");
     }
+}
+
+#[test]
+fn a_journal_is_undone_on_its_server_only() {
+    let [changed, other] = [cluster(INSTALLED), cluster(INSTALLED)];
+    let [changed, other] = [&changed, &other].map(|cluster| cluster.primary_conninfo());
+    alter_system(&other, "wal_writer_delay", Some("150ms"));
+    let dir = killed_in_mid_trial(&changed);
+    dir.pgio(&["undo", "--connect", &other]).expect(6, &["but the run changed server"]);
+    assert_eq!(auto_conf(&other, "wal_writer_delay").as_deref(), Some("150ms"));
+    assert_eq!(show(&changed, "wal_writer_delay"), "150ms");
+    dir.pgio(&["undo"]).expect(0, &["Restored wal_writer_delay: absent"]);
+    assert_eq!(auto_conf(&changed, "wal_writer_delay"), None);
+}
+
+#[test]
+fn undo_finds_the_primary_where_a_standby_comes_first_in_the_list() {
+    let cluster = PrivateCluster::start(&Spec { standby: true, ..spec(INSTALLED) }).unwrap();
+    let primary = cluster.primary_conninfo();
+    let places = [&cluster.standby_conninfo().unwrap(), &primary].map(|conninfo| {
+        let config: postgres::Config = conninfo.parse().unwrap();
+        let postgres::config::Host::Unix(socket) = &config.get_hosts()[0] else { panic!() };
+        (socket.display().to_string(), config.get_ports()[0])
+    });
+    let config: postgres::Config = primary.parse().unwrap();
+    let list = format!(
+        "host={},{} port={},{} user={} dbname={} target_session_attrs=read-write",
+        places[0].0,
+        places[1].0,
+        places[0].1,
+        places[1].1,
+        config.get_user().unwrap(),
+        config.get_dbname().unwrap()
+    );
+    let dir = killed_in_mid_trial(&list);
+    let without = list.replace(" target_session_attrs=read-write", "");
+    dir.pgio(&["undo", "--connect", &without]).expect(6, &["is a standby"]);
+    dir.pgio(&["undo"]).expect(0, &["Restored wal_writer_delay: absent"]);
+    assert_eq!(auto_conf(&primary, "wal_writer_delay"), None);
+    wait_until("reloaded", || show(&primary, "checkpoint_timeout") == "5min");
 }
 
 #[test]

@@ -8,6 +8,7 @@ use crate::experiment::error::LiveError;
 use crate::experiment::target::Target;
 use crate::host::Hosts;
 use crate::host::stop::Stop;
+use crate::pg::control::Line;
 use crate::treatment::{AdminSession, Context, Control, Layout, Pair};
 use pgio_connect::interrupt;
 
@@ -88,6 +89,14 @@ impl Control for Controlled {
     fn start(&mut self) -> Result<(), String> {
         self.restarted = true;
         self.way.start()
+    }
+
+    fn line_while_down(&mut self, name: &str) -> Result<Line, String> {
+        self.way.line_while_down(name)
+    }
+
+    fn set_line_while_down(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
+        self.way.set_line_while_down(name, value)
     }
 
     fn pair(&self) -> Option<Pair> {

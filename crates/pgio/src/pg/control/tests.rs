@@ -183,3 +183,12 @@ fn refuses_before_changing_anything() {
         "started by hand in there"
     );
 }
+
+#[test]
+fn a_failed_start_is_explained_by_the_last_fatal_message() {
+    let log = "LOG:  starting\nFATAL:  terminating connection\nLOG:  starting\n\
+               FATAL:  could not access file \"x\": No such file\nLOG:  database system is shut down\n";
+    assert_eq!(reason(log), "could not access file \"x\": No such file");
+    assert_eq!(reason("pg_ctl: cannot be run as root\n\n"), "pg_ctl: cannot be run as root");
+    assert_eq!(reason(""), "no output");
+}

@@ -122,7 +122,10 @@ impl Step for OptionsStep {
         if *by_mount {
             // This mount has our options, and those that the kernel set along with them.
             context.stop_server(NEED)?;
-            tools.unmount(&prior.point)?;
+            tools.unmount_for_undo(&prior.point).inspect_err(|_| {
+                // The mount is as it was, and the server must not stay down until the next undo.
+                let _ = context.start_server(NEED);
+            })?;
             let list = options::composed(&prior.shown(), &[]);
             tools.mount(&prior.file_system, &list, &prior.source, &prior.point)?;
             return verify_restored(&*host, prior, ours, true);

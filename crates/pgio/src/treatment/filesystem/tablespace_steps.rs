@@ -80,12 +80,7 @@ impl Step for PlaceStep {
         wait_for_orphans(&host, point)?;
         let tools = Tools::find(&host, &format!("to unmount {point}"), PROGRAMS)?;
         if is_mounted(&host, &self.mount)? {
-            tools.unmount(point).map_err(|error| {
-                TreatmentError::Refused(format!(
-                    "cannot unmount {point} yet ({}): sessions of the server may have open files there; find them with `fuser -vm {point}`, end them, then rerun `pgio undo`",
-                    words::sentence(&error)
-                ))
-            })?;
+            tools.unmount_for_undo(point)?;
         }
         remove_point(&tools, point, on_conflict)
     }

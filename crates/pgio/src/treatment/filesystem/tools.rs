@@ -8,6 +8,7 @@ use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::rights::{Capability, Prefix, Rights};
 use crate::host::{Host, HostError};
 use crate::pg::server::{self, DIRECTORIES_GRANT};
+use crate::pg::words;
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
 
@@ -91,6 +92,16 @@ impl<'a> Tools<'a> {
                 other => return other.map(drop),
             }
         }
+    }
+
+    /// Like [`Tools::unmount`]; the error says how to go on with the undo.
+    pub(super) fn unmount_for_undo(&self, point: &str) -> Result<(), TreatmentError> {
+        self.unmount(point).map_err(|error| {
+            TreatmentError::Refused(format!(
+                "cannot unmount {point} yet ({}): find what has open files there with `fuser -vm {point}`, end it, then rerun `pgio undo`",
+                words::sentence(&error)
+            ))
+        })
     }
 }
 

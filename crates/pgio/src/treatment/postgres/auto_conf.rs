@@ -8,7 +8,7 @@ use postgres::Client;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::setting::{alter_system, failed};
+use super::setting::{alter_system, failed, is_empty_list};
 use crate::treatment::error::TreatmentError;
 
 /// What the journal keeps of the file.
@@ -39,7 +39,11 @@ impl AutoConf {
         let mut wanted = found.clone();
         wanted.sort_by_key(|(name, _)| at(name));
         let first = found.iter().zip(&wanted).position(|(found, wanted)| found.0 != wanted.0);
-        for (name, value) in first.map_or(&[][..], |first| &wanted[first..]) {
+        let moved = first.map_or(&[][..], |first| &wanted[first..]);
+        if moved.iter().any(|(name, value)| may_hold_secret(name) || is_empty_list(name, value)) {
+            return Ok(false);
+        }
+        for (name, value) in moved {
             // Fails where the role may change some settings only.
             if alter_system(client, name, Some(value)).is_err() {
                 return Ok(false);
@@ -51,6 +55,12 @@ impl AutoConf {
         }
         Ok(self.digest.is_none() || digest(client) == self.digest)
     }
+}
+
+/// Whether its value may contain a password, which must not be sent as SQL: the server may log it.
+fn may_hold_secret(name: &str) -> bool {
+    const WORDS: [&str; 5] = ["conninfo", "command", "passw", "passphrase", "secret"];
+    WORDS.iter().any(|word| name.contains(word))
 }
 
 fn lines(client: &mut Client) -> Result<Vec<(String, String)>, TreatmentError> {

@@ -218,6 +218,21 @@ const LISTS: &[&str] = &[
     "unix_socket_directories",
 ];
 
+/// Whether ALTER SYSTEM would store a list with one empty name, with which the server does not start.
+pub(super) fn is_empty_list(name: &str, value: &str) -> bool {
+    LISTS.contains(&name) && value.split(',').all(|element| bare(element).is_empty())
+}
+
+pub(super) fn empty_list(name: &str) -> TreatmentError {
+    TreatmentError::Refused(format!(
+        "ALTER SYSTEM cannot set {name} to an empty list (the server would not start with what it stores): remove the line of {name} from postgresql.auto.conf; an empty list can stand in postgresql.conf"
+    ))
+}
+
+fn bare(element: &str) -> &str {
+    element.trim().trim_matches('"')
+}
+
 pub(super) fn alter_system(
     client: &mut Client,
     name: &str,
@@ -226,9 +241,12 @@ pub(super) fn alter_system(
     let identifier = identifier(name);
     let sql = match value {
         None => format!("ALTER SYSTEM RESET {identifier}"),
+        Some(list) if is_empty_list(name, list) => {
+            return Err(empty_list(name));
+        }
         Some(list) if LISTS.contains(&name) => {
             let parts: Vec<String> =
-                list.split(',').map(|e| literal(e.trim().trim_matches('"'))).collect();
+                list.split(',').map(|element| literal(bare(element))).collect();
             format!("ALTER SYSTEM SET {identifier} = {}", parts.join(", "))
         }
         Some(text) => format!("ALTER SYSTEM SET {identifier} = {}", literal(text)),
@@ -307,4 +325,18 @@ pub(super) fn wait_for(
 pub(super) fn same_line(a: Option<&str>, b: Option<&str>) -> bool {
     let bare = |text: &str| text.replace(['"', ' '], "");
     a == b || matches!((a, b), (Some(a), Some(b)) if bare(a) == bare(b))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_list_without_names_is_empty() {
+        for empty in ["", " ", "\"\"", ",", "\"\", "] {
+            assert!(is_empty_list("shared_preload_libraries", empty), "{empty:?}");
+        }
+        assert!(!is_empty_list("shared_preload_libraries", "a, \"\""));
+        assert!(!is_empty_list("cluster_name", ""), "no list");
+    }
 }

@@ -6,6 +6,7 @@ use super::auto_conf::AutoConf;
 use super::setting::{
     Route, alter_system, auto_conf, describe_setting, reload, route, same_line, wait_for,
 };
+use crate::pg::control::Line;
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
 use crate::treatment::record::{Label, Record};
@@ -27,12 +28,36 @@ pub(super) struct Ours {
     pub(super) value: String,
     /// The file as it was before the first step; unknown in journals of early versions.
     pub(super) file: Option<AutoConf>,
+    #[serde(default)]
+    pub(super) restart: Restart,
+}
+
+/// Whether the undo of a line restarts the server.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub(super) enum Restart {
+    /// If the setting needs it.
+    #[default]
+    OfItsOwn,
+    /// Yes, after all lines of the condition: with only some of them the server might not start.
+    ForAll,
+    /// No, a step that is undone later does.
+    Later,
+}
+
+/// How a line compares with what this step did.
+#[derive(Debug, PartialEq, Eq)]
+enum Found {
+    Ours,
+    Prior,
+    /// Someone else's, to be kept.
+    Foreign,
 }
 
 pub(super) fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
     // Early versions stored the value alone.
     let ours = match record.ours_as::<String>() {
-        Ok(value) => Ours { value, file: None },
+        Ok(value) => Ours { value, file: None, restart: Restart::OfItsOwn },
         Err(_) => record.ours_as()?,
     };
     Ok(Box::new(SettingStep { name: record.what.clone(), prior: record.prior_as()?, ours }))
@@ -52,14 +77,14 @@ impl Step for SettingStep {
         context: &mut Context<'_>,
         on_conflict: OnConflict,
     ) -> Result<Undone, TreatmentError> {
-        context.ensure_running()?;
-        let undone = context.within_limit(|context| self.restore_line(context, on_conflict))?;
-        let described = describe_setting(context.admin()?, &self.name)?;
-        let restarts = route(&self.name, &described.context)? == Route::Restart;
-        if undone == Undone::Kept || !restarts || context.control.is_none() {
-            return Ok(undone);
+        if let Err(down) = context.ensure_running() {
+            return self.undo_while_down(context, on_conflict, down);
         }
-        context.restart_server("a setting").map(|()| undone)
+        let undone = context.within_limit(|context| self.restore_line(context, on_conflict))?;
+        match self.restarts(context, undone)? {
+            true => context.restart_server("a setting").map(|()| undone),
+            false => Ok(undone),
+        }
     }
 }
 
@@ -68,35 +93,86 @@ impl SettingStep {
         alter_system(context.admin()?, &self.name, Some(&self.ours.value))
     }
 
+    fn restarts(&self, context: &mut Context<'_>, undone: Undone) -> Result<bool, TreatmentError> {
+        match self.ours.restart {
+            _ if context.control.is_none() => Ok(false),
+            Restart::ForAll => Ok(true),
+            Restart::Later => Ok(false),
+            Restart::OfItsOwn if undone == Undone::Kept => Ok(false),
+            Restart::OfItsOwn => self.needs_restart(context),
+        }
+    }
+
+    fn needs_restart(&self, context: &mut Context<'_>) -> Result<bool, TreatmentError> {
+        let described = describe_setting(context.admin()?, &self.name)?;
+        Ok(route(&self.name, &described.context)? == Route::Restart)
+    }
+
+    /// Restores the line of a server that does not start, probably because of it. `down` says why.
+    fn undo_while_down(
+        &self,
+        context: &mut Context<'_>,
+        on_conflict: OnConflict,
+        down: TreatmentError,
+    ) -> Result<Undone, TreatmentError> {
+        let Some(control) = &mut context.control else { return Err(down) };
+        let found = match control.line_while_down(&self.name) {
+            Ok(Line::Absent) => None,
+            Ok(Line::Value(value)) => Some(value),
+            Ok(Line::Unknown) | Err(_) => return Err(down),
+        };
+        let found = self.compare(found.as_deref(), on_conflict)?;
+        if found == Found::Ours {
+            let set = control.set_line_while_down(&self.name, self.prior.as_deref());
+            set.map_err(TreatmentError::Restart)?;
+        }
+        match (self.ours.restart, found) {
+            // Further lines of the condition may keep it from starting.
+            (Restart::Later, Found::Foreign) => return Ok(Undone::Kept),
+            (Restart::Later, _) => return Ok(Undone::Restored),
+            _ => {}
+        }
+        context.start_server("to restore a setting")?;
+        context.within_limit(|context| self.restore_line(context, on_conflict))
+    }
+
+    /// Compares the line that was found. Someone else's counts as ours if it is to be overwritten.
+    fn compare(
+        &self,
+        found: Option<&str>,
+        on_conflict: OnConflict,
+    ) -> Result<Found, TreatmentError> {
+        let (prior, ours) = (self.prior.as_deref(), Some(self.ours.value.as_str()));
+        if same_line(found, prior) {
+            return Ok(Found::Prior);
+        }
+        if same_line(found, ours) {
+            return Ok(Found::Ours);
+        }
+        let shown = |v: Option<&str>| v.map_or("absent".to_owned(), |v| format!("`{v}`"));
+        let label = Label::on_server(format!("{} in postgresql.auto.conf", self.name));
+        let overwrites = on_conflict.overwrites(|| {
+            TreatmentError::changed_since(&label, shown(found), shown(ours), shown(prior))
+        })?;
+        Ok(if overwrites { Found::Ours } else { Found::Foreign })
+    }
+
     fn restore_line(
         &self,
         context: &mut Context<'_>,
         on_conflict: OnConflict,
     ) -> Result<Undone, TreatmentError> {
-        let name = &self.name;
+        let (name, prior) = (&self.name, self.prior.as_deref());
         let found = auto_conf(context.admin()?, name)?;
-        let (prior, ours) = (self.prior.as_deref(), Some(self.ours.value.as_str()));
-        let is_ours = same_line(found.as_deref(), ours);
-        let is_prior = same_line(found.as_deref(), prior);
-        if !is_ours && !is_prior {
-            let shown = |v: Option<&str>| v.map_or("absent".to_owned(), |v| format!("`{v}`"));
-            let label = Label::on_server(format!("{name} in postgresql.auto.conf"));
-            let overwrites = on_conflict.overwrites(|| {
-                let found = shown(found.as_deref());
-                TreatmentError::changed_since(&label, found, shown(ours), shown(prior))
-            })?;
-            if !overwrites {
-                return Ok(Undone::Kept);
-            }
-        }
-        if !is_prior {
-            alter_system(context.admin()?, name, prior)?;
+        match self.compare(found.as_deref(), on_conflict)? {
+            Found::Foreign => return Ok(Undone::Kept),
+            Found::Ours => alter_system(context.admin()?, name, prior)?,
+            Found::Prior => {}
         }
         let file = self.ours.file.as_ref();
         let same = file.map(|file| file.restore_order(context.admin()?)).transpose()?;
         let undone = if same == Some(false) { Undone::Rewritten } else { Undone::Restored };
-        let described = describe_setting(context.admin()?, name)?;
-        if route(name, &described.context)? == Route::Restart && context.control.is_some() {
+        if context.control.is_some() && self.needs_restart(context)? {
             return Ok(undone);
         }
         // Reload even if the line was right already: a crash may have come between it and the reload.

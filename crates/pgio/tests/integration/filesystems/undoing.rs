@@ -37,6 +37,23 @@ fn a_device_renamed_by_a_reboot_is_not_mounted() {
 }
 
 #[test]
+fn a_mount_that_is_in_use_does_not_leave_the_server_down() {
+    if !inside("undoing::a_mount_that_is_in_use_does_not_leave_the_server_down") {
+        return;
+    }
+    let disk = Disk::new("ext4", "noatime");
+    let (before, dir) = (disk.state(), Workdir::new());
+    disk.in_mid_trial(&dir, "data=journal", "data=journal").kill();
+    let reader = File::open(disk.server.data().join("PG_VERSION")).unwrap();
+    dir.pgio(&["undo"]).expect(6, &["fuser -vm", "rerun `pgio undo`"]);
+    assert!(is_up(&disk.server.dsn()));
+    drop(reader);
+    dir.pgio(&["undo"]).expect(0, &["Restored mount options of", "Restored PostgreSQL"]);
+    assert_eq!(disk.state(), before);
+    assert!(is_up(&disk.server.dsn()));
+}
+
+#[test]
 fn another_file_system_at_the_mount_point_is_named() {
     if !inside("undoing::another_file_system_at_the_mount_point_is_named") {
         return;
