@@ -176,7 +176,7 @@ pub const CHECKS: &[CheckDef] = &[
     def(
         "drbd-resync",
         "a resync or an online verification ran on an observed host",
-        "it was caused by a connection lost inside the window without a command",
+        "it follows from a connection that was lost inside the window without a command, or from congestion (Ahead, Behind) inside the window",
         "wait until it ends, or pause it",
     ),
     def(

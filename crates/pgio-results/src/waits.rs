@@ -102,6 +102,17 @@ pub fn group_of(event: &str) -> WaitGroup {
     }
 }
 
+/// Whether a session called pg_sleep, as in a think time: it is no part of an operation. Results of earlier
+/// versions lack these samples.
+fn is_pause(event: &str) -> bool {
+    event.eq_ignore_ascii_case("Timeout:PgSleep")
+}
+
+/// Number of samples of sessions that paused; they are among [`WaitGroup::Other`].
+pub fn pauses(waits: &Waits) -> u64 {
+    waits.sightings.iter().filter(|(event, _)| is_pause(event)).map(|(_, n)| n).sum()
+}
+
 /// Number of samples by group.
 pub fn by_group(waits: &Waits) -> BTreeMap<WaitGroup, u64> {
     let mut groups = BTreeMap::new();
@@ -129,5 +140,13 @@ mod tests {
         assert_eq!(group_of("Client"), WaitGroup::Client);
         assert_eq!(group_of("Lock:transactionid"), WaitGroup::Locks);
         assert_eq!(group_of("LWLock:BufferContent"), WaitGroup::Locks);
+    }
+
+    #[test]
+    fn pauses_are_other_waits() {
+        let sightings = [("Timeout:PgSleep", 3), ("Timeout:VacuumDelay", 1)];
+        let sightings = sightings.map(|(event, n)| (event.to_owned(), n)).into();
+        let waits = Waits { sightings, ..Waits::default() };
+        assert_eq!((pauses(&waits), by_group(&waits)[&WaitGroup::Other]), (3, 4));
     }
 }

@@ -5,13 +5,14 @@
 //! samples over the window. Anything that cannot be observed is absent and raises a warning with a
 //! hint. This module never fails a trial and never prints.
 //!
-//! Next: `server` for counters, `waits` for wait events, [`host`] for machines, [`probes`] for the
+//! Next: `server` for counters, `waits` for wait events, `observed_hosts` for machines, [`probes`] for the
 //! expected cost of a commit.
 
 mod cpu;
 mod environment;
 mod expected;
 pub mod host;
+mod observed_hosts;
 pub mod probes;
 mod server;
 mod session;
@@ -22,13 +23,12 @@ pub mod storage;
 pub mod sysstat;
 mod waits;
 
-use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use crate::pg::words;
 pub use environment::Standbys;
 pub use expected::Standby;
+use observed_hosts::ObservedHost;
 use pgio_results::Warning;
 use pgio_results::series::{Series, Track};
 use pgio_results::telemetry::{Telemetry, Waits};
@@ -65,7 +65,7 @@ pub struct TrialPlan {
 /// All samplers of one trial. Dropping it ends them.
 pub struct Recorder<'a> {
     sources: &'a TelemetrySources,
-    hosts: Vec<(&'a str, host::Sampler)>,
+    hosts: Vec<ObservedHost<'a>>,
     server: Option<server::Sampler>,
     waits: Option<waits::Sampler>,
     opened: Option<Mark>,
@@ -101,7 +101,7 @@ impl Recorder<'_> {
         let cadence = cadence(sources, plan.window);
         let mut warnings = sources.warnings.clone();
         let hosts = match plan.hosts {
-            true => start_hosts(&[(sources, plan.backend_pid)], cadence, &mut warnings),
+            true => observed_hosts::start(&[(sources, plan.backend_pid)], cadence, &mut warnings),
             false => Vec::new(),
         };
         let (mut server, mut waits) = (None, None);
@@ -127,7 +127,7 @@ impl Recorder<'_> {
     ) -> Option<Recorder<'a>> {
         let (sources, _) = *targets.first()?;
         let mut warnings = Vec::new();
-        let hosts = start_hosts(targets, cadence(sources, window), &mut warnings);
+        let hosts = observed_hosts::start(targets, cadence(sources, window), &mut warnings);
         let (server, waits, opened, closed) = (None, None, None, None);
         Some(Recorder { sources, hosts, server, waits, opened, closed, warnings })
     }
@@ -153,14 +153,14 @@ impl Recorder<'_> {
         self.closed = Some(Mark::new(at));
         let requested = Instant::now();
         while requested.elapsed() < MARK_TIMEOUT
-            && self.hosts.iter().any(|(_, host)| host.is_marking())
+            && self.hosts.iter().any(|host| host.sampler.is_marking())
         {
             thread::sleep(Duration::from_millis(1));
         }
     }
 
     fn mark(&self) {
-        self.hosts.iter().for_each(|(_, host)| host.mark());
+        self.hosts.iter().for_each(|host| host.sampler.mark());
         if let Some(server) = &self.server {
             server.mark();
         }
@@ -194,9 +194,10 @@ impl Recorder<'_> {
                 .and_then(|(from, to)| Some(to.checked_sub(from)?.as_secs_f64())),
             ..Telemetry::default()
         };
-        for (name, host) in self.hosts {
-            let (usage, tracks, host_warnings) = host.finish(span.opened, span.closed);
-            telemetry.hosts.insert(name.to_owned(), usage);
+        for host in self.hosts {
+            let name = host.name.to_owned();
+            let (usage, tracks, host_warnings) = host.finish(span);
+            telemetry.hosts.insert(name, usage);
             series.tracks.extend(tracks);
             warnings.extend(host_warnings);
         }
@@ -233,32 +234,4 @@ impl Recorder<'_> {
 fn cadence(sources: &TelemetrySources, window: Option<Duration>) -> Duration {
     let longest = window.map_or(Duration::MAX, |w| w / TICKS_IN_A_WINDOW);
     sources.cadence.min(longest)
-}
-
-/// Samples each host once; its servers are those of the targets that were found there.
-fn start_hosts<'a>(
-    targets: &[(&'a TelemetrySources, Option<i32>)],
-    cadence: Duration,
-    warnings: &mut Vec<Warning>,
-) -> Vec<(&'a str, host::Sampler)> {
-    let mut started: Vec<(&str, host::Sampler)> = Vec::new();
-    for (name, host) in targets.iter().flat_map(|(sources, _)| &sources.hosts) {
-        if started.iter().any(|(known, _)| known == name) {
-            continue;
-        }
-        let here = targets.iter().filter(|(sources, _)| sources.server_host.as_ref() == Some(name));
-        let own = here.filter_map(|(_, pid)| *pid);
-        let neighbors = targets.iter().flat_map(|(sources, _)| &sources.neighbors);
-        let beside = neighbors.filter(|(on, _)| on == name).map(|(_, pid)| *pid);
-        let backend_pids = own.chain(beside).collect();
-        match host::Sampler::start(Arc::clone(host), cadence, host::Watch { backend_pids }) {
-            Ok(sampler) => started.push((name.as_str(), sampler)),
-            Err(error) => warnings.push(Warning::new(
-                format!("host {name} was not observed"),
-                words::sentence(&error),
-                "check that the host can be reached, then run again",
-            )),
-        }
-    }
-    started
 }

@@ -13,9 +13,9 @@
 //!    their remaining time, then to commits.
 //! 3. CPU is the remaining time of each class, including the wait for a processor.
 //!
-//! Client waits belong to no class, unless the client itself times its calls one at a time; then they are
-//! the network round trip and are divided as in 2. A transaction is its commit and a rest; the rest is
-//! treated like reads and updates.
+//! Pauses (pg_sleep) belong to no class. Client waits belong to none either, unless the client itself times
+//! its calls one at a time; then they are the network round trip and are divided as in 2. A transaction is
+//! its commit and a rest; the rest is treated like reads and updates.
 //!
 //! Means are total time divided by the number of operations over all trials, so a slow trial weighs as
 //! much as it has operations. Errors are half-widths of 95 % intervals. The trial is the unit: with three

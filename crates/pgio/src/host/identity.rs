@@ -43,6 +43,11 @@ impl Identity {
         self.boot == other.boot && self.pids == other.pids
     }
 
+    /// The same, but unknown fields prove nothing.
+    pub(super) fn certainly_shares_pids(&self, other: &Identity) -> bool {
+        !self.boot.is_empty() && !self.pids.is_empty() && self.shares_pids(other)
+    }
+
     /// Returns whether both are the same machine for certain. Containers on the same kernel differ in some
     /// fields; unknown fields prove nothing.
     pub(super) fn is_certainly(&self, other: &Identity) -> bool {

@@ -96,6 +96,11 @@ impl Host {
         !self.identity.boot.is_empty() && self.identity.boot == other.identity.boot
     }
 
+    /// Returns whether a pid identifies the same process on both.
+    pub fn shares_pids_with(&self, other: &Host) -> bool {
+        self.name == other.name || self.identity.certainly_shares_pids(&other.identity)
+    }
+
     /// Returns whether a pid identifies the same process there and in this program.
     pub fn shares_pids_with_this_process(&self) -> bool {
         self.link.is_none() || self.identity.shares_pids(&Identity::current())
@@ -164,6 +169,7 @@ mod tests {
         let named = Host::connect("db", &HostSpec::default()).unwrap();
         assert_eq!((here.name(), named.name()), ("local", "db"));
         assert!(here.is_same_machine(&named) && named.shares_pids_with_this_process());
+        assert!(here.shares_pids_with(&named) && named.shares_pids_with(&here));
         let script = CommandLine::new("sh").args(["-c", Identity::SCRIPT]);
         assert_eq!(Identity::parse(&here.run(&script).unwrap()), here.identity);
         assert_ne!(here.identity.boot, "");
@@ -200,6 +206,19 @@ mod tests {
         // A name in addition to `local`.
         let specs = BTreeMap::from([("db".to_owned(), HostSpec::default())]);
         assert_eq!(connect_all(&specs).unwrap().len(), 2);
+    }
+
+    #[test]
+    fn containers_on_one_kernel_have_pids_of_their_own() {
+        let share = |one: &str, other: &str| {
+            let (one, other) = (host_with_identity("db1", one), host_with_identity("db2", other));
+            (one.1.is_same_machine(&other.1), one.1.shares_pids_with(&other.1))
+        };
+        let one = "boot\npid:[1]\nnet:[1]\ndb\n";
+        assert_eq!(share(one, "boot\npid:[1]\nnet:[2]\ndb-2\n"), (true, true));
+        assert_eq!(share(one, "boot\npid:[2]\nnet:[1]\ndb\n"), (true, false));
+        assert_eq!(share("boot\n\n\n\n", "boot\n\n\n\n"), (true, false), "unknown");
+        assert_eq!(share("", ""), (false, false));
     }
 
     #[test]

@@ -61,6 +61,11 @@ pub struct Sampler {
 /// as virtual hosts; their descendants belong to it too.
 const OURS: &str = "PGIO_OURS";
 
+/// Whether [`OURS`] names processes of this host.
+pub(super) fn names_ours(host: &Host) -> bool {
+    host.shares_pids_with_this_process() && std::env::var_os(OURS).is_some()
+}
+
 fn numbers(text: &str) -> impl Iterator<Item = i32> {
     text.split_whitespace().filter_map(|word| word.parse().ok())
 }
@@ -177,13 +182,20 @@ impl Sampler {
         let mut marks = all;
         marks.retain(|snapshot| snapshot.processes.is_some());
         let span = Span::nearest(&marks, opened, closed);
-        match span.and_then(|span| span.foreign_load(&watch, &setup.ours, setup.hertz)) {
+        let foreign = span.and_then(|span| match span.hides_processes() {
+            true => Some(Err(processes_hidden(name))),
+            false => {
+                let load = span.foreign_load(&watch, &setup.ours, setup.hertz)?;
+                Some(load.map_err(|pid| not_postgres(name, pid)))
+            }
+        });
+        match foreign {
             Some(Ok(load)) => {
                 usage.foreign_cores = Some(load.cores);
                 usage.run_delay = load.run_delay;
                 usage.process_io = load.io;
             }
-            Some(Err(pid)) => warnings.push(not_postgres(name, pid)),
+            Some(Err(unknown)) => warnings.push(unknown),
             None => {}
         }
         (usage, tracks::tracks(name, &record.snapshots, opened), warnings)
@@ -299,6 +311,14 @@ fn outside_window(
             "the host is overloaded or far away; use a longer window",
         )
     })
+}
+
+fn processes_hidden(host: &str) -> Warning {
+    Warning::new(
+        format!("the foreign load on host {host} is unknown"),
+        "/proc shows pgio only its own user's processes there (hidepid)",
+        "run pgio as root there, or add its user to the group in gid= of the mount options of /proc",
+    )
 }
 
 fn not_postgres(host: &str, pid: i32) -> Warning {

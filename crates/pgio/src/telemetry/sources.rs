@@ -2,6 +2,7 @@
 //! and the result rarely changes.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,7 +16,7 @@ use crate::host::exec::{CommandLine, Exec};
 use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::quote;
 use crate::pg::server::{DIRECTORIES_GRANT, Server, directories, system_identifier};
-use pgio_connect::ConnectParams;
+use pgio_connect::{ConnectParams, Endpoint};
 use pgio_results::Warning;
 use pgio_results::telemetry::{Probes, Storage};
 
@@ -26,6 +27,8 @@ pub struct TelemetrySources {
     pub(super) hosts: Hosts,
     /// The host on which the server's backend process was found.
     pub(super) server_host: Option<String>,
+    /// The host on which the server must run although its process was not found there.
+    pub(super) expected_host: Option<String>,
     /// `None` if the role may not read it.
     pub(super) system_identifier: Option<String>,
     pub(super) storage: Vec<Storage>,
@@ -61,6 +64,7 @@ impl TelemetrySources {
             },
             hosts: hosts.clone(),
             server_host: None,
+            expected_host: None,
             system_identifier: system_identifier(admin).ok(),
             storage: Vec::new(),
             standbys: Vec::new(),
@@ -74,11 +78,15 @@ impl TelemetrySources {
                 sources.find_storage(&host, admin);
                 sources.server_host = Some(host.name().to_owned());
             }
-            Err(why) => sources.warnings.push(Warning::new(
-                "the devices under the server were not observed",
-                why,
-                "set host in [target] to the server's host in [hosts]",
-            )),
+            Err(why) => {
+                let here = params.hosts.iter().all(is_here).then_some(LOCAL);
+                sources.expected_host = host.or(here).map(str::to_owned);
+                sources.warnings.push(Warning::new(
+                    "the devices under the server were not observed",
+                    why,
+                    "set host in [target] to the server's host in [hosts]",
+                ));
+            }
         }
         sources
     }
@@ -125,6 +133,12 @@ impl TelemetrySources {
     /// The host on which the server's backend process was found.
     pub fn server_host(&self) -> Option<&Host> {
         self.hosts.get(self.server_host.as_ref()?).map(Arc::as_ref)
+    }
+
+    /// The names of this machine among the hosts.
+    pub fn names_of_this_machine(&self) -> impl Iterator<Item = &str> {
+        let here = self.hosts.iter().filter(|(_, host)| host.shares_pids_with_this_process());
+        here.map(|(name, _)| name.as_str())
     }
 
     /// File systems and devices below the server's directories, as far as known.
@@ -181,6 +195,62 @@ impl TelemetrySources {
                 crate::pg::words::sentence(&error),
                 "check that pgio can run commands on the host",
             )),
+        }
+    }
+}
+
+/// Whether a server at this address runs on this machine's kernel, in a container or not.
+fn is_here(endpoint: &Endpoint) -> bool {
+    match endpoint {
+        Endpoint::Socket { .. } => true,
+        Endpoint::Tcp { host, addr, .. } => {
+            let address = addr.or_else(|| host.parse().ok());
+            address.map_or(host == "localhost", |a: IpAddr| a.to_canonical().is_loopback())
+        }
+    }
+}
+
+#[cfg(test)]
+impl TelemetrySources {
+    /// The sources of a server without hosts, which nobody asks.
+    pub(super) fn of_nothing() -> TelemetrySources {
+        let params = pgio_connect::resolve("host=h user=u dbname=d", &pgio_connect::Env::default());
+        TelemetrySources {
+            cadence: Duration::from_secs(1),
+            watched: WatchedServer {
+                params: params.expect("the text is valid"),
+                version_num: 150_000,
+                database: "d".to_owned(),
+            },
+            hosts: Hosts::new(),
+            server_host: None,
+            expected_host: None,
+            system_identifier: None,
+            storage: Vec::new(),
+            standbys: Vec::new(),
+            neighbors: Vec::new(),
+            probes: None,
+            warnings: Vec::new(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn servers_behind_a_socket_or_a_loopback_address_are_here() {
+        let here = |text: &str| {
+            let params = pgio_connect::resolve(text, &pgio_connect::Env::default()).unwrap();
+            params.hosts.iter().all(is_here)
+        };
+        for text in ["host=/run/postgresql", "host=localhost", "host=127.0.0.2", "host=::1"] {
+            assert!(here(&format!("{text} user=u dbname=d")), "{text}");
+        }
+        assert!(here("host=db hostaddr=127.0.0.1 user=u dbname=d"));
+        for text in ["host=db", "host=10.0.0.1", "host=localhost,db"] {
+            assert!(!here(&format!("{text} user=u dbname=d")), "{text}");
         }
     }
 }

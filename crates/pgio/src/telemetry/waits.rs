@@ -2,8 +2,9 @@
 //!
 //! A round samples all sessions once. Each round takes place at a random moment of its interval,
 //! because a regular schedule would always find periodic work (a commit_delay of 20 ms) in the same
-//! state. An interval without a round counts as missed. Next: `results::waits` groups events,
-//! `analysis` divides latencies by them.
+//! state. An interval of the window without a round counts as missed; how many rounds fall into the
+//! slices of one condition is random, so they have the window's share of missed rounds. Next:
+//! `results::waits` groups events, `analysis` divides latencies by them.
 
 use std::collections::BTreeMap;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
@@ -93,7 +94,8 @@ impl Samples {
         if self.within(&[span]).0.contains_key(DISABLED) {
             self.warnings.push(track_activities_off());
         }
-        let waits = |spans: &[Span]| {
+        // `missed`: rounds that the window missed for each round that it has.
+        let waits = |spans: &[Span], missed: Option<f64>| {
             let (sightings, rounds) = self.within(spans);
             if sightings.is_empty() || sightings.contains_key(DISABLED) {
                 return None;
@@ -103,13 +105,19 @@ impl Samples {
             let due = (seconds / INTERVAL.as_secs_f64()).floor() as u64;
             Some(Waits {
                 rounds,
-                missed_rounds: due.saturating_sub(rounds),
+                missed_rounds: match missed {
+                    Some(missed) => (missed * rounds as f64).round() as u64,
+                    None => due.saturating_sub(rounds),
+                },
                 hertz: rounds as f64 / seconds,
                 sessions: self.sessions,
                 sightings,
             })
         };
-        let (all, shares) = (waits(&[span]), sets.iter().map(|spans| waits(spans)).collect());
+        let all = waits(&[span], None);
+        // Without a round in the window there is none in a slice.
+        let missed = all.as_ref().map_or(0.0, |all| all.missed_rounds as f64 / all.rounds as f64);
+        let shares = sets.iter().map(|spans| waits(spans, Some(missed))).collect();
         WaitSummary { waits: all, shares, warnings: self.warnings }
     }
 
@@ -127,8 +135,6 @@ impl Samples {
                 *sightings.entry(name).or_default() += u64::from(*n);
             }
         }
-        // Only the barrier before the window calls pg_sleep; its end is not part of the workload.
-        sightings.remove("Timeout:PgSleep");
         (sightings, rounds)
     }
 
@@ -166,31 +172,50 @@ fn sample_into(
 ) -> Result<(), SessionError> {
     let mut client = session::open(&watched.params)?;
     let statement = client.prepare(SQL)?;
-    // The sender was dropped: the sessions could not be opened.
-    let Ok(pids) = watched_pids.recv() else { return Ok(()) };
-    samples.sessions = u32::try_from(pids.len()).unwrap_or(u32::MAX);
+    sample_rounds(samples, seed, watched_pids, &mut |pids| {
+        match client.query(&statement, &[&pids]) {
+            Ok(rows) => {
+                let count = |row: &postgres::Row| (row.get(0), row.get::<_, i64>(1) as u32);
+                Ok(Some(rows.iter().map(count).collect()))
+            }
+            Err(error) if client.is_closed() => Err(error.into()),
+            // A statement timeout is a missed round.
+            Err(_) => Ok(None),
+        }
+    })
+}
 
+/// Events and the number of sessions that are in each; `None` if the server did not answer in time.
+type Counts = Result<Option<Vec<(String, u32)>>, SessionError>;
+
+/// Samples the sessions that were sent last until the sender is dropped. `query` counts the events of
+/// these sessions; without counts the round is missed.
+fn sample_rounds(
+    samples: &mut Samples,
+    seed: u64,
+    watched_pids: &Receiver<Vec<i32>>,
+    query: &mut dyn FnMut(&[i32]) -> Counts,
+) -> Result<(), SessionError> {
+    // The sender was dropped: the sessions could not be opened.
+    let Ok(mut pids) = watched_pids.recv() else { return Ok(()) };
     let mut moments = SplitMix64::new(seed);
     let mut interval = Instant::now();
     loop {
         let at = interval + INTERVAL.mul_f64(moments.next_f64());
-        match watched_pids.recv_timeout(at.saturating_duration_since(Instant::now())) {
-            Err(RecvTimeoutError::Timeout) => {}
-            Ok(_) | Err(RecvTimeoutError::Disconnected) => return Ok(()),
-        }
-        let start = Instant::now();
-        match client.query(&statement, &[&pids]) {
-            Ok(rows) => {
-                let at = start + start.elapsed() / 2;
-                let counts = rows
-                    .iter()
-                    .map(|row| (samples.event(row.get(0)), row.get::<_, i64>(1) as u32))
-                    .collect();
-                samples.rounds.push(Round { at, counts });
+        loop {
+            match watched_pids.recv_timeout(at.saturating_duration_since(Instant::now())) {
+                // A program of one more driver is served.
+                Ok(others) => pids = others,
+                Err(RecvTimeoutError::Timeout) => break,
+                Err(RecvTimeoutError::Disconnected) => return Ok(()),
             }
-            Err(error) if client.is_closed() => return Err(error.into()),
-            // A statement timeout is a missed round.
-            Err(_) => {}
+        }
+        samples.sessions = u32::try_from(pids.len()).unwrap_or(u32::MAX);
+        let start = Instant::now();
+        if let Some(counts) = query(&pids)? {
+            let at = start + start.elapsed() / 2;
+            let counts = counts.iter().map(|(event, n)| (samples.event(event), *n)).collect();
+            samples.rounds.push(Round { at, counts });
         }
         let now = Instant::now();
         interval += INTERVAL;
@@ -241,6 +266,62 @@ mod tests {
         assert_eq!(rounds(&summary.waits), Some(4));
         // A sample between two slices belongs to none.
         assert_eq!(summary.shares.iter().map(rounds).collect::<Vec<_>>(), [Some(2), Some(1)]);
+    }
+
+    /// The slices of a condition have 35 rounds of 40 intervals by chance alone.
+    #[test]
+    fn slices_miss_rounds_only_if_the_window_does() {
+        let start = Instant::now();
+        let second = |from: u64| Span {
+            opened: start + Duration::from_secs(from),
+            closed: start + Duration::from_secs(from + 1),
+        };
+        let window = Span { opened: start, closed: start + Duration::from_secs(4) };
+        let one = vec![second(0), second(2)];
+        let missed = |moments: &[u64]| {
+            let summary = samples(moments, start).summarize(window, std::slice::from_ref(&one));
+            let share = summary.shares[0].as_ref().unwrap();
+            (summary.waits.unwrap().missed_rounds, share.rounds, share.missed_rounds)
+        };
+        // Five rounds of the first second come in the second one.
+        let late = |at: &u64| if *at < 250 { at + 1001 } else { *at };
+        let moments: Vec<u64> = (0..80).map(|n| n * 50 + 10).map(|at| late(&at)).collect();
+        assert_eq!(missed(&moments), (0, 35, 0));
+        let half: Vec<u64> = moments.iter().copied().filter(|at| at % 100 < 50).collect();
+        assert_eq!(missed(&half), (40, 17, 17));
+    }
+
+    #[test]
+    fn pauses_of_sessions_are_samples_like_others() {
+        let opened = Instant::now();
+        let mut asleep = samples(&[10], opened);
+        let pause = asleep.event("Timeout:PgSleep");
+        asleep.rounds[0].counts = vec![(pause, 2)];
+        let span = Span { opened, closed: opened + Duration::from_secs(1) };
+        assert_eq!(asleep.within(&[span]).0["Timeout:PgSleep"], 2);
+    }
+
+    /// Each driver of a program adds the sessions that serve it.
+    #[test]
+    fn sampling_goes_on_with_the_sessions_that_were_sent_last() {
+        let (sender, pids) = mpsc::channel();
+        sender.send(vec![1]).unwrap();
+        let mut sender = Some(sender);
+        let mut samples = Samples::default();
+        let mut asked = Vec::new();
+        sample_rounds(&mut samples, 1, &pids, &mut |pids| {
+            asked.push(pids.to_vec());
+            match asked.len() {
+                2 => sender.as_ref().unwrap().send(vec![1, 2]).unwrap(),
+                4 => drop(sender.take()),
+                _ => {}
+            }
+            Ok(Some(vec![("CPU".to_owned(), pids.len() as u32)]))
+        })
+        .unwrap();
+        assert_eq!(asked, [vec![1], vec![1], vec![1, 2], vec![1, 2]]);
+        assert_eq!((samples.rounds.len(), samples.sessions), (4, 2));
+        assert_eq!(samples.rounds[3].counts, [(0, 2)]);
     }
 
     #[test]

@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 
 use pgio_results::Trial;
-use pgio_results::waits::{WaitGroup, by_group};
+use pgio_results::waits::{WaitGroup, by_group, pauses};
 
 /// All operations of one class in one trial.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -117,7 +117,7 @@ fn is_closed_loop_of_client(trial: &Trial) -> bool {
 
 fn sampled_waits(trial: &Trial) -> Option<Vec<SampledWait>> {
     let waits = trial.telemetry.as_ref()?.waits.as_ref()?;
-    let groups = by_group(waits);
+    let mut groups = by_group(waits);
     let all: u64 = groups.values().sum();
     if all == 0 {
         return None;
@@ -127,6 +127,10 @@ fn sampled_waits(trial: &Trial) -> Option<Vec<SampledWait>> {
         n => f64::from(n),
     };
     let session_seconds = sessions * trial.window.seconds;
+    // A session that pauses is in no operation, but the time is the session's.
+    if let Some(others) = groups.get_mut(&WaitGroup::Other) {
+        *others = others.saturating_sub(pauses(waits));
+    }
     let round_trips = is_closed_loop_of_client(trial);
     let waited = groups.into_iter().filter(|(group, n)| {
         // CPU is the rest; the client's time belongs to no operation of the server.

@@ -106,6 +106,18 @@ fn on_its_way_a_call_of_the_client_is_waited_for() {
     assert_eq!(parts(&analysis, "read"), BTreeMap::from([(Cpu, 10_000.0)]));
 }
 
+/// One session that pauses 80 % of its time, commits for 1 s and updates for 1 s.
+#[test]
+fn pauses_belong_to_no_operation_and_do_not_inflate_other_waits() {
+    use WaitGroup::{Cpu, Flush};
+    let seen = [("Timeout:PgSleep", 160), ("IO:WalSync", 19), ("CPU", 21)];
+    let mut t = sampled("local", 1, &seen);
+    timed(&mut t, &[("update", 1.0), ("commit", 1.0)]);
+    let analysis = analyse(&experiment(&["local"], vec![t]));
+    assert_eq!(parts(&analysis, "commit"), BTreeMap::from([(Flush, 950.0), (Cpu, 50.0)]));
+    assert_eq!(parts(&analysis, "update"), BTreeMap::from([(Cpu, 1000.0)]));
+}
+
 #[test]
 fn without_samples_there_is_no_decomposition() {
     let mut silent = sampled("local", 1, &[]);

@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 
-use super::record::{put, record_totals};
+use super::record::{exclude_drivers, put, record_totals};
 use super::request::Request;
 use super::{Measured, observed};
 use crate::experiment::trial_checks::{self, apart};
@@ -78,6 +78,8 @@ pub(super) fn combine(
     if let Some(Seen { telemetry, series: of_hosts, warnings }) = seen {
         trial.warnings.extend(warnings);
         trial.telemetry = Some(telemetry_of(telemetry, &trials));
+        // A server's own trial observes no hosts.
+        exclude_drivers(&mut trial, request.sources);
         series = Some(of_hosts);
     }
     let is_whole = trial.outcome == Outcome::Complete && !trial_checks::lost_a_driver(&trial);

@@ -6,8 +6,9 @@ use jiff::Timestamp;
 
 use super::request::Request;
 use crate::experiment::trial_checks;
-use crate::host::LOCAL;
+use crate::telemetry::TelemetrySources;
 use crate::workload::command::ProgramOutput;
+use crate::workload::drivers::launch;
 use crate::workload::{EngineError, Totals, WindowOutcome, Workload};
 use pgio_results::histogram::Histogram;
 use pgio_results::model::{Evidence, Metric, Trial, When};
@@ -67,7 +68,7 @@ pub(super) fn record_run(
     trial.sessions = ran.sessions;
     trial.timeline = ran.timeline;
     trial.drivers = ran.drivers;
-    exclude_drivers(trial);
+    exclude_drivers(trial, request.sources);
     trial.checks.extend(ran.checks);
     record_totals(request.workload.as_ref(), trial, ran.totals, ran.seconds);
     trial.checks.push(trial_checks::common_start(ran.late, ran.seconds));
@@ -121,12 +122,22 @@ pub(in crate::experiment) fn metrics_of(
 }
 
 /// Drivers on this machine are not foreign: they do the trial's work.
-fn exclude_drivers(trial: &mut Trial) {
+pub(super) fn exclude_drivers(trial: &mut Trial, sources: Option<&TelemetrySources>) {
+    if let Some(sources) = sources.filter(|_| !trial.drivers.is_empty()) {
+        let names: Vec<&str> = sources.names_of_this_machine().collect();
+        subtract_drivers(trial, &names, launch::is_below_this_process());
+    }
+}
+
+/// Subtracts the drivers' CPU from the foreign load of this machine, which has these names. Where they
+/// descend from this process, telemetry has counted them as its own.
+fn subtract_drivers(trial: &mut Trial, names: &[&str], are_descendants: bool) {
     let here = pgio_link::host_name();
     let near = trial.drivers.iter().filter(|part| part.host == here && part.seconds > 0.0);
     let cores: f64 = near.map(|part| part.cpu_seconds / part.seconds).sum();
-    let host = trial.telemetry.as_mut().and_then(|telemetry| telemetry.hosts.get_mut(LOCAL));
-    if let Some(foreign) = host.and_then(|host| host.foreign_cores.as_mut()) {
+    let hosts = trial.telemetry.iter_mut().flat_map(|telemetry| &mut telemetry.hosts);
+    let here = hosts.filter(|(name, _)| !are_descendants && names.contains(&name.as_str()));
+    for foreign in here.filter_map(|(_, host)| host.foreign_cores.as_mut()) {
         *foreign = (*foreign - cores).max(0.0);
     }
 }
@@ -158,5 +169,44 @@ pub(super) fn put(all: &mut BTreeMap<String, Metric>, name: &str, value: Option<
         all.insert(name.to_owned(), Metric::new(value, definition.unit));
     } else {
         debug_assert!(false, "metric `{name}` is not in the table");
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::trial::blank;
+    use pgio_results::drivers::DriverPart;
+    use pgio_results::telemetry::{HostUse, Telemetry};
+
+    /// Two drivers here at 0.8 core each; processes that are not below this one use 1.5 cores, or 3.1 with
+    /// the drivers.
+    #[test]
+    fn drivers_are_subtracted_from_the_foreign_load_that_includes_them() {
+        let foreign = |measured: f64, are_descendants: bool| {
+            let part = |host: &str| DriverPart {
+                host: host.to_owned(),
+                seconds: 10.0,
+                cpu_seconds: 8.0,
+                ..DriverPart::default()
+            };
+            let here = pgio_link::host_name();
+            let host = |name: &str| {
+                let usage = HostUse { foreign_cores: Some(measured), ..HostUse::default() };
+                (name.to_owned(), usage)
+            };
+            let hosts = ["db", "local", "standby"].map(host).into();
+            let mut trial = Trial {
+                drivers: vec![part(&here), part(&here), part("elsewhere")],
+                telemetry: Some(Telemetry { hosts, ..Telemetry::default() }),
+                ..blank()
+            };
+            subtract_drivers(&mut trial, &["db", "local"], are_descendants);
+            let hosts = trial.telemetry.unwrap().hosts;
+            let cores = |name: &str| (hosts[name].foreign_cores.unwrap() * 1e6).round() / 1e6;
+            ["db", "local", "standby"].map(cores)
+        };
+        assert_eq!(foreign(1.5, true), [1.5, 1.5, 1.5]);
+        assert_eq!(foreign(3.1, false), [1.5, 1.5, 3.1]);
     }
 }

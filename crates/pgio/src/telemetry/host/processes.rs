@@ -1,7 +1,8 @@
 //! Attributes CPU time to servers and programs: all processes of a host at one moment, as a forest.
 //!
 //! The time of a process that ends is added to its parent, so the sum over a process and its
-//! descendants never shrinks while the root runs. Next: [`super::window`] subtracts two snapshots.
+//! descendants never shrinks while the root runs. That of a kernel thread is added to none. Next:
+//! [`super::window`] computes rates.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -85,6 +86,12 @@ impl Processes {
         Some(moved)
     }
 
+    /// Whether the processes of other users are shown, which the mount option hidepid may prevent. Every pid
+    /// namespace has a first process.
+    pub(super) fn are_of_all_users(&self) -> bool {
+        self.by_pid.contains_key(&1)
+    }
+
     /// The postmaster of a backend; `None` if the process does not belong to PostgreSQL.
     pub(super) fn postmaster_of(&self, backend: i32) -> Option<i32> {
         let parent = self.postgres(backend)?.parent;
@@ -103,8 +110,36 @@ impl Processes {
         (kthreadd.parent == 0 && kthreadd.name == "kthreadd").then_some(2)
     }
 
+    /// CPU ticks that these processes, their descendants and the kernel's threads used since an earlier
+    /// moment; each process counts once. What ended and has no parent that is left is not counted: without
+    /// its last reading, all its time since its start would be subtracted from the others'.
+    pub(super) fn ticks_since(&self, earlier: &Processes, roots: &BTreeSet<i32>) -> u64 {
+        let lasts = |pid: &i32| match (self.by_pid.get(pid), earlier.by_pid.get(pid)) {
+            (Some(now), Some(then)) => now.started_ticks == then.started_ticks,
+            _ => false,
+        };
+        let lasting = roots.iter().copied().filter(lasts).collect();
+        let servers = self.ticks_below(roots).saturating_sub(earlier.ticks_below(&lasting));
+        let threads = self.below(&BTreeSet::from_iter(self.kernel()));
+        let of_thread = |thread: &Process| {
+            let before = earlier.by_pid.get(&thread.pid).filter(|_| lasts(&thread.pid));
+            thread.ticks().saturating_sub(before.map_or(0, Process::ticks))
+        };
+        threads.into_iter().map(of_thread).fold(servers, u64::saturating_add)
+    }
+
+    /// The same for all processes of the host.
+    pub(super) fn all_ticks_since(&self, earlier: &Processes) -> u64 {
+        let kernel = self.kernel();
+        let is_root = |process: &&Process| {
+            !self.by_pid.contains_key(&process.parent) && Some(process.pid) != kernel
+        };
+        let roots = self.by_pid.values().filter(is_root).map(|process| process.pid).collect();
+        self.ticks_since(earlier, &roots)
+    }
+
     /// CPU ticks of these processes and their descendants; each process counts once.
-    pub(super) fn ticks_below(&self, roots: &BTreeSet<i32>) -> u64 {
+    fn ticks_below(&self, roots: &BTreeSet<i32>) -> u64 {
         self.below(roots).iter().fold(0, |sum: u64, process| sum.saturating_add(process.ticks()))
     }
 
@@ -189,6 +224,26 @@ mod tests {
         assert_eq!(sum(&[999]), 0);
         let container = Processes::parse(&line(2, "sh", 1, 5, 5), "", "");
         assert_eq!(container.kernel(), None);
+        assert!(all.are_of_all_users() && !container.are_of_all_users());
+    }
+
+    #[test]
+    fn what_ended_and_left_its_time_to_no_process_takes_none_from_the_others() {
+        let system = line(1, "systemd", 0, 0, 0) + &line(2, "kthreadd", 0, 0, 0);
+        let server = |backend: u64, children: u64| {
+            line(100, "postgres", 1, 0, children) + &line(101, "postgres", 100, backend, 0)
+        };
+        let all = |parts: &[String]| Processes::parse(&(system.clone() + &parts.concat()), "", "");
+        let worker = |ticks| line(3, "kworker/u8:4-writeback", 2, ticks, 0);
+        let before = all(&[server(500, 0), worker(2200), line(200, "postgres", 1, 900, 0)]);
+        let since = |parts: &[String], roots: &[i32]| {
+            all(parts).ticks_since(&before, &roots.iter().copied().collect())
+        };
+        assert_eq!(since(&[server(600, 0), worker(2250)], &[100]), 100 + 50);
+        assert_eq!(since(&[server(600, 0)], &[100]), 100, "the worker ended");
+        assert_eq!(since(&[server(600, 0), worker(2250)], &[100, 200]), 150, "a standby ended");
+        let backend_ended = line(100, "postgres", 1, 0, 530);
+        assert_eq!(since(&[backend_ended, worker(2200)], &[100]), 30, "its parent has its time");
     }
 
     #[test]

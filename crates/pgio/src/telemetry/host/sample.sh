@@ -47,6 +47,9 @@ answer() {
         head -n 99999 $files
         echo '==> processes <=='
         cat /proc/[0-9]*/stat
+        # Listing many processes takes long enough for the processors to do much work.
+        echo '==> stat after processes <=='
+        cat /proc/stat
         echo '==> schedstats <=='
         grep -Hs . /proc/[0-9]*/schedstat
         echo '==> ios <=='

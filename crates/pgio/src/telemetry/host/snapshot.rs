@@ -20,6 +20,8 @@ pub(super) struct Snapshot {
     /// Seconds since the host's boot, right before its counters were read.
     pub(super) uptime: Option<f64>,
     pub(super) stat: Stat,
+    /// The same right after the processes were listed, if they were.
+    pub(super) stat_after: Option<Stat>,
     pub(super) disks: BTreeMap<String, Disk>,
     pub(super) memory: BTreeMap<&'static str, u64>,
     /// Stall time in microseconds, by resource.
@@ -53,6 +55,7 @@ impl Snapshot {
         let network = net_dev::parse(take("/proc/net/dev"));
         let drbd = drbd_states(take("/proc/drbd"), take("drbd"));
         let all = take("processes");
+        let stat_after = stat::parse(take("stat after processes"));
         let walreceivers = take("walreceivers");
         let (schedstats, ios) = (take("schedstats"), take("ios"));
         // The remaining files belong to the shell and its sshd.
@@ -61,6 +64,7 @@ impl Snapshot {
             at,
             uptime,
             stat,
+            stat_after,
             disks,
             memory,
             pressure,

@@ -141,6 +141,73 @@ fn foreign_load_excludes_known_processes() {
 }
 
 #[test]
+fn foreign_load_counts_what_processes_used_up_to_the_time_of_interrupts() {
+    let began = Instant::now();
+    let cores = |softirq: u64, foreign: u64| {
+        let [from, to] = [1, 5].map(|s| {
+            let dd = format!("60 (dd) S 1 1 1 0 -1 0 0 0 0 0 {} 0 0 0 0 0\n", foreign * s);
+            let (user, system, idle) = (120 * s, 30 * s, 40 * s);
+            let cpu = format!("cpu  {user} 0 {system} {idle} 0 0");
+            let text = text(s, "101", &dd)
+                .replace(&format!("{cpu} 0 "), &format!("{cpu} {} ", softirq * s));
+            Snapshot::parse(&text, began + Duration::from_secs(s)).unwrap()
+        });
+        let watch = Watch { backend_pids: vec![101] };
+        let span = Span::between(&from, &to).unwrap();
+        span.foreign_load(&watch, &BTreeSet::from([50, 77]), 100.0).unwrap().unwrap().cores
+    };
+    // By the processor's counters 150 ticks per second; ours are 100.
+    near(cores(20, 30), 0.5);
+    near(cores(20, 65), 0.65);
+    near(cores(0, 65), 0.5);
+    near(cores(20, 100), 0.7);
+}
+
+/// The processors did 100 ticks of work while the processes were listed at the window's opening, and the
+/// server's time was read at the end of that.
+#[test]
+fn what_a_server_does_while_processes_are_listed_is_not_foreign() {
+    let began = Instant::now();
+    let at = |seconds: u64, busy: u64, after: u64, server: u64| {
+        let stat = |user: u64| format!("cpu  {user} 0 0 1000 0 0 0 0 0 0\n");
+        let text = format!(
+            "==> /proc/stat <==\n{}\n==> processes <==\n\
+             100 (postgres) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 0 0\n\
+             101 (postgres) S 100 1 1 0 -1 0 0 0 0 0 {server} 0 0 0 0 0\n\
+             ==> stat after processes <==\n{}==> walreceivers <==\n",
+            stat(busy),
+            stat(after),
+        );
+        Snapshot::parse(&text, began + Duration::from_secs(seconds)).unwrap()
+    };
+    let foreign = |from: &Snapshot, to: &Snapshot| {
+        let watch = Watch { backend_pids: vec![101] };
+        let span = Span::between(from, to).unwrap();
+        span.foreign_load(&watch, &BTreeSet::new(), 100.0).unwrap().unwrap().cores
+    };
+    let from = at(1, 1000, 1100, 1100);
+    near(foreign(&from, &at(2, 1300, 1300, 1300)), 0.0);
+    // Programs that came and ended between the marks.
+    near(foreign(&from, &at(2, 1350, 1350, 1300)), 0.5);
+    // The same work at the closing mark is none of theirs either.
+    near(foreign(&from, &at(2, 1300, 1400, 1300)), 0.0);
+}
+
+#[test]
+fn a_list_of_some_users_processes_is_recognized() {
+    let at = |second: u64, extra: &str| {
+        let at = Instant::now() + Duration::from_secs(second);
+        Snapshot::parse(&text(second, "101", extra), at).unwrap()
+    };
+    let hides = |extra: &str| {
+        let (from, to) = (at(1, extra), at(5, extra));
+        Span::between(&from, &to).unwrap().hides_processes()
+    };
+    assert!(hides(""));
+    assert!(!hides("1 (systemd) S 0 1 1 0 -1 0 0 0 0 0 0 0 0 0 0 0\n"));
+}
+
+#[test]
 fn counters_that_wrap_and_counters_that_restart() {
     let began = Instant::now();
     let disk = |seconds, numbers: &str| {

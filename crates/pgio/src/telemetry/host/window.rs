@@ -8,10 +8,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 
 use super::io::{Bytes, Moved};
-use super::processes::Watch;
+use super::processes::{Processes, Watch};
 use super::snapshot::Snapshot;
 use crate::host::proc::diskstats::{Disk, SECTOR_BYTES};
-use crate::host::proc::stat::CpuTimes;
+use crate::host::proc::stat::{CpuTimes, Stat};
 use pgio_results::telemetry::{DeviceUse, HostUse, IoRates, ProcessIo};
 
 /// In seconds.
@@ -107,6 +107,13 @@ impl<'a> Span<'a> {
         })
     }
 
+    /// Whether some processes are missing in a list of processes, while the kernel's counters include
+    /// theirs.
+    pub(super) fn hides_processes(&self) -> bool {
+        let lists = [&self.from.processes, &self.to.processes];
+        lists.into_iter().flatten().any(|processes| !processes.are_of_all_users())
+    }
+
     /// How the load of others met the servers between two marks. The error is the pid of a backend that is
     /// not a PostgreSQL process on this host.
     pub(super) fn foreign_load(
@@ -129,15 +136,34 @@ impl<'a> Span<'a> {
         let servers = roots.clone();
         roots.extend(ours);
         let moved = to.moved_since(from, &servers, &roots);
-        roots.extend(from.kernel());
-        let known = to.ticks_below(&roots).saturating_sub(from.ticks_below(&roots));
-        let (before, after) = (self.from.stat.cpu, self.to.stat.cpu);
-        let all = after.in_processes().saturating_sub(before.in_processes());
+        let known = to.ticks_since(from, &roots);
         // The two are counted at slightly different moments; do not go below 0.
-        let cores = all.saturating_sub(known) as f64 / hertz / self.seconds;
+        let foreign = self.busy_ticks(from, to).saturating_sub(known);
+        let cores = foreign as f64 / hertz / self.seconds;
         let run_delay = waited.map(|seconds| (seconds / self.seconds).min(1.0));
         let io = moved.map(|moved| self.io(moved));
         Some(Ok(ForeignLoad { cores, run_delay, io }))
+    }
+
+    /// CPU ticks of all processes, those that came and ended in the meantime included. The kernel counts a
+    /// processor's time by what runs when its clock ticks, and what interrupts took apart. The times of
+    /// processes are exact and contain interrupts, so they sum to up to a tenth more.
+    ///
+    /// The kernel's counters are read before and after the processes are listed, during which servers work
+    /// on. The lower bound is over the time between the lists: what a server did during the first list is
+    /// not in the server's own time, and would be taken for another's.
+    fn busy_ticks(&self, from: &Processes, to: &Processes) -> u64 {
+        let (before, until) = (self.from.stat, self.to.stat);
+        let since = |from: Stat, to: Stat, of: fn(&CpuTimes) -> u64| {
+            of(&to.cpu).saturating_sub(of(&from.cpu))
+        };
+        let least = since(self.from.stat_after.unwrap_or(before), until, CpuTimes::in_processes);
+        let until = self.to.stat_after.unwrap_or(until);
+        let charged: [fn(&CpuTimes) -> u64; 3] =
+            [CpuTimes::in_processes, |cpu| cpu.irq, |cpu| cpu.softirq];
+        let most = charged.map(|of| since(before, until, of));
+        let most = most.into_iter().fold(0, u64::saturating_add);
+        to.all_ticks_since(from).clamp(least, most.max(least))
     }
 
     fn io(&self, moved: Moved) -> ProcessIo {

@@ -5,12 +5,14 @@
 
 mod command;
 mod contract;
+mod descendants;
 mod kubernetes;
 mod local;
 
 use crate::config::drivers::{DriverEngine, DriverSpec};
 
 pub use contract::{Invitation, Launcher, RANKS_VARIABLE};
+pub use descendants::is_below_this_process;
 pub use kubernetes::manifest;
 
 /// Returns the engine that the user names.

@@ -375,4 +375,25 @@ fn a_resync_anywhere_disturbs_any_condition() {
     let host = telemetry.hosts.get_mut("db").unwrap();
     host.drbd.get_mut("drbd0").unwrap().connected_anew = 1;
     assert_eq!(resync(telemetry).unwrap().verdict, CheckVerdict::Warning);
+
+    // So does catching up after congestion, but neither a resync before it nor a verification.
+    let mut judged = |here: &[&str], peer: &[&str]| {
+        for (host, states) in [("db", here), ("local", peer)] {
+            let states = states.iter().map(|replication| state(replication)).collect();
+            let drbd = DrbdUse { states, ..DrbdUse::default() };
+            let host = telemetry.hosts.get_mut(host).unwrap();
+            host.drbd.insert("drbd0".to_owned(), drbd);
+        }
+        let check = resync(telemetry).unwrap();
+        (check.verdict, check.message)
+    };
+    let (ahead, behind) =
+        (["Established", "Ahead", "SyncSource"], ["Established", "Behind", "SyncTarget"]);
+    let message = "drbd0 on `db` was SyncSource inside the window".to_owned();
+    assert_eq!(judged(&ahead, &behind), (WARNING, message));
+    let mut verdict = |here: &[&str], peer: &[&str]| judged(here, peer).0;
+    assert_eq!(verdict(&["Ahead", "WFBitMapS", "Established"], &["PausedSyncT"]), WARNING);
+    assert_eq!(verdict(&["Established"], &["Established", "SyncTarget"]), INVALID);
+    assert_eq!(verdict(&["SyncSource", "Established", "Ahead"], &["SyncTarget"]), INVALID);
+    assert_eq!(verdict(&["Ahead", "SyncSource", "VerifyS"], &["Behind", "VerifyT"]), INVALID);
 }

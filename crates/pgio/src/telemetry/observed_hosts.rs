@@ -1,0 +1,181 @@
+//! The hosts that are sampled during a trial, and which of their processes belong to the servers under
+//! test.
+//!
+//! A machine may have two names, such as `local` and the server's host in the experiment file. It is
+//! sampled under both, and the server's processes are known under both. Where a server runs on the host's
+//! kernel but cannot be found there, its load cannot be told from that of others, so the foreign load is
+//! unknown. Next: [`super::host`] samples one host.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::host::{self, Sampler, Watch};
+use super::sources::TelemetrySources;
+use super::span::Span;
+use crate::host::Host;
+use crate::pg::words;
+use pgio_results::Warning;
+use pgio_results::series::Track;
+use pgio_results::telemetry::HostUse;
+
+/// The sources of one server, and a session of it that stays open during the trial.
+pub(super) type Target<'a> = (&'a TelemetrySources, Option<i32>);
+
+pub(super) struct ObservedHost<'a> {
+    pub(super) name: &'a str,
+    pub(super) sampler: Sampler,
+    hides_a_server: bool,
+}
+
+/// The processes of servers on one host.
+#[derive(Debug, Default, PartialEq)]
+struct Servers {
+    backend_pids: Vec<i32>,
+    /// A server runs on the host's kernel, but its processes are unknown there.
+    hidden: bool,
+}
+
+/// Samples each host once, whatever number of servers it has.
+pub(super) fn start<'a>(
+    targets: &[Target<'a>],
+    cadence: Duration,
+    warnings: &mut Vec<Warning>,
+) -> Vec<ObservedHost<'a>> {
+    let mut started: Vec<ObservedHost<'_>> = Vec::new();
+    for (name, host) in targets.iter().flat_map(|(sources, _)| &sources.hosts) {
+        if started.iter().any(|known| known.name == name) {
+            continue;
+        }
+        let Servers { backend_pids, hidden } = Servers::on(host, targets);
+        match Sampler::start(Arc::clone(host), cadence, Watch { backend_pids }) {
+            Ok(sampler) => started.push(ObservedHost {
+                name,
+                sampler,
+                hides_a_server: hidden && !host::names_ours(host),
+            }),
+            Err(error) => warnings.push(Warning::new(
+                format!("host {name} was not observed"),
+                words::sentence(&error),
+                "check that the host can be reached, then run again",
+            )),
+        }
+    }
+    started
+}
+
+impl ObservedHost<'_> {
+    /// Summarizes the window.
+    pub(super) fn finish(self, span: Span) -> (HostUse, Vec<Track>, Vec<Warning>) {
+        let (mut usage, tracks, mut warnings) = self.sampler.finish(span.opened, span.closed);
+        if self.hides_a_server {
+            usage = without_foreign_load(usage);
+            warnings.push(Warning::new(
+                format!("the foreign load on host {} is unknown", self.name),
+                "a server under test runs there, but its processes were not found",
+                "set host in [target] to the host in [hosts] on which `ps` shows them; a server in a container has its own process ids",
+            ));
+        }
+        (usage, tracks, warnings)
+    }
+}
+
+/// All of it would be the server's own.
+fn without_foreign_load(usage: HostUse) -> HostUse {
+    HostUse { foreign_cores: None, run_delay: None, process_io: None, ..usage }
+}
+
+impl Servers {
+    fn on(host: &Host, targets: &[Target<'_>]) -> Servers {
+        let mut found = Servers::default();
+        for (sources, pid) in targets {
+            if let Some(server) = sources.server_host() {
+                found.add(host, server, *pid);
+            } else if let Some(expected) = &sources.expected_host {
+                found.hidden |= host.name() == expected
+                    || sources.hosts.get(expected).is_some_and(|h| h.is_same_machine(host));
+            }
+            for (name, pid) in &sources.neighbors {
+                if let Some(server) = sources.hosts.get(name) {
+                    found.add(host, server, Some(*pid));
+                }
+            }
+        }
+        found
+    }
+
+    fn add(&mut self, host: &Host, server: &Host, pid: Option<i32>) {
+        if host.shares_pids_with(server) {
+            self.backend_pids.extend(pid);
+        } else if host.is_same_machine(server) {
+            self.hidden = true;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::experiment::HostSpec;
+    use crate::host::LOCAL;
+
+    /// A server on this machine, which is also the host `db`.
+    fn sources(server: Option<&str>, expected: Option<&str>) -> TelemetrySources {
+        let host = |name| (name == "db").then(HostSpec::default);
+        let hosts = ["db", LOCAL].map(|name| {
+            let host = host(name).map_or_else(Host::local, |s| Host::connect(name, &s).unwrap());
+            (name.to_owned(), Arc::new(host))
+        });
+        TelemetrySources {
+            hosts: hosts.into(),
+            server_host: server.map(str::to_owned),
+            expected_host: expected.map(str::to_owned),
+            neighbors: server.map(|name| (name.to_owned(), 12)).into_iter().collect(),
+            ..TelemetrySources::of_nothing()
+        }
+    }
+
+    fn on_each(sources: &TelemetrySources) -> Vec<Servers> {
+        let hosts = sources.hosts.values();
+        hosts.map(|host| Servers::on(host, &[(sources, Some(11))])).collect()
+    }
+
+    #[test]
+    fn a_server_is_known_under_every_name_of_its_machine() {
+        for name in ["db", LOCAL] {
+            let known = || Servers { backend_pids: vec![11, 12], hidden: false };
+            assert_eq!(on_each(&sources(Some(name), None)), [known(), known()]);
+        }
+    }
+
+    #[test]
+    fn a_server_that_is_not_found_hides_on_every_name_of_its_machine() {
+        let hidden = || Servers { backend_pids: Vec::new(), hidden: true };
+        assert_eq!(on_each(&sources(None, Some("db"))), [hidden(), hidden()]);
+        assert_eq!(on_each(&sources(None, Some(LOCAL))), [hidden(), hidden()]);
+        let elsewhere = || Servers::default();
+        assert_eq!(on_each(&sources(None, None)), [elsewhere(), elsewhere()]);
+    }
+
+    #[test]
+    fn the_load_of_a_hidden_server_is_not_foreign() {
+        let sources = sources(None, Some(LOCAL));
+        let mut warnings = Vec::new();
+        let hosts = start(&[(&sources, None)], Duration::from_secs(60), &mut warnings);
+        assert_eq!((hosts.len(), warnings.len()), (2, 0), "{warnings:?}");
+        for host in hosts {
+            let opened = std::time::Instant::now();
+            for _ in 0..2 {
+                host.sampler.mark();
+                while host.sampler.is_marking() {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                std::thread::sleep(Duration::from_millis(100));
+            }
+            let span = Span { opened, closed: std::time::Instant::now() };
+            let (usage, _, warnings) = host.finish(span);
+            assert!(usage.cores.is_some(), "{usage:?}");
+            assert_eq!((usage.foreign_cores, usage.process_io), (None, None));
+            assert!(warnings.iter().any(|w| w.what.starts_with("the foreign load on host ")));
+        }
+    }
+}
