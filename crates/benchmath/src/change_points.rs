@@ -66,15 +66,22 @@ pub fn find(values: &[f64], alpha: f64, seed: u64) -> Vec<ChangePoint> {
     found
 }
 
-/// The smallest p that so many values can have, for a step in the middle without any overlap.
+/// The smallest p that so many distinct values can have: that of a step in the middle without any
+/// overlap. An odd number has two middle splits with the same statistic, and a permutation reaches it
+/// at either.
 pub fn smallest_p(values: usize) -> f64 {
     if values < 2 * FEWEST {
         return 1.0;
     }
-    // 2 over the number of ways to choose half of the values.
     let half = values / 2;
+    // The number of ways to choose half of the values. Two separate them: the lowest, the highest.
     let ways = (1..=half).fold(1.0, |ways, k| ways * (values - half + k) as f64 / k as f64);
-    (2.0 / ways).min(1.0)
+    let splits = match values % 2 {
+        0 => 1.0,
+        // Two splits, less what separates at both: the next value then has to be the next in order.
+        _ => 2.0 - 1.0 / (half + 1) as f64,
+    };
+    (2.0 * splits / ways).min(1.0)
 }
 
 /// Moves each change to the best split between its neighbors, which the first division did not know.

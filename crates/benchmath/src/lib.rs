@@ -21,7 +21,8 @@
 //! | [`change_points`] | where the level of a sequence of runs changed |
 //! | [`student`] | the mean of a sample with Student's interval |
 //! | [`steady`] | whether a series is steady: trend and change point |
-//! | [`welch`] | two unpaired samples |
+//! | [`welch`] | two unpaired samples, by their means |
+//! | [`rank_sum`] | two unpaired samples, by their ranks |
 //! | [`williams`] | orders of conditions balanced for carry-over |
 //! | [`fisher`] | two shares, such as shares of failed trials |
 //! | [`holm`] | adjusts p values of tests that share no blocks |
@@ -51,6 +52,7 @@ pub mod knee;
 pub mod margin;
 pub mod outliers;
 pub mod power;
+pub mod rank_sum;
 pub mod rng;
 pub mod signed_rank;
 pub mod spread;

@@ -119,7 +119,9 @@ impl Margin {
         // upper border is the nearer one.
         let both = f64::midpoint(power, 1.0);
         let absent = power::blocks_needed(self.high, sd_log, 2.0 * alpha, both)?;
-        let present = power::blocks_needed(self.high, sd_log, level, power)?;
+        // Twice the margin above is nearer to its border than twice the margin below.
+        let beyond = (2.0 * self.high.exp_m1()).ln_1p() - self.high;
+        let present = power::blocks_needed(beyond, sd_log, level, power)?;
         Some(absent.max(present))
     }
 }

@@ -229,6 +229,7 @@ pub fn analyse(stored: &StoredExperiment) -> Analysis {
         condition.state = shares::state(condition, &arms[condition.name.as_str()], primary);
         condition.shares = shares::shares(manifest, &everywhere, &condition.name);
     }
+    margin::count_failures(&conditions, &mut comparisons);
     let drifts = drift::all(manifest, &arms);
     let mut further = drift::findings(manifest, &drifts);
     let spread = spreads.get(&manifest.primary_metric);

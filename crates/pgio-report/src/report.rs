@@ -23,6 +23,7 @@ pub mod device;
 mod effect;
 mod explain;
 mod format;
+mod gate;
 pub mod history;
 #[cfg(test)]
 mod hostile;
@@ -53,6 +54,6 @@ pub use answer::answer;
 pub use answers::{answered, answers};
 pub use brief::brief;
 pub use comparison::document;
+pub use gate::{Gated, gate};
 pub use lead::lead;
-pub use margin::{Gated, gate};
 pub use outcomes::{failures, headline};

@@ -21,6 +21,39 @@ fn a_clean_step_has_the_p_of_its_permutations() {
     assert!(smallest_p(7) > 0.05 && smallest_p(5) == 1.0);
 }
 
+/// All orders of so many values: the smallest p is the share that reaches the largest statistic.
+#[test]
+fn the_smallest_p_is_that_of_all_permutations() {
+    /// Visits all orders of the first `n` values (Heap's algorithm).
+    fn permute(values: &mut [f64], n: usize, visit: &mut dyn FnMut(&[f64])) {
+        if n <= 1 {
+            return visit(values);
+        }
+        for i in 0..n {
+            permute(values, n - 1, visit);
+            values.swap(if n.is_multiple_of(2) { i } else { 0 }, n - 1);
+        }
+    }
+    for n in 6..=9 {
+        let values: Vec<f64> = (0..n).map(f64::from).collect();
+        let mut scores = scores(&values);
+        let (mut all, mut most, mut reached) = (0u32, 0.0, 0u32);
+        let length = scores.len();
+        permute(&mut scores, length, &mut |order| {
+            let statistic = best(order).map_or(0.0, |(_, statistic)| statistic);
+            all += 1;
+            if statistic > most + 1e-9 {
+                (most, reached) = (statistic, 0);
+            }
+            reached += u32::from(statistic > most - 1e-9);
+        });
+        let p = f64::from(reached) / f64::from(all);
+        assert!((smallest_p(length) - p).abs() < 1e-12, "{n}: {} not {p}", smallest_p(length));
+    }
+    let fewest = |alpha: f64| (0..).find(|n| smallest_p(*n) <= alpha).unwrap();
+    assert_eq!([1.0, 2.0, 3.0].map(|conditions| fewest(0.05 / conditions)), [8, 10, 10]);
+}
+
 #[test]
 fn constant_and_short_sequences_have_no_change() {
     assert!(find(&[], 0.05, 1).is_empty());

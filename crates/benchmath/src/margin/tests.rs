@@ -158,27 +158,37 @@ fn at_most_five_in_a_hundred_decisions_are_wrong() {
 }
 
 /// The planned number of blocks decides in at least 80 % of experiments, without an effect and with
-/// one of twice the margin.
+/// one of twice the margin on either side.
 #[test]
 fn the_planned_blocks_decide() {
     let mut rng = SplitMix64::new(13);
-    let five = margin(0.05);
-    for sd in [0.02, 0.04, 0.08] {
-        let n = five.blocks_needed(sd, ALPHA, ALPHA, 0.8).unwrap();
-        for ratio in [1.0, 0.90, 1.10] {
-            let experiments = 2_000;
-            let decided = (0..experiments)
-                .filter(|_| {
-                    let center = f64::ln(ratio);
-                    let values: Vec<f64> = (0..n).map(|_| center + sd * normal(&mut rng)).collect();
-                    judge(five, &values).answer() != Answer::Undecided
-                })
-                .count();
-            let power = decided as f64 / f64::from(experiments);
-            // 10 % fewer at twice the margin above, whose distance is smaller on the log scale.
-            assert!(power >= 0.8 - 0.05, "sd {sd}, {n} blocks, ratio {ratio}: {power}");
+    for share in [0.05, 0.2, 0.5] {
+        let margin = margin(share);
+        for sd in [0.4, 0.8, 1.6].map(|sd| sd * share) {
+            let n = margin.blocks_needed(sd, ALPHA, ALPHA, 0.8).unwrap();
+            // A ratio of 0 has no log.
+            let ratios =
+                [1.0, 1.0 - 2.0 * share, 1.0 + 2.0 * share].into_iter().filter(|r| *r > 0.0);
+            for ratio in ratios {
+                let experiments = 4_000;
+                let decided = (0..experiments)
+                    .filter(|_| {
+                        let center = f64::ln(ratio);
+                        let values: Vec<f64> =
+                            (0..n).map(|_| center + sd * normal(&mut rng)).collect();
+                        judge(margin, &values).answer() != Answer::Undecided
+                    })
+                    .count();
+                let power = decided as f64 / f64::from(experiments);
+                // Three standard errors are 0.019.
+                assert!(
+                    power >= 0.8 - 0.02,
+                    "margin {share}, sd {sd}, {n} blocks, ratio {ratio}: {power}"
+                );
+            }
         }
     }
+    let five = margin(0.05);
     assert_eq!(five.blocks_needed(f64::NAN, ALPHA, ALPHA, 0.8), None);
     assert_eq!(five.blocks_needed(50.0, ALPHA, ALPHA, 0.8), None);
 }

@@ -5,6 +5,8 @@
 //! the unit is the run. With one or two runs per side, ratios are shown but not judged; with [`FEWEST`]
 //! or more, Welch's test on the logs of the runs' typical values (`benchmath::welch`) judges them. (With
 //! trials as the unit, half of the comparisons of equal runs of different dates were judged different.)
+//! The primary metric and those that a rule names are judged each on its own, all others of a condition
+//! together: interval and verdict of a comparison are those of one level.
 //! The second view, each condition's effect in its own run, excludes what all its conditions share.
 //!
 //! Next: [`gate`] for rules about the change, `reasons` for differences that may make the two incomparable.
@@ -17,7 +19,7 @@ mod tests;
 use std::collections::BTreeSet;
 
 use benchmath::summary::{geometric_mean, mean};
-use benchmath::welch;
+use benchmath::{holm, welch};
 use serde::{Deserialize, Serialize};
 
 pub use self::reasons::Reason;
@@ -25,7 +27,7 @@ use super::comparison::Comparison;
 use super::interval::Interval;
 use super::pairing::{self, Arm, Arms};
 use super::verdict::{ALPHA, Verdict, directed};
-use super::{compare, cross, families, tail};
+use super::{compare, cross, tail};
 use pgio_results::metrics::{self, DeclaredMetric, Direction, MetricDef};
 use pgio_results::store::{Manifest, StoredExperiment};
 
@@ -44,6 +46,9 @@ pub struct Across {
     pub b: Side,
     /// The primary metric of A; judged unadjusted.
     pub primary_metric: String,
+    /// Further metrics that were named before: judged unadjusted as well.
+    #[serde(skip)]
+    pub named: Vec<String>,
     /// The metrics that the command of A prints.
     #[serde(skip)]
     pub metrics: Vec<DeclaredMetric>,
@@ -91,14 +96,16 @@ pub struct AcrossComparison {
     pub runs_a: usize,
     #[serde(default)]
     pub runs_b: usize,
-    /// B / A, with Welch's 95 % interval over runs; no interval with too few runs.
+    /// B / A, with Welch's 95 % interval over runs, of a secondary metric at its share of the level; no
+    /// interval with too few runs.
     pub ratio: Option<f64>,
     #[serde(flatten)]
     pub interval: Interval,
     pub p: Option<f64>,
     /// Holm over the secondary metrics of the condition; `p` itself for the primary metric.
     pub p_adjusted: Option<f64>,
-    /// `not_judged` if a side has fewer than three runs.
+    /// `not_judged` if a side has fewer than three runs, `not_applicable` with a ratio if neither side's runs
+    /// vary.
     pub verdict: Verdict,
 }
 
@@ -139,6 +146,11 @@ impl Across {
 
 /// Compares two sides, each with at least one run; the first run describes its side.
 pub fn across(a: &[StoredExperiment], b: &[StoredExperiment]) -> Across {
+    across_naming(a, b, &[])
+}
+
+/// The same, with metrics that the user named before the comparison, as in a rule of the gate.
+pub fn across_naming(a: &[StoredExperiment], b: &[StoredExperiment], named: &[String]) -> Across {
     let judge = |runs: &[StoredExperiment]| -> Vec<StoredExperiment> {
         runs.iter().map(|run| cross::judged(run).into_owned()).collect()
     };
@@ -149,7 +161,7 @@ pub fn across(a: &[StoredExperiment], b: &[StoredExperiment]) -> Across {
     let (primary, declared) = (&first_a.primary_metric, &first_a.metrics);
     let comparisons = common
         .iter()
-        .flat_map(|name| condition(name, primary, declared, (&arms_a, &arms_b)))
+        .flat_map(|name| condition(name, (primary.as_str(), named), declared, (&arms_a, &arms_b)))
         .collect();
     Across {
         schema: ACROSS_SCHEMA.to_owned(),
@@ -157,6 +169,7 @@ pub fn across(a: &[StoredExperiment], b: &[StoredExperiment]) -> Across {
         a: side(&a, &arms_a),
         b: side(&b, &arms_b),
         primary_metric: primary.clone(),
+        named: named.to_vec(),
         metrics: declared.clone(),
         reasons: reasons::all(&a, &b),
         comparisons,
@@ -204,9 +217,15 @@ fn values(arms: &[Arms<'_>], condition: &str, metric: &str) -> Vec<Vec<f64>> {
     arms.iter().map(of_run).filter(|values| !values.is_empty()).collect()
 }
 
+/// A comparison, with the logs of the runs of B and of A.
+struct Member {
+    comparison: AcrossComparison,
+    logs: [Vec<f64>; 2],
+}
+
 fn condition(
     name: &str,
-    primary: &str,
+    (primary, named): (&str, &[String]),
     declared: &[DeclaredMetric],
     (a, b): (&[Arms<'_>], &[Arms<'_>]),
 ) -> Vec<AcrossComparison> {
@@ -214,19 +233,20 @@ fn condition(
         let (runs_a, runs_b) = (values(a, name, def.name), values(b, name, def.name));
         let is_primary = def.name == primary;
         let shown = is_primary || !(runs_a.is_empty() || runs_b.is_empty());
-        let mut compared = shown.then(|| metric(name, &def, is_primary, &runs_a, &runs_b))?;
+        let mut member = shown.then(|| metric(name, &def, is_primary, &runs_a, &runs_b))?;
         let all: Vec<&Arm<'_>> = a.iter().chain(b).filter_map(|arms| arms.get(name)).collect();
         if !is_known(&all, &def) {
+            let compared = &mut member.comparison;
             compared.verdict = Verdict::NotApplicable;
             (compared.ratio, compared.interval) = (None, Interval::UNKNOWN);
             (compared.p, compared.p_adjusted) = (None, None);
         }
-        Some(compared)
+        Some(member)
     };
-    let mut family: Vec<AcrossComparison> = metrics::all(declared).filter_map(one).collect();
-    family.sort_by_key(|c| !c.primary);
-    adjust(&mut family);
-    family
+    let mut family: Vec<Member> = metrics::all(declared).filter_map(one).collect();
+    family.sort_by_key(|member| !member.comparison.primary);
+    adjust(&mut family, named);
+    family.into_iter().map(|member| member.comparison).collect()
 }
 
 fn metric(
@@ -235,22 +255,24 @@ fn metric(
     primary: bool,
     a: &[Vec<f64>],
     b: &[Vec<f64>],
-) -> AcrossComparison {
+) -> Member {
     let (of_a, of_b) = (typical(a), typical(b));
     let ratio = geometric_mean(&of_a).zip(geometric_mean(&of_b)).map(|(a, b)| b / a);
     let too_few = a.len() < FEWEST || b.len() < FEWEST;
-    let found =
-        ratio.filter(|_| !too_few).and_then(|_| welch::test(&logs(&of_b), &logs(&of_a), ALPHA));
+    let logs = [logs(&of_b), logs(&of_a)];
+    let found = ratio.filter(|_| !too_few).and_then(|_| welch::test(&logs[0], &logs[1], ALPHA));
     let interval = found.map(|w| w.interval.exp());
     let verdict = match (ratio, found) {
         (None, _) if !(a.is_empty() || b.is_empty()) => Verdict::NotApplicable,
         (Some(ratio), Some(w)) if w.p <= ALPHA => directed(ratio > 1.0, def.direction),
         _ if too_few => Verdict::NotJudged,
+        // Without any spread there is no test.
+        (Some(ratio), None) if ratio != 1.0 => Verdict::NotApplicable,
         _ => Verdict::NoDifference,
     };
     let central = |values: &[f64]| geometric_mean(values).or_else(|| mean(values));
     let trials = |runs: &[Vec<f64>]| runs.iter().map(Vec::len).sum();
-    AcrossComparison {
+    let comparison = AcrossComparison {
         condition: condition.to_owned(),
         metric: def.name.to_owned(),
         primary,
@@ -265,7 +287,8 @@ fn metric(
         p: found.map(|w| w.p),
         p_adjusted: found.map(|w| w.p),
         verdict,
-    }
+    };
+    Member { comparison, logs }
 }
 
 /// One value for each run.
@@ -277,10 +300,27 @@ fn logs(values: &[f64]) -> Vec<f64> {
     values.iter().map(|v| v.ln()).collect()
 }
 
-/// The secondary metrics of a condition are one family.
-fn adjust(family: &mut [AcrossComparison]) {
-    let secondary = family.iter_mut().filter(|c| !c.primary);
-    families::adjust_together(secondary.map(|c| (c.p, &mut c.p_adjusted, &mut c.verdict)));
+/// The secondary metrics of a condition that no rule names are one family. Each is judged at the share of the
+/// level that Holm's method leaves it, so its interval excludes 1 exactly if its verdict is decided.
+fn adjust(family: &mut [Member], named: &[String]) {
+    let is_secondary = |c: &AcrossComparison| !c.primary && !named.contains(&c.metric);
+    let mut members: Vec<(f64, &mut Member)> = family
+        .iter_mut()
+        .filter(|m| is_secondary(&m.comparison))
+        .filter_map(|m| Some((m.comparison.p?, m)))
+        .collect();
+    let p_values: Vec<f64> = members.iter().map(|(p, _)| *p).collect();
+    for ((p, member), adjusted) in members.iter_mut().zip(holm::adjust(&p_values)) {
+        let share = if *p > 0.0 { *p / adjusted } else { 1.0 / p_values.len() as f64 };
+        let [of_b, of_a] = &member.logs;
+        let c = &mut member.comparison;
+        let at_its_level = welch::test(of_b, of_a, ALPHA * share);
+        c.interval = at_its_level.map(|w| w.interval.exp()).into();
+        c.p_adjusted = Some(adjusted);
+        if adjusted > ALPHA && c.verdict.is_decided() {
+            c.verdict = Verdict::NoDifference;
+        }
+    }
 }
 
 /// Whether all trials have comparable values of this metric.

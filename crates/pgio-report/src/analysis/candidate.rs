@@ -62,6 +62,7 @@ fn candidate(def: &MetricDef, pairs: &Pairs, found: effect::Comparison) -> Candi
         decision: None,
         gate: None,
         decision_blocks: None,
+        gate_by_margin: None,
         sd_log: found.sd_log,
         bound: None,
         warnings: found

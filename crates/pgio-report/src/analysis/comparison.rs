@@ -51,13 +51,16 @@ pub struct Comparison {
     pub margin: Option<f64>,
     #[serde(default)]
     pub decision: Option<Decision>,
-    /// Whether the condition is worse by more than the margin.
+    /// Whether the condition is worse by more than the margin, or failed in more trials.
     #[serde(default)]
     pub gate: Option<Gate>,
     /// Blocks that decide with 80 % power, if these did not, for an effect that is absent or twice the
     /// margin.
     #[serde(default)]
     pub decision_blocks: Option<u32>,
+    /// `gate` by the margin alone, without the failures.
+    #[serde(skip)]
+    pub gate_by_margin: Option<Gate>,
     /// Sample standard deviation of the per-block log-ratios.
     #[serde(skip)]
     pub sd_log: Option<f64>,

@@ -164,6 +164,47 @@ mod tests {
         assert!(analysis.checks.iter().any(|f| f.id == "stalls"), "{:?}", analysis.checks);
     }
 
+    /// Twenty blocks; the trials of one of the two stall for a third of the window in every fourth block.
+    /// Without slices, only the rates show it.
+    fn stalling(stalled: &str, with_slices: bool) -> crate::analysis::Analysis {
+        let block = |block: u32| {
+            ["local", "on"].map(|name| {
+                let noise = |i: u32| u64::from(1000 + (block * 7 + i * 13) % 11);
+                let from = if name == "on" { 3 } else { 0 };
+                let mut commits: Vec<u64> = (from..from + 9).map(noise).collect();
+                if name == stalled && block % 4 == 1 {
+                    commits[3..6].fill(0);
+                }
+                let mut t = timed(name, block, &commits);
+                if !with_slices {
+                    t.timeline.clear();
+                }
+                t
+            })
+        };
+        analyse(&experiment(&["local", "on"], (1..=20).flat_map(block).collect()))
+    }
+
+    #[test]
+    fn a_baseline_that_stalls_is_not_a_stall_of_the_condition() {
+        use crate::analysis::STALLS;
+        for with_slices in [true, false] {
+            for (stalled, message) in [
+                ("on", "`on`: −"),
+                (
+                    "local",
+                    "the baseline `local` is slower in some blocks than in the typical one; `on` against it +",
+                ),
+            ] {
+                let analysis = stalling(stalled, with_slices);
+                let found: Vec<_> = analysis.checks.iter().filter(|f| f.id == STALLS).collect();
+                let [finding] = found.as_slice() else { panic!("{stalled}: {found:?}") };
+                assert_eq!(finding.condition.as_deref(), Some(stalled), "{finding:?}");
+                assert!(finding.message.starts_with(message), "{finding:?}");
+            }
+        }
+    }
+
     #[test]
     fn a_condition_that_is_slow_throughout_is_not_degraded() {
         let trials = (1..=6)

@@ -7,7 +7,6 @@
 
 use benchmath::effect;
 use benchmath::family::{self, Series};
-use benchmath::holm;
 
 use super::candidate::Candidate;
 use super::interval::Interval;
@@ -66,21 +65,5 @@ pub(super) fn together(members: &mut [&mut Candidate]) {
         member.adopt(judged);
         let comparison = std::mem::take(&mut member.comparison);
         member.comparison = tail::bounded(comparison, member.cut_off);
-    }
-}
-
-/// Adjusts tests that share no blocks, as far as they have a p; a verdict that no longer holds becomes
-/// "no difference".
-pub(super) fn adjust_together<'a>(
-    family: impl Iterator<Item = (Option<f64>, &'a mut Option<f64>, &'a mut Verdict)>,
-) {
-    let judged: Vec<_> =
-        family.filter_map(|(p, adjusted, verdict)| Some((p?, adjusted, verdict))).collect();
-    let p_values: Vec<f64> = judged.iter().map(|(p, ..)| *p).collect();
-    for ((_, p_adjusted, verdict), adjusted) in judged.into_iter().zip(holm::adjust(&p_values)) {
-        *p_adjusted = Some(adjusted);
-        if adjusted > ALPHA && verdict.is_decided() {
-            *verdict = Verdict::NoDifference;
-        }
     }
 }

@@ -15,6 +15,7 @@ use super::verdict::{ALPHA, Verdict};
 use super::width::width;
 use super::{degraded, steady, woven};
 use pgio_results::change::fact;
+use pgio_results::metrics::{self, Direction};
 use pgio_results::store::{ConditionInfo, Manifest, StoredExperiment};
 use pgio_results::units::human;
 use pgio_results::{CheckVerdict, Outcome, Trial, Warning, checks};
@@ -38,6 +39,7 @@ pub(super) fn all(
     found.extend(clock_cost(stored));
     found.extend(not_precise(manifest, comparisons));
     found.extend(further);
+    found.extend(baseline_stalls(manifest, arms, comparisons));
     for info in &manifest.conditions {
         let arm = &arms[info.name.as_str()];
         found.extend(stalls(info, manifest, arm, comparisons));
@@ -138,6 +140,61 @@ fn aa_differs(manifest: &Manifest, comparisons: &[Comparison]) -> Option<Finding
     })
 }
 
+/// Whose trials stall.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Stalling {
+    Condition,
+    Baseline,
+}
+
+/// Whose trials stall, by one condition's comparison: the side that is degraded for longer; if neither is,
+/// the side for which all work over all time is worse than the typical block.
+fn stalling(manifest: &Manifest, condition: &str, all: &[Comparison]) -> Option<Stalling> {
+    let primary = all.iter().find(|c| c.condition == condition && c.primary)?;
+    let more = degraded_shares(condition, all).map_or(0.0, |[ours, theirs]| ours - theirs);
+    if more >= DEGRADED_MORE {
+        return Some(Stalling::Condition);
+    }
+    let (totals, ratio) = primary.totals.zip(primary.ratio)?;
+    if !totals.disagrees(ratio, primary.interval) {
+        return None;
+    }
+    let def = metrics::find(&manifest.metrics, &primary.metric);
+    let direction = def.map_or(Direction::Neutral, |def| def.direction);
+    let is_ours = totals.is_worse(ratio, direction) && more > -DEGRADED_MORE;
+    Some(if is_ours { Stalling::Condition } else { Stalling::Baseline })
+}
+
+/// The degraded time of a condition and of the baseline; `None` if neither has any.
+fn degraded_shares(condition: &str, all: &[Comparison]) -> Option<[f64; 2]> {
+    let share = all.iter().find(|c| c.condition == condition && c.metric == degraded::SHARE)?;
+    Some([share.value.unwrap_or(0.0), share.baseline_value.unwrap_or(0.0)])
+}
+
+/// `−9.2 % [−12.0 %, −6.1 %] in all work over all time, −0.3 % in the typical block`
+fn totals_and_typical(c: &Comparison) -> Option<String> {
+    let percent = |ratio: f64| format!("{:+.1} %", (ratio - 1.0) * 100.0).replace('-', "−");
+    let (totals, ratio) = c.totals.zip(c.ratio)?;
+    let interval = match totals.interval.sides() {
+        Some((low, high)) => format!(" [{}, {}]", percent(low), percent(high)),
+        None => String::new(),
+    };
+    Some(format!(
+        "{}{interval} in all work over all time, {} in the typical block",
+        percent(totals.ratio),
+        percent(ratio)
+    ))
+}
+
+/// `, for at most 3.00 s at a time`; empty without degraded time.
+fn longest(arm: &Arm<'_>, manifest: &Manifest) -> String {
+    let own = degraded::metrics(arm, &manifest.primary_metric);
+    let longest = own.get(degraded::LONGEST).and_then(|m| m.value).filter(|l| *l > 0.0);
+    longest.map_or_else(String::new, |seconds| {
+        format!(", for at most {} at a time", human::latency(seconds * 1e9))
+    })
+}
+
 /// Reports stalls, which the typical block hides but long-term operation would show.
 fn stalls(
     info: &ConditionInfo,
@@ -145,47 +202,53 @@ fn stalls(
     arm: &Arm<'_>,
     comparisons: &[Comparison],
 ) -> Option<Finding> {
-    let of = |wanted: &dyn Fn(&Comparison) -> bool| {
-        comparisons.iter().find(|c| c.condition == info.name && wanted(c))
-    };
-    let primary = of(&|c| c.primary)?;
-    let share = of(&|c| c.metric == degraded::SHARE);
-    let value = |c: Option<&Comparison>| c.and_then(|c| c.value).unwrap_or(0.0);
-    let baseline = share.and_then(|c| c.baseline_value).unwrap_or(0.0);
-    let more = value(share) - baseline >= DEGRADED_MORE;
-    let apart = primary
-        .totals
-        .zip(primary.ratio)
-        .filter(|(totals, ratio)| totals.disagrees(*ratio, primary.interval));
-    if !more && apart.is_none() {
+    if stalling(manifest, &info.name, comparisons) != Some(Stalling::Condition) {
         return None;
     }
-    let percent = |ratio: f64| format!("{:+.1} %", (ratio - 1.0) * 100.0).replace('-', "−");
-    let mut parts = Vec::new();
-    if let (Some(totals), Some(ratio)) = (primary.totals, primary.ratio) {
-        let interval = match (totals.interval.low, totals.interval.high) {
-            (Some(low), Some(high)) => format!(" [{}, {}]", percent(low), percent(high)),
-            _ => String::new(),
-        };
-        parts.push(format!(
-            "{}{interval} in all work over all time, {} in the typical block",
-            percent(totals.ratio),
-            percent(ratio)
-        ));
-    }
-    let own = degraded::metrics(arm, &manifest.primary_metric);
-    let longest = own.get(degraded::LONGEST).and_then(|m| m.value).filter(|l| *l > 0.0);
-    let longest = longest.map_or_else(String::new, |seconds| {
-        format!(", for at most {} at a time", human::latency(seconds * 1e9))
-    });
+    let primary = comparisons.iter().find(|c| c.condition == info.name && c.primary)?;
+    let [ours, theirs] = degraded_shares(&info.name, comparisons).unwrap_or_default();
+    let mut parts: Vec<String> = totals_and_typical(primary).into_iter().collect();
     parts.push(format!(
-        "below half of its median rate for {:.1} % of the time (baseline {:.1} %){longest}",
-        value(share) * 100.0,
-        baseline * 100.0
+        "below half of its median rate for {:.1} % of the time (baseline {:.1} %){}",
+        ours * 100.0,
+        theirs * 100.0,
+        longest(arm, manifest)
     ));
     let message = format!("`{}`: {}", info.name, parts.join("; "));
     let remedy = "judge it by all work over all time, and examine the trials that stalled";
     Some(warning(STALLS, Some(&info.name), message, remedy))
+}
+
+/// Reports a baseline that stalls, once: against it, a condition seems better or worse than in the typical
+/// block. The comparison in which the two differ most is named.
+fn baseline_stalls(
+    manifest: &Manifest,
+    arms: &Arms<'_>,
+    comparisons: &[Comparison],
+) -> Option<Finding> {
+    let baseline = &manifest.baseline;
+    let apart =
+        |c: &Comparison| c.totals.zip(c.ratio).map_or(0.0, |(t, r)| (t.ratio / r).ln().abs());
+    let against = comparisons
+        .iter()
+        .filter(|c| c.primary)
+        .filter(|c| stalling(manifest, &c.condition, comparisons) == Some(Stalling::Baseline))
+        .max_by(|a, b| apart(a).total_cmp(&apart(b)))?;
+    let mut parts =
+        vec![format!("the baseline `{baseline}` is slower in some blocks than in the typical one")];
+    parts.extend(
+        totals_and_typical(against)
+            .map(|both| format!("`{}` against it {both}", against.condition)),
+    );
+    if let Some([_, share]) = degraded_shares(&against.condition, comparisons) {
+        parts.push(format!(
+            "the baseline is below half of its median rate for {:.1} % of the time{}",
+            share * 100.0,
+            arms.get(baseline.as_str()).map_or_else(String::new, |arm| longest(arm, manifest))
+        ));
+    }
+    let remedy = "judge by all work over all time, and examine the baseline's trials that stalled";
+    Some(warning(STALLS, Some(baseline), parts.join("; "), remedy))
 }
 
 fn not_precise(manifest: &Manifest, comparisons: &[Comparison]) -> Option<Finding> {

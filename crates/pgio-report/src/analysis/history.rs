@@ -2,9 +2,9 @@
 //!
 //! The run is the unit: each has one value for each condition, that of its typical trial, because all trials
 //! of a run share whatever the day brought. Change points come from `benchmath::change_points`, at a level
-//! for all conditions together. Size and interval of a change are those of Welch's test between the two
-//! levels; they are not corrected for the search, so they are descriptive. After the last change, a trend is
-//! tested (`benchmath::drift`). Changes of the environment are marked where they coincide with a change of
+//! for all conditions together. Size, direction and interval of a change are those of the rank-sum test between
+//! the two levels (`benchmath::rank_sum`), because ranks found it: one bad run turns none of them. They are not
+//! corrected for the search, so they are descriptive. After the last change, a trend is tested (`benchmath::drift`). Changes of the environment are marked where they coincide with a change of
 //! the level.
 //!
 //! Next: [`run`] for what is read of each run, [`environment`] for its changes.
@@ -14,8 +14,9 @@ mod run;
 #[cfg(test)]
 mod tests;
 
-use benchmath::summary::{geometric_mean, mean};
-use benchmath::{change_points, drift, rng, welch};
+use benchmath::rank_sum::{self, Shift};
+use benchmath::summary::mean;
+use benchmath::{change_points, drift, rng, signed_rank};
 use jiff::Timestamp;
 use pgio_results::metrics::{Direction, MetricDef};
 use serde::{Deserialize, Serialize};
@@ -95,10 +96,12 @@ pub struct LevelChange {
     /// Number of the first run at the new level.
     pub run: usize,
     pub verdict: Verdict,
-    /// The levels: the means of the runs between two changes, geometric if all are positive.
+    /// The levels: the Hodges-Lehmann estimates of the runs between two changes, of their logs if all are
+    /// positive.
     pub before: f64,
     pub after: f64,
-    /// after / before, with Welch's 95 % interval, not corrected for the search.
+    /// The shift from the runs before to those after, with the rank-sum test's 95 % interval, not corrected
+    /// for the search; no interval with three runs on one side and fewer than five on the other.
     pub ratio: Option<f64>,
     #[serde(flatten)]
     pub interval: Interval,
@@ -309,19 +312,25 @@ fn series(
 }
 
 fn level_change(before: &[f64], after: &[f64], p: f64, direction: Direction) -> LevelChange {
-    let typical = |values: &[f64]| geometric_mean(values).or_else(|| mean(values));
-    let logs = |values: &[f64]| -> Vec<f64> { values.iter().map(|v| v.ln()).collect() };
-    let ratio =
-        geometric_mean(before).zip(geometric_mean(after)).map(|(before, after)| after / before);
-    let welch = ratio.and_then(|_| welch::test(&logs(after), &logs(before), ALPHA));
-    let [level_before, level_after] = [before, after].map(|side| typical(side).unwrap_or(f64::NAN));
+    // A ratio needs positive values.
+    let is_ratio = before.iter().chain(after).all(|v| *v > 0.0);
+    let scaled = |values: &[f64]| -> Vec<f64> {
+        values.iter().map(|v| if is_ratio { v.ln() } else { *v }).collect()
+    };
+    let unscaled = |value: f64| if is_ratio { value.exp() } else { value };
+    let (before, after) = (scaled(before), scaled(after));
+    let level = |side: &[f64]| signed_rank::estimate(side).map_or(f64::NAN, unscaled);
+    let shift = rank_sum::shift(&before, &after, ALPHA);
+    // With many equal values the shift may be 0.
+    let rises = |s: Shift| s.estimate > 0.0 || (s.estimate == 0.0 && mean(&after) > mean(&before));
+    let of_ratio = shift.filter(|_| is_ratio);
     LevelChange {
         run: 0,
-        verdict: directed(level_after > level_before, direction),
-        before: level_before,
-        after: level_after,
-        ratio,
-        interval: welch.map(|w| w.interval.exp()).into(),
+        verdict: directed(shift.is_some_and(rises), direction),
+        before: level(&before),
+        after: level(&after),
+        ratio: of_ratio.map(|s| s.estimate.exp()),
+        interval: of_ratio.and_then(|s| s.bounds).map(|(low, high)| (low.exp(), high.exp())).into(),
         p,
         coincides: Vec::new(),
     }

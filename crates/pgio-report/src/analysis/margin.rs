@@ -3,13 +3,17 @@
 //! An effect matters if its interval lies beyond the margin: it is the interval of the verdict, so what
 //! matters was also detected. It does not matter if two one-sided tests exclude both sides of the
 //! margin (`benchmath::margin`). Otherwise these blocks cannot tell. The gate asks about one side
-//! only: is the condition worse by more than the margin?
+//! only: is the condition worse by more than the margin? A trial that failed has no rate, so the gate
+//! also counts failures.
 
 use benchmath::margin::{Answer, Evidence, Margin, Side};
 use pgio_results::metrics::Direction;
 use pgio_results::store::Manifest;
 
 use super::candidate::Candidate;
+use super::comparison::Comparison;
+use super::condition::Condition;
+use super::shares;
 use super::verdict::{ALPHA, Bound, Decision, Gate, Verdict};
 
 /// The share that the experiment names as its margin; `None` also for one that no margin may have.
@@ -30,6 +34,25 @@ pub(super) fn decide(manifest: &Manifest, candidates: &mut [Candidate]) {
             Answer::Undecided => Decision::Undecided,
         });
         c.gate = Some(gate(evidence, candidate.direction));
+        c.gate_by_margin = c.gate;
+    }
+}
+
+/// Lets no condition pass the gate that failed in more trials than the baseline, because its interval is that
+/// of the trials that completed. It fails if Fisher's exact test tells the two shares apart; otherwise a pass
+/// becomes undecided.
+pub(super) fn count_failures(conditions: &[Condition], comparisons: &mut [Comparison]) {
+    for c in comparisons {
+        let condition = conditions.iter().find(|condition| condition.name == c.condition);
+        let (Some(gate), Some(share)) = (c.gate, condition.and_then(shares::failed_more)) else {
+            continue;
+        };
+        let is_told_apart = share.p.is_some_and(|p| p <= ALPHA);
+        c.gate = Some(match gate {
+            _ if is_told_apart => Gate::Fail,
+            Gate::Pass | Gate::Undecided => Gate::Undecided,
+            Gate::Fail => Gate::Fail,
+        });
     }
 }
 
@@ -71,6 +94,7 @@ mod tests {
     use super::super::analyse;
     use super::super::test_support::{experiment, trial};
     use super::*;
+    use pgio_results::Outcome;
     use pgio_results::store::StoredExperiment;
 
     /// Eight blocks: the rate of `x` is the baseline's times `ratio`, with noise of 1 %.
@@ -106,6 +130,34 @@ mod tests {
         let analysis = analyse(&stored(0.98, Some(0.05)));
         let c = analysis.primary("x").unwrap();
         assert_eq!((c.verdict, c.decision), (Verdict::Slower, Some(DoesNotMatter)));
+    }
+
+    /// Twelve blocks; `x` runs at the baseline's rate and fails in so many of them, every second one first.
+    fn failing(failed: usize) -> Option<Gate> {
+        let block = |block: u32| {
+            ["local", "x"].map(|name| {
+                let noise = f64::from((block * 7 + u32::from(name == "x")) % 11);
+                trial(name, block, &[("commits_per_second", 1000.0 + noise)])
+            })
+        };
+        let mut stored = experiment(&["local", "x"], (1..=12).flat_map(block).collect());
+        stored.manifest.rules.matters = Some(0.05);
+        let of_x = stored.trials.iter_mut().filter(|t| t.place.as_ref().unwrap().condition == "x");
+        for trial in of_x.step_by(2).take(failed) {
+            trial.outcome = Outcome::Failed { error: "server closed the connection".to_owned() };
+        }
+        let analysis = analyse(&stored);
+        let c = analysis.primary("x").unwrap();
+        assert_eq!(c.decision, Some(Decision::DoesNotMatter), "{c:?}");
+        c.gate
+    }
+
+    #[test]
+    fn a_condition_that_fails_more_often_does_not_pass() {
+        assert_eq!(failing(0), Some(Gate::Pass));
+        // Fisher's p is 0.22 for 3 of 12 trials against none, and 0.014 for 6.
+        assert_eq!(failing(3), Some(Gate::Undecided));
+        assert_eq!(failing(6), Some(Gate::Fail));
     }
 
     #[test]

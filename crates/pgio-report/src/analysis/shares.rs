@@ -85,6 +85,12 @@ pub(super) fn shares(manifest: &Manifest, arms: &Arms<'_>, condition: &str) -> V
     all
 }
 
+/// The share of a condition's trials that failed, if it is larger than the baseline's and part of the result.
+pub fn failed_more(condition: &Condition) -> Option<&Share> {
+    let is_larger = |s: &Share| s.trials * s.baseline_of > s.baseline_trials * s.of;
+    condition.shares.iter().find(|s| s.what == FAILED && s.notable && is_larger(s))
+}
+
 fn trials<'a>(arm: &Arm<'a>) -> impl Iterator<Item = &'a Trial> {
     arm.all.iter().map(|(_, trial)| *trial)
 }
@@ -163,6 +169,12 @@ mod tests {
             (3, 10, 0, 10)
         );
         assert!((found.p.unwrap() - 0.2105).abs() < 1e-4 && found.notable);
+        let analysis = analyse(&stored);
+        assert_eq!(failed_more(analysis.condition("on").unwrap()), Some(&found));
+        let less = Share { trials: 0, baseline_trials: 3, ..found };
+        let mut on = analysis.condition("on").unwrap().clone();
+        on.shares = vec![less];
+        assert_eq!(failed_more(&on), None);
         assert_eq!(share_of(&ten(|_, _| ()), FAILED), None);
     }
 

@@ -7,6 +7,7 @@ use super::interval::Interval;
 use super::pairing::{self, Beside};
 use super::verdict::ALPHA;
 use pgio_results::Trial;
+use pgio_results::metrics::Direction;
 
 /// The ratio of totals. It differs from the typical block's ratio if some trials stall.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -25,6 +26,14 @@ impl Totals {
     pub fn disagrees(&self, ratio: f64, interval: Interval) -> bool {
         (self.ratio / ratio).ln().abs() > 0.01
             && (self.interval.excludes(ratio) || interval.excludes(self.ratio))
+    }
+
+    /// Whether all work over all time is worse for the condition than the typical block's ratio.
+    pub fn is_worse(&self, ratio: f64, direction: Direction) -> bool {
+        match direction {
+            Direction::HigherIsFaster | Direction::Neutral => self.ratio < ratio,
+            Direction::LowerIsFaster => self.ratio > ratio,
+        }
     }
 }
 
@@ -54,6 +63,9 @@ mod tests {
         assert!(totals.disagrees(0.99, Interval::new(0.98, 1.0)));
         assert!(!totals.disagrees(0.91, Interval::new(0.88, 0.94)));
         assert!(!totals.disagrees(0.905, Interval::new(0.904, 0.906)));
+        assert!(totals.is_worse(0.99, Direction::HigherIsFaster));
+        assert!(!totals.is_worse(0.8, Direction::HigherIsFaster));
+        assert!(totals.is_worse(0.8, Direction::LowerIsFaster));
         let alone = Totals { interval: Interval::UNKNOWN, ..totals };
         assert!(!alone.disagrees(0.99, Interval::UNKNOWN));
     }

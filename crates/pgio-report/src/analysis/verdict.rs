@@ -47,8 +47,8 @@ pub enum Decision {
     Undecided,
 }
 
-/// Whether a condition is worse than the baseline by more than the margin. For a metric without a
-/// preferred direction, both directions are worse.
+/// Whether a condition is worse than the baseline by more than the margin, or failed in more trials. For
+/// a metric without a preferred direction, both directions are worse.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

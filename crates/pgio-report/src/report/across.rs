@@ -119,7 +119,10 @@ fn values(across: &Across, c: &AcrossComparison) -> [String; 3] {
 
 fn change(c: &AcrossComparison) -> String {
     match (c.verdict, c.ratio, c.interval.low, c.interval.high) {
-        (Verdict::NotApplicable, ..) | (_, None, ..) => NONE.to_owned(),
+        (_, None, ..) => NONE.to_owned(),
+        (Verdict::NotApplicable, Some(ratio), ..) => {
+            format!("{} (no spread)", format::change(ratio))
+        }
         (Verdict::NotJudged, Some(ratio), ..) => {
             format!("{} (not judged)", format::change(ratio))
         }
@@ -176,11 +179,13 @@ fn secondary(across: &Across) -> Option<Table> {
     let rows: Vec<Vec<String>> = across.comparisons.iter().filter(is_listed).map(row).collect();
     let mut columns = columns("metric", "");
     columns.pop();
+    let named: Vec<String> = across.named.iter().map(|name| format::metric_name(name)).collect();
+    let note = || format!("Judged on its own, because a rule names it: {}.", named.join(", "));
     (!rows.is_empty()).then(|| Table {
         title: format!("Secondary metrics of {} (indicative, Holm)", across.a.baseline),
         columns,
         rows,
-        notes: Vec::new(),
+        notes: (!named.is_empty()).then(note).into_iter().collect(),
     })
 }
 

@@ -6,11 +6,14 @@
 //! same with figures. Next: `answers` has the table.
 
 use super::{format, margin, outcomes};
-use crate::analysis::{Analysis, Comparison, Decision, STALLS, State, Verdict};
+use crate::analysis::shares::failed_more;
+use crate::analysis::{ALPHA, Analysis, Comparison, Decision, STALLS, State, Verdict};
 use pgio_results::metrics::Direction;
 
 /// Said of a verdict that no check of the experiment contradicts.
 pub(super) const CERTAIN: &str = "certain";
+/// Said in its place of a condition that failed in more trials than the baseline.
+const COMPLETED: &str = "shown in the trials that completed";
 
 /// Shares that people have words for, in ascending order.
 const NAMED: [(f64, &str); 8] = [
@@ -64,6 +67,9 @@ pub fn answer(analysis: &Analysis, condition: &str) -> String {
     if analysis.checks.iter().any(stalls) {
         text += "; it stalls";
     }
+    if let Some(share) = described.and_then(failed_more) {
+        text += &format!("; it {}", outcomes::failed_in(share));
+    }
     let factors = described.map_or(0, |d| d.factors.len());
     if factors > 1 && c.verdict.is_decided() {
         text += &format!("; the effect of {} treatments together", format::small(factors));
@@ -89,6 +95,8 @@ fn certainty(analysis: &Analysis, c: &Comparison) -> String {
         "doubtful, because the baseline differs from itself"
     } else if analysis.own_baseline.is_some() {
         "to be confirmed, because this baseline was chosen afterwards"
+    } else if fails_more(analysis, c) {
+        COMPLETED
     } else {
         CERTAIN
     };
@@ -101,12 +109,19 @@ fn certainty(analysis: &Analysis, c: &Comparison) -> String {
     format!("{sure}{matters}")
 }
 
+fn fails_more(analysis: &Analysis, c: &Comparison) -> bool {
+    analysis.condition(&c.condition).and_then(failed_more).is_some()
+}
+
 /// How large a difference may have been missed, in the direction that is worse.
 fn no_difference(analysis: &Analysis, c: &Comparison) -> String {
     if let (Some(Decision::DoesNotMatter), Some(share), false) =
         (c.decision, c.margin, is_distrusted(analysis))
     {
-        return format!("no difference above {}: {CERTAIN}", margin::share(share));
+        // The tests are those of this comparison alone.
+        let shown = if fails_more(analysis, c) { COMPLETED } else { "shown" };
+        let risk = margin::share(ALPHA);
+        return format!("no difference above {}: {shown} ({risk} risk each)", margin::share(share));
     }
     let open = match c.decision {
         Some(Decision::Undecided) => ", whether it matters is open",
@@ -210,7 +225,8 @@ fn size(grows: bool, low: Option<f64>, high: Option<f64>) -> Size {
 mod tests {
     use super::*;
     use crate::analysis::analyse;
-    use crate::analysis::test_support::demo;
+    use crate::analysis::test_support::{demo, experiment, trial};
+    use pgio_results::Outcome;
     use pgio_results::store::StoredExperiment;
     use proptest::prelude::*;
 
@@ -265,7 +281,7 @@ mod tests {
         let all = answers(&stored);
         assert!(all[3].ends_with("certain, and it matters"), "{all:?}");
         stored.manifest.rules.matters = Some(0.2);
-        assert_eq!(answers(&stored)[2], "no difference above 20 %: certain");
+        assert_eq!(answers(&stored)[2], "no difference above 20 %: shown (5 % risk each)");
     }
 
     #[test]
@@ -274,6 +290,54 @@ mod tests {
         assert_eq!(all[1], "differs from itself: distrust this experiment");
         assert!(all[3].contains(": doubtful"), "{all:?}");
         assert!(all.iter().all(|a| !a.contains(CERTAIN)), "{all:?}");
+    }
+
+    #[test]
+    fn nothing_is_certain_of_a_condition_that_fails() {
+        let failing = |failed: fn(u32) -> bool, level: f64, matters: Option<f64>| {
+            let block = |block: u32| {
+                ["local", "x"].map(|name| {
+                    let (step, level) = if name == "x" { (5, level) } else { (7, 1.0) };
+                    let rate = level * (1000.0 + f64::from((block * step + 3) % 11));
+                    let mut t = trial(name, block, &[("commits_per_second", rate)]);
+                    if name == "x" && failed(block) {
+                        t.outcome = Outcome::Failed { error: "connection reset".to_owned() };
+                    }
+                    t
+                })
+            };
+            let mut stored = experiment(&["local", "x"], (1..=12).flat_map(block).collect());
+            stored.manifest.rules.matters = matters;
+            answers(&stored).remove(1)
+        };
+        let half = |block: u32| block % 2 == 1;
+        assert_eq!(
+            failing(half, 1.0, Some(0.05)),
+            "no difference above 5 %: shown in the trials that completed (5 % risk each); it failed in 6 of 12 \
+             trials"
+        );
+        assert_eq!(
+            failing(half, 0.5, None),
+            "costs about half of the commits: shown in the trials that completed; it failed in 6 of 12 trials"
+        );
+        assert_eq!(failing(|_| false, 0.5, None), "costs about half of the commits: certain");
+    }
+
+    /// A baseline that stalls in every fourth block; in the others the two are equal.
+    #[test]
+    fn a_stall_of_the_baseline_is_not_one_of_the_condition() {
+        let block = |block: u32| {
+            ["local", "x"].map(|name| {
+                let noise = f64::from((block * 7 + u32::from(name == "x")) % 11);
+                let stall = if name == "local" && block % 4 == 1 { 0.67 } else { 1.0 };
+                trial(name, block, &[("commits_per_second", (1000.0 + noise) * stall)])
+            })
+        };
+        let stored = experiment(&["local", "x"], (1..=20).flat_map(block).collect());
+        let analysis = analyse(&stored);
+        assert!(!answer(&analysis, "x").contains("stalls"), "{}", answer(&analysis, "x"));
+        let headline = outcomes::headline(&analysis);
+        assert!(headline[0].starts_with("Stalls: the baseline `local` is slower"), "{headline:?}");
     }
 
     #[test]

@@ -110,7 +110,8 @@ fn time(analysis: &Analysis, c: &Condition, mean: &str) -> String {
     analysis.comparison(&c.name, mean).map_or_else(|| NONE.to_owned(), added)
 }
 
-/// `+1.10 ms\n[+1.02, +1.18]`; a difference that may be none is marked.
+/// `+1.10 ms\n[+1.02, +1.18]`; a difference that may be none is marked, and so is one that the verdict of its
+/// family does not confirm.
 fn added(c: &Comparison) -> String {
     let Some(difference) = c.difference else { return NONE.to_owned() };
     let Some((low, high)) = c.difference_low.zip(c.difference_high) else {
@@ -122,7 +123,8 @@ fn added(c: &Comparison) -> String {
         let sign = if seconds < 0.0 { "" } else { "+" };
         format!("{sign}{}", format::number(seconds * factor))
     };
-    let mark = if low <= 0.0 && high >= 0.0 { "~ " } else { "" };
+    let is_decided = c.verdict.is_decided() && (low > 0.0 || high < 0.0);
+    let mark = if is_decided { "" } else { "~ " };
     format!("{mark}{} {unit}\n[{}, {}]", signed(difference), signed(low), signed(high))
 }
 
@@ -142,7 +144,7 @@ fn went(analysis: &Analysis, condition: &str) -> String {
             "Cannot be attributed: some trials differ too much from the others in the time per {class}."
         );
     }
-    if !explain::is_decided(d) {
+    if !explain::is_decided(analysis, d) {
         return format!("The time per {class} is not measurably different.");
     }
     // Without any spread between blocks a part has no interval.
@@ -217,6 +219,17 @@ mod tests {
             part.interval = Interval::new(part.seconds - 1.0, part.seconds + 1.0);
         }
         assert!(drawn(&analysis).contains("No single wait"), "{}", drawn(&analysis));
+    }
+
+    #[test]
+    fn a_time_is_marked_unless_its_verdict_is_decided() {
+        let mut analysis = analyse(&demo());
+        let mean = metrics::latency_name(Class::Commit, Statistic::Mean);
+        let of_it = |c: &&mut Comparison| c.condition == "on" && c.metric == mean;
+        let c = analysis.comparisons.iter_mut().find(of_it).unwrap();
+        assert!(added(c).starts_with("+510 µs\n[+"), "{}", added(c));
+        c.verdict = crate::analysis::Verdict::NoDifference;
+        assert!(added(c).starts_with("~ +510 µs\n[+"), "{}", added(c));
     }
 
     #[test]

@@ -6,12 +6,12 @@
 
 use super::format::{self, NONE};
 use super::table::{Column, Table};
-use crate::analysis::Analysis;
 use crate::analysis::reconcile::Reconciliation;
 use crate::analysis::replica::Replica;
 use crate::analysis::waits::{
     Decomposition, DecompositionDifference, Part, PartDifference, Predicted,
 };
+use crate::analysis::{Analysis, Comparison};
 use pgio_results::waits::{GROUPS, WaitGroup};
 
 /// A kind of wait has a column if it takes at least this share of any operation.
@@ -52,7 +52,7 @@ pub(super) fn where_the_time_went(analysis: &Analysis) -> Option<Table> {
         cells
     };
     let mut notes: Vec<String> = shown_differences(analysis)
-        .filter(|d| is_decided(d) || is_commit(d))
+        .filter(|d| is_decided(analysis, d) || is_commit(d))
         .map(|d| difference(analysis, d))
         .collect();
     notes.push(
@@ -80,9 +80,15 @@ pub(super) fn shown_differences(
         .filter(move |d| d.class != "transaction" || !has_commits(&d.condition))
 }
 
-/// Whether the interval excludes zero.
-pub(super) fn is_decided(d: &DecompositionDifference) -> bool {
-    d.interval.excludes(0.0)
+/// Whether the interval excludes zero, and the verdict on the latency agrees. The interval is that of one
+/// comparison, the verdict that of its family.
+pub(super) fn is_decided(analysis: &Analysis, d: &DecompositionDifference) -> bool {
+    d.interval.excludes(0.0) && latency(analysis, d).is_none_or(|c| c.verdict.is_decided())
+}
+
+/// The comparison of the mean latency whose difference was divided.
+fn latency<'a>(analysis: &'a Analysis, d: &DecompositionDifference) -> Option<&'a Comparison> {
+    analysis.comparison(&d.condition, &format!("{}_latency_mean", d.class))
 }
 
 /// Commits are always shown, because replication affects them most.
@@ -109,7 +115,7 @@ pub(super) fn difference(analysis: &Analysis, d: &DecompositionDifference) -> St
         d.class,
         analysis.baseline
     );
-    if is_decided(d) {
+    if is_decided(analysis, d) {
         let parts: Vec<String> = largest_parts(d).into_iter().map(part).collect();
         text += &format!(", of which {}", parts.join(", "));
     } else if d.interval.low.is_some() {
@@ -148,10 +154,10 @@ pub(super) fn contradicts_typical_block(analysis: &Analysis, d: &DecompositionDi
 /// every block: a trial that stalls has few operations or many, and moves one of the two alone.
 fn typical_block(analysis: &Analysis, d: &DecompositionDifference) -> Option<String> {
     d.interval.low?;
-    let c = analysis.comparison(&d.condition, &format!("{}_latency_mean", d.class))?;
+    let c = latency(analysis, d)?;
     let (seconds, low, high) = (c.difference?, c.difference_low?, c.difference_high?);
     let is_decided_there = low > 0.0 || high < 0.0;
-    let agrees = is_decided_there == is_decided(d)
+    let agrees = is_decided_there == d.interval.excludes(0.0)
         && (!is_decided_there || (seconds > 0.0) == (d.seconds > 0.0));
     let signed = format::signed_seconds;
     (!agrees).then(|| {
@@ -271,19 +277,23 @@ pub(super) fn error(predicted: &Predicted) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyse;
     use crate::analysis::sweep::COMMIT_MEAN;
     use crate::analysis::test_support::{experiment, trial};
+    use crate::analysis::{Verdict, analyse};
 
-    /// Six blocks in which a commit takes `typical` seconds longer under `on`, and a difference of the means over
-    /// all commits of 0.726 ± `reach` ms.
     fn text(typical: f64, reach: f64) -> String {
+        explained(typical, reach, 6).0
+    }
+
+    /// Blocks in which a commit takes `typical` seconds longer under `on`, and a difference of the means over
+    /// all commits of 0.726 ± `reach` ms; with the verdict on the latency.
+    fn explained(typical: f64, reach: f64, blocks: u32) -> (String, Option<Verdict>) {
         let block = |block: u32| {
             let noise = 1e-5 * f64::from(block);
             let one = |name, seconds| trial(name, block, &[(COMMIT_MEAN, seconds)]);
             [one("local", 0.001), one("on", 0.001 + typical + noise)]
         };
-        let stored = experiment(&["local", "on"], (1..=6).flat_map(block).collect());
+        let stored = experiment(&["local", "on"], (1..=blocks).flat_map(block).collect());
         let mut analysis = analyse(&stored);
         analysis.decomposition_differences = vec![DecompositionDifference {
             condition: "on".to_owned(),
@@ -294,7 +304,18 @@ mod tests {
             parts: Vec::new(),
             predicted: None,
         }];
-        difference(&analysis, &analysis.decomposition_differences[0])
+        let d = &analysis.decomposition_differences[0];
+        (difference(&analysis, d), latency(&analysis, d).map(|c| c.verdict))
+    }
+
+    /// Five blocks cannot decide, whatever their interval.
+    #[test]
+    fn a_difference_that_its_verdict_does_not_confirm_is_not_divided() {
+        let (decided, _) = explained(2e-3, 0.1e-3, 6);
+        assert!(!decided.contains("not distinguishable"), "{decided}");
+        let (open, verdict) = explained(2e-3, 0.1e-3, 5);
+        assert_eq!(verdict, Some(Verdict::TooFewBlocks));
+        assert!(open.contains("not distinguishable from zero"), "{open}");
     }
 
     #[test]

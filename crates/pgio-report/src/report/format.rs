@@ -85,9 +85,13 @@ fn signed(ratio: f64, decimals: usize) -> String {
 /// seem to contradict its verdict. A change that even [`MOST_DECIMALS`] do not show counts as none: a
 /// bound that the verdict cut at 1 lies a rounding error beyond it.
 fn decimals(ratios: &[f64]) -> usize {
-    let shows = |r: f64, d: usize| (r - 1.0).abs() * 100.0 >= 0.5 / 10f64.powi(d as i32);
     let shown = || ratios.iter().filter(|r| shows(**r, MOST_DECIMALS));
     (1..MOST_DECIMALS).find(|d| shown().all(|r| shows(*r, *d))).unwrap_or(MOST_DECIMALS)
+}
+
+/// Whether so many decimals show that the ratio is not 1.
+fn shows(ratio: f64, decimals: usize) -> bool {
+    (ratio - 1.0).abs() * 100.0 >= 0.5 / 10f64.powi(decimals as i32)
 }
 
 const MOST_DECIMALS: usize = 4;
@@ -123,12 +127,17 @@ pub(super) fn one_sided(ratio: f64, low: Option<f64>, high: Option<f64>) -> Stri
     format!("{mark}{} % [{word} {}]", signed(ratio, d), signed(bound, d))
 }
 
-/// The size of a change and its bounds without signs, ascending: `53.5 %`, `51.9 to 55.0 %`.
+/// The size of a change and its bounds without signs, ascending: `53.5 %`, `51.9 to 55.0 %`. Bounds on
+/// both sides of no change keep their signs: `−1.2 to +5.0 %`.
 pub(super) fn size_with_interval(ratio: f64, low: f64, high: f64) -> (String, String) {
     let d = decimals(&[ratio, low, high]);
     let size = |r: f64| (r - 1.0).abs() * 100.0;
+    let shown = format!("{:.d$} %", size(ratio));
+    if low < 1.0 && high > 1.0 && shows(low, MOST_DECIMALS) && shows(high, MOST_DECIMALS) {
+        return (shown, format!("{} to {} %", signed(low, d), signed(high, d)));
+    }
     let (near, far) = (size(low).min(size(high)), size(low).max(size(high)));
-    (format!("{:.d$} %", size(ratio)), format!("{near:.d$} to {far:.d$} %"))
+    (shown, format!("{near:.d$} to {far:.d$} %"))
 }
 
 /// The size of a relative change: `±4.1 %` without the sign.
@@ -218,6 +227,10 @@ mod tests {
         assert_eq!(
             size_with_interval(0.465, 0.45, 0.481),
             ("53.5 %".into(), "51.9 to 55.0 %".into())
+        );
+        assert_eq!(
+            size_with_interval(1.02, 0.988, 1.05),
+            ("2.0 %".into(), "−1.2 to +5.0 %".into())
         );
         assert_eq!(change(1.0), "+0.0 %");
     }

@@ -132,7 +132,8 @@ fn changes(history: &History) -> Table {
         rows: rows.collect(),
         notes: vec![
             "The run is the unit. p by permutation, 5 % for all conditions together; a change holds for three \
-             runs at least. The interval compares the two levels and is not corrected for the search."
+             runs at least. Change and interval are those of the rank-sum test of the two levels (Hodges-Lehmann), not \
+             corrected for the search."
                 .to_owned(),
         ],
     }
@@ -391,7 +392,7 @@ mod tests {
     #[test]
     fn without_a_change_the_reader_is_told_whether_one_could_be_seen() {
         assert_eq!(headline(&followed(12, 99)), ["No change of the level is detected."]);
-        assert_eq!(headline(&followed(5, 99)), ["5 runs cannot show a change: 9 are the fewest."]);
+        assert_eq!(headline(&followed(5, 99)), ["5 runs cannot show a change: 10 are the fewest."]);
     }
 
     #[test]

@@ -1,16 +1,17 @@
 //! JUnit XML, the form of test results that CI systems show: a case for each condition.
 //!
-//! One experiment: a condition that is worse by more than the margin fails, one without a valid trial is an
-//! error, and an undecided one is skipped. Two sides: a case for each rule and condition. Times are not
-//! given, because a trial's length says nothing. Text is escaped here; control characters, which XML cannot
-//! hold, are spelled out before.
+//! One experiment: the cases are the rulings of the `gate`. A condition that is worse by more than the margin,
+//! or failed in more trials, fails; one without a valid trial is an error, and an undecided one is skipped. Two
+//! sides: a case for each rule and condition. Times are not given, because a trial's length says nothing. Text
+//! is escaped here; control characters, which XML cannot hold, are spelled out before.
 
 use std::fmt::Write;
 
+use super::gate::{self, Ruling};
 use super::outcomes::failure;
 use super::{format, sentence};
-use crate::analysis::across::gate::{Change, Rule, Ruling};
-use crate::analysis::{Analysis, Comparison, Gate, State};
+use crate::analysis::across::gate::{Change, Rule, Ruling as RuleRuling};
+use crate::analysis::{Analysis, Condition, Gate};
 
 /// What a case shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub fn experiments(analyses: &[&Analysis]) -> String {
 }
 
 /// New runs against old ones, a suite for each rule.
-pub fn rulings(experiment: &str, rules: &[(Rule, Vec<Ruling>)]) -> String {
+pub fn rulings(experiment: &str, rules: &[(Rule, Vec<RuleRuling>)]) -> String {
     document(rules.iter().map(|(rule, rulings)| {
         let cases = rulings.iter().map(|ruling| case(rule, ruling)).collect();
         (format!("{experiment}: {}", shown(rule)), cases)
@@ -53,34 +54,27 @@ pub fn shown(rule: &Rule) -> String {
 }
 
 fn cases(analysis: &Analysis) -> Vec<Case> {
-    let case = |condition: &crate::analysis::Condition| {
+    let case = |(condition, ruling): (&Condition, Ruling)| {
         let compared = analysis.primary(&condition.name);
-        let output = match compared {
-            Some(_) => sentence::sentence(analysis, &condition.name),
-            None => String::new(),
+        let sentence = compared.map(|_| sentence::sentence(analysis, &condition.name));
+        let not_judged = compared.filter(|c| !c.judged).map(|_| "not judged.".to_owned());
+        let outcome = match ruling {
+            Ruling::Pass => Outcome::Passed,
+            Ruling::NotJudged => match failure(analysis, condition) {
+                Some(why) => Outcome::Skipped(format!("not judged: {why}")),
+                None => Outcome::Passed,
+            },
+            Ruling::Fail(reasons) => Outcome::Failed(reasons.join("; ")),
+            Ruling::Undecided(reasons) => Outcome::Skipped(reasons.join("; ")),
+            Ruling::NotMeasured(why) => Outcome::Errored(why),
         };
-        let without_trial = [State::Failed, State::NoValidTrial].contains(&condition.state);
-        let outcome = match failure(analysis, condition) {
-            Some(why) if without_trial => Outcome::Errored(why),
-            _ => compared.map_or(Outcome::Passed, |c| of_comparison(analysis, c)),
-        };
+        let output = not_judged.into_iter().chain(sentence).collect::<Vec<_>>().join(" ");
         Case { name: condition.name.clone(), outcome, output }
     };
-    analysis.conditions.iter().map(case).collect()
+    gate::rulings(analysis).into_iter().map(case).collect()
 }
 
-/// Without a margin nothing can fail.
-fn of_comparison(analysis: &Analysis, c: &Comparison) -> Outcome {
-    let share = c.margin.map(super::margin::share).unwrap_or_default();
-    let than = format!("worse than {} by more than {share}", analysis.baseline);
-    match c.gate {
-        Some(Gate::Fail) if !analysis.is_aa(&c.condition) => Outcome::Failed(than),
-        Some(Gate::Undecided) => Outcome::Skipped(format!("undecided whether {than}")),
-        _ => Outcome::Passed,
-    }
-}
-
-fn case(rule: &Rule, ruling: &Ruling) -> Case {
+fn case(rule: &Rule, ruling: &RuleRuling) -> Case {
     let c = &ruling.comparison;
     let size = match (c.ratio, c.interval.sides()) {
         (Some(ratio), Some((low, high))) => format::change_with_interval(ratio, low, high),
@@ -159,9 +153,12 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::across::{across, gate};
+    use crate::analysis::across::{across, gate as rules};
     use crate::analysis::analyse;
-    use crate::analysis::test_support::{demo, stored_runs};
+    use crate::analysis::test_support::{demo, set, stored_runs};
+    use crate::report;
+    use pgio_results::store::StoredExperiment;
+    use pgio_results::{Check, Trial};
 
     #[test]
     fn an_experiment_has_a_case_for_each_condition() {
@@ -178,7 +175,7 @@ mod tests {
         for trial in
             stored.trials.iter_mut().filter(|t| t.place.as_ref().unwrap().condition == "on")
         {
-            trial.outcome = pgio_results::Outcome::Failed { error: "connection reset".to_owned() };
+            trial.checks.push(Check::invalid("steal", "30 %", "measure elsewhere"));
         }
         let text = experiments(&[&analyse(&stored)]);
         assert!(
@@ -188,12 +185,88 @@ mod tests {
         assert!(text.contains("errors=\"1\"") && text.contains("<error message="), "{text}");
     }
 
+    /// The demo with other trials of one condition in the first blocks, of six.
+    fn changed(condition: &str, blocks: u32, change: impl Fn(&mut Trial)) -> StoredExperiment {
+        let mut stored = demo();
+        let is_it = |t: &Trial| {
+            t.place.as_ref().is_some_and(|p| p.condition == condition && p.block <= blocks)
+        };
+        stored.trials.iter_mut().filter(|t| is_it(t)).for_each(change);
+        stored
+    }
+
+    fn fail(trial: &mut Trial) {
+        trial.outcome = pgio_results::Outcome::Failed { error: "connection reset".to_owned() };
+    }
+
+    fn times(factor: f64) -> impl Fn(&mut Trial) {
+        move |trial| {
+            let rate = trial.metrics["commits_per_second"].value.unwrap();
+            set(trial, "commits_per_second", rate * factor);
+        }
+    }
+
+    #[test]
+    fn cases_and_gate_never_contradict_each_other() {
+        let judging = |name: &str| {
+            let mut stored = demo();
+            stored.manifest.rules.judge = vec![name.to_owned()];
+            stored
+        };
+        let invalid = |t: &mut Trial| t.checks.push(Check::invalid("steal", "30 %", "elsewhere"));
+        let all = [
+            ("as it is", 0.05, demo(), Gate::Fail),
+            ("all fast", 0.2, changed("on", 6, times(3.0)), Gate::Pass),
+            ("a narrow margin", 0.01, changed("on", 6, times(3.0)), Gate::Undecided),
+            ("the slow one is not judged", 0.2, judging("remote_write"), Gate::Pass),
+            ("nothing is judged", 0.2, judging("nobody"), Gate::Undecided),
+            ("the twin differs", 0.05, changed("local-aa", 6, times(0.5)), Gate::Undecided),
+            ("one fails always", 0.5, changed("remote_write", 6, fail), Gate::Fail),
+            ("one fails mostly", 0.5, changed("remote_write", 5, fail), Gate::Fail),
+            ("no valid trial", 0.2, changed("on", 6, invalid), Gate::Undecided),
+            ("no valid baseline", 0.2, changed("local", 6, invalid), Gate::Undecided),
+            ("too few blocks", 0.2, changed("on", 4, invalid), Gate::Undecided),
+        ];
+        for (what, matters, mut stored, wanted) in all {
+            stored.manifest.rules.matters = Some(matters);
+            let analysis = analyse(&stored);
+            let gated = report::gate(&analysis).unwrap();
+            assert_eq!(gated.gate, wanted, "{what}: {}", gated.why);
+            let cases = cases(&analysis);
+            let is_failed = |case: &Case| matches!(case.outcome, Outcome::Failed(_));
+            let is_open =
+                |case: &Case| matches!(case.outcome, Outcome::Skipped(_) | Outcome::Errored(_));
+            assert_eq!(cases.iter().any(is_failed), wanted == Gate::Fail, "{what}: {cases:?}");
+            let is_any_open = cases.iter().any(is_open);
+            assert!(is_any_open || wanted != Gate::Undecided, "{what}: {cases:?}");
+            assert!(!is_any_open || wanted != Gate::Pass, "{what}: {cases:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_not_judged_passes_and_a_twin_that_differs_skips_all() {
+        let mut stored = demo();
+        stored.manifest.rules.matters = Some(0.05);
+        stored.manifest.rules.judge = vec!["remote_write".to_owned()];
+        let judged = cases(&analyse(&stored));
+        assert_eq!((judged[3].name.as_str(), &judged[3].outcome), ("on", &Outcome::Passed));
+        assert!(judged[3].output.starts_with("not judged. on is slower"), "{judged:?}");
+        let mut stored = changed("local-aa", 6, times(0.5));
+        stored.manifest.rules.matters = Some(0.05);
+        let analysis = analyse(&stored);
+        let why = report::gate(&analysis).unwrap().why;
+        assert!(
+            cases(&analysis).iter().all(|case| case.outcome == Outcome::Skipped(why.clone())),
+            "{why}"
+        );
+    }
+
     #[test]
     fn a_rule_is_a_suite() {
         let level = |run: u32| 0.8 + 0.002 * f64::from(run);
         let (old, new) = (stored_runs(3, |run| level(run) + 0.2), stored_runs(3, level));
         let rule = Rule { metric: None, change: Change::Slower, share: 0.05 };
-        let found = gate::judge(&across(&old, &new), &rule).unwrap();
+        let found = rules::judge(&across(&old, &new), &rule).unwrap();
         let text = rulings("x", &[(rule.clone(), found)]);
         assert!(
             text.contains(
@@ -201,7 +274,7 @@ mod tests {
             ),
             "{text}"
         );
-        let found = gate::judge(&across(&old[..1], &new), &rule).unwrap();
+        let found = rules::judge(&across(&old[..1], &new), &rule).unwrap();
         let text = rulings("x", &[(rule, found)]);
         assert!(text.contains("skipped=\"3\"") && text.contains("3 new and 1 old runs"), "{text}");
     }

@@ -152,6 +152,22 @@ fn sentence(share: &Share, condition: &str, baseline: &str) -> String {
     )
 }
 
+/// `failed in 6 of 12 trials, local in 0 of 12 (p = 0.01)`
+pub(super) fn failed_more(share: &Share, baseline: &str) -> String {
+    let p = share.p.map_or_else(String::new, |p| format!(" ({})", probability(p)));
+    format!(
+        "{}, {baseline} in {} of {}{p}",
+        failed_in(share),
+        share.baseline_trials,
+        share.baseline_of
+    )
+}
+
+/// `failed in 6 of 12 trials`
+pub(super) fn failed_in(share: &Share) -> String {
+    format!("failed in {} of {}", share.trials, format::counted(share.of, "trial"))
+}
+
 fn probability(p: f64) -> String {
     if p < 0.001 { "p < 0.001".to_owned() } else { format!("p = {p:.2}") }
 }

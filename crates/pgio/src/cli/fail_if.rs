@@ -44,6 +44,11 @@ impl FromStr for RuleArg {
 /// A rule with its answers.
 pub(super) type Judged = Vec<(Rule, Vec<Ruling>)>;
 
+/// The metrics that the rules name.
+pub(super) fn metrics(rules: &[RuleArg]) -> Vec<String> {
+    rules.iter().filter_map(|RuleArg(rule)| rule.metric.clone()).collect()
+}
+
 /// Applies the rules; `--gate` adds that of the margin.
 pub(super) fn judge(
     across: &Across,

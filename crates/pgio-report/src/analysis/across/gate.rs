@@ -3,7 +3,8 @@
 //! A rule names the direction, the share, and perhaps a metric. It fails for a condition if the whole
 //! interval of B against A lies beyond the share, and passes if the whole interval does not reach it;
 //! otherwise, and with too few runs to judge, it is undecided. The interval is the one that is shown
-//! (Welch's, over runs), so that report and gate never contradict each other.
+//! (Welch's, over runs), so that report and gate never contradict each other. That of a secondary metric is one
+//! of its family, unless the comparison was told that a rule names the metric ([`super::across_naming`]).
 
 use super::super::verdict::{Gate, Verdict};
 use super::{Across, AcrossComparison, FEWEST};
@@ -85,7 +86,12 @@ fn ruling(c: &AcrossComparison, rule: &Rule, direction: Direction) -> Ruling {
     });
     let obstacle = match (gate, c.verdict) {
         (Some(_), _) => None,
-        (None, Verdict::NotApplicable) => Some("its values cannot be compared".to_owned()),
+        (None, Verdict::NotApplicable) if c.ratio.is_none() => {
+            Some("its values cannot be compared".to_owned())
+        }
+        (None, _) if c.runs_a.min(c.runs_b) >= FEWEST => {
+            Some("its runs do not vary, so nothing can be judged".to_owned())
+        }
         (None, _) => {
             Some(format!("{} new and {} old runs, {FEWEST} of each are needed", c.runs_b, c.runs_a))
         }
@@ -103,7 +109,8 @@ fn ruling(c: &AcrossComparison, rule: &Rule, direction: Direction) -> Ruling {
 mod tests {
     use super::super::across;
     use super::*;
-    use crate::analysis::test_support::stored_runs;
+    use crate::analysis::test_support::{experiment, stored_runs, trial};
+    use pgio_results::store::StoredExperiment;
 
     fn rulings(old: u32, new: u32, level: f64, rule: &Rule) -> Vec<Gate> {
         let vary = |run: u32| 1.0 + 0.004 * f64::from(run % 3);
@@ -134,6 +141,26 @@ mod tests {
         assert_eq!(found[0].gate, Gate::Undecided);
         let why = found[0].obstacle.as_deref();
         assert_eq!(why, Some("1 new and 3 old runs, 3 of each are needed"));
+    }
+
+    #[test]
+    fn runs_without_any_spread_decide_nothing_and_say_so() {
+        let runs = |rate: f64| -> Vec<StoredExperiment> {
+            let block = |block| trial("local", block, &[("commits_per_second", rate)]);
+            vec![experiment(&["local"], (1..=2).map(block).collect()); 3]
+        };
+        let found = across(&runs(100.0), &runs(50.0));
+        let c = &found.comparisons[0];
+        assert_eq!(c.verdict, Verdict::NotApplicable);
+        assert!((c.ratio.unwrap() - 0.5).abs() < 1e-12, "{c:?}");
+        let ruling = &judge(&found, &slower(0.05)).unwrap()[0];
+        assert_eq!(ruling.gate, Gate::Undecided);
+        assert_eq!(
+            ruling.obstacle.as_deref(),
+            Some("its runs do not vary, so nothing can be judged")
+        );
+        let equal = across(&runs(100.0), &runs(100.0));
+        assert_eq!(equal.comparisons[0].verdict, Verdict::NoDifference);
     }
 
     #[test]

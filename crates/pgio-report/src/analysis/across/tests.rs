@@ -94,6 +94,36 @@ fn equal_runs_differ_in_one_of_twenty() {
     assert!((1..=19).contains(&apart), "{apart} of 200");
 }
 
+/// Holm's method withdraws the verdict on one of several secondary metrics; named, it is judged on its own.
+#[test]
+fn interval_and_verdict_are_those_of_one_level() {
+    const METRICS: [&str; 4] =
+        ["commit_latency_mean", "commit_latency_p50", "commit_latency_p95", "commit_latency_p99"];
+    let run = |factor: f64, slower: f64| {
+        let block = |block: u32| {
+            let mut t = trial("local", block, &[(PRIMARY, 1000.0 * factor)]);
+            METRICS.iter().for_each(|name| set(&mut t, name, 0.01 * factor));
+            set(&mut t, METRICS[0], 0.01 * factor * slower);
+            t
+        };
+        experiment(&["local"], (1..=2).map(block).collect())
+    };
+    let runs = |slower: f64| [0.9, 1.0, 1.1].map(|factor| run(factor, slower));
+    let (a, b) = (runs(1.0), runs(1.3));
+    let found = across_runs(&a, &b);
+    for c in &found.comparisons {
+        let excludes_none = c.interval.excludes(1.0);
+        assert_eq!(excludes_none, c.verdict.is_decided(), "{c:?}");
+    }
+    let of_family = of(&found, "local", METRICS[0]);
+    assert_eq!(of_family.verdict, Verdict::NoDifference);
+    assert!(of_family.p.unwrap() <= ALPHA && of_family.p_adjusted.unwrap() > ALPHA);
+    let found = across_naming(&a, &b, &[METRICS[0].to_owned()]);
+    let alone = of(&found, "local", METRICS[0]);
+    assert_eq!((alone.verdict, alone.p_adjusted), (Verdict::Slower, alone.p));
+    assert!(alone.interval.low.unwrap() > 1.0, "{alone:?}");
+}
+
 #[test]
 fn the_baseline_comes_first_and_names_must_meet() {
     let mut b = demo();

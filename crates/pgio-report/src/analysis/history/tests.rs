@@ -41,6 +41,32 @@ fn a_step_is_found_at_its_run_and_nothing_without_one() {
     assert!(alarms <= 7, "{alarms} of 40 histories without a change");
 }
 
+/// Ten runs, the sixth of them bad, then ten that are slower by a tenth.
+#[test]
+fn one_bad_run_does_not_turn_the_direction_of_a_change() {
+    const BEFORE: [f64; 10] = [110.0, 111.0, 109.0, 110.5, 109.5, 20.0, 110.2, 109.8, 110.1, 110.9];
+    const AFTER: [f64; 10] = [100.0, 101.0, 99.0, 100.5, 99.5, 100.2, 99.8, 100.1, 100.9, 99.2];
+    let values: Vec<f64> = BEFORE.into_iter().chain(AFTER).collect();
+    let mut all = runs(20, None, 1);
+    for (run, value) in all.iter_mut().zip(values) {
+        for condition in &mut run.conditions {
+            condition.values.insert("commits_per_second".to_owned(), value);
+        }
+    }
+    let found = follow(all);
+    let changes = &found.conditions[0].changes;
+    assert_eq!(changes.len(), 1, "{changes:?}");
+    let change = &changes[0];
+    assert_eq!((change.run, change.verdict), (11, Verdict::Slower));
+    assert!((change.ratio.unwrap() - 0.909).abs() < 0.001, "{change:?}");
+    let (low, high) = change.interval.sides().unwrap();
+    assert!((low - 0.903).abs() < 0.001 && (high - 0.917).abs() < 0.001, "{change:?}");
+    assert!(
+        (change.before - 110.0).abs() < 1.0 && (change.after - 100.0).abs() < 1.0,
+        "{change:?}"
+    );
+}
+
 #[test]
 fn a_change_of_the_environment_is_marked_where_it_coincides() {
     let mut all = runs(30, Some(20), 4);

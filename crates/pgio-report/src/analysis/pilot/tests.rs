@@ -180,7 +180,7 @@ fn decided(rng: &mut SplitMix64, effects: &[f64], effect: f64, sd: f64, blocks: 
 
 /// No effect, and twice the margin on either side.
 fn effects() -> [f64; 3] {
-    [0.0, 2.0 * 1.05f64.ln(), 2.0 * 0.95f64.ln()]
+    [0.0, 1.10f64.ln(), 0.90f64.ln()]
 }
 
 /// The number of blocks from the bound of the noise of a pilot of two blocks.

@@ -71,6 +71,14 @@ fn terms(page: &Page<'_>) -> Vec<(String, String)> {
                 margin::share(share)
             ),
         );
+        let risk = margin::share(ALPHA);
+        add(
+            &format!("shown ({risk} risk each)"),
+            format!(
+                "Two tests exclude a difference above the margin. The risk of {risk} is that of each condition \
+                 alone."
+            ),
+        );
     }
     if !analysis.decompositions.is_empty() {
         add(

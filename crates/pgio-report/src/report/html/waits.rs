@@ -101,7 +101,8 @@ fn seen<'a, 'b: 'a>(bars: impl Iterator<Item = &'a Bar<'b>>) -> Vec<WaitGroup> {
 
 /// The decided differences from the baseline, as sentences.
 fn differences(page: &Page<'_>) -> Vec<String> {
-    let decided = explain::shown_differences(page.analysis).filter(|d| explain::is_decided(d));
+    let decided =
+        explain::shown_differences(page.analysis).filter(|d| explain::is_decided(page.analysis, d));
     decided.map(|d| explain::difference(page.analysis, d)).collect()
 }
 

@@ -1,0 +1,255 @@
+//! The gate: whether any condition that answers the question is worse than the baseline by more than the
+//! margin, or failed in more trials.
+//!
+//! [`rulings`] has the answer for each condition. The result of the gate and JUnit's cases (`junit`) are both
+//! made of these, so they never contradict each other. What decides is `gate` of each comparison, from
+//! `analysis::margin`; this file groups and words it.
+
+use super::{format, margin, outcomes};
+use crate::analysis::shares::failed_more;
+use crate::analysis::{Analysis, Comparison, Condition, Decision, Gate, Verdict};
+
+/// The result of the gate for one experiment.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Gated {
+    pub gate: Gate,
+    /// One sentence, ended by a period.
+    pub why: String,
+}
+
+/// What the gate finds about one condition.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Ruling {
+    /// The baseline, its twin, or a condition that `judge` does not name.
+    NotJudged,
+    Pass,
+    /// With reasons in words, at least one.
+    Fail(Vec<String>),
+    Undecided(Vec<String>),
+    /// No trial counts; the sentence says why.
+    NotMeasured(String),
+}
+
+/// One ruling for each condition, in their order. Without a margin, nothing fails or is undecided.
+pub(super) fn rulings(analysis: &Analysis) -> Vec<(&Condition, Ruling)> {
+    let obstacle = obstacle(analysis);
+    let ruling = |condition| match (ruling(analysis, condition), &obstacle) {
+        (Ruling::NotJudged | Ruling::Pass | Ruling::Fail(_) | Ruling::Undecided(_), Some(why)) => {
+            Ruling::Undecided(vec![why.clone()])
+        }
+        (ruling, _) => ruling,
+    };
+    analysis.conditions.iter().map(|condition| (condition, ruling(condition))).collect()
+}
+
+/// Folds the rulings; `None` if no margin was named. A condition that could not be compared leaves the gate
+/// undecided, and so does an A/A twin that differs from the baseline by more than the margin.
+pub fn gate(analysis: &Analysis) -> Option<Gated> {
+    let share = margin::share(analysis.margin?);
+    if let Some(why) = obstacle(analysis) {
+        return Some(Gated { gate: Gate::Undecided, why });
+    }
+    let (mut failed, mut open) = (Reasons::default(), Reasons::default());
+    for (condition, ruling) in rulings(analysis) {
+        match ruling {
+            Ruling::NotJudged | Ruling::Pass => {}
+            Ruling::Fail(reasons) => failed.add(&condition.name, reasons),
+            Ruling::Undecided(reasons) => open.add(&condition.name, reasons),
+            Ruling::NotMeasured(_) => open.add(&condition.name, vec![undecided(analysis)]),
+        }
+    }
+    let (gate, why) = if !failed.0.is_empty() {
+        (Gate::Fail, format!("{}.", failed.text()))
+    } else if !open.0.is_empty() {
+        (Gate::Undecided, format!("{}{}.", open.text(), needed(analysis)))
+    } else {
+        let baseline = &analysis.baseline;
+        (Gate::Pass, format!("no condition is worse than {baseline} by more than {share}."))
+    };
+    Some(Gated { gate, why })
+}
+
+/// Reasons, each with the conditions that have it.
+#[derive(Default)]
+struct Reasons(Vec<(String, Vec<String>)>);
+
+impl Reasons {
+    fn add(&mut self, condition: &str, reasons: Vec<String>) {
+        for reason in reasons {
+            match self.0.iter_mut().find(|(known, _)| *known == reason) {
+                Some((_, names)) => names.push(condition.to_owned()),
+                None => self.0.push((reason, vec![condition.to_owned()])),
+            }
+        }
+    }
+
+    /// `worse than local by more than 5 %: x, y; failed in 6 of 12 trials, local in 0 of 12 (p = 0.01): x`
+    fn text(&self) -> String {
+        let one =
+            |(reason, names): &(String, Vec<String>)| format!("{reason}: {}", names.join(", "));
+        self.0.iter().map(one).collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// Why the gate can say nothing about any condition, if a margin is named.
+fn obstacle(analysis: &Analysis) -> Option<String> {
+    let share = margin::share(analysis.margin?);
+    let baseline = &analysis.baseline;
+    if analysis.screening.as_ref().is_some_and(|screened| screened.design.is_factorial()) {
+        let why = "this design compares no condition with a baseline; write the settings that matter as \
+                   conditions of their own to gate on them.";
+        return Some(why.to_owned());
+    }
+    let twin = analysis.aa.as_ref().and_then(|aa| analysis.primary(aa));
+    if let Some(twin) = twin.filter(|c| c.decision == Some(Decision::Matters)) {
+        return Some(format!(
+            "{}, a second copy of {baseline}, differs from it by more than {share}, so nothing can be \
+             concluded.",
+            twin.condition
+        ));
+    }
+    let is_any_judged = analysis.conditions.iter().any(|c| judged(analysis, c).is_some());
+    (!is_any_judged).then(|| format!("nothing was compared with {baseline}."))
+}
+
+/// The comparison of a condition that answers the question.
+fn judged<'a>(analysis: &'a Analysis, condition: &Condition) -> Option<&'a Comparison> {
+    analysis.primary(&condition.name).filter(|c| c.judged && !analysis.is_aa(&c.condition))
+}
+
+fn ruling(analysis: &Analysis, condition: &Condition) -> Ruling {
+    let baseline = &analysis.baseline;
+    let failure = outcomes::failure(analysis, condition);
+    let Some(c) = judged(analysis, condition) else {
+        return match failure.filter(|_| condition.name == *baseline) {
+            Some(why) => Ruling::NotMeasured(why),
+            None => Ruling::NotJudged,
+        };
+    };
+    let gate = match analysis.margin {
+        Some(_) => c.gate.unwrap_or(Gate::Undecided),
+        None => Gate::Pass,
+    };
+    let by_margin = c.gate_by_margin.unwrap_or(gate);
+    let failures = failed_more(condition).map(|share| outcomes::failed_more(share, baseline));
+    match (gate, failure) {
+        (Gate::Fail, _) => {
+            let worse = (by_margin == Gate::Fail).then(|| worse(analysis));
+            Ruling::Fail(worse.into_iter().chain(failures).collect())
+        }
+        (Gate::Pass | Gate::Undecided, Some(why)) => Ruling::NotMeasured(why),
+        (Gate::Undecided, None) => {
+            let open = (by_margin == Gate::Undecided).then(|| undecided(analysis));
+            Ruling::Undecided(open.into_iter().chain(failures).collect())
+        }
+        (Gate::Pass, None) => Ruling::Pass,
+    }
+}
+
+/// `worse than local by more than 5 %`
+fn worse(analysis: &Analysis) -> String {
+    let share = analysis.margin.map(margin::share).unwrap_or_default();
+    format!("worse than {} by more than {share}", analysis.baseline)
+}
+
+fn undecided(analysis: &Analysis) -> String {
+    format!("undecided whether {}", worse(analysis))
+}
+
+/// The largest number of blocks that an open comparison needs.
+fn needed(analysis: &Analysis) -> String {
+    let asked = analysis.conditions.iter().filter_map(|condition| judged(analysis, condition));
+    let open = asked.filter(|c| c.gate == Some(Gate::Undecided));
+    let too_few = |c: &&Comparison| c.verdict == Verdict::TooFewBlocks;
+    let blocks = open.clone().filter_map(|c| c.decision_blocks).max();
+    let fewest = open.filter(too_few).filter_map(|c| c.blocks_needed).max();
+    blocks
+        .max(fewest)
+        .map_or_else(String::new, |n| format!("; {} needed", format::counted(n as usize, "block")))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::analyse;
+    use crate::analysis::test_support::{demo, experiment, trial};
+    use pgio_results::Outcome;
+    use pgio_results::store::StoredExperiment;
+
+    fn gated(margin: f64, blocks: u32) -> (Gate, String) {
+        let mut stored = demo();
+        stored.trials.retain(|t| t.place.as_ref().is_some_and(|p| p.block <= blocks));
+        stored.manifest.rules.matters = Some(margin);
+        let gated = gate(&analyse(&stored)).unwrap();
+        (gated.gate, gated.why)
+    }
+
+    #[test]
+    fn the_gate_names_who_is_worse_or_undecided() {
+        assert_eq!(gate(&analyse(&demo())), None, "no margin was named");
+        let (gate, why) = gated(0.05, 6);
+        assert_eq!(gate, Gate::Fail);
+        assert_eq!(why, "worse than local by more than 5 %: on.");
+        let (gate, why) = gated(0.05, 2);
+        assert_eq!(gate, Gate::Undecided, "{why}");
+        let open = "undecided whether worse than local by more than 5 %: remote_write, on; 25 blocks needed.";
+        assert_eq!(why, open);
+    }
+
+    #[test]
+    fn a_twin_that_differs_by_more_than_the_margin_decides_nothing() {
+        let mut stored = demo();
+        stored.manifest.rules.matters = Some(0.05);
+        for trial in &mut stored.trials {
+            let is_twin = trial.place.as_ref().is_some_and(|p| p.condition == "local-aa");
+            let rate = trial.metrics.get_mut("commits_per_second");
+            if let Some(rate) = rate.filter(|_| is_twin) {
+                rate.value = rate.value.map(|value| value * 0.5);
+            }
+        }
+        let gated = gate(&analyse(&stored)).unwrap();
+        assert_eq!(gated.gate, Gate::Undecided);
+        assert!(
+            gated.why.starts_with("local-aa, a second copy of local, differs"),
+            "{}",
+            gated.why
+        );
+    }
+
+    /// Twelve blocks; `x` runs at the baseline's rate and fails in every second one.
+    fn failing() -> StoredExperiment {
+        let block = |block: u32| {
+            ["local", "x"].map(|name| {
+                let noise = f64::from((block * 7 + u32::from(name == "x")) % 11);
+                let mut t = trial(name, block, &[("commits_per_second", 1000.0 + noise)]);
+                if name == "x" && block % 2 == 1 {
+                    let error = "server closed the connection".to_owned();
+                    t.outcome = Outcome::Failed { error };
+                }
+                t
+            })
+        };
+        let mut stored = experiment(&["local", "x"], (1..=12).flat_map(block).collect());
+        stored.manifest.blocks = 12;
+        stored.manifest.rules.matters = Some(0.05);
+        stored
+    }
+
+    #[test]
+    fn a_condition_that_fails_more_often_does_not_pass() {
+        let mut stored = failing();
+        let found = gate(&analyse(&stored)).unwrap();
+        let why = "failed in 6 of 12 trials, local in 0 of 12 (p = 0.01): x.";
+        assert_eq!((found.gate, found.why.as_str()), (Gate::Fail, why));
+        // Three of twelve are too few to tell.
+        for t in stored.trials.iter_mut().filter(|t| t.place.as_ref().unwrap().block > 6) {
+            t.outcome = Outcome::Complete;
+        }
+        let found = gate(&analyse(&stored)).unwrap();
+        let why = "failed in 3 of 12 trials, local in 0 of 12 (p = 0.22): x.";
+        assert_eq!((found.gate, found.why.as_str()), (Gate::Undecided, why));
+        // A baseline that fails more often is no fault of the condition.
+        stored.manifest.baseline = "x".to_owned();
+        assert_eq!(gate(&analyse(&stored)).unwrap().gate, Gate::Pass);
+    }
+}
