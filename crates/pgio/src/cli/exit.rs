@@ -42,7 +42,7 @@ pub const CODES: &[(u8, &str)] = &[
     (FILES, "files cannot be read or written"),
     (
         WORSE,
-        "--gate: a condition is worse than the baseline by more than the margin; --fail-if: a rule is broken",
+        "--gate: a condition is worse than the baseline by more than the margin, or failed in more trials; --fail-if: a rule is broken",
     ),
     (
         UNDECIDED,

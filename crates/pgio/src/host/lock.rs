@@ -145,8 +145,9 @@ mod tests {
     #[test]
     fn a_process_is_described_without_what_may_be_a_password() {
         for secret in ["host=h password=geheim", "postgresql://u:geheim@h/db", "--connect=geheim"] {
-            let script = ["-c", "sleep 60; :", "pgio", "undo", "--connect", secret];
-            let mut child = std::process::Command::new("sh").args(script).spawn().unwrap();
+            let script = ["-c", "read line", "pgio", "undo", "--connect", secret];
+            let mut shell = std::process::Command::new("sh");
+            let mut child = shell.args(script).stdin(std::process::Stdio::piped()).spawn().unwrap();
             let begun = Instant::now();
             let mut text = describe_process(child.id());
             // Between fork and exec it is this process.

@@ -28,7 +28,7 @@ pub(super) struct Ours {
     pub(super) value: String,
     /// The file as it was before the first step; unknown in journals of early versions.
     pub(super) file: Option<AutoConf>,
-    #[serde(default)]
+    #[serde(default, skip_serializing_if = "Restart::is_of_its_own")]
     pub(super) restart: Restart,
 }
 
@@ -43,6 +43,12 @@ pub(super) enum Restart {
     ForAll,
     /// No, a step that is undone later does.
     Later,
+}
+
+impl Restart {
+    fn is_of_its_own(&self) -> bool {
+        *self == Restart::OfItsOwn
+    }
 }
 
 /// How a line compares with what this step did.
