@@ -19,7 +19,7 @@ mod walsh;
 use crate::interval::assert_probability;
 
 pub(crate) use self::null::Null;
-pub(crate) use self::walsh::{Walsh, smallest_float};
+pub(crate) use self::walsh::Walsh;
 
 /// The result for "the center is 0", in the unit of the values.
 #[derive(Debug, Clone, Copy, PartialEq)]

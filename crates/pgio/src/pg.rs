@@ -11,6 +11,7 @@ pub mod control;
 pub mod leftovers;
 pub mod private;
 pub mod quote;
+pub mod secrets;
 pub mod server;
 pub mod standby_names;
 pub mod words;

@@ -63,7 +63,13 @@ impl Walsh {
     /// The k-th smallest average, numbered from 0.
     pub(crate) fn smallest(&self, k: usize) -> f64 {
         let (first, last) = (self.values[0], self.values[self.values.len() - 1]);
-        smallest_float(first, last, |bound| self.count(|w| w <= bound) > k)
+        let (mut low, mut high) = (ordered(first), ordered(last));
+        while low < high {
+            let middle = low + (high - low) / 2;
+            let bound = from_ordered(middle);
+            if self.count(|w| w <= bound) > k { high = middle } else { low = middle + 1 }
+        }
+        from_ordered(low)
     }
 
     /// The Hodges-Lehmann estimate.
@@ -74,17 +80,6 @@ impl Walsh {
         }
         f64::midpoint(self.smallest(self.len() / 2 - 1), upper)
     }
-}
-
-/// The smallest float from `first` to `last` that is large enough, by bisection. `last` must be, and
-/// so must every float above one that is.
-pub(crate) fn smallest_float(first: f64, last: f64, is_enough: impl Fn(f64) -> bool) -> f64 {
-    let (mut low, mut high) = (ordered(first), ordered(last));
-    while low < high {
-        let middle = low + (high - low) / 2;
-        if is_enough(from_ordered(middle)) { high = middle } else { low = middle + 1 }
-    }
-    from_ordered(low)
 }
 
 /// Maps finite floats to integers in the same order, with -0 directly below 0.

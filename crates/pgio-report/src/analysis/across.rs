@@ -144,13 +144,9 @@ impl Across {
     }
 }
 
-/// Compares two sides, each with at least one run; the first run describes its side.
-pub fn across(a: &[StoredExperiment], b: &[StoredExperiment]) -> Across {
-    across_naming(a, b, &[])
-}
-
-/// The same, with metrics that the user named before the comparison, as in a rule of the gate.
-pub fn across_naming(a: &[StoredExperiment], b: &[StoredExperiment], named: &[String]) -> Across {
+/// Compares two sides, each with at least one run; the first run describes its side. `named` are metrics that
+/// the user named before the comparison, as in a rule of the gate.
+pub fn across(a: &[StoredExperiment], b: &[StoredExperiment], named: &[String]) -> Across {
     let judge = |runs: &[StoredExperiment]| -> Vec<StoredExperiment> {
         runs.iter().map(|run| cross::judged(run).into_owned()).collect()
     };

@@ -1,11 +1,11 @@
 //! The history of an experiment: its runs in the order of time, trends, and where the level changed.
 //!
-//! The run is the unit: each has one value for each condition, that of its typical trial, because all trials
-//! of a run share whatever the day brought. Change points come from `benchmath::change_points`, at a level
-//! for all conditions together. Size, direction and interval of a change are those of the rank-sum test between
-//! the two levels (`benchmath::rank_sum`), because ranks found it: one bad run turns none of them. They are not
-//! corrected for the search, so they are descriptive. After the last change, a trend is tested (`benchmath::drift`). Changes of the environment are marked where they coincide with a change of
-//! the level.
+//! The run is the unit: each has one value for each condition, that of its typical trial, because all trials of
+//! a run share whatever the day brought. Change points come from `benchmath::change_points`, at a level for all
+//! conditions together. Size, direction and interval of a change are those of the rank-sum test between the two
+//! levels (`benchmath::rank_sum`), because ranks found it: one bad run turns none of them. They are not
+//! corrected for the search, so they are descriptive. After the last change, a trend is tested
+//! (`benchmath::drift`). Changes of the environment are marked where they coincide with a change of the level.
 //!
 //! Next: [`run`] for what is read of each run, [`environment`] for its changes.
 

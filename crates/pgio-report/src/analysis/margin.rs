@@ -92,9 +92,8 @@ fn gate(evidence: Evidence, direction: Direction) -> Gate {
 #[cfg(test)]
 mod tests {
     use super::super::analyse;
-    use super::super::test_support::{experiment, trial};
+    use super::super::test_support::{experiment, failing, trial};
     use super::*;
-    use pgio_results::Outcome;
     use pgio_results::store::StoredExperiment;
 
     /// Eight blocks: the rate of `x` is the baseline's times `ratio`, with noise of 1 %.
@@ -132,21 +131,9 @@ mod tests {
         assert_eq!((c.verdict, c.decision), (Verdict::Slower, Some(DoesNotMatter)));
     }
 
-    /// Twelve blocks; `x` runs at the baseline's rate and fails in so many of them, every second one first.
-    fn failing(failed: usize) -> Option<Gate> {
-        let block = |block: u32| {
-            ["local", "x"].map(|name| {
-                let noise = f64::from((block * 7 + u32::from(name == "x")) % 11);
-                trial(name, block, &[("commits_per_second", 1000.0 + noise)])
-            })
-        };
-        let mut stored = experiment(&["local", "x"], (1..=12).flat_map(block).collect());
-        stored.manifest.rules.matters = Some(0.05);
-        let of_x = stored.trials.iter_mut().filter(|t| t.place.as_ref().unwrap().condition == "x");
-        for trial in of_x.step_by(2).take(failed) {
-            trial.outcome = Outcome::Failed { error: "server closed the connection".to_owned() };
-        }
-        let analysis = analyse(&stored);
+    /// `x` runs at the baseline's rate and fails in every second block, so many times.
+    fn failed(times: u32) -> Option<Gate> {
+        let analysis = analyse(&failing(1.0, |block| block % 2 == 1 && block < 2 * times));
         let c = analysis.primary("x").unwrap();
         assert_eq!(c.decision, Some(Decision::DoesNotMatter), "{c:?}");
         c.gate
@@ -154,10 +141,10 @@ mod tests {
 
     #[test]
     fn a_condition_that_fails_more_often_does_not_pass() {
-        assert_eq!(failing(0), Some(Gate::Pass));
+        assert_eq!(failed(0), Some(Gate::Pass));
         // Fisher's p is 0.22 for 3 of 12 trials against none, and 0.014 for 6.
-        assert_eq!(failing(3), Some(Gate::Undecided));
-        assert_eq!(failing(6), Some(Gate::Fail));
+        assert_eq!(failed(3), Some(Gate::Undecided));
+        assert_eq!(failed(6), Some(Gate::Fail));
     }
 
     #[test]

@@ -17,7 +17,7 @@ use pgio_results::store::{ConditionInfo, Manifest, StoredExperiment};
 use pgio_results::sweep::{Axis, AxisValue, Point, Sweep, SweepKind};
 use pgio_results::telemetry::{Probes, StandbyLag, Telemetry, Waits};
 use pgio_results::test_support::{full_trial, manifest};
-use pgio_results::{Check, Metric, Trial, TrialPosition};
+use pgio_results::{Check, Metric, Outcome, Trial, TrialPosition};
 
 /// The trial of the published example: 120 s, one session, 200M.
 pub fn classic_trial() -> Trial {
@@ -97,6 +97,27 @@ pub fn experiment(conditions: &[&str], trials: Vec<Trial>) -> StoredExperiment {
         own_baseline: None,
         judged: false,
     }
+}
+
+/// Twelve blocks with a margin of 5 %: `x` runs at `level` of the baseline's rate and fails in some blocks.
+pub fn failing(level: f64, fails: impl Fn(u32) -> bool) -> StoredExperiment {
+    let mut trials = Vec::new();
+    for block in 1..=12u32 {
+        for (name, step, level, fails) in [("local", 7, 1.0, false), ("x", 5, level, fails(block))]
+        {
+            let noise = f64::from((block * step + 3) % 11);
+            let rate = level * (1000.0 + noise);
+            let mut t = trial(name, block, &[("commits_per_second", rate)]);
+            if fails {
+                t.outcome = Outcome::Failed { error: "server closed the connection".to_owned() };
+            }
+            trials.push(t);
+        }
+    }
+    let mut stored = experiment(&["local", "x"], trials);
+    stored.manifest.blocks = 12;
+    stored.manifest.rules.matters = Some(0.05);
+    stored
 }
 
 /// What a demo stores: local, its twin, and two levels of synchronous replication, six blocks.

@@ -225,8 +225,7 @@ fn size(grows: bool, low: Option<f64>, high: Option<f64>) -> Size {
 mod tests {
     use super::*;
     use crate::analysis::analyse;
-    use crate::analysis::test_support::{demo, experiment, trial};
-    use pgio_results::Outcome;
+    use crate::analysis::test_support::{demo, experiment, failing, trial};
     use pgio_results::store::StoredExperiment;
     use proptest::prelude::*;
 
@@ -294,33 +293,22 @@ mod tests {
 
     #[test]
     fn nothing_is_certain_of_a_condition_that_fails() {
-        let failing = |failed: fn(u32) -> bool, level: f64, matters: Option<f64>| {
-            let block = |block: u32| {
-                ["local", "x"].map(|name| {
-                    let (step, level) = if name == "x" { (5, level) } else { (7, 1.0) };
-                    let rate = level * (1000.0 + f64::from((block * step + 3) % 11));
-                    let mut t = trial(name, block, &[("commits_per_second", rate)]);
-                    if name == "x" && failed(block) {
-                        t.outcome = Outcome::Failed { error: "connection reset".to_owned() };
-                    }
-                    t
-                })
-            };
-            let mut stored = experiment(&["local", "x"], (1..=12).flat_map(block).collect());
+        let told = |fails: fn(u32) -> bool, level: f64, matters: Option<f64>| {
+            let mut stored = failing(level, fails);
             stored.manifest.rules.matters = matters;
             answers(&stored).remove(1)
         };
         let half = |block: u32| block % 2 == 1;
         assert_eq!(
-            failing(half, 1.0, Some(0.05)),
+            told(half, 1.0, Some(0.05)),
             "no difference above 5 %: shown in the trials that completed (5 % risk each); it failed in 6 of 12 \
              trials"
         );
         assert_eq!(
-            failing(half, 0.5, None),
+            told(half, 0.5, None),
             "costs about half of the commits: shown in the trials that completed; it failed in 6 of 12 trials"
         );
-        assert_eq!(failing(|_| false, 0.5, None), "costs about half of the commits: certain");
+        assert_eq!(told(|_| false, 0.5, None), "costs about half of the commits: certain");
     }
 
     /// A baseline that stalls in every fourth block; in the others the two are equal.

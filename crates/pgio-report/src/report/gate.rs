@@ -131,7 +131,7 @@ fn ruling(analysis: &Analysis, condition: &Condition) -> Ruling {
         None => Gate::Pass,
     };
     let by_margin = c.gate_by_margin.unwrap_or(gate);
-    let failures = failed_more(condition).map(|share| outcomes::failed_more(share, baseline));
+    let failures = failed_more(condition).map(|share| outcomes::failed_beside(share, baseline));
     match (gate, failure) {
         (Gate::Fail, _) => {
             let worse = (by_margin == Gate::Fail).then(|| worse(analysis));
@@ -172,9 +172,7 @@ fn needed(analysis: &Analysis) -> String {
 mod tests {
     use super::*;
     use crate::analysis::analyse;
-    use crate::analysis::test_support::{demo, experiment, trial};
-    use pgio_results::Outcome;
-    use pgio_results::store::StoredExperiment;
+    use crate::analysis::test_support::{demo, failing};
 
     fn gated(margin: f64, blocks: u32) -> (Gate, String) {
         let mut stored = demo();
@@ -216,35 +214,14 @@ mod tests {
         );
     }
 
-    /// Twelve blocks; `x` runs at the baseline's rate and fails in every second one.
-    fn failing() -> StoredExperiment {
-        let block = |block: u32| {
-            ["local", "x"].map(|name| {
-                let noise = f64::from((block * 7 + u32::from(name == "x")) % 11);
-                let mut t = trial(name, block, &[("commits_per_second", 1000.0 + noise)]);
-                if name == "x" && block % 2 == 1 {
-                    let error = "server closed the connection".to_owned();
-                    t.outcome = Outcome::Failed { error };
-                }
-                t
-            })
-        };
-        let mut stored = experiment(&["local", "x"], (1..=12).flat_map(block).collect());
-        stored.manifest.blocks = 12;
-        stored.manifest.rules.matters = Some(0.05);
-        stored
-    }
-
     #[test]
     fn a_condition_that_fails_more_often_does_not_pass() {
-        let mut stored = failing();
-        let found = gate(&analyse(&stored)).unwrap();
+        let half = |block: u32| block % 2 == 1;
+        let found = gate(&analyse(&failing(1.0, half))).unwrap();
         let why = "failed in 6 of 12 trials, local in 0 of 12 (p = 0.01): x.";
         assert_eq!((found.gate, found.why.as_str()), (Gate::Fail, why));
         // Three of twelve are too few to tell.
-        for t in stored.trials.iter_mut().filter(|t| t.place.as_ref().unwrap().block > 6) {
-            t.outcome = Outcome::Complete;
-        }
+        let mut stored = failing(1.0, |block| half(block) && block <= 6);
         let found = gate(&analyse(&stored)).unwrap();
         let why = "failed in 3 of 12 trials, local in 0 of 12 (p = 0.22): x.";
         assert_eq!((found.gate, found.why.as_str()), (Gate::Undecided, why));

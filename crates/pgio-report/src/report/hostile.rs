@@ -73,7 +73,7 @@ fn no_format_passes_on_what_others_would_obey() {
         is_safe("page", &html::render(&source));
         let pages = [(WILD.to_owned(), &analysis)];
         is_safe("index", &html::index(WILD, &pages));
-        let both = compared(std::slice::from_ref(&stored), std::slice::from_ref(&stored));
+        let both = compared(std::slice::from_ref(&stored), std::slice::from_ref(&stored), &[]);
         is_safe("across, text", &text::render(&across::document(&both)));
         is_safe("across, page", &html::document_page(&across::document(&both)));
         is_safe("across, csv", &csv::render(&across::flat(&both)).replace("\r\n", "\n"));

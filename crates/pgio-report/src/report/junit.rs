@@ -10,7 +10,7 @@ use std::fmt::Write;
 use super::gate::{self, Ruling};
 use super::outcomes::failure;
 use super::{format, sentence};
-use crate::analysis::across::gate::{Change, Rule, Ruling as RuleRuling};
+use crate::analysis::across::gate::{self as rules, Change, Rule};
 use crate::analysis::{Analysis, Condition, Gate};
 
 /// What a case shows.
@@ -36,8 +36,8 @@ pub fn experiments(analyses: &[&Analysis]) -> String {
 }
 
 /// New runs against old ones, a suite for each rule.
-pub fn rulings(experiment: &str, rules: &[(Rule, Vec<RuleRuling>)]) -> String {
-    document(rules.iter().map(|(rule, rulings)| {
+pub fn rulings(experiment: &str, judged: &[(Rule, Vec<rules::Ruling>)]) -> String {
+    document(judged.iter().map(|(rule, rulings)| {
         let cases = rulings.iter().map(|ruling| case(rule, ruling)).collect();
         (format!("{experiment}: {}", shown(rule)), cases)
     }))
@@ -74,7 +74,7 @@ fn cases(analysis: &Analysis) -> Vec<Case> {
     gate::rulings(analysis).into_iter().map(case).collect()
 }
 
-fn case(rule: &Rule, ruling: &RuleRuling) -> Case {
+fn case(rule: &Rule, ruling: &rules::Ruling) -> Case {
     let c = &ruling.comparison;
     let size = match (c.ratio, c.interval.sides()) {
         (Some(ratio), Some((low, high))) => format::change_with_interval(ratio, low, high),
@@ -153,7 +153,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::across::{across, gate as rules};
+    use crate::analysis::across::across;
     use crate::analysis::analyse;
     use crate::analysis::test_support::{demo, set, stored_runs};
     use crate::report;
@@ -266,7 +266,7 @@ mod tests {
         let level = |run: u32| 0.8 + 0.002 * f64::from(run);
         let (old, new) = (stored_runs(3, |run| level(run) + 0.2), stored_runs(3, level));
         let rule = Rule { metric: None, change: Change::Slower, share: 0.05 };
-        let found = rules::judge(&across(&old, &new), &rule).unwrap();
+        let found = rules::judge(&across(&old, &new, &[]), &rule).unwrap();
         let text = rulings("x", &[(rule.clone(), found)]);
         assert!(
             text.contains(
@@ -274,7 +274,7 @@ mod tests {
             ),
             "{text}"
         );
-        let found = rules::judge(&across(&old[..1], &new), &rule).unwrap();
+        let found = rules::judge(&across(&old[..1], &new, &[]), &rule).unwrap();
         let text = rulings("x", &[(rule, found)]);
         assert!(text.contains("skipped=\"3\"") && text.contains("3 new and 1 old runs"), "{text}");
     }

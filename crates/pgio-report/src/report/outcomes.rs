@@ -153,7 +153,7 @@ fn sentence(share: &Share, condition: &str, baseline: &str) -> String {
 }
 
 /// `failed in 6 of 12 trials, local in 0 of 12 (p = 0.01)`
-pub(super) fn failed_more(share: &Share, baseline: &str) -> String {
+pub(super) fn failed_beside(share: &Share, baseline: &str) -> String {
     let p = share.p.map_or_else(String::new, |p| format!(" ({})", probability(p)));
     format!(
         "{}, {baseline} in {} of {}{p}",

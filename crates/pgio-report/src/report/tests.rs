@@ -169,13 +169,13 @@ fn two_experiments_against_each_other() {
         t.server.version = "16.4".to_owned();
         t.window.asked_seconds = Some(10.0);
     }
-    let found = compared(&[demo()], &[b]);
+    let found = compared(&[demo()], &[b], &[]);
     assert_snapshot!(text::render(&across::document(&found)));
     let value: serde_json::Value = serde_json::from_str(&json::render(&found)).unwrap();
     assert_eq!(value["schema"], "pgio.across/1");
     assert_eq!(value["comparisons"][0]["verdict"], "not_judged");
     assert_eq!(value["reasons"][0]["what"], "window");
-    let alone = compared(&[shortened(1)], &[shortened(1)]);
+    let alone = compared(&[shortened(1)], &[shortened(1)], &[]);
     assert_snapshot!("two_experiments_of_one_block", text::render(&across::document(&alone)));
 }
 

@@ -9,7 +9,7 @@ use super::exit::{Failure, Outcome, USAGE};
 use super::fail_if::{self, RuleArg};
 use super::gate::{self, MarginArg};
 use super::output;
-use pgio_report::analysis::across::{Across, across_naming};
+use pgio_report::analysis::across::{Across, across};
 use pgio_report::analysis::{self, Analysis};
 use pgio_report::report::table::Table;
 use pgio_report::report::{self, html};
@@ -276,7 +276,7 @@ fn compare(
     let read = |dirs: &[PathBuf]| dirs.iter().map(|d| args.read(d)).collect::<Result<Vec<_>, _>>();
     let (stored_a, stored_b) = (read(a)?, read(b)?);
     must_have_a_condition_in_common((&a[0], &stored_a[0]), (&b[0], &stored_b[0]))?;
-    let found = across_naming(&stored_a, &stored_b, &fail_if::metrics(&args.fail_if));
+    let found = across(&stored_a, &stored_b, &fail_if::metrics(&args.fail_if));
     let margin = || gate::required_margin("--gate", stored_b[0].manifest.rules.matters);
     let margin = args.gate.then(margin).transpose()?;
     let rules = fail_if::judge(&found, &args.fail_if, margin)?;

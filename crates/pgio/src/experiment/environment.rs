@@ -10,8 +10,8 @@ use postgres::Client;
 
 use super::state;
 use crate::host::Host;
-use crate::pg::clock;
 use crate::pg::server::{Server, system_identifier};
+use crate::pg::{clock, secrets};
 use crate::telemetry::{Standbys, TelemetrySources};
 use crate::treatment::ballast::huge_pages;
 use crate::treatment::journal;
@@ -108,7 +108,7 @@ pub fn read_for_trial(
     sources: Option<&TelemetrySources>,
     standbys: Standbys,
 ) -> Result<BTreeMap<String, String>, postgres::Error> {
-    let rows = admin.query(NON_DEFAULT, &[])?;
+    let rows = admin.query(NON_DEFAULT, &[&secrets::WORDS.join("|")])?;
     let mut found: BTreeMap<String, String> =
         rows.iter().map(|row| (fact::setting(row.get(0)), row.get(1))).collect();
     found.extend(sources.and_then(|s| s.environment(standbys)).unwrap_or_default());

@@ -2,9 +2,9 @@
 //! test.
 //!
 //! A machine may have two names, such as `local` and the server's host in the experiment file. It is
-//! sampled under both, and the server's processes are known under both. Where a server runs on the host's
-//! kernel but cannot be found there, its load cannot be told from that of others, so the foreign load is
-//! unknown. Next: [`super::host`] samples one host.
+//! sampled under both, and the server's processes are known under both. If a server runs on the host's
+//! kernel but pgio does not find its processes, the foreign load is unknown: it would include the server's
+//! load. Next: [`super::host`] samples one host.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -278,7 +278,7 @@ impl Context<'_> {
                 if !session.client.as_mut().is_some_and(is_there) {
                     return interrupt::within(limit, || session.open(params));
                 }
-                Ok(session.client.as_mut().expect("it is there"))
+                Ok(session.client.as_mut().expect("`is_there` found it"))
             }
         }
     }

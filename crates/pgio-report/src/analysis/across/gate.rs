@@ -3,8 +3,8 @@
 //! A rule names the direction, the share, and perhaps a metric. It fails for a condition if the whole
 //! interval of B against A lies beyond the share, and passes if the whole interval does not reach it;
 //! otherwise, and with too few runs to judge, it is undecided. The interval is the one that is shown
-//! (Welch's, over runs), so that report and gate never contradict each other. That of a secondary metric is one
-//! of its family, unless the comparison was told that a rule names the metric ([`super::across_naming`]).
+//! (Welch's, over runs), so that report and gate never contradict each other. A secondary metric has the
+//! interval of its family, unless a rule names the metric: then it is judged on its own ([`Across::named`]).
 
 use super::super::verdict::{Gate, Verdict};
 use super::{Across, AcrossComparison, FEWEST};
@@ -116,7 +116,7 @@ mod tests {
         let vary = |run: u32| 1.0 + 0.004 * f64::from(run % 3);
         let a = stored_runs(old, vary);
         let b = stored_runs(new, |run| level * vary(run));
-        judge(&across(&a, &b), rule).unwrap().iter().map(|ruling| ruling.gate).collect()
+        judge(&across(&a, &b, &[]), rule).unwrap().iter().map(|ruling| ruling.gate).collect()
     }
 
     fn slower(share: f64) -> Rule {
@@ -137,7 +137,7 @@ mod tests {
     #[test]
     fn too_few_runs_decide_nothing_and_say_so() {
         let (a, b) = (stored_runs(3, |_| 1.0), stored_runs(1, |_| 0.5));
-        let found = judge(&across(&a, &b), &slower(0.05)).unwrap();
+        let found = judge(&across(&a, &b, &[]), &slower(0.05)).unwrap();
         assert_eq!(found[0].gate, Gate::Undecided);
         let why = found[0].obstacle.as_deref();
         assert_eq!(why, Some("1 new and 3 old runs, 3 of each are needed"));
@@ -149,7 +149,7 @@ mod tests {
             let block = |block| trial("local", block, &[("commits_per_second", rate)]);
             vec![experiment(&["local"], (1..=2).map(block).collect()); 3]
         };
-        let found = across(&runs(100.0), &runs(50.0));
+        let found = across(&runs(100.0), &runs(50.0), &[]);
         let c = &found.comparisons[0];
         assert_eq!(c.verdict, Verdict::NotApplicable);
         assert!((c.ratio.unwrap() - 0.5).abs() < 1e-12, "{c:?}");
@@ -159,7 +159,7 @@ mod tests {
             ruling.obstacle.as_deref(),
             Some("its runs do not vary, so nothing can be judged")
         );
-        let equal = across(&runs(100.0), &runs(100.0));
+        let equal = across(&runs(100.0), &runs(100.0), &[]);
         assert_eq!(equal.comparisons[0].verdict, Verdict::NoDifference);
     }
 
@@ -167,7 +167,7 @@ mod tests {
     fn a_metric_that_is_missing_is_refused() {
         let a = stored_runs(3, |_| 1.0);
         let rule = Rule { metric: Some("tps".to_owned()), ..slower(0.05) };
-        let error = judge(&across(&a, &a), &rule).unwrap_err().to_string();
+        let error = judge(&across(&a, &a, &[]), &rule).unwrap_err().to_string();
         assert!(
             error.starts_with("no run has the metric \"tps\" on both sides (metrics: commits"),
             "{error}"

@@ -2,13 +2,16 @@
 
 use std::sync::Arc;
 
-use super::across as across_runs;
 use super::*;
 use crate::analysis::test_support::{demo, experiment, set, trial};
 use pgio_results::Outcome;
 use pgio_results::change::Change;
 
 const PRIMARY: &str = "commits_per_second";
+
+fn across_runs(a: &[StoredExperiment], b: &[StoredExperiment]) -> Across {
+    super::across(a, b, &[])
+}
 
 /// One run a side.
 fn across(a: &StoredExperiment, b: &StoredExperiment) -> Across {
@@ -118,7 +121,7 @@ fn interval_and_verdict_are_those_of_one_level() {
     let of_family = of(&found, "local", METRICS[0]);
     assert_eq!(of_family.verdict, Verdict::NoDifference);
     assert!(of_family.p.unwrap() <= ALPHA && of_family.p_adjusted.unwrap() > ALPHA);
-    let found = across_naming(&a, &b, &[METRICS[0].to_owned()]);
+    let found = super::across(&a, &b, &[METRICS[0].to_owned()]);
     let alone = of(&found, "local", METRICS[0]);
     assert_eq!((alone.verdict, alone.p_adjusted), (Verdict::Slower, alone.p));
     assert!(alone.interval.low.unwrap() > 1.0, "{alone:?}");

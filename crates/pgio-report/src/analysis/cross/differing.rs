@@ -54,8 +54,7 @@ const ANY: &str = "any";
 /// Returns the number of standbys whose settings are known.
 fn standbys(facts: &Usual<'_>) -> usize {
     let known = facts.iter().filter(|(name, value)| fact::is_of_standby(name) && value.is_some());
-    let standby = |name: &'_ str| name.rsplit_once('.').map(|(standby, _)| standby.to_owned());
-    known.filter_map(|(name, _)| standby(name)).collect::<BTreeSet<String>>().len()
+    known.filter_map(|(name, _)| Some(name.rsplit_once('.')?.0)).collect::<BTreeSet<_>>().len()
 }
 
 fn comparable(facts: &Usual<'_>) -> BTreeMap<String, String> {

@@ -39,7 +39,7 @@ fn two_experiments() {
     let mut b = demo();
     b.manifest.conditions.retain(|c| c.name == "local" || c.name == "on");
     b.trials.iter_mut().for_each(|t| t.server.version = "16.4".to_owned());
-    assert_snapshot!(rounded(&render(&compared(&[demo()], &[b]))));
+    assert_snapshot!(rounded(&render(&compared(&[demo()], &[b], &[]))));
 }
 
 #[test]

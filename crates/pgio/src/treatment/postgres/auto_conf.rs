@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
 use super::setting::{alter_system, failed, is_empty_list};
+use crate::pg::secrets::may_hold_secret;
 use crate::treatment::error::TreatmentError;
 
 /// What the journal keeps of the file.
@@ -40,6 +41,7 @@ impl AutoConf {
         wanted.sort_by_key(|(name, _)| at(name));
         let first = found.iter().zip(&wanted).position(|(found, wanted)| found.0 != wanted.0);
         let moved = first.map_or(&[][..], |first| &wanted[first..]);
+        // The server may log what is sent as SQL.
         if moved.iter().any(|(name, value)| may_hold_secret(name) || is_empty_list(name, value)) {
             return Ok(false);
         }
@@ -55,12 +57,6 @@ impl AutoConf {
         }
         Ok(self.digest.is_none() || digest(client) == self.digest)
     }
-}
-
-/// Whether its value may contain a password, which must not be sent as SQL: the server may log it.
-fn may_hold_secret(name: &str) -> bool {
-    const WORDS: [&str; 5] = ["conninfo", "command", "passw", "passphrase", "secret"];
-    WORDS.iter().any(|word| name.contains(word))
 }
 
 fn lines(client: &mut Client) -> Result<Vec<(String, String)>, TreatmentError> {

@@ -132,11 +132,10 @@ impl SettingStep {
             let set = control.set_line_while_down(&self.name, self.prior.as_deref());
             set.map_err(TreatmentError::Restart)?;
         }
-        match (self.ours.restart, found) {
+        if self.ours.restart == Restart::Later {
             // Further lines of the condition may keep it from starting.
-            (Restart::Later, Found::Foreign) => return Ok(Undone::Kept),
-            (Restart::Later, _) => return Ok(Undone::Restored),
-            _ => {}
+            let is_kept = found == Found::Foreign;
+            return Ok(if is_kept { Undone::Kept } else { Undone::Restored });
         }
         context.start_server("to restore a setting")?;
         context.within_limit(|context| self.restore_line(context, on_conflict))
