@@ -79,10 +79,10 @@ fn measure(
 
 fn text(args: &Args, dsn: &str, engine: EngineName) -> String {
     let calls = args.visits.div_ceil(8);
-    let seconds = args.plan.seconds;
+    let in_window = f64::from(calls) * args.plan.window.as_secs_f64();
     // The engines limit their work in different ways.
     let amount = match engine {
-        EngineName::Server => format!("work_loop = {}", u64::from(calls) * seconds),
+        EngineName::Server => format!("work_loop = {}", in_window.round()),
         EngineName::Client => format!("rate = {calls}"),
     };
     let conditions: String =

@@ -165,7 +165,7 @@ mod tests {
         let plan = Plan {
             experiments: 1,
             blocks: 6,
-            seconds: 10,
+            window: std::time::Duration::from_secs(10),
             out: None,
             tolerate: Vec::new(),
             weave: Some("20ms".to_owned()),

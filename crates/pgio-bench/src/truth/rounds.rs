@@ -22,8 +22,8 @@ pub(super) struct Plan {
     #[arg(long, value_name = "N", default_value_t = 6)]
     pub(super) blocks: u32,
     /// Length of each window
-    #[arg(long, value_name = "SECONDS", default_value_t = 2)]
-    pub(super) seconds: u64,
+    #[arg(long = "seconds", value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    pub(super) window: Duration,
     /// Keep the results here, a directory for each experiment
     #[arg(long, value_name = "DIR")]
     pub(super) out: Option<PathBuf>,
@@ -40,15 +40,24 @@ pub(super) struct Plan {
     pub(super) pg: Option<VersionRequest>,
 }
 
+/// A shorter window has a warm-up of its own length.
+const WARMUP: Duration = Duration::from_millis(500);
+
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds: f64 = text.parse().map_err(|_| "not a number of seconds")?;
+    Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())
+}
+
 impl Plan {
     /// Returns `[experiment]` with the keys of every case; the case appends its own.
     pub(super) fn head(&self, name: &str, aa: bool) -> String {
-        let window = exact_duration(Duration::from_secs(self.seconds));
+        let window = exact_duration(self.window);
         let weave = self.weave.iter().map(|length| format!("weave = {length:?}\n"));
         format!(
             "[experiment]\nname = \"{name}\"\nblocks = {}\nduration = \"{window}\"\n\
-             warmup = \"500ms\"\naa = {aa}\ntolerate = {:?}\n{}",
+             warmup = \"{}\"\naa = {aa}\ntolerate = {:?}\n{}",
             self.blocks,
+            exact_duration(WARMUP.min(self.window)),
             self.tolerate,
             weave.collect::<String>()
         )

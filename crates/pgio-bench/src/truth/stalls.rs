@@ -42,7 +42,7 @@ pub(super) fn run(plan: &Plan) -> Outcome {
 
 fn one(plan: &Plan, round: &Round<'_>, text: &str, pid_file: &Path) -> Result<Judged, Failure> {
     let (windows, opened) = mpsc::channel::<Instant>();
-    let window = Duration::from_secs(plan.seconds);
+    let window = plan.window;
     let stopper = {
         let pid_file = pid_file.to_owned();
         thread::spawn(move || stop_in(&opened, window, &pid_file))
