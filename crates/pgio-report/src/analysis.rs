@@ -265,7 +265,7 @@ pub fn analyse(stored: &StoredExperiment) -> Analysis {
         variance: variance::of(stored, &arms),
         screening: screened,
         servers: servers::all(manifest, &conditions, &comparisons),
-        checks: findings::all(stored, &everywhere, &effects, further),
+        checks: findings::all(stored, [&arms, &everywhere], &effects, further),
         drifts,
         warnings: findings::warnings(stored),
         notes: [

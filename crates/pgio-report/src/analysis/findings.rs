@@ -23,10 +23,11 @@ use pgio_results::{CheckVerdict, Outcome, Trial, Warning, checks};
 /// Report degraded time that exceeds the baseline's by this share: one percentage point.
 const DEGRADED_MORE: f64 = 0.01;
 
-/// `arms` contain the trials at all points. `further` are findings of other modules about the experiment.
+/// `at_middle` contain the trials at the middle point, where effects are judged, `arms` those at all points.
+/// `further` are findings of other modules about the experiment.
 pub(super) fn all(
     stored: &StoredExperiment,
-    arms: &Arms<'_>,
+    [at_middle, arms]: [&Arms<'_>; 2],
     comparisons: &[Comparison],
     further: Vec<Finding>,
 ) -> Vec<Finding> {
@@ -39,15 +40,16 @@ pub(super) fn all(
     found.extend(clock_cost(stored));
     found.extend(not_precise(manifest, comparisons));
     found.extend(further);
-    found.extend(baseline_stalls(manifest, arms, comparisons));
+    found.extend(baseline_stalls(manifest, at_middle, comparisons));
     for info in &manifest.conditions {
         let arm = &arms[info.name.as_str()];
-        found.extend(stalls(info, manifest, arm, comparisons));
+        let judged = &at_middle[info.name.as_str()];
+        found.extend(stalls(info, manifest, judged, comparisons));
         found.extend(too_few_blocks(info, comparisons));
         found.extend(failed_trials(info, arm));
         found.extend(invalid_trials(info, arm));
     }
-    found.extend(woven::findings(manifest, arms));
+    found.extend(woven::findings(manifest, at_middle));
     found.extend(steady::findings(manifest, arms));
     found.extend(unknown_conditions(stored, arms));
     let counting = (1..).zip(&stored.trials).filter(|(_, trial)| !trial.is_burn_in());

@@ -17,8 +17,8 @@ use jiff::Timestamp;
 
 use super::resolution::Family;
 use super::{compare, cross, pairing, resolution};
-use pgio_results::Outcome;
 use pgio_results::store::{Manifest, StoredExperiment};
+use pgio_results::{Outcome, Trial};
 
 /// Blocks that a pilot needs.
 const FEWEST_BLOCKS: usize = 2;
@@ -141,19 +141,28 @@ fn trials_per_block(manifest: &Manifest) -> usize {
     (manifest.conditions.len() * points).saturating_sub(once * (points - 1))
 }
 
-/// The mean time between the starts of consecutive trials, without pauses before a continuation.
+/// The mean time between the starts of consecutive trials, without pauses before a continuation. Woven trials
+/// share a window and its start, and have an equal part of its time each.
 pub(super) fn seconds_between_starts(stored: &StoredExperiment) -> Option<f64> {
     let continued: BTreeSet<usize> = stored.manifest.resumed.iter().map(|r| r.from_trial).collect();
-    let gap = |(line, pair): (usize, &[pgio_results::Trial])| {
-        let [one, next] = pair else { return None };
-        if one.outcome != Outcome::Complete || continued.contains(&line) {
-            return None;
-        }
-        let start = |text: &str| text.parse::<Timestamp>().ok();
-        Some(start(&next.started_at)?.duration_since(start(&one.started_at)?).as_secs_f64())
+    let share_window = |one: &Trial, next: &Trial| {
+        one.woven.is_some() && next.woven.is_some() && one.started_at == next.started_at
     };
-    // The line of the second trial of each pair, counted from 1.
-    let gaps: Vec<f64> = (2..).zip(stored.trials.windows(2)).filter_map(gap).collect();
+    let windows: Vec<&[Trial]> = stored.trials.chunk_by(share_window).collect();
+    // The line of the first trial of a window, counted from 1.
+    let mut line = 1;
+    let mut gaps = Vec::new();
+    for pair in windows.windows(2) {
+        let [window, next] = [pair[0], pair[1]];
+        line += window.len();
+        if window.iter().any(|t| t.outcome != Outcome::Complete) || continued.contains(&line) {
+            continue;
+        }
+        let start = |window: &[Trial]| window[0].started_at.parse::<Timestamp>().ok();
+        let Some((from, to)) = start(window).zip(start(next)) else { continue };
+        let share = to.duration_since(from).as_secs_f64() / window.len() as f64;
+        gaps.extend(std::iter::repeat_n(share, window.len()));
+    }
     let mean = benchmath::summary::mean(&gaps)?;
     (mean > 0.0).then_some(mean)
 }

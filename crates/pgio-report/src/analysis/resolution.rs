@@ -111,7 +111,9 @@ pub(super) fn plan(manifest: &Manifest, spreads: &Spreads, comparisons: &mut [Co
             let spread = spreads.get(&c.metric)?;
             power::blocks_needed(effect.ln_1p(), spread.upper, level, PLANNED_POWER)
         };
-        c.blocks_needed = match planned().filter(|_| undecided) {
+        // As many blocks as there are did not show it: the effect is smaller than planned.
+        let more = |n: &u32| *n as usize > c.blocks;
+        c.blocks_needed = match planned().filter(|_| undecided).filter(more) {
             None if c.verdict == Verdict::TooFewBlocks => {
                 Some(u32::try_from(fewest_values(ALPHA)).unwrap_or(u32::MAX))
             }

@@ -152,9 +152,11 @@ pub(super) fn trust(analysis: &Analysis) -> String {
     };
     let (Some(ratio), Some(low), Some(high)) = (twin.ratio, twin.interval.low, twin.interval.high)
     else {
-        return format!(
-            "{aa}, a second copy of {baseline}, has too few blocks to measure the noise floor."
-        );
+        let why = match twin.verdict {
+            Verdict::TooFewBlocks => "has too few blocks to measure the noise floor",
+            _ => "cannot be compared with it, so the noise floor is unknown",
+        };
+        return format!("{aa}, a second copy of {baseline}, {why}.");
     };
     let measured = format::change_with_interval(ratio, low, high);
     if twin.verdict.is_decided() {

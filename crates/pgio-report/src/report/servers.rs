@@ -64,9 +64,18 @@ fn effect(analysis: &Analysis, server: &Server) -> String {
 fn notes(analysis: &Analysis) -> Vec<String> {
     let mut notes = Vec::new();
     let baseline = &analysis.baseline;
-    let elsewhere = |s: &Server| s.condition != *baseline && s.ratio.is_none();
-    if analysis.servers.iter().any(elsewhere) {
+    let all = &analysis.servers;
+    let has_baseline =
+        |s: &Server| all.iter().any(|b| b.condition == *baseline && b.target == s.target);
+    let (beside, elsewhere): (Vec<&Server>, Vec<&Server>) = all
+        .iter()
+        .filter(|s| s.condition != *baseline && s.ratio.is_none())
+        .partition(|s| has_baseline(s));
+    if !elsewhere.is_empty() {
         notes.push(format!("{NONE}: {baseline} does not run on this server, so it has no effect."));
+    }
+    if !beside.is_empty() {
+        notes.push(format!("{NONE}: the values cannot be compared with those of {baseline}."));
     }
     if analysis.servers.iter().all(|s| s.deviation.is_none()) {
         return notes;

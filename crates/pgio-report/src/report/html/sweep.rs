@@ -11,7 +11,6 @@ use super::page::{Page, Section};
 use super::svg::{Axis as Scaled, Frame, Scale, percent, px};
 use super::table;
 use crate::analysis::sweep::{Curve, CurvePoint, Estimate, KneePlace, Swept};
-use pgio_results::metrics::definition;
 use pgio_results::operation::Statistic;
 use pgio_results::sweep::{Axis, SweepKind, shown};
 
@@ -88,7 +87,7 @@ fn by_value(
 ) -> Option<Markup> {
     let primary = &page.analysis.primary_metric;
     let numeric = axis.values.iter().all(|v| v.at.is_some());
-    let place = |at: usize, point: &CurvePoint| point.at.unwrap_or(at as f64);
+    let place = |at: usize, point: &CurvePoint| point.at.filter(|_| numeric).unwrap_or(at as f64);
     let places = |curve: &&Curve| -> Vec<f64> {
         curve.points.iter().enumerate().map(|(at, point)| place(at, point)).collect()
     };
@@ -116,7 +115,7 @@ fn by_value(
         (*curve, points.collect::<Vec<_>>())
     });
     let drawn: Vec<(&Curve, Vec<Dot<'_>>)> = drawn.collect();
-    let unit = definition(primary).map_or("", |d| d.unit);
+    let unit = page.analysis.unit(primary);
     let frame = Frame {
         id: format!("sweep-value-{n}"),
         title: format!("{} along {}", format::metric_name(primary), axis.name),
@@ -164,7 +163,7 @@ fn by_load(
     let fastest = dots().map(|d| reach(d).0).fold(f64::MAX, f64::min);
     let slowest = dots().map(|d| reach(d).1).fold(f64::MIN, f64::max);
     let y = Scale::logarithmic(fastest / 1.15, slowest * 1.15);
-    let unit = definition(rate).map_or("", |d| d.unit);
+    let unit = page.analysis.unit(rate);
     let frame = Frame {
         id: format!("sweep-load-{n}"),
         title: format!("Latency against throughput along {}", axis.name),
