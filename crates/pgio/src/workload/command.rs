@@ -116,6 +116,7 @@ impl Command {
             pinned: BTreeMap::new(),
             stop: setup.stop.clone(),
             opener: setup.opener.clone(),
+            unclean: false,
         })
     }
 
@@ -276,6 +277,7 @@ impl Workload for Command {
     ) -> Result<Box<dyn Participants>, EngineError> {
         let mut own = self.open(&setup)?;
         let recipe = self.recipe(&setup.params);
+        own.unclean = true;
         self.make_data(&mut own.runner, (&own.environment, recipe), &setup.stop, admin)?;
         let Generator::Drivers(drivers) = &setup.generator else {
             return Ok(Box::new(self.warm_up(own, &setup, admin)?));

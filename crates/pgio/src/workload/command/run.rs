@@ -36,6 +36,18 @@ pub(super) struct PreparedCommand {
     pub(super) stop: Stop,
     /// Agrees with other drivers on the moment of the start.
     pub(super) opener: Option<Arc<dyn Opener>>,
+    /// Whether its data may have been made and not been cleaned up.
+    pub(super) unclean: bool,
+}
+
+/// Cleans up after a trial that ended before its window.
+impl Drop for PreparedCommand {
+    fn drop(&mut self) {
+        if self.unclean {
+            // The trial has an error of its own, which came first.
+            let _ = self.clean_up();
+        }
+    }
 }
 
 impl Participants for PreparedCommand {
@@ -131,6 +143,7 @@ impl PreparedCommand {
     }
 
     pub(super) fn clean_up(&mut self) -> Result<(), CommandError> {
+        self.unclean = false;
         let Some(line) = &self.settings.spec.cleanup else { return Ok(()) };
         let job = job(&self.settings, "cleanup", line, &self.environment);
         // Clean up after a Ctrl-C, too; that has a flag of its own.

@@ -79,6 +79,23 @@ fn a_failed_trial_shows_the_programs_output() {
 }
 
 #[test]
+fn what_setup_made_is_cleaned_up_if_the_window_is_never_reached() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let dir = Workdir::new();
+    let made = dir.path().join("made");
+    let workload = format!(
+        "setup = \"mkdir '{0}'\"\ncleanup = \"rmdir '{0}'\"\nwarmup = \"1s\"\n\
+         warm_up = ['sh', '-c', 'exit 9']\n{1}",
+        made.display(),
+        prints("echo rate 1")
+    );
+    measured(&dir, &dsn, &workload);
+    let error = dir.trials()[0]["outcome"]["error"].as_str().unwrap().to_owned();
+    assert!(error.contains("`sh` (warm_up) ended with exit status 9"), "{error}");
+    assert!(!made.exists());
+}
+
+#[test]
 fn a_command_that_never_ends_times_out_and_its_output_is_kept() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let dir = Workdir::new();
