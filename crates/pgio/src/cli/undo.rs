@@ -60,11 +60,25 @@ pub(super) fn run(args: &Args) -> Outcome {
             }
         }
     }
-    let mut report = |abandoned| {
+    let mut left = Vec::new();
+    let mut report = |Abandoned { directory, removed }: Abandoned| {
         found = true;
-        output::line(&describe_cluster(&abandoned));
+        let directory = directory.display();
+        match removed {
+            true => {
+                output::line(&format!("Removed the abandoned private PostgreSQL in {directory}."));
+            }
+            false => left.push(Failure::message(
+                UNFINISHED,
+                format!(
+                    "the abandoned private PostgreSQL in {directory} cannot be removed now; rerun `pgio undo`"
+                ),
+            )),
+        }
     };
-    failures.extend(clusters::remove_abandoned(&mut report).err().map(Failure::from));
+    let removed = clusters::remove_abandoned(&mut report);
+    failures.extend(left);
+    failures.extend(removed.err().map(Failure::from));
     if let Some(last) = failures.pop() {
         for failure in &failures {
             let _ = failure.print();
@@ -79,14 +93,6 @@ pub(super) fn run(args: &Args) -> Outcome {
         output::line("Nothing to undo.");
     }
     Ok(())
-}
-
-fn describe_cluster(Abandoned { directory, removed }: &Abandoned) -> String {
-    let directory = directory.display();
-    match removed {
-        true => format!("Removed the abandoned private PostgreSQL in {directory}."),
-        false => format!("Still in place: {directory}: cannot be removed now."),
-    }
 }
 
 /// Returns whether there was anything to undo.
@@ -112,6 +118,7 @@ pub(super) fn undo_one(
         control: control.as_mut().map(|c| c as &mut dyn Control),
         private: target.private,
         layout: Layout::default(),
+        streaming: Vec::new(),
         // A signal may end the process here; remaining steps stay in the journal.
         stop: Stop::new(),
     };

@@ -99,6 +99,9 @@ pub fn check_beside(
             Touch::Server => false,
         };
         if touches.is_empty() || !touches.iter().all(is_taken) {
+            if touches.iter().any(is_taken) {
+                treatment.check_shared(context)?;
+            }
             checked.prepared.push(treatment.check(context)?);
             checked.touches.extend(touches);
         }

@@ -25,6 +25,8 @@ use pgio_connect::{self, ConnectParams};
 
 /// How long a started server may take to accept connections.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long its standbys may take to connect again.
+const STANDBY_PATIENCE: Duration = Duration::from_secs(30);
 const POLL: Duration = Duration::from_millis(50);
 
 /// Stops and starts the server of a target. Both return when that is done, at once if it is
@@ -156,6 +158,8 @@ pub struct Context<'a> {
     pub private: bool,
     /// Filled while a condition is checked.
     pub layout: Layout,
+    /// The standbys that were connected when the server was stopped.
+    pub streaming: Vec<String>,
     /// Checked by everything that waits for long.
     pub stop: Stop,
 }
@@ -337,13 +341,37 @@ impl Context<'_> {
 
     /// The step that starts it again must be in the journal already.
     pub fn stop_server(&mut self, what: &str) -> Result<(), TreatmentError> {
+        self.streaming = self.streaming();
         self.control(what)?.stop().map_err(TreatmentError::Restart)
     }
 
-    /// Returns when the server answers, through a new session.
+    /// Returns when the server answers, through a new session, and its standbys are connected again.
     pub fn start_server(&mut self, what: &str) -> Result<(), TreatmentError> {
         self.control(what)?.start().map_err(TreatmentError::Restart)?;
-        self.reconnect()
+        self.reconnect()?;
+        self.await_standbys();
+        Ok(())
+    }
+
+    /// A standby tries again every `wal_retrieve_retry_interval`, by default 5 s. One that stays away is
+    /// no error here: what needs it checks for it.
+    fn await_standbys(&mut self) {
+        let wanted = std::mem::take(&mut self.streaming);
+        let deadline = Instant::now() + STANDBY_PATIENCE;
+        while !wanted.is_empty() && Instant::now() < deadline && !self.stop.requested() {
+            let connected = self.streaming();
+            if wanted.iter().all(|name| connected.contains(name)) {
+                return;
+            }
+            thread::sleep(POLL);
+        }
+    }
+
+    /// The names of the standbys that stream, as far as the role may see them.
+    fn streaming(&mut self) -> Vec<String> {
+        let found = self.admin().ok().and_then(|admin| server::replication(admin).ok());
+        let standbys = found.into_iter().flat_map(|found| found.standbys);
+        standbys.filter(|s| s.state == "streaming").map(|s| s.name).collect()
     }
 
     /// Returns when the server answers, through a new session.

@@ -28,6 +28,11 @@ pub trait Treatment: fmt::Debug {
     fn preview(&self, context: &mut Context<'_>) -> Result<Vec<Preview>, TreatmentError>;
     /// Returns changes that must be undone even if pgio is killed. Also called before `check`.
     fn touches(&self, context: &mut Context<'_>) -> Result<Vec<Touch>, TreatmentError>;
+    /// Refuses a further server of a condition that shares only a part of what this changes with an earlier one,
+    /// where this changes what they share only once.
+    fn check_shared(&self, _context: &mut Context<'_>) -> Result<(), TreatmentError> {
+        Ok(())
+    }
     /// Refuses users who lack a privilege on a host. Does not need the server, which may not run yet.
     fn check_rights(&self, _machines: &Machines<'_>) -> Result<(), TreatmentError> {
         Ok(())

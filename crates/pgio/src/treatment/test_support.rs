@@ -36,6 +36,7 @@ pub(super) fn in_context_of<T>(
         control: None,
         private: false,
         layout: Layout::default(),
+        streaming: Vec::new(),
         stop: Stop::new(),
     };
     act(&mut context)

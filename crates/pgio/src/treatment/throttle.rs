@@ -145,7 +145,13 @@ impl Treatment for Throttle {
         let placement = self.placement(context)?;
         let host = context.host(Some(&placement.host))?;
         let device = format!("device {}", placement.disk.number);
-        Ok(vec![Touch::Resource(Resource::on(&host, device))])
+        let group = placement.group_touched();
+        let all = std::iter::once(device).chain(group);
+        Ok(all.map(|what| Touch::Resource(Resource::on(&host, what))).collect())
+    }
+
+    fn check_shared(&self, context: &mut Context<'_>) -> Result<(), TreatmentError> {
+        self.placement(context)?.check_shared(&self.device)
     }
 
     fn check_rights(&self, machines: &Machines<'_>) -> Result<(), TreatmentError> {

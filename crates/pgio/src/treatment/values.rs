@@ -56,8 +56,14 @@ pub(super) fn agree(described: &Described, asked: &str) -> bool {
         "bool" => truth(asked).is_some() && truth(asked) == truth(found),
         "integer" | "real" => {
             match (number(asked, described.unit.as_deref()), found.parse::<f64>()) {
-                // The server rounds to whole units.
-                (Some(asked), Ok(found)) => (asked - found).abs() <= 0.5,
+                (Some(asked), Ok(found)) => {
+                    // The server rounds integers to whole units, and shows six digits of a real number.
+                    let rounding = match described.vartype.as_str() {
+                        "integer" => 0.5,
+                        _ => 1e-5 * asked.abs(),
+                    };
+                    (asked - found).abs() <= rounding
+                }
                 _ => asked == found,
             }
         }
@@ -172,12 +178,17 @@ mod tests {
         assert!(agree(&setting("enum", None, "on"), "true"));
         assert!(agree(&setting("enum", None, "remote_apply"), "REMOTE_APPLY"));
         assert!(agree(&setting("real", Some("ms"), "0.5"), "0.5"));
+        assert!(agree(&setting("real", Some("ms"), "0.5"), "500us"));
+        assert!(agree(&setting("real", None, "0.333333"), "0.33333333"));
+        assert!(agree(&setting("real", None, "0"), "0"));
     }
 
     #[test]
     fn different_values_do_not() {
         assert!(!agree(&setting("integer", Some("s"), "300"), "6min"));
         assert!(!agree(&setting("integer", Some("s"), "300"), "5MB2"));
+        assert!(!agree(&setting("real", None, "0.9"), "0.5"));
+        assert!(!agree(&setting("real", None, "0.2"), "0.01"));
         assert!(!agree(&setting("bool", None, "on"), "off"));
         assert!(!agree(&setting("enum", None, "local"), "on"));
         assert!(!agree(&setting("string", None, "a"), "b"));

@@ -17,7 +17,9 @@ use tempfile::TempDir;
 use crate::fixture::{INSTALLED, connect};
 use crate::killing::kills;
 use crate::timing;
-use crate::workdir::{Workdir, auto_conf, experiment_on, failed_checks, show, wait_until};
+use crate::workdir::{
+    Workdir, alter_system, auto_conf, experiment_on, failed_checks, show, wait_until,
+};
 
 /// A server as `pg_ctl start -l` leaves it; stopped and removed with this value.
 pub(crate) struct Managed {
@@ -49,6 +51,19 @@ impl Managed {
         fs::write(&conf, text).unwrap();
         server.start_again(options);
         server
+    }
+
+    /// A standby of it, with the defaults of PostgreSQL.
+    fn standby(&self) -> Managed {
+        let directory =
+            tempfile::Builder::new().prefix("pgio-test-").tempdir_in("/var/tmp").unwrap();
+        let standby = Managed { directory, bin: self.bin.clone() };
+        standby.own(standby.path());
+        let (data, from) = (standby.data(), format!("{} application_name=s1", self.dsn()));
+        let data = data.to_str().unwrap();
+        self.run("pg_basebackup", &["-c", "fast", "-N", "-R", "-D", data, "-d", &from]);
+        standby.start_again(&format!("-c unix_socket_directories='{}'", standby.path().display()));
+        standby
     }
 
     pub(crate) fn start_again(&self, options: &str) {
@@ -157,6 +172,27 @@ fn a_setting_that_needs_a_restart_on_a_server_of_the_users() {
 
     let without = text.replace("control = \"pg_ctl\"", "");
     Workdir::new().compare(&without).expect(4, &["control = \"pg_ctl\""]);
+}
+
+#[test]
+fn a_restart_waits_for_the_standby_that_commits_wait_for() {
+    let server = Managed::start("-c synchronous_commit=local");
+    let _standby = server.standby();
+    alter_system(&server.dsn(), "synchronous_standby_names", Some("s1"));
+    let sync = "SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'";
+    wait_until("synchronous", || connect(&server.dsn()).query_one(sync, &[]).unwrap().get(0));
+    let conditions = [
+        ("small", "synchronous_commit = \"on\", shared_buffers = \"16MB\""),
+        ("large", "synchronous_commit = \"on\", shared_buffers = \"32MB\""),
+    ];
+    let text = experiment_on(&server.target(), QUICK, "", &conditions);
+    let dir = Workdir::new();
+    dir.write("e.toml", &text);
+    dir.pgio(&["doctor", "e.toml"]).expect(0, &["2 can be put in force"]);
+    dir.compare(&text).expect(0, &[]);
+    for trial in dir.trials() {
+        assert!(failed_checks(&trial, "invalid").is_empty(), "{trial}");
+    }
 }
 
 #[test]

@@ -14,16 +14,18 @@ use super::rendering::Section;
 use super::subject::{ServerAccess, Subject};
 use super::{data, storage};
 use crate::experiment::admin::check_unpooled;
+use crate::experiment::application::error::OpenError;
 use crate::experiment::state;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::proc::meminfo;
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts, LOCAL};
+use crate::pg::control::Controller;
 use crate::pg::private::{self, Origin, VersionRequest};
 use crate::pg::server::{self, Replication, Server};
 use crate::pg::{leftovers, words};
 use crate::telemetry::{Survey, TelemetrySources};
-use crate::treatment::{AdminSession, Context, Layout, Machines};
+use crate::treatment::{AdminSession, Context, Control, Layout, Machines};
 use pgio_connect::{self, ConnectParams};
 use pgio_results::Check;
 
@@ -119,8 +121,34 @@ fn reached(subject: &Subject, params: &ConnectParams, hosts: &Hosts) -> Vec<Chec
     let memory = sources.server_host().and_then(memory);
     checks.extend(data::judge(subject, &row, memory, &mut client));
     checks.extend(storage::judge(&sources, subject.device.as_deref()));
-    checks.extend(conditions(subject, &params, &mut client, hosts));
+    let seen = sources.server_host().map(Host::name);
+    let place = ReachedServer { params: &params, hosts, host: subject.host.as_deref().or(seen) };
+    checks.extend(conditions(subject, &place, &mut client));
     checks
+}
+
+/// A server that answers, and its host if known.
+struct ReachedServer<'a> {
+    params: &'a ConnectParams,
+    hosts: &'a Hosts,
+    host: Option<&'a str>,
+}
+
+impl ReachedServer<'_> {
+    /// Finds the way to stop and start the server, if its target names one.
+    fn controller(
+        &self,
+        subject: &Subject,
+        client: &mut Client,
+    ) -> Result<Option<Controller>, String> {
+        let Some(way) = &subject.control else { return Ok(None) };
+        let known = self.host.and_then(|name| Some((name, self.hosts.get(name)?)));
+        let Some((name, host)) = known else {
+            return Err(words::sentence(&OpenError::UnknownControlHost));
+        };
+        let found = Controller::find(client, name, host.clone(), way);
+        found.map(Some).map_err(|e| words::sentence(&e))
+    }
 }
 
 /// Returns the memory of the host in bytes.
@@ -204,22 +232,25 @@ fn sessions_of_pgio(ours: i64) -> Option<Check> {
 }
 
 /// Checks each condition on the server.
-fn conditions(
-    subject: &Subject,
-    params: &ConnectParams,
-    client: &mut Client,
-    hosts: &Hosts,
-) -> Option<Check> {
+fn conditions(subject: &Subject, place: &ReachedServer<'_>, client: &mut Client) -> Option<Check> {
+    let mut control = match place.controller(subject, client) {
+        Ok(control) => control,
+        Err(why) => {
+            let remedy = "correct control in the target, or grant what it needs";
+            return Some(Check::invalid("control", why, remedy));
+        }
+    };
     let mut refused = Vec::new();
     for condition in &subject.conditions {
         let mut context = Context {
-            params,
+            params: place.params,
             session: AdminSession::Open(client),
-            hosts,
-            server_host: subject.host.as_deref(),
-            control: None,
+            hosts: place.hosts,
+            server_host: place.host,
+            control: control.as_mut().map(|control| control as &mut dyn Control),
             private: false,
             layout: Layout::default(),
+            streaming: Vec::new(),
             stop: Stop::new(),
         };
         for treatment in condition.treatments.iter() {

@@ -9,7 +9,9 @@ use crate::cli::exit::Failure;
 use crate::cli::flags::{ForDoctor, Source};
 use crate::cli::{connection, jobs};
 use crate::config::command::CommandSpec;
-use crate::config::experiment::{self, HostSpec, Target, WorkloadKind, WorkloadSpec};
+use crate::config::experiment::{
+    self, ControlMethod, HostSpec, Target, WorkloadKind, WorkloadSpec,
+};
 use crate::config::resolve::Extent;
 use crate::config::{CommitSettings, Layer};
 use crate::experiment::application::Job;
@@ -35,6 +37,8 @@ pub(super) struct Subject {
     pub(super) host: Option<String>,
     /// The device under test, if the experiment names one.
     pub(super) device: Option<String>,
+    /// How pgio may stop and start it.
+    pub(super) control: Option<ControlMethod>,
     pub(super) work: Vec<Work>,
     pub(super) conditions: Vec<Condition>,
 }
@@ -114,6 +118,7 @@ fn subject_of_conf(source: &Source<ForDoctor>) -> Result<Subject, Failure> {
         access: ServerAccess::Server(Box::new(params)),
         host: None,
         device: None,
+        control: None,
         work: vec![Work { kind: WorkloadKind::Slob, layer }],
         conditions: Vec::new(),
     })
@@ -137,9 +142,11 @@ fn subject_of_target(
     target: Option<&Target>,
 ) -> Result<Subject, Failure> {
     let run_id = state::new_run_id();
-    let (host, device) = match target {
-        Some(Target::Server { host, device, .. }) => (host.clone(), device.clone()),
-        _ => (None, None),
+    let (host, device, control) = match target {
+        Some(Target::Server { host, device, control, .. }) => {
+            (host.clone(), device.clone(), control.clone())
+        }
+        _ => (None, None, None),
     };
     let access = match target {
         Some(Target::Private(private)) => {
@@ -186,5 +193,5 @@ fn subject_of_target(
         let layers = layers.map(|layer| layer.over(job.below.layer.clone()));
         work.extend(layers.map(|layer| Work { kind: w.kind, layer }));
     }
-    Ok(Subject { title, access, host, device, work, conditions })
+    Ok(Subject { title, access, host, device, control, work, conditions })
 }

@@ -174,6 +174,7 @@ fn changes(
                 control: None,
                 private: false,
                 layout: Layout::default(),
+                streaming: Vec::new(),
                 stop: Stop::new(),
             };
             for treatment in treatments.iter() {

@@ -26,6 +26,7 @@ pub(super) fn context<'a>(
         private: target.cluster.is_some(),
         control: control.as_mut().map(|c| c as &mut dyn Control),
         layout: Layout::default(),
+        streaming: Vec::new(),
         stop: stop.clone(),
     }
 }

@@ -60,6 +60,7 @@ impl Request<'_> {
             control: None,
             private: self.private,
             layout: Layout::default(),
+            streaming: Vec::new(),
             stop: self.stop.clone(),
         };
         in_force.iter_mut().flat_map(|t| t.verify(&mut context, when)).collect()

@@ -224,8 +224,16 @@ fn held_together(requested: &RequestedState, found: &[(&str, &DrbdUse)]) -> (Che
 fn stayed_apart(requested: &RequestedState, found: &[(&str, &DrbdUse)]) -> Check {
     const ID: &str = CONNECTION_ID;
     // The peer waits to be connected; only the server's side counts.
-    let ours = states(found).filter(|(_, s)| s.role == "Primary");
+    let ours: Vec<_> = states(found).filter(|(_, s)| s.role == "Primary").collect();
+    if ours.iter().all(|(_, s)| s.samples == 0) {
+        return Check::invalid(
+            ID,
+            format!("DRBD {} was not observed on the server's side", requested.resource),
+            "make its host reachable throughout the window, then run again",
+        );
+    }
     let wrong: Vec<String> = ours
+        .iter()
         .filter(|(_, s)| s.connection != STANDALONE)
         .map(|(host, s)| format!("{} on `{host}` in {}", s.connection, samples(s.samples)))
         .collect();

@@ -132,30 +132,36 @@ fn source(standby: &mut Client) -> Result<Option<String>, postgres::Error> {
     Ok(standby.query_opt(sql, &[])?.and_then(|row| row.get(0)))
 }
 
-/// Waits until the standby streams from this directory and is synchronous again.
+/// Waits until the standby streams from this directory and is synchronous again, if commits wait for one.
 fn wait(
     standby: &mut Client,
     primary: &mut Client,
     directory: &Path,
 ) -> Result<(), TreatmentError> {
-    let waiting = "SELECT count(*) FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum')";
+    let is_served = "SELECT current_setting('synchronous_standby_names') = '' OR EXISTS \
+                     (SELECT FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum'))";
     let deadline = Instant::now() + PATIENCE;
     loop {
         let from = source(standby)
             .map_err(TreatmentError::postgres("ask the standby where it streams from"))?;
         let there = from.as_deref().is_some_and(|from| Path::new(from) == directory);
-        let count: i64 = primary
-            .query_one(waiting, &[])
+        let served: bool = primary
+            .query_one(is_served, &[])
             .map_err(TreatmentError::postgres("ask for the standby"))?
             .get(0);
-        if there && count > 0 {
+        if there && served {
             return Ok(());
         }
         if Instant::now() > deadline {
             return Err(TreatmentError::NotInForce {
                 what: "the relay".to_owned(),
                 seconds: PATIENCE.as_secs(),
-                why: format!("the standby streams from {}", from.as_deref().unwrap_or("nowhere")),
+                why: match there {
+                    true => "no standby became synchronous".to_owned(),
+                    false => {
+                        format!("the standby streams from {}", from.as_deref().unwrap_or("nowhere"))
+                    }
+                },
             });
         }
         std::thread::sleep(Duration::from_millis(10));

@@ -197,6 +197,27 @@ impl Placement {
         self.server.as_ref().is_some_and(|server| server.group_now != server.group_then)
     }
 
+    /// The group whose limits change, or the process that changes its group.
+    pub(super) fn group_touched(&self) -> Option<String> {
+        match (self.controller.version, &self.server) {
+            (Version::V2, _) => Some(format!("limits of group {}", self.limits.group.display())),
+            (Version::V1, Some(server)) if self.must_move() => {
+                Some(format!("group of process {}", server.pid))
+            }
+            (Version::V1, _) => None,
+        }
+    }
+
+    /// Refuses a second group for the disk: each would have the limit for itself.
+    pub(super) fn check_shared(&self, device: &str) -> Result<(), TreatmentError> {
+        match self.controller.version {
+            Version::V1 => Ok(()),
+            Version::V2 => Err(refused(format!(
+                "{device} is the disk of several servers in different groups of cgroup v2, each of which would get the limit for itself: run them in one group, or give each a disk of its own"
+            ))),
+        }
+    }
+
     /// All changes, in the order of application.
     pub(super) fn steps(
         &self,
