@@ -30,6 +30,11 @@ impl Halt {
         self.failed.store(true, Ordering::SeqCst);
     }
 
+    /// Takes [`Halt::request`] back, once all sessions have stopped.
+    pub fn withdraw(&self) {
+        self.failed.store(false, Ordering::SeqCst);
+    }
+
     /// Sleeps; returns false if it was stopped.
     pub(crate) fn sleep_until(&self, moment: Instant) -> bool {
         loop {

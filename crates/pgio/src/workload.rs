@@ -52,7 +52,7 @@ pub use command::Command;
 pub use device::Device;
 pub use error::EngineError;
 pub use mail::Mail;
-pub use outcome::{Progress, WindowEvent, WindowOutcome};
+pub use outcome::{Counted, Progress, WindowEvent, WindowOutcome};
 pub use participants::{Generator, Part, Participants, Remote, Setup};
 use pgio_results::model::{Check, DatasetInfo, WorkloadInfo};
 pub use plan::SHORTEST_TURN;

@@ -23,7 +23,7 @@ use crate::pg::words;
 use crate::rng::derive;
 use crate::treatment::Resource;
 use crate::treatment::journal::Journal;
-use crate::workload::{Progress, Workload};
+use crate::workload::{Counted, Progress, Workload};
 use pgio_connect::ConnectParams;
 use pgio_results::model::{BackgroundUse, Check, Trial};
 
@@ -145,20 +145,16 @@ impl<'a> Neighbors<'a> {
             running.end(stop);
             let log = running.log.lock().unwrap_or_else(PoisonError::into_inner);
             let info = running.of.workload.info();
-            let value = match running.of.is_program() {
-                true => benchmath::summary::mean(&log.runs),
-                false => opened.zip(closed).and_then(|(from, to)| rate(&log.counts, from, to)),
+            let (metric, value) = match running.of.is_program() {
+                true => (info.primary_metric, benchmath::summary::mean(&log.runs)),
+                false => counted(&log.counts, info.primary_metric, opened.zip(closed)),
             };
             let spec = &running.of.spec;
             if opened.is_some() && !stop.requested() {
                 trial.checks.push(check(&spec.work.name, value, log.error.as_deref()));
             }
-            let used = BackgroundUse {
-                target: spec.target.clone(),
-                kind: info.kind,
-                metric: info.primary_metric,
-                value,
-            };
+            let used =
+                BackgroundUse { target: spec.target.clone(), kind: info.kind, metric, value };
             trial.background.insert(spec.work.name.clone(), used);
         }
     }
@@ -187,6 +183,26 @@ fn check(name: &str, value: Option<f64>, error: Option<&str>) -> Check {
             remedy,
         ),
     }
+}
+
+/// Returns the metric by which sessions are counted, and its value between two moments.
+fn counted(
+    counts: &[(Instant, Progress)],
+    primary: String,
+    window: Option<(Instant, Instant)>,
+) -> (String, Option<f64>) {
+    let Some(Counted { metric, unit, .. }) =
+        counts.last().and_then(|(_, last)| last.counted(&primary))
+    else {
+        return (primary, None);
+    };
+    let count = |progress: &Progress| {
+        let counted = progress.counted(metric).filter(|c| c.metric == metric);
+        counted.map_or(0, |c| c.count)
+    };
+    let counts: Vec<(Instant, u64)> = counts.iter().map(|(at, p)| (*at, count(p))).collect();
+    let per_second = window.and_then(|(from, to)| rate(&counts, from, to));
+    (metric.to_owned(), per_second.map(|value| value * f64::from(unit)))
 }
 
 /// Rate between two moments, interpolated between counts, which arrive about once a second.
@@ -294,6 +310,29 @@ mod tests {
         assert_eq!(rate(2.0, 9.0), Some((500.0 - 300.0) / 2.0), "the counts end before the window");
         assert_eq!(super::rate(&counts[..1], at(0.0), at(1.0)), None);
         assert_eq!(rate(5.0, 6.0), None);
+    }
+
+    #[test]
+    fn sessions_are_counted_by_what_they_do() {
+        let start = Instant::now();
+        let later = start + Duration::from_secs(2);
+        let counted = |primary: &str, progress| {
+            let counts = [(start, Progress::default()), (later, progress)];
+            let (metric, value) = counted(&counts, primary.to_owned(), Some((start, later)));
+            (metric, value.unwrap_or(f64::NAN))
+        };
+        let commits = Progress { commits: 1000, block_visits: 10_000, ..Progress::default() };
+        let found = |metric: &str, value: f64| (metric.to_owned(), value);
+        assert_eq!(counted("commit_p99", commits), found("commits_per_second", 500.0));
+        let visits = found("block_visits_per_second", 5000.0);
+        assert_eq!(counted("block_visits_per_second", commits), visits);
+        let mail = Progress { messages: 20, ..Progress::default() };
+        assert_eq!(counted("delivery_latency_p99", mail), found("messages_per_minute", 600.0));
+        let scans = Progress { blocks_scanned: 300, ..Progress::default() };
+        let scanned = found("blocks_scanned_per_second", 150.0);
+        assert_eq!(counted("blocks_scanned_per_second", scans), scanned);
+        let (metric, value) = counted("commit_p99", Progress::default());
+        assert!(metric == "commit_p99" && value.is_nan());
     }
 
     #[test]

@@ -20,6 +20,7 @@ pub struct Progress {
     /// slice, so `elapsed` is ahead of them.
     pub covered: f64,
     pub block_visits: u64,
+    pub blocks_scanned: u64,
     pub commits: u64,
     /// The last line that a program printed.
     pub status: StatusLine,
@@ -29,12 +30,39 @@ pub struct Progress {
 /// A larger lag between counts and clock means a standstill, not a long slice.
 const LAG: f64 = 2.0;
 
+/// A rate of a progress: its metric, the count, and how many of the metric's seconds are one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Counted {
+    pub metric: &'static str,
+    pub count: u64,
+    /// Seconds of the unit of time in the metric's name.
+    pub unit: u32,
+}
+
 impl Progress {
+    /// Returns the count of the primary metric, or of what the work does if that is no rate: at a given rate it is
+    /// a latency.
+    pub fn counted(&self, primary: &str) -> Option<Counted> {
+        let all = [
+            ("commits_per_second", self.commits, 1),
+            ("messages_per_minute", self.messages, 60),
+            ("block_visits_per_second", self.block_visits, 1),
+            ("blocks_scanned_per_second", self.blocks_scanned, 1),
+        ];
+        let all = all.map(|(metric, count, unit)| Counted { metric, count, unit });
+        let named = all.iter().find(|c| c.metric == primary);
+        named.into_iter().chain(&all).find(|c| c.count > 0).copied()
+    }
+
     /// Returns a count as a mean rate since the window opened; `None` before the first counts arrive.
     /// Dividing by `elapsed` would make the rate fall between two slices and jump at each one.
     pub fn per_second(&self, count: u64) -> Option<f64> {
-        let seconds = self.covered.max(self.elapsed - LAG);
-        (self.covered > 0.0).then(|| count as f64 / seconds)
+        (self.covered > 0.0).then(|| count as f64 / self.seconds())
+    }
+
+    /// Returns the seconds of the window to which the counts belong.
+    pub fn seconds(&self) -> f64 {
+        self.covered.max(self.elapsed - LAG)
     }
 }
 

@@ -287,7 +287,8 @@ impl Working<'_> {
         window.is_moving();
         self.members[index as usize].totals.merge(&work.totals);
         let (began, ended) = (work.began - window.start.epoch, work.ended - window.start.epoch);
-        if number == 0 {
+        // The one commit of a session that ended in its first slice has number 0 as well.
+        if number == 0 && self.covered[index as usize] == 0.0 {
             window.outcome.late = window.outcome.late.max(began);
             window.outcome.first = window.outcome.first.min(began);
         }

@@ -10,6 +10,9 @@ use pgio_results::histogram::Histogram;
 use pgio_results::model::SessionTotals;
 use pgio_results::operation::Class;
 
+/// The name of a further count: blocks read by scans.
+pub(super) const SCANNED: &str = "blocks_scanned";
+
 /// Each call of `slob` is timed in one of these classes.
 pub(super) const SLOB_CALLS: [Class; 5] =
     [Class::Read, Class::Update, Class::Scan, Class::Insert, Class::Delete];
@@ -140,6 +143,10 @@ impl Totals {
     /// Returns one of the further counts; 0 if it is not counted.
     pub fn counted(&self, name: &str) -> f64 {
         self.counts.get(name).copied().unwrap_or(0.0)
+    }
+
+    pub fn blocks_scanned(&self) -> u64 {
+        self.counted(SCANNED) as u64
     }
 
     /// Returns the unit of a fixed amount of work: calls if the workload counts them, else commits.

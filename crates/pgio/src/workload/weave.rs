@@ -118,7 +118,7 @@ pub struct WovenCondition {
     pub outcome: WindowOutcome,
     /// Start and end of the counted part of each of its slices, on this machine's clock.
     pub spans: Vec<(Instant, Instant)>,
-    /// Work and time of each of its slices. Work is commits, or block visits where nothing commits.
+    /// Work and time of each of its slices. Work is block visits, or commits where nothing visits blocks.
     pub turns: Vec<Turn>,
     /// The mean time of a call of the slowest session; `None` if a session ended no call in its slices.
     pub slowest: Option<Duration>,

@@ -64,6 +64,7 @@ impl<'a> OpenWindow<'a> {
     /// Adds the work of one or more sessions in their slice `number` to the timeline and the progress.
     pub(super) fn add_slice(&mut self, number: usize, totals: &Totals) {
         self.progress.block_visits += totals.block_visits();
+        self.progress.blocks_scanned += totals.blocks_scanned();
         self.progress.commits += totals.commits();
         let slice = self.plan.slice_of(&mut self.outcome.timeline, number);
         slice.block_visits += totals.block_visits();

@@ -180,6 +180,8 @@ struct Woven {
     totals: Vec<Vec<Totals>>,
     /// Counted seconds of each session, by condition.
     counted: Vec<Vec<f64>>,
+    /// Work of the halves of each slice, by condition.
+    halves: Vec<Vec<[Work; 2]>>,
     last: Option<usize>,
     bin: f64,
     progress: Progress,
@@ -199,6 +201,7 @@ impl Woven {
             conditions: (0..count).map(|_| condition()).collect(),
             totals: vec![vec![Totals::default(); sessions]; count],
             counted: vec![vec![0.0; sessions]; count],
+            halves: vec![Vec::new(); count],
             last: None,
             bin: slice_length(plan.duration.as_secs_f64()),
             progress: Progress::default(),
@@ -210,12 +213,13 @@ impl Woven {
         let condition = &mut self.conditions[slice.condition];
         let sessions = done.len().max(1) as f64;
         let mut sum = Totals::default();
+        let mut work = [Work::default(); 2];
         let mut turn = Turn { after: self.last, work: [0.0; 2], seconds: [0.0; 2] };
         for WovenDone { index, halves, readings } in done {
             condition.outcome.readings.extend(readings);
             for (half, SliceWork { totals, began, ended }) in halves.into_iter().enumerate() {
                 let took = (ended - began).max(0.0);
-                turn.work[half] += work_of(&totals);
+                work[half].add(&totals);
                 turn.seconds[half] += took;
                 self.counted[slice.condition][index as usize] += took;
                 self.totals[slice.condition][index as usize].merge(&totals);
@@ -224,9 +228,11 @@ impl Woven {
         }
         self.last = Some(slice.condition);
         condition.turns.push(turn);
+        self.halves[slice.condition].push(work);
         let seconds = turn.seconds.iter().sum::<f64>() / sessions;
         self.progress.covered += seconds;
         self.progress.block_visits += sum.block_visits();
+        self.progress.blocks_scanned += sum.blocks_scanned();
         self.progress.commits += sum.commits();
         add_to_timeline(&mut condition.outcome.timeline, self.bin, seconds, &sum);
         condition.outcome.totals.merge(&sum);
@@ -252,7 +258,11 @@ impl Woven {
         error: Option<EngineError>,
     ) -> WovenOutcome {
         let cancelled = pool.notices.cancelled_sync_rep();
+        let unit = Work::unit(&self.halves);
         for (at, condition) in self.conditions.iter_mut().enumerate() {
+            for (turn, halves) in condition.turns.iter_mut().zip(&self.halves[at]) {
+                turn.work = halves.map(|work| work.0[unit]);
+            }
             let outcome = &mut condition.outcome;
             outcome.seconds = mean(&self.counted[at]);
             outcome.cancelled_sync_rep = cancelled;
@@ -272,10 +282,21 @@ fn mean(seconds: &[f64]) -> f64 {
     seconds.iter().sum::<f64>() / seconds.len().max(1) as f64
 }
 
-fn work_of(totals: &Totals) -> f64 {
-    match totals.commits() {
-        0 => totals.block_visits() as f64,
-        commits => commits as f64,
+/// Work in every unit that may count it: block visits, scanned blocks, commits.
+#[derive(Debug, Clone, Copy, Default)]
+struct Work([f64; 3]);
+
+impl Work {
+    fn add(&mut self, totals: &Totals) {
+        let counts = [totals.block_visits(), totals.blocks_scanned(), totals.commits()];
+        self.0.iter_mut().zip(counts).for_each(|(sum, count)| *sum += count as f64);
+    }
+
+    /// Returns the first unit in which anything was done, one for all slices of a window: of a few calls, often
+    /// none commits.
+    fn unit(halves: &[Vec<[Work; 2]>]) -> usize {
+        let all = halves.iter().flatten().flatten();
+        (0..2).find(|unit| all.clone().any(|work| work.0[*unit] > 0.0)).unwrap_or(2)
     }
 }
 
@@ -337,5 +358,21 @@ impl Phase for Answering<'_> {
 
     fn end(&mut self, urgent: bool) {
         self.stopping.advance(self.admin, &alive(self.members), urgent);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_slices_are_counted_in_one_unit() {
+        let [reads, updates, scans, commits] =
+            [[9.0, 0.0, 0.0], [10.0, 0.0, 1.0], [0.0, 64.0, 0.0], [0.0, 0.0, 5.0]].map(Work);
+        let unit = |halves| Work::unit(&[Vec::new(), vec![halves]]);
+        assert_eq!(unit([reads, updates]), 0, "not the commits of some");
+        assert_eq!(unit([scans, scans]), 1);
+        assert_eq!(unit([Work::default(), commits]), 2);
+        assert_eq!(Work::unit(&[]), 2);
     }
 }

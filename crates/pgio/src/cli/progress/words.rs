@@ -9,14 +9,12 @@ use pgio_results::units::human;
 /// Returns the primary metric if it is a rate, else the rate that the work counts; none if it
 /// counts nothing while running.
 pub(crate) fn rate(primary: &str, progress: &Progress) -> Option<String> {
-    let Progress { commits, messages, block_visits, .. } = *progress;
-    let count = match primary {
-        "block_visits_per_second" => block_visits,
-        _ if commits > 0 => commits,
-        _ if messages > 0 => return Some(a_minute(60.0 * progress.per_second(messages)?)),
-        _ => block_visits,
-    };
-    (count > 0).then(|| progress.per_second(count).map(human::rate)).flatten()
+    let counted = progress.counted(primary)?;
+    let value = f64::from(counted.unit) * progress.per_second(counted.count)?;
+    Some(match counted.unit {
+        60 => a_minute(value),
+        _ => human::rate(value),
+    })
 }
 
 /// The rate of a complete trial: the primary metric if it is one, else what the work counts.
@@ -105,6 +103,8 @@ mod tests {
         assert_eq!(shown("commit_p99"), "3,300/s");
         let mail = Progress { covered: 60.0, elapsed: 60.0, messages: 1500, ..Progress::default() };
         assert_eq!(rate("messages_per_minute", &mail).unwrap(), "1,500/min");
+        let scans = Progress { covered: 2.0, blocks_scanned: 4000, ..Progress::default() };
+        assert_eq!(rate("blocks_scanned_per_second", &scans).unwrap(), "2,000/s");
         assert_eq!(rate("device_latency", &Progress::default()), None);
     }
 }

@@ -60,6 +60,19 @@ pub(super) fn parse(
                 format!("`{name}` is the name of two background workloads; use different names");
             return Err(section.error("name", message));
         }
+        let shares_table = |earlier: &&BackgroundSpec| {
+            let all = [earlier, &background];
+            all.iter().all(|b| b.work.kind == WorkloadKind::Commit)
+                && earlier.target == background.target
+                && others.conditions.iter().any(|c| all.iter().all(|b| b.runs_beside(&c.name)))
+        };
+        if let Some(earlier) = all.iter().find(shares_table) {
+            let message = format!(
+                "`commit` would share its table with `{}` on `{}`; use another target, or one with more sessions",
+                earlier.work.name, background.target
+            );
+            return Err(section.error("kind", message));
+        }
         all.push(background);
     }
     Ok(all)
@@ -70,7 +83,10 @@ fn background(section: &Section<'_>, others: Others<'_>) -> Result<BackgroundSpe
     let mut work = workload::workload(section, &own)?;
     let target = target(section, others.targets)?;
     check_conditions(section, &work, others.conditions)?;
-    for key in ["transactions", "work_loop", "reset", "middle"] {
+    let def = work.kind.def();
+    // A program is told how long to run.
+    let times = ["run_time", "warmup"].into_iter().filter(|_| !def.program && !def.tests_device);
+    for key in ["transactions", "work_loop", "reset", "middle"].into_iter().chain(times) {
         if section.has(key) {
             let message = "does not apply: background work runs as long as the trial";
             return Err(section.error(key, message));
@@ -87,7 +103,7 @@ fn background(section: &Section<'_>, others: Others<'_>) -> Result<BackgroundSpe
         return Err(section.error_here(message));
     }
     let shares_table = |condition: &Condition| {
-        condition.target.as_ref() == Some(&target)
+        condition.targets().any(|name| *name == target)
             && others
                 .workloads
                 .iter()

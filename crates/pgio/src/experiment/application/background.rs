@@ -21,7 +21,7 @@ use crate::treatment::Resource;
 use crate::workload::command::LastSetup;
 
 /// Prepares the work that runs beside a judged workload; a private server is loaded, unless the judged
-/// workload has its data set there.
+/// workload or other background work has its data set there.
 pub(super) fn prepare(
     job: &Job,
     (judged, cells): (&WorkloadSpec, &[LiveCell]),
@@ -37,8 +37,11 @@ pub(super) fn prepare(
         let on = servers.get(&spec.target).expect("the parser knows every target");
         let (mut admin, server) = open_admin(&on.params, run_id)?;
         let identity = server::identity(&mut admin).map_err(LiveError::from)?;
-        let is_shared = cells.iter().any(|cell| cell.target == spec.target);
-        let load = !(is_shared && judged.kind.def().data_set);
+        let is_judged = cells.iter().any(|cell| cell.targets().any(|name| *name == spec.target));
+        let has_data = |of: &WorkloadSpec| of.kind.def().data_set;
+        let loaded =
+            all.iter().any(|b: &Background| b.spec.target == spec.target && has_data(&b.spec.work));
+        let load = !(loaded || is_judged && has_data(judged));
         let made = LastSetup::default();
         let (seed, drivers) = (job.seed, false);
         let place = WorkPlace { on, server: &server, made: &made, load, seed, drivers, stop };

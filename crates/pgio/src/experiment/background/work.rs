@@ -12,7 +12,9 @@ use crate::experiment::admin::open_admin;
 use crate::experiment::trial::metrics_of;
 use crate::host::stop::Stop;
 use crate::pg::words;
-use crate::workload::{EngineError, Generator, Setup, WindowEvent, WindowOutcome, Workload};
+use crate::workload::{
+    EngineError, Generator, Progress, Setup, WindowEvent, WindowOutcome, Workload,
+};
 use pgio_connect::ConnectParams;
 
 pub(super) enum Report {
@@ -25,8 +27,8 @@ pub(super) enum Report {
 #[derive(Debug, Default)]
 pub(super) struct Log {
     pub(super) opened: Option<Instant>,
-    /// Moments that the counts cover, with the count.
-    pub(super) counts: Vec<(Instant, u64)>,
+    /// Moments that the counts cover, with the counts.
+    pub(super) counts: Vec<(Instant, Progress)>,
     /// The metric of each complete run of a program.
     pub(super) runs: Vec<f64>,
     pub(super) error: Option<String>,
@@ -89,21 +91,17 @@ impl Work {
             WindowEvent::Opened(at) => {
                 log.opened = Some(*at);
                 if !self.is_program {
-                    log.counts.push((*at, 0));
+                    log.counts.push((*at, Progress::default()));
                 }
                 let _ = self.reports.send(Report::Opened);
             }
             WindowEvent::Progress(progress) => {
                 let Some(opened) = log.opened.filter(|_| !self.is_program) else { return };
-                let count = match self.metric.as_str() {
-                    "commits_per_second" => progress.commits,
-                    "block_visits_per_second" => progress.block_visits,
-                    _ => progress.messages,
-                };
-                let at = opened + Duration::from_secs_f64(progress.covered);
+                let at = opened + Duration::from_secs_f64(progress.seconds());
                 // Counts arrive once per slice, progress more often.
-                if log.counts.last().is_none_or(|(_, last)| *last != count) {
-                    log.counts.push((at, count));
+                let is_new = log.counts.last().is_none_or(|(last, _)| *last < at);
+                if is_new {
+                    log.counts.push((at, *progress));
                 }
             }
             WindowEvent::Output(output) => {

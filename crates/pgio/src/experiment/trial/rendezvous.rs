@@ -222,6 +222,7 @@ fn sum(all: &[Progress]) -> Progress {
         elapsed: all.iter().map(|p| p.elapsed).fold(0.0, f64::max),
         covered: all.iter().map(|p| p.covered).sum::<f64>() / count,
         block_visits: all.iter().map(|p| p.block_visits).sum(),
+        blocks_scanned: all.iter().map(|p| p.blocks_scanned).sum(),
         commits: all.iter().map(|p| p.commits).sum(),
         ..Progress::default()
     }

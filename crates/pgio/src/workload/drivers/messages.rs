@@ -192,6 +192,7 @@ impl FromDriver {
 pub struct PartProgress {
     pub covered: f64,
     pub block_visits: u64,
+    pub blocks_scanned: u64,
     pub commits: u64,
     pub messages: u64,
 }

@@ -310,6 +310,7 @@ fn part(progress: &Progress) -> PartProgress {
     PartProgress {
         covered: progress.covered,
         block_visits: progress.block_visits,
+        blocks_scanned: progress.blocks_scanned,
         commits: progress.commits,
         messages: progress.messages,
     }

@@ -145,6 +145,7 @@ impl Working<'_> {
         let progress = &mut self.window.progress;
         progress.covered = all.clone().map(|p| p.covered).sum::<f64>() / self.parts.len() as f64;
         progress.block_visits = all.clone().map(|p| p.block_visits).sum();
+        progress.blocks_scanned = all.clone().map(|p| p.blocks_scanned).sum();
         progress.commits = all.clone().map(|p| p.commits).sum();
         progress.messages = all.map(|p| p.messages).sum();
     }

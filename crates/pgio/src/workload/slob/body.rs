@@ -7,6 +7,7 @@ use super::draw::{Draw, count_if, float};
 use super::tables::{Slob, key_range};
 use super::{scan, turnover};
 use crate::config::resolve::{Features, HotTable, KeyDistribution, SlobSettings, Think};
+use crate::workload::slice::SCANNED;
 use crate::workload::sql::{self, fill};
 
 /// Each digest gives 43 incompressible characters.
@@ -203,7 +204,7 @@ fn other_calls(pieces: &mut Pieces, slob: &Slob, session: u32) {
         below += f.scan_pct.share();
         let table = sql::qualified(&slob.schema, scan::TABLE);
         pieces.class("scan");
-        pieces.count("blocks_scanned", "bigint");
+        pieces.count(SCANNED, "bigint");
         pieces.variable(&format!(
             "scan_blocks CONSTANT bigint := pg_relation_size({}) / current_setting('block_size')::bigint",
             sql::literal(&table)

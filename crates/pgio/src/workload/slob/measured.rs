@@ -132,7 +132,7 @@ pub(super) fn metrics(
         metrics.push(("deadlocks", Some(totals.deadlocks as f64)));
     }
     if !f.scan_pct.is_zero() {
-        metrics.push(("blocks_scanned_per_second", per_second(counted("blocks_scanned"))));
+        metrics.push(("blocks_scanned_per_second", per_second(totals.blocks_scanned() as f64)));
         metrics.push(("scan_pct_measured", percent(scans, calls)));
     }
     if !f.turnover_pct.is_zero() {

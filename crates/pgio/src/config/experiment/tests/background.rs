@@ -57,10 +57,28 @@ fn errors_name_the_line_and_the_remedy() {
             "target = 'judged'\nconditions = ['noisy']\nkind = 'commit'\n",
             "19: background.kind: `commit` would share its table with the judged workload on `judged`",
         ),
+        (
+            &format!(
+                "{WHERE}kind = 'commit'\n[[background]]\n{WHERE}name = 'b'\nkind = 'commit'\n"
+            ),
+            "24: background.kind: `commit` would share its table with `commit` on `n1`",
+        ),
+        (
+            &format!("{WHERE}run_time = '5s'\n"),
+            "19: background.run_time: does not apply: background work runs as long as the trial",
+        ),
     ] {
         let error = error(&format!("{HEAD}{lines}"));
         assert!(error.starts_with(&format!("x.toml:{expected}")), "{lines}: {error}");
     }
+    let joint = HEAD
+        .replace("name = 'noisy'\ntarget = 'judged'", "name = 'noisy'\ntarget = ['judged', 'n1']");
+    let refused = error(&format!("{joint}{WHERE}kind = 'commit'\n"));
+    assert!(refused.contains("with the judged workload on `n1`"), "{refused}");
+    let apart = "conditions = ['quiet']\nkind = 'commit'\n";
+    read(&format!(
+        "{HEAD}{WHERE}kind = 'commit'\n[[background]]\ntarget = 'n1'\nname = 'b'\n{apart}"
+    ));
     let woven = HEAD.replace("warmup", "weave = '20ms'\nwarmup");
     let error = error(&format!("{woven}{WHERE}"));
     assert!(error.contains("cannot run beside woven conditions"), "{error}");
