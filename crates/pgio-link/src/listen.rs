@@ -184,10 +184,12 @@ fn try_receive(
     let id = shared.next.fetch_add(1, Ordering::SeqCst);
     let of_link = Arc::clone(shared);
     let sink = move |event: Event| {
-        if let Event::Lost(_) = &event {
+        let lost = matches!(event, Event::Lost(_));
+        let _ = of_link.arrivals.send(Arrival::Heard { rank, id, event });
+        // Only now: a replacement must not be heard of before the loss.
+        if lost {
             of_link.seats.free(rank);
         }
-        let _ = of_link.arrivals.send(Arrival::Heard { rank, id, event });
     };
     let link = stream.try_clone().map_err(LinkError::from).and_then(|stream| {
         let connection = Connection::Server(connection);

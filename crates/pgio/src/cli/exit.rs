@@ -241,6 +241,7 @@ coded! {
         LiveError::Treatment { source, .. } => source.code(),
         LiveError::Store(_) => FILES,
         LiveError::Connect(_) | LiveError::ConnectionLost(_) => CONNECT,
+        LiveError::StoredSlice => FILES,
         LiveError::Server(_) | LiveError::Cycles { .. } | LiveError::Joint { .. } | LiveError::Weave(_) | LiveError::ShortSlices(_) => REFUSED,
         LiveError::Engine(source) => source.code(),
         LiveError::Room { source, .. } => source.code(),

@@ -43,6 +43,16 @@ pub struct DriverSpec {
     pub listen: Option<SocketAddr>,
 }
 
+impl DriverSpec {
+    /// How many there are, and what is divided among them.
+    pub fn divided(&self) -> String {
+        match self.spread {
+            Spread::Sessions => self.count.to_string(),
+            Spread::Target => format!("{}, divided among the servers", self.count),
+        }
+    }
+}
+
 /// Drivers beyond this are a mistake: one drives some 280,000 queries a second and core.
 pub const MOST: u32 = 1024;
 

@@ -84,6 +84,8 @@ pub fn describe(admin: &mut Client, server: &Server) -> BTreeMap<String, String>
 
 /// The key under which a measurement records a ballast held on this machine.
 pub const BALLAST: &str = "driver.ballast";
+/// How many drivers generate the load; absent: pgio alone.
+pub const DRIVERS: &str = "drivers";
 
 pub fn held_ballast() -> Option<String> {
     let host = Host::local();

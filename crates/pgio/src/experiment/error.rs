@@ -23,6 +23,8 @@ pub enum LiveError {
     Weave(String),
     #[error("cannot weave the conditions: {0}; name a longer slice, or use \"auto\" or false")]
     ShortSlices(String),
+    #[error("the stored length of the slices is no length of time: manifest.json is damaged")]
+    StoredSlice,
     #[error(transparent)]
     Store(#[from] StoreError),
     #[error(transparent)]

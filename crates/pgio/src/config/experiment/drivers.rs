@@ -3,7 +3,9 @@
 use std::net::SocketAddr;
 
 use super::section::Section;
-use crate::config::drivers::{DriverSpec, MOST, Named, Spread, parse_cpu, parse_engine};
+use crate::config::drivers::{
+    DriverEngine, DriverSpec, MOST, Named, Spread, parse_cpu, parse_engine,
+};
 use crate::config::error::ConfigError;
 use crate::config::sections;
 
@@ -33,15 +35,34 @@ impl DriverKeys {
             };
         };
         // The file's image is for the file's engine.
-        let of_file = self.image.clone().filter(|_| {
-            !by_flag || matches!(engine.0, crate::config::drivers::DriverEngine::Kubernetes)
-        });
+        let of_file =
+            self.image.clone().filter(|_| !by_flag || matches!(engine.0, DriverEngine::Kubernetes));
+        if !by_flag {
+            self.check_engine(&engine)?;
+        }
         let mut spec = DriverSpec::new(engine, self.count, image.or(of_file), self.listen)?;
         if let Some(cpu) = &self.cpu {
             spec.cpu.clone_from(cpu);
         }
         spec.spread = self.spread.unwrap_or_default();
         Ok(Some(spec))
+    }
+
+    /// Refuses keys of the file that its engine does not use.
+    fn check_engine(&self, (engine, named): &Named) -> Result<(), String> {
+        match (named, self.count) {
+            (Some(named), Some(count)) if *named != count => {
+                return Err(format!(
+                    "engine starts {named} drivers and count is {count}; delete count"
+                ));
+            }
+            _ => {}
+        }
+        match engine {
+            DriverEngine::Kubernetes => Ok(()),
+            _ if self.cpu.is_some() => Err("cpu is only for kubernetes:N; delete it".to_owned()),
+            _ => Ok(()),
+        }
     }
 }
 
@@ -70,4 +91,27 @@ pub(super) fn parse(root: &Section<'_>) -> Result<DriverKeys, ConfigError> {
         keys.listen = Some(address.map_err(|_| section.error("listen", why()))?);
     }
     Ok(keys)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_that_the_engine_does_not_use_are_refused() {
+        let keys = DriverKeys {
+            engine: parse_engine("slurm:4").ok(),
+            count: Some(8),
+            ..DriverKeys::default()
+        };
+        let error = keys.resolve(None, None).unwrap_err();
+        assert_eq!(error, "engine starts 4 drivers and count is 8; delete count");
+        let by_flag = keys.resolve(parse_engine("local:2").ok(), None).unwrap().unwrap();
+        assert_eq!(by_flag.count, 2, "the file's keys are for its own engine");
+        let keys = DriverKeys { count: None, cpu: Some("2".to_owned()), ..keys };
+        assert_eq!(
+            keys.resolve(None, None).unwrap_err(),
+            "cpu is only for kubernetes:N; delete it"
+        );
+    }
 }

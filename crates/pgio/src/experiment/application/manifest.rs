@@ -51,10 +51,13 @@ pub(super) fn manifest(
     job: &Job,
     (spec, cells, sweep): (&WorkloadSpec, &[LiveCell], Option<Sweep>),
     rules: &experiment::Rules,
-    environment: BTreeMap<String, String>,
+    mut environment: BTreeMap<String, String>,
     primary_metric: String,
 ) -> Manifest {
     let e = &job.experiment;
+    if let Some(drivers) = &job.drivers {
+        environment.insert(environment::DRIVERS.to_owned(), drivers.divided());
+    }
     Manifest {
         schema: MANIFEST_SCHEMA.to_owned(),
         pgio: env!("CARGO_PKG_VERSION").to_owned(),

@@ -16,6 +16,7 @@ use super::job::{Job, JobError};
 use super::manifest::{NOT_STORED, stored_text};
 use crate::config::experiment::limits::FILE_BYTES;
 use crate::experiment::connection::GivenKeys;
+use crate::experiment::environment::DRIVERS;
 use crate::experiment::live::LiveCell;
 use crate::experiment::target::Target;
 use pgio_connect::ConnectParams;
@@ -158,6 +159,7 @@ pub(super) fn remarks(
     if before.screening != now.screening {
         return refuse("the factors or their design changed".to_owned());
     }
+    same_drivers(stored, now)?;
     let mut remarks = Vec::new();
     for target in targets.iter().filter(|t| t.private) {
         let (name, version) = (&target.name, &target.version);
@@ -191,6 +193,23 @@ pub(super) fn remarks(
         }
     }
     Ok(remarks)
+}
+
+/// Refuses other drivers: `--drivers` is not in the stored file.
+fn same_drivers(stored: &StoredExperiment, now: &Manifest) -> Result<(), ResumeError> {
+    let named = |manifest: &Manifest| manifest.environment.get(DRIVERS).cloned();
+    let (was, is) = (named(&stored.manifest), named(now));
+    // Manifests of before do not name them, but trials have their parts.
+    let had_some = stored.trials.last().is_some_and(|trial| !trial.drivers.is_empty());
+    let same = if was.is_none() && had_some { is.is_some() } else { was == is };
+    if same {
+        return Ok(());
+    }
+    let was = was.unwrap_or_else(|| if had_some { "some" } else { "none" }.to_owned());
+    let is = is.unwrap_or_else(|| "none".to_owned());
+    Err(ResumeError::Changed(format!(
+        "the drivers were {was} and are {is}; give --drivers as in the run that began"
+    )))
 }
 
 /// Notes in the manifest, and in the stored file if blocks were added, that the run continues. Returns
@@ -257,6 +276,7 @@ mod tests {
     use super::*;
     use crate::experiment::application::test_support::{COMMITS, first, job};
     use pgio_report::analysis::test_support::{experiment, trial};
+    use pgio_results::drivers::DriverPart;
 
     fn target(name: &str, private: bool) -> CurrentTarget {
         let works = vec![trial("local", 1, &[]).workload];
@@ -283,6 +303,25 @@ mod tests {
 
     fn set<'a>(key: &'a str, value: &'a str) -> impl FnOnce(&mut Manifest) + 'a {
         move |now| drop(now.environment.insert(key.to_owned(), value.to_owned()))
+    }
+
+    #[test]
+    fn other_drivers_are_refused() {
+        let users = [target("target", false)];
+        let error = remarked(&users, set(DRIVERS, "4")).unwrap_err();
+        assert!(error.contains("the drivers were none and are 4; give --drivers"), "{error}");
+        let mut stored = experiment(&["local"], vec![trial("local", 1, &[])]);
+        let alone = stored.manifest.clone();
+        stored.manifest.environment.insert(DRIVERS.to_owned(), "4".to_owned());
+        assert!(same_drivers(&stored, &stored.manifest).is_ok());
+        let error = same_drivers(&stored, &alone).unwrap_err().to_string();
+        assert!(error.contains("were 4 and are none"), "{error}");
+        // A manifest of before.
+        let with = std::mem::replace(&mut stored.manifest, alone.clone());
+        stored.trials[0].drivers.push(DriverPart::default());
+        assert!(same_drivers(&stored, &with).is_ok());
+        let error = same_drivers(&stored, &alone).unwrap_err().to_string();
+        assert!(error.contains("were some and are none"), "{error}");
     }
 
     #[test]

@@ -26,7 +26,8 @@ impl Live<'_> {
             Weave::Auto if continues => {
                 let stored = self.stored.manifest.weave.as_ref();
                 let seconds = stored.and_then(|calibration| calibration.slice_seconds);
-                self.checked.weave = seconds.map(Duration::from_secs_f64);
+                let slice = seconds.map(Duration::try_from_secs_f64).transpose();
+                self.checked.weave = slice.map_err(|_| LiveError::StoredSlice)?;
             }
             Weave::Auto => {
                 let calibration = self.calibrate()?;

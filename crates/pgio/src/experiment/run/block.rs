@@ -163,7 +163,8 @@ fn repair<S: Stage>(
             continue;
         }
         let round = round_of(baseline);
-        if round < rules.repeats {
+        // Its own attempts: in a round that was interrupted, only its baseline may have run.
+        if attempt < rules.repeats {
             let again = planned.again(round + 1);
             stage.decided(Decision::Repeats { planned: &again, why: &why, checks });
             turn.push(again);

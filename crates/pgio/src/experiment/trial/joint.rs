@@ -46,7 +46,7 @@ pub fn run(
         answers.push(answer);
         request.member = Some(Arc::new(Member::new(number, sender.clone(), own)));
         // No two servers visit the same keys in the same order.
-        request.seed = derive(request.seed, "target", 0) ^ derive(0, name, 0) >> 11;
+        request.seed = derive(request.seed, &format!("target {name}"), 0) >> 11;
     }
     let requests = &joint.requests;
     let watched = watched(requests, &mut admins);
