@@ -13,6 +13,7 @@ mod command;
 mod debian;
 mod files;
 mod notes;
+mod notices;
 mod sbom;
 mod sums;
 
@@ -49,6 +50,15 @@ pub struct Options {
     /// Stop after the binaries
     #[arg(long)]
     binary_only: bool,
+}
+
+/// A program and what every copy of it contains.
+#[derive(Debug, Clone, Copy)]
+struct Program<'a> {
+    target: &'a str,
+    binary: &'a Path,
+    /// The license texts of what is linked into it.
+    notices: &'a Path,
 }
 
 /// What all parts of a release share.
@@ -90,6 +100,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     if options.program.is_some() && targets.len() > 1 {
         bail!("--program is for one target, and {} were named", targets.len());
     }
+    let mut made = Vec::new();
     for target in targets {
         let build_dir = root.join(&options.build_dir);
         let built = match &options.program {
@@ -100,18 +111,28 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         let binary = out.join(format!("pgio-{target}"));
         fs::copy(&built, &binary).with_context(|| format!("copy {}", built.display()))?;
         println!("{}: static, {size} bytes", binary.display());
+        made.push(binary.clone());
         if options.binary_only {
             continue;
         }
-        println!("{}", archive::make(&release, target, &binary, &out)?.display());
-        println!("{}", debian::make(&release, target, &binary, &out)?.display());
+        let notices = notices::make(&release, target, &out)?;
+        let program = Program { target, binary: &binary, notices: &notices };
+        for path in
+            [archive::make(&release, &program, &out)?, debian::make(&release, &program, &out)?]
+        {
+            println!("{}", path.display());
+            made.push(path);
+        }
+        made.push(notices);
     }
     if options.binary_only {
         return Ok(());
     }
+    made.extend([out.join("RELEASE-NOTES.md"), sbom::make(&release, &out)?]);
     write(&out.join("RELEASE-NOTES.md"), &notes)?;
-    println!("{}", sbom::make(&release, &out)?.display());
-    println!("{}", sums::make(&out)?.display());
+    made.sort();
+    made.dedup();
+    println!("{}", sums::make(&out, &made)?.display());
     Ok(())
 }
 

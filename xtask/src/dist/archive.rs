@@ -7,14 +7,15 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use super::{Release, files};
+use super::{Program, Release, files};
 
-pub(super) fn make(release: &Release, target: &str, binary: &Path, out: &Path) -> Result<PathBuf> {
-    let name = format!("pgio-{}-{target}", release.version);
+pub(super) fn make(release: &Release, program: &Program<'_>, out: &Path) -> Result<PathBuf> {
+    let name = format!("pgio-{}-{}", release.version, program.target);
     let stage = tempfile::tempdir().context("make a temporary directory")?;
     let tree = stage.path().join(&name);
     files::copy(&files::archived(&release.root)?, &tree)?;
-    files::place(binary, &tree.join("pgio"))?;
+    files::place(program.binary, &tree.join("pgio"))?;
+    files::beside(program.notices, &tree)?;
     let archive = out.join(format!("{name}.tar.gz"));
     pack(stage.path(), &name, release.epoch, &archive)?;
     Ok(archive)

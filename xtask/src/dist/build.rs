@@ -50,7 +50,10 @@ pub(super) fn build(
     cargo.args(["build", "--release", "--locked", "--package", "pgio", "--target", target]);
     cargo.arg("--target-dir").arg(build_dir);
     if toolchain.is_some() {
-        cargo.args(["-Zbuild-std=std,panic_unwind", "-Zbuild-std-features=panic-unwind"]);
+        cargo.args([
+            "-Zbuild-std=std,panic_unwind",
+            "-Zbuild-std-features=panic-unwind,optimize_for_size",
+        ]);
     }
     let prefixes = prefixes(&release.root, sysroot.trim())?;
     let remap = prefixes.iter().map(|(from, to)| format!("--remap-path-prefix={from}={to}"));

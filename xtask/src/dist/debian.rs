@@ -10,18 +10,19 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
-use super::{Release, command, files, read, write};
+use super::{Program, Release, command, files, read, write};
 
 /// The revision of the package, not of the program: counted up if only packaging changes.
 const REVISION: u32 = 1;
 const DOC: &str = "usr/share/doc/pgio";
 
-pub(super) fn make(release: &Release, target: &str, binary: &Path, out: &Path) -> Result<PathBuf> {
-    let architecture = architecture(target)?;
+pub(super) fn make(release: &Release, program: &Program<'_>, out: &Path) -> Result<PathBuf> {
+    let architecture = architecture(program.target)?;
     let stage = tempfile::tempdir().context("make a temporary directory")?;
     let tree = stage.path().join("tree");
     files::copy(&files::installed(&release.root)?, &tree.join("usr"))?;
-    files::place(binary, &tree.join("usr/bin/pgio"))?;
+    files::place(program.binary, &tree.join("usr/bin/pgio"))?;
+    files::beside(program.notices, &tree.join(DOC))?;
     let version = version(&release.version);
     documents(release, &version, &tree)?;
     compress(&tree)?;

@@ -14,11 +14,12 @@ struct Rule {
     usr: &'static str,
 }
 
-const RULES: [Rule; 12] = [
+const RULES: [Rule; 13] = [
     Rule { from: "LICENSE", archive: "", usr: "" },
     Rule { from: "README.md", archive: "", usr: "share/doc/pgio" },
     Rule { from: "CHANGELOG.md", archive: "", usr: "" },
-    Rule { from: "docs", archive: "docs", usr: "share/doc/pgio" },
+    Rule { from: "ARCHITECTURE.md", archive: "", usr: "share/doc/pgio" },
+    Rule { from: "docs", archive: "docs", usr: "share/doc/pgio/docs" },
     Rule { from: "docs/man", archive: "man", usr: "share/man/man1" },
     Rule { from: "examples", archive: "examples", usr: "share/doc/pgio/examples" },
     Rule { from: "examples/ci", archive: "examples/ci", usr: "share/doc/pgio/examples/ci" },
@@ -26,7 +27,7 @@ const RULES: [Rule; 12] = [
     Rule { from: "completions/pgio.bash", archive: "completions", usr: BASH },
     Rule { from: "completions/_pgio", archive: "completions", usr: "share/zsh/vendor-completions" },
     Rule { from: "completions/pgio.fish", archive: "completions", usr: FISH },
-    Rule { from: "docs/schema", archive: "docs/schema", usr: "share/doc/pgio/schema" },
+    Rule { from: "docs/schema", archive: "docs/schema", usr: "share/doc/pgio/docs/schema" },
 ];
 const BASH: &str = "share/bash-completion/completions";
 const FISH: &str = "share/fish/vendor_completions.d";
@@ -95,6 +96,11 @@ pub(super) fn copy(files: &[Installed], below: &Path) -> Result<()> {
     Ok(())
 }
 
+/// Copies one file into a directory, under its own name.
+pub(super) fn beside(from: &Path, dir: &Path) -> Result<()> {
+    place(from, &dir.join(from.file_name().expect("files have names")))
+}
+
 /// Copies one file; scripts and programs can be executed.
 pub(super) fn place(from: &Path, to: &Path) -> Result<()> {
     let dir = to.parent().expect("a file lies in a directory");
@@ -134,7 +140,7 @@ mod tests {
             "share/zsh/vendor-completions/_pgio",
             "share/fish/vendor_completions.d/pgio.fish",
             "share/doc/pgio/examples/demo.toml",
-            "share/doc/pgio/GUIDE.md",
+            "share/doc/pgio/docs/GUIDE.md",
             "share/pgio/compat/runit.sh",
         ] {
             assert!(places.contains(&place), "{place}");
