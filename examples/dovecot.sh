@@ -23,6 +23,8 @@ home=$2/dovecot
 if [ "$1" = stop ]; then
     [ -s "$home/run/master.pid" ] || exit 0
     pid=$(cat "$home/run/master.pid")
+    # After a crash of the machine the number may be that of another process.
+    cat "/proc/$pid/cmdline" 2>/dev/null | grep -qF dovecot.conf || exit 0
     kill "$pid" 2>/dev/null || exit 0
     for _ in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20; do
         kill -0 "$pid" 2>/dev/null || exit 0

@@ -63,7 +63,7 @@ image() {
         once mmdebstrap unpack mmdebstrap
         once "image-$recipe" apart "$HERE/image/build" "$KERNEL" "$LAB_CACHE/mmdebstrap"
         # shellcheck disable=SC2012  # our own names: image- and hexadecimal digits
-        ls -td "$LAB_CACHE"/image-* | tail -n +4 | xargs -r rm -rf --
+        ls -td "$LAB_CACHE"/image-* | tail -n +4 | xargs -r -d '\n' rm -rf --
     fi
     touch "$LAB_CACHE/image-$recipe"
 }

@@ -1,7 +1,8 @@
 //! `pgio report`: shows a stored experiment in any format, or compares two stored
 //! experiments.
 
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::{Component, Path, PathBuf};
 
 use clap::ValueEnum;
 
@@ -125,7 +126,15 @@ fn one_experiment(dirs: &[PathBuf], args: &Args) -> Outcome {
             report::openmetrics::render(&with_manifests(all))
         }
         [_, _, ..] if args.format == Format::Csv => rows(&analyses),
-        [_, _, ..] if args.format == Format::Html => index(&args.dirs[0], &all, &analyses),
+        [_, _, ..] if args.format == Format::Html => {
+            if args.baseline.is_some() || args.matters.is_some() {
+                let why = "--baseline and --matters do not change the pages of the workloads, to which this page \
+                           leads: name the directory of one workload";
+                return Err(Failure::message(USAGE, why));
+            }
+            let directory = args.out.as_deref().and_then(Path::parent).unwrap_or(&args.dirs[0]);
+            index(directory, &all, &analyses)
+        }
         all => each(all, |judged| render_one(judged, args.format))?,
     };
     args.write(&rendered)?;
@@ -164,9 +173,11 @@ fn each<T>(all: &[T], show: impl Fn(&T) -> Result<String, Failure>) -> Result<St
 fn compared(a: &[Vec<PathBuf>], b: &[Vec<PathBuf>], args: &Args) -> Outcome {
     let mut sides = Vec::new();
     for (first_a, first_b) in pairs(&a[0], &b[0])? {
-        let runs = |first: &PathBuf, others: &[Vec<PathBuf>]| -> Result<Vec<PathBuf>, Failure> {
+        let runs = |first: &PathBuf, side: &[Vec<PathBuf>]| -> Result<Vec<PathBuf>, Failure> {
+            let (alone, others) = (side[0].len() == 1, &side[1..]);
             let like = |run: &Vec<PathBuf>| match run.as_slice() {
-                [only] => Ok(only.clone()),
+                // The first of several workloads, if the run ended early, is not each of them.
+                [only] if alone => Ok(only.clone()),
                 all => all.iter().find(|d| d.file_name() == first.file_name()).cloned().ok_or_else(
                     || {
                         let message = format!("no workload like {} in this run", first.display());
@@ -177,7 +188,7 @@ fn compared(a: &[Vec<PathBuf>], b: &[Vec<PathBuf>], args: &Args) -> Outcome {
             let others = others.iter().map(like).collect::<Result<Vec<_>, _>>()?;
             Ok([vec![first.clone()], others].concat())
         };
-        sides.push((runs(&first_a, &a[1..])?, runs(&first_b, &b[1..])?));
+        sides.push((runs(&first_a, a)?, runs(&first_b, b)?));
     }
     check_shown_together(sides.len(), args.format)?;
     let found = sides.iter().map(|(a, b)| compare(a, b, args)).collect::<Result<Vec<_>, _>>()?;
@@ -234,13 +245,21 @@ fn index(dir: &Path, all: &[Judged], analyses: &[&Analysis]) -> String {
     index_of(dir, &title, &dirs, analyses)
 }
 
+/// `dir` is the directory of the page.
 fn index_of(dir: &Path, title: &str, dirs: &[&Path], analyses: &[&Analysis]) -> String {
-    let place = |d: &&Path| {
-        let below = d.strip_prefix(dir).unwrap_or(d);
-        below.join(PAGE).display().to_string()
-    };
+    let place = |d: &&Path| way_from(dir, d).join(PAGE).display().to_string();
     let workloads: Vec<_> = dirs.iter().map(place).zip(analyses.iter().copied()).collect();
     html::index(title, &workloads)
+}
+
+/// The relative path from one directory to another.
+fn way_from(from: &Path, to: &Path) -> PathBuf {
+    // An empty path is the working directory.
+    let whole = |dir: &Path| fs::canonicalize(Path::new(".").join(dir));
+    let (Ok(from), Ok(to)) = (whole(from), whole(to)) else { return to.to_owned() };
+    let common = from.components().zip(to.components()).take_while(|(a, b)| a == b).count();
+    let up = from.components().skip(common).map(|_| Component::ParentDir);
+    up.chain(to.components().skip(common)).collect()
 }
 
 /// Renders all in one table, with the experiment's name in each row.

@@ -54,7 +54,7 @@ pub static EXPERIMENT: SectionDef = SectionDef {
         key(
             "burn_in",
             "true or false",
-            "true if the workload reads a data set",
+            "true if the workload reads a data set, or has setup_once",
             "run the baseline once before the first block; the trial is stored but not counted",
         ),
         key(

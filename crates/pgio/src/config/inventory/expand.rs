@@ -12,6 +12,7 @@ use toml::de::{DeTable, DeValue};
 
 use super::{Node, of_names, parse};
 use crate::config::error::ConfigError;
+use crate::config::sections;
 
 /// Sections that may have an inventory.
 const SECTIONS: [&str; 2] = ["hosts", "targets"];
@@ -67,8 +68,14 @@ fn given<'a>(
 ) -> Result<Given<'a>, ConfigError> {
     let (mut lines, mut keys) = (Vec::new(), Vec::new());
     let mut group = None;
-    // Sections of single nodes may stand beside those of the inventory.
-    let own = table.iter().filter(|(_, value)| value.get_ref().as_table().is_none());
+    // Sections of single nodes may stand beside those of the inventory. A key may be a table as well.
+    let keys_of_node = match source.section {
+        "hosts" => sections::HOST.names(),
+        _ => sections::TARGET.names(),
+    };
+    let own = table.iter().filter(|(key, value)| {
+        value.get_ref().as_table().is_none() || keys_of_node.contains(&key.get_ref().as_ref())
+    });
     for (key, value) in own {
         let name = key.get_ref().as_ref();
         let range = key.span().start..value.span().end;

@@ -20,7 +20,10 @@ pub fn resolve(layer: Layer, target: &str) -> Result<MailSettings, ResolveError>
     };
     let server = match server {
         MailServer::Tcp(address) => MailServer::Tcp(address.replace("{target}", target)),
-        socket @ MailServer::Socket(_) => socket,
+        MailServer::Socket(path) => MailServer::Socket(match path.to_str() {
+            Some(text) => text.replace("{target}", target).into(),
+            None => path,
+        }),
     };
     let distribution = required(all.size_distribution);
     let spread = match (distribution, all.size_spread) {

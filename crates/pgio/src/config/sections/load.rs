@@ -9,7 +9,7 @@ pub static WORKLOAD: SectionDef = SectionDef {
         key("kind", "one of the workloads listed below", "slob", "kind of workload"),
         key(
             "name",
-            "one line of text",
+            "the name of a directory, at most 64 characters",
             "the kind",
             "name of the workload in reports; must be unique in the file",
         ),
@@ -78,7 +78,12 @@ pub static COMMAND: SectionDef = SectionDef {
         key("schema", "a name", "none", "schema to create for the command and to drop at the end"),
         key("env", "a table of strings", "none", "environment variables"),
         key("parameters", "a table of strings", "none", "user-defined placeholders"),
-        key("time_limit", "a duration above zero", "none", "maximum time for run"),
+        key(
+            "time_limit",
+            "a duration above zero",
+            "3 times run_time and warmup, and 1 min",
+            "maximum time for run",
+        ),
         key("metric", "[[workload.metric]]", "required", "metrics in the output; at least one"),
     ],
 };
@@ -112,7 +117,12 @@ pub static METRIC: SectionDef = SectionDef {
         key("from", "stdout or stderr", "stdout", "stream to search"),
         key("file", "a path", "none", "file to search instead of a stream"),
         key("scale", "a number above 0", "1", "factor that converts the number to unit"),
-        key("primary", "true or false", "the first metric", "whether this metric is judged"),
+        key(
+            "primary",
+            "true or false",
+            "true for the only metric",
+            "whether this metric is judged; of several metrics, one must be",
+        ),
         key("optional", "true or false", "false", "whether the number may be missing"),
         key(
             "combine",
