@@ -25,6 +25,7 @@ mod factors;
 mod inventory;
 mod job;
 mod manifest;
+mod measurable;
 mod opening;
 mod perform;
 pub mod pilot;

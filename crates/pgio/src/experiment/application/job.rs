@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use super::edit;
 use super::factors::{self, FactorError, SameSetting};
+use super::measurable::may_measure;
 use crate::config::ConfigError;
 use crate::config::drivers::DriverSpec;
 use crate::config::experiment::{self, Experiment, WorkloadSpec};
@@ -25,6 +26,8 @@ pub enum JobError {
     OwnMetric { file: String, name: String },
     #[error("{file}: {key}: unknown metric `{metric}` (known: {names})")]
     NoMetric { file: String, key: &'static str, metric: String, names: String },
+    #[error("{file}: {key}: the workload `{workload}` does not measure `{metric}`")]
+    NotMeasured { file: String, key: &'static str, metric: String, workload: String },
     #[error("{file}:{same}")]
     SameSetting { file: String, same: SameSetting },
     #[error("{file}")]
@@ -140,8 +143,25 @@ fn check_metrics(experiment: &Experiment, file: &str) -> Result<(), JobError> {
             let (file, metric) = (file.to_owned(), metric.clone());
             return Err(JobError::NoMetric { file, key, metric, names: names.join(", ") });
         }
+        if let Some(workload) = experiment.workloads.iter().find(|w| !measures(w, metric)) {
+            let (file, workload) = (file.to_owned(), workload.name.clone());
+            return Err(JobError::NotMeasured { file, key, metric: metric.clone(), workload });
+        }
     }
     Ok(())
+}
+
+/// Whether a workload may have a metric, its command's own included.
+fn measures(workload: &WorkloadSpec, metric: &str) -> bool {
+    // A single server's metric is measured as the sum is.
+    let metric = joint::summed(metric);
+    match metrics::definition(metric) {
+        Some(metric) => may_measure(workload.kind, &metric),
+        None => {
+            let own = workload.command.as_ref().map(command::declared).unwrap_or_default();
+            metric == joint::SHARE || own.iter().any(|own| own.name == metric)
+        }
+    }
 }
 
 #[cfg(test)]
@@ -166,6 +186,16 @@ mod tests {
         let also = COMMITS.replace("seed = 7", "also_judge = ['commit_latency_p99', 'speed']");
         let text = try_job(&also).unwrap_err().to_string();
         assert!(text.starts_with("x.toml: also_judge: unknown metric `speed`"), "{text}");
+        for (key, metric) in
+            [("primary", "messages_per_minute"), ("also_judge", "read_latency_p99")]
+        {
+            let value =
+                if key == "primary" { format!("'{metric}'") } else { format!("['{metric}']") };
+            let text = COMMITS.replace("seed = 7", &format!("{key} = {value}"));
+            let expected =
+                format!("x.toml: {key}: the workload `commit` does not measure `{metric}`");
+            assert_eq!(try_job(&text).unwrap_err().to_string(), expected);
+        }
         let command = "[target]\nprivate = true\n[workload]\nkind = 'command'\nrun = ['true']\n\
                        [[workload.metric]]\nname = 'commits_per_second'\nregex = '(\\d+)'\nunit = '/s'\nbetter = 'higher'\n";
         let error = try_job(command).unwrap_err();
