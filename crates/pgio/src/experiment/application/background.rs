@@ -9,7 +9,7 @@ use super::job::Job;
 use super::servers::TargetServer;
 use super::workloads::{self, WorkPlace};
 use crate::config::experiment::WorkloadSpec;
-use crate::experiment::admin::open_admin;
+use crate::experiment::admin::{open_admin, open_reader};
 use crate::experiment::background::Background;
 use crate::experiment::error::LiveError;
 use crate::experiment::event::Observer;
@@ -64,6 +64,25 @@ pub(super) fn prepare(
         });
     }
     Ok(all)
+}
+
+/// Refuses, on servers that exist, work that could not be prepared.
+pub(super) fn check_on(
+    job: &Job,
+    servers: &BTreeMap<String, TargetServer>,
+    stop: &Stop,
+    observe: &mut Observer<'_>,
+) -> Result<(), OpenError> {
+    for spec in &job.experiment.background {
+        let Some(on) = servers.get(&spec.target) else { continue };
+        let (mut admin, server) = open_reader(&on.params)?;
+        let (made, seed) = (LastSetup::default(), job.seed);
+        let place =
+            WorkPlace { on, server: &server, made: &made, load: false, seed, drivers: false, stop };
+        let layer = spec.work.layer.clone().over(job.below.layer.clone());
+        workloads::prepare(&spec.work, layer, &place, &mut admin, observe)?;
+    }
+    Ok(())
 }
 
 /// Checks the keys as far as possible without a server.

@@ -53,6 +53,7 @@ pub fn validate(
     rights::check(job, &hosts)?;
     background::check(job)?;
     let servers = servers::existing(&job.experiment, params, &hosts);
+    background::check_on(job, &servers, &Stop::new(), observe)?;
     for workload in &job.experiment.workloads {
         validate_workload(job, workload, &servers, &hosts, observe)?;
     }

@@ -41,6 +41,12 @@ fn a_plan_refuses_what_the_server_refuses() {
         )
     };
     refused_alike(&slob(""), 4, &["setup"]);
+    let beside = format!(
+        "[targets.n1]\ndsn = {dsn:?}\n[targets.n2]\ndsn = {dsn:?}\n[workload]\nkind = \"commit\"\n\
+         [[condition]]\nname = \"a\"\ntarget = \"n1\"\n\
+         [[background]]\ntarget = \"n2\"\nconditions = [\"a\"]\nkind = \"slob\"\n"
+    );
+    refused_alike(&beside, 4, &["setup"]);
     let dir = Workdir::new();
     dir.pgio(&["setup", "--connect-string", &dsn, "--scale", "8M"]).expect(0, &[]);
     refused_alike(&slob("scale = \"16M\""), 4, &["SCALE requires 2048 blocks", "SCALE=8M"]);
