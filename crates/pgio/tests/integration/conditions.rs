@@ -245,6 +245,10 @@ fn a_relay_slows_the_commits_that_wait_for_the_standby() {
     assert!(commits("treated") <= 100.0 * 1.1, "{}", commits("treated"));
 
     let line = "link = { relay = true, delay = \"5ms\" }";
+    let dir = Workdir::new();
+    let nobody_waits = format!("{pair}\npostgres = {{ synchronous_standby_names = \"\" }}");
+    dir.compare(&text(&nobody_waits, SHORT, line)).expect(0, &[]);
+    complete(&dir.trials());
     Workdir::new().compare(&text(&on_shared(), SHORT, line)).expect(
         4,
         &["relay = true requires [target] with private = true and one standby (standby = true)"],

@@ -107,6 +107,12 @@ fn check_results(dir: &Workdir, out: &Path, blocks: usize) -> Value {
     for workload in ["commit", "slob"] {
         assert!(index.contains(&format!("href=\"{workload}/report.html\"")), "{index}");
     }
+    let elsewhere =
+        ["report", out.to_str().unwrap(), "--format", "html", "--out", "elsewhere.html"];
+    dir.pgio(&elsewhere).expect(0, &[]);
+    let index = read(&dir.path().join("elsewhere.html"));
+    let place = out.file_name().unwrap().to_str().unwrap();
+    assert!(index.contains(&format!("{place}/commit/report.html\"")), "{index}");
     let commit = analysis("commit");
     let comparisons = commit["comparisons"].as_array().unwrap();
     let on = comparisons.iter().find(|c| c["condition"] == "on" && c["primary"] == true).unwrap();

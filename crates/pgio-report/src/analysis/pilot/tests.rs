@@ -8,6 +8,7 @@ use super::super::primary_comparisons;
 use super::super::test_support::{experiment, swept, trial};
 use super::super::{ALPHA, analyse};
 use super::*;
+use pgio_results::model::Woven;
 use pgio_results::store::Resumed;
 use pgio_results::{Check, Trial};
 
@@ -156,6 +157,14 @@ fn time_is_that_between_the_starts_of_trials_without_pauses() {
     let resumed =
         Resumed { at: String::new(), pgio: String::new(), from_trial: 5, remarks: Vec::new() };
     stored.manifest.resumed.push(resumed);
+    assert_eq!(plan(&stored, 0.05, 6).unwrap().trial_time, Some(TrialTime::Measured(10.0)));
+    // Woven, the three of a block share a window of 30 s, and so its start.
+    stored.manifest.resumed.clear();
+    for (n, trial) in (0..).zip(&mut stored.trials) {
+        let seconds = std::time::Duration::from_secs(30 * (n / 3));
+        trial.started_at = start.checked_add(seconds).unwrap().to_string();
+        trial.woven = Some(Woven::default());
+    }
     assert_eq!(plan(&stored, 0.05, 6).unwrap().trial_time, Some(TrialTime::Measured(10.0)));
     stored.trials.iter_mut().for_each(|trial| trial.started_at = String::new());
     assert_eq!(plan(&stored, 0.05, 6).unwrap().trial_time, None);
