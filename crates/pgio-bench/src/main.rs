@@ -23,7 +23,6 @@ mod versus;
 mod visits;
 mod weave;
 
-use std::ffi::OsString;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -95,10 +94,7 @@ enum Bench {
     Weave(weave::Args),
     /// Own a private cluster until the pipe to its owner closes
     #[command(hide = true, disable_help_flag = true)]
-    Supervise {
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<OsString>,
-    },
+    Supervise,
 }
 
 fn main() -> ExitCode {
@@ -115,7 +111,7 @@ fn main() -> ExitCode {
         Bench::History(args) => history::run(&args),
         Bench::Truth(args) => truth::run(&args),
         Bench::Weave(args) => weave::run(&args),
-        Bench::Supervise { args } => return private::supervise(args).into(),
+        Bench::Supervise => return private::supervise().into(),
     };
     match outcome {
         Ok(()) => ExitCode::from(exit::OK),

@@ -91,6 +91,15 @@ pub(super) const KEYWORDS: &[Keyword] = &[
     without_env("tty", Harmless),
 ];
 
+/// Keywords whose values are secrets, by what their names contain.
+const SECRETS: [&str; 3] = ["password", "secret", "scram_"];
+
+/// Whether a connection string may contain a secret: it names a keyword that holds one.
+pub fn names_secret(text: &str) -> bool {
+    let text = text.to_lowercase();
+    SECRETS.iter().any(|name| text.contains(name))
+}
+
 /// A keyword and its value from a string or a service file.
 pub(super) struct Pair {
     pub(super) keyword: &'static str,

@@ -40,6 +40,7 @@ pub use cancel::{Canceller, canceller};
 pub use endpoint::{Endpoint, Route};
 pub use env::Env;
 pub use error::{BadText, ConnectError, ConnectWarning, Source};
+pub use keywords::names_secret;
 pub use limits::Excess;
 pub use open::{connect, reach};
 pub use params::{

@@ -135,9 +135,11 @@ fn attempt_all_modes(attempt: &Attempt<'_>) -> Result<(Client, DriverSsl), Conne
         },
         SslMode::Prefer => match open(attempt, DriverSsl::Prefer) {
             // If the server refused TLS, this repeats the same attempt, which is harmless.
-            Err(tls @ (ConnectError::Authentication { .. } | ConnectError::Tls { .. })) => {
-                open(attempt, DriverSsl::Disable).map_err(|plain| more_helpful(tls, plain))
-            }
+            Err(
+                tls @ (ConnectError::Authentication { .. }
+                | ConnectError::Tls { .. }
+                | ConnectError::TlsFile { .. }),
+            ) => open(attempt, DriverSsl::Disable).map_err(|plain| more_helpful(tls, plain)),
             other => other,
         },
         SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => {
@@ -229,7 +231,12 @@ fn within(
             Err(_) if interrupt::is_cutting() => {
                 return Err(ConnectError::Stopped { at: attempt.at() });
             }
-            Err(_) => {}
+            Err(mpsc::RecvTimeoutError::Disconnected) => {
+                // The thread has printed its panic, for example without a free file descriptor.
+                let source = std::io::Error::other("the thread that connects ended early");
+                return Err(ConnectError::Thread { source });
+            }
+            Err(mpsc::RecvTimeoutError::Timeout) => {}
         }
         if let Some(limit) = limit.filter(|limit| started.elapsed() >= *limit) {
             return Err(ConnectError::TimedOut { at: attempt.at(), seconds: limit.as_secs() });

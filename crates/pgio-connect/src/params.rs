@@ -94,6 +94,8 @@ pub struct SslParams {
     pub mode: SslMode,
     pub root: RootCert,
     pub client: Option<ClientCert>,
+    /// The default list of revoked certificates, if it exists.
+    pub revoked: Option<PathBuf>,
     pub sni: bool,
     pub tls12: bool,
     pub tls13: bool,

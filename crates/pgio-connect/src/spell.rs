@@ -50,6 +50,16 @@ impl ConnectParams {
         if let Some(name) = named(CHANNEL_BINDING, &self.channel_binding) {
             pairs.push(("channel_binding", name.to_owned()));
         }
+        pairs.extend(self.options.iter().map(|options| ("options", options.clone())));
+        if !self.ssl.sni {
+            pairs.push(("sslsni", "0".to_owned()));
+        }
+        if !self.ssl.tls12 {
+            pairs.push(("ssl_min_protocol_version", "TLSv1.3".to_owned()));
+        }
+        if !self.ssl.tls13 {
+            pairs.push(("ssl_max_protocol_version", "TLSv1.2".to_owned()));
+        }
         if addresses.iter().any(|a| !a.is_empty()) {
             pairs.push(("hostaddr", addresses.join(",")));
         }
@@ -107,6 +117,8 @@ mod tests {
             "postgresql://u:secret@h1:5433,h2/my%20db?sslmode=require",
             "host=/tmp dbname='it''s' user=o\\'x password=secret",
             "host=db1,db2 target_session_attrs=read-write channel_binding=require password=secret",
+            "host=h options='-c work_mem=64MB -c search_path=it\\\\ is' password=secret sslsni=0",
+            "host=h ssl_max_protocol_version=TLSv1.2 password=secret",
         ] {
             let Ok(params) = resolve(text, &env()) else { continue };
             let conninfo = params.without_secrets();
@@ -114,7 +126,8 @@ mod tests {
             let again = resolve(&conninfo, &env()).unwrap();
             assert_eq!(again.describe(), params.describe());
             assert_eq!(again.ssl, params.ssl);
-            let session = |p: &ConnectParams| (p.session_attrs, p.channel_binding);
+            let session =
+                |p: &ConnectParams| (p.session_attrs, p.channel_binding, p.options.clone());
             assert_eq!(session(&again), session(&params));
 
             let vars: BTreeMap<String, String> =

@@ -92,6 +92,12 @@ fn verifier(
     ssl: &SslParams,
     provider: &Arc<CryptoProvider>,
 ) -> Result<Arc<dyn ServerCertVerifier>, ConnectError> {
+    if let (RootCert::File(root), Some(list)) = (&ssl.root, &ssl.revoked)
+        && root.exists()
+    {
+        // libpq reads it beside any root certificates, and refuses what it revokes.
+        return Err(bad_file(list, "is a list of revoked certificates, which pgio cannot read"));
+    }
     let roots = match &ssl.root {
         RootCert::System => {
             let (provider, roots) = (Arc::clone(provider), Arc::new(system_roots()?));

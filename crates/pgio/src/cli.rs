@@ -87,10 +87,7 @@ enum Command {
     Example(example::Args),
     /// Supervise a private cluster until the pipe to its owner closes
     #[command(hide = true, disable_help_flag = true)]
-    Supervise {
-        #[arg(trailing_var_arg = true, allow_hyphen_values = true)]
-        args: Vec<std::ffi::OsString>,
-    },
+    Supervise,
 }
 
 /// Returns the definition of the command line, for the man page and shell completions.
@@ -125,7 +122,7 @@ pub fn main() -> ExitCode {
         Command::Undo(args) => undo::run(&args),
         Command::Destroy(args) => destroy::run(&args),
         Command::Example(args) => example::run(&args),
-        Command::Supervise { args } => return crate::pg::private::supervise(args).into(),
+        Command::Supervise => return crate::pg::private::supervise().into(),
     };
     match outcome {
         Ok(()) => ExitCode::from(exit::OK),

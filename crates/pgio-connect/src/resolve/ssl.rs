@@ -42,6 +42,7 @@ pub(super) fn resolve(
         mode,
         root,
         client: client(settings, env, warnings),
+        revoked: in_home(env, "root.crl").filter(|path| path.exists()),
         sni: settings.choice("sslsni", &[("1", true), ("0", false)])?,
         tls12,
         tls13,

@@ -172,6 +172,9 @@ fn default_certificates_are_used_if_they_exist() {
     assert_eq!(ssl.root, RootCert::File(own.join("root.crt")));
     assert_eq!(ssl.client.unwrap().key, own.join("postgresql.key"));
     assert_eq!(resolve("sslcertmode=disable", &env).unwrap().ssl.client, None);
+    write(&own.join("root.crl"), "", 0o644);
+    let ssl = resolve("", &env).unwrap().ssl;
+    assert_eq!(ssl.revoked, Some(own.join("root.crl")));
 }
 
 #[test]

@@ -228,7 +228,12 @@ fn condition(
     let one = |def: MetricDef<'_>| {
         let (runs_a, runs_b) = (values(a, name, def.name), values(b, name, def.name));
         let is_primary = def.name == primary;
-        let shown = is_primary || !(runs_a.is_empty() || runs_b.is_empty());
+        // A rule that names a metric is undecided where one side has no value of it.
+        let shown = match [runs_a.is_empty(), runs_b.is_empty()] {
+            [false, false] => true,
+            [true, true] => is_primary,
+            _ => is_primary || named.iter().any(|metric| *metric == def.name),
+        };
         let mut member = shown.then(|| metric(name, &def, is_primary, &runs_a, &runs_b))?;
         let all: Vec<&Arm<'_>> = a.iter().chain(b).filter_map(|arms| arms.get(name)).collect();
         if !is_known(&all, &def) {

@@ -172,7 +172,8 @@ pub fn history(runs: Vec<Run>, question: Question<'_>) -> Result<History, Histor
     let (environment, varying) = environment::changes(&runs);
     let names = conditions(&runs, &last.baseline);
     let alpha = ALPHA / names.len() as f64;
-    let series = names.iter().map(|name| series(name, &runs, &def, alpha, &environment));
+    let series =
+        names.iter().map(|name| series((name, &last.baseline), &runs, &def, alpha, &environment));
     Ok(History {
         schema: HISTORY_SCHEMA.to_owned(),
         experiment: last.experiment.clone(),
@@ -271,16 +272,17 @@ fn conditions(runs: &[Run], baseline: &str) -> Vec<String> {
 }
 
 fn series(
-    name: &str,
+    of: (&str, &str),
     runs: &[Run],
     def: &MetricDef<'_>,
     alpha: f64,
     environment: &[EnvironmentChange],
 ) -> Series {
+    let (name, baseline) = of;
     let value = |run: &Run, name: &str| run.condition(name)?.values.get(def.name).copied();
     let point = |(number, run): (usize, &Run)| {
         let own = value(run, name);
-        let of_baseline = value(run, &run.baseline).filter(|v| *v != 0.0);
+        let of_baseline = value(run, baseline).filter(|v| *v != 0.0);
         Point {
             run: number,
             value: own,

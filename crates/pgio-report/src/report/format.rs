@@ -9,11 +9,16 @@ use pgio_results::units::human;
 /// Shown if there is no number.
 pub(super) const NONE: &str = "–";
 
-/// Three significant digits below 1,000, grouped whole numbers above; what is whole stays whole.
+/// At least three significant digits where they are needed, grouped whole numbers from 1,000; what is whole stays whole.
 pub(super) fn number(value: f64) -> String {
     let size = value.abs();
     let text = match size {
         _ if size.fract() == 0.0 || size >= 99.95 => human::count(size.round() as u64),
+        // Three digits of small values, as many as twelve places behind the point.
+        _ if size < 0.00095 => {
+            let zeros = (-size.log10()).ceil().clamp(1.0, 10.0) as usize;
+            format!("{size:.*}", zeros + 2)
+        }
         _ if size < 0.9995 => format!("{size:.3}"),
         _ if size < 9.995 => format!("{size:.2}"),
         _ => format!("{size:.1}"),

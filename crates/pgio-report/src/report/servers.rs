@@ -82,8 +82,8 @@ fn notes(analysis: &Analysis) -> Vec<String> {
     }
     let outliers: Vec<&Server> = analysis.servers.iter().filter(|s| s.outlier).collect();
     let named = |s: &&Server| {
-        let score = s.deviation.unwrap_or_default();
-        format!("{} under {} ({score:+.1})", s.target, s.condition).replace('-', "−")
+        let score = format!("{:+.1}", s.deviation.unwrap_or_default()).replace('-', "−");
+        format!("{} under {} ({score})", s.target, s.condition)
     };
     let mut text = match outliers.len() {
         0 => "No server is an outlier".to_owned(),

@@ -212,9 +212,13 @@ fn is_shown(cell: &SweptCell) -> bool {
 fn gap_note(swept: &Swept, axis: &Axis, curve: &Curve) -> Option<String> {
     let missing = curve.points.iter().filter(|p| swept.cells[p.cell].valid == 0);
     let values: Vec<String> = missing.map(|p| shown(&p.value)).collect();
+    let knee = match curve.knee {
+        Some(_) => " The knee is that of the values before.",
+        None => "",
+    };
     (!values.is_empty()).then(|| {
         format!(
-            "{}: no trial counts at {} = {}; see the checks. The knee is that of the values before.",
+            "{}: no trial counts at {} = {}; see the checks.{knee}",
             curve.condition,
             axis.name,
             values.join(", ")

@@ -246,14 +246,13 @@ fn stored_run(round: u32, place: usize, test: &Test, ran: &device::Ran) -> Devic
 
 fn write_results(args: &Args, record: &DeviceRecord) -> Outcome {
     let results = analysis::results(record);
-    if let Some(path) = &args.json {
-        let document = json::device::render(record, &results);
-        if path == Path::new("-") {
-            output::document(&document);
-            return Ok(());
-        }
-        store::write_named(path, &document)?;
+    let document = || json::device::render(record, &results);
+    if args.json.as_deref() == Some(Path::new("-")) {
+        output::document(&document());
+        return Ok(());
     }
+    // First what cannot fail: a measurement takes minutes.
     output::print(&text::render(&report::document(record, &results)));
+    args.json.iter().try_for_each(|path| store::write_named(path, &document()))?;
     Ok(())
 }

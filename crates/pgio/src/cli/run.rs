@@ -86,7 +86,10 @@ pub(super) fn run(args: &Args) -> Outcome {
         scale: settings.scale.to_string(),
         blocks_per_table: settings.scale.blocks(),
     };
-    for dir in [args.json.as_deref().map(parent), args.classic_files.as_deref()] {
+    // A pipe or a terminal has a directory that needs no file.
+    let is_file = |path: &&Path| *path != Path::new("-") && (path.is_file() || !path.exists());
+    let json = args.json.as_deref().filter(is_file);
+    for dir in [json.map(parent), args.classic_files.as_deref()] {
         dir.map_or(Ok(()), make_ready)?;
     }
     let monitors = args.classic_files.as_deref().map(Monitors::start).transpose()?;
@@ -177,7 +180,7 @@ fn shown_connect_string(given: &crate::config::ConnectString, params: &ConnectPa
     let holds_secret =
         params.password.as_ref().is_some_and(|p| text.contains(p.expose()) || p.is_in(text));
     // Escapes may hide a password, so anything suspicious counts as one.
-    if holds_secret || text.contains("password") || text.contains('@') {
+    if holds_secret || pgio_connect::names_secret(text) || text.contains('@') {
         params.without_secrets()
     } else {
         text.to_owned()

@@ -15,7 +15,8 @@ use postgres::Client;
 
 /// Connects to a results database, which is not a server under test.
 pub(super) fn connect(dsn: &ConnectString) -> Result<Client, Failure> {
-    let params = connection::params(dsn, "store")?;
+    // With the name of a run, another pgio would end the session as a leftover.
+    let params = connection::params(dsn, "store")?.with_application_name("pgio store");
     let mut client = pgio_connect::connect(&params)?;
     server::lift_limits(&mut client).map_err(|source| {
         Failure::new(super::exit::CONNECT, source).context("the results database")

@@ -4,6 +4,7 @@
 //! ended here (`pg::interrupt`): some time after the first signal, except during an undo,
 //! and always after the second signal.
 
+use std::fs;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -23,7 +24,9 @@ const NEARLY: Duration = Duration::from_millis(1000);
 pub fn stop_on_signals() -> Result<Stop, Failure> {
     let stop = Stop::new();
     let flag = stop.clone();
-    let mut signals = Signals::new([SIGINT, SIGTERM, SIGHUP])
+    let ignored = ignored();
+    let heard = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|n| ignored & 1 << (n - 1) == 0);
+    let mut signals = Signals::new(heard)
         .map_err(|e| Failure::new(FAILED, e).context("cannot listen for signals"))?;
     thread::spawn(move || {
         for _ in signals.forever() {
@@ -39,6 +42,14 @@ pub fn stop_on_signals() -> Result<Stop, Failure> {
         }
     });
     Ok(stop)
+}
+
+/// The signals that whoever started pgio had it ignore, as nohup does for SIGHUP: one bit each, the lowest for
+/// number 1.
+fn ignored() -> u64 {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
+    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
 }
 
 /// Ends waits until the process ends.

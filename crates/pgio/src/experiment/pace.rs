@@ -42,6 +42,12 @@ impl Pace {
     pub fn begin(&mut self, turn: &[Planned], now: Instant) {
         if let Some((former, since)) = &self.current {
             if former.first() == turn.first() {
+                // The reset before a woven window named its first trial alone.
+                let (further, since) = (turn.get(former.len()..).unwrap_or_default(), *since);
+                if !further.is_empty() {
+                    self.current = Some((turn.to_vec(), since));
+                    self.count(further);
+                }
                 return;
             }
             let each = now.saturating_duration_since(*since) / former.len().max(1) as u32;
@@ -51,6 +57,10 @@ impl Pace {
             }
         }
         self.current = Some((turn.to_vec(), now));
+        self.count(turn);
+    }
+
+    fn count(&mut self, turn: &[Planned]) {
         self.begun += turn.len();
         for planned in turn {
             if let Some(at) = self.due.iter().position(|cell| *cell == planned.cell) {

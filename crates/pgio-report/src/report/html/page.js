@@ -9,6 +9,10 @@
   const value = (v, unit) => {
     if (v == null) return "–";
     if (unit === "share") return digits(v * 100) + " %";
+    if (unit.startsWith("bytes")) {
+      const power = Math.min(Math.max(Math.floor(Math.log2(Math.abs(v) || 1) / 10), 0), 4);
+      return digits(v / 1024 ** power) + " " + ["bytes", "KiB", "MiB", "GiB", "TiB"][power] + unit.slice(5);
+    }
     if (unit !== "s") return digits(v) + " " + unit;
     const [size, name] = v < 1e-3 ? [1e6, "µs"] : v < 1 ? [1e3, "ms"] : [1, "s"];
     return digits(v * size) + " " + name;
@@ -22,7 +26,8 @@
     const across = data.x === "percentile";
     const runs = data.x === "run";
     // A history shows changes of some per cent, so its scale does not begin at 0.
-    const low = (min, max) => (runs ? min - (max - min) * 0.12 : 0);
+    const room = (min, max) => Math.max((max - min) * 0.12, Math.abs(max) * 0.01) || 1;
+    const low = (min, max) => (runs ? min - room(min, max) : 0);
     const axis = (more) => ({
       stroke: () => color("--quiet"),
       grid: { stroke: () => color("--grid"), width: 1 },
@@ -59,10 +64,10 @@
       width,
       height,
       cursor: { drag: { x: true, y: false } },
-      scales: { x: { time: false }, y: data.logarithmic ? { distr: 3 } : { range: (_, min, max) => [low(min, max), runs ? max + (max - min) * 0.12 || 1 : max * 1.06 || 1] } },
+      scales: { x: { time: false }, y: data.logarithmic ? { distr: 3 } : { range: (_, min, max) => [low(min, max), runs ? max + room(min, max) : max * 1.06 || 1] } },
       axes: [
         axis({ values: (_, all) => all.map((v) => (across ? percentile(v) : runs ? digits(v) : digits(v) + " s")) }),
-        axis({ size: 68, values: (_, all) => all.map((v) => (v == null ? "" : value(v, data.unit.includes("/") ? "" : data.unit))) }),
+        axis({ size: 68, values: (_, all) => all.map((v) => (v == null ? "" : value(v, data.unit.includes("/") && !data.unit.startsWith("bytes") ? "" : data.unit))) }),
       ],
       series: [
         { label: across || runs ? data.x : "second", value: (_, v) => (v == null ? "–" : across ? percentile(v) : digits(v)) },
@@ -98,6 +103,7 @@
       const { min, max } = live.scales.x;
       const all = live.data[0];
       const [first, last] = [all[0], all[all.length - 1]];
+      if (last === first) return;
       const width = Math.min((max - min) * scale, last - first);
       const middle = (min + max) / 2 + shift * (max - min);
       const from = Math.max(first, Math.min(middle - width / 2, last - width));

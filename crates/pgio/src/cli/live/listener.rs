@@ -83,7 +83,10 @@ impl Listener {
             Event::ServerStarted => self.doing(""),
             Event::NothingLeft { .. } => self.note("the experiment is already complete"),
             Event::WorkloadBegins(begins) => self.begin(begins),
-            Event::WorkloadEnds { dir } => self.render(dir, AT_THE_END),
+            Event::WorkloadEnds { dir } => {
+                self.renderer.wait(AT_THE_END);
+                self.render(dir, AT_THE_END);
+            }
             Event::BlockLimit { blocks } => self.note(&format!(
                 "stopped at the limit of {blocks} blocks; the intervals are wider than requested"
             )),

@@ -46,6 +46,13 @@ impl Renderer {
         Ok(Renderer { orders, done, busy: false })
     }
 
+    /// Waits for a report that still takes its time, so that the last one can follow it.
+    pub(super) fn wait(&mut self, patience: Duration) {
+        if self.busy {
+            self.busy = self.done.recv_timeout(patience).is_err();
+        }
+    }
+
     /// Renders what is stored in this directory. Returns whether it is under way or done; not if the report
     /// before it still takes its time.
     pub(super) fn render(&mut self, workload: &str, dir: &Path, patience: Duration) -> bool {
@@ -140,7 +147,9 @@ fn up_to(stored: &StoredExperiment, block: u32) -> StoredExperiment {
 
 /// The intervals of the primary metric that have two sides.
 fn widths(analysis: &Analysis, block: u32) -> Vec<(String, Width)> {
-    let of_factors = analysis.screening.iter().flat_map(|screened| &screened.effects);
+    // Other designs have their comparisons with the baseline alone.
+    let factorial = analysis.screening.iter().filter(|screened| screened.design.is_factorial());
+    let of_factors = factorial.flat_map(|screened| &screened.effects);
     let all = analysis.comparisons.iter().chain(of_factors.map(|effect| &effect.comparison));
     let width = |comparison: &Comparison| {
         let (low, high) = comparison.interval.sides()?;

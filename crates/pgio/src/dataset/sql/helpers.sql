@@ -1,5 +1,5 @@
 -- Helper objects of workloads: tables and routines in current_schema() whose names begin with pgio,
--- except the data set, and schemas created for a command. `statement_name` is quoted for use in DROP.
+-- except the data set, and schemas created for a command of this role. `statement_name` is quoted for use in DROP.
 SELECT 'table' AS kind,
        c.relname::text AS name,
        format('%I.%I', n.nspname, c.relname) AS statement_name,
@@ -25,4 +25,5 @@ SELECT 'schema',
   FROM pg_catalog.pg_namespace n
  WHERE pg_catalog.obj_description(n.oid, 'pg_namespace')
        = 'pgio command workload: made and dropped by pgio'
+   AND pg_catalog.pg_has_role(n.nspowner, 'USAGE')
  ORDER BY 1, 2

@@ -156,7 +156,7 @@ fn measures(workload: &WorkloadSpec, metric: &str) -> bool {
     // A single server's metric is measured as the sum is.
     let metric = joint::summed(metric);
     match metrics::definition(metric) {
-        Some(metric) => may_measure(workload.kind, &metric),
+        Some(metric) => may_measure(workload.kind, metric),
         None => {
             let own = workload.command.as_ref().map(command::declared).unwrap_or_default();
             metric == joint::SHARE || own.iter().any(|own| own.name == metric)

@@ -119,7 +119,7 @@ pub(super) fn stored_text(job: &Job, params: &BTreeMap<String, ConnectParams>) -
         let (Target::Server { dsn, .. }, Some(params)) = (target, params.get(name)) else {
             continue;
         };
-        if params.password.is_some() {
+        if params.password.is_some() || pgio_connect::names_secret(dsn.expose()) {
             let safe = params.without_secrets();
             // The dsn contains single quotes, which would end a TOML literal string.
             let literal = format!("'{}'", dsn.expose());

@@ -39,7 +39,7 @@ mod tests {
         let all = [Slob, Commit, Device, Command, Mail];
         let by = |name: &str| {
             let metric = metrics::definition(name).unwrap();
-            all.into_iter().filter(|kind| may_measure(*kind, &metric)).collect::<Vec<_>>()
+            all.into_iter().filter(|kind| may_measure(*kind, metric)).collect::<Vec<_>>()
         };
         assert_eq!(by("messages_per_minute"), [Mail]);
         assert_eq!(by("delivery_latency_p99"), [Mail]);

@@ -311,10 +311,13 @@ impl Supervisor {
             parent_death_signal: None,
         };
         let task = serde_json::to_string(task).map_err(|e| Error::Protocol(e.to_string()))?;
-        let command = CommandLine::new(program).arg("supervise").arg(task);
-        let mut process = spawn(&command, ties)?;
-        let commands = process.stdin.take();
+        let mut process = spawn(&CommandLine::new(program).arg("supervise"), ties)?;
+        let mut commands = process.stdin.take();
         let answers = BufReader::new(process.stdout.take().expect("its stdout is a pipe"));
+        // Not as an argument, which every user can see: settings may hold secrets.
+        if let Some(pipe) = &mut commands {
+            writeln!(pipe, "{task}").map_err(|_| Error::SupervisorGone)?;
+        }
         Ok(Self { process, commands, answers, standby_stopped: false })
     }
 

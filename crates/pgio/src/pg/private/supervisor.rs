@@ -8,7 +8,6 @@
 //! Only the main thread starts servers; the other threads only listen.
 
 use std::error::Error as _;
-use std::ffi::OsString;
 use std::io::{self, BufRead, Write};
 use std::path::{Path, PathBuf};
 use std::process::Child;
@@ -29,10 +28,10 @@ use super::task::{Layout, Member, PRIMARY, Task};
 use super::{Error, at};
 use crate::host::exec::Ids;
 
-/// Runs until the owner has ended. `args` are the arguments after `supervise`. Returns the exit
-/// status: 0, 1 if the cluster could not be created or removed, 2 for invalid arguments.
-pub fn supervise(args: impl IntoIterator<Item = OsString>) -> u8 {
-    let task = match task(args) {
+/// Runs until the owner has ended. The first line of stdin is the task. Returns the exit status: 0, 1 if the
+/// cluster could not be created or removed, 2 for an invalid task.
+pub fn supervise() -> u8 {
+    let task = match task(&mut io::stdin().lock()) {
         Ok(task) => task,
         Err(message) => {
             send_answer(&Err(format!("supervise: {message}")));
@@ -57,11 +56,10 @@ pub fn supervise(args: impl IntoIterator<Item = OsString>) -> u8 {
     servers.remove().map_or_else(|error| failed(&error), |()| 0)
 }
 
-fn task(args: impl IntoIterator<Item = OsString>) -> Result<Task, String> {
-    let args: Vec<OsString> = args.into_iter().collect();
-    let [task] = args.as_slice() else { return Err("requires one argument".to_owned()) };
-    let text = task.to_str().ok_or("the argument is not UTF-8")?;
-    serde_json::from_str(text).map_err(|error| error.to_string())
+fn task(input: &mut impl BufRead) -> Result<Task, String> {
+    let mut text = String::new();
+    input.read_line(&mut text).map_err(|error| error.to_string())?;
+    serde_json::from_str(&text).map_err(|error| error.to_string())
 }
 
 fn failed(error: &Error) -> u8 {
@@ -323,11 +321,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn invalid_arguments_are_reported() {
-        let error = |args: &[&str]| task(args.iter().map(OsString::from)).unwrap_err();
-        assert_eq!(error(&[]), "requires one argument");
-        assert_eq!(error(&["{}", "{}"]), "requires one argument");
-        assert!(error(&["{}"]).contains("missing field"));
+    fn an_invalid_task_is_reported_and_commands_stay() {
+        let error = |text: &str| task(&mut text.as_bytes()).unwrap_err();
+        assert!(error("").contains("EOF"));
+        assert!(error("{}\n").contains("missing field"));
+        let text = format!("{}\nstop\n", serde_json::to_string(&Task::default()).unwrap());
+        let mut input = text.as_bytes();
+        assert!(task(&mut input).is_ok());
+        assert_eq!(input, b"stop\n");
     }
 
     /// Nothing may be left if the last directory cannot be created.

@@ -54,6 +54,9 @@ impl CommandEnvironment {
             Endpoint::Socket { dir, port } => (dir.display().to_string(), port),
             Endpoint::Tcp { host, port, .. } => (host.clone(), port),
         };
+        // PGOPTIONS has its options and the condition's settings; those of a dsn would hide them.
+        let mut without_options = params.clone();
+        without_options.options = None;
         let run_time = settings.run_time.unwrap_or_default();
         let of_pgio = [
             ("seconds", run_time.as_secs_f64().to_string()),
@@ -61,7 +64,7 @@ impl CommandEnvironment {
             // Some programs do not accept more than half of the usual 64 bits.
             ("seed", (seed >> 33).to_string()),
             ("sessions", settings.sessions.to_string()),
-            ("dsn", params.without_secrets()),
+            ("dsn", without_options.without_secrets()),
             ("host", host),
             ("port", port.to_string()),
             ("user", params.user.clone()),

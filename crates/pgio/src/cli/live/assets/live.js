@@ -148,14 +148,16 @@ function show(number, report) {
     // A report that could not be fetched is a page of the browser's own, which cannot be read.
     if (frame.contentDocument && frame.contentDocument.querySelector("main")) {
       keepPlace(entry.shown, frame);
+      const read = entry.shown && document.activeElement === entry.shown;
       if (entry.shown) entry.shown.remove();
+      if (read) frame.focus();
       Object.assign(entry, { shown: frame, trials: report.trials });
     } else {
       frame.remove();
     }
     entry.next = null;
     pending -= 1;
-    choose(picked && reports.includes(picked) ? picked : entry);
+    choose(picked && reports.includes(picked) ? picked : reports.filter((each) => each.shown).at(-1) || entry);
     leave();
   });
   frame.src = `/report/${number}/${session}.${report.version}`;
@@ -181,6 +183,7 @@ function choose(chosen) {
   $("empty").hidden = Boolean(chosen.shown);
   $("of").textContent = chosen.trials ? `of ${chosen.trials} trials` : "";
   $("choice").hidden = reports.length < 2;
+  const pressed = [...$("choice").children].indexOf(document.activeElement);
   $("choice").replaceChildren(...reports.map((each) => {
     const button = make("button", "", each.report.workload);
     button.type = "button";
@@ -188,6 +191,7 @@ function choose(chosen) {
     button.addEventListener("click", () => { picked = each; choose(each); });
     return button;
   }));
+  if (pressed >= 0) $("choice").children[pressed].focus();
   narrowing(chosen.report.intervals);
 }
 
