@@ -216,6 +216,7 @@ mod tests {
         assert_eq!(shown(None, "s"), "–");
         assert_eq!(shown(Some(f64::NAN), "s"), "–");
         assert_eq!(number(-0.05), "−0.050");
+        assert_eq!([number(0.0004), number(-1.234e-7)], ["0.000400", "−0.000000123"]);
         assert_eq!([number(1.0), number(0.0), number(1.5)], ["1", "0", "1.50"]);
     }
 

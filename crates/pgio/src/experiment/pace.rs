@@ -138,6 +138,19 @@ mod tests {
     }
 
     #[test]
+    fn a_woven_window_is_all_its_trials_even_if_a_reset_named_the_first() {
+        let due = [planned(1, 0), planned(1, 1), planned(2, 1), planned(2, 0)];
+        let mut pace = Pace::new(vec![Some(seconds(10)), Some(seconds(20))], &due);
+        let start = Instant::now();
+        pace.begin(&due[..1], start);
+        pace.begin(&due[..2], start + seconds(4));
+        assert_eq!((pace.number(), pace.trials()), (2, 4));
+        pace.begin(&due[2..], start + seconds(40));
+        assert_eq!((pace.number(), pace.trials()), (4, 4));
+        assert_eq!(pace.remaining(start + seconds(40)), Some(seconds(40)), "20 s each");
+    }
+
+    #[test]
     fn repeats_and_further_blocks_take_their_time() {
         let mut pace = Pace::new(vec![Some(seconds(10)), Some(seconds(20))], &[planned(1, 0)]);
         let now = Instant::now();

@@ -125,6 +125,16 @@ fn interval_and_verdict_are_those_of_one_level() {
     let alone = of(&found, "local", METRICS[0]);
     assert_eq!((alone.verdict, alone.p_adjusted), (Verdict::Slower, alone.p));
     assert!(alone.interval.low.unwrap() > 1.0, "{alone:?}");
+
+    // A named metric that the new runs have no value of is undecided, not left out.
+    let mut none = b.clone();
+    none.iter_mut()
+        .flat_map(|run| &mut run.trials)
+        .for_each(|t| drop(t.metrics.remove(METRICS[0])));
+    let found = super::across(&a, &none, &[METRICS[0].to_owned()]);
+    let missing = of(&found, "local", METRICS[0]);
+    assert!(!missing.verdict.is_decided() && missing.ratio.is_none(), "{missing:?}");
+    assert!(across_runs(&a, &none).comparisons.iter().all(|c| c.metric != METRICS[0]));
 }
 
 #[test]
