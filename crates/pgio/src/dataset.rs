@@ -25,7 +25,7 @@ pub mod verify;
 mod lock;
 mod sql;
 
-pub use destroy::{Destroyed, destroy};
+pub use destroy::{Destroyed, destroy, helper_names};
 pub use error::DatasetError;
 pub use load::{LoadEvent, Loaded, load};
 pub use mark::{Mark, Part};

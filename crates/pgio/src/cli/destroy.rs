@@ -29,9 +29,14 @@ pub(super) fn run(args: &Args) -> Outcome {
     let bytes = dataset::size(&mut admin).unwrap_or(0);
     let tables = mark::find(&mut admin)
         .map_or(0, |all| all.into_iter().filter(|named| named.mark.is_some()).count());
-    if !args.yes && io::stdin().is_terminal() && tables > 0 {
+    let helpers = dataset::helper_names(&mut admin)?;
+    if !args.yes && io::stdin().is_terminal() && (tables > 0 || !helpers.is_empty()) {
+        let others = match helpers.as_slice() {
+            [] => String::new(),
+            names => format!(" and {}", names.join(", ")),
+        };
         let question = format!(
-            "Drop {tables} pgio tables ({}) in {}? Type yes: ",
+            "Drop {tables} pgio tables ({}){others} in {}? Type yes: ",
             human::bytes(bytes),
             params.describe()
         );

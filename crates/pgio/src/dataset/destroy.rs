@@ -87,6 +87,11 @@ pub(super) fn workload_tables(client: &mut Client) -> Result<Vec<String>, Datase
     Ok(marked.map(|h| h.quoted).collect())
 }
 
+/// Returns the names of the helper objects that [`destroy`] drops.
+pub fn helper_names(client: &mut Client) -> Result<Vec<String>, DatasetError> {
+    Ok(helpers(client)?.into_iter().filter(|h| h.marked).map(|h| h.name).collect())
+}
+
 struct Helper {
     name: String,
     quoted: String,

@@ -127,7 +127,7 @@ fn interval_and_verdict_are_those_of_one_level() {
     assert!(alone.interval.low.unwrap() > 1.0, "{alone:?}");
 
     // A named metric that the new runs have no value of is undecided, not left out.
-    let mut none = b.clone();
+    let mut none = b;
     none.iter_mut()
         .flat_map(|run| &mut run.trials)
         .for_each(|t| drop(t.metrics.remove(METRICS[0])));

@@ -37,6 +37,7 @@ const OUR_SETTINGS: &[(&str, &str)] = &[
     ("recovery_min_apply_delay", "set apply_delay of a standby instead"),
     ("primary_conninfo", "set from of a standby instead"),
     ("primary_slot_name", "pgio keeps enough WAL without a slot"),
+    ("hot_standby", "pgio reads from every standby"),
     ("listen_addresses", OWN),
     ("port", OWN),
     ("unix_socket_directories", OWN),

@@ -136,29 +136,35 @@ impl Estimate {
 pub fn estimate_trial(job: &Job, spec: &WorkloadSpec, cell: &LiveCell) -> Option<Estimate> {
     let e = &job.experiment;
     let windows = e.size_of(spec).trial?;
-    let mut estimate = match e.rules.weave {
-        Weave::Off => Estimate { windows, trials: 1, ..Estimate::default() },
-        // The other conditions share what precedes the window.
+    // How many trials share what precedes a window.
+    let (mut estimate, sharing) = match e.rules.weave {
+        Weave::Off => (Estimate { windows, trials: 1, ..Estimate::default() }, 1),
         Weave::Slices(_) | Weave::Auto => {
-            let windows = windows.mul_f64(WOVEN) + OVERHEAD / conditions(job, spec);
-            Estimate { windows, ..Estimate::default() }
+            let (warmup, sharing) = (e.warmup_of(spec), conditions(job, spec));
+            let windows = windows.saturating_sub(warmup).mul_f64(WOVEN);
+            let windows = windows + (warmup + OVERHEAD) / sharing;
+            (Estimate { windows, ..Estimate::default() }, sharing)
         }
     };
     let has_data = spec.kind.def().data_set;
-    let size = if has_data { data_size(job, spec, &cell.target) } else { Some(0) };
+    let sizes = cell.targets().map(|target| data_size(job, spec, target));
+    let size = if has_data { sizes.sum::<Option<u64>>() } else { Some(0) };
     let costs: Vec<Cost> = cell.treatments.iter().flat_map(|t| t.declared().costs).collect();
-    let count = |cost| u32::try_from(costs.iter().filter(|c| **c == cost).count());
-    let count = |cost| count(cost).unwrap_or(u32::MAX);
+    // Servers are changed one after the other.
+    let servers = cell.targets().count();
+    let count = |cost| costs.iter().filter(|c| **c == cost).count().saturating_mul(servers);
+    let count = |cost| u32::try_from(count(cost)).unwrap_or(u32::MAX);
     estimate.restarts = count(Cost::Restart);
     estimate.file_systems = count(Cost::NewFileSystem);
     estimate.resyncs = count(Cost::Resync);
     estimate = estimate.data(size, count(Cost::CopyData));
+    let shared = |size: Option<u64>| size.map(|bytes| bytes / u64::from(sharing));
     match e.reset_of(spec) {
         Reset::Checkpoint | Reset::Vacuum => {}
-        Reset::Reload => estimate = estimate.data(size, 1),
+        Reset::Reload => estimate = estimate.data(shared(size), 1),
         Reset::Recreate { .. } => {
             estimate.databases = 1;
-            estimate = estimate.data(size, 1);
+            estimate = estimate.data(shared(size), 1);
         }
     }
     Some(estimate)
@@ -219,6 +225,16 @@ mod tests {
         let restarts = of("restarted").total() - of("local").total();
         assert!(restarts >= RESTART, "{restarts:?}");
         assert_eq!(estimate_start(&job, spec).total(), PRIVATE_CLUSTER);
+    }
+
+    #[test]
+    fn woven_trials_share_a_warm_up() {
+        let job = job(&COMMITS.replace("seed = 7", "seed = 7\nweave = '20ms'"));
+        let (spec, cells) = first(&job);
+        let total = |cell| estimate_trial(&job, spec, cell).unwrap().total().as_secs_f64();
+        let block: f64 = cells.iter().map(total).sum();
+        let expected = 10.0 * WOVEN * cells.len() as f64 + 2.0 + OVERHEAD.as_secs_f64();
+        assert!((block - expected).abs() < 0.01, "{block} and not {expected}");
     }
 
     #[test]

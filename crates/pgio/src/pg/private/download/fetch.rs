@@ -61,13 +61,27 @@ pub(super) fn into_cache(
         }
     };
     observer(&Progress::Unpack(version));
-    let work = tempfile::Builder::new().prefix(".fetch-").tempdir_in(cache);
+    let prefix = format!(".fetch-{version}-");
+    remove_leftovers(cache, &prefix).map_err(at(cache))?;
+    let work = tempfile::Builder::new().prefix(&prefix).tempdir_in(cache);
     let work = work.map_err(at(cache))?;
     let unpacked = work.path().join("server");
     unpack(&archive, &unpacked).map_err(|source| DownloadError::Unpack { version, source })?;
     readable_by_all(&unpacked).map_err(at(&unpacked))?;
     fs::rename(&unpacked, server).map_err(at(server))?;
     Ok(own.remove_file(&name)?)
+}
+
+/// Removes what a killed pgio unpacked; nobody else unpacks this version while it is locked.
+fn remove_leftovers(cache: &Path, prefix: &str) -> io::Result<()> {
+    for entry in fs::read_dir(cache)? {
+        let entry = entry?;
+        let is_ours = entry.file_name().to_str().is_some_and(|name| name.starts_with(prefix));
+        if is_ours && entry.file_type()?.is_dir() {
+            fs::remove_dir_all(entry.path())?;
+        }
+    }
+    Ok(())
 }
 
 fn lock(
@@ -187,6 +201,20 @@ mod tests {
         assert!(check(&build, hash, b"abc").is_ok());
         let refused = check(&build, hash, b"abd");
         assert!(matches!(refused, Err(DownloadError::WrongHash { .. })), "{refused:?}");
+    }
+
+    #[test]
+    fn what_a_killed_pgio_unpacked_is_removed_and_nothing_else() {
+        let cache = tempfile::TempDir::new().unwrap();
+        for name in [".fetch-18.6-a", ".fetch-18.5-b", "18.6"] {
+            fs::create_dir_all(cache.path().join(name).join("server/bin")).unwrap();
+        }
+        fs::write(cache.path().join(".fetch-18.6-file"), "").unwrap();
+        remove_leftovers(cache.path(), ".fetch-18.6-").unwrap();
+        let mut left: Vec<_> =
+            fs::read_dir(cache.path()).unwrap().map(|e| e.unwrap().file_name()).collect();
+        left.sort();
+        assert_eq!(left, [".fetch-18.5-b", ".fetch-18.6-file", "18.6"]);
     }
 
     #[test]
