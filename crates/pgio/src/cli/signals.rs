@@ -24,9 +24,9 @@ const NEARLY: Duration = Duration::from_millis(1000);
 pub fn stop_on_signals() -> Result<Stop, Failure> {
     let stop = Stop::new();
     let flag = stop.clone();
-    let ignored = ignored();
-    let heard = [SIGINT, SIGTERM, SIGHUP].into_iter().filter(|n| ignored & 1 << (n - 1) == 0);
-    let mut signals = Signals::new(heard)
+    // nohup has it ignored, so that the run survives its terminal.
+    let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
+    let mut signals = Signals::new([SIGINT, SIGTERM].into_iter().chain(hangup))
         .map_err(|e| Failure::new(FAILED, e).context("cannot listen for signals"))?;
     thread::spawn(move || {
         for _ in signals.forever() {
@@ -44,12 +44,13 @@ pub fn stop_on_signals() -> Result<Stop, Failure> {
     Ok(stop)
 }
 
-/// The signals that whoever started pgio had it ignore, as nohup does for SIGHUP: one bit each, the lowest for
-/// number 1.
-fn ignored() -> u64 {
+/// Whether this process was started with the signal ignored.
+fn is_ignored(signal: i32) -> bool {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    // One bit each, the lowest for signal 1.
     let mask = status.lines().find_map(|line| line.strip_prefix("SigIgn:"));
-    mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default()
+    let mask = mask.and_then(|mask| u64::from_str_radix(mask.trim(), 16).ok()).unwrap_or_default();
+    mask & 1 << (signal - 1) != 0
 }
 
 /// Ends waits until the process ends.

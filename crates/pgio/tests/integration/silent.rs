@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixListener;
+use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread;
@@ -12,7 +13,7 @@ use pgio::pg::private::PrivateCluster;
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::beside::beside_each_other;
-use crate::fixture::{INSTALLED, connect, fresh_database, spec};
+use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary, spec};
 use crate::workdir::{
     CommandResult, Running, Workdir, auto_conf, experiment, sessions_at_work, sessions_of_ours,
     show, wait_until,
@@ -216,4 +217,27 @@ fn an_undo_does_not_wait_forever() {
     assert_eq!(dir.journals().len(), 1);
     drop(stopped);
     dir.pgio(&["undo"]).expect(0, &["Restored wal_writer_delay"]);
+}
+
+#[test]
+fn a_run_under_nohup_survives_its_terminal() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let dir = Workdir::new();
+    dir.write("e.toml", &experiment(&dsn, LONG, "", &[("a", "")]));
+    let plain = dir.command(&["compare", "e.toml", "--out", "out"]);
+    let mut command = Command::new("nohup");
+    command.arg(plain.get_program()).args(plain.get_args()).current_dir(dir.path());
+    for (name, value) in plain.get_envs() {
+        match value {
+            Some(value) => command.env(name, value),
+            None => command.env_remove(name),
+        };
+    }
+    let mut running = dir.start(command);
+    running.until("it is measured", || sessions_at_work(&dsn) > 0);
+    running.signal(Signal::HUP);
+    thread::sleep(Duration::from_secs(1));
+    assert!(running.is_running() && sessions_at_work(&dsn) > 0);
+    running.signal(Signal::TERM);
+    running.wait().expect(130, &["--resume"]);
 }
