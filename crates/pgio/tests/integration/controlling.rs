@@ -182,10 +182,11 @@ fn a_restart_waits_for_the_standby_that_commits_wait_for() {
     let sync = "SELECT count(*) = 1 FROM pg_stat_replication WHERE sync_state = 'sync'";
     wait_until("synchronous", || connect(&server.dsn()).query_one(sync, &[]).unwrap().get(0));
     let conditions = [
+        ("plain", "synchronous_commit = \"on\""),
         ("small", "synchronous_commit = \"on\", shared_buffers = \"16MB\""),
-        ("large", "synchronous_commit = \"on\", shared_buffers = \"32MB\""),
     ];
-    let text = experiment_on(&server.target(), QUICK, "", &conditions);
+    let once = QUICK.replace("blocks = 2", "blocks = 1");
+    let text = experiment_on(&server.target(), &once, "", &conditions);
     let dir = Workdir::new();
     dir.write("e.toml", &text);
     dir.pgio(&["doctor", "e.toml"]).expect(0, &["2 can be put in force"]);
