@@ -6,7 +6,7 @@
 //! Next: `uri` for the other form.
 
 use super::error::BadText;
-use super::keywords::{Pair, pair};
+use super::keywords::{Pair, names_secret, pair};
 
 /// Splits `host=/tmp dbname='my db'` into pairs, in the order written.
 pub(super) fn parse(text: &str) -> Result<Vec<Pair>, BadText> {
@@ -36,7 +36,7 @@ pub(super) fn parse(text: &str) -> Result<Vec<Pair>, BadText> {
             Err(nearest) => {
                 // After a password with an unquoted space, the "keyword" may be part of the
                 // password.
-                let secret = pairs.iter().any(|p| p.keyword == "password");
+                let secret = pairs.iter().any(|p| names_secret(p.keyword));
                 let name = if secret { String::new() } else { format!(" `{written}`") };
                 return Err(BadText::new(
                     at,

@@ -14,13 +14,12 @@ use super::rendering::Section;
 use super::subject::{ServerAccess, Subject};
 use super::{data, storage};
 use crate::experiment::admin::check_unpooled;
-use crate::experiment::application::error::OpenError;
+use crate::experiment::application::controller;
 use crate::experiment::state;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::proc::meminfo;
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts, LOCAL};
-use crate::pg::control::Controller;
 use crate::pg::private::{self, Origin, VersionRequest};
 use crate::pg::server::{self, Replication, Server};
 use crate::pg::{leftovers, words};
@@ -134,23 +133,6 @@ struct ReachedServer<'a> {
     host: Option<&'a str>,
 }
 
-impl ReachedServer<'_> {
-    /// Finds the way to stop and start the server, if its target names one.
-    fn controller(
-        &self,
-        subject: &Subject,
-        client: &mut Client,
-    ) -> Result<Option<Controller>, String> {
-        let Some(way) = &subject.control else { return Ok(None) };
-        let known = self.host.and_then(|name| Some((name, self.hosts.get(name)?)));
-        let Some((name, host)) = known else {
-            return Err(words::sentence(&OpenError::UnknownControlHost));
-        };
-        let found = Controller::find(client, name, host.clone(), way);
-        found.map(Some).map_err(|e| words::sentence(&e))
-    }
-}
-
 /// Returns the memory of the host in bytes.
 fn memory(host: &Host) -> Option<u64> {
     let text = host.run(&CommandLine::new("cat").arg("/proc/meminfo")).ok()?;
@@ -233,11 +215,13 @@ fn sessions_of_pgio(ours: i64) -> Option<Check> {
 
 /// Checks each condition on the server.
 fn conditions(subject: &Subject, place: &ReachedServer<'_>, client: &mut Client) -> Option<Check> {
-    let mut control = match place.controller(subject, client) {
+    let control = subject.control.as_ref();
+    let control = control.map(|way| controller(way, place.host, place.hosts, client));
+    let mut control = match control.transpose() {
         Ok(control) => control,
-        Err(why) => {
+        Err(error) => {
             let remedy = "correct control in the target, or grant what it needs";
-            return Some(Check::invalid("control", why, remedy));
+            return Some(Check::invalid("control", words::sentence(&error), remedy));
         }
     };
     let mut refused = Vec::new();

@@ -84,7 +84,7 @@ fn background(section: &Section<'_>, others: Others<'_>) -> Result<BackgroundSpe
     let target = target(section, others.targets)?;
     check_conditions(section, &work, others.conditions)?;
     let def = work.kind.def();
-    // A program is told how long to run.
+    // Only a program takes them; sessions work until they are stopped.
     let times = ["run_time", "warmup"].into_iter().filter(|_| !def.program && !def.tests_device);
     for key in ["transactions", "work_loop", "reset", "middle"].into_iter().chain(times) {
         if section.has(key) {

@@ -3,12 +3,16 @@
 //! Next: `experiment::background` runs it beside the trials.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use postgres::Client;
 
 use super::error::OpenError;
 use super::job::Job;
 use super::servers::TargetServer;
 use super::workloads::{self, WorkPlace};
-use crate::config::experiment::WorkloadSpec;
+use crate::config::Layer;
+use crate::config::experiment::{BackgroundSpec, WorkloadSpec};
 use crate::experiment::admin::{open_admin, open_reader};
 use crate::experiment::background::Background;
 use crate::experiment::error::LiveError;
@@ -16,8 +20,9 @@ use crate::experiment::event::Observer;
 use crate::experiment::live::LiveCell;
 use crate::host::LOCAL;
 use crate::host::stop::Stop;
-use crate::pg::server;
+use crate::pg::server::{self, Server};
 use crate::treatment::Resource;
+use crate::workload::Workload;
 use crate::workload::command::LastSetup;
 
 /// Prepares the work that runs beside a judged workload; a private server is loaded, unless the judged
@@ -42,11 +47,7 @@ pub(super) fn prepare(
         let loaded =
             all.iter().any(|b: &Background| b.spec.target == spec.target && has_data(&b.spec.work));
         let load = !(loaded || is_judged && has_data(judged));
-        let made = LastSetup::default();
-        let (seed, drivers) = (job.seed, false);
-        let place = WorkPlace { on, server: &server, made: &made, load, seed, drivers, stop };
-        let layer = spec.work.layer.clone().over(job.below.layer.clone());
-        let workload = workloads::prepare(&spec.work, layer, &place, &mut admin, observe)?;
+        let workload = workload(job, spec, (on, &server, load), (&mut admin, stop), observe)?;
         let host = match &on.cluster {
             Some(_) => Some(LOCAL.to_owned()),
             // The server may be on this machine; a backend that is not found there is ignored.
@@ -76,20 +77,33 @@ pub(super) fn check_on(
     for spec in &job.experiment.background {
         let Some(on) = servers.get(&spec.target) else { continue };
         let (mut admin, server) = open_reader(&on.params)?;
-        let (made, seed) = (LastSetup::default(), job.seed);
-        let place =
-            WorkPlace { on, server: &server, made: &made, load: false, seed, drivers: false, stop };
-        let layer = spec.work.layer.clone().over(job.below.layer.clone());
-        workloads::prepare(&spec.work, layer, &place, &mut admin, observe)?;
+        workload(job, spec, (on, &server, false), (&mut admin, stop), observe)?;
     }
     Ok(())
+}
+
+/// Prepares the work of one section; `load` says whether to load a private server first.
+fn workload(
+    job: &Job,
+    spec: &BackgroundSpec,
+    (on, server, load): (&TargetServer, &Server, bool),
+    (admin, stop): (&mut Client, &Stop),
+    observe: &mut Observer<'_>,
+) -> Result<Arc<dyn Workload>, OpenError> {
+    let made = LastSetup::default();
+    let place = WorkPlace { on, server, made: &made, load, seed: job.seed, drivers: false, stop };
+    workloads::prepare(&spec.work, layer(job, spec), &place, admin, observe)
+}
+
+/// The keys of a section, below them those of pgio.conf.
+fn layer(job: &Job, spec: &BackgroundSpec) -> Layer {
+    spec.work.layer.clone().over(job.below.layer.clone())
 }
 
 /// Checks the keys as far as possible without a server.
 pub(super) fn check(job: &Job) -> Result<(), OpenError> {
     for spec in &job.experiment.background {
-        let layer = spec.work.layer.clone().over(job.below.layer.clone());
-        workloads::check_keys(spec.work.kind, layer)?;
+        workloads::check_keys(spec.work.kind, layer(job, spec))?;
     }
     Ok(())
 }

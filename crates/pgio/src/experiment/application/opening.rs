@@ -17,8 +17,8 @@ use crate::experiment::admin::{open_admin, open_reader};
 use crate::experiment::error::LiveError;
 use crate::experiment::event::{Event, Observer};
 use crate::experiment::target::{ResetPlan, Target};
-use crate::host::LOCAL;
 use crate::host::stop::Stop;
+use crate::host::{Hosts, LOCAL};
 use crate::pg::control::Controller;
 use crate::pg::private::PrivateCluster;
 use crate::pg::server::{self, Server};
@@ -70,7 +70,7 @@ pub(super) fn open(
         return Err(OpenError::UnknownDeviceHost);
     }
     let control = on.control.as_ref();
-    let control = control.map(|way| controller(way, host.as_deref(), on, &mut admin));
+    let control = control.map(|way| controller(way, host.as_deref(), &on.hosts, &mut admin));
     let identity = server::identity(&mut admin).map_err(LiveError::from)?;
     Ok(Target {
         identity: Resource::server(&identity),
@@ -90,13 +90,13 @@ pub(super) fn open(
 }
 
 /// Finds the way to stop and start the server, before anything is changed.
-fn controller(
+pub fn controller(
     way: &ControlMethod,
     host: Option<&str>,
-    on: &TargetServer,
+    hosts: &Hosts,
     admin: &mut Client,
 ) -> Result<Controller, OpenError> {
-    let known = host.and_then(|name| Some((name, on.hosts.get(name)?)));
+    let known = host.and_then(|name| Some((name, hosts.get(name)?)));
     let (name, host) = known.ok_or(OpenError::UnknownControlHost)?;
     Ok(Controller::find(admin, name, host.clone(), way)?)
 }
