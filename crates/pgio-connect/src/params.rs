@@ -33,6 +33,8 @@ pub struct ConnectParams {
     pub keepalives: Keepalives,
     pub ssl: SslParams,
     pub(super) passfile: Passfile,
+    /// The password file, unless it is the default one.
+    pub(super) given_passfile: Option<PathBuf>,
     pub(super) warnings: Vec<ConnectWarning>,
     /// Created once for all sessions with these parameters, because it reads files.
     pub(super) tls: Arc<OnceLock<rustls::ClientConfig>>,
@@ -131,6 +133,12 @@ impl ConnectParams {
 
     pub fn with_application_name(mut self, name: impl Into<String>) -> Self {
         self.application_name = name.into();
+        self
+    }
+
+    /// Forgets where a password file was given, for a comparison of servers.
+    pub fn without_passfile(mut self) -> Self {
+        self.given_passfile = None;
         self
     }
 

@@ -11,7 +11,7 @@ mod settings;
 mod ssl;
 
 use std::fs;
-use std::path::PathBuf;
+use std::path::{self, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -36,7 +36,9 @@ pub fn resolve(text: &str, env: &Env) -> Result<ConnectParams, ConnectError> {
     let default_user = || Some(env.user.clone()).filter(|user| !user.is_empty());
     let user = settings.text("user").or_else(default_user).ok_or(ConnectError::NoUser)?;
     let password = settings.text("password").map(Secret::new);
-    let passfile = match (&password, passfile_path(&settings, env)) {
+    let given_passfile = given_passfile(&settings);
+    let default = || env.home.as_ref().map(|home| home.join(".pgpass"));
+    let passfile = match (&password, given_passfile.clone().or_else(default)) {
         (None, Some(path)) => Passfile::read(&path, &env.socket_dir).unwrap_or_else(|warning| {
             warnings.push(warning);
             Passfile::default()
@@ -59,6 +61,7 @@ pub fn resolve(text: &str, env: &Env) -> Result<ConnectParams, ConnectError> {
         keepalives: keepalives(&settings)?,
         ssl: ssl::resolve(&settings, env, &mut warnings)?,
         passfile,
+        given_passfile,
         warnings,
         tls: Arc::default(),
         on_notice: OnNotice::default(),
@@ -154,9 +157,10 @@ fn find_service(name: &str, env: &Env) -> Result<(PathBuf, Vec<Pair>), ConnectEr
     Err(ConnectError::ServiceNotFound { name: name.to_owned(), looked_in })
 }
 
-fn passfile_path(settings: &Settings, env: &Env) -> Option<PathBuf> {
-    let given = settings.text("passfile").map(PathBuf::from);
-    given.or_else(|| env.home.as_ref().map(|home| home.join(".pgpass")))
+/// As an absolute path: the parameters may be used again from another directory.
+fn given_passfile(settings: &Settings) -> Option<PathBuf> {
+    let path = PathBuf::from(settings.text("passfile")?);
+    Some(path::absolute(&path).unwrap_or(path))
 }
 
 /// Default in seconds.

@@ -1,4 +1,4 @@
-//! Writes resolved parameters without the password: as a conninfo string, which the journal stores
+//! Writes resolved parameters without the password, but with the path of its file: as a conninfo string, which the journal stores
 //! to reconnect later, and as libpq's environment variables, for external programs. The password
 //! must come from libpq's other sources.
 
@@ -50,6 +50,8 @@ impl ConnectParams {
         if let Some(name) = named(CHANNEL_BINDING, &self.channel_binding) {
             pairs.push(("channel_binding", name.to_owned()));
         }
+        let passfile = self.given_passfile.iter();
+        pairs.extend(passfile.map(|path| ("passfile", path.display().to_string())));
         pairs.extend(self.options.iter().map(|options| ("options", options.clone())));
         if !self.ssl.sni {
             pairs.push(("sslsni", "0".to_owned()));
@@ -119,6 +121,7 @@ mod tests {
             "host=db1,db2 target_session_attrs=read-write channel_binding=require password=secret",
             "host=h options='-c work_mem=64MB -c search_path=it\\\\ is' password=secret sslsni=0",
             "host=h ssl_max_protocol_version=TLSv1.2 password=secret",
+            "host=h passfile='/etc/its pass'",
         ] {
             let Ok(params) = resolve(text, &env()) else { continue };
             let conninfo = params.without_secrets();
@@ -126,8 +129,10 @@ mod tests {
             let again = resolve(&conninfo, &env()).unwrap();
             assert_eq!(again.describe(), params.describe());
             assert_eq!(again.ssl, params.ssl);
-            let session =
-                |p: &ConnectParams| (p.session_attrs, p.channel_binding, p.options.clone());
+            let session = |p: &ConnectParams| {
+                let ConnectParams { given_passfile, options, .. } = p.clone();
+                (p.session_attrs, p.channel_binding, options, given_passfile)
+            };
             assert_eq!(session(&again), session(&params));
 
             let vars: BTreeMap<String, String> =

@@ -19,6 +19,7 @@ use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
 use rustls::client::{
@@ -138,7 +139,7 @@ fn system_roots() -> Result<RootCertStore, ConnectError> {
 struct Roots {
     store: RootCertStore,
     /// The file may contain the server's own certificate instead of a CA's. OpenSSL accepts that,
-    /// webpki does not. Such a certificate must be equal byte by byte; its dates are ignored.
+    /// webpki does not. Such a certificate must be equal byte by byte, and within its dates.
     listed: Vec<CertificateDer<'static>>,
 }
 
@@ -208,7 +209,9 @@ impl ServerCertVerifier for LibpqVerifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, rustls::Error> {
         let Some(roots) = &self.roots else { return Ok(ServerCertVerified::assertion()) };
-        if !roots.listed.contains(end_entity) {
+        if roots.listed.contains(end_entity) {
+            check_dates(end_entity, now)?;
+        } else {
             verify_server_cert_signed_by_trust_anchor(
                 &ParsedCertificate::try_from(end_entity)?,
                 &roots.store,
@@ -252,6 +255,18 @@ impl ServerCertVerifier for LibpqVerifier {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.provider.signature_verification_algorithms.supported_schemes()
     }
+}
+
+fn check_dates(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), rustls::Error> {
+    use rustls::CertificateError::{BadEncoding, Expired, NotValidYet};
+    let now = Duration::from_secs(now.as_secs());
+    let wrong = match certificate::validity(certificate) {
+        None => BadEncoding,
+        Some(dates) if now < *dates.start() => NotValidYet,
+        Some(dates) if now > *dates.end() => Expired,
+        Some(_) => return Ok(()),
+    };
+    Err(wrong.into())
 }
 
 fn check_name(
@@ -326,5 +341,46 @@ pub(super) fn explain(error: &rustls::Error, ssl: &SslParams) -> String {
              and the server's log"
         ),
         other => other.to_string(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_listed_certificate_is_accepted_within_its_dates() {
+        let listed = CertificateDer::from(certificate::tests::certificate(false, "o", "db"));
+        let verifier = LibpqVerifier {
+            roots: Some(Roots { store: RootCertStore::empty(), listed: vec![listed.clone()] }),
+            check_name: false,
+            provider: Arc::new(ring::default_provider()),
+        };
+        let name = ServerName::try_from("db").unwrap();
+        let refusal = |date| {
+            let now = UnixTime::since_unix_epoch(Duration::from_secs(date));
+            let verified = verifier.verify_server_cert(&listed, &[], &name, &[], now);
+            verified.err().map(|error| {
+                explain(
+                    &error,
+                    &SslParams {
+                        mode: SslMode::VerifyCa,
+                        root: RootCert::None,
+                        client: None,
+                        revoked: None,
+                        sni: true,
+                        tls12: true,
+                        tls13: true,
+                    },
+                )
+            })
+        };
+        let (begin, end) = (1_735_689_600, 1_767_225_600);
+        assert_eq!(refusal(begin), None);
+        assert_eq!(refusal(end), None);
+        let text = refusal(begin - 1).unwrap();
+        assert!(text.contains("not valid yet"), "{text}");
+        let text = refusal(end + 1).unwrap();
+        assert!(text.contains("expired"), "{text}");
     }
 }

@@ -1,8 +1,11 @@
 //! Parses the parts of a certificate that webpki does not expose: the public key of X.509 version 1, the
-//! common name of the subject, and the signature algorithm.
+//! common name of the subject, the dates, and the signature algorithm.
 //!
 //! `openssl x509 -req`, as in PostgreSQL's manual, makes certificates of version 1 with only a common
 //! name. This module verifies nothing; `tls` verifies signatures and chains.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
 
 use x509_cert::Certificate;
 use x509_cert::der::asn1::ObjectIdentifier;
@@ -32,6 +35,13 @@ pub(super) fn common_name(certificate: &[u8]) -> Option<String> {
     String::from_utf8(text).ok().filter(|text| !text.contains('\0'))
 }
 
+/// From when until when the certificate is valid, since 1970.
+pub(super) fn validity(certificate: &[u8]) -> Option<RangeInclusive<Duration>> {
+    let certificate = parse(certificate)?;
+    let dates = certificate.tbs_certificate().validity();
+    Some(dates.not_before.to_unix_duration()..=dates.not_after.to_unix_duration())
+}
+
 /// The algorithm of the certificate's signature.
 pub(super) fn signature_algorithm(certificate: &[u8]) -> Option<ObjectIdentifier> {
     Some(parse(certificate)?.signature_algorithm().oid)
@@ -51,7 +61,7 @@ pub(super) fn name_matches(pattern: &str, host: &str) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use super::*;
     use proptest::prelude::*;
 
@@ -83,20 +93,25 @@ mod tests {
         element(SEQUENCE, &[algorithm(), element(BIT_STRING, b"\0the key")].concat())
     }
 
-    fn certificate(version: bool, organization: &str, common_name: &str) -> Vec<u8> {
+    /// Valid in the year 2025.
+    pub(in super::super) fn certificate(
+        version: bool,
+        organization: &str,
+        common_name: &str,
+    ) -> Vec<u8> {
         let name = |id: u8, text: &str| {
             let id = element(OBJECT_ID, &[0x55, 0x04, id]);
             element(SET, &element(SEQUENCE, &[id, element(0x0c, text.as_bytes())].concat()))
         };
         let subject = [name(0x0a, organization), name(0x03, common_name)].concat();
         let version = if version { element(VERSION, &[2, 1, 2]) } else { Vec::new() };
-        let date = element(0x17, b"250101000000Z");
+        let dates = [b"250101000000Z", b"260101000000Z"].map(|date| element(0x17, date));
         let to_be_signed = [
             version,
             element(0x02, &[7]),
             algorithm(),
             element(SEQUENCE, &name(0x03, "issuer")),
-            element(SEQUENCE, &[date.clone(), date].concat()),
+            element(SEQUENCE, &dates.concat()),
             element(SEQUENCE, &subject),
             key(),
         ];

@@ -17,7 +17,7 @@ use crate::config::Engine;
 use crate::config::resolve::Extent;
 use crate::rng::{SplitMix64, derive};
 
-/// The length of a slice is drawn evenly from its mean less and plus this share.
+/// The length of a round's slices is drawn evenly from their mean less and plus this share.
 const SPREAD: f64 = 0.5;
 /// The guard's share of the mean length of a slice ...
 const GUARD_SHARE: f64 = 0.25;
@@ -98,16 +98,14 @@ pub(super) struct Schedule {
 }
 
 impl Schedule {
-    /// Returns the next round: one slice of every condition.
+    /// Returns the next round: one slice of every condition, all of one length. A slow round then takes as
+    /// much counted time from each of them, and cancels out of their ratios.
     pub(super) fn round(&mut self) -> Vec<PlannedSlice> {
         let mut order: Vec<usize> = (0..self.conditions).collect();
         self.random.shuffle(&mut order);
-        let of_round = order.into_iter();
-        let slices = of_round.map(|condition| {
-            let length = 1.0 - SPREAD + 2.0 * SPREAD * self.random.next_f64();
-            PlannedSlice { condition, seconds: self.slice * length }
-        });
-        slices.collect()
+        let length = 1.0 - SPREAD + 2.0 * SPREAD * self.random.next_f64();
+        let seconds = self.slice * length;
+        order.into_iter().map(|condition| PlannedSlice { condition, seconds }).collect()
     }
 }
 
@@ -189,6 +187,8 @@ mod tests {
             sorted.sort_unstable();
             assert_eq!(sorted, [0, 1, 2, 3]);
         }
+        let round = schedule.round();
+        assert!(round.iter().all(|slice| slice.seconds == round[0].seconds), "{round:?}");
         let mut distinct = orders;
         distinct.sort();
         distinct.dedup();

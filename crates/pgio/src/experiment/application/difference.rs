@@ -59,7 +59,10 @@ fn flatten(value: &toml::Value, path: &str, all: &mut BTreeMap<String, String>) 
         toml::Value::String(dsn) if path.ends_with(".dsn") => {
             // The stored dsn has no password; the password may come from another source now.
             let meant = pgio_connect::resolve(dsn, &Env::from_process());
-            let shown = meant.map_or_else(|_| "unreadable".to_owned(), |p| p.without_secrets());
+            let shown = meant.map_or_else(
+                |_| "unreadable".to_owned(),
+                |params| params.without_passfile().without_secrets(),
+            );
             all.insert(path.to_owned(), shown);
         }
         other => {
@@ -79,8 +82,9 @@ mod tests {
     #[test]
     fn comments_and_passwords_are_no_difference() {
         assert_eq!(differences(FILE, FILE, MAY_DIFFER), [""; 0]);
-        let now =
-            FILE.replace("as planned", "as I planned").replace("dbname=d", "dbname=d password=x");
+        let now = FILE
+            .replace("as planned", "as I planned")
+            .replace("dbname=d", "dbname=d passfile=/x password=x");
         assert_eq!(differences(FILE, &now, MAY_DIFFER), [""; 0]);
     }
 
