@@ -324,6 +324,12 @@ pub(super) fn explain(error: &rustls::Error, ssl: &SslParams) -> String {
         E::InvalidCertificate(C::UnknownIssuer) => {
             format!("the server's certificate is not signed by {roots}; check sslrootcert")
         }
+        E::InvalidCertificate(C::Expired | C::ExpiredContext { .. }) => {
+            "the server's certificate has expired; renew it on the server".to_owned()
+        }
+        E::InvalidCertificate(C::NotValidYet | C::NotValidYetContext { .. }) => {
+            "the server's certificate is not valid yet; check the clocks of both machines".to_owned()
+        }
         E::InvalidCertificate(C::NotValidForName | C::NotValidForNameContext { .. }) => format!(
             "{error}; set host to a name in the certificate (and hostaddr to the address), or turn off the check of the name with sslmode=verify-ca"
         ),
