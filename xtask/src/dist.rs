@@ -79,7 +79,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     };
     let root = checkout.as_path();
     let release = release(root)?;
-    let stale = crate::stale(root, &crate::artefacts()?)?;
+    let stale = crate::stale(root, &crate::artifacts()?)?;
     if let Some(path) = stale.first() {
         bail!("{} is stale; run `cargo xtask generate`", path.display());
     }

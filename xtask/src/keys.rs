@@ -30,7 +30,7 @@ workloads. A key is a flag of the commands that use it: `connect` of `setup`, `r
 [How do I run a program of my own as the workload?](GUIDE.md#how-do-i-run-a-program-of-my-own-as-the-workload)
 ";
 
-pub(crate) fn artefacts() -> Vec<(PathBuf, String)> {
+pub(crate) fn artifacts() -> Vec<(PathBuf, String)> {
     let sections = [
         HEAD.to_owned(),
         keys(),
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn every_row_of_every_table_is_there() {
-        let (_, text) = artefacts().remove(0);
+        let (_, text) = artifacts().remove(0);
         let names = KEYS
             .iter()
             .map(|key| key.name.to_owned())

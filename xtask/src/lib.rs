@@ -3,7 +3,7 @@
 //! `cargo xtask generate` writes, `cargo xtask check` compares and names what is stale; a test of
 //! pgio's calls the same check. Everything comes from tables and types of the program, so that nothing
 //! is listed twice, and the same sources always give the same bytes. One file here for each
-//! family of artefacts. [`dist`] makes a release of them.
+//! family of artifacts. [`dist`] makes a release of them.
 
 pub mod dist;
 mod keys;
@@ -21,23 +21,23 @@ use anyhow::{Context, Result};
 const DIRS: &[&str] = &[schema::DIR, manual::MAN_DIR, manual::COMPLETIONS_DIR];
 
 /// Content by path below the root of the workspace.
-pub type Artefacts = BTreeMap<PathBuf, String>;
+pub type Artifacts = BTreeMap<PathBuf, String>;
 
-pub fn artefacts() -> Result<Artefacts> {
-    let mut all = Artefacts::new();
-    all.extend(schema::artefacts()?);
-    all.extend(manual::artefacts()?);
-    all.extend(keys::artefacts());
+pub fn artifacts() -> Result<Artifacts> {
+    let mut all = Artifacts::new();
+    all.extend(schema::artifacts()?);
+    all.extend(manual::artifacts()?);
+    all.extend(keys::artifacts());
     Ok(all)
 }
 
 /// Writes what differs and removes what is generated no more.
-pub fn generate(root: &Path, artefacts: &Artefacts) -> Result<()> {
-    for path in stale(root, artefacts)? {
+pub fn generate(root: &Path, artifacts: &Artifacts) -> Result<()> {
+    for path in stale(root, artifacts)? {
         let file = root.join(&path);
-        match artefacts.get(&path) {
+        match artifacts.get(&path) {
             Some(text) => {
-                let dir = file.parent().expect("every artefact lies below the root");
+                let dir = file.parent().expect("every artifact lies below the root");
                 fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;
                 fs::write(&file, text).with_context(|| format!("write {}", file.display()))?;
             }
@@ -49,9 +49,9 @@ pub fn generate(root: &Path, artefacts: &Artefacts) -> Result<()> {
 }
 
 /// Files that differ from what would be generated, are missing, or are generated no more.
-pub fn stale(root: &Path, artefacts: &Artefacts) -> Result<Vec<PathBuf>> {
+pub fn stale(root: &Path, artifacts: &Artifacts) -> Result<Vec<PathBuf>> {
     let mut stale = Vec::new();
-    for (path, text) in artefacts {
+    for (path, text) in artifacts {
         match fs::read_to_string(root.join(path)) {
             Ok(found) if found == *text => {}
             Ok(_) => stale.push(path.clone()),
@@ -67,7 +67,7 @@ pub fn stale(root: &Path, artefacts: &Artefacts) -> Result<Vec<PathBuf>> {
         };
         for entry in entries {
             let path = Path::new(dir).join(entry?.file_name());
-            if !artefacts.contains_key(&path) {
+            if !artifacts.contains_key(&path) {
                 stale.push(path);
             }
         }
@@ -83,18 +83,18 @@ mod tests {
     #[test]
     fn what_differs_is_missing_or_is_left_over_is_stale_until_generated() {
         let root = std::env::temp_dir().join(format!("pgio-xtask-{}", std::process::id()));
-        let artefacts = Artefacts::from([
+        let artifacts = Artifacts::from([
             (Path::new(schema::DIR).join("a.json"), "{}\n".to_owned()),
             (PathBuf::from("docs/KEYS.md"), "keys\n".to_owned()),
         ]);
         fs::create_dir_all(root.join(schema::DIR)).unwrap();
         fs::write(root.join(schema::DIR).join("old.json"), "").unwrap();
         fs::write(root.join("docs/KEYS.md"), "old keys\n").unwrap();
-        let names = stale(&root, &artefacts).unwrap();
+        let names = stale(&root, &artifacts).unwrap();
         let named: Vec<_> = names.iter().map(|p| p.to_str().unwrap()).collect();
         assert_eq!(named, ["docs/KEYS.md", "docs/schema/a.json", "docs/schema/old.json"]);
-        generate(&root, &artefacts).unwrap();
-        assert!(stale(&root, &artefacts).unwrap().is_empty());
+        generate(&root, &artifacts).unwrap();
+        assert!(stale(&root, &artifacts).unwrap().is_empty());
         assert_eq!(fs::read_to_string(root.join("docs/KEYS.md")).unwrap(), "keys\n");
         fs::remove_dir_all(&root).unwrap();
     }

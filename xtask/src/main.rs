@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::{Parser, Subcommand};
-use xtask::{artefacts, dist, generate, stale};
+use xtask::{artifacts, dist, generate, stale};
 
 #[derive(Debug, Parser)]
 #[command(about = "Chores of the pgio workspace")]
@@ -27,12 +27,12 @@ enum Command {
 fn main() -> Result<ExitCode> {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("xtask is below the root");
     let command = Cli::parse().command;
-    let artefacts = artefacts()?;
+    let artifacts = artifacts()?;
     match command {
         Command::Dist(options) => dist::run(root, &options).map(|()| ExitCode::SUCCESS),
-        Command::Generate => generate(root, &artefacts).map(|()| ExitCode::SUCCESS),
+        Command::Generate => generate(root, &artifacts).map(|()| ExitCode::SUCCESS),
         Command::Check => {
-            let stale = stale(root, &artefacts)?;
+            let stale = stale(root, &artifacts)?;
             for path in &stale {
                 eprintln!("{} is stale: run `cargo xtask generate`", path.display());
             }

@@ -9,7 +9,7 @@ use clap_complete::Shell;
 pub(crate) const MAN_DIR: &str = "docs/man";
 pub(crate) const COMPLETIONS_DIR: &str = "completions";
 
-pub(crate) fn artefacts() -> Result<Vec<(PathBuf, String)>> {
+pub(crate) fn artifacts() -> Result<Vec<(PathBuf, String)>> {
     let command = shown(&pgio::cli::command());
     let mut all = Vec::new();
     pages(&command, "pgio", &mut all)?;

@@ -16,21 +16,21 @@ use serde_json::{Value, json};
 
 pub(crate) const DIR: &str = "docs/schema";
 
-pub(crate) fn artefacts() -> Result<Vec<(PathBuf, String)>> {
+pub(crate) fn artifacts() -> Result<Vec<(PathBuf, String)>> {
     Ok(vec![
-        artefact::<Trial>(TRIAL_SCHEMA)?,
-        artefact::<Series>(SERIES_SCHEMA)?,
-        artefact::<Manifest>(MANIFEST_SCHEMA)?,
-        artefact::<Analysis>(ANALYSIS_SCHEMA)?,
-        artefact::<Across>(ACROSS_SCHEMA)?,
-        artefact::<History>(HISTORY_SCHEMA)?,
-        artefact::<DeviceV1>(DEVICE_SCHEMA)?,
-        artefact::<DoctorDocument>(DOCTOR_SCHEMA)?,
+        artifact::<Trial>(TRIAL_SCHEMA)?,
+        artifact::<Series>(SERIES_SCHEMA)?,
+        artifact::<Manifest>(MANIFEST_SCHEMA)?,
+        artifact::<Analysis>(ANALYSIS_SCHEMA)?,
+        artifact::<Across>(ACROSS_SCHEMA)?,
+        artifact::<History>(HISTORY_SCHEMA)?,
+        artifact::<DeviceV1>(DEVICE_SCHEMA)?,
+        artifact::<DoctorDocument>(DOCTOR_SCHEMA)?,
     ])
 }
 
 /// `format` is the tag that each document carries, such as `pgio.trial/1`.
-fn artefact<T: JsonSchema>(format: &str) -> Result<(PathBuf, String)> {
+fn artifact<T: JsonSchema>(format: &str) -> Result<(PathBuf, String)> {
     let mut schema = schema_for!(T).to_value();
     let root = schema.as_object_mut().context("the schema of a struct is an object")?;
     root.insert("title".to_owned(), json!(format));

@@ -1,7 +1,7 @@
 //! Equal conditions on a small table in shared buffers. A verdict for any condition is a false alarm,
 //! so each experiment is judged by the condition that differs most from the baseline.
 
-use super::rounds::{Judged, Plan, each};
+use super::rounds::{Plan, RoundResult, each};
 use super::server::CACHED_READS;
 use pgio::cli::exit::Outcome;
 use pgio_report::analysis::Comparison;
@@ -27,6 +27,6 @@ pub(super) fn run(args: &Args) -> Outcome {
         let p = |c: &Comparison| c.p_adjusted.unwrap_or(1.0);
         let furthest = compared.min_by(|a, b| p(a).total_cmp(&p(b)));
         let remark = furthest.map(|c| format!("p {:.3}", p(c))).unwrap_or_default();
-        Ok(Judged { remark, ..Judged::for_ratio(furthest, 1.0) })
+        Ok(RoundResult { remark, ..RoundResult::for_ratio(furthest, 1.0) })
     })
 }

@@ -8,7 +8,7 @@ use std::path::Path;
 
 use postgres::NoTls;
 
-use super::rounds::{Judged, Plan, Round, each};
+use super::rounds::{Plan, Round, RoundResult, each};
 use super::server::private;
 use pgio::cli::exit::{FAILED, FILES, Failure, Outcome};
 use pgio::experiment::event::Event;
@@ -21,9 +21,9 @@ const METRIC: &str = "transaction_latency_mean";
 /// INSERTs per turn; both kinds take about equally long on a disk that flushes in a millisecond or two.
 const PLAIN: usize = 150;
 const DELAYED: usize = 60;
-/// Turns before each trial: with fewer, psql's measurement would be less certain than pgio's narrowest
-/// interval.
-const TURNS: usize = 4;
+/// Turns before each trial for each second of its window: with fewer, psql's measurement would be less
+/// certain than pgio's narrowest interval.
+const TURNS: f64 = 2.0;
 
 pub(super) fn run(plan: &Plan) -> Outcome {
     let cluster = private(plan.pg, None, &[])?;
@@ -39,12 +39,13 @@ pub(super) fn run(plan: &Plan) -> Outcome {
          [[condition]]\nname = \"prompt\"\n\n[[condition]]\nname = \"delayed\"\npostgres = {{ {DELAY} }}\n",
         plan.head("commit-delay", false)
     );
+    let count = (TURNS * plan.window.as_secs_f64()).ceil() as usize;
     each(plan, "ms", |round| {
         let mut seen = Ok(Vec::new());
         let analysis = round.analysis_heard(&text, &mut |event| {
             if let (Event::Begins { .. }, Ok(all)) = (event, &mut seen)
                 && let Err(failure) =
-                    turns(round, &cluster, scratch.path()).map(|further| all.extend(further))
+                    turns(round, &cluster, scratch.path(), count).map(|further| all.extend(further))
             {
                 seen = Err(failure);
             }
@@ -55,21 +56,26 @@ pub(super) fn run(plan: &Plan) -> Outcome {
         let variance = seen.iter().map(|s| (s - truth).powi(2)).sum::<f64>() / (n - 1.0);
         let remark = format!("psql: ± {:.3}", 1e3 * 1.96 * (variance / n).sqrt());
         let found = analysis.primary("delayed");
-        Ok(Judged { remark, ..Judged::for_difference(found, 1e3, 1e3 * truth) })
+        Ok(RoundResult { remark, ..RoundResult::for_difference(found, 1e3, 1e3 * truth) })
     })
 }
 
 /// Returns the additional seconds of a commit with the delay, one value per turn. A turn ends when the
 /// user requests a stop: a terminal's Ctrl-C reaches psql directly, but a signal to pgio alone does
 /// not.
-fn turns(round: &Round<'_>, cluster: &PrivateCluster, scratch: &Path) -> Result<Vec<f64>, Failure> {
+fn turns(
+    round: &Round<'_>,
+    cluster: &PrivateCluster,
+    scratch: &Path,
+    count: usize,
+) -> Result<Vec<f64>, Failure> {
     let settings = format!("SET {};\n", DELAY.replace(", ", ";\nSET "));
     let mean = |settings: &str, inserts| {
         let mean = mean_of_psql(cluster, scratch, settings, inserts);
         // Restore the setting even after a failure.
         round.go_on().and(mean)
     };
-    (0..TURNS)
+    (0..count)
         .map(|_| {
             let plain = mean("", PLAIN)?;
             Ok(mean(&settings, DELAYED)? - plain)

@@ -5,7 +5,9 @@
 //! too short (`--weave 20ms`): then the report must say that conditions reach into each other, or that such
 //! slices distort the effects.
 
-use super::rounds::{Plan, scratch};
+use std::time::Duration;
+
+use super::rounds::{Plan, scratch, seconds};
 use pgio::cli::exit::{FAILED, Failure, Outcome};
 use pgio::cli::{output, signals};
 use pgio_report::analysis::{Analysis, WEAVE_CARRY_OVER, WEAVE_SHORT};
@@ -21,19 +23,22 @@ const COMPARED: usize = LEVELS.len() - 1;
 pub(super) struct Args {
     #[command(flatten)]
     plan: Plan,
+    /// Counted time of each condition in a woven window, in seconds; by default that of the windows
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    woven: Option<Duration>,
     /// Require a report of slices that are too short, instead of equal ratios
     #[arg(long, requires = "weave")]
     disagree: bool,
 }
 
 /// The ratios of one experiment, in the order of the levels, and what the headline says of its slices.
-struct Found {
+struct LevelResult {
     ratios: [f64; COMPARED],
     doubts: Vec<&'static str>,
 }
 
-impl Found {
-    fn of(analysis: &Analysis) -> Found {
+impl LevelResult {
+    fn of(analysis: &Analysis) -> LevelResult {
         let ratio =
             |at: usize| analysis.primary(LEVELS[at + 1]).and_then(|c| c.ratio).unwrap_or(f64::NAN);
         let headline = report::headline(analysis);
@@ -42,7 +47,7 @@ impl Found {
             found.any(|finding| headline.iter().any(|line| line.contains(&finding.message)))
         };
         let doubts = [WEAVE_CARRY_OVER, WEAVE_SHORT].into_iter().filter(is_told).collect();
-        Found { ratios: std::array::from_fn(ratio), doubts }
+        LevelResult { ratios: std::array::from_fn(ratio), doubts }
     }
 
     fn line(&self, number: usize, how: &str) -> String {
@@ -56,10 +61,11 @@ pub(super) fn run(args: &Args) -> Outcome {
     let stop = signals::stop_on_signals()?;
     let scratch = scratch()?;
     let plan = &args.plan;
-    let text = [text(plan, "false"), text(plan, plan.weave.as_deref().unwrap_or("auto"))];
+    let short = Plan { window: args.woven.unwrap_or(plan.window), ..plan.clone() };
+    let text = [text(plan, "false"), text(&short, plan.weave.as_deref().unwrap_or("auto"))];
     let names: Vec<String> = LEVELS[1..].iter().map(|name| format!("{name:>12}")).collect();
     output::line(&format!("experiment  design   {}", names.join("  ")));
-    let mut found: [Vec<Found>; 2] = [Vec::new(), Vec::new()];
+    let mut found: [Vec<LevelResult>; 2] = [Vec::new(), Vec::new()];
     for number in 1..=plan.experiments {
         // The first of each pair alternates.
         for woven in [number % 2, 1 - number % 2] {
@@ -68,7 +74,7 @@ pub(super) fn run(args: &Args) -> Outcome {
             }
             let how = ["windows", "woven"][woven];
             let round = plan.round(&format!("{number:03}-{how}"), scratch.path(), &stop)?;
-            let one = Found::of(&round.analysis(&text[woven])?);
+            let one = LevelResult::of(&round.analysis(&text[woven])?);
             output::line(&one.line(number, how));
             found[woven].push(one);
         }
@@ -100,11 +106,11 @@ fn text(plan: &Plan, weave: &str) -> String {
     text
 }
 
-fn mean(all: &[Found], level: usize) -> f64 {
+fn mean(all: &[LevelResult], level: usize) -> f64 {
     all.iter().map(|found| found.ratios[level]).sum::<f64>() / all.len() as f64
 }
 
-fn agree(windows: &[Found], woven: &[Found]) -> Outcome {
+fn agree(windows: &[LevelResult], woven: &[LevelResult]) -> Outcome {
     let differences: [f64; COMPARED] =
         std::array::from_fn(|level| mean(woven, level) - mean(windows, level));
     let each: Vec<String> = differences
@@ -112,13 +118,21 @@ fn agree(windows: &[Found], woven: &[Found]) -> Outcome {
         .zip(&LEVELS[1..])
         .map(|(difference, name)| format!("{name} {difference:+.4}"))
         .collect();
-    let text =
-        format!("mean ratios, woven less windows: {}; at most {AGREE} is allowed", each.join(", "));
+    let agrees = |(a, b): (&LevelResult, &LevelResult)| {
+        a.ratios.iter().zip(b.ratios).all(|(a, b)| (a - b).abs() <= AGREE)
+    };
+    let pairs = windows.iter().zip(woven).filter(|pair| agrees(*pair)).count();
+    let text = format!(
+        "mean ratios, woven less windows: {}; at most {AGREE} is allowed; all four agree in {pairs} of {} \
+         single pairs",
+        each.join(", "),
+        windows.len()
+    );
     // A ratio that is missing makes its difference NaN, which does not agree.
     judged(differences.iter().all(|difference| difference.abs() <= AGREE), text)
 }
 
-fn noticed(woven: &[Found], required: usize) -> Outcome {
+fn noticed(woven: &[LevelResult], required: usize) -> Outcome {
     let noticed = woven.iter().filter(|found| !found.doubts.is_empty()).count();
     let text = format!(
         "{noticed} of {} experiments report slices that are too short, {required} are required",
@@ -139,15 +153,17 @@ fn judged(is_right: bool, text: String) -> Outcome {
 mod tests {
     use super::*;
 
-    fn found(remote_apply: f64, is_noticed: bool) -> Found {
+    fn found(remote_apply: f64, is_noticed: bool) -> LevelResult {
         let doubts = if is_noticed { vec![WEAVE_SHORT] } else { Vec::new() };
-        Found { ratios: [1.5, 0.8, 0.6, remote_apply], doubts }
+        LevelResult { ratios: [1.5, 0.8, 0.6, remote_apply], doubts }
     }
 
     #[test]
     fn mean_ratios_agree_or_the_proof_fails() {
         let windows = [found(0.47, false), found(0.43, false)];
         assert!(agree(&windows, &[found(0.44, false), found(0.47, true)]).is_ok());
+        let failure = agree(&windows, &[found(0.48, false), found(0.36, false)]).unwrap_err();
+        assert!(failure.sentence().contains("in 1 of 2 single pairs"), "{}", failure.sentence());
         let failure = agree(&windows, &[found(0.40, false), found(0.42, false)]).unwrap_err();
         assert!(failure.sentence().contains("remote_apply -0.0400"), "{}", failure.sentence());
         assert!(agree(&windows, &[found(f64::NAN, false)]).is_err());
@@ -165,7 +181,7 @@ mod tests {
         let plan = Plan {
             experiments: 1,
             blocks: 6,
-            window: std::time::Duration::from_secs(10),
+            window: Duration::from_secs(10),
             out: None,
             tolerate: Vec::new(),
             weave: Some("20ms".to_owned()),

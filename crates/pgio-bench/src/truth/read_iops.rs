@@ -14,7 +14,7 @@ use benchmath::summary;
 use postgres::NoTls;
 
 use super::disk::{Disk, enter_namespace};
-use super::rounds::{Judged, Plan, each};
+use super::rounds::{Plan, RoundResult, each};
 use super::server::{load, private};
 use pgio::cli::exit::{FAILED, Failure, Outcome, USAGE};
 use pgio::pg::private::{PrivateCluster, VersionRequest};
@@ -73,7 +73,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         let meters: Vec<Meter> = sides.iter().map(|s| Meter::start(&s.disk.stat_file())).collect();
         let analysis = round.analysis(&text)?;
         let reads: Vec<String> = meters.into_iter().map(|m| format!("{:.0}", m.stop())).collect();
-        let mut judged = Judged::for_ratio(analysis.primary(NAMES[1]), truth);
+        let mut judged = RoundResult::for_ratio(analysis.primary(NAMES[1]), truth);
         judged.remark = format!("devices: {} reads/s", reads.join(" and "));
         Ok(judged)
     })

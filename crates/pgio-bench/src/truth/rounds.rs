@@ -43,7 +43,7 @@ pub(super) struct Plan {
 /// A shorter window has a warm-up of its own length.
 const WARMUP: Duration = Duration::from_millis(500);
 
-fn seconds(text: &str) -> Result<Duration, String> {
+pub(super) fn seconds(text: &str) -> Result<Duration, String> {
     let seconds: f64 = text.parse().map_err(|_| "not a number of seconds")?;
     Duration::try_from_secs_f64(seconds).map_err(|e| e.to_string())
 }
@@ -88,7 +88,7 @@ impl Plan {
 
 /// The result of one experiment, and the truth. Unknown numbers are NaN.
 #[derive(Debug, Clone)]
-pub(super) struct Judged {
+pub(super) struct RoundResult {
     pub(super) estimate: f64,
     pub(super) low: f64,
     pub(super) high: f64,
@@ -98,16 +98,20 @@ pub(super) struct Judged {
     pub(super) remark: String,
 }
 
-impl Judged {
+impl RoundResult {
     /// Judges a ratio.
-    pub(super) fn for_ratio(found: Option<&Comparison>, truth: f64) -> Judged {
-        Judged::new(found, |c| [c.ratio, c.interval.low, c.interval.high], 1.0, truth)
+    pub(super) fn for_ratio(found: Option<&Comparison>, truth: f64) -> RoundResult {
+        RoundResult::new(found, |c| [c.ratio, c.interval.low, c.interval.high], 1.0, truth)
     }
 
     /// Judges a difference in other units; `scale` converts from the metric's unit.
-    pub(super) fn for_difference(found: Option<&Comparison>, scale: f64, truth: f64) -> Judged {
+    pub(super) fn for_difference(
+        found: Option<&Comparison>,
+        scale: f64,
+        truth: f64,
+    ) -> RoundResult {
         let of = |c: &Comparison| [c.difference, c.difference_low, c.difference_high];
-        Judged::new(found, of, scale, truth)
+        RoundResult::new(found, of, scale, truth)
     }
 
     pub(super) fn new(
@@ -115,11 +119,11 @@ impl Judged {
         values: impl Fn(&Comparison) -> [Option<f64>; 3],
         scale: f64,
         truth: f64,
-    ) -> Judged {
+    ) -> RoundResult {
         let [estimate, low, high] =
             found.map_or([None; 3], values).map(|v| v.map_or(f64::NAN, |v| v * scale));
         let verdict = found.map_or(Verdict::NotApplicable, |c| c.verdict);
-        Judged { estimate, low, high, verdict, truth, remark: String::new() }
+        RoundResult { estimate, low, high, verdict, truth, remark: String::new() }
     }
 
     fn covered(&self) -> bool {
@@ -213,7 +217,7 @@ pub(crate) fn scratch() -> Result<TempDir, Failure> {
 pub(super) fn each(
     plan: &Plan,
     what: &str,
-    mut one: impl FnMut(&Round<'_>) -> Result<Judged, Failure>,
+    mut one: impl FnMut(&Round<'_>) -> Result<RoundResult, Failure>,
 ) -> Outcome {
     let stop = signals::stop_on_signals()?;
     let scratch = scratch()?;
@@ -231,7 +235,7 @@ pub(super) fn each(
     sum_up(&all, plan.enough(all.len()))
 }
 
-fn sum_up(all: &[Judged], required: usize) -> Outcome {
+fn sum_up(all: &[RoundResult], required: usize) -> Outcome {
     let covered = all.iter().filter(|j| j.covered()).count();
     let decided = all.iter().filter(|j| j.verdict.is_decided()).count();
     let text = format!(
@@ -258,10 +262,10 @@ mod tests {
         plan: Plan,
     }
 
-    fn judged(low: f64, high: f64) -> Judged {
+    fn judged(low: f64, high: f64) -> RoundResult {
         let (estimate, truth) = (1.0, 0.95);
         let (verdict, remark) = (Verdict::NoDifference, String::new());
-        Judged { estimate, low, high, verdict, truth, remark }
+        RoundResult { estimate, low, high, verdict, truth, remark }
     }
 
     #[test]

@@ -60,7 +60,7 @@ pub(super) fn run(plan: &Plan) -> Outcome {
 
 /// The answer of one experiment.
 #[derive(Debug)]
-struct Judged {
+struct ScreeningVerdict {
     found: bool,
     /// The effect of the delay at both levels of synchronous_commit.
     given: Option<[AtLevel; 2]>,
@@ -69,12 +69,12 @@ struct Judged {
     accused: Vec<String>,
 }
 
-fn judge(analysis: &Analysis) -> Result<Judged, Failure> {
+fn judge(analysis: &Analysis) -> Result<ScreeningVerdict, Failure> {
     let missing = || Failure::message(FAILED, "the analysis has no effects of factors");
     Ok(judge_effects(analysis.screening.as_ref().ok_or_else(missing)?))
 }
 
-fn judge_effects(screened: &Screened) -> Judged {
+fn judge_effects(screened: &Screened) -> ScreeningVerdict {
     let named = |factors: &[&str]| screened.effects.iter().find(|e| e.factors == factors);
     let with = |name: &str, verdict: Verdict| {
         named(&[name]).is_some_and(|e| e.comparison.verdict == verdict)
@@ -87,7 +87,7 @@ fn judge_effects(screened: &Screened) -> Judged {
         costs(on) && !costs(off)
     });
     let accuses = |e: &&Effect| e.comparison.verdict.is_decided() && !is_planted(e);
-    Judged {
+    ScreeningVerdict {
         found: only_while_on && with(DELAY, Verdict::Slower) && with(SYNC, Verdict::Faster),
         given,
         smallest: screened.minimum_detectable_effect.unwrap_or(f64::NAN),
@@ -104,7 +104,7 @@ fn is_planted(effect: &Effect) -> bool {
     effect.factors.iter().all(planted) || aliased
 }
 
-impl Judged {
+impl ScreeningVerdict {
     fn line(&self, number: usize) -> String {
         let found = if self.found { "yes" } else { "NO" };
         let at = |n: usize| self.given.and_then(|given| given[n].ratio).unwrap_or(f64::NAN);
@@ -119,7 +119,7 @@ impl Judged {
     }
 }
 
-fn sum_up(all: &[Judged]) -> Outcome {
+fn sum_up(all: &[ScreeningVerdict]) -> Outcome {
     let found = all.iter().filter(|j| j.found).count();
     let accused = all.iter().filter(|j| !j.accused.is_empty()).count();
     let allowed = all.len().div_ceil(ACCUSED);

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::rounds::{Judged, Plan, Round, each, opened_at};
+use super::rounds::{Plan, Round, RoundResult, each, opened_at};
 use super::server::private;
 use pgio::cli::exit::{FAILED, Failure, Outcome};
 use pgio::experiment::event::Event;
@@ -40,7 +40,12 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     each(plan, "totals", |round| one(plan, round, &text, &pid_file))
 }
 
-fn one(plan: &Plan, round: &Round<'_>, text: &str, pid_file: &Path) -> Result<Judged, Failure> {
+fn one(
+    plan: &Plan,
+    round: &Round<'_>,
+    text: &str,
+    pid_file: &Path,
+) -> Result<RoundResult, Failure> {
     let (windows, opened) = mpsc::channel::<Instant>();
     let window = plan.window;
     let stopper = {
@@ -75,7 +80,7 @@ fn stalls(block: u32) -> bool {
 }
 
 /// Returns the ratio of totals, which counts only if the headline names the condition.
-fn judged(analysis: &Analysis, truth: f64) -> Judged {
+fn judged(analysis: &Analysis, truth: f64) -> RoundResult {
     let found = analysis.primary(STALLED);
     let mut stalls = analysis.checks.iter().filter(|f| f.id == STALLS);
     let in_headline = stalls.any(|f| f.condition.as_deref() == Some(STALLED))
@@ -91,7 +96,7 @@ fn judged(analysis: &Analysis, truth: f64) -> Judged {
     let typical = found.and_then(|c| c.ratio).unwrap_or(f64::NAN);
     let place = if in_headline { "in the headline" } else { "NOT in the headline" };
     let remark = format!("typical block {typical:.4}; {place}");
-    Judged { remark, ..Judged::new(found, of_totals, 1.0, truth) }
+    RoundResult { remark, ..RoundResult::new(found, of_totals, 1.0, truth) }
 }
 
 /// Stops the server's processes in each window that opens; returns the total stopped time.

@@ -165,18 +165,25 @@ coded! {
     ConfigError => |_| USAGE,
     ResolveError => |_| USAGE,
     ConnectError => |e| match e {
-        ConnectError::ConnectString(_) | ConnectError::BadValue { .. } => USAGE,
+        ConnectError::ConnectString(_)
+        | ConnectError::BadValue { .. }
+        | ConnectError::Unsupported { .. }
+        | ConnectError::ServiceNotFound { .. }
+        | ConnectError::ServiceFile { .. }
+        | ConnectError::NoUser => USAGE,
+        ConnectError::ServiceFileUnreadable { .. } => FILES,
         _ => CONNECT,
     },
     ServerError => |_| REFUSED,
     DatasetError => |e| match e {
         DatasetError::Stopped { .. } => INTERRUPTED,
         DatasetError::Connect(_) => CONNECT,
+        DatasetError::Incomplete { .. } | DatasetError::Postgres { .. } => FAILED,
         _ => REFUSED,
     },
     EngineError => |e| match e {
         EngineError::Stopped => INTERRUPTED,
-        EngineError::Connect(_) => CONNECT,
+        EngineError::Connect(source) => source.code(),
         EngineError::Device(source) => source.code(),
         EngineError::Command(source) => source.code(),
         EngineError::Drivers(source) => source.code(),
@@ -207,7 +214,8 @@ coded! {
     },
     CommandError => |e| match e {
         CommandError::Missing { .. } | CommandError::NotOurs(_) | CommandError::Refused(_) => REFUSED,
-        CommandError::Host(_) | CommandError::Connect(_) => CONNECT,
+        CommandError::Host(_) => CONNECT,
+        CommandError::Connect(source) => source.code(),
         CommandError::Stopped => INTERRUPTED,
         _ => TRIAL,
     },
@@ -221,7 +229,7 @@ coded! {
     },
     TreatmentError => |e| match e {
         TreatmentError::Config(_) => USAGE,
-        TreatmentError::Connect(_) => CONNECT,
+        TreatmentError::Connect(source) => source.code(),
         TreatmentError::Journal(source @ JournalError::Directory(_)) => source.code(),
         TreatmentError::Journal(_) => UNFINISHED,
         TreatmentError::ChangedSince { .. } | TreatmentError::Several(_) => UNFINISHED,
@@ -240,7 +248,8 @@ coded! {
     LiveError => |e| match e {
         LiveError::Treatment { source, .. } => source.code(),
         LiveError::Store(_) => FILES,
-        LiveError::Connect(_) | LiveError::ConnectionLost(_) => CONNECT,
+        LiveError::Connect(source) => source.code(),
+        LiveError::ConnectionLost(_) => CONNECT,
         LiveError::StoredSlice => FILES,
         LiveError::Server(_) | LiveError::Cycles { .. } | LiveError::Joint { .. } | LiveError::Weave(_) | LiveError::ShortSlices(_) => REFUSED,
         LiveError::Engine(source) => source.code(),
@@ -346,6 +355,18 @@ mod tests {
         let changed = RunError::Resume(ResumeError::Changed("another server".to_owned()));
         assert_eq!(failure(changed), (REFUSED, "cannot continue: another server".to_owned()));
         assert_eq!(failure(RunError::State(StateError::NoHome)).0, REFUSED);
+    }
+
+    #[test]
+    fn a_mistake_in_the_connection_parameters_is_one_of_usage() {
+        let env = pgio_connect::Env { user: "dba".to_owned(), ..pgio_connect::Env::default() };
+        for text in ["host='", "sslmode=sometimes", "service=none", "gssencmode=require"] {
+            let error = || pgio_connect::resolve(text, &env).unwrap_err();
+            assert_eq!(failure(error()).0, USAGE, "{text}");
+            assert_eq!(failure(LiveError::Connect(error())).0, USAGE, "{text}");
+        }
+        let unreachable = || ConnectError::TimedOut { at: "h:5432".to_owned(), seconds: 10 };
+        assert_eq!(failure(EngineError::Connect(unreachable())).0, CONNECT);
     }
 
     #[test]

@@ -61,6 +61,10 @@ pub enum DatasetError {
     #[error("stopped: {finished} of {tables} tables are complete, the others were rolled back")]
     Stopped { finished: u32, tables: u32 },
     #[error(
+        "loading failed: {finished} of {tables} tables are complete, the others were rolled back"
+    )]
+    Incomplete { finished: u32, tables: u32, source: Box<DatasetError> },
+    #[error(
         "{table} has {pages} pages after loading {blocks} rows, but pgio requires one row per page; the storage format of this server is not supported"
     )]
     Layout { table: String, pages: u64, blocks: u64 },

@@ -216,13 +216,16 @@ fn load_parts(
         }
     });
     wait_for_sessions(admin, &queue);
+    let tables = shared.spec.tables;
     match failure {
+        Some(error) if tables_finished > 0 => Err(DatasetError::Incomplete {
+            finished: tables_finished,
+            tables,
+            source: Box::new(error),
+        }),
         Some(error) => Err(error),
         None if finished == parts.len() => Ok(()),
-        None => {
-            let tables = shared.spec.tables;
-            Err(DatasetError::Stopped { finished: tables_finished, tables })
-        }
+        None => Err(DatasetError::Stopped { finished: tables_finished, tables }),
     }
 }
 

@@ -15,6 +15,7 @@ use crate::loading::room::TinyFileSystem;
 use crate::tls_server::{PASSWORD, shared};
 
 // As crates/pgio/src/cli/exit.rs documents them.
+const FAILED: i32 = 1;
 const USAGE: i32 = 2;
 const CONNECT: i32 = 3;
 const REFUSED: i32 = 4;
@@ -230,6 +231,11 @@ fn a_disk_that_is_full_while_loading() {
     unchanged(&role, &[&load[..], &["64M"]].concat())
         .refused(REFUSED, &["ran out of disk space at pgio1", "use a smaller SCALE"]);
     role.succeed(&["run", "--run-time", "200ms"]);
+    role.succeed(&["destroy"]);
+    // Two of the tables have room.
+    let four = [&load[..], &["8M", "--num-schemas", "4"]].concat();
+    role.pgio(&four)
+        .refused(FAILED, &["2 of 4 tables are complete", "ran out of disk space at pgio3"]);
     role.succeed(&["destroy"]);
     // On the shared server nothing may point to what is unmounted now.
     client.batch_execute("CHECKPOINT").unwrap();

@@ -128,6 +128,7 @@ const SHOWN: &str = "(() => {
         intervals: document.querySelectorAll('#narrowing .bar').length,
         charts: report ? report.querySelectorAll('svg, canvas').length : 0,
         series: report ? Boolean(report.getElementById('time')) : false,
+        opened: report ? report.querySelectorAll('section details[open]').length : 0,
         scrolled: frame ? Math.round(frame.contentWindow.scrollY) : 0,
         marked: window.markedByTheTest === true,
     };
@@ -184,13 +185,21 @@ fn the_page_grows_survives_a_restart_and_stays() {
     assert_eq!(first["marked"], true);
     // Newer versions return a promise, which never settles if the report is replaced meanwhile.
     browser.evaluate(
-        "document.querySelector('iframe:not(.waiting)').contentWindow.scrollTo(0, 300); true",
+        "(() => {
+            const shown = document.querySelector('iframe:not(.waiting)').contentWindow;
+            shown.document.querySelectorAll('section details').forEach((d) => { d.open = true; });
+            shown.scrollTo(0, 300);
+            return true;
+        })()",
     );
     until(
         &mut browser,
         &mut running,
         "a report that grew",
-        &format!("shown.of !== '{}' && shown.scrolled > 0", first["of"].as_str().unwrap()),
+        &format!(
+            "shown.of !== '{}' && shown.scrolled > 0 && shown.opened > 0",
+            first["of"].as_str().unwrap()
+        ),
     );
 
     // Killed like a machine that goes down; the page notices, and goes on with the next one.

@@ -34,7 +34,7 @@ impl<'a> InWindow<'a> {
         self
     }
 
-    pub(super) fn hear(&mut self, event: &Event<'_>) {
+    pub(super) fn observe(&mut self, event: &Event<'_>) {
         match event {
             Event::Begins { condition, .. } => {
                 (self.next, self.is_here) = (0, *condition == self.condition);

@@ -193,7 +193,7 @@ pub(super) fn disturbed(
     text: &str,
     mut fault: InWindow<'_>,
 ) -> Result<Analysis, Failure> {
-    let analysis = case.analysis(text, &mut |event| fault.hear(event))?;
+    let analysis = case.analysis(text, &mut |event| fault.observe(event))?;
     fault.injected()?;
     Ok(analysis)
 }

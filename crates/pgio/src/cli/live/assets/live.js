@@ -147,6 +147,7 @@ function show(number, report) {
     if (entry.next !== frame) return;
     // A report that could not be fetched is a page of the browser's own, which cannot be read.
     if (frame.contentDocument && frame.contentDocument.querySelector("main")) {
+      keepOpen(entry.shown, frame);
       keepPlace(entry.shown, frame);
       const read = entry.shown && document.activeElement === entry.shown;
       if (entry.shown) entry.shown.remove();
@@ -162,6 +163,20 @@ function show(number, report) {
   });
   frame.src = `/report/${number}/${session}.${report.version}`;
   $("frames").append(frame);
+}
+
+// What readers opened stays open. Details are known by their section and their number in it.
+function keepOpen(from, to) {
+  if (!from || !from.contentDocument || !to.contentDocument) return;
+  const all = (page, id) => {
+    const heading = page.getElementById(id);
+    const section = heading && heading.closest("section");
+    return section ? [...section.querySelectorAll("details")] : [];
+  };
+  for (const { id } of from.contentDocument.querySelectorAll("h2[id]")) {
+    const fresh = all(to.contentDocument, id);
+    all(from.contentDocument, id).forEach((old, at) => { if (fresh[at]) fresh[at].open = old.open; });
+  }
 }
 
 // Readers stay where they are, though the report above grew: the heading nearest to the top keeps its place.
