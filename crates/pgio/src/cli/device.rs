@@ -6,7 +6,6 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use jiff::Timestamp;
 use rustix::fs::Access;
 
 use super::exit::{Failure, Outcome, REFUSED, USAGE};
@@ -14,13 +13,12 @@ use super::output::{self, Status};
 use super::signals;
 use crate::experiment::state;
 use crate::host::Host;
-use crate::host::stop::Stop;
-use crate::rng::{SplitMix64, derive};
 use crate::workload::device::place::{Consent, Kind};
-use crate::workload::device::{self, Bench, DeviceError, Extent, Job, Place, Test};
+use crate::workload::device::rounds::Rounds;
+use crate::workload::device::{self, Bench, Place};
 use pgio_report::analysis::device as analysis;
 use pgio_report::report::{device as report, json, text};
-use pgio_results::device::{DevicePlace, DeviceRecord, DeviceRun, DeviceTest};
+use pgio_results::device::DeviceRecord;
 use pgio_results::units;
 use pgio_results::{Warning, store};
 
@@ -88,7 +86,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let open = |place| Bench::open(&host, place, region);
     let benches = places.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let sector = places.iter().map(|p| p.sector).max().flatten();
-    let measuring = Measuring {
+    let rounds = Rounds {
         tests: device::guide(sector, args.duration)
             .into_iter()
             .filter(|(test, _)| writes || !test.writes())
@@ -100,7 +98,10 @@ pub(super) fn run(args: &Args) -> Outcome {
         places,
         benches,
     };
-    write_results(args, &measuring.record(&stop)?)
+    let mut status = Status::new();
+    let record = rounds.record(&stop, &mut |doing| status.show(doing))?;
+    drop(status);
+    write_results(args, &record)
 }
 
 fn check(args: &Args) -> Outcome {
@@ -147,100 +148,6 @@ fn warn(place: &Place, destroy: bool) {
             "I/O of other programs is included in the figures",
             "measure it while it is idle",
         ));
-    }
-}
-
-/// One `pgio device` measurement.
-struct Measuring {
-    places: Vec<Place>,
-    benches: Vec<Bench>,
-    tests: Vec<(Test, Extent)>,
-    /// Whether everything is written once before measuring.
-    fill: bool,
-    region: u64,
-    rounds: u32,
-    seed: u64,
-}
-
-impl Measuring {
-    fn record(mut self, stop: &Stop) -> Result<DeviceRecord, Failure> {
-        let mut record = DeviceRecord {
-            fio: self.benches.first().map(|b| b.version.clone()).unwrap_or_default(),
-            started_at: Timestamp::now().to_string(),
-            seed: self.seed,
-            rounds: self.rounds,
-            region_bytes: self.region,
-            places: self.places.iter().map(stored_place).collect(),
-            tests: self.tests.iter().map(|(test, _)| stored_test(test)).collect(),
-            runs: Vec::new(),
-        };
-        let mut status = Status::new();
-        if self.fill {
-            for place in 0..self.places.len() {
-                status.show(&format!("filling {}", self.places[place].name));
-                let extent = Extent::Bytes(self.region);
-                self.job(place, Test::FILL, extent, 0, stop)?;
-            }
-        }
-        let mut order = SplitMix64::new(derive(self.seed, "order", 0));
-        for round in 1..=self.rounds {
-            for (test, extent) in self.tests.clone() {
-                let mut turn: Vec<usize> = (0..self.places.len()).collect();
-                order.shuffle(&mut turn);
-                for place in turn {
-                    let (name, rounds) = (&self.places[place].name, self.rounds);
-                    status.show(&format!("round {round} of {rounds}: {name}, {}", test.name()));
-                    let ran = self.job(place, test, extent, round, stop)?;
-                    record.runs.push(stored_run(round, place, &test, &ran));
-                }
-            }
-        }
-        Ok(record)
-    }
-
-    /// Both targets use the same offsets; each round uses others.
-    fn job(
-        &mut self,
-        place: usize,
-        test: Test,
-        extent: Extent,
-        round: u32,
-        stop: &Stop,
-    ) -> Result<device::Ran, DeviceError> {
-        let seed = derive(self.seed, &test.name(), u64::from(round)) >> 11;
-        let job = Job { test, region: self.region, extent, seed };
-        self.benches[place].run(&job, stop, &mut |_| {})
-    }
-}
-
-fn stored_place(place: &Place) -> DevicePlace {
-    DevicePlace {
-        name: place.name.clone(),
-        kind: place.kind.name().to_owned(),
-        path: place.path.display().to_string(),
-        sector_bytes: place.sector,
-    }
-}
-
-fn stored_test(test: &Test) -> DeviceTest {
-    DeviceTest {
-        name: test.name(),
-        kind: test.kind.name().to_owned(),
-        block_bytes: test.block,
-        depth: test.depth,
-        metric: test.metric().to_owned(),
-    }
-}
-
-fn stored_run(round: u32, place: usize, test: &Test, ran: &device::Ran) -> DeviceRun {
-    DeviceRun {
-        round,
-        test: test.name(),
-        place,
-        seconds: ran.seconds,
-        operations: ran.operations,
-        bytes: ran.bytes,
-        metrics: ran.metrics().into_iter().collect(),
     }
 }
 

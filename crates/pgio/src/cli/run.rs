@@ -142,7 +142,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let _ = workload.clean_up(&mut admin);
     Arc::make_mut(&mut trial.environment)
         .extend(held.map(|held| (environment::BALLAST.to_owned(), held)));
-    monitors.map_or(Ok(()), Monitors::finish)?;
+    let monitored = monitors.map_or(Ok(()), Monitors::finish);
     if let Some(path) = &args.json {
         store_json(path, &trial)?;
     }
@@ -159,6 +159,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         output::print(&classic::tail(&trial));
         output::print(&trial_report::render(&trial));
     }
+    monitored?;
     refuse_invalid(&trial)
 }
 

@@ -3,11 +3,13 @@
 //! The tests are those of the DRBD User's Guide (throughput: sequential direct writes of 1 MiB;
 //! latency: small sequential direct writes) and random reads and writes of 8 kB at two depths.
 //! [`place`] is the target of the I/O, [`fio`] builds arguments and parses output, [`bench`] runs fio
-//! on a host, and [`work`] is the workload. `pgio device` uses the same code; nothing here prints.
+//! on a host, [`rounds`] repeats all tests for `pgio device`, and [`work`] is the workload. Nothing here
+//! prints.
 
 pub mod bench;
 pub mod fio;
 pub mod place;
+pub mod rounds;
 mod work;
 
 use std::time::Duration;
@@ -19,7 +21,7 @@ use pgio_results::metrics;
 use pgio_results::operation::{Class, Statistic};
 
 pub use bench::Bench;
-pub use fio::{Extent, Job, Ran};
+pub use fio::{Extent, FioResult, Job};
 pub use place::Place;
 pub use work::Device;
 

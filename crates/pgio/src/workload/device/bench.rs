@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::DeviceError;
-use super::fio::{self, Job, Ran};
+use super::fio::{self, FioResult, Job};
 use super::place::{Kind, Place};
 use crate::host::command::quoted;
 use crate::host::error::HostError;
@@ -65,7 +65,7 @@ impl Bench {
         job: &Job,
         stop: &Stop,
         tick: &mut dyn FnMut(u64),
-    ) -> Result<Ran, DeviceError> {
+    ) -> Result<FioResult, DeviceError> {
         let arguments = job.arguments(&self.file);
         let words: Vec<String> = arguments.iter().map(|a| quoted(OsStr::new(a))).collect();
         let started = Instant::now();
@@ -100,7 +100,7 @@ impl Bench {
     }
 
     /// Parses `ended STATUS`, stderr, a mark, stdout.
-    fn read(&self, answer: &str, job: &Job) -> Result<Ran, DeviceError> {
+    fn read(&self, answer: &str, job: &Job) -> Result<FioResult, DeviceError> {
         let place = self.place.clone();
         let (head, out) = answer.split_once("--out--\n").unwrap_or((answer, ""));
         let (status, complaints) = head.split_once('\n').unwrap_or((head, ""));

@@ -37,7 +37,7 @@ pub enum Extent {
 
 /// The result of a job.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ran {
+pub struct FioResult {
     pub operations: u64,
     pub bytes: u64,
     pub seconds: f64,
@@ -46,7 +46,7 @@ pub struct Ran {
     pub latency: Histogram,
 }
 
-impl Ran {
+impl FioResult {
     /// Metrics by the names of the metrics table.
     pub fn metrics(&self) -> Vec<(String, f64)> {
         let latencies = latency::class_metrics(CLASS, &self.latency);
@@ -142,7 +142,7 @@ struct Latency {
 }
 
 /// Parses fio's stdout; messages may precede the object.
-pub(super) fn parse(text: &str, writes: bool) -> Result<Ran, String> {
+pub(super) fn parse(text: &str, writes: bool) -> Result<FioResult, String> {
     let start = text.find('{').ok_or("the output contains no JSON")?;
     let answer: Answer = serde_json::from_str(&text[start..]).map_err(|e| e.to_string())?;
     let job = answer.jobs.into_iter().next().ok_or("the output contains no job")?;
@@ -155,7 +155,7 @@ pub(super) fn parse(text: &str, writes: bool) -> Result<Ran, String> {
     }
     let latency = side.lat_ns.histogram()?;
     let seconds = (side.runtime as f64 / 1e3).max(1e-3);
-    Ok(Ran {
+    Ok(FioResult {
         operations: side.total_ios,
         bytes: side.io_bytes,
         seconds,

@@ -1,0 +1,108 @@
+//! Measures one or two places by all tests, round by round. Each round runs every test on each place, in an order
+//! drawn for each test, so that drift affects all places alike.
+
+use jiff::Timestamp;
+
+use super::{Bench, DeviceError, Extent, FioResult, Job, Place, Test};
+use crate::host::stop::Stop;
+use crate::rng::{SplitMix64, derive};
+use pgio_results::device::{DevicePlace, DeviceRecord, DeviceRun, DeviceTest};
+
+/// The rounds of one measurement. All places have a bench.
+#[derive(Debug)]
+pub struct Rounds {
+    pub places: Vec<Place>,
+    pub benches: Vec<Bench>,
+    pub tests: Vec<(Test, Extent)>,
+    /// Whether everything is written once before measuring.
+    pub fill: bool,
+    pub region: u64,
+    pub rounds: u32,
+    pub seed: u64,
+}
+
+impl Rounds {
+    /// Runs all rounds. `progress` receives what is being done.
+    pub fn record(
+        mut self,
+        stop: &Stop,
+        progress: &mut dyn FnMut(&str),
+    ) -> Result<DeviceRecord, DeviceError> {
+        let mut record = DeviceRecord {
+            fio: self.benches.first().map(|b| b.version.clone()).unwrap_or_default(),
+            started_at: Timestamp::now().to_string(),
+            seed: self.seed,
+            rounds: self.rounds,
+            region_bytes: self.region,
+            places: self.places.iter().map(stored_place).collect(),
+            tests: self.tests.iter().map(|(test, _)| stored_test(test)).collect(),
+            runs: Vec::new(),
+        };
+        if self.fill {
+            for place in 0..self.places.len() {
+                progress(&format!("filling {}", self.places[place].name));
+                let extent = Extent::Bytes(self.region);
+                self.job(place, Test::FILL, extent, 0, stop)?;
+            }
+        }
+        let mut order = SplitMix64::new(derive(self.seed, "order", 0));
+        for round in 1..=self.rounds {
+            for (test, extent) in self.tests.clone() {
+                let mut turn: Vec<usize> = (0..self.places.len()).collect();
+                order.shuffle(&mut turn);
+                for place in turn {
+                    let (name, rounds) = (&self.places[place].name, self.rounds);
+                    progress(&format!("round {round} of {rounds}: {name}, {}", test.name()));
+                    let ran = self.job(place, test, extent, round, stop)?;
+                    record.runs.push(stored_run(round, place, &test, &ran));
+                }
+            }
+        }
+        Ok(record)
+    }
+
+    /// Both targets use the same offsets; each round uses others.
+    fn job(
+        &mut self,
+        place: usize,
+        test: Test,
+        extent: Extent,
+        round: u32,
+        stop: &Stop,
+    ) -> Result<FioResult, DeviceError> {
+        let seed = derive(self.seed, &test.name(), u64::from(round)) >> 11;
+        let job = Job { test, region: self.region, extent, seed };
+        self.benches[place].run(&job, stop, &mut |_| {})
+    }
+}
+
+fn stored_place(place: &Place) -> DevicePlace {
+    DevicePlace {
+        name: place.name.clone(),
+        kind: place.kind.name().to_owned(),
+        path: place.path.display().to_string(),
+        sector_bytes: place.sector,
+    }
+}
+
+fn stored_test(test: &Test) -> DeviceTest {
+    DeviceTest {
+        name: test.name(),
+        kind: test.kind.name().to_owned(),
+        block_bytes: test.block,
+        depth: test.depth,
+        metric: test.metric().to_owned(),
+    }
+}
+
+fn stored_run(round: u32, place: usize, test: &Test, ran: &FioResult) -> DeviceRun {
+    DeviceRun {
+        round,
+        test: test.name(),
+        place,
+        seconds: ran.seconds,
+        operations: ran.operations,
+        bytes: ran.bytes,
+        metrics: ran.metrics().into_iter().collect(),
+    }
+}
