@@ -35,7 +35,7 @@ in_network() {
 
 kube() { in_network "$CLIENT" "$BIN/kubectl" "$@"; }
 
-# Repeats a command until it succeeds, for so many seconds.
+# Repeats a command until it succeeds, for this many seconds.
 within() {
     local seconds=$1 end
     shift

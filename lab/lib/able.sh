@@ -14,7 +14,7 @@ able() {
     [ -c /dev/net/tun ] ||
         cannot_run_here "/dev/net/tun is missing: modprobe tun, or give it to this container"
     unshare --net --pid --mount --fork -- sh -c 'ip tuntap add dev t0 mode tap' 2>/dev/null ||
-        cannot_run_here "no namespace with a tap device can be made: needs CAP_SYS_ADMIN and CAP_NET_ADMIN"
+        cannot_run_here "cannot create a namespace with a tap device: CAP_SYS_ADMIN and CAP_NET_ADMIN are required"
 }
 
 # Called only if something has to be built; a warm cache needs none of this.

@@ -39,7 +39,8 @@ fn shown(full: &Command) -> Command {
     command.subcommands(full.get_subcommands().filter(|sub| !sub.is_hide_set()).cloned())
 }
 
-/// Of the command and of all below it, named as the pages refer to each other: pgio-bench-load.
+/// Adds the pages of a command and of all subcommands below it, named as the pages refer to each other, such as
+/// pgio-bench-load.
 fn pages(command: &Command, name: &str, all: &mut Vec<(PathBuf, String)>) -> Result<()> {
     all.push(page(command, name)?);
     command

@@ -66,7 +66,7 @@ pub fn find(values: &[f64], alpha: f64, seed: u64) -> Vec<ChangePoint> {
     found
 }
 
-/// The smallest p that so many distinct values can have: that of a step in the middle without any
+/// The smallest p that this many distinct values can have: that of a step in the middle without any
 /// overlap. An odd number has two middle splits with the same statistic, and a permutation reaches it
 /// at either.
 pub fn smallest_p(values: usize) -> f64 {

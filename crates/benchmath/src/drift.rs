@@ -72,7 +72,7 @@ pub fn test(series: &[Vec<Option<f64>>]) -> Option<Drift> {
     Some(Drift { blocks: all, tau: sum / pairs, slope: summary::median(&slopes)?, p })
 }
 
-/// The means of runs of so many values; those that are missing do not count.
+/// The means of runs of this many values; those that are missing do not count.
 fn means(values: &[Option<f64>], length: usize) -> Vec<Option<f64>> {
     let mean = |run: &[Option<f64>]| {
         let present: Vec<f64> = run.iter().copied().flatten().collect();

@@ -12,7 +12,7 @@
 
 use super::summary::median;
 
-/// Numbers of values, and the score that the largest of so many normal ones exceeds in 5 % of samples: a million
+/// Numbers of values, and the score that the largest of this many normal ones exceeds in 5 % of samples: a million
 /// simulated samples each, 200,000 from 70 values on and 60,000 from 500. Even and odd numbers differ because the MAD
 /// of an odd number is one of the distances.
 const LIMITS: [(usize, f64); 25] = [
@@ -61,7 +61,7 @@ pub fn modified_z(values: &[f64]) -> Option<Vec<f64>> {
     Some(values.iter().map(|v| NORMAL * (v - center) / mad).collect())
 }
 
-/// Returns the score beyond which a value of so many is an outlier. If all come from one normal distribution, at most
+/// Returns the score beyond which a value of this many is an outlier. If all come from one normal distribution, at most
 /// one sample of twenty has one.
 pub fn limit(values: usize) -> f64 {
     let above = LIMITS.iter().position(|(n, _)| *n >= values).unwrap_or(LIMITS.len() - 1);

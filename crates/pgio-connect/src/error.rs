@@ -57,7 +57,7 @@ pub enum ConnectError {
     Excess { at: String, source: Excess },
     #[error("the connection to {at} failed; check that a PostgreSQL server listens there")]
     Protocol { at: String, source: Box<dyn std::error::Error + Send + Sync> },
-    #[error("{at} did not answer before pgio was asked to stop")]
+    #[error("stopped while waiting for {at}")]
     Stopped { at: String },
     #[error("cannot send a cancel request to the server")]
     Cancel { source: Box<dyn std::error::Error + Send + Sync> },

@@ -4,7 +4,9 @@ use std::io;
 
 #[derive(Debug, thiserror::Error)]
 pub enum LinkError {
-    #[error("no coordinator answers at {addresses}")]
+    #[error(
+        "no coordinator answers at {addresses}; check that `pgio compare` is running and that this host can reach it"
+    )]
     Unreachable { addresses: String, source: io::Error },
     #[error("the coordinator at {address} refuses this driver: {why}")]
     Refused { address: String, why: String },
@@ -20,7 +22,7 @@ pub enum LinkError {
     BadToken,
     #[error("cannot listen for drivers on {address}")]
     Listen { address: String, source: io::Error },
-    #[error("cannot make keys for TLS: {0}")]
+    #[error("cannot create TLS keys: {0}")]
     Tls(String),
     #[error("cannot read the program file of pgio for its hash")]
     Program(#[source] io::Error),

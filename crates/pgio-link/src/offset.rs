@@ -54,7 +54,7 @@ pub struct Offset {
 }
 
 impl Offset {
-    /// The quickest round trip counts: it waited least on its ways, so they differ least.
+    /// The quickest round trip counts: it was delayed least, so its two directions differ least.
     pub fn of(trips: &[RoundTrip]) -> Option<Offset> {
         let quickest = trips.iter().min_by_key(|trip| trip.took())?;
         let worst = trips.iter().map(RoundTrip::took).max()?;

@@ -29,7 +29,7 @@ const BACK_OFF: Duration = Duration::from_millis(100);
 const MAX_HELD: usize = 32;
 /// How long a session tries to reconnect during a trial.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(10);
-/// After so many refusals without an acceptance, all messages will be refused.
+/// After this many refusals without an acceptance, all messages will be refused.
 const HOPELESS: u64 = 20;
 
 /// State shared by all sessions of a trial.

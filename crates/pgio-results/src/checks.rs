@@ -109,7 +109,7 @@ pub const CHECKS: &[CheckDef] = &[
     def(
         "weave-standby",
         "",
-        "slices of a woven window began although the standby had not applied what the last one left within 5 s",
+        "a slice of a woven window began before the standby had applied the commits of the previous slice; pgio waits at most 5 s",
         "use weave = false, or find out what delays the standby",
     ),
     def(
@@ -254,7 +254,7 @@ pub const CHECKS: &[CheckDef] = &[
         "autovacuum",
         "",
         "an autovacuum worker ran inside the window",
-        "wait until it ends before the experiment, or set autovacuum = off in every condition",
+        "VACUUM before the experiment, or set autovacuum = off in every condition",
     ),
     def(
         "cache",
@@ -347,6 +347,11 @@ pub fn decides_checkpoints(setting: &str) -> bool {
 
 pub fn definition(id: &str) -> Option<&'static CheckDef> {
     CHECKS.iter().find(|c| c.id == id)
+}
+
+/// The general remedy of a check; empty for an unknown one.
+pub fn remedy(id: &str) -> &'static str {
+    definition(id).map_or("", |c| c.remedy)
 }
 
 /// Ids of the checks that can invalidate a trial and therefore be tolerated. Checks of behavior are

@@ -15,7 +15,7 @@ use crate::histogram::stored::HistogramV1;
 pub enum WireError {
     #[error("{at} is not a pgio trial record")]
     Syntax { at: String, source: serde_json::Error },
-    #[error("{at} has format {found}; this pgio {} reads {TRIAL_SCHEMA}, use the pgio that wrote it", env!("CARGO_PKG_VERSION"))]
+    #[error("{at} has format {found}, but pgio {} reads {TRIAL_SCHEMA}; use the version of pgio that wrote it", env!("CARGO_PKG_VERSION"))]
     Version { at: String, found: String },
     #[error("{at}: histogram `{class}` has bucket {bucket}, which this format does not define")]
     Bucket { at: String, class: String, bucket: usize },
@@ -143,7 +143,7 @@ mod tests {
         let error = from_json(r#"{"schema":"pgio.trial/2","all":"new"}"#, "line 3").unwrap_err();
         assert!(matches!(&error, WireError::Version { found, .. } if found == "pgio.trial/2"));
         let text = error.to_string();
-        assert!(text.starts_with("line 3 has format pgio.trial/2; "), "{text}");
+        assert!(text.starts_with("line 3 has format pgio.trial/2, but pgio "), "{text}");
     }
 
     #[test]

@@ -63,13 +63,13 @@ enum Command {
     Run(run::Args),
     /// Run an experiment: the same workload under each condition, in random order
     Compare(compare::Args),
-    /// Plan the number of blocks that decide about a margin, from the results of a pilot
+    /// Compute from a pilot how many blocks decide whether effects exceed a margin
     Plan(plan::Args),
     /// Show the report of a stored experiment
     Report(report::Args),
-    /// Follow an experiment over its runs: changes of the level, trends, the environment
+    /// Show an experiment over many runs: level changes, trends, environment changes
     History(history::Args),
-    /// Put stored results into a PostgreSQL database, where many can read them
+    /// Store results in a PostgreSQL database
     Store(store::Args),
     /// Check what is missing and what would spoil a measurement; change nothing
     Doctor(doctor::Args),

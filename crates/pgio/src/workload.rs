@@ -3,7 +3,7 @@
 //! A workload prepares its [`Participants`]: sessions that run blocks on the server (`pool`), sessions
 //! that pgio itself drives (`client`), a program of the user's ([`command`]); or it leaves PostgreSQL
 //! out: [`mod@device`] runs fio, [`mod@mail`] delivers mail. `phase` is the one loop that waits for
-//! them, `window` and `plan` are the window that they share, `outcome` is what comes of it; [`clock`] is the
+//! them, `window` and `plan` are the window that they share, `outcome` is its result; [`clock`] is the
 //! common start of windows on several servers.
 //!
 //! A new workload is one file here with its settings and an implementation of [`Workload`], one record in
@@ -95,7 +95,7 @@ pub struct PlanCheck {
     pub node: Cow<'static, str>,
 }
 
-/// The moments and streams of one slice, filled into a session's CALL.
+/// The moments and streams of one slice, filled into the session's DO block.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct SliceArgs {
     /// Seconds since the epoch on the server's clock; absent: at once.
@@ -155,7 +155,7 @@ pub trait Workload: Send + Sync {
     fn metrics(&self, _totals: &Totals, _seconds: f64) -> Vec<(&'static str, Option<f64>)> {
         Vec::new()
     }
-    /// Looks at what the trial left outside of PostgreSQL and takes it away, whatever came of it.
+    /// Checks and removes what the trial left outside PostgreSQL, whether it succeeded or failed.
     fn after_trial(&self) -> Vec<Check> {
         Vec::new()
     }

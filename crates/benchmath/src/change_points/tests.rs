@@ -21,7 +21,7 @@ fn a_clean_step_has_the_p_of_its_permutations() {
     assert!(smallest_p(7) > 0.05 && smallest_p(5) == 1.0);
 }
 
-/// All orders of so many values: the smallest p is the share that reaches the largest statistic.
+/// All orders of this many values: the smallest p is the share that reaches the largest statistic.
 #[test]
 fn the_smallest_p_is_that_of_all_permutations() {
     /// Visits all orders of the first `n` values (Heap's algorithm).

@@ -42,7 +42,7 @@ pub(super) fn without_outliers(logs: &[f64]) -> Vec<f64> {
     }
 }
 
-/// Returns p, two-sided, of the clearest of so many contrasts between levels, and the effective number of points.
+/// Returns p, two-sided, of the clearest of this many contrasts between levels, and the effective number of points.
 /// `residuals` are the distances from the levels, `contrast` is a difference over its error for independent points
 /// of variance 1.
 ///

@@ -1,5 +1,5 @@
 //! A lock blocks an open loop until after the window's end: the calls that were due meanwhile must be
-//! in its p99, just as with the same lock in mid-window.
+//! in its p99, just as with the same lock inside the window.
 //!
 //! Each trial is an experiment of one window on a private server, and the lock gives the truth: one
 //! call in a hundred waits at least for the lock's duration minus a hundredth of the window.

@@ -28,7 +28,7 @@ use super::verdict::{ALPHA, Verdict, directed};
 
 pub const HISTORY_SCHEMA: &str = "pgio.history/1";
 
-/// A change of the environment so many runs from a change of the level coincides with it.
+/// A change of the environment at most this many runs from a change of the level coincides with it.
 const NEAR: usize = 1;
 
 /// `pgio.history/1`; readers ignore unknown fields, and null means that a number does not exist.
@@ -128,18 +128,20 @@ pub struct Trend {
 /// Why runs have no common history.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum HistoryError {
-    #[error("there is no run")]
+    #[error(
+        "no run found; name results directories of `pgio compare`, or store some with `pgio store`"
+    )]
     NoRuns,
     #[error("the results are of different experiments: {}; name one with --experiment", names(.0))]
     Experiments(Vec<(String, usize)>),
-    #[error("no run of experiment {name:?} (experiments: {})", names(known))]
+    #[error("no run of experiment `{name}` (experiments: {})", names(known))]
     NoExperiment { name: String, known: Vec<(String, usize)> },
     #[error(
         "the results are of different workloads: {what} is {before} in run {first} and {after} in run \
          {second}; name the runs of one workload"
     )]
     Workloads { what: String, first: String, before: String, second: String, after: String },
-    #[error("no run has the metric {name:?} (metrics: {})", known.join(", "))]
+    #[error("no run has the metric `{name}` (metrics: {})", known.join(", "))]
     NoMetric { name: String, known: Vec<String> },
 }
 

@@ -131,7 +131,7 @@ mod tests {
         assert_eq!((c.verdict, c.decision), (Verdict::Slower, Some(DoesNotMatter)));
     }
 
-    /// `x` runs at the baseline's rate and fails in every second block, so many times.
+    /// `x` runs at the baseline's rate and fails in every second block, `times` times.
     fn failed(times: u32) -> Option<Gate> {
         let analysis = analyse(&failing(1.0, |block| block % 2 == 1 && block < 2 * times));
         let c = analysis.primary("x").unwrap();

@@ -82,7 +82,9 @@ pub enum PilotError {
         "the pilot needs at least {FEWEST_BLOCKS} blocks in which the trials of all conditions are valid and have {metric}; it has {valid}"
     )]
     TooFewBlocks { metric: String, valid: usize },
-    #[error("the pilot shows no noise: {metric} cannot be compared, or all its trials are equal")]
+    #[error(
+        "the pilot shows no noise: {metric} cannot be compared, or all its trials are equal; run a pilot with more blocks"
+    )]
     NoNoise { metric: String },
 }
 
@@ -121,7 +123,7 @@ pub fn plan(stored: &StoredExperiment, share: f64, blocks: u32) -> Result<Plan, 
     })
 }
 
-/// The smallest margin that so many blocks decide with the planned power.
+/// The smallest margin that this many blocks decide with the planned power.
 fn smallest_margin(family: Family, blocks: u32) -> Option<f64> {
     let share = |step: u32| f64::from(step) / 1000.0;
     let decided = |step: u32| {

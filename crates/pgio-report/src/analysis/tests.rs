@@ -71,7 +71,7 @@ fn compared_with_another_condition() {
     assert_eq!((same.notes, same.noise_floor), (own.notes, own.noise_floor));
 
     let unknown = demo().against("of").unwrap_err().to_string();
-    assert_eq!(unknown, "unknown condition \"of\" (conditions: local, local-aa, remote_write, on)");
+    assert_eq!(unknown, "unknown condition `of` (conditions: local, local-aa, remote_write, on)");
 }
 
 #[test]

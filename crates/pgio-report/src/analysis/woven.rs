@@ -137,7 +137,7 @@ pub fn describe(calibration: &Calibration) -> String {
             let most = answers.map(reach).fold(0.0, f64::max).exp_m1();
             match most < LARGEST_NAMED {
                 true => format!("show no difference above {:.1} %", most * 100.0),
-                false => "show no difference, as far as the noise lets one see".to_owned(),
+                false => "show no difference that exceeds the noise".to_owned(),
             }
         }
     };

@@ -24,7 +24,7 @@ const CLASSES: [Class; 8] = [
     Class::Delivery,
 ];
 const IN_A_LINE: usize = 2;
-/// Waits in a line of text: so many, of at least this share of the sessions' time.
+/// Waits in a line of text: at most this many, of at least this share of the sessions' time.
 const WAITS: usize = 3;
 const NAMED_SHARE: f64 = 0.05;
 const PERCENTILES: [Statistic; 3] = [Statistic::P50, Statistic::P95, Statistic::P99];

@@ -94,7 +94,7 @@ fn decimals(ratios: &[f64]) -> usize {
     (1..MOST_DECIMALS).find(|d| shown().all(|r| shows(*r, *d))).unwrap_or(MOST_DECIMALS)
 }
 
-/// Whether so many decimals show that the ratio is not 1.
+/// Whether this many decimals show that the ratio is not 1.
 fn shows(ratio: f64, decimals: usize) -> bool {
     (ratio - 1.0).abs() * 100.0 >= 0.5 / 10f64.powi(decimals as i32)
 }

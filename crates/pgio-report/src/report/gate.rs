@@ -153,7 +153,7 @@ fn worse(analysis: &Analysis) -> String {
 }
 
 fn undecided(analysis: &Analysis) -> String {
-    format!("undecided whether {}", worse(analysis))
+    format!("possibly {}", worse(analysis))
 }
 
 /// The largest number of blocks that an open comparison needs.
@@ -190,7 +190,8 @@ mod tests {
         assert_eq!(why, "worse than local by more than 5 %: on.");
         let (gate, why) = gated(0.05, 2);
         assert_eq!(gate, Gate::Undecided, "{why}");
-        let open = "undecided whether worse than local by more than 5 %: remote_write, on; 25 blocks needed.";
+        let open =
+            "possibly worse than local by more than 5 %: remote_write, on; 25 blocks needed.";
         assert_eq!(why, open);
     }
 

@@ -88,7 +88,7 @@ fn case(rule: &Rule, ruling: &rules::Ruling) -> Case {
         Gate::Fail => Outcome::Failed(format!("{}: {size}", shown(rule))),
         Gate::Undecided => {
             let why = ruling.obstacle.clone().unwrap_or(size);
-            Outcome::Skipped(format!("undecided whether {}: {why}", shown(rule)))
+            Outcome::Skipped(format!("possibly {}: {why}", shown(rule)))
         }
     };
     Case { name: ruling.condition.clone(), outcome, output }

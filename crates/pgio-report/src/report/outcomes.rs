@@ -16,7 +16,10 @@ pub fn headline(analysis: &Analysis) -> Vec<String> {
     let leading = analysis.checks.iter().filter(|f| leads(analysis, f));
     let leading = leading.map(|finding| match finding.id.as_str() {
         WEAVE_CARRY_OVER => {
-            format!("Carried over between slices: {}; {}.", finding.message, finding.remedy)
+            format!(
+                "Conditions affect each other's slices: {}; {}.",
+                finding.message, finding.remedy
+            )
         }
         WEAVE_SHORT => format!("Slices too short: {}; {}.", finding.message, finding.remedy),
         _ => format!("Stalls: {}.", finding.message),

@@ -6,7 +6,7 @@ use super::table::{Column, Document, Table};
 use crate::analysis::pilot::{Needed, Plan, TrialTime};
 use pgio_results::units::human;
 
-/// A bound of the noise that is more than so many times its estimate could be much lower.
+/// A bound of the noise that is more than this many times its estimate could be much lower.
 const UNCERTAIN: f64 = 2.0;
 
 /// Noise beyond this share of the value is only noise.

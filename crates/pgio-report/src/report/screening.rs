@@ -235,7 +235,9 @@ fn detected(analysis: &Analysis, main: &[&Effect]) -> String {
     let metric = format::metric_name(&analysis.primary_metric);
     match main.first().map(|e| &e.comparison) {
         None => {
-            return format!("No effect on {metric} could be computed: the cells are no design.");
+            return format!(
+                "No effect on {metric} could be computed: the cells do not form a design."
+            );
         }
         Some(c) if c.verdict == Verdict::TooFewBlocks => {
             let needed = c.blocks_needed.map_or_else(String::new, |n| {

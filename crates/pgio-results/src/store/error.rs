@@ -17,7 +17,7 @@ pub enum StoreError {
     NotResults { dir: PathBuf, missing: &'static str },
     #[error("cannot parse {}", path.display())]
     Manifest { path: PathBuf, source: serde_json::Error },
-    #[error("{} has format {found}; this pgio reads {MANIFEST_SCHEMA}, use the pgio that wrote it", path.display())]
+    #[error("{} has format {found}, but this pgio reads {MANIFEST_SCHEMA}; use the version of pgio that wrote it", path.display())]
     ManifestVersion { path: PathBuf, found: String },
     #[error(
         "{} was removed, renamed or replaced while the experiment ran, so no further trial can be stored: rerun the experiment, or continue a renamed directory with --resume",

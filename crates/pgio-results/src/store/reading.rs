@@ -64,7 +64,7 @@ impl StoredExperiment {
 
 /// The requested condition does not exist in the stored experiment.
 #[derive(Debug, thiserror::Error)]
-#[error("unknown condition {name:?} (conditions: {})", known.join(", "))]
+#[error("unknown condition `{name}` (conditions: {})", known.join(", "))]
 pub struct NoSuchCondition {
     name: String,
     known: Vec<String>,

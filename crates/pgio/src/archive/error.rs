@@ -7,7 +7,7 @@ pub enum ArchiveError {
     #[error(transparent)]
     Connect(#[from] ConnectError),
     #[error(
-        "the results in database {database} have schema version {found}; this pgio {} knows versions up to {known}, use the pgio that made them",
+        "the results in database {database} have schema version {found}, but pgio {} supports versions up to {known}; use the version of pgio that created them",
         env!("CARGO_PKG_VERSION")
     )]
     Newer { database: String, found: i32, known: i32 },
@@ -16,11 +16,11 @@ pub enum ArchiveError {
     )]
     Missing { database: String },
     #[error(
-        "schema pgio_results of database {database} was not made by pgio: it has no table schema_version; use another database"
+        "schema pgio_results of database {database} was not created by pgio: it has no table schema_version; use another database"
     )]
     NotOurs { database: String },
     #[error(
-        "role {role} lacks CREATE on database {database}, which making the schema pgio_results needs; run: GRANT CREATE ON DATABASE {database} TO {role}, or store once as another role"
+        "role {role} lacks CREATE on database {database}, which is required to create the schema pgio_results; run: GRANT CREATE ON DATABASE {database} TO {role}, or run `pgio store` once as another role"
     )]
     NoCreate { database: String, role: String },
     #[error(

@@ -41,15 +41,15 @@ pub(super) struct Args {
     /// The margin: an effect smaller than this share does not matter; replaces `matters` of the file
     #[arg(long, value_name = "SHARE", conflicts_with = "resume")]
     matters: Option<MarginArg>,
-    /// Let the conditions of a block take turns in slices of this mean length, of a length to be found
-    /// (auto), or in windows of their own (false); replaces `weave` of the file
+    /// Interleave the conditions of a block in slices of this mean length (such as 20ms); auto finds the
+    /// length, false gives each trial its own window; replaces `weave` in the file
     #[arg(long, value_name = "LENGTH", conflicts_with = "resume")]
     weave: Option<String>,
     /// Generate the load by several drivers: local:N, slurm:N, kubernetes:N or run:COMMAND with {drive} in
     /// it; replaces `engine` of [drivers]
     #[arg(long, value_name = "ENGINE")]
     drivers: Option<String>,
-    /// The image of Kubernetes' drivers
+    /// Container image for Kubernetes drivers
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
     /// With --drivers kubernetes:N: print the manifest and do nothing

@@ -38,8 +38,9 @@ pub(super) fn run(args: &Args) -> Outcome {
             "{TOKEN_VARIABLE} is not set: put the token of the run into the driver's environment, for example from a Secret"
         ))
     })?;
-    let token = Token::parse(&token)
-        .map_err(|e| Failure::new(USAGE, e).context(format!("{TOKEN_VARIABLE} is no token")))?;
+    let token = Token::parse(&token).map_err(|e| {
+        Failure::new(USAGE, e).context(format!("{TOKEN_VARIABLE} is not a valid token"))
+    })?;
     let rank = rank(|name| env::var(name).ok()).map_err(refused)?;
     let stop = signals::stop_on_signals()?;
     serve(coordinator, &token, rank, Duration::from_secs(args.within), &stop)?;

@@ -26,7 +26,7 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
     experiment!("two-servers"),
     experiment!("two-standbys"),
     experiment!("wal-device"),
-    experiment!("noisy-neighbour"),
+    experiment!("background-work"),
     experiment!("my-tables"),
     experiment!("managed-server"),
     experiment!("ci-gate"),

@@ -37,8 +37,8 @@ pub const CODES: &[(u8, &str)] = &[
     (USAGE, "the command line or a file is wrong; nothing was done"),
     (CONNECT, "the server cannot be reached or refuses the login"),
     (REFUSED, "the server or the data set does not meet the requirements; nothing was changed"),
-    (TRIAL, "a trial failed, or no trial of a condition is valid; the records have the reason"),
-    (UNFINISHED, "an interrupted run, or an undo, left changes in place: `pgio undo` first"),
+    (TRIAL, "a trial failed, or no trial of a condition is valid; trials.jsonl has the reason"),
+    (UNFINISHED, "an interrupted run, or an undo, left changes in place: run `pgio undo` first"),
     (FILES, "files cannot be read or written"),
     (
         WORSE,
@@ -347,7 +347,9 @@ mod tests {
     fn the_outcome_of_a_run_decides_its_exit_code() {
         assert_eq!(failure(RunError::Interrupted), (INTERRUPTED, "stopped".to_owned()));
         let failing = RunError::Failing("no room".to_owned());
-        assert_eq!(failure(failing), (TRIAL, "three trials failed in a row: no room".to_owned()));
+        let expected =
+            "three trials failed in a row: no room; remove the cause and continue with --resume";
+        assert_eq!(failure(failing), (TRIAL, expected.to_owned()));
         assert_eq!(failure(RunError::NoneValid(NoneValid::default())).0, TRIAL);
         assert_eq!(failure(RunError::Open(OpenError::UnknownDeviceHost)).0, REFUSED);
         let smaller = ResumeError::Smaller { key: "blocks", was: 6, is: 4 };

@@ -74,7 +74,7 @@ pub(super) fn outcome(judged: &Judged) -> Outcome {
     if !broken.is_empty() {
         Err(Failure::message(WORSE, format!("gate failed: {broken}")))
     } else if !open.is_empty() {
-        Err(Failure::message(UNDECIDED, format!("gate undecided: whether {open}")))
+        Err(Failure::message(UNDECIDED, format!("gate undecided: possibly {open}")))
     } else {
         output::note("gate passed: the new runs break no rule");
         Ok(())

@@ -88,7 +88,7 @@ impl<C: TakesKeys> clap::Args for KeyFlags<C> {
 fn arg<C: TakesKeys>(key: &'static Key) -> Arg {
     let using = if C::USES.contains(&Use::Load) { Use::Load } else { SLOB };
     let default = key.default_for(using).map_or_else(String::new, |d| format!("; default {d}"));
-    let help = format!("{} [{}{default}]", key.help, key.conf_name());
+    let help = format!("{} [{}{default}]", capitalized(key.help), key.conf_name());
     Arg::new(key.name)
         .long(key.flag())
         .value_name(key.kind.placeholder())
@@ -100,6 +100,12 @@ fn arg<C: TakesKeys>(key: &'static Key) -> Arg {
         })
         .help(help)
         .help_heading(heading(key))
+}
+
+/// As clap writes the help of the other flags; the table of docs/KEYS.md begins in lower case.
+fn capitalized(text: &str) -> String {
+    let mut rest = text.chars();
+    rest.next().into_iter().flat_map(char::to_uppercase).chain(rest).collect()
 }
 
 impl<C: TakesKeys> FromArgMatches for KeyFlags<C> {

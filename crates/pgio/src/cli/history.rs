@@ -38,10 +38,10 @@ pub(super) struct Args {
     /// Read the results database that `pgio store` filled
     #[arg(long, value_name = "DSN", conflicts_with = "dirs")]
     store: Option<ConnectString>,
-    /// Follow this experiment, if the results are of several
+    /// Show this experiment, if the results are of several
     #[arg(long, value_name = "NAME")]
     experiment: Option<String>,
-    /// Follow this metric [default: the primary metric]
+    /// Show this metric [default: the primary metric]
     #[arg(long, value_name = "METRIC")]
     metric: Option<String>,
     #[arg(long, value_enum, default_value = "text")]

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use self::table::Standings;
-use self::words::{Measured, clock, ordinal, rate, shortened};
+use self::words::{Measured, clock, rate, shortened};
 use super::loading::{self, Lines};
 use super::output::{self, Status};
 use crate::config::experiment::{Experiment, WorkloadSpec};
@@ -238,8 +238,7 @@ impl ProgressLine {
                 }
                 let (block, attempt) = (planned.block, planned.attempt);
                 self.lasting(&format!(
-                    "block {block}, {condition}: invalid ({why}); repeating for the {} time",
-                    ordinal(attempt)
+                    "block {block}, {condition}: invalid ({why}); repeat {attempt}"
                 ));
             }
             Decision::Beside { planned } => self.pace.add(planned.cell),

@@ -44,7 +44,8 @@ pub(super) struct Args {
     /// Results of compare or demo, or of one workload; given two, compare the second with the first
     #[arg(required = true, num_args = 1.., value_name = "DIR")]
     dirs: Vec<PathBuf>,
-    /// Older runs to compare those named first with; from three per side on, differences are judged
+    /// Compare the runs in DIR with these older runs; with three or more runs on each side, differences are
+    /// judged
     #[arg(long, num_args = 1.., value_name = "DIR")]
     against: Vec<PathBuf>,
     #[arg(long, value_enum, default_value = "text")]
@@ -59,7 +60,7 @@ pub(super) struct Args {
     #[arg(long)]
     gate: bool,
     /// Exit with 8 if the runs are slower than those of --against by more than this share, such as
-    /// slower:5%, changed:5% or commit_latency_p99:slower:10%; with 9 if that is undecided. Repeatable
+    /// slower:5%, changed:5% or commit_latency_p99:slower:10%; with 9 if that is undecided. May be repeated
     #[arg(long, value_name = "RULE", requires = "against")]
     fail_if: Vec<RuleArg>,
     /// With --format csv: a row for each trial and a column for each metric

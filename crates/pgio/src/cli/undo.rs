@@ -22,14 +22,14 @@ use pgio_connect::{self, ConnectParams};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Keep the current value of a setting that someone changed since
+    /// Keep a value that someone changed after the run
     #[arg(long, conflicts_with = "restore")]
     keep: bool,
-    /// Restore the prior value even if someone changed the setting since
+    /// Restore the prior value even if someone changed it after the run
     #[arg(long)]
     restore: bool,
-    /// Connect by this string, for example when the journal's needs a password that is not available; also
-    /// end sessions that an interrupted run left on that server
+    /// Use this connection string instead of the journal's, for example to add a password; also end sessions
+    /// that an interrupted run left on that server
     #[arg(long, value_name = "CONNECT_STRING")]
     connect: Option<String>,
 }

@@ -53,7 +53,7 @@ impl DriverSpec {
     }
 }
 
-/// Drivers beyond this are a mistake: one drives some 280,000 queries a second and core.
+/// Drivers beyond this are a mistake: one drives some 280,000 queries per second per core.
 pub const MOST: u32 = 1024;
 
 /// The engine and count as one text gives them; `run:` may leave the count to another key.

@@ -152,7 +152,7 @@ workload_keys! {
     ramp: Duration, Kind::Duration { zero: true }, Some("0"),
         "part of the warm-up during which the sessions connect one after another";
     table_model: TableModel, Kind::OneOf(TableModel::NAMES), Some("many"),
-        "many: sessions are assigned to the tables in turn; single: all NUM_SCHEMAS × NUM_THREADS sessions use pgio1";
+        "how sessions are assigned to the tables: many (in turn) or single (all NUM_SCHEMAS × NUM_THREADS sessions use pgio1)";
     tablespace: String, Kind::Text, None,
         "tablespace for the tables";
     filler: Filler, Kind::OneOf(Filler::NAMES), Some("plain"),
@@ -188,7 +188,7 @@ workload_keys! {
     arrivals: Arrivals, Kind::OneOf(Arrivals::NAMES), Some("fixed"),
         "arrival process of a rate: fixed (equal intervals) or poisson (independent arrivals)";
     client_threads: u32, Kind::Whole(1..=256), Some("1"),
-        "pgio threads that send calls and receive results; requires engine = client";
+        "threads of pgio that send calls and receive results; requires engine = client";
     path: String, Kind::Text, None,
         "block device, file, or directory for a scratch file (default: the target's device)";
     test: DeviceTests, Kind::OneOf(DeviceTests::NAMES), Some("all"),

@@ -107,7 +107,7 @@ pub(super) fn check(
         return Ok(vec![unchecked(
             needs,
             "the role may not read data_directory",
-            "GRANT pg_read_all_settings to it",
+            "GRANT pg_read_all_settings TO ROLE",
         )]);
     };
     let server = Server {

@@ -35,7 +35,7 @@ pub fn open_reader(params: &ConnectParams) -> Result<(Client, Server), LiveError
     Ok((reader, server))
 }
 
-/// Refuses a transaction-pooling proxy: one process serves two idle connections in turn. Queries by
+/// Refuses a transaction pooler: one process serves two idle connections in turn. Queries by
 /// the simple protocol, since prepared statements fail there with misleading errors.
 pub fn check_unpooled(admin: &mut Client, params: &ConnectParams) -> Result<(), LiveError> {
     let pid = |client: &mut Client| -> Option<String> {

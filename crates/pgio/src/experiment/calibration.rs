@@ -16,23 +16,23 @@ use pgio_results::store::{Calibration, CarryOver, CarryOverPlace, Rung, RungVerd
 
 /// The mean lengths tried, in milliseconds.
 const LENGTHS: [u64; 5] = [20, 50, 100, 200, 500];
-/// A window of one condition holds at least so many slices; longer slices gain nothing over plain windows.
+/// A window of one condition holds at least this many slices; longer slices gain nothing over plain windows.
 const FEWEST_SLICES: u32 = 4;
 /// A calibration takes at most this share of the experiment's counted time, for all lengths together.
 const SHARE: u32 = 8;
-/// A length is tried in at most so many parts; those of the first length take half of the time.
+/// A length is tried in at most this many parts; those of the first length take half of the time.
 const PARTS: u32 = 6;
-/// A length that nothing contradicts is taken only after so many parts.
+/// A length that nothing contradicts is taken only after this many parts.
 const FEWEST_PARTS: u32 = 2;
-/// A length that the user names is refused after so many parts in which a call takes longer.
+/// A length that the user names is refused after this many parts in which a call takes longer.
 const NAMED_PARTS: u64 = 3;
-/// Counted time of one part: at least so many slices, and between these times, unless the slices are longer.
+/// Counted time of one part: at least this many slices, and between these times, unless the slices are longer.
 const PART_SLICES: u32 = 6;
 const PART: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 /// The probability that a length without carry-over is rejected, for all its questions and parts.
 const ALPHA: f64 = 0.05;
 
-/// What came of one part, for each condition: its slices, and the mean time of a call.
+/// The result of one part, for each condition: its slices, and the mean time of a call.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Part {
     pub(super) turns: Vec<Vec<Turn>>,
@@ -161,8 +161,8 @@ pub(super) fn calibrate<E>(
 /// Says why a length is not tried.
 fn too_dear(slice: Duration, takes: Duration, left: Duration) -> String {
     format!(
-        "calibrating slices of {} ms needs {:.1} s of each condition; {:.1} s is left of the eighth of the \
-         experiment that calibration may take",
+        "calibrating slices of {} ms needs {:.1} s of each condition, but only {:.1} s of the \
+         calibration budget (an eighth of the experiment) is left",
         slice.as_millis(),
         takes.as_secs_f64(),
         left.as_secs_f64()

@@ -39,7 +39,11 @@ pub fn params(text: &ConnectString, run_id: &str) -> Result<ConnectParams, Conne
 /// Returns warnings about values that libpq would ignore as well.
 pub fn warnings(params: &ConnectParams) -> Vec<Warning> {
     let warning = |why: &_| {
-        Warning::new(ToString::to_string(why), "libpq ignores it, too", "correct or remove it")
+        Warning::new(
+            ToString::to_string(why),
+            "libpq ignores it as well",
+            "correct the value, or remove it",
+        )
     };
     params.warnings().iter().map(warning).collect()
 }

@@ -52,9 +52,7 @@ pub(super) fn whole(extent: Extent, timeout: f64) -> Result<u32, String> {
 pub(super) fn check(trial: &Trial, cycles: u32) -> Check {
     let cycles = f64::from(cycles);
     match trial.metrics.get("checkpoints").and_then(|m| m.value) {
-        None => {
-            Check::warning(ID, "checkpoints could not be counted", "GRANT pg_monitor TO the role")
-        }
+        None => Check::warning(ID, "checkpoints could not be counted", "GRANT pg_monitor TO ROLE"),
         Some(n) if n > cycles || n + 1.0 < cycles => Check::warning(
             ID,
             format!("{n} checkpoints inside a window of {cycles} checkpoint cycles"),

@@ -23,7 +23,9 @@ pub enum LiveError {
     Weave(String),
     #[error("cannot weave the conditions: {0}; name a longer slice, or use \"auto\" or false")]
     ShortSlices(String),
-    #[error("the stored length of the slices is no length of time: manifest.json is damaged")]
+    #[error(
+        "manifest.json is damaged: slice_seconds is not a valid duration; start a new run in another directory"
+    )]
     StoredSlice,
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -65,7 +65,7 @@ pub struct Live<'a> {
     pub in_force: Vec<Box<dyn InForce>>,
     /// Work beside the judged workload.
     pub background: Vec<Background>,
-    /// The same on further servers of the condition, with their journals.
+    /// Treatments in force on further servers of the condition, with their journals.
     pub beside: Beside,
     /// The workload's name in the file and the experiment's seed, from which each trial's seed is derived.
     pub workload: String,
@@ -81,7 +81,7 @@ pub struct Live<'a> {
     pub series: Option<Series>,
     /// Output of its program.
     pub left: Option<Box<ProgramOutput>>,
-    /// StoredExperiment results, for judging.
+    /// Stored results, for judging.
     pub stored: StoredExperiment,
     /// The judged part of the stored results.
     pub judge: judging::Judge,

@@ -58,7 +58,7 @@ pub struct Measured {
     pub series: Option<Series>,
     /// Output of the workload's program, if any.
     pub left: Option<Box<ProgramOutput>>,
-    /// Warnings for the user.
+    /// The error that ended the trial, if any.
     pub error: Option<EngineError>,
 }
 

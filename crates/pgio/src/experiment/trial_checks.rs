@@ -157,9 +157,7 @@ fn checkpoints(trial: &Trial) -> Check {
             format!("{n} checkpoints inside the window"),
             "raise max_wal_size and checkpoint_timeout, or use windows long enough to hold several",
         ),
-        None => {
-            Check::warning(ID, "checkpoints could not be counted", "GRANT pg_monitor TO the role")
-        }
+        None => Check::warning(ID, "checkpoints could not be counted", "GRANT pg_monitor TO ROLE"),
     }
 }
 
@@ -175,7 +173,7 @@ fn size(trial: &Trial) -> Option<Check> {
         Check::warning(
             ID,
             format!("the data set's size changed by {:.1} % inside the window", change * 100.0),
-            "use commit_every = 1, so that old row versions can be pruned; then rerun `pgio setup`",
+            checks::remedy(ID),
         )
     })
 }

@@ -32,9 +32,9 @@ pub enum HostError {
     SameMachine { one: String, other: String },
     #[error("program `{program}` is not installed on host {host}; install it there")]
     Missing { host: String, program: String },
-    #[error("lost connection to host {host}: {message}")]
+    #[error("lost connection to host {host}: {message}; check the host and the network")]
     Lost { host: String, message: String },
-    #[error("host {host} did not answer within {} s", limit.as_secs_f64())]
+    #[error("host {host} did not answer within {} s; check the host and the network", limit.as_secs_f64())]
     Silent { host: String, limit: Duration },
 }
 

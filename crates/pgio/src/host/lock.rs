@@ -17,7 +17,7 @@ const POLL: Duration = Duration::from_millis(20);
 
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
-    #[error("could not obtain the lock held by {holder} within {} s", waited.as_secs())]
+    #[error("could not obtain the lock held by {holder} within {} s; wait until it ends", waited.as_secs())]
     Held { holder: String, waited: Duration },
     #[error(transparent)]
     Io(#[from] io::Error),
@@ -136,7 +136,10 @@ mod tests {
         let second = File::open(file.path()).unwrap();
         let error = lock_within(&second, Duration::ZERO).unwrap_err().to_string();
         let me = format!("could not obtain the lock held by process {} (", std::process::id());
-        assert!(error.starts_with(&me) && error.ends_with(" within 0 s"), "{error}");
+        assert!(
+            error.starts_with(&me) && error.ends_with(" within 0 s; wait until it ends"),
+            "{error}"
+        );
         let waiting = thread::spawn(move || lock_within(&second, Duration::from_secs(20)));
         drop(file);
         waiting.join().unwrap().unwrap();

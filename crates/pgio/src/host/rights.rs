@@ -21,7 +21,9 @@ pub enum RightsError {
         "root on host {host} is required {purpose}; run pgio there as root, log in as root (ssh = \"root@...\"), or allow {name} to do it without a password with the sudo rule `{name} ALL=(root) NOPASSWD: {programs}`"
     )]
     NotRoot { purpose: String, host: String, name: String, programs: String },
-    #[error("root on host {host} lacks the capability {capability}, which is required {purpose}")]
+    #[error(
+        "root on host {host} lacks the capability {capability}, which is required {purpose}; grant it, or run pgio outside the container"
+    )]
     LacksCapability { purpose: String, host: String, capability: &'static str },
     #[error(
         "cannot run commands as {owner} on host {host}; log in there as {owner} or as root, or allow {name} to do it without a password with the sudo rule `{name} ALL=({owner}) NOPASSWD: ALL`"

@@ -246,7 +246,10 @@ mod tests {
         let body = "case $ask in slow) sleep 0.3;; esac; echo $ask";
         let mut shell = Shell::start(&Host::local(), ":", body).unwrap();
         let error = shell.ask("slow", Duration::from_millis(10)).unwrap_err();
-        assert_eq!(error.to_string(), "host local did not answer within 0.01 s");
+        assert_eq!(
+            error.to_string(),
+            "host local did not answer within 0.01 s; check the host and the network"
+        );
         assert_eq!(shell.ask("quick", SOON).unwrap().text, "quick\n");
     }
 
@@ -255,10 +258,13 @@ mod tests {
         let mut shell =
             Shell::start(&Host::local(), ":", "echo first >&2; echo why >&2; exit 1").unwrap();
         let error = shell.ask("", SOON).unwrap_err().to_string();
-        assert_eq!(error, "lost connection to host local: why");
+        assert_eq!(error, "lost connection to host local: why; check the host and the network");
         assert!(shell.ask("", SOON).is_err(), "it does not hang when used again");
         let error = Shell::start(&Host::local(), "echo no >&2; exit 1", ":").unwrap_err();
-        assert_eq!(error.to_string(), "lost connection to host local: no");
+        assert_eq!(
+            error.to_string(),
+            "lost connection to host local: no; check the host and the network"
+        );
     }
 
     #[test]

@@ -87,7 +87,7 @@ impl fmt::Display for Signature {
 /// The reason why a device must not be written. The hint for [`Refusal::Holds`] depends on the caller.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
-    #[error("{device} is read-only")]
+    #[error("{device} is read-only; use another device")]
     ReadOnly { device: String },
     #[error("{device} is in use ({uses}); unmount or release it, or use another device")]
     InUse { device: String, uses: String },

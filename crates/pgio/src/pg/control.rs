@@ -35,7 +35,7 @@ const SYSTEMD_GRACE: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 pub enum ControlError {
     #[error(
-        "the role may not read {what} (GRANT pg_read_all_settings TO the role, or use a superuser)"
+        "the role may not read {what} (GRANT pg_read_all_settings TO ROLE, or use a superuser)"
     )]
     Denied { what: &'static str },
     #[error("cannot query the server's process and data directory")]
@@ -56,13 +56,15 @@ pub enum ControlError {
         "the program {program} was replaced after the server started: restart the server manually first"
     )]
     Replaced { program: String },
-    #[error("no pg_ctl in the directory of {program}")]
+    #[error(
+        "no pg_ctl in the directory of {program}: install it there, or write control = \"systemctl UNIT\""
+    )]
     NoPgCtl { program: String },
     #[error(
         "the server logs to {to}, which pgio could not reattach after a restart: start the server by `pg_ctl start -l FILE`, or set logging_collector = on"
     )]
     Log { to: String },
-    #[error("the server does not start: {why}")]
+    #[error("the server does not start: {why}; see the server's log")]
     NotStarted { why: String },
     #[error("the server did not {what} within {} s; it is {state}", TIMEOUT.as_secs())]
     TimedOut { what: &'static str, state: String },

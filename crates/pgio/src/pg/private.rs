@@ -57,7 +57,7 @@ pub enum Error {
     #[error(transparent)]
     Download(#[from] DownloadError),
     #[error(
-        "no user to run PostgreSQL: it refuses to run as root, and /etc/passwd has neither `postgres` nor `nobody`"
+        "no user to run PostgreSQL: it refuses to run as root, and /etc/passwd has neither `postgres` nor `nobody`; create the user `postgres`"
     )]
     NoServerUser,
     #[error(
@@ -94,7 +94,7 @@ pub enum Error {
         "initdb of PostgreSQL {version} has no option `{option}`: remove it from initdb, or choose another version by pg"
     )]
     UnknownOption { option: String, version: ServerVersion },
-    #[error("a private server cannot have the directory {}, which is not UTF-8", path.display())]
+    #[error("a private server cannot have the directory {}, which is not UTF-8: choose another directory", path.display())]
     NotUtf8 { path: PathBuf },
     #[error("cannot use {}", path.display())]
     Io { path: PathBuf, source: io::Error },
@@ -109,7 +109,9 @@ pub enum Error {
     /// Error message sent by the supervisor.
     #[error("{0}")]
     Supervisor(String),
-    #[error("the private cluster's supervisor has ended and its servers are stopped")]
+    #[error(
+        "the private cluster's supervisor has ended and its servers are stopped: run the command again"
+    )]
     SupervisorGone,
     #[error("invalid answer from the supervisor: `{0}`")]
     Protocol(String),

@@ -128,7 +128,7 @@ pub fn inspect(client: &mut Client, target: &str) -> Result<Server, ServerError>
         warnings.push(Warning::new(
             "the role may not read the state of standbys",
             "pgio cannot verify that commits wait for a synchronous standby",
-            "GRANT pg_monitor TO the role",
+            "GRANT pg_monitor TO ROLE",
         ));
     }
     Ok(Server { info, schema: row.get(6), is_superuser: row.get(7), warnings })
@@ -194,7 +194,7 @@ pub fn checkpoint(client: &mut Client, server: &Server) -> Result<(), Warning> {
             );
         }
         let remedy = if server.major() >= 15 {
-            "GRANT pg_checkpoint TO the role, or lengthen the window"
+            "GRANT pg_checkpoint TO ROLE, or lengthen the window"
         } else {
             "use a superuser (required before PostgreSQL 15), or lengthen the window"
         };

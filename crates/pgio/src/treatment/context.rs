@@ -127,7 +127,7 @@ impl OnDemand {
         let row = client.query_one("SELECT pg_is_in_recovery()", &[]).map_err(doing)?;
         if row.get(0) {
             return Err(TreatmentError::Refused(format!(
-                "{} is a standby, but the run changed its primary: `pgio undo --connect` with the connection string of the primary",
+                "{} is a standby, but the run changed its primary; run `pgio undo --connect` with the primary's connection string",
                 params.describe()
             )));
         }
@@ -136,7 +136,7 @@ impl OnDemand {
         let mut others = self.touched.iter().filter(|resource| resource.is_another_server(&found));
         if let Some(changed) = others.next() {
             return Err(TreatmentError::Refused(format!(
-                "{} is {found}, but the run changed {changed}: `pgio undo --connect` with the connection string of that one",
+                "{} is {found}, but the run changed {changed}; run `pgio undo --connect` with that server's connection string",
                 params.describe()
             )));
         }

@@ -48,7 +48,7 @@ pub trait Prepared: fmt::Debug {
     fn session_settings(&self) -> Vec<(String, String)> {
         Vec::new()
     }
-    /// Whether it changes nothing but its session settings, so that sessions can switch it in mid-window.
+    /// Whether it changes nothing but its session settings, so that sessions can switch it inside a window.
     fn is_of_sessions(&self) -> bool {
         false
     }

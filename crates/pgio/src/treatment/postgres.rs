@@ -188,7 +188,7 @@ fn check_setting(
             // Dropping the transaction rolls it back.
             trial.execute("SELECT set_config($1, $2, true)", &[name, value]).map_err(denied(
                 format!("set {name} = {value} in a session"),
-                format!("a superuser may, or from PostgreSQL 15 on: GRANT SET ON PARAMETER {name} TO the role"),
+                format!("a superuser may, or from PostgreSQL 15 on: GRANT SET ON PARAMETER {name} TO ROLE"),
             ))?;
             Ok(())
         }

@@ -345,7 +345,7 @@ mod tests {
     use super::*;
     use crate::config::{Layer, experiment};
 
-    /// The command at a point with so many sessions.
+    /// The command at a point with this many sessions.
     fn command(keys: &str, sessions: u32) -> Command {
         let text = format!(
             "[workload]\nkind = 'command'\nrun = 'run {{sessions}}'\n{keys}\n\

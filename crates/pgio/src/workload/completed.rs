@@ -13,7 +13,7 @@ use crate::config::resolve::Extent;
 
 type Outcome = Result<WindowOutcome, EngineError>;
 
-/// Prepared participants, and what is done once they have ended, whatever came of it.
+/// Prepared participants, and what is done once they have ended, whether they succeeded or failed.
 pub(super) struct Completed<F> {
     pub(super) prepared: Box<dyn Participants>,
     pub(super) complete: F,

@@ -70,7 +70,7 @@ pub const SMALLEST_REGION: u64 = 4 * MIB;
 const WRITES: u64 = 1000;
 
 impl Test {
-    /// Writes the whole region once: blocks that were never written are read from nowhere, and DRBD's
+    /// Writes the whole region once: reads of other blocks do not reach the medium, and DRBD's
     /// activity log and a device's own tables are cold the first time.
     pub const FILL: Test = Test { kind: DeviceTest::Throughput, block: MIB, depth: 1 };
 

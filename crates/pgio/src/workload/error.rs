@@ -35,11 +35,11 @@ pub enum EngineError {
     )]
     Plan { statement: String, found: String, wanted: String },
     #[error(
-        "sessions share server processes: a transaction-pooling proxy is in between; connect directly to PostgreSQL"
+        "a transaction pooler between pgio and the server shares server processes among sessions; connect directly to PostgreSQL"
     )]
     Pooled,
     #[error(
-        "the table {0} exists and is not pgio's: rename it, or let the workload use another schema by the role's search_path"
+        "table {0} exists but was not created by pgio: rename it, or let the workload use another schema by the role's search_path"
     )]
     NotOurs(String),
     #[error(

@@ -55,7 +55,7 @@ pub(super) fn run<P: Phase>(
             Err(RecvTimeoutError::Disconnected) => {
                 // A thread that fails reports its error; only a panic, which has been printed, does
                 // not.
-                let why = "a thread of the workload broke off; its message is above";
+                let why = "a thread of the workload panicked; see its message above";
                 return error.or_else(|| Some(EngineError::Stuck(why.to_owned())));
             }
         }
@@ -161,6 +161,6 @@ mod tests {
         drop(sender);
         let mut fake = Fake { working: 1, ..Fake::default() };
         let error = run(&mut fake, &receiver, &Stop::new()).unwrap().to_string();
-        assert!(error.contains("broke off"), "{error}");
+        assert!(error.contains("panicked"), "{error}");
     }
 }

@@ -371,7 +371,7 @@ impl Session<'_> {
     }
 
     /// Returns the query for settings and the result. It also makes the server publish the session's
-    /// statistics, so that counters read in mid-window are not seconds old, but not after every slice of
+    /// statistics, so that counters read inside a window are not seconds old, but not after every slice of
     /// some milliseconds.
     fn fetch(&mut self, settings: &Switches) -> String {
         let mut columns = expressions(settings);

@@ -1,8 +1,8 @@
-//! Woven windows: the plan of short slices in which several conditions take turns, and what came of it.
+//! Woven windows: the plan of short slices in which several conditions take turns, and its outcome.
 //!
 //! The conditions of a block run in slices of random length, in an order drawn anew for each round, until
 //! each has its duration. Slow drift of a machine then meets all conditions alike, and so does what
-//! follows a fixed period, such as the WAL writer's: a fixed order or a fixed length would fall in with
+//! follows a fixed period, such as the WAL writer's: a fixed order or a fixed length would stay in step with
 //! it. The first part of each slice is a guard: the work runs under the new condition and is not counted.
 //!
 //! Plain data and arithmetic; `woven` runs the plan.
@@ -37,7 +37,7 @@ pub struct WeavePlan {
     pub seed: u64,
 }
 
-/// Returns what prevents sessions of an engine from switching conditions in mid-window.
+/// Returns what prevents sessions of an engine from switching conditions inside a window.
 pub(super) fn obstacle(engine: &Engine, extent: Extent) -> Option<&'static str> {
     match (engine, extent) {
         (Engine::Client(_), _) => Some("engine = \"client\" cannot switch yet"),
@@ -140,7 +140,7 @@ pub(super) fn slowest(sessions: impl IntoIterator<Item = (f64, u64)>) -> Option<
     means.collect::<Option<Vec<Duration>>>()?.into_iter().max()
 }
 
-/// What came of a woven window.
+/// The outcome of a woven window.
 #[derive(Debug)]
 pub struct WovenOutcome {
     /// In the order of the plan.

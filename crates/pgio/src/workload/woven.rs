@@ -28,7 +28,7 @@ use pgio_results::model::Slice;
 
 /// Longest wait for a standby before a slice.
 const CATCH_UP: Duration = Duration::from_secs(5);
-/// A window ends after so many times the rounds that its duration needs.
+/// A window ends after this many times the rounds that its duration needs.
 const MOST_ROUNDS: usize = 3;
 /// Interval of progress, as in a plain window.
 const PROGRESS_EVERY: Duration = Duration::from_millis(50);

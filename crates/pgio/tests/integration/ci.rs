@@ -40,7 +40,7 @@ fn rules_decide_by_the_runs_and_their_exit_code() {
     report(&paths("slow"), &["--gate", "--matters", "5%"]).expect(8, &["gate failed"]);
     report(&paths("slow"), &["--gate"]).expect(2, &["no margin is named"]);
     report(&paths("slow"), &["--fail-if", "tps:slower:5%"])
-        .expect(2, &["no run has the metric \"tps\""]);
+        .expect(2, &["no run has the metric `tps`"]);
     let xml =
         report(&paths("slow"), &["--fail-if", "slower:5%", "--format", "junit"]).expect(8, &[]);
     assert!(

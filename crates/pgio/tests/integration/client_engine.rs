@@ -128,7 +128,7 @@ fn a_rate_is_kept_and_one_above_capacity_is_reported() {
     assert!(metric(&trial, "read_latency_p50") > 0.5, "{trial:#}");
 }
 
-/// Stops every session of the workload for half a second, in mid-window.
+/// Stops every session of the workload for half a second, inside the window.
 fn stall(place: &Place, child: &Child) {
     let sql = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() \
                AND application_name LIKE 'pgio:%' AND query LIKE 'SELECT scratch FROM%'";

@@ -149,7 +149,7 @@ impl Place {
             .get(0)
     }
 
-    /// Of pgio1 to pgioN together: what every updated row adds one to.
+    /// The sum of the counters in pgio1 to pgioN; every updated row adds one.
     pub(crate) fn scratch(&self, tables: u32) -> i64 {
         let mut client = self.client();
         (1..=tables)

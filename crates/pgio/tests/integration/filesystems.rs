@@ -141,7 +141,7 @@ fn experiment(target: &str, keys: &str, conditions: &[(&str, &str)]) -> String {
     text
 }
 
-/// Kills a run so many milliseconds after it began to change something; without them, once the
+/// Kills a run this many milliseconds after it began to change something; without them, once the
 /// change is seen, which then lasts.
 #[track_caller]
 fn kill(

@@ -139,7 +139,8 @@ fn a_missing_right_is_named_and_the_documented_ones_suffice() {
     // A schema of a later version, one of an earlier, and one of somebody else.
     grant(&mut owner, "INSERT INTO pgio_results.schema_version VALUES (99, '9.0')");
     for args in [["store", one, "--to", dsn.as_str()].as_slice(), &["history", "--store", &dsn]] {
-        dir.pgio(args).expect(4, &["have schema version 99", "use the pgio that made them"]);
+        dir.pgio(args)
+            .expect(4, &["have schema version 99", "use the version of pgio that created them"]);
     }
     grant(
         &mut owner,
@@ -149,7 +150,7 @@ fn a_missing_right_is_named_and_the_documented_ones_suffice() {
     dir.pgio(&["store", "all", "--to", &dsn]).expect(0, &["3 unchanged"]);
     dir.pgio(&["history", "--store", &dsn]).expect(0, &[]);
     grant(&mut owner, "DROP TABLE pgio_results.schema_version");
-    store(&dsn, 4, &["was not made by pgio"]);
+    store(&dsn, 4, &["was not created by pgio"]);
     owner
         .batch_execute(&format!("DROP OWNED BY {writer}, {reader}; DROP ROLE {writer}, {reader}"))
         .unwrap();
@@ -179,7 +180,7 @@ fn what_has_no_common_history_is_refused_in_one_sentence() {
         2,
         &["different experiments: other (1 run), sync-commit (1 run)"],
     );
-    refused(&["history", "named", "--experiment", "x"], 2, &["no run of experiment \"x\""]);
+    refused(&["history", "named", "--experiment", "x"], 2, &["no run of experiment `x`"]);
     refused(
         &["history", "named", "--experiment", "other", "--metric", "tps"],
         2,

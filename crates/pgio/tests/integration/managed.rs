@@ -81,9 +81,9 @@ fn a_setting_that_needs_a_privilege_is_refused_with_the_grant() {
         };
         refused(
             "wal_writer_delay = \"1s\"",
-            &["GRANT ALTER SYSTEM ON PARAMETER wal_writer_delay TO the role"],
+            &["GRANT ALTER SYSTEM ON PARAMETER wal_writer_delay TO ROLE"],
         );
-        refused("commit_delay = 100", &["GRANT SET ON PARAMETER commit_delay TO the role"]);
+        refused("commit_delay = 100", &["GRANT SET ON PARAMETER commit_delay TO ROLE"]);
         if major < 15 {
             return;
         }
@@ -214,9 +214,9 @@ fn a_transaction_pooling_proxy_is_refused_and_a_session_pooling_one_is_not() {
     };
     let config = tempfile::tempdir().unwrap();
     let transaction = start_pooler(&program, &server, "transaction", config.path());
-    run(&transaction).expect(4, &["transaction-pooling proxy"]);
+    run(&transaction).expect(4, &["transaction pooler"]);
     let text = experiment(&transaction.dsn, ONCE, "sessions = 3", &[("a", "")]);
-    dir.compare(&text).expect(4, &["transaction-pooling proxy"]);
+    dir.compare(&text).expect(4, &["transaction pooler"]);
     assert!(!dir.out().exists());
     drop(transaction);
 

@@ -249,7 +249,7 @@ fn without_javascript_and_in_print_nothing_is_missing() {
     assert!(pages_of(&printed) <= MOST_PAGES, "{} pages", pages_of(&printed));
 }
 
-/// Of the rich experiment on A4: 13 with the fonts of Debian, with room for wider ones.
+/// Pages of the rich experiment on A4: 13 with the fonts of Debian, with room for wider ones.
 const MOST_PAGES: usize = 15;
 
 /// The page as a PDF, which is left in its directory too.

@@ -20,7 +20,7 @@ const RECIPES: [&str; 12] = [
     "two-servers",
     "two-standbys",
     "wal-device",
-    "noisy-neighbour",
+    "background-work",
     "my-tables",
     "managed-server",
     "ci-gate",
@@ -217,8 +217,8 @@ fn wal_device() {
 }
 
 #[test]
-fn noisy_neighbour() {
-    let text = with(&recipe("noisy-neighbour"), SHORT);
+fn background_work() {
+    let text = with(&recipe("background-work"), SHORT);
     // Counts of work in the background arrive once a second; a shorter window may contain none.
     let (_dir, results) = compare(&text.replace("\"300ms\"", "\"1s\""), "");
     let trials = stored(&results);

@@ -119,7 +119,11 @@ fn names_of_the_conditions_own_are_what_it_waits_for() {
         (level, "elsewhere", "`elsewhere` names no connected standby (connected: standby)"),
         // Other sessions of the server would wait forever.
         (local, "elsewhere", "`elsewhere` names no connected standby (connected: standby)"),
-        (level, "2 (standby, b)", "asks for 2 standbys and 1 of them is connected"),
+        (
+            level,
+            "2 (standby, b)",
+            "requires 2 connected standbys, but names only 1 (connected: standby)",
+        ),
         (level, "ANY 1 (", "cannot be `ANY 1 (`: write a list of standbys"),
         (level, "", "silently mean local if synchronous_standby_names is empty"),
     ] {

@@ -193,7 +193,7 @@ fn sampling_does_not_count_for_the_workloads_database() {
             let all = hits("after") - hits("before") + reads("after") - reads("before");
             all as f64 / visits as f64
         };
-        // A visit reads the index and the table: so many blocks, with and without.
+        // A visit reads as many blocks of the index and the table with sampling as without.
         let (with, without) = (others("200ms"), others("0"));
         assert!((with / without - 1.0).abs() < 0.02, "{with} and {without}");
     });

@@ -43,9 +43,9 @@ pub struct Ruling {
 /// Why a rule cannot be applied.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum RuleError {
-    #[error("no run has the metric {name:?} on both sides (metrics: {})", known.join(", "))]
+    #[error("no run has the metric `{name}` on both sides (metrics: {})", known.join(", "))]
     NoMetric { name: String, known: Vec<String> },
-    #[error("{0} has no better direction, so nothing is slower: use changed")]
+    #[error("{0} has no better direction, so `slower` does not apply: use changed:SHARE")]
     Neutral(String),
 }
 
@@ -169,7 +169,7 @@ mod tests {
         let rule = Rule { metric: Some("tps".to_owned()), ..slower(0.05) };
         let error = judge(&across(&a, &a, &[]), &rule).unwrap_err().to_string();
         assert!(
-            error.starts_with("no run has the metric \"tps\" on both sides (metrics: commits"),
+            error.starts_with("no run has the metric `tps` on both sides (metrics: commits"),
             "{error}"
         );
     }

@@ -133,7 +133,7 @@ fn first_of_block(groups: &[Vec<Sample>], verb: &str) -> Option<Found> {
 fn first_of_all(groups: &[Vec<Sample>], verb: &str) -> Option<Found> {
     let group = groups.iter().filter(|g| g.len() > 2).min_by_key(|group| group[0].index)?;
     let (first, rest) = group.split_first()?;
-    // Of the whole experiment, and not only of what was measured of it.
+    // Only the experiment's own first trial counts, not the first one that has this metric.
     if first.block > 1 || !first.is_first {
         return None;
     }

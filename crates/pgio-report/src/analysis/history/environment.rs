@@ -22,7 +22,7 @@ pub struct EnvironmentChange {
     pub after: Option<String>,
 }
 
-/// Changes at more than one run in so many are not marked.
+/// Changes at more than one run in this many are not marked.
 const OFTEN: usize = 4;
 /// A few runs may all differ.
 const RARELY: usize = 3;

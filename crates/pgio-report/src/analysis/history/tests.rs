@@ -120,9 +120,9 @@ fn runs_that_cannot_be_followed_together_are_refused() {
         refused(&|run| drop(run.work.insert("update_pct".to_owned(), "50".to_owned())), same);
     assert!(text.contains("update_pct is 50 in run 20261002T020000Z-1 and 10 in run"), "{text}");
     let text = refused(&|_| (), Question { metric: Some("tps"), ..same });
-    assert_eq!(text, "no run has the metric \"tps\" (metrics: commits_per_second)");
+    assert_eq!(text, "no run has the metric `tps` (metrics: commits_per_second)");
     let text = refused(&|_| (), Question { experiment: Some("x"), ..same });
-    assert_eq!(text, "no run of experiment \"x\" (experiments: sync-commit (3 runs))");
+    assert_eq!(text, "no run of experiment `x` (experiments: sync-commit (3 runs))");
     assert_eq!(history(Vec::new(), same).unwrap_err(), HistoryError::NoRuns);
 }
 

@@ -22,7 +22,7 @@ fn normal(rng: &mut SplitMix64) -> f64 {
     radius * (std::f64::consts::TAU * rng.next_f64()).cos()
 }
 
-/// An experiment of so many blocks: one condition per effect (the log of a ratio), the baseline first,
+/// An experiment of this many blocks: one condition per effect (the log of a ratio), the baseline first,
 /// and noise of standard deviation `sd` in the log of each trial.
 fn simulated(rng: &mut SplitMix64, effects: &[f64], sd: f64, blocks: u32) -> StoredExperiment {
     let mut trials = Vec::new();

@@ -250,11 +250,11 @@ fn surroundings(e: &Experiment, out: &Path) -> Result<Vec<String>, Failure> {
     }
     for background in &e.background {
         lines.push(format!(
-            "While {} is measured, `{}` ({}) works on [{}] beside it; it stops with the trial.",
-            background.work.conditions.iter().flatten().cloned().collect::<Vec<_>>().join(", "),
+            "Background work `{}` ({}) runs on [{}] during the trials of {}.",
             background.work.name,
             background.work.kind.name(),
-            background.target
+            background.target,
+            background.work.conditions.iter().flatten().cloned().collect::<Vec<_>>().join(", ")
         ));
     }
     for name in e.hosts.keys() {
@@ -262,14 +262,13 @@ fn surroundings(e: &Experiment, out: &Path) -> Result<Vec<String>, Failure> {
     }
     if !e.telemetry.is_zero() {
         lines.push(
-            "The time of a flush is probed once in the WAL's directory, in a file that is \
-             removed again."
+            "pgio measures the time of a flush once, with a temporary file in the WAL's directory."
                 .to_owned(),
         );
     }
     lines.push(
-        "Each server gets one session that coordinates, a few that watch, and during a trial \
-         those of the workload, all with an application_name that begins with pgio."
+        "On each server pgio opens one admin session, a few telemetry sessions, and during a trial \
+         the workload's sessions; their application_name begins with pgio."
             .to_owned(),
     );
     Ok(lines)

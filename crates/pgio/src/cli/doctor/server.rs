@@ -148,12 +148,12 @@ fn privileges(server: &Server, monitors: bool, checkpoints: bool) -> Check {
     let mut grants = Vec::new();
     if !monitors {
         lacks.push("monitor other sessions and standbys");
-        grants.push("GRANT pg_monitor TO the role");
+        grants.push("GRANT pg_monitor TO ROLE");
     }
     if !checkpoints {
         lacks.push("run CHECKPOINT before a window");
         grants.push(if server.major() >= 15 {
-            "GRANT pg_checkpoint TO the role"
+            "GRANT pg_checkpoint TO ROLE"
         } else {
             "use a superuser (before PostgreSQL 15 only superusers may run CHECKPOINT)"
         });
@@ -177,7 +177,7 @@ fn standbys(replication: &Replication) -> Check {
             format!(
                 "synchronous_standby_names is `{names}`, but this role cannot see whether a standby is in sync"
             ),
-            "GRANT pg_monitor TO the role",
+            "GRANT pg_monitor TO ROLE",
         );
     }
     if replication.has_synchronous() {

@@ -67,15 +67,6 @@ pub(crate) fn shortened(text: &str, width: usize) -> String {
     text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
 }
 
-pub(crate) fn ordinal(n: u32) -> String {
-    match n {
-        1 => "first".to_owned(),
-        2 => "second".to_owned(),
-        3 => "third".to_owned(),
-        n => format!("{n}th"),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

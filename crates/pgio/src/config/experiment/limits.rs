@@ -43,7 +43,7 @@ pub const LIMITS: &[LimitDef] = &[
     LimitDef { what: "axes of a workload, `[[axis]]` included", most: AXES as u64 },
     LimitDef { what: "values of an axis", most: VALUES as u64 },
     LimitDef { what: "`[[factor]]`", most: FACTORS as u64 },
-    LimitDef { what: "cells of a design, whatever `cells_limit`", most: CONDITIONS as u64 },
+    LimitDef { what: "cells of a design, regardless of `cells_limit`", most: CONDITIONS as u64 },
     LimitDef { what: "`cells_limit`: conditions at points of a workload", most: CELLS },
     LimitDef {
         what: "trials of a workload: its cells times the maximum number of blocks",

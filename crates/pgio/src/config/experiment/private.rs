@@ -220,12 +220,11 @@ fn standby_of(
     let from = section.string("from")?;
     if let Some(from) = from.filter(|from| !names.contains(from)) {
         let hint = match names.is_empty() {
-            true => "it is the first one".to_owned(),
+            true => "this is the first standby; remove `from`".to_owned(),
             false => nearest(from, &names),
         };
-        return Err(
-            section.error("from", format!("`{from}` is no standby before this one; {hint}"))
-        );
+        return Err(section
+            .error("from", format!("`{from}` is not a standby listed before this one; {hint}")));
     }
     let apply_delay = section.duration("apply_delay", true)?.unwrap_or_default();
     if apply_delay > LONGEST_DELAY {

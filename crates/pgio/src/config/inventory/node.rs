@@ -19,7 +19,7 @@ impl Node {
         for (text, also) in [(name, ""), (address, ":")] {
             if !is_name(text, also) {
                 let shown: String = text.chars().filter(|c| !c.is_control()).take(SHOWN).collect();
-                return Err(format!("prints `{shown}`, which is no name of a node"));
+                return Err(format!("prints `{shown}`, which is not a node name"));
             }
         }
         Ok(Node { name: name.to_owned(), address: address.to_owned() })

@@ -56,9 +56,9 @@ fn rubbish_is_refused_in_one_sentence() {
     };
     refused("", "names no node");
     refused("[]", "names no node");
-    refused("Usage: sinfo [OPTIONS]", "prints `Usage: sinfo [OPTIONS]`, which is no name");
+    refused("Usage: sinfo [OPTIONS]", "prints `Usage: sinfo [OPTIONS]`, which is not a node name");
     refused("n1\n-oProxyCommand=touch x", "`-oProxyCommand=touch x`");
-    refused("n1\nn2\u{7}\u{1b}[31m", "which is no name of a node");
+    refused("n1\nn2\u{7}\u{1b}[31m", "which is not a node name");
     refused("{\"a\": ", "prints JSON that cannot be parsed");
     refused("{\"a\": 1}", "prints JSON of an unknown kind");
     refused("[\"n1\", 2]", "holds more than names");
@@ -132,7 +132,7 @@ fn errors_name_the_line_of_the_inventory() {
         assert_eq!(error, expected);
     };
     let at = "x.toml:6: hosts.inventory: ";
-    let rubbish = "`list` prints `No inventory was parsed`, which is no name of a node";
+    let rubbish = "`list` prints `No inventory was parsed`, which is not a node name";
     refused(FILE, Ok("No inventory was parsed"), &format!("{at}{rubbish}"));
     refused(FILE, Err("`list` failed"), &format!("{at}`list` failed"));
     let wrong = "must be a command or an array of names, but is of type integer";

@@ -128,7 +128,7 @@ pub static METRIC: SectionDef = SectionDef {
             "combine",
             "sum, mean, max or min",
             "none",
-            "how the numbers of several drivers make one; without it, drivers have no such metric",
+            "how the values of several drivers are combined; without it, several drivers report no such metric",
         ),
     ],
 };
@@ -147,7 +147,7 @@ pub static DRIVERS: SectionDef = SectionDef {
             "count",
             "a whole number from 1 to 1024",
             "none",
-            "number of drivers for run:COMMAND, which has none of its own",
+            "number of drivers if the engine is run:COMMAND",
         ),
         key(
             "spread",
@@ -159,13 +159,13 @@ pub static DRIVERS: SectionDef = SectionDef {
             "image",
             "the name of an image",
             "none; --image",
-            "the image of Kubernetes' drivers; it must contain the same program file",
+            "container image for Kubernetes drivers; it must contain the same program file",
         ),
         key(
             "cpu",
             "a number of cores, or of thousandths of one with m",
             "1",
-            "what each of Kubernetes' drivers requests of its node, such as \"500m\"",
+            "CPU that each driver pod requests, such as \"500m\"",
         ),
         key(
             "listen",

@@ -67,7 +67,7 @@ fn obstacle(spec: &CommandSpec) -> Option<String> {
     let primary = spec.primary();
     primary.combine.is_none().then(|| {
         format!(
-            "pgio does not know how the numbers of several drivers make one `{}`; write combine = \"sum\", \"mean\", \"max\" or \"min\" in its [[workload.metric]]",
+            "pgio does not know how to combine the values of several drivers for `{}`; write combine = \"sum\", \"mean\", \"max\" or \"min\" in its [[workload.metric]]",
             primary.name
         )
     })

@@ -34,9 +34,9 @@ pub enum OpenError {
     UnknownHost { name: String, example: &'static str },
     #[error("the server's host is unknown, so its device cannot be measured: set host in [target]")]
     UnknownDeviceHost,
-    #[error("control in [target] requires host in [target]")]
+    #[error("control in [target] requires host: set host in [target]")]
     UnknownControlHost,
-    #[error("cannot find the program file of pgio")]
+    #[error("cannot find the program file of pgio in /proc/self/exe: mount /proc")]
     Program(#[source] io::Error),
     #[error(transparent)]
     Treatment(#[from] TreatmentError),
@@ -66,7 +66,7 @@ pub enum OpenError {
     Command(#[from] CommandError),
     #[error(transparent)]
     Mail(#[from] MailError),
-    #[error("mail_host names host `{0}`, which is not in [hosts]")]
+    #[error("mail_host names host `{0}`, which is not in [hosts]: add [hosts.{0}]")]
     NoMailHost(String),
 }
 
@@ -84,7 +84,7 @@ pub enum ResumeError {
         path.display()
     )]
     NotStored { path: PathBuf },
-    #[error("{} holds one workload of several: name the directory above it", dir.display())]
+    #[error("{} holds the results of one workload: name the directory above it", dir.display())]
     OneOfSeveral { dir: PathBuf },
     #[error(
         "{} holds a workload that {} lacks: undo the change, or start a new run in another directory",
@@ -105,7 +105,9 @@ pub enum ResumeError {
         "cannot change {key} in the stored experiment: change it in a copy of the file and name that before --resume"
     )]
     NotInsertable { key: String },
-    #[error("{key} was {was} and is {is}: a resumed experiment may only grow")]
+    #[error(
+        "{key} was {was} and is {is}: a resumed experiment may only grow; name the former value or a larger one"
+    )]
     Smaller { key: &'static str, was: u32, is: u32 },
     #[error("cannot continue: {0}")]
     Changed(String),
@@ -131,7 +133,7 @@ pub enum RunError {
     Left { left: JournalError, source: Box<LiveError> },
     #[error("stopped")]
     Interrupted,
-    #[error("three trials failed in a row: {0}")]
+    #[error("three trials failed in a row: {0}; remove the cause and continue with --resume")]
     Failing(String),
     #[error("{}", describe(.0))]
     NoneValid(NoneValid),

@@ -73,7 +73,8 @@ impl Estimate {
     /// Describes the basis of [`Estimate::total`] on one line.
     pub fn basis(&self) -> String {
         let counted = self.counted().into_iter().filter(|(times, ..)| *times > 0);
-        let each = counted.map(|(n, what, each)| format!("{n} × {what} of {} s", each.as_secs()));
+        let each =
+            counted.map(|(n, what, each)| format!("{n} × {what} ({} s each)", each.as_secs()));
         let mut parts: Vec<String> = each.collect();
         if self.bytes > 0 {
             let rate = human::byte_rate(BYTES_PER_SECOND as f64);
@@ -262,7 +263,7 @@ mod tests {
         assert_eq!(four.total(), Duration::from_secs(4 * (12 + 1 + 6 + 2)));
         assert_eq!(
             four.basis(),
-            "4 × checkpoint, connecting and evidence of 1 s, 8 × restart of 3 s, 1.56 GiB loaded or copied at 200 MiB/s"
+            "4 × checkpoint, connecting and evidence (1 s each), 8 × restart (3 s each), 1.56 GiB loaded or copied at 200 MiB/s"
         );
         let more = four.plus(Estimate::default().data(None, 3));
         assert_eq!(more.total(), four.total());

@@ -26,7 +26,9 @@ pub enum JobError {
     OwnMetric { file: String, name: String },
     #[error("{file}: {key}: unknown metric `{metric}` (known: {names})")]
     NoMetric { file: String, key: &'static str, metric: String, names: String },
-    #[error("{file}: {key}: the workload `{workload}` does not measure `{metric}`")]
+    #[error(
+        "{file}: {key}: the workload `{workload}` does not measure `{metric}`; choose a metric that it measures (docs/KEYS.md)"
+    )]
     NotMeasured { file: String, key: &'static str, metric: String, workload: String },
     #[error("{file}:{same}")]
     SameSetting { file: String, same: SameSetting },
@@ -192,8 +194,9 @@ mod tests {
             let value =
                 if key == "primary" { format!("'{metric}'") } else { format!("['{metric}']") };
             let text = COMMITS.replace("seed = 7", &format!("{key} = {value}"));
-            let expected =
-                format!("x.toml: {key}: the workload `commit` does not measure `{metric}`");
+            let expected = format!(
+                "x.toml: {key}: the workload `commit` does not measure `{metric}`; choose a metric that it measures (docs/KEYS.md)"
+            );
             assert_eq!(try_job(&text).unwrap_err().to_string(), expected);
         }
         let command = "[target]\nprivate = true\n[workload]\nkind = 'command'\nrun = ['true']\n\

@@ -20,8 +20,8 @@ pub(super) fn output_files(left: &ProgramOutput, number: usize) -> String {
 pub(super) fn not_awaited(step: &Record) -> Warning {
     Warning::new(
         format!("{step} was restored; pgio did not wait for follow-up work such as a resync"),
-        "pgio was asked to exit immediately",
-        "check its state with the tool that shows it",
+        "a second signal, such as Ctrl-C, ended the wait",
+        "check its state, for example with `drbdadm status`",
     )
 }
 

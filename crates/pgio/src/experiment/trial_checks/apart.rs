@@ -5,13 +5,13 @@
 //! quickest round trips, which is the error of a reading.
 
 use crate::workload::clock::APART_SHARE;
+use pgio_results::checks;
 use pgio_results::model::{Check, Trial};
 use pgio_results::units::human;
 
 pub(in crate::experiment) fn check(trial: &Trial) -> Check {
     const ID: &str = "participants-apart";
-    const REMEDY: &str =
-        "use longer windows, run pgio nearer to the servers, and run a time service on their hosts";
+    let remedy = checks::remedy(ID);
     let clocks: Vec<_> = trial.targets.iter().map(|(name, target)| (name, target.clock)).collect();
     // A clock that was read only once may have been moved inside the window.
     let unread =
@@ -19,7 +19,7 @@ pub(in crate::experiment) fn check(trial: &Trial) -> Check {
     if let Some((name, _)) = unread {
         let message =
             format!("the clock of `{name}` could not be read before and after the window");
-        return Check::invalid(ID, message, REMEDY);
+        return Check::invalid(ID, message, remedy);
     }
     let began: Vec<_> =
         clocks.iter().filter_map(|(name, clock)| Some((*name, clock.as_ref()?.began()))).collect();
@@ -28,7 +28,7 @@ pub(in crate::experiment) fn check(trial: &Trial) -> Check {
         began.iter().max_by(|a, b| a.1.1.total_cmp(&b.1.1)),
     );
     let (Some((first, (earliest, _))), Some((last, (_, latest)))) = (first, last) else {
-        return Check::invalid(ID, "no server's clock was read", REMEDY);
+        return Check::invalid(ID, "no server's clock was read", remedy);
     };
     let round_trips =
         clocks.iter().filter_map(|(_, clock)| Some(clock.as_ref()?.round_trip_seconds));
@@ -46,7 +46,7 @@ pub(in crate::experiment) fn check(trial: &Trial) -> Check {
         100.0 * apart / trial.window.seconds
     );
     if apart > APART_SHARE * trial.window.seconds {
-        Check::invalid(ID, message, REMEDY)
+        Check::invalid(ID, message, remedy)
     } else {
         Check::ok(ID, message)
     }

@@ -1,6 +1,7 @@
 //! Checks whether mail was accepted as offered: refusals, missing answers, and the rate.
 
 use super::open_loop::check_reached;
+use pgio_results::checks::remedy;
 use pgio_results::model::{Check, Trial};
 
 pub(super) fn checks(trial: &Trial) -> Vec<Check> {
@@ -41,8 +42,7 @@ fn rate(trial: &Trial) -> Option<Check> {
     let message = format!(
         "{reached:.1} % of {offered:.0} messages/min could be started; {delivered:.0}/min were delivered"
     );
-    let remedy = "offer a lower rate, or use more threads if they are the bottleneck";
-    Some(check_reached(ID, reached, message, remedy))
+    Some(check_reached(ID, reached, message, remedy(ID)))
 }
 
 #[cfg(test)]

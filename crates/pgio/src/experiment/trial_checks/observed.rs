@@ -13,6 +13,7 @@ use self::foreign::{percent, worst};
 use crate::host::LOCAL;
 use crate::host::drbd::loss::CONGESTED_REMEDY;
 use crate::host::drbd::{is_behind, is_resync};
+use pgio_results::checks::remedy;
 use pgio_results::model::{Check, Trial};
 use pgio_results::series::Series;
 use pgio_results::telemetry::{DrbdState, DrbdUse, Storage, Telemetry};
@@ -296,16 +297,17 @@ fn write_cache(storage: &Storage) -> String {
 }
 
 fn autovacuum(series: &Series) -> Option<Check> {
+    const ID: &str = "autovacuum";
     let inside = |at: f64| (0.0..=series.window_seconds).contains(&at);
     let seen = series.moments.iter().filter(|m| m.what == "autovacuum" && inside(m.at)).count();
     (seen > 0).then(|| {
         Check::warning(
-            "autovacuum",
+            ID,
             match seen {
                 1 => "an autovacuum worker started inside the window".to_owned(),
                 _ => format!("an autovacuum worker started {seen} times inside the window"),
             },
-            "VACUUM before the experiment, or set autovacuum = off in every condition",
+            remedy(ID),
         )
     })
 }

@@ -44,7 +44,7 @@ fn root_requires_the_capability_and_other_users_a_sudo_rule() {
     assert_eq!(ask(of(0, 1 << 21, &[]), Sudo(&[])).unwrap(), Prefix::default());
     assert_eq!(
         ask(of(0, !(1 << 21), &["sudo"]), Sudo(&[])).unwrap_err().to_string(),
-        "root on host db lacks the capability CAP_SYS_ADMIN, which is required to remount /srv"
+        "root on host db lacks the capability CAP_SYS_ADMIN, which is required to remount /srv; grant it, or run pgio outside the container"
     );
     let both = Sudo(&["sudo -k -n -- mount --version", "sudo -k -n -- umount --version"]);
     let line = ask(of(7, 0, &["sudo"]), both).unwrap().line(["mount", "-o", "a b"]);

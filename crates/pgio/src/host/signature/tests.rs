@@ -83,7 +83,7 @@ fn unreadable_devices_are_refused() {
         );
         assert!(refused(&found, &[]).starts_with(&expected));
     }
-    assert_eq!(refused(&idle("read-only 1\n"), &[]), "/dev/loop3 is read-only");
+    assert_eq!(refused(&idle("read-only 1\n"), &[]), "/dev/loop3 is read-only; use another device");
     assert!(refused(&idle("holder dm-0\nswap\n"), &[]).contains("(used by dm-0, swap)"));
 }
 

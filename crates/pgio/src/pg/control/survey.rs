@@ -128,8 +128,12 @@ fn check_unit(
     found: Option<String>,
 ) -> Result<(), ControlError> {
     let (host, unit) = (host.to_owned(), requested.to_owned());
-    let instead = found.map_or_else(String::new, |found| format!("; unit {found} does"));
+    let instead = found.map_or_else(
+        || "; check the unit name with `systemctl status`".to_owned(),
+        |found| format!("; the server runs in unit {found}: write control = \"systemctl {found}\""),
+    );
     let Some([load, active, main]) = show(exec, requested) else {
+        let instead = "; write control = \"pg_ctl\"".to_owned();
         return Err(ControlError::NoUnit { host, unit, state: "no systemd".to_owned(), instead });
     };
     if load != "loaded" || active != "active" {

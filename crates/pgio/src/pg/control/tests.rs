@@ -154,12 +154,12 @@ fn systemctl_requires_the_unit_that_runs_the_server() {
     };
     let missing = "LoadState=not-found\nActiveState=inactive\nMainPID=0\n";
     assert!(refused(missing, "").contains("no active unit pg.service (not-found, inactive)"));
-    assert!(refused("", "").contains("no systemd"));
+    assert!(refused("", "").contains("(no systemd); write control = \"pg_ctl\""));
     let umbrella = "LoadState=loaded\nActiveState=active\nMainPID=0\n";
     let message = refused(umbrella, "postgresql@15-main.service");
     assert_eq!(
         message,
-        "systemd unit pg.service does not run the server; unit postgresql@15-main.service does"
+        "systemd unit pg.service does not run the server; the server runs in unit postgresql@15-main.service: write control = \"systemctl postgresql@15-main.service\""
     );
 }
 

@@ -74,7 +74,7 @@ pub(super) fn storage_of_server(
     })?;
     if places.is_empty() {
         return Err(requested.refused(format!(
-            "cannot be compared with the server's directories, which the role may not see: GRANT {DIRECTORIES_GRANT} to it"
+            "cannot be compared with the server's directories, which the role may not see: GRANT {DIRECTORIES_GRANT} TO ROLE"
         )));
     }
     let volumes = node.snapshot(&requested.resource)?.config.volumes;

@@ -167,7 +167,7 @@ impl NewFileSystem {
     }
 
     /// Refuses a host without the programs and a device that may not be formatted, or is too small
-    /// for so many bytes of `what`.
+    /// for `bytes` of `what`.
     pub(super) fn check(&self, host: &Host, what: &str, bytes: u64) -> Result<(), TreatmentError> {
         self.tools(host)?;
         let device = self.device(host)?;

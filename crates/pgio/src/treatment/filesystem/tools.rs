@@ -153,7 +153,7 @@ pub(super) fn places(
         found.iter().filter(|d| d.role == "data").map(|d| d.path.as_str()).collect();
     if paths.is_empty() {
         return Err(TreatmentError::Refused(format!(
-            "the role may not see data_directory: GRANT {DIRECTORIES_GRANT} TO it, or use a superuser"
+            "the role may not see data_directory: GRANT {DIRECTORIES_GRANT} TO ROLE, or use a superuser"
         )));
     }
     paths.extend(found.iter().filter(|d| d.role != "data").map(|d| d.path.as_str()));

@@ -103,7 +103,7 @@ mod tests {
         Evidence { when, what, found: found.to_owned(), expected: None }
     }
 
-    /// A trial of ten seconds and a warm-up of five, in which so many packets passed each end.
+    /// A trial of ten seconds and a warm-up of five, in which this many packets passed each end.
     fn trial(ends: &[End], packets: u64) -> Trial {
         let reading = |when, n: u64| {
             ends.iter().map(move |end| evidence(when, packets_through(end), &n.to_string()))

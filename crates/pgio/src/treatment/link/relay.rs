@@ -50,7 +50,7 @@ impl Impairment {
         self.delay - self.jitter + self.jitter.mul_f64(2.0 * rng.next_f64())
     }
 
-    /// How long the link is busy with so many bytes.
+    /// How long the link is busy with this many bytes.
     fn busy(self, bytes: usize) -> Duration {
         match self.rate {
             0 => Duration::ZERO,

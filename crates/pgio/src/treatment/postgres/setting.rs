@@ -150,7 +150,7 @@ pub(super) fn denied(
 
 pub(super) fn may_alter_system(name: &str) -> String {
     format!(
-        "a superuser may, or from PostgreSQL 15 on: GRANT ALTER SYSTEM ON PARAMETER {name} TO the role"
+        "a superuser may, or from PostgreSQL 15 on: GRANT ALTER SYSTEM ON PARAMETER {name} TO ROLE"
     )
 }
 
@@ -202,7 +202,7 @@ pub(super) fn auto_conf(client: &mut Client, name: &str) -> Result<Option<String
         )
         .map_err(denied(
             format!("read postgresql.auto.conf for {name}"),
-            "GRANT SELECT ON pg_file_settings and EXECUTE ON FUNCTION pg_show_all_file_settings() TO the role, or use a superuser",
+            "GRANT SELECT ON pg_file_settings TO ROLE; GRANT EXECUTE ON FUNCTION pg_show_all_file_settings() TO ROLE; or use a superuser",
         ))?;
     Ok(row.and_then(|r| r.get(0)))
 }
@@ -282,7 +282,7 @@ pub(super) fn check_privileges(client: &mut Client, name: &str) -> Result<(), Tr
             may_alter_system(name)
         ))),
         (_, false) => Err(TreatmentError::Refused(
-            "the role may not reload the configuration (GRANT EXECUTE ON FUNCTION pg_reload_conf() TO the role)".to_owned(),
+            "the role may not reload the configuration (GRANT EXECUTE ON FUNCTION pg_reload_conf() TO ROLE)".to_owned(),
         )),
         _ => Ok(()),
     }
@@ -291,7 +291,7 @@ pub(super) fn check_privileges(client: &mut Client, name: &str) -> Result<(), Tr
 pub(super) fn reload(client: &mut Client) -> Result<(), TreatmentError> {
     client.execute("SELECT pg_reload_conf()", &[]).map(drop).map_err(denied(
         "reload the configuration",
-        "GRANT EXECUTE ON FUNCTION pg_reload_conf() TO the role",
+        "GRANT EXECUTE ON FUNCTION pg_reload_conf() TO ROLE",
     ))
 }
 

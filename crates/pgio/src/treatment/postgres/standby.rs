@@ -88,9 +88,11 @@ fn check_named(admin: &mut Client, names: &str) -> Result<(), TreatmentError> {
     let all: Vec<&str> = replication.standbys.iter().map(|s| s.name.as_str()).collect();
     let connected = if all.is_empty() { "none".to_owned() } else { all.join(", ") };
     refused(match found {
-        0 => format!("`{names}` names no connected standby (connected: {connected})"),
+        0 => format!(
+            "`{names}` names no connected standby (connected: {connected}); start one, or correct the name"
+        ),
         _ => format!(
-            "`{names}` asks for {} standbys and {found} of them is connected (connected: {connected})",
+            "`{names}` requires {} connected standbys, but names only {found} (connected: {connected}); start the others, or lower the number",
             asked.wanted
         ),
     })

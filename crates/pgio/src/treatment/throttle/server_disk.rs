@@ -21,7 +21,7 @@ pub(super) fn check(
         .map_err(TreatmentError::postgres("ask where the server keeps its data"))?;
     if found.is_empty() {
         return Err(TreatmentError::Refused(format!(
-            "cannot check whether the server uses {device}, since the role may not see data_directory: GRANT {DIRECTORIES_GRANT} TO it"
+            "cannot check whether the server uses {device}, since the role may not see data_directory: GRANT {DIRECTORIES_GRANT} TO ROLE"
         )));
     }
     let paths: Vec<&str> = found.iter().map(|d| d.path.as_str()).collect();

@@ -44,7 +44,7 @@ impl Engine {
         let order: Order = Box::new(move |launcher| drop(answer.send(ask(launcher))));
         // A thread that has ended drops the order, and with it the answer's sender.
         let _ = self.orders.as_ref().map(|orders| orders.send(order));
-        let ended = |_| DriverError::Ended("its thread broke off; its message is above".to_owned());
+        let ended = |_| DriverError::Ended("its thread panicked; see its message above".to_owned());
         answers.recv().map_err(ended)
     }
 

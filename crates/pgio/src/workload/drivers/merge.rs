@@ -10,6 +10,7 @@ use crate::workload::command::ProgramOutput;
 use crate::workload::outcome::WindowOutcome;
 use pgio_link::Offset;
 use pgio_mail::session::Sent;
+use pgio_results::checks;
 use pgio_results::drivers::DriverPart;
 use pgio_results::model::{Check, Slice};
 use pgio_results::operation::Class;
@@ -129,7 +130,7 @@ pub(super) fn apart(parts: &[PartState], seconds: f64) -> Option<Check> {
         true => Check::invalid(
             ID,
             format!("the drivers opened their windows {shown}: over 1 % of {seconds:.1} s"),
-            "use longer windows, or drivers on hosts that are less busy and nearer",
+            checks::remedy(ID),
         ),
     })
 }

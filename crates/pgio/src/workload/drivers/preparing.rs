@@ -29,7 +29,7 @@ pub(super) fn failure(
 ) -> EngineError {
     match stopped {
         true => {
-            let why = "it was asked to stop by a signal".to_owned();
+            let why = "a signal stopped it".to_owned();
             let host = seated.host(rank);
             DriverError::Lost { rank, host, why, inside: true }.into()
         }

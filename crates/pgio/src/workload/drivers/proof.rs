@@ -20,7 +20,7 @@ const STALE: std::time::Duration = std::time::Duration::from_millis(600);
 /// Where the server counts the calls of a workload.
 #[derive(Debug, Clone)]
 pub enum Proof {
-    /// Each call inserts so many rows into the table, whose name is quoted.
+    /// Each call inserts `rows` into the table, whose name is quoted.
     Inserted { table: String, rows: u64 },
     /// Each call is one scan of an index of these tables.
     Scanned { tables: Vec<String> },

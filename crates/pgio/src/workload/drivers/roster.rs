@@ -106,7 +106,7 @@ impl Seated {
                 let why = match event {
                     Event::Message(json) => match serde_json::from_slice(&json) {
                         Ok(message) => return Some(Said::Message(rank, message)),
-                        Err(e) => format!("it sent what is no message: {e}"),
+                        Err(e) => format!("it sent an invalid message: {e}"),
                     },
                     Event::Lost(why) => why,
                 };
@@ -143,8 +143,8 @@ impl Seated {
 }
 
 impl Drivers {
-    /// Listens, has the engine start the drivers, and waits until all have connected. They are divided among
-    /// so many groups of the same size, each of which serves trials of its own.
+    /// Listens, has the engine start the drivers, and waits until all have connected. They are divided
+    /// into `groups` groups of the same size, each of which serves trials of its own.
     pub fn open(
         mut launcher: Box<dyn Launcher>,
         (count, groups): (u32, u32),

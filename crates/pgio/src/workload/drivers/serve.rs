@@ -27,7 +27,7 @@ const SIGNALED: Duration = Duration::from_secs(5);
 pub enum ServeError {
     #[error(transparent)]
     Link(#[from] LinkError),
-    #[error("the coordinator was lost: {0}")]
+    #[error("lost the connection to the coordinator: {0}")]
     Lost(String),
     #[error("the driver was stopped by a signal")]
     Stopped,
@@ -111,12 +111,12 @@ fn listen(
     loop {
         let message = match events.recv_timeout(TICK) {
             Ok(Event::Message(json)) => serde_json::from_slice(&json)
-                .map_err(|e| ServeError::Lost(format!("it sent what is no message: {e}")))?,
+                .map_err(|e| ServeError::Lost(format!("it sent an invalid message: {e}")))?,
             Ok(Event::Lost(why)) => return Err(ServeError::Lost(why)),
             Err(RecvTimeoutError::Timeout) if stop.requested() => return Err(ServeError::Stopped),
             Err(RecvTimeoutError::Timeout) => continue,
             Err(RecvTimeoutError::Disconnected) => {
-                return Err(ServeError::Lost("its connection ended".to_owned()));
+                return Err(ServeError::Lost("it was closed".to_owned()));
             }
         };
         let of_current = |number| current.as_ref().filter(|trial| trial.number == number);

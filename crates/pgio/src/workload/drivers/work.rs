@@ -49,8 +49,7 @@ pub(super) struct TrialWork {
     pub(super) orders: Arc<Mutex<Receiver<Order>>>,
 }
 
-/// Returns what names a server: its system identifier and port, the same for every client; a server whose
-/// identifier this role may not read is named by its start.
+/// Returns text that identifies a server for every client: port, start time and database.
 pub fn server_name(client: &mut Client) -> Result<String, postgres::Error> {
     let row = client.query_one(
         "SELECT coalesce(current_setting('port', true), '') || '/' || \
@@ -129,7 +128,7 @@ impl TrialWork {
                 stopped: matches!(error, EngineError::Stopped),
             },
         };
-        // Fails only for an answer beyond all bounds; then the coordinator waits in vain and says so.
+        // Fails only for an answer beyond all bounds; then the coordinator times out and reports it.
         let _ = link.send(&message);
     }
 

@@ -2,7 +2,7 @@
 DECLARE
     start_at        CONSTANT timestamptz := {start_at}; -- wait for this moment; NULL: at once
     until_at        CONSTANT timestamptz := {until_at}; -- no transaction begins after this moment
-    at_most         CONSTANT bigint := {at_most};       -- nor after so many; NULL: no limit
+    at_most         CONSTANT bigint := {at_most};       -- nor after this many calls; NULL: no limit
     began           float8;
     t0              timestamptz;
     t1              timestamptz;

@@ -9,7 +9,7 @@ use crate::fixture::{INSTALLED, fresh_database, shared_primary};
 use crate::loading::room::TinyFileSystem;
 use crate::workdir::{Workdir, auto_conf, experiment};
 
-/// Leaves so many bytes free.
+/// Leaves `leave` bytes free.
 fn fill(dir: &Path, leave: u64) {
     let space = rustix::fs::statvfs(dir).unwrap();
     let size = (space.f_bavail * space.f_frsize).saturating_sub(leave);
@@ -62,7 +62,8 @@ fn results_of_a_newer_version_are_refused_by_name() {
         fs::write(&path, text.replace(from, to)).unwrap();
         for command in [&["report", "out"][..], &["compare", "experiment.toml", "--resume", "out"]]
         {
-            let result = dir.pgio(command).expect(7, &[to, file, "use the pgio that wrote it"]);
+            let result =
+                dir.pgio(command).expect(7, &[to, file, "use the version of pgio that wrote it"]);
             assert_eq!(result.out, "");
         }
         fs::write(&path, text).unwrap();

@@ -119,7 +119,7 @@ fn a_plan_counts_restarts_loads_and_what_else_lies_between_the_windows() {
         &[
             // 8 × 1 s, 8 restarts of 3 s, a cluster, and 9 loads of 2 s.
             "8 trials, 80.0 s of warm-up and windows, about 2.3 min in all",
-            "outside the windows: 8 × checkpoint, connecting and evidence of 1 s, 8 × restart of 3 s, 1 × private cluster of 6 s, 3.52 GiB loaded or copied at 200 MiB/s",
+            "outside the windows: 8 × checkpoint, connecting and evidence (1 s each), 8 × restart (3 s each), 1 × private cluster (6 s each), 3.52 GiB loaded or copied at 200 MiB/s",
         ],
     );
 }

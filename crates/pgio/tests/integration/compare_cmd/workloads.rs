@@ -90,7 +90,7 @@ fn all_are_reported_by_the_directory_of_all() {
     }
     dir.pgio(&[&["report", "out", "out"][..], &other].concat()).expect(0, &["A: test one"]);
     dir.pgio(&["report", "out", "--baseline", "b"])
-        .expect(2, &["--baseline: out/one: unknown condition \"b\" (conditions: lazy, as it is)"]);
+        .expect(2, &["--baseline: out/one: unknown condition `b` (conditions: lazy, as it is)"]);
 
     let both = dir.pgio(&["report", "out", "out"]).expect(0, &["A: test one", "A: test two"]);
     assert!(!both.err.contains("excluded"), "{both}");

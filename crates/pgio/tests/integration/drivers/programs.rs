@@ -148,7 +148,7 @@ fn work_that_a_drivers_host_cannot_do_is_refused_before_anything_changes() {
             command("run = 'true'", ""),
             "local:2",
             4,
-            "how the numbers of several drivers make one `rate`",
+            "how to combine the values of several drivers for `rate`",
         ),
         (
             command("run = 'true'\nhost = 'local'", sum),

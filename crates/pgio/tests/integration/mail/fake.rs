@@ -98,7 +98,7 @@ impl Fake {
         files(self.state.dir.path())
     }
 
-    /// Of one message for one recipient, as they were kept.
+    /// The largest number of copies that were kept of one message for one recipient.
     pub(crate) fn most_copies(&self) -> u64 {
         self.state.copies.lock().unwrap().values().copied().max().unwrap_or(0)
     }

@@ -42,7 +42,7 @@ pub(super) struct Arm {
     pub(super) name: &'static str,
     setting: &'static str,
     commits: f64,
-    /// Of a commit, in seconds: WAL flush, standby.
+    /// Times of a commit, in seconds: WAL flush, standby.
     flush: f64,
     standby: f64,
 }

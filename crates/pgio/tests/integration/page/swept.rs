@@ -37,7 +37,7 @@ pub(crate) fn write(dir: &Path) {
     }
 }
 
-/// Of rate and latency: sixteen sessions are as many as do any good, and each ms of delay is two for
+/// Factors of rate and latency: more than sixteen sessions gain nothing, and each ms of delay is two for
 /// a session that waits for the standby.
 fn factors(arm: &str, point: &Point) -> (f64, f64) {
     let number = |axis: &str| point[axis].as_f64().unwrap();

@@ -65,8 +65,8 @@ function clock(seconds) {
 const PHASES = {
   starting: "starting",
   running: "running",
-  complete: "complete; this page stays as it is",
-  stopped: "stopped; it goes on here with --resume",
+  complete: "complete",
+  stopped: "stopped; this page continues after `pgio compare --resume`",
 };
 
 function draw() {

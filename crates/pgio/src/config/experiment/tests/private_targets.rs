@@ -70,11 +70,11 @@ fn errors_name_the_line_and_the_remedy() {
         ),
         (
             "standbys = [{ name = 'a', from = 'b' }, { name = 'b' }]",
-            "target.standbys.from: `b` is no standby before this one; it is the first one",
+            "target.standbys.from: `b` is not a standby listed before this one; this is the first standby; remove `from`",
         ),
         (
             "standbys = [{ name = 'east' }, { name = 'b', from = 'eats' }]",
-            "target.standbys.from: `eats` is no standby before this one; the nearest valid one is `east`",
+            "target.standbys.from: `eats` is not a standby listed before this one; the nearest valid one is `east`",
         ),
         ("standbys = [{ directory = '/srv' }]", "target.standbys: requires name = \"...\""),
         ("standbys = [{ name = 'run' }]", "target.standbys.name: cannot be `run`"),

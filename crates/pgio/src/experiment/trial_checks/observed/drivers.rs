@@ -12,7 +12,7 @@ pub(super) const CLIENT_SHARE: f64 = 0.05;
 
 const ID: &str = "generator-bound";
 
-/// Returns the threads that issue the work in a process with so many `sessions`; absent: with all of them.
+/// Returns the threads that issue the work in a process with this many `sessions`; absent: with all of them.
 pub(super) fn issuing_threads(trial: &Trial, sessions: Option<u32>) -> f64 {
     let key = |name: &str| trial.workload.keys.get(name).and_then(|n| n.as_f64());
     // A mail workload has one session per thread; `threads` of other workloads belongs to the command.

@@ -6,6 +6,7 @@
 //! They wait for each other as well; the part that others cause is taken to be their share of the processor
 //! time in use.
 
+use pgio_results::checks::remedy;
 use pgio_results::model::{Check, CheckVerdict, Trial};
 use pgio_results::telemetry::{HostUse, Telemetry};
 
@@ -58,8 +59,7 @@ pub(super) fn load(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
         Some((verdict, worse, message))
     });
     let (verdict, _, message) = judged.max_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)))?;
-    let remedy = "stop other programs there (see top), or measure while the host is idle";
-    Some(check(ID, verdict, message, remedy))
+    Some(check(ID, verdict, message, remedy(ID)))
 }
 
 /// The share of the window by which others delayed the servers' processes.
@@ -74,8 +74,7 @@ pub(super) fn steal(telemetry: &Telemetry) -> Option<Check> {
     const ID: &str = "steal";
     let (name, _, share) = worst(telemetry, |h| h.cpu.get("steal").copied())?;
     let message = format!("the hypervisor took {} of the time of `{name}`", percent(share));
-    let remedy = "measure on a machine of its own, or at another time";
-    Some(check(ID, verdict(share, INVALID), message, remedy))
+    Some(check(ID, verdict(share, INVALID), message, remedy(ID)))
 }
 
 /// Judges processor time that the work did not get; above `most` the trial does not count.

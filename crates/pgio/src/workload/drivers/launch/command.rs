@@ -47,8 +47,11 @@ impl Command {
 /// The program of the drivers: this one, by the path that other hosts know it under.
 fn program() -> Result<String, DriverError> {
     let exe = std::env::current_exe();
-    let exe = exe
-        .map_err(|e| DriverError::Refused(format!("cannot find the program file of pgio: {e}")))?;
+    let exe = exe.map_err(|e| {
+        DriverError::Refused(format!(
+            "cannot find the program file of pgio in /proc/self/exe ({e}): mount /proc"
+        ))
+    })?;
     Ok(exe.display().to_string())
 }
 
