@@ -155,8 +155,9 @@ pub trait Workload: Send + Sync {
     fn metrics(&self, _totals: &Totals, _seconds: f64) -> Vec<(&'static str, Option<f64>)> {
         Vec::new()
     }
-    /// Looks at what the trial left outside of PostgreSQL and takes it away, whatever came of it.
-    fn after_trial(&self) -> Vec<Check> {
+    /// Looks at what the trial left outside of PostgreSQL and takes it away, whatever came of it. After an order to
+    /// stop it waits for nothing.
+    fn after_trial(&self, _stop: &Stop) -> Vec<Check> {
         Vec::new()
     }
     /// The table that `before_trial` makes, if any: its schema, name and mark.
