@@ -2,7 +2,7 @@
 //!
 //! The thread reads its clock right before a ping leaves and right after a pong arrives, so that nothing
 //! but the network is in a round trip. A peer is lost when its connection ends, or when nothing arrives
-//! for longer than its role allows.
+//! for longer than its role allows and it takes nothing of what waits for it.
 
 use std::collections::VecDeque;
 use std::io::{self, Read, Write};
@@ -15,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::net::sockopt::set_socket_send_buffer_size;
 use rustls::Connection;
 use serde::Serialize;
 
@@ -30,6 +31,9 @@ const COORDINATOR_SILENT: Duration = Duration::from_millis(1500);
 const DRIVER_SILENT: Duration = Duration::from_secs(3);
 /// Time for the last message to leave when the connection is closed.
 const LINGER: Duration = Duration::from_secs(1);
+/// Bytes that the kernel takes at a time. A peer answers a ping only after what was sent before it; of a long
+/// message over a slow network, no more than this is on its way unseen.
+const SEND_BUFFER: usize = 128 << 10;
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Role {
@@ -55,6 +59,8 @@ struct Shared {
     queue: Mutex<VecDeque<Out>>,
     wake: OwnedFd,
     closing: AtomicBool,
+    /// The thread has ended.
+    ended: AtomicBool,
     /// Where the round trips go that somebody waits for.
     trips: Mutex<Option<Sender<RoundTrip>>>,
 }
@@ -73,12 +79,16 @@ impl std::fmt::Debug for Link {
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.0.closing.store(true, Ordering::SeqCst);
-        self.0.wake();
+        self.0.close();
     }
 }
 
 impl Shared {
+    fn close(&self) {
+        self.closing.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
     fn wake(&self) {
         // Fails only if the counter is full, and then the thread is being woken.
         let _ = rustix::io::write(&self.wake, &1u64.to_ne_bytes());
@@ -100,6 +110,7 @@ impl Link {
         sink: Box<dyn FnMut(Event) + Send>,
     ) -> Result<Link, LinkError> {
         stream.set_nonblocking(true)?;
+        set_socket_send_buffer_size(&stream, SEND_BUFFER).map_err(io::Error::from)?;
         inbox.trust();
         let wake =
             eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC).map_err(io::Error::from)?;
@@ -107,6 +118,7 @@ impl Link {
             queue: Mutex::default(),
             wake,
             closing: AtomicBool::new(false),
+            ended: AtomicBool::new(false),
             trips: Mutex::default(),
         });
         let of_thread = Arc::clone(&shared);
@@ -121,6 +133,7 @@ impl Link {
             sink,
             heard: now,
             pinged: now,
+            is_behind: false,
         };
         thread::Builder::new().name("link".to_owned()).spawn(move || thread.run())?;
         Ok(Link(Arc::new(Handle(shared))))
@@ -131,6 +144,17 @@ impl Link {
         let json = serde_json::to_vec(message).map_err(io::Error::from)?;
         self.0.0.queue(Out::Bytes(Frame::Message(json).encode()?));
         Ok(())
+    }
+
+    /// Closes the connection, whoever else has the link, and waits until the last message has left. A process
+    /// that ends without it may take that message with it.
+    pub fn close(self) {
+        let shared = &self.0.0;
+        shared.close();
+        let begun = Instant::now();
+        while !shared.ended.load(Ordering::SeqCst) && begun.elapsed() < 2 * LINGER {
+            thread::sleep(Duration::from_millis(5));
+        }
     }
 
     /// Measures the offset of the peer's clock by round trips, one after the other.
@@ -183,8 +207,11 @@ struct Thread {
     role: Role,
     clock: Clock,
     sink: Box<dyn FnMut(Event) + Send>,
+    /// When the peer last sent something, or took something that had to wait for it.
     heard: Instant,
     pinged: Instant,
+    /// The socket is full: the peer has not taken what it holds.
+    is_behind: bool,
 }
 
 impl Thread {
@@ -194,6 +221,7 @@ impl Thread {
             self.linger();
         }
         let _ = self.stream.shutdown(Shutdown::Both);
+        self.shared.ended.store(true, Ordering::SeqCst);
         let why = match end {
             Err(End::Lost(why)) => why,
             _ => "closed".to_owned(),
@@ -205,8 +233,10 @@ impl Thread {
         // The handshake may have read the first frames.
         self.handle_frames()?;
         loop {
+            // Read before the queue: what was queued before the order to close is sent.
+            let is_closing = self.shared.closing.load(Ordering::SeqCst);
             self.send_queued()?;
-            if self.shared.closing.load(Ordering::SeqCst) {
+            if is_closing {
                 return Err(End::Closed);
             }
             let readable = self.wait()?;
@@ -261,8 +291,16 @@ impl Thread {
     fn flush(&mut self) -> Result<(), End> {
         while self.connection.wants_write() {
             match self.connection.write_tls(&mut self.stream) {
-                Ok(_) => {}
-                Err(e) if e.kind() == io::ErrorKind::WouldBlock => break,
+                Ok(_) => {
+                    // There is room again, so the peer lives, even if it can answer nothing before the end.
+                    if std::mem::take(&mut self.is_behind) {
+                        self.heard = Instant::now();
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
+                    self.is_behind = true;
+                    break;
+                }
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
                 Err(e) => return Err(Self::lost(e)),
             }

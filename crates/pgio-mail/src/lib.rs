@@ -14,6 +14,7 @@ pub mod error;
 pub mod halt;
 pub mod maildir;
 pub mod message;
+pub mod schedule;
 pub mod session;
 pub mod settings;
 pub mod tally;

@@ -17,6 +17,7 @@ use super::dialogue::{Dialogue, Fate, NoService};
 use super::error::MailError;
 use super::halt::Halt;
 use super::message::{self, Draft, Message, Sum};
+use super::schedule::Turn;
 use super::settings::{MailSettings, Share};
 use super::tally::{Span, Tally};
 use super::wire::{Lost, Stream, Wire};
@@ -138,13 +139,12 @@ impl MailSession {
         // A separate stream: the window must not depend on the progress of the warm-up.
         self.rng = SplitMix64::new(derive(self.shared.seed, span.name, u64::from(self.index)));
         let mut tally = Tally::default();
-        let mut taken = None;
-        // A session that was free when a message fell due starts it, even if it wakes up after the end.
+        // A retry that was due before the end begins, even if the session wakes up after it.
         let mut waited = false;
         self.shared.halt.sleep_until(span.start);
         while !self.shared.halt.requested() && (waited || Instant::now() < span.end) {
             waited = false;
-            match self.next(span, &mut taken, &mut tally) {
+            match self.next(span, &mut tally) {
                 Next::Deliver(held) => self.attempt(*held, span, &mut tally)?,
                 Next::Wait(until) => {
                     self.shared.halt.sleep_until(until.min(span.end));
@@ -156,12 +156,11 @@ impl MailSession {
         for held in std::mem::take(&mut self.held) {
             self.give_up_at_end(held, &mut tally);
         }
-        tally.overdue.extend(taken.filter(|intended| *intended < span.end));
         tally.free = Some(Instant::now());
         Ok(tally)
     }
 
-    fn next(&mut self, span: &Span, taken: &mut Option<Instant>, tally: &mut Tally) -> Next {
+    fn next(&mut self, span: &Span, tally: &mut Tally) -> Next {
         let now = Instant::now();
         // The queue is ordered by due time.
         let due = self.held.front().map(|held| held.due);
@@ -176,20 +175,15 @@ impl MailSession {
         let Some(rate) = self.shared.settings.rate else {
             return Next::Deliver(Box::new(self.draw(now)));
         };
-        let intended = *taken.get_or_insert_with(|| {
-            let number = span.taken.fetch_add(1, Ordering::Relaxed);
-            span.intended(number, rate)
-        });
-        if intended >= span.end {
-            return due.map_or(Next::End, Next::Wait);
+        match span.take(rate, due, &self.shared.halt) {
+            Turn::Start(intended) => {
+                tally.scheduled += 1;
+                tally.lag += intended.elapsed();
+                Next::Deliver(Box::new(self.draw(intended)))
+            }
+            Turn::Retry | Turn::Over => due.map_or(Next::End, Next::Wait),
+            Turn::Stopped => Next::End,
         }
-        if intended > now {
-            return Next::Wait(due.map_or(intended, |due| due.min(intended)));
-        }
-        *taken = None;
-        tally.scheduled += 1;
-        tally.lag += now - intended;
-        Next::Deliver(Box::new(self.draw(intended)))
     }
 
     /// Draws the next message of this session.
@@ -253,7 +247,7 @@ impl MailSession {
             self.settle(held);
         } else if held.attempts >= MAX_ATTEMPTS {
             tally.undelivered += held.open.len() as u64;
-            self.settle(held);
+            self.give_up(held, tally);
         } else {
             held.due = ended + BACK_OFF * 2u32.pow(held.attempts - 1);
             let at = self.held.partition_point(|other| other.due <= held.due);
@@ -310,6 +304,11 @@ impl MailSession {
 
     fn give_up_at_end(&self, held: Held, tally: &mut Tally) {
         tally.left_over += held.open.len() as u64;
+        self.give_up(held, tally);
+    }
+
+    /// How long the delivery would have taken remains open.
+    fn give_up(&self, held: Held, tally: &mut Tally) {
         // A refused message is never delivered.
         if !held.refused {
             tally.latency.record_censored(held.since.elapsed().as_nanos() as f64, 1);

@@ -1,10 +1,11 @@
 //! Counts of one session in one span, and their sum over all sessions.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
+use super::halt::Halt;
 use super::message::Message;
+use super::schedule::{Schedule, Turn};
 use super::settings::{MailRate, Share};
 use pgio_results::histogram::{Histogram, overdue_groups};
 
@@ -39,8 +40,6 @@ pub struct Tally {
     pub late: Option<Duration>,
     /// When the last message was accepted.
     pub ended: Option<Instant>,
-    /// Due times of messages that were not started because their session was busy.
-    pub overdue: Vec<Instant>,
     /// Messages due but not started, and their minimum total delay.
     pub unbegun: u64,
     pub unbegun_lag: Duration,
@@ -75,12 +74,9 @@ impl Tally {
     /// for them until after the end of the window.
     pub fn cut_off(&mut self, span: &Span, rate: MailRate) {
         let end = self.free.map_or(span.end, |free| free.max(span.end));
-        let taken = span.taken.load(Ordering::Relaxed);
-        let left = overdue_groups(self.due.saturating_sub(taken));
-        let never_taken = left.map(|(last, n)| (span.intended(taken + last, rate), n));
-        let moments = std::mem::take(&mut self.overdue).into_iter().map(|moment| (moment, 1));
-        for (moment, n) in moments.chain(never_taken) {
-            let waited = end.saturating_duration_since(moment);
+        let taken = span.schedule.taken();
+        for (last, n) in overdue_groups(self.due.saturating_sub(taken)) {
+            let waited = end.saturating_duration_since(span.intended(taken + last, rate));
             self.latency.record_censored(waited.as_nanos() as f64, n);
             self.unbegun += n;
             self.unbegun_lag += waited.mul_f64(n as f64);
@@ -104,7 +100,6 @@ impl Tally {
         self.lag += other.lag;
         self.late = self.late.max(other.late);
         self.ended = self.ended.max(other.ended);
-        self.overdue.extend(&other.overdue);
         self.unbegun += other.unbegun;
         self.unbegun_lag += other.unbegun_lag;
         self.free = self.free.into_iter().chain(other.free).min();
@@ -126,12 +121,18 @@ pub struct Span {
     pub end: Instant,
     /// Length of a slice of the timeline, in seconds.
     pub slice: f64,
-    /// Number of messages of an open loop that sessions of this process have taken so far.
-    pub taken: Arc<AtomicU64>,
+    /// The messages of an open loop that sessions of this process start.
+    pub schedule: Arc<Schedule>,
     pub share: Share,
 }
 
 impl Span {
+    /// Waits for the next message of an open loop and takes it, unless the session's own retry is due before.
+    pub(super) fn take(&self, rate: MailRate, retry: Option<Instant>, halt: &Halt) -> Turn {
+        let intended = |number| self.intended(number, rate);
+        self.schedule.take((intended, self.end), retry, halt)
+    }
+
     /// When this message of this process's share of an open loop is due.
     pub fn intended(&self, number: u64, rate: MailRate) -> Instant {
         let number = self.share.number(number);
@@ -161,7 +162,7 @@ mod tests {
         let start = Instant::now();
         let end = start + Duration::from_secs(2);
         let share = Share::whole(1);
-        let span = Span { name: "test", start, end, slice: 0.5, taken: Arc::default(), share };
+        let span = Span { name: "test", start, end, slice: 0.5, schedule: Arc::default(), share };
         let message = Message { wire: Vec::new(), bytes: 100, sum: [0; 32] };
         let mut tally = Tally::default();
         for ms in [100, 600, 700, 2100] {
@@ -181,8 +182,8 @@ mod tests {
     fn the_schedules_of_two_processes_are_one() {
         let start = Instant::now();
         let end = start + Duration::from_secs(7);
-        let taken = Arc::default();
-        let whole = Span { name: "test", start, end, slice: 1.0, taken, share: Share::whole(3) };
+        let (schedule, share) = (Arc::default(), Share::whole(3));
+        let whole = Span { name: "test", start, end, slice: 1.0, schedule, share };
         let rate = MailRate::new(10, false);
         let parts = [(0, 2), (2, 1)].map(|(first, sessions)| Span {
             share: Share { first, sessions, of: 3 },

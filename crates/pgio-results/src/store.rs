@@ -24,7 +24,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use self::error::io;
-use self::reading::{EXPERIMENT, TRIALS};
+use self::reading::{EXPERIMENT, LINE_LIMIT, TRIALS};
 use super::model::Trial;
 use super::series::Series;
 use super::wire;
@@ -125,6 +125,10 @@ impl Store {
     pub fn append(&mut self, trial: &Trial) -> Result<(), StoreError> {
         self.check_in_place()?;
         let line = wire::to_json(trial) + "\n";
+        if line.len() as u64 > LINE_LIMIT {
+            let (path, bytes) = (self.dir.join(TRIALS), line.len());
+            return Err(StoreError::LongRecord { path, bytes, limit: LINE_LIMIT });
+        }
         self.trials
             .write_all(line.as_bytes())
             .and_then(|()| self.trials.sync_data())
@@ -225,6 +229,18 @@ mod tests {
             fs::read_dir(&dir).unwrap().map(|e| e.unwrap().file_name()).collect();
         names.sort();
         assert_eq!(names, ["experiment.toml", "manifest.json", "trials.jsonl"]);
+    }
+
+    #[test]
+    fn a_record_that_nobody_could_read_is_not_stored() {
+        let (_parent, dir) = stored();
+        let mut store = Store::create(&dir.with_extension("long"), TEXT, &manifest()).unwrap();
+        let mut trial = full_trial();
+        trial.started_at = "x".repeat(LINE_LIMIT as usize);
+        let error = store.append(&trial).unwrap_err();
+        assert!(matches!(error, StoreError::LongRecord { .. }), "{error}");
+        store.append(&full_trial()).unwrap();
+        assert_eq!(read(store.dir()).unwrap().trials.len(), 1);
     }
 
     #[test]

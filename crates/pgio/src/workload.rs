@@ -155,8 +155,9 @@ pub trait Workload: Send + Sync {
     fn metrics(&self, _totals: &Totals, _seconds: f64) -> Vec<(&'static str, Option<f64>)> {
         Vec::new()
     }
-    /// Checks and removes what the trial left outside PostgreSQL, whether it succeeded or failed.
-    fn after_trial(&self) -> Vec<Check> {
+    /// Checks and removes what the trial left outside PostgreSQL, whether it succeeded or failed. After an order to
+    /// stop it does not wait.
+    fn after_trial(&self, _stop: &Stop) -> Vec<Check> {
         Vec::new()
     }
     /// The table that `before_trial` makes, if any: its schema, name and mark.

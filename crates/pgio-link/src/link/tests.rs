@@ -130,6 +130,80 @@ fn a_peer_that_does_not_speak_the_protocol_is_refused() {
     assert!(matches!(coordinator.arrivals.recv().unwrap(), Arrival::Refused { hello: None, .. }));
 }
 
+/// Forwards both ways between a driver and the coordinator, to the driver no faster than so many bytes a second.
+fn slow_network(to: u16, bytes_per_second: usize) -> String {
+    const PIECE: usize = 16 << 10;
+    // Less than the loopback device's segments makes the kernel wait for probes.
+    const BUFFER: usize = 128 << 10;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        let (driver, _) = listener.accept().unwrap();
+        let far = TcpStream::connect(("127.0.0.1", to)).unwrap();
+        // Otherwise the kernel takes a whole message at once.
+        rustix::net::sockopt::set_socket_recv_buffer_size(&far, BUFFER).unwrap();
+        let (mut from, mut into) = (driver.try_clone().unwrap(), far.try_clone().unwrap());
+        thread::spawn(move || io::copy(&mut from, &mut into));
+        let (mut far, mut driver, mut piece) = (far, driver, [0; PIECE]);
+        let (begun, mut forwarded) = (Instant::now(), 0);
+        while let Ok(length @ 1..) = far.read(&mut piece) {
+            forwarded += length;
+            let due = Duration::from_secs_f64(forwarded as f64 / bytes_per_second as f64);
+            thread::sleep(due.saturating_sub(begun.elapsed()));
+            if driver.write_all(&piece[..length]).is_err() {
+                return;
+            }
+        }
+    });
+    address
+}
+
+#[test]
+fn a_driver_that_still_receives_a_long_message_is_not_silent() {
+    let coordinator = coordinator(1);
+    let through = slow_network(coordinator.listener.port(), 600 << 10);
+    let (sender, events) = channel();
+    let sink = Box::new(move |event| drop(sender.send(event)));
+    let patience: (Duration, &dyn Fn() -> bool) = (LONG, &|| false);
+    let dialed = dial(&through, patience, &coordinator.token, &hello(), Clock::start(), sink);
+    let (_, _driver) = dialed.unwrap();
+    let Arrival::Joined { link, .. } = coordinator.arrivals.recv().unwrap() else {
+        panic!("no driver")
+    };
+    let begun = Instant::now();
+    let long = "x".repeat(3 << 20);
+    link.send(&long).unwrap();
+    assert_eq!(message(events.recv().unwrap()).len(), long.len() + 2);
+    assert!(begun.elapsed() > DRIVER_SILENT, "{:?}", begun.elapsed());
+    thread::sleep(HEARTBEAT);
+    let lost = coordinator.arrivals.try_recv();
+    assert!(lost.is_err(), "{lost:?}");
+}
+
+#[test]
+fn what_was_said_before_the_end_arrives() {
+    for _ in 0..50 {
+        let coordinator = coordinator(1);
+        let (dialed, _events) = dialed(&coordinator, &coordinator.token, &hello());
+        let (_, driver) = dialed.unwrap();
+        let joined = coordinator.arrivals.recv().unwrap();
+        assert!(matches!(joined, Arrival::Joined { .. }), "{joined:?}");
+        // The thread may just be between its queue and the order to close.
+        driver.send(&"one").unwrap();
+        driver.send(&"last").unwrap();
+        driver.close();
+        assert_eq!(next(&coordinator), "\"one\"");
+        assert_eq!(next(&coordinator), "\"last\"");
+    }
+}
+
+fn next(coordinator: &Coordinator) -> String {
+    match coordinator.arrivals.recv_timeout(LONG).unwrap() {
+        Arrival::Heard { event, .. } => message(event),
+        other => panic!("{other:?}"),
+    }
+}
+
 /// A driver that hears nothing ends, whatever its socket says; the peer here keeps the connection open.
 #[test]
 fn silence_is_noticed() {

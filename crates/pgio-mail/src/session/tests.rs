@@ -1,10 +1,11 @@
 //! One session against a server that accepts everything: which messages are due, started and late.
 
 use std::io::{BufRead, BufReader, Write};
-use std::net::{Ipv4Addr, TcpListener};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::thread;
 
 use super::*;
+use crate::schedule::Schedule;
 use crate::settings::{MailProtocol, MailRate, MailServer, MessageSizes, SizeDistribution};
 
 fn settings(server: String, rate: Option<MailRate>) -> MailSettings {
@@ -32,36 +33,56 @@ fn per_minute(messages: u32) -> MailRate {
     MailRate::new(messages, true)
 }
 
-/// Accepts everything on one connection.
-fn server() -> String {
+/// Returns the delay and the reply after the text of a message, by its number among all texts from 1.
+type Reply = fn(u32) -> (Duration, &'static str);
+
+const KEPT: Reply = |_| (Duration::ZERO, "250 kept\r\n");
+
+/// Accepts connections and replies to each text in this way.
+fn server(reply: Reply) -> String {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let address = listener.local_addr().unwrap();
+    let texts = Arc::new(AtomicU64::new(0));
     thread::spawn(move || {
-        let (stream, _) = listener.accept().unwrap();
-        let mut out = stream.try_clone().unwrap();
-        out.write_all(b"220 here\r\n").unwrap();
-        let mut in_text = false;
-        for line in BufReader::new(stream).lines() {
-            let Ok(line) = line else { return };
-            let answer = match line.as_str() {
-                "." if in_text => "250 kept\r\n",
-                _ if in_text => continue,
-                "DATA" => "354 go on\r\n",
-                _ => "250 yes\r\n",
-            };
-            in_text = answer.starts_with("354");
-            if out.write_all(answer.as_bytes()).is_err() {
-                return;
-            }
+        for stream in listener.incoming() {
+            let texts = Arc::clone(&texts);
+            thread::spawn(move || serve(stream.unwrap(), reply, &texts));
         }
     });
     address.to_string()
 }
 
+fn serve(stream: TcpStream, reply: Reply, texts: &AtomicU64) {
+    let mut out = stream.try_clone().unwrap();
+    out.write_all(b"220 here\r\n").unwrap();
+    let mut in_text = false;
+    for line in BufReader::new(stream).lines() {
+        let Ok(line) = line else { return };
+        let answer = match line.as_str() {
+            "." if in_text => {
+                let (delay, answer) = reply(texts.fetch_add(1, Ordering::SeqCst) as u32 + 1);
+                thread::sleep(delay);
+                answer
+            }
+            _ if in_text => continue,
+            "DATA" => "354 go on\r\n",
+            _ => "250 yes\r\n",
+        };
+        in_text = answer.starts_with("354");
+        if out.write_all(answer.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
 fn session(rate: Option<MailRate>) -> MailSession {
-    let shared = Shared {
-        settings: settings(server(), rate),
-        share: Share::whole(1),
+    sessions(rate, KEPT, 1).remove(0)
+}
+
+fn sessions(rate: Option<MailRate>, reply: Reply, count: u32) -> Vec<MailSession> {
+    let shared = Arc::new(Shared {
+        settings: settings(server(reply), rate),
+        share: Share::whole(count),
         token: "t".to_owned(),
         seed: 1,
         halt: Halt::default(),
@@ -69,13 +90,14 @@ fn session(rate: Option<MailRate>) -> MailSession {
         accepted: AtomicU64::new(0),
         refused: AtomicU64::new(0),
         done: AtomicU64::new(0),
-    };
-    MailSession::connect_new(0, Arc::new(shared)).unwrap()
+    });
+    let session = |index| MailSession::connect_new(index, Arc::clone(&shared)).unwrap();
+    (0..count).map(session).collect()
 }
 
 fn span(start: Instant, length: Duration, taken: u64) -> Span {
-    let taken = Arc::new(AtomicU64::new(taken));
-    Span { name: "test", start, end: start + length, slice: 0.1, taken, share: Share::whole(1) }
+    let schedule = Arc::new(Schedule::after(taken));
+    Span { name: "test", start, end: start + length, slice: 0.1, schedule, share: Share::whole(1) }
 }
 
 #[test]
@@ -111,4 +133,43 @@ fn without_a_rate_all_sessions_are_due_at_the_start() {
     let tally = session.run(&span).unwrap();
     assert!(tally.messages > 0);
     assert!(tally.late.unwrap() >= behind, "{:?}", tally.late);
+}
+
+#[test]
+fn a_message_falls_to_another_session_while_one_repeats_its_own() {
+    // The first message is deferred, and its second attempt takes long.
+    let reply = |text: u32| match text {
+        1 => (Duration::ZERO, "451 later\r\n"),
+        2 => (Duration::from_millis(700), "250 kept\r\n"),
+        _ => (Duration::ZERO, "250 kept\r\n"),
+    };
+    let sessions = sessions(Some(per_second(4)), reply, 2);
+    let mut span = span(Instant::now(), Duration::from_millis(700), 0);
+    span.share = Share::whole(2);
+    let tallies: Vec<Tally> = thread::scope(|scope| {
+        let run = |mut session: MailSession| {
+            scope.spawn({
+                let span = &span;
+                move || session.run(span).unwrap()
+            })
+        };
+        let running: Vec<_> = sessions.into_iter().map(run).collect();
+        running.into_iter().map(|session| session.join().unwrap()).collect()
+    });
+    let mut all = Tally::default();
+    tallies.iter().for_each(|tally| all.merge(tally));
+    assert_eq!((all.scheduled, all.retries, all.messages), (3, 1, 3));
+    assert!(all.lag < Duration::from_millis(150), "{:?}", all.lag);
+}
+
+#[test]
+fn a_message_given_up_is_censored() {
+    let always = |_: u32| (Duration::ZERO, "451 later\r\n");
+    let mut session = sessions(Some(per_minute(1)), always, 1).remove(0);
+    let tally = session.run(&span(Instant::now(), Duration::from_secs(5), 0)).unwrap();
+    assert_eq!((tally.retries, tally.undelivered, tally.left_over), (5, 1, 0));
+    let latency = &tally.latency;
+    assert_eq!((latency.count(), latency.censored_count()), (0, 1));
+    // 0.1 s, doubled four times.
+    assert!(latency.longest().unwrap().seconds() > 3.0, "{:?}", latency.longest());
 }

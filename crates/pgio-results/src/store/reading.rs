@@ -23,7 +23,7 @@ pub(super) const TRIALS: &str = "trials.jsonl";
 
 /// Larger files and lines were not written by pgio. A record of a thousand sessions has about a
 /// megabyte.
-const LINE_LIMIT: u64 = 64 << 20;
+pub(super) const LINE_LIMIT: u64 = 64 << 20;
 const TRIALS_LIMIT: u64 = 8 << 30;
 const SERIES_LIMIT: u64 = 1 << 30;
 const MANIFEST_LIMIT: u64 = 64 << 20;

@@ -8,13 +8,16 @@ use std::time::Duration;
 
 use super::exit::{Failure, Outcome, USAGE};
 use super::signals;
-use crate::workload::drivers::launch::RANKS_VARIABLE;
+use crate::workload::drivers::launch::{RANKS_VARIABLE, SLURM_RANK_VARIABLE};
 use crate::workload::drivers::serve;
 use pgio_link::{COORDINATOR_VARIABLE, TOKEN_VARIABLE, Token};
 
 /// Variables in which engines give a process its number, the more specific first.
-const NUMBERS: &[&str] =
-    &["JOB_COMPLETION_INDEX", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "SLURM_PROCID"];
+const NUMBERS: &[&str] = &["JOB_COMPLETION_INDEX", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"];
+/// The step of a Slurm job to which the process belongs; srun sets it.
+const SLURM_STEP: &str = "SLURM_STEP_ID";
+/// Larger numbers are Slurm's own steps, such as that of the batch script.
+const LAST_STEP_OF_SRUN: u32 = 0xffff_fff0;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -50,8 +53,12 @@ pub(super) fn run(args: &Args) -> Outcome {
 /// Returns the driver's rank: its number among the processes of its engine, which selects one of the ranks
 /// that this start is for.
 fn rank(variable: impl Fn(&str) -> Option<String>) -> Result<Option<u32>, String> {
-    let number = NUMBERS.iter().find_map(|name| Some((*name, variable(name)?)));
-    let number = number
+    // Everything that a batch script starts without srun inherits the script's own number, which is 0.
+    let step = variable(SLURM_STEP).and_then(|step| step.parse::<u32>().ok());
+    let by_srun = step.is_some_and(|step| step <= LAST_STEP_OF_SRUN).then_some(SLURM_RANK_VARIABLE);
+    let mut names = NUMBERS.iter().copied().chain(by_srun);
+    let number = names
+        .find_map(|name| Some((name, variable(name)?)))
         .map(|(name, text)| {
             text.parse::<usize>().map_err(|_| format!("{name} is `{text}`, not a number"))
         })
@@ -87,13 +94,29 @@ mod tests {
             assert_eq!(rank_of(&[(name, "2")]), Ok(Some(2)), "{name}");
             assert!(rank_of(&[(name, "x")]).unwrap_err().contains(name));
         }
+        let in_step = |number: &str| rank_of(&[("SLURM_STEP_ID", "0"), ("SLURM_PROCID", number)]);
+        assert_eq!(in_step("2"), Ok(Some(2)));
+        assert!(in_step("x").unwrap_err().contains("SLURM_PROCID"));
         assert_eq!(rank_of(&[]), Ok(None));
         // A replacement of ranks 1 and 3 counts its processes from 0.
-        assert_eq!(rank_of(&[(RANKS_VARIABLE, "1,3"), ("SLURM_PROCID", "1")]), Ok(Some(3)));
+        let step = ("SLURM_STEP_ID", "4");
+        assert_eq!(rank_of(&[(RANKS_VARIABLE, "1,3"), step, ("SLURM_PROCID", "1")]), Ok(Some(3)));
         assert_eq!(rank_of(&[(RANKS_VARIABLE, "2")]), Ok(Some(2)));
         assert_eq!(rank_of(&[(RANKS_VARIABLE, "1,3")]), Ok(None));
         assert!(rank_of(&[(RANKS_VARIABLE, "a,b")]).is_err());
         // mpirun inside an allocation of Slurm: its own number counts.
         assert_eq!(rank_of(&[("OMPI_COMM_WORLD_RANK", "1"), ("SLURM_PROCID", "0")]), Ok(Some(1)));
+    }
+
+    #[test]
+    fn the_number_of_a_batch_script_is_no_drivers_number() {
+        let ranks = (RANKS_VARIABLE, "0,1,2,3");
+        let inherited = ("SLURM_PROCID", "0");
+        assert_eq!(rank_of(&[ranks, inherited]), Ok(None), "any free seat");
+        let batch = ("SLURM_STEP_ID", "4294967291");
+        assert_eq!(rank_of(&[ranks, inherited, batch]), Ok(None));
+        // MPICH and Intel MPI start one daemon a node with srun.
+        let of_daemon = ("SLURM_STEP_ID", "1");
+        assert_eq!(rank_of(&[ranks, inherited, of_daemon, ("PMI_RANK", "3")]), Ok(Some(3)));
     }
 }

@@ -88,7 +88,7 @@ pub fn run(
         trial.checks.push(check);
         trial.outcome = Outcome::Complete;
     }
-    let left_over = request.workload.after_trial();
+    let left_over = request.workload.after_trial(request.stop);
     // What a lost driver did is unknown.
     if !trial_checks::lost_a_driver(&trial) {
         trial.checks.extend(left_over);

@@ -26,14 +26,14 @@ use super::Totals;
 use super::error::EngineError;
 use super::participants::{Participants, Setup};
 use crate::config::{Arrivals, ClientSettings, Pace};
-use calls::Calls;
+use calls::AllCalls;
 
 /// Minimum planned duration, in seconds, of a fixed number of calls for judging its rate.
 const LONG_ENOUGH: f64 = 10.0;
 
 /// Connects, prepares and warms up all sessions of a workload; fails if one of them fails.
 pub(super) fn assemble(
-    calls: Vec<Calls>,
+    calls: AllCalls,
     settings: ClientSettings,
     setup: Setup,
     admin: &mut Client,

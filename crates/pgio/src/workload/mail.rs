@@ -24,10 +24,12 @@ use pgio_mail::session::{Ledger, Sent};
 use pgio_mail::settings::{MailProtocol, MailSettings, Share, SizeDistribution};
 use pgio_mail::verdict;
 
+pub(super) use self::pool::longest_ending;
 use self::prepared::PreparedMail;
 use crate::config::resolve::Extent;
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
+use crate::host::stop::Stop;
 use crate::workload::completed::Completed;
 use crate::workload::drivers::messages::Work;
 use crate::workload::error::EngineError;
@@ -43,6 +45,8 @@ use pgio_results::operation::Class;
 const QUEUE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How often the mail directories are searched meanwhile.
 const SEARCH_INTERVAL: Duration = Duration::from_secs(1);
+/// How often the wait between two searches looks for an order to stop.
+const STOP_INTERVAL: Duration = Duration::from_millis(50);
 
 #[derive(Debug)]
 pub struct Mail {
@@ -82,7 +86,7 @@ impl Mail {
         })
     }
 
-    fn verify(&self, sent: &[Sent]) -> Result<Vec<Check>, MailError> {
+    fn verify(&self, sent: &[Sent], stop: &Stop) -> Result<Vec<Check>, MailError> {
         let directories = self.directories();
         let token = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let since = Instant::now();
@@ -93,10 +97,22 @@ impl Mail {
             if !queued || since.elapsed() > QUEUE_TIMEOUT {
                 return Ok(checks::checks(&verdict));
             }
-            std::thread::sleep(SEARCH_INTERVAL);
+            if !sleep(SEARCH_INTERVAL, stop) {
+                // What is still queued is not lost.
+                return Ok(vec![checks::unfinished(&verdict)]);
+            }
             found.extend(self.collect()?);
         }
     }
+}
+
+/// Returns false if it was stopped.
+fn sleep(length: Duration, stop: &Stop) -> bool {
+    let begun = Instant::now();
+    while !stop.requested() && begun.elapsed() < length {
+        std::thread::sleep(STOP_INTERVAL);
+    }
+    !stop.requested()
 }
 
 /// Connects and warms up a driver's share of the sessions.
@@ -181,12 +197,12 @@ impl Workload for Mail {
         Ok(Box::new(PreparedMail::assemble((settings, share), (token, ledger), setup, admin)?))
     }
 
-    fn after_trial(&self) -> Vec<Check> {
+    fn after_trial(&self, stop: &Stop) -> Vec<Check> {
         if self.settings.maildir.is_none() {
             return Vec::new();
         }
         let sent = self.ledger.take();
-        self.verify(&sent).unwrap_or_else(|error| vec![checks::unverified(&error)])
+        self.verify(&sent, stop).unwrap_or_else(|error| vec![checks::unverified(&error)])
     }
 
     fn metrics(&self, totals: &Totals, seconds: f64) -> Vec<(&'static str, Option<f64>)> {
@@ -215,5 +231,47 @@ impl Workload for Mail {
             all.push(("mail_lag_mean", (begun_or_not > 0.0).then_some(lag)));
         }
         all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pgio_mail::session::CopyLimits;
+    use pgio_mail::settings::{MailServer, Maildir, MessageSizes};
+    use pgio_results::CheckVerdict;
+
+    #[test]
+    fn an_order_to_stop_ends_the_wait_for_the_servers_queue() {
+        let directory = tempfile::tempdir().unwrap();
+        let sizes = MessageSizes { mean: 2048, distribution: SizeDistribution::Fixed, spread: 0 };
+        let path = format!("{}/{{user}}", directory.path().display());
+        let settings = MailSettings {
+            server: MailServer::Tcp("localhost:25".to_owned()),
+            protocol: MailProtocol::Smtp,
+            threads: 1,
+            sizes,
+            sender: "pgio@localhost".to_owned(),
+            recipients: vec!["user1@localhost".to_owned()],
+            recipients_per_message: 1,
+            messages_per_connection: 0,
+            rate: None,
+            timeout: Duration::from_secs(10),
+            maildir: Some(Maildir { path, host: None }),
+            run_time: Duration::from_secs(1),
+        };
+        let mail = Mail::new(settings, Arc::new(Host::local()));
+        let copies = vec![CopyLimits { recipient: 0, min: 1, max: 1 }];
+        mail.ledger.add([Sent { id: "t.0.1@pgio".to_owned(), sum: [0; 32], copies }]);
+        let stop = Stop::new();
+        stop.request();
+        let begun = Instant::now();
+        let checks = mail.after_trial(&stop);
+        assert!(begun.elapsed() < Duration::from_secs(5), "{:?}", begun.elapsed());
+        assert_eq!(
+            (checks[0].id.as_str(), checks[0].verdict),
+            ("mail-unverified", CheckVerdict::Invalid)
+        );
+        assert!(checks[0].message.contains("1 not yet"), "{}", checks[0].message);
     }
 }

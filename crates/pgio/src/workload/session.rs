@@ -307,8 +307,9 @@ impl Session<'_> {
         Ok(SliceWork { totals, began, ended: server_clock(&mut self.client)? })
     }
 
-    /// Runs one DO block. A deadlock that the block cannot catch costs the rest of the slice; it is
-    /// counted, and the session continues.
+    /// Runs one DO block. A deadlock that the block does not catch costs the slice: its counts end with the
+    /// block's variables. The deadlock is counted, and the session continues. It takes others than our sessions,
+    /// since a statement that is a transaction locks its rows in order of their keys.
     fn slice(&mut self, args: SliceArgs) -> Result<SliceWork, EngineError> {
         let statement = self.on_table(args.statement(&self.script.body));
         match self.execute(&statement, &Vec::new())?.result {

@@ -30,6 +30,9 @@ use pgio_results::model::Slice;
 const CATCH_UP: Duration = Duration::from_secs(5);
 /// A window ends after this many times the rounds that its duration needs.
 const MOST_ROUNDS: usize = 3;
+/// How often the server's clock is read again. Two machines may drift apart by half a millisecond a second, and
+/// slices that are placed late by more than the lead have a shorter guard.
+const READ_CLOCK_EVERY: Duration = Duration::from_secs(2);
 /// Interval of progress, as in a plain window.
 const PROGRESS_EVERY: Duration = Duration::from_millis(50);
 
@@ -45,6 +48,7 @@ impl SessionPool {
         let lead = 0.001 + 0.000_2 * count as f64;
         let start = Start::after(admin, span(lead))?;
         listener(admin, WindowEvent::Opened(start.at));
+        let mut clock = start;
         let mut woven = Woven::new(plan, start, count);
         let catches_up = CatchUp::new(admin)?;
         let names = plan.settings();
@@ -68,7 +72,10 @@ impl SessionPool {
             if number > 0 {
                 woven.not_caught_up += u32::from(!catches_up.wait(admin)?);
             }
-            let begins = start.epoch + start.at.elapsed().as_secs_f64() + lead;
+            if clock.at.elapsed() >= READ_CLOCK_EVERY {
+                clock = Start::now(admin)?;
+            }
+            let begins = clock.epoch_of(Instant::now()) + lead;
             let counted = begins + plan.guard();
             let ends = [counted, counted + slice.seconds / 2.0, counted + slice.seconds];
             for index in 0..count {
@@ -86,7 +93,7 @@ impl SessionPool {
             if error.is_some() {
                 break;
             }
-            let [counted, _, end] = ends.map(|at| start.at + span(at - start.epoch));
+            let [counted, _, end] = ends.map(|at| clock.at + span(at - clock.epoch));
             woven.conditions[slice.condition].spans.push((counted, end));
             woven.add(slice, done);
             number += 1;

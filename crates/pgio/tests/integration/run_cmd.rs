@@ -6,12 +6,13 @@ use std::process::{Child, Stdio};
 use std::thread;
 
 use pgio::pg::private::PrivateCluster;
+use pgio_results::histogram::{BUCKETS, bucket_of};
 use postgres::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::command::{CommandResult, Place, wait_until};
-use crate::fixture::{INSTALLED, NEWEST, spec};
+use crate::fixture::{INSTALLED, NEWEST, connect, shared_primary, spec};
 
 /// The oldest that is supported.
 const OLDEST: u32 = 13;
@@ -30,6 +31,23 @@ fn metric(trial: &Value, name: &str) -> f64 {
 #[track_caller]
 fn assert_near(found: f64, expected: f64, relative: f64) {
     assert!((found - expected).abs() <= relative * expected.abs(), "{found} is not {expected}");
+}
+
+/// The server sorts latencies with the formula of `record.sql`, this program with its own.
+#[test]
+fn the_server_has_the_same_buckets_whatever_an_operation_takes() {
+    let sql = include_str!("../../src/workload/sql/record.sql");
+    let formula = sql.lines().find_map(|line| line.trim().strip_prefix("b := ")).unwrap();
+    let query = format!("SELECT {} FROM unnest($1::float8[]) us", formula.trim_end_matches(';'));
+    // None is at the edge of a bucket. 36 minutes are the last one, and a day is beyond all.
+    let minute = 60.0 * 1e6;
+    let microseconds =
+        [-3.0, 0.0, 0.4, 0.5, 1.0, 7.0, 1e3, 1e6, 30.0 * minute, 36.0 * minute, 1440.0 * minute];
+    let mut client = connect(&shared_primary(NEWEST).primary_conninfo());
+    let rows = client.query(&query, &[&microseconds.as_slice()]).unwrap();
+    let here = microseconds.map(|us| bucket_of(us * 1000.0).clamp(1, BUCKETS) as i32);
+    assert_eq!(rows.iter().map(|row| row.get(0)).collect::<Vec<i32>>(), here);
+    assert_eq!((here[0], here[10]), (1, 512));
 }
 
 /// The records keep what scripts rely on.

@@ -6,10 +6,10 @@ use std::path::{Path, PathBuf};
 
 use super::edit;
 use super::factors::{self, FactorError, SameSetting};
-use super::measurable::may_measure;
-use crate::config::ConfigError;
+use super::measurable::{OTHER_METRIC, obstacle};
 use crate::config::drivers::DriverSpec;
 use crate::config::experiment::{self, Experiment, WorkloadSpec};
+use crate::config::{ConfigError, Layer};
 use crate::experiment::connection::GivenKeys;
 use crate::experiment::state;
 use crate::treatment::{self, Parsed, TreatmentError};
@@ -26,10 +26,14 @@ pub enum JobError {
     OwnMetric { file: String, name: String },
     #[error("{file}: {key}: unknown metric `{metric}` (known: {names})")]
     NoMetric { file: String, key: &'static str, metric: String, names: String },
-    #[error(
-        "{file}: {key}: the workload `{workload}` does not measure `{metric}`; choose a metric that it measures (docs/KEYS.md)"
-    )]
-    NotMeasured { file: String, key: &'static str, metric: String, workload: String },
+    #[error("{file}: {key}: the workload `{workload}` does not measure `{metric}`{hint}")]
+    NotMeasured {
+        file: String,
+        key: &'static str,
+        metric: String,
+        workload: String,
+        hint: &'static str,
+    },
     #[error("{file}:{same}")]
     SameSetting { file: String, same: SameSetting },
     #[error("{file}")]
@@ -59,7 +63,7 @@ impl Job {
     pub fn parse(text: &str, file: &str, stem: &str, below: GivenKeys) -> Result<Job, JobError> {
         let experiment =
             experiment::parse(text, file, stem, &treatment::names(), &checks::tolerable())?;
-        check_metrics(&experiment, file)?;
+        check_metrics(&experiment, &below.layer, file)?;
         let treatments = parse_treatments(&experiment).map_err(|source| JobError::Treatment {
             file: file.to_owned(),
             source: source.into(),
@@ -124,7 +128,7 @@ fn parse_treatments(e: &Experiment) -> Result<Parsed, TreatmentError> {
     Ok(parsed)
 }
 
-fn check_metrics(experiment: &Experiment, file: &str) -> Result<(), JobError> {
+fn check_metrics(experiment: &Experiment, below: &Layer, file: &str) -> Result<(), JobError> {
     let mut declared = Vec::new();
     for spec in experiment.workloads.iter().filter_map(|w| w.command.as_ref()) {
         declared.extend(command::declared(spec));
@@ -145,23 +149,30 @@ fn check_metrics(experiment: &Experiment, file: &str) -> Result<(), JobError> {
             let (file, metric) = (file.to_owned(), metric.clone());
             return Err(JobError::NoMetric { file, key, metric, names: names.join(", ") });
         }
-        if let Some(workload) = experiment.workloads.iter().find(|w| !measures(w, metric)) {
-            let (file, workload) = (file.to_owned(), workload.name.clone());
-            return Err(JobError::NotMeasured { file, key, metric: metric.clone(), workload });
+        for workload in &experiment.workloads {
+            let points = workload.points(experiment.sweep);
+            let layers = points.iter().map(|point| workload.layer_at(point).over(below.clone()));
+            let layers: Vec<Layer> = layers.collect();
+            if let Some(hint) = unmeasured(workload, &layers, metric) {
+                let (file, workload) = (file.to_owned(), workload.name.clone());
+                let metric = metric.clone();
+                return Err(JobError::NotMeasured { file, key, metric, workload, hint });
+            }
         }
     }
     Ok(())
 }
 
-/// Whether a workload may have a metric, its command's own included.
-fn measures(workload: &WorkloadSpec, metric: &str) -> bool {
+/// Returns why a workload cannot have a metric, its command's own included.
+fn unmeasured(workload: &WorkloadSpec, layers: &[Layer], metric: &str) -> Option<&'static str> {
     // A single server's metric is measured as the sum is.
     let metric = joint::summed(metric);
     match metrics::definition(metric) {
-        Some(metric) => may_measure(workload.kind, metric),
+        Some(metric) => obstacle(workload.kind, layers, metric),
         None => {
             let own = workload.command.as_ref().map(command::declared).unwrap_or_default();
-            metric == joint::SHARE || own.iter().any(|own| own.name == metric)
+            let has = metric == joint::SHARE || own.iter().any(|own| own.name == metric);
+            (!has).then_some(OTHER_METRIC)
         }
     }
 }
@@ -199,6 +210,13 @@ mod tests {
             );
             assert_eq!(try_job(&text).unwrap_err().to_string(), expected);
         }
+        let reads = "[target]\nprivate = true\n[workload]\nkind = 'slob'\n\
+                     [experiment]\nprimary = 'commits_per_second'\n[[condition]]\nname = 'a'\n";
+        assert_eq!(
+            try_job(reads).unwrap_err().to_string(),
+            "x.toml: primary: the workload `slob` does not measure `commits_per_second`, because it changes nothing: set update_pct above 0"
+        );
+        try_job(&reads.replace("'slob'", "'slob'\nupdate_pct = [0, 20]")).unwrap();
         let command = "[target]\nprivate = true\n[workload]\nkind = 'command'\nrun = ['true']\n\
                        [[workload.metric]]\nname = 'commits_per_second'\nregex = '(\\d+)'\nunit = '/s'\nbetter = 'higher'\n";
         let error = try_job(command).unwrap_err();

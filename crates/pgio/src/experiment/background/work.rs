@@ -12,10 +12,19 @@ use crate::experiment::admin::open_admin;
 use crate::experiment::trial::metrics_of;
 use crate::host::stop::Stop;
 use crate::pg::words;
+use crate::rng::derive;
 use crate::workload::{
     EngineError, Generator, Progress, Setup, WindowEvent, WindowOutcome, Workload,
 };
 use pgio_connect::ConnectParams;
+
+/// Returns the seed of a run: one that repeated the last one's would find everything in the cache.
+fn seed_of_run(seed: u64, run: u64) -> u64 {
+    match run {
+        0 => seed,
+        _ => derive(seed, "run", run),
+    }
+}
 
 pub(super) enum Report {
     /// The backend of the admin session, by which telemetry knows the server's processes.
@@ -51,7 +60,7 @@ pub(super) struct Work {
 impl Work {
     pub(super) fn run_and_keep_error(self) {
         let result = self.run();
-        self.workload.after_trial();
+        self.workload.after_trial(&self.stop);
         if let Err(error) = result
             && !self.stop.requested()
         {
@@ -67,12 +76,15 @@ impl Work {
         // The receiver may have stopped waiting.
         let _ = self.reports.send(Report::Backend(pid.get(0)));
         self.workload.before_trial(&mut admin).map_err(|e| words::sentence(&e))?;
-        while !self.stop.requested() {
+        for run in 0.. {
+            if self.stop.requested() {
+                break;
+            }
             let setup = Setup {
                 params: self.params.clone(),
                 settings: Vec::new(),
                 warmup: Duration::ZERO,
-                seed: self.seed,
+                seed: seed_of_run(self.seed, run),
                 stop: self.stop.clone(),
                 opener: None,
                 generator: Generator::Alone,
@@ -121,5 +133,19 @@ impl Work {
         let value = metrics.get(&self.metric).and_then(|metric| metric.value);
         self.log.lock().unwrap_or_else(PoisonError::into_inner).runs.extend(value);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_run_has_a_seed_of_its_own() {
+        let mut seeds: Vec<u64> = (0..100).map(|run| seed_of_run(7, run)).collect();
+        assert_eq!(seeds[0], 7, "as the experiment's seed says");
+        seeds.sort_unstable();
+        seeds.dedup();
+        assert_eq!(seeds.len(), 100);
     }
 }

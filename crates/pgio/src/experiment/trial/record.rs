@@ -11,7 +11,7 @@ use crate::workload::command::ProgramOutput;
 use crate::workload::drivers::launch;
 use crate::workload::{EngineError, Totals, WindowOutcome, Workload};
 use pgio_results::histogram::Histogram;
-use pgio_results::model::{Evidence, Metric, Trial, When};
+use pgio_results::model::{Evidence, Metric, Slice, Trial, When};
 use pgio_results::operation::{Class, Statistic};
 use pgio_results::{latency, metrics};
 
@@ -23,6 +23,32 @@ const MEANS_OF_CLASSES: &[(&str, &[&str])] = &[
     ),
     ("mail_lag_mean", &["delivery"]),
 ];
+
+/// Slices in a record at most, so that the record of a window of days stays readable.
+const MOST_SLICES: usize = 10_000;
+
+/// Joins neighbors until there are few enough.
+fn condensed(timeline: Vec<Slice>) -> Vec<Slice> {
+    let together = timeline.len().div_ceil(MOST_SLICES);
+    if together <= 1 {
+        return timeline;
+    }
+    let joined = |slices: &[Slice]| {
+        let mut all = Slice::default();
+        for slice in slices {
+            all.at = slice.at;
+            all.seconds += slice.seconds;
+            all.block_visits += slice.block_visits;
+            all.rows_updated += slice.rows_updated;
+            all.commits += slice.commits;
+            all.messages += slice.messages;
+            all.timed += slice.timed;
+            all.latency_seconds += slice.latency_seconds;
+        }
+        all
+    };
+    timeline.chunks(together).map(joined).collect()
+}
 
 /// Returns the condition's settings as the sessions read them back when they were prepared.
 pub(super) fn session_evidence(request: &Request<'_>, trial: &Trial) -> Vec<Evidence> {
@@ -66,7 +92,7 @@ pub(super) fn record_run(
         }
     }
     trial.sessions = ran.sessions;
-    trial.timeline = ran.timeline;
+    trial.timeline = condensed(ran.timeline);
     trial.drivers = ran.drivers;
     exclude_drivers(trial, request.sources);
     trial.checks.extend(ran.checks);
@@ -178,6 +204,21 @@ mod tests {
     use crate::experiment::trial::blank;
     use pgio_results::drivers::DriverPart;
     use pgio_results::telemetry::{HostUse, Telemetry};
+
+    #[test]
+    fn the_timeline_of_a_window_of_days_has_fewer_and_longer_slices() {
+        let of = |seconds: u64| {
+            let slice = |at| Slice { at: at as f64, seconds: 1.0, commits: 3, ..Slice::default() };
+            condensed((1..=seconds).map(slice).collect())
+        };
+        let hours = of(10_000);
+        assert_eq!((hours.len(), hours[9].at, hours[9].seconds), (10_000, 10.0, 1.0));
+        let days = of(864_001);
+        assert!((5_000..=MOST_SLICES).contains(&days.len()), "{}", days.len());
+        assert_eq!((days[0].at, days[0].seconds, days[0].commits), (87.0, 87.0, 261));
+        assert_eq!(days.iter().map(|slice| slice.commits).sum::<u64>(), 3 * 864_001);
+        assert_eq!(days.last().map(|slice| slice.at), Some(864_001.0));
+    }
 
     /// Two drivers here at 0.8 core each; processes that are not below this one use 1.5 cores, or 3.1 with
     /// the drivers.

@@ -51,7 +51,7 @@ pub fn run(
     for ((request, in_force), trial) in block.requests.iter().zip(in_force.iter()).zip(&mut trials)
     {
         trial.outcome = outcome.clone();
-        trial.checks.extend(request.workload.after_trial());
+        trial.checks.extend(request.workload.after_trial(request.stop));
         let waits = request.workload.commits_wait_for_flush();
         trial_checks::judge(trial, series.as_ref(), request.declared, waits, in_force);
     }

@@ -18,7 +18,7 @@ use postgres::Client;
 use postgres_protocol::IsNull;
 use postgres_protocol::message::frontend;
 
-use super::calls::{Calls, Prepared};
+use super::calls::{AllCalls, Calls, Prepared};
 use super::driver::Driver;
 use super::pool::{ClientPool, Member};
 use super::session::Session;
@@ -43,7 +43,7 @@ const READING: &str = "pgio_reading";
 struct Plan {
     params: ConnectParams,
     route: Route,
-    calls: Vec<Calls>,
+    calls: AllCalls,
     /// All pinned settings, with the values that must be read back.
     pinned: BTreeMap<String, String>,
     /// The condition's settings.
@@ -52,12 +52,12 @@ struct Plan {
 
 /// Connects and prepares all sessions; fails if one of them fails.
 pub(super) fn assemble(
-    calls: Vec<Calls>,
+    calls: AllCalls,
     settings: ClientSettings,
     setup: Setup,
     admin: &mut Client,
 ) -> Result<ClientPool, EngineError> {
-    let needed = u32::try_from(calls.len()).unwrap_or(u32::MAX);
+    let needed = u32::try_from(calls.sessions()).unwrap_or(u32::MAX);
     room::wait_for_room(admin, needed, &setup.stop)?;
     let notices = Notices::default();
     let received = notices.clone();
@@ -74,7 +74,7 @@ pub(super) fn assemble(
     check_unshared(&sessions, admin)?;
     let member = |session: &Session| Member {
         pid: session.pid,
-        table: plan.calls[session.index as usize].script.table.clone(),
+        table: plan.calls.of(session.index as usize).map_or_else(String::new, Calls::table),
         canceller: session.wire.canceller(),
         done: false,
     };
@@ -98,7 +98,7 @@ pub(super) fn assemble(
 /// Returns the server's address, the pinned settings as read back, and the server's version.
 fn go_ahead(
     params: &ConnectParams,
-    calls: &[Calls],
+    calls: &AllCalls,
     setup: &Setup,
     admin: &mut Client,
 ) -> Result<(Route, BTreeMap<String, String>, u32), EngineError> {
@@ -106,7 +106,7 @@ fn go_ahead(
     let pid = prepare::backend_pid(&mut client)?;
     let mut pinned = BTreeMap::new();
     let mut seen = BTreeSet::new();
-    for Calls { script, .. } in calls {
+    for Calls { script, .. } in calls.different() {
         if pinned.is_empty() {
             pinned = prepare::pin(&mut client, script, &setup.settings)?;
         }
@@ -140,7 +140,7 @@ fn wait_until_gone(admin: &mut Client, pid: i32) {
 }
 
 fn open_all(plan: &Arc<Plan>, setup: &Setup) -> Result<Vec<Session>, EngineError> {
-    let count = plan.calls.len();
+    let count = plan.calls.sessions();
     let next = Arc::new(AtomicUsize::new(0));
     let (sender, opened) = mpsc::channel();
     for _ in 0..CONNECTORS.min(count) {
@@ -204,7 +204,7 @@ impl Phase for Opening {
 fn open_some(plan: &Plan, next: &AtomicUsize, events: &Sender<Result<Session, EngineError>>) {
     loop {
         let index = next.fetch_add(1, Ordering::Relaxed);
-        let Some(calls) = plan.calls.get(index) else { return };
+        let Some(calls) = plan.calls.of(index) else { return };
         let opened = open_one(plan, calls, index as u32);
         let failed = opened.is_err();
         if events.send(opened).is_err() || failed {

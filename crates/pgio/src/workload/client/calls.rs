@@ -2,8 +2,9 @@
 //! inside the window and written into eight bytes of the message.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
-use bytes::BytesMut;
+use bytes::{BufMut, BytesMut};
 use postgres_protocol::IsNull;
 use postgres_protocol::message::frontend;
 use serde::{Deserialize, Serialize};
@@ -15,9 +16,60 @@ use crate::workload::Script;
 pub(in crate::workload) const BIGINT: u32 = 20;
 pub(in crate::workload) const TEXT: u32 = 25;
 
+/// The work of all sessions. What sessions share is there, and sent to a driver, once.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub struct AllCalls {
+    different: Vec<Calls>,
+    /// The index of each session's work.
+    of_sessions: Vec<u32>,
+}
+
+impl AllCalls {
+    /// All sessions do the same.
+    pub(super) fn same(calls: Calls, sessions: u32) -> AllCalls {
+        AllCalls { different: vec![calls], of_sessions: vec![0; sessions as usize] }
+    }
+
+    /// Each session has its own.
+    pub(in crate::workload) fn own(different: Vec<Calls>) -> AllCalls {
+        let of_sessions = (0..).take(different.len()).collect();
+        AllCalls { different, of_sessions }
+    }
+
+    /// Returns the number of sessions.
+    pub fn sessions(&self) -> usize {
+        self.of_sessions.len()
+    }
+
+    /// Returns the work of a session, if there are so many.
+    pub(super) fn of(&self, session: usize) -> Option<&Calls> {
+        self.different.get(*self.of_sessions.get(session)? as usize)
+    }
+
+    /// Returns each different work, in the order of the sessions.
+    pub(super) fn different(&self) -> &[Calls] {
+        &self.different
+    }
+
+    /// Returns the work of these sessions.
+    pub fn part(&self, first: usize, count: usize) -> AllCalls {
+        let mut part = AllCalls { different: Vec::new(), of_sessions: Vec::new() };
+        let mut places = BTreeMap::new();
+        let sessions = first..first + count;
+        for (index, calls) in sessions.filter_map(|n| self.of_sessions.get(n).zip(self.of(n))) {
+            let place = *places.entry(*index).or_insert_with(|| {
+                part.different.push(calls.clone());
+                part.different.len() as u32 - 1
+            });
+            part.of_sessions.push(place);
+        }
+        part
+    }
+}
+
 /// The work of one session.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Calls {
+pub(in crate::workload) struct Calls {
     /// Its table, pins, plans and privileges; the body is empty.
     pub script: Script,
     pub statements: Vec<Statement>,
@@ -25,8 +77,15 @@ pub struct Calls {
     pub calls: Vec<Call>,
 }
 
+impl Calls {
+    /// Returns the name of its table.
+    pub(super) fn table(&self) -> String {
+        self.script.table.clone()
+    }
+}
+
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Statement {
+pub(in crate::workload) struct Statement {
     pub name: Cow<'static, str>,
     pub sql: String,
     pub types: Vec<u32>,
@@ -34,30 +93,34 @@ pub struct Statement {
 
 /// Statements that are sent and answered together.
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Call {
+pub(in crate::workload) struct Call {
     pub share: f64,
     pub counts: Counts,
     pub steps: Vec<Step>,
 }
 
 #[derive(Debug, Clone, Serialize, Deserialize)]
-pub struct Step {
+pub(in crate::workload) struct Step {
     pub statement: Cow<'static, str>,
     pub parameters: Vec<Parameter>,
+    /// It is sent so many times in a row.
+    pub times: u32,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Parameter {
+pub(in crate::workload) enum Parameter {
     /// A key from 1 to this number, drawn for each call; at most one per call.
     Key(u64),
-    Number(i64),
-    Text(String),
+    /// The number of the repetition, from 1.
+    Turn,
+    /// A text of so many bytes.
+    Filler(u32),
     Null,
 }
 
 /// How a call is counted, and where the number of its rows comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Counts {
+pub(in crate::workload) enum Counts {
     /// Each returned row is one block read.
     Read,
     /// One returned row has the number of blocks read.
@@ -95,8 +158,10 @@ impl Prepared {
     fn new(call: &Call, up_to: u64) -> std::io::Result<Prepared> {
         let mut bytes = BytesMut::new();
         let mut key = None;
-        for step in &call.steps {
-            bind(step, &mut bytes)?;
+        let steps = call.steps.iter();
+        let turns = steps.flat_map(|step| (1..=i64::from(step.times)).map(move |n| (step, n)));
+        for (step, turn) in turns {
+            bind(step, turn, &mut bytes)?;
             if let Some(span) = step.parameters.iter().find_map(Parameter::span) {
                 key = Some((key_in(step, bytes.len()), span));
             }
@@ -132,12 +197,12 @@ impl Parameter {
 }
 
 /// Appends the Bind message; parameters and results are binary.
-fn bind(step: &Step, bytes: &mut BytesMut) -> std::io::Result<()> {
+fn bind(step: &Step, turn: i64, bytes: &mut BytesMut) -> std::io::Result<()> {
     let value = |parameter: &Parameter, out: &mut BytesMut| {
         match parameter {
             Parameter::Key(_) => out.extend_from_slice(&1i64.to_be_bytes()),
-            Parameter::Number(n) => out.extend_from_slice(&n.to_be_bytes()),
-            Parameter::Text(text) => out.extend_from_slice(text.as_bytes()),
+            Parameter::Turn => out.extend_from_slice(&turn.to_be_bytes()),
+            Parameter::Filler(length) => out.put_bytes(b'X', *length as usize),
             Parameter::Null => return Ok(IsNull::Yes),
         }
         Ok(IsNull::No)
@@ -155,8 +220,8 @@ fn key_in(step: &Step, end: usize) -> usize {
     let after = step.parameters.iter().skip_while(|p| p.span().is_none()).skip(1);
     let behind: usize = after
         .map(|parameter| match parameter {
-            Parameter::Key(_) | Parameter::Number(_) => 4 + 8,
-            Parameter::Text(text) => 4 + text.len(),
+            Parameter::Key(_) | Parameter::Turn => 4 + 8,
+            Parameter::Filler(length) => 4 + *length as usize,
             Parameter::Null => 4,
         })
         .sum();
@@ -171,7 +236,7 @@ mod tests {
         Call {
             share: 1.0,
             counts: Counts::Read,
-            steps: vec![Step { statement: "r".into(), parameters }],
+            steps: vec![Step { statement: "r".into(), parameters, times: 1 }],
         }
     }
 
@@ -189,8 +254,8 @@ mod tests {
         for (parameters, expected) in [
             (vec![Parameter::Key(1 << 40)], value(&key.to_be_bytes())),
             (
-                vec![Parameter::Null, Parameter::Key(1 << 40), Parameter::Text("x".repeat(300))],
-                [vec![0xff; 4], value(&key.to_be_bytes()), value("x".repeat(300).as_bytes())]
+                vec![Parameter::Null, Parameter::Key(1 << 40), Parameter::Filler(300)],
+                [vec![0xff; 4], value(&key.to_be_bytes()), value("X".repeat(300).as_bytes())]
                     .concat(),
             ),
         ] {
@@ -203,6 +268,34 @@ mod tests {
             assert_eq!(bytes[..bind.len()], bind);
             assert_eq!(bytes[bind.len()..], *b"E\0\0\0\x09\0\0\0\0\0S\0\0\0\x04");
         }
+    }
+
+    #[test]
+    fn a_step_is_repeated_with_its_number() {
+        let mut repeated = call(vec![Parameter::Turn]);
+        repeated.steps[0].times = 3;
+        let bytes = written(&repeated, 1);
+        let begins = |name: &[u8]| bytes.windows(name.len()).filter(|w| *w == name).count();
+        assert_eq!(begins(b"\0r\0"), 3);
+        for number in 1..=3i64 {
+            assert_eq!(begins(&[&[0, 0, 0, 8], number.to_be_bytes().as_slice()].concat()), 1);
+        }
+    }
+
+    #[test]
+    fn a_part_has_the_work_of_its_sessions_once() {
+        let own = |table: &str| Calls {
+            script: Script { table: table.to_owned(), ..Script::default() },
+            statements: Vec::new(),
+            calls: Vec::new(),
+        };
+        let tables = |all: &AllCalls| -> Vec<String> {
+            (0..).map_while(|session| all.of(session)).map(Calls::table).collect()
+        };
+        let each = AllCalls::own(["a", "b", "c"].map(own).into());
+        assert_eq!(tables(&each.part(1, 2)), ["b", "c"]);
+        let same = AllCalls::same(own("a"), 4).part(1, 3);
+        assert_eq!((tables(&same), same.different().len()), (vec!["a".to_owned(); 3], 1));
     }
 
     #[test]

@@ -1,14 +1,14 @@
 //! The workload `slob` of the client-side engine: the same statements, one at a time, with keys drawn
 //! by the client. An UPDATE commits in its own round trip, so its latency includes the commit.
 
-use super::calls::{BIGINT, Call, Calls, Counts, Parameter, Statement, Step};
+use super::calls::{AllCalls, BIGINT, Call, Calls, Counts, Parameter, Statement, Step};
 use crate::workload::slob::Slob;
 use crate::workload::slob::tables::key_range;
 use crate::workload::{Script, Sessions, sql};
 
-/// Returns the work of each session.
-pub(in crate::workload) fn calls(slob: &Slob) -> Vec<Calls> {
-    (0..slob.count()).map(|session| session_calls(slob, session)).collect()
+/// Returns the work of all sessions.
+pub(in crate::workload) fn calls(slob: &Slob) -> AllCalls {
+    AllCalls::own((0..slob.count()).map(|session| session_calls(slob, session)).collect())
 }
 
 fn session_calls(slob: &Slob, session: u32) -> Calls {
@@ -26,6 +26,7 @@ fn session_calls(slob: &Slob, session: u32) -> Calls {
         steps: vec![Step {
             statement: statement.into(),
             parameters: vec![Parameter::Key(keys - unit + 1)],
+            times: 1,
         }],
     };
     let statement =

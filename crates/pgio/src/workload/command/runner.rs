@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use super::error::CommandError;
 use super::output::{Output, cause_of_failure};
 use super::programs::PATHS;
+use crate::config::command::CommandSettings;
 use crate::host::command::quoted;
 use crate::host::error::HostError;
 use crate::host::exec::ExecError;
@@ -38,6 +39,12 @@ pub(super) struct Runner {
     /// A directory on the host, removed with the runner.
     pub(super) dir: String,
     secret: Option<pgio_connect::Secret>,
+}
+
+/// Returns the longest time that a program may take, from its start until its output is there: its limit, two signals,
+/// and as long for answers of the shell.
+pub(in crate::workload) fn longest_run(settings: &CommandSettings) -> Duration {
+    settings.time_limit.saturating_add(2 * (GRACE + LIMIT))
 }
 
 /// A line to be run.

@@ -85,7 +85,8 @@ impl Roster {
                 Some(Said::Lost { rank, host, why }) => {
                     return Err(DriverError::Lost { rank, host, why, inside: false }.into());
                 }
-                _ => {}
+                // Of an earlier question or trial.
+                Some(Said::Message(..)) | None => {}
             }
             if stop.requested() {
                 return Err(EngineError::Stopped);

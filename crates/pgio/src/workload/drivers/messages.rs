@@ -2,14 +2,17 @@
 //! so that an answer to an abandoned trial is recognized.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
 use super::error::Fault;
 use crate::config::resolve::Extent;
 use crate::config::{ClientSettings, CommandSettings, DeviceSettings};
-use crate::workload::client::calls::Calls;
-use crate::workload::command::ProgramOutput;
+use crate::workload::client::calls::AllCalls;
+use crate::workload::command::{ProgramOutput, longest_run};
+use crate::workload::mail::longest_ending;
+use crate::workload::plan::GRACE;
 use crate::workload::slice::Totals;
 use pgio_mail::session::Sent;
 use pgio_mail::settings::{MailSettings, Share};
@@ -19,7 +22,7 @@ use pgio_results::model::{SessionTotals, Slice};
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub enum Work {
     /// Sessions of the client-side engine.
-    Client { calls: Vec<Calls>, settings: ClientSettings },
+    Client { calls: AllCalls, settings: ClientSettings },
     /// Sessions that deliver mail; `token` is part of the messages' ids.
     Mail { settings: MailSettings, share: Share, token: String },
     /// fio on a place of the driver's host.
@@ -32,7 +35,7 @@ impl Work {
     /// Returns the sessions that drivers divide; none: each does the whole work.
     pub(super) fn sessions(&self) -> Option<usize> {
         match self {
-            Work::Client { calls, .. } => Some(calls.len()),
+            Work::Client { calls, .. } => Some(calls.sessions()),
             Work::Mail { share, .. } => Some(share.sessions as usize),
             Work::Command { settings } => settings.divisible().map(|sessions| sessions as usize),
             Work::Device { .. } => None,
@@ -43,7 +46,7 @@ impl Work {
     pub(super) fn part(&self, first: usize, count: usize) -> Work {
         match self {
             Work::Client { calls, settings } => {
-                Work::Client { calls: calls[first..first + count].to_vec(), settings: *settings }
+                Work::Client { calls: calls.part(first, count), settings: *settings }
             }
             Work::Mail { settings, share, token } => Work::Mail {
                 settings: settings.clone(),
@@ -54,6 +57,34 @@ impl Work {
                 settings: CommandSettings { sessions: count as u32, ..settings.clone() },
             },
             Work::Command { .. } | Work::Device { .. } => self.clone(),
+        }
+    }
+
+    /// Returns how long it may go on, in the warm-up and in the window.
+    pub(super) fn longest(&self) -> Longest {
+        match self {
+            Work::Client { .. } | Work::Device { .. } => Longest::Beyond(GRACE),
+            Work::Mail { settings, .. } => Longest::Beyond(longest_ending(settings)),
+            Work::Command { settings } => Longest::InAll(longest_run(settings)),
+        }
+    }
+}
+
+/// How long the work of a driver may go on before the driver itself ends it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Longest {
+    /// So long after the end of the span.
+    Beyond(Duration),
+    /// So long after the start, whatever the length of the span.
+    InAll(Duration),
+}
+
+impl Longest {
+    /// Returns the longest time from the start of a span of this length; none: no limit.
+    pub(super) fn of(self, span: Option<Duration>) -> Option<Duration> {
+        match self {
+            Longest::Beyond(more) => Some(span?.saturating_add(more)),
+            Longest::InAll(limit) => Some(limit),
         }
     }
 }
@@ -216,4 +247,30 @@ pub struct PartResult {
     pub error: Option<String>,
     /// It did because somebody else than the coordinator ended the driver.
     pub stopped: bool,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Layer, experiment};
+
+    #[test]
+    fn a_program_may_take_its_own_limit_whatever_the_run_time() {
+        let text = "[workload]\nkind = 'command'\nrun = 'p'\ntime_limit = '1h'\n\
+                    metric = [{ name = 'm', unit = 's', better = 'lower', regex = 'x' }]\n\
+                    [[condition]]\nname = 'a'\n";
+        let spec = experiment::parse(text, "x.toml", "x", &[], &[]).unwrap().workloads.remove(0);
+        let settings = CommandSettings::resolve(spec.command.unwrap(), Layer::default());
+        let longest = Work::Command { settings }.longest();
+        for span in [None, Some(Duration::from_secs(60))] {
+            assert!(longest.of(span) > Some(Duration::from_secs(3600)), "{span:?}");
+        }
+    }
+
+    #[test]
+    fn sessions_may_end_some_time_after_their_span() {
+        let longest = Longest::Beyond(Duration::from_secs(5));
+        assert_eq!(longest.of(Some(Duration::from_secs(60))), Some(Duration::from_secs(65)));
+        assert_eq!(longest.of(None), None, "a number of transactions");
+    }
 }

@@ -90,6 +90,7 @@ pub(super) struct Preparing<'a> {
     pub(super) last_event: Instant,
     pub(super) aborted: Option<Instant>,
     pub(super) urgent: bool,
+    /// The longest time that the warm-up may take.
     pub(super) warmup: Duration,
 }
 
@@ -127,7 +128,15 @@ impl Phase for Preparing<'_> {
                             });
                         }
                     }
-                    _ => {}
+                    FromDriver::Reached { .. }
+                    | FromDriver::Checked { .. }
+                    | FromDriver::Opened { .. }
+                    // It goes on.
+                    | FromDriver::Progress { .. }
+                    | FromDriver::Closed { .. }
+                    | FromDriver::Serving { .. }
+                    | FromDriver::Sent { .. }
+                    | FromDriver::Ended { .. } => {}
                 }
                 Ok(())
             }
@@ -135,7 +144,8 @@ impl Phase for Preparing<'_> {
                 self.ended.insert(rank);
                 Err(DriverError::Lost { rank, host, why, inside: false }.into())
             }
-            _ => Ok(()),
+            // Of a trial that was given up.
+            Some(Said::Message(..)) | None => Ok(()),
         }
     }
 

@@ -9,7 +9,7 @@ use postgres::Client;
 
 use super::error::DriverError;
 use super::merge::{self, PartState};
-use super::messages::{Assignment, FromDriver, ToDriver, Work};
+use super::messages::{Assignment, FromDriver, Longest, ToDriver, Work};
 use super::preparing::{ENDING, Preparing, open_all};
 use super::proof::{self, Proof};
 use super::roster::{Drivers, Roster, Said, Seated, application_name};
@@ -56,6 +56,7 @@ impl Remote for Drivers {
         Ok(Box::new(RemoteSessions {
             drivers: self,
             number,
+            longest: work.longest(),
             parts,
             pids,
             pinned,
@@ -77,6 +78,35 @@ impl Roster {
         setup: &Setup,
         admin: &mut Client,
     ) -> Result<(u64, Vec<PartState>, Ready), EngineError> {
+        let (number, parts) = self.assign(work, setup)?;
+        let longest = work.longest().of(Some(setup.warmup)).unwrap_or(setup.warmup);
+        let mut preparing = Preparing {
+            seated: &mut self.seated,
+            parts,
+            number,
+            clock: self.clock,
+            admin,
+            opener: setup.opener.as_ref(),
+            waiting: 0,
+            ready: BTreeMap::new(),
+            ended: BTreeSet::new(),
+            last_event: Instant::now(),
+            aborted: None,
+            urgent: false,
+            warmup: if setup.warmup.is_zero() { Duration::ZERO } else { longest },
+        };
+        match phase::run(&mut preparing, &self.arrivals, &setup.stop) {
+            Some(error) => Err(error),
+            None => Ok((number, preparing.parts, preparing.ready)),
+        }
+    }
+
+    /// Sends each driver its part; returns the trial's number and the parts.
+    pub(super) fn assign(
+        &mut self,
+        work: &Work,
+        setup: &Setup,
+    ) -> Result<(u64, Vec<PartState>), EngineError> {
         self.number += 1;
         let number = self.number;
         let count = self.seated.count();
@@ -99,28 +129,14 @@ impl Roster {
                 parts.push(PartState::new(driver, rank, first as u32, sessions as u32));
             }
             let prepare = ToDriver::Prepare { number, assignment: Box::new(assignment) };
-            self.seated.send(rank, &prepare)?;
+            if let Err(error) = self.seated.send(rank, &prepare) {
+                // Those before it are connecting their sessions.
+                abandon(&mut self.seated, &self.arrivals, number, position);
+                return Err(error.into());
+            }
             first += sessions;
         }
-        let mut preparing = Preparing {
-            seated: &mut self.seated,
-            parts,
-            number,
-            clock: self.clock,
-            admin,
-            opener: setup.opener.as_ref(),
-            waiting: 0,
-            ready: BTreeMap::new(),
-            ended: BTreeSet::new(),
-            last_event: Instant::now(),
-            aborted: None,
-            urgent: false,
-            warmup: setup.warmup,
-        };
-        match phase::run(&mut preparing, &self.arrivals, &setup.stop) {
-            Some(error) => Err(error),
-            None => Ok((number, preparing.parts, preparing.ready)),
-        }
+        Ok((number, parts))
     }
 }
 
@@ -140,6 +156,7 @@ struct RemoteSessions {
     proof: Option<Proof>,
     version: u32,
     setup: Setup,
+    longest: Longest,
     /// All drivers have ended their sessions.
     over: bool,
 }
@@ -170,11 +187,21 @@ fn abandon(seated: &mut Seated, arrivals: &Receiver<Arrival>, number: u64, drive
     while ended.len() < drivers && begun.elapsed() < ENDING {
         let Ok(arrival) = arrivals.recv_timeout(Duration::from_millis(50)) else { continue };
         match seated.note(arrival) {
-            Some(Said::Message(rank, FromDriver::Failed { number: of, .. })) if of == number => {
-                ended.insert(rank);
-            }
+            Some(Said::Message(rank, message)) if message.number() == number => match message {
+                // A window that it had opened already has a result.
+                FromDriver::Failed { .. } | FromDriver::Ended { .. } => drop(ended.insert(rank)),
+                FromDriver::Reached { .. }
+                | FromDriver::Checked { .. }
+                | FromDriver::AtGate { .. }
+                | FromDriver::Ready { .. }
+                | FromDriver::Opened { .. }
+                | FromDriver::Progress { .. }
+                | FromDriver::Closed { .. }
+                | FromDriver::Serving { .. }
+                | FromDriver::Sent { .. } => {}
+            },
             Some(Said::Lost { rank, .. }) => drop(ended.insert(rank)),
-            _ => {}
+            Some(Said::Message(..)) | None => {}
         }
     }
 }
@@ -239,6 +266,7 @@ impl Participants for RemoteSessions {
         let mut working = Working {
             seated: &mut *seated,
             number: self.number,
+            longest: self.longest.of(length(extent)),
             start: clock.at(start.at),
             progress: BTreeMap::new(),
             closed: 0,
@@ -273,6 +301,14 @@ impl Participants for RemoteSessions {
         }
         outcome.error = error;
         Ok(outcome)
+    }
+}
+
+/// Returns the length of a window that has one.
+fn length(extent: Extent) -> Option<Duration> {
+    match extent {
+        Extent::Time(length) => Some(length),
+        Extent::Transactions(_) | Extent::Calls(_) => None,
     }
 }
 

@@ -81,6 +81,7 @@ pub fn serve(
             let _ = link.send(&failed);
         }
     }
+    link.close();
     ended
 }
 

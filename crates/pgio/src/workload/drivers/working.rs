@@ -3,7 +3,7 @@
 //! Next: [`super::remote`] runs them; [`super::preparing`] is the phase before.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::error::{DriverError, Fault};
 use super::merge::PartState;
@@ -38,14 +38,23 @@ impl Phase for Gathering<'_> {
                     FromDriver::Failed { message, fault, stopped, .. } => {
                         return Err(failure(self.seated, rank, (message, fault, stopped)));
                     }
-                    _ => {}
+                    FromDriver::Reached { .. }
+                    | FromDriver::Checked { .. }
+                    | FromDriver::Ready { .. }
+                    | FromDriver::Opened { .. }
+                    | FromDriver::Progress { .. }
+                    | FromDriver::Closed { .. }
+                    | FromDriver::Serving { .. }
+                    | FromDriver::Sent { .. }
+                    | FromDriver::Ended { .. } => {}
                 }
                 Ok(())
             }
             Some(Said::Lost { rank, host, why }) => {
                 Err(DriverError::Lost { rank, host, why, inside: false }.into())
             }
-            _ => Ok(()),
+            // Of a trial that was given up.
+            Some(Said::Message(..)) | None => Ok(()),
         }
     }
 
@@ -67,6 +76,8 @@ pub(super) struct Working<'a> {
     pub(super) parts: &'a mut [PartState],
     pub(super) window: OpenWindow<'a>,
     pub(super) number: u64,
+    /// The longest time from the start until the drivers have ended; none: no limit.
+    pub(super) longest: Option<Duration>,
     /// The common start on the coordinator's clock.
     pub(super) start: i64,
     /// By driver.
@@ -163,7 +174,8 @@ impl Phase for Working<'_> {
                 self.ended.insert(rank);
                 Err(DriverError::Lost { rank, host, why, inside: true }.into())
             }
-            _ => Ok(()),
+            // Of a trial that was given up.
+            Some(Said::Message(..)) | None => Ok(()),
         }
     }
 
@@ -172,9 +184,9 @@ impl Phase for Working<'_> {
         self.ended.len() < self.parts.len() && !given_up
     }
 
-    /// Drivers give up sessions that hang; later than they do, the drivers themselves hang.
+    /// Drivers give up work that hangs; later than they do, the drivers themselves hang.
     fn overdue(&mut self) -> Option<EngineError> {
-        let patience = self.window.plan.patience()? + GRACE;
+        let patience = self.longest? + GRACE;
         (self.window.start.at.elapsed() > patience)
             .then(|| EngineError::Stuck("drivers did not end with the window".to_owned()))
     }

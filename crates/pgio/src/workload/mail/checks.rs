@@ -8,6 +8,7 @@ use crate::pg::words;
 use pgio_results::model::Check;
 
 const ID: &str = "mail-lost";
+const UNVERIFIED: &str = "mail-unverified";
 /// Share of copies from an earlier trial above which this trial did different work.
 const EARLIER_SHARE: f64 = 0.01;
 
@@ -48,9 +49,21 @@ fn complete(verdict: &Verdict) -> Check {
     }
 }
 
+/// The search was stopped before all copies had arrived.
+pub(super) fn unfinished(verdict: &Verdict) -> Check {
+    let Verdict { sent, found, lost, .. } = verdict;
+    Check::invalid(
+        UNVERIFIED,
+        format!(
+            "of {sent} messages, {found} copies were found and {lost} not yet when pgio was asked to stop"
+        ),
+        "let the trial end, or deliver with protocol = \"lmtp\"",
+    )
+}
+
 pub(super) fn unverified(error: &MailError) -> Check {
     Check::invalid(
-        "mail-unverified",
+        UNVERIFIED,
         words::sentence(error),
         "give pgio read and write permission there, or remove maildir",
     )

@@ -13,6 +13,7 @@ use crate::workload::threads::Threads;
 use pgio_mail::MailError;
 use pgio_mail::halt::Halt;
 use pgio_mail::session::{MailSession, Shared};
+use pgio_mail::settings::MailSettings;
 use pgio_mail::tally::{Span, Tally};
 
 /// Name resolution needs most of it.
@@ -21,6 +22,11 @@ const STACK: usize = 512 * 1024;
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 /// How long a session takes between two checks of the order to stop.
 const SLACK: Duration = Duration::from_secs(1);
+
+/// Returns how long after the end of a span its last session may end.
+pub(in crate::workload) fn longest_ending(settings: &MailSettings) -> Duration {
+    settings.timeout.saturating_add(SLACK + STOP_TIMEOUT)
+}
 
 enum Event {
     Ready,

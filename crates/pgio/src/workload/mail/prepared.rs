@@ -126,5 +126,5 @@ impl Participants for PreparedMail {
 
 fn span(name: &'static str, start: Instant, length: Duration, share: Share) -> Span {
     let slice = WindowPlan::new(Extent::Time(length), u64::from(share.of), 1).slice;
-    Span { name, start, end: start + length, slice, taken: Arc::default(), share }
+    Span { name, start, end: start + length, slice, schedule: Arc::default(), share }
 }

@@ -3,5 +3,5 @@
             IF us > {class}_max THEN
                 {class}_max := us;
             END IF;
-            b := 17 + (ln(greatest(us, 0.5)) * 23.0831)::int;
+            b := least(512, 17 + (ln(greatest(us, 0.5)) * 23.0831)::int);
             {class}_h[b] := {class}_h[b] + 1;

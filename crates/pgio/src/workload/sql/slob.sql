@@ -7,7 +7,8 @@
 -- settings. In most runs, most of the placeholders are empty.
 --
 -- Each class of operation has its exact sum and maximum, and a histogram whose bucket of x µs is 17 +
--- round(16 * log2(greatest(x, 0.5))); 16 / ln(2) is 23.0831. The histogram gives the counts.
+-- round(16 * log2(greatest(x, 0.5))); 16 / ln(2) is 23.0831. The last of 512 buckets takes all that is
+-- longer. The histogram gives the counts.
 --
 -- A slice always ends at its deadline, so that a stop takes effect at once. A pending COMMIT runs at
 -- the end of the slice, inside the measured time.

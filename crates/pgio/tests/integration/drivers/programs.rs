@@ -72,6 +72,22 @@ fn drivers_run_one_program_on_data_that_are_made_once() {
     wait_until("no session is left", || sessions_of_ours(&dsn) == 0);
 }
 
+/// `time_limit` decides, not the run time: programs load data first, or go on until their work is done.
+#[test]
+#[ignore = "the coordinator's patience beside it is 40 s"]
+fn a_program_may_take_longer_than_its_run_time() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let dir = Workdir::new();
+    let workload = "kind = \"command\"\nrun = \"sleep 45; echo rate 1\"\nwarm_up = \"sleep 65\"\n\
+                    metric = [{ name = \"rate\", unit = \"1/s\", better = \"higher\", regex = 'rate (\\d+)', combine = \"sum\" }]\n\
+                    time_limit = \"5m\"\nwarmup = \"1s\"";
+    let text = text(&dsn, "duration = \"1s\"", workload, "");
+    start(&dir, &text, "local:2").wait().expect(0, &[]);
+    let trial = dir.trials().remove(0);
+    assert_eq!(trial["outcome"]["state"], "complete", "{trial:#}");
+    assert_eq!(value(&trial, "rate"), 2.0);
+}
+
 #[test]
 fn a_driver_that_is_lost_takes_its_program_with_it_and_is_replaced() {
     let dsn = fresh_database(shared_primary(INSTALLED));

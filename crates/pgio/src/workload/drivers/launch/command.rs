@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::contract::{Invitation, Launcher, in_background, invited};
+use super::contract::{Invitation, Launcher, SLURM_RANK_VARIABLE, in_background, invited};
 use crate::host::command::CommandLine;
 use crate::host::exec::spawn;
 use crate::workload::drivers::error::DriverError;
@@ -68,6 +68,8 @@ fn command_line(kind: &Kind, program: &str, count: usize) -> CommandLine {
             let quoted = format!("'{}'", program.replace('\'', "'\\''"));
             let line =
                 line.replace(NUMBER, &count.to_string()).replace(DRIVE, &format!("{quoted} drive"));
+            // All drivers would inherit the number that this process has in a Slurm job.
+            let line = format!("unset {SLURM_RANK_VARIABLE}\n{line}");
             CommandLine::new("sh").args(["-c", &line])
         }
     }
@@ -165,6 +167,7 @@ mod tests {
         let shown = command_line(&kind, "/opt/it's/pgio", 3).to_string();
         assert!(shown.contains("mpirun -np 3 "), "{shown}");
         assert!(shown.contains("drive"), "{shown}");
+        assert!(shown.contains("unset SLURM_PROCID"), "{shown}");
         let slurm = command_line(&Kind::Slurm, "/usr/bin/pgio", 4).to_string();
         assert!(slurm.starts_with("srun --kill-on-bad-exit=0 "), "{slurm}");
         assert!(slurm.ends_with("--ntasks 4 /usr/bin/pgio drive"), "{slurm}");

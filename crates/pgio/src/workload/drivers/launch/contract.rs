@@ -11,6 +11,9 @@ use pgio_link::{COORDINATOR_VARIABLE, LinkError, TOKEN_VARIABLE, Token};
 /// The variable with the ranks of the processes that one start makes, separated by commas.
 pub const RANKS_VARIABLE: &str = "PGIO_DRIVE_RANKS";
 
+/// The variable in which Slurm gives each process of a step its number.
+pub const SLURM_RANK_VARIABLE: &str = "SLURM_PROCID";
+
 /// What drivers need to find the coordinator and to be let in.
 #[derive(Debug, Clone)]
 pub struct Invitation {

@@ -1,6 +1,11 @@
 //! Drivers that come and go.
 
 use super::*;
+use crate::config::ClientSettings;
+use crate::workload::client::calls::{AllCalls, Calls, Statement};
+use crate::workload::drivers::error::Fault;
+use crate::workload::drivers::messages::Work;
+use crate::workload::{Generator, Script, Setup};
 use pgio_link::{LinkError, PROTOCOL, build_hash, dial};
 
 /// Starts drivers that do nothing. While the first one is replaced the second is lost, and both come when that
@@ -10,6 +15,8 @@ struct Fake {
     invitation: Option<Invitation>,
     links: Arc<Mutex<BTreeMap<u32, Link>>>,
     started: Arc<Mutex<Vec<u32>>>,
+    /// What the drivers have heard.
+    heard: Arc<Mutex<Vec<(u32, String)>>>,
 }
 
 impl Fake {
@@ -24,7 +31,13 @@ impl Fake {
             rank: Some(rank),
         };
         let patience: (Duration, &dyn Fn() -> bool) = (Duration::from_secs(5), &|| false);
-        let link = dial(coordinator, patience, token, &hello, Clock::start(), Box::new(|_| {}));
+        let heard = Arc::clone(&self.heard);
+        let sink = move |event| {
+            if let Event::Message(json) = event {
+                heard.lock().unwrap().push((rank, String::from_utf8(json).unwrap()));
+            }
+        };
+        let link = dial(coordinator, patience, token, &hello, Clock::start(), Box::new(sink));
         self.links.lock().unwrap().insert(rank, link.unwrap().1);
     }
 }
@@ -84,4 +97,45 @@ fn a_driver_that_is_lost_while_others_are_replaced_is_replaced_too() {
     roster.fill(&stop).unwrap();
     assert_eq!(*started.lock().unwrap(), [0, 1, 0, 1]);
     assert_eq!(roster.seated.missing(), Vec::<u32>::new());
+}
+
+#[test]
+fn drivers_that_have_their_part_end_it_if_another_cannot_be_sent_its_own() {
+    let fake = Fake::default();
+    let (links, heard) = (Arc::clone(&fake.links), Arc::clone(&fake.heard));
+    let stop = Stop::new();
+    let drivers = Drivers::open(Box::new(fake), (2, 1), None, "test", &stop).unwrap().remove(0);
+    let ends_its_part = std::thread::spawn(move || {
+        let begun = Instant::now();
+        let of = |text: &str| {
+            heard.lock().unwrap().iter().any(|(rank, json)| *rank == 0 && json.contains(text))
+        };
+        while !of("Abort") && begun.elapsed() < Duration::from_secs(30) {
+            std::thread::sleep(TICK);
+        }
+        let message = "stopped".to_owned();
+        let failed = FromDriver::Failed { number: 1, message, fault: Fault::Work, stopped: true };
+        links.lock().unwrap()[&0].send(&failed).unwrap();
+        of("Prepare") && of("Abort")
+    });
+    let own = |bytes: usize| Calls {
+        script: Script::default(),
+        statements: vec![Statement { name: "r".into(), sql: "x".repeat(bytes), types: vec![] }],
+        calls: Vec::new(),
+    };
+    let settings = ClientSettings { threads: 1, pipeline: 1, pace: None };
+    let work = Work::Client { calls: AllCalls::own(vec![own(1), own(65 << 20)]), settings };
+    let env = pgio_connect::Env::default();
+    let setup = Setup {
+        params: pgio_connect::resolve("host=h user=u dbname=d", &env).unwrap(),
+        settings: Vec::new(),
+        warmup: Duration::ZERO,
+        seed: 1,
+        stop,
+        opener: None,
+        generator: Generator::Alone,
+    };
+    let error = drivers.0.lock().unwrap().assign(&work, &setup).unwrap_err();
+    assert!(error.to_string().contains("exceeds the limit"), "{error}");
+    assert!(ends_its_part.join().unwrap());
 }
