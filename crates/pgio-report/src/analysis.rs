@@ -198,14 +198,15 @@ impl Analysis {
     }
 }
 
-/// The comparisons of the primary metric alone, as [`analyse`] has them; the effects of a factorial design.
+/// The judged comparisons of the primary metric alone, as [`analyse`] has them; the effects of a factorial
+/// design.
 pub fn primary_comparisons(stored: &StoredExperiment) -> Vec<Comparison> {
     let stored = cross::judged(stored);
     let arms = pairing::arms(&stored.manifest, &stored.trials);
     if screening::factorial(&stored.manifest).is_some() {
         return screening::contrasts(&stored.manifest, &arms);
     }
-    compare::primary(&stored.manifest, &arms)
+    compare::judged_primary(&stored.manifest, &arms)
 }
 
 /// Judges a stored experiment, complete or cut short.
