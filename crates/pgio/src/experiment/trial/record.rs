@@ -72,9 +72,8 @@ pub(super) fn record_run(
     trial.checks.extend(ran.checks);
     record_totals(request.workload.as_ref(), trial, ran.totals, ran.seconds);
     trial.checks.push(trial_checks::common_start(ran.late, ran.seconds));
-    if ran.cancelled_sync_rep > 0 {
-        trial.checks.push(trial_checks::cancelled_sync_rep(ran.cancelled_sync_rep));
-    }
+    let cancelled = trial_checks::cancelled_sync_rep(ran.cancelled_sync_rep, ran.error.is_some());
+    trial.checks.extend(cancelled);
     match ran.error {
         Some(error) => Err(error),
         None => Ok(()),
