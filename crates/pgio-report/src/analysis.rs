@@ -253,7 +253,7 @@ pub fn analyse(stored: &StoredExperiment) -> Analysis {
         alpha: ALPHA,
         experiment: manifest.name.clone(),
         baseline: manifest.baseline.clone(),
-        own_baseline: stored.own_baseline.clone(),
+        own_baseline: manifest.own_baseline.clone(),
         aa: manifest.aa.clone(),
         primary_metric: manifest.primary_metric.clone(),
         margin: margin::named(manifest),
