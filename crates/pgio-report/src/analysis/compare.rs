@@ -84,19 +84,22 @@ pub(super) fn has(arm: &Arm<'_>, def: &MetricDef) -> bool {
     !arm.values(def.name).is_empty() && !tail::is_coarse(arm, def)
 }
 
-/// Compares one metric of a condition with the baseline. A percentile of too few operations is not
-/// compared, and one that the window's end cut off becomes a bound when it is judged.
+/// Compares one metric of a condition with the baseline. A percentile of too few operations, or below the
+/// clock's resolution, is not compared, and one that the window's end cut off becomes a bound when it is judged.
 pub(super) fn paired(def: &MetricDef, beside: &Beside<'_, '_>) -> Candidate {
     let mut candidate = candidate::by_ratio(def, &beside.values(def.name));
     if candidate.comparison.blocks == 0 {
         return candidate;
     }
-    match tail::too_short([beside.condition, beside.baseline].into_iter(), def) {
-        Some(short) => {
-            candidate.comparison = tail::not_compared(candidate.comparison, short.reason());
-            candidate.logs.clear();
+    let arms = [beside.condition, beside.baseline];
+    if let Some(why) = tail::unreliable(&arms, def) {
+        if arms.iter().any(|arm| tail::is_coarse(arm, def)) {
+            (candidate.comparison.baseline_value, candidate.comparison.value) = (None, None);
         }
-        None => candidate.cut_off = beside.bounds(def.name),
+        candidate.comparison = tail::not_compared(candidate.comparison, why);
+        candidate.logs.clear();
+    } else {
+        candidate.cut_off = beside.bounds(def.name);
     }
     candidate
 }
