@@ -15,6 +15,8 @@ use pgio_results::model::{Evidence, Metric, Trial, When};
 use pgio_results::operation::{Class, Statistic};
 use pgio_results::{latency, metrics};
 
+const COMMITS: &str = "commits_per_second";
+
 /// Means over classes of operations; lower bounds if those are.
 const MEANS_OF_CLASSES: &[(&str, &[&str])] = &[
     (
@@ -101,9 +103,9 @@ pub(in crate::experiment) fn metrics_of(
     for (name, value) in workload.metrics(totals, seconds) {
         put(&mut all, name, value);
     }
-    let commits = totals.commits();
-    if commits > 0 {
-        put(&mut all, "commits_per_second", Some(commits as f64 / seconds));
+    let is_primary = workload.info().primary_metric == COMMITS;
+    if let Some(rate) = commit_rate(totals.commits(), seconds, is_primary) {
+        put(&mut all, COMMITS, Some(rate));
     }
     for (class, h) in &totals.histograms {
         // A class without metrics is a bug that the test over all workloads finds.
@@ -118,6 +120,12 @@ pub(in crate::experiment) fn metrics_of(
         all.entry((*name).to_owned()).and_modify(|metric| metric.at_least = at_least);
     }
     all
+}
+
+/// Work that commits only as an aside has no rate without commits. Where commits are what is compared, none is a
+/// rate of 0: without it, the trial would be in no comparison.
+fn commit_rate(commits: u64, seconds: f64, is_primary: bool) -> Option<f64> {
+    (commits > 0 || is_primary).then(|| commits as f64 / seconds)
 }
 
 /// Drivers on this machine are not foreign: they do the trial's work.
@@ -177,6 +185,13 @@ mod tests {
     use crate::experiment::trial::blank;
     use pgio_results::drivers::DriverPart;
     use pgio_results::telemetry::{HostUse, Telemetry};
+
+    #[test]
+    fn no_commits_are_a_rate_where_commits_are_compared() {
+        assert_eq!(commit_rate(20, 10.0, false), Some(2.0));
+        assert_eq!(commit_rate(0, 10.0, true), Some(0.0));
+        assert_eq!(commit_rate(0, 10.0, false), None);
+    }
 
     /// Two drivers here at 0.8 core each; processes that are not below this one use 1.5 cores, or 3.1 with
     /// the drivers.
