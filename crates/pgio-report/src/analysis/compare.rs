@@ -66,7 +66,7 @@ fn compare_metrics(
             candidates.push(candidate);
         }
         if [degraded::SHARE, degraded::LONGEST].iter().any(|metric| wanted(&info.name, metric)) {
-            candidates.extend(degraded::compared(condition, baseline, manifest, &info.name));
+            candidates.extend(degraded::compared(&beside, manifest, &info.name));
         }
     }
     families::judge(&mut candidates);
