@@ -125,7 +125,8 @@ pub(in crate::experiment) fn metrics_of(
 /// Work that commits only as an aside has no rate without commits. Where commits are what is compared, none is a
 /// rate of 0: without it, the trial would be in no comparison.
 fn commit_rate(commits: u64, seconds: f64, is_primary: bool) -> Option<f64> {
-    (commits > 0 || is_primary).then(|| commits as f64 / seconds)
+    let is_known = commits > 0 || (is_primary && seconds > 0.0);
+    is_known.then(|| commits as f64 / seconds)
 }
 
 /// Drivers on this machine are not foreign: they do the trial's work.
@@ -191,6 +192,7 @@ mod tests {
         assert_eq!(commit_rate(20, 10.0, false), Some(2.0));
         assert_eq!(commit_rate(0, 10.0, true), Some(0.0));
         assert_eq!(commit_rate(0, 10.0, false), None);
+        assert_eq!(commit_rate(0, 0.0, true), None, "it failed before its window");
     }
 
     /// Two drivers here at 0.8 core each; processes that are not below this one use 1.5 cores, or 3.1 with
