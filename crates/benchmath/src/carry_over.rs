@@ -4,6 +4,10 @@
 //! between the halves of its slices, or depends on the condition that ran before. The slices are in random
 //! order, so each slice is a unit here, whatever drift they share.
 //!
+//! In a window of its own, a condition follows itself. So the rate of all its slices against that of those
+//! which follow its own settings is what the turns change, whichever conditions cause it. Few slices follow
+//! their own settings; what a single condition does to the others is seen with fewer slices.
+//!
 //! A rate is a ratio of sums: work divided by seconds. Its logarithm has the linearised standard error of
 //! such a ratio (Cochran, Sampling Techniques, 3rd ed., 1977, section 2.11 and equation 6.13), with Student's
 //! quantile for one degree of freedom less than slices.
@@ -59,6 +63,31 @@ impl LogRatio {
             error: self.error.hypot(other.error),
             freedom: self.freedom.min(other.freedom),
         }
+    }
+
+    /// Returns the logarithm times a factor, such as -1 for the ratio the other way round.
+    #[must_use]
+    pub fn times(&self, factor: f64) -> LogRatio {
+        LogRatio {
+            estimate: self.estimate * factor,
+            error: self.error * factor.abs(),
+            freedom: self.freedom,
+        }
+    }
+
+    /// Returns the mean of independent logarithms by weight, with the degrees of freedom of Welch and
+    /// Satterthwaite; `None` without any.
+    fn weighted(all: &[(f64, LogRatio)]) -> Option<LogRatio> {
+        let weights: f64 = all.iter().map(|(weight, _)| weight).sum();
+        let parts: Vec<LogRatio> = all.iter().map(|(w, log)| log.times(w / weights)).collect();
+        let variance: f64 = parts.iter().map(|part| part.error.powi(2)).sum();
+        let spread: f64 = parts.iter().map(|part| part.error.powi(4) / part.freedom).sum();
+        let freedom: f64 = parts.iter().map(|part| part.freedom).sum();
+        (!all.is_empty()).then(|| LogRatio {
+            estimate: parts.iter().map(|part| part.estimate).sum(),
+            error: variance.sqrt(),
+            freedom: if spread > 0.0 { variance.powi(2) / spread } else { freedom },
+        })
     }
 
     /// Returns the mean of independent logarithms; `None` without any.
@@ -132,6 +161,14 @@ fn log_ratio(
     Some(LogRatio { estimate: (rate.value / by.value).ln(), error, freedom: slices - 1.0 })
 }
 
+/// Returns the share of a condition's slices that follow another one, or itself. Each round has one slice of
+/// every condition in random order, so a condition follows itself only from the end of a round to the
+/// beginning of the next: in one of k² slices.
+pub fn share_after(conditions: usize, itself: bool) -> f64 {
+    let k = conditions.max(1) as f64;
+    if itself { 1.0 / (k * k) } else { (k + 1.0) / (k * k) }
+}
+
 /// What the slices of one condition say.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Slices {
@@ -153,8 +190,11 @@ impl Slices {
 pub enum Place {
     /// Its effect against the baseline in the second halves of slices, divided by that in the first.
     SecondHalves,
-    /// The rate of the other conditions in the slices after it, divided by that in all their slices.
+    /// The rate of the other conditions in the slices after it, divided by that in their other slices.
     After,
+    /// Its effect against the baseline in all slices, divided by that in slices which follow their own
+    /// settings.
+    Turns,
 }
 
 /// One question about a condition, answered.
@@ -165,22 +205,67 @@ pub struct Answer {
     pub log: LogRatio,
 }
 
-/// Asks of each condition whether it reaches into others. What follows a condition is the mean over all
-/// others, so that there are no more than two questions for each condition.
-pub fn answers(slices: &[Slices], baseline: usize) -> Vec<Answer> {
-    let of_baseline = slices.get(baseline).and_then(|own| own.halves);
+/// Asks of each condition whether the turns change its effect and whether it reaches into others: no more than
+/// three questions for each. Conditions with equal numbers in `settings` have the same settings, as the
+/// baseline and its A/A twin: to follow one is to follow the other, and neither reaches into the other. What
+/// follows a condition is the mean over all conditions with other settings.
+pub fn answers(slices: &[Slices], settings: &[usize], baseline: usize) -> Vec<Answer> {
+    let same =
+        |a: usize, b: usize| a == b || settings.get(a).is_some_and(|s| settings.get(b) == Some(s));
+    let halves = |condition: usize| slices.get(condition)?.halves;
+    let turns = |condition: usize| turns(slices, condition, same);
     let mut all = Vec::new();
-    for (condition, own) in slices.iter().enumerate() {
-        let halves = own.halves.zip(of_baseline).filter(|_| condition != baseline);
-        let halves = halves.map(|(own, baseline)| (Place::SecondHalves, own.less(&baseline)));
-        let others = slices.iter().enumerate().filter(|(other, _)| *other != condition);
-        let after: Vec<LogRatio> =
-            others.filter_map(|(_, other)| *other.after.get(condition)?).collect();
-        let after = LogRatio::mean(&after).map(|log| (Place::After, log));
-        let found = halves.into_iter().chain(after);
-        all.extend(found.map(|(place, log)| Answer { condition, place, log }));
+    for condition in 0..slices.len() {
+        let effect = |of: &dyn Fn(usize) -> Option<LogRatio>| {
+            let found = of(condition).zip(of(baseline)).filter(|_| condition != baseline);
+            found.map(|(own, baseline)| own.less(&baseline))
+        };
+        let answers = [
+            (Place::SecondHalves, effect(&halves)),
+            (Place::After, follows(slices, condition, same)),
+            (Place::Turns, effect(&turns)),
+        ];
+        all.extend(
+            answers
+                .into_iter()
+                .filter_map(|(place, log)| Some(Answer { condition, place, log: log? })),
+        );
     }
     all
+}
+
+/// Returns the rate of the conditions with other settings after this one, divided by that in their other slices.
+/// With a share s of the slices after it, and to first order, its logarithm is that of the rate after it
+/// against all slices, divided by 1 - s.
+fn follows(
+    slices: &[Slices],
+    condition: usize,
+    same: impl Fn(usize, usize) -> bool,
+) -> Option<LogRatio> {
+    let others = slices.iter().enumerate().filter(|(other, _)| !same(*other, condition));
+    let after: Vec<LogRatio> =
+        others.filter_map(|(_, other)| *other.after.get(condition)?).collect();
+    let by_all = 1.0 / (1.0 - share_after(slices.len(), false));
+    LogRatio::mean(&after).map(|log| log.times(by_all))
+}
+
+/// Returns the condition's rate in all its slices, divided by that in the slices which follow its own settings;
+/// `None` if all conditions have the same. Two parts of the slices against all of them are correlated
+/// negatively, so the error is rather too large.
+fn turns(
+    slices: &[Slices],
+    condition: usize,
+    same: impl Fn(usize, usize) -> bool,
+) -> Option<LogRatio> {
+    if (0..slices.len()).all(|other| same(other, condition)) {
+        return None;
+    }
+    let after = slices[condition].after.iter().enumerate();
+    let own = after.filter(|(before, _)| same(*before, condition)).filter_map(|(before, log)| {
+        Some((share_after(slices.len(), before == condition), (*log)?))
+    });
+    let own: Vec<(f64, LogRatio)> = own.collect();
+    LogRatio::weighted(&own).map(|log| log.times(-1.0))
 }
 
 /// What the questions asked of one length of slices say together.
@@ -284,7 +369,7 @@ mod tests {
             let alike = [77, 78].map(|seed| turns(seed, own.len(), 1.0, 1.0));
             let all = [alike[0].as_slice(), own, &alike[1]];
             let slices = all.map(|own| Slices::of(own, 3));
-            agreement(&answers(&slices, 0), limit, 0.05)
+            agreement(&answers(&slices, &[0, 1, 2], 0), limit, 0.05)
         };
         assert_eq!(judge(&turns(3, 12_000, 1.0, 1.0)), Agreement::Shown);
         assert_eq!(judge(&turns(3, 30, 1.0, 1.0)), Agreement::Open);
@@ -295,6 +380,103 @@ mod tests {
         let accused =
             (0..200).filter(|seed| judge(&turns(*seed, 60, 1.0, 1.0)) == Agreement::Contradicted);
         assert!(accused.count() <= 16, "more than one in twenty, with its spread");
+    }
+
+    /// Woven windows of so many rounds: `rate` is that of a condition after another one, with noise of 30 % from
+    /// slice to slice.
+    fn rounds(
+        seed: u64,
+        conditions: usize,
+        rounds: usize,
+        rate: impl Fn(usize, usize) -> f64,
+    ) -> Vec<Slices> {
+        let mut random = SplitMix64::new(seed);
+        let mut all = vec![Vec::new(); conditions];
+        let mut before = None;
+        for _ in 0..rounds {
+            let mut order: Vec<usize> = (0..conditions).collect();
+            random.shuffle(&mut order);
+            let length = 0.010 * (0.5 + random.next_f64());
+            for condition in order {
+                let level = before.map_or(1.0, |before| rate(condition, before));
+                let mut work = || 1000.0 * level * length * (1.0 + 0.6 * (random.next_f64() - 0.5));
+                let work = [work(), work()];
+                all[condition].push(Turn { after: before, work, seconds: [length; 2] });
+                before = Some(condition);
+            }
+        }
+        all.iter().map(|turns| Slices::of(turns, conditions)).collect()
+    }
+
+    /// The baseline, its twin, and a condition that is faster after those two.
+    fn with_twin(condition: usize, before: usize) -> f64 {
+        if condition == 2 && before != 2 { 1.18 } else { 1.0 }
+    }
+
+    #[test]
+    fn the_bias_that_enters_a_ratio_is_not_diluted_by_a_twin() {
+        let found = answers(&rounds(1, 3, 3000, with_twin), &[0, 0, 1], 0);
+        let of = |condition, place| {
+            found.iter().find(|a| (a.condition, a.place) == (condition, place)).map(|a| a.log)
+        };
+        // Eight of nine slices of the condition follow the other two.
+        let bias = of(2, Place::Turns).unwrap();
+        assert!((bias.estimate - 0.16_f64.ln_1p()).abs() < 0.03, "{bias:?}");
+        assert!(bias.estimate.abs() > 2.0 * bias.error, "{bias:?}");
+        let twin = of(1, Place::Turns).unwrap();
+        assert!(twin.estimate.abs() < 3.0 * twin.error, "{twin:?}");
+        let limit = 0.0125_f64.ln_1p();
+        for seed in 0..20 {
+            let found = answers(&rounds(seed, 3, 600, with_twin), &[0, 0, 1], 0);
+            assert_eq!(agreement(&found, limit, 0.05), Agreement::Contradicted, "{seed}");
+        }
+    }
+
+    #[test]
+    fn what_one_condition_leaves_is_its_effect_on_the_slices_after_it() {
+        // The last of five slows whatever follows it, itself included.
+        let rate = |_: usize, before: usize| if before == 4 { 0.9 } else { 1.0 };
+        let found = answers(&rounds(1, 5, 3000, rate), &[0, 0, 1, 2, 3], 0);
+        let after = found.iter().find(|a| (a.condition, a.place) == (4, Place::After)).unwrap();
+        assert!((after.log.estimate - 0.9_f64.ln()).abs() < 0.01, "{after:?}");
+        // In windows of its own it would be slower, and the baseline faster.
+        let turns = found.iter().find(|a| (a.condition, a.place) == (4, Place::Turns)).unwrap();
+        assert!((turns.log.estimate + 1.2 * 0.9_f64.ln()).abs() < 0.05, "{turns:?}");
+    }
+
+    #[test]
+    fn conditions_that_leave_nothing_behind_are_accused_in_one_of_twenty() {
+        let limit = 0.0125_f64.ln_1p();
+        for (settings, rounds_each) in [
+            (vec![0, 1], 20),
+            (vec![0, 0, 1], 60),
+            (vec![0, 0, 1], 400),
+            (vec![0, 0, 1, 2, 3], 150),
+        ] {
+            let accused = (0..400).filter(|seed| {
+                let slices = rounds(*seed, settings.len(), rounds_each, |_, _| 1.0);
+                let found = answers(&slices, &settings, 0);
+                agreement(&found, limit, 0.05) == Agreement::Contradicted
+            });
+            // 20 are expected, with a standard deviation of 4.4.
+            let accused = accused.count();
+            assert!(accused <= 32, "{settings:?} {rounds_each}: {accused}");
+        }
+    }
+
+    #[test]
+    fn equal_conditions_are_asked_nothing_that_turns_could_change() {
+        let found = answers(&rounds(1, 2, 100, |_, _| 1.0), &[0, 0], 0);
+        let places: Vec<Place> = found.iter().map(|answer| answer.place).collect();
+        assert_eq!(places, [Place::SecondHalves]);
+    }
+
+    #[test]
+    fn a_condition_follows_itself_in_one_of_k_squared_slices() {
+        for k in 2..6 {
+            let others = (k - 1) as f64 * share_after(k, false);
+            assert!((share_after(k, true) + others - 1.0).abs() < 1e-12, "{k}");
+        }
     }
 
     #[test]
@@ -309,5 +491,10 @@ mod tests {
         let mean = LogRatio::mean(&[one, other]).unwrap();
         assert!((mean.estimate - 0.15).abs() < 1e-12 && (mean.error - 0.025).abs() < 1e-12);
         assert_eq!((mean.freedom, LogRatio::mean(&[])), (14.0, None));
+        let weighted = LogRatio::weighted(&[(1.0, one), (3.0, other)]).unwrap();
+        assert!((weighted.estimate - 0.125).abs() < 1e-12, "{weighted:?}");
+        assert!((weighted.error - 0.0075_f64.hypot(0.03)).abs() < 1e-12, "{weighted:?}");
+        assert!(weighted.freedom > 5.0 && weighted.freedom < 6.0, "{weighted:?}");
+        assert_eq!(LogRatio::weighted(&[]), None);
     }
 }

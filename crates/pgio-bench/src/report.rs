@@ -142,13 +142,7 @@ fn cpu_seconds() -> f64 {
 fn judged(trials: u32) -> (f64, f64) {
     let mut random = SplitMix64::new(1);
     let manifest = manifest(trials);
-    let mut stored = StoredExperiment {
-        manifest,
-        trials: Vec::new(),
-        torn: false,
-        own_baseline: None,
-        judged: false,
-    };
+    let mut stored = StoredExperiment { manifest, trials: Vec::new(), torn: false, judged: false };
     let mut judge = Judge::default();
     let mut blocks = Vec::new();
     for n in 0..trials {
@@ -186,6 +180,7 @@ pub(super) fn manifest(trials: u32) -> Manifest {
         seed: 1,
         blocks: trials / 2,
         baseline: "local".to_owned(),
+        own_baseline: None,
         aa: None,
         primary_metric: "commits_per_second".to_owned(),
         conditions: vec![condition("local"), condition("on")],

@@ -91,7 +91,9 @@ pub use standing::{Standing, standings};
 pub use totals::Totals;
 pub use variance::{Renewal, Variance};
 pub use verdict::{ALPHA, Bound, Decision, Gate, Verdict};
-pub use woven::{SHORTEST_WITH_STANDBY, describe as weaving, limit as weave_limit};
+pub use woven::{
+    SHORTEST_WITH_STANDBY, describe as weaving, limit as weave_limit, settings as weave_settings,
+};
 
 pub const ANALYSIS_SCHEMA: &str = "pgio.analysis/1";
 
@@ -198,14 +200,15 @@ impl Analysis {
     }
 }
 
-/// The comparisons of the primary metric alone, as [`analyse`] has them; the effects of a factorial design.
+/// The judged comparisons of the primary metric alone, as [`analyse`] has them; the effects of a factorial
+/// design.
 pub fn primary_comparisons(stored: &StoredExperiment) -> Vec<Comparison> {
     let stored = cross::judged(stored);
     let arms = pairing::arms(&stored.manifest, &stored.trials);
     if screening::factorial(&stored.manifest).is_some() {
         return screening::contrasts(&stored.manifest, &arms);
     }
-    compare::primary(&stored.manifest, &arms)
+    compare::judged_primary(&stored.manifest, &arms)
 }
 
 /// Judges a stored experiment, complete or cut short.
@@ -250,7 +253,7 @@ pub fn analyse(stored: &StoredExperiment) -> Analysis {
         alpha: ALPHA,
         experiment: manifest.name.clone(),
         baseline: manifest.baseline.clone(),
-        own_baseline: stored.own_baseline.clone(),
+        own_baseline: manifest.own_baseline.clone(),
         aa: manifest.aa.clone(),
         primary_metric: manifest.primary_metric.clone(),
         margin: margin::named(manifest),

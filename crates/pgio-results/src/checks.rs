@@ -51,10 +51,13 @@ const fn behavior(id: &'static str, warning: &'static str, remedy: &'static str)
     CheckDef { id, kind: Kind::Behavior, invalid: "", warning, remedy }
 }
 
+/// Whether the condition was in force. A trial that breaks it shows nothing about its condition, even if it failed.
+pub const IN_FORCE: &str = "treatment-in-force";
+
 /// Checks of a single trial, then checks that compare trials.
 pub const CHECKS: &[CheckDef] = &[
     def(
-        "treatment-in-force",
+        IN_FORCE,
         "a value read before, during or after the window differs from what the condition requires",
         "",
         "find out what changes it, then run again",

@@ -16,7 +16,7 @@ const fn def(
     direction: Direction,
     help: &'static str,
 ) -> MetricDef<'static> {
-    MetricDef { name, kind: Kind::Quantity, unit, direction, help }
+    MetricDef { name, kind: Kind::Quantity, unit, direction, help, target: None }
 }
 
 /// The same for a metric of work that slices count.
@@ -31,7 +31,7 @@ const fn latency(
     help: &'static str,
 ) -> MetricDef<'static> {
     let kind = Kind::Latency(class, statistic);
-    MetricDef { name, kind, unit: "s", direction: LowerIsFaster, help }
+    MetricDef { name, kind, unit: "s", direction: LowerIsFaster, help, target: None }
 }
 
 use Class::{Call, Commit, Delete, Delivery, Device, Insert, Lag, Read, Scan, Transaction, Update};
@@ -439,6 +439,18 @@ mod tests {
         ] {
             assert_eq!(work(name), expected, "{name}");
         }
+    }
+
+    #[test]
+    fn a_metric_of_one_server_is_of_the_kind_of_all() {
+        let asked = ["commits_per_second", "commit_latency_p99"];
+        let declared = crate::joint::declared(&asked, &["a".to_owned()]);
+        let kind = |name: &str| find(&declared, name).unwrap().kind;
+        assert_eq!(kind("commit_latency_p99@a"), Kind::Latency(Commit, P99));
+        assert_eq!(kind("commits_per_second@a"), Kind::Work(Work::Commits));
+        assert_eq!(kind("share@a"), Kind::Declared);
+        assert_eq!(find(&declared, "commit_latency_p99@a").unwrap().target, Some("a"));
+        assert_eq!(find(&declared, "commit_latency_p99").unwrap().target, None);
     }
 
     #[test]

@@ -119,6 +119,7 @@ pub fn manifest() -> Manifest {
         seed: 7,
         blocks: 6,
         baseline: "local".to_owned(),
+        own_baseline: None,
         aa: None,
         primary_metric: "commits_per_second".to_owned(),
         conditions: vec![condition("local"), condition("on")],

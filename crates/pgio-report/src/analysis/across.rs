@@ -242,6 +242,9 @@ fn condition(
             (compared.ratio, compared.interval) = (None, Interval::UNKNOWN);
             (compared.p, compared.p_adjusted) = (None, None);
         }
+        if all.iter().any(|arm| tail::is_coarse(arm, &def)) {
+            (member.comparison.a, member.comparison.b) = (None, None);
+        }
         Some(member)
     };
     let mut family: Vec<Member> = metrics::all(declared).filter_map(one).collect();
@@ -326,8 +329,8 @@ fn adjust(family: &mut [Member], named: &[String]) {
 
 /// Whether all trials have comparable values of this metric.
 fn is_known(arms: &[&Arm<'_>], def: &MetricDef) -> bool {
-    let cut_off = |arm: &Arm<'_>| arm.is_bounded(def.name);
-    tail::too_short(arms.iter().copied(), def).is_none() && !arms.iter().copied().any(cut_off)
+    let cut_off = |arm: &&Arm<'_>| arm.is_bounded(def.name);
+    tail::unreliable(arms, def).is_none() && !arms.iter().any(cut_off)
 }
 
 /// Empty unless all runs have the same baseline and primary metric.

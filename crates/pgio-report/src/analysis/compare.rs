@@ -16,18 +16,28 @@ pub(super) fn with_baseline(
     manifest: &Manifest,
     arms: &BTreeMap<&str, Arm<'_>>,
 ) -> Vec<Comparison> {
-    compare_metrics(manifest, arms, |_| true)
+    compare_metrics(manifest, arms, |_, _| true)
 }
 
-/// The comparisons that the experiment loop needs between two blocks.
-pub(super) fn primary(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<Comparison> {
-    compare_metrics(manifest, arms, |def| is_primary(def, manifest))
+/// The judged comparisons of the primary metric, which the experiment loop needs between two blocks. Those of
+/// `also_judge` are members of their family and are computed as well.
+pub(super) fn judged_primary(
+    manifest: &Manifest,
+    arms: &BTreeMap<&str, Arm<'_>>,
+) -> Vec<Comparison> {
+    let mut judged = compare_metrics(manifest, arms, |condition, metric| {
+        manifest.rules.judges(condition, metric, metric == manifest.primary_metric)
+    });
+    judged.retain(|c| c.primary && c.judged);
+    judged
 }
 
+/// Compares the metrics of each condition that are `wanted`. Families must be whole, so either all members of
+/// a family are wanted or none.
 fn compare_metrics(
     manifest: &Manifest,
     arms: &BTreeMap<&str, Arm<'_>>,
-    wanted: impl Fn(&MetricDef) -> bool,
+    wanted: impl Fn(&str, &str) -> bool,
 ) -> Vec<Comparison> {
     // A factorial design compares sides of all cells instead (`screening`): a cell alone answers nothing.
     if screening::factorial(manifest).is_some() {
@@ -39,7 +49,7 @@ fn compare_metrics(
     for info in manifest.conditions.iter().filter(|c| c.name != manifest.baseline) {
         let condition = &arms[info.name.as_str()];
         let beside = Beside::new(condition, baseline);
-        for def in metrics::all(&manifest.metrics).filter(|def| wanted(def)) {
+        for def in metrics::all(&manifest.metrics).filter(|def| wanted(&info.name, def.name)) {
             let fit = || has(condition, &def) && has(baseline, &def);
             let long_enough = || tail::too_short([condition, baseline].into_iter(), &def).is_none();
             if !(is_primary(&def, manifest) || (fit() && long_enough())) {
@@ -55,8 +65,8 @@ fn compare_metrics(
             }
             candidates.push(candidate);
         }
-        if metrics::definition(degraded::SHARE).is_some_and(&wanted) {
-            candidates.extend(degraded::compared(condition, baseline, manifest, &info.name));
+        if [degraded::SHARE, degraded::LONGEST].iter().any(|metric| wanted(&info.name, metric)) {
+            candidates.extend(degraded::compared(&beside, manifest, &info.name));
         }
     }
     families::judge(&mut candidates);
@@ -74,19 +84,22 @@ pub(super) fn has(arm: &Arm<'_>, def: &MetricDef) -> bool {
     !arm.values(def.name).is_empty() && !tail::is_coarse(arm, def)
 }
 
-/// Compares one metric of a condition with the baseline. A percentile of too few operations is not
-/// compared, and one that the window's end cut off becomes a bound when it is judged.
+/// Compares one metric of a condition with the baseline. A percentile of too few operations, or below the
+/// clock's resolution, is not compared, and one that the window's end cut off becomes a bound when it is judged.
 pub(super) fn paired(def: &MetricDef, beside: &Beside<'_, '_>) -> Candidate {
     let mut candidate = candidate::by_ratio(def, &beside.values(def.name));
     if candidate.comparison.blocks == 0 {
         return candidate;
     }
-    match tail::too_short([beside.condition, beside.baseline].into_iter(), def) {
-        Some(short) => {
-            candidate.comparison = tail::not_compared(candidate.comparison, short.reason());
-            candidate.logs.clear();
+    let arms = [beside.condition, beside.baseline];
+    if let Some(why) = tail::unreliable(&arms, def) {
+        if arms.iter().any(|arm| tail::is_coarse(arm, def)) {
+            (candidate.comparison.baseline_value, candidate.comparison.value) = (None, None);
         }
-        None => candidate.cut_off = beside.bounds(def.name),
+        candidate.comparison = tail::not_compared(candidate.comparison, why);
+        candidate.logs.clear();
+    } else {
+        candidate.cut_off = beside.bounds(def.name);
     }
     candidate
 }

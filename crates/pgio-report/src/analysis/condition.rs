@@ -46,7 +46,7 @@ pub struct Condition {
 pub struct Steady {
     pub steady: usize,
     pub unsteady: usize,
-    /// Windows with too few slices to judge.
+    /// Windows that were not judged: too few slices, or slices that do not count the compared work.
     pub too_short: usize,
 }
 

@@ -13,6 +13,7 @@ mod carry_over;
 mod checkpoints;
 mod cold_log;
 mod differing;
+mod expected;
 mod servers;
 mod tally;
 
@@ -21,9 +22,10 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use self::built::Pair;
-use self::differing::{Usual, differing, listed, shown};
+use self::differing::{Usual, differing, listed};
+use self::expected::{Expected, Seen, verdict};
+use self::servers::FurtherServers;
 use self::tally::{CellId, Environment, Tally, cell, data_sets, is_described};
-use pgio_results::change::fact;
 use pgio_results::checks::tolerate;
 use pgio_results::model::Facts;
 use pgio_results::store::{ConditionInfo, Manifest, StoredExperiment};
@@ -56,6 +58,7 @@ impl Across {
         trials: impl IntoIterator<Item = (usize, &'a Trial)>,
     ) -> Vec<(usize, Check)> {
         let mut references = BTreeMap::new();
+        let mut further = FurtherServers::new(&self.0, manifest);
         let mut found = Vec::new();
         // Incomplete trials are not checked.
         let complete =
@@ -70,6 +73,7 @@ impl Across {
                 if let Some(reference) = reference {
                     all.extend(reference.checks(trial));
                 }
+                all.extend(further.check(cell, trial));
                 all.extend(checkpoints::check(manifest, &self.0, trial, cell));
             }
             let known = |c: &Check| {
@@ -128,7 +132,6 @@ pub fn checks(manifest: &Manifest, trials: &[Trial]) -> Vec<(usize, Check)> {
     let mut found = Across::new(manifest, trials).checks(manifest, trials.iter().enumerate());
     found.extend(carry_over::checks(trials));
     found.extend(cold_log::checks(trials));
-    found.extend(servers::checks(manifest, trials));
     found.sort_by_key(|(i, _)| *i);
     found
 }
@@ -156,11 +159,7 @@ pub(super) fn judged(stored: &StoredExperiment) -> Cow<'_, StoredExperiment> {
 
 /// The expected environment of a trial of one cell.
 struct Reference<'a> {
-    own: Usual<'a>,
-    baseline: Usual<'a>,
-    info: &'a ConditionInfo,
-    baseline_info: &'a ConditionInfo,
-    same_server: bool,
+    expected: Expected<'a>,
     /// The warning that the condition runs on another server than the baseline; each of its trials has it.
     elsewhere: Option<Check>,
     /// The last trial's environment and its check, as a cache: the next trial's rarely differs. The
@@ -187,8 +186,8 @@ impl<'a> Reference<'a> {
                 false => Some(other_server((&own, ours), (&baseline, there), info)),
             }
         });
-        let same_server = there.is_none();
-        Some(Reference { own, baseline, info, baseline_info, same_server, elsewhere, last: None })
+        let baseline = there.is_none().then_some((baseline, baseline_info));
+        Some(Reference { expected: Expected { own, baseline, info }, elsewhere, last: None })
     }
 
     fn checks(&mut self, trial: &Trial) -> impl Iterator<Item = Check> {
@@ -202,74 +201,13 @@ impl<'a> Reference<'a> {
         {
             return found.clone();
         }
-        let found = self.compared(trial);
+        let storage = trial.telemetry.as_ref().map_or(&[][..], |t| &t.storage);
+        let differences = self.expected.differences(Seen { facts: &trial.environment, storage });
+        let unread = self.expected.is_unread(&trial.environment).then_some("the server's host");
+        let found = verdict(&differences, unread);
         self.last = Some((Arc::clone(&trial.environment), found.clone()));
         found
     }
-
-    fn compared(&self, trial: &Trial) -> Option<Check> {
-        let baseline = &self.baseline_info.name;
-        let unread = self.is_unread(trial);
-        let mut differences = Vec::new();
-        for name in
-            self.own.keys().chain(self.baseline.keys().filter(|k| !self.own.contains_key(*k)))
-        {
-            if unread && !fact::is_setting(name) {
-                continue;
-            }
-            let found = trial.environment.get(*name).map(String::as_str);
-            let own = || !self.same_server || self.is_declared(name, trial);
-            // A value that equals both references needs no check of declared changes.
-            let of = |map: &Usual<'a>| map.get(name).copied().flatten();
-            if found == of(&self.own) && found == of(&self.baseline) {
-                continue;
-            }
-            let (expected, of) = if self.info.name == *baseline || own() {
-                (of(&self.own), "in most of its trials".to_owned())
-            } else {
-                (of(&self.baseline), format!("under `{baseline}`"))
-            };
-            if found != expected && !is_unknown(name, [found, expected]) {
-                differences.push(format!(
-                    "{name} is {} here and {} {of}",
-                    shown(found),
-                    shown(expected)
-                ));
-            }
-        }
-        let remedy = "make the environment equal, or declare the difference as a treatment";
-        if !differences.is_empty() {
-            return Some(Check::invalid("environment-differs", listed(&differences), remedy));
-        }
-        unread.then(|| {
-            Check::warning(
-                "environment-differs",
-                "the server's host did not answer before the window, so its settings were not compared",
-                "find out what keeps the host from answering within seconds",
-            )
-        })
-    }
-
-    /// Whether the server's host was not read, which always has a kernel: what is not known differs from
-    /// nothing.
-    fn is_unread(&self, trial: &Trial) -> bool {
-        let kernel = fact::host("kernel");
-        let usual = self.own.get(kernel.as_str()).copied().flatten();
-        usual.is_some() && !trial.environment.contains_key(&kernel)
-    }
-
-    /// Whether a change of the condition or of the baseline decides this fact of the trial.
-    fn is_declared(&self, fact: &str, trial: &Trial) -> bool {
-        let storage = trial.telemetry.as_ref().map_or(&[][..], |t| &t.storage);
-        let mut changes = [self.info, self.baseline_info].into_iter().flat_map(|c| &c.changes);
-        changes.any(|change| change.decides(fact, storage))
-    }
-}
-
-/// Options of a DRBD connection disappear with the connection, which its protocol already reports. An
-/// experiment that an earlier version began lacks facts that it did not record.
-fn is_unknown(name: &str, values: [Option<&str>; 2]) -> bool {
-    (fact::is_drbd_network(name) || fact::is_recent(name)) && values.contains(&None)
 }
 
 fn other_server(

@@ -10,10 +10,11 @@ use std::collections::BTreeMap;
 use benchmath::summary;
 
 use super::candidate::{self, Candidate};
-use super::pairing::{Arm, Pairs};
+use super::pairing::{Arm, Beside, Pairs};
 use super::steady;
 use pgio_results::metrics;
 use pgio_results::model::Slice;
+use pgio_results::operation::Work;
 use pgio_results::store::Manifest;
 use pgio_results::{Metric, Trial};
 
@@ -39,17 +40,31 @@ impl Degraded {
     }
 }
 
-/// The trials that count, by block and point in the arm's order; empty without enough slices.
-fn trials(arm: &Arm<'_>, primary: &str) -> Vec<(u32, Degraded)> {
-    let work = steady::work_of(primary);
-    let rate = |s: &Slice| (s.seconds > 0.0).then(|| s.done(work) as f64 / s.seconds);
-    let rates: Vec<f64> = arm.by_block().flat_map(|(_, t)| &t.timeline).filter_map(rate).collect();
-    let Some(usual) = summary::median(&rates).filter(|m| *m > 0.0 && rates.len() >= FEWEST_SLICES)
-    else {
-        return Vec::new();
-    };
-    let is_degraded = |s: &Slice| rate(s).is_some_and(|r| r < DEGRADED * usual);
-    arm.by_block().map(|(block, trial)| (block, degraded_time(trial, is_degraded))).collect()
+/// What is usual for a condition: the work of its slices, and the rate below which one is degraded.
+#[derive(Debug, Clone, Copy)]
+struct Limit {
+    work: Work,
+    rate: f64,
+}
+
+impl Limit {
+    /// `None` without enough slices that count the work.
+    fn new(arm: &Arm<'_>, primary: &str) -> Option<Limit> {
+        let work = steady::work_of(primary)?;
+        let slices = arm.by_block().flat_map(|(_, t)| &t.timeline);
+        let rates: Vec<f64> = slices.filter_map(|slice| rate(slice, work)).collect();
+        let usual = summary::median(&rates)?;
+        (usual > 0.0 && rates.len() >= FEWEST_SLICES)
+            .then_some(Limit { work, rate: DEGRADED * usual })
+    }
+
+    fn of(self, trial: &Trial) -> Degraded {
+        degraded_time(trial, |slice| rate(slice, self.work).is_some_and(|r| r < self.rate))
+    }
+}
+
+fn rate(slice: &Slice, work: Work) -> Option<f64> {
+    (slice.seconds > 0.0).then(|| slice.done(work) as f64 / slice.seconds)
 }
 
 fn degraded_time(trial: &Trial, is_degraded: impl Fn(&Slice) -> bool) -> Degraded {
@@ -71,9 +86,10 @@ fn degraded_time(trial: &Trial, is_degraded: impl Fn(&Slice) -> bool) -> Degrade
 
 /// The mean share and the longest degraded period over the condition's trials.
 pub(super) fn metrics(arm: &Arm<'_>, primary: &str) -> BTreeMap<String, Metric> {
-    let all = trials(arm, primary);
-    let shares: Vec<f64> = all.iter().map(|(_, d)| d.share).collect();
-    let longest = all.iter().map(|(_, d)| d.longest_seconds).reduce(f64::max);
+    let Some(limit) = Limit::new(arm, primary) else { return BTreeMap::new() };
+    let all: Vec<Degraded> = arm.by_block().map(|(_, trial)| limit.of(trial)).collect();
+    let shares: Vec<f64> = all.iter().map(|d| d.share).collect();
+    let longest = all.iter().map(|d| d.longest_seconds).reduce(f64::max);
     let metric = |name: &str, value: Option<f64>| {
         let unit = metrics::definition(name).map_or("", |def| def.unit).to_owned();
         value.map(|value| (name.to_owned(), Metric::new(Some(value), unit)))
@@ -83,24 +99,18 @@ pub(super) fn metrics(arm: &Arm<'_>, primary: &str) -> BTreeMap<String, Metric> 
 }
 
 /// Compares both with the baseline, unless neither side has any degraded time.
-pub(super) fn compared(
-    condition: &Arm<'_>,
-    baseline: &Arm<'_>,
-    manifest: &Manifest,
-    name: &str,
-) -> Vec<Candidate> {
-    let primary = &manifest.primary_metric;
-    let ours = trials(condition, primary);
-    let theirs: BTreeMap<u32, Degraded> = trials(baseline, primary).into_iter().collect();
+pub(super) fn compared(beside: &Beside<'_, '_>, manifest: &Manifest, name: &str) -> Vec<Candidate> {
+    let limit = |arm| Limit::new(arm, &manifest.primary_metric);
+    let (Some(ours), Some(theirs)) = (limit(beside.condition), limit(beside.baseline)) else {
+        return Vec::new();
+    };
     let mut found = Vec::new();
     for metric in [SHARE, LONGEST] {
         let mut pairs = Pairs::default();
-        for (block, degraded) in &ours {
-            if let Some(other) = theirs.get(block) {
-                pairs.blocks.push(*block);
-                pairs.condition.push(degraded.value(metric));
-                pairs.baseline.push(other.value(metric));
-            }
+        for (block, condition, baseline) in beside.by_block() {
+            pairs.blocks.push(block);
+            pairs.condition.push(ours.of(condition).value(metric));
+            pairs.baseline.push(theirs.of(baseline).value(metric));
         }
         if pairs.condition.iter().chain(&pairs.baseline).any(|v| *v > 0.0) {
             let Some(def) = metrics::definition(metric) else { continue };
@@ -203,6 +213,29 @@ mod tests {
                 assert!(finding.message.starts_with(message), "{finding:?}");
             }
         }
+    }
+
+    /// In block 1 the baseline was measured again beside the repeat of another condition, and stalled there.
+    #[test]
+    fn a_trial_is_compared_with_the_baseline_beside_it() {
+        let mut trials = Vec::new();
+        let attempt = |mut t: Trial, attempt| {
+            t.place.as_mut().unwrap().attempt = attempt;
+            t
+        };
+        for block in 1..=6 {
+            let on = if block == 2 { [1000, 1, 1000, 1000] } else { [1000; 4] };
+            trials.extend([timed("local", block, &[1000; 4]), timed("on", block, &on)]);
+            trials.push(timed("other", block, &[1000; 4]));
+        }
+        trials[2].checks.push(pgio_results::Check::invalid("steal", "30 %", "elsewhere"));
+        trials.push(attempt(timed("other", 1, &[1000; 4]), 1));
+        trials.push(attempt(timed("local", 1, &[1000, 1, 1, 1]), 1));
+        let analysis = analyse(&experiment(&["local", "on", "other"], trials));
+        let on = analysis.comparison("on", SHARE).unwrap();
+        assert_eq!((on.blocks, on.baseline_value), (6, Some(0.0)), "{on:?}");
+        let other = analysis.comparison("other", SHARE).unwrap();
+        assert_eq!(other.baseline_value, Some(0.125), "{other:?}");
     }
 
     #[test]

@@ -10,7 +10,7 @@ use benchmath::signed_rank::fewest_values;
 use super::comparison::Comparison;
 use super::factors::{Factor, differing_factors};
 use super::finding::{CountedWarning, Finding, STALLS};
-use super::pairing::{Arm, Arms};
+use super::pairing::{Arm, Arms, value};
 use super::verdict::{ALPHA, Verdict};
 use super::width::width;
 use super::{degraded, steady, woven};
@@ -46,6 +46,7 @@ pub(super) fn all(
         let judged = &at_middle[info.name.as_str()];
         found.extend(stalls(info, manifest, judged, comparisons));
         found.extend(too_few_blocks(info, comparisons));
+        found.extend(without_primary(info, manifest, arm));
         found.extend(failed_trials(info, arm));
         found.extend(invalid_trials(info, arm));
     }
@@ -251,6 +252,29 @@ fn baseline_stalls(
     }
     let remedy = "judge by all work over all time, and examine the baseline's trials that stalled";
     Some(warning(STALLS, Some(baseline), parts.join("; "), remedy))
+}
+
+/// Reports valid trials that are in no comparison, because they have no value of the primary metric: which
+/// trials lack it may depend on how they came out.
+fn without_primary(info: &ConditionInfo, manifest: &Manifest, arm: &Arm<'_>) -> Option<Finding> {
+    let metric = manifest.primary_metric.as_str();
+    let lacks = |(_, trial): &(usize, &Trial)| value(trial, metric).is_none();
+    let lines: Vec<String> =
+        arm.counted().filter(lacks).map(|(line, _)| line.to_string()).collect();
+    (!lines.is_empty()).then(|| {
+        warning(
+            "primary-missing",
+            Some(&info.name),
+            format!(
+                "{} of {} valid trials of `{}` have no {metric} and are not compared (trials {})",
+                lines.len(),
+                arm.counted().count(),
+                info.name,
+                lines.join(", ")
+            ),
+            "find out why these trials measured nothing; the comparison is that of the others alone",
+        )
+    })
 }
 
 fn not_precise(manifest: &Manifest, comparisons: &[Comparison]) -> Option<Finding> {

@@ -118,7 +118,8 @@ pub struct Trend {
     /// Number of the first of these runs.
     pub from_run: usize,
     pub runs: usize,
-    /// Value of a run divided by that of the run before, the median of all pairs.
+    /// Value of a run divided by that of the run before, the median of all pairs; runs that lack the condition
+    /// count as runs between the others.
     pub per_run: f64,
     /// Mann and Kendall's, two-sided.
     pub p: f64,
@@ -340,12 +341,19 @@ fn level_change(before: &[f64], after: &[f64], p: f64, direction: Direction) -> 
     }
 }
 
+/// `runs` are the values by the number of the run. A run without the condition is a gap: the slope is that from
+/// one run to the next, present or not.
 fn trend(runs: &[(usize, f64)], alpha: f64, direction: Direction) -> Option<Trend> {
-    let (first, _) = runs.first()?;
-    // A ratio needs positive values.
-    let log = |(_, value): &(usize, f64)| Some(value.ln()).filter(|log| log.is_finite());
-    let logs = runs.iter().map(log).collect::<Option<Vec<f64>>>()?;
-    let found = drift::test(&[logs.into_iter().map(Some).collect()])?;
+    let ((first, _), (last, _)) = (runs.first()?, runs.last()?);
+    if runs.len() < drift::FEWEST {
+        return None;
+    }
+    let mut logs = vec![None; last - first + 1];
+    for (run, value) in runs {
+        // A ratio needs positive values.
+        logs[run - first] = Some(Some(value.ln()).filter(|log| log.is_finite())?);
+    }
+    let found = drift::test(&[logs])?;
     let verdict = match found.p <= alpha {
         true => directed(found.slope > 0.0, direction),
         false => Verdict::NoDifference,

@@ -4,7 +4,9 @@
 //! because earlier attempts were invalid. Arms are paired by block and attempt: a repeat measures the
 //! baseline again, and the two form the pair. The baseline's earlier attempt remains for the conditions
 //! that were not repeated. Earlier versions repeated a condition alone; there the baseline's last attempt
-//! completes the pair. A block is used only if both sides have a valid trial with the metric, so an
+//! completes the pair. Compared with another condition than the experiment's baseline, a repeat has no partner
+//! beside it: then each side counts by its ratio to the experiment's baseline beside it, or the pair is
+//! dropped. A block is used only if both sides have a valid trial with the metric, so an
 //! interrupted experiment is compared as far as it is complete. Burn-in trials belong to no arm. In a
 //! sweep each point is separate: trials at two points are never compared. Nothing here computes.
 
@@ -38,6 +40,8 @@ pub(super) struct Arm<'a> {
     fewest: BTreeMap<&'a str, u64>,
     /// Metrics that have a lower bound instead of a value in some trial.
     bounded: BTreeSet<&'a str>,
+    /// Of a baseline that is not the experiment's own: the valid trials of that one, by attempt.
+    own_baseline: Option<BTreeMap<(At, u32), &'a Trial>>,
 }
 
 impl<'a> Arm<'a> {
@@ -146,6 +150,12 @@ impl<'a> Arm<'a> {
         self.attempts.get(&(at, attempt)).copied().filter(|i| self.all[*i].1.is_valid())
     }
 
+    /// All valid attempts.
+    fn valid_attempts(&self) -> BTreeMap<(At, u32), &'a Trial> {
+        let all = self.attempts.iter().map(|(key, i)| (*key, self.all[*i].1));
+        all.filter(|(_, trial)| trial.is_valid()).collect()
+    }
+
     /// The trials that count, by block; for an arm of one point.
     pub(super) fn by_block(&self) -> impl Iterator<Item = (u32, &'a Trial)> {
         let all = self.in_place().map(|((block, _), index)| (block, self.all[index].1));
@@ -205,6 +215,12 @@ fn collect<'a>(
     }
     keep_partners(&mut arms, &manifest.baseline);
     arms.values_mut().for_each(Arm::count);
+    if let Some(own) = &manifest.own_baseline {
+        let beside = arms.get(own.as_str()).map(Arm::valid_attempts).unwrap_or_default();
+        if let Some(arm) = arms.get_mut(manifest.baseline.as_str()) {
+            arm.own_baseline = Some(beside);
+        }
+    }
     arms
 }
 
@@ -236,38 +252,63 @@ pub(super) struct Pairs {
     pub baseline: Vec<f64>,
 }
 
+/// Two trials of one block.
+#[derive(Debug)]
+struct Pair<'a> {
+    block: u32,
+    /// Index into `all` of the condition's arm, and of the baseline's.
+    condition: usize,
+    baseline: usize,
+    /// If the two were not measured beside each other: the trials of the experiment's own baseline beside each.
+    beside: Option<[&'a Trial; 2]>,
+}
+
+impl Pair<'_> {
+    /// How much the machine's rate changed between the two trials; `None` if that is unknown.
+    fn drift(&self, metric: &str) -> Option<f64> {
+        let Some(beside) = self.beside else { return Some(1.0) };
+        let known = |t| value(t, metric).filter(|v| *v > 0.0 && !is_lower_bound(t, metric));
+        let [condition, baseline] = beside.map(known);
+        Some(baseline? / condition?)
+    }
+}
+
 /// Two arms with their trials paired.
 #[derive(Debug)]
 pub(super) struct Beside<'a, 'b> {
     pub condition: &'b Arm<'a>,
     pub baseline: &'b Arm<'a>,
-    /// Block and index in each arm, for the blocks in which both have a trial that counts, in order.
-    trials: Vec<(u32, usize, usize)>,
+    /// The blocks in which both have a trial that counts, in order.
+    pairs: Vec<Pair<'a>>,
 }
 
 impl<'a, 'b> Beside<'a, 'b> {
     pub(super) fn new(condition: &'b Arm<'a>, baseline: &'b Arm<'a>) -> Beside<'a, 'b> {
-        let beside = |(at, ours): (&At, &u32)| {
-            let (ours, theirs) = pair(condition, baseline, *at, *ours)?;
-            Some((at.0, ours, theirs))
-        };
-        Beside { condition, baseline, trials: condition.last.iter().filter_map(beside).collect() }
+        let beside = |(at, ours): (&At, &u32)| pair(condition, baseline, *at, *ours);
+        Beside { condition, baseline, pairs: condition.last.iter().filter_map(beside).collect() }
     }
 
-    /// The condition's first.
+    /// The trials that were measured beside each other, by block, the condition's first.
+    pub(super) fn by_block(&self) -> impl Iterator<Item = (u32, &'a Trial, &'a Trial)> {
+        self.pairs.iter().filter(|pair| pair.beside.is_none()).map(|pair| {
+            let condition = self.condition.all[pair.condition].1;
+            (pair.block, condition, self.baseline.all[pair.baseline].1)
+        })
+    }
+
+    /// The same without their blocks.
     pub(super) fn trials(&self) -> impl Iterator<Item = (&'a Trial, &'a Trial)> {
-        self.trials
-            .iter()
-            .map(|(_, ours, theirs)| (self.condition.all[*ours].1, self.baseline.all[*theirs].1))
+        self.by_block().map(|(_, condition, baseline)| (condition, baseline))
     }
 
     pub(super) fn values(&self, metric: &str) -> Pairs {
         let (ours, theirs) = (self.condition.column(metric), self.baseline.column(metric));
         let mut pairs = Pairs::default();
-        for (block, condition, baseline) in &self.trials {
-            if let (Some(ours), Some(theirs)) = (ours.value(*condition), theirs.value(*baseline)) {
-                pairs.blocks.push(*block);
-                pairs.condition.push(ours);
+        for pair in &self.pairs {
+            let values = (ours.value(pair.condition), theirs.value(pair.baseline));
+            if let ((Some(ours), Some(theirs)), Some(drift)) = (values, pair.drift(metric)) {
+                pairs.blocks.push(pair.block);
+                pairs.condition.push(ours * drift);
                 pairs.baseline.push(theirs);
             }
         }
@@ -281,7 +322,9 @@ impl<'a, 'b> Beside<'a, 'b> {
         if !self.condition.bounded.contains(metric) && !self.baseline.bounded.contains(metric) {
             return found;
         }
-        for (ours, theirs) in self.trials() {
+        for pair in self.pairs.iter().filter(|pair| pair.drift(metric).is_some()) {
+            let (ours, theirs) =
+                (self.condition.all[pair.condition].1, self.baseline.all[pair.baseline].1);
             if value(ours, metric).is_some() && value(theirs, metric).is_some() {
                 found[0] |= is_lower_bound(ours, metric);
                 found[1] |= is_lower_bound(theirs, metric);
@@ -291,16 +334,24 @@ impl<'a, 'b> Beside<'a, 'b> {
     }
 }
 
-/// Indexes into `all` of the condition and of the baseline.
-fn pair(condition: &Arm<'_>, baseline: &Arm<'_>, at: At, ours: u32) -> Option<(usize, usize)> {
+/// Pairs the condition's attempt that counts with the baseline's.
+fn pair<'a>(condition: &Arm<'a>, baseline: &Arm<'a>, at: At, ours: u32) -> Option<Pair<'a>> {
+    let paired =
+        |condition, baseline, beside| Some(Pair { block: at.0, condition, baseline, beside });
     if let Some(theirs) = baseline.valid_attempt(at, ours) {
-        return Some((condition.valid_attempt(at, ours)?, theirs));
+        return paired(condition.valid_attempt(at, ours)?, theirs, None);
     }
     // Only one side was repeated, or the two were not repeated together.
-    let theirs = *baseline.last.get(&at)?;
-    let last = condition.valid_attempt(at, ours)?;
-    let beside = condition.valid_attempt(at, theirs).unwrap_or(last);
-    Some((beside, baseline.valid_attempt(at, theirs)?))
+    let last = *baseline.last.get(&at)?;
+    let theirs = baseline.valid_attempt(at, last)?;
+    if let Some(beside) = condition.valid_attempt(at, last) {
+        condition.valid_attempt(at, ours)?;
+        return paired(beside, theirs, None);
+    }
+    let condition = condition.valid_attempt(at, ours)?;
+    let Some(own) = &baseline.own_baseline else { return paired(condition, theirs, None) };
+    let beside = [*own.get(&(at, ours))?, *own.get(&(at, last))?];
+    paired(condition, theirs, Some(beside))
 }
 
 #[cfg(test)]
@@ -312,15 +363,16 @@ mod tests {
     const RATE: &str = "commits_per_second";
 
     /// Condition, attempt, rate, and whether it is valid; all in block 1.
+    fn one((condition, attempt, rate, valid): &(&str, u32, f64, bool)) -> Trial {
+        let mut t = trial(condition, 1, &[(RATE, *rate)]);
+        t.place.as_mut().unwrap().attempt = *attempt;
+        if !valid {
+            t.checks.push(Check::invalid("steal", "30 %", "measure elsewhere"));
+        }
+        t
+    }
+
     fn paired(trials: &[(&str, u32, f64, bool)]) -> (Pairs, Vec<usize>) {
-        let one = |(condition, attempt, rate, valid): &(&str, u32, f64, bool)| {
-            let mut t = trial(condition, 1, &[(RATE, *rate)]);
-            t.place.as_mut().unwrap().attempt = *attempt;
-            if !valid {
-                t.checks.push(Check::invalid("steal", "30 %", "measure elsewhere"));
-            }
-            t
-        };
         let stored = experiment(&["local", "on", "off"], trials.iter().map(one).collect());
         let arms = arms(&stored.manifest, &stored.trials);
         let counted = arms["local"].counted().map(|(line, _)| line).collect();
@@ -361,6 +413,49 @@ mod tests {
         assert_eq!(values(&paired(&alone).0), [(60.0, 100.0)]);
         let baseline = [("local", 0, 1.0, false), ("on", 0, 60.0, true), ("local", 1, 120.0, true)];
         assert_eq!(values(&paired(&baseline).0), [(60.0, 120.0)]);
+    }
+
+    /// The rates of `on` and `off`, paired as compared with `off`, in an experiment whose baseline is `local`.
+    fn against_off(trials: &[(&str, u32, f64, bool)]) -> Vec<(f64, f64)> {
+        let stored = experiment(&["local", "on", "off"], trials.iter().map(one).collect());
+        let stored = stored.against("off").unwrap();
+        let arms = arms(&stored.manifest, &stored.trials);
+        values(&Beside::new(&arms["on"], &arms["off"]).values(RATE))
+    }
+
+    #[test]
+    fn against_another_condition_a_repeat_counts_by_the_baseline_beside_it() {
+        // The machine became slower by a fifth until the repeat.
+        let mut trials = vec![
+            ("local", 0, 100.0, true),
+            ("on", 0, 1.0, false),
+            ("off", 0, 110.0, true),
+            ("on", 1, 48.0, true),
+            ("local", 1, 80.0, true),
+        ];
+        assert_eq!(against_off(&trials), [(60.0, 110.0)]);
+        // The repeat is that of the new baseline.
+        let other = [
+            ("local", 0, 100.0, true),
+            ("on", 0, 60.0, true),
+            ("off", 0, 1.0, false),
+            ("off", 1, 88.0, true),
+            ("local", 1, 80.0, true),
+        ];
+        assert_eq!(against_off(&other), [(48.0, 88.0)]);
+        // Without a trial beside it, a repeat has no partner.
+        trials.pop();
+        assert_eq!(against_off(&trials), []);
+        // Both were repeated together.
+        let both = [
+            ("local", 0, 1.0, false),
+            ("on", 0, 60.0, true),
+            ("off", 0, 110.0, true),
+            ("on", 1, 48.0, true),
+            ("off", 1, 88.0, true),
+            ("local", 1, 80.0, true),
+        ];
+        assert_eq!(against_off(&both), [(48.0, 88.0)]);
     }
 
     #[test]

@@ -62,7 +62,7 @@ pub(super) fn all(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<Re
 /// The reads of one trial; `None` without RIOPS.
 pub fn read_counts(trial: &Trial) -> Option<Reads> {
     let buffer_misses = value(trial, "riops")?;
-    let blocks = device_bytes(trial).map(|bytes| bytes / BLOCK_BYTES);
+    let blocks = device_blocks(trial);
     let cached = value(trial, "page_cache_reads_per_second");
     Some(Reads {
         buffer_misses,
@@ -72,10 +72,12 @@ pub fn read_counts(trial: &Trial) -> Option<Reads> {
     })
 }
 
-/// Bytes read from the devices that hold the server's files.
-fn device_bytes(trial: &Trial) -> Option<f64> {
+/// What the devices that hold the server's files read, in blocks of 8 kB per second, whatever the size of their
+/// requests.
+pub(super) fn device_blocks(trial: &Trial) -> Option<f64> {
     let devices = trial.telemetry.as_ref()?.devices_in_use()?;
-    Some(devices.iter().map(|device| device.read_bytes_per_second).sum())
+    let bytes: f64 = devices.iter().map(|device| device.read_bytes_per_second).sum();
+    Some(bytes / BLOCK_BYTES)
 }
 
 fn averaged(trials: &[Reads]) -> Option<Reads> {

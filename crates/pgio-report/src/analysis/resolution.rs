@@ -58,20 +58,11 @@ pub(super) fn spreads(
     found
 }
 
-/// The number of comparisons that are judged together.
-pub(super) fn judged(comparisons: &[Comparison]) -> usize {
-    comparisons.iter().filter(|c| c.judged && c.ratio.is_some()).count()
-}
-
-/// The approximate level of one judged comparison.
-fn level(comparisons: &[Comparison], blocks: usize) -> f64 {
-    power::level_in_family(ALPHA, judged(comparisons), blocks)
-}
-
-/// The smallest change that this many blocks detect with 80 % power, of one of these comparisons.
-pub(super) fn detectable(comparisons: &[Comparison], sd_log: f64, blocks: usize) -> Option<f64> {
-    let level = level(comparisons, blocks);
-    power::minimum_detectable_change(sd_log, blocks, level, PLANNED_POWER)
+/// The number of comparisons that answer the question, or of all others; each are judged together, those by
+/// difference included.
+pub(super) fn members(comparisons: &[Comparison], judged: bool) -> usize {
+    let is_member = |c: &&Comparison| c.judged == judged && (c.ratio.is_some() || c.p.is_some());
+    comparisons.iter().filter(is_member).count()
 }
 
 /// Comparisons that are judged together, with the noise of each. The report and the pilot both plan with it,
@@ -87,30 +78,48 @@ impl Family {
         power::level_in_family(ALPHA, self.members, blocks as usize)
     }
 
-    /// Blocks that decide with this power whether an effect exceeds the margin.
+    /// Blocks that decide with this power whether an effect exceeds the margin. Where sizes break ties, half of
+    /// the risk is left for ties that are lost.
     pub(super) fn blocks_needed(self, margin: Margin, power: f64) -> Option<u32> {
-        let at = |level, power| margin.blocks_needed(self.sd_log, level, ALPHA, power);
+        self.fewest(|level, is_tied| {
+            let power = if is_tied { f64::midpoint(power, 1.0) } else { power };
+            margin.blocks_needed(self.sd_log, level, ALPHA, power)
+        })
+    }
+
+    /// Blocks that detect an effect of this size, the log of a ratio, with the planned power: the fewest for which
+    /// it is [`Family::detectable`].
+    fn blocks_to_detect(self, effect_log: f64) -> Option<u32> {
+        self.fewest(|level, _| power::blocks_needed(effect_log, self.sd_log, level, PLANNED_POWER))
+    }
+
+    /// The smallest change that so many blocks detect with the planned power.
+    pub(super) fn detectable(self, blocks: u32) -> Option<f64> {
+        let level = self.level(blocks);
+        power::minimum_detectable_change(self.sd_log, blocks as usize, level, PLANNED_POWER)
+    }
+
+    /// The fewest blocks for which `needed` is no more than there are, by the level of a member and whether it is
+    /// tied: with so few blocks, the smallest p exceeds a member's share of the level, each member is judged at
+    /// that p, and sizes break ties.
+    fn fewest(self, needed: impl Fn(f64, bool) -> Option<u32>) -> Option<u32> {
         let share = self.level(u32::MAX);
-        let enough = at(share, power)?;
-        // With so few blocks, the smallest p exceeds a member's share of the level. Each member is then
-        // judged at that p, and sizes break ties. Half of the risk is left for ties that are lost.
+        let enough = needed(share, false)?;
         let mut fewer = (1..enough).take_while(|n| self.level(*n) > share);
-        let tied = f64::midpoint(power, 1.0);
-        let decides = |n: &u32| at(self.level(*n), tied).is_some_and(|needed| needed <= *n);
-        Some(fewer.find(decides).unwrap_or(enough))
+        let suffices = |n: &u32| needed(self.level(*n), true).is_some_and(|needed| needed <= *n);
+        Some(fewer.find(suffices).unwrap_or(enough))
     }
 }
 
 /// Sets how many blocks the planned effect needs, for each undecided comparison of the primary metric.
 pub(super) fn plan(manifest: &Manifest, spreads: &Spreads, comparisons: &mut [Comparison]) {
-    let (level, members) = (level(comparisons, usize::MAX), judged(comparisons));
+    let sizes = [false, true].map(|judged| members(comparisons, judged));
     for c in comparisons.iter_mut().filter(|c| c.primary) {
         let undecided = matches!(c.verdict, Verdict::NoDifference | Verdict::TooFewBlocks);
-        let planned = || {
-            let effect = manifest.rules.effect?;
-            let spread = spreads.get(&c.metric)?;
-            power::blocks_needed(effect.ln_1p(), spread.upper, level, PLANNED_POWER)
-        };
+        let spread = spreads.get(&c.metric);
+        let members = sizes[usize::from(c.judged)];
+        let family = spread.map(|spread| Family { members, sd_log: spread.upper });
+        let planned = || family.and_then(|f| f.blocks_to_detect(manifest.rules.effect?.ln_1p()));
         // As many blocks as there are did not show it: the effect is smaller than planned.
         let more = |n: &u32| *n as usize > c.blocks;
         c.blocks_needed = match planned().filter(|_| undecided).filter(more) {
@@ -119,30 +128,33 @@ pub(super) fn plan(manifest: &Manifest, spreads: &Spreads, comparisons: &mut [Co
             }
             needed => needed,
         };
-        c.decision_blocks = decision_blocks(c, spreads, members);
+        c.decision_blocks = decision_blocks(c, family);
     }
 }
 
 /// The blocks that an undecided comparison needs to tell whether its effect exceeds the margin, if they
 /// are more than there are.
-fn decision_blocks(c: &Comparison, spreads: &Spreads, members: usize) -> Option<u32> {
+fn decision_blocks(c: &Comparison, family: Option<Family>) -> Option<u32> {
     let margin = c.margin.and_then(Margin::of_share)?;
-    let family = Family { members, sd_log: spreads.get(&c.metric)?.upper };
-    let needed = || family.blocks_needed(margin, PLANNED_POWER);
+    let needed = || family?.blocks_needed(margin, PLANNED_POWER);
     let more = |n: &u32| *n as usize > c.blocks;
     (c.decision == Some(Decision::Undecided)).then(needed)?.filter(more)
 }
 
-/// The noise floor by metric, with the smallest detectable effect.
+/// The noise floor by metric, with the smallest detectable effect in the metric's own family.
 pub(super) fn noise_floor(
     aa: &str,
     spreads: &Spreads,
     comparisons: &[Comparison],
 ) -> BTreeMap<String, NoiseFloor> {
+    let sizes = [false, true].map(|judged| members(comparisons, judged));
     let twin = comparisons.iter().filter(|c| c.condition == aa && c.ratio.is_some());
     twin.map(|c| {
-        let detectable =
-            |sd: fn(&Spread) -> f64| detectable(comparisons, sd(spreads.get(&c.metric)?), c.blocks);
+        let detectable = |sd: fn(&Spread) -> f64| {
+            let sd_log = sd(spreads.get(&c.metric)?);
+            let members = sizes[usize::from(c.judged)];
+            Family { members, sd_log }.detectable(u32::try_from(c.blocks).unwrap_or(u32::MAX))
+        };
         let floor = NoiseFloor {
             ratio: c.ratio,
             interval: c.interval,
@@ -152,4 +164,65 @@ pub(super) fn noise_floor(
         (c.metric.clone(), floor)
     })
     .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::analyse;
+    use crate::analysis::test_support::demo;
+
+    #[test]
+    fn the_planned_effect_needs_the_blocks_with_which_it_is_the_smallest_detectable_one() {
+        for members in [1, 3, 8] {
+            for (sd_log, effect) in [(0.01, 0.02), (0.02, 0.05), (0.05, 0.05), (0.03, 0.10)] {
+                let family = Family { members, sd_log };
+                let needed = family.blocks_to_detect(f64::ln_1p(effect)).unwrap();
+                let detects = |n| family.detectable(n).is_some_and(|least| least <= effect);
+                assert!(detects(needed), "{members} {sd_log} {effect}: {needed}");
+                let fewer: Vec<u32> = (1..needed).filter(|n| detects(*n)).collect();
+                assert_eq!(fewer, [0; 0], "{members} {sd_log} {effect}: {needed}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_noise_floor_is_that_of_the_metrics_own_family() {
+        let mut stored = demo();
+        // With twice the blocks, the size of the family decides.
+        let more: Vec<_> = stored
+            .trials
+            .clone()
+            .into_iter()
+            .map(|mut t| {
+                t.place.as_mut().unwrap().block += 6;
+                t
+            })
+            .collect();
+        stored.trials.extend(more);
+        let floors = analyse(&stored).noise_floor;
+        let least = |metric: &str| floors[metric].minimum_detectable_effect.unwrap();
+        // The latency is as noisy as the rate, but judged with all secondary metrics.
+        let (rate, latency) = (least("commits_per_second"), least("commit_latency_mean"));
+        assert!(latency > 1.05 * rate, "{latency} {rate}");
+        let comparisons = analyse(&stored).comparisons;
+        assert_eq!(members(&comparisons, true), 3);
+        assert!(members(&comparisons, false) > 10, "{}", members(&comparisons, false));
+        // Comparisons by difference are members as well.
+        stored.manifest.rules.also_judge = vec!["degraded_time".to_owned()];
+        for t in &mut stored.trials {
+            let slice = |at: u32| pgio_results::model::Slice {
+                at: f64::from(at),
+                seconds: 1.0,
+                commits: if at == 4 {
+                    t.place.as_ref().map_or(0, |p| p.block.into())
+                } else {
+                    1000
+                },
+                ..Default::default()
+            };
+            t.timeline = (1..=8).map(slice).collect();
+        }
+        assert_eq!(members(&analyse(&stored).comparisons, true), 6);
+    }
 }

@@ -21,7 +21,7 @@ use self::contrasts::{Judged, Values};
 use super::comparison::Comparison;
 use super::interval::Interval;
 use super::pairing::Arms;
-use super::resolution::{self, Spreads};
+use super::resolution::{self, Family, Spreads};
 use pgio_results::screening::{DesignCell, DesignKind, Factor, Screening};
 use pgio_results::store::Manifest;
 
@@ -162,7 +162,8 @@ fn planned(
     resolution::plan(manifest, &spreads, &mut comparisons);
     let detectable = spreads.get(&manifest.primary_metric).and_then(|spread| {
         let blocks = comparisons.iter().find(|c| c.primary)?.blocks;
-        resolution::detectable(&comparisons, spread.sd_log, blocks)
+        let members = resolution::members(&comparisons, true);
+        Family { members, sd_log: spread.sd_log }.detectable(u32::try_from(blocks).ok()?)
     });
     let strength = |factor: usize, metric: &str| {
         let main = judged

@@ -35,15 +35,18 @@ impl<'a> Counts<'a> {
         let mut counts = Counts::default();
         for trial in trials.filter(|t| t.outcome != Outcome::Interrupted) {
             counts.trials += 1;
-            // A trial whose condition could not be applied is invalid, not failed.
-            if trial.checks.iter().any(|c| c.verdict == CheckVerdict::Invalid) {
-                counts.invalid += 1;
-            } else if trial.outcome == Outcome::Complete {
-                let bad = trial.checks.iter().filter(|c| c.verdict != CheckVerdict::Ok);
-                let ids = bad.map(|c| c.id.as_str()).filter(|id| checks::is_behavior(id));
-                counts.valid.push(ids.collect());
-            } else {
-                counts.failed += 1;
+            let mut broken = trial.checks.iter().filter(|c| c.verdict == CheckVerdict::Invalid);
+            match trial.outcome {
+                Outcome::Complete if broken.next().is_none() => {
+                    let bad = trial.checks.iter().filter(|c| c.verdict != CheckVerdict::Ok);
+                    let ids = bad.map(|c| c.id.as_str()).filter(|id| checks::is_behavior(id));
+                    counts.valid.push(ids.collect());
+                }
+                Outcome::Complete => counts.invalid += 1,
+                // A trial whose condition could not be applied is invalid, not failed. Any other check may
+                // follow from the failure, as a canceled wait for a standby does.
+                _ if broken.any(|c| c.id == checks::IN_FORCE) => counts.invalid += 1,
+                Outcome::Failed { .. } | Outcome::Interrupted => counts.failed += 1,
             }
         }
         counts
@@ -200,6 +203,20 @@ mod tests {
         });
         assert_eq!(share_of(&stored, FAILED), None);
         assert_eq!(share_of(&stored, INVALID).unwrap().trials, 1);
+    }
+
+    #[test]
+    fn a_failed_trial_failed_whatever_else_is_wrong_with_it() {
+        for id in ["synchronous-wait-cancelled", "background", "environment-changed"] {
+            let stored = ten(|block, on| {
+                if block <= 6 {
+                    fail(on);
+                    on.checks.push(Check::invalid(id, "it broke", "see why"));
+                }
+            });
+            assert_eq!(share_of(&stored, FAILED).map(|share| share.trials), Some(6), "{id}");
+            assert_eq!(share_of(&stored, INVALID), None, "{id}");
+        }
     }
 
     #[test]

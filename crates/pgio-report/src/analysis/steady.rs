@@ -4,7 +4,8 @@
 //! A comparison uses one number per trial. This check warns if that number averages over a change, such
 //! as a cache that was still filling or a device that used up its burst credit; it never excludes a
 //! trial. The first slice is skipped without a warm-up, because it includes the start. The tests of a
-//! trial share [`LEVEL`], and only a relevant change ([`MATTERS`]) makes it unsteady.
+//! trial share [`LEVEL`], and only a relevant change ([`MATTERS`]) makes it unsteady. A window whose slices do
+//! not count the compared work, such as scans, is not judged.
 
 use std::collections::BTreeMap;
 
@@ -13,9 +14,10 @@ use benchmath::steady::{self, Steadiness};
 use super::condition::Steady;
 use super::finding::Finding;
 use super::pairing::Arm;
-use pgio_results::metrics;
+use pgio_results::joint;
+use pgio_results::metrics::{self, Kind};
 use pgio_results::model::Slice;
-use pgio_results::operation::Work;
+use pgio_results::operation::{Class, Work};
 use pgio_results::store::Manifest;
 use pgio_results::{CheckVerdict, Trial};
 
@@ -37,7 +39,7 @@ const MOST_POINTS: usize = 240;
 enum WindowVerdict {
     Steady,
     Unsteady(String),
-    TooShort,
+    NotJudged,
 }
 
 /// Counts steady and unsteady trials among those that count.
@@ -47,7 +49,7 @@ pub(super) fn count(arm: &Arm<'_>, primary: &str) -> Steady {
         match window_verdict(trial, primary) {
             WindowVerdict::Steady => counts.steady += 1,
             WindowVerdict::Unsteady(_) => counts.unsteady += 1,
-            WindowVerdict::TooShort => counts.too_short += 1,
+            WindowVerdict::NotJudged => counts.too_short += 1,
         }
     }
     counts
@@ -59,7 +61,7 @@ pub(super) fn findings(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> V
         let unsteady = arm.counted().filter_map(|(line, t)| {
             match window_verdict(t, &manifest.primary_metric) {
                 WindowVerdict::Unsteady(how) => Some(format!("trial {line}: {how}")),
-                WindowVerdict::Steady | WindowVerdict::TooShort => None,
+                WindowVerdict::Steady | WindowVerdict::NotJudged => None,
             }
         });
         let changes: Vec<String> = unsteady.collect();
@@ -84,15 +86,15 @@ pub(super) fn findings(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> V
 
 fn window_verdict(trial: &Trial, primary: &str) -> WindowVerdict {
     let slices = judged(trial);
-    let Some(first) = slices.first() else { return WindowVerdict::TooShort };
+    let Some(first) = slices.first() else { return WindowVerdict::NotJudged };
     let together = slices.len().div_ceil(MOST_POINTS);
     let is_paced = is_paced(slices);
-    let values: Vec<f64> = match is_paced {
-        true => slices.chunks_exact(together).map(mean_latency).collect(),
+    let values: Option<Vec<f64>> = match is_paced {
+        true => Some(slices.chunks_exact(together).map(mean_latency).collect()),
         false => rates_of(slices, primary),
     };
-    let Ok(found) = steady::judge(&values) else {
-        return WindowVerdict::TooShort;
+    let Some(Ok(found)) = values.map(|values| steady::judge(&values)) else {
+        return WindowVerdict::NotJudged;
     };
     let seconds_at = |point: usize| first.at + first.seconds * ((point * together) as f64 - 1.0);
     match change(&found, seconds_at) {
@@ -106,14 +108,17 @@ fn window_verdict(trial: &Trial, primary: &str) -> WindowVerdict {
 /// where the rate is given.
 pub(super) fn rates(trial: &Trial, primary: &str) -> Option<Vec<f64>> {
     let slices = judged(trial);
-    (!slices.is_empty() && !is_paced(slices)).then(|| rates_of(slices, primary))
+    let is_rate = !slices.is_empty() && !is_paced(slices);
+    is_rate.then(|| rates_of(slices, primary)).flatten()
 }
 
-fn rates_of(slices: &[Slice], primary: &str) -> Vec<f64> {
-    let work = work_of(primary);
+/// `None` if the slices do not count the work, or none of it was done.
+fn rates_of(slices: &[Slice], primary: &str) -> Option<Vec<f64>> {
+    let work = work_of(primary)?;
     let done = |some: &[Slice]| some.iter().map(|s| s.done(work)).sum::<u64>();
     let rate = |some: &[Slice]| done(some) as f64 / seconds(some);
-    slices.chunks_exact(slices.len().div_ceil(MOST_POINTS)).map(rate).collect()
+    let rates = || slices.chunks_exact(slices.len().div_ceil(MOST_POINTS)).map(rate).collect();
+    (done(slices) > 0).then(rates)
 }
 
 fn is_paced(slices: &[Slice]) -> bool {
@@ -174,9 +179,21 @@ fn judged(trial: &Trial) -> &[Slice] {
     slices
 }
 
-/// The work whose rate stands for the primary metric over the time of a window.
-pub(super) fn work_of(primary: &str) -> Work {
-    metrics::work(primary).unwrap_or(Work::BlockVisits)
+/// The work whose rate stands for the primary metric over the time of a window; `None` if slices do not count
+/// it. For a metric of one of several servers, that of all of them.
+pub(super) fn work_of(primary: &str) -> Option<Work> {
+    match metrics::definition(joint::summed(primary))?.kind {
+        Kind::Work(work) => Some(work),
+        Kind::Latency(Class::Commit | Class::Transaction, _) => Some(Work::Commits),
+        Kind::Latency(Class::Read | Class::Update | Class::Call, _) => Some(Work::BlockVisits),
+        Kind::Latency(Class::Delivery, _) => Some(Work::Messages),
+        Kind::Latency(
+            Class::Scan | Class::Insert | Class::Delete | Class::Device | Class::Lag,
+            _,
+        )
+        | Kind::Quantity
+        | Kind::Declared => None,
+    }
 }
 
 #[cfg(test)]
@@ -217,8 +234,21 @@ mod tests {
         let found = window_verdict(&timed((0..30).map(|i| episode(i) + 5 * jitter(i))), PRIMARY);
         let WindowVerdict::Unsteady(how) = found else { panic!("{found:?}") };
         assert!(how.ends_with("from about 8 s to 22 s") && how.starts_with("drops by 7"), "{how}");
-        assert_eq!(window_verdict(&timed((0..7).map(jitter)), PRIMARY), WindowVerdict::TooShort);
-        assert_eq!(window_verdict(&timed([]), PRIMARY), WindowVerdict::TooShort);
+        assert_eq!(window_verdict(&timed((0..7).map(jitter)), PRIMARY), WindowVerdict::NotJudged);
+        assert_eq!(window_verdict(&timed([]), PRIMARY), WindowVerdict::NotJudged);
+    }
+
+    #[test]
+    fn work_that_slices_do_not_count_is_not_judged() {
+        let t = timed((0..30).map(|i| 1000 - 10 * i + jitter(i)));
+        for primary in ["blocks_scanned_per_second", "scan_latency_p99", "tps"] {
+            assert_eq!(window_verdict(&t, primary), WindowVerdict::NotJudged, "{primary}");
+        }
+        // The workload counts no visits.
+        let visits = window_verdict(&t, "block_visits_per_second");
+        assert_eq!(visits, WindowVerdict::NotJudged);
+        let falls = WindowVerdict::Unsteady("falls by 34 % from start to end".to_owned());
+        assert_eq!(window_verdict(&t, "commits_per_second@a"), falls);
     }
 
     /// A given rate stays level while calls wait ever longer, and may change while latency does not.

@@ -93,7 +93,7 @@ pub(super) fn all(
                 point: point.clone(),
                 trials: arm.all.len(),
                 valid: arm.valid().count(),
-                metrics: cell::estimates(arm, &names),
+                metrics: cell::estimates(arm, &names, &manifest.metrics),
                 effect,
                 predicted: alone(info, arm),
             });

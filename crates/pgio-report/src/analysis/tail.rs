@@ -9,11 +9,12 @@
 use std::collections::BTreeMap;
 
 use super::comparison::Comparison;
-use super::pairing::Arm;
+use super::pairing::{Arm, value};
 use super::verdict::{Bound, Verdict};
 use pgio_results::histogram::COARSEST_QUANTILE_NS;
 use pgio_results::latency::{MIN_BEYOND, needed};
 use pgio_results::metrics::{self, Kind, MetricDef};
+use pgio_results::model::{SessionTotals, TargetResult};
 use pgio_results::operation::{Class, Statistic};
 use pgio_results::store::Manifest;
 use pgio_results::units::human;
@@ -21,33 +22,72 @@ use pgio_results::units::human;
 /// A percentile for which some trial has too few operations.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub(super) struct TooShort {
-    /// Operations in the trial with the fewest.
-    operations: u64,
+    /// Operations in the trial with the fewest; `None` if those of a single server are unknown.
+    operations: Option<u64>,
     needed: u64,
 }
 
 impl TooShort {
     pub(super) fn reason(self) -> String {
+        let Some(operations) = self.operations else {
+            return "not compared: in some trial, the number of operations of this server is unknown; compare \
+                    another metric"
+                .to_owned();
+        };
         format!(
             "not compared: a trial has {} operations, but this percentile needs {} so that {MIN_BEYOND} \
              are beyond it; lengthen the window, or compare another metric",
-            human::count(self.operations),
+            human::count(operations),
             human::count(self.needed)
         )
     }
 }
 
-/// `None` if the metric is not a percentile or its number of operations is unknown.
+/// `None` if the metric is not a percentile, or the number of operations of all servers together is unknown.
 pub(super) fn too_short<'a>(
     arms: impl Iterator<Item = &'a Arm<'a>>,
     def: &MetricDef,
 ) -> Option<TooShort> {
     let Kind::Latency(class, statistic) = def.kind else { return None };
     let needed = needed(statistic.quantile()?);
-    let counts =
-        arms.filter(|arm| arm.measured(def.name)).filter_map(|arm| arm.fewest(class.name()));
-    let operations = counts.min().filter(|n| *n < needed)?;
+    let arms = arms.filter(|arm| arm.measured(def.name));
+    let operations = match def.target {
+        None => arms.filter_map(|arm| arm.fewest(class.name())).min().map(Some),
+        Some(target) => {
+            let trials = arms.flat_map(Arm::valid).filter(|t| value(t, def.name).is_some());
+            // An unknown number is the smallest.
+            trials.map(|t| of_server(t.targets.get(target)?, class)).min()
+        }
+    };
+    let is_enough = |operations: &Option<u64>| operations.is_some_and(|n| n >= needed);
+    let operations = operations.filter(|n| !is_enough(n))?;
     Some(TooShort { operations, needed })
+}
+
+/// The operations of a class on one server, whose histograms are not stored. `None` if they were not counted.
+fn of_server(part: &TargetResult, class: Class) -> Option<u64> {
+    let count: fn(&SessionTotals) -> u64 = match class {
+        Class::Read => |session| session.reads,
+        Class::Update => |session| session.updates,
+        Class::Commit | Class::Transaction => |session| session.commits,
+        Class::Scan
+        | Class::Insert
+        | Class::Delete
+        | Class::Call
+        | Class::Delivery
+        | Class::Device
+        | Class::Lag => return None,
+    };
+    (!part.sessions.is_empty()).then(|| part.sessions.iter().map(count).sum())
+}
+
+/// Why a percentile of these arms cannot be compared: too few operations, or the resolution of the clock.
+pub(super) fn unreliable(arms: &[&Arm<'_>], def: &MetricDef) -> Option<String> {
+    let is_coarse = || arms.iter().any(|arm| is_coarse(arm, def));
+    let coarse = "not compared: some trial is below the resolution of the server's clock";
+    too_short(arms.iter().copied(), def)
+        .map(TooShort::reason)
+        .or_else(|| is_coarse().then(|| coarse.to_owned()))
 }
 
 /// Whether a percentile is below the resolution of the server's clock in any trial. fio's clock is
@@ -148,7 +188,7 @@ pub(super) fn notes(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<
         format!(
             "{named} of {class} not compared: a trial has {} operations, of which fewer than \
              {MIN_BEYOND} are beyond",
-            human::count(short.operations)
+            human::count(short.operations.unwrap_or(0))
         )
     };
     classes.iter().map(note).collect()

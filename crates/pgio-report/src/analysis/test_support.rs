@@ -94,7 +94,6 @@ pub fn experiment(conditions: &[&str], trials: Vec<Trial>) -> StoredExperiment {
         },
         trials,
         torn: false,
-        own_baseline: None,
         judged: false,
     }
 }

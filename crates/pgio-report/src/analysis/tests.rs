@@ -54,6 +54,27 @@ fn half_the_rate_is_slower() {
 }
 
 #[test]
+fn a_valid_trial_without_the_primary_metric_is_reported() {
+    let mut stored = steady(7);
+    let missing = of(&stored, "on", 3);
+    stored.trials[missing].metrics.remove(PRIMARY);
+    let analysis = analyse(&stored);
+    assert_eq!(analysis.primary("on").unwrap().blocks, 6);
+    assert_eq!(ids(&analysis), [("primary-missing", Some("on"))]);
+    let message = &analysis.checks[0].message;
+    let expected =
+        "1 of 7 valid trials of `on` have no commits_per_second and are not compared (trials 6)";
+    assert_eq!(message, expected);
+    // A rate of 0 has no ratio, and hides from no one.
+    set(&mut stored.trials[missing], PRIMARY, 0.0);
+    let analysis = analyse(&stored);
+    let on = analysis.primary("on").unwrap();
+    assert_eq!((on.verdict, on.blocks, on.ratio), (Verdict::NotApplicable, 7, None));
+    assert!(on.difference.is_some() && !on.warnings.is_empty(), "{on:?}");
+    assert_eq!(ids(&analysis), []);
+}
+
+#[test]
 fn compared_with_another_condition() {
     let compared = analyse(&demo().against("on").unwrap());
     // Everything is the other way round, and what the file's own baseline shows of noise is gone.
@@ -151,8 +172,11 @@ fn blocks_are_planned_for_the_effect_that_is_named() {
     assert_eq!(twin(&stored), Some(None));
     stored.manifest.rules.effect = Some(0.01);
     let small = twin(&stored).unwrap().unwrap();
-    stored.manifest.rules.effect = Some(0.5);
+    stored.manifest.rules.effect = Some(0.06);
     assert!(small > twin(&stored).unwrap().unwrap());
+    // The noise floor of these six blocks is far below half: they would have shown that effect.
+    stored.manifest.rules.effect = Some(0.5);
+    assert_eq!(twin(&stored), Some(None));
 }
 
 #[test]

@@ -6,16 +6,16 @@
 //! (`divide`):
 //!
 //! 1. WAL flushes and waits for the synchronous standby belong to commits, up to the total time of
-//!    commits. Further flushes belong to updates, because evicting a page may flush WAL; further waits
-//!    for the standby are sampling error and are dropped. If no commit was timed, both belong to updates,
-//!    then to reads.
-//! 2. Reading and writing data files, locks and other waits belong to reads and updates in proportion to
-//!    their remaining time, then to commits.
+//!    commits. Further flushes belong to changes (updates, inserts, deletes), because evicting a page may
+//!    flush WAL; further waits for the standby are sampling error and are dropped. If no commit was timed,
+//!    both belong to changes, then to reads and scans.
+//! 2. Reading and writing data files, locks and other waits belong to reads, scans and changes in
+//!    proportion to their remaining time, then to commits.
 //! 3. CPU is the remaining time of each class, including the wait for a processor.
 //!
 //! Pauses (pg_sleep) belong to no class. Client waits belong to none either, unless the client itself times
 //! its calls one at a time; then they are the network round trip and are divided as in 2. A transaction is
-//! its commit and a rest; the rest is treated like reads and updates.
+//! its commit and a rest; the rest is treated like a change.
 //!
 //! Means are total time divided by the number of operations over all trials, so a slow trial weighs as
 //! much as it has operations. Errors are half-widths of 95 % intervals. The trial is the unit: with three
@@ -44,7 +44,7 @@ use pgio_results::store::Manifest;
 use pgio_results::waits::{GROUPS, WaitGroup};
 
 /// Classes in the order of the report.
-const CLASSES: &[&str] = &["read", "update", "commit", "transaction"];
+const CLASSES: &[&str] = &["read", "scan", "update", "insert", "delete", "commit", "transaction"];
 
 /// From this many trials on, their spread determines the error.
 const ENOUGH_TRIALS: usize = 3;
@@ -57,7 +57,7 @@ const REACH: f64 = 1.96;
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Decomposition {
     pub condition: String,
-    /// `read`, `update`, `commit` or `transaction`.
+    /// `read`, `scan`, `update`, `insert`, `delete`, `commit` or `transaction`.
     pub class: String,
     /// Trials that count and were sampled.
     pub trials: usize,

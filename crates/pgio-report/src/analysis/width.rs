@@ -1,4 +1,4 @@
-//! The width of the primary intervals, which `precision =` limits.
+//! The width of the judged primary intervals, which `precision =` limits.
 //!
 //! The experiment loop checks it between blocks to decide whether to run another; the report warns if the
 //! limit of blocks was reached first.
@@ -38,10 +38,11 @@ impl Width {
     }
 }
 
-/// Over all comparisons, including that with the A/A twin; `None` if there is nothing to compare.
+/// Over all judged comparisons of the primary metric, including that with the A/A twin; `None` if there are
+/// none. Those that `judge` leaves out share their family with all secondary metrics.
 pub fn width(comparisons: &[Comparison]) -> Option<Width> {
     let mut widest: Option<(String, f64)> = None;
-    for c in comparisons.iter().filter(|c| c.primary) {
+    for c in comparisons.iter().filter(|c| c.primary && c.judged) {
         let (Some(low), Some(high)) = (c.interval.low, c.interval.high) else {
             return Some(Width::None(c.condition.clone()));
         };
@@ -64,8 +65,11 @@ pub fn half_width(low: f64, high: f64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyse;
+    use crate::analysis::interval::Interval;
     use crate::analysis::test_support::demo;
+    use crate::analysis::{analyse, primary_comparisons};
+    use pgio_results::Trial;
+    use pgio_results::model::Slice;
 
     #[test]
     fn the_widest_interval_decides() {
@@ -88,6 +92,63 @@ mod tests {
             .retain(|t| t.place.as_ref().is_some_and(|p| p.condition != "on" || p.block < 4));
         let found = width(&analyse(&stored).comparisons);
         assert_eq!(found, Some(Width::None("on".to_owned())));
+    }
+
+    /// The interval of one comparison, as the family left it.
+    fn judgement(c: &Comparison) -> (String, Option<f64>, Interval, Option<f64>) {
+        (c.condition.clone(), c.ratio, c.interval, c.p_adjusted)
+    }
+
+    #[test]
+    fn the_loop_looks_at_the_intervals_of_the_report() {
+        let lists: [(&[&str], &[&str]); 5] = [
+            (&[], &[]),
+            (&["on"], &[]),
+            (&[], &["commit_latency_mean", "wal_bytes_per_second"]),
+            (&["on", "remote_write"], &["commit_latency_mean", "degraded_time"]),
+            (&["on"], &["degraded_longest"]),
+        ];
+        for (judge, also_judge) in lists {
+            let mut stored = demo();
+            stored.manifest.rules.judge = judge.iter().map(|name| (*name).to_owned()).collect();
+            stored.manifest.rules.also_judge =
+                also_judge.iter().map(|name| (*name).to_owned()).collect();
+            let stall = |at: u32, commits: u64| Slice {
+                at: f64::from(at),
+                seconds: 1.0,
+                commits,
+                ..Slice::default()
+            };
+            for t in &mut stored.trials {
+                t.timeline = (1..=9).map(|at| stall(at, 1000)).collect();
+                if t.place.as_ref().is_some_and(|p| p.condition == "on" && p.block % 2 == 0) {
+                    t.timeline.push(stall(10, 1));
+                }
+            }
+            let analysis = analyse(&stored);
+            let reported: Vec<_> = analysis
+                .comparisons
+                .iter()
+                .filter(|c| c.primary && c.judged)
+                .map(judgement)
+                .collect();
+            let looked: Vec<_> = primary_comparisons(&stored).iter().map(judgement).collect();
+            assert_eq!(looked, reported, "{judge:?} {also_judge:?}");
+            assert_eq!(width(&analysis.comparisons), width(&primary_comparisons(&stored)));
+        }
+    }
+
+    #[test]
+    fn what_is_not_judged_does_not_delay_the_end() {
+        let mut stored = demo();
+        stored.manifest.rules.judge = vec!["on".to_owned()];
+        // Only three blocks of another condition are valid.
+        let kept = |t: &Trial| {
+            t.place.as_ref().is_some_and(|p| p.condition != "remote_write" || p.block < 4)
+        };
+        stored.trials.retain(kept);
+        let found = width(&analyse(&stored).comparisons);
+        assert!(matches!(&found, Some(Width::Widest(name, _)) if name == "on"), "{found:?}");
     }
 
     #[test]

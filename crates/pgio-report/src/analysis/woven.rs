@@ -2,12 +2,13 @@
 //!
 //! What one condition leaves behind, such as commits that a standby has still to apply, belongs to the next
 //! condition's slice. Then the effect differs between the first and the second half of the slices, or the
-//! rate of a condition depends on the condition that ran before. Both are measured in every block; slices
-//! are in random order, so the slice is the unit (`benchmath::carry_over`). A difference is reported if it
+//! rate of a condition depends on the condition that ran before, and the effect of all slices is not that of
+//! slices which follow their own settings. All is measured in every block; slices are in random order, so the
+//! slice is the unit (`benchmath::carry_over`). A difference is reported if it
 //! is larger than a quarter of the margin and its interval excludes none, divided among all such
 //! questions by Bonferroni's inequality. The same questions choose the length of slices before block 1.
 //!
-//! Where commits can wait for a standby, short slices distort rates in a way that neither question sees, and
+//! Where commits can wait for a standby, short slices distort rates in a way that no question sees, and
 //! a length that the user names is not calibrated: then the length itself is reported.
 
 use std::collections::BTreeMap;
@@ -149,6 +150,7 @@ fn answer_text(answer: &CarryOver) -> String {
     let place = match answer.place {
         CarryOverPlace::SecondHalves => "in second halves under",
         CarryOverPlace::After => "after",
+        CarryOverPlace::Turns => "by the turns under",
     };
     format!("{percent:+.1} % {place} `{}`", answer.condition)
 }
@@ -165,13 +167,15 @@ fn answers(manifest: &Manifest, names: &[&str], arms: &Arms<'_>) -> Vec<Answer> 
             if let Some(woven) = &trial.woven {
                 let of_block =
                     blocks.entry(block).or_insert_with(|| vec![Slices::default(); names.len()]);
-                of_block[at] = slices_of(woven, names);
+                of_block[at] = slices_of(woven, names, at);
             }
         }
     }
     let baseline = names.iter().position(|name| *name == manifest.baseline).unwrap_or(0);
+    let settings = settings(manifest, names.iter().copied());
     let mut found: BTreeMap<(usize, Place), Vec<LogRatio>> = BTreeMap::new();
-    for answer in blocks.values().flat_map(|slices| carry_over::answers(slices, baseline)) {
+    let of_block = |slices: &Vec<Slices>| carry_over::answers(slices, &settings, baseline);
+    for answer in blocks.values().flat_map(of_block) {
         found.entry((answer.condition, answer.place)).or_default().push(answer.log);
     }
     let over_all = found.into_iter().filter_map(|((condition, place), logs)| {
@@ -180,18 +184,28 @@ fn answers(manifest: &Manifest, names: &[&str], arms: &Arms<'_>) -> Vec<Answer> 
     over_all.collect()
 }
 
+/// Returns for each condition a number that those with the same settings share, such as baseline and A/A twin.
+pub fn settings<'a>(manifest: &Manifest, names: impl Iterator<Item = &'a str>) -> Vec<usize> {
+    let info = |name: &str| manifest.conditions.iter().find(|info| info.name == name);
+    let of = |name: &str| {
+        let changes = &info(name)?.changes;
+        manifest.conditions.iter().position(|other| other.changes == *changes)
+    };
+    // A condition that the manifest lacks is like no other.
+    names.enumerate().map(|(n, name)| of(name).unwrap_or(usize::MAX - n)).collect()
+}
+
 /// Records without standard errors say nothing.
-fn slices_of(woven: &Woven, names: &[&str]) -> Slices {
+fn slices_of(woven: &Woven, names: &[&str], own: usize) -> Slices {
     let slices = f64::from(woven.slices);
-    // Each condition comes before about as many slices.
-    let after_each = slices / woven.after.len().max(1) as f64;
-    let after = |before: &&str| {
-        log_ratio(*woven.after.get(*before)?, *woven.after_errors.get(*before)?, after_each)
+    let after = |(at, before): (usize, &&str)| {
+        let share = carry_over::share_after(names.len(), at == own);
+        log_ratio(*woven.after.get(*before)?, *woven.after_errors.get(*before)?, slices * share)
     };
     let halves = woven.halves.zip(woven.halves_error);
     Slices {
         halves: halves.and_then(|(ratio, error)| log_ratio(ratio, error, slices)),
-        after: names.iter().map(after).collect(),
+        after: names.iter().enumerate().map(after).collect(),
     }
 }
 
@@ -218,7 +232,12 @@ fn finding(answer: &Answer, names: &[&str], alpha: f64, limit: f64) -> Option<Fi
             "the effect of `{condition}` is {shown} larger in the second halves of the slices than in the first"
         ),
         Place::After => format!(
-            "the other conditions ran {shown} faster in the slices that followed `{condition}` than in all"
+            "the other conditions ran {shown} faster in the slices that followed `{condition}` than in their other \
+             slices"
+        ),
+        Place::Turns => format!(
+            "the effect of `{condition}` is {shown} larger in all slices than in those that followed their own \
+             settings, as windows do"
         ),
     };
     Some(Finding {
@@ -271,8 +290,9 @@ mod tests {
     fn conditions_that_do_not_reach_into_each_other_are_not_accused() {
         // Both conditions alike are faster in the second half, which no ratio contains.
         assert_eq!(found(&woven(1.0, 1.0)), [""; 0]);
-        // A difference below a quarter of the margin is real, but small.
-        assert_eq!(found(&woven(1.008, 0.992)), [""; 0]);
+        // A difference below a quarter of the margin is real, but small. Three of four slices of `b` follow
+        // `local`, so the others are faster by four times the difference to all.
+        assert_eq!(found(&woven(1.008, 0.998)), [""; 0]);
     }
 
     #[test]
@@ -282,6 +302,34 @@ mod tests {
         assert!(halves[0].contains("`b`") && halves[0].contains("second halves"), "{halves:?}");
         let after = found(&woven(1.0, 0.90));
         assert!(after.len() == 1 && after[0].contains("followed `local`"), "{after:?}");
+    }
+
+    /// Sixteen blocks of baseline, twin and a condition whose rate rises by a sixth after the other two.
+    #[test]
+    fn a_twin_does_not_hide_what_the_turns_do() {
+        let mut random = SplitMix64::new(3);
+        let mut trials = Vec::new();
+        for block in 1..=16 {
+            for (own, condition) in ["local", "local-aa", "on"].into_iter().enumerate() {
+                let mut t = trial(condition, block, &[("commits_per_second", 100.0)]);
+                let mut woven = Woven { slices: 60, ..Woven::default() };
+                woven.halves = Some(1.0);
+                woven.halves_error = Some(0.01);
+                for (at, before) in ["local", "local-aa", "on"].into_iter().enumerate() {
+                    let rate = if own == 2 && at == 2 { 1.0 / 1.16 } else { 1.0 };
+                    let noise = 1.0 + 0.02 * (random.next_f64() - 0.5);
+                    woven.after.insert(before.to_owned(), rate * noise);
+                    let error = if own == at { 0.04 } else { 0.016 };
+                    woven.after_errors.insert(before.to_owned(), error);
+                }
+                t.woven = Some(woven);
+                trials.push(t);
+            }
+        }
+        let found = found(&experiment(&["local", "local-aa", "on"], trials));
+        assert!(found.len() == 1, "{found:?}");
+        let start = "the effect of `on` is +16.";
+        assert!(found[0].starts_with(start) && found[0].contains("in all slices"), "{found:?}");
     }
 
     #[test]

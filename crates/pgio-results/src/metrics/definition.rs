@@ -26,7 +26,7 @@ pub enum Kind {
     Work(Work),
     /// Any other rate, share or count.
     Quantity,
-    /// Whatever a command prints.
+    /// Whatever a command prints, or a server's share.
     Declared,
 }
 
@@ -37,6 +37,8 @@ pub struct MetricDef<'a> {
     pub unit: &'a str,
     pub direction: Direction,
     pub help: &'a str,
+    /// The server, if it is a metric of one of several servers.
+    pub target: Option<&'a str>,
 }
 
 /// A metric declared by an experiment, as stored in its manifest: printed by its command, or of one of several
@@ -64,7 +66,10 @@ impl DeclaredMetric {
     pub fn definition(&self) -> MetricDef<'_> {
         let Self { name, unit, better, of } = self;
         let help = if of.is_some() { "of one server" } else { "as printed by the command" };
-        let kind = Kind::Declared;
-        MetricDef { name, kind, unit, direction: *better, help }
+        // A percentile of one server is no more reliable than that of all.
+        let summed = of.as_ref().and_then(|of| super::definition(&of.metric));
+        let kind = summed.map_or(Kind::Declared, |def| def.kind);
+        let target = of.as_ref().map(|of| of.target.as_str());
+        MetricDef { name, kind, unit, direction: *better, help, target }
     }
 }

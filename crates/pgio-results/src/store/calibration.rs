@@ -54,8 +54,11 @@ pub enum RungVerdict {
 pub enum CarryOverPlace {
     /// Its effect in the second halves of the slices, divided by that in the first.
     SecondHalves,
-    /// The rate of the other conditions in the slices after it, divided by that in all their slices.
+    /// The rate of the other conditions in the slices after it, divided by that in their other slices;
+    /// by that in all their slices in manifests without `turns`.
     After,
+    /// Its effect in all slices, divided by that in slices that follow their own settings.
+    Turns,
 }
 
 /// How much a condition reaches into slices of others.

@@ -25,6 +25,10 @@ pub struct Manifest {
     pub seed: u64,
     pub blocks: u32,
     pub baseline: String,
+    /// The experiment's original baseline, if the trials are compared with another condition: see
+    /// `StoredExperiment::against`. Trials were repeated beside it.
+    #[serde(skip)]
+    pub own_baseline: Option<String>,
     /// Name of the A/A twin, if the baseline ran twice per block.
     pub aa: Option<String>,
     pub primary_metric: String,

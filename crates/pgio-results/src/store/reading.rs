@@ -36,9 +36,6 @@ pub struct StoredExperiment {
     pub trials: Vec<Trial>,
     /// Whether a crash tore the last line of trials.jsonl, which is skipped.
     pub torn: bool,
-    /// The experiment's original baseline, if it is compared with another one: see
-    /// [`StoredExperiment::against`].
-    pub own_baseline: Option<String>,
     /// Whether the trials' checks include those that need the other trials: see `analysis::judge`.
     pub judged: bool,
 }
@@ -57,7 +54,7 @@ impl StoredExperiment {
             return Err(NoSuchCondition { name: baseline.to_owned(), known });
         }
         manifest.aa = None;
-        self.own_baseline = Some(mem::replace(&mut manifest.baseline, baseline.to_owned()));
+        manifest.own_baseline = Some(mem::replace(&mut manifest.baseline, baseline.to_owned()));
         Ok(self)
     }
 }
@@ -199,13 +196,7 @@ pub fn read(dir: &Path) -> Result<StoredExperiment, StoreError> {
         _ => io("read", &dir.join(TRIALS), source),
     })?;
     let Records { trials, torn, .. } = records(&file, &dir.join(TRIALS))?;
-    Ok(StoredExperiment {
-        manifest,
-        trials,
-        torn: !torn.is_empty(),
-        own_baseline: None,
-        judged: false,
-    })
+    Ok(StoredExperiment { manifest, trials, torn: !torn.is_empty(), judged: false })
 }
 
 /// The content of trials.jsonl.

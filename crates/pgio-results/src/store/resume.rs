@@ -34,16 +34,7 @@ impl Store {
             let cut = store.trials.set_len(whole).and_then(|()| store.trials.sync_all());
             cut.map_err(|e| io("remove the torn record from", &path, e))?;
         }
-        Ok((
-            store,
-            StoredExperiment {
-                manifest,
-                trials: read,
-                torn: is_torn,
-                own_baseline: None,
-                judged: false,
-            },
-        ))
+        Ok((store, StoredExperiment { manifest, trials: read, torn: is_torn, judged: false }))
     }
 
     /// Records the continuation in the manifest.

@@ -73,7 +73,7 @@ pub static EXPERIMENT: SectionDef = SectionDef {
             "precision",
             "a share from 0.1% to below 100%",
             "none",
-            "add blocks until every primary interval is within ± this share",
+            "add blocks until every judged primary interval is within ± this share",
         ),
         key(
             "max_blocks",

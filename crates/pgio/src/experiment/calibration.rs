@@ -1,8 +1,9 @@
 //! Finds the shortest length of woven slices at which conditions do not reach into each other.
 //!
 //! Lengths are tried from the shortest to the longest. Each is tried in parts; after each part, the effect in
-//! the second halves of the slices is compared with that in the first, and the rate of the slices after each
-//! condition with that of all slices. A difference beyond the limit rejects the length. A length is
+//! the second halves of the slices is compared with that in the first, the rate of the slices after each
+//! condition with that of the others, and the effect in all slices with that in slices which follow their own
+//! settings. A difference beyond the limit rejects the length. A length is
 //! taken when all differences are known to lie within the limit, or when its parts are over without
 //! a contradiction; then every block goes on asking. All lengths together take at most a share of the
 //! experiment's time. A length for which too little is left is not tried, and each trial has its window.
@@ -58,6 +59,8 @@ impl Part {
 pub(super) struct Question<'a> {
     /// Names, in the order of the turns.
     pub(super) conditions: &'a [String],
+    /// A number for each condition, equal for those with the same settings.
+    pub(super) settings: &'a [usize],
     /// Index of the baseline.
     pub(super) baseline: usize,
     /// Counted time of each condition in a block.
@@ -193,7 +196,7 @@ fn limit(question: Question<'_>) -> f64 {
 
 fn asked(question: Question<'_>, turns: &[Vec<Turn>]) -> Vec<Answer> {
     let slices: Vec<Slices> = turns.iter().map(|own| Slices::of(own, turns.len())).collect();
-    carry_over::answers(&slices, question.baseline)
+    carry_over::answers(&slices, question.settings, question.baseline)
 }
 
 /// Returns the answers as stored, the largest difference first.
@@ -208,6 +211,7 @@ fn stored(question: Question<'_>, turns: &[Vec<Turn>]) -> Vec<CarryOver> {
             place: match place {
                 Place::SecondHalves => CarryOverPlace::SecondHalves,
                 Place::After => CarryOverPlace::After,
+                Place::Turns => CarryOverPlace::Turns,
             },
             ratio: interval.estimate.exp(),
             low: interval.low.exp(),
@@ -234,6 +238,7 @@ mod tests {
         let conditions = ["local", "on", "remote_apply"].map(str::to_owned);
         let question = Question {
             conditions: &conditions,
+            settings: &[0, 1, 2],
             baseline: 0,
             duration: Duration::from_millis(duration),
             blocks: 6,
@@ -275,12 +280,14 @@ mod tests {
         assert_eq!(some.slice_seconds, Some(0.1));
         let verdicts: Vec<RungVerdict> = some.tried.iter().map(|rung| rung.verdict).collect();
         assert_eq!(verdicts[..2], [RungVerdict::Contradicted; 2]);
-        let worst = &some.tried[0].answers[0];
-        assert_eq!(
-            (worst.condition.as_str(), worst.place),
-            ("remote_apply", CarryOverPlace::After)
-        );
-        assert!(worst.high < 0.95, "{worst:?}");
+        // It slows whatever follows it, and most of its own slices follow another condition.
+        let answers = &some.tried[0].answers;
+        assert_eq!(answers[0].condition, "remote_apply", "{answers:?}");
+        let of = |place| {
+            answers.iter().find(|a| a.condition == "remote_apply" && a.place == place).unwrap()
+        };
+        assert!(of(CarryOverPlace::After).high < 0.95, "{answers:?}");
+        assert!(of(CarryOverPlace::Turns).low > 1.05, "{answers:?}");
     }
 
     #[test]

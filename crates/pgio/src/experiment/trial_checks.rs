@@ -103,7 +103,7 @@ fn own_effect(check: &mut Check, declared: &[Change]) {
 }
 
 fn in_force(evidence: &[Evidence]) -> Check {
-    const ID: &str = "treatment-in-force";
+    const ID: &str = checks::IN_FORCE;
     // A value expected before the window but not afterwards was removed, such as
     // synchronous_standby_names.
     let expected_before = |what: &str| {
@@ -242,19 +242,30 @@ fn ms(time: Duration) -> f64 {
     time.as_secs_f64() * 1e3
 }
 
-pub(super) fn cancelled_sync_rep(times: usize) -> Check {
-    Check::invalid(
-        "synchronous-wait-cancelled",
-        format!(
-            "{times} commits were acknowledged without the standby because their wait was canceled"
-        ),
-        "check whether the standby was lost, and run again",
-    )
+/// Reports canceled waits. Ending the sessions of a trial that failed cancels them as well, so there they are
+/// no fault of the measurement.
+pub(super) fn cancelled_sync_rep(times: usize, failed: bool) -> Option<Check> {
+    (times > 0 && !failed).then(|| {
+        Check::invalid(
+            "synchronous-wait-cancelled",
+            format!(
+                "{times} commits were acknowledged without the standby because their wait was canceled"
+            ),
+            "check whether the standby was lost, and run again",
+        )
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn only_a_trial_that_did_not_fail_lost_its_wait_for_the_standby() {
+        let id = |times, failed| cancelled_sync_rep(times, failed).map(|check| check.id);
+        assert_eq!(id(2, false).as_deref(), Some("synchronous-wait-cancelled"));
+        assert_eq!((id(0, false), id(2, true)), (None, None));
+    }
 
     fn reading(when: When, found: &str, expected: Option<&str>) -> Evidence {
         Evidence {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::analysis::test_support::{demo, experiment, set, trial};
+use crate::analysis::test_support::{demo, experiment, latencies, set, stored_runs, trial};
 use pgio_results::Outcome;
 use pgio_results::change::Change;
 
@@ -219,4 +219,20 @@ fn what_does_not_count_is_left_out_and_nothing_is_not_a_panic() {
     let mut stranger = demo();
     stranger.manifest.baseline = "nobody".to_owned();
     assert!(across(&demo(), &stranger).effects.is_empty());
+}
+
+#[test]
+fn percentiles_below_the_clocks_resolution_are_not_compared() {
+    let metric = "read_latency_p50";
+    let runs = |seconds: f64| -> Vec<StoredExperiment> {
+        let mut runs = stored_runs(3, |run| 1.0 + 0.01 * f64::from(run));
+        for t in runs.iter_mut().flat_map(|run| &mut run.trials) {
+            set(t, metric, seconds);
+            t.histograms.insert("read".to_owned(), latencies(0.005, 100));
+        }
+        runs
+    };
+    let found = super::across(&runs(5e-6), &runs(9e-6), &[metric.to_owned()]);
+    let c = found.comparisons.iter().find(|c| c.metric == metric).unwrap();
+    assert_eq!((c.verdict, c.ratio, c.a, c.b), (Verdict::NotApplicable, None, None, None));
 }

@@ -10,15 +10,16 @@ use std::collections::BTreeMap;
 use benchmath::summary::{mean, median};
 
 use super::super::pairing::value;
+use super::super::reconcile::device_blocks;
 use pgio_results::{Check, Outcome, Trial};
 
 const ID: &str = "cache-carry-over";
 
 /// One value must exceed the other by this factor ...
 const RATIO: f64 = 1.25;
-/// ... by this many blocks per visit, because fewer cost little time ...
+/// ... by this many blocks (or requests) per visit, because fewer cost little time ...
 const PER_VISIT: f64 = 0.005;
-/// ... and by this many blocks per window, because ratios of tiny counts are meaningless.
+/// ... and by this many per window, because ratios of tiny counts are meaningless.
 const BLOCKS: f64 = 50.0;
 /// The share of blocks whose first trial must differ.
 const MOST: f64 = 0.75;
@@ -43,21 +44,41 @@ fn exceeds(high: f64, low: f64, visits: f64) -> bool {
     high > low * RATIO && high - low > PER_VISIT && (high - low) * visits > BLOCKS
 }
 
-type Quantity = (&'static str, fn(&Trial) -> Option<f64>);
+const REQUESTED: &str = "device_reads_per_second";
 
-const QUANTITIES: [Quantity; 2] = [
-    ("missed shared buffers", |t| value(t, "riops")),
-    ("were read from the device", |t| value(t, "device_reads_per_second")),
-];
+struct Quantity {
+    unit: &'static str,
+    verb: &'static str,
+    per_second: fn(&Trial) -> Option<f64>,
+}
+
+const MISSES: Quantity =
+    Quantity { unit: "blocks", verb: "missed shared buffers", per_second: |t| value(t, "riops") };
+const READS: Quantity = Quantity {
+    unit: "blocks",
+    verb: "were read from the device",
+    // A woven trial has no counters of its own.
+    per_second: |t| value(t, REQUESTED).and_then(|_| device_blocks(t)),
+};
+/// A request may read many blocks.
+const REQUESTS: Quantity = Quantity {
+    unit: "read requests",
+    verb: "reached the device",
+    per_second: |t| value(t, REQUESTED),
+};
 
 /// Checks complete trials, without the burn-in.
 pub(super) fn checks(trials: &[Trial]) -> Vec<(usize, Check)> {
-    for (verb, quantity) in QUANTITIES {
-        let groups = samples(trials, quantity);
+    // Without the bytes of some trial, requests are comparable between all.
+    let lacks_bytes =
+        |t: &Trial| (REQUESTS.per_second)(t).is_some() && (READS.per_second)(t).is_none();
+    let reads = if trials.iter().any(lacks_bytes) { REQUESTS } else { READS };
+    for quantity in [MISSES, reads] {
+        let groups = samples(trials, quantity.per_second);
         // Only the most severe one, because one cause has several symptoms.
-        let found = first_of_block(&groups, verb)
-            .or_else(|| first_of_all(&groups, verb))
-            .or_else(|| trend(&groups, verb));
+        let found = first_of_block(&groups, &quantity)
+            .or_else(|| first_of_all(&groups, &quantity))
+            .or_else(|| trend(&groups, &quantity));
         if let Some((mut indices, message)) = found {
             indices.sort_unstable();
             let check = Check::warning(ID, message, REMEDY);
@@ -100,7 +121,8 @@ fn visits(trial: &Trial) -> Option<f64> {
 type Found = (Vec<usize>, String);
 
 /// The first trial of a block fills the cache for the later ones.
-fn first_of_block(groups: &[Vec<Sample>], verb: &str) -> Option<Found> {
+fn first_of_block(groups: &[Vec<Sample>], of: &Quantity) -> Option<Found> {
+    let Quantity { unit, verb, .. } = of;
     let (mut firsts, mut rests) = (Vec::new(), Vec::new());
     let mut accused = Vec::new();
     for group in groups {
@@ -118,7 +140,7 @@ fn first_of_block(groups: &[Vec<Sample>], verb: &str) -> Option<Found> {
     let enough = accused.len() >= 2 && accused.len() as f64 >= MOST * firsts.len() as f64;
     enough.then(|| {
         let message = format!(
-            "in the first trial of a block {:.4} blocks per visit {verb}, in the others {:.4} (medians; \
+            "in the first trial of a block {:.4} {unit} per visit {verb}, in the others {:.4} (medians; \
              {} of {} blocks): one trial filled the cache for the next",
             median(&firsts).unwrap_or_default(),
             median(&rests).unwrap_or_default(),
@@ -130,7 +152,8 @@ fn first_of_block(groups: &[Vec<Sample>], verb: &str) -> Option<Found> {
 }
 
 /// Only the experiment's first trial had a cold cache.
-fn first_of_all(groups: &[Vec<Sample>], verb: &str) -> Option<Found> {
+fn first_of_all(groups: &[Vec<Sample>], of: &Quantity) -> Option<Found> {
+    let Quantity { unit, verb, .. } = of;
     let group = groups.iter().filter(|g| g.len() > 2).min_by_key(|group| group[0].index)?;
     let (first, rest) = group.split_first()?;
     // Only the experiment's own first trial counts, not the first one that has this metric.
@@ -140,7 +163,7 @@ fn first_of_all(groups: &[Vec<Sample>], verb: &str) -> Option<Found> {
     let most = rest.iter().map(|s| s.per_visit).fold(f64::MIN, f64::max);
     exceeds(first.per_visit, most, first.visits).then(|| {
         let message = format!(
-            "in the experiment's first trial {:.4} blocks per visit {verb}, in no other of its condition more \
+            "in the experiment's first trial {:.4} {unit} per visit {verb}, in no other of its condition more \
              than {most:.4}: it started with a cold cache",
             first.per_visit
         );
@@ -149,7 +172,8 @@ fn first_of_all(groups: &[Vec<Sample>], verb: &str) -> Option<Found> {
 }
 
 /// The cache keeps filling, or the data outgrows it, from block to block.
-fn trend(groups: &[Vec<Sample>], verb: &str) -> Option<Found> {
+fn trend(groups: &[Vec<Sample>], of: &Quantity) -> Option<Found> {
+    let Quantity { unit, verb, .. } = of;
     let (mut early, mut late, mut visits) = (Vec::new(), Vec::new(), Vec::new());
     let (mut above_before, mut above_after) = (Vec::new(), Vec::new());
     let mut accused = Vec::new();
@@ -171,7 +195,7 @@ fn trend(groups: &[Vec<Sample>], verb: &str) -> Option<Found> {
     let is_trend = rise.abs() >= TREND && (rise > 0.0) == (late > early);
     (is_trend && exceeds(high, low, visits)).then(|| {
         let message = format!(
-            "in the first half of the blocks {early:.4} blocks per visit {verb}, in the second {late:.4}: \
+            "in the first half of the blocks {early:.4} {unit} per visit {verb}, in the second {late:.4}: \
              the state of the cache changes from block to block"
         );
         (accused, message)
@@ -183,8 +207,25 @@ mod tests {
     use super::*;
     use crate::analysis::test_support::{experiment, trial};
     use pgio_results::store::StoredExperiment;
+    use pgio_results::telemetry::{Device, DeviceUse, HostUse, Storage, Telemetry};
 
     const CONDITIONS: [&str; 3] = ["a", "b", "c"];
+
+    /// The data lie on this device.
+    fn reading_from(used: DeviceUse) -> Telemetry {
+        let host = HostUse { devices: [("vda".to_owned(), used)].into(), ..HostUse::default() };
+        let storage = Storage {
+            role: "data".to_owned(),
+            host: "local".to_owned(),
+            devices: vec![Device { name: "vda".to_owned(), ..Device::default() }],
+            ..Storage::default()
+        };
+        Telemetry {
+            hosts: [("local".to_owned(), host)].into(),
+            storage: vec![storage],
+            ..Telemetry::default()
+        }
+    }
 
     /// Blocks of three equal conditions in turned order; `misses` of a visit by block and position.
     fn measured(blocks: u32, misses: impl Fn(u32, u32) -> f64) -> StoredExperiment {
@@ -296,7 +337,20 @@ mod tests {
             let rate = if first { 1500.0 } else { 10.0 };
             crate::analysis::test_support::set(t, "device_reads_per_second", rate);
         }
-        assert!(accused(&stored).1.contains("0.7500 blocks per visit were read from the device"));
+        let requests = "0.7500 read requests per visit reached the device";
+        assert!(accused(&stored).1.contains(requests), "{:?}", accused(&stored));
+        // Requests of 64 kB.
+        for t in &mut stored.trials {
+            let requests = value(t, "device_reads_per_second").unwrap();
+            let device = DeviceUse {
+                reads_per_second: requests,
+                read_bytes_per_second: requests * 65_536.0,
+                ..DeviceUse::default()
+            };
+            t.telemetry = Some(reading_from(device));
+        }
+        let blocks = "6.0000 blocks per visit were read from the device";
+        assert!(accused(&stored).1.contains(blocks), "{:?}", accused(&stored));
         let mut stored = measured(4, |_, position| if position == 1 { 0.5 } else { 0.0 });
         for t in &mut stored.trials {
             t.metrics.remove("block_visits_per_second");

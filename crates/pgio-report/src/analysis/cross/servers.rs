@@ -1,64 +1,74 @@
 //! The servers that share a window: whether their environments stayed the same.
 //!
-//! A trial's own environment is that of its first server, which is compared with the baseline's. Further servers are
-//! compared with themselves: with the first trial of the same condition.
+//! A trial's own environment is that of its first server. Further servers are judged by the same rules, each
+//! against itself: the server of the same target under the baseline, or else in the condition's other trials.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 
-use super::tally::{CellId, cell};
-use pgio_results::model::Facts;
+use super::expected::{Expected, Seen, verdict};
+use super::tally::{CellId, Tally, further};
 use pgio_results::store::Manifest;
-use pgio_results::{Check, Outcome, Trial};
+use pgio_results::{Check, Trial};
 
-/// Returns the trials in which the environment of a further server differs from that of the condition's first trial.
-pub(super) fn checks(manifest: &Manifest, trials: &[Trial]) -> Vec<(usize, Check)> {
-    let mut first: BTreeMap<(CellId, &str), &Facts> = BTreeMap::new();
-    let mut found = Vec::new();
-    for (number, trial) in trials.iter().enumerate() {
-        let counts = trial.outcome == Outcome::Complete && !trial.is_burn_in();
-        let place = trial.place.as_ref().filter(|_| counts);
-        let Some(cell) = place.and_then(|place| cell(manifest, place)) else { continue };
-        let changes = &manifest.conditions[cell.0].changes;
-        let further =
-            trial.targets.iter().filter(|(_, part)| part.server.target != trial.server.target);
+/// What the further servers of each cell are expected to have; computed once.
+pub(super) struct FurtherServers<'a> {
+    tally: &'a Tally,
+    manifest: &'a Manifest,
+    expected: BTreeMap<(CellId, String), Option<Expected<'a>>>,
+}
+
+impl<'a> FurtherServers<'a> {
+    pub(super) fn new(tally: &'a Tally, manifest: &'a Manifest) -> FurtherServers<'a> {
+        FurtherServers { tally, manifest, expected: BTreeMap::new() }
+    }
+
+    /// Compares the environments of a trial's further servers with what is expected.
+    pub(super) fn check(&mut self, cell: CellId, trial: &Trial) -> Option<Check> {
+        let FurtherServers { tally, manifest, .. } = *self;
         let mut differing = Vec::new();
-        for (name, part) in further {
-            let known: &Facts = first.entry((cell, name)).or_insert(&part.environment);
+        let mut unread = Vec::new();
+        for (name, part) in further(trial) {
+            let key = (cell, name.to_owned());
+            let known =
+                self.expected.entry(key).or_insert_with(|| expected(tally, manifest, cell, name));
+            let Some(expected) = known else { continue };
             let storage = part.telemetry.as_ref().map_or(&[][..], |t| &t.storage);
-            for fact in differences(known, &part.environment) {
-                if !changes.iter().any(|change| change.decides(fact, storage)) {
-                    let [now, before] = [&part.environment, known].map(|facts| shown(facts, fact));
-                    differing.push(format!(
-                        "{name}: {fact} is {now} here and {before} in its first trial"
-                    ));
-                }
+            let differences = expected.differences(Seen { facts: &part.environment, storage });
+            differing.extend(differences.into_iter().map(|text| format!("{name}: {text}")));
+            if expected.is_unread(&part.environment) {
+                unread.push(name);
             }
         }
-        if !differing.is_empty() {
-            let remedy = "make the environment equal, or declare the difference as a treatment";
-            let message = differing.join("; ");
-            found.push((number, Check::invalid("environment-differs", message, remedy)));
-        }
+        let hosts = (!unread.is_empty()).then(|| format!("the host of {}", unread.join(", ")));
+        verdict(&differing, hosts.as_deref())
     }
-    found
 }
 
-/// Returns the names of facts that differ.
-fn differences<'a>(one: &'a Facts, other: &'a Facts) -> BTreeSet<&'a str> {
-    let names = one.keys().chain(other.keys());
-    names.filter(|name| one.get(*name) != other.get(*name)).map(String::as_str).collect()
-}
-
-fn shown<'a>(facts: &'a Facts, fact: &str) -> &'a str {
-    facts.get(fact).map_or("absent", String::as_str)
+fn expected<'a>(
+    tally: &'a Tally,
+    manifest: &'a Manifest,
+    cell: CellId,
+    name: &str,
+) -> Option<Expected<'a>> {
+    let (condition, point) = cell;
+    let own = tally.further(cell, name)?;
+    let number = manifest.conditions.iter().position(|c| c.name == manifest.baseline);
+    let baseline = number.and_then(|number| {
+        let there = tally.further((number, point), name)?;
+        let is_same = there.target == own.target;
+        is_same.then(|| (there.usual(), &manifest.conditions[number]))
+    });
+    Some(Expected { own: own.usual(), baseline, info: &manifest.conditions[condition] })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::checks as all_checks;
+    use super::super::{Across, checks as all_checks};
     use crate::analysis::test_support::{experiment, trial};
-    use pgio_results::Trial;
+    use pgio_results::change::Change;
+    use pgio_results::store::StoredExperiment;
     use pgio_results::test_support::target_result;
+    use pgio_results::{CheckVerdict, Trial};
 
     /// Trials of one condition on two servers; `facts` are the second one's.
     fn trials(facts: &[(&str, &str)]) -> Vec<Trial> {
@@ -88,8 +98,62 @@ mod tests {
     fn a_setting_of_a_further_server_that_changed_is_found() {
         let same = ("setting.work_mem", "4MB");
         assert_eq!(found(&[same, same, same]), []);
-        let message = "b: setting.work_mem is 8MB here and 4MB in its first trial".to_owned();
-        assert_eq!(found(&[same, ("setting.work_mem", "8MB"), same]), [(1, message)]);
+        let message = |trials| format!("b: setting.work_mem is 8MB here and 4MB in {trials}");
+        let other = ("setting.work_mem", "8MB");
+        let usual = message("most of its trials");
+        assert_eq!(found(&[same, other, same]), [(1, usual.clone())]);
+        // The first trial is no better reference than another one.
+        assert_eq!(found(&[other, same, same]), [(0, usual)]);
+    }
+
+    #[test]
+    fn the_loop_finds_it_as_well_and_it_can_be_tolerated() {
+        let same = ("setting.work_mem", "4MB");
+        let mut stored = experiment(&["both"], trials(&[same, ("setting.work_mem", "8MB"), same]));
+        let verdicts = |stored: &StoredExperiment| -> Vec<CheckVerdict> {
+            let across = Across::new(&stored.manifest, &stored.trials);
+            let found = across.checks(&stored.manifest, stored.trials.iter().enumerate());
+            found.into_iter().map(|(_, check)| check.verdict).collect()
+        };
+        assert_eq!(verdicts(&stored), [CheckVerdict::Invalid]);
+        stored.manifest.rules.tolerate = vec!["environment-differs".to_owned()];
+        assert_eq!(verdicts(&stored), [CheckVerdict::Warning]);
+    }
+
+    #[test]
+    fn a_host_that_was_not_read_differs_in_nothing() {
+        let mut all = trials(&[("setting.work_mem", "4MB"); 4]);
+        for (n, trial) in all.iter_mut().enumerate() {
+            let facts = &mut trial.targets.get_mut("b").unwrap().environment;
+            if n != 2 {
+                facts.insert("host.kernel".to_owned(), "6.1.0".to_owned());
+                facts.insert("host.governor".to_owned(), "performance".to_owned());
+            }
+        }
+        let stored = experiment(&["both"], all);
+        let found = all_checks(&stored.manifest, &stored.trials);
+        let [(2, check)] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!(check.verdict, CheckVerdict::Warning);
+        let start = "the host of b did not answer before the window";
+        assert!(check.message.starts_with(start), "{}", check.message);
+    }
+
+    #[test]
+    fn a_further_server_must_be_as_under_the_baseline_unless_that_is_declared() {
+        let mut all = trials(&[("setting.work_mem", "4MB"); 3]);
+        let other = trials(&[("setting.work_mem", "8MB"); 3]);
+        all.extend(other.into_iter().map(|mut trial| {
+            trial.place.as_mut().unwrap().condition = "on".to_owned();
+            trial
+        }));
+        let mut stored = experiment(&["both", "on"], all);
+        stored.manifest.baseline = "both".to_owned();
+        let found = |stored: &StoredExperiment| all_checks(&stored.manifest, &stored.trials);
+        let all = found(&stored);
+        assert_eq!(all.len(), 3, "{all:?}");
+        assert_eq!(all[0].1.message, "b: setting.work_mem is 8MB here and 4MB under `both`");
+        stored.manifest.conditions[1].changes = vec![Change::server("work_mem", "8MB")];
+        assert_eq!(found(&stored), []);
     }
 
     #[test]

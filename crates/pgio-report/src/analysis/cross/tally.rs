@@ -6,7 +6,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use pgio_results::model::{DatasetInfo, Facts};
+use pgio_results::model::{DatasetInfo, Facts, TargetResult};
 use pgio_results::store::Manifest;
 use pgio_results::{Outcome, Trial, TrialPosition};
 
@@ -18,6 +18,8 @@ pub(super) struct Tally {
     /// Bytes of data before the first trial of each server.
     first_bytes: BTreeMap<String, u64>,
     environments: BTreeMap<CellId, Environment>,
+    /// Those of the further servers of a window, by target.
+    further: BTreeMap<(CellId, String), Environment>,
     /// The last attempt of each block, of the complete ones whose checkpoints were counted.
     last: BTreeMap<(CellId, u32), Last>,
     checkpoints: BTreeMap<CellId, Checkpoints>,
@@ -68,7 +70,13 @@ impl Tally {
             return;
         };
         if is_described(trial) {
-            self.environments.entry(cell).or_default().add(trial);
+            let environment = self.environments.entry(cell).or_default();
+            environment.add(&trial.server.target, &trial.environment);
+        }
+        for (name, part) in further(trial) {
+            let environment = self.further.entry((cell, name.to_owned())).or_default();
+            let facts = environment.shared(&part.environment);
+            environment.add(&part.server.target, &facts);
         }
         self.add_last(place, cell, trial);
     }
@@ -98,6 +106,11 @@ impl Tally {
         self.environments.get(&cell)
     }
 
+    /// The environment of a further server of the cell's windows.
+    pub(super) fn further(&self, cell: CellId, target: &str) -> Option<&Environment> {
+        self.further.get(&(cell, target.to_owned()))
+    }
+
     /// Counts at a point over the conditions that `wanted` selects.
     pub(super) fn checkpoints(&self, point: usize, wanted: impl Fn(usize) -> bool) -> Checkpoints {
         let there = self.checkpoints.iter().filter(|(cell, _)| cell.1 == point && wanted(cell.0));
@@ -109,13 +122,19 @@ impl Tally {
 }
 
 impl Environment {
-    fn add(&mut self, trial: &Trial) {
+    /// The last trial's facts if these are the same, else a copy.
+    fn shared(&self, facts: &Facts) -> Arc<Facts> {
+        let last = self.last.as_ref().filter(|(last, _)| **last == *facts);
+        last.map_or_else(|| Arc::new(facts.clone()), |(last, _)| Arc::clone(last))
+    }
+
+    fn add(&mut self, target: &str, facts: &Arc<Facts>) {
         if self.trials == 0 {
-            self.target.clone_from(&trial.server.target);
+            target.clone_into(&mut self.target);
         }
         self.trials += 1;
         if let Some((last, places)) = &self.last
-            && *last == trial.environment
+            && *last == *facts
         {
             for (values, place) in self.names.values_mut().zip(places) {
                 values[*place].1 += 1;
@@ -123,11 +142,11 @@ impl Environment {
             return;
         }
         for (name, values) in &mut self.names {
-            if !trial.environment.contains_key(name) {
+            if !facts.contains_key(name) {
                 count(values, None);
             }
         }
-        for (name, value) in trial.environment.iter() {
+        for (name, value) in facts.iter() {
             match self.names.get_mut(name) {
                 Some(values) => count(values, Some(value)),
                 None => {
@@ -139,12 +158,12 @@ impl Environment {
             }
         }
         let place = |(name, values): (&String, &Values)| {
-            let found = trial.environment.get(name);
+            let found = facts.get(name);
             let counted = values.iter().position(|(value, _)| value.as_ref() == found);
             counted.expect("each value was counted above")
         };
         let places = self.names.iter().map(place).collect();
-        self.last = Some((Arc::clone(&trial.environment), places));
+        self.last = Some((Arc::clone(facts), places));
     }
 
     /// The most frequent value of each name, the earliest of equally frequent ones; a name that a
@@ -191,6 +210,16 @@ pub(super) fn data_sets(trial: &Trial) -> Vec<(&str, &DatasetInfo)> {
 /// Complete, with an environment on record.
 pub(super) fn is_described(trial: &Trial) -> bool {
     trial.outcome == Outcome::Complete && !trial.environment.is_empty()
+}
+
+/// The servers of a complete trial beside its first one, by target, as far as their environment is on record.
+pub(super) fn further(trial: &Trial) -> impl Iterator<Item = (&str, &TargetResult)> {
+    let is_further = |part: &TargetResult| {
+        part.server.target != trial.server.target && !part.environment.is_empty()
+    };
+    let complete = trial.outcome == Outcome::Complete;
+    let parts = trial.targets.iter().filter(move |(_, part)| complete && is_further(part));
+    parts.map(|(name, part)| (name.as_str(), part))
 }
 
 /// Checkpoints inside the window.

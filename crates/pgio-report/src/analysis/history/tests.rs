@@ -154,3 +154,19 @@ fn a_drift_since_the_last_change_is_a_trend() {
     assert_eq!((trend.verdict, trend.runs), (Verdict::Slower, 8), "{series:?}");
     assert!((trend.per_run - 0.994).abs() < 0.001, "{trend:?}");
 }
+
+#[test]
+fn a_trend_counts_the_runs_that_lack_the_condition() {
+    let mut rng = SplitMix64::new(2);
+    let stored =
+        stored_runs(8, |run| (-0.02 * f64::from(run) + 0.0005 * unit_noise(&mut rng)).exp());
+    let mut all: Vec<Run> = stored.iter().map(|s| Run::of(s).unwrap()).collect();
+    for run in [1, 4] {
+        all[run].conditions.truncate(2);
+    }
+    let found = follow(all);
+    let of = |name: &str| found.conditions.iter().find(|s| s.condition == name).unwrap();
+    let trend = of("remote_apply").trend.unwrap();
+    assert_eq!((trend.from_run, trend.runs, trend.verdict), (1, 6, Verdict::Slower));
+    assert!((trend.per_run - 0.98).abs() < 0.003, "{trend:?}");
+}

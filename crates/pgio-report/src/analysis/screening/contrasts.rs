@@ -12,7 +12,7 @@ use benchmath::effect::{self, Paired};
 use benchmath::factorial::{Contrast, Design};
 
 use super::super::candidate::{self, Candidate};
-use super::super::pairing::{Arms, Beside, Pairs};
+use super::super::pairing::{Arm, Arms, Beside, Pairs};
 use super::super::verdict::{ALPHA, Verdict};
 use super::super::{families, margin, tail};
 use pgio_results::metrics::{self, MetricDef};
@@ -105,19 +105,11 @@ fn name(screening: &Screening, factors: &[usize]) -> String {
 
 /// Why a metric cannot be compared in this design, such as a percentile of too few operations.
 fn why_not_compared(screening: &Screening, arms: &Arms<'_>, def: &MetricDef<'_>) -> Option<String> {
-    let cells = || screening.cells.iter().filter_map(|cell| arms.get(cell.condition.as_str()));
-    if let Some(short) = tail::too_short(cells(), def) {
-        return Some(short.reason());
-    }
-    if cells().any(|arm| tail::is_coarse(arm, def)) {
-        return Some(
-            "not compared: some trial is below the resolution of the server's clock".to_owned(),
-        );
-    }
-    cells().any(|arm| arm.is_bounded(def.name)).then(|| {
-        "not compared: the window's end cut off operations in some cell; lengthen the window, or lower the rate"
-            .to_owned()
-    })
+    let cells = screening.cells.iter().filter_map(|cell| arms.get(cell.condition.as_str()));
+    let cells: Vec<&Arm<'_>> = cells.collect();
+    let is_bounded = || cells.iter().any(|arm| arm.is_bounded(def.name));
+    let bounded = "not compared: the window's end cut off operations in some cell; lengthen the window, or lower the rate";
+    tail::unreliable(&cells, def).or_else(|| is_bounded().then(|| bounded.to_owned()))
 }
 
 /// `commit_delay × synchronous_commit`

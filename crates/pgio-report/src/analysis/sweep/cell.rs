@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use benchmath::{student, summary};
 use pgio_results::Metric;
-use pgio_results::metrics::definition;
+use pgio_results::metrics::{self, DeclaredMetric};
 use pgio_results::sweep::Point;
 use serde::{Deserialize, Serialize};
 
@@ -68,10 +68,14 @@ pub struct CellEffect {
     pub bound: Option<Bound>,
 }
 
-pub(super) fn estimates(arm: &Arm<'_>, names: &[String]) -> BTreeMap<String, Estimate> {
+pub(super) fn estimates(
+    arm: &Arm<'_>,
+    names: &[String],
+    declared: &[DeclaredMetric],
+) -> BTreeMap<String, Estimate> {
     let one = |name: &String| {
         // A percentile below the clock's resolution is meaningless.
-        if definition(name).is_some_and(|def| !has(arm, def)) {
+        if metrics::find(declared, name).is_some_and(|def| !has(arm, &def)) {
             return None;
         }
         let values = arm.values(name);

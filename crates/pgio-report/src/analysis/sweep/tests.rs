@@ -29,6 +29,22 @@ fn an_experiment_without_axes_has_no_sweep() {
 }
 
 #[test]
+fn cells_show_no_percentile_below_the_clocks_resolution() {
+    let mut stored = swept(2);
+    stored.manifest.metrics =
+        pgio_results::joint::declared(&["commits_per_second"], &["a".to_owned()]);
+    for t in &mut stored.trials {
+        for (name, seconds) in [("commit_latency_p99@a", 5e-6), ("read_latency_p99@a", 5e-5)] {
+            t.metrics.insert(name.to_owned(), pgio_results::Metric::new(Some(seconds), "s"));
+        }
+    }
+    let analysis = analyse(&stored);
+    let shown = &cell(analysis.sweep.as_ref().unwrap(), "on", &at(16, 1)).metrics;
+    assert!(shown.contains_key("read_latency_p99@a"), "{shown:?}");
+    assert!(!shown.contains_key("commit_latency_p99@a"), "{shown:?}");
+}
+
+#[test]
 fn every_cell_is_compared_within_its_point() {
     let analysis = analyse(&swept(6));
     let found = analysis.sweep.as_ref().unwrap();

@@ -138,3 +138,55 @@ fn a_percentile_under_the_clocks_resolution_is_left_out() {
     assert_eq!(analysis.comparison("on", "read_latency_p50"), None);
     assert!(analysis.comparison("on", "read_latency_mean").is_some());
 }
+
+#[test]
+fn a_judged_percentile_under_the_clocks_resolution_is_not_compared() {
+    for primary in [true, false] {
+        let mut stored = steady(6);
+        for (n, t) in stored.trials.iter_mut().enumerate() {
+            set(t, "read_latency_p50", 5e-6 * (1.0 + (n % 2) as f64));
+            t.histograms.insert("read".to_owned(), latencies(0.005, 100));
+        }
+        match primary {
+            true => stored.manifest.primary_metric = "read_latency_p50".to_owned(),
+            false => stored.manifest.rules.also_judge = vec!["read_latency_p50".to_owned()],
+        }
+        let analysis = analyse(&stored);
+        let Some(c) = analysis.comparison("on", "read_latency_p50") else {
+            assert!(!primary);
+            continue;
+        };
+        assert_eq!((c.verdict, c.ratio, c.value), (Verdict::NotApplicable, None, None));
+        assert!(c.warnings[0].contains("resolution of the server's clock"), "{c:?}");
+    }
+}
+
+/// Six blocks in which `commit_latency_p99@a` is compared; of server a, each trial has so many commits, if any
+/// are counted.
+fn of_one_server(commits: Option<u64>, seconds: f64) -> Option<Comparison> {
+    let name = "commit_latency_p99@a";
+    let mut stored = steady(6);
+    stored.manifest.metrics =
+        pgio_results::joint::declared(&["commits_per_second"], &["a".to_owned()]);
+    for (n, t) in stored.trials.iter_mut().enumerate() {
+        let metric = pgio_results::Metric::new(Some(seconds * (1.0 + 0.01 * n as f64)), "s");
+        t.metrics.insert(name.to_owned(), metric);
+        t.histograms.insert("commit".to_owned(), latencies(2.0, 100_000));
+        let session = pgio_results::model::SessionTotals {
+            commits: commits.unwrap_or(0),
+            ..Default::default()
+        };
+        let mut part = pgio_results::test_support::target_result(None);
+        part.sessions = commits.iter().map(|_| session.clone()).collect();
+        t.targets.insert("a".to_owned(), part);
+    }
+    analyse(&stored).comparison("on", name).cloned()
+}
+
+#[test]
+fn a_percentile_of_one_server_needs_as_many_operations_there() {
+    assert!(of_one_server(Some(2000), 0.002).unwrap().ratio.is_some());
+    assert_eq!(of_one_server(Some(1999), 0.002), None);
+    assert_eq!(of_one_server(None, 0.002), None);
+    assert_eq!(of_one_server(Some(2000), 5e-6), None, "below the clock's resolution");
+}

@@ -75,18 +75,24 @@ pub(super) fn divide(trial: &Trial) -> Option<Divided> {
     let commit_waits = of(&[WaitGroup::Flush, WaitGroup::SyncRep]);
     if classes.contains_key("commit") {
         let beyond = distribute(&mut classes, &commit_waits, 1.0, &[&["commit"]]);
-        distribute(&mut classes, &of(&[WaitGroup::Flush]), beyond, &[&["update", REST]]);
+        distribute(&mut classes, &of(&[WaitGroup::Flush]), beyond, &[CHANGING]);
     } else {
-        distribute(&mut classes, &commit_waits, 1.0, &[&["update", REST], &["read"]]);
+        distribute(&mut classes, &commit_waits, 1.0, &[CHANGING, READING]);
     }
     let others: Vec<&SampledWait> =
         waits.iter().filter(|s| !commit_waits.iter().any(|c| c.group == s.group)).collect();
-    distribute(&mut classes, &others, 1.0, &[&["read", "update", REST], &["commit"]]);
+    let calls = [READING, CHANGING].concat();
+    distribute(&mut classes, &others, 1.0, &[calls.as_slice(), &["commit"]]);
     Some(with_transactions(classes))
 }
 
 /// A transaction without its commit.
 const REST: &str = "rest";
+
+/// Classes that change rows.
+const CHANGING: &[&str] = &["update", "insert", "delete", REST];
+/// Classes that only read.
+const READING: &[&str] = &["read", "scan"];
 
 /// The timed classes, disjoint from each other.
 fn timed(trial: &Trial) -> Divided {
@@ -94,7 +100,7 @@ fn timed(trial: &Trial) -> Divided {
         let h = trial.histograms.get(class).filter(|h| h.count() > 0)?;
         Some(Class { operations: h.count(), seconds: h.sum_ns() / 1e9, ..Class::default() })
     };
-    let mut classes: Divided = ["read", "update", "commit"]
+    let mut classes: Divided = ["read", "scan", "update", "insert", "delete", "commit"]
         .into_iter()
         .filter_map(|class| Some((class, of(class)?)))
         .collect();

@@ -90,6 +90,30 @@ fn a_transaction_is_its_commit_and_the_rest() {
     assert_eq!(parts(&analysis, "transaction")[&SyncRep], 4000.0);
 }
 
+/// Half of the time is a scan's, which reads; inserts and deletes flush beyond the commits as updates do.
+#[test]
+fn scans_inserts_and_deletes_have_their_own_waits() {
+    use WaitGroup::{Cpu, DataFileRead, Flush};
+    let seen = [("IO:DataFileRead", 600), ("IO:WALSync", 300), ("CPU", 100)];
+    let mut t = sampled("local", 1, &seen);
+    timed(&mut t, &[("read", 1.0), ("scan", 5.0), ("update", 1.0), ("commit", 1.0)]);
+    timed(&mut t, &[("insert", 1.0), ("delete", 1.0)]);
+    let analysis = analyse(&experiment(&["local"], vec![t.clone()]));
+    assert_eq!(parts(&analysis, "commit"), BTreeMap::from([(Flush, 1000.0), (Cpu, 0.0)]));
+    for class in ["update", "insert", "delete"] {
+        assert!((parts(&analysis, class)[&Flush] - 667.0).abs() < 1.0, "{class}");
+    }
+    // 6 s of reading for 7 s: those of reads and scans, and what is left of the changes.
+    let scan = parts(&analysis, "scan")[&DataFileRead];
+    let read = parts(&analysis, "read")[&DataFileRead];
+    assert!((scan - 4286.0).abs() < 1.0 && (read - 857.0).abs() < 1.0, "{scan} {read}");
+    // Without commits, changes hold the flushes.
+    t.histograms.remove("commit");
+    let analysis = analyse(&experiment(&["local"], vec![t]));
+    assert_eq!(parts(&analysis, "insert")[&Flush], 1000.0);
+    assert!(!parts(&analysis, "scan").contains_key(&Flush));
+}
+
 #[test]
 fn on_its_way_a_call_of_the_client_is_waited_for() {
     use WaitGroup::{Client, Cpu};

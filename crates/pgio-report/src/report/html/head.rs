@@ -124,9 +124,18 @@ fn window(trial: &Trial) -> String {
     let w = &trial.window;
     let length = match w.asked_seconds {
         Some(seconds) => format::seconds(seconds),
-        None => format!("{}, a fixed number of transactions", format::seconds(w.seconds)),
+        None => format!("{}, {}", format::seconds(w.seconds), amount(&trial.workload.kind)),
     };
     format!("{length} after {} of warm-up", format::seconds(w.warmup_seconds))
+}
+
+/// What a workload without a duration does.
+fn amount(kind: &str) -> &'static str {
+    match kind {
+        "command" => "one run of the program",
+        "slob" => "a fixed number of calls",
+        _ => "a fixed number of transactions",
+    }
 }
 
 fn workload(trial: &Trial) -> String {
@@ -153,5 +162,28 @@ pub(super) fn footer(page: &Page<'_>) -> Markup {
             (env!("CARGO_PKG_VERSION")) ". Intervals are 95 %; the trial is the unit, and trials \
             are paired by block. Line charts zoom: choose Zoom, or select a range."
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::test_support::classic_trial;
+
+    #[test]
+    fn a_window_without_a_duration_says_what_was_done() {
+        let mut trial = classic_trial();
+        trial.window.asked_seconds = None;
+        for (kind, amount) in [
+            ("command", "one run of the program"),
+            ("slob", "a fixed number of calls"),
+            ("commit", "a fixed number of transactions"),
+        ] {
+            trial.workload.kind = kind.to_owned();
+            let text = window(&trial);
+            assert!(text.contains(&format!(", {amount} after")), "{text}");
+        }
+        trial.window.asked_seconds = Some(10.0);
+        assert!(window(&trial).starts_with("10.0 s after"), "{}", window(&trial));
     }
 }

@@ -241,7 +241,7 @@ fn moments_legend(page: &Page<'_>) -> Markup {
     }
     html! { @if checkpoints || !others.is_empty() {
         ul.legend {
-            @if checkpoints { li { span.moment-key aria-hidden="true" { "▼" } "checkpoint begins" } }
+            @if checkpoints { li { span.moment-key aria-hidden="true" { "▼" } "checkpoint ends" } }
             @if !others.is_empty() { li { span.moment-key aria-hidden="true" { "◆" } (others.join(", ")) } }
         }
     } }

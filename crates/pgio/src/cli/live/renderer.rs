@@ -140,7 +140,6 @@ fn up_to(stored: &StoredExperiment, block: u32) -> StoredExperiment {
         manifest: stored.manifest.clone(),
         trials: trials.cloned().collect(),
         torn: stored.torn,
-        own_baseline: stored.own_baseline.clone(),
         judged: stored.judged,
     }
 }

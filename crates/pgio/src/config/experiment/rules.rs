@@ -13,7 +13,7 @@ use crate::config::error::{ConfigError, nearest};
 /// Rules of the trial loop.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Rules {
-    /// Fraction of a ratio: 0.05 is ±5 %. pgio adds blocks until every primary interval is as narrow.
+    /// Fraction of a ratio: 0.05 is ±5 %. pgio adds blocks until every judged primary interval is as narrow.
     pub precision: Option<f64>,
     /// Maximum number of blocks; equals `blocks` without `precision`.
     pub max_blocks: u32,

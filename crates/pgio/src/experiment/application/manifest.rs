@@ -66,6 +66,7 @@ pub(super) fn manifest(
         seed: job.seed,
         blocks: e.blocks,
         baseline: e.baseline.clone(),
+        own_baseline: None,
         aa: e.aa.then(|| format!("{}{AA_SUFFIX}", e.baseline)),
         metrics: declared_metrics(job, spec, &primary_metric),
         primary_metric,

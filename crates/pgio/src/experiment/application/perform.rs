@@ -273,13 +273,7 @@ fn claim_and_check(stage: &mut Live<'_>, claims: &mut Claims) -> Result<(), RunE
 }
 
 fn nothing_yet(manifest: Manifest) -> StoredExperiment {
-    StoredExperiment {
-        manifest,
-        trials: Vec::new(),
-        torn: false,
-        own_baseline: None,
-        judged: false,
-    }
+    StoredExperiment { manifest, trials: Vec::new(), torn: false, judged: false }
 }
 
 fn judge_end(ended: Ended) -> Result<(), RunError> {

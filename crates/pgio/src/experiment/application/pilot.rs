@@ -164,7 +164,6 @@ mod tests {
             manifest: manifest(&job, (spec, &cells, sweep), rules, BTreeMap::new(), primary),
             trials: vec![trial],
             torn: false,
-            own_baseline: None,
             judged: false,
         };
         (stored, job.text)

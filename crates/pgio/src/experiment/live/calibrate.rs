@@ -57,8 +57,11 @@ impl Live<'_> {
         let baseline = conditions.iter().position(|name| name == baseline).unwrap_or(0);
         let blocks = self.stored.manifest.blocks;
         let shortest = self.shortest_slice(*first)?;
-        let conditions = conditions.as_slice();
-        let question = Question { conditions, baseline, duration, blocks, limit, shortest };
+        let names = conditions.iter().map(String::as_str);
+        let settings = analysis::weave_settings(&self.stored.manifest, names);
+        let (conditions, settings) = (conditions.as_slice(), settings.as_slice());
+        let question =
+            Question { conditions, settings, baseline, duration, blocks, limit, shortest };
         calibration::calibrate(question, &mut |slice, counted, number| {
             self.part(&cells, slice, counted, number)
         })

@@ -15,6 +15,8 @@ use pgio_results::model::{Evidence, Metric, Slice, Trial, When};
 use pgio_results::operation::{Class, Statistic};
 use pgio_results::{latency, metrics};
 
+const COMMITS: &str = "commits_per_second";
+
 /// Means over classes of operations; lower bounds if those are.
 const MEANS_OF_CLASSES: &[(&str, &[&str])] = &[
     (
@@ -98,9 +100,8 @@ pub(super) fn record_run(
     trial.checks.extend(ran.checks);
     record_totals(request.workload.as_ref(), trial, ran.totals, ran.seconds);
     trial.checks.push(trial_checks::common_start(ran.late, ran.seconds));
-    if ran.cancelled_sync_rep > 0 {
-        trial.checks.push(trial_checks::cancelled_sync_rep(ran.cancelled_sync_rep));
-    }
+    let cancelled = trial_checks::cancelled_sync_rep(ran.cancelled_sync_rep, ran.error.is_some());
+    trial.checks.extend(cancelled);
     match ran.error {
         Some(error) => Err(error),
         None => Ok(()),
@@ -128,9 +129,9 @@ pub(in crate::experiment) fn metrics_of(
     for (name, value) in workload.metrics(totals, seconds) {
         put(&mut all, name, value);
     }
-    let commits = totals.commits();
-    if commits > 0 {
-        put(&mut all, "commits_per_second", Some(commits as f64 / seconds));
+    let is_primary = workload.info().primary_metric == COMMITS;
+    if let Some(rate) = commit_rate(totals.commits(), seconds, is_primary) {
+        put(&mut all, COMMITS, Some(rate));
     }
     for (class, h) in &totals.histograms {
         // A class without metrics is a bug that the test over all workloads finds.
@@ -145,6 +146,13 @@ pub(in crate::experiment) fn metrics_of(
         all.entry((*name).to_owned()).and_modify(|metric| metric.at_least = at_least);
     }
     all
+}
+
+/// Work that commits only as an aside has no rate without commits. Where commits are what is compared, none is a
+/// rate of 0: without it, the trial would be in no comparison.
+fn commit_rate(commits: u64, seconds: f64, is_primary: bool) -> Option<f64> {
+    let is_known = commits > 0 || (is_primary && seconds > 0.0);
+    is_known.then(|| commits as f64 / seconds)
 }
 
 /// Drivers on this machine are not foreign: they do the trial's work.
@@ -218,6 +226,14 @@ mod tests {
         assert_eq!((days[0].at, days[0].seconds, days[0].commits), (87.0, 87.0, 261));
         assert_eq!(days.iter().map(|slice| slice.commits).sum::<u64>(), 3 * 864_001);
         assert_eq!(days.last().map(|slice| slice.at), Some(864_001.0));
+    }
+
+    #[test]
+    fn no_commits_are_a_rate_where_commits_are_compared() {
+        assert_eq!(commit_rate(20, 10.0, false), Some(2.0));
+        assert_eq!(commit_rate(0, 10.0, true), Some(0.0));
+        assert_eq!(commit_rate(0, 10.0, false), None);
+        assert_eq!(commit_rate(0, 0.0, true), None, "it failed before its window");
     }
 
     /// Two drivers here at 0.8 core each; processes that are not below this one use 1.5 cores, or 3.1 with

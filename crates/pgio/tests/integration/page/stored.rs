@@ -154,6 +154,7 @@ pub(super) fn manifest() -> Manifest {
         seed: 7_641_792_054_073_047,
         blocks: BLOCKS,
         baseline: "local".to_owned(),
+        own_baseline: None,
         aa: Some("local (A/A)".to_owned()),
         primary_metric: "commits_per_second".to_owned(),
         conditions: ARMS.iter().map(condition).collect(),
