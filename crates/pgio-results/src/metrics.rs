@@ -181,7 +181,12 @@ pub const METRICS: &[MetricDef<'static>] = &[
         "read requests of the devices below data, WAL and tablespaces",
     ),
     def("device_writes_per_second", "writes/s", Neutral, "write requests of the same devices"),
-    def("device_flushes_per_second", "flushes/s", Neutral, "cache flushes of the same devices"),
+    def(
+        "device_flushes_per_second",
+        "flushes/s",
+        Neutral,
+        "cache flushes of the same devices, counted by the disks below partitions and volumes",
+    ),
     def(
         "page_cache_reads_per_second",
         "blocks/s",
