@@ -129,9 +129,9 @@ pub const CHECKS: &[CheckDef] = &[
     ),
     def(
         "storage",
-        "data, WAL or a tablespace is not on the device that the target names",
+        "data, WAL or a tablespace is not on the device that the target names, or pgio cannot find out where it is",
         "",
-        "move it to the device, or correct device = in [target]",
+        "move it to the device, or correct device = in [target]; connect to the host as the server's OS user or as root",
     ),
     def(
         "mail-unverified",

@@ -181,7 +181,12 @@ pub const METRICS: &[MetricDef<'static>] = &[
         "read requests of the devices below data, WAL and tablespaces",
     ),
     def("device_writes_per_second", "writes/s", Neutral, "write requests of the same devices"),
-    def("device_flushes_per_second", "flushes/s", Neutral, "cache flushes of the same devices"),
+    def(
+        "device_flushes_per_second",
+        "flushes/s",
+        Neutral,
+        "cache flushes of the same devices, counted by the disks below partitions and volumes",
+    ),
     def(
         "page_cache_reads_per_second",
         "blocks/s",
@@ -244,7 +249,12 @@ pub const METRICS: &[MetricDef<'static>] = &[
         "share of full-page images in the bytes of WAL (14+); estimated with whole blocks, so an upper bound if images are compressed or have holes",
     ),
     def("wal_full_page_images", "images", Neutral, "full-page images inside the window (14+)"),
-    def("checkpoints", "checkpoints", Neutral, "checkpoints started inside the window"),
+    def(
+        "checkpoints",
+        "checkpoints",
+        Neutral,
+        "checkpoints started inside the window; one that only ended inside counts if none was started",
+    ),
     def("update_pct_measured", "%", Neutral, "share of calls that were updates"),
     def("scan_pct_measured", "%", Neutral, "share of calls that were scans"),
     def("insert_pct_measured", "%", Neutral, "share of calls that were inserts"),

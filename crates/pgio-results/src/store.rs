@@ -11,6 +11,7 @@
 
 mod calibration;
 mod collection;
+mod creation;
 mod error;
 mod legacy;
 mod manifest;
@@ -23,6 +24,9 @@ use std::io::{ErrorKind, Write};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{FlockOperation, flock};
+
+use self::creation::{is_unfinished, remove_unfinished};
 use self::error::io;
 use self::reading::{EXPERIMENT, LINE_LIMIT, TRIALS};
 use super::model::Trial;
@@ -49,6 +53,14 @@ pub struct Store {
     records: usize,
 }
 
+/// A record on disk.
+#[derive(Debug)]
+pub struct Appended {
+    pub trial: Trial,
+    /// Why its samples or its output are missing.
+    pub left_out: Option<StoreError>,
+}
+
 /// The files that [`Store::create`] creates.
 const FILES: &[&str] = &[TRIALS, EXPERIMENT, "manifest.json"];
 /// Other users may read results, but not write them.
@@ -57,7 +69,8 @@ const MODE: u32 = 0o644;
 impl Store {
     /// Checks early whether [`Store::create`] would fail.
     pub fn check_free(dir: &Path) -> Result<(), StoreError> {
-        if FILES.iter().any(|name| dir.join(name).symlink_metadata().is_ok()) {
+        let has_files = FILES.iter().any(|name| dir.join(name).symlink_metadata().is_ok());
+        if has_files && !is_unfinished(dir) {
             return Err(StoreError::Occupied(dir.to_owned()));
         }
         // Missing directories are created below the nearest existing one.
@@ -71,10 +84,14 @@ impl Store {
             .map_err(|e| io("create", dir, e.into()))
     }
 
-    /// Creates the directory; fails if it already contains an experiment.
+    /// Creates the directory; fails if it already contains an experiment. What a kill left of one without
+    /// manifest and trials is replaced.
     pub fn create(dir: &Path, experiment: &str, manifest: &Manifest) -> Result<Store, StoreError> {
         Self::check_free(dir)?;
         let directory = Directory::make(dir).map_err(|source| io("create", dir, source))?;
+        if is_unfinished(dir) {
+            remove_unfinished(dir, &directory)?;
+        }
         let trials = match directory.create_new(TRIALS, MODE) {
             Ok(file) => file,
             Err(e) if e.kind() == ErrorKind::AlreadyExists => {
@@ -82,6 +99,8 @@ impl Store {
             }
             Err(e) => return Err(io("create", &dir.join(TRIALS), e)),
         };
+        // While it is held, others see that the experiment is being created. Some file systems have no locks.
+        let _ = flock(&trials, FlockOperation::NonBlockingLockExclusive);
         let store = Store { dir: dir.to_owned(), directory, trials, records: 0 };
         let written = store
             .write(EXPERIMENT, experiment)
@@ -135,6 +154,30 @@ impl Store {
             .map_err(|source| io("append to", &self.dir.join(TRIALS), source))?;
         self.records += 1;
         Ok(())
+    }
+
+    /// Appends the record of a trial with its samples and the output of its program, by stream. Samples and
+    /// output that cannot be written are left out: they are worth less than the record.
+    pub fn append_with(
+        &mut self,
+        trial: &Trial,
+        series: Option<&Series>,
+        output: &[(&str, &str)],
+    ) -> Result<Appended, StoreError> {
+        let mut left_out = None;
+        let written = series.map(|series| self.write_series(series)).transpose();
+        let series = written.unwrap_or_else(|error| {
+            left_out = Some(error);
+            None
+        });
+        for (stream, text) in output {
+            if let Err(error) = self.write_output(stream, text) {
+                left_out.get_or_insert(error);
+            }
+        }
+        let trial = Trial { series, ..trial.clone() };
+        self.append(&trial)?;
+        Ok(Appended { trial, left_out })
     }
 
     /// Checks that the open file still exists under its name.
@@ -262,6 +305,25 @@ mod tests {
         let omitted: usize = rest.split_once(' ').unwrap().0.parse().unwrap();
         let mark = "\n[pgio:  bytes omitted]\n".len() + omitted.to_string().len();
         assert_eq!(text.len() - mark + omitted, long.len());
+    }
+
+    #[test]
+    fn samples_that_cannot_be_written_do_not_cost_the_record() {
+        let parent = tempfile::tempdir().unwrap();
+        let mut store = Store::create(parent.path(), TEXT, &manifest()).unwrap();
+        // Files where directories are needed.
+        fs::write(parent.path().join("series"), "").unwrap();
+        fs::write(parent.path().join("output"), "").unwrap();
+        let series = Series::new(1.0);
+        let added = store.append_with(&full_trial(), Some(&series), &[("stdout", "x")]).unwrap();
+        assert!(matches!(added.left_out, Some(StoreError::Io { .. })), "{:?}", added.left_out);
+        assert_eq!(added.trial.series, None);
+        let read = read(parent.path()).unwrap();
+        assert_eq!((read.trials.len(), &read.trials[0].series), (1, &None));
+        fs::remove_file(parent.path().join("series")).unwrap();
+        let added = store.append_with(&full_trial(), Some(&series), &[]).unwrap();
+        assert!(added.left_out.is_none());
+        assert_eq!(added.trial.series.as_deref(), Some("series/0002.json"));
     }
 
     #[test]

@@ -28,14 +28,35 @@ pub struct Telemetry {
 
 impl Telemetry {
     /// The devices directly below the server's file systems, each once. Devices further down (the
-    /// disks of a volume) repeat the same work. `None` if one of them was not observed, because the
-    /// sum would be incomplete.
+    /// disks of a volume) repeat the same work. `None` if one of them is unknown or was not observed,
+    /// because the sum would be incomplete.
     pub fn devices_in_use(&self) -> Option<Vec<&DeviceUse>> {
-        let first = |s: &'_ Storage| s.devices.first().map(|d| (s.host.clone(), d.name.clone()));
-        let names: BTreeSet<(String, String)> =
-            self.storage.iter().map(first).collect::<Option<_>>()?;
-        let used = |(host, device): &(String, String)| self.hosts.get(host)?.devices.get(device);
-        let found: Option<Vec<_>> = names.iter().map(used).collect();
+        let mut names = BTreeSet::new();
+        for storage in &self.storage {
+            if storage.devices.is_empty() {
+                return None;
+            }
+            let tops = storage.stacks().filter_map(|stack| stack.first());
+            names.extend(tops.map(|top| (storage.host.as_str(), top.name.as_str())));
+        }
+        self.observed(names)
+    }
+
+    /// The devices that count the flushes of [`Telemetry::devices_in_use`], each once. `None` if one is
+    /// unknown: the kernel counts flushes neither of partitions nor of devices that only pass them on.
+    pub fn flushed_devices(&self) -> Option<Vec<&DeviceUse>> {
+        let mut names = BTreeSet::new();
+        for storage in &self.storage {
+            let found = self.hosts.get(&storage.host)?.flushed_below(storage)?;
+            names.extend(found.into_iter().map(|name| (storage.host.as_str(), name)));
+        }
+        self.observed(names)
+    }
+
+    /// `None` if there is none, or one was not observed.
+    fn observed(&self, names: BTreeSet<(&str, &str)>) -> Option<Vec<&DeviceUse>> {
+        let used = |(host, device): (&str, &str)| self.hosts.get(host)?.devices.get(device);
+        let found: Option<Vec<_>> = names.into_iter().map(used).collect();
         found.filter(|devices| !devices.is_empty())
     }
 }
@@ -79,6 +100,23 @@ pub struct HostUse {
     pub drbd: BTreeMap<String, DrbdUse>,
 }
 
+impl HostUse {
+    /// Names the devices that count the flushes of a file system: of each device directly below it, the
+    /// next one from there downward with a counter. `None` if one has none.
+    pub fn flushed_below<'a>(&self, storage: &'a Storage) -> Option<Vec<&'a str>> {
+        let counts = |device: &&Device| {
+            self.devices.get(&device.name).is_some_and(|used| used.flushes_per_second.is_some())
+        };
+        // The disk of a partition may be in the stack of an earlier one.
+        let of_stack = |stack: &'a [Device]| {
+            let found = stack.iter().chain(&storage.devices).find(counts)?;
+            Some(found.name.as_str())
+        };
+        let found: Option<Vec<_>> = storage.stacks().map(of_stack).collect();
+        found.filter(|names| !names.is_empty())
+    }
+}
+
 /// What processes moved, from /proc/PID/io. Writes to the page cache count when they are made.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -115,7 +153,8 @@ pub struct DeviceUse {
     pub merged_writes_per_second: f64,
     pub read_bytes_per_second: f64,
     pub written_bytes_per_second: f64,
-    /// Requires Linux 5.5 or later.
+    /// Requires Linux 5.5 or later. Absent for partitions, volumes (device mapper, md) and DRBD, which count
+    /// none; older results have 0 there.
     pub flushes_per_second: Option<f64>,
     /// Mean seconds from request to completion; absent without requests.
     pub read_seconds: Option<f64>,
@@ -183,12 +222,32 @@ pub struct Storage {
     pub role: String,
     pub host: String,
     pub directory: String,
+    /// Empty, like the fields below, if the directory could not be read.
     pub mount_point: String,
     pub file_system: String,
     pub mount_options: String,
     /// The device of the file system, followed by the devices below it, such as `dm-0`, `vda3`,
-    /// `vda`.
+    /// `vda`. Then the same of each further device of the file system.
     pub devices: Vec<Device>,
+}
+
+impl Storage {
+    /// Whether the directory could be read; otherwise its devices are unknown.
+    pub fn is_located(&self) -> bool {
+        !self.mount_point.is_empty()
+    }
+
+    /// The devices of the file system, usually one, each with those below it.
+    pub fn stacks(&self) -> impl Iterator<Item = &[Device]> {
+        let mut rest = self.devices.as_slice();
+        std::iter::from_fn(move || {
+            let (_, below) = rest.split_first()?;
+            let end = below.iter().position(|device| device.member).map_or(rest.len(), |n| n + 1);
+            let (stack, others) = rest.split_at(end);
+            rest = others;
+            Some(stack)
+        })
+    }
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -200,6 +259,10 @@ pub struct Device {
     pub kind: String,
     /// Queue settings: `scheduler`, `write_cache`, `fua`, `rotational`, `read_ahead_kb`.
     pub queue: BTreeMap<String, String>,
+    /// Whether it is a further device of the file system (btrfs) and not below the one before it; absent if
+    /// not, and in older results.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub member: bool,
 }
 
 /// Wait events of the workload's sessions, sampled from pg_stat_activity.
@@ -257,4 +320,84 @@ pub struct Probes {
     pub link_seconds: Option<f64>,
     /// How each value was measured, or why not.
     pub notes: Vec<String>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn storage(role: &str, devices: &[(&str, bool)]) -> Storage {
+        let device = |(name, member): &(&str, bool)| Device {
+            name: (*name).to_owned(),
+            member: *member,
+            ..Device::default()
+        };
+        Storage {
+            role: role.to_owned(),
+            host: "local".to_owned(),
+            mount_point: "/".to_owned(),
+            devices: devices.iter().map(device).collect(),
+            ..Storage::default()
+        }
+    }
+
+    /// Each device with its reads and flushes.
+    fn observed(devices: &[(&str, f64, Option<f64>)], storage: Vec<Storage>) -> Telemetry {
+        let used = |(name, reads, flushes): &(&str, f64, Option<f64>)| {
+            let (reads_per_second, flushes_per_second) = (*reads, *flushes);
+            let used = DeviceUse { reads_per_second, flushes_per_second, ..DeviceUse::default() };
+            ((*name).to_owned(), used)
+        };
+        let devices = devices.iter().map(used).collect();
+        let host = HostUse { devices, ..HostUse::default() };
+        Telemetry { hosts: [("local".to_owned(), host)].into(), storage, ..Telemetry::default() }
+    }
+
+    fn reads(telemetry: &Telemetry) -> Option<f64> {
+        Some(telemetry.devices_in_use()?.iter().map(|d| d.reads_per_second).sum())
+    }
+
+    fn flushes(telemetry: &Telemetry) -> Option<f64> {
+        telemetry.flushed_devices()?.iter().map(|d| d.flushes_per_second).sum()
+    }
+
+    #[test]
+    fn a_directory_of_unknown_place_leaves_the_sums_unknown() {
+        let devices = [("vda", 5.0, Some(1.0))];
+        let data = storage("data", &[("vda", false)]);
+        let known = observed(&devices, vec![data.clone()]);
+        assert_eq!((reads(&known), flushes(&known)), (Some(5.0), Some(1.0)));
+        let wal =
+            Storage { role: "wal".to_owned(), host: "local".to_owned(), ..Storage::default() };
+        assert!(data.is_located() && !wal.is_located());
+        let unknown = observed(&devices, vec![data, wal]);
+        assert_eq!((reads(&unknown), flushes(&unknown)), (None, None));
+    }
+
+    #[test]
+    fn every_device_of_a_file_system_counts() {
+        let devices = [
+            ("sda1", 1.0, None),
+            ("sda", 1.0, Some(10.0)),
+            ("sdb", 2.0, Some(20.0)),
+            ("sda2", 4.0, None),
+        ];
+        let btrfs = [("sda1", false), ("sda", false), ("sdb", true), ("sda2", true)];
+        let telemetry = observed(&devices, vec![storage("data", &btrfs)]);
+        assert_eq!(telemetry.storage[0].stacks().map(<[_]>::len).collect::<Vec<_>>(), [2, 1, 1]);
+        assert_eq!(reads(&telemetry), Some(7.0));
+        assert_eq!(flushes(&telemetry), Some(30.0), "the disk of both partitions counts once");
+    }
+
+    #[test]
+    fn flushes_are_those_of_the_next_lower_device_that_counts_them() {
+        let devices = [("dm-0", 7.0, None), ("vda1", 7.0, None), ("vda", 9.0, Some(3.0))];
+        let data = storage("data", &[("dm-0", false), ("vda1", false), ("vda", false)]);
+        let wal = storage("wal", &[("vda1", false), ("vda", false)]);
+        let telemetry = observed(&devices, vec![data, wal]);
+        assert_eq!(reads(&telemetry), Some(14.0));
+        assert_eq!(flushes(&telemetry), Some(3.0));
+        let alone = observed(&devices, vec![storage("data", &[("dm-0", false)])]);
+        assert_eq!((reads(&alone), flushes(&alone)), (Some(7.0), None));
+    }
 }

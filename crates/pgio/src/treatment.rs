@@ -40,6 +40,8 @@ pub use condition::{
 pub use context::{
     AdminSession, Context, Control, Layout, Machines, Moved, OnDemand, Pair, Replica,
 };
+#[cfg(test)]
+pub(crate) use contract::unread;
 pub use contract::{Cost, Declared, InForce, Kind, Prepared, Preview, Treatment};
 pub use error::TreatmentError;
 pub use kinds::{KINDS, is_workload_table, names, parse};

@@ -41,6 +41,10 @@ pub enum ArchiveError {
         "the results in database {database} have schema version {found} and need {wanted}, but role {role} does not own them; run `pgio store` once as {owner}"
     )]
     Upgrade { database: String, role: String, owner: String, found: i32, wanted: i32 },
+    #[error(
+        "run {run_id} of {name} in the results database is another experiment, begun {begun}: two machines drew the same run id; use another database for one of them"
+    )]
+    OtherExperiment { run_id: String, name: String, begun: String },
     #[error("the record of run {run_id} in the results database cannot be read")]
     Record { run_id: String, source: serde_json::Error },
     #[error("the results database: {doing} failed")]

@@ -18,6 +18,7 @@ use serde::Serialize;
 pub struct Record {
     pub(super) run: Run,
     pub(super) pgio: String,
+    pub(super) seed: u64,
     pub(super) margin: Option<f64>,
     pub(super) server_version: Option<String>,
     pub(super) manifest: String,
@@ -50,6 +51,7 @@ impl Record {
         let manifest = json(&stored.manifest);
         Some(Record {
             pgio: stored.manifest.pgio.clone(),
+            seed: stored.manifest.seed,
             margin: stored.manifest.rules.matters.filter(|m| m.is_finite()),
             server_version: stored.trials.first().map(|t| t.server.version.clone()),
             manifest,

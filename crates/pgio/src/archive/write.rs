@@ -1,10 +1,12 @@
 //! Stores an experiment: all its rows in one transaction, or none.
 //!
 //! An experiment is known by its run id and name. One that is stored already is left alone if nothing
-//! changed; one that was continued meanwhile, or that another version of pgio judged, is replaced.
+//! changed; one that was continued meanwhile, or that another version of pgio judged, is replaced. Run ids of
+//! earlier versions are not unique among machines, so another experiment of the same id is refused.
 
 use std::io::Write;
 
+use postgres::types::ToSql;
 use postgres::{Client, Transaction};
 
 use super::error::{ArchiveError, failed};
@@ -39,10 +41,22 @@ pub fn store(client: &mut Client, record: &Record) -> Result<Stored, ArchiveErro
     // Two pgio that store the same run wait for each other instead of failing.
     let lock = "SELECT pg_advisory_xact_lock(hashtextextended($1, 0))";
     transaction.execute(lock, &[&format!("pgio_results {}", run.run_id)]).map_err(doing())?;
-    let known = "SELECT experiment_id, digest FROM pgio_results.experiments WHERE run_id = $1 AND name = $2";
-    let found = transaction.query_opt(known, &[&run.run_id, &run.experiment]).map_err(doing())?;
+    let known = "SELECT experiment_id, digest, \
+                 created_at = $3::text::timestamptz AND (manifest ->> 'seed' = $4) IS NOT FALSE, \
+                 created_at::text \
+                 FROM pgio_results.experiments WHERE run_id = $1 AND name = $2";
+    let parameters: [&(dyn ToSql + Sync); 4] =
+        [&run.run_id, &run.experiment, &created_at(record), &record.seed.to_string()];
+    let found = transaction.query_opt(known, &parameters).map_err(doing())?;
     let replaces = match found {
         Some(row) if row.get::<_, String>(1) == record.digest => return Ok(Stored::Unchanged),
+        Some(row) if !row.get::<_, bool>(2) => {
+            return Err(ArchiveError::OtherExperiment {
+                run_id: run.run_id.clone(),
+                name: run.experiment.clone(),
+                begun: row.get(3),
+            });
+        }
         Some(row) => {
             let id: i64 = row.get(0);
             let delete = "DELETE FROM pgio_results.experiments WHERE experiment_id = $1";
@@ -56,11 +70,15 @@ pub fn store(client: &mut Client, record: &Record) -> Result<Stored, ArchiveErro
     Ok(if replaces { Stored::Replaced } else { Stored::New })
 }
 
+/// The manifest of an experiment that was not written by pgio may have any text as its time.
+fn created_at(record: &Record) -> String {
+    time(&record.run.created_at).unwrap_or_else(|| "-infinity".to_owned())
+}
+
 fn insert(transaction: &mut Transaction<'_>, record: &Record) -> Result<(), postgres::Error> {
     let run = &record.run;
     let workload = run.work.get("workload").map_or("", String::as_str);
-    // The manifest of an experiment that was not written by pgio may have any text as its time.
-    let created_at = time(&run.created_at).unwrap_or_else(|| "-infinity".to_owned());
+    let created_at = created_at(record);
     let row = transaction.query_one(
         INSERT,
         &[

@@ -142,13 +142,12 @@ pub(super) fn run(args: &Args) -> Outcome {
     let _ = workload.clean_up(&mut admin);
     Arc::make_mut(&mut trial.environment)
         .extend(held.map(|held| (environment::BALLAST.to_owned(), held)));
-    let monitored = monitors.map_or(Ok(()), Monitors::finish);
-    if let Some(path) = &args.json {
-        store_json(path, &trial)?;
-    }
-    if let Some(dir) = &args.classic_files {
-        write_classic_files(dir, &mut admin, &trial)?;
-    }
+    // A file that cannot be written costs neither the record nor the report.
+    let finished: Outcome = monitors.map_or(Ok(()), |monitors| Ok(monitors.finish()?));
+    let stored = args.json.as_ref().map_or(Ok(()), |path| store_json(path, &trial));
+    let classic = args.classic_files.as_ref();
+    let classic = classic.map_or(Ok(()), |dir| write_classic_files(dir, &mut admin, &trial));
+    let written = stored.and(finished).and(classic);
     if let Some(error) = error {
         if trial.outcome == Ended::Interrupted && !trial.metrics.is_empty() && !to_stdout {
             output::print(&trial_report::render(&trial));
@@ -159,7 +158,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         output::print(&classic::tail(&trial));
         output::print(&trial_report::render(&trial));
     }
-    monitored?;
+    written?;
     refuse_invalid(&trial)
 }
 

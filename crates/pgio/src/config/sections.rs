@@ -182,7 +182,7 @@ pub static TARGET: SectionDef = SectionDef {
         key("standby_host", "local or a NAME of [hosts]", "none", "machine that runs the standby"),
         key(
             "device",
-            "a kernel name such as sdb",
+            "a name such as sdb or /dev/mapper/vg0-pg",
             "none",
             "block device to measure: data and WAL must be on it",
         ),

@@ -47,8 +47,8 @@ pub(super) fn whole(extent: Extent, timeout: f64) -> Result<u32, String> {
     Ok(whole as u32)
 }
 
-/// Checks that the window held its cycles and no other checkpoint. Some versions do not count a checkpoint
-/// that is still being written at the end.
+/// Checks that the window held its cycles and no other checkpoint. The server publishes a checkpoint late that
+/// is still being written at the end, if it is behind its schedule.
 pub(super) fn check(trial: &Trial, cycles: u32) -> Check {
     let cycles = f64::from(cycles);
     match trial.metrics.get("checkpoints").and_then(|m| m.value) {

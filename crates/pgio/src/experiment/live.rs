@@ -46,7 +46,7 @@ use pgio_results::change::Change;
 use pgio_results::checks;
 use pgio_results::model::{Outcome, Trial, TrialPosition};
 use pgio_results::series::Series;
-use pgio_results::store::{Store, StoredExperiment};
+use pgio_results::store::{Appended, Store, StoredExperiment};
 use pgio_results::sweep::Cell;
 
 /// An experiment on real servers.
@@ -348,16 +348,15 @@ impl Stage for Live<'_> {
 
     fn store(&mut self, trial: &Trial) -> Result<(), LiveError> {
         let store = self.store.as_mut().expect("the loop begins only after the store is made");
-        let series = self.series.take().map(|series| store.write_series(&series)).transpose()?;
-        if let Some(left) = self.left.take() {
-            store.write_output("stdout", &left.stdout)?;
-            store.write_output("stderr", &left.stderr)?;
-        }
-        let trial = Trial { series, ..trial.clone() };
-        store.append(&trial)?;
+        let (series, left) = (self.series.take(), self.left.take());
+        let output = left
+            .iter()
+            .flat_map(|left| [("stdout", left.stdout.as_str()), ("stderr", left.stderr.as_str())]);
+        let output: Vec<(&str, &str)> = output.collect();
+        let Appended { trial, left_out } = store.append_with(trial, series.as_ref(), &output)?;
         self.judge.add(&self.stored.manifest, self.stored.trials.len(), &trial);
         self.stored.trials.push(trial);
-        Ok(())
+        left_out.map_or(Ok(()), |error| Err(error.into()))
     }
 
     fn undo(&mut self, planned: &Planned) -> Result<(), LiveError> {

@@ -36,6 +36,21 @@ pub fn remaining(
     if only_burn_in { Vec::new() } else { due }
 }
 
+/// Whether the last block that was begun holds invalid trials that may still be repeated. `invalid` are those of
+/// [`StoredAttempts::last_block`].
+pub fn is_unrepaired(
+    done: &StoredAttempts,
+    plan: &[Planned],
+    baselines: &[usize],
+    repeats: u32,
+    invalid: &[Invalid],
+) -> bool {
+    let last = plan.chunk_by(|a, b| a.block == b.block);
+    // A burn-in trial is never repeated.
+    let mut last = last.filter(|b| b[0].block == done.last_block() && b[0].block != BURN_IN_BLOCK);
+    last.any(|block| block::is_unrepaired(block, baselines, repeats, done, invalid))
+}
+
 /// `baselines` holds for each cell the cell it is compared with: the baseline at the same point, which
 /// for a baseline is the cell itself.
 pub fn run<S: Stage>(

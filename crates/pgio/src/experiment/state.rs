@@ -7,13 +7,14 @@
 use std::env;
 use std::ffi::OsString;
 use std::fs;
+use std::hash::{BuildHasher, RandomState};
 use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use jiff::Zoned;
+use jiff::{Timestamp, Zoned};
 use rustix::fs::Access;
 
 use crate::config::name;
@@ -113,9 +114,14 @@ pub fn writable(dir: &Path) -> io::Result<()> {
     Ok(rustix::fs::access(dir, Access::WRITE_OK | Access::EXEC_OK)?)
 }
 
-/// Unique among the runs of a server: time and process.
+/// Unique among all machines: time (UTC), process, and 32 random bits. Containers start at the same second with
+/// the same process id.
 pub fn new_run_id() -> String {
-    format!("{}-{}", Zoned::now().strftime("%Y%m%d%H%M%S"), std::process::id())
+    let now = Timestamp::now().strftime("%Y%m%d%H%M%S");
+    let process = std::process::id();
+    // RandomState takes its keys from the system's random numbers.
+    let random = RandomState::new().hash_one(process) as u32;
+    format!("{now}-{process}-{random:08x}")
 }
 
 /// Returns a seed if none was given. Any seed works as long as it is recorded.
@@ -169,6 +175,14 @@ mod tests {
         assert!(matches!(second, StateError::InUse { .. }), "{second}");
         drop(first);
         lock_results_in(&locks, &results).unwrap();
+    }
+
+    #[test]
+    fn runs_of_one_second_and_process_have_different_ids() {
+        let ids: std::collections::BTreeSet<String> = (0..100).map(|_| new_run_id()).collect();
+        assert_eq!(ids.len(), 100);
+        let longest = format!("pgio:{} driver 1000", ids.first().unwrap());
+        assert!(longest.len() < 64, "PostgreSQL cuts application_name: {longest}");
     }
 
     #[test]

@@ -29,7 +29,7 @@ pub struct Target {
     pub control: Option<Controller>,
     /// The host it runs on, if known.
     pub host: Option<String>,
-    /// The block device under test, if the file names one.
+    /// The kernel's name of the block device under test, if the file names one.
     pub device: Option<String>,
     /// What telemetry observes; none disables it.
     pub sources: Option<TelemetrySources>,

@@ -259,6 +259,7 @@ pub(super) fn cancelled_sync_rep(times: usize, failed: bool) -> Option<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::treatment::unread;
 
     #[test]
     fn only_a_trial_that_did_not_fail_lost_its_wait_for_the_standby() {
@@ -287,6 +288,20 @@ mod tests {
             )
         );
         assert!(found(None).is_some_and(|text| text.starts_with("a session ended no call")));
+    }
+
+    #[test]
+    fn a_reading_that_fails_inside_the_window_is_not_judged() {
+        let what = "synchronous standby";
+        let good = reading(When::Before, "s1: sync", Some("s1: sync"));
+        let after = reading(When::After, "s1: sync", Some("s1: sync"));
+        let failed = |when| unread(when, what);
+        let check = in_force(&[good.clone(), failed(When::During), after]);
+        assert_eq!(check.verdict, CheckVerdict::Ok, "{}", check.message);
+        let check = in_force(&[good, failed(When::During), failed(When::After)]);
+        assert_eq!(check.verdict, CheckVerdict::Invalid);
+        let expected = "synchronous standby was unreadable instead of readable";
+        assert_eq!(check.message, expected);
     }
 
     #[test]

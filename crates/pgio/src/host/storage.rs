@@ -42,6 +42,14 @@ pub fn locate(exec: &dyn Exec, directories: &[&str]) -> Result<Vec<Option<Locati
     Ok((0..directories.len()).map(location).collect())
 }
 
+/// The path of a device that may be given by its kernel name.
+pub fn path_of(device: &str) -> String {
+    match device.starts_with('/') {
+        true => device.to_owned(),
+        false => format!("/dev/{device}"),
+    }
+}
+
 /// Returns the device of a path in /dev and all devices below it, each before those below it. Empty if
 /// unknown.
 pub fn stack(exec: &dyn Exec, device: &str) -> Result<Vec<Device>, ExecError> {
@@ -81,6 +89,15 @@ mod tests {
         let host = Host::local();
         for path in ["/dev/null", "/nonexistent", "/", "-x", ""] {
             assert_eq!(whole_disk(&host, path).unwrap(), None, "{path}");
+        }
+    }
+
+    #[test]
+    fn a_device_is_named_by_the_kernel_or_by_a_path() {
+        assert_eq!(path_of("vdb"), "/dev/vdb");
+        assert_eq!(path_of("cciss/c0d0"), "/dev/cciss/c0d0");
+        for path in ["/dev/vdb", "/dev/mapper/vg0-pg"] {
+            assert_eq!(path_of(path), path);
         }
     }
 

@@ -111,7 +111,7 @@ fn parse(text: &str, storage: &[Storage]) -> BTreeMap<String, String> {
             None => {}
         }
     }
-    for area in storage {
+    for area in storage.iter().filter(|area| area.is_located()) {
         // A later mount covers an earlier one.
         let mount = mounts.iter().rfind(|m| m.mount_point == area.mount_point);
         let mounted = mount.map_or_else(
@@ -164,7 +164,8 @@ mod tests {
             25 1 254:0 / / rw,relatime - ext4 /dev/vda rw\n\
             30 25 254:16 / /data rw,relatime - ext4 /dev/vdb rw\n\
             31 30 254:32 / /data rw,sync - xfs /dev/vdc rw\n";
-        let found = parse(text, &[data("/data", "vdb")]);
+        let unlocated = Storage { role: "wal".to_owned(), ..Storage::default() };
+        let found = parse(text, &[data("/data", "vdb"), unlocated]);
         let found: Vec<(&str, &str)> =
             found.iter().map(|(k, v)| (k.as_str(), v.as_str())).collect();
         assert_eq!(

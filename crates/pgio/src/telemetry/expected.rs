@@ -29,7 +29,7 @@ impl TelemetrySources {
     /// Takes about one second per WAL directory. Run it while the servers are idle.
     pub fn measure_expected(&mut self, standby: Option<Standby<'_>>, admin: &mut Client) {
         let primary = self.server_host.as_ref().and_then(|name| self.hosts.get(name));
-        let wal = self.storage.iter().find(|storage| storage.role == "wal");
+        let wal = self.storage.iter().find(|s| s.role == "wal" && s.is_located());
         let primary = primary
             .zip(wal)
             .map(|(host, wal)| Wal { host: host.as_ref(), directory: &wal.directory });

@@ -111,7 +111,7 @@ fn sample_into(
     let mut client = session::open(&watched.params)?;
     let mut statements = prepare(&mut client, watched, samples);
     let replication = client.prepare(replication::SQL)?;
-    let mut upstreams = upstreams.iter().map(open_upstream).collect::<Result<Vec<_>, _>>()?;
+    let mut upstreams = open_upstreams(upstreams, samples);
     let mut beat = Beat::new(Instant::now(), cadence);
     loop {
         read_all(&mut client, watched, &mut statements, samples);
@@ -132,6 +132,19 @@ fn sample_into(
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
     }
+}
+
+/// A standby that cannot be reached leaves out the standbys that stream from it, and nothing else.
+fn open_upstreams(upstreams: &[ConnectParams], samples: &mut Samples) -> Vec<(Client, Statement)> {
+    let open = |params: &ConnectParams| match open_upstream(params) {
+        Ok(opened) => Some(opened),
+        Err(error) => {
+            let what = format!("the standbys of {}", params.describe());
+            samples.warnings.push(not_observed(&what, &words::sentence(&error)));
+            None
+        }
+    };
+    upstreams.iter().filter_map(open).collect()
 }
 
 fn open_upstream(params: &ConnectParams) -> Result<(Client, Statement), SessionError> {
@@ -247,6 +260,20 @@ impl Beat {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_upstream_that_cannot_be_opened_is_a_warning() {
+        let nowhere = |name: &str| {
+            let text = format!("host=/nonexistent/{name} user=u dbname=d");
+            pgio_connect::resolve(&text, &pgio_connect::Env::default()).unwrap()
+        };
+        let mut samples = Samples { logs: Vec::new(), standbys: Vec::new(), warnings: Vec::new() };
+        let opened = open_upstreams(&[nowhere("a"), nowhere("b")], &mut samples);
+        assert!(opened.is_empty());
+        let what: Vec<&str> = samples.warnings.iter().map(|w| w.what.as_str()).collect();
+        assert_eq!(what.len(), 2, "each by itself: {what:?}");
+        assert!(what[0].contains("/nonexistent/a"), "{what:?}");
+    }
 
     #[test]
     fn passed_beats_are_missed_and_the_phase_is_kept() {

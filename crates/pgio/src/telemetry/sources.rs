@@ -13,6 +13,7 @@ use super::session::{self, WatchedServer};
 use super::standbys::{self, OwnStandby, StandbySource};
 use super::storage::{self, ServerDirectory};
 use crate::host::exec::{CommandLine, Exec};
+use crate::host::storage::{path_of, stack};
 use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::quote;
 use crate::pg::server::{DIRECTORIES_GRANT, Server, directories, system_identifier};
@@ -146,6 +147,15 @@ impl TelemetrySources {
         &self.storage
     }
 
+    /// The kernel's name of a device on the server's host, given with or without /dev/. A name that the host
+    /// does not know is returned as it is.
+    pub fn kernel_name(&self, device: &str) -> String {
+        let path = path_of(device);
+        let stack = self.server_host().and_then(|host| stack(host, &path).ok());
+        let resolved = stack.and_then(|stack| Some(stack.into_iter().next()?.name));
+        resolved.unwrap_or_else(|| device.to_owned())
+    }
+
     /// What cannot be observed, and why.
     pub fn warnings(&self) -> &[Warning] {
         &self.warnings
@@ -183,6 +193,7 @@ impl TelemetrySources {
                     quote::identifier(&self.watched.params.user)
                 ),
             ));
+            self.storage.clear();
             return;
         }
         match storage::locate(host, &directories) {
@@ -190,11 +201,14 @@ impl TelemetrySources {
                 self.storage = storage;
                 self.warnings.extend(warnings);
             }
-            Err(error) => self.warnings.push(Warning::new(
-                "the devices under the server were not observed",
-                crate::pg::words::sentence(&error),
-                "check that pgio can run commands on the host",
-            )),
+            Err(error) => {
+                self.storage.clear();
+                self.warnings.push(Warning::new(
+                    "the devices under the server were not observed",
+                    crate::pg::words::sentence(&error),
+                    "check that pgio can run commands on the host",
+                ));
+            }
         }
     }
 }

@@ -57,7 +57,7 @@ pub(super) fn locate(standbys: Vec<OwnStandby>) -> (Vec<StandbySource>, Vec<Warn
         }
     };
     let sources = standbys.into_iter().map(|own| {
-        let at = found.iter().position(|storage| storage.role == role(&own));
+        let at = found.iter().position(|s| s.role == role(&own) && s.is_located());
         StandbySource { storage: at.map(|at| found.swap_remove(at)), own }
     });
     (sources.collect(), warnings)

@@ -1,5 +1,5 @@
 //! File systems and devices below a server's directories, in their stored form, with a warning for
-//! those that are unknown.
+//! those that are unknown. A directory of unknown place has no devices; without it, the rest would look like all.
 //!
 //! `host::storage` finds them once per experiment; [`super::host`] samples the rates of these devices.
 
@@ -26,7 +26,10 @@ pub fn locate(
     let mut warnings = Vec::new();
     for (directory, location) in directories.iter().zip(located) {
         match location {
-            None => warnings.push(unreadable(host.name(), directory)),
+            None => {
+                warnings.push(unreadable(host.name(), directory));
+                found.push(unlocated(host.name(), directory));
+            }
             Some(location) => {
                 warnings.extend(without_device(directory, &location));
                 found.push(to_stored(host.name(), directory, location));
@@ -37,8 +40,12 @@ pub fn locate(
 }
 
 fn to_stored(host: &str, directory: &ServerDirectory, location: Location) -> Storage {
-    let device =
-        |d: storage::Device| Device { name: d.name, kind: d.kind.to_owned(), queue: d.queue };
+    let device = |d: storage::Device| Device {
+        name: d.name,
+        kind: d.kind.to_owned(),
+        queue: d.queue,
+        member: d.member,
+    };
     Storage {
         role: directory.role.clone(),
         host: host.to_owned(),
@@ -47,6 +54,15 @@ fn to_stored(host: &str, directory: &ServerDirectory, location: Location) -> Sto
         file_system: location.mount.file_system,
         mount_options: location.mount.options,
         devices: location.devices.into_iter().map(device).collect(),
+    }
+}
+
+fn unlocated(host: &str, directory: &ServerDirectory) -> Storage {
+    Storage {
+        role: directory.role.clone(),
+        host: host.to_owned(),
+        directory: directory.directory.clone(),
+        ..Storage::default()
     }
 }
 
@@ -79,15 +95,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_missing_directory_is_a_warning_and_the_rest_is_located() {
+    fn a_missing_directory_is_unlocated_with_a_warning_and_the_rest_is_located() {
         let directory = |role: &str, directory: &str| ServerDirectory {
             role: role.to_owned(),
             directory: directory.to_owned(),
         };
         let directories = [directory("data", "/nonexistent/x"), directory("wal", "/proc/sys")];
         let (found, warnings) = locate(&Host::local(), &directories).unwrap();
-        assert_eq!(found.len(), 1);
-        assert_eq!((found[0].role.as_str(), found[0].file_system.as_str()), ("wal", "proc"));
+        let [data, wal] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!((wal.role.as_str(), wal.file_system.as_str()), ("wal", "proc"));
+        assert!(wal.is_located() && !data.is_located(), "{data:?}");
+        assert_eq!((data.role.as_str(), data.directory.as_str()), ("data", "/nonexistent/x"));
+        assert!(data.devices.is_empty());
         let [unknown, deviceless] = warnings.as_slice() else { panic!("{warnings:?}") };
         assert_eq!(
             unknown.to_string(),

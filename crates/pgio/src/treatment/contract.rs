@@ -73,6 +73,16 @@ pub trait InForce: fmt::Debug + Send {
     }
 }
 
+/// Evidence of a reading that failed, such as by a timeout of ssh. Inside the window it proves nothing: the
+/// readings before and after it decide.
+pub(crate) fn unread(when: When, what: &str) -> Evidence {
+    let (what, expected) = match when {
+        When::During => (format!("reading of {what}"), None),
+        When::Before | When::After => (what.to_owned(), Some("readable".to_owned())),
+    };
+    Evidence { when, what, found: "unreadable".to_owned(), expected }
+}
+
 /// Facts about a treatment from the file alone.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Declared {

@@ -18,10 +18,9 @@ use self::setting::{
     NAMES, RequestedSettings, Route, Setting, auto_conf, check_privileges, denied,
     describe_setting, empty_list, failed, is_empty_list, reload, route, wait_for,
 };
-use self::standby::unreadable;
 use self::step::{Ours, Restart, SettingStep};
 use super::context::Context;
-use super::contract::{Cost, Declared, InForce, Kind, Prepared, Preview, Treatment};
+use super::contract::{Cost, Declared, InForce, Kind, Prepared, Preview, Treatment, unread};
 use super::error::TreatmentError;
 use super::journal::Journal;
 use super::resource::Touch;
@@ -279,11 +278,11 @@ impl Routed {
 impl InForce for Routed {
     fn verify(&mut self, context: &mut Context<'_>, when: When) -> Vec<Evidence> {
         let Ok(admin) = context.admin() else {
-            return vec![unreadable(when, "settings")];
+            return vec![unread(when, "settings")];
         };
         let evidence = |Setting { name, value }: &Setting| {
             let Ok(found) = describe_setting(admin, name) else {
-                return unreadable(when, name);
+                return unread(when, name);
             };
             let found = if agree(&found, value) { value.clone() } else { found.setting };
             Evidence { when, what: name.clone(), found, expected: Some(value.clone()) }

@@ -23,7 +23,7 @@ use self::limits::{Limits, least, shown, too_low};
 use self::placement::{Placement, Scope};
 use super::body::{self, Body};
 use super::context::{Context, Machines};
-use super::contract::{Declared, InForce, Kind, Prepared, Preview, Treatment};
+use super::contract::{Declared, InForce, Kind, Prepared, Preview, Treatment, unread};
 use super::error::TreatmentError;
 use super::journal::Journal;
 use super::resource::{Resource, Touch};
@@ -193,7 +193,9 @@ impl InForce for Throttled {
         }
         let text =
             context.host(Some(&placement.host)).and_then(|host| Ok(blkio::lines(&*host, &ask)?));
-        let text = text.unwrap_or_default();
+        let Ok(text) = text else {
+            return limits.keys().map(|limit| unread(when, &placement.names(*limit))).collect();
+        };
         let found = placement.limits.read(&text);
         let evidence = |what: String, found: Option<String>, expected: String| Evidence {
             when,

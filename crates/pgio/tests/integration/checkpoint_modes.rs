@@ -60,6 +60,27 @@ fn none_is_issued_where_none_is_wanted() {
     dir.pgio(&["report", "out"]).expect(0, &[]);
 }
 
+/// A checkpoint spread over minutes that the server starts inside the window, such as by its timer.
+#[test]
+fn a_checkpoint_that_is_not_complete_at_the_end_is_counted() {
+    let (cluster, dir) = cluster(&[("checkpoint_timeout", "30s"), ("max_wal_size", "8GB")]);
+    let dsn = cluster.primary_conninfo();
+    let rests = "think_pct = 100\nthink_min = \"1ms\"\nthink_max = \"1ms\"\nupdate_pct";
+    // The timer starts the next one 30 s after this.
+    let started = "SELECT checkpoints_timed + checkpoints_req FROM pg_stat_bgwriter";
+    let complete = "SELECT (checkpoint_lsn - '0/0')::int8 FROM pg_control_checkpoint()";
+    connect(&dsn).batch_execute("CHECKPOINT").unwrap();
+    thread::sleep(Duration::from_secs(18));
+    let before = (number(&dsn, started), number(&dsn, complete));
+    let text = updates(&dsn, "duration = \"15s\"\ncheckpoint = \"none\"", ONE);
+    dir.compare(&text.replace("update_pct", rests)).expect(0, &[]);
+    let after = (number(&dsn, started), number(&dsn, complete));
+    assert_eq!((after.0 - before.0, after.1), (1, before.1), "begun and not complete");
+    let trial = &dir.trials()[0];
+    assert_eq!(metric(trial, "checkpoints"), 1.0);
+    assert!(failed_checks(trial, "warning").contains(&"checkpoints".to_owned()), "{trial:#}");
+}
+
 #[test]
 fn spread_windows_hold_whole_cycles_or_are_refused() {
     let (cluster, dir) = cluster(&[("checkpoint_timeout", "30s"), ("max_wal_size", "8GB")]);

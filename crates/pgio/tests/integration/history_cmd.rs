@@ -76,6 +76,17 @@ fn a_planted_step_is_found_from_directories_and_from_the_database_alike() {
         13
     );
 
+    // Another experiment of the same id, as earlier versions drew it on two machines at once.
+    let manifest = dir.path().join("all/run-0007/manifest.json");
+    let text = fs::read_to_string(&manifest).unwrap();
+    let other = text.replacen("\"seed\": ", "\"seed\": 9", 1);
+    assert_ne!(text, other);
+    fs::write(&manifest, other).unwrap();
+    dir.pgio(&["store", "all/run-0007", "--to", &dsn])
+        .expect(4, &["run 20261007T020000Z-1 of", "is another experiment"]);
+    fs::write(&manifest, text).unwrap();
+    dir.pgio(&["store", "all", "--to", &dsn]).expect(0, &["30 unchanged"]);
+
     for (format, text) in [("csv", ",slower,"), ("markdown", "| run |"), ("html", "<figure")] {
         dir.pgio(&["history", "--store", &dsn, "--format", format]).expect(0, &[text]);
     }

@@ -25,12 +25,13 @@ const ROOM_BYTES: u64 = 2 << 30;
 /// `device` is the device under test as the experiment names it.
 pub(super) fn judge(sources: &TelemetrySources, device: Option<&str>) -> Vec<Check> {
     let found = sources.storage();
-    let mut checks: Vec<Check> = found.iter().map(place_of).collect();
+    // The survey has warned about directories that it could not read.
+    let mut checks: Vec<Check> = found.iter().filter(|s| s.is_located()).map(place_of).collect();
     let unknown = sources.warnings().iter();
     checks
         .extend(unknown.map(|w| Check::warning(ID, format!("{}: {}", w.what, w.why), &w.try_this)));
-    checks.extend(device.map(|device| lies_on(found, device)));
-    let data = found.iter().find(|s| s.role == "data");
+    checks.extend(device.map(|device| lies_on(found, &sources.kernel_name(device))));
+    let data = found.iter().find(|s| s.role == "data" && s.is_located());
     checks.extend(sources.server_host().zip(data).and_then(|(host, data)| room(host, data)));
     checks
 }
@@ -102,7 +103,8 @@ mod tests {
     fn storage(file_system: &str, options: &str, scheduler: &str) -> Storage {
         let queue = [("scheduler", scheduler), ("write_cache", "write back")];
         let queue = queue.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
-        let device = Device { name: "vda".to_owned(), kind: "disk".to_owned(), queue };
+        let device =
+            Device { name: "vda".to_owned(), kind: "disk".to_owned(), queue, ..Device::default() };
         Storage {
             role: "data".to_owned(),
             file_system: file_system.to_owned(),

@@ -5,7 +5,7 @@
 use super::cells::baseline_cell;
 use super::job::Job;
 use crate::config::experiment::{self, WorkloadSpec};
-use crate::experiment::judging;
+use crate::experiment::judging::{self, Judge};
 use crate::experiment::live::LiveCell;
 use crate::experiment::plan::{Planned, burn_in, plan_as};
 use crate::experiment::run::{self, Rules, StoredAttempts};
@@ -21,6 +21,8 @@ pub(super) struct Agenda {
     pub(super) done: StoredAttempts,
     /// Planned trials that must run in any case.
     pub(super) left: Vec<Planned>,
+    /// Whether invalid trials of the interrupted block may still be repeated.
+    unrepaired: bool,
 }
 
 impl Agenda {
@@ -41,18 +43,22 @@ impl Agenda {
         let done = earlier.map(|stored| judging::done(&stored.trials, &ids)).unwrap_or_default();
         let baselines = judging::baselines(&ids, &e.baseline);
         let left = run::remaining(&done, &plan, &baselines, e.blocks);
+        let unrepaired = earlier.is_some_and(|stored| {
+            let invalid = Judge::new(stored).invalid(stored, done.last_block(), &ids);
+            run::is_unrepaired(&done, &plan, &baselines, rules.repeats, &invalid)
+        });
         let rules = Rules {
             blocks: e.blocks,
             repeats: rules.repeats,
             until_precise: rules.precision.is_some(),
             seed: job.seed,
         };
-        Agenda { plan, baselines, rules, done, left }
+        Agenda { plan, baselines, rules, done, left, unrepaired }
     }
 
     /// With a precision, only the intervals decide whether more blocks follow.
     pub(super) fn is_complete(&self) -> bool {
-        self.left.is_empty() && !self.rules.until_precise
+        self.left.is_empty() && !self.unrepaired && !self.rules.until_precise
     }
 }
 
@@ -62,7 +68,7 @@ mod tests {
     use crate::experiment::application::test_support::{COMMITS, first, job};
     use pgio_report::analysis::test_support::{experiment, trial};
     use pgio_results::BURN_IN_BLOCK;
-    use pgio_results::model::{Outcome, Trial};
+    use pgio_results::model::{Check, Outcome, Trial};
 
     fn agenda(text: &str, earlier: Option<&StoredExperiment>) -> Agenda {
         let job = job(text);
@@ -103,6 +109,36 @@ mod tests {
         let mut again = left(COMMITS, cut);
         again.sort_unstable();
         assert_eq!(again, [(6, 0), (6, 2)]);
+    }
+
+    /// Killed after the last trial of the plan, before the repeat of an invalid one.
+    #[test]
+    fn an_agenda_with_a_repeat_left_is_not_complete() {
+        let complete = |change: fn(&mut Vec<Trial>)| {
+            let mut trials = blocks(1..=6);
+            change(&mut trials);
+            let stored = experiment(&["local", "local (A/A)", "on"], trials);
+            let agenda = agenda(COMMITS, Some(&stored));
+            assert!(agenda.left.is_empty());
+            agenda.is_complete()
+        };
+        fn steal() -> Check {
+            Check::invalid("steal", "40 %", "use another machine")
+        }
+        assert!(!complete(|trials| trials[17].checks.push(steal())));
+        // Blocks before the last have had their repeats, and so has a trial that was repeated twice.
+        assert!(complete(|trials| trials[14].checks.push(steal())));
+        assert!(complete(|trials| {
+            trials[17].checks.push(steal());
+            for attempt in [1, 2] {
+                let again = ["local", "on"].map(|name| trial(name, 6, &[]));
+                trials.extend(again.into_iter().map(|mut trial| {
+                    trial.place.as_mut().unwrap().attempt = attempt;
+                    trial.checks.push(steal());
+                    trial
+                }));
+            }
+        }));
     }
 
     #[test]

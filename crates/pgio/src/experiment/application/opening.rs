@@ -69,6 +69,12 @@ pub(super) fn open(
     if tests_device && host.is_none() && job.drivers.is_none() {
         return Err(OpenError::UnknownDeviceHost);
     }
+    // A device to test is not the one that data and WAL must lie on.
+    let device = on.device.as_deref().filter(|_| !tests_device);
+    let device = device.map(|device| match &sources {
+        Some(sources) => sources.kernel_name(device),
+        None => device.to_owned(),
+    });
     let control = on.control.as_ref();
     let control = control.map(|way| controller(way, host.as_deref(), &on.hosts, &mut admin));
     let identity = server::identity(&mut admin).map_err(LiveError::from)?;
@@ -83,8 +89,7 @@ pub(super) fn open(
         workloads,
         cluster: on.cluster.clone(),
         host,
-        // A device to test is not the one that data and WAL must lie on.
-        device: on.device.clone().filter(|_| !tests_device),
+        device,
         reset: ResetPlan::default(),
     })
 }

@@ -177,22 +177,34 @@ pub(super) fn remarks(
             _ => remarks.push(format!("{key} was {was} and is {is}")),
         }
     }
-    if let Some(trial) = stored.trials.last() {
-        let cell = cells.iter().find(|c| trial.place.as_ref().is_some_and(|p| p.is_in(&c.cell)));
-        let work = cell.map_or(0, |cell| cell.work);
-        for info in targets.iter().map(|target| &target.works[work]) {
-            let keys = trial.workload.keys.keys().chain(info.keys.keys());
-            let differs = |key: &&String| trial.workload.keys.get(*key) != info.keys.get(*key);
-            if let Some(key) = keys.into_iter().find(differs) {
-                return refuse(format!(
-                    "the work changed: {key} was {} and is {}; check ./pgio.conf and the data set",
-                    shown(trial.workload.keys.get(key)),
-                    shown(info.keys.get(key))
-                ));
-            }
-        }
+    for target in targets {
+        same_work(stored, target, cells)?;
     }
     Ok(remarks)
+}
+
+/// Refuses other work than in the target's last trial. Each target has work of its own, such as its data set.
+fn same_work(
+    stored: &StoredExperiment,
+    target: &CurrentTarget,
+    cells: &[LiveCell],
+) -> Result<(), ResumeError> {
+    // Where several servers share a window, the record has the work of the first.
+    let own = || cells.iter().filter(|cell| cell.target == target.name);
+    let last = stored.trials.iter().rev().find_map(|trial| {
+        let place = trial.place.as_ref()?;
+        own().find(|cell| place.is_in(&cell.cell)).map(|cell| (trial, cell.work))
+    });
+    let Some((trial, work)) = last else { return Ok(()) };
+    let info = &target.works[work];
+    let mut keys = trial.workload.keys.keys().chain(info.keys.keys());
+    let differs = |key: &&String| trial.workload.keys.get(*key) != info.keys.get(*key);
+    let Some(key) = keys.find(differs) else { return Ok(()) };
+    Err(ResumeError::Changed(format!(
+        "the work changed: {key} was {} and is {}; check ./pgio.conf and the data set",
+        shown(trial.workload.keys.get(key)),
+        shown(info.keys.get(key))
+    )))
 }
 
 /// Refuses other drivers: `--drivers` is not in the stored file.
@@ -368,6 +380,33 @@ mod tests {
         let error = remarked(&users, |_| {}).unwrap_err();
         assert!(error.contains("the work changed: sessions was "), "{error}");
         assert!(error.ends_with("and is 4; check ./pgio.conf and the data set"), "{error}");
+    }
+
+    /// Each of two servers has a data set of its own.
+    #[test]
+    fn a_target_is_compared_with_its_own_last_trial() {
+        let job = job(COMMITS);
+        let (_, mut cells) = first(&job);
+        cells.retain(|cell| ["local", "on"].contains(&cell.cell.condition.as_str()));
+        for (cell, target) in cells.iter_mut().zip(["a", "b"]) {
+            cell.target = target.to_owned();
+        }
+        let with = |name: &str, sessions: u64| {
+            let mut trial = trial(name, 1, &[]);
+            trial.workload.keys.insert("sessions".to_owned(), sessions.into());
+            trial
+        };
+        let stored = experiment(&["local", "on"], vec![with("local", 1), with("on", 2)]);
+        let now = |name: &str, sessions: u64| CurrentTarget {
+            works: vec![with("local", sessions).workload],
+            ..target(name, true)
+        };
+        for (name, sessions) in [("a", 1), ("b", 2)] {
+            assert!(same_work(&stored, &now(name, sessions), &cells).is_ok(), "{name}");
+        }
+        let error = same_work(&stored, &now("a", 2), &cells).unwrap_err().to_string();
+        assert!(error.contains("the work changed: sessions was 1 and is 2"), "{error}");
+        assert!(same_work(&stored, &now("c", 3), &cells).is_ok(), "no trial yet");
     }
 
     /// A results directory of the file, with no trial yet.

@@ -124,6 +124,58 @@ pub(super) fn due(block: &[Planned], baselines: &[usize], done: &StoredAttempts)
     block.iter().filter(is_due).map(|planned| planned.again(attempt(planned))).collect()
 }
 
+/// A condition whose trial or whose baseline's is invalid.
+struct Broken<'a> {
+    planned: &'a Planned,
+    /// Its own last attempt: in a round that was interrupted, only its baseline may have run.
+    attempt: u32,
+    why: String,
+    checks: &'a [String],
+}
+
+/// Returns the broken pairs of a block. A failed trial has no pair.
+fn broken<'a>(
+    block: &'a [Planned],
+    baselines: &[usize],
+    attempts: &Attempts,
+    invalid: &'a [Invalid],
+) -> Vec<Broken<'a>> {
+    let found =
+        |cell: usize, attempt: u32| invalid.iter().find(|i| i.cell == cell && i.attempt == attempt);
+    let broken = |planned: &'a Planned| {
+        let LastAttempt { attempt, .. } =
+            *attempts.get(&planned.cell).filter(|last| last.complete)?;
+        let baseline = baselines[planned.cell];
+        // A baseline's trial is useless alone: it is repeated only beside a condition.
+        let alone = !block.iter().any(|p| p.cell != baseline && baselines[p.cell] == baseline);
+        if planned.cell == baseline && !alone {
+            return None;
+        }
+        let of_baseline = || {
+            let of_it = found(baseline, attempt)?;
+            let why = format!("the baseline beside it is invalid: {}", of_it.why);
+            Some((why, of_it.checks.as_slice()))
+        };
+        let own = found(planned.cell, attempt).map(|i| (i.why.clone(), i.checks.as_slice()));
+        let (why, checks) = own.or_else(of_baseline)?;
+        Some(Broken { planned, attempt, why, checks })
+    };
+    block.iter().filter_map(broken).collect()
+}
+
+/// Whether an earlier run ended before it repeated everything in the block that may be repeated.
+pub(super) fn is_unrepaired(
+    block: &[Planned],
+    baselines: &[usize],
+    repeats: u32,
+    done: &StoredAttempts,
+    invalid: &[Invalid],
+) -> bool {
+    let Some(first) = block.first() else { return false };
+    let attempts = earlier(first.block, done);
+    broken(block, baselines, &attempts, invalid).iter().any(|pair| pair.attempt < repeats)
+}
+
 /// Returns what to repeat after this round, in random order.
 fn repair<S: Stage>(
     block: &[Planned],
@@ -133,39 +185,14 @@ fn repair<S: Stage>(
     given_up: &mut BTreeSet<usize>,
     stage: &mut S,
 ) -> Vec<Planned> {
-    let found =
-        |cell: usize, attempt: u32| invalid.iter().find(|i| i.cell == cell && i.attempt == attempt);
-    // A failed trial has no pair.
-    let broken = |planned: &Planned| -> Option<(u32, String, &[String])> {
-        let LastAttempt { attempt, .. } =
-            *attempts.get(&planned.cell).filter(|last| last.complete)?;
-        let baseline = baselines[planned.cell];
-        let of_baseline = || {
-            let of_it = found(baseline, attempt)?;
-            let why = format!("the baseline beside it is invalid: {}", of_it.why);
-            Some((why, of_it.checks.as_slice()))
-        };
-        let own = found(planned.cell, attempt).map(|i| (i.why.clone(), i.checks.as_slice()));
-        let (why, checks) = own.or_else(of_baseline)?;
-        Some((attempt, why, checks))
-    };
     let round_of = |baseline: usize| {
         let of_it = attempts.iter().filter(|(cell, _)| baselines[**cell] == baseline);
         of_it.map(|(_, last)| last.attempt).max().unwrap_or(0)
     };
     let mut turn: Vec<Planned> = Vec::new();
-    for planned in block {
-        let Some((attempt, why, checks)) = broken(planned) else { continue };
-        let baseline = baselines[planned.cell];
-        // A baseline's trial is useless alone: it is repeated only beside a condition.
-        let alone = !block.iter().any(|p| p.cell != baseline && baselines[p.cell] == baseline);
-        if planned.cell == baseline && !alone {
-            continue;
-        }
-        let round = round_of(baseline);
-        // Its own attempts: in a round that was interrupted, only its baseline may have run.
+    for Broken { planned, attempt, why, checks } in broken(block, baselines, attempts, invalid) {
         if attempt < rules.repeats {
-            let again = planned.again(round + 1);
+            let again = planned.again(round_of(baselines[planned.cell]) + 1);
             stage.decided(Decision::Repeats { planned: &again, why: &why, checks });
             turn.push(again);
         } else if given_up.insert(planned.cell) {
@@ -214,12 +241,10 @@ pub(super) fn one_window<S: Stage>(
         // An error ends a shared window, and with it all trials alike.
         Ok(trials.into_iter().next().map_or(Outcome::Interrupted, |trial| trial.outcome))
     });
-    let undone = stage.undo(first);
     // Report a failed undo first: the change is still in place.
-    let outcome = match stored {
-        Err(error) if S::is_stop(&error) => return undone.map(|()| interrupted),
-        stored => stored?,
-    };
-    undone?;
-    Ok(ended_by(outcome, failures))
+    stage.undo(first)?;
+    match stored {
+        Err(error) if S::is_stop(&error) => Ok(interrupted),
+        stored => Ok(ended_by(stored?, failures)),
+    }
 }

@@ -81,7 +81,8 @@ pub struct LastAttempt {
 }
 
 impl StoredAttempts {
-    pub(super) fn last_block(&self) -> u32 {
+    /// The last block with a trial; 0 if there is none.
+    pub fn last_block(&self) -> u32 {
         self.0.last_key_value().map_or(0, |((block, _), _)| *block)
     }
 }

@@ -32,6 +32,7 @@ struct Fake {
     /// While a condition is put in force.
     stopped: bool,
     full: bool,
+    no_undo: bool,
     stop_after: Option<usize>,
     block: u32,
     weaves: bool,
@@ -90,7 +91,7 @@ impl Stage for Fake {
 
     fn undo(&mut self, p: &Planned) -> Result<(), String> {
         self.log.push(format!("undo {}", p.cell));
-        Ok(())
+        if self.no_undo { Err("no undo".to_owned()) } else { Ok(()) }
     }
 
     fn stop_requested(&self) -> bool {
@@ -175,6 +176,14 @@ fn a_full_disk_ends_the_run_after_the_undo() {
     let mut fake = Fake { full: true, ..Fake::default() };
     assert_eq!(fake.run(1, 2, FIXED), Err("disk full".to_owned()));
     assert_eq!(fake.log.last().map(String::as_str), Some("undo 0"));
+}
+
+#[test]
+fn a_failed_undo_is_reported_before_all_else() {
+    for (full, stopped) in [(false, false), (true, false), (false, true)] {
+        let mut fake = Fake { full, stopped, no_undo: true, ..Fake::default() };
+        assert_eq!(fake.run(1, 3, FIXED), Err("no undo".to_owned()));
+    }
 }
 
 #[test]

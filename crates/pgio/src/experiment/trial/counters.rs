@@ -6,7 +6,7 @@ use postgres::Client;
 
 use super::record::put;
 use crate::pg::server::{self, Counters, FORCE_FLUSH_SINCE};
-use pgio_results::model::{DatabaseRow, Trial};
+use pgio_results::model::{DatabaseRow, Trial, Warning};
 
 /// Before 15 the collector may return values that are half a second old: readings that are
 /// closer together agree by chance.
@@ -22,7 +22,10 @@ pub(super) fn readings(
         return Ok(found);
     }
     // Our own queries add a little to hits and tuples returned; updates are the workload's alone.
-    let telling = |(all, row): &(Counters, DatabaseRow)| (*all, row.blks_read, row.tup_updated);
+    // A checkpoint that runs goes on writing.
+    let telling = |(all, row): &(Counters, DatabaseRow)| {
+        (Counters { checkpoint_buffers: None, ..*all }, row.blks_read, row.tup_updated)
+    };
     for _ in 0..5 {
         std::thread::sleep(STALE);
         let again = (server::counters(admin, version), server::database_row(admin)?);
@@ -44,11 +47,16 @@ pub(super) fn durability(admin: &mut Client) -> Result<(String, String), postgre
 
 pub(super) fn add_metrics(trial: &mut Trial, before: Counters, after: Counters) {
     let seconds = trial.window.seconds;
+    let mut was_reset = after.were_reset_since(&before);
     if let Some(d) = &trial.database {
-        let (read, hit) =
-            (d.after.blks_read - d.before.blks_read, d.after.blks_hit - d.before.blks_hit);
-        put(&mut trial.metrics, "riops", Some(read as f64 / seconds));
-        put(&mut trial.metrics, "cache_hits_per_second", Some(hit as f64 / seconds));
+        let read = difference(Some(d.before.blks_read as f64), Some(d.after.blks_read as f64));
+        let hit = difference(Some(d.before.blks_hit as f64), Some(d.after.blks_hit as f64));
+        was_reset |= read.is_none() || hit.is_none();
+        put(&mut trial.metrics, "riops", read.map(|n| n / seconds));
+        put(&mut trial.metrics, "cache_hits_per_second", hit.map(|n| n / seconds));
+    }
+    if was_reset {
+        trial.warnings.push(reset_warning());
     }
     let wal = difference(before.wal_bytes, after.wal_bytes);
     put(&mut trial.metrics, "wal_bytes_per_second", wal.map(|w| w / seconds));
@@ -75,6 +83,50 @@ pub(super) fn add_metrics(trial: &mut Trial, before: Counters, after: Counters) 
     put(&mut trial.metrics, "checkpoints", after.checkpoints_since(&before));
 }
 
+/// Says why metrics are missing.
+pub(super) fn reset_warning() -> Warning {
+    Warning::new(
+        "metrics of the server's counters are missing",
+        "somebody reset the server's statistics inside the window",
+        "run no pg_stat_reset…() during an experiment",
+    )
+}
+
+/// `None` also if the counter is lower than before, because it was reset.
 fn difference(before: Option<f64>, after: Option<f64>) -> Option<f64> {
-    Some(after? - before?)
+    Some(after? - before?).filter(|n| *n >= 0.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::trial::blank;
+    use pgio_results::model::DatabaseCounters;
+
+    fn counters(wal: f64, images: i64, checkpoints: i64) -> Counters {
+        Counters {
+            wal_bytes: Some(wal),
+            wal_full_page_images: Some(images),
+            checkpoints: Some(checkpoints),
+            ..Counters::default()
+        }
+    }
+
+    #[test]
+    fn counters_reset_inside_the_window_give_no_metrics() {
+        let mut trial = blank();
+        trial.window.seconds = 2.0;
+        let row =
+            |blks_read, blks_hit| DatabaseRow { blks_read, blks_hit, ..DatabaseRow::default() };
+        let (before, after) = (row(1000, 9000), row(10, 90));
+        trial.database = Some(DatabaseCounters { before, after });
+        add_metrics(&mut trial, counters(1e6, 50, 7), counters(3e6, 5, 0));
+        let value = |name: &str| trial.metrics.get(name).and_then(|m| m.value);
+        for name in ["riops", "cache_hits_per_second", "wal_full_page_images", "checkpoints"] {
+            assert_eq!(value(name), None, "{name}");
+        }
+        assert_eq!(value("wal_bytes_per_second"), Some(1e6), "a position, which nobody resets");
+        let [warning] = trial.warnings.as_slice() else { panic!("{:?}", trial.warnings) };
+        assert!(warning.why.contains("reset the server's statistics"), "{warning}");
+    }
 }

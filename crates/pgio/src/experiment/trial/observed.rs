@@ -51,7 +51,9 @@ pub(super) fn add_metrics(trial: &mut Trial) {
         let sum = |of: fn(&DeviceUse) -> f64| devices.iter().map(|d| of(d)).sum::<f64>();
         put(&mut trial.metrics, "device_reads_per_second", Some(sum(|d| d.reads_per_second)));
         put(&mut trial.metrics, "device_writes_per_second", Some(sum(|d| d.writes_per_second)));
-        let flushes = devices.iter().map(|d| d.flushes_per_second).sum::<Option<f64>>();
+        let flushed = telemetry.flushed_devices().unwrap_or_default();
+        let flushes = flushed.iter().map(|d| d.flushes_per_second).sum::<Option<f64>>();
+        let flushes = flushes.filter(|_| !flushed.is_empty());
         put(&mut trial.metrics, "device_flushes_per_second", flushes);
         let riops = trial.metrics.get("riops").and_then(|m| m.value);
         let read = sum(|d| d.read_bytes_per_second) / BLOCK_BYTES;
@@ -92,8 +94,14 @@ mod tests {
             flushes_per_second: Some(1.0),
             ..DeviceUse::default()
         };
-        let devices =
-            [("dm-0", device(100.0)), ("vda", device(100.0)), ("vdb", device(7.0))].map(own).into();
+        let uncounted = DeviceUse { flushes_per_second: None, ..device(100.0) };
+        let devices = [
+            ("dm-0", device(100.0)),
+            ("dm-1", uncounted),
+            ("vda", device(100.0)),
+            ("vdb", device(7.0)),
+        ];
+        let devices = devices.map(own).into();
         let hosts = [("local", HostUse { devices, ..HostUse::default() })].map(own).into();
         let sightings = [("CPU", 3), ("IO:WalSync", 1)].map(own).into();
         let waits = Some(Waits { rounds: 4, sessions: 1, sightings, ..Waits::default() });
@@ -125,6 +133,9 @@ mod tests {
         assert_eq!(value(&trial, "device_reads_per_second"), Some(107.0));
         assert_eq!(value(&trial, "device_flushes_per_second"), Some(2.0));
         assert_eq!(value(&trial, "page_cache_reads_per_second"), Some(143.0));
+        let trial = observed(vec![storage("data", &["dm-1", "vda"])]);
+        assert_eq!(value(&trial, "device_reads_per_second"), Some(100.0));
+        assert_eq!(value(&trial, "device_flushes_per_second"), Some(1.0), "the disk's");
     }
 
     #[test]

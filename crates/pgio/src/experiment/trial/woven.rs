@@ -146,6 +146,9 @@ fn measure(
     }
     let (counters_after, _) = counters::readings(version, admin).map_err(read)?;
     let checkpoints = counters_after.checkpoints_since(&counters_before);
+    if counters_after.were_reset_since(&counters_before) {
+        trials.iter_mut().for_each(|trial| trial.warnings.push(counters::reset_warning()));
+    }
     read_end(first, admin, trials)?;
     let names: Vec<String> = block.requests.iter().map(condition_of).collect();
     let WovenOutcome { conditions, seconds, not_caught_up, error } = outcome;

@@ -276,8 +276,9 @@ fn lying_cache(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
     );
     // The probe may have met a busy device. That the device flushed in the window itself is the better proof.
     let flushes = wal.and_then(|s| {
-        let device = s.devices.first()?;
-        telemetry.hosts.get(&s.host)?.devices.get(&device.name)?.flushes_per_second
+        let host = telemetry.hosts.get(&s.host)?;
+        let of = |name: &str| host.devices.get(name).and_then(|d| d.flushes_per_second);
+        host.flushed_below(s)?.into_iter().map(of).sum::<Option<f64>>()
     });
     let has_flushed = flushes.is_some_and(|flushes| flushes * FLUSHES_AHEAD >= each);
     Some(if each * flush > FLUSHES_AHEAD && !has_flushed {
@@ -314,27 +315,27 @@ fn autovacuum(series: &Series) -> Option<Check> {
 
 /// Compares data, shared_buffers and memory, which decides what a read costs.
 fn cache(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
-    if !trial.targets.is_empty() {
-        // Each of several servers has buffers of its own.
+    // Each of several servers has buffers of its own.
+    if !trial.targets.is_empty() || telemetry.hosts.is_empty() {
         return None;
     }
     let data = trial.dataset.as_ref()?.bytes_before;
     let buffers = setting_bytes(&trial.server.shared_buffers)?;
-    let name = telemetry.storage.iter().find(|s| s.role == "data").map(|s| s.host.as_str());
-    let host = telemetry.hosts.get(name.unwrap_or("local"))?;
-    let memory = *host.memory.get("total")?;
-    let held = match data {
-        d if d <= buffers => "shared_buffers can hold all data",
-        d if d <= memory => "blocks that miss shared_buffers may be in the page cache",
-        _ => "the data is larger than memory",
-    };
+    // Without a known place of the data, the server may run on any machine.
+    let host = telemetry.storage.iter().find(|s| s.role == "data").map(|s| s.host.as_str());
+    let memory = host.and_then(|name| telemetry.hosts.get(name)?.memory.get("total").copied());
     let of = human::bytes;
-    let message = format!(
-        "data {} : shared_buffers {} : memory {}; {held}",
-        of(data),
-        of(buffers),
-        of(memory)
-    );
+    let sizes = format!("data {} : shared_buffers {}", of(data), of(buffers));
+    let held = match memory {
+        _ if data <= buffers => "; shared_buffers can hold all data",
+        Some(memory) if data <= memory => {
+            "; blocks that miss shared_buffers may be in the page cache"
+        }
+        Some(_) => "; the data is larger than memory",
+        None => "",
+    };
+    let memory = memory.map_or(String::new(), |memory| format!(" : memory {}", of(memory)));
+    let message = format!("{sizes}{memory}{held}");
     Some(Check::ok("cache", message))
 }
 
@@ -359,11 +360,10 @@ pub(in crate::experiment) fn storage(trial: &Trial, device: &str) -> Check {
     lies_on(trial.telemetry.as_ref().map(|t| t.storage.as_slice()).unwrap_or_default(), device)
 }
 
-/// The same check without a trial.
+/// The same check without a trial; `device` is a name of the kernel, be it with /dev/.
 pub fn lies_on(found: &[Storage], device: &str) -> Check {
     const ID: &str = "storage";
     let device = device.trim_start_matches("/dev/");
-    let remedy = "move the files there, or correct device = in [target]";
     if found.is_empty() {
         let why = "cannot find out which devices the server writes to";
         return Check::invalid(
@@ -372,7 +372,9 @@ pub fn lies_on(found: &[Storage], device: &str) -> Check {
             "set host = in [target]",
         );
     }
-    let elsewhere: Vec<String> = found
+    let (known, unknown): (Vec<&Storage>, Vec<&Storage>) =
+        found.iter().partition(|s| s.is_located());
+    let elsewhere: Vec<String> = known
         .iter()
         .filter(|s| s.devices.iter().all(|d| d.name != device))
         .map(|s| {
@@ -382,10 +384,30 @@ pub fn lies_on(found: &[Storage], device: &str) -> Check {
             format!("{} ({}) lies on {on}", s.role, s.directory)
         })
         .collect();
-    if elsewhere.is_empty() {
-        Check::ok(ID, format!("data, WAL and tablespaces lie on {device}"))
-    } else {
-        Check::invalid(ID, format!("{}, not on {device}", elsewhere.join("; ")), remedy)
+    if !elsewhere.is_empty() {
+        let remedy = "move the files there, or correct device = in [target]";
+        return Check::invalid(ID, format!("{}, not on {device}", elsewhere.join("; ")), remedy);
+    }
+    if !unknown.is_empty() {
+        let unknown: Vec<String> =
+            unknown.iter().map(|s| format!("{} ({})", s.role, s.directory)).collect();
+        return Check::invalid(
+            ID,
+            format!("pgio cannot read {}, which may not be on {device}", unknown.join(" and ")),
+            "connect to the server's host as the server's OS user or as root",
+        );
+    }
+    let roles: Vec<&str> = known.iter().map(|s| s.role.as_str()).collect();
+    match roles.as_slice() {
+        [role] => Check::ok(ID, format!("{role} lies on {device}")),
+        roles => Check::ok(ID, format!("{} lie on {device}", listed(roles))),
+    }
+}
+
+fn listed(words: &[&str]) -> String {
+    match words {
+        [first @ .., last] if !first.is_empty() => format!("{} and {last}", first.join(", ")),
+        words => words.concat(),
     }
 }
 

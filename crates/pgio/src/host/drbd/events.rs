@@ -8,7 +8,7 @@ const FROM: &str = "drbdsetup events2 --now --statistics";
 
 type Fields<'a> = BTreeMap<&'a str, &'a str>;
 
-/// Parses the state of each volume for each peer; a volume without peers has one entry.
+/// Parses the state of each volume for each peer with a disk; a volume without such peers has one entry.
 pub fn parse(text: &str) -> Result<Vec<State>, DrbdError> {
     let of_kind = |kind: &'static str| {
         let lines = text.lines().filter_map(move |line| {
@@ -26,7 +26,9 @@ pub fn parse(text: &str) -> Result<Vec<State>, DrbdError> {
         let base = without_peer(name, &device, resource)?;
         let same = |f: &&Fields<'_>| ["name", "volume"].iter().all(|k| f.get(k) == device.get(k));
         let mut has_peer = false;
-        for peer_device in peer_devices.iter().filter(same) {
+        // A peer may have no disk on purpose, such as one that only breaks ties.
+        let has_disk = |f: &&Fields<'_>| f.get("peer-client") != Some(&"yes");
+        for peer_device in peer_devices.iter().filter(same).filter(has_disk) {
             let same_peer = |c: &&Fields<'_>| {
                 ["name", "peer-node-id"].iter().all(|k| c.get(k) == peer_device.get(k))
             };

@@ -6,7 +6,7 @@ use super::{DrbdError, State};
 
 const FROM: &str = "drbdsetup status --json --statistics";
 
-/// Parses the state of each volume for each peer; a volume without peers has one entry.
+/// Parses the state of each volume for each peer with a disk; a volume without such peers has one entry.
 pub fn parse(text: &str) -> Result<Vec<State>, DrbdError> {
     let resources: Value =
         serde_json::from_str(text).map_err(|source| DrbdError::Json { from: FROM, source })?;
@@ -25,6 +25,7 @@ pub fn parse(text: &str) -> Result<Vec<State>, DrbdError> {
                         all.push(unreachable_peer(base.clone(), name, connection)?);
                     }
                     None => {}
+                    Some(peer) if is_client(peer) => {}
                     Some(peer) => {
                         all.push(with_peer(base.clone(), name, connection, peer)?);
                     }
@@ -49,6 +50,11 @@ fn without_peer(name: &str, resource: &Value, device: &Value) -> Result<State, D
         al_writes: number(device, "al-writes"),
         ..State::without_peer()
     })
+}
+
+/// Whether the peer has no disk on purpose, such as one that only breaks ties.
+fn is_client(peer_device: &Value) -> bool {
+    peer_device.get("peer-client").and_then(Value::as_bool).unwrap_or(false)
 }
 
 fn with_peer(

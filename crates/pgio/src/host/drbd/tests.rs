@@ -107,6 +107,47 @@ fn module_9_connected() {
     assert_eq!(state.percent_in_sync, Some(100.0));
 }
 
+#[test]
+fn a_peer_that_is_diskless_on_purpose_is_no_replica() {
+    let connection = |peer: &str, disk: &str, client: bool| {
+        format!(
+            r#"{{ "name": "{peer}", "connection-state": "Connected", "peer-role": "Secondary",
+                "peer_devices": [{{ "volume": 0, "replication-state": "Established",
+                    "peer-disk-state": "{disk}", "peer-client": {client} }}] }}"#
+        )
+    };
+    let status = |peers: &[String]| {
+        let text = format!(
+            r#"[{{ "name": "r", "role": "Primary", "connections": [{}],
+                "devices": [{{ "volume": 0, "minor": 7, "disk-state": "UpToDate" }}] }}]"#,
+            peers.join(",")
+        );
+        status::parse(&text).unwrap()
+    };
+    let (replica, tiebreaker) =
+        (connection("db2", "UpToDate", false), connection("db3", "Diskless", true));
+    let found = status(&[replica, tiebreaker.clone()]);
+    assert_eq!(found.iter().map(State::disks).collect::<Vec<_>>(), ["UpToDate/UpToDate"]);
+    assert!(found[0].is_in_sync());
+    assert_eq!(status(&[tiebreaker])[0].connection, STANDALONE, "no replica");
+    // A disk that was detached after an error is missing.
+    let failed = status(&[connection("db2", "Diskless", false)]);
+    assert_eq!(failed[0].disks(), "UpToDate/Diskless");
+
+    let events = |client: &str| {
+        let text = format!(
+            "exists resource name:r role:Primary suspended:no\n\
+             exists connection name:r peer-node-id:1 conn-name:db3 connection:Connected role:Secondary\n\
+             exists device name:r volume:0 minor:7 disk:UpToDate client:no\n\
+             exists peer-device name:r peer-node-id:1 conn-name:db3 volume:0 \
+             replication:Established peer-disk:Diskless peer-client:{client}\n"
+        );
+        events::parse(&text).unwrap()
+    };
+    assert_eq!(events("yes")[0].connection, STANDALONE);
+    assert_eq!(events("no")[0].disks(), "UpToDate/Diskless");
+}
+
 /// The form in which some versions report an unreachable peer.
 #[test]
 fn module_9_unreachable_peer_without_volumes() {

@@ -3,6 +3,9 @@
 //! A line has 14 fields, 18 since Linux 4.18 (discards), 20 since 5.5 (flushes); for other lengths
 //! above 14 the known fields are parsed. Source: the kernel's
 //! Documentation/admin-guide/iostats.rst.
+//!
+//! The kernel counts flushes where it queues requests: of whole disks. Partitions, and devices that only
+//! pass requests on (device mapper, md, DRBD), show 0 however often they are flushed.
 
 use std::collections::BTreeMap;
 
@@ -21,7 +24,7 @@ pub struct Disk {
     pub write_ms: u64,
     /// Time during which at least one request was in flight.
     pub busy_ms: u64,
-    /// Number and time; absent before Linux 5.5.
+    /// Number and time; absent before Linux 5.5, and for devices that count none.
     pub flushes: Option<(u64, u64)>,
 }
 
@@ -31,9 +34,41 @@ impl Disk {
     }
 }
 
+/// Devices that pass requests on. The kernel's request-based multipath devices count flushes nevertheless.
+const STACKED: &[&str] = &["dm-", "md", "drbd", "bcache"];
+
 /// Returns disks by their kernel names.
 pub fn parse(text: &str) -> BTreeMap<String, Disk> {
-    text.lines().filter_map(line).collect()
+    let mut disks: BTreeMap<String, Disk> = text.lines().filter_map(line).collect();
+    let uncounted = |(name, disk): (&String, &Disk)| {
+        let none = disk.flushes.is_some_and(|(n, _)| n == 0);
+        let stacked = STACKED.iter().any(|prefix| name.starts_with(prefix));
+        let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
+        let is_part_of = |disk: &str| disks.contains_key(disk) && is_partition(name, disk);
+        let counts_none =
+            || stacked || is_part_of(stem) || stem.strip_suffix('p').is_some_and(is_part_of);
+        (none && counts_none()).then(|| name.clone())
+    };
+    let uncounted: Vec<String> = disks.iter().filter_map(uncounted).collect();
+    for name in uncounted {
+        if let Some(disk) = disks.get_mut(&name) {
+            disk.flushes = None;
+        }
+    }
+    disks
+}
+
+/// Whether a device is a partition of a disk, by the kernel's names: `sda1` of `sda`, `nvme0n1p1` of
+/// `nvme0n1`.
+pub fn is_partition(device: &str, disk: &str) -> bool {
+    let is_number = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
+    match device.strip_prefix(disk) {
+        Some(rest) if disk.ends_with(|c: char| c.is_ascii_digit()) => {
+            rest.strip_prefix('p').is_some_and(is_number)
+        }
+        Some(rest) => is_number(rest),
+        None => false,
+    }
 }
 
 fn line(line: &str) -> Option<(String, Disk)> {

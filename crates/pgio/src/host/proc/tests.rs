@@ -32,6 +32,32 @@ fn disks_of_three_kernel_generations() {
 }
 
 #[test]
+fn devices_that_count_no_flushes_have_none() {
+    let of = |name: &str, flushes: u64| {
+        format!(" 8 0 {name} 10 1 200 30 40 2 600 70 0 90 100 5 0 8 1 {flushes} {flushes}\n")
+    };
+    let stacked = ["dm-0", "md127", "drbd1", "vda1", "nvme0n1p2"];
+    let whole = ["vda", "nvme0n1", "loop0"];
+    let text: String = stacked.iter().chain(&whole).map(|name| of(name, 0)).collect();
+    let disks = diskstats::parse(&(text + &of("dm-1", 7)));
+    for name in stacked {
+        assert_eq!(disks[name].flushes, None, "{name}");
+    }
+    for name in whole {
+        assert_eq!(disks[name].flushes, Some((0, 0)), "{name}");
+    }
+    assert_eq!(disks["dm-1"].flushes, Some((7, 7)), "a request-based multipath device");
+}
+
+#[test]
+fn partitions_are_known_by_their_names() {
+    use diskstats::is_partition;
+    assert!(is_partition("sda1", "sda") && is_partition("nvme0n1p2", "nvme0n1"));
+    assert!(!is_partition("sdab", "sda") && !is_partition("dm-10", "dm-1"));
+    assert!(!is_partition("sda", "sda"));
+}
+
+#[test]
 fn processors() {
     let text = "cpu  100 1 50 800 20 3 4 5 60 0\ncpu0 50 1 25 400 10 3 4 5 60 0\n\
                 cpu1 50 0 25 400 10 0 0 0 0 0\nintr 12 0 0\nctxt 99\n";

@@ -99,7 +99,17 @@ impl Tree {
         let Some(top) = top else { return };
         let siblings = self.btrfs.values().find(|devices| devices.contains(&top));
         match siblings.filter(|_| mount.file_system == "btrfs") {
-            Some(all) => all.iter().for_each(|name| self.descend(name, seen, found)),
+            Some(all) => {
+                // Below a loop device, members are no devices of the file system in question.
+                let is_top = found.is_empty();
+                for name in all {
+                    let from = found.len();
+                    self.descend(name, seen, found);
+                    if let Some(device) = found.get_mut(from) {
+                        device.member = is_top && from > 0;
+                    }
+                }
+            }
             None => self.descend(&top, seen, found),
         }
     }
@@ -113,6 +123,7 @@ impl Tree {
             name: name.to_owned(),
             kind: node.kind(name),
             queue: node.queue.clone(),
+            member: false,
         });
         for lower in &node.below {
             self.descend(lower, seen, found);
@@ -212,7 +223,7 @@ fn drbd_words(line: &str) -> Vec<&str> {
 #[cfg(test)]
 mod tests;
 
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Device {
     /// Kernel name, as in /proc/diskstats.
     pub name: String,
@@ -220,4 +231,6 @@ pub struct Device {
     pub kind: &'static str,
     /// Attributes of the queue: `scheduler`, `write_cache`, `fua`, `rotational`, `read_ahead_kb`.
     pub queue: BTreeMap<String, String>,
+    /// Whether it is a further device of the file system, not below the one before it.
+    pub member: bool,
 }

@@ -4,8 +4,6 @@ use postgres::GenericClient;
 
 /// First version with pg_stat_wal.
 const STAT_WAL_SINCE: u32 = 140_000;
-/// First version with num_done in pg_stat_checkpointer.
-const CHECKPOINTS_DONE_SINCE: u32 = 180_000;
 /// First version with pg_stat_checkpointer; older ones have pg_stat_bgwriter.
 const STAT_CHECKPOINTER_SINCE: u32 = 170_000;
 
@@ -17,20 +15,40 @@ pub struct Counters {
     pub wal_full_page_images: Option<i64>,
     /// Page size: the size of a full-page image without compression and without a hole.
     pub block_bytes: Option<f64>,
-    /// Total checkpoints started, timed and requested; completed ones since version 18.
+    /// Total checkpoints started, timed and requested, with those that were skipped because nothing had
+    /// been written since the last one.
     pub checkpoints: Option<i64>,
-    /// Advances with each completed checkpoint. The counters of 17 include checkpoints that were
-    /// skipped because nothing had been written.
+    /// Total buffers written by checkpoints. A running checkpoint publishes it together with its start.
+    pub checkpoint_buffers: Option<i64>,
+    /// Advances with each completed checkpoint.
     pub last_checkpoint: Option<f64>,
 }
 
 impl Counters {
-    /// Checkpoints since `before`.
+    /// Checkpoints that ran since `before`: those started since then, or one that ended although none was
+    /// started. `None` if unknown, and after a reset of the statistics.
     pub fn checkpoints_since(&self, before: &Counters) -> Option<f64> {
-        if self.last_checkpoint.is_some() && self.last_checkpoint == before.last_checkpoint {
-            return Some(0.0);
+        let started = self.checkpoints? - before.checkpoints?;
+        if started < 0 {
+            return None;
         }
-        Some((self.checkpoints? - before.checkpoints?) as f64)
+        let started = started as f64;
+        let ended = before.last_checkpoint.zip(self.last_checkpoint).map(|(was, is)| is != was);
+        match ended {
+            Some(true) => Some(f64::max(started, 1.0)),
+            // A skipped checkpoint writes nothing.
+            Some(false) if self.checkpoint_buffers == before.checkpoint_buffers => Some(0.0),
+            _ => Some(started),
+        }
+    }
+
+    /// Whether a counter is lower than before: somebody reset the statistics.
+    pub fn were_reset_since(&self, before: &Counters) -> bool {
+        let all = |of: &Counters| [of.wal_full_page_images, of.checkpoints, of.checkpoint_buffers];
+        all(self)
+            .into_iter()
+            .zip(all(before))
+            .any(|(now, was)| now.zip(was).is_some_and(|(n, w)| n < w))
     }
 }
 
@@ -47,11 +65,16 @@ pub fn counters(client: &mut impl GenericClient, version_num: u32) -> Counters {
         },
         block_bytes: one(client, "SELECT current_setting('block_size')::float8"),
         checkpoints: match version_num {
-            CHECKPOINTS_DONE_SINCE.. => one(client, "SELECT num_done FROM pg_stat_checkpointer"),
             STAT_CHECKPOINTER_SINCE.. => {
                 one(client, "SELECT num_timed + num_requested FROM pg_stat_checkpointer")
             }
             _ => one(client, "SELECT checkpoints_timed + checkpoints_req FROM pg_stat_bgwriter"),
+        },
+        checkpoint_buffers: match version_num {
+            STAT_CHECKPOINTER_SINCE.. => {
+                one(client, "SELECT buffers_written FROM pg_stat_checkpointer")
+            }
+            _ => one(client, "SELECT buffers_checkpoint FROM pg_stat_bgwriter"),
         },
         last_checkpoint: one(
             client,
@@ -65,4 +88,41 @@ fn one<T: for<'a> postgres::types::FromSql<'a>>(
     sql: &str,
 ) -> Option<T> {
     client.query_one(sql, &[]).ok().and_then(|row| row.try_get(0).ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn at(checkpoints: i64, checkpoint_buffers: i64, last_checkpoint: f64) -> Counters {
+        Counters {
+            checkpoints: Some(checkpoints),
+            checkpoint_buffers: Some(checkpoint_buffers),
+            last_checkpoint: Some(last_checkpoint),
+            ..Counters::default()
+        }
+    }
+
+    #[test]
+    fn a_checkpoint_that_runs_counts_wherever_it_begins_and_ends() {
+        let before = at(10, 500, 1e6);
+        let since = |now: Counters| now.checkpoints_since(&before);
+        assert_eq!(since(before), Some(0.0));
+        assert_eq!(since(at(11, 900, 2e6)), Some(1.0), "all of it inside");
+        assert_eq!(since(at(11, 600, 1e6)), Some(1.0), "begun inside and not yet complete");
+        assert_eq!(since(at(10, 700, 2e6)), Some(1.0), "begun before");
+        assert_eq!(since(at(13, 900, 2e6)), Some(3.0));
+        assert_eq!(since(at(12, 500, 1e6)), Some(0.0), "skipped: nothing had been written");
+    }
+
+    #[test]
+    fn counters_that_were_reset_tell_nothing() {
+        let before = at(10, 500, 1e6);
+        let after = at(1, 20, 2e6);
+        assert_eq!(after.checkpoints_since(&before), None);
+        assert!(after.were_reset_since(&before) && !before.were_reset_since(&before));
+        let unknown = Counters::default();
+        assert_eq!(unknown.checkpoints_since(&before), None);
+        assert!(!unknown.were_reset_since(&before));
+    }
 }

@@ -18,7 +18,7 @@ use crate::host::command::quoted;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::rights::check_writable;
 use crate::treatment::context::{Context, Machines};
-use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment};
+use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment, unread};
 use crate::treatment::error::TreatmentError;
 use crate::treatment::guard::{Guard, Script};
 use crate::treatment::journal::Journal;
@@ -325,14 +325,7 @@ impl Limited {
 
 impl InForce for Limited {
     fn verify(&mut self, _context: &mut Context<'_>, when: When) -> Vec<Evidence> {
-        self.evidence(when).unwrap_or_else(|_| {
-            vec![Evidence {
-                when,
-                what: "the server's control group".to_owned(),
-                found: "unreadable".to_owned(),
-                expected: Some("readable".to_owned()),
-            }]
-        })
+        self.evidence(when).unwrap_or_else(|_| vec![unread(when, "the server's control group")])
     }
 }
 

@@ -18,7 +18,7 @@ use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::rights::check_writable;
 use crate::treatment::context::{Context, Machines};
-use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment};
+use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment, unread};
 use crate::treatment::error::TreatmentError;
 use crate::treatment::guard::{Guard, Script};
 use crate::treatment::journal::Journal;
@@ -315,14 +315,7 @@ impl Held {
 
 impl InForce for Held {
     fn verify(&mut self, _context: &mut Context<'_>, when: When) -> Vec<Evidence> {
-        self.evidence(when).unwrap_or_else(|_| {
-            vec![Evidence {
-                when,
-                what: "huge pages".to_owned(),
-                found: "unreadable".to_owned(),
-                expected: Some("readable".to_owned()),
-            }]
-        })
+        self.evidence(when).unwrap_or_else(|_| vec![unread(when, "huge pages")])
     }
 }
 

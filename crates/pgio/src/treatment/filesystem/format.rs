@@ -247,8 +247,8 @@ impl NewFileSystem {
     pub(super) fn evidence(&self, context: &mut Context<'_>, point: &str, when: When) -> Evidence {
         let mounts = context.host(None).ok().and_then(|host| Mounts::read(&*host).ok());
         let mut evidence = evidence(when, mounts.as_ref(), point, &self.settings);
-        let mounted = mounts.as_ref().and_then(|mounts| mounts.at(point));
-        if mounted.is_none_or(|m| m.file_system != self.file_system) {
+        let Some(mounts) = mounts else { return evidence };
+        if mounts.at(point).is_none_or(|m| m.file_system != self.file_system) {
             evidence.expected = Some(format!("{} on {}", self.title(), self.device));
         }
         evidence

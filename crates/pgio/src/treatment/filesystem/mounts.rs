@@ -10,6 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::options::{self, Setting};
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::proc::mountinfo;
+use crate::treatment::contract::unread;
 use pgio_results::model::{Evidence, When};
 
 const SCRIPT: &str = include_str!("mounts.sh");
@@ -123,17 +124,18 @@ pub(super) fn evidence(
     point: &str,
     settings: &[Setting],
 ) -> Evidence {
-    let Some(mounted) = mounts.and_then(|mounts| mounts.at(point)) else {
-        let found = "unreadable, or not mounted".to_owned();
-        let expected = Some(options::list(settings));
-        return Evidence { when, what: format!("mount of {point}"), found, expected };
+    let what = format!("mount of {point}");
+    let Some(mounts) = mounts else { return unread(when, &what) };
+    let Some(mounted) = mounts.at(point) else {
+        let (found, expected) = ("not mounted".to_owned(), Some(options::list(settings)));
+        return Evidence { when, what, found, expected };
     };
     let found = format!("{} {}", mounted.file_system, mounted.options);
     let expected = match in_force(mounted, settings) {
         true => found.clone(),
         false => format!("{} with {}", mounted.file_system, options::list(settings)),
     };
-    Evidence { when, what: format!("mount of {point}"), found, expected: Some(expected) }
+    Evidence { when, what, found, expected: Some(expected) }
 }
 
 pub(super) fn in_force(mounted: &Mounted, settings: &[Setting]) -> bool {

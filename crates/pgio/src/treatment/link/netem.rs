@@ -17,7 +17,7 @@ use crate::host::Host;
 use crate::host::command::quoted;
 use crate::host::exec::{Exec, ExecError};
 use crate::treatment::context::{Context, Machines};
-use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment};
+use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment, unread};
 use crate::treatment::error::TreatmentError;
 use crate::treatment::guard::{Guard, Script};
 use crate::treatment::journal::Journal;
@@ -300,7 +300,7 @@ impl InForce for Slowed {
         for (end, guard) in self.link.ends.iter().zip(&mut self.guards) {
             let what = format!("netem on {}", end.place());
             let Ok(json) = guard.ask("") else {
-                all.push(unreadable(when, &what));
+                all.push(unread(when, &what));
                 continue;
             };
             let found = match qdisc::root(&json) {
@@ -327,11 +327,6 @@ impl InForce for Slowed {
 /// Both in milliseconds. Without a delay a round trip may even be a little quicker than before.
 fn is_missing(grown: f64, wanted: f64) -> bool {
     wanted > 0.0 && grown < wanted * SEEN
-}
-
-fn unreadable(when: When, what: &str) -> Evidence {
-    let expected = Some("readable".to_owned());
-    Evidence { when, what: what.to_owned(), found: "unreadable".to_owned(), expected }
 }
 
 #[cfg(test)]

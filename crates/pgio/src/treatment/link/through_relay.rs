@@ -16,7 +16,7 @@ use super::relay::{Impairment, Relay};
 use super::shape::Shape;
 use crate::pg::quote::literal;
 use crate::treatment::context::{Context, Pair};
-use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment};
+use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment, unread};
 use crate::treatment::error::TreatmentError;
 use crate::treatment::journal::Journal;
 use crate::treatment::record::{Label, Record};
@@ -237,14 +237,17 @@ impl Prepared for ThroughRelay {
 impl InForce for Relayed {
     fn verify(&mut self, _context: &mut Context<'_>, when: When) -> Vec<Evidence> {
         let expected = format!("through the relay ({})", self.shape);
-        let found = match source(&mut self.standby) {
-            Ok(Some(from)) if from == self.directory => expected.clone(),
-            Ok(Some(from)) => format!("from {from}"),
-            Ok(None) => "not at all".to_owned(),
-            Err(_) => "unreadable".to_owned(),
+        let what = "how the standby streams";
+        let streams = |found: String| {
+            let (what, expected) = (what.to_owned(), Some(expected.clone()));
+            Evidence { when, what, found, expected }
         };
-        let what = "how the standby streams".to_owned();
-        let mut all = vec![Evidence { when, what, found, expected: Some(expected) }];
+        let mut all = vec![match source(&mut self.standby) {
+            Ok(Some(from)) if from == self.directory => streams(expected.clone()),
+            Ok(Some(from)) => streams(format!("from {from}")),
+            Ok(None) => streams("not at all".to_owned()),
+            Err(_) => unread(when, what),
+        }];
         let passed = self.relay.bytes();
         match when {
             When::Before => self.before = passed,

@@ -11,6 +11,7 @@ use super::setting::{NAMES, RELOAD_SECONDS, RequestedSettings};
 use crate::pg::server::{self, Replication};
 use crate::pg::standby_names::StandbyNames;
 use crate::treatment::context::Context;
+use crate::treatment::contract::unread;
 use crate::treatment::error::TreatmentError;
 use pgio_results::model::{Evidence, When};
 
@@ -37,22 +38,13 @@ pub(super) fn evidence(
     match asked.may_wait_for_standby(admin) {
         Ok(false) => None,
         Ok(true) => Some(standby_evidence(admin, when, asked.needs_standby())),
-        Err(_) => Some(unreadable(when, SYNCHRONOUS)),
-    }
-}
-
-pub(super) fn unreadable(when: When, what: &str) -> Evidence {
-    Evidence {
-        when,
-        what: what.to_owned(),
-        found: "unreadable".to_owned(),
-        expected: Some("readable".to_owned()),
+        Err(_) => Some(unread(when, SYNCHRONOUS)),
     }
 }
 
 fn standby_evidence(admin: &mut Client, when: When, needed: bool) -> Evidence {
     let Ok(replication) = server::replication(admin) else {
-        return unreadable(when, SYNCHRONOUS);
+        return unread(when, SYNCHRONOUS);
     };
     let waits = needed || replication.is_required();
     let found = replication.describe();

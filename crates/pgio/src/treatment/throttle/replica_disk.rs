@@ -76,11 +76,8 @@ mod tests {
     use super::*;
 
     fn devices(names: &[&str]) -> Vec<Device> {
-        let device = |name: &&str| Device {
-            name: (*name).to_owned(),
-            kind: "disk",
-            queue: Default::default(),
-        };
+        let device =
+            |name: &&str| Device { name: (*name).to_owned(), kind: "disk", ..Device::default() };
         names.iter().map(device).collect()
     }
 

@@ -105,7 +105,7 @@ mod tests {
     #[test]
     fn the_disk_of_the_root_and_no_volume_on_it() {
         let device =
-            |name: &str| Device { name: name.to_owned(), kind: "disk", queue: Default::default() };
+            |name: &str| Device { name: name.to_owned(), kind: "disk", ..Device::default() };
         let root = [device("dm-0"), device("sda2"), device("sda")];
         assert!(is_among("sda", &root) && is_among("dm-0", &root));
         assert!(!is_among("dm-1", &root) && !is_among("sdb", &root));

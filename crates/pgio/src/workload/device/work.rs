@@ -16,6 +16,7 @@ use super::{Bench, CLASS, DeviceError, Extent as Amount, Job, SMALLEST_REGION, T
 use crate::config::resolve::{DeviceSettings, Extent};
 use crate::host::Host;
 use crate::host::stop::Stop;
+use crate::host::storage::path_of;
 use crate::rng::derive;
 use crate::workload::clock::{Opener, Start, wait_until};
 use crate::workload::drivers::messages::Work;
@@ -48,13 +49,13 @@ struct PreparedFio {
 }
 
 impl Device {
-    /// `device` is the target's device by its kernel name.
+    /// `device` is the target's device by its kernel name or a path.
     pub fn new(
         settings: DeviceSettings,
         device: Option<&str>,
         host: Arc<Host>,
     ) -> Result<Device, DeviceError> {
-        let of_target = || device.map(|name| format!("/dev/{name}"));
+        let of_target = || device.map(path_of);
         let path = settings.path.clone().or_else(of_target).ok_or_else(|| {
             DeviceError::Place(
                 "the workload `device` requires a place: write path = in [workload], or device = in its target"

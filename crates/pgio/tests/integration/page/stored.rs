@@ -433,6 +433,7 @@ fn telemetry(arm: &Arm, rate: f64) -> Telemetry {
             queue: [("scheduler", "none"), ("write_cache", "write back")]
                 .map(|(k, v)| (k.to_owned(), v.to_owned()))
                 .into(),
+            ..Device::default()
         }],
     };
     Telemetry {

@@ -9,8 +9,9 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::host::proc::diskstats::is_partition;
 use pgio_results::model::Check;
-use pgio_results::telemetry::{DeviceUse, HostUse, IoRates, ProcessIo, Telemetry};
+use pgio_results::telemetry::{DeviceUse, HostUse, IoRates, ProcessIo, Storage, Telemetry};
 use pgio_results::units::human;
 
 const ID: &str = "foreign-io";
@@ -98,9 +99,9 @@ struct Used {
 /// `None` if no device of the servers was observed on the host.
 fn used(telemetry: &Telemetry, name: &str, host: &HostUse) -> Option<Used> {
     let storage = || telemetry.storage.iter().filter(|s| s.host == name);
-    // Devices below the first repeat its traffic.
-    let first: BTreeSet<&str> =
-        storage().filter_map(|s| s.devices.first()).map(|d| d.name.as_str()).collect();
+    // Devices below the first of a stack repeat its traffic.
+    let tops = storage().flat_map(Storage::stacks).filter_map(|stack| stack.first());
+    let first: BTreeSet<&str> = tops.map(|d| d.name.as_str()).collect();
     let used: BTreeSet<&str> =
         storage().flat_map(|s| &s.devices).map(|d| d.name.as_str()).collect();
     let all = sum(first.iter().filter_map(|name| host.devices.get(*name)));
@@ -127,18 +128,6 @@ fn used(telemetry: &Telemetry, name: &str, host: &HostUse) -> Option<Used> {
     (!first.is_empty()).then_some(Used { all, elsewhere })
 }
 
-/// By the kernel's names: `sda1` of `sda`, `nvme0n1p1` of `nvme0n1`.
-fn is_partition(device: &str, disk: &str) -> bool {
-    let is_number = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
-    match device.strip_prefix(disk) {
-        Some(rest) if disk.ends_with(|c: char| c.is_ascii_digit()) => {
-            rest.strip_prefix('p').is_some_and(is_number)
-        }
-        Some(rest) => is_number(rest),
-        None => false,
-    }
-}
-
 fn sum<'a>(devices: impl Iterator<Item = &'a DeviceUse>) -> IoRates {
     devices.fold(IoRates::default(), |sum, device| IoRates {
         read: sum.read + device.read_bytes_per_second,
@@ -159,7 +148,7 @@ fn by_others(io: &ProcessIo, own: IoRates, used: &Used) -> f64 {
 mod tests {
     use super::*;
     use pgio_results::CheckVerdict;
-    use pgio_results::telemetry::{Device, Storage};
+    use pgio_results::telemetry::Device;
 
     const MB: f64 = 1e6;
 
@@ -270,12 +259,5 @@ mod tests {
         let mut found = observed(33.0, 0.0, 34.0, 0.0);
         io(&mut found).unreadable = 7;
         assert!(check(&found).unwrap().message.ends_with("except for 7 that could not be read"));
-    }
-
-    #[test]
-    fn partitions_are_known_by_their_names() {
-        assert!(is_partition("sda1", "sda") && is_partition("nvme0n1p2", "nvme0n1"));
-        assert!(!is_partition("sdab", "sda") && !is_partition("dm-10", "dm-1"));
-        assert!(!is_partition("sda", "sda"));
     }
 }

@@ -26,6 +26,7 @@ fn observed() -> (Trial, Series) {
         role: role.to_owned(),
         host: "db".to_owned(),
         directory: format!("/srv/{role}"),
+        mount_point: "/srv".to_owned(),
         mount_options: "rw,noatime".to_owned(),
         devices: devices
             .iter()
@@ -114,6 +115,20 @@ fn a_quiet_trial_passes_everything() {
     assert!(ids.iter().all(|id| definition(id).is_some()));
     let cache = all.iter().find(|c| c.id == "cache").unwrap();
     insta::assert_snapshot!(cache.message, @"data 231 MiB : shared_buffers 128 MiB : memory 4 GiB; blocks that miss shared_buffers may be in the page cache");
+}
+
+#[test]
+fn memory_of_a_machine_that_is_not_known_to_run_the_server_is_not_shown() {
+    let (mut trial, series) = observed();
+    trial.telemetry.as_mut().unwrap().storage.clear();
+    let message = |trial: &Trial| {
+        let all = checks(trial, Some(&series), true);
+        all.into_iter().find(|c| c.id == "cache").unwrap().message
+    };
+    assert_eq!(message(&trial), "data 231 MiB : shared_buffers 128 MiB");
+    trial.server.shared_buffers = "1GB".to_owned();
+    let held = "data 231 MiB : shared_buffers 1 GiB; shared_buffers can hold all data";
+    assert_eq!(message(&trial), held);
 }
 
 #[test]
@@ -291,6 +306,16 @@ fn commits_faster_than_the_device() {
             db(t).devices.insert("vdb".to_owned(), device);
         })
     };
+    // A volume counts no flushes; the disk below it does.
+    let below = after(|trial, t| {
+        commits(trial, 5200.0);
+        let disk = t.storage[1].devices[0].clone();
+        t.storage[1].devices.insert(0, Device { name: "dm-1".to_owned(), ..disk });
+        db(t).devices.insert("dm-1".to_owned(), DeviceUse::default());
+        let flushed = DeviceUse { flushes_per_second: Some(1500.0), ..DeviceUse::default() };
+        db(t).devices.insert("vdb".to_owned(), flushed);
+    });
+    assert_eq!(below, []);
     // The device kept up; the probe met it busy. Without flushes in the window, the probe decides.
     assert_eq!(flushed(1500.0), []);
     only(&flushed(3.0), "lying-cache", WARNING, fast);
@@ -337,7 +362,11 @@ fn autovacuum_counts_inside_the_window_only() {
 #[test]
 fn the_device_under_test() {
     let (mut trial, _) = observed();
-    assert_eq!(storage(&trial, "vdb").verdict, CheckVerdict::Ok);
+    let found = storage(&trial, "vdb");
+    assert_eq!(
+        (found.verdict, found.message.as_str()),
+        (CheckVerdict::Ok, "data and wal lie on vdb")
+    );
     assert_eq!(storage(&trial, "/dev/vdb").verdict, CheckVerdict::Ok);
     let found = storage(&trial, "dm-0");
     assert_eq!(found.verdict, INVALID);
@@ -347,6 +376,12 @@ fn the_device_under_test() {
         found.message,
         "data (/srv/data) lies on dm-0 over vdb; wal (/srv/wal) lies on vdb, not on sdz"
     );
+    let places = &mut trial.telemetry.as_mut().unwrap().storage;
+    places[1] =
+        Storage { role: "wal".to_owned(), directory: "/srv/wal".to_owned(), ..Storage::default() };
+    let found = storage(&trial, "vdb");
+    assert_eq!(found.verdict, INVALID);
+    assert_eq!(found.message, "pgio cannot read wal (/srv/wal), which may not be on vdb");
     trial.telemetry = None;
     assert_eq!(storage(&trial, "vdb").verdict, INVALID);
 }

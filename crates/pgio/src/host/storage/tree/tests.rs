@@ -106,6 +106,28 @@ btrfs features sdd
 ",
     );
     assert_eq!(names(&tree, "/pg"), ["sdb disk", "sdc disk"]);
+    let found = tree.under(tree.mount_of(Path::new("/pg")).unwrap());
+    assert_eq!(found.iter().map(|d| d.member).collect::<Vec<_>>(), [false, true]);
+}
+
+#[test]
+fn members_below_a_loop_device_are_below_it() {
+    let tree = Tree::parse(
+        "mount 40 22 0:45 / / rw - btrfs /dev/sdb rw
+mount 41 22 7:0 / /pg rw - ext4 /dev/loop0 rw
+block loop0 7:0
+backing loop0 /img
+block sdb 8:16
+block sdc 8:32
+btrfs f00-ba4 sdb
+btrfs f00-ba4 sdc
+",
+    );
+    let found = tree.under(tree.mount_of(Path::new("/pg")).unwrap());
+    assert_eq!(
+        found.iter().map(|d| (d.name.as_str(), d.member)).collect::<Vec<_>>(),
+        [("loop0", false), ("sdb", false), ("sdc", false)]
+    );
 }
 
 #[test]
