@@ -15,6 +15,7 @@ use super::finding::Finding;
 use super::pairing::Arms;
 use super::variance::reloads;
 use pgio_results::store::Manifest;
+use pgio_results::telemetry::Storage;
 use pgio_results::{CheckVerdict, Trial};
 
 /// The spread between layouts for which the coverage is shown.
@@ -79,10 +80,11 @@ struct Place<'a> {
 impl<'a> Place<'a> {
     fn of(trial: &'a Trial) -> Place<'a> {
         let storage = trial.telemetry.as_ref().map_or(&[][..], |t| &t.storage);
-        let device = |s: &'a pgio_results::telemetry::Storage| {
-            s.devices.first().map(|device| (s.host.as_str(), device.name.as_str()))
+        let devices = |s: &'a Storage| {
+            let tops = s.stacks().filter_map(|stack| stack.first());
+            tops.map(|device| (s.host.as_str(), device.name.as_str()))
         };
-        let devices = storage.iter().filter_map(device).collect();
+        let devices = storage.iter().flat_map(devices).collect();
         Place { server: &trial.server.target, devices }
     }
 
@@ -105,7 +107,7 @@ mod tests {
     use crate::analysis::analyse;
     use crate::analysis::test_support::demo;
     use pgio_results::store::StoredExperiment;
-    use pgio_results::telemetry::{Device, Storage, Telemetry};
+    use pgio_results::telemetry::{Device, Telemetry};
 
     fn found(stored: &StoredExperiment) -> Vec<(Option<String>, String)> {
         let all = analyse(stored).checks.into_iter().filter(|f| f.id == "layout");

@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::pairing::Arm;
 use pgio_results::Trial;
 use pgio_results::store::Manifest;
-use pgio_results::telemetry::{DeviceUse, StandbyLag};
+use pgio_results::telemetry::{DeviceUse, HostUse, StandbyLag, Storage};
 
 /// One standby under one condition.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
@@ -39,7 +39,12 @@ pub struct StandbyUse {
 }
 
 /// A standby in one trial, with the use of its disk.
-type Seen<'a> = (&'a StandbyLag, Option<&'a DeviceUse>);
+struct Seen<'a> {
+    lag: &'a StandbyLag,
+    device: Option<&'a DeviceUse>,
+    /// Those of the disk below, if the device itself counts none.
+    flushes_per_second: Option<f64>,
+}
 
 pub(super) fn all(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<StandbyUse> {
     let mut all = Vec::new();
@@ -59,13 +64,19 @@ fn seen_in(trial: &Trial) -> impl Iterator<Item = (&str, Seen<'_>)> {
     let telemetry = trial.telemetry.iter();
     telemetry.flat_map(|t| {
         t.standbys.iter().map(|(name, lag)| {
-            let device = lag.storage.as_ref().and_then(|storage| {
-                let device = storage.devices.first()?;
-                t.hosts.get(&storage.host)?.devices.get(&device.name)
-            });
-            (name.as_str(), (lag, device))
+            let storage = lag.storage.as_ref();
+            let disk = storage.and_then(|storage| Some((storage, t.hosts.get(&storage.host)?)));
+            let device =
+                disk.and_then(|(storage, host)| host.devices.get(&storage.devices.first()?.name));
+            let flushes_per_second = disk.and_then(|(storage, host)| flushes(storage, host));
+            (name.as_str(), Seen { lag, device, flushes_per_second })
         })
     })
+}
+
+fn flushes(storage: &Storage, host: &HostUse) -> Option<f64> {
+    let counted = host.flushed_below(storage)?;
+    counted.into_iter().map(|name| host.devices.get(name)?.flushes_per_second).sum()
 }
 
 fn is_measured(standby: &StandbyUse) -> bool {
@@ -80,13 +91,13 @@ fn is_measured(standby: &StandbyUse) -> bool {
 
 fn summary(condition: &str, name: &str, seen: &[Seen<'_>]) -> StandbyUse {
     let lags = |of: fn(&StandbyLag) -> Option<f64>| {
-        mean(&seen.iter().filter_map(|(lag, _)| of(lag)).collect::<Vec<_>>())
+        mean(&seen.iter().filter_map(|one| of(one.lag)).collect::<Vec<_>>())
     };
     let disk = |of: fn(&DeviceUse) -> Option<f64>| {
-        mean(&seen.iter().filter_map(|(_, device)| of((*device)?)).collect::<Vec<_>>())
+        mean(&seen.iter().filter_map(|one| of(one.device?)).collect::<Vec<_>>())
     };
-    let known = seen.iter().rev().map(|(lag, _)| *lag).next();
-    let greatest = seen.iter().filter_map(|(lag, _)| lag.max_bytes_behind).reduce(f64::max);
+    let known = seen.iter().rev().map(|one| one.lag).next();
+    let greatest = seen.iter().filter_map(|one| one.lag.max_bytes_behind).reduce(f64::max);
     let device = |lag: &StandbyLag| Some(lag.storage.as_ref()?.devices.first()?.name.clone());
     StandbyUse {
         condition: condition.to_owned(),
@@ -100,7 +111,9 @@ fn summary(condition: &str, name: &str, seen: &[Seen<'_>]) -> StandbyUse {
         replay_seconds: lags(|lag| lag.replay_seconds),
         device: known.and_then(device),
         written_bytes_per_second: disk(|d| Some(d.written_bytes_per_second)),
-        flushes_per_second: disk(|d| d.flushes_per_second),
+        flushes_per_second: mean(
+            &seen.iter().filter_map(|one| one.flushes_per_second).collect::<Vec<_>>(),
+        ),
         utilisation: disk(|d| Some(d.utilisation)),
     }
 }
@@ -108,8 +121,8 @@ fn summary(condition: &str, name: &str, seen: &[Seen<'_>]) -> StandbyUse {
 /// The most frequent state.
 fn usual_state(seen: &[Seen<'_>]) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for (lag, _) in seen {
-        *counts.entry(&lag.sync_state).or_default() += 1;
+    for one in seen {
+        *counts.entry(&one.lag.sync_state).or_default() += 1;
     }
     let usual = counts.into_iter().max_by_key(|(_, count)| *count);
     usual.map_or_else(String::new, |(state, _)| state.to_owned())
@@ -120,7 +133,7 @@ mod tests {
     use super::*;
     use crate::analysis::analyse;
     use crate::analysis::test_support::demo;
-    use pgio_results::telemetry::{Device, HostUse, Storage, Telemetry};
+    use pgio_results::telemetry::{Device, Telemetry};
 
     fn telemetry(mean_behind: f64, writes: f64) -> Telemetry {
         let device = Device { name: "vdc".to_owned(), ..Device::default() };

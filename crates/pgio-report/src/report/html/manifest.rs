@@ -73,13 +73,11 @@ fn storage(t: &Telemetry) -> Table {
     };
     let row = |s: &Storage| {
         let devices: Vec<String> = s.devices.iter().map(device).collect();
-        vec![
-            s.role.clone(),
-            s.host.clone(),
-            s.directory.clone(),
-            format!("{} on {} ({})", s.file_system, s.mount_point, s.mount_options),
-            devices.join("\n"),
-        ]
+        let mount = match s.is_located() {
+            true => format!("{} on {} ({})", s.file_system, s.mount_point, s.mount_options),
+            false => "unknown: pgio could not read the directory".to_owned(),
+        };
+        vec![s.role.clone(), s.host.clone(), s.directory.clone(), mount, devices.join("\n")]
     };
     let heading = ["what", "host", "directory", "file system", "devices"];
     Table {
