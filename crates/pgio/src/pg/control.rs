@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::line::Line;
 use crate::host::command::quoted;
-use crate::host::exec::{Exec, ExecError};
+use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::rights::{Prefix, Rights, RightsError, User};
 
 const STATE: &str = include_str!("control/state.sh");
@@ -293,6 +293,13 @@ impl Controller {
     fn systemctl(&self, verb: &str, unit: &str) -> Result<(), ControlError> {
         let line =
             self.prefixes()?.as_root.line(["systemctl", verb, "--", unit]).timeout(COMMAND_TIMEOUT);
+        Ok(self.exec.run(&self.line_as_owner(words)?)?)
+    }
+
+    fn line_as_owner<'a>(
+        &self,
+        words: impl IntoIterator<Item = &'a str>,
+    ) -> Result<CommandLine, ControlError> {
         Ok(self.exec.run(&line).map(drop)?)
     }
 }

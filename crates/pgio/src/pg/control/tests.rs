@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use super::survey::{SessionFacts, plan};
 use super::*;
 use crate::config::experiment::ControlMethod;
-use crate::host::exec::{CommandLine, Output};
+use crate::host::exec::Output;
 
 /// A host with one server whose state follows the commands.
 #[derive(Default)]
@@ -113,6 +113,16 @@ fn start_waits_for_a_shutdown_to_finish() {
 }
 
 #[test]
+#[test]
+fn the_value_of_a_setting_is_no_argument_of_a_command() {
+    let fake = Fake { has: "runuser", ..Fake::default() };
+    let (controller, fake) = controller(fake, &ControlMethod::PgCtl);
+    controller.set_line_while_down("primary_conninfo", Some("password=geheim")).unwrap();
+    let [ran] = &fake.ran()[..] else { panic!() };
+    assert!(ran.contains("/d/postgresql.auto.conf primary_conninfo replace"), "{ran}");
+    assert!(!ran.contains("geheim"), "{ran}");
+}
+
 fn a_unit_may_become_ready_late_but_pg_ctl_may_not() {
     let shown = "LoadState=loaded\nActiveState=active\nMainPID=7\n";
     let start = |way: &ControlMethod| {
