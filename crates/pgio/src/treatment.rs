@@ -22,6 +22,7 @@ pub mod journal;
 mod kinds;
 mod link;
 mod postgres;
+mod mark;
 mod record;
 mod resource;
 mod step;
