@@ -25,6 +25,7 @@ mod postgres;
 mod mark;
 mod record;
 mod resource;
+pub mod recreated_database;
 mod step;
 mod stopped;
 #[cfg(test)]
