@@ -15,3 +15,4 @@ pub mod secrets;
 pub mod server;
 pub mod standby_names;
 pub mod words;
+pub mod values;

@@ -31,7 +31,6 @@ mod stopped;
 #[cfg(test)]
 mod test_support;
 mod throttle;
-mod values;
 mod way_back;
 pub mod workload_table;
 

@@ -6,6 +6,7 @@
 //! postgresql.auto.conf that is journaled, [`standby`] for what commits wait for.
 
 mod auto_conf;
+mod followers;
 mod setting;
 mod standby;
 mod step;
@@ -26,8 +27,8 @@ use super::error::TreatmentError;
 use super::journal::Journal;
 use super::resource::Touch;
 use super::step::carry_out;
-use super::values::{agree, refusal};
 use crate::config::experiment::TreatmentSpec;
+use crate::pg::values::{agree, refusal};
 use pgio_results::change::Change;
 use pgio_results::model::{Evidence, When};
 
@@ -199,7 +200,10 @@ fn check_setting(
         Route::Restart if context.control.is_none() => Err(TreatmentError::Refused(format!(
             "{name} requires a restart, which pgio does only to a private cluster or if [target] sets control = \"pg_ctl\" or \"systemctl UNIT\""
         ))),
-        Route::Restart => check_line(setting, context),
+        Route::Restart => {
+            followers::check(setting, &described, context)?;
+            check_line(setting, context)
+        }
     }
 }
 

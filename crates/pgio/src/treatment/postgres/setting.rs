@@ -10,8 +10,8 @@ use postgres::Client;
 use postgres::error::SqlState;
 
 use crate::pg::quote::{identifier, literal};
+use crate::pg::values::Described;
 use crate::treatment::error::TreatmentError;
-use crate::treatment::values::Described;
 
 /// How long a reload may take to reach this session.
 pub(super) const RELOAD_SECONDS: u64 = 5;

@@ -8,10 +8,10 @@ use super::setting::{
 };
 use crate::pg::control::Line;
 use crate::treatment::context::Context;
+use crate::pg::values::agree;
 use crate::treatment::error::TreatmentError;
 use crate::treatment::record::{Label, Record};
 use crate::treatment::step::{OnConflict, Step, Undone};
-use crate::treatment::values::agree;
 
 pub(super) const KIND: &str = "postgres";
 
