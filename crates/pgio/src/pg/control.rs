@@ -60,6 +60,11 @@ pub enum ControlError {
     NoPgCtl { program: String },
     #[error(
         "the server logs to {to}, which pgio could not reattach after a restart: start the server by `pg_ctl start -l FILE`, or set logging_collector = on"
+    #[error(
+        "a restart would also put in force what someone prepared in the server's configuration files ({}): reload or restart the server, or revert that, first",
+        names.join(", ")
+    )]
+    Pending { names: Vec<String> },
     )]
     Log { to: String },
     #[error("the server does not start: {why}")]

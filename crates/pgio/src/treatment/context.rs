@@ -19,7 +19,7 @@ use crate::host::stop::Stop;
 use crate::host::{Host, Hosts};
 use crate::pg::control::{Controller, Line};
 use crate::pg::private::PrivateCluster;
-use crate::pg::{server, words};
+use crate::pg::{pending, server, words};
 use pgio_connect::interrupt;
 use pgio_connect::{self, ConnectParams};
 
@@ -27,6 +27,8 @@ use pgio_connect::{self, ConnectParams};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long its standbys may take to connect again.
 const STANDBY_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a reload may take to reach a session.
+const RELOAD_PATIENCE: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(50);
 
 /// Stops and starts the server of a target. Both return when that is done, at once if it is
@@ -42,6 +44,10 @@ pub trait Control {
     /// Replaces that line; without a value removes it.
     fn set_line_while_down(&mut self, name: &str, _value: Option<&str>) -> Result<(), String> {
         Err(format!("{name} cannot be changed while this server is down"))
+    }
+    /// Why the server can be neither stopped nor started now, although its target says how.
+    fn out_of_reach(&self) -> Option<String> {
+        None
     }
     /// The servers of a private cluster with one standby.
     fn pair(&self) -> Option<Pair> {
@@ -97,6 +103,24 @@ impl Control for Controller {
 
     fn set_line_while_down(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
         Controller::set_line_while_down(self, name, value).map_err(|e| words::sentence(&e))
+    }
+}
+
+/// The control of a server whose host cannot be reached, for this reason.
+#[derive(Debug)]
+pub struct OutOfReach(pub String);
+
+impl Control for OutOfReach {
+    fn stop(&mut self) -> Result<(), String> {
+        Err(self.0.clone())
+    }
+
+    fn start(&mut self) -> Result<(), String> {
+        Err(self.0.clone())
+    }
+
+    fn out_of_reach(&self) -> Option<String> {
+        Some(self.0.clone())
     }
 }
 
@@ -328,6 +352,43 @@ impl Context<'_> {
     pub fn host(&self, name: Option<&str>) -> Result<Arc<Host>, TreatmentError> {
         self.machines().host(name)
     }
+    /// Why the server cannot be restarted; none if it can.
+    pub fn no_restart(&self) -> Option<String> {
+        match &self.control {
+            Some(control) => control.out_of_reach(),
+            None => Some("the journal does not say how".to_owned()),
+        }
+    }
+
+    /// Before a condition restarts or reloads the server: refuses to put in force what someone else prepared in
+    /// its configuration files. An undo does not ask, since it has to restore the server.
+    pub fn refuse_pending(&mut self, restarts: bool) -> Result<(), TreatmentError> {
+        if self.private {
+            return Ok(());
+        }
+        let deadline = Instant::now() + RELOAD_PATIENCE;
+        loop {
+            let admin = self.admin()?;
+            let found = match restarts {
+                true => pending::for_restart(admin),
+                false => pending::for_reload(admin),
+            };
+            let names = found.map_err(TreatmentError::postgres("ask for pending settings"))?;
+            if names.is_empty() {
+                return Ok(());
+            }
+            // The reload of an undo may not have reached this session.
+            if Instant::now() > deadline {
+                let how = if restarts { "restart" } else { "reload" };
+                return Err(TreatmentError::Refused(format!(
+                    "a {how} would also put in force what someone prepared in the server's configuration files ({}): reload or restart the server, or revert that, first",
+                    names.join(", ")
+                )));
+            }
+            thread::sleep(POLL);
+        }
+    }
+
 
     /// Returns the way to stop and start the server, or refuses `what`, which needs it, if nothing configures it.
     pub fn control(&mut self, what: &str) -> Result<&mut (dyn Control + '_), TreatmentError> {

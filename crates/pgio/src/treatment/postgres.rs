@@ -167,6 +167,9 @@ impl Treatment for Postgres {
             list.push(setting.clone());
             needs_restart |= route == Route::Restart;
         }
+        if !lasting.is_empty() {
+            context.refuse_pending(needs_restart)?;
+        }
         standby::check(&self.asked, context.admin()?)?;
         let asked = self.asked.clone();
         Ok(Box::new(Routed { asked, in_sessions, lasting, needs_restart }))
@@ -232,6 +235,9 @@ impl Prepared for Routed {
         context: &mut Context<'_>,
         journal: &mut Journal,
     ) -> Result<Box<dyn InForce>, TreatmentError> {
+        if !self.lasting.is_empty() {
+            context.refuse_pending(self.needs_restart)?;
+        }
         for step in &self.steps(context)? {
             carry_out(journal, step, || step.apply(context))?;
         }

@@ -34,6 +34,7 @@ pub(super) fn stop(
     what: &str,
 ) -> Result<(), TreatmentError> {
     context.control(what)?;
+    context.refuse_pending(true)?;
     // The server of a private cluster ends with pgio and needs no start then.
     let host = context.server_host.filter(|_| !context.private).map(str::to_owned);
     let step = StopStep { label: Label { what: "PostgreSQL".to_owned(), host } };

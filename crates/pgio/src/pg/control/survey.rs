@@ -14,6 +14,7 @@ use super::{ControlError, Controller, Method, Plan, Program};
 use crate::config::experiment::ControlMethod;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::rights::{Prefix, Rights, User};
+use crate::pg::pending;
 
 const PROCESS: &str = include_str!("process.sh");
 const PROGRAM: &str = include_str!("program.sh");
@@ -58,6 +59,10 @@ impl Controller {
         })?;
         let facts =
             SessionFacts { backend: row.get(0), data_directory: row.get(1), collector: row.get(2) };
+        let names = pending::for_restart(client)?;
+        if !names.is_empty() {
+            return Err(ControlError::Pending { names });
+        }
         let controller = Controller::new(plan(&facts, host, &*exec, way)?, exec);
         controller.prefixes()?;
         Ok(controller)
