@@ -48,6 +48,10 @@ pub enum ControlError {
         "the server is run by systemd unit {unit}: write control = \"systemctl {unit}\", because systemd would treat a stop by pg_ctl as a failure"
     )]
     RunBySystemd { unit: String },
+    #[error(
+        "the server runs in systemd unit {unit}, whose main process is another program ({program}), such as Patroni or another cluster manager: it would react to a stop; end it, and start the server by pg_ctl outside that unit"
+    )]
+    Managed { unit: String, program: String },
     #[error("systemd on host {host} has no active unit {unit} ({state}){instead}")]
     NoUnit { host: String, unit: String, state: String, instead: String },
     #[error("systemd unit {unit} does not run the server{instead}")]
@@ -56,15 +60,15 @@ pub enum ControlError {
         "the program {program} was replaced after the server started: restart the server manually first"
     )]
     Replaced { program: String },
-    #[error("no pg_ctl in the directory of {program}")]
-    NoPgCtl { program: String },
-    #[error(
-        "the server logs to {to}, which pgio could not reattach after a restart: start the server by `pg_ctl start -l FILE`, or set logging_collector = on"
     #[error(
         "a restart would also put in force what someone prepared in the server's configuration files ({}): reload or restart the server, or revert that, first",
         names.join(", ")
     )]
     Pending { names: Vec<String> },
+    #[error("no pg_ctl in the directory of {program}")]
+    NoPgCtl { program: String },
+    #[error(
+        "the server logs to {to}, which pgio could not reattach after a restart: start the server by `pg_ctl start -l FILE`, or set logging_collector = on"
     )]
     Log { to: String },
     #[error("the server does not start: {why}")]
@@ -289,15 +293,6 @@ impl Controller {
         &self,
         words: impl IntoIterator<Item = &'a str>,
     ) -> Result<String, ControlError> {
-        let prefix = self.prefixes()?.as_owner.clone().unwrap_or_default();
-        // The owner may lack access to our working directory.
-        let line = prefix.line(words).directory("/".as_ref()).timeout(COMMAND_TIMEOUT);
-        Ok(self.exec.run(&line)?)
-    }
-
-    fn systemctl(&self, verb: &str, unit: &str) -> Result<(), ControlError> {
-        let line =
-            self.prefixes()?.as_root.line(["systemctl", verb, "--", unit]).timeout(COMMAND_TIMEOUT);
         Ok(self.exec.run(&self.line_as_owner(words)?)?)
     }
 
@@ -305,6 +300,14 @@ impl Controller {
         &self,
         words: impl IntoIterator<Item = &'a str>,
     ) -> Result<CommandLine, ControlError> {
+        let prefix = self.prefixes()?.as_owner.clone().unwrap_or_default();
+        // The owner may lack access to our working directory.
+        Ok(prefix.line(words).directory("/".as_ref()).timeout(COMMAND_TIMEOUT))
+    }
+
+    fn systemctl(&self, verb: &str, unit: &str) -> Result<(), ControlError> {
+        let line =
+            self.prefixes()?.as_root.line(["systemctl", verb, "--", unit]).timeout(COMMAND_TIMEOUT);
         Ok(self.exec.run(&line).map(drop)?)
     }
 }

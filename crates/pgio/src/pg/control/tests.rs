@@ -15,6 +15,10 @@ struct Fake {
     uid: u32,
     has: &'static str,
     unit: &'static str,
+    /// The unit of pgio's commands there.
+    here: &'static str,
+    /// The main process of `unit`, if that is another.
+    manager: &'static str,
     /// Output of `systemctl show`.
     shown: &'static str,
     state: Mutex<Vec<&'static str>>,
@@ -36,7 +40,10 @@ impl Fake {
         }
         if line.contains("from one of its sessions") {
             return Some(match line.ends_with(" 9") {
-                true => format!("main 7\nuser 26 27 postgres\ngroup /system.slice/{}\n", self.unit),
+                true => format!(
+                    "main 7\nuser 26 27 postgres\ngroup /system.slice/{}\nhere /system.slice/{}\n",
+                    self.unit, self.here
+                ),
                 false => String::new(),
             });
         }
@@ -46,6 +53,9 @@ impl Fake {
         if line.contains("programs that can change the user") {
             let has: String = self.has.split(' ').map(|p| format!("has {p}\n")).collect();
             return Some(format!("uid {}\nname joe\ncapabilities ffff\n{has}", self.uid));
+        }
+        if line == "cat /proc/3/comm" {
+            return Some(format!("{}\n", self.manager));
         }
         if line.starts_with("systemctl show") {
             return Some(self.shown.to_owned()).filter(|text| !text.is_empty());
@@ -104,16 +114,6 @@ fn pg_ctl_runs_as_the_owner_with_the_original_options() {
 }
 
 #[test]
-fn start_waits_for_a_shutdown_to_finish() {
-    let state = Mutex::new(vec!["stopping", "", "down"]);
-    let fake = Fake { uid: 26, state, ..Fake::default() };
-    let (controller, fake) = controller(fake, &ControlMethod::PgCtl);
-    controller.start().unwrap();
-    assert_eq!(fake.ran().len(), 1);
-}
-
-#[test]
-#[test]
 fn the_value_of_a_setting_is_no_argument_of_a_command() {
     let fake = Fake { has: "runuser", ..Fake::default() };
     let (controller, fake) = controller(fake, &ControlMethod::PgCtl);
@@ -123,6 +123,16 @@ fn the_value_of_a_setting_is_no_argument_of_a_command() {
     assert!(!ran.contains("geheim"), "{ran}");
 }
 
+#[test]
+fn start_waits_for_a_shutdown_to_finish() {
+    let state = Mutex::new(vec!["stopping", "", "down"]);
+    let fake = Fake { uid: 26, state, ..Fake::default() };
+    let (controller, fake) = controller(fake, &ControlMethod::PgCtl);
+    controller.start().unwrap();
+    assert_eq!(fake.ran().len(), 1);
+}
+
+#[test]
 fn a_unit_may_become_ready_late_but_pg_ctl_may_not() {
     let shown = "LoadState=loaded\nActiveState=active\nMainPID=7\n";
     let start = |way: &ControlMethod| {
@@ -186,12 +196,19 @@ fn refuses_before_changing_anything() {
     let run_by_systemd = Fake { unit: "postgresql.service", shown, ..Fake::default() };
     let message = refused(run_by_systemd, session());
     assert!(message.contains("control = \"systemctl postgresql.service\""), "{message}");
-    let inside =
-        Fake { unit: "runner.service", shown: "MainPID=3\n", has: "su", ..Fake::default() };
-    assert!(
-        plan(&session(), "db", &inside, &ControlMethod::PgCtl).is_ok(),
-        "started by hand in there"
-    );
+    let inside = |manager, here| Fake {
+        unit: "runner.service",
+        shown: "MainPID=3\n",
+        has: "su",
+        manager,
+        here,
+        ..Fake::default()
+    };
+    let message = refused(inside("patroni", "ssh.service"), session());
+    assert!(message.contains("runner.service") && message.contains("(patroni)"), "{message}");
+    for by_hand in [inside("Runner.Listener", "runner.service"), inside("sshd", "")] {
+        assert!(plan(&session(), "db", &by_hand, &ControlMethod::PgCtl).is_ok());
+    }
 }
 
 #[test]
