@@ -90,7 +90,10 @@ pub(super) fn run(args: &Args) -> Outcome {
         found |= end_sessions(&mut pgio_connect::connect(&params_of(text)?)?);
     }
     if !found {
-        output::line("Nothing to undo.");
+        output::line(&format!("Nothing to undo in {}.", state::base_dir()?.display()));
+        if let Some(hint) = state::of_root() {
+            output::note(&hint);
+        }
     }
     Ok(())
 }
