@@ -10,6 +10,7 @@
 pub mod ballast;
 mod body;
 mod cache;
+mod changed_server;
 mod command;
 mod condition;
 mod context;
@@ -21,11 +22,11 @@ mod guard;
 pub mod journal;
 mod kinds;
 mod link;
-mod postgres;
 mod mark;
+mod postgres;
 mod record;
-mod resource;
 pub mod recreated_database;
+mod resource;
 mod step;
 mod stopped;
 #[cfg(test)]
@@ -34,12 +35,13 @@ mod throttle;
 mod way_back;
 pub mod workload_table;
 
+pub use changed_server::ChangedServer;
 pub use condition::{
     Checked, Parsed, Treatments, changes, check_all, check_beside, declared_value, declares,
     parse_all, put_in_force, touched_before_check,
 };
 pub use context::{
-    AdminSession, Context, Control, Layout, Machines, Moved, OnDemand, Pair, Replica,
+    AdminSession, Context, Control, Layout, Machines, Moved, OutOfReach, Pair, Replica,
 };
 pub use contract::{Cost, Declared, InForce, Kind, Prepared, Preview, Treatment};
 pub use error::TreatmentError;

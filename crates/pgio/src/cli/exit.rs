@@ -238,7 +238,7 @@ coded! {
         JournalError::Unfinished(_) | JournalError::Busy { .. } | JournalError::Broken { .. } => UNFINISHED,
     },
     LiveError => |e| match e {
-        LiveError::Treatment { source, .. } => source.code(),
+        LiveError::Treatment { source, .. } | LiveError::OtherServer(source) => source.code(),
         LiveError::Store(_) => FILES,
         LiveError::Connect(_) | LiveError::ConnectionLost(_) => CONNECT,
         LiveError::StoredSlice => FILES,

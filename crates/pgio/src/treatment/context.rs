@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use ::postgres::Client;
 
+use super::changed_server::ChangedServer;
 use super::error::TreatmentError;
-use super::resource::Resource;
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts};
 use crate::pg::control::{Controller, Line};
@@ -129,49 +129,22 @@ pub enum AdminSession<'a> {
     Open(&'a mut Client),
     /// Connected on first use.
     OnDemand(Box<OnDemand>),
+    /// In an undo: the journal's connection string cannot be resolved here, for this reason.
+    Unresolved(String),
 }
 
 /// The session of an undo.
 #[derive(Default)]
 pub struct OnDemand {
     client: Option<Client>,
-    /// What the run changed, with the server among it; empty if unknown.
-    touched: Vec<Resource>,
-}
-
-impl OnDemand {
-    pub fn new(touched: Vec<Resource>) -> OnDemand {
-        OnDemand { client: None, touched }
-    }
-
-    /// Connects, and refuses a server that is not the one that the run changed.
-    fn open(&mut self, params: &ConnectParams) -> Result<&mut Client, TreatmentError> {
-        let mut client = open(params)?;
-        let doing = TreatmentError::postgres("ask whether the server is a standby");
-        let row = client.query_one("SELECT pg_is_in_recovery()", &[]).map_err(doing)?;
-        if row.get(0) {
-            return Err(TreatmentError::Refused(format!(
-                "{} is a standby, but the run changed its primary: `pgio undo --connect` with the connection string of the primary",
-                params.describe()
-            )));
-        }
-        let doing = TreatmentError::postgres("identify the server");
-        let found = Resource::server(&server::identity(&mut client).map_err(doing)?);
-        let mut others = self.touched.iter().filter(|resource| resource.is_another_server(&found));
-        if let Some(changed) = others.next() {
-            return Err(TreatmentError::Refused(format!(
-                "{} is {found}, but the run changed {changed}: `pgio undo --connect` with the connection string of that one",
-                params.describe()
-            )));
-        }
-        Ok(self.client.insert(client))
-    }
 }
 
 /// The server and the hosts that treatments act on.
 pub struct Context<'a> {
     pub params: &'a ConnectParams,
     pub session: AdminSession<'a>,
+    /// The server that every new session must be of.
+    pub changed: ChangedServer,
     /// The hosts that are connected; in an undo those that the steps name.
     pub hosts: &'a Hosts,
     /// The server's host by its name in `hosts`, if known.
@@ -252,7 +225,7 @@ fn patience(stop: &Stop) -> Duration {
 }
 
 /// An undo must neither fail by the limits of a role nor wait for a lost standby.
-fn open(params: &ConnectParams) -> Result<Client, TreatmentError> {
+fn open(params: &ConnectParams, changed: &ChangedServer) -> Result<Client, TreatmentError> {
     let mut client = pgio_connect::connect(params).map_err(TreatmentError::Connect)?;
     server::lift_limits(&mut client)
         .and_then(|()| client.batch_execute("SET synchronous_commit = local"))
@@ -260,7 +233,14 @@ fn open(params: &ConnectParams) -> Result<Client, TreatmentError> {
             doing: "prepare a session".to_owned(),
             source,
         })?;
+    changed.check(&mut client, params)?;
     Ok(client)
+}
+
+fn unresolved(why: &str) -> TreatmentError {
+    TreatmentError::Refused(format!(
+        "the journal's connection string cannot be used here ({why}): correct that, or name another one with `pgio undo --connect`"
+    ))
 }
 
 impl fmt::Debug for OnDemand {
@@ -285,7 +265,7 @@ impl Context<'_> {
     /// The session; a new one if a restart ended the former.
     pub fn admin(&mut self) -> Result<&mut Client, TreatmentError> {
         let limit = patience(&self.stop);
-        let params = self.params;
+        let (params, changed) = (self.params, &self.changed);
         let restoring = self.stop.is_restoring();
         let is_there = |client: &mut Client| {
             let there = !client.is_closed() && (!restoring || client.is_valid(limit).is_ok());
@@ -298,30 +278,39 @@ impl Context<'_> {
         match &mut self.session {
             AdminSession::Open(client) => {
                 if !is_there(client) {
-                    **client = interrupt::within(limit, || open(params))?;
+                    **client = interrupt::within(limit, || open(params, changed))?;
                 }
                 Ok(client)
             }
             AdminSession::OnDemand(session) => {
                 if !session.client.as_mut().is_some_and(is_there) {
-                    return interrupt::within(limit, || session.open(params));
+                    let client = interrupt::within(limit, || open(params, changed))?;
+                    return Ok(session.client.insert(client));
                 }
                 Ok(session.client.as_mut().expect("`is_there` found it"))
             }
+            AdminSession::Unresolved(why) => Err(unresolved(why)),
         }
     }
 
     /// Replaces a session that a restart ended, which the client may not have noticed yet.
     pub fn reconnect(&mut self) -> Result<(), TreatmentError> {
+        if let AdminSession::Unresolved(why) = &self.session {
+            return Err(unresolved(why));
+        }
         let deadline = Instant::now() + PATIENCE;
-        let params = self.params;
         loop {
-            let opened = interrupt::within(patience(&self.stop), || match &mut self.session {
-                AdminSession::Open(admin) => open(params).map(|client| **admin = client),
-                AdminSession::OnDemand(session) => session.open(params).map(drop),
-            });
+            let opened =
+                interrupt::within(patience(&self.stop), || open(self.params, &self.changed));
             match opened {
-                Ok(()) => return Ok(()),
+                Ok(client) => {
+                    match &mut self.session {
+                        AdminSession::Open(admin) => **admin = client,
+                        AdminSession::OnDemand(session) => session.client = Some(client),
+                        AdminSession::Unresolved(why) => return Err(unresolved(why)),
+                    }
+                    return Ok(());
+                }
                 Err(error @ TreatmentError::Refused(_)) => return Err(error),
                 // systemd may report a server as started before it accepts connections.
                 Err(_) if Instant::now() < deadline && !self.stop.urgent() => thread::sleep(POLL),
@@ -352,6 +341,17 @@ impl Context<'_> {
     pub fn host(&self, name: Option<&str>) -> Result<Arc<Host>, TreatmentError> {
         self.machines().host(name)
     }
+
+    /// Returns the way to stop and start the server, or refuses `what`, which needs it, if nothing configures it.
+    pub fn control(&mut self, what: &str) -> Result<&mut (dyn Control + '_), TreatmentError> {
+        match &mut self.control {
+            Some(control) => Ok(&mut **control),
+            None => Err(TreatmentError::Refused(format!(
+                "{what} requires stopping and starting PostgreSQL, which pgio does only to a private cluster or if [target] sets control = \"pg_ctl\" or \"systemctl UNIT\""
+            ))),
+        }
+    }
+
     /// Why the server cannot be restarted; none if it can.
     pub fn no_restart(&self) -> Option<String> {
         match &self.control {
@@ -389,17 +389,6 @@ impl Context<'_> {
         }
     }
 
-
-    /// Returns the way to stop and start the server, or refuses `what`, which needs it, if nothing configures it.
-    pub fn control(&mut self, what: &str) -> Result<&mut (dyn Control + '_), TreatmentError> {
-        match &mut self.control {
-            Some(control) => Ok(&mut **control),
-            None => Err(TreatmentError::Refused(format!(
-                "{what} requires stopping and starting PostgreSQL, which pgio does only to a private cluster or if [target] sets control = \"pg_ctl\" or \"systemctl UNIT\""
-            ))),
-        }
-    }
-
     /// The step that starts it again must be in the journal already.
     pub fn stop_server(&mut self, what: &str) -> Result<(), TreatmentError> {
         self.streaming = self.streaming();
@@ -428,11 +417,8 @@ impl Context<'_> {
         }
     }
 
-    /// The names of the standbys that stream, as far as the role may see them.
     fn streaming(&mut self) -> Vec<String> {
-        let found = self.admin().ok().and_then(|admin| server::replication(admin).ok());
-        let standbys = found.into_iter().flat_map(|found| found.standbys);
-        standbys.filter(|s| s.state == "streaming").map(|s| s.name).collect()
+        self.admin().map(server::streaming).unwrap_or_default()
     }
 
     /// Returns when the server answers, through a new session.
@@ -444,8 +430,18 @@ impl Context<'_> {
     /// Starts the server for an undo: a run that was killed during a restart left it down.
     pub fn ensure_running(&mut self) -> Result<(), TreatmentError> {
         match self.admin().map(drop) {
-            Err(_) if self.control.is_some() => self.start_server("to restore a setting"),
+            // Another server answers, such as a promoted standby: do not start the former primary beside it.
+            Err(refused @ TreatmentError::Refused(_)) if !self.changed.insists => Err(refused),
+            Err(_) if self.control.is_some() => self.start_left_stopped(),
             other => other,
+        }
+    }
+
+    /// For a server that nobody started since.
+    pub fn start_left_stopped(&mut self) -> Result<(), TreatmentError> {
+        match self.changed.replaced() {
+            Some(why) => Err(TreatmentError::Refused(why)),
+            None => self.start_server("to start a server that was left stopped"),
         }
     }
 }

@@ -53,7 +53,7 @@ impl Step for StopStep {
     fn undo(&self, context: &mut Context<'_>, _: OnConflict) -> Result<Undone, TreatmentError> {
         // A removed private cluster needs no start.
         if !context.private || context.control.is_some() {
-            context.start_server("to undo a stop")?;
+            context.ensure_running()?;
         }
         Ok(Undone::Restored)
     }
