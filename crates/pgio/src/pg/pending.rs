@@ -8,8 +8,14 @@ use postgres::{Client, Row};
 
 use super::values::{Described, agree, refusal};
 
-const FOR_RESTART: &str = "SELECT name FROM pg_settings WHERE pending_restart \
+/// For a role that may not see files. The server sets the mark at a reload and does not see that somebody took the
+/// change back since.
+const MARKED: &str = "SELECT name FROM pg_settings WHERE pending_restart \
     AND source NOT IN ('command line', 'environment variable', 'override') ORDER BY name";
+/// Lines that were removed have no other trace.
+const REMOVED: &str = "SELECT p.name FROM pg_settings p \
+    WHERE p.pending_restart AND p.source = 'configuration file' \
+      AND NOT EXISTS (SELECT FROM pg_file_settings f WHERE lower(f.name) = lower(p.name)) ORDER BY 1";
 /// A line that waits for a restart has this error, too.
 const BROKEN: &str = "SELECT coalesce(name, sourcefile || ' line ' || sourceline) FROM pg_file_settings \
     WHERE error IS NOT NULL AND error <> 'setting could not be applied' ORDER BY seqno";
@@ -29,7 +35,13 @@ pub fn for_reload(client: &mut Client) -> Result<Vec<String>, postgres::Error> {
 /// What a restart would put in force, and what would keep the server from starting.
 pub fn for_restart(client: &mut Client) -> Result<Vec<String>, postgres::Error> {
     let mut all = for_reload(client)?;
-    for query in [FOR_RESTART, NOT_APPLIED] {
+    let sees_files = "SELECT has_table_privilege('pg_file_settings', 'SELECT') \
+        AND has_function_privilege('pg_show_all_file_settings()', 'EXECUTE')";
+    let queries: &[&str] = match client.query_one(sees_files, &[])?.get(0) {
+        true => &[REMOVED, NOT_APPLIED],
+        false => &[MARKED],
+    };
+    for query in queries {
         all.extend(names(client, query)?);
     }
     all.sort();

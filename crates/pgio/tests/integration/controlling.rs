@@ -157,8 +157,7 @@ const QUICK: &str = "blocks = 2\nduration = \"100ms\"\naa = false";
 #[test]
 fn a_setting_that_needs_a_restart_on_a_server_of_the_users() {
     let server = Managed::start("-c \"work_mem=7MB\" -c 'cluster_name=it''s a \"test\"'");
-    let (arguments, first) = (server.arguments(), server.process());
-    let dir = Workdir::new();
+    let (arguments, first, dir) = (server.arguments(), server.process(), Workdir::new());
     let conditions = [("a", ""), ("small", "shared_buffers = \"16MB\", max_connections = 50")];
     let text = experiment_on(&server.target(), QUICK, "", &conditions);
     dir.compare(&text).expect(0, &["small"]);
@@ -330,7 +329,6 @@ fn a_promoted_standby_is_not_taken_for_the_changed_server() {
     let server = Managed::start("");
     let standby = server.standby();
     let (old, new) = (server.dsn(), standby.dsn());
-    // The server fails over while a condition is in force.
     let both = format!(
         "host='{},{}' user=postgres dbname=postgres target_session_attrs=read-write",
         server.path().display(),
@@ -339,8 +337,8 @@ fn a_promoted_standby_is_not_taken_for_the_changed_server() {
     let keys = "blocks = 1\nduration = \"60s\"\naa = false";
     let condition = [("b", "wal_writer_delay = \"150ms\"")];
     let dir = Workdir::new();
-    let target = format!("dsn = {both:?}");
-    let mut running = dir.start_compare(&experiment_on(&target, keys, "", &condition));
+    let text = experiment_on(&format!("dsn = {both:?}"), keys, "", &condition);
+    let mut running = dir.start_compare(&text);
     running.until("in the window", || sessions_at_work(&old) > 0);
     standby.promote();
     alter_system(&new, "wal_writer_delay", Some("150ms"));
@@ -350,7 +348,7 @@ fn a_promoted_standby_is_not_taken_for_the_changed_server() {
     let untouched = || assert_eq!(auto_conf(&new, "wal_writer_delay").as_deref(), Some("150ms"));
     dir.pgio(&["undo"]).expect(6, &["has the data directory"]);
     untouched();
-    // With the same path on another host, only the timeline tells them apart.
+    // On another host with the same path, only the timeline tells them apart.
     change_journal(&dir, |begin| {
         begin["node"].as_object_mut().unwrap().remove("data_directory").unwrap();
     });
@@ -462,12 +460,13 @@ fn what_someone_prepared_for_a_restart_or_a_reload_is_not_put_in_force() {
     let both = [("a", reload), ("b", restart)];
     Workdir::new().compare(&experiment_on(&server.target(), QUICK, "", &both)).expect(0, &[]);
 
-    // Prepared while the experiment runs.
+    // Prepared while the other condition is in force, whose undo reloads nothing.
     let dir = Workdir::new();
-    let keys = "blocks = 30\nduration = \"1s\"\naa = false";
-    let two = [("plain", ""), ("b", reload)];
-    let mut running = dir.start_compare(&experiment_on(&server.target(), keys, "", &two));
-    running.until("at work", || sessions_at_work(&server.dsn()) > 0);
+    let keys = QUICK.replace("= 2", "= 30").replace("100ms", "2s");
+    let text = experiment_on(&server.target(), &keys, "", &[("plain", ""), ("b", reload)]);
+    let mut running = dir.start_compare(&text);
+    let plain = || show(&server.dsn(), "wal_writer_delay") != "150ms";
+    running.until("at work", || sessions_at_work(&server.dsn()) > 0 && plain());
     fs::write(&conf, format!("{before}work_mem = '9MB'\n")).unwrap();
     running.wait().expect(4, &["(work_mem)"]);
     assert!(dir.journals().is_empty());
