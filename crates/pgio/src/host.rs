@@ -26,5 +26,6 @@ pub mod stop;
 pub mod storage;
 
 pub use error::HostError;
+pub use identity::Machine;
 pub use machine::{Host, Hosts, LOCAL, connect_all, refuse_duplicates};
 pub use shell::Shell;

@@ -1,7 +1,7 @@
 //! PostgreSQL: a server's version, settings, counters and data directories ([`server`]), the cost of its
 //! clock ([`clock`]), sessions left by a killed run ([`leftovers`]), private servers ([`private`]),
-//! stopping and starting the user's server ([`control`]), quoting in SQL text ([`quote`]), and error
-//! messages ([`words`]). Connections are made by the crate `pgio_connect`.
+//! stopping and starting the user's server ([`control`]), its settings ([`values`], [`pending`]), quoting in SQL
+//! text ([`quote`]), and error messages ([`words`]). Connections are made by the crate `pgio_connect`.
 //!
 //! This module does not depend on the workload. Next: `dataset` loads through it, `workload` runs on
 //! it.
@@ -9,9 +9,11 @@
 pub mod clock;
 pub mod control;
 pub mod leftovers;
+pub mod pending;
 pub mod private;
 pub mod quote;
 pub mod secrets;
 pub mod server;
 pub mod standby_names;
+pub mod values;
 pub mod words;

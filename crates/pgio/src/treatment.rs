@@ -10,6 +10,7 @@
 pub mod ballast;
 mod body;
 mod cache;
+mod changed_server;
 mod command;
 mod condition;
 mod context;
@@ -21,24 +22,26 @@ mod guard;
 pub mod journal;
 mod kinds;
 mod link;
+mod mark;
 mod postgres;
 mod record;
+pub mod recreated_database;
 mod resource;
 mod step;
 mod stopped;
 #[cfg(test)]
 mod test_support;
 mod throttle;
-mod values;
 mod way_back;
 pub mod workload_table;
 
+pub use changed_server::ChangedServer;
 pub use condition::{
     Checked, Parsed, Treatments, changes, check_all, check_beside, declared_value, declares,
     parse_all, put_in_force, touched_before_check,
 };
 pub use context::{
-    AdminSession, Context, Control, Layout, Machines, Moved, OnDemand, Pair, Replica,
+    AdminSession, Context, Control, Layout, Machines, Moved, OutOfReach, Pair, Replica,
 };
 #[cfg(test)]
 pub(crate) use contract::unread;

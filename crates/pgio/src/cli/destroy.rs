@@ -2,13 +2,18 @@
 
 use std::io::{self, BufRead, IsTerminal};
 
+use postgres::Client;
+
 use super::exit::{Failure, Outcome, REFUSED};
 use super::flags::{ForDestroy, Source};
 use super::{connection, output};
 use crate::dataset::{self, lines, mark};
 use crate::experiment::admin::open_admin;
+use crate::experiment::error::LiveError;
 use crate::experiment::state;
+use crate::pg::leftovers;
 use crate::pg::server;
+use pgio_connect::ConnectParams;
 use pgio_results::units::human;
 
 #[derive(Debug, clap::Args)]
@@ -26,6 +31,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let params = connection::params_of(&given, &run_id)?;
     let (mut admin, found) = open_admin(&params, &run_id)?;
     server::check_database(&found, given.layer.dbname.as_deref())?;
+    refuse_live_runs(&mut admin, &found.info.database, &params)?;
     let bytes = dataset::size(&mut admin).unwrap_or(0);
     let tables = mark::find(&mut admin)
         .map_or(0, |all| all.into_iter().filter(|named| named.mark.is_some()).count());
@@ -44,6 +50,8 @@ pub(super) fn run(args: &Args) -> Outcome {
             return Err(Failure::message(REFUSED, "nothing was dropped"));
         }
     }
+    // The answer may have taken a while.
+    refuse_live_runs(&mut admin, &found.info.database, &params)?;
     let destroyed = dataset::destroy(&mut admin)?;
     if destroyed.dropped.is_empty() {
         output::line("No pgio tables found.");
@@ -56,6 +64,20 @@ pub(super) fn run(args: &Args) -> Outcome {
         output::line(&format!("Kept, not created by pgio: {kept}."));
     }
     Ok(())
+}
+
+/// The tables that a run works on are not leftovers.
+fn refuse_live_runs(admin: &mut Client, database: &str, params: &ConnectParams) -> Outcome {
+    let runs = leftovers::live_runs(admin, &[database.to_owned()]).map_err(LiveError::from)?;
+    if runs.is_empty() {
+        return Ok(());
+    }
+    let message = format!(
+        "run {} is at work in {}: wait until it ends, or interrupt it (Ctrl-C, `kill -INT`)",
+        runs.join(", "),
+        params.describe()
+    );
+    Err(Failure::message(REFUSED, message))
 }
 
 fn confirmed(question: &str) -> bool {

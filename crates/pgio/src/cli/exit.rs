@@ -246,7 +246,7 @@ coded! {
         JournalError::Unfinished(_) | JournalError::Busy { .. } | JournalError::Broken { .. } => UNFINISHED,
     },
     LiveError => |e| match e {
-        LiveError::Treatment { source, .. } => source.code(),
+        LiveError::Treatment { source, .. } | LiveError::OtherServer(source) => source.code(),
         LiveError::Store(_) => FILES,
         LiveError::Connect(source) => source.code(),
         LiveError::ConnectionLost(_) => CONNECT,

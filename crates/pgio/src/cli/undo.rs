@@ -10,15 +10,15 @@ use crate::config::ConnectString;
 use crate::experiment::clusters::{self, Abandoned};
 use crate::experiment::state;
 use crate::host::stop::Stop;
-use crate::host::{Host, Hosts};
+use crate::host::{Host, Hosts, Machine};
 use crate::pg::control::Controller;
 use crate::pg::{leftovers, private, words};
-use crate::treatment::journal::{self, Journal, UndoTarget, Unfinished};
+use crate::treatment::journal::{self, Journal, Unfinished};
 use crate::treatment::{
-    self, AdminSession, Context, Control, Layout, OnConflict, OnDemand, REWRITTEN, Restored,
-    TreatmentError, UndoReport, Undone, Unreachable,
+    self, AdminSession, ChangedServer, Context, Control, Layout, OnConflict, OutOfReach, REWRITTEN,
+    Restored, TreatmentError, UndoReport, Undone, Unreachable,
 };
-use pgio_connect::{self, ConnectParams};
+use pgio_connect::{self, ConnectParams, Env};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -90,7 +90,10 @@ pub(super) fn run(args: &Args) -> Outcome {
         found |= end_sessions(&mut pgio_connect::connect(&params_of(text)?)?);
     }
     if !found {
-        output::line("Nothing to undo.");
+        output::line(&format!("Nothing to undo in {}.", state::base_dir()?.display()));
+        if let Some(hint) = state::of_root() {
+            output::note(&hint);
+        }
     }
     Ok(())
 }
@@ -107,15 +110,31 @@ pub(super) fn undo_one(
     }
     let target = journal.target().clone();
     let (hosts, unreachable) = reach(&journal);
-    let params = params_of(connect.unwrap_or(&target.connect))?;
-    let mut control = controller(&target, &hosts, &unreachable);
+    let (params, session) = match (connect, params_of(connect.unwrap_or(&target.connect))) {
+        (_, Ok(params)) => (params, AdminSession::OnDemand(Box::default())),
+        (Some(_), Err(failure)) => return Err(failure),
+        // Steps on hosts need no server, such as a wrong PGPORT would make unreachable.
+        (None, Err(failure)) => {
+            let nowhere =
+                pgio_connect::resolve("host=/nonexistent dbname=none user=none", &Env::default());
+            let params = nowhere.map_err(|_| Failure::message(UNFINISHED, failure.sentence()))?;
+            (params, AdminSession::Unresolved(failure.sentence()))
+        }
+    };
+    let mut control = controller(&journal, &hosts, &unreachable);
     let mut context = Context {
         params: &params,
-        session: AdminSession::OnDemand(Box::new(OnDemand::new(target.touches.clone()))),
+        session,
+        changed: ChangedServer {
+            touched: target.touches.clone(),
+            node: target.node.clone(),
+            standbys: target.standbys.clone(),
+            insists: on_conflict == OnConflict::Restore,
+        },
         hosts: &hosts,
         // The journal names the server's host if pgio may stop and start the server.
         server_host: target.control.as_ref().map(|plan| plan.host.as_str()),
-        control: control.as_mut().map(|c| c as &mut dyn Control),
+        control: control.as_deref_mut().map(|c| c as &mut dyn Control),
         private: target.private,
         layout: Layout::default(),
         streaming: Vec::new(),
@@ -183,22 +202,43 @@ fn reach(journal: &Journal) -> (Hosts, Unreachable) {
         if hosts.contains_key(&name) || unreachable.contains_key(&name) {
             continue;
         }
-        let spec = journal.target().hosts.get(&name).cloned().unwrap_or_default();
-        match Host::connect(&name, &spec) {
-            Ok(host) => drop(hosts.insert(name, Arc::new(host))),
-            Err(error) => drop(unreachable.insert(name, words::sentence(&error))),
+        match connect(journal, &name) {
+            Ok(host) => drop(hosts.insert(name, host)),
+            Err(why) => drop(unreachable.insert(name, why)),
         }
     }
     (hosts, unreachable)
 }
 
-/// Returns none also if its host is unreachable: a step that needs it reports that.
-fn controller(target: &UndoTarget, hosts: &Hosts, unreachable: &Unreachable) -> Option<Controller> {
-    let plan = target.control.clone().filter(|plan| !unreachable.contains_key(&plan.host))?;
-    let spec = || target.hosts.get(&plan.host).cloned().unwrap_or_default();
-    let reached = hosts.get(&plan.host).cloned();
-    let host = reached.or_else(|| Host::connect(&plan.host, &spec()).ok().map(Arc::new))?;
-    Some(Controller::new(plan, host))
+/// A host without ssh is the machine of the run, which is another one if they share a home directory.
+fn connect(journal: &Journal, name: &str) -> Result<Arc<Host>, String> {
+    let spec = journal.target().hosts.get(name).cloned().unwrap_or_default();
+    let (of_run, here) = (journal.machine(), Machine::this());
+    if spec.ssh.is_none() && of_run.is_another(&here) {
+        return Err(format!(
+            "the run was on machine {}, and this is {}: run `pgio undo` there",
+            of_run.name, here.name
+        ));
+    }
+    Host::connect(name, &spec).map(Arc::new).map_err(|error| words::sentence(&error))
+}
+
+/// Returns none if the target does not say how to stop and start its server.
+fn controller(
+    journal: &Journal,
+    hosts: &Hosts,
+    unreachable: &Unreachable,
+) -> Option<Box<dyn Control>> {
+    let plan = journal.target().control.clone()?;
+    let host = match (hosts.get(&plan.host), unreachable.get(&plan.host)) {
+        (Some(host), _) => Ok(host.clone()),
+        (None, Some(why)) => Err(why.clone()),
+        (None, None) => connect(journal, &plan.host),
+    };
+    Some(match host {
+        Ok(host) => Box::new(Controller::new(plan, host)),
+        Err(why) => Box::new(OutOfReach(why)),
+    })
 }
 
 fn params_of(text: &str) -> Result<ConnectParams, Failure> {

@@ -2,8 +2,9 @@
 //!
 //! pgio drops a database only if it contains nothing but pgio's tables and all its attributes can be
 //! restored: owner, encoding, locale, tablespace, limits, settings, privileges, comment. The new
-//! database is complete under another name before the old one is dropped, so that one of them exists
-//! at any time. Callers decide which database may be dropped.
+//! database is complete under another name before the two exchange names in one transaction, so that the
+//! name always exists. What a kill leaves has one of [`Database::leftovers`]. Callers decide which
+//! database may be dropped, and journal that.
 
 use postgres::Client;
 
@@ -31,11 +32,19 @@ struct Setting {
     value: String,
 }
 
-/// Suffix of the new database's name until the old one is dropped.
+/// Suffixes of the new database's name until it is complete, and of the old one's afterwards.
 const NEW_SUFFIX: &str = "_pgio_new";
+const OLD_SUFFIX: &str = "_pgio_old";
 
 /// PostgreSQL truncates longer names.
 const MAX_IDENTIFIER: usize = 63;
+
+impl Database {
+    /// The names of databases that exist only while it is being re-created.
+    pub fn leftovers(&self) -> [String; 2] {
+        [NEW_SUFFIX, OLD_SUFFIX].map(|suffix| format!("{}{suffix}", self.name))
+    }
+}
 
 /// Reads the attributes of the session's database, and refuses if something would be lost. With
 /// `private`, the whole server belongs to pgio, so there is no user data.
@@ -55,6 +64,14 @@ pub fn describe(client: &mut Client, private: bool) -> Result<Database, DatasetE
     }
     if name.len() + NEW_SUFFIX.len() > MAX_IDENTIFIER {
         return Err(refuse("its name is too long to append a suffix".to_owned()));
+    }
+    for other in [NEW_SUFFIX, OLD_SUFFIX].map(|suffix| format!("{name}{suffix}")) {
+        let ask = "SELECT EXISTS (SELECT FROM pg_database WHERE datname = $1)";
+        if client.query_one(ask, &[&other]).map_err(failed)?.get(0) {
+            return Err(refuse(format!(
+                "its new or old copy would be named {other}, and there is a database of that name: run `pgio undo` if it is pgio's, else rename it"
+            )));
+        }
     }
     if row.get("labelled") {
         return Err(refuse("it has a security label, which pgio cannot restore".to_owned()));
@@ -174,24 +191,25 @@ pub fn recreate(client: &mut Client, database: &Database) -> Result<(), DatasetE
     let name = &database.name;
     let failed = |doing: &'static str| move |e| DatasetError::from_pg(doing, name, e);
     let quoted = sql::identifier(name);
-    let new = sql::identifier(&format!("{name}{NEW_SUFFIX}"));
+    let [new, old] = database.leftovers().map(|name| sql::identifier(&name));
     let owner = sql::identifier(&database.owner);
     let options = &database.options;
     client
         .batch_execute(&format!("CREATE DATABASE {new} OWNER {owner} TEMPLATE template0 {options}"))
         .map_err(failed("re-create"))?;
-    let replaced =
-        apply_attributes(client, database, &new).map_err(failed("set the attributes of")).and_then(
-            |()| client.batch_execute(&format!("DROP DATABASE {quoted}")).map_err(failed("drop")),
-        );
+    let exchange = format!(
+        "BEGIN; ALTER DATABASE {quoted} RENAME TO {old}; ALTER DATABASE {new} RENAME TO {quoted}; COMMIT"
+    );
+    let replaced = apply_attributes(client, database, &new)
+        .map_err(failed("set the attributes of"))
+        .and_then(|()| client.batch_execute(&exchange).map_err(failed("rename")));
     if let Err(error) = replaced {
-        // The old database still exists; the error contains the reason.
+        // The old database still has its name; the error contains the reason.
+        let _ = client.batch_execute("ROLLBACK");
         let _ = client.batch_execute(&format!("DROP DATABASE {new}"));
         return Err(error);
     }
-    client
-        .batch_execute(&format!("ALTER DATABASE {new} RENAME TO {quoted}"))
-        .map_err(failed("rename the new database to"))
+    client.batch_execute(&format!("DROP DATABASE {old}")).map_err(failed("drop the former"))
 }
 
 fn apply_attributes(

@@ -33,6 +33,8 @@ pub enum LiveError {
     Connect(#[from] ConnectError),
     #[error("lost the connection to the server")]
     ConnectionLost(#[source] ConnectError),
+    #[error("a new session leads to another server")]
+    OtherServer(#[source] Box<TreatmentError>),
     #[error(transparent)]
     Server(#[from] ServerError),
     #[error(transparent)]

@@ -15,7 +15,7 @@ mod session;
 mod workload_tables;
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::Path;
+use std::path::PathBuf;
 use std::time::Duration;
 
 pub use self::beside::Beside;
@@ -75,6 +75,8 @@ pub struct Live<'a> {
     pub journal: Journal,
     /// Tables that workloads create in a database of the user's, by target.
     pub made: BTreeMap<String, Journal>,
+    /// The directory of such journals.
+    pub made_dir: PathBuf,
     /// Created only after `check`: a refused experiment creates no directory.
     pub store: Option<Store>,
     /// Samples of the trial to be stored next.
@@ -125,8 +127,8 @@ impl Live<'_> {
     }
 
     /// Notes the tables that workloads will create, for `undo`, before they are created.
-    pub fn note_made(&mut self, dir: &Path) -> Result<(), LiveError> {
-        let (run_id, experiment) = (&self.run_id, &self.experiment);
+    pub fn note_made(&mut self) -> Result<(), LiveError> {
+        let (dir, run_id, experiment) = (&self.made_dir, &self.run_id, &self.experiment);
         workload_tables::note(&self.targets, dir, run_id, experiment, &mut self.made)?;
         workload_tables::note_background(&mut self.background, dir, run_id, experiment)
     }
@@ -286,8 +288,10 @@ impl Stage for Live<'_> {
                 continue;
             }
             (self.observe)(Event::Resets { planned, condition: &title });
+            let (dir, run_id) = (&self.made_dir, &self.run_id);
+            let journal = workload_tables::journal_of_reset(dir, run_id, name, target)?;
             let observe = &mut *self.observe;
-            reset::perform(target, &self.run_id, &self.stop, &mut |event| match event {
+            reset::perform(target, run_id, journal, &self.stop, &mut |event| match event {
                 ResetEvent::Loads => observe(Event::Resets { planned, condition: &title }),
                 ResetEvent::Warns(warning) => observe(Event::Warns(&warning)),
             })?;

@@ -11,6 +11,8 @@ use super::target::{ResetPlan, Target};
 use crate::config::experiment::Reset;
 use crate::dataset::{self, DatasetError, LoadEvent, database, verify};
 use crate::host::stop::Stop;
+use crate::treatment::journal::{Journal, JournalError};
+use crate::treatment::recreated_database;
 use pgio_results::model::Warning;
 
 /// Refuses a reset that cannot work or would lose data.
@@ -48,10 +50,11 @@ pub enum ResetEvent {
     Warns(Warning),
 }
 
-/// Performs the reset.
+/// Performs the reset. `journal` is for a database that is re-created.
 pub fn perform(
     target: &mut Target,
     run_id: &str,
+    journal: Journal,
     stop: &Stop,
     observe: &mut dyn FnMut(ResetEvent),
 ) -> Result<(), LiveError> {
@@ -70,7 +73,9 @@ pub fn perform(
         }
         ResetPlan::Reload(spec) => Some(spec),
         ResetPlan::Recreate { load } => {
-            make_again(target, run_id)?;
+            // A signal must not cut it short.
+            let _restoring = stop.restoring();
+            make_again(target, run_id, journal)?;
             load.as_ref()
         }
     };
@@ -89,18 +94,26 @@ pub fn perform(
     Ok(())
 }
 
-fn make_again(target: &mut Target, run_id: &str) -> Result<(), LiveError> {
+fn make_again(target: &mut Target, run_id: &str, mut journal: Journal) -> Result<(), LiveError> {
     // The workload's own table is dropped with the database and does not block that.
     for workload in &target.workloads {
         workload.clean_up(&mut target.admin)?;
     }
     // Check again: someone may have created objects in it since the last trial.
     let database = &database::describe(&mut target.admin, target.cluster.is_some())?;
+    let step = recreated_database::step(&database.name, &database.leftovers());
+    let number = journal.intent(&step).map_err(journaled)?;
     let beside = if database.name == "postgres" { "template1" } else { "postgres" };
     let params = target.params.clone().with_dbname(beside);
     // Replace the admin session, so that the session in the database ends.
     (target.admin, _) = open_admin(&params, run_id)?;
-    database::recreate(&mut target.admin, database)?;
+    let recreated = database::recreate(&mut target.admin, database);
     (target.admin, _) = open_admin(&target.params, run_id)?;
-    Ok(())
+    recreated?;
+    journal.undone(number).and_then(|()| journal.finish()).map_err(journaled)
+}
+
+fn journaled(error: JournalError) -> LiveError {
+    let condition = "the reset before it".to_owned();
+    LiveError::Treatment { condition, source: Box::new(error.into()) }
 }

@@ -38,6 +38,8 @@ pub enum StateError {
     Lock { dir: PathBuf, source: LockError },
 }
 
+const OF_ROOT: &str = "/var/lib/pgio";
+
 /// Journals of runs.
 pub fn journal_dir() -> Result<PathBuf, StateError> {
     Ok(base_dir()?.join("journal"))
@@ -81,7 +83,17 @@ fn lock_results_in(locks: &Path, dir: &Path) -> Result<LockFile, StateError> {
     })
 }
 
-fn base_dir() -> Result<PathBuf, StateError> {
+/// Where root's journals are, as far as this user has others and cannot see them.
+pub fn of_root() -> Option<String> {
+    let sees = rustix::process::geteuid().is_root()
+        || base_dir().is_ok_and(|dir| dir == Path::new(OF_ROOT));
+    (!sees && Path::new(OF_ROOT).exists()).then(|| {
+        format!("runs of root have their journals in {OF_ROOT}: `sudo pgio undo` looks there")
+    })
+}
+
+/// The state directory of this user.
+pub fn base_dir() -> Result<PathBuf, StateError> {
     let is_root = rustix::process::geteuid().is_root();
     // Use the passwd database if HOME is not set.
     base_dir_of(&|name| env::var_os(name), is_root, env::home_dir())
@@ -98,7 +110,7 @@ fn base_dir_of(
         return Ok(named);
     }
     if is_root {
-        return Ok(PathBuf::from("/var/lib/pgio"));
+        return Ok(PathBuf::from(OF_ROOT));
     }
     let absolute = |path: &PathBuf| path.is_absolute();
     let below_home = || home.map(|home| home.join(".local/state")).filter(absolute);

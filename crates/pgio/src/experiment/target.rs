@@ -10,9 +10,9 @@ use postgres::Client;
 use crate::dataset::LoadSpec;
 use crate::pg::control::Controller;
 use crate::pg::private::PrivateCluster;
-use crate::pg::server::Server;
+use crate::pg::server::{Server, ServerNode};
 use crate::telemetry::TelemetrySources;
-use crate::treatment::{Resource, Touch};
+use crate::treatment::{ChangedServer, Resource, Touch};
 use crate::workload::Workload;
 use pgio_connect::ConnectParams;
 
@@ -37,11 +37,19 @@ pub struct Target {
     pub reset: ResetPlan,
     /// The server itself.
     pub identity: Resource,
+    pub node: ServerNode,
     /// Known changes of its conditions that survive a kill.
     pub touches: BTreeSet<Resource>,
 }
 
 impl Target {
+    /// What a new session of it is compared with.
+    pub(super) fn changed(&self) -> ChangedServer {
+        let (touched, node) = (vec![self.identity.clone()], self.node.clone());
+        // A run starts again what it stopped a moment ago, whatever follows the server.
+        ChangedServer { touched, node, ..ChangedServer::default() }
+    }
+
     /// Changes of a private server end with it. A change of a host affects the server as well.
     pub(super) fn note(&mut self, touches: Vec<Touch>) {
         let private = self.cluster.is_some();

@@ -20,6 +20,16 @@ pub struct Ids {
     pub gid: u32,
 }
 
+/// What a command reads from stdin, which other users of the host cannot see, unlike its arguments.
+#[derive(Clone)]
+struct Input(String);
+
+impl fmt::Debug for Input {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Input(..)")
+    }
+}
+
 /// A program with its arguments and environment.
 #[derive(Debug, Clone)]
 pub struct CommandLine {
@@ -31,6 +41,7 @@ pub struct CommandLine {
     hidden_prefix: Option<&'static str>,
     timeout: Option<Duration>,
     own_session: bool,
+    input: Option<Input>,
 }
 
 impl CommandLine {
@@ -44,6 +55,7 @@ impl CommandLine {
             hidden_prefix: None,
             timeout: None,
             own_session: false,
+            input: None,
         }
     }
 
@@ -99,6 +111,17 @@ impl CommandLine {
     pub fn own_session(mut self) -> Self {
         self.own_session = true;
         self
+    }
+
+    /// Sets what the command reads from stdin, which is empty otherwise. For what may be secret.
+    #[must_use]
+    pub fn input(mut self, text: impl Into<String>) -> Self {
+        self.input = Some(Input(text.into()));
+        self
+    }
+
+    pub(super) fn input_text(&self) -> Option<&str> {
+        self.input.as_ref().map(|input| input.0.as_str())
     }
 
     pub(super) fn has_own_session(&self) -> bool {
@@ -191,6 +214,16 @@ mod tests {
         assert_eq!(output, "a b\n/\n");
         let other = line.run_as(Some(Ids { uid: 1, gid: 1 }));
         assert!(other.to_shell_line().is_err(), "the user is never ignored silently");
+    }
+
+    #[test]
+    fn input_is_read_from_stdin_and_never_shown() {
+        let line = CommandLine::new("cat").input("geheim\n");
+        assert_eq!(Local.run(&line).unwrap(), "geheim\n");
+        assert!(!format!("{line} {line:?}").contains("geheim"));
+        let long = "x".repeat(1 << 20);
+        assert_eq!(Local.run(&CommandLine::new("cat").input(long.as_str())).unwrap(), long);
+        assert!(Local.run(&CommandLine::new("true").input(long)).is_ok(), "it reads nothing");
     }
 
     #[test]

@@ -7,7 +7,7 @@
 //! Programs receive their arguments unchanged, locally and over ssh.
 //! Next: [`super::machine`]; `pg::private` starts its servers with this module.
 
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{self, Child, Command, ExitStatus, Stdio};
@@ -88,13 +88,18 @@ impl Exec for Local {
 
 pub(super) fn run_to_end(command: &CommandLine, own_group: bool) -> Result<Output, ExecError> {
     let options = SpawnOptions {
-        stdin: Stdio::null(),
+        stdin: if command.input_text().is_some() { Stdio::piped() } else { Stdio::null() },
         stdout: Stdio::piped(),
         stderr: Stdio::piped(),
         own_group,
         parent_death_signal: None,
     };
-    let child = spawn(command, options)?;
+    let mut child = spawn(command, options)?;
+    if let (Some(mut stdin), Some(text)) = (child.stdin.take(), command.input_text()) {
+        let text = text.to_owned();
+        // A command that does not read all of it reports its own error.
+        thread::spawn(move || stdin.write_all(text.as_bytes()));
+    }
     let ended = match command.limit() {
         None => child.wait_with_output().map(Some),
         Some(limit) => wait_within(child, limit, own_group),

@@ -2,6 +2,8 @@
 
 use std::fs;
 
+use serde::{Deserialize, Serialize};
+
 /// Distinguishes machines independently of their names. Fields are empty if unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub(super) struct Identity {
@@ -13,6 +15,33 @@ pub(super) struct Identity {
     network: String,
     /// The host name that the kernel reports.
     pub(super) name: String,
+}
+
+/// A machine as it is known after a reboot and under any name of an experiment. Fields are empty if unknown.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The host name that the kernel reports.
+    #[serde(default)]
+    pub name: String,
+    /// The machine id of systemd.
+    #[serde(default)]
+    id: String,
+}
+
+impl Machine {
+    pub fn this() -> Machine {
+        let file = |path| fs::read_to_string(path).unwrap_or_default().trim().to_owned();
+        Machine { name: file("/proc/sys/kernel/hostname"), id: file("/etc/machine-id") }
+    }
+
+    /// Whether it is certainly not the other one. A name may change, so it counts only without an id.
+    pub fn is_another(&self, other: &Machine) -> bool {
+        let differ = |one: &str, other: &str| !one.is_empty() && !other.is_empty() && one != other;
+        match self.id.is_empty() || other.id.is_empty() {
+            true => differ(&self.name, &other.name),
+            false => self.id != other.id,
+        }
+    }
 }
 
 impl Identity {
@@ -52,5 +81,21 @@ impl Identity {
     /// fields; unknown fields prove nothing.
     pub(super) fn is_certainly(&self, other: &Identity) -> bool {
         !self.boot.is_empty() && !self.network.is_empty() && self == other
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_machine_is_known_by_its_id_and_without_one_by_its_name() {
+        let machine = |name: &str, id: &str| Machine { name: name.to_owned(), id: id.to_owned() };
+        let this = machine("db1", "a");
+        assert!(this.is_another(&machine("db1", "b")));
+        assert!(!this.is_another(&machine("db2", "a")), "renamed");
+        assert!(this.is_another(&machine("db2", "")) && !this.is_another(&machine("db1", "")));
+        assert!(!this.is_another(&Machine::default()), "unknown");
+        assert!(!Machine::this().is_another(&Machine::this()));
     }
 }

@@ -97,6 +97,10 @@ impl Link {
         if command.has_own_session() {
             return run_to_end(&self.wrap(command)?, true);
         }
+        // The runner's own stdin carries its commands.
+        if command.input_text().is_some() {
+            return self.output_separately(command);
+        }
         let Ok(mut state) = self.runner.try_lock() else { return self.output_separately(command) };
         let recently = |failed: Instant| failed.elapsed() < RUNNER_RETRY;
         if !state.runner.as_mut().is_some_and(Runner::is_alive) {
@@ -128,8 +132,12 @@ impl Link {
     /// Returns the ssh command that runs `command`. If the master is gone, ssh opens a new connection.
     pub(super) fn wrap(&self, command: &CommandLine) -> Result<CommandLine, ExecError> {
         let line = with_destination(&self.ssh, &self.destination).arg(command.to_shell_line()?);
-        Ok(match command.limit() {
+        let line = match command.limit() {
             Some(limit) => line.timeout(limit),
+            None => line,
+        };
+        Ok(match command.input_text() {
+            Some(text) => line.input(text),
             None => line,
         })
     }

@@ -17,7 +17,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::line::Line;
 use crate::host::command::quoted;
-use crate::host::exec::{Exec, ExecError};
+use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::rights::{Prefix, Rights, RightsError, User};
 
 const STATE: &str = include_str!("control/state.sh");
@@ -48,6 +48,10 @@ pub enum ControlError {
         "the server is run by systemd unit {unit}: write control = \"systemctl {unit}\", because systemd would treat a stop by pg_ctl as a failure"
     )]
     RunBySystemd { unit: String },
+    #[error(
+        "the server runs in systemd unit {unit}, whose main process is another program ({program}), such as Patroni or another cluster manager: it would react to a stop; end it, and start the server by pg_ctl outside that unit"
+    )]
+    Managed { unit: String, program: String },
     #[error("systemd on host {host} has no active unit {unit} ({state}){instead}")]
     NoUnit { host: String, unit: String, state: String, instead: String },
     #[error("systemd unit {unit} does not run the server{instead}")]
@@ -56,6 +60,11 @@ pub enum ControlError {
         "the program {program} was replaced after the server started: restart the server manually first"
     )]
     Replaced { program: String },
+    #[error(
+        "a restart would also put in force what someone prepared in the server's configuration files ({}): reload or restart the server, or revert that, first",
+        names.join(", ")
+    )]
+    Pending { names: Vec<String> },
     #[error(
         "no pg_ctl in the directory of {program}: install it there, or write control = \"systemctl UNIT\""
     )]
@@ -286,10 +295,16 @@ impl Controller {
         &self,
         words: impl IntoIterator<Item = &'a str>,
     ) -> Result<String, ControlError> {
+        Ok(self.exec.run(&self.line_as_owner(words)?)?)
+    }
+
+    fn line_as_owner<'a>(
+        &self,
+        words: impl IntoIterator<Item = &'a str>,
+    ) -> Result<CommandLine, ControlError> {
         let prefix = self.prefixes()?.as_owner.clone().unwrap_or_default();
         // The owner may lack access to our working directory.
-        let line = prefix.line(words).directory("/".as_ref()).timeout(COMMAND_TIMEOUT);
-        Ok(self.exec.run(&line)?)
+        Ok(prefix.line(words).directory("/".as_ref()).timeout(COMMAND_TIMEOUT))
     }
 
     fn systemctl(&self, verb: &str, unit: &str) -> Result<(), ControlError> {

@@ -6,7 +6,14 @@
 //! whose run holds no lock is a leftover: the server does not notice a lost client while a commit
 //! waits for a synchronous standby.
 
+use std::thread;
+use std::time::{Duration, Instant};
+
 use postgres::Client;
+
+/// How long the sessions of a killed run may take to end: one whose client is gone is still listed for a moment.
+const LAST_SESSIONS: Duration = Duration::from_secs(3);
+const POLL: Duration = Duration::from_millis(20);
 
 /// First half of the advisory lock's key: "pgio" in ASCII.
 const LOCK_CLASS: i32 = 0x7067_696f;
@@ -38,17 +45,44 @@ pub fn announce(client: &mut Client, run_id: &str) -> Result<(), postgres::Error
         .map(drop)
 }
 
+/// Whether the run of session `a` lives.
+const IS_LIVE: &str = "EXISTS (SELECT 1 FROM pg_locks l \
+    WHERE l.locktype = 'advisory' AND l.granted AND l.classid::bigint = $1 \
+      AND l.objid::bigint = hashtext(split_part(substr(a.application_name, 6), ' ', 1))::bigint & 4294967295)";
+
 /// Terminates the sessions of runs that are no longer live and returns their process ids.
 pub fn terminate(client: &mut Client) -> Result<Vec<i32>, postgres::Error> {
-    let rows = client.query(
+    let query = format!(
         "SELECT a.pid, pg_terminate_backend(a.pid) FROM pg_stat_activity a \
          WHERE a.application_name LIKE 'pgio:%' AND a.pid <> pg_backend_pid() \
            AND a.datname = current_database() AND a.usename = current_user \
-           AND NOT EXISTS (SELECT 1 FROM pg_locks l \
-                           WHERE l.locktype = 'advisory' AND l.granted \
-                             AND l.classid::bigint = $1 \
-                             AND l.objid::bigint = hashtext(split_part(substr(a.application_name, 6), ' ', 1))::bigint & 4294967295)",
-        &[&i64::from(LOCK_CLASS)],
-    )?;
+           AND NOT {IS_LIVE}"
+    );
+    let rows = client.query(&query, &[&i64::from(LOCK_CLASS)])?;
+    Ok(rows.iter().map(|r| r.get(0)).collect())
+}
+
+/// The ids of other runs that have sessions in these databases and live. Waits for those that may be ending.
+pub fn live_runs(
+    client: &mut Client,
+    databases: &[String],
+) -> Result<Vec<String>, postgres::Error> {
+    let deadline = Instant::now() + LAST_SESSIONS;
+    loop {
+        let found = live_now(client, databases)?;
+        if found.is_empty() || Instant::now() > deadline {
+            return Ok(found);
+        }
+        thread::sleep(POLL);
+    }
+}
+
+fn live_now(client: &mut Client, databases: &[String]) -> Result<Vec<String>, postgres::Error> {
+    let query = format!(
+        "SELECT DISTINCT split_part(substr(a.application_name, 6), ' ', 1) FROM pg_stat_activity a \
+         WHERE a.application_name LIKE 'pgio:%' AND a.pid <> pg_backend_pid() \
+           AND a.datname = ANY($2) AND {IS_LIVE} ORDER BY 1"
+    );
+    let rows = client.query(&query, &[&i64::from(LOCK_CLASS), &databases])?;
     Ok(rows.iter().map(|r| r.get(0)).collect())
 }

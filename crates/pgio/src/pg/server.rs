@@ -7,6 +7,7 @@
 
 mod counters;
 mod error;
+mod node;
 mod replication;
 
 use postgres::error::SqlState;
@@ -15,7 +16,8 @@ use postgres::{Client, GenericClient};
 pub use self::counters::{Counters, counters};
 use self::error::read;
 pub use self::error::{OLDEST, ServerError};
-pub use self::replication::{Replication, Standby, replication};
+pub use self::node::ServerNode;
+pub use self::replication::{Followers, Replication, Standby, followers, replication, streaming};
 use super::words;
 use pgio_results::model::{DatabaseRow, ServerInfo, Warning};
 

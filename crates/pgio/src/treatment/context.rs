@@ -13,13 +13,13 @@ use std::time::{Duration, Instant};
 
 use ::postgres::Client;
 
+use super::changed_server::ChangedServer;
 use super::error::TreatmentError;
-use super::resource::Resource;
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts};
 use crate::pg::control::{Controller, Line};
 use crate::pg::private::PrivateCluster;
-use crate::pg::{server, words};
+use crate::pg::{pending, server, words};
 use pgio_connect::interrupt;
 use pgio_connect::{self, ConnectParams};
 
@@ -27,6 +27,8 @@ use pgio_connect::{self, ConnectParams};
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How long its standbys may take to connect again.
 const STANDBY_PATIENCE: Duration = Duration::from_secs(30);
+/// How long a reload may take to reach a session.
+const RELOAD_PATIENCE: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(50);
 
 /// Stops and starts the server of a target. Both return when that is done, at once if it is
@@ -42,6 +44,10 @@ pub trait Control {
     /// Replaces that line; without a value removes it.
     fn set_line_while_down(&mut self, name: &str, _value: Option<&str>) -> Result<(), String> {
         Err(format!("{name} cannot be changed while this server is down"))
+    }
+    /// Why the server can be neither stopped nor started now, although its target says how.
+    fn out_of_reach(&self) -> Option<String> {
+        None
     }
     /// The servers of a private cluster with one standby.
     fn pair(&self) -> Option<Pair> {
@@ -100,54 +106,45 @@ impl Control for Controller {
     }
 }
 
+/// The control of a server whose host cannot be reached, for this reason.
+#[derive(Debug)]
+pub struct OutOfReach(pub String);
+
+impl Control for OutOfReach {
+    fn stop(&mut self) -> Result<(), String> {
+        Err(self.0.clone())
+    }
+
+    fn start(&mut self) -> Result<(), String> {
+        Err(self.0.clone())
+    }
+
+    fn out_of_reach(&self) -> Option<String> {
+        Some(self.0.clone())
+    }
+}
+
 /// The admin session of a run or of an undo.
 pub enum AdminSession<'a> {
     Open(&'a mut Client),
     /// Connected on first use.
     OnDemand(Box<OnDemand>),
+    /// In an undo: the journal's connection string cannot be resolved here, for this reason.
+    Unresolved(String),
 }
 
 /// The session of an undo.
 #[derive(Default)]
 pub struct OnDemand {
     client: Option<Client>,
-    /// What the run changed, with the server among it; empty if unknown.
-    touched: Vec<Resource>,
-}
-
-impl OnDemand {
-    pub fn new(touched: Vec<Resource>) -> OnDemand {
-        OnDemand { client: None, touched }
-    }
-
-    /// Connects, and refuses a server that is not the one that the run changed.
-    fn open(&mut self, params: &ConnectParams) -> Result<&mut Client, TreatmentError> {
-        let mut client = open(params)?;
-        let doing = TreatmentError::postgres("ask whether the server is a standby");
-        let row = client.query_one("SELECT pg_is_in_recovery()", &[]).map_err(doing)?;
-        if row.get(0) {
-            return Err(TreatmentError::Refused(format!(
-                "{} is a standby, but the run changed its primary; run `pgio undo --connect` with the primary's connection string",
-                params.describe()
-            )));
-        }
-        let doing = TreatmentError::postgres("identify the server");
-        let found = Resource::server(&server::identity(&mut client).map_err(doing)?);
-        let mut others = self.touched.iter().filter(|resource| resource.is_another_server(&found));
-        if let Some(changed) = others.next() {
-            return Err(TreatmentError::Refused(format!(
-                "{} is {found}, but the run changed {changed}; run `pgio undo --connect` with that server's connection string",
-                params.describe()
-            )));
-        }
-        Ok(self.client.insert(client))
-    }
 }
 
 /// The server and the hosts that treatments act on.
 pub struct Context<'a> {
     pub params: &'a ConnectParams,
     pub session: AdminSession<'a>,
+    /// The server that every new session must be of.
+    pub changed: ChangedServer,
     /// The hosts that are connected; in an undo those that the steps name.
     pub hosts: &'a Hosts,
     /// The server's host by its name in `hosts`, if known.
@@ -228,7 +225,7 @@ fn patience(stop: &Stop) -> Duration {
 }
 
 /// An undo must neither fail by the limits of a role nor wait for a lost standby.
-fn open(params: &ConnectParams) -> Result<Client, TreatmentError> {
+fn open(params: &ConnectParams, changed: &ChangedServer) -> Result<Client, TreatmentError> {
     let mut client = pgio_connect::connect(params).map_err(TreatmentError::Connect)?;
     server::lift_limits(&mut client)
         .and_then(|()| client.batch_execute("SET synchronous_commit = local"))
@@ -236,7 +233,14 @@ fn open(params: &ConnectParams) -> Result<Client, TreatmentError> {
             doing: "prepare a session".to_owned(),
             source,
         })?;
+    changed.check(&mut client, params)?;
     Ok(client)
+}
+
+fn unresolved(why: &str) -> TreatmentError {
+    TreatmentError::Refused(format!(
+        "the journal's connection string cannot be used here ({why}): correct that, or name another one with `pgio undo --connect`"
+    ))
 }
 
 impl fmt::Debug for OnDemand {
@@ -261,7 +265,7 @@ impl Context<'_> {
     /// The session; a new one if a restart ended the former.
     pub fn admin(&mut self) -> Result<&mut Client, TreatmentError> {
         let limit = patience(&self.stop);
-        let params = self.params;
+        let (params, changed) = (self.params, &self.changed);
         let restoring = self.stop.is_restoring();
         let is_there = |client: &mut Client| {
             let there = !client.is_closed() && (!restoring || client.is_valid(limit).is_ok());
@@ -274,30 +278,39 @@ impl Context<'_> {
         match &mut self.session {
             AdminSession::Open(client) => {
                 if !is_there(client) {
-                    **client = interrupt::within(limit, || open(params))?;
+                    **client = interrupt::within(limit, || open(params, changed))?;
                 }
                 Ok(client)
             }
             AdminSession::OnDemand(session) => {
                 if !session.client.as_mut().is_some_and(is_there) {
-                    return interrupt::within(limit, || session.open(params));
+                    let client = interrupt::within(limit, || open(params, changed))?;
+                    return Ok(session.client.insert(client));
                 }
                 Ok(session.client.as_mut().expect("`is_there` found it"))
             }
+            AdminSession::Unresolved(why) => Err(unresolved(why)),
         }
     }
 
     /// Replaces a session that a restart ended, which the client may not have noticed yet.
     pub fn reconnect(&mut self) -> Result<(), TreatmentError> {
+        if let AdminSession::Unresolved(why) = &self.session {
+            return Err(unresolved(why));
+        }
         let deadline = Instant::now() + PATIENCE;
-        let params = self.params;
         loop {
-            let opened = interrupt::within(patience(&self.stop), || match &mut self.session {
-                AdminSession::Open(admin) => open(params).map(|client| **admin = client),
-                AdminSession::OnDemand(session) => session.open(params).map(drop),
-            });
+            let opened =
+                interrupt::within(patience(&self.stop), || open(self.params, &self.changed));
             match opened {
-                Ok(()) => return Ok(()),
+                Ok(client) => {
+                    match &mut self.session {
+                        AdminSession::Open(admin) => **admin = client,
+                        AdminSession::OnDemand(session) => session.client = Some(client),
+                        AdminSession::Unresolved(why) => return Err(unresolved(why)),
+                    }
+                    return Ok(());
+                }
                 Err(error @ TreatmentError::Refused(_)) => return Err(error),
                 // systemd may report a server as started before it accepts connections.
                 Err(_) if Instant::now() < deadline && !self.stop.urgent() => thread::sleep(POLL),
@@ -339,6 +352,43 @@ impl Context<'_> {
         }
     }
 
+    /// Why the server cannot be restarted; none if it can.
+    pub fn no_restart(&self) -> Option<String> {
+        match &self.control {
+            Some(control) => control.out_of_reach(),
+            None => Some("the journal does not say how".to_owned()),
+        }
+    }
+
+    /// Before a condition restarts or reloads the server: refuses to put in force what someone else prepared in
+    /// its configuration files. An undo does not ask, since it has to restore the server.
+    pub fn refuse_pending(&mut self, restarts: bool) -> Result<(), TreatmentError> {
+        if self.private {
+            return Ok(());
+        }
+        let deadline = Instant::now() + RELOAD_PATIENCE;
+        loop {
+            let admin = self.admin()?;
+            let found = match restarts {
+                true => pending::for_restart(admin),
+                false => pending::for_reload(admin),
+            };
+            let names = found.map_err(TreatmentError::postgres("ask for pending settings"))?;
+            if names.is_empty() {
+                return Ok(());
+            }
+            // The reload of an undo may not have reached this session.
+            if Instant::now() > deadline {
+                let how = if restarts { "restart" } else { "reload" };
+                return Err(TreatmentError::Refused(format!(
+                    "a {how} would also put in force what someone prepared in the server's configuration files ({}): reload or restart the server, or revert that, first",
+                    names.join(", ")
+                )));
+            }
+            thread::sleep(POLL);
+        }
+    }
+
     /// The step that starts it again must be in the journal already.
     pub fn stop_server(&mut self, what: &str) -> Result<(), TreatmentError> {
         self.streaming = self.streaming();
@@ -367,11 +417,8 @@ impl Context<'_> {
         }
     }
 
-    /// The names of the standbys that stream, as far as the role may see them.
     fn streaming(&mut self) -> Vec<String> {
-        let found = self.admin().ok().and_then(|admin| server::replication(admin).ok());
-        let standbys = found.into_iter().flat_map(|found| found.standbys);
-        standbys.filter(|s| s.state == "streaming").map(|s| s.name).collect()
+        self.admin().map(server::streaming).unwrap_or_default()
     }
 
     /// Returns when the server answers, through a new session.
@@ -383,8 +430,18 @@ impl Context<'_> {
     /// Starts the server for an undo: a run that was killed during a restart left it down.
     pub fn ensure_running(&mut self) -> Result<(), TreatmentError> {
         match self.admin().map(drop) {
-            Err(_) if self.control.is_some() => self.start_server("to restore a setting"),
+            // Another server answers, such as a promoted standby: do not start the former primary beside it.
+            Err(refused @ TreatmentError::Refused(_)) if !self.changed.insists => Err(refused),
+            Err(_) if self.control.is_some() => self.start_left_stopped(),
             other => other,
+        }
+    }
+
+    /// For a server that nobody started since.
+    pub fn start_left_stopped(&mut self) -> Result<(), TreatmentError> {
+        match self.changed.replaced() {
+            Some(why) => Err(TreatmentError::Refused(why)),
+            None => self.start_server("to start a server that was left stopped"),
         }
     }
 }

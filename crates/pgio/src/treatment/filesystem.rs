@@ -19,6 +19,7 @@ mod remount;
 mod tablespace;
 mod tablespace_steps;
 mod tools;
+mod trusted_path;
 
 use serde::Deserialize;
 

@@ -7,12 +7,19 @@
 //! The same shell applies the change, so that a change that is under way when pgio is
 //! killed is finished first and then released; a process of its own would come after the release.
 //!
+//! A connection may break without an end of stdin, as when the machine of pgio loses its power: then the shell
+//! lives for as long as ssh on its host believes in the connection. `pgio undo` ends it first ([`end_former`]), or
+//! its release might one day undo somebody's later change.
+//!
 //! Used if an abandoned change would harm the host: taken memory, a slow link.
 //! The shell also answers for verification, which saves a process each time.
 
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use super::error::TreatmentError;
+use super::mark::processes_with;
+use crate::host::exec::{CommandLine, Exec};
 use crate::host::{Host, Shell};
 
 const ANSWER_LIMIT: Duration = Duration::from_secs(20);
@@ -20,9 +27,27 @@ const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 /// Caches may have to be written back.
 const APPLY_LIMIT: Duration = Duration::from_mins(10);
 
+/// How long the shell of a killed run may take to release.
+const RELEASE_LIMIT: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(100);
+const LOOK_LIMIT: Duration = Duration::from_secs(30);
+
+/// What a guard holds; by this word in its script it is found on its host. Only one run at a time holds it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Mark(String);
+
+impl Mark {
+    /// `what` is a kind of change, `of` the part of the host that it is about.
+    pub(super) fn new(what: &str, of: &str) -> Mark {
+        let plain = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
+        Mark(format!("pgio-guard-{}-{};", plain(what), plain(of)))
+    }
+}
+
 /// Shell text.
 #[derive(Debug)]
 pub(super) struct Script<'a> {
+    pub(super) mark: &'a Mark,
     /// Functions that the other parts call.
     pub(super) functions: &'a str,
     pub(super) apply: &'a str,
@@ -40,7 +65,7 @@ pub(super) struct Guard {
 impl Guard {
     /// Starts the shell; nothing is applied yet.
     pub(super) fn start(host: &Host, script: &Script<'_>) -> Result<Guard, TreatmentError> {
-        let prelude = prelude(script.functions, script.release);
+        let prelude = prelude(script);
         let Script { apply, answer, .. } = script;
         // A subshell, since the text may exit.
         let body = format!(
@@ -67,11 +92,30 @@ impl Guard {
     }
 }
 
+/// For `pgio undo`: returns when no guard of a killed run can release any more. One whose stdin has ended does so
+/// now; others are killed without their release, which the undo does itself.
+pub(super) fn end_former(host: &Host, mark: &Mark) -> Result<(), TreatmentError> {
+    let deadline = Instant::now() + RELEASE_LIMIT;
+    loop {
+        let found = processes_with(host, &mark.0)?;
+        if found.is_empty() {
+            return Ok(());
+        }
+        if Instant::now() > deadline {
+            let kill = CommandLine::new("sh").args(["-c", "kill -KILL \"$@\"", "sh"]);
+            // One may have ended meanwhile.
+            host.output(&kill.args(&found).timeout(LOOK_LIMIT))?;
+        }
+        thread::sleep(POLL);
+    }
+}
+
 /// Without the last line a signal would end the shell without its trap, SIGPIPE included, which it
 /// gets when pgio is killed while it answers.
-fn prelude(functions: &str, release: &str) -> String {
+fn prelude(script: &Script<'_>) -> String {
+    let Script { mark: Mark(mark), functions, release, .. } = script;
     format!(
-        "{functions}\nrelease() {{\n{release}\n}}\ntrap release EXIT\ntrap exit HUP INT PIPE TERM"
+        "# {mark}\n{functions}\nrelease() {{\n{release}\n}}\ntrap release EXIT\ntrap exit HUP INT PIPE TERM"
     )
 }
 
@@ -83,7 +127,9 @@ mod tests {
 
     fn guard(apply: &str, release: &str) -> Guard {
         let answer = "echo \"$ask!\"";
-        Guard::start(&Host::local(), &Script { functions: "", apply, release, answer }).unwrap()
+        let mark = &Mark::new("test", release);
+        let script = Script { mark, functions: "", apply, release, answer };
+        Guard::start(&Host::local(), &script).unwrap()
     }
 
     #[test]
@@ -125,11 +171,30 @@ mod tests {
     }
 
     #[test]
+    fn a_guard_whose_connection_hangs_is_ended_without_its_release() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("released");
+        let release = format!("echo gone >{}", file.display());
+        // Nobody closes its stdin.
+        let guard = guard(":", &release);
+        let (host, mark) = (Host::local(), Mark::new("test", &release));
+        assert_eq!(processes_with(&host, &mark.0).unwrap().len(), 1);
+        let other = Mark::new("test", &release[..release.len() - 1]);
+        assert!(processes_with(&host, &other.0).unwrap().is_empty());
+        end_former(&host, &mark).unwrap();
+        assert!(processes_with(&host, &mark.0).unwrap().is_empty());
+        drop(guard);
+        assert!(!file.exists());
+    }
+
+    #[test]
     fn a_guard_releases_when_its_reader_is_gone() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("released");
         let release = format!("echo gone >{}", file.display());
-        let script = format!("{}\nread go\necho one\necho two", prelude("", &release));
+        let mark = &Mark::new("test", &release);
+        let script = Script { mark, functions: "", apply: "", release: &release, answer: "" };
+        let script = format!("{}\nread go\necho one\necho two", prelude(&script));
         let mut child = Command::new("sh")
             .args(["-c", &script])
             .stdin(Stdio::piped())

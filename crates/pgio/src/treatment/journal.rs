@@ -25,9 +25,11 @@ pub use self::found::{
 use super::record::Record;
 use super::resource::Resource;
 use crate::config::experiment::HostSpec;
+use crate::host::Machine;
 use crate::host::lock::{LockError, lock_within};
 use crate::host::own_dir::{DirMode, OwnDir, OwnDirError};
 use crate::pg::control::Plan;
+use crate::pg::server::ServerNode;
 
 pub const JOURNAL_SCHEMA: &str = "pgio.journal/1";
 
@@ -60,6 +62,9 @@ enum Line {
     Begin {
         schema: String,
         run: String,
+        /// Where the run was: several machines may share a home directory.
+        #[serde(default)]
+        machine: Machine,
         #[serde(flatten)]
         target: Box<UndoTarget>,
     },
@@ -93,6 +98,12 @@ pub struct UndoTarget {
     /// Resources that may be changed. Empty means unknown, as in journals of earlier versions.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub touches: Vec<Resource>,
+    /// Which of several copies of the server was changed.
+    #[serde(default, skip_serializing_if = "ServerNode::is_unknown")]
+    pub node: ServerNode,
+    /// The standbys that streamed from a server that pgio may stop.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub standbys: Vec<String>,
 }
 
 /// The journal of one run.
@@ -101,6 +112,7 @@ pub struct Journal {
     run: String,
     dir: Option<PathBuf>,
     target: UndoTarget,
+    machine: Machine,
     /// Opened with the first intent.
     file: Option<Opened>,
     steps: Vec<(u32, Record)>,
@@ -154,6 +166,7 @@ impl Journal {
             run: run.to_owned(),
             dir: None,
             target: UndoTarget::default(),
+            machine: Machine::this(),
             file: None,
             steps: Vec::new(),
             next: 1,
@@ -172,6 +185,11 @@ impl Journal {
 
     pub fn target(&self) -> &UndoTarget {
         &self.target
+    }
+
+    /// The machine of the run, to which its steps without ssh belong.
+    pub fn machine(&self) -> &Machine {
+        &self.machine
     }
 
     /// Appends the intent; when this returns it is on disk.
@@ -230,7 +248,8 @@ impl Journal {
         let file = directory.create_file(&unnamed)?;
         let mut opened = Opened { directory: directory.clone(), name: unnamed, file, whole: 0 };
         let (run, target) = (self.run.clone(), Box::new(self.target.clone()));
-        let begin = Line::Begin { schema: JOURNAL_SCHEMA.to_owned(), run, target };
+        let machine = self.machine.clone();
+        let begin = Line::Begin { schema: JOURNAL_SCHEMA.to_owned(), run, machine, target };
         let begun = lock_within(&opened.file, PATIENCE)
             .map_err(|source| JournalError::Lock { path: opened.path(), source })
             .and_then(|()| opened.append(&begin))

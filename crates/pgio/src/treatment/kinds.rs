@@ -4,7 +4,7 @@ use super::contract::{Kind, ReadStep, Treatment};
 use super::error::TreatmentError;
 use super::record::Record;
 use super::step::Step;
-use super::{stopped, workload_table};
+use super::{recreated_database, stopped, workload_table};
 use crate::config::experiment::TreatmentSpec;
 
 /// In the order of application, whatever the order in the file: one that restarts the server comes
@@ -21,8 +21,11 @@ pub const KINDS: &[Kind] = &[
 ];
 
 /// Steps that belong to no single treatment: several use them, or a workload does.
-const OTHER_STEPS: &[(&str, ReadStep)] =
-    &[(stopped::STEP, stopped::read), (workload_table::STEP, workload_table::read)];
+const OTHER_STEPS: &[(&str, ReadStep)] = &[
+    (stopped::STEP, stopped::read),
+    (workload_table::STEP, workload_table::read),
+    (recreated_database::STEP, recreated_database::read),
+];
 
 pub fn names() -> Vec<&'static str> {
     KINDS.iter().map(|k| k.name).collect()

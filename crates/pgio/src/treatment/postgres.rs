@@ -6,6 +6,7 @@
 //! postgresql.auto.conf that is journaled, [`standby`] for what commits wait for.
 
 mod auto_conf;
+mod followers;
 mod setting;
 mod standby;
 mod step;
@@ -25,8 +26,8 @@ use super::error::TreatmentError;
 use super::journal::Journal;
 use super::resource::Touch;
 use super::step::carry_out;
-use super::values::{agree, refusal};
 use crate::config::experiment::TreatmentSpec;
+use crate::pg::values::{agree, refusal};
 use pgio_results::change::Change;
 use pgio_results::model::{Evidence, When};
 
@@ -165,6 +166,9 @@ impl Treatment for Postgres {
             list.push(setting.clone());
             needs_restart |= route == Route::Restart;
         }
+        if !lasting.is_empty() {
+            context.refuse_pending(needs_restart)?;
+        }
         standby::check(&self.asked, context.admin()?)?;
         let asked = self.asked.clone();
         Ok(Box::new(Routed { asked, in_sessions, lasting, needs_restart }))
@@ -198,7 +202,10 @@ fn check_setting(
         Route::Restart if context.control.is_none() => Err(TreatmentError::Refused(format!(
             "{name} requires a restart, which pgio does only to a private cluster or if [target] sets control = \"pg_ctl\" or \"systemctl UNIT\""
         ))),
-        Route::Restart => check_line(setting, context),
+        Route::Restart => {
+            followers::check(setting, &described, context)?;
+            check_line(setting, context)
+        }
     }
 }
 
@@ -227,6 +234,9 @@ impl Prepared for Routed {
         context: &mut Context<'_>,
         journal: &mut Journal,
     ) -> Result<Box<dyn InForce>, TreatmentError> {
+        if !self.lasting.is_empty() {
+            context.refuse_pending(self.needs_restart)?;
+        }
         for step in &self.steps(context)? {
             carry_out(journal, step, || step.apply(context))?;
         }

@@ -34,6 +34,7 @@ pub(super) fn stop(
     what: &str,
 ) -> Result<(), TreatmentError> {
     context.control(what)?;
+    context.refuse_pending(true)?;
     // The server of a private cluster ends with pgio and needs no start then.
     let host = context.server_host.filter(|_| !context.private).map(str::to_owned);
     let step = StopStep { label: Label { what: "PostgreSQL".to_owned(), host } };
@@ -52,7 +53,7 @@ impl Step for StopStep {
     fn undo(&self, context: &mut Context<'_>, _: OnConflict) -> Result<Undone, TreatmentError> {
         // A removed private cluster needs no start.
         if !context.private || context.control.is_some() {
-            context.start_server("to undo a stop")?;
+            context.ensure_running()?;
         }
         Ok(Undone::Restored)
     }

@@ -3,6 +3,7 @@
 
 use std::sync::Arc;
 
+use super::changed_server::ChangedServer;
 use super::context::{AdminSession, Context, Layout};
 use super::contract::Treatment;
 use crate::host::stop::Stop;
@@ -31,6 +32,7 @@ pub(super) fn in_context_of<T>(
     let mut context = Context {
         params: &params,
         session: AdminSession::OnDemand(Box::default()),
+        changed: ChangedServer::default(),
         hosts: &hosts,
         server_host,
         control: None,

@@ -76,7 +76,7 @@ fn the_file_of_settings_is_the_same_to_the_byte() {
     assert!(!result.out.contains("byte"), "{result}");
     assert_eq!(text_of(&cluster), text, "after an undo");
     assert!(!has_table(&dsn));
-    assert_eq!(dir.pgio(&["undo"]).expect(0, &[]).out, "Nothing to undo.\n");
+    assert_eq!(dir.pgio(&["undo"]).expect(0, &[]).out, dir.nothing_to_undo());
 }
 
 #[test]
@@ -153,7 +153,7 @@ fn a_private_server_whose_supervisor_was_killed_too_is_removed() {
         clusters().first().is_some_and(|note| fs::read_to_string(note).unwrap().starts_with('/'))
     });
     let root = fs::read_to_string(&clusters()[0]).unwrap();
-    assert_eq!(dir.pgio(&["undo"]).expect(0, &[]).out, "Nothing to undo.\n", "it lives");
+    assert_eq!(dir.pgio(&["undo"]).expect(0, &[]).out, dir.nothing_to_undo(), "it lives");
     let children = format!("/proc/{0}/task/{0}/children", running.pid());
     let children = fs::read_to_string(children).unwrap();
     let supervisor = children.split_whitespace().find(|pid| {
@@ -170,5 +170,5 @@ fn a_private_server_whose_supervisor_was_killed_too_is_removed() {
     let expected = format!("Removed the abandoned private PostgreSQL in {root}.");
     dir.pgio(&["undo"]).expect(0, &[&expected]);
     assert!(!fs::exists(&root).unwrap() && clusters().is_empty());
-    assert_eq!(dir.pgio(&["undo"]).expect(0, &[]).out, "Nothing to undo.\n");
+    assert_eq!(dir.pgio(&["undo"]).expect(0, &[]).out, dir.nothing_to_undo());
 }

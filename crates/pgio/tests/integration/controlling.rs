@@ -18,7 +18,8 @@ use crate::fixture::{INSTALLED, connect};
 use crate::killing::kills;
 use crate::timing;
 use crate::workdir::{
-    Workdir, alter_system, auto_conf, experiment_on, failed_checks, show, wait_until,
+    Workdir, alter_system, auto_conf, experiment_on, failed_checks, sessions_at_work, show,
+    wait_until,
 };
 
 /// A server as `pg_ctl start -l` leaves it; stopped and removed with this value.
@@ -83,6 +84,10 @@ impl Managed {
 
     fn stop_as(&self, mode: &str) {
         self.run("pg_ctl", &["stop", "-s", "-m", mode, "-D", self.data().to_str().unwrap()]);
+    }
+
+    fn promote(&self) {
+        self.run("pg_ctl", &["promote", "-w", "-s", "-D", self.data().to_str().unwrap()]);
     }
 
     pub(crate) fn path(&self) -> &Path {
@@ -152,8 +157,7 @@ const QUICK: &str = "blocks = 2\nduration = \"100ms\"\naa = false";
 #[test]
 fn a_setting_that_needs_a_restart_on_a_server_of_the_users() {
     let server = Managed::start("-c \"work_mem=7MB\" -c 'cluster_name=it''s a \"test\"'");
-    let (arguments, first) = (server.arguments(), server.process());
-    let dir = Workdir::new();
+    let (arguments, first, dir) = (server.arguments(), server.process(), Workdir::new());
     let conditions = [("a", ""), ("small", "shared_buffers = \"16MB\", max_connections = 50")];
     let text = experiment_on(&server.target(), QUICK, "", &conditions);
     dir.compare(&text).expect(0, &["small"]);
@@ -251,10 +255,115 @@ fn undo_starts_a_stopped_server() {
     assert_eq!(connect(&server.dsn()).query_one("SELECT 1", &[]).unwrap().get::<_, i32>(0), 1);
 }
 
+/// The journal of a killed run, in which `change` replaces the beginning.
+pub(crate) fn change_journal(dir: &Workdir, change: impl FnOnce(&mut serde_json::Value)) {
+    let journal = dir.journals().remove(0);
+    let text = fs::read_to_string(&journal).unwrap();
+    let (begin, rest) = text.split_once('\n').unwrap();
+    let mut begin = serde_json::from_str(begin).unwrap();
+    change(&mut begin);
+    fs::write(&journal, format!("{begin}\n{rest}")).unwrap();
+}
+
+/// Killed while `max_connections = 50` is in force.
+fn killed_with_a_restart(server: &Managed) -> Workdir {
+    let dir = Workdir::new();
+    let keys = "blocks = 1\nduration = \"60s\"\naa = false";
+    let condition = [("b", "max_connections = 50, work_mem = \"7MB\"")];
+    let mut running = dir.start_compare(&experiment_on(&server.target(), keys, "", &condition));
+    running.until("in force", || {
+        let open = postgres::Client::connect(&server.dsn(), postgres::NoTls);
+        let shown = open.and_then(|mut client| client.query_one("SHOW max_connections", &[]));
+        shown.is_ok_and(|row| row.get::<_, &str>(0) == "50")
+    });
+    running.kill();
+    dir
+}
+
+#[test]
+fn a_setting_stays_in_the_journal_until_the_server_was_restarted() {
+    let server = Managed::start("");
+    let dsn = server.dsn();
+    type Change = fn(&mut serde_json::Value);
+    let unreachable: Change = |begin| {
+        begin["control"]["host"] = "far".into();
+        begin["hosts"]["far"] = serde_json::json!({ "ssh": "nobody@no-such-host.invalid" });
+    };
+    let without: Change = |begin| {
+        begin.as_object_mut().unwrap().remove("control");
+    };
+    for (why, change) in [("no-such-host.invalid", unreachable), ("does not say how", without)] {
+        let dir = killed_with_a_restart(&server);
+        change_journal(&dir, change);
+        for _ in 0..2 {
+            dir.pgio(&["undo"]).expect(6, &["runs with the former value", "max_connections", why]);
+            assert_eq!(auto_conf(&dsn, "max_connections"), None);
+            assert_eq!((show(&dsn, "max_connections").as_str(), dir.journals().len()), ("50", 1));
+        }
+        server.stop();
+        server.start_again("");
+        dir.pgio(&["undo"]).expect(0, &["Restored max_connections: absent"]);
+        assert_eq!(show(&dsn, "max_connections"), "100");
+    }
+}
+
+#[test]
+fn undo_does_not_start_a_server_whose_standby_may_be_the_primary_now() {
+    let server = Managed::start("");
+    let standby = server.standby();
+    wait_until("streaming", || {
+        let ask = "SELECT count(*) = 1 FROM pg_stat_replication WHERE state = 'streaming'";
+        connect(&server.dsn()).query_one(ask, &[]).unwrap().get(0)
+    });
+    let dir = killed_with_a_restart(&server);
+    server.stop();
+    standby.promote();
+    dir.pgio(&["undo"]).expect(6, &["(s1)", "may have been promoted", "--restore"]);
+    assert_eq!(server.process(), None);
+    dir.pgio(&["undo", "--restore"]).expect(0, &["Restored max_connections: absent"]);
+    assert_eq!(show(&server.dsn(), "max_connections"), "100");
+}
+
+#[test]
+fn a_promoted_standby_is_not_taken_for_the_changed_server() {
+    let server = Managed::start("");
+    let standby = server.standby();
+    let (old, new) = (server.dsn(), standby.dsn());
+    let both = format!(
+        "host='{},{}' user=postgres dbname=postgres target_session_attrs=read-write",
+        server.path().display(),
+        standby.path().display()
+    );
+    let keys = "blocks = 1\nduration = \"60s\"\naa = false";
+    let condition = [("b", "wal_writer_delay = \"150ms\"")];
+    let dir = Workdir::new();
+    let text = experiment_on(&format!("dsn = {both:?}"), keys, "", &condition);
+    let mut running = dir.start_compare(&text);
+    running.until("in the window", || sessions_at_work(&old) > 0);
+    standby.promote();
+    alter_system(&new, "wal_writer_delay", Some("150ms"));
+    server.crash();
+    running.wait().expect(6, &["pgio undo"]);
+    assert_eq!(dir.journals().len(), 1);
+    let untouched = || assert_eq!(auto_conf(&new, "wal_writer_delay").as_deref(), Some("150ms"));
+    dir.pgio(&["undo"]).expect(6, &["has the data directory"]);
+    untouched();
+    // On another host with the same path, only the timeline tells them apart.
+    change_journal(&dir, |begin| {
+        begin["node"].as_object_mut().unwrap().remove("data_directory").unwrap();
+    });
+    dir.pgio(&["undo"]).expect(6, &["is on timeline 2", "timeline 1", "--restore"]);
+    untouched();
+    server.start_again("");
+    dir.pgio(&["undo", "--connect", &old]).expect(0, &["Restored wal_writer_delay: absent"]);
+    assert_eq!(auto_conf(&old, "wal_writer_delay"), None);
+    untouched();
+}
+
 #[test]
 fn a_server_that_does_not_start_with_a_condition_runs_again_without_it() {
     let server = Managed::start("");
-    connect(&server.dsn()).batch_execute("ALTER SYSTEM SET work_mem = '7MB'").unwrap();
+    alter_system(&server.dsn(), "work_mem", Some("7MB"));
     let file = || fs::read_to_string(server.data().join("postgresql.auto.conf")).unwrap();
     let before = file();
     let dir = Workdir::new();
@@ -294,6 +403,74 @@ fn settings_that_need_each_other_are_restored_before_the_restart() {
     for name in ["wal_level", "max_wal_senders"] {
         assert_eq!(auto_conf(&server.dsn(), name), None);
     }
+}
+
+#[test]
+fn a_setting_that_would_stop_a_standby_is_refused() {
+    let server = Managed::start("");
+    let refused = |condition: &str, expected: &[&str]| {
+        let dir = Workdir::new();
+        let text = experiment_on(&server.target(), QUICK, "", &[("b", condition)]);
+        dir.compare(&text).expect(4, expected);
+        assert!(!dir.out().exists() && dir.journals().is_empty());
+    };
+    let standby = server.standby();
+    wait_until("streaming", || {
+        let ask = "SELECT count(*) = 1 FROM pg_stat_replication WHERE state = 'streaming'";
+        connect(&server.dsn()).query_one(ask, &[]).unwrap().get(0)
+    });
+    refused("max_connections = 150", &["max_connections cannot be raised", "standby follows"]);
+    refused("max_wal_senders = 0, wal_level = \"minimal\"", &["wal_level cannot be lowered"]);
+    let dir = Workdir::new();
+    let lower = experiment_on(&server.target(), QUICK, "", &[("b", "max_connections = 50")]);
+    dir.compare(&lower.replace("blocks = 2", "blocks = 1")).expect(0, &[]);
+    drop(standby);
+    server.stop();
+    server.start_again("-c archive_mode=on -c archive_command=true");
+    refused("archive_mode = \"off\"", &["archive_mode cannot be changed", "archives its WAL"]);
+}
+
+#[test]
+fn what_someone_prepared_for_a_restart_or_a_reload_is_not_put_in_force() {
+    let server = Managed::start("-c max_wal_senders=7");
+    let conf = server.data().join("postgresql.conf");
+    let before = fs::read_to_string(&conf).unwrap();
+    let restart = "max_connections = 50";
+    let reload = "wal_writer_delay = \"150ms\"";
+    let refused = |lines: &str, target: &str, condition: &str, name: &str| {
+        fs::write(&conf, format!("{before}{lines}")).unwrap();
+        let dir = Workdir::new();
+        let text = experiment_on(target, QUICK, "", &[("b", condition)]);
+        let result = dir.compare(&text).expect(4, &["someone prepared", name]);
+        assert!(!result.to_string().contains("geheim"), "{result}");
+        assert!(!dir.out().exists() && dir.journals().is_empty());
+    };
+    let (with, without) = (server.target(), format!("dsn = {:?}", server.dsn()));
+    refused("max_worker_processes = 9\n", &with, restart, "(max_worker_processes)");
+    refused("work_mem = '9MB'\n", &with, restart, "(work_mem)");
+    refused("work_mem = '9MB'\n", &without, reload, "(work_mem)");
+    refused("primary_conninfo = 'password=geheim'\n", &without, reload, "(primary_conninfo)");
+    refused("no_such_setting = 1\n", &with, restart, "(no_such_setting)");
+    // A reload leaves alone what waits for a restart.
+    fs::write(&conf, format!("{before}max_worker_processes = 9\n")).unwrap();
+    Workdir::new().compare(&experiment_on(&without, QUICK, "", &[("b", reload)])).expect(0, &[]);
+    // A comment changes nothing, nor does a line that the command line overrides.
+    let lines = "# max_connections = 60\nwork_mem = '4096kB'\nmax_wal_senders = 9\n";
+    fs::write(&conf, format!("{before}{lines}")).unwrap();
+    let both = [("a", reload), ("b", restart)];
+    Workdir::new().compare(&experiment_on(&server.target(), QUICK, "", &both)).expect(0, &[]);
+
+    // Prepared while the other condition is in force, whose undo reloads nothing.
+    let dir = Workdir::new();
+    let keys = QUICK.replace("= 2", "= 30").replace("100ms", "2s");
+    let text = experiment_on(&server.target(), &keys, "", &[("plain", ""), ("b", reload)]);
+    let mut running = dir.start_compare(&text);
+    let plain = || show(&server.dsn(), "wal_writer_delay") != "150ms";
+    running.until("at work", || sessions_at_work(&server.dsn()) > 0 && plain());
+    fs::write(&conf, format!("{before}work_mem = '9MB'\n")).unwrap();
+    running.wait().expect(4, &["(work_mem)"]);
+    assert!(dir.journals().is_empty());
+    assert_eq!(show(&server.dsn(), "work_mem"), "4MB");
 }
 
 #[test]

@@ -204,5 +204,5 @@ fn interrupt_demo(signal: Signal) {
     wait_until("its directory gone", || !servers.directory.exists());
     servers.assert_gone();
     dir.pgio(&["report", "out/commit"]).expect(0, &["local"]);
-    assert_eq!(dir.pgio(&["undo"]).expect(0, &[]).out, "Nothing to undo.\n");
+    assert_eq!(dir.pgio(&["undo"]).expect(0, &[]).out, dir.nothing_to_undo());
 }

@@ -217,7 +217,7 @@ fn nothing_is_left_of_a_coordinator_that_is_killed_at_any_moment() {
         let gone = |pid: &i32| !fs::exists(format!("/proc/{pid}/exe")).unwrap_or(false);
         wait_until("no driver is left", || drivers.values().all(gone));
         dir.pgio(&["undo"]).expect(0, &[]);
-        assert_eq!(dir.pgio(&["undo"]).expect(0, &[]).out, "Nothing to undo.\n");
+        assert_eq!(dir.pgio(&["undo"]).expect(0, &[]).out, dir.nothing_to_undo());
         let sql = "SELECT to_regclass('pgio_commit') IS NULL AND setting = '200' FROM pg_settings \
                    WHERE name = 'wal_writer_delay'";
         assert!(connect(&conninfo).query_one(sql, &[]).unwrap().get::<_, bool>(0));

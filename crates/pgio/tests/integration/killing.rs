@@ -60,7 +60,7 @@ fn killed_at_any_moment_everything_is_restored() {
         stage.undo(&[]).expect(0, &[]);
         stage
             .assert_same(&before, &format!("killed for the {}. time, after {moment} ms", kill + 1));
-        assert_eq!(stage.undo(&[]).expect(0, &[]).out, "Nothing to undo.\n");
+        assert_eq!(stage.undo(&[]).expect(0, &[]).out, stage.dir.nothing_to_undo());
     }
     eprintln!("{kills} kills, {changed} left something; steps not taken back: {open:?}");
     assert!(changed > 0 && open.len() > 1, "some moments lie inside a change: {open:?}");

@@ -235,7 +235,7 @@ fn leftovers_of_kill_9_are_ended_by_undo_or_the_next_start() {
     dir.pgio(&["undo", "--connect", &dsn]).expect(0, &["Ended session"]);
     wait_until("none waits", || sessions_of_ours(&dsn) == 0);
     let result = dir.pgio(&["undo", "--connect", &dsn]).expect(0, &[]);
-    assert_eq!(result.out, "Nothing to undo.\n");
+    assert_eq!(result.out, dir.nothing_to_undo());
     cluster.start_standby().unwrap();
 
     leave(false);

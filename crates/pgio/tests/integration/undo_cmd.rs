@@ -9,6 +9,7 @@ use std::time::Duration;
 use pgio::pg::private::{PrivateCluster, Spec};
 use pgio::rng::SplitMix64;
 
+use crate::controlling::change_journal;
 use crate::fixture::{INSTALLED, NEWEST, fresh_database, pgio_exe, shared_primary, spec};
 use crate::hosts::sshd::Sshd;
 use crate::killing::kills;
@@ -67,7 +68,7 @@ fn after_kill_9_the_prior_lines_are_restored() {
         assert!(dir.journals().is_empty());
 
         let result = dir.pgio(&["undo"]).expect(0, &[]);
-        assert_eq!(result.out, "Nothing to undo.\n");
+        assert_eq!(result.out, dir.nothing_to_undo());
         dir.pgio(&["compare", "again.toml", "--out", "again"]).expect(0, &[]);
 
         for file in files(dir.path()).iter().filter(|f| f.extension().is_none_or(|e| e != "toml")) {
@@ -252,6 +253,37 @@ fn an_unreachable_host_does_not_block_the_undo_on_others() {
 }
 
 #[test]
+fn steps_of_another_machine_are_left_to_it() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let dir = Workdir::new();
+    let flag = dir.path().join("flag");
+    let command = format!(
+        "command = {{ name = \"flag\", apply = [\"touch\", {flag:?}], verify = [\"test\", \"-e\", {flag:?}], undo = [\"rm\", {flag:?}] }}\n"
+    );
+    let text = experiment(&dsn, LONG, "", &[("set", "")]) + &command;
+    let mut running = dir.start_compare(&text);
+    running.until("in force", || flag.exists());
+    running.kill();
+    let mut here = serde_json::Value::Null;
+    change_journal(&dir, |begin| {
+        here = begin["machine"].take();
+        begin["machine"] = serde_json::json!({ "name": "other", "id": "another one" });
+    });
+    dir.pgio(&["undo"]).expect(6, &["the run was on machine other", "run `pgio undo` there"]);
+    assert!(flag.exists() && dir.journals().len() == 1);
+    // A journal of an earlier version has none. What is wrong with the connection is no matter of the host's.
+    change_journal(&dir, |begin| {
+        begin.as_object_mut().unwrap().remove("machine");
+    });
+    assert!(here["name"].as_str().is_some_and(|name| !name.is_empty()), "{here}");
+    let mut undo = dir.command(&["undo"]);
+    undo.env("PGPORT", "no port").env("PGSERVICE", "no-such-service");
+    dir.start(undo).wait();
+    assert!(!flag.exists());
+    dir.pgio(&["undo"]).expect(0, &[]);
+}
+
+#[test]
 fn a_full_disk_does_not_stop_an_undo_halfway() {
     let cluster = cluster(INSTALLED);
     let dsn = cluster.primary_conninfo();
@@ -295,6 +327,6 @@ fn a_journal_without_a_change_is_nothing_to_undo() {
     fs::create_dir_all(dir.path().join("state/journal")).unwrap();
     // Killed between making the file and writing its first line.
     dir.write("state/journal/1-1.journal", "");
-    assert_eq!(dir.pgio(&["undo"]).expect(0, &[]).out, "Nothing to undo.\n");
+    assert_eq!(dir.pgio(&["undo"]).expect(0, &[]).out, dir.nothing_to_undo());
     assert!(dir.journals().is_empty());
 }

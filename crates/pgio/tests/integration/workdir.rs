@@ -53,6 +53,11 @@ impl std::fmt::Display for CommandResult {
 }
 
 impl Workdir {
+    /// What `pgio undo` prints if it finds no journal.
+    pub(crate) fn nothing_to_undo(&self) -> String {
+        format!("Nothing to undo in {}.\n", self.path().join("state").display())
+    }
+
     pub(crate) fn new() -> Workdir {
         timing::begin();
         Workdir { dir: tempfile::tempdir().unwrap() }

@@ -26,7 +26,9 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
 const JOURNAL: &str = "journal";
 
 pub(super) fn section() -> Section {
-    let journal = state::journal_dir().map(|dir| unfinished(journal::check_finished(&dir)));
+    let hint = state::of_root();
+    let journal = state::journal_dir()
+        .map(|dir| unfinished(&dir, hint.as_deref(), journal::check_finished(&dir)));
     let journal = journal.unwrap_or_else(|failure| {
         Check::invalid(JOURNAL, words::sentence(&failure), "set PGIO_STATE_DIR")
     });
@@ -42,11 +44,15 @@ pub(super) fn section() -> Section {
     }
 }
 
-fn unfinished(journal: Result<(), JournalError>) -> Check {
+/// Says only what was looked at: another user has a directory of his own.
+fn unfinished(dir: &Path, hint: Option<&str>, journal: Result<(), JournalError>) -> Check {
     const ID: &str = JOURNAL;
     let words = |error: &JournalError| words::sentence(error);
     match journal {
-        Ok(()) => Check::ok(ID, "no changes of an interrupted run are in place"),
+        Ok(()) => {
+            let found = format!("no journal of an interrupted run in {}", dir.display());
+            Check::ok(ID, hint.map_or(found.clone(), |hint| format!("{found}; {hint}")))
+        }
         Err(error @ JournalError::Busy { .. }) => {
             Check::warning(ID, words(&error), "wait for it to end")
         }
@@ -104,9 +110,14 @@ mod tests {
 
     #[test]
     fn another_run_is_waited_for_and_an_interrupted_one_undone() {
+        let dir = Path::new("/s/journal");
+        let ok = unfinished(dir, Some("root has others"), Ok(()));
+        assert_eq!(ok.verdict, CheckVerdict::Ok);
+        let expected = "no journal of an interrupted run in /s/journal; root has others";
+        assert_eq!(ok.message, expected);
         let busy = JournalError::Busy { who: "run r1".to_owned(), what: "server 1".to_owned() };
-        assert_eq!(unfinished(Err(busy)).verdict, CheckVerdict::Warning);
-        let check = unfinished(Err(JournalError::Unfinished("/j/1".into())));
+        assert_eq!(unfinished(dir, None, Err(busy)).verdict, CheckVerdict::Warning);
+        let check = unfinished(dir, None, Err(JournalError::Unfinished("/j/1".into())));
         assert_eq!(check.verdict, CheckVerdict::Invalid);
         assert!(check.remedy.contains("pgio undo"));
     }

@@ -24,7 +24,7 @@ use crate::pg::private::{self, Origin, VersionRequest};
 use crate::pg::server::{self, Replication, Server};
 use crate::pg::{leftovers, words};
 use crate::telemetry::{Survey, TelemetrySources};
-use crate::treatment::{AdminSession, Context, Control, Layout, Machines};
+use crate::treatment::{AdminSession, ChangedServer, Context, Control, Layout, Machines};
 use pgio_connect::{self, ConnectParams};
 use pgio_results::Check;
 
@@ -229,6 +229,7 @@ fn conditions(subject: &Subject, place: &ReachedServer<'_>, client: &mut Client)
         let mut context = Context {
             params: place.params,
             session: AdminSession::Open(client),
+            changed: ChangedServer::default(),
             hosts: place.hosts,
             server_host: place.host,
             control: control.as_mut().map(|control| control as &mut dyn Control),

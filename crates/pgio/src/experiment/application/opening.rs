@@ -21,7 +21,7 @@ use crate::host::stop::Stop;
 use crate::host::{Hosts, LOCAL};
 use crate::pg::control::Controller;
 use crate::pg::private::PrivateCluster;
-use crate::pg::server::{self, Server};
+use crate::pg::server::{self, Server, ServerNode};
 use crate::telemetry::{OwnStandby, Standby, Survey, TelemetrySources};
 use crate::treatment::Resource;
 use crate::workload::Workload;
@@ -80,6 +80,7 @@ pub(super) fn open(
     let identity = server::identity(&mut admin).map_err(LiveError::from)?;
     Ok(Target {
         identity: Resource::server(&identity),
+        node: ServerNode::read(&mut admin),
         touches: BTreeSet::new(),
         params: on.params.clone(),
         control: control.transpose()?,

@@ -190,6 +190,7 @@ impl SharedRun<'_> {
             rules: rules.clone(),
             journal: Journal::new(&journal_dir, self.run_id),
             made: BTreeMap::new(),
+            made_dir: state::made_dir()?,
             store,
             judge: Judge::new(&stored),
             looks: WidthChecks::default(),
@@ -206,7 +207,7 @@ impl SharedRun<'_> {
             stage.generators =
                 drivers::ready((drivers, &all), &mut stage, self.run_id, &self.drivers)?;
         }
-        stage.note_made(&state::made_dir()?)?;
+        stage.note_made()?;
         let continues = stage.store.is_some();
         let begun = stage.decide_weave(continues).map_err(RunError::from);
         match begun.and_then(|()| self.begin_store(&mut stage, dir, remarks)) {

@@ -20,7 +20,9 @@ use crate::host::stop::Stop;
 use crate::host::{self, Host, Hosts, LOCAL};
 use crate::pg::leftovers;
 use crate::pg::words;
-use crate::treatment::{self, AdminSession, Context, Layout, Treatment, TreatmentError};
+use crate::treatment::{
+    self, AdminSession, ChangedServer, Context, Layout, Treatment, TreatmentError,
+};
 use pgio_connect::{self, ConnectParams};
 use pgio_results::sweep::Sweep;
 
@@ -168,6 +170,7 @@ fn changes(
             let mut context = Context {
                 params,
                 session: AdminSession::Open(client),
+                changed: ChangedServer::default(),
                 hosts,
                 // A session over a Unix-domain socket shows that the server runs on this machine.
                 server_host: host.or(params.is_by_socket().then_some(LOCAL)),

@@ -8,6 +8,7 @@ use super::messages::{not_awaited, rewritten};
 use super::session::{Controlled, context, refresh_storage, renew};
 use crate::experiment::error::LiveError;
 use crate::experiment::event::Event;
+use crate::pg::server::{self, ServerNode};
 use crate::treatment::journal::UndoTarget;
 use crate::treatment::{self, OnConflict, Restored, TreatmentError, Undone};
 
@@ -18,6 +19,10 @@ impl Live<'_> {
         let target = self.targets.get_mut(name).expect("conditions name known targets");
         let mut control = Controlled::new(target);
         let private = target.cluster.is_some();
+        let standbys = match target.control {
+            Some(_) => server::streaming(&mut target.admin),
+            None => Vec::new(),
+        };
         let undo_target = UndoTarget {
             connect: if private { String::new() } else { target.params.without_secrets() },
             private,
@@ -29,6 +34,8 @@ impl Live<'_> {
             control: target.control.as_ref().map(|c| c.plan().clone()),
             experiment: self.experiment.clone(),
             touches: target.touches.iter().cloned().collect(),
+            node: if private { ServerNode::default() } else { target.node.clone() },
+            standbys,
         };
         let mut context = context(target, &mut control, &self.hosts, &self.stop);
         let (prepared, journal, in_force) = match is_first {

@@ -20,6 +20,7 @@ pub(super) fn context<'a>(
 ) -> Context<'a> {
     Context {
         params: &target.params,
+        changed: target.changed(),
         session: AdminSession::Open(&mut target.admin),
         hosts,
         server_host: target.host.as_deref(),
@@ -43,10 +44,12 @@ pub(super) fn answers(target: &mut Target, run_id: &str, limit: Duration) -> boo
 
 /// Opens a new admin session, which announces again that the run lives.
 pub(super) fn renew(target: &mut Target, run_id: &str) -> Result<(), LiveError> {
-    let (admin, _) = open_admin(&target.params, run_id).map_err(|error| match error {
+    let (mut admin, _) = open_admin(&target.params, run_id).map_err(|error| match error {
         LiveError::Connect(source) => LiveError::ConnectionLost(source),
         other => other,
     })?;
+    let checked = target.changed().check(&mut admin, &target.params);
+    checked.map_err(|source| LiveError::OtherServer(Box::new(source)))?;
     target.admin = admin;
     refresh_storage(target);
     Ok(())

@@ -1,7 +1,7 @@
 //! Tables that workloads create in a database of the user's: journaled before they are created, dropped at the
 //! end of the run.
 //!
-//! A table on a server that does not answer keeps its mark and its journal, so that `pgio undo` removes it later.
+//! The same directory has the journal of a database that a reset re-creates. A table on a server that does not answer keeps its mark and its journal, so that `pgio undo` removes it later.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -79,6 +79,27 @@ fn journal_of(
         .and_then(|()| journal.intent(&workload_table::step(schema, table, mark)));
     noted.map_err(|source| LiveError::Treatment {
         condition: experiment.to_owned(),
+        source: Box::new(source.into()),
+    })?;
+    Ok(journal)
+}
+
+/// The journal of a reset that re-creates the database; a private server's is not on disk.
+pub(super) fn journal_of_reset(
+    dir: &Path,
+    run_id: &str,
+    name: &str,
+    target: &Target,
+) -> Result<Journal, LiveError> {
+    let mut journal = Journal::new(dir, &format!("{run_id}-reset-{name}"));
+    let undo_target = UndoTarget {
+        connect: target.params.without_secrets(),
+        private: target.cluster.is_some(),
+        touches: vec![target.identity.clone()],
+        ..UndoTarget::default()
+    };
+    journal.set_target(undo_target).map_err(|source| LiveError::Treatment {
+        condition: name.to_owned(),
         source: Box::new(source.into()),
     })?;
     Ok(journal)

@@ -11,7 +11,7 @@ use crate::host::Hosts;
 use crate::host::stop::Stop;
 use crate::pg::server::Server;
 use crate::telemetry::TelemetrySources;
-use crate::treatment::{AdminSession, Context, InForce, Layout};
+use crate::treatment::{AdminSession, ChangedServer, Context, InForce, Layout};
 use crate::workload::{Generator, Workload};
 use pgio_connect::ConnectParams;
 use pgio_results::change::Change;
@@ -54,6 +54,7 @@ impl Request<'_> {
         let mut context = Context {
             params: self.params,
             session: AdminSession::Open(admin),
+            changed: ChangedServer::default(),
             hosts: self.hosts,
             server_host: self.server_host,
             // Reading back changes nothing.

@@ -22,7 +22,7 @@ impl Controller {
         if self.state()? != State::Down {
             return Ok(Line::Unknown);
         }
-        let found = self.edit(&[name])?;
+        let found = self.edit(&[name], "")?;
         let last = found.lines().last().and_then(|line| line.split_once(" = "));
         Ok(last.map_or(Line::Absent, |(_, value)| Line::Value(unquoted(value))))
     }
@@ -30,13 +30,15 @@ impl Controller {
     /// Replaces the line; without a value removes it.
     pub fn set_line_while_down(&self, name: &str, value: Option<&str>) -> Result<(), ControlError> {
         let line = value.map_or_else(String::new, |value| format!("{name} = {}", quoted(value)));
-        self.edit(&[name, &line]).map(drop)
+        // Not an argument: `ps` shows those to everybody, and the value may be a password.
+        self.edit(&[name, "replace"], &format!("{line}\n")).map(drop)
     }
 
-    fn edit(&self, arguments: &[&str]) -> Result<String, ControlError> {
+    fn edit(&self, arguments: &[&str], input: &str) -> Result<String, ControlError> {
         let file = format!("{}/postgresql.auto.conf", self.plan.data_directory);
-        let script = ["sh", "-c", SCRIPT, "sh", &file];
-        self.run_as_owner(script.into_iter().chain(arguments.iter().copied()))
+        let script = ["sh", "-c", SCRIPT, "sh", &file].into_iter();
+        let line = self.line_as_owner(script.chain(arguments.iter().copied()))?;
+        Ok(self.exec.run(&line.input(input))?)
     }
 }
 
@@ -70,26 +72,26 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("it's a postgresql.auto.conf");
         let text = "# by hand\nwork_mem = '4MB'\nwork_memory = '1'\nwork_mem = '5MB'\nport = '1'";
-        let edit = |arguments: &[&str]| {
+        let edit = |arguments: &[&str], input: &str| {
             let line = CommandLine::new("sh").args(["-c", SCRIPT, "sh"]).arg(&file);
-            Local.run(&line.args(arguments)).unwrap()
+            Local.run(&line.args(arguments).input(input)).unwrap()
         };
-        let after = |arguments: &[&str]| {
+        let after = |name: &str, line: &str| {
             fs::write(&file, text).unwrap();
             fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
-            edit(arguments);
+            edit(&[name, "replace"], &format!("{line}\n"));
             assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
             assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
             fs::read_to_string(&file).unwrap()
         };
         assert_eq!(
-            after(&["work_mem", "work_mem = '6MB'"]),
+            after("work_mem", "work_mem = '6MB'"),
             "# by hand\nwork_mem = '6MB'\nwork_memory = '1'\nport = '1'\n"
         );
-        assert_eq!(after(&["work_mem", ""]), "# by hand\nwork_memory = '1'\nport = '1'\n");
-        assert_eq!(after(&["fsync", "fsync = 'on'"]), format!("{text}\nfsync = 'on'\n"));
+        assert_eq!(after("work_mem", ""), "# by hand\nwork_memory = '1'\nport = '1'\n");
+        assert_eq!(after("fsync", "fsync = 'on'"), format!("{text}\nfsync = 'on'\n"));
         fs::write(&file, text).unwrap();
-        assert_eq!(edit(&["work_mem"]), "work_mem = '4MB'\nwork_mem = '5MB'\n");
-        assert_eq!(edit(&["fsync"]), "");
+        assert_eq!(edit(&["work_mem"], ""), "work_mem = '4MB'\nwork_mem = '5MB'\n");
+        assert_eq!(edit(&["fsync"], ""), "");
     }
 }

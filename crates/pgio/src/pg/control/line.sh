@@ -1,5 +1,5 @@
 # Prints the lines of a setting in a postgresql.auto.conf that ALTER SYSTEM wrote, or replaces them; arguments:
-# file, name, and the new line, which may be empty, to replace them. Only while the server is down.
+# file, name, and `replace` to replace them by the line on stdin, which may be empty. Only while the server is down.
 set -e
 conf=$1
 prefix="$2 = "
@@ -9,7 +9,7 @@ if [ $# = 2 ]; then
     done <"$conf"
     exit
 fi
-line_of_setting=$3
+IFS= read -r line_of_setting
 new=$conf.pgio
 trap 'rm -f -- "$new"' EXIT
 # With its owner and rights; the contents follow.

@@ -1,5 +1,5 @@
 # Prints facts about the server's main process for survey.rs, starting from one of its sessions: its
-# user and control group. One fact per line, preceded by its kind. Read-only.
+# user and control group, and our own control group. One fact per line, preceded by its kind. Read-only.
 LC_ALL=C
 export LC_ALL
 of() { # FIELD PID
@@ -14,4 +14,7 @@ echo "user $(stat -c '%u %g %U' "/proc/$main")"
 while read -r line; do
     echo "group ${line##*:}"
 done <"/proc/$main/cgroup"
+while read -r line; do
+    echo "here ${line##*:}"
+done </proc/self/cgroup
 exit 0

@@ -14,6 +14,7 @@ use super::{ControlError, Controller, Method, Plan, Program};
 use crate::config::experiment::ControlMethod;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::rights::{Prefix, Rights, User};
+use crate::pg::pending;
 
 const PROCESS: &str = include_str!("process.sh");
 const PROGRAM: &str = include_str!("program.sh");
@@ -58,6 +59,10 @@ impl Controller {
         })?;
         let facts =
             SessionFacts { backend: row.get(0), data_directory: row.get(1), collector: row.get(2) };
+        let names = pending::for_restart(client)?;
+        if !names.is_empty() {
+            return Err(ControlError::Pending { names });
+        }
         let controller = Controller::new(plan(&facts, host, &*exec, way)?, exec);
         controller.prefixes()?;
         Ok(controller)
@@ -72,14 +77,17 @@ pub(super) fn plan(
 ) -> Result<Plan, ControlError> {
     let process = script(&Prefix::default(), PROCESS, &[&session.backend.to_string()]);
     let found = Process::parse(&exec.run(&process)?);
-    let Some(Process { pid, owner, unit }) = found else {
+    let Some(Process { pid, owner, unit, here }) = found else {
         return Err(ControlError::NotVisible { host: host.to_owned() });
     };
     let method = match way {
         ControlMethod::PgCtl => {
-            if let Some(unit) = unit.filter(|unit| main_pid(exec, unit) == Some(pid)) {
+            if let Some(unit) = unit.clone().filter(|unit| main_pid(exec, unit) == Some(pid)) {
                 return Err(ControlError::RunBySystemd { unit });
             }
+            // What started pgio there may have started the server: a CI runner, a login without a scope.
+            let foreign = unit.filter(|unit| here.as_ref() != Some(unit));
+            refuse_managed(exec, foreign)?;
             let prefix = Rights::find(exec)?.as_user(exec, host, &owner)?;
             let program = script(&prefix, PROGRAM, &[&pid.to_string()]);
             Method::PgCtl(Facts::parse(&exec.run(&program)?).program(session)?)
@@ -91,6 +99,24 @@ pub(super) fn plan(
     };
     let data_directory = session.data_directory.clone();
     Ok(Plan { host: host.to_owned(), data_directory, owner, method })
+}
+
+/// Services that start what a user asks for and do not watch it: a login, a job.
+const NO_MANAGERS: &[&str] = &["atd", "cron", "crond", "sshd", "systemd"];
+
+/// Refuses a server below a program that systemd runs, such as Patroni: it would take a stop for a failure, start
+/// the server again or promote a standby.
+fn refuse_managed(exec: &dyn Exec, unit: Option<String>) -> Result<(), ControlError> {
+    let Some((unit, main)) = unit.and_then(|unit| main_pid(exec, &unit).map(|main| (unit, main)))
+    else {
+        return Ok(());
+    };
+    let name = CommandLine::new("cat").arg(format!("/proc/{main}/comm")).timeout(LIMIT);
+    let program = exec.output(&name)?.stdout.trim().to_owned();
+    match NO_MANAGERS.contains(&program.as_str()) {
+        true => Ok(()),
+        false => Err(ControlError::Managed { unit, program }),
+    }
 }
 
 fn script(prefix: &Prefix, text: &str, arguments: &[&str]) -> CommandLine {
@@ -156,11 +182,17 @@ struct Process {
     owner: User,
     /// systemd unit according to the control group.
     unit: Option<String>,
+    /// That of our own commands on the host.
+    here: Option<String>,
 }
 
 impl Process {
     fn parse(text: &str) -> Option<Process> {
-        let (mut pid, mut owner, mut unit) = (None, None, None);
+        let (mut pid, mut owner, mut unit, mut here) = (None, None, None, None);
+        let service = |path: &str| {
+            let last = path.rsplit('/').next().filter(|name| name.ends_with(".service"));
+            last.map(str::to_owned)
+        };
         for line in text.lines() {
             match line.split_once(' ') {
                 Some(("main", number)) => pid = number.parse().ok(),
@@ -169,14 +201,12 @@ impl Process {
                     let (uid, gid) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
                     owner = Some(User { uid, gid, name: words.next()?.to_owned() });
                 }
-                Some(("group", path)) => {
-                    let last = path.rsplit('/').next().filter(|name| name.ends_with(".service"));
-                    unit = unit.or(last.map(str::to_owned));
-                }
+                Some(("group", path)) => unit = unit.or(service(path)),
+                Some(("here", path)) => here = here.or(service(path)),
                 _ => {}
             }
         }
-        Some(Process { pid: pid?, owner: owner?, unit })
+        Some(Process { pid: pid?, owner: owner?, unit, here })
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use super::survey::{SessionFacts, plan};
 use super::*;
 use crate::config::experiment::ControlMethod;
-use crate::host::exec::{CommandLine, Output};
+use crate::host::exec::Output;
 
 /// A host with one server whose state follows the commands.
 #[derive(Default)]
@@ -15,6 +15,10 @@ struct Fake {
     uid: u32,
     has: &'static str,
     unit: &'static str,
+    /// The unit of pgio's commands there.
+    here: &'static str,
+    /// The main process of `unit`, if that is another.
+    manager: &'static str,
     /// Output of `systemctl show`.
     shown: &'static str,
     state: Mutex<Vec<&'static str>>,
@@ -36,7 +40,10 @@ impl Fake {
         }
         if line.contains("from one of its sessions") {
             return Some(match line.ends_with(" 9") {
-                true => format!("main 7\nuser 26 27 postgres\ngroup /system.slice/{}\n", self.unit),
+                true => format!(
+                    "main 7\nuser 26 27 postgres\ngroup /system.slice/{}\nhere /system.slice/{}\n",
+                    self.unit, self.here
+                ),
                 false => String::new(),
             });
         }
@@ -46,6 +53,9 @@ impl Fake {
         if line.contains("programs that can change the user") {
             let has: String = self.has.split(' ').map(|p| format!("has {p}\n")).collect();
             return Some(format!("uid {}\nname joe\ncapabilities ffff\n{has}", self.uid));
+        }
+        if line == "cat /proc/3/comm" {
+            return Some(format!("{}\n", self.manager));
         }
         if line.starts_with("systemctl show") {
             return Some(self.shown.to_owned()).filter(|text| !text.is_empty());
@@ -101,6 +111,16 @@ fn pg_ctl_runs_as_the_owner_with_the_original_options() {
         given,
         "/l env -i TZ=UTC /b/pg_ctl start -D /d -w -s -t 300 -p /b/postgres -o '-c '\\''a=b c'\\'''"
     );
+}
+
+#[test]
+fn the_value_of_a_setting_is_no_argument_of_a_command() {
+    let fake = Fake { has: "runuser", ..Fake::default() };
+    let (controller, fake) = controller(fake, &ControlMethod::PgCtl);
+    controller.set_line_while_down("primary_conninfo", Some("password=geheim")).unwrap();
+    let [ran] = &fake.ran()[..] else { panic!() };
+    assert!(ran.contains("/d/postgresql.auto.conf primary_conninfo replace"), "{ran}");
+    assert!(!ran.contains("geheim"), "{ran}");
 }
 
 #[test]
@@ -176,12 +196,19 @@ fn refuses_before_changing_anything() {
     let run_by_systemd = Fake { unit: "postgresql.service", shown, ..Fake::default() };
     let message = refused(run_by_systemd, session());
     assert!(message.contains("control = \"systemctl postgresql.service\""), "{message}");
-    let inside =
-        Fake { unit: "runner.service", shown: "MainPID=3\n", has: "su", ..Fake::default() };
-    assert!(
-        plan(&session(), "db", &inside, &ControlMethod::PgCtl).is_ok(),
-        "started by hand in there"
-    );
+    let inside = |manager, here| Fake {
+        unit: "runner.service",
+        shown: "MainPID=3\n",
+        has: "su",
+        manager,
+        here,
+        ..Fake::default()
+    };
+    let message = refused(inside("patroni", "ssh.service"), session());
+    assert!(message.contains("runner.service") && message.contains("(patroni)"), "{message}");
+    for by_hand in [inside("Runner.Listener", "runner.service"), inside("sshd", "")] {
+        assert!(plan(&session(), "db", &by_hand, &ControlMethod::PgCtl).is_ok());
+    }
 }
 
 #[test]

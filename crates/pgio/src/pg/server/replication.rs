@@ -98,6 +98,32 @@ pub fn replication(client: &mut Client) -> Result<Replication, ServerError> {
     Ok(Replication { synchronous_standby_names: names, standbys })
 }
 
+/// The names of the standbys that stream, as far as the role may see them.
+pub fn streaming(client: &mut Client) -> Vec<String> {
+    let standbys = replication(client).into_iter().flat_map(|found| found.standbys);
+    standbys.filter(|s| s.state == "streaming").map(|s| s.name).collect()
+}
+
+/// What replays this server's WAL.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Followers {
+    /// A physical standby, connected or with a slot.
+    pub standby: bool,
+    pub archive: bool,
+}
+
+/// A logical walsender always has a slot.
+const FOLLOWERS: &str = "SELECT \
+    EXISTS (SELECT FROM pg_replication_slots WHERE slot_type = 'physical') \
+    OR EXISTS (SELECT FROM pg_stat_replication r WHERE NOT EXISTS ( \
+        SELECT FROM pg_replication_slots s WHERE s.slot_type = 'logical' AND s.active_pid = r.pid)), \
+    current_setting('archive_mode') <> 'off'";
+
+pub fn followers(client: &mut Client) -> Result<Followers, postgres::Error> {
+    let row = client.query_one(FOLLOWERS, &[])?;
+    Ok(Followers { standby: row.get(0), archive: row.get(1) })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -20,7 +20,7 @@ use crate::host::rights::check_writable;
 use crate::treatment::context::{Context, Machines};
 use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment, unread};
 use crate::treatment::error::TreatmentError;
-use crate::treatment::guard::{Guard, Script};
+use crate::treatment::guard::{Guard, Mark, Script, end_former};
 use crate::treatment::journal::Journal;
 use crate::treatment::record::{Label, Record};
 use crate::treatment::resource::{Resource, Touch};
@@ -178,12 +178,19 @@ impl Step for CgroupStep {
     /// The group is ours whatever limit it has now, so no conflict is possible. A reboot removes it.
     fn undo(&self, context: &mut Context<'_>, _: OnConflict) -> Result<Undone, TreatmentError> {
         let host = context.host(self.label.host())?;
+        if !context.precedes_trial() {
+            end_former(&host, &self.mark())?;
+        }
         host.run(&call("leave", &[&self.ours.group, &self.prior]))?;
         Ok(Undone::Restored)
     }
 }
 
 impl CgroupStep {
+    fn mark(&self) -> Mark {
+        Mark::new("cgroup", &self.ours.group)
+    }
+
     fn apply(&self, host: &Host) -> Result<Guard, TreatmentError> {
         let Ours { group, limit, postmaster } = &self.ours;
         let [group, home, postmaster] =
@@ -192,7 +199,8 @@ impl CgroupStep {
         let answer = format!("state {group} {postmaster} \"$ask\"");
         let apply = format!("enter {group} {limit} {postmaster}");
         let (functions, apply, release, answer) = (SCRIPT, &apply, &release, &answer);
-        let mut guard = Guard::start(host, &Script { functions, apply, release, answer })?;
+        let mark = &self.mark();
+        let mut guard = Guard::start(host, &Script { mark, functions, apply, release, answer })?;
         guard.apply()?;
         Ok(guard)
     }

@@ -20,7 +20,7 @@ use crate::host::rights::check_writable;
 use crate::treatment::context::{Context, Machines};
 use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment, unread};
 use crate::treatment::error::TreatmentError;
-use crate::treatment::guard::{Guard, Script};
+use crate::treatment::guard::{Guard, Mark, Script, end_former};
 use crate::treatment::journal::Journal;
 use crate::treatment::record::{Label, Record};
 use crate::treatment::resource::{Resource, Touch};
@@ -196,7 +196,11 @@ impl Step for HugePagesStep {
         context: &mut Context<'_>,
         on_conflict: OnConflict,
     ) -> Result<Undone, TreatmentError> {
-        self.undo_on(&*context.host(self.label.host())?, on_conflict)
+        let host = context.host(self.label.host())?;
+        if !context.precedes_trial() {
+            end_former(&host, &mark())?;
+        }
+        self.undo_on(&host, on_conflict)
     }
 }
 
@@ -279,6 +283,10 @@ impl Prepared for HugePages {
     }
 }
 
+fn mark() -> Mark {
+    Mark::new("ballast", WHAT)
+}
+
 impl Held {
     fn take(host: &Host, step: &HugePagesStep) -> Result<Held, TreatmentError> {
         let (prior, asked) = (step.prior, step.ours.pages);
@@ -287,8 +295,8 @@ impl Held {
             "pages=$(cat /proc/sys/vm/nr_hugepages) && [ \"$pages\" -gt {prior} ] && [ \"$pages\" -le {asked} ] && echo {prior} >/proc/sys/vm/nr_hugepages"
         );
         let (functions, apply, answer) = ("", &method(asked), READ);
-        let mut guard =
-            Guard::start(host, &Script { functions, apply, release: &release, answer })?;
+        let (mark, release) = (&mark(), &release);
+        let mut guard = Guard::start(host, &Script { mark, functions, apply, release, answer })?;
         guard.apply()?;
         let memory = parsed(&guard.ask("")?, host.name())?;
         Ok(Held { guard, host: host.name().to_owned(), memory })

@@ -77,17 +77,6 @@ pub(super) fn new_mark(host: &Host) -> Result<String, TreatmentError> {
     Ok(format!("{MARK}{}", host.run(&draw)?.trim()))
 }
 
-/// The processes with the mark: their command has not ended.
-pub(super) fn running(host: &Host, mark: &str) -> Result<Vec<String>, TreatmentError> {
-    // The pattern must not match itself among the arguments of this search.
-    let pattern = mark.replacen('-', "[-]", 1);
-    let search = "grep -ls -e \"$1\" /proc/[0-9]*/cmdline";
-    let search = CommandLine::new("sh").args(["-c", search, "sh", &pattern]).timeout(LOOK_LIMIT);
-    let output = host.output(&search)?.stdout;
-    let pid = |path: &str| Some(path.strip_prefix("/proc/")?.strip_suffix("/cmdline")?.to_owned());
-    Ok(output.lines().filter_map(pid).collect())
-}
-
 fn is_missing(output: &Output) -> bool {
     output.status.code() == Some(NOT_THERE) && output.stderr.is_empty()
 }

@@ -9,6 +9,7 @@ use super::line::{self, Line};
 use crate::host::Host;
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
+use crate::treatment::mark::processes_with;
 use crate::treatment::record::{Label, Record};
 use crate::treatment::step::{OnConflict, Step, Undone};
 
@@ -161,7 +162,7 @@ impl Commands {
     fn wait_for_former(&self, host: &Host) -> Result<(), TreatmentError> {
         let Some(mark) = &self.mark else { return Ok(()) };
         let deadline = Instant::now() + self.limit();
-        while let Some(process) = line::running(host, mark)?.first() {
+        while let Some(process) = processes_with(host, mark)?.first() {
             if Instant::now() > deadline {
                 let why = format!(
                     "a command of an interrupted run is still running (process {process}) after {} s: wait for it or end it, then rerun `pgio undo`",

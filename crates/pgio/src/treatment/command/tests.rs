@@ -10,6 +10,7 @@ use serde_json::json;
 
 use super::step::from_record;
 use super::*;
+use crate::treatment::mark::processes_with;
 use crate::treatment::record::Record;
 use crate::treatment::step::{OnConflict, Step, Undone};
 use crate::treatment::test_support::{in_context, in_words};
@@ -119,7 +120,7 @@ fn without_a_probe_verify_decides() {
 
 fn wait_until_running(host: &Host, mark: &str) {
     let deadline = Instant::now() + Duration::from_secs(30);
-    while line::running(host, mark).unwrap().is_empty() {
+    while processes_with(host, mark).unwrap().is_empty() {
         assert!(Instant::now() < deadline, "it was never seen");
         thread::sleep(Duration::from_millis(1));
     }
@@ -135,7 +136,7 @@ fn an_undo_waits_for_commands_of_a_killed_run() {
         let step = step_of(&body, context);
         let commands = step.commands.clone();
         let (mark, host) = (commands.mark.clone().unwrap(), Host::local());
-        assert_eq!(line::running(&host, &mark).unwrap(), [""; 0]);
+        assert_eq!(processes_with(&host, &mark).unwrap(), [""; 0]);
         // It lives on beside us, and is not over when the undo comes.
         let late = format!("sleep 2; echo ours >{}", file.display());
         let line = json!(["sh", "-c", late]);

@@ -38,6 +38,11 @@ pub(super) struct Snapshot {
 }
 
 impl Snapshot {
+    /// The node's own role, the same for all volumes.
+    pub(super) fn role(&self) -> Option<&String> {
+        self.states.first().map(|state| &state.role)
+    }
+
     pub(super) fn net_options(&self) -> Options {
         self.config.connections.first().map(|c| c.options.clone()).unwrap_or_default()
     }

@@ -50,11 +50,9 @@ impl RequestedState {
             for (change, value) in self.needed(at == 0, &seen) {
                 let prior = change.present(&seen);
                 let (resource, boot) = (self.resource.clone(), seen.boot.clone());
-                steps.push(DrbdStep::new(
-                    &node.name,
-                    prior,
-                    Ours { resource, value, boot, change },
-                ));
+                let role = seen.role().cloned();
+                let ours = Ours { resource, value, boot, role, change };
+                steps.push(DrbdStep::new(&node.name, prior, ours));
             }
         }
         // Changing a protocol needs a connection.

@@ -51,6 +51,9 @@ pub(super) struct Ours {
     pub(super) resource: String,
     pub(super) value: String,
     pub(super) boot: String,
+    /// The node's role; unknown in journals of early versions.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(super) role: Option<String>,
     pub(super) change: Change,
 }
 
@@ -161,7 +164,7 @@ impl DrbdStep {
         on_conflict: OnConflict,
         stop: &Stop,
     ) -> Result<Undone, TreatmentError> {
-        let Ours { resource, value: ours, boot, change } = &self.ours;
+        let Ours { resource, value: ours, boot, role, change } = &self.ours;
         let Some(seen) = node.find(resource)? else {
             return Ok(Undone::Kept);
         };
@@ -191,6 +194,13 @@ impl DrbdStep {
                 // If someone changed the options alone, the connection is still ours to end.
                 OnConflict::Keep if found != *ours => return Ok(Undone::Kept),
                 OnConflict::Keep | OnConflict::Restore => {}
+            }
+        }
+        if found != prior && self.is_connection() && prior == CONNECTED {
+            match role.as_ref().zip(seen.role()).filter(|(was, is)| was != is) {
+                None => {}
+                Some(_) if on_conflict == OnConflict::Keep => return Ok(Undone::Kept),
+                Some((was, is)) => return Err(other_role(node, resource, was, is)),
             }
         }
         if found != prior {
@@ -233,6 +243,14 @@ impl DrbdStep {
             .map(|(name, value)| (name.clone(), value.clone()))
             .collect()
     }
+}
+
+/// Somebody failed over while the node was alone: a connection might overwrite what one of the two wrote since.
+fn other_role(node: &Node, resource: &str, was: &str, is: &str) -> TreatmentError {
+    TreatmentError::Refused(format!(
+        "DRBD resource {resource} on host {} was {was} when pgio disconnected it and is {is} now: pgio does not connect nodes that may both have been written to; decide which node's data are to be kept, run `drbdadm connect {resource}` (with --discard-my-data on the other node) by hand, then rerun `pgio undo`; `pgio undo --keep` leaves it disconnected",
+        node.name
+    ))
 }
 
 /// `connected with protocol C`; the value alone where `named` is empty.

@@ -32,6 +32,7 @@ struct Fake {
     refused: bool,
     /// The buffer to the peer is full.
     congested: bool,
+    role: &'static str,
     net: Options,
     disk: Options,
     changes: Vec<String>,
@@ -57,6 +58,7 @@ impl Fake {
             peer_protocol: "C".to_owned(),
             refused: false,
             congested: false,
+            role: "Primary",
             net: configured(),
             disk: options(&[("al-extents", "1237"), ("disk-flushes", "yes")]),
             changes: Vec::new(),
@@ -82,9 +84,10 @@ impl Fake {
             (true, true) => ("Connecting", "Off", "DUnknown"),
             (false, _) => ("StandAlone", "Off", "DUnknown"),
         };
+        let role = self.role;
         let congested = if self.congested { "yes" } else { "no" };
         format!(
-            "exists resource name:pgio role:Primary suspended:no\n\
+            "exists resource name:pgio role:{role} suspended:no\n\
              exists connection name:pgio peer-node-id:0 connection:{connection} role:Secondary congested:{congested}\n\
              exists device name:pgio volume:0 minor:0 disk:UpToDate\n\
              exists peer-device name:pgio peer-node-id:0 volume:0 replication:{replication} peer-disk:{peer}\n\
@@ -167,7 +170,8 @@ fn journaled(requested: &RequestedState, node: &Node) -> Vec<DrbdStep> {
     let step = |(change, value): (step::Change, String)| {
         let prior = change.present(&seen);
         let (resource, boot) = (requested.resource.clone(), seen.boot.clone());
-        let step = DrbdStep::new(&node.name, prior, Ours { resource, value, boot, change });
+        let role = seen.role().cloned();
+        let step = DrbdStep::new(&node.name, prior, Ours { resource, value, boot, role, change });
         let stored = serde_json::to_string(&step.record()).unwrap();
         let read: Record = serde_json::from_str(&stored).unwrap();
         assert_eq!(DrbdStep::from_record(&read).unwrap(), step);
@@ -254,6 +258,25 @@ fn a_standalone_peer_is_connected_and_a_waiting_one_kept() {
     // What the protocol will be is not known before there is a connection.
     assert_eq!(kinds(&asked(true, Some("C")), true), 2);
     assert_eq!(kinds(&asked(true, Some("C")), false), 1, "the peer follows");
+}
+
+#[test]
+fn a_node_that_changed_its_role_is_not_connected() {
+    let (node, there) = node(Fake::new());
+    let [step] = &journaled(&asked(false, None), &node)[..] else { panic!() };
+    step.apply(&node, &Stop::new()).unwrap();
+    let undo = |on_conflict| step.undo_on(&node, on_conflict, &Stop::new());
+    there.0.lock().unwrap().role = "Secondary";
+    for on_conflict in [OnConflict::Ask, OnConflict::Restore] {
+        let error = undo(on_conflict).unwrap_err().to_string();
+        assert!(error.contains("was Primary") && error.contains("is Secondary now"), "{error}");
+        assert!(error.contains("`drbdadm connect pgio`"), "{error}");
+    }
+    assert_eq!(undo(OnConflict::Keep).unwrap(), Undone::Kept);
+    assert!(!there.0.lock().unwrap().connected);
+    there.0.lock().unwrap().role = "Primary";
+    assert_eq!(undo(OnConflict::Ask).unwrap(), Undone::Restored);
+    assert!(there.0.lock().unwrap().connected);
 }
 
 /// Everything at once, and with values that no configuration has.

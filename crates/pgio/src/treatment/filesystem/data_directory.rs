@@ -169,7 +169,7 @@ impl CopyStep {
     fn apply(&self, tools: &Tools<'_>) -> Result<(), TreatmentError> {
         let CopyStep { device, file_system, options, from, to, .. } = self;
         tools.run(["mkdir", "--", to])?;
-        tools.mount(file_system, options, device, to)?;
+        tools.mount_own(file_system, options, device, to)?;
         // The copy must be the same as the data directory.
         tools.remove_lost_and_found(to);
         tools.run(["cp", "-a", "--", &format!("{from}/."), to])?;
@@ -195,7 +195,7 @@ impl Step for CopyStep {
 impl MountOverStep {
     fn apply(&self, tools: &Tools<'_>) -> Result<(), TreatmentError> {
         let MountOverStep { device, file_system, options, point, .. } = self;
-        Ok(tools.mount(file_system, options, device, point)?)
+        tools.mount_own(file_system, options, device, point)
     }
 }
 

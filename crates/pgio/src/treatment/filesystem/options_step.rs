@@ -89,8 +89,9 @@ impl Step for OptionsStep {
         wait_for_orphans(&host, &prior.point)?;
         let now = Mounts::read(&*host)?.at(&prior.point).cloned();
         let Some(now) = now else {
-            return match *by_mount && host.exists(prior.source.as_ref())? {
+            return match *by_mount {
                 true => mount_again(&host, prior, ours, on_conflict),
+                // Not unmounted by pgio.
                 false => Ok(Undone::Kept),
             };
         };
@@ -152,6 +153,16 @@ fn mount_again(
     ours: &[Setting],
     on_conflict: OnConflict,
 ) -> Result<Undone, TreatmentError> {
+    if !host.exists(prior.source.as_ref())? {
+        let Mounted { source, point, .. } = prior;
+        return match on_conflict {
+            OnConflict::Keep => Ok(Undone::Kept),
+            OnConflict::Ask | OnConflict::Restore => Err(TreatmentError::Refused(format!(
+                "the file system mounted at {point} is not mounted now, and host {} has no {source} any more: attach it again, or mount it there from its new device, then rerun `pgio undo`; `pgio undo --keep` leaves it unmounted",
+                host.name()
+            ))),
+        };
+    }
     let found = tools::uuid(host, &prior.source)?;
     if let Some(why) = another_file_system(host.name(), prior, found.as_deref()) {
         return match on_conflict {

@@ -15,10 +15,11 @@ use super::format_step::FormatStep;
 use super::tablespace_steps::{
     MountSpec, MoveStep, NAME, PlaceStep, TablespaceStep, database, location,
 };
-use super::tools;
+use super::{tools, trusted_path};
 use crate::dataset::tablespace;
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
+use crate::pg::server::{self, Followers};
 use crate::treatment::context::{Context, Machines, Moved};
 use crate::treatment::contract::{Cost, Declared, InForce, Prepared, Preview, Treatment};
 use crate::treatment::error::TreatmentError;
@@ -27,13 +28,6 @@ use crate::treatment::record::Label;
 use crate::treatment::resource::{Resource, Touch};
 use crate::treatment::step::carry_out;
 use pgio_results::model::{Evidence, When};
-
-/// Standbys and archives, which would replay it. A logical walsender always has a slot.
-const FOLLOWERS: &str = "SELECT \
-    EXISTS (SELECT FROM pg_replication_slots WHERE slot_type = 'physical') \
-    OR EXISTS (SELECT FROM pg_stat_replication r WHERE NOT EXISTS ( \
-        SELECT FROM pg_replication_slots s WHERE s.slot_type = 'logical' AND s.active_pid = r.pid)), \
-    current_setting('archive_mode') <> 'off'";
 
 /// Prints whether a path exists, and the real path of the directory above it.
 const LOOK: &str = r#"if [ -e "$1" ] || [ -L "$1" ]; then echo there; fi
@@ -75,8 +69,8 @@ impl Tablespace {
         }
         let parent = point.rsplit_once('/').map_or("", |(parent, _)| parent);
         match output.lines().find_map(|line| line.strip_prefix("parent ")) {
-            Some("/") if parent.is_empty() => Ok(()),
-            Some(real) if real == parent => Ok(()),
+            Some("/") if parent.is_empty() => trusted_path::check(host, name, point),
+            Some(real) if real == parent => trusted_path::check(host, name, point),
             // The kernel shows mounts by their real paths.
             Some(real) => Err(TreatmentError::Refused(format!(
                 "{parent} on host {name} is a symbolic link or contains one: use tablespace = \"{real}{}\"",
@@ -265,14 +259,11 @@ impl InForce for Tablespace {
 }
 
 fn refuse_followers(context: &mut Context<'_>) -> Result<(), TreatmentError> {
-    let row = context
-        .admin()?
-        .query_one(FOLLOWERS, &[])
-        .map_err(TreatmentError::postgres("ask for standbys"))?;
-    let who = match (row.get::<_, bool>(0), row.get::<_, bool>(1)) {
-        (true, _) => "a standby follows this server",
-        (_, true) => "this server archives its WAL",
-        _ => return Ok(()),
+    let found = server::followers(context.admin()?);
+    let who = match found.map_err(TreatmentError::postgres("ask for standbys"))? {
+        Followers { standby: true, .. } => "a standby follows this server",
+        Followers { archive: true, .. } => "this server archives its WAL",
+        Followers { standby: false, archive: false } => return Ok(()),
     };
     Err(TreatmentError::Refused(format!(
         "{who}, where replaying CREATE TABLESPACE would fail or use another directory: use a server without standbys and archiving"

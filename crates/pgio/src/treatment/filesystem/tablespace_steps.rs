@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 use super::format_step::{PROGRAMS, holder, holds};
 use super::mounts::Mounts;
 use super::tools::{KIND, Tools, lies_on, wait_for_orphans};
+use super::trusted_path;
 use crate::dataset::tablespace::{self, Relation};
 use crate::host::Host;
 use crate::host::exec::Exec;
@@ -90,7 +91,7 @@ impl PlaceStep {
     pub(super) fn apply(&self, tools: &Tools<'_>) -> Result<(), TreatmentError> {
         let MountSpec { device, file_system, options, point, .. } = &self.mount;
         tools.run(["mkdir", "--", point])?;
-        tools.mount(file_system, options, device, point)?;
+        tools.mount_own(file_system, options, device, point)?;
         tools.remove_lost_and_found(point);
         Ok(tools.own_as(&self.owner, point)?)
     }
@@ -106,8 +107,8 @@ impl Step for TablespaceStep {
         context: &mut Context<'_>,
         on_conflict: OnConflict,
     ) -> Result<Undone, TreatmentError> {
-        if !reach(context, &self.label, &self.mount)? {
-            return Ok(Undone::Restored);
+        if let Some(undone) = without_server(context, &self.label, &self.mount, on_conflict)? {
+            return Ok(undone);
         }
         let ours = &self.mount.point;
         let Some(location) = location(context)? else { return Ok(Undone::Restored) };
@@ -146,8 +147,8 @@ impl Step for MoveStep {
         context: &mut Context<'_>,
         on_conflict: OnConflict,
     ) -> Result<Undone, TreatmentError> {
-        if !reach(context, &self.label, &self.mount)? {
-            return Ok(Undone::Restored);
+        if let Some(undone) = without_server(context, &self.label, &self.mount, on_conflict)? {
+            return Ok(undone);
         }
         let here = database(context)?;
         if here != self.database {
@@ -203,39 +204,61 @@ pub(super) fn database(context: &mut Context<'_>) -> Result<String, TreatmentErr
     Ok(row.map_err(TreatmentError::postgres("ask for the database"))?.get(0))
 }
 
-/// Mounts the file system if necessary and reaches the server. False for a private server that was removed
-/// with its tables.
-fn reach(
+/// Mounts the file system if necessary and reaches the server. Returns how the step ends if nothing is left to do:
+/// a private server was removed with its tables, there is no such tablespace any more, or the file system is lost
+/// and the user says to leave it at that.
+fn without_server(
     context: &mut Context<'_>,
     label: &Label,
     mount: &MountSpec,
-) -> Result<bool, TreatmentError> {
+    on_conflict: OnConflict,
+) -> Result<Option<Undone>, TreatmentError> {
     if context.private && context.control.is_none() {
-        return Ok(false);
+        return Ok(Some(Undone::Restored));
+    }
+    // Without the tablespace nothing lies there, whatever became of the device.
+    if let Ok(None) = location(context) {
+        return Ok(Some(Undone::Restored));
     }
     let host = context.host(label.host())?;
-    mount_once_more(&host, mount)?;
+    if !mount_once_more(&host, mount, on_conflict)? {
+        return Ok(Some(Undone::Kept));
+    }
     context.ensure_running()?;
-    Ok(true)
+    Ok(None)
 }
 
 /// After a reboot the tables cannot be read without the mount, and a server that crashed may not start.
-fn mount_once_more(host: &Host, mount: &MountSpec) -> Result<(), TreatmentError> {
+/// False if the file system is lost and is to be left so.
+fn mount_once_more(
+    host: &Host,
+    mount: &MountSpec,
+    on_conflict: OnConflict,
+) -> Result<bool, TreatmentError> {
     let MountSpec { device, point, uuid, .. } = mount;
     if is_mounted(host, mount)? {
-        return Ok(());
+        return Ok(true);
     }
     let Some(device) = &holder(host, device, uuid)? else {
+        if on_conflict == OnConflict::Keep {
+            return Ok(false);
+        }
         return Err(TreatmentError::Refused(format!(
-            "the data set lies on the file system with UUID {uuid}, which neither {device} nor another device on host {} holds now: attach it again (see `blkid`), or remove the data set with `pgio destroy` and the tablespace with DROP TABLESPACE {NAME}",
+            "the data set lies on the file system with UUID {uuid}, which neither {device} nor another device on host {} holds now: attach it again (see `blkid`), or remove the data set with `pgio destroy` and the tablespace with DROP TABLESPACE {NAME}, then rerun `pgio undo`; `pgio undo --keep` leaves both as they are",
             host.name()
         )));
     };
+    trusted_path::check(host, host.name(), point).map_err(|error| {
+        TreatmentError::Refused(format!(
+            "{}; mount {device} there by hand, then rerun `pgio undo`",
+            words::sentence(&error)
+        ))
+    })?;
     let tools = Tools::find(host, &format!("to mount {device}"), PROGRAMS)?;
     // A directory on a file system in memory does not survive a reboot.
     tools.run(["mkdir", "-p", "--", point])?;
-    tools.mount(&mount.file_system, &mount.options, device, point)?;
-    Ok(())
+    tools.mount_own(&mount.file_system, &mount.options, device, point)?;
+    Ok(true)
 }
 
 fn is_mounted(host: &Host, mount: &MountSpec) -> Result<bool, TreatmentError> {

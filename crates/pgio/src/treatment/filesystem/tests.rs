@@ -5,9 +5,12 @@ use toml::Table;
 
 use super::mounts::{Mounted, Mounts};
 use super::*;
+use crate::host::LOCAL;
 use crate::host::signature::BlockDevice;
+use crate::treatment::record::Label;
+use crate::treatment::step::Step;
 use crate::treatment::step::{OnConflict, Undone};
-use crate::treatment::test_support::in_words;
+use crate::treatment::test_support::{in_context, in_words};
 
 fn parsed(body: &str) -> Result<Box<dyn Treatment>, TreatmentError> {
     let table: Table = format!("filesystem = {body}").parse().unwrap();
@@ -206,4 +209,23 @@ fn a_path_of_another_device_is_not_mounted() {
     let message = options_step::another_mounted("db", &now, &prior).to_string();
     assert!(message.contains("now ext4 on /dev/loop2 but was ext4 on /dev/loop1"), "{message}");
     assert!(message.contains("--keep") && !message.contains("--restore"), "{message}");
+}
+
+#[test]
+fn a_file_system_that_lost_its_device_is_not_left_unmounted_silently() {
+    let prior = Mounted {
+        point: "/no/such/mount".to_owned(),
+        source: "/dev/pgio-no-such".to_owned(),
+        file_system: "ext4".to_owned(),
+        ..Mounted::default()
+    };
+    let label = Label::on_host("mount options of /no/such/mount", LOCAL);
+    let step = OptionsStep { label, prior, by_mount: true, settings: Vec::new() };
+    in_context(|context| {
+        for on_conflict in [OnConflict::Ask, OnConflict::Restore] {
+            let error = step.undo(context, on_conflict).unwrap_err().to_string();
+            assert!(error.contains("has no /dev/pgio-no-such any more"), "{error}");
+        }
+        assert_eq!(step.undo(context, OnConflict::Keep).unwrap(), Undone::Kept);
+    });
 }

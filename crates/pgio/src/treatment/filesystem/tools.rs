@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::mounts::Mounted;
+use super::mounts::{Mounted, Mounts};
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::rights::{Capability, Prefix, Rights};
 use crate::host::{Host, HostError};
@@ -67,6 +67,27 @@ impl<'a> Tools<'a> {
         self.run(["mount", "-t", file_system, "-o", options, source, point]).map(drop)
     }
 
+    /// Mounts a file system of pgio's own, and checks that it is there: mount(8) follows a link that someone put
+    /// in the place of a directory.
+    pub(super) fn mount_own(
+        &self,
+        file_system: &str,
+        options: &str,
+        source: &str,
+        point: &str,
+    ) -> Result<(), TreatmentError> {
+        self.mount(file_system, options, source, point)?;
+        let mounts = Mounts::read(self.host)?;
+        if mounts.at(point).is_some_and(|m| lies_on(self.host, m, "", source)) {
+            return Ok(());
+        }
+        self.run(["umount", source])?;
+        Err(TreatmentError::Refused(format!(
+            "{source} was mounted elsewhere than at {point} on host {}, and is unmounted again: {point} leads through a symbolic link",
+            self.host.name()
+        )))
+    }
+
     /// Removes what a new ext4 has.
     pub(super) fn remove_lost_and_found(&self, point: &str) {
         let _ = self.run(["rmdir", "--", &format!("{point}/lost+found")]);
@@ -75,7 +96,7 @@ impl<'a> Tools<'a> {
     /// Gives a directory the owner and rights of another.
     pub(super) fn own_as(&self, like: &str, directory: &str) -> Result<(), ExecError> {
         let like = format!("--reference={like}");
-        self.run(["chown", &like, "--", directory])?;
+        self.run(["chown", "-h", &like, "--", directory])?;
         self.run(["chmod", &like, "--", directory]).map(drop)
     }
 

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use super::{
     EXTENSION, JOURNAL_SCHEMA, Journal, JournalError, Line, Opened, PATIENCE, UndoTarget, failed,
 };
+use crate::host::Machine;
 use crate::host::lock::{self, LockError, lock_within};
 use crate::host::own_dir::{DirMode, OwnDir};
 use crate::treatment::record::Record;
@@ -120,7 +121,7 @@ fn read_status(own: &OwnDir, name: &Path) -> Result<Option<JournalStatus>, Journ
     if is_removed(&file, &path)? {
         return Ok(None);
     }
-    let (target, steps, _) = parse(&file, &path)?;
+    let Parsed { target, steps, .. } = parse(&file, &path)?;
     let steps = steps.into_iter().map(|(_, step)| step).collect();
     Ok(Some(JournalStatus { run: run_of(&path), path, target, owner, steps }))
 }
@@ -169,14 +170,15 @@ fn take(own: &Arc<OwnDir>, name: &Path, dir: &Path) -> Result<Opening, JournalEr
     if is_removed(&file, &path)? {
         return Ok(Opening::Gone);
     }
-    let (target, steps, read) = parse(&file, &path)?;
+    let Parsed { target, machine, steps, whole, next } = parse(&file, &path)?;
     let (directory, name) = (own.clone(), name.to_string_lossy().into_owned());
     Ok(Opening::Dead(Box::new(Journal {
         run: run_of(&path),
         dir: Some(dir.to_owned()),
         target,
-        file: Some(Opened { directory, name, file, whole: read.whole }),
-        next: read.next,
+        machine,
+        file: Some(Opened { directory, name, file, whole }),
+        next,
         steps,
     })))
 }
@@ -189,15 +191,17 @@ fn run_of(path: &Path) -> String {
     path.file_stem().map(|s| s.to_string_lossy().into_owned()).unwrap_or_default()
 }
 
-/// How far it was read.
-struct Extent {
+/// The content of a journal.
+struct Parsed {
+    target: UndoTarget,
+    machine: Machine,
+    /// Open ones, by their numbers.
+    steps: Vec<(u32, Record)>,
     /// Bytes to the end of the last whole line.
     whole: u64,
     /// The next step's number.
     next: u32,
 }
-
-type Parsed = (UndoTarget, Vec<(u32, Record)>, Extent);
 
 fn parse(mut file: &File, path: &Path) -> Result<Parsed, JournalError> {
     let mut bytes = Vec::new();
@@ -205,16 +209,17 @@ fn parse(mut file: &File, path: &Path) -> Result<Parsed, JournalError> {
     // A last line without its end was never followed by its change.
     let whole = bytes.iter().rposition(|byte| *byte == b'\n').map_or(0, |at| at + 1);
     let text = String::from_utf8_lossy(&bytes[..whole]);
-    let (mut target, mut next, mut steps) = (UndoTarget::default(), 1, BTreeMap::new());
+    let (mut target, mut machine) = (UndoTarget::default(), Machine::default());
+    let (mut next, mut steps) = (1, BTreeMap::new());
     for (at, line) in text.lines().enumerate() {
         let broken =
             |why: String| JournalError::Broken { path: path.to_owned(), line: at + 1, why };
         match serde_json::from_str(line).map_err(|e| broken(e.to_string()))? {
-            Line::Begin { schema, target: begun, .. } => {
+            Line::Begin { schema, machine: on, target: begun, .. } => {
                 if schema != JOURNAL_SCHEMA {
                     return Err(broken(format!("unknown format {schema}")));
                 }
-                target = *begun;
+                (target, machine) = (*begun, on);
             }
             Line::Intent { number, step } => {
                 next = number + 1;
@@ -224,5 +229,6 @@ fn parse(mut file: &File, path: &Path) -> Result<Parsed, JournalError> {
             Line::Undone { number } => drop(steps.remove(&number)),
         }
     }
-    Ok((target, steps.into_iter().collect(), Extent { whole: whole as u64, next }))
+    let steps = steps.into_iter().collect();
+    Ok(Parsed { target, machine, steps, whole: whole as u64, next })
 }

@@ -19,7 +19,7 @@ use crate::host::exec::{Exec, ExecError};
 use crate::treatment::context::{Context, Machines};
 use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment, unread};
 use crate::treatment::error::TreatmentError;
-use crate::treatment::guard::{Guard, Script};
+use crate::treatment::guard::{Guard, Mark, Script, end_former};
 use crate::treatment::journal::Journal;
 use crate::treatment::record::{Label, Record};
 use crate::treatment::resource::{Resource, Touch};
@@ -65,6 +65,9 @@ impl Step for NetemStep {
             // Our qdisc vanished with its interface.
             return Ok(Undone::Restored);
         }
+        if !context.precedes_trial() {
+            end_former(&host, &self.mark())?;
+        }
         let found = match root_of(&host, interface)? {
             Root::Default(_) => return Ok(Undone::Restored),
             Root::Ours(shape) if is_made_of(&shape, &self.words) => {
@@ -94,6 +97,10 @@ impl Step for NetemStep {
 }
 
 impl NetemStep {
+    fn mark(&self) -> Mark {
+        Mark::new("netem", &self.label.what)
+    }
+
     fn apply(&self, host: &Host) -> Result<Guard, TreatmentError> {
         let interface = quoted(OsStr::new(&self.label.what));
         let functions = "LC_ALL=C PATH=$PATH:/usr/sbin:/sbin; export LC_ALL PATH";
@@ -103,8 +110,9 @@ impl NetemStep {
         let words = &self.words;
         let apply = format!("tc qdisc add dev {interface} root handle {HANDLE} netem {words}");
         let answer = format!("tc -s -j qdisc show dev {interface}");
-        let (apply, release, answer) = (&apply, &release, &answer);
-        let mut guard = Guard::start(host, &Script { functions, apply, release, answer })?;
+        let (mark, apply, release, answer) = (&self.mark(), &apply, &release, &answer);
+        let script = Script { mark, functions, apply, release, answer };
+        let mut guard = Guard::start(host, &script)?;
         guard.apply()?;
         Ok(guard)
     }

@@ -10,8 +10,8 @@ use postgres::Client;
 use postgres::error::SqlState;
 
 use crate::pg::quote::{identifier, literal};
+use crate::pg::values::Described;
 use crate::treatment::error::TreatmentError;
-use crate::treatment::values::Described;
 
 /// How long a reload may take to reach this session.
 pub(super) const RELOAD_SECONDS: u64 = 5;
@@ -293,6 +293,25 @@ pub(super) fn reload(client: &mut Client) -> Result<(), TreatmentError> {
         "reload the configuration",
         "GRANT EXECUTE ON FUNCTION pg_reload_conf() TO ROLE",
     ))
+}
+
+/// Reloads the configuration; returns the settings that take effect only with a restart.
+pub(super) fn pending_restart(client: &mut Client) -> Result<Vec<String>, TreatmentError> {
+    const LOADED: &str = "SELECT pg_conf_load_time()::text";
+    let doing = || failed("ask for settings that wait for a restart");
+    let loaded = |client: &mut Client| {
+        client.query_one(LOADED, &[]).map(|row| row.get::<_, String>(0)).map_err(doing())
+    };
+    let before = loaded(client)?;
+    reload(client)?;
+    // A session learns what is pending when it reads the files itself.
+    let deadline = Instant::now() + Duration::from_secs(RELOAD_SECONDS);
+    while loaded(client)? == before && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let ask = "SELECT name FROM pg_settings WHERE pending_restart ORDER BY name";
+    let rows = client.query(ask, &[]).map_err(doing())?;
+    Ok(rows.iter().map(|row| row.get(0)).collect())
 }
 
 /// Waits until the value is as wanted.

@@ -4,14 +4,15 @@ use serde::{Deserialize, Serialize};
 
 use super::auto_conf::AutoConf;
 use super::setting::{
-    Route, alter_system, auto_conf, describe_setting, reload, route, same_line, wait_for,
+    Route, alter_system, auto_conf, describe_setting, pending_restart, reload, route, same_line,
+    wait_for,
 };
 use crate::pg::control::Line;
+use crate::pg::values::agree;
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
 use crate::treatment::record::{Label, Record};
 use crate::treatment::step::{OnConflict, Step, Undone};
-use crate::treatment::values::agree;
 
 pub(super) const KIND: &str = "postgres";
 
@@ -87,9 +88,12 @@ impl Step for SettingStep {
             return self.undo_while_down(context, on_conflict, down);
         }
         let undone = context.within_limit(|context| self.restore_line(context, on_conflict))?;
-        match self.restarts(context, undone)? {
-            true => context.restart_server("a setting").map(|()| undone),
-            false => Ok(undone),
+        if !self.restarts(context, undone)? {
+            return Ok(undone);
+        }
+        match context.no_restart() {
+            None => context.restart_server("a setting").map(|()| undone),
+            Some(why) => self.check_in_force(context, &why).map(|()| undone),
         }
     }
 }
@@ -101,7 +105,6 @@ impl SettingStep {
 
     fn restarts(&self, context: &mut Context<'_>, undone: Undone) -> Result<bool, TreatmentError> {
         match self.ours.restart {
-            _ if context.control.is_none() => Ok(false),
             Restart::ForAll => Ok(true),
             Restart::Later => Ok(false),
             Restart::OfItsOwn if undone == Undone::Kept => Ok(false),
@@ -112,6 +115,23 @@ impl SettingStep {
     fn needs_restart(&self, context: &mut Context<'_>) -> Result<bool, TreatmentError> {
         let described = describe_setting(context.admin()?, &self.name)?;
         Ok(route(&self.name, &described.context)? == Route::Restart)
+    }
+
+    /// The line is restored. Fails while the server still runs with another value, since only a restart would
+    /// change that: the step then stays, and is done once someone restarted the server.
+    fn check_in_force(&self, context: &mut Context<'_>, why: &str) -> Result<(), TreatmentError> {
+        let mut pending = context.within_limit(|context| pending_restart(context.admin()?))?;
+        if self.ours.restart == Restart::OfItsOwn {
+            pending.retain(|name| *name == self.name);
+        }
+        if pending.is_empty() {
+            return Ok(());
+        }
+        Err(TreatmentError::Refused(format!(
+            "{} in postgresql.auto.conf is restored, but the server runs with the former value of {} until it is restarted, which pgio cannot do ({why}): restart it, then rerun `pgio undo`",
+            self.name,
+            pending.join(", ")
+        )))
     }
 
     /// Restores the line of a server that does not start, probably because of it. `down` says why.
@@ -137,7 +157,7 @@ impl SettingStep {
             let is_kept = found == Found::Foreign;
             return Ok(if is_kept { Undone::Kept } else { Undone::Restored });
         }
-        context.start_server("to restore a setting")?;
+        context.start_left_stopped()?;
         context.within_limit(|context| self.restore_line(context, on_conflict))
     }
 
@@ -177,7 +197,7 @@ impl SettingStep {
         let file = self.ours.file.as_ref();
         let same = file.map(|file| file.restore_order(context.admin()?)).transpose()?;
         let undone = if same == Some(false) { Undone::Rewritten } else { Undone::Restored };
-        if context.control.is_some() && self.needs_restart(context)? {
+        if self.needs_restart(context)? {
             return Ok(undone);
         }
         // Reload even if the line was right already: a crash may have come between it and the reload.

@@ -91,7 +91,7 @@ fn vanished_results_stop_the_experiment_and_everything_is_restored() {
         assert!(!out.exists(), "nothing is made anew in its place: {result}");
         assert_eq!(auto_conf(&dsn, "bgwriter_lru_maxpages"), None);
         assert!(dir.journals().is_empty());
-        dir.pgio(&["undo"]).expect(0, &["Nothing to undo"]);
+        dir.pgio(&["undo"]).expect(0, &["Nothing to undo in "]);
     }
 }
 

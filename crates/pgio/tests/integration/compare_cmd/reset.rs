@@ -3,7 +3,7 @@
 use pgio::pg::private::PrivateCluster;
 
 use crate::fixture::{INSTALLED, NEWEST, connect, fresh_database, shared_primary, spec};
-use crate::workdir::{Workdir, experiment_on, tolerate};
+use crate::workdir::{Workdir, experiment_on, sessions_at_work, tolerate};
 
 const SCALE: &str = "scale = \"8M\"\nwork_unit = 8\nupdate_work_unit = 8\nupdate_pct = 50";
 
@@ -136,6 +136,63 @@ fn a_recreated_database_has_the_same_properties() {
             format!("SELECT count(*)::text FROM pg_database WHERE datname = '{name}_pgio_new'");
         assert_eq!(text(&dsn, &left), "0");
     }
+}
+
+#[test]
+fn a_database_keeps_its_name_whatever_interrupts_its_re_creation() {
+    let (dir, dsn) = loaded(INSTALLED);
+    let name = text(&dsn, "SELECT current_database()::text");
+    let keys = format!("reset = \"recreate\"\nrecreate_database = \"{name}\"");
+    let copies = format!("SELECT count(*)::text FROM pg_database WHERE datname ~ '^{name}_pgio_'");
+    let made = || dir.path().join("state/made").read_dir().unwrap().count();
+    // What it takes some time to restore.
+    let many = format!(
+        "DO $$ BEGIN FOR n IN 1..200 LOOP EXECUTE format('ALTER DATABASE {name} SET my.s%s = %s', n, n); END LOOP; END $$"
+    );
+    connect(&dsn).batch_execute(&many).unwrap();
+    let new = dsn.replace(&format!("dbname={name}"), &format!("dbname={name}_pgio_new"));
+    assert_ne!(new, dsn);
+    let clear = || drop(std::fs::remove_dir_all(dir.out()));
+    for kills in [true, false] {
+        clear();
+        let mut running = dir.start_compare(&slob(&dsn, &keys));
+        // A session in the new database keeps it from being renamed for a while.
+        let mut guest = None;
+        running.until("re-created", || {
+            guest = postgres::Client::connect(&new, postgres::NoTls).ok();
+            guest.is_some()
+        });
+        if kills {
+            std::thread::sleep(std::time::Duration::from_millis(500));
+            running.kill();
+        } else {
+            running.wait().expect(4, &["cannot rename", "is being accessed by other users"]);
+        }
+        assert_eq!(text(&dsn, "SELECT count(*)::text FROM pgio2"), "1024");
+        assert_eq!((text(&dsn, &copies).as_str(), made()), ("1", 1), "{kills}");
+        drop(guest);
+        dir.pgio(&["undo"]).expect(0, &["Restored re-creation of database"]);
+        assert_eq!((text(&dsn, &copies).as_str(), made()), ("0", 0), "{kills}");
+    }
+    clear();
+    let occupied = format!("CREATE DATABASE {name}_pgio_old");
+    connect(&dsn).batch_execute(&occupied).unwrap();
+    dir.compare(&slob(&dsn, &keys)).expect(4, &["_pgio_old", "pgio undo"]);
+    assert_eq!(text(&dsn, &copies), "1", "nobody else's is dropped");
+}
+
+#[test]
+fn tables_that_a_run_works_on_are_not_destroyed() {
+    let (dir, dsn) = loaded(INSTALLED);
+    let keys = "reset = \"checkpoint\"";
+    let long = slob(&dsn, keys).replace("200ms", "60s");
+    let mut running = dir.start_compare(&long);
+    running.until("at work", || sessions_at_work(&dsn) > 0);
+    let destroy = ["destroy", "--yes", "--connect-string", &dsn];
+    dir.pgio(&destroy).expect(4, &["is at work in"]);
+    assert_eq!(text(&dsn, "SELECT count(*)::text FROM pgio2"), "1024");
+    running.kill();
+    dir.pgio(&destroy).expect(0, &["Dropped"]);
 }
 
 #[test]

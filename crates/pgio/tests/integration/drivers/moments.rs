@@ -103,7 +103,7 @@ fn lose(
     wait_until("no driver is left", || NODES.iter().all(|n| network.processes(*n).is_empty()));
     let undo = || dir.start(network.within("c", &[], &dir.command(&["undo"]))).wait();
     undo().expect(0, &[]);
-    assert_eq!(undo().expect(0, &[]).out, "Nothing to undo.\n");
+    assert_eq!(undo().expect(0, &[]).out, dir.nothing_to_undo());
     let sql = "SELECT to_regclass('pgio_commit') IS NULL AND setting = '200' FROM pg_settings \
                WHERE name = 'wal_writer_delay'";
     assert!(connect(&conninfo).query_one(sql, &[]).unwrap().get::<_, bool>(0));

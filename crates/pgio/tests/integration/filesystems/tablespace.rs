@@ -187,6 +187,34 @@ fn after_a_reboot_undo_mounts_the_file_system_again() {
 }
 
 #[test]
+fn a_lost_file_system_is_not_the_end_of_an_undo() {
+    if !inside("tablespace::a_lost_file_system_is_not_the_end_of_an_undo") {
+        return;
+    }
+    for keeps in [false, true] {
+        let bench = Bench::new();
+        let dir = bench.killed_when_moved();
+        bench.server.stop();
+        wait_until("its processes are gone", || {
+            Command::new("umount").arg(&bench.point).output().unwrap().status.success()
+        });
+        run("wipefs", &["--all", "--quiet", &bench.device.path]);
+        bench.server.start_again("");
+        dir.pgio(&["undo"]).expect(6, &["nor another device", "--keep"]);
+        if keeps {
+            dir.pgio(&["undo", "--keep"]).expect(0, &["Kept place of the data set"]);
+        } else {
+            let drop = "DROP TABLE pgio1, pgio2; DROP TABLESPACE pgio_filesystem";
+            // One statement each: it cannot run in a transaction.
+            let mut admin = connect(&bench.server.dsn());
+            drop.split(';').for_each(|statement| admin.batch_execute(statement).unwrap());
+            dir.pgio(&["undo"]).expect(0, &["Restored place of the data set"]);
+        }
+        assert!(dir.journals().is_empty() && !bench.point.exists(), "{keeps}");
+    }
+}
+
+#[test]
 fn a_directory_that_cannot_be_removed_stays_in_place() {
     if !inside("tablespace::a_directory_that_cannot_be_removed_stays_in_place") {
         return;
@@ -260,6 +288,13 @@ fn a_tablespace_refused_before_anything_is_changed() {
     std::os::unix::fs::symlink(bench.point.parent().unwrap(), &link).unwrap();
     let linked = text.replace("/space\"", "/link/space\"");
     refused(&linked, &["symbolic link", &format!("tablespace = \"{}\"", bench.point.display())]);
+    let parent = bench.point.parent().unwrap().to_str().unwrap();
+    run("chown", &["nobody", parent]);
+    refused(&text, &["belongs to user", "such as /srv/pgio or /mnt/pgio"]);
+    run("chown", &["root", parent]);
+    run("chmod", &["o+w", parent]);
+    refused(&text, &["is writable by other users"]);
+    run("chmod", &["o-w", parent]);
     let mut admin = connect(&bench.server.dsn());
     admin.batch_execute("SELECT pg_create_physical_replication_slot('s')").unwrap();
     refused(&text, &["a standby follows this server"]);

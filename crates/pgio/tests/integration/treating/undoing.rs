@@ -24,7 +24,7 @@ fn after_kill_9_undo_restores_the_prior_limit() {
         dir.pgio(&["undo"]).expect(0, &["Restored write_iops of loop"]);
         assert_eq!(server.limit(Limit::WriteIops), prior);
         let result = dir.pgio(&["undo"]).expect(0, &[]);
-        assert_eq!(result.out, "Nothing to undo.\n");
+        assert_eq!(result.out, dir.nothing_to_undo());
     }
 }
 

@@ -25,6 +25,8 @@ fn parses_owner_and_unit_of_a_process() {
     let found = Process::parse(v1).unwrap();
     assert_eq!((found.pid, found.owner.uid, found.owner.gid), (77, 26, 27));
     assert_eq!(found.unit.as_deref(), Some("postgresql@15-main.service"));
+    let here = format!("{v1}here /system.slice/cron.service\n");
+    assert_eq!(Process::parse(&here).unwrap().here.as_deref(), Some("cron.service"));
     let session = "main 77\nuser 0 0 root\ngroup /user.slice/session-3.scope\n";
     assert_eq!(Process::parse(session).unwrap().unit, None);
     assert_eq!(Process::parse(""), None);

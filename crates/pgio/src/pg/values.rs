@@ -6,7 +6,7 @@
 
 /// A setting as pg_settings describes it.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub(super) struct Described {
+pub struct Described {
     pub setting: String,
     pub unit: Option<String>,
     pub vartype: String,
@@ -18,7 +18,7 @@ pub(super) struct Described {
 }
 
 /// Returns why the server would refuse the value.
-pub(super) fn refusal(described: &Described, asked: &str) -> Option<String> {
+pub fn refusal(described: &Described, asked: &str) -> Option<String> {
     match described.vartype.as_str() {
         "bool" => truth(asked).is_none().then(|| "it is on or off".to_owned()),
         "integer" | "real" => {
@@ -50,7 +50,7 @@ pub(super) fn refusal(described: &Described, asked: &str) -> Option<String> {
 }
 
 /// Returns whether `asked` means the server's current value.
-pub(super) fn agree(described: &Described, asked: &str) -> bool {
+pub fn agree(described: &Described, asked: &str) -> bool {
     let found = described.setting.as_str();
     match described.vartype.as_str() {
         "bool" => truth(asked).is_some() && truth(asked) == truth(found),
@@ -73,6 +73,14 @@ pub(super) fn agree(described: &Described, asked: &str) -> bool {
         }
         _ => asked == found,
     }
+}
+
+/// Returns whether `asked` is a number above the server's current value.
+pub fn exceeds(described: &Described, asked: &str) -> bool {
+    let asked = number(asked, described.unit.as_deref());
+    let found = described.setting.parse::<f64>().ok();
+    // The server rounds to whole units.
+    asked.zip(found).is_some_and(|(asked, found)| asked.round() > found)
 }
 
 /// Parses a boolean as the server does, without unambiguous prefixes.

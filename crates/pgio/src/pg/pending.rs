@@ -1,0 +1,114 @@
+//! Settings in the server's configuration files that are not in force yet: somebody prepared them for a restart or
+//! a reload, which pgio must not anticipate.
+//!
+//! Read-only. What the role may not read is left out. Names only, since a value may be a secret.
+
+use postgres::error::SqlState;
+use postgres::{Client, Row};
+
+use super::values::{Described, agree, refusal};
+
+/// For a role that may not see files. The server sets the mark at a reload and does not see that somebody took the
+/// change back since.
+const MARKED: &str = "SELECT name FROM pg_settings WHERE pending_restart \
+    AND source NOT IN ('command line', 'environment variable', 'override') ORDER BY name";
+/// Lines that were removed have no other trace.
+const REMOVED: &str = "SELECT p.name FROM pg_settings p \
+    WHERE p.pending_restart AND p.source = 'configuration file' \
+      AND NOT EXISTS (SELECT FROM pg_file_settings f WHERE lower(f.name) = lower(p.name)) ORDER BY 1";
+/// A line that waits for a restart has this error, too.
+const BROKEN: &str = "SELECT coalesce(name, sourcefile || ' line ' || sourceline) FROM pg_file_settings \
+    WHERE error IS NOT NULL AND error <> 'setting could not be applied' ORDER BY seqno";
+const NOT_APPLIED: &str = include_str!("sql/not_applied.sql");
+const NOT_LOADED: &str = include_str!("sql/not_loaded.sql");
+
+/// What a reload would put in force. With a line that cannot be read a reload puts nothing in force: then that line.
+pub fn for_reload(client: &mut Client) -> Result<Vec<String>, postgres::Error> {
+    let mut names = names(client, BROKEN)?;
+    if names.is_empty() {
+        names.extend(readable(client, NOT_LOADED)?.iter().filter_map(not_loaded));
+    }
+    names.dedup();
+    Ok(names)
+}
+
+/// What a restart would put in force, and what would keep the server from starting.
+pub fn for_restart(client: &mut Client) -> Result<Vec<String>, postgres::Error> {
+    let mut all = for_reload(client)?;
+    let sees_files = "SELECT has_table_privilege('pg_file_settings', 'SELECT') \
+        AND has_function_privilege('pg_show_all_file_settings()', 'EXECUTE')";
+    let queries: &[&str] = match client.query_one(sees_files, &[])?.get(0) {
+        true => &[REMOVED, NOT_APPLIED],
+        false => &[MARKED],
+    };
+    for query in queries {
+        all.extend(names(client, query)?);
+    }
+    all.sort();
+    all.dedup();
+    Ok(all)
+}
+
+fn names(client: &mut Client, query: &str) -> Result<Vec<String>, postgres::Error> {
+    Ok(readable(client, query)?.iter().map(|row| row.get(0)).collect())
+}
+
+/// Only a superuser or a role with grants may see files.
+fn readable(client: &mut Client, query: &str) -> Result<Vec<Row>, postgres::Error> {
+    match client.query(query, &[]) {
+        Err(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => Ok(Vec::new()),
+        other => other,
+    }
+}
+
+fn not_loaded(row: &Row) -> Option<String> {
+    let found = Described {
+        setting: row.get::<_, Option<String>>("setting").unwrap_or_default(),
+        unit: row.get("unit"),
+        vartype: row.get("vartype"),
+        range: row.get::<_, Option<f64>>("low").zip(row.get("high")),
+        choices: row.get("choices"),
+        ..Described::default()
+    };
+    let in_file: Option<String> = row.get("in_file");
+    let same = in_file.is_some_and(|in_file| is_same(&found, &in_file));
+    (!same).then(|| row.get("name"))
+}
+
+/// The server shows some values in another spelling than the file: `iso, mdy` as `ISO, MDY`. What is not surely
+/// another value counts as the same.
+fn is_same(found: &Described, in_file: &str) -> bool {
+    let bare = |text: &str| text.to_ascii_lowercase().replace(['"', ' ', '-', '_'], "");
+    match found.vartype.as_str() {
+        "string" => bare(&found.setting) == bare(in_file),
+        // Such as a hidden synonym of an enum, or a hexadecimal number.
+        _ => agree(found, in_file) || refusal(found, in_file).is_some(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_spelling_is_no_other_value() {
+        let same = |vartype: &str, unit: Option<&str>, setting: &str, in_file: &str| {
+            let found = Described {
+                setting: setting.to_owned(),
+                unit: unit.map(str::to_owned),
+                vartype: vartype.to_owned(),
+                range: Some((0.0, 1e9)),
+                choices: vec!["minimal".to_owned(), "replica".to_owned()],
+                ..Described::default()
+            };
+            is_same(&found, in_file)
+        };
+        assert!(same("string", None, "ISO, MDY", "iso, mdy"));
+        assert!(same("string", None, "UTF8", "utf-8") && !same("string", None, "a", "b"));
+        assert!(same("integer", Some("kB"), "4096", "4MB") && same("integer", None, "16", "0x10"));
+        assert!(!same("integer", Some("kB"), "4096", "9MB"));
+        assert!(same("enum", None, "replica", "hot_standby"), "a hidden synonym");
+        assert!(!same("enum", None, "replica", "minimal"));
+        assert!(same("bool", None, "on", "tru") && !same("bool", None, "on", "off"));
+    }
+}
