@@ -8,7 +8,7 @@
 //! which follow its own settings is what the turns change, whichever conditions cause it. Few slices follow
 //! their own settings; what a single condition does to the others is seen with fewer slices.
 //!
-//! A rate is a ratio of sums: work divided by seconds. Its logarithm has the linearised standard error of
+//! A rate is a ratio of sums: work divided by seconds. Its logarithm has the linearized standard error of
 //! such a ratio (Cochran, Sampling Techniques, 3rd ed., 1977, section 2.11 and equation 6.13), with Student's
 //! quantile for one degree of freedom less than slices.
 
@@ -17,7 +17,7 @@ use crate::student;
 
 /// One slice of a condition: what was done in each half, and which condition ran before.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Turn {
+pub struct SliceSample {
     /// Index of the condition before; none for the first slice of a window.
     pub after: Option<usize>,
     /// Work of each half, such as commits.
@@ -26,7 +26,7 @@ pub struct Turn {
     pub seconds: [f64; 2],
 }
 
-impl Turn {
+impl SliceSample {
     fn total(&self) -> (f64, f64) {
         (self.work[0] + self.work[1], self.seconds[0] + self.seconds[1])
     }
@@ -122,8 +122,8 @@ impl Rate {
 
 /// Returns the rate of the second halves divided by that of the first; `None` for fewer than three slices,
 /// or for halves without work.
-pub fn halves(turns: &[Turn]) -> Option<LogRatio> {
-    let half = |turn: &Turn, at: usize| (turn.work[at], turn.seconds[at]);
+pub fn halves(turns: &[SliceSample]) -> Option<LogRatio> {
+    let half = |turn: &SliceSample, at: usize| (turn.work[at], turn.seconds[at]);
     let first = Rate::of(turns.iter().map(|turn| half(turn, 0)))?;
     let second = Rate::of(turns.iter().map(|turn| half(turn, 1)))?;
     let residuals =
@@ -133,11 +133,11 @@ pub fn halves(turns: &[Turn]) -> Option<LogRatio> {
 
 /// Returns the rate of the slices after the condition `before` divided by that of all slices; `None` for
 /// fewer than three such slices, or for slices without work.
-pub fn after(turns: &[Turn], before: usize) -> Option<LogRatio> {
-    let is_after = |turn: &Turn| turn.after == Some(before);
+pub fn after(turns: &[SliceSample], before: usize) -> Option<LogRatio> {
+    let is_after = |turn: &SliceSample| turn.after == Some(before);
     let count = turns.iter().filter(|turn| is_after(turn)).count();
-    let all = Rate::of(turns.iter().map(Turn::total))?;
-    let some = Rate::of(turns.iter().filter(|turn| is_after(turn)).map(Turn::total))?;
+    let all = Rate::of(turns.iter().map(SliceSample::total))?;
+    let some = Rate::of(turns.iter().filter(|turn| is_after(turn)).map(SliceSample::total))?;
     let residuals = turns.iter().map(|turn| {
         let own = if is_after(turn) { some.residual(turn.total()) } else { 0.0 };
         own - all.residual(turn.total())
@@ -179,7 +179,7 @@ pub struct Slices {
 }
 
 impl Slices {
-    pub fn of(turns: &[Turn], conditions: usize) -> Slices {
+    pub fn of(turns: &[SliceSample], conditions: usize) -> Slices {
         let after = (0..conditions).map(|before| after(turns, before));
         Slices { halves: halves(turns), after: after.collect() }
     }
@@ -310,7 +310,7 @@ mod tests {
 
     /// Slices of three conditions in random order. Work is the rate times the seconds, with noise from slice
     /// to slice; `second` and `after_two` change the rate of second halves and of slices after condition 2.
-    fn turns(seed: u64, count: usize, second: f64, after_two: f64) -> Vec<Turn> {
+    fn turns(seed: u64, count: usize, second: f64, after_two: f64) -> Vec<SliceSample> {
         let mut random = SplitMix64::new(seed);
         let slices = (0..count).map(|_| {
             let before = random.below(3) as usize;
@@ -318,7 +318,7 @@ mod tests {
             let level = if before == 2 { after_two } else { 1.0 };
             let mut work =
                 |rate: f64| 1000.0 * rate * length * (1.0 + 0.3 * (random.next_f64() - 0.5));
-            Turn {
+            SliceSample {
                 after: Some(before),
                 work: [work(level), work(level * second)],
                 seconds: [length, length],
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn estimates_are_ratios_of_rates() {
-        let exact = |after, work| Turn { after, work, seconds: [1.0, 2.0] };
+        let exact = |after, work| SliceSample { after, work, seconds: [1.0, 2.0] };
         let all = [
             exact(None, [10.0, 22.0]),
             exact(Some(1), [10.0, 22.0]),
@@ -365,7 +365,7 @@ mod tests {
     fn what_reaches_over_is_found_and_what_is_small_is_not_accused() {
         let limit = 0.0125_f64.ln_1p();
         // The slices of the baseline and of the third condition are all alike.
-        let judge = |own: &[Turn]| {
+        let judge = |own: &[SliceSample]| {
             let alike = [77, 78].map(|seed| turns(seed, own.len(), 1.0, 1.0));
             let all = [alike[0].as_slice(), own, &alike[1]];
             let slices = all.map(|own| Slices::of(own, 3));
@@ -401,7 +401,7 @@ mod tests {
                 let level = before.map_or(1.0, |before| rate(condition, before));
                 let mut work = || 1000.0 * level * length * (1.0 + 0.6 * (random.next_f64() - 0.5));
                 let work = [work(), work()];
-                all[condition].push(Turn { after: before, work, seconds: [length; 2] });
+                all[condition].push(SliceSample { after: before, work, seconds: [length; 2] });
                 before = Some(condition);
             }
         }

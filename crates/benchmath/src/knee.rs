@@ -14,7 +14,7 @@
 
 /// Throughput and latency at one load, in any units.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Yield {
+pub struct LoadPoint {
     pub throughput: f64,
     pub latency: f64,
 }
@@ -34,9 +34,10 @@ pub const MIN_LOADS: usize = 3;
 
 /// Finds the knee of a curve in ascending order of load. `None` for fewer than [`MIN_LOADS`] loads,
 /// or if a value is not a positive number. Among loads of equal power, the lowest is the knee.
-pub fn knee(curve: &[Yield]) -> Option<Knee> {
-    let usable =
-        |y: &Yield| [y.throughput, y.latency].iter().all(|value| value.is_finite() && *value > 0.0);
+pub fn knee(curve: &[LoadPoint]) -> Option<Knee> {
+    let usable = |y: &LoadPoint| {
+        [y.throughput, y.latency].iter().all(|value| value.is_finite() && *value > 0.0)
+    };
     if curve.len() < MIN_LOADS || !curve.iter().all(usable) {
         return None;
     }
@@ -60,19 +61,19 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn curve(points: &[(f64, f64)]) -> Vec<Yield> {
+    fn curve(points: &[(f64, f64)]) -> Vec<LoadPoint> {
         points
             .iter()
-            .map(|(throughput, latency)| Yield { throughput: *throughput, latency: *latency })
+            .map(|(throughput, latency)| LoadPoint { throughput: *throughput, latency: *latency })
             .collect()
     }
 
     /// A closed loop of `sessions` at a server with a maximum of `capacity` per second (Denning and
     /// Buzen, Computing Surveys 10(3), 1978); its knee is where the bounds cross.
-    fn closed_loop(loads: &[f64], alone: f64, capacity: f64) -> Vec<Yield> {
+    fn closed_loop(loads: &[f64], alone: f64, capacity: f64) -> Vec<LoadPoint> {
         let one = |sessions: &f64| {
             let throughput = f64::min(sessions / alone, capacity);
-            Yield { throughput, latency: sessions / throughput }
+            LoadPoint { throughput, latency: sessions / throughput }
         };
         loads.iter().map(one).collect()
     }

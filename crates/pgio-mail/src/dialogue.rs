@@ -1,7 +1,7 @@
 //! LMTP and SMTP: the greeting, then one message after the other.
 //!
 //! Sends one command at a time, as most senders do, because a server may refuse at any step. Each
-//! recipient has a [`Fate`]. A message is accepted only after a positive reply to the final dot. If the
+//! recipient has a [`DeliveryOutcome`]. A message is accepted only after a positive reply to the final dot. If the
 //! connection ends between the dot and the reply, the fate is unknown; if it ends before the dot, the
 //! message was not delivered. [`super::session`] decides about retries.
 
@@ -9,7 +9,7 @@ use std::io::{Read, Write};
 use std::time::Instant;
 
 use super::settings::MailProtocol;
-use super::wire::{Lost, Wire};
+use super::wire::{ReplyError, Wire};
 
 /// A reply: its code, and the text of its last line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -40,7 +40,7 @@ impl std::fmt::Display for Reply {
 
 /// The result of one attempt to deliver a message to one recipient.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) enum Fate {
+pub(crate) enum DeliveryOutcome {
     /// Certainly not delivered, without a decision of the server.
     Untried,
     Accepted,
@@ -54,14 +54,14 @@ pub(crate) enum Fate {
 
 /// Why a session cannot start.
 #[derive(Debug)]
-pub(crate) enum NoService {
-    Lost(Lost),
+pub(crate) enum SessionStartError {
+    ReplyError(ReplyError),
     Refused(Reply),
 }
 
-impl From<Lost> for NoService {
-    fn from(lost: Lost) -> NoService {
-        NoService::Lost(lost)
+impl From<ReplyError> for SessionStartError {
+    fn from(lost: ReplyError) -> SessionStartError {
+        SessionStartError::ReplyError(lost)
     }
 }
 
@@ -76,7 +76,10 @@ pub(crate) struct Dialogue<S> {
 
 impl<S: Read + Write> Dialogue<S> {
     /// Waits for the greeting and sends LHLO or EHLO.
-    pub(crate) fn open(wire: Wire<S>, protocol: MailProtocol) -> Result<Dialogue<S>, NoService> {
+    pub(crate) fn open(
+        wire: Wire<S>,
+        protocol: MailProtocol,
+    ) -> Result<Dialogue<S>, SessionStartError> {
         let mut dialogue = Dialogue { wire, protocol };
         let hello = match protocol {
             MailProtocol::Lmtp => "LHLO pgio.localdomain",
@@ -84,11 +87,11 @@ impl<S: Read + Write> Dialogue<S> {
         };
         let greeting = dialogue.reply()?;
         if greeting.code != 220 {
-            return Err(NoService::Refused(greeting));
+            return Err(SessionStartError::Refused(greeting));
         }
         let reply = dialogue.ask(hello)?;
         if !reply.is_positive() {
-            return Err(NoService::Refused(reply));
+            return Err(SessionStartError::Refused(reply));
         }
         Ok(dialogue)
     }
@@ -100,8 +103,8 @@ impl<S: Read + Write> Dialogue<S> {
         sender: &str,
         to: &[&str],
         wire: &[u8],
-    ) -> (Vec<Fate>, Option<Lost>) {
-        let mut fates = vec![Fate::Untried; to.len()];
+    ) -> (Vec<DeliveryOutcome>, Option<ReplyError>) {
+        let mut fates = vec![DeliveryOutcome::Untried; to.len()];
         let lost = self.transaction(sender, to, wire, &mut fates).err();
         (fates, lost)
     }
@@ -111,8 +114,8 @@ impl<S: Read + Write> Dialogue<S> {
         sender: &str,
         to: &[&str],
         wire: &[u8],
-        fates: &mut [Fate],
-    ) -> Result<(), Lost> {
+        fates: &mut [DeliveryOutcome],
+    ) -> Result<(), ReplyError> {
         let reply = self.ask(&format!("MAIL FROM:<{sender}>"))?;
         if !reply.is_positive() {
             return self.all(fates, &(0..to.len()).collect::<Vec<_>>(), &reply);
@@ -133,14 +136,14 @@ impl<S: Read + Write> Dialogue<S> {
         if reply.code != 354 {
             if reply.is_positive() {
                 // Nothing was sent yet that it could have accepted.
-                return Err(Lost::Garbage(reply.to_string()));
+                return Err(ReplyError::Garbage(reply.to_string()));
             }
             self.all(fates, &open, &reply)?;
             return self.ask("RSET").map(drop);
         }
         // A message that is not sent completely is not accepted.
         self.wire.send(wire)?;
-        open.iter().for_each(|index| fates[*index] = Fate::Unknown);
+        open.iter().for_each(|index| fates[*index] = DeliveryOutcome::Unknown);
         match self.protocol {
             // One reply for each accepted recipient, in order (RFC 2033, 4.2).
             MailProtocol::Lmtp => {
@@ -161,38 +164,43 @@ impl<S: Read + Write> Dialogue<S> {
     }
 
     /// Applies one reply to several recipients. 421 is a reply, too, and the last one.
-    fn all(&self, fates: &mut [Fate], these: &[usize], reply: &Reply) -> Result<(), Lost> {
+    fn all(
+        &self,
+        fates: &mut [DeliveryOutcome],
+        these: &[usize],
+        reply: &Reply,
+    ) -> Result<(), ReplyError> {
         let fate = match reply {
-            _ if reply.is_positive() => Fate::Accepted,
-            _ if reply.is_transient() => Fate::Deferred(reply.clone()),
-            _ if reply.is_permanent() => Fate::Refused(reply.clone()),
-            _ => return Err(Lost::Garbage(reply.to_string())),
+            _ if reply.is_positive() => DeliveryOutcome::Accepted,
+            _ if reply.is_transient() => DeliveryOutcome::Deferred(reply.clone()),
+            _ if reply.is_permanent() => DeliveryOutcome::Refused(reply.clone()),
+            _ => return Err(ReplyError::Garbage(reply.to_string())),
         };
         these.iter().for_each(|index| fates[*index] = fate.clone());
         match is_leaving(reply) {
-            true => Err(Lost::Leaving(reply.to_string())),
+            true => Err(ReplyError::Leaving(reply.to_string())),
             false => Ok(()),
         }
     }
 
-    fn ask(&mut self, command: &str) -> Result<Reply, Lost> {
+    fn ask(&mut self, command: &str) -> Result<Reply, ReplyError> {
         if self.wire.has_more() {
             // A server may send 421 at any time; anything else is out of step.
             let reply = self.reply()?;
             return Err(match is_leaving(&reply) {
-                true => Lost::Leaving(reply.to_string()),
-                false => Lost::Garbage(reply.to_string()),
+                true => ReplyError::Leaving(reply.to_string()),
+                false => ReplyError::Garbage(reply.to_string()),
             });
         }
         self.wire.send(format!("{command}\r\n").as_bytes())?;
         self.reply()
     }
 
-    fn reply(&mut self) -> Result<Reply, Lost> {
+    fn reply(&mut self) -> Result<Reply, ReplyError> {
         let since = Instant::now();
         for _ in 0..MAX_LINES {
             let line = self.wire.line(since)?;
-            let garbage = || Lost::Garbage(line.chars().take(80).collect());
+            let garbage = || ReplyError::Garbage(line.chars().take(80).collect());
             let code = line.get(..3).filter(|c| c.bytes().all(|b| b.is_ascii_digit()));
             let code: u16 = code.and_then(|c| c.parse().ok()).ok_or_else(garbage)?;
             if !(200..600).contains(&code) {
@@ -207,7 +215,7 @@ impl<S: Read + Write> Dialogue<S> {
                 Some(_) => return Err(garbage()),
             }
         }
-        Err(Lost::Garbage("an endless reply".to_owned()))
+        Err(ReplyError::Garbage("an endless reply".to_owned()))
     }
 
     /// Does not wait for the reply, because nothing depends on it.
@@ -255,7 +263,10 @@ mod tests {
     }
 
     /// Runs a transaction with two recipients; `answers` follow greeting and LHLO.
-    fn fates(protocol: MailProtocol, answers: &str) -> (Vec<Fate>, Option<String>, String) {
+    fn fates(
+        protocol: MailProtocol,
+        answers: &str,
+    ) -> (Vec<DeliveryOutcome>, Option<String>, String) {
         let script = Script { script: io::Cursor::new(Vec::new()), received: Vec::new() };
         let wire =
             Wire::new(OneByOne::new(script, answers), Duration::from_secs(5), Halt::default());
@@ -311,14 +322,20 @@ mod tests {
         }
     }
 
-    use Fate::{Accepted, Unknown, Untried};
+    use DeliveryOutcome::{Accepted, Unknown, Untried};
 
-    fn deferred(text: &str) -> Fate {
-        Fate::Deferred(Reply { code: text[..3].parse().unwrap(), text: text[4..].to_owned() })
+    fn deferred(text: &str) -> DeliveryOutcome {
+        DeliveryOutcome::Deferred(Reply {
+            code: text[..3].parse().unwrap(),
+            text: text[4..].to_owned(),
+        })
     }
 
-    fn refused(text: &str) -> Fate {
-        Fate::Refused(Reply { code: text[..3].parse().unwrap(), text: text[4..].to_owned() })
+    fn refused(text: &str) -> DeliveryOutcome {
+        DeliveryOutcome::Refused(Reply {
+            code: text[..3].parse().unwrap(),
+            text: text[4..].to_owned(),
+        })
     }
 
     #[test]

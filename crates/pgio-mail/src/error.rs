@@ -1,6 +1,6 @@
 //! Why mail cannot be delivered or looked up, with a hint of what to do.
 
-use super::dialogue::NoService;
+use super::dialogue::SessionStartError;
 use super::maildir::MaildirError;
 use super::settings::{MailProtocol, MailServer};
 
@@ -11,7 +11,7 @@ pub enum MailError {
     )]
     Unreachable { server: String, why: String },
     #[error("the mail server {server} refuses the session: {reply}{hint}")]
-    NoService { server: String, reply: String, hint: &'static str },
+    SessionStartError { server: String, reply: String, hint: &'static str },
     #[error(
         "the mail server {server} refuses every message, for example with {reply}; see its log: it must know the recipients in [workload] and accept mail of this size from this host"
     )]
@@ -28,12 +28,14 @@ impl MailError {
     pub(crate) fn no_service(
         server: &MailServer,
         protocol: MailProtocol,
-        why: &NoService,
+        why: &SessionStartError,
     ) -> MailError {
         let server = server.to_string();
         match why {
-            NoService::Lost(lost) => MailError::Unreachable { server, why: lost.to_string() },
-            NoService::Refused(reply) => {
+            SessionStartError::ReplyError(lost) => {
+                MailError::Unreachable { server, why: lost.to_string() }
+            }
+            SessionStartError::Refused(reply) => {
                 let unknown = (500..=504).contains(&reply.code);
                 let hint = match protocol {
                     MailProtocol::Lmtp if unknown => "; it may speak protocol = \"smtp\"",
@@ -43,7 +45,7 @@ impl MailError {
                     }
                     _ => "",
                 };
-                MailError::NoService { server, reply: reply.to_string(), hint }
+                MailError::SessionStartError { server, reply: reply.to_string(), hint }
             }
         }
     }

@@ -13,14 +13,14 @@ use std::time::{Duration, Instant};
 use benchmath::rng::{SplitMix64, derive};
 use serde::{Deserialize, Serialize};
 
-use super::dialogue::{Dialogue, Fate, NoService};
+use super::dialogue::{DeliveryOutcome, Dialogue, SessionStartError};
 use super::error::MailError;
 use super::halt::Halt;
 use super::message::{self, Draft, Message, Sum};
 use super::schedule::Turn;
 use super::settings::{MailSettings, Share};
 use super::tally::{Span, Tally};
-use super::wire::{Lost, Stream, Wire};
+use super::wire::{ReplyError, Stream, Wire};
 
 /// Maximum number of attempts for one message; mail servers retry for hours, a window is short.
 const MAX_ATTEMPTS: u32 = 6;
@@ -43,7 +43,7 @@ pub struct Shared {
     pub token: String,
     pub seed: u64,
     pub halt: Halt,
-    pub ledger: Ledger,
+    pub ledger: SentMessages,
     /// Recipients accepted and refused since the start of the trial.
     pub accepted: AtomicU64,
     pub refused: AtomicU64,
@@ -53,9 +53,9 @@ pub struct Shared {
 
 /// All messages tried. Its clones are the same ledger.
 #[derive(Debug, Clone, Default)]
-pub struct Ledger(Arc<Mutex<Vec<Sent>>>);
+pub struct SentMessages(Arc<Mutex<Vec<Sent>>>);
 
-impl Ledger {
+impl SentMessages {
     pub fn add(&self, sent: impl IntoIterator<Item = Sent>) {
         self.list().extend(sent);
     }
@@ -89,7 +89,7 @@ pub struct CopyLimits {
 
 /// A message with recipients that are not settled.
 #[derive(Debug)]
-struct Held {
+struct PendingMessage {
     id: String,
     message: Message,
     copies: Vec<CopyLimits>,
@@ -103,7 +103,7 @@ struct Held {
 }
 
 enum Next {
-    Deliver(Box<Held>),
+    Deliver(Box<PendingMessage>),
     Wait(Instant),
     End,
 }
@@ -116,7 +116,7 @@ pub struct MailSession {
     on_this_connection: u32,
     number: u64,
     rng: SplitMix64,
-    held: VecDeque<Held>,
+    held: VecDeque<PendingMessage>,
 }
 
 impl MailSession {
@@ -187,7 +187,7 @@ impl MailSession {
     }
 
     /// Draws the next message of this session.
-    fn draw(&mut self, since: Instant) -> Held {
+    fn draw(&mut self, since: Instant) -> PendingMessage {
         let settings = &self.shared.settings;
         self.number += 1;
         let id = format!("{}.{}.{}@pgio", self.shared.token, self.index, self.number);
@@ -207,10 +207,15 @@ impl MailSession {
         let open = (0..chosen.len()).collect();
         let copies =
             chosen.into_iter().map(|recipient| CopyLimits { recipient, min: 0, max: 0 }).collect();
-        Held { id, message, copies, open, refused: false, since, attempts: 0, due: since }
+        PendingMessage { id, message, copies, open, refused: false, since, attempts: 0, due: since }
     }
 
-    fn attempt(&mut self, mut held: Held, span: &Span, tally: &mut Tally) -> Result<(), MailError> {
+    fn attempt(
+        &mut self,
+        mut held: PendingMessage,
+        span: &Span,
+        tally: &mut Tally,
+    ) -> Result<(), MailError> {
         if self.dialogue.is_none() && !self.connect(RECONNECT_TIMEOUT)? {
             self.give_up_at_end(held, tally);
             return Ok(());
@@ -234,7 +239,7 @@ impl MailSession {
         self.on_this_connection += 1;
         let limit = settings.messages_per_connection;
         if let Some(lost) = lost {
-            tally.dropped += u64::from(!matches!(lost, Lost::Stopped));
+            tally.dropped += u64::from(!matches!(lost, ReplyError::Stopped));
             self.dialogue = None;
         } else if limit > 0 && self.on_this_connection >= limit {
             self.quit();
@@ -263,32 +268,37 @@ impl MailSession {
     }
 
     /// Records the result of an attempt; returns a refusal, if any.
-    fn note(&self, held: &mut Held, fates: &[Fate], tally: &mut Tally) -> Option<String> {
+    fn note(
+        &self,
+        held: &mut PendingMessage,
+        fates: &[DeliveryOutcome],
+        tally: &mut Tally,
+    ) -> Option<String> {
         let mut refusal = None;
         let mut open = Vec::new();
         for (index, fate) in held.open.iter().zip(fates) {
             let copies = &mut held.copies[*index];
             match fate {
-                Fate::Accepted => {
+                DeliveryOutcome::Accepted => {
                     self.shared.accepted.fetch_add(1, Ordering::Relaxed);
                     tally.recipients += 1;
                     copies.min = 1;
                     copies.max += 1;
                     continue;
                 }
-                Fate::Refused(reply) => {
+                DeliveryOutcome::Refused(reply) => {
                     self.shared.refused.fetch_add(1, Ordering::Relaxed);
                     tally.refused += 1;
                     held.refused = true;
                     refusal = Some(reply.to_string());
                     continue;
                 }
-                Fate::Deferred(_) => tally.deferred += 1,
-                Fate::Unknown => {
+                DeliveryOutcome::Deferred(_) => tally.deferred += 1,
+                DeliveryOutcome::Unknown => {
                     tally.unknown += 1;
                     copies.max += 1;
                 }
-                Fate::Untried => {}
+                DeliveryOutcome::Untried => {}
             }
             open.push(*index);
         }
@@ -302,13 +312,13 @@ impl MailSession {
         refused >= many && self.shared.accepted.load(Ordering::Relaxed) == 0
     }
 
-    fn give_up_at_end(&self, held: Held, tally: &mut Tally) {
+    fn give_up_at_end(&self, held: PendingMessage, tally: &mut Tally) {
         tally.left_over += held.open.len() as u64;
         self.give_up(held, tally);
     }
 
     /// How long the delivery would have taken remains open.
-    fn give_up(&self, held: Held, tally: &mut Tally) {
+    fn give_up(&self, held: PendingMessage, tally: &mut Tally) {
         // A refused message is never delivered.
         if !held.refused {
             tally.latency.record_censored(held.since.elapsed().as_nanos() as f64, 1);
@@ -316,7 +326,7 @@ impl MailSession {
         self.settle(held);
     }
 
-    fn settle(&self, held: Held) {
+    fn settle(&self, held: PendingMessage) {
         if self.shared.settings.maildir.is_none() {
             return;
         }
@@ -331,7 +341,7 @@ impl MailSession {
         loop {
             let settings = &self.shared.settings;
             let opened = Stream::connect(&settings.server)
-                .map_err(|error| NoService::Lost(Lost::Broken(error)))
+                .map_err(|error| SessionStartError::ReplyError(ReplyError::Broken(error)))
                 .map(|stream| Wire::new(stream, settings.timeout, self.shared.halt.clone()))
                 .and_then(|wire| Dialogue::open(wire, settings.protocol));
             let why = match opened {
@@ -340,10 +350,10 @@ impl MailSession {
                     self.on_this_connection = 0;
                     return Ok(true);
                 }
-                Err(NoService::Lost(Lost::Stopped)) => return Ok(false),
+                Err(SessionStartError::ReplyError(ReplyError::Stopped)) => return Ok(false),
                 Err(why) => why,
             };
-            let permanent = matches!(&why, NoService::Refused(reply) if reply.code >= 500);
+            let permanent = matches!(&why, SessionStartError::Refused(reply) if reply.code >= 500);
             if permanent || since.elapsed() >= timeout {
                 return Err(MailError::no_service(&settings.server, settings.protocol, &why));
             }

@@ -16,7 +16,7 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Why there is no reply.
 #[derive(Debug, thiserror::Error)]
-pub(crate) enum Lost {
+pub(crate) enum ReplyError {
     #[error("the connection was closed")]
     Closed,
     #[error("no reply within {} s", .0.as_secs_f64())]
@@ -104,11 +104,11 @@ impl<S: Read + Write> Wire<S> {
         Wire { stream, read: Vec::new(), timeout, halt }
     }
 
-    pub(crate) fn send(&mut self, mut bytes: &[u8]) -> Result<(), Lost> {
+    pub(crate) fn send(&mut self, mut bytes: &[u8]) -> Result<(), ReplyError> {
         let since = Instant::now();
         while !bytes.is_empty() {
             match self.stream.write(bytes) {
-                Ok(0) => return Err(Lost::Closed),
+                Ok(0) => return Err(ReplyError::Closed),
                 Ok(written) => bytes = &bytes[written..],
                 Err(error) => self.wait_on(error, since)?,
             }
@@ -117,18 +117,18 @@ impl<S: Read + Write> Wire<S> {
     }
 
     /// Returns the next line without its end. The timeout counts from `since`.
-    pub(crate) fn line(&mut self, since: Instant) -> Result<String, Lost> {
+    pub(crate) fn line(&mut self, since: Instant) -> Result<String, ReplyError> {
         loop {
             if let Some(end) = self.read.iter().position(|b| *b == b'\n') {
                 let line: Vec<u8> = self.read.drain(..=end).collect();
                 return Ok(String::from_utf8_lossy(&line).trim_end().to_owned());
             }
             if self.read.len() > MAX_LINE {
-                return Err(Lost::Garbage("an endless line".to_owned()));
+                return Err(ReplyError::Garbage("an endless line".to_owned()));
             }
             let mut some = [0; 1024];
             match self.stream.read(&mut some) {
-                Ok(0) => return Err(Lost::Closed),
+                Ok(0) => return Err(ReplyError::Closed),
                 Ok(n) => self.read.extend(&some[..n]),
                 Err(error) => self.wait_on(error, since)?,
             }
@@ -145,18 +145,18 @@ impl<S: Read + Write> Wire<S> {
         &self.stream
     }
 
-    fn wait_on(&self, error: io::Error, since: Instant) -> Result<(), Lost> {
+    fn wait_on(&self, error: io::Error, since: Instant) -> Result<(), ReplyError> {
         match error.kind() {
             ErrorKind::WouldBlock | ErrorKind::TimedOut | ErrorKind::Interrupted => {}
             ErrorKind::ConnectionReset | ErrorKind::BrokenPipe | ErrorKind::UnexpectedEof => {
-                return Err(Lost::Closed);
+                return Err(ReplyError::Closed);
             }
-            _ => return Err(Lost::Broken(error)),
+            _ => return Err(ReplyError::Broken(error)),
         }
         if self.halt.requested() {
-            Err(Lost::Stopped)
+            Err(ReplyError::Stopped)
         } else if since.elapsed() >= self.timeout {
-            Err(Lost::Silent(self.timeout))
+            Err(ReplyError::Silent(self.timeout))
         } else {
             Ok(())
         }

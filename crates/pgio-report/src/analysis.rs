@@ -72,9 +72,9 @@ use serde::{Deserialize, Serialize};
 use self::background::BackgroundRate;
 use self::reconcile::Reconciliation;
 use self::replica::Replica;
-use self::screening::Screened;
+use self::screening::ScreeningResult;
 use self::standbys::StandbyUse;
-use self::sweep::Swept;
+use self::sweep::SweepResult;
 use self::waits::{Decomposition, DecompositionDifference};
 use pgio_results::metrics::{self, DeclaredMetric, MetricDef};
 use pgio_results::store::StoredExperiment;
@@ -157,10 +157,10 @@ pub struct Analysis {
     pub background: Vec<BackgroundRate>,
     /// All cells of a sweep and the curves along its axes; everything else is for the middle point.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub sweep: Option<Swept>,
+    pub sweep: Option<SweepResult>,
     /// The effects of factors; a factorial design has these in place of comparisons with the baseline.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub screening: Option<Screened>,
+    pub screening: Option<ScreeningResult>,
     /// The single servers of conditions that run on several in one window; empty otherwise.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub servers: Vec<Server>,
@@ -200,7 +200,7 @@ impl Analysis {
     }
 }
 
-/// The judged comparisons of the primary metric alone, as [`analyse`] has them; the effects of a factorial
+/// The judged comparisons of the primary metric alone, as [`analyze`] has them; the effects of a factorial
 /// design.
 pub fn primary_comparisons(stored: &StoredExperiment) -> Vec<Comparison> {
     let stored = cross::judged(stored);
@@ -212,7 +212,7 @@ pub fn primary_comparisons(stored: &StoredExperiment) -> Vec<Comparison> {
 }
 
 /// Judges a stored experiment, complete or cut short.
-pub fn analyse(stored: &StoredExperiment) -> Analysis {
+pub fn analyze(stored: &StoredExperiment) -> Analysis {
     let judged = cross::judged(stored);
     let stored = judged.as_ref();
     let manifest = &stored.manifest;

@@ -54,6 +54,6 @@ pub use answer::answer;
 pub use answers::{answered, answers};
 pub use brief::brief;
 pub use comparison::document;
-pub use gate::{Gated, gate};
+pub use gate::{GateResult, gate};
 pub use lead::lead;
 pub use outcomes::{failures, headline};

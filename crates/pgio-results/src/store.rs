@@ -34,7 +34,7 @@ use super::series::Series;
 use super::wire;
 use crate::files::Directory;
 
-pub use self::calibration::{Calibration, CarryOver, CarryOverPlace, Rung, RungVerdict};
+pub use self::calibration::{Calibration, CarryOver, CarryOverPlace, LengthVerdict, TriedLength};
 pub use self::collection::collection;
 pub use self::error::StoreError;
 pub use self::manifest::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Order, Resumed, Rules};

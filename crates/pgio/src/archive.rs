@@ -16,4 +16,4 @@ pub mod write;
 pub use self::error::ArchiveError;
 pub use self::read::{experiments, runs};
 pub use self::record::Record;
-pub use self::write::{Stored, is_stored, store};
+pub use self::write::{StoreOutcome, is_stored, store};

@@ -25,9 +25,9 @@ pub mod verify;
 mod lock;
 mod sql;
 
-pub use destroy::{Destroyed, destroy, helper_names};
+pub use destroy::{DestroySummary, destroy, helper_names};
 pub use error::DatasetError;
-pub use load::{LoadEvent, Loaded, load};
+pub use load::{LoadEvent, LoadSummary, load};
 pub use mark::{Mark, Part};
 pub use plan::LoadSpec;
 pub use vacuum::vacuum;

@@ -3,7 +3,7 @@
 //! The phases of a treatment are in [`contract`]. Undo is write-ahead ([`step`]): find the prior value,
 //! append the step to the journal and fsync, apply, verify, append done ([`journal`]). Whatever stops
 //! pgio, `undo` finds each step that was begun and restores the prior value, never a default
-//! ([`way_back`]); if the current value is neither ours nor the prior one, it stops and asks.
+//! ([`undo_all`]); if the current value is neither ours nor the prior one, it stops and asks.
 //!
 //! A new treatment is one file here, one line in [`kinds`], one example, one section of the docs.
 
@@ -32,7 +32,7 @@ mod stopped;
 #[cfg(test)]
 mod test_support;
 mod throttle;
-mod way_back;
+mod undo_all;
 pub mod workload_table;
 
 pub use changed_server::ChangedServer;
@@ -51,7 +51,7 @@ pub use kinds::{KINDS, is_workload_table, names, parse};
 pub use record::Record;
 pub use resource::{Resource, Touch};
 pub use step::{OnConflict, REWRITTEN, Step, Undone};
-pub use way_back::{Blocker, Remaining, Restored, UndoReport, Unreachable, undo_all};
+pub use undo_all::{Blocker, Remaining, Restored, UndoReport, Unreachable, undo_all};
 
 #[cfg(test)]
 mod tests {

@@ -38,11 +38,11 @@ pub struct Shift {
 }
 
 pub(super) fn shift(values: &[f64]) -> Shift {
-    let share = |found: Found, share: f64| Found { p: (found.p / share).min(1.0), ..found };
+    let share = |found: StepTest, share: f64| StepTest { p: (found.p / share).min(1.0), ..found };
     let ranks = share(by_ranks(values), SHARE_OF_RANKS);
     let size = by_size(values).map(|size| share(size, 1.0 - SHARE_OF_RANKS));
     let clearer = size.filter(|size| size.p < ranks.p);
-    let Found { at, p, effective_points } = clearer.unwrap_or(ranks);
+    let StepTest { at, p, effective_points } = clearer.unwrap_or(ranks);
     let (first, second) = values.split_at(at);
     let median = |part| summary::median(part).expect("both parts have a point");
     let (before, after) = (median(first), median(second));
@@ -50,25 +50,25 @@ pub(super) fn shift(values: &[f64]) -> Shift {
     Shift { at, before, after, change, p, effective_points }
 }
 
-pub(super) struct Found {
+pub(super) struct StepTest {
     at: usize,
     pub(super) p: f64,
     effective_points: f64,
 }
 
 /// By Pettitt's test.
-pub(super) fn by_ranks(values: &[f64]) -> Found {
+pub(super) fn by_ranks(values: &[f64]) -> StepTest {
     let n = values.len() as f64;
     let (at, k) = pettitt(values);
     let (first, second) = values.split_at(at);
     let effective_points = effective_size(&residuals(first, second));
     let variance = (n.powi(3) + n.powi(2)) * n / effective_points;
     let p = (2.0 * (-6.0 * k * k / variance).exp()).min(1.0);
-    Found { at, p, effective_points }
+    StepTest { at, p, effective_points }
 }
 
 /// `None` if the median is not positive, the step is small, or there are too few points for two levels.
-fn by_size(values: &[f64]) -> Option<Found> {
+fn by_size(values: &[f64]) -> Option<StepTest> {
     let logs = logs(values)?;
     let points = logs.len();
     let least = SHORTEST.max(points / LEAST_SHARE);
@@ -84,7 +84,7 @@ fn by_size(values: &[f64]) -> Option<Found> {
     let difference = Some(mean(&second) - mean(&first)).filter(|d| d.abs() >= LARGE)?;
     let residuals = residuals(&first, &second);
     let (p, effective_points) = p_value(&residuals, 2, difference / error(at), (points - 1) as f64);
-    Some(Found { at, p, effective_points })
+    Some(StepTest { at, p, effective_points })
 }
 
 fn mean(part: &[f64]) -> f64 {

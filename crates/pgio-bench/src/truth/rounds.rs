@@ -185,7 +185,7 @@ impl Round<'_> {
         text: &str,
         hear: &mut dyn FnMut(&Event<'_>),
     ) -> Result<Analysis, Failure> {
-        Ok(report::analyse(&self.results(text, hear)?)?)
+        Ok(report::analyze(&self.results(text, hear)?)?)
     }
 
     /// Runs an experiment of one workload and returns the directory of its results.

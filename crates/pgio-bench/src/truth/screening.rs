@@ -7,7 +7,7 @@
 use super::rounds::{Plan, scratch};
 use pgio::cli::exit::{FAILED, Failure, Outcome};
 use pgio::cli::{output, signals};
-use pgio_report::analysis::screening::{AtLevel, Effect, Screened};
+use pgio_report::analysis::screening::{Effect, LevelEffect, ScreeningResult};
 use pgio_report::analysis::{Analysis, Verdict};
 
 const DELAY: &str = "commit_delay";
@@ -63,7 +63,7 @@ pub(super) fn run(plan: &Plan) -> Outcome {
 struct ScreeningVerdict {
     found: bool,
     /// The effect of the delay at both levels of synchronous_commit.
-    given: Option<[AtLevel; 2]>,
+    given: Option<[LevelEffect; 2]>,
     smallest: f64,
     /// Effects that do not exist.
     accused: Vec<String>,
@@ -74,7 +74,7 @@ fn judge(analysis: &Analysis) -> Result<ScreeningVerdict, Failure> {
     Ok(judge_effects(analysis.screening.as_ref().ok_or_else(missing)?))
 }
 
-fn judge_effects(screened: &Screened) -> ScreeningVerdict {
+fn judge_effects(screened: &ScreeningResult) -> ScreeningVerdict {
     let named = |factors: &[&str]| screened.effects.iter().find(|e| e.factors == factors);
     let with = |name: &str, verdict: Verdict| {
         named(&[name]).is_some_and(|e| e.comparison.verdict == verdict)
@@ -83,7 +83,7 @@ fn judge_effects(screened: &Screened) -> ScreeningVerdict {
     let given = both.and_then(|e| e.conditional.as_ref()).filter(|c| c.factor == DELAY);
     let given = given.map(|c| [c.low, c.high]);
     let only_while_on = given.is_some_and(|[on, off]| {
-        let costs = |at: AtLevel| at.interval.high.is_some_and(|high| high < 1.0 - MATTERS);
+        let costs = |at: LevelEffect| at.interval.high.is_some_and(|high| high < 1.0 - MATTERS);
         costs(on) && !costs(off)
     });
     let accuses = |e: &&Effect| e.comparison.verdict.is_decided() && !is_planted(e);
@@ -138,12 +138,12 @@ fn sum_up(all: &[ScreeningVerdict]) -> Outcome {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pgio_report::analysis::analyse;
+    use pgio_report::analysis::analyze;
     use pgio_report::analysis::test_support::{screened, screened_as};
 
     #[test]
     fn what_is_planted_is_found_and_everything_else_is_an_accusation() {
-        let of = |stored| judge(&analyse(&stored)).unwrap();
+        let of = |stored| judge(&analyze(&stored)).unwrap();
         let right = of(screened(6));
         assert!(right.accused.is_empty(), "{right:?}");
         // There the delay matters while synchronous_commit is low, and here that is on.

@@ -86,7 +86,7 @@ fn sessions(rate: Option<MailRate>, reply: Reply, count: u32) -> Vec<MailSession
         token: "t".to_owned(),
         seed: 1,
         halt: Halt::default(),
-        ledger: Ledger::default(),
+        ledger: SentMessages::default(),
         accepted: AtomicU64::new(0),
         refused: AtomicU64::new(0),
         done: AtomicU64::new(0),

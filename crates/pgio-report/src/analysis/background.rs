@@ -57,7 +57,7 @@ pub(super) fn all(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<Ba
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyse;
+    use crate::analysis::analyze;
     use crate::analysis::test_support::demo;
 
     #[test]
@@ -76,7 +76,7 @@ mod tests {
             };
             trial.background.insert("load".to_owned(), used);
         }
-        let found = analyse(&stored).background;
+        let found = analyze(&stored).background;
         assert_eq!(found.len(), 1, "only beside one condition: {found:?}");
         let load = &found[0];
         assert_eq!((&load.condition, load.name.as_str()), (&noisy, "load"));

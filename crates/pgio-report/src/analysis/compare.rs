@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use super::candidate::{self, Candidate};
 use super::comparison::Comparison;
-use super::pairing::{Arm, Beside};
+use super::pairing::{Arm, PairedArms};
 use super::{degraded, families, margin, screening, tail, totals};
 use pgio_results::metrics::{self, Direction, MetricDef};
 use pgio_results::store::Manifest;
@@ -48,7 +48,7 @@ fn compare_metrics(
     let mut candidates = Vec::new();
     for info in manifest.conditions.iter().filter(|c| c.name != manifest.baseline) {
         let condition = &arms[info.name.as_str()];
-        let beside = Beside::new(condition, baseline);
+        let beside = PairedArms::new(condition, baseline);
         for def in metrics::all(&manifest.metrics).filter(|def| wanted(&info.name, def.name)) {
             let fit = || has(condition, &def) && has(baseline, &def);
             let long_enough = || tail::too_short([condition, baseline].into_iter(), &def).is_none();
@@ -86,7 +86,7 @@ pub(super) fn has(arm: &Arm<'_>, def: &MetricDef) -> bool {
 
 /// Compares one metric of a condition with the baseline. A percentile of too few operations, or below the
 /// clock's resolution, is not compared, and one that the window's end cut off becomes a bound when it is judged.
-pub(super) fn paired(def: &MetricDef, beside: &Beside<'_, '_>) -> Candidate {
+pub(super) fn paired(def: &MetricDef, beside: &PairedArms<'_, '_>) -> Candidate {
     let mut candidate = candidate::by_ratio(def, &beside.values(def.name));
     if candidate.comparison.blocks == 0 {
         return candidate;

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use benchmath::summary;
 
 use super::candidate::{self, Candidate};
-use super::pairing::{Arm, Beside, Pairs};
+use super::pairing::{Arm, PairedArms, Pairs};
 use super::steady;
 use pgio_results::metrics;
 use pgio_results::model::Slice;
@@ -99,7 +99,11 @@ pub(super) fn metrics(arm: &Arm<'_>, primary: &str) -> BTreeMap<String, Metric> 
 }
 
 /// Compares both with the baseline, unless neither side has any degraded time.
-pub(super) fn compared(beside: &Beside<'_, '_>, manifest: &Manifest, name: &str) -> Vec<Candidate> {
+pub(super) fn compared(
+    beside: &PairedArms<'_, '_>,
+    manifest: &Manifest,
+    name: &str,
+) -> Vec<Candidate> {
     let limit = |arm| Limit::new(arm, &manifest.primary_metric);
     let (Some(ours), Some(theirs)) = (limit(beside.condition), limit(beside.baseline)) else {
         return Vec::new();
@@ -127,7 +131,7 @@ pub(super) fn compared(beside: &Beside<'_, '_>, manifest: &Manifest, name: &str)
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyse;
+    use crate::analysis::analyze;
     use crate::analysis::test_support::{experiment, trial};
 
     fn timed(condition: &str, block: u32, commits: &[u64]) -> Trial {
@@ -160,7 +164,7 @@ mod tests {
             trials.push(timed("local", number, &good));
             trials.push(timed("on", number, &stalled));
         }
-        let analysis = analyse(&experiment(&["local", "on"], trials));
+        let analysis = analyze(&experiment(&["local", "on"], trials));
         let on = analysis.primary("on").unwrap();
         let totals = on.totals.unwrap();
         assert!(on.ratio.unwrap() > 0.97, "{on:?}");
@@ -192,7 +196,7 @@ mod tests {
                 t
             })
         };
-        analyse(&experiment(&["local", "on"], (1..=20).flat_map(block).collect()))
+        analyze(&experiment(&["local", "on"], (1..=20).flat_map(block).collect()))
     }
 
     #[test]
@@ -231,7 +235,7 @@ mod tests {
         trials[2].checks.push(pgio_results::Check::invalid("steal", "30 %", "elsewhere"));
         trials.push(attempt(timed("other", 1, &[1000; 4]), 1));
         trials.push(attempt(timed("local", 1, &[1000, 1, 1, 1]), 1));
-        let analysis = analyse(&experiment(&["local", "on", "other"], trials));
+        let analysis = analyze(&experiment(&["local", "on", "other"], trials));
         let on = analysis.comparison("on", SHARE).unwrap();
         assert_eq!((on.blocks, on.baseline_value), (6, Some(0.0)), "{on:?}");
         let other = analysis.comparison("other", SHARE).unwrap();
@@ -243,7 +247,7 @@ mod tests {
         let trials = (1..=6)
             .flat_map(|b| [timed("local", b, &[1000; 5]), timed("on", b, &[300; 5])])
             .collect();
-        let analysis = analyse(&experiment(&["local", "on"], trials));
+        let analysis = analyze(&experiment(&["local", "on"], trials));
         assert_eq!(analysis.condition("on").unwrap().metrics[SHARE].value, Some(0.0));
         assert!(analysis.comparison("on", SHARE).is_none());
     }

@@ -11,7 +11,7 @@ use benchmath::{drift, holm};
 use serde::{Deserialize, Serialize};
 
 use super::finding::Finding;
-use super::pairing::{Arms, Beside};
+use super::pairing::{Arms, PairedArms};
 use pgio_results::CheckVerdict;
 use pgio_results::store::Manifest;
 
@@ -53,7 +53,7 @@ pub(super) fn all(manifest: &Manifest, arms: &Arms<'_>) -> Vec<Drift> {
     let Some(baseline) = arms.get(manifest.baseline.as_str()) else { return found };
     let others = manifest.conditions.iter().filter(|c| c.name != manifest.baseline);
     let ratios = others.filter_map(|info| {
-        let pairs = Beside::new(arms.get(info.name.as_str())?, baseline).values(metric);
+        let pairs = PairedArms::new(arms.get(info.name.as_str())?, baseline).values(metric);
         let ratios = pairs.condition.iter().zip(&pairs.baseline).map(|(own, other)| own / other);
         tested(Some(&info.name), &[logs(pairs.blocks.iter().copied().zip(ratios))])
     });
@@ -136,7 +136,7 @@ fn finding(manifest: &Manifest, drift: &Drift) -> Finding {
 mod tests {
     use super::*;
     use crate::analysis::test_support::demo;
-    use crate::analysis::{Analysis, analyse};
+    use crate::analysis::{Analysis, analyze};
 
     /// The demo with its rates multiplied, by block (from 0) and condition.
     fn drifting(factor: impl Fn(u32, &str) -> f64) -> Analysis {
@@ -147,7 +147,7 @@ mod tests {
             let rate = trial.metrics.get_mut("commits_per_second").unwrap();
             rate.value = rate.value.map(|value| value * factor);
         }
-        analyse(&stored)
+        analyze(&stored)
     }
 
     fn found(analysis: &Analysis) -> Vec<(Option<&str>, &str)> {

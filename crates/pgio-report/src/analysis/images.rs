@@ -35,7 +35,7 @@ pub(super) fn note(manifest: &Manifest, baseline: Option<&Arm<'_>>) -> Option<St
 
 #[cfg(test)]
 mod tests {
-    use crate::analysis::analyse;
+    use crate::analysis::analyze;
     use crate::analysis::test_support::{demo, set};
 
     #[test]
@@ -45,7 +45,7 @@ mod tests {
             stored.manifest.primary_metric = primary.to_owned();
             stored.manifest.rules.checkpoint = mode.to_owned();
             stored.trials.iter_mut().for_each(|t| set(t, "wal_fpi_share", share));
-            analyse(&stored).notes.into_iter().find(|n| n.contains("full-page images"))
+            analyze(&stored).notes.into_iter().find(|n| n.contains("full-page images"))
         };
         let note = of(0.85, "commits_per_second", "before").unwrap();
         assert!(note.starts_with("up to 85 % of the baseline's WAL is full-page images"), "{note}");

@@ -104,13 +104,13 @@ impl<'a> Place<'a> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyse;
+    use crate::analysis::analyze;
     use crate::analysis::test_support::demo;
     use pgio_results::store::StoredExperiment;
     use pgio_results::telemetry::{Device, Telemetry};
 
     fn found(stored: &StoredExperiment) -> Vec<(Option<String>, String)> {
-        let all = analyse(stored).checks.into_iter().filter(|f| f.id == "layout");
+        let all = analyze(stored).checks.into_iter().filter(|f| f.id == "layout");
         all.map(|f| (f.condition, f.message)).collect()
     }
 

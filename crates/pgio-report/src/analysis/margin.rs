@@ -91,7 +91,7 @@ fn gate(evidence: Evidence, direction: Direction) -> Gate {
 
 #[cfg(test)]
 mod tests {
-    use super::super::analyse;
+    use super::super::analyze;
     use super::super::test_support::{experiment, failing, trial};
     use super::*;
     use pgio_results::store::StoredExperiment;
@@ -110,7 +110,7 @@ mod tests {
     }
 
     fn decided(ratio: f64, matters: f64) -> (Option<Decision>, Option<Gate>) {
-        let analysis = analyse(&stored(ratio, Some(matters)));
+        let analysis = analyze(&stored(ratio, Some(matters)));
         let c = analysis.primary("x").unwrap();
         assert_eq!(c.margin, Some(matters));
         (c.decision, c.gate)
@@ -126,14 +126,14 @@ mod tests {
         // Perhaps faster by more than 5 %, but not slower.
         assert_eq!(decided(1.05, 0.05), (Some(Undecided), Some(Gate::Pass)));
         // Detected, and too small to matter.
-        let analysis = analyse(&stored(0.98, Some(0.05)));
+        let analysis = analyze(&stored(0.98, Some(0.05)));
         let c = analysis.primary("x").unwrap();
         assert_eq!((c.verdict, c.decision), (Verdict::Slower, Some(DoesNotMatter)));
     }
 
     /// `x` runs at the baseline's rate and fails in every second block, `times` times.
     fn failed(times: u32) -> Option<Gate> {
-        let analysis = analyse(&failing(1.0, |block| block % 2 == 1 && block < 2 * times));
+        let analysis = analyze(&failing(1.0, |block| block % 2 == 1 && block < 2 * times));
         let c = analysis.primary("x").unwrap();
         assert_eq!(c.decision, Some(Decision::DoesNotMatter), "{c:?}");
         c.gate
@@ -150,7 +150,7 @@ mod tests {
     #[test]
     fn without_a_usable_margin_nothing_is_decided() {
         for matters in [None, Some(0.0), Some(0.7), Some(f64::NAN)] {
-            let analysis = analyse(&stored(0.8, matters));
+            let analysis = analyze(&stored(0.8, matters));
             let c = analysis.primary("x").unwrap();
             assert_eq!((c.margin, c.decision, c.gate), (None, None, None), "{matters:?}");
             assert_eq!(analysis.margin, None, "{matters:?}");
@@ -161,11 +161,11 @@ mod tests {
     fn too_few_blocks_decide_nothing_and_say_how_many_would() {
         let mut few = stored(1.0, Some(0.05));
         few.trials.retain(|t| t.place.as_ref().is_some_and(|p| p.block <= 5));
-        let analysis = analyse(&few);
+        let analysis = analyze(&few);
         let c = analysis.primary("x").unwrap();
         assert_eq!((c.decision, c.gate), (Some(Decision::Undecided), Some(Gate::Undecided)));
         assert!(c.decision_blocks.is_some_and(|n| n >= 6), "{c:?}");
-        let enough = analyse(&stored(1.0, Some(0.05)));
+        let enough = analyze(&stored(1.0, Some(0.05)));
         assert_eq!(enough.primary("x").unwrap().decision_blocks, None);
     }
 }

@@ -275,17 +275,21 @@ impl Pair<'_> {
 
 /// Two arms with their trials paired.
 #[derive(Debug)]
-pub(super) struct Beside<'a, 'b> {
+pub(super) struct PairedArms<'a, 'b> {
     pub condition: &'b Arm<'a>,
     pub baseline: &'b Arm<'a>,
     /// The blocks in which both have a trial that counts, in order.
     pairs: Vec<Pair<'a>>,
 }
 
-impl<'a, 'b> Beside<'a, 'b> {
-    pub(super) fn new(condition: &'b Arm<'a>, baseline: &'b Arm<'a>) -> Beside<'a, 'b> {
+impl<'a, 'b> PairedArms<'a, 'b> {
+    pub(super) fn new(condition: &'b Arm<'a>, baseline: &'b Arm<'a>) -> PairedArms<'a, 'b> {
         let beside = |(at, ours): (&At, &u32)| pair(condition, baseline, *at, *ours);
-        Beside { condition, baseline, pairs: condition.last.iter().filter_map(beside).collect() }
+        PairedArms {
+            condition,
+            baseline,
+            pairs: condition.last.iter().filter_map(beside).collect(),
+        }
     }
 
     /// The trials that were measured beside each other, by block, the condition's first.
@@ -376,7 +380,7 @@ mod tests {
         let stored = experiment(&["local", "on", "off"], trials.iter().map(one).collect());
         let arms = arms(&stored.manifest, &stored.trials);
         let counted = arms["local"].counted().map(|(line, _)| line).collect();
-        (Beside::new(&arms["on"], &arms["local"]).values(RATE), counted)
+        (PairedArms::new(&arms["on"], &arms["local"]).values(RATE), counted)
     }
 
     fn values(pairs: &Pairs) -> Vec<(f64, f64)> {
@@ -420,7 +424,7 @@ mod tests {
         let stored = experiment(&["local", "on", "off"], trials.iter().map(one).collect());
         let stored = stored.against("off").unwrap();
         let arms = arms(&stored.manifest, &stored.trials);
-        values(&Beside::new(&arms["on"], &arms["off"]).values(RATE))
+        values(&PairedArms::new(&arms["on"], &arms["off"]).values(RATE))
     }
 
     #[test]
@@ -468,6 +472,9 @@ mod tests {
         trials[2].place.as_mut().unwrap().attempt = 1;
         let stored = experiment(&["local", "on"], trials);
         let arms = arms(&stored.manifest, &stored.trials);
-        assert_eq!(values(&Beside::new(&arms["on"], &arms["local"]).values(RATE)), [(20.0, 100.0)]);
+        assert_eq!(
+            values(&PairedArms::new(&arms["on"], &arms["local"]).values(RATE)),
+            [(20.0, 100.0)]
+        );
     }
 }

@@ -134,7 +134,7 @@ fn percent(share: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyse;
+    use crate::analysis::analyze;
     use crate::analysis::test_support::{experiment, set, trial};
     use pgio_results::telemetry::{Device, DeviceUse, HostUse, Storage, Telemetry};
 
@@ -213,7 +213,7 @@ mod tests {
             (Some(3000.0), Some(1000.0))
         );
         set(&mut t, "page_cache_reads_per_second", 900.0);
-        let analysis = analyse(&experiment(&["local"], vec![t]));
+        let analysis = analyze(&experiment(&["local"], vec![t]));
         let reads = &analysis.reconciliation[0];
         assert_eq!(reads.reads.page_cache_reads, Some(900.0));
         assert!(
@@ -224,7 +224,7 @@ mod tests {
 
     #[test]
     fn without_a_device_there_is_no_line() {
-        let analysis = analyse(&experiment(&["local"], vec![trial("local", 1, &[("riops", 5.0)])]));
+        let analysis = analyze(&experiment(&["local"], vec![trial("local", 1, &[("riops", 5.0)])]));
         assert!(analysis.reconciliation.is_empty());
     }
 }

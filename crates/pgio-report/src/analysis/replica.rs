@@ -122,7 +122,7 @@ fn averaged(disks: &[&Disk]) -> Option<Disk> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyse;
+    use crate::analysis::analyze;
     use crate::analysis::test_support::{experiment, trial};
     use pgio_results::telemetry::{Device, Storage, Telemetry};
 
@@ -176,7 +176,7 @@ mod tests {
             replicated("a", 1, Some("gone"), 300.0),
             replicated("unknown", 1, None, 400.0),
         ];
-        let found = analyse(&experiment(&["c", "a", "unknown"], trials)).replicas;
+        let found = analyze(&experiment(&["c", "a", "unknown"], trials)).replicas;
         let [c, a] = found.as_slice() else { panic!("{found:?}") };
         assert_eq!((c.condition.as_str(), c.resource.as_str()), ("c", "pgio"));
         assert_eq!((c.primary.host.as_str(), c.secondary.host.as_str()), ("db1", "db2"));

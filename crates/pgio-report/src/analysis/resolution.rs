@@ -169,7 +169,7 @@ pub(super) fn noise_floor(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyse;
+    use crate::analysis::analyze;
     use crate::analysis::test_support::demo;
 
     #[test]
@@ -200,12 +200,12 @@ mod tests {
             })
             .collect();
         stored.trials.extend(more);
-        let floors = analyse(&stored).noise_floor;
+        let floors = analyze(&stored).noise_floor;
         let least = |metric: &str| floors[metric].minimum_detectable_effect.unwrap();
         // The latency is as noisy as the rate, but judged with all secondary metrics.
         let (rate, latency) = (least("commits_per_second"), least("commit_latency_mean"));
         assert!(latency > 1.05 * rate, "{latency} {rate}");
-        let comparisons = analyse(&stored).comparisons;
+        let comparisons = analyze(&stored).comparisons;
         assert_eq!(members(&comparisons, true), 3);
         assert!(members(&comparisons, false) > 10, "{}", members(&comparisons, false));
         // Comparisons by difference are members as well.
@@ -223,6 +223,6 @@ mod tests {
             };
             t.timeline = (1..=8).map(slice).collect();
         }
-        assert_eq!(members(&analyse(&stored).comparisons, true), 6);
+        assert_eq!(members(&analyze(&stored).comparisons, true), 6);
     }
 }

@@ -17,7 +17,7 @@ use benchmath::spread::Spread;
 use serde::{Deserialize, Serialize};
 
 pub use self::contrasts::title;
-use self::contrasts::{Judged, Values};
+use self::contrasts::{ContrastResult, Values};
 use super::comparison::Comparison;
 use super::interval::Interval;
 use super::pairing::Arms;
@@ -28,7 +28,7 @@ use pgio_results::store::Manifest;
 /// The effects of an experiment's factors.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Screened {
+pub struct ScreeningResult {
     pub design: DesignKind,
     pub cells: Vec<DesignCell>,
     /// 4: no main effect is aliased with another or with an interaction of two factors. 5: nor are these
@@ -66,14 +66,14 @@ pub struct Conditional {
     pub factor: String,
     /// The other factor.
     pub given: String,
-    pub low: AtLevel,
-    pub high: AtLevel,
+    pub low: LevelEffect,
+    pub high: LevelEffect,
 }
 
 /// High against low of a factor while another one is at one level.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct AtLevel {
+pub struct LevelEffect {
     pub ratio: Option<f64>,
     #[serde(flatten)]
     pub interval: Interval,
@@ -106,9 +106,9 @@ pub(super) fn all(
     manifest: &Manifest,
     arms: &Arms<'_>,
     comparisons: &[Comparison],
-) -> Option<Screened> {
+) -> Option<ScreeningResult> {
     let screening = manifest.screening.as_ref()?;
-    let mut screened = Screened {
+    let mut screened = ScreeningResult {
         design: screening.design,
         cells: screening.cells.clone(),
         resolution: contrasts::resolution(screening),
@@ -154,7 +154,7 @@ fn planned(
     manifest: &Manifest,
     arms: &Arms<'_>,
     screening: &Screening,
-    judged: &[Judged],
+    judged: &[ContrastResult],
 ) -> (Vec<Effect>, Option<f64>) {
     let mut comparisons: Vec<Comparison> =
         judged.iter().map(|j| j.candidate.comparison.clone()).collect();
@@ -174,7 +174,7 @@ fn planned(
             (c.verdict.is_decided(), c.ratio.map_or(0.0, |ratio| ratio.ln().abs()))
         })
     };
-    let effect = |(judged, mut comparison): (&Judged, Comparison)| {
+    let effect = |(judged, mut comparison): (&ContrastResult, Comparison)| {
         let metric = comparison.metric.clone();
         let mut pairs = contrasts::pairs(&judged.contrast);
         // Interactions are likelier between factors that have effects of their own (effect heredity:
@@ -208,7 +208,7 @@ fn planned(
 fn conditional(screening: &Screening, values: &Values, [factor, given]: [usize; 2]) -> Conditional {
     let at = |level: bool| {
         let found = values.given(screening, factor, (given, level));
-        AtLevel { ratio: found.ratio, interval: Interval { low: found.low, high: found.high } }
+        LevelEffect { ratio: found.ratio, interval: Interval { low: found.low, high: found.high } }
     };
     let name = |factor: usize| screening.factors[factor].name.clone();
     Conditional { factor: name(factor), given: name(given), low: at(false), high: at(true) }

@@ -109,7 +109,7 @@ fn mark_outliers(servers: &mut [Server], by_value: bool) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::analyse;
+    use super::super::analyze;
     use super::super::test_support::{experiment, trial};
     use super::*;
     use pgio_results::model::{Metric, Trial};
@@ -136,7 +136,7 @@ mod tests {
         stored.manifest.baseline = "base".to_owned();
         stored.manifest.primary_metric = "commits_per_second".to_owned();
         stored.manifest.metrics = joint::declared(&["commits_per_second"], &names);
-        analyse(&stored).servers
+        analyze(&stored).servers
     }
 
     #[test]
@@ -183,6 +183,6 @@ mod tests {
     #[test]
     fn an_experiment_on_single_servers_has_none() {
         let stored = experiment(&["base"], vec![trial("base", 1, &[])]);
-        assert!(analyse(&stored).servers.is_empty());
+        assert!(analyze(&stored).servers.is_empty());
     }
 }

@@ -133,7 +133,7 @@ pub(super) fn state(condition: &Condition, arm: &Arm<'_>, primary: Option<&Compa
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyse;
+    use crate::analysis::analyze;
     use crate::analysis::test_support::{experiment, trial};
     use pgio_results::Check;
     use pgio_results::store::StoredExperiment;
@@ -150,7 +150,7 @@ mod tests {
     }
 
     fn share_of(stored: &StoredExperiment, what: &str) -> Option<Share> {
-        let analysis = analyse(stored);
+        let analysis = analyze(stored);
         let shares = &analysis.condition("on").unwrap().shares;
         shares.iter().find(|s| s.what == what).cloned()
     }
@@ -172,7 +172,7 @@ mod tests {
             (3, 10, 0, 10)
         );
         assert!((found.p.unwrap() - 0.2105).abs() < 1e-4 && found.notable);
-        let analysis = analyse(&stored);
+        let analysis = analyze(&stored);
         assert_eq!(failed_more(analysis.condition("on").unwrap()), Some(&found));
         let less = Share { trials: 0, baseline_trials: 3, ..found };
         let mut on = analysis.condition("on").unwrap().clone();
@@ -190,7 +190,7 @@ mod tests {
         };
         let found = share_of(&ten(slow), "rate-not-reached").unwrap();
         assert!(found.notable && found.p.unwrap() < 0.05);
-        assert_eq!(analyse(&ten(slow)).primary("on").unwrap().blocks, 10);
+        assert_eq!(analyze(&ten(slow)).primary("on").unwrap().blocks, 10);
     }
 
     #[test]
@@ -226,12 +226,12 @@ mod tests {
                 on.outcome = Outcome::Interrupted;
             }
         });
-        assert_eq!(analyse(&stored).condition("on").unwrap().shares, []);
+        assert_eq!(analyze(&stored).condition("on").unwrap().shares, []);
     }
 
     #[test]
     fn each_state_has_its_reason() {
-        let state = |stored: &StoredExperiment| analyse(stored).condition("on").unwrap().state;
+        let state = |stored: &StoredExperiment| analyze(stored).condition("on").unwrap().state;
         assert_eq!(state(&ten(|_, _| ())), State::Measured);
         assert_eq!(state(&ten(|_, on| fail(on))), State::Failed);
         let steal = |t: &mut Trial| t.checks.push(Check::invalid("steal", "30 %", "elsewhere"));

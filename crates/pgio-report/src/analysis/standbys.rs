@@ -131,7 +131,7 @@ fn usual_state(seen: &[Seen<'_>]) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyse;
+    use crate::analysis::analyze;
     use crate::analysis::test_support::demo;
     use pgio_results::telemetry::{Device, Telemetry};
 
@@ -166,7 +166,7 @@ mod tests {
         for (n, trial) in stored.trials.iter_mut().filter(of_it).enumerate() {
             trial.telemetry = Some(telemetry(if n % 2 == 0 { 100.0 } else { 300.0 }, 4096.0));
         }
-        let found = analyse(&stored).standbys;
+        let found = analyze(&stored).standbys;
         assert_eq!(found.len(), 1, "one of two was measured: {found:?}");
         let b = &found[0];
         assert_eq!((b.name.as_str(), b.from.as_deref()), ("b", Some("a")));

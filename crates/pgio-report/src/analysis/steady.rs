@@ -199,7 +199,7 @@ pub(super) fn work_of(primary: &str) -> Option<Work> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyse;
+    use crate::analysis::analyze;
     use crate::analysis::test_support::{experiment, set, trial};
 
     const PRIMARY: &str = "commits_per_second";
@@ -302,7 +302,7 @@ mod tests {
             t.place.as_mut().unwrap().block = block;
             set(t, PRIMARY, 100.0);
         }
-        let analysis = analyse(&experiment(&["local"], trials));
+        let analysis = analyze(&experiment(&["local"], trials));
         let counts = Steady { steady: 1, unsteady: 1, too_short: 1 };
         assert_eq!(analysis.condition("local").unwrap().steady, counts);
         let finding = analysis.checks.iter().find(|c| c.id == "not-steady").unwrap();

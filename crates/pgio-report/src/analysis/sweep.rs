@@ -18,7 +18,7 @@ use super::candidate::Candidate;
 use super::compare::paired;
 use super::comparison::Comparison;
 use super::families;
-use super::pairing::{self, Arm, Beside};
+use super::pairing::{self, Arm, PairedArms};
 use super::waits::predicted::alone;
 use pgio_results::Trial;
 use pgio_results::latency::Operation;
@@ -32,7 +32,7 @@ pub use curve::{Curve, CurveKnee, CurvePoint, KneePlace, Slope};
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Swept {
+pub struct SweepResult {
     pub kind: SweepKind,
     pub axes: Vec<Axis>,
     /// The point at which the primary metric is judged.
@@ -48,7 +48,7 @@ pub struct Swept {
     pub notes: Vec<String>,
 }
 
-impl Swept {
+impl SweepResult {
     pub fn is_middle(&self, cell: &SweptCell) -> bool {
         cell.point == self.middle
     }
@@ -68,7 +68,7 @@ pub(super) fn all(
     manifest: &Manifest,
     trials: &[Trial],
     comparisons: &[Comparison],
-) -> Option<Swept> {
+) -> Option<SweepResult> {
     let sweep = manifest.sweep.as_ref()?;
     let operation = measured::operation(trials);
     let names = measured::shown_metrics(manifest, sweep, trials, operation.as_ref());
@@ -106,7 +106,7 @@ pub(super) fn all(
         cells[*index].effect = Some(cell::effect(&candidate.comparison));
     }
     let curves = curve::all(manifest, sweep, trials, &cells, operation.as_ref());
-    Some(Swept {
+    Some(SweepResult {
         kind: sweep.kind,
         axes: sweep.axes.clone(),
         middle: sweep.middle().clone(),
@@ -124,5 +124,5 @@ fn judged(condition: &str, comparisons: &[Comparison]) -> Option<CellEffect> {
 
 fn candidate(manifest: &Manifest, arm: &Arm<'_>, baseline: &Arm<'_>) -> Option<Candidate> {
     let def = metrics::find(&manifest.metrics, &manifest.primary_metric)?;
-    Some(paired(&def, &Beside::new(arm, baseline)))
+    Some(paired(&def, &PairedArms::new(arm, baseline)))
 }

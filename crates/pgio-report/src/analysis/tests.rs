@@ -44,7 +44,7 @@ fn of(stored: &StoredExperiment, condition: &str, block: u32) -> usize {
 
 #[test]
 fn half_the_rate_is_slower() {
-    let analysis = analyse(&steady(6));
+    let analysis = analyze(&steady(6));
     let on = analysis.primary("on").unwrap();
     assert_eq!((on.verdict, on.blocks, on.primary), (Verdict::Slower, 6, true));
     assert_eq!((on.p, on.p_adjusted), (Some(0.03125), Some(0.03125)));
@@ -58,7 +58,7 @@ fn a_valid_trial_without_the_primary_metric_is_reported() {
     let mut stored = steady(7);
     let missing = of(&stored, "on", 3);
     stored.trials[missing].metrics.remove(PRIMARY);
-    let analysis = analyse(&stored);
+    let analysis = analyze(&stored);
     assert_eq!(analysis.primary("on").unwrap().blocks, 6);
     assert_eq!(ids(&analysis), [("primary-missing", Some("on"))]);
     let message = &analysis.checks[0].message;
@@ -67,7 +67,7 @@ fn a_valid_trial_without_the_primary_metric_is_reported() {
     assert_eq!(message, expected);
     // A rate of 0 has no ratio, and hides from no one.
     set(&mut stored.trials[missing], PRIMARY, 0.0);
-    let analysis = analyse(&stored);
+    let analysis = analyze(&stored);
     let on = analysis.primary("on").unwrap();
     assert_eq!((on.verdict, on.blocks, on.ratio), (Verdict::NotApplicable, 7, None));
     assert!(on.difference.is_some() && !on.warnings.is_empty(), "{on:?}");
@@ -76,9 +76,9 @@ fn a_valid_trial_without_the_primary_metric_is_reported() {
 
 #[test]
 fn compared_with_another_condition() {
-    let compared = analyse(&demo().against("on").unwrap());
+    let compared = analyze(&demo().against("on").unwrap());
     // Everything is the other way round, and what the file's own baseline shows of noise is gone.
-    let own = analyse(&demo());
+    let own = analyze(&demo());
     assert_eq!(compared.primary("local").unwrap().verdict, Verdict::Faster);
     let product = compared.primary("local").unwrap().ratio.unwrap()
         * own.primary("on").unwrap().ratio.unwrap();
@@ -88,7 +88,7 @@ fn compared_with_another_condition() {
     assert_eq!(compared.condition("on").unwrap().factors, [] as [&str; 0]);
     assert_eq!((compared.own_baseline.as_deref(), own.own_baseline), (Some("local"), None));
     // Its own name changes nothing, the twin's included.
-    let same = analyse(&demo().against("local").unwrap());
+    let same = analyze(&demo().against("local").unwrap());
     assert_eq!((same.notes, same.noise_floor), (own.notes, own.noise_floor));
 
     let unknown = demo().against("of").unwrap_err().to_string();
@@ -103,14 +103,14 @@ fn more_latency_is_slower_and_more_wal_is_higher() {
         let rate = t.metrics[PRIMARY].value.unwrap();
         set(t, "commit_latency_mean", 1.0 / rate);
     }
-    assert_eq!(analyse(&stored).primary("on").unwrap().verdict, Verdict::Slower);
+    assert_eq!(analyze(&stored).primary("on").unwrap().verdict, Verdict::Slower);
 
     for t in &mut stored.trials {
         let seconds = t.metrics["commit_latency_mean"].value.unwrap();
         set(t, "wal_bytes_per_commit", seconds * 1e6);
     }
     stored.manifest.primary_metric = "wal_bytes_per_commit".to_owned();
-    assert_eq!(analyse(&stored).primary("on").unwrap().verdict, Verdict::Higher);
+    assert_eq!(analyze(&stored).primary("on").unwrap().verdict, Verdict::Higher);
 }
 
 /// All other comparisons are one family: what only chance moves does not stand out in it, what
@@ -126,7 +126,7 @@ fn secondary_metrics_share_one_error_rate() {
         let by_chance = if is_baseline { 0.0 } else { f64::from(i % 5) + 0.1 };
         set(t, "block_visits_per_second", 9000.0 + by_chance);
     }
-    let found = analyse(&stored);
+    let found = analyze(&stored);
     let changed = found.comparison("on", "updates_per_second").unwrap();
     assert_eq!((changed.p, changed.p_adjusted), (Some(0.03125), Some(0.03125)));
     assert_eq!((changed.verdict, changed.judged), (Verdict::Slower, false));
@@ -150,7 +150,7 @@ fn one_alone_may_be_judged() {
         let rate = t.metrics[PRIMARY].value.unwrap();
         set(t, "updates_per_second", rate);
     }
-    let found = analyse(&stored);
+    let found = analyze(&stored);
     let judged: Vec<(&str, &str)> = found
         .comparisons
         .iter()
@@ -165,7 +165,7 @@ fn one_alone_may_be_judged() {
 fn blocks_are_planned_for_the_effect_that_is_named() {
     let mut stored = demo();
     let twin = |stored: &StoredExperiment| {
-        let found = analyse(stored);
+        let found = analyze(stored);
         let undecided = |c: &&Comparison| c.primary && c.verdict == Verdict::NoDifference;
         found.comparisons.iter().find(undecided).map(|c| c.blocks_needed)
     };
@@ -188,7 +188,7 @@ fn only_blocks_with_both_sides_count() {
     stored.trials[at].checks.push(Check::invalid("data-size", "grew by 10 %", "reload"));
     let at = of(&stored, "on", 3);
     stored.trials[at].outcome = Outcome::Failed { error: "connection lost".to_owned() };
-    let analysis = analyse(&stored);
+    let analysis = analyze(&stored);
     assert_eq!(analysis.primary("on").unwrap().blocks, 5);
     assert_eq!(analysis.primary("on").unwrap().verdict, Verdict::TooFewBlocks);
     assert_eq!(
@@ -219,7 +219,7 @@ fn the_last_attempt_counts() {
     again.place.as_mut().unwrap().attempt = 1;
     // The order on disk is not the order of attempts.
     stored.trials.insert(0, again);
-    let analysis = analyse(&stored);
+    let analysis = analyze(&stored);
     let on = analysis.condition("on").unwrap();
     assert_eq!((on.trials, on.invalid, on.valid), (7, 1, 6));
     assert_eq!((on.checks_passed, on.checks_total), (1, 1), "the repeated one was in order");
@@ -234,7 +234,7 @@ fn at_equal_attempts_the_later_record_counts() {
     let at = of(&stored, "on", 4);
     stored.trials[at].outcome = Outcome::Interrupted;
     stored.trials.push(trial("on", 4, &[(PRIMARY, 501.0)]));
-    let analysis = analyse(&stored);
+    let analysis = analyze(&stored);
     assert_eq!(analysis.primary("on").unwrap().blocks, 6);
     let on = analysis.condition("on").unwrap();
     assert_eq!((on.trials, on.failed, on.valid), (7, 1, 6));
@@ -247,14 +247,14 @@ fn an_invalid_last_attempt_is_not_replaced_by_an_earlier_one() {
     again.place.as_mut().unwrap().attempt = 1;
     again.outcome = Outcome::Interrupted;
     stored.trials.push(again);
-    let analysis = analyse(&stored);
+    let analysis = analyze(&stored);
     assert_eq!(analysis.primary("on").unwrap().blocks, 5);
     assert!(ids(&analysis).contains(&("failed-trials", Some("on"))));
 }
 
 #[test]
 fn the_twin_gives_the_noise_floor() {
-    let analysis = analyse(&demo());
+    let analysis = analyze(&demo());
     let floor = analysis.noise_floor[PRIMARY];
     assert!(floor.interval.low.unwrap() < 1.0 && floor.interval.high.unwrap() > 1.0);
     let mde = floor.minimum_detectable_effect.unwrap();
@@ -272,14 +272,14 @@ fn a_twin_that_differs_is_a_warning() {
             set(t, PRIMARY, rate * 0.7);
         }
     }
-    assert_eq!(ids(&analyse(&stored)), [("aa-differs", Some("local-aa"))]);
+    assert_eq!(ids(&analyze(&stored)), [("aa-differs", Some("local-aa"))]);
 }
 
 #[test]
 fn the_effect_of_two_treatments_cannot_be_attributed() {
     let mut stored = steady(6);
     stored.manifest.conditions[1].changes.push(throttled());
-    let analysis = analyse(&stored);
+    let analysis = analyze(&stored);
     assert_eq!(ids(&analysis), [("factors", Some("on"))]);
     assert!(analysis.checks[0].message.contains("2 treatments"), "{:?}", analysis.checks);
 
@@ -290,7 +290,7 @@ fn the_effect_of_two_treatments_cannot_be_attributed() {
         };
         stored.manifest.conditions[0].changes = changes(baseline);
         stored.manifest.conditions[1].changes = changes(on);
-        analyse(stored).checks.len()
+        analyze(stored).checks.len()
     };
     assert_eq!(treatments(&mut stored, &[], &["c = 1"]), 0);
     assert_eq!(treatments(&mut stored, &["a = 1", "b = 1"], &["b = 1", "a = 2"]), 0);
@@ -303,7 +303,7 @@ fn rates_are_geometric_means_and_counts_with_zeros_arithmetic_ones() {
     let mut stored = two(&[(1000.0, 1.0), (4000.0, 1.0)]);
     set(&mut stored.trials[0], "wal_full_page_images", 0.0);
     set(&mut stored.trials[2], "wal_full_page_images", 3.0);
-    let analysis = analyse(&stored);
+    let analysis = analyze(&stored);
     let local = &analysis.condition("local").unwrap().metrics;
     assert!((local[PRIMARY].value.unwrap() - 2000.0).abs() < 1e-6);
     assert_eq!(local["wal_full_page_images"].value, Some(1.5));
@@ -315,7 +315,7 @@ fn a_value_of_zero_has_no_ratio_but_a_difference() {
     for t in &mut stored.trials {
         set(t, "checkpoints", 0.0);
     }
-    let analysis = analyse(&stored);
+    let analysis = analyze(&stored);
     let checkpoints = analysis.comparison("on", "checkpoints").unwrap();
     assert_eq!((checkpoints.verdict, checkpoints.ratio), (Verdict::NotApplicable, None));
     assert_eq!((checkpoints.p_adjusted, checkpoints.difference), (None, Some(0.0)));
@@ -333,7 +333,7 @@ fn doubts_name_the_blocks_of_the_experiment() {
             t.outcome = Outcome::Interrupted;
         }
     }
-    let analysis = analyse(&stored);
+    let analysis = analyze(&stored);
     let warnings = &analysis.primary("on").unwrap().warnings;
     assert!(warnings.iter().any(|w| w.starts_with("block 9 is far")), "{warnings:?}");
 }
@@ -341,13 +341,13 @@ fn doubts_name_the_blocks_of_the_experiment() {
 #[test]
 fn an_experiment_without_values_does_not_panic() {
     let mut empty = experiment(&["local", "local-aa", "on"], Vec::new());
-    let analysis = analyse(&empty);
+    let analysis = analyze(&empty);
     let on = analysis.primary("on").unwrap();
     assert_eq!((on.verdict, on.blocks), (Verdict::TooFewBlocks, 0));
     assert_eq!(analysis.conditions.len(), 3);
     empty.torn = true;
     empty.manifest.baseline = "nobody".to_owned();
-    let analysis = analyse(&empty);
+    let analysis = analyze(&empty);
     assert_eq!(ids(&analysis), [("torn-record", None)]);
     assert!(analysis.comparisons.is_empty());
 }
@@ -356,7 +356,7 @@ fn an_experiment_without_values_does_not_panic() {
 fn a_record_of_another_experiment_is_a_finding() {
     let mut stored = steady(6);
     stored.trials.push(trial("stranger", 1, &[(PRIMARY, 1.0)]));
-    assert_eq!(ids(&analyse(&stored)), [("unknown-condition", None)]);
+    assert_eq!(ids(&analyze(&stored)), [("unknown-condition", None)]);
 }
 
 #[test]
@@ -365,7 +365,7 @@ fn warnings_are_counted_by_trial() {
     let warning = Warning::new("autovacuum ran", "it competes for the disk", "switch it off");
     stored.trials[0].warnings = vec![warning.clone(), warning.clone()];
     stored.trials[3].warnings = vec![warning.clone()];
-    assert_eq!(analyse(&stored).warnings, [CountedWarning { warning, trials: 2 }]);
+    assert_eq!(analyze(&stored).warnings, [CountedWarning { warning, trials: 2 }]);
 }
 
 proptest! {
@@ -374,7 +374,7 @@ proptest! {
     fn interval_and_primary_verdict_agree(
         rates in prop::collection::vec((1.0f64..100.0, 1.0f64..100.0), 0..14)
     ) {
-        let analysis = analyse(&two(&rates));
+        let analysis = analyze(&two(&rates));
         let on = analysis.primary("on").unwrap();
         let outside = on.interval.low.zip(on.interval.high).is_some_and(|(low, high)| low > 1.0 || high < 1.0);
         prop_assert_eq!(outside, on.verdict.is_decided());
@@ -393,7 +393,7 @@ proptest! {
         let mut stored = demo();
         let mut kept = keep.iter();
         stored.trials.retain(|_| *kept.next().unwrap());
-        let analysis = analyse(&stored);
+        let analysis = analyze(&stored);
         for c in &analysis.comparisons {
             let count = |name: &str| analysis.condition(name).unwrap().valid;
             prop_assert!(c.blocks <= count(&c.condition).min(count("local")));

@@ -4,7 +4,7 @@ use benchmath::totals::{self, Block, Part};
 use serde::{Deserialize, Serialize};
 
 use super::interval::Interval;
-use super::pairing::{self, Beside};
+use super::pairing::{self, PairedArms};
 use super::verdict::ALPHA;
 use pgio_results::Trial;
 use pgio_results::metrics::Direction;
@@ -38,7 +38,7 @@ impl Totals {
 }
 
 /// For a rate, over the blocks in which both sides have a trial that counts.
-pub(super) fn ratio(beside: &Beside<'_, '_>, metric: &str) -> Option<Totals> {
+pub(super) fn ratio(beside: &PairedArms<'_, '_>, metric: &str) -> Option<Totals> {
     let part = |trial: &Trial| {
         let seconds = trial.window.seconds;
         Some(Part { work: pairing::value(trial, metric)? * seconds, seconds })

@@ -128,7 +128,7 @@ fn renewal(manifest: &Manifest) -> Renewal {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyse;
+    use crate::analysis::analyze;
     use crate::analysis::test_support::demo;
     use benchmath::rng::SplitMix64;
     use pgio_results::model::Slice;
@@ -161,7 +161,7 @@ mod tests {
 
     #[test]
     fn noise_between_trials_asks_for_blocks_and_shorter_windows() {
-        let found = analyse(&timed(0.02, "reload")).variance.unwrap();
+        let found = analyze(&timed(0.02, "reload")).variance.unwrap();
         // The demo's trials scatter by 2 to 3 %.
         assert!((0.015..0.035).contains(&found.between_trials), "{found:?}");
         assert!(found.share_between_trials > 0.95, "{found:?}");
@@ -172,7 +172,7 @@ mod tests {
 
     #[test]
     fn noise_inside_windows_is_distinguished() {
-        let found = analyse(&timed(0.3, "checkpoint")).variance.unwrap();
+        let found = analyze(&timed(0.3, "checkpoint")).variance.unwrap();
         // Thirty seconds that scatter by 17 % each.
         assert!((0.02..0.045).contains(&found.inside_windows), "{found:?}");
         assert!(found.share_between_trials < 0.7, "{found:?}");
@@ -181,10 +181,10 @@ mod tests {
 
     #[test]
     fn what_slices_do_not_count_is_not_divided() {
-        assert_eq!(analyse(&demo()).variance, None, "no slices");
+        assert_eq!(analyze(&demo()).variance, None, "no slices");
         let mut stored = timed(0.02, "checkpoint");
         stored.manifest.primary_metric = "commit_latency_mean".to_owned();
-        assert_eq!(analyse(&stored).variance, None);
+        assert_eq!(analyze(&stored).variance, None);
     }
 
     #[test]
@@ -192,6 +192,6 @@ mod tests {
         let mut stored = timed(0.02, "checkpoint");
         let cold = pgio_results::change::Change::new(None, Subject::Cache, "cache", "cold");
         stored.manifest.conditions[2].changes.push(cold);
-        assert_eq!(analyse(&stored).variance.unwrap().renewal, Renewal::ColdCache);
+        assert_eq!(analyze(&stored).variance.unwrap().renewal, Renewal::ColdCache);
     }
 }

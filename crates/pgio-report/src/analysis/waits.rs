@@ -37,7 +37,7 @@ use serde::{Deserialize, Serialize};
 use self::divide::{Class, Divided};
 pub use self::predicted::Predicted;
 use super::interval::Interval;
-use super::pairing::{Arm, Beside};
+use super::pairing::{Arm, PairedArms};
 use super::verdict::ALPHA;
 use pgio_results::Trial;
 use pgio_results::store::Manifest;
@@ -189,7 +189,7 @@ pub(super) fn differences(
         let ours = &arms[info.name.as_str()];
         let divided = |(a, b): (&Trial, &Trial)| Some((divide::divide(a)?, divide::divide(b)?));
         let blocks: Vec<(Divided, Divided)> =
-            Beside::new(ours, theirs).trials().filter_map(divided).collect();
+            PairedArms::new(ours, theirs).trials().filter_map(divided).collect();
         for class in CLASSES {
             let pairs: Vec<(&Class, &Class)> =
                 blocks.iter().filter_map(|(a, b)| Some((a.get(class)?, b.get(class)?))).collect();

@@ -67,17 +67,17 @@ mod tests {
     use super::*;
     use crate::analysis::interval::Interval;
     use crate::analysis::test_support::demo;
-    use crate::analysis::{analyse, primary_comparisons};
+    use crate::analysis::{analyze, primary_comparisons};
     use pgio_results::Trial;
     use pgio_results::model::Slice;
 
     #[test]
     fn the_widest_interval_decides() {
         let mut stored = demo();
-        let Some(Width::Widest(condition, half)) = width(&analyse(&stored).comparisons) else {
+        let Some(Width::Widest(condition, half)) = width(&analyze(&stored).comparisons) else {
             panic!("six blocks have intervals");
         };
-        let analysis = analyse(&stored);
+        let analysis = analyze(&stored);
         let c = analysis.primary(&condition).unwrap();
         assert!(
             (c.interval.high.unwrap() / c.interval.low.unwrap() - (1.0 + half) / (1.0 - half))
@@ -90,12 +90,12 @@ mod tests {
         stored
             .trials
             .retain(|t| t.place.as_ref().is_some_and(|p| p.condition != "on" || p.block < 4));
-        let found = width(&analyse(&stored).comparisons);
+        let found = width(&analyze(&stored).comparisons);
         assert_eq!(found, Some(Width::None("on".to_owned())));
     }
 
     /// The interval of one comparison, as the family left it.
-    fn judgement(c: &Comparison) -> (String, Option<f64>, Interval, Option<f64>) {
+    fn judgment(c: &Comparison) -> (String, Option<f64>, Interval, Option<f64>) {
         (c.condition.clone(), c.ratio, c.interval, c.p_adjusted)
     }
 
@@ -125,14 +125,14 @@ mod tests {
                     t.timeline.push(stall(10, 1));
                 }
             }
-            let analysis = analyse(&stored);
+            let analysis = analyze(&stored);
             let reported: Vec<_> = analysis
                 .comparisons
                 .iter()
                 .filter(|c| c.primary && c.judged)
-                .map(judgement)
+                .map(judgment)
                 .collect();
-            let looked: Vec<_> = primary_comparisons(&stored).iter().map(judgement).collect();
+            let looked: Vec<_> = primary_comparisons(&stored).iter().map(judgment).collect();
             assert_eq!(looked, reported, "{judge:?} {also_judge:?}");
             assert_eq!(width(&analysis.comparisons), width(&primary_comparisons(&stored)));
         }
@@ -147,7 +147,7 @@ mod tests {
             t.place.as_ref().is_some_and(|p| p.condition != "remote_write" || p.block < 4)
         };
         stored.trials.retain(kept);
-        let found = width(&analyse(&stored).comparisons);
+        let found = width(&analyze(&stored).comparisons);
         assert!(matches!(&found, Some(Width::Widest(name, _)) if name == "on"), "{found:?}");
     }
 

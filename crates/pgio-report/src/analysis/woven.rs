@@ -20,7 +20,7 @@ use super::pairing::Arms;
 use super::verdict::ALPHA;
 use pgio_results::change::fact;
 use pgio_results::model::Woven;
-use pgio_results::store::{Calibration, CarryOver, CarryOverPlace, Manifest, Rules, RungVerdict};
+use pgio_results::store::{Calibration, CarryOver, CarryOverPlace, LengthVerdict, Manifest, Rules};
 use pgio_results::units::human;
 use pgio_results::{CheckVerdict, Trial};
 
@@ -111,7 +111,9 @@ pub fn describe(calibration: &Calibration) -> String {
         .map(|rung| {
             let length = ms(rung.slice_seconds);
             match (rung.verdict, rung.answers.first()) {
-                (RungVerdict::TooShort, _) | (_, None) => format!("{length}: shorter than a call"),
+                (LengthVerdict::TooShort, _) | (_, None) => {
+                    format!("{length}: shorter than a call")
+                }
                 (_, Some(worst)) => format!("{length}: {}", answer_text(worst)),
             }
         })
@@ -131,7 +133,7 @@ pub fn describe(calibration: &Calibration) -> String {
     };
     let taken = calibration.tried.last();
     let how = match taken.map(|rung| rung.verdict) {
-        Some(RungVerdict::Agrees) => format!("agree within {limit:.2} %"),
+        Some(LengthVerdict::Agrees) => format!("agree within {limit:.2} %"),
         _ => {
             let reach = |answer: &CarryOver| answer.high.ln().max(-answer.low.ln());
             let answers = taken.iter().flat_map(|rung| &rung.answers);
@@ -256,7 +258,7 @@ mod tests {
     use crate::analysis::pairing::arms;
     use crate::analysis::test_support::{experiment, trial};
     use benchmath::rng::SplitMix64;
-    use pgio_results::store::{Rung, StoredExperiment};
+    use pgio_results::store::{StoredExperiment, TriedLength};
 
     /// Twelve blocks of two conditions; the second has these true values.
     fn woven(halves: f64, after: f64) -> StoredExperiment {
@@ -367,7 +369,7 @@ mod tests {
 
     #[test]
     fn a_length_that_is_not_tried_hides_no_length_that_was_rejected() {
-        let rung = |verdict| Rung {
+        let rung = |verdict| TriedLength {
             slice_seconds: 0.02,
             slices: 12,
             seconds: 1.0,
@@ -376,7 +378,7 @@ mod tests {
         };
         let calibration = Calibration {
             obstacle: Some("the time is over".to_owned()),
-            tried: vec![rung(RungVerdict::TooShort)],
+            tried: vec![rung(LengthVerdict::TooShort)],
             ..Calibration::default()
         };
         assert_eq!(

@@ -224,7 +224,7 @@ fn size(grows: bool, low: Option<f64>, high: Option<f64>) -> Size {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyse;
+    use crate::analysis::analyze;
     use crate::analysis::test_support::{demo, experiment, failing, trial};
     use pgio_results::store::StoredExperiment;
     use proptest::prelude::*;
@@ -238,7 +238,7 @@ mod tests {
     }
 
     fn answers(stored: &StoredExperiment) -> Vec<String> {
-        let analysis = analyse(stored);
+        let analysis = analyze(stored);
         analysis.conditions.iter().map(|c| answer(&analysis, &c.name)).collect()
     }
 
@@ -322,7 +322,7 @@ mod tests {
             })
         };
         let stored = experiment(&["local", "x"], (1..=20).flat_map(block).collect());
-        let analysis = analyse(&stored);
+        let analysis = analyze(&stored);
         assert!(!answer(&analysis, "x").contains("stalls"), "{}", answer(&analysis, "x"));
         let headline = outcomes::headline(&analysis);
         assert!(headline[0].starts_with("Stalls: the baseline `local` is slower"), "{headline:?}");

@@ -195,7 +195,7 @@ fn doing(group: WaitGroup) -> &'static str {
 mod tests {
     use super::*;
     use crate::analysis::test_support::{demo, experiment, replicated, screened};
-    use crate::analysis::{Interval, analyse};
+    use crate::analysis::{Interval, analyze};
     use crate::report::text;
 
     fn drawn(analysis: &Analysis) -> String {
@@ -204,17 +204,17 @@ mod tests {
 
     #[test]
     fn a_line_for_each_condition() {
-        insta::assert_snapshot!(drawn(&analyse(&demo())));
+        insta::assert_snapshot!(drawn(&analyze(&demo())));
     }
 
     #[test]
     fn the_time_went_to_the_standby() {
-        insta::assert_snapshot!(drawn(&analyse(&replicated(6))));
+        insta::assert_snapshot!(drawn(&analyze(&replicated(6))));
     }
 
     #[test]
     fn no_part_is_named_that_may_be_none() {
-        let mut analysis = analyse(&replicated(6));
+        let mut analysis = analyze(&replicated(6));
         for part in analysis.decomposition_differences.iter_mut().flat_map(|d| &mut d.parts) {
             part.interval = Interval::new(part.seconds - 1.0, part.seconds + 1.0);
         }
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn a_time_is_marked_unless_its_verdict_is_decided() {
-        let mut analysis = analyse(&demo());
+        let mut analysis = analyze(&demo());
         let mean = metrics::latency_name(Class::Commit, Statistic::Mean);
         let of_it = |c: &&mut Comparison| c.condition == "on" && c.metric == mean;
         let c = analysis.comparisons.iter_mut().find(of_it).unwrap();
@@ -234,12 +234,12 @@ mod tests {
 
     #[test]
     fn what_was_not_run_has_a_line_too() {
-        let text = drawn(&analyse(&experiment(&["local", "on"], Vec::new())));
+        let text = drawn(&analyze(&experiment(&["local", "on"], Vec::new())));
         assert!(text.lines().any(|l| l.starts_with("on") && l.contains("no trial")), "{text}");
     }
 
     #[test]
     fn a_factorial_design_compares_no_conditions() {
-        assert_eq!(answers(&analyse(&screened(6))), None);
+        assert_eq!(answers(&analyze(&screened(6))), None);
     }
 }

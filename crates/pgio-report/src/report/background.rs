@@ -46,12 +46,12 @@ pub(super) fn table(analysis: &Analysis) -> Option<Table> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyse;
+    use crate::analysis::analyze;
     use crate::analysis::test_support::demo;
 
     #[test]
     fn a_neighbor_shows_its_server_and_its_rate() {
-        let mut analysis = analyse(&demo());
+        let mut analysis = analyze(&demo());
         assert_eq!(table(&analysis), None);
         analysis.background = vec![BackgroundRate {
             condition: "noisy".to_owned(),

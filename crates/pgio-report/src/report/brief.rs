@@ -22,7 +22,7 @@ pub fn brief(analysis: &Analysis) -> Document {
 mod tests {
     use super::*;
     use crate::analysis::test_support::{experiment, trial};
-    use crate::analysis::{Finding, STALLS, analyse};
+    use crate::analysis::{Finding, STALLS, analyze};
     use crate::report::{document, text};
     use pgio_results::CheckVerdict;
 
@@ -45,7 +45,7 @@ mod tests {
         let trials = (1..=6).flat_map(block).collect();
         let mut stored = experiment(&["local", "local (A/A)", "on"], trials);
         stored.manifest.aa = Some("local (A/A)".to_owned());
-        let mut analysis = analyse(&stored);
+        let mut analysis = analyze(&stored);
         analysis.checks = vec![
             finding("telemetry-cost", "on"),
             finding(STALLS, "on"),

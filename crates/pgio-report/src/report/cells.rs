@@ -6,7 +6,7 @@
 
 use super::format::{self, NONE};
 use super::table::{Column, Table};
-use crate::analysis::screening::Screened;
+use crate::analysis::screening::ScreeningResult;
 use crate::analysis::{Analysis, Condition};
 use pgio_results::metrics::latency_metric;
 use pgio_results::operation::{Class, Statistic};
@@ -68,14 +68,14 @@ pub(super) fn line_by_line(analysis: &Analysis) -> Option<Table> {
 }
 
 /// A cell on the page.
-pub(super) struct Folded {
+pub(super) struct CellDetails {
     /// `cell 3: commit_delay, jit high`
     pub summary: String,
     pub table: Table,
 }
 
 /// All latencies and waits of each cell that has any.
-pub(super) fn folded(analysis: &Analysis, screened: &Screened) -> Vec<Folded> {
+pub(super) fn folded(analysis: &Analysis, screened: &ScreeningResult) -> Vec<CellDetails> {
     let one = |cell: &Condition| {
         let latencies = CLASSES.into_iter().filter_map(|class| {
             let cells = STATISTICS.map(|s| latency(cell, class, s));
@@ -99,7 +99,7 @@ pub(super) fn folded(analysis: &Analysis, screened: &Screened) -> Vec<Folded> {
         };
         let columns = if rows.is_empty() { Vec::new() } else { columns };
         let notes = notes.into_iter().collect();
-        Some(Folded { summary, table: Table { title: String::new(), columns, rows, notes } })
+        Some(CellDetails { summary, table: Table { title: String::new(), columns, rows, notes } })
     };
     analysis.conditions.iter().filter_map(one).collect()
 }
@@ -143,7 +143,7 @@ fn share((group, share): (WaitGroup, f64)) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyse;
+    use crate::analysis::analyze;
     use crate::analysis::test_support::{screened, set};
     use crate::report::screening::factorial;
 
@@ -165,7 +165,7 @@ mod tests {
                 set(trial, name, value);
             }
         }
-        analyse(&stored)
+        analyze(&stored)
     }
 
     #[test]
@@ -193,7 +193,7 @@ mod tests {
 
     #[test]
     fn cells_without_latencies_and_waits_have_no_table() {
-        let analysis = analyse(&screened(6));
+        let analysis = analyze(&screened(6));
         assert_eq!(line_by_line(&analysis), None);
         assert!(folded(&analysis, factorial(&analysis).unwrap()).is_empty());
     }

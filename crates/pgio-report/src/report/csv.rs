@@ -259,7 +259,7 @@ fn neutral(cell: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyse;
+    use crate::analysis::analyze;
     use crate::analysis::test_support::demo;
     use proptest::prelude::*;
 
@@ -287,7 +287,7 @@ mod tests {
 
     #[test]
     fn every_condition_has_its_numbers_in_full() {
-        let analysis = analyse(&demo());
+        let analysis = analyze(&demo());
         let rows = read(&render(&flat(&analysis)));
         assert_eq!(rows[0], COLUMNS);
         assert!(rows.iter().all(|row| row.len() == COLUMNS.len()));

@@ -279,7 +279,7 @@ mod tests {
     use super::*;
     use crate::analysis::sweep::COMMIT_MEAN;
     use crate::analysis::test_support::{experiment, trial};
-    use crate::analysis::{Verdict, analyse};
+    use crate::analysis::{Verdict, analyze};
 
     fn text(typical: f64, reach: f64) -> String {
         explained(typical, reach, 6).0
@@ -294,7 +294,7 @@ mod tests {
             [one("local", 0.001), one("on", 0.001 + typical + noise)]
         };
         let stored = experiment(&["local", "on"], (1..=blocks).flat_map(block).collect());
-        let mut analysis = analyse(&stored);
+        let mut analysis = analyze(&stored);
         analysis.decomposition_differences = vec![DecompositionDifference {
             condition: "on".to_owned(),
             class: "commit".to_owned(),

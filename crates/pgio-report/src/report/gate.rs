@@ -11,7 +11,7 @@ use crate::analysis::{Analysis, Comparison, Condition, Decision, Gate, Verdict};
 
 /// The result of the gate for one experiment.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Gated {
+pub struct GateResult {
     pub gate: Gate,
     /// One sentence, ended by a period.
     pub why: String,
@@ -19,7 +19,7 @@ pub struct Gated {
 
 /// What the gate finds about one condition.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Ruling {
+pub(super) enum ConditionRuling {
     /// The baseline, its twin, or a condition that `judge` does not name.
     NotJudged,
     Pass,
@@ -31,12 +31,16 @@ pub(super) enum Ruling {
 }
 
 /// One ruling for each condition, in their order. Without a margin, nothing fails or is undecided.
-pub(super) fn rulings(analysis: &Analysis) -> Vec<(&Condition, Ruling)> {
+pub(super) fn rulings(analysis: &Analysis) -> Vec<(&Condition, ConditionRuling)> {
     let obstacle = obstacle(analysis);
     let ruling = |condition| match (ruling(analysis, condition), &obstacle) {
-        (Ruling::NotJudged | Ruling::Pass | Ruling::Fail(_) | Ruling::Undecided(_), Some(why)) => {
-            Ruling::Undecided(vec![why.clone()])
-        }
+        (
+            ConditionRuling::NotJudged
+            | ConditionRuling::Pass
+            | ConditionRuling::Fail(_)
+            | ConditionRuling::Undecided(_),
+            Some(why),
+        ) => ConditionRuling::Undecided(vec![why.clone()]),
         (ruling, _) => ruling,
     };
     analysis.conditions.iter().map(|condition| (condition, ruling(condition))).collect()
@@ -44,18 +48,18 @@ pub(super) fn rulings(analysis: &Analysis) -> Vec<(&Condition, Ruling)> {
 
 /// Folds the rulings; `None` if no margin was named. A condition that could not be compared leaves the gate
 /// undecided, and so does an A/A twin that differs from the baseline by more than the margin.
-pub fn gate(analysis: &Analysis) -> Option<Gated> {
+pub fn gate(analysis: &Analysis) -> Option<GateResult> {
     let share = margin::share(analysis.margin?);
     if let Some(why) = obstacle(analysis) {
-        return Some(Gated { gate: Gate::Undecided, why });
+        return Some(GateResult { gate: Gate::Undecided, why });
     }
     let (mut failed, mut open) = (Reasons::default(), Reasons::default());
     for (condition, ruling) in rulings(analysis) {
         match ruling {
-            Ruling::NotJudged | Ruling::Pass => {}
-            Ruling::Fail(reasons) => failed.add(&condition.name, reasons),
-            Ruling::Undecided(reasons) => open.add(&condition.name, reasons),
-            Ruling::NotMeasured(_) => open.add(&condition.name, vec![undecided(analysis)]),
+            ConditionRuling::NotJudged | ConditionRuling::Pass => {}
+            ConditionRuling::Fail(reasons) => failed.add(&condition.name, reasons),
+            ConditionRuling::Undecided(reasons) => open.add(&condition.name, reasons),
+            ConditionRuling::NotMeasured(_) => open.add(&condition.name, vec![undecided(analysis)]),
         }
     }
     let (gate, why) = if !failed.0.is_empty() {
@@ -66,7 +70,7 @@ pub fn gate(analysis: &Analysis) -> Option<Gated> {
         let baseline = &analysis.baseline;
         (Gate::Pass, format!("no condition is worse than {baseline} by more than {share}."))
     };
-    Some(Gated { gate, why })
+    Some(GateResult { gate, why })
 }
 
 /// Reasons, each with the conditions that have it.
@@ -117,13 +121,13 @@ fn judged<'a>(analysis: &'a Analysis, condition: &Condition) -> Option<&'a Compa
     analysis.primary(&condition.name).filter(|c| c.judged && !analysis.is_aa(&c.condition))
 }
 
-fn ruling(analysis: &Analysis, condition: &Condition) -> Ruling {
+fn ruling(analysis: &Analysis, condition: &Condition) -> ConditionRuling {
     let baseline = &analysis.baseline;
     let failure = outcomes::failure(analysis, condition);
     let Some(c) = judged(analysis, condition) else {
         return match failure.filter(|_| condition.name == *baseline) {
-            Some(why) => Ruling::NotMeasured(why),
-            None => Ruling::NotJudged,
+            Some(why) => ConditionRuling::NotMeasured(why),
+            None => ConditionRuling::NotJudged,
         };
     };
     let gate = match analysis.margin {
@@ -135,14 +139,14 @@ fn ruling(analysis: &Analysis, condition: &Condition) -> Ruling {
     match (gate, failure) {
         (Gate::Fail, _) => {
             let worse = (by_margin == Gate::Fail).then(|| worse(analysis));
-            Ruling::Fail(worse.into_iter().chain(failures).collect())
+            ConditionRuling::Fail(worse.into_iter().chain(failures).collect())
         }
-        (Gate::Pass | Gate::Undecided, Some(why)) => Ruling::NotMeasured(why),
+        (Gate::Pass | Gate::Undecided, Some(why)) => ConditionRuling::NotMeasured(why),
         (Gate::Undecided, None) => {
             let open = (by_margin == Gate::Undecided).then(|| undecided(analysis));
-            Ruling::Undecided(open.into_iter().chain(failures).collect())
+            ConditionRuling::Undecided(open.into_iter().chain(failures).collect())
         }
-        (Gate::Pass, None) => Ruling::Pass,
+        (Gate::Pass, None) => ConditionRuling::Pass,
     }
 }
 
@@ -171,20 +175,20 @@ fn needed(analysis: &Analysis) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyse;
+    use crate::analysis::analyze;
     use crate::analysis::test_support::{demo, failing};
 
     fn gated(margin: f64, blocks: u32) -> (Gate, String) {
         let mut stored = demo();
         stored.trials.retain(|t| t.place.as_ref().is_some_and(|p| p.block <= blocks));
         stored.manifest.rules.matters = Some(margin);
-        let gated = gate(&analyse(&stored)).unwrap();
+        let gated = gate(&analyze(&stored)).unwrap();
         (gated.gate, gated.why)
     }
 
     #[test]
     fn the_gate_names_who_is_worse_or_undecided() {
-        assert_eq!(gate(&analyse(&demo())), None, "no margin was named");
+        assert_eq!(gate(&analyze(&demo())), None, "no margin was named");
         let (gate, why) = gated(0.05, 6);
         assert_eq!(gate, Gate::Fail);
         assert_eq!(why, "worse than local by more than 5 %: on.");
@@ -206,7 +210,7 @@ mod tests {
                 rate.value = rate.value.map(|value| value * 0.5);
             }
         }
-        let gated = gate(&analyse(&stored)).unwrap();
+        let gated = gate(&analyze(&stored)).unwrap();
         assert_eq!(gated.gate, Gate::Undecided);
         assert!(
             gated.why.starts_with("local-aa, a second copy of local, differs"),
@@ -218,16 +222,16 @@ mod tests {
     #[test]
     fn a_condition_that_fails_more_often_does_not_pass() {
         let half = |block: u32| block % 2 == 1;
-        let found = gate(&analyse(&failing(1.0, half))).unwrap();
+        let found = gate(&analyze(&failing(1.0, half))).unwrap();
         let why = "failed in 6 of 12 trials, local in 0 of 12 (p = 0.01): x.";
         assert_eq!((found.gate, found.why.as_str()), (Gate::Fail, why));
         // Three of twelve are too few to tell.
         let mut stored = failing(1.0, |block| half(block) && block <= 6);
-        let found = gate(&analyse(&stored)).unwrap();
+        let found = gate(&analyze(&stored)).unwrap();
         let why = "failed in 3 of 12 trials, local in 0 of 12 (p = 0.22): x.";
         assert_eq!((found.gate, found.why.as_str()), (Gate::Undecided, why));
         // A baseline that fails more often is no fault of the condition.
         stored.manifest.baseline = "x".to_owned();
-        assert_eq!(gate(&analyse(&stored)).unwrap().gate, Gate::Pass);
+        assert_eq!(gate(&analyze(&stored)).unwrap().gate, Gate::Pass);
     }
 }

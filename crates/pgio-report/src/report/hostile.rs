@@ -8,7 +8,7 @@ use proptest::prelude::*;
 use super::table::{Column, Document, Remark, Table};
 use super::{across, classic, csv, document, html, json, lead, markdown, text, trial};
 use crate::analysis::across::across as compared;
-use crate::analysis::analyse;
+use crate::analysis::analyze;
 use crate::analysis::test_support::{classic_trial, demo, replicated};
 use pgio_results::change::Change;
 use pgio_results::store::StoredExperiment;
@@ -58,7 +58,7 @@ fn is_safe(format: &str, text: &str) {
 #[test]
 fn no_format_passes_on_what_others_would_obey() {
     for stored in [spoiled(demo()), spoiled(replicated(3))] {
-        let analysis = analyse(&stored);
+        let analysis = analyze(&stored);
         is_safe("text", &text::render(&document(&analysis)));
         is_safe("markdown", &markdown::render(&document(&analysis), &lead(&analysis)));
         is_safe("csv", &csv::render(&csv::flat(&analysis)).replace("\r\n", "\n"));

@@ -36,7 +36,7 @@ use super::screening::factorial;
 use super::table::Document;
 use crate::analysis::{Analysis, standings};
 pub use history::history_page;
-use look::Looks;
+use look::LineStyles;
 use page::{Page, Section};
 use pgio_results::series::Series;
 use pgio_results::store::StoredExperiment;
@@ -61,7 +61,7 @@ pub fn render(source: &Source<'_>) -> String {
         experiment: source.experiment,
         remarks: remarks(source.analysis),
         standings: standings(source.stored),
-        looks: Looks::new(&source.stored.manifest),
+        looks: LineStyles::new(&source.stored.manifest),
     };
     let (summary, details) = match factorial(page.analysis) {
         Some(screened) => {

@@ -7,7 +7,7 @@
 
 use std::fmt::Write;
 
-use super::gate::{self, Ruling};
+use super::gate::{self, ConditionRuling};
 use super::outcomes::failure;
 use super::{format, sentence};
 use crate::analysis::across::gate::{self as rules, Change, Rule};
@@ -36,7 +36,7 @@ pub fn experiments(analyses: &[&Analysis]) -> String {
 }
 
 /// New runs against old ones, a suite for each rule.
-pub fn rulings(experiment: &str, judged: &[(Rule, Vec<rules::Ruling>)]) -> String {
+pub fn rulings(experiment: &str, judged: &[(Rule, Vec<rules::RuleResult>)]) -> String {
     document(judged.iter().map(|(rule, rulings)| {
         let cases = rulings.iter().map(|ruling| case(rule, ruling)).collect();
         (format!("{experiment}: {}", shown(rule)), cases)
@@ -54,19 +54,19 @@ pub fn shown(rule: &Rule) -> String {
 }
 
 fn cases(analysis: &Analysis) -> Vec<Case> {
-    let case = |(condition, ruling): (&Condition, Ruling)| {
+    let case = |(condition, ruling): (&Condition, ConditionRuling)| {
         let compared = analysis.primary(&condition.name);
         let sentence = compared.map(|_| sentence::sentence(analysis, &condition.name));
         let not_judged = compared.filter(|c| !c.judged).map(|_| "not judged.".to_owned());
         let outcome = match ruling {
-            Ruling::Pass => Outcome::Passed,
-            Ruling::NotJudged => match failure(analysis, condition) {
+            ConditionRuling::Pass => Outcome::Passed,
+            ConditionRuling::NotJudged => match failure(analysis, condition) {
                 Some(why) => Outcome::Skipped(format!("not judged: {why}")),
                 None => Outcome::Passed,
             },
-            Ruling::Fail(reasons) => Outcome::Failed(reasons.join("; ")),
-            Ruling::Undecided(reasons) => Outcome::Skipped(reasons.join("; ")),
-            Ruling::NotMeasured(why) => Outcome::Errored(why),
+            ConditionRuling::Fail(reasons) => Outcome::Failed(reasons.join("; ")),
+            ConditionRuling::Undecided(reasons) => Outcome::Skipped(reasons.join("; ")),
+            ConditionRuling::NotMeasured(why) => Outcome::Errored(why),
         };
         let output = not_judged.into_iter().chain(sentence).collect::<Vec<_>>().join(" ");
         Case { name: condition.name.clone(), outcome, output }
@@ -74,7 +74,7 @@ fn cases(analysis: &Analysis) -> Vec<Case> {
     gate::rulings(analysis).into_iter().map(case).collect()
 }
 
-fn case(rule: &Rule, ruling: &rules::Ruling) -> Case {
+fn case(rule: &Rule, ruling: &rules::RuleResult) -> Case {
     let c = &ruling.comparison;
     let size = match (c.ratio, c.interval.sides()) {
         (Some(ratio), Some((low, high))) => format::change_with_interval(ratio, low, high),
@@ -154,7 +154,7 @@ fn escaped(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::analysis::across::across;
-    use crate::analysis::analyse;
+    use crate::analysis::analyze;
     use crate::analysis::test_support::{demo, set, stored_runs};
     use crate::report;
     use pgio_results::store::StoredExperiment;
@@ -164,7 +164,7 @@ mod tests {
     fn an_experiment_has_a_case_for_each_condition() {
         let mut stored = demo();
         stored.manifest.rules.matters = Some(0.05);
-        let text = experiments(&[&analyse(&stored)]);
+        let text = experiments(&[&analyze(&stored)]);
         let suite = "<testsuite name=\"sync-commit\" tests=\"4\" failures=\"1\" errors=\"0\"";
         assert!(text.contains(suite), "{text}");
         assert!(
@@ -177,7 +177,7 @@ mod tests {
         {
             trial.checks.push(Check::invalid("steal", "30 %", "measure elsewhere"));
         }
-        let text = experiments(&[&analyse(&stored)]);
+        let text = experiments(&[&analyze(&stored)]);
         assert!(
             text.contains("name=\"a&lt;b&amp;&quot;c&quot;") && !text.contains('\u{1b}'),
             "{text}"
@@ -229,7 +229,7 @@ mod tests {
         ];
         for (what, matters, mut stored, wanted) in all {
             stored.manifest.rules.matters = Some(matters);
-            let analysis = analyse(&stored);
+            let analysis = analyze(&stored);
             let gated = report::gate(&analysis).unwrap();
             assert_eq!(gated.gate, wanted, "{what}: {}", gated.why);
             let cases = cases(&analysis);
@@ -248,12 +248,12 @@ mod tests {
         let mut stored = demo();
         stored.manifest.rules.matters = Some(0.05);
         stored.manifest.rules.judge = vec!["remote_write".to_owned()];
-        let judged = cases(&analyse(&stored));
+        let judged = cases(&analyze(&stored));
         assert_eq!((judged[3].name.as_str(), &judged[3].outcome), ("on", &Outcome::Passed));
         assert!(judged[3].output.starts_with("not judged. on is slower"), "{judged:?}");
         let mut stored = changed("local-aa", 6, times(0.5));
         stored.manifest.rules.matters = Some(0.05);
-        let analysis = analyse(&stored);
+        let analysis = analyze(&stored);
         let why = report::gate(&analysis).unwrap().why;
         assert!(
             cases(&analysis).iter().all(|case| case.outcome == Outcome::Skipped(why.clone())),

@@ -142,7 +142,7 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use crate::analysis::analyse;
+    use crate::analysis::analyze;
     use crate::analysis::test_support::demo;
 
     /// The rules of both formats, as far as gauges need them; returns the samples by name and labels.
@@ -194,7 +194,7 @@ pub(crate) mod tests {
     #[test]
     fn every_family_is_valid_and_names_cannot_forge_samples() {
         let mut stored = demo();
-        let analysis = analyse(&stored);
+        let analysis = analyze(&stored);
         let samples =
             parse(&render(&[(&stored.manifest, &analysis), (&stored.manifest, &analysis)]));
         let rate = "pgio_commits_per_second{experiment=\"sync-commit\",condition=\"local\",baseline=\"true\"}";
@@ -210,7 +210,7 @@ pub(crate) mod tests {
             samples.iter().filter(|(k, v)| k.starts_with("pgio_effect_slower") && **v == 1.0);
         assert_eq!(slower.count(), 1);
         stored.manifest.name = "a\"} 1\nforged{b=\"\\".to_owned();
-        let analysis = analyse(&stored);
+        let analysis = analyze(&stored);
         let hostile = parse(&render(&[(&stored.manifest, &analysis)]));
         assert_eq!(hostile.len(), samples.len());
     }

@@ -178,7 +178,7 @@ fn probability(p: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyse;
+    use crate::analysis::analyze;
     use crate::analysis::test_support::{experiment, trial};
     use crate::report::{document, json, markdown, text};
     use pgio_results::{Check, Outcome, Trial};
@@ -195,7 +195,7 @@ mod tests {
         };
         let mut stored = experiment(&["local", "x"], (1..=10).flat_map(block).collect());
         stored.manifest.blocks = 10;
-        analyse(&stored)
+        analyze(&stored)
     }
 
     #[test]
@@ -235,7 +235,7 @@ mod tests {
                 t
             })
         };
-        let analysis = analyse(&experiment(&["local", "x"], (1..=6).flat_map(block).collect()));
+        let analysis = analyze(&experiment(&["local", "x"], (1..=6).flat_map(block).collect()));
         let expected = "`x` has no valid trial among 6 trials (foreign-load).";
         assert_eq!(headline(&analysis)[0], expected);
         let text = text::render(&document(&analysis));
@@ -261,7 +261,7 @@ mod tests {
                 t
             })
         };
-        let analysis = analyse(&experiment(&all, (1..=3).flat_map(block).collect()));
+        let analysis = analyze(&experiment(&all, (1..=3).flat_map(block).collect()));
         assert_eq!(
             failures(&[&analysis]).unwrap(),
             "1 of 3 conditions: no trial succeeded; 2 of 3 conditions: no valid trial (foreign-load 5, durability 1)"

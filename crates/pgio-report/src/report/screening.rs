@@ -7,13 +7,13 @@ use super::effect::effect;
 use super::format::{self, NONE};
 use super::margin;
 use super::table::{Column, Table};
-use crate::analysis::screening::{AtLevel, Conditional, Effect, Screened, title};
+use crate::analysis::screening::{Conditional, Effect, LevelEffect, ScreeningResult, title};
 use crate::analysis::{Analysis, Comparison, Condition, Decision, Verdict};
 use pgio_results::change::Change;
 use pgio_results::screening::{DesignKind, Factor};
 
 /// The screening, if its effects take the place of comparisons with a baseline.
-pub(super) fn factorial(analysis: &Analysis) -> Option<&Screened> {
+pub(super) fn factorial(analysis: &Analysis) -> Option<&ScreeningResult> {
     analysis.screening.as_ref().filter(|screened| screened.design.is_factorial())
 }
 
@@ -34,7 +34,7 @@ pub(super) fn tables(analysis: &Analysis) -> Vec<Table> {
     tables
 }
 
-fn ranked(analysis: &Analysis, screened: &Screened, metric: &str) -> Table {
+fn ranked(analysis: &Analysis, screened: &ScreeningResult, metric: &str) -> Table {
     let of_metric = |e: &&Effect| e.comparison.metric == metric;
     let shown: Vec<&Effect> =
         screened.effects.iter().filter(of_metric).filter(|e| is_shown(e)).collect();
@@ -85,7 +85,7 @@ pub(super) fn is_shown(effect: &Effect) -> bool {
 }
 
 /// `10 factors in 32 cells (fractional, resolution IV)`
-pub(super) fn design(screened: &Screened) -> String {
+pub(super) fn design(screened: &ScreeningResult) -> String {
     let kind = match (screened.design, screened.resolution) {
         (DesignKind::Fractional, Some(5)) => "fractional, resolution V".to_owned(),
         (DesignKind::Fractional, Some(4)) => "fractional, resolution IV".to_owned(),
@@ -99,7 +99,7 @@ pub(super) fn design(screened: &Screened) -> String {
 }
 
 /// `0 → 10000`; empty for an interaction.
-fn levels(screened: &Screened, effect: &Effect) -> String {
+fn levels(screened: &ScreeningResult, effect: &Effect) -> String {
     let [name] = effect.factors.as_slice() else { return String::new() };
     let Some(factor) = screened.factors.iter().find(|f| f.name == *name) else {
         return String::new();
@@ -141,7 +141,7 @@ fn aliases(effect: &Effect) -> String {
 /// `commit_delay: −33.4 % [−35.0, −31.8] while synchronous_commit is low, +0.1 % [−1.0, +1.2] while it is
 /// high`
 fn at_levels(c: &Conditional) -> String {
-    let text = |at: &AtLevel| match (at.ratio, at.interval.low, at.interval.high) {
+    let text = |at: &LevelEffect| match (at.ratio, at.interval.low, at.interval.high) {
         (Some(ratio), Some(low), Some(high)) => format::change_with_interval(ratio, low, high),
         (Some(ratio), ..) => format::change(ratio),
         _ => NONE.to_owned(),
@@ -156,7 +156,7 @@ fn at_levels(c: &Conditional) -> String {
 }
 
 /// What the interactions without a row are.
-fn not_shown(screened: &Screened, metric: &str) -> Option<String> {
+fn not_shown(screened: &ScreeningResult, metric: &str) -> Option<String> {
     let hidden: Vec<&Comparison> = screened
         .effects
         .iter()
@@ -183,7 +183,7 @@ fn not_shown(screened: &Screened, metric: &str) -> Option<String> {
 }
 
 /// The cells, with which factors are high in each.
-pub(super) fn cells(analysis: &Analysis, screened: &Screened) -> Table {
+pub(super) fn cells(analysis: &Analysis, screened: &ScreeningResult) -> Table {
     let row = |c: &Condition| {
         let cell = screened.cells.iter().find(|cell| cell.condition == c.name);
         let high = cell.map(|cell| cell.high.join(", ")).filter(|high| !high.is_empty());
@@ -217,7 +217,7 @@ pub(super) fn cells(analysis: &Analysis, screened: &Screened) -> Table {
 }
 
 /// The answer in sentences.
-pub(super) fn lead(analysis: &Analysis, screened: &Screened) -> Vec<String> {
+pub(super) fn lead(analysis: &Analysis, screened: &ScreeningResult) -> Vec<String> {
     let primary = || screened.effects.iter().filter(|e| e.comparison.primary);
     let main: Vec<&Effect> = primary().filter(|e| !e.is_interaction()).collect();
     let mut sentences = vec![detected(analysis, &main)];
@@ -305,14 +305,14 @@ fn by_margin(analysis: &Analysis, main: &[&Effect]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyse;
+    use crate::analysis::analyze;
     use crate::analysis::test_support::{screened, screened_as};
     use crate::report::{self, csv, markdown, text};
 
     fn matters(blocks: u32) -> Analysis {
         let mut stored = screened(blocks);
         stored.manifest.rules.matters = Some(0.05);
-        analyse(&stored)
+        analyze(&stored)
     }
 
     #[test]
@@ -342,7 +342,7 @@ mod tests {
             ),
             "{lead:?}"
         );
-        let none = report::lead(&analyse(&screened_as(6, 0.02, 5, |_| 1.0)));
+        let none = report::lead(&analyze(&screened_as(6, 0.02, 5, |_| 1.0)));
         assert_eq!(none[0], "No effect on commits/s was detected for any of 6 factors.");
         let few = report::lead(&matters(4));
         assert_eq!(
@@ -363,7 +363,7 @@ mod tests {
         factors[0].low = vec![siblings.clone(), Change::server("commit_delay", "0")];
         factors[0].high = vec![siblings, Change::server("commit_delay", "5000")];
         factors[3].low.clear();
-        let analysis = analyse(&stored);
+        let analysis = analyze(&stored);
         let table = &tables(&analysis)[0];
         let of = |name: &str| &table.rows.iter().find(|row| row[0] == name).unwrap()[1];
         assert_eq!(

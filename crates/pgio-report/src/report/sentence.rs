@@ -218,13 +218,13 @@ fn added_commit_latency(analysis: &Analysis, largest: Option<&Comparison>) -> St
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyse;
+    use crate::analysis::analyze;
     use crate::analysis::test_support::demo;
 
     /// The interval of the difference excludes zero, but the family of all comparisons does not decide.
     #[test]
     fn a_commit_takes_longer_only_if_its_verdict_says_so() {
-        let mut analysis = analyse(&demo());
+        let mut analysis = analyze(&demo());
         let last = three_sentences(&analysis)[2].clone();
         assert!(last.starts_with("On average, a commit takes 510 µs longer under on"), "{last}");
         let of_it = |c: &&mut Comparison| c.condition == "on" && c.metric == COMMIT_MEAN;

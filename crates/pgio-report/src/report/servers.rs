@@ -105,7 +105,7 @@ fn notes(analysis: &Analysis) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyse;
+    use crate::analysis::analyze;
     use crate::analysis::test_support::{experiment, trial};
 
     fn server(condition: &str, target: &str, ratio: Option<f64>, outlier: bool) -> Server {
@@ -128,7 +128,7 @@ mod tests {
     fn outliers_are_named_with_the_rule() {
         let mut stored = experiment(&["base", "slow"], vec![trial("base", 1, &[])]);
         stored.manifest.baseline = "base".to_owned();
-        let mut analysis = analyse(&stored);
+        let mut analysis = analyze(&stored);
         assert!(table(&analysis).is_none());
         analysis.servers = vec![
             server("base", "n1", None, false),

@@ -57,12 +57,12 @@ pub(super) fn table(analysis: &Analysis) -> Option<Table> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyse;
+    use crate::analysis::analyze;
     use crate::analysis::test_support::demo;
 
     #[test]
     fn a_standby_shows_its_place_its_delay_and_its_disk() {
-        let mut analysis = analyse(&demo());
+        let mut analysis = analyze(&demo());
         assert_eq!(table(&analysis), None, "no standby");
         analysis.standbys = vec![StandbyUse {
             condition: "any".to_owned(),

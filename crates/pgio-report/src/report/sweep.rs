@@ -8,7 +8,7 @@ use super::explain::error;
 use super::format::{self, NONE};
 use super::table::{Column, Table};
 use crate::analysis::sweep::{
-    COMMIT_MEAN, CellEffect, Curve, CurveKnee, CurvePoint, Estimate, KneePlace, Slope, Swept,
+    COMMIT_MEAN, CellEffect, Curve, CurveKnee, CurvePoint, Estimate, KneePlace, Slope, SweepResult,
     SweptCell,
 };
 use crate::analysis::width::half_width;
@@ -75,7 +75,7 @@ pub(super) fn knees(analysis: &Analysis) -> Vec<String> {
 }
 
 /// A sweep for describing points in words.
-fn words(swept: &Swept) -> Sweep {
+fn words(swept: &SweepResult) -> Sweep {
     Sweep {
         kind: swept.kind,
         axes: swept.axes.clone(),
@@ -84,7 +84,7 @@ fn words(swept: &Swept) -> Sweep {
     }
 }
 
-pub(super) fn along(analysis: &Analysis, swept: &Swept, axis: &Axis) -> Table {
+pub(super) fn along(analysis: &Analysis, swept: &SweepResult, axis: &Axis) -> Table {
     let curves: Vec<&Curve> = swept.curves_along(&axis.name).collect();
     let primary = &analysis.primary_metric;
     let by_amount = curves.first().map(|c| &c.throughput).filter(|name| *name != primary);
@@ -142,7 +142,7 @@ fn heading(axis: &Axis) -> String {
 }
 
 /// `16 (knee)`
-fn value(swept: &Swept, cell: &SweptCell, curve: &Curve, point: &CurvePoint) -> String {
+fn value(swept: &SweepResult, cell: &SweptCell, curve: &Curve, point: &CurvePoint) -> String {
     let at_knee = |k: &CurveKnee| k.place == KneePlace::At && k.value == point.value;
     let mut marks = Vec::new();
     marks.extend(swept.is_middle(cell).then_some("middle"));
@@ -209,7 +209,7 @@ fn is_shown(cell: &SweptCell) -> bool {
 }
 
 /// Names the values of a curve at which no trial counts.
-fn gap_note(swept: &Swept, axis: &Axis, curve: &Curve) -> Option<String> {
+fn gap_note(swept: &SweepResult, axis: &Axis, curve: &Curve) -> Option<String> {
     let missing = curve.points.iter().filter(|p| swept.cells[p.cell].valid == 0);
     let values: Vec<String> = missing.map(|p| shown(&p.value)).collect();
     let knee = match curve.knee {
@@ -250,7 +250,7 @@ fn knee_note(axis: &Axis, curve: &Curve) -> Option<String> {
 }
 
 /// The predicted and measured latency of a commit, if the prediction changes along the axis.
-pub(super) fn predictions(swept: &Swept, axis: &Axis) -> Option<Table> {
+pub(super) fn predictions(swept: &SweepResult, axis: &Axis) -> Option<Table> {
     let cell = |p: &CurvePoint| &swept.cells[p.cell];
     let complete = |curve: &&Curve| {
         curve
@@ -311,7 +311,7 @@ fn seconds_with_interval(e: &Estimate) -> String {
 }
 
 /// The parts of the prediction at the middle point.
-fn sum_note(swept: &Swept, curve: &Curve) -> Option<String> {
+fn sum_note(swept: &SweepResult, curve: &Curve) -> Option<String> {
     let middle = curve.points.iter().map(|p| &swept.cells[p.cell]).find(|c| swept.is_middle(c))?;
     let predicted = middle.predicted.as_ref()?;
     Some(format!("{} at the middle point: {}.", curve.condition, predicted.from))
@@ -332,7 +332,7 @@ fn slope_note(axis: &Axis, curve: &Curve, slope: &Slope) -> String {
 }
 
 /// Cells that lie on no axis through the middle.
-pub(super) fn grid(analysis: &Analysis, swept: &Swept) -> Option<Table> {
+pub(super) fn grid(analysis: &Analysis, swept: &SweepResult) -> Option<Table> {
     if swept.kind != SweepKind::Grid || swept.axes.len() < 2 {
         return None;
     }

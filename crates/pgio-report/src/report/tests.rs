@@ -8,11 +8,11 @@ use proptest::prelude::*;
 use super::sentence::{sentence, three_sentences};
 use super::{across, document, json, text, trial};
 use crate::analysis::across::across as compared;
-use crate::analysis::sweep::Swept;
+use crate::analysis::sweep::SweepResult;
 use crate::analysis::test_support::{
     classic_trial, demo, experiment, latencies, replicated, set, throttled,
 };
-use crate::analysis::{Analysis, analyse, test_support};
+use crate::analysis::{Analysis, analyze, test_support};
 use pgio_results::store::StoredExperiment;
 use pgio_results::sweep::Point;
 use pgio_results::{Check, Outcome, Trial, Warning};
@@ -55,7 +55,7 @@ fn troubled() -> StoredExperiment {
 fn an_experiment_with_a_margin() {
     let mut stored = demo();
     stored.manifest.rules.matters = Some(0.05);
-    let analysis = analyse(&stored);
+    let analysis = analyze(&stored);
     let mut short = document(&analysis);
     short.tables.truncate(1);
     assert_snapshot!(text::render(&short));
@@ -69,7 +69,7 @@ fn an_experiment_with_a_margin() {
     let secondary = comparisons.iter().find(|c| c["primary"] == false).unwrap();
     assert_eq!(secondary["decision"], serde_json::Value::Null);
     stored.manifest.rules.matters = Some(0.5);
-    let analysis = analyse(&stored);
+    let analysis = analyze(&stored);
     let sentences = analysis.conditions.iter().map(|c| sentence(&analysis, &c.name));
     assert_snapshot!(sentences.collect::<Vec<_>>().join("\n"));
 }
@@ -103,45 +103,45 @@ fn full_trial() -> Trial {
 
 #[test]
 fn a_sweep_has_a_table_for_each_axis() {
-    assert_snapshot!(printed(&analyse(&test_support::swept(8))));
+    assert_snapshot!(printed(&analyze(&test_support::swept(8))));
 }
 
 #[test]
 fn a_sweep_reads_back_from_json_and_its_knees_come_first() {
-    let analysis = analyse(&test_support::swept(6));
+    let analysis = analyze(&test_support::swept(6));
     let read: Analysis = serde_json::from_str(&json::render(&analysis)).unwrap();
     let (ours, read) = (analysis.sweep.as_ref().unwrap(), read.sweep.unwrap());
     assert_eq!((&read.axes, &read.middle, &read.notes), (&ours.axes, &ours.middle, &ours.notes));
-    let cells = |all: &Swept| -> Vec<(String, Point)> {
+    let cells = |all: &SweepResult| -> Vec<(String, Point)> {
         all.cells.iter().map(|c| (c.condition.clone(), c.point.clone())).collect()
     };
     assert_eq!(cells(&read), cells(ours));
-    let knees = |all: &Swept| all.curves.iter().map(|c| c.knee.clone()).collect::<Vec<_>>();
+    let knees = |all: &SweepResult| all.curves.iter().map(|c| c.knee.clone()).collect::<Vec<_>>();
     assert_eq!(knees(&read), knees(ours));
     let lines = super::lead(&analysis);
     let knees = "Knee along sessions (beyond it more load mostly adds latency): local none up to 64; on at 16.";
     assert_eq!(lines.last().unwrap(), knees);
-    assert_eq!(analyse(&demo()).sweep, None);
+    assert_eq!(analyze(&demo()).sweep, None);
 }
 
 #[test]
 fn an_experiment_in_order() {
-    assert_snapshot!(printed(&analyse(&demo())));
+    assert_snapshot!(printed(&analyze(&demo())));
 }
 
 #[test]
 fn an_experiment_cut_short() {
-    assert_snapshot!(printed(&analyse(&shortened(3))));
+    assert_snapshot!(printed(&analyze(&shortened(3))));
 }
 
 #[test]
 fn an_experiment_in_trouble() {
-    assert_snapshot!(printed(&analyse(&troubled())));
+    assert_snapshot!(printed(&analyze(&troubled())));
 }
 
 #[test]
 fn an_experiment_without_trials() {
-    assert_snapshot!(printed(&analyse(&experiment(&["local", "on"], Vec::new()))));
+    assert_snapshot!(printed(&analyze(&experiment(&["local", "on"], Vec::new()))));
 }
 
 /// Sampled waits, probes, and a device that read a tenth of what was missed.
@@ -155,7 +155,7 @@ fn an_experiment_that_is_explained() {
         set(t, "device_reads_per_second", 500.0);
         set(t, "page_cache_reads_per_second", 4500.0);
     }
-    assert_snapshot!(printed(&analyse(&stored)));
+    assert_snapshot!(printed(&analyze(&stored)));
 }
 
 #[test]
@@ -183,7 +183,7 @@ fn two_experiments_against_each_other() {
 fn the_verdict_names_two_changed_treatments() {
     let mut stored = demo();
     stored.manifest.conditions[3].changes.push(throttled());
-    let text = sentence(&analyse(&stored), "on");
+    let text = sentence(&analyze(&stored), "on");
     let end = "on differs from local in two treatments: the effect cannot be attributed to one of \
                them.";
     assert!(text.contains("slower than local") && text.ends_with(end), "{text}");
@@ -205,26 +205,26 @@ fn one_trial_that_failed() {
 
 #[test]
 fn sentences() {
-    let analysis = analyse(&demo());
+    let analysis = analyze(&demo());
     let all = ["local", "local-aa", "remote_write", "on", "nobody"].map(|c| sentence(&analysis, c));
     assert_snapshot!(all.join("\n"));
 }
 
 #[test]
 fn sentences_of_too_few_blocks() {
-    let analysis = analyse(&shortened(3));
+    let analysis = analyze(&shortened(3));
     assert_snapshot!(sentence(&analysis, "on"));
 }
 
 #[test]
 fn three_sentences_of_a_demo() {
-    assert_snapshot!(three_sentences(&analyse(&demo())).join("\n"));
+    assert_snapshot!(three_sentences(&analyze(&demo())).join("\n"));
 }
 
 #[test]
 fn three_sentences_of_less() {
-    assert_snapshot!(three_sentences(&analyse(&shortened(3))).join("\n"));
-    let nothing = analyse(&experiment(&["local"], Vec::new()));
+    assert_snapshot!(three_sentences(&analyze(&shortened(3))).join("\n"));
+    let nothing = analyze(&experiment(&["local"], Vec::new()));
     assert_snapshot!(three_sentences(&nothing).join("\n"));
 }
 
@@ -236,7 +236,7 @@ fn the_second_sentence_warns_of_a_twin_that_differs() {
             set(t, "commits_per_second", 2000.0);
         }
     }
-    let [_, trust, _] = three_sentences(&analyse(&stored));
+    let [_, trust, _] = three_sentences(&analyze(&stored));
     assert!(trust.starts_with("Distrust this experiment: local-aa is a second copy of local"));
 }
 
@@ -246,7 +246,7 @@ fn keys(value: &serde_json::Value) -> BTreeSet<&str> {
 
 #[test]
 fn json_has_the_promised_names() {
-    let text = json::render(&analyse(&troubled()));
+    let text = json::render(&analyze(&troubled()));
     let value: serde_json::Value = serde_json::from_str(&text).unwrap();
     assert_eq!(value["schema"], "pgio.analysis/1");
     let has = |value: &serde_json::Value, names: &[&str]| {
@@ -299,7 +299,7 @@ fn json_has_the_promised_names() {
 
 #[test]
 fn json_verdicts_are_the_promised_words() {
-    let value: serde_json::Value = serde_json::from_str(&json::render(&analyse(&demo()))).unwrap();
+    let value: serde_json::Value = serde_json::from_str(&json::render(&analyze(&demo()))).unwrap();
     let verdict = |condition: &str, metric: &str| {
         let all = value["comparisons"].as_array().unwrap();
         let found = all.iter().find(|c| c["condition"] == condition && c["metric"] == metric);
@@ -309,14 +309,14 @@ fn json_verdicts_are_the_promised_words() {
     assert_eq!(verdict("local-aa", "commits_per_second"), "no_difference");
     assert_eq!(verdict("on", "checkpoints"), "not_applicable");
     let short: serde_json::Value =
-        serde_json::from_str(&json::render(&analyse(&shortened(2)))).unwrap();
+        serde_json::from_str(&json::render(&analyze(&shortened(2)))).unwrap();
     assert_eq!(short["comparisons"][0]["verdict"], "too_few_blocks");
     assert_eq!(short["comparisons"][0]["low"], serde_json::Value::Null);
 }
 
 #[test]
 fn json_reads_back() {
-    let analysis = analyse(&troubled());
+    let analysis = analyze(&troubled());
     let read: Analysis = serde_json::from_str(&json::render(&analysis)).unwrap();
     // Numbers may differ in their last bit; everything else may not.
     assert_eq!((read.checks, read.warnings), (analysis.checks, analysis.warnings));
@@ -344,7 +344,7 @@ fn a_shown_secondary_change_has_a_star_and_a_missing_percentile_its_reason() {
         }
         pair
     });
-    assert_snapshot!(printed(&analyse(&experiment(&["local", "on"], trials.collect()))));
+    assert_snapshot!(printed(&analyze(&experiment(&["local", "on"], trials.collect()))));
 }
 
 #[test]
@@ -356,7 +356,7 @@ fn many_conditions_stay_within_the_line() {
     for (t, name) in trials.iter_mut().zip(conditions.iter().cycle()) {
         t.place.as_mut().unwrap().condition = (*name).to_owned();
     }
-    let text = printed(&analyse(&experiment(&conditions, trials)));
+    let text = printed(&analyze(&experiment(&conditions, trials)));
     for line in text.lines() {
         assert!(line.chars().count() <= text::COLUMNS, "{line}");
     }
@@ -378,7 +378,7 @@ proptest! {
                 test_support::trial("on", block, &rate(*on)),
             ]
         });
-        let analysis = analyse(&experiment(&["local", "on"], trials.collect()));
+        let analysis = analyze(&experiment(&["local", "on"], trials.collect()));
         let text = sentence(&analysis, "on");
         let on = analysis.primary("on").unwrap();
         let outside = on.interval.low.unwrap() > 1.0 || on.interval.high.unwrap() < 1.0;

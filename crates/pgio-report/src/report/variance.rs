@@ -52,7 +52,7 @@ fn advice(v: &Variance) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::analyse;
+    use crate::analysis::analyze;
     use crate::analysis::test_support::demo;
 
     fn words(share: f64, best: Option<(f64, f64)>, renewal: Renewal) -> String {
@@ -66,7 +66,7 @@ mod tests {
             best_window_seconds: best.map(|b| b.0),
             best_window_time: best.map(|b| b.1),
         };
-        let analysis = Analysis { variance: Some(variance), ..analyse(&demo()) };
+        let analysis = Analysis { variance: Some(variance), ..analyze(&demo()) };
         note(&analysis).unwrap()
     }
 
@@ -87,6 +87,6 @@ mod tests {
 
     #[test]
     fn without_slices_nothing_is_said() {
-        assert_eq!(note(&analyse(&demo())), None);
+        assert_eq!(note(&analyze(&demo())), None);
     }
 }

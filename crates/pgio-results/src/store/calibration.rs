@@ -15,20 +15,20 @@ pub struct Calibration {
     pub limit: f64,
     /// In the order of their length.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub tried: Vec<Rung>,
+    pub tried: Vec<TriedLength>,
 }
 
 /// One length of slices that was tried.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
-pub struct Rung {
+pub struct TriedLength {
     /// Mean counted length of a slice.
     pub slice_seconds: f64,
     /// Slices of each condition.
     pub slices: u32,
     /// Time that trying took.
     pub seconds: f64,
-    pub verdict: RungVerdict,
+    pub verdict: LengthVerdict,
     /// Differences between slices, the largest first.
     pub answers: Vec<CarryOver>,
 }
@@ -36,7 +36,7 @@ pub struct Rung {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum RungVerdict {
+pub enum LengthVerdict {
     /// All intervals lie within the limit.
     Agrees,
     /// No interval contradicts the limit, but not all lie within it.

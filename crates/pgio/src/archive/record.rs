@@ -39,7 +39,7 @@ impl Record {
     /// `None` without any trial, because nothing ran and there is no run id.
     pub fn of(stored: &StoredExperiment) -> Option<Record> {
         let run = Run::of(stored)?;
-        let analysis = analysis::analyse(stored);
+        let analysis = analysis::analyze(stored);
         let standings = analysis::standings(stored);
         let tables = vec![
             conditions(&run),

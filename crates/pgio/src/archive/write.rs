@@ -17,7 +17,7 @@ const INSERT: &str = include_str!("sql/insert_experiment.sql");
 
 /// What storing an experiment changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stored {
+pub enum StoreOutcome {
     New,
     Replaced,
     Unchanged,
@@ -34,7 +34,7 @@ pub fn is_stored(client: &mut Client, stored: &StoredExperiment) -> Result<bool,
 }
 
 /// Stores one experiment; the schema must be prepared.
-pub fn store(client: &mut Client, record: &Record) -> Result<Stored, ArchiveError> {
+pub fn store(client: &mut Client, record: &Record) -> Result<StoreOutcome, ArchiveError> {
     let run = &record.run;
     let doing = || failed(format!("storing run {} of {}", run.run_id, run.experiment));
     let mut transaction = client.transaction().map_err(doing())?;
@@ -49,7 +49,9 @@ pub fn store(client: &mut Client, record: &Record) -> Result<Stored, ArchiveErro
         [&run.run_id, &run.experiment, &created_at(record), &record.seed.to_string()];
     let found = transaction.query_opt(known, &parameters).map_err(doing())?;
     let replaces = match found {
-        Some(row) if row.get::<_, String>(1) == record.digest => return Ok(Stored::Unchanged),
+        Some(row) if row.get::<_, String>(1) == record.digest => {
+            return Ok(StoreOutcome::Unchanged);
+        }
         Some(row) if !row.get::<_, bool>(2) => {
             return Err(ArchiveError::OtherExperiment {
                 run_id: run.run_id.clone(),
@@ -67,7 +69,7 @@ pub fn store(client: &mut Client, record: &Record) -> Result<Stored, ArchiveErro
     };
     insert(&mut transaction, record).map_err(doing())?;
     transaction.commit().map_err(doing())?;
-    Ok(if replaces { Stored::Replaced } else { Stored::New })
+    Ok(if replaces { StoreOutcome::Replaced } else { StoreOutcome::New })
 }
 
 /// The manifest of an experiment that was not written by pgio may have any text as its time.

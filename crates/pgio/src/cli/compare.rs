@@ -112,7 +112,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let dirs = dirs.inspect_err(|why| jobs::note_kept_trials(why, &out))?;
     let mut analyses = Vec::new();
     for dir in &dirs {
-        let analysis = report::analyse(dir)?;
+        let analysis = report::analyze(dir)?;
         output::print(&report::text(&analysis));
         output::line(&format!("Results: {}", dir.display()));
         output::line(&format!("Page: {}", report::page_of(dir)));

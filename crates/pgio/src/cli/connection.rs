@@ -4,28 +4,28 @@ use std::io::ErrorKind;
 use std::path::Path;
 
 use super::exit::{FILES, Failure};
-use super::flags::{Source, TakesKeys};
+use super::flags::{KeyedCommand, Source};
 use super::output;
 use crate::config::experiment::limits::FILE_BYTES;
 use crate::config::{ConnectString, Layer, pgio_conf};
-use crate::experiment::connection::{self, GivenKeys};
+use crate::experiment::connection::{self, ConnectionKeys};
 use pgio_connect::ConnectParams;
 use pgio_results::files;
 
 const DEFAULT_CONF: &str = "pgio.conf";
 
 /// Reads pgio.conf, which must exist if it is named, and overrides it by the flags.
-pub(super) fn given<C: TakesKeys>(source: &Source<C>) -> Result<GivenKeys, Failure> {
+pub(super) fn given<C: KeyedCommand>(source: &Source<C>) -> Result<ConnectionKeys, Failure> {
     let conf = read_conf(source.config.as_deref())?;
     let from_conf = conf.is_some();
     let layer = source.keys.0.clone().over(conf.unwrap_or_default());
-    Ok(GivenKeys { layer, from_conf })
+    Ok(ConnectionKeys { layer, from_conf })
 }
 
 /// Reads `./pgio.conf` alone, for an experiment.
-pub fn conf_only() -> Result<GivenKeys, Failure> {
+pub fn conf_only() -> Result<ConnectionKeys, Failure> {
     let conf = read_conf(None)?;
-    Ok(GivenKeys { from_conf: conf.is_some(), layer: conf.unwrap_or_default() })
+    Ok(ConnectionKeys { from_conf: conf.is_some(), layer: conf.unwrap_or_default() })
 }
 
 fn read_conf(named: Option<&Path>) -> Result<Option<Layer>, Failure> {
@@ -44,7 +44,7 @@ fn read_conf(named: Option<&Path>) -> Result<Option<Layer>, Failure> {
 }
 
 /// Resolves the connection parameters of the server that the keys name.
-pub fn params_of(keys: &GivenKeys, run_id: &str) -> Result<ConnectParams, Failure> {
+pub fn params_of(keys: &ConnectionKeys, run_id: &str) -> Result<ConnectParams, Failure> {
     params(&keys.connect_string(), run_id)
 }
 

@@ -69,7 +69,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     })?;
     let mut analyses = Vec::new();
     for dir in &dirs {
-        let analysis = report::analyse(dir)?;
+        let analysis = report::analyze(dir)?;
         output::print(&report::short(&analysis));
         output::line("");
         analyses.push(analysis);

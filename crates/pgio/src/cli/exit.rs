@@ -113,11 +113,11 @@ impl Failure {
 pub type Outcome = Result<(), Failure>;
 
 /// Maps errors of the library to exit codes.
-trait Coded: std::error::Error + Send + Sync + 'static {
+trait HasExitCode: std::error::Error + Send + Sync + 'static {
     fn code(&self) -> u8;
 }
 
-impl<E: Coded> From<E> for Failure {
+impl<E: HasExitCode> From<E> for Failure {
     fn from(error: E) -> Failure {
         Failure { code: error.code(), error: error.into() }
     }
@@ -152,7 +152,7 @@ impl From<RunError> for Failure {
 
 macro_rules! coded {
     ($($error:ty => $code:expr),* $(,)?) => {
-        $(impl Coded for $error {
+        $(impl HasExitCode for $error {
             fn code(&self) -> u8 {
                 let code: fn(&$error) -> u8 = $code;
                 code(self)

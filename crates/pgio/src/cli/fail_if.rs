@@ -9,7 +9,7 @@ use crate::config::value;
 use benchmath::margin::Margin;
 use pgio_report::analysis::Gate;
 use pgio_report::analysis::across::Across;
-use pgio_report::analysis::across::gate::{self, Change, Rule, RuleError, Ruling};
+use pgio_report::analysis::across::gate::{self, Change, Rule, RuleError, RuleResult};
 use pgio_report::report::junit;
 
 const FORM: &str = "must be slower:SHARE or changed:SHARE, perhaps after METRIC:, with a share from 0.1% \
@@ -42,7 +42,7 @@ impl FromStr for RuleArg {
 }
 
 /// A rule with its answers.
-pub(super) type Judged = Vec<(Rule, Vec<Ruling>)>;
+pub(super) type RuleResults = Vec<(Rule, Vec<RuleResult>)>;
 
 /// The metrics that the rules name.
 pub(super) fn metrics(rules: &[RuleArg]) -> Vec<String> {
@@ -54,16 +54,16 @@ pub(super) fn judge(
     across: &Across,
     rules: &[RuleArg],
     margin: Option<f64>,
-) -> Result<Judged, Failure> {
+) -> Result<RuleResults, Failure> {
     let of_margin = margin.map(|share| Rule { metric: None, change: Change::Slower, share });
     let rules = rules.iter().map(|rule| rule.0.clone()).chain(of_margin);
     rules.map(|rule| Ok((rule.clone(), gate::judge(across, &rule)?))).collect()
 }
 
 /// Fails if any rule is broken. What passes is noted on stderr, so that stdout has the report alone.
-pub(super) fn outcome(judged: &Judged) -> Outcome {
+pub(super) fn outcome(judged: &RuleResults) -> Outcome {
     let with = |wanted: Gate| {
-        let of_rule = |(rule, rulings): &(Rule, Vec<Ruling>)| {
+        let of_rule = |(rule, rulings): &(Rule, Vec<RuleResult>)| {
             let names: Vec<String> =
                 rulings.iter().filter(|r| r.gate == wanted).map(named).collect();
             (!names.is_empty()).then(|| format!("{}: {}", junit::shown(rule), names.join(", ")))
@@ -81,7 +81,7 @@ pub(super) fn outcome(judged: &Judged) -> Outcome {
     }
 }
 
-fn named(ruling: &Ruling) -> String {
+fn named(ruling: &RuleResult) -> String {
     match &ruling.obstacle {
         Some(why) => format!("{} ({why})", ruling.condition),
         None => ruling.condition.clone(),

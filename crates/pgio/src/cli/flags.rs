@@ -13,7 +13,7 @@ use crate::config::value::Kind;
 use crate::config::{KEYS, Key, Layer, Use};
 
 /// A command that takes keys as flags.
-pub(super) trait TakesKeys: Clone + Default + Send + Sync + 'static {
+pub(super) trait KeyedCommand: Clone + Default + Send + Sync + 'static {
     const NAME: &'static str;
     const USES: &'static [Use];
 
@@ -29,7 +29,7 @@ macro_rules! commands {
             #[derive(Debug, Clone, Default)]
             pub(super) struct $name;
 
-            impl TakesKeys for $name {
+            impl KeyedCommand for $name {
                 const NAME: &'static str = $text;
                 const USES: &'static [Use] = $uses;
             }
@@ -72,7 +72,7 @@ const HEADINGS: [&str; 3] = ["Connection", "Data set", "Work"];
 #[derive(Debug, Clone, Default)]
 pub(super) struct KeyFlags<C>(pub(super) Layer, PhantomData<C>);
 
-impl<C: TakesKeys> clap::Args for KeyFlags<C> {
+impl<C: KeyedCommand> clap::Args for KeyFlags<C> {
     fn augment_args(command: clap::Command) -> clap::Command {
         let of = |heading_of: &'static str| {
             KEYS.iter().filter(move |k| C::takes(k) && heading(k) == heading_of)
@@ -85,7 +85,7 @@ impl<C: TakesKeys> clap::Args for KeyFlags<C> {
     }
 }
 
-fn arg<C: TakesKeys>(key: &'static Key) -> Arg {
+fn arg<C: KeyedCommand>(key: &'static Key) -> Arg {
     let using = if C::USES.contains(&Use::Load) { Use::Load } else { SLOB };
     let default = key.default_for(using).map_or_else(String::new, |d| format!("; default {d}"));
     let help = format!("{} [{}{default}]", capitalized(key.help), key.conf_name());
@@ -108,7 +108,7 @@ fn capitalized(text: &str) -> String {
     rest.next().into_iter().flat_map(char::to_uppercase).chain(rest).collect()
 }
 
-impl<C: TakesKeys> FromArgMatches for KeyFlags<C> {
+impl<C: KeyedCommand> FromArgMatches for KeyFlags<C> {
     fn from_arg_matches(matches: &ArgMatches) -> Result<KeyFlags<C>, clap::Error> {
         let mut flags = KeyFlags::default();
         flags.update_from_arg_matches(matches)?;
@@ -128,7 +128,7 @@ impl<C: TakesKeys> FromArgMatches for KeyFlags<C> {
 
 /// The sources of keys.
 #[derive(Debug, Clone, clap::Args)]
-pub(super) struct Source<C: TakesKeys> {
+pub(super) struct Source<C: KeyedCommand> {
     /// Read this instead of ./pgio.conf
     #[arg(long, value_name = "FILE")]
     pub(super) config: Option<PathBuf>,
@@ -136,7 +136,7 @@ pub(super) struct Source<C: TakesKeys> {
     pub(super) keys: KeyFlags<C>,
 }
 
-impl<C: TakesKeys> Source<C> {
+impl<C: KeyedCommand> Source<C> {
     /// Whether the command line gives no key and no file.
     pub(super) fn is_empty(&self) -> bool {
         self.config.is_none() && self.keys.0 == Layer::default()
@@ -175,7 +175,7 @@ fn elsewhere(key: &Key) -> String {
 mod tests {
     use super::*;
 
-    fn flags<C: TakesKeys>() -> Vec<String> {
+    fn flags<C: KeyedCommand>() -> Vec<String> {
         let command = <Source<C> as clap::Args>::augment_args(clap::Command::new("x"));
         command.get_arguments().filter_map(|a| a.get_long().map(str::to_owned)).collect()
     }
@@ -209,7 +209,7 @@ mod tests {
         assert!(refused("--no-such").contains("unexpected argument"));
     }
 
-    fn error<C: TakesKeys>(flag: &str, value: &str) -> String {
+    fn error<C: KeyedCommand>(flag: &str, value: &str) -> String {
         let command = <Source<C> as clap::Args>::augment_args(clap::Command::new("x"));
         explain(command.try_get_matches_from(["x", flag, value]).unwrap_err()).to_string()
     }

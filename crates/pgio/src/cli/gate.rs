@@ -8,7 +8,7 @@ use super::output;
 use crate::config::value;
 use benchmath::margin::Margin;
 use pgio_report::analysis::{Analysis, Gate};
-use pgio_report::report::{self, Gated};
+use pgio_report::report::{self, GateResult};
 
 /// A margin as a share of the baseline's value, such as `5%`.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,11 +43,11 @@ pub(super) fn required_margin(what: &str, margin: Option<f64>) -> Result<f64, Fa
 /// Fails if any experiment's gate does. What passes is noted on stderr, so that stdout has the report
 /// alone.
 pub(super) fn outcome(analyses: &[&Analysis]) -> Outcome {
-    let gated: Vec<(&str, Gated)> =
+    let gated: Vec<(&str, GateResult)> =
         analyses.iter().filter_map(|a| Some((a.experiment.as_str(), report::gate(a)?))).collect();
     let why = |gate: Gate| -> String {
         let of_it = gated.iter().filter(|(_, gated)| gated.gate == gate);
-        let sentence = |(name, gated): &(&str, Gated)| match analyses.len() {
+        let sentence = |(name, gated): &(&str, GateResult)| match analyses.len() {
             1 => gated.why.clone(),
             _ => format!("{name}: {}", gated.why),
         };

@@ -3,7 +3,7 @@
 use postgres::Client;
 
 use super::output::{self, Status};
-use crate::dataset::{DatasetError, LoadEvent, LoadSpec, Loaded, lines};
+use crate::dataset::{DatasetError, LoadEvent, LoadSpec, LoadSummary, lines};
 use crate::experiment::slob;
 use crate::host::stop::Stop;
 use pgio_connect::ConnectParams;
@@ -22,7 +22,7 @@ pub fn load(
     spec: &LoadSpec,
     stop: &Stop,
     shown: Lines,
-) -> Result<Loaded, DatasetError> {
+) -> Result<LoadSummary, DatasetError> {
     let mut status = Status::new();
     slob::load(admin, params, spec, stop, &mut |event| show(&event, shown, &mut status))
 }

@@ -114,7 +114,7 @@ fn one_experiment(dirs: &[PathBuf], args: &Args) -> Outcome {
     if !in_one {
         check_shown_together(dirs.len(), args.format)?;
     }
-    let judge = |dir: &PathBuf| Ok(Judged::new(dir, args.read(dir)?));
+    let judge = |dir: &PathBuf| Ok(LoadedReport::new(dir, args.read(dir)?));
     let all = dirs.iter().map(judge).collect::<Result<Vec<_>, Failure>>()?;
     let analyses: Vec<&Analysis> = all.iter().map(|judged| &judged.analysis).collect();
     for analysis in &analyses {
@@ -142,11 +142,11 @@ fn one_experiment(dirs: &[PathBuf], args: &Args) -> Outcome {
     if args.gate { gate::outcome(&analyses) } else { Ok(()) }
 }
 
-fn stored(all: &[Judged]) -> Vec<&StoredExperiment> {
+fn stored(all: &[LoadedReport]) -> Vec<&StoredExperiment> {
     all.iter().map(|judged| &judged.stored).collect()
 }
 
-fn with_manifests(all: &[Judged]) -> Vec<(&Manifest, &Analysis)> {
+fn with_manifests(all: &[LoadedReport]) -> Vec<(&Manifest, &Analysis)> {
     all.iter().map(|judged| (&judged.stored.manifest, &judged.analysis)).collect()
 }
 
@@ -194,7 +194,7 @@ fn compared(a: &[Vec<PathBuf>], b: &[Vec<PathBuf>], args: &Args) -> Outcome {
     check_shown_together(sides.len(), args.format)?;
     let found = sides.iter().map(|(a, b)| compare(a, b, args)).collect::<Result<Vec<_>, _>>()?;
     args.write(&each(&found, |(found, rules)| render_comparison(found, rules, args))?)?;
-    let rules: fail_if::Judged = found.into_iter().flat_map(|(_, rules)| rules).collect();
+    let rules: fail_if::RuleResults = found.into_iter().flat_map(|(_, rules)| rules).collect();
     if rules.is_empty() { Ok(()) } else { fail_if::outcome(&rules) }
 }
 
@@ -234,9 +234,9 @@ fn pairs(a: &[PathBuf], b: &[PathBuf]) -> Result<Vec<(PathBuf, PathBuf)>, Failur
 }
 
 /// Renders the index page that links the pages of several workloads.
-fn index(dir: &Path, all: &[Judged], analyses: &[&Analysis]) -> String {
+fn index(dir: &Path, all: &[LoadedReport], analyses: &[&Analysis]) -> String {
     // Each workload's experiment is named after the file, then after its own directory.
-    let name = |judged: &Judged| {
+    let name = |judged: &LoadedReport| {
         let own = judged.dir.file_name().map_or_else(String::new, |n| format!(" {}", n.display()));
         let name = &judged.stored.manifest.name;
         name.strip_suffix(&own).unwrap_or(name).to_owned()
@@ -274,7 +274,7 @@ fn rows(analyses: &[&Analysis]) -> String {
     report::csv::render(&all)
 }
 
-fn render_one(judged: &Judged, format: Format) -> Result<String, Failure> {
+fn render_one(judged: &LoadedReport, format: Format) -> Result<String, Failure> {
     let analysis = &judged.analysis;
     Ok(match format {
         Format::Text => text(analysis),
@@ -292,7 +292,7 @@ fn compare(
     a: &[PathBuf],
     b: &[PathBuf],
     args: &Args,
-) -> Result<(Across, fail_if::Judged), Failure> {
+) -> Result<(Across, fail_if::RuleResults), Failure> {
     let read = |dirs: &[PathBuf]| dirs.iter().map(|d| args.read(d)).collect::<Result<Vec<_>, _>>();
     let (stored_a, stored_b) = (read(a)?, read(b)?);
     must_have_a_condition_in_common((&a[0], &stored_a[0]), (&b[0], &stored_b[0]))?;
@@ -305,7 +305,7 @@ fn compare(
 
 fn render_comparison(
     found: &Across,
-    rules: &fail_if::Judged,
+    rules: &fail_if::RuleResults,
     args: &Args,
 ) -> Result<String, Failure> {
     let document = || report::across::document(found);
@@ -373,25 +373,25 @@ impl Args {
     }
 }
 
-pub fn analyse(dir: &Path) -> Result<Analysis, StoreError> {
+pub fn analyze(dir: &Path) -> Result<Analysis, StoreError> {
     Ok(judged(dir)?.analysis)
 }
 
 /// The results of one workload, read and judged once for all formats and the gate.
-pub(super) struct Judged {
+pub(super) struct LoadedReport {
     dir: PathBuf,
     pub(super) stored: StoredExperiment,
     pub(super) analysis: Analysis,
 }
 
-impl Judged {
-    fn new(dir: &Path, stored: StoredExperiment) -> Judged {
-        let analysis = analysis::analyse(&stored);
-        Judged { dir: dir.to_owned(), stored, analysis }
+impl LoadedReport {
+    fn new(dir: &Path, stored: StoredExperiment) -> LoadedReport {
+        let analysis = analysis::analyze(&stored);
+        LoadedReport { dir: dir.to_owned(), stored, analysis }
     }
 
     pub(super) fn page(&self) -> Result<String, Failure> {
-        let Judged { dir, stored, analysis } = self;
+        let LoadedReport { dir, stored, analysis } = self;
         let series: Vec<_> = stored
             .trials
             .iter()
@@ -409,10 +409,10 @@ impl Judged {
     }
 }
 
-pub(super) fn judged(dir: &Path) -> Result<Judged, StoreError> {
+pub(super) fn judged(dir: &Path) -> Result<LoadedReport, StoreError> {
     let mut stored = read(dir)?;
     analysis::judge(&mut stored);
-    Ok(Judged::new(dir, stored))
+    Ok(LoadedReport::new(dir, stored))
 }
 
 /// Reads results and puts each name on one line: a line break in a name could forge a table row.
@@ -456,7 +456,7 @@ pub(super) fn write_page(dir: &Path) {
 
 /// Writes an index page that links the pages of the workloads.
 pub(super) fn write_index(dir: &Path, title: &str, dirs: &[PathBuf]) {
-    let analyses: Result<Vec<Analysis>, StoreError> = dirs.iter().map(|d| analyse(d)).collect();
+    let analyses: Result<Vec<Analysis>, StoreError> = dirs.iter().map(|d| analyze(d)).collect();
     let index = analyses.map(|all| {
         let dirs: Vec<&Path> = dirs.iter().map(PathBuf::as_path).collect();
         index_of(dir, title, &dirs, &all.iter().collect::<Vec<_>>())

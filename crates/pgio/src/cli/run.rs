@@ -19,7 +19,7 @@ use crate::config::resolve::Extent;
 use crate::dataset::sizes;
 use crate::experiment::admin::open_admin;
 use crate::experiment::error::LiveError;
-use crate::experiment::trial::{self, Measured, Request};
+use crate::experiment::trial::{self, Request, TrialResult};
 use crate::experiment::{conflicts, environment, slob, state};
 use crate::host::{Host, Hosts};
 use crate::pg::server;
@@ -130,10 +130,11 @@ pub(super) fn run(args: &Args) -> Outcome {
         Extent::Time(window) => format!(" of {:.0}", window.as_secs_f64()),
         _ => String::new(),
     };
-    let Measured { mut trial, error, .. } = trial::run(&request, &mut [], &mut admin, &mut |p| {
-        let rate = p.block_visits as f64 / p.elapsed.max(1e-3);
-        status.show(&format!("{:.0}{whole} s, {} blocks/s", p.elapsed, human::rate(rate)));
-    });
+    let TrialResult { mut trial, error, .. } =
+        trial::run(&request, &mut [], &mut admin, &mut |p| {
+            let rate = p.block_visits as f64 / p.elapsed.max(1e-3);
+            status.show(&format!("{:.0}{whole} s, {} blocks/s", p.elapsed, human::rate(rate)));
+        });
     status.clear();
     for check in &mut trial.checks {
         checks::tolerate(check, &args.tolerate);

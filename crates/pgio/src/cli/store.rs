@@ -7,7 +7,7 @@ use std::path::PathBuf;
 
 use super::exit::Outcome;
 use super::{output, report, runs};
-use crate::archive::{self, Record, Stored, schema};
+use crate::archive::{self, Record, StoreOutcome, schema};
 use crate::config::ConnectString;
 use pgio_results::Warning;
 use pgio_results::store;
@@ -48,11 +48,11 @@ pub(super) fn run(args: &Args) -> Outcome {
         };
         let outcome = archive::store(&mut client, &record)?;
         match outcome {
-            Stored::New => new += 1,
-            Stored::Replaced => replaced += 1,
-            Stored::Unchanged => unchanged += 1,
+            StoreOutcome::New => new += 1,
+            StoreOutcome::Replaced => replaced += 1,
+            StoreOutcome::Unchanged => unchanged += 1,
         }
-        if outcome != Stored::Unchanged {
+        if outcome != StoreOutcome::Unchanged {
             trials += record.trials;
         }
     }

@@ -73,7 +73,7 @@ pub fn describe(client: &mut Client, private: bool) -> Result<Database, DatasetE
             )));
         }
     }
-    if row.get("labelled") {
+    if row.get("labeled") {
         return Err(refuse("it has a security label, which pgio cannot restore".to_owned()));
     }
     let others: i64 = row.get("other_sessions");

@@ -12,17 +12,17 @@ use super::mark;
 use super::{sql, verify};
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Destroyed {
+pub struct DestroySummary {
     pub dropped: Vec<String>,
     /// Objects that have such a name but no mark, and were kept.
     pub kept: Vec<String>,
 }
 
 /// Drops the marked tables and helper objects of workloads in current_schema().
-pub fn destroy(client: &mut Client) -> Result<Destroyed, DatasetError> {
+pub fn destroy(client: &mut Client) -> Result<DestroySummary, DatasetError> {
     with_lock(client, |client| {
         let schema = verify::current_schema(client)?;
-        let mut result = Destroyed::default();
+        let mut result = DestroySummary::default();
         for helper in helpers(client)? {
             if !helper.marked {
                 result.kept.push(helper.name);

@@ -68,7 +68,7 @@ pub enum LoadEvent {
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Loaded {
+pub struct LoadSummary {
     pub tables: u32,
     /// Bytes of the tables without their indexes.
     pub heap_bytes: u64,
@@ -86,7 +86,7 @@ pub fn load<E>(
     spec: &LoadSpec,
     stop: &Stop,
     on_event: &mut dyn FnMut(LoadEvent),
-) -> Result<Loaded, DatasetError>
+) -> Result<LoadSummary, DatasetError>
 where
     E: std::error::Error + Send + Sync + 'static,
 {
@@ -100,7 +100,7 @@ fn load_locked(
     spec: &LoadSpec,
     stop: &Stop,
     on_event: &mut dyn FnMut(LoadEvent),
-) -> Result<Loaded, DatasetError> {
+) -> Result<LoadSummary, DatasetError> {
     let preflight = check_server(admin, spec)?;
     for warning in space::check(admin, spec, &preflight.tablespace_location, &preflight.existing)? {
         on_event(LoadEvent::Warning(warning));
@@ -133,14 +133,14 @@ fn load_locked(
     }
     load_parts(admin, connect, &shared, &spec.parts(), &mut |update| {
         match update {
-            Update::Loaded(Part::Base) => {
+            Update::LoadSummary(Part::Base) => {
                 base_pending = false;
                 on_event(LoadEvent::BaseLoaded { elapsed: started.elapsed() });
             }
-            Update::Loaded(Part::Scan) => {
+            Update::LoadSummary(Part::Scan) => {
                 on_event(LoadEvent::ScanLoaded { elapsed: started.elapsed() });
             }
-            Update::Loaded(Part::Table(table)) => {
+            Update::LoadSummary(Part::Table(table)) => {
                 complete += 1;
                 on_event(LoadEvent::TableLoaded { table, elapsed: started.elapsed() });
             }
@@ -154,12 +154,12 @@ fn load_locked(
     })?;
     let dropped = drop_surplus(admin, &preflight, spec)?;
     on_event(LoadEvent::GroupComplete { elapsed: started.elapsed() });
-    Ok(Loaded { tables: spec.tables, heap_bytes: total, elapsed: started.elapsed(), dropped })
+    Ok(LoadSummary { tables: spec.tables, heap_bytes: total, elapsed: started.elapsed(), dropped })
 }
 
 enum Update {
     Tick,
-    Loaded(Part),
+    LoadSummary(Part),
 }
 
 /// Loads the parts with `spec.streams` streams; a part starts as soon as a stream is free.
@@ -196,7 +196,7 @@ fn load_parts(
                 Ok(Ok(part)) => {
                     finished += 1;
                     tables_finished += u32::from(matches!(part, Part::Table(_)));
-                    on_update(Update::Loaded(part));
+                    on_update(Update::LoadSummary(part));
                 }
                 Ok(Err(StreamError::Failed(error))) => failure = failure.take().or(Some(error)),
                 Ok(Err(StreamError::Stopped)) => {}

@@ -28,7 +28,7 @@ pub struct WalRetention {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Needs {
+pub struct DiskNeeds {
     pub data: u64,
     pub wal: u64,
 }
@@ -38,7 +38,7 @@ pub struct Needs {
 /// An old table is freed when its replacement commits, so for each stream both exist at the same time;
 /// surplus tables are dropped last. Checkpoints remove WAL; their distance is at most max_wal_size if
 /// the server keeps up, and the estimate uses twice that.
-pub fn estimate(spec: &LoadSpec, former: &[(Part, u64)], wal: WalRetention) -> Needs {
+pub fn estimate(spec: &LoadSpec, former: &[(Part, u64)], wal: WalRetention) -> DiskNeeds {
     let former: HashMap<Part, u64> = former.iter().copied().collect();
     let freed = |part: Part| former.get(&part).copied().unwrap_or(0);
     let streams = spec.concurrent() as usize;
@@ -56,7 +56,7 @@ pub fn estimate(spec: &LoadSpec, former: &[(Part, u64)], wal: WalRetention) -> N
         WalRetention { held_back: true, .. } => spec.wal_bytes(),
         WalRetention { max_wal_size, .. } => spec.wal_bytes().min(max_wal_size.saturating_mul(2)),
     };
-    Needs { data: peak.saturating_add(spec.sort_bytes()), wal }
+    DiskNeeds { data: peak.saturating_add(spec.sort_bytes()), wal }
 }
 
 /// A directory of the server and its file system.
@@ -68,7 +68,7 @@ pub struct Volume {
 }
 
 /// Refuses a file system that is too small; if data and WAL share one, it must hold the sum.
-pub fn check_volumes(needs: Needs, data: &Volume, wal: &Volume) -> Result<(), DatasetError> {
+pub fn check_volumes(needs: DiskNeeds, data: &Volume, wal: &Volume) -> Result<(), DatasetError> {
     let refuse = |volume: &Volume, what, needed| {
         let (path, free) = (volume.path.clone(), volume.free);
         if needed <= free {
@@ -124,10 +124,10 @@ pub(super) fn check(
         (Ok(data), Ok(wal)) => check_volumes(needs, &data, &wal).map(|()| Vec::new()),
         // Other users can stat the data directory but cannot access its contents.
         (Ok(data), Err(_)) => {
-            let only_data = Needs { wal: 0, ..needs };
+            let only_data = DiskNeeds { wal: 0, ..needs };
             check_volumes(only_data, &data, &data)?;
             Ok(vec![unchecked(
-                Needs { data: 0, ..needs },
+                DiskNeeds { data: 0, ..needs },
                 "this user may not access pg_wal",
                 "run pgio as the server's operating system user",
             )])
@@ -140,8 +140,8 @@ pub(super) fn check(
     }
 }
 
-fn unchecked(needs: Needs, why: &str, hint: &str) -> Warning {
-    let Needs { data, wal } = needs;
+fn unchecked(needs: DiskNeeds, why: &str, hint: &str) -> Warning {
+    let DiskNeeds { data, wal } = needs;
     let parts = [(data, "for tables"), (wal, "for WAL")]
         .into_iter()
         .filter(|(bytes, _)| *bytes > 0)
@@ -253,7 +253,7 @@ mod tests {
     #[test]
     fn file_systems_must_hold_data_and_wal() {
         let volume = |path: &str, device, free| Volume { path: path.into(), device, free };
-        let needs = Needs { data: 60, wal: 50 };
+        let needs = DiskNeeds { data: 60, wal: 50 };
         let (data, wal) = (volume("/data", 1, 100), volume("/wal", 2, 100));
         assert!(check_volumes(needs, &data, &wal).is_ok());
         let same = volume("/data/pg_wal", 1, 100);
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn the_warning_shows_how_much_space_is_needed() {
-        let warning = unchecked(Needs { data: 200 * MIB, wal: 0 }, "why", "hint");
+        let warning = unchecked(DiskNeeds { data: 200 * MIB, wal: 0 }, "why", "hint");
         assert_eq!(warning.try_this, "hint; needed: about 200 MiB for tables");
     }
 }

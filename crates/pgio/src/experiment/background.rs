@@ -106,16 +106,21 @@ struct Running<'a> {
 }
 
 /// The background work of one trial. Dropping it stops all of it.
-pub struct Neighbors<'a> {
+pub struct RunningBackground<'a> {
     running: Vec<Running<'a>>,
     /// Hosts and backends of their servers.
     backends: Vec<(String, i32)>,
 }
 
-impl<'a> Neighbors<'a> {
+impl<'a> RunningBackground<'a> {
     /// Starts the work of a condition; returns when each has begun or failed.
-    pub fn start(all: &'a [Background], condition: &str, seed: u64, stop: &Stop) -> Neighbors<'a> {
-        let mut started = Neighbors { running: Vec::new(), backends: Vec::new() };
+    pub fn start(
+        all: &'a [Background],
+        condition: &str,
+        seed: u64,
+        stop: &Stop,
+    ) -> RunningBackground<'a> {
+        let mut started = RunningBackground { running: Vec::new(), backends: Vec::new() };
         let wanted = all.iter().filter(|b| b.spec.runs_beside(condition));
         started.running = wanted.map(|b| Running::start(b, seed)).collect();
         for running in &started.running {
@@ -160,7 +165,7 @@ impl<'a> Neighbors<'a> {
     }
 }
 
-impl std::fmt::Debug for Neighbors<'_> {
+impl std::fmt::Debug for RunningBackground<'_> {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Neighbors").field("backends", &self.backends).finish_non_exhaustive()
     }

@@ -11,9 +11,9 @@
 
 use std::time::{Duration, Instant};
 
-use benchmath::carry_over::{self, Agreement, Answer, Place, Slices, Turn};
+use benchmath::carry_over::{self, Agreement, Answer, Place, SliceSample, Slices};
 
-use pgio_results::store::{Calibration, CarryOver, CarryOverPlace, Rung, RungVerdict};
+use pgio_results::store::{Calibration, CarryOver, CarryOverPlace, LengthVerdict, TriedLength};
 
 /// The mean lengths tried, in milliseconds.
 const LENGTHS: [u64; 5] = [20, 50, 100, 200, 500];
@@ -36,7 +36,7 @@ const ALPHA: f64 = 0.05;
 /// The result of one part, for each condition: its slices, and the mean time of a call.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Part {
-    pub(super) turns: Vec<Vec<Turn>>,
+    pub(super) turns: Vec<Vec<SliceSample>>,
     /// `None` where no call ended.
     pub(super) calls: Vec<Option<Duration>>,
 }
@@ -112,7 +112,7 @@ pub(super) fn calibrate<E>(
         let parts = parts.min(PARTS);
         let begun = Instant::now();
         let mut turns = vec![Vec::new(); question.conditions.len()];
-        let mut verdict = RungVerdict::NotContradicted;
+        let mut verdict = LengthVerdict::NotContradicted;
         for _ in 0..parts {
             number += 1;
             left = left.saturating_sub(part_time);
@@ -123,7 +123,7 @@ pub(super) fn calibrate<E>(
                 all.extend(new);
             }
             if is_too_short {
-                verdict = RungVerdict::TooShort;
+                verdict = LengthVerdict::TooShort;
                 break;
             }
             // Each part asks again, so each has its share of the probability.
@@ -131,17 +131,17 @@ pub(super) fn calibrate<E>(
             match carry_over::agreement(&asked(question, &turns), limit(question), alpha) {
                 Agreement::Open => {}
                 Agreement::Shown => {
-                    verdict = RungVerdict::Agrees;
+                    verdict = LengthVerdict::Agrees;
                     break;
                 }
                 Agreement::Contradicted => {
-                    verdict = RungVerdict::Contradicted;
+                    verdict = LengthVerdict::Contradicted;
                     break;
                 }
             }
         }
-        let accepted = matches!(verdict, RungVerdict::Agrees | RungVerdict::NotContradicted);
-        calibration.tried.push(Rung {
+        let accepted = matches!(verdict, LengthVerdict::Agrees | LengthVerdict::NotContradicted);
+        calibration.tried.push(TriedLength {
             slice_seconds: slice.as_secs_f64(),
             slices: turns.first().map_or(0, |own| u32::try_from(own.len()).unwrap_or(u32::MAX)),
             seconds: begun.elapsed().as_secs_f64(),
@@ -194,13 +194,13 @@ fn limit(question: Question<'_>) -> f64 {
     question.limit.ln_1p()
 }
 
-fn asked(question: Question<'_>, turns: &[Vec<Turn>]) -> Vec<Answer> {
+fn asked(question: Question<'_>, turns: &[Vec<SliceSample>]) -> Vec<Answer> {
     let slices: Vec<Slices> = turns.iter().map(|own| Slices::of(own, turns.len())).collect();
     carry_over::answers(&slices, question.settings, question.baseline)
 }
 
 /// Returns the answers as stored, the largest difference first.
-fn stored(question: Question<'_>, turns: &[Vec<Turn>]) -> Vec<CarryOver> {
+fn stored(question: Question<'_>, turns: &[Vec<SliceSample>]) -> Vec<CarryOver> {
     let mut all = asked(question, turns);
     all.sort_by(|a, b| b.log.estimate.abs().total_cmp(&a.log.estimate.abs()));
     let share = ALPHA / all.len().max(1) as f64;
@@ -255,7 +255,7 @@ mod tests {
                     let slow = before == 2 && slice <= Duration::from_millis(reaches);
                     let rate = if slow { 800.0 } else { 1000.0 };
                     let mut noisy = || rate * seconds * (0.9 + 0.2 * random.next_f64());
-                    Turn {
+                    SliceSample {
                         after: Some(before),
                         work: [noisy(), noisy()],
                         seconds: [seconds, seconds],
@@ -278,8 +278,8 @@ mod tests {
         assert_eq!(none.tried.len(), 1);
         let some = tried(10_000, 50, 1);
         assert_eq!(some.slice_seconds, Some(0.1));
-        let verdicts: Vec<RungVerdict> = some.tried.iter().map(|rung| rung.verdict).collect();
-        assert_eq!(verdicts[..2], [RungVerdict::Contradicted; 2]);
+        let verdicts: Vec<LengthVerdict> = some.tried.iter().map(|rung| rung.verdict).collect();
+        assert_eq!(verdicts[..2], [LengthVerdict::Contradicted; 2]);
         // It slows whatever follows it, and most of its own slices follow another condition.
         let answers = &some.tried[0].answers;
         assert_eq!(answers[0].condition, "remote_apply", "{answers:?}");
@@ -330,7 +330,7 @@ mod tests {
     fn a_slice_is_longer_than_a_call() {
         let slow = tried(10_000, 0, 70);
         assert_eq!(slow.slice_seconds, Some(0.1));
-        assert_eq!(slow.tried[0].verdict, RungVerdict::TooShort);
+        assert_eq!(slow.tried[0].verdict, LengthVerdict::TooShort);
         let part = Part {
             calls: vec![Some(Duration::from_millis(1)), None, Some(Duration::from_millis(9))],
             ..Part::default()

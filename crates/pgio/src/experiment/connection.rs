@@ -9,13 +9,13 @@ use pgio_results::warning::Warning;
 
 /// The given keys: flags override pgio.conf.
 #[derive(Debug, Clone, Default)]
-pub struct GivenKeys {
+pub struct ConnectionKeys {
     pub layer: Layer,
     /// Whether a pgio.conf was read, so that its connection defaults apply.
     pub from_conf: bool,
 }
 
-impl GivenKeys {
+impl ConnectionKeys {
     /// Returns CONNECT_STRING as given or by default; if it is empty, the PG* variables decide.
     pub fn connect_string(&self) -> ConnectString {
         let given = self.layer.connect_string.is_some() || self.layer.dbname.is_some();
@@ -54,12 +54,12 @@ mod tests {
 
     #[test]
     fn without_a_conf_and_a_key_the_environment_decides() {
-        let mut keys = GivenKeys::default();
+        let mut keys = ConnectionKeys::default();
         assert_eq!(keys.connect_string().expose(), "");
         keys.from_conf = true;
         let of_conf = keys.connect_string();
         assert!(!of_conf.expose().is_empty());
-        keys = GivenKeys::default();
+        keys = ConnectionKeys::default();
         keys.layer.dbname = Some("bench".to_owned());
         assert!(keys.connect_string().expose().contains("bench"));
     }

@@ -4,11 +4,11 @@
 //! chooses the length of woven slices; `session` renews admin sessions; `workload_tables` journals and drops tables
 //! of the workloads.
 
-mod beside;
 mod calibrate;
 mod check;
 mod compatible;
 mod forcing;
+mod further_servers;
 mod joint;
 mod messages;
 mod session;
@@ -18,11 +18,11 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use self::beside::Beside;
 pub use self::check::{CheckedCells, LiveCell, check};
+pub use self::further_servers::FurtherServers;
 use self::messages::output_files;
 use self::session::{Controlled, context, renew};
-use super::background::{Background, Neighbors, WindowStart};
+use super::background::{Background, RunningBackground, WindowStart};
 use super::error::LiveError;
 use super::event::Event;
 use super::judging;
@@ -66,7 +66,7 @@ pub struct Live<'a> {
     /// Work beside the judged workload.
     pub background: Vec<Background>,
     /// Treatments in force on further servers of the condition, with their journals.
-    pub beside: Beside,
+    pub further_servers: FurtherServers,
     /// The workload's name in the file and the experiment's seed, from which each trial's seed is derived.
     pub workload: String,
     pub seed: u64,
@@ -146,7 +146,7 @@ impl Live<'_> {
     pub fn finish(&mut self) -> Result<(), LiveError> {
         let journal = std::mem::replace(&mut self.journal, Journal::in_memory(&self.run_id));
         let mut all = Ok(());
-        for journal in std::iter::once(journal).chain(self.beside.take_journals()) {
+        for journal in std::iter::once(journal).chain(self.further_servers.take_journals()) {
             all = all.and(journal.finish());
         }
         all.map_err(|source| LiveError::Treatment {
@@ -173,7 +173,7 @@ impl Live<'_> {
         let seed = trial_seed(self.seed, &self.workload, &first.cell, block, attempt);
         // Woven conditions have none.
         let condition = &first.cell.condition;
-        let neighbors = Neighbors::start(&self.background, condition, seed, &self.stop);
+        let neighbors = RunningBackground::start(&self.background, condition, seed, &self.stop);
         if let Some(sources) = &mut target.sources {
             sources.watch_neighbors(neighbors.backends());
         }

@@ -6,7 +6,7 @@ use postgres::Client;
 
 use super::state;
 use crate::config::{Layer, LoadSettings, ResolveError, SlobSettings};
-use crate::dataset::{self, DatasetError, LoadEvent, LoadSpec, Loaded, Mark, verify};
+use crate::dataset::{self, DatasetError, LoadEvent, LoadSpec, LoadSummary, Mark, verify};
 use crate::host::stop::Stop;
 use crate::workload::slob::{Slob, scan};
 use crate::workload::{EngineError, SHORTEST_TURN};
@@ -45,7 +45,7 @@ pub fn load(
     spec: &LoadSpec,
     stop: &Stop,
     observe: &mut dyn FnMut(LoadEvent),
-) -> Result<Loaded, DatasetError> {
+) -> Result<LoadSummary, DatasetError> {
     dataset::load(admin, &|| pgio_connect::connect(params), spec, stop, observe)
 }
 

@@ -52,7 +52,7 @@ const EVIDENCE_SHARE: u32 = 20;
 
 /// The result of a trial.
 #[derive(Debug)]
-pub struct Measured {
+pub struct TrialResult {
     pub trial: Trial,
     /// The samples of telemetry, if any.
     pub series: Option<Series>,
@@ -68,7 +68,7 @@ pub fn run(
     in_force: &mut [Box<dyn InForce>],
     admin: &mut Client,
     observe: &mut dyn FnMut(Progress),
-) -> Measured {
+) -> TrialResult {
     let mut trial = begun(request);
     let (mut series, mut left) = (None, None);
     let kept = (&mut series, &mut left);
@@ -97,7 +97,7 @@ pub fn run(
     let judged = if request.member.is_none() { &*in_force } else { &[] };
     let waits = request.workload.commits_wait_for_flush();
     trial_checks::judge(&mut trial, series.as_ref(), request.declared, waits, judged);
-    Measured { trial, series, left, error }
+    TrialResult { trial, series, left, error }
 }
 
 /// Returns the record of a trial that begins.

@@ -6,7 +6,7 @@
 use postgres::error::SqlState;
 use postgres::{Client, Row};
 
-use super::values::{Described, agree, refusal};
+use super::values::{SettingDescription, agree, refusal};
 
 /// For a role that may not see files. The server sets the mark at a reload and does not see that somebody took the
 /// change back since.
@@ -62,13 +62,13 @@ fn readable(client: &mut Client, query: &str) -> Result<Vec<Row>, postgres::Erro
 }
 
 fn not_loaded(row: &Row) -> Option<String> {
-    let found = Described {
+    let found = SettingDescription {
         setting: row.get::<_, Option<String>>("setting").unwrap_or_default(),
         unit: row.get("unit"),
         vartype: row.get("vartype"),
         range: row.get::<_, Option<f64>>("low").zip(row.get("high")),
         choices: row.get("choices"),
-        ..Described::default()
+        ..SettingDescription::default()
     };
     let in_file: Option<String> = row.get("in_file");
     let same = in_file.is_some_and(|in_file| is_same(&found, &in_file));
@@ -77,7 +77,7 @@ fn not_loaded(row: &Row) -> Option<String> {
 
 /// The server shows some values in another spelling than the file: `iso, mdy` as `ISO, MDY`. What is not surely
 /// another value counts as the same.
-fn is_same(found: &Described, in_file: &str) -> bool {
+fn is_same(found: &SettingDescription, in_file: &str) -> bool {
     let bare = |text: &str| text.to_ascii_lowercase().replace(['"', ' ', '-', '_'], "");
     match found.vartype.as_str() {
         "string" => bare(&found.setting) == bare(in_file),
@@ -93,13 +93,13 @@ mod tests {
     #[test]
     fn another_spelling_is_no_other_value() {
         let same = |vartype: &str, unit: Option<&str>, setting: &str, in_file: &str| {
-            let found = Described {
+            let found = SettingDescription {
                 setting: setting.to_owned(),
                 unit: unit.map(str::to_owned),
                 vartype: vartype.to_owned(),
                 range: Some((0.0, 1e9)),
                 choices: vec!["minimal".to_owned(), "replica".to_owned()],
-                ..Described::default()
+                ..SettingDescription::default()
             };
             is_same(&found, in_file)
         };

@@ -6,7 +6,7 @@
 
 /// A setting as pg_settings describes it.
 #[derive(Debug, Clone, PartialEq, Default)]
-pub struct Described {
+pub struct SettingDescription {
     pub setting: String,
     pub unit: Option<String>,
     pub vartype: String,
@@ -18,7 +18,7 @@ pub struct Described {
 }
 
 /// Returns why the server would refuse the value.
-pub fn refusal(described: &Described, asked: &str) -> Option<String> {
+pub fn refusal(described: &SettingDescription, asked: &str) -> Option<String> {
     match described.vartype.as_str() {
         "bool" => truth(asked).is_none().then(|| "it is on or off".to_owned()),
         "integer" | "real" => {
@@ -50,7 +50,7 @@ pub fn refusal(described: &Described, asked: &str) -> Option<String> {
 }
 
 /// Returns whether `asked` means the server's current value.
-pub fn agree(described: &Described, asked: &str) -> bool {
+pub fn agree(described: &SettingDescription, asked: &str) -> bool {
     let found = described.setting.as_str();
     match described.vartype.as_str() {
         "bool" => truth(asked).is_some() && truth(asked) == truth(found),
@@ -76,7 +76,7 @@ pub fn agree(described: &Described, asked: &str) -> bool {
 }
 
 /// Returns whether `asked` is a number above the server's current value.
-pub fn exceeds(described: &Described, asked: &str) -> bool {
+pub fn exceeds(described: &SettingDescription, asked: &str) -> bool {
     let asked = number(asked, described.unit.as_deref());
     let found = described.setting.parse::<f64>().ok();
     // The server rounds to whole units.
@@ -146,30 +146,32 @@ fn scale(unit: &str) -> Option<(Dimension, f64)> {
 mod tests {
     use super::*;
 
-    fn setting(vartype: &str, unit: Option<&str>, setting: &str) -> Described {
-        Described {
+    fn setting(vartype: &str, unit: Option<&str>, setting: &str) -> SettingDescription {
+        SettingDescription {
             setting: setting.to_owned(),
             unit: unit.map(str::to_owned),
             vartype: vartype.to_owned(),
             context: "user".to_owned(),
-            ..Described::default()
+            ..SettingDescription::default()
         }
     }
 
     #[test]
     fn invalid_values_are_detected() {
-        let delay =
-            Described { range: Some((1.0, 10_000.0)), ..setting("integer", Some("ms"), "200") };
+        let delay = SettingDescription {
+            range: Some((1.0, 10_000.0)),
+            ..setting("integer", Some("ms"), "200")
+        };
         assert_eq!(refusal(&delay, "1s"), None);
         assert_eq!(refusal(&delay, "10000"), None);
         for wrong in ["11s", "0", "ten", "1kB", "1 parsec", ""] {
             assert!(refusal(&delay, wrong).is_some(), "{wrong}");
         }
-        let target = Described { range: Some((0.0, 1.0)), ..setting("real", None, "0.9") };
+        let target = SettingDescription { range: Some((0.0, 1.0)), ..setting("real", None, "0.9") };
         assert_eq!(refusal(&target, "0.5"), None);
         assert_eq!(refusal(&target, "1.2"), Some("it is 0 to 1".to_owned()));
         let choices = ["local", "on", "off"].map(str::to_owned).to_vec();
-        let commit = Described { choices, ..setting("enum", None, "on") };
+        let commit = SettingDescription { choices, ..setting("enum", None, "on") };
         assert_eq!(refusal(&commit, "LOCAL"), None);
         assert_eq!(refusal(&commit, "yes"), None);
         assert!(refusal(&commit, "banana").is_some());

@@ -112,7 +112,7 @@ fn sample_into(
     let mut statements = prepare(&mut client, watched, samples);
     let replication = client.prepare(replication::SQL)?;
     let mut upstreams = open_upstreams(upstreams, samples);
-    let mut beat = Beat::new(Instant::now(), cadence);
+    let mut beat = SampleSchedule::new(Instant::now(), cadence);
     loop {
         read_all(&mut client, watched, &mut statements, samples);
         read_standbys(&mut client, &replication, samples);
@@ -127,7 +127,7 @@ fn sample_into(
         let now = Instant::now();
         beat.advance(now);
         match marks.recv_timeout(beat.due().saturating_duration_since(now)) {
-            Ok(()) => beat = Beat::new(Instant::now() + AFTER_SLICE, cadence),
+            Ok(()) => beat = SampleSchedule::new(Instant::now() + AFTER_SLICE, cadence),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
@@ -228,7 +228,7 @@ fn timed<T>(query: impl FnOnce() -> T) -> (T, Instant) {
 }
 
 #[derive(Debug, Clone)]
-struct Beat {
+struct SampleSchedule {
     first: Instant,
     every: Duration,
     /// Index of the beat that is due next.
@@ -236,9 +236,9 @@ struct Beat {
     missed: u64,
 }
 
-impl Beat {
-    fn new(first: Instant, every: Duration) -> Beat {
-        Beat { first, every, next: 0, missed: 0 }
+impl SampleSchedule {
+    fn new(first: Instant, every: Duration) -> SampleSchedule {
+        SampleSchedule { first, every, next: 0, missed: 0 }
     }
 
     /// When the next beat is due.
@@ -278,7 +278,7 @@ mod tests {
     #[test]
     fn passed_beats_are_missed_and_the_phase_is_kept() {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
-        let mut beat = Beat::new(start, second);
+        let mut beat = SampleSchedule::new(start, second);
         beat.advance(start);
         assert_eq!((beat.due(), beat.missed), (start + second, 0));
         // Late, but the next beat is not over yet.

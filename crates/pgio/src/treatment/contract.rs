@@ -4,7 +4,7 @@
 //! a [`Treatment`] is what the file asks for, [`Treatment::check`] makes it [`Prepared`] on its hosts and
 //! its server, [`Prepared::put_in_force`] carries out the steps of one trial and returns what is
 //! [`InForce`] until the trial is over. Dropping that releases what it holds beside the steps, such as a
-//! shell; the steps themselves are undone from the journal ([`super::way_back`]).
+//! shell; the steps themselves are undone from the journal ([`super::undo_all`]).
 
 use std::fmt;
 use std::time::Duration;

@@ -58,14 +58,14 @@ struct Drbd {
 
 /// The resource on its nodes, the server's being the first.
 #[derive(Debug)]
-struct OnNodes {
+struct PreparedDrbd {
     requested: RequestedState,
     nodes: Arc<[Node]>,
 }
 
 /// The replication of a trial.
 #[derive(Debug)]
-struct Replicating {
+struct DrbdInForce {
     requested: RequestedState,
     nodes: Arc<[Node]>,
     buffer: BufferReadings,
@@ -168,17 +168,17 @@ impl Treatment for Drbd {
         if let [_, peer] = &nodes[..] {
             context.layout.replicas.push(checks::replica(&requested, peer)?);
         }
-        Ok(Box::new(OnNodes { requested, nodes: nodes.into() }))
+        Ok(Box::new(PreparedDrbd { requested, nodes: nodes.into() }))
     }
 }
 
-impl Prepared for OnNodes {
+impl Prepared for PreparedDrbd {
     fn put_in_force(
         &self,
         context: &mut Context<'_>,
         journal: &mut Journal,
     ) -> Result<Box<dyn InForce>, TreatmentError> {
-        let OnNodes { requested, nodes } = self;
+        let PreparedDrbd { requested, nodes } = self;
         let steps = requested.steps(nodes)?;
         for step in &steps {
             let there = |node: &&Node| Some(node.name.as_str()) == step.label().host();
@@ -195,13 +195,13 @@ impl Prepared for OnNodes {
             wait::until_in_sync(&nodes[0], &requested.resource, &context.stop)?;
         }
         let (requested, nodes) = (requested.clone(), Arc::clone(nodes));
-        Ok(Box::new(Replicating { requested, nodes, buffer: BufferReadings::default() }))
+        Ok(Box::new(DrbdInForce { requested, nodes, buffer: BufferReadings::default() }))
     }
 }
 
-impl OnNodes {
+impl PreparedDrbd {
     fn wait_until_effective(&self, stop: &Stop) -> Result<(), TreatmentError> {
-        let OnNodes { requested, nodes } = self;
+        let PreparedDrbd { requested, nodes } = self;
         if requested.connected {
             wait::until_connected(&nodes[0], &requested.resource, stop)?;
         } else {
@@ -216,12 +216,12 @@ impl OnNodes {
     }
 }
 
-impl InForce for Replicating {
+impl InForce for DrbdInForce {
     /// Reads evidence at the window's ends only: each reading takes several commands on either host, and in between
     /// telemetry observes the state. With module 8.4 it cannot see the buffer to the peer: one command
     /// inside the window counts that for `judge`.
     fn verify(&mut self, _context: &mut Context<'_>, when: When) -> Vec<Evidence> {
-        let Replicating { requested, nodes, buffer } = self;
+        let DrbdInForce { requested, nodes, buffer } = self;
         match when {
             When::Before => *buffer = BufferReadings::default(),
             When::During => {

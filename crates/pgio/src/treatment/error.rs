@@ -8,7 +8,7 @@ use crate::host::rights::RightsError;
 use pgio_connect::ConnectError;
 
 use super::journal::JournalError;
-use super::record::{Label, Misread};
+use super::record::{Label, RecordError};
 
 #[derive(Debug, thiserror::Error)]
 pub enum TreatmentError {
@@ -65,8 +65,8 @@ impl TreatmentError {
     }
 }
 
-impl From<Misread> for TreatmentError {
-    fn from(misread: Misread) -> TreatmentError {
+impl From<RecordError> for TreatmentError {
+    fn from(misread: RecordError) -> TreatmentError {
         TreatmentError::Config(misread.to_string())
     }
 }

@@ -23,7 +23,7 @@ mod trusted_path;
 
 use serde::Deserialize;
 
-use self::data_directory::{CopyStep, MountOverStep, OnDevice};
+use self::data_directory::{CopyStep, DataDirectoryMove, MountOverStep};
 use self::format::NewFileSystem;
 use self::format_step::FormatStep;
 use self::options::FILE_SYSTEMS;
@@ -92,7 +92,9 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
         settings.unwrap_or_default(),
         body.text("uuid")?,
     );
-    let Some(point) = body.text("tablespace")? else { return Ok(Box::new(OnDevice { new })) };
+    let Some(point) = body.text("tablespace")? else {
+        return Ok(Box::new(DataDirectoryMove { new }));
+    };
     tablespace::check_point(point).map_err(|why| body.error("tablespace", why))?;
     Ok(Box::new(Tablespace { new, point: point.to_owned() }))
 }

@@ -13,8 +13,8 @@ mod survey;
 mod through_relay;
 
 use self::netem::Netem;
-use self::shape::{End, Shape};
-use self::through_relay::ThroughRelay;
+use self::shape::{End, LinkSettings};
+use self::through_relay::RelayTreatment;
 use super::body::{self, Body};
 use super::contract::{Kind, Treatment};
 use super::error::TreatmentError;
@@ -85,7 +85,7 @@ fn relay_of(body: &Body<'_>) -> Result<Box<dyn Treatment>, TreatmentError> {
         let why = "requires tc netem: a relay forwards a stream, which loses nothing";
         return Err(body.error("loss", why));
     }
-    Ok(Box::new(ThroughRelay { shape: Shape::read(body)? }))
+    Ok(Box::new(RelayTreatment { shape: LinkSettings::read(body)? }))
 }
 
 fn ends_of(body: &Body<'_>) -> Result<Vec<End>, TreatmentError> {
@@ -97,7 +97,7 @@ fn ends_of(body: &Body<'_>) -> Result<Vec<End>, TreatmentError> {
             body.error("interface", format!("cannot be `{interface}`: not an interface name"))
         );
     }
-    let shape = Shape::read(body)?;
+    let shape = LinkSettings::read(body)?;
     let ping = body.text("ping")?.map(str::to_owned);
     if let Some(address) = &ping
         && (address.starts_with('-') || address.contains(char::is_whitespace))

@@ -19,7 +19,7 @@ use self::setting::{
     NAMES, RequestedSettings, Route, Setting, auto_conf, check_privileges, denied,
     describe_setting, empty_list, failed, is_empty_list, reload, route, wait_for,
 };
-use self::step::{Ours, Restart, SettingStep};
+use self::step::{AppliedSetting, Restart, SettingStep};
 use super::context::Context;
 use super::contract::{Cost, Declared, InForce, Kind, Prepared, Preview, Treatment, unread};
 use super::error::TreatmentError;
@@ -48,7 +48,7 @@ struct Postgres {
 
 /// The settings with the method of each.
 #[derive(Debug, Clone)]
-struct Routed {
+struct PreparedPostgres {
     asked: RequestedSettings,
     in_sessions: Vec<Setting>,
     /// Set by ALTER SYSTEM.
@@ -171,7 +171,7 @@ impl Treatment for Postgres {
         }
         standby::check(&self.asked, context.admin()?)?;
         let asked = self.asked.clone();
-        Ok(Box::new(Routed { asked, in_sessions, lasting, needs_restart }))
+        Ok(Box::new(PreparedPostgres { asked, in_sessions, lasting, needs_restart }))
     }
 }
 
@@ -220,7 +220,7 @@ fn check_line(setting: &Setting, context: &mut Context<'_>) -> Result<(), Treatm
     }
 }
 
-impl Prepared for Routed {
+impl Prepared for PreparedPostgres {
     fn session_settings(&self) -> Vec<(String, String)> {
         self.in_sessions.iter().map(|s| (s.name.clone(), s.value.clone())).collect()
     }
@@ -247,7 +247,7 @@ impl Prepared for Routed {
     }
 }
 
-impl Routed {
+impl PreparedPostgres {
     fn steps(&self, context: &mut Context<'_>) -> Result<Vec<SettingStep>, TreatmentError> {
         if self.lasting.is_empty() {
             return Ok(Vec::new());
@@ -261,7 +261,7 @@ impl Routed {
                 0 => Restart::ForAll,
                 _ => Restart::Later,
             };
-            let ours = Ours { value: value.clone(), file: Some(file.clone()), restart };
+            let ours = AppliedSetting { value: value.clone(), file: Some(file.clone()), restart };
             Ok(SettingStep { name: name.clone(), prior: auto_conf(admin, name)?, ours })
         };
         self.lasting.iter().enumerate().map(&mut step).collect()
@@ -285,7 +285,7 @@ impl Routed {
     }
 }
 
-impl InForce for Routed {
+impl InForce for PreparedPostgres {
     fn verify(&mut self, context: &mut Context<'_>, when: When) -> Vec<Evidence> {
         let Ok(admin) = context.admin() else {
             return vec![unread(when, "settings")];

@@ -37,7 +37,7 @@ pub(super) struct Label {
 #[error(
     "the journal's step `{what}` cannot be parsed ({why}); use the version of pgio that wrote it"
 )]
-pub(super) struct Misread {
+pub(super) struct RecordError {
     pub(super) what: String,
     pub(super) why: String,
 }
@@ -72,16 +72,16 @@ impl Record {
         Label { what: self.what.clone(), host: self.host.clone() }
     }
 
-    pub(super) fn prior_as<T: DeserializeOwned>(&self) -> Result<T, Misread> {
+    pub(super) fn prior_as<T: DeserializeOwned>(&self) -> Result<T, RecordError> {
         self.read(&self.prior)
     }
 
-    pub(super) fn ours_as<T: DeserializeOwned>(&self) -> Result<T, Misread> {
+    pub(super) fn ours_as<T: DeserializeOwned>(&self) -> Result<T, RecordError> {
         self.read(&self.ours)
     }
 
-    pub(super) fn misread(&self, why: impl Into<String>) -> Misread {
-        Misread { what: self.what.clone(), why: why.into() }
+    pub(super) fn misread(&self, why: impl Into<String>) -> RecordError {
+        RecordError { what: self.what.clone(), why: why.into() }
     }
 
     /// Describes the prior value if a treatment has no better description.
@@ -93,7 +93,7 @@ impl Record {
         }
     }
 
-    fn read<T: DeserializeOwned>(&self, value: &Value) -> Result<T, Misread> {
+    fn read<T: DeserializeOwned>(&self, value: &Value) -> Result<T, RecordError> {
         T::deserialize(value).map_err(|error| self.misread(error.to_string()))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Each kind of treatment has a step type of its own, which holds all that applying and undoing it
 //! requires. Only the journal holds it as JSON. [`carry_out`] keeps the order: the record is on disk
-//! before the change is made. Next: [`super::way_back`], which undoes what a journal holds.
+//! before the change is made. Next: [`super::undo_all`], which undoes what a journal holds.
 
 use std::fmt;
 

@@ -57,7 +57,7 @@ struct Throttle {
 
 /// The throttle of a trial. It keeps the disk, since the record alone has only the path in /dev.
 #[derive(Debug)]
-struct Throttled {
+struct ThrottleInForce {
     placement: Placement,
     limits: Limits,
 }
@@ -178,14 +178,14 @@ impl Prepared for Throttle {
         for step in placement.steps(&self.limits, context)? {
             carry_out(journal, &step, || step.apply(context))?;
         }
-        Ok(Box::new(Throttled { placement, limits: self.limits.clone() }))
+        Ok(Box::new(ThrottleInForce { placement, limits: self.limits.clone() }))
     }
 }
 
-impl InForce for Throttled {
+impl InForce for ThrottleInForce {
     /// Reads with one command, so that it can run inside the window as well.
     fn verify(&mut self, context: &mut Context<'_>, when: When) -> Vec<Evidence> {
-        let Throttled { placement, limits } = self;
+        let ThrottleInForce { placement, limits } = self;
         let names: Vec<Limit> = limits.keys().copied().collect();
         let mut ask = placement.limits.reading(&names);
         if let Some(server) = &placement.server {

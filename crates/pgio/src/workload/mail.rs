@@ -20,7 +20,7 @@ use serde_json::json;
 
 use pgio_mail::MailError;
 use pgio_mail::maildir::{self, StoredCopy};
-use pgio_mail::session::{Ledger, Sent};
+use pgio_mail::session::{Sent, SentMessages};
 use pgio_mail::settings::{MailProtocol, MailSettings, Share, SizeDistribution};
 use pgio_mail::verdict;
 
@@ -54,14 +54,14 @@ pub struct Mail {
     /// The host of the mail directories.
     host: Arc<Host>,
     /// Messages of the current trial.
-    ledger: Ledger,
+    ledger: SentMessages,
     /// Part of their Message-IDs.
     token: Mutex<String>,
 }
 
 impl Mail {
     pub fn new(settings: MailSettings, host: Arc<Host>) -> Mail {
-        Mail { settings, host, ledger: Ledger::default(), token: Mutex::default() }
+        Mail { settings, host, ledger: SentMessages::default(), token: Mutex::default() }
     }
 
     fn directories(&self) -> Vec<String> {
@@ -122,7 +122,7 @@ pub(super) fn assemble(
     setup: Setup,
     admin: &mut Client,
 ) -> Result<Box<dyn Participants>, EngineError> {
-    let ledger = Ledger::default();
+    let ledger = SentMessages::default();
     Ok(Box::new(PreparedMail::assemble(work, (token, ledger), setup, admin)?))
 }
 

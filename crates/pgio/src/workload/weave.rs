@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use benchmath::carry_over::Turn;
+use benchmath::carry_over::SliceSample;
 
 use super::error::EngineError;
 use super::outcome::WindowOutcome;
@@ -117,7 +117,7 @@ pub struct WovenCondition {
     /// Start and end of the counted part of each of its slices, on this machine's clock.
     pub spans: Vec<(Instant, Instant)>,
     /// Work and time of each of its slices. Work is block visits, or commits where nothing visits blocks.
-    pub turns: Vec<Turn>,
+    pub turns: Vec<SliceSample>,
     /// The mean time of a call of the slowest session; `None` if a session ended no call in its slices.
     pub slowest: Option<Duration>,
 }

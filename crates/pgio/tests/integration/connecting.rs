@@ -1,5 +1,5 @@
 //! Connecting to a real server: strings, environment and files compared with psql, passwords,
-//! errors, and cancelling.
+//! errors, and canceling.
 //!
 //! Next: `tls` for sslmode and certificates.
 

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use pgio::dataset::lines::Batches;
 use pgio::dataset::mark::Part;
-use pgio::dataset::{self, DatasetError, LoadEvent, LoadSpec, Loaded, check_for_run, verify};
+use pgio::dataset::{self, DatasetError, LoadEvent, LoadSpec, LoadSummary, check_for_run, verify};
 use pgio::host::stop::Stop;
 use pgio_results::units::Layout;
 use postgres::{Client, NoTls};
@@ -40,7 +40,7 @@ pub(crate) fn spec(tables: u32, blocks: u64) -> LoadSpec {
     }
 }
 
-fn load_by(conninfo: &str, spec: &LoadSpec, stop: &Stop) -> Result<Loaded, DatasetError> {
+fn load_by(conninfo: &str, spec: &LoadSpec, stop: &Stop) -> Result<LoadSummary, DatasetError> {
     load_telling(conninfo, spec, stop, &mut |_| {})
 }
 
@@ -49,12 +49,12 @@ fn load_telling(
     spec: &LoadSpec,
     stop: &Stop,
     on_event: &mut dyn FnMut(LoadEvent),
-) -> Result<Loaded, DatasetError> {
+) -> Result<LoadSummary, DatasetError> {
     let connect_again = || Client::connect(conninfo, NoTls);
     dataset::load(&mut connect(conninfo), &connect_again, spec, stop, on_event)
 }
 
-pub(crate) fn load(conninfo: &str, spec: &LoadSpec) -> Loaded {
+pub(crate) fn load(conninfo: &str, spec: &LoadSpec) -> LoadSummary {
     load_by(conninfo, spec, &Stop::new()).unwrap()
 }
 

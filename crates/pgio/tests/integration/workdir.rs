@@ -237,7 +237,7 @@ pub(crate) fn beside_others(args: &[&str]) -> &'static [&'static str] {
 pub(crate) const BETWEEN_TRIALS: [&str; 3] =
     ["environment-changed", "environment-differs", "checkpoint-in-one-condition"];
 
-/// The line of [experiment]: these, and what comes of neighbours.
+/// The line of [experiment]: these, and the results of neighbors.
 pub(crate) fn tolerate(more: &[&str]) -> String {
     format!("tolerate = {:?}", [more, &NEIGHBOURS].concat())
 }

@@ -73,6 +73,6 @@ impl Case<'_> {
             Err(failure) if failure.code() == TRIAL => self.round.out.clone(),
             results => results?,
         };
-        Ok(report::analyse(&dir)?)
+        Ok(report::analyze(&dir)?)
     }
 }

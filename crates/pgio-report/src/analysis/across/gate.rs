@@ -30,7 +30,7 @@ pub struct Rule {
 
 /// The answer of a rule for one condition.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Ruling {
+pub struct RuleResult {
     pub condition: String,
     pub metric: String,
     pub gate: Gate,
@@ -50,7 +50,7 @@ pub enum RuleError {
 }
 
 /// Applies a rule to every condition that both sides have, the baseline first.
-pub fn judge(across: &Across, rule: &Rule) -> Result<Vec<Ruling>, RuleError> {
+pub fn judge(across: &Across, rule: &Rule) -> Result<Vec<RuleResult>, RuleError> {
     let metric = rule.metric.as_ref().unwrap_or(&across.primary_metric);
     let of_it = |c: &&AcrossComparison| c.metric == *metric;
     let compared: Vec<&AcrossComparison> = across.comparisons.iter().filter(of_it).collect();
@@ -67,7 +67,7 @@ pub fn judge(across: &Across, rule: &Rule) -> Result<Vec<Ruling>, RuleError> {
     Ok(compared.into_iter().map(|c| ruling(c, rule, direction)).collect())
 }
 
-fn ruling(c: &AcrossComparison, rule: &Rule, direction: Direction) -> Ruling {
+fn ruling(c: &AcrossComparison, rule: &Rule, direction: Direction) -> RuleResult {
     let share = rule.share.min(LARGEST_SHARE);
     let (low, high) = (1.0 - share, 1.0 + share);
     let gate = c.interval.sides().map(|(from, to)| {
@@ -96,7 +96,7 @@ fn ruling(c: &AcrossComparison, rule: &Rule, direction: Direction) -> Ruling {
             Some(format!("{} new and {} old runs, {FEWEST} of each are needed", c.runs_b, c.runs_a))
         }
     };
-    Ruling {
+    RuleResult {
         condition: c.condition.clone(),
         metric: c.metric.clone(),
         gate: gate.unwrap_or(Gate::Undecided),

@@ -118,10 +118,10 @@ fn visits(trial: &Trial) -> Option<f64> {
     value(trial, "block_visits_per_second").or_else(accesses).filter(|visits| *visits > 0.0)
 }
 
-type Found = (Vec<usize>, String);
+type Accusation = (Vec<usize>, String);
 
 /// The first trial of a block fills the cache for the later ones.
-fn first_of_block(groups: &[Vec<Sample>], of: &Quantity) -> Option<Found> {
+fn first_of_block(groups: &[Vec<Sample>], of: &Quantity) -> Option<Accusation> {
     let Quantity { unit, verb, .. } = of;
     let (mut firsts, mut rests) = (Vec::new(), Vec::new());
     let mut accused = Vec::new();
@@ -152,7 +152,7 @@ fn first_of_block(groups: &[Vec<Sample>], of: &Quantity) -> Option<Found> {
 }
 
 /// Only the experiment's first trial had a cold cache.
-fn first_of_all(groups: &[Vec<Sample>], of: &Quantity) -> Option<Found> {
+fn first_of_all(groups: &[Vec<Sample>], of: &Quantity) -> Option<Accusation> {
     let Quantity { unit, verb, .. } = of;
     let group = groups.iter().filter(|g| g.len() > 2).min_by_key(|group| group[0].index)?;
     let (first, rest) = group.split_first()?;
@@ -172,7 +172,7 @@ fn first_of_all(groups: &[Vec<Sample>], of: &Quantity) -> Option<Found> {
 }
 
 /// The cache keeps filling, or the data outgrows it, from block to block.
-fn trend(groups: &[Vec<Sample>], of: &Quantity) -> Option<Found> {
+fn trend(groups: &[Vec<Sample>], of: &Quantity) -> Option<Accusation> {
     let Quantity { unit, verb, .. } = of;
     let (mut early, mut late, mut visits) = (Vec::new(), Vec::new(), Vec::new());
     let (mut above_before, mut above_after) = (Vec::new(), Vec::new());

@@ -12,18 +12,18 @@ pub(super) type Usual<'a> = BTreeMap<&'a str, Option<&'a str>>;
 
 /// A fact that is not the same on both servers.
 #[derive(Debug, PartialEq)]
-pub(super) struct Differing {
+pub(super) struct FactDifference {
     /// With any directory, if it belongs to a standby.
     pub(super) name: String,
     pub(super) text: String,
 }
 
 /// Compares this server with another one, by the names of the facts.
-pub(super) fn differing(here: &Usual<'_>, there: &Usual<'_>) -> Vec<Differing> {
+pub(super) fn differing(here: &Usual<'_>, there: &Usual<'_>) -> Vec<FactDifference> {
     let standbys = (standbys(here), standbys(there));
     let (here, there) = (comparable(here), comparable(there));
     let names: BTreeSet<&String> = here.keys().chain(there.keys()).collect();
-    let mut found: Vec<Differing> = Vec::new();
+    let mut found: Vec<FactDifference> = Vec::new();
     for name in names.into_iter().filter(|name| here.get(*name) != there.get(*name)) {
         let of_standby = fact::is_of_standby(name);
         let text = match standbys {
@@ -42,7 +42,7 @@ pub(super) fn differing(here: &Usual<'_>, there: &Usual<'_>) -> Vec<Differing> {
             }
         };
         if found.iter().all(|known| known.text != text) {
-            found.push(Differing { name: name.clone(), text });
+            found.push(FactDifference { name: name.clone(), text });
         }
     }
     found

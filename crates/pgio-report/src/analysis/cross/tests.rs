@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::*;
-use crate::analysis::analyse;
+use crate::analysis::analyze;
 use crate::analysis::test_support::{experiment, set, trial};
 use pgio_results::change::{CONNECTION, Change, Subject};
 use pgio_results::checks::is_behavior;
@@ -91,7 +91,7 @@ fn an_undeclared_difference_leaves_no_trial_of_the_condition() {
     assert_eq!(ids(&stored, "environment-differs"), [1, 3, 5, 7, 9, 11]);
     let (_, check) = &checks(&stored.manifest, &stored.trials)[0];
     assert_eq!(check.message, "setting.work_mem is 64MB here and 4MB under `local`");
-    let analysis = analyse(&stored);
+    let analysis = analyze(&stored);
     assert_eq!(analysis.primary("on").unwrap().blocks, 0);
     assert!(analysis.checks.iter().any(|c| c.id == "environment-differs"));
 
@@ -222,7 +222,7 @@ fn another_server_may_differ_with_a_warning() {
     let message = &all[0].1.message;
     assert!(message.starts_with("`on` runs on db2, the baseline on local socket: "), "{message}");
     assert!(message.contains("host.kernel is 5.10.0 here and 6.1.0 there"), "{message}");
-    assert_eq!(analyse(&stored).primary("on").unwrap().blocks, 6);
+    assert_eq!(analyze(&stored).primary("on").unwrap().blocks, 6);
 }
 
 #[test]
@@ -231,7 +231,7 @@ fn a_checkpoint_in_some_trials_is_a_warning() {
     of(&mut stored, "on").into_iter().for_each(|t| set(t, "checkpoints", 1.0));
     assert_eq!(ids(&stored, "checkpoint-in-one-condition"), [1, 3, 5, 7, 9, 11]);
     assert!(is_behavior("checkpoint-in-one-condition"));
-    assert_eq!(analyse(&stored).primary("on").unwrap().blocks, 6);
+    assert_eq!(analyze(&stored).primary("on").unwrap().blocks, 6);
     set(&mut stored.trials[0], "checkpoints", 2.0);
     assert_eq!(found(&stored), [], "most trials have one now");
 }
@@ -257,7 +257,7 @@ fn checkpoints_of_a_setting_that_is_compared_are_its_effect() {
     for setting in ["max_wal_size = 64MB", "checkpoint_timeout = 30s", "full_page_writes = off"] {
         let mut stored = declared(&[setting], &[]);
         assert_eq!(verdicts(&stored), excused, "{setting}");
-        assert_eq!(analyse(&stored).primary("on").unwrap().blocks, 6);
+        assert_eq!(analyze(&stored).primary("on").unwrap().blocks, 6);
         // The baseline has fewer of them, and they are the other half of the same effect.
         set(&mut stored.trials[0], "checkpoints", 1.0);
         assert_eq!(verdicts(&stored)[0], (0, true));

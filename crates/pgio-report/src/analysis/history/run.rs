@@ -143,7 +143,7 @@ mod tests {
     fn a_run_has_the_values_of_its_report() {
         let stored = demo();
         let run = Run::of(&stored).unwrap();
-        let analysis = crate::analysis::analyse(&stored);
+        let analysis = crate::analysis::analyze(&stored);
         assert_eq!(run.conditions.len(), 4);
         for condition in &run.conditions {
             let reported = analysis.condition(&condition.name).unwrap();

@@ -6,7 +6,7 @@ use benchmath::spread;
 use super::super::Decision;
 use super::super::primary_comparisons;
 use super::super::test_support::{experiment, swept, trial};
-use super::super::{ALPHA, analyse};
+use super::super::{ALPHA, analyze};
 use super::*;
 use pgio_results::model::Woven;
 use pgio_results::store::Resumed;
@@ -88,7 +88,7 @@ fn the_report_names_the_blocks_of_the_plan() {
         let planned = blocks(&plan)[0];
         let of_share = margin.blocks_needed(plan.spread.upper, ALPHA / 3.0, ALPHA, 0.8);
         fewer += usize::from(planned < of_share);
-        for c in analyse(&stored).comparisons.iter().filter(|c| c.primary) {
+        for c in analyze(&stored).comparisons.iter().filter(|c| c.primary) {
             assert_eq!(c.decision_blocks, planned, "{seed}: {}", c.condition);
             named += 1;
         }

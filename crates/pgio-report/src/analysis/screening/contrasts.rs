@@ -12,7 +12,7 @@ use benchmath::effect::{self, Paired};
 use benchmath::factorial::{Contrast, Design};
 
 use super::super::candidate::{self, Candidate};
-use super::super::pairing::{Arm, Arms, Beside, Pairs};
+use super::super::pairing::{Arm, Arms, PairedArms, Pairs};
 use super::super::verdict::{ALPHA, Verdict};
 use super::super::{families, margin, tail};
 use pgio_results::metrics::{self, MetricDef};
@@ -20,7 +20,7 @@ use pgio_results::screening::Screening;
 use pgio_results::store::Manifest;
 
 /// An effect after its family was judged.
-pub(super) struct Judged {
+pub(super) struct ContrastResult {
     pub(super) contrast: Contrast,
     pub(super) candidate: Candidate,
     pub(super) values: Values,
@@ -36,7 +36,11 @@ pub(super) struct Values {
 
 /// All main effects and interactions on the primary metric and on those that are judged beside it, as
 /// one family.
-pub(super) fn judge(screening: &Screening, manifest: &Manifest, arms: &Arms<'_>) -> Vec<Judged> {
+pub(super) fn judge(
+    screening: &Screening,
+    manifest: &Manifest,
+    arms: &Arms<'_>,
+) -> Vec<ContrastResult> {
     let contrasts = all(screening);
     let mut found = Vec::new();
     for def in metrics::all(&manifest.metrics).filter(|def| is_judged(def, manifest)) {
@@ -52,7 +56,11 @@ pub(super) fn judge(screening: &Screening, manifest: &Manifest, arms: &Arms<'_>)
                 *c = tail::not_compared(std::mem::take(c), why.clone());
                 candidate.logs.clear();
             }
-            found.push(Judged { contrast: contrast.clone(), candidate, values: values.clone() });
+            found.push(ContrastResult {
+                contrast: contrast.clone(),
+                candidate,
+                values: values.clone(),
+            });
         }
     }
     let (mut judged, rest): (Vec<_>, Vec<_>) =
@@ -65,7 +73,9 @@ pub(super) fn judge(screening: &Screening, manifest: &Manifest, arms: &Arms<'_>)
     families::together(&mut members);
     margin::decide(manifest, &mut candidates);
     let judged = judged.drain(..).zip(candidates);
-    judged.map(|((contrast, values), candidate)| Judged { contrast, candidate, values }).collect()
+    judged
+        .map(|((contrast, values), candidate)| ContrastResult { contrast, candidate, values })
+        .collect()
 }
 
 fn is_judged(def: &MetricDef<'_>, manifest: &Manifest) -> bool {
@@ -137,7 +147,7 @@ fn by_block(
             reference.iter().for_each(|(block, value)| put(*block, *value));
             continue;
         }
-        let pairs = Beside::new(arm, baseline).values(metric);
+        let pairs = PairedArms::new(arm, baseline).values(metric);
         for (at, block) in pairs.blocks.iter().enumerate() {
             if let Some(reference) = reference.get(block) {
                 put(*block, reference * pairs.condition[at] / pairs.baseline[at]);

@@ -1,15 +1,15 @@
 use super::super::test_support::{FACTORS, experiment, screened, screened_as, trial};
-use super::super::{Analysis, Decision, Verdict, analyse, primary_comparisons};
+use super::super::{Analysis, Decision, Verdict, analyze, primary_comparisons};
 use super::*;
 use pgio_results::{Check, store::StoredExperiment};
 
-fn screening_of(stored: &StoredExperiment) -> (Analysis, Screened) {
-    let analysis = analyse(stored);
+fn screening_of(stored: &StoredExperiment) -> (Analysis, ScreeningResult) {
+    let analysis = analyze(stored);
     let screened = analysis.screening.clone().unwrap();
     (analysis, screened)
 }
 
-fn effect<'a>(screened: &'a Screened, name: &str) -> &'a Effect {
+fn effect<'a>(screened: &'a ScreeningResult, name: &str) -> &'a Effect {
     screened.effects.iter().find(|e| e.comparison.condition == name).unwrap_or_else(|| {
         let names: Vec<&str> =
             screened.effects.iter().map(|e| e.comparison.condition.as_str()).collect();
@@ -63,7 +63,7 @@ fn an_interaction_names_its_aliases_and_the_effect_at_each_level() {
         (given.factor.as_str(), given.given.as_str()),
         ("commit_delay", "synchronous_commit")
     );
-    let close = |at: &AtLevel, truth: f64| {
+    let close = |at: &LevelEffect, truth: f64| {
         assert!((at.ratio.unwrap() - truth).abs() < 0.02, "{at:?}");
         assert!(!at.interval.excludes(truth), "{at:?}");
     };

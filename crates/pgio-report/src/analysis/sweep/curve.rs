@@ -9,7 +9,7 @@
 
 use std::collections::BTreeMap;
 
-use benchmath::knee::{Knee, Yield, knee};
+use benchmath::knee::{Knee, LoadPoint, knee};
 use benchmath::{student, summary};
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
@@ -196,12 +196,12 @@ fn find_knee(
 ) -> Option<CurveKnee> {
     let mean = |point: &CurvePoint| {
         let of = |name: &str| cells[point.cell].metrics.get(name).map(|e| e.value);
-        Some(Yield { throughput: of(throughput)?, latency: of(latency)? })
+        Some(LoadPoint { throughput: of(throughput)?, latency: of(latency)? })
     };
     let found = knee(&points.iter().map(mean).collect::<Option<Vec<_>>>()?)?;
     let of_block = |trials: &&Vec<&Trial>| {
         let one = |t: &&Trial| {
-            Some(Yield { throughput: value(t, throughput)?, latency: value(t, latency)? })
+            Some(LoadPoint { throughput: value(t, throughput)?, latency: value(t, latency)? })
         };
         trials.iter().map(one).collect::<Option<Vec<_>>>().and_then(|all| knee(&all))
     };

@@ -6,7 +6,7 @@ use super::cell::estimate;
 use super::measured::{operation, throughput};
 use super::*;
 use crate::analysis::test_support::{experiment, set, swept, trial};
-use crate::analysis::{Standing, analyse, standings};
+use crate::analysis::{Standing, analyze, standings};
 use pgio_results::metrics::{DeclaredMetric, Direction};
 use pgio_results::{Check, Trial};
 
@@ -14,18 +14,18 @@ fn at(sessions: u64, delay: u64) -> Point {
     Point::from([("sessions".to_owned(), json!(sessions)), ("delay".to_owned(), json!(delay))])
 }
 
-fn cell<'a>(swept: &'a Swept, condition: &str, point: &Point) -> &'a SweptCell {
+fn cell<'a>(swept: &'a SweepResult, condition: &str, point: &Point) -> &'a SweptCell {
     swept.cells.iter().find(|c| c.condition == condition && c.point == *point).unwrap()
 }
 
-fn curve<'a>(swept: &'a Swept, axis: &'a str, condition: &str) -> &'a Curve {
+fn curve<'a>(swept: &'a SweepResult, axis: &'a str, condition: &str) -> &'a Curve {
     swept.curves_along(axis).find(|c| c.condition == condition).unwrap()
 }
 
 #[test]
 fn an_experiment_without_axes_has_no_sweep() {
     let stored = experiment(&["local"], vec![trial("local", 1, &[("commits_per_second", 1.0)])]);
-    assert_eq!(analyse(&stored).sweep, None);
+    assert_eq!(analyze(&stored).sweep, None);
 }
 
 #[test]
@@ -38,7 +38,7 @@ fn cells_show_no_percentile_below_the_clocks_resolution() {
             t.metrics.insert(name.to_owned(), pgio_results::Metric::new(Some(seconds), "s"));
         }
     }
-    let analysis = analyse(&stored);
+    let analysis = analyze(&stored);
     let shown = &cell(analysis.sweep.as_ref().unwrap(), "on", &at(16, 1)).metrics;
     assert!(shown.contains_key("read_latency_p99@a"), "{shown:?}");
     assert!(!shown.contains_key("commit_latency_p99@a"), "{shown:?}");
@@ -46,7 +46,7 @@ fn cells_show_no_percentile_below_the_clocks_resolution() {
 
 #[test]
 fn every_cell_is_compared_within_its_point() {
-    let analysis = analyse(&swept(6));
+    let analysis = analyze(&swept(6));
     let found = analysis.sweep.as_ref().unwrap();
     // Two conditions at six points, and the twin at the middle.
     assert_eq!(found.cells.len(), 13);
@@ -81,7 +81,7 @@ fn what_a_command_calls_its_result_is_compared_at_every_point() {
         trial.metrics.insert("beside".to_owned(), value.clone());
         trial.metrics.insert("tps".to_owned(), value);
     }
-    let analysis = analyse(&stored);
+    let analysis = analyze(&stored);
     let found = analysis.sweep.as_ref().unwrap();
     let away = cell(found, "on", &at(1, 1));
     assert!((away.effect.as_ref().unwrap().ratio.unwrap() / 0.25 - 1.0).abs() < 0.05);
@@ -92,7 +92,7 @@ fn what_a_command_calls_its_result_is_compared_at_every_point() {
 #[test]
 fn away_from_the_middle_one_family_is_adjusted() {
     for (blocks, shown) in [(5, false), (6, true)] {
-        let analysis = analyse(&swept(blocks));
+        let analysis = analyze(&swept(blocks));
         let found = analysis.sweep.unwrap();
         let away = cell(&found, "on", &at(1, 1)).effect.clone().unwrap();
         assert_eq!(away.verdict.is_decided(), shown, "{blocks}");
@@ -104,7 +104,7 @@ fn away_from_the_middle_one_family_is_adjusted() {
 
 #[test]
 fn a_curve_has_its_values_in_order_and_its_knee() {
-    let analysis = analyse(&swept(6));
+    let analysis = analyze(&swept(6));
     let found = analysis.sweep.as_ref().unwrap();
     let on = curve(found, "sessions", "on");
     let values: Vec<&Value> = on.points.iter().map(|p| &p.value).collect();
@@ -122,7 +122,7 @@ fn a_curve_has_its_values_in_order_and_its_knee() {
 
 #[test]
 fn what_the_delay_adds_is_held_against_first_principles() {
-    let analysis = analyse(&swept(6));
+    let analysis = analyze(&swept(6));
     let found = analysis.sweep.as_ref().unwrap();
     let seconds = |delay| cell(found, "on", &at(4, delay)).predicted.as_ref().unwrap().seconds;
     assert!((seconds(0) - 0.0018).abs() < 1e-9, "two flushes and 0.1 ms: {}", seconds(0));
@@ -146,7 +146,7 @@ fn a_block_without_a_point_has_no_knee_of_its_own_and_an_invalid_trial_is_left_o
     };
     let broken = stored.trials.iter_mut().find(is).unwrap();
     broken.checks.push(Check::invalid("durability", "fsync is off", "turn it on"));
-    let analysis = analyse(&stored);
+    let analysis = analyze(&stored);
     let found = analysis.sweep.as_ref().unwrap();
     let knee = curve(found, "sessions", "on").knee.as_ref().unwrap();
     assert_eq!((knee.agreeing, knee.blocks), (5, 5));
@@ -164,7 +164,7 @@ fn a_load_that_cannot_be_borne_leaves_the_knee_of_those_before() {
             t.checks.push(Check::invalid("rate-not-reached", "40 %", "ask for less"));
         }
     }
-    let analysis = analyse(&stored);
+    let analysis = analyze(&stored);
     let found = analysis.sweep.as_ref().unwrap();
     let knee = curve(found, "sessions", "on").knee.as_ref().unwrap();
     assert_eq!((knee.place, &knee.value), (KneePlace::BeyondLast, &json!(16)));
@@ -176,7 +176,7 @@ fn a_load_that_cannot_be_borne_leaves_the_knee_of_those_before() {
             t.checks.push(Check::invalid("rate-not-reached", "40 %", "ask for less"));
         }
     }
-    let analysis = analyse(&stored);
+    let analysis = analyze(&stored);
     assert_eq!(curve(analysis.sweep.as_ref().unwrap(), "sessions", "on").knee, None);
 }
 
@@ -193,7 +193,7 @@ fn what_is_no_load_has_no_knee() {
     let sweep = stored.manifest.sweep.as_mut().unwrap();
     sweep.axes[0].name = "hot_table".to_owned();
     sweep.points.iter_mut().for_each(rename);
-    let analysis = analyse(&stored);
+    let analysis = analyze(&stored);
     let found = analysis.sweep.as_ref().unwrap();
     assert_eq!(curve(found, "hot_table", "on").points.len(), 4);
     assert_eq!(curve(found, "hot_table", "on").knee, None);
@@ -225,7 +225,7 @@ fn a_trial_at_a_point_that_the_manifest_does_not_know_is_a_stranger() {
     let mut stored = swept(6);
     stored.trials[0].place.as_mut().unwrap().point = at(99, 1);
     assert_eq!(standings(&stored)[0], Standing::UnknownCondition);
-    let analysis = analyse(&stored);
+    let analysis = analyze(&stored);
     assert!(analysis.checks.iter().any(|f| f.id == "unknown-condition"));
 }
 

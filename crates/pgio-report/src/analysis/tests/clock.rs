@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::analysis::analyse;
+use crate::analysis::analyze;
 use crate::analysis::test_support::demo;
 use pgio_results::change::fact;
 
@@ -15,7 +15,7 @@ fn timing_by_a_slow_clock_is_reported() {
         }
         let on = (fact::setting("track_io_timing"), timing.to_owned());
         stored.trials[1].environment = Arc::new([on].into());
-        analyse(&stored).checks.iter().any(|c| c.id == "clock-cost")
+        analyze(&stored).checks.iter().any(|c| c.id == "clock-cost")
     };
     assert!(found(true, "on"));
     assert!(!found(false, "on") && !found(true, "off"));

@@ -15,7 +15,7 @@ fn percentiles_are_those_of_the_typical_trial() {
         }
         t.histograms.insert("commit".to_owned(), h);
     }
-    let analysis = analyse(&stored);
+    let analysis = analyze(&stored);
     let [local, on] = ["local", "on"].map(|name| &analysis.condition(name).unwrap().metrics);
     for name in ["commit_latency_p50", "commit_latency_p95", "commit_latency_mean"] {
         let values = [local, on].map(|metrics| metrics[name].value.unwrap());
@@ -48,7 +48,7 @@ fn record(t: &mut Trial, h: &Histogram) {
 fn a_percentile_of_few_operations_is_shown_and_not_compared() {
     let mut stored = timed(&[2000, 2000, 1999, 2000, 2000, 2000]);
     stored.manifest.primary_metric = "commit_latency_p99".to_owned();
-    let analysis = analyse(&stored);
+    let analysis = analyze(&stored);
     let primary = analysis.primary("on").unwrap();
     assert_eq!((primary.verdict, primary.ratio, primary.p), (Verdict::NotApplicable, None, None));
     let why = &primary.warnings[0];
@@ -60,7 +60,7 @@ fn a_percentile_of_few_operations_is_shown_and_not_compared() {
         analysis.notes.iter().filter(|n| n.contains("not compared")).collect();
     assert!(notes.len() == 1 && notes[0].starts_with("p99 and p99.9 of commit"), "{notes:?}");
 
-    let enough = analyse(&timed(&[2000; 6]));
+    let enough = analyze(&timed(&[2000; 6]));
     assert!(enough.comparison("on", "commit_latency_p99").unwrap().ratio.is_some());
 }
 
@@ -81,7 +81,7 @@ fn a_percentile_that_was_cut_off_bounds_the_effect() {
                 cut_off(t);
             }
         }
-        analyse(&stored)
+        analyze(&stored)
     };
     let higher = of(&[1]);
     let c = higher.primary("on").unwrap();
@@ -118,7 +118,7 @@ fn a_lower_bound_below_the_baseline_shows_nothing() {
         h.record_censored(1e6, 600);
         record(t, &h);
     }
-    let analysis = analyse(&stored);
+    let analysis = analyze(&stored);
     let c = analysis.primary("on").unwrap();
     assert_eq!((c.verdict, c.bound, c.p), (Verdict::NoDifference, Some(Bound::AtLeast), None));
 }
@@ -131,7 +131,7 @@ fn a_percentile_under_the_clocks_resolution_is_left_out() {
         set(t, "read_latency_mean", 5e-6);
         t.histograms.insert("read".to_owned(), latencies(0.005, 100));
     }
-    let analysis = analyse(&stored);
+    let analysis = analyze(&stored);
     let local = &analysis.condition("local").unwrap().metrics;
     assert_eq!(local["read_latency_p50"].value, None);
     assert!(local["read_latency_mean"].value.is_some());
@@ -151,7 +151,7 @@ fn a_judged_percentile_under_the_clocks_resolution_is_not_compared() {
             true => stored.manifest.primary_metric = "read_latency_p50".to_owned(),
             false => stored.manifest.rules.also_judge = vec!["read_latency_p50".to_owned()],
         }
-        let analysis = analyse(&stored);
+        let analysis = analyze(&stored);
         let Some(c) = analysis.comparison("on", "read_latency_p50") else {
             assert!(!primary);
             continue;
@@ -180,7 +180,7 @@ fn of_one_server(commits: Option<u64>, seconds: f64) -> Option<Comparison> {
         part.sessions = commits.iter().map(|_| session.clone()).collect();
         t.targets.insert("a".to_owned(), part);
     }
-    analyse(&stored).comparison("on", name).cloned()
+    analyze(&stored).comparison("on", name).cloned()
 }
 
 #[test]

@@ -42,7 +42,7 @@ fn repaired_under_drift(beside: bool) -> (f64, f64) {
         }
         let stored = experiment(&["local", "on", "other", "fourth"], trials);
         let arms = pairing::arms(&stored.manifest, &stored.trials);
-        let pairs = pairing::Beside::new(&arms["on"], &arms["local"]).values(PRIMARY);
+        let pairs = pairing::PairedArms::new(&arms["on"], &arms["local"]).values(PRIMARY);
         let both = pairs.condition.iter().zip(&pairs.baseline);
         let logs: Vec<f64> = both.map(|(on, local)| (on / local).ln()).collect();
         assert_eq!(logs.len(), 10);
@@ -80,7 +80,7 @@ fn trials_that_stall_are_part_of_the_ratio() {
         mean += of_stall / 30.0;
         trials.extend([trial("local", block, &[(PRIMARY, rate(&mut random))]), on]);
     }
-    let analysis = analyse(&experiment(&["local", "on"], trials));
+    let analysis = analyze(&experiment(&["local", "on"], trials));
     let on = analysis.condition("on").unwrap();
     assert_eq!((on.valid, analysis.primary("on").unwrap().blocks), (30, 30));
     let geometric = on.metrics[PRIMARY].value.unwrap() / 1000.0;

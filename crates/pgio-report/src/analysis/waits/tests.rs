@@ -3,7 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::analysis::analyse;
+use crate::analysis::analyze;
 use crate::analysis::test_support::{experiment, replicated, sampled, timed, trial};
 use pgio_results::change::Change;
 use pgio_results::store::StoredExperiment;
@@ -32,7 +32,7 @@ fn commits_wait_for_flush_and_standby_and_the_rest_is_shared() {
         ],
     );
     timed(&mut t, SLOB);
-    let analysis = analyse(&experiment(&["local"], vec![t]));
+    let analysis = analyze(&experiment(&["local"], vec![t]));
     use WaitGroup::{Cpu, DataFileRead, Flush, SyncRep};
     assert_eq!(
         parts(&analysis, "commit"),
@@ -56,7 +56,7 @@ fn what_exceeds_the_commits_is_flushed_by_updates_or_cut() {
     let seen = [("IPC:SyncRep", 300), ("IO:WALSync", 300), ("CPU", 400)];
     let mut t = sampled("local", 1, &seen);
     timed(&mut t, SLOB);
-    let analysis = analyse(&experiment(&["local"], vec![t.clone()]));
+    let analysis = analyze(&experiment(&["local"], vec![t.clone()]));
     // 6 s of waits for 5 s of commits.
     let commit = BTreeMap::from([(SyncRep, 2500.0), (Flush, 2500.0), (Cpu, 0.0)]);
     assert_eq!(parts(&analysis, "commit"), commit);
@@ -64,7 +64,7 @@ fn what_exceeds_the_commits_is_flushed_by_updates_or_cut() {
     assert_eq!(parts(&analysis, "read"), BTreeMap::from([(Cpu, 1000.0)]));
     // One transaction for the whole run: updates, then reads.
     t.histograms.remove("commit");
-    let analysis = analyse(&experiment(&["local"], vec![t]));
+    let analysis = analyze(&experiment(&["local"], vec![t]));
     assert_eq!(parts(&analysis, "update")[&SyncRep], 1000.0);
     assert_eq!(parts(&analysis, "read")[&SyncRep], 500.0);
 }
@@ -77,7 +77,7 @@ fn a_transaction_is_its_commit_and_the_rest() {
         &[("IPC:SyncRep", 400), ("Lock:extend", 100), ("CPU", 300), ("Client", 200)],
     );
     timed(&mut t, &[("transaction", 8.0), ("commit", 5.0)]);
-    let analysis = analyse(&experiment(&["local"], vec![t.clone()]));
+    let analysis = analyze(&experiment(&["local"], vec![t.clone()]));
     use WaitGroup::{Cpu, Locks, SyncRep};
     assert_eq!(parts(&analysis, "commit"), BTreeMap::from([(SyncRep, 4000.0), (Cpu, 1000.0)]));
     assert_eq!(
@@ -86,7 +86,7 @@ fn a_transaction_is_its_commit_and_the_rest() {
     );
     // Without commits of their own, transactions hold everything.
     t.histograms.remove("commit");
-    let analysis = analyse(&experiment(&["local"], vec![t]));
+    let analysis = analyze(&experiment(&["local"], vec![t]));
     assert_eq!(parts(&analysis, "transaction")[&SyncRep], 4000.0);
 }
 
@@ -98,7 +98,7 @@ fn scans_inserts_and_deletes_have_their_own_waits() {
     let mut t = sampled("local", 1, &seen);
     timed(&mut t, &[("read", 1.0), ("scan", 5.0), ("update", 1.0), ("commit", 1.0)]);
     timed(&mut t, &[("insert", 1.0), ("delete", 1.0)]);
-    let analysis = analyse(&experiment(&["local"], vec![t.clone()]));
+    let analysis = analyze(&experiment(&["local"], vec![t.clone()]));
     assert_eq!(parts(&analysis, "commit"), BTreeMap::from([(Flush, 1000.0), (Cpu, 0.0)]));
     for class in ["update", "insert", "delete"] {
         assert!((parts(&analysis, class)[&Flush] - 667.0).abs() < 1.0, "{class}");
@@ -109,7 +109,7 @@ fn scans_inserts_and_deletes_have_their_own_waits() {
     assert!((scan - 4286.0).abs() < 1.0 && (read - 857.0).abs() < 1.0, "{scan} {read}");
     // Without commits, changes hold the flushes.
     t.histograms.remove("commit");
-    let analysis = analyse(&experiment(&["local"], vec![t]));
+    let analysis = analyze(&experiment(&["local"], vec![t]));
     assert_eq!(parts(&analysis, "insert")[&Flush], 1000.0);
     assert!(!parts(&analysis, "scan").contains_key(&Flush));
 }
@@ -122,11 +122,11 @@ fn on_its_way_a_call_of_the_client_is_waited_for() {
     for (key, value) in [("engine", "client".into()), ("pipeline", 1.into())] {
         t.workload.keys.insert(key.to_owned(), value);
     }
-    let analysis = analyse(&experiment(&["local"], vec![t.clone()]));
+    let analysis = analyze(&experiment(&["local"], vec![t.clone()]));
     assert_eq!(parts(&analysis, "read"), BTreeMap::from([(Client, 6000.0), (Cpu, 4000.0)]));
     // At a rate, a session that waits for its client has nothing to do.
     t.workload.keys.insert("rate".to_owned(), 100.into());
-    let analysis = analyse(&experiment(&["local"], vec![t]));
+    let analysis = analyze(&experiment(&["local"], vec![t]));
     assert_eq!(parts(&analysis, "read"), BTreeMap::from([(Cpu, 10_000.0)]));
 }
 
@@ -137,7 +137,7 @@ fn pauses_belong_to_no_operation_and_do_not_inflate_other_waits() {
     let seen = [("Timeout:PgSleep", 160), ("IO:WalSync", 19), ("CPU", 21)];
     let mut t = sampled("local", 1, &seen);
     timed(&mut t, &[("update", 1.0), ("commit", 1.0)]);
-    let analysis = analyse(&experiment(&["local"], vec![t]));
+    let analysis = analyze(&experiment(&["local"], vec![t]));
     assert_eq!(parts(&analysis, "commit"), BTreeMap::from([(Flush, 950.0), (Cpu, 50.0)]));
     assert_eq!(parts(&analysis, "update"), BTreeMap::from([(Cpu, 1000.0)]));
 }
@@ -149,14 +149,14 @@ fn without_samples_there_is_no_decomposition() {
     let mut unsampled = trial("local", 2, &[]);
     timed(&mut unsampled, SLOB);
     let untimed = sampled("local", 3, &[("CPU", 10)]);
-    let analysis = analyse(&experiment(&["local", "on"], vec![silent, unsampled, untimed]));
+    let analysis = analyze(&experiment(&["local", "on"], vec![silent, unsampled, untimed]));
     assert!(analysis.decompositions.is_empty());
     assert!(analysis.decomposition_differences.is_empty());
 }
 
 #[test]
 fn the_difference_by_blocks_adds_up_and_is_explained() {
-    let analysis = analyse(&replicated(6));
+    let analysis = analyze(&replicated(6));
     let [d] = analysis.decomposition_differences.as_slice() else { panic!("{analysis:?}") };
     assert_eq!((d.condition.as_str(), d.class.as_str(), d.blocks), ("on", "commit", 6));
     assert!((d.seconds - 0.001_005).abs() < 1e-9, "{d:?}");
@@ -170,14 +170,14 @@ fn the_difference_by_blocks_adds_up_and_is_explained() {
     assert!((predicted.seconds - 0.0009).abs() < 1e-12 && !predicted.at_least);
     assert_eq!(predicted.from, "round trip 100 µs + standby's flush 800 µs");
 
-    let two = analyse(&replicated(2));
+    let two = analyze(&replicated(2));
     let [d] = two.decomposition_differences.as_slice() else { panic!("{two:?}") };
     assert_eq!((d.blocks, d.interval.low, d.parts[0].interval.low), (2, None, None));
 }
 
 #[test]
 fn trials_and_not_sightings_give_the_error() {
-    let analysis = analyse(&replicated(6));
+    let analysis = analyze(&replicated(6));
     let on = analysis.decompositions.iter().find(|d| d.condition == "on").unwrap();
     let standby = on.parts.iter().find(|p| p.group == WaitGroup::SyncRep).unwrap();
     // 100 to 102 sightings a trial: their spread is far below the binomial error.
@@ -192,7 +192,7 @@ fn a_slow_trial_weighs_as_much_as_it_has_operations() {
     let mut few = pgio_results::histogram::Histogram::default();
     (0..100).for_each(|_| few.record(22e6));
     slow.unwrap().histograms.insert("commit".to_owned(), few);
-    let analysis = analyse(&stored);
+    let analysis = analyze(&stored);
     let mean = |name: &str| {
         analysis.decompositions.iter().find(|d| d.condition == name).unwrap().mean_seconds
     };
@@ -234,7 +234,7 @@ fn predictions_by_level() {
                 t.telemetry.as_mut().unwrap().standbys.clear();
             });
         }
-        let found = analyse(&stored).decomposition_differences.remove(0).predicted;
+        let found = analyze(&stored).decomposition_differences.remove(0).predicted;
         found.map(|p| ((p.seconds * 1e6).round() as i64, p.at_least))
     };
     assert_eq!(with("local", "remote_write", true), Some((100, false)));
@@ -251,7 +251,7 @@ fn no_prediction_without_probes_or_with_another_factor() {
     let predicted = |change: fn(&mut StoredExperiment)| {
         let mut stored = replicated(3);
         change(&mut stored);
-        analyse(&stored).decomposition_differences.remove(0).predicted
+        analyze(&stored).decomposition_differences.remove(0).predicted
     };
     assert!(predicted(|_| ()).is_some());
     let probes: fn(&mut StoredExperiment) = |s| {
@@ -280,7 +280,7 @@ proptest! {
         } else {
             timed(&mut t, &[("read", means[0]), ("update", means[1]), ("commit", means[2])]);
         }
-        let analysis = analyse(&experiment(&["local"], vec![t]));
+        let analysis = analyze(&experiment(&["local"], vec![t]));
         prop_assert_eq!(analysis.decompositions.is_empty(), seen.iter().all(|n| *n == 0));
         for d in &analysis.decompositions {
             let sum: f64 = d.parts.iter().map(|p| p.seconds).sum();

@@ -8,7 +8,7 @@ use super::super::lead::lead;
 use super::super::{cells, comparison, explain, screening, sentence, servers};
 use super::page::{Page, Section};
 use super::{forest, table};
-use crate::analysis::screening::Screened;
+use crate::analysis::screening::ScreeningResult;
 
 pub(super) fn section(page: &Page<'_>) -> Section {
     let metric = metric_name(&page.analysis.primary_metric);
@@ -37,7 +37,7 @@ pub(super) fn numbers(page: &Page<'_>) -> Section {
 }
 
 /// The section that takes the place of the comparisons with a baseline.
-pub(super) fn factors(page: &Page<'_>, screened: &Screened) -> Section {
+pub(super) fn factors(page: &Page<'_>, screened: &ScreeningResult) -> Section {
     let metric = metric_name(&page.analysis.primary_metric);
     let tables = screening::tables(page.analysis);
     let folded = cells::folded(page.analysis, screened);

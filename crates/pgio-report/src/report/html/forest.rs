@@ -14,7 +14,7 @@ use super::super::sentence::sentence;
 use super::look::clipped;
 use super::page::Page;
 use super::svg::{Scale, percent, picture, px};
-use crate::analysis::screening::Screened;
+use crate::analysis::screening::ScreeningResult;
 use crate::analysis::{Analysis, Comparison, NoiseFloor, Verdict};
 use pgio_results::metrics::Direction;
 
@@ -39,14 +39,14 @@ struct Row<'a> {
     verdict: Verdict,
     /// Ratio with its interval, if it has one.
     found: Option<(f64, f64, f64)>,
-    beside: Beside,
+    beside: LabelPlacement,
     top: f64,
 }
 
 /// The side of the interval that shows the effect on screens with enough room. On others the effect is
 /// to the right of the name or, if the name is long, below it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Beside {
+struct LabelPlacement {
     left: bool,
     room: Room,
 }
@@ -117,7 +117,7 @@ pub(super) fn figure(page: &Page<'_>) -> Markup {
 }
 
 /// The effects of factors on the primary metric that the table shows, in its order.
-pub(super) fn effects(page: &Page<'_>, screened: &Screened) -> Markup {
+pub(super) fn effects(page: &Page<'_>, screened: &ScreeningResult) -> Markup {
     let shown = screened.effects.iter().filter(|e| is_shown(e));
     let primary = shown.map(|e| &e.comparison).filter(|c| c.primary);
     let metric = format::metric_name(&page.analysis.primary_metric);
@@ -195,9 +195,9 @@ fn found(c: &Comparison) -> Option<(f64, f64, f64)> {
 }
 
 /// The position of a text without an interval.
-const UNDER: Beside = Beside { left: false, room: Room::OnAPhone };
+const UNDER: LabelPlacement = LabelPlacement { left: false, room: Room::OnAPhone };
 
-fn beside(effect: &str, low: f64, high: f64, scale: Scale) -> Beside {
+fn beside(effect: &str, low: f64, high: f64, scale: Scale) -> LabelPlacement {
     let wanted = width(effect) + 16.0;
     let (before, after) = (scale.at(low), 1.0 - scale.at(high));
     // Away from the line of no change, if there is room.
@@ -208,7 +208,7 @@ fn beside(effect: &str, low: f64, high: f64, scale: Scale) -> Beside {
         part if part * NARROWEST_WIDE >= wanted => Room::OnAWideScreen,
         _ => Room::Nowhere,
     };
-    Beside { left, room }
+    LabelPlacement { left, room }
 }
 
 /// `−53.5 % [−55.3, −51.6] slower`
@@ -396,7 +396,7 @@ mod tests {
             effect: effect.to_owned(),
             verdict: Verdict::NoDifference,
             found: Some((0.5, 0.4, 0.6)),
-            beside: Beside { left: true, room },
+            beside: LabelPlacement { left: true, room },
             top: 0.0,
         };
         assert_eq!(row(long, Room::Nowhere).height(), 86.0);

@@ -13,38 +13,38 @@ const COLORS: usize = 6;
 const DASHES: usize = 4;
 
 #[derive(Debug)]
-pub(super) struct Looks(Vec<(String, Look)>);
+pub(super) struct LineStyles(Vec<(String, LineStyle)>);
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Look {
+pub(super) struct LineStyle {
     pub(super) color: usize,
     pub(super) dash: usize,
     mark: usize,
 }
 
 /// The color of the only line in a chart.
-pub(super) const PLAIN: Look = Look { color: 0, dash: 0, mark: 0 };
+pub(super) const PLAIN: LineStyle = LineStyle { color: 0, dash: 0, mark: 0 };
 
-impl Looks {
-    pub(super) fn new(manifest: &Manifest) -> Looks {
+impl LineStyles {
+    pub(super) fn new(manifest: &Manifest) -> LineStyles {
         let mut others = 0;
         let look = |name: &str| {
             if name == manifest.baseline {
                 return PLAIN;
             }
             if manifest.aa.as_deref() == Some(name) {
-                return Look { color: 0, dash: 1, mark: 1 };
+                return LineStyle { color: 0, dash: 1, mark: 1 };
             }
             let n = others;
             others += 1;
-            Look { color: 1 + n % COLORS, dash: (n + n / COLORS) % DASHES, mark: n + 2 }
+            LineStyle { color: 1 + n % COLORS, dash: (n + n / COLORS) % DASHES, mark: n + 2 }
         };
         let names = manifest.conditions.iter().map(|c| c.name.clone());
         let mut look = look;
-        Looks(names.map(|name| (name.clone(), look(&name))).collect())
+        LineStyles(names.map(|name| (name.clone(), look(&name))).collect())
     }
 
-    pub(super) fn get(&self, condition: &str) -> Look {
+    pub(super) fn get(&self, condition: &str) -> LineStyle {
         let found = self.0.iter().find(|(name, _)| name == condition);
         found.map_or(PLAIN, |(_, look)| *look)
     }
@@ -68,7 +68,7 @@ impl Looks {
     }
 }
 
-impl Look {
+impl LineStyle {
     pub(super) fn class(self) -> String {
         format!("c{} d{}", self.color, self.dash)
     }
@@ -124,7 +124,7 @@ mod tests {
             conditions,
             ..manifest()
         };
-        let looks = Looks::new(&manifest);
+        let looks = LineStyles::new(&manifest);
         let mut seen: Vec<String> = (0..14).map(|i| looks.get(&format!("c{i}")).class()).collect();
         seen.sort();
         seen.dedup();

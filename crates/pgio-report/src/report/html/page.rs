@@ -5,7 +5,7 @@ use pgio_results::series::Series;
 use pgio_results::store::StoredExperiment;
 use pgio_results::{Trial, TrialPosition};
 
-use super::look::Looks;
+use super::look::LineStyles;
 use crate::analysis::{Analysis, Standing};
 use crate::report::table::Remark;
 
@@ -17,7 +17,7 @@ pub(super) struct Page<'a> {
     pub(super) experiment: &'a str,
     pub(super) remarks: Vec<Remark>,
     pub(super) standings: Vec<Standing>,
-    pub(super) looks: Looks,
+    pub(super) looks: LineStyles,
 }
 
 impl<'a> Page<'a> {

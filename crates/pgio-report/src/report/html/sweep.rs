@@ -10,7 +10,7 @@ use super::super::{format, sweep as tables};
 use super::page::{Page, Section};
 use super::svg::{Axis as Scaled, Frame, Scale, percent, px};
 use super::table;
-use crate::analysis::sweep::{Curve, CurvePoint, Estimate, KneePlace, Swept};
+use crate::analysis::sweep::{Curve, CurvePoint, Estimate, KneePlace, SweepResult};
 use pgio_results::operation::Statistic;
 use pgio_results::sweep::{Axis, SweepKind, shown};
 
@@ -42,7 +42,7 @@ fn way(kind: SweepKind) -> &'static str {
     }
 }
 
-fn axis_section(page: &Page<'_>, swept: &Swept, n: usize, axis: &Axis) -> Markup {
+fn axis_section(page: &Page<'_>, swept: &SweepResult, n: usize, axis: &Axis) -> Markup {
     let curves: Vec<&Curve> = swept.curves_along(&axis.name).collect();
     let charts = [by_value(page, swept, n, axis, &curves), by_load(page, swept, n, axis, &curves)];
     let has_knee = curves.iter().any(|c| knee_of(c).is_some());
@@ -80,7 +80,7 @@ fn bounds(e: &Estimate) -> Option<(f64, f64)> {
 /// The primary metric against the axis's value.
 fn by_value(
     page: &Page<'_>,
-    swept: &Swept,
+    swept: &SweepResult,
     n: usize,
     axis: &Axis,
     curves: &[&Curve],
@@ -130,7 +130,7 @@ fn by_value(
 /// Latency against throughput.
 fn by_load(
     page: &Page<'_>,
-    swept: &Swept,
+    swept: &SweepResult,
     n: usize,
     axis: &Axis,
     curves: &[&Curve],

@@ -5,7 +5,7 @@ use std::fmt::Write;
 use insta::assert_snapshot;
 
 use super::{Source, render};
-use crate::analysis::analyse;
+use crate::analysis::analyze;
 use crate::analysis::test_support::{demo, experiment, screened, set, swept};
 use pgio_results::change::Change;
 use pgio_results::store::StoredExperiment;
@@ -16,7 +16,7 @@ const EXPERIMENT: &str = "[experiment]\nname = \"</script><b>\"\n";
 
 fn page(stored: &StoredExperiment) -> String {
     let series = vec![None; stored.trials.len()];
-    let analysis = analyse(stored);
+    let analysis = analyze(stored);
     render(&Source { stored, analysis: &analysis, series: &series, experiment: EXPERIMENT })
 }
 

@@ -6,7 +6,7 @@
 use maud::{Markup, PreEscaped, html};
 use serde::Serialize;
 
-use super::look::Look;
+use super::look::LineStyle;
 
 #[derive(Debug, Serialize)]
 pub(super) struct Zoom {
@@ -35,7 +35,7 @@ pub(super) struct Mark {
 }
 
 impl Line {
-    pub(super) fn new(label: String, look: Look, points: &[(f64, Option<f64>)]) -> Line {
+    pub(super) fn new(label: String, look: LineStyle, points: &[(f64, Option<f64>)]) -> Line {
         let x = points.iter().map(|(x, _)| rounded(*x)).collect();
         let y = points.iter().map(|(_, y)| y.filter(|y| y.is_finite()).map(rounded)).collect();
         Line { label, color: look.color, dash: look.dash, x, y }

@@ -4,7 +4,7 @@ use insta::assert_snapshot;
 
 use super::{device, render};
 use crate::analysis::across::across as compared;
-use crate::analysis::analyse;
+use crate::analysis::analyze;
 use crate::analysis::device::results;
 use crate::analysis::test_support::{demo, replicated, set};
 use pgio_results::Warning;
@@ -31,7 +31,7 @@ fn an_analysis() {
         set(t, "device_reads_per_second", 500.0);
         t.warnings.push(Warning::new("a checkpoint", "it competes", "lengthen it"));
     }
-    assert_snapshot!(rounded(&render(&analyse(&stored))));
+    assert_snapshot!(rounded(&render(&analyze(&stored))));
 }
 
 #[test]

@@ -40,7 +40,7 @@ const COMMON: [(HeaderName, &str); 5] = [
 ];
 
 /// What a path is answered with.
-enum Found {
+enum PageResource {
     Text { kind: &'static str, policy: &'static str, text: Bytes },
     Events,
 }
@@ -154,9 +154,9 @@ pub(super) fn answer<B>(
     let found = checked.and_then(|()| find(request.uri().path(), shared).ok_or(Refusal::Path));
     let head = request.method() == Method::HEAD;
     let (kind, policy, body) = match found {
-        Ok(Found::Text { kind, policy, text }) => (kind, policy, Answer::Text(Some(text))),
-        Ok(Found::Events) if head => ("text/event-stream", PAGE_POLICY, Answer::Text(None)),
-        Ok(Found::Events) => {
+        Ok(PageResource::Text { kind, policy, text }) => (kind, policy, Answer::Text(Some(text))),
+        Ok(PageResource::Events) if head => ("text/event-stream", PAGE_POLICY, Answer::Text(None)),
+        Ok(PageResource::Events) => {
             let body = Answer::Events { texts: feed(), _viewer: Viewer::new(shared) };
             ("text/event-stream", PAGE_POLICY, body)
         }
@@ -176,22 +176,26 @@ fn with_common(mut answer: Response<Answer>) -> Response<Answer> {
     answer
 }
 
-fn find(path: &str, shared: &Shared) -> Option<Found> {
+fn find(path: &str, shared: &Shared) -> Option<PageResource> {
     let asset = |kind, text: &'static str| {
         let text = Bytes::from_static(text.as_bytes());
-        Some(Found::Text { kind, policy: PAGE_POLICY, text })
+        Some(PageResource::Text { kind, policy: PAGE_POLICY, text })
     };
     match path {
         "/" => asset("text/html; charset=utf-8", PAGE),
         "/live.css" => asset("text/css; charset=utf-8", STYLE),
         "/live.js" => asset("text/javascript; charset=utf-8", SCRIPT),
-        "/events" => Some(Found::Events),
+        "/events" => Some(PageResource::Events),
         path => {
             // The version after it only tells the browser that this is another page.
             let number = path.strip_prefix("/report/")?.split('/').next()?.parse().ok()?;
             let html = shared.read().report(number)?;
             let kind = "text/html; charset=utf-8";
-            Some(Found::Text { kind, policy: REPORT_POLICY, text: Bytes::from_owner(Html(html)) })
+            Some(PageResource::Text {
+                kind,
+                policy: REPORT_POLICY,
+                text: Bytes::from_owner(Html(html)),
+            })
         }
     }
 }

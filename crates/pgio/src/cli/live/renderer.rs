@@ -114,7 +114,7 @@ impl Intervals {
         let unknown = |block: &u32| !self.0.contains_key(&(workload.to_owned(), *block));
         let due: Vec<u32> = (1..last).rev().filter(unknown).take(BLOCKS_AT_ONCE).collect();
         for block in due {
-            let then = analysis::analyse(&up_to(stored, block));
+            let then = analysis::analyze(&up_to(stored, block));
             self.0.insert((workload.to_owned(), block), widths(&then, block));
         }
         let of_workload = (workload.to_owned(), 0)..(workload.to_owned(), last);
@@ -164,7 +164,7 @@ mod tests {
     use pgio_report::analysis::test_support::demo;
 
     fn narrowing(known: &mut Intervals, stored: &StoredExperiment) -> Vec<Narrowing> {
-        known.narrowing("commit", stored, &analysis::analyse(stored))
+        known.narrowing("commit", stored, &analysis::analyze(stored))
     }
 
     #[test]

@@ -139,7 +139,7 @@ pub(super) struct Report {
 }
 
 #[derive(Debug)]
-struct Stamped<T> {
+struct Versioned<T> {
     changed: u64,
     item: T,
 }
@@ -147,9 +147,9 @@ struct Stamped<T> {
 #[derive(Debug)]
 pub(super) struct State {
     revision: u64,
-    status: Stamped<Status>,
-    rows: Vec<Stamped<Row>>,
-    notes: Vec<Stamped<String>>,
+    status: Versioned<Status>,
+    rows: Vec<Versioned<Row>>,
+    notes: Vec<Versioned<String>>,
     reports: Vec<Report>,
 }
 
@@ -163,13 +163,13 @@ impl State {
         let mut status = self.status.item.clone();
         change(&mut status);
         if status != self.status.item {
-            self.status = Stamped { changed: self.next(), item: status };
+            self.status = Versioned { changed: self.next(), item: status };
         }
     }
 
     pub(super) fn add(&mut self, row: Row) {
         let changed = self.next();
-        self.rows.push(Stamped { changed, item: row });
+        self.rows.push(Versioned { changed, item: row });
     }
 
     /// Notes what was decided about the last trial that this describes.
@@ -184,7 +184,7 @@ impl State {
     pub(super) fn note(&mut self, text: String) {
         if self.notes.iter().all(|note| note.item != text) {
             let changed = self.next();
-            self.notes.push(Stamped { changed, item: text });
+            self.notes.push(Versioned { changed, item: text });
         }
     }
 
@@ -246,7 +246,7 @@ impl Shared {
     pub(super) fn new() -> Arc<Shared> {
         let state = State {
             revision: 1,
-            status: Stamped { changed: 1, item: Status::default() },
+            status: Versioned { changed: 1, item: Status::default() },
             rows: Vec::new(),
             notes: Vec::new(),
             reports: Vec::new(),

@@ -8,7 +8,7 @@ SELECT to_jsonb(d)::text AS columns,
        (SELECT spcname::text FROM pg_catalog.pg_tablespace WHERE oid = d.dattablespace) AS tablespace,
        pg_catalog.shobj_description(d.oid, 'pg_database') AS comment,
        EXISTS (SELECT FROM pg_catalog.pg_shseclabel l
-                WHERE l.objoid = d.oid AND l.classoid = 'pg_catalog.pg_database'::regclass) AS labelled,
+                WHERE l.objoid = d.oid AND l.classoid = 'pg_catalog.pg_database'::regclass) AS labeled,
        (SELECT count(*) FROM pg_catalog.pg_stat_activity a
          WHERE a.datid = d.oid AND a.pid <> pg_backend_pid() AND a.backend_type = 'client backend'
            AND a.application_name NOT LIKE 'pgio%') AS other_sessions

@@ -10,7 +10,7 @@ use super::measurable::{OTHER_METRIC, obstacle};
 use crate::config::drivers::DriverSpec;
 use crate::config::experiment::{self, Experiment, WorkloadSpec};
 use crate::config::{ConfigError, Layer};
-use crate::experiment::connection::GivenKeys;
+use crate::experiment::connection::ConnectionKeys;
 use crate::experiment::state;
 use crate::treatment::{self, Parsed, TreatmentError};
 use crate::workload::command;
@@ -52,7 +52,7 @@ pub struct Job {
     /// The factors as they are stored, if the file has factors.
     pub screening: Option<Screening>,
     /// Keys of ./pgio.conf, below those of the file.
-    pub below: GivenKeys,
+    pub below: ConnectionKeys,
     /// The drivers that generate the load; absent: this process alone.
     pub drivers: Option<DriverSpec>,
 }
@@ -60,7 +60,12 @@ pub struct Job {
 impl Job {
     /// `file` is the name for errors, `stem` the experiment's name if the text has none. A seed is drawn if
     /// the text has none.
-    pub fn parse(text: &str, file: &str, stem: &str, below: GivenKeys) -> Result<Job, JobError> {
+    pub fn parse(
+        text: &str,
+        file: &str,
+        stem: &str,
+        below: ConnectionKeys,
+    ) -> Result<Job, JobError> {
         let experiment =
             experiment::parse(text, file, stem, &treatment::names(), &checks::tolerable())?;
         check_metrics(&experiment, &below.layer, file)?;
@@ -247,7 +252,7 @@ mod tests {
 
     fn with_factors(factors: &str) -> Result<Job, JobError> {
         let text = format!("[target]\nprivate = true\n[workload]\nkind = 'commit'\n{factors}");
-        Job::parse(&text, "x.toml", "x", GivenKeys::default())
+        Job::parse(&text, "x.toml", "x", ConnectionKeys::default())
     }
 
     const JIT: &str = "[[factor]]\nname = 'jit'\nsetting = ['on', 'off']\n";

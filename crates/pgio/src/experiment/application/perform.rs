@@ -22,7 +22,7 @@ use super::{background, built};
 use crate::config::experiment::WorkloadSpec;
 use crate::experiment::event::{Event, Observer, WorkloadBegins};
 use crate::experiment::judging::{Judge, WidthChecks};
-use crate::experiment::live::{Beside, CheckedCells, Live};
+use crate::experiment::live::{CheckedCells, FurtherServers, Live};
 use crate::experiment::pace::Pace;
 use crate::experiment::run::{Ended, run as run_plan};
 use crate::experiment::target::Target;
@@ -183,7 +183,7 @@ impl SharedRun<'_> {
             checked: CheckedCells::default(),
             in_force: Vec::new(),
             background,
-            beside: Beside::new(&journal_dir),
+            further_servers: FurtherServers::new(&journal_dir),
             workload: spec.name.clone(),
             seed: job.seed,
             warmup: spec.layer.warmup.unwrap_or(job.experiment.warmup),

@@ -15,7 +15,7 @@ use super::inventory::with_nodes;
 use super::job::{Job, JobError};
 use super::manifest::{NOT_STORED, stored_text};
 use crate::config::experiment::limits::FILE_BYTES;
-use crate::experiment::connection::GivenKeys;
+use crate::experiment::connection::ConnectionKeys;
 use crate::experiment::environment::DRIVERS;
 use crate::experiment::live::LiveCell;
 use crate::experiment::target::Target;
@@ -31,7 +31,7 @@ pub fn job(
     dir: &Path,
     file: Option<&Path>,
     larger: BlockLimits,
-    below: GivenKeys,
+    below: ConnectionKeys,
 ) -> Result<Job, ResumeError> {
     // Every workload's directory has the seed and the file.
     let found = store::experiments(dir)?.remove(0);
@@ -425,7 +425,7 @@ mod tests {
     }
 
     fn resumed(dir: &Path, larger: BlockLimits) -> Result<Job, ResumeError> {
-        super::job(dir, None, larger, GivenKeys::default())
+        super::job(dir, None, larger, ConnectionKeys::default())
     }
 
     #[test]

@@ -3,7 +3,7 @@
 use super::cells::cells;
 use super::job::{Job, JobError};
 use crate::config::experiment::WorkloadSpec;
-use crate::experiment::connection::GivenKeys;
+use crate::experiment::connection::ConnectionKeys;
 use crate::experiment::live::LiveCell;
 
 /// Two conditions on a private server; `before` stands above them.
@@ -12,7 +12,7 @@ pub(super) fn try_job(before: &str) -> Result<Job, JobError> {
         "{before}\n[[condition]]\nname = 'local'\npostgres = {{ synchronous_commit = 'local' }}\n\
          [[condition]]\nname = 'on'\npostgres = {{ synchronous_commit = 'on' }}\n"
     );
-    Job::parse(&text, "x.toml", "x", GivenKeys::default())
+    Job::parse(&text, "x.toml", "x", ConnectionKeys::default())
 }
 
 pub(super) fn job(before: &str) -> Job {

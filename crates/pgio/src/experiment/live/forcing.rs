@@ -41,7 +41,7 @@ impl Live<'_> {
         let (prepared, journal, in_force) = match is_first {
             true => (&self.checked.prepared[cell], &mut self.journal, &mut self.in_force),
             false => {
-                let (journal, in_force) = self.beside.of(&self.run_id, name);
+                let (journal, in_force) = self.further_servers.of(&self.run_id, name);
                 (&self.checked.beside[&(cell, name.to_owned())], journal, in_force)
             }
         };
@@ -66,7 +66,7 @@ impl Live<'_> {
         let is_first = self.cells[cell].target == name;
         let (journal, in_force) = match is_first {
             true => (&mut self.journal, &mut self.in_force),
-            false => self.beside.of(&self.run_id, name),
+            false => self.further_servers.of(&self.run_id, name),
         };
         if journal.open_steps().is_empty() {
             in_force.clear();

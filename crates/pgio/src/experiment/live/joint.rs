@@ -3,7 +3,7 @@
 //! Next: `experiment::trial::joint`, which runs it; `compatible`, which refuses servers that cannot share a window.
 
 use super::{Live, finish_trial, place};
-use crate::experiment::background::{Neighbors, WindowStart};
+use crate::experiment::background::{RunningBackground, WindowStart};
 use crate::experiment::event::Event;
 use crate::experiment::plan::{Planned, trial_seed};
 use crate::experiment::target::Target;
@@ -24,7 +24,8 @@ impl Live<'_> {
         let declared = treatment::changes(&cell.treatments);
         let Planned { block, attempt, .. } = *planned;
         let seed = trial_seed(self.seed, &self.workload, &cell.cell, block, attempt);
-        let neighbors = Neighbors::start(&self.background, &cell.cell.condition, seed, &self.stop);
+        let neighbors =
+            RunningBackground::start(&self.background, &cell.cell.condition, seed, &self.stop);
         let part = self.stop.child();
         let mut targets: Vec<(usize, &String, &mut Target)> = (self.targets.iter_mut())
             .filter_map(|(name, target)| {
@@ -41,7 +42,7 @@ impl Live<'_> {
             };
             in_force.push(match position {
                 0 => std::mem::take(&mut self.in_force),
-                _ => self.beside.take(name),
+                _ => self.further_servers.take(name),
             });
             // Hosts are sampled once for all servers.
             if let (0, Some(sources)) = (position, &mut target.sources) {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use super::record::{exclude_drivers, put, record_totals};
 use super::request::Request;
-use super::{Measured, observed};
+use super::{TrialResult, observed};
 use crate::experiment::trial_checks::{self, apart};
 use crate::treatment::InForce;
 use crate::workload::Totals;
@@ -26,7 +26,7 @@ use pgio_results::telemetry::{Telemetry, Waits};
 pub(super) struct Part<'a> {
     pub(super) name: &'a str,
     pub(super) request: &'a Request<'a>,
-    pub(super) measured: Measured,
+    pub(super) measured: TrialResult,
 }
 
 /// What was observed on the hosts.
@@ -58,7 +58,7 @@ pub(super) fn combine(
     seen: Option<Seen>,
     asked: &[&str],
     in_force: &[Vec<Box<dyn InForce>>],
-) -> Measured {
+) -> TrialResult {
     let request = parts[0].request;
     let trials: Vec<(&str, &Trial)> = parts.iter().map(|p| (p.name, &p.measured.trial)).collect();
     let mut trial = trials[0].1.clone();
@@ -98,7 +98,7 @@ pub(super) fn combine(
         add_tracks(left, name, measured.series);
         error = error.or(measured.error);
     }
-    Measured { trial, series, left: None, error }
+    TrialResult { trial, series, left: None, error }
 }
 
 /// The first failure, with its server; a trial that was stopped because of it says nothing more.

@@ -11,9 +11,9 @@ use std::thread;
 
 use postgres::Client;
 
-use super::Measured;
+use super::TrialResult;
 use super::combine::{Part, Seen, combine};
-use super::rendezvous::{Attendance, Meeting, Member, coordinate};
+use super::rendezvous::{EndNotice, Member, RendezvousEvent, coordinate};
 use super::request::Request;
 use crate::host::stop::Stop;
 use crate::rng::derive;
@@ -38,7 +38,7 @@ pub fn run(
     in_force: &mut [Vec<Box<dyn InForce>>],
     mut admins: Vec<&mut Client>,
     observe: &mut dyn FnMut(Progress),
-) -> Measured {
+) -> TrialResult {
     let (sender, messages) = mpsc::channel();
     let mut answers = Vec::new();
     for (number, (name, request)) in joint.requests.iter_mut().enumerate() {
@@ -52,13 +52,13 @@ pub fn run(
     let watched = watched(requests, &mut admins);
     let window = requests[0].1.workload.extent().time();
     let mut hosts: Option<Recorder<'_>> = None;
-    let measured: Vec<Measured> = thread::scope(|scope| {
+    let measured: Vec<TrialResult> = thread::scope(|scope| {
         let each = requests.iter().zip(in_force.iter_mut()).zip(admins);
         let threads: Vec<_> = each
             .map(|(((_, request), own), admin)| {
                 let messages = sender.clone();
                 scope.spawn(move || {
-                    let mut end = Attendance { messages, complete: false };
+                    let mut end = EndNotice { messages, complete: false };
                     let measured = super::run(request, own, admin, &mut |progress| {
                         request.member.iter().for_each(|member| member.progress(progress));
                     });
@@ -69,10 +69,10 @@ pub fn run(
             })
             .collect();
         coordinate(&messages, answers, joint.part, &mut |meeting| match meeting {
-            Meeting::Ready => hosts = Recorder::of_hosts(&watched, window),
-            Meeting::Opened(at) => hosts.iter_mut().for_each(|hosts| hosts.opened(at)),
-            Meeting::Closed(at) => hosts.iter_mut().for_each(|hosts| hosts.closed(at)),
-            Meeting::Progress(progress) => observe(progress),
+            RendezvousEvent::Ready => hosts = Recorder::of_hosts(&watched, window),
+            RendezvousEvent::Opened(at) => hosts.iter_mut().for_each(|hosts| hosts.opened(at)),
+            RendezvousEvent::Closed(at) => hosts.iter_mut().for_each(|hosts| hosts.closed(at)),
+            RendezvousEvent::Progress(progress) => observe(progress),
         });
         let joined = threads.into_iter().map(thread::ScopedJoinHandle::join);
         joined.map(|ended| ended.unwrap_or_else(|panic| resume_unwind(panic))).collect()

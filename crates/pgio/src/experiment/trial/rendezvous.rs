@@ -45,12 +45,12 @@ pub struct Member {
     messages: Sender<Message>,
     /// The answer: the start, or the present for other stages.
     answers: Mutex<Receiver<Instant>>,
-    kept: Mutex<Kept>,
+    kept: Mutex<MemberRecord>,
 }
 
 /// What a member's trial leaves for the sum.
 #[derive(Debug, Default)]
-pub(super) struct Kept {
+pub(super) struct MemberRecord {
     pub(super) before: Option<ClockReading>,
     pub(super) after: Option<ClockReading>,
     /// Seconds from the agreed start to the start of its first session.
@@ -58,7 +58,7 @@ pub(super) struct Kept {
     pub(super) totals: Totals,
 }
 
-impl Kept {
+impl MemberRecord {
     /// Returns the clock as it is stored.
     pub(super) fn clock(&self) -> Option<ClockOffset> {
         let before = self.before?;
@@ -106,7 +106,7 @@ impl Member {
         kept.after = ClockReading::take(admin).ok();
     }
 
-    pub(super) fn kept(&self) -> std::sync::MutexGuard<'_, Kept> {
+    pub(super) fn kept(&self) -> std::sync::MutexGuard<'_, MemberRecord> {
         self.kept.lock().expect("no holder of the lock panics")
     }
 
@@ -130,12 +130,12 @@ impl Opener for Member {
 
 /// Reports the end of a member's thread, also if it panics.
 #[derive(Debug)]
-pub(super) struct Attendance {
+pub(super) struct EndNotice {
     pub(super) messages: Sender<Message>,
     pub(super) complete: bool,
 }
 
-impl Drop for Attendance {
+impl Drop for EndNotice {
     fn drop(&mut self) {
         let _ = self.messages.send(Message::Ended { complete: self.complete });
     }
@@ -143,7 +143,7 @@ impl Drop for Attendance {
 
 /// What the coordinator reports.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Meeting {
+pub(super) enum RendezvousEvent {
     /// All are ready; none has the start yet.
     Ready,
     Opened(Instant),
@@ -157,7 +157,7 @@ pub(super) fn coordinate(
     messages: &Receiver<Message>,
     mut answers: Vec<Sender<Instant>>,
     part: &Stop,
-    observe: &mut dyn FnMut(Meeting),
+    observe: &mut dyn FnMut(RendezvousEvent),
 ) {
     let count = answers.len();
     let mut arrived: Vec<Option<Stage>> = vec![None; count];
@@ -168,7 +168,7 @@ pub(super) fn coordinate(
         match message {
             Message::Progress(number, of_one) => {
                 progress[number] = of_one;
-                observe(Meeting::Progress(sum(&progress)));
+                observe(RendezvousEvent::Progress(sum(&progress)));
             }
             Message::Ended { complete } => {
                 ended += 1;
@@ -189,7 +189,11 @@ pub(super) fn coordinate(
     }
 }
 
-fn release(stages: &[Stage], answers: &[Sender<Instant>], observe: &mut dyn FnMut(Meeting)) {
+fn release(
+    stages: &[Stage],
+    answers: &[Sender<Instant>],
+    observe: &mut dyn FnMut(RendezvousEvent),
+) {
     let mut lead: Option<Duration> = None;
     let mut closed: Option<Instant> = None;
     for stage in stages {
@@ -200,10 +204,10 @@ fn release(stages: &[Stage], answers: &[Sender<Instant>], observe: &mut dyn FnMu
         }
     }
     if lead.is_some() {
-        observe(Meeting::Ready);
+        observe(RendezvousEvent::Ready);
     }
     if let Some(at) = closed {
-        observe(Meeting::Closed(at));
+        observe(RendezvousEvent::Closed(at));
     }
     let at = Instant::now() + lead.map_or(Duration::ZERO, |needed| needed.max(COMMON_LEAD));
     // A thread that has ended does not receive it, and its end is the next message.
@@ -212,7 +216,7 @@ fn release(stages: &[Stage], answers: &[Sender<Instant>], observe: &mut dyn FnMu
     }
     if lead.is_some() {
         wait_until(at);
-        observe(Meeting::Opened(at));
+        observe(RendezvousEvent::Opened(at));
     }
 }
 
@@ -241,7 +245,7 @@ mod tests {
     fn meeting(
         count: usize,
         work: impl Fn(usize, &Member) -> Result<(), EngineError> + Sync,
-    ) -> (Vec<Meeting>, bool) {
+    ) -> (Vec<RendezvousEvent>, bool) {
         let (sender, messages) = mpsc::channel();
         let (mut answers, mut members) = (Vec::new(), Vec::new());
         for number in 0..count {
@@ -255,7 +259,7 @@ mod tests {
             for (number, member) in members.iter().enumerate() {
                 let (messages, work) = (sender.clone(), &work);
                 scope.spawn(move || {
-                    let mut end = Attendance { messages, complete: false };
+                    let mut end = EndNotice { messages, complete: false };
                     end.complete = work(number, member).is_ok();
                 });
             }
@@ -279,7 +283,12 @@ mod tests {
         let starts = starts.into_inner().unwrap();
         assert_eq!(starts.len(), 3);
         assert!(starts.iter().all(|at| *at == starts[0]) && starts[0] >= began + COMMON_LEAD);
-        let [Meeting::Ready, Meeting::Opened(opened), Meeting::Closed(closed)] = seen[..] else {
+        let [
+            RendezvousEvent::Ready,
+            RendezvousEvent::Opened(opened),
+            RendezvousEvent::Closed(closed),
+        ] = seen[..]
+        else {
             panic!("{seen:?}")
         };
         assert_eq!((opened, closed), (starts[0], starts[0] + Duration::from_secs(2)));
@@ -290,7 +299,7 @@ mod tests {
         let began = Instant::now();
         let long = COMMON_LEAD * 2;
         let (seen, _) = meeting(2, |_, member| member.meet(Stage::Ready(long)).map(drop));
-        let Meeting::Opened(at) = seen[1] else { panic!("{seen:?}") };
+        let RendezvousEvent::Opened(at) = seen[1] else { panic!("{seen:?}") };
         assert!(at >= began + long);
     }
 
@@ -316,7 +325,7 @@ mod tests {
             member.progress(Progress { covered: 2.0, commits, ..Progress::default() });
             member.prepared()
         });
-        let Some(Meeting::Progress(last)) = seen.last() else { panic!("{seen:?}") };
+        let Some(RendezvousEvent::Progress(last)) = seen.last() else { panic!("{seen:?}") };
         assert_eq!((last.commits, last.covered), (30, 2.0));
     }
 }

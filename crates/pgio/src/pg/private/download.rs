@@ -36,7 +36,7 @@ use crate::host::own_dir::{DirMode, OwnDir, check_tree};
 
 /// The programs of a build in the cache.
 #[derive(Debug)]
-pub(super) struct Cached {
+pub(super) struct CachedBuild {
     pub(super) directory: PathBuf,
     pub(super) version: ServerVersion,
 }
@@ -45,7 +45,7 @@ pub(super) struct Cached {
 pub(super) fn download(
     request: Option<VersionRequest>,
     observer: Observer<'_>,
-) -> Result<Cached, DownloadError> {
+) -> Result<CachedBuild, DownloadError> {
     let build = choose(request)?;
     needs(loader(env::consts::ARCH).map(Path::new))?;
     let cache = cache_directory()?;
@@ -58,7 +58,7 @@ pub(super) fn download(
     // These programs will be run, as this user or as the server's.
     OwnDir::open(&directory, DirMode::Unchanged)?;
     check_tree(&server)?;
-    Ok(Cached { directory, version: build.version() })
+    Ok(CachedBuild { directory, version: build.version() })
 }
 
 #[cfg(feature = "download")]

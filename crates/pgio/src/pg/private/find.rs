@@ -11,7 +11,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use super::Error;
-use super::download::{self, Cached};
+use super::download::{self, CachedBuild};
 use super::progress::Observer;
 use super::version::{SUPPORTED, ServerVersion, VersionRequest};
 use crate::host::exec::{CommandLine, Exec, Local};
@@ -46,7 +46,7 @@ pub(super) fn find_observed(
     if let Some(binaries) = find_installed(request)? {
         return Ok(binaries);
     }
-    let Cached { directory, version } = download::download(request, observer)?;
+    let CachedBuild { directory, version } = download::download(request, observer)?;
     Ok(Binaries { directory, version, origin: Origin::Downloaded(version) })
 }
 

@@ -12,24 +12,24 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes since the start of a process, ended children included.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Account {
+struct IoCounters {
     read: u64,
     /// Without pages that were truncated or removed before they were written.
     dirtied: u64,
     passed: u64,
 }
 
-impl Account {
-    fn plus(self, other: Account) -> Account {
-        Account {
+impl IoCounters {
+    fn plus(self, other: IoCounters) -> IoCounters {
+        IoCounters {
             read: self.read.saturating_add(other.read),
             dirtied: self.dirtied.saturating_add(other.dirtied),
             passed: self.passed.saturating_add(other.passed),
         }
     }
 
-    fn less(self, other: Account) -> Account {
-        Account {
+    fn less(self, other: IoCounters) -> IoCounters {
+        IoCounters {
             read: self.read.saturating_sub(other.read),
             dirtied: self.dirtied.saturating_sub(other.dirtied),
             passed: self.passed.saturating_sub(other.passed),
@@ -62,12 +62,12 @@ pub(super) struct Moved {
 
 /// The accounts of all processes at one moment.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Accounts(BTreeMap<i32, Account>);
+pub(super) struct ProcessIoCounters(BTreeMap<i32, IoCounters>);
 
-impl Accounts {
+impl ProcessIoCounters {
     /// Parses lines `/proc/PID/io:NAME: BYTES`.
-    pub(super) fn parse(text: &str) -> Accounts {
-        let mut all: BTreeMap<i32, Account> = BTreeMap::new();
+    pub(super) fn parse(text: &str) -> ProcessIoCounters {
+        let mut all: BTreeMap<i32, IoCounters> = BTreeMap::new();
         let mut cancelled: BTreeMap<i32, u64> = BTreeMap::new();
         for line in text.lines() {
             let mut words = line.split(':').map(str::trim);
@@ -89,7 +89,7 @@ impl Accounts {
             let account = all.entry(pid).or_default();
             account.dirtied = account.dirtied.saturating_sub(bytes);
         }
-        Accounts(all)
+        ProcessIoCounters(all)
     }
 
     pub(super) fn has(&self, pid: i32) -> bool {
@@ -100,7 +100,7 @@ impl Accounts {
     /// a process at the earlier moment. `None` if the kernel does not keep accounts.
     pub(super) fn since(
         &self,
-        earlier: &Accounts,
+        earlier: &ProcessIoCounters,
         own: &BTreeSet<i32>,
         others: &BTreeMap<i32, &str>,
         parent: &dyn Fn(i32) -> Option<i32>,
@@ -115,7 +115,7 @@ impl Accounts {
                 moved.unreadable += 1;
                 continue;
             };
-            let known = |of: &BTreeMap<i32, Account>| of.get(pid).copied().unwrap_or_default();
+            let known = |of: &BTreeMap<i32, IoCounters>| of.get(pid).copied().unwrap_or_default();
             let Bytes { read, written } =
                 now.less(known(&earlier.0).plus(known(&inherited))).bytes();
             moved.others.read = moved.others.read.saturating_add(read);
@@ -126,9 +126,9 @@ impl Accounts {
         }
         // A process that ended is in its parent's account, so the sum grows. Not so with one that another
         // process adopted.
-        let sum = |of: &Accounts| {
+        let sum = |of: &ProcessIoCounters| {
             let accounts = own.iter().filter_map(|pid| of.0.get(pid).copied());
-            accounts.reduce(Account::plus)
+            accounts.reduce(IoCounters::plus)
         };
         moved.own = sum(self).zip(sum(earlier)).map(|(now, then)| now.less(then).bytes());
         Some(moved)
@@ -137,10 +137,10 @@ impl Accounts {
     /// What processes since ended had moved before the earlier moment, by the process that inherited it.
     fn inherited(
         &self,
-        earlier: &Accounts,
+        earlier: &ProcessIoCounters,
         parent: &dyn Fn(i32) -> Option<i32>,
-    ) -> BTreeMap<i32, Account> {
-        let mut inherited: BTreeMap<i32, Account> = BTreeMap::new();
+    ) -> BTreeMap<i32, IoCounters> {
+        let mut inherited: BTreeMap<i32, IoCounters> = BTreeMap::new();
         for (pid, account) in earlier.0.iter().filter(|(pid, _)| !self.0.contains_key(pid)) {
             let mut heir = parent(*pid);
             // Bounded, because a reused process id could close a circle.
@@ -176,15 +176,15 @@ mod tests {
     const MB: u64 = 1_000_000;
 
     /// Accounts with megabytes read, dirtied and passed to write calls.
-    fn accounts(of: &[(i32, [u64; 3])]) -> Accounts {
+    fn accounts(of: &[(i32, [u64; 3])]) -> ProcessIoCounters {
         let lines = of.iter().map(|(pid, [read, dirtied, passed])| {
             let line = |name: &str, mb: u64| format!("/proc/{pid}/io:{name}: {}\n", mb * MB);
             line("read_bytes", *read) + &line("write_bytes", *dirtied) + &line("wchar", *passed)
         });
-        Accounts::parse(&lines.collect::<String>())
+        ProcessIoCounters::parse(&lines.collect::<String>())
     }
 
-    fn since(now: &Accounts, earlier: &Accounts) -> Moved {
+    fn since(now: &ProcessIoCounters, earlier: &ProcessIoCounters) -> Moved {
         // The server is 100 and 101; 300 is a shell, which 301 and 302 belong to.
         let own = BTreeSet::from([100, 101]);
         let others = BTreeMap::from([(300, "sh"), (301, "dd"), (302, "cp")]);
@@ -219,7 +219,7 @@ mod tests {
         let mut text = "/proc/301/io:wchar: 800\n/proc/301/io:write_bytes: 700\n".to_owned();
         text +=
             "/proc/301/io:cancelled_write_bytes: 600\n/proc/x/io:wchar: 1\n/proc/301/io:wchar\n";
-        let moved = since(&Accounts::parse(&text), &before);
+        let moved = since(&ProcessIoCounters::parse(&text), &before);
         assert_eq!(moved.others.written, 100);
         assert_eq!(moved.own, None, "the server's processes cannot be read");
         let others = BTreeMap::from([(9, "secret")]);

@@ -6,7 +6,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::io::{Accounts, Moved, pid};
+use super::io::{Moved, ProcessIoCounters, pid};
 use crate::host::proc::pid_stat::{self, Process};
 
 /// A process that ran for less than this many seconds did not do the work whose delay matters.
@@ -26,7 +26,7 @@ pub(super) struct Processes {
     walreceivers: Vec<i32>,
     /// Nanoseconds that each process ran, and that it waited for a core while ready to run.
     scheduled: BTreeMap<i32, Scheduled>,
-    io: Accounts,
+    io: ProcessIoCounters,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -46,7 +46,7 @@ impl Processes {
             Some((pid(path)?, Scheduled { ran, waited }))
         };
         Processes {
-            io: Accounts::default(),
+            io: ProcessIoCounters::default(),
             scheduled: schedstats.lines().filter_map(scheduled).collect(),
             by_pid: pid_stat::parse_all(stats).into_iter().map(|p| (p.pid, p)).collect(),
             walreceivers: walreceivers.lines().filter_map(pid).collect(),
@@ -55,7 +55,7 @@ impl Processes {
 
     /// `ios`: lines of /proc/PID/io, each after its path and a colon.
     pub(super) fn with_io(mut self, ios: &str) -> Processes {
-        self.io = Accounts::parse(ios);
+        self.io = ProcessIoCounters::parse(ios);
         self
     }
 

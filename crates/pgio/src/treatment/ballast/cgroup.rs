@@ -49,7 +49,7 @@ fn call(function: &str, args: &[&str]) -> CommandLine {
 
 /// The control groups of a server, as `look` of cgroup.sh prints them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Surroundings {
+struct ServerGroups {
     postmaster: String,
     /// The group of the server, and the one to be created.
     prior: String,
@@ -62,9 +62,9 @@ struct Surroundings {
     uncontrolled: Option<String>,
 }
 
-impl Surroundings {
-    fn parse(text: &str) -> Surroundings {
-        let mut found = Surroundings::default();
+impl ServerGroups {
+    fn parse(text: &str) -> ServerGroups {
+        let mut found = ServerGroups::default();
         for line in text.lines() {
             let (name, value) = line.split_once(' ').unwrap_or((line, ""));
             let value = || value.to_owned();
@@ -151,11 +151,11 @@ pub(super) struct CgroupStep {
     label: Label,
     /// Their prior group.
     prior: String,
-    ours: Ours,
+    ours: AppliedGroup,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Ours {
+struct AppliedGroup {
     group: String,
     #[serde(default)]
     limit: u64,
@@ -192,7 +192,7 @@ impl CgroupStep {
     }
 
     fn apply(&self, host: &Host) -> Result<Guard, TreatmentError> {
-        let Ours { group, limit, postmaster } = &self.ours;
+        let AppliedGroup { group, limit, postmaster } = &self.ours;
         let [group, home, postmaster] =
             [group, &self.prior, postmaster].map(|text| quoted(OsStr::new(text)));
         let release = format!("leave {group} {home}");
@@ -213,7 +213,7 @@ pub(super) struct Cgroup {
 
 /// The group of a trial, with the shell that removes it if pgio is killed.
 #[derive(Debug)]
-struct Limited {
+struct CgroupInForce {
     limit: u64,
     guard: Guard,
 }
@@ -225,11 +225,11 @@ impl Cgroup {
 }
 
 /// Finds the control groups of the server by the process of our session.
-fn find_groups(context: &mut Context<'_>, host: &Host) -> Result<Surroundings, TreatmentError> {
+fn find_groups(context: &mut Context<'_>, host: &Host) -> Result<ServerGroups, TreatmentError> {
     let failed = TreatmentError::postgres("ask for the session's process");
     let row = context.admin()?.query_one("SELECT pg_backend_pid()", &[]).map_err(failed)?;
     let pid: i32 = row.get(0);
-    Ok(Surroundings::parse(&host.run(&call("look", &[&pid.to_string()]))?))
+    Ok(ServerGroups::parse(&host.run(&call("look", &[&pid.to_string()]))?))
 }
 
 impl Treatment for Cgroup {
@@ -289,19 +289,19 @@ impl Prepared for Cgroup {
         journal: &mut Journal,
     ) -> Result<Box<dyn InForce>, TreatmentError> {
         let host = context.host(None)?;
-        let Surroundings { prior, group, postmaster, .. } = find_groups(context, &host)?;
+        let ServerGroups { prior, group, postmaster, .. } = find_groups(context, &host)?;
         let limit = self.limit;
         let step = CgroupStep {
             label: Label::on_host("the server's control group", host.name()),
             prior,
-            ours: Ours { group, limit, postmaster },
+            ours: AppliedGroup { group, limit, postmaster },
         };
         let guard = carry_out(journal, &step, || step.apply(&host))?;
-        Ok(Box::new(Limited { limit, guard }))
+        Ok(Box::new(CgroupInForce { limit, guard }))
     }
 }
 
-impl Limited {
+impl CgroupInForce {
     fn evidence(&mut self, when: When) -> Result<Vec<Evidence>, TreatmentError> {
         let whole = when != When::During;
         let state = State::parse(&self.guard.ask(if whole { "all" } else { "" })?);
@@ -331,7 +331,7 @@ impl Limited {
     }
 }
 
-impl InForce for Limited {
+impl InForce for CgroupInForce {
     fn verify(&mut self, _context: &mut Context<'_>, when: When) -> Vec<Evidence> {
         self.evidence(when).unwrap_or_else(|_| vec![unread(when, "the server's control group")])
     }
@@ -345,24 +345,24 @@ mod tests {
     fn found_groups_and_their_refusals() {
         let text = "postmaster 77\nprior /sys/fs/cgroup/memory/a\n\
                     group /sys/fs/cgroup/memory/a/pgio-ballast-77\nlimit 9223372036854771712\nwritable\n";
-        let found = Surroundings::parse(text);
+        let found = ServerGroups::parse(text);
         assert_eq!((found.postmaster.as_str(), found.writable, found.exists), ("77", true, false));
-        let why = |of: &Surroundings, limit| of.refusal(limit, 128 << 20).unwrap_or_default();
+        let why = |of: &ServerGroups, limit| of.refusal(limit, 128 << 20).unwrap_or_default();
         assert_eq!(why(&found, 1 << 30), "");
         assert!(why(&found, 150 << 20).contains("need at least 192 MiB"));
         assert!(
-            why(&Surroundings { exists: true, ..found.clone() }, 1 << 30).contains("pgio undo")
+            why(&ServerGroups { exists: true, ..found.clone() }, 1 << 30).contains("pgio undo")
         );
-        assert!(why(&Surroundings { writable: false, ..found.clone() }, 1 << 30).contains("root"));
-        let limited = Surroundings { limit: Some(1 << 29), ..found.clone() };
+        assert!(why(&ServerGroups { writable: false, ..found.clone() }, 1 << 30).contains("root"));
+        let limited = ServerGroups { limit: Some(1 << 29), ..found.clone() };
         assert!(why(&limited, 1 << 30).contains("restricts the server to 512 MiB"));
         let parent = Some("/sys/fs/cgroup/a".to_owned());
-        let v2 = Surroundings { uncontrolled: parent, limit: None, ..found };
+        let v2 = ServerGroups { uncontrolled: parent, limit: None, ..found };
         assert!(
             why(&v2, 1 << 30).contains("echo +memory >/sys/fs/cgroup/a/cgroup.subtree_control")
         );
-        assert!(why(&Surroundings::parse(""), 1 << 30).contains("no server process"));
-        let unlimited = Surroundings::parse("limit max\n");
+        assert!(why(&ServerGroups::parse(""), 1 << 30).contains("no server process"));
+        let unlimited = ServerGroups::parse("limit max\n");
         assert_eq!(unlimited.limit, None);
     }
 

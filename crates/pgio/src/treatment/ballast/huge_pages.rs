@@ -45,11 +45,11 @@ const READ: &str = "cat /proc/meminfo";
 pub struct HugePagesStep {
     label: Label,
     prior: u64,
-    ours: Ours,
+    ours: AppliedPages,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-struct Ours {
+struct AppliedPages {
     pages: u64,
     #[serde(default)]
     leave: Option<u64>,
@@ -111,7 +111,7 @@ pub fn plan(host: &Host, leave: u64) -> Result<HugePagesStep, TreatmentError> {
     Ok(HugePagesStep {
         label: Label::on_host(WHAT, host.name()),
         prior: memory.pages,
-        ours: Ours { pages, leave: Some(leave), boot },
+        ours: AppliedPages { pages, leave: Some(leave), boot },
     })
 }
 
@@ -213,7 +213,7 @@ pub(super) struct HugePages {
 
 /// The ballast of a trial, with the shell that releases it if pgio is killed.
 #[derive(Debug)]
-struct Held {
+struct HugePagesInForce {
     guard: Guard,
     host: String,
     /// The memory right after the pages were taken.
@@ -275,7 +275,7 @@ impl Prepared for HugePages {
     ) -> Result<Box<dyn InForce>, TreatmentError> {
         let host = context.host(self.host.as_deref())?;
         let step = plan(&host, self.leave)?;
-        let held = carry_out(journal, &step, || Held::take(&host, &step))?;
+        let held = carry_out(journal, &step, || HugePagesInForce::take(&host, &step))?;
         match held.memory.too_much_left(self.leave) {
             Some(why) => Err(TreatmentError::Refused(why)),
             None => Ok(Box::new(held)),
@@ -287,8 +287,8 @@ fn mark() -> Mark {
     Mark::new("ballast", WHAT)
 }
 
-impl Held {
-    fn take(host: &Host, step: &HugePagesStep) -> Result<Held, TreatmentError> {
+impl HugePagesInForce {
+    fn take(host: &Host, step: &HugePagesStep) -> Result<HugePagesInForce, TreatmentError> {
         let (prior, asked) = (step.prior, step.ours.pages);
         // Like undo, but never overwrites a number that is not ours.
         let release = format!(
@@ -299,7 +299,7 @@ impl Held {
         let mut guard = Guard::start(host, &Script { mark, functions, apply, release, answer })?;
         guard.apply()?;
         let memory = parsed(&guard.ask("")?, host.name())?;
-        Ok(Held { guard, host: host.name().to_owned(), memory })
+        Ok(HugePagesInForce { guard, host: host.name().to_owned(), memory })
     }
 
     fn evidence(&mut self, when: When) -> Result<Vec<Evidence>, TreatmentError> {
@@ -321,7 +321,7 @@ impl Held {
     }
 }
 
-impl InForce for Held {
+impl InForce for HugePagesInForce {
     fn verify(&mut self, _context: &mut Context<'_>, when: When) -> Vec<Evidence> {
         self.evidence(when).unwrap_or_else(|_| vec![unread(when, "huge pages")])
     }

@@ -1,7 +1,7 @@
 //! The state of a DRBD resource that a condition requests, and the steps from the current state to it.
 
 use super::node::{Node, Snapshot};
-use super::step::{CONNECTED, Change, DISCONNECTED, DrbdStep, Ours, connection_of};
+use super::step::{AppliedDrbdChange, CONNECTED, Change, DISCONNECTED, DrbdStep, connection_of};
 use crate::host::drbd::State;
 use crate::treatment::error::TreatmentError;
 use pgio_results::change::{self, Subject};
@@ -51,7 +51,7 @@ impl RequestedState {
                 let prior = change.present(&seen);
                 let (resource, boot) = (self.resource.clone(), seen.boot.clone());
                 let role = seen.role().cloned();
-                let ours = Ours { resource, value, boot, role, change };
+                let ours = AppliedDrbdChange { resource, value, boot, role, change };
                 steps.push(DrbdStep::new(&node.name, prior, ours));
             }
         }

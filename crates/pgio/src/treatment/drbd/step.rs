@@ -43,11 +43,11 @@ pub(super) struct DrbdStep {
     label: Label,
     /// None for a protocol without a connection.
     pub(super) prior: Option<String>,
-    ours: Ours,
+    ours: AppliedDrbdChange,
 }
 
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub(super) struct Ours {
+pub(super) struct AppliedDrbdChange {
     pub(super) resource: String,
     pub(super) value: String,
     pub(super) boot: String,
@@ -110,7 +110,7 @@ impl Step for DrbdStep {
 }
 
 impl DrbdStep {
-    pub(super) fn new(host: &str, prior: Option<String>, ours: Ours) -> DrbdStep {
+    pub(super) fn new(host: &str, prior: Option<String>, ours: AppliedDrbdChange) -> DrbdStep {
         let label = Label::on_host(ours.change.what(&ours.resource), host);
         DrbdStep { label, prior, ours }
     }
@@ -164,7 +164,7 @@ impl DrbdStep {
         on_conflict: OnConflict,
         stop: &Stop,
     ) -> Result<Undone, TreatmentError> {
-        let Ours { resource, value: ours, boot, role, change } = &self.ours;
+        let AppliedDrbdChange { resource, value: ours, boot, role, change } = &self.ours;
         let Some(seen) = node.find(resource)? else {
             return Ok(Undone::Kept);
         };

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 
 use toml::Table;
 
-use super::step::{DrbdStep, Ours};
+use super::step::{AppliedDrbdChange, DrbdStep};
 use super::*;
 use crate::host::drbd::show::Options;
 use crate::host::exec::{CommandLine, Exec, ExecError, Output};
@@ -171,7 +171,11 @@ fn journaled(requested: &RequestedState, node: &Node) -> Vec<DrbdStep> {
         let prior = change.present(&seen);
         let (resource, boot) = (requested.resource.clone(), seen.boot.clone());
         let role = seen.role().cloned();
-        let step = DrbdStep::new(&node.name, prior, Ours { resource, value, boot, role, change });
+        let step = DrbdStep::new(
+            &node.name,
+            prior,
+            AppliedDrbdChange { resource, value, boot, role, change },
+        );
         let stored = serde_json::to_string(&step.record()).unwrap();
         let read: Record = serde_json::from_str(&stored).unwrap();
         assert_eq!(DrbdStep::from_record(&read).unwrap(), step);

@@ -24,13 +24,13 @@ use pgio_results::model::{Evidence, When};
 const NEED: &str = "a new file system";
 
 #[derive(Debug)]
-pub(super) struct OnDevice {
+pub(super) struct DataDirectoryMove {
     pub(super) new: NewFileSystem,
 }
 
 /// The prepared treatment, with the data directory without symbolic links.
 #[derive(Debug, Clone)]
-struct OverDirectory {
+struct PreparedDataDirectoryMove {
     new: NewFileSystem,
     directory: String,
 }
@@ -62,7 +62,7 @@ pub(super) struct MountOverStep {
     pub(super) label: Label,
 }
 
-impl Treatment for OnDevice {
+impl Treatment for DataDirectoryMove {
     fn declared(&self) -> Declared {
         let device = &self.new.device;
         let copy = format!(
@@ -111,11 +111,11 @@ impl Treatment for OnDevice {
         let used = tools.run(["du", "-sk", "--", &directory])?;
         let used = used.split_whitespace().next().and_then(|kb| kb.parse::<u64>().ok());
         new.check(&host, "the data directory", used.unwrap_or_default() * 1024)?;
-        Ok(Box::new(OverDirectory { new, directory }))
+        Ok(Box::new(PreparedDataDirectoryMove { new, directory }))
     }
 }
 
-impl Prepared for OverDirectory {
+impl Prepared for PreparedDataDirectoryMove {
     fn put_in_force(
         &self,
         context: &mut Context<'_>,
@@ -134,7 +134,7 @@ impl Prepared for OverDirectory {
     }
 }
 
-impl OverDirectory {
+impl PreparedDataDirectoryMove {
     fn steps(&self, host: &Host) -> Result<(FormatStep, CopyStep, MountOverStep), TreatmentError> {
         let data = &self.directory;
         let (format, number) = self.new.step(host)?;
@@ -159,7 +159,7 @@ impl OverDirectory {
     }
 }
 
-impl InForce for OverDirectory {
+impl InForce for PreparedDataDirectoryMove {
     fn verify(&mut self, context: &mut Context<'_>, when: When) -> Vec<Evidence> {
         vec![self.new.evidence(context, &self.directory, when)]
     }

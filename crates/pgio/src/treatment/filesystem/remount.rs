@@ -33,12 +33,12 @@ pub(super) struct Remount {
 /// The mount to change, and the options for its file system. Inside the window there is no time to ask the
 /// server where its data lies.
 #[derive(Debug, Clone)]
-struct RemountPlan {
+struct PreparedRemount {
     point: String,
     settings: Vec<Setting>,
 }
 
-impl RemountPlan {
+impl PreparedRemount {
     fn by_mount(&self) -> bool {
         self.settings.iter().any(|s| s.how() == How::Mount)
     }
@@ -56,7 +56,7 @@ impl Remount {
     fn find(
         &self,
         context: &mut Context<'_>,
-    ) -> Result<(Mounts, Mounted, RemountPlan), TreatmentError> {
+    ) -> Result<(Mounts, Mounted, PreparedRemount), TreatmentError> {
         let host = context.host(None)?;
         let places = tools::places(context, &host)?;
         let mounts = Mounts::read(&*host)?;
@@ -84,7 +84,7 @@ impl Remount {
         }
         let settings = options::parse(&self.text, Some(file_system))
             .map_err(|why| TreatmentError::Refused(format!("{}: {why}", mounted.title())))?;
-        let place = RemountPlan { point: mounted.point.clone(), settings };
+        let place = PreparedRemount { point: mounted.point.clone(), settings };
         let mounted = mounted.clone();
         Ok((mounts, mounted, place))
     }
@@ -92,7 +92,7 @@ impl Remount {
     fn check_place(
         &self,
         context: &mut Context<'_>,
-        (mounts, mounted, place): &(Mounts, Mounted, RemountPlan),
+        (mounts, mounted, place): &(Mounts, Mounted, PreparedRemount),
     ) -> Result<(), TreatmentError> {
         let host = context.host(None)?;
         let refused =
@@ -212,7 +212,7 @@ impl Treatment for Remount {
     }
 }
 
-impl Prepared for RemountPlan {
+impl Prepared for PreparedRemount {
     fn put_in_force(
         &self,
         context: &mut Context<'_>,
@@ -235,7 +235,7 @@ impl Prepared for RemountPlan {
     }
 }
 
-impl RemountPlan {
+impl PreparedRemount {
     fn step(&self, host: &Host, mounted: Mounted) -> Result<OptionsStep, TreatmentError> {
         let by_mount = self.by_mount();
         let uuid = if by_mount { tools::uuid(host, &mounted.source)? } else { None };
@@ -256,7 +256,7 @@ impl RemountPlan {
     }
 }
 
-impl InForce for RemountPlan {
+impl InForce for PreparedRemount {
     fn verify(&mut self, context: &mut Context<'_>, when: When) -> Vec<Evidence> {
         let mounts = context.host(None).ok().and_then(|host| Mounts::read(&*host).ok());
         vec![evidence(when, mounts.as_ref(), &self.point, &self.settings)]

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use super::proof;
 use super::qdisc::{self, HANDLE, Root};
-use super::shape::{End, Shape};
+use super::shape::{End, LinkSettings};
 use super::survey::{carries_our_connection, check_end, root_of, round_trip, tc, way_to};
 use crate::host::Host;
 use crate::host::command::quoted;
@@ -136,8 +136,8 @@ fn delete(host: &Host, interface: &str, handle: &[&str]) -> Result<Undone, Treat
 }
 
 /// Whether a qdisc was made with these words.
-fn is_made_of(found: &Shape, words: &str) -> bool {
-    Shape::from_words(words).is_some_and(|asked| asked.is_close_to(found))
+fn is_made_of(found: &LinkSettings, words: &str) -> bool {
+    LinkSettings::from_words(words).is_some_and(|asked| asked.is_close_to(found))
 }
 
 #[derive(Debug, Clone)]
@@ -147,7 +147,7 @@ pub(super) struct Netem {
 
 /// The link of a trial, with a shell for each end that removes netem if pgio is killed.
 #[derive(Debug)]
-struct Slowed {
+struct NetemInForce {
     link: Netem,
     guards: Vec<Guard>,
 }
@@ -298,11 +298,11 @@ impl Prepared for Netem {
             guards.push(carry_out(journal, step, || step.apply(&host))?);
         }
         self.check_growth(&before, &self.round_trips(context)?)?;
-        Ok(Box::new(Slowed { link: self.clone(), guards }))
+        Ok(Box::new(NetemInForce { link: self.clone(), guards }))
     }
 }
 
-impl InForce for Slowed {
+impl InForce for NetemInForce {
     fn verify(&mut self, context: &mut Context<'_>, when: When) -> Vec<Evidence> {
         let mut all = self.link.ways(context, when);
         for (end, guard) in self.link.ends.iter().zip(&mut self.guards) {
@@ -350,7 +350,11 @@ mod tests {
     #[test]
     fn a_round_trip_grows_by_what_each_packet_is_delayed_by_on_its_link() {
         let milliseconds = Duration::from_millis;
-        let shape = Shape { delay: milliseconds(10), jitter: milliseconds(4), ..Shape::default() };
+        let shape = LinkSettings {
+            delay: milliseconds(10),
+            jitter: milliseconds(4),
+            ..LinkSettings::default()
+        };
         let end = |ping: Option<&str>| End {
             host: None,
             interface: "eth1".to_owned(),
@@ -365,7 +369,7 @@ mod tests {
 
     #[test]
     fn the_words_of_a_step_are_read_back() {
-        let shape = Shape {
+        let shape = LinkSettings {
             delay: Duration::from_micros(1500),
             jitter: Duration::from_micros(100),
             loss: 0.01,
@@ -373,11 +377,11 @@ mod tests {
         };
         for shape in [
             shape.clone(),
-            Shape { jitter: Duration::ZERO, ..shape.clone() },
-            Shape { delay: Duration::ZERO, jitter: Duration::ZERO, ..shape },
+            LinkSettings { jitter: Duration::ZERO, ..shape.clone() },
+            LinkSettings { delay: Duration::ZERO, jitter: Duration::ZERO, ..shape },
         ] {
-            assert_eq!(Shape::from_words(&shape.netem_words().join(" ")), Some(shape));
+            assert_eq!(LinkSettings::from_words(&shape.netem_words().join(" ")), Some(shape));
         }
-        assert_eq!(Shape::from_words("delay"), None);
+        assert_eq!(LinkSettings::from_words("delay"), None);
     }
 }

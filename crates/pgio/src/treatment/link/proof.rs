@@ -4,7 +4,7 @@
 //! [`super::netem`] reads the evidence that netem is present; replication may use another interface
 //! nevertheless. A warning at most: a condition without replication may have the same link.
 
-use super::shape::{End, Shape};
+use super::shape::{End, LinkSettings};
 use pgio_results::model::{Check, Trial, When};
 
 const ID: &str = "link";
@@ -31,7 +31,7 @@ pub(super) fn grows_the_round_trip(ends: &[End]) -> bool {
 /// One verdict for each end that does anything.
 pub(super) fn judge(trial: &Trial, ends: &[End]) -> Vec<Check> {
     let proved = ends.iter().any(|end| leads_to_its_address(trial, end, ends));
-    let slower = ends.iter().filter(|end| end.shape != Shape::default());
+    let slower = ends.iter().filter(|end| end.shape != LinkSettings::default());
     slower.map(|end| judge_end(trial, end, proved)).collect()
 }
 
@@ -86,17 +86,17 @@ mod tests {
     use pgio_results::CheckVerdict;
     use pgio_results::model::{Evidence, Window};
 
-    fn end(host: &str, shape: Shape, ping: Option<&str>) -> End {
+    fn end(host: &str, shape: LinkSettings, ping: Option<&str>) -> End {
         let ping = ping.map(str::to_owned);
         End { host: Some(host.to_owned()), interface: "eth1".to_owned(), shape, ping }
     }
 
-    fn delay() -> Shape {
-        Shape { delay: Duration::from_millis(1), ..Shape::default() }
+    fn delay() -> LinkSettings {
+        LinkSettings { delay: Duration::from_millis(1), ..LinkSettings::default() }
     }
 
-    fn rate() -> Shape {
-        Shape { rate: 100_000_000, ..Shape::default() }
+    fn rate() -> LinkSettings {
+        LinkSettings { rate: 100_000_000, ..LinkSettings::default() }
     }
 
     fn evidence(when: When, what: String, found: &str) -> Evidence {
@@ -171,7 +171,7 @@ mod tests {
 
     #[test]
     fn a_link_without_effect_needs_no_proof() {
-        let ends = [end("a", Shape::default(), None)];
+        let ends = [end("a", LinkSettings::default(), None)];
         assert!(verdicts(&trial(&ends, 0), &ends).is_empty());
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::shape::Shape;
+use super::shape::LinkSettings;
 
 /// The handle of our netem: `pg` in ASCII, unlikely to be chosen by an administrator.
 pub(super) const HANDLE: &str = "7067:";
@@ -17,7 +17,7 @@ pub(super) const HANDLE: &str = "7067:";
 pub(super) enum Root {
     /// The kernel's own, such as `fq_codel`; some kinds are not shown at all.
     Default(String),
-    Ours(Shape),
+    Ours(LinkSettings),
     /// In words, as tc shows it.
     Other(String),
 }
@@ -48,7 +48,7 @@ pub(super) fn root(json: &str) -> Option<Root> {
 }
 
 /// Seconds, shares and bytes per second, in objects whose names differ by version.
-fn shape(options: &serde_json::Value) -> Shape {
+fn shape(options: &serde_json::Value) -> LinkSettings {
     let number = |object: &str, key: &str| {
         let inner = options.get(object)?;
         inner.get(key).and_then(serde_json::Value::as_f64)
@@ -57,7 +57,7 @@ fn shape(options: &serde_json::Value) -> Shape {
         let seconds = number("delay", key).unwrap_or(0.0);
         Duration::try_from_secs_f64(seconds).unwrap_or_default()
     };
-    Shape {
+    LinkSettings {
         delay: seconds("delay"),
         jitter: seconds("jitter"),
         loss: number("loss-random", "loss").unwrap_or(0.0),
@@ -81,8 +81,8 @@ mod tests {
     const TBF: &str = r#"[{"kind":"tbf","handle":"7067:","root":true,"refcnt":3,"options":{"rate":125000,"burst":10240,"lat":1000000}}]"#;
     const MQ: &str = r#"[{"kind":"mq","handle":"0:","root":true,"options":{}},{"kind":"fq_codel","handle":"0:","parent":":1","options":{"limit":10240}}]"#;
 
-    fn asked() -> Shape {
-        Shape {
+    fn asked() -> LinkSettings {
+        LinkSettings {
             delay: Duration::from_micros(1500),
             jitter: Duration::from_micros(100),
             loss: 0.01,
@@ -95,10 +95,10 @@ mod tests {
         let Some(Root::Ours(found)) = root(OURS) else { panic!() };
         assert!(asked().is_close_to(&found), "{found:?}");
         for other in [
-            Shape { delay: Duration::from_micros(1400), ..asked() },
-            Shape { jitter: Duration::ZERO, ..asked() },
-            Shape { loss: 0.0, ..asked() },
-            Shape { rate: 0, ..asked() },
+            LinkSettings { delay: Duration::from_micros(1400), ..asked() },
+            LinkSettings { jitter: Duration::ZERO, ..asked() },
+            LinkSettings { loss: 0.0, ..asked() },
+            LinkSettings { rate: 0, ..asked() },
         ] {
             assert!(!other.is_close_to(&found), "{other:?}");
         }

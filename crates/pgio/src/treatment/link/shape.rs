@@ -15,7 +15,7 @@ use pgio_results::units::link::{
 const QUEUE: u32 = 200_000;
 
 #[derive(Debug, Clone, Default, PartialEq)]
-pub(super) struct Shape {
+pub(super) struct LinkSettings {
     pub(super) delay: Duration,
     pub(super) jitter: Duration,
     /// 0 to 1.
@@ -24,9 +24,9 @@ pub(super) struct Shape {
     pub(super) rate: u64,
 }
 
-impl Shape {
-    pub(super) fn read(body: &Body<'_>) -> Result<Shape, TreatmentError> {
-        let shape = Shape {
+impl LinkSettings {
+    pub(super) fn read(body: &Body<'_>) -> Result<LinkSettings, TreatmentError> {
+        let shape = LinkSettings {
             delay: parsed(body, "delay", parse_delay)?.unwrap_or_default(),
             jitter: parsed(body, "jitter", parse_delay)?.unwrap_or_default(),
             loss: parsed(body, "loss", parse_share)?.unwrap_or_default(),
@@ -39,7 +39,7 @@ impl Shape {
             return Err(body.error("jitter", "exceeds the delay, around which it varies"));
         }
         // A delay of 0 is valid: netem is there and does nothing, which shows its own cost.
-        if shape == Shape::default() && !body.has("delay") {
+        if shape == LinkSettings::default() && !body.has("delay") {
             return Err(body.error("delay", "is missing: write delay, loss or rate"));
         }
         Ok(shape)
@@ -68,9 +68,9 @@ impl Shape {
         words
     }
 
-    /// Parses the words of [`Shape::netem_words`].
-    pub(super) fn from_words(words: &str) -> Option<Shape> {
-        let mut shape = Shape::default();
+    /// Parses the words of [`LinkSettings::netem_words`].
+    pub(super) fn from_words(words: &str) -> Option<LinkSettings> {
+        let mut shape = LinkSettings::default();
         let mut words = words.split(' ').peekable();
         while let Some(word) = words.next() {
             let value = words.next()?;
@@ -92,7 +92,7 @@ impl Shape {
 
     /// Whether both are equal within the kernel's precision: times in whole ticks, loss in parts
     /// of 2³².
-    pub(super) fn is_close_to(&self, other: &Shape) -> bool {
+    pub(super) fn is_close_to(&self, other: &LinkSettings) -> bool {
         let near = |a: f64, b: f64, step: f64| (a - b).abs() <= step + a.abs() * 1e-3;
         near(self.delay.as_secs_f64(), other.delay.as_secs_f64(), 2e-6)
             && near(self.jitter.as_secs_f64(), other.jitter.as_secs_f64(), 2e-6)
@@ -106,7 +106,7 @@ pub(super) struct End {
     /// Absent: the server's.
     pub(super) host: Option<String>,
     pub(super) interface: String,
-    pub(super) shape: Shape,
+    pub(super) shape: LinkSettings,
     /// An address to measure the round trip to.
     pub(super) ping: Option<String>,
 }
@@ -128,7 +128,7 @@ fn parsed<T>(
     parse(text).map(Some).map_err(|e| body.error(key, e.to_string()))
 }
 
-impl fmt::Display for Shape {
+impl fmt::Display for LinkSettings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut words = Vec::new();
         if !self.delay.is_zero() {

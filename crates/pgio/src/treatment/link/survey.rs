@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use super::qdisc::{self, Root};
-use super::shape::{End, Shape};
+use super::shape::{End, LinkSettings};
 use crate::host::Host;
 use crate::host::HostError;
 use crate::host::exec::{CommandLine, Exec, ExecError};
@@ -104,7 +104,7 @@ pub(super) fn check_end(host: &Host, end: &End) -> Result<(), TreatmentError> {
     end.ping.as_ref().map_or(Ok(()), |address| round_trip(host, address).map(drop))
 }
 
-fn cuts_off(shape: &Shape) -> Option<String> {
+fn cuts_off(shape: &LinkSettings) -> Option<String> {
     if shape.delay > CUT_OFF_DELAY {
         Some(format!("a delay of {}", exact_delay(shape.delay)))
     } else if shape.loss >= CUT_OFF_LOSS {
@@ -222,7 +222,9 @@ mod tests {
 
     #[test]
     fn shapes_that_break_the_ssh_connection_are_refused() {
-        let with = |delay, loss, rate| cuts_off(&Shape { delay, loss, rate, ..Shape::default() });
+        let with = |delay, loss, rate| {
+            cuts_off(&LinkSettings { delay, loss, rate, ..LinkSettings::default() })
+        };
         assert_eq!(with(Duration::from_millis(1500), 0.1, 0), None);
         assert!(with(Duration::from_secs(3), 0.0, 0).is_some());
         assert!(with(Duration::ZERO, 1.0, 0).is_some());
@@ -235,7 +237,7 @@ mod tests {
         let end = End {
             host: None,
             interface: "pgio-none0".to_owned(),
-            shape: Shape { delay: Duration::from_millis(1), ..Shape::default() },
+            shape: LinkSettings { delay: Duration::from_millis(1), ..LinkSettings::default() },
             ping: None,
         };
         let error = check_end(&Host::local(), &end).unwrap_err().to_string();

@@ -13,7 +13,7 @@ use postgres::{Client, NoTls};
 
 use super::netem::KIND;
 use super::relay::{Impairment, Relay};
-use super::shape::Shape;
+use super::shape::LinkSettings;
 use crate::pg::quote::literal;
 use crate::treatment::context::{Context, Pair};
 use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment, unread};
@@ -38,13 +38,13 @@ const RELAY: &str = "relay";
 const PATIENCE: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone)]
-pub(super) struct ThroughRelay {
-    pub(super) shape: Shape,
+pub(super) struct RelayTreatment {
+    pub(super) shape: LinkSettings,
 }
 
 /// The relay of a trial.
-struct Relayed {
-    shape: Shape,
+struct RelayInForce {
+    shape: LinkSettings,
     relay: Relay,
     directory: String,
     standby: Client,
@@ -52,7 +52,7 @@ struct Relayed {
     before: u64,
 }
 
-impl std::fmt::Debug for Relayed {
+impl std::fmt::Debug for RelayInForce {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_tuple("Relayed").field(&self.relay).finish()
     }
@@ -85,7 +85,7 @@ impl Step for RelayStep {
 }
 
 impl RelayStep {
-    fn apply(&self, pair: &Pair, shape: &Shape) -> Result<Relayed, TreatmentError> {
+    fn apply(&self, pair: &Pair, shape: &LinkSettings) -> Result<RelayInForce, TreatmentError> {
         let io = |e: io::Error| TreatmentError::Refused(format!("cannot start the relay: {e}"));
         let directory = &self.directory;
         let relay = listen(pair, directory, shape).map_err(io)?;
@@ -97,7 +97,7 @@ impl RelayStep {
         // libpq takes the later of two values of one keyword.
         point(&mut standby, Some(&format!("{own} host='{}'", directory.display())))?;
         let directory = directory.display().to_string();
-        Ok(Relayed { shape: shape.clone(), relay, directory, standby, before: 0 })
+        Ok(RelayInForce { shape: shape.clone(), relay, directory, standby, before: 0 })
     }
 }
 
@@ -170,7 +170,7 @@ fn wait(
 
 /// Listens in a new directory, which the server's user gets last: root would follow a link that
 /// this user planted there.
-fn listen(pair: &Pair, directory: &Path, shape: &Shape) -> io::Result<Relay> {
+fn listen(pair: &Pair, directory: &Path, shape: &LinkSettings) -> io::Result<Relay> {
     match fs::remove_dir_all(directory) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
@@ -178,14 +178,14 @@ fn listen(pair: &Pair, directory: &Path, shape: &Shape) -> io::Result<Relay> {
     let made = Directory::open_exactly(&pair.directory)?.make_new_below(RELAY, 0o700)?;
     let server = fs::symlink_metadata(&pair.primary_socket)?;
     let socket = directory.join(pair.primary_socket.file_name().unwrap_or_default());
-    let Shape { delay, jitter, rate, .. } = *shape;
+    let LinkSettings { delay, jitter, rate, .. } = *shape;
     let relay = Relay::start(&socket, &pair.primary_socket, Impairment { delay, jitter, rate })?;
     lchown(&socket, Some(server.uid()), Some(server.gid()))?;
     made.set_owner(Some(server.uid()), Some(server.gid()))?;
     Ok(relay)
 }
 
-impl Treatment for ThroughRelay {
+impl Treatment for RelayTreatment {
     fn declared(&self) -> Declared {
         let subject = Subject::Link { interface: None };
         let intent = format!(
@@ -220,7 +220,7 @@ impl Treatment for ThroughRelay {
     }
 }
 
-impl Prepared for ThroughRelay {
+impl Prepared for RelayTreatment {
     fn put_in_force(
         &self,
         context: &mut Context<'_>,
@@ -234,7 +234,7 @@ impl Prepared for ThroughRelay {
     }
 }
 
-impl InForce for Relayed {
+impl InForce for RelayInForce {
     fn verify(&mut self, _context: &mut Context<'_>, when: When) -> Vec<Evidence> {
         let expected = format!("through the relay ({})", self.shape);
         let what = "how the standby streams";

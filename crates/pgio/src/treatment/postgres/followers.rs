@@ -7,7 +7,7 @@
 
 use super::setting::{Setting, failed};
 use crate::pg::server::{self, Followers};
-use crate::pg::values::{Described, agree, exceeds};
+use crate::pg::values::{SettingDescription, agree, exceeds};
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
 
@@ -26,7 +26,7 @@ const WAL_LEVELS: &[&str] = &["minimal", "replica", "logical"];
 /// `found` is the setting as the server has it now.
 pub(super) fn check(
     setting: &Setting,
-    found: &Described,
+    found: &SettingDescription,
     context: &mut Context<'_>,
 ) -> Result<(), TreatmentError> {
     if harm(setting, found, Followers { standby: true, archive: true }).is_none() {
@@ -38,7 +38,7 @@ pub(super) fn check(
 }
 
 /// Why it would harm one of them.
-fn harm(setting: &Setting, found: &Described, followers: Followers) -> Option<String> {
+fn harm(setting: &Setting, found: &SettingDescription, followers: Followers) -> Option<String> {
     let Setting { name, value } = setting;
     let now = &found.setting;
     let Followers { standby, archive } = followers;
@@ -68,11 +68,11 @@ fn harm(setting: &Setting, found: &Described, followers: Followers) -> Option<St
 mod tests {
     use super::*;
 
-    fn described(vartype: &str, setting: &str) -> Described {
-        Described {
+    fn described(vartype: &str, setting: &str) -> SettingDescription {
+        SettingDescription {
             setting: setting.to_owned(),
             vartype: vartype.to_owned(),
-            ..Described::default()
+            ..SettingDescription::default()
         }
     }
 

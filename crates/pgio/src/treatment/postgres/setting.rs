@@ -10,7 +10,7 @@ use postgres::Client;
 use postgres::error::SqlState;
 
 use crate::pg::quote::{identifier, literal};
-use crate::pg::values::Described;
+use crate::pg::values::SettingDescription;
 use crate::treatment::error::TreatmentError;
 
 /// How long a reload may take to reach this session.
@@ -157,7 +157,7 @@ pub(super) fn may_alter_system(name: &str) -> String {
 pub(super) fn describe_setting(
     client: &mut Client,
     name: &str,
-) -> Result<Described, TreatmentError> {
+) -> Result<SettingDescription, TreatmentError> {
     let row = client
         .query_opt(
             "SELECT coalesce(setting, ''), unit, vartype, context, min_val::float8, max_val::float8, \
@@ -167,7 +167,7 @@ pub(super) fn describe_setting(
         )
         .map_err(failed(format!("read the setting {name}")))?;
     match row {
-        Some(row) => Ok(Described {
+        Some(row) => Ok(SettingDescription {
             setting: row.get(0),
             unit: row.get(1),
             vartype: row.get(2),
@@ -318,7 +318,7 @@ pub(super) fn pending_restart(client: &mut Client) -> Result<Vec<String>, Treatm
 pub(super) fn wait_for(
     client: &mut Client,
     name: &str,
-    in_force: &dyn Fn(&Described) -> bool,
+    in_force: &dyn Fn(&SettingDescription) -> bool,
 ) -> Result<(), TreatmentError> {
     let deadline = Instant::now() + Duration::from_secs(RELOAD_SECONDS);
     loop {

@@ -21,11 +21,11 @@ pub(super) struct SettingStep {
     pub(super) name: String,
     /// The prior line.
     pub(super) prior: Option<String>,
-    pub(super) ours: Ours,
+    pub(super) ours: AppliedSetting,
 }
 
 #[derive(Debug, Serialize, Deserialize)]
-pub(super) struct Ours {
+pub(super) struct AppliedSetting {
     pub(super) value: String,
     /// The file as it was before the first step; unknown in journals of early versions.
     pub(super) file: Option<AutoConf>,
@@ -54,8 +54,8 @@ impl Restart {
 
 /// How a line compares with what this step did.
 #[derive(Debug, PartialEq, Eq)]
-enum Found {
-    Ours,
+enum LineOwner {
+    AppliedSetting,
     Prior,
     /// Someone else's, to be kept.
     Foreign,
@@ -64,7 +64,7 @@ enum Found {
 pub(super) fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
     // Early versions stored the value alone.
     let ours = match record.ours_as::<String>() {
-        Ok(value) => Ours { value, file: None, restart: Restart::OfItsOwn },
+        Ok(value) => AppliedSetting { value, file: None, restart: Restart::OfItsOwn },
         Err(_) => record.ours_as()?,
     };
     Ok(Box::new(SettingStep { name: record.what.clone(), prior: record.prior_as()?, ours }))
@@ -148,13 +148,13 @@ impl SettingStep {
             Ok(Line::Unknown) | Err(_) => return Err(down),
         };
         let found = self.compare(found.as_deref(), on_conflict)?;
-        if found == Found::Ours {
+        if found == LineOwner::AppliedSetting {
             let set = control.set_line_while_down(&self.name, self.prior.as_deref());
             set.map_err(TreatmentError::Restart)?;
         }
         if self.ours.restart == Restart::Later {
             // Further lines of the condition may keep it from starting.
-            let is_kept = found == Found::Foreign;
+            let is_kept = found == LineOwner::Foreign;
             return Ok(if is_kept { Undone::Kept } else { Undone::Restored });
         }
         context.start_left_stopped()?;
@@ -166,20 +166,20 @@ impl SettingStep {
         &self,
         found: Option<&str>,
         on_conflict: OnConflict,
-    ) -> Result<Found, TreatmentError> {
+    ) -> Result<LineOwner, TreatmentError> {
         let (prior, ours) = (self.prior.as_deref(), Some(self.ours.value.as_str()));
         if same_line(found, prior) {
-            return Ok(Found::Prior);
+            return Ok(LineOwner::Prior);
         }
         if same_line(found, ours) {
-            return Ok(Found::Ours);
+            return Ok(LineOwner::AppliedSetting);
         }
         let shown = |v: Option<&str>| v.map_or("absent".to_owned(), |v| format!("`{v}`"));
         let label = Label::on_server(format!("{} in postgresql.auto.conf", self.name));
         let overwrites = on_conflict.overwrites(|| {
             TreatmentError::changed_since(&label, shown(found), shown(ours), shown(prior))
         })?;
-        Ok(if overwrites { Found::Ours } else { Found::Foreign })
+        Ok(if overwrites { LineOwner::AppliedSetting } else { LineOwner::Foreign })
     }
 
     fn restore_line(
@@ -190,9 +190,9 @@ impl SettingStep {
         let (name, prior) = (&self.name, self.prior.as_deref());
         let found = auto_conf(context.admin()?, name)?;
         match self.compare(found.as_deref(), on_conflict)? {
-            Found::Foreign => return Ok(Undone::Kept),
-            Found::Ours => alter_system(context.admin()?, name, prior)?,
-            Found::Prior => {}
+            LineOwner::Foreign => return Ok(Undone::Kept),
+            LineOwner::AppliedSetting => alter_system(context.admin()?, name, prior)?,
+            LineOwner::Prior => {}
         }
         let file = self.ours.file.as_ref();
         let same = file.map(|file| file.restore_order(context.admin()?)).transpose()?;

@@ -1,6 +1,6 @@
 //! The limits of a block device: accepted values and their notation.
 //!
-//! A short file, since parsing, placement and judgement share it.
+//! A short file, since parsing, placement and judgment share it.
 
 use std::collections::BTreeMap;
 

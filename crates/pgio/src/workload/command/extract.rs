@@ -15,7 +15,7 @@ use pgio_results::model::Metric;
 
 /// The output to be searched.
 #[derive(Debug)]
-pub(super) struct Written<'a> {
+pub(super) struct CapturedOutput<'a> {
     pub(super) stdout: &'a str,
     pub(super) stderr: &'a str,
     /// The files, in the order of the metrics that use them.
@@ -24,7 +24,7 @@ pub(super) struct Written<'a> {
 
 pub(super) fn metrics(
     specs: &[MetricSpec],
-    written: &Written<'_>,
+    written: &CapturedOutput<'_>,
 ) -> Result<BTreeMap<String, Metric>, CommandError> {
     let mut files = written.files.iter();
     let mut all = BTreeMap::new();
@@ -223,7 +223,7 @@ mod tests {
     }
 
     fn of(spec: &MetricSpec, stdout: &str) -> Result<Option<f64>, String> {
-        let written = Written { stdout, stderr: "", files: Vec::new() };
+        let written = CapturedOutput { stdout, stderr: "", files: Vec::new() };
         let all = metrics(std::slice::from_ref(spec), &written).map_err(|e| e.to_string())?;
         assert_eq!(all["m"].unit, "s");
         Ok(all["m"].value)
@@ -289,7 +289,7 @@ mod tests {
         let specs = experiment.workloads.remove(0).command.unwrap().metrics;
         let stdout = "time,messages,data(K),errors,connections,SSL connections\n\
                       10:01,50,3500,7,25,0\n10:02,200,14000,1,100,0\n10:03,220,15400,2,110,0\n";
-        let written = Written { stdout, stderr: "", files: Vec::new() };
+        let written = CapturedOutput { stdout, stderr: "", files: Vec::new() };
         let all = metrics(&specs, &written).unwrap();
         assert_eq!(all["messages_per_minute"].value, Some(210.0));
         assert_eq!(all["postal_errors"].value, Some(3.0));
@@ -358,7 +358,7 @@ mod tests {
             named("d", OutputSource::Stdout),
         ];
         let files = vec!["1".to_owned(), "3".to_owned()];
-        let all = metrics(&specs, &Written { stdout: "4", stderr: "2", files }).unwrap();
+        let all = metrics(&specs, &CapturedOutput { stdout: "4", stderr: "2", files }).unwrap();
         let values: Vec<f64> = all.values().filter_map(|m| m.value).collect();
         assert_eq!(values, [1.0, 2.0, 3.0, 4.0]);
     }

@@ -12,7 +12,7 @@ use postgres::Client;
 use super::backends::Backends;
 use super::environment::CommandEnvironment;
 use super::error::CommandError;
-use super::extract::{self, Written};
+use super::extract::{self, CapturedOutput};
 use super::output::{ProgramOutput, StatusLine, last_lines};
 use super::runner::{Done, Job, Runner};
 use crate::config::command::{CommandSettings, Line, OutputSource};
@@ -133,7 +133,7 @@ impl PreparedCommand {
                 excerpt: last_lines(stdout),
             })?);
         }
-        let metrics = extract::metrics(specs, &Written { stdout, stderr, files })?;
+        let metrics = extract::metrics(specs, &CapturedOutput { stdout, stderr, files })?;
         // A session that took its name from the environment took the options from there, too.
         if sessions == 0 && !self.pinned.is_empty() {
             let names: Vec<&str> = self.pinned.keys().map(String::as_str).collect();

@@ -11,26 +11,26 @@ use crate::pg::quote::{identifier, literal};
 pub const MARK: &str = "pgio command workload: made and dropped by pgio";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Found {
-    Nothing,
-    Ours,
-    Strangers,
+enum SchemaOwner {
+    Missing,
+    Pgio,
+    Other,
 }
 
-fn find(admin: &mut Client, name: &str) -> Result<Found, CommandError> {
+fn find(admin: &mut Client, name: &str) -> Result<SchemaOwner, CommandError> {
     let sql = "SELECT coalesce(pg_catalog.obj_description(oid, 'pg_namespace') = $2, false) \
                FROM pg_catalog.pg_namespace WHERE nspname = $1";
     let row = admin.query_opt(sql, &[&name, &MARK]).map_err(failed("looking for the schema"))?;
     Ok(match row.map(|row| row.get::<_, bool>(0)) {
-        None => Found::Nothing,
-        Some(true) => Found::Ours,
-        Some(false) => Found::Strangers,
+        None => SchemaOwner::Missing,
+        Some(true) => SchemaOwner::Pgio,
+        Some(false) => SchemaOwner::Other,
     })
 }
 
 /// Refuses, before anything is created, a name that is in use or a role that cannot create the schema.
 pub(super) fn check(admin: &mut Client, name: &str) -> Result<(), CommandError> {
-    if find(admin, name)? == Found::Strangers {
+    if find(admin, name)? == SchemaOwner::Other {
         return Err(CommandError::NotOurs(name.to_owned()));
     }
     let sql = "SELECT pg_catalog.has_database_privilege(current_database(), 'CREATE'), \
@@ -48,7 +48,7 @@ pub(super) fn check(admin: &mut Client, name: &str) -> Result<(), CommandError> 
 }
 
 pub(super) fn is_there(admin: &mut Client, name: &str) -> Result<bool, CommandError> {
-    Ok(find(admin, name)? == Found::Ours)
+    Ok(find(admin, name)? == SchemaOwner::Pgio)
 }
 
 /// Creates an empty schema and drops the one of an earlier trial or a killed run.
@@ -68,7 +68,7 @@ pub(super) fn make(admin: &mut Client, name: &str) -> Result<(), CommandError> {
 }
 
 pub(super) fn remove(admin: &mut Client, name: &str) -> Result<(), CommandError> {
-    if find(admin, name)? != Found::Ours {
+    if find(admin, name)? != SchemaOwner::Pgio {
         return Ok(());
     }
     let sql = format!("DROP SCHEMA {} CASCADE", identifier(name));

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::error::{DriverError, Fault};
 use super::messages::{FromDriver, ToDriver, Work};
-use super::roster::{Drivers, Roster, Said, TICK, application_name};
+use super::roster::{DriverEvent, Drivers, Roster, TICK, application_name};
 use crate::host::stop::Stop;
 use crate::workload::error::EngineError;
 use pgio_connect::ConnectParams;
@@ -73,7 +73,7 @@ impl Roster {
                 Err(_) => None,
             };
             match said {
-                Some(Said::Message(rank, message)) if message.number() == number => {
+                Some(DriverEvent::Message(rank, message)) if message.number() == number => {
                     let host = self.seated.host(rank);
                     if let FromDriver::Failed { message, fault, .. } = message {
                         return Err(DriverError::Failed { rank, host, message, fault }.into());
@@ -82,11 +82,11 @@ impl Roster {
                         open.remove(&rank);
                     }
                 }
-                Some(Said::Lost { rank, host, why }) => {
+                Some(DriverEvent::Lost { rank, host, why }) => {
                     return Err(DriverError::Lost { rank, host, why, inside: false }.into());
                 }
                 // Of an earlier question or trial.
-                Some(Said::Message(..)) | None => {}
+                Some(DriverEvent::Message(..)) | None => {}
             }
             if stop.requested() {
                 return Err(EngineError::Stopped);

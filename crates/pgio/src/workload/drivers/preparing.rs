@@ -9,7 +9,7 @@ use postgres::Client;
 use super::error::{DriverError, Fault};
 use super::merge::PartState;
 use super::messages::{FromDriver, ToDriver};
-use super::roster::{Said, Seated};
+use super::roster::{ConnectedDrivers, DriverEvent};
 use crate::workload::clock::{Opener, ROUND_TRIPS, Start, common_lead};
 use crate::workload::error::EngineError;
 use crate::workload::phase::Phase;
@@ -23,7 +23,7 @@ pub(super) const ENDING: Duration = Duration::from_secs(12);
 
 /// Converts a driver's failure into the error of the trial.
 pub(super) fn failure(
-    seated: &Seated,
+    seated: &ConnectedDrivers,
     rank: u32,
     (message, fault, stopped): (String, Fault, bool),
 ) -> EngineError {
@@ -40,7 +40,7 @@ pub(super) fn failure(
 /// Measures all clocks and opens a window on all drivers at the moment that `agree` returns, which may not come
 /// sooner than the time that it is given.
 pub(super) fn open_all(
-    seated: &Seated,
+    seated: &ConnectedDrivers,
     parts: &mut [PartState],
     (number, clock): (u64, Clock),
     agree: impl FnOnce(Duration) -> Result<Start, EngineError>,
@@ -74,8 +74,8 @@ pub(super) fn open_all(
 }
 
 /// The phase from the assignments to the readiness of all.
-pub(super) struct Preparing<'a> {
-    pub(super) seated: &'a mut Seated,
+pub(super) struct PreparePhase<'a> {
+    pub(super) seated: &'a mut ConnectedDrivers,
     pub(super) parts: Vec<PartState>,
     pub(super) number: u64,
     pub(super) clock: Clock,
@@ -94,12 +94,12 @@ pub(super) struct Preparing<'a> {
     pub(super) warmup: Duration,
 }
 
-impl Phase for Preparing<'_> {
+impl Phase for PreparePhase<'_> {
     type Event = Arrival;
 
     fn take(&mut self, arrival: Arrival) -> Result<(), EngineError> {
         match self.seated.note(arrival) {
-            Some(Said::Message(rank, message)) if message.number() == self.number => {
+            Some(DriverEvent::Message(rank, message)) if message.number() == self.number => {
                 self.last_event = Instant::now();
                 match message {
                     FromDriver::AtGate { .. } => {
@@ -140,12 +140,12 @@ impl Phase for Preparing<'_> {
                 }
                 Ok(())
             }
-            Some(Said::Lost { rank, host, why }) => {
+            Some(DriverEvent::Lost { rank, host, why }) => {
                 self.ended.insert(rank);
                 Err(DriverError::Lost { rank, host, why, inside: false }.into())
             }
             // Of a trial that was given up.
-            Some(Said::Message(..)) | None => Ok(()),
+            Some(DriverEvent::Message(..)) | None => Ok(()),
         }
     }
 

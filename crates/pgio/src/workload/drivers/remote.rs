@@ -10,10 +10,10 @@ use postgres::Client;
 use super::error::DriverError;
 use super::merge::{self, PartState};
 use super::messages::{Assignment, FromDriver, Longest, ToDriver, Work};
-use super::preparing::{ENDING, Preparing, open_all};
+use super::preparing::{ENDING, PreparePhase, open_all};
 use super::proof::{self, Proof};
-use super::roster::{Drivers, Roster, Said, Seated, application_name};
-use super::working::{Gathering, Working};
+use super::roster::{ConnectedDrivers, DriverEvent, Drivers, Roster, application_name};
+use super::working::{GatePhase, WindowPhase};
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
 use crate::pg::leftovers::application_name_of_command;
@@ -80,7 +80,7 @@ impl Roster {
     ) -> Result<(u64, Vec<PartState>, Ready), EngineError> {
         let (number, parts) = self.assign(work, setup)?;
         let longest = work.longest().of(Some(setup.warmup)).unwrap_or(setup.warmup);
-        let mut preparing = Preparing {
+        let mut preparing = PreparePhase {
             seated: &mut self.seated,
             parts,
             number,
@@ -180,28 +180,37 @@ impl Drop for RemoteSessions {
 }
 
 /// Has all drivers end their sessions and waits until they have.
-fn abandon(seated: &mut Seated, arrivals: &Receiver<Arrival>, number: u64, drivers: usize) {
+fn abandon(
+    seated: &mut ConnectedDrivers,
+    arrivals: &Receiver<Arrival>,
+    number: u64,
+    drivers: usize,
+) {
     seated.send_all(&ToDriver::Abort { number, urgent: false });
     let begun = Instant::now();
     let mut ended = BTreeSet::new();
     while ended.len() < drivers && begun.elapsed() < ENDING {
         let Ok(arrival) = arrivals.recv_timeout(Duration::from_millis(50)) else { continue };
         match seated.note(arrival) {
-            Some(Said::Message(rank, message)) if message.number() == number => match message {
-                // A window that it had opened already has a result.
-                FromDriver::Failed { .. } | FromDriver::Ended { .. } => drop(ended.insert(rank)),
-                FromDriver::Reached { .. }
-                | FromDriver::Checked { .. }
-                | FromDriver::AtGate { .. }
-                | FromDriver::Ready { .. }
-                | FromDriver::Opened { .. }
-                | FromDriver::Progress { .. }
-                | FromDriver::Closed { .. }
-                | FromDriver::Serving { .. }
-                | FromDriver::Sent { .. } => {}
-            },
-            Some(Said::Lost { rank, .. }) => drop(ended.insert(rank)),
-            Some(Said::Message(..)) | None => {}
+            Some(DriverEvent::Message(rank, message)) if message.number() == number => {
+                match message {
+                    // A window that it had opened already has a result.
+                    FromDriver::Failed { .. } | FromDriver::Ended { .. } => {
+                        ended.insert(rank);
+                    }
+                    FromDriver::Reached { .. }
+                    | FromDriver::Checked { .. }
+                    | FromDriver::AtGate { .. }
+                    | FromDriver::Ready { .. }
+                    | FromDriver::Opened { .. }
+                    | FromDriver::Progress { .. }
+                    | FromDriver::Closed { .. }
+                    | FromDriver::Serving { .. }
+                    | FromDriver::Sent { .. } => {}
+                }
+            }
+            Some(DriverEvent::Lost { rank, .. }) => drop(ended.insert(rank)),
+            Some(DriverEvent::Message(..)) | None => {}
         }
     }
 }
@@ -236,7 +245,7 @@ impl Participants for RemoteSessions {
             None => Vec::new(),
         };
         seated.send_all(&ToDriver::Run { number: self.number, extent });
-        let mut gathering = Gathering {
+        let mut gathering = GatePhase {
             seated: &mut *seated,
             number: self.number,
             waiting: 0,
@@ -263,7 +272,7 @@ impl Participants for RemoteSessions {
         let sessions: u32 = self.parts.iter().map(|part| part.sessions).sum();
         let plan = WindowPlan::new(extent, u64::from(sessions), 1);
         let window = OpenWindow::open(admin, start, plan, listener);
-        let mut working = Working {
+        let mut working = WindowPhase {
             seated: &mut *seated,
             number: self.number,
             longest: self.longest.of(length(extent)),

@@ -30,7 +30,7 @@ impl std::fmt::Debug for Drivers {
 }
 
 pub(super) struct Roster {
-    pub(super) seated: Seated,
+    pub(super) seated: ConnectedDrivers,
     pub(super) arrivals: Receiver<Arrival>,
     engine: Arc<Engine>,
     pub(super) clock: Clock,
@@ -41,7 +41,7 @@ pub(super) struct Roster {
 
 /// The connected drivers, by rank.
 #[derive(Debug)]
-pub(super) struct Seated {
+pub(super) struct ConnectedDrivers {
     pub(super) drivers: BTreeMap<u32, Option<Driver>>,
     /// Why drivers were refused, for the message if some are missing.
     refused: Vec<String>,
@@ -58,12 +58,12 @@ pub(super) struct Driver {
 
 /// What a seated driver says.
 #[derive(Debug)]
-pub(super) enum Said {
+pub(super) enum DriverEvent {
     Message(u32, FromDriver),
     Lost { rank: u32, host: String, why: String },
 }
 
-impl Seated {
+impl ConnectedDrivers {
     pub(super) fn count(&self) -> u32 {
         self.drivers.len() as u32
     }
@@ -78,7 +78,7 @@ impl Seated {
     }
 
     /// Takes note of who comes and goes; returns what a seated driver says.
-    pub(super) fn note(&mut self, arrival: Arrival) -> Option<Said> {
+    pub(super) fn note(&mut self, arrival: Arrival) -> Option<DriverEvent> {
         match arrival {
             Arrival::Joined { rank, id, hello, link, .. } => {
                 if !self.ended.remove(&id) {
@@ -105,13 +105,13 @@ impl Seated {
                 let host = driver.hello.host.clone();
                 let why = match event {
                     Event::Message(json) => match serde_json::from_slice(&json) {
-                        Ok(message) => return Some(Said::Message(rank, message)),
+                        Ok(message) => return Some(DriverEvent::Message(rank, message)),
                         Err(e) => format!("it sent an invalid message: {e}"),
                     },
                     Event::Lost(why) => why,
                 };
                 *seat = None;
-                Some(Said::Lost { rank, host, why })
+                Some(DriverEvent::Lost { rank, host, why })
             }
         }
     }
@@ -177,7 +177,7 @@ impl Drivers {
         let rosters = each.into_iter().zip(0..).map(|(arrivals, group)| {
             let own = ranks.iter().filter(|rank| *rank % groups == group);
             let mut roster = Roster {
-                seated: Seated {
+                seated: ConnectedDrivers {
                     drivers: own.map(|rank| (*rank, None)).collect(),
                     refused: Vec::new(),
                     ended: BTreeSet::new(),
@@ -247,7 +247,7 @@ impl Roster {
         loop {
             match self.arrivals.recv_timeout(TICK) {
                 Ok(arrival) => {
-                    if let Some(Said::Lost { rank, host, why }) = self.seated.note(arrival) {
+                    if let Some(DriverEvent::Lost { rank, host, why }) = self.seated.note(arrival) {
                         losses += 1;
                         if losses > ATTEMPTS * self.seated.count() {
                             return Err(DriverError::Lost { rank, host, why, inside: false }.into());

@@ -10,7 +10,7 @@ use super::merge::PartState;
 use super::messages::{FromDriver, PartProgress, ToDriver};
 use super::preparing::{ENDING, failure};
 use super::proof;
-use super::roster::{Said, Seated, application_name};
+use super::roster::{ConnectedDrivers, DriverEvent, application_name};
 use crate::pg::leftovers::application_name_of_command;
 use crate::workload::error::EngineError;
 use crate::workload::phase::Phase;
@@ -19,20 +19,20 @@ use crate::workload::window::{OpenWindow, span};
 use pgio_link::Arrival;
 
 /// The phase in which all drivers come to the window's start.
-pub(super) struct Gathering<'a> {
-    pub(super) seated: &'a mut Seated,
+pub(super) struct GatePhase<'a> {
+    pub(super) seated: &'a mut ConnectedDrivers,
     pub(super) number: u64,
     pub(super) waiting: usize,
     pub(super) drivers: usize,
     pub(super) begun: Instant,
 }
 
-impl Phase for Gathering<'_> {
+impl Phase for GatePhase<'_> {
     type Event = Arrival;
 
     fn take(&mut self, arrival: Arrival) -> Result<(), EngineError> {
         match self.seated.note(arrival) {
-            Some(Said::Message(rank, message)) if message.number() == self.number => {
+            Some(DriverEvent::Message(rank, message)) if message.number() == self.number => {
                 match message {
                     FromDriver::AtGate { .. } => self.waiting += 1,
                     FromDriver::Failed { message, fault, stopped, .. } => {
@@ -50,11 +50,11 @@ impl Phase for Gathering<'_> {
                 }
                 Ok(())
             }
-            Some(Said::Lost { rank, host, why }) => {
+            Some(DriverEvent::Lost { rank, host, why }) => {
                 Err(DriverError::Lost { rank, host, why, inside: false }.into())
             }
             // Of a trial that was given up.
-            Some(Said::Message(..)) | None => Ok(()),
+            Some(DriverEvent::Message(..)) | None => Ok(()),
         }
     }
 
@@ -71,8 +71,8 @@ impl Phase for Gathering<'_> {
 }
 
 /// The drivers during a window.
-pub(super) struct Working<'a> {
-    pub(super) seated: &'a mut Seated,
+pub(super) struct WindowPhase<'a> {
+    pub(super) seated: &'a mut ConnectedDrivers,
     pub(super) parts: &'a mut [PartState],
     pub(super) window: OpenWindow<'a>,
     pub(super) number: u64,
@@ -95,7 +95,7 @@ pub(super) struct Working<'a> {
     pub(super) urgent: bool,
 }
 
-impl Working<'_> {
+impl WindowPhase<'_> {
     fn said(&mut self, rank: u32, message: FromDriver) -> Result<(), EngineError> {
         let Some(part) = self.parts.iter_mut().find(|part| part.rank == rank) else {
             return Ok(());
@@ -162,20 +162,20 @@ impl Working<'_> {
     }
 }
 
-impl Phase for Working<'_> {
+impl Phase for WindowPhase<'_> {
     type Event = Arrival;
 
     fn take(&mut self, arrival: Arrival) -> Result<(), EngineError> {
         match self.seated.note(arrival) {
-            Some(Said::Message(rank, message)) if message.number() == self.number => {
+            Some(DriverEvent::Message(rank, message)) if message.number() == self.number => {
                 self.said(rank, message)
             }
-            Some(Said::Lost { rank, host, why }) => {
+            Some(DriverEvent::Lost { rank, host, why }) => {
                 self.ended.insert(rank);
                 Err(DriverError::Lost { rank, host, why, inside: true }.into())
             }
             // Of a trial that was given up.
-            Some(Said::Message(..)) | None => Ok(()),
+            Some(DriverEvent::Message(..)) | None => Ok(()),
         }
     }
 

@@ -8,7 +8,7 @@ use postgres::Client;
 
 use pgio_mail::MailError;
 use pgio_mail::halt::Halt;
-use pgio_mail::session::{Ledger, Shared};
+use pgio_mail::session::{SentMessages, Shared};
 use pgio_mail::settings::{MailSettings, Share};
 use pgio_mail::tally::Span;
 
@@ -38,7 +38,7 @@ impl PreparedMail {
     /// Connects and warms up all sessions, or none.
     pub(super) fn assemble(
         (settings, share): (MailSettings, Share),
-        (token, ledger): (String, Ledger),
+        (token, ledger): (String, SentMessages),
         setup: Setup,
         admin: &mut Client,
     ) -> Result<PreparedMail, EngineError> {

@@ -91,12 +91,12 @@ fn the_samples_inside_the_window_are_judged() {
 #[test]
 fn a_full_buffer_is_counted_inside_the_window() {
     let (node, there) = node(Fake::new());
-    let mut in_force = Replicating {
+    let mut in_force = DrbdInForce {
         requested: asked(true, Some("C")),
         nodes: Arc::new([node]),
         buffer: BufferReadings::default(),
     };
-    let look = |in_force: &mut Replicating, times: usize, congested: bool| {
+    let look = |in_force: &mut DrbdInForce, times: usize, congested: bool| {
         there.0.lock().unwrap().congested = congested;
         let evidence = in_context(|context| {
             (0..times).flat_map(|_| in_force.verify(context, When::During)).collect::<Vec<_>>()
@@ -104,7 +104,7 @@ fn a_full_buffer_is_counted_inside_the_window() {
         assert_eq!(evidence, [], "equal ones would be kept once");
     };
     let trial = trial_of(&[GOOD], |_| ());
-    let judged = |in_force: &Replicating| {
+    let judged = |in_force: &DrbdInForce| {
         let check = in_force.judge(&trial).remove(2);
         (check.verdict, check.message)
     };

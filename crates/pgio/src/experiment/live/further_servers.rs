@@ -11,16 +11,16 @@ use crate::treatment::journal::Journal;
 
 /// By target; empty for conditions on one server.
 #[derive(Debug)]
-pub struct Beside {
+pub struct FurtherServers {
     journal_dir: PathBuf,
     journals: BTreeMap<String, Journal>,
     in_force: BTreeMap<String, Vec<Box<dyn InForce>>>,
 }
 
-impl Beside {
-    pub fn new(journal_dir: &Path) -> Beside {
+impl FurtherServers {
+    pub fn new(journal_dir: &Path) -> FurtherServers {
         let journal_dir = journal_dir.to_owned();
-        Beside { journal_dir, journals: BTreeMap::new(), in_force: BTreeMap::new() }
+        FurtherServers { journal_dir, journals: BTreeMap::new(), in_force: BTreeMap::new() }
     }
 
     /// Returns the treatments in force on a server, whose resources the caller then holds.
