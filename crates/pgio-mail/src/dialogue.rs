@@ -55,13 +55,13 @@ pub(crate) enum DeliveryOutcome {
 /// Why a session cannot start.
 #[derive(Debug)]
 pub(crate) enum SessionStartError {
-    ReplyError(ReplyError),
+    Lost(ReplyError),
     Refused(Reply),
 }
 
 impl From<ReplyError> for SessionStartError {
     fn from(lost: ReplyError) -> SessionStartError {
-        SessionStartError::ReplyError(lost)
+        SessionStartError::Lost(lost)
     }
 }
 

@@ -32,7 +32,7 @@ impl MailError {
     ) -> MailError {
         let server = server.to_string();
         match why {
-            SessionStartError::ReplyError(lost) => {
+            SessionStartError::Lost(lost) => {
                 MailError::Unreachable { server, why: lost.to_string() }
             }
             SessionStartError::Refused(reply) => {

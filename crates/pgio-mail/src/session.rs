@@ -341,7 +341,7 @@ impl MailSession {
         loop {
             let settings = &self.shared.settings;
             let opened = Stream::connect(&settings.server)
-                .map_err(|error| SessionStartError::ReplyError(ReplyError::Broken(error)))
+                .map_err(|error| SessionStartError::Lost(ReplyError::Broken(error)))
                 .map(|stream| Wire::new(stream, settings.timeout, self.shared.halt.clone()))
                 .and_then(|wire| Dialogue::open(wire, settings.protocol));
             let why = match opened {
@@ -350,7 +350,7 @@ impl MailSession {
                     self.on_this_connection = 0;
                     return Ok(true);
                 }
-                Err(SessionStartError::ReplyError(ReplyError::Stopped)) => return Ok(false),
+                Err(SessionStartError::Lost(ReplyError::Stopped)) => return Ok(false),
                 Err(why) => why,
             };
             let permanent = matches!(&why, SessionStartError::Refused(reply) if reply.code >= 500);

@@ -26,7 +26,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
-use self::creation::{is_unfinished, remove_unfinished};
+use self::creation::{FILES, is_unfinished, remove_unfinished};
 use self::error::io;
 use self::reading::{EXPERIMENT, LINE_LIMIT, TRIALS};
 use super::model::Trial;
@@ -61,8 +61,6 @@ pub struct Appended {
     pub left_out: Option<StoreError>,
 }
 
-/// The files that [`Store::create`] creates.
-const FILES: &[&str] = &[TRIALS, EXPERIMENT, "manifest.json"];
 /// Other users may read results, but not write them.
 const MODE: u32 = 0o644;
 

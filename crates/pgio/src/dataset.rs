@@ -25,7 +25,7 @@ pub mod verify;
 mod lock;
 mod sql;
 
-pub use destroy::{DestroySummary, destroy, helper_names};
+pub use destroy::{DestroySummary, destroy, helper_names, refuse_while_loading};
 pub use error::DatasetError;
 pub use load::{LoadEvent, LoadSummary, load};
 pub use mark::{Mark, Part};

@@ -8,10 +8,12 @@ use std::path::Path;
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::FILES;
 use super::error::{StoreError, io};
-use super::reading::TRIALS;
+use super::reading::{EXPERIMENT, TRIALS};
 use crate::files::Directory;
+
+/// The files that an experiment is created with.
+pub(super) const FILES: &[&str] = &[TRIALS, EXPERIMENT, "manifest.json"];
 
 /// Whether a kill ended the creation of an experiment before its manifest was written.
 pub(super) fn is_unfinished(dir: &Path) -> bool {

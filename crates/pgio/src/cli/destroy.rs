@@ -72,6 +72,8 @@ fn refuse_live_runs(admin: &mut Client, database: &str, params: &ConnectParams) 
     if runs.is_empty() {
         return Ok(());
     }
+    // It may be loading, which has an error of its own.
+    dataset::refuse_while_loading(admin)?;
     let message = format!(
         "run {} is at work in {}: wait until it ends, or interrupt it (Ctrl-C, `kill -INT`)",
         runs.join(", "),

@@ -178,7 +178,7 @@ coded! {
     DatasetError => |e| match e {
         DatasetError::Stopped { .. } => INTERRUPTED,
         DatasetError::Connect(_) => CONNECT,
-        DatasetError::Incomplete { .. } | DatasetError::Postgres { .. } => FAILED,
+        DatasetError::Incomplete { .. } => FAILED,
         _ => REFUSED,
     },
     EngineError => |e| match e {

@@ -18,6 +18,11 @@ pub struct DestroySummary {
     pub kept: Vec<String>,
 }
 
+/// Refuses while another pgio loads or removes the data set.
+pub fn refuse_while_loading(client: &mut Client) -> Result<(), DatasetError> {
+    with_lock(client, |_| Ok(()))
+}
+
 /// Drops the marked tables and helper objects of workloads in current_schema().
 pub fn destroy(client: &mut Client) -> Result<DestroySummary, DatasetError> {
     with_lock(client, |client| {

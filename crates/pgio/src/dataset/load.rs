@@ -133,14 +133,14 @@ fn load_locked(
     }
     load_parts(admin, connect, &shared, &spec.parts(), &mut |update| {
         match update {
-            Update::LoadSummary(Part::Base) => {
+            Update::Loaded(Part::Base) => {
                 base_pending = false;
                 on_event(LoadEvent::BaseLoaded { elapsed: started.elapsed() });
             }
-            Update::LoadSummary(Part::Scan) => {
+            Update::Loaded(Part::Scan) => {
                 on_event(LoadEvent::ScanLoaded { elapsed: started.elapsed() });
             }
-            Update::LoadSummary(Part::Table(table)) => {
+            Update::Loaded(Part::Table(table)) => {
                 complete += 1;
                 on_event(LoadEvent::TableLoaded { table, elapsed: started.elapsed() });
             }
@@ -159,7 +159,7 @@ fn load_locked(
 
 enum Update {
     Tick,
-    LoadSummary(Part),
+    Loaded(Part),
 }
 
 /// Loads the parts with `spec.streams` streams; a part starts as soon as a stream is free.
@@ -196,7 +196,7 @@ fn load_parts(
                 Ok(Ok(part)) => {
                     finished += 1;
                     tables_finished += u32::from(matches!(part, Part::Table(_)));
-                    on_update(Update::LoadSummary(part));
+                    on_update(Update::Loaded(part));
                 }
                 Ok(Err(StreamError::Failed(error))) => failure = failure.take().or(Some(error)),
                 Ok(Err(StreamError::Stopped)) => {}

@@ -132,8 +132,10 @@ fn auto_finds_a_length_and_keeps_it_with_its_evidence() {
     assert!(!tried.is_empty(), "{weave}");
     for rung in tried {
         let answers = rung["answers"].as_array().unwrap();
-        // Two of the twin, two of `delayed`, and what follows the baseline.
-        assert!(rung["verdict"] == "too_short" || answers.len() == 5, "{rung}");
+        // Two of the twin, two of `delayed`, and what follows the baseline; and what the turns change, of the twin and
+        // `delayed`, if enough slices follow their own settings.
+        let asked = (5..=7).contains(&answers.len());
+        assert!(rung["verdict"] == "too_short" || asked, "{rung}");
         let rejected = ["too_short", "contradicted"].iter().any(|v| rung["verdict"] == *v);
         assert_eq!(rejected, rung["slice_seconds"] != weave["slice_seconds"], "{rung}");
     }

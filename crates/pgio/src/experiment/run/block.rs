@@ -241,10 +241,11 @@ pub(super) fn one_window<S: Stage>(
         // An error ends a shared window, and with it all trials alike.
         Ok(trials.into_iter().next().map_or(Outcome::Interrupted, |trial| trial.outcome))
     });
-    // Report a failed undo first: the change is still in place.
-    stage.undo(first)?;
+    let undone = stage.undo(first);
     match stored {
-        Err(error) if S::is_stop(&error) => Ok(interrupted),
-        stored => Ok(ended_by(stored?, failures)),
+        Err(error) if S::is_stop(&error) => undone.map(|()| interrupted),
+        // What is still in place is named with the error, by its journal.
+        Err(error) => Err(error),
+        Ok(outcome) => undone.map(|()| ended_by(outcome, failures)),
     }
 }

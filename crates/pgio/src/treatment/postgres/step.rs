@@ -55,7 +55,7 @@ impl Restart {
 /// How a line compares with what this step did.
 #[derive(Debug, PartialEq, Eq)]
 enum LineOwner {
-    AppliedSetting,
+    Pgio,
     Prior,
     /// Someone else's, to be kept.
     Foreign,
@@ -148,7 +148,7 @@ impl SettingStep {
             Ok(Line::Unknown) | Err(_) => return Err(down),
         };
         let found = self.compare(found.as_deref(), on_conflict)?;
-        if found == LineOwner::AppliedSetting {
+        if found == LineOwner::Pgio {
             let set = control.set_line_while_down(&self.name, self.prior.as_deref());
             set.map_err(TreatmentError::Restart)?;
         }
@@ -172,14 +172,14 @@ impl SettingStep {
             return Ok(LineOwner::Prior);
         }
         if same_line(found, ours) {
-            return Ok(LineOwner::AppliedSetting);
+            return Ok(LineOwner::Pgio);
         }
         let shown = |v: Option<&str>| v.map_or("absent".to_owned(), |v| format!("`{v}`"));
         let label = Label::on_server(format!("{} in postgresql.auto.conf", self.name));
         let overwrites = on_conflict.overwrites(|| {
             TreatmentError::changed_since(&label, shown(found), shown(ours), shown(prior))
         })?;
-        Ok(if overwrites { LineOwner::AppliedSetting } else { LineOwner::Foreign })
+        Ok(if overwrites { LineOwner::Pgio } else { LineOwner::Foreign })
     }
 
     fn restore_line(
@@ -191,7 +191,7 @@ impl SettingStep {
         let found = auto_conf(context.admin()?, name)?;
         match self.compare(found.as_deref(), on_conflict)? {
             LineOwner::Foreign => return Ok(Undone::Kept),
-            LineOwner::AppliedSetting => alter_system(context.admin()?, name, prior)?,
+            LineOwner::Pgio => alter_system(context.admin()?, name, prior)?,
             LineOwner::Prior => {}
         }
         let file = self.ours.file.as_ref();

@@ -29,7 +29,7 @@ fn invalid_trials_are_repeated_with_their_baseline_or_tolerated() {
         5,
         &[
             "not: invalid (durability: fsync is off",
-            "repeating",
+            "; repeat 1",
             "excluded",
             "pgio: `not` has no valid trial among 4 trials (durability)",
         ],
