@@ -146,8 +146,8 @@ impl Link {
         Ok(())
     }
 
-    /// Closes the connection, whoever else has the link, and waits until the last message has left. A process
-    /// that ends without it may take that message with it.
+    /// Closes the connection, also for other clones of the link, and waits until the last message is sent. A
+    /// process that ends without this call may lose that message.
     pub fn close(self) {
         let shared = &self.0.0;
         shared.close();

@@ -307,6 +307,16 @@ pub struct Slice {
 }
 
 impl Slice {
+    /// Adds the work of another slice, not its time.
+    pub fn add_work(&mut self, slice: &Slice) {
+        self.block_visits += slice.block_visits;
+        self.rows_updated += slice.rows_updated;
+        self.commits += slice.commits;
+        self.messages += slice.messages;
+        self.timed += slice.timed;
+        self.latency_seconds += slice.latency_seconds;
+    }
+
     pub fn done(&self, work: Work) -> u64 {
         match work {
             Work::BlockVisits => self.block_visits,

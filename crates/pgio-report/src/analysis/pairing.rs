@@ -40,7 +40,7 @@ pub(super) struct Arm<'a> {
     fewest: BTreeMap<&'a str, u64>,
     /// Metrics that have a lower bound instead of a value in some trial.
     bounded: BTreeSet<&'a str>,
-    /// Of a baseline that is not the experiment's own: the valid trials of that one, by attempt.
+    /// In the arm of another baseline than the experiment's own: the valid trials of its own one, by attempt.
     own_baseline: Option<BTreeMap<(At, u32), &'a Trial>>,
 }
 

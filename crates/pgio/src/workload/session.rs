@@ -308,7 +308,7 @@ impl Session<'_> {
     }
 
     /// Runs one DO block. A deadlock that the block does not catch costs the slice: its counts end with the
-    /// block's variables. The deadlock is counted, and the session continues. It takes others than our sessions,
+    /// block's variables. The deadlock is counted, and the session continues. Our own sessions never deadlock each other,
     /// since a statement that is a transaction locks its rows in order of their keys.
     fn slice(&mut self, args: SliceArgs) -> Result<SliceWork, EngineError> {
         let statement = self.on_table(args.statement(&self.script.body));

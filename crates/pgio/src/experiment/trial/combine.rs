@@ -199,12 +199,7 @@ fn timeline(trials: &[(&str, &Trial)]) -> Vec<Slice> {
                 all.push(slice.clone());
                 continue;
             };
-            sum.block_visits += slice.block_visits;
-            sum.rows_updated += slice.rows_updated;
-            sum.commits += slice.commits;
-            sum.messages += slice.messages;
-            sum.timed += slice.timed;
-            sum.latency_seconds += slice.latency_seconds;
+            sum.add_work(slice);
         }
     }
     all

@@ -40,12 +40,7 @@ fn condensed(timeline: Vec<Slice>) -> Vec<Slice> {
         for slice in slices {
             all.at = slice.at;
             all.seconds += slice.seconds;
-            all.block_visits += slice.block_visits;
-            all.rows_updated += slice.rows_updated;
-            all.commits += slice.commits;
-            all.messages += slice.messages;
-            all.timed += slice.timed;
-            all.latency_seconds += slice.latency_seconds;
+            all.add_work(slice);
         }
         all
     };

@@ -69,11 +69,11 @@ impl Roster {
         let mut open: BTreeSet<u32> = self.seated.ranks().into_iter().collect();
         while let Some(first) = open.first().copied() {
             let said = match self.arrivals.recv_timeout(TICK) {
-                Ok(arrival) => self.seated.note(arrival),
+                Ok(arrival) => self.seated.note_of(number, arrival),
                 Err(_) => None,
             };
             match said {
-                Some(DriverEvent::Message(rank, message)) if message.number() == number => {
+                Some(DriverEvent::Message(rank, message)) => {
                     let host = self.seated.host(rank);
                     if let FromDriver::Failed { message, fault, .. } = message {
                         return Err(DriverError::Failed { rank, host, message, fault }.into());
@@ -85,8 +85,7 @@ impl Roster {
                 Some(DriverEvent::Lost { rank, host, why }) => {
                     return Err(DriverError::Lost { rank, host, why, inside: false }.into());
                 }
-                // Of an earlier question or trial.
-                Some(DriverEvent::Message(..)) | None => {}
+                None => {}
             }
             if stop.requested() {
                 return Err(EngineError::Stopped);

@@ -106,12 +106,7 @@ fn timeline<'a>(parts: impl Iterator<Item = &'a [Slice]>) -> Vec<Slice> {
             seconds: slice.seconds,
             ..Slice::default()
         });
-        sum.block_visits += slice.block_visits;
-        sum.rows_updated += slice.rows_updated;
-        sum.commits += slice.commits;
-        sum.messages += slice.messages;
-        sum.timed += slice.timed;
-        sum.latency_seconds += slice.latency_seconds;
+        sum.add_work(slice);
     }
     all.into_values().collect()
 }

@@ -98,8 +98,8 @@ impl Phase for PreparePhase<'_> {
     type Event = Arrival;
 
     fn take(&mut self, arrival: Arrival) -> Result<(), EngineError> {
-        match self.seated.note(arrival) {
-            Some(DriverEvent::Message(rank, message)) if message.number() == self.number => {
+        match self.seated.note_of(self.number, arrival) {
+            Some(DriverEvent::Message(rank, message)) => {
                 self.last_event = Instant::now();
                 match message {
                     FromDriver::AtGate { .. } => {
@@ -144,8 +144,7 @@ impl Phase for PreparePhase<'_> {
                 self.ended.insert(rank);
                 Err(DriverError::Lost { rank, host, why, inside: false }.into())
             }
-            // Of a trial that was given up.
-            Some(DriverEvent::Message(..)) | None => Ok(()),
+            None => Ok(()),
         }
     }
 

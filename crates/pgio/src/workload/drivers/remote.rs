@@ -191,8 +191,8 @@ fn abandon(
     let mut ended = BTreeSet::new();
     while ended.len() < drivers && begun.elapsed() < ENDING {
         let Ok(arrival) = arrivals.recv_timeout(Duration::from_millis(50)) else { continue };
-        match seated.note(arrival) {
-            Some(DriverEvent::Message(rank, message)) if message.number() == number => {
+        match seated.note_of(number, arrival) {
+            Some(DriverEvent::Message(rank, message)) => {
                 match message {
                     // A window that it had opened already has a result.
                     FromDriver::Failed { .. } | FromDriver::Ended { .. } => {
@@ -210,7 +210,7 @@ fn abandon(
                 }
             }
             Some(DriverEvent::Lost { rank, .. }) => drop(ended.insert(rank)),
-            Some(DriverEvent::Message(..)) | None => {}
+            None => {}
         }
     }
 }

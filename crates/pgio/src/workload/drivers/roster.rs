@@ -116,6 +116,14 @@ impl ConnectedDrivers {
         }
     }
 
+    /// The same without messages about another trial or question, such as one that was given up.
+    pub(super) fn note_of(&mut self, number: u64, arrival: Arrival) -> Option<DriverEvent> {
+        self.note(arrival).filter(|event| match event {
+            DriverEvent::Message(_, message) => message.number() == number,
+            DriverEvent::Lost { .. } => true,
+        })
+    }
+
     pub(super) fn send(&self, rank: u32, message: &ToDriver) -> Result<(), DriverError> {
         match self.driver(rank) {
             Some(driver) => Ok(driver.link.send(message)?),

@@ -31,8 +31,8 @@ impl Phase for GatePhase<'_> {
     type Event = Arrival;
 
     fn take(&mut self, arrival: Arrival) -> Result<(), EngineError> {
-        match self.seated.note(arrival) {
-            Some(DriverEvent::Message(rank, message)) if message.number() == self.number => {
+        match self.seated.note_of(self.number, arrival) {
+            Some(DriverEvent::Message(rank, message)) => {
                 match message {
                     FromDriver::AtGate { .. } => self.waiting += 1,
                     FromDriver::Failed { message, fault, stopped, .. } => {
@@ -53,8 +53,7 @@ impl Phase for GatePhase<'_> {
             Some(DriverEvent::Lost { rank, host, why }) => {
                 Err(DriverError::Lost { rank, host, why, inside: false }.into())
             }
-            // Of a trial that was given up.
-            Some(DriverEvent::Message(..)) | None => Ok(()),
+            None => Ok(()),
         }
     }
 
@@ -166,16 +165,13 @@ impl Phase for WindowPhase<'_> {
     type Event = Arrival;
 
     fn take(&mut self, arrival: Arrival) -> Result<(), EngineError> {
-        match self.seated.note(arrival) {
-            Some(DriverEvent::Message(rank, message)) if message.number() == self.number => {
-                self.said(rank, message)
-            }
+        match self.seated.note_of(self.number, arrival) {
+            Some(DriverEvent::Message(rank, message)) => self.said(rank, message),
             Some(DriverEvent::Lost { rank, host, why }) => {
                 self.ended.insert(rank);
                 Err(DriverError::Lost { rank, host, why, inside: true }.into())
             }
-            // Of a trial that was given up.
-            Some(DriverEvent::Message(..)) | None => Ok(()),
+            None => Ok(()),
         }
     }
 
