@@ -91,9 +91,7 @@ pub use standing::{Standing, standings};
 pub use totals::Totals;
 pub use variance::{Renewal, Variance};
 pub use verdict::{ALPHA, Bound, Decision, Gate, Verdict};
-pub use woven::{
-    SHORTEST_WITH_STANDBY, describe as weaving, limit as weave_limit, settings as weave_settings,
-};
+pub use woven::{describe as weaving, limit as weave_limit, settings as weave_settings};
 
 pub const ANALYSIS_SCHEMA: &str = "pgio.analysis/1";
 

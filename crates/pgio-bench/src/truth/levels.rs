@@ -1,7 +1,8 @@
 //! Levels of synchronous_commit with a standby on the same disk: each experiment runs once with windows and
 //! once woven, the first of each pair in turn.
 //!
-//! The mean ratios must agree within 2 percentage points. With `--disagree` the slices are expected to be
+//! The mean ratios must agree within 2 % of the baseline's rate, or of the ratio if that is above 1, and no pair
+//! may differ by more than its two intervals and 2 % allow. With `--disagree` the slices are expected to be
 //! too short (`--weave 20ms`): then the report must say that conditions reach into each other, or that such
 //! slices distort the effects.
 
@@ -13,7 +14,7 @@ use pgio::cli::{output, signals};
 use pgio_report::analysis::{Analysis, WEAVE_CARRY_OVER, WEAVE_SHORT};
 use pgio_report::report;
 
-/// Largest difference of mean ratios.
+/// Largest difference of mean ratios, as a share of the ratio if that is above 1.
 const AGREE: f64 = 0.02;
 /// The first is the baseline.
 const LEVELS: [&str; 5] = ["local", "off", "remote_write", "on", "remote_apply"];
@@ -34,24 +35,37 @@ pub(super) struct Args {
 /// The ratios of one experiment, in the order of the levels, and what the headline says of its slices.
 struct LevelResult {
     ratios: [f64; COMPARED],
+    /// How far the intervals reach from the ratios.
+    reaches: [f64; COMPARED],
     doubts: Vec<&'static str>,
 }
 
 impl LevelResult {
     fn of(analysis: &Analysis) -> LevelResult {
-        let ratio =
-            |at: usize| analysis.primary(LEVELS[at + 1]).and_then(|c| c.ratio).unwrap_or(f64::NAN);
+        let of = |at: usize| analysis.primary(LEVELS[at + 1]);
+        let ratio = |at: usize| of(at).and_then(|c| c.ratio).unwrap_or(f64::NAN);
+        let reach = |at: usize| {
+            let interval = of(at)?.interval;
+            Some((interval.high? - ratio(at)).max(ratio(at) - interval.low?))
+        };
+        let reach = |at: usize| reach(at).unwrap_or(f64::NAN);
         let headline = report::headline(analysis);
         let is_told = |id: &&str| {
             let mut found = analysis.checks.iter().filter(|finding| finding.id == **id);
             found.any(|finding| headline.iter().any(|line| line.contains(&finding.message)))
         };
         let doubts = [WEAVE_CARRY_OVER, WEAVE_SHORT].into_iter().filter(is_told).collect();
-        LevelResult { ratios: std::array::from_fn(ratio), doubts }
+        LevelResult {
+            ratios: std::array::from_fn(ratio),
+            reaches: std::array::from_fn(reach),
+            doubts,
+        }
     }
 
     fn line(&self, number: usize, how: &str) -> String {
-        let ratios: Vec<String> = self.ratios.iter().map(|r| format!("{r:12.4}")).collect();
+        let ratios = self.ratios.iter().zip(self.reaches);
+        let ratios: Vec<String> =
+            ratios.map(|(ratio, reach)| format!("{ratio:8.4} ±{reach:6.4}")).collect();
         let doubts = self.doubts.join(", ");
         format!("{number:10}  {how:7}  {}  {doubts}", ratios.join("  ")).trim_end().to_owned()
     }
@@ -63,7 +77,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let plan = &args.plan;
     let short = Plan { window: args.woven.unwrap_or(plan.window), ..plan.clone() };
     let text = [text(plan, "false"), text(&short, plan.weave.as_deref().unwrap_or("auto"))];
-    let names: Vec<String> = LEVELS[1..].iter().map(|name| format!("{name:>12}")).collect();
+    let names: Vec<String> = LEVELS[1..].iter().map(|name| format!("{name:>16}")).collect();
     output::line(&format!("experiment  design   {}", names.join("  ")));
     let mut found: [Vec<LevelResult>; 2] = [Vec::new(), Vec::new()];
     for number in 1..=plan.experiments {
@@ -82,7 +96,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let [windows, woven] = found;
     match args.disagree {
         true => noticed(&woven, plan.enough(woven.len())),
-        false => agree(&windows, &woven),
+        false => agree(&windows, &woven, plan.enough(woven.len())),
     }
 }
 
@@ -110,7 +124,12 @@ fn mean(all: &[LevelResult], level: usize) -> f64 {
     all.iter().map(|found| found.ratios[level]).sum::<f64>() / all.len() as f64
 }
 
-fn agree(windows: &[LevelResult], woven: &[LevelResult]) -> Outcome {
+/// Returns the difference of two ratios that is still called equal.
+fn allowed(ratio: f64) -> f64 {
+    AGREE * ratio.max(1.0)
+}
+
+fn agree(windows: &[LevelResult], woven: &[LevelResult], required: usize) -> Outcome {
     let differences: [f64; COMPARED] =
         std::array::from_fn(|level| mean(woven, level) - mean(windows, level));
     let each: Vec<String> = differences
@@ -118,18 +137,29 @@ fn agree(windows: &[LevelResult], woven: &[LevelResult]) -> Outcome {
         .zip(&LEVELS[1..])
         .map(|(difference, name)| format!("{name} {difference:+.4}"))
         .collect();
-    let agrees = |(a, b): (&LevelResult, &LevelResult)| {
-        a.ratios.iter().zip(b.ratios).all(|(a, b)| (a - b).abs() <= AGREE)
+    // How many pairs agree within the limit, and what so much of their intervals adds to it. A missing ratio is
+    // NaN, which never agrees.
+    let pairs = |share: f64| {
+        let agree = |(a, b): &(&LevelResult, &LevelResult)| {
+            (0..COMPARED).all(|level| {
+                let reach = a.reaches[level].hypot(b.reaches[level]);
+                let allowed = allowed(a.ratios[level]) + share * reach;
+                (a.ratios[level] - b.ratios[level]).abs() <= allowed
+            })
+        };
+        windows.iter().zip(woven).filter(agree).count()
     };
-    let pairs = windows.iter().zip(woven).filter(|pair| agrees(*pair)).count();
+    let within = pairs(1.0);
     let text = format!(
-        "mean ratios, woven less windows: {}; at most {AGREE} is allowed; all four agree in {pairs} of {} \
-         single pairs",
+        "mean ratios, woven less windows: {}; at most {AGREE} is allowed, or as much of a ratio above 1; all four agree \
+         within that in {} of {} pairs, and within that and their intervals in {within} ({required} are required)",
         each.join(", "),
+        pairs(0.0),
         windows.len()
     );
-    // A ratio that is missing makes its difference NaN, which does not agree.
-    judged(differences.iter().all(|difference| difference.abs() <= AGREE), text)
+    let means_agree =
+        (0..COMPARED).all(|level| differences[level].abs() <= allowed(mean(windows, level)));
+    judged(means_agree && within >= required, text)
 }
 
 fn noticed(woven: &[LevelResult], required: usize) -> Outcome {
@@ -155,18 +185,42 @@ mod tests {
 
     fn found(remote_apply: f64, is_noticed: bool) -> LevelResult {
         let doubts = if is_noticed { vec![WEAVE_SHORT] } else { Vec::new() };
-        LevelResult { ratios: [1.5, 0.8, 0.6, remote_apply], doubts }
+        LevelResult { ratios: [1.5, 0.8, 0.6, remote_apply], reaches: [0.01; COMPARED], doubts }
     }
 
     #[test]
     fn mean_ratios_agree_or_the_proof_fails() {
         let windows = [found(0.47, false), found(0.43, false)];
-        assert!(agree(&windows, &[found(0.44, false), found(0.47, true)]).is_ok());
-        let failure = agree(&windows, &[found(0.48, false), found(0.36, false)]).unwrap_err();
-        assert!(failure.sentence().contains("in 1 of 2 single pairs"), "{}", failure.sentence());
-        let failure = agree(&windows, &[found(0.40, false), found(0.42, false)]).unwrap_err();
+        let judge = |woven: [f64; 2], required| {
+            agree(&windows, &woven.map(|ratio| found(ratio, false)), required)
+        };
+        assert!(judge([0.44, 0.47], 0).is_ok());
+        let failure = judge([0.48, 0.36], 0).unwrap_err();
+        assert!(failure.sentence().contains("in 1 of 2 pairs"), "{}", failure.sentence());
+        let failure = judge([0.40, 0.42], 0).unwrap_err();
         assert!(failure.sentence().contains("remote_apply -0.0400"), "{}", failure.sentence());
-        assert!(agree(&windows, &[found(f64::NAN, false)]).is_err());
+        assert!(judge([f64::NAN, 0.43], 0).is_err());
+    }
+
+    #[test]
+    fn no_pair_differs_by_more_than_its_intervals_allow() {
+        let windows = [found(0.47, false), found(0.43, false)];
+        let judge = |woven: [f64; 2]| agree(&windows, &woven.map(|ratio| found(ratio, false)), 2);
+        // 0.02, and the intervals add 0.01 by the square root of two.
+        assert!(judge([0.44, 0.46]).is_ok());
+        let failure = judge([0.43, 0.47]).unwrap_err();
+        assert!(
+            failure.sentence().contains("their intervals in 0 (2 are"),
+            "{}",
+            failure.sentence()
+        );
+    }
+
+    #[test]
+    fn a_ratio_above_1_may_differ_by_2_percent_of_itself() {
+        let off = |ratio| LevelResult { ratios: [ratio, 0.8, 0.6, 0.5], ..found(0.5, false) };
+        assert!(agree(&[off(17.0)], &[off(16.7)], 1).is_ok());
+        assert!(agree(&[off(17.0)], &[off(16.6)], 1).is_err());
     }
 
     #[test]

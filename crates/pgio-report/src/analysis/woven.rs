@@ -28,11 +28,11 @@ use pgio_results::{CheckVerdict, Trial};
 const SHARE: f64 = 0.25;
 /// ... and the margin if the file names none.
 const MARGIN: f64 = 0.05;
-/// The shortest length of slices in seconds where commits can wait for a standby. In shorter slices, effects of
+/// The shortest length of slices in seconds that is not doubted where commits can wait for a standby. In shorter slices, effects of
 /// `synchronous_commit` were off by up to a fifth: a standby that starts each slice without a backlog
 /// writes and flushes other amounts than one that follows a long window. That is the same in both halves
 /// of a slice and after every condition, so no question sees it.
-pub const SHORTEST_WITH_STANDBY: f64 = 0.2;
+const SHORTEST_WITH_STANDBY: f64 = 0.2;
 /// The setting that makes commits wait for standbys.
 const STANDBY_NAMES: &str = "synchronous_standby_names";
 /// The largest difference worth naming as excluded.
@@ -52,7 +52,7 @@ pub(super) fn findings(manifest: &Manifest, arms: &Arms<'_>) -> Vec<Finding> {
     carried.chain(too_short(&answers, alpha, arms)).collect()
 }
 
-/// Reports slices that are shorter than any that a calibration tries where commits can wait for a standby.
+/// Reports slices that distort effects where commits can wait for a standby.
 fn too_short(answers: &[Answer], alpha: f64, arms: &Arms<'_>) -> Option<Finding> {
     let names = fact::setting(STANDBY_NAMES);
     let waits = |t: &Trial| t.environment.get(&names).is_some_and(|names| !names.is_empty());

@@ -74,7 +74,7 @@ impl Live<'_> {
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
         let replication = server::replication(&mut target.admin)?;
         Ok(match replication.is_required() {
-            true => Duration::from_secs_f64(analysis::SHORTEST_WITH_STANDBY),
+            true => calibration::FIRST_WITH_STANDBY,
             false => Duration::ZERO,
         })
     }
