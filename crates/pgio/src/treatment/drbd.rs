@@ -19,7 +19,7 @@ mod wait;
 use std::sync::Arc;
 
 use self::node::Node;
-use self::proof::BufferReadings;
+use self::proof::{BufferReadings, Disks};
 use self::requested::RequestedState;
 use self::step::{CONNECTED, DISCONNECTED};
 use super::body::Body;
@@ -209,8 +209,8 @@ impl PreparedDrbd {
         }
         // Disks may not be in sync yet; a later step waits for that.
         let wrong = || {
-            let evidence = proof::read(requested, nodes, When::Before);
-            evidence.into_iter().find(|e| !e.holds() && !e.what.contains("disks"))
+            let evidence = proof::read(requested, nodes, When::Before, Disks::Any);
+            evidence.into_iter().find(|e| !e.holds())
         };
         wait::until_noticed(wrong, stop)
     }
@@ -232,7 +232,7 @@ impl InForce for DrbdInForce {
             }
             When::After => {}
         }
-        proof::read(requested, nodes, when)
+        proof::read(requested, nodes, when, Disks::InSync)
     }
 
     fn judge(&self, trial: &Trial) -> Vec<Check> {

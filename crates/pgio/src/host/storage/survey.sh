@@ -1,7 +1,8 @@
 # For storage.rs: prints the real paths of the directories given as arguments, the mounts, and the tree
 # of block devices. One fact per line, the kind first. Read-only.
 LC_ALL=C
-export LC_ALL
+PATH=$PATH:/usr/sbin:/sbin # drbdsetup
+export LC_ALL PATH
 
 print() { # KIND NAME FILE: prints the first line of a readable file
     [ -r "$3" ] && read -r value 2>/dev/null <"$3" && echo "$1 $2 $value"

@@ -17,12 +17,25 @@ const IN_SYNC: &str = "UpToDate/UpToDate";
 
 const CONNECTION_ID: &str = "drbd-connection";
 
+/// Whether disks must be in sync.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Disks {
+    InSync,
+    /// A resync may still run.
+    Any,
+}
+
 /// The server's node first.
-pub(super) fn read(requested: &RequestedState, nodes: &[Node], when: When) -> Vec<Evidence> {
+pub(super) fn read(
+    requested: &RequestedState,
+    nodes: &[Node],
+    when: When,
+    disks: Disks,
+) -> Vec<Evidence> {
     let mut all = Vec::new();
     for (at, node) in nodes.iter().enumerate() {
         match node.snapshot(&requested.resource) {
-            Ok(seen) => all.extend(node_evidence(requested, at == 0, node, &seen, when)),
+            Ok(seen) => all.extend(node_evidence(requested, at == 0, node, &seen, when, disks)),
             Err(error) => all.push(unreadable(requested, when, &error)),
         }
     }
@@ -44,6 +57,7 @@ fn node_evidence(
     node: &Node,
     seen: &Snapshot,
     when: When,
+    wanted: Disks,
 ) -> Vec<Evidence> {
     let evidence = |what: &str, found: String, expected: &str| Evidence {
         when,
@@ -66,7 +80,9 @@ fn node_evidence(
             all.push(Evidence { when, what, found, expected: None });
         } else {
             all.push(evidence("connection", connection, CONNECTED));
-            all.push(evidence("disks", disks, IN_SYNC));
+            if wanted == Disks::InSync {
+                all.push(evidence("disks", disks, IN_SYNC));
+            }
         }
         if seen.states.iter().any(|s| s.congested.is_some()) {
             let full = seen.states.iter().any(|s| s.congested == Some(true));

@@ -68,7 +68,7 @@ impl LinkSettings {
         words
     }
 
-    /// Parses the words of [`LinkSettings::netem_words`].
+    /// Parses the words of [`LinkSettings::netem_words`], which the journal stores.
     pub(super) fn from_words(words: &str) -> Option<LinkSettings> {
         let mut shape = LinkSettings::default();
         let mut words = words.split(' ').peekable();
@@ -84,7 +84,8 @@ impl LinkSettings {
                 }
                 "loss" => shape.loss = parse_share(value).ok()?,
                 "rate" => shape.rate = parse_bit_rate(value).ok()?,
-                _ => {}
+                "limit" => {}
+                _ => return None,
             }
         }
         Some(shape)

@@ -1,0 +1,44 @@
+//! What is read from both nodes.
+
+use super::*;
+
+#[test]
+fn evidence_is_read_from_both_nodes() {
+    let (node, there) = node(Fake::new());
+    let options = vec![("al-extents", "1237".to_owned())];
+    let requested = RequestedState { options, ..asked(true, Some("C")) };
+    let nodes = [node];
+    let broken = || -> Vec<String> {
+        let all = proof::read(&requested, &nodes, When::After, Disks::InSync).into_iter();
+        all.filter(|e| !e.holds()).map(|e| format!("{}: {}", e.what, e.found)).collect()
+    };
+    assert!(broken().is_empty(), "{:?}", broken());
+    there.0.lock().unwrap().net.insert("protocol".to_owned(), "A".to_owned());
+    there.0.lock().unwrap().disk.insert("al-extents".to_owned(), "7".to_owned());
+    assert_eq!(
+        broken(),
+        [
+            "protocol of DRBD pgio on host db1: A",
+            "al-extents of /dev/drbd0 of DRBD pgio on host db1: 7"
+        ]
+    );
+    there.0.lock().unwrap().connected = false;
+    assert_eq!(broken()[0], "connection of DRBD pgio on host db1: StandAlone");
+    there.0.lock().unwrap().up = false;
+    assert!(broken()[0].contains("unreadable: there is no DRBD resource `pgio`"));
+}
+
+#[test]
+fn a_resync_counts_only_where_disks_must_be_in_sync() {
+    let (node, there) = node(Fake { resyncing: true, ..Fake::new() });
+    let requested = asked(true, Some("C"));
+    let nodes = [node];
+    let broken = |disks| -> Vec<String> {
+        let all = proof::read(&requested, &nodes, When::Before, disks).into_iter();
+        all.filter(|e| !e.holds()).map(|e| e.what).collect()
+    };
+    assert_eq!(broken(Disks::InSync), ["disks of DRBD pgio on host db1"]);
+    assert!(broken(Disks::Any).is_empty());
+    there.0.lock().unwrap().net.insert("protocol".to_owned(), "A".to_owned());
+    assert_eq!(broken(Disks::Any), ["protocol of DRBD pgio on host db1"]);
+}
