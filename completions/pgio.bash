@@ -150,7 +150,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__demo)
-            opts="-h --out --pg --help"
+            opts="-h --out --pg --blocks --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0
@@ -161,6 +161,10 @@ _pgio() {
                     return 0
                     ;;
                 --pg)
+                    COMPREPLY=($(compgen -f "${cur}"))
+                    return 0
+                    ;;
+                --blocks)
                     COMPREPLY=($(compgen -f "${cur}"))
                     return 0
                     ;;

@@ -2,13 +2,12 @@
 //!
 //! It runs examples/demo.toml as `compare` does, then explains the result.
 
-use std::env;
 use std::path::PathBuf;
 
 use super::example::EXAMPLES;
 use super::exit::{FILES, Failure, Outcome, TRIAL, USAGE};
 use super::{jobs, output, report, signals};
-use crate::experiment::application::{Run, Start};
+use crate::experiment::application::{self, Run, Start};
 use crate::pg::private::VersionRequest;
 use pgio_report::report::{failures, sentence};
 
@@ -20,6 +19,9 @@ pub(super) struct Args {
     /// Major version of PostgreSQL; default: the newest installed, else the newest downloaded
     #[arg(long, value_name = "VERSION")]
     pg: Option<String>,
+    /// Number of blocks: fewer take less time, and may decide less
+    #[arg(long, value_name = "N", default_value_t = 6, value_parser = clap::value_parser!(u32).range(1..))]
+    blocks: u32,
 }
 
 const NEXT: &str = "\
@@ -29,15 +31,9 @@ What next, on your own server:
   pgio compare sync.toml                        measure there
 ";
 
-/// Number of blocks, set by tests that need no verdict.
-const TEST_BLOCKS: &str = "PGIO_TEST_DEMO_BLOCKS";
-
-fn experiment() -> String {
+fn experiment(blocks: u32) -> String {
     let (_, text) = EXAMPLES.iter().find(|(name, _)| *name == "demo").expect("demo is shipped");
-    match env::var(TEST_BLOCKS) {
-        Ok(blocks) => text.replacen("blocks = 6", &format!("blocks = {blocks}"), 1),
-        Err(_) => (*text).to_owned(),
-    }
+    application::with_number(text, "blocks", blocks).expect("demo has a section to edit")
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
@@ -48,7 +44,7 @@ pub(super) fn run(args: &Args) -> Outcome {
             text.parse::<VersionRequest>().map_err(|e| Failure::message(USAGE, format!("--pg {e}")))
         })
         .transpose()?;
-    let job = jobs::parse(&experiment(), "demo.toml", "demo")?;
+    let job = jobs::parse(&experiment(args.blocks), "demo.toml", "demo")?;
     let stop = signals::stop_on_signals()?;
     // Without --out the results are removed when the demo ends.
     let scratch;
@@ -88,5 +84,18 @@ pub(super) fn run(args: &Args) -> Outcome {
     match failures(&analyses.iter().collect::<Vec<_>>()) {
         Some(failed) => Err(Failure::message(TRIAL, failed)),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_number_of_blocks_is_all_that_changes() {
+        let (_, shipped) = EXAMPLES.iter().find(|(name, _)| *name == "demo").unwrap();
+        assert_eq!(experiment(6), *shipped);
+        assert_eq!(experiment(2).replace("blocks = 2\n", "blocks = 6\n"), *shipped);
+        assert_ne!(experiment(2), *shipped);
     }
 }

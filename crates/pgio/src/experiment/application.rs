@@ -40,7 +40,7 @@ mod workloads;
 
 pub use self::extend::BlockLimits;
 pub use self::inventory::with_nodes;
-pub use self::job::{Job, JobError, with_value};
+pub use self::job::{Job, JobError, with_number, with_value};
 pub use self::opening::controller;
 pub use self::perform::{Run, Start, perform};
 pub use self::preview::{

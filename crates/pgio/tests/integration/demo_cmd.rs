@@ -141,9 +141,8 @@ const TOLD: &[&str] = &["local (A/A)", "remote_apply", "10,000 in", "What next"]
 fn the_demo_finds_the_cost_and_leaves_only_its_results() {
     let dir = Workdir::new();
     let version = INSTALLED.to_string();
-    let mut command = dir.command(&["demo", "--pg", &version, "--out", "out"]);
     // Six blocks would decide on a machine that does nothing else; three have an estimate as well.
-    command.env("PGIO_TEST_DEMO_BLOCKS", "3");
+    let command = dir.command(&["demo", "--blocks", "3", "--pg", &version, "--out", "out"]);
     let mut demo = dir.start(command);
     let servers = Servers::of(&mut demo);
     demo.wait_for(WHOLE).expect(0, TOLD);
@@ -173,9 +172,9 @@ fn the_demo_runs_without_privileges() {
     let program = copy_program(&pgio_exe(), place.path());
     let out = place.path().join("out");
     let mut command = Command::new(&program);
-    command.args(["demo", "--pg", &version, "--out"]).arg(&out).current_dir(place.path());
     // The privileges are the subject here: two blocks have an estimate as well.
-    command.env("PGIO_TEST_DEMO_BLOCKS", "2");
+    command.args(["demo", "--blocks", "2", "--pg", &version, "--out"]);
+    command.arg(&out).current_dir(place.path());
     if geteuid().is_root() {
         command.uid(65_534).gid(65_534).env("HOME", place.path());
         command.env_remove("XDG_CACHE_HOME").env_remove("XDG_STATE_HOME").env_remove("PGIO_BINDIR");

@@ -120,6 +120,11 @@ pub fn with_value(text: &str, key: &str, value: &str) -> Option<String> {
     edit::with_key(text, key, &value.to_string())
 }
 
+/// As [`with_value`], for a number.
+pub fn with_number(text: &str, key: &str, value: u32) -> Option<String> {
+    edit::with_key(text, key, &value.to_string())
+}
+
 /// Parses every treatment of the file, at every point.
 fn parse_treatments(e: &Experiment) -> Result<Parsed, TreatmentError> {
     let mut parsed = Parsed::default();
