@@ -361,7 +361,7 @@ pub(in crate::experiment) fn storage(trial: &Trial, device: &str) -> Check {
 }
 
 /// The same check without a trial; `device` is a name of the kernel, be it with /dev/.
-pub fn lies_on(found: &[Storage], device: &str) -> Check {
+pub(in crate::experiment) fn lies_on(found: &[Storage], device: &str) -> Check {
     const ID: &str = "storage";
     let device = device.trim_start_matches("/dev/");
     if found.is_empty() {
