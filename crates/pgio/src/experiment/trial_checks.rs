@@ -16,7 +16,7 @@ use pgio_results::checks;
 use pgio_results::model::{Check, CheckVerdict, Evidence, Outcome, Trial, When};
 use pgio_results::series::Series;
 
-pub(super) use self::observed::{lies_on, storage};
+pub(super) use self::observed::{FOREIGN_SHARE, lies_on, storage};
 
 /// Change of size above which the data no longer counts as the same.
 const SIZE_DRIFT: f64 = 0.02;
