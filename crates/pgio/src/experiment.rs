@@ -6,9 +6,9 @@
 //! [`judging`] decides by the analysis what to repeat and when to stop; `calibration` finds the length of
 //! woven slices.
 //!
-//! [`application`] runs an experiment file from its text to its stored results. Other commands share
-//! [`state`] (directories, ids, locks), [`connection`], [`admin`] sessions, [`conflicts`] with other runs, [`clusters`],
-//! the [`slob`] data set.
+//! [`application`] runs an experiment file from its text to its stored results; [`doctor`] finds beforehand what
+//! would spoil them. Other commands share [`state`] (directories, ids, locks), [`connection`], [`admin`] sessions,
+//! [`conflicts`] with other runs, [`clusters`], the [`slob`] data set.
 //!
 //! Nothing here prints: an observer receives [`event`]s.
 //! Next: `report` reads the stored results; neither module sees the other.
@@ -21,6 +21,7 @@ pub mod clusters;
 pub mod conflicts;
 pub mod connection;
 mod cycles;
+pub mod doctor;
 pub mod environment;
 pub mod error;
 pub mod event;
@@ -35,5 +36,3 @@ pub mod state;
 pub mod target;
 pub mod trial;
 mod trial_checks;
-
-pub use trial_checks::lies_on;

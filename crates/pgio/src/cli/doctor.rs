@@ -1,17 +1,8 @@
 //! `pgio doctor`: checks what is missing or would spoil a measurement, each with a remedy.
 //!
-//! Changes nothing: ends no session and creates no table. What only a trial can show is
-//! judged there (`experiment::trial_checks`). One file per subject, in one shape: it gathers facts
-//! first; each check is a function of the facts.
+//! `experiment::doctor` examines; [`rendering`] shows what it found.
 
-mod command;
-mod data;
-mod here;
-mod machine;
 mod rendering;
-mod server;
-mod storage;
-mod subject;
 
 pub use rendering::{DOCTOR_SCHEMA, DoctorDocument};
 
@@ -21,7 +12,8 @@ use clap::ValueEnum;
 
 use super::exit::{Failure, Outcome, REFUSED, USAGE};
 use super::flags::{ForDoctor, Source};
-use super::output;
+use super::{connection, jobs, output};
+use crate::experiment::doctor::{Scope, examine};
 use pgio_results::CheckVerdict;
 
 #[derive(Debug, clap::Args)]
@@ -48,12 +40,11 @@ pub(super) fn run(args: &Args) -> Outcome {
             "--config and flags for keys have no effect with an experiment file: omit either the flags or the file",
         ));
     }
-    let scope = subject::scope(args.experiment.as_deref(), &args.source)?;
-    let (machines, hosts) = machine::sections(&scope.hosts);
-    let mut sections = vec![here::section()];
-    sections.extend(machines);
-    sections.extend(command::section(&scope.commands, &hosts));
-    sections.extend(scope.subjects.iter().map(|subject| server::section(subject, &hosts)));
+    let scope = match &args.experiment {
+        Some(file) => Scope::of_experiment(&jobs::read(file)?, &mut output::warn)?,
+        None => Scope::of_keys(connection::given(&args.source)?, &mut output::warn)?,
+    };
+    let sections = examine(&scope);
     match args.format {
         Format::Text => output::print(&rendering::text(&sections)),
         Format::Json => output::document(&printable::json(&rendering::json(&sections))),

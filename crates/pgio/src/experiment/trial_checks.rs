@@ -16,8 +16,7 @@ use pgio_results::checks;
 use pgio_results::model::{Check, CheckVerdict, Evidence, Outcome, Trial, When};
 use pgio_results::series::Series;
 
-pub use self::observed::lies_on;
-pub(super) use self::observed::storage;
+pub(super) use self::observed::{FOREIGN_SHARE, lies_on, storage};
 
 /// Change of size above which the data no longer counts as the same.
 const SIZE_DRIFT: f64 = 0.02;

@@ -2,16 +2,10 @@
 
 use serde::Serialize;
 
+use crate::experiment::doctor::Section;
 use pgio_report::report::table::{Column, Document, Table};
 use pgio_report::report::text;
 use pgio_results::{Check, CheckVerdict};
-
-/// The checks of one subject.
-#[derive(Debug)]
-pub(super) struct Section {
-    pub(super) title: String,
-    pub(super) checks: Vec<Check>,
-}
 
 pub const DOCTOR_SCHEMA: &str = "pgio.doctor/1";
 

@@ -9,6 +9,7 @@ mod foreign;
 mod foreign_io;
 
 use self::drivers::{CLIENT_SHARE, DRIVER_CORES};
+pub(in crate::experiment) use self::foreign::FOREIGN_SHARE;
 use self::foreign::{percent, worst};
 use crate::host::LOCAL;
 use crate::host::drbd::loss::CONGESTED_REMEDY;
@@ -361,7 +362,7 @@ pub(in crate::experiment) fn storage(trial: &Trial, device: &str) -> Check {
 }
 
 /// The same check without a trial; `device` is a name of the kernel, be it with /dev/.
-pub fn lies_on(found: &[Storage], device: &str) -> Check {
+pub(in crate::experiment) fn lies_on(found: &[Storage], device: &str) -> Check {
     const ID: &str = "storage";
     let device = device.trim_start_matches("/dev/");
     if found.is_empty() {

@@ -12,7 +12,8 @@ use pgio_results::telemetry::{HostUse, Telemetry};
 
 /// Share of a host's cores, or of the window by which others delayed the servers.
 const INVALID: f64 = 0.20;
-const WARNING: f64 = 0.05;
+/// The same share for a warning; `experiment::doctor` takes it as well.
+pub(in crate::experiment) const FOREIGN_SHARE: f64 = 0.05;
 /// Cores, whatever the size of the host.
 const WHOLE_CORE: f64 = 1.0;
 
@@ -44,7 +45,7 @@ pub(super) fn load(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
             true => CheckVerdict::Warning,
             false => CheckVerdict::Ok,
         });
-        let waited = delay.filter(|d| *d > WARNING).map_or_else(String::new, |d| {
+        let waited = delay.filter(|d| *d > FOREIGN_SHARE).map_or_else(String::new, |d| {
             let all = percent(host.run_delay.unwrap_or_default());
             format!(
                 "; the servers' processes waited for a core {all} of the time, {} because of others",
@@ -81,7 +82,7 @@ pub(super) fn steal(telemetry: &Telemetry) -> Option<Check> {
 fn verdict(share: f64, most: f64) -> CheckVerdict {
     match share {
         s if s > most => CheckVerdict::Invalid,
-        s if s > WARNING => CheckVerdict::Warning,
+        s if s > FOREIGN_SHARE => CheckVerdict::Warning,
         _ => CheckVerdict::Ok,
     }
 }

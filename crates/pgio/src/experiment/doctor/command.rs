@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use super::rendering::Section;
+use super::section::Section;
 use crate::config::command::CommandSpec;
 use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::words;

@@ -1,27 +1,26 @@
 //! What the doctor checks: the servers that an experiment or pgio.conf names, and the work to be run
-//! there. Reads files only; connects to no server.
+//! there. Follows from files and the environment alone; connects to no server.
 
 use std::collections::BTreeMap;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::Duration;
 
-use crate::cli::exit::Failure;
-use crate::cli::flags::{ForDoctor, Source};
-use crate::cli::{connection, jobs};
 use crate::config::command::CommandSpec;
 use crate::config::experiment::{
     self, ControlMethod, HostSpec, Target, WorkloadKind, WorkloadSpec,
 };
 use crate::config::resolve::Extent;
-use crate::config::{CommitSettings, Layer};
+use crate::config::{CommitSettings, ConnectString, Layer};
 use crate::experiment::application::Job;
+use crate::experiment::connection::{self, ConnectionKeys};
 use crate::experiment::state;
 use crate::treatment::{self, Treatments};
-use pgio_connect::ConnectParams;
+use pgio_connect::{ConnectError, ConnectParams};
+use pgio_results::Warning;
 
 /// Everything that a run would use.
 #[derive(Debug, Default)]
-pub(super) struct Scope {
+pub struct Scope {
     pub(super) hosts: BTreeMap<String, HostSpec>,
     pub(super) subjects: Vec<Subject>,
     /// Workloads of the kind `command`, by name.
@@ -67,6 +66,42 @@ pub(super) struct Condition {
     pub(super) treatments: Treatments,
 }
 
+impl Scope {
+    /// Returns what `pgio run` would use. `warn` receives what libpq would ignore in the connection
+    /// parameters.
+    pub fn of_keys(
+        given: ConnectionKeys,
+        warn: &mut dyn FnMut(&Warning),
+    ) -> Result<Scope, ConnectError> {
+        let params = resolve(&given.connect_string(), warn)?;
+        let subject = Subject {
+            title: format!("Server: {}", params.describe()),
+            access: ServerAccess::Server(Box::new(params)),
+            host: None,
+            device: None,
+            control: None,
+            work: vec![Work { kind: WorkloadKind::Slob, layer: given.layer }],
+            conditions: Vec::new(),
+        };
+        Ok(Scope { subjects: vec![subject], ..Scope::default() })
+    }
+
+    /// Returns what `pgio compare` would use. `warn` receives what libpq would ignore in the connection
+    /// parameters.
+    pub fn of_experiment(job: &Job, warn: &mut dyn FnMut(&Warning)) -> Result<Scope, ConnectError> {
+        let experiment = &job.experiment;
+        let targets = experiment.targets.iter().map(|(name, target)| (Some(name), Some(target)));
+        // Without a target, pgio.conf or the environment names the server.
+        let none = experiment.targets.is_empty().then_some((None, None));
+        let subjects = targets.chain(none);
+        let subjects = subjects.map(|(name, target)| subject_of_target(job, name, target, warn));
+        let subjects = subjects.collect::<Result<_, _>>()?;
+        let commands = experiment.workloads.iter();
+        let commands = commands.filter_map(|w| Some((w.name.clone(), w.command.clone()?)));
+        Ok(Scope { subjects, hosts: experiment.hosts.clone(), commands: commands.collect() })
+    }
+}
+
 impl Subject {
     /// Warm-up and window of the longest workload; none if only transactions are counted.
     pub(super) fn longest(&self) -> Option<Duration> {
@@ -99,49 +134,22 @@ impl Work {
     }
 }
 
-pub(super) fn scope(
-    experiment: Option<&Path>,
-    source: &Source<ForDoctor>,
-) -> Result<Scope, Failure> {
-    match experiment {
-        Some(file) => scope_of_experiment(file),
-        None => Ok(Scope { subjects: vec![subject_of_conf(source)?], ..Scope::default() }),
-    }
-}
-
-fn subject_of_conf(source: &Source<ForDoctor>) -> Result<Subject, Failure> {
-    let given = connection::given(source)?;
-    let params = connection::params_of(&given, &state::new_run_id())?;
-    let layer = given.layer;
-    Ok(Subject {
-        title: format!("Server: {}", params.describe()),
-        access: ServerAccess::Server(Box::new(params)),
-        host: None,
-        device: None,
-        control: None,
-        work: vec![Work { kind: WorkloadKind::Slob, layer }],
-        conditions: Vec::new(),
-    })
-}
-
-fn scope_of_experiment(file: &Path) -> Result<Scope, Failure> {
-    let job = jobs::read(file)?;
-    let targets = job.experiment.targets.iter().map(|(name, target)| (Some(name), Some(target)));
-    // Without a target, pgio.conf or the environment names the server.
-    let none = job.experiment.targets.is_empty().then_some((None, None));
-    let subjects = targets.chain(none).map(|(name, target)| subject_of_target(&job, name, target));
-    let commands = job.experiment.workloads.iter();
-    let commands = commands.filter_map(|w| Some((w.name.clone(), w.command.clone()?))).collect();
-    let hosts = job.experiment.hosts.clone();
-    Ok(Scope { subjects: subjects.collect::<Result<_, _>>()?, hosts, commands })
+/// Hands on each warning at once, so that it is not lost if a later server is refused.
+fn resolve(
+    text: &ConnectString,
+    warn: &mut dyn FnMut(&Warning),
+) -> Result<ConnectParams, ConnectError> {
+    let params = connection::params(text, &state::new_run_id())?;
+    connection::warnings(&params).iter().for_each(warn);
+    Ok(params)
 }
 
 fn subject_of_target(
     job: &Job,
     name: Option<&String>,
     target: Option<&Target>,
-) -> Result<Subject, Failure> {
-    let run_id = state::new_run_id();
+    warn: &mut dyn FnMut(&Warning),
+) -> Result<Subject, ConnectError> {
     let (host, device, control) = match target {
         Some(Target::Server { host, device, control, .. }) => {
             (host.clone(), device.clone(), control.clone())
@@ -153,10 +161,8 @@ fn subject_of_target(
             let directories = private.directories().cloned().collect();
             ServerAccess::Private { major: private.major, directories }
         }
-        Some(Target::Server { dsn, .. }) => {
-            ServerAccess::Server(Box::new(connection::params(dsn, &run_id)?))
-        }
-        None => ServerAccess::Server(Box::new(connection::params_of(&job.below, &run_id)?)),
+        Some(Target::Server { dsn, .. }) => ServerAccess::Server(Box::new(resolve(dsn, warn)?)),
+        None => ServerAccess::Server(Box::new(resolve(&job.below.connect_string(), warn)?)),
     };
     let what = match &access {
         ServerAccess::Server(params) => params.describe(),
@@ -194,4 +200,42 @@ fn subject_of_target(
         work.extend(layers.map(|layer| Work { kind: w.kind, layer }));
     }
     Ok(Subject { title, access, host, device, control, work, conditions })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The second server's parameters follow `last`.
+    fn scope(last: &str) -> (Result<Scope, ConnectError>, Vec<String>) {
+        let text = format!(
+            "[targets.a]\ndsn = 'host=h user=u dbname=d sslcert=/no/such/cert'\n\
+             [targets.b]\ndsn = 'host=h user=u dbname=d {last}'\n\
+             [workload]\nkind = 'commit'\n\
+             [[condition]]\nname = 'first'\ntarget = 'a'\n\
+             [[condition]]\nname = 'second'\ntarget = 'b'\n"
+        );
+        let job = Job::parse(&text, "x.toml", "x", ConnectionKeys::default()).unwrap();
+        let mut warnings = Vec::new();
+        let scope = Scope::of_experiment(&job, &mut |warning| warnings.push(warning.to_string()));
+        (scope, warnings)
+    }
+
+    #[test]
+    fn a_server_has_the_conditions_that_name_it() {
+        let (scope, _) = scope("port=5433");
+        let subjects = scope.unwrap().subjects;
+        let titles: Vec<&str> = subjects.iter().map(|s| s.title.as_str()).collect();
+        assert!(titles[0].starts_with("Server a: ") && titles[1].starts_with("Server b: "));
+        let conditions = subjects.iter().flat_map(|s| s.conditions.iter().map(|c| &c.name));
+        assert_eq!(conditions.collect::<Vec<_>>(), ["first", "second"]);
+        assert!(subjects.iter().all(Subject::writes));
+    }
+
+    #[test]
+    fn warnings_precede_the_error_of_a_later_server() {
+        let (scope, warnings) = scope("sslmode=sometimes");
+        assert!(scope.is_err());
+        assert!(warnings[0].contains("/no/such/cert"), "{warnings:?}");
+    }
 }

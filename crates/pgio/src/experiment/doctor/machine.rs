@@ -4,8 +4,9 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::rendering::Section;
+use super::section::Section;
 use crate::config::experiment::HostSpec;
+use crate::experiment::trial_checks::FOREIGN_SHARE;
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::{self, Host, Hosts, LOCAL};
 use crate::pg::words;
@@ -13,10 +14,6 @@ use pgio_results::Check;
 use pgio_results::units::human;
 
 const SCRIPT: &str = include_str!("machine.sh");
-
-/// The thresholds of a trial's warnings.
-const BUSY_SHARE: f64 = 0.05;
-const STEAL_SHARE: f64 = 0.05;
 
 /// Clock sources read without a system call; others cost a microsecond per reading.
 const FAST_CLOCKS: &[&str] =
@@ -113,10 +110,11 @@ impl Used {
     }
 }
 
+/// No workload of pgio runs, so all load is foreign.
 fn load(busy: f64, cores: f64) -> Check {
     const ID: &str = "foreign-load";
     let text = format!("{:.1} of {cores:.0} cores busy during a second", busy * cores);
-    if busy <= BUSY_SHARE {
+    if busy <= FOREIGN_SHARE {
         Check::ok(ID, text)
     } else {
         Check::warning(ID, text, "stop other programs, or measure when the machine is idle")
@@ -126,7 +124,7 @@ fn load(busy: f64, cores: f64) -> Check {
 fn steal(share: f64) -> Check {
     const ID: &str = "steal";
     let text = format!("the hypervisor gave {:.1} % of the time to other guests", share * 100.0);
-    if share <= STEAL_SHARE {
+    if share <= FOREIGN_SHARE {
         Check::ok(ID, text)
     } else {
         Check::warning(ID, text, "measure on a machine of its own, or use more blocks")

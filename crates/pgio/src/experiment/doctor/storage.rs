@@ -3,7 +3,7 @@
 //! A volatile write cache that acknowledges flushes can only be suspected here; a trial shows more,
 //! because it knows the commit rate.
 
-use crate::experiment::lies_on;
+use crate::experiment::trial_checks::lies_on;
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 use crate::telemetry::TelemetrySources;

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use postgres::{Client, Row};
 
-use crate::cli::doctor::subject::{Subject, Work};
 use crate::config::Layer;
 use crate::config::kinds::Sessions;
+use crate::experiment::doctor::subject::{Subject, Work};
 use crate::pg::clock::{self, SLOW_CLOCK};
 use crate::pg::server;
 use pgio_results::Check;

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use postgres::{Client, Row};
 
-use super::rendering::Section;
+use super::section::Section;
 use super::subject::{ServerAccess, Subject};
 use super::{data, storage};
 use crate::experiment::admin::check_unpooled;
