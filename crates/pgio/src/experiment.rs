@@ -8,7 +8,8 @@
 //!
 //! [`application`] runs an experiment file from its text to its stored results; [`doctor`] finds beforehand what
 //! would spoil them. Other commands share [`state`] (directories, ids, locks), [`connection`], [`admin`] sessions,
-//! [`conflicts`] with other runs, [`clusters`], the [`slob`] data set.
+//! [`conflicts`] with other runs, [`clusters`], the [`slob`] data set. [`undo`] restores what interrupted runs left
+//! changed; [`ballast`] takes memory without a run.
 //!
 //! Nothing here prints: an observer receives [`event`]s.
 //! Next: `report` reads the stored results; neither module sees the other.
@@ -16,6 +17,7 @@
 pub mod admin;
 pub mod application;
 pub mod background;
+pub mod ballast;
 mod calibration;
 pub mod clusters;
 pub mod conflicts;
@@ -36,3 +38,4 @@ pub mod state;
 pub mod target;
 pub mod trial;
 mod trial_checks;
+pub mod undo;

@@ -9,10 +9,12 @@ use crate::config::{ConfigError, ResolveError};
 use crate::dataset::DatasetError;
 use crate::experiment::application::JobError;
 use crate::experiment::application::error::{OpenError, ResumeError, RunError};
+use crate::experiment::ballast::BallastError;
 use crate::experiment::conflicts::ConflictError;
 use crate::experiment::error::LiveError;
 use crate::experiment::slob::SlobError;
 use crate::experiment::state::StateError;
+use crate::experiment::undo::UndoError;
 use crate::host::exec::ExecError;
 use crate::host::own_dir::OwnDirError;
 use crate::pg::control::ControlError;
@@ -271,6 +273,19 @@ coded! {
         ConflictError::State(source) => source.code(),
         ConflictError::Journal(source) => source.code(),
     },
+    UndoError => |e| match e {
+        UndoError::State(source) => source.code(),
+        UndoError::Journal(source) => source.code(),
+        UndoError::Connect(source) => source.code(),
+        UndoError::Unwritten(source) => source.code(),
+        UndoError::Unresolved(_) | UndoError::Left { .. } | UndoError::Cluster { .. } => UNFINISHED,
+    },
+    BallastError => |e| match e {
+        BallastError::State(source) => source.code(),
+        BallastError::Journal(source) => source.code(),
+        BallastError::Treatment(source) | BallastError::AfterRelease(source) => source.code(),
+        BallastError::Undo(source) => source.code(),
+    },
     JobError => |e| match e {
         JobError::Config(source) => source.code(),
         JobError::OwnMetric { .. } | JobError::NoMetric { .. } | JobError::NotMeasured { .. } | JobError::SameSetting { .. } => USAGE,
@@ -376,6 +391,37 @@ mod tests {
         let config = TreatmentError::Config("delay = `long` is no duration".to_owned());
         let job = JobError::Treatment { file: "x.toml".to_owned(), source: Box::new(config) };
         assert_eq!(failure(job), (USAGE, "x.toml: delay = `long` is no duration".to_owned()));
+    }
+
+    #[test]
+    fn an_undo_that_leaves_changes_in_place_fails() {
+        let left = |others_undone| failure(UndoError::Left { others_undone });
+        let rest = "changes could not be undone (see above) and stay in the journal; fix the cause and rerun `pgio undo`";
+        assert_eq!(left(false), (UNFINISHED, format!("the {rest}")));
+        assert_eq!(left(true), (UNFINISHED, format!("some {rest}")));
+        let cluster = failure(UndoError::Cluster { directory: "/tmp/pgio-1".into() });
+        let expected = "the abandoned private PostgreSQL in /tmp/pgio-1 cannot be removed now; rerun `pgio undo`";
+        assert_eq!(cluster, (UNFINISHED, expected.to_owned()));
+        // A journal that cannot be written is a matter of files, except where its steps are undone already.
+        let unwritable = || {
+            let (path, source) = ("journal/7".into(), std::io::ErrorKind::StorageFull.into());
+            JournalError::Io { doing: "write", path, source }
+        };
+        assert_eq!(failure(UndoError::Journal(unwritable())).0, FILES);
+        let (code, sentence) = failure(UndoError::Unwritten(unwritable().into()));
+        assert_eq!(code, UNFINISHED);
+        let expected = "everything was restored, but the journal could not be updated; make room on its file system and rerun `pgio undo`: cannot write the journal journal/7: no storage space";
+        assert_eq!(sentence, expected);
+    }
+
+    #[test]
+    fn a_ballast_that_cannot_replace_another_names_the_release() {
+        let refused = || TreatmentError::Refused("too little is free".to_owned());
+        assert_eq!(failure(BallastError::Treatment(refused())).0, REFUSED);
+        let expected = "the previous ballast was released: too little is free";
+        assert_eq!(failure(BallastError::AfterRelease(refused())), (REFUSED, expected.to_owned()));
+        let left = BallastError::Undo(UndoError::Left { others_undone: false });
+        assert_eq!(failure(left).0, UNFINISHED);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! A step that cannot be undone blocks those that were made before it on the same machine, and no
 //! others: an unreachable host must not leave everything else changed. The remaining steps
-//! stay in the journal. Next: [`super::journal`]; `cli::undo` prints the report.
+//! stay in the journal. Next: [`super::journal`]; `experiment::undo`, which calls it for the journals of dead runs.
 
 use std::collections::BTreeMap;
 use std::fmt;
