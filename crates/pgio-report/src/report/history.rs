@@ -177,7 +177,7 @@ fn trends(history: &History) -> Table {
 fn environment(history: &History) -> Table {
     let value = |value: &Option<String>| value.clone().unwrap_or_else(|| NONE.to_owned());
     let row = |e: &EnvironmentChange| {
-        vec![e.run.to_string(), e.what.clone(), value(&e.before), value(&e.after)]
+        vec![e.run.to_string(), e.what.to_string(), value(&e.before), value(&e.after)]
     };
     let notes = match history.varying.as_slice() {
         [] => Vec::new(),
@@ -235,11 +235,8 @@ fn of_run<'a>(
     series: &'a Series,
     run: usize,
 ) -> impl Iterator<Item = &'a EnvironmentChange> {
-    let concerns = move |e: &&EnvironmentChange| {
-        e.run == run
-            && e.what.strip_prefix("treatments of ").is_none_or(|name| name == series.condition)
-    };
-    history.environment.iter().filter(concerns)
+    let at_run = history.environment.iter().filter(move |e| e.run == run);
+    at_run.filter(move |e| e.what.concerns(&series.condition))
 }
 
 /// `host.kernel: 6.1.0-26 → 6.1.0-28`
@@ -366,7 +363,7 @@ mod tests {
     use benchmath::rng::SplitMix64;
 
     use super::*;
-    use crate::analysis::history::{Question, Run, history};
+    use crate::analysis::history::{ChangedSubject, Question, Run, history};
     use crate::analysis::test_support::{stored_runs, unit_noise};
     use crate::report::{csv, html, text};
 
@@ -393,6 +390,22 @@ mod tests {
     fn without_a_change_the_reader_is_told_whether_one_could_be_seen() {
         assert_eq!(headline(&followed(12, 99)), ["No change of the level is detected."]);
         assert_eq!(headline(&followed(5, 99)), ["5 runs cannot show a change: 10 are the fewest."]);
+    }
+
+    #[test]
+    fn treatments_are_marked_at_their_own_condition_alone() {
+        let mut history = followed(16, 10);
+        let what = ChangedSubject::Treatments { condition: "on".to_owned() };
+        let (before, after) = (Some("a".to_owned()), Some("b".to_owned()));
+        history.environment = vec![EnvironmentChange { run: 3, what, before, after }];
+        let marked = |name: &str| {
+            let series = history.conditions.iter().find(|s| s.condition == name).unwrap();
+            marks(&history, series, 3)
+        };
+        assert_eq!(marked("on"), "treatments of on: a → b");
+        assert_eq!(marked("local"), "");
+        let json = serde_json::to_value(&history).unwrap();
+        assert_eq!(json["environment"][0]["what"], "treatments of on");
     }
 
     #[test]
