@@ -9,7 +9,7 @@ use pgio_results::Metric;
 
 use super::csv::{number, word};
 use super::format::{self, NONE};
-use super::table::{Column, Document, Remark, Table};
+use super::table::{Column, Document, Label, Remark, Table};
 use crate::analysis::Verdict;
 use crate::analysis::history::{EnvironmentChange, History, LevelChange, Point, Series, Trend};
 
@@ -24,6 +24,7 @@ pub fn document(history: &History) -> Document {
         headline: headline(history),
         tables,
         remarks: remarks(history),
+        ..Document::default()
     }
 }
 
@@ -262,19 +263,21 @@ fn remarks(history: &History) -> Vec<Remark> {
     let mut all = Vec::new();
     if !gaps.is_empty() {
         let text = format!("not every run has a valid trial of {}", gaps.join(", "));
-        all.push(Remark { label: "note".to_owned(), text });
+        all.push(Remark { label: Label::Note, text });
     }
     if history.conditions.iter().any(|series| !series.changes.is_empty()) {
         let text = "a change of the environment at the same run is a hint, not a cause; to know, run the two \
                     as conditions of one experiment";
-        all.push(Remark { label: "note".to_owned(), text: text.to_owned() });
+        all.push(Remark { label: Label::Note, text: text.to_owned() });
     }
     all
 }
 
 fn signed(change: &LevelChange) -> String {
     match (change.ratio, change.interval.sides()) {
-        (Some(ratio), Some((low, high))) => format::change_with_interval(ratio, low, high),
+        (Some(ratio), Some((low, high))) => {
+            format::change_with_interval(ratio, low, high).to_string()
+        }
         (Some(ratio), None) => format::change(ratio),
         (None, _) => NONE.to_owned(),
     }
