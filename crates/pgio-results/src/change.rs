@@ -272,6 +272,11 @@ pub mod fact {
         !is_setting(fact) && (fact.starts_with(STANDBY) || fact.contains(".standby."))
     }
 
+    /// Reads [`standby`] on any host: the part that names the standby, and the setting.
+    pub fn setting_of_standby(fact: &str) -> Option<(&str, &str)> {
+        fact.rsplit_once('.').filter(|_| is_of_standby(fact))
+    }
+
     /// Whether a user's command may be meant to change it: settings of the kernel, and of standbys.
     pub(super) fn is_changed_by_commands(fact: &str) -> bool {
         let names = ["host.governor", "host.transparent_hugepage"];

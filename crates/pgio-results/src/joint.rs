@@ -45,16 +45,21 @@ pub fn metric_name(metric: &str, target: &str) -> String {
     format!("{metric}@{target}")
 }
 
+/// Reads such a name: the metric and the target; `None` for a metric of all servers.
+pub fn of_target(name: &str) -> Option<(&str, &str)> {
+    name.split_once('@')
+}
+
 /// The metric of which the name is a single server's, or else the name.
 pub fn summed(name: &str) -> &str {
-    name.split_once('@').map_or(name, |(metric, _)| metric)
+    of_target(name).map_or(name, |(metric, _)| metric)
 }
 
 /// Returns the metrics whose single servers an experiment asks for: the primary one first, then those that
 /// `also_judge` names for a server.
 pub fn asked<'a>(primary: &'a str, also_judge: &'a [String]) -> Vec<&'a str> {
     let mut all = vec![summed(primary)];
-    all.extend(also_judge.iter().filter(|name| name.contains('@')).map(|name| summed(name)));
+    all.extend(also_judge.iter().filter_map(|name| Some(of_target(name)?.0)));
     all
 }
 

@@ -176,7 +176,10 @@ fn degraded_shares(condition: &str, all: &[Comparison]) -> Option<[f64; 2]> {
 
 /// `−9.2 % [−12.0 %, −6.1 %] in all work over all time, −0.3 % in the typical block`
 fn totals_and_typical(c: &Comparison) -> Option<String> {
-    let percent = |ratio: f64| format!("{:+.1} %", (ratio - 1.0) * 100.0).replace('-', "−");
+    let percent = |ratio: f64| {
+        let sign = if ratio < 1.0 { '−' } else { '+' };
+        format!("{sign}{:.1} %", (ratio - 1.0).abs() * 100.0)
+    };
     let (totals, ratio) = c.totals.zip(c.ratio)?;
     let interval = match totals.interval.sides() {
         Some((low, high)) => format!(" [{}, {}]", percent(low), percent(high)),

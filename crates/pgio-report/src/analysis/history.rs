@@ -19,9 +19,9 @@ use benchmath::summary::mean;
 use benchmath::{change_points, drift, rng, signed_rank};
 use jiff::Timestamp;
 use pgio_results::metrics::{Direction, MetricDef};
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
-pub use self::environment::EnvironmentChange;
+pub use self::environment::{ChangedSubject, EnvironmentChange};
 pub use self::run::{Run, RunCondition};
 use super::interval::Interval;
 use super::verdict::{ALPHA, Verdict, directed};
@@ -32,7 +32,7 @@ pub const HISTORY_SCHEMA: &str = "pgio.history/1";
 const NEAR: usize = 1;
 
 /// `pgio.history/1`; readers ignore unknown fields, and null means that a number does not exist.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct History {
     /// Always `pgio.history/1`.
@@ -54,7 +54,7 @@ pub struct History {
     pub varying: Vec<String>,
 }
 
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HistoryRun {
     /// Its place in the order of time, numbered from 1.
@@ -64,7 +64,7 @@ pub struct HistoryRun {
 }
 
 /// One condition over the runs.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Series {
     pub condition: String,
@@ -76,7 +76,7 @@ pub struct Series {
 }
 
 /// A condition in one run.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Point {
     /// Number of the run.
@@ -90,7 +90,7 @@ pub struct Point {
 }
 
 /// A change of a condition's level.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LevelChange {
     /// Number of the first run at the new level.
@@ -112,7 +112,7 @@ pub struct LevelChange {
 }
 
 /// A tendency of the runs since the last change.
-#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Trend {
     /// Number of the first of these runs.

@@ -5,7 +5,7 @@
 
 use super::csv::{number, word};
 use super::format::{self, NONE};
-use super::table::{Column, Document, Remark, Table};
+use super::table::{Column, Document, Label, Remark, Table};
 use crate::analysis::Verdict;
 use crate::analysis::across::{Across, AcrossComparison, AcrossEffect, Effect, FEWEST, Side};
 use pgio_results::Metric;
@@ -16,9 +16,9 @@ pub fn document(across: &Across) -> Document {
     tables.extend(secondary(across));
     tables.extend((!across.reasons.is_empty()).then(|| reasons(across)));
     Document {
-        title: format!(
-            "{}: B against A (95 % intervals). A: {}. B: {}.",
-            format::metric_name(&across.primary_metric),
+        title: format::metric_name(&across.primary_metric),
+        subtitle: format!(
+            "B against A (95 % intervals). A: {}. B: {}.",
             description(&across.a),
             description(&across.b)
         ),
@@ -129,14 +129,18 @@ fn change(c: &AcrossComparison) -> String {
         (Verdict::NoDifference, _, Some(low), Some(high)) => {
             format!("~ {}", format::interval(low, high))
         }
-        (_, Some(ratio), Some(low), Some(high)) => format::change_with_interval(ratio, low, high),
+        (_, Some(ratio), Some(low), Some(high)) => {
+            format::change_with_interval(ratio, low, high).to_string()
+        }
         (_, Some(ratio), ..) => format!("~ {}", format::change(ratio)),
     }
 }
 
 fn effects(across: &Across) -> Table {
     let shown = |e: &Effect| match (e.ratio, e.interval.low, e.interval.high) {
-        (Some(ratio), Some(low), Some(high)) => format::change_with_interval(ratio, low, high),
+        (Some(ratio), Some(low), Some(high)) => {
+            format::change_with_interval(ratio, low, high).to_string()
+        }
         (Some(ratio), ..) => {
             format!("{} ({})", format::change(ratio), format::counted(e.blocks, "block"))
         }
@@ -204,7 +208,7 @@ fn reasons(across: &Across) -> Table {
 }
 
 fn remarks(across: &Across) -> Vec<Remark> {
-    let warning = |text: String| Remark { label: "warning".to_owned(), text };
+    let warning = |text: String| Remark { label: Label::Warning, text };
     let mut all = vec![warning(format!(
         "not-interleaved: the trials of A and B were not interleaved, so every change above includes \
          whatever else changed between {} and {}; to compare two things, run them as conditions of \

@@ -155,12 +155,11 @@ fn direction(analysis: &Analysis, c: &Comparison) -> Direction {
 fn change(analysis: &Analysis, c: &Comparison) -> String {
     let grows = c.ratio.is_some_and(|r| r > 1.0);
     let size = size(grows, c.interval.low, c.interval.high);
-    let what = format::metric_name(&c.metric);
-    let counted = what.strip_suffix("/s").or_else(|| what.strip_suffix("/min"));
-    match counted.filter(|_| direction(analysis, c) == Direction::HigherIsFaster) {
-        Some(things) if grows => more(size, things),
-        Some(things) => fewer(size, things),
-        None => moved(grows, size, &what),
+    let rate = format::rate_name(&c.metric);
+    match rate.filter(|_| direction(analysis, c) == Direction::HigherIsFaster) {
+        Some(rate) if grows => more(size, &rate.things),
+        Some(rate) => fewer(size, &rate.things),
+        None => moved(grows, size, &format::metric_name(&c.metric)),
     }
 }
 

@@ -85,9 +85,9 @@ fn change(analysis: &Analysis, c: &Condition) -> [String; 2] {
     match low.zip(high) {
         Some((low, high)) => [format::change(ratio), format!("{} %", format::interval(low, high))],
         None if compared.bound.is_some() => {
-            let text = format::one_sided(ratio, low, high);
-            let (value, bound) = text.split_once(" [").unwrap_or((&text, ""));
-            [value.to_owned(), format!("[{bound} %")]
+            let change = format::one_sided(ratio, low, high);
+            let interval = change.interval.map(|interval| format!("{interval} %"));
+            [change.value, interval.unwrap_or_else(|| NONE.to_owned())]
         }
         None => [format::change(ratio), NONE.to_owned()],
     }

@@ -78,8 +78,9 @@ pub(super) struct CellDetails {
 pub(super) fn folded(analysis: &Analysis, screened: &ScreeningResult) -> Vec<CellDetails> {
     let one = |cell: &Condition| {
         let latencies = CLASSES.into_iter().filter_map(|class| {
-            let cells = STATISTICS.map(|s| latency(cell, class, s));
-            let is_timed = cells.iter().any(|text| text != NONE);
+            let values = STATISTICS.map(|s| latency(cell, class, s));
+            let is_timed = values.iter().any(Option::is_some);
+            let cells = values.map(|value| value.unwrap_or_else(|| NONE.to_owned()));
             let name = class.name().to_owned();
             is_timed.then(|| std::iter::once(name).chain(cells).collect::<Vec<_>>())
         });
@@ -112,10 +113,9 @@ fn percentiles(cell: &Condition, class: Class) -> Option<String> {
     format::side_by_side(&values)
 }
 
-fn latency(cell: &Condition, class: Class, statistic: Statistic) -> String {
-    let metric = latency_metric(class, statistic).and_then(|def| cell.metrics.get(def.name));
-    let shown = metric.and_then(|m| Some(format::marked(format::seconds(m.value?), m.at_least)));
-    shown.unwrap_or_else(|| NONE.to_owned())
+fn latency(cell: &Condition, class: Class, statistic: Statistic) -> Option<String> {
+    let metric = cell.metrics.get(latency_metric(class, statistic)?.name)?;
+    Some(format::marked(format::seconds(metric.value?), metric.at_least))
 }
 
 /// The groups with a share of the sessions' time, the largest first.

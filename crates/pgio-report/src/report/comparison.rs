@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use super::effect::{effect, needed_blocks};
 use super::format::{self, NONE};
-use super::table::{Column, Document, Remark, Table};
+use super::table::{Column, Document, Label, Remark, Table};
 use super::{cells, explain, margin, outcomes, screening, servers, sweep, variance};
 use crate::analysis::{
     Analysis, Bound, Comparison, Condition, CountedWarning, Finding, NoiseFloor, State, Verdict,
@@ -47,10 +47,10 @@ pub fn document(analysis: &Analysis) -> Document {
         }
     };
     Document {
-        title: format!(
-            "{}: {}, {what} (95 % intervals)",
-            analysis.experiment,
-            format::metric_name(&analysis.primary_metric),
+        title: analysis.experiment.clone(),
+        subtitle: format!(
+            "{}, {what} (95 % intervals)",
+            format::metric_name(&analysis.primary_metric)
         ),
         headline: outcomes::headline(analysis),
         tables,
@@ -88,7 +88,7 @@ pub(super) fn primary(analysis: &Analysis) -> Table {
     }
 
     let row = |c: &Condition| {
-        let mut cells = vec![c.name.clone(), rate(analysis, c, &analysis.primary_metric)];
+        let mut cells = vec![c.name.clone(), primary_value(analysis, c)];
         cells.extend(effect_and_ratio(analysis, c));
         if analysis.margin.is_some() {
             cells.push(analysis.primary(&c.name).map_or_else(String::new, margin::cell));
@@ -141,19 +141,18 @@ fn shown(analysis: &Analysis, condition: &Condition, name: &str) -> Option<Metri
 fn all_work(analysis: &Analysis, condition: &Condition) -> String {
     let totals = analysis.primary(&condition.name).and_then(|c| c.totals);
     match totals.map(|t| (t.ratio, t.interval.low, t.interval.high)) {
-        Some((ratio, Some(low), Some(high))) => format::change_with_interval(ratio, low, high),
+        Some((ratio, Some(low), Some(high))) => {
+            format::change_with_interval(ratio, low, high).to_string()
+        }
         Some((ratio, ..)) => format::change(ratio),
         None => String::new(),
     }
 }
 
-/// Omits the unit `/s`, which the heading shows.
-fn rate(analysis: &Analysis, condition: &Condition, name: &str) -> String {
-    let text = metric(analysis, condition, name);
-    match text.split_once(' ') {
-        Some((number, unit)) if unit.ends_with("/s") && !unit.contains("B/s") => number.to_owned(),
-        _ => text,
-    }
+/// The primary metric, whose name is the heading.
+fn primary_value(analysis: &Analysis, condition: &Condition) -> String {
+    let metric = shown(analysis, condition, &analysis.primary_metric);
+    metric.map_or_else(|| NONE.to_owned(), |m| format::metric_below_heading(&m))
 }
 
 fn effect_and_ratio(analysis: &Analysis, condition: &Condition) -> [String; 2] {
@@ -247,7 +246,7 @@ fn noise_floor(analysis: &Analysis) -> Option<String> {
     let floor = analysis.noise_floor.get(&analysis.primary_metric)?;
     let (ratio, low, high) = (floor.ratio?, floor.interval.low, floor.interval.high);
     let measured = match (low, high) {
-        (Some(low), Some(high)) => format::change_with_interval(ratio, low, high),
+        (Some(low), Some(high)) => format::change_with_interval(ratio, low, high).to_string(),
         _ => format::change(ratio),
     };
     let power = match floor.minimum_detectable_effect {
@@ -276,15 +275,15 @@ pub(super) fn secondary(analysis: &Analysis) -> Vec<Table> {
         .collect();
     let Some(baseline) = analysis.condition(&analysis.baseline) else { return Vec::new() };
     let groups: Vec<&[&Condition]> = others.chunks(SIDE_BY_SIDE).collect();
-    let mut tables: Vec<Table> =
+    let mut groups: Vec<SecondaryGroup> =
         groups.iter().map(|group| secondary_group(analysis, baseline, group)).collect();
-    tables.retain(|t| !t.rows.is_empty());
+    groups.retain(|group| !group.table.rows.is_empty());
+    let any_starred = groups.iter().any(|group| group.starred);
+    let mut tables: Vec<Table> = groups.into_iter().map(|group| group.table).collect();
     if let Some(first) = tables.first_mut() {
         first.title =
             "Secondary metrics (indicative; change against the baseline [95 %])".to_owned();
     }
-    let starred = |t: &Table| t.rows.iter().flatten().any(|cell| cell.ends_with(STAR));
-    let any_starred = tables.iter().any(starred);
     if let Some(last) = tables.last_mut() {
         if any_starred {
             last.notes.push(format!(
@@ -297,10 +296,21 @@ pub(super) fn secondary(analysis: &Analysis) -> Vec<Table> {
     tables
 }
 
-fn secondary_group(analysis: &Analysis, baseline: &Condition, group: &[&Condition]) -> Table {
+/// The secondary metrics of some conditions.
+struct SecondaryGroup {
+    table: Table,
+    /// Whether a cell has a star.
+    starred: bool,
+}
+
+fn secondary_group(
+    analysis: &Analysis,
+    baseline: &Condition,
+    group: &[&Condition],
+) -> SecondaryGroup {
     let mut columns = vec![Column::left("metric"), Column::right(&baseline.name)];
     columns.extend(group.iter().map(|c| Column::right(&c.name)));
-    let mut rows = Vec::new();
+    let (mut rows, mut starred) = (Vec::new(), false);
     // The table of servers shows theirs.
     let of_server = |name: &str| analysis.metrics.iter().any(|m| m.name == name && m.of.is_some());
     let secondary =
@@ -315,15 +325,21 @@ fn secondary_group(analysis: &Analysis, baseline: &Condition, group: &[&Conditio
         let mut cells = vec![format::metric_name(def.name), metric(analysis, baseline, def.name)];
         cells.extend(group.iter().map(|c| with_change(analysis, c, def.name)));
         rows.push(cells);
+        starred |= group.iter().any(|c| is_starred(analysis, c, def.name));
     }
-    Table { title: String::new(), columns, rows, notes: Vec::new() }
+    let table = Table { title: String::new(), columns, rows, notes: Vec::new() };
+    SecondaryGroup { table, starred }
+}
+
+fn is_starred(analysis: &Analysis, condition: &Condition, name: &str) -> bool {
+    analysis.comparison(&condition.name, name).is_some_and(|c| c.verdict.is_decided())
 }
 
 /// `1.85 ms +215 % [+190, +241]`, with a star where the change is decided.
 fn with_change(analysis: &Analysis, condition: &Condition, name: &str) -> String {
     let value = metric(analysis, condition, name);
     let Some(c) = analysis.comparison(&condition.name, name) else { return value };
-    let star = if c.verdict.is_decided() { STAR } else { "" };
+    let star = if is_starred(analysis, condition, name) { STAR } else { "" };
     let mark = match c.bound {
         Some(Bound::AtLeast) => format::AT_LEAST,
         Some(Bound::AtMost) => format::AT_MOST,
@@ -364,7 +380,7 @@ fn warnings(all: &[CountedWarning]) -> Vec<Remark> {
     let remark = |(warning, trials, several): &(&Warning, usize, bool)| {
         let first = if *several { "for example, " } else { "" };
         let trials = format::counted(*trials, "trial");
-        Remark { label: "warning".to_owned(), text: format!("{first}{warning} ({trials})") }
+        Remark { label: Label::Warning, text: format!("{first}{warning} ({trials})") }
     };
     grouped.iter().map(remark).collect()
 }
@@ -388,18 +404,13 @@ fn findings<'a>(checks: impl Iterator<Item = &'a Finding>) -> Vec<Remark> {
 
 fn finding(same: &[&Finding]) -> Remark {
     let check = same[0];
-    let label = match check.verdict {
-        CheckVerdict::Ok => "ok",
-        CheckVerdict::Warning => "warning",
-        CheckVerdict::Invalid => "INVALID",
-    };
     let places = places(same);
     let places = if places.is_empty() { places } else { format!(" ({places})") };
     let first = if same.iter().any(|s| s.message != check.message) { "for example, " } else { "" };
     let remedy =
         if check.remedy.is_empty() { String::new() } else { format!("; {}", check.remedy) };
     Remark {
-        label: label.to_owned(),
+        label: check.verdict.into(),
         text: format!("{}{places}: {first}{}{remedy}", check.id, check.message),
     }
 }

@@ -35,7 +35,8 @@ pub fn document(record: &DeviceRecord, results: &[TestResult]) -> Document {
         tables.push(latencies(record, results));
     }
     Document {
-        title: format!("{what}: {rounds}, direct I/O in {region}, {}", record.fio),
+        title: what,
+        subtitle: format!("{rounds}, direct I/O in {region}, {}", record.fio),
         tables,
         ..Document::default()
     }

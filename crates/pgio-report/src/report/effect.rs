@@ -19,7 +19,9 @@ pub(super) fn effect(c: &Comparison, is_aa: bool) -> String {
         (Verdict::NoDifference, _, Some(low), Some(high)) => {
             format!("~ {}{}", format::interval(low, high), needed_blocks(c, is_aa))
         }
-        (_, Some(ratio), Some(low), Some(high)) => format::change_with_interval(ratio, low, high),
+        (_, Some(ratio), Some(low), Some(high)) => {
+            format::change_with_interval(ratio, low, high).to_string()
+        }
         _ => "~".to_owned(),
     }
 }

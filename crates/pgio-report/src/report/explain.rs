@@ -30,6 +30,19 @@ pub(super) fn tables(analysis: &Analysis) -> Vec<Table> {
 }
 
 pub(super) fn where_the_time_went(analysis: &Analysis) -> Option<Table> {
+    time_table(analysis, |d| is_decided(analysis, d) || is_commit(d))
+}
+
+/// The same without the decided differences, for a place that lists them.
+pub(super) fn undecided_time(analysis: &Analysis) -> Option<Table> {
+    time_table(analysis, |d| !is_decided(analysis, d) && is_commit(d))
+}
+
+/// `is_noted` picks the differences that have a sentence below the table.
+fn time_table(
+    analysis: &Analysis,
+    is_noted: impl Fn(&DecompositionDifference) -> bool,
+) -> Option<Table> {
     let all = &analysis.decompositions;
     if all.is_empty() {
         return None;
@@ -52,7 +65,7 @@ pub(super) fn where_the_time_went(analysis: &Analysis) -> Option<Table> {
         cells
     };
     let mut notes: Vec<String> = shown_differences(analysis)
-        .filter(|d| is_decided(analysis, d) || is_commit(d))
+        .filter(|d| is_noted(d))
         .map(|d| difference(analysis, d))
         .collect();
     notes.push(

@@ -3,8 +3,10 @@
 //! The minus is U+2212, as wide as the plus. Sizes and latencies are `units::human`'s; here is
 //! only what knows metrics and ratios.
 
-use pgio_results::Metric;
+use std::fmt;
+
 use pgio_results::units::human;
+use pgio_results::{Metric, joint};
 
 /// Shown if there is no number.
 pub(super) const NONE: &str = "–";
@@ -37,6 +39,22 @@ pub(super) fn metric(metric: &Metric) -> String {
         Some(value) if value.is_finite() => marked(quantity(value, &metric.unit), metric.at_least),
         _ => NONE.to_owned(),
     }
+}
+
+/// As [`metric`], without the unit of a rate, which the heading has: `2,919`.
+pub(super) fn metric_below_heading(metric: &Metric) -> String {
+    match metric.value {
+        Some(value) if value.is_finite() && is_counted_rate(&metric.unit) => {
+            marked(number(value), metric.at_least)
+        }
+        _ => self::metric(metric),
+    }
+}
+
+/// Whether it is the rate of something counted. The unit of a rate of bytes depends on the value, so it stays
+/// beside each.
+fn is_counted_rate(unit: &str) -> bool {
+    unit.ends_with("/s") && !unit.contains("B/s") && unit != "bytes/s"
 }
 
 /// With its mark, where the value is a lower bound.
@@ -106,13 +124,26 @@ pub(super) fn change(ratio: f64) -> String {
     format!("{} %", signed(ratio, decimals(&[ratio])))
 }
 
-/// `−53.5 % [−55.0, −51.9]`
-pub(super) fn change_with_interval(ratio: f64, low: f64, high: f64) -> String {
-    format!("{} {}", change_of(ratio, &[ratio, low, high]), interval(low, high))
+/// A change, and what is known of its interval: `−53.5 % [−55.0, −51.9]`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ChangeText {
+    /// `−53.5 %`, `≥ +53.5 %`
+    pub(super) value: String,
+    /// `[−55.0, −51.9]`, `[from +51.9]`
+    pub(super) interval: Option<String>,
 }
 
-fn change_of(ratio: f64, neighbors: &[f64]) -> String {
-    format!("{} %", signed(ratio, decimals(neighbors)))
+impl fmt::Display for ChangeText {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.value)?;
+        self.interval.iter().try_for_each(|interval| write!(f, " {interval}"))
+    }
+}
+
+/// `−53.5 % [−55.0, −51.9]`
+pub(super) fn change_with_interval(ratio: f64, low: f64, high: f64) -> ChangeText {
+    let value = format!("{} %", signed(ratio, decimals(&[ratio, low, high])));
+    ChangeText { value, interval: Some(interval(low, high)) }
 }
 
 /// `[−55.0, −51.9]`
@@ -122,14 +153,17 @@ pub(super) fn interval(low: f64, high: f64) -> String {
 }
 
 /// `≥ +53.5 % [from +51.9]`, `≤ −53.5 % [to −51.9]`: an effect of which one side alone is known.
-pub(super) fn one_sided(ratio: f64, low: Option<f64>, high: Option<f64>) -> String {
+pub(super) fn one_sided(ratio: f64, low: Option<f64>, high: Option<f64>) -> ChangeText {
     let (mark, word, bound) = match (low, high) {
         (Some(low), None) => (AT_LEAST, "from", low),
         (None, Some(high)) => (AT_MOST, "to", high),
-        _ => return change(ratio),
+        _ => return ChangeText { value: change(ratio), interval: None },
     };
     let d = decimals(&[ratio, bound]);
-    format!("{mark}{} % [{word} {}]", signed(ratio, d), signed(bound, d))
+    ChangeText {
+        value: format!("{mark}{} %", signed(ratio, d)),
+        interval: Some(format!("[{word} {}]", signed(bound, d))),
+    }
 }
 
 /// The size of a change and its bounds without signs, ascending: `53.5 %`, `51.9 to 55.0 %`. Bounds on
@@ -153,17 +187,39 @@ pub(super) fn size(relative: f64) -> String {
 
 /// A metric's name as people read it: `commits/s`, `commit latency p95`, `WAL bytes/s`.
 pub(super) fn metric_name(name: &str) -> String {
-    if let Some((metric, target)) = name.split_once('@') {
+    if let Some((metric, target)) = joint::of_target(name) {
         return format!("{} of {target}", metric_name(metric));
     }
-    let text = match (name.strip_suffix("_per_second"), name.strip_suffix("_per_minute")) {
-        (Some(what), _) => format!("{}/s", what.replace('_', " ")),
-        (_, Some(what)) => format!("{}/min", what.replace('_', " ")),
-        _ => name.replace("p99_9", "p99.9").replace('_', " "),
+    match rate_name(name) {
+        Some(RateName { things, per }) => format!("{things}/{per}"),
+        None => words(&name.replace("p99_9", "p99.9")),
+    }
+}
+
+/// The name of a rate: what it counts, and the unit of time.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct RateName {
+    /// `commits`, `WAL bytes`
+    pub(super) things: String,
+    per: &'static str,
+}
+
+/// `None` for what is no rate, and for the metric of one of several servers.
+pub(super) fn rate_name(name: &str) -> Option<RateName> {
+    if joint::of_target(name).is_some() {
+        return None;
+    }
+    let rate = |suffix: &str, per: &'static str| {
+        Some(RateName { things: words(name.strip_suffix(suffix)?), per })
     };
-    match text.strip_prefix("wal ") {
-        Some(rest) => format!("WAL {rest}"),
-        None => text,
+    rate("_per_second", "s").or_else(|| rate("_per_minute", "min"))
+}
+
+/// The words of an identifier.
+fn words(name: &str) -> String {
+    match name.strip_prefix("wal_") {
+        Some(rest) => format!("WAL {}", rest.replace('_', " ")),
+        None => name.replace('_', " "),
     }
 }
 
@@ -213,6 +269,12 @@ mod tests {
         assert_eq!(shown(Some(10.12), "%"), "10.1 %");
         let cut = Metric { at_least: true, ..Metric::new(Some(0.355), "s") };
         assert_eq!(metric(&cut), "≥ 355 ms");
+        let below = |value, unit: &str| metric_below_heading(&Metric::new(value, unit));
+        assert_eq!(below(Some(2919.4), "commits/s"), "2,919");
+        assert_eq!(below(Some(5e6), "bytes/s"), "4.77 MiB/s");
+        assert_eq!(below(Some(12.0), "MB/s"), "12 MB/s");
+        assert_eq!(below(Some(0.00185), "s"), "1.85 ms");
+        assert_eq!(below(None, "commits/s"), "–");
         assert_eq!(shown(None, "s"), "–");
         assert_eq!(shown(Some(f64::NAN), "s"), "–");
         assert_eq!(number(-0.05), "−0.050");
@@ -222,14 +284,15 @@ mod tests {
 
     #[test]
     fn changes_have_a_sign_and_one_decimal() {
-        assert_eq!(change_with_interval(0.465, 0.45, 0.481), "−53.5 % [−55.0, −51.9]");
+        let both = change_with_interval(0.465, 0.45, 0.481);
+        assert_eq!(both.to_string(), "−53.5 % [−55.0, −51.9]");
         // A bound that the verdict cut at 1.
         let cut = change_with_interval(1.0239, 1.000_000_000_9, 1.053);
-        assert_eq!(cut, "+2.4 % [+0.0, +5.3]");
+        assert_eq!(cut.to_string(), "+2.4 % [+0.0, +5.3]");
         assert_eq!(change(1.023), "+2.3 %");
-        assert_eq!(one_sided(1.535, Some(1.5), None), "≥ +53.5 % [from +50.0]");
-        assert_eq!(one_sided(0.5, None, Some(0.55)), "≤ −50.0 % [to −45.0]");
-        assert_eq!(one_sided(0.5, None, None), "−50.0 %");
+        assert_eq!(one_sided(1.535, Some(1.5), None).to_string(), "≥ +53.5 % [from +50.0]");
+        assert_eq!(one_sided(0.5, None, Some(0.55)).to_string(), "≤ −50.0 % [to −45.0]");
+        assert_eq!(one_sided(0.5, None, None).to_string(), "−50.0 %");
         assert_eq!(
             size_with_interval(0.465, 0.45, 0.481),
             ("53.5 %".into(), "51.9 to 55.0 %".into())
@@ -252,6 +315,11 @@ mod tests {
         assert_eq!(metric_name("messages_per_minute"), "messages/min");
         assert_eq!(metric_name("commit_latency_p95"), "commit latency p95");
         assert_eq!(metric_name("wal_bytes_per_commit"), "WAL bytes per commit");
+        assert_eq!(metric_name("wal_bytes_per_second"), "WAL bytes/s");
+        assert_eq!(metric_name("commits_per_second@a"), "commits/s of a");
+        assert_eq!(rate_name("commits_per_second").unwrap().things, "commits");
+        assert_eq!(rate_name("commits_per_second@a"), None);
+        assert_eq!(rate_name("commit_latency_p95"), None);
         assert_eq!(
             (counted(1, "block"), counted(6, "block")),
             ("1 block".into(), "6 blocks".into())

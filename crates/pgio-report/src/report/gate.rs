@@ -13,8 +13,14 @@ use crate::analysis::{Analysis, Comparison, Condition, Decision, Gate, Verdict};
 #[derive(Debug, Clone, PartialEq)]
 pub struct GateResult {
     pub gate: Gate,
-    /// One sentence, ended by a period.
+    /// One sentence without its period.
     pub why: String,
+}
+
+impl GateResult {
+    pub fn sentence(&self) -> String {
+        format!("{}.", self.why)
+    }
 }
 
 /// What the gate finds about one condition.
@@ -40,7 +46,7 @@ pub(super) fn rulings(analysis: &Analysis) -> Vec<(&Condition, ConditionRuling)>
             | ConditionRuling::Fail(_)
             | ConditionRuling::Undecided(_),
             Some(why),
-        ) => ConditionRuling::Undecided(vec![why.clone()]),
+        ) => ConditionRuling::Undecided(vec![format!("{why}.")]),
         (ruling, _) => ruling,
     };
     analysis.conditions.iter().map(|condition| (condition, ruling(condition))).collect()
@@ -63,12 +69,12 @@ pub fn gate(analysis: &Analysis) -> Option<GateResult> {
         }
     }
     let (gate, why) = if !failed.0.is_empty() {
-        (Gate::Fail, format!("{}.", failed.text()))
+        (Gate::Fail, failed.text())
     } else if !open.0.is_empty() {
-        (Gate::Undecided, format!("{}{}.", open.text(), needed(analysis)))
+        (Gate::Undecided, open.text() + &needed(analysis))
     } else {
         let baseline = &analysis.baseline;
-        (Gate::Pass, format!("no condition is worse than {baseline} by more than {share}."))
+        (Gate::Pass, format!("no condition is worse than {baseline} by more than {share}"))
     };
     Some(GateResult { gate, why })
 }
@@ -95,25 +101,25 @@ impl Reasons {
     }
 }
 
-/// Why the gate can say nothing about any condition, if a margin is named.
+/// Why the gate can say nothing about any condition, if a margin is named: one sentence without its period.
 fn obstacle(analysis: &Analysis) -> Option<String> {
     let share = margin::share(analysis.margin?);
     let baseline = &analysis.baseline;
     if analysis.screening.as_ref().is_some_and(|screened| screened.design.is_factorial()) {
         let why = "this design compares no condition with a baseline; write the settings that matter as \
-                   conditions of their own to gate on them.";
+                   conditions of their own to gate on them";
         return Some(why.to_owned());
     }
     let twin = analysis.aa.as_ref().and_then(|aa| analysis.primary(aa));
     if let Some(twin) = twin.filter(|c| c.decision == Some(Decision::Matters)) {
         return Some(format!(
             "{}, a second copy of {baseline}, differs from it by more than {share}, so nothing can be \
-             concluded.",
+             concluded",
             twin.condition
         ));
     }
     let is_any_judged = analysis.conditions.iter().any(|c| judged(analysis, c).is_some());
-    (!is_any_judged).then(|| format!("nothing was compared with {baseline}."))
+    (!is_any_judged).then(|| format!("nothing was compared with {baseline}"))
 }
 
 /// The comparison of a condition that answers the question.
@@ -183,7 +189,7 @@ mod tests {
         stored.trials.retain(|t| t.place.as_ref().is_some_and(|p| p.block <= blocks));
         stored.manifest.rules.matters = Some(margin);
         let gated = gate(&analyze(&stored)).unwrap();
-        (gated.gate, gated.why)
+        (gated.gate, gated.sentence())
     }
 
     #[test]
@@ -224,12 +230,12 @@ mod tests {
         let half = |block: u32| block % 2 == 1;
         let found = gate(&analyze(&failing(1.0, half))).unwrap();
         let why = "failed in 6 of 12 trials, local in 0 of 12 (p = 0.01): x.";
-        assert_eq!((found.gate, found.why.as_str()), (Gate::Fail, why));
+        assert_eq!((found.gate, found.sentence().as_str()), (Gate::Fail, why));
         // Three of twelve are too few to tell.
         let mut stored = failing(1.0, |block| half(block) && block <= 6);
         let found = gate(&analyze(&stored)).unwrap();
         let why = "failed in 3 of 12 trials, local in 0 of 12 (p = 0.22): x.";
-        assert_eq!((found.gate, found.why.as_str()), (Gate::Undecided, why));
+        assert_eq!((found.gate, found.sentence().as_str()), (Gate::Undecided, why));
         // A baseline that fails more often is no fault of the condition.
         stored.manifest.baseline = "x".to_owned();
         assert_eq!(gate(&analyze(&stored)).unwrap().gate, Gate::Pass);

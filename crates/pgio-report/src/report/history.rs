@@ -9,7 +9,7 @@ use pgio_results::Metric;
 
 use super::csv::{number, word};
 use super::format::{self, NONE};
-use super::table::{Column, Document, Remark, Table};
+use super::table::{Column, Document, Label, Remark, Table};
 use crate::analysis::Verdict;
 use crate::analysis::history::{EnvironmentChange, History, LevelChange, Point, Series, Trend};
 
@@ -24,6 +24,7 @@ pub fn document(history: &History) -> Document {
         headline: headline(history),
         tables,
         remarks: remarks(history),
+        ..Document::default()
     }
 }
 
@@ -177,7 +178,7 @@ fn trends(history: &History) -> Table {
 fn environment(history: &History) -> Table {
     let value = |value: &Option<String>| value.clone().unwrap_or_else(|| NONE.to_owned());
     let row = |e: &EnvironmentChange| {
-        vec![e.run.to_string(), e.what.clone(), value(&e.before), value(&e.after)]
+        vec![e.run.to_string(), e.what.to_string(), value(&e.before), value(&e.after)]
     };
     let notes = match history.varying.as_slice() {
         [] => Vec::new(),
@@ -235,11 +236,8 @@ fn of_run<'a>(
     series: &'a Series,
     run: usize,
 ) -> impl Iterator<Item = &'a EnvironmentChange> {
-    let concerns = move |e: &&EnvironmentChange| {
-        e.run == run
-            && e.what.strip_prefix("treatments of ").is_none_or(|name| name == series.condition)
-    };
-    history.environment.iter().filter(concerns)
+    let at_run = history.environment.iter().filter(move |e| e.run == run);
+    at_run.filter(move |e| e.what.concerns(&series.condition))
 }
 
 /// `host.kernel: 6.1.0-26 → 6.1.0-28`
@@ -265,19 +263,21 @@ fn remarks(history: &History) -> Vec<Remark> {
     let mut all = Vec::new();
     if !gaps.is_empty() {
         let text = format!("not every run has a valid trial of {}", gaps.join(", "));
-        all.push(Remark { label: "note".to_owned(), text });
+        all.push(Remark { label: Label::Note, text });
     }
     if history.conditions.iter().any(|series| !series.changes.is_empty()) {
         let text = "a change of the environment at the same run is a hint, not a cause; to know, run the two \
                     as conditions of one experiment";
-        all.push(Remark { label: "note".to_owned(), text: text.to_owned() });
+        all.push(Remark { label: Label::Note, text: text.to_owned() });
     }
     all
 }
 
 fn signed(change: &LevelChange) -> String {
     match (change.ratio, change.interval.sides()) {
-        (Some(ratio), Some((low, high))) => format::change_with_interval(ratio, low, high),
+        (Some(ratio), Some((low, high))) => {
+            format::change_with_interval(ratio, low, high).to_string()
+        }
         (Some(ratio), None) => format::change(ratio),
         (None, _) => NONE.to_owned(),
     }
@@ -366,7 +366,7 @@ mod tests {
     use benchmath::rng::SplitMix64;
 
     use super::*;
-    use crate::analysis::history::{Question, Run, history};
+    use crate::analysis::history::{ChangedSubject, Question, Run, history};
     use crate::analysis::test_support::{stored_runs, unit_noise};
     use crate::report::{csv, html, text};
 
@@ -393,6 +393,22 @@ mod tests {
     fn without_a_change_the_reader_is_told_whether_one_could_be_seen() {
         assert_eq!(headline(&followed(12, 99)), ["No change of the level is detected."]);
         assert_eq!(headline(&followed(5, 99)), ["5 runs cannot show a change: 10 are the fewest."]);
+    }
+
+    #[test]
+    fn treatments_are_marked_at_their_own_condition_alone() {
+        let mut history = followed(16, 10);
+        let what = ChangedSubject::Treatments { condition: "on".to_owned() };
+        let (before, after) = (Some("a".to_owned()), Some("b".to_owned()));
+        history.environment = vec![EnvironmentChange { run: 3, what, before, after }];
+        let marked = |name: &str| {
+            let series = history.conditions.iter().find(|s| s.condition == name).unwrap();
+            marks(&history, series, 3)
+        };
+        assert_eq!(marked("on"), "treatments of on: a → b");
+        assert_eq!(marked("local"), "");
+        let json = serde_json::to_value(&history).unwrap();
+        assert_eq!(json["environment"][0]["what"], "treatments of on");
     }
 
     #[test]

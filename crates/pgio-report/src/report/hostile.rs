@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use proptest::prelude::*;
 
-use super::table::{Column, Document, Remark, Table};
+use super::table::{Column, Document, Label, Remark, Table};
 use super::{across, classic, csv, document, html, json, lead, markdown, text, trial};
 use crate::analysis::across::across as compared;
 use crate::analysis::analyze;
@@ -102,8 +102,9 @@ proptest! {
             notes: vec![note],
         };
         let headline = vec![remark.clone()];
-        let remarks = vec![Remark { label: "warning".to_owned(), text: remark }];
-        let document = Document { title, headline, tables: vec![table.clone()], remarks };
+        let remarks = vec![Remark { label: Label::Warning, text: remark }];
+        let subtitle = title.clone();
+        let document = Document { title, subtitle, headline, tables: vec![table.clone()], remarks };
         let texts = [
             text::render(&document),
             markdown::render(&document, std::slice::from_ref(&document.title)),

@@ -112,8 +112,10 @@ pub fn document_page(document: &Document) -> String {
         let body = checks::list(&document.remarks);
         sections.push(Section { id: "checks", title: "Remarks", body });
     }
-    let (title, rest) = document.title.split_once(": ").unwrap_or((&document.title, ""));
-    let header = html! { p.kind { "pgio" } h1 { (title) } @if !rest.is_empty() { p { (rest) } } };
+    let (title, subtitle) = (&document.title, &document.subtitle);
+    let header = html! {
+        p.kind { "pgio" } h1 { (title) } @if !subtitle.is_empty() { p { (subtitle) } }
+    };
     shell::simple(title, header, &sections, false)
 }
 

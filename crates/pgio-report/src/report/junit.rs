@@ -77,7 +77,9 @@ fn cases(analysis: &Analysis) -> Vec<Case> {
 fn case(rule: &Rule, ruling: &rules::RuleResult) -> Case {
     let c = &ruling.comparison;
     let size = match (c.ratio, c.interval.sides()) {
-        (Some(ratio), Some((low, high))) => format::change_with_interval(ratio, low, high),
+        (Some(ratio), Some((low, high))) => {
+            format::change_with_interval(ratio, low, high).to_string()
+        }
         (Some(ratio), None) => format::change(ratio),
         (None, _) => format::NONE.to_owned(),
     };
@@ -254,7 +256,7 @@ mod tests {
         let mut stored = changed("local-aa", 6, times(0.5));
         stored.manifest.rules.matters = Some(0.05);
         let analysis = analyze(&stored);
-        let why = report::gate(&analysis).unwrap().why;
+        let why = report::gate(&analysis).unwrap().sentence();
         assert!(
             cases(&analysis).iter().all(|case| case.outcome == Outcome::Skipped(why.clone())),
             "{why}"

@@ -9,14 +9,13 @@ use super::table::{Align, Document, Table};
 /// `lead` precedes the tables, one paragraph for each sentence.
 pub fn render(document: &Document, lead: &[String]) -> String {
     let document = document.printable();
-    let mut parts = vec![format!("# {}\n", escaped(&document.title))];
+    let mut parts = vec![format!("# {}\n", escaped(&document.heading()))];
     parts.extend(document.headline.iter().map(|sentence| format!("**{}**\n", escaped(sentence))));
     parts.extend(lead.iter().map(|sentence| paragraph(&printable::line(sentence))));
     parts.extend(document.tables.iter().map(drawn));
     if !document.remarks.is_empty() {
-        let remark = |r: &super::table::Remark| {
-            format!("- **{}**: {}\n", escaped(&r.label), escaped(&r.text))
-        };
+        let remark =
+            |r: &super::table::Remark| format!("- **{}**: {}\n", r.label, escaped(&r.text));
         parts.push("## Checks and warnings\n".to_owned());
         parts.push(document.remarks.iter().map(remark).collect());
     }
@@ -100,13 +99,14 @@ fn escaped(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::report::table::{Column, Remark};
+    use crate::report::table::{Column, Label, Remark};
     use proptest::prelude::*;
 
     #[test]
     fn a_document_in_markdown() {
         let document = Document {
-            title: "demo: commits/s".to_owned(),
+            title: "demo".to_owned(),
+            subtitle: "commits/s".to_owned(),
             headline: Vec::new(),
             tables: vec![Table {
                 title: "Secondary".to_owned(),
@@ -114,7 +114,7 @@ mod tests {
                 rows: vec![vec!["wal_bytes | x".into(), "~ [−3.7, +4.4]\n(14 blocks)".into()]],
                 notes: vec!["* shown".to_owned()],
             }],
-            remarks: vec![Remark { label: "INVALID".to_owned(), text: "a <b>".to_owned() }],
+            remarks: vec![Remark { label: Label::Invalid, text: "a <b>".to_owned() }],
         };
         assert_eq!(
             render(&document, &["on is slower.".to_owned()]),

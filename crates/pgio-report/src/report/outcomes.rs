@@ -45,8 +45,13 @@ pub(super) fn without_stalls(analysis: &Analysis) -> Vec<String> {
     states.chain(shares).collect()
 }
 
-/// Why a condition cannot be compared, if it cannot.
+/// Why a condition cannot be compared, in a sentence, if it cannot.
 pub(super) fn failure(analysis: &Analysis, condition: &Condition) -> Option<String> {
+    clause(analysis, condition).map(|clause| format!("{clause}."))
+}
+
+/// The same without the period.
+fn clause(analysis: &Analysis, condition: &Condition) -> Option<String> {
     let name = &condition.name;
     let trials = format::counted(condition.trials, "trial");
     let what = match condition.state {
@@ -61,7 +66,7 @@ pub(super) fn failure(analysis: &Analysis, condition: &Condition) -> Option<Stri
         true => "; it is the baseline, so nothing can be compared",
         false => "",
     };
-    Some(format!("{what}{baseline}."))
+    Some(format!("{what}{baseline}"))
 }
 
 /// Why conditions of these workloads cannot be compared, in one sentence; the headlines have one for each.
@@ -73,8 +78,7 @@ pub fn failures(analyses: &[&Analysis]) -> Option<String> {
     };
     let (failed, invalid) = (of(State::Failed), of(State::NoValidTrial));
     if let [(analysis, condition)] = [failed.as_slice(), invalid.as_slice()].concat().as_slice() {
-        let sentence = failure(analysis, condition)?;
-        return Some(sentence.trim_end_matches('.').to_owned());
+        return clause(analysis, condition);
     }
     let share = |some: &[(&Analysis, &Condition)]| {
         format!("{} of {}", some.len(), format::counted(conditions.len(), "condition"))

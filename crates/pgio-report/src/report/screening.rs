@@ -142,7 +142,9 @@ fn aliases(effect: &Effect) -> String {
 /// high`
 fn at_levels(c: &Conditional) -> String {
     let text = |at: &LevelEffect| match (at.ratio, at.interval.low, at.interval.high) {
-        (Some(ratio), Some(low), Some(high)) => format::change_with_interval(ratio, low, high),
+        (Some(ratio), Some(low), Some(high)) => {
+            format::change_with_interval(ratio, low, high).to_string()
+        }
         (Some(ratio), ..) => format::change(ratio),
         _ => NONE.to_owned(),
     };

@@ -28,22 +28,13 @@ pub(super) fn table(analysis: &Analysis) -> Option<Table> {
         rows.push(vec![
             condition.to_owned(),
             server.target.clone(),
-            value(server, unit),
+            format::metric_below_heading(&Metric::new(server.value, unit)),
             server.share.map_or_else(|| NONE.to_owned(), |s| format!("{:.1} %", s * 100.0)),
             effect(analysis, server),
             if server.outlier { "outlier".to_owned() } else { String::new() },
         ]);
     }
     Some(Table { title: "Each server".to_owned(), columns, rows, notes: notes(analysis) })
-}
-
-/// Omits the unit of a rate, which the heading shows.
-fn value(server: &Server, unit: &str) -> String {
-    let text = format::metric(&Metric::new(server.value, unit));
-    match text.split_once(' ') {
-        Some((number, unit)) if unit.ends_with("/s") && !unit.contains("B/s") => number.to_owned(),
-        _ => text,
-    }
 }
 
 fn effect(analysis: &Analysis, server: &Server) -> String {
@@ -53,8 +44,8 @@ fn effect(analysis: &Analysis, server: &Server) -> String {
     match (server.ratio, server.interval().sides()) {
         (Some(ratio), Some((low, high))) => {
             let decided = server.verdict.is_some_and(|verdict| verdict.is_decided());
-            let text = format::change_with_interval(ratio, low, high);
-            if decided { text } else { format!("~ {text}") }
+            let mark = if decided { "" } else { "~ " };
+            format!("{mark}{}", format::change_with_interval(ratio, low, high))
         }
         (Some(ratio), None) => format!("~ {}", format::change(ratio)),
         (None, _) => NONE.to_owned(),
@@ -82,8 +73,9 @@ fn notes(analysis: &Analysis) -> Vec<String> {
     }
     let outliers: Vec<&Server> = analysis.servers.iter().filter(|s| s.outlier).collect();
     let named = |s: &&Server| {
-        let score = format!("{:+.1}", s.deviation.unwrap_or_default()).replace('-', "−");
-        format!("{} under {} ({score})", s.target, s.condition)
+        let score = s.deviation.unwrap_or_default();
+        let sign = if score.is_sign_negative() { '−' } else { '+' };
+        format!("{} under {} ({sign}{:.1})", s.target, s.condition, score.abs())
     };
     let mut text = match outliers.len() {
         0 => "No server is an outlier".to_owned(),

@@ -5,9 +5,15 @@
 //! so that every format shows the same digits. They hold names and messages of others too, so each
 //! renderer begins with [`Document::printable`] or [`Table::printable`].
 
+use std::fmt;
+
+use pgio_results::CheckVerdict;
+
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Document {
     pub title: String,
+    /// What follows the title after a colon, or on a page below it; may be empty.
+    pub subtitle: String,
     /// Sentences that come before any number, such as that trials failed.
     pub headline: Vec<String>,
     pub tables: Vec<Table>,
@@ -37,19 +43,63 @@ pub enum Align {
     Right,
 }
 
-/// Something the reader must know, with a label such as `warning`.
+/// Something the reader must know.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Remark {
-    pub label: String,
+    pub label: Label,
     pub text: String,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Label {
+    Ok,
+    Note,
+    Warning,
+    Invalid,
+}
+
+impl Label {
+    pub fn word(self) -> &'static str {
+        match self {
+            Label::Ok => "ok",
+            Label::Note => "note",
+            Label::Warning => "warning",
+            Label::Invalid => "INVALID",
+        }
+    }
+}
+
+impl fmt::Display for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.word())
+    }
+}
+
+impl From<CheckVerdict> for Label {
+    fn from(verdict: CheckVerdict) -> Label {
+        match verdict {
+            CheckVerdict::Ok => Label::Ok,
+            CheckVerdict::Warning => Label::Warning,
+            CheckVerdict::Invalid => Label::Invalid,
+        }
+    }
+}
+
 impl Document {
+    /// Title and subtitle on one line.
+    pub fn heading(&self) -> String {
+        match self.subtitle.is_empty() {
+            true => self.title.clone(),
+            false => format!("{}: {}", self.title, self.subtitle),
+        }
+    }
+
     /// With nothing in it that a terminal or a page would obey.
     pub fn printable(&self) -> Document {
-        let remark = |r: &Remark| Remark { label: flowing(&r.label), text: flowing(&r.text) };
+        let remark = |r: &Remark| Remark { label: r.label, text: flowing(&r.text) };
         Document {
             title: flowing(&self.title),
+            subtitle: flowing(&self.subtitle),
             headline: self.headline.iter().map(|sentence| flowing(sentence)).collect(),
             tables: self.tables.iter().map(Table::printable).collect(),
             remarks: self.remarks.iter().map(remark).collect(),

@@ -17,7 +17,7 @@ pub fn render(document: &Document) -> String {
     let mut parts = Vec::new();
     if !document.title.is_empty() {
         let headline = document.headline.iter().map(|sentence| wrap(sentence, "", "  "));
-        parts.push(wrap(&document.title, "", "") + &headline.collect::<String>());
+        parts.push(wrap(&document.heading(), "", "") + &headline.collect::<String>());
     }
     parts.extend(document.tables.iter().map(drawn));
     if !document.remarks.is_empty() {

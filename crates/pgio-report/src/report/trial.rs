@@ -5,7 +5,7 @@
 //! trial to trial; use `compare` for that.
 
 use super::format::{self, NONE};
-use super::table::{Column, Document, Remark, Table};
+use super::table::{Column, Document, Label, Remark, Table};
 use super::text;
 use pgio_results::histogram::{COARSEST_QUANTILE_NS, Histogram, Reading};
 use pgio_results::operation::Statistic;
@@ -151,7 +151,7 @@ fn latencies(trial: &Trial) -> Vec<Table> {
         human::count(cut_off)
     );
     let rows: Vec<Vec<String>> = classes.iter().map(|(class, h)| latency_row(class, h)).collect();
-    let marked = rows.iter().flatten().any(|cell| cell.starts_with(format::AT_LEAST));
+    let marked = classes.iter().flat_map(|(_, h)| readings(h)).flatten().any(|r| r.at_least);
     let notes = [coarse.then_some(why), marked.then_some(bounds)];
     vec![Table {
         title: String::new(),
@@ -166,11 +166,16 @@ fn latency_row(class: &str, h: &Histogram) -> Vec<String> {
         let text = |r: Reading| format::marked(human::latency(r.ns), r.at_least);
         reading.map_or_else(|| NONE.to_owned(), text)
     };
-    let mut cells = vec![class.to_owned(), human::count(h.count()), shown(h.mean())];
-    let quantiles = Statistic::PERCENTILES.into_iter().filter_map(Statistic::quantile);
-    cells.extend(quantiles.map(|q| shown(quantile(h, q))));
-    cells.push(shown(h.longest()));
+    let mut cells = vec![class.to_owned(), human::count(h.count())];
+    cells.extend(readings(h).into_iter().map(shown));
     cells
+}
+
+/// Mean, percentiles and maximum.
+fn readings(h: &Histogram) -> Vec<Option<Reading>> {
+    let quantiles = Statistic::PERCENTILES.into_iter().filter_map(Statistic::quantile);
+    let quantiles = quantiles.map(|q| quantile(h, q));
+    std::iter::once(h.mean()).chain(quantiles).chain([h.longest()]).collect()
 }
 
 /// A percentile, if the clock is fine enough for it.
@@ -182,8 +187,7 @@ fn remarks(trial: &Trial) -> Vec<Remark> {
     let failing = trial.checks.iter().filter(|c| c.verdict != CheckVerdict::Ok);
     let mut remarks: Vec<Remark> = failing
         .map(|c| Remark {
-            label: if c.verdict == CheckVerdict::Invalid { "INVALID" } else { "warning" }
-                .to_owned(),
+            label: c.verdict.into(),
             text: if c.remedy.is_empty() {
                 format!("{}: {}", c.id, c.message)
             } else {
@@ -192,7 +196,7 @@ fn remarks(trial: &Trial) -> Vec<Remark> {
         })
         .collect();
     remarks.extend(
-        trial.warnings.iter().map(|w| Remark { label: "warning".to_owned(), text: w.to_string() }),
+        trial.warnings.iter().map(|w| Remark { label: Label::Warning, text: w.to_string() }),
     );
     remarks
 }

@@ -40,6 +40,11 @@ pub fn rate(per_second: f64) -> String {
     with_unit(per_second, "/s")
 }
 
+/// `1,500/min`
+pub fn rate_per_minute(per_minute: f64) -> String {
+    with_unit(per_minute, "/min")
+}
+
 /// `12.3 µs`, `1.85 ms`, `2.04 s`, from nanoseconds
 pub fn latency(nanoseconds: f64) -> String {
     // The limits are the values at which three digits would round up to 1,000.
@@ -113,6 +118,7 @@ mod tests {
         assert_eq!(rate(12_830.4), "12,830/s");
         assert_eq!(rate(0.512), "0.512/s");
         assert_eq!(rate(9.996), "10.0/s");
+        assert_eq!(rate_per_minute(1500.4), "1,500/min");
         for nothing in [f64::NAN, f64::INFINITY] {
             assert_eq!([rate(nothing), latency(nothing), byte_rate(nothing)], ["n/a"; 3]);
         }

@@ -47,12 +47,11 @@ pub(super) fn outcome(analyses: &[&Analysis]) -> Outcome {
         analyses.iter().filter_map(|a| Some((a.experiment.as_str(), report::gate(a)?))).collect();
     let why = |gate: Gate| -> String {
         let of_it = gated.iter().filter(|(_, gated)| gated.gate == gate);
-        let sentence = |(name, gated): &(&str, GateResult)| match analyses.len() {
+        let reason = |(name, gated): &(&str, GateResult)| match analyses.len() {
             1 => gated.why.clone(),
             _ => format!("{name}: {}", gated.why),
         };
-        let all = of_it.map(sentence).collect::<Vec<_>>().join(" ");
-        all.trim_end_matches('.').to_owned()
+        of_it.map(reason).collect::<Vec<_>>().join(". ")
     };
     let has = |gate| gated.iter().any(|(_, gated)| gated.gate == gate);
     if has(Gate::Fail) {

@@ -28,12 +28,12 @@ const LISTED_ELSEWHERE: &[&str] = &["pgio", "server_version", "target"];
 /// Compares the first runs of both sides, and the runs of each side with its first.
 pub(super) fn all(a: &[StoredExperiment], b: &[StoredExperiment]) -> Vec<Reason> {
     let mut found = between(&a[0], &b[0]);
+    // Within a side, each run draws its own seed if none is given.
+    let seed = |stored: &StoredExperiment| stored.manifest.seed.to_string();
+    found.extend(differs("seed", &seed(&a[0]), &seed(&b[0])));
     for (name, runs) in [("A", a), ("B", b)] {
         for (number, run) in (2..).zip(&runs[1..]) {
-            let within = between(&runs[0], run);
-            // Each run draws its own seed if none is given.
-            let within = within.into_iter().filter(|r| r.what != "seed");
-            found.extend(within.map(|r| Reason {
+            found.extend(between(&runs[0], run).into_iter().map(|r| Reason {
                 what: format!("{} (run {number} of {name} against its first)", r.what),
                 ..r
             }));
@@ -42,14 +42,13 @@ pub(super) fn all(a: &[StoredExperiment], b: &[StoredExperiment]) -> Vec<Reason>
     found
 }
 
+/// All differences but that of the seeds.
 fn between(a: &StoredExperiment, b: &StoredExperiment) -> Vec<Reason> {
     let mut found = question(&a.manifest, &b.manifest);
     let of = |stored: &StoredExperiment| first(stored).map(described).unwrap_or_default();
     found.extend(maps("", &of(a), &of(b)));
     found.extend(maps("", &environment(a), &environment(b)));
     found.extend(differs("pgio", &a.manifest.pgio, &b.manifest.pgio));
-    let seed = |m: &Manifest| m.seed.to_string();
-    found.extend(differs("seed", &seed(&a.manifest), &seed(&b.manifest)));
     found
 }
 
@@ -106,25 +105,42 @@ fn counted(stored: &StoredExperiment) -> impl Iterator<Item = &Trial> {
 
 /// Workload, data, window and server.
 fn described(trial: &Trial) -> Described {
-    let mut all = work(trial);
+    let mut all = workload(trial);
+    all.extend(data_size(trial));
+    all.extend(data_seed(trial));
+    all.extend(data_rows(trial));
     all.extend(setup(trial));
     all
 }
 
-/// The workload and its data: what makes two numbers comparable.
+/// The workload and its data: what makes two numbers comparable. Not the seed of the data.
 pub(in crate::analysis) fn work(trial: &Trial) -> Described {
+    workload(trial).into_iter().chain(data_size(trial)).chain(data_rows(trial)).collect()
+}
+
+fn workload(trial: &Trial) -> Described {
     let mut all = vec![("workload".to_owned(), trial.workload.kind.clone())];
     for (key, value) in &trial.workload.keys {
         let text = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
         all.push((key.clone(), text));
     }
-    if let Some(data) = &trial.dataset {
-        let size = human::bytes(data.blocks_per_table * 8192);
-        all.push(("data set".to_owned(), format!("{} tables of {size}", data.tables)));
-        all.push(("seed of the data set".to_owned(), data.seed.to_string()));
-        all.push(("rows of the data set".to_owned(), data.layout.to_string()));
-    }
     all
+}
+
+fn data_size(trial: &Trial) -> Option<(String, String)> {
+    let data = trial.dataset.as_ref()?;
+    let size = human::bytes(data.blocks_per_table * 8192);
+    Some(("data set".to_owned(), format!("{} tables of {size}", data.tables)))
+}
+
+pub(in crate::analysis) fn data_seed(trial: &Trial) -> Option<(String, String)> {
+    let data = trial.dataset.as_ref()?;
+    Some(("seed of the data set".to_owned(), data.seed.to_string()))
+}
+
+fn data_rows(trial: &Trial) -> Option<(String, String)> {
+    let data = trial.dataset.as_ref()?;
+    Some(("rows of the data set".to_owned(), data.layout.to_string()))
 }
 
 /// Window and server.

@@ -25,20 +25,20 @@ pub(super) fn differing(here: &Usual<'_>, there: &Usual<'_>) -> Vec<FactDifferen
     let names: BTreeSet<&String> = here.keys().chain(there.keys()).collect();
     let mut found: Vec<FactDifference> = Vec::new();
     for name in names.into_iter().filter(|name| here.get(*name) != there.get(*name)) {
-        let of_standby = fact::is_of_standby(name);
-        let text = match standbys {
+        let (ours, theirs) = (here.get(name), there.get(name));
+        let setting = ours.or(theirs).and_then(|known| known.setting_of_standby);
+        let text = match (standbys, setting) {
             // Their settings differ only because they are there.
-            (0, there) if of_standby => format!("standbys: none here and {there} there"),
-            (here, 0) if of_standby => format!("standbys: {here} here and none there"),
+            ((0, there), Some(_)) => format!("standbys: none here and {there} there"),
+            ((here, 0), Some(_)) => format!("standbys: {here} here and none there"),
             _ => {
-                let value = |of: &BTreeMap<String, String>| {
-                    shown(of.get(name).map(String::as_str)).to_owned()
-                };
-                let subject = match name.strip_prefix(&fact::standby(ANY, "")) {
+                let value =
+                    |of: Option<&Known<'_>>| shown(of.map(|known| known.value.as_str())).to_owned();
+                let subject = match setting {
                     Some(setting) => format!("{setting} of standbys"),
                     None => name.clone(),
                 };
-                format!("{subject} is {} here and {} there", value(&here), value(&there))
+                format!("{subject} is {} here and {} there", value(ours), value(theirs))
             }
         };
         if found.iter().all(|known| known.text != text) {
@@ -53,25 +53,37 @@ const ANY: &str = "any";
 
 /// Returns the number of standbys whose settings are known.
 fn standbys(facts: &Usual<'_>) -> usize {
-    let known = facts.iter().filter(|(name, value)| fact::is_of_standby(name) && value.is_some());
-    known.filter_map(|(name, _)| Some(name.rsplit_once('.')?.0)).collect::<BTreeSet<_>>().len()
+    let known = facts.iter().filter(|(_, value)| value.is_some());
+    let standbys = known.filter_map(|(name, _)| Some(fact::setting_of_standby(name)?.0));
+    standbys.collect::<BTreeSet<_>>().len()
 }
 
-fn comparable(facts: &Usual<'_>) -> BTreeMap<String, String> {
-    let mut all: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+/// A fact of one server.
+#[derive(Debug, PartialEq)]
+struct Known<'a> {
+    /// The setting, if the fact is one of standbys.
+    setting_of_standby: Option<&'a str>,
+    /// With several standbys, the values of all.
+    value: String,
+}
+
+/// The known facts by name, those of standbys with [`ANY`] directory.
+fn comparable<'a>(facts: &Usual<'a>) -> BTreeMap<String, Known<'a>> {
+    let mut all: BTreeMap<String, (Option<&str>, Vec<&str>)> = BTreeMap::new();
     for (name, value) in facts {
         let Some(value) = value else { continue };
-        let name = match name.rsplit_once('.') {
-            Some((_, setting)) if fact::is_of_standby(name) => fact::standby(ANY, setting),
-            _ => (*name).to_owned(),
+        let setting = fact::setting_of_standby(name).map(|(_, setting)| setting);
+        let name = match setting {
+            Some(setting) => fact::standby(ANY, setting),
+            None => (*name).to_owned(),
         };
-        all.entry(name).or_default().push(value);
+        all.entry(name).or_insert((setting, Vec::new())).1.push(value);
     }
-    let joined = |mut values: Vec<&str>| {
+    let known = |(setting_of_standby, mut values): (Option<&'a str>, Vec<&str>)| {
         values.sort_unstable();
-        values.join(", ")
+        Known { setting_of_standby, value: values.join(", ") }
     };
-    all.into_iter().map(|(name, values)| (name, joined(values))).collect()
+    all.into_iter().map(|(name, found)| (name, known(found))).collect()
 }
 
 pub(super) fn shown(value: Option<&str>) -> &str {

@@ -11,7 +11,7 @@ use pgio_results::metrics::{self, DeclaredMetric, MetricDef};
 use pgio_results::store::StoredExperiment;
 use serde::{Deserialize, Serialize};
 
-use super::super::across::reasons::{self, Described};
+use super::super::across::reasons;
 use super::super::{cross, pairing, summary};
 
 /// One execution of an experiment.
@@ -72,10 +72,8 @@ impl Run {
         });
         let (mut work, mut facts) = (BTreeMap::new(), BTreeMap::new());
         if let Some(trial) = reasons::first(&judged) {
-            let (seed, of_it): (Described, Described) =
-                reasons::work(trial).into_iter().partition(|(name, _)| name.starts_with("seed"));
-            work.extend(of_it);
-            facts.extend(seed);
+            work.extend(reasons::work(trial));
+            facts.extend(reasons::data_seed(trial));
             facts.extend(reasons::setup(trial));
         }
         facts.extend(reasons::environment(&judged));

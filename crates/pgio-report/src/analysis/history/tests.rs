@@ -81,7 +81,7 @@ fn a_change_of_the_environment_is_marked_where_it_coincides() {
     }
     let found = follow(all);
     let change = &found.conditions[0].changes[0];
-    let what: Vec<&str> = change.coincides.iter().map(|c| c.what.as_str()).collect();
+    let what: Vec<String> = change.coincides.iter().map(|c| c.what.to_string()).collect();
     assert_eq!(what, ["host.kernel"]);
     assert_eq!(change.coincides[0].after.as_deref(), Some("6.1.0-28"));
     assert_eq!(found.environment.len(), 2, "{:?}", found.environment);

@@ -58,8 +58,11 @@ pub(super) fn predict(class: &str, ours: Side<'_, '_>, theirs: Side<'_, '_>) -> 
     let replicated = ours.1.valid().any(has_synchronous_standby);
     let (more, less) = without_common(&steps(&level, replicated)?, &steps(&from, replicated)?);
     let trials: Vec<&Trial> = ours.1.valid().chain(theirs.1.valid()).collect();
-    let mut from = words(&trials, &more, "")?;
-    from.extend(words(&trials, &less, "less the ")?);
+    let added = words(&trials, &more, "")?.join(" + ");
+    let mut from = words(&trials, &less, "less the ")?;
+    if !added.is_empty() {
+        from.insert(0, added);
+    }
     if from.is_empty() {
         from.push("both wait for the same".to_owned());
     }
@@ -67,7 +70,7 @@ pub(super) fn predict(class: &str, ours: Side<'_, '_>, theirs: Side<'_, '_>) -> 
         seconds: sum(&trials, &more)? - sum(&trials, &less)?,
         error: error(&trials, &[more, less].concat()),
         at_least: level == "remote_apply",
-        from: from.join(" + ").replace(" + less", ", less"),
+        from: from.join(", "),
     })
 }
 

@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use maud::{Markup, html};
 
 use super::super::format::{self, NONE};
-use super::super::table::{Column, Remark, Table};
+use super::super::table::{Column, Label, Remark, Table};
 use super::page::{Page, Section};
 use super::table;
 use crate::analysis::Standing;
@@ -34,7 +34,7 @@ fn remarks(page: &Page<'_>) -> Markup {
         return html! { p { "No check failed, and there are no warnings." } };
     }
     let (invalid, others): (Vec<&Remark>, Vec<&Remark>) =
-        page.remarks.iter().partition(|r| r.label == word(CheckVerdict::Invalid));
+        page.remarks.iter().partition(|r| r.label == Label::Invalid);
     html! {
         div #warnings {
             @if !invalid.is_empty() { (items(&invalid)) }
@@ -51,23 +51,18 @@ fn remarks(page: &Page<'_>) -> Markup {
 pub(super) fn list(remarks: &[Remark]) -> Markup {
     // INVALID comes first.
     let mut remarks: Vec<&Remark> = remarks.iter().collect();
-    remarks.sort_by_key(|r| r.label != word(CheckVerdict::Invalid));
+    remarks.sort_by_key(|r| r.label != Label::Invalid);
     items(&remarks)
 }
 
 fn items(remarks: &[&Remark]) -> Markup {
     html! {
         ul.remarks { @for r in remarks {
-            li { span.badge.(r.label.to_lowercase()) { (r.label) } span { (table::prose(&r.text)) } }
+            li {
+                span.badge.(r.label.word().to_lowercase()) { (r.label) }
+                span { (table::prose(&r.text)) }
+            }
         } }
-    }
-}
-
-fn word(verdict: CheckVerdict) -> &'static str {
-    match verdict {
-        CheckVerdict::Ok => "ok",
-        CheckVerdict::Warning => "warning",
-        CheckVerdict::Invalid => "INVALID",
     }
 }
 
@@ -98,7 +93,7 @@ fn every_check(page: &Page<'_>) -> Table {
         let passed = || all.iter().filter(|_| *verdict == CheckVerdict::Ok);
         let messages = different(passed().map(|(_, message, _)| *message));
         let remedies = different(passed().map(|(.., remedy)| *remedy));
-        vec![(*id).to_owned(), word(*verdict).to_owned(), which, messages, remedies]
+        vec![(*id).to_owned(), Label::from(*verdict).to_string(), which, messages, remedies]
     };
     Table {
         title: "Every check".to_owned(),
@@ -139,19 +134,19 @@ fn evidence(page: &Page<'_>) -> Table {
             found.entry(key).or_default()[at(e)] += 1;
         }
         for ((what, seen, expected), [before, during, after]) in found {
-            let holds = match expected {
-                Some(e) if e != seen => "NO",
-                Some(_) => "yes",
-                None => "",
-            };
-            all_hold &= holds != "NO";
+            let holds = expected.map(|e| e == seen);
+            all_hold &= holds != Some(false);
             rows.push(vec![
                 condition.to_owned(),
                 what.to_owned(),
                 expected.unwrap_or("(recorded only)").to_owned(),
                 seen.to_owned(),
                 format!("{before} / {during} / {after}"),
-                holds.to_owned(),
+                match holds {
+                    Some(true) => "yes".to_owned(),
+                    Some(false) => "NO".to_owned(),
+                    None => String::new(),
+                },
             ]);
         }
     }

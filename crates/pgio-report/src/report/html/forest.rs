@@ -35,12 +35,43 @@ const NARROWEST_WIDE: f64 = 510.0;
 
 struct Row<'a> {
     name: &'a str,
-    effect: String,
+    label: Label,
     verdict: Verdict,
     /// Ratio with its interval, if it has one.
     found: Option<(f64, f64, f64)>,
     beside: LabelPlacement,
     top: f64,
+}
+
+/// The text of a row: the effect and its verdict, or what stands in place of them.
+#[derive(Debug, Clone)]
+struct Label {
+    text: String,
+    /// Effect and verdict apart, if the effect has an interval; a long text takes a line for each.
+    parts: Option<[String; 2]>,
+}
+
+impl Label {
+    fn plain(text: String) -> Label {
+        Label { text, parts: None }
+    }
+
+    fn in_parts(effect: String, verdict: &str) -> Label {
+        let text = format!("{effect} {verdict}");
+        Label { text, parts: Some([effect, verdict.to_owned()]) }
+    }
+
+    fn width(&self) -> f64 {
+        width(&self.text)
+    }
+
+    /// The lines on a phone.
+    fn lines(&self) -> &[String] {
+        match &self.parts {
+            Some(parts) if self.width() > NARROWEST => parts,
+            _ => std::slice::from_ref(&self.text),
+        }
+    }
 }
 
 /// The side of the interval that shows the effect on screens with enough room. On others the effect is
@@ -63,28 +94,18 @@ impl Row<'_> {
         if self.beside.room == Room::OnAPhone || self.is_one_line() {
             return 50.0;
         }
-        50.0 + LINE * lines(&self.effect).len() as f64
+        50.0 + LINE * self.label.lines().len() as f64
     }
 
     /// Whether name and effect have room on one line of a phone.
     fn is_one_line(&self) -> bool {
         let name = clipped(self.name, NAME).chars().count() as f64 * CHARACTER_OF_NAME;
-        name + width(&self.effect) + CHARACTER <= NARROWEST
+        name + self.label.width() + CHARACTER <= NARROWEST
     }
 }
 
-fn width(effect: &str) -> f64 {
-    effect.chars().count() as f64 * CHARACTER
-}
-
-/// The lines of an effect on a phone: a long effect has the verdict on a separate line.
-fn lines(effect: &str) -> Vec<&str> {
-    match effect.split_once("] ") {
-        Some((interval, verdict)) if width(effect) > NARROWEST => {
-            vec![&effect[..=interval.len()], verdict]
-        }
-        _ => vec![effect],
-    }
+fn width(text: &str) -> f64 {
+    text.chars().count() as f64 * CHARACTER
 }
 
 /// What one row shows.
@@ -126,7 +147,7 @@ pub(super) fn effects(page: &Page<'_>, screened: &ScreeningResult) -> Markup {
 }
 
 fn of_effect(c: &Comparison) -> Entry<'_> {
-    let about = format!("{}: {}.", c.condition, effect(c));
+    let about = format!("{}: {}.", c.condition, effect(c).text);
     Entry { name: &c.condition, comparison: Some(c), instead: None, about }
 }
 
@@ -172,13 +193,14 @@ fn rows<'a>(entries: &[Entry<'a>], scale: Scale) -> Vec<Row<'a>> {
     entries
         .iter()
         .map(|entry| {
-            let own = || entry.comparison.map_or_else(|| "not compared".to_owned(), effect);
-            let effect = entry.instead.clone().unwrap_or_else(own);
+            let none = || Label::plain("not compared".to_owned());
+            let own = || entry.comparison.map_or_else(none, effect);
+            let label = entry.instead.clone().map_or_else(own, Label::plain);
             let found = entry.comparison.and_then(found);
             let row = Row {
                 name: entry.name,
-                beside: found.map_or(UNDER, |(_, l, h)| beside(&effect, l, h, scale)),
-                effect,
+                beside: found.map_or(UNDER, |(_, l, h)| beside(label.width(), l, h, scale)),
+                label,
                 verdict: entry.comparison.map_or(Verdict::NotApplicable, |c| c.verdict),
                 found,
                 top,
@@ -197,8 +219,9 @@ fn found(c: &Comparison) -> Option<(f64, f64, f64)> {
 /// The position of a text without an interval.
 const UNDER: LabelPlacement = LabelPlacement { left: false, room: Room::OnAPhone };
 
-fn beside(effect: &str, low: f64, high: f64, scale: Scale) -> LabelPlacement {
-    let wanted = width(effect) + 16.0;
+/// `width` is the label's.
+fn beside(width: f64, low: f64, high: f64, scale: Scale) -> LabelPlacement {
+    let wanted = width + 16.0;
     let (before, after) = (scale.at(low), 1.0 - scale.at(high));
     // Away from the line of no change, if there is room.
     let on_a_phone = |part: f64| part * NARROWEST >= wanted;
@@ -212,13 +235,17 @@ fn beside(effect: &str, low: f64, high: f64, scale: Scale) -> LabelPlacement {
 }
 
 /// `−53.5 % [−55.3, −51.6] slower`
-fn effect(c: &Comparison) -> String {
-    let found = match (c.ratio, c.interval.low, c.interval.high) {
+fn effect(c: &Comparison) -> Label {
+    let verdict = word(c.verdict);
+    let change = match (c.ratio, c.interval.low, c.interval.high) {
         (Some(ratio), Some(low), Some(high)) => format::change_with_interval(ratio, low, high),
         (Some(ratio), low, high) => format::one_sided(ratio, low, high),
-        _ => format::NONE.to_owned(),
+        _ => return Label::plain(format!("{} {verdict}", format::NONE)),
     };
-    format!("{found} {}", word(c.verdict))
+    match change.interval {
+        Some(_) => Label::in_parts(change.to_string(), verdict),
+        None => Label::plain(format!("{change} {verdict}")),
+    }
 }
 
 fn word(verdict: Verdict) -> &'static str {
@@ -326,7 +353,7 @@ fn draw(row: &Row<'_>, page: &Page<'_>, scale: Scale) -> Markup {
                 line x1=(from) x2=(from) y1=(px(y - 5.0)) y2=(px(y + 5.0)) {}
                 line x1=(to) x2=(to) y1=(px(y - 5.0)) y2=(px(y + 5.0)) {}
             }
-            (look.mark(scale.at(ratio), y, &row.effect))
+            (look.mark(scale.at(ratio), y, &row.label.text))
             @let (beside, elsewhere) = match row.beside.room {
                 Room::OnAPhone => (Some("effect"), None),
                 Room::OnAWideScreen => (Some("effect wide"), Some("effect narrow")),
@@ -334,22 +361,22 @@ fn draw(row: &Row<'_>, page: &Page<'_>, scale: Scale) -> Markup {
             };
             @if let Some(class) = beside {
                 @if row.beside.left {
-                    text class=(class) x=(from) dx="-10" y=(px(y)) dy="0.35em" text-anchor="end" { (row.effect) }
+                    text class=(class) x=(from) dx="-10" y=(px(y)) dy="0.35em" text-anchor="end" { (row.label.text) }
                 } @else {
-                    text class=(class) x=(to) dx="10" y=(px(y)) dy="0.35em" { (row.effect) }
+                    text class=(class) x=(to) dx="10" y=(px(y)) dy="0.35em" { (row.label.text) }
                 }
             }
             @if let Some(class) = elsewhere {
                 @if row.is_one_line() {
-                    text class=(class) x="100%" y=(px(row.top + NAME_AT)) text-anchor="end" { (row.effect) }
+                    text class=(class) x="100%" y=(px(row.top + NAME_AT)) text-anchor="end" { (row.label.text) }
                 } @else {
-                    @for (n, line) in lines(&row.effect).into_iter().enumerate() {
+                    @for (n, line) in row.label.lines().iter().enumerate() {
                         text class=(class) x="0" y=(px(row.top + BELOW_AT + n as f64 * LINE)) { (line) }
                     }
                 }
             }
         } @else {
-            @for (n, line) in lines(&row.effect).into_iter().enumerate() {
+            @for (n, line) in row.label.lines().iter().enumerate() {
                 text.effect x="0" y=(px(y + n as f64 * LINE)) dy="0.35em" { (line) }
             }
         }
@@ -387,29 +414,30 @@ mod tests {
 
     #[test]
     fn a_long_effect_takes_two_lines_where_it_would_be_cut() {
-        let long = "−53.5 % [−55.3, −51.6] undecided: 4 of 6 blocks valid";
-        assert_eq!(lines(long), ["−53.5 % [−55.3, −51.6]", "undecided: 4 of 6 blocks valid"]);
-        assert!(lines(long).iter().all(|line| width(line) <= NARROWEST));
-        assert_eq!(lines("−53.5 % [−55.3, −51.6] slower").len(), 1);
-        let row = |effect: &str, room| Row {
+        let label = |verdict| Label::in_parts("−53.5 % [−55.3, −51.6]".to_owned(), verdict);
+        let long = label("undecided: 4 of 6 blocks valid");
+        assert_eq!(long.lines(), ["−53.5 % [−55.3, −51.6]", "undecided: 4 of 6 blocks valid"]);
+        assert!(long.lines().iter().all(|line| width(line) <= NARROWEST));
+        assert_eq!(label("slower").lines(), ["−53.5 % [−55.3, −51.6] slower"]);
+        let row = |label: &Label, room| Row {
             name: "on",
-            effect: effect.to_owned(),
+            label: label.clone(),
             verdict: Verdict::NoDifference,
             found: Some((0.5, 0.4, 0.6)),
             beside: LabelPlacement { left: true, room },
             top: 0.0,
         };
-        assert_eq!(row(long, Room::Nowhere).height(), 86.0);
-        assert_eq!(row(long, Room::OnAPhone).height(), 50.0);
+        assert_eq!(row(&long, Room::Nowhere).height(), 86.0);
+        assert_eq!(row(&long, Room::OnAPhone).height(), 50.0);
         // Name and effect side by side, or the effect below.
-        assert_eq!(row("−53.5 % [−55.3, −51.6] slower", Room::Nowhere).height(), 50.0);
+        assert_eq!(row(&label("slower"), Room::Nowhere).height(), 50.0);
     }
 
     #[test]
     fn the_effect_is_written_where_there_is_room() {
         let scale = Scale::logarithmic(0.1, 1.1);
         let place = |low, high| {
-            let b = beside("−53.5 % [−55.3, −51.6] slower", low, high, scale);
+            let b = beside(width("−53.5 % [−55.3, −51.6] slower"), low, high, scale);
             (b.left, b.room)
         };
         assert_eq!(place(0.9, 0.95), (true, Room::OnAPhone));

@@ -129,7 +129,7 @@ fn mark(history: &History, frame: &Frame, point: &Point) -> Markup {
 fn moments(history: &History) -> Vec<(f64, String)> {
     let runs = history.environment.chunk_by(|a, b| a.run == b.run);
     let one = |changes: &[crate::analysis::history::EnvironmentChange]| {
-        let what: Vec<&str> = changes.iter().map(|e| e.what.as_str()).collect();
+        let what: Vec<String> = changes.iter().map(|e| e.what.to_string()).collect();
         (changes[0].run as f64, format!("run {}: {}", changes[0].run, what.join(", ")))
     };
     runs.map(one).collect()

@@ -137,9 +137,10 @@ fn found(page: &Page<'_>) -> Table {
     ];
     rows.extend(rules(&manifest.rules).into_iter().map(|(k, v)| vec![k.to_owned(), v]));
     rows.extend(manifest.resumed.iter().map(|r| {
-        let remarks = r.remarks.join("; ");
-        let from = format!("{}, from trial {} on; {remarks}", moment(&r.at), r.from_trial);
-        vec!["continued".to_owned(), from.trim_end_matches("; ").to_owned()]
+        let from = format!("{}, from trial {} on", moment(&r.at), r.from_trial);
+        let all: Vec<&str> =
+            std::iter::once(from.as_str()).chain(r.remarks.iter().map(String::as_str)).collect();
+        vec!["continued".to_owned(), all.join("; ")]
     }));
     let known = |name: &str| name == "pgio";
     let environment = manifest.environment.iter().filter(|(name, _)| !known(name));

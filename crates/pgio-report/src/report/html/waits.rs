@@ -62,11 +62,10 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
 
 /// Every decided difference in a sentence, the bars of the other operations, and the table with the errors.
 pub(super) fn details(page: &Page<'_>) -> Option<Section> {
-    let mut table = explain::where_the_time_went(page.analysis)?;
+    // The list has the sentences of the decided differences.
+    let mut table = explain::undecided_time(page.analysis)?;
     table.title = "In numbers".to_owned();
-    // The list has these sentences.
     let sentences = differences(page);
-    table.notes.retain(|note| !sentences.contains(note));
     let (_, others) = main_and_others(page);
     let body = html! {
         @if !sentences.is_empty() { ul { @for text in &sentences { li { (table::prose(text)) } } } }

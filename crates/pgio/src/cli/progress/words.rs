@@ -12,7 +12,7 @@ pub(crate) fn rate(primary: &str, progress: &Progress) -> Option<String> {
     let counted = progress.counted(primary)?;
     let value = f64::from(counted.unit) * progress.per_second(counted.count)?;
     Some(match counted.unit {
-        60 => a_minute(value),
+        60 => human::rate_per_minute(value),
         _ => human::rate(value),
     })
 }
@@ -39,15 +39,11 @@ impl Measured<'_> {
 
     pub(crate) fn text(self) -> String {
         match self.metric {
-            name if name.ends_with("_per_minute") => a_minute(self.value),
+            name if name.ends_with("_per_minute") => human::rate_per_minute(self.value),
             name if name.contains("bytes") => human::byte_rate(self.value),
             _ => human::rate(self.value),
         }
     }
-}
-
-fn a_minute(value: f64) -> String {
-    human::rate(value).replace("/s", "/min")
 }
 
 /// `0:07`, `2:10`, `1:02:10`
