@@ -8,7 +8,7 @@ use crate::archive::ArchiveError;
 use crate::config::{ConfigError, ResolveError};
 use crate::dataset::DatasetError;
 use crate::experiment::application::JobError;
-use crate::experiment::application::error::{OpenError, ResumeError, RunError};
+use crate::experiment::application::error::{OpenError, ResumeError, RunError, SingleError};
 use crate::experiment::conflicts::ConflictError;
 use crate::experiment::error::LiveError;
 use crate::experiment::slob::SlobError;
@@ -294,6 +294,12 @@ coded! {
         OpenError::Device(source) => source.code(),
         OpenError::Command(source) => source.code(),
         OpenError::Mail(source) => source.code(),
+    },
+    SingleError => |e| match e {
+        SingleError::Connect(source) => source.code(),
+        SingleError::Conflict(source) => source.code(),
+        SingleError::Live(source) => source.code(),
+        SingleError::Slob(source) => source.code(),
     },
     ResumeError => |e| match e {
         ResumeError::Store(source) => source.code(),
