@@ -28,6 +28,7 @@ use crate::workload::device::DeviceError;
 use crate::workload::drivers::{DriverError, Fault, ServeError};
 use pgio_connect::ConnectError;
 use pgio_link::LinkError;
+use pgio_report::directories::sides::SideError;
 use pgio_results::store::StoreError;
 
 /// Every code with its meaning, for `--help`, the manual and docs/KEYS.md.
@@ -319,6 +320,7 @@ coded! {
         _ => REFUSED,
     },
     StoreError => |_| FILES,
+    SideError => |_| USAGE,
     ExecError => |_| CONNECT,
     ControlError => |_| REFUSED,
     sysstat::FileError => |_| FILES,
