@@ -1,7 +1,9 @@
 //! Verdicts and reports of pgio, from stored results alone: no server, no host, no clock.
 //!
 //! [`analysis`] draws the conclusions, [`report`] shows them as text, Markdown, HTML, CSV and JSON.
-//! Both read records of [`pgio_results`]; statistics come from [`benchmath`].
+//! Both work on records of [`pgio_results`] in memory; statistics come from [`benchmath`]. [`directories`] reads the
+//! records from results directories and writes report pages there.
 
 pub mod analysis;
+pub mod directories;
 pub mod report;

@@ -3,6 +3,9 @@
 //! Only this level prints, and only here errors become sentences and exit codes ([`exit`]). Stored
 //! results go to stdout or to files; progress and warnings go to stderr, so that a pipe gets the
 //! result alone.
+//!
+//! `pgio-bench` is a command line of its own and prints through the public modules. What both run is
+//! `experiment::application`.
 
 mod ballast;
 mod compare;
@@ -18,15 +21,14 @@ mod fail_if;
 mod flags;
 mod gate;
 mod history;
-pub mod jobs;
+mod jobs;
 mod live;
 pub mod loading;
 pub mod output;
 mod plan;
-mod progress;
-pub mod report;
+pub mod progress;
+mod report;
 mod run;
-mod runs;
 mod setup;
 pub mod signals;
 mod store;

@@ -6,13 +6,15 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use pgio::cli::exit::{FAILED, FILES, Failure, Outcome};
-use pgio::cli::{jobs, output, report, signals};
-use pgio::experiment::application::{Run, Start};
+use pgio::cli::progress::Display;
+use pgio::cli::{connection, output, signals};
+use pgio::experiment::application::{self, Job, Run, Start};
 use pgio::experiment::event::Event;
 use pgio::host::stop::Stop;
 use pgio::pg::private::VersionRequest;
 use pgio::workload::Progress;
 use pgio_report::analysis::{Analysis, Comparison, Verdict};
+use pgio_report::directories;
 use pgio_results::units::exact_duration;
 
 #[derive(Debug, Clone, clap::Args)]
@@ -185,7 +187,7 @@ impl Round<'_> {
         text: &str,
         hear: &mut dyn FnMut(&Event<'_>),
     ) -> Result<Analysis, Failure> {
-        Ok(report::analyze(&self.results(text, hear)?)?)
+        Ok(directories::analyze(&self.results(text, hear)?)?)
     }
 
     /// Runs an experiment of one workload and returns the directory of its results.
@@ -194,10 +196,26 @@ impl Round<'_> {
         text: &str,
         hear: &mut dyn FnMut(&Event<'_>),
     ) -> Result<PathBuf, Failure> {
-        let job = jobs::parse(text, "truth.toml", "truth")?;
+        let job = Job::parse(text, "truth.toml", "truth", connection::conf_only()?)?;
         let run = Run { out: &self.out, start: Start::New, stop: self.stop, pg: self.pg };
-        let dirs = jobs::perform(&job, &run, hear)?;
+        let mut display = Display::new(&job.experiment);
+        let dirs = application::perform(&job, &run, &mut |event| {
+            display.show(&event);
+            if let Event::WorkloadEnds { dir } = &event {
+                write_page(dir);
+            }
+            hear(&event);
+        });
+        let dirs = dirs.map_err(|error| signals::stopped(error.into()))?;
         Ok(dirs.into_iter().next().expect("an experiment has a workload, and each a directory"))
+    }
+}
+
+/// The results are stored already, so a page that cannot be written is only a warning.
+fn write_page(dir: &Path) {
+    if let Err(error) = directories::write_page(dir) {
+        let (page, why) = (directories::page_path(dir), Failure::from(error).sentence());
+        output::note(&format!("warning: cannot write {}: {why}", page.display()));
     }
 }
 

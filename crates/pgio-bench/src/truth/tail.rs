@@ -144,12 +144,15 @@ fn failed(error: impl Into<anyhow::Error>) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pgio::experiment::application::Job;
+    use pgio::experiment::connection::ConnectionKeys;
 
     #[test]
     fn the_lock_of_the_default_leaves_350_ms_to_be_seen() {
         let args = Args { trials: 1, seconds: 10.0, at: None, hold: 0.45, rate: 1000, pg: None };
         assert!((args.at() - 9.6).abs() < 1e-9 && (args.truth() - 0.35).abs() < 1e-9);
         assert!(args.text("host=here").contains("duration = \"10s\""));
-        pgio::cli::jobs::parse(&args.text("host=here"), "tail.toml", "tail").unwrap();
+        Job::parse(&args.text("host=here"), "tail.toml", "tail", ConnectionKeys::default())
+            .unwrap();
     }
 }

@@ -97,6 +97,17 @@ pub fn flat(analysis: &Analysis) -> Table {
     }
 }
 
+/// All numbers of several analyses in one table; each row names its experiment.
+pub fn flat_all(analyses: &[&Analysis]) -> Table {
+    let mut all = Table::default();
+    for analysis in analyses {
+        let table = flat(analysis);
+        all.columns = table.columns;
+        all.rows.extend(table.rows);
+    }
+    all
+}
+
 /// The middle point of a sweep.
 fn at(analysis: &Analysis) -> String {
     analysis.sweep.as_ref().map_or_else(String::new, |swept| point(&swept.middle))

@@ -1,4 +1,7 @@
 //! Reads a stored experiment: complete, interrupted, or torn by a crash.
+//!
+//! [`read`] is for reports and puts names on one line. `resume` reads the records as they are, because it writes
+//! the manifest again.
 
 use std::borrow::Cow;
 use std::fs::{self, File};
@@ -12,6 +15,7 @@ use serde::Deserialize;
 
 use super::error::{StoreError, io};
 use super::manifest::{MANIFEST_SCHEMA, Manifest};
+use crate::change::Change;
 use crate::checks;
 use crate::files::{self, Directory};
 use crate::model::Trial;
@@ -187,7 +191,7 @@ pub fn experiments(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
     }
 }
 
-/// Reads a stored experiment.
+/// Reads a stored experiment and puts each name on one line: a line break in a name could forge a table row.
 pub fn read(dir: &Path) -> Result<StoredExperiment, StoreError> {
     let manifest = read_manifest(dir)?;
     let file = open(dir, TRIALS)?.open_file(Path::new(TRIALS), TRIALS_LIMIT);
@@ -196,7 +200,25 @@ pub fn read(dir: &Path) -> Result<StoredExperiment, StoreError> {
         _ => io("read", &dir.join(TRIALS), source),
     })?;
     let Records { trials, torn, .. } = records(&file, &dir.join(TRIALS))?;
-    Ok(StoredExperiment { manifest, trials, torn: !torn.is_empty(), judged: false })
+    let mut stored = StoredExperiment { manifest, trials, torn: !torn.is_empty(), judged: false };
+    put_names_on_one_line(&mut stored);
+    Ok(stored)
+}
+
+fn put_names_on_one_line(stored: &mut StoredExperiment) {
+    let one_line = |name: &mut String| *name = printable::line(name).into_owned();
+    let manifest = &mut stored.manifest;
+    one_line(&mut manifest.name);
+    one_line(&mut manifest.baseline);
+    manifest.aa.iter_mut().for_each(one_line);
+    for condition in &mut manifest.conditions {
+        one_line(&mut condition.name);
+        condition.changes.iter_mut().flat_map(Change::texts_mut).for_each(one_line);
+    }
+    for place in stored.trials.iter_mut().filter_map(|trial| trial.place.as_mut()) {
+        one_line(&mut place.experiment);
+        one_line(&mut place.condition);
+    }
 }
 
 /// The content of trials.jsonl.
@@ -238,5 +260,39 @@ pub(super) fn records(file: &File, path: &Path) -> Result<Records, StoreError> {
         }
         found.trials.push(trial);
         found.whole += length;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::store::{ConditionInfo, Store};
+    use crate::test_support::{full_trial, manifest};
+
+    #[test]
+    fn names_that_are_read_have_one_line_and_resume_keeps_them() {
+        const NAME: &str = "on\n| off | faster |\u{1b}[31m";
+        const LINE: &str = "on\\n| off | faster |\\u{1b}[31m";
+        let mut stored = manifest();
+        let change = Change::server(NAME, NAME);
+        (stored.name, stored.baseline) = (NAME.to_owned(), NAME.to_owned());
+        stored.aa = Some(NAME.to_owned());
+        stored.conditions = vec![ConditionInfo { name: NAME.to_owned(), changes: vec![change] }];
+        let mut trial = full_trial();
+        let place = trial.place.as_mut().unwrap();
+        (place.experiment, place.condition) = (NAME.to_owned(), NAME.to_owned());
+        let dir = tempfile::tempdir().unwrap();
+        Store::create(dir.path(), "", &stored).unwrap().append(&trial).unwrap();
+
+        let StoredExperiment { manifest, trials, .. } = read(dir.path()).unwrap();
+        let condition = &manifest.conditions[0];
+        let names = [&manifest.name, &manifest.baseline, manifest.aa.as_ref().unwrap()];
+        assert_eq!(names, [LINE; 3]);
+        assert_eq!(condition.name, LINE);
+        assert_eq!(condition.treatments(), [format!("{LINE} = {LINE}")]);
+        let place = trials[0].place.as_ref().unwrap();
+        assert_eq!([&place.experiment, &place.condition], [LINE; 2]);
+        let (_, kept) = Store::resume(dir.path()).unwrap();
+        assert_eq!((&kept.manifest, &kept.trials[0].place), (&stored, &trial.place));
     }
 }

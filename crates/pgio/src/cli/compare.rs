@@ -14,6 +14,7 @@ use super::progress::Display;
 use super::{connection, jobs, output, report, signals};
 use crate::experiment::application::{self, BlockLimits, Job, Run, Start, resume};
 use crate::experiment::state;
+use pgio_report::directories;
 use pgio_report::report::failures;
 
 /// clap's own usage line, `[EXPERIMENT]`, does not show when the file may be omitted.
@@ -112,14 +113,14 @@ pub(super) fn run(args: &Args) -> Outcome {
     let dirs = dirs.inspect_err(|why| jobs::note_kept_trials(why, &out))?;
     let mut analyses = Vec::new();
     for dir in &dirs {
-        let analysis = report::analyze(dir)?;
+        let analysis = directories::analyze(dir)?;
         output::print(&report::text(&analysis));
         output::line(&format!("Results: {}", dir.display()));
-        output::line(&format!("Page: {}", report::page_of(dir)));
+        output::line(&format!("Page: {}", directories::page_path(dir).display()));
         analyses.push(analysis);
     }
     if dirs.len() > 1 {
-        output::line(&format!("Index page: {}", report::page_of(&out)));
+        output::line(&format!("Index page: {}", directories::page_path(&out).display()));
     }
     let analyses: Vec<_> = analyses.iter().collect();
     match failures(&analyses) {

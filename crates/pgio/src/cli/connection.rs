@@ -1,14 +1,18 @@
-//! Reads keys from flags and pgio.conf, and resolves connection parameters, printing their warnings.
+//! Reads keys from flags and pgio.conf, and resolves connection parameters, printing their warnings. Connects to the
+//! results database.
 
 use std::io::ErrorKind;
 use std::path::Path;
 
-use super::exit::{FILES, Failure};
+use postgres::Client;
+
+use super::exit::{CONNECT, FILES, Failure};
 use super::flags::{KeyedCommand, Source};
 use super::output;
 use crate::config::experiment::limits::FILE_BYTES;
 use crate::config::{ConnectString, Layer, pgio_conf};
 use crate::experiment::connection::{self, ConnectionKeys};
+use crate::pg::server;
 use pgio_connect::ConnectParams;
 use pgio_results::files;
 
@@ -52,4 +56,14 @@ pub fn params(text: &ConnectString, run_id: &str) -> Result<ConnectParams, Failu
     let params = connection::params(text, run_id)?;
     output::warn_all(&connection::warnings(&params));
     Ok(params)
+}
+
+/// Connects to a results database, which is not a server under test.
+pub(super) fn results_database(dsn: &ConnectString) -> Result<Client, Failure> {
+    // With the name of a run, another pgio would end the session as a leftover.
+    let params = params(dsn, "store")?.with_application_name("pgio store");
+    let mut client = pgio_connect::connect(&params)?;
+    server::lift_limits(&mut client)
+        .map_err(|source| Failure::new(CONNECT, source).context("the results database"))?;
+    Ok(client)
 }

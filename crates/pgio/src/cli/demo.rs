@@ -9,6 +9,7 @@ use super::exit::{FILES, Failure, Outcome, TRIAL, USAGE};
 use super::{jobs, output, report, signals};
 use crate::experiment::application::{self, Run, Start};
 use crate::pg::private::VersionRequest;
+use pgio_report::directories;
 use pgio_report::report::{failures, sentence};
 
 #[derive(Debug, clap::Args)]
@@ -65,7 +66,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     })?;
     let mut analyses = Vec::new();
     for dir in &dirs {
-        let analysis = report::analyze(dir)?;
+        let analysis = directories::analyze(dir)?;
         output::print(&report::short(&analysis));
         output::line("");
         analyses.push(analysis);
@@ -79,7 +80,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     output::print(NEXT);
     if args.out.is_some() {
         output::line(&format!("Results: {}", out.display()));
-        output::line(&format!("Page: {}", report::page_of(&out)));
+        output::line(&format!("Page: {}", directories::page_path(&out).display()));
     }
     match failures(&analyses.iter().collect::<Vec<_>>()) {
         Some(failed) => Err(Failure::message(TRIAL, failed)),

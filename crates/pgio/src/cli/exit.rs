@@ -8,7 +8,7 @@ use crate::archive::ArchiveError;
 use crate::config::{ConfigError, ResolveError};
 use crate::dataset::DatasetError;
 use crate::experiment::application::JobError;
-use crate::experiment::application::error::{OpenError, ResumeError, RunError};
+use crate::experiment::application::error::{OpenError, ResumeError, RunError, SingleError};
 use crate::experiment::ballast::BallastError;
 use crate::experiment::conflicts::ConflictError;
 use crate::experiment::error::LiveError;
@@ -30,6 +30,7 @@ use crate::workload::device::DeviceError;
 use crate::workload::drivers::{DriverError, Fault, ServeError};
 use pgio_connect::ConnectError;
 use pgio_link::LinkError;
+use pgio_report::directories::sides::SideError;
 use pgio_results::store::StoreError;
 
 /// Every code with its meaning, for `--help`, the manual and docs/KEYS.md.
@@ -310,6 +311,12 @@ coded! {
         OpenError::Command(source) => source.code(),
         OpenError::Mail(source) => source.code(),
     },
+    SingleError => |e| match e {
+        SingleError::Connect(source) => source.code(),
+        SingleError::Conflict(source) => source.code(),
+        SingleError::Live(source) => source.code(),
+        SingleError::Slob(source) => source.code(),
+    },
     ResumeError => |e| match e {
         ResumeError::Store(source) => source.code(),
         ResumeError::Job(source) => source.code(),
@@ -328,6 +335,7 @@ coded! {
         _ => REFUSED,
     },
     StoreError => |_| FILES,
+    SideError => |_| USAGE,
     ExecError => |_| CONNECT,
     ControlError => |_| REFUSED,
     sysstat::FileError => |_| FILES,

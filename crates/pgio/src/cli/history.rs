@@ -7,10 +7,11 @@ use std::path::PathBuf;
 use clap::ValueEnum;
 
 use super::exit::{Failure, Outcome, USAGE};
-use super::{output, runs};
+use super::{connection, output};
 use crate::archive;
 use crate::config::ConnectString;
 use pgio_report::analysis::history::{self, History, HistoryError, Question, Run};
+use pgio_report::directories;
 use pgio_report::report::{self, html};
 use pgio_results::store;
 
@@ -54,7 +55,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args) -> Outcome {
     let runs = match &args.store {
         Some(dsn) => stored(dsn, args.experiment.as_deref())?,
-        None => runs::read(&args.dirs)?,
+        None => directories::read_runs(&args.dirs)?,
     };
     let question =
         Question { experiment: args.experiment.as_deref(), metric: args.metric.as_deref() };
@@ -69,7 +70,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 
 /// Reads the runs of one experiment. Several without a choice are refused before any is read.
 fn stored(dsn: &ConnectString, wanted: Option<&str>) -> Result<Vec<Run>, Failure> {
-    let mut client = runs::connect(dsn)?;
+    let mut client = connection::results_database(dsn)?;
     let known = archive::experiments(&mut client)?;
     let name = match (wanted, known.as_slice()) {
         (Some(wanted), all) if !all.iter().any(|(name, _)| name == wanted) => {

@@ -1,19 +1,22 @@
 //! Reads and runs experiment files, shows them, and writes report pages beside the results.
 //!
-//! `experiment::application` does the work; `compare`, `demo` and `pgio-bench truth` share this file.
+//! `experiment::application` does the work and `pgio_report::directories` writes the pages; `compare`, `demo`
+//! and `plan` share this file.
 
 use std::path::{Path, PathBuf};
 
 use super::exit::{FILES, Failure, INTERRUPTED, TRIAL, USAGE};
 use super::progress::Display;
-use super::{connection, output, report, signals};
+use super::{connection, output, signals};
 use crate::config::experiment::limits::FILE_BYTES;
 use crate::experiment::application::{self, Job, Run};
 use crate::experiment::event::Event;
+use crate::pg::words;
+use pgio_report::directories;
 use pgio_results::files;
-use pgio_results::store;
+use pgio_results::store::{self, StoreError};
 
-pub fn read(file: &Path) -> Result<Job, Failure> {
+pub(super) fn read(file: &Path) -> Result<Job, Failure> {
     read_with(file, &[])
 }
 
@@ -34,12 +37,12 @@ pub(super) fn read_with(file: &Path, flags: &[(&str, &str)]) -> Result<Job, Fail
 }
 
 /// Parses an experiment; ./pgio.conf provides keys that the text lacks.
-pub fn parse(text: &str, file: &str, stem: &str) -> Result<Job, Failure> {
+pub(super) fn parse(text: &str, file: &str, stem: &str) -> Result<Job, Failure> {
     Ok(Job::parse(text, file, stem, connection::conf_only()?)?)
 }
 
 /// Runs it and returns the result directory of each workload. `hear` receives the events as well.
-pub fn perform(
+pub(super) fn perform(
     job: &Job,
     run: &Run<'_>,
     hear: &mut dyn FnMut(&Event<'_>),
@@ -48,19 +51,29 @@ pub fn perform(
     let dirs = application::perform(job, run, &mut |event| {
         display.show(&event);
         if let Event::WorkloadEnds { dir } = &event {
-            report::write_page(dir);
+            note_unwritten(dir, directories::write_page(dir));
         }
         hear(&event);
     });
     let dirs = dirs.map_err(|error| signals::stopped(error.into()))?;
     if job.experiment.workloads.len() > 1 {
-        report::write_index(run.out, &job.experiment.name, &dirs);
+        let written = directories::write_index(run.out, &job.experiment.name, &dirs);
+        note_unwritten(run.out, written);
     }
     Ok(dirs)
 }
 
+/// The results are stored already, so a page that cannot be written is only a warning.
+fn note_unwritten(dir: &Path, written: Result<(), StoreError>) {
+    if let Err(error) = written {
+        let page = directories::page_path(dir);
+        let why = words::sentence(&error);
+        output::note(&format!("warning: cannot write {}: {why}", page.display()));
+    }
+}
+
 /// After a stop or failed trials: prints where the complete trials are and how to continue.
-pub fn note_kept_trials(why: &Failure, out: &Path) {
+pub(super) fn note_kept_trials(why: &Failure, out: &Path) {
     if [INTERRUPTED, TRIAL].contains(&why.code()) && store::experiments(out).is_ok() {
         let out = out.display();
         output::note(&format!("complete trials are kept in {out}; continue with --resume {out}"));

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use super::exit::{Failure, Outcome, USAGE};
 use super::gate::{self, MarginArg};
-use super::{jobs, output, report};
+use super::{jobs, output};
 use crate::experiment::application::{Job, pilot};
 use pgio_report::analysis::pilot::{Plan, TrialTime, plan};
 use pgio_report::report::{pilot as plans, text};
@@ -58,7 +58,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 /// Plans one workload from its results.
 fn plan_from(job: &Job, dir: &Path, margin: f64) -> Result<Plan, Failure> {
     let refused = |why: String| Failure::message(USAGE, format!("{}: {why}", dir.display()));
-    let mut stored = report::read(dir)?;
+    let mut stored = store::read(dir)?;
     let text = store::read_experiment(dir)?;
     let spec = pilot::workload_of(job, &stored.manifest).ok_or_else(|| {
         refused(format!("the experiment has no workload of `{}`", stored.manifest.name))

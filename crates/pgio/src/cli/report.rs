@@ -1,8 +1,9 @@
 //! `pgio report`: shows a stored experiment in any format, or compares two stored
 //! experiments.
+//!
+//! `pgio_report::directories` reads, judges and compares the results.
 
-use std::fs;
-use std::path::{Component, Path, PathBuf};
+use std::path::{Path, PathBuf};
 
 use clap::ValueEnum;
 
@@ -10,16 +11,12 @@ use super::exit::{Failure, Outcome, USAGE};
 use super::fail_if::{self, RuleArg};
 use super::gate::{self, MarginArg};
 use super::output;
-use pgio_report::analysis::across::{Across, across};
+use pgio_report::analysis::across::Across;
 use pgio_report::analysis::{self, Analysis};
-use pgio_report::report::table::Table;
+use pgio_report::directories::sides::{self, WorkloadPairs};
+use pgio_report::directories::{self, LoadedReport};
 use pgio_report::report::{self, html};
-use pgio_results::Warning;
-use pgio_results::change::Change;
 use pgio_results::store::{self, Manifest, StoreError, StoredExperiment};
-
-/// The page that `compare` and `demo` write beside the results.
-const PAGE: &str = "report.html";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub(super) enum Format {
@@ -126,7 +123,9 @@ fn one_experiment(dirs: &[PathBuf], args: &Args) -> Outcome {
         all if args.format == Format::Openmetrics => {
             report::openmetrics::render(&with_manifests(all))
         }
-        [_, _, ..] if args.format == Format::Csv => rows(&analyses),
+        [_, _, ..] if args.format == Format::Csv => {
+            report::csv::render(&report::csv::flat_all(&analyses))
+        }
         [_, _, ..] if args.format == Format::Html => {
             if args.baseline.is_some() || args.matters.is_some() {
                 let why = "--baseline and --matters do not change the pages of the workloads, to which this page \
@@ -134,7 +133,7 @@ fn one_experiment(dirs: &[PathBuf], args: &Args) -> Outcome {
                 return Err(Failure::message(USAGE, why));
             }
             let directory = args.out.as_deref().and_then(Path::parent).unwrap_or(&args.dirs[0]);
-            index(directory, &all, &analyses)
+            directories::index(directory, &all)
         }
         all => each(all, |judged| render_one(judged, args.format))?,
     };
@@ -172,106 +171,17 @@ fn each<T>(all: &[T], show: impl Fn(&T) -> Result<String, Failure>) -> Result<St
 
 /// Compares the runs of both sides, workload by workload.
 fn compared(a: &[Vec<PathBuf>], b: &[Vec<PathBuf>], args: &Args) -> Outcome {
-    let mut sides = Vec::new();
-    for (first_a, first_b) in pairs(&a[0], &b[0])? {
-        let runs = |first: &PathBuf, side: &[Vec<PathBuf>]| -> Result<Vec<PathBuf>, Failure> {
-            let (alone, others) = (side[0].len() == 1, &side[1..]);
-            let like = |run: &Vec<PathBuf>| match run.as_slice() {
-                // The first of several workloads, if the run ended early, is not each of them.
-                [only] if alone => Ok(only.clone()),
-                all => all.iter().find(|d| d.file_name() == first.file_name()).cloned().ok_or_else(
-                    || {
-                        let message = format!("no workload like {} in this run", first.display());
-                        Failure::message(USAGE, message)
-                    },
-                ),
-            };
-            let others = others.iter().map(like).collect::<Result<Vec<_>, _>>()?;
-            Ok([vec![first.clone()], others].concat())
-        };
-        sides.push((runs(&first_a, a)?, runs(&first_b, b)?));
-    }
+    let WorkloadPairs { pairs, left_out } = sides::pair_workloads(&a[0], &b[0])?;
+    output::warn_all(&left_out);
+    let runs = |(of_a, of_b): &(PathBuf, PathBuf)| {
+        Ok((sides::runs_of(of_a, a)?, sides::runs_of(of_b, b)?))
+    };
+    let sides = pairs.iter().map(runs).collect::<Result<Vec<_>, Failure>>()?;
     check_shown_together(sides.len(), args.format)?;
     let found = sides.iter().map(|(a, b)| compare(a, b, args)).collect::<Result<Vec<_>, _>>()?;
     args.write(&each(&found, |(found, rules)| render_comparison(found, rules, args))?)?;
     let rules: fail_if::RuleResults = found.into_iter().flat_map(|(_, rules)| rules).collect();
     if rules.is_empty() { Ok(()) } else { fail_if::outcome(&rules) }
-}
-
-/// Pairs the workloads of both experiments by directory name.
-fn pairs(a: &[PathBuf], b: &[PathBuf]) -> Result<Vec<(PathBuf, PathBuf)>, Failure> {
-    if let ([a], [b]) = (a, b) {
-        return Ok(vec![(a.clone(), b.clone())]);
-    }
-    let like = |one: &PathBuf, others: &[PathBuf]| {
-        others.iter().find(|other| other.file_name() == one.file_name()).cloned()
-    };
-    let pairs: Vec<_> = a.iter().filter_map(|one| Some((one.clone(), like(one, b)?))).collect();
-    if pairs.is_empty() {
-        let list = |dirs: &[PathBuf]| {
-            dirs.iter().map(|d| d.display().to_string()).collect::<Vec<_>>().join(", ")
-        };
-        return Err(Failure::message(
-            USAGE,
-            format!(
-                "the experiments have no workload in common: name two of {}; {}",
-                list(a),
-                list(b)
-            ),
-        ));
-    }
-    let alone = |all: &[PathBuf], others: &[PathBuf]| {
-        all.iter().filter(|one| like(one, others).is_none()).cloned().collect::<Vec<_>>()
-    };
-    for left_out in [alone(a, b), alone(b, a)].concat() {
-        output::warn(&Warning::new(
-            format!("{} is excluded", left_out.display()),
-            "the other experiment has no such workload",
-            "show its report separately",
-        ));
-    }
-    Ok(pairs)
-}
-
-/// Renders the index page that links the pages of several workloads.
-fn index(dir: &Path, all: &[LoadedReport], analyses: &[&Analysis]) -> String {
-    // Each workload's experiment is named after the file, then after its own directory.
-    let name = |judged: &LoadedReport| {
-        let own = judged.dir.file_name().map_or_else(String::new, |n| format!(" {}", n.display()));
-        let name = &judged.stored.manifest.name;
-        name.strip_suffix(&own).unwrap_or(name).to_owned()
-    };
-    let title = all.first().map_or_else(String::new, name);
-    let dirs: Vec<&Path> = all.iter().map(|judged| judged.dir.as_path()).collect();
-    index_of(dir, &title, &dirs, analyses)
-}
-
-/// `dir` is the directory of the page.
-fn index_of(dir: &Path, title: &str, dirs: &[&Path], analyses: &[&Analysis]) -> String {
-    let place = |d: &&Path| way_from(dir, d).join(PAGE).display().to_string();
-    let workloads: Vec<_> = dirs.iter().map(place).zip(analyses.iter().copied()).collect();
-    html::index(title, &workloads)
-}
-
-/// The relative path from one directory to another.
-fn way_from(from: &Path, to: &Path) -> PathBuf {
-    // An empty path is the working directory.
-    let whole = |dir: &Path| fs::canonicalize(Path::new(".").join(dir));
-    let (Ok(from), Ok(to)) = (whole(from), whole(to)) else { return to.to_owned() };
-    let common = from.components().zip(to.components()).take_while(|(a, b)| a == b).count();
-    let up = from.components().skip(common).map(|_| Component::ParentDir);
-    up.chain(to.components().skip(common)).collect()
-}
-
-/// Renders all in one table, with the experiment's name in each row.
-fn rows(analyses: &[&Analysis]) -> String {
-    let mut all = Table::default();
-    for analysis in analyses {
-        let table = report::csv::flat(analysis);
-        all.columns = table.columns;
-        all.rows.extend(table.rows);
-    }
-    report::csv::render(&all)
 }
 
 fn render_one(judged: &LoadedReport, format: Format) -> Result<String, Failure> {
@@ -295,8 +205,8 @@ fn compare(
 ) -> Result<(Across, fail_if::RuleResults), Failure> {
     let read = |dirs: &[PathBuf]| dirs.iter().map(|d| args.read(d)).collect::<Result<Vec<_>, _>>();
     let (stored_a, stored_b) = (read(a)?, read(b)?);
-    must_have_a_condition_in_common((&a[0], &stored_a[0]), (&b[0], &stored_b[0]))?;
-    let found = across(&stored_a, &stored_b, &fail_if::metrics(&args.fail_if));
+    let named = fail_if::metrics(&args.fail_if);
+    let found = sides::compare((&a[0], &b[0]), &stored_a, &stored_b, &named)?;
     let margin = || gate::required_margin("--gate", stored_b[0].manifest.rules.matters);
     let margin = args.gate.then(margin).transpose()?;
     let rules = fail_if::judge(&found, &args.fail_if, margin)?;
@@ -323,35 +233,10 @@ fn render_comparison(
     })
 }
 
-/// Refuses experiments without a common condition; an empty table would look like a result.
-fn must_have_a_condition_in_common(
-    a: (&Path, &StoredExperiment),
-    b: (&Path, &StoredExperiment),
-) -> Result<(), Failure> {
-    fn names(stored: &StoredExperiment) -> Vec<&str> {
-        stored.manifest.conditions.iter().map(|c| c.name.as_str()).collect()
-    }
-    let (of_a, of_b) = (names(a.1), names(b.1));
-    if of_a.iter().any(|name| of_b.contains(name)) {
-        return Ok(());
-    }
-    let list = |(dir, _): (&Path, &StoredExperiment), names: &[&str]| {
-        format!("{} has {}", dir.display(), names.join(", "))
-    };
-    Err(Failure::message(
-        USAGE,
-        format!(
-            "the experiments have no condition in common: {}; {}",
-            list(a, &of_a),
-            list(b, &of_b)
-        ),
-    ))
-}
-
 impl Args {
     fn read(&self, dir: &Path) -> Result<StoredExperiment, Failure> {
         // Declared changes, and so faults, depend on the baseline.
-        let mut stored = read(dir)?;
+        let mut stored = store::read(dir)?;
         if let Some(baseline) = &self.baseline {
             stored = stored.against(baseline).map_err(|unknown| {
                 Failure::new(USAGE, unknown).context(format!("--baseline: {}", dir.display()))
@@ -373,67 +258,6 @@ impl Args {
     }
 }
 
-pub fn analyze(dir: &Path) -> Result<Analysis, StoreError> {
-    Ok(judged(dir)?.analysis)
-}
-
-/// The results of one workload, read and judged once for all formats and the gate.
-pub(super) struct LoadedReport {
-    dir: PathBuf,
-    pub(super) stored: StoredExperiment,
-    pub(super) analysis: Analysis,
-}
-
-impl LoadedReport {
-    fn new(dir: &Path, stored: StoredExperiment) -> LoadedReport {
-        let analysis = analysis::analyze(&stored);
-        LoadedReport { dir: dir.to_owned(), stored, analysis }
-    }
-
-    pub(super) fn page(&self) -> Result<String, Failure> {
-        let LoadedReport { dir, stored, analysis } = self;
-        let series: Vec<_> = stored
-            .trials
-            .iter()
-            .map(|trial| match html::is_drawn(stored, trial) {
-                true => store::read_series(dir, trial),
-                false => Ok(None),
-            })
-            .collect::<Result<_, _>>()?;
-        // The page works without it.
-        let experiment = store::read_experiment(dir)?;
-        let experiment =
-            experiment.unwrap_or_else(|| "# not stored with these results\n".to_owned());
-        let source = html::Source { stored, analysis, series: &series, experiment: &experiment };
-        Ok(html::render(&source))
-    }
-}
-
-pub(super) fn judged(dir: &Path) -> Result<LoadedReport, StoreError> {
-    let mut stored = read(dir)?;
-    analysis::judge(&mut stored);
-    Ok(LoadedReport::new(dir, stored))
-}
-
-/// Reads results and puts each name on one line: a line break in a name could forge a table row.
-pub(super) fn read(dir: &Path) -> Result<StoredExperiment, StoreError> {
-    let mut stored = store::read(dir)?;
-    let one_line = |name: &mut String| *name = printable::line(name).into_owned();
-    let manifest = &mut stored.manifest;
-    one_line(&mut manifest.name);
-    one_line(&mut manifest.baseline);
-    manifest.aa.iter_mut().for_each(one_line);
-    for condition in &mut manifest.conditions {
-        one_line(&mut condition.name);
-        condition.changes.iter_mut().flat_map(Change::texts_mut).for_each(one_line);
-    }
-    for place in stored.trials.iter_mut().filter_map(|trial| trial.place.as_mut()) {
-        one_line(&mut place.experiment);
-        one_line(&mut place.condition);
-    }
-    Ok(stored)
-}
-
 /// Renders the comparison and what was observed, for a demo.
 pub(super) fn short(analysis: &Analysis) -> String {
     report::text::render(&report::brief(analysis))
@@ -445,34 +269,4 @@ pub(super) fn text(analysis: &Analysis) -> String {
 
 fn markdown(analysis: &Analysis) -> String {
     report::markdown::render(&report::answered(analysis), &report::lead(analysis))
-}
-
-/// Writes the page beside the results. They are stored already, so a page that cannot be written is
-/// only a warning.
-pub(super) fn write_page(dir: &Path) {
-    let page = judged(dir).map_err(Failure::from).and_then(|judged| judged.page());
-    write_beside(dir, page);
-}
-
-/// Writes an index page that links the pages of the workloads.
-pub(super) fn write_index(dir: &Path, title: &str, dirs: &[PathBuf]) {
-    let analyses: Result<Vec<Analysis>, StoreError> = dirs.iter().map(|d| analyze(d)).collect();
-    let index = analyses.map(|all| {
-        let dirs: Vec<&Path> = dirs.iter().map(PathBuf::as_path).collect();
-        index_of(dir, title, &dirs, &all.iter().collect::<Vec<_>>())
-    });
-    write_beside(dir, index.map_err(Failure::from));
-}
-
-fn write_beside(dir: &Path, page: Result<String, Failure>) {
-    let file = dir.join(PAGE);
-    let written = page.and_then(|text| Ok(store::write_durably(&file, &text)?));
-    if let Err(failure) = written {
-        output::note(&format!("warning: cannot write {}: {}", file.display(), failure.sentence()));
-    }
-}
-
-/// Returns the path of an experiment's page.
-pub(super) fn page_of(dir: &Path) -> String {
-    dir.join(PAGE).display().to_string()
 }

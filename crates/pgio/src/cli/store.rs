@@ -6,7 +6,7 @@
 use std::path::PathBuf;
 
 use super::exit::Outcome;
-use super::{output, report, runs};
+use super::{connection, output};
 use crate::archive::{self, Record, StoreOutcome, schema};
 use crate::config::ConnectString;
 use pgio_results::Warning;
@@ -29,11 +29,11 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args) -> Outcome {
     let dirs = store::collection(&args.dirs)?;
-    let mut client = runs::connect(&args.to)?;
+    let mut client = connection::results_database(&args.to)?;
     schema::prepare_to_write(&mut client)?;
     let (mut new, mut replaced, mut unchanged, mut trials) = (0, 0, 0, 0);
     for dir in &dirs {
-        let stored = report::read(dir)?;
+        let stored = store::read(dir)?;
         if archive::is_stored(&mut client, &stored)? {
             unchanged += 1;
             continue;

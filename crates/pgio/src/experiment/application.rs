@@ -7,6 +7,8 @@
 //! what a run would refuse, [`preview`] lists what it would change, [`estimate`] predicts its duration, and
 //! [`pilot`] compares stored results with the file.
 //!
+//! [`single`] runs one trial without a file.
+//!
 //! `inventory` runs the commands that print the nodes of a fleet.
 //!
 //! Prints nothing and knows no exit code: events go to an observer, errors are enums (`error`). Next: `perform`.
@@ -33,6 +35,7 @@ mod preview;
 pub mod resume;
 mod rights;
 mod servers;
+pub mod single;
 #[cfg(test)]
 mod test_support;
 mod validation;

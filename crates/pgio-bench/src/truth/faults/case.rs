@@ -3,9 +3,9 @@
 use super::accusations::Expected;
 use crate::truth::rounds::Round;
 use pgio::cli::exit::{Failure, Outcome, TRIAL};
-use pgio::cli::report;
 use pgio::experiment::event::Event;
 use pgio_report::analysis::Analysis;
+use pgio_report::directories;
 
 /// What breaking a rule needs besides a private server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -73,6 +73,6 @@ impl Case<'_> {
             Err(failure) if failure.code() == TRIAL => self.round.out.clone(),
             results => results?,
         };
-        Ok(report::analyze(&dir)?)
+        Ok(directories::analyze(&dir)?)
     }
 }

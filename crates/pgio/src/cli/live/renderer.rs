@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use super::priority;
 use super::state::{Narrowing, Report, Shared, Width};
-use crate::cli::exit::Failure;
-use crate::cli::report;
+use crate::pg::words;
 use pgio_report::analysis::{self, Analysis, Comparison};
-use pgio_results::store::StoredExperiment;
+use pgio_report::directories;
+use pgio_results::store::{StoreError, StoredExperiment};
 
 /// Blocks whose intervals are computed for one report, the last ones first: an analysis each.
 const BLOCKS_AT_ONCE: usize = 12;
@@ -73,8 +73,8 @@ fn serve(orders: &Receiver<Order>, finished: &Sender<()>, shared: &Shared) {
     for Order { workload, dir } in orders {
         match rendered(&workload, &dir, &mut known) {
             Ok(report) => shared.change(|state| state.rendered(report)),
-            Err(failure) => {
-                let why = format!("the report cannot be shown: {}", failure.sentence());
+            Err(error) => {
+                let why = format!("the report cannot be shown: {}", words::sentence(&error));
                 shared.change(|state| state.note(why));
             }
         }
@@ -84,14 +84,14 @@ fn serve(orders: &Receiver<Order>, finished: &Sender<()>, shared: &Shared) {
     }
 }
 
-fn rendered(workload: &str, dir: &Path, known: &mut Intervals) -> Result<Report, Failure> {
-    let judged = report::judged(dir)?;
-    let html = judged.page()?;
+fn rendered(workload: &str, dir: &Path, known: &mut Intervals) -> Result<Report, StoreError> {
+    let loaded = directories::load(dir)?;
+    let html = loaded.page()?;
     Ok(Report {
         workload: workload.to_owned(),
-        trials: judged.stored.trials.len(),
+        trials: loaded.stored.trials.len(),
         version: 0,
-        intervals: known.narrowing(workload, &judged.stored, &judged.analysis),
+        intervals: known.narrowing(workload, &loaded.stored, &loaded.analysis),
         html: html.into(),
     })
 }

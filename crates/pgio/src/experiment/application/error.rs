@@ -1,4 +1,4 @@
-//! Errors of opening, resuming and running an experiment.
+//! Errors of opening, resuming and running an experiment, and of a single trial.
 //!
 //! One enum for each; `cli::exit` gives each variant its exit code.
 
@@ -68,6 +68,19 @@ pub enum OpenError {
     Mail(#[from] MailError),
     #[error("mail_host names host `{0}`, which is not in [hosts]: add [hosts.{0}]")]
     NoMailHost(String),
+}
+
+/// A single trial cannot run.
+#[derive(Debug, thiserror::Error)]
+pub enum SingleError {
+    #[error(transparent)]
+    Connect(#[from] ConnectError),
+    #[error(transparent)]
+    Conflict(#[from] ConflictError),
+    #[error(transparent)]
+    Live(#[from] LiveError),
+    #[error(transparent)]
+    Slob(#[from] SlobError),
 }
 
 /// An interrupted experiment cannot continue here.

@@ -1,0 +1,106 @@
+//! Report pages in files: one beside the results of each workload, and an index that links those of several.
+//!
+//! A page is made from what is stored, so it can be written again at any time. Next: `report::html` renders.
+
+use std::fs;
+use std::path::{Component, Path, PathBuf};
+
+use super::{LoadedReport, analyze, load};
+use crate::analysis::Analysis;
+use crate::report::html;
+use pgio_results::store::{self, StoreError};
+
+/// The file that `compare` and `demo` write beside the results.
+const PAGE: &str = "report.html";
+
+/// Returns the path of the page in a directory.
+pub fn page_path(dir: &Path) -> PathBuf {
+    dir.join(PAGE)
+}
+
+/// Writes the report page beside the results.
+pub fn write_page(dir: &Path) -> Result<(), StoreError> {
+    let page = load(dir)?.page()?;
+    store::write_durably(&page_path(dir), &page)
+}
+
+/// Writes an index page to `dir` that links the pages of these workloads.
+pub fn write_index(dir: &Path, title: &str, workloads: &[PathBuf]) -> Result<(), StoreError> {
+    let analyses = workloads.iter().map(|own| analyze(own)).collect::<Result<Vec<_>, _>>()?;
+    let all = workloads.iter().map(PathBuf::as_path).zip(&analyses);
+    store::write_durably(&page_path(dir), &titled_index(dir, title, all))
+}
+
+/// Renders the index page for `dir` that links the pages of these workloads.
+pub fn index(dir: &Path, all: &[LoadedReport]) -> String {
+    // Each workload's experiment is named after the file, then after its own directory.
+    let name = |loaded: &LoadedReport| {
+        let own = loaded.dir.file_name().map_or_else(String::new, |n| format!(" {}", n.display()));
+        let name = &loaded.stored.manifest.name;
+        name.strip_suffix(&own).unwrap_or(name).to_owned()
+    };
+    let title = all.first().map_or_else(String::new, name);
+    let all = all.iter().map(|loaded| (loaded.dir.as_path(), &loaded.analysis));
+    titled_index(dir, &title, all)
+}
+
+/// Of the workloads in these directories.
+fn titled_index<'a>(
+    dir: &Path,
+    title: &str,
+    all: impl Iterator<Item = (&'a Path, &'a Analysis)>,
+) -> String {
+    let link = |own: &Path| page_path(&relative_path(dir, own)).display().to_string();
+    let workloads: Vec<_> = all.map(|(own, analysis)| (link(own), analysis)).collect();
+    html::index(title, &workloads)
+}
+
+/// Returns the relative path from one directory to another.
+fn relative_path(from: &Path, to: &Path) -> PathBuf {
+    // An empty path is the working directory.
+    let whole = |dir: &Path| fs::canonicalize(Path::new(".").join(dir));
+    let (Ok(from), Ok(to)) = (whole(from), whole(to)) else { return to.to_owned() };
+    let common = from.components().zip(to.components()).take_while(|(a, b)| a == b).count();
+    let up = from.components().skip(common).map(|_| Component::ParentDir);
+    up.chain(to.components().skip(common)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::test_support::{stored_runs, write_runs};
+
+    #[test]
+    fn a_relative_path_goes_up_to_what_both_have_in_common() {
+        let parent = tempfile::tempdir().unwrap();
+        let at = |name: &str| parent.path().join(name);
+        for name in ["out/commit", "pages"] {
+            fs::create_dir_all(at(name)).unwrap();
+        }
+        let path = |from: &str, to: &str| relative_path(&at(from), &at(to));
+        assert_eq!(path("out", "out/commit"), Path::new("commit"));
+        assert_eq!(path("pages", "out/commit"), Path::new("../out/commit"));
+        assert_eq!(path("out", "out"), Path::new(""));
+        assert_eq!(path("out", "missing"), at("missing"));
+    }
+
+    #[test]
+    fn an_index_links_the_pages_of_the_workloads() {
+        let parent = tempfile::tempdir().unwrap();
+        let mut runs = stored_runs(2, |_| 1.0);
+        for (number, run) in (1..).zip(&mut runs) {
+            run.manifest.name = format!("night run-000{number}");
+        }
+        let dirs = write_runs(parent.path(), &runs).unwrap();
+        dirs.iter().for_each(|dir| write_page(dir).unwrap());
+        write_index(parent.path(), "night", &dirs).unwrap();
+        let written = fs::read_to_string(page_path(parent.path())).unwrap();
+        let loaded: Vec<_> = dirs.iter().map(|dir| load(dir).unwrap()).collect();
+        // The title is what the names of the workloads begin with.
+        assert_eq!(written, index(parent.path(), &loaded));
+        for place in ["run-0001/report.html", "run-0002/report.html"] {
+            assert!(written.contains(&format!("href=\"{place}\"")), "{written}");
+            assert!(parent.path().join(place).exists());
+        }
+    }
+}
