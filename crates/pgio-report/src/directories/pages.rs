@@ -44,7 +44,7 @@ pub fn index(dir: &Path, all: &[LoadedReport]) -> String {
     titled_index(dir, &title, all)
 }
 
-/// Of the workloads in these directories.
+/// Renders an index page for `dir` that links the pages of these workloads under a title.
 fn titled_index<'a>(
     dir: &Path,
     title: &str,

@@ -175,6 +175,14 @@ struct Left {
     peak_kb: u64,
 }
 
+/// Returns the peak of the resident memory in /proc/PID/status. A process that is about to execute its program still
+/// has the name and the memory of this one.
+fn peak_of_program(status: &str) -> Option<u64> {
+    let field = |name| status.lines().find_map(|line| line.strip_prefix(name)).map(str::trim);
+    field("Name:").filter(|name| *name == "pgio")?;
+    field("VmHWM:")?.trim_end_matches(" kB").parse().ok()
+}
+
 /// Runs to the end and watches the peak of the resident memory.
 fn watched(command: &mut Command) -> Left {
     let began = Instant::now();
@@ -190,9 +198,7 @@ fn watched(command: &mut Command) -> Left {
     let mut peak_kb = 0;
     let code = loop {
         let text = fs::read_to_string(&status).unwrap_or_default();
-        let peak = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let peak = peak.and_then(|v| v.trim().trim_end_matches(" kB").parse().ok());
-        peak_kb = peak_kb.max(peak.unwrap_or(0));
+        peak_kb = peak_kb.max(peak_of_program(&text).unwrap_or(0));
         if let Some(status) = child.try_wait().unwrap() {
             break status.code();
         }

@@ -1,6 +1,8 @@
 //! `weave`: the conditions of a block take turns in short slices of one window.
 
-use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary};
+use pgio::pg::private::PrivateCluster;
+
+use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary, spec};
 use crate::workdir::{Workdir, condition_of, experiment, failed_checks, tolerate};
 
 const LEVELS: &[(&str, &str)] = &[
@@ -182,7 +184,9 @@ fn a_plan_says_that_conditions_take_turns() {
 #[test]
 fn calls_that_become_slow_after_the_first_block_are_reported() {
     let dir = Workdir::new();
-    let dsn = fresh_database(shared_primary(INSTALLED));
+    // On a shared server the commits of other tests flush these as well.
+    let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+    let dsn = fresh_database(&cluster);
     let keys = keys("weave = \"20ms\"\naa = false").replace("300ms", "100ms");
     let levels =
         [("local", "synchronous_commit = \"local\""), ("off", "synchronous_commit = \"off\"")];
