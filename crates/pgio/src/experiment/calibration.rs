@@ -17,9 +17,9 @@ use pgio_results::store::{Calibration, CarryOver, CarryOverPlace, LengthVerdict,
 
 /// The mean lengths tried, in milliseconds.
 const LENGTHS: [u64; 5] = [20, 50, 100, 200, 500];
-/// The first length tried where commits can wait for a standby. In slices of 200 ms, effects of
-/// `synchronous_commit` differed by 3 % between the halves, in three of three experiments with 30 s for each
-/// condition; a calibration is too short to see that. In slices of 500 ms they did not.
+/// The first length tried where commits can wait for a standby. In slices of 200 ms, reports of five levels of
+/// `synchronous_commit` with 30 s for each warned of carry-over, some 3 %, in three of three experiments; a
+/// calibration is too short to see that. In slices of 500 ms they did not.
 pub(super) const FIRST_WITH_STANDBY: Duration = Duration::from_millis(500);
 /// A window of one condition holds at least this many slices; longer slices gain nothing over plain windows.
 const FEWEST_SLICES: u32 = 4;
