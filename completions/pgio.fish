@@ -43,7 +43,7 @@ complete -c pgio -n "__fish_pgio_needs_command" -f -a "destroy" -d 'Drop the tab
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "example" -d 'Print a commented example experiment'
 complete -c pgio -n "__fish_pgio_using_subcommand demo" -l out -d 'Write the results to this directory' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand demo" -l pg -d 'Major version of PostgreSQL; default: the newest installed, else the newest downloaded' -r
-complete -c pgio -n "__fish_pgio_using_subcommand demo" -l blocks -d 'Number of blocks: fewer take less time, and may decide less' -r
+complete -c pgio -n "__fish_pgio_using_subcommand demo" -l blocks -d 'Number of blocks; fewer than the demo\'s own take less time, and may decide less' -r
 complete -c pgio -n "__fish_pgio_using_subcommand demo" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l classic-files -d 'Write pgio_objects_creation.out and pgio_data_load_table_sizes.out to this directory' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l config -d 'Read this instead of ./pgio.conf' -r -F

@@ -4,8 +4,8 @@
 //! results go to stdout or to files; progress and warnings go to stderr, so that a pipe gets the
 //! result alone.
 //!
-//! `pgio-bench` is a command line of its own and prints through the public modules. What both run is
-//! `experiment::application`.
+//! `pgio-bench` is a command line of its own and prints through the public modules; [`jobs`] runs experiments for
+//! both.
 
 mod ballast;
 mod compare;
@@ -21,12 +21,12 @@ mod fail_if;
 mod flags;
 mod gate;
 mod history;
-mod jobs;
+pub mod jobs;
 mod live;
 pub mod loading;
 pub mod output;
 mod plan;
-pub mod progress;
+mod progress;
 mod report;
 mod run;
 mod setup;

@@ -6,9 +6,8 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use pgio::cli::exit::{FAILED, FILES, Failure, Outcome};
-use pgio::cli::progress::Display;
-use pgio::cli::{connection, output, signals};
-use pgio::experiment::application::{self, Job, Run, Start};
+use pgio::cli::{jobs, output, signals};
+use pgio::experiment::application::{Run, Start};
 use pgio::experiment::event::Event;
 use pgio::host::stop::Stop;
 use pgio::pg::private::VersionRequest;
@@ -196,26 +195,10 @@ impl Round<'_> {
         text: &str,
         hear: &mut dyn FnMut(&Event<'_>),
     ) -> Result<PathBuf, Failure> {
-        let job = Job::parse(text, "truth.toml", "truth", connection::conf_only()?)?;
+        let job = jobs::parse(text, "truth.toml", "truth")?;
         let run = Run { out: &self.out, start: Start::New, stop: self.stop, pg: self.pg };
-        let mut display = Display::new(&job.experiment);
-        let dirs = application::perform(&job, &run, &mut |event| {
-            display.show(&event);
-            if let Event::WorkloadEnds { dir } = &event {
-                write_page(dir);
-            }
-            hear(&event);
-        });
-        let dirs = dirs.map_err(|error| signals::stopped(error.into()))?;
+        let dirs = jobs::perform(&job, &run, hear)?;
         Ok(dirs.into_iter().next().expect("an experiment has a workload, and each a directory"))
-    }
-}
-
-/// The results are stored already, so a page that cannot be written is only a warning.
-fn write_page(dir: &Path) {
-    if let Err(error) = directories::write_page(dir) {
-        let (page, why) = (directories::page_path(dir), Failure::from(error).sentence());
-        output::note(&format!("warning: cannot write {}: {why}", page.display()));
     }
 }
 

@@ -53,9 +53,7 @@ pub fn params_of(keys: &ConnectionKeys, run_id: &str) -> Result<ConnectParams, F
 }
 
 pub fn params(text: &ConnectString, run_id: &str) -> Result<ConnectParams, Failure> {
-    let params = connection::params(text, run_id)?;
-    output::warn_all(&connection::warnings(&params));
-    Ok(params)
+    Ok(connection::params_with_warnings(text, run_id, &mut output::warn)?)
 }
 
 /// Connects to a results database, which is not a server under test.

@@ -1,7 +1,7 @@
 //! Reads and runs experiment files, shows them, and writes report pages beside the results.
 //!
-//! `experiment::application` does the work and `pgio_report::directories` writes the pages; `compare`, `demo`
-//! and `plan` share this file.
+//! `experiment::application` does the work and `pgio_report::directories` writes the pages; `compare`, `demo`,
+//! `plan` and `pgio-bench truth` share this file.
 
 use std::path::{Path, PathBuf};
 
@@ -37,12 +37,12 @@ pub(super) fn read_with(file: &Path, flags: &[(&str, &str)]) -> Result<Job, Fail
 }
 
 /// Parses an experiment; ./pgio.conf provides keys that the text lacks.
-pub(super) fn parse(text: &str, file: &str, stem: &str) -> Result<Job, Failure> {
+pub fn parse(text: &str, file: &str, stem: &str) -> Result<Job, Failure> {
     Ok(Job::parse(text, file, stem, connection::conf_only()?)?)
 }
 
 /// Runs it and returns the result directory of each workload. `hear` receives the events as well.
-pub(super) fn perform(
+pub fn perform(
     job: &Job,
     run: &Run<'_>,
     hear: &mut dyn FnMut(&Event<'_>),

@@ -54,7 +54,7 @@ pub(super) fn seconds(duration: Duration) -> String {
 
 /// Shows the events of an experiment.
 #[derive(Debug)]
-pub struct Display<'a> {
+pub(super) struct Display<'a> {
     experiment: &'a Experiment,
     status: Status,
     /// Present while the trials of a workload run.
@@ -62,11 +62,11 @@ pub struct Display<'a> {
 }
 
 impl Display<'_> {
-    pub fn new(experiment: &Experiment) -> Display<'_> {
+    pub(super) fn new(experiment: &Experiment) -> Display<'_> {
         Display { experiment, status: Status::new(), line: None }
     }
 
-    pub fn show(&mut self, event: &Event<'_>) {
+    pub(super) fn show(&mut self, event: &Event<'_>) {
         match event {
             Event::OtherInterrupted(other) => output::warn_unfinished(other),
             Event::ServerStarts(step) => self.status.show(&step.to_string()),

@@ -31,6 +31,17 @@ impl ConnectionKeys {
     }
 }
 
+/// As [`params`]; `warn` receives each warning at once, so that none is lost if a later server is refused.
+pub fn params_with_warnings(
+    text: &ConnectString,
+    run_id: &str,
+    warn: &mut dyn FnMut(&Warning),
+) -> Result<ConnectParams, ConnectError> {
+    let params = params(text, run_id)?;
+    warnings(&params).iter().for_each(warn);
+    Ok(params)
+}
+
 pub fn params(text: &ConnectString, run_id: &str) -> Result<ConnectParams, ConnectError> {
     let params = pgio_connect::resolve(text.expose(), &Env::from_process())?;
     Ok(params.with_application_name(leftovers::application_name(run_id)))

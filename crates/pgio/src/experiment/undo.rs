@@ -250,10 +250,8 @@ fn controller(
 
 fn params_of(text: &str, observe: &mut Observer<'_>) -> Result<ConnectParams, ConnectError> {
     // Use no run id, so that `leftovers` does not take this session for a live run.
-    let params = connection::params(&ConnectString::new(text), "undo")?;
-    for warning in &connection::warnings(&params) {
-        observe(UndoEvent::Warns(warning));
-    }
+    let mut warn = |warning: &_| observe(UndoEvent::Warns(warning));
+    let params = connection::params_with_warnings(&ConnectString::new(text), "undo", &mut warn)?;
     Ok(params.with_application_name("pgio undo"))
 }
 

@@ -100,10 +100,9 @@ pub fn open<'a>(
         observe(&SingleEvent::Warns(&environment::ballast_warning(held)));
     }
     let run_id = state::new_run_id();
-    let params = run.keys.params(&run_id)?;
-    for warning in connection::warnings(&params) {
-        observe(&SingleEvent::Warns(&warning));
-    }
+    let mut warn = |warning: &_| observe(&SingleEvent::Warns(warning));
+    let text = run.keys.connect_string();
+    let params = connection::params_with_warnings(&text, &run_id, &mut warn)?;
     for other in conflicts::refuse_unfinished([&params])? {
         observe(&SingleEvent::OtherInterrupted(&other));
     }

@@ -134,14 +134,11 @@ impl Work {
     }
 }
 
-/// Hands on each warning at once, so that it is not lost if a later server is refused.
 fn resolve(
     text: &ConnectString,
     warn: &mut dyn FnMut(&Warning),
 ) -> Result<ConnectParams, ConnectError> {
-    let params = connection::params(text, &state::new_run_id())?;
-    connection::warnings(&params).iter().for_each(warn);
-    Ok(params)
+    connection::params_with_warnings(text, &state::new_run_id(), warn)
 }
 
 fn subject_of_target(
