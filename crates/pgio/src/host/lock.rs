@@ -6,6 +6,7 @@
 
 use std::fs::{self, File, TryLockError};
 use std::io;
+use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
 use std::thread;
@@ -30,15 +31,14 @@ pub enum LockError {
 pub struct LockFile {
     directory: Arc<OwnDir>,
     name: String,
-    file: File,
+    file: LockedFile,
 }
 
 impl LockFile {
     /// Takes the lock, waiting up to the limit.
     pub fn take(directory: Arc<OwnDir>, name: &str, limit: Duration) -> Result<Self, LockError> {
         loop {
-            let file = directory.open_or_create_file(name)?;
-            lock_within(&file, limit)?;
+            let file = LockedFile::lock(directory.open_or_create_file(name)?, limit)?;
             // If the last holder removed the file while we waited, create a new one.
             if file.metadata()?.nlink() > 0 {
                 return Ok(LockFile { directory, name: name.to_owned(), file });
@@ -59,18 +59,48 @@ impl Drop for LockFile {
     }
 }
 
-/// Locks the file until it is closed, waiting up to the limit.
-pub fn lock_within(file: &File, limit: Duration) -> Result<(), LockError> {
-    let deadline = Instant::now() + limit;
-    loop {
-        match file.try_lock() {
-            Ok(()) => return Ok(()),
-            Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(POLL),
-            Err(TryLockError::WouldBlock) => {
-                return Err(LockError::Held { holder: holder(file), waited: limit });
+/// An open file and its lock, which is released on drop.
+///
+/// Closing the file is not enough: a child process that another thread has just forked holds a copy of the
+/// descriptor, and with it the lock, until it executes its program.
+#[derive(Debug)]
+pub struct LockedFile(File);
+
+impl LockedFile {
+    /// Takes the lock, waiting up to the limit.
+    pub fn lock(file: File, limit: Duration) -> Result<LockedFile, LockError> {
+        let deadline = Instant::now() + limit;
+        loop {
+            match file.try_lock() {
+                Ok(()) => return Ok(LockedFile(file)),
+                Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(POLL),
+                Err(TryLockError::WouldBlock) => {
+                    return Err(LockError::Held { holder: holder(&file), waited: limit });
+                }
+                Err(TryLockError::Error(error)) => return Err(error.into()),
             }
-            Err(TryLockError::Error(error)) => return Err(error.into()),
         }
+    }
+}
+
+impl Deref for LockedFile {
+    type Target = File;
+
+    fn deref(&self) -> &File {
+        &self.0
+    }
+}
+
+impl DerefMut for LockedFile {
+    fn deref_mut(&mut self) -> &mut File {
+        &mut self.0
+    }
+}
+
+impl Drop for LockedFile {
+    fn drop(&mut self) {
+        // The lock also ends when the last copy of the descriptor is closed.
+        let _ = self.0.unlock();
     }
 }
 
@@ -132,17 +162,29 @@ mod tests {
     #[test]
     fn timeouts_name_the_holder() {
         let file = tempfile::NamedTempFile::new().unwrap();
-        lock_within(file.as_file(), Duration::ZERO).unwrap();
-        let second = File::open(file.path()).unwrap();
-        let error = lock_within(&second, Duration::ZERO).unwrap_err().to_string();
+        let open = || File::open(file.path()).unwrap();
+        let first = LockedFile::lock(open(), Duration::ZERO).unwrap();
+        let error = LockedFile::lock(open(), Duration::ZERO).unwrap_err().to_string();
         let me = format!("could not obtain the lock held by process {} (", std::process::id());
         assert!(
             error.starts_with(&me) && error.ends_with(" within 0 s; wait until it ends"),
             "{error}"
         );
-        let waiting = thread::spawn(move || lock_within(&second, Duration::from_secs(20)));
-        drop(file);
+        let second = open();
+        let waiting =
+            thread::spawn(move || LockedFile::lock(second, Duration::from_secs(20)).map(drop));
+        drop(first);
         waiting.join().unwrap().unwrap();
+    }
+
+    #[test]
+    fn a_copy_of_the_descriptor_does_not_keep_the_lock() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        let first = LockedFile::lock(file.reopen().unwrap(), Duration::ZERO).unwrap();
+        // As in a child between fork and exec.
+        let _copy = first.try_clone().unwrap();
+        drop(first);
+        LockedFile::lock(file.reopen().unwrap(), Duration::ZERO).unwrap();
     }
 
     #[test]

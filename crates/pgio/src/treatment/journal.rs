@@ -26,7 +26,7 @@ use super::record::Record;
 use super::resource::Resource;
 use crate::config::experiment::HostSpec;
 use crate::host::Machine;
-use crate::host::lock::{LockError, lock_within};
+use crate::host::lock::{LockError, LockedFile};
 use crate::host::own_dir::{DirMode, OwnDir, OwnDirError};
 use crate::pg::control::Plan;
 use crate::pg::server::ServerNode;
@@ -35,8 +35,8 @@ pub const JOURNAL_SCHEMA: &str = "pgio.journal/1";
 
 const EXTENSION: &str = "journal";
 
-/// A reader holds the lock for a moment, and so does a child process between fork and exec.
-const PATIENCE: Duration = Duration::from_secs(1);
+/// A reader holds the lock for a moment.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(1);
 
 #[derive(Debug, thiserror::Error)]
 pub enum JournalError {
@@ -124,7 +124,7 @@ pub struct Journal {
 struct Opened {
     directory: Arc<OwnDir>,
     name: String,
-    file: File,
+    file: LockedFile,
     /// Bytes to the end of its last whole line.
     whole: u64,
 }
@@ -245,14 +245,17 @@ impl Journal {
         }
         // Lock it before it has a journal's name, or an undo would mistake it for that of a dead run.
         let unnamed = format!("{name}.{}", std::process::id());
-        let file = directory.create_file(&unnamed)?;
+        let file = LockedFile::lock(directory.create_file(&unnamed)?, LOCK_TIMEOUT);
+        let file = file.map_err(|source| {
+            drop(directory.remove_file(&unnamed));
+            JournalError::Lock { path: directory.path_of(&unnamed), source }
+        })?;
         let mut opened = Opened { directory: directory.clone(), name: unnamed, file, whole: 0 };
         let (run, target) = (self.run.clone(), Box::new(self.target.clone()));
         let machine = self.machine.clone();
         let begin = Line::Begin { schema: JOURNAL_SCHEMA.to_owned(), run, machine, target };
-        let begun = lock_within(&opened.file, PATIENCE)
-            .map_err(|source| JournalError::Lock { path: opened.path(), source })
-            .and_then(|()| opened.append(&begin))
+        let begun = opened
+            .append(&begin)
             .and_then(|()| Ok(directory.rename_file(&opened.name, &name)?))
             .and_then(|()| Ok(directory.sync()?));
         // A journal without its target cannot be undone.
@@ -270,7 +273,7 @@ impl Journal {
     #[cfg(test)]
     pub(super) fn refuse_writes(&mut self) {
         let opened = self.file.as_mut().expect("an intent opened it");
-        opened.file = File::open(opened.path()).expect("it was made by the intent");
+        *opened.file = File::open(opened.path()).expect("it was made by the intent");
     }
 }
 

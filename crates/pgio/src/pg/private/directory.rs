@@ -11,11 +11,13 @@ use std::io::{self, Read, Seek, SeekFrom, Write};
 use std::os::fd::AsRawFd;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::process::geteuid;
 
 use super::{Error, at};
 use crate::host::exec::Ids;
+use crate::host::lock::LockedFile;
 use pgio_results::files::{Directory, Refused};
 
 const MARKER: &str = "marker";
@@ -26,6 +28,8 @@ pub(super) const SOCKETS: &str = "run";
 /// The primary's WAL, if it is apart from its data.
 pub(super) const WAL: &str = "wal";
 
+/// Timeout for the lock of a new marker: a sweeper may hold it while it looks for the mark.
+const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum bytes of a log to show.
 const TAIL: u64 = 64 << 10;
 /// Maximum length of a path.
@@ -37,7 +41,7 @@ const PID_FILE: u64 = 16 << 10;
 pub(super) struct ClusterDirectory {
     directory: Directory,
     /// Kept open to hold the lock.
-    _marker: File,
+    _marker: LockedFile,
     owner: Option<Ids>,
 }
 
@@ -57,10 +61,10 @@ impl ClusterDirectory {
             if stat.st_uid != geteuid().as_raw() {
                 return Err(Refused::Owner(stat.st_uid).into());
             }
-            let mut marker = directory.create_new(MARKER, 0o600)?;
             // Lock before writing the mark: a sweeper must never see a marked directory without a
             // lock.
-            marker.lock()?;
+            let marker = directory.create_new(MARKER, 0o600)?;
+            let mut marker = LockedFile::lock(marker, LOCK_TIMEOUT).map_err(io::Error::other)?;
             if let Some(main) = main {
                 directory.create_new(MAIN, 0o600)?.write_all(main.as_os_str().as_bytes())?;
             }
@@ -84,8 +88,8 @@ impl ClusterDirectory {
         if directory.stat().ok()?.st_uid != geteuid().as_raw() {
             return None;
         }
-        let mut marker = directory.open_file(Path::new(MARKER), MARK.len() as u64).ok()?;
-        marker.try_lock().ok()?;
+        let marker = directory.open_file(Path::new(MARKER), MARK.len() as u64).ok()?;
+        let mut marker = LockedFile::lock(marker, Duration::ZERO).ok()?;
         let mut text = String::new();
         marker.read_to_string(&mut text).ok()?;
         (text == MARK).then_some(ClusterDirectory { directory, _marker: marker, owner: None })

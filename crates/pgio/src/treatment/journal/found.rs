@@ -11,10 +11,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{
-    EXTENSION, JOURNAL_SCHEMA, Journal, JournalError, Line, Opened, PATIENCE, UndoTarget, failed,
+    EXTENSION, JOURNAL_SCHEMA, Journal, JournalError, LOCK_TIMEOUT, Line, Opened, UndoTarget,
+    failed,
 };
 use crate::host::Machine;
-use crate::host::lock::{self, LockError, lock_within};
+use crate::host::lock::{self, LockError, LockedFile};
 use crate::host::own_dir::{DirMode, OwnDir};
 use crate::treatment::record::Record;
 use crate::treatment::resource::Resource;
@@ -162,11 +163,11 @@ enum Opening {
 fn take(own: &Arc<OwnDir>, name: &Path, dir: &Path) -> Result<Opening, JournalError> {
     let path = own.path_of(name);
     let Some(file) = own.open_file(name)? else { return Ok(Opening::Gone) };
-    match lock_within(&file, PATIENCE) {
-        Ok(()) => {}
+    let file = match LockedFile::lock(file, LOCK_TIMEOUT) {
+        Ok(file) => file,
         Err(LockError::Held { .. }) => return Ok(Opening::Living),
         Err(source) => return Err(JournalError::Lock { path, source }),
-    }
+    };
     if is_removed(&file, &path)? {
         return Ok(Opening::Gone);
     }
