@@ -11,10 +11,10 @@ use rustix::process::{Pid, Signal, kill_process};
 /// A psql that takes a while for each turn.
 const PSQL: &str = "#!/bin/sh\necho turn >>turns\nsleep 5\nfor file; do :; done\n\
     sed -e '1,/timing/d' -e 's/.*/Time: 1.000 ms/' \"$file\"\n";
-const PATIENCE: Duration = Duration::from_secs(150);
+const TIMEOUT: Duration = Duration::from_secs(150);
 
 fn wait_until(what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     while !done() {
         assert!(Instant::now() < deadline, "still not: {what}");
         thread::sleep(Duration::from_millis(20));

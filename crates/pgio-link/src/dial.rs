@@ -17,7 +17,7 @@ use super::token::Token;
 /// Time for one address.
 const CONNECT: Duration = Duration::from_secs(3);
 /// Time for each step of the handshake.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 const PAUSE: Duration = Duration::from_millis(300);
 
 /// Dials `addresses` (`host:port`, separated by commas) in turn until one answers, the time is over,
@@ -74,8 +74,8 @@ fn join(
     sink: Box<dyn FnMut(Event) + Send>,
 ) -> Result<(Welcome, Link), LinkError> {
     let failed = |why: String| LinkError::Handshake { address: address.to_owned(), why };
-    stream.set_read_timeout(Some(PATIENCE))?;
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TIMEOUT))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     stream.set_nodelay(true)?;
     let mut connection = tls::connect()?;
     while connection.is_handshaking() {

@@ -22,7 +22,7 @@ use super::tls;
 use super::token::Token;
 
 /// Time for each step of a handshake.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Handshakes at a time; more wait in the kernel's queue.
 const AT_ONCE: usize = 64;
 
@@ -160,8 +160,8 @@ fn try_receive(
 ) -> Result<(), (Option<Hello>, String)> {
     let nobody = |why: String| (None, why);
     let prepared = stream
-        .set_read_timeout(Some(PATIENCE))
-        .and_then(|()| stream.set_write_timeout(Some(PATIENCE)))
+        .set_read_timeout(Some(TIMEOUT))
+        .and_then(|()| stream.set_write_timeout(Some(TIMEOUT)))
         .and_then(|()| stream.set_nodelay(true));
     prepared.map_err(|e| nobody(e.to_string()))?;
     let mut connection = tls::accept(&shared.config).map_err(|e| nobody(e.to_string()))?;

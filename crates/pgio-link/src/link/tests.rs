@@ -164,8 +164,8 @@ fn a_driver_that_still_receives_a_long_message_is_not_silent() {
     let through = slow_network(coordinator.listener.port(), 600 << 10);
     let (sender, events) = channel();
     let sink = Box::new(move |event| drop(sender.send(event)));
-    let patience: (Duration, &dyn Fn() -> bool) = (LONG, &|| false);
-    let dialed = dial(&through, patience, &coordinator.token, &hello(), Clock::start(), sink);
+    let timeout: (Duration, &dyn Fn() -> bool) = (LONG, &|| false);
+    let dialed = dial(&through, timeout, &coordinator.token, &hello(), Clock::start(), sink);
     let (_, _driver) = dialed.unwrap();
     let Arrival::Joined { link, .. } = coordinator.arrivals.recv().unwrap() else {
         panic!("no driver")

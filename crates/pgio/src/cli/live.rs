@@ -65,7 +65,7 @@ impl Live {
     /// Tells browsers how the run ended and gives them time to fetch the last report. A page closes its stream
     /// of events when it has it; after a stop it waits for the run to be resumed.
     pub(super) fn finish<T>(mut self, ended: &Result<T, Failure>, stop: &Stop) {
-        let patience = match ended {
+        let timeout = match ended {
             Ok(_) => {
                 self.listener.end(Phase::Complete, "");
                 LAST_REPORT
@@ -76,7 +76,7 @@ impl Live {
             }
         };
         let begun = Instant::now();
-        while self.shared.viewers() > 0 && begun.elapsed() < patience && !stop.urgent() {
+        while self.shared.viewers() > 0 && begun.elapsed() < timeout && !stop.urgent() {
             thread::sleep(POLL);
         }
     }

@@ -24,11 +24,11 @@ use pgio_connect::interrupt;
 use pgio_connect::{self, ConnectParams};
 
 /// How long a started server may take to accept connections.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// How long its standbys may take to connect again.
-const STANDBY_PATIENCE: Duration = Duration::from_secs(30);
+const STANDBY_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long a reload may take to reach a session.
-const RELOAD_PATIENCE: Duration = Duration::from_secs(2);
+const RELOAD_TIMEOUT: Duration = Duration::from_secs(2);
 const POLL: Duration = Duration::from_millis(50);
 
 /// Stops and starts the server of a target. Both return when that is done, at once if it is
@@ -216,7 +216,7 @@ impl Machines<'_> {
 
 /// How long an undo waits for a short answer of the server; after that its steps stay in the journal.
 /// Shorter once a stop was requested.
-fn patience(stop: &Stop) -> Duration {
+fn timeout(stop: &Stop) -> Duration {
     match (stop.urgent(), stop.requested()) {
         (true, _) => Duration::from_secs(1),
         (false, true) => Duration::from_secs(5),
@@ -264,7 +264,7 @@ impl fmt::Debug for Context<'_> {
 impl Context<'_> {
     /// The session; a new one if a restart ended the former.
     pub fn admin(&mut self) -> Result<&mut Client, TreatmentError> {
-        let limit = patience(&self.stop);
+        let limit = timeout(&self.stop);
         let (params, changed) = (self.params, &self.changed);
         let restoring = self.stop.is_restoring();
         let is_there = |client: &mut Client| {
@@ -298,10 +298,10 @@ impl Context<'_> {
         if let AdminSession::Unresolved(why) = &self.session {
             return Err(unresolved(why));
         }
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         loop {
             let opened =
-                interrupt::within(patience(&self.stop), || open(self.params, &self.changed));
+                interrupt::within(timeout(&self.stop), || open(self.params, &self.changed));
             match opened {
                 Ok(client) => {
                     match &mut self.session {
@@ -324,7 +324,7 @@ impl Context<'_> {
         &mut self,
         restore: impl FnOnce(&mut Self) -> Result<T, TreatmentError>,
     ) -> Result<T, TreatmentError> {
-        let limit = patience(&self.stop) * 2;
+        let limit = timeout(&self.stop) * 2;
         interrupt::within(limit, || restore(self))
     }
 
@@ -366,7 +366,7 @@ impl Context<'_> {
         if self.private {
             return Ok(());
         }
-        let deadline = Instant::now() + RELOAD_PATIENCE;
+        let deadline = Instant::now() + RELOAD_TIMEOUT;
         loop {
             let admin = self.admin()?;
             let found = match restarts {
@@ -407,7 +407,7 @@ impl Context<'_> {
     /// no error here: what needs it checks for it.
     fn await_standbys(&mut self) {
         let wanted = std::mem::take(&mut self.streaming);
-        let deadline = Instant::now() + STANDBY_PATIENCE;
+        let deadline = Instant::now() + STANDBY_TIMEOUT;
         while !wanted.is_empty() && Instant::now() < deadline && !self.stop.requested() {
             let connected = self.streaming();
             if wanted.iter().all(|name| connected.contains(name)) {

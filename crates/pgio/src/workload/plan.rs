@@ -58,7 +58,7 @@ impl WindowPlan {
     }
 
     /// Returns how long to wait for the last session, if the window has a length.
-    pub(super) fn patience(&self) -> Option<Duration> {
+    pub(super) fn timeout(&self) -> Option<Duration> {
         let window = Duration::try_from_secs_f64(self.seconds).ok()?;
         Some(window.saturating_add(GRACE))
     }
@@ -117,8 +117,8 @@ mod tests {
         assert_eq!(shares, [3, 3, 2, 2]);
         let each = WindowPlan::new(Extent::Calls(10), 4, 1);
         assert!((0..4).all(|i| each.share(i) == Some(10)));
-        assert_eq!(plan.patience(), None);
+        assert_eq!(plan.timeout(), None);
         let timed = WindowPlan::new(Extent::Time(GRACE), 4, 1);
-        assert_eq!(timed.patience(), Some(2 * GRACE));
+        assert_eq!(timed.timeout(), Some(2 * GRACE));
     }
 }

@@ -106,7 +106,7 @@ impl SessionPool {
         let waiting = members.len();
         let mut connecting = Connecting {
             admin,
-            patience: setup.warmup.saturating_add(GRACE),
+            timeout: setup.warmup.saturating_add(GRACE),
             members,
             threads,
             pinned,
@@ -189,7 +189,7 @@ pub(super) fn alive(members: &[Member]) -> Vec<Alive<'_>> {
 struct Connecting<'a> {
     admin: &'a mut Client,
     /// Maximum time without an event.
-    patience: Duration,
+    timeout: Duration,
     members: &'a mut [Member],
     threads: &'a mut Threads<Order>,
     pinned: &'a mut BTreeMap<String, String>,
@@ -247,7 +247,7 @@ impl Phase for Connecting<'_> {
     }
 
     fn overdue(&mut self) -> Option<EngineError> {
-        if self.last_event.elapsed() <= self.patience {
+        if self.last_event.elapsed() <= self.timeout {
             return None;
         }
         let unready = self.members.iter().filter(|m| m.table.is_empty());

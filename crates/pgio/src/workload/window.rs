@@ -104,8 +104,8 @@ impl<'a> OpenWindow<'a> {
     /// Returns the error of sessions that are no longer waited for: after the window's end, or, for a
     /// fixed number of transactions, in a standstill.
     pub(super) fn stuck(&mut self, pids: impl Fn() -> Vec<i32>) -> Option<EngineError> {
-        let (over, failure) = match self.plan.patience() {
-            Some(patience) => (self.start.at.elapsed() > patience, "did not end with the window"),
+        let (over, failure) = match self.plan.timeout() {
+            Some(timeout) => (self.start.at.elapsed() > timeout, "did not end with the window"),
             None => {
                 let look = || stall::standstill(self.admin, &pids());
                 (self.stall.is_over(Instant::now(), look), stall::FAILURE)

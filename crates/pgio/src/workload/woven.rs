@@ -87,9 +87,9 @@ impl SessionPool {
                 };
                 self.threads.order(index, Order::Slice(order));
             }
-            let patience = GRACE + span(plan.guard() + slice.seconds);
+            let timeout = GRACE + span(plan.guard() + slice.seconds);
             let done;
-            (done, error) = self.answers(admin, patience, &mut given_up);
+            (done, error) = self.answers(admin, timeout, &mut given_up);
             if error.is_some() {
                 break;
             }
@@ -123,7 +123,7 @@ impl SessionPool {
     fn answers(
         &mut self,
         admin: &mut Client,
-        patience: Duration,
+        timeout: Duration,
         given_up: &mut bool,
     ) -> (Vec<WovenDone>, Option<EngineError>) {
         let mut turn = Answering {
@@ -131,7 +131,7 @@ impl SessionPool {
             admin,
             stopping: Stopping::default(),
             since: Instant::now(),
-            patience,
+            timeout,
             done: Vec::new(),
         };
         let error = phase::run(&mut turn, &self.events, &self.setup.stop);
@@ -329,7 +329,7 @@ struct Answering<'a> {
     admin: &'a mut Client,
     stopping: Stopping,
     since: Instant,
-    patience: Duration,
+    timeout: Duration,
     done: Vec<WovenDone>,
 }
 
@@ -358,7 +358,7 @@ impl Phase for Answering<'_> {
     }
 
     fn overdue(&mut self) -> Option<EngineError> {
-        let late = self.since.elapsed() > self.patience;
+        let late = self.since.elapsed() > self.timeout;
         let pids: Vec<i32> = alive(self.members).iter().map(|session| session.pid).collect();
         late.then(|| Stopping::stuck(self.admin, &pids, "did not end with their slice"))
     }

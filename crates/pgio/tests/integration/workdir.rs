@@ -19,7 +19,7 @@ use crate::polling::poll;
 pub(crate) use crate::polling::wait_until;
 use crate::timing;
 
-const PATIENCE: Duration = Duration::from_secs(150);
+const TIMEOUT: Duration = Duration::from_secs(150);
 
 #[derive(Debug)]
 pub(crate) struct Workdir {
@@ -170,16 +170,16 @@ impl Running {
     }
 
     pub(crate) fn wait(self) -> CommandResult {
-        self.wait_for(PATIENCE)
+        self.wait_for(TIMEOUT)
     }
 
-    pub(crate) fn wait_for(mut self, patience: Duration) -> CommandResult {
-        let deadline = Instant::now() + patience;
+    pub(crate) fn wait_for(mut self, timeout: Duration) -> CommandResult {
+        let deadline = Instant::now() + timeout;
         while self.is_running() {
             if Instant::now() > deadline {
                 self.child.kill().unwrap();
                 self.child.wait().unwrap();
-                panic!("pgio did not end within {patience:?}: {}", self.result(None));
+                panic!("pgio did not end within {timeout:?}: {}", self.result(None));
             }
             thread::sleep(Duration::from_millis(20));
         }
@@ -190,7 +190,7 @@ impl Running {
     /// Waits for something while pgio runs; one that ends before it fails the test.
     #[track_caller]
     pub(crate) fn until(&mut self, what: &str, condition: impl FnMut() -> bool) {
-        let deadline = Instant::now() + PATIENCE;
+        let deadline = Instant::now() + TIMEOUT;
         poll(condition, || {
             assert!(self.is_running(), "pgio ended before {what}: {}", self.result(None));
             assert!(Instant::now() < deadline, "still not {what}: {}", self.result(None));

@@ -9,7 +9,7 @@ use pgio::cli::exit::{FAILED, Failure, Outcome};
 use pgio::experiment::event::Event;
 
 /// How long a reloaded setting may take to show.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 pub(super) type Action<'a> = Box<dyn FnMut() -> Outcome + 'a>;
 
@@ -81,7 +81,7 @@ pub(super) fn set(dsn: &str, setting: &str, value: &str) -> Outcome {
     let begun = Instant::now();
     let show = format!("SHOW {setting}");
     while connect(dsn)?.query_one(&show, &[]).map_err(failed)?.get::<_, String>(0) != value {
-        if begun.elapsed() > PATIENCE {
+        if begun.elapsed() > TIMEOUT {
             let text = format!("{setting} did not become {value} after a reload");
             return Err(Failure::message(FAILED, text));
         }

@@ -162,10 +162,10 @@ impl Listener {
         });
     }
 
-    fn render(&mut self, dir: &Path, patience: Duration) {
+    fn render(&mut self, dir: &Path, timeout: Duration) {
         let Some(workload) = &mut self.workload else { return };
         let is_due = workload.stored > workload.rendered && self.shared.viewers() > 0;
-        if is_due && self.renderer.render(&workload.name, dir, patience) {
+        if is_due && self.renderer.render(&workload.name, dir, timeout) {
             workload.rendered = workload.stored;
         }
     }

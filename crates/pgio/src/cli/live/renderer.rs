@@ -47,15 +47,15 @@ impl Renderer {
     }
 
     /// Waits for a report that still takes its time, so that the last one can follow it.
-    pub(super) fn wait(&mut self, patience: Duration) {
+    pub(super) fn wait(&mut self, timeout: Duration) {
         if self.busy {
-            self.busy = self.done.recv_timeout(patience).is_err();
+            self.busy = self.done.recv_timeout(timeout).is_err();
         }
     }
 
     /// Renders what is stored in this directory. Returns whether it is under way or done; not if the report
     /// before it still takes its time.
-    pub(super) fn render(&mut self, workload: &str, dir: &Path, patience: Duration) -> bool {
+    pub(super) fn render(&mut self, workload: &str, dir: &Path, timeout: Duration) -> bool {
         if self.busy {
             self.busy = self.done.try_recv().is_err();
         }
@@ -63,7 +63,7 @@ impl Renderer {
         if self.busy || self.orders.send(order).is_err() {
             return false;
         }
-        self.busy = self.done.recv_timeout(patience) == Err(RecvTimeoutError::Timeout);
+        self.busy = self.done.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout);
         true
     }
 }

@@ -27,7 +27,7 @@ use pgio_connect::{self, ConnectParams};
 use pgio_results::sweep::Sweep;
 
 /// Time limit for a server to answer.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 pub struct Preview<'a> {
@@ -130,7 +130,7 @@ fn ask(
 
 fn reader(params: &ConnectParams) -> Result<Client, String> {
     let mut params = params.clone().with_application_name(leftovers::UNANNOUNCED);
-    params.connect_timeout = Some(params.connect_timeout.map_or(PATIENCE, |t| t.min(PATIENCE)));
+    params.connect_timeout = Some(params.connect_timeout.map_or(TIMEOUT, |t| t.min(TIMEOUT)));
     let mut client = pgio_connect::connect(&params).map_err(|e| words::sentence(&e))?;
     client
         .batch_execute("SET default_transaction_read_only = on")

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::{JournalError, PATIENCE};
+use super::{JournalError, LOCK_TIMEOUT};
 use crate::host::lock::{self, LockError, LockFile};
 use crate::host::own_dir::{DirMode, OwnDir};
 use crate::treatment::resource::Resource;
@@ -46,7 +46,7 @@ impl Claims {
         let own = Arc::new(OwnDir::create(dir, DirMode::Private)?);
         let mut taken = BTreeMap::new();
         for resource in missing {
-            let mut lock = LockFile::take(own.clone(), &name_of(resource), PATIENCE)
+            let mut lock = LockFile::take(own.clone(), &name_of(resource), LOCK_TIMEOUT)
                 .map_err(|error| refused(&own, resource, error))?;
             let text = serde_json::to_string(holder).expect("plain data always serializes");
             // Only people read it: a full disk must not stop an experiment.

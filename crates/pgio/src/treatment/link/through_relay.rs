@@ -35,7 +35,7 @@ const WHAT: &str = "primary_conninfo of the standby";
 const RELAY: &str = "relay";
 
 /// How long the standby may take to stream again after its primary_conninfo changed.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug, Clone)]
 pub(super) struct RelayTreatment {
@@ -140,7 +140,7 @@ fn wait(
 ) -> Result<(), TreatmentError> {
     let is_served = "SELECT current_setting('synchronous_standby_names') = '' OR EXISTS \
                      (SELECT FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum'))";
-    let deadline = Instant::now() + PATIENCE;
+    let deadline = Instant::now() + TIMEOUT;
     loop {
         let from = source(standby)
             .map_err(TreatmentError::postgres("ask the standby where it streams from"))?;
@@ -155,7 +155,7 @@ fn wait(
         if Instant::now() > deadline {
             return Err(TreatmentError::NotInForce {
                 what: "the relay".to_owned(),
-                seconds: PATIENCE.as_secs(),
+                seconds: TIMEOUT.as_secs(),
                 why: match there {
                     true => "no standby became synchronous".to_owned(),
                     false => {

@@ -22,7 +22,7 @@ const BODY: &str = include_str!("question.sh");
 /// The shell answers at once, even while fio waits.
 const LIMIT: Duration = Duration::from_secs(20);
 /// Time for fio to stop; after that, it is killed when the shell ends.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub struct Bench {
@@ -90,8 +90,8 @@ impl Bench {
     fn end(&mut self) -> Result<(), DeviceError> {
         let asked = Instant::now();
         while running(&self.shell.ask("stop", LIMIT)?.text).is_some() {
-            if asked.elapsed() > PATIENCE {
-                let error = HostError::Silent { host: "fio".to_owned(), limit: PATIENCE };
+            if asked.elapsed() > TIMEOUT {
+                let error = HostError::Silent { host: "fio".to_owned(), limit: TIMEOUT };
                 return Err(ExecError::from(error).into());
             }
             thread::sleep(Duration::from_millis(20));

@@ -13,7 +13,7 @@ use crate::workload::error::EngineError;
 use pgio_connect::ConnectParams;
 
 /// Time for a driver to answer.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Drivers {
     /// Has every driver connect to the server once. `expected` is what [`super::server_name`] returns for the
@@ -90,8 +90,8 @@ impl Roster {
             if stop.requested() {
                 return Err(EngineError::Stopped);
             }
-            if begun.elapsed() > PATIENCE {
-                let seconds = PATIENCE.as_secs();
+            if begun.elapsed() > TIMEOUT {
+                let seconds = TIMEOUT.as_secs();
                 return Err(DriverError::Failed {
                     rank: first,
                     host: self.seated.host(first),

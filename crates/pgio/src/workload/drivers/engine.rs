@@ -60,8 +60,8 @@ impl Engine {
     }
 
     /// Returns how long drivers may take to connect.
-    pub(super) fn patience(&self) -> Result<Duration, DriverError> {
-        self.ask(|launcher| launcher.patience())
+    pub(super) fn timeout(&self) -> Result<Duration, DriverError> {
+        self.ask(|launcher| launcher.timeout())
     }
 }
 

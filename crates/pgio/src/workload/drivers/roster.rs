@@ -250,7 +250,7 @@ impl Roster {
 
     /// Waits until every driver that was started is connected.
     fn wait_for_all(&mut self, stop: &Stop) -> Result<(), EngineError> {
-        let (begun, patience) = (Instant::now(), self.engine.patience()?);
+        let (begun, timeout) = (Instant::now(), self.engine.timeout()?);
         let mut losses = 0;
         loop {
             match self.arrivals.recv_timeout(TICK) {
@@ -278,7 +278,7 @@ impl Roster {
                 return Err(EngineError::Stopped);
             }
             let ended = self.engine.ended(&missing)?;
-            if ended.is_some() || begun.elapsed() > patience {
+            if ended.is_some() || begun.elapsed() > timeout {
                 return Err(self.missing(&missing, begun.elapsed(), ended).into());
             }
         }

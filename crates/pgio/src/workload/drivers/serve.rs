@@ -60,8 +60,8 @@ pub fn serve(
     let clock = Clock::start();
     let (sender, events) = mpsc::channel();
     let sink = Box::new(move |event| drop(sender.send(event)));
-    let patience: (Duration, &dyn Fn() -> bool) = (within, &|| stop.requested());
-    let dialed = dial(coordinator, patience, token, &hello, clock, sink);
+    let timeout: (Duration, &dyn Fn() -> bool) = (within, &|| stop.requested());
+    let dialed = dial(coordinator, timeout, token, &hello, clock, sink);
     let (_, link) = dialed.map_err(|error| match stop.requested() {
         true => ServeError::Stopped,
         false => error.into(),
@@ -88,7 +88,7 @@ pub fn serve(
 /// Ends a trial's sessions, and waits for them as long as it may.
 fn end(trial: &Current, ended: &Result<(), ServeError>) {
     trial.stop.request();
-    let patience = match ended {
+    let timeout = match ended {
         Err(ServeError::Stopped) => SIGNALED,
         _ => {
             // Terminate without waiting for what was canceled.
@@ -97,7 +97,7 @@ fn end(trial: &Current, ended: &Result<(), ServeError>) {
         }
     };
     let begun = Instant::now();
-    while !trial.thread.is_finished() && begun.elapsed() < patience {
+    while !trial.thread.is_finished() && begun.elapsed() < timeout {
         thread::sleep(TICK);
     }
 }

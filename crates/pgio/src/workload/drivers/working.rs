@@ -182,8 +182,8 @@ impl Phase for WindowPhase<'_> {
 
     /// Drivers give up work that hangs; later than they do, the drivers themselves hang.
     fn overdue(&mut self) -> Option<EngineError> {
-        let patience = self.longest? + GRACE;
-        (self.window.start.at.elapsed() > patience)
+        let timeout = self.longest? + GRACE;
+        (self.window.start.at.elapsed() > timeout)
             .then(|| EngineError::Stuck("drivers did not end with the window".to_owned()))
     }
 

@@ -74,7 +74,7 @@ fn drivers_run_one_program_on_data_that_are_made_once() {
 
 /// `time_limit` decides, not the run time: programs load data first, or go on until their work is done.
 #[test]
-#[ignore = "the coordinator's patience beside it is 40 s"]
+#[ignore = "the coordinator's timeout beside it is 40 s"]
 fn a_program_may_take_longer_than_its_run_time() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let dir = Workdir::new();

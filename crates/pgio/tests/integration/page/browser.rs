@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-const PATIENCE: Duration = Duration::from_secs(180);
+const TIMEOUT: Duration = Duration::from_secs(180);
 
 pub(crate) struct Browser {
     child: Child,
@@ -101,7 +101,7 @@ impl Browser {
     }
 
     fn receive(&mut self, waiting_for: &str) -> Value {
-        let message = self.messages.recv_timeout(PATIENCE);
+        let message = self.messages.recv_timeout(TIMEOUT);
         let message = message.unwrap_or_else(|e| panic!("Chromium, {waiting_for}: {e}"));
         let params = &message["params"];
         match message["method"].as_str().unwrap_or_default() {

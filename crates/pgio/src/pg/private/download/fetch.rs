@@ -25,7 +25,7 @@ use crate::host::lock::LockFile;
 use crate::host::own_dir::{DirMode, OwnDir};
 
 /// Timeout for another process that fetches the same build, which usually takes seconds.
-const PATIENCE: Duration = Duration::from_secs(180);
+const LOCK_TIMEOUT: Duration = Duration::from_secs(180);
 
 pub(super) fn into_cache(
     build: &Build,
@@ -42,7 +42,7 @@ pub(super) fn into_cache(
         // Do not depend on root's umask.
         open_to_all(cache).map_err(at(cache))?;
     }
-    let _lock = lock(Arc::clone(&own), cache, build, PATIENCE)?;
+    let _lock = lock(Arc::clone(&own), cache, build, LOCK_TIMEOUT)?;
     // Another process may have fetched it while we waited.
     if server.exists() {
         return Ok(());
@@ -88,10 +88,10 @@ fn lock(
     own: Arc<OwnDir>,
     cache: &Path,
     build: &Build,
-    patience: Duration,
+    timeout: Duration,
 ) -> Result<LockFile, DownloadError> {
     let name = format!("{}.lock", build.version());
-    LockFile::take(own, &name, patience)
+    LockFile::take(own, &name, timeout)
         .map_err(|source| DownloadError::Locked { path: cache.join(name), source })
 }
 
@@ -236,7 +236,7 @@ mod tests {
         let own = OwnDir::open(cache.path(), DirMode::Unchanged).unwrap().unwrap();
         let own = Arc::new(own);
         let build = Build { major: 18, minor: 6, sha256: &[] };
-        let lock = |patience| lock(own.clone(), cache.path(), &build, patience);
+        let lock = |timeout| lock(own.clone(), cache.path(), &build, timeout);
         let mut held = lock(Duration::ZERO).unwrap();
         let mode = held.file().metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "no other user can hold it");

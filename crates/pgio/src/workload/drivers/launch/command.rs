@@ -12,7 +12,7 @@ use crate::host::exec::spawn;
 use crate::workload::drivers::error::DriverError;
 
 /// Time for drivers to connect: an allocation is there already, a program may be read over a network.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 /// Time for the command to end after its drivers were ordered to end.
 const ENDING: Duration = Duration::from_secs(10);
 
@@ -129,8 +129,8 @@ impl Launcher for Command {
             .then(|| format!("the command that starts the drivers ended with {status}"))
     }
 
-    fn patience(&self) -> Duration {
-        PATIENCE
+    fn timeout(&self) -> Duration {
+        TIMEOUT
     }
 
     fn end(&mut self) {

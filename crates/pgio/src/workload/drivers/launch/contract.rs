@@ -49,7 +49,7 @@ pub trait Launcher: Send {
     fn ended(&mut self, missing: &[u32]) -> Option<String>;
 
     /// How long drivers may take to connect.
-    fn patience(&self) -> Duration;
+    fn timeout(&self) -> Duration;
 
     /// Ends what is left of the engine's processes; drivers know that the run is over.
     fn end(&mut self);

@@ -16,7 +16,7 @@ use pgio_link::{COORDINATOR_VARIABLE, TOKEN_VARIABLE};
 
 const TEMPLATE: &str = include_str!("job.yaml");
 /// Time for nodes to pull the image.
-const PATIENCE: Duration = Duration::from_secs(300);
+const TIMEOUT: Duration = Duration::from_secs(300);
 /// Time for the Job to complete once its drivers have been ordered to end.
 const ENDING: &str = "--timeout=20s";
 /// Time for one command of kubectl.
@@ -121,8 +121,8 @@ impl Launcher for Kubernetes {
         None
     }
 
-    fn patience(&self) -> Duration {
-        PATIENCE
+    fn timeout(&self) -> Duration {
+        TIMEOUT
     }
 
     fn end(&mut self) {

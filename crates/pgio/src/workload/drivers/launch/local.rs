@@ -12,7 +12,7 @@ use crate::host::command::CommandLine;
 use crate::host::exec::{SpawnOptions, spawn};
 use crate::workload::drivers::error::DriverError;
 
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Time for a driver to end after the order to.
 const ENDING: Duration = Duration::from_secs(3);
 
@@ -63,8 +63,8 @@ impl Launcher for Local {
         self.children.iter_mut().find_map(ended)
     }
 
-    fn patience(&self) -> Duration {
-        PATIENCE
+    fn timeout(&self) -> Duration {
+        TIMEOUT
     }
 
     fn end(&mut self) {

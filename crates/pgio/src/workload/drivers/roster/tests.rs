@@ -30,14 +30,14 @@ impl Fake {
             pid: 1,
             rank: Some(rank),
         };
-        let patience: (Duration, &dyn Fn() -> bool) = (Duration::from_secs(5), &|| false);
+        let timeout: (Duration, &dyn Fn() -> bool) = (Duration::from_secs(5), &|| false);
         let heard = Arc::clone(&self.heard);
         let sink = move |event| {
             if let Event::Message(json) = event {
                 heard.lock().unwrap().push((rank, String::from_utf8(json).unwrap()));
             }
         };
-        let link = dial(coordinator, patience, token, &hello, Clock::start(), Box::new(sink));
+        let link = dial(coordinator, timeout, token, &hello, Clock::start(), Box::new(sink));
         self.links.lock().unwrap().insert(rank, link.unwrap().1);
     }
 }
@@ -74,7 +74,7 @@ impl Launcher for Fake {
         None
     }
 
-    fn patience(&self) -> Duration {
+    fn timeout(&self) -> Duration {
         Duration::from_secs(20)
     }
 
