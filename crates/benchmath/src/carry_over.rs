@@ -1,4 +1,4 @@
-//! Whether conditions that take turns in short slices reach into each other.
+//! Whether conditions that take turns in short slices affect each other.
 //!
 //! What a condition leaves behind belongs to the slices of the next one. Then a condition's rate differs
 //! between the halves of its slices, or depends on the condition that ran before. The slices are in random
@@ -19,7 +19,7 @@ use crate::student;
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct SliceSample {
     /// Index of the condition before; none for the first slice of a window.
-    pub after: Option<usize>,
+    pub previous: Option<usize>,
     /// Work of each half, such as commits.
     pub work: [f64; 2],
     /// Seconds of each half, those of all sessions together.
@@ -57,7 +57,7 @@ impl LogRatio {
 
     /// Returns the difference of two independent logarithms.
     #[must_use]
-    pub fn less(&self, other: &LogRatio) -> LogRatio {
+    pub fn minus(&self, other: &LogRatio) -> LogRatio {
         LogRatio {
             estimate: self.estimate - other.estimate,
             error: self.error.hypot(other.error),
@@ -67,7 +67,7 @@ impl LogRatio {
 
     /// Returns the logarithm times a factor, such as -1 for the ratio the other way round.
     #[must_use]
-    pub fn times(&self, factor: f64) -> LogRatio {
+    pub fn scaled(&self, factor: f64) -> LogRatio {
         LogRatio {
             estimate: self.estimate * factor,
             error: self.error * factor.abs(),
@@ -79,7 +79,7 @@ impl LogRatio {
     /// Satterthwaite; `None` without any.
     fn weighted(all: &[(f64, LogRatio)]) -> Option<LogRatio> {
         let weights: f64 = all.iter().map(|(weight, _)| weight).sum();
-        let parts: Vec<LogRatio> = all.iter().map(|(w, log)| log.times(w / weights)).collect();
+        let parts: Vec<LogRatio> = all.iter().map(|(w, log)| log.scaled(w / weights)).collect();
         let variance: f64 = parts.iter().map(|part| part.error.powi(2)).sum();
         let spread: f64 = parts.iter().map(|part| part.error.powi(4) / part.freedom).sum();
         let freedom: f64 = parts.iter().map(|part| part.freedom).sum();
@@ -122,7 +122,7 @@ impl Rate {
 
 /// Returns the rate of the second halves divided by that of the first; `None` for fewer than three slices,
 /// or for halves without work.
-pub fn halves(turns: &[SliceSample]) -> Option<LogRatio> {
+pub fn half_ratio(turns: &[SliceSample]) -> Option<LogRatio> {
     let half = |turn: &SliceSample, at: usize| (turn.work[at], turn.seconds[at]);
     let first = Rate::of(turns.iter().map(|turn| half(turn, 0)))?;
     let second = Rate::of(turns.iter().map(|turn| half(turn, 1)))?;
@@ -133,8 +133,8 @@ pub fn halves(turns: &[SliceSample]) -> Option<LogRatio> {
 
 /// Returns the rate of the slices after the condition `before` divided by that of all slices; `None` for
 /// fewer than three such slices, or for slices without work.
-pub fn after(turns: &[SliceSample], before: usize) -> Option<LogRatio> {
-    let is_after = |turn: &SliceSample| turn.after == Some(before);
+pub fn ratio_after(turns: &[SliceSample], before: usize) -> Option<LogRatio> {
+    let is_after = |turn: &SliceSample| turn.previous == Some(before);
     let count = turns.iter().filter(|turn| is_after(turn)).count();
     let all = Rate::of(turns.iter().map(SliceSample::total))?;
     let some = Rate::of(turns.iter().filter(|turn| is_after(turn)).map(SliceSample::total))?;
@@ -169,19 +169,19 @@ pub fn share_after(conditions: usize, itself: bool) -> f64 {
     if itself { 1.0 / (k * k) } else { (k + 1.0) / (k * k) }
 }
 
-/// What the slices of one condition say.
+/// The estimates from the slices of one condition.
 #[derive(Debug, Clone, Default, PartialEq)]
 pub struct Slices {
-    /// See [`halves`].
+    /// See [`half_ratio`].
     pub halves: Option<LogRatio>,
-    /// See [`after`], for every condition before.
+    /// See [`ratio_after`], for every condition before.
     pub after: Vec<Option<LogRatio>>,
 }
 
 impl Slices {
     pub fn of(turns: &[SliceSample], conditions: usize) -> Slices {
-        let after = (0..conditions).map(|before| after(turns, before));
-        Slices { halves: halves(turns), after: after.collect() }
+        let after = (0..conditions).map(|before| ratio_after(turns, before));
+        Slices { halves: half_ratio(turns), after: after.collect() }
     }
 }
 
@@ -197,38 +197,42 @@ pub enum Place {
     Turns,
 }
 
-/// One question about a condition, answered.
+/// The estimate of one influence of a condition.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Answer {
+pub struct Influence {
     pub condition: usize,
     pub place: Place,
     pub log: LogRatio,
 }
 
-/// Asks of each condition whether the turns change its effect and whether it reaches into others: no more than
-/// three questions for each. Conditions with equal numbers in `settings` have the same settings, as the
+/// Estimates for each condition whether taking turns changes its effect and whether it affects other conditions:
+/// at most three estimates for each. Conditions with equal numbers in `settings` have the same settings, as the
 /// baseline and its A/A twin: to follow one is to follow the other, and neither reaches into the other. What
 /// follows a condition is the mean over all conditions with other settings.
-pub fn answers(slices: &[Slices], settings: &[usize], baseline: usize) -> Vec<Answer> {
+pub fn estimate_influences(
+    slices: &[Slices],
+    settings: &[usize],
+    baseline: usize,
+) -> Vec<Influence> {
     let same =
         |a: usize, b: usize| a == b || settings.get(a).is_some_and(|s| settings.get(b) == Some(s));
     let halves = |condition: usize| slices.get(condition)?.halves;
-    let turns = |condition: usize| turns(slices, condition, same);
+    let turns = |condition: usize| effect_of_turns(slices, condition, same);
     let mut all = Vec::new();
     for condition in 0..slices.len() {
         let effect = |of: &dyn Fn(usize) -> Option<LogRatio>| {
             let found = of(condition).zip(of(baseline)).filter(|_| condition != baseline);
-            found.map(|(own, baseline)| own.less(&baseline))
+            found.map(|(own, baseline)| own.minus(&baseline))
         };
-        let answers = [
+        let estimates = [
             (Place::SecondHalves, effect(&halves)),
-            (Place::After, follows(slices, condition, same)),
+            (Place::After, effect_on_others(slices, condition, same)),
             (Place::Turns, effect(&turns)),
         ];
         all.extend(
-            answers
+            estimates
                 .into_iter()
-                .filter_map(|(place, log)| Some(Answer { condition, place, log: log? })),
+                .filter_map(|(place, log)| Some(Influence { condition, place, log: log? })),
         );
     }
     all
@@ -237,7 +241,7 @@ pub fn answers(slices: &[Slices], settings: &[usize], baseline: usize) -> Vec<An
 /// Returns the rate of the conditions with other settings after this one, divided by that in their other slices.
 /// With a share s of the slices after it, and to first order, its logarithm is that of the rate after it
 /// against all slices, divided by 1 - s.
-fn follows(
+fn effect_on_others(
     slices: &[Slices],
     condition: usize,
     same: impl Fn(usize, usize) -> bool,
@@ -246,13 +250,13 @@ fn follows(
     let after: Vec<LogRatio> =
         others.filter_map(|(_, other)| *other.after.get(condition)?).collect();
     let by_all = 1.0 / (1.0 - share_after(slices.len(), false));
-    LogRatio::mean(&after).map(|log| log.times(by_all))
+    LogRatio::mean(&after).map(|log| log.scaled(by_all))
 }
 
 /// Returns the condition's rate in all its slices, divided by that in the slices which follow its own settings;
 /// `None` if all conditions have the same. Two parts of the slices against all of them are correlated
 /// negatively, so the error is rather too large.
-fn turns(
+fn effect_of_turns(
     slices: &[Slices],
     condition: usize,
     same: impl Fn(usize, usize) -> bool,
@@ -265,10 +269,10 @@ fn turns(
         Some((share_after(slices.len(), before == condition), (*log)?))
     });
     let own: Vec<(f64, LogRatio)> = own.collect();
-    LogRatio::weighted(&own).map(|log| log.times(-1.0))
+    LogRatio::weighted(&own).map(|log| log.scaled(-1.0))
 }
 
-/// What the questions asked of one length of slices say together.
+/// The joint result of all estimates for one length of slices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Agreement {
     /// Every interval lies within the limit.
@@ -279,20 +283,20 @@ pub enum Agreement {
     Contradicted,
 }
 
-/// Whether one answer contradicts agreement within `limit`, the logarithm of a ratio.
+/// Whether one estimate contradicts agreement within `limit`, the logarithm of a ratio.
 pub fn contradicts(interval: &Interval, limit: f64) -> bool {
     (interval.low > 0.0 || interval.high < 0.0) && interval.estimate.abs() > limit
 }
 
-/// Judges several answers together: `alpha` is divided among them by Bonferroni's inequality.
+/// Judges several estimates together: `alpha` is divided among them by Bonferroni's inequality.
 ///
 /// # Panics
 ///
 /// Unless alpha is between 0 and 1.
-pub fn agreement(answers: &[Answer], limit: f64, alpha: f64) -> Agreement {
-    let share = alpha / answers.len().max(1) as f64;
+pub fn agreement(influences: &[Influence], limit: f64, alpha: f64) -> Agreement {
+    let share = alpha / influences.len().max(1) as f64;
     let intervals: Vec<Interval> =
-        answers.iter().map(|answer| answer.log.interval(share)).collect();
+        influences.iter().map(|influence| influence.log.interval(share)).collect();
     if intervals.iter().any(|interval| contradicts(interval, limit)) {
         return Agreement::Contradicted;
     }
@@ -319,7 +323,7 @@ mod tests {
             let mut work =
                 |rate: f64| 1000.0 * rate * length * (1.0 + 0.3 * (random.next_f64() - 0.5));
             SliceSample {
-                after: Some(before),
+                previous: Some(before),
                 work: [work(level), work(level * second)],
                 seconds: [length, length],
             }
@@ -329,20 +333,20 @@ mod tests {
 
     #[test]
     fn estimates_are_ratios_of_rates() {
-        let exact = |after, work| SliceSample { after, work, seconds: [1.0, 2.0] };
+        let exact = |previous, work| SliceSample { previous, work, seconds: [1.0, 2.0] };
         let all = [
             exact(None, [10.0, 22.0]),
             exact(Some(1), [10.0, 22.0]),
             exact(Some(1), [10.0, 22.0]),
             exact(Some(1), [10.0, 22.0]),
         ];
-        let halves = halves(&all).unwrap();
+        let halves = half_ratio(&all).unwrap();
         assert!((halves.estimate - 1.1_f64.ln()).abs() < 1e-12 && halves.error < 1e-12);
-        assert_eq!(after(&all, 1).unwrap().estimate, 0.0);
-        assert_eq!(after(&all, 0), None);
-        assert_eq!(super::halves(&all[..2]), None);
+        assert_eq!(ratio_after(&all, 1).unwrap().estimate, 0.0);
+        assert_eq!(ratio_after(&all, 0), None);
+        assert_eq!(half_ratio(&all[..2]), None);
         let idle = [exact(Some(0), [0.0, 0.0]); 5];
-        assert_eq!((super::halves(&idle), after(&idle, 0)), (None, None));
+        assert_eq!((half_ratio(&idle), ratio_after(&idle, 0)), (None, None));
     }
 
     #[test]
@@ -354,8 +358,8 @@ mod tests {
                 let Interval { low, high, .. } = ratio.interval(0.05);
                 u32::from(low <= 0.0 && high >= 0.0)
             };
-            of_halves += covers(halves(&turns).unwrap());
-            of_after += covers(after(&turns, 2).unwrap());
+            of_halves += covers(half_ratio(&turns).unwrap());
+            of_after += covers(ratio_after(&turns, 2).unwrap());
         }
         assert!((930..=970).contains(&of_halves), "{of_halves}");
         assert!((930..=970).contains(&of_after), "{of_after}");
@@ -369,7 +373,7 @@ mod tests {
             let alike = [77, 78].map(|seed| turns(seed, own.len(), 1.0, 1.0));
             let all = [alike[0].as_slice(), own, &alike[1]];
             let slices = all.map(|own| Slices::of(own, 3));
-            agreement(&answers(&slices, &[0, 1, 2], 0), limit, 0.05)
+            agreement(&estimate_influences(&slices, &[0, 1, 2], 0), limit, 0.05)
         };
         assert_eq!(judge(&turns(3, 12_000, 1.0, 1.0)), Agreement::Shown);
         assert_eq!(judge(&turns(3, 30, 1.0, 1.0)), Agreement::Open);
@@ -401,7 +405,7 @@ mod tests {
                 let level = before.map_or(1.0, |before| rate(condition, before));
                 let mut work = || 1000.0 * level * length * (1.0 + 0.6 * (random.next_f64() - 0.5));
                 let work = [work(), work()];
-                all[condition].push(SliceSample { after: before, work, seconds: [length; 2] });
+                all[condition].push(SliceSample { previous: before, work, seconds: [length; 2] });
                 before = Some(condition);
             }
         }
@@ -415,7 +419,7 @@ mod tests {
 
     #[test]
     fn the_bias_that_enters_a_ratio_is_not_diluted_by_a_twin() {
-        let found = answers(&rounds(1, 3, 3000, with_twin), &[0, 0, 1], 0);
+        let found = estimate_influences(&rounds(1, 3, 3000, with_twin), &[0, 0, 1], 0);
         let of = |condition, place| {
             found.iter().find(|a| (a.condition, a.place) == (condition, place)).map(|a| a.log)
         };
@@ -427,7 +431,7 @@ mod tests {
         assert!(twin.estimate.abs() < 3.0 * twin.error, "{twin:?}");
         let limit = 0.0125_f64.ln_1p();
         for seed in 0..20 {
-            let found = answers(&rounds(seed, 3, 600, with_twin), &[0, 0, 1], 0);
+            let found = estimate_influences(&rounds(seed, 3, 600, with_twin), &[0, 0, 1], 0);
             assert_eq!(agreement(&found, limit, 0.05), Agreement::Contradicted, "{seed}");
         }
     }
@@ -436,7 +440,7 @@ mod tests {
     fn what_one_condition_leaves_is_its_effect_on_the_slices_after_it() {
         // The last of five slows whatever follows it, itself included.
         let rate = |_: usize, before: usize| if before == 4 { 0.9 } else { 1.0 };
-        let found = answers(&rounds(1, 5, 3000, rate), &[0, 0, 1, 2, 3], 0);
+        let found = estimate_influences(&rounds(1, 5, 3000, rate), &[0, 0, 1, 2, 3], 0);
         let after = found.iter().find(|a| (a.condition, a.place) == (4, Place::After)).unwrap();
         assert!((after.log.estimate - 0.9_f64.ln()).abs() < 0.01, "{after:?}");
         // In windows of its own it would be slower, and the baseline faster.
@@ -455,7 +459,7 @@ mod tests {
         ] {
             let accused = (0..400).filter(|seed| {
                 let slices = rounds(*seed, settings.len(), rounds_each, |_, _| 1.0);
-                let found = answers(&slices, &settings, 0);
+                let found = estimate_influences(&slices, &settings, 0);
                 agreement(&found, limit, 0.05) == Agreement::Contradicted
             });
             // 20 are expected, with a standard deviation of 4.4.
@@ -466,7 +470,7 @@ mod tests {
 
     #[test]
     fn equal_conditions_are_asked_nothing_that_turns_could_change() {
-        let found = answers(&rounds(1, 2, 100, |_, _| 1.0), &[0, 0], 0);
+        let found = estimate_influences(&rounds(1, 2, 100, |_, _| 1.0), &[0, 0], 0);
         let places: Vec<Place> = found.iter().map(|answer| answer.place).collect();
         assert_eq!(places, [Place::SecondHalves]);
     }
@@ -483,7 +487,7 @@ mod tests {
     fn means_and_differences_carry_their_errors() {
         let one = LogRatio { estimate: 0.2, error: 0.03, freedom: 9.0 };
         let other = LogRatio { estimate: 0.1, error: 0.04, freedom: 5.0 };
-        let difference = one.less(&other);
+        let difference = one.minus(&other);
         assert!(
             (difference.estimate - 0.1).abs() < 1e-12 && (difference.error - 0.05).abs() < 1e-12
         );

@@ -20,15 +20,15 @@ use crate::interval::assert_probability;
 use crate::rng::{SplitMix64, derive};
 
 /// Fewest runs on each side of a change. One or two deviating runs are not a new level.
-pub const FEWEST: usize = 3;
+pub const MIN_RUNS_PER_SIDE: usize = 3;
 
 /// Permutations at most.
 const PERMUTATIONS: u32 = 4999;
 /// Permutations that reach the statistic; more would not make the answer clearer.
-const ENOUGH: u32 = 40;
+const ENOUGH_HITS: u32 = 40;
 
 /// Rounds of locating changes between their neighbors.
-const ROUNDS: usize = 3;
+const MAX_RELOCATIONS: usize = 3;
 
 /// A change of the level.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -70,7 +70,7 @@ pub fn find(values: &[f64], alpha: f64, seed: u64) -> Vec<ChangePoint> {
 /// overlap. An odd number has two middle splits with the same statistic, and a permutation reaches it
 /// at either.
 pub fn smallest_p(values: usize) -> f64 {
-    if values < 2 * FEWEST {
+    if values < 2 * MIN_RUNS_PER_SIDE {
         return 1.0;
     }
     let half = values / 2;
@@ -86,12 +86,12 @@ pub fn smallest_p(values: usize) -> f64 {
 
 /// Moves each change to the best split between its neighbors, which the first division did not know.
 fn locate(values: &[f64], changes: &mut [ChangePoint]) {
-    for _ in 0..ROUNDS {
+    for _ in 0..MAX_RELOCATIONS {
         let mut moved = false;
         for i in 0..changes.len() {
             let start = if i == 0 { 0 } else { changes[i - 1].at };
             let end = changes.get(i + 1).map_or(values.len(), |next| next.at);
-            let Some((at, _)) = best(&scores(&values[start..end])) else { continue };
+            let Some((at, _)) = best_split(&scores(&values[start..end])) else { continue };
             moved |= changes[i].at != start + at;
             changes[i].at = start + at;
         }
@@ -104,16 +104,16 @@ fn locate(values: &[f64], changes: &mut [ChangePoint]) {
 /// The best split of a segment with its p; `None` for a segment that is too short or constant.
 fn split(segment: &[f64], level: f64, seed: u64) -> Option<(usize, f64)> {
     let mut scores = scores(segment);
-    let (at, observed) = best(&scores)?;
+    let (at, observed) = best_split(&scores)?;
     let mut rng = SplitMix64::new(seed);
     // Enough for a p that is clearly below the level, or clearly not.
-    let most = PERMUTATIONS.max((f64::from(ENOUGH) / level).min(1e6) as u32);
+    let most = PERMUTATIONS.max((f64::from(ENOUGH_HITS) / level).min(1e6) as u32);
     let mut reached = 0;
     for drawn in 1..=most {
         rng.shuffle(&mut scores);
-        if best(&scores).is_some_and(|(_, statistic)| statistic >= observed * (1.0 - 1e-12)) {
+        if best_split(&scores).is_some_and(|(_, statistic)| statistic >= observed * (1.0 - 1e-12)) {
             reached += 1;
-            if reached == ENOUGH {
+            if reached == ENOUGH_HITS {
                 return Some((at, f64::from(reached) / f64::from(drawn)));
             }
         }
@@ -138,12 +138,12 @@ fn scores(values: &[f64]) -> Vec<f64> {
 
 /// The split at which the rank sum is farthest from its expectation, in its standard deviations up to a
 /// constant factor; `None` without a split, or if all values are equal.
-fn best(scores: &[f64]) -> Option<(usize, f64)> {
+fn best_split(scores: &[f64]) -> Option<(usize, f64)> {
     let n = scores.len();
     let (mut sum, mut widest) = (0.0f64, (0, 0.0f64));
     for (before, score) in (1..).zip(scores) {
         sum += score;
-        if before < FEWEST || before + FEWEST > n {
+        if before < MIN_RUNS_PER_SIDE || before + MIN_RUNS_PER_SIDE > n {
             continue;
         }
         let statistic = sum * sum / (before as f64 * (n - before) as f64);

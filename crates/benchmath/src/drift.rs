@@ -4,7 +4,7 @@
 //! Methods, 1975), summed over several series of the same blocks as Hirsch, Slack and Smith sum it over
 //! seasons (Water Resources Research 18(1), 1982): each series is compared with itself only, so series
 //! of different levels and units can be pooled. The p value comes from permuting whole blocks, which
-//! leaves any dependence between the series of a block intact: exactly up to [`EXACT`] blocks, beyond
+//! leaves any dependence between the series of a block intact: exactly up to [`MAX_EXACT_BLOCKS`] blocks, beyond
 //! by the normal distribution with the variance of that permutation. The size of the change is the
 //! Theil-Sen slope (Sen, JASA 63(324), 1968).
 //!
@@ -16,14 +16,14 @@ use statrs::distribution::{ContinuousCDF, Normal};
 use crate::summary;
 
 /// The p value is exact for at most this many blocks.
-pub const EXACT: usize = 8;
+pub const MAX_EXACT_BLOCKS: usize = 8;
 
 /// With fewer blocks, even values in perfect order have a p above 0.05.
-pub const FEWEST: usize = 5;
+pub const MIN_BLOCKS: usize = 5;
 
 /// Time and memory grow with the square of the number of blocks, so more blocks than this are tested as the
 /// means of runs of consecutive ones.
-pub const MOST: usize = 256;
+pub const MAX_BLOCKS: usize = 256;
 
 /// A drift over the blocks.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -39,10 +39,10 @@ pub struct Drift {
 }
 
 /// Tests series of finite values, all over the same blocks in their order; `None` is a missing value.
-/// Returns `None` with fewer than [`FEWEST`] blocks, or if no two values of a series differ.
+/// Returns `None` with fewer than [`MIN_BLOCKS`] blocks, or if no two values of a series differ.
 pub fn test(series: &[Vec<Option<f64>>]) -> Option<Drift> {
-    let all = series.iter().map(Vec::len).max().filter(|n| *n >= FEWEST)?;
-    let length = all.div_ceil(MOST);
+    let all = series.iter().map(Vec::len).max().filter(|n| *n >= MIN_BLOCKS)?;
+    let length = all.div_ceil(MAX_BLOCKS);
     let runs: Vec<Vec<Option<f64>>> = series.iter().map(|values| means(values, length)).collect();
     let blocks = all.div_ceil(length);
     let center = |run: usize| {
@@ -68,7 +68,8 @@ pub fn test(series: &[Vec<Option<f64>>]) -> Option<Drift> {
         return None;
     }
     let sum: f64 = (0..blocks).map(|i| signs[i][i + 1..].iter().sum::<f64>()).sum();
-    let p = if blocks <= EXACT { exact(&signs, sum) } else { normal(&signs, squares, sum) };
+    let p =
+        if blocks <= MAX_EXACT_BLOCKS { exact(&signs, sum) } else { normal(&signs, squares, sum) };
     Some(Drift { blocks: all, tau: sum / pairs, slope: summary::median(&slopes)?, p })
 }
 

@@ -197,7 +197,7 @@ pub fn decide(bounds: Option<(f64, f64)>) -> Decision {
 fn warnings(comparison: &Comparison, logs: &[f64], alpha: f64) -> Vec<Warning> {
     let mut warnings = Vec::new();
     if comparison.decision == Decision::TooFewBlocks {
-        let fewest = signed_rank::fewest_values(alpha);
+        let fewest = signed_rank::min_values(alpha);
         warnings.push(Warning::TooFewBlocks { blocks: comparison.blocks, fewest });
     }
     if comparison.sd_log == Some(0.0) {

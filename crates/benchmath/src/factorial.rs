@@ -19,7 +19,7 @@ mod construct;
 mod tests;
 
 /// The factors of the largest design.
-pub const MOST_FACTORS: usize = 32;
+pub const MAX_FACTORS: usize = 32;
 
 /// The cells of a design. A cell has a level for each factor: true is high.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -53,15 +53,15 @@ impl Contrast {
 }
 
 impl Design {
-    /// Every combination of levels. `None` without factors and above [`MOST_FACTORS`] / 2, which nobody
+    /// Every combination of levels. `None` without factors and above [`MAX_FACTORS`] / 2, which nobody
     /// can run.
     pub fn full(factors: usize) -> Option<Design> {
-        let few = (1..=MOST_FACTORS / 2).contains(&factors);
+        let few = (1..=MAX_FACTORS / 2).contains(&factors);
         few.then(|| Design { factors, cells: construct::full(factors) })
     }
 
     /// The smallest known design of resolution IV or higher whose first cell has all factors low. `None`
-    /// below two factors and above [`MOST_FACTORS`].
+    /// below two factors and above [`MAX_FACTORS`].
     pub fn fractional(factors: usize) -> Option<Design> {
         Some(Design { factors, cells: construct::fractional(factors)? })
     }
@@ -75,7 +75,7 @@ impl Design {
 
     /// From stored cells. `None` if there are none or if they differ in length.
     pub fn from_cells(cells: Vec<Vec<bool>>) -> Option<Design> {
-        let factors = cells.first().map(Vec::len).filter(|n| (1..=MOST_FACTORS).contains(n))?;
+        let factors = cells.first().map(Vec::len).filter(|n| (1..=MAX_FACTORS).contains(n))?;
         cells.iter().all(|cell| cell.len() == factors).then_some(Design { factors, cells })
     }
 

@@ -36,7 +36,7 @@ use crate::interval::assert_probability;
 
 /// The result for one member of the family.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Judged {
+pub struct MemberResult {
     /// Adjusted for the whole family: rejected at level a if at most a. 1 without values.
     pub p: f64,
     /// On the log scale; excludes 0 exactly if `p` is at most the level. `None` if there are too
@@ -49,27 +49,27 @@ pub struct Judged {
 /// # Panics
 ///
 /// Unless alpha is between 0 and 1 and each series has one log-ratio per block.
-pub fn judge(series: &[Series], alpha: f64) -> Vec<Judged> {
+pub fn judge(series: &[Series], alpha: f64) -> Vec<MemberResult> {
     assert_probability("alpha", alpha);
     let members = extreme::members(series);
     // A family of one member is the signed-rank test; flips would only repeat its exact
     // distribution.
     if let [member] = members.as_slice() {
-        return vec![Judged { p: member.own_p(0.0), bounds: member.own_bounds(alpha) }];
+        return vec![MemberResult { p: member.own_p(0.0), bounds: member.own_bounds(alpha) }];
     }
-    let mut judged = vec![Judged { p: 1.0, bounds: None }; members.len()];
+    let mut judged = vec![MemberResult { p: 1.0, bounds: None }; members.len()];
     // The noise of the rejected members: it no longer affects decisions, but all intervals must
     // hold simultaneously.
     let mut rejected: Option<Vec<Extreme>> = None;
     step_down(series, &members, alpha, |i, p, flips, others| {
-        let all = rejected.as_ref().map(|rejected| flips::larger(others, rejected));
-        let against = flips.against(all.as_deref().unwrap_or(others));
-        judged[i] = Judged { p, bounds: against.bounds(&members[i], alpha, p <= alpha) };
+        let all = rejected.as_ref().map(|rejected| flips::more_extreme(others, rejected));
+        let reference = flips.reference(all.as_deref().unwrap_or(others));
+        judged[i] = MemberResult { p, bounds: reference.bounds(&members[i], alpha, p <= alpha) };
         if p <= alpha {
             let residuals = flips.residuals(&members[i]);
             rejected = Some(match &rejected {
                 None => residuals,
-                Some(earlier) => flips::larger(earlier, &residuals),
+                Some(earlier) => flips::more_extreme(earlier, &residuals),
             });
         }
     });
@@ -86,25 +86,25 @@ fn step_down(
     mut judged: impl FnMut(usize, f64, &Flips, &[Extreme]),
 ) {
     let flips = Flips::new(series);
-    let seen: Vec<Extreme> = members.iter().map(Member::seen).collect();
+    let observed: Vec<Extreme> = members.iter().map(Member::observed).collect();
     let mut order: Vec<usize> = (0..members.len()).collect();
-    order.sort_by(|a, b| seen[*b].total_cmp(&seen[*a]));
+    order.sort_by(|a, b| observed[*b].total_cmp(&observed[*a]));
     let reference: Vec<Vec<Extreme>> = order.iter().map(|i| flips.extremes(&members[*i])).collect();
     // later[k] contains, by flip, the most extreme of the members from step k on.
-    let mut later = vec![flips.nothing(); members.len() + 1];
+    let mut later = vec![flips.least_extreme(); members.len() + 1];
     for k in (0..members.len()).rev() {
-        later[k] = flips::larger(&later[k + 1], &reference[k]);
+        later[k] = flips::more_extreme(&later[k + 1], &reference[k]);
     }
 
     let mut highest: f64 = 0.0;
     // The most extreme of the earlier members that were not rejected.
-    let mut earlier = flips.nothing();
+    let mut earlier = flips.least_extreme();
     for (k, i) in order.iter().enumerate() {
-        let others = flips::larger(&earlier, &later[k + 1]);
-        highest = highest.max(flips.against(&others).p(&members[*i], 0.0));
+        let others = flips::more_extreme(&earlier, &later[k + 1]);
+        highest = highest.max(flips.reference(&others).p(&members[*i], 0.0));
         judged(*i, highest, &flips, &others);
         if highest > alpha {
-            earlier = flips::larger(&earlier, &reference[k]);
+            earlier = flips::more_extreme(&earlier, &reference[k]);
         }
     }
 }

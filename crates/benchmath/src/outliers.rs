@@ -44,15 +44,15 @@ const LIMITS: [(usize, f64); 25] = [
 ];
 
 /// With fewer values, two that agree by chance would make outliers of the others.
-pub const FEWEST: usize = 5;
+pub const MIN_VALUES: usize = 5;
 
 /// Makes the median absolute deviation of normal values equal to their standard deviation.
 const NORMAL: f64 = 0.6745;
 
-/// Returns the modified z-score of each value; `None` for fewer than [`FEWEST`] values, for a value that is not
+/// Returns the modified z-score of each value; `None` for fewer than [`MIN_VALUES`] values, for a value that is not
 /// finite, and if more than half of the values are equal, where the deviation has no scale.
 pub fn modified_z(values: &[f64]) -> Option<Vec<f64>> {
-    if values.len() < FEWEST || values.iter().any(|v| !v.is_finite()) {
+    if values.len() < MIN_VALUES || values.iter().any(|v| !v.is_finite()) {
         return None;
     }
     let center = median(values)?;

@@ -59,7 +59,7 @@ pub fn blocks_needed(effect_log: f64, sd_log: f64, alpha: f64, power: f64) -> Op
     let detects = |n: u32| {
         detectable_in_sds(n as usize, alpha, power).is_some_and(|d| d * sd_log <= effect_log.abs())
     };
-    let fewest = signed_rank::fewest_values(alpha) as u32;
+    let fewest = signed_rank::min_values(alpha) as u32;
     let exact_up_to = (EXACT_UP_TO as u32).max(fewest);
     if let Some(n) = (fewest..=exact_up_to).find(|n| detects(*n)) {
         return Some(n);
@@ -82,7 +82,7 @@ fn detectable_in_sds(n: usize, alpha: f64, power: f64) -> Option<f64> {
     assert_probability("power", power);
     let (count, level) = if n <= EXACT_UP_TO {
         signed_rank::rejection(n, alpha)?
-    } else if n >= signed_rank::fewest_values(alpha) {
+    } else if n >= signed_rank::min_values(alpha) {
         (usize::MAX, alpha)
     } else {
         return None;

@@ -73,7 +73,7 @@ pub fn smallest_p(n: usize) -> f64 {
 /// # Panics
 ///
 /// Unless alpha is between 0 and 1.
-pub fn fewest_values(alpha: f64) -> usize {
+pub fn min_values(alpha: f64) -> usize {
     assert_probability("alpha", alpha);
     (1..).find(|n| smallest_p(*n) <= alpha).expect("smallest_p approaches 0")
 }

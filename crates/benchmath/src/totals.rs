@@ -37,7 +37,7 @@ pub fn ratio(blocks: &[Block], alpha: f64) -> Option<(f64, Option<Interval>)> {
     let condition = sum(blocks, |b| b.condition);
     let baseline = sum(blocks, |b| b.baseline);
     let estimate = log_ratio(condition, baseline)?;
-    let without = |b: &Block| log_ratio(less(condition, b.condition), less(baseline, b.baseline));
+    let without = |b: &Block| log_ratio(minus(condition, b.condition), minus(baseline, b.baseline));
     let n = blocks.len() as f64;
     // Pseudo-values of the jackknife.
     let pseudo: Option<Vec<f64>> =
@@ -57,7 +57,7 @@ fn sum(blocks: &[Block], part: impl Fn(&Block) -> Part) -> Part {
     })
 }
 
-fn less(all: Part, one: Part) -> Part {
+fn minus(all: Part, one: Part) -> Part {
     Part { work: all.work - one.work, seconds: all.seconds - one.seconds }
 }
 

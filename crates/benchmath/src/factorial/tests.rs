@@ -20,7 +20,7 @@ fn designs_have_the_smallest_known_number_of_cells_and_their_resolution() {
         21..=24 => 48,
         _ => 64,
     };
-    for k in 2..=MOST_FACTORS {
+    for k in 2..=MAX_FACTORS {
         let design = fractional(k);
         assert_eq!((design.factors(), design.cells().len()), (k, cells(k)), "{k} factors");
         let expected = if matches!(k, 2 | 3 | 5) { 5 } else { 4 };
@@ -36,7 +36,7 @@ fn designs_have_the_smallest_known_number_of_cells_and_their_resolution() {
 
 #[test]
 fn columns_are_balanced_and_orthogonal() {
-    for k in 2..=MOST_FACTORS {
+    for k in 2..=MAX_FACTORS {
         let design = fractional(k);
         let all = [design.main_effects(), design.interactions()].concat();
         for (n, contrast) in all.iter().enumerate() {

@@ -7,7 +7,7 @@ use crate::signed_rank::{Null, Walsh};
 use crate::summary;
 
 /// With more blocks, p values rarely tie, so sizes need not break ties.
-const SIZES_UP_TO: usize = 20;
+const MAX_BLOCKS_WITH_SIZES: usize = 20;
 
 /// Ordered by p (a smaller one is more extreme), then by size.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -94,15 +94,15 @@ impl Member<'_> {
         if self.len() == 0 { 0.0 } else { self.walsh.median() }
     }
 
-    pub(super) fn seen(&self) -> Extreme {
-        self.moved(0.0)
+    pub(super) fn observed(&self) -> Extreme {
+        self.shifted(0.0)
     }
 
     /// As it would have been observed with `shift` subtracted from all log-ratios.
-    pub(super) fn moved(&self, shift: f64) -> Extreme {
+    pub(super) fn shifted(&self, shift: f64) -> Extreme {
         let p = self.own_p(shift);
-        let moved: Vec<f64> = self.series.logs.iter().map(|d| d - shift).collect();
-        Extreme { p, size: self.size(&moved) }
+        let shifted: Vec<f64> = self.series.logs.iter().map(|d| d - shift).collect();
+        Extreme { p, size: self.size(&shifted) }
     }
 
     /// Under sign flips of `logs`, which are this member's log-ratios, possibly shifted.
@@ -111,7 +111,7 @@ impl Member<'_> {
         let mut signed = logs.to_vec();
         move |flip| {
             let p = self.null.two_sided(ranks.lesser(flip));
-            if logs.len() > SIZES_UP_TO {
+            if logs.len() > MAX_BLOCKS_WITH_SIZES {
                 return Extreme { p, size: 0.0 };
             }
             for ((signed, log), flip) in signed.iter_mut().zip(logs).zip(flip) {
@@ -128,12 +128,12 @@ impl Member<'_> {
     }
 
     fn size(&self, logs: &[f64]) -> f64 {
-        if logs.is_empty() || logs.len() > SIZES_UP_TO {
+        if logs.is_empty() || logs.len() > MAX_BLOCKS_WITH_SIZES {
             return 0.0;
         }
         match self.scale {
             Scale::Quietest(noise) => {
-                let mut sorted = [0.0; SIZES_UP_TO];
+                let mut sorted = [0.0; MAX_BLOCKS_WITH_SIZES];
                 let sorted = &mut sorted[..logs.len()];
                 sorted.copy_from_slice(logs);
                 sorted.sort_unstable_by(f64::total_cmp);

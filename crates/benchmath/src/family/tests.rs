@@ -15,7 +15,7 @@ fn series(kind: usize, logs: &[f64]) -> Series {
     Series { kind, blocks: (1..).take(logs.len()).collect(), logs: logs.to_vec() }
 }
 
-fn decided(judged: &Judged) -> bool {
+fn decided(judged: &MemberResult) -> bool {
     judged.p <= ALPHA
 }
 
@@ -44,7 +44,7 @@ fn missing_blocks_affect_only_their_member() {
     };
     let judged = judge(&[part.clone(), whole, Series::default()], ALPHA);
     assert!(decided(&judged[1]) && !decided(&judged[0]));
-    assert_eq!(judged[2], Judged { p: 1.0, bounds: None });
+    assert_eq!(judged[2], MemberResult { p: 1.0, bounds: None });
     let five = Series { blocks: vec![1, 2, 3, 4, 5], logs: vec![1.0; 5], ..part };
     assert_eq!(judge(&[five], ALPHA)[0].bounds, None);
 }

@@ -56,7 +56,7 @@ fn too_few_values_have_a_p_but_no_interval() {
     assert_eq!(test(&[7.0], 0.05).unwrap(), SignedRank { estimate: 7.0, bounds: None, p: 1.0 });
     assert_eq!(test(&[], 0.05), None);
     assert_eq!(test(&[1.0, f64::NAN], 0.05), None);
-    assert_eq!((fewest_values(0.05), fewest_values(0.01), fewest_values(0.5)), (6, 8, 2));
+    assert_eq!((min_values(0.05), min_values(0.01), min_values(0.5)), (6, 8, 2));
     assert_eq!((smallest_p(0), smallest_p(1), smallest_p(6)), (1.0, 1.0, 0.03125));
 }
 
@@ -181,7 +181,7 @@ proptest! {
         let result = test(&values, alpha).unwrap();
         let zero_outside = result.bounds.is_some_and(|(low, high)| low > 0.0 || high < 0.0);
         prop_assert_eq!(result.p <= alpha, zero_outside);
-        prop_assert_eq!(result.bounds.is_some(), values.len() >= fewest_values(alpha));
+        prop_assert_eq!(result.bounds.is_some(), values.len() >= min_values(alpha));
     }
 
     #[test]

@@ -8,11 +8,11 @@
 //!
 //! Next: [`super::levels`] for the logarithms and the p value.
 
-use super::levels::{SHORTEST, logs, p_value, without_outliers};
+use super::levels::{MIN_LEVEL_POINTS, logs, p_value, without_outliers};
 use crate::summary;
 
 /// Fewest points before an episode, and after it.
-const SIDE: usize = 2;
+const MIN_POINTS_PER_SIDE: usize = 2;
 
 /// The stretch that differs most from both sides.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -53,8 +53,8 @@ pub(super) fn clearest(values: &[f64]) -> Option<Episode> {
         (before.0 * after.0 > 0.0).then_some(if is_nearer { before } else { after })
     };
     let mut best: Option<(usize, usize, f64, f64)> = None;
-    for from in SIDE..points {
-        for to in from + SHORTEST..(points + 1).saturating_sub(SIDE) {
+    for from in MIN_POINTS_PER_SIDE..points {
+        for to in from + MIN_LEVEL_POINTS..(points + 1).saturating_sub(MIN_POINTS_PER_SIDE) {
             let Some((difference, error)) = contrast(from, to) else { continue };
             if best.is_none_or(|b| (difference / error).abs() > (b.2 / b.3).abs()) {
                 best = Some((from, to, difference, error));

@@ -9,7 +9,7 @@ use crate::student::upper_tail;
 use crate::summary;
 
 /// Shorter stretches are outliers.
-pub(super) const SHORTEST: usize = 3;
+pub(super) const MIN_LEVEL_POINTS: usize = 3;
 
 /// Values below this share of the median count as this share: a logarithm needs a value above 0.
 const FLOOR: f64 = 0.01;
@@ -23,7 +23,7 @@ const NORMAL_SCALE: f64 = 1.4826;
 const CHOSEN: f64 = 3.0;
 
 /// Fewest effective points beyond the levels; with fewer, no variance could be estimated.
-const LEAST: f64 = 0.5;
+const MIN_FREEDOM: f64 = 0.5;
 
 /// `None` if the median is not positive.
 pub(super) fn logs(values: &[f64]) -> Option<Vec<f64>> {
@@ -55,7 +55,7 @@ pub(super) fn p_value(residuals: &[f64], levels: usize, contrast: f64, choices: 
     let effective = effective_under(residuals.len(), r);
     let freedom = (n * (1.0 - r * r) / (1.0 + r * r) - levels).max(1.0);
     let squares: f64 = residuals.iter().map(|r| r * r).sum();
-    let variance = squares / n * effective / (effective - levels).max(LEAST);
+    let variance = squares / n * effective / (effective - levels).max(MIN_FREEDOM);
     let error = (variance * n / effective).sqrt();
     let p = match error > 0.0 {
         true => (choices * 2.0 * upper_tail(contrast.abs() / error, freedom)).min(1.0),

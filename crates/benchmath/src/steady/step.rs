@@ -8,7 +8,7 @@
 //! Next: [`super::levels`] for the second test.
 
 use super::dependence::effective_size;
-use super::levels::{SHORTEST, logs, p_value, without_outliers};
+use super::levels::{MIN_LEVEL_POINTS, logs, p_value, without_outliers};
 use crate::summary;
 
 /// Pettitt's test has this share of the level. The test by size has the rest, because it assumes more and finds
@@ -17,10 +17,10 @@ const SHARE_OF_RANKS: f64 = 0.9;
 
 /// Smaller differences of logarithms are left to the ranks: where points depend on their neighbors, this test
 /// accuses more steady series than its level says.
-const LARGE: f64 = 0.25;
+const MIN_LOG_STEP: f64 = 0.25;
 
 /// A shorter level, as a share of the points, may be a few outliers at an end.
-const LEAST_SHARE: usize = 8;
+const LEVEL_DIVISOR: usize = 8;
 
 /// The most likely change point.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -71,7 +71,7 @@ pub(super) fn by_ranks(values: &[f64]) -> StepTest {
 fn by_size(values: &[f64]) -> Option<StepTest> {
     let logs = logs(values)?;
     let points = logs.len();
-    let least = SHORTEST.max(points / LEAST_SHARE);
+    let least = MIN_LEVEL_POINTS.max(points / LEVEL_DIVISOR);
     let error = |at: usize| (1.0 / at as f64 + 1.0 / (points - at) as f64).sqrt();
     let contrast = |at: usize| {
         let (first, second) = logs.split_at(at);
@@ -81,7 +81,7 @@ fn by_size(values: &[f64]) -> Option<StepTest> {
     let at = places.max_by(|a, b| contrast(*a).total_cmp(&contrast(*b)))?;
     let (first, second) = logs.split_at(at);
     let (first, second) = (without_outliers(first), without_outliers(second));
-    let difference = Some(mean(&second) - mean(&first)).filter(|d| d.abs() >= LARGE)?;
+    let difference = Some(mean(&second) - mean(&first)).filter(|d| d.abs() >= MIN_LOG_STEP)?;
     let residuals = residuals(&first, &second);
     let (p, effective_points) = p_value(&residuals, 2, difference / error(at), (points - 1) as f64);
     Some(StepTest { at, p, effective_points })

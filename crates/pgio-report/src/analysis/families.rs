@@ -19,7 +19,7 @@ impl Candidate {
         self.comparison.ratio.is_none() && !self.logs.is_empty()
     }
 
-    fn adopt(&mut self, judged: family::Judged) {
+    fn adopt(&mut self, judged: family::MemberResult) {
         let by_difference = self.by_difference();
         let c = &mut self.comparison;
         c.p_adjusted = Some(judged.p);

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use benchmath::signed_rank::fewest_values;
+use benchmath::signed_rank::min_values;
 
 use super::comparison::Comparison;
 use super::factors::{Factor, differing_factors};
@@ -362,7 +362,7 @@ fn too_few_blocks(info: &ConditionInfo, comparisons: &[Comparison]) -> Option<Fi
                 "`{}` can be compared in {} only, and fewer than {} cannot decide",
                 info.name,
                 blocks(primary.blocks),
-                fewest_values(ALPHA)
+                min_values(ALPHA)
             ),
             "run more blocks",
         )

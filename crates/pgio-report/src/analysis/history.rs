@@ -345,7 +345,7 @@ fn level_change(before: &[f64], after: &[f64], p: f64, direction: Direction) -> 
 /// one run to the next, present or not.
 fn trend(runs: &[(usize, f64)], alpha: f64, direction: Direction) -> Option<Trend> {
     let ((first, _), (last, _)) = (runs.first()?, runs.last()?);
-    if runs.len() < drift::FEWEST {
+    if runs.len() < drift::MIN_BLOCKS {
         return None;
     }
     let mut logs = vec![None; last - first + 1];

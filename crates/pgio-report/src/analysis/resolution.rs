@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use benchmath::margin::Margin;
 use benchmath::power::{self, PLANNED_POWER};
-use benchmath::signed_rank::fewest_values;
+use benchmath::signed_rank::min_values;
 use benchmath::spread::{self, Spread};
 use serde::{Deserialize, Serialize};
 
@@ -124,7 +124,7 @@ pub(super) fn plan(manifest: &Manifest, spreads: &Spreads, comparisons: &mut [Co
         let more = |n: &u32| *n as usize > c.blocks;
         c.blocks_needed = match planned().filter(|_| undecided).filter(more) {
             None if c.verdict == Verdict::TooFewBlocks => {
-                Some(u32::try_from(fewest_values(ALPHA)).unwrap_or(u32::MAX))
+                Some(u32::try_from(min_values(ALPHA)).unwrap_or(u32::MAX))
             }
             needed => needed,
         };

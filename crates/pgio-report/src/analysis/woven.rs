@@ -13,7 +13,7 @@
 
 use std::collections::BTreeMap;
 
-use benchmath::carry_over::{self, Answer, LogRatio, Place, Slices};
+use benchmath::carry_over::{self, Influence, LogRatio, Place, Slices};
 
 use super::finding::{Finding, WEAVE_CARRY_OVER, WEAVE_SHORT};
 use super::pairing::Arms;
@@ -45,15 +45,15 @@ pub fn limit(rules: &Rules) -> f64 {
 
 pub(super) fn findings(manifest: &Manifest, arms: &Arms<'_>) -> Vec<Finding> {
     let names: Vec<&str> = manifest.conditions.iter().map(|info| info.name.as_str()).collect();
-    let answers = answers(manifest, &names, arms);
+    let influences = influences(manifest, &names, arms);
     let limit = limit(&manifest.rules).ln_1p();
-    let alpha = ALPHA / answers.len().max(1) as f64;
-    let carried = answers.iter().filter_map(|answer| finding(answer, &names, alpha, limit));
-    carried.chain(too_short(&answers, alpha, arms)).collect()
+    let alpha = ALPHA / influences.len().max(1) as f64;
+    let carried = influences.iter().filter_map(|one| finding(one, &names, alpha, limit));
+    carried.chain(too_short(&influences, alpha, arms)).collect()
 }
 
 /// Reports slices that distort effects where commits can wait for a standby.
-fn too_short(answers: &[Answer], alpha: f64, arms: &Arms<'_>) -> Option<Finding> {
+fn too_short(influences: &[Influence], alpha: f64, arms: &Arms<'_>) -> Option<Finding> {
     let names = fact::setting(STANDBY_NAMES);
     let waits = |t: &Trial| t.environment.get(&names).is_some_and(|names| !names.is_empty());
     let mut trials = arms.values().flat_map(|arm| arm.by_block()).map(|(_, trial)| trial);
@@ -62,12 +62,12 @@ fn too_short(answers: &[Answer], alpha: f64, arms: &Arms<'_>) -> Option<Finding>
     if slice > SHORTEST_WITH_STANDBY * 0.999 {
         return None;
     }
-    let reach = |answer: &Answer| {
-        let interval = answer.log.interval(alpha);
+    let reach = |influence: &Influence| {
+        let interval = influence.log.interval(alpha);
         interval.high.max(-interval.low)
     };
-    let most = answers.iter().map(reach).fold(0.0, f64::max).exp_m1();
-    let seen = match answers.is_empty() || most > LARGEST_NAMED {
+    let most = influences.iter().map(reach).fold(0.0, f64::max).exp_m1();
+    let seen = match influences.is_empty() || most > LARGEST_NAMED {
         true => "these slices are too few to see a difference between them".to_owned(),
         false => {
             format!(
@@ -161,8 +161,8 @@ fn ms(seconds: f64) -> String {
     human::latency(seconds * 1e9)
 }
 
-/// Returns the answers over all blocks.
-fn answers(manifest: &Manifest, names: &[&str], arms: &Arms<'_>) -> Vec<Answer> {
+/// Returns the influences, averaged over all blocks.
+fn influences(manifest: &Manifest, names: &[&str], arms: &Arms<'_>) -> Vec<Influence> {
     let mut blocks: BTreeMap<u32, Vec<Slices>> = BTreeMap::new();
     for (at, name) in names.iter().enumerate() {
         for (block, trial) in arms.get(*name).into_iter().flat_map(|arm| arm.by_block()) {
@@ -176,12 +176,13 @@ fn answers(manifest: &Manifest, names: &[&str], arms: &Arms<'_>) -> Vec<Answer> 
     let baseline = names.iter().position(|name| *name == manifest.baseline).unwrap_or(0);
     let settings = settings(manifest, names.iter().copied());
     let mut found: BTreeMap<(usize, Place), Vec<LogRatio>> = BTreeMap::new();
-    let of_block = |slices: &Vec<Slices>| carry_over::answers(slices, &settings, baseline);
-    for answer in blocks.values().flat_map(of_block) {
-        found.entry((answer.condition, answer.place)).or_default().push(answer.log);
+    let of_block =
+        |slices: &Vec<Slices>| carry_over::estimate_influences(slices, &settings, baseline);
+    for influence in blocks.values().flat_map(of_block) {
+        found.entry((influence.condition, influence.place)).or_default().push(influence.log);
     }
     let over_all = found.into_iter().filter_map(|((condition, place), logs)| {
-        LogRatio::mean(&logs).map(|log| Answer { condition, place, log })
+        LogRatio::mean(&logs).map(|log| Influence { condition, place, log })
     });
     over_all.collect()
 }
@@ -197,7 +198,7 @@ pub fn settings<'a>(manifest: &Manifest, names: impl Iterator<Item = &'a str>) -
     names.enumerate().map(|(n, name)| of(name).unwrap_or(usize::MAX - n)).collect()
 }
 
-/// Records without standard errors say nothing.
+/// Records without standard errors give no estimates.
 fn slices_of(woven: &Woven, names: &[&str], own: usize) -> Slices {
     let slices = f64::from(woven.slices);
     let after = |(at, before): (usize, &&str)| {
@@ -216,12 +217,12 @@ fn log_ratio(ratio: f64, error: f64, slices: f64) -> Option<LogRatio> {
     (ratio > 0.0 && error >= 0.0).then(|| LogRatio { estimate: ratio.ln(), error, freedom })
 }
 
-fn finding(answer: &Answer, names: &[&str], alpha: f64, limit: f64) -> Option<Finding> {
-    let interval = answer.log.interval(alpha);
+fn finding(influence: &Influence, names: &[&str], alpha: f64, limit: f64) -> Option<Finding> {
+    let interval = influence.log.interval(alpha);
     if !carry_over::contradicts(&interval, limit) {
         return None;
     }
-    let condition = names[answer.condition];
+    let condition = names[influence.condition];
     let percent = |log: f64| (log.exp() - 1.0) * 100.0;
     let shown = format!(
         "{:+.1} % [{:+.1} %, {:+.1} %]",
@@ -229,7 +230,7 @@ fn finding(answer: &Answer, names: &[&str], alpha: f64, limit: f64) -> Option<Fi
         percent(interval.low),
         percent(interval.high)
     );
-    let message = match answer.place {
+    let message = match influence.place {
         Place::SecondHalves => format!(
             "the effect of `{condition}` is {shown} larger in the second halves of the slices than in the first"
         ),

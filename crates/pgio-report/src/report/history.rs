@@ -92,7 +92,8 @@ fn size(change: &LevelChange) -> String {
 fn nothing(history: &History) -> String {
     let runs = history.runs.len();
     let alpha = history.alpha / history.conditions.len().max(1) as f64;
-    let enough = (2 * change_points::FEWEST..).find(|n| change_points::smallest_p(*n) <= alpha);
+    let enough =
+        (2 * change_points::MIN_RUNS_PER_SIDE..).find(|n| change_points::smallest_p(*n) <= alpha);
     match enough {
         Some(fewest) if runs < fewest => format!(
             "{} cannot show a change: {fewest} are the fewest.",

@@ -11,7 +11,7 @@
 
 use std::time::{Duration, Instant};
 
-use benchmath::carry_over::{self, Agreement, Answer, Place, SliceSample, Slices};
+use benchmath::carry_over::{self, Agreement, Influence, Place, SliceSample, Slices};
 
 use pgio_results::store::{Calibration, CarryOver, CarryOverPlace, LengthVerdict, TriedLength};
 
@@ -198,9 +198,9 @@ fn limit(question: Question<'_>) -> f64 {
     question.limit.ln_1p()
 }
 
-fn asked(question: Question<'_>, turns: &[Vec<SliceSample>]) -> Vec<Answer> {
+fn asked(question: Question<'_>, turns: &[Vec<SliceSample>]) -> Vec<Influence> {
     let slices: Vec<Slices> = turns.iter().map(|own| Slices::of(own, turns.len())).collect();
-    carry_over::answers(&slices, question.settings, question.baseline)
+    carry_over::estimate_influences(&slices, question.settings, question.baseline)
 }
 
 /// Returns the answers as stored, the largest difference first.
@@ -208,7 +208,7 @@ fn stored(question: Question<'_>, turns: &[Vec<SliceSample>]) -> Vec<CarryOver> 
     let mut all = asked(question, turns);
     all.sort_by(|a, b| b.log.estimate.abs().total_cmp(&a.log.estimate.abs()));
     let share = ALPHA / all.len().max(1) as f64;
-    let answer = |Answer { condition, place, log }: Answer| {
+    let answer = |Influence { condition, place, log }: Influence| {
         let interval = log.interval(share);
         CarryOver {
             condition: question.conditions[condition].clone(),
@@ -257,7 +257,7 @@ mod tests {
                     let rate = if slow { 800.0 } else { 1000.0 };
                     let mut noisy = || rate * seconds * (0.9 + 0.2 * random.next_f64());
                     SliceSample {
-                        after: Some(before),
+                        previous: Some(before),
                         work: [noisy(), noisy()],
                         seconds: [seconds, seconds],
                     }

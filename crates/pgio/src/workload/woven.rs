@@ -221,7 +221,7 @@ impl Woven {
         let sessions = done.len().max(1) as f64;
         let mut sum = Totals::default();
         let mut work = [Work::default(); 2];
-        let mut turn = SliceSample { after: self.last, work: [0.0; 2], seconds: [0.0; 2] };
+        let mut turn = SliceSample { previous: self.last, work: [0.0; 2], seconds: [0.0; 2] };
         for WovenDone { index, halves, readings } in done {
             condition.outcome.readings.extend(readings);
             for (half, SliceWork { totals, began, ended }) in halves.into_iter().enumerate() {

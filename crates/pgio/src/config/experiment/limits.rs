@@ -4,7 +4,7 @@
 //! or gigabytes to plan. A larger value is a typo, and the parser refuses it with its line. docs/KEYS.md
 //! lists the limits. `config::keys` has the limits of single workload keys.
 
-use benchmath::factorial::MOST_FACTORS;
+use benchmath::factorial::MAX_FACTORS;
 
 /// A limit as shown in docs/KEYS.md.
 #[derive(Debug, Clone, Copy)]
@@ -24,7 +24,7 @@ pub(super) const TARGETS: usize = 50;
 pub(super) const STANDBYS: usize = 8;
 pub(super) const HOSTS: usize = 100;
 pub(super) const AXES: usize = 10;
-pub(super) const FACTORS: usize = MOST_FACTORS;
+pub(super) const FACTORS: usize = MAX_FACTORS;
 pub(super) const VALUES: usize = 200;
 pub(super) const CELLS: u64 = 10_000;
 /// Trials of a workload in the maximum number of blocks.
