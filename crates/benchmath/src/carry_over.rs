@@ -209,11 +209,7 @@ pub struct Influence {
 /// at most three estimates for each. Conditions with equal numbers in `settings` have the same settings, as the
 /// baseline and its A/A twin: to follow one is to follow the other, and neither reaches into the other. What
 /// follows a condition is the mean over all conditions with other settings.
-pub fn estimate_influences(
-    slices: &[Slices],
-    settings: &[usize],
-    baseline: usize,
-) -> Vec<Influence> {
+pub fn estimate(slices: &[Slices], settings: &[usize], baseline: usize) -> Vec<Influence> {
     let same =
         |a: usize, b: usize| a == b || settings.get(a).is_some_and(|s| settings.get(b) == Some(s));
     let halves = |condition: usize| slices.get(condition)?.halves;
@@ -373,7 +369,7 @@ mod tests {
             let alike = [77, 78].map(|seed| turns(seed, own.len(), 1.0, 1.0));
             let all = [alike[0].as_slice(), own, &alike[1]];
             let slices = all.map(|own| Slices::of(own, 3));
-            agreement(&estimate_influences(&slices, &[0, 1, 2], 0), limit, 0.05)
+            agreement(&estimate(&slices, &[0, 1, 2], 0), limit, 0.05)
         };
         assert_eq!(judge(&turns(3, 12_000, 1.0, 1.0)), Agreement::Shown);
         assert_eq!(judge(&turns(3, 30, 1.0, 1.0)), Agreement::Open);
@@ -419,7 +415,7 @@ mod tests {
 
     #[test]
     fn the_bias_that_enters_a_ratio_is_not_diluted_by_a_twin() {
-        let found = estimate_influences(&rounds(1, 3, 3000, with_twin), &[0, 0, 1], 0);
+        let found = estimate(&rounds(1, 3, 3000, with_twin), &[0, 0, 1], 0);
         let of = |condition, place| {
             found.iter().find(|a| (a.condition, a.place) == (condition, place)).map(|a| a.log)
         };
@@ -431,7 +427,7 @@ mod tests {
         assert!(twin.estimate.abs() < 3.0 * twin.error, "{twin:?}");
         let limit = 0.0125_f64.ln_1p();
         for seed in 0..20 {
-            let found = estimate_influences(&rounds(seed, 3, 600, with_twin), &[0, 0, 1], 0);
+            let found = estimate(&rounds(seed, 3, 600, with_twin), &[0, 0, 1], 0);
             assert_eq!(agreement(&found, limit, 0.05), Agreement::Contradicted, "{seed}");
         }
     }
@@ -440,7 +436,7 @@ mod tests {
     fn what_one_condition_leaves_is_its_effect_on_the_slices_after_it() {
         // The last of five slows whatever follows it, itself included.
         let rate = |_: usize, before: usize| if before == 4 { 0.9 } else { 1.0 };
-        let found = estimate_influences(&rounds(1, 5, 3000, rate), &[0, 0, 1, 2, 3], 0);
+        let found = estimate(&rounds(1, 5, 3000, rate), &[0, 0, 1, 2, 3], 0);
         let after = found.iter().find(|a| (a.condition, a.place) == (4, Place::After)).unwrap();
         assert!((after.log.estimate - 0.9_f64.ln()).abs() < 0.01, "{after:?}");
         // In windows of its own it would be slower, and the baseline faster.
@@ -459,7 +455,7 @@ mod tests {
         ] {
             let accused = (0..400).filter(|seed| {
                 let slices = rounds(*seed, settings.len(), rounds_each, |_, _| 1.0);
-                let found = estimate_influences(&slices, &settings, 0);
+                let found = estimate(&slices, &settings, 0);
                 agreement(&found, limit, 0.05) == Agreement::Contradicted
             });
             // 20 are expected, with a standard deviation of 4.4.
@@ -470,7 +466,7 @@ mod tests {
 
     #[test]
     fn equal_conditions_are_asked_nothing_that_turns_could_change() {
-        let found = estimate_influences(&rounds(1, 2, 100, |_, _| 1.0), &[0, 0], 0);
+        let found = estimate(&rounds(1, 2, 100, |_, _| 1.0), &[0, 0], 0);
         let places: Vec<Place> = found.iter().map(|answer| answer.place).collect();
         assert_eq!(places, [Place::SecondHalves]);
     }

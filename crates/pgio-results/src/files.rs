@@ -62,7 +62,7 @@ impl From<Refused> for io::Error {
 }
 
 /// Checks that only the current user and root can have written the file.
-pub fn check_ours(found: &Stat) -> Result<(), Refused> {
+pub fn check_owner(found: &Stat) -> Result<(), Refused> {
     match found {
         _ if ![0, geteuid().as_raw()].contains(&found.st_uid) => Err(Refused::Owner(found.st_uid)),
         _ if found.st_mode & 0o022 != 0 => Err(Refused::Writable),

@@ -259,7 +259,7 @@ impl Histogram {
     }
 
     /// Counts of answered and censored operations together.
-    pub fn together(&self) -> Counts {
+    pub fn all_counts(&self) -> Counts {
         let mut all = self.answered.clone();
         self.censored.iter().for_each(|censored| all.merge(censored));
         all
@@ -286,16 +286,16 @@ fn edge_ns(bucket: usize) -> f64 {
 mod tests;
 
 /// Counting this many calls one by one takes a few milliseconds.
-const ONE_BY_ONE: u64 = 100_000;
+const MAX_SINGLE_CALLS: u64 = 100_000;
 /// A ten-thousandth of a window is negligible compared with the time such calls have waited.
-const GROUPS: u64 = 10_000;
+const MAX_GROUPS: u64 = 10_000;
 
 /// Groups the calls of an open loop that were due but never began, of which there may be billions: a rate
 /// far above the server's capacity leaves that many at the end of the window. A small number of calls is
 /// counted one by one. In a group, each call counts as due when the last one was, so that its censored
 /// latency stays a lower bound. Returns for each group the index of its last call, from 0, and its number of calls.
 pub fn overdue_groups(calls: u64) -> impl Iterator<Item = (u64, u64)> {
-    let groups = if calls <= ONE_BY_ONE { calls } else { GROUPS };
+    let groups = if calls <= MAX_SINGLE_CALLS { calls } else { MAX_GROUPS };
     // The product of larger counts does not fit into 64 bits.
     let begin =
         move |group: u64| (u128::from(group) * u128::from(calls) / u128::from(groups)) as u64;

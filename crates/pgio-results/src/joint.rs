@@ -3,7 +3,7 @@
 //! The trial's own fields describe all servers together: rates are sums, latencies are those of all operations;
 //! `model::TargetResult` is what belongs to one server. Earlier versions of pgio ignore that and see the sum.
 //! Metrics of one server that are compared between conditions are also among the trial's metrics, as
-//! `METRIC@TARGET`; the manifest declares them ([`declared`]).
+//! `METRIC@TARGET`; the manifest declares them ([`declare_metrics`]).
 
 use serde::{Deserialize, Serialize};
 
@@ -45,28 +45,28 @@ pub fn metric_name(metric: &str, target: &str) -> String {
     format!("{metric}@{target}")
 }
 
-/// Reads such a name: the metric and the target; `None` for a metric of all servers.
-pub fn of_target(name: &str) -> Option<(&str, &str)> {
+/// Splits the name of one server's metric into metric and target; `None` for a metric of all servers.
+pub fn split_name(name: &str) -> Option<(&str, &str)> {
     name.split_once('@')
 }
 
-/// The metric of which the name is a single server's, or else the name.
-pub fn summed(name: &str) -> &str {
-    of_target(name).map_or(name, |(metric, _)| metric)
+/// The metric's name without a server.
+pub fn base_metric(name: &str) -> &str {
+    split_name(name).map_or(name, |(metric, _)| metric)
 }
 
-/// Returns the metrics whose single servers an experiment asks for: the primary one first, then those that
+/// Returns the metrics that an experiment judges for single servers: the primary one first, then those that
 /// `also_judge` names for a server.
-pub fn asked<'a>(primary: &'a str, also_judge: &'a [String]) -> Vec<&'a str> {
-    let mut all = vec![summed(primary)];
-    all.extend(also_judge.iter().filter_map(|name| Some(of_target(name)?.0)));
+pub fn judged_metrics<'a>(primary: &'a str, also_judge: &'a [String]) -> Vec<&'a str> {
+    let mut all = vec![base_metric(primary)];
+    all.extend(also_judge.iter().filter_map(|name| Some(split_name(name)?.0)));
     all
 }
 
-/// Metrics of single servers that a trial holds.
-pub fn compared<'a>(asked: &[&'a str]) -> Vec<&'a str> {
+/// Returns the metrics of single servers that a trial holds: the judged ones and those that are always compared.
+pub fn compared_metrics<'a>(judged: &[&'a str]) -> Vec<&'a str> {
     let mut all: Vec<&str> = Vec::new();
-    for name in asked.iter().chain(COMPARED) {
+    for name in judged.iter().chain(COMPARED) {
         if !all.contains(name) {
             all.push(name);
         }
@@ -75,7 +75,7 @@ pub fn compared<'a>(asked: &[&'a str]) -> Vec<&'a str> {
 }
 
 /// Declares the metrics of single servers for the manifest.
-pub fn declared(asked: &[&str], targets: &[String]) -> Vec<DeclaredMetric> {
+pub fn declare_metrics(judged: &[&str], targets: &[String]) -> Vec<DeclaredMetric> {
     let mut all = Vec::new();
     for target in targets {
         let of_target = |metric: &str, unit: &str, better| DeclaredMetric {
@@ -84,7 +84,7 @@ pub fn declared(asked: &[&str], targets: &[String]) -> Vec<DeclaredMetric> {
             better,
             of: Some(OfTarget { metric: metric.to_owned(), target: target.clone() }),
         };
-        let built_in = compared(asked).into_iter().filter_map(metrics::definition);
+        let built_in = compared_metrics(judged).into_iter().filter_map(metrics::definition);
         all.extend(built_in.map(|def| of_target(def.name, def.unit, def.direction)));
         all.push(of_target(SHARE, "share", Direction::Neutral));
     }
@@ -98,7 +98,7 @@ mod tests {
     #[test]
     fn the_metrics_of_each_target_are_declared_with_unit_and_direction() {
         let targets = ["a", "b"].map(str::to_owned);
-        let all = declared(&["commits_per_second"], &targets);
+        let all = declare_metrics(&["commits_per_second"], &targets);
         let names: Vec<&str> = all.iter().map(|m| m.name.as_str()).collect();
         assert!(names.contains(&"commits_per_second@a") && names.contains(&"share@b"), "{names:?}");
         let of = |name: &str| all.iter().find(|m| m.name == name).unwrap();
@@ -111,14 +111,14 @@ mod tests {
     #[test]
     fn a_metric_that_is_judged_for_one_server_is_declared_for_all() {
         let also = ["riops@a", "riops", "commits_per_second@b"].map(str::to_owned);
-        let asked = asked("commits_per_second", &also);
-        assert_eq!(asked, ["commits_per_second", "riops", "commits_per_second"]);
-        assert_eq!(compared(&asked)[..2], ["commits_per_second", "riops"]);
+        let judged = judged_metrics("commits_per_second", &also);
+        assert_eq!(judged, ["commits_per_second", "riops", "commits_per_second"]);
+        assert_eq!(compared_metrics(&judged)[..2], ["commits_per_second", "riops"]);
     }
 
     #[test]
     fn a_primary_latency_is_declared_once() {
-        assert_eq!(compared(&["commit_latency_p99"]).len(), COMPARED.len());
+        assert_eq!(compared_metrics(&["commit_latency_p99"]).len(), COMPARED.len());
     }
 
     #[test]

@@ -34,15 +34,16 @@ pub fn class_metrics(class: Class, h: &Histogram) -> Vec<(&'static str, Reading)
 }
 
 /// Number of operations needed so that enough of them are beyond a quantile.
-pub fn needed(q: f64) -> u64 {
+pub fn min_operations(q: f64) -> u64 {
     (MIN_BEYOND / (1.0 - q)).round() as u64
 }
 
 /// The primary metric of a class for an expected number of operations; the mean if no percentile is
 /// comparable.
 pub fn primary(class: Class, operations: f64) -> &'static str {
-    let enough =
-        |s: &Statistic| s.quantile().is_some_and(|q| operations >= MARGIN * needed(q) as f64);
+    let enough = |s: &Statistic| {
+        s.quantile().is_some_and(|q| operations >= MARGIN * min_operations(q) as f64)
+    };
     metrics::latency_name(class, PREFERRED.into_iter().find(enough).unwrap_or(Statistic::Mean))
 }
 
@@ -117,7 +118,7 @@ mod tests {
 
     #[test]
     fn a_percentile_is_primary_if_enough_operations_are_beyond_it() {
-        assert_eq!([0.5, 0.95, 0.99, 0.999].map(needed), [40, 400, 2000, 20_000]);
+        assert_eq!([0.5, 0.95, 0.99, 0.999].map(min_operations), [40, 400, 2000, 20_000]);
         assert_eq!(primary(Class::Read, 4000.0), "read_latency_p99");
         assert_eq!(primary(Class::Transaction, 2100.0), "transaction_latency_p95");
         assert_eq!(primary(Class::Delivery, 120.0), "delivery_latency_mean");

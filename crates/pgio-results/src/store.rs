@@ -86,7 +86,8 @@ impl Store {
     /// manifest and trials is replaced.
     pub fn create(dir: &Path, experiment: &str, manifest: &Manifest) -> Result<Store, StoreError> {
         Self::check_free(dir)?;
-        let directory = Directory::make(dir).map_err(|source| io("create", dir, source))?;
+        let directory =
+            Directory::open_or_create(dir).map_err(|source| io("create", dir, source))?;
         if is_unfinished(dir) {
             remove_unfinished(dir, &directory)?;
         }
@@ -201,7 +202,8 @@ impl Store {
 
     fn write_below(&self, below: &str, name: &str, text: &str) -> Result<(), StoreError> {
         self.check_in_place()?;
-        let write = || self.directory.make_below(below)?.write(Path::new(name), text.as_bytes());
+        let write =
+            || self.directory.ensure_subdirectory(below)?.write(Path::new(name), text.as_bytes());
         write().map_err(|source| io("write", &self.dir.join(below).join(name), source))
     }
 }

@@ -79,19 +79,19 @@ impl Sweep {
     }
 
     /// The differences from the middle point, such as `sessions = 16, delay = 5 ms`.
-    pub fn away(&self, point: &Point) -> String {
+    pub fn describe_difference(&self, point: &Point) -> String {
         let differs = |axis: &&Axis| point.get(&axis.name) != self.middle().get(&axis.name);
         self.describe(point, self.axes.iter().filter(differs))
     }
 
     /// The values of all axes.
-    pub fn whole(&self, point: &Point) -> String {
+    pub fn describe_point(&self, point: &Point) -> String {
         self.describe(point, self.axes.iter())
     }
 
     fn describe<'a>(&self, point: &Point, axes: impl Iterator<Item = &'a Axis>) -> String {
         let text = |axis: &Axis| {
-            let value = shown(point.get(&axis.name)?);
+            let value = value_text(point.get(&axis.name)?);
             let unit = axis.unit.as_ref().map_or_else(String::new, |u| format!(" {u}"));
             Some(format!("{} = {value}{unit}", axis.name))
         };
@@ -100,7 +100,7 @@ impl Sweep {
 }
 
 /// A value as text, without JSON quotes.
-pub fn shown(value: &Value) -> String {
+pub fn value_text(value: &Value) -> String {
     value.as_str().map_or_else(|| value.to_string(), str::to_owned)
 }
 
@@ -147,9 +147,9 @@ mod tests {
     #[test]
     fn a_point_is_described_by_its_differences_from_the_middle() {
         let s = sweep();
-        let texts: Vec<String> = s.points.iter().map(|p| s.away(p)).collect();
+        let texts: Vec<String> = s.points.iter().map(|p| s.describe_difference(p)).collect();
         assert_eq!(texts, ["", "sessions = 1", "delay = 5 ms"]);
-        assert_eq!(s.whole(s.middle()), "sessions = 4, delay = 0 ms");
+        assert_eq!(s.describe_point(s.middle()), "sessions = 4, delay = 0 ms");
     }
 
     #[test]

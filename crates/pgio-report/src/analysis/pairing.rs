@@ -422,7 +422,7 @@ mod tests {
     /// The rates of `on` and `off`, paired as compared with `off`, in an experiment whose baseline is `local`.
     fn against_off(trials: &[(&str, u32, f64, bool)]) -> Vec<(f64, f64)> {
         let stored = experiment(&["local", "on", "off"], trials.iter().map(one).collect());
-        let stored = stored.against("off").unwrap();
+        let stored = stored.with_baseline("off").unwrap();
         let arms = arms(&stored.manifest, &stored.trials);
         values(&PairedArms::new(&arms["on"], &arms["off"]).values(RATE))
     }

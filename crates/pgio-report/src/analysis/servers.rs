@@ -51,7 +51,7 @@ pub(super) fn all(
     conditions: &[Condition],
     comparisons: &[Comparison],
 ) -> Vec<Server> {
-    let primary = joint::summed(&manifest.primary_metric);
+    let primary = joint::base_metric(&manifest.primary_metric);
     let declared = manifest.metrics.iter().filter_map(|metric| metric.of.as_ref());
     let targets: Vec<&str> =
         declared.filter(|of| of.metric == primary).map(|of| of.target.as_str()).collect();
@@ -135,7 +135,7 @@ mod tests {
         let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
         stored.manifest.baseline = "base".to_owned();
         stored.manifest.primary_metric = "commits_per_second".to_owned();
-        stored.manifest.metrics = joint::declared(&["commits_per_second"], &names);
+        stored.manifest.metrics = joint::declare_metrics(&["commits_per_second"], &names);
         analyze(&stored).servers
     }
 

@@ -182,7 +182,7 @@ fn judged(trial: &Trial) -> &[Slice] {
 /// The work whose rate stands for the primary metric over the time of a window; `None` if slices do not count
 /// it. For a metric of one of several servers, that of all of them.
 pub(super) fn work_of(primary: &str) -> Option<Work> {
-    match metrics::definition(joint::summed(primary))?.kind {
+    match metrics::definition(joint::base_metric(primary))?.kind {
         Kind::Work(work) => Some(work),
         Kind::Latency(Class::Commit | Class::Transaction, _) => Some(Work::Commits),
         Kind::Latency(Class::Read | Class::Update | Class::Call, _) => Some(Work::BlockVisits),

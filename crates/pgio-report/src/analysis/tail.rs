@@ -12,7 +12,7 @@ use super::comparison::Comparison;
 use super::pairing::{Arm, value};
 use super::verdict::{Bound, Verdict};
 use pgio_results::histogram::COARSEST_QUANTILE_NS;
-use pgio_results::latency::{MIN_BEYOND, needed};
+use pgio_results::latency::{MIN_BEYOND, min_operations};
 use pgio_results::metrics::{self, Kind, MetricDef};
 use pgio_results::model::{SessionTotals, TargetResult};
 use pgio_results::operation::{Class, Statistic};
@@ -49,7 +49,7 @@ pub(super) fn too_short<'a>(
     def: &MetricDef,
 ) -> Option<TooShort> {
     let Kind::Latency(class, statistic) = def.kind else { return None };
-    let needed = needed(statistic.quantile()?);
+    let needed = min_operations(statistic.quantile()?);
     let arms = arms.filter(|arm| arm.measured(def.name));
     let operations = match def.target {
         None => arms.filter_map(|arm| arm.fewest(class.name())).min().map(Some),

@@ -76,7 +76,7 @@ fn a_valid_trial_without_the_primary_metric_is_reported() {
 
 #[test]
 fn compared_with_another_condition() {
-    let compared = analyze(&demo().against("on").unwrap());
+    let compared = analyze(&demo().with_baseline("on").unwrap());
     // Everything is the other way round, and what the file's own baseline shows of noise is gone.
     let own = analyze(&demo());
     assert_eq!(compared.primary("local").unwrap().verdict, Verdict::Faster);
@@ -88,10 +88,10 @@ fn compared_with_another_condition() {
     assert_eq!(compared.condition("on").unwrap().factors, [] as [&str; 0]);
     assert_eq!((compared.own_baseline.as_deref(), own.own_baseline), (Some("local"), None));
     // Its own name changes nothing, the twin's included.
-    let same = analyze(&demo().against("local").unwrap());
+    let same = analyze(&demo().with_baseline("local").unwrap());
     assert_eq!((same.notes, same.noise_floor), (own.notes, own.noise_floor));
 
-    let unknown = demo().against("of").unwrap_err().to_string();
+    let unknown = demo().with_baseline("of").unwrap_err().to_string();
     assert_eq!(unknown, "unknown condition `of` (conditions: local, local-aa, remote_write, on)");
 }
 

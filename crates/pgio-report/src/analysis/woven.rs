@@ -176,8 +176,7 @@ fn influences(manifest: &Manifest, names: &[&str], arms: &Arms<'_>) -> Vec<Influ
     let baseline = names.iter().position(|name| *name == manifest.baseline).unwrap_or(0);
     let settings = settings(manifest, names.iter().copied());
     let mut found: BTreeMap<(usize, Place), Vec<LogRatio>> = BTreeMap::new();
-    let of_block =
-        |slices: &Vec<Slices>| carry_over::estimate_influences(slices, &settings, baseline);
+    let of_block = |slices: &Vec<Slices>| carry_over::estimate(slices, &settings, baseline);
     for influence in blocks.values().flat_map(of_block) {
         found.entry((influence.condition, influence.place)).or_default().push(influence.log);
     }

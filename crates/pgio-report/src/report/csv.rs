@@ -13,7 +13,7 @@ use crate::analysis::screening::{Effect, title};
 use crate::analysis::sweep::{CellEffect, Estimate, SweptCell};
 use crate::analysis::{Analysis, Bound, Comparison, Condition};
 use pgio_results::metrics;
-use pgio_results::sweep::{Point, shown};
+use pgio_results::sweep::{Point, value_text};
 
 const COLUMNS: &[&str] = &[
     "experiment",
@@ -115,7 +115,7 @@ fn at(analysis: &Analysis) -> String {
 
 /// `delay = 1; sessions = 4`
 fn point(point: &Point) -> String {
-    let words = point.iter().map(|(axis, value)| format!("{axis} = {}", shown(value)));
+    let words = point.iter().map(|(axis, value)| format!("{axis} = {}", value_text(value)));
     words.collect::<Vec<_>>().join("; ")
 }
 

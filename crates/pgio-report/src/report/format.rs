@@ -187,7 +187,7 @@ pub(super) fn size(relative: f64) -> String {
 
 /// A metric's name as people read it: `commits/s`, `commit latency p95`, `WAL bytes/s`.
 pub(super) fn metric_name(name: &str) -> String {
-    if let Some((metric, target)) = joint::of_target(name) {
+    if let Some((metric, target)) = joint::split_name(name) {
         return format!("{} of {target}", metric_name(metric));
     }
     match rate_name(name) {
@@ -206,7 +206,7 @@ pub(super) struct RateName {
 
 /// `None` for what is no rate, and for the metric of one of several servers.
 pub(super) fn rate_name(name: &str) -> Option<RateName> {
-    if joint::of_target(name).is_some() {
+    if joint::split_name(name).is_some() {
         return None;
     }
     let rate = |suffix: &str, per: &'static str| {

@@ -15,7 +15,7 @@ use crate::analysis::width::half_width;
 use crate::analysis::{ALPHA, Analysis, Verdict};
 use pgio_results::latency::Operation;
 use pgio_results::operation::Statistic;
-use pgio_results::sweep::{Axis, Sweep, SweepKind, shown};
+use pgio_results::sweep::{Axis, Sweep, SweepKind, value_text};
 
 /// Marks a decided change, as in the secondary metrics.
 const STAR: &str = "*";
@@ -46,7 +46,7 @@ pub(super) fn where_judged(analysis: &Analysis) -> Option<String> {
 /// `sessions = 4, delay = 1 ms`
 pub(super) fn middle(analysis: &Analysis) -> Option<String> {
     let swept = analysis.sweep.as_ref()?;
-    Some(words(swept).whole(&swept.middle))
+    Some(words(swept).describe_point(&swept.middle))
 }
 
 /// One sentence for each axis that has knees.
@@ -56,9 +56,9 @@ pub(super) fn knees(analysis: &Analysis) -> Vec<String> {
         let knee = |curve: &Curve| {
             let knee = curve.knee.as_ref()?;
             let where_ = match knee.place {
-                KneePlace::At => format!("at {}", shown(&knee.value)),
-                KneePlace::AtOrBelowFirst => format!("at {} or below", shown(&knee.value)),
-                KneePlace::BeyondLast => format!("none up to {}", shown(&knee.value)),
+                KneePlace::At => format!("at {}", value_text(&knee.value)),
+                KneePlace::AtOrBelowFirst => format!("at {} or below", value_text(&knee.value)),
+                KneePlace::BeyondLast => format!("none up to {}", value_text(&knee.value)),
             };
             Some(format!("{} {where_}", curve.condition))
         };
@@ -117,7 +117,7 @@ pub(super) fn along(analysis: &Analysis, swept: &SweepResult, axis: &Axis) -> Ta
     let rows = curves.iter().flat_map(|curve| curve.points.iter().map(|p| row(curve, p)));
     let mut others = swept.middle.clone();
     others.remove(&axis.name);
-    let others = words(swept).whole(&others);
+    let others = words(swept).describe_point(&others);
     let at = if others.is_empty() { String::new() } else { format!(" ({others})") };
     let mut notes: Vec<String> = curves
         .iter()
@@ -147,7 +147,7 @@ fn value(swept: &SweepResult, cell: &SweptCell, curve: &Curve, point: &CurvePoin
     let mut marks = Vec::new();
     marks.extend(swept.is_middle(cell).then_some("middle"));
     marks.extend(curve.knee.as_ref().is_some_and(at_knee).then_some("knee"));
-    let text = shown(&point.value);
+    let text = value_text(&point.value);
     if marks.is_empty() { text } else { format!("{text} ({})", marks.join(", ")) }
 }
 
@@ -211,7 +211,7 @@ fn is_shown(cell: &SweptCell) -> bool {
 /// Names the values of a curve at which no trial counts.
 fn gap_note(swept: &SweepResult, axis: &Axis, curve: &Curve) -> Option<String> {
     let missing = curve.points.iter().filter(|p| swept.cells[p.cell].valid == 0);
-    let values: Vec<String> = missing.map(|p| shown(&p.value)).collect();
+    let values: Vec<String> = missing.map(|p| value_text(&p.value)).collect();
     let knee = match curve.knee {
         Some(_) => " The knee is that of the values before.",
         None => "",
@@ -228,7 +228,7 @@ fn gap_note(swept: &SweepResult, axis: &Axis, curve: &Curve) -> Option<String> {
 
 fn knee_note(axis: &Axis, curve: &Curve) -> Option<String> {
     let knee = curve.knee.as_ref()?;
-    let (condition, name, at) = (&curve.condition, &axis.name, shown(&knee.value));
+    let (condition, name, at) = (&curve.condition, &axis.name, value_text(&knee.value));
     let sure = match knee.blocks {
         0 => String::new(),
         n => format!(" (in {} of {})", knee.agreeing, format::counted(n, "block")),
@@ -268,7 +268,7 @@ pub(super) fn predictions(swept: &SweepResult, axis: &Axis) -> Option<Table> {
         let at_least = if predicted.at_least { "at least " } else { "" };
         Some(vec![
             curve.condition.clone(),
-            shown(&point.value),
+            value_text(&point.value),
             format!("{at_least}{}{}", format::seconds(predicted.seconds), error(predicted)),
             seconds_with_interval(measured),
             format::signed_seconds(measured.value - predicted.seconds),
@@ -345,7 +345,8 @@ pub(super) fn grid(analysis: &Analysis, swept: &SweepResult) -> Option<Table> {
     }
     let row = |cell: &SweptCell| {
         let mut cells = vec![cell.condition.clone()];
-        let value = |axis: &Axis| cell.point.get(&axis.name).map_or_else(|| NONE.to_owned(), shown);
+        let value =
+            |axis: &Axis| cell.point.get(&axis.name).map_or_else(|| NONE.to_owned(), value_text);
         cells.extend(swept.axes.iter().map(value));
         cells.extend([rate(cell.metrics.get(primary)), effect(cell)]);
         if let Some(class) = &swept.latency_class {

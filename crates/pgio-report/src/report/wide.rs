@@ -9,7 +9,7 @@ use crate::analysis::{Standing, standings};
 use pgio_results::Trial;
 use pgio_results::metrics;
 use pgio_results::store::StoredExperiment;
-use pgio_results::sweep::shown;
+use pgio_results::sweep::value_text;
 
 const COLUMNS: [&str; 13] = [
     "experiment",
@@ -71,7 +71,7 @@ fn row(
             ]);
             cells.extend([place.block, place.position, place.attempt].map(|n| n.to_string()));
             let point =
-                place.point.iter().map(|(axis, value)| format!("{axis} = {}", shown(value)));
+                place.point.iter().map(|(axis, value)| format!("{axis} = {}", value_text(value)));
             cells.push(point.collect::<Vec<_>>().join("; "));
         }
         None => cells.extend([const { String::new() }; 6]),

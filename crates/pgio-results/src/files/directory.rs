@@ -27,7 +27,7 @@ const UNTRUSTED: OFlags =
     OFlags::NOFOLLOW.union(OFlags::CLOEXEC).union(OFlags::NONBLOCK).union(OFlags::NOCTTY);
 
 /// Attempts to create a file; another process may create the same name first.
-const TRIES: usize = 16;
+const MAX_ATTEMPTS: usize = 16;
 
 #[derive(Debug)]
 pub struct Directory(OwnedFd);
@@ -40,18 +40,18 @@ impl Directory {
 
     /// Like [`Directory::open`], but creates missing directories. Only the owner may write to them,
     /// whatever the umask.
-    pub fn make(path: &Path) -> io::Result<Directory> {
+    pub fn open_or_create(path: &Path) -> io::Result<Directory> {
         DirBuilder::new().recursive(true).mode(0o755).create(path)?;
         Directory::open(path)
     }
 
     /// Like [`Directory::open`], but fails if the last component is a link.
-    pub fn open_exactly(path: &Path) -> io::Result<Directory> {
+    pub fn open_no_follow(path: &Path) -> io::Result<Directory> {
         let flags = DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW;
         Ok(Directory(open(path, flags, Mode::empty())?))
     }
 
-    pub fn below(&self, name: impl AsRef<OsStr>) -> io::Result<Directory> {
+    pub fn open_subdirectory(&self, name: impl AsRef<OsStr>) -> io::Result<Directory> {
         let name = name.as_ref();
         let flags = DIRECTORY | OFlags::RDONLY | OFlags::NOFOLLOW;
         match openat(&self.0, name, flags, Mode::empty()) {
@@ -62,17 +62,17 @@ impl Directory {
     }
 
     /// Creates a directory with exactly this mode; fails if it exists.
-    pub fn make_new_below(&self, name: &str, mode: u32) -> io::Result<Directory> {
+    pub fn create_subdirectory(&self, name: &str, mode: u32) -> io::Result<Directory> {
         mkdirat(&self.0, name, Mode::from_raw_mode(0o700))?;
-        let created = self.below(name)?;
+        let created = self.open_subdirectory(name)?;
         fchmod(&created.0, Mode::from_raw_mode(mode))?;
         Ok(created)
     }
 
     /// Creates a directory unless it exists, and opens it.
-    pub fn make_below(&self, name: &str) -> io::Result<Directory> {
+    pub fn ensure_subdirectory(&self, name: &str) -> io::Result<Directory> {
         match mkdirat(&self.0, name, Mode::from_raw_mode(0o755)) {
-            Ok(()) | Err(Errno::EXIST) => self.below(name),
+            Ok(()) | Err(Errno::EXIST) => self.open_subdirectory(name),
             Err(error) => Err(error.into()),
         }
     }
@@ -116,7 +116,7 @@ impl Directory {
         let (last, parents) = components.split_last().ok_or_else(invalid)?;
         let mut inner = None;
         for parent in parents {
-            inner = Some(inner.as_ref().unwrap_or(self).below(parent)?);
+            inner = Some(inner.as_ref().unwrap_or(self).open_subdirectory(parent)?);
         }
         let directory = inner.as_ref().unwrap_or(self);
         let file = directory.open_regular(last, OFlags::RDONLY)?;
@@ -160,7 +160,7 @@ impl Directory {
 
     /// Creates a file, replacing an existing file or link of that name.
     pub fn replace(&self, name: &str, mode: u32) -> io::Result<File> {
-        for _ in 0..TRIES {
+        for _ in 0..MAX_ATTEMPTS {
             self.remove(name)?;
             match self.create_new(name, mode) {
                 Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
@@ -203,7 +203,7 @@ impl Directory {
 
     /// Only the owner may write to the file, whatever the umask: `--resume` trusts it.
     fn create_temporary(&self) -> io::Result<(File, String)> {
-        for attempt in 0..TRIES {
+        for attempt in 0..MAX_ATTEMPTS {
             // RandomState takes its keys from the system's random numbers.
             let name = format!(".pgio-{:016x}.partial", RandomState::new().hash_one(attempt));
             match self.create_new(&name, 0o644) {

@@ -221,6 +221,6 @@ fn every_call_is_in_one_group() {
         let all: Vec<(u64, u64)> = overdue_groups(calls).collect();
         assert_eq!(all.iter().map(|(_, n)| n).sum::<u64>(), calls);
         assert_eq!(all.last().unwrap().0, calls - 1);
-        assert!(all.is_sorted_by(|a, b| a.0 < b.0) && all.len() <= ONE_BY_ONE as usize);
+        assert!(all.is_sorted_by(|a, b| a.0 < b.0) && all.len() <= MAX_SINGLE_CALLS as usize);
     }
 }

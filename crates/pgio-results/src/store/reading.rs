@@ -48,7 +48,7 @@ impl StoredExperiment {
     /// The same trials with another condition as the baseline. The A/A twin of the original
     /// baseline becomes an ordinary condition, because it does not measure the noise of the new
     /// baseline.
-    pub fn against(mut self, baseline: &str) -> Result<StoredExperiment, NoSuchCondition> {
+    pub fn with_baseline(mut self, baseline: &str) -> Result<StoredExperiment, NoSuchCondition> {
         let manifest = &mut self.manifest;
         if baseline == manifest.baseline {
             return Ok(self);
@@ -128,16 +128,16 @@ pub fn read_experiment(dir: &Path) -> Result<Option<String>, StoreError> {
 pub fn read_own_experiment(dir: &Path) -> Result<Option<String>, StoreError> {
     let directory = open(dir, EXPERIMENT)?;
     let path = dir.join(EXPERIMENT);
-    let check_ours = |found: Stat, path: &Path| {
+    let check_owner = |found: Stat, path: &Path| {
         let untrusted = |why| StoreError::Untrusted { path: path.to_owned(), why };
-        files::check_ours(&found).map_err(untrusted)
+        files::check_owner(&found).map_err(untrusted)
     };
-    check_ours(directory.stat().map_err(|e| io("stat", dir, e))?, dir)?;
+    check_owner(directory.stat().map_err(|e| io("stat", dir, e))?, dir)?;
     let file = match directory.open_file(Path::new(EXPERIMENT), EXPERIMENT_LIMIT) {
         Err(e) if e.kind() == ErrorKind::NotFound => return Ok(None),
         opened => opened.map_err(|e| io("read", &path, e))?,
     };
-    check_ours(fstat(&file).map_err(|e| io("stat", &path, e.into()))?, &path)?;
+    check_owner(fstat(&file).map_err(|e| io("stat", &path, e.into()))?, &path)?;
     let mut text = String::new();
     let read = file.take(EXPERIMENT_LIMIT).read_to_string(&mut text);
     read.map_err(|e| io("read", &path, e))?;

@@ -68,7 +68,7 @@ fn binary(bytes: f64) -> String {
         value /= 1024.0;
         unit += 1;
     }
-    let number = if value.fract() == 0.0 { whole(value) } else { significant(value) };
+    let number = if value.fract() == 0.0 { integer(value) } else { significant(value) };
     format!("{number} {}", BINARY[unit])
 }
 
@@ -79,11 +79,11 @@ fn significant(value: f64) -> String {
         size if size < 0.9995 => format!("{value:.3}"),
         size if size < 9.995 => format!("{value:.2}"),
         size if size < 99.95 => format!("{value:.1}"),
-        _ => whole(value),
+        _ => integer(value),
     }
 }
 
-fn whole(value: f64) -> String {
+fn integer(value: f64) -> String {
     let sign = if value <= -0.5 { "-" } else { "" };
     format!("{sign}{}", count(value.abs().round() as u64))
 }

@@ -238,7 +238,7 @@ impl Args {
         // Declared changes, and so faults, depend on the baseline.
         let mut stored = store::read(dir)?;
         if let Some(baseline) = &self.baseline {
-            stored = stored.against(baseline).map_err(|unknown| {
+            stored = stored.with_baseline(baseline).map_err(|unknown| {
                 Failure::new(USAGE, unknown).context(format!("--baseline: {}", dir.display()))
             })?;
         }

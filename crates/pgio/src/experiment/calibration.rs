@@ -200,7 +200,7 @@ fn limit(question: Question<'_>) -> f64 {
 
 fn asked(question: Question<'_>, turns: &[Vec<SliceSample>]) -> Vec<Influence> {
     let slices: Vec<Slices> = turns.iter().map(|own| Slices::of(own, turns.len())).collect();
-    carry_over::estimate_influences(&slices, question.settings, question.baseline)
+    carry_over::estimate(&slices, question.settings, question.baseline)
 }
 
 /// Returns the answers as stored, the largest difference first.

@@ -56,8 +56,9 @@ fn question(a: &Manifest, b: &Manifest) -> Vec<Reason> {
     let mut found = Vec::new();
     found.extend(differs("primary metric", &a.primary_metric, &b.primary_metric));
     found.extend(differs("baseline", &a.baseline, &b.baseline));
-    let middle =
-        |m: &Manifest| m.sweep.as_ref().map_or_else(|| "none".to_owned(), |s| s.whole(s.middle()));
+    let middle = |m: &Manifest| {
+        m.sweep.as_ref().map_or_else(|| "none".to_owned(), |s| s.describe_point(s.middle()))
+    };
     found.extend(differs("middle point of the sweep", &middle(a), &middle(b)));
     for ours in &a.conditions {
         let Some(theirs) = b.conditions.iter().find(|c| c.name == ours.name) else { continue };

@@ -32,7 +32,7 @@ fn an_experiment_without_axes_has_no_sweep() {
 fn cells_show_no_percentile_below_the_clocks_resolution() {
     let mut stored = swept(2);
     stored.manifest.metrics =
-        pgio_results::joint::declared(&["commits_per_second"], &["a".to_owned()]);
+        pgio_results::joint::declare_metrics(&["commits_per_second"], &["a".to_owned()]);
     for t in &mut stored.trials {
         for (name, seconds) in [("commit_latency_p99@a", 5e-6), ("read_latency_p99@a", 5e-5)] {
             t.metrics.insert(name.to_owned(), pgio_results::Metric::new(Some(seconds), "s"));

@@ -167,7 +167,7 @@ fn of_one_server(commits: Option<u64>, seconds: f64) -> Option<Comparison> {
     let name = "commit_latency_p99@a";
     let mut stored = steady(6);
     stored.manifest.metrics =
-        pgio_results::joint::declared(&["commits_per_second"], &["a".to_owned()]);
+        pgio_results::joint::declare_metrics(&["commits_per_second"], &["a".to_owned()]);
     for (n, t) in stored.trials.iter_mut().enumerate() {
         let metric = pgio_results::Metric::new(Some(seconds * (1.0 + 0.01 * n as f64)), "s");
         t.metrics.insert(name.to_owned(), metric);

@@ -214,7 +214,8 @@ fn trials(page: &Page<'_>) -> Table {
 
 /// The condition, and its point if that is not the middle one.
 fn cell(page: &Page<'_>, place: &TrialPosition) -> String {
-    let away = page.stored.manifest.sweep.as_ref().map(|sweep| sweep.away(&place.point));
+    let away =
+        page.stored.manifest.sweep.as_ref().map(|sweep| sweep.describe_difference(&place.point));
     match away.filter(|text| !text.is_empty()) {
         Some(away) => format!("{} ({away})", place.condition),
         None => place.condition.clone(),

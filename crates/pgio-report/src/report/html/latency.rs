@@ -68,7 +68,7 @@ fn curve(h: &Histogram) -> Vec<(f64, Option<f64>)> {
     let slowest = h.longest().map_or(0.0, |r| r.ns);
     let mut below = 0.0;
     let mut points = Vec::new();
-    for (at, n) in h.together().counts().iter().enumerate() {
+    for (at, n) in h.all_counts().counts().iter().enumerate() {
         let n = *n as f64;
         let beyond = total - below - n / 2.0;
         below += n;

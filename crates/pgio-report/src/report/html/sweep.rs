@@ -12,7 +12,7 @@ use super::svg::{Axis as Scaled, Frame, Scale, percent, px};
 use super::table;
 use crate::analysis::sweep::{Curve, CurvePoint, Estimate, KneePlace, SweepResult};
 use pgio_results::operation::Statistic;
-use pgio_results::sweep::{Axis, SweepKind, shown};
+use pgio_results::sweep::{Axis, SweepKind, value_text};
 
 const HEIGHT: f64 = 240.0;
 /// From such a ratio of the largest to the smallest value on, a scale is logarithmic.
@@ -99,7 +99,7 @@ fn by_value(
     let x = x_scale(low, high, numeric);
     let first = curves.iter().max_by_key(|c| c.points.len())?;
     let ticks = first.points.iter().enumerate();
-    let ticks = ticks.map(|(at, p)| (place(at, p), shown(&p.value))).collect();
+    let ticks = ticks.map(|(at, p)| (place(at, p), value_text(&p.value))).collect();
     let drawn = curves.iter().map(|curve| {
         let points = curve.points.iter().enumerate().filter_map(|(at, point)| {
             let e = swept.cells[point.cell].metrics.get(primary)?;
@@ -222,7 +222,7 @@ fn draw(page: &Page<'_>, frame: &Frame, curve: &Curve, dot: &Dot<'_>) -> Markup 
 /// `on, sessions 16: 4,031 commits/s at 3.97 ms`
 fn tip(axis: &Axis, curve: &Curve, point: &CurvePoint, what: &str) -> String {
     let unit = axis.unit.as_ref().map_or_else(String::new, |u| format!(" {u}"));
-    format!("{}, {} {}{unit}: {what}", curve.condition, axis.name, shown(&point.value))
+    format!("{}, {} {}{unit}: {what}", curve.condition, axis.name, value_text(&point.value))
 }
 
 fn describe(drawn: &[(&Curve, Vec<Dot<'_>>)]) -> String {

@@ -19,7 +19,7 @@ use crate::experiment::application::{
 use crate::experiment::plan::plan_as;
 use crate::experiment::state;
 use crate::host::LOCAL;
-use pgio_results::sweep::{Axis, AxisValue, Sweep, shown};
+use pgio_results::sweep::{Axis, AxisValue, Sweep, value_text};
 use pgio_results::units::exact_duration;
 
 pub(super) fn text(job: &Job, preview: &Preview<'_>, out: &Path) -> Result<String, Failure> {
@@ -284,7 +284,7 @@ fn axes_text(sweep: &Sweep) -> Vec<String> {
                 [] => String::new(),
                 some => format!(": {}", some.join(", ")),
             };
-            format!("{}{is_middle}{does}", shown(&v.value))
+            format!("{}{is_middle}{does}", value_text(&v.value))
         };
         let unit = axis.unit.as_ref().map_or_else(String::new, |u| format!(" ({u})"));
         let values: Vec<String> = axis.values.iter().map(value).collect();

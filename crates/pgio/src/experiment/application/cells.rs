@@ -80,7 +80,7 @@ pub fn sweep(e: &Experiment, workload: &WorkloadSpec) -> Result<Option<Sweep>, T
 }
 
 fn title(condition: &str, sweep: Option<&Sweep>, point: &Point) -> String {
-    match sweep.map(|sweep| sweep.away(point)).filter(|away| !away.is_empty()) {
+    match sweep.map(|sweep| sweep.describe_difference(point)).filter(|away| !away.is_empty()) {
         Some(away) => format!("{condition} ({away})"),
         None => condition.to_owned(),
     }

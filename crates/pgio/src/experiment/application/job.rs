@@ -147,9 +147,9 @@ fn check_metrics(experiment: &Experiment, below: &Layer, file: &str) -> Result<(
         return Err(JobError::OwnMetric { file: file.to_owned(), name: taken.name.clone() });
     }
     let primary = experiment.primary.as_deref().unwrap_or_default();
-    let asked = joint::asked(primary, &experiment.rules.question.also_judge);
+    let asked = joint::judged_metrics(primary, &experiment.rules.question.also_judge);
     for workload in &experiment.workloads {
-        declared.extend(joint::declared(&asked, &experiment.compared_targets(workload)));
+        declared.extend(joint::declare_metrics(&asked, &experiment.compared_targets(workload)));
     }
     let also = experiment.rules.question.also_judge.iter().map(|name| ("also_judge", name));
     let named = experiment.primary.iter().map(|name| ("primary", name)).chain(also);
@@ -176,7 +176,7 @@ fn check_metrics(experiment: &Experiment, below: &Layer, file: &str) -> Result<(
 /// Returns why a workload cannot have a metric, its command's own included.
 fn unmeasured(workload: &WorkloadSpec, layers: &[Layer], metric: &str) -> Option<&'static str> {
     // A single server's metric is measured as the sum is.
-    let metric = joint::summed(metric);
+    let metric = joint::base_metric(metric);
     match metrics::definition(metric) {
         Some(metric) => obstacle(workload.kind, layers, metric),
         None => {

@@ -108,8 +108,8 @@ pub(super) fn manifest(
 /// Returns the metrics of the workload's command, and those of single servers if conditions have several.
 fn declared_metrics(job: &Job, spec: &WorkloadSpec, primary: &str) -> Vec<DeclaredMetric> {
     let mut all = spec.command.as_ref().map(command::declared).unwrap_or_default();
-    let asked = joint::asked(primary, &job.experiment.rules.question.also_judge);
-    all.extend(joint::declared(&asked, &job.experiment.compared_targets(spec)));
+    let asked = joint::judged_metrics(primary, &job.experiment.rules.question.also_judge);
+    all.extend(joint::declare_metrics(&asked, &job.experiment.compared_targets(spec)));
     all
 }
 

@@ -20,7 +20,7 @@ impl Live<'_> {
         let names: Vec<&String> = cell.targets().collect();
         let place = place(&self.experiment, cell, planned);
         let manifest = &self.stored.manifest;
-        let asked = joint::asked(&manifest.primary_metric, &manifest.rules.also_judge);
+        let asked = joint::judged_metrics(&manifest.primary_metric, &manifest.rules.also_judge);
         let declared = treatment::changes(&cell.treatments);
         let Planned { block, attempt, .. } = *planned;
         let seed = trial_seed(self.seed, &self.workload, &cell.cell, block, attempt);
@@ -99,8 +99,8 @@ impl Live<'_> {
     /// Adds to the trial of a single server the metrics by which it is compared with itself beside others.
     pub(super) fn add_own_metrics(&self, trial: &mut Trial, name: &str) {
         let manifest = &self.stored.manifest;
-        let asked = joint::asked(&manifest.primary_metric, &manifest.rules.also_judge);
-        for metric in joint::compared(&asked) {
+        let asked = joint::judged_metrics(&manifest.primary_metric, &manifest.rules.also_judge);
+        for metric in joint::compared_metrics(&asked) {
             if let Some(found) = trial.metrics.get(metric).cloned() {
                 trial.metrics.insert(joint::metric_name(metric, name), found);
             }

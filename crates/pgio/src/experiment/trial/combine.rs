@@ -179,7 +179,7 @@ fn add_shares(trial: &mut Trial, asked: &[&str]) {
     for (name, target) in &mut trial.targets {
         target.share =
             value(&target.metrics).zip(sum).filter(|_| is_rate).map(|(own, sum)| own / sum);
-        for metric in joint::compared(asked) {
+        for metric in joint::compared_metrics(asked) {
             if let Some(found) = target.metrics.get(metric) {
                 trial.metrics.insert(joint::metric_name(metric, name), found.clone());
             }

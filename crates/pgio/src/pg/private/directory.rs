@@ -55,7 +55,7 @@ impl ClusterDirectory {
         owner: Option<Ids>,
     ) -> Result<ClusterDirectory, Error> {
         let fill = || -> io::Result<ClusterDirectory> {
-            let directory = Directory::open_exactly(root)?;
+            let directory = Directory::open_no_follow(root)?;
             let stat = directory.stat()?;
             // Someone who may rename in the parent directory may have replaced it.
             if stat.st_uid != geteuid().as_raw() {
@@ -84,7 +84,7 @@ impl ClusterDirectory {
 
     /// Opens and locks a directory left by a supervisor that has ended; `None` if it is not ours.
     pub(super) fn claim(root: &Path) -> Option<ClusterDirectory> {
-        let directory = Directory::open_exactly(root).ok()?;
+        let directory = Directory::open_no_follow(root).ok()?;
         if directory.stat().ok()?.st_uid != geteuid().as_raw() {
             return None;
         }
@@ -103,7 +103,7 @@ impl ClusterDirectory {
 
     /// Creates an empty directory owned by the server's user.
     pub(super) fn make(&self, name: &str) -> io::Result<()> {
-        let created = self.directory.make_new_below(name, 0o700)?;
+        let created = self.directory.create_subdirectory(name, 0o700)?;
         match self.owner {
             Some(ids) => created.set_owner(Some(ids.uid), Some(ids.gid)),
             None => Ok(()),
@@ -112,7 +112,7 @@ impl ClusterDirectory {
 
     /// Creates a file in a data directory, owned by the server's user.
     pub(super) fn create_data_file(&self, data: &str, name: &str) -> io::Result<()> {
-        let file = self.directory.below(data)?.create_new(name, 0o600)?;
+        let file = self.directory.open_subdirectory(data)?.create_new(name, 0o600)?;
         match self.owner {
             Some(ids) => std::os::unix::fs::fchown(&file, Some(ids.uid), Some(ids.gid)),
             None => Ok(()),
@@ -121,7 +121,7 @@ impl ClusterDirectory {
 
     /// Appends to a file in a data directory.
     pub(super) fn append(&self, data: &str, name: &str, text: &str) -> io::Result<()> {
-        self.directory.below(data)?.append_to(name)?.write_all(text.as_bytes())
+        self.directory.open_subdirectory(data)?.append_to(name)?.write_all(text.as_bytes())
     }
 
     /// Opens the log of the server's stderr for appending.
@@ -145,7 +145,7 @@ impl ClusterDirectory {
     }
 
     pub(super) fn pid_file(&self, data: &str) -> io::Result<String> {
-        self.directory.below(data)?.read(Path::new("postmaster.pid"), PID_FILE)
+        self.directory.open_subdirectory(data)?.read(Path::new("postmaster.pid"), PID_FILE)
     }
 
     /// Removes the content of the directory, even if the directory was renamed.

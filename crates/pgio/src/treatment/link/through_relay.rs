@@ -175,7 +175,7 @@ fn listen(pair: &Pair, directory: &Path, shape: &LinkSettings) -> io::Result<Rel
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
     }
-    let made = Directory::open_exactly(&pair.directory)?.make_new_below(RELAY, 0o700)?;
+    let made = Directory::open_no_follow(&pair.directory)?.create_subdirectory(RELAY, 0o700)?;
     let server = fs::symlink_metadata(&pair.primary_socket)?;
     let socket = directory.join(pair.primary_socket.file_name().unwrap_or_default());
     let LinkSettings { delay, jitter, rate, .. } = *shape;
