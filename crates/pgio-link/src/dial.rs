@@ -8,17 +8,17 @@ use std::time::{Duration, Instant};
 use rustls::Connection;
 
 use super::error::LinkError;
-use super::handshake::{Hello, Talk, Welcome, greet};
+use super::handshake::{Hello, MessageStream, Welcome, request_admission};
 use super::link::{Event, Link, Role};
 use super::offset::Clock;
 use super::tls;
 use super::token::Token;
 
 /// Time for one address.
-const CONNECT: Duration = Duration::from_secs(3);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time for each step of the handshake.
-const TIMEOUT: Duration = Duration::from_secs(10);
-const PAUSE: Duration = Duration::from_millis(300);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
+const RETRY_DELAY: Duration = Duration::from_millis(300);
 
 /// Dials `addresses` (`host:port`, separated by commas) in turn until one answers, the time is over,
 /// or `stopped` says so. A refusal is final.
@@ -35,21 +35,21 @@ pub fn dial(
         let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "no address is given");
         for address in addresses.split(',').map(str::trim).filter(|a| !a.is_empty()) {
             match connect(address) {
-                Ok(stream) => return join(stream, address, token, hello, clock, sink),
+                Ok(stream) => return shake_hands(stream, address, token, hello, clock, sink),
                 Err(error) => last = error,
             }
         }
         if begun.elapsed() >= within || stopped() {
             return Err(LinkError::Unreachable { addresses: addresses.to_owned(), source: last });
         }
-        thread::sleep(PAUSE);
+        thread::sleep(RETRY_DELAY);
     }
 }
 
 fn connect(address: &str) -> io::Result<TcpStream> {
     let mut last = io::Error::new(io::ErrorKind::NotFound, "the name has no address");
     for found in address.to_socket_addrs()? {
-        match TcpStream::connect_timeout(&found, CONNECT) {
+        match TcpStream::connect_timeout(&found, CONNECT_TIMEOUT) {
             Ok(stream) if is_own_end(&stream, &found) => {
                 // The kernel connects a socket to itself if the port is free and was drawn.
                 last = io::ErrorKind::ConnectionRefused.into();
@@ -65,7 +65,7 @@ fn is_own_end(stream: &TcpStream, peer: &SocketAddr) -> bool {
     stream.local_addr().is_ok_and(|local| local == *peer)
 }
 
-fn join(
+fn shake_hands(
     mut stream: TcpStream,
     address: &str,
     token: &Token,
@@ -74,8 +74,8 @@ fn join(
     sink: Box<dyn FnMut(Event) + Send>,
 ) -> Result<(Welcome, Link), LinkError> {
     let failed = |why: String| LinkError::Handshake { address: address.to_owned(), why };
-    stream.set_read_timeout(Some(TIMEOUT))?;
-    stream.set_write_timeout(Some(TIMEOUT))?;
+    stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
+    stream.set_write_timeout(Some(HANDSHAKE_TIMEOUT))?;
     stream.set_nodelay(true)?;
     let mut connection = tls::connect()?;
     while connection.is_handshaking() {
@@ -84,9 +84,9 @@ fn join(
     let exported = connection.export_keying_material([0; 32], tls::LABEL, None);
     let exported = exported.map_err(|e| failed(e.to_string()))?;
     let mut stream_of_tls = rustls::Stream::new(&mut connection, &mut stream);
-    let mut talk = Talk::new(&mut stream_of_tls);
-    let welcome = greet(&mut talk, &exported, token, hello, address)?;
-    let inbox = talk.inbox;
+    let mut messages = MessageStream::new(&mut stream_of_tls);
+    let welcome = request_admission(&mut messages, &exported, token, hello, address)?;
+    let inbox = messages.inbox;
     let connection = Connection::Client(connection);
     let link = Link::start(connection, stream, inbox, (Role::Driver, clock), sink)?;
     Ok((welcome, link))

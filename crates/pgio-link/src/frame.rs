@@ -5,9 +5,9 @@
 use super::error::LinkError;
 
 /// The largest frame: a plan for thousands of sessions, or the histograms of all classes.
-pub const LARGEST: usize = 64 << 20;
+pub const MAX_FRAME_BYTES: usize = 64 << 20;
 /// The largest frame before the peer has proved that it knows the token.
-pub(super) const LARGEST_UNPROVED: usize = 8 << 10;
+pub(super) const MAX_UNPROVED_BYTES: usize = 8 << 10;
 
 const HEADER: usize = 5;
 
@@ -26,10 +26,11 @@ impl Frame {
         let (kind, body) = match self {
             Frame::Message(json) => (0, json.clone()),
             Frame::Ping(sent) => (1, sent.to_be_bytes().to_vec()),
-            Frame::Pong(sent, there) => (2, [sent.to_be_bytes(), there.to_be_bytes()].concat()),
+            Frame::Pong(sent, peer) => (2, [sent.to_be_bytes(), peer.to_be_bytes()].concat()),
         };
-        let length = u32::try_from(body.len()).ok().filter(|n| *n as usize <= LARGEST);
-        let length = length.ok_or(LinkError::TooLarge { bytes: body.len(), limit: LARGEST })?;
+        let length = u32::try_from(body.len()).ok().filter(|n| *n as usize <= MAX_FRAME_BYTES);
+        let length =
+            length.ok_or(LinkError::TooLarge { bytes: body.len(), limit: MAX_FRAME_BYTES })?;
         Ok([length.to_be_bytes().as_slice(), &[kind], &body].concat())
     }
 
@@ -38,9 +39,9 @@ impl Frame {
             0 => Some(Frame::Message(body.to_vec())),
             1 => Some(Frame::Ping(i64::from_be_bytes(body.try_into().ok()?))),
             2 => {
-                let (sent, there) = body.split_at_checked(8)?;
+                let (sent, peer) = body.split_at_checked(8)?;
                 let read = |bytes: &[u8]| Some(i64::from_be_bytes(bytes.try_into().ok()?));
-                Some(Frame::Pong(read(sent)?, read(there)?))
+                Some(Frame::Pong(read(sent)?, read(peer)?))
             }
             _ => None,
         }
@@ -61,7 +62,7 @@ impl Inbox {
 
     /// The peer has proved that it may send more.
     pub(super) fn trust(&mut self) {
-        self.limit = LARGEST;
+        self.limit = MAX_FRAME_BYTES;
     }
 
     pub(super) fn push(&mut self, bytes: &[u8]) {
@@ -98,7 +99,7 @@ mod tests {
         ];
         let bytes: Vec<u8> = sent.iter().flat_map(|f| f.encode().unwrap()).collect();
         for size in 1..bytes.len() {
-            let mut inbox = Inbox::new(LARGEST_UNPROVED);
+            let mut inbox = Inbox::new(MAX_UNPROVED_BYTES);
             let mut received = Vec::new();
             for piece in bytes.chunks(size) {
                 inbox.push(piece);
@@ -112,7 +113,7 @@ mod tests {
 
     #[test]
     fn a_frame_is_bounded_and_of_a_known_kind() {
-        let mut inbox = Inbox::new(LARGEST_UNPROVED);
+        let mut inbox = Inbox::new(MAX_UNPROVED_BYTES);
         inbox.push(&[0, 1, 0, 0, 0]);
         assert!(inbox.take().unwrap_err().contains("exceeds the limit"));
         inbox.trust();
@@ -122,7 +123,7 @@ mod tests {
             &[0, 0, 0, 1, 1, 0],
             &[0, 0, 0, 9, 2, 0, 0, 0, 0, 0, 0, 0, 0, 0],
         ] {
-            let mut inbox = Inbox::new(LARGEST);
+            let mut inbox = Inbox::new(MAX_FRAME_BYTES);
             inbox.push(bad);
             assert!(inbox.take().is_err(), "{bad:?}");
         }

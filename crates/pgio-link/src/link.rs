@@ -26,9 +26,9 @@ use super::offset::{Clock, Offset, RoundTrip};
 /// Interval of the coordinator's pings while it is silent otherwise.
 const HEARTBEAT: Duration = Duration::from_millis(300);
 /// Silence after which a driver ends its sessions; with the time to end them, less than 2 s.
-const COORDINATOR_SILENT: Duration = Duration::from_millis(1500);
+const COORDINATOR_TIMEOUT: Duration = Duration::from_millis(1500);
 /// Silence after which the coordinator counts a driver as lost.
-const DRIVER_SILENT: Duration = Duration::from_secs(3);
+const DRIVER_TIMEOUT: Duration = Duration::from_secs(3);
 /// Time for the last message to leave when the connection is closed.
 const LINGER: Duration = Duration::from_secs(1);
 /// Bytes that the kernel takes at a time. A peer answers a ping only after what was sent before it; of a long
@@ -131,8 +131,8 @@ impl Link {
             role,
             clock,
             sink,
-            heard: now,
-            pinged: now,
+            last_heard: now,
+            last_ping: now,
             is_behind: false,
         };
         thread::Builder::new().name("link".to_owned()).spawn(move || thread.run())?;
@@ -208,8 +208,8 @@ struct Thread {
     clock: Clock,
     sink: Box<dyn FnMut(Event) + Send>,
     /// When the peer last sent something, or took something that had to wait for it.
-    heard: Instant,
-    pinged: Instant,
+    last_heard: Instant,
+    last_ping: Instant,
     /// The socket is full: the peer has not taken what it holds.
     is_behind: bool,
 }
@@ -244,11 +244,11 @@ impl Thread {
                 self.receive()?;
             }
             let limit = match self.role {
-                Role::Coordinator => DRIVER_SILENT,
-                Role::Driver => COORDINATOR_SILENT,
+                Role::Coordinator => DRIVER_TIMEOUT,
+                Role::Driver => COORDINATOR_TIMEOUT,
             };
             // After reading: this thread may have been late itself.
-            if self.heard.elapsed() > limit {
+            if self.last_heard.elapsed() > limit {
                 let seconds = limit.as_secs_f64();
                 return Err(End::Lost(format!("nothing was heard of it for {seconds} s")));
             }
@@ -261,7 +261,7 @@ impl Thread {
 
     /// Moves the queue to the socket as far as it takes it.
     fn send_queued(&mut self) -> Result<(), End> {
-        if self.role == Role::Coordinator && self.pinged.elapsed() >= HEARTBEAT {
+        if self.role == Role::Coordinator && self.last_ping.elapsed() >= HEARTBEAT {
             self.ping()?;
         }
         loop {
@@ -282,7 +282,7 @@ impl Thread {
     }
 
     fn ping(&mut self) -> Result<(), End> {
-        self.pinged = Instant::now();
+        self.last_ping = Instant::now();
         let ping = Frame::Ping(self.clock.now()).encode().map_err(Self::lost)?;
         self.connection.writer().write_all(&ping).map_err(Self::lost)?;
         self.flush()
@@ -294,7 +294,7 @@ impl Thread {
                 Ok(_) => {
                     // There is room again, so the peer lives, even if it can answer nothing before the end.
                     if std::mem::take(&mut self.is_behind) {
-                        self.heard = Instant::now();
+                        self.last_heard = Instant::now();
                     }
                 }
                 Err(e) if e.kind() == io::ErrorKind::WouldBlock => {
@@ -314,7 +314,8 @@ impl Thread {
         if self.connection.wants_write() {
             flags |= PollFlags::OUT;
         }
-        let longest = HEARTBEAT.saturating_sub(self.pinged.elapsed()).max(Duration::from_millis(1));
+        let longest =
+            HEARTBEAT.saturating_sub(self.last_ping.elapsed()).max(Duration::from_millis(1));
         let longest = if self.role == Role::Driver { HEARTBEAT } else { longest };
         let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(longest.subsec_nanos()) };
         let mut fds = [
@@ -336,7 +337,7 @@ impl Thread {
             match self.connection.read_tls(&mut self.stream) {
                 Ok(0) => return Err(End::Lost("it closed the connection".to_owned())),
                 Ok(_) => {
-                    self.heard = Instant::now();
+                    self.last_heard = Instant::now();
                     let state = self.connection.process_new_packets().map_err(Self::lost)?;
                     let mut plain = vec![0; state.plaintext_bytes_to_read()];
                     self.connection.reader().read_exact(&mut plain).map_err(Self::lost)?;
@@ -362,8 +363,8 @@ impl Thread {
                     self.connection.writer().write_all(&pong).map_err(Self::lost)?;
                     self.flush()?;
                 }
-                Frame::Pong(sent, there) => {
-                    let trip = RoundTrip { sent, there, back: self.clock.now() };
+                Frame::Pong(sent, peer) => {
+                    let trip = RoundTrip { sent, peer, received: self.clock.now() };
                     let trips = self.shared.trips.lock().unwrap_or_else(PoisonError::into_inner);
                     if let Some(waiting) = trips.as_ref() {
                         // Whoever asked may have given up.

@@ -13,18 +13,18 @@ use std::time::Duration;
 use rustls::{Connection, ServerConfig};
 
 use super::error::LinkError;
-use super::handshake::{Hello, House, Talk, admit};
+use super::handshake::{Coordinator, Hello, MessageStream, admit};
 use super::identity::build_hash;
 use super::link::{Event, Link, Role};
 use super::offset::Clock;
-use super::seats::Seats;
+use super::ranks::Ranks;
 use super::tls;
 use super::token::Token;
 
 /// Time for each step of a handshake.
-const TIMEOUT: Duration = Duration::from_secs(10);
+const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Handshakes at a time; more wait in the kernel's queue.
-const AT_ONCE: usize = 64;
+const MAX_HANDSHAKES: usize = 64;
 
 /// What happens at the listener and on its connections.
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub enum Arrival {
         why: String,
     },
     /// From the connection with this id; a driver that comes back has a new one.
-    Heard {
+    FromDriver {
         rank: u32,
         id: u64,
         event: Event,
@@ -61,12 +61,12 @@ struct Shared {
     run_id: String,
     version: String,
     build: String,
-    seats: Arc<Seats>,
+    ranks: Arc<Ranks>,
     config: Arc<ServerConfig>,
     clock: Clock,
     arrivals: Sender<Arrival>,
     next: AtomicU64,
-    at_once: AtomicUsize,
+    handshakes: AtomicUsize,
     closing: Arc<AtomicBool>,
 }
 
@@ -76,7 +76,7 @@ impl Listener {
         address: SocketAddr,
         token: Token,
         (run_id, version): (&str, &str),
-        seats: Arc<Seats>,
+        ranks: Arc<Ranks>,
         clock: Clock,
         arrivals: Sender<Arrival>,
     ) -> Result<Listener, LinkError> {
@@ -89,12 +89,12 @@ impl Listener {
             run_id: run_id.to_owned(),
             version: version.to_owned(),
             build: build_hash()?,
-            seats,
+            ranks,
             config: tls::server()?,
             clock,
             arrivals,
             next: AtomicU64::new(1),
-            at_once: AtomicUsize::new(0),
+            handshakes: AtomicUsize::new(0),
             closing: Arc::clone(&closing),
         });
         let accepting = thread::Builder::new().name("drivers".to_owned());
@@ -131,17 +131,17 @@ fn accept_all(listener: &TcpListener, shared: &Arc<Shared>) {
             thread::sleep(Duration::from_millis(100));
             continue;
         };
-        while shared.at_once.load(Ordering::SeqCst) >= AT_ONCE {
+        while shared.handshakes.load(Ordering::SeqCst) >= MAX_HANDSHAKES {
             thread::sleep(Duration::from_millis(10));
         }
-        shared.at_once.fetch_add(1, Ordering::SeqCst);
+        shared.handshakes.fetch_add(1, Ordering::SeqCst);
         let of_thread = Arc::clone(shared);
         let spawned = thread::Builder::new().name("handshake".to_owned()).spawn(move || {
             receive(stream, address, &of_thread);
-            of_thread.at_once.fetch_sub(1, Ordering::SeqCst);
+            of_thread.handshakes.fetch_sub(1, Ordering::SeqCst);
         });
         if spawned.is_err() {
-            shared.at_once.fetch_sub(1, Ordering::SeqCst);
+            shared.handshakes.fetch_sub(1, Ordering::SeqCst);
         }
     }
 }
@@ -160,8 +160,8 @@ fn try_receive(
 ) -> Result<(), (Option<Hello>, String)> {
     let nobody = |why: String| (None, why);
     let prepared = stream
-        .set_read_timeout(Some(TIMEOUT))
-        .and_then(|()| stream.set_write_timeout(Some(TIMEOUT)))
+        .set_read_timeout(Some(HANDSHAKE_TIMEOUT))
+        .and_then(|()| stream.set_write_timeout(Some(HANDSHAKE_TIMEOUT)))
         .and_then(|()| stream.set_nodelay(true));
     prepared.map_err(|e| nobody(e.to_string()))?;
     let mut connection = tls::accept(&shared.config).map_err(|e| nobody(e.to_string()))?;
@@ -170,25 +170,25 @@ fn try_receive(
     }
     let exported = connection.export_keying_material([0; 32], tls::LABEL, None);
     let exported = exported.map_err(|e| nobody(e.to_string()))?;
-    let house = House {
+    let coordinator = Coordinator {
         token: &shared.token,
         run_id: &shared.run_id,
         version: &shared.version,
         build: &shared.build,
-        seats: &shared.seats,
+        ranks: &shared.ranks,
     };
     let mut tls = rustls::Stream::new(&mut connection, stream);
-    let mut talk = Talk::new(&mut tls);
-    let (hello, rank) = admit(&mut talk, &exported, &house)?;
-    let inbox = talk.inbox;
+    let mut messages = MessageStream::new(&mut tls);
+    let (hello, rank) = admit(&mut messages, &exported, &coordinator)?;
+    let inbox = messages.inbox;
     let id = shared.next.fetch_add(1, Ordering::SeqCst);
     let of_link = Arc::clone(shared);
     let sink = move |event: Event| {
         let lost = matches!(event, Event::Lost(_));
-        let _ = of_link.arrivals.send(Arrival::Heard { rank, id, event });
+        let _ = of_link.arrivals.send(Arrival::FromDriver { rank, id, event });
         // Only now: a replacement must not be heard of before the loss.
         if lost {
-            of_link.seats.free(rank);
+            of_link.ranks.free(rank);
         }
     };
     let link = stream.try_clone().map_err(LinkError::from).and_then(|stream| {
@@ -196,7 +196,7 @@ fn try_receive(
         Link::start(connection, stream, inbox, (Role::Coordinator, shared.clock), Box::new(sink))
     });
     let link = link.map_err(|e| {
-        shared.seats.free(rank);
+        shared.ranks.free(rank);
         (Some(hello.clone()), e.to_string())
     })?;
     let _ = shared.arrivals.send(Arrival::Joined { rank, id, hello, address, link });

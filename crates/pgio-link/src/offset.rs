@@ -33,13 +33,13 @@ impl Clock {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RoundTrip {
     pub sent: i64,
-    pub there: i64,
-    pub back: i64,
+    pub peer: i64,
+    pub received: i64,
 }
 
 impl RoundTrip {
-    fn took(&self) -> i64 {
-        self.back - self.sent
+    fn duration(&self) -> i64 {
+        self.received - self.sent
     }
 }
 
@@ -56,12 +56,12 @@ pub struct Offset {
 impl Offset {
     /// The quickest round trip counts: it was delayed least, so its two directions differ least.
     pub fn of(trips: &[RoundTrip]) -> Option<Offset> {
-        let quickest = trips.iter().min_by_key(|trip| trip.took())?;
-        let worst = trips.iter().map(RoundTrip::took).max()?;
+        let quickest = trips.iter().min_by_key(|trip| trip.duration())?;
+        let worst = trips.iter().map(RoundTrip::duration).max()?;
         let span = |ns: i64| Duration::from_nanos(ns.max(0).unsigned_abs());
         Some(Offset {
-            ns: quickest.there - (quickest.sent + quickest.took() / 2),
-            quickest: span(quickest.took()),
+            ns: quickest.peer - (quickest.sent + quickest.duration() / 2),
+            quickest: span(quickest.duration()),
             worst: span(worst),
         })
     }
@@ -83,7 +83,7 @@ mod tests {
     fn the_quickest_round_trip_counts() {
         // The peer is 1000 ahead; the first two pongs were held up on one of their ways.
         let trips = [(0, 1100, 900), (1000, 2800, 2000), (3000, 4010, 3020)];
-        let trips = trips.map(|(sent, there, back)| RoundTrip { sent, there, back });
+        let trips = trips.map(|(sent, peer, received)| RoundTrip { sent, peer, received });
         let offset = Offset::of(&trips).unwrap();
         assert_eq!(offset.ns, 1000);
         assert_eq!((offset.quickest.as_nanos(), offset.worst.as_nanos()), (20, 1000));
@@ -93,10 +93,10 @@ mod tests {
 
     #[test]
     fn the_error_is_at_most_half_of_the_quickest_round_trip() {
-        for there in 0..=100 {
-            let trip = RoundTrip { sent: 50, there: 50 + there + 7000, back: 150 };
+        for peer in 0..=100 {
+            let trip = RoundTrip { sent: 50, peer: 50 + peer + 7000, received: 150 };
             let offset = Offset::of(&[trip]).unwrap();
-            assert!((offset.ns - 7000).unsigned_abs() <= 50, "{there}");
+            assert!((offset.ns - 7000).unsigned_abs() <= 50, "{peer}");
         }
     }
 

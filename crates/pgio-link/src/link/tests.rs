@@ -4,7 +4,7 @@ use std::sync::mpsc::{Receiver, channel};
 use super::*;
 use crate::handshake::{Hello, PROTOCOL};
 use crate::listen::{Arrival, Listener};
-use crate::seats::Seats;
+use crate::ranks::Ranks;
 use crate::token::Token;
 use crate::{Welcome, build_hash, dial};
 
@@ -20,9 +20,9 @@ fn coordinator(drivers: u32) -> Coordinator {
     let (sender, arrivals) = channel();
     let token = Token::draw().unwrap();
     let any: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
-    let seats = Seats::new(drivers);
+    let ranks = Ranks::new(drivers);
     let listener =
-        Listener::open(any, token.clone(), ("run", "1.0"), seats, Clock::start(), sender).unwrap();
+        Listener::open(any, token.clone(), ("run", "1.0"), ranks, Clock::start(), sender).unwrap();
     Coordinator { listener, arrivals, token }
 }
 
@@ -70,7 +70,7 @@ fn both_sides_talk_and_the_end_of_one_is_heard_by_the_other() {
     assert_eq!(message(events.recv().unwrap()).len(), large.len() + 2);
     driver.send(&"answer").unwrap();
     match coordinator.arrivals.recv().unwrap() {
-        Arrival::Heard { id: from, event, .. } => {
+        Arrival::FromDriver { id: from, event, .. } => {
             assert_eq!((from, message(event).as_str()), (id, "\"answer\""));
         }
         other => panic!("{other:?}"),
@@ -81,7 +81,7 @@ fn both_sides_talk_and_the_end_of_one_is_heard_by_the_other() {
     assert!(offset.ns < 0, "{offset:?}");
     drop(driver);
     let ended = coordinator.arrivals.recv().unwrap();
-    assert!(matches!(ended, Arrival::Heard { event: Event::Lost(_), .. }), "{ended:?}");
+    assert!(matches!(ended, Arrival::FromDriver { event: Event::Lost(_), .. }), "{ended:?}");
 }
 
 #[test]
@@ -174,7 +174,7 @@ fn a_driver_that_still_receives_a_long_message_is_not_silent() {
     let long = "x".repeat(3 << 20);
     link.send(&long).unwrap();
     assert_eq!(message(events.recv().unwrap()).len(), long.len() + 2);
-    assert!(begun.elapsed() > DRIVER_SILENT, "{:?}", begun.elapsed());
+    assert!(begun.elapsed() > DRIVER_TIMEOUT, "{:?}", begun.elapsed());
     thread::sleep(HEARTBEAT);
     let lost = coordinator.arrivals.try_recv();
     assert!(lost.is_err(), "{lost:?}");
@@ -199,7 +199,7 @@ fn what_was_said_before_the_end_arrives() {
 
 fn next(coordinator: &Coordinator) -> String {
     match coordinator.arrivals.recv_timeout(LONG).unwrap() {
-        Arrival::Heard { event, .. } => message(event),
+        Arrival::FromDriver { event, .. } => message(event),
         other => panic!("{other:?}"),
     }
 }
@@ -212,7 +212,7 @@ fn silence_is_noticed() {
     let _open = near.accept().unwrap();
     let (sender, events) = channel();
     let connection = Connection::Client(far);
-    let inbox = Inbox::new(crate::frame::LARGEST);
+    let inbox = Inbox::new(crate::frame::MAX_FRAME_BYTES);
     let sink = Box::new(move |event| drop(sender.send(event)));
     let begun = Instant::now();
     let link =
@@ -224,5 +224,5 @@ fn silence_is_noticed() {
         Event::Lost(why) => assert!(why.starts_with("nothing was heard"), "{why}"),
         Event::Message(_) => panic!("nobody speaks"),
     }
-    assert!(begun.elapsed() >= COORDINATOR_SILENT);
+    assert!(begun.elapsed() >= COORDINATOR_TIMEOUT);
 }

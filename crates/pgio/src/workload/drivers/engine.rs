@@ -86,7 +86,7 @@ pub(super) fn by_group(
         // A group that is gone has ended its drivers.
         for arrival in arrivals {
             match arrival {
-                Arrival::Joined { rank, .. } | Arrival::Heard { rank, .. } => {
+                Arrival::Joined { rank, .. } | Arrival::FromDriver { rank, .. } => {
                     let _ = senders[(rank % groups) as usize].send(arrival);
                 }
                 Arrival::Refused { address, hello, why } => {

@@ -13,7 +13,7 @@ use super::messages::{FromDriver, ToDriver};
 use crate::host::stop::Stop;
 use crate::workload::error::EngineError;
 use pgio_link::{
-    Arrival, Clock, Event, Hello, Link, Listener, Seats, Token, host_name, local_addresses,
+    Arrival, Clock, Event, Hello, Link, Listener, Ranks, Token, host_name, local_addresses,
 };
 
 pub(super) const TICK: Duration = Duration::from_millis(50);
@@ -91,7 +91,7 @@ impl ConnectedDrivers {
                 self.refused.push(format!("{host} ({why})"));
                 None
             }
-            Arrival::Heard { rank, id, event } => {
+            Arrival::FromDriver { rank, id, event } => {
                 let seat = self.drivers.get_mut(&rank)?;
                 let driver = match seat {
                     Some(driver) if driver.id == id => driver,
@@ -171,9 +171,9 @@ impl Drivers {
         let address = listen.unwrap_or_else(|| SocketAddr::from((ip, 0)));
         let (sender, arrivals) = mpsc::channel();
         let clock = Clock::start();
-        let seats = Seats::new(count);
+        let ranks = Ranks::new(count);
         let version = (run_id, env!("CARGO_PKG_VERSION"));
-        let listener = Listener::open(address, token.clone(), version, seats, clock, sender)
+        let listener = Listener::open(address, token.clone(), version, ranks, clock, sender)
             .map_err(DriverError::from)?;
         let coordinator = addresses(address, listener.port(), near);
         launcher.invite(Invitation { coordinator, token, run_id: run_id.to_owned() });
