@@ -85,11 +85,11 @@ impl<S: Read + Write> Dialogue<S> {
             MailProtocol::Lmtp => "LHLO pgio.localdomain",
             MailProtocol::Smtp => "EHLO pgio.localdomain",
         };
-        let greeting = dialogue.reply()?;
+        let greeting = dialogue.read_reply()?;
         if greeting.code != 220 {
             return Err(SessionStartError::Refused(greeting));
         }
-        let reply = dialogue.ask(hello)?;
+        let reply = dialogue.send_command(hello)?;
         if !reply.is_positive() {
             return Err(SessionStartError::Refused(reply));
         }
@@ -104,9 +104,9 @@ impl<S: Read + Write> Dialogue<S> {
         to: &[&str],
         wire: &[u8],
     ) -> (Vec<DeliveryOutcome>, Option<ReplyError>) {
-        let mut fates = vec![DeliveryOutcome::Untried; to.len()];
-        let lost = self.transaction(sender, to, wire, &mut fates).err();
-        (fates, lost)
+        let mut outcomes = vec![DeliveryOutcome::Untried; to.len()];
+        let lost = self.transaction(sender, to, wire, &mut outcomes).err();
+        (outcomes, lost)
     }
 
     fn transaction(
@@ -114,89 +114,89 @@ impl<S: Read + Write> Dialogue<S> {
         sender: &str,
         to: &[&str],
         wire: &[u8],
-        fates: &mut [DeliveryOutcome],
+        outcomes: &mut [DeliveryOutcome],
     ) -> Result<(), ReplyError> {
-        let reply = self.ask(&format!("MAIL FROM:<{sender}>"))?;
+        let reply = self.send_command(&format!("MAIL FROM:<{sender}>"))?;
         if !reply.is_positive() {
-            return self.all(fates, &(0..to.len()).collect::<Vec<_>>(), &reply);
+            return self.apply_reply(outcomes, &(0..to.len()).collect::<Vec<_>>(), &reply);
         }
         let mut open = Vec::new();
         for (index, recipient) in to.iter().enumerate() {
-            let reply = self.ask(&format!("RCPT TO:<{recipient}>"))?;
+            let reply = self.send_command(&format!("RCPT TO:<{recipient}>"))?;
             match reply.is_positive() {
                 true => open.push(index),
-                false => self.all(fates, &[index], &reply)?,
+                false => self.apply_reply(outcomes, &[index], &reply)?,
             }
         }
         if open.is_empty() {
             // The server accepted the sender; end that transaction.
-            return self.ask("RSET").map(drop);
+            return self.send_command("RSET").map(drop);
         }
-        let reply = self.ask("DATA")?;
+        let reply = self.send_command("DATA")?;
         if reply.code != 354 {
             if reply.is_positive() {
                 // Nothing was sent yet that it could have accepted.
                 return Err(ReplyError::Garbage(reply.to_string()));
             }
-            self.all(fates, &open, &reply)?;
-            return self.ask("RSET").map(drop);
+            self.apply_reply(outcomes, &open, &reply)?;
+            return self.send_command("RSET").map(drop);
         }
         // A message that is not sent completely is not accepted.
         self.wire.send(wire)?;
-        open.iter().for_each(|index| fates[*index] = DeliveryOutcome::Unknown);
+        open.iter().for_each(|index| outcomes[*index] = DeliveryOutcome::Unknown);
         match self.protocol {
             // One reply for each accepted recipient, in order (RFC 2033, 4.2).
             MailProtocol::Lmtp => {
                 for (answered, index) in open.iter().enumerate() {
-                    let reply = self.reply()?;
-                    match is_leaving(&reply) {
-                        true => self.all(fates, &open[answered..], &reply)?,
-                        false => self.all(fates, &[*index], &reply)?,
+                    let reply = self.read_reply()?;
+                    match closes_connection(&reply) {
+                        true => self.apply_reply(outcomes, &open[answered..], &reply)?,
+                        false => self.apply_reply(outcomes, &[*index], &reply)?,
                     }
                 }
                 Ok(())
             }
             MailProtocol::Smtp => {
-                let reply = self.reply()?;
-                self.all(fates, &open, &reply)
+                let reply = self.read_reply()?;
+                self.apply_reply(outcomes, &open, &reply)
             }
         }
     }
 
     /// Applies one reply to several recipients. 421 is a reply, too, and the last one.
-    fn all(
+    fn apply_reply(
         &self,
-        fates: &mut [DeliveryOutcome],
-        these: &[usize],
+        outcomes: &mut [DeliveryOutcome],
+        recipients: &[usize],
         reply: &Reply,
     ) -> Result<(), ReplyError> {
-        let fate = match reply {
+        let outcome = match reply {
             _ if reply.is_positive() => DeliveryOutcome::Accepted,
             _ if reply.is_transient() => DeliveryOutcome::Deferred(reply.clone()),
             _ if reply.is_permanent() => DeliveryOutcome::Refused(reply.clone()),
             _ => return Err(ReplyError::Garbage(reply.to_string())),
         };
-        these.iter().for_each(|index| fates[*index] = fate.clone());
-        match is_leaving(reply) {
+        recipients.iter().for_each(|index| outcomes[*index] = outcome.clone());
+        match closes_connection(reply) {
             true => Err(ReplyError::Leaving(reply.to_string())),
             false => Ok(()),
         }
     }
 
-    fn ask(&mut self, command: &str) -> Result<Reply, ReplyError> {
+    fn send_command(&mut self, command: &str) -> Result<Reply, ReplyError> {
         if self.wire.has_more() {
             // A server may send 421 at any time; anything else is out of step.
-            let reply = self.reply()?;
-            return Err(match is_leaving(&reply) {
+            let reply = self.read_reply()?;
+            return Err(match closes_connection(&reply) {
                 true => ReplyError::Leaving(reply.to_string()),
                 false => ReplyError::Garbage(reply.to_string()),
             });
         }
         self.wire.send(format!("{command}\r\n").as_bytes())?;
-        self.reply()
+        self.read_reply()
     }
 
-    fn reply(&mut self) -> Result<Reply, ReplyError> {
+    fn read_reply(&mut self) -> Result<Reply, ReplyError> {
         let since = Instant::now();
         for _ in 0..MAX_LINES {
             let line = self.wire.line(since)?;
@@ -224,7 +224,7 @@ impl<S: Read + Write> Dialogue<S> {
     }
 }
 
-fn is_leaving(reply: &Reply) -> bool {
+fn closes_connection(reply: &Reply) -> bool {
     reply.code == 421
 }
 
@@ -263,7 +263,7 @@ mod tests {
     }
 
     /// Runs a transaction with two recipients; `answers` follow greeting and LHLO.
-    fn fates(
+    fn outcomes(
         protocol: MailProtocol,
         answers: &str,
     ) -> (Vec<DeliveryOutcome>, Option<String>, String) {
@@ -276,9 +276,9 @@ mod tests {
         };
         let mut text = Vec::new();
         stuff(b"x\r\n", &mut text);
-        let (fates, lost) = dialogue.deliver("p@l", &["a@b", "c@d"], &text);
+        let (outcomes, lost) = dialogue.deliver("p@l", &["a@b", "c@d"], &text);
         let received = String::from_utf8(dialogue.wire_stream().inner.received.clone()).unwrap();
-        (fates, lost.map(|l| l.to_string()), received)
+        (outcomes, lost.map(|l| l.to_string()), received)
     }
 
     /// Sends a reply only after it received a command or the dot, as a real server does.
@@ -341,49 +341,51 @@ mod tests {
     #[test]
     fn lmtp_replies_for_each_recipient_and_smtp_once() {
         let (all, lost, received) =
-            fates(MailProtocol::Lmtp, "250 ok|250 ok|250 ok|354 go|250 one|452 full");
+            outcomes(MailProtocol::Lmtp, "250 ok|250 ok|250 ok|354 go|250 one|452 full");
         assert_eq!((all, lost), (vec![Accepted, deferred("452 full")], None));
         let sent = "LHLO pgio.localdomain\r\nMAIL FROM:<p@l>\r\nRCPT TO:<a@b>\r\nRCPT TO:<c@d>\r\n\
                     DATA\r\nx\r\n.\r\n";
         assert_eq!(received, sent);
         let (all, lost, received) =
-            fates(MailProtocol::Smtp, "250 ok|250 ok|250 ok|354 go|250 both");
+            outcomes(MailProtocol::Smtp, "250 ok|250 ok|250 ok|354 go|250 both");
         assert_eq!((all, lost), (vec![Accepted, Accepted], None));
         assert!(received.starts_with("EHLO "), "{received}");
     }
 
     #[test]
     fn a_refused_recipient_has_no_reply_after_the_dot() {
-        let (all, lost, _) = fates(MailProtocol::Lmtp, "250 ok|550 who|250 ok|354 go|250 two");
+        let (all, lost, _) = outcomes(MailProtocol::Lmtp, "250 ok|550 who|250 ok|354 go|250 two");
         assert_eq!((all, lost), (vec![refused("550 who"), Accepted], None));
-        let (all, lost, received) = fates(MailProtocol::Lmtp, "250 ok|550 who|451 later|250 reset");
+        let (all, lost, received) =
+            outcomes(MailProtocol::Lmtp, "250 ok|550 who|451 later|250 reset");
         assert_eq!((all, lost), (vec![refused("550 who"), deferred("451 later")], None));
         assert!(received.ends_with("RSET\r\n") && !received.contains("DATA"), "{received}");
-        let (all, lost, _) = fates(MailProtocol::Lmtp, "250 ok|250 ok|250 ok|452 full|250 reset");
+        let (all, lost, _) =
+            outcomes(MailProtocol::Lmtp, "250 ok|250 ok|250 ok|452 full|250 reset");
         assert_eq!((all, lost), (vec![deferred("452 full"); 2], None));
-        let (all, _, _) = fates(MailProtocol::Lmtp, "530 no");
+        let (all, _, _) = outcomes(MailProtocol::Lmtp, "530 no");
         assert_eq!(all, vec![refused("530 no"); 2]);
     }
 
     #[test]
     fn a_connection_lost_before_the_dot_is_untried_and_after_it_unknown() {
         for early in ["", "250 ok", "250 ok|250 ok|250 ok"] {
-            let (all, lost, _) = fates(MailProtocol::Lmtp, early);
+            let (all, lost, _) = outcomes(MailProtocol::Lmtp, early);
             assert_eq!(all, [Untried, Untried], "{early}");
             assert_eq!(lost.unwrap(), "the connection was closed");
         }
-        let (all, lost, _) = fates(MailProtocol::Lmtp, "250 ok|250 ok|250 ok|354 go|250 one");
+        let (all, lost, _) = outcomes(MailProtocol::Lmtp, "250 ok|250 ok|250 ok|354 go|250 one");
         assert_eq!((all, lost.is_some()), (vec![Accepted, Unknown], true));
-        let (all, _, _) = fates(MailProtocol::Smtp, "250 ok|250 ok|250 ok|354 go");
+        let (all, _, _) = outcomes(MailProtocol::Smtp, "250 ok|250 ok|250 ok|354 go");
         assert_eq!(all, [Unknown, Unknown]);
     }
 
     #[test]
     fn reply_421_counts_for_the_remaining_recipients() {
-        let (all, lost, _) = fates(MailProtocol::Lmtp, "250 ok|421 bye");
+        let (all, lost, _) = outcomes(MailProtocol::Lmtp, "250 ok|421 bye");
         assert_eq!(all, [deferred("421 bye"), Untried]);
         assert_eq!(lost.unwrap(), "the server ends the session: 421 bye");
-        let (all, _, _) = fates(MailProtocol::Lmtp, "250 ok|250 ok|250 ok|354 go|421 bye");
+        let (all, _, _) = outcomes(MailProtocol::Lmtp, "250 ok|250 ok|250 ok|354 go|421 bye");
         assert_eq!(all, [deferred("421 bye"), deferred("421 bye")]);
     }
 
@@ -391,15 +393,15 @@ mod tests {
     fn malformed_replies_are_refused() {
         for garbage in ["hello", "25", "2x0 ok", "150 ok", "250ok", "999 ok", "\u{1F4A9}\u{1F4A9}"]
         {
-            let (all, lost, _) = fates(MailProtocol::Lmtp, garbage);
+            let (all, lost, _) = outcomes(MailProtocol::Lmtp, garbage);
             assert_eq!(all, [Untried, Untried], "{garbage}");
             assert!(lost.unwrap().contains("malformed reply"), "{garbage}");
             let after = format!("250 ok|250 ok|250 ok|354 go|{garbage}");
-            assert_eq!(fates(MailProtocol::Lmtp, &after).0, [Unknown, Unknown], "{garbage}");
+            assert_eq!(outcomes(MailProtocol::Lmtp, &after).0, [Unknown, Unknown], "{garbage}");
         }
-        let (all, lost, _) = fates(MailProtocol::Lmtp, "250 ok|250 ok|250 ok|250 taken");
+        let (all, lost, _) = outcomes(MailProtocol::Lmtp, "250 ok|250 ok|250 ok|250 taken");
         assert_eq!((all, lost.is_some()), (vec![Untried, Untried], true));
-        let (all, lost, _) = fates(MailProtocol::Lmtp, "250 ok|250 ok|250 ok|354 go|354 go");
+        let (all, lost, _) = outcomes(MailProtocol::Lmtp, "250 ok|250 ok|250 ok|354 go|354 go");
         assert_eq!((all, lost.is_some()), (vec![Unknown, Unknown], true));
     }
 }

@@ -11,18 +11,18 @@ pub(crate) const POLL_INTERVAL: Duration = Duration::from_millis(100);
 /// Stops all sessions: on the caller's request, or because one of them failed. Clones share the order.
 #[derive(Clone)]
 pub struct Halt {
-    asked: Arc<dyn Fn() -> bool + Send + Sync>,
+    caller_stops: Arc<dyn Fn() -> bool + Send + Sync>,
     failed: Arc<AtomicBool>,
 }
 
 impl Halt {
-    /// `asked` returns whether the caller wants to stop.
-    pub fn new(asked: impl Fn() -> bool + Send + Sync + 'static) -> Halt {
-        Halt { asked: Arc::new(asked), failed: Arc::default() }
+    /// `caller_stops` returns whether the caller wants to stop.
+    pub fn new(caller_stops: impl Fn() -> bool + Send + Sync + 'static) -> Halt {
+        Halt { caller_stops: Arc::new(caller_stops), failed: Arc::default() }
     }
 
     pub fn requested(&self) -> bool {
-        self.failed.load(Ordering::SeqCst) || (self.asked)()
+        self.failed.load(Ordering::SeqCst) || (self.caller_stops)()
     }
 
     /// Stops the sessions, whatever the caller wants.

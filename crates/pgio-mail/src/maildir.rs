@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use pgio_results::files::{Directory, Refused};
 use sha2::{Digest, Sha256};
 
-use super::message::{MARK, Sum};
+use super::message::{SUM_HEADER, Sum};
 
 const SCRIPT: &str = include_str!("maildir.sh");
 /// Directories per command line, which must fit into 128 kB.
@@ -100,7 +100,7 @@ fn sync(directories: &[String]) {
 /// Returns the id and the checksum of the text, if this is a message of pgio's. Accepts both line ends.
 fn id_and_sum(message: &[u8]) -> Option<(String, Sum)> {
     let (mut id, mut marked) = (None, false);
-    let mut lines = message.split_inclusive(|b| *b == b'\n').map(without_end);
+    let mut lines = message.split_inclusive(|b| *b == b'\n').map(trim_line_end);
     for line in lines.by_ref() {
         if line.is_empty() {
             break;
@@ -111,7 +111,7 @@ fn id_and_sum(message: &[u8]) -> Option<(String, Sum)> {
         };
         match name {
             "Message-ID" => id = Some(value.trim().trim_matches(['<', '>']).to_owned()),
-            MARK => marked = true,
+            SUM_HEADER => marked = true,
             _ => {}
         }
     }
@@ -124,7 +124,7 @@ fn id_and_sum(message: &[u8]) -> Option<(String, Sum)> {
     Some((id, sum.finalize().into()))
 }
 
-fn without_end(line: &[u8]) -> &[u8] {
+fn trim_line_end(line: &[u8]) -> &[u8] {
     let line = line.strip_suffix(b"\n").unwrap_or(line);
     line.strip_suffix(b"\r").unwrap_or(line)
 }
@@ -137,7 +137,7 @@ pub fn collect_by_script(
 ) -> Result<Vec<StoredCopy>, MaildirError> {
     let mut found = Vec::new();
     for batch in directories.chunks(BATCH) {
-        let mut arguments = vec!["-c", SCRIPT, "sh", MARK, DOMAIN];
+        let mut arguments = vec!["-c", SCRIPT, "sh", SUM_HEADER, DOMAIN];
         arguments.extend(batch.iter().map(String::as_str));
         for line in run(&arguments).map_err(MaildirError::Host)?.lines() {
             let copy = parse(line, batch);

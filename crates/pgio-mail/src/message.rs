@@ -15,13 +15,13 @@ use benchmath::rng::SplitMix64;
 use super::settings::{MIN_MESSAGE_BYTES, MessageSizes, SizeDistribution};
 
 /// A header in every message of pgio's and in no other; only messages with it may be removed.
-pub const MARK: &str = "X-Pgio-Sha256";
+pub const SUM_HEADER: &str = "X-Pgio-Sha256";
 
 /// Length of a line without its end; the protocol's limit is 998, 76 is usual.
-const LINE: usize = 76;
+const LINE_LENGTH: usize = 76;
 const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789.-";
 /// Maximum size in multiples of the mean, beyond what any server accepts.
-const LARGEST: u64 = 100;
+const MAX_SIZE_FACTOR: u64 = 100;
 
 pub type Sum = [u8; 32];
 
@@ -59,7 +59,7 @@ pub fn size(sizes: &MessageSizes, rng: &mut SplitMix64) -> u64 {
             (mean.ln() - variance / 2.0 + variance.sqrt() * normal(rng)).exp()
         }
     };
-    (drawn.round() as u64).clamp(MIN_MESSAGE_BYTES, sizes.mean.saturating_mul(LARGEST))
+    (drawn.round() as u64).clamp(MIN_MESSAGE_BYTES, sizes.mean.saturating_mul(MAX_SIZE_FACTOR))
 }
 
 /// Draws from the standard normal distribution: Box and Muller, Annals of Mathematical Statistics 29(2), 1958.
@@ -83,31 +83,31 @@ pub fn compose(draft: &Draft<'_>) -> Message {
     );
     let _ = write!(head, "MIME-Version: 1.0\r\nContent-Type: text/plain; charset=us-ascii\r\n");
     // The name, two hex digits per byte, and punctuation.
-    let sum_line = MARK.len() + 2 + 64 + 2;
+    let sum_line = SUM_HEADER.len() + 2 + 64 + 2;
     // With many recipients the header is longer than a small message; leave at least one line of text.
     let text_bytes = draft.bytes.saturating_sub((head.len() + sum_line + 2) as u64).max(1) as usize;
     let mut rng = SplitMix64::new(draft.seed);
-    let mut body = Vec::with_capacity(text_bytes + LINE);
+    let mut body = Vec::with_capacity(text_bytes + LINE_LENGTH);
     let mut sum = Sha256::new();
     while body.len() < text_bytes {
         // The last line fills the rest; a line has at least one letter.
-        let length = (text_bytes - body.len()).saturating_sub(2).clamp(1, LINE);
+        let length = (text_bytes - body.len()).saturating_sub(2).clamp(1, LINE_LENGTH);
         let from = body.len();
-        letters(&mut rng, length, &mut body);
+        append_letters(&mut rng, length, &mut body);
         sum.update(&body[from..]);
         sum.update(b"\n");
         body.extend(b"\r\n");
     }
     let sum: Sum = sum.finalize().into();
-    let _ = write!(head, "{MARK}: {}\r\n\r\n", hex(&sum));
+    let _ = write!(head, "{SUM_HEADER}: {}\r\n\r\n", hex(&sum));
     let bytes = (head.len() + body.len()) as u64;
-    let mut wire = Vec::with_capacity(bytes as usize + body.len() / LINE / 32 + 64);
+    let mut wire = Vec::with_capacity(bytes as usize + body.len() / LINE_LENGTH / 32 + 64);
     wire.extend(head.as_bytes());
     stuff(&body, &mut wire);
     Message { wire, bytes, sum }
 }
 
-fn letters(rng: &mut SplitMix64, length: usize, out: &mut Vec<u8>) {
+fn append_letters(rng: &mut SplitMix64, length: usize, out: &mut Vec<u8>) {
     let mut left = length;
     while left > 0 {
         let mut bits = rng.next_u64();

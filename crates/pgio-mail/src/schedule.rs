@@ -36,8 +36,8 @@ pub(super) enum Turn {
 }
 
 impl Schedule {
-    /// Some messages were taken already.
-    pub fn after(taken: u64) -> Schedule {
+    /// A schedule of which this many messages are taken already.
+    pub fn with_taken(taken: u64) -> Schedule {
         Schedule { state: Mutex::new(State { taken, is_watched: false }), ..Schedule::default() }
     }
 

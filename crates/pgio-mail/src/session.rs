@@ -27,11 +27,11 @@ const MAX_ATTEMPTS: u32 = 6;
 /// Delay before the second attempt; doubled each time.
 const BACK_OFF: Duration = Duration::from_millis(100);
 /// Maximum number of messages that wait for another attempt; at this number the session waits, too.
-const MAX_HELD: usize = 32;
+const MAX_PENDING: usize = 32;
 /// How long a session tries to reconnect during a trial.
 const RECONNECT_TIMEOUT: Duration = Duration::from_secs(10);
 /// After this many refusals without an acceptance, all messages will be refused.
-const HOPELESS: u64 = 20;
+const MIN_REFUSALS: u64 = 20;
 
 /// State shared by all sessions of a trial.
 #[derive(Debug)]
@@ -102,7 +102,7 @@ struct PendingMessage {
     due: Instant,
 }
 
-enum Next {
+enum NextAction {
     Deliver(Box<PendingMessage>),
     Wait(Instant),
     End,
@@ -113,10 +113,10 @@ pub struct MailSession {
     index: u32,
     shared: Arc<Shared>,
     dialogue: Option<Dialogue<Stream>>,
-    on_this_connection: u32,
+    sent_on_connection: u32,
     number: u64,
     rng: SplitMix64,
-    held: VecDeque<PendingMessage>,
+    pending: VecDeque<PendingMessage>,
 }
 
 impl MailSession {
@@ -126,10 +126,10 @@ impl MailSession {
             index,
             shared,
             dialogue: None,
-            on_this_connection: 0,
+            sent_on_connection: 0,
             number: 0,
             rng: SplitMix64::new(0),
-            held: VecDeque::new(),
+            pending: VecDeque::new(),
         };
         session.connect(Duration::ZERO)?;
         Ok(session)
@@ -144,50 +144,50 @@ impl MailSession {
         self.shared.halt.sleep_until(span.start);
         while !self.shared.halt.requested() && (waited || Instant::now() < span.end) {
             waited = false;
-            match self.next(span, &mut tally) {
-                Next::Deliver(held) => self.attempt(*held, span, &mut tally)?,
-                Next::Wait(until) => {
+            match self.next_action(span, &mut tally) {
+                NextAction::Deliver(pending) => self.attempt(*pending, span, &mut tally)?,
+                NextAction::Wait(until) => {
                     self.shared.halt.sleep_until(until.min(span.end));
                     waited = until < span.end;
                 }
-                Next::End => break,
+                NextAction::End => break,
             }
         }
-        for held in std::mem::take(&mut self.held) {
-            self.give_up_at_end(held, &mut tally);
+        for pending in std::mem::take(&mut self.pending) {
+            self.give_up_at_end(pending, &mut tally);
         }
         tally.free = Some(Instant::now());
         Ok(tally)
     }
 
-    fn next(&mut self, span: &Span, tally: &mut Tally) -> Next {
+    fn next_action(&mut self, span: &Span, tally: &mut Tally) -> NextAction {
         let now = Instant::now();
         // The queue is ordered by due time.
-        let due = self.held.front().map(|held| held.due);
+        let due = self.pending.front().map(|pending| pending.due);
         if due.is_some_and(|due| due <= now)
-            && let Some(held) = self.held.pop_front()
+            && let Some(pending) = self.pending.pop_front()
         {
-            return Next::Deliver(Box::new(held));
+            return NextAction::Deliver(Box::new(pending));
         }
-        if let (true, Some(due)) = (self.held.len() >= MAX_HELD, due) {
-            return Next::Wait(due);
+        if let (true, Some(due)) = (self.pending.len() >= MAX_PENDING, due) {
+            return NextAction::Wait(due);
         }
         let Some(rate) = self.shared.settings.rate else {
-            return Next::Deliver(Box::new(self.draw(now)));
+            return NextAction::Deliver(Box::new(self.compose_next(now)));
         };
         match span.take(rate, due, &self.shared.halt) {
             Turn::Start(intended) => {
                 tally.scheduled += 1;
                 tally.lag += intended.elapsed();
-                Next::Deliver(Box::new(self.draw(intended)))
+                NextAction::Deliver(Box::new(self.compose_next(intended)))
             }
-            Turn::Retry | Turn::Over => due.map_or(Next::End, Next::Wait),
-            Turn::Stopped => Next::End,
+            Turn::Retry | Turn::Over => due.map_or(NextAction::End, NextAction::Wait),
+            Turn::Stopped => NextAction::End,
         }
     }
 
     /// Draws the next message of this session.
-    fn draw(&mut self, since: Instant) -> PendingMessage {
+    fn compose_next(&mut self, since: Instant) -> PendingMessage {
         let settings = &self.shared.settings;
         self.number += 1;
         let id = format!("{}.{}.{}@pgio", self.shared.token, self.index, self.number);
@@ -212,53 +212,53 @@ impl MailSession {
 
     fn attempt(
         &mut self,
-        mut held: PendingMessage,
+        mut pending: PendingMessage,
         span: &Span,
         tally: &mut Tally,
     ) -> Result<(), MailError> {
         if self.dialogue.is_none() && !self.connect(RECONNECT_TIMEOUT)? {
-            self.give_up_at_end(held, tally);
+            self.give_up_at_end(pending, tally);
             return Ok(());
         }
-        tally.retries += u64::from(held.attempts > 0);
-        held.attempts += 1;
+        tally.retries += u64::from(pending.attempts > 0);
+        pending.attempts += 1;
         let began = Instant::now();
         let settings = &self.shared.settings;
         // In an open loop, a session's first message may be due long after the start.
-        let intended = if settings.rate.is_some() { held.since } else { span.start };
+        let intended = if settings.rate.is_some() { pending.since } else { span.start };
         tally.late.get_or_insert(began.saturating_duration_since(intended));
-        let to: Vec<&str> = held
+        let to: Vec<&str> = pending
             .open
             .iter()
-            .map(|i| settings.recipients[held.copies[*i].recipient as usize].as_str())
+            .map(|i| settings.recipients[pending.copies[*i].recipient as usize].as_str())
             .collect();
         let dialogue = self.dialogue.as_mut().expect("connected just above");
-        let (fates, lost) = dialogue.deliver(&settings.sender, &to, &held.message.wire);
+        let (outcomes, lost) = dialogue.deliver(&settings.sender, &to, &pending.message.wire);
         let ended = Instant::now();
-        let refusal = self.note(&mut held, &fates, tally);
-        self.on_this_connection += 1;
+        let refusal = self.record_outcomes(&mut pending, &outcomes, tally);
+        self.sent_on_connection += 1;
         let limit = settings.messages_per_connection;
         if let Some(lost) = lost {
             tally.dropped += u64::from(!matches!(lost, ReplyError::Stopped));
             self.dialogue = None;
-        } else if limit > 0 && self.on_this_connection >= limit {
+        } else if limit > 0 && self.sent_on_connection >= limit {
             self.quit();
         }
-        if held.open.is_empty() {
-            if !held.refused {
-                tally.accepted(&held.message, ended - held.since, ended, span);
+        if pending.open.is_empty() {
+            if !pending.refused {
+                tally.accepted(&pending.message, ended - pending.since, ended, span);
                 self.shared.done.fetch_add(1, Ordering::Relaxed);
             }
-            self.settle(held);
-        } else if held.attempts >= MAX_ATTEMPTS {
-            tally.undelivered += held.open.len() as u64;
-            self.give_up(held, tally);
+            self.record_sent(pending);
+        } else if pending.attempts >= MAX_ATTEMPTS {
+            tally.undelivered += pending.open.len() as u64;
+            self.give_up(pending, tally);
         } else {
-            held.due = ended + BACK_OFF * 2u32.pow(held.attempts - 1);
-            let at = self.held.partition_point(|other| other.due <= held.due);
-            self.held.insert(at, held);
+            pending.due = ended + BACK_OFF * 2u32.pow(pending.attempts - 1);
+            let at = self.pending.partition_point(|other| other.due <= pending.due);
+            self.pending.insert(at, pending);
         }
-        match refusal.filter(|_| self.is_hopeless()) {
+        match refusal.filter(|_| self.refuses_all()) {
             Some(reply) => {
                 let server = self.shared.settings.server.to_string();
                 Err(MailError::RefusesAll { server, reply })
@@ -268,17 +268,17 @@ impl MailSession {
     }
 
     /// Records the result of an attempt; returns a refusal, if any.
-    fn note(
+    fn record_outcomes(
         &self,
-        held: &mut PendingMessage,
-        fates: &[DeliveryOutcome],
+        pending: &mut PendingMessage,
+        outcomes: &[DeliveryOutcome],
         tally: &mut Tally,
     ) -> Option<String> {
         let mut refusal = None;
         let mut open = Vec::new();
-        for (index, fate) in held.open.iter().zip(fates) {
-            let copies = &mut held.copies[*index];
-            match fate {
+        for (index, outcome) in pending.open.iter().zip(outcomes) {
+            let copies = &mut pending.copies[*index];
+            match outcome {
                 DeliveryOutcome::Accepted => {
                     self.shared.accepted.fetch_add(1, Ordering::Relaxed);
                     tally.recipients += 1;
@@ -289,7 +289,7 @@ impl MailSession {
                 DeliveryOutcome::Refused(reply) => {
                     self.shared.refused.fetch_add(1, Ordering::Relaxed);
                     tally.refused += 1;
-                    held.refused = true;
+                    pending.refused = true;
                     refusal = Some(reply.to_string());
                     continue;
                 }
@@ -302,35 +302,35 @@ impl MailSession {
             }
             open.push(*index);
         }
-        held.open = open;
+        pending.open = open;
         refusal
     }
 
-    fn is_hopeless(&self) -> bool {
+    fn refuses_all(&self) -> bool {
         let refused = self.shared.refused.load(Ordering::Relaxed);
-        let many = HOPELESS.max(u64::from(self.shared.share.sessions));
+        let many = MIN_REFUSALS.max(u64::from(self.shared.share.sessions));
         refused >= many && self.shared.accepted.load(Ordering::Relaxed) == 0
     }
 
-    fn give_up_at_end(&self, held: PendingMessage, tally: &mut Tally) {
-        tally.left_over += held.open.len() as u64;
-        self.give_up(held, tally);
+    fn give_up_at_end(&self, pending: PendingMessage, tally: &mut Tally) {
+        tally.left_over += pending.open.len() as u64;
+        self.give_up(pending, tally);
     }
 
     /// How long the delivery would have taken remains open.
-    fn give_up(&self, held: PendingMessage, tally: &mut Tally) {
+    fn give_up(&self, pending: PendingMessage, tally: &mut Tally) {
         // A refused message is never delivered.
-        if !held.refused {
-            tally.latency.record_censored(held.since.elapsed().as_nanos() as f64, 1);
+        if !pending.refused {
+            tally.latency.record_censored(pending.since.elapsed().as_nanos() as f64, 1);
         }
-        self.settle(held);
+        self.record_sent(pending);
     }
 
-    fn settle(&self, held: PendingMessage) {
+    fn record_sent(&self, pending: PendingMessage) {
         if self.shared.settings.maildir.is_none() {
             return;
         }
-        let sent = Sent { id: held.id, sum: held.message.sum, copies: held.copies };
+        let sent = Sent { id: pending.id, sum: pending.message.sum, copies: pending.copies };
         self.shared.ledger.add([sent]);
     }
 
@@ -347,7 +347,7 @@ impl MailSession {
             let why = match opened {
                 Ok(dialogue) => {
                     self.dialogue = Some(dialogue);
-                    self.on_this_connection = 0;
+                    self.sent_on_connection = 0;
                     return Ok(true);
                 }
                 Err(SessionStartError::Lost(ReplyError::Stopped)) => return Ok(false),

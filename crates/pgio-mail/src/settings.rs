@@ -44,13 +44,13 @@ pub struct Share {
 
 impl Share {
     /// All sessions.
-    pub fn whole(of: u32) -> Share {
+    pub fn all(of: u32) -> Share {
         Share { first: 0, sessions: of, of }
     }
 
-    /// Returns the number among the messages of all processes of this one's message. Of as many messages as there
-    /// are sessions, each process has as many as it has sessions.
-    pub fn number(self, own: u64) -> u64 {
+    /// Converts the number of a message of this process to its number among the messages of all processes. In each
+    /// round of as many messages as there are sessions, a process has one message per session of its own.
+    pub fn global_number(self, own: u64) -> u64 {
         let sessions = u64::from(self.sessions.max(1));
         own / sessions * u64::from(self.of) + u64::from(self.first) + own % sessions
     }
@@ -171,11 +171,11 @@ mod tests {
         let shares = [(0, 3), (3, 3), (6, 2)];
         let shares = shares.map(|(first, sessions)| Share { first, sessions, of: 8 });
         let numbers =
-            |share: Share| (0..).map(move |own| share.number(own)).take_while(|n| *n < 800);
+            |share: Share| (0..).map(move |own| share.global_number(own)).take_while(|n| *n < 800);
         let mut all: Vec<u64> = shares.into_iter().flat_map(numbers).collect();
         all.sort_unstable();
         assert_eq!(all, (0..800).collect::<Vec<_>>());
         assert_eq!(numbers(shares[2]).count(), 200);
-        assert_eq!(numbers(Share::whole(8)).last(), Some(799));
+        assert_eq!(numbers(Share::all(8)).last(), Some(799));
     }
 }

@@ -135,7 +135,7 @@ impl Span {
 
     /// When this message of this process's share of an open loop is due.
     pub fn intended(&self, number: u64, rate: MailRate) -> Instant {
-        let number = self.share.number(number);
+        let number = self.share.global_number(number);
         self.start + Duration::from_secs_f64(number as f64 / rate.per_second())
     }
 
@@ -161,7 +161,7 @@ mod tests {
     fn messages_count_in_the_slice_in_which_they_end() {
         let start = Instant::now();
         let end = start + Duration::from_secs(2);
-        let share = Share::whole(1);
+        let share = Share::all(1);
         let span = Span { name: "test", start, end, slice: 0.5, schedule: Arc::default(), share };
         let message = Message { wire: Vec::new(), bytes: 100, sum: [0; 32] };
         let mut tally = Tally::default();
@@ -182,7 +182,7 @@ mod tests {
     fn the_schedules_of_two_processes_are_one() {
         let start = Instant::now();
         let end = start + Duration::from_secs(7);
-        let (schedule, share) = (Arc::default(), Share::whole(3));
+        let (schedule, share) = (Arc::default(), Share::all(3));
         let whole = Span { name: "test", start, end, slice: 1.0, schedule, share };
         let rate = MailRate::new(10, false);
         let parts = [(0, 2), (2, 1)].map(|(first, sessions)| Span {

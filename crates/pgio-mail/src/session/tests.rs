@@ -82,7 +82,7 @@ fn session(rate: Option<MailRate>) -> MailSession {
 fn sessions(rate: Option<MailRate>, reply: Reply, count: u32) -> Vec<MailSession> {
     let shared = Arc::new(Shared {
         settings: settings(server(reply), rate),
-        share: Share::whole(count),
+        share: Share::all(count),
         token: "t".to_owned(),
         seed: 1,
         halt: Halt::default(),
@@ -96,8 +96,8 @@ fn sessions(rate: Option<MailRate>, reply: Reply, count: u32) -> Vec<MailSession
 }
 
 fn span(start: Instant, length: Duration, taken: u64) -> Span {
-    let schedule = Arc::new(Schedule::after(taken));
-    Span { name: "test", start, end: start + length, slice: 0.1, schedule, share: Share::whole(1) }
+    let schedule = Arc::new(Schedule::with_taken(taken));
+    Span { name: "test", start, end: start + length, slice: 0.1, schedule, share: Share::all(1) }
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn a_message_falls_to_another_session_while_one_repeats_its_own() {
     };
     let sessions = sessions(Some(per_second(4)), reply, 2);
     let mut span = span(Instant::now(), Duration::from_millis(700), 0);
-    span.share = Share::whole(2);
+    span.share = Share::all(2);
     let tallies: Vec<Tally> = thread::scope(|scope| {
         let run = |mut session: MailSession| {
             scope.spawn({

@@ -180,7 +180,7 @@ impl Workload for Mail {
         self.collect()?;
         let token = format!("{:x}", Timestamp::now().as_microsecond());
         *self.token.lock().unwrap_or_else(PoisonError::into_inner) = token.clone();
-        let (settings, share) = (self.settings.clone(), Share::whole(self.settings.threads));
+        let (settings, share) = (self.settings.clone(), Share::all(self.settings.threads));
         let ledger = self.ledger.clone();
         if let Generator::Drivers(drivers) = &setup.generator {
             let drivers = Arc::clone(drivers);
