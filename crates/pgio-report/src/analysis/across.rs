@@ -2,7 +2,7 @@
 //!
 //! Conditions of the same name are compared, the baseline first. The two sides were not interleaved, so
 //! every ratio includes whatever changed between the dates, and all trials of a run share it. Therefore
-//! the unit is the run. With one or two runs per side, ratios are shown but not judged; with [`FEWEST`]
+//! the unit is the run. With one or two runs per side, ratios are shown but not judged; with [`MIN_RUNS`]
 //! or more, Welch's test on the logs of the runs' typical values (`benchmath::welch`) judges them. (With
 //! trials as the unit, half of the comparisons of equal runs of different dates were judged different.)
 //! The primary metric and those that a rule names are judged each on its own, all others of a condition
@@ -32,7 +32,7 @@ use pgio_results::metrics::{self, DeclaredMetric, Direction, MetricDef};
 use pgio_results::store::{Manifest, StoredExperiment};
 
 /// With fewer runs on a side, nothing is judged.
-pub const FEWEST: usize = 3;
+pub const MIN_RUNS: usize = 3;
 
 pub const ACROSS_SCHEMA: &str = "pgio.across/1";
 
@@ -153,25 +153,27 @@ pub fn across(a: &[StoredExperiment], b: &[StoredExperiment], named: &[String]) 
     let (a, b) = (judge(a), judge(b));
     let (first_a, first_b) = (&a[0].manifest, &b[0].manifest);
     let (arms_a, arms_b) = (arms(&a), arms(&b));
-    let common = common(first_a, first_b);
+    let common = common_conditions(first_a, first_b);
     let (primary, declared) = (&first_a.primary_metric, &first_a.metrics);
     let comparisons = common
         .iter()
-        .flat_map(|name| condition(name, (primary.as_str(), named), declared, (&arms_a, &arms_b)))
+        .flat_map(|name| {
+            compare_condition(name, (primary.as_str(), named), declared, (&arms_a, &arms_b))
+        })
         .collect();
     Across {
         schema: ACROSS_SCHEMA.to_owned(),
         alpha: ALPHA,
-        a: side(&a, &arms_a),
-        b: side(&b, &arms_b),
+        a: describe_side(&a, &arms_a),
+        b: describe_side(&b, &arms_b),
         primary_metric: primary.clone(),
         named: named.to_vec(),
         metrics: declared.clone(),
         reasons: reasons::all(&a, &b),
         comparisons,
         effects: effects(&common, (&a, &arms_a), (&b, &arms_b)),
-        only_in_a: only(first_a, first_b),
-        only_in_b: only(first_b, first_a),
+        only_in_a: conditions_only_in(first_a, first_b),
+        only_in_b: conditions_only_in(first_b, first_a),
     }
 }
 
@@ -179,7 +181,7 @@ fn arms(runs: &[StoredExperiment]) -> Vec<Arms<'_>> {
     runs.iter().map(|run| pairing::arms(&run.manifest, &run.trials)).collect()
 }
 
-fn side(runs: &[StoredExperiment], arms: &[Arms<'_>]) -> Side {
+fn describe_side(runs: &[StoredExperiment], arms: &[Arms<'_>]) -> Side {
     let m = &runs[0].manifest;
     Side {
         experiment: m.name.clone(),
@@ -191,21 +193,21 @@ fn side(runs: &[StoredExperiment], arms: &[Arms<'_>]) -> Side {
 }
 
 /// Names of common conditions: A's baseline, then the others in A's order.
-fn common(a: &Manifest, b: &Manifest) -> Vec<String> {
-    let there: BTreeSet<&String> = b.conditions.iter().map(|c| &c.name).collect();
+fn common_conditions(a: &Manifest, b: &Manifest) -> Vec<String> {
+    let names_in_b: BTreeSet<&String> = b.conditions.iter().map(|c| &c.name).collect();
     let mut names: Vec<String> =
-        a.conditions.iter().map(|c| &c.name).filter(|n| there.contains(n)).cloned().collect();
+        a.conditions.iter().map(|c| &c.name).filter(|n| names_in_b.contains(n)).cloned().collect();
     names.sort_by_key(|name| *name != a.baseline);
     names
 }
 
-fn only(a: &Manifest, b: &Manifest) -> Vec<String> {
+fn conditions_only_in(a: &Manifest, b: &Manifest) -> Vec<String> {
     let has = |name: &String| b.conditions.iter().any(|c| c.name == *name);
     a.conditions.iter().map(|c| &c.name).filter(|n| !has(n)).cloned().collect()
 }
 
 /// A condition's values of one metric, by trial, for each run that has any.
-fn values(arms: &[Arms<'_>], condition: &str, metric: &str) -> Vec<Vec<f64>> {
+fn values_by_run(arms: &[Arms<'_>], condition: &str, metric: &str) -> Vec<Vec<f64>> {
     let of_run = |arms: &Arms<'_>| -> Vec<f64> {
         let arm = arms.get(condition);
         arm.map(|arm| arm.values(metric)).unwrap_or_default()
@@ -219,14 +221,14 @@ struct Member {
     logs: [Vec<f64>; 2],
 }
 
-fn condition(
+fn compare_condition(
     name: &str,
     (primary, named): (&str, &[String]),
     declared: &[DeclaredMetric],
     (a, b): (&[Arms<'_>], &[Arms<'_>]),
 ) -> Vec<AcrossComparison> {
     let one = |def: MetricDef<'_>| {
-        let (runs_a, runs_b) = (values(a, name, def.name), values(b, name, def.name));
+        let (runs_a, runs_b) = (values_by_run(a, name, def.name), values_by_run(b, name, def.name));
         let is_primary = def.name == primary;
         // A rule that names a metric is undecided where one side has no value of it.
         let shown = match [runs_a.is_empty(), runs_b.is_empty()] {
@@ -234,9 +236,9 @@ fn condition(
             [true, true] => is_primary,
             _ => is_primary || named.iter().any(|metric| *metric == def.name),
         };
-        let mut member = shown.then(|| metric(name, &def, is_primary, &runs_a, &runs_b))?;
+        let mut member = shown.then(|| compare_metric(name, &def, is_primary, &runs_a, &runs_b))?;
         let all: Vec<&Arm<'_>> = a.iter().chain(b).filter_map(|arms| arms.get(name)).collect();
-        if !is_known(&all, &def) {
+        if !is_comparable(&all, &def) {
             let compared = &mut member.comparison;
             compared.verdict = Verdict::NotApplicable;
             (compared.ratio, compared.interval) = (None, Interval::UNKNOWN);
@@ -249,20 +251,20 @@ fn condition(
     };
     let mut family: Vec<Member> = metrics::all(declared).filter_map(one).collect();
     family.sort_by_key(|member| !member.comparison.primary);
-    adjust(&mut family, named);
+    adjust_family(&mut family, named);
     family.into_iter().map(|member| member.comparison).collect()
 }
 
-fn metric(
+fn compare_metric(
     condition: &str,
     def: &MetricDef,
     primary: bool,
     a: &[Vec<f64>],
     b: &[Vec<f64>],
 ) -> Member {
-    let (of_a, of_b) = (typical(a), typical(b));
+    let (of_a, of_b) = (run_values(a), run_values(b));
     let ratio = geometric_mean(&of_a).zip(geometric_mean(&of_b)).map(|(a, b)| b / a);
-    let too_few = a.len() < FEWEST || b.len() < FEWEST;
+    let too_few = a.len() < MIN_RUNS || b.len() < MIN_RUNS;
     let logs = [logs(&of_b), logs(&of_a)];
     let found = ratio.filter(|_| !too_few).and_then(|_| welch::test(&logs[0], &logs[1], ALPHA));
     let interval = found.map(|w| w.interval.exp());
@@ -296,7 +298,7 @@ fn metric(
 }
 
 /// One value for each run.
-fn typical(runs: &[Vec<f64>]) -> Vec<f64> {
+fn run_values(runs: &[Vec<f64>]) -> Vec<f64> {
     runs.iter().filter_map(|v| geometric_mean(v).or_else(|| mean(v))).collect()
 }
 
@@ -306,7 +308,7 @@ fn logs(values: &[f64]) -> Vec<f64> {
 
 /// The secondary metrics of a condition that no rule names are one family. Each is judged at the share of the
 /// level that Holm's method leaves it, so its interval excludes 1 exactly if its verdict is decided.
-fn adjust(family: &mut [Member], named: &[String]) {
+fn adjust_family(family: &mut [Member], named: &[String]) {
     let is_secondary = |c: &AcrossComparison| !c.primary && !named.contains(&c.metric);
     let mut members: Vec<(f64, &mut Member)> = family
         .iter_mut()
@@ -328,7 +330,7 @@ fn adjust(family: &mut [Member], named: &[String]) {
 }
 
 /// Whether all trials have comparable values of this metric.
-fn is_known(arms: &[&Arm<'_>], def: &MetricDef) -> bool {
+fn is_comparable(arms: &[&Arm<'_>], def: &MetricDef) -> bool {
     let cut_off = |arm: &&Arm<'_>| arm.is_bounded(def.name);
     tail::unreliable(arms, def).is_none() && !arms.iter().any(cut_off)
 }
@@ -372,13 +374,13 @@ fn effects(
         };
         let (logs_a, logs_b) = (logs(&effects_a), logs(&effects_b));
         let change = mean(&logs_b).zip(mean(&logs_a)).map(|(b, a)| (b - a).exp());
-        let enough = logs_a.len() >= FEWEST && logs_b.len() >= FEWEST;
+        let enough = logs_a.len() >= MIN_RUNS && logs_b.len() >= MIN_RUNS;
         let interval = welch::test(&logs_b, &logs_a, ALPHA).filter(|_| enough);
         let interval = interval.map(|w| w.interval.exp());
         Some(AcrossEffect {
             condition: name.clone(),
-            a: together(&effects_a)?,
-            b: together(&effects_b)?,
+            a: combine_effects(&effects_a)?,
+            b: combine_effects(&effects_b)?,
             ratio: change,
             interval: interval.into(),
         })
@@ -387,7 +389,7 @@ fn effects(
 }
 
 /// The effect of a single run with its own interval, or the geometric mean of several.
-fn together(effects: &[Effect]) -> Option<Effect> {
+fn combine_effects(effects: &[Effect]) -> Option<Effect> {
     match effects {
         [] => None,
         [one] => Some(*one),

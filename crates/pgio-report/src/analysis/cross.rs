@@ -22,8 +22,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use self::built::Pair;
-use self::differing::{Usual, differing, listed};
-use self::expected::{Expected, Seen, verdict};
+use self::differing::{Usual, compare_facts, join_differences};
+use self::expected::{Expected, ObservedFacts, verdict};
 use self::servers::FurtherServers;
 use self::tally::{CellId, Environment, Tally, cell, data_sets, is_described};
 use pgio_results::checks::tolerate;
@@ -202,7 +202,8 @@ impl<'a> Reference<'a> {
             return found.clone();
         }
         let storage = trial.telemetry.as_ref().map_or(&[][..], |t| &t.storage);
-        let differences = self.expected.differences(Seen { facts: &trial.environment, storage });
+        let differences =
+            self.expected.differences(ObservedFacts { facts: &trial.environment, storage });
         let unread = self.expected.is_unread(&trial.environment).then_some("the server's host");
         let found = verdict(&differences, unread);
         self.last = Some((Arc::clone(&trial.environment), found.clone()));
@@ -216,10 +217,10 @@ fn other_server(
     info: &ConditionInfo,
 ) -> Check {
     let differing: Vec<String> =
-        differing(own, baseline).into_iter().map(|fact| fact.text).collect();
+        compare_facts(own, baseline).into_iter().map(|fact| fact.text).collect();
     let what = match differing.len() {
         0 => "the recorded environment does not differ".to_owned(),
-        _ => listed(&differing),
+        _ => join_differences(&differing),
     };
     Check::warning(
         "environment-differs",

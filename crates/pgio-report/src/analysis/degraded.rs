@@ -25,7 +25,7 @@ pub(super) const LONGEST: &str = "degraded_longest";
 const DEGRADED: f64 = 0.5;
 
 /// With fewer slices in all of a condition's trials, there is no meaningful median.
-const FEWEST_SLICES: usize = 6;
+const MIN_SLICES: usize = 6;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Degraded {
@@ -54,8 +54,7 @@ impl Limit {
         let slices = arm.by_block().flat_map(|(_, t)| &t.timeline);
         let rates: Vec<f64> = slices.filter_map(|slice| rate(slice, work)).collect();
         let usual = summary::median(&rates)?;
-        (usual > 0.0 && rates.len() >= FEWEST_SLICES)
-            .then_some(Limit { work, rate: DEGRADED * usual })
+        (usual > 0.0 && rates.len() >= MIN_SLICES).then_some(Limit { work, rate: DEGRADED * usual })
     }
 
     fn of(self, trial: &Trial) -> Degraded {

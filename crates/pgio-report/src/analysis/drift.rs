@@ -24,7 +24,7 @@ const LEVEL: f64 = 0.01;
 
 /// Changes from the first block to the last below 5 % are irrelevant, unless the experiment names a
 /// smaller margin.
-const MATTERS: f64 = 0.05;
+const MIN_CHANGE: f64 = 0.05;
 
 /// A test of the primary metric for a trend over the blocks (Mann-Kendall).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -90,7 +90,7 @@ fn tested(condition: Option<&str>, series: &[Vec<(u32, f64)>]) -> Option<Drift> 
 
 /// The trends that are significant and relevant.
 pub(super) fn findings(manifest: &Manifest, drifts: &[Drift]) -> Vec<Finding> {
-    let margin = manifest.rules.matters.unwrap_or(MATTERS).min(MATTERS);
+    let margin = manifest.rules.matters.unwrap_or(MIN_CHANGE).min(MIN_CHANGE);
     let matters = |d: &&Drift| d.p_adjusted <= LEVEL && d.change.abs() >= margin;
     drifts.iter().filter(matters).map(|drift| finding(manifest, drift)).collect()
 }

@@ -43,12 +43,12 @@ pub(super) fn judge(candidates: &mut [Candidate]) {
             .filter(|c| c.comparison.judged == judged && !c.logs.is_empty())
             .filter(|c| c.comparison.verdict != Verdict::NotApplicable)
             .collect();
-        together(&mut members);
+        judge_together(&mut members);
     }
 }
 
 /// Judges these as one family. Comparisons of one metric form one kind.
-pub(super) fn together(members: &mut [&mut Candidate]) {
+pub(super) fn judge_together(members: &mut [&mut Candidate]) {
     let mut kinds: Vec<String> = Vec::new();
     let series: Vec<Series> = members
         .iter()

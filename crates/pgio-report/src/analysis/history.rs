@@ -29,7 +29,7 @@ use super::verdict::{ALPHA, Verdict, directed};
 pub const HISTORY_SCHEMA: &str = "pgio.history/1";
 
 /// A change of the environment at most this many runs from a change of the level coincides with it.
-const NEAR: usize = 1;
+const MAX_RUNS_APART: usize = 1;
 
 /// `pgio.history/1`; readers ignore unknown fields, and null means that a number does not exist.
 #[derive(Debug, Clone, PartialEq, Serialize)]
@@ -165,7 +165,7 @@ pub struct Question<'a> {
 
 /// Follows one metric of an experiment over its runs, which may come in any order and twice.
 pub fn history(runs: Vec<Run>, question: Question<'_>) -> Result<History, HistoryError> {
-    let runs = in_order(selected(runs, question.experiment)?);
+    let runs = sort_runs(select_experiment(runs, question.experiment)?);
     check_workload(&runs)?;
     let last = runs.last().ok_or(HistoryError::NoRuns)?;
     let metric = question.metric.unwrap_or(&last.primary_metric);
@@ -199,7 +199,7 @@ pub fn history(runs: Vec<Run>, question: Question<'_>) -> Result<History, Histor
     })
 }
 
-fn selected(mut runs: Vec<Run>, wanted: Option<&str>) -> Result<Vec<Run>, HistoryError> {
+fn select_experiment(mut runs: Vec<Run>, wanted: Option<&str>) -> Result<Vec<Run>, HistoryError> {
     let mut known: Vec<(String, usize)> = Vec::new();
     for run in &runs {
         match known.iter_mut().find(|(name, _)| *name == run.experiment) {
@@ -223,7 +223,7 @@ fn selected(mut runs: Vec<Run>, wanted: Option<&str>) -> Result<Vec<Run>, Histor
 }
 
 /// By their start; copies of a run count once.
-fn in_order(mut runs: Vec<Run>) -> Vec<Run> {
+fn sort_runs(mut runs: Vec<Run>) -> Vec<Run> {
     runs.sort_by_cached_key(|run| {
         let at = run.created_at.parse::<Timestamp>().ok();
         (at, run.created_at.clone(), run.run_id.clone())
@@ -303,7 +303,7 @@ fn series(
     for (change, end) in found.iter().zip(&ends[1..]) {
         let run = known[change.at].0;
         let (before, after) = (&values[start..change.at], &values[change.at..*end]);
-        let near = |e: &&EnvironmentChange| e.run.abs_diff(run) <= NEAR;
+        let near = |e: &&EnvironmentChange| e.run.abs_diff(run) <= MAX_RUNS_APART;
         let coincides = environment.iter().filter(near).cloned().collect();
         changes.push(LevelChange {
             run,

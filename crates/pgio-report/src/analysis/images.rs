@@ -10,7 +10,7 @@ use super::pairing::{Arm, value};
 use pgio_results::store::Manifest;
 
 /// The note appears from this share on.
-const LARGE: f64 = 0.5;
+const MIN_SHARE: f64 = 0.5;
 
 /// Parts of the names of metrics that depend on WAL.
 const WAL_BOUND: &[&str] = &["commit", "transaction", "update", "wal_"];
@@ -24,7 +24,7 @@ pub(super) fn note(manifest: &Manifest, baseline: Option<&Arm<'_>>) -> Option<St
     }
     let shares: Vec<f64> =
         baseline?.valid().filter_map(|trial| value(trial, "wal_fpi_share")).collect();
-    let share = mean(&shares).filter(|share| *share >= LARGE)?;
+    let share = mean(&shares).filter(|share| *share >= MIN_SHARE)?;
     Some(format!(
         "up to {:.0} % of the baseline's WAL is full-page images (an estimate by whole blocks), which are \
          most frequent after a checkpoint: effects on WAL overstate the long-run cost; checkpoint = \"spread\" measures \

@@ -19,9 +19,9 @@ use pgio_results::telemetry::Storage;
 use pgio_results::{CheckVerdict, Trial};
 
 /// The spread between layouts for which the coverage is shown.
-const EXAMPLE: f64 = 0.01;
+const EXAMPLE_SPREAD: f64 = 0.01;
 /// The coverage is shown if it is below this.
-const SHOWN: f64 = 0.94;
+const MAX_SHOWN_COVERAGE: f64 = 0.94;
 
 const REMEDY: &str = "put reset = \"reload\" under [experiment], so that every trial has a layout of its \
                       own, or repeat the whole experiment on newly created servers and judge the runs with \
@@ -37,12 +37,12 @@ pub(super) fn findings(
     if reloads(manifest) {
         return Vec::new();
     }
-    let first = |name: &str| arms.get(name)?.valid().next().map(Place::of);
+    let first = |name: &str| arms.get(name)?.valid().next().map(DataLocation::of);
     let Some(baseline) = first(&manifest.baseline) else { return Vec::new() };
     let elsewhere = manifest.conditions.iter().filter_map(|info| {
         let how = first(&info.name)?.differs(&baseline)?;
         let primary = comparisons.iter().find(|c| c.primary && c.condition == info.name);
-        let example = primary.zip(spread).and_then(|(c, spread)| example(c.blocks, spread));
+        let example = primary.zip(spread).and_then(|(c, spread)| coverage_example(c.blocks, spread));
         Some(Finding {
             id: "layout".to_owned(),
             verdict: CheckVerdict::Warning,
@@ -61,9 +61,10 @@ pub(super) fn findings(
     elsewhere.collect()
 }
 
-fn example(blocks: usize, spread: &Spread) -> Option<String> {
+fn coverage_example(blocks: usize, spread: &Spread) -> Option<String> {
     let noise = spread.sd_log / std::f64::consts::SQRT_2;
-    let covered = coverage(EXAMPLE, noise, blocks).filter(|covered| *covered < SHOWN)?;
+    let covered =
+        coverage(EXAMPLE_SPREAD, noise, blocks).filter(|covered| *covered < MAX_SHOWN_COVERAGE)?;
     Some(format!(
         "; if layouts differ by 1 %, an interval called 95 % holds the truth in {:.0} % of experiments",
         covered * 100.0
@@ -71,29 +72,29 @@ fn example(blocks: usize, spread: &Spread) -> Option<String> {
 }
 
 /// Where a trial's data lie.
-struct Place<'a> {
+struct DataLocation<'a> {
     server: &'a str,
     /// Host and device of each directory with data, if telemetry found them.
     devices: BTreeSet<(&'a str, &'a str)>,
 }
 
-impl<'a> Place<'a> {
-    fn of(trial: &'a Trial) -> Place<'a> {
+impl<'a> DataLocation<'a> {
+    fn of(trial: &'a Trial) -> DataLocation<'a> {
         let storage = trial.telemetry.as_ref().map_or(&[][..], |t| &t.storage);
         let devices = |s: &'a Storage| {
             let tops = s.stacks().filter_map(|stack| stack.first());
             tops.map(|device| (s.host.as_str(), device.name.as_str()))
         };
         let devices = storage.iter().flat_map(devices).collect();
-        Place { server: &trial.server.target, devices }
+        DataLocation { server: &trial.server.target, devices }
     }
 
-    fn differs(&self, other: &Place<'_>) -> Option<String> {
+    fn differs(&self, other: &DataLocation<'_>) -> Option<String> {
         if self.server != other.server {
             return Some("runs on another server than".to_owned());
         }
         let known = !self.devices.is_empty() && !other.devices.is_empty();
-        let names = |place: &Place<'_>| {
+        let names = |place: &DataLocation<'_>| {
             place.devices.iter().map(|(_, name)| *name).collect::<Vec<_>>().join(", ")
         };
         (known && self.devices != other.devices)

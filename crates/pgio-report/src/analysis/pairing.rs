@@ -17,7 +17,7 @@ use pgio_results::sweep::Point;
 use pgio_results::{Outcome, Trial};
 
 /// A block, and the number of a point.
-type At = (u32, usize);
+type BlockPoint = (u32, usize);
 
 /// A condition's trials.
 #[derive(Debug, Default)]
@@ -25,11 +25,11 @@ pub(super) struct Arm<'a> {
     /// Every trial on record with its line in trials.jsonl, counted from 1.
     pub all: Vec<(usize, &'a Trial)>,
     /// The attempt of each block at each point that counts: the last.
-    last: BTreeMap<At, u32>,
+    last: BTreeMap<BlockPoint, u32>,
     /// By block and attempt, the index into `all`.
-    attempts: BTreeMap<(At, u32), usize>,
+    attempts: BTreeMap<(BlockPoint, u32), usize>,
     /// Earlier attempts that another arm's counted attempt is paired with.
-    also: BTreeSet<(At, u32)>,
+    partner_attempts: BTreeSet<(BlockPoint, u32)>,
     /// Indexes into `all` of the trials that count, in the order of the blocks.
     counted: Vec<usize>,
     /// For each metric, its value in each trial of `all`, NaN if absent, up to the last trial that has
@@ -37,15 +37,15 @@ pub(super) struct Arm<'a> {
     /// many times as long.
     columns: BTreeMap<&'a str, Vec<f64>>,
     /// For each class, the fewest operations that any trial that counts observed, zero excluded.
-    fewest: BTreeMap<&'a str, u64>,
+    min_operations: BTreeMap<&'a str, u64>,
     /// Metrics that have a lower bound instead of a value in some trial.
     bounded: BTreeSet<&'a str>,
     /// In the arm of another baseline than the experiment's own: the valid trials of its own one, by attempt.
-    own_baseline: Option<BTreeMap<(At, u32), &'a Trial>>,
+    own_baseline: Option<BTreeMap<(BlockPoint, u32), &'a Trial>>,
 }
 
 impl<'a> Arm<'a> {
-    fn add(&mut self, line: usize, at: At, attempt: u32, trial: &'a Trial) {
+    fn add(&mut self, line: usize, at: BlockPoint, attempt: u32, trial: &'a Trial) {
         let index = self.all.len();
         self.all.push((line, trial));
         for (name, metric) in &trial.metrics {
@@ -68,13 +68,13 @@ impl<'a> Arm<'a> {
     }
 
     /// Whether any trial, valid or not, has this metric on record.
-    pub(super) fn measured(&self, metric: &str) -> bool {
+    pub(super) fn has_metric(&self, metric: &str) -> bool {
         self.columns.contains_key(metric)
     }
 
     /// The fewest operations of a class that a trial that counts observed, if any did.
-    pub(super) fn fewest(&self, class: &str) -> Option<u64> {
-        self.fewest.get(class).copied()
+    pub(super) fn min_operations(&self, class: &str) -> Option<u64> {
+        self.min_operations.get(class).copied()
     }
 
     /// The values of the trials that count, as far as they have one.
@@ -93,7 +93,7 @@ impl<'a> Arm<'a> {
     }
 
     /// The index of the last attempt of each block.
-    fn in_place(&self) -> impl Iterator<Item = (At, usize)> {
+    fn last_attempt_indexes(&self) -> impl Iterator<Item = (BlockPoint, usize)> {
         self.last
             .iter()
             .filter_map(|(at, attempt)| Some((*at, *self.attempts.get(&(*at, *attempt))?)))
@@ -101,21 +101,21 @@ impl<'a> Arm<'a> {
 
     /// The last attempt of each block, in the order of the blocks.
     pub(super) fn last_attempts(&self) -> impl Iterator<Item = &'a Trial> {
-        self.in_place().map(|(_, index)| self.all[index].1)
+        self.last_attempt_indexes().map(|(_, index)| self.all[index].1)
     }
 
     /// Once all trials are added and the partners are known.
-    fn count(&mut self) {
-        let counts = |(at, attempt): &(At, u32)| {
-            self.last.get(at) == Some(attempt) || self.also.contains(&(*at, *attempt))
+    fn select_counted(&mut self) {
+        let counts = |(at, attempt): &(BlockPoint, u32)| {
+            self.last.get(at) == Some(attempt) || self.partner_attempts.contains(&(*at, *attempt))
         };
         let all = self.attempts.iter().filter(|(key, _)| counts(key));
         self.counted = all.map(|(_, i)| *i).filter(|i| self.all[*i].1.is_valid()).collect();
         for index in &self.counted {
             let (_, trial) = self.all[*index];
             for (class, histogram) in trial.histograms.iter().filter(|(_, h)| h.observed() > 0) {
-                let fewest = self.fewest.entry(class).or_insert(u64::MAX);
-                *fewest = (*fewest).min(histogram.observed());
+                let min_operations = self.min_operations.entry(class).or_insert(u64::MAX);
+                *min_operations = (*min_operations).min(histogram.observed());
             }
         }
     }
@@ -133,39 +133,39 @@ impl<'a> Arm<'a> {
     /// Lines of the complete trials that a check invalidates.
     pub(super) fn invalid(&self) -> Vec<usize> {
         let complete = |t: &Trial| t.outcome == Outcome::Complete;
-        self.lines(|t| complete(t) && !t.is_valid())
+        self.lines_where(|t| complete(t) && !t.is_valid())
     }
 
     /// Lines of the trials that did not complete.
     pub(super) fn failed(&self) -> Vec<usize> {
-        self.lines(|t| t.outcome != Outcome::Complete)
+        self.lines_where(|t| t.outcome != Outcome::Complete)
     }
 
-    fn lines(&self, wanted: impl Fn(&Trial) -> bool) -> Vec<usize> {
+    fn lines_where(&self, wanted: impl Fn(&Trial) -> bool) -> Vec<usize> {
         self.all.iter().filter(|(_, t)| wanted(t)).map(|(line, _)| *line).collect()
     }
 
     /// Index of an attempt of a block at a point, if it is valid.
-    fn valid_attempt(&self, at: At, attempt: u32) -> Option<usize> {
+    fn valid_attempt(&self, at: BlockPoint, attempt: u32) -> Option<usize> {
         self.attempts.get(&(at, attempt)).copied().filter(|i| self.all[*i].1.is_valid())
     }
 
     /// All valid attempts.
-    fn valid_attempts(&self) -> BTreeMap<(At, u32), &'a Trial> {
+    fn valid_attempts(&self) -> BTreeMap<(BlockPoint, u32), &'a Trial> {
         let all = self.attempts.iter().map(|(key, i)| (*key, self.all[*i].1));
         all.filter(|(_, trial)| trial.is_valid()).collect()
     }
 
     /// The trials that count, by block; for an arm of one point.
     pub(super) fn by_block(&self) -> impl Iterator<Item = (u32, &'a Trial)> {
-        let all = self.in_place().map(|((block, _), index)| (block, self.all[index].1));
+        let all = self.last_attempt_indexes().map(|((block, _), index)| (block, self.all[index].1));
         all.filter(|(_, trial)| trial.is_valid())
     }
 
     /// Their values of a metric, by block; for an arm of one point.
     pub(super) fn values_by_block(&self, metric: &str) -> impl Iterator<Item = (u32, f64)> {
         let column = self.column(metric);
-        self.in_place()
+        self.last_attempt_indexes()
             .filter_map(move |((block, _), index)| Some((block, column.value(index)?, index)))
             .filter(|(_, _, index)| self.all[*index].1.is_valid())
             .map(|(block, value, _)| (block, value))
@@ -214,7 +214,7 @@ fn collect<'a>(
         }
     }
     keep_partners(&mut arms, &manifest.baseline);
-    arms.values_mut().for_each(Arm::count);
+    arms.values_mut().for_each(Arm::select_counted);
     if let Some(own) = &manifest.own_baseline {
         let beside = arms.get(own.as_str()).map(Arm::valid_attempts).unwrap_or_default();
         if let Some(arm) = arms.get_mut(manifest.baseline.as_str()) {
@@ -227,10 +227,11 @@ fn collect<'a>(
 /// Lets the baseline's attempts count that other conditions are paired with.
 fn keep_partners(arms: &mut Arms<'_>, baseline: &str) {
     let others = arms.iter().filter(|(name, _)| **name != baseline);
-    let counted: BTreeSet<(At, u32)> =
+    let counted: BTreeSet<(BlockPoint, u32)> =
         others.flat_map(|(_, arm)| arm.last.iter().map(|(at, attempt)| (*at, *attempt))).collect();
     if let Some(arm) = arms.get_mut(baseline) {
-        arm.also = counted.into_iter().filter(|key| arm.attempts.contains_key(key)).collect();
+        arm.partner_attempts =
+            counted.into_iter().filter(|key| arm.attempts.contains_key(key)).collect();
     }
 }
 
@@ -284,7 +285,7 @@ pub(super) struct PairedArms<'a, 'b> {
 
 impl<'a, 'b> PairedArms<'a, 'b> {
     pub(super) fn new(condition: &'b Arm<'a>, baseline: &'b Arm<'a>) -> PairedArms<'a, 'b> {
-        let beside = |(at, ours): (&At, &u32)| pair(condition, baseline, *at, *ours);
+        let beside = |(at, ours): (&BlockPoint, &u32)| pair(condition, baseline, *at, *ours);
         PairedArms {
             condition,
             baseline,
@@ -339,7 +340,12 @@ impl<'a, 'b> PairedArms<'a, 'b> {
 }
 
 /// Pairs the condition's attempt that counts with the baseline's.
-fn pair<'a>(condition: &Arm<'a>, baseline: &Arm<'a>, at: At, ours: u32) -> Option<Pair<'a>> {
+fn pair<'a>(
+    condition: &Arm<'a>,
+    baseline: &Arm<'a>,
+    at: BlockPoint,
+    ours: u32,
+) -> Option<Pair<'a>> {
     let paired =
         |condition, baseline, beside| Some(Pair { block: at.0, condition, baseline, beside });
     if let Some(theirs) = baseline.valid_attempt(at, ours) {

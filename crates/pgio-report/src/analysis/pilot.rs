@@ -21,7 +21,7 @@ use pgio_results::store::{Manifest, StoredExperiment};
 use pgio_results::{Outcome, Trial};
 
 /// Blocks that a pilot needs.
-const FEWEST_BLOCKS: usize = 2;
+const MIN_BLOCKS: usize = 2;
 /// The probabilities of a decision that are planned for.
 const POWERS: [f64; 2] = [PLANNED_POWER, 0.95];
 /// Margins are searched in steps of 0.1 %, up to the largest that an experiment may name.
@@ -79,7 +79,7 @@ pub enum PilotError {
     #[error("a margin must be a share from 0.1% to 50%")]
     Margin,
     #[error(
-        "the pilot needs at least {FEWEST_BLOCKS} blocks in which the trials of all conditions are valid and have {metric}; it has {valid}"
+        "the pilot needs at least {MIN_BLOCKS} blocks in which the trials of all conditions are valid and have {metric}; it has {valid}"
     )]
     TooFewBlocks { metric: String, valid: usize },
     #[error(
@@ -100,7 +100,7 @@ pub fn plan(stored: &StoredExperiment, share: f64, blocks: u32) -> Result<Plan, 
         positive.map(|(block, _)| block).collect()
     });
     let complete = complete.reduce(|a, b| &a & &b).unwrap_or_default();
-    if complete.len() < FEWEST_BLOCKS {
+    if complete.len() < MIN_BLOCKS {
         return Err(PilotError::TooFewBlocks { metric: metric.clone(), valid: complete.len() });
     }
     let comparisons = compare::with_baseline(manifest, &arms);

@@ -18,10 +18,10 @@ use pgio_results::units::human;
 const BLOCK_BYTES: f64 = 8192.0;
 
 /// Fewer misses per second are ignored: the device then mostly reads for others or ahead.
-const FEW: f64 = 100.0;
+const MIN_MISSES: f64 = 100.0;
 
 /// Device reads that differ from the misses by at most this share count as equal.
-const SAME: f64 = 0.1;
+const EQUAL_SHARE: f64 = 0.1;
 
 /// Reads of one trial or, averaged, of one condition; each a rate per second.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -56,7 +56,7 @@ pub(super) fn all(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<Re
     let all: Vec<Reconciliation> =
         manifest.conditions.iter().filter_map(|c| one(&c.name)).collect();
     // A workload with few reads has nothing to reconcile.
-    if all.iter().all(|r| r.reads.buffer_misses < FEW) { Vec::new() } else { all }
+    if all.iter().all(|r| r.reads.buffer_misses < MIN_MISSES) { Vec::new() } else { all }
 }
 
 /// The reads of one trial; `None` without RIOPS.
@@ -102,15 +102,15 @@ fn sentence(reads: &Reads) -> Option<String> {
     };
     let misses = reads.buffer_misses;
     let against = format!("{device} against {} buffer misses/s", rate(misses));
-    let conclusion = if misses < FEW {
+    let conclusion = if misses < MIN_MISSES {
         "PostgreSQL requested almost no reads".to_owned()
     } else {
         let ratio = from_device / misses;
-        if ratio > 1.0 + SAME {
+        if ratio > 1.0 + EQUAL_SHARE {
             format!(
                 "the device read {ratio:.1} times the requested amount, due to read-ahead or other readers"
             )
-        } else if ratio >= 1.0 - SAME {
+        } else if ratio >= 1.0 - EQUAL_SHARE {
             "the misses went to the device".to_owned()
         } else {
             format!("the operating system's cache answered {}", percent(1.0 - ratio))

@@ -242,7 +242,7 @@ fn notes(screening: &Screening, arms: &Arms<'_>, manifest: &Manifest) -> Vec<Str
     if !missing.is_empty() {
         let blocks: Vec<String> = missing
             .iter()
-            .map(|(block, cells)| format!("block {block} lacks {}", some_of(cells)))
+            .map(|(block, cells)| format!("block {block} lacks {}", list_first(cells)))
             .collect();
         notes.push(format!(
             "a block counts only if every cell has a valid trial in it: {}",
@@ -253,7 +253,7 @@ fn notes(screening: &Screening, arms: &Arms<'_>, manifest: &Manifest) -> Vec<Str
 }
 
 /// The first names, and how many more there are.
-fn some_of(names: &[String]) -> String {
+fn list_first(names: &[String]) -> String {
     const SHOWN: usize = 3;
     match names.len().checked_sub(SHOWN).filter(|more| *more > 0) {
         Some(more) => format!("{} and {more} more", names[..SHOWN].join(", ")),

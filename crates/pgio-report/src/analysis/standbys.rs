@@ -39,7 +39,7 @@ pub struct StandbyUse {
 }
 
 /// A standby in one trial, with the use of its disk.
-struct Seen<'a> {
+struct StandbySample<'a> {
     lag: &'a StandbyLag,
     device: Option<&'a DeviceUse>,
     /// Those of the disk below, if the device itself counts none.
@@ -50,17 +50,18 @@ pub(super) fn all(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<St
     let mut all = Vec::new();
     for condition in &manifest.conditions {
         let Some(arm) = arms.get(condition.name.as_str()) else { continue };
-        let mut found: BTreeMap<&str, Vec<Seen<'_>>> = BTreeMap::new();
-        for (name, seen) in arm.valid().flat_map(seen_in) {
-            found.entry(name).or_default().push(seen);
+        let mut found: BTreeMap<&str, Vec<StandbySample<'_>>> = BTreeMap::new();
+        for (name, sample) in arm.valid().flat_map(standby_samples) {
+            found.entry(name).or_default().push(sample);
         }
-        let found = found.into_iter().map(|(name, seen)| summary(&condition.name, name, &seen));
+        let found =
+            found.into_iter().map(|(name, samples)| summarize(&condition.name, name, &samples));
         all.extend(found.filter(is_measured));
     }
     all
 }
 
-fn seen_in(trial: &Trial) -> impl Iterator<Item = (&str, Seen<'_>)> {
+fn standby_samples(trial: &Trial) -> impl Iterator<Item = (&str, StandbySample<'_>)> {
     let telemetry = trial.telemetry.iter();
     telemetry.flat_map(|t| {
         t.standbys.iter().map(|(name, lag)| {
@@ -69,7 +70,7 @@ fn seen_in(trial: &Trial) -> impl Iterator<Item = (&str, Seen<'_>)> {
             let device =
                 disk.and_then(|(storage, host)| host.devices.get(&storage.devices.first()?.name));
             let flushes_per_second = disk.and_then(|(storage, host)| flushes(storage, host));
-            (name.as_str(), Seen { lag, device, flushes_per_second })
+            (name.as_str(), StandbySample { lag, device, flushes_per_second })
         })
     })
 }
@@ -89,21 +90,21 @@ fn is_measured(standby: &StandbyUse) -> bool {
     values.iter().any(Option::is_some)
 }
 
-fn summary(condition: &str, name: &str, seen: &[Seen<'_>]) -> StandbyUse {
+fn summarize(condition: &str, name: &str, samples: &[StandbySample<'_>]) -> StandbyUse {
     let lags = |of: fn(&StandbyLag) -> Option<f64>| {
-        mean(&seen.iter().filter_map(|one| of(one.lag)).collect::<Vec<_>>())
+        mean(&samples.iter().filter_map(|one| of(one.lag)).collect::<Vec<_>>())
     };
     let disk = |of: fn(&DeviceUse) -> Option<f64>| {
-        mean(&seen.iter().filter_map(|one| of(one.device?)).collect::<Vec<_>>())
+        mean(&samples.iter().filter_map(|one| of(one.device?)).collect::<Vec<_>>())
     };
-    let known = seen.iter().rev().map(|one| one.lag).next();
-    let greatest = seen.iter().filter_map(|one| one.lag.max_bytes_behind).reduce(f64::max);
+    let known = samples.iter().rev().map(|one| one.lag).next();
+    let greatest = samples.iter().filter_map(|one| one.lag.max_bytes_behind).reduce(f64::max);
     let device = |lag: &StandbyLag| Some(lag.storage.as_ref()?.devices.first()?.name.clone());
     StandbyUse {
         condition: condition.to_owned(),
         name: name.to_owned(),
         from: known.and_then(|lag| lag.from.clone()),
-        sync_state: usual_state(seen),
+        sync_state: usual_state(samples),
         apply_delay_seconds: known.and_then(|lag| lag.apply_delay_seconds),
         mean_bytes_behind: lags(|lag| lag.mean_bytes_behind),
         max_bytes_behind: greatest,
@@ -112,16 +113,16 @@ fn summary(condition: &str, name: &str, seen: &[Seen<'_>]) -> StandbyUse {
         device: known.and_then(device),
         written_bytes_per_second: disk(|d| Some(d.written_bytes_per_second)),
         flushes_per_second: mean(
-            &seen.iter().filter_map(|one| one.flushes_per_second).collect::<Vec<_>>(),
+            &samples.iter().filter_map(|one| one.flushes_per_second).collect::<Vec<_>>(),
         ),
         utilisation: disk(|d| Some(d.utilisation)),
     }
 }
 
 /// The most frequent state.
-fn usual_state(seen: &[Seen<'_>]) -> String {
+fn usual_state(samples: &[StandbySample<'_>]) -> String {
     let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
-    for one in seen {
+    for one in samples {
         *counts.entry(&one.lag.sync_state).or_default() += 1;
     }
     let usual = counts.into_iter().max_by_key(|(_, count)| *count);

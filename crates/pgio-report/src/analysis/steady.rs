@@ -4,7 +4,7 @@
 //! A comparison uses one number per trial. This check warns if that number averages over a change, such
 //! as a cache that was still filling or a device that used up its burst credit; it never excludes a
 //! trial. The first slice is skipped without a warm-up, because it includes the start. The tests of a
-//! trial share [`LEVEL`], and only a relevant change ([`MATTERS`]) makes it unsteady. A window whose slices do
+//! trial share [`LEVEL`], and only a relevant change ([`MIN_CHANGE`]) makes it unsteady. A window whose slices do
 //! not count the compared work, such as scans, is not judged.
 
 use std::collections::BTreeMap;
@@ -29,10 +29,10 @@ const LEVEL_OF_EPISODE: f64 = LEVEL / 5.0;
 const LEVEL_OF_OTHERS: f64 = (LEVEL - LEVEL_OF_EPISODE) / 2.0;
 
 /// Changes below 5 % are irrelevant, however significant.
-const MATTERS: f64 = 0.05;
+const MIN_CHANGE: f64 = 0.05;
 
 /// Longer timelines are averaged, because the tests take quadratic time.
-const MOST_POINTS: usize = 240;
+const MAX_POINTS: usize = 240;
 
 /// The result for one window.
 #[derive(Debug, Clone, PartialEq)]
@@ -87,7 +87,7 @@ pub(super) fn findings(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> V
 fn window_verdict(trial: &Trial, primary: &str) -> WindowVerdict {
     let slices = judged(trial);
     let Some(first) = slices.first() else { return WindowVerdict::NotJudged };
-    let together = slices.len().div_ceil(MOST_POINTS);
+    let together = slices.len().div_ceil(MAX_POINTS);
     let is_paced = is_paced(slices);
     let values: Option<Vec<f64>> = match is_paced {
         true => Some(slices.chunks_exact(together).map(mean_latency).collect()),
@@ -117,7 +117,7 @@ fn rates_of(slices: &[Slice], primary: &str) -> Option<Vec<f64>> {
     let work = work_of(primary)?;
     let done = |some: &[Slice]| some.iter().map(|s| s.done(work)).sum::<u64>();
     let rate = |some: &[Slice]| done(some) as f64 / seconds(some);
-    let rates = || slices.chunks_exact(slices.len().div_ceil(MOST_POINTS)).map(rate).collect();
+    let rates = || slices.chunks_exact(slices.len().div_ceil(MAX_POINTS)).map(rate).collect();
     (done(slices) > 0).then(rates)
 }
 
@@ -140,29 +140,30 @@ fn mean_latency(some: &[Slice]) -> f64 {
 /// The most significant of trend, step and episode, if it is relevant. `seconds_at` is the time of a point.
 fn change(found: &Steadiness, seconds_at: impl Fn(usize) -> f64) -> Option<String> {
     let matters = |level: f64, p: f64, change: Option<f64>| {
-        let change = change.filter(|c| c.is_finite() && c.abs() >= MATTERS)?;
+        let change = change.filter(|c| c.is_finite() && c.abs() >= MIN_CHANGE)?;
         (p <= level).then_some((p, change))
     };
     let trend = matters(LEVEL_OF_OTHERS, found.trend.p, found.trend.change);
     let step = matters(LEVEL_OF_OTHERS, found.shift.p, found.shift.change);
     let episode = found.episode.and_then(|e| {
         let (p, by) = matters(LEVEL_OF_EPISODE, e.p, Some(e.change))?;
-        let moved = moved("jumps", "drops", by);
+        let moved = describe_change("jumps", "drops", by);
         let (from, to) = (seconds_at(e.from), seconds_at(e.to));
         Some((p, format!("{moved} from about {from:.0} s to {to:.0} s")))
     });
-    let trend = trend.map(|(p, by)| (p, moved("rises", "falls", by) + " from start to end"));
-    let step = step.map(|(p, by)| (p, stepped(by, seconds_at(found.shift.at))));
+    let trend =
+        trend.map(|(p, by)| (p, describe_change("rises", "falls", by) + " from start to end"));
+    let step = step.map(|(p, by)| (p, describe_step(by, seconds_at(found.shift.at))));
     // Among equal candidates, take the first.
     let found = [trend, step, episode].into_iter().flatten();
     found.min_by(|a, b| a.0.total_cmp(&b.0)).map(|(_, how)| how)
 }
 
-fn stepped(by: f64, seconds: f64) -> String {
-    format!("{} after about {seconds:.0} s", moved("jumps", "drops", by))
+fn describe_step(by: f64, seconds: f64) -> String {
+    format!("{} after about {seconds:.0} s", describe_change("jumps", "drops", by))
 }
 
-fn moved(up: &str, down: &str, by: f64) -> String {
+fn describe_change(up: &str, down: &str, by: f64) -> String {
     format!("{} by {:.0} %", if by > 0.0 { up } else { down }, by.abs() * 100.0)
 }
 

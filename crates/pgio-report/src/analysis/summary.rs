@@ -46,7 +46,7 @@ pub(super) fn values(arm: &Arm<'_>, manifest: &Manifest) -> BTreeMap<String, Met
     let declared = &manifest.metrics;
     let mut found = degraded::metrics(arm, &manifest.primary_metric);
     for def in metrics::all(declared) {
-        if !arm.measured(def.name) || !arm.valid().any(|t| t.metrics.contains_key(def.name)) {
+        if !arm.has_metric(def.name) || !arm.valid().any(|t| t.metrics.contains_key(def.name)) {
             continue;
         }
         let values = arm.values(def.name);

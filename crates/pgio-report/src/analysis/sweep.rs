@@ -101,7 +101,7 @@ pub(super) fn all(
     }
     let mut family: Vec<&mut Candidate> =
         away.iter_mut().map(|(_, c)| c).filter(|c| !c.logs.is_empty()).collect();
-    families::together(&mut family);
+    families::judge_together(&mut family);
     for (index, candidate) in &away {
         cells[*index].effect = Some(cell::effect(&candidate.comparison));
     }

@@ -50,9 +50,9 @@ pub(super) fn too_short<'a>(
 ) -> Option<TooShort> {
     let Kind::Latency(class, statistic) = def.kind else { return None };
     let needed = min_operations(statistic.quantile()?);
-    let arms = arms.filter(|arm| arm.measured(def.name));
+    let arms = arms.filter(|arm| arm.has_metric(def.name));
     let operations = match def.target {
-        None => arms.filter_map(|arm| arm.fewest(class.name())).min().map(Some),
+        None => arms.filter_map(|arm| arm.min_operations(class.name())).min().map(Some),
         Some(target) => {
             let trials = arms.flat_map(Arm::valid).filter(|t| value(t, def.name).is_some());
             // An unknown number is the smallest.

@@ -15,7 +15,7 @@ use pgio_results::change::Subject;
 use pgio_results::store::{Manifest, StoredExperiment};
 
 /// With fewer degrees of freedom, the estimated noise is off by more than half too often.
-const FEWEST_FREEDOM: usize = 5;
+const MIN_FREEDOM: usize = 5;
 /// Other windows are advised only if they take at most this share of the time to the same interval.
 const WORTHWHILE: f64 = 0.8;
 /// Shorter windows are never advised: nothing could be said about trends inside them.
@@ -74,7 +74,7 @@ pub(super) fn of(stored: &StoredExperiment, arms: &Arms<'_>) -> Option<Variance>
     }
     let conditions: Vec<Vec<Observation>> =
         arms.values().map(|arm| observations(arm, primary)).collect();
-    let found = components::estimate(&conditions).filter(|c| c.freedom >= FEWEST_FREEDOM)?;
+    let found = components::estimate(&conditions).filter(|c| c.freedom >= MIN_FREEDOM)?;
     let best = best_window(stored, arms, &found);
     Some(Variance {
         between_blocks: found.block.sqrt(),

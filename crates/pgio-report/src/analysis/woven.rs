@@ -36,7 +36,7 @@ const SHORTEST_WITH_STANDBY: f64 = 0.2;
 /// The setting that makes commits wait for standbys.
 const STANDBY_NAMES: &str = "synchronous_standby_names";
 /// The largest difference worth naming as excluded.
-const LARGEST_NAMED: f64 = 0.5;
+const MAX_NAMED_DIFFERENCE: f64 = 0.5;
 
 /// Returns the largest difference between slices that is accepted, as a share of a rate.
 pub fn limit(rules: &Rules) -> f64 {
@@ -67,7 +67,7 @@ fn too_short(influences: &[Influence], alpha: f64, arms: &Arms<'_>) -> Option<Fi
         interval.high.max(-interval.low)
     };
     let most = influences.iter().map(reach).fold(0.0, f64::max).exp_m1();
-    let seen = match influences.is_empty() || most > LARGEST_NAMED {
+    let seen = match influences.is_empty() || most > MAX_NAMED_DIFFERENCE {
         true => "these slices are too few to see a difference between them".to_owned(),
         false => {
             format!(
@@ -138,7 +138,7 @@ pub fn describe(calibration: &Calibration) -> String {
             let reach = |answer: &CarryOver| answer.high.ln().max(-answer.low.ln());
             let answers = taken.iter().flat_map(|rung| &rung.answers);
             let most = answers.map(reach).fold(0.0, f64::max).exp_m1();
-            match most < LARGEST_NAMED {
+            match most < MAX_NAMED_DIFFERENCE {
                 true => format!("show no difference above {:.1} %", most * 100.0),
                 false => "show no difference that exceeds the noise".to_owned(),
             }

@@ -7,7 +7,7 @@ use super::csv::{number, word};
 use super::format::{self, NONE};
 use super::table::{Column, Document, Label, Remark, Table};
 use crate::analysis::Verdict;
-use crate::analysis::across::{Across, AcrossComparison, AcrossEffect, Effect, FEWEST, Side};
+use crate::analysis::across::{Across, AcrossComparison, AcrossEffect, Effect, MIN_RUNS, Side};
 use pgio_results::Metric;
 
 pub fn document(across: &Across) -> Document {
@@ -100,7 +100,7 @@ fn primary(across: &Across) -> Table {
                 .to_owned()
         } else {
             format!(
-                "Shown, not judged: fewer than {FEWEST} runs per side cannot separate a change from the \
+                "Shown, not judged: fewer than {MIN_RUNS} runs per side cannot separate a change from the \
                  variation between runs. To judge, run: pgio report B1 B2 B3 --against A1 A2 A3"
             )
         }],

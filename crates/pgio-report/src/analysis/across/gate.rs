@@ -7,7 +7,7 @@
 //! interval of its family, unless a rule names the metric: then it is judged on its own ([`Across::named`]).
 
 use super::super::verdict::{Gate, Verdict};
-use super::{Across, AcrossComparison, FEWEST};
+use super::{Across, AcrossComparison, MIN_RUNS};
 use benchmath::margin::LARGEST_SHARE;
 use pgio_results::metrics::Direction;
 
@@ -89,12 +89,13 @@ fn ruling(c: &AcrossComparison, rule: &Rule, direction: Direction) -> RuleResult
         (None, Verdict::NotApplicable) if c.ratio.is_none() => {
             Some("its values cannot be compared".to_owned())
         }
-        (None, _) if c.runs_a.min(c.runs_b) >= FEWEST => {
+        (None, _) if c.runs_a.min(c.runs_b) >= MIN_RUNS => {
             Some("its runs do not vary, so nothing can be judged".to_owned())
         }
-        (None, _) => {
-            Some(format!("{} new and {} old runs, {FEWEST} of each are needed", c.runs_b, c.runs_a))
-        }
+        (None, _) => Some(format!(
+            "{} new and {} old runs, {MIN_RUNS} of each are needed",
+            c.runs_b, c.runs_a
+        )),
     };
     RuleResult {
         condition: c.condition.clone(),

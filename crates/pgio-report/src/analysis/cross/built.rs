@@ -5,7 +5,7 @@
 //! settings, directories or standbys is declared. What is left was not asked for and is named. A server
 //! of the user's declares nothing, so everything that differs there is named.
 
-use super::differing::{Usual, differing, listed};
+use super::differing::{Usual, compare_facts, join_differences};
 use pgio_results::Check;
 use pgio_results::change::{Change, Subject};
 use pgio_results::store::{ConditionInfo, Manifest};
@@ -40,7 +40,7 @@ impl<'a> Pair<'a> {
     fn undeclared(&self) -> Vec<String> {
         let treatments = self.info.changes.iter().chain(&self.baseline.changes);
         let declared: Vec<&Change> = self.declared().into_iter().chain(treatments).collect();
-        let mut left = differing(self.facts.0, self.facts.1);
+        let mut left = compare_facts(self.facts.0, self.facts.1);
         left.retain(|fact| !declared.iter().any(|change| change.decides(&fact.name, &[])));
         left.into_iter().map(|fact| fact.text).collect()
     }
@@ -56,7 +56,7 @@ impl<'a> Pair<'a> {
                     "`{}` runs on {here}, the baseline on {there}, and they differ in more than the file declares: \
                      {}; all of it is part of the effect",
                     self.info.name,
-                    listed(&undeclared)
+                    join_differences(&undeclared)
                 ),
                 "make it equal or declare it in both targets, with initdb or postgres",
             )

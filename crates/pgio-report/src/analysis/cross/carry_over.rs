@@ -16,16 +16,16 @@ use pgio_results::{Check, Outcome, Trial};
 const ID: &str = "cache-carry-over";
 
 /// One value must exceed the other by this factor ...
-const RATIO: f64 = 1.25;
+const MIN_RATIO: f64 = 1.25;
 /// ... by this many blocks (or requests) per visit, because fewer cost little time ...
-const PER_VISIT: f64 = 0.005;
+const MIN_PER_VISIT: f64 = 0.005;
 /// ... and by this many per window, because ratios of tiny counts are meaningless.
-const BLOCKS: f64 = 50.0;
+const MIN_BLOCKS_PER_WINDOW: f64 = 50.0;
 /// The share of blocks whose first trial must differ.
-const MOST: f64 = 0.75;
+const MIN_SHARE_OF_BLOCKS: f64 = 0.75;
 /// For a trend, the share of values above the median must differ by this much between the first and the
 /// second half of the blocks (the median test, in linear time).
-const TREND: f64 = 0.5;
+const MIN_RISE: f64 = 0.5;
 
 const REMEDY: &str = "keep burn_in on, lengthen the warm-up, use a data set that is several times the \
                       cache or fits into it, or set cache = \"cold\" in every condition";
@@ -41,7 +41,9 @@ struct Sample {
 
 /// Whether the first of the two is worse, by a difference that matters.
 fn exceeds(high: f64, low: f64, visits: f64) -> bool {
-    high > low * RATIO && high - low > PER_VISIT && (high - low) * visits > BLOCKS
+    high > low * MIN_RATIO
+        && high - low > MIN_PER_VISIT
+        && (high - low) * visits > MIN_BLOCKS_PER_WINDOW
 }
 
 const REQUESTED: &str = "device_reads_per_second";
@@ -137,7 +139,8 @@ fn first_of_block(groups: &[Vec<Sample>], of: &Quantity) -> Option<Accusation> {
         }
     }
     // A single cold start is not a pattern.
-    let enough = accused.len() >= 2 && accused.len() as f64 >= MOST * firsts.len() as f64;
+    let enough =
+        accused.len() >= 2 && accused.len() as f64 >= MIN_SHARE_OF_BLOCKS * firsts.len() as f64;
     enough.then(|| {
         let message = format!(
             "in the first trial of a block {:.4} {unit} per visit {verb}, in the others {:.4} (medians; \
@@ -192,7 +195,7 @@ fn trend(groups: &[Vec<Sample>], of: &Quantity) -> Option<Accusation> {
     let (early, late, visits) = (mean(&early)?, mean(&late)?, mean(&visits)?);
     let rise = mean(&above_after)? - mean(&above_before)?;
     let (high, low) = (early.max(late), early.min(late));
-    let is_trend = rise.abs() >= TREND && (rise > 0.0) == (late > early);
+    let is_trend = rise.abs() >= MIN_RISE && (rise > 0.0) == (late > early);
     (is_trend && exceeds(high, low, visits)).then(|| {
         let message = format!(
             "in the first half of the blocks {early:.4} {unit} per visit {verb}, in the second {late:.4}: \

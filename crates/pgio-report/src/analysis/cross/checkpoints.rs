@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::tally::{CellId, Tally, begun, is_hit};
+use super::tally::{CellId, Tally, checkpoints_begun, had_checkpoint};
 use crate::analysis::factors::differing_factors;
 use pgio_results::change::Subject;
 use pgio_results::checks::decides_checkpoints;
@@ -21,7 +21,7 @@ pub(super) fn check(
     trial: &Trial,
     cell: CellId,
 ) -> Option<Check> {
-    if !is_hit(trial) {
+    if !had_checkpoint(trial) {
         return None;
     }
     let effects = effects(manifest);
@@ -30,10 +30,10 @@ pub(super) fn check(
         name.is_some_and(|name| !effects.contains_key(name))
     };
     let counts = tally.checkpoints(cell.1, by_chance);
-    let is_usual = counts.with * 2 > counts.counted;
+    let is_usual = counts.with_checkpoint * 2 > counts.counted;
     let began = format!(
         "{} began inside the window",
-        counted_checkpoints(begun(trial).unwrap_or_default())
+        counted_checkpoints(checkpoints_begun(trial).unwrap_or_default())
     );
     let name = trial.place.as_ref().map_or("", |p| p.condition.as_str());
     let setting = effects.get(name).cloned();
@@ -55,7 +55,7 @@ pub(super) fn check(
         (
             format!(
                 "{began}, as in {} of {} trials: checkpoints slow only some trials",
-                counts.with, counts.counted
+                counts.with_checkpoint, counts.counted
             ),
             "raise max_wal_size and checkpoint_timeout, or make windows long enough that each \
              contains several",

@@ -13,11 +13,11 @@ use pgio_results::{Check, Outcome, Trial};
 const ID: &str = "drbd-cold-log";
 
 /// The first trial must have this many times the writes to the log of any other, per write to the device ...
-const RATIO: f64 = 2.0;
+const MIN_RATIO: f64 = 2.0;
 /// ... at least one such write more in a hundred, because each delays only the write that it precedes ...
-const SHARE: f64 = 0.01;
+const MIN_SHARE: f64 = 0.01;
 /// ... and this many more in its window.
-const WRITES: f64 = 10.0;
+const MIN_WRITES: f64 = 10.0;
 
 const REMEDY: &str = "keep burn_in on, or write to all of the data once before the experiment";
 
@@ -88,9 +88,9 @@ fn judge((host, device): (&str, &str), group: &[Sample]) -> Option<Check> {
     let most = rest.iter().map(|s| s.share).fold(0.0, f64::max);
     let more = first.share - most;
     let is_cold = first.is_first
-        && first.share > most * RATIO
-        && more > SHARE
-        && more * first.writes > WRITES;
+        && first.share > most * MIN_RATIO
+        && more > MIN_SHARE
+        && more * first.writes > MIN_WRITES;
     is_cold.then(|| {
         let message = format!(
             "in the experiment's first trial DRBD wrote to the activity log of {device} on `{host}` {:.1} times per \

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use pgio_results::change::fact;
 
 /// Maximum number of differences in one message.
-const LISTED: usize = 5;
+const MAX_LISTED: usize = 5;
 
 /// The usual value of each fact.
 pub(super) type Usual<'a> = BTreeMap<&'a str, Option<&'a str>>;
@@ -19,21 +19,22 @@ pub(super) struct FactDifference {
 }
 
 /// Compares this server with another one, by the names of the facts.
-pub(super) fn differing(here: &Usual<'_>, there: &Usual<'_>) -> Vec<FactDifference> {
-    let standbys = (standbys(here), standbys(there));
-    let (here, there) = (comparable(here), comparable(there));
-    let names: BTreeSet<&String> = here.keys().chain(there.keys()).collect();
+pub(super) fn compare_facts(own: &Usual<'_>, other: &Usual<'_>) -> Vec<FactDifference> {
+    let standbys = (standbys(own), standbys(other));
+    let (own, other) = (comparable(own), comparable(other));
+    let names: BTreeSet<&String> = own.keys().chain(other.keys()).collect();
     let mut found: Vec<FactDifference> = Vec::new();
-    for name in names.into_iter().filter(|name| here.get(*name) != there.get(*name)) {
-        let (ours, theirs) = (here.get(name), there.get(name));
+    for name in names.into_iter().filter(|name| own.get(*name) != other.get(*name)) {
+        let (ours, theirs) = (own.get(name), other.get(name));
         let setting = ours.or(theirs).and_then(|known| known.setting_of_standby);
         let text = match (standbys, setting) {
             // Their settings differ only because they are there.
-            ((0, there), Some(_)) => format!("standbys: none here and {there} there"),
-            ((here, 0), Some(_)) => format!("standbys: {here} here and none there"),
+            ((0, other), Some(_)) => format!("standbys: none here and {other} there"),
+            ((own, 0), Some(_)) => format!("standbys: {own} here and none there"),
             _ => {
-                let value =
-                    |of: Option<&Known<'_>>| shown(of.map(|known| known.value.as_str())).to_owned();
+                let value = |of: Option<&FactValue<'_>>| {
+                    value_text(of.map(|known| known.value.as_str())).to_owned()
+                };
                 let subject = match setting {
                     Some(setting) => format!("{setting} of standbys"),
                     None => name.clone(),
@@ -49,7 +50,7 @@ pub(super) fn differing(here: &Usual<'_>, there: &Usual<'_>) -> Vec<FactDifferen
 }
 
 /// Stands for the directories of standbys, which are drawn anew for every cluster.
-const ANY: &str = "any";
+const ANY_DIRECTORY: &str = "any";
 
 /// Returns the number of standbys whose settings are known.
 fn standbys(facts: &Usual<'_>) -> usize {
@@ -60,33 +61,33 @@ fn standbys(facts: &Usual<'_>) -> usize {
 
 /// A fact of one server.
 #[derive(Debug, PartialEq)]
-struct Known<'a> {
+struct FactValue<'a> {
     /// The setting, if the fact is one of standbys.
     setting_of_standby: Option<&'a str>,
     /// With several standbys, the values of all.
     value: String,
 }
 
-/// The known facts by name, those of standbys with [`ANY`] directory.
-fn comparable<'a>(facts: &Usual<'a>) -> BTreeMap<String, Known<'a>> {
+/// The known facts by name, those of standbys with [`ANY_DIRECTORY`] directory.
+fn comparable<'a>(facts: &Usual<'a>) -> BTreeMap<String, FactValue<'a>> {
     let mut all: BTreeMap<String, (Option<&str>, Vec<&str>)> = BTreeMap::new();
     for (name, value) in facts {
         let Some(value) = value else { continue };
         let setting = fact::setting_of_standby(name).map(|(_, setting)| setting);
         let name = match setting {
-            Some(setting) => fact::standby(ANY, setting),
+            Some(setting) => fact::standby(ANY_DIRECTORY, setting),
             None => (*name).to_owned(),
         };
         all.entry(name).or_insert((setting, Vec::new())).1.push(value);
     }
     let known = |(setting_of_standby, mut values): (Option<&'a str>, Vec<&str>)| {
         values.sort_unstable();
-        Known { setting_of_standby, value: values.join(", ") }
+        FactValue { setting_of_standby, value: values.join(", ") }
     };
     all.into_iter().map(|(name, found)| (name, known(found))).collect()
 }
 
-pub(super) fn shown(value: Option<&str>) -> &str {
+pub(super) fn value_text(value: Option<&str>) -> &str {
     match value {
         None => "absent",
         Some("") => "empty",
@@ -94,10 +95,10 @@ pub(super) fn shown(value: Option<&str>) -> &str {
     }
 }
 
-pub(super) fn listed(differences: &[String]) -> String {
-    let mut text = differences[..differences.len().min(LISTED)].join("; ");
-    if differences.len() > LISTED {
-        text += &format!("; and {} more", differences.len() - LISTED);
+pub(super) fn join_differences(differences: &[String]) -> String {
+    let mut text = differences[..differences.len().min(MAX_LISTED)].join("; ");
+    if differences.len() > MAX_LISTED {
+        text += &format!("; and {} more", differences.len() - MAX_LISTED);
     }
     text
 }
@@ -106,19 +107,19 @@ pub(super) fn listed(differences: &[String]) -> String {
 mod tests {
     use super::*;
 
-    fn texts(here: &[(&str, &str)], there: &[(&str, &str)]) -> Vec<String> {
+    fn texts(own: &[(&str, &str)], other: &[(&str, &str)]) -> Vec<String> {
         fn usual<'a>(facts: &[(&'a str, &'a str)]) -> Usual<'a> {
             facts.iter().map(|(name, value)| (*name, Some(*value))).collect()
         }
-        differing(&usual(here), &usual(there)).into_iter().map(|fact| fact.text).collect()
+        compare_facts(&usual(own), &usual(other)).into_iter().map(|fact| fact.text).collect()
     }
 
     #[test]
     fn values_are_shown_and_equal_ones_left_out() {
-        let here = [("host.kernel", "5.10.0"), ("setting.work_mem", "4MB")];
-        let there = [("host.kernel", "6.1.0"), ("setting.work_mem", "4MB"), ("host.governor", "")];
+        let own = [("host.kernel", "5.10.0"), ("setting.work_mem", "4MB")];
+        let other = [("host.kernel", "6.1.0"), ("setting.work_mem", "4MB"), ("host.governor", "")];
         assert_eq!(
-            texts(&here, &there),
+            texts(&own, &other),
             [
                 "host.governor is absent here and empty there",
                 "host.kernel is 5.10.0 here and 6.1.0 there"

@@ -4,7 +4,7 @@
 //! the baseline has another server, the usual one of the cell's own trials. What was not read differs from
 //! nothing. Next: `cross` for the first server of a trial, `servers` for further ones.
 
-use super::differing::{Usual, listed, shown};
+use super::differing::{Usual, join_differences, value_text};
 use pgio_results::Check;
 use pgio_results::change::fact;
 use pgio_results::model::Facts;
@@ -23,7 +23,7 @@ pub(super) struct Expected<'a> {
 
 /// What a trial recorded of one server.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Seen<'a> {
+pub(super) struct ObservedFacts<'a> {
     pub(super) facts: &'a Facts,
     /// Where its directories are.
     pub(super) storage: &'a [Storage],
@@ -31,13 +31,13 @@ pub(super) struct Seen<'a> {
 
 impl Expected<'_> {
     /// Returns the facts that differ, each with both values.
-    pub(super) fn differences(&self, seen: Seen<'_>) -> Vec<String> {
-        let unread = self.is_unread(seen.facts);
+    pub(super) fn differences(&self, observed: ObservedFacts<'_>) -> Vec<String> {
+        let unread = self.is_unread(observed.facts);
         let further = self.baseline.iter().flat_map(|(usual, _)| usual.keys());
         let names = self.own.keys().chain(further.filter(|name| !self.own.contains_key(*name)));
         let mut differences = Vec::new();
         for name in names.filter(|name| !unread || fact::is_setting(name)) {
-            let found = seen.facts.get(*name).map(String::as_str);
+            let found = observed.facts.get(*name).map(String::as_str);
             let own = usual(&self.own, name);
             let baseline = self.baseline.as_ref().map(|(facts, info)| (usual(facts, name), *info));
             // A value that equals both references needs no check of declared changes.
@@ -45,7 +45,7 @@ impl Expected<'_> {
                 continue;
             }
             let by_baseline = baseline.filter(|(_, info)| {
-                info.name != self.info.name && !self.is_declared(name, info, seen.storage)
+                info.name != self.info.name && !self.is_declared(name, info, observed.storage)
             });
             let (expected, of) = match by_baseline {
                 Some((usual, info)) => (usual, format!("under `{}`", info.name)),
@@ -54,8 +54,8 @@ impl Expected<'_> {
             if found != expected && !is_unknown(name, [found, expected]) {
                 differences.push(format!(
                     "{name} is {} here and {} {of}",
-                    shown(found),
-                    shown(expected)
+                    value_text(found),
+                    value_text(expected)
                 ));
             }
         }
@@ -84,7 +84,7 @@ fn usual<'a>(facts: &Usual<'a>, name: &str) -> Option<&'a str> {
 pub(super) fn verdict(differences: &[String], unread: Option<&str>) -> Option<Check> {
     let remedy = "make the environment equal, or declare the difference as a treatment";
     if !differences.is_empty() {
-        return Some(Check::invalid(ID, listed(differences), remedy));
+        return Some(Check::invalid(ID, join_differences(differences), remedy));
     }
     unread.map(|host| {
         Check::warning(

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::expected::{Expected, Seen, verdict};
+use super::expected::{Expected, ObservedFacts, verdict};
 use super::tally::{CellId, Tally, further};
 use pgio_results::store::Manifest;
 use pgio_results::{Check, Trial};
@@ -33,7 +33,8 @@ impl<'a> FurtherServers<'a> {
                 self.expected.entry(key).or_insert_with(|| expected(tally, manifest, cell, name));
             let Some(expected) = known else { continue };
             let storage = part.telemetry.as_ref().map_or(&[][..], |t| &t.storage);
-            let differences = expected.differences(Seen { facts: &part.environment, storage });
+            let differences =
+                expected.differences(ObservedFacts { facts: &part.environment, storage });
             differing.extend(differences.into_iter().map(|text| format!("{name}: {text}")));
             if expected.is_unread(&part.environment) {
                 unread.push(name);

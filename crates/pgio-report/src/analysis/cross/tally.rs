@@ -21,7 +21,7 @@ pub(super) struct Tally {
     /// Those of the further servers of a window, by target.
     further: BTreeMap<(CellId, String), Environment>,
     /// The last attempt of each block, of the complete ones whose checkpoints were counted.
-    last: BTreeMap<(CellId, u32), Last>,
+    last: BTreeMap<(CellId, u32), LastAttempt>,
     checkpoints: BTreeMap<CellId, Checkpoints>,
 }
 
@@ -41,17 +41,17 @@ pub(super) struct Environment {
 type Values = Vec<(Option<String>, usize)>;
 
 #[derive(Debug, Clone, Copy)]
-struct Last {
+struct LastAttempt {
     attempt: u32,
     counted: bool,
-    hit: bool,
+    had_checkpoint: bool,
 }
 
 /// Trials whose checkpoints were counted, and those of them that had one.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Checkpoints {
     pub counted: usize,
-    pub with: usize,
+    pub with_checkpoint: usize,
 }
 
 impl Tally {
@@ -82,8 +82,12 @@ impl Tally {
     }
 
     fn add_last(&mut self, place: &TrialPosition, cell: CellId, trial: &Trial) {
-        let counted = trial.outcome == Outcome::Complete && begun(trial).is_some();
-        let this = Last { attempt: place.attempt, counted, hit: counted && is_hit(trial) };
+        let counted = trial.outcome == Outcome::Complete && checkpoints_begun(trial).is_some();
+        let this = LastAttempt {
+            attempt: place.attempt,
+            counted,
+            had_checkpoint: counted && had_checkpoint(trial),
+        };
         let counts = self.checkpoints.entry(cell).or_default();
         if let Some(before) = self.last.get(&(cell, place.block)) {
             // At equal attempts the later one, as the pairing has it.
@@ -91,10 +95,10 @@ impl Tally {
                 return;
             }
             counts.counted -= usize::from(before.counted);
-            counts.with -= usize::from(before.hit);
+            counts.with_checkpoint -= usize::from(before.had_checkpoint);
         }
         counts.counted += usize::from(this.counted);
-        counts.with += usize::from(this.hit);
+        counts.with_checkpoint += usize::from(this.had_checkpoint);
         self.last.insert((cell, place.block), this);
     }
 
@@ -113,10 +117,11 @@ impl Tally {
 
     /// Counts at a point over the conditions that `wanted` selects.
     pub(super) fn checkpoints(&self, point: usize, wanted: impl Fn(usize) -> bool) -> Checkpoints {
-        let there = self.checkpoints.iter().filter(|(cell, _)| cell.1 == point && wanted(cell.0));
-        there.fold(Checkpoints::default(), |sum, (_, c)| Checkpoints {
+        let at_point =
+            self.checkpoints.iter().filter(|(cell, _)| cell.1 == point && wanted(cell.0));
+        at_point.fold(Checkpoints::default(), |sum, (_, c)| Checkpoints {
             counted: sum.counted + c.counted,
-            with: sum.with + c.with,
+            with_checkpoint: sum.with_checkpoint + c.with_checkpoint,
         })
     }
 }
@@ -223,10 +228,10 @@ pub(super) fn further(trial: &Trial) -> impl Iterator<Item = (&str, &TargetResul
 }
 
 /// Checkpoints inside the window.
-pub(super) fn begun(trial: &Trial) -> Option<f64> {
+pub(super) fn checkpoints_begun(trial: &Trial) -> Option<f64> {
     trial.metrics.get("checkpoints").and_then(|m| m.value)
 }
 
-pub(super) fn is_hit(trial: &Trial) -> bool {
-    trial.outcome == Outcome::Complete && begun(trial).is_some_and(|n| n > 0.0)
+pub(super) fn had_checkpoint(trial: &Trial) -> bool {
+    trial.outcome == Outcome::Complete && checkpoints_begun(trial).is_some_and(|n| n > 0.0)
 }

@@ -70,7 +70,7 @@ pub(super) fn judge(
         .iter_mut()
         .filter(|c| !c.logs.is_empty() && c.comparison.verdict != Verdict::NotApplicable)
         .collect();
-    families::together(&mut members);
+    families::judge_together(&mut members);
     margin::decide(manifest, &mut candidates);
     let judged = judged.drain(..).zip(candidates);
     judged

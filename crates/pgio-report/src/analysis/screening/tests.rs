@@ -105,7 +105,7 @@ fn a_block_without_a_valid_trial_of_each_cell_does_not_count() {
         found.notes
     );
     assert!(found.effects.iter().all(|e| e.comparison.verdict == Verdict::TooFewBlocks));
-    assert_eq!(some_of(&["a", "b", "c", "d", "e"].map(str::to_owned)), "a, b, c and 2 more");
+    assert_eq!(list_first(&["a", "b", "c", "d", "e"].map(str::to_owned)), "a, b, c and 2 more");
     // A valid repeat beside the baseline repairs the block, however fast the machine was by then.
     for name in ["cell 5", "all low"] {
         let of = |t: &&pgio_results::Trial| {
