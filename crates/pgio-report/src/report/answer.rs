@@ -16,7 +16,7 @@ pub(super) const CERTAIN: &str = "certain";
 const COMPLETED: &str = "shown in the trials that completed";
 
 /// Shares that people have words for, in ascending order.
-const NAMED: [(f64, &str); 8] = [
+const NAMED_SHARES: [(f64, &str); 8] = [
     (0.1, "a tenth"),
     (0.2, "a fifth"),
     (0.25, "a quarter"),
@@ -27,8 +27,8 @@ const NAMED: [(f64, &str); 8] = [
     (0.9, "nine tenths"),
 ];
 /// `about`: both ends of the interval are this near, as a share of the whole and of the named share.
-const NEAR: f64 = 0.04;
-const NEAR_OF_NAMED: f64 = 0.2;
+const TOLERANCE: f64 = 0.04;
+const RELATIVE_TOLERANCE: f64 = 0.2;
 
 /// What the interval of a change allows to be said about its size.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -56,7 +56,7 @@ pub fn answer(analysis: &Analysis, condition: &str) -> String {
     let mut text = match c.verdict {
         Verdict::TooFewBlocks => "undecided: too few blocks".to_owned(),
         Verdict::NotApplicable | Verdict::NotJudged => return "cannot be compared".to_owned(),
-        _ if analysis.is_aa(condition) => return twin(c),
+        _ if analysis.is_aa(condition) => return describe_twin(c),
         Verdict::NoDifference => no_difference(analysis, c),
         Verdict::Slower | Verdict::Faster | Verdict::Higher | Verdict::Lower => {
             format!("{}: {}", change(analysis, c), certainty(analysis, c))
@@ -77,7 +77,7 @@ pub fn answer(analysis: &Analysis, condition: &str) -> String {
     text
 }
 
-fn twin(c: &Comparison) -> String {
+fn describe_twin(c: &Comparison) -> String {
     match c.verdict.is_decided() {
         true => "differs from itself: distrust this experiment".to_owned(),
         false => "the baseline again: no difference, as expected".to_owned(),
@@ -159,7 +159,7 @@ fn change(analysis: &Analysis, c: &Comparison) -> String {
     match rate.filter(|_| direction(analysis, c) == Direction::HigherIsFaster) {
         Some(rate) if grows => more(size, &rate.things),
         Some(rate) => fewer(size, &rate.things),
-        None => moved(grows, size, &format::metric_name(&c.metric)),
+        None => raises_or_lowers(grows, size, &format::metric_name(&c.metric)),
     }
 }
 
@@ -184,7 +184,7 @@ fn more(size: Size, things: &str) -> String {
     }
 }
 
-fn moved(grows: bool, size: Size, what: &str) -> String {
+fn raises_or_lowers(grows: bool, size: Size, what: &str) -> String {
     let verb = if grows { "raises" } else { "lowers" };
     match size {
         Size::About(share) => format!("{verb} the {what} by about {share}"),
@@ -204,14 +204,15 @@ fn size(grows: bool, low: Option<f64>, high: Option<f64>) -> Size {
     if grows && near >= 1.0 {
         return Size::Times((near + 1.0).floor());
     }
-    let is_near = |named: f64, end: f64| (end - named).abs() <= NEAR.min(named * NEAR_OF_NAMED);
+    let is_near =
+        |named: f64, end: f64| (end - named).abs() <= TOLERANCE.min(named * RELATIVE_TOLERANCE);
     let middle = f64::midpoint(near, far);
-    let about = NAMED
+    let about = NAMED_SHARES
         .iter()
         .filter(|(named, _)| is_near(*named, near) && is_near(*named, far))
         .min_by(|a, b| (a.0 - middle).abs().total_cmp(&(b.0 - middle).abs()));
-    let exceeded = NAMED.iter().rev().find(|(named, _)| near >= *named);
-    let stayed_below = NAMED.iter().find(|(named, _)| far <= *named);
+    let exceeded = NAMED_SHARES.iter().rev().find(|(named, _)| near >= *named);
+    let stayed_below = NAMED_SHARES.iter().find(|(named, _)| far <= *named);
     match (about, exceeded, stayed_below) {
         (Some((_, name)), ..) => Size::About(name),
         (None, Some((_, name)), _) => Size::AtLeast(name),
@@ -233,7 +234,7 @@ mod tests {
     }
 
     fn share_of(name: &str) -> f64 {
-        NAMED.iter().find(|(_, known)| *known == name).unwrap().0
+        NAMED_SHARES.iter().find(|(_, known)| *known == name).unwrap().0
     }
 
     fn answers(stored: &StoredExperiment) -> Vec<String> {

@@ -40,10 +40,10 @@ pub fn answers(analysis: &Analysis) -> Option<Table> {
     columns.extend(operation.map(|(class, _)| Column::right(format!("time per {class}"))));
     columns.extend(sampled.then(|| Column::left("where the time went")));
     let row = |c: &Condition| {
-        let mut cells = vec![c.name.clone(), words(analysis, c)];
+        let mut cells = vec![c.name.clone(), answer_with_value(analysis, c)];
         cells.extend(change(analysis, c));
-        cells.extend(operation.map(|(_, mean)| time(analysis, c, mean)));
-        cells.extend(sampled.then(|| went(analysis, &c.name)));
+        cells.extend(operation.map(|(_, mean)| time_cell(analysis, c, mean)));
+        cells.extend(sampled.then(|| where_time_went(analysis, &c.name)));
         cells
     };
     Some(Table {
@@ -62,7 +62,7 @@ pub fn answered(analysis: &Analysis) -> Document {
 }
 
 /// The answer; of the baseline with its value, which the changes refer to.
-fn words(analysis: &Analysis, c: &Condition) -> String {
+fn answer_with_value(analysis: &Analysis, c: &Condition) -> String {
     let text = answer(analysis, &c.name);
     let value = c.metrics.get(&analysis.primary_metric).filter(|m| m.value.is_some());
     match value.filter(|_| c.name == analysis.baseline && c.state == State::Measured) {
@@ -102,17 +102,17 @@ pub(super) fn operation(analysis: &Analysis) -> Option<(&'static str, &'static s
 }
 
 /// The time of the baseline's mean operation, and what the other conditions add to it.
-fn time(analysis: &Analysis, c: &Condition, mean: &str) -> String {
+fn time_cell(analysis: &Analysis, c: &Condition, mean: &str) -> String {
     if c.name == analysis.baseline {
         let value = c.metrics.get(mean).and_then(|m: &Metric| m.value);
         return value.map_or_else(|| NONE.to_owned(), format::seconds);
     }
-    analysis.comparison(&c.name, mean).map_or_else(|| NONE.to_owned(), added)
+    analysis.comparison(&c.name, mean).map_or_else(|| NONE.to_owned(), added_time)
 }
 
 /// `+1.10 ms\n[+1.02, +1.18]`; a difference that may be none is marked, and so is one that the verdict of its
 /// family does not confirm.
-fn added(c: &Comparison) -> String {
+fn added_time(c: &Comparison) -> String {
     let Some(difference) = c.difference else { return NONE.to_owned() };
     let Some((low, high)) = c.difference_low.zip(c.difference_high) else {
         // Without both bounds, nothing is claimed beyond the estimate.
@@ -129,7 +129,7 @@ fn added(c: &Comparison) -> String {
 }
 
 /// One sentence on where the time of a condition went.
-fn went(analysis: &Analysis, condition: &str) -> String {
+fn where_time_went(analysis: &Analysis, condition: &str) -> String {
     if condition == analysis.baseline || analysis.is_aa(condition) {
         return String::new();
     }
@@ -150,18 +150,18 @@ fn went(analysis: &Analysis, condition: &str) -> String {
     // Without any spread between blocks a part has no interval.
     let may_be_none =
         |p: &&PartDifference| p.interval.sides().is_some_and(|(l, h)| l <= 0.0 && h >= 0.0);
-    match d.parts.iter().filter(|p| !may_be_none(p)).max_by(by_size) {
-        Some(part) => largest(d, part),
+    match d.parts.iter().filter(|p| !may_be_none(p)).max_by(compare_sizes) {
+        Some(part) => describe_largest_part(d, part),
         None => format!("No single wait explains the time per {class}."),
     }
 }
 
-fn by_size(a: &&PartDifference, b: &&PartDifference) -> std::cmp::Ordering {
+fn compare_sizes(a: &&PartDifference, b: &&PartDifference) -> std::cmp::Ordering {
     a.seconds.abs().total_cmp(&b.seconds.abs())
 }
 
 /// `Mostly waiting for the standby (SyncRep): +1.02 ms of +1.10 ms per commit.`
-fn largest(d: &DecompositionDifference, part: &PartDifference) -> String {
+fn describe_largest_part(d: &DecompositionDifference, part: &PartDifference) -> String {
     let share = part.seconds / d.seconds;
     let degree = match share {
         s if s >= 0.5 => "Mostly",
@@ -170,7 +170,7 @@ fn largest(d: &DecompositionDifference, part: &PartDifference) -> String {
     };
     format!(
         "{degree} {}: {} of {} per {}.",
-        doing(part.group),
+        wait_phrase(part.group),
         format::signed_seconds(part.seconds),
         format::signed_seconds(d.seconds),
         d.class
@@ -178,7 +178,7 @@ fn largest(d: &DecompositionDifference, part: &PartDifference) -> String {
 }
 
 /// What a session does in waits of this kind.
-fn doing(group: WaitGroup) -> &'static str {
+fn wait_phrase(group: WaitGroup) -> &'static str {
     match group {
         WaitGroup::Cpu => "processor time",
         WaitGroup::DataFileRead => "reading data files",
@@ -198,18 +198,18 @@ mod tests {
     use crate::analysis::{Interval, analyze};
     use crate::report::text;
 
-    fn drawn(analysis: &Analysis) -> String {
+    fn render_answers(analysis: &Analysis) -> String {
         text::table(&answers(analysis).unwrap())
     }
 
     #[test]
     fn a_line_for_each_condition() {
-        insta::assert_snapshot!(drawn(&analyze(&demo())));
+        insta::assert_snapshot!(render_answers(&analyze(&demo())));
     }
 
     #[test]
     fn the_time_went_to_the_standby() {
-        insta::assert_snapshot!(drawn(&analyze(&replicated(6))));
+        insta::assert_snapshot!(render_answers(&analyze(&replicated(6))));
     }
 
     #[test]
@@ -218,7 +218,11 @@ mod tests {
         for part in analysis.decomposition_differences.iter_mut().flat_map(|d| &mut d.parts) {
             part.interval = Interval::new(part.seconds - 1.0, part.seconds + 1.0);
         }
-        assert!(drawn(&analysis).contains("No single wait"), "{}", drawn(&analysis));
+        assert!(
+            render_answers(&analysis).contains("No single wait"),
+            "{}",
+            render_answers(&analysis)
+        );
     }
 
     #[test]
@@ -227,14 +231,14 @@ mod tests {
         let mean = metrics::latency_name(Class::Commit, Statistic::Mean);
         let of_it = |c: &&mut Comparison| c.condition == "on" && c.metric == mean;
         let c = analysis.comparisons.iter_mut().find(of_it).unwrap();
-        assert!(added(c).starts_with("+510 µs\n[+"), "{}", added(c));
+        assert!(added_time(c).starts_with("+510 µs\n[+"), "{}", added_time(c));
         c.verdict = crate::analysis::Verdict::NoDifference;
-        assert!(added(c).starts_with("~ +510 µs\n[+"), "{}", added(c));
+        assert!(added_time(c).starts_with("~ +510 µs\n[+"), "{}", added_time(c));
     }
 
     #[test]
     fn what_was_not_run_has_a_line_too() {
-        let text = drawn(&analyze(&experiment(&["local", "on"], Vec::new())));
+        let text = render_answers(&analyze(&experiment(&["local", "on"], Vec::new())));
         assert!(text.lines().any(|l| l.starts_with("on") && l.contains("no trial")), "{text}");
     }
 

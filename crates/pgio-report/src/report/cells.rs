@@ -23,9 +23,9 @@ const CLASSES: [Class; 8] = [
     Class::Scan,
     Class::Delivery,
 ];
-const IN_A_LINE: usize = 2;
+const MAX_CLASSES: usize = 2;
 /// Waits in a line of text: at most this many, of at least this share of the sessions' time.
-const WAITS: usize = 3;
+const MAX_WAITS: usize = 3;
 const NAMED_SHARE: f64 = 0.05;
 const PERCENTILES: [Statistic; 3] = [Statistic::P50, Statistic::P95, Statistic::P99];
 const STATISTICS: [Statistic; 5] =
@@ -43,7 +43,7 @@ pub(super) fn line_by_line(analysis: &Analysis) -> Option<Table> {
     let classes: Vec<Class> = timed
         .into_iter()
         .filter(|class| !(has_commits && *class == Class::Transaction))
-        .take(IN_A_LINE)
+        .take(MAX_CLASSES)
         .collect();
     let with_waits = cells.iter().any(|cell| !waits(cell).is_empty());
     if classes.is_empty() && !with_waits {
@@ -56,7 +56,7 @@ pub(super) fn line_by_line(analysis: &Analysis) -> Option<Table> {
         let of = |class: &Class| percentiles(cell, *class).unwrap_or_else(|| NONE.to_owned());
         let mut row = vec![cell.name.clone()];
         row.extend(classes.iter().map(of));
-        row.extend(with_waits.then(|| most(cell)));
+        row.extend(with_waits.then(|| largest_waits(cell)));
         row
     };
     Some(Table {
@@ -130,8 +130,8 @@ fn waits(cell: &Condition) -> Vec<(WaitGroup, f64)> {
 }
 
 /// `WAL flush 62 %, CPU 30 %`
-fn most(cell: &Condition) -> String {
-    let large = waits(cell).into_iter().filter(|(_, share)| *share >= NAMED_SHARE).take(WAITS);
+fn largest_waits(cell: &Condition) -> String {
+    let large = waits(cell).into_iter().filter(|(_, share)| *share >= NAMED_SHARE).take(MAX_WAITS);
     let shown: Vec<String> = large.map(share).collect();
     if shown.is_empty() { NONE.to_owned() } else { shown.join(", ") }
 }

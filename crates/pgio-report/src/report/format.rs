@@ -105,11 +105,11 @@ fn signed(ratio: f64, decimals: usize) -> String {
 }
 
 /// Enough decimals that no change but none at all prints as zero: a bound that prints as 0.0 would
-/// seem to contradict its verdict. A change that even [`MOST_DECIMALS`] do not show counts as none: a
+/// seem to contradict its verdict. A change that even [`MAX_DECIMALS`] do not show counts as none: a
 /// bound that the verdict cut at 1 lies a rounding error beyond it.
 fn decimals(ratios: &[f64]) -> usize {
-    let shown = || ratios.iter().filter(|r| shows(**r, MOST_DECIMALS));
-    (1..MOST_DECIMALS).find(|d| shown().all(|r| shows(*r, *d))).unwrap_or(MOST_DECIMALS)
+    let shown = || ratios.iter().filter(|r| shows(**r, MAX_DECIMALS));
+    (1..MAX_DECIMALS).find(|d| shown().all(|r| shows(*r, *d))).unwrap_or(MAX_DECIMALS)
 }
 
 /// Whether this many decimals show that the ratio is not 1.
@@ -117,7 +117,7 @@ fn shows(ratio: f64, decimals: usize) -> bool {
     (ratio - 1.0).abs() * 100.0 >= 0.5 / 10f64.powi(decimals as i32)
 }
 
-const MOST_DECIMALS: usize = 4;
+const MAX_DECIMALS: usize = 4;
 
 /// `−53.5 %`
 pub(super) fn change(ratio: f64) -> String {
@@ -172,7 +172,7 @@ pub(super) fn size_with_interval(ratio: f64, low: f64, high: f64) -> (String, St
     let d = decimals(&[ratio, low, high]);
     let size = |r: f64| (r - 1.0).abs() * 100.0;
     let shown = format!("{:.d$} %", size(ratio));
-    if low < 1.0 && high > 1.0 && shows(low, MOST_DECIMALS) && shows(high, MOST_DECIMALS) {
+    if low < 1.0 && high > 1.0 && shows(low, MAX_DECIMALS) && shows(high, MAX_DECIMALS) {
         return (shown, format!("{} to {} %", signed(low, d), signed(high, d)));
     }
     let (near, far) = (size(low).min(size(high)), size(low).max(size(high)));

@@ -7,10 +7,10 @@ use crate::analysis::pilot::{Needed, Plan, TrialTime};
 use pgio_results::units::human;
 
 /// A bound of the noise that is more than this many times its estimate could be much lower.
-const UNCERTAIN: f64 = 2.0;
+const MAX_UNCERTAINTY: f64 = 2.0;
 
 /// Noise beyond this share of the value is only noise.
-const LOUD: f64 = 10.0;
+const MAX_NOISE: f64 = 10.0;
 
 /// One row for each workload. All plans are of one file, so margin and blocks are the same.
 pub fn document(plans: &[Plan]) -> Document {
@@ -54,7 +54,7 @@ fn row(plan: &Plan) -> Vec<String> {
 
 fn noise(log: f64) -> String {
     match log.exp_m1() {
-        share if share > LOUD => "over 1,000 %".to_owned(),
+        share if share > MAX_NOISE => "over 1,000 %".to_owned(),
         share => format::size(share),
     }
 }
@@ -86,7 +86,7 @@ fn notes(plans: &[Plan]) -> Vec<String> {
         "The last column is the smallest margin that the `blocks` of the file decide with 80 % power."
             .to_owned(),
     ];
-    if plans.iter().any(|plan| plan.spread.upper > UNCERTAIN * plan.spread.sd_log) {
+    if plans.iter().any(|plan| plan.spread.upper > MAX_UNCERTAINTY * plan.spread.sd_log) {
         notes.push(
             "A pilot of more blocks knows the noise better, which lowers the bound.".to_owned(),
         );

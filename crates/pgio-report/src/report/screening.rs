@@ -224,7 +224,7 @@ pub(super) fn lead(analysis: &Analysis, screened: &ScreeningResult) -> Vec<Strin
     let main: Vec<&Effect> = primary().filter(|e| !e.is_interaction()).collect();
     let mut sentences = vec![detected(analysis, &main)];
     let joint = primary().filter(|e| e.is_interaction() && e.comparison.verdict.is_decided());
-    sentences.extend(joint.map(together));
+    sentences.extend(joint.map(describe_joint_effect));
     sentences.extend(by_margin(analysis, &main));
     if let Some(smallest) = screened.minimum_detectable_effect {
         sentences
@@ -275,7 +275,7 @@ fn detected(analysis: &Analysis, main: &[&Effect]) -> String {
     }
 }
 
-fn together(effect: &Effect) -> String {
+fn describe_joint_effect(effect: &Effect) -> String {
     let given =
         effect.conditional.as_ref().map_or_else(String::new, |c| format!(": {}", at_levels(c)));
     let aliased = match effect.aliases.is_empty() {

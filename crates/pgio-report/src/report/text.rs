@@ -10,7 +10,7 @@ use super::table::{Align, Document, Table};
 pub const COLUMNS: usize = 120;
 const GAP: &str = "  ";
 /// Columns are not wrapped narrower than this.
-const NARROWEST: usize = 8;
+const MIN_COLUMN_WIDTH: usize = 8;
 
 pub fn render(document: &Document) -> String {
     let document = document.printable();
@@ -65,7 +65,7 @@ fn widths(table: &Table) -> Vec<usize> {
     let gaps = GAP.len() * widths.len().saturating_sub(1);
     while widths.iter().sum::<usize>() + gaps > COLUMNS {
         match widths.iter_mut().max() {
-            Some(widest) if *widest > NARROWEST => *widest -= 1,
+            Some(widest) if *widest > MIN_COLUMN_WIDTH => *widest -= 1,
             _ => break,
         }
     }

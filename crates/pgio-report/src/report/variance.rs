@@ -4,7 +4,7 @@ use crate::analysis::{Analysis, Renewal, Variance};
 
 /// From this share on, the variance between trials decides alone, and below one minus this that inside
 /// the windows.
-const MOST: f64 = 0.75;
+const DOMINANT_SHARE: f64 = 0.75;
 
 /// One note; `None` if the noise could not be divided.
 pub(super) fn note(analysis: &Analysis) -> Option<String> {
@@ -32,9 +32,9 @@ fn renewal(renewal: Renewal) -> &'static str {
 }
 
 fn advice(v: &Variance) -> String {
-    let general = if v.share_between_trials >= MOST {
+    let general = if v.share_between_trials >= DOMINANT_SHARE {
         "More blocks narrow the intervals, longer windows hardly do"
-    } else if v.share_between_trials <= 1.0 - MOST {
+    } else if v.share_between_trials <= 1.0 - DOMINANT_SHARE {
         "Longer windows narrow the intervals about as well as more blocks"
     } else {
         "More blocks narrow the intervals, longer windows only in part"

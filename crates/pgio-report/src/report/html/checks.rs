@@ -91,8 +91,8 @@ fn every_check(page: &Page<'_>) -> Table {
         };
         // What is not in order is said above, or in the headline.
         let passed = || all.iter().filter(|_| *verdict == CheckVerdict::Ok);
-        let messages = different(passed().map(|(_, message, _)| *message));
-        let remedies = different(passed().map(|(.., remedy)| *remedy));
+        let messages = first_and_count(passed().map(|(_, message, _)| *message));
+        let remedies = first_and_count(passed().map(|(.., remedy)| *remedy));
         vec![(*id).to_owned(), Label::from(*verdict).to_string(), which, messages, remedies]
     };
     Table {
@@ -104,7 +104,7 @@ fn every_check(page: &Page<'_>) -> Table {
 }
 
 /// The first text, and the number of other texts.
-fn different<'a>(texts: impl Iterator<Item = &'a str>) -> String {
+fn first_and_count<'a>(texts: impl Iterator<Item = &'a str>) -> String {
     let all: BTreeSet<&str> = texts.collect();
     let first = all.first().copied().unwrap_or_default();
     match all.len() {
@@ -115,9 +115,9 @@ fn different<'a>(texts: impl Iterator<Item = &'a str>) -> String {
 
 /// `3, 7, 12`, limited to what fits.
 fn numbers(lines: &[usize]) -> String {
-    const MOST: usize = 8;
-    let shown: Vec<String> = lines.iter().take(MOST).map(usize::to_string).collect();
-    match lines.len().saturating_sub(MOST) {
+    const MAX_LISTED: usize = 8;
+    let shown: Vec<String> = lines.iter().take(MAX_LISTED).map(usize::to_string).collect();
+    match lines.len().saturating_sub(MAX_LISTED) {
         0 => shown.join(", "),
         more => format!("{} and {more} more", shown.join(", ")),
     }

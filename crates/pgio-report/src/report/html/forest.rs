@@ -23,22 +23,22 @@ const NAME_AT: f64 = 16.0;
 const INTERVAL_AT: f64 = 34.0;
 const BELOW_AT: f64 = 56.0;
 /// Line height of an effect with two lines.
-const LINE: f64 = 18.0;
+const LINE_HEIGHT: f64 = 18.0;
 /// Maximum characters of a name on a phone.
-const NAME: usize = 38;
+const MAX_NAME_CHARACTERS: usize = 38;
 /// Widths in pixels: of a character of an effect and of a name in a wide font, and of the narrowest plot
 /// on a phone and with `.wide`.
-const CHARACTER: f64 = 7.5;
-const CHARACTER_OF_NAME: f64 = 8.6;
-const NARROWEST: f64 = 320.0;
-const NARROWEST_WIDE: f64 = 510.0;
+const CHARACTER_WIDTH: f64 = 7.5;
+const NAME_CHARACTER_WIDTH: f64 = 8.6;
+const MIN_WIDTH: f64 = 320.0;
+const MIN_WIDE_WIDTH: f64 = 510.0;
 
 struct Row<'a> {
     name: &'a str,
     label: Label,
     verdict: Verdict,
     /// Ratio with its interval, if it has one.
-    found: Option<(f64, f64, f64)>,
+    estimate_and_bounds: Option<(f64, f64, f64)>,
     beside: LabelPlacement,
     top: f64,
 }
@@ -68,7 +68,7 @@ impl Label {
     /// The lines on a phone.
     fn lines(&self) -> &[String] {
         match &self.parts {
-            Some(parts) if self.width() > NARROWEST => parts,
+            Some(parts) if self.width() > MIN_WIDTH => parts,
             _ => std::slice::from_ref(&self.text),
         }
     }
@@ -94,18 +94,19 @@ impl Row<'_> {
         if self.beside.room == Room::OnAPhone || self.is_one_line() {
             return 50.0;
         }
-        50.0 + LINE * self.label.lines().len() as f64
+        50.0 + LINE_HEIGHT * self.label.lines().len() as f64
     }
 
     /// Whether name and effect have room on one line of a phone.
     fn is_one_line(&self) -> bool {
-        let name = clipped(self.name, NAME).chars().count() as f64 * CHARACTER_OF_NAME;
-        name + self.label.width() + CHARACTER <= NARROWEST
+        let name =
+            clipped(self.name, MAX_NAME_CHARACTERS).chars().count() as f64 * NAME_CHARACTER_WIDTH;
+        name + self.label.width() + CHARACTER_WIDTH <= MIN_WIDTH
     }
 }
 
 fn width(text: &str) -> f64 {
-    text.chars().count() as f64 * CHARACTER
+    text.chars().count() as f64 * CHARACTER_WIDTH
 }
 
 /// What one row shows.
@@ -196,13 +197,14 @@ fn rows<'a>(entries: &[Entry<'a>], scale: Scale) -> Vec<Row<'a>> {
             let none = || Label::plain("not compared".to_owned());
             let own = || entry.comparison.map_or_else(none, effect);
             let label = entry.instead.clone().map_or_else(own, Label::plain);
-            let found = entry.comparison.and_then(found);
+            let estimate_and_bounds = entry.comparison.and_then(estimate_and_bounds);
             let row = Row {
                 name: entry.name,
-                beside: found.map_or(UNDER, |(_, l, h)| beside(label.width(), l, h, scale)),
+                beside: estimate_and_bounds
+                    .map_or(BELOW_INTERVAL, |(_, l, h)| beside(label.width(), l, h, scale)),
                 label,
                 verdict: entry.comparison.map_or(Verdict::NotApplicable, |c| c.verdict),
-                found,
+                estimate_and_bounds,
                 top,
             };
             top += row.height();
@@ -211,24 +213,24 @@ fn rows<'a>(entries: &[Entry<'a>], scale: Scale) -> Vec<Row<'a>> {
         .collect()
 }
 
-fn found(c: &Comparison) -> Option<(f64, f64, f64)> {
+fn estimate_and_bounds(c: &Comparison) -> Option<(f64, f64, f64)> {
     Some((c.ratio?, c.interval.low?, c.interval.high?))
         .filter(|(ratio, low, _)| *ratio > 0.0 && *low > 0.0)
 }
 
 /// The position of a text without an interval.
-const UNDER: LabelPlacement = LabelPlacement { left: false, room: Room::OnAPhone };
+const BELOW_INTERVAL: LabelPlacement = LabelPlacement { left: false, room: Room::OnAPhone };
 
 /// `width` is the label's.
 fn beside(width: f64, low: f64, high: f64, scale: Scale) -> LabelPlacement {
     let wanted = width + 16.0;
     let (before, after) = (scale.at(low), 1.0 - scale.at(high));
     // Away from the line of no change, if there is room.
-    let on_a_phone = |part: f64| part * NARROWEST >= wanted;
+    let on_a_phone = |part: f64| part * MIN_WIDTH >= wanted;
     let left = if on_a_phone(before) { true } else { !on_a_phone(after) && before > after };
     let room = match before.max(after) {
         part if on_a_phone(part) => Room::OnAPhone,
-        part if part * NARROWEST_WIDE >= wanted => Room::OnAWideScreen,
+        part if part * MIN_WIDE_WIDTH >= wanted => Room::OnAWideScreen,
         _ => Room::Nowhere,
     };
     LabelPlacement { left, room }
@@ -272,7 +274,7 @@ fn directions(analysis: &Analysis) -> (&'static str, &'static str) {
 
 fn scale(page: &Page<'_>, entries: &[Entry<'_>], floor: Option<&NoiseFloor>) -> Scale {
     let compared = entries.iter().filter_map(|entry| entry.comparison);
-    let intervals = compared.filter_map(found).flat_map(|(r, l, h)| [r, l, h]);
+    let intervals = compared.filter_map(estimate_and_bounds).flat_map(|(r, l, h)| [r, l, h]);
     let margins = margins(page.analysis);
     let floors = floor.iter().flat_map(|f| [f.interval.low, f.interval.high]).flatten();
     let (mut low, mut high) = (0.99, 1.01);
@@ -292,7 +294,7 @@ fn ticks(scale: Scale) -> Vec<(f64, String)> {
         0.01, 100.0, 0.001, 1000.0,
     ];
     /// Between two labels, as a part of the width.
-    const ROOM: f64 = 0.13;
+    const MIN_LABEL_GAP: f64 = 0.13;
     let inside = |ratio: &f64| (0.03..=0.97).contains(&scale.at(*ratio));
     let (low, high) = scale.bounds();
     let mut ratios: Vec<f64> = Vec::new();
@@ -301,7 +303,7 @@ fn ticks(scale: Scale) -> Vec<(f64, String)> {
         ratios.extend(per_cent.into_iter().map(|p| 1.0 + p / 100.0).filter(inside));
     } else {
         for ratio in KNOWN.into_iter().filter(inside) {
-            if ratios.iter().all(|r| (scale.at(*r) - scale.at(ratio)).abs() >= ROOM) {
+            if ratios.iter().all(|r| (scale.at(*r) - scale.at(ratio)).abs() >= MIN_LABEL_GAP) {
                 ratios.push(ratio);
             }
         }
@@ -345,8 +347,8 @@ fn draw(row: &Row<'_>, page: &Page<'_>, scale: Scale) -> Markup {
     let y = row.top + INTERVAL_AT;
     let state = if row.verdict.is_decided() { "decided" } else { "open" };
     html! {
-        text.name x="0" y=(px(row.top + NAME_AT)) { (clipped(row.name, NAME)) }
-        @if let Some((ratio, low, high)) = row.found {
+        text.name x="0" y=(px(row.top + NAME_AT)) { (clipped(row.name, MAX_NAME_CHARACTERS)) }
+        @if let Some((ratio, low, high)) = row.estimate_and_bounds {
             @let (from, to) = (percent(scale.at(low)), percent(scale.at(high)));
             g class={ "interval c" (look.color) " " (state) } {
                 line x1=(from) x2=(to) y1=(px(y)) y2=(px(y)) {}
@@ -371,13 +373,13 @@ fn draw(row: &Row<'_>, page: &Page<'_>, scale: Scale) -> Markup {
                     text class=(class) x="100%" y=(px(row.top + NAME_AT)) text-anchor="end" { (row.label.text) }
                 } @else {
                     @for (n, line) in row.label.lines().iter().enumerate() {
-                        text class=(class) x="0" y=(px(row.top + BELOW_AT + n as f64 * LINE)) { (line) }
+                        text class=(class) x="0" y=(px(row.top + BELOW_AT + n as f64 * LINE_HEIGHT)) { (line) }
                     }
                 }
             }
         } @else {
             @for (n, line) in row.label.lines().iter().enumerate() {
-                text.effect x="0" y=(px(y + n as f64 * LINE)) dy="0.35em" { (line) }
+                text.effect x="0" y=(px(y + n as f64 * LINE_HEIGHT)) dy="0.35em" { (line) }
             }
         }
     }
@@ -417,13 +419,13 @@ mod tests {
         let label = |verdict| Label::in_parts("−53.5 % [−55.3, −51.6]".to_owned(), verdict);
         let long = label("undecided: 4 of 6 blocks valid");
         assert_eq!(long.lines(), ["−53.5 % [−55.3, −51.6]", "undecided: 4 of 6 blocks valid"]);
-        assert!(long.lines().iter().all(|line| width(line) <= NARROWEST));
+        assert!(long.lines().iter().all(|line| width(line) <= MIN_WIDTH));
         assert_eq!(label("slower").lines(), ["−53.5 % [−55.3, −51.6] slower"]);
         let row = |label: &Label, room| Row {
             name: "on",
             label: label.clone(),
             verdict: Verdict::NoDifference,
-            found: Some((0.5, 0.4, 0.6)),
+            estimate_and_bounds: Some((0.5, 0.4, 0.6)),
             beside: LabelPlacement { left: true, room },
             top: 0.0,
         };

@@ -25,7 +25,7 @@ const HEIGHT: f64 = 150.0;
 const CHECKPOINT: &str = "checkpoint";
 
 /// At most this many trials are drawn over time; with more, those of every second, third, ... block.
-const DRAWN: usize = 400;
+const MAX_DRAWN_TRIALS: usize = 400;
 
 /// Whether a trial is drawn over time, so that its samples are worth reading.
 pub fn is_drawn(stored: &StoredExperiment, trial: &Trial) -> bool {
@@ -35,7 +35,7 @@ pub fn is_drawn(stored: &StoredExperiment, trial: &Trial) -> bool {
 
 /// The trials of every n-th block are drawn.
 fn block_step(stored: &StoredExperiment) -> usize {
-    stored.trials.len().div_ceil(DRAWN).max(1)
+    stored.trials.len().div_ceil(MAX_DRAWN_TRIALS).max(1)
 }
 
 pub(super) fn section(page: &Page<'_>) -> Option<Section> {
@@ -55,7 +55,7 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
         @if !panels.is_empty() {
             h3 { "Throughput" }
             p { (unit) " within the window, a line for each trial, all charts on one scale."
-                (left_out(page)) (some_only(page)) }
+                (uncounted_trials_note(page)) (omitted_blocks_note(page)) }
             (moments_legend(page))
             div.charts { @for (n, (name, trials)) in (1..).zip(&panels) {
                 (throughput(page, n, name, trials, top, unit))
@@ -63,7 +63,7 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
         }
         @if !quantities.is_empty() {
             h3 { "Devices and server" }
-            p { "Means of the trials that count, a line for each condition." (some_only(page)) }
+            p { "Means of the trials that count, a line for each condition." (omitted_blocks_note(page)) }
             (page.looks.legend(page.conditions()))
             div.charts { @for (n, q) in (1..).zip(&quantities) { (quantity(page, n, q)) } }
         }
@@ -71,14 +71,14 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
     Some(Section { id: "time", title: "Over time", body })
 }
 
-fn some_only(page: &Page<'_>) -> String {
+fn omitted_blocks_note(page: &Page<'_>) -> String {
     match block_step(page.stored) {
         1 => String::new(),
         n => format!(" Only one block in {n} is drawn, because there are too many trials."),
     }
 }
 
-fn left_out(page: &Page<'_>) -> &'static str {
+fn uncounted_trials_note(page: &Page<'_>) -> &'static str {
     if page.has_left_out() { " Trials that do not count are gray and dotted." } else { "" }
 }
 
@@ -126,7 +126,7 @@ fn throughput(
         description: format!(
             "{}: {unit} within the window; {}.",
             format::counted(trials.len(), "trial"),
-            happened(page, trials.iter().map(|(line, _)| *line))
+            describe_checkpoints(page, trials.iter().map(|(line, _)| *line))
         ),
         height: HEIGHT,
         x: seconds(trials.iter().map(|(line, _)| page.stored.trials[line - 1].window.seconds)),
@@ -214,7 +214,7 @@ fn moments<'a>(page: &Page<'a>, line: usize) -> impl Iterator<Item = &'a Moment>
     series.into_iter().flat_map(|s| &s.moments).filter(inside)
 }
 
-fn happened(page: &Page<'_>, lines: impl Iterator<Item = usize>) -> String {
+fn describe_checkpoints(page: &Page<'_>, lines: impl Iterator<Item = usize>) -> String {
     let n = lines.flat_map(|l| moments(page, l)).filter(|m| m.what == CHECKPOINT).count();
     if n == 0 { "no checkpoint".to_owned() } else { format::counted(n, CHECKPOINT) }
 }

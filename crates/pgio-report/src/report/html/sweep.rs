@@ -16,15 +16,15 @@ use pgio_results::sweep::{Axis, SweepKind, value_text};
 
 const HEIGHT: f64 = 240.0;
 /// From such a ratio of the largest to the smallest value on, a scale is logarithmic.
-const WIDE: f64 = 8.0;
+const MIN_LOG_RANGE: f64 = 8.0;
 /// From this ratio on, a scale of rates is logarithmic, too.
-const FAR: f64 = 30.0;
+const MIN_LOG_RANGE_OF_RATES: f64 = 30.0;
 
 pub(super) fn section(page: &Page<'_>) -> Option<Section> {
     let swept = page.analysis.sweep.as_ref()?;
     let notes = swept.notes.iter().map(|note| format!("Note: {note}."));
     let body = html! {
-        p { (way(swept.kind)) (tables::middle(page.analysis).unwrap_or_default()) "." }
+        p { (sweep_kind_phrase(swept.kind)) (tables::middle(page.analysis).unwrap_or_default()) "." }
         @for sentence in tables::knees(page.analysis) { p { (table::prose(&sentence)) } }
         @for note in notes { p.note { (table::prose(&note)) } }
         @for (n, axis) in (1..).zip(&swept.axes) { (axis_section(page, swept, n, axis)) }
@@ -33,7 +33,7 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
     Some(Section { id: "sweep", title: "Along the axes", body })
 }
 
-fn way(kind: SweepKind) -> &'static str {
+fn sweep_kind_phrase(kind: SweepKind) -> &'static str {
     match kind {
         SweepKind::OneAtATime => "One axis at a time, from the middle point: ",
         SweepKind::Grid => {
@@ -172,7 +172,7 @@ fn by_load(
         x: rates(&drawn, |d| (d.x, d.across), unit, format::metric_name(rate)),
         y: Scaled {
             scale: y,
-            ticks: clear(y.ticks(6), y).map(|v| (v, format::seconds(v))).collect(),
+            ticks: below_caption(y.ticks(6), y).map(|v| (v, format::seconds(v))).collect(),
             caption: format!("mean latency of a {class}"),
         },
     };
@@ -235,7 +235,7 @@ fn caption(axis: &Axis) -> String {
 }
 
 fn x_scale(low: f64, high: f64, numeric: bool) -> Scale {
-    if numeric && low > 0.0 && high / low >= WIDE {
+    if numeric && low > 0.0 && high / low >= MIN_LOG_RANGE {
         return logarithmic(low, high);
     }
     let room = (high - low) * 0.04;
@@ -260,7 +260,7 @@ fn rates(
         all().map(|(value, interval)| interval.map_or(value, |(_, high)| high.min(value * 2.0)));
     let low = all().map(|(value, _)| value).fold(f64::MAX, f64::min);
     let high = ends.fold(0.0, f64::max);
-    let scale = if low > 0.0 && high / low >= FAR {
+    let scale = if low > 0.0 && high / low >= MIN_LOG_RANGE_OF_RATES {
         logarithmic(low, high)
     } else {
         Scale::linear(0.0, if high > 0.0 { high * 1.06 } else { 1.0 })
@@ -270,12 +270,12 @@ fn rates(
         true => scale.binary_ticks(4),
         false => scale.ticks(4),
     };
-    let ticks = clear(ticks, scale).map(|v| (v, format::bare(v, unit))).collect();
+    let ticks = below_caption(ticks, scale).map(|v| (v, format::bare(v, unit))).collect();
     Scaled { scale, ticks, caption }
 }
 
 /// Those whose label does not run into the caption above the chart.
-fn clear(ticks: Vec<f64>, scale: Scale) -> impl Iterator<Item = f64> {
+fn below_caption(ticks: Vec<f64>, scale: Scale) -> impl Iterator<Item = f64> {
     ticks.into_iter().filter(move |tick| scale.at(*tick) < 0.95)
 }
 

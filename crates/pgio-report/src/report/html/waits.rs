@@ -19,11 +19,11 @@ use pgio_results::waits::{GROUPS, WaitGroup};
 const BAR: f64 = 26.0;
 const ROW: f64 = 54.0;
 /// As in `forest`: the width of a character and of the narrowest chart.
-const CHARACTER: f64 = 7.0;
-const NARROWEST: f64 = 320.0;
+const CHARACTER_WIDTH: f64 = 7.0;
+const MIN_WIDTH: f64 = 320.0;
 
 /// Maximum characters of a name, so that the figure fits beside it.
-const NAME: usize = 30;
+const MAX_NAME_CHARACTERS: usize = 30;
 
 /// A bar and its parts, in the common unit of the chart.
 struct Bar<'a> {
@@ -49,7 +49,7 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
     }
     let bars = main.iter().flat_map(|(_, bars)| bars).chain(&shares);
     let body = html! {
-        (legend(&seen(bars)))
+        (legend(&shown_groups(bars)))
         div.charts {
             @if let Some((class, bars)) = &main { (of_class(class, bars)) }
             @if !shares.is_empty() {
@@ -70,7 +70,7 @@ pub(super) fn details(page: &Page<'_>) -> Option<Section> {
     let body = html! {
         @if !sentences.is_empty() { ul { @for text in &sentences { li { (table::prose(text)) } } } }
         @if !others.is_empty() {
-            (legend(&seen(others.iter().flat_map(|(_, bars)| bars))))
+            (legend(&shown_groups(others.iter().flat_map(|(_, bars)| bars))))
             div.charts { @for (class, bars) in &others { (of_class(class, bars)) } }
         }
         (table::render(&table, "Where the time went"))
@@ -93,7 +93,7 @@ fn of_class(class: &str, bars: &[Bar<'_>]) -> Markup {
 }
 
 /// The kinds of wait that the bars show.
-fn seen<'a, 'b: 'a>(bars: impl Iterator<Item = &'a Bar<'b>>) -> Vec<WaitGroup> {
+fn shown_groups<'a, 'b: 'a>(bars: impl Iterator<Item = &'a Bar<'b>>) -> Vec<WaitGroup> {
     let shown: Vec<WaitGroup> = bars.flat_map(|b| &b.parts).map(|(group, _)| *group).collect();
     GROUPS.iter().filter(|group| shown.contains(group)).copied().collect()
 }
@@ -178,7 +178,7 @@ fn draw(bar: &Bar<'_>, top: f64, whole: f64, shown: impl Fn(f64) -> String) -> M
     let y = top + 20.0;
     html! {
         text.name x="0" y=(px(top + 14.0)) {
-            (clipped(bar.name, NAME))
+            (clipped(bar.name, MAX_NAME_CHARACTERS))
             // A bar that always spans the chart needs no figure.
             @if whole != 1.0 { tspan.effect dx="8" { (shown(bar.total())) } }
         }
@@ -198,7 +198,8 @@ fn draw(bar: &Bar<'_>, top: f64, whole: f64, shown: impl Fn(f64) -> String) -> M
 
 /// The name if it fits even on a phone, else the letter if it fits.
 fn label(group: WaitGroup, width: f64) -> Option<&'static str> {
-    let room = |text: &str| width * NARROWEST >= text.chars().count() as f64 * CHARACTER + 6.0;
+    let room =
+        |text: &str| width * MIN_WIDTH >= text.chars().count() as f64 * CHARACTER_WIDTH + 6.0;
     [group.title(), letter(group)].into_iter().find(|text| room(text))
 }
 

@@ -16,7 +16,7 @@ pub(super) type Points = Vec<(f64, Option<f64>)>;
 
 const BINS: usize = 150;
 /// Maximum number of charts, without those of the standbys; the series files have the rest.
-const MOST: usize = 16;
+const MAX_QUANTITIES: usize = 16;
 /// In the order in which they are shown.
 const DEVICE_TRACKS: [&str; 4] =
     ["reads_per_second", "writes_per_second", "flushes_per_second", "utilisation"];
@@ -49,7 +49,7 @@ pub(super) fn all<'a>(page: &Page<'a>) -> Vec<Quantity<'a>> {
         keys.into_iter().partition(|((_, (source, subject, _)), _)| is_standby(source, subject));
     let drawn = |keys: Vec<_>| keys.into_iter().map(quantity).filter(|q| !q.lines.is_empty());
     // No limit here: it would silently omit the last standby.
-    drawn(others).take(MOST).chain(drawn(standbys)).collect()
+    drawn(others).take(MAX_QUANTITIES).chain(drawn(standbys)).collect()
 }
 
 /// The server's tracks with a subject belong to a standby.
