@@ -7,7 +7,7 @@ use std::thread;
 
 use crate::sync_rep::{WAITS, has_table, pair, stop_standby_once};
 use crate::timing;
-use crate::workdir::{Workdir, condition_of, experiment, sessions_of_ours, wait_until};
+use crate::workdir::{Workdir, condition_of, experiment, pgio_sessions, wait_until};
 
 /// Work of a fixed time.
 fn fails_and_the_next_is_tried() {
@@ -29,7 +29,7 @@ fn fails_and_the_next_is_tried() {
     for comparison in dir.analysis()["comparisons"].as_array().unwrap() {
         assert_eq!(comparison["blocks"], 0, "{comparison}");
     }
-    wait_until("no session of ours", || sessions_of_ours(&dsn) == 0);
+    wait_until("no session of ours", || pgio_sessions(&dsn) == 0);
 }
 
 /// Work of a fixed amount has no end time by which a wait would be too long.
@@ -50,7 +50,7 @@ fn stalls(engine: &str) {
         error.contains("made no progress for a minute") && error.contains("standby"),
         "{error}"
     );
-    wait_until("no session of ours", || sessions_of_ours(&dsn) == 0);
+    wait_until("no session of ours", || pgio_sessions(&dsn) == 0);
     assert!(!has_table(&dsn));
 }
 

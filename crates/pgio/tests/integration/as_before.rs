@@ -10,7 +10,7 @@ use pgio::pg::private::PrivateCluster;
 
 use crate::fixture::{INSTALLED, connect, spec};
 use crate::workdir::{
-    Workdir, alter_system, auto_conf, experiment, sessions_at_work, show, wait_until,
+    Workdir, active_sessions, alter_system, auto_conf, experiment, show, wait_until,
 };
 
 const LONG: &str = "blocks = 1\nduration = \"60s\"\naa = false";
@@ -68,7 +68,7 @@ fn the_file_of_settings_is_the_same_to_the_byte() {
 
     let dir = Workdir::new();
     let mut running = dir.start_compare(&experiment(&dsn, LONG, "", &[("set", SET)]));
-    running.until("at work", || sessions_at_work(&dsn) > 0);
+    running.wait_until("at work", || active_sessions(&dsn) > 0);
     assert_ne!(text_of(&cluster), text);
     running.kill();
     assert!(has_table(&dsn));
@@ -87,7 +87,7 @@ fn lost_comments_of_auto_conf_are_reported() {
     let dir = Workdir::new();
     let one = "wal_writer_delay = \"150ms\"";
     let mut running = dir.start_compare(&experiment(&dsn, LONG, "", &[("set", one)]));
-    running.until("at work", || sessions_at_work(&dsn) > 0);
+    running.wait_until("at work", || active_sessions(&dsn) > 0);
     running.kill();
     dir.pgio(&["undo"]).expect(0, &["Restored wal_writer_delay", "not byte for byte"]);
     assert_eq!(text_of(&cluster), text, "all but the comment");
@@ -124,7 +124,7 @@ fn a_run_that_changed_nothing_leaves_no_table() {
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
     let mut running = dir.start_compare(&experiment(&dsn, LONG, "", &[("a", "")]));
-    running.until("at work", || sessions_at_work(&dsn) > 0);
+    running.wait_until("at work", || active_sessions(&dsn) > 0);
     running.kill();
     assert!(has_table(&dsn) && dir.journals().is_empty());
     // The server takes a moment to end the sessions of a killed run.
@@ -149,7 +149,7 @@ fn a_private_server_whose_supervisor_was_killed_too_is_removed() {
         let found = fs::read_dir(dir.path().join("state/clusters")).into_iter().flatten();
         found.map(|e| e.unwrap().path()).collect::<Vec<_>>()
     };
-    running.until("noted", || {
+    running.wait_until("noted", || {
         clusters().first().is_some_and(|note| fs::read_to_string(note).unwrap().starts_with('/'))
     });
     let root = fs::read_to_string(&clusters()[0]).unwrap();

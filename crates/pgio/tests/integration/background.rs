@@ -3,7 +3,9 @@
 use serde_json::Value;
 
 use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary};
-use crate::workdir::{BETWEEN_TRIALS, Workdir, condition_of, failed_checks, tolerate, wait_until};
+use crate::workdir::{
+    BETWEEN_TRIAL_CHECKS, Workdir, condition_of, failed_checks, tolerate, wait_until,
+};
 
 /// The background work of a valid trial; on a busy machine, counts of a whole window may be missing at first.
 fn beside(trials: &[Value], condition: &str) -> Value {
@@ -78,7 +80,7 @@ conditions = ["commits"]
 kind = "commit"
 sessions = 1
 "#,
-        tolerate(&BETWEEN_TRIALS),
+        tolerate(&BETWEEN_TRIAL_CHECKS),
         place.path(),
     );
     dir.compare(&text).expect(0, &["Background work"]);

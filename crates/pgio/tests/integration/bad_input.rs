@@ -9,7 +9,7 @@ use std::process::Command;
 use std::sync::LazyLock;
 use std::thread;
 
-use crate::command::{CommandResult, Place};
+use crate::command::{CommandResult, TestDatabase};
 use crate::fixture::{INSTALLED, NEWEST, connect, shared_pair};
 use crate::loading::room::TinyFileSystem;
 use crate::tls_server::{PASSWORD, shared};
@@ -22,21 +22,21 @@ const REFUSED: i32 = 4;
 const FILES: i32 = 7;
 
 /// A data set of one table of 8M that all of these leave alone.
-fn loaded() -> &'static Place {
-    static LOADED: LazyLock<Place> = LazyLock::new(|| {
-        let place = Place::new(INSTALLED);
-        place.load(1, "8M");
-        place
+fn loaded() -> &'static TestDatabase {
+    static LOADED: LazyLock<TestDatabase> = LazyLock::new(|| {
+        let db = TestDatabase::new(INSTALLED);
+        db.load(1, "8M");
+        db
     });
     &LOADED
 }
 
 /// Returns the output of a command that must not have changed anything.
 #[track_caller]
-fn unchanged(place: &Place, arguments: &[&str]) -> CommandResult {
-    let before = place.relations();
-    let result = place.pgio(arguments);
-    assert_eq!(place.relations(), before, "{result:?}");
+fn unchanged(db: &TestDatabase, arguments: &[&str]) -> CommandResult {
+    let before = db.relations();
+    let result = db.pgio(arguments);
+    assert_eq!(db.relations(), before, "{result:?}");
     result
 }
 
@@ -49,19 +49,22 @@ fn wrong_values_of_flags() {
         ("destroy", "--scale", "12X", "has no effect on this command: it is for `pgio "),
     ] {
         let refused = unchanged(loaded(), &[command, flag, value]);
-        refused.refused(USAGE, &[flag, result]);
+        refused.assert_refused(USAGE, &[flag, result]);
         assert_eq!(refused.out, "");
-        unchanged(loaded(), &[command, "--connect-strin", "10"])
-            .refused(USAGE, &["'--connect-strin'", "similar argument exists: '--connect-string'"]);
-        unchanged(loaded(), &[command, "--config", "none.conf"]).refused(FILES, &["none.conf"]);
+        unchanged(loaded(), &[command, "--connect-strin", "10"]).assert_refused(
+            USAGE,
+            &["'--connect-strin'", "similar argument exists: '--connect-string'"],
+        );
+        unchanged(loaded(), &[command, "--config", "none.conf"])
+            .assert_refused(FILES, &["none.conf"]);
     }
 }
 
 /// One of each kind: every line is tried beside the parser, in `config::pgio_conf`.
 #[test]
 fn wrong_lines_of_pgio_conf() {
-    let place = loaded();
-    let marker = place.file("executed");
+    let db = loaded();
+    let marker = db.file("executed");
     let touch = format!("touch {}", marker.display());
     for (command, name, line, key, result) in [
         ("setup", "key", "UPDATE_PTC=10", "UPDATE_PTC", "the nearest valid one is `UPDATE_PCT`"),
@@ -98,10 +101,10 @@ fn wrong_lines_of_pgio_conf() {
     ] {
         let conf = format!("{name}.conf");
         // The line's number counts comments and blank lines.
-        place.write(&conf, &format!("# ours\n\nNUM_SCHEMAS=1\n{line}\n"));
+        db.write(&conf, &format!("# ours\n\nNUM_SCHEMAS=1\n{line}\n"));
         let at = format!("{conf}:4: {key}");
-        let refused = unchanged(place, &[command, "--config", &conf]);
-        refused.refused(USAGE, &[&at, result]);
+        let refused = unchanged(db, &[command, "--config", &conf]);
+        refused.assert_refused(USAGE, &[&at, result]);
         assert_eq!(refused.out, "");
         assert!(!marker.exists(), "{line} was executed");
     }
@@ -110,65 +113,66 @@ fn wrong_lines_of_pgio_conf() {
 #[test]
 fn more_than_is_loaded() {
     let run = |arguments: &[&str]| unchanged(loaded(), &[&["run"], arguments].concat());
-    run(&["--scale", "16M"]).refused(REFUSED, &["2048 blocks", "SCALE=8M", "pgio setup"]);
-    run(&["--num-schemas", "2"]).refused(REFUSED, &["pgio2 is missing", "pgio setup"]);
-    run(&["--work-unit", "1025"]).refused(USAGE, &["WORK_UNIT (1025 blocks)", "SCALE (8M"]);
+    run(&["--scale", "16M"]).assert_refused(REFUSED, &["2048 blocks", "SCALE=8M", "pgio setup"]);
+    run(&["--num-schemas", "2"]).assert_refused(REFUSED, &["pgio2 is missing", "pgio setup"]);
+    run(&["--work-unit", "1025"]).assert_refused(USAGE, &["WORK_UNIT (1025 blocks)", "SCALE (8M"]);
     let update = run(&["--work-unit", "1", "--update-work-unit", "1025"]);
-    update.refused(USAGE, &["UPDATE_WORK_UNIT (1025 blocks)", "SCALE (8M"]);
-    run(&["--batch", "50", "--work-unit", "8"]).refused(USAGE, &["BATCH", "WORK_UNIT"]);
+    update.assert_refused(USAGE, &["UPDATE_WORK_UNIT (1025 blocks)", "SCALE (8M"]);
+    run(&["--batch", "50", "--work-unit", "8"]).assert_refused(USAGE, &["BATCH", "WORK_UNIT"]);
     let result = run(&["--num-threads", "500", "--json", "many.json"]);
-    result.refused(REFUSED, &["500 sessions", "max_connections", "NUM_THREADS"]);
+    result.assert_refused(REFUSED, &["500 sessions", "max_connections", "NUM_THREADS"]);
     assert_eq!(loaded().record("many.json")["outcome"]["state"], "failed");
 }
 
 #[test]
 fn tables_that_are_not_what_they_should_be() {
-    let place = Place::new(INSTALLED);
-    let run = || unchanged(&place, &["run", "--num-schemas", "2", "--run-time", "1"]);
-    run().refused(REFUSED, &["no data set", "pgio setup"]);
-    place.load(2, "8M");
-    let mut client = place.client();
+    let db = TestDatabase::new(INSTALLED);
+    let run = || unchanged(&db, &["run", "--num-schemas", "2", "--run-time", "1"]);
+    run().assert_refused(REFUSED, &["no data set", "pgio setup"]);
+    db.load(2, "8M");
+    let mut client = db.client();
     let mut change = |sql: &str| client.batch_execute(sql).unwrap();
 
     change("DELETE FROM pgio2 WHERE mykey > 500; ANALYZE pgio2");
-    run().refused(REFUSED, &["pgio2 should have 1024 rows", "pgio setup"]);
-    place.load(2, "8M");
+    run().assert_refused(REFUSED, &["pgio2 should have 1024 rows", "pgio setup"]);
+    db.load(2, "8M");
     change("DROP INDEX pgio2_idx");
-    run().refused(REFUSED, &["pgio2 has no valid b-tree index on mykey", "pgio setup"]);
-    place.load(2, "8M");
+    run().assert_refused(REFUSED, &["pgio2 has no valid b-tree index on mykey", "pgio setup"]);
+    db.load(2, "8M");
     change("COMMENT ON TABLE pgio2 IS NULL");
-    run().refused(REFUSED, &["public.pgio2 exists but was not created by this pgio"]);
-    unchanged(&place, &["setup", "--num-schemas", "2", "--scale", "8M"])
-        .refused(REFUSED, &["public.pgio2 exists but was not created by this pgio"]);
+    run().assert_refused(REFUSED, &["public.pgio2 exists but was not created by this pgio"]);
+    unchanged(&db, &["setup", "--num-schemas", "2", "--scale", "8M"])
+        .assert_refused(REFUSED, &["public.pgio2 exists but was not created by this pgio"]);
     change("DROP TABLE pgio2");
-    run().refused(REFUSED, &["pgio2 is missing", "set NUM_SCHEMAS=1"]);
+    run().assert_refused(REFUSED, &["pgio2 is missing", "set NUM_SCHEMAS=1"]);
 
     // From two loads.
-    let other = Place::new(INSTALLED);
+    let other = TestDatabase::new(INSTALLED);
     other.load(2, "16M");
     let of_two_loads = "SELECT obj_description('pgio2'::regclass)";
     let mark: String = other.client().query_one(of_two_loads, &[]).unwrap().get(0);
-    place.load(2, "8M");
+    db.load(2, "8M");
     change(&format!("COMMENT ON TABLE pgio2 IS '{mark}'"));
-    run().refused(REFUSED, &["pgio2 belongs to another load than pgio1", "pgio setup"]);
+    run().assert_refused(REFUSED, &["pgio2 belongs to another load than pgio1", "pgio setup"]);
 }
 
 #[test]
 fn where_there_is_no_server_or_no_database() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let place = loaded();
+    let db = loaded();
     let databases = "SELECT count(*) FROM pg_database WHERE datname = 'never_made'";
     for command in ["setup", "run", "destroy"] {
-        let to = |text: &str| unchanged(place, &[command, "--connect-string", text]);
+        let to = |text: &str| unchanged(db, &[command, "--connect-string", text]);
         to(&format!("host=127.0.0.1 port={free} dbname=pgio"))
-            .refused(CONNECT, &[&format!("cannot reach PostgreSQL at 127.0.0.1:{free}")]);
-        to("host=/nowhere").refused(CONNECT, &["/nowhere", "unix_socket_directories"]);
-        to("never_made").refused(CONNECT, &["no database `never_made`", "createdb never_made"]);
-        to("hots=here").refused(USAGE, &["invalid connection string"]);
-        let made: i64 = place.client().query_one(databases, &[]).unwrap().get(0);
+            .assert_refused(CONNECT, &[&format!("cannot reach PostgreSQL at 127.0.0.1:{free}")]);
+        to("host=/nowhere").assert_refused(CONNECT, &["/nowhere", "unix_socket_directories"]);
+        to("never_made")
+            .assert_refused(CONNECT, &["no database `never_made`", "createdb never_made"]);
+        to("hots=here").assert_refused(USAGE, &["invalid connection string"]);
+        let made: i64 = db.client().query_one(databases, &[]).unwrap().get(0);
         assert_eq!(made, 0);
-        unchanged(place, &[command, "--dbname", "other", "--connect-string", &place.database])
-            .refused(REFUSED, &["DBNAME is `other`", &place.database]);
+        unchanged(db, &[command, "--dbname", "other", "--connect-string", &db.database])
+            .assert_refused(REFUSED, &["DBNAME is `other`", &db.database]);
     }
 }
 
@@ -180,19 +184,19 @@ fn passwords_are_never_shown() {
     let database = format!("kept_{}", std::process::id());
     let sql = format!("CREATE DATABASE {database} OWNER keen");
     connect(&admin).batch_execute(&sql).unwrap();
-    let place = Place::at(&format!("host=127.0.0.1 port={port} user=postgres dbname={database}"));
+    let db =
+        TestDatabase::at(&format!("host=127.0.0.1 port={port} user=postgres dbname={database}"));
     let uri = |password: &str| format!("postgres://keen:{password}@127.0.0.1:{port}/{database}");
 
     let quoted =
         format!("host=127.0.0.1 port={port} user=keen dbname={database} password=wrong-one");
     for wrong in [&quoted, &uri("wrong-one")] {
         for command in ["setup", "run", "destroy"] {
-            place.write("pgio.conf", &format!("CONNECT_STRING=\"{wrong}\"\n"));
-            for result in [
-                unchanged(&place, &[command]),
-                unchanged(&place, &[command, "--connect-string", wrong]),
-            ] {
-                result.refused(CONNECT, &["password authentication failed", "keen"]);
+            db.write("pgio.conf", &format!("CONNECT_STRING=\"{wrong}\"\n"));
+            for result in
+                [unchanged(&db, &[command]), unchanged(&db, &[command, "--connect-string", wrong])]
+            {
+                result.assert_refused(CONNECT, &["password authentication failed", "keen"]);
                 assert!(!format!("{result:?}").contains("wrong-one"), "{result:?}");
             }
         }
@@ -200,12 +204,12 @@ fn passwords_are_never_shown() {
 
     // Right ones are not shown either, as given or as meant.
     let encoded = "s3cr%3Aet%5Cword";
-    place.write("pgio.conf", &format!("CONNECT_STRING=\"{}\"\nSCALE=8M\n", uri(encoded)));
-    let setup = place.succeed(&["setup"]);
-    let run = place.succeed(&["run", "--run-time", "200ms", "--json", "trial.json"]);
+    db.write("pgio.conf", &format!("CONNECT_STRING=\"{}\"\nSCALE=8M\n", uri(encoded)));
+    let setup = db.succeed(&["setup"]);
+    let run = db.succeed(&["run", "--run-time", "200ms", "--json", "trial.json"]);
     assert!(run.out.contains("Database connect string: "), "{run:?}");
-    let destroy = place.succeed(&["destroy"]);
-    let shown = format!("{setup:?} {run:?} {destroy:?} {}", place.read("trial.json"));
+    let destroy = db.succeed(&["destroy"]);
+    let shown = format!("{setup:?} {run:?} {destroy:?} {}", db.read("trial.json"));
     for secret in [PASSWORD, encoded, "s3cr"] {
         assert!(!shown.contains(secret), "{shown}");
     }
@@ -214,11 +218,11 @@ fn passwords_are_never_shown() {
 #[test]
 fn a_disk_that_is_full_while_loading() {
     let Some(mount) = TinyFileSystem::mount() else { return };
-    let place = Place::new(INSTALLED);
+    let db = TestDatabase::new(INSTALLED);
     // One that may not read where the directory is, so that nothing is refused beforehand.
-    let role = place.new_role("blind", "");
-    let space = format!("{}_tiny", place.database);
-    let mut client = place.client();
+    let role = db.new_role("blind", "");
+    let space = format!("{}_tiny", db.database);
+    let mut client = db.client();
     for statement in [
         format!("CREATE TABLESPACE {space} LOCATION '{}'", mount.path()),
         format!("GRANT CREATE ON TABLESPACE {space} TO {}", role.user),
@@ -229,13 +233,13 @@ fn a_disk_that_is_full_while_loading() {
     let load = ["setup", "--create-base-table=FALSE", "--tablespace", &space, "--scale"];
     role.succeed(&[&load[..], &["8M"]].concat());
     unchanged(&role, &[&load[..], &["64M"]].concat())
-        .refused(REFUSED, &["ran out of disk space at pgio1", "use a smaller SCALE"]);
+        .assert_refused(REFUSED, &["ran out of disk space at pgio1", "use a smaller SCALE"]);
     role.succeed(&["run", "--run-time", "200ms"]);
     role.succeed(&["destroy"]);
     // Two of the tables have room.
     let four = [&load[..], &["8M", "--num-schemas", "4"]].concat();
     role.pgio(&four)
-        .refused(FAILED, &["2 of 4 tables are complete", "ran out of disk space at pgio3"]);
+        .assert_refused(FAILED, &["2 of 4 tables are complete", "ran out of disk space at pgio3"]);
     role.succeed(&["destroy"]);
     // On the shared server nothing may point to what is unmounted now.
     client.batch_execute("CHECKPOINT").unwrap();
@@ -245,66 +249,66 @@ fn a_disk_that_is_full_while_loading() {
 #[test]
 fn results_that_cannot_be_written() {
     // Not even root can create a directory below a file.
-    let place = loaded();
-    place.write("file", "");
+    let db = loaded();
+    db.write("file", "");
     for flag in ["--json", "--classic-files"] {
-        let result = unchanged(place, &["run", "--run-time", "600", flag, "file/of/results"]);
-        result.refused(FILES, &["cannot create file/of"]);
+        let result = unchanged(db, &["run", "--run-time", "600", flag, "file/of/results"]);
+        result.assert_refused(FILES, &["cannot create file/of"]);
         assert_eq!(result.out, "", "nothing is measured");
     }
 
     // A special file is written to, not replaced.
-    let pipe = place.file("pipe");
+    let pipe = db.file("pipe");
     assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
     let reading = pipe.clone();
     let reader = thread::spawn(move || fs::read_to_string(reading).unwrap());
-    place.succeed(&["run", "--run-time", "200ms", "--json", "pipe"]);
+    db.succeed(&["run", "--run-time", "200ms", "--json", "pipe"]);
     assert!(fs::metadata(&pipe).unwrap().file_type().is_fifo());
     assert!(reader.join().unwrap().contains("pgio.trial/1"));
 }
 
 fn roles_that_may_not(major: u32) {
-    let place = Place::new(major);
-    place.load(1, "8M");
-    let role = place.new_role("lacking", "");
+    let db = TestDatabase::new(major);
+    db.load(1, "8M");
+    let role = db.new_role("lacking", "");
     let name = role.user.as_str();
-    let grant = |sql: &str| place.client().batch_execute(&format!("{sql} {name}")).unwrap();
+    let grant = |sql: &str| db.client().batch_execute(&format!("{sql} {name}")).unwrap();
     let run = || unchanged(&role, &["run", "--run-time", "200ms", "--update-pct", "50"]);
 
-    run().refused(REFUSED, &[&format!("GRANT SELECT ON pgio1 TO {name}")]);
+    run().assert_refused(REFUSED, &[&format!("GRANT SELECT ON pgio1 TO {name}")]);
     grant("GRANT SELECT ON pgio1 TO");
-    run().refused(REFUSED, &[&format!("GRANT UPDATE ON pgio1 TO {name}")]);
+    run().assert_refused(REFUSED, &[&format!("GRANT UPDATE ON pgio1 TO {name}")]);
     let reads = unchanged(&role, &["run", "--run-time", "200ms"]);
     assert_eq!(reads.code, Some(0), "{reads:?}");
     grant("GRANT UPDATE ON pgio1 TO");
-    let database = &place.database;
-    let mut client = place.client();
+    let database = &db.database;
+    let mut client = db.client();
     // Nothing is made on the server, not even for the session.
     client.batch_execute(&format!("REVOKE TEMPORARY ON DATABASE {database} FROM PUBLIC")).unwrap();
     assert_eq!(run().code, Some(0));
     client.batch_execute("REVOKE USAGE ON LANGUAGE plpgsql FROM PUBLIC").unwrap();
-    run().refused(REFUSED, &[&format!("GRANT USAGE ON LANGUAGE plpgsql TO {name}")]);
+    run().assert_refused(REFUSED, &[&format!("GRANT USAGE ON LANGUAGE plpgsql TO {name}")]);
     grant("GRANT USAGE ON LANGUAGE plpgsql TO");
     assert_eq!(run().code, Some(0));
 
     // This role may not replace or drop tables of another role.
-    unchanged(&role, &["setup", "--scale", "8M"]).refused(REFUSED, &["belongs to role"]);
-    unchanged(&role, &["destroy"]).refused(REFUSED, &["pgio1", "connect as its owner"]);
-    place.succeed(&["destroy"]);
+    unchanged(&role, &["setup", "--scale", "8M"]).assert_refused(REFUSED, &["belongs to role"]);
+    unchanged(&role, &["destroy"]).assert_refused(REFUSED, &["pgio1", "connect as its owner"]);
+    db.succeed(&["destroy"]);
     client.batch_execute("REVOKE CREATE ON SCHEMA public FROM PUBLIC").unwrap();
     unchanged(&role, &["setup", "--scale", "8M"])
-        .refused(REFUSED, &[&format!("GRANT CREATE ON SCHEMA public TO {name}")]);
+        .assert_refused(REFUSED, &[&format!("GRANT CREATE ON SCHEMA public TO {name}")]);
 }
 
 #[test]
 fn no_place_to_load_into() {
     let setup = |arguments: &[&str]| unchanged(loaded(), &[&["setup"], arguments].concat());
     setup(&["--scale", "8M", "--tablespace", "nowhere"])
-        .refused(REFUSED, &["tablespace nowhere does not exist"]);
+        .assert_refused(REFUSED, &["tablespace nowhere does not exist"]);
     setup(&["--scale", "8T", "--num-schemas", "64"])
-        .refused(REFUSED, &["free", "use a smaller SCALE or fewer tables"]);
+        .assert_refused(REFUSED, &["free", "use a smaller SCALE or fewer tables"]);
     let nowhere = format!("dbname={} options='-c search_path=nowhere'", loaded().database);
-    setup(&["--connect-string", &nowhere]).refused(REFUSED, &["search_path"]);
+    setup(&["--connect-string", &nowhere]).assert_refused(REFUSED, &["search_path"]);
 }
 
 #[test]
@@ -319,8 +323,9 @@ fn a_missing_privilege_is_reported_with_the_grant_on_the_newest() {
 
 #[test]
 fn a_standby_is_no_target() {
-    let standby = Place::at(&shared_pair(NEWEST).standby_conninfo().unwrap());
+    let standby = TestDatabase::at(&shared_pair(NEWEST).standby_conninfo().unwrap());
     for command in ["setup", "run", "destroy"] {
-        unchanged(&standby, &[command]).refused(REFUSED, &["standby", "connect to the primary"]);
+        unchanged(&standby, &[command])
+            .assert_refused(REFUSED, &["standby", "connect to the primary"]);
     }
 }

@@ -124,7 +124,7 @@ fn undo_removes_every_directory_of_a_killed_run() {
         path("wal"),
         path("slow"),
     ));
-    run.until("three directories are noted", || dir.cluster_notes() == 3);
+    run.wait_until("three directories are noted", || dir.cluster_notes() == 3);
     let main = places.clusters().into_iter().find(|path| path.join("primary").exists()).unwrap();
     let pid_file = fs::read_to_string(main.join("primary/postmaster.pid")).unwrap();
     let postmaster: i32 = pid_file.lines().next().unwrap().parse().unwrap();

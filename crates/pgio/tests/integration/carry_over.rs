@@ -9,7 +9,7 @@ use rustix::process::Signal;
 use serde_json::Value;
 
 use crate::fixture::{INSTALLED, spec};
-use crate::workdir::{Workdir, condition_of, sessions_at_work};
+use crate::workdir::{Workdir, active_sessions, condition_of};
 
 /// Four times the server's shared buffers.
 fn cluster() -> (PrivateCluster, Workdir) {
@@ -124,7 +124,7 @@ fn an_interrupted_burn_in_is_repeated_and_the_seeds_stay_the_same() {
     let one_block = |text: String| text.replace("blocks = 3", "blocks = 1");
     let long = one_block(text("").replace("work_loop = 180", "run_time = \"2s\""));
     let mut running = dir.start_compare(&long);
-    running.until("the burn-in is measured", || sessions_at_work(&dsn) > 0);
+    running.wait_until("the burn-in is measured", || active_sessions(&dsn) > 0);
     running.signal(Signal::INT);
     running.wait().expect(130, &["--resume"]);
     let interrupted = dir.trials();
@@ -133,7 +133,7 @@ fn an_interrupted_burn_in_is_repeated_and_the_seeds_stay_the_same() {
     assert_eq!(block_of(&interrupted[0]), 0);
 
     let mut running = dir.start(dir.command(&["compare", "experiment.toml", "--resume", "out"]));
-    running.until("the burn-in and a trial are stored", || dir.trials().len() >= 3);
+    running.wait_until("the burn-in and a trial are stored", || dir.trials().len() >= 3);
     running.signal(Signal::INT);
     running.wait().expect(130, &["--resume"]);
     dir.pgio(&["compare", "experiment.toml", "--resume", "out"]).expect(0, &["Results: out"]);

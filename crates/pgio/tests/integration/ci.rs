@@ -7,7 +7,7 @@ use std::process::Command;
 
 use pgio_report::analysis::test_support::{demo, stored_runs, write_runs};
 
-use crate::fixture::{INSTALLED, fresh_database, is_there, pgio_exe, shared_primary};
+use crate::fixture::{INSTALLED, fresh_database, is_installed, pgio_exe, shared_primary};
 use crate::workdir::{Workdir, experiment};
 
 /// Runs that vary by 0.4 %, at this level.
@@ -65,7 +65,7 @@ fn rules_decide_by_the_runs_and_their_exit_code() {
 /// By Python's parser, if there is one.
 fn well_formed(dir: &Workdir, xml: &str) {
     dir.write("junit.xml", xml);
-    if is_there("python3") {
+    if is_installed("python3") {
         let parse = "import xml.etree.ElementTree as E; E.parse('junit.xml')";
         let parsed =
             Command::new("python3").args(["-c", parse]).current_dir(dir.path()).output().unwrap();
@@ -85,7 +85,7 @@ fn one_experiment_for_prometheus_a_spreadsheet_and_ci() {
         metrics.contains("# TYPE pgio_commits_per_second gauge\n") && metrics.ends_with("# EOF\n"),
         "{metrics}"
     );
-    if is_there("promtool") {
+    if is_installed("promtool") {
         dir.write("pgio.prom", &metrics);
         let check = "promtool check metrics < pgio.prom";
         let checked =

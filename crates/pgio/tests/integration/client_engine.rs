@@ -12,11 +12,11 @@ use postgres::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::command::{CommandResult, Place, wait_until};
+use crate::command::{CommandResult, TestDatabase, wait_until};
 use crate::fixture::{INSTALLED, NEWEST, connect, spec};
 use crate::tls_server::{PASSWORD, shared};
 use crate::workdir::{
-    Workdir, condition_of, experiment, sessions_of_ours, sessions_waiting_for_standby,
+    Workdir, condition_of, experiment, pgio_sessions, sessions_waiting_for_standby,
 };
 
 const CLIENT: [&str; 2] = ["--engine", "client"];
@@ -36,23 +36,23 @@ fn verdict(trial: &Value, check: &str) -> String {
 }
 
 fn does_what_was_asked(major: u32) {
-    let place = Place::new(major);
-    place.load(2, "8M");
+    let db = TestDatabase::new(major);
+    db.load(2, "8M");
     let work = ["--run-time", "1500ms", "--warmup", "200ms", "--num-threads", "3", "--seed", "5"];
     let mut starts = Vec::new();
     for (unit, update_unit, access, pipeline) in
         [("1", "1", "index", "1"), ("8", "4", "bitmap", "1"), ("255", "8", "index", "4")]
     {
-        let before = place.scratch(2);
+        let before = db.scratch(2);
         let units = ["--work-unit", unit, "--update-work-unit", update_unit, "--access", access];
         let mix = ["--update-pct", "40", "--pipeline", pipeline];
         // The warm-up updates as well.
         let mut arguments = [&CLIENT[..], &work, &units, &mix].concat();
         let warm = arguments.iter().position(|a| *a == "--warmup").unwrap();
         arguments.drain(warm..warm + 2);
-        let trial = place.trial(&arguments);
+        let trial = db.trial(&arguments);
         let updated = total(&trial, "rows_updated");
-        assert_eq!((place.scratch(2) - before).unsigned_abs(), updated, "{arguments:?}");
+        assert_eq!((db.scratch(2) - before).unsigned_abs(), updated, "{arguments:?}");
         let (reads, updates) = (total(&trial, "reads"), total(&trial, "updates"));
         assert_eq!(total(&trial, "blocks_read"), reads * unit.parse::<u64>().unwrap());
         assert_eq!(updated, updates * update_unit.parse::<u64>().unwrap());
@@ -73,12 +73,12 @@ fn does_what_was_asked(major: u32) {
     // A busy machine may wake a session late, which is a warning; one after the other, all would be.
     assert!(starts.iter().any(|start| start == "ok"), "{starts:?}");
     // Warm-up and two threads; nothing of the warm-up is counted.
-    let trial = place.trial(&[&CLIENT[..], &work, &["--client-threads", "2"]].concat());
+    let trial = db.trial(&[&CLIENT[..], &work, &["--client-threads", "2"]].concat());
     let seconds = trial["window"]["seconds"].as_f64().unwrap();
     assert!((1.4..2.5).contains(&seconds), "{seconds}");
     let reads = total(&trial, "reads") as f64;
     assert!((metric(&trial, "calls_per_second") * seconds / reads - 1.0).abs() < 1e-9);
-    wait_until("no session is left", || place.sessions() == 0);
+    wait_until("no session is left", || db.sessions() == 0);
 }
 
 #[test]
@@ -94,10 +94,10 @@ fn the_client_does_what_was_asked_of_the_newest() {
 const ONE_ROW_CALLS: [&str; 4] = ["--num-threads", "4", "--work-unit", "1"];
 
 fn a_rate_is_kept(arrivals: &str) {
-    let place = Place::new(INSTALLED);
-    place.load(1, "8M");
+    let db = TestDatabase::new(INSTALLED);
+    db.load(1, "8M");
     let rate = ["--run-time", "8", "--rate", "500", "--arrivals", arrivals];
-    let trial = place.trial(&[&CLIENT[..], &ONE_ROW_CALLS, &rate].concat());
+    let trial = db.trial(&[&CLIENT[..], &ONE_ROW_CALLS, &rate].concat());
     // Those that a busy machine is late for at the window's very end do not begin.
     let reached = metric(&trial, "rate_reached") / 100.0;
     assert!(reached > 0.95, "{reached} {arrivals}");
@@ -115,12 +115,12 @@ fn a_rate_is_kept_and_one_above_capacity_is_reported() {
     for arrivals in ["fixed", "poisson"] {
         a_rate_is_kept(arrivals);
     }
-    let place = Place::new(INSTALLED);
-    place.load(1, "8M");
+    let db = TestDatabase::new(INSTALLED);
+    db.load(1, "8M");
     let rate = ["--run-time", "2", "--rate", "50000000"];
     let result =
-        place.pgio(&[&["run", "--json", "over.json"], &CLIENT[..], &ONE_ROW_CALLS, &rate].concat());
-    let trial = place.record("over.json");
+        db.pgio(&[&["run", "--json", "over.json"], &CLIENT[..], &ONE_ROW_CALLS, &rate].concat());
+    let trial = db.record("over.json");
     assert!(metric(&trial, "rate_reached") < 50.0, "{result:?}");
     assert_eq!(verdict(&trial, "rate-not-reached"), "warning");
     // Delayed calls count in the latencies: half of the calls began seconds late, not microseconds.
@@ -129,10 +129,10 @@ fn a_rate_is_kept_and_one_above_capacity_is_reported() {
 }
 
 /// Stops every session of the workload for half a second, inside the window.
-fn stall(place: &Place, child: &Child) {
+fn stall(db: &TestDatabase, child: &Child) {
     let sql = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() \
                AND application_name LIKE 'pgio:%' AND query LIKE 'SELECT scratch FROM%'";
-    let mut client = place.client();
+    let mut client = db.client();
     let mut pids: Vec<Pid> = Vec::new();
     wait_until("the sessions are at work", || {
         let rows = client.query(sql, &[]).unwrap();
@@ -146,23 +146,23 @@ fn stall(place: &Place, child: &Child) {
     pids.iter().for_each(|pid| kill_process(*pid, Signal::CONT).unwrap());
 }
 
-fn stalled(place: &Place, more: &[&str]) -> Value {
+fn stalled(db: &TestDatabase, more: &[&str]) -> Value {
     let work = ["run", "--run-time", "4", "--num-threads", "4", "--work-unit", "1"];
     let json = ["--telemetry", "0", "--json", "stalled.json"];
-    let mut command = place.command(&[&work[..], &json, &CLIENT, more].concat());
+    let mut command = db.command(&[&work[..], &json, &CLIENT, more].concat());
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    stall(place, &child);
+    stall(db, &child);
     let result = CommandResult::of(child.wait_with_output().unwrap());
     assert_eq!(result.code, Some(0), "{result:?}");
-    place.record("stalled.json")
+    db.record("stalled.json")
 }
 
 /// A closed loop cannot show a stall: while the server was frozen, no calls were due.
 #[test]
 fn a_stall_is_seen_by_the_open_loop_and_hidden_by_the_closed() {
-    let place = Place::new(INSTALLED);
-    place.load(1, "8M");
-    let closed = stalled(&place, &[]);
+    let db = TestDatabase::new(INSTALLED);
+    db.load(1, "8M");
+    let closed = stalled(&db, &[]);
     assert!(metric(&closed, "read_latency_max") > 0.4, "{closed:#}");
     assert!(metric(&closed, "read_latency_p99") < 0.1, "{closed:#}");
 
@@ -170,7 +170,7 @@ fn a_stall_is_seen_by_the_open_loop_and_hidden_by_the_closed() {
     let capacity = metric(&closed, "calls_per_second");
     let rate = (capacity / 2.0).min(5000.0).to_string();
     let rate = rate.split('.').next().unwrap();
-    let open = stalled(&place, &["--rate", rate]);
+    let open = stalled(&db, &["--rate", rate]);
     assert!(metric(&open, "read_latency_max") > 0.4, "{open:#}");
     // An eighth of the window: those that came then waited a quarter of a second in the mean.
     assert!(metric(&open, "read_latency_p99") > 0.3, "{open:#}");
@@ -187,8 +187,8 @@ fn counted(client: &mut Client) -> [i64; 2] {
 
 #[test]
 fn commits_are_counted_row_by_row() {
-    let place = Place::new(INSTALLED);
-    let mut counting = place.client();
+    let db = TestDatabase::new(INSTALLED);
+    let mut counting = db.client();
     let keys = "blocks = 1\nduration = \"600ms\"\naa = false\ntelemetry = \"0s\"";
     for (workload, rows, latency) in [
         ("sessions = 3\nengine = \"client\"", 1, true),
@@ -201,7 +201,7 @@ fn commits_are_counted_row_by_row() {
         let dir = Workdir::new();
         let conditions = [("off", "synchronous_commit = \"off\""), ("on", "")];
         let before = counted(&mut counting);
-        dir.compare(&experiment(&place.conninfo, keys, workload, &conditions)).expect(0, &[]);
+        dir.compare(&experiment(&db.conninfo, keys, workload, &conditions)).expect(0, &[]);
         let trials = dir.trials();
         let commits: i64 = trials.iter().map(|t| total(t, "commits").cast_signed()).sum();
         let counted_by_pgio = [commits, commits * rows];
@@ -249,14 +249,14 @@ fn commits_are_counted_row_by_row() {
 
 #[test]
 fn a_client_that_is_stopped_leaves_nothing_running() {
-    let place = Place::new(INSTALLED);
-    place.load(1, "8M");
+    let db = TestDatabase::new(INSTALLED);
+    db.load(1, "8M");
     let start = || {
         let work = ["run", "--run-time", "600", "--update-pct", "50", "--num-threads", "4"];
         let json = ["--json", "stopped.json", "--work-unit", "8", "--update-work-unit", "8"];
-        let mut command = place.command(&[&work[..], &json, &CLIENT].concat());
+        let mut command = db.command(&[&work[..], &json, &CLIENT].concat());
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-        wait_until("the sessions are there", || place.sessions() >= 5);
+        wait_until("the sessions are there", || db.sessions() >= 5);
         thread::sleep(Duration::from_millis(1500));
         child
     };
@@ -264,8 +264,8 @@ fn a_client_that_is_stopped_leaves_nothing_running() {
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let result = CommandResult::of(child.wait_with_output().unwrap());
     assert_eq!(result.code, Some(130), "{result:?}");
-    wait_until("the server's side has ended", || place.sessions() == 0);
-    let trial = place.record("stopped.json");
+    wait_until("the server's side has ended", || db.sessions() == 0);
+    let trial = db.record("stopped.json");
     assert_eq!(trial["outcome"]["state"], "interrupted");
     assert!(total(&trial, "commits") > 0);
 
@@ -274,11 +274,11 @@ fn a_client_that_is_stopped_leaves_nothing_running() {
     let ended = "SELECT count(pg_terminate_backend(pid)) FROM (SELECT pid FROM pg_stat_activity \
                  WHERE datname = current_database() AND application_name LIKE 'pgio:%' \
                  AND query LIKE '%scratch%' LIMIT 1) one";
-    assert_eq!(place.client().query_one(ended, &[]).unwrap().get::<_, i64>(0), 1);
+    assert_eq!(db.client().query_one(ended, &[]).unwrap().get::<_, i64>(0), 1);
     let result = CommandResult::of(child.wait_with_output().unwrap());
-    result.refused(5, &["the workload failed in a session", "terminating connection"]);
-    assert_eq!(place.record("stopped.json")["outcome"]["state"], "failed");
-    wait_until("the others have ended", || place.sessions() == 0);
+    result.assert_refused(5, &["the workload failed in a session", "terminating connection"]);
+    assert_eq!(db.record("stopped.json")["outcome"]["state"], "failed");
+    wait_until("the others have ended", || db.sessions() == 0);
 }
 
 /// A stopped postmaster, continued on drop.
@@ -304,13 +304,13 @@ impl Drop for Frozen {
 #[test]
 fn an_interrupt_ends_the_run_if_the_server_refuses_connections() {
     let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
-    let place = Place::at(&cluster.primary_conninfo());
-    place.load(1, "8M");
+    let db = TestDatabase::at(&cluster.primary_conninfo());
+    db.load(1, "8M");
     let work = ["run", "--run-time", "600", "--update-pct", "50", "--num-threads", "4"];
     let json = ["--telemetry", "0", "--json", "stopped.json"];
-    let mut command = place.command(&[&work[..], &json, &CLIENT].concat());
+    let mut command = db.command(&[&work[..], &json, &CLIENT].concat());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    wait_until("the sessions are there", || place.sessions() >= 5);
+    wait_until("the sessions are there", || db.sessions() >= 5);
     thread::sleep(Duration::from_millis(1500));
     let frozen = Frozen::new(&cluster);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
@@ -321,26 +321,26 @@ fn an_interrupt_ends_the_run_if_the_server_refuses_connections() {
     let result = CommandResult::of(child.wait_with_output().unwrap());
     assert_eq!(result.code, Some(130), "{result:?}");
     assert!(took < Duration::from_secs(20), "{took:?}");
-    assert_eq!(place.record("stopped.json")["outcome"]["state"], "interrupted");
+    assert_eq!(db.record("stopped.json")["outcome"]["state"], "interrupted");
 }
 
 /// Somebody holds the last key while the session updates all of them in order, and then wants the
 /// first: the session is the victim, since it looks for a deadlock once there is one, and sooner.
 #[test]
 fn a_deadlock_is_counted_and_survived() {
-    let place = Place::new(INSTALLED);
-    place.load(1, "8M");
-    let quick = place.new_role("eager", "SUPERUSER");
+    let db = TestDatabase::new(INSTALLED);
+    db.load(1, "8M");
+    let quick = db.new_role("eager", "SUPERUSER");
     let sql = format!("ALTER ROLE {} SET deadlock_timeout = '300ms'", quick.user);
-    place.client().batch_execute(&sql).unwrap();
-    let before = place.scratch(1);
+    db.client().batch_execute(&sql).unwrap();
+    let before = db.scratch(1);
     let work = ["run", "--run-time", "6", "--update-pct", "100", "--update-work-unit", "1024"];
     let json = ["--json", "deadlocks.json"];
     let mut command = quick.command(&[&work[..], &json, &CLIENT].concat());
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let mut other = place.client();
+    let mut other = db.client();
     other.batch_execute("SET deadlock_timeout = '10s'").unwrap();
-    let mut looking = place.client();
+    let mut looking = db.client();
     let mut deadlocks = || -> i64 {
         let sql = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
         looking.query_one(sql, &[]).unwrap().get(0)
@@ -359,7 +359,7 @@ fn a_deadlock_is_counted_and_survived() {
     assert!(metric(&trial, "deadlocks") > 0.0, "{trial:#}");
     let updated = total(&trial, "rows_updated");
     assert!(updated > 0 && updated == total(&trial, "updates") * 1024);
-    assert_eq!((place.scratch(1) - before).unsigned_abs(), updated, "what was lost is not counted");
+    assert_eq!((db.scratch(1) - before).unsigned_abs(), updated, "what was lost is not counted");
 }
 
 #[test]
@@ -373,14 +373,14 @@ fn an_interrupt_while_clients_wait_for_a_standby_leaves_nothing() {
     let conditions = [("remote", "synchronous_commit = \"on\", wal_writer_delay = 150")];
     let mut running = dir.start_compare(&experiment(&dsn, keys, workload, &conditions));
     let inserting = "SELECT count(*) FROM pg_stat_activity WHERE query LIKE 'INSERT INTO%'";
-    running.until("in the window", || {
+    running.wait_until("in the window", || {
         connect(&dsn).query_one(inserting, &[]).unwrap().get::<_, i64>(0) == 3
     });
     cluster.stop_standby().unwrap();
-    running.until("all waiting", || sessions_waiting_for_standby(&dsn) == 3);
+    running.wait_until("all waiting", || sessions_waiting_for_standby(&dsn) == 3);
     running.signal(Signal::INT);
     running.wait_for(Duration::from_secs(20)).expect(130, &["kept in out"]);
-    wait_until("no session of ours", || sessions_of_ours(&dsn) == 0);
+    wait_until("no session of ours", || pgio_sessions(&dsn) == 0);
     assert_eq!(dir.trials()[0]["outcome"]["state"], "interrupted");
 }
 
@@ -410,7 +410,7 @@ fn passwords_and_tls_are_as_everywhere() {
         fs::set_permissions(&pass, fs::Permissions::from_mode(0o600)).unwrap();
         let dsn = format!("{at} {how} passfile={}", pass.display());
         let mut running = dir.start_compare(&experiment(&dsn, keys, workload, &[("as it is", "")]));
-        running.until("in the window", || {
+        running.wait_until("in the window", || {
             looking.query_one(tls, &[&encrypted]).unwrap().get::<_, i64>(0) == 20
         });
         running.wait().expect(0, &[]);
@@ -428,13 +428,13 @@ fn passwords_and_tls_are_as_everywhere() {
 /// One of each kind: the others are tried beside the rule, in `config::engine`.
 #[test]
 fn keys_that_contradict_each_other_are_refused_before_anything() {
-    let place = Place::new(INSTALLED);
-    place.load(1, "8M");
+    let db = TestDatabase::new(INSTALLED);
+    db.load(1, "8M");
     for (arguments, words) in [
         (&["--rate", "100"][..], ["RATE", "ENGINE=client"]),
         (&["--engine", "both"], ["server or client", "both"]),
     ] {
-        let result = place.pgio(&[&["run", "--run-time", "1"], arguments].concat());
+        let result = db.pgio(&[&["run", "--run-time", "1"], arguments].concat());
         assert_eq!(result.code, Some(2), "{result:?}");
         assert!(words.iter().all(|word| result.err.contains(word)), "{result:?}");
     }

@@ -10,10 +10,10 @@ use tempfile::TempDir;
 
 use crate::fixture::{connect, fresh_database, pgio, shared_primary};
 pub(crate) use crate::polling::wait_until;
-use crate::workdir::beside_others;
+use crate::workdir::tolerance_args;
 
-/// A working directory, and a database that the PG* variables lead to.
-pub(crate) struct Place {
+/// A working directory, and the database that the PG* variables name.
+pub(crate) struct TestDatabase {
     pub(crate) dir: TempDir,
     pub(crate) conninfo: String,
     pub(crate) host: String,
@@ -30,19 +30,19 @@ pub(crate) struct CommandResult {
     pub(crate) err: String,
 }
 
-impl Place {
+impl TestDatabase {
     /// An empty database of the shared server.
-    pub(crate) fn new(major: u32) -> Place {
-        Place::at(&fresh_database(shared_primary(major)))
+    pub(crate) fn new(major: u32) -> TestDatabase {
+        TestDatabase::at(&fresh_database(shared_primary(major)))
     }
 
-    pub(crate) fn at(conninfo: &str) -> Place {
+    pub(crate) fn at(conninfo: &str) -> TestDatabase {
         let config: Config = conninfo.parse().unwrap();
         let host = match &config.get_hosts()[0] {
             Host::Tcp(name) => name.clone(),
             Host::Unix(dir) => dir.display().to_string(),
         };
-        Place {
+        TestDatabase {
             dir: tempfile::tempdir().unwrap(),
             conninfo: conninfo.to_owned(),
             host,
@@ -53,15 +53,15 @@ impl Place {
     }
 
     /// The same database as another role, which has no password.
-    pub(crate) fn as_role(&self, role: &str) -> Place {
-        Place::at(&format!(
+    pub(crate) fn as_role(&self, role: &str) -> TestDatabase {
+        TestDatabase::at(&format!(
             "host={} port={} user={role} dbname={}",
             self.host, self.port, self.database
         ))
     }
 
     /// A role that can log in, with a name that no other test uses.
-    pub(crate) fn new_role(&self, name: &str, options: &str) -> Place {
+    pub(crate) fn new_role(&self, name: &str, options: &str) -> TestDatabase {
         let role = format!("{}_{name}", self.database);
         self.client().batch_execute(&format!("CREATE ROLE {role} LOGIN {options}")).unwrap();
         self.as_role(&role)
@@ -88,7 +88,7 @@ impl Place {
         let mut command = pgio();
         command
             .args(arguments)
-            .args(beside_others(arguments))
+            .args(tolerance_args(arguments))
             .env_clear()
             .envs([("HOME", self.dir.path()), ("PGIO_STATE_DIR", self.dir.path())])
             .envs([("PGHOST", &self.host), ("PGPORT", &self.port), ("PGUSER", &self.user)])
@@ -171,9 +171,9 @@ impl CommandResult {
         }
     }
 
-    /// Refused with this exit code and one sentence that has all of these words.
+    /// Asserts that the command was refused with this exit code and one sentence with all of these words.
     #[track_caller]
-    pub(crate) fn refused(&self, code: i32, words: &[&str]) {
+    pub(crate) fn assert_refused(&self, code: i32, words: &[&str]) {
         assert_eq!(self.code, Some(code), "{self:?}");
         let sentences = self.err.lines().filter(|line| {
             line.starts_with("error: ")

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary};
 use crate::hosts::sshd::Sshd;
 use crate::workdir::{
-    BETWEEN_TRIALS, CommandResult, Workdir, sessions_of_ours, tolerate, wait_until,
+    BETWEEN_TRIAL_CHECKS, CommandResult, Workdir, pgio_sessions, tolerate, wait_until,
 };
 
 const ONCE: &str = "blocks = 1\naa = false";
@@ -26,7 +26,7 @@ pub(crate) fn experiment(
     let mut text = format!(
         "[experiment]\nname = \"test\"\n{keys}\n{}\n\n\
          [target]\n{target}\n\n[workload]\nkind = \"command\"\n{workload}\n",
-        tolerate(&BETWEEN_TRIALS)
+        tolerate(&BETWEEN_TRIAL_CHECKS)
     );
     for (name, postgres) in conditions {
         text += &format!("\n[[condition]]\nname = {name:?}\n");
@@ -212,7 +212,7 @@ fn a_stop_or_a_kill_leaves_no_program_and_no_session() {
         );
         let text = experiment(&format!("dsn = {dsn:?}"), ONCE, &workload, &[("a", "")]);
         let mut running = dir.start_compare(&text);
-        running.until("at work", || runs(word) && sessions_of_ours(&dsn) >= 2);
+        running.wait_until("at work", || runs(word) && pgio_sessions(&dsn) >= 2);
         running.signal(signal);
         let result = running.wait();
         let code = if signal == Signal::KILL { -9 } else { 130 };
@@ -227,7 +227,7 @@ fn a_stop_or_a_kill_leaves_no_program_and_no_session() {
             dir.pgio(&["destroy", "--yes", "--connect-string", &dsn]).expect(0, &["pgio_command"]);
             assert_eq!(schemas(&dsn), 0);
         }
-        wait_until("no session", || sessions_of_ours(&dsn) == 0);
+        wait_until("no session", || pgio_sessions(&dsn) == 0);
     }
 }
 

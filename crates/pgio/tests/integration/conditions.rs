@@ -69,7 +69,7 @@ fn evidence(trials: &[Value], condition: &str, what: &str) -> Vec<String> {
     found
 }
 
-fn complete(trials: &[Value]) {
+fn assert_complete(trials: &[Value]) {
     assert!(trials.iter().all(|t| t["outcome"]["state"] == "complete"), "{trials:#?}");
 }
 
@@ -134,7 +134,7 @@ fn a_server_is_limited_only_during_its_trials() {
         result.expect(0, &[]);
     });
     let trials = dir.trials();
-    complete(&trials);
+    assert_complete(&trials);
     let of = |condition, what| evidence(&trials, condition, what);
     assert_eq!(of("treated", "memory limit of the server's group"), ["512M"]);
     assert_eq!(of("treated", "the server and that group"), ["inside"]);
@@ -166,7 +166,7 @@ fn a_killed_pgio_leaves_no_limit() {
 
     let dir = Workdir::new();
     let mut running = dir.start_compare(&endless(&on(&cluster), LIMIT));
-    running.until("limited", || is_limited(&pid));
+    running.wait_until("limited", || is_limited(&pid));
     thread::sleep(Duration::from_millis(300));
     running.kill();
     wait_until("its guard has put it back", || group(&pid) == before);
@@ -175,7 +175,7 @@ fn a_killed_pgio_leaves_no_limit() {
 
     let dir = Workdir::new();
     let mut running = dir.start_compare(&endless(&on(&cluster), LIMIT));
-    running.until("limited", || is_limited(&pid));
+    running.wait_until("limited", || is_limited(&pid));
     // A command that a killed guard had started would continue.
     thread::sleep(Duration::from_millis(500));
     kill_with_its_guards(running);
@@ -204,7 +204,7 @@ fn treatments_work_over_ssh() {
     let lines = format!("{LIMIT}\n{}\n{hosts}", command(&file));
     dir.compare(&text(&target, SHORT, &lines)).expect(0, &[]);
     let trials = dir.trials();
-    complete(&trials);
+    assert_complete(&trials);
     assert_eq!(evidence(&trials, "treated", "the server and that group"), ["inside"]);
     assert_eq!(evidence(&trials, "treated", "command `a value`"), ["in force"]);
     assert_eq!(
@@ -216,7 +216,7 @@ fn treatments_work_over_ssh() {
     let file = a_value(&dir);
     let lines = format!("{LIMIT}\n{}\n{hosts}", command(&file));
     let mut running = dir.start_compare(&endless(&target, &lines));
-    running.until("in force", || fs::read_to_string(&file).unwrap() == "ours\n");
+    running.wait_until("in force", || fs::read_to_string(&file).unwrap() == "ours\n");
     assert!(is_limited(&pid));
     running.kill();
     wait_until("its guard there has put it back", || group(&pid) == before);
@@ -232,7 +232,7 @@ fn a_relay_slows_the_commits_that_wait_for_the_standby() {
     let keys = "blocks = 1\nduration = \"700ms\"\naa = false";
     dir.compare(&text(pair, keys, "link = { relay = true, delay = \"5ms\" }")).expect(0, &[]);
     let trials = dir.trials();
-    complete(&trials);
+    assert_complete(&trials);
     let streams = evidence(&trials, "treated", "how the standby streams");
     assert_eq!(streams, ["through the relay (delay 5ms)"]);
     assert!(evidence(&trials, "plain", "how the standby streams").is_empty());
@@ -248,7 +248,7 @@ fn a_relay_slows_the_commits_that_wait_for_the_standby() {
     let dir = Workdir::new();
     let nobody_waits = format!("{pair}\npostgres = {{ synchronous_standby_names = \"\" }}");
     dir.compare(&text(&nobody_waits, SHORT, line)).expect(0, &[]);
-    complete(&dir.trials());
+    assert_complete(&dir.trials());
     Workdir::new().compare(&text(&on_shared(), SHORT, line)).expect(
         4,
         &["relay = true requires [target] with private = true and one standby (standby = true)"],
@@ -293,7 +293,7 @@ fn a_link_is_slowed_for_its_trials() {
         let shown = Command::new("tc").args(["qdisc", "show", "dev", "lo"]).output().unwrap();
         String::from_utf8(shown.stdout).unwrap().contains("netem 7067:")
     };
-    running.until("slowed", shown);
+    running.wait_until("slowed", shown);
     kill_with_its_guards(running);
     dir.pgio(&["undo"]).expect(0, &["Restored lo on host local"]);
     assert!(!shown());
@@ -318,7 +318,7 @@ fn a_command_is_applied_verified_and_undone() {
     let dir = Workdir::new();
     let file = a_value(&dir);
     let result = dir.compare(&text(&on_shared(), SHORT, &command(&file))).expect(0, &[]);
-    complete(&dir.trials());
+    assert_complete(&dir.trials());
     assert_eq!(evidence(&dir.trials(), "treated", "command `a value`"), ["in force"]);
     assert_eq!(fs::read_to_string(&file).unwrap(), "as found\n");
     let stored = fs::read_to_string(dir.out().join("trials.jsonl")).unwrap();
@@ -333,7 +333,7 @@ fn a_command_of_a_killed_run_is_undone_from_the_journal() {
         let dir = Workdir::new();
         let file = a_value(&dir);
         let mut running = dir.start_compare(&endless(&on_shared(), &command(&file)));
-        running.until("applied", || fs::read_to_string(&file).unwrap() == "ours\n");
+        running.wait_until("applied", || fs::read_to_string(&file).unwrap() == "ours\n");
         running.kill();
         // The journal alone knows the way back.
         fs::remove_file(dir.path().join("experiment.toml")).unwrap();

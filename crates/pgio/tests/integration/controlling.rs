@@ -18,7 +18,7 @@ use crate::fixture::{INSTALLED, connect};
 use crate::killing::kills;
 use crate::timing;
 use crate::workdir::{
-    Workdir, alter_system, auto_conf, experiment_on, failed_checks, sessions_at_work, show,
+    Workdir, active_sessions, alter_system, auto_conf, experiment_on, failed_checks, show,
     wait_until,
 };
 
@@ -216,7 +216,7 @@ fn killed_during_a_restart_the_server_runs_again_as_before() {
     for _ in 0..kills {
         let dir = Workdir::new();
         let mut running = dir.start_compare(&text);
-        running.until("journaled", || !dir.journals().is_empty());
+        running.wait_until("journaled", || !dir.journals().is_empty());
         thread::sleep(Duration::from_millis(random.next_u64() % 700));
         running.kill();
         // Processes that it had started may or may not end.
@@ -243,7 +243,7 @@ fn undo_starts_a_stopped_server() {
         &[("b", "max_connections = 50")],
     );
     let mut running = dir.start_compare(&text);
-    running.until("in force", || {
+    running.wait_until("in force", || {
         let open = postgres::Client::connect(&server.dsn(), postgres::NoTls);
         let shown = open.and_then(|mut client| client.query_one("SHOW max_connections", &[]));
         shown.is_ok_and(|row| row.get::<_, &str>(0) == "50")
@@ -271,7 +271,7 @@ fn killed_with_a_restart(server: &Managed) -> Workdir {
     let keys = "blocks = 1\nduration = \"60s\"\naa = false";
     let condition = [("b", "max_connections = 50, work_mem = \"7MB\"")];
     let mut running = dir.start_compare(&experiment_on(&server.target(), keys, "", &condition));
-    running.until("in force", || {
+    running.wait_until("in force", || {
         let open = postgres::Client::connect(&server.dsn(), postgres::NoTls);
         let shown = open.and_then(|mut client| client.query_one("SHOW max_connections", &[]));
         shown.is_ok_and(|row| row.get::<_, &str>(0) == "50")
@@ -339,7 +339,7 @@ fn a_promoted_standby_is_not_taken_for_the_changed_server() {
     let dir = Workdir::new();
     let text = experiment_on(&format!("dsn = {both:?}"), keys, "", &condition);
     let mut running = dir.start_compare(&text);
-    running.until("in the window", || sessions_at_work(&old) > 0);
+    running.wait_until("in the window", || active_sessions(&old) > 0);
     standby.promote();
     alter_system(&new, "wal_writer_delay", Some("150ms"));
     server.crash();
@@ -378,7 +378,7 @@ fn a_server_that_does_not_start_with_a_condition_runs_again_without_it() {
     // Killed where the server is down with these lines, and cannot be started.
     let dir = Workdir::new();
     let mut running = dir.start_compare(&text);
-    running.until("stopped", || server.process().is_none());
+    running.wait_until("stopped", || server.process().is_none());
     running.kill();
     thread::sleep(Duration::from_millis(300));
     dir.pgio(&["undo"]).expect(0, &["Restored shared_preload_libraries: absent"]);
@@ -466,7 +466,7 @@ fn what_someone_prepared_for_a_restart_or_a_reload_is_not_put_in_force() {
     let text = experiment_on(&server.target(), &keys, "", &[("plain", ""), ("b", reload)]);
     let mut running = dir.start_compare(&text);
     let plain = || show(&server.dsn(), "wal_writer_delay") != "150ms";
-    running.until("at work", || sessions_at_work(&server.dsn()) > 0 && plain());
+    running.wait_until("at work", || active_sessions(&server.dsn()) > 0 && plain());
     fs::write(&conf, format!("{before}work_mem = '9MB'\n")).unwrap();
     running.wait().expect(4, &["(work_mem)"]);
     assert!(dir.journals().is_empty());

@@ -10,8 +10,8 @@ use std::time::Duration;
 use rustix::process::{Signal, geteuid};
 use serde_json::Value;
 
-use crate::beside::beside_each_other;
 use crate::fixture::{INSTALLED, NEWEST, copy_program, pgio_exe};
+use crate::parallel::run_in_parallel;
 use crate::workdir::{Running, Workdir, wait_until};
 
 fn parent_and_command(pid: &str) -> Option<(i32, String)> {
@@ -50,7 +50,7 @@ impl Servers {
     fn of(demo: &mut Running) -> Servers {
         let mut directory = None;
         let pid = demo.pid();
-        demo.until("its servers run", || {
+        demo.wait_until("its servers run", || {
             let commands = descendants(pid);
             directory = commands.iter().find_map(|pid| {
                 let (_, command) = parent_and_command(&pid.to_string())?;
@@ -133,9 +133,9 @@ fn check_results(dir: &Workdir, out: &Path, blocks: usize) -> Value {
 }
 
 /// Time limit of a whole demo, which takes longer in parallel with other tests.
-const WHOLE: Duration = Duration::from_secs(400);
+const DEMO_TIMEOUT: Duration = Duration::from_secs(400);
 
-const TOLD: &[&str] = &["local (A/A)", "remote_apply", "10,000 in", "What next"];
+const EXPECTED_OUTPUT: &[&str] = &["local (A/A)", "remote_apply", "10,000 in", "What next"];
 
 #[test]
 fn the_demo_finds_the_cost_and_leaves_only_its_results() {
@@ -145,7 +145,7 @@ fn the_demo_finds_the_cost_and_leaves_only_its_results() {
     let command = dir.command(&["demo", "--blocks", "3", "--pg", &version, "--out", "out"]);
     let mut demo = dir.start(command);
     let servers = Servers::of(&mut demo);
-    demo.wait_for(WHOLE).expect(0, TOLD);
+    demo.wait_for(DEMO_TIMEOUT).expect(0, EXPECTED_OUTPUT);
     servers.assert_gone();
     let commit = check_results(&dir, &dir.out(), 3);
     let median = |name: &str| {
@@ -181,14 +181,14 @@ fn the_demo_runs_without_privileges() {
     }
     let mut demo = dir.start(command);
     let servers = Servers::of(&mut demo);
-    demo.wait_for(WHOLE).expect(0, TOLD);
+    demo.wait_for(DEMO_TIMEOUT).expect(0, EXPECTED_OUTPUT);
     servers.assert_gone();
     check_results(&dir, &out, 2);
 }
 
 #[test]
 fn an_interrupted_demo_leaves_nothing() {
-    beside_each_other([Signal::INT, Signal::KILL], interrupt_demo);
+    run_in_parallel([Signal::INT, Signal::KILL], interrupt_demo);
 }
 
 fn interrupt_demo(signal: Signal) {
@@ -196,9 +196,9 @@ fn interrupt_demo(signal: Signal) {
     let mut demo = dir.start(dir.command(&["demo", "--out", "out"]));
     let servers = Servers::of(&mut demo);
     let first = dir.out().join("commit/trials.jsonl");
-    demo.until("a trial stored", || fs::metadata(&first).is_ok_and(|m| m.len() > 0));
+    demo.wait_until("a trial stored", || fs::metadata(&first).is_ok_and(|m| m.len() > 0));
     demo.signal(signal);
-    let result = demo.wait_for(WHOLE);
+    let result = demo.wait_for(DEMO_TIMEOUT);
     assert_eq!(result.code, Some(if signal == Signal::INT { 130 } else { -9 }), "{result}");
     wait_until("its directory gone", || !servers.directory.exists());
     servers.assert_gone();

@@ -133,7 +133,9 @@ fn a_stop_or_a_kill_leaves_no_file_and_no_fio() {
         let (dir, at) = (Workdir::new(), place());
         let arguments = ["device", text(at.path()), "--size", "8M", "--duration", "60s"];
         let mut running = dir.start(dir.command(&arguments));
-        running.until("in the random test", || fios(at.path()).iter().any(|l| l.contains("rand")));
+        running.wait_until("in the random test", || {
+            fios(at.path()).iter().any(|l| l.contains("rand"))
+        });
         running.signal(signal);
         let result = running.wait();
         let code = if signal == Signal::KILL { -9 } else { 130 };

@@ -8,7 +8,7 @@ use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary, spec};
 use crate::hosts::sshd::Sshd;
 use crate::schema;
 use crate::workdir::{
-    Workdir, alter_system, experiment, experiment_on, sessions_of_ours, show, wait_until,
+    Workdir, alter_system, experiment, experiment_on, pgio_sessions, show, wait_until,
 };
 
 fn doctor(dir: &Workdir, args: &[&str], code: i32) -> Value {
@@ -97,7 +97,7 @@ fn doctor_checks_an_experiment_without_changing_anything() {
     assert_eq!(check(&found, "conditions")["verdict"], "ok");
     assert_eq!(check(&found, "checkpoints")["verdict"], "warning", "10 min of 5");
     assert_eq!(show(&dsn, "wal_writer_delay"), "200ms");
-    wait_until("no session is left", || sessions_of_ours(&dsn) == 0);
+    wait_until("no session is left", || pgio_sessions(&dsn) == 0);
     let found = look("shared_buffers = \"64MB\"", 4);
     let refused = check(&found, "conditions");
     assert_eq!(refused["verdict"], "invalid");

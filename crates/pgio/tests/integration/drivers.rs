@@ -20,7 +20,7 @@ use serde_json::Value;
 
 use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary};
 use crate::workdir::{
-    BETWEEN_TRIALS, CommandResult, Running, Workdir, experiment, sessions_of_ours, tolerate,
+    BETWEEN_TRIAL_CHECKS, CommandResult, Running, Workdir, experiment, pgio_sessions, tolerate,
     wait_until,
 };
 
@@ -32,7 +32,7 @@ const LATEST_MS: u64 = 2500;
 const APART: &str = "participants-apart";
 
 fn quiet() -> String {
-    tolerate(&[&BETWEEN_TRIALS[..], &[APART]].concat())
+    tolerate(&[&BETWEEN_TRIAL_CHECKS[..], &[APART]].concat())
 }
 
 fn commits(conninfo: &str, keys: &str, sessions: u32) -> String {
@@ -140,7 +140,7 @@ fn three_drivers_share_the_sessions_and_the_server_counts_the_same() {
     let keys = "duration = \"800ms\"\nwarmup = \"100ms\"";
     let text = commits(&conninfo, keys, 4).replacen("warmup = \"0s\"\n", "", 1);
     let mut pgio = start(&dir, &text, "local:3");
-    pgio.until("at work", || are_working(&conninfo, 4));
+    pgio.wait_until("at work", || are_working(&conninfo, 4));
     assert_eq!(drivers_of(pgio.pid()).into_keys().collect::<Vec<_>>(), [0, 1, 2]);
     pgio.wait().expect(0, &[]);
     let trials = dir.trials();
@@ -154,7 +154,7 @@ fn three_drivers_share_the_sessions_and_the_server_counts_the_same() {
         assert_eq!(trial["sessions"].as_array().unwrap().len(), 4);
         assert!(check(trial, APART).is_some());
     }
-    wait_until("no session is left", || sessions_of_ours(&conninfo) == 0);
+    wait_until("no session is left", || pgio_sessions(&conninfo) == 0);
 
     // Reads and updates of slob.
     let load = ["setup", "--connect-string", &conninfo, "--scale", "8M", "--num-schemas", "2"];
@@ -183,16 +183,16 @@ fn a_driver_that_is_lost_in_the_window_costs_one_trial_and_is_replaced() {
     // One is killed, one of a later trial is stopped: its sockets stay open. One ends by itself, as in a pod that is
     // deleted.
     for (signal, rank) in [(Signal::KILL, 1), (Signal::STOP, 2), (Signal::TERM, 0)] {
-        pgio.until("at work", || are_working(&conninfo, 6));
+        pgio.wait_until("at work", || are_working(&conninfo, 6));
         let driver = drivers_of(coordinator)[&rank];
         kill_process(Pid::from_raw(driver).unwrap(), signal).unwrap();
-        pgio.until("lost", || drivers_of(coordinator).get(&rank) != Some(&driver));
+        pgio.wait_until("lost", || drivers_of(coordinator).get(&rank) != Some(&driver));
     }
     pgio.wait().expect(0, &["driver-lost"]);
     let (lost, whole) = lost_and_whole(&dir, 3);
     assert!((1..=3).contains(&lost), "{lost}");
     assert!(whole >= 2, "{whole}");
-    wait_until("no session is left", || sessions_of_ours(&conninfo) == 0);
+    wait_until("no session is left", || pgio_sessions(&conninfo) == 0);
     assert!(drivers_of(coordinator).is_empty());
 }
 
@@ -207,13 +207,13 @@ fn nothing_is_left_of_a_coordinator_that_is_killed_at_any_moment() {
         let mut pgio = start(&dir, &text, "local:2");
         match kill {
             // One inside a window, whatever the others are.
-            0 => pgio.until("at work", || are_working(&conninfo, 4)),
+            0 => pgio.wait_until("at work", || are_working(&conninfo, 4)),
             _ => thread::sleep(Duration::from_millis(random.next_u64() % LATEST_MS)),
         }
         let drivers = drivers_of(pgio.pid());
         assert!(kill > 0 || drivers.len() == 2);
         pgio.kill();
-        wait_until("no session is left", || sessions_of_ours(&conninfo) == 0);
+        wait_until("no session is left", || pgio_sessions(&conninfo) == 0);
         let gone = |pid: &i32| !fs::exists(format!("/proc/{pid}/exe")).unwrap_or(false);
         wait_until("no driver is left", || drivers.values().all(gone));
         dir.pgio(&["undo"]).expect(0, &[]);
@@ -294,5 +294,5 @@ fn what_cannot_work_is_refused_in_one_sentence_before_anything_changes() {
         .expect(2, &["a token is 32 to 128 characters"]);
     drive(&[("PGIO_COORDINATOR", "127.0.0.1:1"), token])
         .expect(3, &["no coordinator answers at 127.0.0.1:1"]);
-    wait_until("no session is left", || sessions_of_ours(&conninfo) == 0);
+    wait_until("no session is left", || pgio_sessions(&conninfo) == 0);
 }

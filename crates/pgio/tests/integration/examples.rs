@@ -12,7 +12,7 @@ use serde_json::Value;
 
 use crate::fixture::{INSTALLED, connect, pgio, shared_pair, shared_primary};
 use crate::schema;
-use crate::workdir::{NEIGHBOURS, beside_others};
+use crate::workdir::{NEIGHBOR_CHECKS, tolerance_args};
 
 fn dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples")
@@ -23,7 +23,7 @@ pub(crate) fn example(file: &str) -> String {
 }
 
 /// The same file with the value of some keys replaced; each must be there.
-pub(crate) fn with(text: &str, changes: &[(&str, &str)]) -> String {
+pub(crate) fn replace_keys(text: &str, changes: &[(&str, &str)]) -> String {
     let mut text = text.to_owned();
     for (key, value) in changes {
         let is_key = |line: &str| line.split_once('=').is_some_and(|(k, _)| k.trim() == *key);
@@ -62,7 +62,7 @@ pub(crate) fn compare(text: &str, workload: &str) -> (tempfile::TempDir, PathBuf
 
 /// The same file, so that the tests which run beside this one leave it valid trials.
 fn tolerant(text: &str) -> String {
-    let named = NEIGHBOURS.map(|id| format!("{id:?}")).join(", ");
+    let named = NEIGHBOR_CHECKS.map(|id| format!("{id:?}")).join(", ");
     match text.contains("\ntolerate = [") {
         true => text.replacen("\ntolerate = [", &format!("\ntolerate = [{named}, "), 1),
         false => {
@@ -111,7 +111,7 @@ fn every_example_file_is_shipped() {
 
 #[test]
 fn demo() {
-    let text = with(&example("demo.toml"), &[("blocks", "1"), ("duration", "\"300ms\"")]);
+    let text = replace_keys(&example("demo.toml"), &[("blocks", "1"), ("duration", "\"300ms\"")]);
     let (dir, commits) = compare(&text, "commit");
     let trials = stored(&commits);
     let all = ["local", "local (A/A)", "on", "remote_apply", "remote_write"];
@@ -125,7 +125,8 @@ pub(crate) const SHORT: &[(&str, &str)] =
 
 #[test]
 fn sync_commit_quick() {
-    let (dir, commits) = compare(&with(&example("sync-commit-quick.toml"), SHORT), "commit");
+    let (dir, commits) =
+        compare(&replace_keys(&example("sync-commit-quick.toml"), SHORT), "commit");
     let trials = stored(&commits);
     let all = ["local", "local (A/A)", "off", "on", "remote_apply", "remote_write"];
     assert_eq!(conditions(&trials), BTreeSet::from(all));
@@ -137,7 +138,7 @@ fn sync_commit_quick() {
 #[test]
 fn sync_commit() {
     let short = [("blocks", "1"), ("warmup", "\"0s\""), ("duration", "\"200ms\"")];
-    let (_dir, results) = compare(&with(&example("sync-commit.toml"), &short), "");
+    let (_dir, results) = compare(&replace_keys(&example("sync-commit.toml"), &short), "");
     let trials = stored(&results);
     let all = ["local", "local (A/A)", "off", "on", "remote_apply", "remote_write"];
     assert_eq!(conditions(&trials), BTreeSet::from(all));
@@ -164,7 +165,7 @@ fn sync_commit() {
 
 #[test]
 fn hot_spot() {
-    let (dir, uniform) = compare(&with(&example("hot-spot.toml"), SHORT), "uniform");
+    let (dir, uniform) = compare(&replace_keys(&example("hot-spot.toml"), SHORT), "uniform");
     let all = BTreeSet::from(["local", "local (A/A)", "on"]);
     assert_eq!(conditions(&stored(&uniform)), all);
     for name in ["hot", "zipf"] {
@@ -187,7 +188,10 @@ fn hot_spot() {
 /// Every cell once, with each factor high in half of them.
 #[test]
 fn screening() {
-    let text = with(&with(&example("screening.toml"), SHORT), &[("duration", "\"150ms\"")]);
+    let text = replace_keys(
+        &replace_keys(&example("screening.toml"), SHORT),
+        &[("duration", "\"150ms\"")],
+    );
     let (_dir, results) = compare(&text, "");
     let trials = stored(&results);
     assert_eq!(conditions(&trials).len(), 32);
@@ -211,7 +215,7 @@ fn sync_commit_on_a_server_of_ones_own() {
         .args(["setup", "--scale", "8M", "--create-base-table", "FALSE"])
         .args(["--connect-string", &dsn]));
     let private = "private = true\nstandby = true\n";
-    let text = with(&example("sync-commit-quick.toml"), SHORT);
+    let text = replace_keys(&example("sync-commit-quick.toml"), SHORT);
     assert!(text.contains(private), "the example's [target] has changed");
     let text = text.replace(private, &format!("dsn = \"{dsn}\"\n"));
     let (dir, commits) = compare(&text, "commit");
@@ -221,7 +225,8 @@ fn sync_commit_on_a_server_of_ones_own() {
 
 #[test]
 fn commit_10000() {
-    let text = with(&example("commit-10000.toml"), &[("blocks", "1"), ("transactions", "200")]);
+    let text =
+        replace_keys(&example("commit-10000.toml"), &[("blocks", "1"), ("transactions", "200")]);
     let (_dir, results) = compare(&text, "");
     let trials = stored(&results);
     assert_eq!(conditions(&trials), BTreeSet::from(["local", "local (A/A)", "on"]));
@@ -280,7 +285,7 @@ fn page_cache() {
         eprintln!("skipped: a memory limit needs root");
         return;
     }
-    let (_dir, results) = compare(&with(&example("page-cache.toml"), SHORT), "");
+    let (_dir, results) = compare(&replace_keys(&example("page-cache.toml"), SHORT), "");
     let trials = stored(&results);
     assert_eq!(
         conditions(&trials),
@@ -291,16 +296,16 @@ fn page_cache() {
 #[test]
 fn link_delay() {
     let short = [("blocks", "1"), ("warmup", "\"0s\""), ("duration", "\"300ms\"")];
-    let (_dir, results) = compare(&with(&example("link-delay.toml"), &short), "");
+    let (_dir, results) = compare(&replace_keys(&example("link-delay.toml"), &short), "");
     let trials = stored(&results);
     assert_eq!(conditions(&trials), BTreeSet::from(["1 ms", "5 ms", "near", "near (A/A)"]));
 }
 
 #[test]
 fn device() {
-    let text = with(&example("device.toml"), &[("size", "\"8M\"")]);
+    let text = replace_keys(&example("device.toml"), &[("size", "\"8M\"")]);
     let short = [("blocks", "1"), ("warmup", "\"100ms\""), ("duration", "\"300ms\"")];
-    let (dir, _) = compare(&with(&text, &short), "");
+    let (dir, _) = compare(&replace_keys(&text, &short), "");
     for test in ["throughput", "latency", "random_read", "random_write"] {
         let trials = stored(&dir.path().join(format!("out/device-{test}")));
         assert_eq!(conditions(&trials), BTreeSet::from(["as it is", "as it is (A/A)"]));
@@ -317,7 +322,7 @@ fn device() {
 fn pgbench() {
     let text = example("pgbench.toml").replace("scale = 10", "scale = 1");
     let short = [("blocks", "1"), ("warmup", "\"0s\""), ("duration", "\"1s\"")];
-    let (_dir, results) = compare(&with(&text, &short), "");
+    let (_dir, results) = compare(&replace_keys(&text, &short), "");
     let trials = stored(&results);
     assert_eq!(conditions(&trials), BTreeSet::from(["off", "on", "on (A/A)"]));
     for trial in &trials {
@@ -335,7 +340,7 @@ fn sysbench() {
     }
     let text = example("sysbench.toml").replace("table_size = 10000", "table_size = 1000");
     let short = [("blocks", "1"), ("warmup", "\"0s\""), ("duration", "\"1s\"")];
-    let (_dir, results) = compare(&with(&text, &short), "");
+    let (_dir, results) = compare(&replace_keys(&text, &short), "");
     let all = BTreeSet::from(["compressed", "plain", "plain (A/A)"]);
     assert_eq!(conditions(&stored(&results)), all);
 }
@@ -357,7 +362,7 @@ fn the_pgio_conf() {
     let loaded = run(pgio().args(["setup", "--scale", "16M"]));
     assert!(loaded.contains("Loading 16M scale into 1 schemas"), "{loaded}");
     let short = ["run", "--scale", "16M", "--run-time", "500ms", "--json", "trial.json"];
-    let printed = run(pgio().args(short).args(beside_others(&short)));
+    let printed = run(pgio().args(short).args(tolerance_args(&short)));
     assert!(printed.contains("Testing 1 schemas with 1 thread(s) accessing 16M (2048 blocks)"));
     let trial = fs::read_to_string(dir.path().join("trial.json")).unwrap();
     let trial: Value = serde_json::from_str(&trial).unwrap();

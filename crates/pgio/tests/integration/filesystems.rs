@@ -23,22 +23,22 @@ use self::formatting::holds;
 use crate::controlling::Managed;
 use crate::disk::{LoopDevice, is_inside, is_root, run, run_inside};
 use crate::examples;
-use crate::fixture::is_there;
+use crate::fixture::is_installed;
 use crate::killing::kills;
 use crate::workdir::{
-    NEIGHBOURS, Running, Workdir, failed_checks, sessions_at_work, tolerate, wait_until,
+    NEIGHBOR_CHECKS, Running, Workdir, active_sessions, failed_checks, tolerate, wait_until,
 };
 
 /// mkfs.xfs makes none below 300 MiB.
 const SIZE: u64 = 800 << 20;
 
-/// Whether to go on here: false where the test was run in a name space, or cannot be run at all.
-fn inside(name: &str) -> bool {
+/// Returns true inside a mount namespace. Otherwise runs the test again in one, if it can, and returns false.
+fn in_namespace_or_rerun(name: &str) -> bool {
     let test = format!("filesystems::{name}");
     if is_inside(&test) {
         return true;
     }
-    if ["mkfs.xfs", "mkfs.btrfs"].into_iter().all(is_there) && is_root(name) {
+    if ["mkfs.xfs", "mkfs.btrfs"].into_iter().all(is_installed) && is_root(name) {
         run_inside(&test);
     }
     false
@@ -96,9 +96,9 @@ impl Disk {
     fn in_mid_trial(&self, dir: &Workdir, options: &str, shown: &str) -> Running {
         let body = format!("options = {options:?}");
         let mut running = dir.start_compare(&self.experiment(LONG, &[("changed", &body)]));
-        running.until("in force", || self.state().contains(shown));
+        running.wait_until("in force", || self.state().contains(shown));
         let dsn = self.server.dsn();
-        running.until("at work", || is_up(&dsn) && sessions_at_work(&dsn) > 0);
+        running.wait_until("at work", || is_up(&dsn) && active_sessions(&dsn) > 0);
         running
     }
 
@@ -152,10 +152,10 @@ fn kill(
 ) {
     let keys = if delay.is_some() { "blocks = 3\nduration = \"100ms\"" } else { LONG };
     let mut running = dir.start_compare(&text(keys));
-    running.until("journaled", || !dir.journals().is_empty());
+    running.wait_until("journaled", || !dir.journals().is_empty());
     match delay {
         Some(delay) => thread::sleep(Duration::from_millis(delay)),
-        None => running.until("changed", changed),
+        None => running.wait_until("changed", changed),
     }
     running.kill();
 }
@@ -190,7 +190,7 @@ fn mounts_found(trial: &Value) -> Vec<String> {
 
 #[test]
 fn options_are_applied_and_undone() {
-    if !inside("options_are_applied_and_undone") {
+    if !in_namespace_or_rerun("options_are_applied_and_undone") {
         return;
     }
     for (file_system, mounted_with, changed, shown) in [
@@ -225,7 +225,7 @@ fn options_are_applied_and_undone() {
 
 #[test]
 fn an_option_that_a_remount_ignores_takes_an_umount() {
-    if !inside("an_option_that_a_remount_ignores_takes_an_umount") {
+    if !in_namespace_or_rerun("an_option_that_a_remount_ignores_takes_an_umount") {
         return;
     }
     for (file_system, changed, shown) in [
@@ -257,7 +257,7 @@ fn an_option_that_a_remount_ignores_takes_an_umount() {
 
 #[test]
 fn killed_at_any_moment_the_original_options_are_restored() {
-    if !inside("killed_at_any_moment_the_original_options_are_restored") {
+    if !in_namespace_or_rerun("killed_at_any_moment_the_original_options_are_restored") {
         return;
     }
     let disk = Disk::new("ext4", "noatime,commit=7");
@@ -288,7 +288,7 @@ fn killed_at_any_moment_the_original_options_are_restored() {
 
 #[test]
 fn undo_asks_about_a_later_remount() {
-    if !inside("undo_asks_about_a_later_remount") {
+    if !in_namespace_or_rerun("undo_asks_about_a_later_remount") {
         return;
     }
     let disk = Disk::new("ext4", "noatime");
@@ -315,7 +315,7 @@ fn undo_asks_about_a_later_remount() {
 
 #[test]
 fn undo_handles_a_missing_file_system() {
-    if !inside("undo_handles_a_missing_file_system") {
+    if !in_namespace_or_rerun("undo_handles_a_missing_file_system") {
         return;
     }
     let disk = Disk::new("ext4", "noatime");
@@ -340,7 +340,7 @@ fn undo_handles_a_missing_file_system() {
 
 #[test]
 fn options_refused_before_anything_is_changed() {
-    if !inside("options_refused_before_anything_is_changed") {
+    if !in_namespace_or_rerun("options_refused_before_anything_is_changed") {
         return;
     }
     let disk = Disk::new("xfs", "noatime");
@@ -378,26 +378,26 @@ fn options_refused_before_anything_is_changed() {
 
 #[test]
 fn the_example_of_mount_options() {
-    if !inside("the_example_of_mount_options") {
+    if !in_namespace_or_rerun("the_example_of_mount_options") {
         return;
     }
     let device = LoopDevice::new(2 << 30);
     let short = [("blocks", "1"), ("warmup", "\"0s\""), ("duration", "\"300ms\"")];
-    let text = examples::with(&examples::example("ext4-options.toml"), &short);
+    let text = examples::replace_keys(&examples::example("ext4-options.toml"), &short);
     let (_dir, results) = examples::compare(&text.replace("/dev/loop7", &device.path), "");
     let trials = examples::stored(&results);
     assert_eq!(examples::conditions(&trials).len(), 7);
     for trial in &trials {
         // Ignore checks that other tests on this machine may fail.
         let failed = failed_checks(trial, "invalid");
-        assert!(failed.iter().all(|id| NEIGHBOURS.contains(&id.as_str())), "{failed:?}");
+        assert!(failed.iter().all(|id| NEIGHBOR_CHECKS.contains(&id.as_str())), "{failed:?}");
     }
     assert_eq!(holds(&device), "");
 }
 
 #[test]
 fn the_root_file_system_needs_a_confirmation() {
-    if !inside("the_root_file_system_needs_a_confirmation") {
+    if !in_namespace_or_rerun("the_root_file_system_needs_a_confirmation") {
         return;
     }
     let info = fs::read_to_string("/proc/self/mountinfo").unwrap();

@@ -81,7 +81,7 @@ pub(crate) fn fresh_database(cluster: &PrivateCluster) -> String {
 }
 
 /// Checks for programs outside PostgreSQL's packages; prints which one is missing.
-pub(crate) fn is_there(program: &str) -> bool {
+pub(crate) fn is_installed(program: &str) -> bool {
     let search = format!("PATH=$PATH:/usr/sbin:/sbin; command -v {program}");
     let there = Command::new("sh").args(["-c", &search]).output().unwrap().status.success();
     if !there {

@@ -18,9 +18,9 @@ use crate::timing;
 
 const CONNECT: i32 = 3;
 /// A run of pgio that fails at once takes about 20 MB.
-const MOST_KB: u64 = 150 << 10;
+const MAX_KB: u64 = 150 << 10;
 /// Less than any run of the program takes.
-const PROGRAM_KB: u64 = 1000;
+const MIN_PROGRAM_KB: u64 = 1000;
 
 #[derive(Debug, Clone, Copy)]
 enum Attack {
@@ -168,7 +168,7 @@ fn by_socket(dir: &Path, how: Attack) -> String {
     format!("host={} port=5432", dir.display())
 }
 
-struct Left {
+struct ProgramResult {
     code: Option<i32>,
     err: String,
     took: Duration,
@@ -183,8 +183,8 @@ fn peak_of_program(status: &str) -> Option<u64> {
     field("VmHWM:")?.trim_end_matches(" kB").parse().ok()
 }
 
-/// Runs to the end and watches the peak of the resident memory.
-fn watched(command: &mut Command) -> Left {
+/// Runs the command to its end and records the peak of its resident memory.
+fn run_watched(command: &mut Command) -> ProgramResult {
     let began = Instant::now();
     let mut child =
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
@@ -202,12 +202,12 @@ fn watched(command: &mut Command) -> Left {
         if let Some(status) = child.try_wait().unwrap() {
             break status.code();
         }
-        if began.elapsed() > Duration::from_secs(60) || peak_kb > 8 * MOST_KB {
+        if began.elapsed() > Duration::from_secs(60) || peak_kb > 8 * MAX_KB {
             child.kill().unwrap();
         }
         thread::sleep(Duration::from_millis(5));
     };
-    Left { code, err: err.join().unwrap(), took: began.elapsed(), peak_kb }
+    ProgramResult { code, err: err.join().unwrap(), took: began.elapsed(), peak_kb }
 }
 
 /// Long for a server that answers, so that on a busy machine its answer is what ends the attempt.
@@ -218,24 +218,24 @@ fn connect_timeout(how: Attack) -> &'static str {
     }
 }
 
-fn run_against(place: &str, options: &str) -> Left {
+fn run_against(place: &str, options: &str) -> ProgramResult {
     let dir = tempfile::tempdir().unwrap();
     let text = format!("{place} user=u dbname=d password=p {options}");
     loop {
         let mut command = pgio();
         command.current_dir(dir.path()).args(["run", "--connect-string", &text]);
-        let left = watched(&mut command);
+        let result = run_watched(&mut command);
         // On a busy machine pgio may have ended before its memory was looked at.
-        if left.peak_kb > PROGRAM_KB {
-            return left;
+        if result.peak_kb > MIN_PROGRAM_KB {
+            return result;
         }
     }
 }
 
-fn held(how: Attack, left: &Left) {
-    let Left { code, err, took, peak_kb } = left;
+fn assert_contained(how: Attack, result: &ProgramResult) {
+    let ProgramResult { code, err, took, peak_kb } = result;
     let shown = &err[..err.len().min(3000)];
-    assert!(*peak_kb < MOST_KB, "{how:?}: {peak_kb} kB: {shown}");
+    assert!(*peak_kb < MAX_KB, "{how:?}: {peak_kb} kB: {shown}");
     assert!(err.len() < 3000 && err.lines().count() == 1, "{how:?}: {} bytes: {shown}", err.len());
     assert!(err.starts_with("pgio: "), "{how:?}: {shown}");
     assert!(*took < Duration::from_secs(45), "{how:?}: {took:?}");
@@ -277,7 +277,7 @@ fn no_server_by_tcp_makes_pgio_grow_or_wait() {
     each(&ALL, |how| {
         for tls in ["disable", "prefer"] {
             let options = format!("{} sslmode={tls}", connect_timeout(how));
-            held(how, &run_against(&by_tcp(how), &options));
+            assert_contained(how, &run_against(&by_tcp(how), &options));
         }
     });
 }
@@ -290,13 +290,13 @@ fn no_listener_on_a_socket_makes_pgio_grow_or_wait() {
             return;
         }
         let dir = tempfile::tempdir().unwrap();
-        held(how, &run_against(&by_socket(dir.path(), how), connect_timeout(how)));
+        assert_contained(how, &run_against(&by_socket(dir.path(), how), connect_timeout(how)));
     });
 }
 
 #[test]
 fn a_silent_server_can_be_interrupted_without_a_timeout() {
-    let left = run_against(&by_tcp(Attack::Silence), "");
-    assert_eq!(left.code, Some(CONNECT), "{}", left.err);
-    assert!(left.err.contains("within connect_timeout=10"), "{}", left.err);
+    let result = run_against(&by_tcp(Attack::Silence), "");
+    assert_eq!(result.code, Some(CONNECT), "{}", result.err);
+    assert!(result.err.contains("within connect_timeout=10"), "{}", result.err);
 }

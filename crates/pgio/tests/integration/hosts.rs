@@ -16,7 +16,7 @@ use self::sshd::Sshd;
 use crate::polling::wait_until;
 
 /// Far beyond what anything here takes, far below a hang.
-const SOON: Duration = Duration::from_secs(60);
+const LONG_TIMEOUT: Duration = Duration::from_secs(60);
 
 fn sh(script: &str) -> CommandLine {
     CommandLine::new("sh").args(["-c", script])
@@ -37,7 +37,7 @@ fn a_remote_command_behaves_like_a_local_one() {
         sh("exit 255"),
         sh("echo \"$A\"; pwd").env("A", "a 'b'").directory(Path::new("/usr")),
     ] {
-        let command = command.timeout(SOON);
+        let command = command.timeout(LONG_TIMEOUT);
         let (a, b) = (here.output(&command).unwrap(), there.output(&command).unwrap());
         assert_eq!((a.stdout, a.stderr), (b.stdout, b.stderr), "{command}");
         assert_eq!(a.status.code(), b.status.code(), "{command}");
@@ -117,13 +117,13 @@ fn a_dropped_connection_is_reported_at_once() {
     let sshd = Sshd::start();
     let host = Host::connect("box", &sshd.spec()).unwrap();
     let mut shell = Shell::start(&host, ":", "echo here").unwrap();
-    assert_eq!(shell.ask("", SOON).unwrap().text, "here\n");
+    assert_eq!(shell.ask("", LONG_TIMEOUT).unwrap().text, "here\n");
     sshd.drop_connections();
     let began = Instant::now();
-    let error = shell.ask("", SOON).unwrap_err().to_string();
+    let error = shell.ask("", LONG_TIMEOUT).unwrap_err().to_string();
     assert!(error.starts_with("lost connection to host box: "), "{error}");
-    assert!(began.elapsed() < SOON, "by the end of the connection, not by time");
-    assert!(shell.ask("", SOON).is_err());
+    assert!(began.elapsed() < LONG_TIMEOUT, "by the end of the connection, not by time");
+    assert!(shell.ask("", LONG_TIMEOUT).is_err());
     // sshd itself still stands: a command connects anew.
     assert_eq!(host.run(&sh("echo again")).unwrap(), "again\n");
 }

@@ -12,7 +12,8 @@ use self::relay::Relay;
 use crate::fixture::{INSTALLED, connect, fresh_database, spec};
 use crate::schema;
 use crate::workdir::{
-    BETWEEN_TRIALS, Workdir, auto_conf, condition_of, sessions_at_work, show, tolerate, wait_until,
+    BETWEEN_TRIAL_CHECKS, Workdir, active_sessions, auto_conf, condition_of, show, tolerate,
+    wait_until,
 };
 
 /// Two servers whose settings no test changes.
@@ -34,7 +35,7 @@ fn experiment(dsns: &[String; 2], keys: &str, work: &str, conditions: &str) -> S
     // On a busy machine sessions begin late.
     let quiet = match keys.contains("tolerate") {
         true => String::new(),
-        false => tolerate(&[&BETWEEN_TRIALS[..], &["participants-apart"]].concat()),
+        false => tolerate(&[&BETWEEN_TRIAL_CHECKS[..], &["participants-apart"]].concat()),
     };
     format!(
         "[experiment]\nname = \"joint\"\nblocks = 1\naa = false\nrepeats = 0\nwarmup = \"0s\"\n{quiet}\n{keys}\n\
@@ -156,7 +157,7 @@ fn a_kill_leaves_a_journal_for_each_server_and_all_are_undone() {
     let condition = format!("{TOGETHER}postgres = {{ wal_writer_delay = \"150ms\" }}\n");
     let text = experiment(&dsns, "duration = \"60s\"", COMMIT, &condition);
     let mut running = dir.start_compare(&text);
-    running.until("in the window of both", || dsns.iter().all(|dsn| sessions_at_work(dsn) > 0));
+    running.wait_until("in the window of both", || dsns.iter().all(|dsn| active_sessions(dsn) > 0));
     assert!(dsns.iter().all(|dsn| show(dsn, "wal_writer_delay") == "150ms"));
     running.kill();
     assert_eq!(
@@ -191,7 +192,7 @@ fn a_server_that_fails_in_mid_window_fails_the_trial_and_stops_the_other() {
     let dsns = databases();
     let dir = Workdir::new();
     let mut running = dir.start_compare(&experiment(&dsns, "duration = \"60s\"", COMMIT, TOGETHER));
-    running.until("in the window of both", || dsns.iter().all(|dsn| sessions_at_work(dsn) > 1));
+    running.wait_until("in the window of both", || dsns.iter().all(|dsn| active_sessions(dsn) > 1));
     connect(&dsns[1])
         .batch_execute(
             "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
@@ -205,7 +206,7 @@ fn a_server_that_fails_in_mid_window_fails_the_trial_and_stops_the_other() {
     let error = trial["outcome"]["error"].as_str().unwrap();
     assert!(error.starts_with("target `b`: "), "{error}");
     assert!(number(&trial["window"]["seconds"]) < 60.0);
-    assert_eq!(sessions_at_work(&dsns[0]), 0);
+    assert_eq!(active_sessions(&dsns[0]), 0);
 }
 
 #[test]
@@ -247,7 +248,7 @@ fn a_start_that_is_not_known_to_a_hundredth_of_the_window_is_invalid() {
     let far = Relay::start(&dsns[1], 20, Some(b"CHECKPOINT"));
     let text = experiment(
         &[dsns[0].clone(), far.dsn],
-        &format!("duration = \"500ms\"\ntelemetry = \"0s\"\n{}", tolerate(&BETWEEN_TRIALS)),
+        &format!("duration = \"500ms\"\ntelemetry = \"0s\"\n{}", tolerate(&BETWEEN_TRIAL_CHECKS)),
         COMMIT,
         TOGETHER,
     );

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use pgio::rng::SplitMix64;
 
-use self::stage::{STRANGERS, Stage};
+use self::stage::{FOREIGN_CHANGES, Stage};
 use crate::disk;
 
 /// From the start of pgio: refused before, and several blocks after.
@@ -30,7 +30,7 @@ fn killed_at_any_moment_everything_is_restored() {
     if !disk::is_root("killing") {
         return;
     }
-    let stage = Stage::set();
+    let stage = Stage::set_up();
     let before = stage.snapshot();
     let mut random = SplitMix64::new(11);
     let (mut open, mut changed) = (BTreeSet::new(), 0);
@@ -39,7 +39,7 @@ fn killed_at_any_moment_everything_is_restored() {
         let (mut running, begun) = (stage.start(), Instant::now());
         match kill {
             // One inside a change and one before any, whatever the others are.
-            0 => running.until("all in force", || stage.is_all_in_force()),
+            0 => running.wait_until("all in force", || stage.is_all_in_force()),
             4 => {}
             _ => {
                 let moment = EARLIEST_MS + random.next_u64() % (LATEST_MS - EARLIEST_MS);
@@ -71,10 +71,10 @@ fn undo_handles_a_reboot_in_between() {
     if !disk::is_root("killing") {
         return;
     }
-    let stage = Stage::set();
+    let stage = Stage::set_up();
     let before = stage.snapshot();
     let mut running = stage.start();
-    running.until("all in force", || stage.is_all_in_force());
+    running.wait_until("all in force", || stage.is_all_in_force());
     stage.kill(running, true);
     assert_ne!(stage.snapshot(), before);
     stage.reboot();
@@ -96,13 +96,13 @@ fn undo_asks_about_a_later_change() {
     if !disk::is_root("killing") {
         return;
     }
-    let stage = Stage::set();
+    let stage = Stage::set_up();
     let before = stage.snapshot();
-    for kinds in STRANGERS {
+    for kinds in FOREIGN_CHANGES {
         let mut running = stage.start();
-        running.until("all in force", || stage.is_all_in_force());
+        running.wait_until("all in force", || stage.is_all_in_force());
         stage.kill(running, true);
-        kinds.iter().for_each(|kind| stage.change(kind));
+        kinds.iter().for_each(|kind| stage.change_foreign(kind));
         let meanwhile = stage.snapshot();
         let asked_about =
             stage.undo(&[]).expect(6, &["someone changed it since", "--keep", "--restore"]);

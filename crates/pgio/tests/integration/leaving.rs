@@ -17,7 +17,7 @@ use postgres::Client;
 use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary};
 use crate::polling::wait_until;
 
-fn are_there(admin: &mut Client, pids: &[i32]) -> usize {
+fn count_sessions(admin: &mut Client, pids: &[i32]) -> usize {
     let sql = "SELECT pid FROM pg_stat_activity WHERE pid = ANY($1)";
     admin.query(sql, &[&pids]).unwrap().len()
 }
@@ -43,15 +43,15 @@ fn sessions_stay_until_telemetry_has_read_the_end() {
             opener: None,
         };
         let ready = Arc::clone(&work).prepare(setup, &mut admin).unwrap();
-        let (pids, mut there) = (ready.pids(), None);
+        let (pids, mut sessions_at_close) = (ready.pids(), None);
         let ran = ready.run(&mut admin, work.extent(), &mut |admin, event| {
             if let WindowEvent::Closed(_) = event {
                 thread::sleep(Duration::from_millis(500));
-                there = Some(are_there(admin, &pids));
+                sessions_at_close = Some(count_sessions(admin, &pids));
             }
         });
         assert!(ran.unwrap().error.is_none());
-        assert_eq!((pids.len(), there), (4, Some(4)), "{engine:?}");
-        wait_until("they have left", || are_there(&mut admin, &pids) == 0);
+        assert_eq!((pids.len(), sessions_at_close), (4, Some(4)), "{engine:?}");
+        wait_until("they have left", || count_sessions(&mut admin, &pids) == 0);
     }
 }

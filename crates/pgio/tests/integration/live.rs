@@ -41,7 +41,7 @@ fn ask(port: u16, line: &str, headers: &str) -> Answer {
 fn start(dir: &Workdir, args: &[&str], port: u16) -> Running {
     let address = format!("127.0.0.1:{port}");
     let mut running = dir.start(dir.command(&[&["compare"], args, &["--live", &address]].concat()));
-    running.until("served", || TcpStream::connect(&address).is_ok());
+    running.wait_until("served", || TcpStream::connect(&address).is_ok());
     running
 }
 
@@ -143,7 +143,7 @@ fn until(
 ) -> serde_json::Value {
     let script = format!("((shown) => ({is_it}) ? shown : null)({SHOWN})");
     let mut shown = serde_json::Value::Null;
-    running.until(what, || {
+    running.wait_until(what, || {
         shown = browser.evaluate(&script);
         !shown.is_null()
     });

@@ -17,7 +17,7 @@ use pgio::host::stop::Stop;
 use pgio_results::units::Layout;
 use postgres::{Client, NoTls};
 
-use crate::fixture::{INSTALLED, NEWEST, connect, fresh_database, is_there, shared_primary};
+use crate::fixture::{INSTALLED, NEWEST, connect, fresh_database, is_installed, shared_primary};
 
 /// The oldest that is supported: COPY FREEZE sets no visibility map there.
 pub(crate) const OLDEST: u32 = 13;
@@ -368,7 +368,7 @@ fn a_schema_name_may_need_quotes() {
 fn sizes_are_listed_as_psql_lists_them() {
     let conninfo = database(INSTALLED);
     load(&conninfo, &spec(1, 1024));
-    if !is_there("psql") {
+    if !is_installed("psql") {
         return;
     }
     let query = include_str!("../../src/dataset/sql/table_sizes.sql");

@@ -12,7 +12,7 @@ use pgio_results::units::layout::WIDEST_UPDATED;
 use pgio_results::units::{Filler, Layout};
 use postgres::Client;
 
-use crate::command::Place;
+use crate::command::TestDatabase;
 use crate::fixture::{INSTALLED, NEWEST, connect, fresh_database};
 use crate::loading::{OLDEST, database, load, number, refused, spec, tables, text};
 
@@ -242,31 +242,30 @@ fn a_mark_of_an_older_pgio_is_read() {
 
 #[test]
 fn a_run_refuses_a_data_set_of_another_shape() {
-    let place = Place::new(INSTALLED);
-    place.pgio(&["setup", "--fillfactor", "27"]).refused(2, &["FILLFACTOR=27", "is 26"]);
-    place.pgio(&["setup", "--filler-width", "348"]).refused(2, &["from 349 to 8116"]);
-    assert_eq!(place.relations(), "");
+    let db = TestDatabase::new(INSTALLED);
+    db.pgio(&["setup", "--fillfactor", "27"]).assert_refused(2, &["FILLFACTOR=27", "is 26"]);
+    db.pgio(&["setup", "--filler-width", "348"]).assert_refused(2, &["from 349 to 8116"]);
+    assert_eq!(db.relations(), "");
     let load = ["setup", "--scale", "8M", "--create-base-table=FALSE", "--filler", "random"];
-    let result =
-        place.succeed(&[&load[..], &["--unlogged", "TRUE", "--scan-scale", "8M"]].concat());
+    let result = db.succeed(&[&load[..], &["--unlogged", "TRUE", "--scan-scale", "8M"]].concat());
     assert!(result.out.contains("Scan table loading time: "), "{result:?}");
 
-    let run = |more: &[&str]| place.pgio(&[&["run", "--run-time", "200ms"], more].concat());
-    run(&["--filler", "plain"]).refused(4, &["FILLER=plain was requested", "FILLER=random"]);
-    run(&["--unlogged", "FALSE"]).refused(4, &["UNLOGGED=false was requested"]);
-    run(&["--scan-scale", "16M"]).refused(4, &["SCAN_SCALE=16M", "SCAN_SCALE=8M"]);
+    let run = |more: &[&str]| db.pgio(&[&["run", "--run-time", "200ms"], more].concat());
+    run(&["--filler", "plain"]).assert_refused(4, &["FILLER=plain was requested", "FILLER=random"]);
+    run(&["--unlogged", "FALSE"]).assert_refused(4, &["UNLOGGED=false was requested"]);
+    run(&["--scan-scale", "16M"]).assert_refused(4, &["SCAN_SCALE=16M", "SCAN_SCALE=8M"]);
     let result = run(&["--filler", "random", "--scan-scale", "1024", "--update-pct", "100"]);
     assert_eq!(result.code, Some(0), "{result:?}");
     assert!(result.err.contains("the tables are unlogged"), "{result:?}");
-    let trial = place.trial(&["--run-time", "200ms", "--update-pct", "100", "--work-unit", "1"]);
+    let trial = db.trial(&["--run-time", "200ms", "--update-pct", "100", "--work-unit", "1"]);
     assert_eq!(trial["dataset"]["layout"]["filler"], "random");
     assert_eq!(trial["dataset"]["layout"]["unlogged"], true);
     let checks = trial["checks"].as_array().unwrap();
     let unlogged = checks.iter().find(|check| check["id"] == "unlogged").unwrap();
     assert_eq!(unlogged["verdict"], "warning");
 
-    place.succeed(&["setup", "--scale", "8M", "--filler-width", "8000", "--num-schemas", "2"]);
-    run(&["--update-pct", "1"]).refused(2, &["FILLER_WIDTH=8000", "UPDATE_PCT=0"]);
+    db.succeed(&["setup", "--scale", "8M", "--filler-width", "8000", "--num-schemas", "2"]);
+    run(&["--update-pct", "1"]).assert_refused(2, &["FILLER_WIDTH=8000", "UPDATE_PCT=0"]);
     assert_eq!(run(&[]).code, Some(0));
-    assert_eq!(place.succeed(&["destroy"]).out, "Dropped pgio1, pgio2, pgio_base.\n");
+    assert_eq!(db.succeed(&["destroy"]).out, "Dropped pgio1, pgio2, pgio_base.\n");
 }

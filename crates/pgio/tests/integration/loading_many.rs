@@ -8,7 +8,7 @@ use pgio::dataset::{self, DatasetError, check_for_run, lines};
 use pgio::pg::private::{PrivateCluster, Spec};
 use postgres::Client;
 
-use crate::command::Place;
+use crate::command::TestDatabase;
 use crate::fixture::{INSTALLED, connect, fresh_database, spec};
 use crate::loading::number;
 
@@ -78,13 +78,13 @@ fn thousands_of_tables_are_judged_and_dropped_with_few_locks() {
 
 #[test]
 fn fewer_sessions_than_tables_visit_all_of_them_in_turn() {
-    let place = Place::new(INSTALLED);
-    place.load(7, "8M");
+    let db = TestDatabase::new(INSTALLED);
+    db.load(7, "8M");
     let scans = "SELECT string_agg((idx_scan > $1)::text, ',')
                  FROM pg_stat_user_tables WHERE relname ~ '^pgio[0-9]'";
     let run = ["--sessions", "3", "--run-time", "2s", "--work-unit", "1", "--update-pct", "20"];
-    let trial = place.trial(&run);
-    let visited: String = place.client().query_one(scans, &[&20_i64]).unwrap().get(0);
+    let trial = db.trial(&run);
+    let visited: String = db.client().query_one(scans, &[&20_i64]).unwrap().get(0);
     assert_eq!(visited, ["true"; 7].join(","), "each has its turn");
     let sessions = trial["sessions"].as_array().unwrap();
     let tables: Vec<&str> = sessions.iter().map(|s| s["table"].as_str().unwrap()).collect();
@@ -92,9 +92,9 @@ fn fewer_sessions_than_tables_visit_all_of_them_in_turn() {
     assert_eq!(trial["workload"]["keys"]["sessions"], 3);
     // Turns are no slices: the time series keeps its steps.
     assert_eq!(trial["timeline"].as_array().unwrap().len(), 4);
-    let result = place.pgio(&["run", "--sessions", "1", "--run-time", "100ms"]);
+    let result = db.pgio(&["run", "--sessions", "1", "--run-time", "100ms"]);
     assert!(result.err.contains("each session has 7 tables and time for 4"), "{result:?}");
     // More than tables go round them.
-    let trial = place.trial(&["--sessions", "9", "--run-time", "200ms"]);
+    let trial = db.trial(&["--sessions", "9", "--run-time", "200ms"]);
     assert_eq!(trial["sessions"].as_array().unwrap().len(), 9);
 }

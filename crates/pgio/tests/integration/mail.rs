@@ -145,7 +145,7 @@ fn mail_on_another_host_is_looked_up_there() {
 /// Follows the comment of the example, on a device of the test.
 #[test]
 fn the_example_of_ext4() {
-    if !disk::is_root("mail") || !dovecot::is_there(false) {
+    if !disk::is_root("mail") || !dovecot::is_installed(false) {
         return;
     }
     let device = LoopDevice::new(2 << 30);
@@ -153,7 +153,7 @@ fn the_example_of_ext4() {
     let point = device.mount();
     let dovecot = Dovecot::start_in(&point, None);
     let short = [("blocks", "1"), ("warmup", "\"100ms\""), ("duration", "\"400ms\"")];
-    let text = examples::with(&examples::example("mail-ext4.toml"), &short)
+    let text = examples::replace_keys(&examples::example("mail-ext4.toml"), &short)
         .replace("/srv/mail", point.to_str().unwrap())
         .replace("127.0.0.1:2424", &dovecot.address());
     let (_dir, results) = examples::compare(&text, "");
@@ -303,7 +303,7 @@ fn a_stop_ends_all_at_once_and_takes_away_what_was_delivered() {
     let dir = Workdir::new();
     let text = experiment("blocks = 1\nduration = \"600s\"\naa = false", &fake.workload(), "");
     let mut running = dir.start_compare(&text);
-    running.until("delivering", || fake.files() > 20);
+    running.wait_until("delivering", || fake.files() > 20);
     running.signal(rustix::process::Signal::INT);
     running.wait().expect(130, &[]);
     assert_eq!(fake.files(), 0);
@@ -311,7 +311,7 @@ fn a_stop_ends_all_at_once_and_takes_away_what_was_delivered() {
     // The next run removes leftovers of a killed one.
     let dir = Workdir::new();
     let mut running = dir.start_compare(&text);
-    running.until("delivering", || fake.files() > 20);
+    running.wait_until("delivering", || fake.files() > 20);
     running.kill();
     assert!(fake.files() > 20);
     let dir = Workdir::new();

@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 
 use serde_json::Value;
 
-use crate::beside::beside_each_other;
 use crate::fixture::{INSTALLED, NEWEST, connect, fresh_database, shared_pair, shared_primary};
+use crate::parallel::run_in_parallel;
 use crate::workdir::{Workdir, auto_conf, condition_of, experiment, failed_checks, wait_until};
 
 const ONCE: &str = "blocks = 1\nduration = \"500ms\"\naa = false";
@@ -33,7 +33,7 @@ fn warnings(analysis: &Value) -> String {
 
 /// Most of the time is that of starts and windows.
 fn on_each_version(test: impl Fn(u32) + Sync) {
-    beside_each_other([13, INSTALLED, NEWEST], test);
+    run_in_parallel([13, INSTALLED, NEWEST], test);
 }
 
 #[test]

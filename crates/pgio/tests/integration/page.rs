@@ -14,7 +14,7 @@ use std::process::Command;
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
-use crate::fixture::{is_there, pgio_exe};
+use crate::fixture::{is_installed, pgio_exe};
 use browser::Browser;
 
 const VIEWS: [(u32, &str); 5] =
@@ -293,7 +293,7 @@ fn pages_of(pdf: &[u8]) -> usize {
 #[test]
 fn in_print_a_heading_stays_with_its_content() {
     let Some(mut browser) = browser() else { return };
-    if !is_there("pdftotext") {
+    if !is_installed("pdftotext") {
         return;
     }
     let page = Page::new();

@@ -8,7 +8,7 @@ use std::thread;
 
 use serde_json::Value;
 
-use crate::examples::{SHORT, compare, conditions, example, stored, with};
+use crate::examples::{SHORT, compare, conditions, example, replace_keys, stored};
 use crate::fixture::{INSTALLED, connect, fresh_database, pgio, shared_pair, shared_primary};
 
 const RECIPES: [&str; 12] = [
@@ -77,7 +77,7 @@ fn versions() {
         })
     };
     let three = all.split("\n\n").filter(is_left).collect::<Vec<_>>().join("\n\n");
-    let (dir, commits) = compare(&with(&three, SHORT), "commit");
+    let (dir, commits) = compare(&replace_keys(&three, SHORT), "commit");
     let expected = names(&["13", "13 (A/A)", "15", "18"]);
     assert_eq!(conditions(&stored(&commits)), expected);
     assert_eq!(conditions(&stored(&dir.path().join("out/slob"))), expected);
@@ -93,8 +93,8 @@ fn checksums() {
     let silent = recipe("checksums").replace("[\"--data-checksums\"]", "[]").replace("18", "15");
     let silent = silent.replace("[\"--no-data-checksums\"]", "[\"--data-checksums\"]");
     let ((_dir, results), (_other, undeclared)) = thread::scope(|scope| {
-        let beside = scope.spawn(|| compare(&with(&silent, SHORT), ""));
-        (compare(&with(&recipe("checksums"), SHORT), ""), beside.join().unwrap())
+        let beside = scope.spawn(|| compare(&replace_keys(&silent, SHORT), ""));
+        (compare(&replace_keys(&recipe("checksums"), SHORT), ""), beside.join().unwrap())
     });
     let trials = stored(&results);
     assert_eq!(conditions(&trials), names(&["with", "without", "without (A/A)"]));
@@ -113,15 +113,15 @@ fn checksums() {
 
 #[test]
 fn wal_compression() {
-    let (_dir, results) = compare(&with(&recipe("wal-compression"), SHORT), "");
+    let (_dir, results) = compare(&replace_keys(&recipe("wal-compression"), SHORT), "");
     assert_eq!(conditions(&stored(&results)), names(&["off", "off (A/A)", "on"]));
 }
 
 /// Windows of whole cycles take minutes: here checkpoints are left to the server.
 #[test]
 fn checkpoints() {
-    let text = with(&recipe("checkpoints"), &[("checkpoint", "\"none\"")]);
-    let (_dir, results) = compare(&with(&text, SHORT), "");
+    let text = replace_keys(&recipe("checkpoints"), &[("checkpoint", "\"none\"")]);
+    let (_dir, results) = compare(&replace_keys(&text, SHORT), "");
     assert_eq!(conditions(&stored(&results)), names(&["1 minute", "5 minutes"]));
 }
 
@@ -131,7 +131,7 @@ fn archive() {
     let archive = place.path().join("archive");
     fs::set_permissions(place.path(), std::os::unix::fs::PermissionsExt::from_mode(0o755)).unwrap();
     let text = recipe("archive").replace("/tmp/pgio-archive", archive.to_str().unwrap());
-    let (_dir, results) = compare(&with(&text, BRIEF), "");
+    let (_dir, results) = compare(&replace_keys(&text, BRIEF), "");
     assert_eq!(conditions(&stored(&results)), names(&["cp", "no archive", "no archive (A/A)"]));
     assert!(!archive.exists(), "undone");
 }
@@ -139,7 +139,7 @@ fn archive() {
 #[test]
 fn two_servers() {
     let servers = [shared_primary(INSTALLED), shared_pair(INSTALLED)];
-    let mut text = with(&recipe("two-servers"), BRIEF);
+    let mut text = replace_keys(&recipe("two-servers"), BRIEF);
     for (server, dsn) in servers.iter().zip(["host=db1 dbname=pgio", "host=db2 dbname=pgio"]) {
         let own = fresh_database(server);
         let setup = ["setup", "--scale", "8M", "--create-base-table", "FALSE"];
@@ -157,7 +157,7 @@ fn two_servers() {
 
 #[test]
 fn two_standbys() {
-    let text = with(
+    let text = replace_keys(
         &recipe("two-standbys"),
         &[("blocks", "1"), ("warmup", "\"0s\""), ("duration", "\"400ms\"")],
     );
@@ -192,7 +192,7 @@ fn wal_device() {
     let place = tempfile::Builder::new().prefix("w").tempdir_in("/var/tmp").unwrap();
     let open = || std::os::unix::fs::PermissionsExt::from_mode(0o777);
     fs::set_permissions(place.path(), open()).unwrap();
-    let mut text = with(&recipe("wal-device"), SHORT);
+    let mut text = replace_keys(&recipe("wal-device"), SHORT);
     let directories = ["data", "wal"].map(|name| place.path().join(name));
     for (directory, name) in directories.iter().zip(["/srv/data", "/srv/wal"]) {
         fs::create_dir(directory).unwrap();
@@ -218,7 +218,7 @@ fn wal_device() {
 
 #[test]
 fn background_work() {
-    let text = with(&recipe("background-work"), SHORT);
+    let text = replace_keys(&recipe("background-work"), SHORT);
     // Counts of work in the background arrive once a second; a shorter window may contain none.
     let (_dir, results) = compare(&text.replace("\"300ms\"", "\"1s\""), "");
     let trials = stored(&results);
@@ -250,7 +250,7 @@ fn my_tables() {
     let dir = tempfile::tempdir().unwrap();
     let script = dir.path().join("orders.sql");
     fs::write(&script, "SELECT state, count(*) FROM orders GROUP BY state ORDER BY 1;\n").unwrap();
-    let text = with(&recipe("my-tables"), BRIEF).replace("\"300ms\"", "\"1s\"");
+    let text = replace_keys(&recipe("my-tables"), BRIEF).replace("\"300ms\"", "\"1s\"");
     let text = text.replace("\"host=db1 dbname=shop\"", &format!("{dsn:?}"));
     let text = text.replace("/home/me/orders.sql", script.to_str().unwrap());
     let (_dir, results) = compare(&text, "");
@@ -263,7 +263,7 @@ fn my_tables() {
 fn managed_server() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let of_it = "\"host=db.example.com dbname=pgio user=me sslmode=require\"";
-    let text = with(&recipe("managed-server"), BRIEF).replace(of_it, &format!("{dsn:?}"));
+    let text = replace_keys(&recipe("managed-server"), BRIEF).replace(of_it, &format!("{dsn:?}"));
     let (_dir, results) = compare(&text, "");
     assert_eq!(conditions(&stored(&results)), names(&["off", "on", "on (A/A)"]));
 }
@@ -271,7 +271,7 @@ fn managed_server() {
 /// Its exit code is decided by the blocks; that a gate decides is tested in `gating`.
 #[test]
 fn ci_gate() {
-    let (_dir, results) = compare(&with(&recipe("ci-gate"), BRIEF), "");
+    let (_dir, results) = compare(&replace_keys(&recipe("ci-gate"), BRIEF), "");
     assert_eq!(conditions(&stored(&results)), names(&["after", "before", "before (A/A)"]));
     let gate = pgio().arg("report").arg(&results).arg("--gate").output().unwrap();
     assert!(matches!(gate.status.code(), Some(0 | 8 | 9)), "{gate:?}");

@@ -11,7 +11,7 @@ use postgres::Client;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::command::{CommandResult, Place, wait_until};
+use crate::command::{CommandResult, TestDatabase, wait_until};
 use crate::fixture::{INSTALLED, NEWEST, connect, shared_primary, spec};
 
 /// The oldest that is supported.
@@ -52,17 +52,16 @@ fn the_server_has_the_same_buckets_whatever_an_operation_takes() {
 
 /// The records keep what scripts rely on.
 fn record(major: u32) {
-    let place = Place::new(major);
-    place.load(1, "32M");
+    let db = TestDatabase::new(major);
+    db.load(1, "32M");
     let arguments = ["--run-time", "2", "--update-pct", "30", "--work-unit", "16"];
-    let trial =
-        place.trial(&[&arguments[..], &["--update-work-unit", "4", "--seed", "7"]].concat());
+    let trial = db.trial(&[&arguments[..], &["--update-work-unit", "4", "--seed", "7"]].concat());
     assert_eq!(trial["schema"], "pgio.trial/1");
     assert_eq!(trial["outcome"]["state"], "complete");
     assert_eq!(trial["seed"], 7);
     assert_eq!(trial["dataset"]["scale"], "32M");
     assert_eq!(trial["dataset"]["blocks_per_table"], 4096);
-    assert_eq!(trial["server"]["database"], place.database.as_str());
+    assert_eq!(trial["server"]["database"], db.database.as_str());
     assert_eq!(trial["server"]["version_num"].as_u64().unwrap() / 10_000, u64::from(major));
     assert_eq!(trial["settings"]["synchronous_commit"], "on");
     assert_eq!(trial["settings"]["enable_bitmapscan"], "off");
@@ -138,12 +137,12 @@ fn committed(client: &mut Client) -> i64 {
 }
 
 /// Exactly the rows reported as updated are updated, and every reported commit is one.
-fn adds_up(place: &Place, tables: u32, arguments: &[&str]) -> Value {
-    let (scratch, commits) = (place.scratch(tables), committed(&mut place.client()));
-    let (number, counting) = (tables.to_string(), &mut place.client());
-    let trial = place.trial(&[SHORT, &["--num-schemas", &number], arguments].concat());
+fn adds_up(db: &TestDatabase, tables: u32, arguments: &[&str]) -> Value {
+    let (scratch, commits) = (db.scratch(tables), committed(&mut db.client()));
+    let (number, counting) = (tables.to_string(), &mut db.client());
+    let trial = db.trial(&[SHORT, &["--num-schemas", &number], arguments].concat());
     assert_eq!(
-        (place.scratch(tables) - scratch).unsigned_abs(),
+        (db.scratch(tables) - scratch).unsigned_abs(),
         total(&trial, "rows_updated"),
         "{arguments:?}"
     );
@@ -166,13 +165,13 @@ fn work_is_what_was_asked(major: u32) {
 }
 
 fn shares_are_what_was_asked(major: u32) {
-    let place = Place::new(major);
-    place.load(1, "8M");
+    let db = TestDatabase::new(major);
+    db.load(1, "8M");
     let many: [&str; 2] = ["--work-unit", "1"];
     for asked in [0, 1, 50, 75, 99, 100] {
         let pct = asked.to_string();
         let units = [&many[..], &["--update-work-unit", "8", "--update-pct", &pct]].concat();
-        let trial = adds_up(&place, 1, &units);
+        let trial = adds_up(&db, 1, &units);
         let (reads, updates) = (total(&trial, "reads"), total(&trial, "updates"));
         let (calls, share) = ((reads + updates) as f64, f64::from(asked) / 100.0);
         // Six standard deviations of a binomial draw.
@@ -184,12 +183,12 @@ fn shares_are_what_was_asked(major: u32) {
 }
 
 fn units_are_what_was_asked(major: u32) {
-    let place = Place::new(major);
-    place.load(2, "8M");
+    let db = TestDatabase::new(major);
+    db.load(2, "8M");
     for access in ["index", "bitmap"] {
         for unit in ["1", "8", "255"] {
             let units = ["--work-unit", unit, "--update-work-unit", unit, "--access", access];
-            let trial = adds_up(&place, 1, &[&units[..], &["--update-pct", "50"]].concat());
+            let trial = adds_up(&db, 1, &[&units[..], &["--update-pct", "50"]].concat());
             let unit: u64 = unit.parse().unwrap();
             assert_eq!(total(&trial, "blocks_read"), total(&trial, "reads") * unit);
             assert_eq!(total(&trial, "rows_updated"), total(&trial, "updates") * unit);
@@ -199,7 +198,7 @@ fn units_are_what_was_asked(major: u32) {
     }
     let units = ["--work-unit", "8", "--update-work-unit", "8"];
     let several = ["--update-pct", "50", "--num-threads", "2"];
-    let trial = adds_up(&place, 2, &[&units[..], &several].concat());
+    let trial = adds_up(&db, 2, &[&units[..], &several].concat());
     let mut tables = BTreeMap::new();
     for session in trial["sessions"].as_array().unwrap() {
         assert!(session["commits"].as_u64().unwrap() > 0, "{session}");
@@ -207,16 +206,16 @@ fn units_are_what_was_asked(major: u32) {
     }
     assert_eq!(tables, BTreeMap::from([("pgio1", 2), ("pgio2", 2)]));
 
-    let trial = adds_up(&place, 1, &["--batch", "50", "--update-pct", "20", "--work-unit", "1"]);
+    let trial = adds_up(&db, 1, &["--batch", "50", "--update-pct", "20", "--work-unit", "1"]);
     assert_eq!(total(&trial, "blocks_read"), total(&trial, "reads") * 50);
 
     let updates = ["--update-pct", "100", "--update-work-unit", "1"];
-    let trial = adds_up(&place, 1, &[&updates[..], &["--commit-every", "10"]].concat());
+    let trial = adds_up(&db, 1, &[&updates[..], &["--commit-every", "10"]].concat());
     // Every slice ends with the commit that is owed.
     let slices = trial["timeline"].as_array().unwrap().len() as u64;
     let full = total(&trial, "updates") / 10;
     assert!((full..=full + slices).contains(&total(&trial, "commits")), "{trial:#}");
-    let trial = adds_up(&place, 1, &[&updates[..], &["--commit-every", "0"]].concat());
+    let trial = adds_up(&db, 1, &[&updates[..], &["--commit-every", "0"]].concat());
     assert_eq!(total(&trial, "commits"), 1);
     assert!(total(&trial, "updates") > 1);
 }
@@ -232,49 +231,48 @@ fn the_work_is_what_was_asked_for_on_the_newest() {
 }
 
 /// Returns the increment of each key's row.
-fn counted_up(place: &Place, seed: &str, amount: &[&str]) -> Vec<i64> {
-    place
-        .client()
+fn counted_up(db: &TestDatabase, seed: &str, amount: &[&str]) -> Vec<i64> {
+    db.client()
         .batch_execute(
             "DROP TABLE IF EXISTS before; CREATE TABLE before AS SELECT mykey, scratch FROM pgio1",
         )
         .unwrap();
     let work = ["--update-pct", "50", "--work-unit", "1", "--update-work-unit", "1"];
-    place.trial(&[amount, &work, &["--seed", seed]].concat());
+    db.trial(&[amount, &work, &["--seed", seed]].concat());
     let sql =
         "SELECT n.scratch - b.scratch FROM pgio1 n JOIN before b USING (mykey) ORDER BY mykey";
-    place.client().query(sql, &[]).unwrap().iter().map(|row| row.get(0)).collect()
+    db.client().query(sql, &[]).unwrap().iter().map(|row| row.get(0)).collect()
 }
 
 #[test]
 fn the_same_seed_does_the_same_work() {
-    let place = Place::new(INSTALLED);
-    place.load(1, "8M");
+    let db = TestDatabase::new(INSTALLED);
+    db.load(1, "8M");
     // How far a run comes differs; one that comes further has done all that the other has, but for
     // the call that a slice's end cuts off: it is drawn and not made.
     let strays = |a: &[i64], b: &[i64]| {
         let (short, long) = if a.iter().sum::<i64>() <= b.iter().sum() { (a, b) } else { (b, a) };
         short.iter().zip(long).map(|(short, long)| (short - long).max(0)).sum::<i64>()
     };
-    let (first, again) = (counted_up(&place, "5", SHORT), counted_up(&place, "5", SHORT));
+    let (first, again) = (counted_up(&db, "5", SHORT), counted_up(&db, "5", SHORT));
     // A short window has four slices.
     assert!(strays(&first, &again) <= 4, "{}", strays(&first, &again));
     // Two streams of any length that counts hardly meet on 1,024 rows; unless one is so much longer that
     // it has been everywhere.
     let fixed = &["--work-loop", "400"];
-    let (first, other) = (counted_up(&place, "5", fixed), counted_up(&place, "6", fixed));
+    let (first, other) = (counted_up(&db, "5", fixed), counted_up(&db, "6", fixed));
     let shorter = first.iter().sum::<i64>().min(other.iter().sum());
     assert!(strays(&first, &other) > shorter / 2, "{} of {shorter}", strays(&first, &other));
 }
 
 #[test]
 fn the_data_set_keeps_its_size_and_no_session_is_lost() {
-    let place = Place::new(INSTALLED);
+    let db = TestDatabase::new(INSTALLED);
     // On a busy machine, a session delayed in mid-update keeps the others from pruning,
     // which a table of 8M shows and this one does not.
-    place.load(1, "200M");
+    db.load(1, "200M");
     let units = ["--work-unit", "8", "--update-work-unit", "8", "--update-pct", "50"];
-    let trial = place.trial(&[&["--run-time", "3", "--num-threads", "4"], &units[..]].concat());
+    let trial = db.trial(&[&["--run-time", "3", "--num-threads", "4"], &units[..]].concat());
     let bytes = |which: &str| trial["dataset"][which].as_f64().unwrap();
     assert_near(bytes("bytes_after"), bytes("bytes_before"), 0.02);
     let sessions = trial["sessions"].as_array().unwrap();
@@ -285,10 +283,10 @@ fn the_data_set_keeps_its_size_and_no_session_is_lost() {
 
 #[test]
 fn deadlocks_are_survived_and_counted() {
-    let place = Place::new(INSTALLED);
-    place.load(1, "8M");
+    let db = TestDatabase::new(INSTALLED);
+    db.load(1, "8M");
     // One that is detected early leaves time for more.
-    let quick = place.new_role("quick", "SUPERUSER");
+    let quick = db.new_role("quick", "SUPERUSER");
     quick
         .client()
         .batch_execute(&format!("ALTER ROLE {} SET deadlock_timeout = '20ms'", quick.user))
@@ -300,18 +298,18 @@ fn deadlocks_are_survived_and_counted() {
     assert_eq!(trial["sessions"].as_array().unwrap().len(), 4);
 }
 
-fn start(place: &Place, arguments: &[&str]) -> Child {
+fn start(db: &TestDatabase, arguments: &[&str]) -> Child {
     let long = ["run", "--run-time", "600", "--update-pct", "50", "--work-unit", "8"];
     let units = ["--update-work-unit", "8", "--num-threads", "4", "--json", "stopped.json"];
-    let mut command = place.command(&[&long[..], &units, arguments].concat());
+    let mut command = db.command(&[&long[..], &units, arguments].concat());
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     // Four that work and one that looks on.
-    wait_until("the sessions are there", || place.sessions() == 5);
+    wait_until("the sessions are there", || db.sessions() == 5);
     // Work is reported slice by slice, and a session that began a second slice has reported the first.
     let sql = "SELECT pid, query_start::text FROM pg_stat_activity \
                WHERE datname = current_database() AND application_name LIKE 'pgio:%' \
                AND query LIKE '%DO $pgio$%'";
-    let mut client = place.client();
+    let mut client = db.client();
     let mut begun: BTreeMap<i32, BTreeSet<String>> = BTreeMap::new();
     wait_until("a slice of each is over", || {
         for row in client.query(sql, &[]).unwrap() {
@@ -323,15 +321,15 @@ fn start(place: &Place, arguments: &[&str]) -> Child {
 }
 
 fn stops(major: u32) {
-    let place = Place::new(major);
-    place.load(1, "8M");
-    let child = start(&place, &[]);
+    let db = TestDatabase::new(major);
+    db.load(1, "8M");
+    let child = start(&db, &[]);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let result = CommandResult::of(child.wait_with_output().unwrap());
     assert_eq!(result.code, Some(130), "{result:?}");
     // A server process takes a moment to notice that its client has left.
-    wait_until("the server's side has ended", || place.sessions() == 0);
-    let trial = place.record("stopped.json");
+    wait_until("the server's side has ended", || db.sessions() == 0);
+    let trial = db.record("stopped.json");
     assert_eq!(trial["outcome"]["state"], "interrupted");
     // Work done until then is recorded.
     assert!(total(&trial, "commits") > 0);
@@ -341,11 +339,11 @@ fn stops(major: u32) {
     );
     assert!(trial["window"]["seconds"].as_f64().unwrap() < 600.0);
 
-    let mut child = start(&place, &[]);
+    let mut child = start(&db, &[]);
     child.kill().unwrap();
     child.wait().unwrap();
-    wait_until("the server's side has ended", || place.sessions() == 0);
-    place.succeed(&["run", "--run-time", "200ms"]);
+    wait_until("the server's side has ended", || db.sessions() == 0);
+    db.succeed(&["run", "--run-time", "200ms"]);
 }
 
 #[test]
@@ -361,24 +359,24 @@ fn ctrl_c_and_kill_leave_nothing_running_on_the_newest() {
 #[test]
 fn a_server_lost_during_a_run_fails_the_trial() {
     let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
-    let place = Place::at(&cluster.primary_conninfo());
-    place.load(1, "8M");
-    let child = start(&place, &["--classic-files", "files"]);
+    let db = TestDatabase::at(&cluster.primary_conninfo());
+    db.load(1, "8M");
+    let child = start(&db, &["--classic-files", "files"]);
     let pid = fs::read_to_string(cluster.data_dir().join("postmaster.pid")).unwrap();
     let pid = Pid::from_raw(pid.lines().next().unwrap().parse().unwrap()).unwrap();
     kill_process(pid, Signal::QUIT).unwrap();
     let result = CommandResult::of(child.wait_with_output().unwrap());
-    result.refused(5, &["the workload failed in a session"]);
-    let trial = place.record("stopped.json");
+    result.assert_refused(5, &["the workload failed in a session"]);
+    let trial = db.record("stopped.json");
     assert_eq!(trial["outcome"]["state"], "failed");
     assert!(result.err.contains(trial["outcome"]["error"].as_str().unwrap()), "{result:?}");
     assert!(total(&trial, "reads") > 0, "work done until then is recorded");
 }
 
 fn timeouts_are_pinned(major: u32) {
-    let place = Place::new(major);
-    place.load(1, "8M");
-    let hurried = place.new_role("hurried", "SUPERUSER");
+    let db = TestDatabase::new(major);
+    db.load(1, "8M");
+    let hurried = db.new_role("hurried", "SUPERUSER");
     let mut settings = vec![
         ("statement_timeout", "500ms"),
         ("lock_timeout", "1ms"),
@@ -391,7 +389,7 @@ fn timeouts_are_pinned(major: u32) {
     if major >= 17 {
         settings.push(("transaction_timeout", "300ms"));
     }
-    let mut client = place.client();
+    let mut client = db.client();
     for (name, value) in settings {
         let sql = format!("ALTER ROLE {} SET {name} = '{value}'", hurried.user);
         client.batch_execute(&sql).unwrap();
@@ -421,11 +419,11 @@ fn a_roles_timeouts_do_not_break_a_run_on_the_newest() {
 }
 
 fn a_modest_role_runs(major: u32) {
-    let place = Place::new(major);
-    place.load(1, "8M");
-    let modest = place.new_role("modest", "");
+    let db = TestDatabase::new(major);
+    db.load(1, "8M");
+    let modest = db.new_role("modest", "");
     let grant = format!("GRANT SELECT, UPDATE ON pgio1 TO {}", modest.user);
-    place.client().batch_execute(&grant).unwrap();
+    db.client().batch_execute(&grant).unwrap();
     let trial = adds_up(&modest, 1, &["--update-pct", "50"]);
     let warnings = trial["warnings"].as_array().unwrap();
     let remedies: Vec<_> = warnings.iter().map(|w| w["try"].as_str().unwrap()).collect();

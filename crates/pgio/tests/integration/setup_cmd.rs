@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 
 use crate::assert_printed;
-use crate::command::{CommandResult, Place, wait_until};
+use crate::command::{CommandResult, TestDatabase, wait_until};
 use crate::fixture::{INSTALLED, NEWEST};
 
 /// The published configuration, but for where the database is.
@@ -20,9 +20,8 @@ fn seeds_conf(database: &str) -> String {
 }
 
 /// Returns name and size of each table as psql's `\d+` shows them.
-fn listed(place: &Place) -> Option<Vec<(String, String)>> {
-    let psql =
-        Command::new("psql").args(["-X", "-A", "-t", "-c", r"\d+", &place.conninfo]).output();
+fn listed(db: &TestDatabase) -> Option<Vec<(String, String)>> {
+    let psql = Command::new("psql").args(["-X", "-A", "-t", "-c", r"\d+", &db.conninfo]).output();
     let Ok(psql) = psql else {
         eprintln!("skipped: psql is not installed");
         return None;
@@ -36,9 +35,9 @@ fn listed(place: &Place) -> Option<Vec<(String, String)>> {
 const RUNNING_SYSSTAT: &str = "Running iostat, vmstat and mpstat on current host--in background.\n";
 
 fn seeds_configuration_loads_and_runs(major: u32) {
-    let place = Place::new(major);
-    place.write("pgio.conf", &seeds_conf(&place.database));
-    let setup = place.succeed(&["setup", "--classic-files", "files"]);
+    let db = TestDatabase::new(major);
+    db.write("pgio.conf", &seeds_conf(&db.database));
+    let setup = db.succeed(&["setup", "--classic-files", "files"]);
     assert_eq!(setup.err, "");
     assert_printed!(setup.out, @r"
     $
@@ -50,14 +49,14 @@ fn seeds_configuration_loads_and_runs(major: u32) {
     $
     Group data loading phase complete.         Elapsed: [n] seconds.$
     ");
-    if let Some(listed) = listed(&place) {
+    if let Some(listed) = listed(&db) {
         let sizes = [("pgio1", "200 MB"), ("pgio_base", "29 MB")];
         assert_eq!(listed, sizes.map(|(name, size)| (name.to_owned(), size.to_owned())));
     }
-    assert!(place.read("files/pgio_objects_creation.out").contains("CREATE TABLE\nCOPY 25600\n"));
-    assert!(place.read("files/pgio_data_load_table_sizes.out").contains("| 200 MB "));
+    assert!(db.read("files/pgio_objects_creation.out").contains("CREATE TABLE\nCOPY 25600\n"));
+    assert!(db.read("files/pgio_data_load_table_sizes.out").contains("| 200 MB "));
 
-    let run = place.succeed(&["run", "--run-time", "2", "--classic-files", "files"]);
+    let run = db.succeed(&["run", "--run-time", "2", "--classic-files", "files"]);
     assert_eq!(run.err, "");
     let (classic, rest) = run.out.split_once("\n\n").unwrap();
     // Where sysstat is installed.
@@ -81,7 +80,7 @@ fn seeds_configuration_loads_and_runs(major: u32) {
         assert!(rest.contains(class), "{rest}");
     }
 
-    let detail = place.read("files/pgio_session_detail.out");
+    let detail = db.read("files/pgio_session_detail.out");
     let row = detail.lines().rfind(|line| !line.is_empty()).unwrap();
     let cells: Vec<f64> = row.split('|').map(|cell| cell.trim().parse().unwrap()).collect();
     let [_, iterations, selects, updates, _, _, blocks_read, blocks_updated] = cells[..] else {
@@ -89,8 +88,8 @@ fn seeds_configuration_loads_and_runs(major: u32) {
     };
     assert_eq!(iterations, selects + updates);
     assert_eq!((blocks_read, blocks_updated), (255.0 * selects, 8.0 * updates));
-    assert_eq!(place.read("files/pgio_objects_creation.out"), "DO\n");
-    assert!(place.read("files/pgio_data_load_table_sizes.out").contains("\"pgio1\" "));
+    assert_eq!(db.read("files/pgio_objects_creation.out"), "DO\n");
+    assert!(db.read("files/pgio_data_load_table_sizes.out").contains("\"pgio1\" "));
 }
 
 #[test]
@@ -105,9 +104,9 @@ fn the_seeds_configuration_loads_and_runs_on_the_newest() {
 
 #[test]
 fn a_load_of_several_tables_in_batches() {
-    let place = Place::new(NEWEST);
+    let db = TestDatabase::new(NEWEST);
     let load = ["setup", "--scale", "8M", "--num-schemas", "4", "--num-threads", "2"];
-    let result = place.succeed(&[&load[..], &["--create-base-table", "FALSE"]].concat());
+    let result = db.succeed(&[&load[..], &["--create-base-table", "FALSE"]].concat());
     assert_printed!(result.out, @r"
     $
     Job info:      Loading 8M scale into 4 schemas as per pgio.conf->NUM_SCHEMAS.$
@@ -121,54 +120,54 @@ fn a_load_of_several_tables_in_batches() {
     Group data loading phase complete.         Elapsed: [n] seconds.$
     ");
     // Over tables with our mark it loads again without asking; what is too many goes.
-    let result = place.succeed(&["setup", "--scale", "1024", "--num-schemas", "2"]);
+    let result = db.succeed(&["setup", "--scale", "1024", "--num-schemas", "2"]);
     assert!(
         result.err.contains("dropped pgio3") && result.err.contains("dropped pgio4"),
         "{result:?}"
     );
-    let result = place.succeed(&["destroy"]);
+    let result = db.succeed(&["destroy"]);
     assert_eq!(result.out, "Dropped pgio1, pgio2, pgio_base.\n");
-    assert_eq!(place.relations(), "");
-    assert_eq!(place.succeed(&["destroy"]).out, "No pgio tables found.\n");
+    assert_eq!(db.relations(), "");
+    assert_eq!(db.succeed(&["destroy"]).out, "No pgio tables found.\n");
 }
 
 #[test]
 fn a_users_own_table_is_never_dropped() {
-    let place = Place::new(INSTALLED);
-    place.load(2, "8M");
-    place.client().batch_execute("CREATE TABLE pgio3 AS SELECT 42 AS answer").unwrap();
-    let before = place.relations();
+    let db = TestDatabase::new(INSTALLED);
+    db.load(2, "8M");
+    db.client().batch_execute("CREATE TABLE pgio3 AS SELECT 42 AS answer").unwrap();
+    let before = db.relations();
     for tables in ["3", "4"] {
-        let result = place.pgio(&["setup", "--scale", "8M", "--num-schemas", tables]);
-        result.refused(
+        let result = db.pgio(&["setup", "--scale", "8M", "--num-schemas", tables]);
+        result.assert_refused(
             4,
             &["public.pgio3", "was not created by this pgio", "drop it if you do not need it"],
         );
-        let result = place.pgio(&["run", "--num-schemas", tables, "--run-time", "1"]);
-        result.refused(4, &["pgio3", "was not created by this pgio"]);
+        let result = db.pgio(&["run", "--num-schemas", tables, "--run-time", "1"]);
+        result.assert_refused(4, &["pgio3", "was not created by this pgio"]);
     }
-    assert_eq!(place.relations(), before);
+    assert_eq!(db.relations(), before);
     // It disturbs no other test here.
-    place.load(2, "8M");
-    let result = place.succeed(&["destroy"]);
+    db.load(2, "8M");
+    let result = db.succeed(&["destroy"]);
     assert_eq!(result.out, "Dropped pgio1, pgio2.\nKept, not created by pgio: pgio3.\n");
-    let answer: i32 = place.client().query_one("SELECT answer FROM pgio3", &[]).unwrap().get(0);
+    let answer: i32 = db.client().query_one("SELECT answer FROM pgio3", &[]).unwrap().get(0);
     assert_eq!(answer, 42);
 }
 
 /// Finished tables are kept, the unfinished one is absent, and nothing keeps running.
 fn interrupted_load(major: u32) {
-    let place = Place::new(major);
+    let db = TestDatabase::new(major);
     let arguments = ["setup", "--scale", "8M", "--num-schemas", "500", "--create-base-table=FALSE"];
-    let mut load = place.command(&arguments);
+    let mut load = db.command(&arguments);
     let load = load.stdout(std::process::Stdio::piped()).stderr(std::process::Stdio::piped());
     let load = load.spawn().unwrap();
     let tables = "SELECT count(*) FROM pg_tables WHERE schemaname = 'public'";
-    let count = || place.client().query_one(tables, &[]).unwrap().get::<_, i64>(0);
+    let count = || db.client().query_one(tables, &[]).unwrap().get::<_, i64>(0);
     wait_until("two tables are there", || count() >= 2);
     // Others leave a load that lives alone.
-    place.pgio(&["destroy"]).refused(4, &["another pgio is loading"]);
-    place.succeed(&["run", "--num-schemas", "1", "--run-time", "200ms"]);
+    db.pgio(&["destroy"]).assert_refused(4, &["another pgio is loading"]);
+    db.succeed(&["run", "--num-schemas", "1", "--run-time", "200ms"]);
     let before = count();
     wait_until("the load has gone on", || count() > before + 1);
     let asked = Instant::now();
@@ -176,7 +175,7 @@ fn interrupted_load(major: u32) {
     let result = CommandResult::of(load.wait_with_output().unwrap());
     assert!(asked.elapsed() < Duration::from_secs(20), "{:?}", asked.elapsed());
     assert_eq!(result.code, Some(130), "{result:?}");
-    wait_until("the last connection is gone", || place.sessions() == 0);
+    wait_until("the last connection is gone", || db.sessions() == 0);
     let kept = count();
     assert!((2..500).contains(&kept), "{kept}");
     assert!(
@@ -186,7 +185,7 @@ fn interrupted_load(major: u32) {
     thread::sleep(Duration::from_millis(300));
     assert_eq!(count(), kept, "nothing goes on");
     // Kept tables are complete, so a run may use them.
-    place.succeed(&["run", "--num-schemas", "2", "--run-time", "200ms"]);
+    db.succeed(&["run", "--num-schemas", "2", "--run-time", "200ms"]);
 }
 
 #[test]

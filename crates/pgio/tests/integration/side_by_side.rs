@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::fixture::{INSTALLED, NEWEST, fresh_database, shared_primary, spec};
 use crate::workdir::{
-    CommandResult, Running, Workdir, auto_conf, experiment, sessions_at_work, show, wait_until,
+    CommandResult, Running, Workdir, active_sessions, auto_conf, experiment, show, wait_until,
 };
 
 const LONG: &str = "blocks = 1\nduration = \"60s\"\naa = false";
@@ -40,9 +40,9 @@ fn servers_are_changed_side_by_side_and_one_by_one_run_at_a_time() {
     let long = |dsn: &str| experiment(dsn, LONG, "", &[("set", SET)]);
     let (dir_a, dir_b) = (Workdir::new(), Workdir::new());
     let mut run_a = start(&dir_a, &dir_a, &long(&at_a));
-    run_a.until("in force", || show(&at_a, "wal_writer_delay") == "150ms");
+    run_a.wait_until("in force", || show(&at_a, "wal_writer_delay") == "150ms");
     let mut run_b = start(&dir_b, &dir_a, &long(&at_b));
-    run_b.until("in force beside it", || show(&at_b, "wal_writer_delay") == "150ms");
+    run_b.wait_until("in force beside it", || show(&at_b, "wal_writer_delay") == "150ms");
     assert!(run_a.is_running());
     assert_eq!(dir_a.journals().len(), 2);
 
@@ -86,7 +86,7 @@ fn sessions_alone_do_not_block_other_runs() {
     let (first, second) = (Workdir::new(), Workdir::new());
     let session = [("a", "synchronous_commit = \"local\"")];
     let mut running = start(&first, &first, &experiment(&dsn, LONG, "", &session));
-    running.until("in the window", || sessions_at_work(&dsn) > 0);
+    running.wait_until("in the window", || active_sessions(&dsn) > 0);
     // In another database: the tables of one are those of one run.
     let other = fresh_database(a);
     start(&second, &first, &experiment(&other, SHORT, "", &session)).wait().expect(0, &[]);
@@ -107,7 +107,7 @@ fn one_command_of_a_host_at_a_time() {
             )
     };
     let mut running = start(&first, &first, &text(a));
-    running.until("in force", || first.path().join("flag").exists());
+    running.wait_until("in force", || first.path().join("flag").exists());
     // The treatment's own check would only report that the command is already in force.
     let pid = format!("process {} (", running.pid());
     let expected = [pid.as_str(), "is changing whatever commands change on "];
@@ -123,7 +123,7 @@ fn results_are_written_by_one_and_locked_by_no_reader() {
     let dir = Workdir::new();
     let keys = "blocks = 2\nduration = \"1s\"\naa = false";
     let mut running = dir.start_compare(&experiment(&dsn, keys, "", &[("a", "")]));
-    running.until("the first trial is stored", || {
+    running.wait_until("the first trial is stored", || {
         std::fs::read_to_string(dir.out().join("trials.jsonl")).is_ok_and(|t| t.contains('\n'))
     });
     // It holds its results for as long as the test needs.

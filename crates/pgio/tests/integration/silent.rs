@@ -12,11 +12,11 @@ use std::time::Duration;
 use pgio::pg::private::PrivateCluster;
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::beside::beside_each_other;
 use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary, spec};
+use crate::parallel::run_in_parallel;
 use crate::workdir::{
-    CommandResult, Running, Workdir, auto_conf, experiment, sessions_at_work, sessions_of_ours,
-    show, wait_until,
+    CommandResult, Running, Workdir, active_sessions, auto_conf, experiment, pgio_sessions, show,
+    wait_until,
 };
 
 /// An upper bound for correctness, not for speed: without timeouts pgio would wait forever.
@@ -94,7 +94,7 @@ fn falls_silent(dir: &Workdir, after_login: bool) -> Arc<AtomicU32> {
 fn an_interrupt_ends_the_wait_for_a_server_silent_after_login() {
     let commands = ["compare", "run", "setup"];
     let all = commands.into_iter().flat_map(|command| [(command, true), (command, false)]);
-    beside_each_other(all, |(command, after_login)| {
+    run_in_parallel(all, |(command, after_login)| {
         let dir = Workdir::new();
         let asked = falls_silent(&dir, after_login);
         let dsn = format!("host={} user=x dbname=x connect_timeout=3600", dir.path().display());
@@ -104,7 +104,7 @@ fn an_interrupt_ends_the_wait_for_a_server_silent_after_login() {
             other => vec![other, "--connect-string", &dsn],
         };
         let mut running = dir.start(dir.command(&arguments));
-        running.until("it waits", || asked.load(Ordering::SeqCst) > 0);
+        running.wait_until("it waits", || asked.load(Ordering::SeqCst) > 0);
         interrupt(running).expect(130, &["stopped"]);
     });
 }
@@ -115,9 +115,9 @@ fn leaves_a_frozen_server(cluster: &PrivateCluster, text: &str, engine: &str, si
     let text =
         text.replace("kind = \"commit\"\n", &format!("kind = \"commit\"\nengine = \"{engine}\"\n"));
     let mut running = dir.start_compare(&text);
-    running.until("in force", || show(&dsn, "wal_writer_delay") == "150ms");
-    running.until("at work", || {
-        sessions_at_work(&dsn) > 0 || engine == "client" && sessions_of_ours(&dsn) > 1
+    running.wait_until("in force", || show(&dsn, "wal_writer_delay") == "150ms");
+    running.wait_until("at work", || {
+        active_sessions(&dsn) > 0 || engine == "client" && pgio_sessions(&dsn) > 1
     });
     let stopped = Stopped::stop(cluster);
     running.signal(Signal::INT);
@@ -125,7 +125,7 @@ fn leaves_a_frozen_server(cluster: &PrivateCluster, text: &str, engine: &str, si
         // Two signals that are pending at the same time are one.
         let err = dir.path().join("stderr");
         let is_seen = || std::fs::read_to_string(&err).unwrap().contains("press Ctrl-C again");
-        running.until("the first is seen", is_seen);
+        running.wait_until("the first is seen", is_seen);
         running.signal(Signal::INT);
     }
     let result = running.wait_for(BOUND);
@@ -136,14 +136,14 @@ fn leaves_a_frozen_server(cluster: &PrivateCluster, text: &str, engine: &str, si
     dir.pgio(&["undo"]).expect(0, &["Restored wal_writer_delay"]);
     assert_eq!(auto_conf(&dsn, "wal_writer_delay"), None);
     wait_until("reloaded", || show(&dsn, "wal_writer_delay") == "200ms");
-    wait_until("no session is left", || sessions_of_ours(&dsn) == 0);
+    wait_until("no session is left", || pgio_sessions(&dsn) == 0);
 }
 
 #[test]
 fn pgio_leaves_a_frozen_server_and_undoes_later() {
     let parts = ["window", "warm-up"];
     let all = parts.into_iter().flat_map(|part| [(part, "server"), (part, "client")]);
-    beside_each_other(all, |(part, engine)| {
+    run_in_parallel(all, |(part, engine)| {
         let cluster = cluster();
         let dsn = cluster.primary_conninfo();
         let text = match part {
@@ -179,23 +179,23 @@ fn an_interrupt_works_between_trials_and_while_connecting() {
     let start = |dir: &Workdir| dir.start_compare(&text(&fresh_database(&cluster)));
     let mut between_trials: Vec<Running> = dirs.iter().map(start).collect();
     for (dir, running) in dirs.iter().zip(&mut between_trials) {
-        running.until("trials are stored", || has_trials(dir));
+        running.wait_until("trials are stored", || has_trials(dir));
     }
     let (loads, dsn) = (Workdir::new(), cluster.primary_conninfo());
     let load = ["setup", "--connect-string", &dsn, "--scale", "400M", "--num-schemas", "2"];
     let mut load = loads.start(loads.command(&load));
     let copying = "SELECT count(*) FROM pg_stat_progress_copy";
     let mut admin = connect(&dsn);
-    load.until("it loads", || admin.query_one(copying, &[]).unwrap().get::<_, i64>(0) > 0);
+    load.wait_until("it loads", || admin.query_one(copying, &[]).unwrap().get::<_, i64>(0) > 0);
     let stopped = Stopped::stop(&cluster);
-    beside_each_other(between_trials.into_iter().chain([load]), |running| {
+    run_in_parallel(between_trials.into_iter().chain([load]), |running| {
         interrupt(running).expect(130, &["stopped"]);
     });
 
     // With the others gone, a connection more is its own.
     let (dir, before) = (Workdir::new(), connections_to(&cluster));
     let mut connecting = dir.start_compare(&text(&dsn));
-    connecting.until("it connects", || connections_to(&cluster) > before);
+    connecting.wait_until("it connects", || connections_to(&cluster) > before);
     interrupt(connecting).expect(130, &["stopped"]);
     drop(stopped);
 }
@@ -206,7 +206,7 @@ fn an_undo_does_not_wait_forever() {
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
     let mut running = dir.start_compare(&experiment(&dsn, LONG, "", &[("set", SET)]));
-    running.until("in force", || show(&dsn, "wal_writer_delay") == "150ms");
+    running.wait_until("in force", || show(&dsn, "wal_writer_delay") == "150ms");
     running.kill();
     let stopped = Stopped::stop(&cluster);
     // The limit of each attempt is the user's; that they come to an end is pgio's.
@@ -234,10 +234,10 @@ fn a_run_under_nohup_survives_its_terminal() {
         };
     }
     let mut running = dir.start(command);
-    running.until("it is measured", || sessions_at_work(&dsn) > 0);
+    running.wait_until("it is measured", || active_sessions(&dsn) > 0);
     running.signal(Signal::HUP);
     thread::sleep(Duration::from_secs(1));
-    assert!(running.is_running() && sessions_at_work(&dsn) > 0);
+    assert!(running.is_running() && active_sessions(&dsn) > 0);
     running.signal(Signal::TERM);
     running.wait().expect(130, &["--resume"]);
 }

@@ -171,7 +171,7 @@ fn an_interrupted_sweep_continues_and_another_one_is_refused() {
     let mut running = dir.start_compare(&text);
     let path = dir.out().join("trials.jsonl");
     let count = || fs::read_to_string(&path).map_or(0, |t| t.lines().count());
-    running.until("trials are stored", || count() >= 5);
+    running.wait_until("trials are stored", || count() >= 5);
     running.signal(Signal::INT);
     running.wait().expect(130, &["--resume"]);
 

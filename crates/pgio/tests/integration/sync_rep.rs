@@ -11,8 +11,8 @@ use rustix::process::Signal;
 
 use crate::fixture::{INSTALLED, connect, fresh_database, shared_pair, shared_primary, spec};
 use crate::workdir::{
-    Running, Workdir, alter_system, auto_conf, condition_of, experiment, failed_checks,
-    sessions_at_work, sessions_of_ours, sessions_waiting_for_standby, show, wait_until,
+    Running, Workdir, active_sessions, alter_system, auto_conf, condition_of, experiment,
+    failed_checks, pgio_sessions, sessions_waiting_for_standby, show, wait_until,
 };
 
 pub(crate) fn pair() -> PrivateCluster {
@@ -29,7 +29,8 @@ pub(crate) fn stop_standby_once(cluster: &PrivateCluster, running: &mut Running,
     let sql = format!(
         "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pgio:%' AND {filter}"
     );
-    running.until("in the window", || client.query_one(&sql, &[]).unwrap().get::<_, i64>(0) > 0);
+    running
+        .wait_until("in the window", || client.query_one(&sql, &[]).unwrap().get::<_, i64>(0) > 0);
     cluster.stop_standby().unwrap();
 }
 
@@ -37,12 +38,12 @@ pub(crate) fn stop_standby_once(cluster: &PrivateCluster, running: &mut Running,
 fn until_read_without_standby(dsn: &str, running: &mut Running) {
     let mut client = connect(dsn);
     let mut count = |sql: &str| client.query_one(sql, &[]).unwrap().get::<_, i64>(0);
-    running.until("gone", || count("SELECT count(*) FROM pg_stat_replication") == 0);
+    running.wait_until("gone", || count("SELECT count(*) FROM pg_stat_replication") == 0);
     count("SELECT 0::bigint FROM set_config('test.gone', clock_timestamp()::text, false)");
     let rounds = "SELECT count(*) FROM pg_stat_activity WHERE application_name LIKE 'pgio:%' \
                   AND query LIKE '%FROM pg_stat_replication ORDER BY 1' AND state = 'idle' \
                   AND query_start > current_setting('test.gone')::timestamptz";
-    running.until("read", || count(rounds) > 0);
+    running.wait_until("read", || count(rounds) > 0);
 }
 
 pub(crate) fn has_table(dsn: &str) -> bool {
@@ -143,7 +144,7 @@ fn a_standby_lost_for_a_moment_makes_the_trial_invalid() {
     let conditions = [("on", "synchronous_commit = \"on\", wal_writer_delay = 150")];
     let mut running = dir.start_compare(&experiment(&dsn, keys, "", &conditions));
     stop_standby_once(&cluster, &mut running, IS_AT_WORK);
-    running.until("waiting", || sessions_waiting_for_standby(&dsn) > 0);
+    running.wait_until("waiting", || sessions_waiting_for_standby(&dsn) > 0);
     until_read_without_standby(&dsn, &mut running);
     cluster.start_standby().unwrap();
     running.wait().expect(0, &["invalid"]);
@@ -160,7 +161,7 @@ fn a_standby_demoted_in_mid_trial_makes_it_invalid() {
         let body = format!("synchronous_commit = {level:?}, wal_writer_delay = 150");
         dir.write("e.toml", &experiment(&dsn, keys, "", &[(level, &body)]));
         let mut running = dir.start(dir.command(&["compare", "e.toml", "--out", level]));
-        running.until("in the window", || sessions_at_work(&dsn) == 1);
+        running.wait_until("in the window", || active_sessions(&dsn) == 1);
         alter_system(&dsn, "synchronous_standby_names", Some(""));
         // Without a name, `on` waits for nobody: its repeat is valid. remote_apply needs a standby.
         let code = if level == "on" { 0 } else { 5 };
@@ -184,9 +185,9 @@ fn waiting(cluster: &PrivateCluster, dir: &Workdir, journaled: bool) -> Running 
     let keys = "blocks = 2\nduration = \"60s\"\naa = false";
     let text = experiment(&dsn, keys, "sessions = 3", &[("remote", &body)]);
     let mut running = dir.start_compare(&text);
-    running.until("in the window", || sessions_at_work(&dsn) == 3);
+    running.wait_until("in the window", || active_sessions(&dsn) == 3);
     cluster.stop_standby().unwrap();
-    running.until("all waiting", || sessions_waiting_for_standby(&dsn) == 3);
+    running.wait_until("all waiting", || sessions_waiting_for_standby(&dsn) == 3);
     running
 }
 
@@ -199,7 +200,7 @@ fn an_interrupt_while_sessions_wait_leaves_nothing() {
         let running = waiting(&cluster, &dir, true);
         running.signal(signal);
         let result = running.wait_for(Duration::from_secs(20)).expect(130, &["kept in out"]);
-        wait_until("no session of ours", || sessions_of_ours(&dsn) == 0);
+        wait_until("no session of ours", || pgio_sessions(&dsn) == 0);
         assert!(!has_table(&dsn), "{result}");
         assert_eq!(auto_conf(&dsn, "wal_writer_delay"), None);
         assert_eq!(show(&dsn, "wal_writer_delay"), "200ms");
@@ -226,14 +227,14 @@ fn leftovers_of_kill_9_are_ended_by_undo_or_the_next_start() {
 
     let dir = leave(true);
     dir.pgio(&["undo"]).expect(0, &["Ended session", "Restored wal_writer_delay: absent"]);
-    wait_until("none waits", || sessions_of_ours(&dsn) == 0);
+    wait_until("none waits", || pgio_sessions(&dsn) == 0);
     assert_eq!(auto_conf(&dsn, "wal_writer_delay"), None);
     cluster.start_standby().unwrap();
 
     let dir = leave(false);
     assert!(dir.journals().is_empty(), "nothing of the server was changed");
     dir.pgio(&["undo", "--connect", &dsn]).expect(0, &["Ended session"]);
-    wait_until("none waits", || sessions_of_ours(&dsn) == 0);
+    wait_until("none waits", || pgio_sessions(&dsn) == 0);
     let result = dir.pgio(&["undo", "--connect", &dsn]).expect(0, &[]);
     assert_eq!(result.out, dir.nothing_to_undo());
     cluster.start_standby().unwrap();
@@ -247,7 +248,7 @@ fn leftovers_of_kill_9_are_ended_by_undo_or_the_next_start() {
         &[("local", "synchronous_commit = \"local\"")],
     );
     dir.compare(&text).expect(0, &[]);
-    wait_until("none waits", || sessions_of_ours(&dsn) == 0);
+    wait_until("none waits", || pgio_sessions(&dsn) == 0);
     assert!(!has_table(&dsn), "the table of the killed run is gone too");
 }
 

@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use pgio::pg::private::{PrivateCluster, Spec};
 use serde_json::Value;
 
-use crate::beside::beside_each_other;
-use crate::command::{CommandResult, Place, wait_until};
+use crate::command::{CommandResult, TestDatabase, wait_until};
 use crate::fixture::{
     INSTALLED, NEWEST, connect, fresh_database, shared_pair, shared_primary, spec,
 };
 use crate::hosts::sshd::Sshd;
+use crate::parallel::run_in_parallel;
 use crate::workdir::{
-    Workdir, alter_system, experiment, experiment_on, failed_checks, sessions_at_work, show,
+    Workdir, active_sessions, alter_system, experiment, experiment_on, failed_checks, show,
     tolerate,
 };
 
@@ -25,8 +25,8 @@ const OLDEST: u32 = 13;
 const LOCAL: (&str, &str) = ("local", "synchronous_commit = \"local\"");
 const ON: (&str, &str) = ("on", "synchronous_commit = \"on\"");
 
-fn on_both(test: impl Fn(u32) + Sync) {
-    beside_each_other([INSTALLED, NEWEST], test);
+fn on_both_versions(test: impl Fn(u32) + Sync) {
+    run_in_parallel([INSTALLED, NEWEST], test);
 }
 
 fn series(dir: &Workdir, trial: &Value) -> Value {
@@ -177,15 +177,15 @@ fn a_commit_workload_is_observed_on_the_oldest() {
 /// Sampling is no work: the database's own counters see nothing of it.
 #[test]
 fn sampling_does_not_count_for_the_workloads_database() {
-    on_both(|major| {
-        let place = Place::new(major);
-        place.load(1, "8M");
+    on_both_versions(|major| {
+        let db = TestDatabase::new(major);
+        db.load(1, "8M");
         let others = |telemetry: &str| {
             // The same number of visits on any machine. So many that the some 3,000 blocks which an
             // autovacuum worker of this database reads in one of the runs do not matter.
             let arguments =
                 ["--work-loop", "200000", "--work-unit", "10", "--telemetry", telemetry];
-            let trial = place.trial(&arguments);
+            let trial = db.trial(&arguments);
             assert_eq!(trial["telemetry"].is_null(), telemetry == "0");
             let hits = |when: &str| trial["database"][when]["blks_hit"].as_i64().unwrap();
             let reads = |when: &str| trial["database"][when]["blks_read"].as_i64().unwrap();
@@ -201,30 +201,27 @@ fn sampling_does_not_count_for_the_workloads_database() {
 
 #[test]
 fn a_role_without_pg_monitor_gets_a_warning() {
-    on_both(|major| {
-        let owner = Place::at(&fresh_database(shared_pair(major)));
-        let place = owner.new_role("plain", "");
-        let grant = format!("GRANT ALL ON SCHEMA public TO {}", place.user);
+    on_both_versions(|major| {
+        let owner = TestDatabase::at(&fresh_database(shared_pair(major)));
+        let db = owner.new_role("plain", "");
+        let grant = format!("GRANT ALL ON SCHEMA public TO {}", db.user);
         owner.client().batch_execute(&grant).unwrap();
-        place.load(1, "8M");
-        let trial = place.trial(&["--run-time", "500ms"]);
+        db.load(1, "8M");
+        let trial = db.trial(&["--run-time", "500ms"]);
         let result = warnings(&trial);
         assert!(result.contains("autovacuum"), "{result}");
-        assert!(
-            result.contains(&format!("GRANT pg_monitor TO \\\"{}\\\"", place.user)),
-            "{result}"
-        );
+        assert!(result.contains(&format!("GRANT pg_monitor TO \\\"{}\\\"", db.user)), "{result}");
         // Its own sessions it may see.
         assert_eq!(trial["telemetry"]["waits"]["sessions"], 1);
         assert!(share(&trial, "cpu") > 0.0);
         assert!(
-            result.contains(&format!("GRANT pg_read_all_settings TO \\\"{}", place.user)),
+            result.contains(&format!("GRANT pg_read_all_settings TO \\\"{}", db.user)),
             "{result}"
         );
         assert!(trial["metrics"]["device_reads_per_second"].is_null());
         assert!(trial["telemetry"]["standbys"].as_object().is_none_or(|s| s.is_empty()));
-        owner.client().batch_execute(&format!("GRANT pg_monitor TO {}", place.user)).unwrap();
-        let trial = place.trial(&["--run-time", "500ms"]);
+        owner.client().batch_execute(&format!("GRANT pg_monitor TO {}", db.user)).unwrap();
+        let trial = db.trial(&["--run-time", "500ms"]);
         assert!(!warnings(&trial).contains("autovacuum"), "{}", warnings(&trial));
         assert_eq!(trial["telemetry"]["standbys"]["standby"]["sync_state"], "sync");
     });
@@ -233,16 +230,16 @@ fn a_role_without_pg_monitor_gets_a_warning() {
 /// Process numbers of the server mean nothing here, as with a server in a container.
 #[test]
 fn devices_of_this_machine_are_not_taken_for_those_of_a_server_elsewhere() {
-    let place = Place::new(INSTALLED);
-    place.load(1, "8M");
-    let pgio = place.command(&["run", "--run-time", "500ms", "--json", "trial.json"]);
+    let db = TestDatabase::new(INSTALLED);
+    db.load(1, "8M");
+    let pgio = db.command(&["run", "--run-time", "500ms", "--json", "trial.json"]);
     let mut apart = Command::new("unshare");
     apart.args(["--pid", "--fork", "--mount-proc"]).arg(pgio.get_program()).args(pgio.get_args());
-    apart.env_clear().current_dir(place.dir.path()).env("PATH", "/usr/bin:/bin");
+    apart.env_clear().current_dir(db.dir.path()).env("PATH", "/usr/bin:/bin");
     apart.envs(pgio.get_envs().filter_map(|(name, value)| Some((name, value?))));
     let result = CommandResult::of(apart.output().unwrap());
     assert_eq!(result.code, Some(0), "{result:?}");
-    let trial = place.record("trial.json");
+    let trial = db.record("trial.json");
     assert_eq!(trial["telemetry"]["storage"], Value::Array(Vec::new()));
     assert!(trial["metrics"]["device_reads_per_second"].is_null());
     assert!(warnings(&trial).contains("set host in [target]"), "{}", warnings(&trial));
@@ -291,7 +288,7 @@ fn an_ssh_connection_that_breaks_costs_the_hosts_data_and_nothing_else() {
     let (sshd, dir) = (Sshd::start(), Workdir::new());
     let dsn = fresh_database(shared_primary(INSTALLED));
     let mut running = dir.start_compare(&over_ssh(&sshd, &dsn, "2s"));
-    running.until("in the window", || sessions_at_work(&dsn) == 1);
+    running.wait_until("in the window", || active_sessions(&dsn) == 1);
     thread::sleep(Duration::from_millis(500));
     sshd.drop_connections();
     running.wait().expect(0, &[]);
@@ -331,7 +328,7 @@ fn has_its_moment(major: u32) {
     let dir = Workdir::new();
     let keys = "blocks = 1\nduration = \"2500ms\"\naa = false\ntelemetry = \"250ms\"";
     let mut running = dir.start_compare(&experiment(&dsn, keys, "", &[("a", "")]));
-    running.until("in the window", || sessions_at_work(&dsn) == 1);
+    running.wait_until("in the window", || active_sessions(&dsn) == 1);
     thread::sleep(Duration::from_millis(500));
     connect(&dsn).batch_execute("CHECKPOINT").unwrap();
     running.wait().expect(0, &[]);
@@ -344,7 +341,7 @@ fn has_its_moment(major: u32) {
 
 #[test]
 fn a_checkpoint_is_a_moment() {
-    on_both(has_its_moment);
+    on_both_versions(has_its_moment);
 }
 
 #[test]
@@ -366,7 +363,7 @@ fn a_setting_changed_by_someone_else_makes_the_trial_invalid() {
     let dir = Workdir::new();
     let keys = format!("blocks = 1\nduration = \"2s\"\naa = false\n{}", tolerate(&[]));
     let mut running = dir.start_compare(&experiment(&dsn, &keys, "", &[("a", "")]));
-    running.until("in the window", || sessions_at_work(&dsn) == 1);
+    running.wait_until("in the window", || active_sessions(&dsn) == 1);
     alter_system(&dsn, "bgwriter_delay", Some("123ms"));
     running.wait().expect(0, &["environment-changed"]);
     let trial = &dir.trials()[0];
@@ -387,14 +384,14 @@ const RUNNING: &str = "Running iostat, vmstat and mpstat on current host--in bac
 
 #[test]
 fn a_run_writes_the_originals_monitor_files() {
-    let place = Place::new(INSTALLED);
-    place.load(1, "8M");
+    let db = TestDatabase::new(INSTALLED);
+    db.load(1, "8M");
     let begun = Instant::now();
-    let result = place.succeed(&["run", "--run-time", "5", "--classic-files", "files"]);
+    let result = db.succeed(&["run", "--run-time", "5", "--classic-files", "files"]);
     let most = 1 + begun.elapsed().as_secs() as usize / 3;
     assert!(result.out.contains(RUNNING), "{result:?}");
-    assert_eq!(monitors_in(&place.file("files")), 0);
-    let text = |name: &str| place.read(&format!("files/{name}"));
+    assert_eq!(monitors_in(&db.file("files")), 0);
+    let text = |name: &str| db.read(&format!("files/{name}"));
     // One report since the machine started, one of every three seconds.
     let reports = text("iostat.out").matches("avg-cpu:").count();
     assert!((2..=most).contains(&reports), "{reports} of at most {most}");
@@ -407,20 +404,20 @@ fn a_run_writes_the_originals_monitor_files() {
     assert_eq!(diskstats.matches("\n\n").count(), 2, "{diskstats}");
 
     // Without --classic-files they are not written.
-    let result = place.succeed(&["run", "--run-time", "100ms"]);
+    let result = db.succeed(&["run", "--run-time", "100ms"]);
     assert!(!result.out.contains(RUNNING), "{result:?}");
 }
 
 #[test]
 fn monitors_end_with_a_pgio_that_is_killed() {
-    let place = Place::new(INSTALLED);
-    place.load(1, "8M");
-    let mut pgio = place
+    let db = TestDatabase::new(INSTALLED);
+    db.load(1, "8M");
+    let mut pgio = db
         .command(&["run", "--run-time", "60", "--classic-files", "files"])
         .stdout(Stdio::null())
         .spawn()
         .unwrap();
-    let dir = place.file("files");
+    let dir = db.file("files");
     wait_until("the monitors run", || dir.exists() && monitors_in(&dir) == 3);
     pgio.kill().unwrap();
     pgio.wait().unwrap();
@@ -429,9 +426,9 @@ fn monitors_end_with_a_pgio_that_is_killed() {
 
 #[test]
 fn without_sysstat_a_run_names_the_package() {
-    let place = Place::new(INSTALLED);
-    place.load(1, "8M");
-    let mut command = place.command(&["run", "--run-time", "100ms", "--classic-files", "files"]);
+    let db = TestDatabase::new(INSTALLED);
+    db.load(1, "8M");
+    let mut command = db.command(&["run", "--run-time", "100ms", "--classic-files", "files"]);
     let result = CommandResult::of(command.env("PATH", "/nonexistent").output().unwrap());
     assert_eq!(result.code, Some(0), "{result:?}");
     assert!(
@@ -439,6 +436,6 @@ fn without_sysstat_a_run_names_the_package() {
         "{result:?}"
     );
     assert!(!result.out.contains(RUNNING), "{result:?}");
-    assert!(!place.file("files/iostat.out").exists());
-    assert!(place.file("files/pgio_diskstats.out").exists());
+    assert!(!db.file("files/iostat.out").exists());
+    assert!(db.file("files/pgio_diskstats.out").exists());
 }

@@ -25,11 +25,11 @@ use serde_json::Value;
 use crate::disk::{is_inside, lock_free_devices, run_inside};
 use crate::fixture::{INSTALLED, pgio_exe, spec};
 use crate::workdir::{
-    CommandResult, Running, Workdir, condition_of, failed_checks, sessions_at_work, tolerate,
+    CommandResult, Running, Workdir, active_sessions, condition_of, failed_checks, tolerate,
 };
 
 /// Whether to go on here: false where the test was run in a namespace, or cannot be run at all.
-fn inside(name: &str, needs_blkio: bool) -> bool {
+fn in_namespace_or_rerun(name: &str, needs_blkio: bool) -> bool {
     let test = format!("treating::{name}");
     if is_inside(&test) {
         return true;
@@ -155,7 +155,7 @@ impl Server {
     fn in_mid_trial(&self, dir: &Workdir) -> Running {
         let text = self.experiment(LONG, 1, &[("slow", "write_iops = 500")]);
         let mut running = dir.start_compare(&text);
-        running.until("in the window", || sessions_at_work(&self.dsn()) > 0);
+        running.wait_until("in the window", || active_sessions(&self.dsn()) > 0);
         assert_eq!(self.limit(Limit::WriteIops), Some(500));
         running
     }
@@ -227,7 +227,7 @@ fn check<'a>(trial: &'a Value, id: &str) -> &'a Value {
 
 #[test]
 fn every_kind_of_write_is_limited() {
-    if !inside("every_kind_of_write_is_limited", true) {
+    if !in_namespace_or_rerun("every_kind_of_write_is_limited", true) {
         return;
     }
     if Command::new("fio").arg("--version").output().is_err() {
@@ -292,7 +292,7 @@ fn writes_of_a_kind_are_limited(rw: &str, more: &str) {
 
 #[test]
 fn a_limit_is_applied_proved_and_removed() {
-    if !inside("a_limit_is_applied_proved_and_removed", true) {
+    if !in_namespace_or_rerun("a_limit_is_applied_proved_and_removed", true) {
         return;
     }
     let server = Server::start();
@@ -332,7 +332,7 @@ fn a_limit_is_applied_proved_and_removed() {
 
 #[test]
 fn processes_that_leave_the_group_make_a_trial_invalid() {
-    if !inside("processes_that_leave_the_group_make_a_trial_invalid", true) {
+    if !in_namespace_or_rerun("processes_that_leave_the_group_make_a_trial_invalid", true) {
         return;
     }
     let server = Server::start();
@@ -341,7 +341,7 @@ fn processes_that_leave_the_group_make_a_trial_invalid() {
     let keys = "blocks = 1\nduration = \"3s\"";
     let text = server.experiment(keys, 4, &[("slow", "write_iops = 100")]);
     let mut running = dir.start_compare(&text);
-    running.until("in the window", || sessions_at_work(&server.dsn()) > 0);
+    running.wait_until("in the window", || active_sessions(&server.dsn()) > 0);
     // All but the first process, whose group is checked: only the device shows it.
     for pid in blkio::children(&Local, server.postmaster()).unwrap() {
         group.take(pid);
@@ -357,7 +357,7 @@ fn processes_that_leave_the_group_make_a_trial_invalid() {
 
 #[test]
 fn without_telemetry_a_trial_is_invalid() {
-    if !inside("without_telemetry_a_trial_is_invalid", true) {
+    if !in_namespace_or_rerun("without_telemetry_a_trial_is_invalid", true) {
         return;
     }
     let server = Server::start();
@@ -372,7 +372,7 @@ fn without_telemetry_a_trial_is_invalid() {
 
 #[test]
 fn a_server_in_its_own_group_is_moved_and_moved_back() {
-    if !inside("a_server_in_its_own_group_is_moved_and_moved_back", true) {
+    if !in_namespace_or_rerun("a_server_in_its_own_group_is_moved_and_moved_back", true) {
         return;
     }
     let server = Server::start();
@@ -385,7 +385,7 @@ fn a_server_in_its_own_group_is_moved_and_moved_back() {
     let text =
         server.experiment("blocks = 1\nduration = \"2s\"", 2, &[("slow", "write_iops = 200")]);
     let mut running = dir.start_compare(&text);
-    running.until("moved", || sessions_at_work(&server.dsn()) > 0);
+    running.wait_until("moved", || active_sessions(&server.dsn()) > 0);
     assert_eq!(group.share(postmaster).0, 0, "all are in the root group");
     running.wait().expect(0, &[]);
     assert_eq!(failed_checks(&dir.trials()[0], "invalid"), [""; 0]);
@@ -402,7 +402,7 @@ fn a_server_in_its_own_group_is_moved_and_moved_back() {
 
 #[test]
 fn an_impossible_limit_is_refused_before_anything_is_changed() {
-    if !inside("an_impossible_limit_is_refused_before_anything_is_changed", true) {
+    if !in_namespace_or_rerun("an_impossible_limit_is_refused_before_anything_is_changed", true) {
         return;
     }
     let server = Server::start();
@@ -460,7 +460,7 @@ fn refused(result: &CommandResult, expected: &str) {
 /// The shipped example, shortened, on a disk like the one in its comment.
 #[test]
 fn the_example_runs() {
-    if !inside("the_example_runs", true) {
+    if !in_namespace_or_rerun("the_example_runs", true) {
         return;
     }
     let disk = disk(2 << 30);

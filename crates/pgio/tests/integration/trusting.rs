@@ -7,7 +7,7 @@ use std::path::Path;
 
 use crate::disk;
 use crate::fixture::{INSTALLED, copy_program, pgio_exe, shared_primary};
-use crate::workdir::{Workdir, experiment, sessions_at_work, wait_until};
+use crate::workdir::{Workdir, active_sessions, experiment, wait_until};
 
 const STRANGER: u32 = 4242;
 
@@ -95,7 +95,7 @@ fn created_files_are_private_under_any_umask() {
         .current_dir(dir.path())
         .env("PGIO_STATE_DIR", dir.path().join("state"));
     let mut running = dir.start(command);
-    running.until("in the window", || sessions_at_work(&dsn) > 0);
+    running.wait_until("in the window", || active_sessions(&dsn) > 0);
     let mut seen = 0;
     let mut below = vec![dir.path().join("state")];
     while let Some(path) = below.pop() {
@@ -109,6 +109,6 @@ fn created_files_are_private_under_any_umask() {
     }
     assert!(seen >= 3, "a journal and locks");
     running.kill();
-    wait_until("its sessions are gone", || sessions_at_work(&dsn) == 0);
+    wait_until("its sessions are gone", || active_sessions(&dsn) == 0);
     dir.pgio(&["undo"]).expect(0, &[]);
 }

@@ -14,8 +14,7 @@ use crate::fixture::{INSTALLED, NEWEST, fresh_database, pgio_exe, shared_primary
 use crate::hosts::sshd::Sshd;
 use crate::killing::kills;
 use crate::workdir::{
-    Workdir, alter_system, auto_conf, experiment, sessions_at_work, sessions_of_ours, show,
-    wait_until,
+    Workdir, active_sessions, alter_system, auto_conf, experiment, pgio_sessions, show, wait_until,
 };
 
 const LONG: &str = "blocks = 1\nduration = \"60s\"\naa = false";
@@ -29,7 +28,7 @@ fn killed_in_mid_trial(dsn: &str) -> Workdir {
     let dir = Workdir::new();
     let body = "wal_writer_delay = \"150ms\", checkpoint_timeout = \"11min\"";
     let mut running = dir.start_compare(&experiment(dsn, LONG, "", &[("set", body)]));
-    running.until("in the window", || sessions_at_work(dsn) > 0);
+    running.wait_until("in the window", || active_sessions(dsn) > 0);
     running.kill();
     assert_eq!(show(dsn, "wal_writer_delay"), "150ms");
     assert_eq!(show(dsn, "checkpoint_timeout"), "11min");
@@ -151,7 +150,7 @@ fn a_failed_undo_ends_the_experiment() {
     let keys = "blocks = 3\nduration = \"2s\"\naa = false";
     let conditions = [("set", "wal_writer_delay = \"150ms\"")];
     let mut running = dir.start_compare(&experiment(&dsn, keys, "", &conditions));
-    running.until("in the window", || sessions_at_work(&dsn) > 0);
+    running.wait_until("in the window", || active_sessions(&dsn) > 0);
     assert_eq!(show(&dsn, "wal_writer_delay"), "150ms");
     alter_system(&dsn, "wal_writer_delay", Some("777ms"));
     running.wait().expect(6, &["777", "--keep", "--restore"]);
@@ -177,9 +176,9 @@ fn killed_at_any_moment_all_is_restored() {
     for round in 0..kills(10) {
         let dir = Workdir::new();
         let mut running = dir.start_compare(if round == 0 { &lasting } else { &text });
-        running.until("connected", || sessions_of_ours(&dsn) > 0);
+        running.wait_until("connected", || pgio_sessions(&dsn) > 0);
         match round {
-            0 => running.until("changed", || auto_conf(&dsn, "wal_writer_delay") != line),
+            0 => running.wait_until("changed", || auto_conf(&dsn, "wal_writer_delay") != line),
             _ => thread::sleep(Duration::from_millis(random.next_u64() % 900)),
         }
         running.kill();
@@ -230,7 +229,7 @@ fn an_unreachable_host_does_not_block_the_undo_on_others() {
             command("there", "box", &there)
         );
     let mut running = dir.start_compare(&text);
-    running.until("both in force", || here.exists() && there.exists());
+    running.wait_until("both in force", || here.exists() && there.exists());
     running.kill();
     let keys = fs::read(sshd.path("authorized_keys")).unwrap();
     fs::write(sshd.path("authorized_keys"), "").unwrap();
@@ -262,7 +261,7 @@ fn steps_of_another_machine_are_left_to_it() {
     );
     let text = experiment(&dsn, LONG, "", &[("set", "")]) + &command;
     let mut running = dir.start_compare(&text);
-    running.until("in force", || flag.exists());
+    running.wait_until("in force", || flag.exists());
     running.kill();
     let mut here = serde_json::Value::Null;
     change_journal(&dir, |begin| {

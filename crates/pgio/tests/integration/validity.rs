@@ -10,10 +10,10 @@ use pgio::pg::private::PrivateCluster;
 use pgio_bench::busy_loop::BusyLoop;
 use serde_json::Value;
 
-use crate::command::Place;
+use crate::command::TestDatabase;
 use crate::fixture::{INSTALLED, connect, spec};
 use crate::workdir::{
-    Workdir, alter_system, condition_of, experiment, failed_checks, sessions_at_work, show,
+    Workdir, active_sessions, alter_system, condition_of, experiment, failed_checks, show,
     tolerate, wait_until,
 };
 
@@ -52,13 +52,13 @@ fn a_checkpoint_in_only_one_condition_is_reported_and_its_trials_count() {
     let conditions = [("a", ""), ("b", ""), ("disturbed", "wal_writer_delay = \"150ms\"")];
     let mut running = dir.start_compare(&experiment(&dsn, &keys, "", &conditions));
     for _ in 0..2 {
-        running.until("disturbed", || {
-            show(&dsn, "wal_writer_delay") == "150ms" && sessions_at_work(&dsn) > 0
+        running.wait_until("disturbed", || {
+            show(&dsn, "wal_writer_delay") == "150ms" && active_sessions(&dsn) > 0
         });
         let before = trials_so_far(&dir);
         connect(&dsn).batch_execute("CHECKPOINT").unwrap();
         if trials_so_far(&dir) == before {
-            running.until("stored", || trials_so_far(&dir) > before);
+            running.wait_until("stored", || trials_so_far(&dir) > before);
         }
     }
     running.wait().expect(0, &["checkpoint-in-one-condition"]);
@@ -86,7 +86,7 @@ fn a_table_bloated_between_trials_makes_the_later_ones_invalid() {
     );
     let mut running = dir.start_compare(&text);
     // A block before it, so that each condition keeps a valid trial.
-    running.until("a block is stored", || trials_so_far(&dir) == 2);
+    running.wait_until("a block is stored", || trials_so_far(&dir) == 2);
     // Dead rows at the end of the table, under keys that no session asks for.
     connect(&dsn)
         .batch_execute(
@@ -125,12 +125,12 @@ fn foreign_load_makes_the_trial_invalid() {
 fn a_single_invalid_trial_decides_the_exit_code_unless_its_check_is_tolerated() {
     let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
     let dsn = cluster.primary_conninfo();
-    let place = Place::at(&dsn);
-    place.load(1, "8M");
+    let db = TestDatabase::at(&dsn);
+    db.load(1, "8M");
     alter_system(&dsn, "fsync", Some("off"));
     wait_until("off", || show(&dsn, "fsync") == "off");
     let run = |more: &[&str]| {
-        place.pgio(&[&["run", "--run-time", "200ms", "--json", "trial.json"], more].concat())
+        db.pgio(&[&["run", "--run-time", "200ms", "--json", "trial.json"], more].concat())
     };
     let result = run(&[]);
     assert_eq!(result.code, Some(5), "{result:?}");
@@ -142,11 +142,11 @@ fn a_single_invalid_trial_decides_the_exit_code_unless_its_check_is_tolerated() 
         result.out.contains("RIOPS") && result.out.contains("INVALID: durability"),
         "{result:?}"
     );
-    assert_eq!(place.record("trial.json")["outcome"]["state"], "complete");
+    assert_eq!(db.record("trial.json")["outcome"]["state"], "complete");
 
     let result = run(&["--tolerate", "durability"]);
     assert_eq!(result.code, Some(0), "{result:?}");
-    assert!(failed_checks(&place.record("trial.json"), "warning").contains(&"durability".into()));
+    assert!(failed_checks(&db.record("trial.json"), "warning").contains(&"durability".into()));
     let result = run(&["--tolerate", "durabilty"]);
     assert_eq!(result.code, Some(2), "{result:?}");
     assert!(result.err.contains("the nearest valid one is `durability`"), "{result:?}");

@@ -191,7 +191,7 @@ fn calls_that_become_slow_after_the_first_block_are_reported() {
     let levels =
         [("local", "synchronous_commit = \"local\""), ("off", "synchronous_commit = \"off\"")];
     let mut running = dir.start_compare(&experiment(&dsn, &keys, "", &levels));
-    running.until("block 1 stored", || {
+    running.wait_until("block 1 stored", || {
         std::fs::read_to_string(dir.out().join("trials.jsonl"))
             .is_ok_and(|t| t.lines().count() >= 2)
     });

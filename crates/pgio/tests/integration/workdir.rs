@@ -78,7 +78,7 @@ impl Workdir {
             command.env_remove(name);
         }
         command.current_dir(self.path()).env("PGIO_STATE_DIR", self.path().join("state"));
-        command.args(args).args(beside_others(args));
+        command.args(args).args(tolerance_args(args));
         command
     }
 
@@ -189,7 +189,7 @@ impl Running {
 
     /// Waits for something while pgio runs; one that ends before it fails the test.
     #[track_caller]
-    pub(crate) fn until(&mut self, what: &str, condition: impl FnMut() -> bool) {
+    pub(crate) fn wait_until(&mut self, what: &str, condition: impl FnMut() -> bool) {
         let deadline = Instant::now() + TIMEOUT;
         poll(condition, || {
             assert!(self.is_running(), "pgio ended before {what}: {}", self.result(None));
@@ -222,24 +222,23 @@ pub(crate) fn experiment(
     experiment_on(&format!("dsn = {conninfo:?}"), keys, workload, conditions)
 }
 
-/// Checks that see the tests which run beside this one: what they do to each other's machine is not
-/// what they test.
-pub(crate) const NEIGHBOURS: [&str; 3] = ["foreign-load", "steal", "generator-bound"];
-/// What `pgio run` is given as well, so that they do not decide its exit code.
-pub(crate) fn beside_others(args: &[&str]) -> &'static [&'static str] {
+/// Checks that react to the other tests on the machine, which run at the same time.
+pub(crate) const NEIGHBOR_CHECKS: [&str; 3] = ["foreign-load", "steal", "generator-bound"];
+/// Returns further arguments of `pgio run`, so that these checks do not decide its exit code.
+pub(crate) fn tolerance_args(args: &[&str]) -> &'static [&'static str] {
     match args.first() {
         Some(&"run") => &["--tolerate", "foreign-load,steal,generator-bound,environment-changed"],
         _ => &[],
     }
 }
 
-/// Those that see them between trials.
-pub(crate) const BETWEEN_TRIALS: [&str; 3] =
+/// Checks that react to other tests between trials.
+pub(crate) const BETWEEN_TRIAL_CHECKS: [&str; 3] =
     ["environment-changed", "environment-differs", "checkpoint-in-one-condition"];
 
-/// The line of [experiment]: these, and the results of neighbors.
+/// Returns the line `tolerate` of [experiment] with the checks in `more` and [`NEIGHBOR_CHECKS`].
 pub(crate) fn tolerate(more: &[&str]) -> String {
-    format!("tolerate = {:?}", [more, &NEIGHBOURS].concat())
+    format!("tolerate = {:?}", [more, &NEIGHBOR_CHECKS].concat())
 }
 
 pub(crate) fn experiment_on(
@@ -250,7 +249,7 @@ pub(crate) fn experiment_on(
 ) -> String {
     let quiet = match keys.contains("tolerate") {
         true => String::new(),
-        false => tolerate(&BETWEEN_TRIALS),
+        false => tolerate(&BETWEEN_TRIAL_CHECKS),
     };
     let mut text = format!(
         "[experiment]\nname = \"test\"\nwarmup = \"0s\"\n{keys}\n{quiet}\n\n[target]\n{target}\n\n\
@@ -287,21 +286,21 @@ pub(crate) fn alter_system(conninfo: &str, setting: &str, value: Option<&str>) {
     client.batch_execute("SELECT pg_reload_conf()").unwrap();
 }
 
-/// Sessions of pgio's in this database: its server may be other tests' too.
-pub(crate) fn sessions_of_ours(conninfo: &str) -> i64 {
-    sessions_of_ours_with(conninfo, "true")
+/// Counts pgio's sessions in this database; other tests may use the same server.
+pub(crate) fn pgio_sessions(conninfo: &str) -> i64 {
+    pgio_sessions_where(conninfo, "true")
 }
 
-/// Sessions inside a slice: without a warm-up, the window is open.
-pub(crate) fn sessions_at_work(conninfo: &str) -> i64 {
-    sessions_of_ours_with(conninfo, "state = 'active' AND query LIKE '%DO $pgio$%'")
+/// Counts the sessions inside a slice; without a warm-up, the window is open then.
+pub(crate) fn active_sessions(conninfo: &str) -> i64 {
+    pgio_sessions_where(conninfo, "state = 'active' AND query LIKE '%DO $pgio$%'")
 }
 
 pub(crate) fn sessions_waiting_for_standby(conninfo: &str) -> i64 {
-    sessions_of_ours_with(conninfo, "wait_event = 'SyncRep'")
+    pgio_sessions_where(conninfo, "wait_event = 'SyncRep'")
 }
 
-fn sessions_of_ours_with(conninfo: &str, filter: &str) -> i64 {
+fn pgio_sessions_where(conninfo: &str, filter: &str) -> i64 {
     let sql = format!(
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
          AND application_name LIKE 'pgio:%' AND {filter}"

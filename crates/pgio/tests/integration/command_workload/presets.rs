@@ -8,8 +8,8 @@ use std::process::{Child, Command, Stdio};
 use serde_json::Value;
 
 use super::{ONCE, experiment, output, schemas};
-use crate::beside::beside_each_other;
-use crate::fixture::{INSTALLED, connect, fresh_database, is_there, shared_primary};
+use crate::fixture::{INSTALLED, connect, fresh_database, is_installed, shared_primary};
+use crate::parallel::run_in_parallel;
 use crate::workdir::Workdir;
 
 fn value(trial: &Value, metric: &str) -> f64 {
@@ -34,7 +34,7 @@ fn run(dsn: &str, keys: &str, workload: &str) -> (Workdir, Vec<Value>) {
 #[test]
 fn pgbench() {
     // Each preset has a database of its own, and its windows last as long beside others as alone.
-    beside_each_other(["pgbench", "pgbench-N", "pgbench-S"], pgbench_preset);
+    run_in_parallel(["pgbench", "pgbench-N", "pgbench-S"], pgbench_preset);
 }
 
 fn pgbench_preset(preset: &str) {
@@ -164,7 +164,7 @@ fn a_failing_script_reports_its_reason() {
 
 #[test]
 fn sysbench() {
-    if !is_there("sysbench") {
+    if !is_installed("sysbench") {
         return;
     }
     // Each lane has a database of its own, and its windows last as long beside others as alone.
@@ -173,7 +173,7 @@ fn sysbench() {
         &["read_only", "point_select", "update_index"],
         &["update_non_index", "insert"],
     ];
-    beside_each_other(lanes, sysbench_scripts);
+    run_in_parallel(lanes, sysbench_scripts);
 }
 
 fn sysbench_scripts(scripts: &[&str]) {
@@ -195,7 +195,7 @@ fn sysbench_scripts(scripts: &[&str]) {
 
 #[test]
 fn fio() {
-    if !is_there("fio") {
+    if !is_installed("fio") {
         return;
     }
     let dsn = fresh_database(shared_primary(INSTALLED));
@@ -223,7 +223,7 @@ fn fio() {
 #[test]
 #[ignore = "two minutes: postal tells what it did at each full one"]
 fn postal() {
-    if !is_there("postal") || !is_there("bhm") {
+    if !is_installed("postal") || !is_installed("bhm") {
         return;
     }
     let dsn = fresh_database(shared_primary(INSTALLED));

@@ -2,7 +2,7 @@
 
 use crate::fixture::{INSTALLED, connect, spec};
 use crate::workdir::{
-    Workdir, alter_system, condition_of, experiment, failed_checks, sessions_at_work, show,
+    Workdir, active_sessions, alter_system, condition_of, experiment, failed_checks, show,
     tolerate, wait_until,
 };
 use pgio::pg::private::PrivateCluster;
@@ -15,23 +15,23 @@ fn a_setting_changed_in_mid_trial_makes_it_invalid() {
     let conditions = [("as it is", ""), ("set", "wal_writer_delay = \"150ms\"")];
     let keys = "blocks = 2\nduration = \"3s\"\naa = false\nseed = 3\nrepeats = 0";
     let mut running = dir.start_compare(&experiment(&dsn, keys, "", &conditions));
-    running.until("in force", || show(&dsn, "wal_writer_delay") == "150ms");
+    running.wait_until("in force", || show(&dsn, "wal_writer_delay") == "150ms");
     // Into the window, away from ours, and back before pgio takes its own line back.
-    running.until("in the window", || sessions_at_work(&dsn) == 1);
+    running.wait_until("in the window", || active_sessions(&dsn) == 1);
     let begun = wal(&dsn);
-    running.until("committing", || wal(&dsn) - begun > 100_000);
+    running.wait_until("committing", || wal(&dsn) - begun > 100_000);
     // A session that waits for a lock keeps the window open, however long evidence takes.
     let mut locking = connect(&dsn);
     locking.batch_execute("BEGIN; LOCK TABLE pgio_commit IN SHARE MODE").unwrap();
     alter_system(&dsn, "wal_writer_delay", Some("777ms"));
-    running.until("disturbed", || show(&dsn, "wal_writer_delay") == "777ms");
+    running.wait_until("disturbed", || show(&dsn, "wal_writer_delay") == "777ms");
     // Evidence is read as seldom as it is slow on a busy machine. Each reading ends with the standbys; the
     // first that ends from now on may have begun before the change, the second began after it.
     let mut looking = connect(&dsn);
     let mut since: String =
         looking.query_one("SELECT clock_timestamp()::text", &[]).unwrap().get(0);
     for _ in 0..2 {
-        running.until("evidence was read", || {
+        running.wait_until("evidence was read", || {
             let reading = "SELECT max(query_start)::text FROM pg_stat_activity \
                            WHERE query LIKE 'SELECT coalesce(application_name%' \
                            AND query_start > $1::text::timestamptz";
@@ -40,7 +40,7 @@ fn a_setting_changed_in_mid_trial_makes_it_invalid() {
         });
     }
     alter_system(&dsn, "wal_writer_delay", Some("150ms"));
-    running.until("back", || show(&dsn, "wal_writer_delay") == "150ms");
+    running.wait_until("back", || show(&dsn, "wal_writer_delay") == "150ms");
     locking.batch_execute("COMMIT").unwrap();
     running.wait().expect(0, &["invalid"]);
 
@@ -122,10 +122,10 @@ fn lose_durability(key: &str, conditions: &[(&str, &str)]) {
     let mut running = dir.start_compare(&experiment(&dsn, &keys, "", conditions));
     // Slices that are tried before block 1 end before anything is stored.
     let manifest = dir.out().join("manifest.json");
-    running.until("in the window", || manifest.exists() && sessions_at_work(&dsn) == 1);
+    running.wait_until("in the window", || manifest.exists() && active_sessions(&dsn) == 1);
     // Sessions are prepared before the settings are read, and hundreds of commits follow.
     let begun = wal(&dsn);
-    running.until("committing", || wal(&dsn) - begun > 100_000);
+    running.wait_until("committing", || wal(&dsn) - begun > 100_000);
     alter_system(&dsn, "fsync", Some("off"));
     running.wait().expect(5, &["invalid"]);
     // Said twice: that nothing may change, and what this change means.

@@ -85,7 +85,7 @@ fn vanished_results_stop_the_experiment_and_everything_is_restored() {
         let out = dir.out();
         let mut running = dir.start_compare(&experiment(&dsn, keys, "", &conditions));
         let stored = || fs::read_to_string(out.join("trials.jsonl")).unwrap_or_default();
-        running.until("two trials", || stored().lines().count() >= 2);
+        running.wait_until("two trials", || stored().lines().count() >= 2);
         attack(&out);
         let result = running.wait().expect(7, &["was removed, renamed or replaced"]);
         assert!(!out.exists(), "nothing is made anew in its place: {result}");

@@ -3,7 +3,7 @@
 
 use std::fs;
 
-use crate::fixture::{INSTALLED, fresh_database, is_there, shared_primary};
+use crate::fixture::{INSTALLED, fresh_database, is_installed, shared_primary};
 use crate::workdir::{Workdir, experiment, experiment_on};
 
 /// `12/36, on, 3,300/s, 2:10 left`
@@ -41,7 +41,7 @@ fn without_a_terminal_there_is_one_line_for_each_trial() {
 
 #[test]
 fn on_a_terminal_a_table_and_a_line_are_rewritten_and_never_wider() {
-    if !is_there("script") {
+    if !is_installed("script") {
         return;
     }
     let dsn = fresh_database(shared_primary(INSTALLED));

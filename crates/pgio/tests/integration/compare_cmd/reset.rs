@@ -3,7 +3,7 @@
 use pgio::pg::private::PrivateCluster;
 
 use crate::fixture::{INSTALLED, NEWEST, connect, fresh_database, shared_primary, spec};
-use crate::workdir::{Workdir, experiment_on, sessions_at_work, tolerate};
+use crate::workdir::{Workdir, active_sessions, experiment_on, tolerate};
 
 const SCALE: &str = "scale = \"8M\"\nwork_unit = 8\nupdate_work_unit = 8\nupdate_pct = 50";
 
@@ -158,7 +158,7 @@ fn a_database_keeps_its_name_whatever_interrupts_its_re_creation() {
         let mut running = dir.start_compare(&slob(&dsn, &keys));
         // A session in the new database keeps it from being renamed for a while.
         let mut guest = None;
-        running.until("re-created", || {
+        running.wait_until("re-created", || {
             guest = postgres::Client::connect(&new, postgres::NoTls).ok();
             guest.is_some()
         });
@@ -187,7 +187,7 @@ fn tables_that_a_run_works_on_are_not_destroyed() {
     let keys = "reset = \"checkpoint\"";
     let long = slob(&dsn, keys).replace("200ms", "60s");
     let mut running = dir.start_compare(&long);
-    running.until("at work", || sessions_at_work(&dsn) > 0);
+    running.wait_until("at work", || active_sessions(&dsn) > 0);
     let destroy = ["destroy", "--yes", "--connect-string", &dsn];
     dir.pgio(&destroy).expect(4, &["is at work in"]);
     assert_eq!(text(&dsn, "SELECT count(*)::text FROM pgio2"), "1024");
@@ -258,7 +258,7 @@ fn objects_created_between_trials_are_not_dropped() {
         "SELECT count(*)::text FROM pg_stat_activity \
          WHERE datname = '{name}' AND query LIKE '%DO $pgio$%'"
     );
-    running.until("in the window", || text(&beside, &working) != "0");
+    running.wait_until("in the window", || text(&beside, &working) != "0");
     connect(&dsn).batch_execute("CREATE TABLE precious ()").unwrap();
     running.wait().expect(4, &["contains objects that pgio did not create", "relation precious"]);
     assert_eq!(text(&dsn, "SELECT to_regclass('precious')::text"), "precious");

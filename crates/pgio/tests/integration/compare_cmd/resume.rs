@@ -17,7 +17,7 @@ fn interrupted(dir: &Workdir, text: &str, trials: usize) {
     let mut running = dir.start_compare(text);
     let path = dir.out().join("trials.jsonl");
     let stored = || fs::read_to_string(&path).map_or(0, |t| t.lines().count());
-    running.until("trials are stored", || stored() >= trials);
+    running.wait_until("trials are stored", || stored() >= trials);
     running.signal(Signal::INT);
     running.wait().expect(130, &["--resume"]);
 }

@@ -25,7 +25,7 @@ fn an_interrupted_experiment_continues_from_the_common_directory() {
     let dir = Workdir::new();
     let mut running = dir.start_compare(&two(&dsn));
     let first = dir.out().join("one/trials.jsonl");
-    running.until("a trial is stored", || fs::metadata(&first).is_ok_and(|m| m.len() > 0));
+    running.wait_until("a trial is stored", || fs::metadata(&first).is_ok_and(|m| m.len() > 0));
     running.signal(Signal::INT);
     running.wait().expect(130, &["are kept in out; continue with --resume out"]);
 

@@ -80,13 +80,13 @@ fn memory_is_taken_and_released() {
     let cluster = cluster();
     let experiment = endless(&on(&cluster), &format!("ballast = {size:?}"));
     let mut running = dir.start_compare(&experiment);
-    running.until("taken", || pages() > before);
+    running.wait_until("taken", || pages() > before);
     running.kill();
     wait_until("its guard has given it back", || pages() == before);
     dir.pgio(&["undo"]).expect(0, &["Restored nr_hugepages"]);
     let dir = Workdir::new();
     let mut running = dir.start_compare(&experiment);
-    running.until("taken", || pages() > before);
+    running.wait_until("taken", || pages() > before);
     kill_with_its_guards(running);
     assert!(pages() > before);
     dir.pgio(&["undo"]).expect(0, &["Restored nr_hugepages"]);

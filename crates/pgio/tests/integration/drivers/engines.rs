@@ -8,8 +8,8 @@ use serde_json::Value;
 
 use super::network::{COORDINATOR, NODES, Network, run};
 use super::{APART, are_working, assert_recounted, check, commits, lost_and_whole, start};
-use crate::fixture::{INSTALLED, fresh_database, is_there, shared_primary};
-use crate::workdir::{Workdir, sessions_of_ours, wait_until};
+use crate::fixture::{INSTALLED, fresh_database, is_installed, shared_primary};
+use crate::workdir::{Workdir, pgio_sessions, wait_until};
 
 /// A Slurm cluster of three nodes.
 struct Cluster {
@@ -20,7 +20,7 @@ impl Cluster {
     /// `None`, and says why, where it cannot run.
     fn up() -> Option<Cluster> {
         let programs = ["slurmctld", "slurmd", "srun", "salloc", "scancel"];
-        if !programs.into_iter().all(is_there) {
+        if !programs.into_iter().all(is_installed) {
             return None;
         }
         let mut cluster = Cluster { network: Network::up()? };
@@ -99,13 +99,13 @@ fn slurm_places_drivers_and_a_step_that_is_cancelled_costs_one_trial() {
     let args = ["compare", "experiment.toml", "--out", "out", "--drivers", "slurm:3"];
     let mut pgio = dir.start(cluster.pgio(&dir, &args));
     let mut step = None;
-    pgio.until("placing drivers", || {
+    pgio.wait_until("placing drivers", || {
         let steps = cluster.slurm(&["squeue", "-s", "-h", "-o", "%i"]).unwrap_or_default();
         step = steps.lines().find(|id| id.ends_with(".0")).map(str::to_owned);
         step.is_some()
     });
     // Cancelled inside a window: on a busy machine each of Slurm's commands takes a while.
-    pgio.until("at work", || are_working(&conninfo, 7));
+    pgio.wait_until("at work", || are_working(&conninfo, 7));
     cluster.slurm(&["scancel", &step.unwrap()]).unwrap();
     pgio.wait().expect(0, &["driver-lost"]);
     let (lost, whole) = lost_and_whole(&dir, 3);
@@ -115,14 +115,14 @@ fn slurm_places_drivers_and_a_step_that_is_cancelled_costs_one_trial() {
         assert_eq!(addresses(trial), ["10.99.0.11", "10.99.0.12", "10.99.0.13"]);
         assert_eq!(check(trial, APART).unwrap()["verdict"].as_str().map(|_| ()), Some(()));
     }
-    wait_until("no session is left", || sessions_of_ours(&conninfo) == 0);
+    wait_until("no session is left", || pgio_sessions(&conninfo) == 0);
     let left = cluster.slurm(&["squeue", "-h"]).unwrap();
     assert_eq!(left, "");
 }
 
 #[test]
 fn mpirun_starts_drivers() {
-    if !is_there("mpirun") {
+    if !is_installed("mpirun") {
         return;
     }
     let conninfo = fresh_database(shared_primary(INSTALLED));
@@ -135,5 +135,5 @@ fn mpirun_starts_drivers() {
     let trials = dir.trials();
     assert_eq!(trials.len(), 2);
     trials.iter().for_each(|trial| assert_recounted(trial, 3));
-    wait_until("no session is left", || sessions_of_ours(&conninfo) == 0);
+    wait_until("no session is left", || pgio_sessions(&conninfo) == 0);
 }

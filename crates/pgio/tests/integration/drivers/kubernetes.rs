@@ -7,7 +7,7 @@ use super::engines::addresses;
 use super::network::{COORDINATOR, Network, run};
 use super::{are_working, check, commits, lost_and_whole};
 use crate::fixture::connect;
-use crate::workdir::{Workdir, sessions_of_ours, wait_until};
+use crate::workdir::{Workdir, pgio_sessions, wait_until};
 
 const DRIVERS: usize = 3;
 /// The log of the Jobs' states.
@@ -83,7 +83,7 @@ fn three_pods_share_the_sessions_and_one_that_is_deleted_costs_one_trial() {
     let args = ["compare", "experiment.toml", "--out", "out", "--drivers", "kubernetes:3"];
     let mut pgio =
         dir.start(cluster.pgio(&dir, &[&args[..], &["--image", "localhost/pgio:1"]].concat()));
-    pgio.until("at work", || are_working(&conninfo, 7));
+    pgio.wait_until("at work", || are_working(&conninfo, 7));
     let pods = cluster.kubectl(&["get", "pods", "-l", OURS, "-o", "name"]).unwrap();
     assert_eq!(pods.lines().count(), DRIVERS, "{pods}");
     cluster.kubectl(&["delete", pods.lines().nth(1).unwrap(), "--wait=false"]).unwrap();
@@ -107,7 +107,7 @@ fn three_pods_share_the_sessions_and_one_that_is_deleted_costs_one_trial() {
             }
         }
     }
-    wait_until("no session is left", || sessions_of_ours(&conninfo) == 0);
+    wait_until("no session is left", || pgio_sessions(&conninfo) == 0);
     wait_until("no object is left", || {
         cluster.kubectl(&["get", "pods,jobs,secrets", "-l", OURS, "-o", "name"]).unwrap().is_empty()
     });

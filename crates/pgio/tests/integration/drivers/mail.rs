@@ -3,9 +3,9 @@
 use serde_json::Value;
 
 use super::{check, quiet, recounted, start};
-use crate::beside::beside_each_other;
 use crate::fixture::{INSTALLED, shared_primary};
 use crate::mail::dovecot::Dovecot;
+use crate::parallel::run_in_parallel;
 use crate::workdir::{Workdir, experiment_on};
 
 const DRIVERS: usize = 3;
@@ -33,7 +33,7 @@ fn looked_up(trial: &Value) -> [u64; 2] {
 
 #[test]
 fn drivers_deliver_mail_and_all_of_it_is_looked_up() {
-    beside_each_other(["warmup = \"300ms\"", "messages_rate = \"61/s\""], |workload| {
+    run_in_parallel(["warmup = \"300ms\"", "messages_rate = \"61/s\""], |workload| {
         let Some(dovecot) = Dovecot::start(None) else { return };
         let trial = delivered(&dovecot, workload);
         assert_eq!(trial["outcome"]["state"], "complete", "{trial:#}");

@@ -9,7 +9,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::network::{NODES, Network};
 use super::{are_working, commits, lost_and_whole};
 use crate::fixture::connect;
-use crate::workdir::{Running, Workdir, sessions_of_ours, wait_until};
+use crate::workdir::{Running, Workdir, pgio_sessions, wait_until};
 
 const DRIVERS: usize = 2;
 /// Latest moment; a run without a loss takes some four seconds.
@@ -99,7 +99,7 @@ fn lose(
         true => lost_and_whole(&dir, DRIVERS),
         false => (0, 0),
     };
-    wait_until("no session is left", || sessions_of_ours(&conninfo) == 0);
+    wait_until("no session is left", || pgio_sessions(&conninfo) == 0);
     wait_until("no driver is left", || NODES.iter().all(|n| network.processes(*n).is_empty()));
     let undo = || dir.start(network.within("c", &[], &dir.command(&["undo"]))).wait();
     undo().expect(0, &[]);
@@ -113,7 +113,8 @@ fn lose(
 #[test]
 fn a_host_off_the_network_costs_a_trial_and_nothing_is_left() {
     let Some(network) = Network::up() else { return };
-    let inside = |pgio: &mut Running| pgio.until("at work", || are_working(&network.conninfo(), 4));
+    let inside =
+        |pgio: &mut Running| pgio.wait_until("at work", || are_working(&network.conninfo(), 4));
     // On a busy machine it takes a while to take a host off.
     let found = lose(&network, 4, (Loss::Unlinked, NODES[1]), &inside);
     assert_eq!((found.lost, found.ended.as_str()), (1, "exit code 0"));

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use tempfile::TempDir;
 
-use crate::fixture::is_there;
+use crate::fixture::is_installed;
 use crate::workdir::wait_until;
 
 pub(super) const NODES: [u8; 3] = [11, 12, 13];
@@ -70,7 +70,7 @@ impl Network {
             eprintln!("skipped: network namespaces need root");
             return None;
         }
-        if !["nsenter", "ip", "setpriv"].into_iter().all(is_there) || !Path::new(BIN).exists() {
+        if !["nsenter", "ip", "setpriv"].into_iter().all(is_installed) || !Path::new(BIN).exists() {
             return None;
         }
         static NEXT: AtomicU32 = AtomicU32::new(1);

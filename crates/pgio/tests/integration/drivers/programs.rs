@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::{check, drivers_of, quiet, recounted, refused, start};
 use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary};
-use crate::workdir::{Workdir, experiment, sessions_of_ours, wait_until};
+use crate::workdir::{Workdir, experiment, pgio_sessions, wait_until};
 
 /// An experiment with this workload under one condition with these settings.
 fn text(dsn: &str, keys: &str, workload: &str, postgres: &str) -> String {
@@ -69,7 +69,7 @@ fn drivers_run_one_program_on_data_that_are_made_once() {
     // The deviation of all is not that of the parts.
     assert!(trial["metrics"].get("pgbench_latency_stddev").is_none());
     assert!(!has_schema(&dsn));
-    wait_until("no session is left", || sessions_of_ours(&dsn) == 0);
+    wait_until("no session is left", || pgio_sessions(&dsn) == 0);
 }
 
 /// `time_limit` decides, not the run time: programs load data first, or go on until their work is done.
@@ -108,12 +108,12 @@ fn a_driver_that_is_lost_takes_its_program_with_it_and_is_replaced() {
                    AND datname = current_database()";
         connect(&dsn).query_one(sql, &[]).unwrap().get::<_, i64>(0)
     };
-    pgio.until("at work", || asleep() == 2);
+    pgio.wait_until("at work", || asleep() == 2);
     let lines = |path: &Path| fs::read_to_string(path).unwrap_or_default().lines().count();
     assert_eq!(lines(&ran), 2, "each ran it once");
     let driver = drivers_of(pgio.pid())[&1];
     kill_process(Pid::from_raw(driver).unwrap(), Signal::KILL).unwrap();
-    pgio.until("rid of the program", || asleep() < 2);
+    pgio.wait_until("rid of the program", || asleep() < 2);
     pgio.wait().expect(0, &["driver-lost"]);
     let trials = dir.trials();
     assert_eq!(trials.len(), 2);
@@ -123,7 +123,7 @@ fn a_driver_that_is_lost_takes_its_program_with_it_and_is_replaced() {
     assert!(check(&trials[1], "driver-lost").is_none());
     assert_eq!(value(&trials[1], "rate"), 4.0);
     assert!(!ran.exists(), "cleaned up");
-    wait_until("no session is left", || sessions_of_ours(&dsn) == 0);
+    wait_until("no session is left", || pgio_sessions(&dsn) == 0);
 }
 
 #[test]

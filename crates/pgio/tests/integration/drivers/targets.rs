@@ -5,7 +5,7 @@ use serde_json::Value;
 
 use super::{APART, are_working, check, drivers_of, quiet, recounted, refused, start};
 use crate::joint::databases;
-use crate::workdir::{Workdir, condition_of, sessions_of_ours, wait_until};
+use crate::workdir::{Workdir, condition_of, pgio_sessions, wait_until};
 
 /// An experiment on server `a` alone and on both together.
 fn text(dsns: &[String; 2], keys: &str, drivers: &str) -> String {
@@ -64,7 +64,7 @@ fn each_server_has_drivers_of_its_own() {
     let trials = dir.trials();
     assert_eq!(trials.len(), 2);
     trials.iter().for_each(assert_whole);
-    dsns.iter().for_each(|dsn| wait_until("no session is left", || sessions_of_ours(dsn) == 0));
+    dsns.iter().for_each(|dsn| wait_until("no session is left", || pgio_sessions(dsn) == 0));
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn a_driver_of_one_server_that_is_lost_costs_the_trial_of_all() {
     let (dir, dsns) = (Workdir::new(), databases());
     let keys = "duration = \"3s\"\nwarmup = \"0s\"\nrepeats = 3";
     let mut pgio = start(&dir, &text(&dsns, keys, OWN), "local:4");
-    pgio.until("at work together", || are_working(&dsns[1], 3));
+    pgio.wait_until("at work together", || are_working(&dsns[1], 3));
     kill_process(Pid::from_raw(drivers_of(pgio.pid())[&1]).unwrap(), Signal::KILL).unwrap();
     let result = pgio.wait().expect(0, &["driver-lost"]);
     // The thread of a server's trial ends with it; drivers that it had started must not.
@@ -84,7 +84,7 @@ fn a_driver_of_one_server_that_is_lost_costs_the_trial_of_all() {
     let conditions: Vec<&str> = whole.iter().map(condition_of).collect();
     assert!(conditions.contains(&"alone") && conditions.contains(&"together"), "{conditions:?}");
     whole.iter().for_each(assert_whole);
-    dsns.iter().for_each(|dsn| wait_until("no session is left", || sessions_of_ours(dsn) == 0));
+    dsns.iter().for_each(|dsn| wait_until("no session is left", || pgio_sessions(dsn) == 0));
 }
 
 #[test]

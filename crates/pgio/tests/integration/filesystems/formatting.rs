@@ -5,7 +5,9 @@ use std::fs;
 
 use pgio::rng::SplitMix64;
 
-use super::{LONG, ONCE, PRIVATE, SIZE, clusters_of, experiment, inside, kill, mounts_found};
+use super::{
+    LONG, ONCE, PRIVATE, SIZE, clusters_of, experiment, in_namespace_or_rerun, kill, mounts_found,
+};
 use crate::disk::{LoopDevice, run};
 use crate::killing::kills;
 use crate::workdir::{Workdir, failed_checks, wait_until};
@@ -24,7 +26,7 @@ pub(super) fn mounted(device: &LoopDevice) -> bool {
 
 #[test]
 fn a_new_file_system_for_each_trial() {
-    if !inside("formatting::a_new_file_system_for_each_trial") {
+    if !in_namespace_or_rerun("formatting::a_new_file_system_for_each_trial") {
         return;
     }
     let device = LoopDevice::new(SIZE);
@@ -64,7 +66,7 @@ fn a_new_file_system_for_each_trial() {
 
 #[test]
 fn killed_at_any_moment_the_device_is_cleared() {
-    if !inside("formatting::killed_at_any_moment_the_device_is_cleared") {
+    if !in_namespace_or_rerun("formatting::killed_at_any_moment_the_device_is_cleared") {
         return;
     }
     let device = LoopDevice::new(SIZE);
@@ -94,7 +96,7 @@ fn killed_at_any_moment_the_device_is_cleared() {
 
 #[test]
 fn a_device_is_formatted_only_if_named_twice() {
-    if !inside("formatting::a_device_is_formatted_only_if_named_twice") {
+    if !in_namespace_or_rerun("formatting::a_device_is_formatted_only_if_named_twice") {
         return;
     }
     let device = LoopDevice::new(SIZE);
@@ -132,7 +134,7 @@ fn a_device_is_formatted_only_if_named_twice() {
 /// With its metadata on another device nothing of DRBD can be seen on the disk itself.
 #[test]
 fn a_disk_that_drbd_is_configured_for_is_never_formatted() {
-    if !inside("formatting::a_disk_that_drbd_is_configured_for_is_never_formatted") {
+    if !in_namespace_or_rerun("formatting::a_disk_that_drbd_is_configured_for_is_never_formatted") {
         return;
     }
     let (device, dir) = (LoopDevice::new(SIZE), Workdir::new());
@@ -151,14 +153,14 @@ fn a_disk_that_drbd_is_configured_for_is_never_formatted() {
 
 #[test]
 fn undo_never_clears_a_foreign_file_system() {
-    if !inside("formatting::undo_never_clears_a_foreign_file_system") {
+    if !in_namespace_or_rerun("formatting::undo_never_clears_a_foreign_file_system") {
         return;
     }
     let device = LoopDevice::new(SIZE);
     let body = format(&device, "type = \"ext4\"");
     let dir = Workdir::new();
     let mut running = dir.start_compare(&experiment(PRIVATE, LONG, &[("b", &body)]));
-    running.until("mounted", || {
+    running.wait_until("mounted", || {
         fs::read_to_string("/proc/self/mountinfo").unwrap().contains("/primary rw")
     });
     running.kill();

@@ -7,7 +7,7 @@ use std::process::Command;
 use pgio::rng::SplitMix64;
 
 use super::formatting::{format, holds, mounted};
-use super::{LONG, SIZE, inside, kill, mounts_found};
+use super::{LONG, SIZE, in_namespace_or_rerun, kill, mounts_found};
 use crate::controlling::Managed;
 use crate::disk::{LoopDevice, lock_free_devices, run};
 use crate::fixture::connect;
@@ -73,8 +73,9 @@ impl Bench {
         let dir = Workdir::new();
         let body = self.on("ext4", "");
         let mut running = dir.start_compare(&self.experiment(LONG, &[("b", &body)]));
-        running
-            .until("moved", || self.places().iter().all(|(_, place)| place == "pgio_filesystem"));
+        running.wait_until("moved", || {
+            self.places().iter().all(|(_, place)| place == "pgio_filesystem")
+        });
         running.kill();
         dir
     }
@@ -95,7 +96,9 @@ impl Bench {
 
 #[test]
 fn a_data_set_lies_on_a_new_file_system_while_the_server_runs() {
-    if !inside("tablespace::a_data_set_lies_on_a_new_file_system_while_the_server_runs") {
+    if !in_namespace_or_rerun(
+        "tablespace::a_data_set_lies_on_a_new_file_system_while_the_server_runs",
+    ) {
         return;
     }
     let bench = Bench::new();
@@ -135,7 +138,7 @@ fn a_data_set_lies_on_a_new_file_system_while_the_server_runs() {
 
 #[test]
 fn killed_at_any_moment_the_data_set_is_moved_back() {
-    if !inside("tablespace::killed_at_any_moment_the_data_set_is_moved_back") {
+    if !in_namespace_or_rerun("tablespace::killed_at_any_moment_the_data_set_is_moved_back") {
         return;
     }
     let bench = Bench::new();
@@ -158,7 +161,7 @@ fn killed_at_any_moment_the_data_set_is_moved_back() {
 
 #[test]
 fn after_a_reboot_undo_mounts_the_file_system_again() {
-    if !inside("tablespace::after_a_reboot_undo_mounts_the_file_system_again") {
+    if !in_namespace_or_rerun("tablespace::after_a_reboot_undo_mounts_the_file_system_again") {
         return;
     }
     let bench = Bench::new();
@@ -188,7 +191,7 @@ fn after_a_reboot_undo_mounts_the_file_system_again() {
 
 #[test]
 fn a_lost_file_system_is_not_the_end_of_an_undo() {
-    if !inside("tablespace::a_lost_file_system_is_not_the_end_of_an_undo") {
+    if !in_namespace_or_rerun("tablespace::a_lost_file_system_is_not_the_end_of_an_undo") {
         return;
     }
     for keeps in [false, true] {
@@ -216,7 +219,7 @@ fn a_lost_file_system_is_not_the_end_of_an_undo() {
 
 #[test]
 fn a_directory_that_cannot_be_removed_stays_in_place() {
-    if !inside("tablespace::a_directory_that_cannot_be_removed_stays_in_place") {
+    if !in_namespace_or_rerun("tablespace::a_directory_that_cannot_be_removed_stays_in_place") {
         return;
     }
     let bench = Bench::new();
@@ -236,7 +239,7 @@ fn a_directory_that_cannot_be_removed_stays_in_place() {
 
 #[test]
 fn undo_waits_for_a_move_of_a_killed_run() {
-    if !inside("tablespace::undo_waits_for_a_move_of_a_killed_run") {
+    if !in_namespace_or_rerun("tablespace::undo_waits_for_a_move_of_a_killed_run") {
         return;
     }
     let bench = Bench::new();
@@ -247,7 +250,7 @@ fn undo_waits_for_a_move_of_a_killed_run() {
     let dir = Workdir::new();
     let body = bench.on("ext4", "");
     let mut running = dir.start_compare(&bench.experiment(LONG, &[("b", &body)]));
-    running.until("on its way", || {
+    running.wait_until("on its way", || {
         let ask = "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock'";
         connect(&bench.server.dsn()).query_one(ask, &[]).unwrap().get::<_, i64>(0) > 0
     });
@@ -265,7 +268,7 @@ fn undo_waits_for_a_move_of_a_killed_run() {
 
 #[test]
 fn a_tablespace_refused_before_anything_is_changed() {
-    if !inside("tablespace::a_tablespace_refused_before_anything_is_changed") {
+    if !in_namespace_or_rerun("tablespace::a_tablespace_refused_before_anything_is_changed") {
         return;
     }
     let bench = Bench::new();
@@ -325,7 +328,7 @@ fn partition_table() -> [u8; 512] {
 /// Under a data directory the same rules hold.
 #[test]
 fn a_device_in_use_by_something_else_is_not_formatted() {
-    if !inside("tablespace::a_device_in_use_by_something_else_is_not_formatted") {
+    if !in_namespace_or_rerun("tablespace::a_device_in_use_by_something_else_is_not_formatted") {
         return;
     }
     let bench = Bench::new();

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 
 use super::formatting::mounted;
-use super::{Disk, SIZE, inside, is_up};
+use super::{Disk, SIZE, in_namespace_or_rerun, is_up};
 use crate::disk::{LoopDevice, lock_free_devices, run};
 use crate::workdir::Workdir;
 
@@ -17,7 +17,7 @@ fn attach(device: &str, image: &Path) {
 
 #[test]
 fn a_device_renamed_by_a_reboot_is_not_mounted() {
-    if !inside("undoing::a_device_renamed_by_a_reboot_is_not_mounted") {
+    if !in_namespace_or_rerun("undoing::a_device_renamed_by_a_reboot_is_not_mounted") {
         return;
     }
     let disk = Disk::new("ext4", "noatime");
@@ -38,7 +38,7 @@ fn a_device_renamed_by_a_reboot_is_not_mounted() {
 
 #[test]
 fn a_mount_that_is_in_use_does_not_leave_the_server_down() {
-    if !inside("undoing::a_mount_that_is_in_use_does_not_leave_the_server_down") {
+    if !in_namespace_or_rerun("undoing::a_mount_that_is_in_use_does_not_leave_the_server_down") {
         return;
     }
     let disk = Disk::new("ext4", "noatime");
@@ -55,7 +55,7 @@ fn a_mount_that_is_in_use_does_not_leave_the_server_down() {
 
 #[test]
 fn another_file_system_at_the_mount_point_is_named() {
-    if !inside("undoing::another_file_system_at_the_mount_point_is_named") {
+    if !in_namespace_or_rerun("undoing::another_file_system_at_the_mount_point_is_named") {
         return;
     }
     let disk = Disk::new("ext4", "noatime");

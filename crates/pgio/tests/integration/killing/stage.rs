@@ -24,7 +24,7 @@ const FAKES: &[(&str, &str)] = &[
 ];
 
 /// Initial files of the fakes: none equals the configuration or a default.
-const FOUND: &[(&str, &str)] = &[
+const INITIAL_FILES: &[(&str, &str)] = &[
     ("proc-drbd", "version: 8.4.11 (api:1/proto:86-101)"),
     ("drbd-connection", "Connected"),
     ("drbd-protocol", "A"),
@@ -36,9 +36,9 @@ const BLKIO: &str = "/sys/fs/cgroup/blkio";
 const LIMITS: [&str; 4] =
     ["read_iops_device", "write_iops_device", "read_bps_device", "write_bps_device"];
 
-/// The objects that undo names if someone changed them meanwhile: on one machine the first of them alone,
-/// but a setting of the server blocks nothing there.
-pub(crate) const STRANGERS: &[&[&str]] = &[
+/// Objects that undo names if someone else changed them meanwhile. On one machine it names only the first,
+/// but a changed setting of the server blocks no other step there.
+pub(crate) const FOREIGN_CHANGES: &[&[&str]] = &[
     &["write_iops"],
     &["al-extents"],
     &["queueing discipline of lo"],
@@ -57,7 +57,7 @@ pub(crate) struct Stage {
 }
 
 impl Stage {
-    pub(crate) fn set() -> Stage {
+    pub(crate) fn set_up() -> Stage {
         let device = LoopDevice::new(1 << 30);
         device.format();
         let mounted = device.mount();
@@ -74,7 +74,7 @@ impl Stage {
         }
         let stage = Stage { dir: Workdir::new(), cluster, device, mounted, fakes };
         fs::create_dir(stage.state("")).unwrap();
-        for (name, text) in FOUND {
+        for (name, text) in INITIAL_FILES {
             fs::write(stage.state(name), format!("{text}\n")).unwrap();
         }
         fs::write(stage.file(), "found\n").unwrap();
@@ -218,7 +218,7 @@ undo = "echo \"$PGIO_PRIOR\" >'{file}'"
         }
         put("mount", self.mount_options());
         put("groups of the server", self.groups());
-        put("groups of ours", self.groups_of_ours());
+        put("groups of ours", self.pgio_groups());
         for entry in fs::read_dir(self.state("")).unwrap() {
             let path = entry.unwrap().path();
             let name = format!("fake {}", path.file_name().unwrap().display());
@@ -249,11 +249,11 @@ undo = "echo \"$PGIO_PRIOR\" >'{file}'"
         fs::read_to_string(self.file()).unwrap() == "ours\n"
     }
 
-    /// Someone changes what was ours.
-    pub(crate) fn change(&self, stranger: &str) {
-        match stranger {
+    /// Changes an object that pgio has changed, as another user would.
+    pub(crate) fn change_foreign(&self, object: &str) {
+        match object {
             "wal_writer_delay" => {
-                alter_system(&self.cluster.primary_conninfo(), stranger, Some("777ms"));
+                alter_system(&self.cluster.primary_conninfo(), object, Some("777ms"));
             }
             "write_iops" => self.limit("write_iops_device", 777),
             "al-extents" => fs::write(self.state("drbd-al-extents"), "777\n").unwrap(),
@@ -281,7 +281,7 @@ undo = "echo \"$PGIO_PRIOR\" >'{file}'"
         // Its supervisor lives there, so it stays mounted; with the options that it is mounted by.
         self.remount("relatime");
         self.cluster.start_primary().unwrap();
-        let _ = fs::remove_dir(self.groups_of_ours());
+        let _ = fs::remove_dir(self.pgio_groups());
         let _ = fs::remove_file(self.state("tc-lo"));
         for (name, text) in [
             ("drbd-connection", "Connected"),
@@ -338,7 +338,7 @@ undo = "echo \"$PGIO_PRIOR\" >'{file}'"
     }
 
     /// A directory for this server that pgio made.
-    fn groups_of_ours(&self) -> String {
+    fn pgio_groups(&self) -> String {
         let name = format!("pgio-ballast-{}", self.postmaster());
         directories_named(&name, Path::new("/sys/fs/cgroup")).join("\n")
     }

@@ -30,7 +30,7 @@ pub(crate) fn free_port() -> u16 {
 }
 
 /// Says so where it is missing, instead of passing in silence.
-pub(crate) fn is_there(sql: bool) -> bool {
+pub(crate) fn is_installed(sql: bool) -> bool {
     let module = "/usr/lib/dovecot/modules/auth/libdriver_pgsql.so";
     let needed = ["/usr/sbin/dovecot", "/usr/lib/dovecot/lmtp", module];
     let needed = &needed[..if sql { 3 } else { 2 }];
@@ -46,7 +46,7 @@ pub(crate) fn is_there(sql: bool) -> bool {
 impl Dovecot {
     /// With its users in a file, or in a table of this database.
     pub(crate) fn start(conninfo: Option<&str>) -> Option<Dovecot> {
-        if !is_there(conninfo.is_some()) {
+        if !is_installed(conninfo.is_some()) {
             return None;
         }
         let temporary = tempfile::tempdir_in("/var/tmp").unwrap();

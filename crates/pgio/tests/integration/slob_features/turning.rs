@@ -3,7 +3,7 @@
 use std::process::Stdio;
 
 use super::{SINGLE, assert_share, count, metric};
-use crate::command::{CommandResult, Place};
+use crate::command::{CommandResult, TestDatabase};
 use crate::fixture::{INSTALLED, NEWEST};
 
 const OLDEST: u32 = 13;
@@ -11,11 +11,11 @@ const OLDEST: u32 = 13;
 const TURNS: &[&str] = &["--insert-pct", "20", "--delete-pct", "20", "--update-pct", "20"];
 
 fn turns_over(major: u32) {
-    let place = Place::new(major);
-    place.load(1, "8M");
-    let mut client = place.client();
+    let db = TestDatabase::new(major);
+    db.load(1, "8M");
+    let mut client = db.client();
     let arguments = ["run", "--json", "trial.json", "--run-time", "5", "--num-threads", "2"];
-    let mut command = place.command(&[&arguments[..], TURNS, SINGLE].concat());
+    let mut command = db.command(&[&arguments[..], TURNS, SINGLE].concat());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut largest = 0;
     while child.try_wait().unwrap().is_none() {
@@ -25,7 +25,7 @@ fn turns_over(major: u32) {
     }
     let result = CommandResult::of(child.wait_with_output().unwrap());
     assert_eq!(result.code, Some(0), "{result:?}");
-    let trial = place.record("trial.json");
+    let trial = db.record("trial.json");
 
     let [reads, updates, inserts, deletes] =
         ["read", "update", "insert", "delete"].map(|class| count(&trial, class));
@@ -71,16 +71,16 @@ fn inserts_and_deletes_leave_the_data_as_it_was_on_the_oldest() {
 
 #[test]
 fn a_table_of_that_name_that_is_not_ours_stays() {
-    let place = Place::new(INSTALLED);
-    place.load(1, "8M");
-    place.client().batch_execute("CREATE TABLE pgio_turnover (mine int)").unwrap();
-    let result = place.pgio(&[&["run", "--run-time", "1"], TURNS, SINGLE].concat());
-    result.refused(5, &["pgio_turnover", "exists"]);
-    place.client().batch_execute("SELECT mine FROM pgio_turnover").unwrap();
+    let db = TestDatabase::new(INSTALLED);
+    db.load(1, "8M");
+    db.client().batch_execute("CREATE TABLE pgio_turnover (mine int)").unwrap();
+    let result = db.pgio(&[&["run", "--run-time", "1"], TURNS, SINGLE].concat());
+    result.assert_refused(5, &["pgio_turnover", "exists"]);
+    db.client().batch_execute("SELECT mine FROM pgio_turnover").unwrap();
     // One of ours that a killed run left is replaced, and removed by `destroy`.
     let marked = "COMMENT ON TABLE pgio_turnover IS 'pgio slob workload: made and dropped by pgio'";
-    place.client().batch_execute(marked).unwrap();
-    place.succeed(&["destroy", "--yes"]);
-    let left = place.relations();
+    db.client().batch_execute(marked).unwrap();
+    db.succeed(&["destroy", "--yes"]);
+    let left = db.relations();
     assert!(!left.contains("pgio"), "{left}");
 }

@@ -3,7 +3,7 @@
 use pgio::pg::private::PrivateCluster;
 use serde_json::Value;
 
-use super::{check, inside, refused};
+use super::{check, in_namespace_or_rerun, refused};
 use crate::fixture::{INSTALLED, connect, spec};
 use crate::workdir::{Workdir, condition_of, tolerate, wait_until};
 
@@ -16,7 +16,7 @@ fn before<'a>(trial: &'a Value, what: &str) -> &'a str {
 
 #[test]
 fn a_cache_is_cold_or_warm_as_asked() {
-    if !inside("cache::a_cache_is_cold_or_warm_as_asked", false) {
+    if !in_namespace_or_rerun("cache::a_cache_is_cold_or_warm_as_asked", false) {
         return;
     }
     let dir = Workdir::new();
@@ -51,7 +51,7 @@ fn a_cache_is_cold_or_warm_as_asked() {
 
 #[test]
 fn an_impossible_cache_is_refused_and_changes_nothing() {
-    if !inside("cache::an_impossible_cache_is_refused_and_changes_nothing", false) {
+    if !in_namespace_or_rerun("cache::an_impossible_cache_is_refused_and_changes_nothing", false) {
         return;
     }
     let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
@@ -79,5 +79,5 @@ fn an_impossible_cache_is_refused_and_changes_nothing() {
                (SELECT count(*) FROM pg_namespace WHERE nspname LIKE 'pgio%')";
     let left: i64 = connect(&dsn).query_one(sql, &[]).unwrap().get(0);
     assert_eq!(left, 1, "plpgsql alone");
-    wait_until("all sessions are gone", || crate::workdir::sessions_of_ours(&dsn) == 0);
+    wait_until("all sessions are gone", || crate::workdir::pgio_sessions(&dsn) == 0);
 }

@@ -4,7 +4,7 @@ use std::fs;
 
 use serde_json::Value;
 
-use super::{check, disk, inside};
+use super::{check, disk, in_namespace_or_rerun};
 use crate::workdir::{Workdir, condition_of, failed_checks, tolerate};
 
 /// The limit of the example.
@@ -12,7 +12,7 @@ const LIMIT: f64 = 500.0;
 
 #[test]
 fn neighbors_share_what_the_disk_can_do() {
-    if !inside("neighbor::neighbors_share_what_the_disk_can_do", true) {
+    if !in_namespace_or_rerun("neighbor::neighbors_share_what_the_disk_can_do", true) {
         return;
     }
     let disk = disk(2 << 30);

@@ -4,7 +4,7 @@ use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use super::inside;
+use super::in_namespace_or_rerun;
 use crate::disk::LoopDevice;
 use crate::examples;
 use crate::fixture::{INSTALLED, pgio_exe};
@@ -50,7 +50,7 @@ const PGIO: &str = "sudo rule `nobody ALL=(root) NOPASSWD: /";
 
 #[test]
 fn each_treatment_names_the_right_it_needs() {
-    if !inside("ordinary::each_treatment_names_the_right_it_needs", true) {
+    if !in_namespace_or_rerun("ordinary::each_treatment_names_the_right_it_needs", true) {
         return;
     }
     for (treatment, expected) in [
@@ -92,7 +92,10 @@ fn each_treatment_names_the_right_it_needs() {
 
 #[test]
 fn the_directory_of_a_private_cluster_must_have_a_safe_owner() {
-    if !inside("ordinary::the_directory_of_a_private_cluster_must_have_a_safe_owner", false) {
+    if !in_namespace_or_rerun(
+        "ordinary::the_directory_of_a_private_cluster_must_have_a_safe_owner",
+        false,
+    ) {
         return;
     }
     let place = tempfile::tempdir_in("/var/tmp").unwrap();
@@ -111,7 +114,7 @@ fn the_directory_of_a_private_cluster_must_have_a_safe_owner() {
 
 #[test]
 fn examples_that_need_root_say_so() {
-    if !inside("ordinary::examples_that_need_root_say_so", true) {
+    if !in_namespace_or_rerun("ordinary::examples_that_need_root_say_so", true) {
         return;
     }
     for (example, expected) in [

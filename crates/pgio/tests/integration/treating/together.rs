@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
-use super::{check, inside};
+use super::{check, in_namespace_or_rerun};
 use crate::disk::{LoopDevice, run};
 use crate::fixture::INSTALLED;
 use crate::workdir::{Workdir, condition_of, failed_checks, tolerate};
@@ -52,7 +52,10 @@ fn is_blank(device: &LoopDevice) -> bool {
 
 #[test]
 fn a_throttle_holds_on_the_file_system_that_its_condition_makes() {
-    if !inside("together::a_throttle_holds_on_the_file_system_that_its_condition_makes", true) {
+    if !in_namespace_or_rerun(
+        "together::a_throttle_holds_on_the_file_system_that_its_condition_makes",
+        true,
+    ) {
         return;
     }
     let (device, other) = (LoopDevice::new(SIZE), LoopDevice::new(64 << 20));
@@ -86,7 +89,7 @@ fn a_throttle_holds_on_the_file_system_that_its_condition_makes() {
 
 #[test]
 fn both_are_undone_after_a_kill() {
-    if !inside("together::both_are_undone_after_a_kill", true) {
+    if !in_namespace_or_rerun("together::both_are_undone_after_a_kill", true) {
         return;
     }
     let device = LoopDevice::new(SIZE);
@@ -94,7 +97,7 @@ fn both_are_undone_after_a_kill() {
     let dir = Workdir::new();
     let mut running =
         dir.start_compare(&experiment("blocks = 1\nduration = \"60s\"", &[("both", &both)]));
-    running.until("limited", || is_limited(&device));
+    running.wait_until("limited", || is_limited(&device));
     running.kill();
     dir.pgio(&["undo"]).expect(0, &["Restored write_iops", "Restored file system on"]);
     assert!(!is_limited(&device) && is_blank(&device) && dir.journals().is_empty());
@@ -167,7 +170,7 @@ fn an_undo_waits_for_the_command_of_a_killed_run() {
     );
     let keys = "blocks = 1\nduration = \"1s\"";
     let mut running = dir.start_compare(&experiment(keys, &[("a", &command)]));
-    running.until("begun", || begun.exists());
+    running.wait_until("begun", || begun.exists());
     running.kill();
     dir.pgio(&["undo"]).expect(0, &["Restored command `slow`"]);
     thread::sleep(Duration::from_secs(4));
@@ -188,7 +191,7 @@ fn a_stop_while_applying_a_condition_undoes_it() {
     );
     let mut running =
         dir.start_compare(&experiment("blocks = 1\nduration = \"60s\"", &[("a", &command)]));
-    running.until("begun", || begun.exists());
+    running.wait_until("begun", || begun.exists());
     running.signal(Signal::INT);
     fs::write(&go, "").unwrap();
     running.wait().expect(130, &["--resume"]);

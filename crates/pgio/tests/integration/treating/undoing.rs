@@ -4,12 +4,12 @@ use std::fs;
 
 use pgio::host::blkio::Limit;
 
-use super::{Server, inside};
+use super::{Server, in_namespace_or_rerun};
 use crate::workdir::Workdir;
 
 #[test]
 fn after_kill_9_undo_restores_the_prior_limit() {
-    if !inside("undoing::after_kill_9_undo_restores_the_prior_limit", true) {
+    if !in_namespace_or_rerun("undoing::after_kill_9_undo_restores_the_prior_limit", true) {
         return;
     }
     let server = Server::start();
@@ -30,7 +30,7 @@ fn after_kill_9_undo_restores_the_prior_limit() {
 
 #[test]
 fn undo_asks_about_a_limit_that_someone_changed() {
-    if !inside("undoing::undo_asks_about_a_limit_that_someone_changed", true) {
+    if !in_namespace_or_rerun("undoing::undo_asks_about_a_limit_that_someone_changed", true) {
         return;
     }
     let server = Server::start();
@@ -52,7 +52,7 @@ fn undo_asks_about_a_limit_that_someone_changed() {
 /// The journal is on disk, but the reboot removed the limits that it names.
 #[test]
 fn undo_handles_a_reboot() {
-    if !inside("undoing::undo_handles_a_reboot", true) {
+    if !in_namespace_or_rerun("undoing::undo_handles_a_reboot", true) {
         return;
     }
     let server = Server::start();
