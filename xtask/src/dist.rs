@@ -23,7 +23,7 @@ use std::path::{Path, PathBuf};
 use anyhow::{Context, Result, bail};
 use clap::Args;
 
-pub use binary::MOST_BYTES;
+pub use binary::MAX_BYTES;
 
 const DEFAULT_TARGET: &str = "x86_64-unknown-linux-musl";
 
@@ -84,7 +84,7 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
         bail!("{} is stale; run `cargo xtask generate`", path.display());
     }
     // Before the build, which takes minutes.
-    let notes = notes::of(&read(root, "CHANGELOG.md")?, &release.version)?;
+    let notes = notes::extract(&read(root, "CHANGELOG.md")?, &release.version)?;
     let programs = match options.binary_only {
         true => &["cargo", "git"][..],
         false => &["cargo", "git", "tar", "gzip", "dpkg-deb", "cargo-sbom"],

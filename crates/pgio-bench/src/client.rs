@@ -67,7 +67,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     )?;
     let pgbench = match &args.pgbench {
         Some(pgbench) => pgbench.clone(),
-        None => beside(&bench.cluster.binaries().directory),
+        None => pgbench_path(&bench.cluster.binaries().directory),
     };
     bench.load(&scale, 1, false)?;
     let scratch = tempfile::tempdir()
@@ -255,9 +255,9 @@ fn number_after(text: &str, label: &str) -> Option<f64> {
 }
 
 /// Returns pgbench's path in Debian's packages, or its name for a search in PATH.
-fn beside(directory: &Path) -> PathBuf {
-    let there = directory.join("pgbench");
-    if there.exists() { there } else { PathBuf::from("pgbench") }
+fn pgbench_path(directory: &Path) -> PathBuf {
+    let path = directory.join("pgbench");
+    if path.exists() { path } else { PathBuf::from("pgbench") }
 }
 
 /// Returns the CPU seconds of this process, all threads.

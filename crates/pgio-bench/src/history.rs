@@ -9,7 +9,7 @@ use std::path::Path;
 
 use jiff::{Timestamp, ToSpan};
 
-use super::report::{made_up, manifest, timed};
+use super::report::{generate_trial, manifest, timed};
 use super::server;
 use pgio::cli::exit::{FILES, Failure, Outcome};
 use pgio::cli::output;
@@ -60,7 +60,7 @@ fn write(dir: &Path, args: &Args) -> Result<(), StoreError> {
         let level = if run < args.runs / 2 { 1.0 } else { 0.95 };
         let mut store = Store::create(&dir.join(format!("run-{run:04}")), "", &manifest)?;
         for n in 0..args.trials {
-            let mut trial = made_up(n, &mut random);
+            let mut trial = generate_trial(n, &mut random);
             trial.run_id = format!("{}-{run}", at.strftime("%Y%m%d%H%M%S"));
             for metric in trial.metrics.values_mut().filter(|m| m.unit.ends_with("/s")) {
                 metric.value = metric.value.map(|value| value * level);

@@ -19,7 +19,7 @@ use pgio_results::units::Scale;
 
 const TABLES: u32 = 4;
 /// Ends setup.sh; not part of loading.
-const ITS_SLEEP: Duration = Duration::from_secs(5);
+const UPSTREAM_SLEEP: Duration = Duration::from_secs(5);
 
 pub(super) fn run(versus: &Versus) -> Outcome {
     let scripts = upstream::scripts(&versus.upstream)?;
@@ -95,7 +95,7 @@ fn original(bench: &Bench, dir: &Path, scale: &Scale) -> Result<Duration, Failur
     Local
         .run(&command)
         .map_err(|e| Failure::new(FAILED, e).context("the original's setup.sh failed"))?;
-    Ok(begun.elapsed().saturating_sub(ITS_SLEEP))
+    Ok(begun.elapsed().saturating_sub(UPSTREAM_SLEEP))
 }
 
 /// Drops the tables that the original created, in pgio's own private cluster.

@@ -45,17 +45,18 @@ pub(super) struct Args {
 }
 
 /// Polling interval of the report's peak memory.
-const LOOK: Duration = Duration::from_millis(2);
+const POLL_INTERVAL: Duration = Duration::from_millis(2);
 
 /// Judged trials: 3,000, of which the first and the last tenth are compared.
-const JUDGED: u32 = 3_000;
+const JUDGED_TRIALS: u32 = 3_000;
 
 pub(super) fn run(args: &Args) -> Outcome {
     output::line(" trials  record MB  seconds  peak MB  ms a trial  of the first");
     let mut first = None;
     for trials in &args.trials {
         let dir = tempfile::tempdir().map_err(|e| files(e, "cannot make a directory"))?;
-        let bytes = make(dir.path(), *trials).map_err(|e| files(e, "cannot write results"))?;
+        let bytes =
+            write_experiment(dir.path(), *trials).map_err(|e| files(e, "cannot write results"))?;
         let (seconds, peak) = report(dir.path(), &args.format)?;
         let each = seconds * 1e3 / f64::from(*trials);
         let ratio = each / *first.get_or_insert(each);
@@ -64,9 +65,9 @@ pub(super) fn run(args: &Args) -> Outcome {
             "{trials:7}  {megabytes:9.1}  {seconds:7.2}  {peak:7.1}  {each:10.3}  {ratio:12.2}"
         ));
     }
-    let (begin, end) = judged(JUDGED);
+    let (begin, end) = time_judging(JUDGED_TRIALS);
     output::line(&format!(
-        "judging a trial: {:.1} µs in the first tenth of {JUDGED}, {:.1} µs in the last",
+        "judging a trial: {:.1} µs in the first tenth of {JUDGED_TRIALS}, {:.1} µs in the last",
         begin * 1e6,
         end * 1e6
     ));
@@ -78,7 +79,7 @@ fn files(error: std::io::Error, doing: &str) -> Failure {
 }
 
 /// Writes an experiment's directory; returns the size of its records.
-fn make(dir: &Path, trials: u32) -> std::io::Result<u64> {
+fn write_experiment(dir: &Path, trials: u32) -> std::io::Result<u64> {
     let store = Store::create(dir, "[experiment]\n", &manifest(trials));
     drop(store.map_err(std::io::Error::other)?);
     let path = dir.join("trials.jsonl");
@@ -86,7 +87,7 @@ fn make(dir: &Path, trials: u32) -> std::io::Result<u64> {
     let mut file = BufWriter::new(File::create(&path)?);
     let mut random = SplitMix64::new(1);
     for n in 0..trials {
-        writeln!(file, "{}", wire::to_json(&made_up(n, &mut random)))?;
+        writeln!(file, "{}", wire::to_json(&generate_trial(n, &mut random)))?;
     }
     file.flush()?;
     Ok(fs::metadata(path)?.len())
@@ -127,7 +128,7 @@ pub(super) fn timed(arguments: &[&OsStr]) -> Result<(f64, u64), Failure> {
                 false => Err(Failure::message(FAILED, "pgio failed")),
             };
         }
-        thread::sleep(LOOK);
+        thread::sleep(POLL_INTERVAL);
     }
 }
 
@@ -139,14 +140,14 @@ fn cpu_seconds() -> f64 {
 
 /// Returns the CPU seconds per trial of the loop's judging, at the beginning and at the end: medians
 /// over blocks, which a pause of the whole process does not affect.
-fn judged(trials: u32) -> (f64, f64) {
+fn time_judging(trials: u32) -> (f64, f64) {
     let mut random = SplitMix64::new(1);
     let manifest = manifest(trials);
     let mut stored = StoredExperiment { manifest, trials: Vec::new(), torn: false, judged: false };
     let mut judge = Judge::default();
     let mut blocks = Vec::new();
     for n in 0..trials {
-        let trial = made_up(n, &mut random);
+        let trial = generate_trial(n, &mut random);
         let began = cpu_seconds();
         judge.add(&stored.manifest, n as usize, &trial);
         stored.trials.push(trial);
@@ -196,7 +197,7 @@ pub(super) fn manifest(trials: u32) -> Manifest {
 }
 
 /// Returns a record as large as that of a ten-second window: environment, timeline, histograms, checks.
-pub(super) fn made_up(n: u32, random: &mut SplitMix64) -> Trial {
+pub(super) fn generate_trial(n: u32, random: &mut SplitMix64) -> Trial {
     let on = n % 2 == 1;
     let noise = 1.0 + 0.05 * (random.next_f64() - 0.5);
     let rate = if on { 1_400.0 } else { 2_800.0 } * noise;
@@ -273,7 +274,7 @@ mod tests {
     fn four_times_the_trials_take_less_than_eight_times_the_work() {
         let seconds = |trials: u32| {
             let dir = tempfile::tempdir().unwrap();
-            make(dir.path(), trials).unwrap();
+            write_experiment(dir.path(), trials).unwrap();
             let once = || {
                 let began = cpu_seconds();
                 let mut stored = store::read(dir.path()).unwrap();
@@ -290,7 +291,7 @@ mod tests {
 
     #[test]
     fn judging_a_trial_takes_no_longer_after_many() {
-        let (begin, end) = judged(400);
+        let (begin, end) = time_judging(400);
         assert!(end < 4.0 * begin, "{begin} s a trial, then {end} s");
     }
 }

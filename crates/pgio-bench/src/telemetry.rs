@@ -69,14 +69,14 @@ pub(super) fn run(args: &Args) -> Outcome {
         for telemetry in [block % 2 == 0, block % 2 == 1] {
             let trial = match telemetry {
                 true => bench.observed_trial(&workload, warmup, Some(&sources), &mut |_| {
-                    backends.look();
+                    backends.sample();
                 })?,
                 false => bench.trial(&workload, warmup)?,
             };
             let rate = metric(&trial, "block_visits_per_second");
             if telemetry {
                 with.push(rate);
-                backends.rest();
+                backends.end_trial();
                 observed.push(trial);
             } else {
                 without.push(rate);
@@ -159,20 +159,20 @@ impl Backends {
         })
     }
 
-    fn look(&mut self) {
+    fn sample(&mut self) {
         if self.begun.is_some() && self.last.is_some_and(|(at, _)| at.elapsed().as_millis() < 500) {
             return;
         }
         let sql = "SELECT pid FROM pg_stat_activity WHERE pid <> $1 \
                    AND query ~ 'pg_stat_get_activity|pg_stat_replication'";
         let Ok(rows) = self.client.query(sql, &[&self.own]) else { return };
-        let used = rows.iter().map(|row| on_processor(row.get(0))).sum();
+        let used = rows.iter().map(|row| cpu_time(row.get(0))).sum();
         self.last = Some((Instant::now(), used));
         self.begun.get_or_insert((Instant::now(), used));
     }
 
     /// Their sessions end with the trial.
-    fn rest(&mut self) {
+    fn end_trial(&mut self) {
         if let (Some((from, before)), Some((to, after))) = (self.begun.take(), self.last.take()) {
             self.spent += to - from;
             self.used += after.saturating_sub(before);
@@ -185,7 +185,7 @@ impl Backends {
 }
 
 /// CPU time since the process began.
-fn on_processor(pid: i32) -> Duration {
+fn cpu_time(pid: i32) -> Duration {
     let text = fs::read_to_string(format!("/proc/{pid}/schedstat")).unwrap_or_default();
     let ns = text.split_whitespace().next().and_then(|n| n.parse().ok());
     Duration::from_nanos(ns.unwrap_or(0))

@@ -22,7 +22,7 @@ pub(super) fn make(release: &Release, program: &Program<'_>, out: &Path) -> Resu
     let tree = stage.path().join("tree");
     files::copy(&files::installed(&release.root)?, &tree.join("usr"))?;
     files::place(program.binary, &tree.join("usr/bin/pgio"))?;
-    files::beside(program.notices, &tree.join(DOC))?;
+    files::copy_into(program.notices, &tree.join(DOC))?;
     let version = version(&release.version);
     documents(release, &version, &tree)?;
     compress(&tree)?;
@@ -79,7 +79,7 @@ fn field<'a>(control: &'a str, name: &str) -> Option<&'a str> {
 
 /// Manual pages and changelogs are compressed, as Debian's policy asks (12.1, 12.7).
 fn compress(tree: &Path) -> Result<()> {
-    let mut all = below(&tree.join("usr/share/man/man1"))?;
+    let mut all = list_files(&tree.join("usr/share/man/man1"))?;
     all.extend(["changelog", "changelog.Debian"].map(|name| tree.join(DOC).join(name)));
     all.sort();
     command::run(Command::new("gzip").args(["-9", "--no-name"]).args(&all))
@@ -87,7 +87,7 @@ fn compress(tree: &Path) -> Result<()> {
 
 /// DEBIAN/control and DEBIAN/md5sums.
 fn control(release: &Release, version: &str, architecture: &str, tree: &Path) -> Result<()> {
-    let mut all = below(&tree.join("usr"))?;
+    let mut all = list_files(&tree.join("usr"))?;
     all.sort();
     let mut bytes = 0;
     for file in &all {
@@ -109,7 +109,7 @@ fn control(release: &Release, version: &str, architecture: &str, tree: &Path) ->
 }
 
 /// All files, at any depth.
-fn below(dir: &Path) -> Result<Vec<PathBuf>> {
+fn list_files(dir: &Path) -> Result<Vec<PathBuf>> {
     let (mut files, mut dirs) = (Vec::new(), vec![dir.to_owned()]);
     while let Some(dir) = dirs.pop() {
         for entry in fs::read_dir(&dir).with_context(|| format!("list {}", dir.display()))? {
@@ -130,7 +130,7 @@ fn directories(tree: &Path) -> Result<()> {
             dirs.extend(Some(entry?.path()).filter(|path| path.is_dir()));
         }
     }
-    for file in below(&tree.join(DOC))? {
+    for file in list_files(&tree.join(DOC))? {
         let is_script = fs::read(&file).is_ok_and(|text| text.starts_with(b"#!"));
         files::set_mode(&file, if is_script { 0o755 } else { 0o644 })?;
     }

@@ -59,7 +59,7 @@ pub(super) fn installed(root: &Path) -> Result<Vec<Installed>> {
 fn all(root: &Path, place: impl Fn(&Rule) -> Option<&'static str>) -> Result<Vec<Installed>> {
     let mut files = Vec::new();
     for rule in &RULES {
-        let Some(place) = place(rule) else { continue };
+        let Some(place) = copy_file(rule) else { continue };
         for from in expanded(&root.join(rule.from))? {
             let name = from.file_name().expect("files have names");
             files.push(Installed { to: Path::new(place).join(name), from });
@@ -91,18 +91,18 @@ fn expanded(path: &Path) -> Result<Vec<PathBuf>> {
 /// Copies the files below a directory, with the modes that packages have.
 pub(super) fn copy(files: &[Installed], below: &Path) -> Result<()> {
     for file in files {
-        place(&file.from, &below.join(&file.to))?;
+        copy_file(&file.from, &below.join(&file.to))?;
     }
     Ok(())
 }
 
 /// Copies one file into a directory, under its own name.
-pub(super) fn beside(from: &Path, dir: &Path) -> Result<()> {
-    place(from, &dir.join(from.file_name().expect("files have names")))
+pub(super) fn copy_into(from: &Path, dir: &Path) -> Result<()> {
+    copy_file(from, &dir.join(from.file_name().expect("files have names")))
 }
 
 /// Copies one file; scripts and programs can be executed.
-pub(super) fn place(from: &Path, to: &Path) -> Result<()> {
+pub(super) fn copy_file(from: &Path, to: &Path) -> Result<()> {
     let dir = to.parent().expect("a file lies in a directory");
     fs::create_dir_all(dir).with_context(|| format!("make {}", dir.display()))?;
     fs::copy(from, to).with_context(|| format!("copy {}", from.display()))?;

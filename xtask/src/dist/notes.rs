@@ -5,7 +5,7 @@ use anyhow::{Result, bail};
 /// The text under the heading that names the version, without the heading.
 ///
 /// A heading is `## [Unreleased]: 2.0.0-alpha.1` or `## [2.0.0] - 2027-01-31`.
-pub(super) fn of(changelog: &str, version: &str) -> Result<String> {
+pub(super) fn extract(changelog: &str, version: &str) -> Result<String> {
     let names_it = |line: &str| {
         let words = line.split([' ', '[', ']', ':']);
         line.starts_with("## ") && words.into_iter().any(|word| word == version)
@@ -34,20 +34,22 @@ mod tests {
 
     #[test]
     fn the_notes_are_the_section_of_the_version() {
-        let notes = of(CHANGELOG, "2.0.0").unwrap();
+        let notes = extract(CHANGELOG, "2.0.0").unwrap();
         assert_eq!(notes, "# pgio 2.0.0\n\n## Added\n\n- new\n\n## Fixed\n\n- old\n");
-        assert_eq!(of(CHANGELOG, "1.9.0").unwrap(), "# pgio 1.9.0\n\n- older\n");
+        assert_eq!(extract(CHANGELOG, "1.9.0").unwrap(), "# pgio 1.9.0\n\n- older\n");
     }
 
     #[test]
     fn a_release_without_notes_is_refused() {
-        assert!(of(CHANGELOG, "2.0").unwrap_err().to_string().contains("no heading `## [2.0]`"));
-        assert!(of(CHANGELOG, "1.8.0").unwrap_err().to_string().contains("nothing under"));
+        assert!(
+            extract(CHANGELOG, "2.0").unwrap_err().to_string().contains("no heading `## [2.0]`")
+        );
+        assert!(extract(CHANGELOG, "1.8.0").unwrap_err().to_string().contains("nothing under"));
     }
 
     #[test]
     fn the_changelog_has_this_version() {
         let changelog = include_str!("../../../CHANGELOG.md");
-        assert!(of(changelog, env!("CARGO_PKG_VERSION")).unwrap().contains("pgio demo"));
+        assert!(extract(changelog, env!("CARGO_PKG_VERSION")).unwrap().contains("pgio demo"));
     }
 }

@@ -1,7 +1,7 @@
 //! Equal conditions on a small table in shared buffers. A verdict for any condition is a false alarm,
 //! so each experiment is judged by the condition that differs most from the baseline.
 
-use super::rounds::{Plan, RoundResult, each};
+use super::rounds::{Plan, RoundResult, run_rounds};
 use super::server::CACHED_READS;
 use pgio::cli::exit::Outcome;
 use pgio_report::analysis::Comparison;
@@ -21,7 +21,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     for name in &names {
         text += &format!("\n[[condition]]\nname = \"{name}\"\n");
     }
-    each(&args.plan, "ratio", |round| {
+    run_rounds(&args.plan, "ratio", |round| {
         let analysis = round.analysis(&text)?;
         let compared = names[1..].iter().filter_map(|name| analysis.primary(name));
         let p = |c: &Comparison| c.p_adjusted.unwrap_or(1.0);

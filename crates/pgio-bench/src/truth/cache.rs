@@ -14,7 +14,7 @@ use pgio_results::store;
 const ENGINES: [EngineName; 2] = [EngineName::Server, EngineName::Client];
 const CONDITIONS: [&str; 3] = ["a", "b", "c"];
 /// Maximum relative deviation from the first trial of the block.
-const WITHIN: f64 = 0.25;
+const TOLERANCE: f64 = 0.25;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -57,7 +57,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let text = format!(
         "{} of {all} trials within {:.0} % of their block's first",
         all.saturating_sub(outside),
-        WITHIN * 100.0
+        TOLERANCE * 100.0
     );
     if outside > 0 || all == 0 {
         return Err(Failure::message(FAILED, text));
@@ -106,7 +106,7 @@ struct Line {
 
 impl Line {
     fn is_within(&self) -> bool {
-        (self.ratio - 1.0).abs() <= WITHIN
+        (self.ratio - 1.0).abs() <= TOLERANCE
     }
 
     fn text(&self) -> String {

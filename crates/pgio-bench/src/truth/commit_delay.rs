@@ -8,7 +8,7 @@ use std::path::Path;
 
 use postgres::NoTls;
 
-use super::rounds::{Plan, Round, RoundResult, each};
+use super::rounds::{Plan, Round, RoundResult, run_rounds};
 use super::server::private;
 use pgio::cli::exit::{FAILED, FILES, Failure, Outcome};
 use pgio::experiment::event::Event;
@@ -40,9 +40,9 @@ pub(super) fn run(plan: &Plan) -> Outcome {
         plan.head("commit-delay", false)
     );
     let count = (TURNS * plan.window.as_secs_f64()).ceil() as usize;
-    each(plan, "ms", |round| {
+    run_rounds(plan, "ms", |round| {
         let mut seen = Ok(Vec::new());
-        let analysis = round.analysis_heard(&text, &mut |event| {
+        let analysis = round.analyze_with_events(&text, &mut |event| {
             if let (Event::Begins { .. }, Ok(all)) = (event, &mut seen)
                 && let Err(failure) =
                     turns(round, &cluster, scratch.path(), count).map(|further| all.extend(further))
@@ -73,7 +73,7 @@ fn turns(
     let mean = |settings: &str, inserts| {
         let mean = mean_of_psql(cluster, scratch, settings, inserts);
         // Restore the setting even after a failure.
-        round.go_on().and(mean)
+        round.check_interrupted().and(mean)
     };
     (0..count)
         .map(|_| {

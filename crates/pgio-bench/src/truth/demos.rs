@@ -38,7 +38,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     for number in 1..=args.experiments {
         let out = args.out.as_deref().unwrap_or(scratch.path()).join(format!("{number:03}"));
         let round = Round { out, stop: &stop, pg: args.pg };
-        round.go_on()?;
+        round.check_interrupted()?;
         let began = Instant::now();
         let analysis = round.analysis(DEMO)?;
         output::line(&line(number, &analysis, began.elapsed().as_secs_f64()));

@@ -109,7 +109,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let case = |name: String| {
         let out = args.out.as_deref().unwrap_or(scratch.path()).join(name);
         let round = Round { out, stop: &stop, pg: args.pg };
-        round.go_on()?;
+        round.check_interrupted()?;
         Ok::<_, Failure>(Case { round, tolerate: &args.tolerate })
     };
     let missed = break_rules(&faults, &case)?;

@@ -15,7 +15,7 @@ use pgio_report::analysis::{Analysis, WEAVE_CARRY_OVER, WEAVE_SHORT};
 use pgio_report::report;
 
 /// Largest difference of mean ratios, as a share of the ratio if that is above 1.
-const AGREE: f64 = 0.02;
+const MAX_DIFFERENCE: f64 = 0.02;
 /// The first is the baseline.
 const LEVELS: [&str; 5] = ["local", "off", "remote_write", "on", "remote_apply"];
 const COMPARED: usize = LEVELS.len() - 1;
@@ -95,8 +95,8 @@ pub(super) fn run(args: &Args) -> Outcome {
     }
     let [windows, woven] = found;
     match args.disagree {
-        true => noticed(&woven, plan.enough(woven.len())),
-        false => agree(&windows, &woven, plan.enough(woven.len())),
+        true => check_reports(&woven, plan.required_count(woven.len())),
+        false => check_agreement(&windows, &woven, plan.required_count(woven.len())),
     }
 }
 
@@ -126,10 +126,10 @@ fn mean(all: &[LevelResult], level: usize) -> f64 {
 
 /// Returns the difference of two ratios that is still called equal.
 fn allowed(ratio: f64) -> f64 {
-    AGREE * ratio.max(1.0)
+    MAX_DIFFERENCE * ratio.max(1.0)
 }
 
-fn agree(windows: &[LevelResult], woven: &[LevelResult], required: usize) -> Outcome {
+fn check_agreement(windows: &[LevelResult], woven: &[LevelResult], required: usize) -> Outcome {
     let differences: [f64; COMPARED] =
         std::array::from_fn(|level| mean(woven, level) - mean(windows, level));
     let each: Vec<String> = differences
@@ -151,7 +151,7 @@ fn agree(windows: &[LevelResult], woven: &[LevelResult], required: usize) -> Out
     };
     let within = pairs(1.0);
     let text = format!(
-        "mean ratios, woven less windows: {}; at most {AGREE} is allowed, or as much of a ratio above 1; all four agree \
+        "mean ratios, woven less windows: {}; at most {MAX_DIFFERENCE} is allowed, or as much of a ratio above 1; all four agree \
          within that in {} of {} pairs, and within that and their intervals in {within} ({required} are required)",
         each.join(", "),
         pairs(0.0),
@@ -159,19 +159,19 @@ fn agree(windows: &[LevelResult], woven: &[LevelResult], required: usize) -> Out
     );
     let means_agree =
         (0..COMPARED).all(|level| differences[level].abs() <= allowed(mean(windows, level)));
-    judged(means_agree && within >= required, text)
+    report_outcome(means_agree && within >= required, text)
 }
 
-fn noticed(woven: &[LevelResult], required: usize) -> Outcome {
-    let noticed = woven.iter().filter(|found| !found.doubts.is_empty()).count();
+fn check_reports(woven: &[LevelResult], required: usize) -> Outcome {
+    let reporting = woven.iter().filter(|found| !found.doubts.is_empty()).count();
     let text = format!(
-        "{noticed} of {} experiments report slices that are too short, {required} are required",
+        "{reporting} of {} experiments report slices that are too short, {required} are required",
         woven.len()
     );
-    judged(noticed >= required, text)
+    report_outcome(reporting >= required, text)
 }
 
-fn judged(is_right: bool, text: String) -> Outcome {
+fn report_outcome(is_right: bool, text: String) -> Outcome {
     if !is_right {
         return Err(Failure::message(FAILED, text));
     }
@@ -192,7 +192,7 @@ mod tests {
     fn mean_ratios_agree_or_the_proof_fails() {
         let windows = [found(0.47, false), found(0.43, false)];
         let judge = |woven: [f64; 2], required| {
-            agree(&windows, &woven.map(|ratio| found(ratio, false)), required)
+            check_agreement(&windows, &woven.map(|ratio| found(ratio, false)), required)
         };
         assert!(judge([0.44, 0.47], 0).is_ok());
         let failure = judge([0.48, 0.36], 0).unwrap_err();
@@ -205,7 +205,8 @@ mod tests {
     #[test]
     fn no_pair_differs_by_more_than_its_intervals_allow() {
         let windows = [found(0.47, false), found(0.43, false)];
-        let judge = |woven: [f64; 2]| agree(&windows, &woven.map(|ratio| found(ratio, false)), 2);
+        let judge =
+            |woven: [f64; 2]| check_agreement(&windows, &woven.map(|ratio| found(ratio, false)), 2);
         // 0.02, and the intervals add 0.01 by the square root of two.
         assert!(judge([0.44, 0.46]).is_ok());
         let failure = judge([0.43, 0.47]).unwrap_err();
@@ -219,15 +220,15 @@ mod tests {
     #[test]
     fn a_ratio_above_1_may_differ_by_2_percent_of_itself() {
         let off = |ratio| LevelResult { ratios: [ratio, 0.8, 0.6, 0.5], ..found(0.5, false) };
-        assert!(agree(&[off(17.0)], &[off(16.7)], 1).is_ok());
-        assert!(agree(&[off(17.0)], &[off(16.6)], 1).is_err());
+        assert!(check_agreement(&[off(17.0)], &[off(16.7)], 1).is_ok());
+        assert!(check_agreement(&[off(17.0)], &[off(16.6)], 1).is_err());
     }
 
     #[test]
     fn slices_that_are_too_short_are_counted() {
         let woven = [found(0.4, true), found(0.4, true), found(0.4, false)];
-        assert!(noticed(&woven, 2).is_ok());
-        assert!(noticed(&woven, 3).is_err());
+        assert!(check_reports(&woven, 2).is_ok());
+        assert!(check_reports(&woven, 3).is_err());
     }
 
     #[test]

@@ -14,7 +14,7 @@ use benchmath::summary;
 use postgres::NoTls;
 
 use super::disk::{Disk, enter_namespace};
-use super::rounds::{Plan, RoundResult, each};
+use super::rounds::{Plan, RoundResult, run_rounds};
 use super::server::{load, private};
 use pgio::cli::exit::{FAILED, Failure, Outcome, USAGE};
 use pgio::pg::private::{PrivateCluster, VersionRequest};
@@ -69,7 +69,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         .collect::<Result<Vec<Side>, Failure>>()?;
     let text = text(plan, &sides);
     let truth = f64::from(limits[1]) / f64::from(limits[0]);
-    each(plan, "ratio", |round| {
+    run_rounds(plan, "ratio", |round| {
         let meters: Vec<Meter> = sides.iter().map(|s| Meter::start(&s.disk.stat_file())).collect();
         let analysis = round.analysis(&text)?;
         let reads: Vec<String> = meters.into_iter().map(|m| format!("{:.0}", m.stop())).collect();

@@ -65,7 +65,7 @@ impl Plan {
     }
 
     /// Returns how many experiments must give the right answer.
-    pub(super) fn enough(&self, experiments: usize) -> usize {
+    pub(super) fn required_count(&self, experiments: usize) -> usize {
         // The product may be a rounding error above a whole number.
         (experiments as f64 * self.required - 1e-9).ceil() as usize
     }
@@ -82,7 +82,7 @@ impl Plan {
     ) -> Result<Round<'a>, Failure> {
         let out = self.out.as_deref().unwrap_or(scratch).join(name);
         let round = Round { out, stop, pg: self.pg };
-        round.go_on()?;
+        round.check_interrupted()?;
         Ok(round)
     }
 }
@@ -173,31 +173,31 @@ pub(crate) struct Round<'a> {
 
 impl Round<'_> {
     /// Fails once the user requests a stop.
-    pub(super) fn go_on(&self) -> Outcome {
+    pub(super) fn check_interrupted(&self) -> Outcome {
         if self.stop.requested() { Err(Failure::interrupted()) } else { Ok(()) }
     }
 
     pub(super) fn analysis(&self, text: &str) -> Result<Analysis, Failure> {
-        self.analysis_heard(text, &mut |_| {})
+        self.analyze_with_events(text, &mut |_| {})
     }
 
-    pub(super) fn analysis_heard(
+    pub(super) fn analyze_with_events(
         &self,
         text: &str,
-        hear: &mut dyn FnMut(&Event<'_>),
+        on_event: &mut dyn FnMut(&Event<'_>),
     ) -> Result<Analysis, Failure> {
-        Ok(directories::analyze(&self.results(text, hear)?)?)
+        Ok(directories::analyze(&self.results(text, on_event)?)?)
     }
 
     /// Runs an experiment of one workload and returns the directory of its results.
     pub(crate) fn results(
         &self,
         text: &str,
-        hear: &mut dyn FnMut(&Event<'_>),
+        on_event: &mut dyn FnMut(&Event<'_>),
     ) -> Result<PathBuf, Failure> {
         let job = jobs::parse(text, "truth.toml", "truth")?;
         let run = Run { out: &self.out, start: Start::New, stop: self.stop, pg: self.pg };
-        let dirs = jobs::perform(&job, &run, hear)?;
+        let dirs = jobs::perform(&job, &run, on_event)?;
         Ok(dirs.into_iter().next().expect("an experiment has a workload, and each a directory"))
     }
 }
@@ -215,7 +215,7 @@ pub(crate) fn scratch() -> Result<TempDir, Failure> {
 }
 
 /// Runs the experiments, prints a line for each and the total; `what` names the estimate.
-pub(super) fn each(
+pub(super) fn run_rounds(
     plan: &Plan,
     what: &str,
     mut one: impl FnMut(&Round<'_>) -> Result<RoundResult, Failure>,
@@ -233,7 +233,7 @@ pub(super) fn each(
         output::line(&judged.line(number));
         all.push(judged);
     }
-    sum_up(&all, plan.enough(all.len()))
+    sum_up(&all, plan.required_count(all.len()))
 }
 
 fn sum_up(all: &[RoundResult], required: usize) -> Outcome {
@@ -273,16 +273,16 @@ mod tests {
     fn who_wants_to_stop_is_heard_before_the_next_step() {
         let stop = Stop::new();
         let round = Round { out: PathBuf::new(), stop: &stop, pg: None };
-        assert!(round.go_on().is_ok());
+        assert!(round.check_interrupted().is_ok());
         stop.request();
-        assert_eq!(round.go_on().unwrap_err().sentence(), "stopped");
+        assert_eq!(round.check_interrupted().unwrap_err().sentence(), "stopped");
     }
 
     #[test]
     fn a_tenth_may_miss_and_a_missing_interval_counts_as_one() {
         let plan = |args: &[&str]| Parsed::parse_from([&["truth"], args].concat()).plan;
-        assert_eq!([40, 20, 3].map(|all| plan(&[]).enough(all)), [36, 18, 3]);
-        assert_eq!(plan(&["--required", "0.93"]).enough(200), 186);
+        assert_eq!([40, 20, 3].map(|all| plan(&[]).required_count(all)), [36, 18, 3]);
+        assert_eq!(plan(&["--required", "0.93"]).required_count(200), 186);
         assert!(judged(0.94, 0.95).covered());
         assert!(!judged(0.951, 1.0).covered());
         assert!(!judged(f64::NAN, f64::NAN).covered());

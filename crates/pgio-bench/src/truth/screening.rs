@@ -13,7 +13,7 @@ use pgio_report::analysis::{Analysis, Verdict};
 const DELAY: &str = "commit_delay";
 const SYNC: &str = "synchronous_commit";
 /// Settings that do nothing here, with two values each.
-const INERT: [(&str, &str, &str); 8] = [
+const INERT_SETTINGS: [(&str, &str, &str); 8] = [
     ("enable_hashjoin", "\"on\"", "\"off\""),
     ("enable_mergejoin", "\"on\"", "\"off\""),
     ("enable_hashagg", "\"on\"", "\"off\""),
@@ -26,7 +26,7 @@ const INERT: [(&str, &str, &str); 8] = [
 /// The delay costs more than this share where commits wait, and no such cost is shown where they do not.
 const MATTERS: f64 = 0.05;
 /// One experiment in this many may accuse an inert setting.
-const ACCUSED: usize = 20;
+const EXPERIMENTS_PER_ACCUSATION: usize = 20;
 
 fn text(plan: &Plan) -> String {
     let mut text = format!(
@@ -37,7 +37,7 @@ fn text(plan: &Plan) -> String {
         plan.head("screening", false),
         MATTERS * 100.0
     );
-    for (name, low, high) in [(SYNC, "\"on\"", "\"off\"")].into_iter().chain(INERT) {
+    for (name, low, high) in [(SYNC, "\"on\"", "\"off\"")].into_iter().chain(INERT_SETTINGS) {
         text += &format!("\n[[factor]]\nname = \"{name}\"\nsetting = [{low}, {high}]\n");
     }
     text
@@ -122,7 +122,7 @@ impl ScreeningVerdict {
 fn sum_up(all: &[ScreeningVerdict]) -> Outcome {
     let found = all.iter().filter(|j| j.found).count();
     let accused = all.iter().filter(|j| !j.accused.is_empty()).count();
-    let allowed = all.len().div_ceil(ACCUSED);
+    let allowed = all.len().div_ceil(EXPERIMENTS_PER_ACCUSATION);
     let text = format!(
         "planted effects found in {found} of {} experiments, all are required; inert settings accused in \
          {accused}, {allowed} allowed",

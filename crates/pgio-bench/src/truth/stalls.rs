@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::rounds::{Plan, Round, RoundResult, each, opened_at};
+use super::rounds::{Plan, Round, RoundResult, opened_at, run_rounds};
 use super::server::private;
 use pgio::cli::exit::{FAILED, Failure, Outcome};
 use pgio::experiment::event::Event;
@@ -23,8 +23,8 @@ use pgio_report::report::headline;
 
 const STALLED: &str = "stalling";
 /// The stopped part of a window, from this point on.
-const STOPPED: f64 = 1.0 / 3.0;
-const FROM: f64 = 0.4;
+const STOPPED_SHARE: f64 = 1.0 / 3.0;
+const STOP_START: f64 = 0.4;
 
 pub(super) fn run(plan: &Plan) -> Outcome {
     let delay = [("commit_delay", "10000"), ("commit_siblings", "0")];
@@ -37,7 +37,7 @@ pub(super) fn run(plan: &Plan) -> Outcome {
         plan.head("stalls", false),
         cluster.primary_conninfo()
     );
-    each(plan, "totals", |round| one(plan, round, &text, &pid_file))
+    run_rounds(plan, "totals", |round| one(plan, round, &text, &pid_file))
 }
 
 fn one(
@@ -50,10 +50,10 @@ fn one(
     let window = plan.window;
     let stopper = {
         let pid_file = pid_file.to_owned();
-        thread::spawn(move || stop_in(&opened, window, &pid_file))
+        thread::spawn(move || stop_during_windows(&opened, window, &pid_file))
     };
     let (mut waiting, mut measured) = (false, 0_u32);
-    let analysis = round.analysis_heard(text, &mut |event| match event {
+    let analysis = round.analyze_with_events(text, &mut |event| match event {
         Event::Begins { planned, condition } => {
             waiting = *condition == STALLED && planned.iter().any(|p| stalls(p.block));
         }
@@ -100,7 +100,7 @@ fn judged(analysis: &Analysis, truth: f64) -> RoundResult {
 }
 
 /// Stops the server's processes in each window that opens; returns the total stopped time.
-fn stop_in(
+fn stop_during_windows(
     opened: &Receiver<Instant>,
     window: Duration,
     pid_file: &Path,
@@ -111,12 +111,12 @@ fn stop_in(
             let moment = opened + window.mul_f64(part);
             thread::sleep(moment.saturating_duration_since(Instant::now()));
         };
-        until(FROM);
+        until(STOP_START);
         let processes = children(pid_file).map_err(failed)?;
         let began = Instant::now();
         let all = |signal| processes.iter().try_for_each(|pid| kill_process(*pid, signal));
         let sent = all(Signal::STOP);
-        until(FROM + STOPPED);
+        until(STOP_START + STOPPED_SHARE);
         // Continue them even if some could not be stopped.
         let again = all(Signal::CONT);
         stopped += began.elapsed();

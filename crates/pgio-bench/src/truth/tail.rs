@@ -87,7 +87,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     for number in 1..=args.trials {
         let out = dir.path().join(format!("{number:03}"));
         let round = Round { out, stop: &stop, pg: args.pg };
-        round.go_on()?;
+        round.check_interrupted()?;
         let p99 = one(args, &round, &dsn)?;
         let seen = p99.value.unwrap_or_default();
         let enough = seen >= REQUIRED * args.truth();
@@ -123,7 +123,7 @@ fn one(args: &Args, round: &Round<'_>, dsn: &str) -> Result<Metric, Failure> {
         thread::sleep(Duration::from_secs_f64(hold));
         client.batch_execute("COMMIT")
     });
-    let analysis = round.analysis_heard(&args.text(dsn), &mut |event| {
+    let analysis = round.analyze_with_events(&args.text(dsn), &mut |event| {
         if let Event::Progress { progress, .. } = event {
             // The event is repeated; only the first one counts.
             let _ = opened.send(opened_at(progress));

@@ -67,9 +67,9 @@ impl Case<'_> {
     pub(super) fn analysis(
         &self,
         text: &str,
-        hear: &mut dyn FnMut(&Event<'_>),
+        on_event: &mut dyn FnMut(&Event<'_>),
     ) -> Result<Analysis, Failure> {
-        let dir = match self.round.results(text, hear) {
+        let dir = match self.round.results(text, on_event) {
             Err(failure) if failure.code() == TRIAL => self.round.out.clone(),
             results => results?,
         };

@@ -41,7 +41,11 @@ pub(super) const OTHER_WRITER: Fault = Fault {
         let script = "for i in 1 2 3 4 5 6 7 8; do \
                       dd if=/dev/zero \"$1\" bs=1M count=100 oflag=direct conv=notrunc status=none; done; \
                       rm -f \"${1#of=}\"; cd /; sleep 7";
-        disturbed(case, &text, InWindow::of("disturbed").at(0.3, || apart(script, &target)))
+        disturbed(
+            case,
+            &text,
+            InWindow::of("disturbed").at(0.3, || start_detached(script, &target)),
+        )
     },
 };
 
@@ -61,7 +65,7 @@ pub(super) const OTHER_READ_AHEAD: Fault = Fault {
 };
 
 /// Starts a shell that is no descendant of this process: those count as pgio's own.
-pub(super) fn apart(script: &str, argument: &str) -> Result<(), Failure> {
+pub(super) fn start_detached(script: &str, argument: &str) -> Result<(), Failure> {
     run(Command::new("setsid").args(["--fork", "sh", "-c", script, "sh", argument]))
 }
 

@@ -5,7 +5,7 @@ use std::thread;
 
 use super::accusations::Expected;
 use super::case::{Fault, Needs};
-use super::device::apart;
+use super::device::start_detached;
 use super::inject::InWindow;
 use super::server::{disturbed, slob, text};
 use crate::truth::server::{load, private};
@@ -59,6 +59,6 @@ pub(super) const BUSY_PROGRAMS: Fault = Fault {
         let text = text(case, &cluster, keys, &slob("32M", 8, 0), &["disturbed"]);
         // Until after the window's end.
         let script = "for i in 1 2 3; do timeout \"$1\" sh -c 'while :; do :; done' & done; wait";
-        disturbed(case, &text, InWindow::of("disturbed").at(0.1, || apart(script, "6")))
+        disturbed(case, &text, InWindow::of("disturbed").at(0.1, || start_detached(script, "6")))
     },
 };
