@@ -19,7 +19,7 @@ pub enum ConnectError {
     BadValue { keyword: &'static str, from: Source, problem: String },
     #[error("{keyword} from {from} is not supported; {otherwise}")]
     Unsupported { keyword: &'static str, from: Source, otherwise: String },
-    #[error("no service `{name}` in {}", list(.looked_in))]
+    #[error("no service `{name}` in {}", join_paths(.looked_in))]
     ServiceNotFound { name: String, looked_in: Vec<PathBuf> },
     #[error("service file {}, line {line}: {problem}", .path.display())]
     ServiceFile { path: PathBuf, line: usize, problem: String },
@@ -43,7 +43,7 @@ pub enum ConnectError {
     NotReady { at: String, message: String },
     #[error("{at} is not {wanted}, which target_session_attrs requires")]
     WrongSession { at: String, wanted: &'static str },
-    #[error("cannot connect to any of {} addresses: {}", .0.len(), each(.0))]
+    #[error("cannot connect to any of {} addresses: {}", .0.len(), join_errors(.0))]
     NoneOf(Vec<ConnectError>),
     #[error("{at} rejected user `{user}`: {message}{hint}")]
     Authentication { at: String, user: String, message: String, hint: String },
@@ -139,13 +139,13 @@ impl fmt::Display for ConnectWarning {
     }
 }
 
-fn list(paths: &[PathBuf]) -> String {
+fn join_paths(paths: &[PathBuf]) -> String {
     match paths {
         [] => "any service file (none exists); set PGSERVICEFILE".to_owned(),
         some => some.iter().map(|p| p.display().to_string()).collect::<Vec<_>>().join(" or "),
     }
 }
 
-fn each(errors: &[ConnectError]) -> String {
+fn join_errors(errors: &[ConnectError]) -> String {
     errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(" | ")
 }

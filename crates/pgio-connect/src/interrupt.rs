@@ -26,13 +26,13 @@ use rustix::net::{Shutdown, SocketAddrAny, SocketAddrUnix, getpeername, shutdown
 pub const REPEAT: Duration = Duration::from_millis(100);
 
 /// Addresses of servers. Global, because the sockets of a process are.
-static NOTED: Mutex<BTreeSet<SocketAddr>> = Mutex::new(BTreeSet::new());
+static SERVER_ADDRESSES: Mutex<BTreeSet<SocketAddr>> = Mutex::new(BTreeSet::new());
 static CUTTING: AtomicBool = AtomicBool::new(false);
-static CUT: AtomicBool = AtomicBool::new(false);
+static WAS_CUT: AtomicBool = AtomicBool::new(false);
 
 /// Registers the address of a server. Call it before connecting.
 pub fn note(address: IpAddr, port: u16) {
-    let mut noted = NOTED.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut noted = SERVER_ADDRESSES.lock().unwrap_or_else(PoisonError::into_inner);
     noted.insert(SocketAddr::new(address.to_canonical(), port));
 }
 
@@ -43,14 +43,14 @@ pub fn is_cutting() -> bool {
 
 /// Whether sessions were cut because pgio was asked to stop; later errors are consequences.
 pub fn was_cut() -> bool {
-    CUT.load(Ordering::SeqCst)
+    WAS_CUT.load(Ordering::SeqCst)
 }
 
 /// Starts or stops cutting connections to servers.
 pub fn set_cutting(cutting: bool) {
     CUTTING.store(cutting, Ordering::SeqCst);
     if cutting {
-        CUT.store(true, Ordering::SeqCst);
+        WAS_CUT.store(true, Ordering::SeqCst);
         cut_all();
     }
 }
@@ -115,7 +115,10 @@ fn is_of_server(socket: &OwnedFd) -> bool {
     let Ok(Some(peer)) = getpeername(socket) else { return false };
     if let Ok(address) = SocketAddr::try_from(peer.clone()) {
         let canonical = SocketAddr::new(address.ip().to_canonical(), address.port());
-        return NOTED.lock().unwrap_or_else(PoisonError::into_inner).contains(&canonical);
+        return SERVER_ADDRESSES
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .contains(&canonical);
     }
     is_server_socket(&peer)
 }

@@ -14,22 +14,22 @@ use std::collections::BTreeSet;
 use std::io;
 
 /// One message during login; libpq accepts no longer error either (MAX_ERRLEN in fe-connect.c).
-const LOGIN_MESSAGE: usize = 30_000;
+const MAX_LOGIN_MESSAGE_BYTES: usize = 30_000;
 /// All messages until the login is complete.
-const LOGIN_BYTES: usize = 1 << 20;
+const MAX_LOGIN_BYTES: usize = 1 << 20;
 /// Notices before the first ReadyForQuery; `client_min_messages = debug5` stays below the limit.
-const LOGIN_NOTICES: usize = 1_000;
+const MAX_LOGIN_NOTICES: usize = 1_000;
 /// Distinct parameter names; PostgreSQL 18 reports 16.
-const PARAMETERS: usize = 200;
+const MAX_PARAMETERS: usize = 200;
 /// A parameter's name and value together.
-const PARAMETER_BYTES: usize = 16 << 10;
+const MAX_PARAMETER_BYTES: usize = 16 << 10;
 /// pgio listens on no channel, and the crate stores notifications until they are fetched.
-const NOTIFICATIONS: usize = 100;
+const MAX_NOTIFICATIONS: usize = 100;
 /// One message after the login.
-pub(super) const MESSAGE: usize = 16 << 20;
+pub(super) const MAX_MESSAGE_BYTES: usize = 16 << 20;
 /// All messages between two ReadyForQuery.
-pub(super) const ANSWER_BYTES: usize = 32 << 20;
-const ANSWER_MESSAGES: usize = 200_000;
+pub(super) const MAX_ANSWER_BYTES: usize = 32 << 20;
+const MAX_ANSWER_MESSAGES: usize = 200_000;
 
 /// The limit that the server exceeded.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -137,9 +137,9 @@ impl Guard {
         let [tag, a, b, c, d] = self.header;
         let length = u32::from_be_bytes([a, b, c, d]);
         let limit = match (tag, self.during) {
-            (b'S', _) => PARAMETER_BYTES,
-            (_, During::Login) => LOGIN_MESSAGE,
-            (_, During::Answer) => MESSAGE,
+            (b'S', _) => MAX_PARAMETER_BYTES,
+            (_, During::Login) => MAX_LOGIN_MESSAGE_BYTES,
+            (_, During::Answer) => MAX_MESSAGE_BYTES,
         };
         let size = usize::try_from(length).unwrap_or(usize::MAX);
         if size > limit {
@@ -150,17 +150,17 @@ impl Guard {
         self.name = (tag == b'S').then(Vec::new);
         let during = self.during;
         let (max_bytes, max_messages) = match during {
-            During::Login => (LOGIN_BYTES, usize::MAX),
-            During::Answer => (ANSWER_BYTES, ANSWER_MESSAGES),
+            During::Login => (MAX_LOGIN_BYTES, usize::MAX),
+            During::Answer => (MAX_ANSWER_BYTES, MAX_ANSWER_MESSAGES),
         };
         count(&mut self.bytes, size + 1, max_bytes)
             .map_err(|limit| Excess::Bytes { during, limit })?;
         count(&mut self.messages, 1, max_messages)
             .map_err(|limit| Excess::Messages { during, limit })?;
         match tag {
-            b'N' if self.is_login() => count(&mut self.notices, 1, LOGIN_NOTICES)
+            b'N' if self.is_login() => count(&mut self.notices, 1, MAX_LOGIN_NOTICES)
                 .map_err(|limit| Excess::Notices { limit })?,
-            b'A' => count(&mut self.notifications, 1, NOTIFICATIONS)
+            b'A' => count(&mut self.notifications, 1, MAX_NOTIFICATIONS)
                 .map_err(|limit| Excess::Notifications { limit })?,
             _ => {}
         }
@@ -175,8 +175,8 @@ impl Guard {
             return Ok(());
         }
         self.parameters.extend(self.name.take());
-        match self.parameters.len() > PARAMETERS {
-            true => Err(Excess::Parameters { limit: PARAMETERS }),
+        match self.parameters.len() > MAX_PARAMETERS {
+            true => Err(Excess::Parameters { limit: MAX_PARAMETERS }),
             false => Ok(()),
         }
     }
@@ -223,53 +223,54 @@ mod tests {
     fn an_excessive_length_is_rejected_by_the_header_alone() {
         let huge = [b'E', 0x7f, 0xff, 0xff, 0xff];
         let excess = verdict(&huge).unwrap_err();
-        assert_eq!(excess, Excess::Message { length: 0x7fff_ffff, limit: LOGIN_MESSAGE });
+        assert_eq!(excess, Excess::Message { length: 0x7fff_ffff, limit: MAX_LOGIN_MESSAGE_BYTES });
         assert!(verdict(&[b'E', 0xff, 0xff, 0xff, 0xff]).is_err());
         let later = [ready(), huge.to_vec()].concat();
-        let limit = MESSAGE;
+        let limit = MAX_MESSAGE_BYTES;
         assert_eq!(verdict(&later), Err(Excess::Message { length: 0x7fff_ffff, limit }));
     }
 
     #[test]
     fn longer_messages_are_allowed_after_the_login() {
-        let row = message(b'D', &[0; LOGIN_MESSAGE]);
+        let row = message(b'D', &[0; MAX_LOGIN_MESSAGE_BYTES]);
         assert!(verdict(&row).is_err());
         assert_eq!(verdict(&[ready(), row].concat()), Ok(()));
     }
 
     #[test]
     fn notices_parameters_and_notifications_are_counted() {
-        let notices = message(b'N', b"\0").repeat(LOGIN_NOTICES + 1);
-        assert_eq!(verdict(&notices), Err(Excess::Notices { limit: LOGIN_NOTICES }));
+        let notices = message(b'N', b"\0").repeat(MAX_LOGIN_NOTICES + 1);
+        assert_eq!(verdict(&notices), Err(Excess::Notices { limit: MAX_LOGIN_NOTICES }));
         assert_eq!(verdict(&[ready(), notices].concat()), Ok(()), "the crate does not store these");
-        let known: Vec<u8> = message(b'S', b"TimeZone\0UTC\0").repeat(PARAMETERS + 1);
+        let known: Vec<u8> = message(b'S', b"TimeZone\0UTC\0").repeat(MAX_PARAMETERS + 1);
         assert_eq!(verdict(&known), Ok(()), "one name repeatedly");
-        let names = (0..=PARAMETERS).flat_map(|n| message(b'S', format!("p{n}\0on\0").as_bytes()));
+        let names =
+            (0..=MAX_PARAMETERS).flat_map(|n| message(b'S', format!("p{n}\0on\0").as_bytes()));
         let names: Vec<u8> = names.collect();
-        assert_eq!(verdict(&names), Err(Excess::Parameters { limit: PARAMETERS }));
+        assert_eq!(verdict(&names), Err(Excess::Parameters { limit: MAX_PARAMETERS }));
         let notification = [ready(), message(b'A', b"\0\0\0\x01c\0\0")].concat();
         assert_eq!(
-            verdict(&notification.repeat(NOTIFICATIONS + 1)),
-            Err(Excess::Notifications { limit: NOTIFICATIONS })
+            verdict(&notification.repeat(MAX_NOTIFICATIONS + 1)),
+            Err(Excess::Notifications { limit: MAX_NOTIFICATIONS })
         );
     }
 
     #[test]
     fn limits_apply_to_each_answer_separately() {
         let row = message(b'D', &[0; 1 << 20]);
-        let answer = [row.repeat(ANSWER_BYTES / row.len()), ready()].concat();
+        let answer = [row.repeat(MAX_ANSWER_BYTES / row.len()), ready()].concat();
         let mut guard = Guard::new();
         guard.watch(&ready()).unwrap();
         for _ in 0..3 {
             guard.watch(&answer).unwrap();
         }
-        guard.watch(&row.repeat(ANSWER_BYTES / row.len())).unwrap();
+        guard.watch(&row.repeat(MAX_ANSWER_BYTES / row.len())).unwrap();
         let during = During::Answer;
-        assert_eq!(guard.watch(&row), Err(Excess::Bytes { during, limit: ANSWER_BYTES }));
+        assert_eq!(guard.watch(&row), Err(Excess::Bytes { during, limit: MAX_ANSWER_BYTES }));
         let mut guard = Guard::new();
         guard.watch(&ready()).unwrap();
-        let small = message(b'D', b"\0\0").repeat(ANSWER_MESSAGES + 1);
-        let limit = ANSWER_MESSAGES;
+        let small = message(b'D', b"\0\0").repeat(MAX_ANSWER_MESSAGES + 1);
+        let limit = MAX_ANSWER_MESSAGES;
         assert_eq!(guard.watch(&small), Err(Excess::Messages { during, limit }));
     }
 }

@@ -91,14 +91,14 @@ fn try_host(
             Ok((client, ssl)) => {
                 return Ok(Some((client, Route { endpoint: endpoint.clone(), address, ssl })));
             }
-            Err(error) if leads_to_next_host(&error) => failed.push(error),
+            Err(error) if tries_next_host(&error) => failed.push(error),
             Err(error) => return Err(error),
         }
     }
     Ok(None)
 }
 
-fn leads_to_next_host(error: &ConnectError) -> bool {
+fn tries_next_host(error: &ConnectError) -> bool {
     use ConnectError::{NotReady, TimedOut, Unreachable, WrongSession};
     matches!(error, Unreachable { .. } | TimedOut { .. } | NotReady { .. } | WrongSession { .. })
 }
@@ -173,7 +173,7 @@ fn open(attempt: &Attempt<'_>, ssl: DriverSsl) -> Result<(Client, DriverSsl), Co
         Endpoint::Tcp { .. } => {
             let deadline = limit.map(|limit| Instant::now() + limit);
             let connector = Connector::new(tls, ssl, deadline);
-            within(limit, move || Ok(config.connect(connector)), attempt)?
+            connect_within(limit, move || Ok(config.connect(connector)), attempt)?
         }
         Endpoint::Socket { dir, port } => {
             let file = dir.join(format!(".s.PGSQL.{port}"));
@@ -183,7 +183,7 @@ fn open(attempt: &Attempt<'_>, ssl: DriverSsl) -> Result<(Client, DriverSsl), Co
                 login_first(&file, || Wire::open(&params, &route).map(drop))?;
                 Ok(config.connect(NoTls))
             };
-            within(limit, connect, attempt)?
+            connect_within(limit, connect, attempt)?
         }
     };
     let client = opened.map_err(|error| classify::classify(error, attempt))?;
@@ -212,7 +212,7 @@ type Opened = Result<Result<Client, postgres::Error>, ConnectError>;
 /// Applies the timeout to the whole login. The driver's own timeout covers only the TCP handshake,
 /// but a stalled server accepts the connection and then sends nothing. After the timeout, or when
 /// pgio is asked to stop, the thread is abandoned; it ends when the server answers or goes away.
-fn within(
+fn connect_within(
     limit: Option<Duration>,
     connect: impl FnOnce() -> Opened + Send + 'static,
     attempt: &Attempt<'_>,

@@ -141,8 +141,8 @@ impl Wire {
                 return Err(refused.map_or(WireError::Ended, WireError::Refused));
             }
             bytes += received;
-            if bytes > limits::ANSWER_BYTES {
-                let (during, limit) = (During::Answer, limits::ANSWER_BYTES);
+            if bytes > limits::MAX_ANSWER_BYTES {
+                let (during, limit) = (During::Answer, limits::MAX_ANSWER_BYTES);
                 return Err(Excess::Bytes { during, limit }.into());
             }
         }

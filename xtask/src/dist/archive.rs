@@ -14,7 +14,7 @@ pub(super) fn make(release: &Release, program: &Program<'_>, out: &Path) -> Resu
     let stage = tempfile::tempdir().context("make a temporary directory")?;
     let tree = stage.path().join(&name);
     files::copy(&files::archived(&release.root)?, &tree)?;
-    files::place(program.binary, &tree.join("pgio"))?;
+    files::copy_file(program.binary, &tree.join("pgio"))?;
     files::copy_into(program.notices, &tree)?;
     let archive = out.join(format!("{name}.tar.gz"));
     pack(stage.path(), &name, release.epoch, &archive)?;

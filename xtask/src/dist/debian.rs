@@ -21,7 +21,7 @@ pub(super) fn make(release: &Release, program: &Program<'_>, out: &Path) -> Resu
     let stage = tempfile::tempdir().context("make a temporary directory")?;
     let tree = stage.path().join("tree");
     files::copy(&files::installed(&release.root)?, &tree.join("usr"))?;
-    files::place(program.binary, &tree.join("usr/bin/pgio"))?;
+    files::copy_file(program.binary, &tree.join("usr/bin/pgio"))?;
     files::copy_into(program.notices, &tree.join(DOC))?;
     let version = version(&release.version);
     documents(release, &version, &tree)?;
@@ -54,10 +54,10 @@ fn version(version: &str) -> String {
 fn documents(release: &Release, version: &str, tree: &Path) -> Result<()> {
     let own = release.root.join("packaging/debian");
     let doc = tree.join(DOC);
-    files::place(&own.join("copyright"), &doc.join("copyright"))?;
-    files::place(&release.root.join("CHANGELOG.md"), &doc.join("changelog"))?;
+    files::copy_file(&own.join("copyright"), &doc.join("copyright"))?;
+    files::copy_file(&release.root.join("CHANGELOG.md"), &doc.join("changelog"))?;
     let overrides = tree.join("usr/share/lintian/overrides/pgio");
-    files::place(&own.join("lintian-overrides"), &overrides)?;
+    files::copy_file(&own.join("lintian-overrides"), &overrides)?;
     let control = read(&release.root, "packaging/debian/control")?;
     let maintainer =
         field(&control, "Maintainer").context("packaging/debian/control: no Maintainer")?;
@@ -179,7 +179,7 @@ mod tests {
             let dir = tempfile::tempdir().unwrap();
             let stage = dir.path().join("tree");
             files::copy(&files::installed(root).unwrap(), &stage.join("usr")).unwrap();
-            files::place(binary, &stage.join("usr/bin/pgio")).unwrap();
+            files::copy_file(binary, &stage.join("usr/bin/pgio")).unwrap();
             documents(&release, "2.0.0~alpha.1-1", &stage).unwrap();
             compress(&stage).unwrap();
             control(&release, "2.0.0~alpha.1-1", "amd64", &stage).unwrap();

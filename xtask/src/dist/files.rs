@@ -59,7 +59,7 @@ pub(super) fn installed(root: &Path) -> Result<Vec<Installed>> {
 fn all(root: &Path, place: impl Fn(&Rule) -> Option<&'static str>) -> Result<Vec<Installed>> {
     let mut files = Vec::new();
     for rule in &RULES {
-        let Some(place) = copy_file(rule) else { continue };
+        let Some(place) = place(rule) else { continue };
         for from in expanded(&root.join(rule.from))? {
             let name = from.file_name().expect("files have names");
             files.push(Installed { to: Path::new(place).join(name), from });

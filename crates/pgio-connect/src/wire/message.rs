@@ -46,8 +46,8 @@ impl<'a> Message<'a> {
         let Some((head, rest)) = bytes.split_first_chunk::<5>() else { return Ok(None) };
         let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
         let size = length as usize;
-        if size > limits::MESSAGE {
-            return Err(Excess::Message { length, limit: limits::MESSAGE }.into());
+        if size > limits::MAX_MESSAGE_BYTES {
+            return Err(Excess::Message { length, limit: limits::MAX_MESSAGE_BYTES }.into());
         }
         let body = size.checked_sub(4).ok_or(WireError::Malformed)?;
         let split = rest.split_at_checked(body);
