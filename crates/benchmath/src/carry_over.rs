@@ -205,8 +205,8 @@ pub struct Influence {
     pub log: LogRatio,
 }
 
-/// Estimates for each condition whether taking turns changes its effect and whether it affects other conditions:
-/// at most three estimates for each. Conditions with equal numbers in `settings` have the same settings, as the
+/// Estimates whether taking turns changes each condition's effect and whether it affects other conditions: at
+/// most three estimates each. Conditions with equal numbers in `settings` have the same settings, as the
 /// baseline and its A/A twin: to follow one is to follow the other, and neither reaches into the other. What
 /// follows a condition is the mean over all conditions with other settings.
 pub fn estimate(slices: &[Slices], settings: &[usize], baseline: usize) -> Vec<Influence> {

@@ -4,8 +4,8 @@
 //! Methods, 1975), summed over several series of the same blocks as Hirsch, Slack and Smith sum it over
 //! seasons (Water Resources Research 18(1), 1982): each series is compared with itself only, so series
 //! of different levels and units can be pooled. The p value comes from permuting whole blocks, which
-//! leaves any dependence between the series of a block intact: exactly up to [`MAX_EXACT_BLOCKS`] blocks, beyond
-//! by the normal distribution with the variance of that permutation. The size of the change is the
+//! leaves any dependence between the series of a block intact: exactly up to [`MAX_EXACT_BLOCKS`] blocks,
+//! beyond by the normal distribution with the variance of that permutation. The size of the change is the
 //! Theil-Sen slope (Sen, JASA 63(324), 1968).
 //!
 //! Assumption: without a drift, blocks are exchangeable. Next: [`crate::steady`] does the same inside a

@@ -48,7 +48,7 @@ impl Share {
         Share { first: 0, sessions: of, of }
     }
 
-    /// Converts the number of a message of this process to its number among the messages of all processes. In each
+    /// Converts the number of a message of this process to its number among those of all processes. In each
     /// round of as many messages as there are sessions, a process has one message per session of its own.
     pub fn global_number(self, own: u64) -> u64 {
         let sessions = u64::from(self.sessions.max(1));

@@ -63,7 +63,7 @@ pub fn judged_metrics<'a>(primary: &'a str, also_judge: &'a [String]) -> Vec<&'a
     all
 }
 
-/// Returns the metrics of single servers that a trial holds: the judged ones and those that are always compared.
+/// Returns the metrics of single servers that a trial holds: the judged ones and `COMPARED`.
 pub fn compared_metrics<'a>(judged: &[&'a str]) -> Vec<&'a str> {
     let mut all: Vec<&str> = Vec::new();
     for name in judged.iter().chain(COMPARED) {

@@ -132,7 +132,8 @@ proptest! {
         let values: Vec<f64> = values.into_iter().map(f64::from).collect();
         let mut before = 0;
         for change in find(&values, 0.5, 3) {
-            prop_assert!(change.at >= before + MIN_RUNS_PER_SIDE && change.at + MIN_RUNS_PER_SIDE <= values.len());
+            prop_assert!(change.at >= before + MIN_RUNS_PER_SIDE);
+            prop_assert!(change.at + MIN_RUNS_PER_SIDE <= values.len());
             prop_assert!(change.p > 0.0 && change.p <= change.level);
             before = change.at;
         }

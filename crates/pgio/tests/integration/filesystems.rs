@@ -32,7 +32,7 @@ use crate::workdir::{
 /// mkfs.xfs makes none below 300 MiB.
 const SIZE: u64 = 800 << 20;
 
-/// Returns true inside a mount namespace. Otherwise runs the test again in one, if it can, and returns false.
+/// Returns true inside a mount namespace; otherwise reruns the test in one, if possible, and returns false.
 fn in_namespace_or_rerun(name: &str) -> bool {
     let test = format!("filesystems::{name}");
     if is_inside(&test) {
