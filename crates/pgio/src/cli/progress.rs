@@ -155,7 +155,7 @@ impl ProgressLine {
                     output::warn(warning);
                 }
             }
-            Event::Looked { width, precision } => self.lasting(&width.describe(*precision)),
+            Event::WidthChecked { width, precision } => self.lasting(&width.describe(*precision)),
             Event::OtherInterrupted(_)
             | Event::ServerStarts(_)
             | Event::ServerStarted
@@ -241,8 +241,8 @@ impl ProgressLine {
                     "block {block}, {condition}: invalid ({why}); repeat {attempt}"
                 ));
             }
-            Decision::Beside { planned } => self.pace.add(planned.cell),
-            Decision::GivesUp { planned, why } => self.lasting(&format!(
+            Decision::RepeatsBaseline { planned } => self.pace.add(planned.cell),
+            Decision::Excludes { planned, why } => self.lasting(&format!(
                 "block {}, {condition}: invalid ({why}) after {} attempts; excluded",
                 planned.block,
                 planned.attempt + 1

@@ -45,7 +45,7 @@ pub struct Background {
     /// Whether the server is removed at the end, with everything in it.
     pub private: bool,
     /// The journal of the table that it makes on a server of the user's.
-    pub made: Option<Journal>,
+    pub table_journal: Option<Journal>,
 }
 
 impl std::fmt::Debug for Background {
@@ -63,7 +63,7 @@ impl Background {
 
     /// Removes the table that it made. If the server does not answer, the journal stays for `undo`.
     pub fn clean_up(&mut self) -> Result<(), LiveError> {
-        let Some(mut journal) = self.made.take() else { return Ok(()) };
+        let Some(mut journal) = self.table_journal.take() else { return Ok(()) };
         let (mut admin, _) = open_admin(&self.params, &self.run_id)?;
         if self.workload.clean_up(&mut admin).is_ok() {
             let steps = journal.open_steps().into_iter();

@@ -45,7 +45,7 @@ pub enum UndoError {
         "{} changes could not be undone (see above) and stay in the journal; fix the cause and rerun `pgio undo`",
         if *others_undone { "some" } else { "the" }
     )]
-    Left { others_undone: bool },
+    ChangesRemain { others_undone: bool },
     #[error(
         "everything was restored, but the journal could not be updated; make room on its file system and rerun `pgio undo`"
     )]
@@ -96,7 +96,7 @@ pub fn undo_interrupted(
     observe: &mut Observer<'_>,
 ) -> Result<UndoSummary, UndoError> {
     let (mut found, mut failures) = (false, Vec::new());
-    for dir in [state::journal_dir()?, state::held_dir()?, state::made_dir()?] {
+    for dir in [state::journal_dir()?, state::ballast_journal_dir()?, state::table_journal_dir()?] {
         let Unfinished { dead, living, unreadable } = journal::unfinished(&dir)?;
         for run in &living {
             observe(UndoEvent::Skipped(run));
@@ -196,7 +196,7 @@ pub fn undo_journal(
 /// Fails if any change is still in place, whatever the reason.
 fn check_complete(report: UndoReport) -> Result<(), UndoError> {
     if !report.left.is_empty() {
-        return Err(UndoError::Left { others_undone: !report.undone.is_empty() });
+        return Err(UndoError::ChangesRemain { others_undone: !report.undone.is_empty() });
     }
     let unwritten = report.unwritten.map(TreatmentError::from);
     unwritten.map_or(Ok(()), |error| Err(UndoError::Unwritten(error)))

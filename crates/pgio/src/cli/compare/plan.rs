@@ -94,7 +94,7 @@ fn add_workload(text: &mut String, job: &Job, preview: &WorkloadPreview<'_>) {
     for line in workload.command.iter().flat_map(command_lines) {
         add(text, &format!("  {line}"));
     }
-    for condition in e.conditions_of(workload).filter(|c| !c.beside.is_empty()) {
+    for condition in e.conditions_of(workload).filter(|c| !c.further_targets.is_empty()) {
         let names: Vec<&str> = condition.targets().map(String::as_str).collect();
         let on = names.join(", ");
         let name = &condition.name;

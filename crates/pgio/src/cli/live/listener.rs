@@ -99,7 +99,7 @@ impl Listener {
             }
             Event::Calibrated(calibration) => self.note(&analysis::weaving(calibration)),
             Event::Warns(warning) => self.note(&format!("warning: {warning}")),
-            Event::Looked { width, precision } => self.note(&width.describe(*precision)),
+            Event::WidthChecked { width, precision } => self.note(&width.describe(*precision)),
             Event::Progress { progress, .. } => {
                 let Some(workload) = &self.workload else { return };
                 let rate = rate(&workload.primary, progress);
@@ -193,11 +193,11 @@ impl Listener {
                 let judged = Planned { attempt: planned.attempt.saturating_sub(1), ..*planned };
                 (Some(judged), format!("repeated: {why}"))
             }
-            Decision::Beside { planned } => {
+            Decision::RepeatsBaseline { planned } => {
                 workload.pace.add(planned.cell);
                 (None, String::new())
             }
-            Decision::GivesUp { planned, why } => (Some(*planned), format!("excluded: {why}")),
+            Decision::Excludes { planned, why } => (Some(*planned), format!("excluded: {why}")),
             Decision::FurtherBlock { .. } => {
                 workload.pace.add_block();
                 (None, String::new())

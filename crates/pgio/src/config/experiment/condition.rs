@@ -23,7 +23,7 @@ pub struct Condition {
     /// A key of the experiment's targets; absent only if the experiment has no targets.
     pub target: Option<String>,
     /// Further targets, which share its window.
-    pub beside: Vec<String>,
+    pub further_targets: Vec<String>,
     /// In the order of the file.
     pub treatments: Vec<TreatmentSpec>,
     /// Whether the condition runs at every point of a sweep; otherwise only at the middle point.
@@ -33,7 +33,7 @@ pub struct Condition {
 impl Condition {
     /// Returns all its targets; none if pgio.conf or the environment names the server.
     pub fn targets(&self) -> impl Iterator<Item = &String> {
-        self.target.iter().chain(&self.beside)
+        self.target.iter().chain(&self.further_targets)
     }
 }
 
@@ -78,7 +78,7 @@ fn condition(
     Ok(Condition {
         name: name(section)?,
         target: on.next(),
-        beside: on.collect(),
+        further_targets: on.collect(),
         treatments: self::treatments(section, treatments, &sections::CONDITION.names())?,
         sweep: section.boolean("sweep")?.unwrap_or(true),
     })

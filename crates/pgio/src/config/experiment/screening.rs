@@ -167,7 +167,7 @@ impl ScreeningSpec {
         let condition = |(n, levels): (usize, &Vec<bool>)| Condition {
             name: self.name(n, levels),
             target: targets.keys().next().cloned(),
-            beside: Vec::new(),
+            further_targets: Vec::new(),
             treatments: (self.factors.iter().zip(levels))
                 .flat_map(|(factor, high)| if *high { &factor.high } else { &factor.low })
                 .cloned()

@@ -61,7 +61,7 @@ pub(super) fn prepare(
             host,
             identity: Resource::server(&identity),
             private: on.cluster.is_some(),
-            made: None,
+            table_journal: None,
         });
     }
     Ok(all)

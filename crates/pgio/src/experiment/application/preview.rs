@@ -93,7 +93,7 @@ pub fn preview(job: &Job) -> Result<Preview<'_>, RunError> {
             let name = &cell.cell.condition;
             let first = of(&cell.target)?;
             let mut others = Vec::new();
-            for target in &cell.beside {
+            for target in &cell.further_targets {
                 // What servers share, and what they have in common, is shown once.
                 let own = of(target)?.into_iter().filter(|change| !first.contains(change));
                 let condition = format!("{name} on {target}");
