@@ -78,8 +78,8 @@ impl Args {
 pub(super) fn run(args: &Args) -> Outcome {
     let mut job = match (&args.resume, &args.experiment) {
         (Some(dir), file) => {
-            let below = connection::conf_only()?;
-            resume::job(dir, file.as_deref(), args.larger(), below)?
+            let base_keys = connection::conf_only()?;
+            resume::job(dir, file.as_deref(), args.larger(), base_keys)?
         }
         (None, Some(file)) => {
             let matters = args.matters.as_ref().map(|margin| ("matters", margin.text.as_str()));

@@ -299,7 +299,7 @@ fn measure(
     observed::add_metrics(trial);
     let now = environment::read_for_trial(admin, request.sources, Standbys::Skip)
         .map_err(pg("reading settings"))?;
-    trial.checks.push(environment::unchanged(&trial.environment, &now));
+    trial.checks.push(environment::check_unchanged(&trial.environment, &now));
     Ok(())
 }
 

@@ -110,15 +110,15 @@ pub fn undo_interrupted(
             }
         }
     }
-    let mut left = Vec::new();
+    let mut cluster_errors = Vec::new();
     let removed = clusters::remove_abandoned(&mut |Abandoned { directory, removed }| {
         found = true;
         match removed {
             true => observe(UndoEvent::ClusterRemoved(&directory)),
-            false => left.push(UndoError::Cluster { directory }),
+            false => cluster_errors.push(UndoError::Cluster { directory }),
         }
     });
-    failures.extend(left);
+    failures.extend(cluster_errors);
     failures.extend(removed.err().map(UndoError::from));
     // A run that changed no setting has no journal, but may have left sessions.
     if failures.is_empty()
@@ -142,7 +142,7 @@ pub fn undo_journal(
         return Ok(false);
     }
     let target = journal.target().clone();
-    let (hosts, unreachable) = reach(&journal);
+    let (hosts, unreachable) = connect_hosts(&journal);
     let resolved = params_of(connect.unwrap_or(&target.connect), observe);
     let (params, session) = match (connect, resolved) {
         (_, Ok(params)) => (params, AdminSession::OnDemand(Box::default())),
@@ -203,7 +203,7 @@ fn check_complete(report: UndoReport) -> Result<(), UndoError> {
 }
 
 /// Connects to the hosts of the journal; returns why others cannot be reached.
-fn reach(journal: &Journal) -> (Hosts, Unreachable) {
+fn connect_hosts(journal: &Journal) -> (Hosts, Unreachable) {
     let (mut hosts, mut unreachable) = (Hosts::new(), Unreachable::new());
     for name in journal.open_steps().into_iter().filter_map(|(_, step)| step.host) {
         if hosts.contains_key(&name) || unreachable.contains_key(&name) {
@@ -220,11 +220,11 @@ fn reach(journal: &Journal) -> (Hosts, Unreachable) {
 /// A host without ssh is the machine of the run, which is another one if they share a home directory.
 fn connect_host(journal: &Journal, name: &str) -> Result<Arc<Host>, String> {
     let spec = journal.target().hosts.get(name).cloned().unwrap_or_default();
-    let (of_run, here) = (journal.machine(), Machine::this());
-    if spec.ssh.is_none() && of_run.is_another(&here) {
+    let (run_machine, this_machine) = (journal.machine(), Machine::this());
+    if spec.ssh.is_none() && run_machine.is_another(&this_machine) {
         return Err(format!(
             "the run was on machine {}, and this is {}: run `pgio undo` there",
-            of_run.name, here.name
+            run_machine.name, this_machine.name
         ));
     }
     Host::connect(name, &spec).map(Arc::new).map_err(|error| words::sentence(&error))

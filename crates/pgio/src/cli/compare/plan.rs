@@ -31,9 +31,9 @@ pub(super) fn text(job: &Job, preview: &Preview<'_>, out: &Path) -> Result<Strin
     for line in factors::lines(job, preview) {
         add(&mut text, &line);
     }
-    for doubt in &preview.doubts {
-        let line = match doubt {
-            PlanNote::NotAsked(why) => format!("Current values are not shown: {why}."),
+    for note in &preview.notes {
+        let line = match note {
+            PlanNote::ValuesUnknown(why) => format!("Current values are not shown: {why}."),
             PlanNote::Refused(why) => format!("A run would be refused: {why}."),
         };
         add(&mut text, &line);

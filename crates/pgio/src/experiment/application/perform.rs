@@ -205,7 +205,7 @@ impl SharedRun<'_> {
         if let Some(drivers) = &job.drivers {
             let all = self.servers.keys().map(String::as_str).collect::<Vec<_>>();
             stage.generators =
-                drivers::ready((drivers, &all), &mut stage, self.run_id, &self.drivers)?;
+                drivers::start((drivers, &all), &mut stage, self.run_id, &self.drivers)?;
         }
         stage.journal_tables()?;
         let continues = stage.store.is_some();
@@ -255,7 +255,8 @@ impl SharedRun<'_> {
     ) -> Result<Option<LockFile>, RunError> {
         let text = stored_text(self.job, &params_of(self.servers));
         if let Some(store) = &mut stage.store {
-            let warnings = resume::note(self.job, store, &mut stage.stored, &text, remarks)?;
+            let warnings =
+                resume::record_resumption(self.job, store, &mut stage.stored, &text, remarks)?;
             warnings.iter().for_each(|warning| (stage.observe)(Event::Warns(warning)));
             return Ok(None);
         }

@@ -167,7 +167,7 @@ fn measure(
         trial.evidence.extend(request.verify(&mut in_force[at], admin, When::After));
         put(&mut trial.metrics, "checkpoints", checkpoints);
         observed::add_metrics(trial);
-        trial.checks.push(environment::unchanged(&trial.environment, &now));
+        trial.checks.push(environment::check_unchanged(&trial.environment, &now));
         trial.checks.extend(trial_checks::standby_lag(not_caught_up));
         trial.checks.extend(trial_checks::slow_calls(plan.slice, slowest));
     }
