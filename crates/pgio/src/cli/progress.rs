@@ -34,7 +34,7 @@ pub(super) fn size_text(e: &Experiment, workload: &WorkloadSpec) -> Option<Strin
     }
     let size = e.size_of(workload);
     let lasts = size
-        .lasts(e.blocks)
+        .total_duration(e.blocks)
         .map_or_else(String::new, |time| format!(", {} of warm-up and windows", seconds(time)));
     Some(format!(
         "{} cells ({} conditions, {} points){}, in {} blocks: {} trials{lasts}",
@@ -43,7 +43,7 @@ pub(super) fn size_text(e: &Experiment, workload: &WorkloadSpec) -> Option<Strin
         workload.count_points(e.sweep),
         if e.aa { " and the A/A twin" } else { "" },
         e.blocks,
-        size.trials_of_a_block * u64::from(e.blocks),
+        size.trials_per_block * u64::from(e.blocks),
     ))
 }
 

@@ -63,7 +63,7 @@ pub(super) fn parse(
     }
     if conditions.is_empty() {
         let message = "has no condition; write [[condition]] with a name and treatments";
-        return Err(root.error_here(message));
+        return Err(root.header_error(message));
     }
     Ok(conditions)
 }
@@ -87,7 +87,7 @@ fn condition(
 /// Reads a name that reports show as that of a condition.
 pub(super) fn name(section: &Section<'_>) -> Result<String, ConfigError> {
     let Some(name) = section.name("name")? else {
-        return Err(section.error_here("has no name; write name = \"...\""));
+        return Err(section.header_error("has no name; write name = \"...\""));
     };
     if name.ends_with(AA_SUFFIX.trim_start()) {
         let message = "must not end with (A/A), which is the name of the condition that pgio adds";

@@ -84,7 +84,8 @@ fn kind(head: &Section<'_>) -> Result<DesignKind, ConfigError> {
 
 fn design(head: &Section<'_>, kind: DesignKind, factors: usize) -> Result<Design, ConfigError> {
     let most = limits::CONDITIONS as u64;
-    let allowed = head.whole("cells_limit", 1..=limits::CELLS)?.unwrap_or(DEFAULT_CELLS).min(most);
+    let allowed =
+        head.whole_number("cells_limit", 1..=limits::CELLS)?.unwrap_or(DEFAULT_CELLS).min(most);
     let design = match kind {
         DesignKind::Full => Design::full(factors),
         DesignKind::Fractional => Design::fractional(factors),

@@ -161,7 +161,7 @@ fn telemetry_sources(
     }
     // A second per WAL directory is too much for an experiment of seconds.
     let window = workload.extent().time().unwrap_or(Duration::MAX);
-    let per_block = e.size_of(spec).trials_of_a_block;
+    let per_block = e.size_of(spec).trials_per_block;
     let trials = u32::try_from(per_block).unwrap_or(u32::MAX).saturating_mul(e.blocks);
     let commits = workload.info().primary_metric == "commits_per_second";
     if probing && commits && window.saturating_mul(trials) >= MIN_DURATION_FOR_PROBES {
