@@ -80,7 +80,7 @@ fn windows<'a>(turn: &'a mut [Planned], baselines: &[usize], weaves: bool) -> Ve
 }
 
 /// Returns whether a trial is complete, and how the loop ended if it did.
-fn count_failures(outcome: Outcome, failures: &mut u32) -> (bool, Option<Ended>) {
+fn record_outcome(outcome: Outcome, failures: &mut u32) -> (bool, Option<Ended>) {
     match outcome {
         Outcome::Complete => {
             *failures = 0;
@@ -255,6 +255,6 @@ pub(super) fn run_window<S: Stage>(
         Err(error) if S::is_stop(&error) => undone.map(|()| interrupted),
         // What is still in place is named with the error, by its journal.
         Err(error) => Err(error),
-        Ok(outcome) => undone.map(|()| count_failures(outcome, failures)),
+        Ok(outcome) => undone.map(|()| record_outcome(outcome, failures)),
     }
 }
