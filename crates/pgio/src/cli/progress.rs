@@ -176,7 +176,7 @@ impl ProgressLine {
         self.status.show_all(&lines);
     }
 
-    /// Returns at most `width` characters; the condition's name is shorten first.
+    /// Returns at most `width` characters; the condition's name is shortened first.
     fn line(&self, condition: &str, state: Option<&str>, message: &str, width: usize) -> String {
         let head = format!("{}/{}, ", self.pace.number(), self.pace.trials());
         let mut tail = state.map_or_else(String::new, |state| format!(", {state}"));
