@@ -13,7 +13,7 @@ use pgio_report::analysis::across::gate::{self, Change, Rule, RuleError, RuleRes
 use pgio_report::report::junit;
 
 const RULE_SYNTAX: &str = "must be slower:SHARE or changed:SHARE, perhaps after METRIC:, with a share from 0.1% \
-                    to 50%, such as slower:5% or commit_latency_p99:slower:10%";
+     to 50%, such as slower:5% or commit_latency_p99:slower:10%";
 
 /// A rule as it was written.
 #[derive(Debug, Clone, PartialEq)]

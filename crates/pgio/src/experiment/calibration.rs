@@ -31,7 +31,8 @@ const MAX_PARTS: u32 = 6;
 const MIN_PARTS: u32 = 2;
 /// A length that the user names is refused after this many parts in which a call takes longer.
 const NAMED_LENGTH_PARTS: u64 = 3;
-/// One part holds at least this many slices; unless they are longer, its counted time lies between these limits.
+/// One part holds at least this many slices; its counted time lies between these limits, unless slices
+/// are longer.
 const MIN_PART_SLICES: u32 = 6;
 const PART_LIMITS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 /// The probability that a length without carry-over is rejected, for all its questions and parts.
