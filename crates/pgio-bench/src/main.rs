@@ -115,6 +115,6 @@ fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::from(exit::OK),
-        Err(failure) => signals::stopped(failure).print(),
+        Err(failure) => signals::replace_if_stopped(failure).print(),
     }
 }

@@ -128,6 +128,6 @@ pub fn main() -> ExitCode {
     };
     match outcome {
         Ok(()) => ExitCode::from(exit::OK),
-        Err(failure) => signals::stopped(failure).print(),
+        Err(failure) => signals::replace_if_stopped(failure).print(),
     }
 }

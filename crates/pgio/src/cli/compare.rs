@@ -78,8 +78,8 @@ impl Args {
 pub(super) fn run(args: &Args) -> Outcome {
     let mut job = match (&args.resume, &args.experiment) {
         (Some(dir), file) => {
-            let below = connection::conf_only()?;
-            resume::job(dir, file.as_deref(), args.larger(), below)?
+            let base_keys = connection::read_conf_keys()?;
+            resume::job(dir, file.as_deref(), args.larger(), base_keys)?
         }
         (None, Some(file)) => {
             let matters = args.matters.as_ref().map(|margin| ("matters", margin.text.as_str()));
@@ -106,7 +106,8 @@ pub(super) fn run(args: &Args) -> Outcome {
         None => (new_dir(), Start::New),
     };
     let run = Run { out: &out, start, stop: &stop, pg: None };
-    let dirs = jobs::perform(&job, &run, &mut |event| live.iter_mut().for_each(|l| l.hear(event)));
+    let dirs =
+        jobs::perform(&job, &run, &mut |event| live.iter_mut().for_each(|l| l.handle(event)));
     if let Some(live) = live {
         live.finish(&dirs, &stop);
     }
@@ -132,7 +133,7 @@ pub(super) fn run(args: &Args) -> Outcome {
 
 fn print_plan(job: &Job, out: &Path, offline: bool) -> Outcome {
     let mut display = Display::new(&job.experiment);
-    let unchecked = match offline {
+    let unchecked_lines = match offline {
         true => {
             vec![
                 "Not checked because of --offline: servers, data sets, programs and hosts."
@@ -141,11 +142,11 @@ fn print_plan(job: &Job, out: &Path, offline: bool) -> Outcome {
         }
         false => {
             let open = application::validate(job, out, &mut |event| display.show(&event))?;
-            open.iter().map(plan::unchecked).collect()
+            open.iter().map(plan::unchecked_text).collect()
         }
     };
     let preview = application::preview(job)?;
     output::print(&plan::text(job, &preview, out)?);
-    unchecked.iter().for_each(|line| output::line(line));
+    unchecked_lines.iter().for_each(|line| output::line(line));
     Ok(())
 }

@@ -19,7 +19,7 @@ use pgio_results::files;
 const DEFAULT_CONF: &str = "pgio.conf";
 
 /// Reads pgio.conf, which must exist if it is named, and overrides it by the flags.
-pub(super) fn given<C: KeyedCommand>(source: &Source<C>) -> Result<ConnectionKeys, Failure> {
+pub(super) fn read_keys<C: KeyedCommand>(source: &Source<C>) -> Result<ConnectionKeys, Failure> {
     let conf = read_conf(source.config.as_deref())?;
     let from_conf = conf.is_some();
     let layer = source.keys.0.clone().over(conf.unwrap_or_default());
@@ -27,7 +27,7 @@ pub(super) fn given<C: KeyedCommand>(source: &Source<C>) -> Result<ConnectionKey
 }
 
 /// Reads `./pgio.conf` alone, for an experiment.
-pub fn conf_only() -> Result<ConnectionKeys, Failure> {
+pub fn read_conf_keys() -> Result<ConnectionKeys, Failure> {
     let conf = read_conf(None)?;
     Ok(ConnectionKeys { from_conf: conf.is_some(), layer: conf.unwrap_or_default() })
 }

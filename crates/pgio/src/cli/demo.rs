@@ -25,7 +25,7 @@ pub(super) struct Args {
     blocks: Option<u32>,
 }
 
-const NEXT: &str = "\
+const NEXT_STEPS: &str = "\
 What next, on your own server:
   pgio example sync-commit-quick > sync.toml    an experiment to edit: dsn, durations, conditions
   pgio setup --scale 4G --connect-string MYDB   load a data set of your size
@@ -72,7 +72,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let mut analyses = Vec::new();
     for dir in &dirs {
         let analysis = directories::analyze(dir)?;
-        output::print(&report::short(&analysis));
+        output::print(&report::brief_text(&analysis));
         output::line("");
         analyses.push(analysis);
     }
@@ -82,7 +82,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         }
     }
     output::line("");
-    output::print(NEXT);
+    output::print(NEXT_STEPS);
     if args.out.is_some() {
         output::line(&format!("Results: {}", out.display()));
         output::line(&format!("Page: {}", directories::page_path(&out).display()));

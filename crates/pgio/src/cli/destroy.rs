@@ -26,11 +26,11 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let given = connection::given(&args.source)?;
+    let keys = connection::read_keys(&args.source)?;
     let run_id = state::new_run_id();
-    let params = connection::params_of(&given, &run_id)?;
+    let params = connection::params_of(&keys, &run_id)?;
     let (mut admin, found) = open_admin(&params, &run_id)?;
-    server::check_database(&found, given.layer.dbname.as_deref())?;
+    server::check_database(&found, keys.layer.dbname.as_deref())?;
     refuse_live_runs(&mut admin, &found.info.database, &params)?;
     let bytes = dataset::size(&mut admin).unwrap_or(0);
     let tables = mark::find(&mut admin)

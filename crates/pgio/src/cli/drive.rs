@@ -13,7 +13,8 @@ use crate::workload::drivers::serve;
 use pgio_link::{COORDINATOR_VARIABLE, TOKEN_VARIABLE, Token};
 
 /// Variables in which engines give a process its number, the more specific first.
-const NUMBERS: &[&str] = &["JOB_COMPLETION_INDEX", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"];
+const RANK_VARIABLES: &[&str] =
+    &["JOB_COMPLETION_INDEX", "OMPI_COMM_WORLD_RANK", "PMIX_RANK", "PMI_RANK"];
 /// The step of a Slurm job to which the process belongs; srun sets it.
 const SLURM_STEP: &str = "SLURM_STEP_ID";
 /// Larger numbers are Slurm's own steps, such as that of the batch script.
@@ -44,7 +45,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let token = Token::parse(&token).map_err(|e| {
         Failure::new(USAGE, e).context(format!("{TOKEN_VARIABLE} is not a valid token"))
     })?;
-    let rank = rank(|name| env::var(name).ok()).map_err(refused)?;
+    let rank = rank_from_environment(|name| env::var(name).ok()).map_err(refused)?;
     let stop = signals::stop_on_signals()?;
     serve(coordinator, &token, rank, Duration::from_secs(args.within), &stop)?;
     Ok(())
@@ -52,11 +53,11 @@ pub(super) fn run(args: &Args) -> Outcome {
 
 /// Returns the driver's rank: its number among the processes of its engine, which selects one of the ranks
 /// that this start is for.
-fn rank(variable: impl Fn(&str) -> Option<String>) -> Result<Option<u32>, String> {
+fn rank_from_environment(variable: impl Fn(&str) -> Option<String>) -> Result<Option<u32>, String> {
     // Everything that a batch script starts without srun inherits the script's own number, which is 0.
     let step = variable(SLURM_STEP).and_then(|step| step.parse::<u32>().ok());
     let by_srun = step.is_some_and(|step| step <= LAST_STEP_OF_SRUN).then_some(SLURM_RANK_VARIABLE);
-    let mut names = NUMBERS.iter().copied().chain(by_srun);
+    let mut names = RANK_VARIABLES.iter().copied().chain(by_srun);
     let number = names
         .find_map(|name| Some((name, variable(name)?)))
         .map(|(name, text)| {
@@ -83,14 +84,14 @@ mod tests {
     use super::*;
 
     fn rank_of(variables: &[(&str, &str)]) -> Result<Option<u32>, String> {
-        rank(|name| {
+        rank_from_environment(|name| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         })
     }
 
     #[test]
     fn the_rank_comes_from_the_engine() {
-        for name in NUMBERS {
+        for name in RANK_VARIABLES {
             assert_eq!(rank_of(&[(name, "2")]), Ok(Some(2)), "{name}");
             assert!(rank_of(&[(name, "x")]).unwrap_err().contains(name));
         }

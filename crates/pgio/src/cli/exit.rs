@@ -136,14 +136,14 @@ impl From<RunError> for Failure {
             RunError::State(source) => source.code(),
             RunError::Store(source) => source.code(),
             RunError::Live(source) => source.code(),
-            RunError::Left { source, .. } if source.code() == UNFINISHED => {
+            RunError::ChangesRemain { source, .. } if source.code() == UNFINISHED => {
                 return Failure {
                     code: UNFINISHED,
                     error: anyhow::Error::msg(words::sentence(source)),
                 };
             }
-            RunError::Left { left, source } => {
-                let text = format!("{}; {left}", words::sentence(source));
+            RunError::ChangesRemain { journal, source } => {
+                let text = format!("{}; {journal}", words::sentence(source));
                 return Failure::message(UNFINISHED, text);
             }
             RunError::Interrupted => INTERRUPTED,
@@ -279,7 +279,7 @@ coded! {
         UndoError::Journal(source) => source.code(),
         UndoError::Connect(source) => source.code(),
         UndoError::Unwritten(source) => source.code(),
-        UndoError::Unresolved(_) | UndoError::Left { .. } | UndoError::Cluster { .. } => UNFINISHED,
+        UndoError::Unresolved(_) | UndoError::ChangesRemain { .. } | UndoError::Cluster { .. } => UNFINISHED,
     },
     BallastError => |e| match e {
         BallastError::State(source) => source.code(),
@@ -403,7 +403,7 @@ mod tests {
 
     #[test]
     fn an_undo_that_leaves_changes_in_place_fails() {
-        let left = |others_undone| failure(UndoError::Left { others_undone });
+        let left = |others_undone| failure(UndoError::ChangesRemain { others_undone });
         let rest = "changes could not be undone (see above) and stay in the journal; fix the cause and rerun `pgio undo`";
         assert_eq!(left(false), (UNFINISHED, format!("the {rest}")));
         assert_eq!(left(true), (UNFINISHED, format!("some {rest}")));
@@ -428,14 +428,14 @@ mod tests {
         assert_eq!(failure(BallastError::Treatment(refused())).0, REFUSED);
         let expected = "the previous ballast was released: too little is free";
         assert_eq!(failure(BallastError::AfterRelease(refused())), (REFUSED, expected.to_owned()));
-        let left = BallastError::Undo(UndoError::Left { others_undone: false });
+        let left = BallastError::Undo(UndoError::ChangesRemain { others_undone: false });
         assert_eq!(failure(left).0, UNFINISHED);
     }
 
     #[test]
     fn a_run_that_leaves_changes_in_place_fails() {
         let left = || JournalError::Unfinished("journal/7".into());
-        let of = |source| RunError::Left { left: left(), source: Box::new(source) };
+        let of = |source| RunError::ChangesRemain { journal: left(), source: Box::new(source) };
         let (code, sentence) = failure(of(LiveError::Engine(EngineError::Stopped)));
         assert_eq!(code, UNFINISHED);
         let stopped = failure(EngineError::Stopped).1;

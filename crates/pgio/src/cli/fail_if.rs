@@ -12,8 +12,8 @@ use pgio_report::analysis::across::Across;
 use pgio_report::analysis::across::gate::{self, Change, Rule, RuleError, RuleResult};
 use pgio_report::report::junit;
 
-const FORM: &str = "must be slower:SHARE or changed:SHARE, perhaps after METRIC:, with a share from 0.1% \
-                    to 50%, such as slower:5% or commit_latency_p99:slower:10%";
+const RULE_SYNTAX: &str = "must be slower:SHARE or changed:SHARE, perhaps after METRIC:, with a share from 0.1% \
+     to 50%, such as slower:5% or commit_latency_p99:slower:10%";
 
 /// A rule as it was written.
 #[derive(Debug, Clone, PartialEq)]
@@ -29,15 +29,15 @@ impl FromStr for RuleArg {
             [metric, change, share] if !metric.is_empty() => {
                 (Some((*metric).to_owned()), *change, *share)
             }
-            _ => return Err(FORM.to_owned()),
+            _ => return Err(RULE_SYNTAX.to_owned()),
         };
         let change = match change {
             "slower" => Change::Slower,
             "changed" => Change::Changed,
-            _ => return Err(FORM.to_owned()),
+            _ => return Err(RULE_SYNTAX.to_owned()),
         };
         let share = value::share(share).filter(|share| Margin::of_share(*share).is_some());
-        Ok(RuleArg(Rule { metric, change, share: share.ok_or(FORM)? }))
+        Ok(RuleArg(Rule { metric, change, share: share.ok_or(RULE_SYNTAX)? }))
     }
 }
 
@@ -62,26 +62,26 @@ pub(super) fn judge(
 
 /// Fails if any rule is broken. What passes is noted on stderr, so that stdout has the report alone.
 pub(super) fn outcome(judged: &RuleResults) -> Outcome {
-    let with = |wanted: Gate| {
+    let rules_with = |wanted: Gate| {
         let of_rule = |(rule, rulings): &(Rule, Vec<RuleResult>)| {
             let names: Vec<String> =
-                rulings.iter().filter(|r| r.gate == wanted).map(named).collect();
+                rulings.iter().filter(|r| r.gate == wanted).map(ruling_text).collect();
             (!names.is_empty()).then(|| format!("{}: {}", junit::shown(rule), names.join(", ")))
         };
         judged.iter().filter_map(of_rule).collect::<Vec<_>>().join("; ")
     };
-    let (broken, open) = (with(Gate::Fail), with(Gate::Undecided));
+    let (broken, undecided) = (rules_with(Gate::Fail), rules_with(Gate::Undecided));
     if !broken.is_empty() {
         Err(Failure::message(WORSE, format!("gate failed: {broken}")))
-    } else if !open.is_empty() {
-        Err(Failure::message(UNDECIDED, format!("gate undecided: possibly {open}")))
+    } else if !undecided.is_empty() {
+        Err(Failure::message(UNDECIDED, format!("gate undecided: possibly {undecided}")))
     } else {
         output::note("gate passed: the new runs break no rule");
         Ok(())
     }
 }
 
-fn named(ruling: &RuleResult) -> String {
+fn ruling_text(ruling: &RuleResult) -> String {
     match &ruling.obstacle {
         Some(why) => format!("{} ({why})", ruling.condition),
         None => ruling.condition.clone(),
@@ -118,7 +118,7 @@ mod tests {
             "a:b:c:5%",
             ":slower:5%",
         ] {
-            assert_eq!(rule(wrong), Err(FORM.to_owned()), "{wrong}");
+            assert_eq!(rule(wrong), Err(RULE_SYNTAX.to_owned()), "{wrong}");
         }
     }
 }

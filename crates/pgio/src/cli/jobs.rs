@@ -38,7 +38,7 @@ pub(super) fn read_with(file: &Path, flags: &[(&str, &str)]) -> Result<Job, Fail
 
 /// Parses an experiment; ./pgio.conf provides keys that the text lacks.
 pub fn parse(text: &str, file: &str, stem: &str) -> Result<Job, Failure> {
-    Ok(Job::parse(text, file, stem, connection::conf_only()?)?)
+    Ok(Job::parse(text, file, stem, connection::read_conf_keys()?)?)
 }
 
 /// Runs it and returns the result directory of each workload. `hear` receives the events as well.
@@ -55,7 +55,7 @@ pub fn perform(
         }
         hear(&event);
     });
-    let dirs = dirs.map_err(|error| signals::stopped(error.into()))?;
+    let dirs = dirs.map_err(|error| signals::replace_if_stopped(error.into()))?;
     if job.experiment.workloads.len() > 1 {
         let written = directories::write_index(run.out, &job.experiment.name, &dirs);
         note_unwritten(run.out, written);

@@ -28,9 +28,9 @@ pub(super) use self::address::LiveArgs;
 
 /// Browsers have the last report within this time, or do without. One that has it lets pgio end at once; on a
 /// machine that other work keeps busy, rendering and fetching it took more than 5 s.
-const LAST_REPORT: Duration = Duration::from_secs(20);
+const LAST_REPORT_TIMEOUT: Duration = Duration::from_secs(20);
 /// After a stop, only a line of text is under way.
-const LAST_WORD: Duration = Duration::from_millis(600);
+const LAST_STATUS_TIMEOUT: Duration = Duration::from_millis(600);
 const POLL: Duration = Duration::from_millis(20);
 
 /// The page of a run that is under way.
@@ -58,8 +58,8 @@ impl Live {
         Ok(Some(Live { shared, listener }))
     }
 
-    pub(super) fn hear(&mut self, event: &Event<'_>) {
-        self.listener.hear(event);
+    pub(super) fn handle(&mut self, event: &Event<'_>) {
+        self.listener.handle(event);
     }
 
     /// Tells browsers how the run ended and gives them time to fetch the last report. A page closes its stream
@@ -67,12 +67,12 @@ impl Live {
     pub(super) fn finish<T>(mut self, ended: &Result<T, Failure>, stop: &Stop) {
         let timeout = match ended {
             Ok(_) => {
-                self.listener.end(Phase::Complete, "");
-                LAST_REPORT
+                self.listener.show_end(Phase::Complete, "");
+                LAST_REPORT_TIMEOUT
             }
             Err(failure) => {
-                self.listener.end(Phase::Stopped, &failure.sentence());
-                LAST_WORD
+                self.listener.show_end(Phase::Stopped, &failure.sentence());
+                LAST_STATUS_TIMEOUT
             }
         };
         let begun = Instant::now();

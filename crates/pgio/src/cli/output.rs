@@ -12,8 +12,8 @@ use crate::experiment::conflicts::InterruptedRun;
 use pgio_results::Warning;
 
 /// Width of a terminal that does not report one.
-const USUAL_WIDTH: usize = 79;
-const USUAL_HEIGHT: usize = 24;
+const DEFAULT_WIDTH: usize = 79;
+const DEFAULT_HEIGHT: usize = 24;
 
 /// Prints to stdout. A closed pipe, as with `head`, is not an error.
 pub fn print(text: &str) {
@@ -75,7 +75,7 @@ impl Status {
         // believe the columns either.
         let columns = || match tcgetwinsize(io::stderr()) {
             Ok(size) if size.ws_col > 1 && size.ws_row > 0 => usize::from(size.ws_col) - 1,
-            _ => USUAL_WIDTH,
+            _ => DEFAULT_WIDTH,
         };
         self.terminal.then(columns)
     }
@@ -84,7 +84,7 @@ impl Status {
     pub(super) fn height(&self) -> usize {
         match tcgetwinsize(io::stderr()) {
             Ok(size) if size.ws_row > 0 => size.ws_row.into(),
-            _ => USUAL_HEIGHT,
+            _ => DEFAULT_HEIGHT,
         }
     }
 
@@ -98,7 +98,7 @@ impl Status {
         let fits =
             |line: &T| -> String { printable::line(line.as_ref()).chars().take(columns).collect() };
         let text = lines.iter().map(fits).collect::<Vec<_>>().join("\n");
-        self.shown.get_or_insert_with(lines_on_stderr).set_message(text);
+        self.shown.get_or_insert_with(new_progress_bar).set_message(text);
     }
 
     /// Erases the lines, so that permanent text can be printed.
@@ -107,7 +107,7 @@ impl Status {
     }
 }
 
-fn lines_on_stderr() -> ProgressBar {
+fn new_progress_bar() -> ProgressBar {
     let style = ProgressStyle::with_template("{msg}").expect("a fixed template");
     ProgressBar::with_draw_target(None, ProgressDrawTarget::stderr()).with_style(style)
 }

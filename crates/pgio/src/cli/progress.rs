@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
 use self::table::Standings;
-use self::words::{Measured, clock, rate, shortened};
+use self::words::{Measured, clock_text, rate, shorten};
 use super::loading::{self, Lines};
 use super::output::{self, Status};
 use crate::config::experiment::{Experiment, WorkloadSpec};
@@ -25,7 +25,7 @@ use pgio_results::model::{Outcome, Trial};
 use pgio_results::warning::Warning;
 
 /// Minimum columns for a condition's name on a narrow terminal.
-const SHORTEST_NAME: usize = 8;
+const MIN_NAME_WIDTH: usize = 8;
 
 /// Describes the size of a sweep, shown before it runs; none without axes.
 pub(super) fn size_text(e: &Experiment, workload: &WorkloadSpec) -> Option<String> {
@@ -34,7 +34,7 @@ pub(super) fn size_text(e: &Experiment, workload: &WorkloadSpec) -> Option<Strin
     }
     let size = e.size_of(workload);
     let lasts = size
-        .lasts(e.blocks)
+        .total_duration(e.blocks)
         .map_or_else(String::new, |time| format!(", {} of warm-up and windows", seconds(time)));
     Some(format!(
         "{} cells ({} conditions, {} points){}, in {} blocks: {} trials{lasts}",
@@ -43,7 +43,7 @@ pub(super) fn size_text(e: &Experiment, workload: &WorkloadSpec) -> Option<Strin
         workload.count_points(e.sweep),
         if e.aa { " and the A/A twin" } else { "" },
         e.blocks,
-        size.trials_of_a_block * u64::from(e.blocks),
+        size.trials_per_block * u64::from(e.blocks),
     ))
 }
 
@@ -142,20 +142,22 @@ impl ProgressLine {
                 let rate = rate(&self.primary, progress);
                 self.show(condition, rate.as_deref(), progress.status.text());
             }
-            Event::Ended { trial, .. } => self.ended(trial),
-            Event::Decided { decision, condition } => self.decided(*decision, condition),
+            Event::Ended { trial, .. } => self.add_trial(trial),
+            Event::Decided { decision, condition } => self.show_decision(*decision, condition),
             Event::Calibrates { slice } => {
                 let text = format!("weaving: trying slices of {} ms", slice.as_millis());
                 self.status.show(&text);
             }
-            Event::Calibrated(calibration) => self.lasting(&analysis::weaving(calibration)),
+            Event::Calibrated(calibration) => self.print_note(&analysis::weaving(calibration)),
             Event::Warns(warning) => {
                 if self.warned.insert((*warning).clone()) {
                     self.status.clear();
                     output::warn(warning);
                 }
             }
-            Event::Looked { width, precision } => self.lasting(&width.describe(*precision)),
+            Event::WidthChecked { width, precision } => {
+                self.print_note(&width.describe(*precision))
+            }
             Event::OtherInterrupted(_)
             | Event::ServerStarts(_)
             | Event::ServerStarted
@@ -180,20 +182,20 @@ impl ProgressLine {
         let mut tail = state.map_or_else(String::new, |state| format!(", {state}"));
         if let Some(left) = self.pace.remaining(Instant::now()) {
             let at_least = if self.open_ended { "at least " } else { "" };
-            tail += &format!(", {at_least}{} left", clock(left));
+            tail += &format!(", {at_least}{} left", clock_text(left));
         }
-        tail += &self.repeated();
+        tail += &self.repeats_text();
         let taken = head.chars().count() + tail.chars().count();
-        let room = width.saturating_sub(taken).max(SHORTEST_NAME);
-        let mut line = head + &shortened(condition, room) + &tail;
+        let room = width.saturating_sub(taken).max(MIN_NAME_WIDTH);
+        let mut line = head + &shorten(condition, room) + &tail;
         if !message.is_empty() {
             line += &format!(": {message}");
         }
-        shortened(&line, width)
+        shorten(&line, width)
     }
 
     /// ` (4 repeated: foreign-load)`
-    fn repeated(&self) -> String {
+    fn repeats_text(&self) -> String {
         if self.repeats == 0 {
             return String::new();
         }
@@ -206,7 +208,7 @@ impl ProgressLine {
         format!(" ({} repeated: {})", self.repeats, why.join(", "))
     }
 
-    fn ended(&mut self, trial: &Trial) {
+    fn add_trial(&mut self, trial: &Trial) {
         self.standings.add(trial);
         let place = trial.place.as_ref();
         let condition = place.map_or("", |p| p.condition.as_str());
@@ -215,11 +217,11 @@ impl ProgressLine {
                 BURN_IN_BLOCK => "burn-in".to_owned(),
                 block => format!("block {block}"),
             };
-            self.lasting(&format!("{block}, {condition}: failed: {error}"));
+            self.print_note(&format!("{block}, {condition}: failed: {error}"));
         }
         if self.status.width().is_none() {
             let state = match &trial.outcome {
-                Outcome::Complete => Measured::of(trial).map(Measured::text),
+                Outcome::Complete => Measured::of_trial(trial).map(Measured::text),
                 Outcome::Failed { .. } => Some("failed".to_owned()),
                 Outcome::Interrupted => Some("interrupted".to_owned()),
             };
@@ -227,7 +229,7 @@ impl ProgressLine {
         }
     }
 
-    fn decided(&mut self, decision: Decision<'_>, condition: &str) {
+    fn show_decision(&mut self, decision: Decision<'_>, condition: &str) {
         match decision {
             Decision::Repeats { planned, why, checks } => {
                 self.pace.add(planned.cell);
@@ -237,12 +239,12 @@ impl ProgressLine {
                     *self.reasons.entry(id.clone()).or_default() += 1;
                 }
                 let (block, attempt) = (planned.block, planned.attempt);
-                self.lasting(&format!(
+                self.print_note(&format!(
                     "block {block}, {condition}: invalid ({why}); repeat {attempt}"
                 ));
             }
-            Decision::Beside { planned } => self.pace.add(planned.cell),
-            Decision::GivesUp { planned, why } => self.lasting(&format!(
+            Decision::RepeatsBaseline { planned } => self.pace.add(planned.cell),
+            Decision::Excludes { planned, why } => self.print_note(&format!(
                 "block {}, {condition}: invalid ({why}) after {} attempts; excluded",
                 planned.block,
                 planned.attempt + 1
@@ -251,7 +253,7 @@ impl ProgressLine {
         }
     }
 
-    fn lasting(&mut self, text: &str) {
+    fn print_note(&mut self, text: &str) {
         self.status.clear();
         output::note(text);
     }

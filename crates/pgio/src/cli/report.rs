@@ -92,23 +92,23 @@ pub(super) fn run(args: &Args) -> Outcome {
         return Err(Failure::message(USAGE, why));
     }
     match (dirs.as_slice(), against.as_slice()) {
-        ([a, b], []) => compared(std::slice::from_ref(a), std::slice::from_ref(b), args),
+        ([a, b], []) => compare_sides(std::slice::from_ref(a), std::slice::from_ref(b), args),
         ([_, _, _, ..], []) => Err(Failure::message(
             USAGE,
             "more than two results: name the runs of one side, then --against and the runs of the \
              other",
         )),
         // The older side is A, as where two results are named in the order of time.
-        (new, old @ [_, ..]) => compared(old, new, args),
+        (new, old @ [_, ..]) => compare_sides(old, new, args),
         (dirs, []) => one_experiment(&dirs.concat(), args),
     }
 }
 
 /// Shows the workloads of one experiment, each judged once, and answers for the gate.
 fn one_experiment(dirs: &[PathBuf], args: &Args) -> Outcome {
-    let in_one =
+    let is_one_document =
         matches!(args.format, Format::Csv | Format::Html | Format::Junit | Format::Openmetrics);
-    if !in_one {
+    if !is_one_document {
         check_shown_together(dirs.len(), args.format)?;
     }
     let judge = |dir: &PathBuf| Ok(LoadedReport::new(dir, args.read(dir)?));
@@ -135,7 +135,7 @@ fn one_experiment(dirs: &[PathBuf], args: &Args) -> Outcome {
             let directory = args.out.as_deref().and_then(Path::parent).unwrap_or(&args.dirs[0]);
             directories::index(directory, &all)
         }
-        all => each(all, |judged| render_one(judged, args.format))?,
+        all => render_each(all, |judged| render_one(judged, args.format))?,
     };
     args.write(&rendered)?;
     if args.gate { gate::outcome(&analyses) } else { Ok(()) }
@@ -165,12 +165,15 @@ fn check_shown_together(workloads: usize, format: Format) -> Outcome {
 }
 
 /// Shows workloads one after the other.
-fn each<T>(all: &[T], show: impl Fn(&T) -> Result<String, Failure>) -> Result<String, Failure> {
+fn render_each<T>(
+    all: &[T],
+    show: impl Fn(&T) -> Result<String, Failure>,
+) -> Result<String, Failure> {
     Ok(all.iter().map(show).collect::<Result<Vec<_>, _>>()?.join("\n"))
 }
 
 /// Compares the runs of both sides, workload by workload.
-fn compared(a: &[Vec<PathBuf>], b: &[Vec<PathBuf>], args: &Args) -> Outcome {
+fn compare_sides(a: &[Vec<PathBuf>], b: &[Vec<PathBuf>], args: &Args) -> Outcome {
     let WorkloadPairs { pairs, left_out } = sides::pair_workloads(&a[0], &b[0])?;
     output::warn_all(&left_out);
     let runs = |(of_a, of_b): &(PathBuf, PathBuf)| {
@@ -179,7 +182,7 @@ fn compared(a: &[Vec<PathBuf>], b: &[Vec<PathBuf>], args: &Args) -> Outcome {
     let sides = pairs.iter().map(runs).collect::<Result<Vec<_>, Failure>>()?;
     check_shown_together(sides.len(), args.format)?;
     let found = sides.iter().map(|(a, b)| compare(a, b, args)).collect::<Result<Vec<_>, _>>()?;
-    args.write(&each(&found, |(found, rules)| render_comparison(found, rules, args))?)?;
+    args.write(&render_each(&found, |(found, rules)| render_comparison(found, rules, args))?)?;
     let rules: fail_if::RuleResults = found.into_iter().flat_map(|(_, rules)| rules).collect();
     if rules.is_empty() { Ok(()) } else { fail_if::outcome(&rules) }
 }
@@ -259,7 +262,7 @@ impl Args {
 }
 
 /// Renders the comparison and what was observed, for a demo.
-pub(super) fn short(analysis: &Analysis) -> String {
+pub(super) fn brief_text(analysis: &Analysis) -> String {
     report::text::render(&report::brief(analysis))
 }
 

@@ -52,10 +52,10 @@ fn tolerable(id: &str) -> Result<String, String> {
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let given = connection::given(&args.source)?;
+    let keys = connection::read_keys(&args.source)?;
     let stop = signals::stop_on_signals()?;
     let run = SingleRun {
-        keys: &given,
+        keys: &keys,
         telemetry: args.telemetry,
         tolerate: &args.tolerate,
         monitor_dir: args.classic_files.as_deref(),
@@ -65,7 +65,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let mut opened = single::open(run, &mut |event| display.show(event))?;
     let to_stdout = args.json.as_deref() == Some(Path::new("-"));
     if !to_stdout {
-        let shown = shown_connect_string(&given.connect_string(), &opened.params);
+        let shown = shown_connect_string(&keys.connect_string(), &opened.params);
         display.head = Some(head(&opened, shown));
     }
     if let Extent::Time(window) = opened.settings.extent() {

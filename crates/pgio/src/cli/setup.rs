@@ -26,13 +26,13 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
-    let given = connection::given(&args.source)?;
-    let spec = slob::load_spec(&LoadSettings::resolve(given.layer.clone())?);
+    let keys = connection::read_keys(&args.source)?;
+    let spec = slob::load_spec(&LoadSettings::resolve(keys.layer.clone())?);
     let run_id = state::new_run_id();
-    let params = connection::params_of(&given, &run_id)?;
+    let params = connection::params_of(&keys, &run_id)?;
     let stop = signals::stop_on_signals()?;
     let (mut admin, found) = open_admin(&params, &run_id)?;
-    server::check_database(&found, given.layer.dbname.as_deref())?;
+    server::check_database(&found, keys.layer.dbname.as_deref())?;
     output::warn_all(&found.warnings);
 
     output::line(&lines::job_info(&spec.scale, spec.tables));

@@ -16,9 +16,9 @@ use crate::host::stop::Stop;
 use pgio_connect::interrupt;
 
 /// Time for sessions to end in an orderly way: a cancel request, after a second pg_terminate_backend.
-const ORDERLY: Duration = Duration::from_millis(1700);
+const ORDERLY_END_TIMEOUT: Duration = Duration::from_millis(1700);
 /// Time after the second signal for an undo that is nearly complete.
-const NEARLY: Duration = Duration::from_millis(1000);
+const URGENT_UNDO_TIMEOUT: Duration = Duration::from_millis(1000);
 
 /// Installs handlers: the first signal sets the flag, the second makes it urgent.
 pub fn stop_on_signals() -> Result<Stop, Failure> {
@@ -64,13 +64,13 @@ fn end_waits(stop: &Stop) {
         if stop.urgent() {
             urgent.get_or_insert_with(Instant::now);
         }
-        let late = urgent.is_some_and(|at| at.elapsed() >= NEARLY);
-        interrupt::set_cutting(late || since.elapsed() >= ORDERLY);
+        let is_over = urgent.is_some_and(|at| at.elapsed() >= URGENT_UNDO_TIMEOUT);
+        interrupt::set_cutting(is_over || since.elapsed() >= ORDERLY_END_TIMEOUT);
     }
 }
 
 /// Replaces the error of a session that was cut off by the message that pgio was stopped.
-pub fn stopped(failure: Failure) -> Failure {
+pub fn replace_if_stopped(failure: Failure) -> Failure {
     match interrupt::was_cut() && ![UNFINISHED, INTERRUPTED].contains(&failure.code()) {
         true => Failure::interrupted(),
         false => failure,

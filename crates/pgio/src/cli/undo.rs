@@ -40,7 +40,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     }
     if !found {
         output::line(&format!("Nothing to undo in {}.", state::base_dir()?.display()));
-        if let Some(hint) = state::of_root() {
+        if let Some(hint) = state::root_journals_hint() {
             output::note(&hint);
         }
     }

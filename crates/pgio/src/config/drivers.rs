@@ -54,7 +54,7 @@ impl DriverSpec {
 }
 
 /// Drivers beyond this are a mistake: one drives some 280,000 queries per second per core.
-pub const MOST: u32 = 1024;
+pub const MAX_DRIVERS: u32 = 1024;
 
 /// The engine and count as one text gives them; `run:` may leave the count to another key.
 pub type Named = (DriverEngine, Option<u32>);
@@ -96,8 +96,8 @@ fn parse_run(text: &str) -> Result<Named, String> {
 }
 
 pub fn parse_count(text: &str) -> Result<u32, String> {
-    let count: Option<u32> = text.parse().ok().filter(|n| (1..=MOST).contains(n));
-    count.ok_or_else(|| format!("`{text}` is not a number of drivers from 1 to {MOST}"))
+    let count: Option<u32> = text.parse().ok().filter(|n| (1..=MAX_DRIVERS).contains(n));
+    count.ok_or_else(|| format!("`{text}` is not a number of drivers from 1 to {MAX_DRIVERS}"))
 }
 
 /// Parses cores as Kubernetes writes them: `2`, `0.5` or `500m`.

@@ -79,13 +79,13 @@ pub fn parse(
     let document = Document { file, text };
     let parsed = document.parse()?;
     let root = Section::root(&document, parsed.get_ref());
-    root.only(SECTIONS)?;
+    root.refuse_unknown_keys(SECTIONS)?;
 
     let hosts = hosts::parse(&root)?;
     let targets = target::parse(&root, &hosts)?;
     let nothing = DeTable::new();
     let head = root.section("experiment")?.unwrap_or_else(|| Section::root(&document, &nothing));
-    head.only_keys_of(&sections::EXPERIMENT)?;
+    head.refuse_keys_outside(&sections::EXPERIMENT)?;
     let screening = screening::parse(&root, &head, treatments, &targets)?;
     let conditions = match &screening {
         Some(screening) => screening.conditions(&targets),
@@ -93,7 +93,7 @@ pub fn parse(
             condition::parse(&root, treatments, &targets, joint::together(&head, targets.len())?)?
         }
     };
-    let blocks = head.whole("blocks", 1..=limits::BLOCKS)?.unwrap_or(6);
+    let blocks = head.whole_number("blocks", 1..=limits::BLOCKS)?.unwrap_or(6);
     let blocks = u32::try_from(blocks).expect("the range above is within u32");
     let warmup = head.duration("warmup", true)?.unwrap_or(Duration::from_secs(2));
     let duration = head.duration("duration", false)?.unwrap_or(Duration::from_secs(10));
@@ -121,7 +121,7 @@ pub fn parse(
         blocks,
         warmup,
         duration,
-        seed: head.whole("seed", 0..=u64::MAX)?,
+        seed: head.whole_number("seed", 0..=u64::MAX)?,
         baseline,
         // In a factorial design, factors without an effect show the noise.
         aa: head

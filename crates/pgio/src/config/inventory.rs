@@ -14,7 +14,7 @@ use serde_json::Value;
 pub use self::node::Node;
 
 /// More is a wrong command rather than a fleet.
-const MOST: usize = 1000;
+const MAX_NODES: usize = 1000;
 
 /// Returns the nodes in the order of the inventory, each once. `group` selects a group of Ansible's. The error
 /// completes a sentence that begins with the command.
@@ -23,27 +23,27 @@ pub fn parse(text: &str, group: Option<&str>) -> Result<Vec<Node>, String> {
     if text.starts_with(['{', '[']) {
         let value: Value = serde_json::from_str(text)
             .map_err(|error| format!("prints JSON that cannot be parsed: {error}"))?;
-        return distinct(of_json(&value, group)?);
+        return deduplicate(from_json(&value, group)?);
     }
     refuse_group(group)?;
     let lines = text.lines().map(str::trim).filter(|line| !line.is_empty());
-    distinct(lines.map(Node::plain).collect::<Result<_, _>>()?)
+    deduplicate(lines.map(Node::from_name).collect::<Result<_, _>>()?)
 }
 
 /// Makes nodes of the names in an experiment file.
-pub fn of_names(names: &[String]) -> Result<Vec<Node>, String> {
-    let all = names.iter().map(|name| Node::plain(name)).collect::<Result<Vec<_>, _>>()?;
+pub fn from_names(names: &[String]) -> Result<Vec<Node>, String> {
+    let all = names.iter().map(|name| Node::from_name(name)).collect::<Result<Vec<_>, _>>()?;
     match all.iter().enumerate().find(|(at, node)| all[..*at].contains(node)) {
         Some((_, twice)) => Err(format!("names `{}` twice", twice.name)),
-        None => distinct(all),
+        None => deduplicate(all),
     }
 }
 
-fn of_json(value: &Value, group: Option<&str>) -> Result<Vec<Node>, String> {
+fn from_json(value: &Value, group: Option<&str>) -> Result<Vec<Node>, String> {
     if let Some(items) = value.as_array() {
         refuse_group(group)?;
         let name = |item: &Value| match item.as_str() {
-            Some(name) => Node::plain(name),
+            Some(name) => Node::from_name(name),
             None => Err("prints a JSON array that holds more than names".to_owned()),
         };
         return items.iter().map(name).collect();
@@ -67,7 +67,7 @@ fn refuse_group(group: Option<&str>) -> Result<(), String> {
 }
 
 /// A node may be in several groups or partitions.
-fn distinct(nodes: Vec<Node>) -> Result<Vec<Node>, String> {
+fn deduplicate(nodes: Vec<Node>) -> Result<Vec<Node>, String> {
     let mut all: Vec<Node> = Vec::new();
     for node in nodes {
         if all.iter().all(|known| known.name != node.name) {
@@ -76,8 +76,8 @@ fn distinct(nodes: Vec<Node>) -> Result<Vec<Node>, String> {
     }
     match all.len() {
         0 => Err("names no node".to_owned()),
-        1..=MOST => Ok(all),
-        count => Err(format!("names {count} nodes; the maximum is {MOST}")),
+        1..=MAX_NODES => Ok(all),
+        count => Err(format!("names {count} nodes; the maximum is {MAX_NODES}")),
     }
 }
 

@@ -89,14 +89,14 @@ impl Batches {
 
 /// Lists tables by name; a long run of numbers becomes one item: `pgio3 to pgio4096`.
 pub fn listed(names: &[String]) -> Vec<String> {
-    const LONG: usize = 8;
+    const MIN_ABBREVIATED: usize = 8;
     let number = |name: &String| match Part::from_name(name) {
         Some(Part::Table(n)) => Some(n),
         _ => None,
     };
     let follows = |a: &String, b: &String| number(a).is_some_and(|n| number(b) == Some(n + 1));
     let run = |run: &[String]| match run {
-        [first, .., last] if run.len() > LONG => vec![format!("{first} to {last}")],
+        [first, .., last] if run.len() > MIN_ABBREVIATED => vec![format!("{first} to {last}")],
         short => short.to_vec(),
     };
     names.chunk_by(follows).flat_map(run).collect()

@@ -30,7 +30,7 @@ use crate::host::stop::Stop;
 use pgio_results::Warning;
 
 /// Interval of progress reports and of checks of the stop flag.
-const TICK: Duration = Duration::from_millis(200);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
 
 /// Interval at which pgio wakes the server's WAL writer. COPY cycles through a 16 MB ring of buffers in
 /// less than wal_writer_delay (200 ms), after which each reused page waits for its own WAL flush; a
@@ -205,7 +205,7 @@ fn load_parts(
             }
             // Without the privilege, the load is only slower.
             waking = waking && admin.batch_execute(sql::WAKE_WAL_WRITER).is_ok();
-            if last_tick.elapsed() < TICK {
+            if last_tick.elapsed() < PROGRESS_INTERVAL {
                 continue;
             }
             last_tick = Instant::now();
@@ -243,7 +243,7 @@ struct Sessions {
 }
 
 impl Queue<'_> {
-    fn take(&self) -> Option<Part> {
+    fn next_part(&self) -> Option<Part> {
         let at = self.next.fetch_add(1, Ordering::Relaxed) as usize;
         self.parts.get(at).copied()
     }
@@ -271,7 +271,7 @@ fn run_stream(
         .query_one(sql::SESSION_ID, &[])
         .map_err(|e| DatasetError::from_pg("set up", "a session", e))?;
     queue.register(id.get("pid"), id.get("started"));
-    while let Some(part) = queue.take() {
+    while let Some(part) = queue.next_part() {
         if shared.should_stop() {
             return Err(StreamError::Stopped);
         }
@@ -305,7 +305,7 @@ fn drop_surplus(
     preflight: &Preflight,
     spec: &LoadSpec,
 ) -> Result<Vec<String>, DatasetError> {
-    let surplus = preflight.existing.iter().map(|n| n.part).filter(|part| !spec.makes(*part));
+    let surplus = preflight.existing.iter().map(|n| n.part).filter(|part| !spec.includes(*part));
     let names: Vec<String> = surplus.map(|part| part.to_string()).collect();
     super::destroy::drop_tables(admin, &preflight.schema, &names)?;
     Ok(names)

@@ -50,7 +50,7 @@ impl LoadSpec {
         base.into_iter().chain(scan).chain((1..=self.tables).map(Part::Table)).collect()
     }
 
-    pub(super) fn makes(&self, part: Part) -> bool {
+    pub(super) fn includes(&self, part: Part) -> bool {
         match part {
             Part::Base => self.base_table,
             Part::Scan => self.scan.is_some(),

@@ -104,7 +104,7 @@ pub(super) fn check(
     let needs = estimate(spec, &former, retention);
 
     let Some(directory) = row.get::<_, Option<String>>("data_directory").map(PathBuf::from) else {
-        return Ok(vec![unchecked(
+        return Ok(vec![unchecked_warning(
             needs,
             "the role may not read data_directory",
             "GRANT pg_read_all_settings TO ROLE",
@@ -117,7 +117,7 @@ pub(super) fn check(
     };
     if !server.is_local(&directory) {
         let why = "the server's directories are not accessible from this machine";
-        return Ok(vec![unchecked(needs, why, "check the server's disks")]);
+        return Ok(vec![unchecked_warning(needs, why, "check the server's disks")]);
     }
     let data = if location.is_empty() { directory.clone() } else { PathBuf::from(location) };
     match (volume(data), volume(directory.join("pg_wal"))) {
@@ -126,13 +126,13 @@ pub(super) fn check(
         (Ok(data), Err(_)) => {
             let only_data = DiskNeeds { wal: 0, ..needs };
             check_volumes(only_data, &data, &data)?;
-            Ok(vec![unchecked(
+            Ok(vec![unchecked_warning(
                 DiskNeeds { data: 0, ..needs },
                 "this user may not access pg_wal",
                 "run pgio as the server's operating system user",
             )])
         }
-        (Err(_), _) => Ok(vec![unchecked(
+        (Err(_), _) => Ok(vec![unchecked_warning(
             needs,
             "this user may not access the server's directories",
             "run pgio as the server's operating system user",
@@ -140,7 +140,7 @@ pub(super) fn check(
     }
 }
 
-fn unchecked(needs: DiskNeeds, why: &str, hint: &str) -> Warning {
+fn unchecked_warning(needs: DiskNeeds, why: &str, hint: &str) -> Warning {
     let DiskNeeds { data, wal } = needs;
     let parts = [(data, "for tables"), (wal, "for WAL")]
         .into_iter()
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn the_warning_shows_how_much_space_is_needed() {
-        let warning = unchecked(DiskNeeds { data: 200 * MIB, wal: 0 }, "why", "hint");
+        let warning = unchecked_warning(DiskNeeds { data: 200 * MIB, wal: 0 }, "why", "hint");
         assert_eq!(warning.try_this, "hint; needed: about 200 MiB for tables");
     }
 }

@@ -20,7 +20,7 @@ use pgio_results::Warning;
 const OLD_SNAPSHOTS: &str = include_str!("sql/old_snapshots.sql");
 const SNAPSHOT_TIMEOUT: Duration = Duration::from_secs(10);
 /// How long a session may delay a VACUUM without being named.
-const BRIEF: Duration = Duration::from_secs(1);
+const UNNAMED_WAIT: Duration = Duration::from_secs(1);
 /// How often a table that kept dead rows is vacuumed, at most.
 const ATTEMPTS: usize = 3;
 const POLL: Duration = Duration::from_millis(20);
@@ -71,7 +71,7 @@ pub fn vacuum(
     on_wait: &mut dyn FnMut(&OldSnapshot),
 ) -> Result<(), DatasetError> {
     let schema = verify::current_schema(client)?;
-    let mut waiting = Waiting::begin(client)?;
+    let mut waiting = SnapshotWait::begin(client)?;
     let mut tables: Vec<String> = (1..=spec.tables).map(|n| Part::Table(n).to_string()).collect();
     for _ in 0..ATTEMPTS {
         waiting.wait(client, stop, on_wait)?;
@@ -88,7 +88,7 @@ pub fn vacuum(
                 dirty.push(table);
             }
         }
-        if dirty.is_empty() || waiting.is_over() {
+        if dirty.is_empty() || waiting.has_timed_out() {
             break;
         }
         tables = dirty;
@@ -106,18 +106,18 @@ fn keeps_dead_rows(client: &mut Client, qualified: &str) -> Result<bool, postgre
 }
 
 /// The wait for snapshots of before the reset.
-struct Waiting {
+struct SnapshotWait {
     /// Transactions from this one on began after the last trial.
-    now: String,
+    first_new: String,
     begun: Instant,
     named: bool,
 }
 
-impl Waiting {
-    fn begin(client: &mut Client) -> Result<Waiting, DatasetError> {
+impl SnapshotWait {
+    fn begin(client: &mut Client) -> Result<SnapshotWait, DatasetError> {
         let now = "SELECT pg_snapshot_xmax(pg_current_snapshot())::xid::text";
-        let row = client.query_one(now, &[]).map_err(waiting)?;
-        Ok(Waiting { now: row.get(0), begun: Instant::now(), named: false })
+        let row = client.query_one(now, &[]).map_err(wait_error)?;
+        Ok(SnapshotWait { first_new: row.get(0), begun: Instant::now(), named: false })
     }
 
     /// Returns when no snapshot of before the reset is left, after a stop, or after [`SNAPSHOT_TIMEOUT`].
@@ -128,11 +128,11 @@ impl Waiting {
         stop: &Stop,
         on_wait: &mut dyn FnMut(&OldSnapshot),
     ) -> Result<(), DatasetError> {
-        let old_snapshots = client.prepare(OLD_SNAPSHOTS).map_err(waiting)?;
-        while !self.is_over() && !stop.requested() {
-            let row = client.query_opt(&old_snapshots, &[&self.now]).map_err(waiting)?;
+        let old_snapshots = client.prepare(OLD_SNAPSHOTS).map_err(wait_error)?;
+        while !self.has_timed_out() && !stop.requested() {
+            let row = client.query_opt(&old_snapshots, &[&self.first_new]).map_err(wait_error)?;
             let Some(row) = row else { break };
-            if !self.named && self.begun.elapsed() >= BRIEF {
+            if !self.named && self.begun.elapsed() >= UNNAMED_WAIT {
                 self.named = true;
                 on_wait(&OldSnapshot {
                     pid: row.get("pid"),
@@ -146,12 +146,12 @@ impl Waiting {
         Ok(())
     }
 
-    fn is_over(&self) -> bool {
+    fn has_timed_out(&self) -> bool {
         self.begun.elapsed() >= SNAPSHOT_TIMEOUT
     }
 }
 
-fn waiting(error: postgres::Error) -> DatasetError {
+fn wait_error(error: postgres::Error) -> DatasetError {
     DatasetError::from_pg("vacuum", "tables", error)
 }
 

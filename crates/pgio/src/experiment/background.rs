@@ -45,7 +45,7 @@ pub struct Background {
     /// Whether the server is removed at the end, with everything in it.
     pub private: bool,
     /// The journal of the table that it makes on a server of the user's.
-    pub made: Option<Journal>,
+    pub table_journal: Option<Journal>,
 }
 
 impl std::fmt::Debug for Background {
@@ -63,7 +63,7 @@ impl Background {
 
     /// Removes the table that it made. If the server does not answer, the journal stays for `undo`.
     pub fn clean_up(&mut self) -> Result<(), LiveError> {
-        let Some(mut journal) = self.made.take() else { return Ok(()) };
+        let Some(mut journal) = self.table_journal.take() else { return Ok(()) };
         let (mut admin, _) = open_admin(&self.params, &self.run_id)?;
         if self.workload.clean_up(&mut admin).is_ok() {
             let steps = journal.open_steps().into_iter();
@@ -97,7 +97,7 @@ impl WindowStart {
 
 /// One of them while it runs.
 struct Running<'a> {
-    of: &'a Background,
+    background: &'a Background,
     stop: Stop,
     log: Arc<Mutex<Log>>,
     reports: Receiver<Report>,
@@ -125,7 +125,7 @@ impl<'a> RunningBackground<'a> {
         started.running = wanted.map(|b| Running::start(b, seed)).collect();
         for running in &started.running {
             while let Some(report) = running.next_report(stop) {
-                match (report, &running.of.host) {
+                match (report, &running.background.host) {
                     (Report::Backend(pid), Some(host)) => {
                         started.backends.push((host.clone(), pid));
                     }
@@ -149,12 +149,12 @@ impl<'a> RunningBackground<'a> {
         for running in &mut self.running {
             running.end(stop);
             let log = running.log.lock().unwrap_or_else(PoisonError::into_inner);
-            let info = running.of.workload.info();
-            let (metric, value) = match running.of.is_program() {
+            let info = running.background.workload.info();
+            let (metric, value) = match running.background.is_program() {
                 true => (info.primary_metric, benchmath::summary::mean(&log.runs)),
-                false => counted(&log.counts, info.primary_metric, opened.zip(closed)),
+                false => count_in_window(&log.counts, info.primary_metric, opened.zip(closed)),
             };
-            let spec = &running.of.spec;
+            let spec = &running.background.spec;
             if opened.is_some() && !stop.requested() {
                 trial.checks.push(check(&spec.work.name, value, log.error.as_deref()));
             }
@@ -191,7 +191,7 @@ fn check(name: &str, value: Option<f64>, error: Option<&str>) -> Check {
 }
 
 /// Returns the metric by which sessions are counted, and its value between two moments.
-fn counted(
+fn count_in_window(
     counts: &[(Instant, Progress)],
     primary: String,
     window: Option<(Instant, Instant)>,
@@ -232,28 +232,28 @@ fn rate(counts: &[(Instant, u64)], from: Instant, to: Instant) -> Option<f64> {
 }
 
 impl<'a> Running<'a> {
-    fn start(of: &'a Background, seed: u64) -> Running<'a> {
+    fn start(background: &'a Background, seed: u64) -> Running<'a> {
         let (stop, log) = (Stop::new(), Arc::new(Mutex::new(Log::default())));
         let (sender, reports) = mpsc::channel();
         let work = Work {
-            run_id: of.run_id.clone(),
-            params: of.params.clone(),
-            workload: Arc::clone(&of.workload),
-            extent: of.extent(),
-            is_program: of.is_program(),
-            metric: of.workload.info().primary_metric,
-            seed: derive(seed, &of.spec.work.name, 0),
+            run_id: background.run_id.clone(),
+            params: background.params.clone(),
+            workload: Arc::clone(&background.workload),
+            extent: background.extent(),
+            is_program: background.is_program(),
+            metric: background.workload.info().primary_metric,
+            seed: derive(seed, &background.spec.work.name, 0),
             stop: stop.clone(),
             log: Arc::clone(&log),
             reports: sender,
         };
         let thread = thread::Builder::new().name("background".to_owned());
-        let thread = thread.spawn(move || work.run_and_keep_error());
+        let thread = thread.spawn(move || work.run_and_log_error());
         if let Err(error) = &thread {
             let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
             log.error = Some(words::sentence(error));
         }
-        Running { of, stop, log, reports, thread: thread.ok(), started: Instant::now() }
+        Running { background, stop, log, reports, thread: thread.ok(), started: Instant::now() }
     }
 
     /// `None` if the thread has ended, or the user stops the run.
@@ -269,12 +269,12 @@ impl<'a> Running<'a> {
 
     /// Waits for a program's report, then stops the work.
     fn end(&mut self, stop: &Stop) {
-        let limit = self.of.workload.extent().time().unwrap_or_default() + GRACE;
+        let limit = self.background.workload.extent().time().unwrap_or_default() + GRACE;
         let is_waiting = || {
             let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
             log.runs.is_empty() && log.error.is_none()
         };
-        while self.of.is_program()
+        while self.background.is_program()
             && !stop.requested()
             && self.started.elapsed() < limit
             && is_waiting()
@@ -323,7 +323,8 @@ mod tests {
         let later = start + Duration::from_secs(2);
         let counted = |primary: &str, progress| {
             let counts = [(start, Progress::default()), (later, progress)];
-            let (metric, value) = counted(&counts, primary.to_owned(), Some((start, later)));
+            let (metric, value) =
+                count_in_window(&counts, primary.to_owned(), Some((start, later)));
             (metric, value.unwrap_or(f64::NAN))
         };
         let commits = Progress { commits: 1000, block_visits: 10_000, ..Progress::default() };

@@ -56,7 +56,8 @@ pub struct CheckedSize {
 /// [`take`] replaces it.
 pub fn check(leave: u64) -> Result<CheckedSize, BallastError> {
     let host = Host::local();
-    let memory = huge_pages::check(&host, leave, &journal::steps_of(&state::held_dir()?))?;
+    let memory =
+        huge_pages::check(&host, leave, &journal::steps_of(&state::ballast_journal_dir()?))?;
     Ok(CheckedSize { host, leave, total: memory.total })
 }
 
@@ -68,7 +69,7 @@ pub fn take(size: &CheckedSize, observe: &mut Observer<'_>) -> Result<(), Ballas
         true => BallastError::AfterRelease(error),
         false => error.into(),
     })?;
-    let mut journal = Journal::new(&state::held_dir()?, "ballast");
+    let mut journal = Journal::new(&state::ballast_journal_dir()?, "ballast");
     let touches = vec![huge_pages::memory_of(host)];
     journal.set_target(UndoTarget { private: true, touches, ..UndoTarget::default() })?;
     let number = journal.intent(&step.record())?;
@@ -88,7 +89,7 @@ pub fn take(size: &CheckedSize, observe: &mut Observer<'_>) -> Result<(), Ballas
 /// Returns whether a ballast was held.
 pub fn release(observe: &mut Observer<'_>) -> Result<bool, BallastError> {
     let mut any = false;
-    let found = journal::unfinished(&state::held_dir()?)?;
+    let found = journal::unfinished(&state::ballast_journal_dir()?)?;
     if let Some(error) = found.unreadable.into_iter().next() {
         return Err(error.into());
     }

@@ -16,24 +16,25 @@ use benchmath::carry_over::{self, Agreement, Influence, Place, SliceSample, Slic
 use pgio_results::store::{Calibration, CarryOver, CarryOverPlace, LengthVerdict, TriedLength};
 
 /// The mean lengths tried, in milliseconds.
-const LENGTHS: [u64; 5] = [20, 50, 100, 200, 500];
+const LENGTHS_MS: [u64; 5] = [20, 50, 100, 200, 500];
 /// The first length tried where commits can wait for a standby. In slices of 200 ms, reports of five levels of
 /// `synchronous_commit` with 30 s for each warned of carry-over, some 3 %, in three of three experiments; a
 /// calibration is too short to see that. In slices of 500 ms they did not.
 pub(super) const FIRST_WITH_STANDBY: Duration = Duration::from_millis(500);
 /// A window of one condition holds at least this many slices; longer slices gain nothing over plain windows.
-const FEWEST_SLICES: u32 = 4;
-/// A calibration takes at most this share of the experiment's counted time, for all lengths together.
-const SHARE: u32 = 8;
+const MIN_SLICES: u32 = 4;
+/// The experiment's counted time divided by this is the limit of a calibration, for all lengths together.
+const BUDGET_DIVISOR: u32 = 8;
 /// A length is tried in at most this many parts; those of the first length take half of the time.
-const PARTS: u32 = 6;
+const MAX_PARTS: u32 = 6;
 /// A length that nothing contradicts is taken only after this many parts.
-const FEWEST_PARTS: u32 = 2;
+const MIN_PARTS: u32 = 2;
 /// A length that the user names is refused after this many parts in which a call takes longer.
-const NAMED_PARTS: u64 = 3;
-/// Counted time of one part: at least this many slices, and between these times, unless the slices are longer.
-const PART_SLICES: u32 = 6;
-const PART: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
+const NAMED_LENGTH_PARTS: u64 = 3;
+/// One part holds at least this many slices; its counted time lies between these limits, unless slices
+/// are longer.
+const MIN_PART_SLICES: u32 = 6;
+const PART_LIMITS: (Duration, Duration) = (Duration::from_millis(100), Duration::from_secs(2));
 /// The probability that a length without carry-over is rejected, for all its questions and parts.
 const ALPHA: f64 = 0.05;
 
@@ -79,18 +80,18 @@ pub(super) struct Question<'a> {
 impl Question<'_> {
     fn lengths(&self) -> impl Iterator<Item = Duration> {
         let shortest = self.shortest;
-        LENGTHS.into_iter().map(Duration::from_millis).filter(move |length| *length >= shortest)
+        LENGTHS_MS.into_iter().map(Duration::from_millis).filter(move |length| *length >= shortest)
     }
 
     /// Returns the counted time that the whole calibration may take for each condition.
     fn budget(&self) -> Duration {
-        self.duration * self.blocks / SHARE
+        self.duration * self.blocks / BUDGET_DIVISOR
     }
 
     /// Returns the counted time of a part for each condition.
-    fn part(&self, slice: Duration) -> Duration {
-        let wanted = self.budget() / (2 * PARTS);
-        (slice * PART_SLICES).max(wanted.clamp(PART.0, PART.1))
+    fn part_time(&self, slice: Duration) -> Duration {
+        let wanted = self.budget() / (2 * MAX_PARTS);
+        (slice * MIN_PART_SLICES).max(wanted.clamp(PART_LIMITS.0, PART_LIMITS.1))
     }
 }
 
@@ -104,16 +105,16 @@ pub(super) fn calibrate<E>(
     let mut number = 0;
     let mut left = question.budget();
     for slice in question.lengths() {
-        if slice * FEWEST_SLICES > question.duration {
+        if slice * MIN_SLICES > question.duration {
             break;
         }
-        let part_time = question.part(slice);
+        let part_time = question.part_time(slice);
         let parts = (left.as_secs_f64() / part_time.as_secs_f64()) as u32;
-        if parts < FEWEST_PARTS {
-            calibration.obstacle = Some(too_dear(slice, part_time * FEWEST_PARTS, left));
+        if parts < MIN_PARTS {
+            calibration.obstacle = Some(budget_obstacle(slice, part_time * MIN_PARTS, left));
             break;
         }
-        let parts = parts.min(PARTS);
+        let parts = parts.min(MAX_PARTS);
         let begun = Instant::now();
         let mut turns = vec![Vec::new(); question.conditions.len()];
         let mut verdict = LengthVerdict::NotContradicted;
@@ -132,7 +133,11 @@ pub(super) fn calibrate<E>(
             }
             // Each part asks again, so each has its share of the probability.
             let alpha = ALPHA / f64::from(parts);
-            match carry_over::agreement(&asked(question, &turns), limit(question), alpha) {
+            match carry_over::agreement(
+                &carry_over_answers(question, &turns),
+                log_limit(question),
+                alpha,
+            ) {
                 Agreement::Open => {}
                 Agreement::Shown => {
                     verdict = LengthVerdict::Agrees;
@@ -150,7 +155,7 @@ pub(super) fn calibrate<E>(
             slices: turns.first().map_or(0, |own| u32::try_from(own.len()).unwrap_or(u32::MAX)),
             seconds: begun.elapsed().as_secs_f64(),
             verdict,
-            answers: stored(question, &turns),
+            answers: stored_answers(question, &turns),
         });
         if accepted {
             calibration.slice_seconds = Some(slice.as_secs_f64());
@@ -158,7 +163,7 @@ pub(super) fn calibrate<E>(
         }
     }
     if calibration.tried.is_empty() && calibration.obstacle.is_none() {
-        let shortest = question.lengths().next().unwrap_or_default() * FEWEST_SLICES;
+        let shortest = question.lengths().next().unwrap_or_default() * MIN_SLICES;
         calibration.obstacle =
             Some(format!("a window is shorter than {} ms", shortest.as_millis()));
     }
@@ -166,7 +171,7 @@ pub(super) fn calibrate<E>(
 }
 
 /// Says why a length is not tried.
-fn too_dear(slice: Duration, takes: Duration, left: Duration) -> String {
+fn budget_obstacle(slice: Duration, takes: Duration, left: Duration) -> String {
     format!(
         "calibrating slices of {} ms needs {:.1} s of each condition, but only {:.1} s of the \
          calibration budget (an eighth of the experiment) is left",
@@ -178,14 +183,14 @@ fn too_dear(slice: Duration, takes: Duration, left: Duration) -> String {
 
 /// Tries a length that the user names. Returns the slowest calls if slices are shorter than a call in every
 /// part: on a busy machine, a session may get no processor for a few slices.
-pub(super) fn too_short<E>(
+pub(super) fn try_named_length<E>(
     slice: Duration,
     duration: Duration,
     run: &mut dyn FnMut(Duration, Duration, u64) -> Result<Part, E>,
 ) -> Result<Option<Part>, E> {
-    let counted = (slice * PART_SLICES).max(PART.0).min(duration);
+    let counted = (slice * MIN_PART_SLICES).max(PART_LIMITS.0).min(duration);
     let mut last = Part::default();
-    for number in 1..=NAMED_PARTS {
+    for number in 1..=NAMED_LENGTH_PARTS {
         last = run(slice, counted, number)?;
         if !last.is_too_short(slice) {
             return Ok(None);
@@ -194,18 +199,18 @@ pub(super) fn too_short<E>(
     Ok(Some(last))
 }
 
-fn limit(question: Question<'_>) -> f64 {
+fn log_limit(question: Question<'_>) -> f64 {
     question.limit.ln_1p()
 }
 
-fn asked(question: Question<'_>, turns: &[Vec<SliceSample>]) -> Vec<Influence> {
+fn carry_over_answers(question: Question<'_>, turns: &[Vec<SliceSample>]) -> Vec<Influence> {
     let slices: Vec<Slices> = turns.iter().map(|own| Slices::of(own, turns.len())).collect();
     carry_over::estimate(&slices, question.settings, question.baseline)
 }
 
 /// Returns the answers as stored, the largest difference first.
-fn stored(question: Question<'_>, turns: &[Vec<SliceSample>]) -> Vec<CarryOver> {
-    let mut all = asked(question, turns);
+fn stored_answers(question: Question<'_>, turns: &[Vec<SliceSample>]) -> Vec<CarryOver> {
+    let mut all = carry_over_answers(question, turns);
     all.sort_by(|a, b| b.log.estimate.abs().total_cmp(&a.log.estimate.abs()));
     let share = ALPHA / all.len().max(1) as f64;
     let answer = |Influence { condition, place, log }: Influence| {
@@ -353,7 +358,7 @@ mod tests {
             let mut run = |_: Duration, _: Duration, number: u64| {
                 Ok::<_, ()>(part(calls[number as usize - 1]))
             };
-            too_short(slice, duration, &mut run).unwrap().and_then(|last| last.slowest())
+            try_named_length(slice, duration, &mut run).unwrap().and_then(|last| last.slowest())
         };
         assert_eq!(refused([None, Some(23), Some(1)]), None);
         let longest = Some((1, Some(Duration::from_millis(25))));

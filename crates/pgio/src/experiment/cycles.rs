@@ -12,11 +12,14 @@ use crate::config::resolve::Extent;
 use pgio_results::model::{Check, Trial};
 
 /// Tolerated deviation from a whole number, in cycles.
-const MISS: f64 = 0.02;
+const MAX_DEVIATION: f64 = 0.02;
 const ID: &str = "checkpoints";
 
 /// Returns the seconds of a cycle: the condition's setting, else the server's.
-pub(super) fn timeout(admin: &mut Client, declared: Option<&str>) -> Result<f64, postgres::Error> {
+pub(super) fn cycle_seconds(
+    admin: &mut Client,
+    declared: Option<&str>,
+) -> Result<f64, postgres::Error> {
     let row = match declared {
         // A bare number means seconds in both.
         Some(value) => {
@@ -31,13 +34,13 @@ pub(super) fn timeout(admin: &mut Client, declared: Option<&str>) -> Result<f64,
 }
 
 /// Returns the number of whole cycles in a window, or why the window is refused.
-pub(super) fn whole(extent: Extent, timeout: f64) -> Result<u32, String> {
+pub(super) fn whole_cycles(extent: Extent, timeout: f64) -> Result<u32, String> {
     let Extent::Time(window) = extent else {
         return Err("checkpoint = \"spread\" needs windows of fixed duration: use duration instead of an amount of work".to_owned());
     };
     let cycles = window.as_secs_f64() / timeout;
     let whole = cycles.round();
-    if whole < 1.0 || (cycles - whole).abs() > MISS {
+    if whole < 1.0 || (cycles - whole).abs() > MAX_DEVIATION {
         return Err(format!(
             "checkpoint = \"spread\" needs windows of whole checkpoint cycles: the window is {} s and checkpoint_timeout {timeout} s; make duration {} s, or set another checkpoint_timeout in every condition",
             window.as_secs_f64(),
@@ -71,15 +74,15 @@ mod tests {
     #[test]
     fn only_whole_cycles_are_accepted() {
         let seconds = |s: f64| Extent::Time(Duration::from_secs_f64(s));
-        assert_eq!(whole(seconds(30.0), 30.0), Ok(1));
-        assert_eq!(whole(seconds(600.4), 300.0), Ok(2));
-        let error = whole(seconds(10.0), 300.0).unwrap_err();
+        assert_eq!(whole_cycles(seconds(30.0), 30.0), Ok(1));
+        assert_eq!(whole_cycles(seconds(600.4), 300.0), Ok(2));
+        let error = whole_cycles(seconds(10.0), 300.0).unwrap_err();
         assert!(
             error.contains("the window is 10 s and checkpoint_timeout 300 s; make duration 300 s"),
             "{error}"
         );
-        let error = whole(seconds(750.0), 300.0).unwrap_err();
+        let error = whole_cycles(seconds(750.0), 300.0).unwrap_err();
         assert!(error.contains("make duration 900 s"), "{error}");
-        assert!(whole(Extent::Calls(9), 300.0).unwrap_err().contains("fixed duration"));
+        assert!(whole_cycles(Extent::Calls(9), 300.0).unwrap_err().contains("fixed duration"));
     }
 }

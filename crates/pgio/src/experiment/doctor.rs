@@ -9,12 +9,12 @@
 
 mod command;
 mod data;
-mod here;
 mod machine;
 mod section;
 mod server;
 mod storage;
 mod subject;
+mod surroundings;
 
 pub use self::section::Section;
 pub use self::subject::Scope;
@@ -23,7 +23,7 @@ pub use self::subject::Scope;
 /// second for each machine.
 pub fn examine(scope: &Scope) -> Vec<Section> {
     let (machines, hosts) = machine::sections(&scope.hosts);
-    let mut sections = vec![here::section()];
+    let mut sections = vec![surroundings::section()];
     sections.extend(machines);
     sections.extend(command::section(&scope.commands, &hosts));
     sections.extend(scope.subjects.iter().map(|subject| server::section(subject, &hosts)));

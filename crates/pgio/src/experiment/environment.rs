@@ -44,7 +44,7 @@ const SETTINGS: &[&str] = &[
 ];
 
 /// Reads settings as a new session has them: this connection has set synchronous_commit for itself.
-const AS_A_NEW_SESSION_HAS_IT: &str = "SELECT CASE name WHEN 'synchronous_commit' THEN reset_val \
+const NEW_SESSION_VALUE: &str = "SELECT CASE name WHEN 'synchronous_commit' THEN reset_val \
      ELSE current_setting(name) END FROM pg_settings WHERE name = $1";
 
 pub fn describe(admin: &mut Client, server: &Server) -> BTreeMap<String, String> {
@@ -59,7 +59,7 @@ pub fn describe(admin: &mut Client, server: &Server) -> BTreeMap<String, String>
     }
     for name in SETTINGS {
         let value = admin
-            .query_opt(AS_A_NEW_SESSION_HAS_IT, &[name])
+            .query_opt(NEW_SESSION_VALUE, &[name])
             .ok()
             .flatten()
             .and_then(|row| row.get::<_, Option<String>>(0));
@@ -89,7 +89,7 @@ pub const DRIVERS: &str = "drivers";
 
 pub fn held_ballast() -> Option<String> {
     let host = Host::local();
-    let steps = journal::steps_of(&state::held_dir().ok()?);
+    let steps = journal::steps_of(&state::ballast_journal_dir().ok()?);
     steps.iter().find_map(|step| huge_pages::held(&host, step))
 }
 
@@ -101,7 +101,7 @@ pub fn ballast_warning(held: String) -> Warning {
     )
 }
 
-const NON_DEFAULT: &str = include_str!("sql/non_default_settings.sql");
+const NON_DEFAULT_SETTINGS: &str = include_str!("sql/non_default_settings.sql");
 
 /// Reads the server's non-default settings and the facts of its host, and before the window also those of
 /// standbys.
@@ -110,7 +110,7 @@ pub fn read_for_trial(
     sources: Option<&TelemetrySources>,
     standbys: Standbys,
 ) -> Result<BTreeMap<String, String>, postgres::Error> {
-    let rows = admin.query(NON_DEFAULT, &[&secrets::WORDS.join("|")])?;
+    let rows = admin.query(NON_DEFAULT_SETTINGS, &[&secrets::WORDS.join("|")])?;
     let mut found: BTreeMap<String, String> =
         rows.iter().map(|row| (fact::setting(row.get(0)), row.get(1))).collect();
     found.extend(sources.and_then(|s| s.environment(standbys)).unwrap_or_default());
@@ -118,7 +118,10 @@ pub fn read_for_trial(
 }
 
 /// Checks that nothing changed inside the window.
-pub fn unchanged(before: &BTreeMap<String, String>, after: &BTreeMap<String, String>) -> Check {
+pub fn check_unchanged(
+    before: &BTreeMap<String, String>,
+    after: &BTreeMap<String, String>,
+) -> Check {
     const ID: &str = "environment-changed";
     let value = |of: &BTreeMap<String, String>, name: &str| {
         of.get(name).cloned().unwrap_or_else(|| "its default".to_owned())
@@ -153,12 +156,12 @@ mod tests {
             pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
         };
         let before = map(&[("setting.work_mem", "4MB"), ("data.scheduler", "none")]);
-        assert_eq!(unchanged(&before, &before).verdict, CheckVerdict::Ok);
+        assert_eq!(check_unchanged(&before, &before).verdict, CheckVerdict::Ok);
         let after = map(&[("data.scheduler", "bfq"), ("setting.work_mem", "4MB")]);
-        let check = unchanged(&before, &after);
+        let check = check_unchanged(&before, &after);
         assert_eq!(check.verdict, CheckVerdict::Invalid);
         assert_eq!(check.message, "data.scheduler was none and then bfq");
-        let reset = unchanged(&before, &map(&[("data.scheduler", "none")]));
+        let reset = check_unchanged(&before, &map(&[("data.scheduler", "none")]));
         assert_eq!(reset.message, "setting.work_mem was 4MB and then its default");
     }
 }

@@ -69,7 +69,7 @@ pub enum Event<'a> {
         condition: &'a str,
     },
     /// The primary intervals, computed between two blocks.
-    Looked {
+    WidthChecked {
         width: &'a Width,
         precision: f64,
     },

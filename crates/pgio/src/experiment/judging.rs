@@ -70,7 +70,7 @@ fn reasons(checks: &[&Check]) -> String {
 }
 
 /// Up to this block, the intervals are checked after every block.
-const EVERY_BLOCK: u32 = 60;
+const CHECK_EVERY_BLOCK_UNTIL: u32 = 60;
 
 /// Schedules checks of the intervals. A check reads all trials, so that one after each block
 /// would cost more and more: with many blocks, the next check is where the intervals can be narrow enough,
@@ -85,17 +85,18 @@ impl WidthChecks {
         block >= self.next
     }
 
-    pub(super) fn looked(&mut self, block: u32, width: &Width, precision: f64) {
-        let most = f64::from(block) * 2.0;
-        let foretold = match width {
+    pub(super) fn schedule_next(&mut self, block: u32, width: &Width, precision: f64) {
+        let limit = f64::from(block) * 2.0;
+        let predicted = match width {
             Width::Widest(_, half) => f64::from(block) * (half / precision).powi(2),
             // As many blocks again may be needed before there is an interval.
-            Width::None(_) => most,
+            Width::None(_) => limit,
         };
-        let way = (foretold.min(most) - f64::from(block)) / 2.0;
-        let skipped = if block < EVERY_BLOCK { 0 } else { way.max(0.0) as u32 };
+        let half_distance = (predicted.min(limit) - f64::from(block)) / 2.0;
+        let skipped =
+            if block < CHECK_EVERY_BLOCK_UNTIL { 0 } else { half_distance.max(0.0) as u32 };
         // Wait at least a hundredth of the blocks so far.
-        let least = if block < EVERY_BLOCK { 1 } else { block.div_ceil(100) };
+        let least = if block < CHECK_EVERY_BLOCK_UNTIL { 1 } else { block.div_ceil(100) };
         self.next = block.saturating_add(skipped.max(least));
     }
 }
@@ -110,7 +111,7 @@ pub fn baselines(cells: &[Cell], baseline: &str) -> Vec<usize> {
 }
 
 /// Returns the last attempt of each stored trial.
-pub fn done(trials: &[Trial], cells: &[Cell]) -> StoredAttempts {
+pub fn last_attempts(trials: &[Trial], cells: &[Cell]) -> StoredAttempts {
     let mut done = StoredAttempts::default();
     for place in trials.iter().filter_map(|t| Some((t.place.as_ref()?, &t.outcome))) {
         let (place, outcome) = place;
@@ -164,7 +165,7 @@ mod tests {
         let invalid = Judge::new(&stored).invalid(&stored, 1, &cells);
         let found: Vec<usize> = invalid.iter().map(|i| i.cell).collect();
         assert_eq!(found, [1]);
-        let done = done(&stored.trials, &cells);
+        let done = last_attempts(&stored.trials, &cells);
         assert_eq!(done.0.keys().copied().collect::<Vec<_>>(), [(1, 0), (1, 1)]);
     }
 
@@ -172,12 +173,16 @@ mod tests {
     fn looks_become_rare_as_blocks_become_many_and_the_first_are_all_taken() {
         let precision = 0.01;
         let half = |block: u32| 0.5 / f64::from(block).sqrt();
-        let mut looks = WidthChecks::default();
+        let mut checks = WidthChecks::default();
         let mut taken = Vec::new();
         for block in 1..=3000 {
-            if looks.is_due(block) {
+            if checks.is_due(block) {
                 taken.push(block);
-                looks.looked(block, &Width::Widest("on".to_owned(), half(block)), precision);
+                checks.schedule_next(
+                    block,
+                    &Width::Widest("on".to_owned(), half(block)),
+                    precision,
+                );
             }
         }
         assert_eq!(taken[..59], (1..60).collect::<Vec<_>>());
@@ -215,7 +220,7 @@ mod tests {
         assert_eq!(judge.invalid(&stored, 2, &cells), first);
         assert_eq!(judge.invalid(&stored, 3, &cells), []);
 
-        let done = done(&stored.trials, &cells);
+        let done = last_attempts(&stored.trials, &cells);
         assert_eq!(done.0[&(1, 0)], LastAttempt { attempt: 1, complete: true });
         assert_eq!(done.0[&(2, 1)], LastAttempt { attempt: 0, complete: false });
         assert_eq!(done.0.len(), 4);

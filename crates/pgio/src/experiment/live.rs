@@ -21,7 +21,7 @@ use std::time::Duration;
 pub use self::check::{CheckedCells, LiveCell, check};
 pub use self::further_servers::FurtherServers;
 use self::messages::output_files;
-use self::session::{Controlled, context, renew};
+use self::session::{Controlled, context, renew_session};
 use super::background::{Background, RunningBackground, WindowStart};
 use super::error::LiveError;
 use super::event::Event;
@@ -74,21 +74,21 @@ pub struct Live<'a> {
     pub rules: Rules,
     pub journal: Journal,
     /// Tables that workloads create in a database of the user's, by target.
-    pub made: BTreeMap<String, Journal>,
+    pub table_journals: BTreeMap<String, Journal>,
     /// The directory of such journals.
-    pub made_dir: PathBuf,
+    pub table_journal_dir: PathBuf,
     /// Created only after `check`: a refused experiment creates no directory.
     pub store: Option<Store>,
     /// Samples of the trial to be stored next.
     pub series: Option<Series>,
     /// Output of its program.
-    pub left: Option<Box<ProgramOutput>>,
+    pub program_output: Option<Box<ProgramOutput>>,
     /// Stored results, for judging.
     pub stored: StoredExperiment,
     /// The judged part of the stored results.
     pub judge: judging::Judge,
     /// Schedule for checking the intervals.
-    pub looks: judging::WidthChecks,
+    pub width_checks: judging::WidthChecks,
     pub stop: Stop,
     /// Which processes generate the load of each target; those not named: this one alone.
     pub generators: BTreeMap<String, Generator>,
@@ -127,15 +127,26 @@ impl Live<'_> {
     }
 
     /// Notes the tables that workloads will create, for `undo`, before they are created.
-    pub fn note_made(&mut self) -> Result<(), LiveError> {
-        let (dir, run_id, experiment) = (&self.made_dir, &self.run_id, &self.experiment);
-        workload_tables::note(&self.targets, dir, run_id, experiment, &mut self.made)?;
-        workload_tables::note_background(&mut self.background, dir, run_id, experiment)
+    pub fn journal_tables(&mut self) -> Result<(), LiveError> {
+        let (dir, run_id, experiment) = (&self.table_journal_dir, &self.run_id, &self.experiment);
+        workload_tables::journal_tables(
+            &self.targets,
+            dir,
+            run_id,
+            experiment,
+            &mut self.table_journals,
+        )?;
+        workload_tables::journal_background_tables(&mut self.background, dir, run_id, experiment)
     }
 
     /// Removes tables that the workloads created.
     pub fn clean_up(&mut self) {
-        workload_tables::drop_all(&mut self.targets, &mut self.made, &self.run_id, &self.stop);
+        workload_tables::drop_tables(
+            &mut self.targets,
+            &mut self.table_journals,
+            &self.run_id,
+            &self.stop,
+        );
         for background in &mut self.background {
             // The journal keeps what a server that does not answer still has.
             let _ = background.clean_up();
@@ -211,7 +222,7 @@ impl Live<'_> {
         let mut trials = match requests.as_slice() {
             [request] => {
                 let measured = trial::run(request, &mut in_force[0], admin, &mut progress);
-                (self.series, self.left) = (measured.series, measured.left);
+                (self.series, self.program_output) = (measured.series, measured.program_output);
                 vec![measured.trial]
             }
             _ => {
@@ -227,9 +238,11 @@ impl Live<'_> {
             neighbors.finish(window, &self.stop, trial);
         }
         for (planned, trial) in turn.iter().zip(&mut trials) {
-            if let (Outcome::Failed { error }, Some(left)) = (&mut trial.outcome, &self.left) {
+            if let (Outcome::Failed { error }, Some(output)) =
+                (&mut trial.outcome, &self.program_output)
+            {
                 let number = self.stored.trials.len() + 1;
-                error.push_str(&output_files(left, number));
+                error.push_str(&output_files(output, number));
             }
             let device = target.device.as_deref();
             finish_trial(trial, device, &cells[planned.cell], &self.rules);
@@ -243,7 +256,7 @@ impl Live<'_> {
     fn reconnect(&mut self, name: &str) -> Result<(), LiveError> {
         let target = self.targets.get_mut(name).expect("conditions name known targets");
         match target.admin.is_closed() {
-            true => renew(target, &self.run_id),
+            true => renew_session(target, &self.run_id),
             false => Ok(()),
         }
     }
@@ -288,8 +301,8 @@ impl Stage for Live<'_> {
                 continue;
             }
             (self.observe)(Event::Resets { planned, condition: &title });
-            let (dir, run_id) = (&self.made_dir, &self.run_id);
-            let journal = workload_tables::journal_of_reset(dir, run_id, name, target)?;
+            let (dir, run_id) = (&self.table_journal_dir, &self.run_id);
+            let journal = workload_tables::reset_journal(dir, run_id, name, target)?;
             let observe = &mut *self.observe;
             reset::perform(target, run_id, journal, &self.stop, &mut |event| match event {
                 ResetEvent::Loads => observe(Event::Resets { planned, condition: &title }),
@@ -336,8 +349,8 @@ impl Stage for Live<'_> {
         Ok(self.measure(turn, in_force, &title))
     }
 
-    fn trial(&mut self, planned: &Planned) -> Trial {
-        if !self.cells[planned.cell].beside.is_empty() {
+    fn run_trial(&mut self, planned: &Planned) -> Trial {
+        if !self.cells[planned.cell].further_targets.is_empty() {
             return self.joint_trial(planned);
         }
         let title = self.cells[planned.cell].title.clone();
@@ -352,10 +365,10 @@ impl Stage for Live<'_> {
 
     fn store(&mut self, trial: &Trial) -> Result<(), LiveError> {
         let store = self.store.as_mut().expect("the loop begins only after the store is made");
-        let (series, left) = (self.series.take(), self.left.take());
-        let output = left
-            .iter()
-            .flat_map(|left| [("stdout", left.stdout.as_str()), ("stderr", left.stderr.as_str())]);
+        let (series, program_output) = (self.series.take(), self.program_output.take());
+        let output = program_output.iter().flat_map(|texts| {
+            [("stdout", texts.stdout.as_str()), ("stderr", texts.stderr.as_str())]
+        });
         let output: Vec<(&str, &str)> = output.collect();
         let Appended { trial, left_out } = store.append_with(trial, series.as_ref(), &output)?;
         self.judge.add(&self.stored.manifest, self.stored.trials.len(), &trial);
@@ -388,7 +401,7 @@ impl Stage for Live<'_> {
         }
     }
 
-    fn invalid(&mut self, block: u32) -> Vec<Invalid> {
+    fn invalid_trials(&mut self, block: u32) -> Vec<Invalid> {
         let cells: Vec<Cell> = self.cells.iter().map(|cell| cell.cell.clone()).collect();
         self.judge.invalid(&self.stored, block, &cells)
     }
@@ -396,23 +409,23 @@ impl Stage for Live<'_> {
     fn is_precise(&mut self, last: bool) -> bool {
         let Some(precision) = self.rules.precision else { return true };
         let block = self.stored.trials.iter().rev().find_map(|t| t.place.as_ref()).map(|p| p.block);
-        if !last && !self.looks.is_due(block.unwrap_or(0)) {
+        if !last && !self.width_checks.is_due(block.unwrap_or(0)) {
             return false;
         }
         // With one condition there is no effect to estimate.
         let Some(width) = width::width(&analysis::primary_comparisons(&self.stored)) else {
             return true;
         };
-        self.looks.looked(block.unwrap_or(0), &width, precision);
-        (self.observe)(Event::Looked { width: &width, precision });
+        self.width_checks.schedule_next(block.unwrap_or(0), &width, precision);
+        (self.observe)(Event::WidthChecked { width: &width, precision });
         width.is_within(precision)
     }
 
-    fn decided(&mut self, decision: Decision<'_>) {
+    fn report_decision(&mut self, decision: Decision<'_>) {
         let condition = match decision {
             Decision::Repeats { planned, .. }
-            | Decision::Beside { planned }
-            | Decision::GivesUp { planned, .. } => self.cells[planned.cell].title.as_str(),
+            | Decision::RepeatsBaseline { planned }
+            | Decision::Excludes { planned, .. } => self.cells[planned.cell].title.as_str(),
             Decision::FurtherBlock { .. } => "",
         };
         (self.observe)(Event::Decided { decision, condition });

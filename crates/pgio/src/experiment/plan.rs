@@ -28,7 +28,7 @@ pub struct Planned {
 
 impl Planned {
     /// Returns the same trial as the given attempt.
-    pub fn again(self, attempt: u32) -> Planned {
+    pub fn with_attempt(self, attempt: u32) -> Planned {
         Planned { attempt, ..self }
     }
 }

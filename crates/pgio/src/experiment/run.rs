@@ -31,7 +31,8 @@ pub fn remaining(
 ) -> Vec<Planned> {
     let asked = plan.chunk_by(|a, b| a.block == b.block);
     let asked = asked.filter(|block| block[0].block <= blocks.max(done.last_block()));
-    let due: Vec<Planned> = asked.flat_map(|block| block::due(block, baselines, done)).collect();
+    let due: Vec<Planned> =
+        asked.flat_map(|block| block::due_trials(block, baselines, done)).collect();
     let only_burn_in = due.iter().all(|p| p.block == BURN_IN_BLOCK);
     if only_burn_in { Vec::new() } else { due }
 }
@@ -67,13 +68,13 @@ pub fn run<S: Stage>(
             // Without further trials the burn-in would be useless.
             let left = remaining(done, plan, baselines, rules.blocks);
             for planned in left.iter().filter(|p| p.block == BURN_IN_BLOCK) {
-                if let (_, Some(ended)) = block::one_window(&[*planned], &mut failures, stage)? {
+                if let (_, Some(ended)) = block::run_window(&[*planned], &mut failures, stage)? {
                     return Ok(ended);
                 }
             }
             continue;
         }
-        if let Some(none_valid) = validity.gives_up() {
+        if let Some(none_valid) = validity.none_valid() {
             return Ok(Ended::NoneValid(none_valid));
         }
         if number > rules.blocks && number > done.last_block() {
@@ -83,7 +84,7 @@ pub fn run<S: Stage>(
             if stage.is_precise(false) {
                 return Ok(Ended::Precise);
             }
-            stage.decided(Decision::FurtherBlock { block: number, trials: block.len() });
+            stage.report_decision(Decision::FurtherBlock { block: number, trials: block.len() });
         }
         let so_far = (&mut failures, &mut validity);
         if let Some(ended) = block::run(block, baselines, rules, done, so_far, stage)? {

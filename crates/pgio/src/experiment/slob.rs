@@ -58,7 +58,7 @@ pub fn loaded(layer: Layer, admin: &mut Client) -> Result<(Slob, Vec<Warning>), 
     let found = dataset::check_for_run(admin, settings.tables(), Some(settings.scale.blocks()))?;
     found.check_keys(&asked)?;
     let mut warnings = found.warnings;
-    warnings.extend(doubts(&settings));
+    warnings.extend(workload_warnings(&settings));
     if !settings.features.scan_pct.is_zero() {
         scan::check(admin, &found.schema)?;
     }
@@ -77,7 +77,7 @@ pub fn settings_on(mark: &Mark, layer: Layer) -> Result<SlobSettings, ResolveErr
 }
 
 /// Returns warnings about work that probably measures something unintended.
-fn doubts(settings: &SlobSettings) -> Vec<Warning> {
+fn workload_warnings(settings: &SlobSettings) -> Vec<Warning> {
     let mut found = Vec::new();
     if settings.commit_every == 0
         && settings.sessions() > settings.tables()
@@ -134,7 +134,8 @@ mod tests {
 
     #[test]
     fn work_that_blocks_itself_or_does_not_reach_all_tables_is_a_warning() {
-        let doubts_of = |tables, pairs| doubts(&settings_on(&mark(tables), layer(pairs)).unwrap());
+        let doubts_of =
+            |tables, pairs| workload_warnings(&settings_on(&mark(tables), layer(pairs)).unwrap());
         assert_eq!(doubts_of(1, &[("run_time", "5")]), []);
         let long =
             doubts_of(1, &[("commit_every", "0"), ("num_threads", "2"), ("update_pct", "10")]);

@@ -38,7 +38,7 @@ pub enum StateError {
     Lock { dir: PathBuf, source: LockError },
 }
 
-const OF_ROOT: &str = "/var/lib/pgio";
+const ROOT_STATE_DIR: &str = "/var/lib/pgio";
 
 /// Journals of runs.
 pub fn journal_dir() -> Result<PathBuf, StateError> {
@@ -46,12 +46,12 @@ pub fn journal_dir() -> Result<PathBuf, StateError> {
 }
 
 /// Journals of ballasts; runs may start while one is held.
-pub fn held_dir() -> Result<PathBuf, StateError> {
+pub fn ballast_journal_dir() -> Result<PathBuf, StateError> {
     Ok(base_dir()?.join("held"))
 }
 
 /// Journals of tables that workloads create; they keep no run from starting.
-pub fn made_dir() -> Result<PathBuf, StateError> {
+pub fn table_journal_dir() -> Result<PathBuf, StateError> {
     Ok(base_dir()?.join("made"))
 }
 
@@ -84,11 +84,13 @@ fn lock_results_in(locks: &Path, dir: &Path) -> Result<LockFile, StateError> {
 }
 
 /// Where root's journals are, as far as this user has others and cannot see them.
-pub fn of_root() -> Option<String> {
-    let sees = rustix::process::geteuid().is_root()
-        || base_dir().is_ok_and(|dir| dir == Path::new(OF_ROOT));
-    (!sees && Path::new(OF_ROOT).exists()).then(|| {
-        format!("runs of root have their journals in {OF_ROOT}: `sudo pgio undo` looks there")
+pub fn root_journals_hint() -> Option<String> {
+    let is_visible = rustix::process::geteuid().is_root()
+        || base_dir().is_ok_and(|dir| dir == Path::new(ROOT_STATE_DIR));
+    (!is_visible && Path::new(ROOT_STATE_DIR).exists()).then(|| {
+        format!(
+            "runs of root have their journals in {ROOT_STATE_DIR}: `sudo pgio undo` looks there"
+        )
     })
 }
 
@@ -110,7 +112,7 @@ fn base_dir_of(
         return Ok(named);
     }
     if is_root {
-        return Ok(PathBuf::from(OF_ROOT));
+        return Ok(PathBuf::from(ROOT_STATE_DIR));
     }
     let absolute = |path: &PathBuf| path.is_absolute();
     let below_home = || home.map(|home| home.join(".local/state")).filter(absolute);
@@ -118,11 +120,11 @@ fn base_dir_of(
     state.map(|state| state.join("pgio")).ok_or(StateError::NoHome)
 }
 
-/// The hint for a directory that is not [`writable`].
-pub const LET_WRITE: &str = "create or mount it, and let this user write to it";
+/// The hint for a directory that is not writable (see [`check_writable`]).
+pub const WRITABLE_HINT: &str = "create or mount it, and let this user write to it";
 
 /// Checks that this user can create files in the directory.
-pub fn writable(dir: &Path) -> io::Result<()> {
+pub fn check_writable(dir: &Path) -> io::Result<()> {
     Ok(rustix::fs::access(dir, Access::WRITE_OK | Access::EXEC_OK)?)
 }
 

@@ -42,7 +42,7 @@ use pgio_results::model::{
     When, Window, WorkloadInfo,
 };
 use pgio_results::series::Series;
-use record::{record_left, record_run, session_evidence};
+use record::{record_program_output, record_run, session_evidence};
 
 /// Interval of reading evidence inside the window ...
 const EVIDENCE_EVERY: Duration = Duration::from_millis(250);
@@ -57,7 +57,7 @@ pub struct TrialResult {
     /// The samples of telemetry, if any.
     pub series: Option<Series>,
     /// Output of the workload's program, if any.
-    pub left: Option<Box<ProgramOutput>>,
+    pub program_output: Option<Box<ProgramOutput>>,
     /// The error that ended the trial, if any.
     pub error: Option<EngineError>,
 }
@@ -69,15 +69,15 @@ pub fn run(
     admin: &mut Client,
     observe: &mut dyn FnMut(Progress),
 ) -> TrialResult {
-    let mut trial = begun(request);
-    let (mut series, mut left) = (None, None);
-    let kept = (&mut series, &mut left);
+    let mut trial = new_record(request);
+    let (mut series, mut program_output) = (None, None);
+    let kept = (&mut series, &mut program_output);
     let error = measure(request, in_force, admin, &mut trial, kept, observe).err();
     // A program that failed before its window has output too.
     if let Some(EngineError::Command(failed)) = &error
-        && left.is_none()
+        && program_output.is_none()
     {
-        left = failed.output().map(|output| {
+        program_output = failed.output().map(|output| {
             let (stdout, stderr) = (output.stdout.clone(), output.stderr.clone());
             Box::new(ProgramOutput { stdout, stderr, ..ProgramOutput::default() })
         });
@@ -97,11 +97,11 @@ pub fn run(
     let judged = if request.member.is_none() { &*in_force } else { &[] };
     let waits = request.workload.commits_wait_for_flush();
     trial_checks::judge(&mut trial, series.as_ref(), request.declared, waits, judged);
-    TrialResult { trial, series, left, error }
+    TrialResult { trial, series, program_output, error }
 }
 
 /// Returns the record of a trial that begins.
-fn begun(request: &Request<'_>) -> Trial {
+fn new_record(request: &Request<'_>) -> Trial {
     let mut trial = Trial {
         run_id: request.run_id.to_owned(),
         place: request.place.clone(),
@@ -164,7 +164,7 @@ impl EvidencePace {
     }
 
     /// Reads if it is time; the next time depends on how long that takes.
-    fn when_due(&mut self, read: impl FnOnce()) {
+    fn read_if_due(&mut self, read: impl FnOnce()) {
         let now = Instant::now();
         if self.0 <= now {
             read();
@@ -200,7 +200,7 @@ fn measure(
     in_force: &mut [Box<dyn InForce>],
     admin: &mut Client,
     trial: &mut Trial,
-    (series, left): (&mut Option<Series>, &mut Option<Box<ProgramOutput>>),
+    (series, program_output): (&mut Option<Series>, &mut Option<Box<ProgramOutput>>),
     observe: &mut dyn FnMut(Progress),
 ) -> Result<(), EngineError> {
     let pg = |doing: &'static str| move |source| EngineError::Postgres { doing, source };
@@ -219,7 +219,7 @@ fn measure(
         return Err(error);
     }
     let member = request.member.as_ref();
-    member.map_or(Ok(()), |member| member.prepared())?;
+    member.map_or(Ok(()), |member| member.wait_prepared())?;
     let setup = Setup {
         params: request.params.clone(),
         settings: request.session_settings.clone(),
@@ -260,11 +260,11 @@ fn measure(
         WindowEvent::Serving(pids) => recorder.iter().for_each(|r| r.watch(pids.clone())),
         WindowEvent::Closed(at) => {
             recorder.iter_mut().for_each(|r| r.closed(at));
-            member.into_iter().for_each(|member| member.closed(at));
+            member.into_iter().for_each(|member| member.wait_closed(at));
         }
-        WindowEvent::Output(output) => *left = Some(output),
+        WindowEvent::Output(output) => *program_output = Some(output),
         WindowEvent::Progress(progress) => {
-            pace.when_due(|| {
+            pace.read_if_due(|| {
                 add_new(&mut during, request.verify(in_force, admin, When::During));
             });
             observe(progress);
@@ -277,11 +277,11 @@ fn measure(
         telemetry.probes = None;
     }
     trial.evidence.extend(during);
-    if let Some(left) = left {
-        record_left(trial, left);
+    if let Some(program_output) = program_output {
+        record_program_output(trial, program_output);
     }
     if let (Some(member), None) = (member, &ran.error) {
-        member.keep(&ran.totals, ran.first, admin);
+        member.record_work(&ran.totals, ran.first, admin);
     }
     // After a failure, readings would not describe the trial.
     record_run(request, trial, ran)?;
@@ -291,15 +291,15 @@ fn measure(
     trial.database = Some(DatabaseCounters { before, after });
     counters::add_metrics(trial, counters_before, counters_after);
     if request.checkpoint == Checkpoint::Spread {
-        let timeout = cycles::timeout(admin, None).map_err(pg("reading settings"))?;
-        let whole = cycles::whole(request.workload.extent(), timeout);
+        let timeout = cycles::cycle_seconds(admin, None).map_err(pg("reading settings"))?;
+        let whole = cycles::whole_cycles(request.workload.extent(), timeout);
         let cycles = whole.map_err(EngineError::NotInForce)?;
         trial.checks.push(cycles::check(trial, cycles));
     }
     observed::add_metrics(trial);
     let now = environment::read_for_trial(admin, request.sources, Standbys::Skip)
         .map_err(pg("reading settings"))?;
-    trial.checks.push(environment::unchanged(&trial.environment, &now));
+    trial.checks.push(environment::check_unchanged(&trial.environment, &now));
     Ok(())
 }
 

@@ -39,9 +39,9 @@ pub(super) fn judge(
         if !trial.checks.iter().any(|c| c.id == "checkpoints") {
             found.push(checkpoints(trial));
         }
-        found.extend(size(trial));
+        found.extend(data_size(trial));
         found.extend(unlogged(trial));
-        found.extend(sessions(trial));
+        found.extend(deadlocks(trial));
         found.extend(standby::check(trial));
         found.extend(mail::checks(trial));
         found.extend(open_loop::rate(trial));
@@ -52,7 +52,7 @@ pub(super) fn judge(
             found.extend(drbd::checks(trial));
         }
     }
-    found.iter_mut().for_each(|check| own_effect(check, declared));
+    found.iter_mut().for_each(|check| attribute_to_condition(check, declared));
     trial.checks.extend(found);
     // A check that is not in the table can neither be tolerated nor looked up: a bug.
     debug_assert!(trial.checks.iter().all(|c| checks::definition(&c.id).is_some()));
@@ -81,12 +81,12 @@ pub(super) fn judge_shared(
     if !declared.iter().any(|change| matches!(change.subject, Subject::Drbd { .. })) {
         found.extend(drbd::checks(trial));
     }
-    found.iter_mut().for_each(|check| own_effect(check, declared));
+    found.iter_mut().for_each(|check| attribute_to_condition(check, declared));
     trial.checks.extend(found);
 }
 
 /// A consequence of a declared setting is an effect of the condition, not a fault of the trial.
-fn own_effect(check: &mut Check, declared: &[Change]) {
+fn attribute_to_condition(check: &mut Check, declared: &[Change]) {
     let causes: fn(&str) -> bool = match check.id.as_str() {
         "checkpoints" => checks::decides_checkpoints,
         "autovacuum" => |name| name.starts_with("autovacuum"),
@@ -160,7 +160,7 @@ fn checkpoints(trial: &Trial) -> Check {
     }
 }
 
-fn size(trial: &Trial) -> Option<Check> {
+fn data_size(trial: &Trial) -> Option<Check> {
     const ID: &str = "data-size";
     let data = trial.dataset.as_ref()?;
     let change = data.bytes_after as f64 / data.bytes_before.max(1) as f64 - 1.0;
@@ -187,7 +187,7 @@ fn unlogged(trial: &Trial) -> Option<Check> {
     })
 }
 
-fn sessions(trial: &Trial) -> Option<Check> {
+fn deadlocks(trial: &Trial) -> Option<Check> {
     let deadlocks: u64 = trial.sessions.iter().map(|s| s.deadlocks).sum();
     (deadlocks > 0).then(|| {
         Check::warning(
@@ -213,7 +213,7 @@ pub(super) fn common_start(late: f64, window: f64) -> Check {
 }
 
 /// Checks a woven window: each slice begins when the standby has applied what the last one left.
-pub(super) fn caught_up(slices: u32) -> Option<Check> {
+pub(super) fn standby_lag(slices: u32) -> Option<Check> {
     (slices > 0).then(|| {
         Check::warning(
             "weave-standby",
@@ -224,7 +224,7 @@ pub(super) fn caught_up(slices: u32) -> Option<Check> {
 }
 
 /// Checks a woven window: calls end within a slice. A length is compared with them before block 1 only.
-pub(super) fn short_calls(slice: Duration, slowest: Option<Duration>) -> Option<Check> {
+pub(super) fn slow_calls(slice: Duration, slowest: Option<Duration>) -> Option<Check> {
     let took = match slowest {
         Some(call) if call <= slice => return None,
         Some(call) => format!("a call of one session took {:.1} ms on average", ms(call)),
@@ -243,7 +243,7 @@ fn ms(time: Duration) -> f64 {
 
 /// Reports canceled waits. Ending the sessions of a trial that failed cancels them as well, so there they are
 /// no fault of the measurement.
-pub(super) fn cancelled_sync_rep(times: usize, failed: bool) -> Option<Check> {
+pub(super) fn canceled_waits(times: usize, failed: bool) -> Option<Check> {
     (times > 0 && !failed).then(|| {
         Check::invalid(
             "synchronous-wait-cancelled",
@@ -262,7 +262,7 @@ mod tests {
 
     #[test]
     fn only_a_trial_that_did_not_fail_lost_its_wait_for_the_standby() {
-        let id = |times, failed| cancelled_sync_rep(times, failed).map(|check| check.id);
+        let id = |times, failed| canceled_waits(times, failed).map(|check| check.id);
         assert_eq!(id(2, false).as_deref(), Some("synchronous-wait-cancelled"));
         assert_eq!((id(0, false), id(2, true)), (None, None));
     }
@@ -278,7 +278,7 @@ mod tests {
 
     #[test]
     fn calls_that_outgrow_their_slices_are_reported() {
-        let found = |call| short_calls(Duration::from_millis(20), call).map(|c| c.message);
+        let found = |call| slow_calls(Duration::from_millis(20), call).map(|c| c.message);
         assert_eq!(found(Some(Duration::from_millis(20))), None);
         assert_eq!(
             found(Some(Duration::from_micros(31_250))).as_deref(),

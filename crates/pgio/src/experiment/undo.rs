@@ -45,7 +45,7 @@ pub enum UndoError {
         "{} changes could not be undone (see above) and stay in the journal; fix the cause and rerun `pgio undo`",
         if *others_undone { "some" } else { "the" }
     )]
-    Left { others_undone: bool },
+    ChangesRemain { others_undone: bool },
     #[error(
         "everything was restored, but the journal could not be updated; make room on its file system and rerun `pgio undo`"
     )]
@@ -96,7 +96,7 @@ pub fn undo_interrupted(
     observe: &mut Observer<'_>,
 ) -> Result<UndoSummary, UndoError> {
     let (mut found, mut failures) = (false, Vec::new());
-    for dir in [state::journal_dir()?, state::held_dir()?, state::made_dir()?] {
+    for dir in [state::journal_dir()?, state::ballast_journal_dir()?, state::table_journal_dir()?] {
         let Unfinished { dead, living, unreadable } = journal::unfinished(&dir)?;
         for run in &living {
             observe(UndoEvent::Skipped(run));
@@ -110,15 +110,15 @@ pub fn undo_interrupted(
             }
         }
     }
-    let mut left = Vec::new();
+    let mut cluster_errors = Vec::new();
     let removed = clusters::remove_abandoned(&mut |Abandoned { directory, removed }| {
         found = true;
         match removed {
             true => observe(UndoEvent::ClusterRemoved(&directory)),
-            false => left.push(UndoError::Cluster { directory }),
+            false => cluster_errors.push(UndoError::Cluster { directory }),
         }
     });
-    failures.extend(left);
+    failures.extend(cluster_errors);
     failures.extend(removed.err().map(UndoError::from));
     // A run that changed no setting has no journal, but may have left sessions.
     if failures.is_empty()
@@ -142,7 +142,7 @@ pub fn undo_journal(
         return Ok(false);
     }
     let target = journal.target().clone();
-    let (hosts, unreachable) = reach(&journal);
+    let (hosts, unreachable) = connect_hosts(&journal);
     let resolved = params_of(connect.unwrap_or(&target.connect), observe);
     let (params, session) = match (connect, resolved) {
         (_, Ok(params)) => (params, AdminSession::OnDemand(Box::default())),
@@ -196,14 +196,14 @@ pub fn undo_journal(
 /// Fails if any change is still in place, whatever the reason.
 fn check_complete(report: UndoReport) -> Result<(), UndoError> {
     if !report.left.is_empty() {
-        return Err(UndoError::Left { others_undone: !report.undone.is_empty() });
+        return Err(UndoError::ChangesRemain { others_undone: !report.undone.is_empty() });
     }
     let unwritten = report.unwritten.map(TreatmentError::from);
     unwritten.map_or(Ok(()), |error| Err(UndoError::Unwritten(error)))
 }
 
 /// Connects to the hosts of the journal; returns why others cannot be reached.
-fn reach(journal: &Journal) -> (Hosts, Unreachable) {
+fn connect_hosts(journal: &Journal) -> (Hosts, Unreachable) {
     let (mut hosts, mut unreachable) = (Hosts::new(), Unreachable::new());
     for name in journal.open_steps().into_iter().filter_map(|(_, step)| step.host) {
         if hosts.contains_key(&name) || unreachable.contains_key(&name) {
@@ -220,11 +220,11 @@ fn reach(journal: &Journal) -> (Hosts, Unreachable) {
 /// A host without ssh is the machine of the run, which is another one if they share a home directory.
 fn connect_host(journal: &Journal, name: &str) -> Result<Arc<Host>, String> {
     let spec = journal.target().hosts.get(name).cloned().unwrap_or_default();
-    let (of_run, here) = (journal.machine(), Machine::this());
-    if spec.ssh.is_none() && of_run.is_another(&here) {
+    let (run_machine, this_machine) = (journal.machine(), Machine::this());
+    if spec.ssh.is_none() && run_machine.is_another(&this_machine) {
         return Err(format!(
             "the run was on machine {}, and this is {}: run `pgio undo` there",
-            of_run.name, here.name
+            run_machine.name, this_machine.name
         ));
     }
     Host::connect(name, &spec).map(Arc::new).map_err(|error| words::sentence(&error))

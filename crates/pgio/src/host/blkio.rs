@@ -167,7 +167,7 @@ impl DeviceLimits {
         limits
     }
 
-    pub fn found(&self, exec: &dyn Exec) -> Result<BTreeMap<Limit, u64>, ExecError> {
+    pub fn read_current(&self, exec: &dyn Exec) -> Result<BTreeMap<Limit, u64>, ExecError> {
         Ok(self.read(&lines(exec, &self.reading(&Limit::ALL))?))
     }
 

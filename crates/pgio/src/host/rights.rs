@@ -89,7 +89,7 @@ pub struct Rights {
     uid: u32,
     name: String,
     capabilities: u64,
-    has: Vec<String>,
+    programs: Vec<String>,
 }
 
 impl Rights {
@@ -100,7 +100,7 @@ impl Rights {
 
     fn parse(text: &str) -> Rights {
         let mut rights =
-            Rights { uid: u32::MAX, name: String::new(), capabilities: 0, has: Vec::new() };
+            Rights { uid: u32::MAX, name: String::new(), capabilities: 0, programs: Vec::new() };
         for line in text.lines() {
             match line.split_once(' ') {
                 Some(("uid", uid)) => rights.uid = uid.parse().unwrap_or(u32::MAX),
@@ -108,7 +108,7 @@ impl Rights {
                 Some(("capabilities", hex)) => {
                     rights.capabilities = u64::from_str_radix(hex, 16).unwrap_or(0);
                 }
-                Some(("has", program)) => rights.has.push(program.to_owned()),
+                Some(("has", program)) => rights.programs.push(program.to_owned()),
                 _ => {}
             }
         }
@@ -119,8 +119,8 @@ impl Rights {
         &self.name
     }
 
-    fn has(&self, program: &str) -> bool {
-        self.has.iter().any(|has| has == program)
+    fn has_program(&self, program: &str) -> bool {
+        self.programs.iter().any(|known| known == program)
     }
 
     /// Returns the prefix to run `programs` as root; sudo must allow only these. `purpose` is used in the
@@ -142,10 +142,10 @@ impl Rights {
             };
         }
         let sudo = Prefix(["sudo", "-n", "--"].map(str::to_owned).to_vec());
-        if self.has("sudo") && sudo_runs(exec, programs)? {
+        if self.has_program("sudo") && sudo_runs(exec, programs)? {
             return Ok(sudo);
         }
-        let programs = paths(exec, programs)?.join(", ");
+        let programs = full_paths(exec, programs)?.join(", ");
         Err(RightsError::NotRoot { purpose, host, name: self.name.clone(), programs })
     }
 
@@ -186,16 +186,16 @@ impl Rights {
         let words = |words: &[&str]| Ok(Prefix(words.iter().map(|&w| w.to_owned()).collect()));
         match self.uid {
             uid if uid == user.uid => return Ok(Prefix::default()),
-            0 if self.has("runuser") => return words(&["runuser", "-u", &user.name, "--"]),
-            0 if self.has("setpriv") => {
+            0 if self.has_program("runuser") => return words(&["runuser", "-u", &user.name, "--"]),
+            0 if self.has_program("setpriv") => {
                 let (uid, gid) = (format!("--reuid={}", user.uid), format!("--regid={}", user.gid));
                 return words(&["setpriv", &uid, &gid, "--init-groups", "--"]);
             }
-            0 if self.has("su") => {
+            0 if self.has_program("su") => {
                 let run = "exec \"$0\" \"$@\"";
                 return words(&["su", "-s", "/bin/sh", &user.name, "-c", run, "--"]);
             }
-            _ if self.has("sudo") => {
+            _ if self.has_program("sudo") => {
                 let sudo = ["sudo", "-n", "-u", user.name.as_str(), "--"];
                 let attempt =
                     CommandLine::new("sudo").args(&sudo[1..]).arg("true").timeout(TIMEOUT);
@@ -235,7 +235,7 @@ fn harmless_arguments(program: &str) -> &'static [&'static str] {
 }
 
 /// Resolves programs to full paths, which sudoers requires; unknown programs stay unchanged.
-fn paths(exec: &dyn Exec, programs: &[&str]) -> Result<Vec<String>, ExecError> {
+fn full_paths(exec: &dyn Exec, programs: &[&str]) -> Result<Vec<String>, ExecError> {
     let find = "PATH=$PATH:/usr/sbin:/sbin; for p; do command -v \"$p\" || echo \"$p\"; done";
     let find = CommandLine::new("sh").args(["-c", find, "sh"]).args(programs).timeout(TIMEOUT);
     let found: Vec<String> = exec.output(&find)?.stdout.lines().map(str::to_owned).collect();

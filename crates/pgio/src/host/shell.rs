@@ -220,7 +220,7 @@ mod tests {
     use super::*;
     use crate::host::Host;
 
-    const SOON: Duration = Duration::from_secs(20);
+    const ANSWER_TIMEOUT: Duration = Duration::from_secs(20);
 
     #[test]
     fn questions_are_answered_in_order() {
@@ -229,7 +229,7 @@ mod tests {
             Shell::start(&here, "n=0; echo ready", "n=$((n+1)); echo $n \"$ask\"").unwrap();
         assert_eq!(shell.greeting(), "ready\n");
         for (n, question) in ["a b", "", r"back\slash 'quoted' $HOME"].into_iter().enumerate() {
-            let answer = shell.ask(question, SOON).unwrap();
+            let answer = shell.ask(question, ANSWER_TIMEOUT).unwrap();
             assert_eq!(answer.text, format!("{} {question}\n", n + 1));
             assert!(answer.asked <= answer.middle() && answer.middle() <= answer.answered);
         }
@@ -238,7 +238,7 @@ mod tests {
     #[test]
     fn answers_without_a_final_newline_are_complete() {
         let mut shell = Shell::start(&Host::local(), ":", "printf %s \"$ask\"").unwrap();
-        assert_eq!(shell.ask("x", SOON).unwrap().text, "x");
+        assert_eq!(shell.ask("x", ANSWER_TIMEOUT).unwrap().text, "x");
     }
 
     #[test]
@@ -250,16 +250,16 @@ mod tests {
             error.to_string(),
             "host local did not answer within 0.01 s; check the host and the network"
         );
-        assert_eq!(shell.ask("quick", SOON).unwrap().text, "quick\n");
+        assert_eq!(shell.ask("quick", ANSWER_TIMEOUT).unwrap().text, "quick\n");
     }
 
     #[test]
     fn errors_contain_the_last_line_of_stderr() {
         let mut shell =
             Shell::start(&Host::local(), ":", "echo first >&2; echo why >&2; exit 1").unwrap();
-        let error = shell.ask("", SOON).unwrap_err().to_string();
+        let error = shell.ask("", ANSWER_TIMEOUT).unwrap_err().to_string();
         assert_eq!(error, "lost connection to host local: why; check the host and the network");
-        assert!(shell.ask("", SOON).is_err(), "it does not hang when used again");
+        assert!(shell.ask("", ANSWER_TIMEOUT).is_err(), "it does not hang when used again");
         let error = Shell::start(&Host::local(), "echo no >&2; exit 1", ":").unwrap_err();
         assert_eq!(
             error.to_string(),

@@ -116,7 +116,7 @@ fn permission_hint(why: &str) -> &'static str {
 }
 
 /// Inspects a path on any host.
-pub fn look(exec: &dyn Exec, path: &str) -> Result<PathKind, ExecError> {
+pub fn inspect(exec: &dyn Exec, path: &str) -> Result<PathKind, ExecError> {
     let script = CommandLine::new("sh").args(["-c", SCRIPT, "sh", path]).timeout(TIMEOUT);
     Ok(parse(&exec.run(&script)?))
 }

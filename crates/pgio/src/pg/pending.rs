@@ -6,7 +6,7 @@
 use postgres::error::SqlState;
 use postgres::{Client, Row};
 
-use super::values::{SettingDescription, agree, refusal};
+use super::values::{SettingDescription, is_current_value, refusal};
 
 /// For a role that may not see files. The server sets the mark at a reload and does not see that somebody took the
 /// change back since.
@@ -82,7 +82,7 @@ fn is_same(found: &SettingDescription, in_file: &str) -> bool {
     match found.vartype.as_str() {
         "string" => bare(&found.setting) == bare(in_file),
         // Such as a hidden synonym of an enum, or a hexadecimal number.
-        _ => agree(found, in_file) || refusal(found, in_file).is_some(),
+        _ => is_current_value(found, in_file) || refusal(found, in_file).is_some(),
     }
 }
 

@@ -20,7 +20,7 @@ pub struct SettingDescription {
 /// Returns why the server would refuse the value.
 pub fn refusal(described: &SettingDescription, asked: &str) -> Option<String> {
     match described.vartype.as_str() {
-        "bool" => truth(asked).is_none().then(|| "it is on or off".to_owned()),
+        "bool" => parse_bool(asked).is_none().then(|| "it is on or off".to_owned()),
         "integer" | "real" => {
             let unit = described.unit.as_deref();
             let (low, high) = described.range?;
@@ -31,7 +31,7 @@ pub fn refusal(described: &SettingDescription, asked: &str) -> Option<String> {
             // The server rounds before it compares.
             let fits = |n: f64| n >= low - 0.5 && n <= high + 0.5;
             let fits_real = |n: f64| n >= low && n <= high;
-            match number(asked, unit) {
+            match parse_number(asked, unit) {
                 Some(n) if described.vartype == "real" && fits_real(n) => None,
                 Some(n) if described.vartype == "integer" && fits(n) => None,
                 _ => Some(range),
@@ -40,7 +40,7 @@ pub fn refusal(described: &SettingDescription, asked: &str) -> Option<String> {
         "enum" => {
             let is = |choice: &String| {
                 choice.eq_ignore_ascii_case(asked)
-                    || truth(asked).is_some_and(|a| truth(choice) == Some(a))
+                    || parse_bool(asked).is_some_and(|a| parse_bool(choice) == Some(a))
             };
             (!described.choices.iter().any(is))
                 .then(|| format!("it is one of {}", described.choices.join(", ")))
@@ -50,12 +50,12 @@ pub fn refusal(described: &SettingDescription, asked: &str) -> Option<String> {
 }
 
 /// Returns whether `asked` means the server's current value.
-pub fn agree(described: &SettingDescription, asked: &str) -> bool {
+pub fn is_current_value(described: &SettingDescription, asked: &str) -> bool {
     let found = described.setting.as_str();
     match described.vartype.as_str() {
-        "bool" => truth(asked).is_some() && truth(asked) == truth(found),
+        "bool" => parse_bool(asked).is_some() && parse_bool(asked) == parse_bool(found),
         "integer" | "real" => {
-            match (number(asked, described.unit.as_deref()), found.parse::<f64>()) {
+            match (parse_number(asked, described.unit.as_deref()), found.parse::<f64>()) {
                 (Some(asked), Ok(found)) => {
                     // The server rounds integers to whole units, and shows six digits of a real number.
                     let rounding = match described.vartype.as_str() {
@@ -69,22 +69,22 @@ pub fn agree(described: &SettingDescription, asked: &str) -> bool {
         }
         "enum" => {
             asked.eq_ignore_ascii_case(found)
-                || truth(asked).is_some_and(|a| truth(found) == Some(a))
+                || parse_bool(asked).is_some_and(|a| parse_bool(found) == Some(a))
         }
         _ => asked == found,
     }
 }
 
 /// Returns whether `asked` is a number above the server's current value.
-pub fn exceeds(described: &SettingDescription, asked: &str) -> bool {
-    let asked = number(asked, described.unit.as_deref());
+pub fn exceeds_current(described: &SettingDescription, asked: &str) -> bool {
+    let asked = parse_number(asked, described.unit.as_deref());
     let found = described.setting.parse::<f64>().ok();
     // The server rounds to whole units.
     asked.zip(found).is_some_and(|(asked, found)| asked.round() > found)
 }
 
 /// Parses a boolean as the server does, without unambiguous prefixes.
-fn truth(text: &str) -> Option<bool> {
+fn parse_bool(text: &str) -> Option<bool> {
     match text.to_ascii_lowercase().as_str() {
         "on" | "true" | "yes" | "1" | "t" | "y" => Some(true),
         "off" | "false" | "no" | "0" | "f" | "n" => Some(false),
@@ -93,7 +93,7 @@ fn truth(text: &str) -> Option<bool> {
 }
 
 /// Parses a number with an optional unit of time or memory, in the setting's own unit.
-fn number(text: &str, own: Option<&str>) -> Option<f64> {
+fn parse_number(text: &str, own: Option<&str>) -> Option<f64> {
     let text = text.trim();
     let digits = text.find(|c: char| !(c.is_ascii_digit() || "+-.eE".contains(c)));
     // `1e3` is a number, `1e` of nothing is not; units never begin with an E of their own.
@@ -102,18 +102,18 @@ fn number(text: &str, own: Option<&str>) -> Option<f64> {
     match unit.trim() {
         "" => Some(value),
         unit => {
-            let (dimension, factor) = scale(unit)?;
-            let (own_dimension, own_factor) = own.and_then(own_scale)?;
+            let (dimension, factor) = unit_scale(unit)?;
+            let (own_dimension, own_factor) = own.and_then(setting_unit_scale)?;
             (dimension == own_dimension).then_some(value * factor / own_factor)
         }
     }
 }
 
 /// A setting's own unit may carry a factor, such as `8kB`.
-fn own_scale(unit: &str) -> Option<(Dimension, f64)> {
+fn setting_unit_scale(unit: &str) -> Option<(Dimension, f64)> {
     let digits = unit.find(|c: char| !c.is_ascii_digit())?;
     let factor = if digits == 0 { 1.0 } else { unit[..digits].parse().ok()? };
-    let (dimension, scale) = scale(&unit[digits..])?;
+    let (dimension, scale) = unit_scale(&unit[digits..])?;
     Some((dimension, factor * scale))
 }
 
@@ -124,7 +124,7 @@ enum Dimension {
 }
 
 /// The factor to bytes or microseconds.
-fn scale(unit: &str) -> Option<(Dimension, f64)> {
+fn unit_scale(unit: &str) -> Option<(Dimension, f64)> {
     use Dimension::{Memory, Time};
     Some(match unit {
         "B" => (Memory, 1.0),
@@ -181,26 +181,26 @@ mod tests {
 
     #[test]
     fn spellings_of_one_value_agree() {
-        assert!(agree(&setting("integer", Some("s"), "300"), "5min"));
-        assert!(agree(&setting("integer", Some("8kB"), "16384"), "128MB"));
-        assert!(agree(&setting("integer", None, "20000"), "20000"));
-        assert!(agree(&setting("bool", None, "off"), "false"));
-        assert!(agree(&setting("enum", None, "on"), "true"));
-        assert!(agree(&setting("enum", None, "remote_apply"), "REMOTE_APPLY"));
-        assert!(agree(&setting("real", Some("ms"), "0.5"), "0.5"));
-        assert!(agree(&setting("real", Some("ms"), "0.5"), "500us"));
-        assert!(agree(&setting("real", None, "0.333333"), "0.33333333"));
-        assert!(agree(&setting("real", None, "0"), "0"));
+        assert!(is_current_value(&setting("integer", Some("s"), "300"), "5min"));
+        assert!(is_current_value(&setting("integer", Some("8kB"), "16384"), "128MB"));
+        assert!(is_current_value(&setting("integer", None, "20000"), "20000"));
+        assert!(is_current_value(&setting("bool", None, "off"), "false"));
+        assert!(is_current_value(&setting("enum", None, "on"), "true"));
+        assert!(is_current_value(&setting("enum", None, "remote_apply"), "REMOTE_APPLY"));
+        assert!(is_current_value(&setting("real", Some("ms"), "0.5"), "0.5"));
+        assert!(is_current_value(&setting("real", Some("ms"), "0.5"), "500us"));
+        assert!(is_current_value(&setting("real", None, "0.333333"), "0.33333333"));
+        assert!(is_current_value(&setting("real", None, "0"), "0"));
     }
 
     #[test]
     fn different_values_do_not() {
-        assert!(!agree(&setting("integer", Some("s"), "300"), "6min"));
-        assert!(!agree(&setting("integer", Some("s"), "300"), "5MB2"));
-        assert!(!agree(&setting("real", None, "0.9"), "0.5"));
-        assert!(!agree(&setting("real", None, "0.2"), "0.01"));
-        assert!(!agree(&setting("bool", None, "on"), "off"));
-        assert!(!agree(&setting("enum", None, "local"), "on"));
-        assert!(!agree(&setting("string", None, "a"), "b"));
+        assert!(!is_current_value(&setting("integer", Some("s"), "300"), "6min"));
+        assert!(!is_current_value(&setting("integer", Some("s"), "300"), "5MB2"));
+        assert!(!is_current_value(&setting("real", None, "0.9"), "0.5"));
+        assert!(!is_current_value(&setting("real", None, "0.2"), "0.01"));
+        assert!(!is_current_value(&setting("bool", None, "on"), "off"));
+        assert!(!is_current_value(&setting("enum", None, "local"), "on"));
+        assert!(!is_current_value(&setting("string", None, "a"), "b"));
     }
 }

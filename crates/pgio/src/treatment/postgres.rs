@@ -27,7 +27,7 @@ use super::journal::Journal;
 use super::resource::Touch;
 use super::step::carry_out;
 use crate::config::experiment::TreatmentSpec;
-use crate::pg::values::{agree, refusal};
+use crate::pg::values::{is_current_value, refusal};
 use pgio_results::change::Change;
 use pgio_results::model::{Evidence, When};
 
@@ -274,7 +274,7 @@ impl PreparedPostgres {
             reload(context.admin()?)?;
         }
         for setting in &self.lasting {
-            let in_force = |found: &_| agree(found, &setting.value);
+            let in_force = |found: &_| is_current_value(found, &setting.value);
             wait_for(context.admin()?, &setting.name, &in_force)?;
         }
         // A walsender notices a reload when it next does anything.
@@ -294,7 +294,7 @@ impl InForce for PreparedPostgres {
             let Ok(found) = describe_setting(admin, name) else {
                 return unread(when, name);
             };
-            let found = if agree(&found, value) { value.clone() } else { found.setting };
+            let found = if is_current_value(&found, value) { value.clone() } else { found.setting };
             Evidence { when, what: name.clone(), found, expected: Some(value.clone()) }
         };
         let mut all: Vec<Evidence> = self.lasting.iter().map(evidence).collect();

@@ -95,7 +95,7 @@ impl Server {
     }
 
     fn limit(&self, limit: Limit) -> Option<u64> {
-        self.limits.found(&Local).unwrap().get(&limit).copied()
+        self.limits.read_current(&Local).unwrap().get(&limit).copied()
     }
 
     fn set(&self, limit: Limit, value: Option<u64>) {

@@ -31,9 +31,9 @@ pub(super) fn text(job: &Job, preview: &Preview<'_>, out: &Path) -> Result<Strin
     for line in factors::lines(job, preview) {
         add(&mut text, &line);
     }
-    for doubt in &preview.doubts {
-        let line = match doubt {
-            PlanNote::NotAsked(why) => format!("Current values are not shown: {why}."),
+    for note in &preview.notes {
+        let line = match note {
+            PlanNote::ValuesUnknown(why) => format!("Current values are not shown: {why}."),
             PlanNote::Refused(why) => format!("A run would be refused: {why}."),
         };
         add(&mut text, &line);
@@ -42,14 +42,14 @@ pub(super) fn text(job: &Job, preview: &Preview<'_>, out: &Path) -> Result<Strin
         add_workload(&mut text, job, workload);
     }
     text.push('\n');
-    for line in surroundings(e, out)? {
+    for line in servers_and_output(e, out)? {
         add(&mut text, &line);
     }
     Ok(text)
 }
 
 /// Describes what a plan could not check.
-pub(super) fn unchecked(Unchecked { target, installed }: &Unchecked) -> String {
+pub(super) fn unchecked_text(Unchecked { target, installed }: &Unchecked) -> String {
     let programs = match installed {
         Some(version) => format!("PostgreSQL {version}"),
         None => "a PostgreSQL to be downloaded".to_owned(),
@@ -94,7 +94,7 @@ fn add_workload(text: &mut String, job: &Job, preview: &WorkloadPreview<'_>) {
     for line in workload.command.iter().flat_map(command_lines) {
         add(text, &format!("  {line}"));
     }
-    for condition in e.conditions_of(workload).filter(|c| !c.beside.is_empty()) {
+    for condition in e.conditions_of(workload).filter(|c| !c.further_targets.is_empty()) {
         let names: Vec<&str> = condition.targets().map(String::as_str).collect();
         let on = names.join(", ");
         let name = &condition.name;
@@ -102,7 +102,7 @@ fn add_workload(text: &mut String, job: &Job, preview: &WorkloadPreview<'_>) {
     }
     let changes: Vec<String> = match job.screening {
         // Cells make the same changes over and over.
-        Some(_) => factors::changes(&preview.changes, change_text),
+        Some(_) => factors::distinct_changes(&preview.changes, change_text),
         None => {
             let text =
                 |c: &ConditionChange| format!("{} changes {}", c.condition, change_text(&c.change));
@@ -150,7 +150,7 @@ fn add_workload(text: &mut String, job: &Job, preview: &WorkloadPreview<'_>) {
     if let Some(estimate) = of(trials) {
         add(text, &format!("  outside the windows: {}", estimate.basis()));
     }
-    for (why, most) in limits(e, trials) {
+    for (why, most) in trial_limits(e, trials) {
         add(text, &format!("  at most {} {why}", total(most)));
     }
 }
@@ -165,7 +165,7 @@ fn change_text(change: &PlannedChange) -> String {
 }
 
 /// Additional trials that rules of the experiment allow: the reason, and the total number of trials.
-fn limits(e: &Experiment, trials: u32) -> Vec<(String, u32)> {
+fn trial_limits(e: &Experiment, trials: u32) -> Vec<(String, u32)> {
     let mut limits = Vec::new();
     let mut most = trials;
     if let Some(precision) = e.rules.precision {
@@ -214,7 +214,7 @@ fn reset_text(e: &Experiment, workload: &WorkloadSpec) -> String {
 }
 
 /// Describes files, directories, servers and connections that a run would use.
-fn surroundings(e: &Experiment, out: &Path) -> Result<Vec<String>, Failure> {
+fn servers_and_output(e: &Experiment, out: &Path) -> Result<Vec<String>, Failure> {
     let mut lines = vec![format!(
         "Results go to {} (experiment.toml, manifest.json, trials.jsonl, series/).",
         out.display()

@@ -18,10 +18,10 @@ use crate::cli::exit::{FILES, Failure, USAGE};
 use pgio_connect::Secret;
 use pgio_results::files;
 
-const TOKEN: &str = "PGIO_LIVE_TOKEN";
+const TOKEN_VARIABLE: &str = "PGIO_LIVE_TOKEN";
 /// A guess is answered after a second, so 16 characters are enough.
-const SHORTEST: usize = 16;
-const LONGEST: u64 = 1024;
+const MIN_TOKEN_LENGTH: usize = 16;
+const MAX_TOKEN_FILE_BYTES: u64 = 1024;
 
 #[derive(Debug, Default, clap::Args)]
 pub(crate) struct LiveArgs {
@@ -68,13 +68,13 @@ impl LiveArgs {
     pub(super) fn endpoint(&self) -> Result<Option<Endpoint>, Failure> {
         let Some(address) = self.live else { return Ok(None) };
         let token = match &self.live_token_file {
-            Some(file) => Some(token_of(file)?),
-            None => token_of_environment()?,
+            Some(file) => Some(read_token(file)?),
+            None => token_from_environment()?,
         };
         if token.is_none() && !address.0.ip().is_loopback() {
             let why = format!(
                 "--live {address}: anybody could read the page at an address that is not loopback; set \
-                 {TOKEN} or --live-token-file, or use 127.0.0.1 and a tunnel of ssh"
+                 {TOKEN_VARIABLE} or --live-token-file, or use 127.0.0.1 and a tunnel of ssh"
             );
             return Err(Failure::message(USAGE, why));
         }
@@ -82,14 +82,16 @@ impl LiveArgs {
     }
 }
 
-fn token_of_environment() -> Result<Option<Token>, Failure> {
-    let Some(text) = env::var_os(TOKEN).filter(|text| !text.is_empty()) else { return Ok(None) };
-    let refused = |why| Failure::message(USAGE, format!("{TOKEN} {why}"));
-    let text = text.into_string().map_err(|_| refused(Token::RULE))?;
-    Token::new(&text).map(Some).ok_or_else(|| refused(Token::RULE))
+fn token_from_environment() -> Result<Option<Token>, Failure> {
+    let Some(text) = env::var_os(TOKEN_VARIABLE).filter(|text| !text.is_empty()) else {
+        return Ok(None);
+    };
+    let refused = |why| Failure::message(USAGE, format!("{TOKEN_VARIABLE} {why}"));
+    let text = text.into_string().map_err(|_| refused(Token::REQUIREMENT))?;
+    Token::new(&text).map(Some).ok_or_else(|| refused(Token::REQUIREMENT))
 }
 
-fn token_of(file: &Path) -> Result<Token, Failure> {
+fn read_token(file: &Path) -> Result<Token, Failure> {
     let shown = file.display();
     let unread = |e| Failure::new(FILES, e).context(format!("cannot read the token file {shown}"));
     let mode = file.metadata().map_err(unread)?.permissions().mode();
@@ -97,8 +99,9 @@ fn token_of(file: &Path) -> Result<Token, Failure> {
         let why = format!("other users may use the token file {shown}; chmod 600 {shown}");
         return Err(Failure::message(USAGE, why));
     }
-    let text = files::read_text(file, LONGEST).map_err(unread)?;
-    let refused = || Failure::message(USAGE, format!("the token in {shown} {}", Token::RULE));
+    let text = files::read_text(file, MAX_TOKEN_FILE_BYTES).map_err(unread)?;
+    let refused =
+        || Failure::message(USAGE, format!("the token in {shown} {}", Token::REQUIREMENT));
     Token::new(text.trim_end()).ok_or_else(refused)
 }
 
@@ -107,10 +110,11 @@ fn token_of(file: &Path) -> Result<Token, Failure> {
 pub(super) struct Token(Secret);
 
 impl Token {
-    const RULE: &str = "must have at least 16 printable ASCII characters without a space";
+    const REQUIREMENT: &str = "must have at least 16 printable ASCII characters without a space";
 
     fn new(text: &str) -> Option<Token> {
-        let fits = text.len() >= SHORTEST && text.bytes().all(|byte| byte.is_ascii_graphic());
+        let fits =
+            text.len() >= MIN_TOKEN_LENGTH && text.bytes().all(|byte| byte.is_ascii_graphic());
         fits.then(|| Token(Secret::new(text)))
     }
 
@@ -172,7 +176,7 @@ mod tests {
         assert!(error.sentence().contains("chmod 600"), "{}", error.sentence());
         for text in ["short\n", "has a space in its middle", ""] {
             let error = with(text, 0o600).unwrap_err();
-            assert!(error.sentence().ends_with(Token::RULE), "{}", error.sentence());
+            assert!(error.sentence().ends_with(Token::REQUIREMENT), "{}", error.sentence());
             assert!(text.is_empty() || !error.sentence().contains(text));
         }
         let absent = args("[::]:0", Some(dir.path().join("none"))).endpoint().unwrap_err();

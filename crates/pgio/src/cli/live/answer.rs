@@ -31,7 +31,7 @@ const REPORT_POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; sty
                              img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'";
 
 /// What every answer has.
-const COMMON: [(HeaderName, &str); 5] = [
+const COMMON_HEADERS: [(HeaderName, &str); 5] = [
     (header::CACHE_CONTROL, "no-store"),
     (header::REFERRER_POLICY, "no-referrer"),
     (header::X_CONTENT_TYPE_OPTIONS, "nosniff"),
@@ -151,7 +151,8 @@ pub(super) fn answer<B>(
     shared: &Arc<Shared>,
     feed: impl FnOnce() -> Receiver<Bytes>,
 ) -> Response<Answer> {
-    let found = checked.and_then(|()| find(request.uri().path(), shared).ok_or(Refusal::Path));
+    let found =
+        checked.and_then(|()| find_resource(request.uri().path(), shared).ok_or(Refusal::Path));
     let head = request.method() == Method::HEAD;
     let (kind, policy, body) = match found {
         Ok(PageResource::Text { kind, policy, text }) => (kind, policy, Answer::Text(Some(text))),
@@ -160,23 +161,23 @@ pub(super) fn answer<B>(
             let body = Answer::Events { texts: feed(), _viewer: Viewer::new(shared) };
             ("text/event-stream", PAGE_POLICY, body)
         }
-        Err(refusal) => return with_common(refusal.answer()),
+        Err(refusal) => return with_common_headers(refusal.answer()),
     };
     let mut answer = Response::new(body);
     let headers = answer.headers_mut();
     headers.insert(header::CONTENT_TYPE, HeaderValue::from_static(kind));
     headers.insert(header::CONTENT_SECURITY_POLICY, HeaderValue::from_static(policy));
-    with_common(answer)
+    with_common_headers(answer)
 }
 
-fn with_common(mut answer: Response<Answer>) -> Response<Answer> {
-    for (name, value) in COMMON {
+fn with_common_headers(mut answer: Response<Answer>) -> Response<Answer> {
+    for (name, value) in COMMON_HEADERS {
         answer.headers_mut().insert(name, HeaderValue::from_static(value));
     }
     answer
 }
 
-fn find(path: &str, shared: &Shared) -> Option<PageResource> {
+fn find_resource(path: &str, shared: &Shared) -> Option<PageResource> {
     let asset = |kind, text: &'static str| {
         let text = Bytes::from_static(text.as_bytes());
         Some(PageResource::Text { kind, policy: PAGE_POLICY, text })
@@ -274,7 +275,7 @@ mod tests {
         let host = [("host", "localhost")];
         for path in ["/", "/events", "/nothing"] {
             let answer = answered(&asked("GET", path, &host));
-            for (name, value) in COMMON {
+            for (name, value) in COMMON_HEADERS {
                 assert_eq!(answer.headers()[&name], value, "{path}");
             }
             let policy = answer.headers()[header::CONTENT_SECURITY_POLICY].to_str().unwrap();

@@ -18,9 +18,9 @@ use pgio_results::model::Trial;
 use std::sync::Arc;
 
 /// The next trial waits so long for a report; only one of thousands of trials needs it.
-const BETWEEN_TRIALS: Duration = Duration::from_secs(5);
+const NEXT_TRIAL_TIMEOUT: Duration = Duration::from_secs(5);
 /// After the last trial nothing waits but the user.
-const AT_THE_END: Duration = Duration::from_secs(30);
+const FINAL_REPORT_TIMEOUT: Duration = Duration::from_secs(30);
 
 #[derive(Debug)]
 pub(super) struct Listener {
@@ -68,51 +68,57 @@ impl Workload {
 
 impl Listener {
     pub(super) fn new(experiment: &str, shared: Arc<Shared>, renderer: Renderer) -> Listener {
-        shared.change(|state| state.status(|status| status.experiment = clean(experiment)));
+        shared.change(|state| state.update_status(|status| status.experiment = clean(experiment)));
         Listener { shared, renderer, workload: None }
     }
 
-    pub(super) fn hear(&mut self, event: &Event<'_>) {
+    pub(super) fn handle(&mut self, event: &Event<'_>) {
         match event {
             Event::OtherInterrupted(other) => {
                 let what = &other.what;
                 self.note(&format!("an interrupted run left unrelated changes in place: {what}"));
             }
-            Event::ServerStarts(step) => self.doing(&step.to_string()),
-            Event::Loads(_) => self.doing("loading the data set"),
-            Event::ServerStarted => self.doing(""),
+            Event::ServerStarts(step) => self.set_doing(&step.to_string()),
+            Event::Loads(_) => self.set_doing("loading the data set"),
+            Event::ServerStarted => self.set_doing(""),
             Event::NothingLeft { .. } => self.note("the experiment is already complete"),
             Event::WorkloadBegins(begins) => self.begin(begins),
             Event::WorkloadEnds { dir } => {
-                self.renderer.wait(AT_THE_END);
-                self.render(dir, AT_THE_END);
+                self.renderer.wait(FINAL_REPORT_TIMEOUT);
+                self.render(dir, FINAL_REPORT_TIMEOUT);
             }
             Event::BlockLimit { blocks } => self.note(&format!(
                 "stopped at the limit of {blocks} blocks; the intervals are wider than requested"
             )),
-            Event::Begins { planned, condition } => self.turn(planned, condition, "preparing"),
+            Event::Begins { planned, condition } => {
+                self.begin_trials(planned, condition, "preparing")
+            }
             Event::Resets { planned, condition } => {
-                self.turn(std::slice::from_ref(*planned), condition, "loading the data set");
+                self.begin_trials(
+                    std::slice::from_ref(*planned),
+                    condition,
+                    "loading the data set",
+                );
             }
             Event::Calibrates { slice } => {
-                self.doing(&format!("weaving: trying slices of {} ms", slice.as_millis()));
+                self.set_doing(&format!("weaving: trying slices of {} ms", slice.as_millis()));
             }
             Event::Calibrated(calibration) => self.note(&analysis::weaving(calibration)),
             Event::Warns(warning) => self.note(&format!("warning: {warning}")),
-            Event::Looked { width, precision } => self.note(&width.describe(*precision)),
+            Event::WidthChecked { width, precision } => self.note(&width.describe(*precision)),
             Event::Progress { progress, .. } => {
                 let Some(workload) = &self.workload else { return };
                 let rate = rate(&workload.primary, progress);
                 let doing = rate.unwrap_or_else(|| "measuring".to_owned());
                 self.shared.change(|state| {
-                    state.status(|status| {
+                    state.update_status(|status| {
                         workload.update(status);
                         (status.doing, status.output) = (doing, clean(progress.status.text()));
                     });
                 });
             }
-            Event::Ended { planned, trial } => self.ended(planned, trial),
-            Event::Decided { decision, .. } => self.decided(*decision),
+            Event::Ended { planned, trial } => self.add_trial(planned, trial),
+            Event::Decided { decision, .. } => self.show_decision(*decision),
         }
     }
 
@@ -120,8 +126,8 @@ impl Listener {
         self.shared.change(|state| state.note(clean(text)));
     }
 
-    fn doing(&self, text: &str) {
-        self.shared.change(|state| state.status(|status| status.doing = clean(text)));
+    fn set_doing(&self, text: &str) {
+        self.shared.change(|state| state.update_status(|status| status.doing = clean(text)));
     }
 
     fn begin(&mut self, begins: &WorkloadBegins<'_>) {
@@ -131,9 +137,9 @@ impl Listener {
         let workload = Workload::new(begins);
         self.shared.change(|state| {
             for trial in &earlier.trials {
-                state.add(Row::new(trial, None, Measured::of(trial).map(Measured::text)));
+                state.add(Row::new(trial, None, Measured::of_trial(trial).map(Measured::text)));
             }
-            state.status(|status| {
+            state.update_status(|status| {
                 status.phase = Phase::Running;
                 status.workload = clean(&workload.name);
                 status.open_ended = begins.open_ended;
@@ -144,17 +150,17 @@ impl Listener {
     }
 
     /// A trial begins, or its preparation goes on. Nothing is in force yet, and no window is open.
-    fn turn(&mut self, planned: &[Planned], condition: &str, doing: &str) {
+    fn begin_trials(&mut self, planned: &[Planned], condition: &str, doing: &str) {
         let Some(workload) = &mut self.workload else { return };
         if workload.turn != planned {
             workload.turn = planned.to_vec();
             let dir = workload.dir.clone();
-            self.render(&dir, BETWEEN_TRIALS);
+            self.render(&dir, NEXT_TRIAL_TIMEOUT);
         }
         let Some(workload) = &mut self.workload else { return };
         workload.pace.begin(planned, Instant::now());
         self.shared.change(|state| {
-            state.status(|status| {
+            state.update_status(|status| {
                 workload.update(status);
                 status.condition = clean(condition);
                 (status.doing, status.output) = (doing.to_owned(), String::new());
@@ -170,22 +176,22 @@ impl Listener {
         }
     }
 
-    fn ended(&mut self, planned: &Planned, trial: &Trial) {
+    fn add_trial(&mut self, planned: &Planned, trial: &Trial) {
         let Some(workload) = &mut self.workload else { return };
         // It is stored before the next event.
         workload.stored += 1;
-        let value = Measured::of(trial).map(Measured::text);
+        let value = Measured::of_trial(trial).map(Measured::text);
         let row = Row::new(trial, Some(planned.cell), value);
         self.shared.change(|state| {
             state.add(row);
-            state.status(|status| {
+            state.update_status(|status| {
                 workload.update(status);
                 (status.doing, status.output) = ("judging".to_owned(), String::new());
             });
         });
     }
 
-    fn decided(&mut self, decision: Decision<'_>) {
+    fn show_decision(&mut self, decision: Decision<'_>) {
         let Some(workload) = &mut self.workload else { return };
         let (about, text) = match decision {
             Decision::Repeats { planned, why, .. } => {
@@ -193,11 +199,11 @@ impl Listener {
                 let judged = Planned { attempt: planned.attempt.saturating_sub(1), ..*planned };
                 (Some(judged), format!("repeated: {why}"))
             }
-            Decision::Beside { planned } => {
+            Decision::RepeatsBaseline { planned } => {
                 workload.pace.add(planned.cell);
                 (None, String::new())
             }
-            Decision::GivesUp { planned, why } => (Some(*planned), format!("excluded: {why}")),
+            Decision::Excludes { planned, why } => (Some(*planned), format!("excluded: {why}")),
             Decision::FurtherBlock { .. } => {
                 workload.pace.add_block();
                 (None, String::new())
@@ -206,13 +212,13 @@ impl Listener {
         let repeats = matches!(decision, Decision::Repeats { .. });
         self.shared.change(|state| {
             if let Some(about) = about {
-                let is_it = |row: &Row| {
+                let is_judged = |row: &Row| {
                     let at = (Some(about.cell), Some(about.block), about.attempt);
                     (row.cell, row.block, row.attempt) == at
                 };
-                state.decide(is_it, clean(&text));
+                state.set_decision(is_judged, clean(&text));
             }
-            state.status(|status| {
+            state.update_status(|status| {
                 workload.update(status);
                 status.repeated += usize::from(repeats);
             });
@@ -220,9 +226,9 @@ impl Listener {
     }
 
     /// Shows how the run ended.
-    pub(super) fn end(&mut self, phase: Phase, reason: &str) {
+    pub(super) fn show_end(&mut self, phase: Phase, reason: &str) {
         self.shared.change(|state| {
-            state.status(|status| {
+            state.update_status(|status| {
                 (status.phase, status.seconds_left) = (phase, None);
                 (status.doing, status.output) = (String::new(), String::new());
                 status.reason = clean(reason);

@@ -28,7 +28,7 @@ struct Order {
 #[derive(Debug)]
 pub(super) struct Renderer {
     orders: Sender<Order>,
-    done: Receiver<()>,
+    finished: Receiver<()>,
     /// Whether an order is being carried out.
     busy: bool,
 }
@@ -36,20 +36,20 @@ pub(super) struct Renderer {
 impl Renderer {
     pub(super) fn start(shared: Arc<Shared>) -> std::io::Result<Renderer> {
         let (orders, received) = channel();
-        let (finished, done) = channel();
+        let (sender, finished) = channel();
         let work = move || {
             priority::lower();
-            serve(&received, &finished, &shared);
+            render_orders(&received, &sender, &shared);
         };
         // It ends when the orders do.
         thread::Builder::new().name("pgio-report".to_owned()).spawn(work)?;
-        Ok(Renderer { orders, done, busy: false })
+        Ok(Renderer { orders, finished, busy: false })
     }
 
     /// Waits for a report that still takes its time, so that the last one can follow it.
     pub(super) fn wait(&mut self, timeout: Duration) {
         if self.busy {
-            self.busy = self.done.recv_timeout(timeout).is_err();
+            self.busy = self.finished.recv_timeout(timeout).is_err();
         }
     }
 
@@ -57,22 +57,22 @@ impl Renderer {
     /// before it still takes its time.
     pub(super) fn render(&mut self, workload: &str, dir: &Path, timeout: Duration) -> bool {
         if self.busy {
-            self.busy = self.done.try_recv().is_err();
+            self.busy = self.finished.try_recv().is_err();
         }
         let order = Order { workload: workload.to_owned(), dir: dir.to_owned() };
         if self.busy || self.orders.send(order).is_err() {
             return false;
         }
-        self.busy = self.done.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout);
+        self.busy = self.finished.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout);
         true
     }
 }
 
-fn serve(orders: &Receiver<Order>, finished: &Sender<()>, shared: &Shared) {
+fn render_orders(orders: &Receiver<Order>, finished: &Sender<()>, shared: &Shared) {
     let mut known = Intervals::default();
     for Order { workload, dir } in orders {
-        match rendered(&workload, &dir, &mut known) {
-            Ok(report) => shared.change(|state| state.rendered(report)),
+        match render_report(&workload, &dir, &mut known) {
+            Ok(report) => shared.change(|state| state.set_report(report)),
             Err(error) => {
                 let why = format!("the report cannot be shown: {}", words::sentence(&error));
                 shared.change(|state| state.note(why));
@@ -84,7 +84,7 @@ fn serve(orders: &Receiver<Order>, finished: &Sender<()>, shared: &Shared) {
     }
 }
 
-fn rendered(workload: &str, dir: &Path, known: &mut Intervals) -> Result<Report, StoreError> {
+fn render_report(workload: &str, dir: &Path, known: &mut Intervals) -> Result<Report, StoreError> {
     let loaded = directories::load(dir)?;
     let html = loaded.page()?;
     Ok(Report {
@@ -114,7 +114,7 @@ impl Intervals {
         let unknown = |block: &u32| !self.0.contains_key(&(workload.to_owned(), *block));
         let due: Vec<u32> = (1..last).rev().filter(unknown).take(BLOCKS_AT_ONCE).collect();
         for block in due {
-            let then = analysis::analyze(&up_to(stored, block));
+            let then = analysis::analyze(&up_to_block(stored, block));
             self.0.insert((workload.to_owned(), block), widths(&then, block));
         }
         let of_workload = (workload.to_owned(), 0)..(workload.to_owned(), last);
@@ -133,7 +133,7 @@ impl Intervals {
 }
 
 /// The experiment as it was after this block.
-fn up_to(stored: &StoredExperiment, block: u32) -> StoredExperiment {
+fn up_to_block(stored: &StoredExperiment, block: u32) -> StoredExperiment {
     let within = |place: &pgio_results::model::TrialPosition| place.block <= block;
     let trials = stored.trials.iter().filter(|trial| trial.place.as_ref().is_some_and(within));
     StoredExperiment {
@@ -184,7 +184,7 @@ mod tests {
         // One that watched from the beginning has the same as one that came late.
         let mut last = Vec::new();
         for block in 1..=blocks {
-            last = narrowing(&mut grown, &up_to(&stored, block));
+            last = narrowing(&mut grown, &up_to_block(&stored, block));
         }
         assert_eq!(last, all);
     }
@@ -194,7 +194,7 @@ mod tests {
         let shared = Shared::new();
         let mut renderer = Renderer::start(shared.clone()).unwrap();
         assert!(renderer.render("commit", Path::new("/nonexistent"), Duration::from_secs(60)));
-        let (events, _) = shared.read().since(0);
+        let (events, _) = shared.read().events_since(0);
         assert!(events.contains("the report cannot be shown"), "{events}");
         assert!(shared.read().report(0).is_none());
     }

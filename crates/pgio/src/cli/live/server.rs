@@ -23,15 +23,15 @@ use super::priority;
 use super::state::Shared;
 
 /// A browser takes two or three; the rest is for people who watch together.
-const CONNECTIONS: usize = 64;
+const MAX_CONNECTIONS: usize = 64;
 /// A request must be complete by then.
-const HEADERS: Duration = Duration::from_secs(10);
+const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Changes within this time travel together.
-const TOGETHER: Duration = Duration::from_millis(250);
+const BATCH_INTERVAL: Duration = Duration::from_millis(250);
 /// Without a change, a sign of life comes this often; it also finds browsers that are gone.
 const KEEP_ALIVE: Duration = Duration::from_secs(15);
 /// A wrong token is answered late, so that guessing takes long.
-const WRONG_TOKEN: Duration = Duration::from_secs(1);
+const WRONG_TOKEN_DELAY: Duration = Duration::from_secs(1);
 
 /// Begins to listen and returns the address, whose port the system may have chosen.
 pub(super) fn start(endpoint: Endpoint, shared: Arc<Shared>) -> io::Result<SocketAddr> {
@@ -57,7 +57,7 @@ fn accept(
 ) {
     runtime.block_on(async {
         let Ok(listener) = tokio::net::TcpListener::from_std(listener) else { return };
-        let places = Arc::new(Semaphore::new(CONNECTIONS));
+        let places = Arc::new(Semaphore::new(MAX_CONNECTIONS));
         loop {
             let Ok(place) = places.clone().acquire_owned().await else { return };
             match listener.accept().await {
@@ -69,7 +69,7 @@ fn accept(
                     });
                 }
                 // Out of descriptors, or the peer is gone already.
-                Err(_) => sleep(TOGETHER).await,
+                Err(_) => sleep(BATCH_INTERVAL).await,
             }
         }
     });
@@ -81,7 +81,7 @@ async fn connection(stream: TcpStream, token: Option<Arc<Token>>, shared: Arc<Sh
         async move {
             let checked = check(&request, token.as_deref());
             if checked == Err(Refusal::Token) {
-                sleep(WRONG_TOKEN).await;
+                sleep(WRONG_TOKEN_DELAY).await;
             }
             let feed = || {
                 let (sender, texts) = channel(1);
@@ -92,7 +92,7 @@ async fn connection(stream: TcpStream, token: Option<Arc<Token>>, shared: Arc<Sh
         }
     });
     let mut http = http1::Builder::new();
-    http.timer(TokioTimer::new()).header_read_timeout(HEADERS);
+    http.timer(TokioTimer::new()).header_read_timeout(HEADER_TIMEOUT);
     // An error is the browser's: it is gone, or sent no HTTP.
     let _ = http.serve_connection(TokioIo::new(stream), service).await;
 }
@@ -103,12 +103,12 @@ async fn send(shared: Arc<Shared>, to: Sender<Bytes>) {
     let mut seen = 0;
     loop {
         changes.mark_unchanged();
-        let (text, now) = shared.read().since(seen);
+        let (text, now) = shared.read().events_since(seen);
         seen = now;
         if !text.is_empty() && to.send(Bytes::from(text)).await.is_err() {
             return;
         }
-        sleep(TOGETHER).await;
+        sleep(BATCH_INTERVAL).await;
         if timeout(KEEP_ALIVE, changes.changed()).await.is_err()
             && to.send(Bytes::from_static(b": no change\n\n")).await.is_err()
         {

@@ -90,7 +90,7 @@ impl Row {
             position: place.map_or(0, |p| p.position),
             attempt: place.map_or(0, |p| p.attempt),
             condition: place.map_or_else(String::new, |p| p.condition.clone()),
-            point: place.map_or_else(String::new, |p| described(&p.point)),
+            point: place.map_or_else(String::new, |p| point_text(&p.point)),
             value,
             outcome,
             why: error.into_iter().chain(of_verdict(CheckVerdict::Invalid)).collect(),
@@ -101,7 +101,7 @@ impl Row {
 }
 
 /// `sessions = 4, scale = 1G`
-fn described(point: &Point) -> String {
+fn point_text(point: &Point) -> String {
     let values = point.iter().map(|(axis, value)| match value.as_str() {
         Some(text) => format!("{axis} = {text}"),
         None => format!("{axis} = {value}"),
@@ -154,27 +154,27 @@ pub(super) struct State {
 }
 
 impl State {
-    fn next(&mut self) -> u64 {
+    fn next_revision(&mut self) -> u64 {
         self.revision += 1;
         self.revision
     }
 
-    pub(super) fn status(&mut self, change: impl FnOnce(&mut Status)) {
+    pub(super) fn update_status(&mut self, change: impl FnOnce(&mut Status)) {
         let mut status = self.status.item.clone();
         change(&mut status);
         if status != self.status.item {
-            self.status = Versioned { changed: self.next(), item: status };
+            self.status = Versioned { changed: self.next_revision(), item: status };
         }
     }
 
     pub(super) fn add(&mut self, row: Row) {
-        let changed = self.next();
+        let changed = self.next_revision();
         self.rows.push(Versioned { changed, item: row });
     }
 
     /// Notes what was decided about the last trial that this describes.
-    pub(super) fn decide(&mut self, about: impl Fn(&Row) -> bool, text: String) {
-        let changed = self.next();
+    pub(super) fn set_decision(&mut self, about: impl Fn(&Row) -> bool, text: String) {
+        let changed = self.next_revision();
         if let Some(found) = self.rows.iter_mut().rfind(|stamped| about(&stamped.item)) {
             found.changed = changed;
             found.item.decided = text;
@@ -183,13 +183,13 @@ impl State {
 
     pub(super) fn note(&mut self, text: String) {
         if self.notes.iter().all(|note| note.item != text) {
-            let changed = self.next();
+            let changed = self.next_revision();
             self.notes.push(Versioned { changed, item: text });
         }
     }
 
-    pub(super) fn rendered(&mut self, mut report: Report) {
-        report.version = self.next();
+    pub(super) fn set_report(&mut self, mut report: Report) {
+        report.version = self.next_revision();
         match self.reports.iter_mut().find(|former| former.workload == report.workload) {
             Some(former) => *former = report,
             None => self.reports.push(report),
@@ -202,24 +202,26 @@ impl State {
 
     /// Returns server-sent events with all that changed after this revision, and the revision to ask for next.
     /// With 0 it is everything, and the page begins anew.
-    pub(super) fn since(&self, seen: u64) -> (String, u64) {
+    pub(super) fn events_since(&self, revision: u64) -> (String, u64) {
         let mut text = String::new();
-        if seen == 0 {
+        if revision == 0 {
             // Browsers wait this long before they connect again.
             text += &format!("retry: {}\n", RECONNECT.as_millis());
             text += &event("begin", &serde_json::Value::Null);
         }
-        for (index, row) in self.rows.iter().enumerate().filter(|(_, row)| row.changed > seen) {
+        for (index, row) in self.rows.iter().enumerate().filter(|(_, row)| row.changed > revision) {
             text += &event("trial", &(index, &row.item));
         }
-        for note in self.notes.iter().filter(|note| note.changed > seen) {
+        for note in self.notes.iter().filter(|note| note.changed > revision) {
             text += &event("note", &note.item);
         }
-        for (number, report) in self.reports.iter().enumerate().filter(|(_, r)| r.version > seen) {
+        for (number, report) in
+            self.reports.iter().enumerate().filter(|(_, r)| r.version > revision)
+        {
             text += &event("report", &(number, report));
         }
         // Last, so that the page has everything when it reads that the run is complete.
-        if seen == 0 || self.status.changed > seen {
+        if revision == 0 || self.status.changed > revision {
             text += &event("status", &self.status.item);
         }
         (text, self.revision.max(1))
@@ -310,22 +312,22 @@ mod tests {
         let shared = Shared::new();
         shared.change(|state| state.add(row(0)));
         shared.change(|state| state.add(row(1)));
-        let (all, seen) = shared.read().since(0);
+        let (all, seen) = shared.read().events_since(0);
         assert_eq!(events(&all), ["begin", "trial", "trial", "status"]);
-        assert_eq!(shared.read().since(seen).0, "");
-        shared.change(|state| state.decide(|row| row.cell == Some(0), "repeated".to_owned()));
-        let (changed, seen) = shared.read().since(seen);
+        assert_eq!(shared.read().events_since(seen).0, "");
+        shared.change(|state| state.set_decision(|row| row.cell == Some(0), "repeated".to_owned()));
+        let (changed, seen) = shared.read().events_since(seen);
         assert_eq!(events(&changed), ["trial"]);
         assert!(changed.contains("data: [0,{") && changed.contains("\"decided\":\"repeated\""));
         // Nothing is sent for what is the same.
-        shared.change(|state| state.status(|status| status.trial = 0));
-        assert_eq!(shared.read().since(seen).0, "");
-        shared.change(|state| state.status(|status| status.trial = 3));
-        let (changed, seen) = shared.read().since(seen);
+        shared.change(|state| state.update_status(|status| status.trial = 0));
+        assert_eq!(shared.read().events_since(seen).0, "");
+        shared.change(|state| state.update_status(|status| status.trial = 3));
+        let (changed, seen) = shared.read().events_since(seen);
         assert_eq!(events(&changed), ["status"]);
         shared.change(|state| state.note("a warning".to_owned()));
         shared.change(|state| state.note("a warning".to_owned()));
-        assert_eq!(events(&shared.read().since(seen).0), ["note"]);
+        assert_eq!(events(&shared.read().events_since(seen).0), ["note"]);
     }
 
     #[test]
@@ -339,7 +341,7 @@ mod tests {
             html: html.into(),
         };
         for (workload, html) in [("a", "one"), ("b", "two"), ("a", "three")] {
-            shared.change(|state| state.rendered(report(workload, html)));
+            shared.change(|state| state.set_report(report(workload, html)));
         }
         let state = shared.read();
         let stored = |number| state.report(number).map(|html| html.to_string());

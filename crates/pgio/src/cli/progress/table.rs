@@ -8,12 +8,12 @@
 //!
 //! It shows what was measured and judges nothing: the report does, with intervals.
 
-use super::words::{Measured, shortened};
+use super::words::{Measured, shorten};
 use pgio_results::model::Trial;
 
-const HEAD: [&str; 5] = ["condition", "trials", "last", "median", "repeated"];
+const HEADINGS: [&str; 5] = ["condition", "trials", "last", "median", "repeated"];
 /// The columns of a narrow terminal, and the least for a condition's name.
-const SHORTEST_NAME: usize = 8;
+const MIN_NAME_WIDTH: usize = 8;
 
 #[derive(Debug, Default)]
 pub(super) struct Standings(Vec<Standing>);
@@ -37,7 +37,7 @@ impl Standing {
 }
 
 impl Standings {
-    fn of(&mut self, condition: &str) -> &mut Standing {
+    fn entry(&mut self, condition: &str) -> &mut Standing {
         let at = self.0.iter().position(|s| s.condition == condition).unwrap_or_else(|| {
             self.0.push(Standing { condition: condition.to_owned(), ..Standing::default() });
             self.0.len() - 1
@@ -48,15 +48,15 @@ impl Standings {
     /// Adds a trial if it measured a rate. The burn-in trial never counts.
     pub(super) fn add(&mut self, trial: &Trial) {
         let Some(place) = trial.place.as_ref().filter(|place| !place.is_burn_in()) else { return };
-        let Some(measured) = Measured::of(trial).filter(|_| trial.is_valid()) else { return };
-        let standing = self.of(&place.condition);
+        let Some(measured) = Measured::of_trial(trial).filter(|_| trial.is_valid()) else { return };
+        let standing = self.entry(&place.condition);
         standing.values.push(measured.value);
         standing.last = measured.text();
         standing.median = Measured { value: median(&standing.values), ..measured }.text();
     }
 
     pub(super) fn repeat(&mut self, condition: &str) {
-        self.of(condition).repeated += 1;
+        self.entry(condition).repeated += 1;
     }
 
     /// Returns the table within this width and half this height; nothing before the first trial.
@@ -69,7 +69,7 @@ impl Standings {
         let at = self.0.iter().position(|s| s.condition == current).unwrap_or(0);
         let first = (at + 1).saturating_sub(room);
         let shown = &self.0[first..(first + room).min(self.0.len())];
-        let head = HEAD.map(str::to_owned);
+        let head = HEADINGS.map(str::to_owned);
         let rows: Vec<_> = shown.iter().map(Standing::cells).collect();
         let widest = |column: usize| {
             let of_column = rows.iter().chain([&head]).map(|row| row[column].chars().count());
@@ -77,13 +77,13 @@ impl Standings {
         };
         let numbers: [usize; 4] = [1, 2, 3, 4].map(widest);
         let taken = 2 + numbers.iter().map(|n| n + 2).sum::<usize>();
-        let name = widest(0).min(width.saturating_sub(taken)).max(SHORTEST_NAME);
+        let name = widest(0).min(width.saturating_sub(taken)).max(MIN_NAME_WIDTH);
         let line = |mark: &str, row: &[String; 5]| {
-            let mut line = format!("{mark} {:<name$}", shortened(&row[0], name));
+            let mut line = format!("{mark} {:<name$}", shorten(&row[0], name));
             for (text, wide) in row[1..].iter().zip(numbers) {
                 line += &format!("  {text:>wide$}");
             }
-            shortened(line.trim_end(), width)
+            shorten(line.trim_end(), width)
         };
         let mut lines = vec![line(" ", &head)];
         for row in &rows {
@@ -91,7 +91,7 @@ impl Standings {
         }
         let hidden = self.0.len() - shown.len();
         if hidden > 0 {
-            lines.push(shortened(&format!("  and {hidden} more"), width));
+            lines.push(shorten(&format!("  and {hidden} more"), width));
         }
         lines
     }

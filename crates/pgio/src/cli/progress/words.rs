@@ -25,7 +25,7 @@ pub(crate) struct Measured<'a> {
 }
 
 impl Measured<'_> {
-    pub(crate) fn of(trial: &Trial) -> Option<Measured<'_>> {
+    pub(crate) fn of_trial(trial: &Trial) -> Option<Measured<'_>> {
         let value = |name: &str| trial.metrics.get(name).and_then(|metric| metric.value);
         let primary = trial.workload.primary_metric.as_str();
         let names =
@@ -47,7 +47,7 @@ impl Measured<'_> {
 }
 
 /// `0:07`, `2:10`, `1:02:10`
-pub(crate) fn clock(left: Duration) -> String {
+pub(crate) fn clock_text(left: Duration) -> String {
     let seconds = left.as_secs_f64().round() as u64;
     let (hours, minutes, seconds) = (seconds / 3600, seconds / 60 % 60, seconds % 60);
     match hours {
@@ -56,7 +56,7 @@ pub(crate) fn clock(left: Duration) -> String {
     }
 }
 
-pub(crate) fn shortened(text: &str, width: usize) -> String {
+pub(crate) fn shorten(text: &str, width: usize) -> String {
     if text.chars().count() <= width {
         return text.to_owned();
     }
@@ -70,9 +70,9 @@ mod tests {
     #[test]
     fn time_is_shown_as_on_a_clock() {
         for (milliseconds, shown) in [(0, "0:00"), (6_600, "0:07"), (130_000, "2:10")] {
-            assert_eq!(clock(Duration::from_millis(milliseconds)), shown);
+            assert_eq!(clock_text(Duration::from_millis(milliseconds)), shown);
         }
-        assert_eq!(clock(Duration::from_secs(3730)), "1:02:10");
+        assert_eq!(clock_text(Duration::from_secs(3730)), "1:02:10");
     }
 
     #[test]

@@ -97,7 +97,7 @@ pub(super) fn parse_key(section: &Section<'_>, key: &'static Key) -> Result<Axis
         };
         values.push(AxisValueSpec { value, at, layer });
     }
-    distinct(section, name, &values)?;
+    check_distinct(section, name, &values)?;
     Ok(AxisSpec { name: name.to_owned(), unit: None, values, middle: 0, templates: Vec::new() })
 }
 
@@ -148,7 +148,7 @@ pub(super) fn parse(
             let message = format!(
                 "has no effect; add a treatment that contains {placeholder}, such as link = {{ relay = true, delay = \"{placeholder}ms\" }}"
             );
-            return Err(section.error_here(message));
+            return Err(section.header_error(message));
         }
         axes.push(axis);
     }
@@ -157,7 +157,7 @@ pub(super) fn parse(
 
 fn axis(section: &Section<'_>, treatments: &[&str]) -> Result<AxisSpec, ConfigError> {
     let Some(name) = section.name("name")? else {
-        return Err(section.error_here("has no name; write for example name = \"delay\""));
+        return Err(section.header_error("has no name; write for example name = \"delay\""));
     };
     let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if !name.chars().all(is_word) || !name.starts_with(|c: char| c.is_ascii_lowercase()) {
@@ -169,7 +169,7 @@ fn axis(section: &Section<'_>, treatments: &[&str]) -> Result<AxisSpec, ConfigEr
         return Err(section.error("name", message));
     }
     if !section.has("values") {
-        return Err(section.error_here("has no values; write for example values = [0, 1, 5]"));
+        return Err(section.header_error("has no values; write for example values = [0, 1, 5]"));
     }
     let value = |value: toml::Value| match &value {
         toml::Value::Integer(n) => Ok((Some(*n as f64), value)),
@@ -181,7 +181,7 @@ fn axis(section: &Section<'_>, treatments: &[&str]) -> Result<AxisSpec, ConfigEr
     let values = items
         .map(|item| item.map(|(at, value)| AxisValueSpec { value, at, layer: Layer::default() }))
         .collect::<Result<Vec<_>, _>>()?;
-    distinct(section, "values", &values)?;
+    check_distinct(section, "values", &values)?;
     if values.iter().any(|v| v.at.is_some() != values[0].at.is_some()) {
         return Err(section.error("values", "must be all numbers or all strings"));
     }
@@ -201,7 +201,11 @@ fn axis(section: &Section<'_>, treatments: &[&str]) -> Result<AxisSpec, ConfigEr
     Ok(axis)
 }
 
-fn distinct(section: &Section<'_>, key: &str, values: &[AxisValueSpec]) -> Result<(), ConfigError> {
+fn check_distinct(
+    section: &Section<'_>,
+    key: &str,
+    values: &[AxisValueSpec],
+) -> Result<(), ConfigError> {
     if values.len() < 2 {
         let message =
             "has fewer than two values; write at least two, or a single value without [ ]";

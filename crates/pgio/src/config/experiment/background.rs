@@ -100,7 +100,7 @@ fn background(section: &Section<'_>, others: Others<'_>) -> Result<BackgroundSpe
     }
     if others.rules.weave != Weave::Off {
         let message = "cannot run beside woven conditions, which share one window; remove weave";
-        return Err(section.error_here(message));
+        return Err(section.header_error(message));
     }
     let shares_table = |condition: &Condition| {
         condition.targets().any(|name| *name == target)
@@ -125,7 +125,7 @@ fn target(
     targets: &BTreeMap<String, Target>,
 ) -> Result<String, ConfigError> {
     let Some(name) = section.string("target")? else {
-        return Err(section.error_here("requires target = \"NAME\", the server that it works on"));
+        return Err(section.header_error("requires target = \"NAME\", the server that it works on"));
     };
     if targets.contains_key(name) {
         return Ok(name.to_owned());
@@ -147,7 +147,7 @@ fn check_conditions(
     let chosen = work.conditions.as_deref().unwrap_or_default();
     if chosen.is_empty() {
         let message = "requires conditions = [\"NAME\"], those in which it runs";
-        return Err(section.error_here(message));
+        return Err(section.header_error(message));
     }
     match chosen.iter().find(|name| !names.contains(&name.as_str())) {
         Some(name) => {

@@ -247,17 +247,17 @@ fn check_texts(section: &Section<'_>, spec: &CommandSpec) -> Result<BTreeSet<Str
     let known: Vec<&str> = PLACEHOLDERS.iter().copied().chain(own).collect();
     let used: BTreeSet<&str> = spec.all_texts().flat_map(Template::placeholders).collect();
     if let Some(unknown) = used.iter().find(|name| !known.contains(name)) {
-        return Err(section.error_here(format!(
+        return Err(section.header_error(format!(
             "contains unknown placeholder {{{unknown}}}; {} (parameters = {{ {unknown} = … }} defines it, {{{{{unknown}}}}} is literal text)",
             nearest(unknown, &known)
         )));
     }
     if used.contains("schema") && spec.schema.is_none() {
-        return Err(section.error_here("contains {schema}; set schema = \"…\""));
+        return Err(section.header_error("contains {schema}; set schema = \"…\""));
     }
     if spec.uses_placeholder("warmup") && spec.warm_up.is_some() {
         let message = "has both warm_up and {warmup} in another line; keep only one of them";
-        return Err(section.error_here(message));
+        return Err(section.header_error(message));
     }
     let empty = |name: &&&str| spec.parameters.get(**name).is_some_and(|v| v.text().is_empty());
     if let Some(name) = used.iter().find(empty) {

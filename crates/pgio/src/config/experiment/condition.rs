@@ -23,7 +23,7 @@ pub struct Condition {
     /// A key of the experiment's targets; absent only if the experiment has no targets.
     pub target: Option<String>,
     /// Further targets, which share its window.
-    pub beside: Vec<String>,
+    pub further_targets: Vec<String>,
     /// In the order of the file.
     pub treatments: Vec<TreatmentSpec>,
     /// Whether the condition runs at every point of a sweep; otherwise only at the middle point.
@@ -33,7 +33,7 @@ pub struct Condition {
 impl Condition {
     /// Returns all its targets; none if pgio.conf or the environment names the server.
     pub fn targets(&self) -> impl Iterator<Item = &String> {
-        self.target.iter().chain(&self.beside)
+        self.target.iter().chain(&self.further_targets)
     }
 }
 
@@ -63,7 +63,7 @@ pub(super) fn parse(
     }
     if conditions.is_empty() {
         let message = "has no condition; write [[condition]] with a name and treatments";
-        return Err(root.error_here(message));
+        return Err(root.header_error(message));
     }
     Ok(conditions)
 }
@@ -78,7 +78,7 @@ fn condition(
     Ok(Condition {
         name: name(section)?,
         target: on.next(),
-        beside: on.collect(),
+        further_targets: on.collect(),
         treatments: self::treatments(section, treatments, &sections::CONDITION.names())?,
         sweep: section.boolean("sweep")?.unwrap_or(true),
     })
@@ -87,7 +87,7 @@ fn condition(
 /// Reads a name that reports show as that of a condition.
 pub(super) fn name(section: &Section<'_>) -> Result<String, ConfigError> {
     let Some(name) = section.name("name")? else {
-        return Err(section.error_here("has no name; write name = \"...\""));
+        return Err(section.header_error("has no name; write name = \"...\""));
     };
     if name.ends_with(AA_SUFFIX.trim_start()) {
         let message = "must not end with (A/A), which is the name of the condition that pgio adds";

@@ -15,7 +15,7 @@ pub(super) fn parse(
     together: bool,
 ) -> Result<Vec<String>, ConfigError> {
     if section.is_list("target") {
-        return list(section, targets);
+        return parse_list(section, targets);
     }
     let names: Vec<&str> = targets.keys().map(String::as_str).collect();
     match (section.string("target")?, names.as_slice()) {
@@ -23,19 +23,19 @@ pub(super) fn parse(
         (None, _) if together => Ok(targets.keys().cloned().collect()),
         (None, _) => {
             let message = format!("has no target; set target to one of {}", names.join(", "));
-            Err(section.error_here(message))
+            Err(section.header_error(message))
         }
-        (Some(name), _) => known(section, name, targets).map(|name| vec![name]),
+        (Some(name), _) => check_target(section, name, targets).map(|name| vec![name]),
     }
 }
 
-fn list(
+fn parse_list(
     section: &Section<'_>,
     targets: &BTreeMap<String, Target>,
 ) -> Result<Vec<String>, ConfigError> {
     let mut all: Vec<String> = Vec::new();
     for name in section.strings("target")?.unwrap_or_default() {
-        let name = known(section, &name, targets)?;
+        let name = check_target(section, &name, targets)?;
         if all.contains(&name) {
             return Err(section.error("target", format!("names `{name}` twice")));
         }
@@ -47,7 +47,7 @@ fn list(
     }
 }
 
-fn known(
+fn check_target(
     section: &Section<'_>,
     name: &str,
     targets: &BTreeMap<String, Target>,

@@ -4,7 +4,7 @@ use std::net::SocketAddr;
 
 use super::section::Section;
 use crate::config::drivers::{
-    DriverEngine, DriverSpec, MOST, Named, Spread, parse_cpu, parse_engine,
+    DriverEngine, DriverSpec, MAX_DRIVERS, Named, Spread, parse_cpu, parse_engine,
 };
 use crate::config::error::ConfigError;
 use crate::config::sections;
@@ -68,12 +68,12 @@ impl DriverKeys {
 
 pub(super) fn parse(root: &Section<'_>) -> Result<DriverKeys, ConfigError> {
     let Some(section) = root.section("drivers")? else { return Ok(DriverKeys::default()) };
-    section.only_keys_of(&sections::DRIVERS)?;
+    section.refuse_keys_outside(&sections::DRIVERS)?;
     let mut keys = DriverKeys::default();
     if let Some(text) = section.string("engine")? {
         keys.engine = Some(parse_engine(text).map_err(|why| section.error("engine", why))?);
     }
-    if let Some(count) = section.whole("count", 1..=u64::from(MOST))? {
+    if let Some(count) = section.whole_number("count", 1..=u64::from(MAX_DRIVERS))? {
         keys.count = u32::try_from(count).ok();
     }
     if let Some(text) = section.string("spread")? {

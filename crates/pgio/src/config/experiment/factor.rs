@@ -41,7 +41,7 @@ pub(super) fn parse(
                     "changes `{setting}`, as factor `{}` in line {} does; a setting belongs to one factor",
                     earlier.name, earlier.line
                 );
-                return Err(section.error_here(message));
+                return Err(section.header_error(message));
             }
         }
         factors.push(factor);
@@ -50,7 +50,7 @@ pub(super) fn parse(
 }
 
 fn factor(section: &Section<'_>, treatments: &[&str]) -> Result<FactorSpec, ConfigError> {
-    section.only_keys_of(&sections::FACTOR)?;
+    section.refuse_keys_outside(&sections::FACTOR)?;
     let name = condition::name(section)?;
     let (low, high) = match section.has("setting") {
         true => setting(section, &name)?,
@@ -105,7 +105,7 @@ fn level(
         let message = format!(
             "has no {key} level; write {key} = {{ postgres = {{ ... }} }}, or {key} = {{}} to change nothing"
         );
-        return Err(section.error_here(message));
+        return Err(section.header_error(message));
     };
     condition::treatments(&table, treatments, &[])
 }

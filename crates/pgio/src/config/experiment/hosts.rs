@@ -36,7 +36,7 @@ impl HostSpec {
 
 pub(super) fn parse(root: &Section<'_>) -> Result<BTreeMap<String, HostSpec>, ConfigError> {
     let Some(hosts) = root.section("hosts")? else { return Ok(BTreeMap::new()) };
-    hosts.at_most(limits::HOSTS)?;
+    hosts.limit_entries(limits::HOSTS)?;
     let mut specs = BTreeMap::new();
     for name in hosts.keys() {
         let Some(section) = hosts.section(name)? else { continue };
@@ -74,7 +74,7 @@ fn refuse_two_local(
 }
 
 fn host(section: &Section<'_>) -> Result<HostSpec, ConfigError> {
-    section.only_keys_of(&sections::HOST)?;
+    section.refuse_keys_outside(&sections::HOST)?;
     let ssh = section.string("ssh")?;
     if let Some(destination) = ssh
         && (destination.is_empty()

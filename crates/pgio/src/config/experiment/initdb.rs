@@ -3,24 +3,24 @@
 //! Pure. Whether a version knows an option is checked by `pg::private`, which has the program.
 
 /// Options that pgio sets itself or that leave no server: long, short, and the remedy.
-const OURS: &[(&str, &str, &str)] = &[
+const RESERVED_OPTIONS: &[(&str, &str, &str)] = &[
     ("--pgdata", "-D", "set directory instead"),
     ("--waldir", "-X", "set wal_directory instead"),
     ("--username", "-U", "the superuser is postgres"),
-    ("--auth", "-A", TRUST),
-    ("--auth-host", "", TRUST),
-    ("--auth-local", "", TRUST),
-    ("--pwprompt", "-W", TRUST),
-    ("--pwfile", "", TRUST),
+    ("--auth", "-A", TRUST_REASON),
+    ("--auth-host", "", TRUST_REASON),
+    ("--auth-local", "", TRUST_REASON),
+    ("--pwprompt", "-W", TRUST_REASON),
+    ("--pwfile", "", TRUST_REASON),
     ("--no-sync", "-N", "pgio sets it; the server itself runs with fsync"),
-    ("--sync-only", "-S", NO_SERVER),
-    ("--show", "-s", NO_SERVER),
-    ("--help", "-?", NO_SERVER),
-    ("--version", "-V", NO_SERVER),
+    ("--sync-only", "-S", NO_SERVER_REASON),
+    ("--show", "-s", NO_SERVER_REASON),
+    ("--help", "-?", NO_SERVER_REASON),
+    ("--version", "-V", NO_SERVER_REASON),
 ];
 
-const TRUST: &str = "only pgio's user can enter the directory of the socket";
-const NO_SERVER: &str = "it creates no server";
+const TRUST_REASON: &str = "only pgio's user can enter the directory of the socket";
+const NO_SERVER_REASON: &str = "it creates no server";
 
 /// The name of an option without its value; `None` for a value of the option before.
 pub fn option_name(argument: &str) -> Option<&str> {
@@ -44,7 +44,7 @@ pub(super) fn check(arguments: &[String]) -> Result<(), String> {
             continue;
         };
         if let Some((_, _, remedy)) =
-            OURS.iter().find(|(long, short, _)| [*long, *short].contains(&name))
+            RESERVED_OPTIONS.iter().find(|(long, short, _)| [*long, *short].contains(&name))
         {
             return Err(format!("must not contain `{name}`: {remedy}"));
         }

@@ -30,7 +30,7 @@ pub(super) fn check_workloads(
         if def.sessions != Sessions::None && !def.program {
             continue;
         }
-        let joint = |c: &&Condition| !c.beside.is_empty() && workload.runs_under(&c.name);
+        let joint = |c: &&Condition| !c.further_targets.is_empty() && workload.runs_under(&c.name);
         if let Some(condition) = conditions.iter().find(joint) {
             let message = format!(
                 "`{}` cannot run on several targets in one window, as condition `{}` asks; only slob and commit can",

@@ -20,7 +20,7 @@ pub(super) const KEYS: [&str; 7] =
     ["pg", "initdb", "postgres", "directory", "wal_directory", "standby", "standbys"];
 
 /// `recovery_min_apply_delay` is an integer of milliseconds.
-const LONGEST_DELAY: Duration = Duration::from_millis(i32::MAX as u64);
+const MAX_DELAY: Duration = Duration::from_millis(i32::MAX as u64);
 
 /// Names that files of a private cluster have, so that no standby can have them.
 pub const RESERVED_NAMES: [&str; 5] = ["primary", "marker", "cluster", "run", "wal"];
@@ -29,31 +29,31 @@ pub const RESERVED_NAMES: [&str; 5] = ["primary", "marker", "cluster", "run", "w
 const KEYWORDS: [&str; 2] = ["any", "first"];
 
 /// Length of a standby's name; PostgreSQL cuts longer ones at 63.
-const NAME_LENGTH: usize = 40;
+const MAX_NAME_LENGTH: usize = 40;
 
 /// Settings that pgio needs for itself, and the remedy.
-const OUR_SETTINGS: &[(&str, &str)] = &[
+const RESERVED_SETTINGS: &[(&str, &str)] = &[
     ("data_directory", "set directory instead"),
     ("recovery_min_apply_delay", "set apply_delay of a standby instead"),
     ("primary_conninfo", "set from of a standby instead"),
     ("primary_slot_name", "pgio keeps enough WAL without a slot"),
     ("hot_standby", "pgio reads from every standby"),
-    ("listen_addresses", OWN),
-    ("port", OWN),
-    ("unix_socket_directories", OWN),
-    ("unix_socket_permissions", OWN),
-    ("unix_socket_group", OWN),
-    ("cluster_name", OWN),
-    ("hba_file", OWN),
-    ("ident_file", OWN),
-    ("config_file", OWN),
-    ("external_pid_file", OWN),
-    ("include", OWN),
-    ("include_dir", OWN),
-    ("include_if_exists", OWN),
+    ("listen_addresses", OWN_VALUE),
+    ("port", OWN_VALUE),
+    ("unix_socket_directories", OWN_VALUE),
+    ("unix_socket_permissions", OWN_VALUE),
+    ("unix_socket_group", OWN_VALUE),
+    ("cluster_name", OWN_VALUE),
+    ("hba_file", OWN_VALUE),
+    ("ident_file", OWN_VALUE),
+    ("config_file", OWN_VALUE),
+    ("external_pid_file", OWN_VALUE),
+    ("include", OWN_VALUE),
+    ("include_dir", OWN_VALUE),
+    ("include_if_exists", OWN_VALUE),
 ];
 
-const OWN: &str = "a private server has its own";
+const OWN_VALUE: &str = "a private server has its own";
 
 /// A private cluster that exists only during the experiment.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -110,7 +110,7 @@ impl StandbyTarget {
 }
 
 pub(super) fn parse(section: &Section<'_>) -> Result<PrivateTarget, ConfigError> {
-    let major = section.whole("pg", OLDEST_MAJOR..=99)?;
+    let major = section.whole_number("pg", OLDEST_MAJOR..=99)?;
     let initdb = section.strings("initdb")?.unwrap_or_default();
     initdb::check(&initdb).map_err(|message| section.error("initdb", message))?;
     Ok(PrivateTarget {
@@ -144,7 +144,7 @@ fn settings(section: &Section<'_>) -> Result<Vec<(String, String)>, ConfigError>
         {
             return Err(table.error(name, "is not the name of a setting"));
         }
-        if let Some((_, remedy)) = OUR_SETTINGS.iter().find(|(own, _)| *own == lower) {
+        if let Some((_, remedy)) = RESERVED_SETTINGS.iter().find(|(own, _)| *own == lower) {
             return Err(table.error(name, format!("cannot be set for a private server: {remedy}")));
         }
         if all.iter().any(|(other, _)| *other == lower) {
@@ -179,32 +179,32 @@ fn standbys(section: &Section<'_>) -> Result<Vec<StandbyTarget>, ConfigError> {
         return Ok(Vec::new());
     }
     if !section.is_list(KEY) {
-        let count = section.whole(KEY, 0..=limits::STANDBYS as u64)?.unwrap_or(0);
+        let count = section.whole_number(KEY, 0..=limits::STANDBYS as u64)?.unwrap_or(0);
         return Ok((1..=count).map(|n| StandbyTarget::named(format!("standby{n}"))).collect());
     }
     let mut all: Vec<StandbyTarget> = Vec::new();
     for standby in section.sections_within(KEY, limits::STANDBYS)? {
-        let standby = standby_of(&standby, &all)?;
+        let standby = parse_standby(&standby, &all)?;
         all.push(standby);
     }
     Ok(all)
 }
 
-fn standby_of(
+fn parse_standby(
     section: &Section<'_>,
     before: &[StandbyTarget],
 ) -> Result<StandbyTarget, ConfigError> {
-    section.only_keys_of(&sections::STANDBY)?;
+    section.refuse_keys_outside(&sections::STANDBY)?;
     let Some(name) = section.string("name")? else {
-        return Err(section.error_here("requires name = \"...\""));
+        return Err(section.header_error("requires name = \"...\""));
     };
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if !name.starts_with(|c: char| c.is_ascii_lowercase())
         || !name.chars().all(plain)
-        || name.len() > NAME_LENGTH
+        || name.len() > MAX_NAME_LENGTH
     {
         let rule = format!(
-            "must be a name for synchronous_standby_names: a letter a to z, then letters, digits and `_`, at most {NAME_LENGTH}"
+            "must be a name for synchronous_standby_names: a letter a to z, then letters, digits and `_`, at most {MAX_NAME_LENGTH}"
         );
         return Err(section.error("name", rule));
     }
@@ -227,8 +227,8 @@ fn standby_of(
             .error("from", format!("`{from}` is not a standby listed before this one; {hint}")));
     }
     let apply_delay = section.duration("apply_delay", true)?.unwrap_or_default();
-    if apply_delay > LONGEST_DELAY {
-        let most = LONGEST_DELAY.as_secs() / 3600;
+    if apply_delay > MAX_DELAY {
+        let most = MAX_DELAY.as_secs() / 3600;
         return Err(section.error("apply_delay", format!("must be at most {most}h")));
     }
     Ok(StandbyTarget {

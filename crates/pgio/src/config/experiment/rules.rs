@@ -106,7 +106,7 @@ pub(super) fn parse<'a>(
 ) -> Result<Rules, ConfigError> {
     let precision = head.share("precision", None)?;
     let whole = |key, low: u32, most: u64, default: u32| -> Result<u32, ConfigError> {
-        let number = head.whole(key, u64::from(low)..=most)?;
+        let number = head.whole_number(key, u64::from(low)..=most)?;
         Ok(number.and_then(|n| u32::try_from(n).ok()).unwrap_or(default))
     };
     let max_blocks = match precision {

@@ -84,7 +84,8 @@ fn kind(head: &Section<'_>) -> Result<DesignKind, ConfigError> {
 
 fn design(head: &Section<'_>, kind: DesignKind, factors: usize) -> Result<Design, ConfigError> {
     let most = limits::CONDITIONS as u64;
-    let allowed = head.whole("cells_limit", 1..=limits::CELLS)?.unwrap_or(DEFAULT_CELLS).min(most);
+    let allowed =
+        head.whole_number("cells_limit", 1..=limits::CELLS)?.unwrap_or(DEFAULT_CELLS).min(most);
     let design = match kind {
         DesignKind::Full => Design::full(factors),
         DesignKind::Fractional => Design::fractional(factors),
@@ -167,7 +168,7 @@ impl ScreeningSpec {
         let condition = |(n, levels): (usize, &Vec<bool>)| Condition {
             name: self.name(n, levels),
             target: targets.keys().next().cloned(),
-            beside: Vec::new(),
+            further_targets: Vec::new(),
             treatments: (self.factors.iter().zip(levels))
                 .flat_map(|(factor, high)| if *high { &factor.high } else { &factor.low })
                 .cloned()

@@ -85,12 +85,12 @@ impl<'a> Section<'a> {
     }
 
     /// Returns an error at the section header.
-    pub(super) fn error_here(&self, message: impl Into<String>) -> ConfigError {
+    pub(super) fn header_error(&self, message: impl Into<String>) -> ConfigError {
         let key = Some(self.title.clone()).filter(|title| !title.is_empty());
         self.document.error(self.at, key, message.into())
     }
 
-    pub(super) fn only(&self, valid: &[&str]) -> Result<(), ConfigError> {
+    pub(super) fn refuse_unknown_keys(&self, valid: &[&str]) -> Result<(), ConfigError> {
         match self.keys().into_iter().find(|key| !valid.contains(key)) {
             Some(key) => {
                 Err(self.error(key, format!("is an unknown key; {}", nearest(key, valid))))
@@ -100,8 +100,8 @@ impl<'a> Section<'a> {
     }
 
     /// Refuses every key that is not in the table of sections.
-    pub(super) fn only_keys_of(&self, table: &SectionDef) -> Result<(), ConfigError> {
-        self.only(&table.names())
+    pub(super) fn refuse_keys_outside(&self, table: &SectionDef) -> Result<(), ConfigError> {
+        self.refuse_unknown_keys(&table.names())
     }
 
     pub(super) fn section(&self, key: &str) -> Result<Option<Section<'a>>, ConfigError> {
@@ -138,10 +138,10 @@ impl<'a> Section<'a> {
     }
 
     /// Refuses more than `limit` keys.
-    pub(super) fn at_most(&self, limit: usize) -> Result<(), ConfigError> {
+    pub(super) fn limit_entries(&self, limit: usize) -> Result<(), ConfigError> {
         match self.table.len() {
             count if count > limit => {
-                Err(self.error_here(format!("has {count} entries; the maximum is {limit}")))
+                Err(self.header_error(format!("has {count} entries; the maximum is {limit}")))
             }
             _ => Ok(()),
         }
@@ -199,7 +199,7 @@ impl<'a> Section<'a> {
         self.typed(key, "true or false", DeValue::as_bool)
     }
 
-    pub(super) fn whole(
+    pub(super) fn whole_number(
         &self,
         key: &str,
         range: RangeInclusive<u64>,

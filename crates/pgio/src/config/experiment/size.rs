@@ -30,15 +30,15 @@ pub struct Size {
     /// Number of conditions at points, without the A/A condition.
     pub cells: u64,
     /// Trials per block: one per cell, and one for the A/A condition.
-    pub trials_of_a_block: u64,
+    pub trials_per_block: u64,
     /// Time of warm-up and window; absent if time does not limit the window.
     pub trial: Option<Duration>,
 }
 
 impl Size {
     /// Returns the time of warm-ups and windows in a number of blocks.
-    pub fn lasts(&self, blocks: u32) -> Option<Duration> {
-        let trials = self.trials_of_a_block.saturating_mul(u64::from(blocks));
+    pub fn total_duration(&self, blocks: u32) -> Option<Duration> {
+        let trials = self.trials_per_block.saturating_mul(u64::from(blocks));
         let trials = u32::try_from(trials).unwrap_or(u32::MAX);
         self.trial.map(|trial| trial.saturating_mul(trials))
     }
@@ -51,7 +51,7 @@ impl Experiment {
         let cells: u64 = self.conditions_of(workload).map(|c| points_of(c.sweep)).sum();
         let window = self.window_of(workload).and_then(Extent::time);
         let trial = window.map(|window| self.warmup_of(workload) + window);
-        Size { cells, trials_of_a_block: cells + u64::from(self.aa), trial }
+        Size { cells, trials_per_block: cells + u64::from(self.aa), trial }
     }
 
     pub fn warmup_of(&self, workload: &WorkloadSpec) -> Duration {
@@ -88,7 +88,7 @@ pub(super) fn check(head: &Section<'_>, experiment: &Experiment) -> Result<(), C
         let message = "requires an axis; write a list, such as sessions = [1, 4, 16], or [[axis]]";
         return Err(head.error(key, message));
     }
-    let stated = head.whole("cells_limit", 1..=limits::CELLS)?;
+    let stated = head.whole_number("cells_limit", 1..=limits::CELLS)?;
     for workload in &experiment.workloads {
         refuse_too_many_axes(head, workload)?;
         refuse_too_many_trials(head, experiment, workload)?;
@@ -109,7 +109,7 @@ pub(super) fn check(head: &Section<'_>, experiment: &Experiment) -> Result<(), C
             return Err(head.error(key, message));
         }
         let blocks = experiment.blocks;
-        let lasts = size.lasts(blocks).unwrap_or_default();
+        let lasts = size.total_duration(blocks).unwrap_or_default();
         if stated.is_none() && lasts > Duration::from_secs(MAX_HOURS * 3600) {
             let message = format!(
                 "workload `{name}` has {cells} cells in {blocks} blocks, which take {:.1} h of warm-ups and windows; remove values, or set cells_limit = {cells} to allow more than {MAX_HOURS} h",
@@ -126,7 +126,7 @@ fn refuse_too_many_axes(head: &Section<'_>, workload: &WorkloadSpec) -> Result<(
     match axes > limit {
         true => {
             Err(head
-                .error_here(format!("workload `{name}` has {axes} axes; the maximum is {limit}")))
+                .header_error(format!("workload `{name}` has {axes} axes; the maximum is {limit}")))
         }
         false => Ok(()),
     }
@@ -139,7 +139,7 @@ fn refuse_too_many_trials(
     workload: &WorkloadSpec,
 ) -> Result<(), ConfigError> {
     let blocks = u64::from(experiment.rules.max_blocks);
-    let trials = experiment.size_of(workload).trials_of_a_block.saturating_mul(blocks);
+    let trials = experiment.size_of(workload).trials_per_block.saturating_mul(blocks);
     let (name, limit) = (&workload.name, limits::TRIALS);
     match trials > limit {
         true => Err(head.error(
@@ -174,12 +174,12 @@ mod tests {
                 read(&format!("sweep = \"{sweep}\"\nduration = \"5s\"\nwarmup = \"1s\""), lists);
             let e = e.unwrap();
             let size = e.size_of(&e.workloads[0]);
-            assert_eq!((size.cells, size.trials_of_a_block), (cells, cells + 1), "{sweep}");
-            assert_eq!(size.lasts(2).unwrap().as_secs(), 12 * (cells + 1));
+            assert_eq!((size.cells, size.trials_per_block), (cells, cells + 1), "{sweep}");
+            assert_eq!(size.total_duration(2).unwrap().as_secs(), 12 * (cells + 1));
         }
         let e = read("aa = false", "transactions = 100").unwrap();
         let size = e.size_of(&e.workloads[0]);
-        assert_eq!((size.trials_of_a_block, size.trial), (2, None));
+        assert_eq!((size.trials_per_block, size.trial), (2, None));
         // The time limit does not apply if the window does not end by time.
         let hours = "duration = \"9h\"";
         read(hours, "sessions = [1, 2]\ntransactions = 100").unwrap();

@@ -72,7 +72,7 @@ impl Experiment {
     /// order of the conditions.
     pub fn compared_targets(&self, workload: &WorkloadSpec) -> Vec<String> {
         let mut all: Vec<String> = Vec::new();
-        if self.conditions_of(workload).any(|condition| !condition.beside.is_empty()) {
+        if self.conditions_of(workload).any(|condition| !condition.further_targets.is_empty()) {
             for name in self.conditions_of(workload).flat_map(Condition::targets) {
                 if !all.contains(name) {
                     all.push(name.clone());

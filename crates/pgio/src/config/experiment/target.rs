@@ -60,13 +60,13 @@ pub(super) fn parse(
 ) -> Result<BTreeMap<String, Target>, ConfigError> {
     match (root.section("target")?, root.section("targets")?) {
         (Some(_), Some(targets)) => {
-            Err(targets.error_here("conflicts with [target]; rename [target] to [targets.NAME]"))
+            Err(targets.header_error("conflicts with [target]; rename [target] to [targets.NAME]"))
         }
         (Some(single), None) => {
             Ok(BTreeMap::from([(SINGLE_TARGET.to_owned(), target(&single, hosts)?)]))
         }
         (None, Some(targets)) => {
-            targets.at_most(limits::TARGETS)?;
+            targets.limit_entries(limits::TARGETS)?;
             let names = targets.keys().into_iter();
             names
                 .filter_map(|name| Some((name, targets.section(name).transpose()?)))
@@ -84,7 +84,7 @@ fn target(
     section: &Section<'_>,
     hosts: &BTreeMap<String, HostSpec>,
 ) -> Result<Target, ConfigError> {
-    section.only_keys_of(&sections::TARGET)?;
+    section.refuse_keys_outside(&sections::TARGET)?;
     let dsn = section.string("dsn")?;
     if section.boolean("private")?.unwrap_or(false) {
         if dsn.is_some() {
@@ -110,7 +110,7 @@ fn target(
             device: section.name("device")?,
             control: control(section)?,
         }),
-        None => Err(section.error_here("requires dsn = \"...\" or private = true")),
+        None => Err(section.header_error("requires dsn = \"...\" or private = true")),
     }
 }
 

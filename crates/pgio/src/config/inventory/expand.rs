@@ -10,7 +10,7 @@ use std::ops::Range;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use super::{Node, of_names, parse};
+use super::{Node, from_names, parse};
 use crate::config::error::ConfigError;
 use crate::config::sections;
 
@@ -30,14 +30,14 @@ pub fn expand(text: &str, file: &str, run: RunCommand<'_>) -> Result<Option<Stri
     for section in SECTIONS {
         let table = document.get_ref().get(section).and_then(|item| item.get_ref().as_table());
         if let Some(table) = table.filter(|table| table.contains_key(INVENTORY)) {
-            all.push(given(&Source { text, file, section }, table, run)?);
+            all.push(read_inventory(&Source { text, file, section }, table, run)?);
         }
     }
-    Ok((!all.is_empty()).then(|| expanded(text, &all)))
+    Ok((!all.is_empty()).then(|| append_sections(text, &all)))
 }
 
 /// A section's inventory.
-struct Given<'a> {
+struct Inventory<'a> {
     section: &'static str,
     /// Byte ranges of its keys with their values.
     lines: Vec<Range<usize>>,
@@ -61,11 +61,11 @@ impl Source<'_> {
     }
 }
 
-fn given<'a>(
+fn read_inventory<'a>(
     source: &Source<'a>,
     table: &DeTable<'a>,
     run: RunCommand<'_>,
-) -> Result<Given<'a>, ConfigError> {
+) -> Result<Inventory<'a>, ConfigError> {
     let (mut lines, mut keys) = (Vec::new(), Vec::new());
     let mut group = None;
     // Sections of single nodes may stand beside those of the inventory. A key may be a table as well.
@@ -100,7 +100,7 @@ fn given<'a>(
     }
     let (key, value) = table.get_key_value(INVENTORY).expect("the caller looked for it");
     let refused = |message: String| source.error(key.span().start, INVENTORY, message);
-    let nodes = nodes(value, group.as_deref(), run).map_err(refused)?;
+    let nodes = read_nodes(value, group.as_deref(), run).map_err(refused)?;
     if let Some(node) = nodes.iter().find(|node| table.contains_key(node.name.as_str())) {
         let name = &node.name;
         return Err(refused(format!("names `{name}`, which has a section of its own; remove one")));
@@ -109,10 +109,10 @@ fn given<'a>(
         // Without it, every node would be this machine.
         keys.push(("ssh", "\"{address}\""));
     }
-    Ok(Given { section: source.section, lines, keys, nodes })
+    Ok(Inventory { section: source.section, lines, keys, nodes })
 }
 
-fn nodes(
+fn read_nodes(
     value: &Spanned<DeValue<'_>>,
     group: Option<&str>,
     run: RunCommand<'_>,
@@ -129,19 +129,19 @@ fn nodes(
         DeValue::Array(items) => {
             let name = |item: &Spanned<DeValue<'_>>| item.get_ref().as_str().map(str::to_owned);
             let names: Option<Vec<String>> = items.iter().map(name).collect();
-            of_names(&names.ok_or(KINDS)?)
+            from_names(&names.ok_or(KINDS)?)
         }
         other => Err(format!("{KINDS}, but is of type {}", other.type_str())),
     }
 }
 
-fn expanded(text: &str, all: &[Given<'_>]) -> String {
+fn append_sections(text: &str, all: &[Inventory<'_>]) -> String {
     let mut out = String::with_capacity(text.len());
     let mut at = 0;
     for line in text.split_inclusive('\n') {
         let end = at + line.len();
         let of_inventory = |range: &Range<usize>| range.start < end && range.end > at;
-        if all.iter().flat_map(|given| &given.lines).any(of_inventory) {
+        if all.iter().flat_map(|inventory| &inventory.lines).any(of_inventory) {
             out += "# ";
         }
         out += line;
@@ -150,7 +150,7 @@ fn expanded(text: &str, all: &[Given<'_>]) -> String {
     if !out.ends_with('\n') {
         out.push('\n');
     }
-    for Given { section, keys, nodes, .. } in all {
+    for Inventory { section, keys, nodes, .. } in all {
         add(&mut out, &format!("\n# The nodes of the inventory of [{section}]:"));
         for node in nodes {
             // A name may hold a dot.

@@ -7,12 +7,12 @@ use super::node::Node;
 /// Returns the nodes of a list, or of a single object.
 pub(super) fn nodes(value: &Value) -> Result<Vec<Node>, String> {
     match value.get("items").and_then(Value::as_array) {
-        Some(items) => items.iter().map(one).collect(),
-        None => Ok(vec![one(value)?]),
+        Some(items) => items.iter().map(parse_node).collect(),
+        None => Ok(vec![parse_node(value)?]),
     }
 }
 
-fn one(item: &Value) -> Result<Node, String> {
+fn parse_node(item: &Value) -> Result<Node, String> {
     let text = |pointer: &str| item.pointer(pointer).and_then(Value::as_str);
     let kind = text("/kind").unwrap_or("object");
     let Some(name) = text("/metadata/name") else {

@@ -8,9 +8,9 @@ pub struct Node {
 }
 
 /// The longest name and address: that of a host name's part.
-const LONGEST: usize = 64;
+const MAX_LENGTH: usize = 64;
 /// Characters of a bad name that an error shows.
-const SHOWN: usize = 40;
+const MAX_SHOWN: usize = 40;
 
 impl Node {
     /// Refuses text that could be read as more than a name: quotes, spaces, options.
@@ -18,7 +18,8 @@ impl Node {
         // The colons are those of an IPv6 address.
         for (text, also) in [(name, ""), (address, ":")] {
             if !is_name(text, also) {
-                let shown: String = text.chars().filter(|c| !c.is_control()).take(SHOWN).collect();
+                let shown: String =
+                    text.chars().filter(|c| !c.is_control()).take(MAX_SHOWN).collect();
                 return Err(format!("prints `{shown}`, which is not a node name"));
             }
         }
@@ -26,7 +27,7 @@ impl Node {
     }
 
     /// A node that is reached by its name.
-    pub(super) fn plain(name: &str) -> Result<Node, String> {
+    pub(super) fn from_name(name: &str) -> Result<Node, String> {
         Node::new(name, name)
     }
 }
@@ -34,5 +35,5 @@ impl Node {
 fn is_name(text: &str, also: &str) -> bool {
     let first = |c: char| c.is_ascii_alphanumeric() || also.contains(c);
     let any = |c: char| first(c) || "._-".contains(c);
-    text.starts_with(first) && text.len() <= LONGEST && text.chars().all(any)
+    text.starts_with(first) && text.len() <= MAX_LENGTH && text.chars().all(any)
 }

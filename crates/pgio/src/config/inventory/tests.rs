@@ -63,10 +63,10 @@ fn rubbish_is_refused_in_one_sentence() {
     refused("{\"a\": 1}", "prints JSON of an unknown kind");
     refused("[\"n1\", 2]", "holds more than names");
     refused("[\"n1 user=postgres\"]", "`n1 user=postgres`");
-    let many: String = (0..=MOST).map(|n| format!("n{n}\n")).collect();
+    let many: String = (0..=MAX_NODES).map(|n| format!("n{n}\n")).collect();
     refused(&many, "names 1001 nodes; the maximum is 1000");
     assert!(parse(SINFO, Some("db")).unwrap_err().contains("has no groups"));
-    assert!(of_names(&["a", "b", "a"].map(str::to_owned)).unwrap_err().contains("`a` twice"));
+    assert!(from_names(&["a", "b", "a"].map(str::to_owned)).unwrap_err().contains("`a` twice"));
 }
 
 const FILE: &str = r#"# A fleet.

@@ -65,7 +65,7 @@ fn replaceable(
 ) -> Result<Vec<Named>, DatasetError> {
     let mut existing = Vec::new();
     for found in named {
-        let needed = spec.makes(found.part);
+        let needed = spec.includes(found.part);
         // Nothing reads pgio_base, so a base table of another load is harmless.
         let surplus = !needed && found.part != Part::Base;
         let (schema, name) = (schema.to_owned(), found.part.to_string());

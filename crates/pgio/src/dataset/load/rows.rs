@@ -14,9 +14,9 @@ use pgio_results::units::{Filler, Layout};
 pub(super) const HEADER: &[u8; 19] = b"PGCOPY\n\xff\r\n\0\0\0\0\0\0\0\0\0";
 pub(super) const TRAILER: [u8; 2] = (-1i16).to_be_bytes();
 
-const KEY_AT: usize = 2 + 4;
-const SCRATCH_AT: usize = KEY_AT + 8 + 4;
-const FILLER_AT: usize = SCRATCH_AT + 8 + 4;
+const KEY_OFFSET: usize = 2 + 4;
+const SCRATCH_OFFSET: usize = KEY_OFFSET + 8 + 4;
+const FILLER_OFFSET: usize = SCRATCH_OFFSET + 8 + 4;
 /// Size of a chunk: large enough to make call overhead negligible, small enough for the CPU cache.
 const CHUNK_BYTES: usize = 256 * 1024;
 
@@ -66,10 +66,10 @@ impl Rows {
             let key = self.keys.get(position) as i64 + 1;
             // The slight modulo bias is irrelevant, because the column is only summed.
             let scratch = (self.scratch.next_u64() % SCRATCH_LIMIT) as i64;
-            row[KEY_AT..KEY_AT + 8].copy_from_slice(&key.to_be_bytes());
-            row[SCRATCH_AT..SCRATCH_AT + 8].copy_from_slice(&scratch.to_be_bytes());
+            row[KEY_OFFSET..KEY_OFFSET + 8].copy_from_slice(&key.to_be_bytes());
+            row[SCRATCH_OFFSET..SCRATCH_OFFSET + 8].copy_from_slice(&scratch.to_be_bytes());
             if let Some(stream) = &mut self.filler {
-                fill(&mut row[FILLER_AT..], stream);
+                fill(&mut row[FILLER_OFFSET..], stream);
             }
         }
         &self.buffer[..rows * self.row_bytes]
@@ -128,12 +128,15 @@ mod tests {
 
     fn keys(part: Part, blocks: u64, seed: u64) -> Vec<i64> {
         let rows = table(part, blocks, seed, Layout::default());
-        rows.iter().map(|row| bigint(&row[KEY_AT..KEY_AT + 8])).collect()
+        rows.iter().map(|row| bigint(&row[KEY_OFFSET..KEY_OFFSET + 8])).collect()
     }
 
     fn fillers(part: Part, seed: u64) -> Vec<Vec<u8>> {
         let layout = Layout { filler: Filler::Random, filler_width: 1021, ..Layout::default() };
-        table(part, 600, seed, layout).into_iter().map(|row| row[FILLER_AT..].to_vec()).collect()
+        table(part, 600, seed, layout)
+            .into_iter()
+            .map(|row| row[FILLER_OFFSET..].to_vec())
+            .collect()
     }
 
     #[test]

@@ -20,7 +20,7 @@ pub(super) struct Agenda {
     pub(super) rules: Rules,
     pub(super) done: StoredAttempts,
     /// Planned trials that must run in any case.
-    pub(super) left: Vec<Planned>,
+    pub(super) remaining: Vec<Planned>,
     /// Whether invalid trials of the interrupted block may still be repeated.
     unrepaired: bool,
 }
@@ -40,9 +40,10 @@ impl Agenda {
             plan.insert(0, burn_in(baseline_cell(e, cells)));
         }
         let ids: Vec<Cell> = cells.iter().map(|c| c.cell.clone()).collect();
-        let done = earlier.map(|stored| judging::done(&stored.trials, &ids)).unwrap_or_default();
+        let done =
+            earlier.map(|stored| judging::last_attempts(&stored.trials, &ids)).unwrap_or_default();
         let baselines = judging::baselines(&ids, &e.baseline);
-        let left = run::remaining(&done, &plan, &baselines, e.blocks);
+        let remaining = run::remaining(&done, &plan, &baselines, e.blocks);
         let unrepaired = earlier.is_some_and(|stored| {
             let invalid = Judge::new(stored).invalid(stored, done.last_block(), &ids);
             run::is_unrepaired(&done, &plan, &baselines, rules.repeats, &invalid)
@@ -53,12 +54,12 @@ impl Agenda {
             until_precise: rules.precision.is_some(),
             seed: job.seed,
         };
-        Agenda { plan, baselines, rules, done, left, unrepaired }
+        Agenda { plan, baselines, rules, done, remaining, unrepaired }
     }
 
     /// With a precision, only the intervals decide whether more blocks follow.
     pub(super) fn is_complete(&self) -> bool {
-        self.left.is_empty() && !self.unrepaired && !self.rules.until_precise
+        self.remaining.is_empty() && !self.unrepaired && !self.rules.until_precise
     }
 }
 
@@ -82,31 +83,31 @@ mod tests {
         numbers.flat_map(of_block).collect()
     }
 
-    fn left(text: &str, trials: Vec<Trial>) -> Vec<(u32, usize)> {
+    fn remaining(text: &str, trials: Vec<Trial>) -> Vec<(u32, usize)> {
         let stored = experiment(&["local", "local (A/A)", "on"], trials);
-        agenda(text, Some(&stored)).left.iter().map(|p| (p.block, p.cell)).collect()
+        agenda(text, Some(&stored)).remaining.iter().map(|p| (p.block, p.cell)).collect()
     }
 
     #[test]
     fn a_new_run_burns_in_and_then_runs_every_block() {
         let new = agenda(&COMMITS.replace("seed = 7", "burn_in = true"), None);
         assert_eq!((new.plan[0].block, new.plan[0].cell), (BURN_IN_BLOCK, 0));
-        assert_eq!(new.left.len(), 1 + 6 * 3);
+        assert_eq!(new.remaining.len(), 1 + 6 * 3);
         assert_eq!(new.baselines, [0, 0, 0]);
         let without = agenda(COMMITS, None);
-        assert_eq!(without.left.len(), 6 * 3);
+        assert_eq!(without.remaining.len(), 6 * 3);
         assert!(!without.is_complete());
     }
 
     #[test]
     fn a_resumed_run_runs_the_remaining_trials() {
-        assert_eq!(left(COMMITS, blocks(1..=6)), []);
-        assert_eq!(left(COMMITS, blocks(1..=5)).len(), 3);
+        assert_eq!(remaining(COMMITS, blocks(1..=6)), []);
+        assert_eq!(remaining(COMMITS, blocks(1..=5)).len(), 3);
         let mut cut = blocks(1..=6);
         // A trial that was interrupted is run again, and its baseline beside it.
         cut[17].outcome = Outcome::Interrupted;
         assert_eq!(cut[17].place.as_ref().unwrap().condition, "on");
-        let mut again = left(COMMITS, cut);
+        let mut again = remaining(COMMITS, cut);
         again.sort_unstable();
         assert_eq!(again, [(6, 0), (6, 2)]);
     }
@@ -119,7 +120,7 @@ mod tests {
             change(&mut trials);
             let stored = experiment(&["local", "local (A/A)", "on"], trials);
             let agenda = agenda(COMMITS, Some(&stored));
-            assert!(agenda.left.is_empty());
+            assert!(agenda.remaining.is_empty());
             agenda.is_complete()
         };
         fn steal() -> Check {
@@ -147,7 +148,7 @@ mod tests {
         assert!(agenda(COMMITS, Some(&all)).is_complete());
         let precise = COMMITS.replace("seed = 7", "precision = '5%'\nmax_blocks = 20");
         let agenda = agenda(&precise, Some(&all));
-        assert!(agenda.left.is_empty() && !agenda.is_complete());
+        assert!(agenda.remaining.is_empty() && !agenda.is_complete());
         assert_eq!(agenda.plan.iter().map(|p| p.block).max(), Some(20));
     }
 }

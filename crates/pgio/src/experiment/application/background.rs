@@ -39,29 +39,29 @@ pub(super) fn prepare(
         if !cells.iter().any(|cell| spec.runs_beside(&cell.cell.condition)) {
             continue;
         }
-        let on = servers.get(&spec.target).expect("the parser knows every target");
-        let (mut admin, server) = open_admin(&on.params, run_id)?;
+        let target = servers.get(&spec.target).expect("the parser knows every target");
+        let (mut admin, server) = open_admin(&target.params, run_id)?;
         let identity = server::identity(&mut admin).map_err(LiveError::from)?;
         let is_judged = cells.iter().any(|cell| cell.targets().any(|name| *name == spec.target));
         let has_data = |of: &WorkloadSpec| of.kind.def().data_set;
         let loaded =
             all.iter().any(|b: &Background| b.spec.target == spec.target && has_data(&b.spec.work));
         let load = !(loaded || is_judged && has_data(judged));
-        let workload = workload(job, spec, (on, &server, load), (&mut admin, stop), observe)?;
-        let host = match &on.cluster {
+        let workload = workload(job, spec, (target, &server, load), (&mut admin, stop), observe)?;
+        let host = match &target.cluster {
             Some(_) => Some(LOCAL.to_owned()),
             // The server may be on this machine; a backend that is not found there is ignored.
-            None => on.host.clone(),
+            None => target.host.clone(),
         };
         all.push(Background {
             spec: spec.clone(),
             run_id: run_id.to_owned(),
-            params: on.params.clone(),
+            params: target.params.clone(),
             workload,
             host,
             identity: Resource::server(&identity),
-            private: on.cluster.is_some(),
-            made: None,
+            private: target.cluster.is_some(),
+            table_journal: None,
         });
     }
     Ok(all)
@@ -75,9 +75,9 @@ pub(super) fn check_on(
     observe: &mut Observer<'_>,
 ) -> Result<(), OpenError> {
     for spec in &job.experiment.background {
-        let Some(on) = servers.get(&spec.target) else { continue };
-        let (mut admin, server) = open_reader(&on.params)?;
-        workload(job, spec, (on, &server, false), (&mut admin, stop), observe)?;
+        let Some(target) = servers.get(&spec.target) else { continue };
+        let (mut admin, server) = open_reader(&target.params)?;
+        workload(job, spec, (target, &server, false), (&mut admin, stop), observe)?;
     }
     Ok(())
 }
@@ -86,18 +86,26 @@ pub(super) fn check_on(
 fn workload(
     job: &Job,
     spec: &BackgroundSpec,
-    (on, server, load): (&TargetServer, &Server, bool),
+    (target, server, load): (&TargetServer, &Server, bool),
     (admin, stop): (&mut Client, &Stop),
     observe: &mut Observer<'_>,
 ) -> Result<Arc<dyn Workload>, OpenError> {
-    let made = LastSetup::default();
-    let place = WorkPlace { on, server, made: &made, load, seed: job.seed, drivers: false, stop };
+    let last_setup = LastSetup::default();
+    let place = WorkPlace {
+        target,
+        server,
+        last_setup: &last_setup,
+        load,
+        seed: job.seed,
+        drivers: false,
+        stop,
+    };
     workloads::prepare(&spec.work, layer(job, spec), &place, admin, observe)
 }
 
 /// The keys of a section, below them those of pgio.conf.
 fn layer(job: &Job, spec: &BackgroundSpec) -> Layer {
-    spec.work.layer.clone().over(job.below.layer.clone())
+    spec.work.layer.clone().over(job.base_keys.layer.clone())
 }
 
 /// Checks the keys as far as possible without a server.

@@ -46,7 +46,7 @@ pub fn cells(job: &Job, workload: &WorkloadSpec) -> Result<Vec<LiveCell>, Treatm
                     title: title(&name, sweep.as_ref(), &point_stored),
                     cell: Cell { condition: name, point: point_stored },
                     target: condition.target.clone().unwrap_or_default(),
-                    beside: condition.beside.clone(),
+                    further_targets: condition.further_targets.clone(),
                     treatments: job.treatments.get(&workload.treatments_at(condition, point)),
                     work,
                 });

@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use pgio_connect::{self, Env};
 
 /// Further differences are only counted.
-const AT_MOST: usize = 5;
+const MAX_SHOWN: usize = 5;
 
 /// Describes the first few differences; `may_differ` are keys that are compared elsewhere.
 pub(super) fn differences(stored: &str, now: &str, may_differ: &[&str]) -> Vec<String> {
     if stored == now {
         return Vec::new();
     }
-    let (Some(stored), Some(now)) = (flat(stored), flat(now)) else {
+    let (Some(stored), Some(now)) = (values_by_path(stored), values_by_path(now)) else {
         return vec!["one of the two files cannot be parsed".to_owned()];
     };
     let keys: BTreeSet<&String> = stored.keys().chain(now.keys()).collect();
@@ -27,33 +27,33 @@ pub(super) fn differences(stored: &str, now: &str, may_differ: &[&str]) -> Vec<S
             (_, is) => format!("{key} = {} was added", is.map_or("", String::as_str)),
         })
         .collect();
-    if found.len() > AT_MOST {
-        let more = found.len() - AT_MOST;
-        found.truncate(AT_MOST);
+    if found.len() > MAX_SHOWN {
+        let more = found.len() - MAX_SHOWN;
+        found.truncate(MAX_SHOWN);
         found.push(format!("and {more} more"));
     }
     found
 }
 
 /// Maps every value to its path, such as `condition[2].postgres.synchronous_commit`.
-pub(super) fn flat(text: &str) -> Option<BTreeMap<String, String>> {
+pub(super) fn values_by_path(text: &str) -> Option<BTreeMap<String, String>> {
     let table: toml::Table = text.parse().ok()?;
     let mut all = BTreeMap::new();
-    flatten(&toml::Value::Table(table), "", &mut all);
+    collect_values(&toml::Value::Table(table), "", &mut all);
     Some(all)
 }
 
-fn flatten(value: &toml::Value, path: &str, all: &mut BTreeMap<String, String>) {
+fn collect_values(value: &toml::Value, path: &str, all: &mut BTreeMap<String, String>) {
     match value {
         toml::Value::Table(table) => {
             for (key, value) in table {
                 let dot = if path.is_empty() { "" } else { "." };
-                flatten(value, &format!("{path}{dot}{key}"), all);
+                collect_values(value, &format!("{path}{dot}{key}"), all);
             }
         }
         toml::Value::Array(items) if items.iter().any(toml::Value::is_table) => {
             for (at, item) in (1..).zip(items) {
-                flatten(item, &format!("{path}[{at}]"), all);
+                collect_values(item, &format!("{path}[{at}]"), all);
             }
         }
         toml::Value::String(dsn) if path.ends_with(".dsn") => {

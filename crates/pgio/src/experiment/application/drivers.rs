@@ -21,16 +21,16 @@ pub(super) fn check(job: &Job) -> Result<(), RunError> {
     let checked =
         job.experiment.workloads.iter().try_for_each(|workload| check_work(job, workload));
     let checked = checked.and_then(|()| check_targets(job, spec));
-    checked.and_then(|()| launch::launcher(spec).check()).map_err(refused)
+    checked.and_then(|()| launch::launcher(spec).check()).map_err(refusal)
 }
 
-fn refused(error: DriverError) -> RunError {
+fn refusal(error: DriverError) -> RunError {
     LiveError::from(EngineError::from(error)).into()
 }
 
 fn check_work(job: &Job, workload: &WorkloadSpec) -> Result<(), DriverError> {
     let name = &workload.name;
-    let layer = workload.layer.clone().over(job.below.layer.clone());
+    let layer = workload.layer.clone().over(job.base_keys.layer.clone());
     let why = match workload.kind {
         WorkloadKind::Slob | WorkloadKind::Commit => {
             if layer.engine == Some(EngineName::Client) {
@@ -97,7 +97,7 @@ fn check_targets(job: &Job, spec: &DriverSpec) -> Result<(), DriverError> {
 
 /// Starts the drivers unless an earlier workload of the run has, and has each reach its servers. Returns the drivers
 /// of each target; `names` are all targets of the run.
-pub(super) fn ready(
+pub(super) fn start(
     (spec, names): (&DriverSpec, &[&str]),
     stage: &mut Live<'_>,
     run_id: &str,
@@ -113,7 +113,7 @@ pub(super) fn ready(
         let Some(sessions) = workload.divisible() else { continue };
         if sessions < each {
             let sessions = sessions as usize;
-            return Err(refused(DriverError::MoreThanSessions { drivers: each, sessions }));
+            return Err(refusal(DriverError::MoreThanSessions { drivers: each, sessions }));
         }
     }
     let all = match started.get() {

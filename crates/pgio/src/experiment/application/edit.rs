@@ -1,7 +1,7 @@
 //! Changes one key of `[experiment]` in the text of an experiment file, for flags that override the
 //! file.
 
-use super::difference::flat;
+use super::difference::values_by_path;
 
 /// Changes or adds one line; `value` is TOML. `None` if anything else would change, or if the file has
 /// no section `[experiment]` for the line.
@@ -24,7 +24,7 @@ pub(super) fn with_key(text: &str, key: &str, value: &str) -> Option<String> {
         (None, None) => {}
     }
     let changed = lines.join("\n") + "\n";
-    let mut expected = flat(text)?;
+    let mut expected = values_by_path(text)?;
     expected.insert(format!("experiment.{key}"), value.to_owned());
-    (flat(&changed) == Some(expected)).then_some(changed)
+    (values_by_path(&changed) == Some(expected)).then_some(changed)
 }

@@ -142,8 +142,8 @@ pub enum RunError {
     #[error(transparent)]
     Live(#[from] LiveError),
     /// The run failed and changes are still in place.
-    #[error("{left}")]
-    Left { left: JournalError, source: Box<LiveError> },
+    #[error("{journal}")]
+    ChangesRemain { journal: JournalError, source: Box<LiveError> },
     #[error("stopped")]
     Interrupted,
     #[error("three trials failed in a row: {0}; remove the cause and continue with --resume")]

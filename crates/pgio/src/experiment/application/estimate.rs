@@ -198,7 +198,7 @@ fn conditions(job: &Job, spec: &WorkloadSpec) -> u32 {
 /// Returns the size of the data set, as far as the file and pgio.conf determine it; on a server of the user's the
 /// mark determines it.
 fn data_size(job: &Job, spec: &WorkloadSpec, target: &str) -> Option<u64> {
-    let layer = spec.layer.clone().over(job.below.layer.clone());
+    let layer = spec.layer.clone().over(job.base_keys.layer.clone());
     let is_private = matches!(job.experiment.targets.get(target), Some(Target::Private(_)));
     if layer.scale.is_none() && !is_private {
         return None;

@@ -17,11 +17,11 @@ pub struct BlockLimits {
 }
 
 /// The keys of `[experiment]` that may grow.
-pub(super) const KEYS: [&str; 2] = ["experiment.blocks", "experiment.max_blocks"];
+pub(super) const EXTENDABLE_KEYS: [&str; 2] = ["experiment.blocks", "experiment.max_blocks"];
 
 impl BlockLimits {
     /// Returns the text of an experiment file with these numbers.
-    pub(super) fn put_into(self, text: &str) -> Result<String, ResumeError> {
+    pub(super) fn apply_to(self, text: &str) -> Result<String, ResumeError> {
         let mut text = text.to_owned();
         for (key, value) in [("blocks", self.blocks), ("max_blocks", self.max_blocks)] {
             if let Some(value) = value {
@@ -34,7 +34,10 @@ impl BlockLimits {
 }
 
 /// Describes what grew; refuses what became smaller.
-pub(super) fn grown(e: &Experiment, manifest: &Manifest) -> Result<Vec<String>, ResumeError> {
+pub(super) fn check_growth(
+    e: &Experiment,
+    manifest: &Manifest,
+) -> Result<Vec<String>, ResumeError> {
     let blocks = ("blocks", manifest.blocks, e.blocks);
     let limit = manifest.rules.max_blocks;
     let max_blocks = limit.map(|was| ("max_blocks", was, e.rules.max_blocks));
@@ -51,7 +54,7 @@ pub(super) fn grown(e: &Experiment, manifest: &Manifest) -> Result<Vec<String>, 
 }
 
 /// Updates the manifest, which is written with the note that the run was resumed.
-pub(super) fn put_into_manifest(e: &Experiment, manifest: &mut Manifest) {
+pub(super) fn update_manifest(e: &Experiment, manifest: &mut Manifest) {
     manifest.blocks = e.blocks;
     if let Some(limit) = &mut manifest.rules.max_blocks {
         *limit = e.rules.max_blocks;
@@ -66,7 +69,7 @@ mod tests {
         "# as planned\n[experiment] # of mine\nblocks = 6 # enough?\n[[condition]]\nname = \"a\"\n";
 
     fn put(text: &str, blocks: Option<u32>, max_blocks: Option<u32>) -> Result<String, String> {
-        BlockLimits { blocks, max_blocks }.put_into(text).map_err(|e| e.to_string())
+        BlockLimits { blocks, max_blocks }.apply_to(text).map_err(|e| e.to_string())
     }
 
     #[test]

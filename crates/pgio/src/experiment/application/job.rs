@@ -52,7 +52,7 @@ pub struct Job {
     /// The factors as they are stored, if the file has factors.
     pub screening: Option<Screening>,
     /// Keys of ./pgio.conf, below those of the file.
-    pub below: ConnectionKeys,
+    pub base_keys: ConnectionKeys,
     /// The drivers that generate the load; absent: this process alone.
     pub drivers: Option<DriverSpec>,
 }
@@ -64,11 +64,11 @@ impl Job {
         text: &str,
         file: &str,
         stem: &str,
-        below: ConnectionKeys,
+        base_keys: ConnectionKeys,
     ) -> Result<Job, JobError> {
         let experiment =
             experiment::parse(text, file, stem, &treatment::names(), &checks::tolerable())?;
-        check_metrics(&experiment, &below.layer, file)?;
+        check_metrics(&experiment, &base_keys.layer, file)?;
         let treatments = parse_treatments(&experiment).map_err(|source| JobError::Treatment {
             file: file.to_owned(),
             source: source.into(),
@@ -88,7 +88,7 @@ impl Job {
             order: Order::Balanced,
             treatments,
             screening,
-            below,
+            base_keys,
             drivers: None,
         })
     }
@@ -138,7 +138,7 @@ fn parse_treatments(e: &Experiment) -> Result<Parsed, TreatmentError> {
     Ok(parsed)
 }
 
-fn check_metrics(experiment: &Experiment, below: &Layer, file: &str) -> Result<(), JobError> {
+fn check_metrics(experiment: &Experiment, base_keys: &Layer, file: &str) -> Result<(), JobError> {
     let mut declared = Vec::new();
     for spec in experiment.workloads.iter().filter_map(|w| w.command.as_ref()) {
         declared.extend(command::declared(spec));
@@ -161,7 +161,8 @@ fn check_metrics(experiment: &Experiment, below: &Layer, file: &str) -> Result<(
         }
         for workload in &experiment.workloads {
             let points = workload.points(experiment.sweep);
-            let layers = points.iter().map(|point| workload.layer_at(point).over(below.clone()));
+            let layers =
+                points.iter().map(|point| workload.layer_at(point).over(base_keys.clone()));
             let layers: Vec<Layer> = layers.collect();
             if let Some(hint) = unmeasured(workload, &layers, metric) {
                 let (file, workload) = (file.to_owned(), workload.name.clone());

@@ -29,8 +29,9 @@ pub(super) fn obstacle(
     metric: &MetricDef<'_>,
 ) -> Option<&'static str> {
     use WorkloadKind::{Command, Commit, Device, Mail, Slob};
-    let begins = |prefixes: &[&str]| prefixes.iter().any(|prefix| metric.name.starts_with(prefix));
-    let (by_these, calls): (&[WorkloadKind], &[Call]) = match metric.kind {
+    let has_prefix =
+        |prefixes: &[&str]| prefixes.iter().any(|prefix| metric.name.starts_with(prefix));
+    let (kinds, calls): (&[WorkloadKind], &[Call]) = match metric.kind {
         Kind::Work(Work::Messages) | Kind::Latency(Class::Delivery, _) => (&[Mail], &[]),
         Kind::Latency(Class::Device, _) => (&[Device], &[]),
         Kind::Work(Work::BlockVisits) => (&[Slob], &[Call::Read, Call::Update]),
@@ -44,17 +45,19 @@ pub(super) fn obstacle(
         Kind::Work(Work::Commits) | Kind::Latency(Class::Commit, _) => {
             (&[Slob, Commit], &[Call::Update, Call::Turnover])
         }
-        Kind::Quantity if begins(&["mail_"]) => (&[Mail], &[]),
-        Kind::Quantity if begins(&["device_bytes_", "device_operations_"]) => (&[Device], &[]),
-        Kind::Quantity if begins(&["blocks_scanned_"]) => (&[Slob], &[Call::Scan]),
-        Kind::Quantity if begins(&["inserts_", "deletes_"]) => (&[Slob], &[Call::Turnover]),
+        Kind::Quantity if has_prefix(&["mail_"]) => (&[Mail], &[]),
+        Kind::Quantity if has_prefix(&["device_bytes_", "device_operations_"]) => (&[Device], &[]),
+        Kind::Quantity if has_prefix(&["blocks_scanned_"]) => (&[Slob], &[Call::Scan]),
+        Kind::Quantity if has_prefix(&["inserts_", "deletes_"]) => (&[Slob], &[Call::Turnover]),
         _ => return None,
     };
-    if !by_these.contains(&kind) {
+    if !kinds.contains(&kind) {
         return Some(OTHER_METRIC);
     }
     match kind {
-        Slob if !calls.is_empty() && !layers.iter().any(|l| calls.iter().any(|c| c.is_in(l))) => {
+        Slob if !calls.is_empty()
+            && !layers.iter().any(|l| calls.iter().any(|c| c.occurs_in(l))) =>
+        {
             Some(hint(calls))
         }
         Slob | Commit | Device | Command | Mail => None,
@@ -63,7 +66,7 @@ pub(super) fn obstacle(
 
 impl Call {
     /// Returns whether a workload with these keys makes it.
-    fn is_in(self, keys: &Layer) -> bool {
+    fn occurs_in(self, keys: &Layer) -> bool {
         let updates = f64::from(keys.update_pct.unwrap_or(0)) / 100.0;
         let share = |key: Option<Decimal>| key.map_or(0.0, |pct| pct.share());
         let (scans, inserts) = (share(keys.scan_pct), share(keys.insert_pct));

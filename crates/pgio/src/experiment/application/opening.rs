@@ -1,6 +1,6 @@
 //! Opens a target: admin session, prepared work, telemetry.
 //!
-//! [`Purpose::Look`] is for `--plan`: a read-only session, no data set loaded, nothing probed.
+//! [`Purpose::Inspect`] is for `--plan`: a read-only session, no data set loaded, nothing probed.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -32,63 +32,72 @@ use pgio_connect::{ConnectParams, Env};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Purpose<'a> {
     Run { run_id: &'a str },
-    Look,
+    Inspect,
 }
 
 pub(super) fn open(
     job: &Job,
     spec: &WorkloadSpec,
-    on: &TargetServer,
+    target: &TargetServer,
     purpose: Purpose<'_>,
     stop: &Stop,
     observe: &mut Observer<'_>,
 ) -> Result<Target, OpenError> {
     let (mut admin, server) = match purpose {
-        Purpose::Run { run_id } => open_admin(&on.params, run_id)?,
-        Purpose::Look => open_reader(&on.params)?,
+        Purpose::Run { run_id } => open_admin(&target.params, run_id)?,
+        Purpose::Inspect => open_reader(&target.params)?,
     };
     server.warnings.iter().for_each(|warning| observe(Event::Warns(warning)));
-    let runs = purpose != Purpose::Look;
+    let runs = purpose != Purpose::Inspect;
     let mut workloads = Vec::new();
-    let made = LastSetup::default();
+    let last_setup = LastSetup::default();
     for layer in layers(spec, job.experiment.sweep) {
         let load = workloads.is_empty() && runs;
         let (seed, drivers) = (job.seed, job.drivers.is_some());
-        let place = WorkPlace { on, server: &server, made: &made, load, seed, drivers, stop };
-        let layer = layer.over(job.below.layer.clone());
+        let place = WorkPlace {
+            target,
+            server: &server,
+            last_setup: &last_setup,
+            load,
+            seed,
+            drivers,
+            stop,
+        };
+        let layer = layer.over(job.base_keys.layer.clone());
         workloads.push(workloads::prepare(spec, layer, &place, &mut admin, observe)?);
     }
     let work = workloads[0].as_ref();
-    let sources = telemetry_sources(&job.experiment, spec, on, &server, &mut admin, work, runs);
-    let seen = || Some(sources.as_ref()?.server_host()?.name().to_owned());
-    let host = match &on.cluster {
+    let sources = telemetry_sources(&job.experiment, spec, target, &server, &mut admin, work, runs);
+    let found_host = || Some(sources.as_ref()?.server_host()?.name().to_owned());
+    let host = match &target.cluster {
         Some(_) => Some(LOCAL.to_owned()),
-        None => on.host.clone().or_else(seen),
+        None => target.host.clone().or_else(found_host),
     };
     let tests_device = spec.kind.def().tests_device;
     if tests_device && host.is_none() && job.drivers.is_none() {
         return Err(OpenError::UnknownDeviceHost);
     }
     // A device to test is not the one that data and WAL must lie on.
-    let device = on.device.as_deref().filter(|_| !tests_device);
+    let device = target.device.as_deref().filter(|_| !tests_device);
     let device = device.map(|device| match &sources {
         Some(sources) => sources.kernel_name(device),
         None => device.to_owned(),
     });
-    let control = on.control.as_ref();
-    let control = control.map(|way| controller(way, host.as_deref(), &on.hosts, &mut admin));
+    let control = target.control.as_ref();
+    let control =
+        control.map(|method| controller(method, host.as_deref(), &target.hosts, &mut admin));
     let identity = server::identity(&mut admin).map_err(LiveError::from)?;
     Ok(Target {
         identity: Resource::server(&identity),
         node: ServerNode::read(&mut admin),
         touches: BTreeSet::new(),
-        params: on.params.clone(),
+        params: target.params.clone(),
         control: control.transpose()?,
         sources,
         admin,
         server,
         workloads,
-        cluster: on.cluster.clone(),
+        cluster: target.cluster.clone(),
         host,
         device,
         reset: ResetPlan::default(),
@@ -97,19 +106,19 @@ pub(super) fn open(
 
 /// Finds the way to stop and start the server, before anything is changed.
 pub fn controller(
-    way: &ControlMethod,
+    method: &ControlMethod,
     host: Option<&str>,
     hosts: &Hosts,
     admin: &mut Client,
 ) -> Result<Controller, OpenError> {
     let known = host.and_then(|name| Some((name, hosts.get(name)?)));
     let (name, host) = known.ok_or(OpenError::UnknownControlHost)?;
-    Ok(Controller::find(admin, name, host.clone(), way)?)
+    Ok(Controller::find(admin, name, host.clone(), method)?)
 }
 
 /// Total length of all windows above which pgio takes a second or two to measure flush and
 /// round trip beside them.
-const WORTH_A_PROBE: Duration = Duration::from_secs(20);
+const MIN_DURATION_FOR_PROBES: Duration = Duration::from_secs(20);
 
 fn own_standbys(cluster: &PrivateCluster, primary: &ConnectParams) -> Vec<OwnStandby> {
     let params = |conninfo: String| {
@@ -130,7 +139,7 @@ fn own_standbys(cluster: &PrivateCluster, primary: &ConnectParams) -> Vec<OwnSta
 fn telemetry_sources(
     e: &Experiment,
     spec: &WorkloadSpec,
-    on: &TargetServer,
+    target: &TargetServer,
     server: &Server,
     admin: &mut Client,
     workload: &dyn Workload,
@@ -140,24 +149,24 @@ fn telemetry_sources(
         return None;
     }
     let survey = Survey {
-        params: &on.params,
+        params: &target.params,
         server,
         cadence: e.telemetry,
-        hosts: &on.hosts,
-        host: on.host.as_deref(),
+        hosts: &target.hosts,
+        host: target.host.as_deref(),
     };
     let mut sources = TelemetrySources::survey(&survey, admin);
-    if let Some(cluster) = &on.cluster {
-        sources.watch_standbys(own_standbys(cluster, &on.params));
+    if let Some(cluster) = &target.cluster {
+        sources.watch_standbys(own_standbys(cluster, &target.params));
     }
     // A second per WAL directory is too much for an experiment of seconds.
     let window = workload.extent().time().unwrap_or(Duration::MAX);
-    let per_block = e.size_of(spec).trials_of_a_block;
+    let per_block = e.size_of(spec).trials_per_block;
     let trials = u32::try_from(per_block).unwrap_or(u32::MAX).saturating_mul(e.blocks);
     let commits = workload.info().primary_metric == "commits_per_second";
-    if probing && commits && window.saturating_mul(trials) >= WORTH_A_PROBE {
-        let data = on.cluster.as_ref().and_then(|c| c.standby_data_dir());
-        let host = match &on.standby_host {
+    if probing && commits && window.saturating_mul(trials) >= MIN_DURATION_FOR_PROBES {
+        let data = target.cluster.as_ref().and_then(|c| c.standby_data_dir());
+        let host = match &target.standby_host {
             Some(host) => Some(host.as_str()),
             None => data.is_some().then_some(LOCAL),
         };

@@ -157,7 +157,7 @@ impl SharedRun<'_> {
             Manifest { built, ..manifest(job, of_work, &rules, found, primary.clone()) }
         };
         let (store, stored, remarks) = match earlier {
-            None => (None, nothing_yet(manifest), Vec::new()),
+            None => (None, empty_experiment(manifest), Vec::new()),
             Some((store, stored)) => {
                 let now = CurrentTarget::new(&targets);
                 let remarks = resume::remarks(&stored, &manifest, &now, &cells)?;
@@ -166,7 +166,7 @@ impl SharedRun<'_> {
         };
         let time =
             |cell| estimate::estimate_trial(job, spec, cell).map(|estimate| estimate.total());
-        let pace = Pace::new(cells.iter().map(time).collect(), &agenda.left);
+        let pace = Pace::new(cells.iter().map(time).collect(), &agenda.remaining);
         let open_ended = agenda.rules.until_precise;
         let earlier = &stored;
         let begins =
@@ -189,14 +189,14 @@ impl SharedRun<'_> {
             warmup: spec.layer.warmup.unwrap_or(job.experiment.warmup),
             rules: rules.clone(),
             journal: Journal::new(&journal_dir, self.run_id),
-            made: BTreeMap::new(),
-            made_dir: state::made_dir()?,
+            table_journals: BTreeMap::new(),
+            table_journal_dir: state::table_journal_dir()?,
             store,
             judge: Judge::new(&stored),
-            looks: WidthChecks::default(),
+            width_checks: WidthChecks::default(),
             stored,
             series: None,
-            left: None,
+            program_output: None,
             stop: stop.clone(),
             generators: BTreeMap::new(),
             observe: &mut *observe,
@@ -205,9 +205,9 @@ impl SharedRun<'_> {
         if let Some(drivers) = &job.drivers {
             let all = self.servers.keys().map(String::as_str).collect::<Vec<_>>();
             stage.generators =
-                drivers::ready((drivers, &all), &mut stage, self.run_id, &self.drivers)?;
+                drivers::start((drivers, &all), &mut stage, self.run_id, &self.drivers)?;
         }
-        stage.note_made()?;
+        stage.journal_tables()?;
         let continues = stage.store.is_some();
         let begun = stage.decide_weave(continues).map_err(RunError::from);
         match begun.and_then(|()| self.begin_store(&mut stage, dir, remarks)) {
@@ -226,7 +226,7 @@ impl SharedRun<'_> {
         drop(lock);
         observe(Event::WorkloadEnds { dir });
         let ended = ended.map_err(|source| match journal::left_by(&journal_dir, self.run_id) {
-            Some(left) => RunError::Left { left, source: Box::new(source) },
+            Some(journal) => RunError::ChangesRemain { journal, source: Box::new(source) },
             None => source.into(),
         })?;
         if ended == Ended::BlockLimit {
@@ -255,7 +255,8 @@ impl SharedRun<'_> {
     ) -> Result<Option<LockFile>, RunError> {
         let text = stored_text(self.job, &params_of(self.servers));
         if let Some(store) = &mut stage.store {
-            let warnings = resume::note(self.job, store, &mut stage.stored, &text, remarks)?;
+            let warnings =
+                resume::record_resumption(self.job, store, &mut stage.stored, &text, remarks)?;
             warnings.iter().for_each(|warning| (stage.observe)(Event::Warns(warning)));
             return Ok(None);
         }
@@ -273,7 +274,7 @@ fn claim_and_check(stage: &mut Live<'_>, claims: &mut Claims) -> Result<(), RunE
     Ok(())
 }
 
-fn nothing_yet(manifest: Manifest) -> StoredExperiment {
+fn empty_experiment(manifest: Manifest) -> StoredExperiment {
     StoredExperiment { manifest, trials: Vec::new(), torn: false, judged: false }
 }
 

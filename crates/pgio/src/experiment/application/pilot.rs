@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::cells::{cells, sweep};
-use super::difference::{differences, flat};
+use super::difference::{differences, values_by_path};
 use super::estimate::estimate_trial;
 use super::job::Job;
 use super::manifest::NOT_STORED;
@@ -17,7 +17,7 @@ use crate::treatment::{self, TreatmentError};
 use pgio_results::store::{Manifest, StoredExperiment};
 
 /// Keys that change neither the trials nor their noise, or that [`mismatches`] compares.
-const FREE: &[&str] = &[
+const IGNORED_KEYS: &[&str] = &[
     "experiment.baseline",
     "experiment.aa",
     "experiment.primary",
@@ -79,7 +79,7 @@ pub fn mismatches(
 pub fn remarks(job: &Job, text: Option<&str>) -> Vec<String> {
     match text.filter(|text| *text != NOT_STORED) {
         Some(text) => file_differences(text, &job.text, |key| {
-            !FREE.contains(&key) && !is_of_workload(key) && !key.starts_with("condition")
+            !IGNORED_KEYS.contains(&key) && !is_of_workload(key) && !key.starts_with("condition")
         }),
         None => vec!["its file is not stored, so its workload could not be compared".to_owned()],
     }
@@ -99,8 +99,11 @@ fn is_of_workload(key: &str) -> bool {
 }
 
 fn file_differences(stored: &str, now: &str, wanted: impl Fn(&str) -> bool) -> Vec<String> {
-    let keys: BTreeSet<String> =
-        [stored, now].into_iter().filter_map(flat).flat_map(BTreeMap::into_keys).collect();
+    let keys: BTreeSet<String> = [stored, now]
+        .into_iter()
+        .filter_map(values_by_path)
+        .flat_map(BTreeMap::into_keys)
+        .collect();
     let others: Vec<&str> = keys.iter().map(String::as_str).filter(|key| !wanted(key)).collect();
     differences(stored, now, &others)
 }

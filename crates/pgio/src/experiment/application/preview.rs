@@ -31,14 +31,14 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Debug)]
 pub struct Preview<'a> {
-    pub doubts: Vec<PlanNote>,
+    pub notes: Vec<PlanNote>,
     pub workloads: Vec<WorkloadPreview<'a>>,
 }
 
 #[derive(Debug)]
 pub enum PlanNote {
     /// Current values are unknown, with the reason.
-    NotAsked(String),
+    ValuesUnknown(String),
     /// A run would refuse this.
     Refused(String),
 }
@@ -75,27 +75,27 @@ pub fn preview(job: &Job) -> Result<Preview<'_>, RunError> {
     let e = &job.experiment;
     // `validation` reports their warnings.
     let params = servers::params(job, "plan", &mut |_| {})?;
-    let mut servers = ask(e, &params);
+    let mut servers = connect_servers(e, &params);
     let refused = servers.values().filter_map(|server| server.as_ref().err());
-    let mut doubts: Vec<PlanNote> = refused.cloned().map(PlanNote::NotAsked).collect();
-    let hosts = reachable(e, &mut doubts);
+    let mut notes: Vec<PlanNote> = refused.cloned().map(PlanNote::ValuesUnknown).collect();
+    let hosts = connect_hosts(e, &mut notes);
     let mut workloads = Vec::new();
     for spec in &e.workloads {
         let (cells, sweep) = (cells(job, spec)?, sweep(e, spec)?);
         let middle = |c: &&LiveCell| sweep.as_ref().is_none_or(|s| c.cell.point == *s.middle());
         let mut all = Vec::new();
         for cell in cells.iter().filter(middle) {
-            let mut of = |target: &String| {
+            let mut changes_on = |target: &String| {
                 let server = servers.get_mut(target).and_then(|s| s.as_mut().ok());
                 let server = params.get(target).zip(server);
-                changes(&cell.treatments, server, host_of(e, target), &hosts)
+                planned_changes(&cell.treatments, server, host_of(e, target), &hosts)
             };
             let name = &cell.cell.condition;
-            let first = of(&cell.target)?;
+            let first = changes_on(&cell.target)?;
             let mut others = Vec::new();
-            for target in &cell.beside {
+            for target in &cell.further_targets {
                 // What servers share, and what they have in common, is shown once.
-                let own = of(target)?.into_iter().filter(|change| !first.contains(change));
+                let own = changes_on(target)?.into_iter().filter(|change| !first.contains(change));
                 let condition = format!("{name} on {target}");
                 others.extend(
                     own.map(|change| ConditionChange { condition: condition.clone(), change }),
@@ -106,7 +106,7 @@ pub fn preview(job: &Job) -> Result<Preview<'_>, RunError> {
         }
         workloads.push(WorkloadPreview { spec, cells, sweep, changes: all });
     }
-    Ok(Preview { doubts, workloads })
+    Ok(Preview { notes, workloads })
 }
 
 fn host_of<'a>(e: &'a Experiment, target: &str) -> Option<&'a str> {
@@ -117,7 +117,7 @@ fn host_of<'a>(e: &'a Experiment, target: &str) -> Option<&'a str> {
 }
 
 /// Opens a read-only session to each server of a condition that answers.
-fn ask(
+fn connect_servers(
     e: &Experiment,
     params: &BTreeMap<String, ConnectParams>,
 ) -> BTreeMap<String, Result<Client, String>> {
@@ -125,10 +125,10 @@ fn ask(
         let names = |c: &Condition| c.target.is_none() || c.targets().any(|t| t == *name);
         e.conditions.iter().any(names)
     });
-    asked.map(|(name, params)| (name.clone(), reader(params))).collect()
+    asked.map(|(name, params)| (name.clone(), connect_read_only(params))).collect()
 }
 
-fn reader(params: &ConnectParams) -> Result<Client, String> {
+fn connect_read_only(params: &ConnectParams) -> Result<Client, String> {
     let mut params = params.clone().with_application_name(leftovers::UNANNOUNCED);
     params.connect_timeout = Some(params.connect_timeout.map_or(TIMEOUT, |t| t.min(TIMEOUT)));
     let mut client = pgio_connect::connect(&params).map_err(|e| words::sentence(&e))?;
@@ -139,22 +139,22 @@ fn reader(params: &ConnectParams) -> Result<Client, String> {
 }
 
 /// Connects to the hosts that are reachable.
-fn reachable(e: &Experiment, doubts: &mut Vec<PlanNote>) -> Hosts {
+fn connect_hosts(e: &Experiment, notes: &mut Vec<PlanNote>) -> Hosts {
     let mut hosts = Hosts::from([(LOCAL.to_owned(), Arc::new(Host::local()))]);
     for (name, spec) in &e.hosts {
         match Host::connect(name, spec) {
             Ok(host) => drop(hosts.insert(name.clone(), Arc::new(host))),
-            Err(why) => doubts.push(PlanNote::NotAsked(words::sentence(&why))),
+            Err(why) => notes.push(PlanNote::ValuesUnknown(words::sentence(&why))),
         }
     }
     if let Err(why) = host::refuse_duplicates(&e.hosts, &hosts) {
-        doubts.push(PlanNote::Refused(words::sentence(&why)));
+        notes.push(PlanNote::Refused(words::sentence(&why)));
     }
     hosts
 }
 
 /// Returns the changes of one condition, with current values if its server answers.
-fn changes(
+fn planned_changes(
     treatments: &[Box<dyn Treatment>],
     server: Option<(&ConnectParams, &mut Client)>,
     host: Option<&str>,
@@ -181,7 +181,7 @@ fn changes(
                 stop: Stop::new(),
             };
             for treatment in treatments.iter() {
-                all.extend(changes_of(treatment.as_ref(), &mut context)?);
+                all.extend(treatment_changes(treatment.as_ref(), &mut context)?);
             }
         }
     }
@@ -191,7 +191,7 @@ fn changes(
     Ok(all)
 }
 
-fn changes_of(
+fn treatment_changes(
     treatment: &dyn Treatment,
     context: &mut Context<'_>,
 ) -> Result<Vec<PlannedChange>, TreatmentError> {
@@ -226,7 +226,7 @@ mod tests {
     fn a_server_that_is_not_started_yet_is_not_asked() {
         let job = job(COMMITS);
         let preview = preview(&job).unwrap();
-        assert!(preview.doubts.is_empty());
+        assert!(preview.notes.is_empty());
         let shown = shown(&preview);
         assert_eq!(shown.len(), 3);
         assert!(shown[0].starts_with("local: ") && shown[0].contains("synchronous_commit"));
@@ -250,9 +250,9 @@ mod tests {
         let job = job(&COMMITS.replace("private = true", dsn));
         let preview = preview(&job).unwrap();
         assert!(
-            matches!(preview.doubts.as_slice(), [PlanNote::NotAsked(_)]),
+            matches!(preview.notes.as_slice(), [PlanNote::ValuesUnknown(_)]),
             "{:?}",
-            preview.doubts
+            preview.notes
         );
         assert_eq!(shown(&preview).len(), 3);
     }

@@ -10,7 +10,7 @@ use jiff::Timestamp;
 
 use super::difference::differences;
 use super::error::ResumeError;
-use super::extend::{self, BlockLimits, grown};
+use super::extend::{self, BlockLimits, check_growth};
 use super::inventory::with_nodes;
 use super::job::{Job, JobError};
 use super::manifest::{NOT_STORED, stored_text};
@@ -31,7 +31,7 @@ pub fn job(
     dir: &Path,
     file: Option<&Path>,
     larger: BlockLimits,
-    below: ConnectionKeys,
+    base_keys: ConnectionKeys,
 ) -> Result<Job, ResumeError> {
     // Every workload's directory has the seed and the file.
     let found = store::experiments(dir)?.remove(0);
@@ -41,7 +41,7 @@ pub fn job(
     let text = match file {
         Some(file) => files::read_text(file, FILE_BYTES)
             .map_err(|source| ResumeError::Read { path: file.to_owned(), source })?,
-        None => store::read_own_experiment(&found)?.ok_or_else(|| missing(&found))?,
+        None => store::read_own_experiment(&found)?.ok_or_else(|| missing_file(&found))?,
     };
     if file.is_none() && text == NOT_STORED {
         return Err(ResumeError::NotStored { path });
@@ -53,8 +53,8 @@ pub fn job(
     let shown = path.display().to_string();
     // The stored file has its nodes; another file's may have changed, which is refused later.
     let text = with_nodes(text, &shown).map_err(JobError::from)?;
-    let text = larger.put_into(&text)?;
-    let mut job = Job::parse(&text, &shown, &stem, below)?;
+    let text = larger.apply_to(&text)?;
+    let mut job = Job::parse(&text, &shown, &stem, base_keys)?;
     job.seed = manifest.seed;
     job.order = manifest.rules.order;
     if !job.experiment.workloads.iter().any(|w| job.dir_of(dir, w) == found) {
@@ -67,7 +67,7 @@ pub fn job(
     Ok(job)
 }
 
-fn missing(dir: &Path) -> StoreError {
+fn missing_file(dir: &Path) -> StoreError {
     StoreError::NotResults { dir: dir.to_owned(), missing: "experiment.toml" }
 }
 
@@ -106,18 +106,18 @@ pub(super) fn check_file(
         let (dir, begun_by) = (dir.to_owned(), manifest.pgio);
         return Err(ResumeError::OtherVersion { dir, begun_by, this: PGIO });
     }
-    let stored = store::read_experiment(dir)?.ok_or_else(|| missing(dir))?;
+    let stored = store::read_experiment(dir)?.ok_or_else(|| missing_file(dir))?;
     let now = stored_text(job, params);
-    let differences = differences(&stored, &now, &extend::KEYS);
+    let differences = differences(&stored, &now, &extend::EXTENDABLE_KEYS);
     if differences.is_empty() {
-        return grown(&job.experiment, &manifest).map(drop);
+        return check_growth(&job.experiment, &manifest).map(drop);
     }
     let (dir, differences) = (dir.to_owned(), differences.join("; "));
     Err(ResumeError::OtherExperiment { dir, differences })
 }
 
 /// Facts that must be the same in the resumed run.
-const SAME_SERVER: &[&str] = &["server_version", "system_identifier"];
+const SERVER_IDENTITY: &[&str] = &["server_version", "system_identifier"];
 
 /// The current state of a target, as far as it must be unchanged.
 #[derive(Debug)]
@@ -159,7 +159,7 @@ pub(super) fn remarks(
     if before.screening != now.screening {
         return refuse("the factors or their design changed".to_owned());
     }
-    same_drivers(stored, now)?;
+    check_same_drivers(stored, now)?;
     let mut remarks = Vec::new();
     for target in targets.iter().filter(|t| t.private) {
         let (name, version) = (&target.name, &target.version);
@@ -171,20 +171,20 @@ pub(super) fn remarks(
         let (target, what) = split_key(targets, key);
         match target.is_some_and(|t| t.private) {
             true if ["system_identifier", "target"].contains(&what) => {}
-            _ if SAME_SERVER.contains(&what) => {
+            _ if SERVER_IDENTITY.contains(&what) => {
                 return refuse(format!("this is another server: {key} was {was} and is {is}"));
             }
             _ => remarks.push(format!("{key} was {was} and is {is}")),
         }
     }
     for target in targets {
-        same_work(stored, target, cells)?;
+        check_same_work(stored, target, cells)?;
     }
     Ok(remarks)
 }
 
 /// Refuses other work than in the target's last trial. Each target has work of its own, such as its data set.
-fn same_work(
+fn check_same_work(
     stored: &StoredExperiment,
     target: &CurrentTarget,
     cells: &[LiveCell],
@@ -202,22 +202,22 @@ fn same_work(
     let Some(key) = keys.find(differs) else { return Ok(()) };
     Err(ResumeError::Changed(format!(
         "the work changed: {key} was {} and is {}; check ./pgio.conf and the data set",
-        shown(trial.workload.keys.get(key)),
-        shown(info.keys.get(key))
+        value_text(trial.workload.keys.get(key)),
+        value_text(info.keys.get(key))
     )))
 }
 
 /// Refuses other drivers: `--drivers` is not in the stored file.
-fn same_drivers(stored: &StoredExperiment, now: &Manifest) -> Result<(), ResumeError> {
+fn check_same_drivers(stored: &StoredExperiment, now: &Manifest) -> Result<(), ResumeError> {
     let named = |manifest: &Manifest| manifest.environment.get(DRIVERS).cloned();
     let (was, is) = (named(&stored.manifest), named(now));
     // Manifests of before do not name them, but trials have their parts.
-    let had_some = stored.trials.last().is_some_and(|trial| !trial.drivers.is_empty());
-    let same = if was.is_none() && had_some { is.is_some() } else { was == is };
+    let had_drivers = stored.trials.last().is_some_and(|trial| !trial.drivers.is_empty());
+    let same = if was.is_none() && had_drivers { is.is_some() } else { was == is };
     if same {
         return Ok(());
     }
-    let was = was.unwrap_or_else(|| if had_some { "some" } else { "none" }.to_owned());
+    let was = was.unwrap_or_else(|| if had_drivers { "some" } else { "none" }.to_owned());
     let is = is.unwrap_or_else(|| "none".to_owned());
     Err(ResumeError::Changed(format!(
         "the drivers were {was} and are {is}; give --drivers as in the run that began"
@@ -226,7 +226,7 @@ fn same_drivers(stored: &StoredExperiment, now: &Manifest) -> Result<(), ResumeE
 
 /// Notes in the manifest, and in the stored file if blocks were added, that the run continues. Returns
 /// warnings.
-pub(super) fn note(
+pub(super) fn record_resumption(
     job: &Job,
     store: &mut Store,
     stored: &mut StoredExperiment,
@@ -241,7 +241,7 @@ pub(super) fn note(
         )
     };
     let mut warnings: Vec<Warning> = remarks.iter().map(changed).collect();
-    let grown = grown(&job.experiment, &stored.manifest)?;
+    let grown = check_growth(&job.experiment, &stored.manifest)?;
     warnings.extend(grown.iter().map(|larger| {
         Warning::new(
             larger.clone(),
@@ -252,7 +252,7 @@ pub(super) fn note(
     if !grown.is_empty() {
         // Write the file first: the next --resume repairs an outdated manifest.
         store::write_durably(&store.dir().join("experiment.toml"), text)?;
-        extend::put_into_manifest(&job.experiment, &mut stored.manifest);
+        extend::update_manifest(&job.experiment, &mut stored.manifest);
     }
     remarks.extend(grown);
     let note = Resumed {
@@ -279,7 +279,7 @@ fn split_key<'a>(
     }
 }
 
-fn shown(value: Option<&serde_json::Value>) -> String {
+fn value_text(value: Option<&serde_json::Value>) -> String {
     value.map_or_else(|| "absent".to_owned(), ToString::to_string)
 }
 
@@ -325,14 +325,14 @@ mod tests {
         let mut stored = experiment(&["local"], vec![trial("local", 1, &[])]);
         let alone = stored.manifest.clone();
         stored.manifest.environment.insert(DRIVERS.to_owned(), "4".to_owned());
-        assert!(same_drivers(&stored, &stored.manifest).is_ok());
-        let error = same_drivers(&stored, &alone).unwrap_err().to_string();
+        assert!(check_same_drivers(&stored, &stored.manifest).is_ok());
+        let error = check_same_drivers(&stored, &alone).unwrap_err().to_string();
         assert!(error.contains("were 4 and are none"), "{error}");
         // A manifest of before.
         let with = std::mem::replace(&mut stored.manifest, alone.clone());
         stored.trials[0].drivers.push(DriverPart::default());
-        assert!(same_drivers(&stored, &with).is_ok());
-        let error = same_drivers(&stored, &alone).unwrap_err().to_string();
+        assert!(check_same_drivers(&stored, &with).is_ok());
+        let error = check_same_drivers(&stored, &alone).unwrap_err().to_string();
         assert!(error.contains("were some and are none"), "{error}");
     }
 
@@ -402,11 +402,11 @@ mod tests {
             ..target(name, true)
         };
         for (name, sessions) in [("a", 1), ("b", 2)] {
-            assert!(same_work(&stored, &now(name, sessions), &cells).is_ok(), "{name}");
+            assert!(check_same_work(&stored, &now(name, sessions), &cells).is_ok(), "{name}");
         }
-        let error = same_work(&stored, &now("a", 2), &cells).unwrap_err().to_string();
+        let error = check_same_work(&stored, &now("a", 2), &cells).unwrap_err().to_string();
         assert!(error.contains("the work changed: sessions was 1 and is 2"), "{error}");
-        assert!(same_work(&stored, &now("c", 3), &cells).is_ok(), "no trial yet");
+        assert!(check_same_work(&stored, &now("c", 3), &cells).is_ok(), "no trial yet");
     }
 
     /// A results directory of the file, with no trial yet.
@@ -463,7 +463,7 @@ mod tests {
         let (mut store, mut stored) = open(&dir).unwrap().unwrap();
         let text = stored_text(&larger, &BTreeMap::new());
         let remark = vec!["kernel was 5 and is 6".to_owned()];
-        let warnings = note(&larger, &mut store, &mut stored, &text, remark).unwrap();
+        let warnings = record_resumption(&larger, &mut store, &mut stored, &text, remark).unwrap();
         assert_eq!(warnings.len(), 2);
         let manifest = store::read_manifest(&dir).unwrap();
         assert_eq!(manifest.blocks, 8);

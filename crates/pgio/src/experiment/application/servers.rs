@@ -36,7 +36,7 @@ pub(super) struct TargetServer {
 }
 
 impl TargetServer {
-    fn plain(
+    fn new(
         name: &str,
         params: ConnectParams,
         cluster: Option<Arc<PrivateCluster>>,
@@ -69,7 +69,7 @@ pub(super) fn params(
 ) -> Result<BTreeMap<String, ConnectParams>, ConnectError> {
     let mut all = BTreeMap::new();
     if job.experiment.targets.is_empty() {
-        all.insert(String::new(), job.below.params(run_id)?);
+        all.insert(String::new(), job.base_keys.params(run_id)?);
     }
     for (name, target) in &job.experiment.targets {
         if let Target::Server { dsn, .. } = target {
@@ -93,7 +93,7 @@ pub(super) fn open(
     let e = &job.experiment;
     let hosts = hosts(e)?;
     rights::check(job, &hosts)?;
-    let mut servers = existing(e, params, &hosts);
+    let mut servers = existing_servers(e, params, &hosts);
     for (name, target) in &e.targets {
         if let Target::Private(private) = target {
             let version = pg.or(private.major.map(VersionRequest::major));
@@ -103,7 +103,7 @@ pub(super) fn open(
             let cluster = cluster?;
             let dsn = ConnectString::new(cluster.primary_conninfo());
             let params = connection::params(&dsn, run_id)?;
-            let server = TargetServer::plain(name, params, Some(cluster), &hosts);
+            let server = TargetServer::new(name, params, Some(cluster), &hosts);
             servers.insert(name.clone(), server);
         }
     }
@@ -116,13 +116,13 @@ pub(super) fn hosts(e: &Experiment) -> Result<Hosts, OpenError> {
 }
 
 /// Returns servers that exist without pgio.
-pub(super) fn existing(
+pub(super) fn existing_servers(
     e: &Experiment,
     params: BTreeMap<String, ConnectParams>,
     hosts: &Hosts,
 ) -> BTreeMap<String, TargetServer> {
     let server = |(name, params): (String, _)| {
-        let plain = TargetServer::plain(&name, params, None, hosts);
+        let plain = TargetServer::new(&name, params, None, hosts);
         let server = match e.targets.get(&name) {
             Some(Target::Server { device, control, host, standby_host, .. }) => TargetServer {
                 device: device.clone(),
@@ -144,14 +144,14 @@ fn start_private(
     steps: private::Observer<'_>,
 ) -> Result<Arc<PrivateCluster>, OpenError> {
     let exe = std::env::current_exe().map_err(OpenError::Program)?;
-    let cluster = PrivateCluster::start_observed(&spec(exe, pg, target), steps)?;
+    let cluster = PrivateCluster::start_observed(&cluster_spec(exe, pg, target), steps)?;
     clusters::note(&cluster)?;
     Ok(Arc::new(cluster))
 }
 
 /// The cluster of a target. Its settings apply to all servers, except for what the primary's
 /// commits wait for.
-fn spec(exe: PathBuf, pg: Option<VersionRequest>, target: &PrivateTarget) -> Spec {
+fn cluster_spec(exe: PathBuf, pg: Option<VersionRequest>, target: &PrivateTarget) -> Spec {
     let is_shared = |(name, _): &&(String, String)| name != "synchronous_standby_names";
     Spec {
         pg,
@@ -196,7 +196,7 @@ mod tests {
         let job = job(&COMMITS.replace("private = true", SERVER));
         let (params, warnings) = params_and_warnings(&job);
         assert_eq!(warnings, [""; 0]);
-        let servers = existing(&job.experiment, params, &Hosts::new());
+        let servers = existing_servers(&job.experiment, params, &Hosts::new());
         let server = &servers["target"];
         assert_eq!(
             (server.host.as_deref(), server.standby_host.as_deref()),

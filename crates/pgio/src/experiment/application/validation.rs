@@ -52,7 +52,7 @@ pub fn validate(
     let hosts = servers::hosts(&job.experiment)?;
     rights::check(job, &hosts)?;
     background::check(job)?;
-    let servers = servers::existing(&job.experiment, params, &hosts);
+    let servers = servers::existing_servers(&job.experiment, params, &hosts);
     background::check_on(job, &servers, &Stop::new(), observe)?;
     for workload in &job.experiment.workloads {
         validate_workload(job, workload, &servers, &hosts, observe)?;
@@ -74,7 +74,7 @@ fn validate_workload(
     let mut targets = BTreeMap::new();
     for (name, server) in servers {
         if cells.iter().any(|c| c.targets().any(|target| target == name)) {
-            let target = opening::open(job, spec, server, Purpose::Look, &stop, observe)?;
+            let target = opening::open(job, spec, server, Purpose::Inspect, &stop, observe)?;
             targets.insert(name.clone(), target);
         }
     }
@@ -88,7 +88,7 @@ fn validate_workload(
 /// Checks the work on a server that does not exist yet.
 fn validate_work(job: &Job, spec: &WorkloadSpec, hosts: &Hosts) -> Result<(), OpenError> {
     for layer in layers(spec, job.experiment.sweep) {
-        let layer = layer.over(job.below.layer.clone());
+        let layer = layer.over(job.base_keys.layer.clone());
         workloads::check_keys(spec.kind, layer)?;
     }
     let Some(command) = &spec.command else { return Ok(()) };

@@ -26,10 +26,10 @@ use crate::workload::{Command, Device, Mail, Workload};
 
 /// Where the work runs, and what the workloads of one target share.
 pub(super) struct WorkPlace<'a> {
-    pub(super) on: &'a TargetServer,
+    pub(super) target: &'a TargetServer,
     pub(super) server: &'a Server,
-    pub(super) made: &'a LastSetup,
-    /// The spec of the data set to load into a private cluster.
+    pub(super) last_setup: &'a LastSetup,
+    /// Whether to load the data set into a private cluster.
     pub(super) load: bool,
     /// The experiment's seed, for a data set whose keys name none.
     pub(super) seed: u64,
@@ -39,7 +39,7 @@ pub(super) struct WorkPlace<'a> {
 }
 
 /// The code of a kind.
-struct Code {
+struct WorkloadCode {
     /// Refuses keys that contradict each other, without a server.
     check_keys: fn(Layer) -> Result<(), OpenError>,
     prepare: Prepare,
@@ -54,26 +54,26 @@ type Prepare = fn(
 ) -> Result<Arc<dyn Workload>, OpenError>;
 
 /// The table: one entry per kind.
-fn code(kind: WorkloadKind) -> Code {
+fn code(kind: WorkloadKind) -> WorkloadCode {
     match kind {
-        WorkloadKind::Slob => Code { check_keys: check_slob, prepare: prepare_slob },
-        WorkloadKind::Commit => Code {
+        WorkloadKind::Slob => WorkloadCode { check_keys: check_slob, prepare: prepare_slob },
+        WorkloadKind::Commit => WorkloadCode {
             check_keys: |layer| Ok(CommitSettings::resolve(layer).map(drop)?),
             prepare: |_, layer, place, admin, _| Ok(Arc::new(commit(layer, place, admin)?)),
         },
-        WorkloadKind::Device => Code {
+        WorkloadKind::Device => WorkloadCode {
             check_keys: |_| Ok(()),
             prepare: |_, layer, place, _, _| Ok(Arc::new(device(layer, place)?)),
         },
-        WorkloadKind::Command => Code {
+        WorkloadKind::Command => WorkloadCode {
             check_keys: |_| Ok(()),
             prepare: |spec, layer, place, admin, _| {
-                Ok(Arc::new(command(spec, layer, place, admin)?.sharing(place.made)))
+                Ok(Arc::new(command(spec, layer, place, admin)?.sharing(place.last_setup)))
             },
         },
-        WorkloadKind::Mail => Code {
+        WorkloadKind::Mail => WorkloadCode {
             check_keys: |layer| Ok(resolve_mail(layer, "").map(drop)?),
-            prepare: |_, layer, place, _, _| Ok(Arc::new(mail(layer, place.on)?)),
+            prepare: |_, layer, place, _, _| Ok(Arc::new(mail(layer, place.target)?)),
         },
     }
 }
@@ -108,7 +108,7 @@ fn prepare_slob(
     admin: &mut Client,
     observe: &mut Observer<'_>,
 ) -> Result<Arc<dyn Workload>, OpenError> {
-    if place.on.cluster.is_some() && place.load {
+    if place.target.cluster.is_some() && place.load {
         // A cluster created again for --resume gets the same data.
         let mut layer = layer.clone();
         layer.seed.get_or_insert(place.seed);
@@ -129,10 +129,10 @@ fn commit(layer: Layer, place: &WorkPlace<'_>, admin: &mut Client) -> Result<Com
 
 /// Prepares `device` on the target's host; without one it runs on this machine, or `opening` refuses it.
 fn device(layer: Layer, place: &WorkPlace<'_>) -> Result<Device, OpenError> {
-    let on = place.on;
-    let name = on.host.as_deref().unwrap_or(LOCAL);
-    let host = on.hosts.get(name).cloned().unwrap_or_else(|| Arc::new(Host::local()));
-    let device = Device::new(DeviceSettings::resolve(layer), on.device.as_deref(), host)?;
+    let target = place.target;
+    let name = target.host.as_deref().unwrap_or(LOCAL);
+    let host = target.hosts.get(name).cloned().unwrap_or_else(|| Arc::new(Host::local()));
+    let device = Device::new(DeviceSettings::resolve(layer), target.device.as_deref(), host)?;
     if !place.drivers {
         device.check_place()?;
     }
@@ -146,25 +146,25 @@ fn command(
     place: &WorkPlace<'_>,
     admin: &mut Client,
 ) -> Result<Command, OpenError> {
-    let on = place.on;
+    let target = place.target;
     let command = spec.command.clone().expect("the parser gives every command its lines");
     let name = command.host.as_deref().unwrap_or(LOCAL);
-    let host = on.hosts.get(name).cloned().ok_or_else(|| OpenError::UnknownHost {
+    let host = target.hosts.get(name).cloned().ok_or_else(|| OpenError::UnknownHost {
         name: name.to_owned(),
         example: " with ssh = \"user@host\"",
     })?;
     let settings = CommandSettings::resolve(command, layer);
     let lines = Lines::of_experiment(place.drivers);
-    Ok(Command::new(settings, (host, lines), &on.params, admin)?)
+    Ok(Command::new(settings, (host, lines), &target.params, admin)?)
 }
 
 /// Prepares `mail`; its directories are on the target's host unless the file names another.
-fn mail(layer: Layer, on: &TargetServer) -> Result<Mail, OpenError> {
-    let settings = resolve_mail(layer, &on.name)?;
+fn mail(layer: Layer, target: &TargetServer) -> Result<Mail, OpenError> {
+    let settings = resolve_mail(layer, &target.name)?;
     let named = settings.maildir.as_ref().and_then(|maildir| maildir.host.clone());
-    let host = match named.or_else(|| on.host.clone()) {
+    let host = match named.or_else(|| target.host.clone()) {
         None => Arc::new(Host::local()),
-        Some(name) => on.hosts.get(&name).cloned().ok_or(OpenError::NoMailHost(name))?,
+        Some(name) => target.hosts.get(&name).cloned().ok_or(OpenError::NoMailHost(name))?,
     };
     Ok(Mail::new(settings, host))
 }
@@ -178,7 +178,7 @@ fn load_private(
     let spec = slob::load_spec(&LoadSettings::resolve(layer.clone())?);
     // Refuse work that cannot run before loading its data set.
     SlobSettings::resolve(layer.clone())?;
-    slob::load(admin, &place.on.params, &spec, place.stop, &mut |event| {
+    slob::load(admin, &place.target.params, &spec, place.stop, &mut |event| {
         observe(Event::Loads(&event));
     })?;
     Ok(())

@@ -58,7 +58,7 @@ pub(super) struct Work {
 }
 
 impl Work {
-    pub(super) fn run_and_keep_error(self) {
+    pub(super) fn run_and_log_error(self) {
         let result = self.run();
         self.workload.after_trial(&self.stop);
         if let Err(error) = result
@@ -91,13 +91,13 @@ impl Work {
             };
             let ready = Arc::clone(&self.workload).prepare(setup, &mut admin);
             let ready = ready.map_err(|e| words::sentence(&e))?;
-            let ran = ready.run(&mut admin, self.extent, &mut |_, event| self.take(&event));
-            self.keep(ran).map_err(|e| words::sentence(&e))?;
+            let ran = ready.run(&mut admin, self.extent, &mut |_, event| self.log_event(&event));
+            self.log_result(ran).map_err(|e| words::sentence(&e))?;
         }
         Ok(())
     }
 
-    fn take(&self, event: &WindowEvent) {
+    fn log_event(&self, event: &WindowEvent) {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
             WindowEvent::Opened(at) => {
@@ -124,7 +124,7 @@ impl Work {
         }
     }
 
-    fn keep(&self, ran: Result<WindowOutcome, EngineError>) -> Result<(), EngineError> {
+    fn log_result(&self, ran: Result<WindowOutcome, EngineError>) -> Result<(), EngineError> {
         let outcome = ran?;
         if let Some(error) = outcome.error {
             return Err(error);

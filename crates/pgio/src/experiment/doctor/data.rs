@@ -19,11 +19,11 @@ pub(super) fn judge(
     let on_data_set = subject.work.iter().filter(|w| w.kind.def().data_set);
     let mut checks = Vec::new();
     for work in on_data_set {
-        match loaded(work, client) {
+        match find_data_set(work, client) {
             Ok(found) => {
-                checks.push(fits(&found));
+                checks.push(check_data_set(&found));
                 let buffers: i64 = row.get("shared_buffers");
-                checks.push(cache(found.bytes, buffers.unsigned_abs(), memory));
+                checks.push(check_cache(found.bytes, buffers.unsigned_abs(), memory));
             }
             Err(text) => {
                 let remedy = "load it with `pgio setup`, or correct the keys";
@@ -41,7 +41,7 @@ pub(super) fn judge(
     distinct
 }
 
-fn loaded(work: &Work, client: &mut Client) -> Result<Dataset, String> {
+fn find_data_set(work: &Work, client: &mut Client) -> Result<Dataset, String> {
     let sentence = |error: dataset::DatasetError| words::sentence(&error);
     let mark = verify::read_mark(client).map_err(sentence)?;
     let mark = mark.ok_or_else(|| words::sentence(&dataset::DatasetError::NoDataset))?;
@@ -52,7 +52,7 @@ fn loaded(work: &Work, client: &mut Client) -> Result<Dataset, String> {
     Ok(found)
 }
 
-fn fits(found: &Dataset) -> Check {
+fn check_data_set(found: &Dataset) -> Check {
     const ID: &str = "data-set";
     let tables = if found.tables == 1 { "table" } else { "tables" };
     let text = format!("{} {tables} of {}", found.tables, human::bytes(found.mark.blocks * 8192));
@@ -65,7 +65,7 @@ fn fits(found: &Dataset) -> Check {
 }
 
 /// The same rule as in a trial's check: between shared_buffers and memory, reads are served by the page cache.
-fn cache(bytes: u64, buffers: u64, memory: Option<u64>) -> Check {
+fn check_cache(bytes: u64, buffers: u64, memory: Option<u64>) -> Check {
     const ID: &str = "cache";
     let [data, small] = [bytes, buffers].map(human::bytes);
     let large = memory.map_or_else(|| "unknown".to_owned(), human::bytes);
@@ -90,9 +90,9 @@ mod tests {
 
     #[test]
     fn data_that_fits_into_the_page_cache_measures_no_disk() {
-        assert_eq!(cache(10, 10, Some(100)).verdict, Fine);
-        assert_eq!(cache(11, 10, Some(100)).verdict, Warning);
-        assert_eq!(cache(100, 10, Some(100)).verdict, Fine);
-        assert_eq!(cache(11, 10, None).verdict, Fine);
+        assert_eq!(check_cache(10, 10, Some(100)).verdict, Fine);
+        assert_eq!(check_cache(11, 10, Some(100)).verdict, Warning);
+        assert_eq!(check_cache(100, 10, Some(100)).verdict, Fine);
+        assert_eq!(check_cache(11, 10, None).verdict, Fine);
     }
 }

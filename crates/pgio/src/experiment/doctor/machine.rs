@@ -22,13 +22,13 @@ const FAST_CLOCKS: &[&str] =
 /// Also returns the hosts that answered, always including this machine.
 pub(super) fn sections(specs: &BTreeMap<String, HostSpec>) -> (Vec<Section>, Hosts) {
     let here = Host::local();
-    let mut sections = vec![section("This machine".to_owned(), checks(&here))];
+    let mut sections = vec![section("This machine".to_owned(), check_machine(&here))];
     let mut hosts = Hosts::from([(LOCAL.to_owned(), Arc::new(here))]);
     for (name, spec) in specs {
         let found = Host::connect(name, spec);
         if let Some(ssh) = &spec.ssh {
-            let reached = reachable(found.as_ref().err());
-            let facts = found.as_ref().map(|host| checks(host)).unwrap_or_default();
+            let reached = check_reachable(found.as_ref().err());
+            let facts = found.as_ref().map(|host| check_machine(host)).unwrap_or_default();
             let all = [vec![reached], facts].concat();
             sections.push(section(format!("Host {name}: {ssh}"), all));
         }
@@ -46,7 +46,7 @@ fn section(title: String, checks: Vec<Check>) -> Section {
     Section { title, checks }
 }
 
-fn reachable(error: Option<&ExecError>) -> Check {
+fn check_reachable(error: Option<&ExecError>) -> Check {
     const ID: &str = "host-reachable";
     match error {
         None => Check::ok(ID, "by ssh, without a password prompt"),
@@ -62,7 +62,7 @@ fn reachable(error: Option<&ExecError>) -> Check {
 }
 
 /// Takes a second.
-fn checks(exec: &dyn Exec) -> Vec<Check> {
+fn check_machine(exec: &dyn Exec) -> Vec<Check> {
     let printed = match exec.run(&CommandLine::new("sh").args(["-c", SCRIPT])) {
         Ok(printed) => printed,
         Err(error) => {
@@ -76,28 +76,28 @@ fn checks(exec: &dyn Exec) -> Vec<Check> {
     };
     let facts: BTreeMap<&str, &str> = printed.lines().filter_map(|l| l.split_once('\t')).collect();
     let used = facts.get("cpu_before").zip(facts.get("cpu_after"));
-    let used = used.and_then(|(before, after)| Used::between(before, after));
+    let used = used.and_then(|(before, after)| CpuShares::between(before, after));
     let cores: f64 = facts.get("cores").and_then(|n| n.parse().ok()).unwrap_or(1.0);
     let checks = [
-        used.map(|u| load(u.busy, cores)),
-        used.map(|u| steal(u.steal)),
-        memory(&facts),
-        facts.get("governors").map(|names| governor(names.trim())),
-        facts.get("clock_source").and_then(|name| clock(name)),
+        used.map(|u| check_load(u.busy, cores)),
+        used.map(|u| check_steal(u.steal)),
+        check_memory(&facts),
+        facts.get("governors").map(|names| check_governor(names.trim())),
+        facts.get("clock_source").and_then(|name| check_clock(name)),
     ];
     checks.into_iter().flatten().collect()
 }
 
 /// Shares of the time of all cores.
 #[derive(Debug, Clone, Copy, PartialEq)]
-struct Used {
+struct CpuShares {
     busy: f64,
     steal: f64,
 }
 
-impl Used {
+impl CpuShares {
     /// Compares two `cpu` lines of /proc/stat: user, nice, system, idle, iowait, irq, softirq, steal.
-    fn between(before: &str, after: &str) -> Option<Used> {
+    fn between(before: &str, after: &str) -> Option<CpuShares> {
         let fields = |line: &str| -> Option<Vec<f64>> {
             line.split_whitespace().take(8).map(|f| f.parse().ok()).collect()
         };
@@ -105,13 +105,15 @@ impl Used {
         let spent: Vec<f64> = after.iter().zip(&before).map(|(a, b)| a - b).collect();
         let total: f64 = spent.iter().sum();
         let [_, _, _, idle, iowait, _, _, steal] = spent[..] else { return None };
-        (total > 0.0)
-            .then(|| Used { busy: 1.0 - (idle + iowait + steal) / total, steal: steal / total })
+        (total > 0.0).then(|| CpuShares {
+            busy: 1.0 - (idle + iowait + steal) / total,
+            steal: steal / total,
+        })
     }
 }
 
 /// No workload of pgio runs, so all load is foreign.
-fn load(busy: f64, cores: f64) -> Check {
+fn check_load(busy: f64, cores: f64) -> Check {
     const ID: &str = "foreign-load";
     let text = format!("{:.1} of {cores:.0} cores busy during a second", busy * cores);
     if busy <= FOREIGN_SHARE {
@@ -121,7 +123,7 @@ fn load(busy: f64, cores: f64) -> Check {
     }
 }
 
-fn steal(share: f64) -> Check {
+fn check_steal(share: f64) -> Check {
     const ID: &str = "steal";
     let text = format!("the hypervisor gave {:.1} % of the time to other guests", share * 100.0);
     if share <= FOREIGN_SHARE {
@@ -131,7 +133,7 @@ fn steal(share: f64) -> Check {
     }
 }
 
-fn memory(facts: &BTreeMap<&str, &str>) -> Option<Check> {
+fn check_memory(facts: &BTreeMap<&str, &str>) -> Option<Check> {
     let bytes = |name: &str| facts.get(name).and_then(|n| n.parse::<u64>().ok()).map(|n| n * 1024);
     let (total, available) = (bytes("memory_kb")?, bytes("available_kb")?);
     let text = format!("{} of {} available", human::bytes(available), human::bytes(total));
@@ -139,7 +141,7 @@ fn memory(facts: &BTreeMap<&str, &str>) -> Option<Check> {
 }
 
 /// `names` is empty on machines without frequency scaling, such as virtual ones.
-fn governor(names: &str) -> Check {
+fn check_governor(names: &str) -> Check {
     const ID: &str = "cpu-governor";
     match names {
         "" => Check::ok(ID, "the kernel does not scale the CPU frequency"),
@@ -152,7 +154,7 @@ fn governor(names: &str) -> Check {
     }
 }
 
-fn clock(name: &str) -> Option<Check> {
+fn check_clock(name: &str) -> Option<Check> {
     const ID: &str = "clock-source";
     match name {
         "" => None,
@@ -172,24 +174,27 @@ mod tests {
 
     #[test]
     fn busy_and_stolen_time_are_shares_of_all() {
-        let used = Used::between("0 0 0 0 0 0 0 0 0 0", "20 0 10 50 10 0 0 10 0 0").unwrap();
+        let used = CpuShares::between("0 0 0 0 0 0 0 0 0 0", "20 0 10 50 10 0 0 10 0 0").unwrap();
         assert!((used.busy - 0.3).abs() < 1e-9 && (used.steal - 0.1).abs() < 1e-9, "{used:?}");
-        assert_eq!(Used::between("1 2 3", "1 2 4"), None);
-        assert_eq!(Used::between("0 0 0 0 0 0 0 0", "0 0 0 0 0 0 0 0"), None);
+        assert_eq!(CpuShares::between("1 2 3", "1 2 4"), None);
+        assert_eq!(CpuShares::between("0 0 0 0 0 0 0 0", "0 0 0 0 0 0 0 0"), None);
     }
 
     #[test]
     fn disturbances_are_warnings() {
-        assert_eq!([load(0.04, 2.0).verdict, load(0.5, 2.0).verdict], [Fine, Warning]);
-        assert_eq!([steal(0.01).verdict, steal(0.2).verdict], [Fine, Warning]);
-        assert_eq!([governor("").verdict, governor("performance").verdict], [Fine, Fine]);
-        assert_eq!(governor("performance powersave").verdict, Warning);
-        assert_eq!(clock("hpet").unwrap().verdict, Warning);
+        assert_eq!([check_load(0.04, 2.0).verdict, check_load(0.5, 2.0).verdict], [Fine, Warning]);
+        assert_eq!([check_steal(0.01).verdict, check_steal(0.2).verdict], [Fine, Warning]);
+        assert_eq!(
+            [check_governor("").verdict, check_governor("performance").verdict],
+            [Fine, Fine]
+        );
+        assert_eq!(check_governor("performance powersave").verdict, Warning);
+        assert_eq!(check_clock("hpet").unwrap().verdict, Warning);
     }
 
     #[test]
     fn this_machine_has_every_check() {
-        let found = checks(&Host::local());
+        let found = check_machine(&Host::local());
         let ids: Vec<&str> = found.iter().map(|c| c.id.as_str()).collect();
         assert_eq!(ids[..3], ["foreign-load", "steal", "memory"]);
     }

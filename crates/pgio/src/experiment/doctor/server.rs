@@ -33,18 +33,18 @@ const FACTS: &str = include_str!("server.sql");
 pub(super) fn section(subject: &Subject, hosts: &Hosts) -> Section {
     let checks = match &subject.access {
         ServerAccess::Private { major, directories } => {
-            let mut checks = vec![programs(*major)];
-            checks.extend(directories.iter().map(|directory| place(directory)));
-            checks.extend(rights(subject, hosts));
+            let mut checks = vec![check_programs(*major)];
+            checks.extend(directories.iter().map(|directory| check_directory(directory)));
+            checks.extend(check_rights(subject, hosts));
             checks
         }
-        ServerAccess::Server(params) => reached(subject, params, hosts),
+        ServerAccess::Server(params) => check_server(subject, params, hosts),
     };
     Section { title: subject.title.clone(), checks }
 }
 
 /// Downloads and starts nothing.
-fn programs(major: Option<u32>) -> Check {
+fn check_programs(major: Option<u32>) -> Check {
     const ID: &str = "server-programs";
     match private::find_installed(major.map(VersionRequest::major)) {
         Ok(Some(found)) => {
@@ -60,20 +60,20 @@ fn programs(major: Option<u32>) -> Check {
 }
 
 /// Checks a directory of a private server.
-fn place(directory: &Path) -> Check {
+fn check_directory(directory: &Path) -> Check {
     const ID: &str = "directory";
     let shown = directory.display();
-    match state::writable(directory) {
+    match state::check_writable(directory) {
         Ok(()) => Check::ok(ID, format!("the server can be created in {shown}")),
         Err(error) => Check::invalid(
             ID,
             format!("cannot create a server in {shown}: {error}"),
-            state::LET_WRITE,
+            state::WRITABLE_HINT,
         ),
     }
 }
 
-fn reached(subject: &Subject, params: &ConnectParams, hosts: &Hosts) -> Vec<Check> {
+fn check_server(subject: &Subject, params: &ConnectParams, hosts: &Hosts) -> Vec<Check> {
     const ID: &str = "server-reachable";
     let params = params.clone().with_application_name(leftovers::UNANNOUNCED);
     let mut client = match pgio_connect::connect(&params) {
@@ -104,11 +104,11 @@ fn reached(subject: &Subject, params: &ConnectParams, hosts: &Hosts) -> Vec<Chec
             return checks;
         }
     };
-    checks.push(privileges(&found, row.get("monitors"), row.get("checkpoints")));
-    checks.extend(server::replication(&mut client).ok().map(|r| standbys(&r)));
+    checks.push(check_privileges(&found, row.get("monitors"), row.get("checkpoints")));
+    checks.extend(server::replication(&mut client).ok().map(|r| check_standbys(&r)));
     checks.extend(settings::judge(subject, &row, &mut client));
-    checks.push(other_sessions(&row));
-    checks.extend(sessions_of_pgio(row.get("ours")));
+    checks.push(check_other_sessions(&row));
+    checks.extend(check_pgio_sessions(row.get("ours")));
     let survey = Survey {
         params: &params,
         server: &found,
@@ -117,12 +117,12 @@ fn reached(subject: &Subject, params: &ConnectParams, hosts: &Hosts) -> Vec<Chec
         host: subject.host.as_deref(),
     };
     let sources = TelemetrySources::survey(&survey, &mut client);
-    let memory = sources.server_host().and_then(memory);
+    let memory = sources.server_host().and_then(memory_bytes);
     checks.extend(data::judge(subject, &row, memory, &mut client));
     checks.extend(storage::judge(&sources, subject.device.as_deref()));
     let seen = sources.server_host().map(Host::name);
     let place = ReachedServer { params: &params, hosts, host: subject.host.as_deref().or(seen) };
-    checks.extend(conditions(subject, &place, &mut client));
+    checks.extend(check_conditions(subject, &place, &mut client));
     checks
 }
 
@@ -134,12 +134,12 @@ struct ReachedServer<'a> {
 }
 
 /// Returns the memory of the host in bytes.
-fn memory(host: &Host) -> Option<u64> {
+fn memory_bytes(host: &Host) -> Option<u64> {
     let text = host.run(&CommandLine::new("cat").arg("/proc/meminfo")).ok()?;
     meminfo::parse(&text).get("total").copied()
 }
 
-fn privileges(server: &Server, monitors: bool, checkpoints: bool) -> Check {
+fn check_privileges(server: &Server, monitors: bool, checkpoints: bool) -> Check {
     const ID: &str = "privileges";
     if server.is_superuser {
         return Check::ok(ID, "the role is a superuser");
@@ -164,7 +164,7 @@ fn privileges(server: &Server, monitors: bool, checkpoints: bool) -> Check {
     Check::warning(ID, format!("the role may not {}", lacks.join(", nor ")), grants.join("; "))
 }
 
-fn standbys(replication: &Replication) -> Check {
+fn check_standbys(replication: &Replication) -> Check {
     const ID: &str = "standbys";
     let names = replication.synchronous_standby_names.trim();
     let found = replication.describe();
@@ -190,7 +190,7 @@ fn standbys(replication: &Replication) -> Check {
     )
 }
 
-fn other_sessions(row: &Row) -> Check {
+fn check_other_sessions(row: &Row) -> Check {
     const ID: &str = "other-sessions";
     let (connected, at_work): (i64, i64) = (row.get("connected"), row.get("at_work"));
     if at_work == 0 {
@@ -203,7 +203,7 @@ fn other_sessions(row: &Row) -> Check {
     )
 }
 
-fn sessions_of_pgio(ours: i64) -> Option<Check> {
+fn check_pgio_sessions(ours: i64) -> Option<Check> {
     (ours > 0).then(|| {
         Check::warning(
             "sessions-of-pgio",
@@ -214,7 +214,11 @@ fn sessions_of_pgio(ours: i64) -> Option<Check> {
 }
 
 /// Checks each condition on the server.
-fn conditions(subject: &Subject, place: &ReachedServer<'_>, client: &mut Client) -> Option<Check> {
+fn check_conditions(
+    subject: &Subject,
+    place: &ReachedServer<'_>,
+    client: &mut Client,
+) -> Option<Check> {
     let control = subject.control.as_ref();
     let control = control.map(|way| controller(way, place.host, place.hosts, client));
     let mut control = match control.transpose() {
@@ -244,11 +248,11 @@ fn conditions(subject: &Subject, place: &ReachedServer<'_>, client: &mut Client)
             }
         }
     }
-    conditions_check(subject, &refused, "can be put in force")
+    summarize_conditions(subject, &refused, "can be put in force")
 }
 
 /// Checks the rights of this user, as far as possible without the server.
-fn rights(subject: &Subject, hosts: &Hosts) -> Option<Check> {
+fn check_rights(subject: &Subject, hosts: &Hosts) -> Option<Check> {
     let machines = Machines { hosts, server: Some(LOCAL) };
     let mut refused = Vec::new();
     for condition in &subject.conditions {
@@ -258,11 +262,15 @@ fn rights(subject: &Subject, hosts: &Hosts) -> Option<Check> {
             }
         }
     }
-    conditions_check(subject, &refused, "need no rights that this user lacks")
+    summarize_conditions(subject, &refused, "need no rights that this user lacks")
 }
 
 /// `refused` holds conditions, each with the reason.
-fn conditions_check(subject: &Subject, refused: &[(&str, String)], success: &str) -> Option<Check> {
+fn summarize_conditions(
+    subject: &Subject,
+    refused: &[(&str, String)],
+    success: &str,
+) -> Option<Check> {
     const ID: &str = "conditions";
     match (subject.conditions.len(), refused.is_empty()) {
         (0, _) => None,
@@ -305,8 +313,8 @@ mod tests {
 
     #[test]
     fn a_missing_directory_is_invalid() {
-        assert_eq!(place(&std::env::temp_dir()).verdict, Fine);
-        let missing = place(Path::new("/no/such/place"));
+        assert_eq!(check_directory(&std::env::temp_dir()).verdict, Fine);
+        let missing = check_directory(Path::new("/no/such/place"));
         assert_eq!(missing.verdict, Invalid);
         assert!(missing.message.contains("/no/such/place: No such file"), "{}", missing.message);
     }
@@ -328,9 +336,9 @@ mod tests {
 
     #[test]
     fn commits_that_would_wait_forever_are_invalid() {
-        assert_eq!(standbys(&replication("", Some("async"))).verdict, Fine);
-        assert_eq!(standbys(&replication("s1", Some("sync"))).verdict, Fine);
-        assert_eq!(standbys(&replication("s2", Some("async"))).verdict, Invalid);
-        assert_eq!(standbys(&replication("s1", None)).verdict, Warning);
+        assert_eq!(check_standbys(&replication("", Some("async"))).verdict, Fine);
+        assert_eq!(check_standbys(&replication("s1", Some("sync"))).verdict, Fine);
+        assert_eq!(check_standbys(&replication("s2", Some("async"))).verdict, Invalid);
+        assert_eq!(check_standbys(&replication("s1", None)).verdict, Warning);
     }
 }

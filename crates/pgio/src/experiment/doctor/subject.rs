@@ -159,7 +159,7 @@ fn subject_of_target(
             ServerAccess::Private { major: private.major, directories }
         }
         Some(Target::Server { dsn, .. }) => ServerAccess::Server(Box::new(resolve(dsn, warn)?)),
-        None => ServerAccess::Server(Box::new(resolve(&job.below.connect_string(), warn)?)),
+        None => ServerAccess::Server(Box::new(resolve(&job.base_keys.connect_string(), warn)?)),
     };
     let what = match &access {
         ServerAccess::Server(params) => params.describe(),
@@ -193,7 +193,7 @@ fn subject_of_target(
     let mut work: Vec<Work> = Vec::new();
     for w in e.workloads.iter().filter(runs_here) {
         let layers = w.points(e.sweep).into_iter().map(|point| w.layer_at(&point));
-        let layers = layers.map(|layer| layer.over(job.below.layer.clone()));
+        let layers = layers.map(|layer| layer.over(job.base_keys.layer.clone()));
         work.extend(layers.map(|layer| Work { kind: w.kind, layer }));
     }
     Ok(Subject { title, access, host, device, control, work, conditions })

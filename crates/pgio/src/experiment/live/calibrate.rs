@@ -21,7 +21,7 @@ impl Live<'_> {
     pub fn decide_weave(&mut self, continues: bool) -> Result<(), LiveError> {
         match self.rules.weave {
             Weave::Off => {}
-            Weave::Slices(slice) if !continues => self.refuse_short(slice)?,
+            Weave::Slices(slice) if !continues => self.refuse_short_slices(slice)?,
             Weave::Slices(_) => {}
             Weave::Auto if continues => {
                 let stored = self.stored.manifest.weave.as_ref();
@@ -46,11 +46,11 @@ impl Live<'_> {
         if let Some(why) = self.checked.weave_obstacle.take() {
             return Ok(obstacle(why));
         }
-        let cells = self.together();
+        let cells = self.cells_of_window();
         let [first, _, ..] = cells.as_slice() else {
             return Ok(obstacle("there is one condition".to_owned()));
         };
-        let duration = self.duration(*first);
+        let duration = self.counted_time(*first);
         let conditions: Vec<String> =
             cells.iter().map(|cell| self.cells[*cell].cell.condition.clone()).collect();
         let baseline = &self.stored.manifest.baseline;
@@ -63,7 +63,7 @@ impl Live<'_> {
         let question =
             Question { conditions, settings, baseline, duration, blocks, limit, shortest };
         calibration::calibrate(question, &mut |slice, counted, number| {
-            self.part(&cells, slice, counted, number)
+            self.run_part(&cells, slice, counted, number)
         })
     }
 
@@ -80,15 +80,16 @@ impl Live<'_> {
     }
 
     /// Refuses slices that are shorter than a call takes.
-    fn refuse_short(&mut self, slice: Duration) -> Result<(), LiveError> {
-        let cells = self.together();
+    fn refuse_short_slices(&mut self, slice: Duration) -> Result<(), LiveError> {
+        let cells = self.cells_of_window();
         if cells.len() < 2 {
             return Ok(());
         }
-        let duration = self.duration(cells[0]);
-        let refused = calibration::too_short(slice, duration, &mut |slice, counted, number| {
-            self.part(&cells, slice, counted, number)
-        })?;
+        let duration = self.counted_time(cells[0]);
+        let refused =
+            calibration::try_named_length(slice, duration, &mut |slice, counted, number| {
+                self.run_part(&cells, slice, counted, number)
+            })?;
         let Some(last) = refused else { return Ok(()) };
         let (condition, call) = last.slowest().unwrap_or_default();
         let took = match call {
@@ -103,19 +104,19 @@ impl Live<'_> {
     }
 
     /// Returns the cells that share a window, at the middle point of a sweep.
-    fn together(&self) -> Vec<usize> {
+    fn cells_of_window(&self) -> Vec<usize> {
         let middle = self.stored.manifest.middle();
         let cells = self.cells.iter().enumerate();
         cells.filter(|(_, cell)| cell.cell.point == *middle).map(|(at, _)| at).collect()
     }
 
     /// Returns the counted time of a cell's window.
-    fn duration(&self, cell: usize) -> Duration {
+    fn counted_time(&self, cell: usize) -> Duration {
         let cell = &self.cells[cell];
         self.targets[&cell.target].workloads[cell.work].extent().time().unwrap_or_default()
     }
 
-    fn part(
+    fn run_part(
         &mut self,
         cells: &[usize],
         slice: Duration,

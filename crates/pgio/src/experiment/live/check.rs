@@ -27,7 +27,7 @@ pub struct LiveCell {
     pub title: String,
     pub target: String,
     /// Further targets, which share its window.
-    pub beside: Vec<String>,
+    pub further_targets: Vec<String>,
     pub treatments: Treatments,
     /// Index into the target's workloads.
     pub work: usize,
@@ -35,7 +35,7 @@ pub struct LiveCell {
 
 impl LiveCell {
     pub fn targets(&self) -> impl Iterator<Item = &String> {
-        std::iter::once(&self.target).chain(&self.beside)
+        std::iter::once(&self.target).chain(&self.further_targets)
     }
 }
 
@@ -45,7 +45,7 @@ pub struct CheckedCells {
     /// Prepared treatments, by cell.
     pub(super) prepared: Vec<Vec<Box<dyn Prepared>>>,
     /// Prepared treatments on further targets, by cell and target.
-    pub(super) beside: BTreeMap<(usize, String), Vec<Box<dyn Prepared>>>,
+    pub(super) prepared_further: BTreeMap<(usize, String), Vec<Box<dyn Prepared>>>,
     /// Whether a treatment moves tables to a tablespace, which needs no restart.
     pub(super) any_tablespace: bool,
     /// Mean length of the slices in which conditions take turns, if they do.
@@ -76,7 +76,7 @@ pub fn check(
             };
             match number {
                 0 => all.prepared.push(prepared),
-                _ => drop(all.beside.insert((at, name.clone()), prepared)),
+                _ => drop(all.prepared_further.insert((at, name.clone()), prepared)),
             }
         }
         let names: Vec<&String> = cell.targets().collect();
@@ -142,8 +142,8 @@ fn check_on(
     }
     if rules.checkpoint == Checkpoint::Spread {
         let declared = treatment::declared_value(&cell.treatments, "checkpoint_timeout");
-        let timeout = cycles::timeout(&mut target.admin, declared.as_deref())?;
-        cycles::whole(target.workloads[cell.work].extent(), timeout)
+        let timeout = cycles::cycle_seconds(&mut target.admin, declared.as_deref())?;
+        cycles::whole_cycles(target.workloads[cell.work].extent(), timeout)
             .map_err(|why| LiveError::Cycles { condition: cell.title.clone(), why })?;
     }
     Ok(checked.prepared)
@@ -161,7 +161,7 @@ fn weave_obstacle(
     }
     for (cell, prepared) in cells.iter().zip(&checked.prepared) {
         let Some(target) = targets.get(&cell.target) else { continue };
-        if !cell.beside.is_empty() {
+        if !cell.further_targets.is_empty() {
             return Some(format!("condition `{}` runs on several servers", cell.title));
         }
         if let Some(why) = target.workloads[cell.work].weave_obstacle() {

@@ -5,7 +5,7 @@
 
 use super::Live;
 use super::messages::{not_awaited, rewritten};
-use super::session::{Controlled, context, refresh_storage, renew};
+use super::session::{Controlled, context, refresh_storage, renew_session};
 use crate::experiment::error::LiveError;
 use crate::experiment::event::Event;
 use crate::pg::server::{self, ServerNode};
@@ -42,7 +42,7 @@ impl Live<'_> {
             true => (&self.checked.prepared[cell], &mut self.journal, &mut self.in_force),
             false => {
                 let (journal, in_force) = self.further_servers.of(&self.run_id, name);
-                (&self.checked.beside[&(cell, name.to_owned())], journal, in_force)
+                (&self.checked.prepared_further[&(cell, name.to_owned())], journal, in_force)
             }
         };
         let turned = journal.set_target(undo_target).map_err(TreatmentError::from);
@@ -51,8 +51,8 @@ impl Live<'_> {
             condition: self.cells[cell].title.clone(),
             source: Box::new(source),
         })?;
-        if Controlled::restarted(control.as_ref()) {
-            return renew(target, &self.run_id);
+        if Controlled::was_restarted(control.as_ref()) {
+            return renew_session(target, &self.run_id);
         }
         // The previous trial may have had a tablespace.
         if self.checked.any_tablespace {
@@ -92,8 +92,8 @@ impl Live<'_> {
             }
         }
         in_force.clear();
-        match Controlled::restarted(control.as_ref()) {
-            true => renew(target, &self.run_id),
+        match Controlled::was_restarted(control.as_ref()) {
+            true => renew_session(target, &self.run_id),
             false => Ok(()),
         }
     }

@@ -26,7 +26,7 @@ impl Live<'_> {
         let seed = trial_seed(self.seed, &self.workload, &cell.cell, block, attempt);
         let neighbors =
             RunningBackground::start(&self.background, &cell.cell.condition, seed, &self.stop);
-        let part = self.stop.child();
+        let stop = self.stop.child();
         let mut targets: Vec<(usize, &String, &mut Target)> = (self.targets.iter_mut())
             .filter_map(|(name, target)| {
                 Some((names.iter().position(|n| *n == name)?, name, target))
@@ -38,7 +38,7 @@ impl Live<'_> {
         for (position, name, target) in targets {
             let prepared = match position {
                 0 => &self.checked.prepared[planned.cell],
-                _ => &self.checked.beside[&(planned.cell, name.clone())],
+                _ => &self.checked.prepared_further[&(planned.cell, name.clone())],
             };
             in_force.push(match position {
                 0 => std::mem::take(&mut self.in_force),
@@ -60,7 +60,7 @@ impl Live<'_> {
                 warmup: self.warmup,
                 checkpoint: self.rules.checkpoint,
                 seed,
-                stop: &part,
+                stop: &stop,
                 sources: target.sources.as_ref(),
                 hosts: &self.hosts,
                 server_host: target.host.as_deref(),
@@ -71,7 +71,7 @@ impl Live<'_> {
             requests.push((name.clone(), request));
             admins.push(&mut target.admin);
         }
-        let joint = JointTrial { requests, part: &part, asked: &asked };
+        let joint = JointTrial { requests, stop: &stop, asked: &asked };
         let observe = &mut *self.observe;
         let title = cell.title.as_str();
         let mut window = WindowStart::default();
@@ -93,7 +93,7 @@ impl Live<'_> {
 
     /// Whether some condition has several servers, so that the metrics of single servers are compared.
     pub(super) fn compares_servers(&self) -> bool {
-        self.cells.iter().any(|cell| !cell.beside.is_empty())
+        self.cells.iter().any(|cell| !cell.further_targets.is_empty())
     }
 
     /// Adds to the trial of a single server the metrics by which it is compared with itself beside others.

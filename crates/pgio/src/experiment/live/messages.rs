@@ -6,8 +6,8 @@ use crate::workload::command::ProgramOutput;
 use pgio_results::model::Warning;
 
 /// Names the files with the output of a failed program; empty if it wrote nothing.
-pub(super) fn output_files(left: &ProgramOutput, number: usize) -> String {
-    let streams = [("stderr", &left.stderr), ("stdout", &left.stdout)];
+pub(super) fn output_files(output: &ProgramOutput, number: usize) -> String {
+    let streams = [("stderr", &output.stderr), ("stdout", &output.stdout)];
     let kept = streams.iter().filter(|(_, text)| !text.is_empty());
     let files: Vec<String> =
         kept.map(|(stream, _)| format!("output/{number:04}.{stream}")).collect();

@@ -33,17 +33,17 @@ pub(super) fn context<'a>(
 }
 
 /// Returns whether the server answers, through a new session if the old one ended.
-pub(super) fn answers(target: &mut Target, run_id: &str, limit: Duration) -> bool {
+pub(super) fn ensure_session(target: &mut Target, run_id: &str, limit: Duration) -> bool {
     if !target.admin.is_closed() && target.admin.is_valid(limit).is_ok() {
         return true;
     }
     // Otherwise dropping the session would wait for the missing answer.
     interrupt::cut_all();
-    renew(target, run_id).is_ok()
+    renew_session(target, run_id).is_ok()
 }
 
 /// Opens a new admin session, which announces again that the run lives.
-pub(super) fn renew(target: &mut Target, run_id: &str) -> Result<(), LiveError> {
+pub(super) fn renew_session(target: &mut Target, run_id: &str) -> Result<(), LiveError> {
     let (mut admin, _) = open_admin(&target.params, run_id).map_err(|error| match error {
         LiveError::Connect(source) => LiveError::ConnectionLost(source),
         other => other,
@@ -65,45 +65,45 @@ pub(super) fn refresh_storage(target: &mut Target) {
 /// Stops and starts a target's server, private or not, and notes that it did: this ends all sessions of
 /// the server, including the admin session.
 pub(super) struct Controlled {
-    way: Box<dyn Control>,
+    control: Box<dyn Control>,
     restarted: bool,
 }
 
 impl Controlled {
     /// Returns none if the server is never stopped.
     pub(super) fn new(target: &Target) -> Option<Controlled> {
-        let way: Box<dyn Control> = match (&target.cluster, &target.control) {
+        let control: Box<dyn Control> = match (&target.cluster, &target.control) {
             (Some(cluster), _) => Box::new(cluster.clone()),
             (None, Some(controller)) => Box::new(controller.clone()),
             (None, None) => return None,
         };
-        Some(Controlled { way, restarted: false })
+        Some(Controlled { control, restarted: false })
     }
 
-    pub(super) fn restarted(this: Option<&Controlled>) -> bool {
+    pub(super) fn was_restarted(this: Option<&Controlled>) -> bool {
         this.is_some_and(|controlled| controlled.restarted)
     }
 }
 
 impl Control for Controlled {
     fn stop(&mut self) -> Result<(), String> {
-        self.way.stop()
+        self.control.stop()
     }
 
     fn start(&mut self) -> Result<(), String> {
         self.restarted = true;
-        self.way.start()
+        self.control.start()
     }
 
     fn line_while_down(&mut self, name: &str) -> Result<Line, String> {
-        self.way.line_while_down(name)
+        self.control.line_while_down(name)
     }
 
     fn set_line_while_down(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
-        self.way.set_line_while_down(name, value)
+        self.control.set_line_while_down(name, value)
     }
 
     fn pair(&self) -> Option<Pair> {
-        self.way.pair()
+        self.control.pair()
     }
 }

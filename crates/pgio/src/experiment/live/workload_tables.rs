@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::time::Duration;
 
-use super::session::answers;
+use super::session::ensure_session;
 use crate::experiment::background::Background;
 use crate::experiment::error::LiveError;
 use crate::experiment::target::Target;
@@ -16,17 +16,17 @@ use crate::treatment::journal::{Journal, UndoTarget};
 use crate::treatment::{Resource, workload_table};
 use pgio_connect::{ConnectParams, interrupt};
 
-/// Time limit for a server to answer at the end of a run.
-const CLEAN_UP: Duration = Duration::from_secs(10);
-const CLEAN_UP_STOPPED: Duration = Duration::from_secs(2);
+/// Timeout for a server to answer at the end of a run.
+const CLEAN_UP_TIMEOUT: Duration = Duration::from_secs(10);
+const STOPPED_CLEAN_UP_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Journals the tables and adds the journals to `made`, by target.
-pub(super) fn note(
+/// Journals the tables and adds the journals to `journals`, by target.
+pub(super) fn journal_tables(
     targets: &BTreeMap<String, Target>,
     dir: &Path,
     run_id: &str,
     experiment: &str,
-    made: &mut BTreeMap<String, Journal>,
+    journals: &mut BTreeMap<String, Journal>,
 ) -> Result<(), LiveError> {
     for (at, (name, target)) in targets.iter().enumerate() {
         let makes = target.workloads.first().and_then(|workload| workload.makes());
@@ -34,15 +34,20 @@ pub(super) fn note(
             continue;
         };
         let place = (&target.params, &target.identity);
-        let journal =
-            journal_of(dir, &format!("{run_id}-{at}"), place, experiment, (&schema, table, mark))?;
-        made.insert(name.clone(), journal);
+        let journal = table_journal(
+            dir,
+            &format!("{run_id}-{at}"),
+            place,
+            experiment,
+            (&schema, table, mark),
+        )?;
+        journals.insert(name.clone(), journal);
     }
     Ok(())
 }
 
 /// The same for the tables of background work.
-pub(super) fn note_background(
+pub(super) fn journal_background_tables(
     all: &mut [Background],
     dir: &Path,
     run_id: &str,
@@ -53,14 +58,14 @@ pub(super) fn note_background(
         let Some((schema, table, mark)) = makes else { continue };
         let id = format!("{run_id}-background-{at}");
         let place = (&background.params, &background.identity);
-        let made = journal_of(dir, &id, place, experiment, (&schema, table, mark))?;
-        background.made = Some(made);
+        let journal = table_journal(dir, &id, place, experiment, (&schema, table, mark))?;
+        background.table_journal = Some(journal);
     }
     Ok(())
 }
 
 /// Has on disk, before the table is created, what `undo` needs to drop it.
-fn journal_of(
+fn table_journal(
     dir: &Path,
     id: &str,
     (params, identity): (&ConnectParams, &Resource),
@@ -85,7 +90,7 @@ fn journal_of(
 }
 
 /// The journal of a reset that re-creates the database; a private server's is not on disk.
-pub(super) fn journal_of_reset(
+pub(super) fn reset_journal(
     dir: &Path,
     run_id: &str,
     name: &str,
@@ -106,17 +111,17 @@ pub(super) fn journal_of_reset(
 }
 
 /// Drops the tables of servers that answer, and removes their journals.
-pub(super) fn drop_all(
+pub(super) fn drop_tables(
     targets: &mut BTreeMap<String, Target>,
-    made: &mut BTreeMap<String, Journal>,
+    journals: &mut BTreeMap<String, Journal>,
     run_id: &str,
     stop: &Stop,
 ) {
     let _restoring = stop.restoring();
     interrupt::settle(|| stop.urgent());
-    let limit = if stop.requested() { CLEAN_UP_STOPPED } else { CLEAN_UP };
+    let limit = if stop.requested() { STOPPED_CLEAN_UP_TIMEOUT } else { CLEAN_UP_TIMEOUT };
     for (name, target) in targets {
-        if !interrupt::within(limit, || answers(target, run_id, limit)) {
+        if !interrupt::within(limit, || ensure_session(target, run_id, limit)) {
             continue;
         }
         // On an unreachable server the table keeps our mark; `undo` and `destroy` find it.
@@ -124,7 +129,7 @@ pub(super) fn drop_all(
         for workload in &target.workloads {
             dropped &= workload.clean_up(&mut target.admin).is_ok();
         }
-        if let Some(mut journal) = made.remove(name).filter(|_| dropped) {
+        if let Some(mut journal) = journals.remove(name).filter(|_| dropped) {
             // Failure is harmless: `undo` will find nothing to remove.
             let steps = journal.open_steps().into_iter();
             steps.for_each(|(number, _)| drop(journal.undone(number)));

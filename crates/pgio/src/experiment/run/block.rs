@@ -28,12 +28,12 @@ pub(super) fn run<S: Stage>(
     stage: &mut S,
 ) -> Result<Option<Ended>, S::Error> {
     let number = block[0].block;
-    let mut turn = due(block, baselines, done);
-    let mut attempts = earlier(number, done);
+    let mut turn = due_trials(block, baselines, done);
+    let mut attempts = stored_attempts(number, done);
     // Complete blocks stay as they are; only the interrupted block is repaired.
     if turn.is_empty() && number < done.last_block() {
-        if validity.is_open() {
-            validity.earlier(&attempts, &stage.invalid(number));
+        if validity.lacks_valid_trial() {
+            validity.add_stored(&attempts, &stage.invalid_trials(number));
         }
         return Ok(None);
     }
@@ -43,7 +43,7 @@ pub(super) fn run<S: Stage>(
     let mut position = block.iter().map(|planned| planned.position).max().unwrap_or(0);
     loop {
         for shared in windows(&mut turn, baselines, stage.weaves()) {
-            let (complete, ended) = one_window(shared, failures, stage)?;
+            let (complete, ended) = run_window(shared, failures, stage)?;
             if ended.is_some() {
                 return Ok(ended);
             }
@@ -53,7 +53,7 @@ pub(super) fn run<S: Stage>(
                 made.push((planned.cell, last));
             }
         }
-        let invalid = stage.invalid(number);
+        let invalid = stage.invalid_trials(number);
         turn = repair(block, baselines, rules, (&attempts, &invalid), &mut given_up, stage);
         // Positions in the block continue after the planned trials.
         for planned in &mut turn {
@@ -61,8 +61,8 @@ pub(super) fn run<S: Stage>(
             planned.position = position;
         }
         if turn.is_empty() {
-            validity.earlier(&earlier(number, done), &invalid);
-            validity.block(&made, &invalid);
+            validity.add_stored(&stored_attempts(number, done), &invalid);
+            validity.add_block(&made, &invalid);
             return Ok(None);
         }
     }
@@ -80,7 +80,7 @@ fn windows<'a>(turn: &'a mut [Planned], baselines: &[usize], weaves: bool) -> Ve
 }
 
 /// Returns whether a trial is complete, and how the loop ended if it did.
-fn ended_by(outcome: Outcome, failures: &mut u32) -> (bool, Option<Ended>) {
+fn record_outcome(outcome: Outcome, failures: &mut u32) -> (bool, Option<Ended>) {
     match outcome {
         Outcome::Complete => {
             *failures = 0;
@@ -94,15 +94,19 @@ fn ended_by(outcome: Outcome, failures: &mut u32) -> (bool, Option<Ended>) {
     }
 }
 
-fn earlier(block: u32, done: &StoredAttempts) -> Attempts {
+fn stored_attempts(block: u32, done: &StoredAttempts) -> Attempts {
     let earlier = done.0.range((block, 0)..=(block, usize::MAX));
     earlier.map(|((_, cell), last)| (*cell, *last)).collect()
 }
 
 /// Returns the trials of a block still to run, in order: those that never ran, and those that did
 /// not complete, with their baseline beside them. Without its baseline, a block has no pairs.
-pub(super) fn due(block: &[Planned], baselines: &[usize], done: &StoredAttempts) -> Vec<Planned> {
-    let known = earlier(block[0].block, done);
+pub(super) fn due_trials(
+    block: &[Planned],
+    baselines: &[usize],
+    done: &StoredAttempts,
+) -> Vec<Planned> {
+    let known = stored_attempts(block[0].block, done);
     let incomplete = |cell: usize| known.get(&cell).is_some_and(|last| !last.complete);
     // The next attempt, by baseline.
     let mut rounds: BTreeMap<usize, u32> = BTreeMap::new();
@@ -121,11 +125,11 @@ pub(super) fn due(block: &[Planned], baselines: &[usize], done: &StoredAttempts)
         let first = !known.contains_key(&planned.cell) && !incomplete(baseline);
         if first { 0 } else { rounds.get(&baseline).copied().unwrap_or(0) }
     };
-    block.iter().filter(is_due).map(|planned| planned.again(attempt(planned))).collect()
+    block.iter().filter(is_due).map(|planned| planned.with_attempt(attempt(planned))).collect()
 }
 
 /// A condition whose trial or whose baseline's is invalid.
-struct Broken<'a> {
+struct BrokenPair<'a> {
     planned: &'a Planned,
     /// Its own last attempt: in a round that was interrupted, only its baseline may have run.
     attempt: u32,
@@ -134,15 +138,15 @@ struct Broken<'a> {
 }
 
 /// Returns the broken pairs of a block. A failed trial has no pair.
-fn broken<'a>(
+fn broken_pairs<'a>(
     block: &'a [Planned],
     baselines: &[usize],
     attempts: &Attempts,
     invalid: &'a [Invalid],
-) -> Vec<Broken<'a>> {
-    let found =
+) -> Vec<BrokenPair<'a>> {
+    let find_invalid =
         |cell: usize, attempt: u32| invalid.iter().find(|i| i.cell == cell && i.attempt == attempt);
-    let broken = |planned: &'a Planned| {
+    let broken_pair = |planned: &'a Planned| {
         let LastAttempt { attempt, .. } =
             *attempts.get(&planned.cell).filter(|last| last.complete)?;
         let baseline = baselines[planned.cell];
@@ -151,16 +155,16 @@ fn broken<'a>(
         if planned.cell == baseline && !alone {
             return None;
         }
-        let of_baseline = || {
-            let of_it = found(baseline, attempt)?;
-            let why = format!("the baseline beside it is invalid: {}", of_it.why);
-            Some((why, of_it.checks.as_slice()))
+        let baseline_reason = || {
+            let of_baseline = find_invalid(baseline, attempt)?;
+            let why = format!("the baseline beside it is invalid: {}", of_baseline.why);
+            Some((why, of_baseline.checks.as_slice()))
         };
-        let own = found(planned.cell, attempt).map(|i| (i.why.clone(), i.checks.as_slice()));
-        let (why, checks) = own.or_else(of_baseline)?;
-        Some(Broken { planned, attempt, why, checks })
+        let own = find_invalid(planned.cell, attempt).map(|i| (i.why.clone(), i.checks.as_slice()));
+        let (why, checks) = own.or_else(baseline_reason)?;
+        Some(BrokenPair { planned, attempt, why, checks })
     };
-    block.iter().filter_map(broken).collect()
+    block.iter().filter_map(broken_pair).collect()
 }
 
 /// Whether an earlier run ended before it repeated everything in the block that may be repeated.
@@ -172,8 +176,8 @@ pub(super) fn is_unrepaired(
     invalid: &[Invalid],
 ) -> bool {
     let Some(first) = block.first() else { return false };
-    let attempts = earlier(first.block, done);
-    broken(block, baselines, &attempts, invalid).iter().any(|pair| pair.attempt < repeats)
+    let attempts = stored_attempts(first.block, done);
+    broken_pairs(block, baselines, &attempts, invalid).iter().any(|pair| pair.attempt < repeats)
 }
 
 /// Returns what to repeat after this round, in random order.
@@ -186,25 +190,30 @@ fn repair<S: Stage>(
     stage: &mut S,
 ) -> Vec<Planned> {
     let round_of = |baseline: usize| {
-        let of_it = attempts.iter().filter(|(cell, _)| baselines[**cell] == baseline);
-        of_it.map(|(_, last)| last.attempt).max().unwrap_or(0)
+        let same_window = attempts.iter().filter(|(cell, _)| baselines[**cell] == baseline);
+        same_window.map(|(_, last)| last.attempt).max().unwrap_or(0)
     };
     let mut turn: Vec<Planned> = Vec::new();
-    for Broken { planned, attempt, why, checks } in broken(block, baselines, attempts, invalid) {
+    for BrokenPair { planned, attempt, why, checks } in
+        broken_pairs(block, baselines, attempts, invalid)
+    {
         if attempt < rules.repeats {
-            let again = planned.again(round_of(baselines[planned.cell]) + 1);
-            stage.decided(Decision::Repeats { planned: &again, why: &why, checks });
+            let again = planned.with_attempt(round_of(baselines[planned.cell]) + 1);
+            stage.report_decision(Decision::Repeats { planned: &again, why: &why, checks });
             turn.push(again);
         } else if given_up.insert(planned.cell) {
-            stage.decided(Decision::GivesUp { planned: &planned.again(attempt), why: &why });
+            stage.report_decision(Decision::Excludes {
+                planned: &planned.with_attempt(attempt),
+                why: &why,
+            });
         }
     }
     for planned in block.iter().filter(|p| baselines[p.cell] == p.cell) {
         let beside = turn.iter().find(|t| baselines[t.cell] == planned.cell);
         let known = turn.iter().any(|t| t.cell == planned.cell);
         if let (Some(attempt), false) = (beside.map(|t| t.attempt), known) {
-            let again = planned.again(attempt);
-            stage.decided(Decision::Beside { planned: &again });
+            let again = planned.with_attempt(attempt);
+            stage.report_decision(Decision::RepeatsBaseline { planned: &again });
             turn.push(again);
         }
     }
@@ -217,7 +226,7 @@ fn repair<S: Stage>(
 
 /// Runs one trial, or several that share a woven window. Returns whether they are complete, and how the loop
 /// ended if it did.
-pub(super) fn one_window<S: Stage>(
+pub(super) fn run_window<S: Stage>(
     shared: &[Planned],
     failures: &mut u32,
     stage: &mut S,
@@ -233,7 +242,7 @@ pub(super) fn one_window<S: Stage>(
         return Ok(interrupted);
     }
     let measured = reset.and_then(|()| match shared {
-        [alone] => stage.put_in_force(alone).map(|()| vec![stage.trial(alone)]),
+        [alone] => stage.put_in_force(alone).map(|()| vec![stage.run_trial(alone)]),
         several => stage.weave(several),
     });
     let stored = measured.and_then(|trials| {
@@ -246,6 +255,6 @@ pub(super) fn one_window<S: Stage>(
         Err(error) if S::is_stop(&error) => undone.map(|()| interrupted),
         // What is still in place is named with the error, by its journal.
         Err(error) => Err(error),
-        Ok(outcome) => undone.map(|()| ended_by(outcome, failures)),
+        Ok(outcome) => undone.map(|()| record_outcome(outcome, failures)),
     }
 }

@@ -14,7 +14,7 @@ pub trait Stage {
     fn reset(&mut self, planned: &Planned) -> Result<(), Self::Error>;
     fn put_in_force(&mut self, planned: &Planned) -> Result<(), Self::Error>;
     /// Runs a trial; a failed trial is a record too.
-    fn trial(&mut self, planned: &Planned) -> Trial;
+    fn run_trial(&mut self, planned: &Planned) -> Trial;
     /// Whether the trials of one baseline and its conditions take turns in one window.
     fn weaves(&self) -> bool;
     /// Runs trials in a woven window, everything in force included; returns one record each. Called only if
@@ -28,11 +28,11 @@ pub trait Stage {
         false
     }
     /// Returns the block's trials that are complete but must not count.
-    fn invalid(&mut self, block: u32) -> Vec<Invalid>;
+    fn invalid_trials(&mut self, block: u32) -> Vec<Invalid>;
     /// Whether the intervals are as narrow as requested. Before the `last` call it may skip a check
     /// that cannot succeed.
     fn is_precise(&mut self, last: bool) -> bool;
-    fn decided(&mut self, decision: Decision<'_>);
+    fn report_decision(&mut self, decision: Decision<'_>);
 }
 
 /// A trial that must not count.
@@ -52,9 +52,9 @@ pub enum Decision<'a> {
     /// The trial is repeated now.
     Repeats { planned: &'a Planned, why: &'a str, checks: &'a [String] },
     /// The baseline is repeated beside a repeated trial.
-    Beside { planned: &'a Planned },
+    RepeatsBaseline { planned: &'a Planned },
     /// The trial stays invalid after all allowed repeats.
-    GivesUp { planned: &'a Planned, why: &'a str },
+    Excludes { planned: &'a Planned, why: &'a str },
     /// The intervals are too wide; another block follows.
     FurtherBlock { block: u32, trials: usize },
 }

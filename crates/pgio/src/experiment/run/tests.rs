@@ -55,7 +55,7 @@ impl Stage for Fake {
         }
     }
 
-    fn trial(&mut self, p: &Planned) -> Trial {
+    fn run_trial(&mut self, p: &Planned) -> Trial {
         if self.block != p.block {
             self.attempts.clear();
             self.found.clear();
@@ -102,7 +102,7 @@ impl Stage for Fake {
         error == "stopped"
     }
 
-    fn invalid(&mut self, block: u32) -> Vec<Invalid> {
+    fn invalid_trials(&mut self, block: u32) -> Vec<Invalid> {
         if self.earlier_invalid && block != self.block {
             let why = || "noise".to_owned();
             let one = |cell| Invalid { cell, attempt: 2, why: why(), checks: vec![why()] };
@@ -122,11 +122,11 @@ impl Stage for Fake {
         self.precise_after.is_some_and(|blocks| self.block >= blocks)
     }
 
-    fn decided(&mut self, decision: Decision<'_>) {
+    fn report_decision(&mut self, decision: Decision<'_>) {
         self.log.push(match decision {
             Decision::Repeats { planned, why, .. } => format!("repeat {}: {why}", planned.cell),
-            Decision::Beside { planned } => format!("beside {}", planned.cell),
-            Decision::GivesUp { planned, .. } => format!("give up {}", planned.cell),
+            Decision::RepeatsBaseline { planned } => format!("beside {}", planned.cell),
+            Decision::Excludes { planned, .. } => format!("give up {}", planned.cell),
             Decision::FurtherBlock { block, .. } => format!("block {block}"),
         });
     }

@@ -30,7 +30,7 @@ pub(super) struct Part<'a> {
 }
 
 /// What was observed on the hosts.
-pub(super) struct Seen {
+pub(super) struct HostObservations {
     pub(super) telemetry: Telemetry,
     pub(super) series: Series,
     pub(super) warnings: Vec<Warning>,
@@ -55,7 +55,7 @@ const WEIGHTED: &[(&str, &str)] = &[
 /// `in_force` are the treatments of each server, in the order of the parts.
 pub(super) fn combine(
     parts: Vec<Part<'_>>,
-    seen: Option<Seen>,
+    observations: Option<HostObservations>,
     asked: &[&str],
     in_force: &[Vec<Box<dyn InForce>>],
 ) -> TrialResult {
@@ -75,7 +75,7 @@ pub(super) fn combine(
     trial.checks = checks(&trials);
     trial.warnings = warnings(&trials);
     let mut series = None;
-    if let Some(Seen { telemetry, series: of_hosts, warnings }) = seen {
+    if let Some(HostObservations { telemetry, series: of_hosts, warnings }) = observations {
         trial.warnings.extend(warnings);
         trial.telemetry = Some(telemetry_of(telemetry, &trials));
         // A server's own trial observes no hosts.
@@ -89,16 +89,16 @@ pub(super) fn combine(
     trial.targets = parts.iter().map(|p| (p.name.to_owned(), result(p))).collect();
     if is_whole {
         add_shares(&mut trial, asked);
-        add_apart(&mut trial);
+        add_start_check(&mut trial);
         trial_checks::judge_shared(&mut trial, request.declared, in_force);
     }
     let mut error = None;
     for Part { name, measured, .. } in parts {
-        let left = series.get_or_insert_with(|| Series::new(trial.window.seconds));
-        add_tracks(left, name, measured.series);
+        let all_series = series.get_or_insert_with(|| Series::new(trial.window.seconds));
+        add_tracks(all_series, name, measured.series);
         error = error.or(measured.error);
     }
-    TrialResult { trial, series, left: None, error }
+    TrialResult { trial, series, program_output: None, error }
 }
 
 /// The first failure, with its server; a trial that was stopped because of it says nothing more.
@@ -117,7 +117,7 @@ fn outcome(trials: &[(&str, &Trial)]) -> Outcome {
 
 /// Adds how far apart the servers began. Where each has drivers of its own, how far those were apart is known already,
 /// and the worse of the two counts.
-fn add_apart(trial: &mut Trial) {
+fn add_start_check(trial: &mut Trial) {
     let servers = apart::check(trial);
     match trial.checks.iter_mut().find(|check| check.id == servers.id) {
         Some(drivers) if drivers.verdict >= servers.verdict => {}
@@ -139,14 +139,14 @@ fn result(part: &Part<'_>) -> TargetResult {
         database: trial.database.clone(),
         telemetry: trial.telemetry.clone(),
         environment: (*trial.environment).clone(),
-        clock: part.request.member.as_ref().and_then(|member| member.kept().clock()),
+        clock: part.request.member.as_ref().and_then(|member| member.record().clock()),
     }
 }
 
 fn add_metrics(trial: &mut Trial, request: &Request<'_>, parts: &[Part<'_>]) {
     let mut totals = Totals::default();
     for member in parts.iter().filter_map(|part| part.request.member.as_ref()) {
-        totals.merge(&member.kept().totals);
+        totals.merge(&member.record().totals);
     }
     let seconds = trial.window.seconds;
     record_totals(request.workload.as_ref(), trial, totals, seconds);

@@ -12,7 +12,7 @@ use std::thread;
 use postgres::Client;
 
 use super::TrialResult;
-use super::combine::{Part, Seen, combine};
+use super::combine::{HostObservations, Part, combine};
 use super::rendezvous::{EndNotice, Member, RendezvousEvent, coordinate};
 use super::request::Request;
 use crate::host::stop::Stop;
@@ -27,7 +27,7 @@ pub struct JointTrial<'a> {
     /// By target; at least two. The first stands for all where a record has room for one.
     pub requests: Vec<(String, Request<'a>)>,
     /// Stops this trial alone; all requests have it.
-    pub part: &'a Stop,
+    pub stop: &'a Stop,
     /// The metrics whose single servers are compared; the targets share the sum of the first.
     pub asked: &'a [&'a str],
 }
@@ -49,7 +49,7 @@ pub fn run(
         request.seed = derive(request.seed, &format!("target {name}"), 0) >> 11;
     }
     let requests = &joint.requests;
-    let watched = watched(requests, &mut admins);
+    let observed = telemetry_sources(requests, &mut admins);
     let window = requests[0].1.workload.extent().time();
     let mut hosts: Option<Recorder<'_>> = None;
     let measured: Vec<TrialResult> = thread::scope(|scope| {
@@ -68,8 +68,8 @@ pub fn run(
                 })
             })
             .collect();
-        coordinate(&messages, answers, joint.part, &mut |meeting| match meeting {
-            RendezvousEvent::Ready => hosts = Recorder::of_hosts(&watched, window),
+        coordinate(&messages, answers, joint.stop, &mut |meeting| match meeting {
+            RendezvousEvent::Ready => hosts = Recorder::of_hosts(&observed, window),
             RendezvousEvent::Opened(at) => hosts.iter_mut().for_each(|hosts| hosts.opened(at)),
             RendezvousEvent::Closed(at) => hosts.iter_mut().for_each(|hosts| hosts.closed(at)),
             RendezvousEvent::Progress(progress) => observe(progress),
@@ -79,13 +79,17 @@ pub fn run(
     });
     let parts = requests.iter().zip(measured);
     let parts = parts.map(|((name, request), measured)| Part { name, request, measured });
-    let seen = hosts.and_then(Recorder::finish);
-    let seen = seen.map(|(telemetry, series, warnings)| Seen { telemetry, series, warnings });
-    combine(parts.collect(), seen, joint.asked, in_force)
+    let observations = hosts.and_then(Recorder::finish);
+    let observations = observations.map(|(telemetry, series, warnings)| HostObservations {
+        telemetry,
+        series,
+        warnings,
+    });
+    combine(parts.collect(), observations, joint.asked, in_force)
 }
 
 /// Returns what is observed on each target, with the process of a session that stays open; none if telemetry is off.
-fn watched<'a>(
+fn telemetry_sources<'a>(
     requests: &[(String, Request<'a>)],
     admins: &mut [&mut Client],
 ) -> Vec<(&'a TelemetrySources, Option<i32>)> {

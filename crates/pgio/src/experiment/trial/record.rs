@@ -95,7 +95,7 @@ pub(super) fn record_run(
     trial.checks.extend(ran.checks);
     record_totals(request.workload.as_ref(), trial, ran.totals, ran.seconds);
     trial.checks.push(trial_checks::common_start(ran.late, ran.seconds));
-    let cancelled = trial_checks::cancelled_sync_rep(ran.cancelled_sync_rep, ran.error.is_some());
+    let cancelled = trial_checks::canceled_waits(ran.cancelled_sync_rep, ran.error.is_some());
     trial.checks.extend(cancelled);
     match ran.error {
         Some(error) => Err(error),
@@ -172,12 +172,12 @@ fn subtract_drivers(trial: &mut Trial, names: &[&str], are_descendants: bool) {
 }
 
 /// Records a program's output and the number of sessions it was seen with.
-pub(super) fn record_left(trial: &mut Trial, left: &ProgramOutput) {
-    trial.metrics.extend(left.metrics.clone());
+pub(super) fn record_program_output(trial: &mut Trial, output: &ProgramOutput) {
+    trial.metrics.extend(output.metrics.clone());
     trial.evidence.push(Evidence {
         when: When::During,
         what: "sessions of the command".to_owned(),
-        found: left.sessions.to_string(),
+        found: output.sessions.to_string(),
         expected: None,
     });
 }

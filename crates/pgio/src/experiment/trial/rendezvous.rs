@@ -45,7 +45,7 @@ pub struct Member {
     messages: Sender<Message>,
     /// The answer: the start, or the present for other stages.
     answers: Mutex<Receiver<Instant>>,
-    kept: Mutex<MemberRecord>,
+    record: Mutex<MemberRecord>,
 }
 
 /// What a member's trial leaves for the sum.
@@ -77,19 +77,19 @@ impl Member {
         messages: Sender<Message>,
         answers: Receiver<Instant>,
     ) -> Member {
-        Member { number, messages, answers: answers.into(), kept: Mutex::default() }
+        Member { number, messages, answers: answers.into(), record: Mutex::default() }
     }
 
     /// Waits until all others are prepared as well.
-    pub(super) fn prepared(&self) -> Result<(), EngineError> {
-        self.meet(Stage::Prepared).map(drop)
+    pub(super) fn wait_prepared(&self) -> Result<(), EngineError> {
+        self.wait_at(Stage::Prepared).map(drop)
     }
 
     /// Waits until all others have ended their work: sessions that disconnect earlier would be missing from the
     /// hosts' last lists of processes.
-    pub(super) fn closed(&self, at: Instant) {
+    pub(super) fn wait_closed(&self, at: Instant) {
         // After an error of another member there is nothing to wait for.
-        let _ = self.meet(Stage::Closed(at));
+        let _ = self.wait_at(Stage::Closed(at));
     }
 
     pub(super) fn progress(&self, progress: Progress) {
@@ -98,19 +98,19 @@ impl Member {
     }
 
     /// Keeps the work for the sum, and reads the clock once more.
-    pub(super) fn keep(&self, totals: &Totals, first: f64, admin: &mut Client) {
-        let mut kept = self.kept();
-        kept.totals.clone_from(totals);
-        kept.first = if first.is_finite() { first } else { 0.0 };
+    pub(super) fn record_work(&self, totals: &Totals, first: f64, admin: &mut Client) {
+        let mut record = self.record();
+        record.totals.clone_from(totals);
+        record.first = if first.is_finite() { first } else { 0.0 };
         // Without a second reading the check says so.
-        kept.after = ClockReading::take(admin).ok();
+        record.after = ClockReading::take(admin).ok();
     }
 
-    pub(super) fn kept(&self) -> std::sync::MutexGuard<'_, MemberRecord> {
-        self.kept.lock().expect("no holder of the lock panics")
+    pub(super) fn record(&self) -> std::sync::MutexGuard<'_, MemberRecord> {
+        self.record.lock().expect("no holder of the lock panics")
     }
 
-    fn meet(&self, stage: Stage) -> Result<Instant, EngineError> {
+    fn wait_at(&self, stage: Stage) -> Result<Instant, EngineError> {
         let stopped = |()| EngineError::Stopped;
         self.messages.send(Message::Arrived(self.number, stage)).map_err(|_| stopped(()))?;
         let answers = self.answers.lock().expect("no holder of the lock panics");
@@ -122,8 +122,8 @@ impl Opener for Member {
     fn start(&self, admin: &mut Client, lead: Duration) -> Result<Start, EngineError> {
         let reading = ClockReading::take(admin)?;
         let needed = lead.max(common_lead(reading.slowest));
-        self.kept().before = Some(reading);
-        let at = self.meet(Stage::Ready(needed))?;
+        self.record().before = Some(reading);
+        let at = self.wait_at(Stage::Ready(needed))?;
         Ok(Start { at, epoch: reading.epoch_at(at) })
     }
 }
@@ -152,11 +152,11 @@ pub(super) enum RendezvousEvent {
     Closed(Instant),
 }
 
-/// Runs the meeting until all threads have ended. `part` stops the members without stopping the run.
+/// Runs the meeting until all threads have ended. `stop` stops the members without stopping the run.
 pub(super) fn coordinate(
     messages: &Receiver<Message>,
     mut answers: Vec<Sender<Instant>>,
-    part: &Stop,
+    stop: &Stop,
     observe: &mut dyn FnMut(RendezvousEvent),
 ) {
     let count = answers.len();
@@ -166,14 +166,14 @@ pub(super) fn coordinate(
     while ended < count {
         let Ok(message) = messages.recv() else { return };
         match message {
-            Message::Progress(number, of_one) => {
-                progress[number] = of_one;
+            Message::Progress(number, own) => {
+                progress[number] = own;
                 observe(RendezvousEvent::Progress(sum(&progress)));
             }
             Message::Ended { complete } => {
                 ended += 1;
                 if !complete && !answers.is_empty() {
-                    part.request();
+                    stop.request();
                     // Those who wait learn it by the end of their channel.
                     answers.clear();
                 }
@@ -241,7 +241,7 @@ mod tests {
     use super::*;
 
     /// Runs members on threads; each does `work` with its number. Returns what was reported, and whether the
-    /// part was stopped.
+    /// members were stopped.
     fn meeting(
         count: usize,
         work: impl Fn(usize, &Member) -> Result<(), EngineError> + Sync,
@@ -253,7 +253,7 @@ mod tests {
             answers.push(answer);
             members.push(Arc::new(Member::new(number, sender.clone(), own)));
         }
-        let part = Stop::new();
+        let stop = Stop::new();
         let mut seen = Vec::new();
         thread::scope(|scope| {
             for (number, member) in members.iter().enumerate() {
@@ -263,9 +263,9 @@ mod tests {
                     end.complete = work(number, member).is_ok();
                 });
             }
-            coordinate(&messages, answers, &part, &mut |event| seen.push(event));
+            coordinate(&messages, answers, &stop, &mut |event| seen.push(event));
         });
-        (seen, part.requested())
+        (seen, stop.requested())
     }
 
     #[test]
@@ -273,10 +273,10 @@ mod tests {
         let starts = Mutex::new(Vec::new());
         let began = Instant::now();
         let (seen, stopped) = meeting(3, |number, member| {
-            member.prepared()?;
-            let at = member.meet(Stage::Ready(Duration::from_millis(100 * number as u64)))?;
+            member.wait_prepared()?;
+            let at = member.wait_at(Stage::Ready(Duration::from_millis(100 * number as u64)))?;
             starts.lock().unwrap().push(at);
-            member.closed(at + Duration::from_secs(number as u64));
+            member.wait_closed(at + Duration::from_secs(number as u64));
             Ok(())
         });
         assert!(!stopped);
@@ -298,7 +298,7 @@ mod tests {
     fn a_long_round_trip_lengthens_the_lead() {
         let began = Instant::now();
         let long = COMMON_LEAD * 2;
-        let (seen, _) = meeting(2, |_, member| member.meet(Stage::Ready(long)).map(drop));
+        let (seen, _) = meeting(2, |_, member| member.wait_at(Stage::Ready(long)).map(drop));
         let RendezvousEvent::Opened(at) = seen[1] else { panic!("{seen:?}") };
         assert!(at >= began + long);
     }
@@ -306,11 +306,11 @@ mod tests {
     #[test]
     fn the_failure_of_one_releases_all_others() {
         let (seen, stopped) = meeting(3, |number, member| {
-            member.prepared()?;
+            member.wait_prepared()?;
             if number == 1 {
                 return Err(EngineError::Stuck("gone".to_owned()));
             }
-            match member.meet(Stage::Ready(COMMON_LEAD)) {
+            match member.wait_at(Stage::Ready(COMMON_LEAD)) {
                 Err(EngineError::Stopped) => Err(EngineError::Stopped),
                 other => panic!("{other:?}"),
             }
@@ -323,7 +323,7 @@ mod tests {
         let (seen, _) = meeting(2, |number, member| {
             let commits = 10 * (number as u64 + 1);
             member.progress(Progress { covered: 2.0, commits, ..Progress::default() });
-            member.prepared()
+            member.wait_prepared()
         });
         let Some(RendezvousEvent::Progress(last)) = seen.last() else { panic!("{seen:?}") };
         assert_eq!((last.commits, last.covered), (30, 2.0));

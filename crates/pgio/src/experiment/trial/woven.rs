@@ -12,7 +12,7 @@ use postgres::Client;
 
 use super::record::{put, record_run};
 use super::request::Request;
-use super::{EvidencePace, add_new, begun, outcome_of, read_end, refuse_unproved};
+use super::{EvidencePace, add_new, new_record, outcome_of, read_end, refuse_unproved};
 use super::{counters, observed};
 use crate::config::experiment::Checkpoint;
 use crate::experiment::{environment, trial_checks};
@@ -44,7 +44,7 @@ pub fn run(
     admin: &mut Client,
     observe: &mut dyn FnMut(Progress),
 ) -> (Vec<Trial>, Option<Series>) {
-    let mut trials: Vec<Trial> = block.requests.iter().map(begun).collect();
+    let mut trials: Vec<Trial> = block.requests.iter().map(new_record).collect();
     let mut series = None;
     let error = measure(block, in_force, admin, &mut trials, &mut series, observe).err();
     let outcome = outcome_of(error.as_ref());
@@ -125,7 +125,7 @@ fn measure(
         }
         WindowEvent::Closed(at) => recorder.iter_mut().for_each(|r| r.closed(at)),
         WindowEvent::Progress(progress) => {
-            pace.when_due(|| {
+            pace.read_if_due(|| {
                 for (at, seen) in seen.iter_mut().enumerate() {
                     let found = block.requests[at].verify(&mut in_force[at], admin, When::During);
                     add_new(seen, found);
@@ -167,9 +167,9 @@ fn measure(
         trial.evidence.extend(request.verify(&mut in_force[at], admin, When::After));
         put(&mut trial.metrics, "checkpoints", checkpoints);
         observed::add_metrics(trial);
-        trial.checks.push(environment::unchanged(&trial.environment, &now));
-        trial.checks.extend(trial_checks::caught_up(not_caught_up));
-        trial.checks.extend(trial_checks::short_calls(plan.slice, slowest));
+        trial.checks.push(environment::check_unchanged(&trial.environment, &now));
+        trial.checks.extend(trial_checks::standby_lag(not_caught_up));
+        trial.checks.extend(trial_checks::slow_calls(plan.slice, slowest));
     }
     error.map_or(Ok(()), Err)
 }

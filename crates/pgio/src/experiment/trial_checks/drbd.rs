@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 
 use crate::host::drbd::loss::{
-    CONGESTED_ID, CONGESTED_REMEDY, LOST_ID, LOST_REMEDY, lost_in, samples,
+    CONGESTED_ID, CONGESTED_REMEDY, LOST_ID, LOST_REMEDY, connection_loss, samples,
 };
 use crate::host::drbd::{STANDALONE, is_behind};
 use pgio_results::model::{Check, Trial};
@@ -57,7 +57,7 @@ fn losses(name: &str, usage: &DrbdUse) -> Vec<String> {
     }
     let mut lost = Vec::new();
     for state in &usage.states {
-        if let Some(was) = lost_in(state) {
+        if let Some(was) = connection_loss(state) {
             lost.push(format!("{name} was {was} in {}", samples(state.samples)));
         }
     }

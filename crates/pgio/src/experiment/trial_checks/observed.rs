@@ -25,15 +25,15 @@ use pgio_results::waits::{WaitGroup, by_group};
 const SAMPLING_CORES: f64 = 0.01;
 /// A host counts the time of the sampling shell and of its commands in four sums of whole ticks of 10 ms. Their
 /// difference over a window is too large by two ticks at most, in 98 of 100 windows.
-const TICKS: f64 = 0.02;
+const TICK_ERROR_SECONDS: f64 = 0.02;
 /// Shortest window, in seconds; in shorter ones the one-time cost of sampling would count as continuous.
-const SHORTEST_FOR_COST: f64 = 1.0;
-const MISSED: f64 = 0.10;
-const MEMORY_PRESSURE: f64 = 0.01;
-const SKEW_SECONDS: f64 = 0.050;
+const MIN_WINDOW_FOR_COST: f64 = 1.0;
+const MAX_MISSED_SHARE: f64 = 0.10;
+const MAX_MEMORY_PRESSURE: f64 = 0.01;
+const MAX_SKEW_SECONDS: f64 = 0.050;
 /// A commit that joins another's flush waits for only part of it, and a probe of a second on a busy
 /// device is off by a factor itself.
-const FLUSHES_AHEAD: f64 = 4.0;
+const MAX_COMMITS_PER_FLUSH: f64 = 4.0;
 
 pub(super) fn checks(trial: &Trial, series: Option<&Series>, waits_for_flush: bool) -> Vec<Check> {
     let mut all = Vec::new();
@@ -43,9 +43,9 @@ pub(super) fn checks(trial: &Trial, series: Option<&Series>, waits_for_flush: bo
     all.extend(foreign::load(trial, telemetry));
     all.extend(foreign_io::check(telemetry));
     all.extend(generator(telemetry, trial));
-    all.extend(observing(telemetry, trial.observed_seconds()));
+    all.extend(telemetry_cost(telemetry, trial.observed_seconds()));
     all.extend(foreign::steal(telemetry));
-    all.extend(missed(telemetry));
+    all.extend(missed_rounds(telemetry));
     all.extend(skew(telemetry));
     all.extend(pressure(telemetry));
     all.extend(waits_for_flush.then(|| lying_cache(trial, telemetry)).flatten());
@@ -150,15 +150,15 @@ fn generator(telemetry: &Telemetry, trial: &Trial) -> Option<Check> {
 
 /// Checks the largest cost of telemetry: a fault of the interval, not of the code that
 /// issues the work.
-fn observing(telemetry: &Telemetry, window: f64) -> Option<Check> {
+fn telemetry_cost(telemetry: &Telemetry, window: f64) -> Option<Check> {
     const ID: &str = "telemetry-cost";
-    if window < SHORTEST_FOR_COST {
+    if window < MIN_WINDOW_FOR_COST {
         return None;
     }
     let hosts = telemetry.hosts.iter().filter_map(|(name, host)| {
         let what = format!("telemetry on host `{name}`");
         let seconds = host.sampling_cpu_seconds?;
-        Some((what, host.cadence_seconds, seconds, (seconds - TICKS).max(0.0)))
+        Some((what, host.cadence_seconds, seconds, (seconds - TICK_ERROR_SECONDS).max(0.0)))
     });
     // Its threads in pgio query hosts and server at the same interval.
     let shortest = telemetry.hosts.values().map(|host| host.cadence_seconds).reduce(f64::min);
@@ -184,7 +184,7 @@ fn observing(telemetry: &Telemetry, window: f64) -> Option<Check> {
     })
 }
 
-fn missed(telemetry: &Telemetry) -> Option<Check> {
+fn missed_rounds(telemetry: &Telemetry) -> Option<Check> {
     const ID: &str = "telemetry-missed";
     let share = |missed: u64, taken: u64| {
         (missed + taken > 0).then(|| missed as f64 / (missed + taken) as f64)
@@ -198,7 +198,7 @@ fn missed(telemetry: &Telemetry) -> Option<Check> {
     });
     let (what, worst) = hosts.chain(waits).max_by(|a, b| a.1.total_cmp(&b.1))?;
     let message = format!("{} of the {what} were late", percent(worst));
-    Some(if worst > MISSED {
+    Some(if worst > MAX_MISSED_SHARE {
         Check::warning(ID, message, "use a longer telemetry interval, or a less busy machine")
     } else {
         Check::ok(ID, message)
@@ -230,7 +230,7 @@ fn skew(telemetry: &Telemetry) -> Option<Check> {
         apart * 1e3,
         error * 1e3
     );
-    Some(if apart - error > SKEW_SECONDS {
+    Some(if apart - error > MAX_SKEW_SECONDS {
         let remedy = "run a time service on both; their timestamps cannot be compared";
         Check::warning(ID, message, remedy)
     } else {
@@ -242,7 +242,7 @@ fn pressure(telemetry: &Telemetry) -> Option<Check> {
     const ID: &str = "pressure";
     let (name, _, share) = worst(telemetry, |h| h.pressure.get("memory").copied())?;
     let message = format!("tasks stalled on memory {} of the time on `{name}`", percent(share));
-    Some(if share > MEMORY_PRESSURE {
+    Some(if share > MAX_MEMORY_PRESSURE {
         Check::warning(ID, message, "leave more memory free")
     } else {
         Check::ok(ID, message)
@@ -281,8 +281,8 @@ fn lying_cache(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
         let of = |name: &str| host.devices.get(name).and_then(|d| d.flushes_per_second);
         host.flushed_below(s)?.into_iter().map(of).sum::<Option<f64>>()
     });
-    let has_flushed = flushes.is_some_and(|flushes| flushes * FLUSHES_AHEAD >= each);
-    Some(if each * flush > FLUSHES_AHEAD && !has_flushed {
+    let has_flushed = flushes.is_some_and(|flushes| flushes * MAX_COMMITS_PER_FLUSH >= each);
+    Some(if each * flush > MAX_COMMITS_PER_FLUSH && !has_flushed {
         Check::warning(
             ID,
             message,

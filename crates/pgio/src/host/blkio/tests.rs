@@ -73,6 +73,6 @@ fn the_controller_is_found_and_a_missing_file_is_an_error() {
         assert_eq!(controller.group_of(&host, i32::MAX).unwrap(), None);
     }
     let missing = DeviceLimits { group: PathBuf::from("/nonexistent"), ..v1() };
-    assert!(missing.found(&host).is_err());
+    assert!(missing.read_current(&host).is_err());
     assert!(missing.set(&host, Limit::ReadIops, None).is_err());
 }

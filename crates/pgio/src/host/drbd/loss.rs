@@ -10,7 +10,7 @@ pub const CONGESTED_REMEDY: &str =
     "offer a lower rate than the link can carry, or increase sndbuf-size";
 
 /// Describes a state in which writes do not reach the peer; `None` for a healthy one.
-pub fn lost_in(state: &DrbdState) -> Option<String> {
+pub fn connection_loss(state: &DrbdState) -> Option<String> {
     if state.connection != CONNECTED {
         Some(state.connection.clone())
     } else if [&state.disk, &state.peer_disk].iter().any(|disk| *disk != UP_TO_DATE) {

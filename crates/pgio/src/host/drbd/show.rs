@@ -56,14 +56,14 @@ pub fn parse(text: &str) -> Result<Vec<Config>, DrbdError> {
     let mut all = Vec::new();
     for resource in entries(text).iter().filter(|e| e.is("resource")) {
         let name = resource.value().unwrap_or_default().to_owned();
-        let inside = |name: &'static str| resource.inside.iter().filter(move |e| e.is(name));
-        let volumes = inside("_this_host").flat_map(|host| &host.inside);
+        let sections = |name: &'static str| resource.children.iter().filter(move |e| e.is(name));
+        let volumes = sections("_this_host").flat_map(|host| &host.children);
         let volumes = volumes.filter(|e| e.is("volume")).map(|v| volume(v, &name));
-        let net = |entry: &Entry| entry.inside.iter().find(|e| e.is("net")).map(options);
+        let net = |entry: &Entry| entry.children.iter().find(|e| e.is("net")).map(options);
         // Module 8.4 has one connection, whose options are directly in the resource.
         let mut connections: Vec<Connection> =
-            inside("net").map(|n| Connection { node_id: None, options: options(n) }).collect();
-        connections.extend(inside("connection").map(|c| Connection {
+            sections("net").map(|n| Connection { node_id: None, options: options(n) }).collect();
+        connections.extend(sections("connection").map(|c| Connection {
             node_id: c.leaf("_peer_node_id").and_then(|id| id.parse().ok()),
             options: net(c).unwrap_or_default(),
         }));
@@ -74,10 +74,10 @@ pub fn parse(text: &str) -> Result<Vec<Config>, DrbdError> {
 }
 
 fn volume(entry: &Entry, resource: &str) -> Result<Volume, DrbdError> {
-    let device = entry.inside.iter().find(|e| e.is("device"));
+    let device = entry.children.iter().find(|e| e.is("device"));
     let minor = device.and_then(|d| d.words.last()?.parse().ok());
-    let disk = entry.inside.iter().find(|e| e.is("disk") && e.value().is_some());
-    let section = entry.inside.iter().find(|e| e.is("disk") && e.value().is_none());
+    let disk = entry.children.iter().find(|e| e.is("disk") && e.value().is_some());
+    let section = entry.children.iter().find(|e| e.is("disk") && e.value().is_none());
     Ok(Volume {
         minor: minor.ok_or_else(|| DrbdError::missing(FROM, "the minor", resource))?,
         backing: disk.and_then(Entry::value).filter(|p| p.starts_with('/')).map(str::to_owned),
@@ -87,7 +87,7 @@ fn volume(entry: &Entry, resource: &str) -> Result<Volume, DrbdError> {
 
 fn options(section: &Entry) -> Options {
     let leaf = |e: &Entry| Some((e.words.first()?.clone(), e.value()?.to_owned()));
-    filter(section.inside.iter().filter_map(leaf))
+    filter(section.children.iter().filter_map(leaf))
 }
 
 pub fn parse_json(text: &str) -> Result<Vec<Config>, DrbdError> {

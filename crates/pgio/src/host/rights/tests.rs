@@ -19,7 +19,7 @@ impl Exec for Sudo {
 
 fn of(uid: u32, capabilities: u64, has: &[&str]) -> Rights {
     let has = has.iter().map(|&p| p.to_owned()).collect();
-    Rights { uid, name: "joe".to_owned(), capabilities, has }
+    Rights { uid, name: "joe".to_owned(), capabilities, programs: has }
 }
 
 fn postgres() -> User {
@@ -74,7 +74,7 @@ fn every_program_has_harmless_arguments() {
 
 #[test]
 fn sudo_rules_contain_full_paths() {
-    let [sh, none] = &paths(&Local, &["sh", "pgio-none"]).unwrap()[..] else { panic!() };
+    let [sh, none] = &full_paths(&Local, &["sh", "pgio-none"]).unwrap()[..] else { panic!() };
     assert!(sh.starts_with('/') && sh.ends_with("/sh"), "{sh}");
     assert_eq!(none, "pgio-none");
 }

@@ -92,12 +92,12 @@ fn types_of_paths_are_distinguished() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("a 'file'");
     std::fs::write(&path, "12345").unwrap();
-    let look = |path: &std::path::Path| look(&Local, path.to_str().unwrap()).unwrap();
+    let inspect = |path: &std::path::Path| inspect(&Local, path.to_str().unwrap()).unwrap();
     let real = path.canonicalize().unwrap();
-    let PathKind::File { image, .. } = look(&path) else { panic!("{:?}", look(&path)) };
+    let PathKind::File { image, .. } = inspect(&path) else { panic!("{:?}", inspect(&path)) };
     assert_eq!((image.path.as_path(), image.bytes), (real.as_path(), 5));
     assert_eq!(image.refusal(&[]), None);
-    assert!(matches!(look(dir.path()), PathKind::Directory { free: Some(1..), .. }));
-    assert_eq!(look(&dir.path().join("none")), PathKind::Nothing);
-    assert!(matches!(look("/dev/null".as_ref()), PathKind::Other { .. }));
+    assert!(matches!(inspect(dir.path()), PathKind::Directory { free: Some(1..), .. }));
+    assert_eq!(inspect(&dir.path().join("none")), PathKind::Nothing);
+    assert!(matches!(inspect("/dev/null".as_ref()), PathKind::Other { .. }));
 }

@@ -19,15 +19,16 @@ use crate::pg::pending;
 const PROCESS: &str = include_str!("process.sh");
 const PROGRAM: &str = include_str!("program.sh");
 
-const LIMIT: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// Environment variables to keep, and prefixes of others.
-const KEPT: &[&str] = &["HOME=", "LANG=", "LANGUAGE=", "LOGNAME=", "PATH=", "TZ=", "USER="];
-const KEPT_FAMILIES: &[&str] =
+const KEPT_VARIABLES: &[&str] =
+    &["HOME=", "LANG=", "LANGUAGE=", "LOGNAME=", "PATH=", "TZ=", "USER="];
+const KEPT_PREFIXES: &[&str] =
     &["GLIBC_", "KRB5", "LC_", "LD_", "MALLOC_", "OPENSSL_", "PG_OOM_", "SSL_"];
 
 /// Options of postgres whose value may be the next argument.
-const WITH_VALUE: &[&str] =
+const OPTIONS_WITH_VALUE: &[&str] =
     &["-B", "-C", "-N", "-S", "-W", "-c", "-d", "-f", "-h", "-k", "-o", "-p", "-r", "-t", "-v"];
 
 /// Facts that a session of the server reports.
@@ -45,7 +46,7 @@ impl Controller {
         client: &mut Client,
         host: &str,
         exec: Arc<dyn Exec>,
-        way: &ControlMethod,
+        method: &ControlMethod,
     ) -> Result<Controller, ControlError> {
         let row = client.query_one(
             "SELECT pg_backend_pid(), current_setting('data_directory'), current_setting('logging_collector') = 'on'",
@@ -63,7 +64,7 @@ impl Controller {
         if !names.is_empty() {
             return Err(ControlError::Pending { names });
         }
-        let controller = Controller::new(plan(&facts, host, &*exec, way)?, exec);
+        let controller = Controller::new(plan(&facts, host, &*exec, method)?, exec);
         controller.prefixes()?;
         Ok(controller)
     }
@@ -73,24 +74,24 @@ pub(super) fn plan(
     session: &SessionFacts,
     host: &str,
     exec: &dyn Exec,
-    way: &ControlMethod,
+    method: &ControlMethod,
 ) -> Result<Plan, ControlError> {
     let process = script(&Prefix::default(), PROCESS, &[&session.backend.to_string()]);
     let found = Process::parse(&exec.run(&process)?);
-    let Some(Process { pid, owner, unit, here }) = found else {
+    let Some(Process { pid, owner, unit, own_unit }) = found else {
         return Err(ControlError::NotVisible { host: host.to_owned() });
     };
-    let method = match way {
+    let method = match method {
         ControlMethod::PgCtl => {
             if let Some(unit) = unit.clone().filter(|unit| main_pid(exec, unit) == Some(pid)) {
                 return Err(ControlError::RunBySystemd { unit });
             }
             // What started pgio there may have started the server: a CI runner, a login without a scope.
-            let foreign = unit.filter(|unit| here.as_ref() != Some(unit));
+            let foreign = unit.filter(|unit| own_unit.as_ref() != Some(unit));
             refuse_managed(exec, foreign)?;
             let prefix = Rights::find(exec)?.as_user(exec, host, &owner)?;
             let program = script(&prefix, PROGRAM, &[&pid.to_string()]);
-            Method::PgCtl(Facts::parse(&exec.run(&program)?).program(session)?)
+            Method::PgCtl(Facts::parse(&exec.run(&program)?).into_program(session)?)
         }
         ControlMethod::Systemctl { unit: requested } => {
             check_unit(exec, host, requested, pid, unit)?;
@@ -102,7 +103,7 @@ pub(super) fn plan(
 }
 
 /// Services that start what a user asks for and do not watch it: a login, a job.
-const NO_MANAGERS: &[&str] = &["atd", "cron", "crond", "sshd", "systemd"];
+const UNMANAGED_STARTERS: &[&str] = &["atd", "cron", "crond", "sshd", "systemd"];
 
 /// Refuses a server below a program that systemd runs, such as Patroni: it would take a stop for a failure, start
 /// the server again or promote a standby.
@@ -111,9 +112,9 @@ fn refuse_managed(exec: &dyn Exec, unit: Option<String>) -> Result<(), ControlEr
     else {
         return Ok(());
     };
-    let name = CommandLine::new("cat").arg(format!("/proc/{main}/comm")).timeout(LIMIT);
+    let name = CommandLine::new("cat").arg(format!("/proc/{main}/comm")).timeout(TIMEOUT);
     let program = exec.output(&name)?.stdout.trim().to_owned();
-    match NO_MANAGERS.contains(&program.as_str()) {
+    match UNMANAGED_STARTERS.contains(&program.as_str()) {
         true => Ok(()),
         false => Err(ControlError::Managed { unit, program }),
     }
@@ -121,21 +122,21 @@ fn refuse_managed(exec: &dyn Exec, unit: Option<String>) -> Result<(), ControlEr
 
 fn script(prefix: &Prefix, text: &str, arguments: &[&str]) -> CommandLine {
     let words = ["sh", "-c", text, "sh"].into_iter().chain(arguments.iter().copied());
-    prefix.line(words).directory("/".as_ref()).timeout(LIMIT)
+    prefix.line(words).directory("/".as_ref()).timeout(TIMEOUT)
 }
 
 /// `None` without systemd, or if the unit has no main process.
 fn main_pid(exec: &dyn Exec, unit: &str) -> Option<u32> {
-    let [_, _, pid] = show(exec, unit)?;
+    let [_, _, pid] = unit_state(exec, unit)?;
     pid.parse().ok().filter(|pid| *pid != 0)
 }
 
 /// LoadState, ActiveState and MainPID of a unit.
-fn show(exec: &dyn Exec, unit: &str) -> Option<[String; 3]> {
+fn unit_state(exec: &dyn Exec, unit: &str) -> Option<[String; 3]> {
     let names = ["LoadState", "ActiveState", "MainPID"];
     let property = format!("--property={}", names.join(","));
     let command =
-        CommandLine::new("systemctl").args(["show", &property, "--", unit]).timeout(LIMIT);
+        CommandLine::new("systemctl").args(["show", &property, "--", unit]).timeout(TIMEOUT);
     let text = exec.run(&command).ok()?;
     let value = |name: &str| {
         let found = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix('='));
@@ -158,7 +159,7 @@ fn check_unit(
         || "; check the unit name with `systemctl status`".to_owned(),
         |found| format!("; the server runs in unit {found}: write control = \"systemctl {found}\""),
     );
-    let Some([load, active, main]) = show(exec, requested) else {
+    let Some([load, active, main]) = unit_state(exec, requested) else {
         let instead = "; write control = \"pg_ctl\"".to_owned();
         return Err(ControlError::NoUnit { host, unit, state: "no systemd".to_owned(), instead });
     };
@@ -182,13 +183,13 @@ struct Process {
     owner: User,
     /// systemd unit according to the control group.
     unit: Option<String>,
-    /// That of our own commands on the host.
-    here: Option<String>,
+    /// The unit of our own commands on the host.
+    own_unit: Option<String>,
 }
 
 impl Process {
     fn parse(text: &str) -> Option<Process> {
-        let (mut pid, mut owner, mut unit, mut here) = (None, None, None, None);
+        let (mut pid, mut owner, mut unit, mut own_unit) = (None, None, None, None);
         let service = |path: &str| {
             let last = path.rsplit('/').next().filter(|name| name.ends_with(".service"));
             last.map(str::to_owned)
@@ -202,11 +203,11 @@ impl Process {
                     owner = Some(User { uid, gid, name: words.next()?.to_owned() });
                 }
                 Some(("group", path)) => unit = unit.or(service(path)),
-                Some(("here", path)) => here = here.or(service(path)),
+                Some(("here", path)) => own_unit = own_unit.or(service(path)),
                 _ => {}
             }
         }
-        Some(Process { pid: pid?, owner: owner?, unit, here })
+        Some(Process { pid: pid?, owner: owner?, unit, own_unit })
     }
 }
 
@@ -240,7 +241,7 @@ impl Facts {
         facts
     }
 
-    fn program(self, session: &SessionFacts) -> Result<Program, ControlError> {
+    fn into_program(self, session: &SessionFacts) -> Result<Program, ControlError> {
         let program = self.path.clone();
         if program.ends_with(" (deleted)") {
             return Err(ControlError::Replaced { program });
@@ -260,7 +261,7 @@ impl Facts {
         // data directory instead.
         let directory = directory.filter(|directory| directory.starts_with('/'));
         let kept = |variable: &String| {
-            KEPT.iter().chain(KEPT_FAMILIES).any(|start| variable.starts_with(start))
+            KEPT_VARIABLES.iter().chain(KEPT_PREFIXES).any(|start| variable.starts_with(start))
         };
         Ok(Program {
             path: self.path,
@@ -287,7 +288,7 @@ fn directory_of(arguments: impl Iterator<Item = String>) -> (Option<String>, Vec
             Some(joined) => directory = Some(joined.to_owned()),
             None => {
                 // The value of another option may look like `-D`.
-                let takes_value = WITH_VALUE.contains(&argument.as_str());
+                let takes_value = OPTIONS_WITH_VALUE.contains(&argument.as_str());
                 others.push(argument);
                 others.extend(takes_value.then(|| arguments.next()).flatten());
             }

@@ -23,7 +23,7 @@ use pgio_results::files::{Directory, Refused};
 const MARKER: &str = "marker";
 const MARK: &str = "This directory belongs to a private PostgreSQL of pgio, which removes it.\n";
 /// Names the main directory of the cluster, in each of its other directories.
-const MAIN: &str = "cluster";
+const MAIN_LINK: &str = "cluster";
 pub(super) const SOCKETS: &str = "run";
 /// The primary's WAL, if it is apart from its data.
 pub(super) const WAL: &str = "wal";
@@ -31,11 +31,11 @@ pub(super) const WAL: &str = "wal";
 /// Timeout for the lock of a new marker: a sweeper may hold it while it looks for the mark.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum bytes of a log to show.
-const TAIL: u64 = 64 << 10;
+const MAX_LOG_TAIL: u64 = 64 << 10;
 /// Maximum length of a path.
-const PATH: u64 = 4096;
+const MAX_PATH: u64 = 4096;
 /// Maximum size of postmaster.pid, which has eight lines.
-const PID_FILE: u64 = 16 << 10;
+const MAX_PID_FILE: u64 = 16 << 10;
 
 #[derive(Debug)]
 pub(super) struct ClusterDirectory {
@@ -66,7 +66,7 @@ impl ClusterDirectory {
             let marker = directory.create_new(MARKER, 0o600)?;
             let mut marker = LockedFile::lock(marker, LOCK_TIMEOUT).map_err(io::Error::other)?;
             if let Some(main) = main {
-                directory.create_new(MAIN, 0o600)?.write_all(main.as_os_str().as_bytes())?;
+                directory.create_new(MAIN_LINK, 0o600)?.write_all(main.as_os_str().as_bytes())?;
             }
             marker.write_all(MARK.as_bytes())?;
             let cluster = ClusterDirectory { directory, _marker: marker, owner };
@@ -97,7 +97,7 @@ impl ClusterDirectory {
 
     /// The main directory of the cluster; `None` if this is it.
     pub(super) fn main(&self) -> Option<PathBuf> {
-        let bytes = self.directory.read_bytes(Path::new(MAIN), PATH).ok()?;
+        let bytes = self.directory.read_bytes(Path::new(MAIN_LINK), MAX_PATH).ok()?;
         Some(PathBuf::from(OsString::from_vec(bytes)))
     }
 
@@ -138,14 +138,14 @@ impl ClusterDirectory {
     pub(super) fn log_tail(&self, log: &str) -> io::Result<String> {
         let mut log = self.directory.open_file(Path::new(log), u64::MAX)?;
         let length = log.metadata()?.len();
-        log.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
+        log.seek(SeekFrom::Start(length.saturating_sub(MAX_LOG_TAIL)))?;
         let mut bytes = Vec::new();
-        log.take(TAIL).read_to_end(&mut bytes)?;
+        log.take(MAX_LOG_TAIL).read_to_end(&mut bytes)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
     pub(super) fn pid_file(&self, data: &str) -> io::Result<String> {
-        self.directory.open_subdirectory(data)?.read(Path::new("postmaster.pid"), PID_FILE)
+        self.directory.open_subdirectory(data)?.read(Path::new("postmaster.pid"), MAX_PID_FILE)
     }
 
     /// Removes the content of the directory, even if the directory was renamed.
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn no_standby_has_the_name_of_a_file() {
         use crate::config::experiment::RESERVED_NAMES;
-        for name in [MARKER, MAIN, SOCKETS, WAL, super::super::PRIMARY] {
+        for name in [MARKER, MAIN_LINK, SOCKETS, WAL, super::super::PRIMARY] {
             assert!(RESERVED_NAMES.contains(&name), "{name}");
         }
     }
@@ -234,6 +234,6 @@ mod tests {
         log.write_all("x\n".repeat(100_000).as_bytes()).unwrap();
         log.write_all(b"the end\n").unwrap();
         let tail = cluster.log_tail("primary.log").unwrap();
-        assert!(tail.len() as u64 == TAIL && tail.ends_with("x\nthe end\n"));
+        assert!(tail.len() as u64 == MAX_LOG_TAIL && tail.ends_with("x\nthe end\n"));
     }
 }

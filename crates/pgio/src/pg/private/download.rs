@@ -46,8 +46,8 @@ pub(super) fn download(
     request: Option<VersionRequest>,
     observer: Observer<'_>,
 ) -> Result<CachedBuild, DownloadError> {
-    let build = choose(request)?;
-    needs(loader(env::consts::ARCH).map(Path::new))?;
+    let build = choose_build(request)?;
+    check_loader(loader_path(env::consts::ARCH).map(Path::new))?;
     let cache = cache_directory()?;
     let server = cache.join(format!("postgresql-{}-{}", build.version(), env::consts::ARCH));
     let directory = server.join("bin");
@@ -79,12 +79,12 @@ fn fetch_into_cache(
     _: &Path,
     _: Observer<'_>,
 ) -> Result<(), DownloadError> {
-    Err(DownloadError::LeftOut { version: build.version() })
+    Err(DownloadError::BuiltWithoutDownloads { version: build.version() })
 }
 
 /// The dynamic loader that the builds name. A system without glibc (Alpine) lacks it, and none of their programs starts
 /// there.
-fn loader(processor: &str) -> Option<&'static str> {
+fn loader_path(processor: &str) -> Option<&'static str> {
     match processor {
         "x86_64" => Some("/lib64/ld-linux-x86-64.so.2"),
         "aarch64" => Some("/lib/ld-linux-aarch64.so.1"),
@@ -92,7 +92,7 @@ fn loader(processor: &str) -> Option<&'static str> {
     }
 }
 
-fn needs(loader: Option<&Path>) -> Result<(), DownloadError> {
+fn check_loader(loader: Option<&Path>) -> Result<(), DownloadError> {
     match loader.filter(|path| !path.exists()) {
         Some(missing) => Err(DownloadError::NoLoader { loader: missing.to_owned() }),
         None => Ok(()),
@@ -100,7 +100,7 @@ fn needs(loader: Option<&Path>) -> Result<(), DownloadError> {
 }
 
 /// The newest build that fits; without a request, the newest with a hash for this processor.
-fn choose(request: Option<VersionRequest>) -> Result<&'static Build, DownloadError> {
+fn choose_build(request: Option<VersionRequest>) -> Result<&'static Build, DownloadError> {
     let fits = |build: &&Build| match request {
         Some(wanted) => wanted.accepts(build.version()),
         None => build.pinned_here().is_some(),
@@ -132,7 +132,8 @@ mod tests {
 
     #[test]
     fn the_newest_unless_asked_otherwise() {
-        let chosen = |r: Option<&str>| choose(r.map(|r| r.parse().unwrap())).map(Build::version);
+        let chosen =
+            |r: Option<&str>| choose_build(r.map(|r| r.parse().unwrap())).map(Build::version);
         assert_eq!(chosen(None).unwrap().to_string(), "18.6");
         assert_eq!(chosen(Some("15")).unwrap().to_string(), "15.19");
         let error = chosen(Some("15.2")).unwrap_err().to_string();
@@ -141,10 +142,10 @@ mod tests {
 
     #[test]
     fn without_glibc_nothing_is_downloaded() {
-        let error = needs(Some(Path::new("/nonexistent/ld.so"))).unwrap_err().to_string();
+        let error = check_loader(Some(Path::new("/nonexistent/ld.so"))).unwrap_err().to_string();
         assert!(error.contains("need glibc") && error.contains("/nonexistent/ld.so"), "{error}");
-        assert!(needs(Some(Path::new("/"))).is_ok());
-        assert!(needs(loader("riscv64").map(Path::new)).is_ok());
+        assert!(check_loader(Some(Path::new("/"))).is_ok());
+        assert!(check_loader(loader_path("riscv64").map(Path::new)).is_ok());
     }
 
     #[test]

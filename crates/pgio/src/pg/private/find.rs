@@ -52,7 +52,7 @@ pub(super) fn find_observed(
 
 /// Like [`find`], but returns `None` instead of downloading.
 pub fn find_installed(request: Option<VersionRequest>) -> Result<Option<Binaries>, Error> {
-    installed(&SearchPath::local(), &Local, request)
+    search_installed(&SearchPath::local(), &Local, request)
 }
 
 /// Directories to search. Separate from the search, for tests.
@@ -76,7 +76,7 @@ impl SearchPath {
     }
 }
 
-fn installed(
+fn search_installed(
     search: &SearchPath,
     exec: &dyn Exec,
     request: Option<VersionRequest>,
@@ -186,7 +186,7 @@ mod tests {
 
     fn version_found(search: &SearchPath, request: Option<&str>) -> Option<String> {
         let request = request.map(|r| r.parse().unwrap());
-        installed(search, &NoPgConfig, request).unwrap().map(|b| b.version.to_string())
+        search_installed(search, &NoPgConfig, request).unwrap().map(|b| b.version.to_string())
     }
 
     #[test]
@@ -228,10 +228,10 @@ mod tests {
         };
         assert_eq!(version_found(&search, None).as_deref(), Some("14.1"));
 
-        let other = installed(&search, &NoPgConfig, Some(VersionRequest::major(17)));
+        let other = search_installed(&search, &NoPgConfig, Some(VersionRequest::major(17)));
         assert!(matches!(other, Err(Error::BindirVersion { .. })), "{other:?}");
         fs::remove_file(root.path().join("mine/postgres")).unwrap();
-        let none = installed(&search, &NoPgConfig, None);
+        let none = search_installed(&search, &NoPgConfig, None);
         assert!(matches!(none, Err(Error::Bindir { .. })), "{none:?}");
     }
 }

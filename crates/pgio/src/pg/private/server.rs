@@ -100,14 +100,14 @@ impl Programs<'_> {
         let log = logs.open_log(&member.log()).map_err(at(&path))?;
         let stderr = log.try_clone().map_err(at(&path))?;
         let postgres = self.command(self.bindir.join("postgres"));
-        let ties = SpawnOptions {
+        let options = SpawnOptions {
             stdin: Stdio::null(),
             stdout: log.into(),
             stderr: stderr.into(),
             own_group: false,
             parent_death_signal: Some(Signal::INT),
         };
-        Ok(spawn(&postgres.arg("-D").arg(member.data()), ties)?)
+        Ok(spawn(&postgres.arg("-D").arg(member.data()), options)?)
     }
 }
 
@@ -127,7 +127,7 @@ pub(super) fn configure(
     directory.append(&member.name, name, &text).map_err(at(&member.data().join(name)))
 }
 
-fn common(layout: &Layout, member: &Member) -> Vec<Setting> {
+fn common_settings(layout: &Layout, member: &Member) -> Vec<Setting> {
     // The setting is a list; its items are quoted like SQL identifiers.
     let sockets = layout.sockets().to_string_lossy().replace('"', "\"\"");
     let mut settings = vec![
@@ -147,23 +147,23 @@ fn common(layout: &Layout, member: &Member) -> Vec<Setting> {
 
 /// The primary's settings. Without a wish of the user, the first of its own standbys is
 /// synchronous and the others stand by to replace it.
-pub(super) fn of_primary(
+pub(super) fn primary_settings(
     layout: &Layout,
     standbys: &[StandbyTarget],
-    given: &[Setting],
+    user_settings: &[Setting],
 ) -> Vec<Setting> {
-    let mut settings = common(layout, layout.primary());
+    let mut settings = common_settings(layout, layout.primary());
     let own = standbys.iter().filter(|s| s.from.is_none()).map(|s| s.name.as_str());
     let names: Vec<&str> = own.collect();
     if !names.is_empty() {
         settings.push(("synchronous_standby_names".into(), names.join(", ")));
     }
-    settings.extend_from_slice(given);
+    settings.extend_from_slice(user_settings);
     settings
 }
 
 /// The settings of a standby, its own last.
-pub(super) fn of_standby(
+pub(super) fn standby_settings(
     layout: &Layout,
     member: &Member,
     spec: &StandbyTarget,
@@ -171,7 +171,7 @@ pub(super) fn of_standby(
 ) -> Vec<Setting> {
     let from = spec.from.as_deref().and_then(|name| layout.member(name));
     let upstream = layout.conninfo(from.unwrap_or_else(|| layout.primary()), "postgres");
-    let mut settings = common(layout, member);
+    let mut settings = common_settings(layout, member);
     settings.extend([
         ("primary_conninfo".into(), format!("{upstream} application_name={}", member.name)),
         ("wal_retrieve_retry_interval".into(), "50ms".into()),
@@ -184,7 +184,7 @@ pub(super) fn of_standby(
         settings.push(("recovery_min_apply_delay".into(), delay));
     }
     if spec.archive {
-        let archive = archive(member).to_string_lossy().replace('%', "%%");
+        let archive = archive_directory(member).to_string_lossy().replace('%', "%%");
         let target = archive.replace('\'', r"'\''");
         settings.extend([
             ("archive_mode".into(), "always".into()),
@@ -196,7 +196,7 @@ pub(super) fn of_standby(
 }
 
 /// The archive of a standby, beside its data.
-pub(super) fn archive(member: &Member) -> std::path::PathBuf {
+pub(super) fn archive_directory(member: &Member) -> std::path::PathBuf {
     member.root.join(archive_name(&member.name))
 }
 
@@ -205,7 +205,7 @@ pub(super) fn archive_name(member: &str) -> String {
 }
 
 /// The primary's WAL directory below the cluster's directory for it.
-pub(super) fn wal_below(root: &Path) -> std::path::PathBuf {
+pub(super) fn wal_directory(root: &Path) -> std::path::PathBuf {
     root.join(WAL)
 }
 
@@ -260,7 +260,7 @@ pub(super) fn stop(member: &Member, child: &mut Child) -> Result<(), Error> {
 }
 
 /// Stops all servers, with increasingly strong signals.
-pub(super) fn end(mut children: Vec<Child>) {
+pub(super) fn end_all(mut children: Vec<Child>) {
     for how in [Signal::INT, Signal::QUIT, Signal::KILL] {
         children.iter_mut().for_each(|child| signal(child, how));
         let deadline = Instant::now() + END_TIMEOUT;
@@ -309,7 +309,7 @@ mod tests {
         std::fs::write(root.join("primary/postgresql.conf"), "").unwrap();
         let layout = layout(root.to_str().unwrap(), &[]);
         let given = [("log_line_prefix".into(), r"it's \ %p".into()), ("port".into(), "7".into())];
-        let settings = of_primary(&layout, &[], &given);
+        let settings = primary_settings(&layout, &[], &given);
         configure(&directory, layout.primary(), &settings).unwrap();
         let text = std::fs::read_to_string(root.join("primary/postgresql.conf")).unwrap();
         let sockets = format!("unix_socket_directories = '\"{}/run\"'\n", root.display());
@@ -327,12 +327,12 @@ mod tests {
             StandbyTarget::named("b"),
             StandbyTarget { from: Some("a".to_owned()), ..StandbyTarget::named("c") },
         ];
-        let primary = of_primary(&layout, &specs, &[]);
+        let primary = primary_settings(&layout, &specs, &[]);
         assert_eq!(value(&primary, "synchronous_standby_names"), Some("a, b"), "c is not its own");
         let given = [("synchronous_standby_names".to_owned(), String::new())];
-        let primary = of_primary(&layout, &specs, &given);
+        let primary = primary_settings(&layout, &specs, &given);
         assert_eq!(value(&primary, "synchronous_standby_names"), Some(""));
-        let of = |at: usize| of_standby(&layout, &layout.standbys()[at], &specs[at], &[]);
+        let of = |at: usize| standby_settings(&layout, &layout.standbys()[at], &specs[at], &[]);
         let from_primary =
             "host=/t/pgio-a/run port=5432 user=postgres dbname=postgres application_name=b";
         assert_eq!(value(&of(1), "primary_conninfo"), Some(from_primary));
@@ -351,7 +351,7 @@ mod tests {
             ..StandbyTarget::named("b")
         };
         let of_primary = [("max_connections".into(), "300".into()), ("fsync".into(), "off".into())];
-        let settings = of_standby(&layout, &layout.standbys()[0], &spec, &of_primary);
+        let settings = standby_settings(&layout, &layout.standbys()[0], &spec, &of_primary);
         assert_eq!(value(&settings, "recovery_min_apply_delay"), Some("1500ms"));
         assert_eq!(value(&settings, "max_connections"), Some("300"));
         assert_eq!(value(&settings, "shared_buffers"), Some("64MB"));

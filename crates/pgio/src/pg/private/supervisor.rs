@@ -31,7 +31,7 @@ use crate::host::exec::Ids;
 /// Runs until the owner has ended. The first line of stdin is the task. Returns the exit status: 0, 1 if the
 /// cluster could not be created or removed, 2 for an invalid task.
 pub fn supervise() -> u8 {
-    let task = match task(&mut io::stdin().lock()) {
+    let task = match read_task(&mut io::stdin().lock()) {
         Ok(task) => task,
         Err(message) => {
             send_answer(&Err(format!("supervise: {message}")));
@@ -40,11 +40,11 @@ pub fn supervise() -> u8 {
     };
     let (created, owner) = match Owner::listen() {
         Ok(owner) => (Servers::create(&task, &owner), owner),
-        Err(error) => return failed(&at(Path::new("signals"))(error)),
+        Err(error) => return report_failure(&at(Path::new("signals"))(error)),
     };
     let mut servers = match created {
         Ok(servers) => servers,
-        Err(error) => return failed(&error),
+        Err(error) => return report_failure(&error),
     };
     let layout = serde_json::to_string(&servers.layout);
     send_answer(&layout.map_err(|error| error.to_string()));
@@ -53,16 +53,16 @@ pub fn supervise() -> u8 {
             line.parse().and_then(|command| servers.execute(command).map_err(|e| one_line(&e)));
         send_answer(&result.map(|()| line));
     }
-    servers.remove().map_or_else(|error| failed(&error), |()| 0)
+    servers.remove().map_or_else(|error| report_failure(&error), |()| 0)
 }
 
-fn task(input: &mut impl BufRead) -> Result<Task, String> {
+fn read_task(input: &mut impl BufRead) -> Result<Task, String> {
     let mut text = String::new();
     input.read_line(&mut text).map_err(|error| error.to_string())?;
     serde_json::from_str(&text).map_err(|error| error.to_string())
 }
 
-fn failed(error: &Error) -> u8 {
+fn report_failure(error: &Error) -> u8 {
     send_answer(&Err(one_line(error)));
     1
 }
@@ -87,28 +87,28 @@ fn send_answer(answer: &Answer) {
 /// The other end of our stdin.
 struct Owner {
     lines: Receiver<Option<String>>,
-    gone: Arc<AtomicBool>,
+    has_ended: Arc<AtomicBool>,
 }
 
 impl Owner {
     fn listen() -> io::Result<Self> {
         let (sender, lines) = channel();
-        let gone = Arc::new(AtomicBool::new(false));
+        let has_ended = Arc::new(AtomicBool::new(false));
         let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
-        let (by_signal, flag) = (sender.clone(), gone.clone());
+        let (by_signal, flag) = (sender.clone(), has_ended.clone());
         thread::spawn(move || {
             signals.forever().next();
-            end(&by_signal, &flag);
+            send_end(&by_signal, &flag);
         });
-        let flag = gone.clone();
+        let flag = has_ended.clone();
         thread::spawn(move || {
             for line in io::stdin().lock().lines().map_while(Result::ok) {
                 // The receiver is dropped only when the main thread ends.
                 let _ = sender.send(Some(line));
             }
-            end(&sender, &flag);
+            send_end(&sender, &flag);
         });
-        Ok(Self { lines, gone })
+        Ok(Self { lines, has_ended })
     }
 
     /// `None` after the owner has ended.
@@ -118,12 +118,12 @@ impl Owner {
 
     /// Fails if the owner has ended; call it between the steps of a long operation.
     fn check(&self) -> Result<(), Error> {
-        if self.gone.load(Ordering::Relaxed) { Err(Error::Abandoned) } else { Ok(()) }
+        if self.has_ended.load(Ordering::Relaxed) { Err(Error::Abandoned) } else { Ok(()) }
     }
 }
 
-fn end(lines: &Sender<Option<String>>, gone: &AtomicBool) {
-    gone.store(true, Ordering::Relaxed);
+fn send_end(lines: &Sender<Option<String>>, has_ended: &AtomicBool) {
+    has_ended.store(true, Ordering::Relaxed);
     let _ = lines.send(None);
 }
 
@@ -150,7 +150,7 @@ impl Servers {
         if let Some(root) = &wal {
             servers.directory(root).make(WAL).map_err(at(root))?;
         }
-        let wal = wal.map(|root| server::wal_below(&root));
+        let wal = wal.map(|root| server::wal_directory(&root));
         let main = servers.directory(&servers.layout.root);
         servers.programs().initdb(main, wal.as_deref(), &task.initdb)?;
         owner.check()?;
@@ -159,13 +159,13 @@ impl Servers {
             servers.programs().copy_for_standby(directory, member, wal.is_some())?;
             if spec.archive {
                 let name = server::archive_name(&member.name);
-                directory.make(&name).map_err(at(&server::archive(member)))?;
+                directory.make(&name).map_err(at(&server::archive_directory(member)))?;
             }
-            let settings = server::of_standby(&servers.layout, member, spec, &task.settings);
+            let settings = server::standby_settings(&servers.layout, member, spec, &task.settings);
             server::configure(directory, member, &settings)?;
             owner.check()?;
         }
-        let settings = server::of_primary(&servers.layout, &task.standbys, &task.settings);
+        let settings = server::primary_settings(&servers.layout, &task.standbys, &task.settings);
         server::configure(main, servers.layout.primary(), &settings)?;
         owner.check()?;
         // Start all at once: a standby retries its connection every 50 ms.
@@ -277,7 +277,7 @@ impl Servers {
     }
 
     fn end_servers(&mut self) {
-        server::end(self.running.iter_mut().filter_map(Option::take).collect());
+        server::end_all(self.running.iter_mut().filter_map(Option::take).collect());
     }
 
     fn remove(mut self) -> Result<(), Error> {
@@ -322,12 +322,12 @@ mod tests {
 
     #[test]
     fn an_invalid_task_is_reported_and_commands_stay() {
-        let error = |text: &str| task(&mut text.as_bytes()).unwrap_err();
+        let error = |text: &str| read_task(&mut text.as_bytes()).unwrap_err();
         assert!(error("").contains("EOF"));
         assert!(error("{}\n").contains("missing field"));
         let text = format!("{}\nstop\n", serde_json::to_string(&Task::default()).unwrap());
         let mut input = text.as_bytes();
-        assert!(task(&mut input).is_ok());
+        assert!(read_task(&mut input).is_ok());
         assert_eq!(input, b"stop\n");
     }
 

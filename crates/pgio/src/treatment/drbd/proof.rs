@@ -5,7 +5,7 @@ use super::node::{Node, Snapshot};
 use super::requested::RequestedState;
 use super::step::DISCONNECTED;
 use crate::host::drbd::loss::{
-    CONGESTED_ID, CONGESTED_REMEDY, LOST_ID, LOST_REMEDY, counted, lost_in, samples,
+    CONGESTED_ID, CONGESTED_REMEDY, LOST_ID, LOST_REMEDY, connection_loss, counted, samples,
 };
 use crate::host::drbd::{self, CONNECTED, STANDALONE, State};
 use crate::treatment::error::TreatmentError;
@@ -198,7 +198,7 @@ fn held_together(requested: &RequestedState, found: &[(&str, &DrbdUse)]) -> (Che
             (&mut other, state.connection.clone())
         } else if let Some((_, protocol)) = protocol.filter(|_| state.connection == CONNECTED) {
             (&mut other, format!("protocol {protocol}"))
-        } else if let Some(what) = lost_in(state) {
+        } else if let Some(what) = connection_loss(state) {
             (&mut lost, what)
         } else {
             continue;

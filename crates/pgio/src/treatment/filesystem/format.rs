@@ -87,7 +87,7 @@ impl NewFileSystem {
     /// Returns the device, or refuses if it must not be formatted now.
     fn device(&self, host: &Host) -> Result<BlockDevice, TreatmentError> {
         let refused = |why: String| TreatmentError::Refused(why);
-        let device = match signature::look(host, &self.device)? {
+        let device = match signature::inspect(host, &self.device)? {
             PathKind::Block(device) => device,
             PathKind::Nothing => {
                 let (device, host) = (&self.device, host.name());
@@ -155,7 +155,7 @@ impl NewFileSystem {
         host: &Host,
         how: &'static str,
     ) -> Result<Preview, TreatmentError> {
-        let now = match signature::look(host, &self.device)? {
+        let now = match signature::inspect(host, &self.device)? {
             PathKind::Block(device) if device.signatures.is_empty() => "nothing".to_owned(),
             PathKind::Block(device) => {
                 let held: Vec<String> = device.signatures.iter().map(ToString::to_string).collect();

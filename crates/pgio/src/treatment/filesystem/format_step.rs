@@ -106,7 +106,7 @@ pub(super) fn without_signature(
 
 /// Whether the device holds the file system with this UUID.
 pub(super) fn holds(host: &Host, device: &str, uuid: &str) -> Result<bool, TreatmentError> {
-    let found = signature::look(host, device)?;
+    let found = signature::inspect(host, device)?;
     let ours = |s: &signature::Signature| s.uuid.as_deref() == Some(uuid);
     Ok(matches!(found, PathKind::Block(found) if found.signatures.iter().any(ours)))
 }
@@ -132,7 +132,7 @@ pub(super) fn holder(
 fn look_when_free(host: &Host, device: &str) -> Result<PathKind, TreatmentError> {
     let deadline = Instant::now() + BUSY;
     loop {
-        match signature::look(host, device)? {
+        match signature::inspect(host, device)? {
             PathKind::Block(found) if !found.uses.is_empty() && Instant::now() < deadline => {
                 thread::sleep(POLL);
             }

@@ -7,7 +7,7 @@
 
 use super::setting::{Setting, failed};
 use crate::pg::server::{self, Followers};
-use crate::pg::values::{SettingDescription, agree, exceeds};
+use crate::pg::values::{SettingDescription, exceeds_current, is_current_value};
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
 
@@ -45,7 +45,7 @@ fn harm(setting: &Setting, found: &SettingDescription, followers: Followers) -> 
     let level = |text: &str| WAL_LEVELS.iter().position(|level| level.eq_ignore_ascii_case(text));
     match name.as_str() {
         raised if standby && AT_LEAST_AS_PRIMARY.contains(&raised) => {
-            exceeds(found, value).then(|| {
+            exceeds_current(found, value).then(|| {
                 format!(
                     "{name} cannot be raised from {now} to {value}: a standby follows this server, and its recovery would stop until it is restarted with as much; raise it on the standby and then here before the experiment, or use a server without standbys"
                 )
@@ -57,7 +57,7 @@ fn harm(setting: &Setting, found: &SettingDescription, followers: Followers) -> 
                 "wal_level cannot be lowered from {now} to {value}: {who}, which could not be replayed beyond that; use a server without standbys and archiving"
             ))
         }
-        "archive_mode" if archive && !agree(found, value) => Some(format!(
+        "archive_mode" if archive && !is_current_value(found, value) => Some(format!(
             "archive_mode cannot be changed from {now} to {value}: this server archives its WAL, and the archive would have a gap; use a server without archiving"
         )),
         _ => None,

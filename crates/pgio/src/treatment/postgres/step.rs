@@ -8,7 +8,7 @@ use super::setting::{
     wait_for,
 };
 use crate::pg::control::Line;
-use crate::pg::values::agree;
+use crate::pg::values::is_current_value;
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
 use crate::treatment::record::{Label, Record};
@@ -204,7 +204,7 @@ impl SettingStep {
         reload(context.admin()?)?;
         // Without a line the value comes from elsewhere: any but a pending one is right.
         if let Some(prior) = prior {
-            wait_for(context.admin()?, name, &|found| agree(found, prior))?;
+            wait_for(context.admin()?, name, &|found| is_current_value(found, prior))?;
         }
         Ok(undone)
     }

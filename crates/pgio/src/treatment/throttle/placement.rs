@@ -130,7 +130,7 @@ impl Placement {
         if !self.closed_groups(context)?.is_empty() {
             return Ok(Limits::new());
         }
-        Ok(self.limits.found(&*host)?)
+        Ok(self.limits.read_current(&*host)?)
     }
 
     /// cgroup v2: the groups above the limited one that do not pass the controller on, topmost first.

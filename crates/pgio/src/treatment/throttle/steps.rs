@@ -124,7 +124,7 @@ impl LimitChange {
         on_conflict: OnConflict,
     ) -> Result<Undone, TreatmentError> {
         let LimitChange { limits, limit, value, boot, prior } = self;
-        let found = match limits.found(host) {
+        let found = match limits.read_current(host) {
             Ok(found) => found.get(limit).copied(),
             // The group no longer exists, or after a reboot its file; every limit vanished with it.
             Err(_) if !host.exists(&limits.file(*limit))? => None,

@@ -67,7 +67,7 @@ impl Place {
             (path, kind(device), Some(bytes), sector)
         };
         let mut allocated = None;
-        let (path, kind, bytes, sector) = match signature::look(exec, name)? {
+        let (path, kind, bytes, sector) = match signature::inspect(exec, name)? {
             PathKind::Nothing => {
                 return Err(wrong(
                     "does not exist: name a block device, a file, or a directory for a scratch file",

@@ -10,8 +10,8 @@ use pgio_results::screening::{DesignKind, Screening};
 
 pub(super) fn lines(job: &Job, preview: &Preview<'_>) -> Vec<String> {
     let Some(screening) = &job.screening else { return Vec::new() };
-    let mut lines = vec![size(job, preview, screening)];
-    lines.push(resolves(screening));
+    let mut lines = vec![design_line(job, preview, screening)];
+    lines.push(resolution_line(screening));
     let level = |changes: &[Change]| match changes {
         [] => "as it is".to_owned(),
         some => some.iter().map(Change::to_string).collect::<Vec<_>>().join(", "),
@@ -31,11 +31,11 @@ pub(super) fn lines(job: &Job, preview: &Preview<'_>) -> Vec<String> {
 }
 
 /// `Design fractional: 10 factors in 32 cells, 6 blocks, 192 trials, about 9.2 min in all.`
-fn size(job: &Job, preview: &Preview<'_>, screening: &Screening) -> String {
+fn design_line(job: &Job, preview: &Preview<'_>, screening: &Screening) -> String {
     let e = &job.experiment;
     let cells = screening.cells.len() as u64 + u64::from(e.aa);
     let trials = cells * u64::from(e.blocks) * preview.workloads.len() as u64;
-    let time = total(job, preview)
+    let time = total_estimate(job, preview)
         .map_or_else(String::new, |total| format!(", about {} in all", seconds(total.total())));
     format!(
         "Design {}: {} factors in {} cells, {} blocks, {trials} trials{time}.",
@@ -46,7 +46,7 @@ fn size(job: &Job, preview: &Preview<'_>, screening: &Screening) -> String {
     )
 }
 
-fn total(job: &Job, preview: &Preview<'_>) -> Option<Estimate> {
+fn total_estimate(job: &Job, preview: &Preview<'_>) -> Option<Estimate> {
     let mut total = Estimate::default();
     for workload in &preview.workloads {
         let cells = workload.cells.iter();
@@ -60,7 +60,7 @@ fn total(job: &Job, preview: &Preview<'_>) -> Option<Estimate> {
 }
 
 /// What the design can tell apart.
-fn resolves(screening: &Screening) -> String {
+fn resolution_line(screening: &Screening) -> String {
     let design = Design::from_cells(screening.levels());
     let (interactions, resolution) =
         design.map_or((Vec::new(), 0), |d| (d.interactions(), d.resolution()));
@@ -81,7 +81,7 @@ fn resolves(screening: &Screening) -> String {
 }
 
 /// The distinct changes, without the cells that make them.
-pub(super) fn changes(
+pub(super) fn distinct_changes(
     changes: &[ConditionChange],
     text: impl Fn(&PlannedChange) -> String,
 ) -> Vec<String> {

@@ -10,7 +10,7 @@ use crate::config::error::{ConfigError, nearest};
 use crate::config::sections;
 
 pub(super) fn parse(section: &Section<'_>) -> Result<MetricSpec, ConfigError> {
-    section.only_keys_of(&sections::METRIC)?;
+    section.refuse_keys_outside(&sections::METRIC)?;
     let name = required(section, "name", "\"transactions_per_second\"")?;
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     if !name.starts_with(|c: char| c.is_ascii_lowercase()) || !name.chars().all(plain) {
@@ -91,7 +91,7 @@ fn regex(section: &Section<'_>) -> Result<Extractor, ConfigError> {
     Ok(Extractor::Regex {
         pattern,
         take: one_of(section, "take", MatchChoice::ALL)?.unwrap_or(MatchChoice::Last),
-        skip: section.whole("skip", 0..=u64::from(u32::MAX))?.unwrap_or(0),
+        skip: section.whole_number("skip", 0..=u64::from(u32::MAX))?.unwrap_or(0),
     })
 }
 

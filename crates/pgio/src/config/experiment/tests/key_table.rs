@@ -74,7 +74,7 @@ fn own_target(lines: &str) -> &'static str {
 }
 
 /// The parser reads every key of the table: it refuses a value that no key takes, and names the key.
-/// `only_keys_of` refuses all other keys.
+/// `refuse_keys_outside` refuses all other keys.
 #[test]
 fn the_parser_reads_exactly_the_keys_of_the_table() {
     const NO_VALUE: &str = "1979-05-27T07:32:00Z";

@@ -58,7 +58,7 @@ fn only_the_name_of_a_condition_is_required() {
             conditions: vec![Condition {
                 name: "a".to_owned(),
                 target: None,
-                beside: Vec::new(),
+                further_targets: Vec::new(),
                 treatments: Vec::new(),
                 sweep: true,
             }],

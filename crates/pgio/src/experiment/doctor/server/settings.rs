@@ -21,23 +21,25 @@ const LIKELY_WAL_RATE: f64 = 32.0 * 1048576.0;
 pub(super) fn judge(subject: &Subject, row: &Row, client: &mut Client) -> Vec<Check> {
     let off = |name: &str| row.get::<_, &str>(name) == "off" && !subject.declares(name);
     let off: Vec<_> = ["fsync", "full_page_writes"].into_iter().filter(|n| off(n)).collect();
-    let wal = Wal {
+    let wal = CheckpointSettings {
         timeout: row.get("checkpoint_timeout_s"),
         bytes: row.get("max_wal_bytes"),
         target: row.get("checkpoint_target"),
     };
-    let sessions = subject.work.iter().map(sessions).max().unwrap_or(1);
+    let sessions = subject.work.iter().map(count_sessions).max().unwrap_or(1);
     let mut checks = vec![
-        durability(&off),
-        checkpoints(&wal, subject.longest(), subject.writes()),
-        autovacuum(row.get("autovacuum"), row.get("vacuum_workers")),
+        check_durability(&off),
+        check_checkpoints(&wal, subject.longest(), subject.writes()),
+        check_autovacuum(row.get("autovacuum"), row.get("vacuum_workers")),
     ];
-    checks.extend(server::connections(client).ok().map(|found| connections(sessions, found.free)));
-    checks.extend(clock::reading(client).map(|cost| clock(cost, row.get("track_io_timing"))));
+    checks.extend(
+        server::connections(client).ok().map(|found| check_connections(sessions, found.free)),
+    );
+    checks.extend(clock::reading(client).map(|cost| check_clock(cost, row.get("track_io_timing"))));
     checks
 }
 
-fn durability(off: &[&str]) -> Check {
+fn check_durability(off: &[&str]) -> Check {
     const ID: &str = "durability";
     if off.is_empty() {
         return Check::ok(ID, "fsync and full_page_writes are on or set by the condition");
@@ -51,7 +53,7 @@ fn durability(off: &[&str]) -> Check {
 
 /// The settings that trigger a checkpoint.
 #[derive(Debug, Clone, Copy)]
-struct Wal {
+struct CheckpointSettings {
     timeout: f64,
     bytes: f64,
     target: f64,
@@ -59,7 +61,7 @@ struct Wal {
 
 /// A checkpoint runs before each window, so the next is due after the timeout, or when WAL reaches
 /// max_wal_size / (1 + checkpoint_completion_target), as documented in PostgreSQL's manual.
-fn checkpoints(wal: &Wal, longest: Option<Duration>, writes: bool) -> Check {
+fn check_checkpoints(wal: &CheckpointSettings, longest: Option<Duration>, writes: bool) -> Check {
     const ID: &str = "checkpoints";
     let Some(longest) = longest.filter(|l| !l.is_zero()) else {
         return Check::ok(ID, "not predictable: the length of the windows is unknown");
@@ -82,7 +84,7 @@ fn checkpoints(wal: &Wal, longest: Option<Duration>, writes: bool) -> Check {
     }
 }
 
-fn autovacuum(on: bool, workers: i64) -> Check {
+fn check_autovacuum(on: bool, workers: i64) -> Check {
     const ID: &str = "autovacuum";
     match (on, workers) {
         (_, 1..) => Check::warning(
@@ -96,7 +98,7 @@ fn autovacuum(on: bool, workers: i64) -> Check {
 }
 
 /// Counts sessions from the keys alone; the number of tables is unknown here.
-fn sessions(work: &Work) -> u64 {
+fn count_sessions(work: &Work) -> u64 {
     let one = |n: Option<u32>| u64::from(n.unwrap_or(1));
     let Layer { num_schemas, num_threads, sessions, .. } = work.layer;
     match work.kind.def().sessions {
@@ -106,7 +108,7 @@ fn sessions(work: &Work) -> u64 {
     }
 }
 
-fn connections(sessions: u64, free: i64) -> Check {
+fn check_connections(sessions: u64, free: i64) -> Check {
     const ID: &str = "connections";
     let needed = sessions + OWN_CONNECTIONS;
     let text = format!("{free} are free, {needed} are needed");
@@ -117,7 +119,7 @@ fn connections(sessions: u64, free: i64) -> Check {
     }
 }
 
-fn clock(cost: Duration, track_io_timing: bool) -> Check {
+fn check_clock(cost: Duration, track_io_timing: bool) -> Check {
     const ID: &str = "clock-cost";
     let io = if track_io_timing { "on" } else { "off" };
     let latency = human::latency(cost.as_nanos() as f64);
@@ -138,32 +140,37 @@ mod tests {
     use super::*;
     use pgio_results::CheckVerdict::{Invalid, Ok as Fine, Warning};
 
-    const WAL: Wal = Wal { timeout: 300.0, bytes: 1.9 * 1048576.0 * 1000.0, target: 0.9 };
+    const WAL: CheckpointSettings =
+        CheckpointSettings { timeout: 300.0, bytes: 1.9 * 1048576.0 * 1000.0, target: 0.9 };
 
     #[test]
     fn a_checkpoint_in_a_window_is_foreseen() {
-        let after = |seconds, writes| checkpoints(&WAL, Some(Duration::from_secs(seconds)), writes);
+        let after =
+            |seconds, writes| check_checkpoints(&WAL, Some(Duration::from_secs(seconds)), writes);
         assert_eq!(after(10, true).verdict, Fine);
         assert_eq!(after(100, true).verdict, Warning, "at 10 MiB/s");
         assert!(after(100, true).message.contains("10 MiB/s"), "{:?}", after(100, true));
         assert_eq!(after(100, false).verdict, Fine, "nothing is written");
         assert_eq!(after(300, false).verdict, Warning, "by time");
-        assert_eq!(checkpoints(&WAL, None, true).verdict, Fine);
+        assert_eq!(check_checkpoints(&WAL, None, true).verdict, Fine);
     }
 
     #[test]
     fn missing_durability_and_connections_are_invalid() {
-        assert_eq!(durability(&["fsync"]).verdict, Invalid);
-        assert_eq!(durability(&[]).verdict, Fine);
-        assert_eq!(connections(10, 13).verdict, Invalid);
-        assert_eq!(connections(10, 14).verdict, Fine);
+        assert_eq!(check_durability(&["fsync"]).verdict, Invalid);
+        assert_eq!(check_durability(&[]).verdict, Fine);
+        assert_eq!(check_connections(10, 13).verdict, Invalid);
+        assert_eq!(check_connections(10, 14).verdict, Fine);
     }
 
     #[test]
     fn a_slow_clock_and_a_busy_autovacuum_are_warned_of() {
-        assert_eq!(clock(Duration::from_nanos(40), true).verdict, Fine);
-        let slow = clock(Duration::from_nanos(900), true);
+        assert_eq!(check_clock(Duration::from_nanos(40), true).verdict, Fine);
+        let slow = check_clock(Duration::from_nanos(900), true);
         assert!(slow.verdict == Warning && slow.remedy.starts_with("turn track_io_timing off"));
-        assert_eq!([autovacuum(true, 0), autovacuum(true, 2)].map(|c| c.verdict), [Fine, Warning]);
+        assert_eq!(
+            [check_autovacuum(true, 0), check_autovacuum(true, 2)].map(|c| c.verdict),
+            [Fine, Warning]
+        );
     }
 }

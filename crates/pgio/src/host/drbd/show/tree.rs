@@ -4,7 +4,7 @@
 pub(super) struct Entry {
     pub(super) words: Vec<String>,
     /// The entries in braces; empty for a line that ends with a semicolon.
-    pub(super) inside: Vec<Entry>,
+    pub(super) children: Vec<Entry>,
 }
 
 impl Entry {
@@ -18,7 +18,7 @@ impl Entry {
     }
 
     pub(super) fn leaf(&self, name: &str) -> Option<&str> {
-        self.inside.iter().find(|e| e.is(name)).and_then(Entry::value)
+        self.children.iter().find(|e| e.is(name)).and_then(Entry::value)
     }
 }
 
@@ -30,11 +30,11 @@ pub(super) fn entries(text: &str) -> Vec<Entry> {
     for token in tokens(text) {
         match token {
             Token::Word(word) => words.push(word),
-            Token::Open => open.push(Entry { words: std::mem::take(&mut words), inside: vec![] }),
+            Token::Open => open.push(Entry { words: std::mem::take(&mut words), children: vec![] }),
             Token::End => {
                 let words = std::mem::take(&mut words);
                 if let Some(section) = open.last_mut().filter(|_| !words.is_empty()) {
-                    section.inside.push(Entry { words, inside: Vec::new() });
+                    section.children.push(Entry { words, children: Vec::new() });
                 }
             }
             Token::Close => close(&mut open),
@@ -43,7 +43,7 @@ pub(super) fn entries(text: &str) -> Vec<Entry> {
     while open.len() > 1 {
         close(&mut open);
     }
-    open.pop().map(|root| root.inside).unwrap_or_default()
+    open.pop().map(|root| root.children).unwrap_or_default()
 }
 
 fn close(open: &mut Vec<Entry>) {
@@ -51,7 +51,7 @@ fn close(open: &mut Vec<Entry>) {
         && let Some(closed) = open.pop()
         && let Some(outer) = open.last_mut()
     {
-        outer.inside.push(closed);
+        outer.children.push(closed);
     }
 }
 
@@ -83,8 +83,8 @@ fn tokens(text: &str) -> Vec<Token> {
             c if c.is_whitespace() => {}
             c => {
                 let mut word = String::from(c);
-                let inside = |c: &char| !c.is_whitespace() && !"{};\"#".contains(*c);
-                while let Some(c) = chars.next_if(inside) {
+                let is_word_char = |c: &char| !c.is_whitespace() && !"{};\"#".contains(*c);
+                while let Some(c) = chars.next_if(is_word_char) {
                     word.push(c);
                 }
                 all.push(Token::Word(word));

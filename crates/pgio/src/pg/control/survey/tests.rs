@@ -26,7 +26,7 @@ fn parses_owner_and_unit_of_a_process() {
     assert_eq!((found.pid, found.owner.uid, found.owner.gid), (77, 26, 27));
     assert_eq!(found.unit.as_deref(), Some("postgresql@15-main.service"));
     let here = format!("{v1}here /system.slice/cron.service\n");
-    assert_eq!(Process::parse(&here).unwrap().here.as_deref(), Some("cron.service"));
+    assert_eq!(Process::parse(&here).unwrap().own_unit.as_deref(), Some("cron.service"));
     let session = "main 77\nuser 0 0 root\ngroup /user.slice/session-3.scope\n";
     assert_eq!(Process::parse(session).unwrap().unit, None);
     assert_eq!(Process::parse(""), None);
@@ -35,21 +35,22 @@ fn parses_owner_and_unit_of_a_process() {
 #[test]
 fn arguments_are_exact_and_the_environment_has_no_secrets() {
     let given = ["postgres", "-D", "/e/pg", "-c", "-Dx", "-c", "a=b \"c\"\n'", "-p5432"];
-    let program = facts(&given, "/var/log/pg.log").program(&session(false)).unwrap();
+    let program = facts(&given, "/var/log/pg.log").into_program(&session(false)).unwrap();
     assert_eq!(program.directory, "/e/pg");
     assert_eq!(program.arguments, ["-c", "-Dx", "-c", "a=b \"c\"\n'", "-p5432"]);
     assert_eq!(program.environment, ["TZ=UTC", "LC_ALL=C"]);
     assert_eq!(program.log.as_deref(), Some("/var/log/pg.log"));
-    let by_variable = facts(&["postgres"], "/dev/null").program(&session(false)).unwrap();
+    let by_variable = facts(&["postgres"], "/dev/null").into_program(&session(false)).unwrap();
     assert_eq!(by_variable.directory, "/e");
-    let relative = facts(&["postgres", "-Ddata"], "/dev/null").program(&session(false)).unwrap();
+    let relative =
+        facts(&["postgres", "-Ddata"], "/dev/null").into_program(&session(false)).unwrap();
     assert_eq!(relative.directory, "/d");
 }
 
 #[test]
 fn a_server_that_could_not_be_restarted_unchanged_is_refused() {
     let refused = |facts: Facts, collector| {
-        facts.program(&session(collector)).map(drop).unwrap_err().to_string()
+        facts.into_program(&session(collector)).map(drop).unwrap_err().to_string()
     };
     for log in ["pipe:[7]", "socket:[8]", "/dev/pts/3", "/tmp/log (deleted)"] {
         let message = refused(facts(&["postgres"], log), false);
@@ -57,7 +58,7 @@ fn a_server_that_could_not_be_restarted_unchanged_is_refused() {
     }
     let closed = Facts { closed: true, ..facts(&["postgres"], "/root/log") };
     assert!(refused(closed, false).contains("/root/log"));
-    let collected = facts(&["postgres"], "pipe:[7]").program(&session(true)).unwrap();
+    let collected = facts(&["postgres"], "pipe:[7]").into_program(&session(true)).unwrap();
     assert_eq!(collected.log, None);
     let replaced = Facts { path: "/b/postgres (deleted)".to_owned(), ..Facts::default() };
     assert!(refused(replaced, false).contains("restart the server manually first"));

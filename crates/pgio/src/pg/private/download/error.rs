@@ -46,7 +46,7 @@ pub enum DownloadError {
     #[error(
         "PostgreSQL {version} is not installed, and this pgio was built without downloads: install a server or set PGIO_BINDIR"
     )]
-    LeftOut { version: ServerVersion },
+    BuiltWithoutDownloads { version: ServerVersion },
     #[error("cannot use {}", path.display())]
     Io { path: PathBuf, source: io::Error },
     #[error(transparent)]

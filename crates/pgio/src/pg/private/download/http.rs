@@ -19,16 +19,16 @@ use ureq::{Agent, Body};
 
 use pgio_connect::interrupt;
 
-const CONNECT: Duration = Duration::from_secs(20);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(20);
 /// Timeout for a server that sends nothing; then the request is repeated.
-const SILENCE: Duration = Duration::from_secs(30);
+const READ_TIMEOUT: Duration = Duration::from_secs(30);
 /// Maximum number of consecutive attempts without a byte, after the first.
-const RETRIES: u32 = 3;
+const MAX_RETRIES: u32 = 3;
 /// Maximum number of attempts in total.
-const MOST_ATTEMPTS: u32 = 50;
+const MAX_ATTEMPTS: u32 = 50;
 const FIRST_PAUSE: Duration = Duration::from_secs(1);
 /// Ten times the largest build; a server must not fill the disk.
-const MOST_BYTES: u64 = 200_000_000;
+const MAX_BYTES: u64 = 200_000_000;
 
 #[derive(Debug, thiserror::Error)]
 pub enum HttpError {
@@ -40,7 +40,7 @@ pub enum HttpError {
     Cut { url: String, received: u64, source: io::Error },
     #[error("cannot fetch {url}: the server sent another part of the file than requested")]
     WrongRange { url: String },
-    #[error("{url} is larger than any build of PostgreSQL ({MOST_BYTES} bytes)")]
+    #[error("{url} is larger than any build of PostgreSQL ({MAX_BYTES} bytes)")]
     TooLarge { url: String },
     #[error("cannot write the downloaded file")]
     Write(#[source] io::Error),
@@ -107,10 +107,10 @@ impl Client {
             .tls_config(tls)
             .user_agent(concat!("pgio/", env!("CARGO_PKG_VERSION")))
             .http_status_as_error(false)
-            .timeout_resolve(Some(CONNECT))
-            .timeout_connect(Some(CONNECT))
-            .timeout_recv_response(Some(SILENCE))
-            .timeout_per_read(Some(SILENCE))
+            .timeout_resolve(Some(CONNECT_TIMEOUT))
+            .timeout_connect(Some(CONNECT_TIMEOUT))
+            .timeout_recv_response(Some(READ_TIMEOUT))
+            .timeout_per_read(Some(READ_TIMEOUT))
             .build();
         Client { agent: config.new_agent(), pause, is_stopped: interrupt::is_cutting }
     }
@@ -123,7 +123,7 @@ impl Client {
         count: &mut dyn FnMut(u64, Option<u64>),
     ) -> Result<(), HttpError> {
         let mut silent = 0;
-        for _ in 0..MOST_ATTEMPTS {
+        for _ in 0..MAX_ATTEMPTS {
             if (self.is_stopped)() {
                 return Err(HttpError::Stopped);
             }
@@ -134,7 +134,7 @@ impl Client {
             };
             let now = part.metadata().map_err(HttpError::Write)?.len();
             silent = if now > held { 0 } else { silent + 1 };
-            if !failed.is_transient() || silent > RETRIES {
+            if !failed.is_transient() || silent > MAX_RETRIES {
                 return Err(failed);
             }
             thread::sleep(self.pause * 2_u32.pow(silent.saturating_sub(1)));
@@ -204,7 +204,7 @@ fn copy(
     (start, total): (u64, Option<u64>),
     go_on: &mut dyn FnMut(u64, Option<u64>) -> bool,
 ) -> Result<(), HttpError> {
-    let too_large = |bytes| if bytes > MOST_BYTES { Err(()) } else { Ok(()) };
+    let too_large = |bytes| if bytes > MAX_BYTES { Err(()) } else { Ok(()) };
     let limit = |bytes| too_large(bytes).map_err(|()| HttpError::TooLarge { url: url.to_owned() });
     limit(total.unwrap_or(start))?;
     let mut received = start;

@@ -10,7 +10,7 @@ use lzma_rust2::XzReader;
 use rawzip::{CompressionMethod, ZipArchive};
 
 /// Three times the size of the largest compressed tar of a build.
-const MOST_BYTES: usize = 100_000_000;
+const MAX_BYTES: usize = 100_000_000;
 
 #[derive(Debug, thiserror::Error)]
 pub enum UnpackError {
@@ -43,7 +43,7 @@ fn compressed_tar(jar: &[u8]) -> Result<Vec<u8>, UnpackError> {
         return match entry.compression_method() {
             CompressionMethod::STORE => Ok(data.to_owned()),
             CompressionMethod::DEFLATE => {
-                miniz_oxide::inflate::decompress_to_vec_with_limit(data, MOST_BYTES)
+                miniz_oxide::inflate::decompress_to_vec_with_limit(data, MAX_BYTES)
                     .map_err(|e| UnpackError::Inflate(e.to_string()))
             }
             other => Err(UnpackError::Inflate(format!("method {other:?}"))),

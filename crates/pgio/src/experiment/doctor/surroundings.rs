@@ -11,7 +11,7 @@ use pgio_results::Check;
 use pgio_results::units::human;
 
 /// The record of a trial with its series takes some hundred kB.
-const ROOM_BYTES: u64 = 1 << 30;
+const MIN_FREE_BYTES: u64 = 1 << 30;
 
 /// Program, purpose, package.
 const PROGRAMS: &[(&str, &str, &str)] = &[
@@ -23,30 +23,31 @@ const PROGRAMS: &[(&str, &str, &str)] = &[
     ("fio", "figures of the bare device", "fio"),
 ];
 
-const JOURNAL: &str = "journal";
+const JOURNAL_ID: &str = "journal";
 
 pub(super) fn section() -> Section {
-    let hint = state::of_root();
+    let hint = state::root_journals_hint();
     let journal = state::journal_dir()
-        .map(|dir| unfinished(&dir, hint.as_deref(), journal::check_finished(&dir)));
+        .map(|dir| check_journal(&dir, hint.as_deref(), journal::check_finished(&dir)));
     let journal = journal.unwrap_or_else(|failure| {
-        Check::invalid(JOURNAL, words::sentence(&failure), "set PGIO_STATE_DIR")
+        Check::invalid(JOURNAL_ID, words::sentence(&failure), "set PGIO_STATE_DIR")
     });
     let path = env::var_os("PATH").unwrap_or_default();
-    let there = |program: &str| {
+    let is_installed = |program: &str| {
         env::split_paths(&path)
             .any(|dir| rustix::fs::access(dir.join(program), rustix::fs::Access::EXEC_OK).is_ok())
     };
-    let checks = [Some(journal), room(Path::new(".")), Some(tools(there))];
+    let checks =
+        [Some(journal), check_free_space(Path::new(".")), Some(check_programs(is_installed))];
     Section {
         title: format!("pgio {}", env!("CARGO_PKG_VERSION")),
         checks: checks.into_iter().flatten().collect(),
     }
 }
 
-/// Says only what was looked at: another user has a directory of his own.
-fn unfinished(dir: &Path, hint: Option<&str>, journal: Result<(), JournalError>) -> Check {
-    const ID: &str = JOURNAL;
+/// Names the directory that was searched: another user has another one.
+fn check_journal(dir: &Path, hint: Option<&str>, journal: Result<(), JournalError>) -> Check {
+    const ID: &str = JOURNAL_ID;
     let words = |error: &JournalError| words::sentence(error);
     match journal {
         Ok(()) => {
@@ -63,19 +64,19 @@ fn unfinished(dir: &Path, hint: Option<&str>, journal: Result<(), JournalError>)
     }
 }
 
-fn room(dir: &Path) -> Option<Check> {
+fn check_free_space(dir: &Path) -> Option<Check> {
     const ID: &str = "room-for-results";
     let found = rustix::fs::statvfs(dir).ok()?;
     let free = found.f_bavail * found.f_frsize;
     let text = format!("{} free in the working directory", human::bytes(free));
-    Some(if free >= ROOM_BYTES {
+    Some(if free >= MIN_FREE_BYTES {
         Check::ok(ID, text)
     } else {
         Check::warning(ID, text, "free some space, or choose another directory with --out")
     })
 }
 
-fn tools(is_installed: impl Fn(&str) -> bool) -> Check {
+fn check_programs(is_installed: impl Fn(&str) -> bool) -> Check {
     const ID: &str = "programs";
     let missing: Vec<_> =
         PROGRAMS.iter().filter(|(program, _, _)| !is_installed(program)).collect();
@@ -101,8 +102,8 @@ mod tests {
 
     #[test]
     fn missing_programs_are_named_with_purpose_and_package() {
-        assert_eq!(tools(|_| true).verdict, CheckVerdict::Ok);
-        let check = tools(|program| program == "ssh" || program == "vmstat");
+        assert_eq!(check_programs(|_| true).verdict, CheckVerdict::Ok);
+        let check = check_programs(|program| program == "ssh" || program == "vmstat");
         assert_eq!(check.verdict, CheckVerdict::Warning);
         assert!(check.message.contains("fio (figures of the bare device)"), "{}", check.message);
         assert_eq!(check.remedy, "install sysstat, iproute2, fio");
@@ -111,13 +112,13 @@ mod tests {
     #[test]
     fn another_run_is_waited_for_and_an_interrupted_one_undone() {
         let dir = Path::new("/s/journal");
-        let ok = unfinished(dir, Some("root has others"), Ok(()));
+        let ok = check_journal(dir, Some("root has others"), Ok(()));
         assert_eq!(ok.verdict, CheckVerdict::Ok);
         let expected = "no journal of an interrupted run in /s/journal; root has others";
         assert_eq!(ok.message, expected);
         let busy = JournalError::Busy { who: "run r1".to_owned(), what: "server 1".to_owned() };
-        assert_eq!(unfinished(dir, None, Err(busy)).verdict, CheckVerdict::Warning);
-        let check = unfinished(dir, None, Err(JournalError::Unfinished("/j/1".into())));
+        assert_eq!(check_journal(dir, None, Err(busy)).verdict, CheckVerdict::Warning);
+        let check = check_journal(dir, None, Err(JournalError::Unfinished("/j/1".into())));
         assert_eq!(check.verdict, CheckVerdict::Invalid);
         assert!(check.remedy.contains("pgio undo"));
     }
