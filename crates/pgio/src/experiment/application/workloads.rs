@@ -68,7 +68,7 @@ fn code(kind: WorkloadKind) -> Code {
         WorkloadKind::Command => Code {
             check_keys: |_| Ok(()),
             prepare: |spec, layer, place, admin, _| {
-                Ok(Arc::new(command(spec, layer, place, admin)?.sharing(place.made)))
+                Ok(Arc::new(command(spec, layer, place, admin)?.with_last_setup(place.made)))
             },
         },
         WorkloadKind::Mail => Code {
@@ -154,7 +154,7 @@ fn command(
         example: " with ssh = \"user@host\"",
     })?;
     let settings = CommandSettings::resolve(command, layer);
-    let lines = Lines::of_experiment(place.drivers);
+    let lines = Lines::for_experiment(place.drivers);
     Ok(Command::new(settings, (host, lines), &on.params, admin)?)
 }
 
