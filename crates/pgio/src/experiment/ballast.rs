@@ -56,7 +56,7 @@ pub struct CheckedSize {
 /// [`take`] replaces it.
 pub fn check(leave: u64) -> Result<CheckedSize, BallastError> {
     let host = Host::local();
-    let memory = huge_pages::check(&host, leave, &journal::steps_of(&state::held_dir()?))?;
+    let memory = huge_pages::check(&host, leave, &journal::all_open_steps(&state::held_dir()?))?;
     Ok(CheckedSize { host, leave, total: memory.total })
 }
 
@@ -69,7 +69,7 @@ pub fn take(size: &CheckedSize, observe: &mut Observer<'_>) -> Result<(), Ballas
         false => error.into(),
     })?;
     let mut journal = Journal::new(&state::held_dir()?, "ballast");
-    let touches = vec![huge_pages::memory_of(host)];
+    let touches = vec![huge_pages::memory_resource(host)];
     journal.set_target(UndoTarget { private: true, touches, ..UndoTarget::default() })?;
     let number = journal.intent(&step.record())?;
     let given = match huge_pages::take(host, &step) {

@@ -15,7 +15,7 @@ use pgio_results::change::Change;
 /// Treatments in the order of application. One of kind `postgres` is always among them: a server's
 /// defaults need proof as well.
 pub fn parse_all(specs: &[TreatmentSpec]) -> Result<Vec<Box<dyn Treatment>>, TreatmentError> {
-    let mut sorted = postgres::merged(specs);
+    let mut sorted = postgres::merge_specs(specs);
     sorted.sort_by_key(|spec| kinds::position(&spec.kind));
     let mut all = sorted.iter().map(kinds::parse).collect::<Result<Vec<_>, _>>()?;
     if specs.iter().all(|spec| spec.kind != postgres::KIND.name) {
@@ -86,7 +86,7 @@ pub fn check_all(
 
 /// [`check_all`] for a further server of a condition; leaves out a treatment that changes only what it already
 /// changed for an earlier server, such as the limits of a disk that they share.
-pub fn check_beside(
+pub fn check_further_server(
     treatments: &[Box<dyn Treatment>],
     taken: &BTreeSet<Resource>,
     context: &mut Context<'_>,
