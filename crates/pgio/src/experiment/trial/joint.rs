@@ -69,7 +69,7 @@ pub fn run(
             })
             .collect();
         coordinate(&messages, answers, joint.part, &mut |meeting| match meeting {
-            RendezvousEvent::Ready => hosts = Recorder::of_hosts(&watched, window),
+            RendezvousEvent::Ready => hosts = Recorder::for_hosts(&watched, window),
             RendezvousEvent::Opened(at) => hosts.iter_mut().for_each(|hosts| hosts.opened(at)),
             RendezvousEvent::Closed(at) => hosts.iter_mut().for_each(|hosts| hosts.closed(at)),
             RendezvousEvent::Progress(progress) => observe(progress),
