@@ -79,7 +79,7 @@ impl ObservedHost<'_> {
     }
 }
 
-/// All of it would be the server's own.
+/// Removes the foreign load, which would include the server's own.
 fn without_foreign_load(usage: HostUse) -> HostUse {
     HostUse { foreign_cores: None, run_delay: None, process_io: None, ..usage }
 }

@@ -227,7 +227,7 @@ fn is_on_this_machine(endpoint: &Endpoint) -> bool {
 
 #[cfg(test)]
 impl TelemetrySources {
-    /// The sources of a server without hosts, which nobody asks.
+    /// The sources of a server without hosts.
     pub(super) fn without_hosts() -> TelemetrySources {
         let params = pgio_connect::resolve("host=h user=u dbname=d", &pgio_connect::Env::default());
         TelemetrySources {

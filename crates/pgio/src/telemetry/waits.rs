@@ -204,7 +204,7 @@ fn sample_rounds(
         let at = interval + INTERVAL.mul_f64(moments.next_f64());
         loop {
             match watched_pids.recv_timeout(at.saturating_duration_since(Instant::now())) {
-                // A program of one more driver is served.
+                // The server now also serves the program of another driver.
                 Ok(others) => pids = others,
                 Err(RecvTimeoutError::Timeout) => break,
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),

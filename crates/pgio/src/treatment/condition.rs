@@ -53,7 +53,7 @@ pub fn declares(treatments: &[Box<dyn Treatment>], setting: &str) -> bool {
     declared_value(treatments, setting).is_some()
 }
 
-/// Returns the value that they set for a setting of the server; of several the last, which is applied last.
+/// Returns the value that they set for a setting of the server: the last one, which is applied last.
 pub fn declared_value(treatments: &[Box<dyn Treatment>], setting: &str) -> Option<String> {
     changes(treatments).into_iter().rfind(|c| c.sets(setting)).map(|c| c.value)
 }

@@ -439,7 +439,7 @@ impl Context<'_> {
         }
     }
 
-    /// For a server that nobody started since.
+    /// Starts a server that a killed run left stopped, unless a standby may have replaced it.
     pub fn start_stopped_server(&mut self) -> Result<(), TreatmentError> {
         match self.changed.start_refusal() {
             Some(why) => Err(TreatmentError::Refused(why)),

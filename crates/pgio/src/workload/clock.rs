@@ -97,12 +97,12 @@ pub trait Opener: std::fmt::Debug + Send + Sync {
     fn warm_up(&self, admin: &mut Client, lead: Duration) -> Result<Start, EngineError> {
         Start::after_lead(admin, lead)
     }
-    /// Says that a long preparation goes on.
+    /// Reports that a long preparation continues.
     fn keep_alive(&self) {}
 }
 
 pub const ROUND_TRIPS: usize = 16;
-/// So few that sessions that wait for them do not wait long.
+/// Few, because sessions may be waiting meanwhile.
 const FEW_ROUND_TRIPS: usize = 4;
 /// The least time from the order to open a common window until it opens.
 pub const COMMON_LEAD: Duration = Duration::from_millis(200);

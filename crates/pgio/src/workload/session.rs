@@ -169,7 +169,7 @@ pub(super) fn server_seed(seed: u64, purpose: &str, index: u64) -> f64 {
     (rng::derive(seed, purpose, index) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// What a DO block left.
+/// The result of a DO block.
 struct Executed {
     /// The JSON of its result; none after a deadlock.
     result: Option<String>,
@@ -360,7 +360,7 @@ impl Session<'_> {
         Ok(Executed { result, readings })
     }
 
-    /// Names the table whose turn it is.
+    /// Fills in the table whose turn it is.
     fn fill_table(&self, statement: String) -> String {
         let tables = &self.script.turns;
         if tables.is_empty() {
@@ -369,7 +369,7 @@ impl Session<'_> {
         fill(&statement, &[("table", &tables[self.turn % tables.len()])])
     }
 
-    /// If a slice came too late to do any work, its table keeps the turn.
+    /// Takes the next table's turn, unless the slice came too late to do any work.
     fn advance_turn(&mut self, work: &[SliceWork]) {
         let mut histograms = work.iter().flat_map(|part| part.totals.histograms.values());
         self.turn += usize::from(histograms.any(|h| h.count() > 0));

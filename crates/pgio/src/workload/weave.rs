@@ -17,11 +17,11 @@ use crate::config::Engine;
 use crate::config::resolve::Extent;
 use crate::rng::{SplitMix64, derive};
 
-/// The length of a round's slices is drawn evenly from their mean less and plus this share.
+/// The length of a round's slices is drawn uniformly from the mean length ± this share of it.
 const SPREAD: f64 = 0.5;
-/// The guard's share of the mean length of a slice ...
+/// The guard's share of the mean length of a slice.
 const GUARD_SHARE: f64 = 0.25;
-/// ... and its shortest and longest length, in seconds.
+/// The shortest and the longest guard, in seconds.
 const GUARD_RANGE: (f64, f64) = (0.002, 0.050);
 
 /// The conditions of one woven window, and how they take turns.

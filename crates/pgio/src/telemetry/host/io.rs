@@ -159,7 +159,7 @@ impl ProcessIoCounters {
     }
 }
 
-/// Names are up to their programs.
+/// Replaces unprintable characters: a program may choose any name.
 fn printable_name(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect()
 }

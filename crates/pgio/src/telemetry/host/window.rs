@@ -14,7 +14,7 @@ use crate::host::proc::diskstats::{Disk, SECTOR_BYTES};
 use crate::host::proc::stat::{CpuTimes, Stat};
 use pgio_results::telemetry::{DeviceUse, HostUse, IoRates, ProcessIo};
 
-/// In seconds.
+/// Resolution of the host's uptime, in seconds.
 const UPTIME_STEP: f64 = 0.01;
 
 /// Number of other programs that are named.

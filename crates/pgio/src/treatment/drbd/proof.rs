@@ -25,7 +25,7 @@ pub(super) enum Disks {
     Any,
 }
 
-/// The server's node first.
+/// Reads the evidence of all nodes, of which the server's is the first.
 pub(super) fn read(
     requested: &RequestedState,
     nodes: &[Node],

@@ -17,7 +17,7 @@ pub(super) struct Setting {
     pub(super) word: String,
 }
 
-/// What it takes to change an option.
+/// How an option is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum How {
     Remount,

@@ -176,7 +176,7 @@ impl Treatment for Tablespace {
                     "the tables and indexes of the data set = tablespace {NAME} at {point}, by ALTER ... SET TABLESPACE and back again"
                 ),
             ],
-            // There and back.
+            // The data set is moved there and back.
             costs: vec![Cost::NewFileSystem, Cost::CopyData, Cost::CopyData],
             round_trip: None,
         }

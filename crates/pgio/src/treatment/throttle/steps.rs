@@ -171,7 +171,7 @@ impl GroupChange {
                 return Ok(Undone::Kept);
             }
         }
-        // Also if the first process is back already: its children may not be.
+        // Do this even if the first process is back already: its children may not be.
         let home = nearest_existing(host, controller, from)?;
         blkio::move_with_children(host, controller, *pid, to, &home)?;
         Ok(Undone::Restored)

@@ -9,7 +9,7 @@ use crate::config::{Arrivals, Pace};
 use crate::rng::{self, SplitMix64};
 use pgio_results::histogram::overdue_groups;
 
-/// So many draws take a few milliseconds. For more calls, the difference to the expected number is
+/// This many draws take a few milliseconds. For more calls, the difference to the expected number is
 /// negligible, and a rate far above the server's capacity would leave billions of calls.
 const MAX_DRAWN_CALLS: f64 = 100_000.0;
 /// The share of an interval that counts as rounding error: a time this close to the end is at the end.

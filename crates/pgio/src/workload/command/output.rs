@@ -7,11 +7,11 @@ use serde::{Deserialize, Serialize};
 
 use pgio_results::model::Metric;
 
-/// Bytes of a line that a status has room for.
+/// Maximum size of a status line.
 const STATUS_BYTES: usize = 72;
-/// The last lines shown, and their characters at most.
+/// Number of last lines shown.
 const TAIL_LINES: usize = 5;
-/// Lines shown from an error on, such as LINE and HINT.
+/// Lines shown from an error on, such as LINE and HINT; at most.
 const ERROR_CONTEXT_LINES: usize = 4;
 const MAX_CHARACTERS: usize = 600;
 
@@ -85,7 +85,7 @@ pub(super) fn cause_of_failure(text: &str) -> String {
             let gap = if until < tail { " / …" } else { "" };
             format!("{}{gap} / {end}", printable::truncate(&head, MAX_CHARACTERS))
         }
-        // It is among the last lines; they begin with it even where they are cut.
+        // The error is among the last lines: begin with it.
         Some(first) => {
             printable::truncate(&lines[first..].join(" / "), 2 * MAX_CHARACTERS).into_owned()
         }

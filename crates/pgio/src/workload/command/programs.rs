@@ -13,7 +13,7 @@ use crate::host::exec::{CommandLine, Exec};
 
 /// The search path of a command's programs, including PostgreSQL's programs outside PATH.
 pub(super) const SEARCH_PATH: &str = include_str!("paths.sh");
-/// Checks that `program` is executable or `file` is readable.
+/// Prints whether a `program` is executable, or a `file` readable.
 const EXISTS_SCRIPT: &str = r#"
 case $1 in
 program)

@@ -1,4 +1,4 @@
-//! Prepares a trial on all drivers: everyone connects and warms up at the same moment, or nobody does.
+//! Prepares a trial on all drivers: all drivers connect and warm up at the same moment, or none does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use pgio_link::{Arrival, Clock, LinkError};
 
 /// Time for the round trips to one driver.
 const CLOCK_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time for drivers to end their sessions after an order to.
+/// Time for drivers to end their sessions after an order to end.
 pub(super) const END_TIMEOUT: Duration = Duration::from_secs(12);
 
 /// Converts a driver's failure into the error of the trial.
@@ -51,7 +51,7 @@ pub(super) fn open_all(
         let peer = format!("driver {} on {}", part.rank, part.host);
         let measured = driver.link.offset(ROUND_TRIPS, CLOCK_TIMEOUT, &peer);
         let offset = measured.map_err(|error| match error {
-            // Nobody has read meanwhile that the connection is lost.
+            // The loss of the connection has not been read yet.
             LinkError::Clock { .. } => DriverError::Lost {
                 rank: part.rank,
                 host: part.host.clone(),
@@ -131,7 +131,7 @@ impl Phase for PreparePhase<'_> {
                     FromDriver::Reached { .. }
                     | FromDriver::Checked { .. }
                     | FromDriver::Opened { .. }
-                    // It goes on.
+                    // The preparation continues.
                     | FromDriver::Progress { .. }
                     | FromDriver::Closed { .. }
                     | FromDriver::Serving { .. }

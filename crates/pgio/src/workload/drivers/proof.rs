@@ -134,7 +134,7 @@ pub(super) fn hidden_sessions_check(ranks: &[u32]) -> Check {
     )
 }
 
-/// Terminates whatever a lost driver has left; its sockets may never say that it is gone.
+/// Terminates the sessions that a lost driver has left; its sockets may never show that it is gone.
 pub(super) fn terminate(admin: &mut Client, application_name: &str) {
     // If the server is gone, its sessions are gone too; `undo` and the next start handle the rest.
     let _ = admin.execute(

@@ -352,7 +352,7 @@ fn terminate_lost(error: &EngineError, run_id: &str, admin: &mut Client) {
     }
 }
 
-/// The check of a trial that lost a driver.
+/// Returns the check of a trial that lost a driver.
 pub fn lost(error: &EngineError) -> Option<Check> {
     match error {
         EngineError::Drivers(lost @ DriverError::Lost { .. }) => Some(Check::invalid(

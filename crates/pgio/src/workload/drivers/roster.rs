@@ -240,7 +240,7 @@ impl Roster {
 
     /// Waits until every rank is connected; has the engine start those that are missing.
     fn replace_missing(&mut self, stop: &Stop) -> Result<(), EngineError> {
-        // Whoever came or went since the last trial.
+        // Handle drivers that connected or were lost since the last trial.
         while let Ok(arrival) = self.arrivals.try_recv() {
             self.connected.handle_arrival(arrival);
         }

@@ -148,7 +148,7 @@ fn handle_messages(
                     .name("trial".to_owned())
                     .spawn(move || work.run(*assignment))
                     .map_err(LinkError::from)?;
-                // The one before has ended, or has the order to.
+                // The previous trial has ended, or was ordered to end.
                 *current = Some(Current { number, orders, stop, thread });
             }
             ToDriver::Run { number, extent } => send_order(of_current(number), Order::Run(extent)),

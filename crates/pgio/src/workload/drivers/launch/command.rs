@@ -13,12 +13,12 @@ use crate::host::command::CommandLine;
 use crate::host::exec::spawn;
 use crate::workload::drivers::error::DriverError;
 
-/// Time for drivers to connect: an allocation is there already, a program may be read over a network.
+/// Time for drivers to connect: the allocation exists already, but the program may be read over a network.
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// Time for the command to end after its drivers were ordered to end.
 const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the user's command says in place of the driver's command and of the number of drivers.
+/// Placeholders in the user's command: the driver's command and the number of drivers.
 const DRIVE_PLACEHOLDER: &str = "{drive}";
 const COUNT_PLACEHOLDER: &str = "{n}";
 
@@ -127,7 +127,7 @@ impl Launcher for Command {
     fn why_missing(&mut self, _missing: &[u32]) -> Option<String> {
         let newest = self.started.last_mut()?;
         let status = newest.try_wait().ok().flatten()?;
-        // One that puts its drivers in the background and succeeds may be followed by them.
+        // A command that puts its drivers in the background may succeed before they connect.
         (!status.success())
             .then(|| format!("the command that starts the drivers ended with {status}"))
     }

@@ -16,7 +16,7 @@ const DRIVE: &[u8] = b"drive";
 pub fn is_driver_descendant() -> bool {
     let Ok(own) = i32::try_from(std::process::id()) else { return false };
     let is_driver = |pid: &i32| {
-        // A process that has ended meanwhile is none.
+        // A process that has ended meanwhile is no driver.
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         line.split(|byte| *byte == 0).nth(1) == Some(DRIVE)
     };

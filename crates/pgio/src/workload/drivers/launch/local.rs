@@ -13,7 +13,7 @@ use crate::host::exec::{SpawnOptions, spawn};
 use crate::workload::drivers::error::DriverError;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Time for a driver to end after the order to.
+/// Time for a driver to end after it was ordered to.
 const END_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Default)]
@@ -39,14 +39,14 @@ impl Launcher for Local {
         let Some(invitation) = &self.invitation else { return Ok(()) };
         for rank in ranks {
             if let Some(mut lost) = self.children.remove(rank) {
-                // It may be stopped, and would come back when it is not.
+                // A stopped process would come back when it is continued.
                 let _ = lost.kill();
                 let _ = lost.wait();
             }
             // The link leads to the running program even after an upgrade.
             let drive = CommandLine::new("/proc/self/exe").arg("drive");
-            // One that still dials would not notice the coordinator's end. The run's own thread, which
-            // lasts as long as the run, starts all of them.
+            // A driver that is still dialing would not notice the coordinator's end. The run's own thread,
+            // which lasts as long as the run, starts all of them.
             let options =
                 SpawnOptions { parent_death_signal: Some(Signal::TERM), ..background_options() };
             let child = spawn(&with_invitation(drive, invitation, &[*rank]), options)?;
