@@ -14,7 +14,7 @@ use pgio::cli::output;
 use pgio::config::resolve::{HotSpot, KeyDistribution};
 use pgio::config::value::Decimal;
 use pgio::pg::private::VersionRequest;
-use pgio::workload::slob::draw::{Draw, benched};
+use pgio::workload::slob::draw::{Draw, bench_block};
 
 /// 4 GB: more keys than a table of shares could hold.
 const KEYS: u64 = 524_288;
@@ -33,7 +33,8 @@ pub(super) fn run(draws: u32, rounds: usize, pg: Option<VersionRequest>) -> Outc
         // The first pair is a warm-up and is not counted.
         for round in 0..=rounds {
             let seed = round as f64 / (rounds + 1) as f64;
-            let mut spent = |drawn| clock.spent(&mut bench, &benched(&draw, draws, seed, drawn));
+            let mut spent =
+                |drawn| clock.spent(&mut bench, &bench_block(&draw, draws, seed, drawn));
             let (without, with) = (spent(false)?, spent(true)?);
             let cost = with.as_secs_f64() - without.as_secs_f64();
             if round > 0 {

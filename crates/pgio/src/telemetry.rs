@@ -54,10 +54,10 @@ pub struct TrialPlan {
     /// Absent if the trial runs a fixed number of transactions.
     pub window: Option<Duration>,
     /// Whether the server has [`SESSIONS`] connections to spare.
-    pub room: bool,
+    pub has_connections: bool,
     /// A server session that stays open during the whole trial.
     pub backend_pid: Option<i32>,
-    /// Whether to observe the hosts; if not, [`Recorder::of_hosts`] does for several servers.
+    /// Whether to observe the hosts; if not, [`Recorder::for_hosts`] does for several servers.
     pub hosts: bool,
     pub seed: u64,
 }
@@ -105,7 +105,7 @@ impl Recorder<'_> {
             false => Vec::new(),
         };
         let (mut server, mut waits) = (None, None);
-        if plan.room {
+        if plan.has_connections {
             let upstreams = standbys::upstreams(&sources.standbys);
             server = Some(server::Sampler::start(sources.watched.clone(), upstreams, cadence));
             waits = Some(waits::Sampler::start(sources.watched.clone(), plan.seed));
@@ -121,7 +121,7 @@ impl Recorder<'_> {
 
     /// Starts samplers of hosts alone, each host once whatever number of servers it has. Each target comes with
     /// a session that stays open. `None` without a target.
-    pub fn of_hosts<'a>(
+    pub fn for_hosts<'a>(
         targets: &[(&'a TelemetrySources, Option<i32>)],
         window: Option<Duration>,
     ) -> Option<Recorder<'a>> {
@@ -153,7 +153,7 @@ impl Recorder<'_> {
         self.closed = Some(Mark::new(at));
         let requested = Instant::now();
         while requested.elapsed() < MARK_TIMEOUT
-            && self.hosts.iter().any(|host| host.sampler.is_marking())
+            && self.hosts.iter().any(|host| host.sampler.has_pending_mark())
         {
             thread::sleep(Duration::from_millis(1));
         }
@@ -204,7 +204,7 @@ impl Recorder<'_> {
         if let Some(server) = self.server {
             let usage = server.finish(span);
             telemetry.standbys = usage.standbys;
-            standbys::describe(&self.sources.standbys, &mut telemetry.standbys);
+            standbys::add_details(&self.sources.standbys, &mut telemetry.standbys);
             series.tracks.extend(usage.tracks);
             series.moments.extend(usage.moments);
             warnings.extend(usage.warnings);

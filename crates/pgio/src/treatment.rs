@@ -37,14 +37,14 @@ pub mod workload_table;
 
 pub use changed_server::ChangedServer;
 pub use condition::{
-    Checked, Parsed, Treatments, changes, check_all, check_beside, declared_value, declares,
-    parse_all, put_in_force, touched_before_check,
+    Checked, Parsed, Treatments, changes, check_all, check_further_server, declared_value,
+    declares, parse_all, put_in_force, touched_before_check,
 };
 pub use context::{
-    AdminSession, Context, Control, Layout, Machines, Moved, OutOfReach, Pair, Replica,
+    AdminSession, Context, Control, Layout, Machines, Moved, Pair, Replica, UnreachableControl,
 };
 #[cfg(test)]
-pub(crate) use contract::unread;
+pub(crate) use contract::failed_reading;
 pub use contract::{Cost, Declared, InForce, Kind, Prepared, Preview, Treatment};
 pub use error::TreatmentError;
 pub use kinds::{KINDS, is_workload_table, names, parse};

@@ -161,7 +161,7 @@ pub trait Workload: Send + Sync {
         Vec::new()
     }
     /// The table that `before_trial` makes, if any: its schema, name and mark.
-    fn makes(&self) -> Option<(String, &'static str, &'static str)> {
+    fn created_table(&self) -> Option<(String, &'static str, &'static str)> {
         None
     }
     /// Removes what `before_trial` made.

@@ -87,7 +87,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let benches = places.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let sector = places.iter().map(|p| p.sector).max().flatten();
     let rounds = Rounds {
-        tests: device::guide(sector, args.duration)
+        tests: device::user_guide_tests(sector, args.duration)
             .into_iter()
             .filter(|(test, _)| writes || !test.writes())
             .collect(),

@@ -54,7 +54,7 @@ pub(super) fn show(event: &UndoEvent<'_>) {
             "Skipped run {}: {} is still running, changes {} and undoes that itself.",
             run.run,
             run.owner.as_deref().unwrap_or("another process"),
-            run.what()
+            run.describe_changes()
         )),
         UndoEvent::Warns(warning) => output::warn(warning),
         UndoEvent::SessionEnded(pid) => {

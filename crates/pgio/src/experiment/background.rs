@@ -197,12 +197,12 @@ fn count_in_window(
     window: Option<(Instant, Instant)>,
 ) -> (String, Option<f64>) {
     let Some(Counted { metric, unit, .. }) =
-        counts.last().and_then(|(_, last)| last.counted(&primary))
+        counts.last().and_then(|(_, last)| last.primary_count(&primary))
     else {
         return (primary, None);
     };
     let count = |progress: &Progress| {
-        let counted = progress.counted(metric).filter(|c| c.metric == metric);
+        let counted = progress.primary_count(metric).filter(|c| c.metric == metric);
         counted.map_or(0, |c| c.count)
     };
     let counts: Vec<(Instant, u64)> = counts.iter().map(|(at, p)| (*at, count(p))).collect();

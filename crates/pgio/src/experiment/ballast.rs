@@ -57,7 +57,7 @@ pub struct CheckedSize {
 pub fn check(leave: u64) -> Result<CheckedSize, BallastError> {
     let host = Host::local();
     let memory =
-        huge_pages::check(&host, leave, &journal::steps_of(&state::ballast_journal_dir()?))?;
+        huge_pages::check(&host, leave, &journal::all_open_steps(&state::ballast_journal_dir()?))?;
     Ok(CheckedSize { host, leave, total: memory.total })
 }
 
@@ -70,7 +70,7 @@ pub fn take(size: &CheckedSize, observe: &mut Observer<'_>) -> Result<(), Ballas
         false => error.into(),
     })?;
     let mut journal = Journal::new(&state::ballast_journal_dir()?, "ballast");
-    let touches = vec![huge_pages::memory_of(host)];
+    let touches = vec![huge_pages::memory_resource(host)];
     journal.set_target(UndoTarget { private: true, touches, ..UndoTarget::default() })?;
     let number = journal.intent(&step.record())?;
     let given = match huge_pages::take(host, &step) {

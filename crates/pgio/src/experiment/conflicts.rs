@@ -35,7 +35,9 @@ pub fn refuse_unfinished<'a>(
     let connects = params.into_iter().map(ConnectParams::without_secrets).collect();
     let subject = Subject { connects: &connects, resources: &BTreeSet::new() };
     let others = journal::check(&state::journal_dir()?, &subject)?.into_iter();
-    Ok(others.map(|found| InterruptedRun { what: found.what(), journal: found.path }).collect())
+    Ok(others
+        .map(|found| InterruptedRun { what: found.describe_changes(), journal: found.path })
+        .collect())
 }
 
 /// Refuses servers and resources that an interrupted run changed, or that another run is changing.

@@ -89,7 +89,7 @@ pub const DRIVERS: &str = "drivers";
 
 pub fn held_ballast() -> Option<String> {
     let host = Host::local();
-    let steps = journal::steps_of(&state::ballast_journal_dir().ok()?);
+    let steps = journal::all_open_steps(&state::ballast_journal_dir().ok()?);
     steps.iter().find_map(|step| huge_pages::held(&host, step))
 }
 

@@ -258,7 +258,7 @@ pub(super) fn canceled_waits(times: usize, failed: bool) -> Option<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::treatment::unread;
+    use crate::treatment::failed_reading;
 
     #[test]
     fn only_a_trial_that_did_not_fail_lost_its_wait_for_the_standby() {
@@ -294,7 +294,7 @@ mod tests {
         let what = "synchronous standby";
         let good = reading(When::Before, "s1: sync", Some("s1: sync"));
         let after = reading(When::After, "s1: sync", Some("s1: sync"));
-        let failed = |when| unread(when, what);
+        let failed = |when| failed_reading(when, what);
         let check = in_force(&[good.clone(), failed(When::During), after]);
         assert_eq!(check.verdict, CheckVerdict::Ok, "{}", check.message);
         let check = in_force(&[good, failed(When::During), failed(When::After)]);

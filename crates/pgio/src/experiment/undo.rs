@@ -22,8 +22,8 @@ use crate::pg::control::Controller;
 use crate::pg::{leftovers, private, words};
 use crate::treatment::journal::{self, Journal, JournalError, JournalStatus, Unfinished};
 use crate::treatment::{
-    self, AdminSession, ChangedServer, Context, Control, Layout, OnConflict, OutOfReach,
-    TreatmentError, UndoReport, Unreachable,
+    self, AdminSession, ChangedServer, Context, Control, Layout, OnConflict, TreatmentError,
+    UndoReport, Unreachable, UnreachableControl,
 };
 use pgio_connect::{self, ConnectError, ConnectParams, Env};
 use pgio_results::Warning;
@@ -164,7 +164,7 @@ pub fn undo_journal(
             touched: target.touches.clone(),
             node: target.node.clone(),
             standbys: target.standbys.clone(),
-            insists: on_conflict == OnConflict::Restore,
+            accepts_any_timeline: on_conflict == OnConflict::Restore,
         },
         hosts: &hosts,
         // The journal names the server's host if pgio may stop and start the server.
@@ -195,10 +195,10 @@ pub fn undo_journal(
 
 /// Fails if any change is still in place, whatever the reason.
 fn check_complete(report: UndoReport) -> Result<(), UndoError> {
-    if !report.left.is_empty() {
+    if !report.remaining.is_empty() {
         return Err(UndoError::ChangesRemain { others_undone: !report.undone.is_empty() });
     }
-    let unwritten = report.unwritten.map(TreatmentError::from);
+    let unwritten = report.journal_error.map(TreatmentError::from);
     unwritten.map_or(Ok(()), |error| Err(UndoError::Unwritten(error)))
 }
 
@@ -244,7 +244,7 @@ fn controller(
     };
     Some(match host {
         Ok(host) => Box::new(Controller::new(plan, host)),
-        Err(why) => Box::new(OutOfReach(why)),
+        Err(why) => Box::new(UnreachableControl(why)),
     })
 }
 
@@ -302,7 +302,7 @@ mod tests {
         let result = undo_journal(journal, None, OnConflict::Ask, &mut |event| {
             events.push(match event {
                 UndoEvent::StepsUndone { report, .. } => {
-                    format!("{} undone, {} left", report.undone.len(), report.left.len())
+                    format!("{} undone, {} left", report.undone.len(), report.remaining.len())
                 }
                 other => format!("{other:?}"),
             });

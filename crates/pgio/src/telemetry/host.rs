@@ -59,14 +59,14 @@ pub struct Sampler {
 
 /// Environment variable with process ids on this machine that belong to the measured system, such
 /// as virtual hosts; their descendants belong to it too.
-const OURS: &str = "PGIO_OURS";
+const OWN_PIDS_VARIABLE: &str = "PGIO_OURS";
 
-/// Whether [`OURS`] names processes of this host.
-pub(super) fn names_ours(host: &Host) -> bool {
-    host.shares_pids_with_this_process() && std::env::var_os(OURS).is_some()
+/// Whether [`OWN_PIDS_VARIABLE`] names processes of this host.
+pub(super) fn has_own_pids(host: &Host) -> bool {
+    host.shares_pids_with_this_process() && std::env::var_os(OWN_PIDS_VARIABLE).is_some()
 }
 
-fn numbers(text: &str) -> impl Iterator<Item = i32> {
+fn parse_pids(text: &str) -> impl Iterator<Item = i32> {
     text.split_whitespace().filter_map(|word| word.parse().ok())
 }
 
@@ -134,14 +134,14 @@ impl Sampler {
     }
 
     /// Whether a requested mark is still outstanding.
-    pub fn is_marking(&self) -> bool {
-        locked(&self.record).marked < self.requested.get() && !self.thread.is_finished()
+    pub fn has_pending_mark(&self) -> bool {
+        lock_record(&self.record).marked < self.requested.get() && !self.thread.is_finished()
     }
 
     /// Number of snapshots so far. If it grew after a mark, the new one is that mark or an earlier
     /// tick.
-    pub fn answers(&self) -> usize {
-        locked(&self.record).snapshots.len()
+    pub fn snapshot_count(&self) -> usize {
+        lock_record(&self.record).snapshots.len()
     }
 
     /// Summarizes the window between two moments of this machine's clock.
@@ -149,7 +149,7 @@ impl Sampler {
         let Sampler { host, watch, cadence, setup, record, marks, ended, .. } = self;
         drop(marks);
         let _ = ended.recv_timeout(END_LIMIT);
-        let record = locked(&record);
+        let record = lock_record(&record);
         let name = host.name();
         let inside = |moments: &[Instant]| {
             moments.iter().filter(|at| (opened..=closed).contains(at)).count() as u64
@@ -174,9 +174,9 @@ impl Sampler {
         match Span::nearest(&all, opened, closed) {
             None => warnings.push(no_samples(name)),
             Some(span) => {
-                span.fill(&mut usage, setup.hertz);
+                span.fill_usage(&mut usage, setup.hertz);
                 usage.drbd = drbd::device_use(&all, span, &setup.drbd);
-                warnings.extend(outside_window(name, span, opened, closed, cadence));
+                warnings.extend(check_span(name, span, opened, closed, cadence));
             }
         }
         let mut marks = all;
@@ -213,7 +213,7 @@ impl Setup {
             [number_after("self "), number_after("sshd ")].into_iter().flatten().collect();
         if host.shares_pids_with_this_process() {
             ours.extend(i32::try_from(std::process::id()));
-            ours.extend(std::env::var(OURS).iter().flat_map(|pids| numbers(pids)));
+            ours.extend(std::env::var(OWN_PIDS_VARIABLE).iter().flat_map(|pids| parse_pids(pids)));
         }
         let rounds = (0..CLOCK_ROUNDS).filter_map(|_| Clock::ask(shell));
         let clock = rounds.min_by(|a, b| a.error_seconds.total_cmp(&b.error_seconds));
@@ -250,7 +250,7 @@ fn sample(shell: &mut Shell, cadence: Duration, marks: &Receiver<()>, record: &M
             Err(RecvTimeoutError::Disconnected) => return,
         };
         let answer = shell.ask(if mark { "mark" } else { "tick" }, ANSWER_LIMIT);
-        let mut record = locked(record);
+        let mut record = lock_record(record);
         record.marked += usize::from(mark);
         match answer {
             Ok(answer) => {
@@ -283,7 +283,7 @@ fn sample(shell: &mut Shell, cadence: Duration, marks: &Receiver<()>, record: &M
 }
 
 /// Samples stay valid after a panic of the thread.
-fn locked(record: &Mutex<Record>) -> MutexGuard<'_, Record> {
+fn lock_record(record: &Mutex<Record>) -> MutexGuard<'_, Record> {
     record.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -296,7 +296,7 @@ fn no_samples(host: &str) -> Warning {
 }
 
 /// Rates over a span other than the window are still useful, but need a warning.
-fn outside_window(
+fn check_span(
     host: &str,
     span: Span<'_>,
     opened: Instant,

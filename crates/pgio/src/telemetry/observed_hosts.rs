@@ -51,7 +51,7 @@ pub(super) fn start<'a>(
             Ok(sampler) => started.push(ObservedHost {
                 name,
                 sampler,
-                hides_a_server: hidden && !host::names_ours(host),
+                hides_a_server: hidden && !host::has_own_pids(host),
             }),
             Err(error) => warnings.push(Warning::new(
                 format!("host {name} was not observed"),
@@ -79,7 +79,7 @@ impl ObservedHost<'_> {
     }
 }
 
-/// All of it would be the server's own.
+/// Removes the foreign load, which would include the server's own.
 fn without_foreign_load(usage: HostUse) -> HostUse {
     HostUse { foreign_cores: None, run_delay: None, process_io: None, ..usage }
 }
@@ -130,7 +130,7 @@ mod tests {
             server_host: server.map(str::to_owned),
             expected_host: expected.map(str::to_owned),
             neighbors: server.map(|name| (name.to_owned(), 12)).into_iter().collect(),
-            ..TelemetrySources::of_nothing()
+            ..TelemetrySources::without_hosts()
         }
     }
 
@@ -166,7 +166,7 @@ mod tests {
             let opened = std::time::Instant::now();
             for _ in 0..2 {
                 host.sampler.mark();
-                while host.sampler.is_marking() {
+                while host.sampler.has_pending_mark() {
                     std::thread::sleep(Duration::from_millis(5));
                 }
                 std::thread::sleep(Duration::from_millis(100));

@@ -109,10 +109,10 @@ fn sample_into(
     marks: &Receiver<()>,
 ) -> Result<(), SessionError> {
     let mut client = session::open(&watched.params)?;
-    let mut statements = prepare(&mut client, watched, samples);
+    let mut statements = prepare_sources(&mut client, watched, samples);
     let replication = client.prepare(replication::SQL)?;
     let mut upstreams = open_upstreams(upstreams, samples);
-    let mut beat = SampleSchedule::new(Instant::now(), cadence);
+    let mut schedule = SampleSchedule::new(Instant::now(), cadence);
     loop {
         read_all(&mut client, watched, &mut statements, samples);
         read_standbys(&mut client, &replication, samples);
@@ -125,9 +125,9 @@ fn sample_into(
             return Ok(());
         }
         let now = Instant::now();
-        beat.advance(now);
-        match marks.recv_timeout(beat.due().saturating_duration_since(now)) {
-            Ok(()) => beat = SampleSchedule::new(Instant::now() + AFTER_SLICE, cadence),
+        schedule.advance(now);
+        match marks.recv_timeout(schedule.due().saturating_duration_since(now)) {
+            Ok(()) => schedule = SampleSchedule::new(Instant::now() + AFTER_SLICE, cadence),
             Err(RecvTimeoutError::Timeout) => {}
             Err(RecvTimeoutError::Disconnected) => return Ok(()),
         }
@@ -163,7 +163,11 @@ fn read_standbys(client: &mut Client, statement: &Statement, samples: &mut Sampl
 }
 
 /// Prepares a statement for each source that can be read.
-fn prepare(client: &mut Client, watched: &WatchedServer, samples: &mut Samples) -> Vec<Statement> {
+fn prepare_sources(
+    client: &mut Client,
+    watched: &WatchedServer,
+    samples: &mut Samples,
+) -> Vec<Statement> {
     let mut statements = Vec::new();
     for source in sources::for_version(watched.version_num) {
         match client.prepare(source.sql) {
@@ -231,7 +235,7 @@ fn timed<T>(query: impl FnOnce() -> T) -> (T, Instant) {
 struct SampleSchedule {
     first: Instant,
     every: Duration,
-    /// Index of the beat that is due next.
+    /// Index of the tick that is due next.
     next: u32,
     missed: u64,
 }
@@ -241,12 +245,12 @@ impl SampleSchedule {
         SampleSchedule { first, every, next: 0, missed: 0 }
     }
 
-    /// When the next beat is due.
+    /// When the next tick is due.
     fn due(&self) -> Instant {
         self.first + self.every * self.next
     }
 
-    /// Marks the due beat as used and skips the beats that passed meanwhile. They count as missed:
+    /// Marks the due tick as used and skips the ticks that passed meanwhile. They count as missed:
     /// making up for them would measure the same moment several times.
     fn advance(&mut self, now: Instant) {
         self.next += 1;
@@ -278,13 +282,13 @@ mod tests {
     #[test]
     fn passed_beats_are_missed_and_the_phase_is_kept() {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
-        let mut beat = SampleSchedule::new(start, second);
-        beat.advance(start);
-        assert_eq!((beat.due(), beat.missed), (start + second, 0));
-        // Late, but the next beat is not over yet.
-        beat.advance(start + second * 2);
-        assert_eq!((beat.due(), beat.missed), (start + second * 2, 0));
-        beat.advance(start + second * 5 + second / 2);
-        assert_eq!((beat.due(), beat.missed), (start + second * 5, 2));
+        let mut schedule = SampleSchedule::new(start, second);
+        schedule.advance(start);
+        assert_eq!((schedule.due(), schedule.missed), (start + second, 0));
+        // Late, but the next tick is not over yet.
+        schedule.advance(start + second * 2);
+        assert_eq!((schedule.due(), schedule.missed), (start + second * 2, 0));
+        schedule.advance(start + second * 5 + second / 2);
+        assert_eq!((schedule.due(), schedule.missed), (start + second * 5, 2));
     }
 }

@@ -80,8 +80,8 @@ impl TelemetrySources {
                 sources.server_host = Some(host.name().to_owned());
             }
             Err(why) => {
-                let here = params.hosts.iter().all(is_here).then_some(LOCAL);
-                sources.expected_host = host.or(here).map(str::to_owned);
+                let this_machine = params.hosts.iter().all(is_on_this_machine).then_some(LOCAL);
+                sources.expected_host = host.or(this_machine).map(str::to_owned);
                 sources.warnings.push(Warning::new(
                     "the devices under the server were not observed",
                     why,
@@ -138,8 +138,9 @@ impl TelemetrySources {
 
     /// The names of this machine among the hosts.
     pub fn names_of_this_machine(&self) -> impl Iterator<Item = &str> {
-        let here = self.hosts.iter().filter(|(_, host)| host.shares_pids_with_this_process());
-        here.map(|(name, _)| name.as_str())
+        let this_machine =
+            self.hosts.iter().filter(|(_, host)| host.shares_pids_with_this_process());
+        this_machine.map(|(name, _)| name.as_str())
     }
 
     /// File systems and devices below the server's directories, as far as known.
@@ -214,7 +215,7 @@ impl TelemetrySources {
 }
 
 /// Whether a server at this address runs on this machine's kernel, in a container or not.
-fn is_here(endpoint: &Endpoint) -> bool {
+fn is_on_this_machine(endpoint: &Endpoint) -> bool {
     match endpoint {
         Endpoint::Socket { .. } => true,
         Endpoint::Tcp { host, addr, .. } => {
@@ -226,8 +227,8 @@ fn is_here(endpoint: &Endpoint) -> bool {
 
 #[cfg(test)]
 impl TelemetrySources {
-    /// The sources of a server without hosts, which nobody asks.
-    pub(super) fn of_nothing() -> TelemetrySources {
+    /// The sources of a server without hosts.
+    pub(super) fn without_hosts() -> TelemetrySources {
         let params = pgio_connect::resolve("host=h user=u dbname=d", &pgio_connect::Env::default());
         TelemetrySources {
             cadence: Duration::from_secs(1),
@@ -257,7 +258,7 @@ mod tests {
     fn servers_behind_a_socket_or_a_loopback_address_are_here() {
         let here = |text: &str| {
             let params = pgio_connect::resolve(text, &pgio_connect::Env::default()).unwrap();
-            params.hosts.iter().all(is_here)
+            params.hosts.iter().all(is_on_this_machine)
         };
         for text in ["host=/run/postgresql", "host=localhost", "host=127.0.0.2", "host=::1"] {
             assert!(here(&format!("{text} user=u dbname=d")), "{text}");

@@ -3,7 +3,7 @@
 use std::time::{Duration, Instant};
 
 /// Latest arrival of a reading that was requested at the end of the window.
-const LATE: Duration = Duration::from_millis(100);
+const READING_DELAY: Duration = Duration::from_millis(100);
 
 /// The measuring window, on this machine's clock.
 #[derive(Debug, Clone, Copy)]
@@ -22,7 +22,7 @@ impl Span {
     }
 
     pub(super) fn contains(&self, at: Instant) -> bool {
-        at >= self.opened && at <= self.closed + LATE
+        at >= self.opened && at <= self.closed + READING_DELAY
     }
 }
 

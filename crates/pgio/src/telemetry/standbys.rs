@@ -69,7 +69,7 @@ pub(super) fn upstreams(standbys: &[StandbySource]) -> Vec<ConnectParams> {
 }
 
 /// Adds to each standby that was seen what is known of it.
-pub(super) fn describe(standbys: &[StandbySource], seen: &mut BTreeMap<String, StandbyLag>) {
+pub(super) fn add_details(standbys: &[StandbySource], seen: &mut BTreeMap<String, StandbyLag>) {
     for standby in standbys {
         if let Some(lag) = seen.get_mut(&standby.own.name) {
             lag.from.clone_from(&standby.own.from);
@@ -96,7 +96,7 @@ mod tests {
             storage: Some(Storage { role: format!("standby {name}"), ..Storage::default() }),
         };
         let mut seen = BTreeMap::from([("b".to_owned(), StandbyLag::default())]);
-        describe(&[source("a", None), source("b", Some("a"))], &mut seen);
+        add_details(&[source("a", None), source("b", Some("a"))], &mut seen);
         assert_eq!(seen.len(), 1, "a was not connected");
         let b = &seen["b"];
         assert_eq!((b.from.as_deref(), b.apply_delay_seconds), (Some("a"), Some(1.5)));

@@ -60,7 +60,7 @@ impl Monitors {
         for (file, program, args) in TOOLS {
             let (path, out) = create(file)?;
             let cannot = |source| FileError { path: path.clone(), source };
-            let ties = SpawnOptions {
+            let options = SpawnOptions {
                 stdin: Stdio::null(),
                 stderr: out.try_clone().map_err(cannot)?.into(),
                 stdout: out.into(),
@@ -68,7 +68,7 @@ impl Monitors {
                 own_group: true,
                 parent_death_signal: Some(Signal::KILL),
             };
-            match spawn(&CommandLine::new(program).args(args), ties) {
+            match spawn(&CommandLine::new(program).args(args), options) {
                 Ok(child) => monitors.running.push(child),
                 Err(ExecError::Start { source, .. }) => {
                     // An empty file would look like an idle machine.

@@ -91,12 +91,12 @@ impl Sampler {
 
 impl Samples {
     fn summarize(mut self, span: Span, sets: &[Vec<Span>]) -> WaitSummary {
-        if self.within(&[span]).0.contains_key(DISABLED) {
+        if self.count_in(&[span]).0.contains_key(DISABLED) {
             self.warnings.push(track_activities_off());
         }
         // `missed`: rounds that the window missed for each round that it has.
         let waits = |spans: &[Span], missed: Option<f64>| {
-            let (sightings, rounds) = self.within(spans);
+            let (sightings, rounds) = self.count_in(spans);
             if sightings.is_empty() || sightings.contains_key(DISABLED) {
                 return None;
             }
@@ -122,7 +122,7 @@ impl Samples {
     }
 
     /// Counts the samples by event, and the rounds, inside spans.
-    fn within(&self, spans: &[Span]) -> (BTreeMap<String, u64>, u64) {
+    fn count_in(&self, spans: &[Span]) -> (BTreeMap<String, u64>, u64) {
         let mut sightings = BTreeMap::new();
         let mut rounds = 0;
         let inside = |round: &&Round| {
@@ -138,7 +138,7 @@ impl Samples {
         (sightings, rounds)
     }
 
-    fn event(&mut self, name: &str) -> u16 {
+    fn event_index(&mut self, name: &str) -> u16 {
         let index = self.events.iter().position(|e| e == name).unwrap_or_else(|| {
             self.events.push(name.to_owned());
             self.events.len() - 1
@@ -204,7 +204,7 @@ fn sample_rounds(
         let at = interval + INTERVAL.mul_f64(moments.next_f64());
         loop {
             match watched_pids.recv_timeout(at.saturating_duration_since(Instant::now())) {
-                // A program of one more driver is served.
+                // The server now also serves the program of another driver.
                 Ok(others) => pids = others,
                 Err(RecvTimeoutError::Timeout) => break,
                 Err(RecvTimeoutError::Disconnected) => return Ok(()),
@@ -214,7 +214,7 @@ fn sample_rounds(
         let start = Instant::now();
         if let Some(counts) = query(&pids)? {
             let at = start + start.elapsed() / 2;
-            let counts = counts.iter().map(|(event, n)| (samples.event(event), *n)).collect();
+            let counts = counts.iter().map(|(event, n)| (samples.event_index(event), *n)).collect();
             samples.rounds.push(Round { at, counts });
         }
         let now = Instant::now();
@@ -231,7 +231,7 @@ mod tests {
 
     fn samples(moments: &[u64], opened: Instant) -> Samples {
         let mut samples = Samples { sessions: 2, ..Samples::default() };
-        let (cpu, flush) = (samples.event("CPU"), samples.event("IO:WALSync"));
+        let (cpu, flush) = (samples.event_index("CPU"), samples.event_index("IO:WALSync"));
         let round = |ms: &u64| Round {
             at: opened + Duration::from_millis(*ms),
             counts: vec![(cpu, 1), (flush, 1)],
@@ -295,10 +295,10 @@ mod tests {
     fn pauses_of_sessions_are_samples_like_others() {
         let opened = Instant::now();
         let mut asleep = samples(&[10], opened);
-        let pause = asleep.event("Timeout:PgSleep");
+        let pause = asleep.event_index("Timeout:PgSleep");
         asleep.rounds[0].counts = vec![(pause, 2)];
         let span = Span { opened, closed: opened + Duration::from_secs(1) };
-        assert_eq!(asleep.within(&[span]).0["Timeout:PgSleep"], 2);
+        assert_eq!(asleep.count_in(&[span]).0["Timeout:PgSleep"], 2);
     }
 
     /// Each driver of a program adds the sessions that serve it.
@@ -336,7 +336,7 @@ mod tests {
     fn track_activities_off_is_a_warning_and_not_counted_as_client() {
         let opened = Instant::now();
         let mut off = samples(&[10], opened);
-        let disabled = off.event(DISABLED);
+        let disabled = off.event_index(DISABLED);
         off.rounds[0].counts = vec![(disabled, 2)];
         let summary = off.summarize(Span { opened, closed: opened + Duration::from_secs(1) }, &[]);
         assert_eq!(summary.waits, None);

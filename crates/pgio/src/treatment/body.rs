@@ -84,7 +84,7 @@ impl<'a> Body<'a> {
         }
     }
 
-    pub(super) fn whole(
+    pub(super) fn integer(
         &self,
         key: &str,
         range: RangeInclusive<u64>,
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!(body.bytes("times").unwrap(), Some(3));
         assert_eq!(body.required("host", "the machine").unwrap(), "db");
         assert_eq!(body.one_of("host", &["pg", "db"]).unwrap(), Some("db"));
-        assert_eq!(body.whole("times", 1..=u64::MAX).unwrap(), Some(3));
+        assert_eq!(body.integer("times", 1..=u64::MAX).unwrap(), Some(3));
         assert_eq!(body.boolean("hard").unwrap(), Some(true));
         assert_eq!(body.text("absent").unwrap(), None);
         assert!(body.has("hard") && !body.has("absent"));
@@ -184,12 +184,12 @@ mod tests {
             ),
             (
                 "{ times = 0 }",
-                |b| b.whole("times", 1..=9).map(drop),
+                |b| b.integer("times", 1..=9).map(drop),
                 "line 7: ballast.times: must be a whole number from 1 to 9, not 0",
             ),
             (
                 "{ times = -1 }",
-                |b| b.whole("times", 1..=u64::MAX).map(drop),
+                |b| b.integer("times", 1..=u64::MAX).map(drop),
                 "line 7: ballast.times: must be a whole number of at least 1, not -1",
             ),
             (

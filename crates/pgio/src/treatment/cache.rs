@@ -44,13 +44,13 @@ const NAMES: &[&str] = &["cold", "warm"];
 const IN_MEMORY: &str = "data set in memory";
 const WARMED_UP: &str = "data set in memory after the warm-up";
 const DROP_CACHES: &str = "/proc/sys/vm/drop_caches";
-const NEED: &str = "a cold cache";
+const PURPOSE: &str = "a cold cache";
 
 /// Largest share of the data set in memory for a cold start; the sessions of a trial read a little
 /// while they are prepared.
-const COLD: f64 = 0.1;
+const MAX_COLD_SHARE: f64 = 0.1;
 /// Smallest share for a warm cache.
-const WARM: f64 = 0.9;
+const MIN_WARM_SHARE: f64 = 0.9;
 
 #[derive(Debug, Clone, Copy)]
 enum Cache {
@@ -102,7 +102,7 @@ impl Treatment for Cache {
     }
 
     fn preview(&self, context: &mut Context<'_>) -> Result<Vec<Preview>, TreatmentError> {
-        let relations = Relations::in_data_set(context.admin()?)?;
+        let relations = Relations::of_data_set(context.admin()?)?;
         let now = match Resident::measure(context, &relations) {
             _ if relations.is_empty() => "no data set".to_owned(),
             Ok(found) => found.to_string(),
@@ -125,7 +125,7 @@ impl Treatment for Cache {
 
     fn check_rights(&self, machines: &Machines<'_>) -> Result<(), TreatmentError> {
         match self {
-            Cache::Cold => check_drop(machines),
+            Cache::Cold => check_drop_caches(machines),
             Cache::Warm => Ok(()),
         }
     }
@@ -149,7 +149,7 @@ impl Prepared for Cache {
             Cache::Cold => Ok(Box::new(ColdCache::make(context, journal)?)),
             Cache::Warm => {
                 let admin = context.admin()?;
-                let relations = Relations::in_data_set(admin)?;
+                let relations = Relations::of_data_set(admin)?;
                 resident::prewarm(admin, &relations)?;
                 Ok(Box::new(WarmCache))
             }
@@ -163,12 +163,12 @@ impl ColdCache {
         let now = context.admin()?.query_one(clock, &[]);
         let stopped_after =
             now.map_err(TreatmentError::postgres("read the server's clock"))?.get(0);
-        stopped::stop(context, journal, NEED)?;
+        stopped::stop(context, journal, PURPOSE)?;
         let host = context.host(None)?;
         let drop = CommandLine::new("sh").args(["-c", "sync; echo 3 >\"$1\"", "sh", DROP_CACHES]);
         let dropped = host.run(&drop);
         // Start the server again even after a failure.
-        context.start_server(NEED)?;
+        context.start_server(PURPOSE)?;
         dropped?;
         Ok(ColdCache { stopped_after, was_read: false })
     }
@@ -181,12 +181,12 @@ impl InForce for ColdCache {
             return Vec::new();
         }
         let mut all = Vec::new();
-        all.extend(context.admin().ok().map(|admin| started(admin, self.stopped_after)));
+        all.extend(context.admin().ok().map(|admin| start_evidence(admin, self.stopped_after)));
         let was_read = std::mem::replace(&mut self.was_read, true);
         let what = if was_read { WARMED_UP } else { IN_MEMORY };
-        all.extend(in_memory(context, what, |found| match was_read {
+        all.extend(memory_evidence(context, what, |found| match was_read {
             true => None,
-            false => Some((found <= COLD, "at most 10 %")),
+            false => Some((found <= MAX_COLD_SHARE, "at most 10 %")),
         }));
         all
     }
@@ -197,14 +197,14 @@ impl InForce for WarmCache {
         if when != When::Before {
             return Vec::new();
         }
-        let expected = |found| Some((found >= WARM, "at least 90 % in one of the two"));
-        in_memory(context, IN_MEMORY, expected).into_iter().collect()
+        let expected = |found| Some((found >= MIN_WARM_SHARE, "at least 90 % in one of the two"));
+        memory_evidence(context, IN_MEMORY, expected).into_iter().collect()
     }
 }
 
 /// Returns none without a data set.
-fn measured(context: &mut Context<'_>) -> Result<Option<Resident>, TreatmentError> {
-    let relations = Relations::in_data_set(context.admin()?)?;
+fn measure_resident(context: &mut Context<'_>) -> Result<Option<Resident>, TreatmentError> {
+    let relations = Relations::of_data_set(context.admin()?)?;
     if relations.is_empty() {
         return Ok(None);
     }
@@ -213,21 +213,22 @@ fn measured(context: &mut Context<'_>) -> Result<Option<Resident>, TreatmentErro
 
 /// Reads how much of the data set is in memory. `expected` gets the share in the cache that holds more, and
 /// returns whether that is right and the expected value; none if no value is expected.
-fn in_memory(
+fn memory_evidence(
     context: &mut Context<'_>,
     what: &str,
     expected: impl Fn(f64) -> Option<(bool, &'static str)>,
 ) -> Option<Evidence> {
-    match measured(context) {
+    match measure_resident(context) {
         Ok(None) => None,
         Err(error) => Some(evidence(what, format!("unknown: {error}"), None)),
         Ok(Some(found)) => {
             let text = found.to_string();
             // A share that is good enough is its own expectation.
-            let expected = found.most().and_then(expected).map(|(holds, wanted)| match holds {
-                true => text.clone(),
-                false => wanted.to_owned(),
-            });
+            let expected =
+                found.larger_share().and_then(expected).map(|(holds, wanted)| match holds {
+                    true => text.clone(),
+                    false => wanted.to_owned(),
+                });
             Some(evidence(what, text, expected))
         }
     }
@@ -239,7 +240,7 @@ fn evidence(what: &str, found: String, expected: Option<String>) -> Evidence {
 
 /// Proves that the server was started after its cache was dropped. Compares numbers: a time zone's name
 /// may be ambiguous.
-fn started(admin: &mut Client, asked: f64) -> Evidence {
+fn start_evidence(admin: &mut Client, asked: f64) -> Evidence {
     let sql = "SELECT pg_postmaster_start_time()::text, to_timestamp($1)::text, \
                extract(epoch FROM pg_postmaster_start_time())::float8 > $1";
     let what = "start of PostgreSQL";
@@ -255,19 +256,19 @@ fn started(admin: &mut Client, asked: f64) -> Evidence {
 }
 
 fn check_cold(context: &mut Context<'_>) -> Result<(), TreatmentError> {
-    context.control(NEED)?;
-    check_drop(&context.machines())
+    context.control(PURPOSE)?;
+    check_drop_caches(&context.machines())
 }
 
-fn check_drop(machines: &Machines<'_>) -> Result<(), TreatmentError> {
+fn check_drop_caches(machines: &Machines<'_>) -> Result<(), TreatmentError> {
     let host = machines.host(None)?;
     let file = Path::new(DROP_CACHES);
-    Ok(check_writable(&*host, host.name(), NEED, &[file], None)?)
+    Ok(check_writable(&*host, host.name(), PURPOSE, &[file], None)?)
 }
 
 fn check_warm(context: &mut Context<'_>) -> Result<(), TreatmentError> {
     let admin = context.admin()?;
-    let relations = Relations::in_data_set(admin)?;
+    let relations = Relations::of_data_set(admin)?;
     if relations.is_empty() {
         return Err(TreatmentError::Refused(
             "there is no data set of pgio's in the database that could be read into memory: a warm cache is for the workload slob".to_owned(),
@@ -279,7 +280,7 @@ fn check_warm(context: &mut Context<'_>) -> Result<(), TreatmentError> {
         .map_err(TreatmentError::postgres("read shared_buffers"))?
         .get(0);
     let bytes = relations.bytes();
-    let memory = resident::memory(context)?;
+    let memory = resident::host_memory(context)?;
     if let Some(memory) = memory.filter(|m| bytes > buffers.unsigned_abs().max(*m)) {
         return Err(TreatmentError::Refused(format!(
             "the data set ({}) fits neither into shared_buffers ({}) nor into the host's memory ({}): it cannot be warm",

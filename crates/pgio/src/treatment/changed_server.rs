@@ -19,15 +19,15 @@ pub struct ChangedServer {
     pub node: ServerNode,
     /// The standbys that streamed from it, for an undo.
     pub standbys: Vec<String>,
-    /// Whether the user insists (`pgio undo --restore`) that a node with another timeline is the one.
-    pub insists: bool,
+    /// Whether to accept a node on another timeline (`pgio undo --restore`).
+    pub accepts_any_timeline: bool,
 }
 
 impl ChangedServer {
     /// Why a server that a killed run left stopped must not be started: one of its standbys may be the primary
     /// by now, and the two would diverge.
-    pub fn replaced(&self) -> Option<String> {
-        if self.standbys.is_empty() || self.insists {
+    pub fn start_refusal(&self) -> Option<String> {
+        if self.standbys.is_empty() || self.accepts_any_timeline {
             return None;
         }
         Some(format!(
@@ -58,7 +58,7 @@ impl ChangedServer {
         if self.node.is_unknown() {
             return Ok(());
         }
-        match difference(&self.node, &ServerNode::read(client), self.insists) {
+        match difference(&self.node, &ServerNode::read(client), self.accepts_any_timeline) {
             None => Ok(()),
             Some(why) => Err(TreatmentError::Refused(format!("{} {why}", params.describe()))),
         }
@@ -66,7 +66,11 @@ impl ChangedServer {
 }
 
 /// Why `found` is not the node that was changed.
-fn difference(changed: &ServerNode, found: &ServerNode, insists: bool) -> Option<String> {
+fn difference(
+    changed: &ServerNode,
+    found: &ServerNode,
+    accepts_any_timeline: bool,
+) -> Option<String> {
     let directories = changed.data_directory.as_ref().zip(found.data_directory.as_ref());
     if let Some((changed, found)) = directories.filter(|(changed, found)| changed != found) {
         return Some(format!(
@@ -75,7 +79,7 @@ fn difference(changed: &ServerNode, found: &ServerNode, insists: bool) -> Option
     }
     let timelines =
         changed.timeline.zip(found.timeline).filter(|(changed, found)| changed != found);
-    let (changed, found) = timelines.filter(|_| !insists)?;
+    let (changed, found) = timelines.filter(|_| !accepts_any_timeline)?;
     Some(format!(
         "is on timeline {found}, but the run changed a server on timeline {changed}: a standby was promoted since, and this may be another node; `pgio undo --connect` with the connection string of the changed one, or `pgio undo --restore` if this is the one or that one is gone"
     ))
@@ -97,8 +101,9 @@ mod tests {
         let why = difference(&changed, &promoted, false).unwrap();
         assert!(why.contains("timeline 2") && why.contains("--restore"), "{why}");
         assert_eq!(difference(&changed, &promoted, true), None);
-        for insists in [false, true] {
-            let why = difference(&changed, &node(Some("/b"), Some(1)), insists).unwrap();
+        for accepts_any_timeline in [false, true] {
+            let why =
+                difference(&changed, &node(Some("/b"), Some(1)), accepts_any_timeline).unwrap();
             assert!(why.contains("data directory /b"), "{why}");
         }
         for unknown in [node(None, Some(1)), node(Some("/a"), None), node(None, None)] {

@@ -91,7 +91,7 @@ impl Command {
         format!("command `{}`", self.commands.name)
     }
 
-    fn check_on(&self, host: &Host) -> Result<(), TreatmentError> {
+    fn check_not_in_force(&self, host: &Host) -> Result<(), TreatmentError> {
         if self.commands.is_in_force(host)? {
             let why = "succeeds before apply: either it proves nothing, or undo would remove what existed before";
             return Err(self.commands.failed("verify", host, why));
@@ -100,7 +100,7 @@ impl Command {
     }
 
     fn step(&self, host: &Host) -> Result<CommandStep, TreatmentError> {
-        let prior = self.commands.probed(host)?;
+        let prior = self.commands.run_probe(host)?;
         let mark = Some(line::new_mark(host)?);
         let commands = Commands { mark, ..self.commands.clone() };
         Ok(CommandStep { label: Label::on_host(self.what(), host.name()), prior, commands })
@@ -136,8 +136,8 @@ impl Treatment for Command {
 
     fn check(&self, context: &mut Context<'_>) -> Result<Box<dyn Prepared>, TreatmentError> {
         let host = context.host(self.host.as_deref())?;
-        self.check_on(&host)?;
-        self.commands.probed(&host)?;
+        self.check_not_in_force(&host)?;
+        self.commands.run_probe(&host)?;
         Ok(Box::new(self.clone()))
     }
 }
@@ -149,12 +149,12 @@ impl Prepared for Command {
         journal: &mut Journal,
     ) -> Result<Box<dyn InForce>, TreatmentError> {
         let host = context.host(self.host.as_deref())?;
-        self.check_on(&host)?;
+        self.check_not_in_force(&host)?;
         let step = self.step(&host)?;
         carry_out(journal, &step, || {
             step.commands.run("apply", &self.apply, &host, step.prior.as_deref())
         })?;
-        match self.commands.verified(&host)? {
+        match self.commands.run_verify(&host)? {
             Ok(_) => Ok(Box::new(self.clone())),
             Err(why) => {
                 let why = format!("{why}, after apply succeeded");
@@ -172,7 +172,7 @@ impl InForce for Command {
         }
         let verified = context
             .host(self.host.as_deref())
-            .and_then(|host| self.commands.verified(&host))
+            .and_then(|host| self.commands.run_verify(&host))
             .unwrap_or_else(|error| Err(error.to_string()));
         let expected = "in force".to_owned();
         let found =

@@ -15,7 +15,7 @@ use pgio_results::change::Change;
 /// Treatments in the order of application. One of kind `postgres` is always among them: a server's
 /// defaults need proof as well.
 pub fn parse_all(specs: &[TreatmentSpec]) -> Result<Vec<Box<dyn Treatment>>, TreatmentError> {
-    let mut sorted = postgres::merged(specs);
+    let mut sorted = postgres::merge_specs(specs);
     sorted.sort_by_key(|spec| kinds::position(&spec.kind));
     let mut all = sorted.iter().map(kinds::parse).collect::<Result<Vec<_>, _>>()?;
     if specs.iter().all(|spec| spec.kind != postgres::KIND.name) {
@@ -53,7 +53,7 @@ pub fn declares(treatments: &[Box<dyn Treatment>], setting: &str) -> bool {
     declared_value(treatments, setting).is_some()
 }
 
-/// Returns the value that they set for a setting of the server; of several the last, which is applied last.
+/// Returns the value that they set for a setting of the server: the last one, which is applied last.
 pub fn declared_value(treatments: &[Box<dyn Treatment>], setting: &str) -> Option<String> {
     changes(treatments).into_iter().rfind(|c| c.sets(setting)).map(|c| c.value)
 }
@@ -86,7 +86,7 @@ pub fn check_all(
 
 /// [`check_all`] for a further server of a condition; leaves out a treatment that changes only what it already
 /// changed for an earlier server, such as the limits of a disk that they share.
-pub fn check_beside(
+pub fn check_further_server(
     treatments: &[Box<dyn Treatment>],
     taken: &BTreeSet<Resource>,
     context: &mut Context<'_>,

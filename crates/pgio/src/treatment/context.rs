@@ -46,7 +46,7 @@ pub trait Control {
         Err(format!("{name} cannot be changed while this server is down"))
     }
     /// Why the server can be neither stopped nor started now, although its target says how.
-    fn out_of_reach(&self) -> Option<String> {
+    fn unreachable_reason(&self) -> Option<String> {
         None
     }
     /// The servers of a private cluster with one standby.
@@ -108,9 +108,9 @@ impl Control for Controller {
 
 /// The control of a server whose host cannot be reached, for this reason.
 #[derive(Debug)]
-pub struct OutOfReach(pub String);
+pub struct UnreachableControl(pub String);
 
-impl Control for OutOfReach {
+impl Control for UnreachableControl {
     fn stop(&mut self) -> Result<(), String> {
         Err(self.0.clone())
     }
@@ -119,7 +119,7 @@ impl Control for OutOfReach {
         Err(self.0.clone())
     }
 
-    fn out_of_reach(&self) -> Option<String> {
+    fn unreachable_reason(&self) -> Option<String> {
         Some(self.0.clone())
     }
 }
@@ -184,7 +184,7 @@ pub struct Moved {
 pub struct Replica {
     pub host: String,
     /// Description, such as `DRBD r0`.
-    pub of: String,
+    pub description: String,
     /// Paths in /dev.
     pub devices: Vec<String>,
 }
@@ -267,27 +267,27 @@ impl Context<'_> {
         let limit = timeout(&self.stop);
         let (params, changed) = (self.params, &self.changed);
         let restoring = self.stop.is_restoring();
-        let is_there = |client: &mut Client| {
-            let there = !client.is_closed() && (!restoring || client.is_valid(limit).is_ok());
-            if !there {
+        let is_alive = |client: &mut Client| {
+            let alive = !client.is_closed() && (!restoring || client.is_valid(limit).is_ok());
+            if !alive {
                 // Dropping the session would wait for an answer that never comes.
                 interrupt::cut_all();
             }
-            there
+            alive
         };
         match &mut self.session {
             AdminSession::Open(client) => {
-                if !is_there(client) {
+                if !is_alive(client) {
                     **client = interrupt::within(limit, || open(params, changed))?;
                 }
                 Ok(client)
             }
             AdminSession::OnDemand(session) => {
-                if !session.client.as_mut().is_some_and(is_there) {
+                if !session.client.as_mut().is_some_and(is_alive) {
                     let client = interrupt::within(limit, || open(params, changed))?;
                     return Ok(session.client.insert(client));
                 }
-                Ok(session.client.as_mut().expect("`is_there` found it"))
+                Ok(session.client.as_mut().expect("`is_alive` found it"))
             }
             AdminSession::Unresolved(why) => Err(unresolved(why)),
         }
@@ -353,9 +353,9 @@ impl Context<'_> {
     }
 
     /// Why the server cannot be restarted; none if it can.
-    pub fn no_restart(&self) -> Option<String> {
+    pub fn restart_obstacle(&self) -> Option<String> {
         match &self.control {
-            Some(control) => control.out_of_reach(),
+            Some(control) => control.unreachable_reason(),
             None => Some("the journal does not say how".to_owned()),
         }
     }
@@ -431,15 +431,17 @@ impl Context<'_> {
     pub fn ensure_running(&mut self) -> Result<(), TreatmentError> {
         match self.admin().map(drop) {
             // Another server answers, such as a promoted standby: do not start the former primary beside it.
-            Err(refused @ TreatmentError::Refused(_)) if !self.changed.insists => Err(refused),
-            Err(_) if self.control.is_some() => self.start_left_stopped(),
+            Err(refused @ TreatmentError::Refused(_)) if !self.changed.accepts_any_timeline => {
+                Err(refused)
+            }
+            Err(_) if self.control.is_some() => self.start_stopped_server(),
             other => other,
         }
     }
 
-    /// For a server that nobody started since.
-    pub fn start_left_stopped(&mut self) -> Result<(), TreatmentError> {
-        match self.changed.replaced() {
+    /// Starts a server that a killed run left stopped, unless a standby may have replaced it.
+    pub fn start_stopped_server(&mut self) -> Result<(), TreatmentError> {
+        match self.changed.start_refusal() {
             Some(why) => Err(TreatmentError::Refused(why)),
             None => self.start_server("to start a server that was left stopped"),
         }

@@ -49,7 +49,7 @@ pub trait Prepared: fmt::Debug {
         Vec::new()
     }
     /// Whether it changes nothing but its session settings, so that sessions can switch it inside a window.
-    fn is_of_sessions(&self) -> bool {
+    fn changes_sessions_only(&self) -> bool {
         false
     }
     /// Carries out all steps, each journaled before it is made; returns when they took effect and
@@ -75,7 +75,7 @@ pub trait InForce: fmt::Debug + Send {
 
 /// Evidence of a reading that failed, such as by a timeout of ssh. Inside the window it proves nothing: the
 /// readings before and after it decide.
-pub(crate) fn unread(when: When, what: &str) -> Evidence {
+pub(crate) fn failed_reading(when: When, what: &str) -> Evidence {
     let (what, expected) = match when {
         When::During => (format!("reading of {what}"), None),
         When::Before | When::After => (what.to_owned(), Some("readable".to_owned())),

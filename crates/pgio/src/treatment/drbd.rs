@@ -88,7 +88,7 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
         ));
     }
     let mut options = Vec::new();
-    if let Some(extents) = body.whole(AL_EXTENTS, AL_RANGE)? {
+    if let Some(extents) = body.integer(AL_EXTENTS, AL_RANGE)? {
         options.push((AL_EXTENTS, extents.to_string()));
     }
     for name in SWITCHES {

@@ -8,8 +8,8 @@
 //! killed is finished first and then released; a process of its own would come after the release.
 //!
 //! A connection may break without an end of stdin, as when the machine of pgio loses its power: then the shell
-//! lives for as long as ssh on its host believes in the connection. `pgio undo` ends it first ([`end_former`]), or
-//! its release might one day undo somebody's later change.
+//! lives for as long as ssh on its host believes in the connection. `pgio undo` ends it first
+//! ([`end_leftover_guard`]), or its release might one day undo somebody's later change.
 //!
 //! Used if an abandoned change would harm the host: taken memory, a slow link.
 //! The shell also answers for verification, which saves a process each time.
@@ -94,7 +94,7 @@ impl Guard {
 
 /// For `pgio undo`: returns when no guard of a killed run can release any more. One whose stdin has ended does so
 /// now; others are killed without their release, which the undo does itself.
-pub(super) fn end_former(host: &Host, mark: &Mark) -> Result<(), TreatmentError> {
+pub(super) fn end_leftover_guard(host: &Host, mark: &Mark) -> Result<(), TreatmentError> {
     let deadline = Instant::now() + RELEASE_LIMIT;
     loop {
         let found = processes_with(host, &mark.0)?;
@@ -181,7 +181,7 @@ mod tests {
         assert_eq!(processes_with(&host, &mark.0).unwrap().len(), 1);
         let other = Mark::new("test", &release[..release.len() - 1]);
         assert!(processes_with(&host, &other.0).unwrap().is_empty());
-        end_former(&host, &mark).unwrap();
+        end_leftover_guard(&host, &mark).unwrap();
         assert!(processes_with(&host, &mark.0).unwrap().is_empty());
         drop(guard);
         assert!(!file.exists());

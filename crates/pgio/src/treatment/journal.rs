@@ -20,7 +20,8 @@ use serde::{Deserialize, Serialize};
 
 pub use self::claim::{Claims, Holder};
 pub use self::found::{
-    JournalStatus, Subject, Unfinished, check, check_finished, left_by, steps_of, unfinished,
+    JournalStatus, Subject, Unfinished, all_open_steps, check, check_finished, unfinished,
+    unfinished_journal_of,
 };
 use super::record::Record;
 use super::resource::Resource;
@@ -126,7 +127,7 @@ struct Opened {
     name: String,
     file: LockedFile,
     /// Bytes to the end of its last whole line.
-    whole: u64,
+    complete_bytes: u64,
 }
 
 impl Opened {
@@ -143,13 +144,13 @@ impl Opened {
 
     fn write(&mut self, line: &[u8]) -> io::Result<()> {
         // Remove the rest of a line that was cut short, if that failed at the time.
-        if self.file.metadata()?.len() != self.whole {
-            self.file.set_len(self.whole)?;
+        if self.file.metadata()?.len() != self.complete_bytes {
+            self.file.set_len(self.complete_bytes)?;
         }
         let written = self.file.write_all(line).and_then(|()| self.file.sync_data());
         match written {
-            Ok(()) => self.whole += line.len() as u64,
-            Err(_) => drop(self.file.set_len(self.whole)),
+            Ok(()) => self.complete_bytes += line.len() as u64,
+            Err(_) => drop(self.file.set_len(self.complete_bytes)),
         }
         written
     }
@@ -250,7 +251,8 @@ impl Journal {
             drop(directory.remove_file(&unnamed));
             JournalError::Lock { path: directory.path_of(&unnamed), source }
         })?;
-        let mut opened = Opened { directory: directory.clone(), name: unnamed, file, whole: 0 };
+        let mut opened =
+            Opened { directory: directory.clone(), name: unnamed, file, complete_bytes: 0 };
         let (run, target) = (self.run.clone(), Box::new(self.target.clone()));
         let machine = self.machine.clone();
         let begin = Line::Begin { schema: JOURNAL_SCHEMA.to_owned(), run, machine, target };

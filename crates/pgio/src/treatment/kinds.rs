@@ -44,7 +44,7 @@ pub fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError>
 }
 
 /// Reads a step back from the journal.
-pub(super) fn step(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
+pub(super) fn read_step(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
     let of_kinds = KINDS.iter().map(|k| (k.name, k.read));
     let mut all = of_kinds.chain(OTHER_STEPS.iter().copied());
     let Some((_, read)) = all.find(|(name, _)| *name == record.kind) else {
@@ -78,7 +78,7 @@ mod tests {
     #[test]
     fn steps_of_earlier_journals_are_read_and_written_unchanged() {
         for record in records() {
-            let step = step(&record).unwrap_or_else(|e| panic!("{e}: {record:?}"));
+            let step = read_step(&record).unwrap_or_else(|e| panic!("{e}: {record:?}"));
             assert_eq!(step.record(), record);
         }
         for kind in names().into_iter().filter(|name| *name != cache::KIND.name) {
@@ -92,7 +92,7 @@ mod tests {
     #[test]
     fn prior_values_are_shown_in_words() {
         let shown: Vec<String> = records()
-            .map(|record| format!("{record}: {}", step(&record).unwrap().prior()))
+            .map(|record| format!("{record}: {}", read_step(&record).unwrap().prior()))
             .collect();
         for expected in [
             "work_mem: `7MB` in postgresql.auto.conf",
@@ -110,14 +110,14 @@ mod tests {
     #[test]
     fn unknown_steps_are_named() {
         let unknown = Record { kind: "registry".to_owned(), ..records().next().unwrap() };
-        let error = step(&unknown).unwrap_err().to_string();
+        let error = read_step(&unknown).unwrap_err().to_string();
         assert!(
             error.contains("`registry`") && error.contains("use the version of pgio that wrote it"),
             "{error}"
         );
         for record in records().filter(|record| record.kind != stopped::STEP) {
             let broken = Record { ours: serde_json::json!(7), ..record };
-            let error = step(&broken).unwrap_err().to_string();
+            let error = read_step(&broken).unwrap_err().to_string();
             assert!(error.contains("cannot be parsed"), "{error}");
         }
     }

@@ -49,9 +49,9 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
             if several {
                 return Err(body.error("relay", "cannot be in a list: it already covers both ends"));
             }
-            return relay_of(&body);
+            return parse_relay(&body);
         }
-        ends.extend(ends_of(&body)?);
+        ends.extend(parse_ends(&body)?);
     }
     if ends.is_empty() {
         return Err(body::error(spec, &spec.kind, &format!("is empty: write {EXAMPLE}")));
@@ -73,7 +73,7 @@ fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
     }
 }
 
-fn relay_of(body: &Body<'_>) -> Result<Box<dyn Treatment>, TreatmentError> {
+fn parse_relay(body: &Body<'_>) -> Result<Box<dyn Treatment>, TreatmentError> {
     for key in ["host", "hosts", "interface", "ping"] {
         if body.has(key) {
             return Err(
@@ -88,7 +88,7 @@ fn relay_of(body: &Body<'_>) -> Result<Box<dyn Treatment>, TreatmentError> {
     Ok(Box::new(RelayTreatment { shape: LinkSettings::read(body)? }))
 }
 
-fn ends_of(body: &Body<'_>) -> Result<Vec<End>, TreatmentError> {
+fn parse_ends(body: &Body<'_>) -> Result<Vec<End>, TreatmentError> {
     let interface = body.required("interface", "such as \"eth1\"; or relay = true")?;
     // The kernel's rules for names, so that no name can pass for an option of tc.
     let is_name = |c: char| !c.is_whitespace() && !c.is_control() && c != '/';

@@ -16,12 +16,15 @@ use serde_json::Value;
 
 use self::auto_conf::AutoConf;
 use self::setting::{
-    NAMES, RequestedSettings, Route, Setting, auto_conf, check_privileges, denied,
-    describe_setting, empty_list, failed, is_empty_list, reload, route, wait_for,
+    RequestedSettings, Route, STANDBY_NAMES, Setting, auto_conf, check_privileges,
+    describe_setting, empty_list, failed, failed_with_grant, is_empty_list, reload, route,
+    wait_for,
 };
 use self::step::{AppliedSetting, Restart, SettingStep};
 use super::context::Context;
-use super::contract::{Cost, Declared, InForce, Kind, Prepared, Preview, Treatment, unread};
+use super::contract::{
+    Cost, Declared, InForce, Kind, Prepared, Preview, Treatment, failed_reading,
+};
 use super::error::TreatmentError;
 use super::journal::Journal;
 use super::resource::Touch;
@@ -43,16 +46,16 @@ const HOW: &str =
 
 #[derive(Debug, Default)]
 struct Postgres {
-    asked: RequestedSettings,
+    requested: RequestedSettings,
 }
 
 /// The settings with the method of each.
 #[derive(Debug, Clone)]
 struct PreparedPostgres {
-    asked: RequestedSettings,
+    requested: RequestedSettings,
     in_sessions: Vec<Setting>,
     /// Set by ALTER SYSTEM.
-    lasting: Vec<Setting>,
+    by_alter_system: Vec<Setting>,
     needs_restart: bool,
 }
 
@@ -75,12 +78,12 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
         };
         settings.push(Setting { name: name.to_ascii_lowercase(), value });
     }
-    Ok(Box::new(Postgres { asked: RequestedSettings(settings) }))
+    Ok(Box::new(Postgres { requested: RequestedSettings(settings) }))
 }
 
 /// All settings of a condition in one body, since two of them together decide what commits wait for.
 /// A body that repeats a setting of an earlier one stays apart and is applied later.
-pub(super) fn merged(specs: &[TreatmentSpec]) -> Vec<TreatmentSpec> {
+pub(super) fn merge_specs(specs: &[TreatmentSpec]) -> Vec<TreatmentSpec> {
     let mut all: Vec<TreatmentSpec> = Vec::new();
     for spec in specs {
         let earlier = all.iter_mut().rfind(|s| s.kind == step::KIND && spec.kind == step::KIND);
@@ -101,7 +104,7 @@ pub(super) fn unchanged() -> Box<dyn Treatment> {
 
 impl Postgres {
     fn routes(&self, client: &mut Client) -> Result<Vec<(&Setting, Route)>, TreatmentError> {
-        let settings = self.asked.0.iter();
+        let settings = self.requested.0.iter();
         settings
             .map(|s| {
                 let described = describe_setting(client, &s.name)?;
@@ -113,7 +116,7 @@ impl Postgres {
 
 impl Treatment for Postgres {
     fn declared(&self) -> Declared {
-        let settings = &self.asked.0;
+        let settings = &self.requested.0;
         let changes: Vec<Change> =
             settings.iter().map(|s| Change::server(s.name.as_str(), s.value.as_str())).collect();
         let restarts = settings.iter().any(|s| setting::needs_restart(&s.name));
@@ -153,25 +156,26 @@ impl Treatment for Postgres {
     /// A setting of a session ends with the session.
     fn touches(&self, context: &mut Context<'_>) -> Result<Vec<Touch>, TreatmentError> {
         let routed = self.routes(context.admin()?)?;
-        let lasts = routed.iter().any(|(_, route)| *route != Route::Session);
-        Ok(if lasts { vec![Touch::Server] } else { Vec::new() })
+        let changes_server = routed.iter().any(|(_, route)| *route != Route::Session);
+        Ok(if changes_server { vec![Touch::Server] } else { Vec::new() })
     }
 
     fn check(&self, context: &mut Context<'_>) -> Result<Box<dyn Prepared>, TreatmentError> {
-        let (mut in_sessions, mut lasting) = (Vec::new(), Vec::new());
+        let (mut in_sessions, mut by_alter_system) = (Vec::new(), Vec::new());
         let mut needs_restart = false;
         for (setting, route) in self.routes(context.admin()?)? {
             check_setting(setting, route, context)?;
-            let list = if route == Route::Session { &mut in_sessions } else { &mut lasting };
+            let list =
+                if route == Route::Session { &mut in_sessions } else { &mut by_alter_system };
             list.push(setting.clone());
             needs_restart |= route == Route::Restart;
         }
-        if !lasting.is_empty() {
+        if !by_alter_system.is_empty() {
             context.refuse_pending(needs_restart)?;
         }
-        standby::check(&self.asked, context.admin()?)?;
-        let asked = self.asked.clone();
-        Ok(Box::new(PreparedPostgres { asked, in_sessions, lasting, needs_restart }))
+        standby::check(&self.requested, context.admin()?)?;
+        let requested = self.requested.clone();
+        Ok(Box::new(PreparedPostgres { requested, in_sessions, by_alter_system, needs_restart }))
     }
 }
 
@@ -189,7 +193,7 @@ fn check_setting(
         Route::Session => {
             let mut trial = context.admin()?.transaction().map_err(failed("begin"))?;
             // Dropping the transaction rolls it back.
-            trial.execute("SELECT set_config($1, $2, true)", &[name, value]).map_err(denied(
+            trial.execute("SELECT set_config($1, $2, true)", &[name, value]).map_err(failed_with_grant(
                 format!("set {name} = {value} in a session"),
                 format!("a superuser may, or from PostgreSQL 15 on: GRANT SET ON PARAMETER {name} TO ROLE"),
             ))?;
@@ -225,8 +229,8 @@ impl Prepared for PreparedPostgres {
         self.in_sessions.iter().map(|s| (s.name.clone(), s.value.clone())).collect()
     }
 
-    fn is_of_sessions(&self) -> bool {
-        self.lasting.is_empty()
+    fn changes_sessions_only(&self) -> bool {
+        self.by_alter_system.is_empty()
     }
 
     fn put_in_force(
@@ -234,13 +238,13 @@ impl Prepared for PreparedPostgres {
         context: &mut Context<'_>,
         journal: &mut Journal,
     ) -> Result<Box<dyn InForce>, TreatmentError> {
-        if !self.lasting.is_empty() {
+        if !self.by_alter_system.is_empty() {
             context.refuse_pending(self.needs_restart)?;
         }
         for step in &self.steps(context)? {
             carry_out(journal, step, || step.apply(context))?;
         }
-        if !self.lasting.is_empty() {
+        if !self.by_alter_system.is_empty() {
             self.wait_until_effective(context)?;
         }
         Ok(Box::new(self.clone()))
@@ -249,7 +253,7 @@ impl Prepared for PreparedPostgres {
 
 impl PreparedPostgres {
     fn steps(&self, context: &mut Context<'_>) -> Result<Vec<SettingStep>, TreatmentError> {
-        if self.lasting.is_empty() {
+        if self.by_alter_system.is_empty() {
             return Ok(Vec::new());
         }
         let admin = context.admin()?;
@@ -264,7 +268,7 @@ impl PreparedPostgres {
             let ours = AppliedSetting { value: value.clone(), file: Some(file.clone()), restart };
             Ok(SettingStep { name: name.clone(), prior: auto_conf(admin, name)?, ours })
         };
-        self.lasting.iter().enumerate().map(&mut step).collect()
+        self.by_alter_system.iter().enumerate().map(&mut step).collect()
     }
 
     fn wait_until_effective(&self, context: &mut Context<'_>) -> Result<(), TreatmentError> {
@@ -273,12 +277,12 @@ impl PreparedPostgres {
         } else {
             reload(context.admin()?)?;
         }
-        for setting in &self.lasting {
+        for setting in &self.by_alter_system {
             let in_force = |found: &_| is_current_value(found, &setting.value);
             wait_for(context.admin()?, &setting.name, &in_force)?;
         }
         // A walsender notices a reload when it next does anything.
-        match self.asked.value_of(NAMES).is_some_and(|names| !names.trim().is_empty()) {
+        match self.requested.value_of(STANDBY_NAMES).is_some_and(|names| !names.trim().is_empty()) {
             true => standby::wait_for_standby(context),
             false => Ok(()),
         }
@@ -288,17 +292,17 @@ impl PreparedPostgres {
 impl InForce for PreparedPostgres {
     fn verify(&mut self, context: &mut Context<'_>, when: When) -> Vec<Evidence> {
         let Ok(admin) = context.admin() else {
-            return vec![unread(when, "settings")];
+            return vec![failed_reading(when, "settings")];
         };
         let evidence = |Setting { name, value }: &Setting| {
             let Ok(found) = describe_setting(admin, name) else {
-                return unread(when, name);
+                return failed_reading(when, name);
             };
             let found = if is_current_value(&found, value) { value.clone() } else { found.setting };
             Evidence { when, what: name.clone(), found, expected: Some(value.clone()) }
         };
-        let mut all: Vec<Evidence> = self.lasting.iter().map(evidence).collect();
-        all.extend(standby::evidence(&self.asked, admin, when));
+        let mut all: Vec<Evidence> = self.by_alter_system.iter().map(evidence).collect();
+        all.extend(standby::evidence(&self.requested, admin, when));
         all
     }
 }

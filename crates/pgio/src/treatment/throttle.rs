@@ -19,11 +19,11 @@ mod root_disk;
 mod server_disk;
 mod steps;
 
-use self::limits::{Limits, least, shown, too_low};
+use self::limits::{Limits, format_value, minimum, too_low};
 use self::placement::{Placement, Scope};
 use super::body::{self, Body};
 use super::context::{Context, Machines};
-use super::contract::{Declared, InForce, Kind, Prepared, Preview, Treatment, unread};
+use super::contract::{Declared, InForce, Kind, Prepared, Preview, Treatment, failed_reading};
 use super::error::TreatmentError;
 use super::journal::Journal;
 use super::resource::{Resource, Touch};
@@ -67,11 +67,13 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
     let mut limits = Limits::new();
     for limit in Limit::ALL {
         let value = match limit {
-            Limit::ReadIops | Limit::WriteIops => body.whole(limit.name(), 0..=u32::MAX.into())?,
+            Limit::ReadIops | Limit::WriteIops => {
+                body.integer(limit.name(), 0..=u32::MAX.into())?
+            }
             Limit::ReadBytes | Limit::WriteBytes => body.bytes(limit.name())?,
         };
         let Some(value) = value else { continue };
-        if value < least(limit) {
+        if value < minimum(limit) {
             return Err(body.error(limit.name(), too_low(limit)));
         }
         limits.insert(limit, value);
@@ -112,7 +114,7 @@ impl Treatment for Throttle {
     fn declared(&self) -> Declared {
         let change = |(limit, value): (&Limit, &u64)| {
             let subject = Subject::Device { path: self.device.clone() };
-            Change::new(self.host.as_deref(), subject, limit.name(), shown(*limit, *value))
+            Change::new(self.host.as_deref(), subject, limit.name(), format_value(*limit, *value))
         };
         let changes: Vec<Change> = self.limits.iter().map(change).collect();
         let how = match self.scope {
@@ -127,15 +129,15 @@ impl Treatment for Throttle {
 
     fn preview(&self, context: &mut Context<'_>) -> Result<Vec<Preview>, TreatmentError> {
         let placement = self.placement(context)?;
-        let found = placement.found(context)?;
-        let how = match root_disk::is_limited(&placement, context)? {
+        let found = placement.current_limits(context)?;
+        let how = match root_disk::limits_whole_machine(&placement, context)? {
             true => "in the root group of cgroup v1, for the whole machine",
             false => placement.how(),
         };
         let line = |(limit, value): (&Limit, &u64)| Preview {
-            what: placement.names(*limit),
-            now: found.get(limit).map_or("none".to_owned(), |v| shown(*limit, *v)),
-            then: shown(*limit, *value),
+            what: placement.describe_limit(*limit),
+            now: found.get(limit).map_or("none".to_owned(), |v| format_value(*limit, *v)),
+            then: format_value(*limit, *value),
             how,
         };
         Ok(self.limits.iter().map(line).collect())
@@ -194,7 +196,10 @@ impl InForce for ThrottleInForce {
         let text =
             context.host(Some(&placement.host)).and_then(|host| Ok(blkio::lines(&*host, &ask)?));
         let Ok(text) = text else {
-            return limits.keys().map(|limit| unread(when, &placement.names(*limit))).collect();
+            return limits
+                .keys()
+                .map(|limit| failed_reading(when, &placement.describe_limit(*limit)))
+                .collect();
         };
         let found = placement.limits.read(&text);
         let evidence = |what: String, found: Option<String>, expected: String| Evidence {
@@ -206,14 +211,14 @@ impl InForce for ThrottleInForce {
         let mut all: Vec<Evidence> = limits
             .iter()
             .map(|(limit, value)| {
-                let found = found.get(limit).map(|v| shown(*limit, *v));
-                evidence(placement.names(*limit), found, shown(*limit, *value))
+                let found = found.get(limit).map(|v| format_value(*limit, *v));
+                evidence(placement.describe_limit(*limit), found, format_value(*limit, *value))
             })
             .collect();
         if let Some(server) = &placement.server {
             let group = server.group_in(&text, placement.controller.version).map(str::to_owned);
             let what = format!("{} of PostgreSQL on {}", steps::GROUP, placement.host);
-            all.push(evidence(what, group, server.group_then.clone()));
+            all.push(evidence(what, group, server.target_group.clone()));
         }
         all
     }

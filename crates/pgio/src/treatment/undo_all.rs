@@ -23,9 +23,9 @@ pub type Unreachable = BTreeMap<String, String>;
 #[derive(Debug, Default)]
 pub struct UndoReport {
     pub undone: Vec<Restored>,
-    pub left: Vec<Remaining>,
+    pub remaining: Vec<Remaining>,
     /// The first failure to write the journal, which then still holds a step that is undone.
-    pub unwritten: Option<JournalError>,
+    pub journal_error: Option<JournalError>,
 }
 
 /// A step that was undone.
@@ -66,14 +66,14 @@ impl fmt::Display for Blocker {
 
 impl UndoReport {
     /// The undone steps, or an error where any remains.
-    pub fn complete(self) -> Result<Vec<Restored>, TreatmentError> {
-        let failed = self.left.into_iter().filter_map(|left| match left.why {
+    pub fn into_result(self) -> Result<Vec<Restored>, TreatmentError> {
+        let failed = self.remaining.into_iter().filter_map(|left| match left.why {
             Blocker::Failed(error) => Some(error),
             Blocker::Unreachable(reason) => Some(TreatmentError::Refused(reason)),
             // The blocking step is among the others.
             Blocker::After(_) => None,
         });
-        let unwritten = self.unwritten.map(TreatmentError::from);
+        let unwritten = self.journal_error.map(TreatmentError::from);
         let mut errors: Vec<TreatmentError> = failed.chain(unwritten).collect();
         match errors.len() {
             0 => Ok(self.undone),
@@ -100,7 +100,7 @@ pub fn undo_all(
     interrupt::settle(|| context.stop.urgent());
     for (number, step) in journal.open_steps() {
         let reason = step.host.as_ref().and_then(|host| unreachable.get(host));
-        let first = report.left.iter().find(|left| waits_for(context, &step, &left.step));
+        let first = report.remaining.iter().find(|left| waits_for(context, &step, &left.step));
         let why = match (reason, first) {
             (Some(reason), _) => Blocker::Unreachable(reason.clone()),
             (None, Some(first)) => Blocker::After(first.step.to_string()),
@@ -108,7 +108,7 @@ pub fn undo_all(
                 Ok((undone, prior)) => {
                     // A second undo does no harm; the steps that this one blocks may not wait.
                     if let Err(error) = journal.undone(number) {
-                        report.unwritten.get_or_insert(error);
+                        report.journal_error.get_or_insert(error);
                     }
                     report.undone.push(Restored { step, prior, undone });
                     continue;
@@ -116,7 +116,7 @@ pub fn undo_all(
                 Err(error) => Blocker::Failed(error),
             },
         };
-        report.left.push(Remaining { step, why });
+        report.remaining.push(Remaining { step, why });
     }
     report
 }
@@ -126,7 +126,7 @@ fn undo(
     record: &Record,
     on_conflict: OnConflict,
 ) -> Result<(Undone, String), TreatmentError> {
-    let step = kinds::step(record)?;
+    let step = kinds::read_step(record)?;
     Ok((step.undo(context, on_conflict)?, step.prior()))
 }
 

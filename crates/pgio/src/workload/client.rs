@@ -29,7 +29,7 @@ use crate::config::{Arrivals, ClientSettings, Pace};
 use calls::AllCalls;
 
 /// Minimum planned duration, in seconds, of a fixed number of calls for judging its rate.
-const LONG_ENOUGH: f64 = 10.0;
+const MIN_JUDGED_SECONDS: f64 = 10.0;
 
 /// Connects, prepares and warms up all sessions of a workload; fails if one of them fails.
 pub(super) fn assemble(
@@ -51,7 +51,7 @@ pub(super) fn metrics(
 ) -> Vec<(&'static str, Option<f64>)> {
     let mut metrics = vec![("calls_per_second", Some(totals.calls as f64 / seconds))];
     if let Some(pace) = &settings.pace {
-        metrics.push(("rate_reached", reached(pace, totals, seconds)));
+        metrics.push(("rate_reached", rate_reached_percent(pace, totals, seconds)));
     }
     metrics
 }
@@ -59,16 +59,17 @@ pub(super) fn metrics(
 /// Returns the reached share of the rate in percent. A fixed number of calls always begins completely,
 /// so the rate itself is compared; random arrivals can make it slightly lower. A run of a few seconds
 /// is not judged: the latency of the last call would count too much.
-fn reached(pace: &Pace, totals: &Totals, seconds: f64) -> Option<f64> {
+fn rate_reached_percent(pace: &Pace, totals: &Totals, seconds: f64) -> Option<f64> {
     if totals.due > 0 {
         return Some(100.0 * totals.begun as f64 / totals.due as f64);
     }
-    let chance = match pace.arrivals {
+    let tolerance = match pace.arrivals {
         Arrivals::Fixed => 0.0,
         Arrivals::Poisson => 3.0 / (totals.calls as f64).sqrt(),
     };
-    let meant = totals.calls as f64 / pace.rate as f64;
-    (meant >= LONG_ENOUGH).then(|| 100.0 * (meant / seconds + chance).min(1.0))
+    let planned_seconds = totals.calls as f64 / pace.rate as f64;
+    (planned_seconds >= MIN_JUDGED_SECONDS)
+        .then(|| 100.0 * (planned_seconds / seconds + tolerance).min(1.0))
 }
 
 #[cfg(test)]
@@ -78,7 +79,7 @@ mod tests {
     #[test]
     fn a_rate_is_not_reached_by_a_fixed_number_that_takes_too_long() {
         let of = |arrivals, totals: Totals, seconds| {
-            reached(&Pace { rate: 1000, arrivals }, &totals, seconds).map(f64::round)
+            rate_reached_percent(&Pace { rate: 1000, arrivals }, &totals, seconds).map(f64::round)
         };
         let fixed = |calls| Totals { calls, ..Totals::default() };
         assert_eq!(of(Arrivals::Fixed, fixed(10_000), 10.0), Some(100.0));

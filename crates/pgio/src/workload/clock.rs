@@ -24,7 +24,7 @@ pub struct Start {
 
 impl Start {
     /// Returns the moment that is `lead` ahead of now.
-    pub(super) fn after(admin: &mut Client, lead: Duration) -> Result<Start, EngineError> {
+    pub(super) fn after_lead(admin: &mut Client, lead: Duration) -> Result<Start, EngineError> {
         let asked = Instant::now();
         let now = prepare::server_clock(admin)?;
         // The server read its clock between request and answer; assume the middle.
@@ -36,7 +36,7 @@ impl Start {
     pub(super) fn now(admin: &mut Client) -> Result<Start, EngineError> {
         quickest(|| {
             let asked = Instant::now();
-            let epoch = ask(admin)?;
+            let epoch = query_clock(admin)?;
             let round_trip = asked.elapsed();
             Ok((round_trip, Start { at: asked + round_trip / 2, epoch }))
         })
@@ -48,26 +48,26 @@ impl Start {
     }
 
     /// Returns the moment at which the window opens: after `lead`, or when other servers open theirs.
-    pub(super) fn agreed(
+    pub(super) fn agree_on_window(
         opener: Option<&Arc<dyn Opener>>,
         admin: &mut Client,
         lead: Duration,
     ) -> Result<Start, EngineError> {
         match opener {
             Some(opener) => opener.start(admin, lead),
-            None => Start::after(admin, lead),
+            None => Start::after_lead(admin, lead),
         }
     }
 
     /// Returns the moment at which the warm-up begins: after `lead`, or when other drivers begin theirs.
-    pub(super) fn of_warm_up(
+    pub(super) fn agree_on_warm_up(
         opener: Option<&Arc<dyn Opener>>,
         admin: &mut Client,
         lead: Duration,
     ) -> Result<Start, EngineError> {
         match opener {
             Some(opener) => opener.warm_up(admin, lead),
-            None => Start::after(admin, lead),
+            None => Start::after_lead(admin, lead),
         }
     }
 }
@@ -95,14 +95,14 @@ pub trait Opener: std::fmt::Debug + Send + Sync {
     fn start(&self, admin: &mut Client, lead: Duration) -> Result<Start, EngineError>;
     /// Returns the start of the warm-up, by default as soon as the sessions of this server can begin.
     fn warm_up(&self, admin: &mut Client, lead: Duration) -> Result<Start, EngineError> {
-        Start::after(admin, lead)
+        Start::after_lead(admin, lead)
     }
-    /// Says that a long preparation goes on.
-    fn goes_on(&self) {}
+    /// Reports that a long preparation continues.
+    fn keep_alive(&self) {}
 }
 
 pub const ROUND_TRIPS: usize = 16;
-/// So few that sessions that wait for them do not wait long.
+/// Few, because sessions may be waiting meanwhile.
 const FEW_ROUND_TRIPS: usize = 4;
 /// The least time from the order to open a common window until it opens.
 pub const COMMON_LEAD: Duration = Duration::from_millis(200);
@@ -132,15 +132,15 @@ pub struct ClockReading {
 
 impl ClockReading {
     pub fn take(admin: &mut Client) -> Result<ClockReading, EngineError> {
-        ClockReading::by(|| {
+        ClockReading::take_with(|| {
             let sent = Instant::now();
-            let epoch = ask(admin)?;
+            let epoch = query_clock(admin)?;
             Ok((sent, epoch, sent.elapsed()))
         })
     }
 
     /// `ask` returns when it asked, the server's clock and the round trip.
-    fn by(
+    fn take_with(
         mut ask: impl FnMut() -> Result<(Instant, f64, Duration), EngineError>,
     ) -> Result<ClockReading, EngineError> {
         let mut reading: Option<ClockReading> = None;
@@ -170,13 +170,13 @@ impl ClockReading {
     }
 
     /// Returns how far the server's clock moved against this machine's since an earlier reading, in seconds.
-    pub fn moved_since(&self, earlier: &ClockReading) -> f64 {
+    pub fn drift_since(&self, earlier: &ClockReading) -> f64 {
         self.epoch - earlier.epoch_at(self.at)
     }
 }
 
 /// Asks for the server's clock in one round trip; a query with parameters would take two.
-fn ask(admin: &mut Client) -> Result<f64, EngineError> {
+fn query_clock(admin: &mut Client) -> Result<f64, EngineError> {
     let answer = admin
         .simple_query("SELECT date_part('epoch', clock_timestamp())")
         .map_err(prepare::failed("reading the server's clock"))?;
@@ -206,7 +206,7 @@ mod tests {
         there_and_back: impl Fn(usize) -> (u64, u64),
     ) -> Result<ClockReading, EngineError> {
         let mut number = 0;
-        ClockReading::by(|| {
+        ClockReading::take_with(|| {
             let (there, back) = there_and_back(number);
             let sent = origin + Duration::from_millis(100 * number as u64);
             number += 1;
@@ -244,7 +244,7 @@ mod tests {
         let origin = Instant::now();
         let before = reading(origin, 1000.0, |_| (1, 1)).unwrap();
         let after = reading(origin + Duration::from_secs(10), 1010.25, |_| (1, 1)).unwrap();
-        assert!((after.moved_since(&before) - 0.25).abs() < 1e-6);
+        assert!((after.drift_since(&before) - 0.25).abs() < 1e-6);
         // The error is at most half the round trip, whichever way is slow.
         let lopsided = reading(origin, 1000.0, |_| (30, 0)).unwrap();
         assert!((lopsided.epoch_at(origin) - 1000.0).abs() <= 0.015 + 1e-9);
@@ -254,7 +254,7 @@ mod tests {
     fn a_clock_that_goes_back_is_refused() {
         let origin = Instant::now();
         let mut number = 0.0;
-        let error = ClockReading::by(|| {
+        let error = ClockReading::take_with(|| {
             number += 1.0;
             Ok((origin, 1000.0 - 0.5 * number, Duration::from_millis(1)))
         });

@@ -31,7 +31,7 @@ use self::environment::CommandEnvironment;
 use self::last_setup::Recipe;
 use self::run::{PreparedCommand, job};
 pub(super) use self::runner::longest_run;
-use self::runner::{Runner, hide};
+use self::runner::{Runner, mask_secret};
 use super::Workload;
 use super::clock::wait_until;
 use super::completed::Completed;
@@ -89,7 +89,7 @@ impl Command {
 
     /// Shares the record of the last setup with commands that use the same data, such as those of a sweep's
     /// other points.
-    pub fn sharing(self, last: &LastSetup) -> Command {
+    pub fn with_last_setup(self, last: &LastSetup) -> Command {
         Command { last_setup: last.clone(), ..self }
     }
 
@@ -133,7 +133,7 @@ impl Command {
     /// Warms up and reads the condition's settings back.
     fn warm_up(
         &self,
-        mut own: PreparedCommand,
+        mut prepared: PreparedCommand,
         setup: &Setup,
         admin: &mut Client,
     ) -> Result<PreparedCommand, EngineError> {
@@ -142,23 +142,23 @@ impl Command {
         {
             // With the window's seed it would read exactly what the window reads.
             let seed = derive(self.seed(setup), "command-warm-up", 0);
-            let environment = self.environment(setup, seed, &own.runner.dir);
+            let environment = self.environment(setup, seed, &prepared.runner.dir);
             let job = job(&self.settings, "warm_up", line, &environment);
             if let Some(opener) = &setup.opener {
                 wait_until(opener.warm_up(admin, Duration::ZERO)?.at);
             }
             // The coordinator counts a driver as lost that says nothing for long.
-            let ran = own.runner.run(&job, &setup.stop, &mut |_, _| {
-                setup.opener.iter().for_each(|opener| opener.goes_on());
+            let ran = prepared.runner.run(&job, &setup.stop, &mut |_, _| {
+                setup.opener.iter().for_each(|opener| opener.keep_alive());
             });
             ran.and_then(|done| done.seconds)?;
         }
-        own.pinned = read_back(&setup.params, &own.environment.options, &setup.settings)?;
-        Ok(own)
+        prepared.pinned = read_back(&setup.params, &prepared.environment.options, &setup.settings)?;
+        Ok(prepared)
     }
 
     /// Returns the work of each driver: the load, on data that are there.
-    fn of_driver(&self) -> Work {
+    fn driver_work(&self) -> Work {
         let spec = CommandSpec { setup: None, cleanup: None, ..self.settings.spec.clone() };
         Work::Command { settings: CommandSettings { spec, ..self.settings.clone() } }
     }
@@ -172,7 +172,7 @@ impl Command {
     }
 
     /// Creates an empty schema and its data, unless `setup_once` is set and the same data exist.
-    fn make_data(
+    fn create_data(
         &self,
         runner: &mut Runner,
         (environment, recipe): (&CommandEnvironment, Recipe),
@@ -180,25 +180,25 @@ impl Command {
         admin: &mut Client,
     ) -> Result<(), CommandError> {
         let CommandSpec { setup, setup_once, schema, .. } = &self.settings.spec;
-        let there = match schema {
+        let exists = match schema {
             // A condition may use another data directory.
-            Some(name) => schema::is_there(admin, name)?,
+            Some(name) => schema::exists(admin, name)?,
             None => true,
         };
-        if *setup_once && there && self.last_setup.is(&recipe) {
+        if *setup_once && exists && self.last_setup.matches(&recipe) {
             return Ok(());
         }
         // If the setup fails, its data must not be used again.
         self.last_setup.forget();
         if let Some(name) = schema {
-            schema::make(admin, name)?;
+            schema::create(admin, name)?;
         }
         let Some(line) = setup else { return Ok(()) };
         runner
             .run(&job(&self.settings, "setup", line, environment), stop, &mut |_, _| {})?
             .seconds?;
         if let Some(name) = schema {
-            schema::settle(admin, name)?;
+            schema::vacuum_tables(admin, name)?;
         }
         // Write the loaded data before the window. If the role may not do that, the trial has warned
         // already.
@@ -238,10 +238,10 @@ pub fn declared(spec: &CommandSpec) -> Vec<DeclaredMetric> {
 impl Workload for Command {
     fn info(&self) -> WorkloadInfo {
         let CommandSettings { spec, run_time, sessions, .. } = &self.settings;
-        let hidden = |text: &str| hide(text, self.secret.as_ref());
+        let masked = |text: &str| mask_secret(text, self.secret.as_ref());
         let line = |line: &Line| match line {
-            Line::Words(words) => words.iter().map(|w| json!(hidden(w.text()))).collect(),
-            Line::Shell(text) => json!(hidden(text.text())),
+            Line::Words(words) => words.iter().map(|w| json!(masked(w.text()))).collect(),
+            Line::Shell(text) => json!(masked(text.text())),
         };
         let mut keys: BTreeMap<String, Value> = BTreeMap::from([
             ("run".to_owned(), line(&spec.run)),
@@ -261,7 +261,7 @@ impl Workload for Command {
         }
         keys.extend(run_time.map(|d| ("run_time".to_owned(), json!(d.as_secs_f64()))));
         for (name, text) in &spec.parameters {
-            keys.insert(format!("parameters.{name}"), json!(hidden(text.text())));
+            keys.insert(format!("parameters.{name}"), json!(masked(text.text())));
         }
         WorkloadInfo {
             kind: "command".to_owned(),
@@ -283,12 +283,12 @@ impl Workload for Command {
         let mut own = self.open(&setup)?;
         let recipe = self.recipe(&setup.params);
         own.unclean = true;
-        self.make_data(&mut own.runner, (&own.environment, recipe), &setup.stop, admin)?;
+        self.create_data(&mut own.runner, (&own.environment, recipe), &setup.stop, admin)?;
         let Generator::Drivers(drivers) = &setup.generator else {
             return Ok(Box::new(self.warm_up(own, &setup, admin)?));
         };
         let drivers = Arc::clone(drivers);
-        let prepared = drivers.prepare(self.of_driver(), None, setup, admin)?;
+        let prepared = drivers.prepare(self.driver_work(), None, setup, admin)?;
         let complete = move |ran: Result<WindowOutcome, EngineError>,
                              admin: &mut Client,
                              listener: Listener<'_>| {
@@ -307,7 +307,7 @@ impl Workload for Command {
     }
 
     fn check_drivers(&self, drivers: &dyn Remote, stop: &Stop) -> Result<(), EngineError> {
-        drivers.check(self.of_driver(), stop)
+        drivers.check(self.driver_work(), stop)
     }
 
     fn divisible(&self) -> Option<u32> {
@@ -379,10 +379,10 @@ mod tests {
             let (one, four) = (command(keys, 1), command(keys, 4));
             let made = LastSetup::default();
             made.remember(one.recipe(&params));
-            assert!(made.is(&one.recipe(&params)), "{keys}");
-            assert_eq!(!made.is(&four.recipe(&params)), other, "{keys}");
+            assert!(made.matches(&one.recipe(&params)), "{keys}");
+            assert_eq!(!made.matches(&four.recipe(&params)), other, "{keys}");
             made.clone().forget();
-            assert!(!made.is(&one.recipe(&params)), "{keys}");
+            assert!(!made.matches(&one.recipe(&params)), "{keys}");
         }
     }
 }

@@ -153,7 +153,7 @@ impl Workload for Commit {
         metrics
     }
 
-    fn makes(&self) -> Option<(String, &'static str, &'static str)> {
+    fn created_table(&self) -> Option<(String, &'static str, &'static str)> {
         Some((self.schema.clone(), TABLE, MARK))
     }
 

@@ -60,14 +60,14 @@ const CLASS: Class = Class::Device;
 const MIB: u64 = 1 << 20;
 /// PostgreSQL's block size.
 const BLOCK: u64 = 8192;
-const DEEP: u32 = 32;
+const RANDOM_DEPTH: u32 = 32;
 
 /// The size of the throughput test, and of the region that all tests use.
 pub const REGION: u64 = 512 * MIB;
 /// The smallest region that gives a meaningful measurement.
 pub const SMALLEST_REGION: u64 = 4 * MIB;
 /// The number of writes of the latency test.
-const WRITES: u64 = 1000;
+const LATENCY_WRITES: u64 = 1000;
 
 impl Test {
     /// Writes the whole region once: reads of other blocks do not reach the medium, and DRBD's
@@ -101,9 +101,9 @@ impl Test {
 
 /// Returns all tests in order with their extent: the User's Guide's numbers, and random I/O for a time.
 /// If the sector size is unknown or 4 kB, the test of one sector is left out.
-pub fn guide(sector: Option<u64>, seconds: Duration) -> Vec<(Test, Extent)> {
+pub fn user_guide_tests(sector: Option<u64>, seconds: Duration) -> Vec<(Test, Extent)> {
     let latency = |block| {
-        (Test { kind: DeviceTest::Latency, block, depth: 1 }, Extent::Bytes(WRITES * block))
+        (Test { kind: DeviceTest::Latency, block, depth: 1 }, Extent::Bytes(LATENCY_WRITES * block))
     };
     let random = |kind, depth| {
         let warmup = Duration::ZERO;
@@ -114,7 +114,7 @@ pub fn guide(sector: Option<u64>, seconds: Duration) -> Vec<(Test, Extent)> {
     all.extend(
         [DeviceTest::RandomRead, DeviceTest::RandomWrite]
             .iter()
-            .flat_map(|kind| [random(*kind, 1), random(*kind, DEEP)]),
+            .flat_map(|kind| [random(*kind, 1), random(*kind, RANDOM_DEPTH)]),
     );
     all
 }
@@ -126,7 +126,10 @@ mod tests {
     #[test]
     fn the_guides_tests_with_and_without_a_sector_of_their_own() {
         let names = |sector| -> Vec<String> {
-            guide(sector, Duration::from_secs(3)).iter().map(|(test, _)| test.name()).collect()
+            user_guide_tests(sector, Duration::from_secs(3))
+                .iter()
+                .map(|(test, _)| test.name())
+                .collect()
         };
         assert_eq!(
             names(Some(512)),
@@ -142,7 +145,7 @@ mod tests {
         );
         assert_eq!(names(Some(4096)).len(), 6);
         assert_eq!(names(None), names(Some(4096)));
-        let all = guide(Some(512), Duration::from_secs(3));
+        let all = user_guide_tests(Some(512), Duration::from_secs(3));
         assert_eq!(all[0].1, Extent::Bytes(512 << 20));
         assert_eq!(all[2].1, Extent::Bytes(512_000));
     }

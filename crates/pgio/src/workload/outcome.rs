@@ -28,7 +28,7 @@ pub struct Progress {
 }
 
 /// A larger lag between counts and clock means a standstill, not a long slice.
-const LAG: f64 = 2.0;
+const MAX_LAG_SECONDS: f64 = 2.0;
 
 /// A rate of a progress: its metric, the count, and how many of the metric's seconds are one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +42,7 @@ pub struct Counted {
 impl Progress {
     /// Returns the count of the primary metric, or of what the work does if that is no rate: at a given rate it is
     /// a latency.
-    pub fn counted(&self, primary: &str) -> Option<Counted> {
+    pub fn primary_count(&self, primary: &str) -> Option<Counted> {
         let all = [
             ("commits_per_second", self.commits, 1),
             ("messages_per_minute", self.messages, 60),
@@ -62,7 +62,7 @@ impl Progress {
 
     /// Returns the seconds of the window to which the counts belong.
     pub fn seconds(&self) -> f64 {
-        self.covered.max(self.elapsed - LAG)
+        self.covered.max(self.elapsed - MAX_LAG_SECONDS)
     }
 }
 

@@ -132,7 +132,7 @@ impl SessionPool {
         let count = self.members.len();
         // The slowest thread must receive the start time before it comes.
         let lead = span(0.02 + 0.000_2 * count as f64);
-        let start = Start::agreed(self.setup.opener.as_ref(), admin, lead)?;
+        let start = Start::agree_on_window(self.setup.opener.as_ref(), admin, lead)?;
         let plan = WindowPlan::new(extent, count as u64, self.turns);
         for index in 0..count {
             let order = WindowOrder {
@@ -142,7 +142,7 @@ impl SessionPool {
                 at_most: plan.share(index as u64),
                 seed: server_seed(self.setup.seed, "session", index as u64),
             };
-            self.threads.order(index, Order::Window(order));
+            self.threads.send_order(index, Order::Window(order));
         }
         let window = OpenWindow::open(admin, start, plan, listener);
         let members = &mut self.members;
@@ -152,10 +152,10 @@ impl SessionPool {
         outcome.error = error;
         for member in &self.members {
             outcome.totals.merge(&member.totals);
-            outcome.sessions.push(member.totals.as_session(member.pid, &member.table));
+            outcome.sessions.push(member.totals.to_session_totals(member.pid, &member.table));
         }
         outcome.cancelled_sync_rep = self.notices.cancelled_sync_rep();
-        self.threads.dismiss();
+        self.threads.close();
         self.threads.join(|index| self.members[index].done);
         Ok(outcome)
     }
@@ -242,7 +242,7 @@ impl Phase for Connecting<'_> {
     fn is_unfinished(&self, ending: bool) -> bool {
         match ending {
             false => self.waiting > 0,
-            true => self.members.iter().any(|m| !m.done) && !self.stopping.given_up(),
+            true => self.members.iter().any(|m| !m.done) && !self.stopping.has_given_up(),
         }
     }
 
@@ -252,14 +252,14 @@ impl Phase for Connecting<'_> {
         }
         let unready = self.members.iter().filter(|m| m.table.is_empty());
         let pids: Vec<i32> = unready.map(|m| m.pid).collect();
-        Some(Stopping::stuck(self.admin, &pids, "were not ready in time"))
+        Some(Stopping::stuck_error(self.admin, &pids, "were not ready in time"))
     }
 
     /// Aborts the sessions: most of them end by themselves when the window is canceled.
     fn end(&mut self, urgent: bool) {
         match self.aborted {
             None => {
-                self.threads.dismiss();
+                self.threads.close();
                 self.aborted = Some(Instant::now());
             }
             Some(since) if since.elapsed() >= TICK => {
@@ -284,7 +284,7 @@ impl Working<'_> {
     fn add(&mut self, slice: SliceDone) {
         let SliceDone { index, number, last, work, readings } = slice;
         let window = &mut self.window;
-        window.is_moving();
+        window.note_progress();
         self.members[index as usize].totals.merge(&work.totals);
         let (began, ended) = (work.began - window.start.epoch, work.ended - window.start.epoch);
         // The one commit of a session that ended in its first slice has number 0 as well.
@@ -327,7 +327,7 @@ impl Phase for Working<'_> {
     }
 
     fn overdue(&mut self) -> Option<EngineError> {
-        self.window.stuck(|| alive(self.members).iter().map(|session| session.pid).collect())
+        self.window.stuck_error(|| alive(self.members).iter().map(|session| session.pid).collect())
     }
 
     fn tick(&mut self) {

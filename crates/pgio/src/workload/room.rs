@@ -14,9 +14,9 @@ use crate::host::stop::Stop;
 use crate::pg::server::{self, Connections};
 
 /// Time for a thousand sessions of an earlier trial to disappear.
-const ENDING: Duration = Duration::from_secs(5);
+const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// Open files per session: its socket, and the descriptors with which its driver waits.
-const DESCRIPTORS: u64 = 5;
+const DESCRIPTORS_PER_SESSION: u64 = 5;
 
 /// Checks for room besides the existing sessions. Waits for a server that is still ending the sessions
 /// of the previous trial.
@@ -25,7 +25,9 @@ pub fn wait_for_room(admin: &mut Client, needed: u32, stop: &Stop) -> Result<(),
     loop {
         match check_room(admin, needed) {
             Err(EngineError::TooFewConnections { max, .. })
-                if i64::from(needed) < max && begun.elapsed() < ENDING && !stop.requested() =>
+                if i64::from(needed) < max
+                    && begun.elapsed() < END_TIMEOUT
+                    && !stop.requested() =>
             {
                 thread::sleep(TICK);
             }
@@ -41,7 +43,7 @@ fn check_room(admin: &mut Client, needed: u32) -> Result<(), EngineError> {
     if i64::from(needed) > free {
         return Err(EngineError::TooFewConnections { needed, free, max });
     }
-    raise_limit(u64::from(needed) * DESCRIPTORS)
+    raise_limit(u64::from(needed) * DESCRIPTORS_PER_SESSION)
         .map_err(|limit| EngineError::TooFewDescriptors { needed, limit })
 }
 

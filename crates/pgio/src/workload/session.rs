@@ -18,7 +18,7 @@ use super::prepare::{
 };
 use super::slice::{SliceResult, woven_statement};
 use super::sql::fill;
-use super::switching::{Prior, Switches, expressions, shown};
+use super::switching::{Prior, Switches, current_values, expressions};
 use super::{Script, Sessions, SliceArgs, Totals};
 use crate::pg::server::FORCE_FLUSH_SINCE;
 use crate::rng;
@@ -146,11 +146,11 @@ fn work(
     loop {
         match orders.recv().map_err(|_| EngineError::Stopped)? {
             Order::Window(window) => {
-                session.window(index, &window, events)?;
+                session.run_window(index, &window, events)?;
                 break;
             }
             Order::Slice(order) => {
-                let done = session.woven(index, &order)?;
+                let done = session.run_woven_slice(index, &order)?;
                 let _ = events.send(Event::Woven(Box::new(done)));
             }
             Order::End => break,
@@ -169,18 +169,18 @@ pub(super) fn server_seed(seed: u64, purpose: &str, index: u64) -> f64 {
     (rng::derive(seed, purpose, index) >> 11) as f64 / (1u64 << 53) as f64
 }
 
-/// What a DO block left.
+/// The result of a DO block.
 struct Executed {
     /// The JSON of its result; none after a deadlock.
     result: Option<String>,
     readings: Vec<(String, String)>,
 }
 
-fn parsed<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, EngineError> {
+fn parse_result<T: serde::de::DeserializeOwned>(text: &str) -> Result<T, EngineError> {
     serde_json::from_str(text).map_err(|e| EngineError::Slice(e.to_string()))
 }
 
-fn worked(slice: SliceResult) -> Result<SliceWork, EngineError> {
+fn slice_work(slice: SliceResult) -> Result<SliceWork, EngineError> {
     let (began, ended) = (slice.began, slice.ended);
     let totals = Totals::from_slice(slice)
         .ok_or_else(|| EngineError::Slice("too many buckets".to_owned()))?;
@@ -216,12 +216,12 @@ impl Session<'_> {
             }
             let length = if self.script.turns.is_empty() { 1.0 } else { SHORTEST_TURN };
             let until_at = (now + length).min(end);
-            self.slice(SliceArgs { until_at, seed: seed.take(), ..SliceArgs::default() })?;
+            self.run_slice(SliceArgs { until_at, seed: seed.take(), ..SliceArgs::default() })?;
         }
         self.flush_statistics()
     }
 
-    fn window(
+    fn run_window(
         &mut self,
         index: u32,
         window: &WindowOrder,
@@ -247,10 +247,10 @@ impl Session<'_> {
                 seed: (number == 0).then_some(window.seed),
                 at_most: left,
             };
-            let work = self.slice(args)?;
-            left = left.map(|n| n.saturating_sub(work.totals.done()));
+            let work = self.run_slice(args)?;
+            left = left.map(|n| n.saturating_sub(work.totals.work_units()));
             let done = left.map_or(last, |n| n == 0) || self.setup.stop.requested();
-            let readings = self.readings()?;
+            let readings = self.read_settings()?;
             report(number, done && !one_transaction, work, readings);
             if done {
                 break;
@@ -266,32 +266,36 @@ impl Session<'_> {
 
     /// Puts a condition's settings in force and runs its slice: the guard, which is not counted, and
     /// two halves. A deadlock that the block cannot catch costs the slice.
-    fn woven(&mut self, index: u32, order: &SliceOrder) -> Result<WovenDone, EngineError> {
+    fn run_woven_slice(
+        &mut self,
+        index: u32,
+        order: &SliceOrder,
+    ) -> Result<WovenDone, EngineError> {
         let mut readings = self.prior.switch(&mut self.client, &order.settings)?;
         let block = woven_statement(&self.script.body, order.ends, order.seed);
-        let statement = self.on_table(block);
+        let statement = self.fill_table(block);
         let done = self.execute(&statement, &order.settings)?;
         readings.extend(done.readings);
         let halves = match done.result {
             None => {
                 let now = server_clock(&mut self.client)?;
-                let nothing = || SliceWork { totals: Totals::default(), began: now, ended: now };
-                let mut halves = [nothing(), nothing()];
+                let empty = || SliceWork { totals: Totals::default(), began: now, ended: now };
+                let mut halves = [empty(), empty()];
                 halves[0].totals.deadlocks = 1;
                 halves
             }
             Some(text) => {
-                let [first, second]: [SliceResult; 2] = parsed(&text)?;
+                let [first, second]: [SliceResult; 2] = parse_result(&text)?;
                 // A timestamptz is rounded to a microsecond.
                 if first.began < order.ends[0] - 2e-6 {
                     let why = "the counted part of a slice began before the end of its guard; \
                                find out whether the server's clock was set back";
                     return Err(EngineError::Stuck(why.to_owned()));
                 }
-                [worked(first)?, worked(second)?]
+                [slice_work(first)?, slice_work(second)?]
             }
         };
-        self.turned(&halves);
+        self.advance_turn(&halves);
         Ok(WovenDone { index, halves, readings })
     }
 
@@ -310,12 +314,12 @@ impl Session<'_> {
     /// Runs one DO block. A deadlock that the block does not catch costs the slice: its counts end with the
     /// block's variables. The deadlock is counted, and the session continues. Our own sessions never deadlock each other,
     /// since a statement that is a transaction locks its rows in order of their keys.
-    fn slice(&mut self, args: SliceArgs) -> Result<SliceWork, EngineError> {
-        let statement = self.on_table(args.statement(&self.script.body));
+    fn run_slice(&mut self, args: SliceArgs) -> Result<SliceWork, EngineError> {
+        let statement = self.fill_table(args.statement(&self.script.body));
         match self.execute(&statement, &Vec::new())?.result {
             Some(text) => {
-                let work = worked(parsed(&text)?)?;
-                self.turned(std::slice::from_ref(&work));
+                let work = slice_work(parse_result(&text)?)?;
+                self.advance_turn(std::slice::from_ref(&work));
                 Ok(work)
             }
             None => {
@@ -330,13 +334,13 @@ impl Session<'_> {
     fn execute(&mut self, statement: &str, settings: &Switches) -> Result<Executed, EngineError> {
         // Send two queries: one message would be one transaction, in which COMMIT is not allowed.
         let done = self.client.batch_execute(statement).and_then(|()| {
-            let fetch = self.fetch(settings);
-            self.client.simple_query(&fetch)
+            let query = self.result_query(settings);
+            self.client.simple_query(&query)
         });
         let messages = match done {
             Ok(messages) => messages,
             Err(e) if e.code() == Some(&SqlState::T_R_DEADLOCK_DETECTED) => {
-                let readings = shown(&mut self.client, settings)?;
+                let readings = current_values(&mut self.client, settings)?;
                 return Ok(Executed { result: None, readings });
             }
             Err(source) => return Err(EngineError::Postgres { doing: "the workload", source }),
@@ -356,8 +360,8 @@ impl Session<'_> {
         Ok(Executed { result, readings })
     }
 
-    /// Names the table whose turn it is.
-    fn on_table(&self, statement: String) -> String {
+    /// Fills in the table whose turn it is.
+    fn fill_table(&self, statement: String) -> String {
         let tables = &self.script.turns;
         if tables.is_empty() {
             return statement;
@@ -365,8 +369,8 @@ impl Session<'_> {
         fill(&statement, &[("table", &tables[self.turn % tables.len()])])
     }
 
-    /// If a slice came too late to do any work, its table keeps the turn.
-    fn turned(&mut self, work: &[SliceWork]) {
+    /// Takes the next table's turn, unless the slice came too late to do any work.
+    fn advance_turn(&mut self, work: &[SliceWork]) {
         let mut histograms = work.iter().flat_map(|part| part.totals.histograms.values());
         self.turn += usize::from(histograms.any(|h| h.count() > 0));
     }
@@ -374,7 +378,7 @@ impl Session<'_> {
     /// Returns the query for settings and the result. It also makes the server publish the session's
     /// statistics, so that counters read inside a window are not seconds old, but not after every slice of
     /// some milliseconds.
-    fn fetch(&mut self, settings: &Switches) -> String {
+    fn result_query(&mut self, settings: &Switches) -> String {
         let mut columns = expressions(settings);
         columns.push("current_setting('pgio.result')".to_owned());
         let is_fresh = self.published.is_some_and(|at| at.elapsed() < PUBLISH_EVERY);
@@ -386,7 +390,7 @@ impl Session<'_> {
     }
 
     /// Returns the current values of the condition's settings.
-    fn readings(&mut self) -> Result<Vec<(String, String)>, EngineError> {
+    fn read_settings(&mut self) -> Result<Vec<(String, String)>, EngineError> {
         let mut readings = Vec::new();
         for (name, _) in &self.setup.settings {
             let found = show(&mut self.client, name)?;

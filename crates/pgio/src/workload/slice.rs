@@ -11,7 +11,7 @@ use pgio_results::model::SessionTotals;
 use pgio_results::operation::Class;
 
 /// The name of a further count: blocks read by scans.
-pub(super) const SCANNED: &str = "blocks_scanned";
+pub(super) const BLOCKS_SCANNED: &str = "blocks_scanned";
 
 /// Each call of `slob` is timed in one of these classes.
 pub(super) const SLOB_CALLS: [Class; 5] =
@@ -20,7 +20,7 @@ pub(super) const SLOB_CALLS: [Class; 5] =
 impl SliceArgs {
     /// Returns the DO statement of this slice.
     pub(super) fn statement(&self, block: &str) -> String {
-        let block = filled(
+        let block = fill_slice(
             block,
             &or_null(self.start_at.map(timestamp)),
             &timestamp(self.until_at),
@@ -34,12 +34,12 @@ impl SliceArgs {
 /// Returns the DO statement of a slice of a woven window; its parts end at these moments.
 pub(super) fn woven_statement(block: &str, ends: [f64; 3], seed: Option<f64>) -> String {
     let seed = seed.map(|seed| format!("CASE weave_part WHEN 1 THEN {seed} END"));
-    let block = filled(block, "NULL", "weave_ends[weave_part]", &or_null(seed), "NULL");
+    let block = fill_slice(block, "NULL", "weave_ends[weave_part]", &or_null(seed), "NULL");
     let ends = ends.map(timestamp).join(", ");
     fill(sql::WOVEN.trim_end(), &[("ends", &ends), ("block", &block)])
 }
 
-fn filled(block: &str, start_at: &str, until_at: &str, seed: &str, at_most: &str) -> String {
+fn fill_slice(block: &str, start_at: &str, until_at: &str, seed: &str, at_most: &str) -> String {
     let values =
         [("start_at", start_at), ("until_at", until_at), ("seed", seed), ("at_most", at_most)];
     fill(block.trim_end(), &values)
@@ -146,11 +146,11 @@ impl Totals {
     }
 
     pub fn blocks_scanned(&self) -> u64 {
-        self.counted(SCANNED) as u64
+        self.counted(BLOCKS_SCANNED) as u64
     }
 
     /// Returns the unit of a fixed amount of work: calls if the workload counts them, else commits.
-    pub(super) fn done(&self) -> u64 {
+    pub(super) fn work_units(&self) -> u64 {
         self.counts.get("calls").map_or_else(|| self.count("commit"), |calls| *calls as u64)
     }
 
@@ -160,7 +160,7 @@ impl Totals {
     }
 
     /// Returns the calls that ended: those of `slob`, some of which commit, or commits.
-    pub(super) fn ended(&self) -> u64 {
+    pub(super) fn ended_calls(&self) -> u64 {
         match self.slob_calls() {
             0 => self.count(Class::Commit.name()),
             calls => calls,
@@ -185,7 +185,7 @@ impl Totals {
         })
     }
 
-    pub(super) fn as_session(&self, pid: i32, table: &str) -> SessionTotals {
+    pub(super) fn to_session_totals(&self, pid: i32, table: &str) -> SessionTotals {
         let longest = |class: &str| {
             self.histograms.get(class).and_then(Histogram::max_ns).unwrap_or(0.0) / 1e9
         };
@@ -244,11 +244,11 @@ mod tests {
             totals
         };
         // Reads do not commit, and some sessions commit once in many calls.
-        assert_eq!(totals(&[("read", 9)]).ended(), 9);
-        assert_eq!(totals(&[("read", 9), ("update", 3), ("commit", 1)]).ended(), 12);
-        assert_eq!(totals(&[("commit", 5), ("transaction", 5)]).ended(), 5);
-        assert_eq!(totals(&[("scan", 1), ("insert", 2), ("delete", 3)]).ended(), 6);
-        assert_eq!(Totals::default().ended(), 0);
+        assert_eq!(totals(&[("read", 9)]).ended_calls(), 9);
+        assert_eq!(totals(&[("read", 9), ("update", 3), ("commit", 1)]).ended_calls(), 12);
+        assert_eq!(totals(&[("commit", 5), ("transaction", 5)]).ended_calls(), 5);
+        assert_eq!(totals(&[("scan", 1), ("insert", 2), ("delete", 3)]).ended_calls(), 6);
+        assert_eq!(Totals::default().ended_calls(), 0);
     }
 
     #[test]
@@ -259,7 +259,10 @@ mod tests {
         let mut totals = Totals::from_slice(slice).unwrap();
         totals.merge(&totals.clone());
         assert_eq!((totals.count("read"), totals.block_visits()), (2, 526));
-        assert_eq!((totals.counted("hot"), totals.counted("cold"), totals.done()), (6.0, 0.0, 0));
+        assert_eq!(
+            (totals.counted("hot"), totals.counted("cold"), totals.work_units()),
+            (6.0, 0.0, 0)
+        );
         assert_eq!(totals.histograms["read"].mean_ns(), Some(10_000.0));
     }
 }

@@ -94,7 +94,7 @@ impl Workload for Slob {
         match self.has_turnover() {
             true => {
                 let unlogged = self.loaded.layout.unlogged;
-                turnover::make(admin, &self.schema, self.count(), unlogged)
+                turnover::create(admin, &self.schema, self.count(), unlogged)
             }
             false => Ok(()),
         }
@@ -157,7 +157,7 @@ impl Sessions for Slob {
             turns,
             one_transaction: self.settings.commit_every == 0 && self.updates(),
             delay: self.delay(session),
-            after_slice: self.has_turnover().then(|| turnover::clear(&self.schema)),
+            after_slice: self.has_turnover().then(|| turnover::vacuum_statement(&self.schema)),
             table,
         }
     }

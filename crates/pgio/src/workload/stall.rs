@@ -8,50 +8,50 @@ use std::time::{Duration, Instant};
 
 use postgres::Client;
 
-use super::stopping::answers;
+use super::stopping::server_answers;
 
 /// Time without an event before the server is queried; an event is due every second.
-const SILENCE: Duration = Duration::from_secs(5);
-const OFTEN: Duration = Duration::from_secs(1);
+const QUIET_TIME: Duration = Duration::from_secs(5);
+const QUERY_INTERVAL: Duration = Duration::from_secs(1);
 /// The default of PostgreSQL's wal_sender_timeout: until then, a standby may come back.
-const LIMIT: Duration = Duration::from_secs(60);
+const STALL_LIMIT: Duration = Duration::from_secs(60);
 /// The failure of those sessions, for the error that names their wait events.
 pub(super) const FAILURE: &str = "made no progress for a minute";
 
 #[derive(Debug)]
 pub(super) struct Stall {
     last_event: Instant,
-    looked: Instant,
+    queried_at: Instant,
     /// The last state seen, and since when it is unchanged.
-    still: Option<(Instant, String)>,
+    unchanged: Option<(Instant, String)>,
 }
 
 impl Stall {
     pub(super) fn new(now: Instant) -> Stall {
-        Stall { last_event: now, looked: now, still: None }
+        Stall { last_event: now, queried_at: now, unchanged: None }
     }
 
     /// Records progress.
     pub(super) fn note_event(&mut self, now: Instant) {
         self.last_event = now;
-        self.still = None;
+        self.unchanged = None;
     }
 
     /// Returns whether the window is stuck; calls `look` at intervals, which returns `None` while there
     /// is progress.
-    pub(super) fn is_over(&mut self, now: Instant, look: impl FnOnce() -> Option<String>) -> bool {
-        if now - self.last_event < SILENCE || now - self.looked < OFTEN {
+    pub(super) fn is_stuck(&mut self, now: Instant, look: impl FnOnce() -> Option<String>) -> bool {
+        if now - self.last_event < QUIET_TIME || now - self.queried_at < QUERY_INTERVAL {
             return false;
         }
-        self.looked = now;
+        self.queried_at = now;
         let Some(found) = look() else {
-            self.still = None;
+            self.unchanged = None;
             return false;
         };
-        match &self.still {
-            Some((since, before)) if *before == found => now - *since >= LIMIT,
+        match &self.unchanged {
+            Some((since, before)) if *before == found => now - *since >= STALL_LIMIT,
             _ => {
-                self.still = Some((now, found));
+                self.unchanged = Some((now, found));
                 false
             }
         }
@@ -66,7 +66,7 @@ pub(super) fn standstill(admin: &mut Client, pids: &[i32]) -> Option<String> {
                       (SELECT coalesce(string_agg(concat_ws(' ', pid, flush_lsn, replay_lsn), ',' \
                                                   ORDER BY pid), '') FROM pg_stat_replication) \
                FROM pg_stat_activity WHERE pid = ANY($1)";
-    if !answers(admin) {
+    if !server_answers(admin) {
         return None;
     }
     // If the server is gone, the sessions end and report it.
@@ -85,17 +85,17 @@ mod tests {
         seen: impl Fn(u64) -> Option<String>,
     ) -> Option<u64> {
         (1..=200)
-            .find(|second| stall.is_over(from + Duration::from_secs(*second), || seen(*second)))
+            .find(|second| stall.is_stuck(from + Duration::from_secs(*second), || seen(*second)))
     }
 
     #[test]
     fn a_minute_without_progress_is_a_standstill() {
         let begun = Instant::now();
-        let end = SILENCE.as_secs() + LIMIT.as_secs();
-        let still = |_: u64| Some("1 0/1 0/1".to_owned());
-        assert_eq!(looks(&mut Stall::new(begun), begun, still), Some(end));
+        let end = QUIET_TIME.as_secs() + STALL_LIMIT.as_secs();
+        let unchanged = |_: u64| Some("1 0/1 0/1".to_owned());
+        assert_eq!(looks(&mut Stall::new(begun), begun, unchanged), Some(end));
         let once = |second: u64| Some(if second < 20 { "0/1" } else { "0/2" }.to_owned());
-        assert_eq!(looks(&mut Stall::new(begun), begun, once), Some(20 + LIMIT.as_secs()));
+        assert_eq!(looks(&mut Stall::new(begun), begun, once), Some(20 + STALL_LIMIT.as_secs()));
     }
 
     #[test]
@@ -112,9 +112,9 @@ mod tests {
         let mut stall = Stall::new(Instant::now());
         let mut now = Instant::now();
         for _ in 0..200 {
-            now += OFTEN;
+            now += QUERY_INTERVAL;
             stall.note_event(now);
-            assert!(!stall.is_over(now + OFTEN, || panic!("asked")));
+            assert!(!stall.is_stuck(now + QUERY_INTERVAL, || panic!("asked")));
         }
     }
 }

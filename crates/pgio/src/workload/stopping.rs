@@ -18,7 +18,7 @@ use pgio_connect::Canceller;
 const BEFORE_TERMINATE: Duration = Duration::from_secs(1);
 const BEFORE_GIVING_UP: Duration = Duration::from_secs(10);
 /// Time limit for the check that the server answers.
-const ANSWER: Duration = Duration::from_secs(2);
+const ANSWER_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// A session that has not ended.
 #[derive(Debug, Clone, Copy)]
@@ -42,15 +42,15 @@ impl Stopping {
         match self.since {
             None => {
                 self.since = Some(Instant::now());
-                cancel_beside(alive.iter().filter_map(|m| m.canceller.cloned()).collect());
+                cancel_in_background(alive.iter().filter_map(|m| m.canceller.cloned()).collect());
             }
             Some(since) if urgent || since.elapsed() >= BEFORE_TERMINATE => {
                 if self.terminated.is_some_and(|at| at.elapsed() < BEFORE_TERMINATE) {
                     return;
                 }
-                let there = answers(admin);
+                let answered = server_answers(admin);
                 self.terminated = Some(Instant::now());
-                if !there {
+                if !answered {
                     return;
                 }
                 let pids: Vec<i32> = alive.iter().map(|m| m.pid).filter(|pid| *pid > 0).collect();
@@ -66,13 +66,13 @@ impl Stopping {
 
     /// Returns whether the server has not answered for too long; `undo` and the next start handle its
     /// sessions.
-    pub(super) fn given_up(&self) -> bool {
+    pub(super) fn has_given_up(&self) -> bool {
         self.since.is_some_and(|since| since.elapsed() > BEFORE_GIVING_UP)
     }
 
     /// Returns the error of sessions that exceed their time, with their wait events.
-    pub(super) fn stuck(admin: &mut Client, pids: &[i32], failure: &str) -> EngineError {
-        if !answers(admin) {
+    pub(super) fn stuck_error(admin: &mut Client, pids: &[i32], failure: &str) -> EngineError {
+        if !server_answers(admin) {
             return EngineError::Stuck(format!(
                 "{} sessions {failure}, and the server does not answer; check the server and the network",
                 pids.len()
@@ -102,13 +102,13 @@ impl Stopping {
 /// Sends the cancel requests on a separate, detached thread: if the server is stopped or disconnected,
 /// a request can hang for minutes. After the first failure the rest are skipped; their sessions are
 /// terminated next.
-fn cancel_beside(cancellers: Vec<Canceller>) {
+fn cancel_in_background(cancellers: Vec<Canceller>) {
     let one_by_one = move || cancellers.iter().try_for_each(Canceller::cancel);
     // Without a thread, all sessions are terminated next.
     let _ = thread::Builder::new().name("cancel".to_owned()).spawn(one_by_one);
 }
 
 /// Returns whether the server answers within a short time.
-pub(super) fn answers(admin: &mut Client) -> bool {
-    admin.is_valid(ANSWER).is_ok()
+pub(super) fn server_answers(admin: &mut Client) -> bool {
+    admin.is_valid(ANSWER_TIMEOUT).is_ok()
 }

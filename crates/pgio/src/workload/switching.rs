@@ -22,24 +22,24 @@ impl Prior {
     ) -> Result<Vec<(String, String)>, EngineError> {
         let prior = match self.0.take() {
             Some(prior) => prior,
-            None => shown(client, settings)?.into_iter().map(|(_, value)| value).collect(),
+            None => current_values(client, settings)?.into_iter().map(|(_, value)| value).collect(),
         };
         let set = settings.iter().zip(&prior).map(|((name, value), prior)| {
             let value = value.as_ref().unwrap_or(prior);
             format!("set_config({}, {}, false)", literal(name), literal(value))
         });
-        let now = values(client, settings, &set.collect::<Vec<_>>());
+        let now = query_values(client, settings, &set.collect::<Vec<_>>());
         self.0 = Some(prior);
         now
     }
 }
 
 /// Returns the current values of these settings.
-pub(super) fn shown(
+pub(super) fn current_values(
     client: &mut Client,
     settings: &Switches,
 ) -> Result<Vec<(String, String)>, EngineError> {
-    values(client, settings, &expressions(settings))
+    query_values(client, settings, &expressions(settings))
 }
 
 /// Returns an expression for the current value of each setting.
@@ -48,7 +48,7 @@ pub(super) fn expressions(settings: &Switches) -> Vec<String> {
 }
 
 /// Returns the values of these expressions, one for each setting.
-fn values(
+fn query_values(
     client: &mut Client,
     settings: &Switches,
     expressions: &[String],

@@ -39,7 +39,7 @@ impl<Order: Send + 'static> Threads<Order> {
         self.handles.len()
     }
 
-    pub(super) fn order(&self, index: usize, order: Order) {
+    pub(super) fn send_order(&self, index: usize, order: Order) {
         if let Some(orders) = self.orders.get(index) {
             // A thread that has ended has already reported why.
             let _ = orders.send(order);
@@ -47,7 +47,7 @@ impl<Order: Send + 'static> Threads<Order> {
     }
 
     /// Closes all channels; no further orders follow.
-    pub(super) fn dismiss(&mut self) {
+    pub(super) fn close(&mut self) {
         self.orders.clear();
     }
 
@@ -78,10 +78,10 @@ mod tests {
             threads.spawn(format!("test-{number}"), 64 * 1024, body).unwrap();
         }
         drop(sender);
-        threads.order(1, 7);
+        threads.send_order(1, 7);
         assert_eq!((events.recv().unwrap(), threads.count()), ((1, 7), 2));
-        threads.dismiss();
-        threads.order(0, 8);
+        threads.close();
+        threads.send_order(0, 8);
         threads.join(|_| true);
         assert!(events.recv().is_err());
     }

@@ -17,12 +17,12 @@ use crate::config::Engine;
 use crate::config::resolve::Extent;
 use crate::rng::{SplitMix64, derive};
 
-/// The length of a round's slices is drawn evenly from their mean less and plus this share.
+/// The length of a round's slices is drawn uniformly from the mean length ± this share of it.
 const SPREAD: f64 = 0.5;
-/// The guard's share of the mean length of a slice ...
+/// The guard's share of the mean length of a slice.
 const GUARD_SHARE: f64 = 0.25;
-/// ... and its shortest and longest length, in seconds.
-const GUARD: (f64, f64) = (0.002, 0.050);
+/// The shortest and the longest guard, in seconds.
+const GUARD_RANGE: (f64, f64) = (0.002, 0.050);
 
 /// The conditions of one woven window, and how they take turns.
 #[derive(Debug, Clone, PartialEq)]
@@ -58,7 +58,7 @@ pub(super) struct PlannedSlice {
 impl WeavePlan {
     /// Returns the time at the start of each slice that is not counted, in seconds.
     pub fn guard(&self) -> f64 {
-        (self.slice.as_secs_f64() * GUARD_SHARE).clamp(GUARD.0, GUARD.1)
+        (self.slice.as_secs_f64() * GUARD_SHARE).clamp(GUARD_RANGE.0, GUARD_RANGE.1)
     }
 
     /// Returns the number of slices that each condition needs, if none is cut short.
@@ -100,7 +100,7 @@ pub(super) struct Schedule {
 impl Schedule {
     /// Returns the next round: one slice of every condition, all of one length. A slow round then takes as
     /// much counted time from each of them, and cancels out of their ratios.
-    pub(super) fn round(&mut self) -> Vec<PlannedSlice> {
+    pub(super) fn next_round(&mut self) -> Vec<PlannedSlice> {
         let mut order: Vec<usize> = (0..self.conditions).collect();
         self.random.shuffle(&mut order);
         let length = 1.0 - SPREAD + 2.0 * SPREAD * self.random.next_f64();
@@ -126,7 +126,7 @@ impl WovenCondition {
     /// Returns the mean time of a call of one session; `None` if no call ended.
     pub fn call_time(&self) -> Option<Duration> {
         let seconds: f64 = self.turns.iter().flat_map(|turn| turn.seconds).sum();
-        mean_call(seconds, self.outcome.totals.ended())
+        mean_call(seconds, self.outcome.totals.ended_calls())
     }
 }
 
@@ -135,7 +135,7 @@ fn mean_call(seconds: f64, calls: u64) -> Option<Duration> {
 }
 
 /// Returns the mean time of a call of the slowest session, from the counted seconds and the calls of each.
-pub(super) fn slowest(sessions: impl IntoIterator<Item = (f64, u64)>) -> Option<Duration> {
+pub(super) fn slowest_call(sessions: impl IntoIterator<Item = (f64, u64)>) -> Option<Duration> {
     let means = sessions.into_iter().map(|(seconds, calls)| mean_call(seconds, calls));
     means.collect::<Option<Vec<Duration>>>()?.into_iter().max()
 }
@@ -168,7 +168,7 @@ mod tests {
     #[test]
     fn lengths_are_spread_evenly_around_their_mean() {
         let mut schedule = plan(3, 1000, 20).schedule();
-        let slices: Vec<PlannedSlice> = (0..200).flat_map(|_| schedule.round()).collect();
+        let slices: Vec<PlannedSlice> = (0..200).flat_map(|_| schedule.next_round()).collect();
         let lengths: Vec<f64> = slices.iter().map(|s| s.seconds).collect();
         assert!(lengths.iter().all(|s| (0.010..0.030).contains(s)), "{lengths:?}");
         let mean = lengths.iter().sum::<f64>() / lengths.len() as f64;
@@ -181,13 +181,13 @@ mod tests {
     fn every_round_has_every_condition_and_orders_differ() {
         let mut schedule = plan(4, 2000, 20).schedule();
         let order = |round: Vec<PlannedSlice>| round.iter().map(|s| s.condition).collect();
-        let orders: Vec<Vec<usize>> = (0..100).map(|_| order(schedule.round())).collect();
+        let orders: Vec<Vec<usize>> = (0..100).map(|_| order(schedule.next_round())).collect();
         for order in &orders {
             let mut sorted = order.clone();
             sorted.sort_unstable();
             assert_eq!(sorted, [0, 1, 2, 3]);
         }
-        let round = schedule.round();
+        let round = schedule.next_round();
         assert!(round.iter().all(|slice| slice.seconds == round[0].seconds), "{round:?}");
         let mut distinct = orders;
         distinct.sort();
@@ -198,9 +198,9 @@ mod tests {
     #[test]
     fn a_slow_session_is_not_hidden_by_fast_ones() {
         let ms = Duration::from_millis;
-        assert_eq!(slowest([(1.0, 1000), (1.0, 20), (1.0, 500)]), Some(ms(50)));
+        assert_eq!(slowest_call([(1.0, 1000), (1.0, 20), (1.0, 500)]), Some(ms(50)));
         // A call that took longer than each of its slices leaves nothing to count.
-        assert_eq!(slowest([(1.0, 1000), (0.0, 0)]), None);
+        assert_eq!(slowest_call([(1.0, 1000), (0.0, 0)]), None);
     }
 
     #[test]

@@ -73,7 +73,7 @@ impl<'a> OpenWindow<'a> {
     }
 
     /// Records progress: the window is not stuck.
-    pub(super) fn is_moving(&mut self) {
+    pub(super) fn note_progress(&mut self) {
         self.stall.note_event(Instant::now());
     }
 
@@ -87,7 +87,7 @@ impl<'a> OpenWindow<'a> {
     }
 
     /// Reports the server processes that serve programs.
-    pub(super) fn serving(&mut self, pids: Vec<i32>) {
+    pub(super) fn report_serving(&mut self, pids: Vec<i32>) {
         (self.listener)(self.admin, WindowEvent::Serving(pids));
     }
 
@@ -103,15 +103,15 @@ impl<'a> OpenWindow<'a> {
 
     /// Returns the error of sessions that are no longer waited for: after the window's end, or, for a
     /// fixed number of transactions, in a standstill.
-    pub(super) fn stuck(&mut self, pids: impl Fn() -> Vec<i32>) -> Option<EngineError> {
+    pub(super) fn stuck_error(&mut self, pids: impl Fn() -> Vec<i32>) -> Option<EngineError> {
         let (over, failure) = match self.plan.timeout() {
             Some(timeout) => (self.start.at.elapsed() > timeout, "did not end with the window"),
             None => {
                 let look = || stall::standstill(self.admin, &pids());
-                (self.stall.is_over(Instant::now(), look), stall::FAILURE)
+                (self.stall.is_stuck(Instant::now(), look), stall::FAILURE)
             }
         };
-        over.then(|| Stopping::stuck(self.admin, &pids(), failure))
+        over.then(|| Stopping::stuck_error(self.admin, &pids(), failure))
     }
 
     /// Takes the next step to stop sessions that have not ended.
@@ -121,6 +121,6 @@ impl<'a> OpenWindow<'a> {
 
     /// Returns whether the server does not answer, so that its sessions are not waited for.
     pub(super) fn has_given_up(&self) -> bool {
-        self.stopping.given_up()
+        self.stopping.has_given_up()
     }
 }

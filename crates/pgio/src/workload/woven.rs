@@ -29,7 +29,7 @@ use pgio_results::model::Slice;
 /// Longest wait for a standby before a slice.
 const CATCH_UP: Duration = Duration::from_secs(5);
 /// A window ends after this many times the rounds that its duration needs.
-const MOST_ROUNDS: usize = 3;
+const MAX_ROUNDS_FACTOR: usize = 3;
 /// How often the server's clock is read again. Two machines may drift apart by half a millisecond a second, and
 /// slices that are placed late by more than the lead have a shorter guard.
 const READ_CLOCK_EVERY: Duration = Duration::from_secs(2);
@@ -46,17 +46,17 @@ impl SessionPool {
     ) -> Result<WovenOutcome, EngineError> {
         let count = self.members.len();
         let lead = 0.001 + 0.000_2 * count as f64;
-        let start = Start::after(admin, span(lead))?;
+        let start = Start::after_lead(admin, span(lead))?;
         listener(admin, WindowEvent::Opened(start.at));
         let mut clock = start;
         let mut woven = Woven::new(plan, start, count);
         let catches_up = CatchUp::new(admin)?;
         let names = plan.settings();
         let settings: Vec<Arc<Switches>> =
-            plan.conditions.iter().map(|own| Arc::new(of_condition(&names, own))).collect();
+            plan.conditions.iter().map(|own| Arc::new(switches_of(&names, own))).collect();
         let mut error = None;
         let (mut ended, mut given_up) = (None, false);
-        let mut shown = Instant::now();
+        let mut reported_at = Instant::now();
         let mut schedule = plan.schedule();
         let mut round = Vec::new().into_iter();
         let mut number = 0;
@@ -65,7 +65,7 @@ impl SessionPool {
                 Some(slice) => slice,
                 None if number > 0 && woven.is_complete(plan) => break,
                 None => {
-                    round = schedule.round().into_iter();
+                    round = schedule.next_round().into_iter();
                     continue;
                 }
             };
@@ -85,11 +85,11 @@ impl SessionPool {
                     ends,
                     seed: (number == 0).then_some(seed),
                 };
-                self.threads.order(index, Order::Slice(order));
+                self.threads.send_order(index, Order::Slice(order));
             }
             let timeout = GRACE + span(plan.guard() + slice.seconds);
             let done;
-            (done, error) = self.answers(admin, timeout, &mut given_up);
+            (done, error) = self.await_sessions(admin, timeout, &mut given_up);
             if error.is_some() {
                 break;
             }
@@ -98,8 +98,8 @@ impl SessionPool {
             woven.add(slice, done);
             number += 1;
             ended = Some(Instant::now());
-            if shown.elapsed() >= PROGRESS_EVERY {
-                shown = Instant::now();
+            if reported_at.elapsed() >= PROGRESS_EVERY {
+                reported_at = Instant::now();
                 listener(admin, WindowEvent::Progress(woven.progress(start.at)));
             }
         }
@@ -107,11 +107,11 @@ impl SessionPool {
         listener(admin, WindowEvent::Closed(ended));
         if error.is_none() {
             // Sessions publish their statistics and end.
-            (0..count).for_each(|index| self.threads.order(index, Order::End));
-            (_, error) = self.answers(admin, GRACE, &mut given_up);
+            (0..count).for_each(|index| self.threads.send_order(index, Order::End));
+            (_, error) = self.await_sessions(admin, GRACE, &mut given_up);
         }
         let outcome = woven.finish(&self, (ended - start.at).as_secs_f64(), error);
-        self.threads.dismiss();
+        self.threads.close();
         // Without further orders, sessions end by themselves.
         self.threads.join(|_| !given_up);
         Ok(outcome)
@@ -120,7 +120,7 @@ impl SessionPool {
 
 impl SessionPool {
     /// Waits until every session has done its slice or has ended.
-    fn answers(
+    fn await_sessions(
         &mut self,
         admin: &mut Client,
         timeout: Duration,
@@ -135,13 +135,13 @@ impl SessionPool {
             done: Vec::new(),
         };
         let error = phase::run(&mut turn, &self.events, &self.setup.stop);
-        *given_up = turn.stopping.given_up();
+        *given_up = turn.stopping.has_given_up();
         (turn.done, error)
     }
 }
 
 /// Returns a value, or none, for every name.
-fn of_condition(names: &[String], own: &[(String, String)]) -> Switches {
+fn switches_of(names: &[String], own: &[(String, String)]) -> Switches {
     let value = |name: &String| own.iter().rfind(|(n, _)| n == name).map(|(_, v)| v.clone());
     names.iter().map(|name| (name.clone(), value(name))).collect()
 }
@@ -171,13 +171,13 @@ impl CatchUp {
              SET LOCAL statement_timeout = {limit}; \
              SELECT pg_logical_emit_message(true, 'pgio', ''); COMMIT"
         );
-        admin.batch_execute(&sql).map_err(waiting)?;
+        admin.batch_execute(&sql).map_err(wait_failed)?;
         // The timeout does not make COMMIT fail: it ends the wait with a warning.
         Ok(begun.elapsed() < CATCH_UP)
     }
 }
 
-fn waiting(source: postgres::Error) -> EngineError {
+fn wait_failed(source: postgres::Error) -> EngineError {
     EngineError::Postgres { doing: "waiting for standbys between slices", source }
 }
 
@@ -250,7 +250,7 @@ impl Woven {
     fn is_complete(&self, plan: &WeavePlan) -> bool {
         let least = self.counted.iter().map(|own| mean(own)).fold(f64::INFINITY, f64::min);
         let rounds = self.conditions.iter().map(|c| c.spans.len()).max().unwrap_or(0);
-        least >= plan.duration.as_secs_f64() || rounds >= plan.rounds() * MOST_ROUNDS
+        least >= plan.duration.as_secs_f64() || rounds >= plan.rounds() * MAX_ROUNDS_FACTOR
     }
 
     fn progress(&mut self, opened: Instant) -> Progress {
@@ -275,10 +275,11 @@ impl Woven {
             outcome.cancelled_sync_rep = cancelled;
             let sessions = self.counted[at].iter().zip(&self.totals[at]);
             condition.slowest =
-                weave::slowest(sessions.map(|(seconds, own)| (*seconds, own.ended())));
+                weave::slowest_call(sessions.map(|(seconds, own)| (*seconds, own.ended_calls())));
             let totals = pool.members.iter().zip(&self.totals[at]);
-            outcome.sessions =
-                totals.map(|(member, own)| own.as_session(member.pid, &member.table)).collect();
+            outcome.sessions = totals
+                .map(|(member, own)| own.to_session_totals(member.pid, &member.table))
+                .collect();
         }
         let (conditions, not_caught_up) = (self.conditions, self.not_caught_up);
         WovenOutcome { conditions, seconds, not_caught_up, error }
@@ -354,13 +355,13 @@ impl Phase for Answering<'_> {
         let has_answered = |index: usize| self.done.iter().any(|d| d.index as usize == index);
         let mut members = self.members.iter().enumerate();
         members.any(|(index, member)| !member.done && !has_answered(index))
-            && !self.stopping.given_up()
+            && !self.stopping.has_given_up()
     }
 
     fn overdue(&mut self) -> Option<EngineError> {
         let late = self.since.elapsed() > self.timeout;
         let pids: Vec<i32> = alive(self.members).iter().map(|session| session.pid).collect();
-        late.then(|| Stopping::stuck(self.admin, &pids, "did not end with their slice"))
+        late.then(|| Stopping::stuck_error(self.admin, &pids, "did not end with their slice"))
     }
 
     fn end(&mut self, urgent: bool) {

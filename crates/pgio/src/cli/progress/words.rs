@@ -9,7 +9,7 @@ use pgio_results::units::human;
 /// Returns the primary metric if it is a rate, else the rate that the work counts; none if it
 /// counts nothing while running.
 pub(crate) fn rate(primary: &str, progress: &Progress) -> Option<String> {
-    let counted = progress.counted(primary)?;
+    let counted = progress.primary_count(primary)?;
     let value = f64::from(counted.unit) * progress.per_second(counted.count)?;
     Some(match counted.unit {
         60 => human::rate_per_minute(value),

@@ -225,9 +225,11 @@ impl SharedRun<'_> {
         drop(stage);
         drop(lock);
         observe(Event::WorkloadEnds { dir });
-        let ended = ended.map_err(|source| match journal::left_by(&journal_dir, self.run_id) {
-            Some(journal) => RunError::ChangesRemain { journal, source: Box::new(source) },
-            None => source.into(),
+        let ended = ended.map_err(|source| {
+            match journal::unfinished_journal_of(&journal_dir, self.run_id) {
+                Some(journal) => RunError::ChangesRemain { journal, source: Box::new(source) },
+                None => source.into(),
+            }
         })?;
         if ended == Ended::BlockLimit {
             observe(Event::BlockLimit { blocks: rules.max_blocks });

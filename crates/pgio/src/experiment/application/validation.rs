@@ -98,7 +98,7 @@ fn validate_work(job: &Job, spec: &WorkloadSpec, hosts: &Hosts) -> Result<(), Op
         None if name == LOCAL => Arc::new(Host::local()),
         None => return Err(OpenError::UnknownHost { name: name.to_owned(), example: "" }),
     };
-    Ok(check_programs(command, Lines::of_experiment(job.drivers.is_some()), &host)?)
+    Ok(check_programs(command, Lines::for_experiment(job.drivers.is_some()), &host)?)
 }
 
 fn validate_private(e: &Experiment) -> Result<Vec<Unchecked>, OpenError> {

@@ -68,7 +68,7 @@ fn code(kind: WorkloadKind) -> WorkloadCode {
         WorkloadKind::Command => WorkloadCode {
             check_keys: |_| Ok(()),
             prepare: |spec, layer, place, admin, _| {
-                Ok(Arc::new(command(spec, layer, place, admin)?.sharing(place.last_setup)))
+                Ok(Arc::new(command(spec, layer, place, admin)?.with_last_setup(place.last_setup)))
             },
         },
         WorkloadKind::Mail => WorkloadCode {
@@ -154,7 +154,7 @@ fn command(
         example: " with ssh = \"user@host\"",
     })?;
     let settings = CommandSettings::resolve(command, layer);
-    let lines = Lines::of_experiment(place.drivers);
+    let lines = Lines::for_experiment(place.drivers);
     Ok(Command::new(settings, (host, lines), &target.params, admin)?)
 }
 

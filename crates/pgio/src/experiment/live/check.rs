@@ -119,7 +119,7 @@ fn check_on(
     let mut context = context(target, &mut control, hosts, stop);
     let checked = match taken.is_empty() {
         true => treatment::check_all(&cell.treatments, &mut context),
-        false => treatment::check_beside(&cell.treatments, taken, &mut context),
+        false => treatment::check_further_server(&cell.treatments, taken, &mut context),
     };
     *any_tablespace |= context.layout.moved.iter().any(|moved| moved.is_tablespace);
     let checked = checked.map_err(|source| LiveError::Treatment {
@@ -168,7 +168,7 @@ fn weave_obstacle(
             return Some(why.to_owned());
         }
         let treatments = cell.treatments.iter().zip(prepared);
-        let fixed = treatments.filter(|(_, prepared)| !prepared.is_of_sessions());
+        let fixed = treatments.filter(|(_, prepared)| !prepared.changes_sessions_only());
         let changes: Vec<String> = fixed
             .flat_map(|(treatment, _)| treatment.declared().changes)
             .map(|change| change.to_string())

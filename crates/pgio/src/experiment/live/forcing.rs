@@ -80,7 +80,7 @@ impl Live<'_> {
         // All hosts are connected; a step on a host lost meanwhile fails by itself.
         let unreachable = treatment::Unreachable::new();
         let report = treatment::undo_all(&mut context, journal, OnConflict::Ask, &unreachable);
-        let undone = report.complete().map_err(|source| LiveError::Treatment {
+        let undone = report.into_result().map_err(|source| LiveError::Treatment {
             condition: self.cells[cell].title.clone(),
             source: Box::new(source),
         })?;

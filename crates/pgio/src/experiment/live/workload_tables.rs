@@ -29,7 +29,7 @@ pub(super) fn journal_tables(
     journals: &mut BTreeMap<String, Journal>,
 ) -> Result<(), LiveError> {
     for (at, (name, target)) in targets.iter().enumerate() {
-        let makes = target.workloads.first().and_then(|workload| workload.makes());
+        let makes = target.workloads.first().and_then(|workload| workload.created_table());
         let Some((schema, table, mark)) = makes.filter(|_| target.cluster.is_none()) else {
             continue;
         };
@@ -54,7 +54,7 @@ pub(super) fn journal_background_tables(
     experiment: &str,
 ) -> Result<(), LiveError> {
     for (at, background) in all.iter_mut().enumerate() {
-        let makes = background.workload.makes().filter(|_| !background.private);
+        let makes = background.workload.created_table().filter(|_| !background.private);
         let Some((schema, table, mark)) = makes else { continue };
         let id = format!("{run_id}-background-{at}");
         let place = (&background.params, &background.identity);

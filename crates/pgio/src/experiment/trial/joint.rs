@@ -69,7 +69,7 @@ pub fn run(
             })
             .collect();
         coordinate(&messages, answers, joint.stop, &mut |meeting| match meeting {
-            RendezvousEvent::Ready => hosts = Recorder::of_hosts(&observed, window),
+            RendezvousEvent::Ready => hosts = Recorder::for_hosts(&observed, window),
             RendezvousEvent::Opened(at) => hosts.iter_mut().for_each(|hosts| hosts.opened(at)),
             RendezvousEvent::Closed(at) => hosts.iter_mut().for_each(|hosts| hosts.closed(at)),
             RendezvousEvent::Progress(progress) => observe(progress),

@@ -30,7 +30,7 @@ pub(super) fn start<'a>(
     let seed = derive(request.seed, "waits", 0);
     // The hosts of a joint window are observed once, for all its servers.
     let hosts = request.member.is_none();
-    let plan = TrialPlan { window, room, backend_pid: pid.ok(), hosts, seed };
+    let plan = TrialPlan { window, has_connections: room, backend_pid: pid.ok(), hosts, seed };
     Some(Recorder::start(sources, plan))
 }
 

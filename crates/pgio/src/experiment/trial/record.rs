@@ -154,7 +154,7 @@ fn commit_rate(commits: u64, seconds: f64, is_primary: bool) -> Option<f64> {
 pub(super) fn exclude_drivers(trial: &mut Trial, sources: Option<&TelemetrySources>) {
     if let Some(sources) = sources.filter(|_| !trial.drivers.is_empty()) {
         let names: Vec<&str> = sources.names_of_this_machine().collect();
-        subtract_drivers(trial, &names, launch::is_below_this_process());
+        subtract_drivers(trial, &names, launch::is_driver_descendant());
     }
 }
 

@@ -66,7 +66,7 @@ impl MemberRecord {
             round_trip_seconds: before.round_trip.as_secs_f64(),
             slowest_seconds: before.slowest.as_secs_f64(),
             began_seconds: self.first,
-            moved_seconds: self.after.map(|after| after.moved_since(&before)),
+            moved_seconds: self.after.map(|after| after.drift_since(&before)),
         })
     }
 }

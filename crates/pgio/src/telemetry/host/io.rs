@@ -98,7 +98,7 @@ impl ProcessIoCounters {
 
     /// `own`: processes at either moment. `others`: processes at this moment, with their names. `parent`: of
     /// a process at the earlier moment. `None` if the kernel does not keep accounts.
-    pub(super) fn since(
+    pub(super) fn moved_since(
         &self,
         earlier: &ProcessIoCounters,
         own: &BTreeSet<i32>,
@@ -121,7 +121,7 @@ impl ProcessIoCounters {
             moved.others.read = moved.others.read.saturating_add(read);
             moved.others.written = moved.others.written.saturating_add(written);
             if read + written > 0 {
-                *moved.by_program.entry(shown(name)).or_default() += read + written;
+                *moved.by_program.entry(printable_name(name)).or_default() += read + written;
             }
         }
         // A process that ended is in its parent's account, so the sum grows. Not so with one that another
@@ -159,8 +159,8 @@ impl ProcessIoCounters {
     }
 }
 
-/// Names are up to their programs.
-fn shown(name: &str) -> String {
+/// Replaces unprintable characters: a program may choose any name.
+fn printable_name(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_graphic() || c == ' ' { c } else { '?' }).collect()
 }
 
@@ -184,20 +184,20 @@ mod tests {
         ProcessIoCounters::parse(&lines.collect::<String>())
     }
 
-    fn since(now: &ProcessIoCounters, earlier: &ProcessIoCounters) -> Moved {
+    fn moved_since(now: &ProcessIoCounters, earlier: &ProcessIoCounters) -> Moved {
         // The server is 100 and 101; 300 is a shell, which 301 and 302 belong to.
         let own = BTreeSet::from([100, 101]);
         let others = BTreeMap::from([(300, "sh"), (301, "dd"), (302, "cp")]);
         let others = others.into_iter().filter(|(pid, _)| now.0.contains_key(pid)).collect();
         let parent = |pid| Some(if pid > 300 { 300 } else { 1 });
-        now.since(earlier, &own, &others, &parent).unwrap()
+        now.moved_since(earlier, &own, &others, &parent).unwrap()
     }
 
     #[test]
     fn pages_that_a_server_dirties_again_and_again_are_no_writes() {
         let before = accounts(&[(100, [0; 3]), (301, [0; 3])]);
         let after = accounts(&[(100, [1, 4400, 33]), (301, [0, 168, 168])]);
-        let moved = since(&after, &before);
+        let moved = moved_since(&after, &before);
         assert_eq!(moved.own, Some(Bytes { read: MB, written: 33 * MB }));
         assert_eq!(moved.others, Bytes { read: 0, written: 168 * MB });
         assert_eq!(moved.by_program, [("dd".to_owned(), 168 * MB)].into());
@@ -207,10 +207,10 @@ mod tests {
     fn what_an_ended_process_did_before_the_window_does_not_count() {
         let before = accounts(&[(100, [0; 3]), (300, [0; 3]), (301, [0, 900, 900])]);
         let after = accounts(&[(100, [0; 3]), (300, [0, 950, 950])]);
-        assert_eq!(since(&after, &before).others.written, 50 * MB);
+        assert_eq!(moved_since(&after, &before).others.written, 50 * MB);
         // One that began inside the window counts as a whole.
         let after = accounts(&[(100, [0; 3]), (300, [0; 3]), (301, [0, 900, 900]), (302, [7; 3])]);
-        assert_eq!(since(&after, &before).others, Bytes { read: 7 * MB, written: 7 * MB });
+        assert_eq!(moved_since(&after, &before).others, Bytes { read: 7 * MB, written: 7 * MB });
     }
 
     #[test]
@@ -219,12 +219,13 @@ mod tests {
         let mut text = "/proc/301/io:wchar: 800\n/proc/301/io:write_bytes: 700\n".to_owned();
         text +=
             "/proc/301/io:cancelled_write_bytes: 600\n/proc/x/io:wchar: 1\n/proc/301/io:wchar\n";
-        let moved = since(&ProcessIoCounters::parse(&text), &before);
+        let moved = moved_since(&ProcessIoCounters::parse(&text), &before);
         assert_eq!(moved.others.written, 100);
         assert_eq!(moved.own, None, "the server's processes cannot be read");
         let others = BTreeMap::from([(9, "secret")]);
-        let moved = before.since(&before, &BTreeSet::from([100]), &others, &|_| None).unwrap();
+        let moved =
+            before.moved_since(&before, &BTreeSet::from([100]), &others, &|_| None).unwrap();
         assert_eq!((moved.unreadable, moved.others), (1, Bytes::default()));
-        assert_eq!(shown("a\x1b[1mé"), "a?[1m?");
+        assert_eq!(printable_name("a\x1b[1mé"), "a?[1m?");
     }
 }

@@ -10,7 +10,7 @@ use super::io::{Moved, ProcessIoCounters, pid};
 use crate::host::proc::pid_stat::{self, Process};
 
 /// A process that ran for less than this many seconds did not do the work whose delay matters.
-const RAN: f64 = 0.01;
+const MIN_RUN_SECONDS: f64 = 0.01;
 
 /// Servers whose processes do not count as foreign load on this host.
 #[derive(Debug, Clone, Default)]
@@ -61,15 +61,15 @@ impl Processes {
 
     /// What processes moved since an earlier moment. The kernel's own threads belong to neither side: they
     /// write journals and write back what others dirtied. `servers` are postmasters, `roots` these and pgio.
-    pub(super) fn moved_since(
+    pub(super) fn io_since(
         &self,
         earlier: &Processes,
         servers: &BTreeSet<i32>,
         roots: &BTreeSet<i32>,
     ) -> Option<Moved> {
-        let kernel = BTreeSet::from_iter(self.kernel());
+        let kernel = BTreeSet::from_iter(self.kernel_thread_parent());
         let pids = |of: &Processes, roots: &BTreeSet<i32>| -> BTreeSet<i32> {
-            of.below(roots).iter().map(|process| process.pid).collect()
+            of.descendants_of(roots).iter().map(|process| process.pid).collect()
         };
         let mut own = pids(self, roots);
         own.extend(pids(earlier, roots));
@@ -77,7 +77,7 @@ impl Processes {
         let others = self.by_pid.keys().filter(|pid| !own.contains(pid) && !threads.contains(pid));
         let others = others.filter_map(|pid| Some((*pid, self.by_pid.get(pid)?.name.as_str())));
         let parent = |pid: i32| earlier.by_pid.get(&pid).map(|process| process.parent);
-        let mut moved = self.io.since(&earlier.io, &own, &others.collect(), &parent)?;
+        let mut moved = self.io.moved_since(&earlier.io, &own, &others.collect(), &parent)?;
         // A standby of others may have come or gone in the meantime.
         let is_read = |of: &Processes, pid| !of.by_pid.contains_key(pid) || of.io.has(*pid);
         if !servers.iter().all(|pid| is_read(self, pid) && is_read(earlier, pid)) {
@@ -88,14 +88,14 @@ impl Processes {
 
     /// Whether the processes of other users are shown, which the mount option hidepid may prevent. Every pid
     /// namespace has a first process.
-    pub(super) fn are_of_all_users(&self) -> bool {
+    pub(super) fn shows_all_users(&self) -> bool {
         self.by_pid.contains_key(&1)
     }
 
     /// The postmaster of a backend; `None` if the process does not belong to PostgreSQL.
     pub(super) fn postmaster_of(&self, backend: i32) -> Option<i32> {
-        let parent = self.postgres(backend)?.parent;
-        self.postgres(parent).map(|postmaster| postmaster.pid)
+        let parent = self.postgres_process(backend)?.parent;
+        self.postgres_process(parent).map(|postmaster| postmaster.pid)
     }
 
     /// Postmasters of servers that replicate from another server.
@@ -105,7 +105,7 @@ impl Processes {
 
     /// Parent of the kernel threads; on an otherwise idle host their work belongs to the measured
     /// system.
-    pub(super) fn kernel(&self) -> Option<i32> {
+    pub(super) fn kernel_thread_parent(&self) -> Option<i32> {
         let kthreadd = self.by_pid.get(&2)?;
         (kthreadd.parent == 0 && kthreadd.name == "kthreadd").then_some(2)
     }
@@ -119,8 +119,9 @@ impl Processes {
             _ => false,
         };
         let lasting = roots.iter().copied().filter(lasts).collect();
-        let servers = self.ticks_below(roots).saturating_sub(earlier.ticks_below(&lasting));
-        let threads = self.below(&BTreeSet::from_iter(self.kernel()));
+        let servers =
+            self.ticks_of_descendants(roots).saturating_sub(earlier.ticks_of_descendants(&lasting));
+        let threads = self.descendants_of(&BTreeSet::from_iter(self.kernel_thread_parent()));
         let of_thread = |thread: &Process| {
             let before = earlier.by_pid.get(&thread.pid).filter(|_| lasts(&thread.pid));
             thread.ticks().saturating_sub(before.map_or(0, Process::ticks))
@@ -130,7 +131,7 @@ impl Processes {
 
     /// The same for all processes of the host.
     pub(super) fn all_ticks_since(&self, earlier: &Processes) -> u64 {
-        let kernel = self.kernel();
+        let kernel = self.kernel_thread_parent();
         let is_root = |process: &&Process| {
             !self.by_pid.contains_key(&process.parent) && Some(process.pid) != kernel
         };
@@ -139,45 +140,47 @@ impl Processes {
     }
 
     /// CPU ticks of these processes and their descendants; each process counts once.
-    fn ticks_below(&self, roots: &BTreeSet<i32>) -> u64 {
-        self.below(roots).iter().fold(0, |sum: u64, process| sum.saturating_add(process.ticks()))
+    fn ticks_of_descendants(&self, roots: &BTreeSet<i32>) -> u64 {
+        self.descendants_of(roots)
+            .iter()
+            .fold(0, |sum: u64, process| sum.saturating_add(process.ticks()))
     }
 
     /// Seconds that the descendants of these processes waited for a core since an earlier moment, as the
-    /// mean of those that ran at least [`RAN`] seconds. `None` if none did.
-    pub(super) fn waited_below(&self, roots: &BTreeSet<i32>, earlier: &Processes) -> Option<f64> {
+    /// mean of those that ran at least [`MIN_RUN_SECONDS`] seconds. `None` if none did.
+    pub(super) fn mean_wait_of(&self, roots: &BTreeSet<i32>, earlier: &Processes) -> Option<f64> {
         let since = |process: &&Process| {
             let (now, then) =
                 (self.scheduled.get(&process.pid)?, earlier.scheduled.get(&process.pid)?);
             let ran = now.ran.checked_sub(then.ran)? as f64 / 1e9;
             let waited = now.waited.checked_sub(then.waited)? as f64 / 1e9;
-            (ran >= RAN).then_some(waited)
+            (ran >= MIN_RUN_SECONDS).then_some(waited)
         };
-        let all: Vec<f64> = self.below(roots).iter().filter_map(since).collect();
+        let all: Vec<f64> = self.descendants_of(roots).iter().filter_map(since).collect();
         (!all.is_empty()).then(|| all.iter().sum::<f64>() / all.len() as f64)
     }
 
     /// These processes and their descendants.
-    fn below(&self, roots: &BTreeSet<i32>) -> Vec<&Process> {
+    fn descendants_of(&self, roots: &BTreeSet<i32>) -> Vec<&Process> {
         let mut children: BTreeMap<i32, Vec<i32>> = BTreeMap::new();
         for process in self.by_pid.values() {
             children.entry(process.parent).or_default().push(process.pid);
         }
-        let mut todo: Vec<i32> = roots.iter().copied().collect();
+        let mut pending: Vec<i32> = roots.iter().copied().collect();
         let mut seen = BTreeSet::new();
         let mut found = Vec::new();
-        while let Some(pid) = todo.pop() {
+        while let Some(pid) = pending.pop() {
             if let Some(process) = self.by_pid.get(&pid)
                 && seen.insert(pid)
             {
                 found.push(process);
-                todo.extend(children.get(&pid).into_iter().flatten());
+                pending.extend(children.get(&pid).into_iter().flatten());
             }
         }
         found
     }
 
-    fn postgres(&self, pid: i32) -> Option<&Process> {
+    fn postgres_process(&self, pid: i32) -> Option<&Process> {
         let is_postgres =
             |p: &&Process| p.name.contains("postgres") || p.name.contains("postmaster");
         self.by_pid.get(&pid).filter(is_postgres)
@@ -217,14 +220,14 @@ mod tests {
             [200],
             "grep is not a walreceiver"
         );
-        assert_eq!(all.kernel(), Some(2));
-        let sum = |roots: &[i32]| all.ticks_below(&roots.iter().copied().collect());
+        assert_eq!(all.kernel_thread_parent(), Some(2));
+        let sum = |roots: &[i32]| all.ticks_of_descendants(&roots.iter().copied().collect());
         assert_eq!(sum(&[100]), 10 + 20 + 30 + 40 + 5);
         assert_eq!(sum(&[100, 101, 2]), 105 + 5, "no process counts twice");
         assert_eq!(sum(&[999]), 0);
         let container = Processes::parse(&line(2, "sh", 1, 5, 5), "", "");
-        assert_eq!(container.kernel(), None);
-        assert!(all.are_of_all_users() && !container.are_of_all_users());
+        assert_eq!(container.kernel_thread_parent(), None);
+        assert!(all.shows_all_users() && !container.shows_all_users());
     }
 
     #[test]
@@ -260,18 +263,18 @@ mod tests {
             Processes::parse(&stats, "", "").with_io(&[3, 100, 101, 300].map(io).concat())
         };
         let servers = BTreeSet::from([100]);
-        let moved = at(5000).moved_since(&at(1000), &servers, &servers).unwrap();
+        let moved = at(5000).io_since(&at(1000), &servers, &servers).unwrap();
         assert_eq!(moved.own.unwrap().written, 8000);
         assert_eq!((moved.others.written, moved.by_program["dd"]), (4000, 4000));
         let gone = BTreeSet::from([100, 999]);
-        let moved = at(5000).moved_since(&at(1000), &gone, &gone).unwrap();
+        let moved = at(5000).io_since(&at(1000), &gone, &gone).unwrap();
         assert_eq!(moved.own.unwrap().written, 8000, "a standby that ended");
         let pgio = BTreeSet::from([300]);
         let others = Processes::parse(&stats, "", "").with_io("/proc/300/io:wchar: 1\n");
-        let moved = others.moved_since(&others, &servers, &pgio).unwrap();
+        let moved = others.io_since(&others, &servers, &pgio).unwrap();
         assert_eq!(moved.own, None, "pgio can be read, the server cannot");
         let unknown = Processes::parse(&stats, "", "");
-        assert_eq!(unknown.moved_since(&unknown, &servers, &servers), None);
+        assert_eq!(unknown.io_since(&unknown, &servers, &servers), None);
     }
 
     #[test]
@@ -288,13 +291,13 @@ mod tests {
         let before = at(&[(101, 50, 10), (102, 0, 0), (103, 5, 5), (300, 0, 0)]);
         // 103 hardly ran, 300 is foreign.
         let after = at(&[(101, 250, 310), (102, 100, 100), (103, 6, 900), (300, 900, 900)]);
-        let waited = after.waited_below(&[100].into(), &before).unwrap();
+        let waited = after.mean_wait_of(&[100].into(), &before).unwrap();
         assert!((waited - 0.2).abs() < 1e-12, "{waited}");
         assert_eq!(
-            after.waited_below(&[100].into(), &at(&[])),
+            after.mean_wait_of(&[100].into(), &at(&[])),
             None,
             "the kernel does not account for it"
         );
-        assert_eq!(before.waited_below(&[100].into(), &before), None, "none ran");
+        assert_eq!(before.mean_wait_of(&[100].into(), &before), None, "none ran");
     }
 }

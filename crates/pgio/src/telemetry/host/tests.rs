@@ -62,7 +62,7 @@ fn rates_use_the_snapshots_nearest_to_the_window() {
     let span = Span::nearest(&snapshots, at(1100), at(3900)).unwrap();
     near(span.seconds, 3.0);
     let mut usage = HostUse::default();
-    span.fill(&mut usage, 100.0);
+    span.fill_usage(&mut usage, 100.0);
     assert_eq!(usage.cores, Some(2));
     for (share, expected) in [("user", 0.6), ("system", 0.15), ("steal", 0.05), ("idle", 0.2)] {
         near(usage.cpu[share], expected);
@@ -271,7 +271,7 @@ fn cpu_seconds(pid: i32) -> f64 {
 
 /// A busy machine may take longer to answer than the window lasts.
 fn marked(sampler: &Sampler) {
-    while sampler.is_marking() {
+    while sampler.has_pending_mark() {
         thread::sleep(Duration::from_millis(5));
     }
 }
@@ -339,6 +339,6 @@ fn a_window_without_samples_is_a_warning() {
 
 #[test]
 fn pids_in_the_environment_variable_must_be_numbers() {
-    assert_eq!(numbers(" 12 x 34\n").collect::<Vec<_>>(), [12, 34]);
-    assert_eq!(numbers("").count(), 0);
+    assert_eq!(parse_pids(" 12 x 34\n").collect::<Vec<_>>(), [12, 34]);
+    assert_eq!(parse_pids("").count(), 0);
 }

@@ -14,7 +14,7 @@ use crate::host::proc::diskstats::{Disk, SECTOR_BYTES};
 use crate::host::proc::stat::{CpuTimes, Stat};
 use pgio_results::telemetry::{DeviceUse, HostUse, IoRates, ProcessIo};
 
-/// In seconds.
+/// Resolution of the host's uptime, in seconds.
 const UPTIME_STEP: f64 = 0.01;
 
 /// Number of other programs that are named.
@@ -41,7 +41,7 @@ impl<'a> Span<'a> {
     pub(super) fn between(from: &'a Snapshot, to: &'a Snapshot) -> Option<Span<'a>> {
         let seconds = to.at.checked_duration_since(from.at)?.as_secs_f64();
         let seconds = match from.uptime.zip(to.uptime) {
-            Some((from, to)) => dated(seconds, to - from),
+            Some((from, to)) => correct_by_uptime(seconds, to - from),
             None => seconds,
         };
         (seconds > 0.0).then_some(Span { from, to, seconds })
@@ -57,15 +57,15 @@ impl<'a> Span<'a> {
         Span::between(to(opened)?, to(closed)?)
     }
 
-    pub(super) fn fill(&self, usage: &mut HostUse, hertz: f64) {
+    pub(super) fn fill_usage(&self, usage: &mut HostUse, hertz: f64) {
         usage.cores = Some(self.to.stat.cores);
         usage.cpu = shares(self.from.stat.cpu, self.to.stat.cpu);
         usage.memory = self.to.memory.iter().map(|(k, v)| ((*k).to_owned(), *v)).collect();
-        usage.pressure = joined(&self.from.pressure, &self.to.pressure, |from, to| {
+        usage.pressure = combine_maps(&self.from.pressure, &self.to.pressure, |from, to| {
             Some((self.rate(*from, *to)? / 1e6).min(1.0))
         });
         usage.devices = self.devices();
-        usage.network = joined(&self.from.network, &self.to.network, |from, to| {
+        usage.network = combine_maps(&self.from.network, &self.to.network, |from, to| {
             let received = self.rate(from.received_bytes, to.received_bytes)?;
             Some((received, self.rate(from.sent_bytes, to.sent_bytes)?))
         });
@@ -75,7 +75,7 @@ impl<'a> Span<'a> {
 
     /// Use of each device, by the kernel's name; devices that were never used are left out.
     pub(super) fn devices(&self) -> BTreeMap<String, DeviceUse> {
-        joined(&self.from.disks, &self.to.disks, |from, to| {
+        combine_maps(&self.from.disks, &self.to.disks, |from, to| {
             to.was_used().then(|| self.device(from, to)).flatten()
         })
     }
@@ -111,7 +111,7 @@ impl<'a> Span<'a> {
     /// theirs.
     pub(super) fn hides_processes(&self) -> bool {
         let lists = [&self.from.processes, &self.to.processes];
-        lists.into_iter().flatten().any(|processes| !processes.are_of_all_users())
+        lists.into_iter().flatten().any(|processes| !processes.shows_all_users())
     }
 
     /// How the load of others met the servers between two marks. The error is the pid of a backend that is
@@ -132,10 +132,10 @@ impl<'a> Span<'a> {
             };
         }
         roots.extend(from.standby_postmasters().chain(to.standby_postmasters()));
-        let waited = to.waited_below(&roots, from);
+        let waited = to.mean_wait_of(&roots, from);
         let servers = roots.clone();
         roots.extend(ours);
-        let moved = to.moved_since(from, &servers, &roots);
+        let moved = to.io_since(from, &servers, &roots);
         let known = to.ticks_since(from, &roots);
         // The two are counted at slightly different moments; do not go below 0.
         let foreign = self.busy_ticks(from, to).saturating_sub(known);
@@ -192,7 +192,7 @@ impl<'a> Span<'a> {
 /// answer, but a busy host may have read the counters long before or after that, and rates over a short
 /// window would be wrong by that much. The host's uptime is read together with the counters, in steps of
 /// [`UPTIME_STEP`].
-fn dated(by_answers: f64, by_uptime: f64) -> f64 {
+fn correct_by_uptime(by_answers: f64, by_uptime: f64) -> f64 {
     match by_uptime > 0.0 {
         true => by_answers.clamp(by_uptime - UPTIME_STEP, by_uptime + UPTIME_STEP),
         // The host was booted again.
@@ -201,7 +201,7 @@ fn dated(by_answers: f64, by_uptime: f64) -> f64 {
 }
 
 /// Combines the values of the keys present in both maps.
-fn joined<K: ToString + Ord, V, T>(
+fn combine_maps<K: ToString + Ord, V, T>(
     from: &BTreeMap<K, V>,
     to: &BTreeMap<K, V>,
     take: impl Fn(&V, &V) -> Option<T>,

@@ -1,7 +1,7 @@
 //! Measures a synchronous 8 kB write in a directory: the minimum wait of a commit.
 //!
 //! `dd oflag=dsync` writes some blocks per round and reports its own elapsed time, so neither its
-//! start nor the network to the host counts. A round takes about [`ROUND`], so that the host is busy
+//! start nor the network to the host counts. A round takes about [`ROUND_TIME`], so that the host is busy
 //! with writing and not with starting programs. The median of the rounds' means is robust against
 //! single stalls. pg_test_fsync does the same with open_datasync, but may not be installed.
 
@@ -15,10 +15,10 @@ use crate::host::{Host, Shell};
 const PRELUDE: &str = include_str!("flush.sh");
 
 /// Writes of the first round, which finds out how many fill a round.
-const FEWEST: u32 = 8;
+const FIRST_ROUND_WRITES: u32 = 8;
 /// The file of the probe has 256 blocks.
-const MOST: u32 = 256;
-const ROUND: Duration = Duration::from_millis(20);
+const MAX_WRITES: u32 = 256;
+const ROUND_TIME: Duration = Duration::from_millis(20);
 
 const MIN_ROUNDS: usize = 5;
 
@@ -82,8 +82,8 @@ fn rounds(wal: Wal<'_>) -> Result<(Vec<f64>, u32), ExecError> {
         Ok(seconds(&answer.text).map(|seconds| seconds / f64::from(writes)))
     };
     let mut rounds = Vec::new();
-    let Some(first) = round(FEWEST)? else { return Ok((rounds, FEWEST)) };
-    let writes = ((ROUND.as_secs_f64() / first) as u32).clamp(FEWEST, MOST);
+    let Some(first) = round(FIRST_ROUND_WRITES)? else { return Ok((rounds, FIRST_ROUND_WRITES)) };
+    let writes = ((ROUND_TIME.as_secs_f64() / first) as u32).clamp(FIRST_ROUND_WRITES, MAX_WRITES);
     let began = Instant::now();
     while rounds.len() < MIN_ROUNDS || began.elapsed() < DURATION {
         match round(writes)? {

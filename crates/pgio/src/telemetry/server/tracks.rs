@@ -9,7 +9,7 @@ use pgio_results::Warning;
 use pgio_results::series::{Moment, Track};
 use pgio_results::telemetry::StandbyLag;
 
-/// Readings closer than this count as one moment, such as a beat next to a mark. A rate over the
+/// Readings closer than this count as one moment, such as a tick next to a mark. A rate over the
 /// span between them would be noise, so only the later one counts.
 const ONE_MOMENT: Duration = Duration::from_millis(50);
 

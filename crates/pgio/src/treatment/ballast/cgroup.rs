@@ -18,9 +18,9 @@ use crate::host::command::quoted;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::rights::check_writable;
 use crate::treatment::context::{Context, Machines};
-use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment, unread};
+use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment, failed_reading};
 use crate::treatment::error::TreatmentError;
-use crate::treatment::guard::{Guard, Mark, Script, end_former};
+use crate::treatment::guard::{Guard, Mark, Script, end_leftover_guard};
 use crate::treatment::journal::Journal;
 use crate::treatment::record::{Label, Record};
 use crate::treatment::resource::{Resource, Touch};
@@ -34,10 +34,10 @@ const HOW: &str = "by dropping caches and moving its processes to a control grou
 const SCRIPT: &str = include_str!("cgroup.sh");
 
 /// Memory that the processes need besides shared_buffers: with less the kernel would kill them.
-const PROCESSES: u64 = 64 << 20;
+const PROCESS_MEMORY: u64 = 64 << 20;
 
 /// The largest page size: the kernel rounds a limit to its own page size.
-const PAGE: u64 = 65_536;
+const MAX_PAGE_BYTES: u64 = 65_536;
 
 /// Time limit for writing back and dropping caches.
 const LIMIT: Duration = Duration::from_mins(10);
@@ -83,7 +83,7 @@ impl ServerGroups {
     }
 
     fn refusal(&self, limit: u64, shared_buffers: u64) -> Option<String> {
-        let least = shared_buffers + PROCESSES;
+        let least = shared_buffers + PROCESS_MEMORY;
         if self.prior.is_empty() {
             Some(
                 "no server process was found, or no memory controller of control groups is mounted"
@@ -179,7 +179,7 @@ impl Step for CgroupStep {
     fn undo(&self, context: &mut Context<'_>, _: OnConflict) -> Result<Undone, TreatmentError> {
         let host = context.host(self.label.host())?;
         if !context.precedes_trial() {
-            end_former(&host, &self.mark())?;
+            end_leftover_guard(&host, &self.mark())?;
         }
         host.run(&call("leave", &[&self.ours.group, &self.prior]))?;
         Ok(Undone::Restored)
@@ -220,7 +220,7 @@ struct CgroupInForce {
 
 impl Cgroup {
     pub(super) fn new(leave: u64) -> Cgroup {
-        Cgroup { limit: leave / PAGE * PAGE }
+        Cgroup { limit: leave / MAX_PAGE_BYTES * MAX_PAGE_BYTES }
     }
 }
 
@@ -303,8 +303,8 @@ impl Prepared for Cgroup {
 
 impl CgroupInForce {
     fn evidence(&mut self, when: When) -> Result<Vec<Evidence>, TreatmentError> {
-        let whole = when != When::During;
-        let state = State::parse(&self.guard.ask(if whole { "all" } else { "" })?);
+        let is_outside_window = when != When::During;
+        let state = State::parse(&self.guard.ask(if is_outside_window { "all" } else { "" })?);
         let of = |what: &str, found: String, expected: Option<String>| Evidence {
             when,
             what: what.to_owned(),
@@ -317,7 +317,7 @@ impl CgroupInForce {
             of("memory limit of the server's group", limit, Some(exact_bytes(self.limit))),
             of("the server and that group", inside.to_owned(), Some("inside".to_owned())),
         ];
-        if whole {
+        if is_outside_window {
             let outside = state.outside.map_or_else(|| "unknown".to_owned(), |n| n.to_string());
             all.push(of(
                 "processes of the server outside that group",
@@ -333,7 +333,8 @@ impl CgroupInForce {
 
 impl InForce for CgroupInForce {
     fn verify(&mut self, _context: &mut Context<'_>, when: When) -> Vec<Evidence> {
-        self.evidence(when).unwrap_or_else(|_| vec![unread(when, "the server's control group")])
+        self.evidence(when)
+            .unwrap_or_else(|_| vec![failed_reading(when, "the server's control group")])
     }
 }
 

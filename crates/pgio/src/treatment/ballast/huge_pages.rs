@@ -18,9 +18,9 @@ use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::rights::check_writable;
 use crate::treatment::context::{Context, Machines};
-use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment, unread};
+use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment, failed_reading};
 use crate::treatment::error::TreatmentError;
-use crate::treatment::guard::{Guard, Mark, Script, end_former};
+use crate::treatment::guard::{Guard, Mark, Script, end_leftover_guard};
 use crate::treatment::journal::Journal;
 use crate::treatment::record::{Label, Record};
 use crate::treatment::resource::{Resource, Touch};
@@ -32,7 +32,7 @@ use pgio_results::units::{exact_bytes, human};
 pub(super) const KIND: &str = "ballast";
 
 /// The kernel's name of the number that the step changes.
-const WHAT: &str = "nr_hugepages";
+const PAGES_SETTING: &str = "nr_hugepages";
 
 /// Time limit of a command: writing back dirty pages can take long.
 const DROP_LIMIT: Duration = Duration::from_mins(10);
@@ -59,14 +59,14 @@ struct AppliedPages {
 }
 
 pub fn read_memory(host: &Host) -> Result<Memory, TreatmentError> {
-    run(host, &CommandLine::new("cat").arg("/proc/meminfo").timeout(LIMIT))
+    run_and_read_memory(host, &CommandLine::new("cat").arg("/proc/meminfo").timeout(LIMIT))
 }
 
-fn run(host: &Host, command: &CommandLine) -> Result<Memory, TreatmentError> {
-    parsed(&host.run(command)?, host.name())
+fn run_and_read_memory(host: &Host, command: &CommandLine) -> Result<Memory, TreatmentError> {
+    parse_memory(&host.run(command)?, host.name())
 }
 
-fn parsed(meminfo: &str, host: &str) -> Result<Memory, TreatmentError> {
+fn parse_memory(meminfo: &str, host: &str) -> Result<Memory, TreatmentError> {
     Memory::parse(meminfo).ok_or_else(|| {
         TreatmentError::Refused(format!("cannot parse /proc/meminfo of host {host}"))
     })
@@ -78,7 +78,7 @@ pub fn check(host: &Host, leave: u64, held: &[Record]) -> Result<Memory, Treatme
         |why: &str| TreatmentError::Refused(format!("no ballast on host {}: {why}", host.name()));
     let held = held.iter().filter_map(|record| read(record).ok());
     let memory = held.fold(read_memory(host)?, |memory, step| match step.is_held(host, &memory) {
-        true => memory.given_back(step.prior),
+        true => memory.after_release(step.prior),
         false => memory,
     });
     if let Some(why) = memory.refusal(leave) {
@@ -97,7 +97,10 @@ fn check_rights(host: &Host) -> Result<(), TreatmentError> {
 pub fn plan(host: &Host, leave: u64) -> Result<HugePagesStep, TreatmentError> {
     let drop = "sync && echo 3 >/proc/sys/vm/drop_caches && { echo 1 >/proc/sys/vm/compact_memory; } 2>/dev/null";
     let script = format!("{drop}; {READ}");
-    let memory = run(host, &CommandLine::new("sh").args(["-c", &script]).timeout(DROP_LIMIT))?;
+    let memory = run_and_read_memory(
+        host,
+        &CommandLine::new("sh").args(["-c", &script]).timeout(DROP_LIMIT),
+    )?;
     if memory.free <= leave {
         return Err(TreatmentError::Refused(format!(
             "host {} has only {} free without its caches; cannot leave {} free",
@@ -109,7 +112,7 @@ pub fn plan(host: &Host, leave: u64) -> Result<HugePagesStep, TreatmentError> {
     let pages = memory.pages + (memory.free - leave).div_ceil(memory.page.max(1));
     let boot = Some(host.boot_id().to_owned());
     Ok(HugePagesStep {
-        label: Label::on_host(WHAT, host.name()),
+        label: Label::on_host(PAGES_SETTING, host.name()),
         prior: memory.pages,
         ours: AppliedPages { pages, leave: Some(leave), boot },
     })
@@ -117,12 +120,12 @@ pub fn plan(host: &Host, leave: u64) -> Result<HugePagesStep, TreatmentError> {
 
 /// Requests the pages of a journaled step, and returns the memory with the pages that the kernel allocated.
 pub fn take(host: &Host, step: &HugePagesStep) -> Result<Memory, TreatmentError> {
-    let script = format!("{}\n{READ}", method(step.ours.pages));
-    run(host, &CommandLine::new("sh").args(["-c", &script]).timeout(LIMIT))
+    let script = format!("{}\n{READ}", allocation_script(step.ours.pages));
+    run_and_read_memory(host, &CommandLine::new("sh").args(["-c", &script]).timeout(LIMIT))
 }
 
 /// Compaction between attempts finds room that the first attempt did not.
-fn method(asked: u64) -> String {
+fn allocation_script(asked: u64) -> String {
     format!(
         "for attempt in 1 2 3; do
             echo {asked} >/proc/sys/vm/nr_hugepages || exit
@@ -175,10 +178,10 @@ impl HugePagesStep {
         }
         let script = format!("echo \"$1\" >/proc/sys/vm/nr_hugepages && {{ {READ}; }}");
         let put = CommandLine::new("sh").args(["-c", &script, "sh", &prior.to_string()]);
-        match run(host, &put.timeout(LIMIT))? {
+        match run_and_read_memory(host, &put.timeout(LIMIT))? {
             now if now.pages == *prior => Ok(Undone::Restored),
             now => Err(TreatmentError::Refused(format!(
-                "{WHAT} on host {} is {} after writing {prior}: the kernel cannot allocate more now; rerun `pgio undo` later",
+                "{PAGES_SETTING} on host {} is {} after writing {prior}: the kernel cannot allocate more now; rerun `pgio undo` later",
                 host.name(),
                 now.pages
             ))),
@@ -198,7 +201,7 @@ impl Step for HugePagesStep {
     ) -> Result<Undone, TreatmentError> {
         let host = context.host(self.label.host())?;
         if !context.precedes_trial() {
-            end_former(&host, &mark())?;
+            end_leftover_guard(&host, &mark())?;
         }
         self.undo_on(&host, on_conflict)
     }
@@ -221,7 +224,7 @@ struct HugePagesInForce {
 }
 
 /// The resource that a ballast changes.
-pub fn memory_of(host: &Host) -> Resource {
+pub fn memory_resource(host: &Host) -> Resource {
     Resource::on(host, "memory")
 }
 
@@ -253,7 +256,7 @@ impl Treatment for HugePages {
 
     fn touches(&self, context: &mut Context<'_>) -> Result<Vec<Touch>, TreatmentError> {
         let host = context.host(self.host.as_deref())?;
-        Ok(vec![Touch::Resource(memory_of(&host))])
+        Ok(vec![Touch::Resource(memory_resource(&host))])
     }
 
     fn check_rights(&self, machines: &Machines<'_>) -> Result<(), TreatmentError> {
@@ -284,7 +287,7 @@ impl Prepared for HugePages {
 }
 
 fn mark() -> Mark {
-    Mark::new("ballast", WHAT)
+    Mark::new("ballast", PAGES_SETTING)
 }
 
 impl HugePagesInForce {
@@ -294,16 +297,16 @@ impl HugePagesInForce {
         let release = format!(
             "pages=$(cat /proc/sys/vm/nr_hugepages) && [ \"$pages\" -gt {prior} ] && [ \"$pages\" -le {asked} ] && echo {prior} >/proc/sys/vm/nr_hugepages"
         );
-        let (functions, apply, answer) = ("", &method(asked), READ);
+        let (functions, apply, answer) = ("", &allocation_script(asked), READ);
         let (mark, release) = (&mark(), &release);
         let mut guard = Guard::start(host, &Script { mark, functions, apply, release, answer })?;
         guard.apply()?;
-        let memory = parsed(&guard.ask("")?, host.name())?;
+        let memory = parse_memory(&guard.ask("")?, host.name())?;
         Ok(HugePagesInForce { guard, host: host.name().to_owned(), memory })
     }
 
     fn evidence(&mut self, when: When) -> Result<Vec<Evidence>, TreatmentError> {
-        let now = parsed(&self.guard.ask("")?, &self.host)?;
+        let now = parse_memory(&self.guard.ask("")?, &self.host)?;
         let given = &self.memory;
         let of = |what: &str, found: String, expected: Option<String>| {
             let what = format!("{what} on host {}", self.host);
@@ -323,7 +326,7 @@ impl HugePagesInForce {
 
 impl InForce for HugePagesInForce {
     fn verify(&mut self, _context: &mut Context<'_>, when: When) -> Vec<Evidence> {
-        self.evidence(when).unwrap_or_else(|_| vec![unread(when, "huge pages")])
+        self.evidence(when).unwrap_or_else(|_| vec![failed_reading(when, "huge pages")])
     }
 }
 
@@ -338,7 +341,7 @@ mod tests {
         let host = Host::local();
         let pages = read_memory(&host).unwrap().pages;
         let of_another_boot = |prior: u64| {
-            let label = Label::on_host(WHAT, host.name());
+            let label = Label::on_host(PAGES_SETTING, host.name());
             let ours = json!({ "pages": pages + 200, "leave": 1 << 30, "boot": "an earlier one" });
             read(&Record::new(KIND, &label, prior, ours)).unwrap()
         };

@@ -6,8 +6,8 @@ use std::collections::BTreeMap;
 use pgio_results::units::{exact_bytes, human};
 
 /// Minimum free memory of a host; a large host needs this share of its memory.
-const FLOOR: u64 = 256 << 20;
-const FLOOR_PART: u64 = 256;
+const MIN_FREE: u64 = 256 << 20;
+const MIN_FREE_DIVISOR: u64 = 256;
 
 /// Memory that may stay free beyond the requested size, in addition to a tenth of it.
 const TOLERANCE: u64 = 64 << 20;
@@ -52,7 +52,7 @@ impl Memory {
 
     /// Returns the memory with at most this many huge pages; pages in use stay.
     #[must_use]
-    pub(super) fn given_back(self, pages: u64) -> Memory {
+    pub(super) fn after_release(self, pages: u64) -> Memory {
         let idle = self.pages.saturating_sub(pages).min(self.idle);
         let bytes = idle * self.page;
         Memory {
@@ -66,7 +66,7 @@ impl Memory {
 
     /// Returns why this much cannot be left free.
     pub fn refusal(&self, leave: u64) -> Option<String> {
-        let floor = FLOOR.max(self.total / FLOOR_PART);
+        let floor = MIN_FREE.max(self.total / MIN_FREE_DIVISOR);
         let left = exact_bytes(leave);
         if self.page == 0 {
             Some("the kernel has no huge pages: use way = \"cgroup\"".to_owned())
@@ -133,12 +133,12 @@ Hugepagesize:       2048 kB
             ..memory
         };
         assert!(held.refusal(2 << 30).unwrap().contains("only 1 GiB is available"));
-        let then = held.clone().given_back(950);
+        let then = held.clone().after_release(950);
         assert_eq!((then.pages, then.idle), (memory.pages, memory.idle));
         assert_eq!(then.available, (1 << 30) + 4000 * (2 << 20));
         assert_eq!(then.refusal(2 << 30), None);
         let used = Memory { idle: 1000, ..held };
-        assert_eq!(used.given_back(950).pages, 3950, "those in use stay");
+        assert_eq!(used.after_release(950).pages, 3950, "those in use stay");
     }
 
     #[test]

@@ -33,7 +33,7 @@ pub(super) struct Relations {
 }
 
 impl Relations {
-    pub(super) fn in_data_set(client: &mut Client) -> Result<Relations, TreatmentError> {
+    pub(super) fn of_data_set(client: &mut Client) -> Result<Relations, TreatmentError> {
         let asking = "find the data set";
         let marked = mark::find(client).map_err(TreatmentError::postgres(asking))?.into_iter();
         let names: Vec<String> = marked
@@ -72,13 +72,13 @@ impl Resident {
         relations: &Relations,
     ) -> Result<Resident, TreatmentError> {
         Ok(Resident {
-            buffers: buffered(context.admin()?, relations),
-            page_cache: page_cache(context, relations)?,
+            buffers: buffered_share(context.admin()?, relations),
+            page_cache: page_cache_share(context, relations)?,
         })
     }
 
     /// The larger of the two, since either cache can hold all of the data set.
-    pub(super) fn most(self) -> Option<f64> {
+    pub(super) fn larger_share(self) -> Option<f64> {
         self.buffers.into_iter().chain(self.page_cache).max_by(f64::total_cmp)
     }
 }
@@ -95,7 +95,7 @@ impl fmt::Display for Resident {
 }
 
 /// Returns none if pg_buffercache is not installed or this role may not use it.
-fn buffered(client: &mut Client, relations: &Relations) -> Option<f64> {
+fn buffered_share(client: &mut Client, relations: &Relations) -> Option<f64> {
     let mut transaction = client.transaction().ok()?;
     let schema = with_extension(&mut transaction, BUFFERCACHE).ok()?;
     let sql = quote::fill(BUFFERED, &[("schema", &quote::identifier(&schema))]);
@@ -104,7 +104,7 @@ fn buffered(client: &mut Client, relations: &Relations) -> Option<f64> {
     Some(bytes as f64 / relations.bytes.max(1) as f64)
 }
 
-fn page_cache(
+fn page_cache_share(
     context: &mut Context<'_>,
     relations: &Relations,
 ) -> Result<Option<f64>, TreatmentError> {
@@ -121,7 +121,7 @@ fn page_cache(
 }
 
 /// The memory of the server's host, if that is known.
-pub(super) fn memory(context: &Context<'_>) -> Result<Option<u64>, TreatmentError> {
+pub(super) fn host_memory(context: &Context<'_>) -> Result<Option<u64>, TreatmentError> {
     let Ok(host) = context.host(None) else { return Ok(None) };
     let text = host.run(&CommandLine::new("cat").arg("/proc/meminfo"))?;
     Ok(meminfo::parse(&text).get("total").copied())
@@ -143,10 +143,10 @@ pub(super) fn prewarm(client: &mut Client, relations: &Relations) -> Result<(), 
 /// Refuses if [`prewarm`] would fail.
 pub(super) fn check_extension(client: &mut Client) -> Result<(), TreatmentError> {
     let asking = "look for the extension pg_prewarm";
-    let there = client
+    let existing = client
         .query_opt("SELECT FROM pg_available_extensions WHERE name = $1", &[&PREWARM])
         .map_err(TreatmentError::postgres(asking))?;
-    if there.is_none() {
+    if existing.is_none() {
         return Err(TreatmentError::Refused(
             "the extension pg_prewarm is not installed on the server: install PostgreSQL's contrib package there".to_owned(),
         ));
@@ -162,16 +162,17 @@ fn with_extension(
     transaction: &mut Transaction<'_>,
     name: &str,
 ) -> Result<String, postgres::Error> {
-    const OURS: &str = "pgio_rolled_back";
-    let there = transaction.query_opt(
+    const TEMPORARY_SCHEMA: &str = "pgio_rolled_back";
+    let existing = transaction.query_opt(
         "SELECT n.nspname FROM pg_extension e JOIN pg_namespace n ON n.oid = e.extnamespace \
          WHERE e.extname = $1",
         &[&name],
     )?;
-    if let Some(row) = there {
+    if let Some(row) = existing {
         return Ok(row.get(0));
     }
-    transaction
-        .batch_execute(&format!("CREATE SCHEMA {OURS}; CREATE EXTENSION {name} SCHEMA {OURS}"))?;
-    Ok(OURS.to_owned())
+    transaction.batch_execute(&format!(
+        "CREATE SCHEMA {TEMPORARY_SCHEMA}; CREATE EXTENSION {name} SCHEMA {TEMPORARY_SCHEMA}"
+    ))?;
+    Ok(TEMPORARY_SCHEMA.to_owned())
 }

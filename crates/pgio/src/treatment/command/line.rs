@@ -16,14 +16,14 @@ use crate::treatment::error::TreatmentError;
 
 /// `$0` is the mark. The exit comes after the command, or a shell would replace itself by the command;
 /// a missing program is reported without the command line.
-const MARKED: &str = "command -v \"$1\" >/dev/null || exit 127; \"$@\"; exit \"$?\"";
-const NOT_THERE: i32 = 127;
+const MARKED_SCRIPT: &str = "command -v \"$1\" >/dev/null || exit 127; \"$@\"; exit \"$?\"";
+const STATUS_NOT_FOUND: i32 = 127;
 const MARK: &str = "pgio-command-";
 
 const LOOK_LIMIT: Duration = Duration::from_secs(30);
 
 /// Characters of output that are shown.
-const SHOWN: usize = 200;
+const MAX_SHOWN: usize = 200;
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct Line(Vec<String>);
@@ -49,7 +49,7 @@ impl Line {
             self.0.split_first().map_or(("true", [].as_slice()), |(p, a)| (p.as_str(), a));
         let command = match mark {
             None => CommandLine::new(program),
-            Some(mark) => CommandLine::new("sh").args(["-c", MARKED, mark, program]),
+            Some(mark) => CommandLine::new("sh").args(["-c", MARKED_SCRIPT, mark, program]),
         };
         let command = command.args(args).timeout(limit).own_session();
         let command = match prior {
@@ -78,19 +78,19 @@ pub(super) fn new_mark(host: &Host) -> Result<String, TreatmentError> {
 }
 
 fn is_missing(output: &Output) -> bool {
-    output.status.code() == Some(NOT_THERE) && output.stderr.is_empty()
+    output.status.code() == Some(STATUS_NOT_FOUND) && output.stderr.is_empty()
 }
 
 /// Describes why a command failed: exit status and output.
-pub(super) fn failure(output: &Output) -> String {
-    let ended = ended(output.status);
+pub(super) fn describe_failure(output: &Output) -> String {
+    let ended = describe_status(output.status);
     match [output.stderr.trim(), output.stdout.trim()].into_iter().find(|text| !text.is_empty()) {
-        Some(text) => format!("{ended}: {}", shortened(text)),
+        Some(text) => format!("{ended}: {}", shorten(text)),
         None => ended,
     }
 }
 
-fn ended(status: ExitStatus) -> String {
+fn describe_status(status: ExitStatus) -> String {
     match status.code() {
         Some(code) => format!("exited with status {code}"),
         None => format!("terminated by {status}"),
@@ -98,11 +98,11 @@ fn ended(status: ExitStatus) -> String {
 }
 
 /// Shortens output to one line; keeps the end, where programs give the reason.
-pub(super) fn shortened(text: &str) -> String {
+pub(super) fn shorten(text: &str) -> String {
     let line = text.split_whitespace().collect::<Vec<_>>().join(" ");
     let length = line.chars().count();
-    if length <= SHOWN {
+    if length <= MAX_SHOWN {
         return line;
     }
-    format!("… {}", line.chars().skip(length - SHOWN).collect::<String>())
+    format!("… {}", line.chars().skip(length - MAX_SHOWN).collect::<String>())
 }

@@ -63,16 +63,16 @@ impl Step for CommandStep {
     ) -> Result<Undone, TreatmentError> {
         let host = context.host(self.label.host())?;
         let commands = &self.commands;
-        commands.wait_for_former(&host)?;
+        commands.wait_for_leftovers(&host)?;
         let prior = self.prior.as_deref();
-        let found = commands.probed(&host)?;
+        let found = commands.run_probe(&host)?;
         if prior.is_some() && found.as_deref() == prior {
             return Ok(Undone::Restored);
         }
         let in_force = commands.is_in_force(&host)?;
         // Only a probe distinguishes a half-applied state from a later change of someone else.
         if let (Some(prior), Some(found), false) = (prior, &found, in_force) {
-            let [found, prior] = [found, prior].map(|text| format!("`{}`", line::shortened(text)));
+            let [found, prior] = [found, prior].map(|text| format!("`{}`", line::shorten(text)));
             let ours = "a value that verify accepts";
             let conflict = || TreatmentError::changed_since(&self.label, found, ours, prior);
             if !on_conflict.overwrites(conflict)? {
@@ -89,12 +89,12 @@ impl Step for CommandStep {
                 "{error} (the change was not in force before; if none of it remains, run `pgio undo --keep`)"
             )),
         })?;
-        let still = match prior {
-            Some(prior) => (commands.probed(&host)?.as_deref() != Some(prior))
+        let problem = match prior {
+            Some(prior) => (commands.run_probe(&host)?.as_deref() != Some(prior))
                 .then_some("probe does not print the prior value"),
             None => commands.is_in_force(&host)?.then_some("verify still succeeds"),
         };
-        match still {
+        match problem {
             None => Ok(Undone::Restored),
             Some(why) => Err(commands.failed("undo", &host, &format!("has no effect: {why}"))),
         }
@@ -115,33 +115,33 @@ impl Commands {
     }
 
     /// Returns the output of verify, or why the change is not in force.
-    pub(super) fn verified(&self, host: &Host) -> Result<Result<String, String>, TreatmentError> {
+    pub(super) fn run_verify(&self, host: &Host) -> Result<Result<String, String>, TreatmentError> {
         let output = self
             .verify
             .output(host, self.limit(), None, None)?
             .map_err(|why| self.failed("verify", host, &why))?;
         let found = output.stdout.trim();
         Ok(match (&self.expect, output.status.success()) {
-            (_, false) => Err(line::failure(&output)),
+            (_, false) => Err(line::describe_failure(&output)),
             (Some(expect), true) if expect.trim() != found => {
-                Err(format!("prints {}", line::shortened(found)))
+                Err(format!("prints {}", line::shorten(found)))
             }
-            _ => Ok(line::shortened(found)),
+            _ => Ok(line::shorten(found)),
         })
     }
 
     pub(super) fn is_in_force(&self, host: &Host) -> Result<bool, TreatmentError> {
-        Ok(self.verified(host)?.is_ok())
+        Ok(self.run_verify(host)?.is_ok())
     }
 
     /// Returns the output of `probe`; none without a probe.
-    pub(super) fn probed(&self, host: &Host) -> Result<Option<String>, TreatmentError> {
+    pub(super) fn run_probe(&self, host: &Host) -> Result<Option<String>, TreatmentError> {
         let Some(probe) = &self.probe else { return Ok(None) };
         let failed = |why: String| self.failed("probe", host, &why);
         let output = probe.output(host, self.limit(), None, None)?.map_err(failed)?;
         match output.status.success() {
             true => Ok(Some(output.stdout.trim_end_matches('\n').to_owned())),
-            false => Err(failed(line::failure(&output))),
+            false => Err(failed(line::describe_failure(&output))),
         }
     }
 
@@ -155,11 +155,11 @@ impl Commands {
         let failed = |why: String| self.failed(which, host, &why);
         let mark = self.mark.as_deref();
         let output = line.output(host, self.limit(), prior, mark)?.map_err(failed)?;
-        if output.status.success() { Ok(()) } else { Err(failed(line::failure(&output))) }
+        if output.status.success() { Ok(()) } else { Err(failed(line::describe_failure(&output))) }
     }
 
     /// Waits for commands that a killed run had started, which would run after the undo.
-    fn wait_for_former(&self, host: &Host) -> Result<(), TreatmentError> {
+    fn wait_for_leftovers(&self, host: &Host) -> Result<(), TreatmentError> {
         let Some(mark) = &self.mark else { return Ok(()) };
         let deadline = Instant::now() + self.limit();
         while let Some(process) = processes_with(host, mark)?.first() {

@@ -57,7 +57,7 @@ pub(super) fn replica(requested: &RequestedState, peer: &Node) -> Result<Replica
     let volumes = peer.snapshot(&requested.resource)?.config.volumes;
     Ok(Replica {
         host: peer.name.clone(),
-        of: format!("DRBD {}", requested.resource),
+        description: format!("DRBD {}", requested.resource),
         devices: volumes.into_iter().filter_map(|volume| volume.backing).collect(),
     })
 }

@@ -16,11 +16,11 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 /// Reads everything in one command, since each may be a round trip to another machine. The boot id shows
 /// a reboot.
-const LOOK: &str = "cat /proc/sys/kernel/random/boot_id && \
+const SNAPSHOT_SCRIPT: &str = "cat /proc/sys/kernel/random/boot_id && \
     \"$@\" show --show-defaults $CONFIG && echo '==> state' && \"$@\" $STATE --statistics";
 
 /// Separator of the two parts of the output.
-const STATE: &str = "==> state\n";
+const STATE_SEPARATOR: &str = "==> state\n";
 
 pub(super) struct Node {
     pub(super) name: String,
@@ -58,10 +58,10 @@ struct Up {
 impl Node {
     pub(super) fn open(host: Arc<Host>) -> Result<Node, TreatmentError> {
         let name = host.name().to_owned();
-        Node::over(name, host)
+        Node::open_with(name, host)
     }
 
-    pub(super) fn over(name: String, exec: Arc<dyn Exec>) -> Result<Node, TreatmentError> {
+    pub(super) fn open_with(name: String, exec: Arc<dyn Exec>) -> Result<Node, TreatmentError> {
         let look = CommandLine::new("cat").arg("/proc/drbd").timeout(LIMIT);
         let output = exec.output(&look)?;
         if !output.status.success() {
@@ -69,7 +69,7 @@ impl Node {
                 "host {name} has no DRBD: run `modprobe drbd` there, and bring the resource up"
             )));
         }
-        let generation = generation(&output.stdout).map_err(|e| on(&name, &e))?;
+        let generation = generation(&output.stdout).map_err(|e| drbd_error(&name, &e))?;
         let root = Rights::find(exec.as_ref())?
             .as_root(
                 exec.as_ref(),
@@ -85,7 +85,7 @@ impl Node {
     pub(super) fn snapshot(&self, resource: &str) -> Result<Snapshot, TreatmentError> {
         let up = self.read_all()?;
         let others: Vec<String> = up.configs.iter().map(|c| c.resource.clone()).collect();
-        up.one(resource).ok_or_else(|| {
+        up.into_snapshot(resource).ok_or_else(|| {
             TreatmentError::Refused(format!(
                 "there is no DRBD resource `{resource}` up on host {}; there {}",
                 self.name,
@@ -99,7 +99,7 @@ impl Node {
 
     /// None if the resource is not up.
     pub(super) fn find(&self, resource: &str) -> Result<Option<Snapshot>, TreatmentError> {
-        Ok(self.read_all()?.one(resource))
+        Ok(self.read_all()?.into_snapshot(resource))
     }
 
     fn read_all(&self) -> Result<Up, TreatmentError> {
@@ -107,11 +107,11 @@ impl Node {
             Generation::V84 => ("", "events2 --now"),
             Generation::V9 => ("--json", "status --json"),
         };
-        let script = LOOK.replace("$CONFIG", config).replace("$STATE", state);
+        let script = SNAPSHOT_SCRIPT.replace("$CONFIG", config).replace("$STATE", state);
         let line = CommandLine::new("sh").args(["-c", script.as_str(), "sh"]);
         let text = self.exec.run(&line.args(self.root.words(["drbdsetup"])).timeout(LIMIT))?;
         let (boot, rest) = text.split_once('\n').unwrap_or_default();
-        let (configs, states) = rest.split_once(STATE).unwrap_or((rest, ""));
+        let (configs, states) = rest.split_once(STATE_SEPARATOR).unwrap_or((rest, ""));
         let configs = match self.generation {
             Generation::V84 => show::parse(configs),
             Generation::V9 => show::parse_json(configs),
@@ -119,7 +119,7 @@ impl Node {
         Ok(Up {
             boot: boot.to_owned(),
             states: self.parse_states(states)?,
-            configs: configs.map_err(|e| on(&self.name, &e))?,
+            configs: configs.map_err(|e| drbd_error(&self.name, &e))?,
         })
     }
 
@@ -139,7 +139,7 @@ impl Node {
             Generation::V84 => events::parse(text),
             Generation::V9 => status::parse(text),
         };
-        states.map_err(|e| on(&self.name, &e))
+        states.map_err(|e| drbd_error(&self.name, &e))
     }
 
     /// Connects with these options. Module 9 has kept them; module 8.4 would take those of its configuration, and
@@ -195,7 +195,7 @@ impl Node {
 }
 
 impl Up {
-    fn one(self, resource: &str) -> Option<Snapshot> {
+    fn into_snapshot(self, resource: &str) -> Option<Snapshot> {
         let config = self.configs.into_iter().find(|c| c.resource == resource)?;
         let ours = |state: &State| state.resource.as_deref() == Some(resource);
         let states: Vec<State> = self.states.into_iter().filter(ours).collect();
@@ -209,6 +209,6 @@ impl fmt::Debug for Node {
     }
 }
 
-fn on(host: &str, error: &DrbdError) -> TreatmentError {
+fn drbd_error(host: &str, error: &DrbdError) -> TreatmentError {
     TreatmentError::Refused(format!("on host {host}: {}", crate::pg::words::sentence(error)))
 }

@@ -25,7 +25,7 @@ pub(super) enum Disks {
     Any,
 }
 
-/// The server's node first.
+/// Reads the evidence of all nodes, of which the server's is the first.
 pub(super) fn read(
     requested: &RequestedState,
     nodes: &[Node],
@@ -68,8 +68,8 @@ fn node_evidence(
     let mut all = Vec::new();
     if requested.connected {
         // A connection holds during a resync, too, so disks are separate evidence.
-        let connection = joined(&seen.states, |s| s.connection.clone());
-        let disks = joined(&seen.states, State::disks);
+        let connection = join_values(&seen.states, |s| s.connection.clone());
+        let disks = join_values(&seen.states, State::disks);
         // A lost peer does not mean that someone changed the condition: `judge` reports it.
         let lost = when != When::Before
             && connection != STANDALONE
@@ -91,7 +91,7 @@ fn node_evidence(
             all.push(Evidence { when, what, found, expected: None });
         }
     } else if first {
-        all.push(evidence("connection", joined(&seen.states, State::link), STANDALONE));
+        all.push(evidence("connection", join_values(&seen.states, State::link), STANDALONE));
     }
     if let Some(protocol) = requested.protocol {
         let found = seen.config.protocol().unwrap_or("none").to_owned();
@@ -132,14 +132,17 @@ fn buffer(requested: &RequestedState) -> String {
 }
 
 /// The common value of all volumes, or each value.
-fn joined(states: &[State], of: impl Fn(&State) -> String) -> String {
+fn join_values(states: &[State], of: impl Fn(&State) -> String) -> String {
     let mut all: Vec<String> = states.iter().map(of).collect();
     all.dedup();
     all.join(", ")
 }
 
 /// The resource on each host where it was seen.
-fn uses<'a>(requested: &RequestedState, telemetry: &'a Telemetry) -> Vec<(&'a str, &'a DrbdUse)> {
+fn observed_uses<'a>(
+    requested: &RequestedState,
+    telemetry: &'a Telemetry,
+) -> Vec<(&'a str, &'a DrbdUse)> {
     // If only root may read names, the device under the server identifies the resource.
     let server = |host: &str, device: &str| {
         let of_host = telemetry.storage.iter().filter(|s| s.host == host);
@@ -165,7 +168,7 @@ pub(super) fn judge(
     buffer: BufferReadings,
     trial: &Trial,
 ) -> Vec<Check> {
-    let found = trial.telemetry.as_ref().map(|t| uses(requested, t)).unwrap_or_default();
+    let found = trial.telemetry.as_ref().map(|t| observed_uses(requested, t)).unwrap_or_default();
     if found.is_empty() {
         return vec![Check::invalid(
             CONNECTION_ID,
@@ -177,10 +180,10 @@ pub(super) fn judge(
         )];
     }
     if requested.connected {
-        let (configured, lost) = held_together(requested, &found);
-        vec![configured, lost, not_congested(requested, buffer, &found)]
+        let (configured, lost) = check_connected(requested, &found);
+        vec![configured, lost, check_congestion(requested, buffer, &found)]
     } else {
-        vec![stayed_apart(requested, &found)]
+        vec![check_disconnected(requested, &found)]
     }
 }
 
@@ -190,7 +193,7 @@ fn states<'a>(found: &[(&'a str, &'a DrbdUse)]) -> impl Iterator<Item = (&'a str
 
 /// Checks that it was configured as requested, and that it did not lose its peer by itself. StandAlone is
 /// requested by an operator; in every other state but Connected the kernel tries to connect.
-fn held_together(requested: &RequestedState, found: &[(&str, &DrbdUse)]) -> (Check, Check) {
+fn check_connected(requested: &RequestedState, found: &[(&str, &DrbdUse)]) -> (Check, Check) {
     let (mut other, mut lost): (Vec<String>, Vec<String>) = (Vec::new(), Vec::new());
     for (host, state) in states(found) {
         let protocol = requested.protocol.zip(state.protocol.as_deref()).filter(|(a, b)| a != b);
@@ -237,7 +240,7 @@ fn held_together(requested: &RequestedState, found: &[(&str, &DrbdUse)]) -> (Che
     (configured, kept)
 }
 
-fn stayed_apart(requested: &RequestedState, found: &[(&str, &DrbdUse)]) -> Check {
+fn check_disconnected(requested: &RequestedState, found: &[(&str, &DrbdUse)]) -> Check {
     const ID: &str = CONNECTION_ID;
     // The peer waits to be connected; only the server's side counts.
     let ours: Vec<_> = states(found).filter(|(_, s)| s.role == "Primary").collect();
@@ -264,7 +267,7 @@ fn stayed_apart(requested: &RequestedState, found: &[(&str, &DrbdUse)]) -> Check
     }
 }
 
-fn not_congested(
+fn check_congestion(
     requested: &RequestedState,
     readings: BufferReadings,
     found: &[(&str, &DrbdUse)],

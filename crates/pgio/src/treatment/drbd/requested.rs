@@ -17,7 +17,7 @@ pub(super) struct RequestedState {
 
 impl RequestedState {
     /// The changes that a node needs; `first` is the server's.
-    pub(super) fn needed(&self, first: bool, seen: &Snapshot) -> Vec<(Change, String)> {
+    pub(super) fn needed_changes(&self, first: bool, seen: &Snapshot) -> Vec<(Change, String)> {
         let mut changes = Vec::new();
         let requested = if self.connected { CONNECTED } else { DISCONNECTED };
         // The peer of a disconnected node waits by itself; a StandAlone peer would never connect.
@@ -47,8 +47,8 @@ impl RequestedState {
         let mut steps = Vec::new();
         for (at, node) in nodes.iter().enumerate() {
             let seen = node.snapshot(&self.resource)?;
-            for (change, value) in self.needed(at == 0, &seen) {
-                let prior = change.present(&seen);
+            for (change, value) in self.needed_changes(at == 0, &seen) {
+                let prior = change.current_value(&seen);
                 let (resource, boot) = (self.resource.clone(), seen.boot.clone());
                 let role = seen.role().cloned();
                 let ours = AppliedDrbdChange { resource, value, boot, role, change };

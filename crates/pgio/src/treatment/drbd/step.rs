@@ -74,7 +74,7 @@ impl Change {
     }
 
     /// The present value; none for a protocol without a connection.
-    pub(super) fn present(&self, seen: &Snapshot) -> Option<String> {
+    pub(super) fn current_value(&self, seen: &Snapshot) -> Option<String> {
         match self {
             Change::Connection { .. } => Some(connection_of(&seen.states).to_owned()),
             Change::Protocol => seen.config.protocol().map(str::to_owned),
@@ -103,7 +103,7 @@ impl Step for DrbdStep {
         let node = Node::open(context.host(self.label.host())?)?;
         let undone = self.undo_on(&node, on_conflict, &context.stop)?;
         if undone == Undone::Restored && context.precedes_trial() {
-            wait::out_resync(&node, &self.ours.resource, &context.stop)?;
+            wait::until_resync_ends(&node, &self.ours.resource, &context.stop)?;
         }
         Ok(undone)
     }
@@ -168,8 +168,8 @@ impl DrbdStep {
         let Some(seen) = node.find(resource)? else {
             return Ok(Undone::Kept);
         };
-        let net = self.net_set_since(&seen);
-        let (prior, found) = match (self.prior.as_deref(), change.present(&seen)) {
+        let net = self.changed_net_options(&seen);
+        let (prior, found) = match (self.prior.as_deref(), change.current_value(&seen)) {
             // The present value comes from the configuration, be it the prior value or not.
             (prior, found) if seen.boot != *boot => {
                 let same = found.as_deref() == prior && net.is_empty();
@@ -200,7 +200,7 @@ impl DrbdStep {
             match role.as_ref().zip(seen.role()).filter(|(was, is)| was != is) {
                 None => {}
                 Some(_) if on_conflict == OnConflict::Keep => return Ok(Undone::Kept),
-                Some((was, is)) => return Err(other_role(node, resource, was, is)),
+                Some((was, is)) => return Err(role_changed_error(node, resource, was, is)),
             }
         }
         if found != prior {
@@ -226,13 +226,13 @@ impl DrbdStep {
     /// Restores options that the new connection lacks, and options that someone set since.
     fn restore_net(&self, node: &Node) -> Result<(), TreatmentError> {
         let resource = &self.ours.resource;
-        let net = self.net_set_since(&node.snapshot(resource)?);
+        let net = self.changed_net_options(&node.snapshot(resource)?);
         if net.is_empty() { Ok(()) } else { node.set_net(resource, &net) }
     }
 
     /// The options of a connection that changed since, with their prior values. Empty
     /// without a connection, as with module 8.4 while disconnected.
-    fn net_set_since(&self, seen: &Snapshot) -> Options {
+    fn changed_net_options(&self, seen: &Snapshot) -> Options {
         let Change::Connection { net, .. } = &self.ours.change else { return Options::new() };
         if self.prior.as_deref() != Some(CONNECTED) {
             return Options::new();
@@ -246,7 +246,7 @@ impl DrbdStep {
 }
 
 /// Somebody failed over while the node was alone: a connection might overwrite what one of the two wrote since.
-fn other_role(node: &Node, resource: &str, was: &str, is: &str) -> TreatmentError {
+fn role_changed_error(node: &Node, resource: &str, was: &str, is: &str) -> TreatmentError {
     TreatmentError::Refused(format!(
         "DRBD resource {resource} on host {} was {was} when pgio disconnected it and is {is} now: pgio does not connect nodes that may both have been written to; decide which node's data are to be kept, run `drbdadm connect {resource}` (with --discard-my-data on the other node) by hand, then rerun `pgio undo`; `pgio undo --keep` leaves it disconnected",
         node.name

@@ -157,7 +157,7 @@ impl Exec for FakeNode {
 
 fn node(fake: Fake) -> (Node, Arc<FakeNode>) {
     let there = Arc::new(FakeNode(Mutex::new(fake)));
-    (Node::over("db1".to_owned(), there.clone()).unwrap(), there)
+    (Node::open_with("db1".to_owned(), there.clone()).unwrap(), there)
 }
 
 fn spec(body: &str) -> TreatmentSpec {
@@ -173,7 +173,7 @@ fn asked(connected: bool, protocol: Option<&'static str>) -> RequestedState {
 fn journaled(requested: &RequestedState, node: &Node) -> Vec<DrbdStep> {
     let seen = node.snapshot("pgio").unwrap();
     let step = |(change, value): (step::Change, String)| {
-        let prior = change.present(&seen);
+        let prior = change.current_value(&seen);
         let (resource, boot) = (requested.resource.clone(), seen.boot.clone());
         let role = seen.role().cloned();
         let step = DrbdStep::new(
@@ -186,7 +186,7 @@ fn journaled(requested: &RequestedState, node: &Node) -> Vec<DrbdStep> {
         assert_eq!(DrbdStep::from_record(&read).unwrap(), step);
         step
     };
-    requested.needed(true, &seen).into_iter().map(step).collect()
+    requested.needed_changes(true, &seen).into_iter().map(step).collect()
 }
 
 #[test]
@@ -261,7 +261,7 @@ fn only_what_differs_is_changed() {
 fn a_standalone_peer_is_connected_and_a_waiting_one_kept() {
     let (node, _) = node(Fake { connected: false, ..Fake::new() });
     let seen = node.snapshot("pgio").unwrap();
-    let kinds = |requested: &RequestedState, first| requested.needed(first, &seen).len();
+    let kinds = |requested: &RequestedState, first| requested.needed_changes(first, &seen).len();
     assert_eq!(kinds(&asked(true, None), false), 1);
     assert_eq!(kinds(&asked(false, None), false), 0);
     // What the protocol will be is not known before there is a connection.
@@ -451,7 +451,7 @@ fn a_missing_resource_is_refused_with_the_known_ones() {
     assert!(
         down.snapshot("pgio").unwrap_err().to_string().ends_with("there is none: `drbdadm up` it")
     );
-    let none = Node::over("db1".to_owned(), Arc::new(Nothing));
+    let none = Node::open_with("db1".to_owned(), Arc::new(Nothing));
     assert!(none.err().unwrap().to_string().starts_with("host db1 has no DRBD"));
 }
 
@@ -460,7 +460,7 @@ fn the_peers_disk_is_in_the_layout_for_later_treatments() {
     let (peer, _) = node(Fake::new());
     let expected = Replica {
         host: "db1".to_owned(),
-        of: "DRBD pgio".to_owned(),
+        description: "DRBD pgio".to_owned(),
         devices: vec!["/dev/sdb".to_owned()],
     };
     assert_eq!(checks::replica(&asked(true, None), &peer).unwrap(), expected);

@@ -45,7 +45,7 @@ pub(super) fn until_connected(
             } else {
                 "the peer does not answer; check whether it is StandAlone, and the network"
             };
-            return Err(not(node, resource, "connected", begun, why, &states));
+            return Err(not_in_force(node, resource, "connected", begun, why, &states));
         }
         pause(stop)?;
     }
@@ -79,7 +79,7 @@ pub(super) fn until_alone(node: &Node, resource: &str, stop: &Stop) -> Result<()
             return Ok(());
         }
         if begun.elapsed() > CONNECT_LIMIT {
-            return Err(not(node, resource, "disconnected", begun, "timed out", &states));
+            return Err(not_in_force(node, resource, "disconnected", begun, "timed out", &states));
         }
         pause(stop)?;
     }
@@ -97,9 +97,9 @@ pub(super) fn until_in_sync(
         if states.iter().all(State::is_in_sync) && !states.is_empty() {
             return Ok(());
         }
-        if progress.stalls(&states) {
+        if progress.has_stalled(&states) {
             let why = "the resync makes no progress; check the peer, its disk and the network";
-            return Err(not(node, resource, "in sync", begun, why, &states));
+            return Err(not_in_force(node, resource, "in sync", begun, why, &states));
         }
         pause(stop)?;
     }
@@ -107,12 +107,16 @@ pub(super) fn until_in_sync(
 
 /// Waits while a resync makes progress, so that the next trial has the devices to itself. A resync that
 /// stalls is no failure of the undo.
-pub(super) fn out_resync(node: &Node, resource: &str, stop: &Stop) -> Result<(), TreatmentError> {
+pub(super) fn until_resync_ends(
+    node: &Node,
+    resource: &str,
+    stop: &Stop,
+) -> Result<(), TreatmentError> {
     let mut progress = Progress::new();
     while !stop.requested() {
         let states = node.states(resource)?;
         let connected = states.iter().all(State::is_connected);
-        if !connected || states.iter().all(State::is_in_sync) || progress.stalls(&states) {
+        if !connected || states.iter().all(State::is_in_sync) || progress.has_stalled(&states) {
             return Ok(());
         }
         thread::sleep(STEP);
@@ -137,7 +141,7 @@ pub(super) fn until_returned(
         }
         if begun.elapsed() > CONNECT_LIMIT {
             let why = "the peer was connected before and does not reconnect; check whether it is StandAlone (`drbdadm connect` there) and the network, then rerun `pgio undo`, or run `pgio undo --keep` to leave it disconnected";
-            return Err(not(node, resource, "connected", begun, why, &states));
+            return Err(not_in_force(node, resource, "connected", begun, why, &states));
         }
         thread::sleep(STEP);
     }
@@ -161,9 +165,9 @@ impl Progress {
         Progress { last: (u64::MAX, String::new()), at: Instant::now() }
     }
 
-    fn stalls(&mut self, states: &[State]) -> bool {
+    fn has_stalled(&mut self, states: &[State]) -> bool {
         let left = states.iter().map(|s| s.out_of_sync_kib).sum();
-        let now = (left, shown(states));
+        let now = (left, describe_states(states));
         // Writes may add to what is left; only less of it is progress.
         if now.1 != self.last.1 || now.0 < self.last.0 {
             (self.last, self.at) = (now, Instant::now());
@@ -172,12 +176,12 @@ impl Progress {
     }
 }
 
-fn shown(states: &[State]) -> String {
+fn describe_states(states: &[State]) -> String {
     let one = |s: &State| format!("{} {}", s.link(), s.disks());
     states.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
-fn not(
+fn not_in_force(
     node: &Node,
     resource: &str,
     what: &str,
@@ -190,6 +194,6 @@ fn not(
     TreatmentError::NotInForce {
         what: format!("DRBD {resource} {what} on host {}", node.name),
         seconds: begun.elapsed().as_secs(),
-        why: format!("it is {}{left}; {why}", shown(states)),
+        why: format!("it is {}{left}; {why}", describe_states(states)),
     }
 }

@@ -21,7 +21,7 @@ use crate::treatment::step::{OnConflict, Step, Undone, carry_out};
 use crate::treatment::stopped;
 use pgio_results::model::{Evidence, When};
 
-const NEED: &str = "a new file system";
+const PURPOSE: &str = "a new file system";
 
 #[derive(Debug)]
 pub(super) struct DataDirectoryMove {
@@ -99,10 +99,10 @@ impl Treatment for DataDirectoryMove {
                 new.device
             )));
         }
-        context.control(NEED)?;
+        context.control(PURPOSE)?;
         let host = context.host(None)?;
         let tools = new.tools(&host)?;
-        let directory = tools::places(context, &host)?.remove(0);
+        let directory = tools::server_directories(context, &host)?.remove(0);
         context.layout.moved.push(Moved {
             directory: directory.clone(),
             device: new.device.clone(),
@@ -123,13 +123,13 @@ impl Prepared for PreparedDataDirectoryMove {
     ) -> Result<Box<dyn InForce>, TreatmentError> {
         let host = context.host(None)?;
         let (format, copy, over) = self.steps(&host)?;
-        stopped::stop(context, journal, NEED)?;
+        stopped::stop(context, journal, PURPOSE)?;
         carry_out(journal, &format, || self.new.make(&host, &format))?;
         let tools = self.new.tools(&host)?;
         carry_out(journal, &copy, || copy.apply(&tools))?;
         carry_out(journal, &over, || over.apply(&tools))?;
         self.new.check_mounted(&host, &self.directory)?;
-        context.start_server(NEED)?;
+        context.start_server(PURPOSE)?;
         Ok(Box::new(self.clone()))
     }
 }
@@ -142,7 +142,7 @@ impl PreparedDataDirectoryMove {
         let copy = CopyStep {
             device: format.device.clone(),
             file_system: format.file_system.clone(),
-            options: self.new.options_of_files(),
+            options: self.new.file_creation_options(),
             from: data.clone(),
             to: format!("{data}.pgio-copy"),
             label: label(format!("copy of the data directory on {}", self.new.device)),
@@ -173,7 +173,7 @@ impl CopyStep {
         // The copy must be the same as the data directory.
         tools.remove_lost_and_found(to);
         tools.run(["cp", "-a", "--", &format!("{from}/."), to])?;
-        tools.own_as(from, to)?;
+        tools.copy_owner(from, to)?;
         remove_copy(tools, to)
     }
 }
@@ -209,10 +209,10 @@ impl Step for MountOverStep {
         let host = context.host(self.label.host())?;
         wait_for_orphans(&host, point)?;
         let mounts = Mounts::read(&*host)?;
-        if mounts.at(point).is_some_and(|m| tools::lies_on(&host, m, number, device)) {
+        if mounts.at(point).is_some_and(|m| tools::is_mount_of(&host, m, number, device)) {
             // After a kill nothing controls the cluster: it ends by itself, and soon.
             if context.control.is_some() {
-                context.stop_server(NEED)?;
+                context.stop_server(PURPOSE)?;
             }
             let tools = Tools::find(&host, &format!("to unmount {point}"), PROGRAMS)?;
             tools.unmount(point)?;
@@ -225,14 +225,14 @@ fn remove_copy(tools: &Tools<'_>, directory: &str) -> Result<(), TreatmentError>
     if Mounts::read(tools.host)?.at(directory).is_some() {
         tools.unmount(directory)?;
     }
-    let is_there = || -> Result<bool, TreatmentError> {
+    let exists = || -> Result<bool, TreatmentError> {
         let test = CommandLine::new("test").args(["-d", directory]);
         Ok(tools.host.output(&test)?.status.success())
     };
     // The directory is always empty: the copy is on the device. After a kill the end of the cluster may
     // remove it at the same moment.
     match tools.run(["rmdir", "--", directory]) {
-        Err(error) if is_there()? => Err(error.into()),
+        Err(error) if exists()? => Err(error.into()),
         _ => Ok(()),
     }
 }

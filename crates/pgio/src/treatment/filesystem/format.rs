@@ -23,7 +23,7 @@ use pgio_results::model::{Evidence, When};
 use pgio_results::units::exact_bytes;
 
 /// Space that a file system needs for itself; mkfs.xfs refuses less than 300 MiB.
-const ROOM: u64 = 320 << 20;
+const OVERHEAD_BYTES: u64 = 320 << 20;
 
 /// The file system that the file requests.
 #[derive(Debug, Clone)]
@@ -128,7 +128,7 @@ impl NewFileSystem {
     }
 
     /// The same, with the mount options.
-    fn then(&self) -> String {
+    fn description(&self) -> String {
         match options::list(&self.settings) {
             list if list.is_empty() => self.title(),
             list => format!("{} mounted with {list}", self.title()),
@@ -144,7 +144,7 @@ impl NewFileSystem {
     }
 
     pub(super) fn intent(&self) -> String {
-        let (device, then) = (&self.device, self.then());
+        let (device, then) = (&self.device, self.description());
         format!(
             "{device} = {then} by mkfs before each trial: its contents are lost, and it is empty afterwards"
         )
@@ -163,7 +163,7 @@ impl NewFileSystem {
             }
             _ => "not a block device".to_owned(),
         };
-        Ok(Preview { what: self.device.clone(), now, then: self.then(), how })
+        Ok(Preview { what: self.device.clone(), now, then: self.description(), how })
     }
 
     /// Refuses a host without the programs and a device that may not be formatted, or is too small
@@ -181,7 +181,7 @@ impl NewFileSystem {
                 "program `{program}` is not installed on host {host}: install it there"
             )));
         }
-        let needed = bytes * 5 / 4 + ROOM;
+        let needed = bytes * 5 / 4 + OVERHEAD_BYTES;
         if device.bytes < needed {
             return Err(TreatmentError::Refused(format!(
                 "{} has {}, too little for {what} on a file system, which needs about {}",
@@ -225,7 +225,7 @@ impl NewFileSystem {
     }
 
     /// The options that decide how files are made.
-    pub(super) fn options_of_files(&self) -> String {
+    pub(super) fn file_creation_options(&self) -> String {
         let of_files: Vec<Setting> =
             self.settings.iter().filter(|s| s.how() == How::Format).cloned().collect();
         options::list(&of_files)

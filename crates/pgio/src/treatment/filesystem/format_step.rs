@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
-use super::tools::{BUSY, KIND, POLL, Tools, wait_for_orphans};
+use super::tools::{BUSY_TIMEOUT, KIND, POLL, Tools, wait_for_orphans};
 use crate::host::Host;
 use crate::host::signature::{self, BlockDevice, PathKind};
 use crate::treatment::context::Context;
@@ -50,13 +50,14 @@ impl Step for FormatStep {
         let host = context.host(self.label.host())?;
         wait_for_orphans(&host, &self.device)?;
         let uuid = self.uuid.as_str();
-        let device = holder(&host, &self.device, uuid)?.unwrap_or_else(|| self.device.clone());
-        let PathKind::Block(found) = look_when_free(&host, &device)? else {
+        let device =
+            find_device_of(&host, &self.device, uuid)?.unwrap_or_else(|| self.device.clone());
+        let PathKind::Block(found) = examine_when_free(&host, &device)? else {
             // Our file system vanished with the device.
             return Ok(Undone::Kept);
         };
         if found.signatures.is_empty() {
-            return without_signature(host.name(), &found, on_conflict);
+            return undo_without_signature(host.name(), &found, on_conflict);
         }
         let held: Vec<String> = found.signatures.iter().map(ToString::to_string).collect();
         let held = held.join(" and ");
@@ -84,7 +85,7 @@ impl Step for FormatStep {
 
 /// A device without a signature counts as restored only if it is unused: an mkfs that outlived its run writes
 /// the signature last.
-pub(super) fn without_signature(
+pub(super) fn undo_without_signature(
     host: &str,
     found: &BlockDevice,
     on_conflict: OnConflict,
@@ -112,7 +113,7 @@ pub(super) fn holds(host: &Host, device: &str, uuid: &str) -> Result<bool, Treat
 }
 
 /// The device that holds the file system now: after a reboot it may have another name.
-pub(super) fn holder(
+pub(super) fn find_device_of(
     host: &Host,
     device: &str,
     uuid: &str,
@@ -129,8 +130,8 @@ pub(super) fn holder(
 
 /// Reads a device when it is free, or after a while: the kernel releases a file system a
 /// moment after its umount, and so does a mount namespace created meanwhile.
-fn look_when_free(host: &Host, device: &str) -> Result<PathKind, TreatmentError> {
-    let deadline = Instant::now() + BUSY;
+fn examine_when_free(host: &Host, device: &str) -> Result<PathKind, TreatmentError> {
+    let deadline = Instant::now() + BUSY_TIMEOUT;
     loop {
         match signature::inspect(host, device)? {
             PathKind::Block(found) if !found.uses.is_empty() && Instant::now() < deadline => {

@@ -32,7 +32,7 @@ pub(super) fn check(
         let doing = "ask for the session's process".to_owned();
         TreatmentError::Postgres { doing, source }
     })?;
-    match has_it(&read_mountinfo(host, &pid.to_string())?, &mounted.point) {
+    match sees_our_mount(&read_mountinfo(host, &pid.to_string())?, &mounted.point) {
         Some(true) => Ok(()),
         Some(false) => Err(TreatmentError::Refused(
             "PostgreSQL runs in its own mount namespace (PrivateTmp= of its unit, a container), where some mount options set outside do not apply".to_owned(),
@@ -51,12 +51,12 @@ fn read_mountinfo(exec: &dyn Exec, pid: &str) -> Result<String, ExecError> {
 }
 
 /// Returns whether the server sees our mount at `point`; none if its mounts are unknown.
-fn has_it(text: &str, point: &str) -> Option<bool> {
+fn sees_our_mount(text: &str, point: &str) -> Option<bool> {
     let (ours, theirs) = text.split_once("\n\n")?;
     let number = |line: &str| line.split(' ').next().unwrap_or_default().to_owned();
-    let is_there = |line: &&str| mountinfo::parse(line).iter().any(|m| m.mount_point == point);
+    let is_at_point = |line: &&str| mountinfo::parse(line).iter().any(|m| m.mount_point == point);
     // Later mounts cover earlier ones.
-    let ours = number(ours.lines().rfind(is_there)?);
+    let ours = number(ours.lines().rfind(is_at_point)?);
     let mut theirs = theirs.lines().peekable();
     theirs.peek()?;
     Some(theirs.any(|line| number(line) == ours))
@@ -72,7 +72,7 @@ mod tests {
         31 23 7:2 / /srv/pg\\040data rw,noatime - ext4 /dev/loop2 rw\n";
 
     fn beside(theirs: &str) -> Option<bool> {
-        has_it(&format!("{OURS}\n{theirs}"), "/srv/pg data")
+        sees_our_mount(&format!("{OURS}\n{theirs}"), "/srv/pg data")
     }
 
     #[test]
@@ -88,14 +88,14 @@ mod tests {
     #[test]
     fn an_unreadable_mount_is_unknown() {
         assert_eq!(beside(""), None);
-        assert_eq!(has_it("", "/"), None);
+        assert_eq!(sees_our_mount("", "/"), None);
         let mountinfo = read_mountinfo(&Local, "no-such-process").unwrap();
-        assert_eq!(has_it(&mountinfo, "/proc"), None);
+        assert_eq!(sees_our_mount(&mountinfo, "/proc"), None);
     }
 
     #[test]
     fn everyone_sees_the_mounts_of_another_process() {
         let mountinfo = read_mountinfo(&Local, &std::process::id().to_string()).unwrap();
-        assert_eq!(has_it(&mountinfo, "/proc"), Some(true));
+        assert_eq!(sees_our_mount(&mountinfo, "/proc"), Some(true));
     }
 }

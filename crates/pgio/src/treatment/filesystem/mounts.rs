@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use super::options::{self, Setting};
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::proc::mountinfo;
-use crate::treatment::contract::unread;
+use crate::treatment::contract::failed_reading;
 use pgio_results::model::{Evidence, When};
 
 const SCRIPT: &str = include_str!("mounts.sh");
@@ -40,13 +40,13 @@ pub(super) struct Mounted {
 
 impl Mounted {
     /// The options of mountinfo, which mount(8) accepts.
-    pub(super) fn shown(&self) -> Vec<&str> {
+    pub(super) fn mountinfo_options(&self) -> Vec<&str> {
         self.options.split(',').collect()
     }
 
     /// All known options.
-    pub(super) fn known(&self) -> Vec<&str> {
-        self.detail.iter().map(String::as_str).chain(self.shown()).collect()
+    pub(super) fn all_options(&self) -> Vec<&str> {
+        self.detail.iter().map(String::as_str).chain(self.mountinfo_options()).collect()
     }
 
     /// The mount in words.
@@ -99,7 +99,7 @@ impl Mounts {
     }
 
     /// The mount that holds a path without symbolic links.
-    pub(super) fn holding(&self, path: &str) -> Option<&Mounted> {
+    pub(super) fn mount_of(&self, path: &str) -> Option<&Mounted> {
         let lies = |m: &&Mounted| std::path::Path::new(path).starts_with(&m.point);
         self.0.iter().filter(lies).max_by_key(|m| m.point.trim_end_matches('/').len())
     }
@@ -125,7 +125,7 @@ pub(super) fn evidence(
     settings: &[Setting],
 ) -> Evidence {
     let what = format!("mount of {point}");
-    let Some(mounts) = mounts else { return unread(when, &what) };
+    let Some(mounts) = mounts else { return failed_reading(when, &what) };
     let Some(mounted) = mounts.at(point) else {
         let (found, expected) = ("not mounted".to_owned(), Some(options::list(settings)));
         return Evidence { when, what, found, expected };
@@ -139,8 +139,8 @@ pub(super) fn evidence(
 }
 
 pub(super) fn in_force(mounted: &Mounted, settings: &[Setting]) -> bool {
-    let known = mounted.known();
-    settings.iter().all(|setting| setting.found(&known) == setting.word)
+    let known = mounted.all_options();
+    settings.iter().all(|setting| setting.word_in_force(&known) == setting.word)
 }
 
 #[cfg(test)]
@@ -161,7 +161,10 @@ mod tests {
         let data = mounts.at("/srv/pg data").unwrap();
         assert_eq!(data.title(), "/srv/pg data (ext4 on /dev/loop1)");
         assert_eq!((data.options.as_str(), data.root.as_str()), ("rw,noatime,nobarrier", "/"));
-        assert_eq!(data.known(), ["rw", "nobarrier", "commit=5", "rw", "noatime", "nobarrier"]);
+        assert_eq!(
+            data.all_options(),
+            ["rw", "nobarrier", "commit=5", "rw", "noatime", "nobarrier"]
+        );
         assert!(mounts.at("/srv/pg").is_none());
         assert_eq!(mounts.at("/srv").unwrap().root, "/sub");
     }
@@ -169,7 +172,7 @@ mod tests {
     #[test]
     fn mounts_of_paths_and_devices() {
         let mounts = Mounts::parse(TEXT);
-        let on = |path: &str| mounts.holding(path).unwrap().point.as_str();
+        let on = |path: &str| mounts.mount_of(path).unwrap().point.as_str();
         assert_eq!(on("/srv/pg data/base/1"), "/srv/pg data");
         assert_eq!(on("/srv/pg database"), "/srv");
         assert_eq!(on("/etc"), "/");

@@ -17,7 +17,7 @@ pub(super) struct Setting {
     pub(super) word: String,
 }
 
-/// What it takes to change an option.
+/// How an option is changed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum How {
     Remount,
@@ -125,10 +125,10 @@ static TABLE: &[Row] = &[
 ];
 
 /// Rows that belong to a mount; all others belong to the file system.
-const OF_ONE_MOUNT: &[&str] = &["atime", "diratime"];
+const PER_MOUNT_ROWS: &[&str] = &["atime", "diratime"];
 
 /// Words that mount(8) does not accept: the option is left out instead.
-const UNSPOKEN: &[&str] = &["nodirsync", "nowsync"];
+const WORDS_NOT_ACCEPTED: &[&str] = &["nodirsync", "nowsync"];
 
 impl Row {
     fn is_for(&self, file_system: &str) -> bool {
@@ -152,7 +152,7 @@ impl Row {
         }
     }
 
-    fn when_not_shown(&self) -> String {
+    fn default_word(&self) -> String {
         match self.values {
             Words(values) => values[0][0].to_owned(),
             Number(name, default) | Size(name, default) | Text(name, default) => {
@@ -165,14 +165,14 @@ impl Row {
     fn examples(&self) -> Vec<String> {
         match self.values {
             Words(values) => values.iter().flat_map(|v| v.iter().map(|&w| w.to_owned())).collect(),
-            Number(..) | Size(..) | Text(..) => vec![self.when_not_shown()],
+            Number(..) | Size(..) | Text(..) => vec![self.default_word()],
         }
     }
 
     /// The value in force, from all words shown; a later one overrides an earlier one.
-    fn found<S: AsRef<str>>(&self, shown: &[S]) -> String {
+    fn word_in_force<S: AsRef<str>>(&self, shown: &[S]) -> String {
         let found = shown.iter().rev().find_map(|word| self.canonical(word.as_ref()));
-        found.unwrap_or_else(|| self.when_not_shown())
+        found.unwrap_or_else(|| self.default_word())
     }
 }
 
@@ -196,23 +196,23 @@ impl Setting {
     }
 
     /// Whether it affects one mount, as opposed to all mounts of the file system.
-    pub(super) fn is_of_one_mount(&self) -> bool {
-        OF_ONE_MOUNT.contains(&self.row.name)
+    pub(super) fn is_per_mount(&self) -> bool {
+        PER_MOUNT_ROWS.contains(&self.row.name)
     }
 
     /// The value in force, in the table's spelling.
-    pub(super) fn found<S: AsRef<str>>(&self, shown: &[S]) -> String {
-        self.row.found(shown)
+    pub(super) fn word_in_force<S: AsRef<str>>(&self, shown: &[S]) -> String {
+        self.row.word_in_force(shown)
     }
 
     /// The same option with another value, in the table's spelling.
-    pub(super) fn with(&self, word: &str) -> Setting {
+    pub(super) fn with_word(&self, word: &str) -> Setting {
         Setting { row: self.row, word: word.to_owned() }
     }
 }
 
 /// Parses words of the journal, which are in the table's spelling. The error is the unknown word.
-pub(super) fn read_back(words: &[String], file_system: &str) -> Result<Vec<Setting>, String> {
+pub(super) fn parse_stored(words: &[String], file_system: &str) -> Result<Vec<Setting>, String> {
     let read = |word: &String| find_setting(word, |row| row.is_for(file_system));
     words.iter().map(|word| read(word).ok_or_else(|| word.clone())).collect()
 }
@@ -256,10 +256,11 @@ fn setting(word: &str, file_system: Option<&str>) -> Result<Setting, String> {
 }
 
 /// The whole list for mount(8): the words shown now, with these settings instead of their rows' values.
-pub(super) fn composed<S: AsRef<str>>(shown: &[S], settings: &[Setting]) -> String {
+pub(super) fn compose<S: AsRef<str>>(shown: &[S], settings: &[Setting]) -> String {
     let replaced = |word: &str| settings.iter().any(|s| s.row.canonical(word).is_some());
     let kept = shown.iter().map(AsRef::as_ref).filter(|word| !replaced(word));
-    let ours = settings.iter().map(|s| s.word.as_str()).filter(|word| !UNSPOKEN.contains(word));
+    let ours =
+        settings.iter().map(|s| s.word.as_str()).filter(|word| !WORDS_NOT_ACCEPTED.contains(word));
     let mut words: Vec<&str> = kept.chain(ours).collect();
     // strictatime is not shown by the kernel, and mount(8) without a word means relatime.
     if !words.iter().any(|word| matches!(*word, "relatime" | "noatime" | "strictatime")) {
@@ -287,8 +288,8 @@ mod tests {
         text.split(',').collect()
     }
 
-    fn found(option: &str, file_system: &str, shown: &str) -> String {
-        parse(option, Some(file_system)).unwrap()[0].found(&words(shown))
+    fn word_in_force(option: &str, file_system: &str, shown: &str) -> String {
+        parse(option, Some(file_system)).unwrap()[0].word_in_force(&words(shown))
     }
 
     #[test]
@@ -303,7 +304,11 @@ mod tests {
             ("logbsize=256k", "xfs", "logbsize=32k"),
             ("compress=zstd", "btrfs", "compress=no"),
         ] {
-            assert_eq!(found(option, file_system, "rw"), expected, "{option} {file_system}");
+            assert_eq!(
+                word_in_force(option, file_system, "rw"),
+                expected,
+                "{option} {file_system}"
+            );
         }
     }
 
@@ -319,21 +324,21 @@ mod tests {
             ("dioread_lock", "ext4", "nodioread_nolock", "dioread_lock"),
             ("commit=9", "ext4", "commit=5,rw,commit=30", "commit=30"),
         ] {
-            assert_eq!(found(option, file_system, shown), expected, "{option} {shown}");
+            assert_eq!(word_in_force(option, file_system, shown), expected, "{option} {shown}");
         }
     }
 
     #[test]
     fn composed_lists_keep_other_options() {
         let list = |option: &str, file_system: &str, shown: &str| {
-            composed(&words(shown), &parse(option, Some(file_system)).unwrap())
+            compose(&words(shown), &parse(option, Some(file_system)).unwrap())
         };
         assert_eq!(list("barrier=0,sync", "ext4", "rw,relatime"), "rw,relatime,nobarrier,sync");
         assert_eq!(list("barrier", "ext4", "rw,noatime,nobarrier"), "rw,noatime,barrier");
         assert_eq!(list("relatime", "ext4", "rw,noatime,stripe=4"), "rw,stripe=4,relatime");
         assert_eq!(list("async", "xfs", "rw,sync"), "rw,async,strictatime", "as it was");
-        let unspoken = parse("dirsync", Some("ext4")).unwrap()[0].with("nodirsync");
-        assert_eq!(composed(&["rw", "relatime", "dirsync"], &[unspoken]), "rw,relatime");
+        let unspoken = parse("dirsync", Some("ext4")).unwrap()[0].with_word("nodirsync");
+        assert_eq!(compose(&["rw", "relatime", "dirsync"], &[unspoken]), "rw,relatime");
         assert_eq!(
             list("commit=7", "btrfs", "rw,relatime,commit=9,subvol=/a,subvolid=5"),
             "rw,relatime,subvol=/a,subvolid=5,commit=7"

@@ -13,7 +13,7 @@ use crate::treatment::record::{Label, Record};
 use crate::treatment::step::{OnConflict, Step, Undone};
 
 pub(super) const PROGRAMS: &[&str] = &["mount", "umount"];
-pub(super) const NEED: &str = "a mount option that a remount does not change";
+pub(super) const PURPOSE: &str = "a mount option that a remount does not change";
 
 #[derive(Debug)]
 pub(super) struct OptionsStep {
@@ -47,7 +47,7 @@ impl OptionsStep {
         options: &Options,
     ) -> Result<OptionsStep, TreatmentError> {
         let prior: Mounted = record.prior_as()?;
-        let settings = options::read_back(&options.words, &prior.file_system)
+        let settings = options::parse_stored(&options.words, &prior.file_system)
             .map_err(|word| record.misread(word))?;
         Ok(OptionsStep { label: record.label(), prior, by_mount, settings })
     }
@@ -56,7 +56,7 @@ impl OptionsStep {
         let OptionsStep { prior, by_mount, settings, .. } = self;
         let host = context.host(self.label.host())?;
         let tools = Tools::find(&host, "to mount", PROGRAMS)?;
-        let list = options::composed(&prior.shown(), settings);
+        let list = options::compose(&prior.mountinfo_options(), settings);
         if *by_mount {
             tools.unmount(&prior.point)?;
             tools.mount(&prior.file_system, &list, &prior.source, &prior.point)?;
@@ -95,8 +95,8 @@ impl Step for OptionsStep {
                 false => Ok(Undone::Kept),
             };
         };
-        let (known, was) = (now.known(), prior.known());
-        if ours.iter().all(|s| s.found(&known) == s.found(&was)) {
+        let (known, was) = (now.all_options(), prior.all_options());
+        if ours.iter().all(|s| s.word_in_force(&known) == s.word_in_force(&was)) {
             return Ok(Undone::Restored);
         }
         let same_device = now.device == prior.device && now.file_system == prior.file_system;
@@ -109,7 +109,9 @@ impl Step for OptionsStep {
                 }
             };
         }
-        let foreign = |s: &Setting| ![s.word.clone(), s.found(&was)].contains(&s.found(&known));
+        let foreign = |s: &Setting| {
+            ![s.word.clone(), s.word_in_force(&was)].contains(&s.word_in_force(&known))
+        };
         if ours.iter().any(foreign) {
             let shown = |m: &Mounted| format!("{} of {}", m.options, m.source);
             let (found, prior) = (shown(&now), shown(prior));
@@ -122,20 +124,20 @@ impl Step for OptionsStep {
         let tools = Tools::find(&host, "to mount", PROGRAMS)?;
         if *by_mount {
             // This mount has our options, and those that the kernel set along with them.
-            context.stop_server(NEED)?;
+            context.stop_server(PURPOSE)?;
             tools.unmount_for_undo(&prior.point).inspect_err(|_| {
                 // The mount is as it was, and the server must not stay down until the next undo.
-                let _ = context.start_server(NEED);
+                let _ = context.start_server(PURPOSE);
             })?;
-            let list = options::composed(&prior.shown(), &[]);
+            let list = options::compose(&prior.mountinfo_options(), &[]);
             tools.mount(&prior.file_system, &list, &prior.source, &prior.point)?;
             return verify_restored(&*host, prior, ours, true);
         }
         // Keep other options that someone changed since.
-        let back: Vec<Setting> = ours.iter().map(|s| s.with(&s.found(&was))).collect();
-        let whole =
-            options::composed(&now.shown(), ours) == options::composed(&prior.shown(), ours);
-        remount(&tools, &now, &options::composed(&now.shown(), &back))?;
+        let back: Vec<Setting> = ours.iter().map(|s| s.with_word(&s.word_in_force(&was))).collect();
+        let whole = options::compose(&now.mountinfo_options(), ours)
+            == options::compose(&prior.mountinfo_options(), ours);
+        remount(&tools, &now, &options::compose(&now.mountinfo_options(), &back))?;
         verify_restored(&*host, prior, ours, whole)
     }
 }
@@ -171,7 +173,7 @@ fn mount_again(
         };
     }
     let tools = Tools::find(host, "to mount", PROGRAMS)?;
-    let list = options::composed(&prior.shown(), &[]);
+    let list = options::compose(&prior.mountinfo_options(), &[]);
     tools.mount(&prior.file_system, &list, &prior.source, &prior.point)?;
     verify_restored(host, prior, ours, true)
 }
@@ -209,14 +211,14 @@ fn verify_restored(
 ) -> Result<Undone, TreatmentError> {
     let now = Mounts::read(host)?.at(&prior.point).cloned().unwrap_or_default();
     let sorted = |mounted: &Mounted| {
-        let mut words: Vec<String> = mounted.known().into_iter().map(str::to_owned).collect();
+        let mut words: Vec<String> = mounted.all_options().into_iter().map(str::to_owned).collect();
         words.sort();
         words
     };
-    let (known, was) = (now.known(), prior.known());
+    let (known, was) = (now.all_options(), prior.all_options());
     let same = match whole {
         true => sorted(&now) == sorted(prior),
-        false => ours.iter().all(|s| s.found(&known) == s.found(&was)),
+        false => ours.iter().all(|s| s.word_in_force(&known) == s.word_in_force(&was)),
     };
     match same {
         true => Ok(Undone::Restored),

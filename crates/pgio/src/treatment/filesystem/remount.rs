@@ -7,7 +7,7 @@
 use super::mount_namespace;
 use super::mounts::{Mounted, Mounts, evidence, in_force};
 use super::options::{self, FILE_SYSTEMS, How, Setting, changes};
-use super::options_step::{NEED, OptionsStep, PROGRAMS};
+use super::options_step::{OptionsStep, PROGRAMS, PURPOSE};
 use super::tools::{self, Tools};
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
@@ -58,15 +58,16 @@ impl Remount {
         context: &mut Context<'_>,
     ) -> Result<(Mounts, Mounted, PreparedRemount), TreatmentError> {
         let host = context.host(None)?;
-        let places = tools::places(context, &host)?;
+        let places = tools::server_directories(context, &host)?;
         let mounts = Mounts::read(&*host)?;
         let holds = |m: &Mounted| {
-            places.iter().any(|p| mounts.holding(p).is_some_and(|of| of.point == m.point))
+            places.iter().any(|p| mounts.mount_of(p).is_some_and(|of| of.point == m.point))
         };
         let mounted = match &self.mount {
-            None => mounts.holding(&places[0]).ok_or_else(|| not_mounted(&places[0]))?,
+            None => mounts.mount_of(&places[0]).ok_or_else(|| not_mounted(&places[0]))?,
             Some(point) => mounts.at(point).filter(|m| holds(m)).ok_or_else(|| {
-                let used = places.iter().filter_map(|p| mounts.holding(p)).map(|m| m.point.clone());
+                let used =
+                    places.iter().filter_map(|p| mounts.mount_of(p)).map(|m| m.point.clone());
                 let mut used: Vec<String> = used.collect();
                 used.dedup();
                 TreatmentError::Refused(format!(
@@ -109,7 +110,7 @@ impl Remount {
         // An umount refuses other mounts altogether, see below.
         if self.mount.is_none()
             && !place.by_mount()
-            && let Some(why) = reaches_further(mounts, mounted, &place.settings)
+            && let Some(why) = wider_effect(mounts, mounted, &place.settings)
         {
             return refused(why);
         }
@@ -134,7 +135,7 @@ impl Remount {
                 self.text
             ));
         }
-        context.control(NEED)?;
+        context.control(PURPOSE)?;
         if mounted.point == "/" {
             return refused("the root file system cannot be unmounted".to_owned());
         }
@@ -182,10 +183,10 @@ impl Treatment for Remount {
             true => "by a stop of PostgreSQL, umount and mount",
             false => "by a remount",
         };
-        let known = mounted.known();
+        let known = mounted.all_options();
         let line = |s: &Setting| Preview {
             what: format!("{} of {}", s.name(), mounted.title()),
-            now: s.found(&known),
+            now: s.word_in_force(&known),
             then: s.word.clone(),
             how,
         };
@@ -223,12 +224,12 @@ impl Prepared for PreparedRemount {
         if !in_force(&mounted, &self.settings) {
             let step = self.step(&host, mounted)?;
             if step.by_mount {
-                stopped::stop(context, journal, NEED)?;
+                stopped::stop(context, journal, PURPOSE)?;
             }
             carry_out(journal, &step, || step.apply(context))?;
             self.check_effect(&self.mounted(&host)?)?;
             if step.by_mount {
-                context.start_server(NEED)?;
+                context.start_server(PURPOSE)?;
             }
         }
         Ok(Box::new(self.clone()))
@@ -265,12 +266,12 @@ impl InForce for PreparedRemount {
 
 /// Returns why options must not be changed unless the file names the mount: options of the file system
 /// take effect wherever else it, or another part of it, is mounted.
-pub(super) fn reaches_further(
+pub(super) fn wider_effect(
     mounts: &Mounts,
     mounted: &Mounted,
     settings: &[Setting],
 ) -> Option<String> {
-    let of_all: Vec<Setting> = settings.iter().filter(|s| !s.is_of_one_mount()).cloned().collect();
+    let of_all: Vec<Setting> = settings.iter().filter(|s| !s.is_per_mount()).cloned().collect();
     if of_all.is_empty() {
         return None;
     }

@@ -30,7 +30,7 @@ use crate::treatment::step::carry_out;
 use pgio_results::model::{Evidence, When};
 
 /// Prints whether a path exists, and the real path of the directory above it.
-const LOOK: &str = r#"if [ -e "$1" ] || [ -L "$1" ]; then echo there; fi
+const POINT_SCRIPT: &str = r#"if [ -e "$1" ] || [ -L "$1" ]; then echo there; fi
 [ -d "${1%/*}/" ] && echo "parent $(readlink -f -- "${1%/*}/")""#;
 
 /// The treatment, the same in all phases.
@@ -60,7 +60,8 @@ impl Tablespace {
     fn check_point_is_free(&self, host: &Host) -> Result<(), TreatmentError> {
         let point = &self.point;
         // A dangling link counts as existing.
-        let output = host.output(&CommandLine::new("sh").args(["-c", LOOK, "sh", point]))?.stdout;
+        let output =
+            host.output(&CommandLine::new("sh").args(["-c", POINT_SCRIPT, "sh", point]))?.stdout;
         let name = host.name();
         if output.lines().any(|line| line == "there") {
             return Err(TreatmentError::Refused(format!(
@@ -82,7 +83,7 @@ impl Tablespace {
         }
     }
 
-    fn refuse(&self, context: &mut Context<'_>) -> Result<(), TreatmentError> {
+    fn check_requirements(&self, context: &mut Context<'_>) -> Result<(), TreatmentError> {
         let host = context.host(None)?;
         let ask = "SELECT current_setting('is_superuser') = 'on', current_user::text";
         let row = context
@@ -115,7 +116,7 @@ impl Tablespace {
         }
         self.check_point_is_free(&host)?;
         let below = |place: &&String| self.point.starts_with(&format!("{place}/"));
-        if let Some(place) = tools::places(context, &host)?.iter().find(below) {
+        if let Some(place) = tools::server_directories(context, &host)?.iter().find(below) {
             return Err(TreatmentError::Refused(format!(
                 "{} lies in {place}, which belongs to the server: choose a directory outside",
                 self.point
@@ -125,7 +126,7 @@ impl Tablespace {
     }
 
     fn steps(&self, context: &mut Context<'_>, host: &Host) -> Result<Steps, TreatmentError> {
-        let owner = tools::places(context, host)?.remove(0);
+        let owner = tools::server_directories(context, host)?.remove(0);
         let (format, number) = self.new.step(host)?;
         let FormatStep { device, file_system, uuid, .. } = format.clone();
         let (options, point) = (self.new.mount_options(), self.point.clone());
@@ -175,7 +176,7 @@ impl Treatment for Tablespace {
                     "the tables and indexes of the data set = tablespace {NAME} at {point}, by ALTER ... SET TABLESPACE and back again"
                 ),
             ],
-            // There and back.
+            // The data set is moved there and back.
             costs: vec![Cost::NewFileSystem, Cost::CopyData, Cost::CopyData],
             round_trip: None,
         }
@@ -203,7 +204,7 @@ impl Treatment for Tablespace {
     }
 
     fn check(&self, context: &mut Context<'_>) -> Result<Box<dyn Prepared>, TreatmentError> {
-        let refused = self.refuse(context);
+        let refused = self.check_requirements(context);
         // Known from the file: the doctor checks later treatments against it even if this one is refused.
         context.layout.moved.push(Moved {
             directory: self.point.clone(),
@@ -229,7 +230,7 @@ impl Prepared for Tablespace {
         carry_out(journal, &create, || create.apply(context))?;
         carry_out(journal, &moved, || moved.apply(context))?;
         self.new.check_mounted(&host, &self.point)?;
-        let elsewhere = elsewhere(context)?;
+        let elsewhere = relations_elsewhere(context)?;
         match elsewhere.is_empty() {
             true => Ok(Box::new(self.clone())),
             false => Err(TreatmentError::NotInForce {
@@ -246,7 +247,7 @@ impl InForce for Tablespace {
         let mut all = vec![self.new.evidence(context, &self.point, when)];
         // A table in use cannot be moved, and there may be thousands of them.
         if when != When::During {
-            let found = match elsewhere(context) {
+            let found = match relations_elsewhere(context) {
                 Ok(elsewhere) if elsewhere.is_empty() => NAME.to_owned(),
                 Ok(elsewhere) => format!("elsewhere: {}", elsewhere.join(", ")),
                 Err(_) => "unreadable".to_owned(),
@@ -271,7 +272,7 @@ fn refuse_followers(context: &mut Context<'_>) -> Result<(), TreatmentError> {
 }
 
 /// The relations of the data set that are not in our tablespace.
-fn elsewhere(context: &mut Context<'_>) -> Result<Vec<String>, TreatmentError> {
+fn relations_elsewhere(context: &mut Context<'_>) -> Result<Vec<String>, TreatmentError> {
     let all = tablespace::relations(context.admin()?)?.into_iter();
     Ok(all.filter(|r| r.tablespace != NAME).map(|r| r.name).collect())
 }

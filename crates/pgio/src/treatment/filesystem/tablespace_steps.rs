@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::format_step::{PROGRAMS, holder, holds};
+use super::format_step::{PROGRAMS, find_device_of, holds};
 use super::mounts::Mounts;
-use super::tools::{KIND, Tools, lies_on, wait_for_orphans};
+use super::tools::{KIND, Tools, is_mount_of, wait_for_orphans};
 use super::trusted_path;
 use crate::dataset::tablespace::{self, Relation};
 use crate::host::Host;
@@ -93,7 +93,7 @@ impl PlaceStep {
         tools.run(["mkdir", "--", point])?;
         tools.mount_own(file_system, options, device, point)?;
         tools.remove_lost_and_found(point);
-        Ok(tools.own_as(&self.owner, point)?)
+        Ok(tools.copy_owner(&self.owner, point)?)
     }
 }
 
@@ -107,7 +107,7 @@ impl Step for TablespaceStep {
         context: &mut Context<'_>,
         on_conflict: OnConflict,
     ) -> Result<Undone, TreatmentError> {
-        if let Some(undone) = without_server(context, &self.label, &self.mount, on_conflict)? {
+        if let Some(undone) = reach_server(context, &self.label, &self.mount, on_conflict)? {
             return Ok(undone);
         }
         let ours = &self.mount.point;
@@ -147,7 +147,7 @@ impl Step for MoveStep {
         context: &mut Context<'_>,
         on_conflict: OnConflict,
     ) -> Result<Undone, TreatmentError> {
-        if let Some(undone) = without_server(context, &self.label, &self.mount, on_conflict)? {
+        if let Some(undone) = reach_server(context, &self.label, &self.mount, on_conflict)? {
             return Ok(undone);
         }
         let here = database(context)?;
@@ -207,7 +207,7 @@ pub(super) fn database(context: &mut Context<'_>) -> Result<String, TreatmentErr
 /// Mounts the file system if necessary and reaches the server. Returns how the step ends if nothing is left to do:
 /// a private server was removed with its tables, there is no such tablespace any more, or the file system is lost
 /// and the user says to leave it at that.
-fn without_server(
+fn reach_server(
     context: &mut Context<'_>,
     label: &Label,
     mount: &MountSpec,
@@ -221,7 +221,7 @@ fn without_server(
         return Ok(Some(Undone::Restored));
     }
     let host = context.host(label.host())?;
-    if !mount_once_more(&host, mount, on_conflict)? {
+    if !remount_after_reboot(&host, mount, on_conflict)? {
         return Ok(Some(Undone::Kept));
     }
     context.ensure_running()?;
@@ -230,7 +230,7 @@ fn without_server(
 
 /// After a reboot the tables cannot be read without the mount, and a server that crashed may not start.
 /// False if the file system is lost and is to be left so.
-fn mount_once_more(
+fn remount_after_reboot(
     host: &Host,
     mount: &MountSpec,
     on_conflict: OnConflict,
@@ -239,7 +239,7 @@ fn mount_once_more(
     if is_mounted(host, mount)? {
         return Ok(true);
     }
-    let Some(device) = &holder(host, device, uuid)? else {
+    let Some(device) = &find_device_of(host, device, uuid)? else {
         if on_conflict == OnConflict::Keep {
             return Ok(false);
         }
@@ -264,7 +264,7 @@ fn mount_once_more(
 fn is_mounted(host: &Host, mount: &MountSpec) -> Result<bool, TreatmentError> {
     let mounts = Mounts::read(host)?;
     let Some(mounted) = mounts.at(&mount.point) else { return Ok(false) };
-    if lies_on(host, mounted, &mount.number, &mount.device) {
+    if is_mount_of(host, mounted, &mount.number, &mount.device) {
         return Ok(true);
     }
     // After a reboot the device may have another name and number.

@@ -133,7 +133,7 @@ fn reaches(point: &str, options: &str) -> Option<String> {
     );
     let mounted = mounts.at(point).unwrap();
     let settings = options::parse(options, Some(mounted.file_system.as_str())).unwrap();
-    remount::reaches_further(&mounts, mounted, &settings)
+    remount::wider_effect(&mounts, mounted, &settings)
 }
 
 #[test]
@@ -163,7 +163,7 @@ fn a_device_without_a_signature_is_restored_only_if_unused() {
         BlockDevice { uses: vec!["the kernel or a program has it open".into()], ..idle.clone() };
     let hidden = BlockDevice { unreadable: Some("Permission denied".into()), ..idle.clone() };
     let undo = |device: &BlockDevice, on_conflict| {
-        format_step::without_signature("db", device, on_conflict)
+        format_step::undo_without_signature("db", device, on_conflict)
     };
     for on_conflict in [OnConflict::Ask, OnConflict::Keep, OnConflict::Restore] {
         assert_eq!(undo(&idle, on_conflict).unwrap(), Undone::Restored);

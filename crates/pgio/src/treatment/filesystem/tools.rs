@@ -20,7 +20,7 @@ const UUID: &str = include_str!("uuid.sh");
 /// The limit of one program; mkfs and a copy may take long.
 const LIMIT: Duration = Duration::from_secs(900);
 /// How long processes that end may keep a file system busy.
-pub(super) const BUSY: Duration = Duration::from_secs(20);
+pub(super) const BUSY_TIMEOUT: Duration = Duration::from_secs(20);
 pub(super) const POLL: Duration = Duration::from_millis(100);
 
 /// Programs of root on one host.
@@ -78,7 +78,7 @@ impl<'a> Tools<'a> {
     ) -> Result<(), TreatmentError> {
         self.mount(file_system, options, source, point)?;
         let mounts = Mounts::read(self.host)?;
-        if mounts.at(point).is_some_and(|m| lies_on(self.host, m, "", source)) {
+        if mounts.at(point).is_some_and(|m| is_mount_of(self.host, m, "", source)) {
             return Ok(());
         }
         self.run(["umount", source])?;
@@ -94,7 +94,7 @@ impl<'a> Tools<'a> {
     }
 
     /// Gives a directory the owner and rights of another.
-    pub(super) fn own_as(&self, like: &str, directory: &str) -> Result<(), ExecError> {
+    pub(super) fn copy_owner(&self, like: &str, directory: &str) -> Result<(), ExecError> {
         let like = format!("--reference={like}");
         self.run(["chown", "-h", &like, "--", directory])?;
         self.run(["chmod", &like, "--", directory]).map(drop)
@@ -102,7 +102,7 @@ impl<'a> Tools<'a> {
 
     /// Unmounts, never lazily: a file system that stays in use is an error.
     pub(super) fn unmount(&self, point: &str) -> Result<(), ExecError> {
-        let deadline = Instant::now() + BUSY;
+        let deadline = Instant::now() + BUSY_TIMEOUT;
         loop {
             match self.run(["umount", point]) {
                 Err(ExecError::Failed { stderr, .. })
@@ -128,7 +128,7 @@ impl<'a> Tools<'a> {
 
 /// Whether a mount is of that device: by `number`, or by the path, since btrfs shows a number of its own and
 /// a mapped device has several names.
-pub(super) fn lies_on(host: &Host, mounted: &Mounted, number: &str, device: &str) -> bool {
+pub(super) fn is_mount_of(host: &Host, mounted: &Mounted, number: &str, device: &str) -> bool {
     let real = || {
         let line = CommandLine::new("readlink").args(["-e", "--", &mounted.source]).timeout(LIMIT);
         host.run(&line).is_ok_and(|path| path.trim() == device)
@@ -147,7 +147,7 @@ pub(super) fn uuid(host: &dyn Exec, device: &str) -> Result<Option<String>, Exec
 pub(super) fn wait_for_orphans(host: &Host, word: &str) -> Result<(), ExecError> {
     let names = "mount|umount|wipefs|cp|mkfs[.].*|mke2fs";
     let ask = CommandLine::new("pgrep").args(["-a", "-x", names]).timeout(LIMIT);
-    let deadline = Instant::now() + BUSY;
+    let deadline = Instant::now() + BUSY_TIMEOUT;
     loop {
         let output = match host.output(&ask) {
             Err(ExecError::Host(HostError::Missing { .. })) => return Ok(()),
@@ -163,7 +163,7 @@ pub(super) fn wait_for_orphans(host: &Host, word: &str) -> Result<(), ExecError>
 
 /// The directories that the server writes to, on its host and without symbolic links; the data directory
 /// first.
-pub(super) fn places(
+pub(super) fn server_directories(
     context: &mut Context<'_>,
     host: &Host,
 ) -> Result<Vec<String>, TreatmentError> {

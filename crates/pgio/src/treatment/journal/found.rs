@@ -33,7 +33,7 @@ pub struct JournalStatus {
 
 impl JournalStatus {
     /// Describes the resources that it changes.
-    pub fn what(&self) -> String {
+    pub fn describe_changes(&self) -> String {
         let touches: Vec<String> = self.target.touches.iter().map(ToString::to_string).collect();
         if touches.is_empty() { "a server or a host".to_owned() } else { touches.join(", ") }
     }
@@ -54,7 +54,7 @@ impl JournalStatus {
                     name => format!(" of experiment `{name}`"),
                 };
                 let who = format!("run {}{of}, {owner},", self.run);
-                JournalError::Busy { who, what: self.what() }
+                JournalError::Busy { who, what: self.describe_changes() }
             }
             None => JournalError::Unfinished(self.path),
         }
@@ -73,7 +73,7 @@ pub struct Subject<'a> {
 /// ones that do not.
 pub fn check(dir: &Path, subject: &Subject<'_>) -> Result<Vec<JournalStatus>, JournalError> {
     let mut others = Vec::new();
-    for found in survey(dir)? {
+    for found in read_all(dir)? {
         if found.concerns(subject) {
             return Err(found.refusal());
         }
@@ -86,12 +86,12 @@ pub fn check(dir: &Path, subject: &Subject<'_>) -> Result<Vec<JournalStatus>, Jo
 
 /// Refuses while there is any journal.
 pub fn check_finished(dir: &Path) -> Result<(), JournalError> {
-    survey(dir)?.into_iter().next().map_or(Ok(()), |found| Err(found.refusal()))
+    read_all(dir)?.into_iter().next().map_or(Ok(()), |found| Err(found.refusal()))
 }
 
 /// The unfinished journal of a run, as the error that asks for its undo.
-pub fn left_by(dir: &Path, run: &str) -> Option<JournalError> {
-    let all = survey(dir).unwrap_or_default();
+pub fn unfinished_journal_of(dir: &Path, run: &str) -> Option<JournalError> {
+    let all = read_all(dir).unwrap_or_default();
     // Journals of further servers have names of their own.
     let of_run = |name: &str| {
         name.strip_prefix(run).is_some_and(|rest| rest.is_empty() || rest.starts_with('-'))
@@ -101,11 +101,11 @@ pub fn left_by(dir: &Path, run: &str) -> Option<JournalError> {
 }
 
 /// The open steps of all journals; nothing is locked.
-pub fn steps_of(dir: &Path) -> Vec<Record> {
-    survey(dir).unwrap_or_default().into_iter().flat_map(|found| found.steps).collect()
+pub fn all_open_steps(dir: &Path) -> Vec<Record> {
+    read_all(dir).unwrap_or_default().into_iter().flat_map(|found| found.steps).collect()
 }
 
-fn survey(dir: &Path) -> Result<Vec<JournalStatus>, JournalError> {
+fn read_all(dir: &Path) -> Result<Vec<JournalStatus>, JournalError> {
     let Some(own) = OwnDir::open(dir, DirMode::Private)? else { return Ok(Vec::new()) };
     let names = own.names(EXTENSION)?;
     names.iter().filter_map(|name| read_status(&own, name).transpose()).collect()
@@ -144,7 +144,7 @@ pub fn unfinished(dir: &Path) -> Result<Unfinished, JournalError> {
     let Some(own) = OwnDir::open(dir, DirMode::Private)? else { return Ok(all) };
     let own = Arc::new(own);
     for name in own.names(EXTENSION)? {
-        match take(&own, &name, dir) {
+        match open_journal(&own, &name, dir) {
             Ok(Opening::Dead(journal)) => all.dead.push(*journal),
             Ok(Opening::Living) => all.living.extend(read_status(&own, &name).ok().flatten()),
             Ok(Opening::Gone) => {}
@@ -160,7 +160,7 @@ enum Opening {
     Gone,
 }
 
-fn take(own: &Arc<OwnDir>, name: &Path, dir: &Path) -> Result<Opening, JournalError> {
+fn open_journal(own: &Arc<OwnDir>, name: &Path, dir: &Path) -> Result<Opening, JournalError> {
     let path = own.path_of(name);
     let Some(file) = own.open_file(name)? else { return Ok(Opening::Gone) };
     let file = match LockedFile::lock(file, LOCK_TIMEOUT) {
@@ -171,14 +171,14 @@ fn take(own: &Arc<OwnDir>, name: &Path, dir: &Path) -> Result<Opening, JournalEr
     if is_removed(&file, &path)? {
         return Ok(Opening::Gone);
     }
-    let Parsed { target, machine, steps, whole, next } = parse(&file, &path)?;
+    let Parsed { target, machine, steps, complete_bytes, next } = parse(&file, &path)?;
     let (directory, name) = (own.clone(), name.to_string_lossy().into_owned());
     Ok(Opening::Dead(Box::new(Journal {
         run: run_of(&path),
         dir: Some(dir.to_owned()),
         target,
         machine,
-        file: Some(Opened { directory, name, file, whole }),
+        file: Some(Opened { directory, name, file, complete_bytes }),
         next,
         steps,
     })))
@@ -199,7 +199,7 @@ struct Parsed {
     /// Open ones, by their numbers.
     steps: Vec<(u32, Record)>,
     /// Bytes to the end of the last whole line.
-    whole: u64,
+    complete_bytes: u64,
     /// The next step's number.
     next: u32,
 }
@@ -231,5 +231,5 @@ fn parse(mut file: &File, path: &Path) -> Result<Parsed, JournalError> {
         }
     }
     let steps = steps.into_iter().collect();
-    Ok(Parsed { target, machine, steps, whole: whole as u64, next })
+    Ok(Parsed { target, machine, steps, complete_bytes: whole as u64, next })
 }

@@ -164,7 +164,7 @@ fn a_journal_of_another_server_does_not_block_a_run() {
     drop(journal);
     let others = checked(&connects(&["host=b"]), &set(&["2"])).unwrap();
     assert_eq!(others.len(), 1);
-    assert!(others[0].what().starts_with("server 1"));
+    assert!(others[0].describe_changes().starts_with("server 1"));
     for (connect, resource) in [("host=a", "2"), ("host=b", "1"), ("host=b", "disk")] {
         let error = checked(&connects(&[connect]), &set(&[resource])).unwrap_err();
         assert!(matches!(error, JournalError::Unfinished(_)), "{connect} {resource}: {error}");

@@ -12,14 +12,14 @@ use std::time::Duration;
 use super::proof;
 use super::qdisc::{self, HANDLE, Root};
 use super::shape::{End, LinkSettings};
-use super::survey::{carries_our_connection, check_end, root_of, round_trip, tc, way_to};
+use super::survey::{carries_our_connection, check_end, interface_to, root_of, round_trip, tc};
 use crate::host::Host;
 use crate::host::command::quoted;
 use crate::host::exec::{Exec, ExecError};
 use crate::treatment::context::{Context, Machines};
-use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment, unread};
+use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment, failed_reading};
 use crate::treatment::error::TreatmentError;
-use crate::treatment::guard::{Guard, Mark, Script, end_former};
+use crate::treatment::guard::{Guard, Mark, Script, end_leftover_guard};
 use crate::treatment::journal::Journal;
 use crate::treatment::record::{Label, Record};
 use crate::treatment::resource::{Resource, Touch};
@@ -30,7 +30,7 @@ use pgio_results::model::{Check, Evidence, Trial, When};
 pub(super) const KIND: &str = "link";
 
 /// At least this share of the delay must be seen in the round trip.
-const SEEN: f64 = 0.8;
+const MIN_SEEN_SHARE: f64 = 0.8;
 
 /// A netem qdisc on an interface.
 #[derive(Debug)]
@@ -66,11 +66,11 @@ impl Step for NetemStep {
             return Ok(Undone::Restored);
         }
         if !context.precedes_trial() {
-            end_former(&host, &self.mark())?;
+            end_leftover_guard(&host, &self.mark())?;
         }
         let found = match root_of(&host, interface)? {
             Root::Default(_) => return Ok(Undone::Restored),
-            Root::Ours(shape) if is_made_of(&shape, &self.words) => {
+            Root::Ours(shape) if matches_words(&shape, &self.words) => {
                 return delete(&host, interface, &[HANDLE, "netem"]);
             }
             Root::Ours(shape) => format!("netem {shape}"),
@@ -136,7 +136,7 @@ fn delete(host: &Host, interface: &str, handle: &[&str]) -> Result<Undone, Treat
 }
 
 /// Whether a qdisc was made with these words.
-fn is_made_of(found: &LinkSettings, words: &str) -> bool {
+fn matches_words(found: &LinkSettings, words: &str) -> bool {
     LinkSettings::from_words(words).is_some_and(|asked| asked.is_close_to(found))
 }
 
@@ -164,7 +164,7 @@ impl Netem {
 
     /// The least growth of the round trip to the address of this end. A single address is that of the other
     /// end; several addresses may be those of several links.
-    fn growth(&self, end: &End) -> Duration {
+    fn expected_growth(&self, end: &End) -> Duration {
         match self.ends.iter().filter(|end| end.ping.is_some()).count() {
             0 | 1 => self.ends.iter().map(|end| end.shape.least_delay()).sum(),
             _ => end.shape.least_delay(),
@@ -172,17 +172,17 @@ impl Netem {
     }
 
     /// How each address is reached, where no round trip can grow.
-    fn ways(&self, context: &Context<'_>, when: When) -> Vec<Evidence> {
-        if when != When::Before || proof::grows_the_round_trip(&self.ends) {
+    fn route_evidence(&self, context: &Context<'_>, when: When) -> Vec<Evidence> {
+        if when != When::Before || proof::adds_delay(&self.ends) {
             return Vec::new();
         }
         let one = |end: &End| {
             let address = end.ping.as_ref()?;
             let host = context.host(end.host.as_deref()).ok()?;
-            let found = way_to(&host, address).ok().flatten();
+            let found = interface_to(&host, address).ok().flatten();
             Some(Evidence {
                 when,
-                what: proof::way_to(address, end),
+                what: proof::route_name(address, end),
                 found: found.unwrap_or_else(|| "unknown".to_owned()),
                 expected: None,
             })
@@ -210,7 +210,7 @@ impl Netem {
         after: &[Option<f64>],
     ) -> Result<(), TreatmentError> {
         for (end, (before, after)) in self.ends.iter().zip(before.iter().zip(after)) {
-            let wanted = self.growth(end).as_secs_f64() * 1e3;
+            let wanted = self.expected_growth(end).as_secs_f64() * 1e3;
             if let (Some(address), Some(before), Some(after)) = (&end.ping, before, after)
                 && is_missing(after - before, wanted)
             {
@@ -304,11 +304,11 @@ impl Prepared for Netem {
 
 impl InForce for NetemInForce {
     fn verify(&mut self, context: &mut Context<'_>, when: When) -> Vec<Evidence> {
-        let mut all = self.link.ways(context, when);
+        let mut all = self.link.route_evidence(context, when);
         for (end, guard) in self.link.ends.iter().zip(&mut self.guards) {
             let what = format!("netem on {}", end.place());
             let Ok(json) = guard.ask("") else {
-                all.push(unread(when, &what));
+                all.push(failed_reading(when, &what));
                 continue;
             };
             let found = match qdisc::root(&json) {
@@ -334,7 +334,7 @@ impl InForce for NetemInForce {
 
 /// Both in milliseconds. Without a delay a round trip may even be a little quicker than before.
 fn is_missing(grown: f64, wanted: f64) -> bool {
-    wanted > 0.0 && grown < wanted * SEEN
+    wanted > 0.0 && grown < wanted * MIN_SEEN_SHARE
 }
 
 #[cfg(test)]
@@ -362,9 +362,9 @@ mod tests {
             ping: ping.map(str::to_owned),
         };
         let link = Netem { ends: vec![end(Some("10.0.0.2")), end(None)] };
-        assert_eq!(link.growth(&link.ends[0]), milliseconds(12));
+        assert_eq!(link.expected_growth(&link.ends[0]), milliseconds(12));
         let links = Netem { ends: vec![end(Some("10.0.0.2")), end(Some("10.0.1.2"))] };
-        assert_eq!(links.growth(&links.ends[1]), milliseconds(6));
+        assert_eq!(links.expected_growth(&links.ends[1]), milliseconds(6));
     }
 
     #[test]

@@ -10,7 +10,7 @@ use pgio_results::model::{Check, Trial, When};
 const ID: &str = "link";
 
 /// Packets per second. Background traffic of hosts, and a DRBD that waits for its peer, send fewer.
-const LEAST: f64 = 1.0;
+const MIN_PACKETS_PER_SECOND: f64 = 1.0;
 
 /// The name of the evidence.
 pub(super) fn packets_through(end: &End) -> String {
@@ -18,13 +18,13 @@ pub(super) fn packets_through(end: &End) -> String {
 }
 
 /// The name of the evidence.
-pub(super) fn way_to(address: &str, end: &End) -> String {
+pub(super) fn route_name(address: &str, end: &End) -> String {
     let on = end.host.as_ref().map_or_else(String::new, |host| format!(" from {host}"));
     format!("way to {address}{on}")
 }
 
 /// Whether the round trip, which is measured before a trial begins, can prove the link.
-pub(super) fn grows_the_round_trip(ends: &[End]) -> bool {
+pub(super) fn adds_delay(ends: &[End]) -> bool {
     ends.iter().any(|end| !end.shape.least_delay().is_zero())
 }
 
@@ -38,20 +38,20 @@ pub(super) fn judge(trial: &Trial, ends: &[End]) -> Vec<Check> {
 /// Proved by the round trip, which must grow before a trial begins, or by the host's routes.
 fn leads_to_its_address(trial: &Trial, end: &End, ends: &[End]) -> bool {
     let Some(address) = &end.ping else { return false };
-    let what = way_to(address, end);
+    let what = route_name(address, end);
     let by_route = || trial.evidence.iter().any(|e| e.what == what && e.found == end.interface);
-    grows_the_round_trip(ends) || by_route()
+    adds_delay(ends) || by_route()
 }
 
 fn judge_end(trial: &Trial, end: &End, proved: bool) -> Check {
     let place = end.place();
     let seconds = trial.window.warmup_seconds + trial.window.seconds;
-    let passed = passed(trial, end);
+    let passed = packets_passed(trial, end);
     let message = match passed {
         Some(packets) => format!("{packets} packets passed {place} in {seconds:.0} s"),
         None => format!("packets through {place} were not counted"),
     };
-    if passed.is_some_and(|packets| (packets as f64) < seconds * LEAST) {
+    if passed.is_some_and(|packets| (packets as f64) < seconds * MIN_PACKETS_PER_SECOND) {
         return Check::warning(
             ID,
             format!("{message}: almost no traffic used the link"),
@@ -69,7 +69,7 @@ fn judge_end(trial: &Trial, end: &End, proved: bool) -> Check {
 }
 
 /// Between the readings at the window's ends, which are a little further apart than warm-up and window.
-fn passed(trial: &Trial, end: &End) -> Option<u64> {
+fn packets_passed(trial: &Trial, end: &End) -> Option<u64> {
     let what = packets_through(end);
     let reading = |when: When| -> Option<u64> {
         let last = trial.evidence.iter().rfind(|e| e.when == when && e.what == what)?;
@@ -160,7 +160,7 @@ mod tests {
             ("unknown", CheckVerdict::Warning),
         ] {
             let mut trial = trial(&ends, 9000);
-            let what = way_to("10.0.0.2", &ends[0]);
+            let what = route_name("10.0.0.2", &ends[0]);
             assert_eq!(what, "way to 10.0.0.2 from a");
             trial.evidence.push(evidence(When::Before, what, device));
             for (verdict, message) in verdicts(&trial, &ends) {

@@ -22,7 +22,7 @@ use crate::rng::SplitMix64;
 const CHUNK: usize = 64 << 10;
 
 /// Bytes that may be under way without a rate: 64 GiB/s at 1 ms.
-const UNDER_WAY: usize = 64 << 20;
+const UNLIMITED_CAPACITY: usize = 64 << 20;
 
 /// The buffer before a slow link, in addition to the bytes under way at its rate.
 const BUFFER: usize = 256 << 10;
@@ -39,7 +39,7 @@ pub(super) struct Impairment {
 impl Impairment {
     fn capacity(self) -> usize {
         if self.rate == 0 {
-            return UNDER_WAY;
+            return UNLIMITED_CAPACITY;
         }
         let under_way = self.rate as f64 / 8.0 * (self.delay + self.jitter).as_secs_f64();
         (under_way as usize).saturating_add(BUFFER)
@@ -51,7 +51,7 @@ impl Impairment {
     }
 
     /// How long the link is busy with this many bytes.
-    fn busy(self, bytes: usize) -> Duration {
+    fn transmission_time(self, bytes: usize) -> Duration {
         match self.rate {
             0 => Duration::ZERO,
             rate => Duration::from_secs_f64(bytes as f64 * 8.0 / rate as f64),
@@ -88,7 +88,7 @@ impl Relay {
                 }
                 // If the server does not answer now, the client reconnects.
                 if let (Ok(client), Ok(server)) = (client, UnixStream::connect(&to)) {
-                    let _ = join(client, server, impairment, &of_thread);
+                    let _ = connect_streams(client, server, impairment, &of_thread);
                 }
             }
         });
@@ -114,7 +114,7 @@ impl Drop for Relay {
     }
 }
 
-fn join(
+fn connect_streams(
     a: UnixStream,
     b: UnixStream,
     impairment: Impairment,
@@ -127,12 +127,12 @@ fn join(
     }
     streams.extend([a.try_clone()?, b.try_clone()?]);
     drop(streams);
-    one_way(a.try_clone()?, b.try_clone()?, impairment, SplitMix64::new(1), shared);
-    one_way(b, a, impairment, SplitMix64::new(2), shared);
+    forward(a.try_clone()?, b.try_clone()?, impairment, SplitMix64::new(1), shared);
+    forward(b, a, impairment, SplitMix64::new(2), shared);
     Ok(())
 }
 
-fn one_way(
+fn forward(
     mut from: UnixStream,
     mut to: UnixStream,
     impairment: Impairment,
@@ -146,7 +146,7 @@ fn one_way(
         let mut free_at = Instant::now();
         while let Ok(n @ 1..) = from.read(&mut chunk) {
             shared.bytes.fetch_add(n as u64, Ordering::Relaxed);
-            free_at = free_at.max(Instant::now()) + impairment.busy(n);
+            free_at = free_at.max(Instant::now()) + impairment.transmission_time(n);
             if !of_reader.push(free_at + impairment.delay(&mut rng), &chunk[..n]) {
                 break;
             }

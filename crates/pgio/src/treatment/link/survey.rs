@@ -93,7 +93,7 @@ pub(super) fn check_end(host: &Host, end: &End) -> Result<(), TreatmentError> {
         };
         return refused(format!("no netem on host {name}: {why}"));
     }
-    if let Some(why) = cuts_off(&end.shape)
+    if let Some(why) = cut_off_reason(&end.shape)
         && carries_our_connection(host, interface)?
     {
         return refused(format!(
@@ -104,7 +104,7 @@ pub(super) fn check_end(host: &Host, end: &End) -> Result<(), TreatmentError> {
     end.ping.as_ref().map_or(Ok(()), |address| round_trip(host, address).map(drop))
 }
 
-fn cuts_off(shape: &LinkSettings) -> Option<String> {
+fn cut_off_reason(shape: &LinkSettings) -> Option<String> {
     if shape.delay > CUT_OFF_DELAY {
         Some(format!("a delay of {}", exact_delay(shape.delay)))
     } else if shape.loss >= CUT_OFF_LOSS {
@@ -123,19 +123,19 @@ pub(super) fn carries_our_connection(host: &Host, interface: &str) -> Result<boo
     }
     let script = "PATH=$PATH:/usr/sbin:/sbin; set -- $SSH_CONNECTION; ip -o route get \"$1\"";
     let output = host.output(&CommandLine::new("sh").args(["-c", script]).timeout(LIMIT))?.stdout;
-    Ok(device_in(&output) == Some(interface))
+    Ok(parse_device(&output) == Some(interface))
 }
 
 /// The interface by which an address, or a name as this host knows it, is reached; `None` where the
 /// host cannot say.
-pub(super) fn way_to(host: &Host, address: &str) -> Result<Option<String>, ExecError> {
+pub(super) fn interface_to(host: &Host, address: &str) -> Result<Option<String>, ExecError> {
     let script = "PATH=$PATH:/usr/sbin:/sbin; found=$(getent ahosts \"$1\") && set -- \"${found%% *}\"; ip -o route get \"$1\"";
     let ask = CommandLine::new("sh").args(["-c", script, "sh", address]).timeout(LIMIT);
-    Ok(device_in(&host.output(&ask)?.stdout).map(str::to_owned))
+    Ok(parse_device(&host.output(&ask)?.stdout).map(str::to_owned))
 }
 
 /// `10.0.0.2 dev eth1 src 10.0.0.1 uid 0`
-fn device_in(route: &str) -> Option<&str> {
+fn parse_device(route: &str) -> Option<&str> {
     route.split_whitespace().skip_while(|word| *word != "dev").nth(1)
 }
 
@@ -200,11 +200,11 @@ mod tests {
     #[test]
     fn the_interface_of_a_route() {
         let by_router = "10.0.0.2 via 10.1.0.1 dev eth1 src 10.1.0.9 uid 0 \\    cache";
-        assert_eq!(device_in(by_router), Some("eth1"));
-        assert_eq!(device_in("local 127.0.0.1 dev lo src 127.0.0.1 uid 0"), Some("lo"));
-        assert_eq!(device_in("RTNETLINK answers: Network is unreachable"), None);
-        assert_eq!(device_in(""), None);
-        assert_eq!(way_to(&Host::local(), "no-such-host.invalid").unwrap(), None);
+        assert_eq!(parse_device(by_router), Some("eth1"));
+        assert_eq!(parse_device("local 127.0.0.1 dev lo src 127.0.0.1 uid 0"), Some("lo"));
+        assert_eq!(parse_device("RTNETLINK answers: Network is unreachable"), None);
+        assert_eq!(parse_device(""), None);
+        assert_eq!(interface_to(&Host::local(), "no-such-host.invalid").unwrap(), None);
     }
 
     /// Also where ping is installed.
@@ -223,7 +223,7 @@ mod tests {
     #[test]
     fn shapes_that_break_the_ssh_connection_are_refused() {
         let with = |delay, loss, rate| {
-            cuts_off(&LinkSettings { delay, loss, rate, ..LinkSettings::default() })
+            cut_off_reason(&LinkSettings { delay, loss, rate, ..LinkSettings::default() })
         };
         assert_eq!(with(Duration::from_millis(1500), 0.1, 0), None);
         assert!(with(Duration::from_secs(3), 0.0, 0).is_some());

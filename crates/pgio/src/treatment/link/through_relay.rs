@@ -16,7 +16,7 @@ use super::relay::{Impairment, Relay};
 use super::shape::LinkSettings;
 use crate::pg::quote::literal;
 use crate::treatment::context::{Context, Pair};
-use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment, unread};
+use crate::treatment::contract::{Declared, InForce, Prepared, Preview, Treatment, failed_reading};
 use crate::treatment::error::TreatmentError;
 use crate::treatment::journal::Journal;
 use crate::treatment::record::{Label, Record};
@@ -29,7 +29,7 @@ use pgio_results::units::human;
 
 const HOW: &str = "by a relay in pgio, each way";
 
-const WHAT: &str = "primary_conninfo of the standby";
+const LABEL: &str = "primary_conninfo of the standby";
 
 /// The relay's directory below that of the cluster.
 const RELAY: &str = "relay";
@@ -70,16 +70,16 @@ pub(super) fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
 
 impl Step for RelayStep {
     fn record(&self) -> Record {
-        Record::new(KIND, &Label::on_server(WHAT), (), &self.directory)
+        Record::new(KIND, &Label::on_server(LABEL), (), &self.directory)
     }
 
     /// Read back only within the run that created it, since it ends with the cluster.
     fn undo(&self, context: &mut Context<'_>, _: OnConflict) -> Result<Undone, TreatmentError> {
         let pair = pair(context)?;
         let mut standby = connect(&pair)?;
-        point(&mut standby, None)?;
+        set_primary_conninfo(&mut standby, None)?;
         let own = pair.primary_socket.parent().unwrap_or(Path::new("/")).to_owned();
-        wait(&mut standby, context.admin()?, &own)?;
+        wait_until_streaming(&mut standby, context.admin()?, &own)?;
         Ok(Undone::Restored)
     }
 }
@@ -88,14 +88,14 @@ impl RelayStep {
     fn apply(&self, pair: &Pair, shape: &LinkSettings) -> Result<RelayInForce, TreatmentError> {
         let io = |e: io::Error| TreatmentError::Refused(format!("cannot start the relay: {e}"));
         let directory = &self.directory;
-        let relay = listen(pair, directory, shape).map_err(io)?;
+        let relay = start_relay(pair, directory, shape).map_err(io)?;
         let mut standby = connect(pair)?;
         let own: String = standby
             .query_one("SELECT reset_val FROM pg_settings WHERE name = 'primary_conninfo'", &[])
             .map_err(TreatmentError::postgres("read primary_conninfo of the standby"))?
             .get(0);
         // libpq takes the later of two values of one keyword.
-        point(&mut standby, Some(&format!("{own} host='{}'", directory.display())))?;
+        set_primary_conninfo(&mut standby, Some(&format!("{own} host='{}'", directory.display())))?;
         let directory = directory.display().to_string();
         Ok(RelayInForce { shape: shape.clone(), relay, directory, standby, before: 0 })
     }
@@ -115,7 +115,10 @@ fn connect(pair: &Pair) -> Result<Client, TreatmentError> {
 }
 
 /// Sets the standby's primary_conninfo; none: that of its own configuration.
-fn point(standby: &mut Client, conninfo: Option<&str>) -> Result<(), TreatmentError> {
+fn set_primary_conninfo(
+    standby: &mut Client,
+    conninfo: Option<&str>,
+) -> Result<(), TreatmentError> {
     let sql = match conninfo {
         Some(text) => format!("ALTER SYSTEM SET primary_conninfo = {}", literal(text)),
         None => "ALTER SYSTEM RESET primary_conninfo".to_owned(),
@@ -127,13 +130,13 @@ fn point(standby: &mut Client, conninfo: Option<&str>) -> Result<(), TreatmentEr
 }
 
 /// The directory of the socket that the standby streams from.
-fn source(standby: &mut Client) -> Result<Option<String>, postgres::Error> {
+fn streaming_source(standby: &mut Client) -> Result<Option<String>, postgres::Error> {
     let sql = "SELECT sender_host FROM pg_stat_wal_receiver WHERE status = 'streaming'";
     Ok(standby.query_opt(sql, &[])?.and_then(|row| row.get(0)))
 }
 
 /// Waits until the standby streams from this directory and is synchronous again, if commits wait for one.
-fn wait(
+fn wait_until_streaming(
     standby: &mut Client,
     primary: &mut Client,
     directory: &Path,
@@ -142,7 +145,7 @@ fn wait(
                      (SELECT FROM pg_stat_replication WHERE sync_state IN ('sync', 'quorum'))";
     let deadline = Instant::now() + TIMEOUT;
     loop {
-        let from = source(standby)
+        let from = streaming_source(standby)
             .map_err(TreatmentError::postgres("ask the standby where it streams from"))?;
         let there = from.as_deref().is_some_and(|from| Path::new(from) == directory);
         let served: bool = primary
@@ -170,7 +173,7 @@ fn wait(
 
 /// Listens in a new directory, which the server's user gets last: root would follow a link that
 /// this user planted there.
-fn listen(pair: &Pair, directory: &Path, shape: &LinkSettings) -> io::Result<Relay> {
+fn start_relay(pair: &Pair, directory: &Path, shape: &LinkSettings) -> io::Result<Relay> {
     match fs::remove_dir_all(directory) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
         Ok(()) | Err(_) => {}
@@ -229,7 +232,7 @@ impl Prepared for RelayTreatment {
         let pair = pair(context)?;
         let step = RelayStep { directory: pair.directory.join(RELAY) };
         let mut relayed = carry_out(journal, &step, || step.apply(&pair, &self.shape))?;
-        wait(&mut relayed.standby, context.admin()?, &step.directory)?;
+        wait_until_streaming(&mut relayed.standby, context.admin()?, &step.directory)?;
         Ok(Box::new(relayed))
     }
 }
@@ -242,11 +245,11 @@ impl InForce for RelayInForce {
             let (what, expected) = (what.to_owned(), Some(expected.clone()));
             Evidence { when, what, found, expected }
         };
-        let mut all = vec![match source(&mut self.standby) {
+        let mut all = vec![match streaming_source(&mut self.standby) {
             Ok(Some(from)) if from == self.directory => streams(expected.clone()),
             Ok(Some(from)) => streams(format!("from {from}")),
             Ok(None) => streams("not at all".to_owned()),
-            Err(_) => unread(when, what),
+            Err(_) => failed_reading(when, what),
         }];
         let passed = self.relay.bytes();
         match when {

@@ -16,7 +16,7 @@ use crate::treatment::error::TreatmentError;
 /// How long a reload may take to reach this session.
 pub(super) const RELOAD_SECONDS: u64 = 5;
 
-pub(super) const NAMES: &str = "synchronous_standby_names";
+pub(super) const STANDBY_NAMES: &str = "synchronous_standby_names";
 
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Setting {
@@ -136,7 +136,7 @@ pub(super) fn failed(doing: impl Into<String>) -> impl FnOnce(postgres::Error) -
 }
 
 /// Like [`failed`]; if a privilege is missing, names the `grant` that would help.
-pub(super) fn denied(
+pub(super) fn failed_with_grant(
     doing: impl Into<String>,
     grant: impl Into<String>,
 ) -> impl FnOnce(postgres::Error) -> TreatmentError {
@@ -148,7 +148,7 @@ pub(super) fn denied(
     }
 }
 
-pub(super) fn may_alter_system(name: &str) -> String {
+pub(super) fn alter_system_hint(name: &str) -> String {
     format!(
         "a superuser may, or from PostgreSQL 15 on: GRANT ALTER SYSTEM ON PARAMETER {name} TO ROLE"
     )
@@ -200,7 +200,7 @@ pub(super) fn auto_conf(client: &mut Client, name: &str) -> Result<Option<String
              ORDER BY seqno DESC LIMIT 1",
             &[&name],
         )
-        .map_err(denied(
+        .map_err(failed_with_grant(
             format!("read postgresql.auto.conf for {name}"),
             "GRANT SELECT ON pg_file_settings TO ROLE; GRANT EXECUTE ON FUNCTION pg_show_all_file_settings() TO ROLE; or use a superuser",
         ))?;
@@ -220,7 +220,7 @@ const LISTS: &[&str] = &[
 
 /// Whether ALTER SYSTEM would store a list with one empty name, with which the server does not start.
 pub(super) fn is_empty_list(name: &str, value: &str) -> bool {
-    LISTS.contains(&name) && value.split(',').all(|element| bare(element).is_empty())
+    LISTS.contains(&name) && value.split(',').all(|element| unquoted(element).is_empty())
 }
 
 pub(super) fn empty_list(name: &str) -> TreatmentError {
@@ -229,7 +229,7 @@ pub(super) fn empty_list(name: &str) -> TreatmentError {
     ))
 }
 
-fn bare(element: &str) -> &str {
+fn unquoted(element: &str) -> &str {
     element.trim().trim_matches('"')
 }
 
@@ -246,14 +246,15 @@ pub(super) fn alter_system(
         }
         Some(list) if LISTS.contains(&name) => {
             let parts: Vec<String> =
-                list.split(',').map(|element| literal(bare(element))).collect();
+                list.split(',').map(|element| literal(unquoted(element))).collect();
             format!("ALTER SYSTEM SET {identifier} = {}", parts.join(", "))
         }
         Some(text) => format!("ALTER SYSTEM SET {identifier} = {}", literal(text)),
     };
-    client
-        .batch_execute(&sql)
-        .map_err(denied(format!("change {name} by ALTER SYSTEM"), may_alter_system(name)))
+    client.batch_execute(&sql).map_err(failed_with_grant(
+        format!("change {name} by ALTER SYSTEM"),
+        alter_system_hint(name),
+    ))
 }
 
 /// Refuses a role that could read the settings but not change this one.
@@ -279,7 +280,7 @@ pub(super) fn check_privileges(client: &mut Client, name: &str) -> Result<(), Tr
     match (alter, reload) {
         (false, _) => Err(TreatmentError::Refused(format!(
             "the role may not change {name} by ALTER SYSTEM ({})",
-            may_alter_system(name)
+            alter_system_hint(name)
         ))),
         (_, false) => Err(TreatmentError::Refused(
             "the role may not reload the configuration (GRANT EXECUTE ON FUNCTION pg_reload_conf() TO ROLE)".to_owned(),
@@ -289,7 +290,7 @@ pub(super) fn check_privileges(client: &mut Client, name: &str) -> Result<(), Tr
 }
 
 pub(super) fn reload(client: &mut Client) -> Result<(), TreatmentError> {
-    client.execute("SELECT pg_reload_conf()", &[]).map(drop).map_err(denied(
+    client.execute("SELECT pg_reload_conf()", &[]).map(drop).map_err(failed_with_grant(
         "reload the configuration",
         "GRANT EXECUTE ON FUNCTION pg_reload_conf() TO ROLE",
     ))

@@ -7,44 +7,47 @@ use std::time::{Duration, Instant};
 
 use postgres::Client;
 
-use super::setting::{NAMES, RELOAD_SECONDS, RequestedSettings};
+use super::setting::{RELOAD_SECONDS, RequestedSettings, STANDBY_NAMES};
 use crate::pg::server::{self, Replication};
 use crate::pg::standby_names::StandbyNames;
 use crate::treatment::context::Context;
-use crate::treatment::contract::unread;
+use crate::treatment::contract::failed_reading;
 use crate::treatment::error::TreatmentError;
 use pgio_results::model::{Evidence, When};
 
 const SYNCHRONOUS: &str = "synchronous standby";
 
 /// Refuses a condition whose commits would wait forever, or would not wait as requested.
-pub(super) fn check(asked: &RequestedSettings, admin: &mut Client) -> Result<(), TreatmentError> {
-    let declared = asked.value_of(NAMES);
+pub(super) fn check(
+    requested: &RequestedSettings,
+    admin: &mut Client,
+) -> Result<(), TreatmentError> {
+    let declared = requested.value_of(STANDBY_NAMES);
     if let Some(names) = declared {
         check_named(admin, names)?;
     }
-    if asked.may_wait_for_standby(admin)? {
-        check_standby(admin, asked.needs_standby(), declared)?;
+    if requested.may_wait_for_standby(admin)? {
+        check_standby(admin, requested.needs_standby(), declared)?;
     }
     Ok(())
 }
 
 /// The state of the standby, where commits may wait for one.
 pub(super) fn evidence(
-    asked: &RequestedSettings,
+    requested: &RequestedSettings,
     admin: &mut Client,
     when: When,
 ) -> Option<Evidence> {
-    match asked.may_wait_for_standby(admin) {
+    match requested.may_wait_for_standby(admin) {
         Ok(false) => None,
-        Ok(true) => Some(standby_evidence(admin, when, asked.needs_standby())),
-        Err(_) => Some(unread(when, SYNCHRONOUS)),
+        Ok(true) => Some(standby_evidence(admin, when, requested.needs_standby())),
+        Err(_) => Some(failed_reading(when, SYNCHRONOUS)),
     }
 }
 
 fn standby_evidence(admin: &mut Client, when: When, needed: bool) -> Evidence {
     let Ok(replication) = server::replication(admin) else {
-        return unread(when, SYNCHRONOUS);
+        return failed_reading(when, SYNCHRONOUS);
     };
     let waits = needed || replication.is_required();
     let found = replication.describe();
@@ -67,14 +70,14 @@ fn check_named(admin: &mut Client, names: &str) -> Result<(), TreatmentError> {
         return Ok(());
     }
     let refused = |why: String| Err(TreatmentError::Refused(why));
-    let Some(asked) = StandbyNames::parse(names) else {
+    let Some(requested) = StandbyNames::parse(names) else {
         return refused(format!(
-            "{NAMES} cannot be `{names}`: write a list of standbys, such as `ANY 1 (a, b)`"
+            "{STANDBY_NAMES} cannot be `{names}`: write a list of standbys, such as `ANY 1 (a, b)`"
         ));
     };
     let replication = replication(admin)?;
-    let found = asked.connected(&replication).len();
-    if found >= asked.wanted || replication.is_hidden() {
+    let found = requested.connected(&replication).len();
+    if found >= requested.wanted || replication.is_hidden() {
         return Ok(());
     }
     let all: Vec<&str> = replication.standbys.iter().map(|s| s.name.as_str()).collect();
@@ -85,7 +88,7 @@ fn check_named(admin: &mut Client, names: &str) -> Result<(), TreatmentError> {
         ),
         _ => format!(
             "`{names}` requires {} connected standbys, but names only {found} (connected: {connected}); start the others, or lower the number",
-            asked.wanted
+            requested.wanted
         ),
     })
 }
@@ -100,7 +103,7 @@ pub(super) fn wait_for_standby(context: &mut Context<'_>) -> Result<(), Treatmen
         }
         if Instant::now() > deadline {
             return Err(TreatmentError::NotInForce {
-                what: NAMES.to_owned(),
+                what: STANDBY_NAMES.to_owned(),
                 seconds: RELOAD_SECONDS,
                 why: format!("no standby became synchronous ({})", found.describe()),
             });
@@ -118,14 +121,14 @@ fn check_standby(
     if let Some(names) = declared {
         return match names.trim().is_empty() && needed {
             true => Err(TreatmentError::Refused(format!(
-                "remote_write and remote_apply silently mean local if {NAMES} is empty, as in this condition: name a connected standby there"
+                "remote_write and remote_apply silently mean local if {STANDBY_NAMES} is empty, as in this condition: name a connected standby there"
             ))),
             false => Ok(()),
         };
     }
     let replication = replication(admin)?;
-    let asked = !replication.synchronous_standby_names.trim().is_empty();
-    match (asked, replication.has_synchronous() || replication.is_hidden()) {
+    let configured = !replication.synchronous_standby_names.trim().is_empty();
+    match (configured, replication.has_synchronous() || replication.is_hidden()) {
         (true, true) => Ok(()),
         (true, false) => {
             let why = replication.missing().unwrap_or_else(|| replication.describe());

@@ -91,7 +91,7 @@ impl Step for SettingStep {
         if !self.restarts(context, undone)? {
             return Ok(undone);
         }
-        match context.no_restart() {
+        match context.restart_obstacle() {
             None => context.restart_server("a setting").map(|()| undone),
             Some(why) => self.check_in_force(context, &why).map(|()| undone),
         }
@@ -157,7 +157,7 @@ impl SettingStep {
             let is_kept = found == LineOwner::Foreign;
             return Ok(if is_kept { Undone::Kept } else { Undone::Restored });
         }
-        context.start_left_stopped()?;
+        context.start_stopped_server()?;
         context.within_limit(|context| self.restore_line(context, on_conflict))
     }
 

@@ -8,7 +8,7 @@
 //! spans within 0.2 %. With cgroup v2 flushes are charged to no group (seen on Linux 6.1: 200 writes/s
 //! and as many flushes), so they are allowed for.
 
-use super::limits::{Limits, shown};
+use super::limits::{Limits, format_value};
 use crate::host::blkio::{Limit, Version};
 use pgio_results::model::{Check, Trial};
 use pgio_results::telemetry::DeviceUse;
@@ -20,7 +20,7 @@ const TOLERANCE: f64 = 0.02;
 /// Tolerated burst in addition, in seconds of the limit.
 const BURST_SECONDS: f64 = 0.2;
 /// Below this share the limit can have delayed bursts only.
-const REACHED: f64 = 0.8;
+const MIN_REACHED_SHARE: f64 = 0.8;
 
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Device<'a> {
@@ -62,7 +62,7 @@ fn judge_limit(
     let message = format!(
         "{name} on {host} did {measured:.0} {unit}, with {} = {}",
         limit.name(),
-        shown(limit, value)
+        format_value(limit, value)
     );
     if measured - uncharged > most {
         Check::invalid(
@@ -70,7 +70,7 @@ fn judge_limit(
             format!("{message}: the limit was not in force"),
             "processes that write there must be in the limited group; kernel threads are in cgroup v1's root group",
         )
-    } else if measured < asked * REACHED {
+    } else if measured < asked * MIN_REACHED_SHARE {
         Check::warning(
             ID,
             format!("{message}: below the limit on average, so only bursts can have been delayed"),

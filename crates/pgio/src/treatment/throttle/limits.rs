@@ -12,26 +12,26 @@ pub(super) type Limits = BTreeMap<Limit, u64>;
 
 /// A start of PostgreSQL 15 from a cold cache takes some 70 writes and 120 reads, a shutdown 50
 /// writes: measured at this limit 11 s and 5 s, while pg_ctl waits for 60 s.
-const LEAST_IOPS: u64 = 10;
+const MIN_IOPS: u64 = 10;
 /// A WAL segment of 16 MB then takes a quarter of a minute, a start no longer than without.
-const LEAST_BYTES: u64 = 1 << 20;
+const MIN_BYTES: u64 = 1 << 20;
 
-pub(super) fn least(limit: Limit) -> u64 {
+pub(super) fn minimum(limit: Limit) -> u64 {
     match limit {
-        Limit::ReadIops | Limit::WriteIops => LEAST_IOPS,
-        Limit::ReadBytes | Limit::WriteBytes => LEAST_BYTES,
+        Limit::ReadIops | Limit::WriteIops => MIN_IOPS,
+        Limit::ReadBytes | Limit::WriteBytes => MIN_BYTES,
     }
 }
 
 pub(super) fn too_low(limit: Limit) -> String {
     format!(
         "must be at least {}: with less PostgreSQL barely starts, and 0 means no limit",
-        shown(limit, least(limit))
+        format_value(limit, minimum(limit))
     )
 }
 
 /// The value as written in the file.
-pub(super) fn shown(limit: Limit, value: u64) -> String {
+pub(super) fn format_value(limit: Limit, value: u64) -> String {
     match limit {
         Limit::ReadIops | Limit::WriteIops => value.to_string(),
         Limit::ReadBytes | Limit::WriteBytes => exact_bytes(value),

@@ -18,7 +18,7 @@ use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
 use crate::treatment::record::Label;
 
-const NEED: &str = "a throttle";
+const PURPOSE: &str = "a throttle";
 
 /// The processes that a limit of cgroup v1 applies to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -36,7 +36,7 @@ pub(super) struct Placement {
     pub(super) controller: Controller,
     pub(super) limits: DeviceLimits,
     /// Whether the server runs on this host.
-    of_server: bool,
+    is_server_host: bool,
     /// The server's process, if it must be in the limited group.
     pub(super) server: Option<Postmaster>,
 }
@@ -46,9 +46,9 @@ pub(super) struct Placement {
 pub(super) struct Postmaster {
     pid: i32,
     started_ticks: u64,
-    group_now: String,
+    current_group: String,
     /// The group that it must be in.
-    pub(super) group_then: String,
+    pub(super) target_group: String,
 }
 
 impl Placement {
@@ -61,11 +61,11 @@ impl Placement {
     ) -> Result<Placement, TreatmentError> {
         let host = context.host(host)?;
         let name = host.name().to_owned();
-        let of_server = match context.server_host {
+        let is_server_host = match context.server_host {
             None => false,
             Some(server) => name == server || context.host(None)?.is_same_machine(&host),
         };
-        let scope = match (scope, of_server) {
+        let scope = match (scope, is_server_host) {
             (Some(Scope::Server), false) => {
                 return Err(refused(format!(
                     "scope = \"server\" requires the host that the server runs on, not {name}: remove scope"
@@ -91,7 +91,7 @@ impl Placement {
         };
         let group = match (controller.version, &server) {
             (Version::V1, _) => "/",
-            (Version::V2, Some(server)) => &server.group_now,
+            (Version::V2, Some(server)) => &server.current_group,
             (Version::V2, None) => {
                 return Err(refused(format!(
                     "{name} has cgroup v2, whose root group takes no limits, and kernel threads (DRBD, write-back) cannot leave it: boot it with systemd.unified_cgroup_hierarchy=0 for v1's blkio, or throttle the device below by other means"
@@ -108,11 +108,11 @@ impl Placement {
             group: controller.directory(group),
             device: disk.number.clone(),
         };
-        Ok(Placement { host: name, disk, controller, limits, of_server, server })
+        Ok(Placement { host: name, disk, controller, limits, is_server_host, server })
     }
 
     /// `write_iops of sdb (8:16) on db2`
-    pub(super) fn names(&self, limit: Limit) -> String {
+    pub(super) fn describe_limit(&self, limit: Limit) -> String {
         format!("{} of {} ({}) on {}", limit.name(), self.disk.name, self.disk.number, self.host)
     }
 
@@ -124,7 +124,7 @@ impl Placement {
     }
 
     /// The present limits.
-    pub(super) fn found(&self, context: &Context<'_>) -> Result<Limits, TreatmentError> {
+    pub(super) fn current_limits(&self, context: &Context<'_>) -> Result<Limits, TreatmentError> {
         let host = context.host(Some(&self.host))?;
         // Without the controller a group has no file and no limits.
         if !self.closed_groups(context)?.is_empty() {
@@ -138,7 +138,7 @@ impl Placement {
         let host = context.host(Some(&self.host))?;
         let mut closed = Vec::new();
         if self.controller.version == Version::V2 {
-            for group in way_to(&self.controller.mount_point, &self.limits.group) {
+            for group in groups_above(&self.controller.mount_point, &self.limits.group) {
                 if !steps::passes_on(&*host, &group)?.unwrap_or(false) {
                     closed.push(group);
                 }
@@ -161,11 +161,11 @@ impl Placement {
                 self.controller.mount_point.display()
             )));
         }
-        if self.of_server {
+        if self.is_server_host {
             server_disk::check(name, &self.disk, device, context)?;
         }
         let host = context.host(Some(name))?;
-        if !self.of_server {
+        if !self.is_server_host {
             replica_disk::check(&host, &self.disk, device, &context.layout.replicas)?;
         }
         let closed = self.closed_groups(context)?;
@@ -183,25 +183,25 @@ impl Placement {
                 )));
             }
         }
-        if self.must_move() {
+        if self.must_move_server() {
             files.push(self.controller.mount_point.join("cgroup.procs"));
         }
         // Only root and the server's own user may move it.
-        let enough = (!self.must_move()).then_some(Capability::DacOverride);
+        let enough = (!self.must_move_server()).then_some(Capability::DacOverride);
         let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
-        Ok(check_writable(&*host, name, NEED, &files, enough)?)
+        Ok(check_writable(&*host, name, PURPOSE, &files, enough)?)
     }
 
     /// cgroup v1: whether the server is in another group than the limited one.
-    fn must_move(&self) -> bool {
-        self.server.as_ref().is_some_and(|server| server.group_now != server.group_then)
+    fn must_move_server(&self) -> bool {
+        self.server.as_ref().is_some_and(|server| server.current_group != server.target_group)
     }
 
     /// The group whose limits change, or the process that changes its group.
     pub(super) fn group_touched(&self) -> Option<String> {
         match (self.controller.version, &self.server) {
             (Version::V2, _) => Some(format!("limits of group {}", self.limits.group.display())),
-            (Version::V1, Some(server)) if self.must_move() => {
+            (Version::V1, Some(server)) if self.must_move_server() => {
                 Some(format!("group of process {}", server.pid))
             }
             (Version::V1, _) => None,
@@ -230,13 +230,13 @@ impl Placement {
             change,
         };
         let mut all = Vec::new();
-        if let Some(server) = self.server.as_ref().filter(|_| self.must_move()) {
+        if let Some(server) = self.server.as_ref().filter(|_| self.must_move_server()) {
             let change = Change::Group(GroupChange {
                 controller: self.controller.clone(),
                 pid: server.pid,
                 started_ticks: server.started_ticks,
-                to: server.group_then.clone(),
-                from: server.group_now.clone(),
+                to: server.target_group.clone(),
+                from: server.current_group.clone(),
             });
             all.push(step(format!("{} of PostgreSQL", steps::GROUP), change));
         }
@@ -244,7 +244,7 @@ impl Placement {
             let what = format!("io controller below {}", group.display());
             all.push(step(what, Change::PassOn { group }));
         }
-        let found = self.found(context)?;
+        let found = self.current_limits(context)?;
         for (&limit, &value) in limits {
             let prior = found.get(&limit).copied();
             if prior == Some(value) {
@@ -285,12 +285,17 @@ impl Postmaster {
         };
         let session = of(backend)?.ok_or_else(unknown)?;
         let first = of(session.parent)?.ok_or_else(unknown)?;
-        let group_now = controller.group_of(host, first.pid)?.ok_or_else(unknown)?;
-        let group_then = match controller.version {
+        let current_group = controller.group_of(host, first.pid)?.ok_or_else(unknown)?;
+        let target_group = match controller.version {
             Version::V1 => "/".to_owned(),
-            Version::V2 => group_now.clone(),
+            Version::V2 => current_group.clone(),
         };
-        Ok(Postmaster { pid: first.pid, started_ticks: first.started_ticks, group_now, group_then })
+        Ok(Postmaster {
+            pid: first.pid,
+            started_ticks: first.started_ticks,
+            current_group,
+            target_group,
+        })
     }
 
     pub(super) fn pid(&self) -> i32 {
@@ -310,7 +315,7 @@ impl Postmaster {
 }
 
 /// The groups from the mount down to the parent of `group`.
-fn way_to(mount_point: &Path, group: &Path) -> Vec<PathBuf> {
+fn groups_above(mount_point: &Path, group: &Path) -> Vec<PathBuf> {
     let above = group.ancestors().skip(1).take_while(|above| above.starts_with(mount_point));
     let mut way: Vec<PathBuf> = above.map(Path::to_owned).collect();
     way.reverse();
@@ -330,7 +335,7 @@ pub(super) fn check_rights(host: &Host, limits: &Limits) -> Result<(), Treatment
     let files: Vec<PathBuf> = limits.keys().map(|limit| root.file(*limit)).collect();
     let files: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
     let enough = Some(Capability::DacOverride);
-    Ok(check_writable(host, host.name(), NEED, &files, enough)?)
+    Ok(check_writable(host, host.name(), PURPOSE, &files, enough)?)
 }
 
 fn refused(why: String) -> TreatmentError {
@@ -344,8 +349,8 @@ mod tests {
     #[test]
     fn the_way_to_a_group_ends_above_it() {
         let mount = Path::new("/sys/fs/cgroup");
-        let way = way_to(mount, Path::new("/sys/fs/cgroup/a.slice/pg.service"));
+        let way = groups_above(mount, Path::new("/sys/fs/cgroup/a.slice/pg.service"));
         assert_eq!(way, [mount.to_owned(), mount.join("a.slice")]);
-        assert_eq!(way_to(mount, &mount.join("a")), [mount.to_owned()]);
+        assert_eq!(groups_above(mount, &mount.join("a")), [mount.to_owned()]);
     }
 }

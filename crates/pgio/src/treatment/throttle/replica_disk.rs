@@ -18,15 +18,19 @@ pub(super) fn check(
     let asked = DiskRequest { device, disk: &disk.name, host: host.name() };
     let why = if here.is_empty() {
         let root = storage::locate(host, &["/"])?.into_iter().flatten().next();
-        asked.off_the_root(&root.map(|root| root.devices).unwrap_or_default())
+        asked.root_disk_refusal(&root.map(|root| root.devices).unwrap_or_default())
     } else {
         let mut stacks = Vec::new();
         for replica in here {
             for path in &replica.devices {
-                stacks.push((replica.of.as_str(), path.as_str(), storage::stack(host, path)?));
+                stacks.push((
+                    replica.description.as_str(),
+                    path.as_str(),
+                    storage::stack(host, path)?,
+                ));
             }
         }
-        asked.under_a_replica(&stacks)
+        asked.replica_refusal(&stacks)
     };
     why.map_or(Ok(()), |why| Err(TreatmentError::Refused(why)))
 }
@@ -43,7 +47,7 @@ impl DiskRequest<'_> {
         devices.iter().any(|device| device.name == self.disk)
     }
 
-    fn off_the_root(&self, devices: &[Device]) -> Option<String> {
+    fn root_disk_refusal(&self, devices: &[Device]) -> Option<String> {
         let DiskRequest { device, disk, host } = self;
         self.is_among(devices).then(|| {
             format!(
@@ -53,7 +57,7 @@ impl DiskRequest<'_> {
     }
 
     /// `stacks`: each replica, its device, and the devices below that.
-    fn under_a_replica(&self, stacks: &[(&str, &str, Vec<Device>)]) -> Option<String> {
+    fn replica_refusal(&self, stacks: &[(&str, &str, Vec<Device>)]) -> Option<String> {
         let DiskRequest { device, disk, host } = self;
         if stacks.iter().any(|(_, _, stack)| self.is_among(stack)) {
             return None;
@@ -89,20 +93,20 @@ mod tests {
             ("DRBD r0", "/dev/gone", devices(&[])),
         ];
         for disk in ["sdb", "dm-3"] {
-            assert_eq!(of(disk).under_a_replica(&stacks), None, "{disk}");
+            assert_eq!(of(disk).replica_refusal(&stacks), None, "{disk}");
         }
         assert_eq!(
-            of("sda").under_a_replica(&stacks).unwrap(),
+            of("sda").replica_refusal(&stacks).unwrap(),
             "/dev/x (sda) is not below a disk of the condition's DRBD on host db2: that of DRBD r0 is /dev/vg/pg (dm-3 over sdb1 over sdb); that of DRBD r0 is /dev/gone (not known); name a device that is"
         );
-        assert!(of("sda").under_a_replica(&[]).unwrap().contains("it has none"));
+        assert!(of("sda").replica_refusal(&[]).unwrap().contains("it has none"));
     }
 
     #[test]
     fn the_root_disk_is_never_a_replica() {
         let of = |disk| DiskRequest { device: "/dev/x", disk, host: "db2" };
         let root = devices(&["dm-0", "sda2", "sda"]);
-        let why = of("sda").off_the_root(&root).unwrap();
+        let why = of("sda").root_disk_refusal(&root).unwrap();
         for message in
             ["/dev/x (sda) holds the root file system of host db2", "secondary = \"db2\""]
         {
@@ -110,9 +114,9 @@ mod tests {
         }
         // A volume on the same disk is not the disk.
         for disk in ["sdb", "dm-1"] {
-            assert_eq!(of(disk).off_the_root(&root), None, "{disk}");
+            assert_eq!(of(disk).root_disk_refusal(&root), None, "{disk}");
         }
-        assert_eq!(of("sda").off_the_root(&[]), None, "a container's");
+        assert_eq!(of("sda").root_disk_refusal(&[]), None, "a container's");
     }
 
     /// Whatever this machine's disks are.
@@ -122,7 +126,7 @@ mod tests {
         let disk = WholeDisk { number: "0:0".to_owned(), name: "none".to_owned() };
         let on = |name: &str| Replica {
             host: name.to_owned(),
-            of: "DRBD r0".to_owned(),
+            description: "DRBD r0".to_owned(),
             devices: vec!["/dev/pgio-none".to_owned()],
         };
         assert!(check(&host, &disk, "/dev/none", &[on("db2")]).is_ok());

@@ -40,7 +40,7 @@ pub(super) fn check(
 }
 
 /// Whether the limit affects the whole machine.
-pub(super) fn is_limited(
+pub(super) fn limits_whole_machine(
     placement: &Placement,
     context: &Context<'_>,
 ) -> Result<bool, TreatmentError> {

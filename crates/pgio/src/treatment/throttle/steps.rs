@@ -160,7 +160,7 @@ impl GroupChange {
     ) -> Result<Undone, TreatmentError> {
         let GroupChange { controller, pid, started_ticks, to, from } = self;
         // The process ended, or another one has its number: the server was restarted in its own group.
-        if started(host, *pid)? != Some(*started_ticks) {
+        if start_ticks(host, *pid)? != Some(*started_ticks) {
             return Ok(Undone::Kept);
         }
         let found = controller.group_of(host, *pid)?.unwrap_or_default();
@@ -171,8 +171,8 @@ impl GroupChange {
                 return Ok(Undone::Kept);
             }
         }
-        // Also if the first process is back already: its children may not be.
-        let home = nearest(host, controller, from)?;
+        // Do this even if the first process is back already: its children may not be.
+        let home = nearest_existing(host, controller, from)?;
         blkio::move_with_children(host, controller, *pid, to, &home)?;
         Ok(Undone::Restored)
     }
@@ -195,7 +195,7 @@ pub(super) fn undo_pass_on(exec: &dyn Exec, group: &Path) -> Result<Undone, Trea
 }
 
 /// The start time of a process of PostgreSQL; `None` without one of this number.
-fn started(exec: &dyn Exec, pid: i32) -> Result<Option<u64>, ExecError> {
+fn start_ticks(exec: &dyn Exec, pid: i32) -> Result<Option<u64>, ExecError> {
     let stat = exec.output(&CommandLine::new("cat").arg(format!("/proc/{pid}/stat")))?;
     let process = pid_stat::parse(&stat.stdout).filter(|p| is_postgres(&p.name));
     Ok(process.map(|p| p.started_ticks))
@@ -224,7 +224,7 @@ pub(super) fn used_below(exec: &dyn Exec, group: &Path) -> Result<bool, ExecErro
 }
 
 /// A group, or the lowest one above it that still exists.
-pub(super) fn nearest(
+pub(super) fn nearest_existing(
     exec: &dyn Exec,
     controller: &Controller,
     group: &str,

@@ -3,7 +3,9 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 
 use super::judge::{Device, judge};
-use super::steps::{self, Change, GroupChange, LimitChange, nearest, undo_pass_on, used_below};
+use super::steps::{
+    self, Change, GroupChange, LimitChange, nearest_existing, undo_pass_on, used_below,
+};
 use super::*;
 use crate::host::blkio::{Controller, DeviceLimits, Version};
 use crate::host::exec::{CommandLine, Exec, ExecError, Local, Output};
@@ -70,7 +72,7 @@ fn undo_handles_changes_since() {
     std::fs::create_dir_all(&service).unwrap();
     let mount_point = cgroups.path().to_owned();
     let controller = Controller { version: Version::V1, mount_point, at_root: true };
-    let nearest = |group| nearest(&Local, &controller, group).unwrap();
+    let nearest = |group| nearest_existing(&Local, &controller, group).unwrap();
     assert_eq!(nearest("/system.slice/pg.service"), "/system.slice/pg.service");
     assert_eq!(nearest("/system.slice/other.service/below"), "/system.slice");
     assert_eq!(nearest("/none"), "/");

@@ -60,7 +60,7 @@ fn undone(report: &UndoReport) -> Vec<String> {
 }
 
 fn left(report: &UndoReport) -> Vec<String> {
-    report.left.iter().map(|left| format!("{}: {}", left.step, left.why)).collect()
+    report.remaining.iter().map(|left| format!("{}: {}", left.step, left.why)).collect()
 }
 
 #[test]
@@ -82,7 +82,7 @@ fn an_unreachable_host_keeps_only_its_own_steps() {
         assert_eq!(["a", "b", "c", "d"].map(there), [false, true, false, true]);
         let open = journal.open_steps();
         assert_eq!(open.iter().map(|(number, _)| *number).collect::<Vec<_>>(), [4, 2]);
-        let message = report.complete().map(drop).unwrap_err().to_string();
+        let message = report.into_result().map(drop).unwrap_err().to_string();
         assert_eq!(message, "host far cannot be reached");
     });
 }
@@ -105,7 +105,7 @@ fn a_failed_step_blocks_earlier_steps_on_its_machine() {
             text[1..],
             ["command `a` on host db: command `b` on host local must be undone first"]
         );
-        let message = report.complete().map(drop).unwrap_err().to_string();
+        let message = report.into_result().map(drop).unwrap_err().to_string();
         assert!(
             message.starts_with("undo of command `b`"),
             "as it is where it is the only one: {message}"
@@ -114,7 +114,7 @@ fn a_failed_step_blocks_earlier_steps_on_its_machine() {
         fs::write(dir.path().join("b"), "").unwrap();
         let report = undo_all(context, &mut journal, OnConflict::Ask, &Unreachable::new());
         assert_eq!(undone(&report), ["command `b`", "command `a`"]);
-        assert!(journal.open_steps().is_empty() && report.complete().is_ok());
+        assert!(journal.open_steps().is_empty() && report.into_result().is_ok());
     });
 }
 
@@ -138,7 +138,7 @@ fn a_server_waits_for_its_host_but_not_the_reverse() {
             fs::write(dir.path().join("b"), "").unwrap();
             let report = undo_all(context, &mut one, OnConflict::Ask, &Unreachable::new());
             assert_eq!(undone(&report), ["command `b`", "command `a`"]);
-            assert_eq!(report.left.len(), 1);
+            assert_eq!(report.remaining.len(), 1);
             drop(one);
             fs::remove_dir_all(dir.path().join("journal")).unwrap();
         });
@@ -156,7 +156,7 @@ fn an_unwritable_journal_does_not_block_the_undo() {
         assert_eq!(undone(&report), ["command `b`", "command `a`"]);
         assert!(["a", "b"].iter().all(|name| !dir.path().join(name).exists()));
         assert_eq!(journal.open_steps().len(), 2, "to be undone once more, which does no harm");
-        let error = report.complete().map(drop).unwrap_err();
+        let error = report.into_result().map(drop).unwrap_err();
         assert!(matches!(error, TreatmentError::Journal(_)), "{error}");
     });
 }

@@ -37,7 +37,7 @@ use pgio_connect::{self, ConnectParams, Route, Wire, WireError};
 const CONNECTORS: usize = 16;
 
 /// The statement that reads the condition's settings.
-const READING: &str = "pgio_reading";
+const SETTINGS_STATEMENT: &str = "pgio_reading";
 
 /// The parameters of all sessions.
 struct Plan {
@@ -62,7 +62,7 @@ pub(super) fn assemble(
     let notices = Notices::default();
     let received = notices.clone();
     let params = setup.params.clone().with_notices(move |message| received.push(message));
-    let (route, pinned, version) = go_ahead(&params, &calls, &setup, admin)?;
+    let (route, pinned, version) = prepare_first_session(&params, &calls, &setup, admin)?;
     let plan = Arc::new(Plan {
         params,
         route,
@@ -74,7 +74,10 @@ pub(super) fn assemble(
     check_unshared(&sessions, admin)?;
     let member = |session: &Session| Member {
         pid: session.pid,
-        table: plan.calls.of(session.index as usize).map_or_else(String::new, Calls::table),
+        table: plan
+            .calls
+            .for_session(session.index as usize)
+            .map_or_else(String::new, Calls::table),
         canceller: session.wire.canceller(),
         done: false,
     };
@@ -96,7 +99,7 @@ pub(super) fn assemble(
 }
 
 /// Returns the server's address, the pinned settings as read back, and the server's version.
-fn go_ahead(
+fn prepare_first_session(
     params: &ConnectParams,
     calls: &AllCalls,
     setup: &Setup,
@@ -106,7 +109,7 @@ fn go_ahead(
     let pid = prepare::backend_pid(&mut client)?;
     let mut pinned = BTreeMap::new();
     let mut seen = BTreeSet::new();
-    for Calls { script, .. } in calls.different() {
+    for Calls { script, .. } in calls.distinct() {
         if pinned.is_empty() {
             pinned = prepare::pin(&mut client, script, &setup.settings)?;
         }
@@ -131,8 +134,8 @@ fn go_ahead(
 fn wait_until_gone(admin: &mut Client, pid: i32) {
     let begun = Instant::now();
     while begun.elapsed() < Duration::from_secs(1) {
-        let there = admin.query_opt("SELECT 1 FROM pg_stat_activity WHERE pid = $1", &[&pid]);
-        if !matches!(there, Ok(Some(_))) {
+        let found = admin.query_opt("SELECT 1 FROM pg_stat_activity WHERE pid = $1", &[&pid]);
+        if !matches!(found, Ok(Some(_))) {
             return;
         }
         thread::sleep(Duration::from_millis(1));
@@ -204,7 +207,7 @@ impl Phase for Opening {
 fn open_some(plan: &Plan, next: &AtomicUsize, events: &Sender<Result<Session, EngineError>>) {
     loop {
         let index = next.fetch_add(1, Ordering::Relaxed);
-        let Some(calls) = plan.calls.of(index) else { return };
+        let Some(calls) = plan.calls.for_session(index) else { return };
         let opened = open_one(plan, calls, index as u32);
         let failed = opened.is_err();
         if events.send(opened).is_err() || failed {
@@ -222,15 +225,16 @@ fn open_one(plan: &Plan, calls: &Calls, index: u32) -> Result<Session, EngineErr
         .iter()
         .map(|s| (s.name.clone().into_owned(), s.sql.clone(), s.types.clone()))
         .collect();
-    let mut reading = Vec::new();
+    let mut settings_query = Vec::new();
     if !plan.settings.is_empty() {
-        statements.push((READING.to_owned(), reading_sql(&plan.settings), Vec::new()));
-        reading = reading_message().map_err(WireError::from).map_err(failed("preparing"))?;
+        statements.push((SETTINGS_STATEMENT.to_owned(), settings_sql(&plan.settings), Vec::new()));
+        settings_query =
+            settings_message().map_err(WireError::from).map_err(failed("preparing"))?;
     }
     wire.prepare(&statements).map_err(failed("preparing"))?;
     wire.set_nonblocking(true).map_err(WireError::from).map_err(failed("preparing"))?;
-    let prepared = Prepared::all(&calls.calls).map_err(WireError::from);
-    Ok(Session::new(wire, index, pid, prepared.map_err(failed("preparing"))?, reading))
+    let prepared = Prepared::prepare_all(&calls.calls).map_err(WireError::from);
+    Ok(Session::new(wire, index, pid, prepared.map_err(failed("preparing"))?, settings_query))
 }
 
 /// Sets all settings at once and reads them back; returns the process ID of the session.
@@ -253,16 +257,17 @@ fn pin(wire: &mut Wire, pinned: &BTreeMap<String, String>) -> Result<i32, Engine
     pid.ok_or(EngineError::Wire { doing: "pinning a setting", source: WireError::Malformed })
 }
 
-fn reading_sql(settings: &[String]) -> String {
+fn settings_sql(settings: &[String]) -> String {
     let each: Vec<String> =
         settings.iter().map(|name| format!("current_setting({})", literal(name))).collect();
     format!("SELECT {}", each.join(", "))
 }
 
-fn reading_message() -> io::Result<Vec<u8>> {
+fn settings_message() -> io::Result<Vec<u8>> {
     let mut bytes = BytesMut::new();
     let none: [(); 0] = [];
-    let bound = frontend::bind("", READING, [], none, |(), _| Ok(IsNull::Yes), [], &mut bytes);
+    let bound =
+        frontend::bind("", SETTINGS_STATEMENT, [], none, |(), _| Ok(IsNull::Yes), [], &mut bytes);
     bound.map_err(|_| io::Error::from(io::ErrorKind::InvalidInput))?;
     frontend::execute("", 0, &mut bytes)?;
     frontend::sync(&mut bytes);

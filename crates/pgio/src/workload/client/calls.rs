@@ -26,12 +26,12 @@ pub struct AllCalls {
 
 impl AllCalls {
     /// All sessions do the same.
-    pub(super) fn same(calls: Calls, sessions: u32) -> AllCalls {
+    pub(super) fn shared(calls: Calls, sessions: u32) -> AllCalls {
         AllCalls { different: vec![calls], of_sessions: vec![0; sessions as usize] }
     }
 
     /// Each session has its own.
-    pub(in crate::workload) fn own(different: Vec<Calls>) -> AllCalls {
+    pub(in crate::workload) fn per_session(different: Vec<Calls>) -> AllCalls {
         let of_sessions = (0..).take(different.len()).collect();
         AllCalls { different, of_sessions }
     }
@@ -42,12 +42,12 @@ impl AllCalls {
     }
 
     /// Returns the work of a session, if there are so many.
-    pub(super) fn of(&self, session: usize) -> Option<&Calls> {
+    pub(super) fn for_session(&self, session: usize) -> Option<&Calls> {
         self.different.get(*self.of_sessions.get(session)? as usize)
     }
 
     /// Returns each different work, in the order of the sessions.
-    pub(super) fn different(&self) -> &[Calls] {
+    pub(super) fn distinct(&self) -> &[Calls] {
         &self.different
     }
 
@@ -56,7 +56,9 @@ impl AllCalls {
         let mut part = AllCalls { different: Vec::new(), of_sessions: Vec::new() };
         let mut places = BTreeMap::new();
         let sessions = first..first + count;
-        for (index, calls) in sessions.filter_map(|n| self.of_sessions.get(n).zip(self.of(n))) {
+        for (index, calls) in
+            sessions.filter_map(|n| self.of_sessions.get(n).zip(self.for_session(n)))
+        {
             let place = *places.entry(*index).or_insert_with(|| {
                 part.different.push(calls.clone());
                 part.different.len() as u32 - 1
@@ -142,7 +144,7 @@ pub(super) struct Prepared {
 
 impl Prepared {
     /// Prepares the calls of a session; the last call gets the remainder due to rounding.
-    pub(super) fn all(calls: &[Call]) -> std::io::Result<Vec<Prepared>> {
+    pub(super) fn prepare_all(calls: &[Call]) -> std::io::Result<Vec<Prepared>> {
         let mut prepared = Vec::new();
         let mut share = 0.0;
         for call in calls {
@@ -162,8 +164,8 @@ impl Prepared {
         let turns = steps.flat_map(|step| (1..=i64::from(step.times)).map(move |n| (step, n)));
         for (step, turn) in turns {
             bind(step, turn, &mut bytes)?;
-            if let Some(span) = step.parameters.iter().find_map(Parameter::span) {
-                key = Some((key_in(step, bytes.len()), span));
+            if let Some(span) = step.parameters.iter().find_map(Parameter::key_count) {
+                key = Some((key_position(step, bytes.len()), span));
             }
             frontend::execute("", 0, &mut bytes)?;
         }
@@ -188,7 +190,7 @@ impl Prepared {
 }
 
 impl Parameter {
-    fn span(&self) -> Option<u64> {
+    fn key_count(&self) -> Option<u64> {
         match self {
             Parameter::Key(span) => Some(*span),
             _ => None,
@@ -216,16 +218,16 @@ fn bind(step: &Step, turn: i64, bytes: &mut BytesMut) -> std::io::Result<()> {
 
 /// Returns the position of the key in a Bind message that ends at `end`; after the key come only the
 /// following parameters and the one result format.
-fn key_in(step: &Step, end: usize) -> usize {
-    let after = step.parameters.iter().skip_while(|p| p.span().is_none()).skip(1);
-    let behind: usize = after
+fn key_position(step: &Step, end: usize) -> usize {
+    let after = step.parameters.iter().skip_while(|p| p.key_count().is_none()).skip(1);
+    let trailing_bytes: usize = after
         .map(|parameter| match parameter {
             Parameter::Key(_) | Parameter::Turn => 4 + 8,
             Parameter::Filler(length) => 4 + *length as usize,
             Parameter::Null => 4,
         })
         .sum();
-    end - 4 - behind - 8
+    end - 4 - trailing_bytes - 8
 }
 
 #[cfg(test)]
@@ -242,7 +244,7 @@ mod tests {
 
     fn written(call: &Call, seed: u64) -> Vec<u8> {
         let mut out = b"before".to_vec();
-        Prepared::all(std::slice::from_ref(call)).unwrap()[0]
+        Prepared::prepare_all(std::slice::from_ref(call)).unwrap()[0]
             .write(&mut SplitMix64::new(seed), &mut out);
         out.split_off(6)
     }
@@ -292,15 +294,15 @@ mod tests {
         let tables = |all: &AllCalls| -> Vec<String> {
             (0..).map_while(|session| all.of(session)).map(Calls::table).collect()
         };
-        let each = AllCalls::own(["a", "b", "c"].map(own).into());
+        let each = AllCalls::per_session(["a", "b", "c"].map(own).into());
         assert_eq!(tables(&each.part(1, 2)), ["b", "c"]);
-        let same = AllCalls::same(own("a"), 4).part(1, 3);
-        assert_eq!((tables(&same), same.different().len()), (vec!["a".to_owned(); 3], 1));
+        let same = AllCalls::shared(own("a"), 4).part(1, 3);
+        assert_eq!((tables(&same), same.distinct().len()), (vec!["a".to_owned(); 3], 1));
     }
 
     #[test]
     fn keys_are_from_1_to_the_span() {
-        let prepared = Prepared::all(&[call(vec![Parameter::Key(3)])]).unwrap();
+        let prepared = Prepared::prepare_all(&[call(vec![Parameter::Key(3)])]).unwrap();
         let mut rng = SplitMix64::new(1);
         let mut seen = [0; 3];
         for _ in 0..3000 {
@@ -316,7 +318,7 @@ mod tests {
     #[test]
     fn shares_are_of_all_draws() {
         let of = |share| Call { share, ..call(Vec::new()) };
-        let prepared = Prepared::all(&[of(0.25), of(0.75)]).unwrap();
+        let prepared = Prepared::prepare_all(&[of(0.25), of(0.75)]).unwrap();
         assert_eq!(prepared[0].up_to, 1 << 62);
         assert_eq!(prepared[1].up_to, u64::MAX);
     }

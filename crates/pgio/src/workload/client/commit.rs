@@ -24,7 +24,7 @@ pub(in crate::workload) fn calls(commit: &Commit) -> AllCalls {
         statements.extend([statement("b", "BEGIN"), statement("c", "COMMIT")]);
     }
     let call = Call { share: 1.0, counts: Counts::Insert, steps: steps(s) };
-    AllCalls::same(Calls { script, statements, calls: vec![call] }, s.sessions)
+    AllCalls::shared(Calls { script, statements, calls: vec![call] }, s.sessions)
 }
 
 fn steps(settings: &CommitSettings) -> Vec<Step> {

@@ -29,11 +29,11 @@ use pgio_connect::WireError;
 const TICK: i64 = 20_000_000;
 /// Any socket accepts a call of this size at once: its buffers have some 200 kB, or less if memory is
 /// short.
-const SMALL: usize = 32 * 1024;
+const MAX_BLOCKING_CALL: usize = 32 * 1024;
 /// Holds the answers to a few hundred calls; a longer answer is read in pieces.
-const BUFFER: usize = 64 * 1024;
+const READ_BUFFER: usize = 64 * 1024;
 /// Maximum number of events per epoll_wait.
-const EVENTS: usize = 256;
+const MAX_EVENTS: usize = 256;
 
 pub(super) struct Driver {
     sessions: Vec<Session>,
@@ -54,7 +54,7 @@ struct WindowWork<'a> {
     working: usize,
     slice: usize,
     /// There is one session with one call at a time: a blocking read replaces epoll.
-    alone: bool,
+    is_blocking: bool,
     /// The last clock reading; one per answer is enough.
     now: i64,
 }
@@ -68,7 +68,7 @@ impl Driver {
     ) -> io::Result<Driver> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         for (at, session) in sessions.iter().enumerate() {
-            epoll::add(&epoll, &session.wire, data(at), epoll::EventFlags::IN)?;
+            epoll::add(&epoll, &session.wire, event_data(at), epoll::EventFlags::IN)?;
         }
         Ok(Driver { sessions, epoll, notices, settings, version })
     }
@@ -89,13 +89,13 @@ impl Driver {
             asleep: BinaryHeap::new(),
             working: self.sessions.len(),
             slice: 0,
-            alone: self.may_block(window),
+            is_blocking: self.may_block(window),
             now: 0,
         };
         for (session, share) in self.sessions.iter_mut().zip(&window.shares) {
             session.make_ready(window, *share);
         }
-        if let Err(source) = self.work(&mut work) {
+        if let Err(source) = self.run_sessions(&mut work) {
             let error = EngineError::Wire { doing: "waiting for sessions", source: source.into() };
             let _ = events.send(Event::Failed { error });
         }
@@ -106,7 +106,7 @@ impl Driver {
         let begun = || self.sessions.iter().filter_map(|s| s.late);
         let (first, late) = (begun().min().unwrap_or(0), begun().max().unwrap_or(0));
         // A window with little work still lasts its full time.
-        let ended = match window.quit.is_asked() {
+        let ended = match window.quit.is_requested() {
             true => work.now,
             false if window.is_finite() => window.end(),
             false => 0,
@@ -117,7 +117,7 @@ impl Driver {
             first: first as f64 / 1e9,
             late: late as f64 / 1e9,
         });
-        if !window.quit.is_asked() {
+        if !window.quit.is_requested() {
             self.flush_statistics(&window.quit, events);
         }
         for session in &self.sessions {
@@ -131,14 +131,14 @@ impl Driver {
     /// read, the client until the rest of the call is accepted.
     fn may_block(&self, window: &Window) -> bool {
         let [session] = self.sessions.as_slice() else { return false };
-        window.pace.is_none() && window.pipeline == 1 && session.largest_call() <= SMALL
+        window.pace.is_none() && window.pipeline == 1 && session.largest_call() <= MAX_BLOCKING_CALL
     }
 
-    fn work(&mut self, work: &mut WindowWork<'_>) -> io::Result<()> {
+    fn run_sessions(&mut self, work: &mut WindowWork<'_>) -> io::Result<()> {
         let window = work.window;
-        let mut buffer = vec![0; BUFFER];
-        let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS);
-        if work.alone {
+        let mut buffer = vec![0; READ_BUFFER];
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(MAX_EVENTS);
+        if work.is_blocking {
             for session in &mut self.sessions {
                 session.wire.set_nonblocking(false)?;
                 session.wire.set_read_timeout(Some(Duration::from_nanos(TICK.unsigned_abs())))?;
@@ -147,9 +147,9 @@ impl Driver {
         wait_until(window.opens);
         for at in 0..self.sessions.len() {
             work.now = window.now();
-            self.go_on(at, work)?;
+            self.advance_session(at, work)?;
         }
-        while work.working > 0 && !window.quit.is_at_once() {
+        while work.working > 0 && !window.quit.is_forced() {
             self.wait(work, &mut events)?;
             if events.is_empty() {
                 work.now = window.now();
@@ -158,27 +158,27 @@ impl Driver {
                 let at = event.data.u64() as usize;
                 let session = &mut self.sessions[at];
                 let (now, mut listener) = work.listener(&self.notices, &self.settings);
-                match session.hear(&mut buffer, || window.now(), now, &mut listener) {
-                    Ok(()) => self.go_on(at, work)?,
+                match session.receive(&mut buffer, || window.now(), now, &mut listener) {
+                    Ok(()) => self.advance_session(at, work)?,
                     Err(_) if session.is_done() => {
                         // Otherwise epoll would report the end again and again.
                         epoll::delete(&self.epoll, &session.wire)?;
                     }
-                    Err(error) => work.failed(session, error),
+                    Err(error) => work.fail_session(session, error),
                 }
             }
             if window.pace.is_some() {
-                self.wake(work)?;
+                self.begin_due_calls(work)?;
             }
             if work.now >= window.boundary(work.slice) {
                 work.report_slice();
                 if !self.settings.is_empty() {
-                    self.sessions.iter_mut().for_each(Session::ask_for_settings);
-                    (0..self.sessions.len()).try_for_each(|at| self.go_on(at, work))?;
+                    self.sessions.iter_mut().for_each(Session::request_settings);
+                    (0..self.sessions.len()).try_for_each(|at| self.advance_session(at, work))?;
                 }
-            } else if window.quit.is_asked() {
+            } else if window.quit.is_requested() {
                 // Sessions that wait for their next call must see this request too.
-                (0..self.sessions.len()).try_for_each(|at| self.go_on(at, work))?;
+                (0..self.sessions.len()).try_for_each(|at| self.advance_session(at, work))?;
             }
         }
         // This fails only for a session that has ended, which does not matter.
@@ -189,14 +189,14 @@ impl Driver {
     }
 
     /// Begins the calls that are due.
-    fn wake(&mut self, work: &mut WindowWork<'_>) -> io::Result<()> {
+    fn begin_due_calls(&mut self, work: &mut WindowWork<'_>) -> io::Result<()> {
         work.now = work.window.now();
         while let Some(Reverse((moment, at))) = work.asleep.peek().copied()
             && moment <= work.now
         {
             work.asleep.pop();
             self.sessions[at].asleep = false;
-            self.go_on(at, work)?;
+            self.advance_session(at, work)?;
             // Sending takes time, and other calls become due meanwhile.
             work.now = work.window.now();
         }
@@ -205,8 +205,8 @@ impl Driver {
 
     /// Waits for an answer, the start time of a call, or the end of a slice.
     fn wait(&self, work: &WindowWork<'_>, events: &mut Vec<epoll::Event>) -> io::Result<()> {
-        if work.alone {
-            events.push(epoll::Event { flags: epoll::EventFlags::IN, data: data(0) });
+        if work.is_blocking {
+            events.push(epoll::Event { flags: epoll::EventFlags::IN, data: event_data(0) });
             return Ok(());
         }
         let now = work.now;
@@ -230,12 +230,12 @@ impl Driver {
     }
 
     #[inline]
-    fn go_on(&mut self, at: usize, work: &mut WindowWork<'_>) -> io::Result<()> {
+    fn advance_session(&mut self, at: usize, work: &mut WindowWork<'_>) -> io::Result<()> {
         let session = &mut self.sessions[at];
         if session.is_done() {
             return Ok(());
         }
-        match session.go_on(work.now, work.window, &mut work.tally) {
+        match session.send_due_calls(work.now, work.window, &mut work.tally) {
             Ok((wake, sent)) => {
                 if let (Some(moment), false) = (wake, session.asleep) {
                     session.asleep = true;
@@ -247,16 +247,16 @@ impl Driver {
                         true => epoll::EventFlags::IN,
                         false => epoll::EventFlags::IN | epoll::EventFlags::OUT,
                     };
-                    epoll::modify(&self.epoll, &session.wire, data(at), flags)?;
+                    epoll::modify(&self.epoll, &session.wire, event_data(at), flags)?;
                 }
                 if session.is_done() {
                     work.working -= 1;
-                    if work.window.quit.is_asked() {
+                    if work.window.quit.is_requested() {
                         work.report_done(session);
                     }
                 }
             }
-            Err(error) => work.failed(session, error),
+            Err(error) => work.fail_session(session, error),
         }
         Ok(())
     }
@@ -273,7 +273,7 @@ impl Driver {
             "SELECT pg_backend_pid()"
         };
         for session in &mut self.sessions {
-            if quit.is_asked() {
+            if quit.is_requested() {
                 return;
             }
             let wire = &mut session.wire;
@@ -284,7 +284,7 @@ impl Driver {
                 .and_then(|()| wire.query(sql))
                 .and_then(|rows| Ok((rows, wire.set_nonblocking(true)?)));
             let error = match asked {
-                Ok((rows, ())) if first(&rows) == Some(session.pid.to_string()) => continue,
+                Ok((rows, ())) if first_value(&rows) == Some(session.pid.to_string()) => continue,
                 Ok(_) => EngineError::Pooled,
                 Err(source) => EngineError::Wire { doing: "flushing statistics", source },
             };
@@ -294,7 +294,7 @@ impl Driver {
     }
 }
 
-fn first(rows: &[Vec<Option<String>>]) -> Option<String> {
+fn first_value(rows: &[Vec<Option<String>>]) -> Option<String> {
     rows.first()?.first()?.clone()
 }
 
@@ -319,12 +319,12 @@ impl WindowWork<'_> {
     }
 
     /// Ends the session and the window with it; the pool stops the other sessions.
-    fn failed(&mut self, session: &mut Session, source: WireError) {
+    fn fail_session(&mut self, session: &mut Session, source: WireError) {
         session.give_up();
         self.working -= 1;
         // A call that was canceled because the run ends is not a failure.
-        if !self.window.quit.is_asked() {
-            self.window.quit.gently();
+        if !self.window.quit.is_requested() {
+            self.window.quit.request();
             let error = EngineError::Wire { doing: "the workload", source };
             let _ = self.events.send(Event::Failed { error });
         }
@@ -332,7 +332,7 @@ impl WindowWork<'_> {
     }
 }
 
-fn data(at: usize) -> epoll::EventData {
+fn event_data(at: usize) -> epoll::EventData {
     epoll::EventData::new_u64(at as u64)
 }
 
@@ -399,7 +399,7 @@ mod tests {
     fn no_session_is_queried_after_a_failure_or_when_the_run_ends() {
         assert_eq!(flushed(&Quit::default(), true), 1);
         let quit = Quit::default();
-        quit.gently();
+        quit.request();
         assert_eq!(flushed(&quit, false), 0);
     }
 }

@@ -9,9 +9,9 @@ use crate::config::{Arrivals, Pace};
 use crate::rng::{self, SplitMix64};
 use pgio_results::histogram::overdue_groups;
 
-/// So many draws take a few milliseconds. For more calls, the difference to the expected number is
+/// This many draws take a few milliseconds. For more calls, the difference to the expected number is
 /// negligible, and a rate far above the server's capacity would leave billions of calls.
-const MOST_DRAWN: f64 = 100_000.0;
+const MAX_DRAWN_CALLS: f64 = 100_000.0;
 /// The share of an interval that counts as rounding error: a time this close to the end is at the end.
 const ROUNDING: f64 = 1e-6;
 
@@ -20,21 +20,23 @@ const ROUNDING: f64 = 1e-6;
 pub(super) struct Schedule {
     next: f64,
     /// Mean interval.
-    every: f64,
+    mean_interval: f64,
     /// `None`: fixed intervals.
     draw: Option<SplitMix64>,
 }
 
 impl Schedule {
     pub(super) fn new(pace: &Pace, index: u32, sessions: u64, seed: u64) -> Schedule {
-        let apart = 1e9 / pace.rate as f64;
-        let every = apart * sessions as f64;
+        let interval = 1e9 / pace.rate as f64;
+        let mean_interval = interval * sessions as f64;
         match pace.arrivals {
-            Arrivals::Fixed => Schedule { next: apart * f64::from(index), every, draw: None },
+            Arrivals::Fixed => {
+                Schedule { next: interval * f64::from(index), mean_interval, draw: None }
+            }
             Arrivals::Poisson => {
                 let stream = rng::derive(seed, "arrivals", u64::from(index));
                 let mut schedule =
-                    Schedule { next: 0.0, every, draw: Some(SplitMix64::new(stream)) };
+                    Schedule { next: 0.0, mean_interval, draw: Some(SplitMix64::new(stream)) };
                 schedule.advance();
                 schedule
             }
@@ -48,36 +50,36 @@ impl Schedule {
 
     pub(super) fn advance(&mut self) {
         self.next += match &mut self.draw {
-            None => self.every,
+            None => self.mean_interval,
             // Inversion; 1 - u is never 0.
-            Some(rng) => -self.every * (1.0 - rng.next_f64()).ln(),
+            Some(rng) => -self.mean_interval * (1.0 - rng.next_f64()).ln(),
         };
     }
 
     /// Skips the calls that are due before `end`, reports them by time and number, and returns how many
     /// there were. Billions of calls take no longer than some ten thousand.
-    pub(super) fn left_before(&mut self, end: i64, mut each: impl FnMut(i64, u64)) -> u64 {
-        let distances = (end as f64 - self.next) / self.every;
-        if self.draw.is_some() && distances <= MOST_DRAWN {
-            return self.drawn_before(end, each);
+    pub(super) fn skip_due_before(&mut self, end: i64, mut each: impl FnMut(i64, u64)) -> u64 {
+        let intervals = (end as f64 - self.next) / self.mean_interval;
+        if self.draw.is_some() && intervals <= MAX_DRAWN_CALLS {
+            return self.skip_drawn(end, each);
         }
-        if distances <= 0.0 {
+        if intervals <= 0.0 {
             return 0;
         }
         let left = match self.draw {
             // The next call, and one more at each whole interval after it.
-            None => (distances - ROUNDING).ceil(),
+            None => (intervals - ROUNDING).ceil(),
             // The next call, and the expected number after it.
-            Some(_) => 1.0 + distances.round(),
+            Some(_) => 1.0 + intervals.round(),
         };
         for (last, calls) in overdue_groups(left as u64) {
-            each((self.next + last as f64 * self.every) as i64, calls);
+            each((self.next + last as f64 * self.mean_interval) as i64, calls);
         }
-        self.next = (self.next + left * self.every).max(end as f64);
+        self.next = (self.next + left * self.mean_interval).max(end as f64);
         left as u64
     }
 
-    fn drawn_before(&mut self, end: i64, mut each: impl FnMut(i64, u64)) -> u64 {
+    fn skip_drawn(&mut self, end: i64, mut each: impl FnMut(i64, u64)) -> u64 {
         let mut left = 0;
         while self.next() < end {
             each(self.next(), 1);
@@ -124,9 +126,10 @@ mod tests {
         let moments = all(Arrivals::Poisson, 1000, 8, 100);
         let expected = 100_000.0_f64;
         assert!((moments.len() as f64 - expected).abs() < 6.0 * expected.sqrt());
-        let apart: Vec<f64> = moments.windows(2).map(|w| (w[1] - w[0]) as f64).collect();
-        let mean = apart.iter().sum::<f64>() / apart.len() as f64;
-        let variance = apart.iter().map(|d| (d - mean).powi(2)).sum::<f64>() / apart.len() as f64;
+        let intervals: Vec<f64> = moments.windows(2).map(|w| (w[1] - w[0]) as f64).collect();
+        let mean = intervals.iter().sum::<f64>() / intervals.len() as f64;
+        let variance =
+            intervals.iter().map(|d| (d - mean).powi(2)).sum::<f64>() / intervals.len() as f64;
         assert!((variance.sqrt() / mean - 1.0).abs() < 0.03, "{} of {mean}", variance.sqrt());
     }
 
@@ -136,11 +139,11 @@ mod tests {
         let mut schedule = Schedule::new(&pace, 0, 1, 0);
         schedule.advance();
         let mut moments = Vec::new();
-        let left = schedule.left_before(SECOND, |moment, calls| moments.push((moment, calls)));
+        let left = schedule.skip_due_before(SECOND, |moment, calls| moments.push((moment, calls)));
         assert_eq!(left, 9);
         assert_eq!(moments[0], (SECOND / 10, 1));
         assert_eq!((moments.len(), moments[8]), (9, (9 * SECOND / 10, 1)));
-        assert_eq!(schedule.left_before(SECOND, |_, _| panic!("none is left")), 0);
+        assert_eq!(schedule.skip_due_before(SECOND, |_, _| panic!("none is left")), 0);
         assert!(schedule.next() >= SECOND);
     }
 
@@ -152,9 +155,9 @@ mod tests {
                 for index in 0..sessions {
                     let mut schedule = Schedule::new(&pace, index, u64::from(sessions), 7);
                     let mut one_by_one = schedule.clone();
-                    let expected = one_by_one.drawn_before(SECOND, |_, _| {});
+                    let expected = one_by_one.skip_drawn(SECOND, |_, _| {});
                     let mut counted = 0;
-                    let found = schedule.left_before(SECOND, |moment, calls| {
+                    let found = schedule.skip_due_before(SECOND, |moment, calls| {
                         assert!((0..SECOND).contains(&moment));
                         counted += calls;
                     });
@@ -163,7 +166,7 @@ mod tests {
                         (expected, expected),
                         "{arrivals:?} {rate} {index}"
                     );
-                    assert_eq!(schedule.left_before(SECOND, |_, _| {}), 0);
+                    assert_eq!(schedule.skip_due_before(SECOND, |_, _| {}), 0);
                 }
             }
         }
@@ -177,12 +180,12 @@ mod tests {
             let mut schedule = Schedule::new(&Pace { rate, arrivals }, 0, 1, 7);
             let counting = Instant::now();
             let mut counted = 0;
-            let left = schedule.left_before(seconds * SECOND, |_, calls| counted += calls);
+            let left = schedule.skip_due_before(seconds * SECOND, |_, calls| counted += calls);
             assert_eq!(counted, left);
             assert!(counting.elapsed() < Duration::from_secs(1), "{arrivals:?}");
             let due = rate * seconds.unsigned_abs();
             assert!(left.abs_diff(due) <= due / 1_000_000, "{left} {arrivals:?}");
-            assert_eq!(schedule.left_before(seconds * SECOND, |_, _| {}), 0, "{arrivals:?}");
+            assert_eq!(schedule.skip_due_before(seconds * SECOND, |_, _| {}), 0, "{arrivals:?}");
         }
     }
 }

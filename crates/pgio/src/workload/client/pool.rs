@@ -93,7 +93,7 @@ impl ClientPool {
             return Ok(());
         }
         let seed = rng::derive(self.setup.seed, "warm-up", 0);
-        let start = Start::of_warm_up(self.setup.opener.as_ref(), admin, LEAD)?;
+        let start = Start::agree_on_warm_up(self.setup.opener.as_ref(), admin, LEAD)?;
         let extent = Extent::Time(self.setup.warmup);
         let outcome = self.window(admin, (start, extent), seed, &mut |_, _| {})?;
         outcome.error.map_or(Ok(()), Err)
@@ -126,7 +126,7 @@ impl ClientPool {
                 seed,
                 quit: quit.clone(),
             };
-            self.threads.order(thread, Order { window, events: sender.clone() });
+            self.threads.send_order(thread, Order { window, events: sender.clone() });
         }
         drop(sender);
         self.members.iter_mut().for_each(|member| member.done = false);
@@ -145,7 +145,7 @@ impl ClientPool {
         let error = phase::run(&mut working, &events, &self.setup.stop);
         // Threads stop waiting for a server that does not answer. A thread that still waits is
         // abandoned: its sessions have no result.
-        quit.at_once();
+        quit.force();
         self.given_up = working.window.has_given_up();
         let mut outcome = working.window.outcome;
         outcome.error = error;
@@ -157,7 +157,7 @@ impl ClientPool {
 impl Drop for ClientPool {
     /// Sessions end with their thread; the next trial needs their connections.
     fn drop(&mut self) {
-        self.threads.dismiss();
+        self.threads.close();
         self.threads.join(|_| !self.given_up);
     }
 }
@@ -178,7 +178,7 @@ impl Participants for ClientPool {
         listener: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Result<WindowOutcome, EngineError> {
         let seed = self.setup.seed;
-        let start = Start::agreed(self.setup.opener.as_ref(), admin, LEAD)?;
+        let start = Start::agree_on_window(self.setup.opener.as_ref(), admin, LEAD)?;
         self.window(admin, (start, extent), seed, listener)
     }
 }
@@ -209,7 +209,7 @@ impl Phase for Working<'_> {
             Event::Slice { number, totals, readings } => {
                 // A slice without answers is reported too.
                 if totals.calls > 0 {
-                    window.is_moving();
+                    window.note_progress();
                 }
                 window.outcome.totals.merge(&totals);
                 window.outcome.readings.extend(readings);
@@ -246,7 +246,7 @@ impl Phase for Working<'_> {
     }
 
     fn overdue(&mut self) -> Option<EngineError> {
-        self.window.stuck(|| alive(self.members).map(|session| session.pid).collect())
+        self.window.stuck_error(|| alive(self.members).map(|session| session.pid).collect())
     }
 
     fn tick(&mut self) {
@@ -256,7 +256,7 @@ impl Phase for Working<'_> {
     }
 
     fn end(&mut self, urgent: bool) {
-        self.quit.gently();
+        self.quit.request();
         let alive: Vec<Alive<'_>> = alive(self.members).collect();
         self.window.stop(&alive, urgent);
     }

@@ -24,7 +24,7 @@ pub(super) struct Session {
     pub pid: i32,
     prepared: Vec<Prepared>,
     /// The query for the condition's settings; empty if the condition has none.
-    reading: Vec<u8>,
+    settings_query: Vec<u8>,
     rng: SplitMix64,
     /// The start times of its calls in an open loop.
     schedule: Option<Schedule>,
@@ -33,10 +33,10 @@ pub(super) struct Session {
     /// The incomplete message at the end of the last read.
     carry: Vec<u8>,
     /// Calls left to send.
-    left: Option<u64>,
+    calls_left: Option<u64>,
     stage: Stage,
     /// Query the settings before the next call.
-    reading_due: bool,
+    settings_query_due: bool,
     /// Rows of the answer that is being read.
     rows: u64,
     refused: Option<Refusal>,
@@ -118,22 +118,22 @@ impl Session {
         index: u32,
         pid: i32,
         prepared: Vec<Prepared>,
-        reading: Vec<u8>,
+        settings_query: Vec<u8>,
     ) -> Session {
         Session {
             wire,
             index,
             pid,
             prepared,
-            reading,
+            settings_query,
             rng: SplitMix64::new(0),
             schedule: None,
             flights: VecDeque::new(),
             out: Vec::new(),
             carry: Vec::new(),
-            left: None,
+            calls_left: None,
             stage: Stage::Done,
-            reading_due: false,
+            settings_query_due: false,
             rows: 0,
             refused: None,
             blocked: false,
@@ -152,9 +152,9 @@ impl Session {
         self.rng = SplitMix64::new(stream);
         self.schedule =
             window.pace.map(|pace| Schedule::new(&pace, number, window.members, window.seed));
-        self.left = share;
+        self.calls_left = share;
         self.stage = Stage::Working;
-        (self.reading_due, self.asleep, self.late, self.answered) = (false, false, None, 0);
+        (self.settings_query_due, self.asleep, self.late, self.answered) = (false, false, None, 0);
         self.totals = SessionTotals::default();
     }
 
@@ -172,13 +172,13 @@ impl Session {
         self.stage = Stage::Done;
     }
 
-    pub(super) fn ask_for_settings(&mut self) {
-        self.reading_due = !self.reading.is_empty() && self.stage == Stage::Working;
+    pub(super) fn request_settings(&mut self) {
+        self.settings_query_due = !self.settings_query.is_empty() && self.stage == Stage::Working;
     }
 
     /// Begins and sends what is due. Returns the time of the next call, or `None` if an answer must
     /// come first, and whether everything could be sent.
-    pub(super) fn go_on(
+    pub(super) fn send_due_calls(
         &mut self,
         now: i64,
         window: &Window,
@@ -186,10 +186,10 @@ impl Session {
     ) -> Result<(Option<i64>, bool), WireError> {
         let mut wake = None;
         while self.stage == Stage::Working
-            && !self.reading_due
+            && !self.settings_query_due
             && self.flights.len() < window.pipeline
         {
-            if now >= window.end() || self.left == Some(0) || window.quit.is_asked() {
+            if now >= window.end() || self.calls_left == Some(0) || window.quit.is_requested() {
                 // No further call begins.
                 self.stage = Stage::Ending;
                 break;
@@ -211,22 +211,22 @@ impl Session {
             };
             let first = if self.schedule.is_some() { began } else { 0 };
             self.late.get_or_insert(now - first);
-            self.left = self.left.map(|n| n - 1);
+            self.calls_left = self.calls_left.map(|n| n - 1);
             tally.counted.begun += 1;
-            self.draw(began);
+            self.begin_call(began);
         }
         if self.flights.is_empty() {
             match self.stage {
-                Stage::Working if self.reading_due => {
-                    self.reading_due = false;
-                    self.ask(now);
+                Stage::Working if self.settings_query_due => {
+                    self.settings_query_due = false;
+                    self.query_settings(now);
                 }
-                Stage::Ending if self.reading.is_empty() || window.quit.is_asked() => {
+                Stage::Ending if self.settings_query.is_empty() || window.quit.is_requested() => {
                     self.stage = Stage::Done;
                 }
                 Stage::Ending => {
                     self.stage = Stage::LastReading;
-                    self.ask(now);
+                    self.query_settings(now);
                 }
                 Stage::LastReading => self.stage = Stage::Done,
                 Stage::Working | Stage::Done => {}
@@ -259,13 +259,13 @@ impl Session {
                 tally.latency(counts).record_censored((now - flight.began).max(0) as f64, 1);
             }
         }
-        let whole = window.is_finite() && !window.quit.is_asked();
-        let Some(mut schedule) = self.schedule.take().filter(|_| whole) else { return };
+        let is_complete = window.is_finite() && !window.quit.is_requested();
+        let Some(mut schedule) = self.schedule.take().filter(|_| is_complete) else { return };
         // Answers come in the order of the calls: no answer comes before that of the last call that
         // began. If calls go one by one, no call begins before it either.
         let answered = self.answered.max(window.end());
         let begun = if window.pipeline == 1 { answered } else { window.end() };
-        tally.counted.due += schedule.left_before(window.end(), |moment, calls| {
+        tally.counted.due += schedule.skip_due_before(window.end(), |moment, calls| {
             let counts = choose(&self.prepared, &mut self.rng).counts;
             tally.latency(counts).record_censored((answered - moment) as f64, calls);
             tally.lag.record_censored((begun - moment) as f64, calls);
@@ -273,19 +273,19 @@ impl Session {
     }
 
     #[inline]
-    fn draw(&mut self, began: i64) {
+    fn begin_call(&mut self, began: i64) {
         let call = choose(&self.prepared, &mut self.rng);
         call.write(&mut self.rng, &mut self.out);
         self.flights.push_back(Flight { began, counts: Some(call.counts) });
     }
 
-    fn ask(&mut self, now: i64) {
-        self.out.extend_from_slice(&self.reading);
+    fn query_settings(&mut self, now: i64) {
+        self.out.extend_from_slice(&self.settings_query);
         self.flights.push_back(Flight { began: now, counts: None });
     }
 
     /// Reads the available data; sets `now` to the time of the read.
-    pub(super) fn hear(
+    pub(super) fn receive(
         &mut self,
         buffer: &mut [u8],
         clock: impl Fn() -> i64,
@@ -309,12 +309,12 @@ impl Session {
             };
             *now = clock();
             if self.carry.is_empty() {
-                let rest = self.take(&buffer[..read], *now, listener)?;
+                let rest = self.handle_messages(&buffer[..read], *now, listener)?;
                 self.carry.extend_from_slice(rest);
             } else {
                 let mut carry = std::mem::take(&mut self.carry);
                 carry.extend_from_slice(&buffer[..read]);
-                let rest = self.take(&carry, *now, listener)?.len();
+                let rest = self.handle_messages(&carry, *now, listener)?.len();
                 carry.drain(..carry.len() - rest);
                 self.carry = carry;
             }
@@ -325,7 +325,7 @@ impl Session {
     }
 
     /// Handles all complete messages; returns the rest.
-    fn take<'a>(
+    fn handle_messages<'a>(
         &mut self,
         mut bytes: &'a [u8],
         now: i64,
@@ -334,9 +334,9 @@ impl Session {
         while let Some((message, rest)) = Message::first(bytes)? {
             bytes = rest;
             match message.tag {
-                b'C' => self.rows += rows_of(message.body),
-                b'Z' => self.landed(message.body, now, listener.tally)?,
-                b'D' => self.row(message.body, listener)?,
+                b'C' => self.rows += row_count(message.body),
+                b'Z' => self.finish_answer(message.body, now, listener.tally)?,
+                b'D' => self.handle_row(message.body, listener)?,
                 b'E' => {
                     self.refused.get_or_insert_with(|| Refusal::read(message.body));
                 }
@@ -348,7 +348,7 @@ impl Session {
         Ok(bytes)
     }
 
-    fn row(&mut self, body: &[u8], listener: &mut Listener<'_>) -> Result<(), WireError> {
+    fn handle_row(&mut self, body: &[u8], listener: &mut Listener<'_>) -> Result<(), WireError> {
         match self.flights.front().map(|flight| flight.counts) {
             Some(Some(Counts::ReadCount)) => {
                 let (_, count) = body.split_last_chunk::<8>().ok_or(WireError::Malformed)?;
@@ -368,7 +368,12 @@ impl Session {
 
     /// Handles the end of an answer.
     #[inline]
-    fn landed(&mut self, status: &[u8], now: i64, tally: &mut Tally) -> Result<(), WireError> {
+    fn finish_answer(
+        &mut self,
+        status: &[u8],
+        now: i64,
+        tally: &mut Tally,
+    ) -> Result<(), WireError> {
         let flight = self.flights.pop_front().ok_or(WireError::Malformed)?;
         if self.stage != Stage::LastReading {
             self.answered = now;
@@ -439,7 +444,7 @@ pub(super) struct Listener<'a> {
 
 /// Returns the number at the end of a command tag, such as `UPDATE 8`; 0 if there is none.
 #[inline]
-fn rows_of(tag: &[u8]) -> u64 {
+fn row_count(tag: &[u8]) -> u64 {
     let tag = tag.strip_suffix(b"\0").unwrap_or(tag);
     let digits = tag.iter().rev().take_while(|b| b.is_ascii_digit()).count();
     tag[tag.len() - digits..].iter().fold(0, |n, digit| n * 10 + u64::from(digit - b'0'))
@@ -454,9 +459,9 @@ mod tests {
         for (tag, rows) in
             [("SELECT 1\0", 1), ("INSERT 0 12\0", 12), ("UPDATE 255\0", 255), ("COMMIT\0", 0)]
         {
-            assert_eq!(rows_of(tag.as_bytes()), rows, "{tag}");
+            assert_eq!(row_count(tag.as_bytes()), rows, "{tag}");
         }
-        assert_eq!(rows_of(b""), 0);
+        assert_eq!(row_count(b""), 0);
     }
 
     #[test]

@@ -8,7 +8,7 @@ use crate::workload::{Script, Sessions, sql};
 
 /// Returns the work of all sessions.
 pub(in crate::workload) fn calls(slob: &Slob) -> AllCalls {
-    AllCalls::own((0..slob.count()).map(|session| session_calls(slob, session)).collect())
+    AllCalls::per_session((0..slob.count()).map(|session| session_calls(slob, session)).collect())
 }
 
 fn session_calls(slob: &Slob, session: u32) -> Calls {

@@ -58,21 +58,21 @@ pub(super) struct Quit(Arc<AtomicU8>);
 
 impl Quit {
     /// Start no more calls.
-    pub(super) fn gently(&self) {
+    pub(super) fn request(&self) {
         self.0.fetch_max(1, Ordering::Relaxed);
     }
 
     /// Do not wait for running calls either.
-    pub(super) fn at_once(&self) {
+    pub(super) fn force(&self) {
         self.0.fetch_max(2, Ordering::Relaxed);
     }
 
     #[inline]
-    pub(super) fn is_asked(&self) -> bool {
+    pub(super) fn is_requested(&self) -> bool {
         self.0.load(Ordering::Relaxed) > 0
     }
 
-    pub(super) fn is_at_once(&self) -> bool {
+    pub(super) fn is_forced(&self) -> bool {
         self.0.load(Ordering::Relaxed) > 1
     }
 }

@@ -7,21 +7,21 @@ use postgres::Client;
 
 /// The processes must stay the same this long: a program may connect briefly before it opens its
 /// working sessions.
-const SETTLED: Duration = Duration::from_millis(250);
-const OFTEN: Duration = Duration::from_millis(50);
+const STABLE_TIME: Duration = Duration::from_millis(250);
+const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Polling interval for a program that opens one session after the other.
-const SELDOM: Duration = Duration::from_secs(1);
+const SLOW_POLL_INTERVAL: Duration = Duration::from_secs(1);
 
 #[derive(Debug)]
 pub(super) struct Backends {
     application_name: String,
     begun: Instant,
-    next: Instant,
+    next_poll: Instant,
     pids: Vec<i32>,
-    since: Instant,
+    stable_since: Instant,
     reported: bool,
     /// The largest number of processes seen at once.
-    pub(super) most: usize,
+    pub(super) max_sessions: usize,
 }
 
 impl Backends {
@@ -30,33 +30,34 @@ impl Backends {
         Backends {
             application_name: application_name.to_owned(),
             begun: now,
-            next: now,
+            next_poll: now,
             pids: Vec::new(),
-            since: now,
+            stable_since: now,
             reported: false,
-            most: 0,
+            max_sessions: 0,
         }
     }
 
     /// Returns the processes once, when they are stable.
-    pub(super) fn look(&mut self, admin: &mut Client) -> Option<Vec<i32>> {
+    pub(super) fn poll(&mut self, admin: &mut Client) -> Option<Vec<i32>> {
         let now = Instant::now();
-        if self.reported || now < self.next {
+        if self.reported || now < self.next_poll {
             return None;
         }
-        let young = now - self.begun < SELDOM;
-        self.next = now + if young || !self.pids.is_empty() { OFTEN } else { SELDOM };
+        let is_young = now - self.begun < SLOW_POLL_INTERVAL;
+        self.next_poll = now
+            + if is_young || !self.pids.is_empty() { POLL_INTERVAL } else { SLOW_POLL_INTERVAL };
         // If the server is gone, the trial ends by other means.
         let pids = self.pids(admin).unwrap_or_default();
-        self.most = self.most.max(pids.len());
+        self.max_sessions = self.max_sessions.max(pids.len());
         if pids != self.pids {
             self.pids = pids;
-            self.since = now;
+            self.stable_since = now;
         }
-        self.reported = !self.pids.is_empty() && now - self.since >= SETTLED;
+        self.reported = !self.pids.is_empty() && now - self.stable_since >= STABLE_TIME;
         // A program that reconnects constantly is never stable; it costs one query per second.
-        if now - self.begun > 4 * SELDOM {
-            self.next = now + SELDOM;
+        if now - self.begun > 4 * SLOW_POLL_INTERVAL {
+            self.next_poll = now + SLOW_POLL_INTERVAL;
         }
         self.reported.then(|| self.pids.clone())
     }

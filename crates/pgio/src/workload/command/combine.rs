@@ -33,13 +33,13 @@ fn metrics(specs: &[MetricSpec], parts: &[(String, ProgramOutput)]) -> BTreeMap<
         .unwrap_or_else(|| vec![1.0; parts.len()]);
     let one = |spec: &MetricSpec| {
         let combine = spec.combine?;
-        let value = values(spec).map(|values| together(combine, &values, &shares));
+        let value = values(spec).map(|values| combine_values(combine, &values, &shares));
         Some((spec.name.clone(), Metric::new(value, spec.unit.clone())))
     };
     specs.iter().filter_map(one).collect()
 }
 
-fn together(combine: Combine, values: &[f64], shares: &[f64]) -> f64 {
+fn combine_values(combine: Combine, values: &[f64], shares: &[f64]) -> f64 {
     let all = values.iter().copied();
     match combine {
         Combine::Sum => all.sum(),

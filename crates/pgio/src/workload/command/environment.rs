@@ -58,7 +58,7 @@ impl CommandEnvironment {
         let mut without_options = params.clone();
         without_options.options = None;
         let run_time = settings.run_time.unwrap_or_default();
-        let of_pgio = [
+        let builtin_values = [
             ("seconds", run_time.as_secs_f64().to_string()),
             ("warmup", settings.warmup.as_secs_f64().to_string()),
             // Some programs do not accept more than half of the usual 64 bits.
@@ -73,7 +73,7 @@ impl CommandEnvironment {
             ("dir", dir.to_owned()),
         ];
         let mut values: BTreeMap<String, String> =
-            of_pgio.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
+            builtin_values.into_iter().map(|(name, value)| (name.to_owned(), value)).collect();
         let own = spec.parameters.iter();
         let own: Vec<(String, String)> = own
             .map(|(name, text)| (name.clone(), text.fill(&|name| values.get(name).cloned())))

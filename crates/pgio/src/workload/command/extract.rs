@@ -24,17 +24,17 @@ pub(super) struct CapturedOutput<'a> {
 
 pub(super) fn metrics(
     specs: &[MetricSpec],
-    written: &CapturedOutput<'_>,
+    captured: &CapturedOutput<'_>,
 ) -> Result<BTreeMap<String, Metric>, CommandError> {
-    let mut files = written.files.iter();
+    let mut files = captured.files.iter();
     let mut all = BTreeMap::new();
     for spec in specs {
         let (text, place) = match &spec.source {
-            OutputSource::Stdout => (written.stdout, "stdout"),
-            OutputSource::Stderr => (written.stderr, "stderr"),
+            OutputSource::Stdout => (captured.stdout, "stdout"),
+            OutputSource::Stderr => (captured.stderr, "stderr"),
             OutputSource::File(path) => (files.next().map_or("", String::as_str), path.text()),
         };
-        let value = value(spec, text).map_err(|why| CommandError::Metric {
+        let value = extract_value(spec, text).map_err(|why| CommandError::Metric {
             name: spec.name.clone(),
             why,
             place: place.to_owned(),
@@ -49,17 +49,17 @@ pub(super) fn metrics(
 }
 
 /// Returns `None` for an optional metric that was not measured.
-fn value(spec: &MetricSpec, text: &str) -> Result<Option<f64>, String> {
+fn extract_value(spec: &MetricSpec, text: &str) -> Result<Option<f64>, String> {
     let wrong = |why: String| format!("{why}; {}", remedy(spec));
     let found = match &spec.extractor {
-        Extractor::Json(pointers) => by_pointers(text, pointers, spec.optional),
-        Extractor::Regex { pattern, take, skip } => by_regex(text, pattern, *take, *skip),
+        Extractor::Json(pointers) => extract_by_pointers(text, pointers, spec.optional),
+        Extractor::Regex { pattern, take, skip } => extract_by_regex(text, pattern, *take, *skip),
     };
     let Some(found) = found.map_err(wrong)? else {
         return match spec.optional {
             true => Ok(None),
-            false if spec.primary => Err(wrong(missing(&spec.extractor))),
-            false => Err(wrong(missing(&spec.extractor)) + ", or write optional = true"),
+            false if spec.primary => Err(wrong(describe_missing(&spec.extractor))),
+            false => Err(wrong(describe_missing(&spec.extractor)) + ", or write optional = true"),
         };
     };
     let value = found * spec.scale;
@@ -89,7 +89,7 @@ fn remedy(spec: &MetricSpec) -> String {
     format!("{look} and correct {key}")
 }
 
-fn missing(extractor: &Extractor) -> String {
+fn describe_missing(extractor: &Extractor) -> String {
     match extractor {
         Extractor::Json(pointers) => format!("no value at {}", pointers.join(" and ")),
         Extractor::Regex { pattern, skip: 0, .. } => format!("nothing matches `{pattern}`"),
@@ -99,7 +99,7 @@ fn missing(extractor: &Extractor) -> String {
     }
 }
 
-fn by_regex(
+fn extract_by_regex(
     text: &str,
     pattern: &str,
     take: MatchChoice,
@@ -109,7 +109,8 @@ fn by_regex(
     let skip = usize::try_from(skip).unwrap_or(usize::MAX);
     let numbers = regex.captures_iter(text).skip(skip).map(|found| {
         let group = found.get(1).or_else(|| found.get(0)).map_or("", |m| m.as_str());
-        number(group).ok_or_else(|| format!("`{pattern}` matches `{group}`, which is not a number"))
+        parse_number(group)
+            .ok_or_else(|| format!("`{pattern}` matches `{group}`, which is not a number"))
     });
     let numbers = numbers.collect::<Result<Vec<f64>, String>>()?;
     let sum = || (!numbers.is_empty()).then(|| numbers.iter().sum::<f64>());
@@ -121,31 +122,36 @@ fn by_regex(
     })
 }
 
-fn by_pointers(text: &str, pointers: &[String], optional: bool) -> Result<Option<f64>, String> {
-    let Some(document) = json(text) else {
+fn extract_by_pointers(
+    text: &str,
+    pointers: &[String],
+    optional: bool,
+) -> Result<Option<f64>, String> {
+    let Some(document) = find_json(text) else {
         return if optional { Ok(None) } else { Err("the output contains no JSON".to_owned()) };
     };
     let mut sum = None;
     for pointer in pointers {
-        let found = at(&document, pointer);
+        let found = values_at(&document, pointer);
         if found.is_empty() {
             return Ok(None);
         }
         for value in found {
             let number = match value {
                 Value::Number(n) => n.as_f64(),
-                Value::String(text) => number(text),
+                Value::String(text) => parse_number(text),
                 Value::Null | Value::Bool(_) | Value::Array(_) | Value::Object(_) => None,
             };
-            let shown = || format!("{pointer} is {}, which is not a number", short(value));
-            *sum.get_or_insert(0.0) += number.ok_or_else(shown)?;
+            let not_a_number =
+                || format!("{pointer} is {}, which is not a number", abbreviate(value));
+            *sum.get_or_insert(0.0) += number.ok_or_else(not_a_number)?;
         }
     }
     Ok(sum)
 }
 
 /// Returns the first JSON value that begins a line; other text may precede and follow it.
-fn json(text: &str) -> Option<Value> {
+fn find_json(text: &str) -> Option<Value> {
     let starts = std::iter::once(0).chain(text.match_indices('\n').map(|(at, _)| at + 1));
     let mut candidates =
         starts.filter(|at| text[*at..].trim_start_matches(' ').starts_with(['{', '[']));
@@ -156,19 +162,21 @@ fn json(text: &str) -> Option<Value> {
 }
 
 /// Returns all values that the pointer matches; `*` stands for all members of an array or object.
-fn at<'a>(value: &'a Value, pointer: &str) -> Vec<&'a Value> {
-    let Some((before, after)) = star(pointer) else {
+fn values_at<'a>(value: &'a Value, pointer: &str) -> Vec<&'a Value> {
+    let Some((before, after)) = split_at_star(pointer) else {
         return value.pointer(pointer).into_iter().collect();
     };
     match value.pointer(before) {
-        Some(Value::Array(items)) => items.iter().flat_map(|item| at(item, after)).collect(),
-        Some(Value::Object(members)) => members.values().flat_map(|item| at(item, after)).collect(),
+        Some(Value::Array(items)) => items.iter().flat_map(|item| values_at(item, after)).collect(),
+        Some(Value::Object(members)) => {
+            members.values().flat_map(|item| values_at(item, after)).collect()
+        }
         _ => Vec::new(),
     }
 }
 
 /// Splits the pointer at the first step that is `*`.
-fn star(pointer: &str) -> Option<(&str, &str)> {
+fn split_at_star(pointer: &str) -> Option<(&str, &str)> {
     let mut from = 0;
     loop {
         let found = from + pointer[from..].find("/*")?;
@@ -181,11 +189,11 @@ fn star(pointer: &str) -> Option<(&str, &str)> {
 }
 
 /// Parses as Rust does, including `nan` and `inf`; the caller refuses these with their name.
-fn number(text: &str) -> Option<f64> {
+fn parse_number(text: &str) -> Option<f64> {
     text.trim().parse().ok()
 }
 
-fn short(value: &Value) -> String {
+fn abbreviate(value: &Value) -> String {
     let text = value.to_string();
     match text.chars().count() > 40 {
         true => format!("{} …", text.chars().take(40).collect::<String>()),

@@ -25,7 +25,7 @@ impl Recipe {
 }
 
 impl LastSetup {
-    pub(super) fn is(&self, recipe: &Recipe) -> bool {
+    pub(super) fn matches(&self, recipe: &Recipe) -> bool {
         self.lock().as_ref() == Some(recipe)
     }
 

@@ -7,13 +7,13 @@ use serde::{Deserialize, Serialize};
 
 use pgio_results::model::Metric;
 
-/// Bytes of a line that a status has room for.
-const ROOM: usize = 72;
-/// The last lines shown, and their characters at most.
-const LINES: usize = 5;
-/// Lines shown from an error on, such as LINE and HINT.
-const CONTEXT: usize = 4;
-const CHARACTERS: usize = 600;
+/// Maximum size of a status line.
+const STATUS_BYTES: usize = 72;
+/// Number of last lines shown.
+const TAIL_LINES: usize = 5;
+/// Lines shown from an error on, such as LINE and HINT; at most.
+const ERROR_CONTEXT_LINES: usize = 4;
+const MAX_CHARACTERS: usize = 600;
 
 /// The complete output of a failed program.
 #[derive(Debug, Clone, Default)]
@@ -36,7 +36,7 @@ pub struct ProgramOutput {
 /// The beginning of an output line, small enough to be copied about with every sign of progress.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub struct StatusLine {
-    bytes: [u8; ROOM],
+    bytes: [u8; STATUS_BYTES],
     length: usize,
 }
 
@@ -46,7 +46,7 @@ impl StatusLine {
         let mut status = StatusLine::default();
         for c in line.chars().map(clean) {
             let end = status.length + c.len_utf8();
-            if end > ROOM {
+            if end > STATUS_BYTES {
                 break;
             }
             c.encode_utf8(&mut status.bytes[status.length..end]);
@@ -62,7 +62,7 @@ impl StatusLine {
 
 impl Default for StatusLine {
     fn default() -> StatusLine {
-        StatusLine { bytes: [0; ROOM], length: 0 }
+        StatusLine { bytes: [0; STATUS_BYTES], length: 0 }
     }
 }
 
@@ -76,18 +76,18 @@ impl fmt::Debug for StatusLine {
 /// go on for a while after what made it fail.
 pub(super) fn cause_of_failure(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let tail = lines.len().saturating_sub(LINES);
+    let tail = lines.len().saturating_sub(TAIL_LINES);
     let end = last_lines(text);
     match lines.iter().position(|line| reports_an_error(line)) {
         Some(first) if first < tail => {
-            let until = tail.min(first + CONTEXT);
+            let until = tail.min(first + ERROR_CONTEXT_LINES);
             let head = lines[first..until].join(" / ");
             let gap = if until < tail { " / …" } else { "" };
-            format!("{}{gap} / {end}", printable::truncate(&head, CHARACTERS))
+            format!("{}{gap} / {end}", printable::truncate(&head, MAX_CHARACTERS))
         }
-        // It is among the last lines; they begin with it even where they are cut.
+        // The error is among the last lines: begin with it.
         Some(first) => {
-            printable::truncate(&lines[first..].join(" / "), 2 * CHARACTERS).into_owned()
+            printable::truncate(&lines[first..].join(" / "), 2 * MAX_CHARACTERS).into_owned()
         }
         None => end,
     }
@@ -101,10 +101,10 @@ fn reports_an_error(line: &str) -> bool {
 /// The last lines that are not empty, on one line.
 pub(super) fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
-    let last = lines[lines.len().saturating_sub(LINES)..].join(" / ");
+    let last = lines[lines.len().saturating_sub(TAIL_LINES)..].join(" / ");
     let length = last.chars().count();
-    match length > CHARACTERS {
-        true => format!("… {}", last.chars().skip(length - CHARACTERS).collect::<String>()),
+    match length > MAX_CHARACTERS {
+        true => format!("… {}", last.chars().skip(length - MAX_CHARACTERS).collect::<String>()),
         false => last,
     }
 }
@@ -117,7 +117,7 @@ mod tests {
     fn a_line_is_cut_between_characters_and_stays_one() {
         assert_eq!(StatusLine::new("a\tb\u{7}c").text(), "a b c");
         let long = "ü".repeat(60);
-        assert_eq!(StatusLine::new(&long).text(), "ü".repeat(ROOM / 2));
+        assert_eq!(StatusLine::new(&long).text(), "ü".repeat(STATUS_BYTES / 2));
         assert_eq!(StatusLine::default().text(), "");
     }
 
@@ -139,7 +139,7 @@ mod tests {
         assert!(cause_shown.ends_with("/ … / progress: 4.0 s / progress: 5.0 s / progress: 6.0 s / progress: 7.0 s / progress: 8.0 s"), "{cause_shown}");
         assert_eq!(cause_of_failure("why\nso\n"), "why / so");
         let long = cause_of_failure(&format!("ERROR: {}\n{progress}", "x".repeat(1 << 20)));
-        assert!(long.starts_with("ERROR: xx") && long.len() < 3 * CHARACTERS, "{}", long.len());
+        assert!(long.starts_with("ERROR: xx") && long.len() < 3 * MAX_CHARACTERS, "{}", long.len());
     }
 
     #[test]
@@ -147,6 +147,6 @@ mod tests {
         assert_eq!(last_lines("1\n2\n\n3\n4\n 5 \n6\n\n"), "2 / 3 / 4 / 5 / 6");
         assert_eq!(last_lines(""), "");
         let long = last_lines(&"x".repeat(5000));
-        assert_eq!(long.chars().count(), CHARACTERS + 2);
+        assert_eq!(long.chars().count(), MAX_CHARACTERS + 2);
     }
 }

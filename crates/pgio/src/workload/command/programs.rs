@@ -12,9 +12,9 @@ use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 
 /// The search path of a command's programs, including PostgreSQL's programs outside PATH.
-pub(super) const PATHS: &str = include_str!("paths.sh");
-/// Checks that `program` is executable or `file` is readable.
-const LOOK: &str = r#"
+pub(super) const SEARCH_PATH: &str = include_str!("paths.sh");
+/// Prints whether a `program` is executable, or a `file` readable.
+const EXISTS_SCRIPT: &str = r#"
 case $1 in
 program)
     case $2 in
@@ -30,25 +30,25 @@ esac && echo yes || echo no
 pub enum Lines {
     All,
     /// A driver warms up and generates the load.
-    OfDriver,
+    Driver,
     /// The coordinator of drivers makes the data and cleans up.
-    OfCoordinator,
+    Coordinator,
 }
 
 impl Lines {
     /// Returns the lines that the process of the experiment runs itself.
-    pub fn of_experiment(has_drivers: bool) -> Lines {
-        if has_drivers { Lines::OfCoordinator } else { Lines::All }
+    pub fn for_experiment(has_drivers: bool) -> Lines {
+        if has_drivers { Lines::Coordinator } else { Lines::All }
     }
 
     /// Returns these lines with their keys.
-    fn of(self, spec: &CommandSpec) -> Vec<(&'static str, Option<&Line>)> {
+    fn with_keys(self, spec: &CommandSpec) -> Vec<(&'static str, Option<&Line>)> {
         let load = [("run", Some(&spec.run)), ("warm_up", spec.warm_up.as_ref())];
         let data = [("setup", spec.setup.as_ref()), ("cleanup", spec.cleanup.as_ref())];
         match self {
             Lines::All => [load, data].concat(),
-            Lines::OfDriver => load.to_vec(),
-            Lines::OfCoordinator => data.to_vec(),
+            Lines::Driver => load.to_vec(),
+            Lines::Coordinator => data.to_vec(),
         }
     }
 }
@@ -57,18 +57,19 @@ impl Lines {
 pub fn check(spec: &CommandSpec, lines: Lines, host: &Host) -> Result<(), CommandError> {
     let mut seen = BTreeSet::new();
     // The shell that runs the lines needs it to create process groups.
-    if !is_there(host, "program", "setsid")? {
-        return Err(missing("setsid", host));
+    if !exists_on(host, "program", "setsid")? {
+        return Err(missing_program("setsid", host));
     }
-    for (key, line) in lines.of(spec) {
+    for (key, line) in lines.with_keys(spec) {
         let Some(Line::Words(words)) = line else { continue };
-        let words: Vec<Option<String>> = words.iter().map(|word| known(word, spec)).collect();
+        let words: Vec<Option<String>> =
+            words.iter().map(|word| resolve_word(word, spec)).collect();
         let Some(Some(program)) = words.first() else { continue };
-        if seen.insert(program.clone()) && !is_there(host, "program", program)? {
-            return Err(missing(program, host));
+        if seen.insert(program.clone()) && !exists_on(host, "program", program)? {
+            return Err(missing_program(program, host));
         }
-        for file in files(program, &words[1..]) {
-            if seen.insert(file.clone()) && !is_there(host, "file", &file)? {
+        for file in named_files(program, &words[1..]) {
+            if seen.insert(file.clone()) && !exists_on(host, "file", &file)? {
                 return Err(CommandError::Refused(format!(
                     "file {file}, which `{program}` ({key}) is to read, is not on host {} or cannot be read there: put it there, or correct its path",
                     host.name()
@@ -79,18 +80,18 @@ pub fn check(spec: &CommandSpec, lines: Lines, host: &Host) -> Result<(), Comman
     Ok(())
 }
 
-fn missing(program: &str, host: &Host) -> CommandError {
+fn missing_program(program: &str, host: &Host) -> CommandError {
     CommandError::Missing { program: program.to_owned(), host: host.name().to_owned() }
 }
 
-fn is_there(host: &Host, what: &str, name: &str) -> Result<bool, CommandError> {
-    let script = format!("{PATHS}{LOOK}");
+fn exists_on(host: &Host, what: &str, name: &str) -> Result<bool, CommandError> {
+    let script = format!("{SEARCH_PATH}{EXISTS_SCRIPT}");
     let line = CommandLine::new("sh").args(["-c", &script, "sh", what, name]);
     Ok(host.run(&line)?.trim() == "yes")
 }
 
 /// Returns the text if it is known before a trial.
-fn known(word: &Template, spec: &CommandSpec) -> Option<String> {
+fn resolve_word(word: &Template, spec: &CommandSpec) -> Option<String> {
     let value = |name: &str| {
         let parameter = spec.parameters.get(name)?;
         parameter.placeholders().next().is_none().then(|| parameter.text().to_owned())
@@ -100,7 +101,7 @@ fn known(word: &Template, spec: &CommandSpec) -> Option<String> {
 }
 
 /// Returns the files that a known program's arguments name; a word is `None` if it is not known yet.
-fn files(program: &str, words: &[Option<String>]) -> Vec<String> {
+fn named_files(program: &str, words: &[Option<String>]) -> Vec<String> {
     let name = program.rsplit('/').next().unwrap_or(program);
     let mut found = Vec::new();
     let mut words = words.iter();
@@ -155,7 +156,7 @@ mod tests {
     fn files_of_a_line_are_found() {
         let read = |program: &str, words: &[&str]| {
             let words: Vec<Option<String>> = words.iter().map(|w| Some((*w).to_owned())).collect();
-            files(program, &words)
+            named_files(program, &words)
         };
         let words = ["-f", "a.sql", "--file=b.sql@3", "-fc.sql", "-c", "5", "--foo"];
         assert_eq!(read("/usr/bin/pgbench", &words), ["a.sql", "b.sql", "c.sql"]);
@@ -195,7 +196,7 @@ mod tests {
         let keys = "run = ['psql', '--file={f}']\nparameters = { f = '/no/such.sql' }";
         refused(keys, "/no/such.sql");
         let keys = format!("run = ['/no/run']\nsetup = ['{program}']");
-        assert_eq!(lines(Lines::OfCoordinator, &keys), None);
-        assert!(lines(Lines::OfDriver, &keys).is_some());
+        assert_eq!(lines(Lines::Coordinator, &keys), None);
+        assert!(lines(Lines::Driver, &keys).is_some());
     }
 }

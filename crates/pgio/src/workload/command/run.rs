@@ -61,7 +61,7 @@ impl Participants for PreparedCommand {
         _extent: Extent,
         listener: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Result<WindowOutcome, EngineError> {
-        let start = Start::agreed(self.opener.as_ref(), admin, Duration::ZERO)?;
+        let start = Start::agree_on_window(self.opener.as_ref(), admin, Duration::ZERO)?;
         wait_until(start.at);
         let job = job(&self.settings, "run", &self.settings.spec.run, &self.environment);
         let mut backends = Backends::new(&self.environment.application_name);
@@ -71,7 +71,7 @@ impl Participants for PreparedCommand {
                 opened = Some(began);
                 listener(admin, WindowEvent::Opened(began));
             }
-            if let Some(pids) = backends.look(admin) {
+            if let Some(pids) = backends.poll(admin) {
                 listener(admin, WindowEvent::Serving(pids));
             }
             let (elapsed, status) = (began.elapsed().as_secs_f64(), StatusLine::new(line));
@@ -96,13 +96,13 @@ impl Participants for PreparedCommand {
         if seconds.is_err() {
             backends.terminate(admin);
         }
-        let measured = seconds.and_then(|_| self.measured(&stdout, &stderr, backends.most));
+        let measured = seconds.and_then(|_| self.measured(&stdout, &stderr, backends.max_sessions));
         let cleaned = self.clean_up();
         let (metrics, error) = match (measured, cleaned) {
             (Ok(metrics), Ok(())) => (metrics, None),
             (Err(error), _) | (Ok(_), Err(error)) => (BTreeMap::new(), Some(error.into())),
         };
-        let output = ProgramOutput { metrics, stdout, stderr, sessions: backends.most };
+        let output = ProgramOutput { metrics, stdout, stderr, sessions: backends.max_sessions };
         listener(admin, WindowEvent::Output(Box::new(output)));
         let started = start.epoch + opened.saturating_duration_since(start.at).as_secs_f64();
         Ok(WindowOutcome {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::error::CommandError;
 use super::output::{Output, cause_of_failure};
-use super::programs::PATHS;
+use super::programs::SEARCH_PATH;
 use crate::config::command::CommandSettings;
 use crate::host::command::quoted;
 use crate::host::error::HostError;
@@ -23,14 +23,14 @@ const PRELUDE: &str = include_str!("runner.sh");
 const BODY: &str = include_str!("question.sh");
 
 /// The shell answers at once, even while its program runs; a long output takes a while.
-const LIMIT: Duration = Duration::from_secs(30);
+const ANSWER_LIMIT: Duration = Duration::from_secs(30);
 /// From TERM to KILL, and from KILL to giving up.
 const GRACE: Duration = Duration::from_secs(5);
-/// Maximum polling interval.
-const LOOK: Duration = Duration::from_secs(1);
+/// Interval at which the last line of output is read.
+const LINE_INTERVAL: Duration = Duration::from_secs(1);
 
 /// Replaces a password.
-const HIDDEN: &str = "***";
+const MASK: &str = "***";
 
 #[derive(Debug)]
 pub(super) struct Runner {
@@ -44,7 +44,7 @@ pub(super) struct Runner {
 /// Returns the longest time that a program may take, from its start until its output is there: its limit, two signals,
 /// and as long for answers of the shell.
 pub(in crate::workload) fn longest_run(settings: &CommandSettings) -> Duration {
-    settings.time_limit.saturating_add(2 * (GRACE + LIMIT))
+    settings.time_limit.saturating_add(2 * (GRACE + ANSWER_LIMIT))
 }
 
 /// A line to be run.
@@ -81,7 +81,7 @@ impl Runner {
         // The user's own variables could lead a program to another server.
         let ours: Vec<&str> = pgio_connect::variables().collect();
         let head = format!("unset {}\n", ours.join(" "));
-        let shell = Shell::start(host, &(head + PATHS + PRELUDE), BODY)?;
+        let shell = Shell::start(host, &(head + SEARCH_PATH + PRELUDE), BODY)?;
         let greeting = shell.greeting().trim_end_matches('\n').to_owned();
         let (host, secret) = (host.name().to_owned(), None);
         match greeting.split_once(' ') {
@@ -100,7 +100,7 @@ impl Runner {
 
     /// Sets a variable for every line.
     pub(super) fn set(&mut self, name: &str, value: &str) -> Result<(), CommandError> {
-        self.shell.ask(&format!("set {name}={}", word(value)), LIMIT)?;
+        self.shell.ask(&format!("set {name}={}", quote_word(value)), ANSWER_LIMIT)?;
         Ok(())
     }
 
@@ -116,10 +116,10 @@ impl Runner {
 
     /// Returns a file that the last line wrote; the inner error gives the reason why it is missing.
     pub(super) fn file(&mut self, path: &str) -> Result<Result<String, String>, CommandError> {
-        let text = self.shell.ask(&format!("file {}", word(path)), LIMIT)?.text;
+        let text = self.shell.ask(&format!("file {}", quote_word(path)), ANSWER_LIMIT)?.text;
         let (word, text) = text.split_once('\n').unwrap_or((text.as_str(), ""));
         Ok(match word {
-            "here" => Ok(self.hide(text)),
+            "here" => Ok(self.mask_secret(text)),
             "old" => Err(format!(
                 "the file {path} is older than this run; find out why it was not written, or correct file"
             )),
@@ -137,14 +137,14 @@ impl Runner {
         stop: &Stop,
         tick: &mut dyn FnMut(Instant, &str),
     ) -> Result<Done, CommandError> {
-        let words: Vec<String> = job.argv.iter().map(|a| word(a)).collect();
-        let answer = self.shell.ask(&format!("run {}", words.join(" ")), LIMIT)?;
+        let words: Vec<String> = job.argv.iter().map(|a| quote_word(a)).collect();
+        let answer = self.shell.ask(&format!("run {}", words.join(" ")), ANSWER_LIMIT)?;
         let began = answer.middle();
         let mut state = State::parse(&answer.text);
-        let (mut line, mut looked) = (String::new(), began);
+        let (mut line, mut line_read_at) = (String::new(), began);
         let ended = loop {
             match state {
-                State::Running(more) if !more.is_empty() => line = self.hide(&more),
+                State::Running(more) if !more.is_empty() => line = self.mask_secret(&more),
                 State::Running(_) => {}
                 State::Ended { status: 0, seconds } => break Ok(seconds),
                 State::Ended { status, .. } => break Err(Some(status)),
@@ -152,11 +152,11 @@ impl Runner {
             }
             if stop.requested() {
                 self.end(stop)?;
-                return self.left(Err(CommandError::Stopped));
+                return self.collect_output(Err(CommandError::Stopped));
             }
             if began.elapsed() > job.limit {
                 self.end(stop)?;
-                let done = self.left(Ok(0.0))?;
+                let done = self.collect_output(Ok(0.0))?;
                 let seconds = Err(job.timed_out(&done));
                 return Ok(Done { seconds, ..done });
             }
@@ -164,16 +164,16 @@ impl Runner {
             // Poll often while the line may be short, and rarely enough not to disturb a long one.
             let pause = began.elapsed() / 8;
             thread::sleep(pause.clamp(Duration::from_millis(10), Duration::from_millis(100)));
-            let question = match looked.elapsed() >= LOOK {
+            let question = match line_read_at.elapsed() >= LINE_INTERVAL {
                 true => "line",
                 false => "",
             };
             if !question.is_empty() {
-                looked = Instant::now();
+                line_read_at = Instant::now();
             }
-            state = State::parse(&self.shell.ask(question, LIMIT)?.text);
+            state = State::parse(&self.shell.ask(question, ANSWER_LIMIT)?.text);
         };
-        let done = self.left(Ok(0.0))?;
+        let done = self.collect_output(Ok(0.0))?;
         let seconds = match ended {
             Ok(seconds) => Ok(seconds),
             // A Ctrl-C that came just before the end is not the program's failure.
@@ -189,7 +189,7 @@ impl Runner {
             let asked = Instant::now();
             let mut question = format!("stop {signal}");
             loop {
-                let answer = self.shell.ask(&question, LIMIT)?.text;
+                let answer = self.shell.ask(&question, ANSWER_LIMIT)?.text;
                 if !matches!(State::parse(&answer), State::Running(_)) {
                     return Ok(());
                 }
@@ -204,22 +204,22 @@ impl Runner {
         Err(ExecError::from(silent).into())
     }
 
-    fn left(&mut self, seconds: Result<f64, CommandError>) -> Result<Done, CommandError> {
+    fn collect_output(&mut self, seconds: Result<f64, CommandError>) -> Result<Done, CommandError> {
         let mut read = |which: &str| -> Result<String, CommandError> {
-            let text = self.shell.ask(which, LIMIT)?.text;
-            Ok(self.hide(&text))
+            let text = self.shell.ask(which, ANSWER_LIMIT)?.text;
+            Ok(self.mask_secret(&text))
         };
         Ok(Done { stdout: read("out")?, stderr: read("err")?, seconds })
     }
 
     /// Masks only a long secret, because a short one occurs in every text.
-    pub(super) fn hide(&self, text: &str) -> String {
-        hide(text, self.secret.as_ref())
+    pub(super) fn mask_secret(&self, text: &str) -> String {
+        mask_secret(text, self.secret.as_ref())
     }
 }
 
-pub(super) fn hide(text: &str, secret: Option<&pgio_connect::Secret>) -> String {
-    secret.map_or_else(|| text.to_owned(), |secret| secret.hidden_in(text, HIDDEN))
+pub(super) fn mask_secret(text: &str, secret: Option<&pgio_connect::Secret>) -> String {
+    secret.map_or_else(|| text.to_owned(), |secret| secret.hidden_in(text, MASK))
 }
 
 impl State {
@@ -298,7 +298,7 @@ impl Done {
 }
 
 /// Quotes one word of a line for the shell, where `nl` is a line break.
-fn word(text: &str) -> String {
+fn quote_word(text: &str) -> String {
     quoted(OsStr::new(text)).replace('\n', "'\"$nl\"'")
 }
 

@@ -47,12 +47,12 @@ pub(super) fn check(admin: &mut Client, name: &str) -> Result<(), CommandError> 
     }
 }
 
-pub(super) fn is_there(admin: &mut Client, name: &str) -> Result<bool, CommandError> {
+pub(super) fn exists(admin: &mut Client, name: &str) -> Result<bool, CommandError> {
     Ok(find(admin, name)? == SchemaOwner::Pgio)
 }
 
 /// Creates an empty schema and drops the one of an earlier trial or a killed run.
-pub(super) fn make(admin: &mut Client, name: &str) -> Result<(), CommandError> {
+pub(super) fn create(admin: &mut Client, name: &str) -> Result<(), CommandError> {
     remove(admin, name)?;
     // CREATE fails if the schema is not pgio's.
     let sql = format!(
@@ -77,7 +77,7 @@ pub(super) fn remove(admin: &mut Client, name: &str) -> Result<(), CommandError>
 
 /// Vacuums and analyzes the loaded tables, so that the first trial does not set hint bits or gather
 /// statistics.
-pub(super) fn settle(admin: &mut Client, name: &str) -> Result<(), CommandError> {
+pub(super) fn vacuum_tables(admin: &mut Client, name: &str) -> Result<(), CommandError> {
     let sql = "SELECT format('VACUUM (FREEZE, ANALYZE) %I.%I', schemaname, tablename) \
                FROM pg_catalog.pg_tables WHERE schemaname = $1 ORDER BY tablename";
     let rows = admin.query(sql, &[&name]).map_err(failed("looking at the tables"))?;

@@ -20,9 +20,9 @@ const PRELUDE: &str = include_str!("bench.sh");
 const BODY: &str = include_str!("question.sh");
 
 /// The shell answers at once, even while fio waits.
-const LIMIT: Duration = Duration::from_secs(20);
+const ANSWER_LIMIT: Duration = Duration::from_secs(20);
 /// Time for fio to stop; after that, it is killed when the shell ends.
-const TIMEOUT: Duration = Duration::from_secs(5);
+const STOP_LIMIT: Duration = Duration::from_secs(5);
 
 #[derive(Debug)]
 pub struct Bench {
@@ -69,8 +69,8 @@ impl Bench {
         let arguments = job.arguments(&self.file);
         let words: Vec<String> = arguments.iter().map(|a| quoted(OsStr::new(a))).collect();
         let started = Instant::now();
-        let mut answer = self.shell.ask(&format!("run {}", words.join(" ")), LIMIT)?.text;
-        while let Some(bytes) = running(&answer) {
+        let mut answer = self.shell.ask(&format!("run {}", words.join(" ")), ANSWER_LIMIT)?.text;
+        while let Some(bytes) = parse_running(&answer) {
             if stop.requested() {
                 self.end()?;
                 return Err(DeviceError::Stopped);
@@ -79,19 +79,19 @@ impl Bench {
             // Poll often while a job may be short, and rarely enough not to disturb a long one.
             let pause = started.elapsed() / 8;
             thread::sleep(pause.clamp(Duration::from_millis(10), Duration::from_millis(250)));
-            answer = self.shell.ask("", LIMIT)?.text;
+            answer = self.shell.ask("", ANSWER_LIMIT)?.text;
         }
         if stop.requested() {
             return Err(DeviceError::Stopped);
         }
-        self.read(&answer, job)
+        self.parse_result(&answer, job)
     }
 
     fn end(&mut self) -> Result<(), DeviceError> {
         let asked = Instant::now();
-        while running(&self.shell.ask("stop", LIMIT)?.text).is_some() {
-            if asked.elapsed() > TIMEOUT {
-                let error = HostError::Silent { host: "fio".to_owned(), limit: TIMEOUT };
+        while parse_running(&self.shell.ask("stop", ANSWER_LIMIT)?.text).is_some() {
+            if asked.elapsed() > STOP_LIMIT {
+                let error = HostError::Silent { host: "fio".to_owned(), limit: STOP_LIMIT };
                 return Err(ExecError::from(error).into());
             }
             thread::sleep(Duration::from_millis(20));
@@ -100,27 +100,27 @@ impl Bench {
     }
 
     /// Parses `ended STATUS`, stderr, a mark, stdout.
-    fn read(&self, answer: &str, job: &Job) -> Result<FioResult, DeviceError> {
+    fn parse_result(&self, answer: &str, job: &Job) -> Result<FioResult, DeviceError> {
         let place = self.place.clone();
         let (head, out) = answer.split_once("--out--\n").unwrap_or((answer, ""));
-        let (status, complaints) = head.split_once('\n').unwrap_or((head, ""));
+        let (status, errors) = head.split_once('\n').unwrap_or((head, ""));
         if status != "ended 0" {
-            return Err(DeviceError::Failed { place, reason: cause(complaints, out, status) });
+            return Err(DeviceError::Failed { place, reason: find_cause(errors, out, status) });
         }
         fio::parse(out, job.test.writes()).map_err(|why| DeviceError::Answer { place, why })
     }
 }
 
 /// Parses `running BYTES`.
-fn running(answer: &str) -> Option<u64> {
+fn parse_running(answer: &str) -> Option<u64> {
     answer.trim_end().strip_prefix("running ")?.parse().ok()
 }
 
 /// Returns fio's first error message; later ones are consequences.
-fn cause(complaints: &str, out: &str, status: &str) -> String {
-    let lines = complaints.lines().chain(out.lines()).map(str::trim);
-    let mut worth = lines.filter(|l| l.starts_with("fio") || l.contains("error"));
-    let first = worth.next().or_else(|| complaints.lines().next()).unwrap_or(status);
+fn find_cause(errors: &str, out: &str, status: &str) -> String {
+    let lines = errors.lines().chain(out.lines()).map(str::trim);
+    let mut messages = lines.filter(|l| l.starts_with("fio") || l.contains("error"));
+    let first = messages.next().or_else(|| errors.lines().next()).unwrap_or(status);
     let direct = first.contains("does not support direct");
     let remedy = if direct { "; choose a place on a disk, not in memory" } else { "" };
     format!("{}{remedy}", first.trim_start_matches("fio: "))

@@ -144,16 +144,16 @@ impl Place {
 
     /// Returns the size of the scratch file, or the usable part of the place; fails if there is too
     /// little space.
-    pub fn region(&self, asked: u64) -> Result<u64, DeviceError> {
+    pub fn region(&self, requested: u64) -> Result<u64, DeviceError> {
         match (&self.kind, self.bytes) {
-            (Kind::Scratch, Some(free)) if free < asked => Err(DeviceError::Place(format!(
+            (Kind::Scratch, Some(free)) if free < requested => Err(DeviceError::Place(format!(
                 "{} has {} free, but the scratch file needs {}: choose a smaller size",
                 self.name,
                 human::bytes(free),
-                human::bytes(asked)
+                human::bytes(requested)
             ))),
-            (Kind::Scratch, _) | (_, None) => Ok(asked),
-            (_, Some(bytes)) => Ok(asked.min(bytes) >> 20 << 20),
+            (Kind::Scratch, _) | (_, None) => Ok(requested),
+            (_, Some(bytes)) => Ok(requested.min(bytes) >> 20 << 20),
         }
     }
 }

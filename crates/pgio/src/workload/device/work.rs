@@ -26,7 +26,7 @@ use crate::workload::participants::{Generator, Participants, Remote, Setup};
 use crate::workload::{Totals, Workload};
 use pgio_results::model::WorkloadInfo;
 
-const HINT: &str = "; if its data may be lost, write uuid = \"...\" beside destroy = true";
+const UUID_HINT: &str = "; if its data may be lost, write uuid = \"...\" beside destroy = true";
 
 #[derive(Debug)]
 pub struct Device {
@@ -76,7 +76,7 @@ impl Device {
     }
 
     /// Opens the place and, if allowed, writes the whole region once.
-    pub fn ready(
+    pub fn prepare_here(
         &self,
         setup: Setup,
         admin: &mut Client,
@@ -89,7 +89,7 @@ impl Device {
         if writes {
             let extent = Amount::Bytes(region);
             bench.run(&Job { test: Test::FILL, region, extent, seed }, &stop, &mut |_| {
-                opener.iter().for_each(|opener| opener.goes_on());
+                opener.iter().for_each(|opener| opener.keep_alive());
             })?;
         }
         let job = |warmup, window, seed| {
@@ -107,7 +107,7 @@ impl Device {
         Ok(Box::new(PreparedFio { bench, job, warmup, stop, opener }))
     }
 
-    fn of_driver(&self) -> Work {
+    fn driver_work(&self) -> Work {
         Work::Device { settings: self.settings.clone(), path: self.path.clone() }
     }
 
@@ -120,7 +120,7 @@ impl Device {
     fn place(&self) -> Result<(Place, u64, bool), DeviceError> {
         let place = Place::find(&*self.host, &self.path)?;
         let uuids: Vec<&str> = self.settings.uuid.iter().map(String::as_str).collect();
-        let consent = Consent { destroy: self.settings.destroy, uuids: &uuids, hint: HINT };
+        let consent = Consent { destroy: self.settings.destroy, uuids: &uuids, hint: UUID_HINT };
         let writes = place.may_write(&*self.host, self.host.name(), consent)?;
         if !writes && self.test().writes() {
             return Err(DeviceError::Place(format!(
@@ -146,7 +146,7 @@ impl Participants for PreparedFio {
         _extent: Extent,
         listener: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Result<WindowOutcome, EngineError> {
-        let start = Start::agreed(self.opener.as_ref(), admin, Duration::ZERO)?;
+        let start = Start::agree_on_window(self.opener.as_ref(), admin, Duration::ZERO)?;
         wait_until(start.at);
         let (warmup, mut first, mut opened) = (self.warmup, None, None);
         let ran = self.bench.run(&self.job, &self.stop, &mut |bytes| {
@@ -205,13 +205,13 @@ impl Workload for Device {
     ) -> Result<Box<dyn Participants>, EngineError> {
         if let Generator::Drivers(drivers) = &setup.generator {
             let drivers = Arc::clone(drivers);
-            return drivers.prepare(self.of_driver(), None, setup, admin);
+            return drivers.prepare(self.driver_work(), None, setup, admin);
         }
-        self.ready(setup, admin)
+        self.prepare_here(setup, admin)
     }
 
     fn check_drivers(&self, drivers: &dyn Remote, stop: &Stop) -> Result<(), EngineError> {
-        drivers.check(self.of_driver(), stop)
+        drivers.check(self.driver_work(), stop)
     }
 
     fn divisible(&self) -> Option<u32> {

@@ -62,19 +62,19 @@ impl Roster {
     fn ask(&mut self, ask: &Ask<'_>, take: &Take<'_>, stop: &Stop) -> Result<(), EngineError> {
         self.number += 1;
         let number = self.number;
-        for rank in self.seated.ranks() {
-            self.seated.send(rank, &ask(number, rank))?;
+        for rank in self.connected.ranks() {
+            self.connected.send(rank, &ask(number, rank))?;
         }
         let begun = Instant::now();
-        let mut open: BTreeSet<u32> = self.seated.ranks().into_iter().collect();
+        let mut open: BTreeSet<u32> = self.connected.ranks().into_iter().collect();
         while let Some(first) = open.first().copied() {
-            let said = match self.arrivals.recv_timeout(TICK) {
-                Ok(arrival) => self.seated.note_of(number, arrival),
+            let event = match self.arrivals.recv_timeout(TICK) {
+                Ok(arrival) => self.connected.handle_arrival_for(number, arrival),
                 Err(_) => None,
             };
-            match said {
+            match event {
                 Some(DriverEvent::Message(rank, message)) => {
-                    let host = self.seated.host(rank);
+                    let host = self.connected.host(rank);
                     if let FromDriver::Failed { message, fault, .. } = message {
                         return Err(DriverError::Failed { rank, host, message, fault }.into());
                     }
@@ -94,7 +94,7 @@ impl Roster {
                 let seconds = TIMEOUT.as_secs();
                 return Err(DriverError::Failed {
                     rank: first,
-                    host: self.seated.host(first),
+                    host: self.connected.host(first),
                     message: format!(
                         "neither the server nor its own host answers it within {seconds} s"
                     ),

@@ -36,7 +36,7 @@ impl Engine {
         Ok(Engine { orders: Some(orders), thread: Some(thread), _listener: listener })
     }
 
-    fn ask<T: Send + 'static>(
+    fn call<T: Send + 'static>(
         &self,
         ask: impl FnOnce(&mut dyn Launcher) -> T + Send + 'static,
     ) -> Result<T, DriverError> {
@@ -50,18 +50,18 @@ impl Engine {
 
     pub(super) fn start(&self, ranks: &[u32]) -> Result<(), DriverError> {
         let ranks = ranks.to_vec();
-        self.ask(move |launcher| launcher.start(&ranks))?
+        self.call(move |launcher| launcher.start(&ranks))?
     }
 
     /// Returns why drivers of these ranks will not come any more, if that is known.
-    pub(super) fn ended(&self, missing: &[u32]) -> Result<Option<String>, DriverError> {
+    pub(super) fn why_missing(&self, missing: &[u32]) -> Result<Option<String>, DriverError> {
         let missing = missing.to_vec();
-        self.ask(move |launcher| launcher.ended(&missing))
+        self.call(move |launcher| launcher.why_missing(&missing))
     }
 
     /// Returns how long drivers may take to connect.
     pub(super) fn timeout(&self) -> Result<Duration, DriverError> {
-        self.ask(|launcher| launcher.timeout())
+        self.call(|launcher| launcher.timeout())
     }
 }
 
@@ -74,7 +74,7 @@ impl Drop for Engine {
 }
 
 /// Gives every group what happens to its own drivers; all hear of drivers that were refused.
-pub(super) fn by_group(
+pub(super) fn split_by_group(
     arrivals: Receiver<Arrival>,
     groups: u32,
 ) -> Result<Vec<Receiver<Arrival>>, LinkError> {

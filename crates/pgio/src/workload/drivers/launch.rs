@@ -12,7 +12,7 @@ mod local;
 use crate::config::drivers::{DriverEngine, DriverSpec};
 
 pub use contract::{Invitation, Launcher, RANKS_VARIABLE, SLURM_RANK_VARIABLE};
-pub use descendants::is_below_this_process;
+pub use descendants::is_driver_descendant;
 pub use kubernetes::manifest;
 
 /// Returns the engine that the user names.
@@ -20,7 +20,7 @@ pub fn launcher(spec: &DriverSpec) -> Box<dyn Launcher> {
     match &spec.engine {
         DriverEngine::Local => Box::new(local::Local::default()),
         DriverEngine::Slurm => Box::new(command::Command::slurm()),
-        DriverEngine::Run(line) => Box::new(command::Command::of_user(line.clone())),
+        DriverEngine::Run(line) => Box::new(command::Command::user_command(line.clone())),
         DriverEngine::Kubernetes => Box::new(kubernetes::Kubernetes::new(spec)),
     }
 }

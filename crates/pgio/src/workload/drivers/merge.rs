@@ -51,7 +51,7 @@ impl PartState {
         Some((format!("driver {} on {}", self.rank, self.host), output))
     }
 
-    fn stored(&self) -> Option<DriverPart> {
+    fn to_stored(&self) -> Option<DriverPart> {
         let result = self.result.as_ref()?;
         let trip = |of: fn(&Offset) -> std::time::Duration| {
             self.offset.as_ref().map_or(0.0, |offset| of(offset).as_secs_f64())
@@ -94,7 +94,7 @@ pub(super) fn merge(outcome: &mut WindowOutcome, parts: &[PartState]) {
     outcome.late = parts.iter().map(late).fold(0.0, f64::max);
     outcome.cancelled_sync_rep = results().map(|result| result.cancelled_sync_rep).sum();
     outcome.readings = results().flat_map(|result| result.readings.clone()).collect();
-    outcome.drivers = parts.iter().filter_map(PartState::stored).collect();
+    outcome.drivers = parts.iter().filter_map(PartState::to_stored).collect();
 }
 
 /// Adds up slices of the same number, which all drivers cut at the same moments.
@@ -112,14 +112,15 @@ fn timeline<'a>(parts: impl Iterator<Item = &'a [Slice]>) -> Vec<Slice> {
 }
 
 /// Judges how far apart the drivers opened their windows, by the coordinator's clock.
-pub(super) fn apart(parts: &[PartState], seconds: f64) -> Option<Check> {
+pub(super) fn check_skew(parts: &[PartState], seconds: f64) -> Option<Check> {
     const ID: &str = "participants-apart";
     let opened = || parts.iter().filter_map(|part| part.opened);
     let skew = (opened().max()? - opened().min()?) as f64 / 1e9;
     let half_trip = |offset: &Offset| offset.quickest.as_secs_f64() / 2.0;
-    let unsure = parts.iter().filter_map(|p| p.offset.as_ref().map(half_trip)).fold(0.0, f64::max);
-    let apart = skew + unsure;
-    let shown = format!("{:.2} ms apart, clocks within {:.2} ms", skew * 1e3, unsure * 1e3);
+    let uncertainty =
+        parts.iter().filter_map(|p| p.offset.as_ref().map(half_trip)).fold(0.0, f64::max);
+    let apart = skew + uncertainty;
+    let shown = format!("{:.2} ms apart, clocks within {:.2} ms", skew * 1e3, uncertainty * 1e3);
     Some(match apart > seconds * APART_SHARE {
         false => Check::ok(ID, format!("the drivers opened their windows {shown}")),
         true => Check::invalid(
@@ -194,11 +195,11 @@ mod tests {
     #[test]
     fn skew_and_half_of_the_round_trip_count_together() {
         let judged = |opened, seconds| {
-            apart(&[part(0, &[], 0), part(1, &[], opened)], seconds).map(|check| check.verdict)
+            check_skew(&[part(0, &[], 0), part(1, &[], opened)], seconds).map(|check| check.verdict)
         };
         assert_eq!(judged(8_000_000, 1.0), Some(CheckVerdict::Ok));
         assert_eq!(judged(9_500_000, 1.0), Some(CheckVerdict::Invalid));
         assert_eq!(judged(9_500_000, 2.0), Some(CheckVerdict::Ok));
-        assert_eq!(apart(&[], 1.0).map(|check| check.verdict), None);
+        assert_eq!(check_skew(&[], 1.0).map(|check| check.verdict), None);
     }
 }

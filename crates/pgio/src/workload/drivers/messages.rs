@@ -61,30 +61,30 @@ impl Work {
     }
 
     /// Returns how long it may go on, in the warm-up and in the window.
-    pub(super) fn longest(&self) -> Longest {
+    pub(super) fn limit(&self) -> WorkLimit {
         match self {
-            Work::Client { .. } | Work::Device { .. } => Longest::Beyond(GRACE),
-            Work::Mail { settings, .. } => Longest::Beyond(longest_ending(settings)),
-            Work::Command { settings } => Longest::InAll(longest_run(settings)),
+            Work::Client { .. } | Work::Device { .. } => WorkLimit::AfterEnd(GRACE),
+            Work::Mail { settings, .. } => WorkLimit::AfterEnd(longest_ending(settings)),
+            Work::Command { settings } => WorkLimit::AfterStart(longest_run(settings)),
         }
     }
 }
 
 /// How long the work of a driver may go on before the driver itself ends it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Longest {
-    /// So long after the end of the span.
-    Beyond(Duration),
-    /// So long after the start, whatever the length of the span.
-    InAll(Duration),
+pub(super) enum WorkLimit {
+    /// This long after the end of the span.
+    AfterEnd(Duration),
+    /// This long after the start, whatever the length of the span.
+    AfterStart(Duration),
 }
 
-impl Longest {
+impl WorkLimit {
     /// Returns the longest time from the start of a span of this length; none: no limit.
-    pub(super) fn of(self, span: Option<Duration>) -> Option<Duration> {
+    pub(super) fn for_span(self, span: Option<Duration>) -> Option<Duration> {
         match self {
-            Longest::Beyond(more) => Some(span?.saturating_add(more)),
-            Longest::InAll(limit) => Some(limit),
+            WorkLimit::AfterEnd(more) => Some(span?.saturating_add(more)),
+            WorkLimit::AfterStart(limit) => Some(limit),
         }
     }
 }
@@ -261,16 +261,16 @@ mod tests {
                     [[condition]]\nname = 'a'\n";
         let spec = experiment::parse(text, "x.toml", "x", &[], &[]).unwrap().workloads.remove(0);
         let settings = CommandSettings::resolve(spec.command.unwrap(), Layer::default());
-        let longest = Work::Command { settings }.longest();
+        let longest = Work::Command { settings }.limit();
         for span in [None, Some(Duration::from_secs(60))] {
-            assert!(longest.of(span) > Some(Duration::from_secs(3600)), "{span:?}");
+            assert!(longest.for_span(span) > Some(Duration::from_secs(3600)), "{span:?}");
         }
     }
 
     #[test]
     fn sessions_may_end_some_time_after_their_span() {
-        let longest = Longest::Beyond(Duration::from_secs(5));
-        assert_eq!(longest.of(Some(Duration::from_secs(60))), Some(Duration::from_secs(65)));
-        assert_eq!(longest.of(None), None, "a number of transactions");
+        let longest = WorkLimit::AfterEnd(Duration::from_secs(5));
+        assert_eq!(longest.for_span(Some(Duration::from_secs(60))), Some(Duration::from_secs(65)));
+        assert_eq!(longest.for_span(None), None, "a number of transactions");
     }
 }

@@ -1,4 +1,4 @@
-//! Prepares a trial on all drivers: everyone connects and warms up at the same moment, or nobody does.
+//! Prepares a trial on all drivers: all drivers connect and warm up at the same moment, or none does.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -17,41 +17,41 @@ use crate::workload::plan::GRACE;
 use pgio_link::{Arrival, Clock, LinkError};
 
 /// Time for the round trips to one driver.
-const MEASURED: Duration = Duration::from_secs(5);
-/// Time for drivers to end their sessions after an order to.
-pub(super) const ENDING: Duration = Duration::from_secs(12);
+const CLOCK_TIMEOUT: Duration = Duration::from_secs(5);
+/// Time for drivers to end their sessions after an order to end.
+pub(super) const END_TIMEOUT: Duration = Duration::from_secs(12);
 
 /// Converts a driver's failure into the error of the trial.
 pub(super) fn failure(
-    seated: &ConnectedDrivers,
+    connected: &ConnectedDrivers,
     rank: u32,
     (message, fault, stopped): (String, Fault, bool),
 ) -> EngineError {
     match stopped {
         true => {
             let why = "a signal stopped it".to_owned();
-            let host = seated.host(rank);
+            let host = connected.host(rank);
             DriverError::Lost { rank, host, why, inside: true }.into()
         }
-        false => DriverError::Failed { rank, host: seated.host(rank), message, fault }.into(),
+        false => DriverError::Failed { rank, host: connected.host(rank), message, fault }.into(),
     }
 }
 
 /// Measures all clocks and opens a window on all drivers at the moment that `agree` returns, which may not come
 /// sooner than the time that it is given.
 pub(super) fn open_all(
-    seated: &ConnectedDrivers,
+    connected: &ConnectedDrivers,
     parts: &mut [PartState],
     (number, clock): (u64, Clock),
     agree: impl FnOnce(Duration) -> Result<Start, EngineError>,
 ) -> Result<Start, EngineError> {
     let mut worst = Duration::ZERO;
     for part in parts.iter_mut() {
-        let Some(driver) = seated.driver(part.rank) else { continue };
+        let Some(driver) = connected.driver(part.rank) else { continue };
         let peer = format!("driver {} on {}", part.rank, part.host);
-        let measured = driver.link.offset(ROUND_TRIPS, MEASURED, &peer);
+        let measured = driver.link.offset(ROUND_TRIPS, CLOCK_TIMEOUT, &peer);
         let offset = measured.map_err(|error| match error {
-            // Nobody has read meanwhile that the connection is lost.
+            // The loss of the connection has not been read yet.
             LinkError::Clock { .. } => DriverError::Lost {
                 rank: part.rank,
                 host: part.host.clone(),
@@ -68,14 +68,14 @@ pub(super) fn open_all(
     for part in parts.iter() {
         let Some(offset) = &part.offset else { continue };
         let open = ToDriver::Open { number, at: offset.to_peer(at), epoch: start.epoch };
-        seated.send(part.rank, &open)?;
+        connected.send(part.rank, &open)?;
     }
     Ok(start)
 }
 
 /// The phase from the assignments to the readiness of all.
 pub(super) struct PreparePhase<'a> {
-    pub(super) seated: &'a mut ConnectedDrivers,
+    pub(super) connected: &'a mut ConnectedDrivers,
     pub(super) parts: Vec<PartState>,
     pub(super) number: u64,
     pub(super) clock: Clock,
@@ -98,7 +98,7 @@ impl Phase for PreparePhase<'_> {
     type Event = Arrival;
 
     fn take(&mut self, arrival: Arrival) -> Result<(), EngineError> {
-        match self.seated.note_of(self.number, arrival) {
+        match self.connected.handle_arrival_for(self.number, arrival) {
             Some(DriverEvent::Message(rank, message)) => {
                 self.last_event = Instant::now();
                 match message {
@@ -108,8 +108,8 @@ impl Phase for PreparePhase<'_> {
                             self.waiting = 0;
                             let trial = (self.number, self.clock);
                             let (opener, admin) = (self.opener, &mut *self.admin);
-                            open_all(self.seated, &mut self.parts, trial, |lead| {
-                                Start::of_warm_up(opener, admin, lead)
+                            open_all(self.connected, &mut self.parts, trial, |lead| {
+                                Start::agree_on_warm_up(opener, admin, lead)
                             })?;
                         }
                     }
@@ -120,7 +120,7 @@ impl Phase for PreparePhase<'_> {
                         self.ended.insert(rank);
                         if self.aborted.is_none() {
                             let what = (message, fault, stopped);
-                            return Err(match failure(self.seated, rank, what) {
+                            return Err(match failure(self.connected, rank, what) {
                                 EngineError::Drivers(DriverError::Lost {
                                     rank, host, why, ..
                                 }) => DriverError::Lost { rank, host, why, inside: false }.into(),
@@ -131,7 +131,7 @@ impl Phase for PreparePhase<'_> {
                     FromDriver::Reached { .. }
                     | FromDriver::Checked { .. }
                     | FromDriver::Opened { .. }
-                    // It goes on.
+                    // The preparation continues.
                     | FromDriver::Progress { .. }
                     | FromDriver::Closed { .. }
                     | FromDriver::Serving { .. }
@@ -150,7 +150,7 @@ impl Phase for PreparePhase<'_> {
 
     fn is_unfinished(&self, ending: bool) -> bool {
         match self.aborted {
-            Some(at) if ending => self.ended.len() < self.parts.len() && at.elapsed() < ENDING,
+            Some(at) if ending => self.ended.len() < self.parts.len() && at.elapsed() < END_TIMEOUT,
             _ => self.ready.len() < self.parts.len() || ending,
         }
     }
@@ -167,7 +167,7 @@ impl Phase for PreparePhase<'_> {
 
     fn end(&mut self, urgent: bool) {
         if self.aborted.is_none() || urgent && !self.urgent {
-            self.seated.send_all(&ToDriver::Abort { number: self.number, urgent });
+            self.connected.send_all(&ToDriver::Abort { number: self.number, urgent });
             self.aborted.get_or_insert_with(Instant::now);
             self.urgent |= urgent;
         }

@@ -15,7 +15,7 @@ const ID: &str = "driver-sum";
 /// Difference between the two counts above which a trial is invalid.
 const TOLERANCE: f64 = 0.001;
 /// Before 15 the collector may return values that are half a second old.
-const STALE: std::time::Duration = std::time::Duration::from_millis(600);
+const STATISTICS_DELAY: std::time::Duration = std::time::Duration::from_millis(600);
 
 /// Where the server counts the calls of a workload.
 #[derive(Debug, Clone)]
@@ -43,7 +43,7 @@ impl Proof {
             return Ok(counted);
         }
         loop {
-            std::thread::sleep(STALE);
+            std::thread::sleep(STATISTICS_DELAY);
             let again = self.read_once(admin)?;
             if again.calls == counted.calls {
                 break;
@@ -104,28 +104,28 @@ pub(super) fn check(before: Counted, after: Counted, totals: &Totals) -> Check {
 
 /// The sessions of a driver as the server sees them.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Seen {
+pub(super) struct VisibleSessions {
     pub sessions: usize,
     pub addresses: Vec<String>,
 }
 
 /// Looks up a driver's sessions in pg_stat_activity.
-pub(super) fn seen(
+pub(super) fn find_sessions(
     admin: &mut Client,
     application_name: &str,
     pids: &[i32],
-) -> Result<Seen, postgres::Error> {
+) -> Result<VisibleSessions, postgres::Error> {
     let row = admin.query_one(
         "SELECT count(*), coalesce(array_agg(DISTINCT host(client_addr)) \
                                    FILTER (WHERE client_addr IS NOT NULL), '{}') \
          FROM pg_stat_activity WHERE pid = ANY($1) AND application_name = $2",
         &[&pids, &application_name],
     )?;
-    Ok(Seen { sessions: row.get::<_, i64>(0) as usize, addresses: row.get(1) })
+    Ok(VisibleSessions { sessions: row.get::<_, i64>(0) as usize, addresses: row.get(1) })
 }
 
 /// Returns the check of drivers whose sessions the server does not see as theirs.
-pub(super) fn unseen(ranks: &[u32]) -> Check {
+pub(super) fn hidden_sessions_check(ranks: &[u32]) -> Check {
     let ranks: Vec<String> = ranks.iter().map(u32::to_string).collect();
     Check::invalid(
         ID,
@@ -134,7 +134,7 @@ pub(super) fn unseen(ranks: &[u32]) -> Check {
     )
 }
 
-/// Terminates whatever a lost driver has left; its sockets may never say that it is gone.
+/// Terminates the sessions that a lost driver has left; its sockets may never show that it is gone.
 pub(super) fn terminate(admin: &mut Client, application_name: &str) {
     // If the server is gone, its sessions are gone too; `undo` and the next start handle the rest.
     let _ = admin.execute(

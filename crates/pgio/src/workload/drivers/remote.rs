@@ -9,8 +9,8 @@ use postgres::Client;
 
 use super::error::DriverError;
 use super::merge::{self, PartState};
-use super::messages::{Assignment, FromDriver, Longest, ToDriver, Work};
-use super::preparing::{ENDING, PreparePhase, open_all};
+use super::messages::{Assignment, FromDriver, ToDriver, Work, WorkLimit};
+use super::preparing::{END_TIMEOUT, PreparePhase, open_all};
 use super::proof::{self, Proof};
 use super::roster::{ConnectedDrivers, DriverEvent, Drivers, Roster, application_name};
 use super::working::{GatePhase, WindowPhase};
@@ -42,13 +42,13 @@ impl Remote for Drivers {
     ) -> Result<Box<dyn Participants>, EngineError> {
         let version = version_num(admin)?;
         let mut roster = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let drivers = roster.seated.count();
+        let drivers = roster.connected.count();
         if let Some(sessions) = work.sessions().filter(|sessions| *sessions < drivers as usize) {
             return Err(DriverError::MoreThanSessions { drivers, sessions }.into());
         }
         let (number, parts, ready) = roster.with_all(&setup.stop, |roster| {
             let prepared = roster.prepare(&work, &setup, admin);
-            prepared.inspect_err(|error| end_lost(error, &roster.run_id, admin))
+            prepared.inspect_err(|error| terminate_lost(error, &roster.run_id, admin))
         })?;
         drop(roster);
         let pids = ready.values().flat_map(|(pids, _)| pids.clone()).collect();
@@ -56,14 +56,14 @@ impl Remote for Drivers {
         Ok(Box::new(RemoteSessions {
             drivers: self,
             number,
-            longest: work.longest(),
+            work_limit: work.limit(),
             parts,
             pids,
             pinned,
             proof,
             version,
             setup,
-            over: false,
+            has_ended: false,
         }))
     }
 }
@@ -79,9 +79,9 @@ impl Roster {
         admin: &mut Client,
     ) -> Result<(u64, Vec<PartState>, Ready), EngineError> {
         let (number, parts) = self.assign(work, setup)?;
-        let longest = work.longest().of(Some(setup.warmup)).unwrap_or(setup.warmup);
+        let longest = work.limit().for_span(Some(setup.warmup)).unwrap_or(setup.warmup);
         let mut preparing = PreparePhase {
-            seated: &mut self.seated,
+            connected: &mut self.connected,
             parts,
             number,
             clock: self.clock,
@@ -109,12 +109,12 @@ impl Roster {
     ) -> Result<(u64, Vec<PartState>), EngineError> {
         self.number += 1;
         let number = self.number;
-        let count = self.seated.count();
+        let count = self.connected.count();
         let all = work.sessions().unwrap_or(count as usize);
         let mut parts = Vec::new();
         let mut first = 0;
-        for (position, rank) in self.seated.ranks().into_iter().enumerate() {
-            let sessions = share(all, position as u32, count);
+        for (position, rank) in self.connected.ranks().into_iter().enumerate() {
+            let sessions = session_count(all, position as u32, count);
             let assignment = Assignment {
                 dsn: setup.params.without_secrets(),
                 application_name: application_name(&self.run_id, rank),
@@ -125,13 +125,13 @@ impl Roster {
                 warmup_seconds: setup.warmup.as_secs_f64(),
                 seed: setup.seed,
             };
-            if let Some(driver) = self.seated.driver(rank) {
+            if let Some(driver) = self.connected.driver(rank) {
                 parts.push(PartState::new(driver, rank, first as u32, sessions as u32));
             }
             let prepare = ToDriver::Prepare { number, assignment: Box::new(assignment) };
-            if let Err(error) = self.seated.send(rank, &prepare) {
+            if let Err(error) = self.connected.send(rank, &prepare) {
                 // Those before it are connecting their sessions.
-                abandon(&mut self.seated, &self.arrivals, number, position);
+                abandon(&mut self.connected, &self.arrivals, number, position);
                 return Err(error.into());
             }
             first += sessions;
@@ -141,7 +141,7 @@ impl Roster {
 }
 
 /// Sessions of one driver; the first ones take the remainder.
-fn share(sessions: usize, rank: u32, drivers: u32) -> usize {
+fn session_count(sessions: usize, rank: u32, drivers: u32) -> usize {
     let (rank, drivers) = (rank as usize, drivers as usize);
     sessions / drivers + usize::from(rank < sessions % drivers)
 }
@@ -156,9 +156,9 @@ struct RemoteSessions {
     proof: Option<Proof>,
     version: u32,
     setup: Setup,
-    longest: Longest,
+    work_limit: WorkLimit,
     /// All drivers have ended their sessions.
-    over: bool,
+    has_ended: bool,
 }
 
 impl std::fmt::Debug for RemoteSessions {
@@ -170,28 +170,28 @@ impl std::fmt::Debug for RemoteSessions {
 impl Drop for RemoteSessions {
     /// A trial that failed before its window leaves sessions that nobody will use.
     fn drop(&mut self) {
-        if self.over {
+        if self.has_ended {
             return;
         }
         let mut roster = self.drivers.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Roster { seated, arrivals, .. } = &mut *roster;
-        abandon(seated, arrivals, self.number, self.parts.len());
+        let Roster { connected, arrivals, .. } = &mut *roster;
+        abandon(connected, arrivals, self.number, self.parts.len());
     }
 }
 
 /// Has all drivers end their sessions and waits until they have.
 fn abandon(
-    seated: &mut ConnectedDrivers,
+    connected: &mut ConnectedDrivers,
     arrivals: &Receiver<Arrival>,
     number: u64,
     drivers: usize,
 ) {
-    seated.send_all(&ToDriver::Abort { number, urgent: false });
+    connected.send_all(&ToDriver::Abort { number, urgent: false });
     let begun = Instant::now();
     let mut ended = BTreeSet::new();
-    while ended.len() < drivers && begun.elapsed() < ENDING {
+    while ended.len() < drivers && begun.elapsed() < END_TIMEOUT {
         let Ok(arrival) = arrivals.recv_timeout(Duration::from_millis(50)) else { continue };
-        match seated.note_of(number, arrival) {
+        match connected.handle_arrival_for(number, arrival) {
             Some(DriverEvent::Message(rank, message)) => {
                 match message {
                     // A window that it had opened already has a result.
@@ -234,19 +234,21 @@ impl Participants for RemoteSessions {
             |source| EngineError::Postgres { doing: "reading the server's counts", source };
         let drivers = Arc::clone(&self.drivers);
         let mut roster = drivers.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Roster { seated, arrivals, clock, run_id, .. } = &mut *roster;
+        let Roster { connected, arrivals, clock, run_id, .. } = &mut *roster;
         let (proof, version) = (self.proof.take(), self.version);
         let count = |admin: &mut Client| {
             proof.as_ref().map(|proof| proof.read(admin, version)).transpose().map_err(failed)
         };
         let before = count(admin)?;
         let unseen = match before {
-            Some(_) => look_up(&mut self.parts, run_id, &self.pids, admin).map_err(failed)?,
+            Some(_) => {
+                find_addresses(&mut self.parts, run_id, &self.pids, admin).map_err(failed)?
+            }
             None => Vec::new(),
         };
-        seated.send_all(&ToDriver::Run { number: self.number, extent });
+        connected.send_all(&ToDriver::Run { number: self.number, extent });
         let mut gathering = GatePhase {
-            seated: &mut *seated,
+            connected: &mut *connected,
             number: self.number,
             waiting: 0,
             drivers: self.parts.len(),
@@ -256,16 +258,16 @@ impl Participants for RemoteSessions {
         let trial = (self.number, *clock);
         let opened = match gathered {
             Some(error) => Err(error),
-            None => open_all(seated, &mut self.parts, trial, |lead| {
-                Start::agreed(self.setup.opener.as_ref(), admin, lead)
+            None => open_all(connected, &mut self.parts, trial, |lead| {
+                Start::agree_on_window(self.setup.opener.as_ref(), admin, lead)
             }),
         };
         let start = match opened {
             Ok(start) => start,
             Err(error) => {
-                abandon(seated, arrivals, self.number, self.parts.len());
-                self.over = true;
-                end_lost(&error, run_id, admin);
+                abandon(connected, arrivals, self.number, self.parts.len());
+                self.has_ended = true;
+                terminate_lost(&error, run_id, admin);
                 return Err(error);
             }
         };
@@ -273,9 +275,9 @@ impl Participants for RemoteSessions {
         let plan = WindowPlan::new(extent, u64::from(sessions), 1);
         let window = OpenWindow::open(admin, start, plan, listener);
         let mut working = WindowPhase {
-            seated: &mut *seated,
+            connected: &mut *connected,
             number: self.number,
-            longest: self.longest.of(length(extent)),
+            longest: self.work_limit.for_span(window_length(extent)),
             start: clock.at(start.at),
             progress: BTreeMap::new(),
             closed: 0,
@@ -297,16 +299,18 @@ impl Participants for RemoteSessions {
         if error.is_some() {
             outcome.seconds = outcome.seconds.max(start.at.elapsed().as_secs_f64());
         }
-        self.over = true;
+        self.has_ended = true;
         match &error {
             None => {
                 if let (Some(before), Some(after)) = (before, count(admin)?) {
                     outcome.checks.push(proof::check(before, after, &outcome.totals));
                 }
-                outcome.checks.extend((!unseen.is_empty()).then(|| proof::unseen(&unseen)));
-                outcome.checks.extend(merge::apart(&self.parts, outcome.seconds));
+                outcome
+                    .checks
+                    .extend((!unseen.is_empty()).then(|| proof::hidden_sessions_check(&unseen)));
+                outcome.checks.extend(merge::check_skew(&self.parts, outcome.seconds));
             }
-            Some(error) => end_lost(error, run_id, admin),
+            Some(error) => terminate_lost(error, run_id, admin),
         }
         outcome.error = error;
         Ok(outcome)
@@ -314,7 +318,7 @@ impl Participants for RemoteSessions {
 }
 
 /// Returns the length of a window that has one.
-fn length(extent: Extent) -> Option<Duration> {
+fn window_length(extent: Extent) -> Option<Duration> {
     match extent {
         Extent::Time(length) => Some(length),
         Extent::Transactions(_) | Extent::Calls(_) => None,
@@ -322,7 +326,7 @@ fn length(extent: Extent) -> Option<Duration> {
 }
 
 /// Fills in the addresses of the drivers' sessions; returns the drivers whose sessions are not seen.
-fn look_up(
+fn find_addresses(
     parts: &mut [PartState],
     run_id: &str,
     pids: &[i32],
@@ -330,7 +334,7 @@ fn look_up(
 ) -> Result<Vec<u32>, postgres::Error> {
     let mut unseen = Vec::new();
     for part in parts {
-        let seen = proof::seen(admin, &application_name(run_id, part.rank), pids)?;
+        let seen = proof::find_sessions(admin, &application_name(run_id, part.rank), pids)?;
         if seen.sessions != part.sessions as usize {
             unseen.push(part.rank);
         }
@@ -340,7 +344,7 @@ fn look_up(
 }
 
 /// Ends what a lost driver has left on the server.
-fn end_lost(error: &EngineError, run_id: &str, admin: &mut Client) {
+fn terminate_lost(error: &EngineError, run_id: &str, admin: &mut Client) {
     if let EngineError::Drivers(DriverError::Lost { rank, .. }) = error {
         let name = application_name(run_id, *rank);
         proof::terminate(admin, &application_name_of_command(&name));
@@ -348,7 +352,7 @@ fn end_lost(error: &EngineError, run_id: &str, admin: &mut Client) {
     }
 }
 
-/// The check of a trial that lost a driver.
+/// Returns the check of a trial that lost a driver.
 pub fn lost(error: &EngineError) -> Option<Check> {
     match error {
         EngineError::Drivers(lost @ DriverError::Lost { .. }) => Some(Check::invalid(
@@ -366,8 +370,8 @@ mod tests {
 
     #[test]
     fn sessions_are_shared_out_completely() {
-        let shares: Vec<usize> = (0..3).map(|rank| share(8, rank, 3)).collect();
+        let shares: Vec<usize> = (0..3).map(|rank| session_count(8, rank, 3)).collect();
         assert_eq!(shares, [3, 3, 2]);
-        assert_eq!((0..4).map(|rank| share(4, rank, 4)).sum::<usize>(), 4);
+        assert_eq!((0..4).map(|rank| session_count(4, rank, 4)).sum::<usize>(), 4);
     }
 }

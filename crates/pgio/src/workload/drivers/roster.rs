@@ -6,7 +6,7 @@ use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::engine::{Engine, by_group};
+use super::engine::{Engine, split_by_group};
 use super::error::DriverError;
 use super::launch::{Invitation, Launcher};
 use super::messages::{FromDriver, ToDriver};
@@ -30,7 +30,7 @@ impl std::fmt::Debug for Drivers {
 }
 
 pub(super) struct Roster {
-    pub(super) seated: ConnectedDrivers,
+    pub(super) connected: ConnectedDrivers,
     pub(super) arrivals: Receiver<Arrival>,
     engine: Arc<Engine>,
     pub(super) clock: Clock,
@@ -45,7 +45,7 @@ pub(super) struct ConnectedDrivers {
     pub(super) drivers: BTreeMap<u32, Option<Driver>>,
     /// Why drivers were refused, for the message if some are missing.
     refused: Vec<String>,
-    /// Connections that ended before they were seated.
+    /// Connections that ended before their driver was registered.
     ended: BTreeSet<u64>,
 }
 
@@ -56,7 +56,7 @@ pub(super) struct Driver {
     pub(super) link: Link,
 }
 
-/// What a seated driver says.
+/// An event of a connected driver.
 #[derive(Debug)]
 pub(super) enum DriverEvent {
     Message(u32, FromDriver),
@@ -77,8 +77,8 @@ impl ConnectedDrivers {
         self.drivers.get(&rank)?.as_ref()
     }
 
-    /// Takes note of who comes and goes; returns what a seated driver says.
-    pub(super) fn note(&mut self, arrival: Arrival) -> Option<DriverEvent> {
+    /// Records who comes and goes; returns the event of a connected driver.
+    pub(super) fn handle_arrival(&mut self, arrival: Arrival) -> Option<DriverEvent> {
         match arrival {
             Arrival::Joined { rank, id, hello, link, .. } => {
                 if !self.ended.remove(&id) {
@@ -92,8 +92,8 @@ impl ConnectedDrivers {
                 None
             }
             Arrival::FromDriver { rank, id, event } => {
-                let seat = self.drivers.get_mut(&rank)?;
-                let driver = match seat {
+                let slot = self.drivers.get_mut(&rank)?;
+                let driver = match slot {
                     Some(driver) if driver.id == id => driver,
                     _ => {
                         if let Event::Lost(_) = event {
@@ -110,15 +110,20 @@ impl ConnectedDrivers {
                     },
                     Event::Lost(why) => why,
                 };
-                *seat = None;
+                *slot = None;
                 Some(DriverEvent::Lost { rank, host, why })
             }
         }
     }
 
-    /// The same without messages about another trial or question, such as one that was given up.
-    pub(super) fn note_of(&mut self, number: u64, arrival: Arrival) -> Option<DriverEvent> {
-        self.note(arrival).filter(|event| match event {
+    /// Like [`ConnectedDrivers::handle_arrival`], without messages about another trial or question, such as one
+    /// that was given up.
+    pub(super) fn handle_arrival_for(
+        &mut self,
+        number: u64,
+        arrival: Arrival,
+    ) -> Option<DriverEvent> {
+        self.handle_arrival(arrival).filter(|event| match event {
             DriverEvent::Message(_, message) => message.number() == number,
             DriverEvent::Lost { .. } => true,
         })
@@ -144,7 +149,7 @@ impl ConnectedDrivers {
             .map_or_else(|| "an unknown host".to_owned(), |driver| driver.hello.host.clone())
     }
 
-    fn missing(&self) -> Vec<u32> {
+    fn missing_ranks(&self) -> Vec<u32> {
         let empty = self.drivers.iter().filter(|(_, driver)| driver.is_none());
         empty.map(|(rank, _)| *rank).collect()
     }
@@ -166,8 +171,8 @@ impl Drivers {
             Some(token) => token,
             None => Token::draw().map_err(DriverError::from)?,
         };
-        let near = launcher.is_on_this_machine();
-        let ip = if near { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
+        let local_only = launcher.is_on_this_machine();
+        let ip = if local_only { Ipv4Addr::LOCALHOST } else { Ipv4Addr::UNSPECIFIED };
         let address = listen.unwrap_or_else(|| SocketAddr::from((ip, 0)));
         let (sender, arrivals) = mpsc::channel();
         let clock = Clock::start();
@@ -175,17 +180,17 @@ impl Drivers {
         let version = (run_id, env!("CARGO_PKG_VERSION"));
         let listener = Listener::open(address, token.clone(), version, ranks, clock, sender)
             .map_err(DriverError::from)?;
-        let coordinator = addresses(address, listener.port(), near);
+        let coordinator = coordinator_addresses(address, listener.port(), local_only);
         launcher.invite(Invitation { coordinator, token, run_id: run_id.to_owned() });
         // All at once, so that an engine may place them as it likes.
         let ranks: Vec<u32> = (0..count).collect();
         let engine = Arc::new(Engine::new(launcher, listener)?);
         engine.start(&ranks)?;
-        let each = by_group(arrivals, groups).map_err(DriverError::from)?;
+        let each = split_by_group(arrivals, groups).map_err(DriverError::from)?;
         let rosters = each.into_iter().zip(0..).map(|(arrivals, group)| {
             let own = ranks.iter().filter(|rank| *rank % groups == group);
             let mut roster = Roster {
-                seated: ConnectedDrivers {
+                connected: ConnectedDrivers {
                     drivers: own.map(|rank| (*rank, None)).collect(),
                     refused: Vec::new(),
                     ended: BTreeSet::new(),
@@ -205,8 +210,8 @@ impl Drivers {
 
 /// Returns where drivers find this process: every address that may be the right one, since the proof of
 /// the token tells it from others.
-fn addresses(bound: SocketAddr, port: u16, near: bool) -> String {
-    if near || !bound.ip().is_unspecified() {
+fn coordinator_addresses(bound: SocketAddr, port: u16, local_only: bool) -> String {
+    if local_only || !bound.ip().is_unspecified() {
         return SocketAddr::new(bound.ip(), port).to_string();
     }
     let own = local_addresses().into_iter().filter(|ip| ip.is_ipv4() == bound.is_ipv4());
@@ -224,7 +229,7 @@ impl Roster {
     ) -> Result<T, EngineError> {
         let mut attempts = 0;
         loop {
-            self.fill(stop)?;
+            self.replace_missing(stop)?;
             attempts += 1;
             match prepare(self) {
                 Err(EngineError::Drivers(DriverError::Lost { .. })) if attempts < ATTEMPTS => {}
@@ -234,16 +239,16 @@ impl Roster {
     }
 
     /// Waits until every rank is connected; has the engine start those that are missing.
-    fn fill(&mut self, stop: &Stop) -> Result<(), EngineError> {
-        // Whoever came or went since the last trial.
+    fn replace_missing(&mut self, stop: &Stop) -> Result<(), EngineError> {
+        // Handle drivers that connected or were lost since the last trial.
         while let Ok(arrival) = self.arrivals.try_recv() {
-            self.seated.note(arrival);
+            self.connected.handle_arrival(arrival);
         }
-        let missing = self.seated.missing();
+        let missing = self.connected.missing_ranks();
         if missing.is_empty() {
             return Ok(());
         }
-        self.seated.refused.clear();
+        self.connected.refused.clear();
         self.engine.start(&missing)?;
         self.wait_for_all(stop)
     }
@@ -255,9 +260,11 @@ impl Roster {
         loop {
             match self.arrivals.recv_timeout(TICK) {
                 Ok(arrival) => {
-                    if let Some(DriverEvent::Lost { rank, host, why }) = self.seated.note(arrival) {
+                    if let Some(DriverEvent::Lost { rank, host, why }) =
+                        self.connected.handle_arrival(arrival)
+                    {
                         losses += 1;
-                        if losses > ATTEMPTS * self.seated.count() {
+                        if losses > ATTEMPTS * self.connected.count() {
                             return Err(DriverError::Lost { rank, host, why, inside: false }.into());
                         }
                         // Whatever ended the others may have ended this one a moment later.
@@ -270,27 +277,32 @@ impl Roster {
                     return Err(DriverError::Ended(why).into());
                 }
             }
-            let missing = self.seated.missing();
+            let missing = self.connected.missing_ranks();
             if missing.is_empty() {
                 return Ok(());
             }
             if stop.requested() {
                 return Err(EngineError::Stopped);
             }
-            let ended = self.engine.ended(&missing)?;
+            let ended = self.engine.why_missing(&missing)?;
             if ended.is_some() || begun.elapsed() > timeout {
-                return Err(self.missing(&missing, begun.elapsed(), ended).into());
+                return Err(self.missing_error(&missing, begun.elapsed(), ended).into());
             }
         }
     }
 
-    fn missing(&self, missing: &[u32], waited: Duration, ended: Option<String>) -> DriverError {
+    fn missing_error(
+        &self,
+        missing: &[u32],
+        waited: Duration,
+        ended: Option<String>,
+    ) -> DriverError {
         let mut detail = String::new();
         if let Some(ended) = ended {
             detail.push_str(&format!("; {ended}"));
         }
-        if !self.seated.refused.is_empty() {
-            detail.push_str(&format!("; refused: {}", self.seated.refused.join(", ")));
+        if !self.connected.refused.is_empty() {
+            detail.push_str(&format!("; refused: {}", self.connected.refused.join(", ")));
         }
         if detail.is_empty() {
             let ranks: Vec<String> = missing.iter().map(u32::to_string).collect();
@@ -298,8 +310,8 @@ impl Roster {
             detail = format!("; missing: {}: {hint}", ranks.join(", "));
         }
         DriverError::Missing {
-            connected: self.seated.drivers.len() - missing.len(),
-            drivers: self.seated.count(),
+            connected: self.connected.drivers.len() - missing.len(),
+            drivers: self.connected.count(),
             seconds: waited.as_secs(),
             detail,
         }
@@ -308,9 +320,9 @@ impl Roster {
 
 impl Drop for Roster {
     fn drop(&mut self) {
-        self.seated.send_all(&ToDriver::End);
+        self.connected.send_all(&ToDriver::End);
         // Dropping the links lets the last message leave.
-        self.seated.drivers.clear();
+        self.connected.drivers.clear();
     }
 }
 

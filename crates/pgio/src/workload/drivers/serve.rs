@@ -19,9 +19,9 @@ use pgio_link::{
 
 const TICK: Duration = Duration::from_millis(20);
 /// Time for sessions to end once the coordinator is gone.
-const ENDING: Duration = Duration::from_millis(1200);
+const END_TIMEOUT: Duration = Duration::from_millis(1200);
 /// Time for sessions to end after a signal, while the coordinator still hears.
-const SIGNALED: Duration = Duration::from_secs(5);
+const SIGNAL_END_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[derive(Debug, thiserror::Error)]
 pub enum ServeError {
@@ -67,9 +67,9 @@ pub fn serve(
         false => error.into(),
     })?;
     let mut current = None;
-    let ended = listen(&link, clock, &events, &mut current, stop);
+    let ended = handle_messages(&link, clock, &events, &mut current, stop);
     if let Some(trial) = current {
-        end(&trial, &ended);
+        end_trial(&trial, &ended);
         if let Err(ServeError::Stopped) = &ended {
             let failed = FromDriver::Failed {
                 number: trial.number,
@@ -86,14 +86,14 @@ pub fn serve(
 }
 
 /// Ends a trial's sessions, and waits for them as long as it may.
-fn end(trial: &Current, ended: &Result<(), ServeError>) {
+fn end_trial(trial: &Current, ended: &Result<(), ServeError>) {
     trial.stop.request();
     let timeout = match ended {
-        Err(ServeError::Stopped) => SIGNALED,
+        Err(ServeError::Stopped) => SIGNAL_END_TIMEOUT,
         _ => {
             // Terminate without waiting for what was canceled.
             trial.stop.request();
-            ENDING
+            END_TIMEOUT
         }
     };
     let begun = Instant::now();
@@ -102,7 +102,7 @@ fn end(trial: &Current, ended: &Result<(), ServeError>) {
     }
 }
 
-fn listen(
+fn handle_messages(
     link: &Link,
     clock: Clock,
     events: &Receiver<Event>,
@@ -123,13 +123,13 @@ fn listen(
         let of_current = |number| current.as_ref().filter(|trial| trial.number == number);
         match message {
             ToDriver::Reach { number, dsn, application_name } => {
-                answer(link.clone(), number, move || {
+                answer_on_thread(link.clone(), number, move || {
                     let server = reach(&dsn, &application_name)?;
                     Ok(FromDriver::Reached { number, server })
                 });
             }
             ToDriver::Check { number, work } => {
-                answer(link.clone(), number, move || {
+                answer_on_thread(link.clone(), number, move || {
                     check(&work)?;
                     Ok(FromDriver::Checked { number })
                 });
@@ -148,14 +148,14 @@ fn listen(
                     .name("trial".to_owned())
                     .spawn(move || work.run(*assignment))
                     .map_err(LinkError::from)?;
-                // The one before has ended, or has the order to.
+                // The previous trial has ended, or was ordered to end.
                 *current = Some(Current { number, orders, stop, thread });
             }
-            ToDriver::Run { number, extent } => order(of_current(number), Order::Run(extent)),
+            ToDriver::Run { number, extent } => send_order(of_current(number), Order::Run(extent)),
             ToDriver::Open { number, at, epoch } => {
-                order(of_current(number), Order::Open { at, epoch });
+                send_order(of_current(number), Order::Open { at, epoch });
             }
-            ToDriver::Release { number } => order(of_current(number), Order::Release),
+            ToDriver::Release { number } => send_order(of_current(number), Order::Release),
             ToDriver::Abort { number, urgent } => {
                 if let Some(trial) = of_current(number) {
                     trial.stop.request();
@@ -169,7 +169,7 @@ fn listen(
     }
 }
 
-fn order(trial: Option<&Current>, order: Order) {
+fn send_order(trial: Option<&Current>, order: Order) {
     if let Some(trial) = trial {
         // A thread that has ended has reported why.
         let _ = trial.orders.send(order);
@@ -177,7 +177,7 @@ fn order(trial: Option<&Current>, order: Order) {
 }
 
 /// Answers beside the listening thread, since that may take long.
-fn answer(
+fn answer_on_thread(
     link: Link,
     number: u64,
     find: impl FnOnce() -> Result<FromDriver, EngineError> + Send + 'static,

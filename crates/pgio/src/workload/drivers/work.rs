@@ -28,9 +28,9 @@ use pgio_link::{Clock, Link};
 
 const TICK: Duration = Duration::from_millis(50);
 /// Messages in one report of what was sent: some 2 MB.
-const SENT: usize = 10_000;
+const SENT_PER_REPORT: usize = 10_000;
 /// Interval of progress reports: the coordinator should need next to nothing for them.
-const REPORT: Duration = Duration::from_millis(250);
+const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
 
 /// An order of the coordinator to the thread of a trial.
 #[derive(Debug, Clone, Copy)]
@@ -60,7 +60,7 @@ pub fn server_name(client: &mut Client) -> Result<String, postgres::Error> {
 }
 
 /// Resolves the coordinator's parameters here: the password comes from this host's own sources.
-fn params(dsn: &str, application_name: &str) -> Result<ConnectParams, ConnectError> {
+fn resolve_params(dsn: &str, application_name: &str) -> Result<ConnectParams, ConnectError> {
     let params = pgio_connect::resolve(dsn, &Env::from_process())?;
     Ok(params.with_application_name(application_name))
 }
@@ -74,7 +74,7 @@ fn open_admin(params: &ConnectParams) -> Result<Client, EngineError> {
 }
 
 pub(super) fn reach(dsn: &str, application_name: &str) -> Result<String, EngineError> {
-    let params = params(dsn, application_name).map_err(EngineError::Connect)?;
+    let params = resolve_params(dsn, application_name).map_err(EngineError::Connect)?;
     // Outside a trial no lock of the run may protect it.
     let mut admin = open_admin(&params.with_application_name(leftovers::UNANNOUNCED))?;
     server_name(&mut admin)
@@ -89,7 +89,7 @@ pub(super) fn check(work: &Work) -> Result<(), EngineError> {
             device::Device::on_this_host(settings.clone(), path.clone()).check_place()?;
         }
         Work::Command { settings } => {
-            command::check_programs(&settings.spec, command::Lines::OfDriver, &Host::local())?;
+            command::check_programs(&settings.spec, command::Lines::Driver, &Host::local())?;
         }
     }
     Ok(())
@@ -119,7 +119,7 @@ impl TrialWork {
     pub(super) fn run(self, assignment: Assignment) {
         let number = self.number;
         let link = self.link.clone();
-        let message = match self.work(assignment) {
+        let message = match self.run_trial(assignment) {
             Ok(result) => FromDriver::Ended { number, result: Box::new(result) },
             Err(error) => FromDriver::Failed {
                 number,
@@ -132,13 +132,13 @@ impl TrialWork {
         let _ = link.send(&message);
     }
 
-    fn say(&self, message: &FromDriver) -> Result<(), EngineError> {
+    fn send(&self, message: &FromDriver) -> Result<(), EngineError> {
         self.link.send(message).map_err(|e| EngineError::Stuck(e.to_string()))
     }
 
-    fn work(self, assignment: Assignment) -> Result<PartResult, EngineError> {
+    fn run_trial(self, assignment: Assignment) -> Result<PartResult, EngineError> {
         let number = self.number;
-        let params = params(&assignment.dsn, &assignment.application_name);
+        let params = resolve_params(&assignment.dsn, &assignment.application_name);
         let params = params.map_err(EngineError::Connect)?;
         let mut admin = open_admin(&params)?;
         let gate = RemoteGate {
@@ -161,20 +161,21 @@ impl TrialWork {
             opener: Some(Arc::new(gate)),
         };
         let ready = prepare(assignment.work, setup, &mut admin)?;
-        self.say(&FromDriver::Ready { number, pids: ready.pids(), pinned: ready.pinned() })?;
+        self.send(&FromDriver::Ready { number, pids: ready.pids(), pinned: ready.pinned() })?;
         let Order::Run(extent) = self.order()? else {
             return Err(EngineError::Stuck("the coordinator gave an unexpected order".to_owned()));
         };
-        let mut watch = Watch::new(&self);
-        let mut outcome = ready.run(&mut admin, extent, &mut |_, event| watch.note(&event))?;
-        for sent in std::mem::take(&mut outcome.sent).chunks(SENT) {
-            self.say(&FromDriver::Sent { number, sent: sent.to_vec() })?;
+        let mut watch = WindowReporter::new(&self);
+        let mut outcome =
+            ready.run(&mut admin, extent, &mut |_, event| watch.handle_event(&event))?;
+        for sent in std::mem::take(&mut outcome.sent).chunks(SENT_PER_REPORT) {
+            self.send(&FromDriver::Sent { number, sent: sent.to_vec() })?;
         }
         Ok(watch.result(outcome))
     }
 
     fn order(&self) -> Result<Order, EngineError> {
-        next(&self.orders, &self.stop)
+        next_order(&self.orders, &self.stop)
     }
 }
 
@@ -189,14 +190,14 @@ fn prepare(
             mail::assemble((settings, share), token, setup, admin)
         }
         Work::Device { settings, path } => {
-            device::Device::on_this_host(settings, path).ready(setup, admin)
+            device::Device::on_this_host(settings, path).prepare_here(setup, admin)
         }
         Work::Command { settings } => command::assemble(settings, &setup, admin),
     }
 }
 
 /// Waits for the next order.
-fn next(orders: &Mutex<Receiver<Order>>, stop: &Stop) -> Result<Order, EngineError> {
+fn next_order(orders: &Mutex<Receiver<Order>>, stop: &Stop) -> Result<Order, EngineError> {
     let orders = orders.lock().unwrap_or_else(PoisonError::into_inner);
     loop {
         match orders.recv_timeout(TICK) {
@@ -219,9 +220,9 @@ struct RemoteGate {
 
 impl Opener for RemoteGate {
     fn start(&self, _: &mut Client, _: Duration) -> Result<Start, EngineError> {
-        let here = self.link.send(&FromDriver::AtGate { number: self.number });
-        here.map_err(|e| EngineError::Stuck(e.to_string()))?;
-        match next(&self.orders, &self.stop)? {
+        let sent = self.link.send(&FromDriver::AtGate { number: self.number });
+        sent.map_err(|e| EngineError::Stuck(e.to_string()))?;
+        match next_order(&self.orders, &self.stop)? {
             Order::Open { at, epoch } => Ok(Start { at: self.clock.moment(at), epoch }),
             Order::Run(_) | Order::Release => {
                 Err(EngineError::Stuck("the coordinator gave an unexpected order".to_owned()))
@@ -233,7 +234,7 @@ impl Opener for RemoteGate {
         self.start(admin, lead)
     }
 
-    fn goes_on(&self) {
+    fn keep_alive(&self) {
         let progress = PartProgress::default();
         // A lost connection ends the trial by itself.
         let _ = self.link.send(&FromDriver::Progress { number: self.number, progress });
@@ -241,7 +242,7 @@ impl Opener for RemoteGate {
 }
 
 /// Reports what happens in a window and measures what it costs this process.
-struct Watch<'a> {
+struct WindowReporter<'a> {
     work: &'a TrialWork,
     /// The CPU time at the start.
     opened: Option<f64>,
@@ -250,21 +251,27 @@ struct Watch<'a> {
     output: Option<ProgramOutput>,
 }
 
-impl Watch<'_> {
-    fn new(work: &TrialWork) -> Watch<'_> {
-        Watch { work, opened: None, cpu_seconds: 0.0, reported: Instant::now(), output: None }
+impl WindowReporter<'_> {
+    fn new(work: &TrialWork) -> WindowReporter<'_> {
+        WindowReporter {
+            work,
+            opened: None,
+            cpu_seconds: 0.0,
+            reported: Instant::now(),
+            output: None,
+        }
     }
 
-    fn note(&mut self, event: &WindowEvent) {
+    fn handle_event(&mut self, event: &WindowEvent) {
         let number = self.work.number;
         let message = match event {
             WindowEvent::Opened(_) => {
                 self.opened = Some(cpu_seconds());
                 FromDriver::Opened { number, at: self.work.clock.now() }
             }
-            WindowEvent::Progress(progress) if self.reported.elapsed() >= REPORT => {
+            WindowEvent::Progress(progress) if self.reported.elapsed() >= PROGRESS_INTERVAL => {
                 self.reported = Instant::now();
-                FromDriver::Progress { number, progress: part(progress) }
+                FromDriver::Progress { number, progress: part_progress(progress) }
             }
             WindowEvent::Closed(at) => {
                 self.cpu_seconds = cpu_seconds() - self.opened.unwrap_or(0.0);
@@ -305,7 +312,7 @@ impl Watch<'_> {
     }
 }
 
-fn part(progress: &Progress) -> PartProgress {
+fn part_progress(progress: &Progress) -> PartProgress {
     PartProgress {
         covered: progress.covered,
         block_visits: progress.block_visits,

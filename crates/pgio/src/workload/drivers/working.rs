@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use super::error::{DriverError, Fault};
 use super::merge::PartState;
 use super::messages::{FromDriver, PartProgress, ToDriver};
-use super::preparing::{ENDING, failure};
+use super::preparing::{END_TIMEOUT, failure};
 use super::proof;
 use super::roster::{ConnectedDrivers, DriverEvent, application_name};
 use crate::pg::leftovers::application_name_of_command;
@@ -20,7 +20,7 @@ use pgio_link::Arrival;
 
 /// The phase in which all drivers come to the window's start.
 pub(super) struct GatePhase<'a> {
-    pub(super) seated: &'a mut ConnectedDrivers,
+    pub(super) connected: &'a mut ConnectedDrivers,
     pub(super) number: u64,
     pub(super) waiting: usize,
     pub(super) drivers: usize,
@@ -31,12 +31,12 @@ impl Phase for GatePhase<'_> {
     type Event = Arrival;
 
     fn take(&mut self, arrival: Arrival) -> Result<(), EngineError> {
-        match self.seated.note_of(self.number, arrival) {
+        match self.connected.handle_arrival_for(self.number, arrival) {
             Some(DriverEvent::Message(rank, message)) => {
                 match message {
                     FromDriver::AtGate { .. } => self.waiting += 1,
                     FromDriver::Failed { message, fault, stopped, .. } => {
-                        return Err(failure(self.seated, rank, (message, fault, stopped)));
+                        return Err(failure(self.connected, rank, (message, fault, stopped)));
                     }
                     FromDriver::Reached { .. }
                     | FromDriver::Checked { .. }
@@ -71,7 +71,7 @@ impl Phase for GatePhase<'_> {
 
 /// The drivers during a window.
 pub(super) struct WindowPhase<'a> {
-    pub(super) seated: &'a mut ConnectedDrivers,
+    pub(super) connected: &'a mut ConnectedDrivers,
     pub(super) parts: &'a mut [PartState],
     pub(super) window: OpenWindow<'a>,
     pub(super) number: u64,
@@ -95,7 +95,7 @@ pub(super) struct WindowPhase<'a> {
 }
 
 impl WindowPhase<'_> {
-    fn said(&mut self, rank: u32, message: FromDriver) -> Result<(), EngineError> {
+    fn handle_message(&mut self, rank: u32, message: FromDriver) -> Result<(), EngineError> {
         let Some(part) = self.parts.iter_mut().find(|part| part.rank == rank) else {
             return Ok(());
         };
@@ -105,7 +105,7 @@ impl WindowPhase<'_> {
                 part.opened = offset.map(|offset| offset.to_ours(at) - self.start);
             }
             FromDriver::Progress { progress, .. } => {
-                self.window.is_moving();
+                self.window.note_progress();
                 self.progress.insert(rank, progress);
                 self.add_up();
             }
@@ -115,16 +115,16 @@ impl WindowPhase<'_> {
                 self.last = self.last.max(ended.unwrap_or(0) as f64 / 1e9);
                 if self.closed == self.parts.len() {
                     self.window.close(self.window.start.at + span(self.last));
-                    self.seated.send_all(&ToDriver::Release { number: self.number });
+                    self.connected.send_all(&ToDriver::Release { number: self.number });
                 }
             }
             FromDriver::Serving { pids, .. } => {
                 let name = application_name_of_command(&application_name(self.run_id, rank));
                 // Without an answer, the driver's addresses stay unknown.
-                let seen = proof::seen(self.window.admin(), &name, &pids);
+                let seen = proof::find_sessions(self.window.admin(), &name, &pids);
                 part.addresses = seen.map(|seen| seen.addresses).unwrap_or_default();
                 self.serving.insert(rank, pids);
-                self.window.serving(self.serving.values().flatten().copied().collect());
+                self.window.report_serving(self.serving.values().flatten().copied().collect());
             }
             FromDriver::Sent { sent, .. } => part.sent.extend(sent),
             FromDriver::Ended { result, .. } => {
@@ -133,13 +133,13 @@ impl WindowPhase<'_> {
                 part.result = Some(*result);
                 // After an order to stop, an early end is no failure of the driver.
                 if let (Some(message), None) = (error, self.aborted) {
-                    return Err(failure(self.seated, rank, (message, Fault::Work, stopped)));
+                    return Err(failure(self.connected, rank, (message, Fault::Work, stopped)));
                 }
             }
             FromDriver::Failed { message, fault, stopped, .. } => {
                 self.ended.insert(rank);
                 if self.aborted.is_none() {
-                    return Err(failure(self.seated, rank, (message, fault, stopped)));
+                    return Err(failure(self.connected, rank, (message, fault, stopped)));
                 }
             }
             FromDriver::Reached { .. }
@@ -165,8 +165,8 @@ impl Phase for WindowPhase<'_> {
     type Event = Arrival;
 
     fn take(&mut self, arrival: Arrival) -> Result<(), EngineError> {
-        match self.seated.note_of(self.number, arrival) {
-            Some(DriverEvent::Message(rank, message)) => self.said(rank, message),
+        match self.connected.handle_arrival_for(self.number, arrival) {
+            Some(DriverEvent::Message(rank, message)) => self.handle_message(rank, message),
             Some(DriverEvent::Lost { rank, host, why }) => {
                 self.ended.insert(rank);
                 Err(DriverError::Lost { rank, host, why, inside: true }.into())
@@ -176,7 +176,7 @@ impl Phase for WindowPhase<'_> {
     }
 
     fn is_unfinished(&self, _ending: bool) -> bool {
-        let given_up = self.aborted.is_some_and(|at| at.elapsed() > ENDING);
+        let given_up = self.aborted.is_some_and(|at| at.elapsed() > END_TIMEOUT);
         self.ended.len() < self.parts.len() && !given_up
     }
 
@@ -195,7 +195,7 @@ impl Phase for WindowPhase<'_> {
 
     fn end(&mut self, urgent: bool) {
         if self.aborted.is_none() || urgent && !self.urgent {
-            self.seated.send_all(&ToDriver::Abort { number: self.number, urgent });
+            self.connected.send_all(&ToDriver::Abort { number: self.number, urgent });
             self.aborted.get_or_insert_with(Instant::now);
             self.urgent |= urgent;
         }

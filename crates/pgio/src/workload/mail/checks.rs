@@ -13,10 +13,10 @@ const UNVERIFIED: &str = "mail-unverified";
 const EARLIER_SHARE: f64 = 0.01;
 
 pub(super) fn checks(verdict: &Verdict) -> Vec<Check> {
-    std::iter::once(complete(verdict)).chain(undisturbed(verdict)).collect()
+    std::iter::once(check_complete(verdict)).chain(check_earlier(verdict)).collect()
 }
 
-fn undisturbed(verdict: &Verdict) -> Option<Check> {
+fn check_earlier(verdict: &Verdict) -> Option<Check> {
     const EARLIER: &str = "mail-earlier";
     let Verdict { found, earlier, .. } = verdict;
     if *earlier == 0 {
@@ -32,7 +32,7 @@ fn undisturbed(verdict: &Verdict) -> Option<Check> {
     })
 }
 
-fn complete(verdict: &Verdict) -> Check {
+fn check_complete(verdict: &Verdict) -> Check {
     let Verdict { sent, found, lost, altered, surplus, .. } = verdict;
     match &verdict.example {
         None => Check::ok(

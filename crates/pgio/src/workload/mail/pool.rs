@@ -56,7 +56,7 @@ impl MailPool {
         let share = pool.shared.share;
         for index in share.first..share.first + share.sessions {
             let (shared, sender) = (Arc::clone(&pool.shared), sender.clone());
-            let run = move |spans: &Receiver<Span>| session(index, shared, spans, &sender);
+            let run = move |spans: &Receiver<Span>| run_session(index, shared, spans, &sender);
             pool.threads.spawn(format!("mail-{index}"), STACK, run)?;
         }
         drop(sender);
@@ -75,7 +75,7 @@ impl MailPool {
     ) -> (Tally, Option<EngineError>) {
         self.shared.done.store(0, Ordering::Relaxed);
         for index in 0..self.threads.count() {
-            self.threads.order(index, span.clone());
+            self.threads.send_order(index, span.clone());
         }
         // A session that waits for an answer at the end may wait for as long as any answer may take.
         let limit = span.end + self.shared.settings.timeout + SLACK;
@@ -165,7 +165,7 @@ impl Phase for Waiting<'_> {
 }
 
 /// Runs a session's thread. Events are dropped if the receiver no longer exists.
-fn session(index: u32, shared: Arc<Shared>, spans: &Receiver<Span>, events: &Sender<Event>) {
+fn run_session(index: u32, shared: Arc<Shared>, spans: &Receiver<Span>, events: &Sender<Event>) {
     let mut session = match MailSession::connect_new(index, shared) {
         Ok(session) => session,
         Err(error) => {

@@ -81,7 +81,7 @@ impl Participants for PreparedMail {
         let Extent::Time(length) = extent else {
             return Err(EngineError::Stuck("the workload `mail` requires a run time".to_owned()));
         };
-        let start = Start::agreed(self.opener.as_ref(), admin, LEAD)?;
+        let start = Start::agree_on_window(self.opener.as_ref(), admin, LEAD)?;
         let Shared { settings, share, .. } = &*self.shared;
         let span = span("mail-window", start.at, length, *share);
         let plan = WindowPlan::new(extent, u64::from(share.of), 1);

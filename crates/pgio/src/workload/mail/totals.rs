@@ -11,9 +11,9 @@ use pgio_results::operation::Class;
 /// Returns the complete slices of a window of this length. Those of an open loop have latencies, and
 /// the last one contains the censored messages.
 pub(super) fn timeline(tally: &Tally, slice: f64, seconds: f64, is_paced: bool) -> Vec<Slice> {
-    let whole = (seconds / slice + 1e-6) as usize;
+    let slice_count = (seconds / slice + 1e-6) as usize;
     let completed = tally.slices.iter().cloned().chain(std::iter::repeat(Completed::default()));
-    let at = (1..=whole).map(|number| slice * number as f64);
+    let at = (1..=slice_count).map(|number| slice * number as f64);
     let one = |(at, completed): (f64, Completed)| Slice {
         at,
         seconds: slice,

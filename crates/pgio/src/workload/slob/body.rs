@@ -7,11 +7,11 @@ use super::draw::{Draw, count_if, float};
 use super::tables::{Slob, key_range};
 use super::{scan, turnover};
 use crate::config::resolve::{Features, HotTable, KeyDistribution, SlobSettings, Think};
-use crate::workload::slice::SCANNED;
+use crate::workload::slice::BLOCKS_SCANNED;
 use crate::workload::sql::{self, fill};
 
 /// Each digest gives 43 incompressible characters.
-const DIGEST: u32 = 43;
+const DIGEST_CHARACTERS: u32 = 43;
 /// An update writes another substring than the previous update, so that all its bytes differ.
 const SHIFTS: u32 = 1024;
 
@@ -64,8 +64,8 @@ pub(super) fn body(slob: &Slob, session: u32, own: &str) -> String {
     };
     // A transaction that lasts over the whole window cannot be rolled back from inside.
     let roll_back = if s.commit_every == 0 { "" } else { sql::ROLL_BACK };
-    let pieces = pieces(slob, session);
-    let (draw, [read, update]) = tables(slob, own, [read, update].map(str::trim_end));
+    let pieces = build_pieces(slob, session);
+    let (draw, [read, update]) = fill_tables(slob, own, [read, update].map(str::trim_end));
     let draw_of = |unit: u64| Draw { visits: &f.visits, keys: s.scale.blocks(), unit };
     let drawn = |unit: u64, span: &str| draw.clone() + &draw_of(unit).sql(span);
     let table = f.hot_table.is_some().then(|| count_if("hot_table", "in_hot_table"));
@@ -97,7 +97,7 @@ pub(super) fn body(slob: &Slob, session: u32, own: &str) -> String {
             ("exit", exit),
             ("read", &read),
             ("update", &update),
-            ("wider", &wider(f)),
+            ("wider", &widen_update(f)),
             ("commit", commit.trim_end()),
             ("last_commit", owed.trim_end()),
             ("roll_back", roll_back.trim_end()),
@@ -124,7 +124,7 @@ fn class_result(class: &str) -> String {
 }
 
 /// Returns the draw of the table, if there are two, and the statements with their tables.
-fn tables(slob: &Slob, own: &str, statements: [&str; 2]) -> (String, [String; 2]) {
+fn fill_tables(slob: &Slob, own: &str, statements: [&str; 2]) -> (String, [String; 2]) {
     let on = |statement: &str, table: &str| fill(statement, &[("table", table)]);
     let Some(HotTable { pct, .. }) = &slob.settings.features.hot_table else {
         return (String::new(), statements.map(|statement| on(statement, own)));
@@ -145,23 +145,23 @@ fn is_update(s: &SlobSettings) -> String {
     match s.update_pct {
         0 => "false".to_owned(),
         100 => "true".to_owned(),
-        _ if draws_kind(&s.features) => format!("r < {share}"),
+        _ if draws_call_kind(&s.features) => format!("r < {share}"),
         _ => format!("random() < {share}"),
     }
 }
 
-fn draws_kind(f: &Features) -> bool {
+fn draws_call_kind(f: &Features) -> bool {
     !f.scan_pct.is_zero() || !f.turnover_pct.is_zero()
 }
 
-fn wider(f: &Features) -> String {
+fn widen_update(f: &Features) -> String {
     match f.update_width {
         0 => String::new(),
         width => fill(sql::WIDER.trim_end(), &[("width", &width.to_string())]),
     }
 }
 
-fn pieces(slob: &Slob, session: u32) -> Pieces {
+fn build_pieces(slob: &Slob, session: u32) -> Pieces {
     let s = &slob.settings;
     let f = &s.features;
     let mut pieces = Pieces::default();
@@ -174,7 +174,7 @@ fn pieces(slob: &Slob, session: u32) -> Pieces {
         pieces.count("hot_table", "bigint");
     }
     if f.update_width > 0 {
-        let digests = (SHIFTS + f.update_width).div_ceil(DIGEST);
+        let digests = (SHIFTS + f.update_width).div_ceil(DIGEST_CHARACTERS);
         pieces.variable(&format!(
             "noise CONSTANT text := (SELECT string_agg(rtrim(encode(sha256(convert_to(i::text, 'UTF8')), 'base64'), '='), '') FROM generate_series(1, {digests}) i)"
         ));
@@ -183,18 +183,18 @@ fn pieces(slob: &Slob, session: u32) -> Pieces {
         pieces.count("calls", "bigint");
         pieces.call_begins += sql::WORK_LOOP;
     }
-    other_calls(&mut pieces, slob, session);
+    add_other_calls(&mut pieces, slob, session);
     if let Some(think) = &f.think {
-        thinks(&mut pieces, think, s.commit_every == 1);
+        add_think_time(&mut pieces, think, s.commit_every == 1);
     }
     pieces
 }
 
 /// Adds scans, inserts and deletes: further branches between the update and the read.
-fn other_calls(pieces: &mut Pieces, slob: &Slob, session: u32) {
+fn add_other_calls(pieces: &mut Pieces, slob: &Slob, session: u32) {
     let s = &slob.settings;
     let f = &s.features;
-    if !draws_kind(f) {
+    if !draws_call_kind(f) {
         return;
     }
     pieces.variable("r float8");
@@ -204,7 +204,7 @@ fn other_calls(pieces: &mut Pieces, slob: &Slob, session: u32) {
         below += f.scan_pct.share();
         let table = sql::qualified(&slob.schema, scan::TABLE);
         pieces.class("scan");
-        pieces.count(SCANNED, "bigint");
+        pieces.count(BLOCKS_SCANNED, "bigint");
         pieces.variable(&format!(
             "scan_blocks CONSTANT bigint := pg_relation_size({}) / current_setting('block_size')::bigint",
             sql::literal(&table)
@@ -243,7 +243,7 @@ fn other_calls(pieces: &mut Pieces, slob: &Slob, session: u32) {
     }
 }
 
-fn thinks(pieces: &mut Pieces, think: &Think, release: bool) {
+fn add_think_time(pieces: &mut Pieces, think: &Think, release: bool) {
     pieces.count("thinks", "bigint");
     pieces.count("thought_us", "float8");
     pieces.variable("thinks_until float8 := 0");

@@ -10,7 +10,7 @@ use crate::config::resolve::{HotSpot, KeyDistribution};
 use crate::workload::sql::{self, fill};
 
 /// The hottest hundredth of the keys is counted with zipf.
-const HOTTEST: u64 = 100;
+const HOT_KEY_DIVISOR: u64 = 100;
 
 /// Draws the first key of calls of `unit` blocks, in a table of `keys` keys.
 #[derive(Debug, Clone, Copy)]
@@ -47,9 +47,9 @@ impl Draw<'_> {
             KeyDistribution::HotSpot(spot) => {
                 within(spot.offset + 1, spot.offset + self.starts_in(spot.blocks))
             }
-            KeyDistribution::Zipf { .. } => within(1, self.starts().div_ceil(HOTTEST)),
+            KeyDistribution::Zipf { .. } => within(1, self.starts().div_ceil(HOT_KEY_DIVISOR)),
             KeyDistribution::Gaussian { .. } => {
-                let (first, last) = self.bell().middle();
+                let (first, last) = self.bell().one_sd_range();
                 within(first as u64 + 1, last as u64)
             }
         }
@@ -68,11 +68,11 @@ impl Draw<'_> {
             KeyDistribution::HotSpot(spot) => Some(spot.pct.share()),
             KeyDistribution::Zipf { exponent } => {
                 let (all, q) = (self.starts(), exponent.as_f64());
-                Some(harmonic(all.div_ceil(HOTTEST), q) / harmonic(all, q))
+                Some(harmonic(all.div_ceil(HOT_KEY_DIVISOR), q) / harmonic(all, q))
             }
             KeyDistribution::Gaussian { .. } => {
                 let bell = self.bell();
-                let (first, last) = bell.middle();
+                let (first, last) = bell.one_sd_range();
                 Some(bell.share(first, last) / bell.share(0.0, bell.starts))
             }
         }
@@ -157,7 +157,7 @@ struct Bell {
 
 impl Bell {
     /// Returns the whole keys within a standard deviation of the mean.
-    fn middle(&self) -> (f64, f64) {
+    fn one_sd_range(&self) -> (f64, f64) {
         let first = (self.mean - self.sd).max(0.0).floor();
         (first, (self.mean + self.sd).min(self.starts).ceil())
     }
@@ -170,7 +170,7 @@ impl Bell {
 
 /// Returns a block with this number of draws and no other work; if `drawn` is false, the same loop
 /// without the draw.
-pub fn benched(draw: &Draw<'_>, draws: u32, seed: f64, drawn: bool) -> String {
+pub fn bench_block(draw: &Draw<'_>, draws: u32, seed: f64, drawn: bool) -> String {
     let text =
         if drawn { format!("{}\n{}", draw.sql("span"), draw.count_hot()) } else { String::new() };
     fill(

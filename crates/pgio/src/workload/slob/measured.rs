@@ -144,8 +144,8 @@ pub(super) fn metrics(
         ]);
     }
     if f.visits != KeyDistribution::Uniform {
-        let asked = hot_expected(s, reads, updates);
-        metrics.push(("hot_pct_asked", percent(asked, reads + updates)));
+        let expected = expected_hot_calls(s, reads, updates);
+        metrics.push(("hot_pct_asked", percent(expected, reads + updates)));
         metrics.push(("hot_pct_measured", percent(counted("hot"), reads + updates)));
     }
     if f.hot_table.is_some() {
@@ -153,24 +153,24 @@ pub(super) fn metrics(
         metrics.push(("hot_table_pct_measured", measured));
     }
     if f.think.is_some() {
-        let (rests, rested) = (counted("thinks"), counted("thought_us") / 1e6);
+        let (think_count, think_seconds) = (counted("thinks"), counted("thought_us") / 1e6);
         metrics.extend([
-            ("think_pct_measured", percent(rests, calls)),
-            ("think_time_mean", (rests > 0.0).then(|| rested / rests)),
-            ("think_share", Some(rested / (f64::from(s.sessions()) * seconds))),
+            ("think_pct_measured", percent(think_count, calls)),
+            ("think_time_mean", (think_count > 0.0).then(|| think_seconds / think_count)),
+            ("think_share", Some(think_seconds / (f64::from(s.sessions()) * seconds))),
         ]);
     }
     metrics
 }
 
 /// Returns the expected number of hot calls among these reads and updates.
-fn hot_expected(s: &SlobSettings, reads: f64, updates: f64) -> f64 {
+fn expected_hot_calls(s: &SlobSettings, reads: f64, updates: f64) -> f64 {
     let share = |unit: u64| {
         Draw { visits: &s.features.visits, keys: s.scale.blocks(), unit }.hot_share().unwrap_or(0.0)
     };
     reads * share(s.work_unit) + updates * share(s.update_work_unit)
 }
 
-fn percent(part: f64, whole: f64) -> Option<f64> {
-    (whole > 0.0).then(|| 100.0 * part / whole)
+fn percent(part: f64, total: f64) -> Option<f64> {
+    (total > 0.0).then(|| 100.0 * part / total)
 }

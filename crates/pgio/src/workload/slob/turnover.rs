@@ -25,7 +25,7 @@ pub(super) fn first_key(session: u32) -> u64 {
 }
 
 /// Creates the table, logged or unlogged like the data set.
-pub(super) fn make(
+pub(super) fn create(
     admin: &mut Client,
     schema: &str,
     sessions: u32,
@@ -55,6 +55,6 @@ pub(super) fn remove(admin: &mut Client, schema: &str) -> Result<(), postgres::E
 
 /// Returns the VACUUM that a session runs between two slices. It skips a table that another session is
 /// vacuuming, and does not truncate the file, which would need an exclusive lock.
-pub(super) fn clear(schema: &str) -> String {
+pub(super) fn vacuum_statement(schema: &str) -> String {
     format!("VACUUM (SKIP_LOCKED, TRUNCATE off) {}", sql::qualified(schema, TABLE))
 }

@@ -124,7 +124,7 @@ fn a_loop_device_and_what_its_file_lies_on() {
     let sampler =
         Sampler::start(Arc::new(Host::local()), Duration::from_secs(60), Watch::default()).unwrap();
     sampler.mark();
-    wait_until("the sampler has answered", || sampler.answers() == 2);
+    wait_until("the sampler has answered", || sampler.snapshot_count() == 2);
     let opened = Instant::now();
     let file = data.join("file").display().to_string();
     run(sh(&format!("dd if=/dev/zero of={file} bs=8k count=20 oflag=dsync 2>&1")));
@@ -173,15 +173,15 @@ fn a_backend_of_a_real_server_is_known_as_one() {
     let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
     let watch = Watch { backend_pids: vec![pid] };
     let sampler = Sampler::start(Arc::new(Host::local()), Duration::from_secs(60), watch).unwrap();
-    wait_until("the sampler has answered", || sampler.answers() == 1);
+    wait_until("the sampler has answered", || sampler.snapshot_count() == 1);
     let (opened, before) = (Instant::now(), cpu_seconds(pid));
     sampler.mark();
-    wait_until("the sampler has answered", || sampler.answers() == 2);
+    wait_until("the sampler has answered", || sampler.snapshot_count() == 2);
     // Long against the hundredths of a second in which the kernel counts a process's time.
     let work = "SELECT sum(x) FROM (SELECT generate_series(1, 15000000) AS x) numbers";
     client.batch_execute(work).unwrap();
     sampler.mark();
-    wait_until("the sampler has answered", || sampler.answers() == 3);
+    wait_until("the sampler has answered", || sampler.snapshot_count() == 3);
     let (closed, after) = (Instant::now(), cpu_seconds(pid));
     let (usage, _, warnings) = sampler.finish(opened, closed);
     let seconds = closed.duration_since(opened).as_secs_f64();

@@ -6,19 +6,21 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::contract::{Invitation, Launcher, SLURM_RANK_VARIABLE, in_background, invited};
+use super::contract::{
+    Invitation, Launcher, SLURM_RANK_VARIABLE, background_options, with_invitation,
+};
 use crate::host::command::CommandLine;
 use crate::host::exec::spawn;
 use crate::workload::drivers::error::DriverError;
 
-/// Time for drivers to connect: an allocation is there already, a program may be read over a network.
+/// Time for drivers to connect: the allocation exists already, but the program may be read over a network.
 const TIMEOUT: Duration = Duration::from_secs(120);
 /// Time for the command to end after its drivers were ordered to end.
-const ENDING: Duration = Duration::from_secs(10);
+const END_TIMEOUT: Duration = Duration::from_secs(10);
 
-/// What the user's command says in place of the driver's command and of the number of drivers.
-const DRIVE: &str = "{drive}";
-const NUMBER: &str = "{n}";
+/// Placeholders in the user's command: the driver's command and the number of drivers.
+const DRIVE_PLACEHOLDER: &str = "{drive}";
+const COUNT_PLACEHOLDER: &str = "{n}";
 
 enum Kind {
     /// Inside salloc or sbatch.
@@ -39,7 +41,7 @@ impl Command {
         Command { kind: Kind::Slurm, invitation: None, started: Vec::new() }
     }
 
-    pub(super) fn of_user(line: String) -> Command {
+    pub(super) fn user_command(line: String) -> Command {
         Command { kind: Kind::User(line), invitation: None, started: Vec::new() }
     }
 }
@@ -66,8 +68,9 @@ fn command_line(kind: &Kind, program: &str, count: usize) -> CommandLine {
         }
         Kind::User(line) => {
             let quoted = format!("'{}'", program.replace('\'', "'\\''"));
-            let line =
-                line.replace(NUMBER, &count.to_string()).replace(DRIVE, &format!("{quoted} drive"));
+            let line = line
+                .replace(COUNT_PLACEHOLDER, &count.to_string())
+                .replace(DRIVE_PLACEHOLDER, &format!("{quoted} drive"));
             // All drivers would inherit the number that this process has in a Slurm job.
             let line = format!("unset {SLURM_RANK_VARIABLE}\n{line}");
             CommandLine::new("sh").args(["-c", &line])
@@ -116,15 +119,15 @@ impl Launcher for Command {
         let Some(invitation) = &self.invitation else { return Ok(()) };
         self.started.retain_mut(|child| matches!(child.try_wait(), Ok(None)));
         let command = command_line(&self.kind, &program()?, ranks.len());
-        let child = spawn(&invited(command, invitation, ranks), in_background())?;
+        let child = spawn(&with_invitation(command, invitation, ranks), background_options())?;
         self.started.push(child);
         Ok(())
     }
 
-    fn ended(&mut self, _missing: &[u32]) -> Option<String> {
+    fn why_missing(&mut self, _missing: &[u32]) -> Option<String> {
         let newest = self.started.last_mut()?;
         let status = newest.try_wait().ok().flatten()?;
-        // One that puts its drivers in the background and succeeds may be followed by them.
+        // A command that puts its drivers in the background may succeed before they connect.
         (!status.success())
             .then(|| format!("the command that starts the drivers ended with {status}"))
     }
@@ -136,13 +139,13 @@ impl Launcher for Command {
     fn end(&mut self) {
         let begun = Instant::now();
         for child in &mut self.started {
-            while matches!(child.try_wait(), Ok(None)) && begun.elapsed() < ENDING {
+            while matches!(child.try_wait(), Ok(None)) && begun.elapsed() < END_TIMEOUT {
                 thread::sleep(Duration::from_millis(10));
             }
             if let Ok(None) = child.try_wait() {
                 let _ = kill_process_group(Pid::from_child(child), Signal::TERM);
                 let asked = Instant::now();
-                while matches!(child.try_wait(), Ok(None)) && asked.elapsed() < ENDING {
+                while matches!(child.try_wait(), Ok(None)) && asked.elapsed() < END_TIMEOUT {
                     thread::sleep(Duration::from_millis(10));
                 }
                 let _ = kill_process_group(Pid::from_child(child), Signal::KILL);
@@ -175,15 +178,17 @@ mod tests {
 
     #[test]
     fn an_engine_that_is_not_there_is_named_with_what_to_install() {
-        let absent = Command::of_user("no-such-launcher-of-drivers {drive}".to_owned());
+        let absent = Command::user_command("no-such-launcher-of-drivers {drive}".to_owned());
         let text = absent.check().unwrap_err().to_string();
         assert_eq!(
             text,
             "run: starts the drivers, but `no-such-launcher-of-drivers` is not installed here: install it, or give its path"
         );
-        assert!(Command::of_user("sh -c '{drive}'".to_owned()).check().is_ok());
+        assert!(Command::user_command("sh -c '{drive}'".to_owned()).check().is_ok());
         assert!(
-            Command::of_user("for i in 1 2; do {drive} & done; wait".to_owned()).check().is_ok()
+            Command::user_command("for i in 1 2; do {drive} & done; wait".to_owned())
+                .check()
+                .is_ok()
         );
     }
 }

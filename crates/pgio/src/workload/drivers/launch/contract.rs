@@ -46,7 +46,7 @@ pub trait Launcher: Send {
     fn start(&mut self, ranks: &[u32]) -> Result<(), DriverError>;
 
     /// Returns why drivers of these ranks will not come any more, if that is known.
-    fn ended(&mut self, missing: &[u32]) -> Option<String>;
+    fn why_missing(&mut self, missing: &[u32]) -> Option<String>;
 
     /// How long drivers may take to connect.
     fn timeout(&self) -> Duration;
@@ -56,7 +56,11 @@ pub trait Launcher: Send {
 }
 
 /// The environment of drivers.
-pub(super) fn invited(command: CommandLine, invitation: &Invitation, ranks: &[u32]) -> CommandLine {
+pub(super) fn with_invitation(
+    command: CommandLine,
+    invitation: &Invitation,
+    ranks: &[u32],
+) -> CommandLine {
     let ranks: Vec<String> = ranks.iter().map(u32::to_string).collect();
     command
         .env(COORDINATOR_VARIABLE, &invitation.coordinator)
@@ -65,7 +69,7 @@ pub(super) fn invited(command: CommandLine, invitation: &Invitation, ranks: &[u3
 }
 
 /// In a process group of its own: Ctrl-C on the terminal is for the coordinator, which tells the drivers.
-pub(super) fn in_background() -> SpawnOptions {
+pub(super) fn background_options() -> SpawnOptions {
     SpawnOptions {
         stdin: Stdio::null(),
         stdout: Stdio::null(),

@@ -13,14 +13,14 @@ use crate::host::proc::pid_stat;
 const DRIVE: &[u8] = b"drive";
 
 /// Returns whether a driver is among the descendants of this process.
-pub fn is_below_this_process() -> bool {
+pub fn is_driver_descendant() -> bool {
     let Ok(own) = i32::try_from(std::process::id()) else { return false };
     let is_driver = |pid: &i32| {
-        // A process that has ended meanwhile is none.
+        // A process that has ended meanwhile is no driver.
         let line = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
         line.split(|byte| *byte == 0).nth(1) == Some(DRIVE)
     };
-    below(own, &parents()).iter().any(is_driver)
+    descendants_of(own, &parents()).iter().any(is_driver)
 }
 
 /// The parent of each process.
@@ -34,12 +34,12 @@ fn parents() -> BTreeMap<i32, i32> {
 }
 
 /// The descendants of a process.
-fn below(root: i32, parents: &BTreeMap<i32, i32>) -> BTreeSet<i32> {
+fn descendants_of(root: i32, parents: &BTreeMap<i32, i32>) -> BTreeSet<i32> {
     let mut found = BTreeSet::new();
-    let mut todo = vec![root];
-    while let Some(parent) = todo.pop() {
+    let mut pending = vec![root];
+    while let Some(parent) = pending.pop() {
         let children = parents.iter().filter(|(_, of)| **of == parent).map(|(pid, _)| *pid);
-        todo.extend(children.filter(|pid| found.insert(*pid)));
+        pending.extend(children.filter(|pid| found.insert(*pid)));
     }
     found
 }
@@ -54,8 +54,8 @@ mod tests {
     #[test]
     fn a_process_descends_from_its_parents() {
         let parents = BTreeMap::from([(1, 0), (10, 1), (11, 10), (12, 11), (20, 1)]);
-        assert_eq!(below(10, &parents), BTreeSet::from([11, 12]));
-        assert_eq!(below(20, &parents), BTreeSet::new());
+        assert_eq!(descendants_of(10, &parents), BTreeSet::from([11, 12]));
+        assert_eq!(descendants_of(20, &parents), BTreeSet::new());
     }
 
     #[test]
@@ -68,10 +68,10 @@ mod tests {
         std::os::unix::process::CommandExt::process_group(&mut command, 0);
         let mut child = command.spawn().unwrap();
         let begun = Instant::now();
-        while !is_below_this_process() && begun.elapsed() < Duration::from_secs(10) {
+        while !is_driver_descendant() && begun.elapsed() < Duration::from_secs(10) {
             std::thread::sleep(Duration::from_millis(10));
         }
-        assert!(is_below_this_process());
+        assert!(is_driver_descendant());
         let group = rustix::process::Pid::from_child(&child);
         rustix::process::kill_process_group(group, rustix::process::Signal::KILL).unwrap();
         child.wait().unwrap();

@@ -18,9 +18,9 @@ const TEMPLATE: &str = include_str!("job.yaml");
 /// Time for nodes to pull the image.
 const TIMEOUT: Duration = Duration::from_secs(300);
 /// Time for the Job to complete once its drivers have been ordered to end.
-const ENDING: &str = "--timeout=20s";
+const END_TIMEOUT_OPTION: &str = "--timeout=20s";
 /// Time for one command of kubectl.
-const KUBECTL: Duration = Duration::from_secs(60);
+const KUBECTL_TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(super) struct Kubernetes {
     spec: DriverSpec,
@@ -59,7 +59,7 @@ fn name_of(run_id: &str) -> String {
 }
 
 fn kubectl() -> CommandLine {
-    CommandLine::new("kubectl").timeout(KUBECTL)
+    CommandLine::new("kubectl").timeout(KUBECTL_TIMEOUT)
 }
 
 /// Gives the manifest to kubectl on stdin: a token in arguments would be visible to every user.
@@ -117,7 +117,7 @@ impl Launcher for Kubernetes {
         Ok(())
     }
 
-    fn ended(&mut self, _missing: &[u32]) -> Option<String> {
+    fn why_missing(&mut self, _missing: &[u32]) -> Option<String> {
         None
     }
 
@@ -128,7 +128,7 @@ impl Launcher for Kubernetes {
     fn end(&mut self) {
         let Some(invitation) = self.invitation.as_ref().filter(|_| self.applied) else { return };
         let name = name_of(&invitation.run_id);
-        let ended = ["wait", "--for=condition=complete", "job", &name, ENDING];
+        let ended = ["wait", "--for=condition=complete", "job", &name, END_TIMEOUT_OPTION];
         // Drivers have been ordered to end. One that does not is deleted with its Job.
         let _ = Local.run(&kubectl().args(ended));
         let delete = ["delete", "job,secret", &name, "--ignore-not-found", "--wait=false"];

@@ -7,14 +7,14 @@ use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use super::contract::{Invitation, Launcher, in_background, invited};
+use super::contract::{Invitation, Launcher, background_options, with_invitation};
 use crate::host::command::CommandLine;
 use crate::host::exec::{SpawnOptions, spawn};
 use crate::workload::drivers::error::DriverError;
 
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// Time for a driver to end after the order to.
-const ENDING: Duration = Duration::from_secs(3);
+/// Time for a driver to end after it was ordered to.
+const END_TIMEOUT: Duration = Duration::from_secs(3);
 
 #[derive(Default)]
 pub(super) struct Local {
@@ -39,23 +39,23 @@ impl Launcher for Local {
         let Some(invitation) = &self.invitation else { return Ok(()) };
         for rank in ranks {
             if let Some(mut lost) = self.children.remove(rank) {
-                // It may be stopped, and would come back when it is not.
+                // A stopped process would come back when it is continued.
                 let _ = lost.kill();
                 let _ = lost.wait();
             }
             // The link leads to the running program even after an upgrade.
             let drive = CommandLine::new("/proc/self/exe").arg("drive");
-            // One that still dials would not notice the coordinator's end. The run's own thread, which
-            // lasts as long as the run, starts all of them.
+            // A driver that is still dialing would not notice the coordinator's end. The run's own thread,
+            // which lasts as long as the run, starts all of them.
             let options =
-                SpawnOptions { parent_death_signal: Some(Signal::TERM), ..in_background() };
-            let child = spawn(&invited(drive, invitation, &[*rank]), options)?;
+                SpawnOptions { parent_death_signal: Some(Signal::TERM), ..background_options() };
+            let child = spawn(&with_invitation(drive, invitation, &[*rank]), options)?;
             self.children.insert(*rank, child);
         }
         Ok(())
     }
 
-    fn ended(&mut self, missing: &[u32]) -> Option<String> {
+    fn why_missing(&mut self, missing: &[u32]) -> Option<String> {
         let ended = |(rank, child): (&u32, &mut Child)| {
             let status = child.try_wait().ok().flatten().filter(|_| missing.contains(rank))?;
             Some(format!("driver {rank} ended with {status}"))
@@ -70,7 +70,7 @@ impl Launcher for Local {
     fn end(&mut self) {
         let begun = Instant::now();
         for child in self.children.values_mut() {
-            while matches!(child.try_wait(), Ok(None)) && begun.elapsed() < ENDING {
+            while matches!(child.try_wait(), Ok(None)) && begun.elapsed() < END_TIMEOUT {
                 thread::sleep(Duration::from_millis(5));
             }
             let _ = child.kill();

@@ -70,7 +70,7 @@ impl Launcher for Fake {
         Ok(())
     }
 
-    fn ended(&mut self, _: &[u32]) -> Option<String> {
+    fn why_missing(&mut self, _: &[u32]) -> Option<String> {
         None
     }
 
@@ -90,13 +90,13 @@ fn a_driver_that_is_lost_while_others_are_replaced_is_replaced_too() {
     assert_eq!(*started.lock().unwrap(), [0, 1]);
     links.lock().unwrap().remove(&0);
     let mut roster = drivers.0.lock().unwrap();
-    while roster.seated.missing().is_empty() {
+    while roster.connected.missing_ranks().is_empty() {
         let arrival = roster.arrivals.recv_timeout(Duration::from_secs(5)).unwrap();
-        roster.seated.note(arrival);
+        roster.connected.handle_arrival(arrival);
     }
-    roster.fill(&stop).unwrap();
+    roster.replace_missing(&stop).unwrap();
     assert_eq!(*started.lock().unwrap(), [0, 1, 0, 1]);
-    assert_eq!(roster.seated.missing(), Vec::<u32>::new());
+    assert_eq!(roster.connected.missing_ranks(), Vec::<u32>::new());
 }
 
 #[test]
@@ -124,7 +124,7 @@ fn drivers_that_have_their_part_end_it_if_another_cannot_be_sent_its_own() {
         calls: Vec::new(),
     };
     let settings = ClientSettings { threads: 1, pipeline: 1, pace: None };
-    let work = Work::Client { calls: AllCalls::own(vec![own(1), own(65 << 20)]), settings };
+    let work = Work::Client { calls: AllCalls::per_session(vec![own(1), own(65 << 20)]), settings };
     let env = pgio_connect::Env::default();
     let setup = Setup {
         params: pgio_connect::resolve("host=h user=u dbname=d", &env).unwrap(),
