@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn what_reaches_over_is_found_and_what_is_small_is_not_accused() {
+    fn carry_over_above_the_limit_is_detected_and_below_it_is_not() {
         let limit = 0.0125_f64.ln_1p();
         // The slices of the baseline and of the third condition are all alike.
         let judge = |own: &[SliceSample]| {
@@ -433,7 +433,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_condition_leaves_is_its_effect_on_the_slices_after_it() {
+    fn carry_over_of_a_condition_is_estimated_from_the_slices_after_it() {
         // The last of five slows whatever follows it, itself included.
         let rate = |_: usize, before: usize| if before == 4 { 0.9 } else { 1.0 };
         let found = estimate(&rounds(1, 5, 3000, rate), &[0, 0, 1, 2, 3], 0);
@@ -465,14 +465,14 @@ mod tests {
     }
 
     #[test]
-    fn equal_conditions_are_asked_nothing_that_turns_could_change() {
+    fn equal_settings_are_compared_in_second_halves_only() {
         let found = estimate(&rounds(1, 2, 100, |_, _| 1.0), &[0, 0], 0);
         let places: Vec<Place> = found.iter().map(|answer| answer.place).collect();
         assert_eq!(places, [Place::SecondHalves]);
     }
 
     #[test]
-    fn a_condition_follows_itself_in_one_of_k_squared_slices() {
+    fn shares_of_slices_after_each_condition_add_up_to_one() {
         for k in 2..6 {
             let others = (k - 1) as f64 * share_after(k, false);
             assert!((share_after(k, true) + others - 1.0).abs() < 1e-12, "{k}");

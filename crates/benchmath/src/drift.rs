@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_no_order_has_no_drift() {
+    fn drift_test_has_no_result_for_short_constant_or_missing_values() {
         assert_eq!(test(&[]), None);
         assert_eq!(test(&[vec![Some(1.0), Some(2.0), Some(3.0), Some(4.0)]]), None);
         assert_eq!(test(&[vec![Some(1.0); 9]]), None);

@@ -73,7 +73,7 @@ mod tests {
 
     #[test]
     #[should_panic(expected = "4 rows")]
-    fn there_is_no_further_row() {
+    fn a_row_beyond_the_design_panics() {
         row(4, 4);
     }
 }

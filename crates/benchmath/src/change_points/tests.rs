@@ -128,7 +128,7 @@ proptest! {
     }
 
     #[test]
-    fn changes_are_apart_and_inside(values in prop::collection::vec(0u8..4, 0..60)) {
+    fn change_points_leave_enough_runs_on_each_side(values in prop::collection::vec(0u8..4, 0..60)) {
         let values: Vec<f64> = values.into_iter().map(f64::from).collect();
         let mut before = 0;
         for change in find(&values, 0.5, 3) {

@@ -93,7 +93,7 @@ fn zero_has_no_ratio_but_a_difference() {
 }
 
 #[test]
-fn a_value_that_is_not_finite_has_neither() {
+fn a_value_that_is_not_finite_has_no_ratio_and_no_difference() {
     for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
         let result = compared(&[1.0, bad], &[1.0, 1.0]);
         assert_eq!((result.decision, result.difference), (Decision::NotApplicable, None));

@@ -160,7 +160,7 @@ fn at_most_five_in_a_hundred_decisions_are_wrong() {
 /// The planned number of blocks decides in at least 80 % of experiments, without an effect and with
 /// one of twice the margin on either side.
 #[test]
-fn the_planned_blocks_decide() {
+fn blocks_needed_decide_with_80_percent_power() {
     let mut rng = SplitMix64::new(13);
     for share in [0.05, 0.2, 0.5] {
         let margin = margin(share);

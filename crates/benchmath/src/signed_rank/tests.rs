@@ -78,7 +78,7 @@ fn the_interval_of_six_values_is_their_range() {
 
 /// Too many values to list all Walsh averages.
 #[test]
-fn many_values_have_an_answer() {
+fn ten_thousand_values_are_tested_without_listing_walsh_averages() {
     let mut rng = SplitMix64::new(3);
     let values: Vec<f64> = (0..10_000).map(|_| 0.1 + normal(&mut rng)).collect();
     let result = test(&values, 0.05).unwrap();

@@ -107,7 +107,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn equals_the_list(
+        fn walsh_averages_match_the_sorted_list(
             values in prop_oneof![
                 prop::collection::vec(-1.0..2.0f64, 1..20),
                 prop::collection::vec((-4..5i32).prop_map(|v| f64::from(v) / 4.0), 1..20),

@@ -202,7 +202,7 @@ fn a_large_step_is_found_where_neighbors_depend_on_each_other() {
 proptest! {
     /// The unit does not matter, and reversing the series reverses the trend.
     #[test]
-    fn unit_and_sign(
+    fn units_do_not_matter_and_reversal_negates_the_trend(
         values in prop::collection::vec(1u32..1000, 8..60),
         unit in 1u32..1000,
     ) {
