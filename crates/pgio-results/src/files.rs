@@ -103,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_more_is_read_than_a_file_may_have() {
+    fn reading_stops_at_the_size_limit_of_a_file() {
         let error = read_text(Path::new("/dev/zero"), 1000).unwrap_err();
         assert_eq!(error.to_string(), "it has more than 1000 bytes");
         let dir = tempfile::tempdir().unwrap();

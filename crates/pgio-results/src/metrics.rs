@@ -435,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn the_work_of_a_metric_is_typed() {
+    fn each_metric_has_the_kind_of_work_it_counts() {
         for (name, expected) in [
             ("block_visits_per_second", Some(Work::BlockVisits)),
             ("update_calls_per_second", Some(Work::RowsUpdated)),

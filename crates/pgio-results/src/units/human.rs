@@ -138,7 +138,7 @@ mod tests {
         }
 
         #[test]
-        fn a_latency_keeps_its_size(nanoseconds in 1e3_f64..1e12) {
+        fn a_displayed_latency_is_within_rounding_of_its_value(nanoseconds in 1e3_f64..1e12) {
             let text = latency(nanoseconds);
             let (number, unit) = text.split_once(' ').unwrap();
             let factor = match unit { "µs" => 1e3, "ms" => 1e6, _ => 1e9 };
