@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_quickest_round_trip_counts() {
+    fn the_clock_offset_is_taken_from_the_quickest_round_trip() {
         // The peer is 1000 ahead; the first two pongs were held up on one of their ways.
         let trips = [(0, 1100, 900), (1000, 2800, 2000), (3000, 4010, 3020)];
         let trips = trips.map(|(sent, peer, received)| RoundTrip { sent, peer, received });

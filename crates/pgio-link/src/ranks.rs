@@ -55,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_seat_is_that_of_the_rank_or_any_free_one() {
+    fn a_driver_gets_the_requested_rank_or_any_free_one() {
         let ranks = Ranks::new(3);
         assert_eq!(ranks.take(Some(1)), Ok(1));
         assert_eq!(ranks.take(None), Ok(0));

@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_shares_of_all_processes_are_all_messages_once() {
+    fn shares_of_all_processes_cover_each_message_once() {
         let shares = [(0, 3), (3, 3), (6, 2)];
         let shares = shares.map(|(first, sessions)| Share { first, sessions, of: 8 });
         let numbers =

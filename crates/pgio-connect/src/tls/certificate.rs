@@ -135,7 +135,7 @@ pub(super) mod tests {
     }
 
     #[test]
-    fn a_star_is_one_label() {
+    fn a_wildcard_in_a_certificate_name_matches_one_label() {
         assert!(name_matches("DB.example", "db.Example"));
         assert!(name_matches("*.example.org", "db.example.org"));
         for (pattern, host) in [

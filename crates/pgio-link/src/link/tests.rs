@@ -54,7 +54,7 @@ fn message(event: Event) -> String {
 }
 
 #[test]
-fn both_sides_talk_and_the_end_of_one_is_heard_by_the_other() {
+fn coordinator_and_driver_exchange_messages_and_notice_a_lost_link() {
     let coordinator = coordinator(2);
     let (dialed, events) = dialed(&coordinator, &coordinator.token, &hello());
     let (welcome, driver) = dialed.unwrap();
@@ -99,7 +99,7 @@ fn a_driver_without_the_token_is_refused_and_told_why() {
 }
 
 #[test]
-fn another_version_another_build_and_a_full_run_are_refused_and_told_why() {
+fn drivers_of_another_version_build_or_rank_are_refused_with_the_reason() {
     let coordinator = coordinator(1);
     for (hello, expected) in [
         (Hello { version: "0.9".to_owned(), ..hello() }, "pgio 1.0, this driver pgio 0.9"),
@@ -181,7 +181,7 @@ fn a_driver_that_still_receives_a_long_message_is_not_silent() {
 }
 
 #[test]
-fn what_was_said_before_the_end_arrives() {
+fn messages_sent_before_close_are_delivered() {
     for _ in 0..50 {
         let coordinator = coordinator(1);
         let (dialed, _events) = dialed(&coordinator, &coordinator.token, &hello());
@@ -206,7 +206,7 @@ fn next(coordinator: &Coordinator) -> String {
 
 /// A driver that hears nothing ends, whatever its socket says; the peer here keeps the connection open.
 #[test]
-fn silence_is_noticed() {
+fn a_driver_that_hears_nothing_reports_a_lost_connection() {
     let (near, far) = (TcpListener::bind("127.0.0.1:0").unwrap(), crate::tls::connect().unwrap());
     let stream = TcpStream::connect(near.local_addr().unwrap()).unwrap();
     let _open = near.accept().unwrap();
