@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_differs_is_missing_or_is_left_over_is_stale_until_generated() {
+    fn changed_missing_and_surplus_artifacts_are_stale_until_generated() {
         let root = std::env::temp_dir().join(format!("pgio-xtask-{}", std::process::id()));
         let artifacts = Artifacts::from([
             (Path::new(schema::DIR).join("a.json"), "{}\n".to_owned()),

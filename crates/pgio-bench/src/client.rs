@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn childrens_time_is_theirs() {
+    fn childrens_cpu_includes_the_time_of_a_child() {
         let before = childrens_cpu();
         assert!(before.is_finite());
         let loops = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done";

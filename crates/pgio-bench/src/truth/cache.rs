@@ -146,7 +146,7 @@ mod tests {
     use pgio_report::analysis::test_support::trial;
 
     #[test]
-    fn each_trial_is_held_against_its_blocks_first() {
+    fn misses_are_compared_with_the_first_trial_of_the_block() {
         let of = |block: u32, position: u32, misses: f64| {
             let metrics = [("riops", misses), ("block_visits_per_second", 1.0)];
             let mut t = trial("a", block, &metrics);

@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_read_short_and_long() {
+    fn psql_timings_are_parsed_with_and_without_minutes() {
         assert_eq!(milliseconds("Time: 21.104 ms"), Some(21.104));
         assert_eq!(milliseconds("Time: 1234.567 ms (00:01.235)"), Some(1234.567));
         assert_eq!(milliseconds("INSERT 0 1"), None);

@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn who_wants_to_stop_is_heard_before_the_next_step() {
+    fn check_interrupted_fails_after_a_stop_request() {
         let stop = Stop::new();
         let round = Round { out: PathBuf::new(), stop: &stop, pg: None };
         assert!(round.check_interrupted().is_ok());
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tenth_may_miss_and_a_missing_interval_counts_as_one() {
+    fn a_tenth_of_intervals_may_miss_and_an_absent_one_counts_as_a_miss() {
         let plan = |args: &[&str]| Parsed::parse_from([&["truth"], args].concat()).plan;
         assert_eq!([40, 20, 3].map(|all| plan(&[]).required_count(all)), [36, 18, 3]);
         assert_eq!(plan(&["--required", "0.93"]).required_count(200), 186);

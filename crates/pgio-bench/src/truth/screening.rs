@@ -142,7 +142,7 @@ mod tests {
     use pgio_report::analysis::test_support::{screened, screened_as};
 
     #[test]
-    fn what_is_planted_is_found_and_everything_else_is_an_accusation() {
+    fn the_planted_effect_must_be_found_and_any_other_is_a_false_alarm() {
         let of = |stored| judge(&analyze(&stored)).unwrap();
         let right = of(screened(6));
         assert!(right.accused.is_empty(), "{right:?}");

@@ -148,7 +148,7 @@ mod tests {
     use pgio::experiment::connection::ConnectionKeys;
 
     #[test]
-    fn the_lock_of_the_default_leaves_350_ms_to_be_seen() {
+    fn the_default_lock_must_delay_the_slowest_hundredth_by_350_ms() {
         let args = Args { trials: 1, seconds: 10.0, at: None, hold: 0.45, rate: 1000, pg: None };
         assert!((args.at() - 9.6).abs() < 1e-9 && (args.truth() - 0.35).abs() < 1e-9);
         assert!(args.text("host=here").contains("duration = \"10s\""));
