@@ -70,7 +70,7 @@ mod tests {
     use crate::analysis::test_support::{stored_runs, write_runs};
 
     #[test]
-    fn what_is_stored_is_read_judged_and_shown() {
+    fn load_reads_and_judges_results_and_renders_the_page() {
         let parent = tempfile::tempdir().unwrap();
         let dirs = write_runs(parent.path(), &stored_runs(1, |_| 1.0)).unwrap();
         let loaded = load(&dirs[0]).unwrap();

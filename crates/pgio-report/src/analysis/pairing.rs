@@ -469,7 +469,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_repeated_for_its_outcome_counts_as_it_first_came_out() {
+    fn a_trial_repeated_for_its_outcome_counts_with_its_first_value() {
         let mut trials: Vec<Trial> = [("local", 100.0), ("on", 20.0), ("on", 60.0)]
             .iter()
             .map(|(name, rate)| trial(name, 1, &[(RATE, *rate)]))

@@ -149,7 +149,7 @@ mod tests {
 
     /// The published check: `awk` over iostat's r/s gave 5131.47, RIOPS was 5032.
     #[test]
-    fn the_check_by_hand() {
+    fn buffer_misses_close_to_device_reads_went_to_the_device() {
         assert_eq!(
             sentence(&reads(5032.0, 5131.47, None)).unwrap(),
             "device 5,131 reads/s against 5,032 buffer misses/s: the misses went to the device"
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_cache_read_ahead_and_nothing() {
+    fn reconciling_reads_concludes_cache_read_ahead_or_no_requests() {
         let conclusion = |r: &Reads| sentence(r).unwrap().split_once(": ").unwrap().1.to_owned();
         assert_eq!(
             conclusion(&reads(99_352.0, 10.0, Some(993.5))),

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn what_behaves_badly_counts_and_is_a_share() {
+    fn trials_with_a_failed_check_of_behavior_count_and_form_a_share() {
         let slow = |block: u32, on: &mut Trial| {
             if block <= 6 {
                 on.checks.push(Check::warning("rate-not-reached", "40 %", "ask for less"));
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_failed_trial_failed_whatever_else_is_wrong_with_it() {
+    fn a_failed_trial_is_in_the_share_of_failed_ones_despite_checks() {
         for id in ["synchronous-wait-cancelled", "background", "environment-changed"] {
             let stored = ten(|block, on| {
                 if block <= 6 {

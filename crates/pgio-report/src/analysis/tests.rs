@@ -142,7 +142,7 @@ fn secondary_metrics_share_one_error_rate() {
 
 /// One that is declared alone is judged by its own test; the others become indicative.
 #[test]
-fn one_alone_may_be_judged() {
+fn only_the_named_conditions_and_metrics_are_judged() {
     let mut stored = steady(6);
     stored.manifest.rules.judge = vec!["on".to_owned()];
     stored.manifest.rules.also_judge = vec!["updates_per_second".to_owned()];
@@ -322,7 +322,7 @@ fn a_value_of_zero_has_no_ratio_but_a_difference() {
 }
 
 #[test]
-fn doubts_name_the_blocks_of_the_experiment() {
+fn outlier_warnings_name_the_block_by_its_number() {
     let mut stored = steady(9);
     for t in &mut stored.trials {
         let (rate, place) = (t.metrics[PRIMARY].value.unwrap(), t.place.clone().unwrap());

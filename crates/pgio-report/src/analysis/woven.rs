@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_that_do_not_reach_into_each_other_are_not_accused() {
+    fn woven_conditions_without_carry_over_are_not_reported() {
         // Both conditions alike are faster in the second half, which no ratio contains.
         assert_eq!(found(&woven(1.0, 1.0)), [""; 0]);
         // A difference below a quarter of the margin is real, but small. Three of four slices of `b` follow
@@ -298,7 +298,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_behind_shows_in_the_halves_or_after_the_condition() {
+    fn carry_over_is_reported_from_halves_or_slices_after_a_condition() {
         let halves = found(&woven(1.10, 1.0));
         assert_eq!(halves.len(), 1);
         assert!(halves[0].contains("`b`") && halves[0].contains("second halves"), "{halves:?}");

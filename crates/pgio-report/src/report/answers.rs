@@ -208,12 +208,12 @@ mod tests {
     }
 
     #[test]
-    fn the_time_went_to_the_standby() {
+    fn answers_attribute_the_added_time_to_the_standby() {
         insta::assert_snapshot!(render_answers(&analyze(&replicated(6))));
     }
 
     #[test]
-    fn no_part_is_named_that_may_be_none() {
+    fn no_wait_is_named_if_its_interval_contains_zero() {
         let mut analysis = analyze(&replicated(6));
         for part in analysis.decomposition_differences.iter_mut().flat_map(|d| &mut d.parts) {
             part.interval = Interval::new(part.seconds - 1.0, part.seconds + 1.0);

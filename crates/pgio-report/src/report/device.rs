@@ -197,17 +197,17 @@ mod tests {
     }
 
     #[test]
-    fn two_places() {
+    fn a_device_report_compares_two_places() {
         insta::assert_snapshot!(rendered(&device_record(6, 0.9)));
     }
 
     #[test]
-    fn two_places_too_few_rounds() {
+    fn a_device_report_of_too_few_rounds_is_undecided() {
         insta::assert_snapshot!(rendered(&device_record(5, 0.9)));
     }
 
     #[test]
-    fn one_place() {
+    fn a_device_report_of_one_place_has_no_comparison() {
         let mut record = device_record(5, 1.0);
         record.places.truncate(1);
         record.runs.retain(|r| r.place == 0);

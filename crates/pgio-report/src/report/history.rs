@@ -391,7 +391,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_change_the_reader_is_told_whether_one_could_be_seen() {
+    fn without_a_change_the_headline_states_if_one_was_detectable() {
         assert_eq!(headline(&followed(12, 99)), ["No change of the level is detected."]);
         assert_eq!(headline(&followed(5, 99)), ["5 runs cannot show a change: 10 are the fewest."]);
     }

@@ -56,7 +56,7 @@ fn is_safe(format: &str, text: &str) {
 }
 
 #[test]
-fn no_format_passes_on_what_others_would_obey() {
+fn no_report_format_passes_on_control_characters() {
     for stored in [spoiled(demo()), spoiled(replicated(3))] {
         let analysis = analyze(&stored);
         is_safe("text", &text::render(&document(&analysis)));
@@ -82,7 +82,7 @@ fn no_format_passes_on_what_others_would_obey() {
 }
 
 #[test]
-fn nor_does_a_trial_by_itself() {
+fn the_report_of_a_trial_passes_on_no_control_characters() {
     let mut one = classic_trial();
     spoil_trial(&mut one);
     one.outcome = Outcome::Failed { error: WILD.to_owned() };
@@ -93,7 +93,7 @@ fn nor_does_a_trial_by_itself() {
 
 proptest! {
     #[test]
-    fn any_text_in_any_place(texts in prop::collection::vec(any::<String>(), 5)) {
+    fn arbitrary_text_is_rendered_printable(texts in prop::collection::vec(any::<String>(), 5)) {
         let [title, heading, cell, note, remark] = <[String; 5]>::try_from(texts).unwrap();
         let table = Table {
             title: title.clone(),

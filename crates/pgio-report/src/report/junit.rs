@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_judged_passes_and_a_twin_that_differs_skips_all() {
+    fn unjudged_conditions_pass_and_a_differing_twin_skips_all_cases() {
         let mut stored = demo();
         stored.manifest.rules.matters = Some(0.05);
         stored.manifest.rules.judge = vec!["remote_write".to_owned()];

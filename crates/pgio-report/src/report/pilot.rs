@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_without_bounds_is_named_so() {
+    fn noise_above_1000_percent_is_shown_as_that() {
         assert_eq!(noise(0.05_f64.ln_1p()), "5.0 %");
         assert_eq!(noise(37_000_000.0_f64.ln_1p()), "over 1,000 %");
         assert_eq!(noise(f64::INFINITY), "over 1,000 %");

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn the_lead_answers_the_question() {
+    fn the_lead_names_the_factors_that_change_the_metric() {
         let lead = report::lead(&matters(6));
         assert!(
             lead[0].starts_with("Of 6 factors, two change commits/s: synchronous_commit +14"),

@@ -204,7 +204,7 @@ fn one_trial_that_failed() {
 }
 
 #[test]
-fn sentences() {
+fn each_condition_has_its_sentence() {
     let analysis = analyze(&demo());
     let all = ["local", "local-aa", "remote_write", "on", "nobody"].map(|c| sentence(&analysis, c));
     assert_snapshot!(all.join("\n"));
@@ -222,7 +222,7 @@ fn three_sentences_of_a_demo() {
 }
 
 #[test]
-fn three_sentences_of_less() {
+fn three_sentences_state_too_few_blocks_or_no_trials() {
     assert_snapshot!(three_sentences(&analyze(&shortened(3))).join("\n"));
     let nothing = analyze(&experiment(&["local"], Vec::new()));
     assert_snapshot!(three_sentences(&nothing).join("\n"));

@@ -56,7 +56,7 @@ fn a_slower_machine_is_seen_and_leaves_the_effects() {
 
 /// From three runs a side on the run is the unit, with as many of them as there are.
 #[test]
-fn runs_are_the_unit() {
+fn three_runs_on_each_side_are_compared_by_run() {
     let runs = |factors: [f64; 3]| factors.map(|f| slower(demo(), f));
     let found = across_runs(&runs([1.0, 1.02, 0.99]), &runs([0.8, 0.79, 0.81]));
     let c = of(&found, "local", PRIMARY);
@@ -138,7 +138,7 @@ fn interval_and_verdict_are_those_of_one_level() {
 }
 
 #[test]
-fn the_baseline_comes_first_and_names_must_meet() {
+fn the_baseline_comes_first_and_unmatched_conditions_are_listed_apart() {
     let mut b = demo();
     b.manifest.conditions.reverse();
     b.manifest.conditions.retain(|c| c.name != "remote_write");
@@ -208,7 +208,7 @@ fn one_trial_each_decides_nothing_and_zero_has_no_ratio() {
 }
 
 #[test]
-fn what_does_not_count_is_left_out_and_nothing_is_not_a_panic() {
+fn interrupted_trials_are_left_out_and_empty_experiments_accepted() {
     let mut b = demo();
     b.trials[0].outcome = Outcome::Interrupted;
     assert_eq!(of(&across(&demo(), &b), "local", PRIMARY).trials_b, 5);

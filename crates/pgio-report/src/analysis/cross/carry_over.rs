@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cold_first_trial_is_accused_alone_and_a_burn_in_takes_it_upon_itself() {
+    fn only_a_cold_first_trial_is_reported_unless_it_is_a_burn_in() {
         let cold = |b: u32, p: u32| if (b, p) == (1, 1) { 1.0 } else { 0.3 + 0.01 * noise(b, p) };
         let mut stored = measured(4, cold);
         let (indices, message) = accused(&stored);

@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loop_finds_it_as_well_and_it_can_be_tolerated() {
+    fn a_changed_server_is_invalid_in_the_loop_unless_tolerated() {
         let same = ("setting.work_mem", "4MB");
         let mut stored = experiment(&["both"], trials(&[same, ("setting.work_mem", "8MB"), same]));
         let verdicts = |stored: &StoredExperiment| -> Vec<CheckVerdict> {

@@ -139,7 +139,7 @@ fn the_mount_of_the_wal_is_not_declared_by_an_option_of_the_data() {
 }
 
 #[test]
-fn a_declared_difference_is_what_is_measured() {
+fn declared_differences_of_the_environment_are_not_reported() {
     for (name, declared) in [
         ("setting.work_mem", server("work_mem = 64MB")),
         ("setting.auto_explain.log_timing", server("auto_explain.log_timing = off")),
@@ -197,7 +197,7 @@ fn what_differs_in_drbd_is_declared_or_found() {
 }
 
 #[test]
-fn what_changes_on_the_way_is_found_in_the_trials_after() {
+fn a_change_of_the_environment_is_reported_in_the_trials_after_it() {
     let mut stored = sound();
     stored.trials[8..].iter_mut().for_each(|t| put(t, "host.kernel", "6.1.1"));
     assert_eq!(ids(&stored, "environment-differs"), [8, 9, 10, 11]);
@@ -282,7 +282,7 @@ fn checkpoints_of_a_setting_that_is_compared_are_its_effect() {
 }
 
 #[test]
-fn repeating_a_trial_does_not_make_its_fault_the_rule() {
+fn repeats_do_not_hide_checkpoints_in_one_condition() {
     let mut stored = sound();
     of(&mut stored, "on").into_iter().for_each(|t| set(t, "checkpoints", 1.0));
     for attempt in 1..=3 {
@@ -325,7 +325,7 @@ fn a_trial_with_the_same_check_or_incomplete_is_not_judged_again() {
 
 /// Whatever came in which order: a verdict that was updated is the verdict from scratch.
 #[test]
-fn counts_that_were_added_to_give_the_verdicts_from_scratch() {
+fn incremental_checks_equal_those_computed_from_scratch() {
     let mut stored = sound();
     stored.trials[8..].iter_mut().for_each(|t| put(t, "host.kernel", "6.1.1"));
     put(&mut stored.trials[3], "setting.jit", "off");

@@ -66,7 +66,7 @@ fn every_cell_is_compared_within_its_point() {
 }
 
 #[test]
-fn what_a_command_calls_its_result_is_compared_at_every_point() {
+fn declared_metrics_of_a_command_are_compared_at_every_point() {
     let mut stored = swept(6);
     let declared = |name: &str| DeclaredMetric {
         name: name.to_owned(),
@@ -121,7 +121,7 @@ fn a_curve_has_its_values_in_order_and_its_knee() {
 }
 
 #[test]
-fn what_the_delay_adds_is_held_against_first_principles() {
+fn the_slope_over_a_delay_is_compared_with_the_prediction() {
     let analysis = analyze(&swept(6));
     let found = analysis.sweep.as_ref().unwrap();
     let seconds = |delay| cell(found, "on", &at(4, delay)).predicted.as_ref().unwrap().seconds;
@@ -156,7 +156,7 @@ fn a_block_without_a_point_has_no_knee_of_its_own_and_an_invalid_trial_is_left_o
 }
 
 #[test]
-fn a_load_that_cannot_be_borne_leaves_the_knee_of_those_before() {
+fn the_knee_is_found_among_the_loads_whose_rate_was_reached() {
     let mut stored = swept(6);
     for t in &mut stored.trials {
         let p = t.place.as_ref().unwrap();
@@ -181,7 +181,7 @@ fn a_load_that_cannot_be_borne_leaves_the_knee_of_those_before() {
 }
 
 #[test]
-fn what_is_no_load_has_no_knee() {
+fn an_axis_that_is_not_a_load_has_no_knee() {
     let mut stored = swept(6);
     let rename = |point: &mut Point| {
         let value = point.remove("sessions").unwrap();
@@ -221,7 +221,7 @@ fn an_environment_is_compared_within_its_point() {
 }
 
 #[test]
-fn a_trial_at_a_point_that_the_manifest_does_not_know_is_a_stranger() {
+fn a_trial_at_an_unknown_point_counts_as_unknown_condition() {
     let mut stored = swept(6);
     stored.trials[0].place.as_mut().unwrap().point = at(99, 1);
     assert_eq!(standings(&stored)[0], Standing::UnknownCondition);
@@ -241,7 +241,7 @@ fn an_estimate_is_a_mean_of_logs_where_it_can_be() {
 }
 
 #[test]
-fn throughput_counts_what_an_operation_does_more() {
+fn the_throughput_metric_depends_on_the_axis() {
     let mut stored = swept(1);
     let of = |stored: &pgio_results::store::StoredExperiment, axis: &str| {
         throughput(&stored.manifest, &stored.trials, axis)

@@ -51,7 +51,7 @@ fn commits_wait_for_flush_and_standby_and_the_rest_is_shared() {
 }
 
 #[test]
-fn what_exceeds_the_commits_is_flushed_by_updates_or_cut() {
+fn waits_beyond_the_commit_time_go_to_updates_or_are_cut() {
     use WaitGroup::{Cpu, Flush, SyncRep};
     let seen = [("IPC:SyncRep", 300), ("IO:WALSync", 300), ("CPU", 400)];
     let mut t = sampled("local", 1, &seen);
@@ -115,7 +115,7 @@ fn scans_inserts_and_deletes_have_their_own_waits() {
 }
 
 #[test]
-fn on_its_way_a_call_of_the_client_is_waited_for() {
+fn client_waits_belong_to_calls_of_the_client_engine_without_a_rate() {
     use WaitGroup::{Client, Cpu};
     let mut t = sampled("local", 1, &[("Client", 600), ("CPU", 400)]);
     timed(&mut t, &[("read", 10.0)]);
@@ -176,7 +176,7 @@ fn the_difference_by_blocks_adds_up_and_is_explained() {
 }
 
 #[test]
-fn trials_and_not_sightings_give_the_error() {
+fn the_error_of_waits_is_the_spread_between_trials() {
     let analysis = analyze(&replicated(6));
     let on = analysis.decompositions.iter().find(|d| d.condition == "on").unwrap();
     let standby = on.parts.iter().find(|p| p.group == WaitGroup::SyncRep).unwrap();

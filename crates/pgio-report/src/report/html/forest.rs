@@ -401,7 +401,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_are_changes_one_knows_and_none_is_shown_as_none() {
+    fn ticks_of_a_forest_plot_are_round_percentages_and_include_zero() {
         let labels = |low, high| -> Vec<String> {
             let scale = Scale::logarithmic(low, high);
             let mut all = ticks(scale);

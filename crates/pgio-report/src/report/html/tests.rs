@@ -113,7 +113,7 @@ fn no_text_becomes_markup() {
 }
 
 #[test]
-fn nothing_is_fetched() {
+fn the_page_loads_no_external_resources() {
     let page = page(&demo());
     for fetched in ["src=", "url(", "@import", "href=\"http", "fetch(", "XMLHttpRequest"] {
         assert!(!page.contains(fetched), "{fetched}");

@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn five_digits_are_kept() {
+    fn zoom_data_are_rounded_to_five_digits() {
         assert_eq!(rounded(1_234.567_8), 1_234.6);
         assert_eq!(rounded(0.000_123_456_78), 0.000_123_46);
         assert_eq!((rounded(0.0), rounded(-2.0)), (0.0, -2.0));
