@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_quickest_round_trip_counts() {
+    fn the_server_clock_is_taken_from_the_quickest_round_trip() {
         let origin = Instant::now();
         // One way takes longer in all but one of sixteen.
         let slow = |n: usize| if n == 11 { (1, 1) } else { (40, 2) };

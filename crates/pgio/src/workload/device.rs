@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_guides_tests_with_and_without_a_sector_of_their_own() {
+    fn user_guide_tests_add_a_latency_test_for_small_sectors() {
         let names = |sector| -> Vec<String> {
             user_guide_tests(sector, Duration::from_secs(3))
                 .iter()

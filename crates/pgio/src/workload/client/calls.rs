@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_where_the_server_looks_for_it() {
+    fn bind_messages_have_the_key_at_its_parameter_position() {
         let key = 1 + SplitMix64::new(3).below(1 << 40);
         let value = |bytes: &[u8]| [&(bytes.len() as u32).to_be_bytes(), bytes].concat();
         for (parameters, expected) in [
@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_of_all_draws() {
+    fn shares_of_calls_are_scaled_to_the_range_of_draws() {
         let of = |share| Call { share, ..call(Vec::new()) };
         let prepared = Prepared::prepare_all(&[of(0.25), of(0.75)]).unwrap();
         assert_eq!(prepared[0].up_to, 1 << 62);

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mean_beside_no_sum_counts_all_drivers_alike() {
+    fn means_are_unweighted_if_the_primary_metric_is_not_a_sum() {
         let outputs = || [output(300.0, Some(1.0)), output(100.0, Some(5.0))];
         let of = |primary, combine| {
             latency(&[spec("rate", true, primary), spec("latency", false, combine)], outputs())
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_one_driver_did_not_measure_all_did_not() {
+    fn a_metric_missing_from_one_driver_is_missing_from_the_total() {
         let specs =
             [spec("rate", true, Some(Combine::Sum)), spec("latency", false, Some(Combine::Sum))];
         assert_eq!(latency(&specs, [output(3.0, None), output(1.0, Some(5.0))]), Some(None));

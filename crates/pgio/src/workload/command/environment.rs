@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn of_several_hosts_none_is_named() {
+    fn host_placeholders_are_refused_if_the_target_has_several_hosts() {
         let spec_of = |text: &str| {
             let words = vec![Template::new("prog"), Template::new(text)];
             CommandSpec { run: Line::Words(words), ..settings().spec }

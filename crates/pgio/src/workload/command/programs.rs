@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_a_line_are_found() {
+    fn named_files_finds_the_script_files_of_known_programs() {
         let read = |program: &str, words: &[&str]| {
             let words: Vec<Option<String>> = words.iter().map(|w| Some((*w).to_owned())).collect();
             named_files(program, &words)

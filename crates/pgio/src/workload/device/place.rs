@@ -203,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn only_named_data_are_lost() {
+    fn existing_data_are_overwritten_only_with_consent() {
         let hint = "; say --uuid";
         let found = device("11aa");
         assert!(!may_write(&found, Consent::default()).unwrap());

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn the_sum_is_that_of_one_process_that_saw_everything() {
+    fn merged_outcomes_equal_that_of_a_single_process() {
         let mut outcome = WindowOutcome::new(0.0);
         merge(&mut outcome, &[part(0, &[1e3, 5e6], 0), part(1, &[2e3, 7e5, 9e9], 0)]);
         let mut alone = Histogram::default();

@@ -100,7 +100,7 @@ fn a_driver_that_is_lost_while_others_are_replaced_is_replaced_too() {
 }
 
 #[test]
-fn drivers_that_have_their_part_end_it_if_another_cannot_be_sent_its_own() {
+fn drivers_abort_their_part_if_another_cannot_be_sent_its_own() {
     let fake = Fake::default();
     let (links, heard) = (Arc::clone(&fake.links), Arc::clone(&fake.heard));
     let stop = Stop::new();
