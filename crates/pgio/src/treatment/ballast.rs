@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn both_spellings() {
+    fn ballast_takes_a_size_or_a_table() {
         let read = |body| parsed(body).unwrap();
         assert_eq!(read("\"1G\""), "ballast = 1G left by huge pages");
         assert_eq!(read("{ leave = \"1G\" }"), read("\"1G\""));

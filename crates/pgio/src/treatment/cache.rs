@@ -303,7 +303,7 @@ mod tests {
     use crate::treatment::test_support::in_words;
 
     #[test]
-    fn two_words_and_no_other() {
+    fn cache_accepts_only_cold_and_warm() {
         let parsed = |body: toml::Value| {
             let spec = TreatmentSpec { kind: NAME.to_owned(), body, line: 3 };
             parse(&spec).map(|t| in_words(t.as_ref())).map_err(|e| e.to_string())

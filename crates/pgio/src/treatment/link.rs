@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn one_end_both_ends_and_a_relay() {
+    fn link_is_described_for_one_end_both_ends_and_a_relay() {
         let read = |body| parsed(body).unwrap();
         assert_eq!(read("{ interface = \"eth1\", delay = \"1ms\" }"), ["link of eth1 = delay 1ms"]);
         let both = [

@@ -123,7 +123,7 @@ Hugepagesize:       2048 kB
     }
 
     #[test]
-    fn a_held_ballast_allows_another() {
+    fn memory_of_a_held_ballast_is_available_for_the_next() {
         let memory = Memory::parse(MEMINFO).unwrap();
         let held = Memory {
             free: 1 << 30,

@@ -190,7 +190,7 @@ fn journaled(requested: &RequestedState, node: &Node) -> Vec<DrbdStep> {
 }
 
 #[test]
-fn bodies() {
+fn drbd_bodies_are_described_or_refused_with_line_and_key() {
     let described = |body: &str| in_words(parse(&spec(body)).unwrap().as_ref());
     assert_eq!(
         described("{ resource = \"r\", connection = \"disconnected\" }"),
@@ -371,7 +371,7 @@ fn undo_asks_about_options_of_a_manual_connection() {
 }
 
 #[test]
-fn a_protocol_without_a_connection_goes_with_it() {
+fn a_protocol_without_prior_value_is_undone_by_disconnecting() {
     let (node, there) = node(Fake { connected: false, ..Fake::new() });
     let steps = journaled(&asked(true, Some("A")), &node);
     assert_eq!(steps[1].record().prior, serde_json::Value::Null);

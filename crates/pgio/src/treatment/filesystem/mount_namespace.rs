@@ -94,7 +94,7 @@ mod tests {
     }
 
     #[test]
-    fn everyone_sees_the_mounts_of_another_process() {
+    fn a_process_in_our_mount_namespace_sees_our_mount() {
         let mountinfo = read_mountinfo(&Local, &std::process::id().to_string()).unwrap();
         assert_eq!(sees_our_mount(&mountinfo, "/proc"), Some(true));
     }

@@ -155,7 +155,7 @@ mod tests {
         ext4 254:0\nrw\nbarrier\ncommit=5\next4 7:1\nrw\nnobarrier\ncommit=5\n";
 
     #[test]
-    fn mounts_with_what_ext4_says_of_itself() {
+    fn mounts_include_the_options_that_ext4_reports() {
         let mounts = Mounts::parse(TEXT);
         assert_eq!(mounts.0.len(), 5);
         let data = mounts.at("/srv/pg data").unwrap();

@@ -342,7 +342,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_delay_must_be_seen_and_a_rate_alone_has_none() {
+    fn a_delay_is_missing_if_the_round_trip_grew_by_too_little() {
         assert!(is_missing(1.5, 2.0) && is_missing(-0.1, 2.0));
         assert!(!is_missing(1.6, 2.0) && !is_missing(-0.1, 0.0));
     }

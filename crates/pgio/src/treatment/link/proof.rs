@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_round_trip_proves_both_ends_and_nothing_proves_itself() {
+    fn a_round_trip_proves_both_ends_and_a_single_end_is_a_warning() {
         let ends = [end("a", delay(), Some("10.0.0.2")), end("b", delay(), None)];
         let of = |place: &str| (CheckVerdict::Ok, format!("9000 packets passed {place} in 15 s"));
         assert_eq!(verdicts(&trial(&ends, 9000), &ends), [of("eth1 on a"), of("eth1 on b")]);

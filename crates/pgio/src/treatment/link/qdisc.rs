@@ -91,7 +91,7 @@ mod tests {
     }
 
     #[test]
-    fn whose_it_is() {
+    fn root_distinguishes_our_qdisc_from_default_and_foreign_ones() {
         let Some(Root::Ours(found)) = root(OURS) else { panic!() };
         assert!(asked().is_close_to(&found), "{found:?}");
         for other in [

@@ -357,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn it_ends_with_its_connections() {
+    fn dropping_a_relay_closes_its_connections_and_removes_its_socket() {
         let (dir, relay, mut client, mut server) = relayed(way(1, 0));
         drop(relay);
         assert_eq!(client.read(&mut [0]).unwrap(), 0);

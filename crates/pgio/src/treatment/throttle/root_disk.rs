@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn the_disk_of_the_root_and_no_volume_on_it() {
+    fn only_devices_below_the_root_file_system_are_root_disks() {
         let device =
             |name: &str| Device { name: name.to_owned(), kind: "disk", ..Device::default() };
         let root = [device("dm-0"), device("sda2"), device("sda")];

@@ -66,7 +66,7 @@ fn errors_of_limits_name_line_and_key() {
 }
 
 #[test]
-fn undo_handles_changes_since() {
+fn undo_returns_processes_to_the_nearest_existing_group() {
     let cgroups = tempfile::tempdir().unwrap();
     let service = cgroups.path().join("system.slice/pg.service");
     std::fs::create_dir_all(&service).unwrap();
