@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_reports_its_standby_and_nothing_of_itself() {
+    fn the_environment_of_a_peer_has_only_the_settings_of_its_standby() {
         let text = "kernel 6.1.0\nvm.dirty_ratio 20\nstandby fsync off /srv/a standby\nmounts\n";
         let own = parse(text, &[]);
         assert_eq!(own["standby./srv/a standby.fsync"], "off");

@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_not_found_hides_on_every_name_of_its_machine() {
+    fn a_server_without_known_backends_is_hidden_on_each_machine_name() {
         let hidden = || Servers { backend_pids: Vec::new(), hidden: true };
         assert_eq!(on_each(&sources(None, Some("db"))), [hidden(), hidden()]);
         assert_eq!(on_each(&sources(None, Some(LOCAL))), [hidden(), hidden()]);

@@ -48,7 +48,7 @@ mod tests {
     use crate::host::Host;
 
     #[test]
-    fn two_servers_on_this_machine() {
+    fn probes_measure_both_flushes_and_a_zero_round_trip_by_socket() {
         let dir = tempfile::tempdir().unwrap();
         let here = Host::local();
         let wal = Wal { host: &here, directory: dir.path().to_str().unwrap() };

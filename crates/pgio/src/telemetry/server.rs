@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn passed_beats_are_missed_and_the_phase_is_kept() {
+    fn late_samples_count_missed_ticks_and_keep_the_schedule() {
         let (start, second) = (Instant::now(), Duration::from_secs(1));
         let mut schedule = SampleSchedule::new(start, second);
         schedule.advance(start);

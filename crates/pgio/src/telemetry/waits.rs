@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_round_nothing_is_known() {
+    fn without_sampling_rounds_there_are_no_waits() {
         let opened = Instant::now();
         let span = Span { opened, closed: opened + Duration::from_secs(1) };
         let summary = samples(&[], opened).summarize(span, &[]);

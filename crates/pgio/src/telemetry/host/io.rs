@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_that_a_server_dirties_again_and_again_are_no_writes() {
+    fn writes_of_a_process_are_at_most_what_it_passed_to_write_calls() {
         let before = accounts(&[(100, [0; 3]), (301, [0; 3])]);
         let after = accounts(&[(100, [1, 4400, 33]), (301, [0, 168, 168])]);
         let moved = moved_since(&after, &before);
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn pipes_truncated_files_and_unreadable_processes() {
+    fn process_io_excludes_truncated_pages_and_unreadable_processes() {
         let before = accounts(&[(100, [0; 3]), (301, [0; 3])]);
         let mut text = "/proc/301/io:wchar: 800\n/proc/301/io:write_bytes: 700\n".to_owned();
         text +=

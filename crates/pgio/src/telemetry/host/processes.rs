@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ended_and_left_its_time_to_no_process_takes_none_from_the_others() {
+    fn ended_processes_do_not_reduce_the_time_of_the_others() {
         let system = line(1, "systemd", 0, 0, 0) + &line(2, "kthreadd", 0, 0, 0);
         let server = |backend: u64, children: u64| {
             line(100, "postgres", 1, 0, children) + &line(101, "postgres", 100, backend, 0)

@@ -208,7 +208,7 @@ fn a_list_of_some_users_processes_is_recognized() {
 }
 
 #[test]
-fn counters_that_wrap_and_counters_that_restart() {
+fn disk_counters_may_wrap_and_a_restarted_device_is_left_out() {
     let began = Instant::now();
     let disk = |seconds, numbers: &str| {
         let text = format!(
@@ -228,7 +228,7 @@ fn counters_that_wrap_and_counters_that_restart() {
 }
 
 #[test]
-fn tracks_from_tick_to_tick() {
+fn host_tracks_have_one_value_per_sampling_interval() {
     let began = Instant::now();
     let snapshots: Vec<Snapshot> = (0..4).map(|s| snapshot(began, s)).collect();
     let tracks = tracks::tracks("db", &snapshots, began + Duration::from_secs(2));

@@ -106,7 +106,7 @@ mod tests {
     use crate::host::Host;
 
     #[test]
-    fn the_error_of_a_median() {
+    fn a_flush_probe_has_median_and_error_of_its_rounds() {
         let rounds: Vec<f64> = (0..101).map(f64::from).collect();
         assert_eq!(median(&rounds), Flush { seconds: 50.0, error: 10.5 });
         assert_eq!(median(&[2.0, 3.0, 7.0]), Flush { seconds: 3.0, error: 2.5 });
