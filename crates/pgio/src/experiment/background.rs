@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn sessions_are_counted_by_what_they_do() {
+    fn a_background_rate_counts_the_work_of_its_primary_metric() {
         let start = Instant::now();
         let later = start + Duration::from_secs(2);
         let counted = |primary: &str, progress| {

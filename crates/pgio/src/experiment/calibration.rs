@@ -335,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_is_longer_than_a_call() {
+    fn calibration_rejects_slices_shorter_than_a_call() {
         let slow = tried(10_000, 0, 70);
         assert_eq!(slow.slice_seconds, Some(0.1));
         assert_eq!(slow.tried[0].verdict, LengthVerdict::TooShort);

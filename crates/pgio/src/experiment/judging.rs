@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn looks_become_rare_as_blocks_become_many_and_the_first_are_all_taken() {
+    fn width_checks_follow_every_early_block_and_become_rare_later() {
         let precision = 0.01;
         let half = |block: u32| 0.5 / f64::from(block).sqrt();
         let mut checks = WidthChecks::default();
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn every_attempt_of_a_block_is_judged_and_behavior_is_no_fault() {
+    fn every_attempt_is_judged_and_checks_of_behavior_do_not_invalidate() {
         let bad = || Some(Check::invalid("durability", "fsync is off", "turn it on"));
         let doubtful = Some(Check::warning("rate-not-reached", "40 %", "ask for less"));
         let trials = vec![

@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn a_woven_window_is_all_its_trials_even_if_a_reset_named_the_first() {
+    fn a_woven_window_counts_all_its_trials_even_if_begun_twice() {
         let due = [planned(1, 0), planned(1, 1), planned(2, 1), planned(2, 0)];
         let mut pace = Pace::new(vec![Some(seconds(10)), Some(seconds(20))], &due);
         let start = Instant::now();

@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn the_state_is_where_only_its_user_writes() {
+    fn the_state_directory_follows_the_environment_and_the_user() {
         let named = [("PGIO_STATE_DIR", "/s"), ("XDG_STATE_HOME", "/x")];
         assert_eq!(base(&named, true, None), Some("/s".into()));
         assert_eq!(base(&named[1..], false, Some("/home/u")), Some("/x/pgio".into()));
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn a_seed_survives_a_reader_of_doubles() {
+    fn new_seeds_fit_into_53_bits() {
         assert!((0..100).all(|_| new_seed() < 1 << 53));
     }
 }

@@ -261,7 +261,7 @@ mod tests {
     use crate::treatment::failed_reading;
 
     #[test]
-    fn only_a_trial_that_did_not_fail_lost_its_wait_for_the_standby() {
+    fn canceled_synchronous_waits_are_reported_unless_the_trial_failed() {
         let id = |times, failed| canceled_waits(times, failed).map(|check| check.id);
         assert_eq!(id(2, false).as_deref(), Some("synchronous-wait-cancelled"));
         assert_eq!((id(0, false), id(2, true)), (None, None));

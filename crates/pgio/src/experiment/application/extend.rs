@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_changed_by_a_line_is_refused() {
+    fn extend_refuses_a_file_without_an_experiment_section() {
         for text in ["experiment = { blocks = 6 }\n", "[[condition]]\nname = \"a\"\n", "no toml"] {
             let error = put(text, Some(12), None).unwrap_err();
             assert!(error.contains("before --resume"), "{error}");

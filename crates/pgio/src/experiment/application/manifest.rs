@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn it_has_what_decides_about_the_results() {
+    fn the_manifest_records_seed_blocks_conditions_and_rules() {
         let m = manifest_of(COMMITS);
         assert_eq!((m.name.as_str(), m.seed, m.blocks), ("x", 7, 6));
         assert_eq!((m.baseline.as_str(), m.aa.as_deref()), ("local", Some("local (A/A)")));

@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn work_is_measured_by_those_that_do_it() {
+    fn metrics_are_measurable_by_the_workloads_that_do_the_work() {
         use WorkloadKind::{Command, Commit, Device, Mail, Slob};
         let all = [Slob, Commit, Device, Command, Mail];
         let everything = [layer(20, "10", "10")];

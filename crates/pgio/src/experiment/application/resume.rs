@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_else_changed_is_a_remark() {
+    fn resume_remarks_on_other_changes_of_the_environment() {
         let users = [target("target", false)];
         let found = remarked(&users, set("b.kernel", "6"));
         assert_eq!(found, Ok(vec!["b.kernel was 5 and is 6".to_owned()]));
@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn other_work_is_refused() {
+    fn resume_refuses_changed_workload_keys() {
         let mut users = [target("target", false)];
         users[0].works[0].keys.insert("sessions".to_owned(), 4.into());
         let error = remarked(&users, |_| {}).unwrap_err();

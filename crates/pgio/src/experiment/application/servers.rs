@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn a_private_server_is_none_that_exists() {
+    fn private_targets_are_not_among_the_existing_servers() {
         let (params, warnings) = params_and_warnings(&job(COMMITS));
         assert!(params.is_empty() && warnings.is_empty());
         // Without a target, pgio.conf or the environment names the server.

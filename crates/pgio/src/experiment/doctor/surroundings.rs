@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn another_run_is_waited_for_and_an_interrupted_one_undone() {
+    fn a_busy_journal_is_a_warning_and_an_unfinished_one_invalid() {
         let dir = Path::new("/s/journal");
         let ok = check_journal(dir, Some("root has others"), Ok(()));
         assert_eq!(ok.verdict, CheckVerdict::Ok);

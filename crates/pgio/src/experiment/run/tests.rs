@@ -240,7 +240,7 @@ fn a_repeat_measures_the_baseline_again_beside_it() {
 }
 
 #[test]
-fn an_invalid_baseline_has_its_whole_block_repeated_and_a_repaired_one_its_own_pairs() {
+fn an_invalid_baseline_repeats_its_block_and_a_repaired_one_its_pairs() {
     let mut fake = Fake { invalid: vec![vec![0], vec![1]], ..Fake::default() };
     assert_eq!(fake.run(3, 1, FIXED), Ok(Ended::Complete));
     // In the second round the pair of the third cell stands.
@@ -422,7 +422,7 @@ fn complete_trials_are_not_repeated_after_an_interruption() {
 }
 
 #[test]
-fn the_last_block_is_checked_again() {
+fn a_resumed_run_repeats_invalid_trials_of_the_last_block() {
     let plan = plan(1, 2, 1);
     let done = StoredAttempts(BTreeMap::from([((1, 0), last(0, true)), ((2, 0), last(0, true))]));
     assert_eq!(remaining(&done, &plan, &[0], 2), []);

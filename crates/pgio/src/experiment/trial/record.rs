@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn no_commits_are_a_rate_where_commits_are_compared() {
+    fn the_commit_rate_without_commits_is_zero_only_if_compared() {
         assert_eq!(commit_rate(20, 10.0, false), Some(2.0));
         assert_eq!(commit_rate(0, 10.0, true), Some(0.0));
         assert_eq!(commit_rate(0, 10.0, false), None);

@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn progress_is_that_of_all() {
+    fn progress_adds_up_the_commits_of_all_members() {
         let (seen, _) = meeting(2, |number, member| {
             let commits = 10 * (number as u64 + 1);
             member.progress(Progress { covered: 2.0, commits, ..Progress::default() });

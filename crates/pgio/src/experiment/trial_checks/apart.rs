@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn more_than_a_hundredth_of_the_window_is_invalid() {
+    fn starts_apart_by_over_a_hundredth_of_the_window_are_invalid() {
         let near = judged(clock(0.0, 0.0, 0.0), clock(0.099, 0.0, 0.0));
         assert_eq!(near.verdict, CheckVerdict::Ok, "{near:?}");
         let far = judged(clock(0.0, 0.0, 0.0), clock(0.101, 0.0, 0.0));
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_not_read_again_is_no_proof() {
+    fn a_clock_not_read_again_invalidates_the_trial() {
         let once = ClockOffset::default();
         for found in [judged(clock(0.0, 0.0, 0.0), Some(once)), judged(None, clock(0.0, 0.0, 0.0))]
         {

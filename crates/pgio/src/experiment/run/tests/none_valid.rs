@@ -27,7 +27,7 @@ fn two_blocks_without_a_valid_trial_end_the_run_after_their_repeats() {
 }
 
 #[test]
-fn a_run_of_two_blocks_is_complete() {
+fn a_planned_run_of_two_blocks_completes_without_valid_trials() {
     assert_eq!(hopeless().run(2, 2, Rules { blocks: 2, ..FIXED }), Ok(Ended::Complete));
 }
 
@@ -60,7 +60,7 @@ fn a_continued_run_has_two_blocks_of_its_own_and_keeps_what_was_valid() {
 }
 
 #[test]
-fn trials_that_only_failed_are_left_to_the_rule_of_three() {
+fn failed_trials_alone_end_the_run_after_three_in_a_row() {
     let failed = || Outcome::Failed { error: "gone".to_owned() };
     let mut fake = Fake { outcomes: vec![failed(), failed(), failed()], ..Fake::default() };
     assert_eq!(fake.run(1, 6, FIXED), Ok(Ended::Failing("gone".to_owned())));

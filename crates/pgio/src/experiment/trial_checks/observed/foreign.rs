@@ -124,7 +124,7 @@ mod tests {
     }
 
     #[test]
-    fn others_on_the_same_core_delay_the_servers() {
+    fn foreign_load_on_a_shared_core_invalidates_the_trial() {
         // One core that a session and a foreign program share, of 64.
         let check = judged(64, 1.0, 0.5, Some(0.5));
         assert_eq!(check.verdict, CheckVerdict::Invalid, "{}", check.message);

@@ -245,12 +245,12 @@ mod tests {
     }
 
     #[test]
-    fn a_journal_is_not_charged_to_others() {
+    fn writes_of_the_file_system_journal_are_not_foreign_io() {
         assert_eq!(judged(2.8, 8.0, 4.0, 0.0).verdict, CheckVerdict::Ok);
     }
 
     #[test]
-    fn what_cannot_be_known_is_said() {
+    fn unreadable_process_io_is_stated_in_the_check() {
         let mut found = observed(33.0, 168.0, 207.0, 0.0);
         io(&mut found).own = None;
         let unknown = check(&found).unwrap();

@@ -132,7 +132,7 @@ fn memory_of_a_machine_that_is_not_known_to_run_the_server_is_not_shown() {
 }
 
 #[test]
-fn nothing_observed_nothing_judged() {
+fn without_observations_no_check_is_made() {
     let (mut trial, _) = observed();
     trial.telemetry = Some(Telemetry::default());
     assert_eq!(checks(&trial, None, true), []);
@@ -360,7 +360,7 @@ fn autovacuum_counts_inside_the_window_only() {
 }
 
 #[test]
-fn the_device_under_test() {
+fn data_and_wal_must_lie_on_the_named_device() {
     let (mut trial, _) = observed();
     let found = storage(&trial, "vdb");
     assert_eq!(
