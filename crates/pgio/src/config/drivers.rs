@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn what_belongs_together_is_given_together() {
+    fn driver_options_are_required_or_refused_by_their_engine() {
         let of = |text, count, image: Option<&str>| {
             let image = image.map(str::to_owned);
             DriverSpec::new(parse_engine(text).unwrap(), count, image, None)

@@ -172,7 +172,7 @@ fn spaces_around_the_equals_sign() {
 }
 
 #[test]
-fn several_words() {
+fn values_of_several_unquoted_words_are_refused() {
     for line in ["DBNAME=my base", "DBNAME=a SCALE=1G", "DBNAME='a' b"] {
         assert_eq!(
             error(line),

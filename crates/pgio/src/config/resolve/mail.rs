@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults() {
+    fn unset_mail_keys_get_their_defaults() {
         let mail = resolve(&[("server", "mail:24")]).unwrap();
         assert_eq!((mail.threads, mail.sizes.mean, mail.sizes.spread), (12, 70 << 10, 100));
         assert_eq!((mail.recipients.len(), mail.recipients_per_message), (100, 1));

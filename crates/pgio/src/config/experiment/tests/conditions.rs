@@ -15,7 +15,7 @@ fn a_list_of_tables_is_split_into_treatments() {
 }
 
 #[test]
-fn conditions() {
+fn faulty_conditions_are_refused_with_line_and_key() {
     assert_eq!(
         error("[experiment]\n"),
         "x.toml:1: has no condition; write [[condition]] with a name and treatments"

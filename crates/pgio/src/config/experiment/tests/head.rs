@@ -56,7 +56,7 @@ fn a_baseline_must_be_a_condition() {
 }
 
 #[test]
-fn rules_of_the_loop() {
+fn loop_rules_are_read_with_their_defaults() {
     let rules =
         |lines: &str| read(&format!("[experiment]\n{lines}\n[[condition]]\nname = 'a'\n")).rules;
     let parsed =

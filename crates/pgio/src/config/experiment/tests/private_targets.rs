@@ -14,7 +14,7 @@ fn private(lines: &str) -> PrivateTarget {
 }
 
 #[test]
-fn a_server_as_people_build_it() {
+fn a_private_target_is_read_with_settings_and_standbys() {
     let target = private(
         "pg = 18\ninitdb = ['--data-checksums', '--wal-segsize=64']\n\
          postgres = { shared_buffers = '4GB', Jit = false, max_wal_senders = 20 }\n\

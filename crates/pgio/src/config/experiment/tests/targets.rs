@@ -105,7 +105,7 @@ fn errors_in_hosts_name_the_line() {
 }
 
 #[test]
-fn targets() {
+fn faulty_targets_are_refused_with_line_and_key() {
     for (lines, message) in [
         (
             "[target]\ndsn = 'a'\n[targets.b]\ndsn = 'b'",

@@ -4,7 +4,7 @@ use super::{error_of, read};
 use crate::config::experiment::{Reset, WorkloadKind, parse};
 
 #[test]
-fn workloads() {
+fn faulty_workloads_are_refused_with_line_and_key() {
     let names: Vec<&str> = WorkloadKind::ALL.iter().map(|kind| kind.name()).collect();
     assert_eq!(
         error_of("[workload]\nkind = 'tpcc'"),
