@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_a_batch_script_is_no_drivers_number() {
+    fn slurm_procid_of_a_batch_script_is_not_taken_as_rank() {
         let ranks = (RANKS_VARIABLE, "0,1,2,3");
         let inherited = ("SLURM_PROCID", "0");
         assert_eq!(rank_of(&[ranks, inherited]), Ok(None), "any free seat");

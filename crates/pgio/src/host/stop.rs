@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_part_stops_with_the_whole_but_not_the_whole_with_it() {
+    fn a_child_stops_with_its_parent_but_not_the_parent_with_it() {
         let whole = Stop::new();
         let (part, other) = (whole.child(), whole.child());
         part.request();

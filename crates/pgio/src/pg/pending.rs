@@ -91,7 +91,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn another_spelling_is_no_other_value() {
+    fn another_spelling_of_the_value_is_not_a_pending_change() {
         let same = |vartype: &str, unit: Option<&str>, setting: &str, in_file: &str| {
             let found = SettingDescription {
                 setting: setting.to_owned(),

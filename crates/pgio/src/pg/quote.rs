@@ -43,7 +43,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_may_contain_later_names() {
+    fn fill_does_not_replace_placeholders_inside_values() {
         assert_eq!(fill("{a}-{b}", &[("a", "x{b}"), ("b", "y")]), "xy-y");
     }
 }

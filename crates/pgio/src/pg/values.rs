@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn spellings_of_one_value_agree() {
+    fn is_current_value_accepts_any_spelling_of_the_value() {
         assert!(is_current_value(&setting("integer", Some("s"), "300"), "5min"));
         assert!(is_current_value(&setting("integer", Some("8kB"), "16384"), "128MB"));
         assert!(is_current_value(&setting("integer", None, "20000"), "20000"));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn different_values_do_not() {
+    fn is_current_value_rejects_other_values() {
         assert!(!is_current_value(&setting("integer", Some("s"), "300"), "6min"));
         assert!(!is_current_value(&setting("integer", Some("s"), "300"), "5MB2"));
         assert!(!is_current_value(&setting("real", None, "0.9"), "0.5"));

@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_copy_may_leave_empty_pages() {
+    fn page_counts_allow_for_empty_pages_of_each_copy() {
         let one = COPY_ROWS;
         assert!(has_one_row_per_page(one, one) && has_one_row_per_page(one + 63, one));
         assert!(!has_one_row_per_page(one - 1, one) && !has_one_row_per_page(one + 64, one));

@@ -234,7 +234,7 @@ fn the_protocol_is_known_only_if_all_connections_agree() {
 }
 
 #[test]
-fn versions() {
+fn drbd_8_4_and_9_are_recognized_and_other_versions_refused() {
     let line = |v: &str| format!("version: {v} (api:1/proto:86-101)\nsrcversion: 5A6\n");
     assert_eq!(generation(&line("8.4.11")).unwrap(), Generation::V84);
     assert_eq!(generation(&line("9.2.12")).unwrap(), Generation::V9);

@@ -58,7 +58,7 @@ fn partitions_are_known_by_their_names() {
 }
 
 #[test]
-fn processors() {
+fn proc_stat_is_parsed_into_cores_and_times() {
     let text = "cpu  100 1 50 800 20 3 4 5 60 0\ncpu0 50 1 25 400 10 3 4 5 60 0\n\
                 cpu1 50 0 25 400 10 0 0 0 0 0\nintr 12 0 0\nctxt 99\n";
     let stat = stat::parse(text).unwrap();
@@ -87,7 +87,7 @@ fn pressure_uses_the_line_some() {
 }
 
 #[test]
-fn interfaces() {
+fn proc_net_dev_is_parsed_for_each_interface() {
     let text = "Inter-|   Receive                      |  Transmit\n \
                 face |bytes    packets errs drop fifo frame compressed multicast|bytes packets\n\
                 \x20   lo: 1000 10 0 0 0 0 0 0 2000 10 0 0 0 0 0 0\n\

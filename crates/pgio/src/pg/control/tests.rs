@@ -114,7 +114,7 @@ fn pg_ctl_runs_as_the_owner_with_the_original_options() {
 }
 
 #[test]
-fn the_value_of_a_setting_is_no_argument_of_a_command() {
+fn values_of_settings_are_not_in_command_lines() {
     let fake = Fake { has: "runuser", ..Fake::default() };
     let (controller, fake) = controller(fake, &ControlMethod::PgCtl);
     controller.set_line_while_down("primary_conninfo", Some("password=geheim")).unwrap();
@@ -184,7 +184,7 @@ fn systemctl_requires_the_unit_that_runs_the_server() {
 }
 
 #[test]
-fn refuses_before_changing_anything() {
+fn plan_refuses_a_server_that_pgio_cannot_control() {
     let refused = |fake: Fake, session: SessionFacts| {
         plan(&session, "db", &fake, &ControlMethod::PgCtl).unwrap_err().to_string()
     };
