@@ -59,7 +59,7 @@ fn prepared() -> (PrivateCluster, String, String) {
 }
 
 #[test]
-fn the_file_of_settings_is_the_same_to_the_byte() {
+fn postgresql_auto_conf_is_restored_byte_for_byte() {
     let (cluster, dsn, text) = prepared();
     let dir = Workdir::new();
     dir.compare(&experiment(&dsn, SHORT, "", &[("a", ""), ("set", SET)])).expect(0, &[]);

@@ -111,7 +111,7 @@ fn wrong_lines_of_pgio_conf() {
 }
 
 #[test]
-fn more_than_is_loaded() {
+fn run_refuses_more_data_or_sessions_than_there_are() {
     let run = |arguments: &[&str]| unchanged(loaded(), &[&["run"], arguments].concat());
     run(&["--scale", "16M"]).assert_refused(REFUSED, &["2048 blocks", "SCALE=8M", "pgio setup"]);
     run(&["--num-schemas", "2"]).assert_refused(REFUSED, &["pgio2 is missing", "pgio setup"]);
@@ -125,7 +125,7 @@ fn more_than_is_loaded() {
 }
 
 #[test]
-fn tables_that_are_not_what_they_should_be() {
+fn run_refuses_altered_tables_and_names_the_fault() {
     let db = TestDatabase::new(INSTALLED);
     let run = || unchanged(&db, &["run", "--num-schemas", "2", "--run-time", "1"]);
     run().assert_refused(REFUSED, &["no data set", "pgio setup"]);
@@ -157,7 +157,7 @@ fn tables_that_are_not_what_they_should_be() {
 }
 
 #[test]
-fn where_there_is_no_server_or_no_database() {
+fn a_missing_server_or_database_is_refused_and_named() {
     let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
     let db = loaded();
     let databases = "SELECT count(*) FROM pg_database WHERE datname = 'never_made'";

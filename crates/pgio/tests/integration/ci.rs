@@ -74,7 +74,7 @@ fn well_formed(dir: &Workdir, xml: &str) {
 }
 
 #[test]
-fn one_experiment_for_prometheus_a_spreadsheet_and_ci() {
+fn report_renders_openmetrics_wide_csv_and_junit() {
     let dir = Workdir::new();
     write_runs(dir.path(), &[demo()]).unwrap();
     let shown = |more: &[&str]| {

@@ -82,12 +82,12 @@ fn does_what_was_asked(major: u32) {
 }
 
 #[test]
-fn the_client_does_what_was_asked() {
+fn the_client_engine_does_the_requested_work() {
     does_what_was_asked(INSTALLED);
 }
 
 #[test]
-fn the_client_does_what_was_asked_of_the_newest() {
+fn the_client_engine_does_the_requested_work_on_the_newest() {
     does_what_was_asked(NEWEST);
 }
 
@@ -385,7 +385,7 @@ fn an_interrupt_while_clients_wait_for_a_standby_leaves_nothing() {
 }
 
 #[test]
-fn passwords_and_tls_are_as_everywhere() {
+fn the_client_engine_connects_with_passwords_and_tls() {
     let Some(server) = shared() else { return };
     let at = format!("host=localhost hostaddr=127.0.0.1 port={} dbname=postgres", server.port);
     let keys = "blocks = 1\nduration = \"1s\"\naa = false\ntelemetry = \"0s\"";

@@ -147,7 +147,7 @@ fn the_warm_up_does_not_read_beforehand_what_the_window_reads() {
 }
 
 #[test]
-fn a_program_that_takes_no_options_proves_no_condition() {
+fn a_program_that_ignores_pgoptions_fails_a_condition_with_a_setting() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let dir = Workdir::new();
     let target = format!("dsn = {dsn:?}");
@@ -232,7 +232,7 @@ fn a_stop_or_a_kill_leaves_no_program_and_no_session() {
 }
 
 #[test]
-fn on_another_host_it_is_as_here() {
+fn a_command_runs_on_another_host_over_ssh() {
     let (dir, sshd) = (Workdir::new(), Sshd::start());
     let dsn = fresh_database(shared_primary(INSTALLED));
     let spec = sshd.spec();

@@ -198,7 +198,7 @@ fn each_variable_reaches_the_server() {
 }
 
 #[test]
-fn overrides_by_code() {
+fn database_and_application_name_override_the_conninfo() {
     let Some(server) = shared() else { return };
     let text = format!("host={} port={} user=postgres", server.socket_dir(), server.port);
     let params = resolve(&text, &server.env(&[])).unwrap();

@@ -155,7 +155,7 @@ const REFUSED: i32 = 4;
 const QUICK: &str = "blocks = 2\nduration = \"100ms\"\naa = false";
 
 #[test]
-fn a_setting_that_needs_a_restart_on_a_server_of_the_users() {
+fn a_users_server_is_restarted_for_a_setting_and_restored() {
     let server = Managed::start("-c \"work_mem=7MB\" -c 'cluster_name=it''s a \"test\"'");
     let (arguments, first, dir) = (server.arguments(), server.process(), Workdir::new());
     let conditions = [("a", ""), ("small", "shared_buffers = \"16MB\", max_connections = 50")];
@@ -431,7 +431,7 @@ fn a_setting_that_would_stop_a_standby_is_refused() {
 }
 
 #[test]
-fn what_someone_prepared_for_a_restart_or_a_reload_is_not_put_in_force() {
+fn pending_settings_of_others_are_never_put_in_force() {
     let server = Managed::start("-c max_wal_senders=7");
     let conf = server.data().join("postgresql.conf");
     let before = fs::read_to_string(&conf).unwrap();
@@ -474,7 +474,7 @@ fn what_someone_prepared_for_a_restart_or_a_reload_is_not_put_in_force() {
 }
 
 #[test]
-fn refused_before_anything_is_changed() {
+fn a_server_that_cannot_be_restarted_is_refused_before_any_change() {
     let server = Managed::start("");
     let refused = |target: &str, expected: &[&str]| {
         let dir = Workdir::new();

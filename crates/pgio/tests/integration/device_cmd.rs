@@ -283,7 +283,7 @@ fn measured(dir: &Workdir, target: &str, workload: &str) -> workdir::CommandResu
 }
 
 #[test]
-fn a_trial_over_ssh_is_one_here() {
+fn a_device_trial_over_ssh_is_recorded_like_a_local_one() {
     let (dir, at, sshd) = (Workdir::new(), place(), Sshd::start());
     let spec = sshd.spec();
     let target = format!(

@@ -236,7 +236,7 @@ fn refused(dir: &Workdir, text: &str, args: &[&str], code: i32, expected: &str) 
 }
 
 #[test]
-fn what_cannot_work_is_refused_in_one_sentence_before_anything_changes() {
+fn drivers_that_cannot_work_are_refused_before_anything_changes() {
     let conninfo = fresh_database(shared_primary(INSTALLED));
     let dir = Workdir::new();
     let good = commits(&conninfo, "duration = \"1s\"", 2);

@@ -238,7 +238,7 @@ fn commit_10000() {
 
 /// The tests that run them replace durations and addresses.
 #[test]
-fn each_is_read_as_it_is_shipped() {
+fn each_example_file_parses_as_shipped() {
     let names = pgio::treatment::names();
     let checks = pgio_results::checks::tolerable();
     let mut read = 0;
@@ -259,7 +259,7 @@ fn each_is_read_as_it_is_shipped() {
 
 /// They need two hosts with DRBD: here they are read, in the lab they run (lab/run).
 #[test]
-fn those_of_drbd_are_read_with_their_treatments() {
+fn drbd_examples_parse_with_their_treatments() {
     let names = pgio::treatment::names();
     let checks = pgio_results::checks::tolerable();
     for (file, conditions, workloads) in [

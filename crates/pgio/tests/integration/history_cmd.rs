@@ -168,7 +168,7 @@ fn a_missing_right_is_named_and_the_documented_ones_suffice() {
 }
 
 #[test]
-fn what_has_no_common_history_is_refused_in_one_sentence() {
+fn history_refuses_runs_that_do_not_belong_together() {
     let dir = Workdir::new();
     let mut mixed = runs(4);
     mixed[3].trials.iter_mut().for_each(|trial| trial.workload.kind = "commit".to_owned());

@@ -135,7 +135,7 @@ fn name_of(event: &LoadEvent) -> Option<String> {
 }
 
 #[test]
-fn rows_are_whole_scattered_and_one_to_a_page() {
+fn loaded_rows_are_complete_in_random_order_and_one_to_a_page() {
     for major in [OLDEST, INSTALLED, NEWEST] {
         let conninfo = database(major);
         load(&conninfo, &spec(3, 2000));
@@ -175,7 +175,7 @@ fn a_load_of_several_copies_is_one_table() {
 }
 
 #[test]
-fn the_first_reader_has_nothing_to_write() {
+fn a_scan_after_the_load_dirties_no_pages() {
     for major in [OLDEST, INSTALLED, NEWEST] {
         let conninfo = database(major);
         load(&conninfo, &spec(1, 2048));
@@ -254,7 +254,7 @@ fn a_users_own_table_is_refused_before_anything_changes() {
 }
 
 #[test]
-fn destroy_takes_ours_and_leaves_the_rest() {
+fn destroy_drops_only_objects_with_the_mark_of_pgio() {
     let conninfo = database(INSTALLED);
     load(&conninfo, &LoadSpec { base_table: true, ..spec(2, 1024) });
     let mut client = connect(&conninfo);

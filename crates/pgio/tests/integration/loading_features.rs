@@ -66,7 +66,7 @@ fn rows_of_any_width_and_filler_are_whole_and_alone() {
 }
 
 #[test]
-fn the_largest_fillfactor_is_what_the_server_makes_of_it() {
+fn the_largest_fillfactor_is_the_last_with_one_row_per_page() {
     for major in [OLDEST, INSTALLED, NEWEST] {
         let conninfo = database(major);
         for filler_width in [349, 1024, 1989, 3000, 4036] {
@@ -207,7 +207,7 @@ fn a_users_own_scan_table_is_refused_and_kept() {
 }
 
 #[test]
-fn a_reload_makes_the_same_again() {
+fn a_reload_from_the_mark_creates_identical_tables() {
     let conninfo = database(INSTALLED);
     let layout =
         Layout { filler: Filler::Random, filler_width: 3000, fillfactor: 50, unlogged: true };

@@ -113,7 +113,7 @@ fn dovecot_asks_postgresql_for_its_users_and_refuses_others() {
 }
 
 #[test]
-fn by_its_socket_and_with_a_connection_for_each_message() {
+fn mail_is_delivered_by_socket_with_one_connection_per_message() {
     let Some(dovecot) = Dovecot::start(None) else { return };
     let dir = Workdir::new();
     let workload = format!(
@@ -165,7 +165,7 @@ fn the_example_of_ext4() {
 }
 
 #[test]
-fn a_good_server_by_smtp_and_at_a_rate() {
+fn smtp_delivery_at_a_rate_reaches_the_rate_and_loses_nothing() {
     let fake = Fake::start(Manner::Good);
     let dir = Workdir::new();
     // One that is held up leaves the moments that come to others.

@@ -137,7 +137,7 @@ fn psql_reads_the_conninfo() {
 }
 
 #[test]
-fn settings_restart_and_standby_faults() {
+fn a_pair_applies_settings_and_survives_a_stopped_standby() {
     let base = base();
     let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
     let cluster = PrivateCluster::start(&Spec {

@@ -56,7 +56,7 @@ fn nothing_can_be_concluded_from_one_trial_each_and_two_factors_changed() {
 
 /// The figures are those of the page.
 #[test]
-fn it_is_stored_as_any_other_result() {
+fn the_published_result_is_valid_and_has_the_published_figures() {
     let read = |name: &str| fs::read_to_string(published().join(name)).unwrap();
     schema::assert_valid("pgio.manifest/1", &json(&read("manifest.json")));
     let trials: Vec<Value> = read("trials.jsonl").lines().map(json).collect();

@@ -35,7 +35,7 @@ fn assert_near(found: f64, expected: f64, relative: f64) {
 
 /// The server sorts latencies with the formula of `record.sql`, this program with its own.
 #[test]
-fn the_server_has_the_same_buckets_whatever_an_operation_takes() {
+fn record_sql_sorts_latencies_into_the_buckets_of_the_histogram() {
     let sql = include_str!("../../src/workload/sql/record.sql");
     let formula = sql.lines().find_map(|line| line.trim().strip_prefix("b := ")).unwrap();
     let query = format!("SELECT {} FROM unnest($1::float8[]) us", formula.trim_end_matches(';'));
@@ -221,12 +221,12 @@ fn units_are_what_was_asked(major: u32) {
 }
 
 #[test]
-fn the_work_is_what_was_asked_for() {
+fn run_does_the_requested_shares_and_units_of_work() {
     work_is_what_was_asked(INSTALLED);
 }
 
 #[test]
-fn the_work_is_what_was_asked_for_on_the_newest() {
+fn run_does_the_requested_shares_and_units_of_work_on_the_newest() {
     work_is_what_was_asked(NEWEST);
 }
 

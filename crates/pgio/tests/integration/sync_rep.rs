@@ -86,7 +86,7 @@ fn a_condition_that_needs_a_standby_is_refused_without_one() {
 }
 
 #[test]
-fn names_of_the_conditions_own_are_what_it_waits_for() {
+fn commits_wait_for_the_standby_names_set_by_the_condition() {
     let cluster = pair();
     let dsn = cluster.primary_conninfo();
     alter_system(&dsn, "synchronous_standby_names", Some(""));

@@ -459,8 +459,8 @@ fn refused(result: &CommandResult, expected: &str) {
 
 /// The shipped example, shortened, on a disk like the one in its comment.
 #[test]
-fn the_example_runs() {
-    if !in_namespace_or_rerun("the_example_runs", true) {
+fn the_io_throttle_example_runs() {
+    if !in_namespace_or_rerun("the_io_throttle_example_runs", true) {
         return;
     }
     let disk = disk(2 << 30);

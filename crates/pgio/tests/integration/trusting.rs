@@ -65,7 +65,7 @@ fn a_planted_journal_is_not_run() {
 }
 
 #[test]
-fn without_a_home_nothing_is_looked_for_where_all_can_write() {
+fn undo_refuses_a_user_without_home_and_state_directory() {
     if !disk::is_root("another user") {
         return;
     }

@@ -82,7 +82,7 @@ fn a_cluster_of_our_own_is_restarted() {
 }
 
 #[test]
-fn a_list_is_a_list_in_a_session_too() {
+fn a_list_setting_stays_a_list_in_a_session() {
     let dir = Workdir::new();
     let dsn = fresh_database(shared_primary(INSTALLED));
     let conditions = [("list", "search_path = \"pg_catalog, public\"")];

@@ -47,7 +47,7 @@ fn an_interrupted_experiment_continues_from_the_common_directory() {
 }
 
 #[test]
-fn all_are_reported_by_the_directory_of_all() {
+fn the_report_of_the_common_directory_covers_all_workloads() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let dir = Workdir::new();
     dir.compare(&two(&dsn)).expect(0, &[]);

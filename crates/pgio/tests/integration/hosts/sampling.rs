@@ -91,7 +91,7 @@ fn a_host_that_is_lost_in_a_window_costs_its_data_only() {
 
 /// ext4 on a file: the loop device, and below it the device of the file.
 #[test]
-fn a_loop_device_and_what_its_file_lies_on() {
+fn a_loop_device_is_located_with_the_device_below_its_file() {
     if !geteuid().is_root() {
         eprintln!("skipped: only root makes loop devices");
         return;

@@ -70,7 +70,7 @@ fn inserts_and_deletes_leave_the_data_as_it_was_on_the_oldest() {
 }
 
 #[test]
-fn a_table_of_that_name_that_is_not_ours_stays() {
+fn a_foreign_pgio_turnover_table_is_refused_and_kept() {
     let db = TestDatabase::new(INSTALLED);
     db.load(1, "8M");
     db.client().batch_execute("CREATE TABLE pgio_turnover (mine int)").unwrap();

@@ -88,8 +88,8 @@ fn a_throttle_holds_on_the_file_system_that_its_condition_makes() {
 }
 
 #[test]
-fn both_are_undone_after_a_kill() {
-    if !in_namespace_or_rerun("together::both_are_undone_after_a_kill", true) {
+fn throttle_and_file_system_are_undone_after_a_kill() {
+    if !in_namespace_or_rerun("together::throttle_and_file_system_are_undone_after_a_kill", true) {
         return;
     }
     let device = LoopDevice::new(SIZE);
