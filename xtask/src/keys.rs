@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bar_in_a_cell_stays_one_cell() {
+    fn bars_inside_table_cells_are_escaped() {
         assert_eq!(table(["a"], [["x|y".to_owned()]].into_iter()), "| a |\n|---|\n| x\\|y |\n");
     }
 }

@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_cover_in_19_of_20() {
+    fn carry_over_intervals_cover_the_truth_in_19_of_20() {
         let (mut of_halves, mut of_after) = (0, 0);
         for seed in 0..1000 {
             let turns = turns(seed, 60, 1.0, 1.0);
@@ -414,7 +414,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bias_that_enters_a_ratio_is_not_diluted_by_a_twin() {
+    fn a_twin_does_not_dilute_the_estimated_bias_of_a_ratio() {
         let found = estimate(&rounds(1, 3, 3000, with_twin), &[0, 0, 1], 0);
         let of = |condition, place| {
             found.iter().find(|a| (a.condition, a.place) == (condition, place)).map(|a| a.log)
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_that_leave_nothing_behind_are_accused_in_one_of_twenty() {
+    fn conditions_without_carry_over_raise_false_alarms_in_one_of_twenty() {
         let limit = 0.0125_f64.ln_1p();
         for (settings, rounds_each) in [
             (vec![0, 1], 20),

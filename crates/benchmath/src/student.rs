@@ -65,7 +65,7 @@ mod tests {
 
     /// R: t.test(extra ~ group, data = sleep, paired = TRUE), with signs as in Student's paper.
     #[test]
-    fn students_own_data() {
+    fn paired_t_test_matches_r_on_students_sleep_data() {
         let sleep = [1.2, 2.4, 1.3, 1.3, 0.0, 1.0, 1.8, 0.8, 4.6, 1.4];
         let student = test(&sleep, 0.05).unwrap();
         close(student.interval.estimate, 1.58, 1e-12);
@@ -77,7 +77,7 @@ mod tests {
     /// Darwin's maize data from Fisher (The Design of Experiments, 1935, section 17): t = 2.148
     /// against the critical value 2.145, so the 5 % interval barely excludes 0.
     #[test]
-    fn darwins_maize() {
+    fn t_test_matches_fisher_on_darwins_maize_data() {
         let eighths = [
             49.0, -67.0, 8.0, 16.0, 6.0, 23.0, 28.0, 41.0, 14.0, 29.0, 56.0, 24.0, 75.0, 60.0,
             -48.0,

@@ -44,7 +44,7 @@ mod tests {
 
     /// R: t.test(extra ~ group, data = sleep): t = -1.8608, df = 17.776, p = 0.07939.
     #[test]
-    fn students_data_unpaired() {
+    fn welch_test_matches_r_on_students_sleep_data() {
         let first = [0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0];
         let second = [1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4];
         let welch = test(&first, &second, 0.05).unwrap();

@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_survive_any_cut() {
+    fn frames_are_decoded_from_pieces_of_any_size() {
         let sent = [
             Frame::Message(b"{}".to_vec()),
             Frame::Ping(-7),

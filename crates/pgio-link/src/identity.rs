@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_build_is_hashed_once() {
+    fn build_hash_has_64_digits_and_does_not_change() {
         let hash = build_hash().unwrap();
         assert_eq!(hash.len(), 64);
         assert_eq!(build_hash().unwrap(), hash);

@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_schedules_of_two_processes_are_one() {
+    fn schedules_of_two_processes_add_up_to_that_of_one() {
         let start = Instant::now();
         let end = start + Duration::from_secs(7);
         let (schedule, share) = (Arc::default(), Share::all(3));

@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_option_decides_its_settings_and_no_others() {
+    fn initdb_options_explain_only_the_settings_they_decide() {
         assert!(follows_from_initdb("wal_segment_size", "--wal-segsize", "64"));
         assert!(follows_from_initdb("data_checksums", "-k", ""));
         assert!(!follows_from_initdb("data_checksums", "--wal-segsize", "64"));

@@ -452,7 +452,7 @@ mod tests {
     }
 
     #[test]
-    fn a_metric_of_one_server_is_of_the_kind_of_all() {
+    fn metrics_of_one_target_have_the_kind_of_the_joint_metric() {
         let asked = ["commits_per_second", "commit_latency_p99"];
         let declared = crate::joint::declare_metrics(&asked, &["a".to_owned()]);
         let kind = |name: &str| find(&declared, name).unwrap().kind;

@@ -327,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn no_trial_yet_is_an_empty_experiment() {
+    fn a_store_without_trials_reads_as_an_empty_experiment() {
         let parent = tempfile::tempdir().unwrap();
         Store::create(parent.path(), TEXT, &manifest()).unwrap();
         let read = read(parent.path()).unwrap();

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn scale_forms() {
+    fn scale_is_parsed_from_blocks_and_from_sizes() {
         assert_eq!(scale("200M").blocks(), 25_600);
         assert_eq!(scale("25600"), scale("200m"));
         assert_eq!(scale("1g").blocks(), 131_072);
@@ -213,7 +213,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_forms() {
+    fn sizes_are_parsed_with_optional_units_and_other_text_is_refused() {
         assert_eq!(parse_bytes("4096"), Ok(4096));
         assert_eq!(parse_bytes("4k"), Ok(4096));
         assert_eq!(parse_bytes("1GiB"), Ok(1 << 30));
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn duration_forms() {
+    fn durations_are_parsed_with_optional_units_and_other_text_is_refused() {
         assert_eq!(parse_duration("2s"), Ok(Duration::from_secs(2)));
         assert_eq!(parse_duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(parse_duration("10m"), Ok(Duration::from_mins(10)));

@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_of_linked_crates_are_there_once() {
+    fn notices_contain_each_license_text_of_linked_crates_once() {
         let dir = tempfile::tempdir().unwrap();
         for (name, file) in [("a", "LICENSE"), ("b", "LICENSE-MIT"), ("tool", "COPYING")] {
             fs::create_dir(dir.path().join(name)).unwrap();

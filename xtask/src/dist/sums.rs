@@ -32,7 +32,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_file_that_was_made_has_its_line() {
+    fn sums_list_exactly_the_files_that_were_made() {
         let dir = tempfile::tempdir().unwrap();
         let [a, b] = ["a", "b"].map(|name| dir.path().join(name));
         fs::write(&b, "").unwrap();

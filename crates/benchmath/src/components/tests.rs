@@ -82,7 +82,7 @@ fn slices_that_depend_on_their_neighbors_are_not_taken_for_independent() {
 }
 
 #[test]
-fn trials_that_differ_by_their_windows_only_have_a_small_share_between_them() {
+fn share_between_trials_follows_the_variance_between_trials() {
     let none = estimated(&Truth { block: 0.0, trial: 0.0, slice: 0.1, r: 0.0 });
     assert!(none.share_between_trials() < 0.25, "{none:?}");
     let all = estimated(&Truth { block: 0.0, trial: 0.05, slice: 0.02, r: 0.0 });

@@ -146,7 +146,7 @@ fn pairs() -> impl Strategy<Value = (Vec<f64>, Vec<f64>)> {
 
 proptest! {
     #[test]
-    fn exchanging_the_sides_inverts((condition, baseline) in pairs()) {
+    fn exchanging_condition_and_baseline_inverts_the_effect((condition, baseline) in pairs()) {
         let there = compared(&condition, &baseline);
         let back = compared(&baseline, &condition);
         prop_assert!(near(there.ratio, 1.0 / back.ratio.unwrap()));

@@ -113,7 +113,7 @@ fn stored_cells_make_the_same_design_or_none() {
 proptest! {
     /// Without noise, a contrast is its main effect, or the sum of its aliased interactions.
     #[test]
-    fn contrasts_recover_what_was_planted(k in 2usize..=16, seed: u64) {
+    fn contrasts_equal_main_effects_and_sums_of_aliased_interactions(k in 2usize..=16, seed: u64) {
         let design = fractional(k);
         let mut rng = SplitMix64::new(seed);
         let main: Vec<f64> = (0..k).map(|_| rng.next_f64() - 0.5).collect();

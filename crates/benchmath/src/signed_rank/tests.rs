@@ -13,7 +13,7 @@ fn close(got: f64, wanted: f64) {
 /// Hollander and Wolfe's depression data, the example of R's `wilcox.test`: V = 40 (5 on the other
 /// side), p = 0.03906, and at the attained 96.1 % estimate 0.46, interval (0.010, 0.786).
 #[test]
-fn depression_data() {
+fn signed_rank_test_matches_r_on_the_depression_data() {
     let differences = [0.952, -0.147, 1.022, 0.43, 0.62, 0.59, 0.49, -0.08, 0.01];
     let result = test(&differences, 0.05).unwrap();
     close(result.p, 20.0 / 512.0);
@@ -163,7 +163,7 @@ fn any_level() -> impl Strategy<Value = f64> {
 
 proptest! {
     #[test]
-    fn equals_enumeration(values in smooth(1..11)) {
+    fn p_equals_the_enumeration_of_all_sign_patterns(values in smooth(1..11)) {
         prop_assert_eq!(test(&values, 0.05).unwrap().p, enumerated_p(&values));
     }
 
@@ -193,7 +193,7 @@ proptest! {
     }
 
     #[test]
-    fn negation_mirrors(values in any_kind(), alpha in any_level()) {
+    fn negated_values_give_the_same_p_and_mirrored_bounds(values in any_kind(), alpha in any_level()) {
         let there = test(&values, alpha).unwrap();
         let negated: Vec<f64> = values.iter().map(|v| -v).collect();
         let back = test(&negated, alpha).unwrap();

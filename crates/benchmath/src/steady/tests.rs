@@ -170,7 +170,7 @@ fn trends_and_steps_are_detected() {
 /// Updates in each second of a window in which, from half of it on, each took four times as long. The order of the
 /// values is no evidence: before the step they resemble their neighbors too much.
 #[test]
-fn a_step_of_a_machine_whose_speed_wanders() {
+fn a_step_is_found_in_strongly_autocorrelated_rates() {
     let before = [
         375.0, 360.0, 347.0, 332.0, 327.0, 321.0, 336.0, 338.0, 390.0, 385.0, 386.0, 376.0, 347.0,
         345.0, 387.0, 380.0, 380.0, 375.0, 364.0, 363.0, 365.0, 365.0, 383.0, 368.0, 369.0, 364.0,

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_of_slices_reaches_the_experiment() {
+    fn the_weave_option_reaches_the_experiment_file() {
         let head = |args: &[&str]| {
             let plan = Parsed::parse_from([&["truth"], args].concat()).plan;
             plan.head("x", false)

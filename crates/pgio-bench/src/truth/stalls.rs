@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn three_blocks_in_ten_stall() {
+    fn stalls_selects_three_blocks_in_ten() {
         assert_eq!((1..=10).filter(|block| stalls(*block)).count(), 3);
         assert_eq!((1..=40).filter(|block| stalls(*block)).count(), 12);
     }

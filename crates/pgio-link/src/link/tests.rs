@@ -85,7 +85,7 @@ fn coordinator_and_driver_exchange_messages_and_notice_a_lost_link() {
 }
 
 #[test]
-fn a_driver_without_the_token_is_refused_and_told_why() {
+fn a_driver_without_the_token_is_refused_with_the_reason() {
     let coordinator = coordinator(1);
     let (refused, _) = dialed(&coordinator, &Token::draw().unwrap(), &hello());
     let text = refused.unwrap_err().to_string();
@@ -159,7 +159,7 @@ fn slow_network(to: u16, bytes_per_second: usize) -> String {
 }
 
 #[test]
-fn a_driver_that_still_receives_a_long_message_is_not_silent() {
+fn a_driver_that_receives_a_long_message_does_not_time_out() {
     let coordinator = coordinator(1);
     let through = slow_network(coordinator.listener.port(), 600 << 10);
     let (sender, events) = channel();

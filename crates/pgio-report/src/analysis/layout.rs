@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn another_device_is_another_layout() {
+    fn a_condition_on_other_devices_is_reported_with_them() {
         let mut stored = changed("on", |t| on_device(t, "loop7"));
         assert_eq!(found(&stored), [], "where the others lie is unknown");
         for trial in &mut stored.trials {

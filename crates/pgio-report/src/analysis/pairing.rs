@@ -407,7 +407,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pair_whose_baseline_is_invalid_is_none() {
+    fn a_pair_with_an_invalid_baseline_is_left_out() {
         let (found, _) = paired(&[
             ("local", 0, 100.0, true),
             ("on", 0, 1.0, false),

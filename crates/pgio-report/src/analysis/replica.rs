@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn both_disks_by_condition() {
+    fn replicas_show_both_disks_for_each_condition() {
         let trials = vec![
             replicated("c", 1, Some("vdb"), 100.0),
             replicated("c", 2, Some("vdb"), 200.0),

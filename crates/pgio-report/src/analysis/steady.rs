@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn level_falling_stepped_and_short_windows() {
+    fn windows_are_steady_falling_stepped_or_too_short_to_judge() {
         assert_eq!(
             window_verdict(&timed((0..30).map(|i| 1000 + jitter(i))), PRIMARY),
             WindowVerdict::Steady

@@ -75,7 +75,7 @@ fn a_valid_trial_without_the_primary_metric_is_reported() {
 }
 
 #[test]
-fn compared_with_another_condition() {
+fn with_baseline_compares_with_another_condition() {
     let compared = analyze(&demo().with_baseline("on").unwrap());
     // Everything is the other way round, and what the file's own baseline shows of noise is gone.
     let own = analyze(&demo());

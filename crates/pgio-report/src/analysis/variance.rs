@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn what_slices_do_not_count_is_not_divided() {
+    fn there_is_no_variance_of_a_metric_that_slices_do_not_count() {
         assert_eq!(analyze(&demo()).variance, None, "no slices");
         let mut stored = timed(0.02, "checkpoint");
         stored.manifest.primary_metric = "commit_latency_mean".to_owned();

@@ -100,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn the_loop_looks_at_the_intervals_of_the_report() {
+    fn the_loop_checks_the_same_intervals_as_the_report() {
         let lists: [(&[&str], &[&str]); 5] = [
             (&[], &[]),
             (&["on"], &[]),
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_judged_does_not_delay_the_end() {
+    fn unjudged_conditions_do_not_delay_the_end() {
         let mut stored = demo();
         stored.manifest.rules.judge = vec!["on".to_owned()];
         // Only three blocks of another condition are valid.

@@ -308,7 +308,7 @@ mod tests {
 
     /// Sixteen blocks of baseline, twin and a condition whose rate rises by a sixth after the other two.
     #[test]
-    fn a_twin_does_not_hide_what_the_turns_do() {
+    fn a_twin_does_not_hide_the_bias_caused_by_turns() {
         let mut random = SplitMix64::new(3);
         let mut trials = Vec::new();
         for block in 1..=16 {

@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn each_run_of_a_side_has_the_workload() {
+    fn a_run_without_the_compared_workload_is_refused() {
         let side = |runs: &[&[&str]]| runs.iter().map(|run| dirs(run)).collect::<Vec<_>>();
         let of = |runs: &[&[&str]]| runs_of(Path::new(runs[0][0]), &side(runs));
         assert_eq!(of(&[&["1/a", "1/b"], &["2/b", "2/a"]]).unwrap(), dirs(&["1/a", "2/a"]));

@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_size_is_named_where_the_whole_interval_is_near_it() {
+    fn a_size_in_words_holds_for_the_whole_interval() {
         assert_eq!(of(0.48, 0.53), Size::About("half"));
         assert_eq!(of(0.45, 0.481), Size::AtLeast("half"));
         assert_eq!(of(0.2, 0.45), Size::AtLeast("half"));
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_certain_once_the_baseline_differs_from_itself() {
+    fn no_answer_is_certain_if_the_twin_differs() {
         let all = answers(&with_factor("local-aa", 0.5));
         assert_eq!(all[1], "differs from itself: distrust this experiment");
         assert!(all[3].contains(": doubtful"), "{all:?}");
@@ -292,7 +292,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_certain_of_a_condition_that_fails() {
+    fn the_answer_on_a_failing_condition_states_its_failed_trials() {
         let told = |fails: fn(u32) -> bool, level: f64, matters: Option<f64>| {
             let mut stored = failing(level, fails);
             stored.manifest.rules.matters = matters;
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn more_of_a_rate_is_a_gain() {
+    fn a_higher_rate_is_worded_as_a_gain() {
         let all = answers(&with_factor("on", 10.0));
         assert!(all[3].starts_with("brings at least "), "{all:?}");
     }

@@ -237,7 +237,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_run_has_a_line_too() {
+    fn a_condition_without_trials_has_a_line() {
         let text = render_answers(&analyze(&experiment(&["local", "on"], Vec::new())));
         assert!(text.lines().any(|l| l.starts_with("on") && l.contains("no trial")), "{text}");
     }

@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn a_brief_report_advises_nothing_that_its_reader_cannot_do() {
+    fn a_brief_report_omits_advice_that_its_reader_cannot_follow() {
         let analysis = analysis();
         assert!(text::render(&document(&analysis)).contains("windows of at least 25 s"));
         let text = text::render(&brief(&analysis));

@@ -131,7 +131,7 @@ mod tests {
     use crate::analysis::test_support::classic_trial;
 
     #[test]
-    fn head_is_the_original_one() {
+    fn the_classic_head_matches_the_original() {
         let trial = classic_trial();
         let printed = head(&Head::new(&trial, "pgio"), true, &TimeZone::UTC);
         assert_eq!(
@@ -149,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn tail_is_the_original_one() {
+    fn the_classic_tail_matches_the_original() {
         assert_eq!(
             tail(&classic_trial()),
             "pg_stat_database stats:\n\
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_prints_zeros() {
+    fn the_classic_tail_prints_zeros_without_measurements() {
         let mut trial = classic_trial();
         trial.database = None;
         trial.window.seconds = 0.0;

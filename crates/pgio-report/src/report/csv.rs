@@ -316,7 +316,7 @@ mod tests {
     }
 
     #[test]
-    fn no_cell_is_a_formula() {
+    fn csv_cells_cannot_be_read_as_formulas() {
         for (cell, written) in [
             ("-12.5e3", "-12.5e3"),
             ("+3", "+3"),
@@ -340,7 +340,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn what_was_written_reads_back(
+        fn csv_reads_back_unchanged(
             rows in prop::collection::vec(prop::collection::vec("[a,\"\n µ]{0,8}", 3), 1..4)
         ) {
             let table = Table {

@@ -305,12 +305,12 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_near_one_is_not_rounded_onto_it() {
+    fn interval_bounds_near_no_change_are_not_rounded_to_it() {
         assert_eq!(interval(0.98, 0.9998), "[−2.00, −0.02]");
     }
 
     #[test]
-    fn names_are_readable() {
+    fn metric_names_are_displayed_in_words() {
         assert_eq!(metric_name("commits_per_second"), "commits/s");
         assert_eq!(metric_name("messages_per_minute"), "messages/min");
         assert_eq!(metric_name("commit_latency_p95"), "commit latency p95");

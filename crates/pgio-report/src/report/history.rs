@@ -386,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_change_is_told_first_and_marked_at_its_run() {
+    fn a_change_is_in_the_headline_and_marked_at_its_run() {
         insta::assert_snapshot!(text::render(&document(&followed(16, 10))));
     }
 

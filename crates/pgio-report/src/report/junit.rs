@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rule_is_a_suite() {
+    fn each_rule_is_a_junit_suite() {
         let level = |run: u32| 0.8 + 0.002 * f64::from(run);
         let (old, new) = (stored_runs(3, |run| level(run) + 0.2), stored_runs(3, level));
         let rule = Rule { metric: None, change: Change::Slower, share: 0.05 };

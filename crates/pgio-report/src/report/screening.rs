@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_begins_with_what_matters() {
+    fn a_screening_report_begins_with_the_factors_that_matter() {
         let analysis = matters(6);
         let text = text::render(&report::document(&analysis));
         insta::assert_snapshot!(text);
@@ -358,7 +358,7 @@ mod tests {
     }
 
     #[test]
-    fn levels_show_what_differs() {
+    fn levels_of_a_factor_show_only_differing_values() {
         let mut stored = screened(6);
         let factors = &mut stored.manifest.screening.as_mut().unwrap().factors;
         let siblings = Change::server("commit_siblings", "0");

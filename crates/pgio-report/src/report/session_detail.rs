@@ -56,7 +56,7 @@ mod tests {
     use crate::analysis::test_support::classic_trial;
 
     #[test]
-    fn two_sessions() {
+    fn session_detail_has_a_row_for_each_session() {
         let mut trial = classic_trial();
         let reader = SessionTotals {
             pid: 10_058,
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn no_session_leaves_the_heading() {
+    fn session_detail_without_sessions_has_only_the_heading() {
         let mut trial = classic_trial();
         trial.sessions.clear();
         assert_eq!(render(&trial).lines().count(), 4);

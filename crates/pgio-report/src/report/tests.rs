@@ -217,7 +217,7 @@ fn sentences_of_too_few_blocks() {
 }
 
 #[test]
-fn three_sentences_of_a_demo() {
+fn three_sentences_summarize_the_demo() {
     assert_snapshot!(three_sentences(&analyze(&demo())).join("\n"));
 }
 

@@ -86,7 +86,7 @@ mod tests {
     }
 
     #[test]
-    fn without_slices_nothing_is_said() {
+    fn there_is_no_note_on_variance_without_slices() {
         assert_eq!(note(&analyze(&demo())), None);
     }
 }

@@ -12,7 +12,7 @@ fn one_microsecond_is_bucket_seventeen() {
 }
 
 #[test]
-fn empty_has_no_statistics() {
+fn an_empty_histogram_has_no_statistics() {
     let empty = Histogram::default();
     assert_eq!(empty.quantile_ns(0.5), None);
     assert_eq!(empty.mean_ns(), None);
@@ -214,7 +214,7 @@ proptest! {
 }
 
 #[test]
-fn every_call_is_in_one_group() {
+fn overdue_groups_contain_each_call_once() {
     assert_eq!(overdue_groups(0).count(), 0);
     assert_eq!(overdue_groups(3).collect::<Vec<_>>(), [(0, 1), (1, 1), (2, 1)]);
     for calls in [99_999, 100_001, 123_456_789, u64::MAX] {

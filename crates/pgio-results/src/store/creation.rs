@@ -48,7 +48,7 @@ mod tests {
     const TEXT: &str = "[experiment]\nname = \"test\"\n";
 
     #[test]
-    fn what_a_kill_left_before_the_manifest_is_replaced() {
+    fn create_replaces_leftovers_of_a_killed_run_without_a_manifest() {
         for has_text in [false, true] {
             let parent = tempfile::tempdir().unwrap();
             let dir = parent.path();
@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_replaced_that_holds_trials_or_is_being_created() {
+    fn create_refuses_a_directory_with_trials_or_held_by_another_run() {
         let parent = tempfile::tempdir().unwrap();
         let mut store = Store::create(parent.path(), TEXT, &manifest()).unwrap();
         store.append(&full_trial()).unwrap();

@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mistake_in_the_connection_parameters_is_one_of_usage() {
+    fn invalid_connection_parameters_exit_as_usage_errors() {
         let env = pgio_connect::Env { user: "dba".to_owned(), ..pgio_connect::Env::default() };
         for text in ["host='", "sslmode=sometimes", "service=none", "gssencmode=require"] {
             let error = || pgio_connect::resolve(text, &env).unwrap_err();

@@ -148,7 +148,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_engine_has_a_name_and_a_count() {
+    fn parse_engine_reads_name_and_count_and_refuses_other_text() {
         assert_eq!(parse_engine("local:3"), Ok((DriverEngine::Local, Some(3))));
         assert_eq!(parse_engine("slurm:4"), Ok((DriverEngine::Slurm, Some(4))));
         let line = "mpirun -np {n} {drive}";

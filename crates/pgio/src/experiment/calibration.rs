@@ -278,7 +278,7 @@ mod tests {
     }
 
     #[test]
-    fn the_shortest_length_that_agrees_is_taken() {
+    fn calibration_takes_the_shortest_slice_without_carry_over() {
         let none = tried(10_000, 0, 1);
         assert_eq!(none.slice_seconds, Some(0.02));
         assert_eq!(none.tried.len(), 1);
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_length_that_agrees_there_are_plain_windows() {
+    fn calibration_falls_back_to_plain_windows() {
         let all = tried(60_000, 500, 1);
         assert_eq!((all.slice_seconds, all.tried.len()), (None, 5));
         let short = tried(60, 0, 1);

@@ -151,7 +151,7 @@ mod tests {
     use pgio_results::CheckVerdict;
 
     #[test]
-    fn what_changed_is_named_with_both_values() {
+    fn a_changed_environment_is_reported_with_both_values() {
         let map = |pairs: &[(&str, &str)]| {
             pairs.iter().map(|(k, v)| ((*k).to_owned(), (*v).to_owned())).collect()
         };

@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn repeats_and_further_blocks_take_their_time() {
+    fn repeats_and_added_blocks_increase_the_remaining_time() {
         let mut pace = Pace::new(vec![Some(seconds(10)), Some(seconds(20))], &[planned(1, 0)]);
         let now = Instant::now();
         pace.begin(&[planned(1, 0)], now);

@@ -115,7 +115,7 @@ mod tests {
         }
 
         #[test]
-        fn more_blocks_begin_with_the_same_ones(
+        fn a_longer_plan_begins_with_the_shorter_one(
             n in 1usize..8, few in 1u32..10, more in 0u32..10, seed: u64,
         ) {
             let short = plan(n, few, seed);

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_given_comes_from_the_data_set() {
+    fn unset_keys_of_slob_are_taken_from_the_data_set() {
         let settings = settings_on(&mark(3), layer(&[("update_pct", "0")])).unwrap();
         assert_eq!((settings.scale.to_string().as_str(), settings.tables()), ("16M", 3));
         let given = settings_on(&mark(3), layer(&[("num_schemas", "2")])).unwrap();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn work_that_blocks_itself_or_does_not_reach_all_tables_is_a_warning() {
+    fn sessions_that_block_each_other_or_miss_tables_are_a_warning() {
         let doubts_of =
             |tables, pairs| workload_warnings(&settings_on(&mark(tables), layer(pairs)).unwrap());
         assert_eq!(doubts_of(1, &[("run_time", "5")]), []);

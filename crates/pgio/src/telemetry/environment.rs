@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_this_machine() {
+    fn the_environment_of_this_machine_is_read() {
         let found = read(&Host::local(), &[data("/", "no-such-device")], Selection::All).unwrap();
         assert!(!found["host.kernel"].is_empty());
         let ratio = std::fs::read_to_string("/proc/sys/vm/dirty_background_ratio").unwrap();

@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn the_load_of_a_hidden_server_is_not_foreign() {
+    fn a_host_with_a_hidden_server_reports_no_foreign_load() {
         let sources = sources(None, Some(LOCAL));
         let mut warnings = Vec::new();
         let hosts = start(&[(&sources, None)], Duration::from_secs(60), &mut warnings);

@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_behind_a_socket_or_a_loopback_address_are_here() {
+    fn sockets_and_loopback_addresses_are_on_this_machine() {
         let here = |text: &str| {
             let params = pgio_connect::resolve(text, &pgio_connect::Env::default()).unwrap();
             params.hosts.iter().all(is_on_this_machine)

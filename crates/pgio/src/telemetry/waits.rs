@@ -303,7 +303,7 @@ mod tests {
 
     /// Each driver of a program adds the sessions that serve it.
     #[test]
-    fn sampling_goes_on_with_the_sessions_that_were_sent_last() {
+    fn wait_sampling_uses_the_latest_list_of_sessions() {
         let (sender, pids) = mpsc::channel();
         sender.send(vec![1]).unwrap();
         let mut sender = Some(sender);

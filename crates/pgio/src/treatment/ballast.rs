@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn errors_in_ballast_name_line_and_key() {
         for (body, message) in [
             ("\"much\"", "line 3: ballast: `much` is not a size"),
             ("true", "line 3: ballast: must be a table, such as \"1G\" or { leave"),

@@ -137,7 +137,7 @@ mod tests {
     const KEYS: &[&str] = &["leave_free", "host", "times", "hard"];
 
     #[test]
-    fn values_of_every_type() {
+    fn body_reads_values_of_every_type() {
         let spec = spec("{ leave_free = \"1G\", host = \"db\", times = 3, hard = true }");
         let body = Body::table(&spec, KEYS, "{ .. }").unwrap();
         assert_eq!(body.bytes("leave_free").unwrap(), Some(1 << 30));

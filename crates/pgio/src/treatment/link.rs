@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn errors_in_link_name_line_and_key() {
         for (body, shown) in [
             ("\"1ms\"", "line 5: link: must be a table, such as { host"),
             ("[]", "line 5: link: is empty"),

@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn data_are_made_again_where_the_setup_says_something_else() {
+    fn setup_runs_again_if_its_command_or_variables_change() {
         let params =
             pgio_connect::resolve("host=h user=u dbname=d", &pgio_connect::Env::default()).unwrap();
         for (keys, other) in [

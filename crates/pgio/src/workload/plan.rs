@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_has_as_many_turns_as_a_round_of_the_window_needs() {
+    fn turns_in_a_slice_suffice_to_visit_all_tables_in_the_window() {
         assert_eq!(turns_in(1.0, 60.0, 1), 1);
         assert_eq!(turns_in(1.0, 60.0, 128), 3);
         assert_eq!(turns_in(1.0, 60.0, 64), 2);

@@ -374,7 +374,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_slices_are_counted_in_one_unit() {
+    fn woven_slices_are_counted_in_a_unit_common_to_all() {
         let [reads, updates, scans, commits] =
             [[9.0, 0.0, 0.0], [10.0, 0.0, 1.0], [0.0, 64.0, 0.0], [0.0, 0.0, 5.0]].map(Work);
         let unit = |halves| Work::unit(&[Vec::new(), vec![halves]]);

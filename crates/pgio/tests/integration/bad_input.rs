@@ -42,7 +42,7 @@ fn unchanged(db: &TestDatabase, arguments: &[&str]) -> CommandResult {
 
 /// One of each kind: every value is tried beside the parser, in `cli::flags`.
 #[test]
-fn wrong_values_of_flags() {
+fn invalid_flag_values_are_refused_and_named() {
     for (command, flag, value, result) in [
         ("setup", "--scale", "-8M", "`-8M` is not a size"),
         ("run", "--update-pct", "101", "from 0 to 100, not `101`"),
@@ -216,7 +216,7 @@ fn passwords_are_never_shown() {
 }
 
 #[test]
-fn a_disk_that_is_full_while_loading() {
+fn setup_reports_a_disk_that_fills_up_while_loading() {
     let Some(mount) = TinyFileSystem::mount() else { return };
     let db = TestDatabase::new(INSTALLED);
     // One that may not read where the directory is, so that nothing is refused beforehand.
@@ -247,7 +247,7 @@ fn a_disk_that_is_full_while_loading() {
 }
 
 #[test]
-fn results_that_cannot_be_written() {
+fn run_refuses_unwritable_result_paths_and_writes_to_pipes() {
     // Not even root can create a directory below a file.
     let db = loaded();
     db.write("file", "");
@@ -301,7 +301,7 @@ fn roles_that_may_not(major: u32) {
 }
 
 #[test]
-fn no_place_to_load_into() {
+fn setup_refuses_a_missing_tablespace_schema_or_free_space() {
     let setup = |arguments: &[&str]| unchanged(loaded(), &[&["setup"], arguments].concat());
     setup(&["--scale", "8M", "--tablespace", "nowhere"])
         .assert_refused(REFUSED, &["tablespace nowhere does not exist"]);

@@ -42,7 +42,7 @@ fn metric(trial: &Value, name: &str) -> f64 {
 }
 
 #[test]
-fn none_is_issued_where_none_is_wanted() {
+fn checkpoint_none_issues_no_checkpoint_before_a_trial() {
     let (cluster, dir) = cluster(&[]);
     let dsn = cluster.primary_conninfo();
     let requested = "SELECT checkpoints_req FROM pg_stat_bgwriter";

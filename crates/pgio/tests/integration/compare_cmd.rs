@@ -174,7 +174,7 @@ fn check_analysis(analysis: &Value) {
 }
 
 #[test]
-fn an_order_of_its_own_is_recorded_and_repeats() {
+fn the_recorded_seed_reproduces_the_order_of_trials() {
     let dir = Workdir::new();
     let dsn = fresh_database(shared_primary(INSTALLED));
     let keys = "blocks = 4\nduration = \"100ms\"\naa = false\nbaseline = \"b\"";

@@ -30,7 +30,7 @@ fn check(found: &Value, id: &str) -> Value {
 }
 
 #[test]
-fn a_ready_server_and_one_without_a_data_set() {
+fn doctor_reports_a_missing_data_set_and_passes_a_ready_server() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let dir = Workdir::new();
     let found = doctor(&dir, &["--connect-string", &dsn], 4);

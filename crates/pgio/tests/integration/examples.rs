@@ -402,7 +402,7 @@ fn commented_keys_of_pgio_conf_are_valid() {
 }
 
 #[test]
-fn the_target_offered_in_a_comment_is_read_too() {
+fn the_target_in_a_comment_of_an_example_parses() {
     let text = example("sync-commit-quick.toml");
     let offered: String = text
         .lines()

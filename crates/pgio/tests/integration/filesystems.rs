@@ -339,8 +339,8 @@ fn undo_handles_a_missing_file_system() {
 }
 
 #[test]
-fn options_refused_before_anything_is_changed() {
-    if !in_namespace_or_rerun("options_refused_before_anything_is_changed") {
+fn unsuitable_mount_options_are_refused_before_anything_is_changed() {
+    if !in_namespace_or_rerun("unsuitable_mount_options_are_refused_before_anything_is_changed") {
         return;
     }
     let disk = Disk::new("xfs", "noatime");

@@ -76,7 +76,7 @@ fn all_sessions_share_one_connection_which_ends_with_the_host() {
 }
 
 #[test]
-fn an_unreachable_host() {
+fn an_unreachable_host_is_reported_with_the_ssh_command() {
     let mut sshd = Sshd::start();
     sshd.stop();
     let error = refusal(&sshd);
@@ -86,7 +86,7 @@ fn an_unreachable_host() {
 }
 
 #[test]
-fn a_key_that_is_not_known_or_another_one() {
+fn an_unknown_or_different_host_key_is_reported() {
     let sshd = Sshd::start();
     fs::write(sshd.path("known_hosts"), "").unwrap();
     let error = refusal(&sshd);
@@ -104,7 +104,7 @@ fn a_key_that_is_not_known_or_another_one() {
 }
 
 #[test]
-fn permission_denied() {
+fn a_refused_login_is_reported_with_the_message_of_ssh() {
     let sshd = Sshd::start();
     fs::write(sshd.path("authorized_keys"), "").unwrap();
     let error = refusal(&sshd);
@@ -129,7 +129,7 @@ fn a_dropped_connection_is_reported_at_once() {
 }
 
 #[test]
-fn a_command_in_flight_when_the_connection_drops() {
+fn a_command_in_flight_reports_the_lost_connection() {
     let sshd = Sshd::start();
     let host = Host::connect("box", &sshd.spec()).unwrap();
     let error = std::thread::scope(|scope| {

@@ -197,7 +197,7 @@ fn a_scan_after_the_load_dirties_no_pages() {
 }
 
 #[test]
-fn a_load_replaces_ours_and_drops_what_is_surplus() {
+fn a_load_replaces_marked_tables_and_drops_surplus_ones() {
     let conninfo = database(INSTALLED);
     load(&conninfo, &LoadSpec { base_table: true, ..spec(4, 1024) });
     let loaded = load(&conninfo, &LoadSpec { seed: 7, ..spec(2, 1500) });

@@ -37,7 +37,7 @@ fn shape(client: &mut Client, table: &str) -> String {
 }
 
 #[test]
-fn rows_of_any_width_and_filler_are_whole_and_alone() {
+fn rows_of_any_width_and_filler_are_complete_and_one_to_a_page() {
     let random = |layout| Layout { filler: Filler::Random, ..layout };
     for major in [OLDEST, INSTALLED, NEWEST] {
         let conninfo = database(major);
@@ -101,7 +101,7 @@ fn pages_after_updates(cluster: &PrivateCluster, layout: Layout) -> i64 {
 }
 
 #[test]
-fn updated_rows_stay_in_their_blocks_up_to_the_widest_that_can() {
+fn updates_stay_in_their_blocks_up_to_the_widest_updated_row() {
     // A server of its own: a transaction in any database, such as another test's load, holds back
     // the pruning that makes room for the next version.
     let cluster = PrivateCluster::start(&crate::fixture::spec(INSTALLED)).unwrap();

@@ -298,7 +298,7 @@ fn an_unusable_server_fails_the_trial_with_the_reason() {
 }
 
 #[test]
-fn a_stop_ends_all_at_once_and_takes_away_what_was_delivered() {
+fn delivered_mail_is_removed_after_an_interrupt_or_by_the_next_run() {
     let fake = Fake::start(Manner::Good);
     let dir = Workdir::new();
     let text = experiment("blocks = 1\nduration = \"600s\"\naa = false", &fake.workload(), "");

@@ -308,7 +308,7 @@ fn with_the_supervisor_killed_too_the_servers_stop_and_the_next_start_sweeps() {
 
 /// Killed a moment ago, the servers may still be stopping: the sweep sees to it.
 #[test]
-fn a_sweep_waits_for_servers_on_their_way_out() {
+fn a_sweep_waits_for_servers_that_are_still_stopping() {
     let base = base();
     let owner = OwnerProcess::start(base.path());
     let processes = processes(&owner.cluster);

@@ -73,7 +73,7 @@ fn the_published_result_is_valid_and_has_the_published_figures() {
 }
 
 #[test]
-fn two_results_are_compared() {
+fn the_published_result_is_compared_with_a_later_one() {
     let dir = published();
     let parent = tempfile::tempdir().unwrap();
     let later = parent.path().join("later");

@@ -304,7 +304,7 @@ fn an_ssh_connection_that_breaks_costs_the_hosts_data_and_nothing_else() {
 }
 
 #[test]
-fn without_connections_to_spare_the_workload_comes_first() {
+fn wait_sampling_is_skipped_if_no_connection_is_to_spare() {
     let cluster = PrivateCluster::start(&Spec {
         primary_settings: vec![("max_connections".to_owned(), "10".to_owned())],
         ..spec(INSTALLED)
@@ -340,7 +340,7 @@ fn has_its_moment(major: u32) {
 }
 
 #[test]
-fn a_checkpoint_is_a_moment() {
+fn a_checkpoint_in_the_window_is_recorded_as_a_moment() {
     on_both_versions(has_its_moment);
 }
 

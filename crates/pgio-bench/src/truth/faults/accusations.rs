@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_right_check_verdict_and_condition_count() {
+    fn a_fault_is_found_only_with_its_check_verdict_and_condition() {
         let expected = Expected::invalid("durability", Some("b"));
         let invalid = CheckVerdict::Invalid;
         assert!(found("durability", invalid, Some("b")).contains(&expected));

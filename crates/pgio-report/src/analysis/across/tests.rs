@@ -31,7 +31,7 @@ fn of<'a>(found: &'a Across, condition: &str, metric: &str) -> &'a AcrossCompari
 }
 
 #[test]
-fn the_same_twice_differs_in_nothing() {
+fn an_experiment_compared_with_itself_does_not_differ() {
     let found = across(&demo(), &demo());
     assert_eq!(found.reasons, []);
     let local = &found.comparisons[0];

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_that_was_not_read_differs_in_nothing() {
+    fn a_host_that_was_not_read_is_a_warning_and_no_difference() {
         let mut all = trials(&[("setting.work_mem", "4MB"); 4]);
         for (n, trial) in all.iter_mut().enumerate() {
             let facts = &mut trial.targets.get_mut("b").unwrap().environment;
@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn the_data_of_several_servers_is_no_growth_of_one() {
+    fn data_drift_is_judged_for_each_server_separately() {
         let mut all = trials(&[("setting.work_mem", "4MB"), ("setting.work_mem", "4MB")]);
         let data = |bytes: u64| {
             let full = pgio_results::test_support::full_trial().dataset;

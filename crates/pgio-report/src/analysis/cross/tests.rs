@@ -160,7 +160,7 @@ fn declared_differences_of_the_environment_are_not_reported() {
 }
 
 #[test]
-fn what_differs_in_drbd_is_declared_or_found() {
+fn drbd_differences_are_reported_unless_declared() {
     let on = |pairs: &[(&str, &str)], declared: &[Change]| {
         let mut stored = sound();
         for t in &mut stored.trials {

@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn names_drawn_for_a_private_server_are_no_change() {
+    fn random_directories_of_a_private_server_are_not_a_change() {
         let of = |directory: &str| {
             let all = [
                 (format!("standby.{directory}/standby.fsync"), "on".to_owned()),

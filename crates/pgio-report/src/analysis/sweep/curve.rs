@@ -262,7 +262,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_slope_of_a_line_is_its_own() {
+    fn least_squares_finds_the_slope_of_a_line() {
         let found = least_squares(&[0.0, 1.0, 5.0], &[3.0, 5.0, 13.0]).unwrap();
         assert!((found - 2.0).abs() < 1e-12);
         assert_eq!(least_squares(&[1.0, 1.0], &[3.0, 5.0]), None);

@@ -200,7 +200,7 @@ fn an_axis_that_is_not_a_load_has_no_knee() {
 }
 
 #[test]
-fn a_call_of_a_mix_is_what_is_waited_for() {
+fn the_operation_of_a_mix_is_the_call() {
     let mut stored = swept(1);
     assert_eq!(operation(&stored.trials).as_ref().map(Operation::name), Some("commit"));
     set(&mut stored.trials[0], "call_latency_mean", 0.001);
@@ -230,7 +230,7 @@ fn a_trial_at_an_unknown_point_counts_as_unknown_condition() {
 }
 
 #[test]
-fn an_estimate_is_a_mean_of_logs_where_it_can_be() {
+fn estimates_are_geometric_means_unless_a_value_is_zero() {
     let e = estimate(&[100.0, 200.0, 400.0], "x".to_owned()).unwrap();
     assert!((e.value - 200.0).abs() < 1e-9);
     assert!(e.interval.low.unwrap() < 100.0 && e.interval.high.unwrap() > 400.0);

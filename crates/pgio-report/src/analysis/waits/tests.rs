@@ -70,7 +70,7 @@ fn waits_beyond_the_commit_time_go_to_updates_or_are_cut() {
 }
 
 #[test]
-fn a_transaction_is_its_commit_and_the_rest() {
+fn waits_of_a_transaction_include_those_of_its_commit() {
     let mut t = sampled(
         "local",
         1,
@@ -223,7 +223,7 @@ fn the_ratio_of_totals_is_held_by_its_interval() {
 }
 
 #[test]
-fn predictions_by_level() {
+fn predicted_differences_depend_on_synchronous_commit() {
     let with = |baseline: &str, condition: &str, standby: bool| {
         let mut stored = replicated(3);
         for (info, level) in stored.manifest.conditions.iter_mut().zip([baseline, condition]) {
@@ -266,7 +266,7 @@ fn no_prediction_without_probes_or_with_another_factor() {
 proptest! {
     /// Whatever was seen, parts are not negative and add up to the exact mean.
     #[test]
-    fn parts_add_up(
+    fn wait_parts_are_not_negative_and_add_up_to_the_mean(
         seen in prop::collection::vec(0u64..400, 7),
         means in prop::collection::vec(0.001f64..9.0, 3),
         transactions in any::<bool>(),

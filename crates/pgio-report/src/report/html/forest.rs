@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn the_effect_is_written_where_there_is_room() {
+    fn the_effect_label_is_placed_beside_the_interval_if_it_fits() {
         let scale = Scale::logarithmic(0.1, 1.1);
         let place = |low, high| {
             let b = beside(width("−53.5 % [−55.3, −51.6] slower"), low, high, scale);

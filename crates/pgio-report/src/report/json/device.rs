@@ -56,7 +56,7 @@ mod tests {
     use pgio_results::test_support::device_record;
 
     #[test]
-    fn promised_names_are_there_and_it_reads_back() {
+    fn device_json_has_the_documented_names_and_reads_back() {
         let record = device_record(6, 0.5);
         let text = render(&record, &results(&record));
         let value: serde_json::Value = serde_json::from_str(&text).unwrap();

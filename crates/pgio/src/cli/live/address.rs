@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_token_of_the_users_own_is_taken() {
+    fn a_token_file_must_be_private_and_hold_a_valid_token() {
         let dir = tempfile::tempdir().unwrap();
         let file = dir.path().join("token");
         let with = |text: &str, mode: u32| {
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn the_token_is_the_password_under_any_name() {
+    fn the_token_is_accepted_as_bearer_or_as_password_of_any_user() {
         let token = Token::new("0123456789abcdef").unwrap();
         let basic = |pair: &str| format!("Basic {}", STANDARD.encode(pair));
         assert!(token.is_in(&basic("dba:0123456789abcdef")));

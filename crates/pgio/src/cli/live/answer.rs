@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_but_reading_is_answered() {
+    fn only_get_and_head_of_known_paths_are_answered() {
         let host = [("host", "127.0.0.1:8080")];
         for method in ["POST", "PUT", "DELETE", "OPTIONS", "PATCH", "TRACE", "CONNECT"] {
             let answer = answered(&asked(method, "/", &host));
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn every_answer_forbids_what_it_does_not_need() {
+    fn every_answer_has_the_security_headers() {
         let host = [("host", "localhost")];
         for path in ["/", "/events", "/nothing"] {
             let answer = answered(&asked("GET", path, &host));

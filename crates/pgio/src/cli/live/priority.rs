@@ -17,7 +17,7 @@ mod tests {
     use rustix::process::getpriority_process;
 
     #[test]
-    fn only_the_calling_thread_gives_way() {
+    fn lower_affects_only_the_priority_of_the_calling_thread() {
         let before = getpriority_process(None).unwrap();
         let lowered = std::thread::spawn(|| {
             lower();

@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn intervals_are_those_of_the_report_as_it_grew() {
+    fn intervals_computed_block_by_block_equal_those_computed_at_once() {
         let stored = demo();
         let blocks = stored.trials.iter().map(|t| t.place.as_ref().unwrap().block).max().unwrap();
         let (mut at_once, mut grown) = (Intervals::default(), Intervals::default());

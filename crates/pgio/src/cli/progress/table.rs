@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_valid_is_not_counted() {
+    fn the_progress_table_leaves_out_invalid_and_burn_in_trials() {
         let mut standings = Standings::default();
         let mut invalid = trial("on", 100.0);
         invalid.checks.push(pgio_results::model::Check::invalid("steal", "stolen", "wait"));

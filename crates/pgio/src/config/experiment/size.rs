@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn size_of_sweeps() {
+    fn sweep_size_counts_cells_trials_and_duration() {
         let lists = "sessions = [1, 4, 16]\nrows_per_transaction = [1, 10]";
         for (sweep, cells) in [("one-at-a-time", 8), ("grid", 12)] {
             let e =

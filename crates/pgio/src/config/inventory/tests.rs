@@ -49,7 +49,7 @@ fn slurm_prints_a_name_on_each_line_and_a_node_once_for_each_partition() {
 }
 
 #[test]
-fn rubbish_is_refused_in_one_sentence() {
+fn invalid_inventory_output_is_refused_in_one_line() {
     let refused = |text: &str, expected: &str| {
         let why = parse(text, None).unwrap_err();
         assert!(why.contains(expected) && !why.contains('\n'), "{why}");

@@ -152,7 +152,7 @@ fn wrong_lines_are_named_by_file_line_and_key() {
 }
 
 #[test]
-fn unterminated_quotes() {
+fn unterminated_quotes_are_refused() {
     for (value, quote) in [("\"pgio", '"'), ("'pgio", '\''), ("\"pgio\\\"", '"'), ("a'", '\'')] {
         assert_eq!(
             error(&format!("DBNAME={value}\nSCALE=1G\"'")),
@@ -183,7 +183,7 @@ fn values_of_several_unquoted_words_are_refused() {
 }
 
 #[test]
-fn lines_that_are_not_assignments() {
+fn lines_that_are_not_assignments_are_refused() {
     for line in ["SCALE", "source other.conf", "if true; then", "=1", "1A=2", "A-B=1", "A+=1"] {
         assert_eq!(
             error(line),

@@ -72,7 +72,7 @@ mod tests {
     use crate::experiment::application::test_support::{COMMITS, job};
 
     #[test]
-    fn everything_that_tells_targets_apart_is_described() {
+    fn a_private_target_is_described_by_version_options_and_standbys() {
         let lines = "private = true\ninitdb = ['-E', 'UTF8', '--wal-segsize=64', '-k']\n\
                      wal_directory = '/srv/wal'\npostgres = { shared_buffers = '64MB' }\n\
                      standbys = [{ name = 'a' }, { name = 'b', from = 'a', apply_delay = '5s' }]";

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn an_estimate_is_the_sum_of_what_it_names() {
+    fn estimates_add_up_and_name_each_part() {
         let one = Estimate {
             windows: Duration::from_secs(12),
             trials: 1,

@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_changed_or_added_and_all_else_stays() {
+    fn extend_changes_block_numbers_and_keeps_the_rest_of_the_file() {
         let changed = put(FILE, Some(12), Some(40)).unwrap();
         assert_eq!(
             changed,

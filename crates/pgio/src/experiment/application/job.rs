@@ -195,7 +195,7 @@ mod tests {
     use pgio_results::change::Change;
 
     #[test]
-    fn a_seed_is_the_files_or_is_drawn() {
+    fn the_seed_is_read_from_the_file_or_drawn() {
         assert_eq!(job(COMMITS).seed, 7);
         let drawn = job(&COMMITS.replace("seed = 7", ""));
         assert!(drawn.seed < 1 << 53);

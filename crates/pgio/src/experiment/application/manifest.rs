@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn each_condition_stands_once_whatever_the_points() {
+    fn the_manifest_of_a_sweep_lists_each_condition_once() {
         let m = manifest_of(&format!("{COMMITS}sessions = [1, 4, 16]\n"));
         assert_eq!(m.conditions.len(), 3);
         assert_eq!(m.sweep.unwrap().points.len(), 3);

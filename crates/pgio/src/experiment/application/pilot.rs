@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn another_experiment_is_named_by_what_differs() {
+    fn a_pilot_of_another_experiment_is_refused_with_the_differences() {
         let head = |keys: &str| COMMITS.replace("seed = 7", keys);
         let differs = |now: &str, expected: &[&str]| {
             assert_eq!(mismatches_of(COMMITS, now), expected, "{now}");

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_is_not_started_yet_is_not_asked() {
+    fn a_preview_does_not_contact_a_private_server() {
         let job = job(COMMITS);
         let preview = preview(&job).unwrap();
         assert!(preview.notes.is_empty());

@@ -473,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn a_directory_without_results_has_nothing_to_be_opened() {
+    fn resume_finds_nothing_in_a_directory_without_results() {
         let scratch = tempfile::tempdir().unwrap();
         assert!(open(scratch.path()).unwrap().is_none());
         let job = job(COMMITS);

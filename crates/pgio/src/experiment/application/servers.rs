@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_is_reached_as_the_file_says() {
+    fn existing_servers_take_hosts_and_connection_from_the_file() {
         let job = job(&COMMITS.replace("private = true", SERVER));
         let (params, warnings) = params_and_warnings(&job);
         assert_eq!(warnings, [""; 0]);

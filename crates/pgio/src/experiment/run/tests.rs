@@ -292,7 +292,7 @@ fn a_trial_that_stays_invalid_is_given_up_once() {
 }
 
 #[test]
-fn a_stop_ends_the_repeating_too() {
+fn a_stop_ends_the_repeats_of_invalid_trials() {
     let mut fake = Fake { invalid: vec![vec![0]; 9], stop_after: Some(6), ..Fake::default() };
     assert_eq!(fake.run(1, 1, FIXED), Ok(Ended::Interrupted));
     assert_eq!(fake.trials(), ["0"]);
@@ -449,7 +449,7 @@ fn a_further_block_that_was_begun_is_finished() {
 proptest! {
     /// Wherever a run is cut, going on measures just what is missing, in the same order.
     #[test]
-    fn an_experiment_in_two_parts_is_the_same_experiment(
+    fn a_resumed_run_measures_exactly_the_missing_trials_in_order(
         cells in 1usize..5, blocks in 1u32..6, seed: u64, cut in 0usize..25,
     ) {
         let plan = plan(cells, blocks, seed);

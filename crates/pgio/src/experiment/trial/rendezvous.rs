@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn the_failure_of_one_releases_all_others() {
+    fn the_failure_of_one_member_releases_all_others() {
         let (seen, stopped) = meeting(3, |number, member| {
             member.wait_prepared()?;
             if number == 1 {

@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_was_moved_inside_the_window_counts() {
+    fn a_clock_moved_inside_the_window_invalidates_the_trial() {
         for moved in [0.15, -0.15] {
             let found = judged(clock(0.0, 0.0, 0.001), clock(0.0, moved, 0.001));
             assert_eq!(found.verdict, CheckVerdict::Invalid, "{found:?}");

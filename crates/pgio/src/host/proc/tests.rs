@@ -7,7 +7,7 @@ use super::diskstats::Disk;
 use super::*;
 
 #[test]
-fn disks_of_three_kernel_generations() {
+fn diskstats_of_three_kernel_generations_are_parsed() {
     let text = "   8       0 sda 10 1 200 30 40 2 600 70 0 90 100\n \
                 259      0 nvme0n1 10 1 200 30 40 2 600 70 0 90 100 5 0 8 1\n \
                 252      0 vda 10 1 200 30 40 2 600 70 0 90 100 5 0 8 1 7 3\n \

@@ -96,7 +96,7 @@ fn errors_name_the_sufficient_rights() {
 }
 
 #[test]
-fn prefixes_to_run_as_the_owner() {
+fn as_user_chooses_runuser_setpriv_su_or_sudo() {
     let line = |rights: Rights, sudo: &'static [&'static str]| {
         let prefix = rights.as_user(&Sudo(sudo), "db", &postgres());
         prefix.map(|p| p.line(["pg_ctl", "stop"]).to_string()).map_err(|e| e.to_string())

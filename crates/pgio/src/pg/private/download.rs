@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_unless_asked_otherwise() {
+    fn the_newest_build_is_chosen_unless_a_version_is_requested() {
         let chosen =
             |r: Option<&str>| choose_build(r.map(|r| r.parse().unwrap())).map(Build::version);
         assert_eq!(chosen(None).unwrap().to_string(), "18.6");

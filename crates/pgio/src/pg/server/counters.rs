@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn counters_that_were_reset_tell_nothing() {
+    fn counters_that_were_reset_give_no_number_of_checkpoints() {
         let before = at(10, 500, 1e6);
         let after = at(1, 20, 2e6);
         assert_eq!(after.checkpoints_since(&before), None);

@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn protocol_and_options_that_differ_from_the_default() {
+    fn the_drbd_environment_has_protocol_and_non_default_options() {
         let text = "resource pgio { net { protocol A; sndbuf-size 1048576; shared-secret \"x\"; }\n\
             _this_host { volume 0 { device minor 0; disk \"/dev/sdb\"; disk { al-extents 257; md-flushes yes; } } } }\n\
             resource other { _this_host { volume 0 { device minor 1; } } }";

@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn what_an_ended_process_did_before_the_window_does_not_count() {
+    fn io_of_an_ended_process_before_the_window_is_not_counted() {
         let before = accounts(&[(100, [0; 3]), (300, [0; 3]), (301, [0, 900, 900])]);
         let after = accounts(&[(100, [0; 3]), (300, [0, 950, 950])]);
         assert_eq!(moved_since(&after, &before).others.written, 50 * MB);

@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_divided_between_ours_and_others() {
+    fn process_io_is_divided_between_our_servers_and_others() {
         let stats = line(2, "kthreadd", 0, 0, 0)
             + &line(3, "jbd2", 2, 0, 0)
             + &line(100, "postgres", 1, 0, 0)

@@ -277,7 +277,7 @@ fn marked(sampler: &Sampler) {
 }
 
 #[test]
-fn foreign_load_on_this_machine() {
+fn a_busy_process_on_this_machine_is_foreign_load() {
     let burner = burner();
     let cadence = Duration::from_millis(50);
     let sampler = Sampler::start(Arc::new(Host::local()), cadence, Watch::default()).unwrap();

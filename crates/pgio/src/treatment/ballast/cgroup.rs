@@ -343,7 +343,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn found_groups_and_their_refusals() {
+    fn server_groups_are_parsed_and_unusable_ones_refused() {
         let text = "postmaster 77\nprior /sys/fs/cgroup/memory/a\n\
                     group /sys/fs/cgroup/memory/a/pgio-ballast-77\nlimit 9223372036854771712\nwritable\n";
         let found = ServerGroups::parse(text);
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn state_is_understood() {
+    fn the_state_of_the_ballast_group_is_parsed() {
         let state = State::parse("limit 1073741824\npostmaster\noutside 0\nused 52428800\n");
         assert_eq!(state.limit, Some(1 << 30));
         assert!(state.postmaster_inside);

@@ -225,7 +225,7 @@ fn errors_do_not_show_the_command_line() {
 }
 
 #[test]
-fn mistakes_are_named() {
+fn errors_in_command_name_line_and_key() {
     for (body, message) in [
         ("\"ls\"", "line 9: command: must be a table"),
         ("{ apply = \"a\" }", "line 9: command.name: is missing"),

@@ -239,7 +239,7 @@ fn drbd_bodies_are_described_or_refused_with_line_and_key() {
 }
 
 #[test]
-fn only_what_differs_is_changed() {
+fn drbd_steps_change_only_values_that_differ() {
     let (node, there) = node(Fake::new());
     assert_eq!(journaled(&asked(true, None), &node), []);
     assert_eq!(journaled(&asked(true, Some("C")), &node), []);

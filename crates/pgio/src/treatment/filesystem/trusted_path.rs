@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn every_directory_above_is_looked_at() {
+    fn the_script_lists_every_directory_above_the_path() {
         let line = CommandLine::new("sh").args(["-c", SCRIPT, "sh", "/proc/sys/new"]);
         let text = Local.run(&line).unwrap();
         let paths: Vec<&str> =

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn without_a_delay_the_route_proves_it() {
+    fn a_link_without_delay_is_proved_by_the_route() {
         let ends = [end("a", rate(), Some("10.0.0.2")), end("b", rate(), None)];
         for (device, expected) in [
             ("eth1", CheckVerdict::Ok),

@@ -325,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_is_kept() {
+    fn a_relay_limits_the_rate() {
         let (_dir, _relay, mut client, mut server) = relayed(way(0, 80_000_000));
         let begun = Instant::now();
         thread::spawn(move || client.write_all(&vec![1; 2_000_000]).unwrap());

@@ -191,14 +191,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_quickest_of_a_ping() {
+    fn the_minimum_round_trip_is_parsed_from_ping() {
         let message = "--- 10.0.0.2 ping statistics ---\n5 packets transmitted, 5 received, 0% packet loss, time 806ms\nrtt min/avg/max/mdev = 2.026/2.431/2.837/0.205 ms\n";
         assert_eq!(quickest(message), Some(2.026));
         assert_eq!(quickest("5 packets transmitted, 0 received"), None);
     }
 
     #[test]
-    fn the_interface_of_a_route() {
+    fn the_interface_is_parsed_from_ip_route() {
         let by_router = "10.0.0.2 via 10.1.0.1 dev eth1 src 10.1.0.9 uid 0 \\    cache";
         assert_eq!(parse_device(by_router), Some("eth1"));
         assert_eq!(parse_device("local 127.0.0.1 dev lo src 127.0.0.1 uid 0"), Some("lo"));

@@ -347,7 +347,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_way_to_a_group_ends_above_it() {
+    fn groups_above_lists_the_ancestors_without_the_group_itself() {
         let mount = Path::new("/sys/fs/cgroup");
         let way = groups_above(mount, Path::new("/sys/fs/cgroup/a.slice/pg.service"));
         assert_eq!(way, [mount.to_owned(), mount.join("a.slice")]);

@@ -24,7 +24,7 @@ fn parsed(body: &str) -> Result<Box<dyn Treatment>, TreatmentError> {
 }
 
 #[test]
-fn limits_in_words() {
+fn throttle_describes_each_limit_with_device_and_host() {
     let throttle =
         parsed("{ device = \"/dev/sdb\", write_iops = 500, read_bytes = \"10M\", host = \"db2\" }");
     let text = in_words(throttle.unwrap().as_ref());
@@ -235,7 +235,7 @@ fn merged_writes_count_as_the_controller_counts_them() {
 }
 
 #[test]
-fn without_telemetry_nothing_is_proved() {
+fn a_throttle_of_an_unobserved_device_is_invalid() {
     let unseen = Trial { telemetry: None, ..trial(DeviceUse::default()) };
     for (trial, name) in [(unseen, "sdb"), (trial(writes(500.0, 0.0)), "sdc")] {
         let device = Device { host: "db2", name, version: Version::V1 };

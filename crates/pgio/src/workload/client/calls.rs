@@ -273,7 +273,7 @@ mod tests {
     }
 
     #[test]
-    fn a_step_is_repeated_with_its_number() {
+    fn repeated_steps_pass_their_number_as_parameter() {
         let mut repeated = call(vec![Parameter::Turn]);
         repeated.steps[0].times = 3;
         let bytes = written(&repeated, 1);
@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_has_the_work_of_its_sessions_once() {
+    fn a_part_holds_the_calls_of_its_own_sessions() {
         let own = |table: &str| Calls {
             script: Script { table: table.to_owned(), ..Script::default() },
             statements: Vec::new(),

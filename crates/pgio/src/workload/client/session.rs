@@ -455,7 +455,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_at_the_end_of_a_tag() {
+    fn the_row_count_is_parsed_from_the_command_tag() {
         for (tag, rows) in
             [("SELECT 1\0", 1), ("INSERT 0 12\0", 12), ("UPDATE 255\0", 255), ("COMMIT\0", 0)]
         {
@@ -465,7 +465,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slice_holds_what_was_done_since_the_last() {
+    fn take_returns_the_work_since_the_last_slice() {
         let mut tally = Tally::default();
         tally.transaction.record(2e6);
         tally.counted.calls = 1;

@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn values_and_variables_without_the_password() {
+    fn the_command_environment_contains_no_password() {
         let text = "host=h port=6432 user=u dbname=d password=geheim options='-c a=b'";
         let params = pgio_connect::resolve(text, &pgio_connect::Env::default()).unwrap();
         let params = params.with_application_name("pgio:1");

@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn a_driver_is_late_after_the_first_one() {
+    fn lateness_is_the_delay_after_the_first_driver() {
         let mut outcome = WindowOutcome::new(0.0);
         merge(&mut outcome, &[part(0, &[], 300_000_000), part(1, &[], 310_000_000)]);
         assert!((outcome.late - 0.01).abs() < 1e-9, "{}", outcome.late);

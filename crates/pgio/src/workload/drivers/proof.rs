@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn the_two_counts_agree_within_a_thousandth() {
+    fn counts_of_drivers_and_server_must_agree_within_a_thousandth() {
         use CheckVerdict::{Invalid, Ok};
         assert_eq!(judged(10_000, 0, 10_000, 10_400), Ok);
         assert_eq!(judged(10_000, 0, 10_010, 10_400), Ok);

@@ -64,7 +64,7 @@ fn a_reload_creates_identical_tables() {
 }
 
 #[test]
-fn a_vacuum_gives_each_trial_the_space_of_the_last() {
+fn a_vacuum_lets_each_trial_reuse_the_space_of_the_last() {
     // Any snapshot is as old as the oldest transaction of the server, those of other tests as well.
     let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
     let dsn = fresh_database(&cluster);

@@ -51,7 +51,7 @@ fn a_server_setting_is_applied_proved_and_undone() {
 }
 
 #[test]
-fn a_cluster_of_our_own_is_restarted() {
+fn a_private_server_is_restarted_for_settings_that_need_it() {
     let dir = Workdir::new();
     let conditions = [
         ("small", "shared_buffers = \"16MB\""),

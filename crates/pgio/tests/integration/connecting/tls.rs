@@ -42,7 +42,7 @@ fn sslmode_decides_between_tls_and_plain() {
 }
 
 #[test]
-fn tls_details_are_settable() {
+fn tls_versions_and_channel_binding_follow_the_conninfo() {
     let Some(server) = shared() else { return };
     let at = format!("host=localhost hostaddr=127.0.0.1 port={} dbname=postgres", server.port);
     let version = |rest: &str| {

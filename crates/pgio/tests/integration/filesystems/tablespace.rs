@@ -267,8 +267,10 @@ fn undo_waits_for_a_move_of_a_killed_run() {
 }
 
 #[test]
-fn a_tablespace_refused_before_anything_is_changed() {
-    if !in_namespace_or_rerun("tablespace::a_tablespace_refused_before_anything_is_changed") {
+fn unsuitable_tablespaces_are_refused_before_anything_is_changed() {
+    if !in_namespace_or_rerun(
+        "tablespace::unsuitable_tablespaces_are_refused_before_anything_is_changed",
+    ) {
         return;
     }
     let bench = Bench::new();

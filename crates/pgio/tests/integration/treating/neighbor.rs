@@ -11,8 +11,8 @@ use crate::workdir::{Workdir, condition_of, failed_checks, tolerate};
 const LIMIT: f64 = 500.0;
 
 #[test]
-fn neighbors_share_what_the_disk_can_do() {
-    if !in_namespace_or_rerun("neighbor::neighbors_share_what_the_disk_can_do", true) {
+fn throttled_neighbors_share_the_limit_of_the_disk() {
+    if !in_namespace_or_rerun("neighbor::throttled_neighbors_share_the_limit_of_the_disk", true) {
         return;
     }
     let disk = disk(2 << 30);

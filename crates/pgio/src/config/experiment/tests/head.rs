@@ -35,7 +35,7 @@ fn burn_in_runs_by_default_if_trials_share_a_data_set() {
 }
 
 #[test]
-fn checkpoint_modes() {
+fn checkpoint_takes_before_spread_or_none() {
     let mode = |key: &str| {
         let text = format!("[experiment]\n{key}\n[[condition]]\nname = 'a'\n");
         parse(&text, "x.toml", "x", TREATMENTS, CHECKS).map(|e| e.rules.checkpoint)

@@ -39,7 +39,7 @@ fn unknown_keys_suggest_the_nearest_key() {
 }
 
 #[test]
-fn wrong_types() {
+fn values_of_a_wrong_type_are_refused() {
     for (lines, message) in [
         ("experiment = 1", "1: experiment: must be a table, but is of type integer"),
         ("[experiment]\nname = 1", "2: experiment.name: must be a string, but is of type integer"),
@@ -73,7 +73,7 @@ fn wrong_types() {
 }
 
 #[test]
-fn values_out_of_range() {
+fn values_out_of_range_are_refused() {
     for (lines, message) in [
         ("blocks = 0", "blocks: must be a whole number from 1 to 10000, not `0`"),
         ("blocks = -6", "blocks: must be a whole number from 1 to 10000, not `-6`"),

@@ -39,7 +39,7 @@ fn targets_name_their_hosts() {
 }
 
 #[test]
-fn control_methods() {
+fn control_takes_pg_ctl_or_systemctl_with_a_unit() {
     let control = |text: &str| {
         let file = format!("[target]\ndsn = 'x'\ncontrol = '{text}'\n[[condition]]\nname = 'a'\n");
         parse(&file, "x.toml", "x", &[], &[])

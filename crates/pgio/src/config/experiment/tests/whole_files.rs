@@ -113,7 +113,7 @@ fn all_keys_are_read() {
 }
 
 #[test]
-fn the_shipped_examples() {
+fn shipped_examples_parse_with_their_workloads_and_conditions() {
     let sync = include_str!("../../../../../../examples/sync-commit-quick.toml");
     let sync = parse(sync, "sync-commit-quick.toml", "sync-commit", TREATMENTS, CHECKS).unwrap();
     assert_eq!(sync.name, "sync-commit");

@@ -144,7 +144,7 @@ mod tests {
         CheckpointSettings { timeout: 300.0, bytes: 1.9 * 1048576.0 * 1000.0, target: 0.9 };
 
     #[test]
-    fn a_checkpoint_in_a_window_is_foreseen() {
+    fn a_checkpoint_expected_in_the_window_is_a_warning() {
         let after =
             |seconds, writes| check_checkpoints(&WAL, Some(Duration::from_secs(seconds)), writes);
         assert_eq!(after(10, true).verdict, Fine);

@@ -270,7 +270,7 @@ fn the_load_of_pgio_is_judged() {
 }
 
 #[test]
-fn clocks_that_differ_by_more_than_can_be_an_error() {
+fn clock_skew_beyond_its_error_is_a_warning() {
     only(
         &after(|_, t| db(t).clock_offset_seconds = Some(-0.07)),
         "clock-skew",

@@ -36,7 +36,7 @@ fn gone(argument: &str) -> bool {
 }
 
 #[test]
-fn words_and_variables_arrive_as_they_are() {
+fn programs_receive_words_and_variables_unchanged() {
     let mut runner = runner();
     runner.set("A", "it's $HOME\n`two` lines ").unwrap();
     let done = run(
