@@ -20,9 +20,9 @@ pub const PER_OCTAVE: f64 = 16.0;
 pub const ONE_MICROSECOND: usize = 17;
 /// Number of buckets; the last one is about 2^31 µs (36 minutes).
 pub const BUCKETS: usize = 512;
-/// The server's clock has a resolution of 1 µs: below this value a quantile is meaningless, but the
-/// mean is not.
-pub const COARSEST_QUANTILE_NS: f64 = 20_000.0;
+/// The smallest quantile that is reported: 20 steps of the server's clock, whose resolution is 1 µs. The mean has
+/// no such limit.
+pub const MIN_QUANTILE_NS: f64 = 20_000.0;
 
 /// Maximum relative error from censored latencies for a statistic that is not marked as a lower
 /// bound: a few calls cut off by the end of the window must not mark every percentile.
@@ -183,7 +183,7 @@ impl Histogram {
     }
 
     /// Number of all operations, from which quantiles are computed.
-    pub fn observed(&self) -> u64 {
+    pub fn total_count(&self) -> u64 {
         self.count() + self.censored_count()
     }
 
@@ -193,50 +193,48 @@ impl Histogram {
     }
 
     /// Sum over all operations, including the lower bounds of censored ones.
-    pub fn observed_sum_ns(&self) -> f64 {
+    pub fn total_sum_ns(&self) -> f64 {
         self.sum_ns() + self.censored.as_ref().map_or(0.0, |c| c.sum_ns)
     }
 
     /// Exact mean of the answered operations; `None` without any.
-    pub fn mean_ns(&self) -> Option<f64> {
+    pub fn answered_mean_ns(&self) -> Option<f64> {
         (self.count() > 0).then(|| self.sum_ns() / self.count() as f64)
     }
 
     /// Exact maximum of the answered operations; `None` without any.
-    pub fn max_ns(&self) -> Option<f64> {
+    pub fn answered_max_ns(&self) -> Option<f64> {
         (self.count() > 0).then_some(self.answered.max_ns)
     }
 
     /// The mean of all operations. It counts as a lower bound if it would grow by more than
     /// [`NEGLIGIBLE`] with every censored operation as long as the longest known one.
     pub fn mean(&self) -> Option<Reading> {
-        let all = self.observed();
-        let ns = (all > 0).then(|| self.observed_sum_ns() / all as f64)?;
-        let longest = self.longest()?.ns;
+        let all = self.total_count();
+        let ns = (all > 0).then(|| self.total_sum_ns() / all as f64)?;
+        let longest = self.max()?.ns;
         let upper = (self.sum_ns() + self.censored_count() as f64 * longest) / all as f64;
         Some(Reading { ns, at_least: upper > ns * (1.0 + NEGLIGIBLE) })
     }
 
     /// The longest of all operations; a lower bound if that operation is censored.
-    pub fn longest(&self) -> Option<Reading> {
+    pub fn max(&self) -> Option<Reading> {
         let censored = self.censored.as_ref().map_or(0.0, |c| c.max_ns);
         let ns = self.answered.max_ns.max(censored);
         let at_least = self.censored_count() > 0 && censored >= self.answered.max_ns;
-        (self.observed() > 0).then_some(Reading { ns, at_least })
+        (self.total_count() > 0).then_some(Reading { ns, at_least })
     }
 
     /// Interpolated quantile `q` in 0..=1 of all operations; `None` if nothing was recorded. Each
     /// censored operation counts with its lower bound, so the quantile is a lower bound too, unless
     /// it would be almost the same if all of them had lasted forever.
     pub fn quantile(&self, q: f64) -> Option<Reading> {
-        let rank = q * self.observed() as f64;
-        let Some(censored) = &self.censored else {
+        let rank = q * self.total_count() as f64;
+        if self.censored.is_none() {
             let ns = self.answered.at_rank(rank)?;
             return Some(Reading { ns, at_least: false });
-        };
-        let mut all = self.answered.clone();
-        all.merge(censored);
-        let ns = all.at_rank(rank)?;
+        }
+        let ns = self.all_counts().at_rank(rank)?;
         let within = rank <= self.count() as f64;
         let at_most = self.answered.at_rank(rank).filter(|_| within);
         let at_least = at_most.is_none_or(|most| most > ns * (1.0 + NEGLIGIBLE));
@@ -282,9 +280,6 @@ fn edge_ns(bucket: usize) -> f64 {
     1000.0 * ((bucket as f64 - 0.5 - ONE_MICROSECOND as f64) / PER_OCTAVE).exp2()
 }
 
-#[cfg(test)]
-mod tests;
-
 /// Counting this many calls one by one takes a few milliseconds.
 const MAX_SINGLE_CALLS: u64 = 100_000;
 /// A ten-thousandth of a window is negligible compared with the time such calls have waited.
@@ -301,3 +296,6 @@ pub fn overdue_groups(calls: u64) -> impl Iterator<Item = (u64, u64)> {
         move |group: u64| (u128::from(group) * u128::from(calls) / u128::from(groups)) as u64;
     (0..groups).map(move |group| (begin(group + 1) - 1, begin(group + 1) - begin(group)))
 }
+
+#[cfg(test)]
+mod tests;

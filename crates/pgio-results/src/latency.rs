@@ -24,7 +24,7 @@ const MARGIN: f64 = 1.1;
 pub fn class_metrics(class: Class, h: &Histogram) -> Vec<(&'static str, Reading)> {
     let reading = |statistic: Statistic| match statistic {
         Statistic::Mean => h.mean(),
-        Statistic::Max => h.longest(),
+        Statistic::Max => h.max(),
         Statistic::P50 | Statistic::P95 | Statistic::P99 | Statistic::P99_9 => {
             h.quantile(statistic.quantile()?)
         }

@@ -5,7 +5,7 @@
 //! pgio, `undo` finds each step that was begun and restores the prior value, never a default
 //! ([`undo_all`]); if the current value is neither ours nor the prior one, it stops and asks.
 //!
-//! A new treatment is one file here, one line in [`kinds`], one example, one section of the docs.
+//! To add one, follow "Adding to it" in ARCHITECTURE.md.
 
 pub mod ballast;
 mod body;

@@ -6,9 +6,8 @@
 //! them, `window` and `plan` are the window that they share, `outcome` is its result; [`clock`] is the
 //! common start of windows on several servers.
 //!
-//! A new workload is one file here with its settings and an implementation of [`Workload`], one record in
-//! `config::kinds`, one entry in `experiment::application::workloads`, one example. Nothing here knows of conditions
-//! or experiments, and nothing here prints.
+//! To add one, follow "Adding to it" in ARCHITECTURE.md. Nothing here depends on conditions or experiments, and
+//! nothing here prints.
 
 mod client;
 pub mod clock;

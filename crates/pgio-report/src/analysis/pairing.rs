@@ -113,9 +113,9 @@ impl<'a> Arm<'a> {
         self.counted = all.map(|(_, i)| *i).filter(|i| self.all[*i].1.is_valid()).collect();
         for index in &self.counted {
             let (_, trial) = self.all[*index];
-            for (class, histogram) in trial.histograms.iter().filter(|(_, h)| h.observed() > 0) {
+            for (class, histogram) in trial.histograms.iter().filter(|(_, h)| h.total_count() > 0) {
                 let min_operations = self.min_operations.entry(class).or_insert(u64::MAX);
-                *min_operations = (*min_operations).min(histogram.observed());
+                *min_operations = (*min_operations).min(histogram.total_count());
             }
         }
     }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use super::comparison::Comparison;
 use super::pairing::{Arm, value};
 use super::verdict::{Bound, Verdict};
-use pgio_results::histogram::COARSEST_QUANTILE_NS;
+use pgio_results::histogram::MIN_QUANTILE_NS;
 use pgio_results::latency::{MIN_BEYOND, min_operations};
 use pgio_results::metrics::{self, Kind, MetricDef};
 use pgio_results::model::{SessionTotals, TargetResult};
@@ -100,7 +100,7 @@ pub(super) fn is_coarse(arm: &Arm<'_>, def: &MetricDef) -> bool {
         | Kind::Declared => false,
         Kind::Latency(_, statistic) => statistic.quantile().is_some(),
     };
-    let is_coarse = |v: &f64| v * 1e9 < COARSEST_QUANTILE_NS;
+    let is_coarse = |v: &f64| v * 1e9 < MIN_QUANTILE_NS;
     by_the_server && arm.values(def.name).iter().any(is_coarse)
 }
 

@@ -149,7 +149,7 @@ fn an_experiment_without_trials() {
 fn an_experiment_that_is_explained() {
     let mut stored = replicated(6);
     for (i, t) in (0..).zip(&mut stored.trials) {
-        let mean = t.histograms["commit"].mean_ns().unwrap() / 1e9;
+        let mean = t.histograms["commit"].answered_mean_ns().unwrap() / 1e9;
         set(t, "commits_per_second", 1.0 / mean);
         set(t, "riops", 5000.0 + f64::from(i));
         set(t, "device_reads_per_second", 500.0);

@@ -7,7 +7,7 @@
 use super::format::{self, NONE};
 use super::table::{Column, Document, Label, Remark, Table};
 use super::text;
-use pgio_results::histogram::{COARSEST_QUANTILE_NS, Histogram, Reading};
+use pgio_results::histogram::{Histogram, MIN_QUANTILE_NS, Reading};
 use pgio_results::operation::Statistic;
 use pgio_results::units::human;
 use pgio_results::{CheckVerdict, Outcome, Trial};
@@ -131,7 +131,7 @@ fn latencies(trial: &Trial) -> Vec<Table> {
         ["read", "update", "scan", "insert", "delete", "commit", "lag"]
             .iter()
             .filter_map(|class| Some((*class, trial.histograms.get(*class)?)))
-            .filter(|(_, h)| h.observed() > 0)
+            .filter(|(_, h)| h.total_count() > 0)
             .collect();
     if classes.is_empty() {
         return Vec::new();
@@ -143,7 +143,7 @@ fn latencies(trial: &Trial) -> Vec<Table> {
     let why = format!(
         "{NONE}: the server's clock has steps of 1 µs, so a percentile under {} is meaningless; \
          see the mean.",
-        human::latency(COARSEST_QUANTILE_NS)
+        human::latency(MIN_QUANTILE_NS)
     );
     let bounds = format!(
         "≥: the window's end cut off calls that were due and not answered ({}); \
@@ -175,12 +175,12 @@ fn latency_row(class: &str, h: &Histogram) -> Vec<String> {
 fn readings(h: &Histogram) -> Vec<Option<Reading>> {
     let quantiles = Statistic::PERCENTILES.into_iter().filter_map(Statistic::quantile);
     let quantiles = quantiles.map(|q| quantile(h, q));
-    std::iter::once(h.mean()).chain(quantiles).chain([h.longest()]).collect()
+    std::iter::once(h.mean()).chain(quantiles).chain([h.max()]).collect()
 }
 
 /// A percentile, if the clock is fine enough for it.
 fn quantile(h: &Histogram, q: f64) -> Option<Reading> {
-    h.quantile(q).filter(|reading| reading.ns >= COARSEST_QUANTILE_NS)
+    h.quantile(q).filter(|reading| reading.ns >= MIN_QUANTILE_NS)
 }
 
 fn remarks(trial: &Trial) -> Vec<Remark> {

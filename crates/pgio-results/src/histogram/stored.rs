@@ -51,7 +51,7 @@ impl From<&Histogram> for HistogramV1 {
         HistogramV1 {
             count: h.count(),
             sum_seconds: h.sum_ns() / 1e9,
-            max_seconds: h.max_ns().unwrap_or(0.0) / 1e9,
+            max_seconds: h.answered_max_ns().unwrap_or(0.0) / 1e9,
             buckets: pairs(h.counts()),
             censored: h.censored().map(|c| CensoredV1 {
                 count: c.count(),

@@ -15,7 +15,7 @@ fn one_microsecond_is_bucket_seventeen() {
 fn an_empty_histogram_has_no_statistics() {
     let empty = Histogram::default();
     assert_eq!(empty.quantile_ns(0.5), None);
-    assert_eq!(empty.mean_ns(), None);
+    assert_eq!(empty.answered_mean_ns(), None);
     assert!(empty.counts().is_empty());
 }
 
@@ -29,8 +29,8 @@ fn quantiles_of_a_known_sample() {
         let got = h.quantile_ns(q).unwrap() / 1000.0;
         assert!((got / us - 1.0).abs() < 0.025, "{q}: {got} is not {us}");
     }
-    assert_eq!(h.max_ns(), Some(1_000_000.0));
-    assert_eq!(h.mean_ns(), Some(500_500.0));
+    assert_eq!(h.answered_max_ns(), Some(1_000_000.0));
+    assert_eq!(h.answered_mean_ns(), Some(500_500.0));
 }
 
 /// Share of latencies below `ns` in a smooth distribution with a heavy tail (log-logistic).
@@ -104,18 +104,18 @@ fn recorded(all: &[f64]) -> Histogram {
 fn statistics_that_depend_on_censored_operations_are_lower_bounds() {
     // 960 calls of 1 to 2 ms, then 40 calls that were due in the last 400 ms and never started.
     let mut h = recorded(&(0..960).map(|i| 1e6 + 1e3 * f64::from(i)).collect::<Vec<_>>());
-    assert_eq!(h.longest().map(|r| r.at_least), Some(false));
+    assert_eq!(h.max().map(|r| r.at_least), Some(false));
     for i in 1..=40 {
         h.record_censored(f64::from(i) * 10e6, 1);
     }
-    assert_eq!((h.count(), h.censored_count(), h.observed()), (960, 40, 1000));
+    assert_eq!((h.count(), h.censored_count(), h.total_count()), (960, 40, 1000));
     let [median, p95, p99] = [0.5, 0.95, 0.99].map(|q| h.quantile(q).unwrap());
     assert!(!median.at_least && !p95.at_least, "{median:?} {p95:?}");
     assert!(p99.at_least && (p99.ns / 300e6 - 1.0).abs() < 0.05, "{p99:?}");
-    assert_eq!(h.longest(), Some(Reading { ns: 400e6, at_least: true }));
+    assert_eq!(h.max(), Some(Reading { ns: 400e6, at_least: true }));
     let mean = h.mean().unwrap();
     assert!(mean.at_least && mean.ns > 8e6, "{mean:?}");
-    assert_eq!(h.mean_ns(), Some(1_479_500.0), "only answered operations");
+    assert_eq!(h.answered_mean_ns(), Some(1_479_500.0), "only answered operations");
     let mut twice = h.clone();
     twice.merge(&h);
     assert_eq!((twice.censored_count(), twice.quantile(0.99)), (80, h.quantile(0.99)));
@@ -128,14 +128,14 @@ fn a_few_early_censored_operations_mark_no_statistic() {
     for q in [0.5, 0.95, 0.99, 0.999] {
         assert!(!h.quantile(q).unwrap().at_least, "{q}");
     }
-    assert!(!h.mean().unwrap().at_least && !h.longest().unwrap().at_least);
+    assert!(!h.mean().unwrap().at_least && !h.max().unwrap().at_least);
     let only = {
         let mut h = Histogram::default();
         h.record_censored(1e9, 3);
         h
     };
     assert_eq!(only.quantile(0.5).map(|r| r.at_least), Some(true));
-    assert_eq!((only.mean_ns(), only.max_ns(), only.count()), (None, None, 0));
+    assert_eq!((only.answered_mean_ns(), only.answered_max_ns(), only.count()), (None, None, 0));
 }
 
 #[test]
@@ -209,7 +209,7 @@ proptest! {
         let all: Vec<f64> = a.iter().chain(&b).copied().collect();
         let direct = recorded(&all);
         prop_assert_eq!(merged.counts(), direct.counts());
-        prop_assert_eq!(merged.max_ns(), direct.max_ns());
+        prop_assert_eq!(merged.answered_max_ns(), direct.answered_max_ns());
     }
 }
 

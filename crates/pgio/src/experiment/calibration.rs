@@ -59,9 +59,9 @@ impl Part {
     }
 }
 
-/// The conditions that take turns.
+/// What is calibrated: the conditions, the time that they have, and the accepted carry-over.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Question<'a> {
+pub(super) struct CalibrationInput<'a> {
     /// Names, in the order of the turns.
     pub(super) conditions: &'a [String],
     /// A number for each condition, equal for those with the same settings.
@@ -77,7 +77,7 @@ pub(super) struct Question<'a> {
     pub(super) shortest: Duration,
 }
 
-impl Question<'_> {
+impl CalibrationInput<'_> {
     fn lengths(&self) -> impl Iterator<Item = Duration> {
         let shortest = self.shortest;
         LENGTHS_MS.into_iter().map(Duration::from_millis).filter(move |length| *length >= shortest)
@@ -98,17 +98,17 @@ impl Question<'_> {
 /// Tries lengths until one is accepted. `run` gets a mean length, the counted time of each condition, and the
 /// number of the part, from which it draws its random numbers.
 pub(super) fn calibrate<E>(
-    question: Question<'_>,
+    input: CalibrationInput<'_>,
     run: &mut dyn FnMut(Duration, Duration, u64) -> Result<Part, E>,
 ) -> Result<Calibration, E> {
-    let mut calibration = Calibration { limit: question.limit, ..Calibration::default() };
+    let mut calibration = Calibration { limit: input.limit, ..Calibration::default() };
     let mut number = 0;
-    let mut left = question.budget();
-    for slice in question.lengths() {
-        if slice * MIN_SLICES > question.duration {
+    let mut left = input.budget();
+    for slice in input.lengths() {
+        if slice * MIN_SLICES > input.duration {
             break;
         }
-        let part_time = question.part_time(slice);
+        let part_time = input.part_time(slice);
         let parts = (left.as_secs_f64() / part_time.as_secs_f64()) as u32;
         if parts < MIN_PARTS {
             calibration.obstacle = Some(budget_obstacle(slice, part_time * MIN_PARTS, left));
@@ -116,7 +116,7 @@ pub(super) fn calibrate<E>(
         }
         let parts = parts.min(MAX_PARTS);
         let begun = Instant::now();
-        let mut turns = vec![Vec::new(); question.conditions.len()];
+        let mut turns = vec![Vec::new(); input.conditions.len()];
         let mut verdict = LengthVerdict::NotContradicted;
         for _ in 0..parts {
             number += 1;
@@ -131,13 +131,10 @@ pub(super) fn calibrate<E>(
                 verdict = LengthVerdict::TooShort;
                 break;
             }
-            // Each part asks again, so each has its share of the probability.
+            // The test is repeated after each part, so each part has its share of the probability.
             let alpha = ALPHA / f64::from(parts);
-            match carry_over::agreement(
-                &carry_over_answers(question, &turns),
-                log_limit(question),
-                alpha,
-            ) {
+            match carry_over::agreement(&carry_over_answers(input, &turns), log_limit(input), alpha)
+            {
                 Agreement::Open => {}
                 Agreement::Shown => {
                     verdict = LengthVerdict::Agrees;
@@ -155,7 +152,7 @@ pub(super) fn calibrate<E>(
             slices: turns.first().map_or(0, |own| u32::try_from(own.len()).unwrap_or(u32::MAX)),
             seconds: begun.elapsed().as_secs_f64(),
             verdict,
-            answers: stored_answers(question, &turns),
+            answers: stored_answers(input, &turns),
         });
         if accepted {
             calibration.slice_seconds = Some(slice.as_secs_f64());
@@ -163,7 +160,7 @@ pub(super) fn calibrate<E>(
         }
     }
     if calibration.tried.is_empty() && calibration.obstacle.is_none() {
-        let shortest = question.lengths().next().unwrap_or_default() * MIN_SLICES;
+        let shortest = input.lengths().next().unwrap_or_default() * MIN_SLICES;
         calibration.obstacle =
             Some(format!("a window is shorter than {} ms", shortest.as_millis()));
     }
@@ -199,24 +196,24 @@ pub(super) fn try_named_length<E>(
     Ok(Some(last))
 }
 
-fn log_limit(question: Question<'_>) -> f64 {
-    question.limit.ln_1p()
+fn log_limit(input: CalibrationInput<'_>) -> f64 {
+    input.limit.ln_1p()
 }
 
-fn carry_over_answers(question: Question<'_>, turns: &[Vec<SliceSample>]) -> Vec<Influence> {
+fn carry_over_answers(input: CalibrationInput<'_>, turns: &[Vec<SliceSample>]) -> Vec<Influence> {
     let slices: Vec<Slices> = turns.iter().map(|own| Slices::of(own, turns.len())).collect();
-    carry_over::estimate(&slices, question.settings, question.baseline)
+    carry_over::estimate(&slices, input.settings, input.baseline)
 }
 
 /// Returns the answers as stored, the largest difference first.
-fn stored_answers(question: Question<'_>, turns: &[Vec<SliceSample>]) -> Vec<CarryOver> {
-    let mut all = carry_over_answers(question, turns);
+fn stored_answers(input: CalibrationInput<'_>, turns: &[Vec<SliceSample>]) -> Vec<CarryOver> {
+    let mut all = carry_over_answers(input, turns);
     all.sort_by(|a, b| b.log.estimate.abs().total_cmp(&a.log.estimate.abs()));
     let share = ALPHA / all.len().max(1) as f64;
     let answer = |Influence { condition, place, log }: Influence| {
         let interval = log.interval(share);
         CarryOver {
-            condition: question.conditions[condition].clone(),
+            condition: input.conditions[condition].clone(),
             place: match place {
                 Place::SecondHalves => CarryOverPlace::SecondHalves,
                 Place::After => CarryOverPlace::After,
@@ -242,7 +239,7 @@ mod tests {
 
     fn tried_from(shortest: Duration, duration: u64, reaches: u64, call: u64) -> Calibration {
         let conditions = ["local", "on", "remote_apply"].map(str::to_owned);
-        let question = Question {
+        let input = CalibrationInput {
             conditions: &conditions,
             settings: &[0, 1, 2],
             baseline: 0,
@@ -274,7 +271,7 @@ mod tests {
                 calls: vec![Some(Duration::from_millis(call))],
             })
         };
-        calibrate(question, &mut run).unwrap()
+        calibrate(input, &mut run).unwrap()
     }
 
     #[test]

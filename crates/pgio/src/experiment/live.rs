@@ -182,7 +182,7 @@ impl Live<'_> {
         // In a woven window all sessions work through all conditions: there is one stream of work.
         let Planned { block, attempt, .. } = turn[0];
         let seed = trial_seed(self.seed, &self.workload, &first.cell, block, attempt);
-        // Woven conditions have none.
+        // Woven conditions have no background work.
         let condition = &first.cell.condition;
         let neighbors = RunningBackground::start(&self.background, condition, seed, &self.stop);
         if let Some(sources) = &mut target.sources {

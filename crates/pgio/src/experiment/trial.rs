@@ -44,10 +44,10 @@ use pgio_results::model::{
 use pgio_results::series::Series;
 use record::{record_program_output, record_run, session_evidence};
 
-/// Interval of reading evidence inside the window ...
+/// Interval of reading evidence inside the window; longer where reading takes more than [`EVIDENCE_SHARE`].
 const EVIDENCE_EVERY: Duration = Duration::from_millis(250);
-/// ... if that takes at most this fraction (1/n) of the time: reading is work on the measured
-/// hosts, and some conditions need more of it than others.
+/// Reading evidence takes at most this fraction (1/n) of the time: it is work on the measured hosts, and
+/// some conditions need more of it than others.
 const EVIDENCE_SHARE: u32 = 20;
 
 /// The result of a trial.
@@ -204,14 +204,14 @@ fn measure(
     observe: &mut dyn FnMut(Progress),
 ) -> Result<(), EngineError> {
     let pg = |doing: &'static str| move |source| EngineError::Postgres { doing, source };
-    let read = |e: server::ServerError| EngineError::Stuck(words::sentence(&e));
+    let read = |e: server::ServerError| EngineError::Other(words::sentence(&e));
     request.workload.before_trial(admin).map_err(pg("preparing the trial"))?;
     (trial.server.fsync, trial.server.full_page_writes) =
         durability(admin).map_err(pg("reading settings"))?;
     if request.checkpoint != Checkpoint::None {
         trial.warnings.extend(server::checkpoint(admin, request.server).err());
     }
-    // Without it, sessions would wait for the standby while they prepare.
+    // If the condition is not in force, sessions that prepare may wait for a standby.
     let first = request.verify(in_force, admin, When::Before);
     if let Err(error) = refuse_unproved(&first) {
         // Record that the measurement failed, not the condition.

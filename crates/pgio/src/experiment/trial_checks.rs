@@ -1,5 +1,5 @@
 //! Checks of one trial's record: whether its condition held, whether the data stayed
-//! the same, and in [`observed`] what else happened. The ids are those of `results::checks`.
+//! the same, and in [`observed`] what else happened. The ids are those of [`pgio_results::checks`].
 
 pub(super) mod apart;
 mod drbd;
@@ -16,7 +16,7 @@ use pgio_results::checks;
 use pgio_results::model::{Check, CheckVerdict, Evidence, Outcome, Trial, When};
 use pgio_results::series::Series;
 
-pub(super) use self::observed::{FOREIGN_SHARE, lies_on, storage};
+pub(super) use self::observed::{FOREIGN_WARNING_SHARE, lies_on, storage};
 
 /// Change of size above which the data no longer counts as the same.
 const SIZE_DRIFT: f64 = 0.02;

@@ -249,13 +249,14 @@ fn controller(
 }
 
 fn params_of(text: &str, observe: &mut Observer<'_>) -> Result<ConnectParams, ConnectError> {
-    // Use no run id, so that `leftovers` does not take this session for a live run.
     let mut warn = |warning: &_| observe(UndoEvent::Warns(warning));
     let params = connection::params_with_warnings(&ConnectString::new(text), "undo", &mut warn)?;
+    // Without the advisory lock of a run, another pgio would end a session named `pgio:…` as a leftover.
     Ok(params.with_application_name("pgio undo"))
 }
 
 fn end_sessions(admin: &mut Client, observe: &mut Observer<'_>) -> bool {
+    // A role that may not end them has left none of its own.
     let ended = leftovers::terminate(admin).unwrap_or_default();
     for pid in &ended {
         observe(UndoEvent::SessionEnded(*pid));

@@ -11,8 +11,8 @@ use std::time::{Duration, Instant};
 
 use postgres::Client;
 
-/// How long the sessions of a killed run may take to end: one whose client is gone is still listed for a moment.
-const LAST_SESSIONS: Duration = Duration::from_secs(3);
+/// Timeout for the sessions of a killed run to end: the server lists them for a moment after their client is gone.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(3);
 const POLL: Duration = Duration::from_millis(20);
 
 /// First half of the advisory lock's key: "pgio" in ASCII.
@@ -22,9 +22,9 @@ pub fn application_name(run_id: &str) -> String {
     format!("pgio:{run_id}")
 }
 
-/// Application name for the sessions of a program that the run started.
-pub fn application_name_of_command(run_name: &str) -> String {
-    format!("{run_name} command")
+/// Application name for the sessions of a program that a run or a driver started, whose own name is `owner`.
+pub fn application_name_of_command(owner: &str) -> String {
+    format!("{owner} command")
 }
 
 /// Application name for the sessions of one of several drivers.
@@ -45,12 +45,12 @@ pub fn announce(client: &mut Client, run_id: &str) -> Result<(), postgres::Error
         .map(drop)
 }
 
-/// Whether the run of session `a` lives.
+/// SQL: whether the run of session `a` is alive.
 const IS_LIVE: &str = "EXISTS (SELECT 1 FROM pg_locks l \
     WHERE l.locktype = 'advisory' AND l.granted AND l.classid::bigint = $1 \
       AND l.objid::bigint = hashtext(split_part(substr(a.application_name, 6), ' ', 1))::bigint & 4294967295)";
 
-/// Terminates the sessions of runs that are no longer live and returns their process ids.
+/// Terminates the sessions of runs that are no longer alive; returns the process ids of those that it may end.
 pub fn terminate(client: &mut Client) -> Result<Vec<i32>, postgres::Error> {
     let query = format!(
         "SELECT a.pid, pg_terminate_backend(a.pid) FROM pg_stat_activity a \
@@ -62,12 +62,13 @@ pub fn terminate(client: &mut Client) -> Result<Vec<i32>, postgres::Error> {
     Ok(rows.iter().map(|r| r.get(0)).collect())
 }
 
-/// The ids of other runs that have sessions in these databases and live. Waits for those that may be ending.
+/// Returns the ids of other runs that are alive and have sessions in these databases. Waits for sessions that may
+/// be ending.
 pub fn live_runs(
     client: &mut Client,
     databases: &[String],
 ) -> Result<Vec<String>, postgres::Error> {
-    let deadline = Instant::now() + LAST_SESSIONS;
+    let deadline = Instant::now() + EXIT_TIMEOUT;
     loop {
         let found = live_now(client, databases)?;
         if found.is_empty() || Instant::now() > deadline {

@@ -55,7 +55,7 @@ struct Throttle {
     limits: Limits,
 }
 
-/// The throttle of a trial. It keeps the disk, since the record alone has only the path in /dev.
+/// The throttle of a trial. Keeps the placement, because the record has only the path in /dev.
 #[derive(Debug)]
 struct ThrottleInForce {
     placement: Placement,

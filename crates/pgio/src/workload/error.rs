@@ -63,7 +63,7 @@ pub enum EngineError {
     #[error("stopped")]
     Stopped,
     #[error("{0}")]
-    Stuck(String),
+    Other(String),
 }
 
 impl From<DeviceError> for EngineError {

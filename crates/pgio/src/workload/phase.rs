@@ -56,7 +56,7 @@ pub(super) fn run<P: Phase>(
                 // A thread that fails reports its error; only a panic, which has been printed, does
                 // not.
                 let why = "a thread of the workload panicked; see its message above";
-                return error.or_else(|| Some(EngineError::Stuck(why.to_owned())));
+                return error.or_else(|| Some(EngineError::Other(why.to_owned())));
             }
         }
         if stop.requested() {
@@ -92,7 +92,7 @@ mod tests {
 
         fn take(&mut self, event: Self::Event) -> Result<(), EngineError> {
             self.working -= 1;
-            event.map_err(|why| EngineError::Stuck(why.to_owned()))
+            event.map_err(|why| EngineError::Other(why.to_owned()))
         }
 
         fn is_unfinished(&self, ending: bool) -> bool {
@@ -100,7 +100,7 @@ mod tests {
         }
 
         fn overdue(&mut self) -> Option<EngineError> {
-            self.hang.then(|| EngineError::Stuck("overdue".to_owned()))
+            self.hang.then(|| EngineError::Other("overdue".to_owned()))
         }
 
         fn tick(&mut self) {

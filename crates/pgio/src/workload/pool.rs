@@ -67,7 +67,7 @@ impl SessionPool {
         admin: &mut Client,
     ) -> Result<SessionPool, EngineError> {
         let sessions = Arc::clone(work).sessions().ok_or_else(|| {
-            EngineError::Stuck("a woven window needs sessions of the server".to_owned())
+            EngineError::Other("a woven window needs sessions of the server".to_owned())
         })?;
         SessionPool::assemble(&sessions, setup, admin)
     }

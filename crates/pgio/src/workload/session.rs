@@ -290,7 +290,7 @@ impl Session<'_> {
                 if first.began < order.ends[0] - 2e-6 {
                     let why = "the counted part of a slice began before the end of its guard; \
                                find out whether the server's clock was set back";
-                    return Err(EngineError::Stuck(why.to_owned()));
+                    return Err(EngineError::Other(why.to_owned()));
                 }
                 [slice_work(first)?, slice_work(second)?]
             }

@@ -187,7 +187,7 @@ impl Totals {
 
     pub(super) fn to_session_totals(&self, pid: i32, table: &str) -> SessionTotals {
         let longest = |class: &str| {
-            self.histograms.get(class).and_then(Histogram::max_ns).unwrap_or(0.0) / 1e9
+            self.histograms.get(class).and_then(Histogram::answered_max_ns).unwrap_or(0.0) / 1e9
         };
         SessionTotals {
             pid,
@@ -263,6 +263,6 @@ mod tests {
             (totals.counted("hot"), totals.counted("cold"), totals.work_units()),
             (6.0, 0.0, 0)
         );
-        assert_eq!(totals.histograms["read"].mean_ns(), Some(10_000.0));
+        assert_eq!(totals.histograms["read"].answered_mean_ns(), Some(10_000.0));
     }
 }

@@ -33,6 +33,10 @@ const MAX_ROUNDS_FACTOR: usize = 3;
 /// How often the server's clock is read again. Two machines may drift apart by half a millisecond a second, and
 /// slices that are placed late by more than the lead have a shorter guard.
 const READ_CLOCK_EVERY: Duration = Duration::from_secs(2);
+/// Seconds from the order of a slice to its start, in which sessions receive the order: a constant, and more for
+/// each session.
+const LEAD: f64 = 0.001;
+const LEAD_PER_SESSION: f64 = 0.000_2;
 /// Interval of progress, as in a plain window.
 const PROGRESS_EVERY: Duration = Duration::from_millis(50);
 
@@ -45,7 +49,7 @@ impl SessionPool {
         listener: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Result<WovenOutcome, EngineError> {
         let count = self.members.len();
-        let lead = 0.001 + 0.000_2 * count as f64;
+        let lead = LEAD + LEAD_PER_SESSION * count as f64;
         let start = Start::after_lead(admin, span(lead))?;
         listener(admin, WindowEvent::Opened(start.at));
         let mut clock = start;
@@ -154,7 +158,7 @@ struct CatchUp {
 
 impl CatchUp {
     fn new(admin: &mut Client) -> Result<CatchUp, EngineError> {
-        let failed = |e| EngineError::Stuck(words::sentence(&e));
+        let failed = |e| EngineError::Other(words::sentence(&e));
         let replication = server::replication(admin).map_err(failed)?;
         Ok(CatchUp { is_synchronous: replication.is_required() })
     }
@@ -197,7 +201,7 @@ struct Woven {
 
 impl Woven {
     fn new(plan: &WeavePlan, start: Start, sessions: usize) -> Woven {
-        let count = plan.conditions.len();
+        let conditions = plan.conditions.len();
         let condition = || WovenCondition {
             outcome: WindowOutcome::new(start.epoch),
             spans: Vec::new(),
@@ -205,10 +209,10 @@ impl Woven {
             slowest: None,
         };
         Woven {
-            conditions: (0..count).map(|_| condition()).collect(),
-            totals: vec![vec![Totals::default(); sessions]; count],
-            counted: vec![vec![0.0; sessions]; count],
-            halves: vec![Vec::new(); count],
+            conditions: (0..conditions).map(|_| condition()).collect(),
+            totals: vec![vec![Totals::default(); sessions]; conditions],
+            counted: vec![vec![0.0; sessions]; conditions],
+            halves: vec![Vec::new(); conditions],
             last: None,
             bin: slice_length(plan.duration.as_secs_f64()),
             progress: Progress::default(),
@@ -245,8 +249,8 @@ impl Woven {
         condition.outcome.totals.merge(&sum);
     }
 
-    /// Returns whether every condition has its duration, or is not to get it: a call that takes longer than
-    /// a slice leaves nothing of it to count.
+    /// Returns whether every condition has its duration or has used up its rounds: a call that takes longer
+    /// than a slice leaves nothing of it to count.
     fn is_complete(&self, plan: &WeavePlan) -> bool {
         let least = self.counted.iter().map(|own| mean(own)).fold(f64::INFINITY, f64::min);
         let rounds = self.conditions.iter().map(|c| c.spans.len()).max().unwrap_or(0);

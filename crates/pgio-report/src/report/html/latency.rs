@@ -15,7 +15,7 @@ use super::page::{Page, Section};
 use super::svg::{Axis, Frame, Scale};
 use super::table;
 use super::zoom::{self, Line, Zoom};
-use pgio_results::histogram::{COARSEST_QUANTILE_NS, Histogram, Reading, center_ns};
+use pgio_results::histogram::{Histogram, MIN_QUANTILE_NS, Reading, center_ns};
 use pgio_results::units::human;
 
 const CLASSES: [&str; 9] =
@@ -59,13 +59,13 @@ fn merged<'a>(page: &Page<'a>, class: &str) -> Vec<Merged<'a>> {
         }
         Merged { condition, histogram }
     };
-    page.conditions().map(of).filter(|m| m.histogram.observed() > 0).collect()
+    page.conditions().map(of).filter(|m| m.histogram.total_count() > 0).collect()
 }
 
 /// The percentile, as the negative decimal logarithm of the share above it, and the latency in seconds.
 fn curve(h: &Histogram) -> Vec<(f64, Option<f64>)> {
-    let total = h.observed() as f64;
-    let slowest = h.longest().map_or(0.0, |r| r.ns);
+    let total = h.total_count() as f64;
+    let slowest = h.max().map_or(0.0, |r| r.ns);
     let mut below = 0.0;
     let mut points = Vec::new();
     for (at, n) in h.all_counts().counts().iter().enumerate() {
@@ -74,7 +74,7 @@ fn curve(h: &Histogram) -> Vec<(f64, Option<f64>)> {
         below += n;
         // The center of the last bucket may be above the maximum.
         let ns = center_ns(at + 1).min(slowest);
-        if n > 0.0 && beyond >= MIN_BEYOND && ns >= COARSEST_QUANTILE_NS {
+        if n > 0.0 && beyond >= MIN_BEYOND && ns >= MIN_QUANTILE_NS {
             points.push((-(beyond / total).log10(), Some(ns / 1e9)));
         }
     }
@@ -87,7 +87,7 @@ fn figure(page: &Page<'_>, class: &str, all: &[Merged<'_>]) -> Markup {
     if points().count() < 2 {
         return html! { p.note {
             "Too few " (class) " operations above "
-            (human::latency(COARSEST_QUANTILE_NS)) " to draw their percentiles; see the table."
+            (human::latency(MIN_QUANTILE_NS)) " to draw their percentiles; see the table."
         } };
     }
     let slowest = points().filter_map(|p| p.1).fold(f64::MIN, f64::max);
@@ -162,7 +162,7 @@ fn numbers(class: &str, all: &[Merged<'_>]) -> Table {
         let h = &m.histogram;
         let mut cells = vec![m.condition.to_owned(), human::count(h.count()), shown(h.mean())];
         cells.extend(QUANTILES.map(|(_, q)| shown(quantile(h, q))));
-        cells.push(shown(h.longest()));
+        cells.push(shown(h.max()));
         cells
     };
     let missing =
@@ -170,7 +170,7 @@ fn numbers(class: &str, all: &[Merged<'_>]) -> Table {
     let why = format!(
         "{NONE}: under {}, where the server's clock is too coarse for a percentile, or fewer than \
          {MIN_BEYOND} operations slower.",
-        human::latency(COARSEST_QUANTILE_NS)
+        human::latency(MIN_QUANTILE_NS)
     );
     let cut_off = all.iter().any(|m| m.histogram.censored_count() > 0);
     let bounds = format!(
@@ -189,8 +189,8 @@ fn numbers(class: &str, all: &[Merged<'_>]) -> Table {
 
 /// A percentile, if the clock is fine enough and enough operations are slower.
 fn quantile(h: &Histogram, q: f64) -> Option<Reading> {
-    let beyond = h.observed() as f64 * (1.0 - q);
-    let fit = |r: &Reading| r.ns >= COARSEST_QUANTILE_NS && beyond >= MIN_BEYOND * 0.999;
+    let beyond = h.total_count() as f64 * (1.0 - q);
+    let fit = |r: &Reading| r.ns >= MIN_QUANTILE_NS && beyond >= MIN_BEYOND * 0.999;
     h.quantile(q).filter(fit)
 }
 
@@ -213,7 +213,7 @@ mod tests {
         assert!(points.is_sorted_by(|a, b| a.0 < b.0 && a.1 <= b.1), "{points:?}");
         let (out, slowest) = points.last().unwrap();
         assert!(*out <= 3.0 && slowest.unwrap() <= 0.01, "{points:?}");
-        assert!(points[0].1.unwrap() >= COARSEST_QUANTILE_NS / 1e9);
+        assert!(points[0].1.unwrap() >= MIN_QUANTILE_NS / 1e9);
         assert_eq!(quantile(&h, 0.9999), None);
     }
 

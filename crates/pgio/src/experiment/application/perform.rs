@@ -209,7 +209,7 @@ impl SharedRun<'_> {
         }
         stage.journal_tables()?;
         let continues = stage.store.is_some();
-        let begun = stage.decide_weave(continues).map_err(RunError::from);
+        let begun = stage.settle_slice_length(continues).map_err(RunError::from);
         match begun.and_then(|()| self.begin_store(&mut stage, dir, remarks)) {
             Ok(new) => lock = new.or(lock),
             Err(error) => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::section::Section;
 use crate::config::experiment::HostSpec;
-use crate::experiment::trial_checks::FOREIGN_SHARE;
+use crate::experiment::trial_checks::FOREIGN_WARNING_SHARE;
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::{self, Host, Hosts, LOCAL};
 use crate::pg::words;
@@ -116,7 +116,7 @@ impl CpuShares {
 fn check_load(busy: f64, cores: f64) -> Check {
     const ID: &str = "foreign-load";
     let text = format!("{:.1} of {cores:.0} cores busy during a second", busy * cores);
-    if busy <= FOREIGN_SHARE {
+    if busy <= FOREIGN_WARNING_SHARE {
         Check::ok(ID, text)
     } else {
         Check::warning(ID, text, "stop other programs, or measure when the machine is idle")
@@ -126,7 +126,7 @@ fn check_load(busy: f64, cores: f64) -> Check {
 fn check_steal(share: f64) -> Check {
     const ID: &str = "steal";
     let text = format!("the hypervisor gave {:.1} % of the time to other guests", share * 100.0);
-    if share <= FOREIGN_SHARE {
+    if share <= FOREIGN_WARNING_SHARE {
         Check::ok(ID, text)
     } else {
         Check::warning(ID, text, "measure on a machine of its own, or use more blocks")

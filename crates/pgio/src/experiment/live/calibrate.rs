@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::Live;
 use crate::config::experiment::Weave;
-use crate::experiment::calibration::{self, Part, Question};
+use crate::experiment::calibration::{self, CalibrationInput, Part};
 use crate::experiment::error::LiveError;
 use crate::experiment::event::Event;
 use crate::pg::server;
@@ -16,9 +16,9 @@ use pgio_report::analysis;
 use pgio_results::store::Calibration;
 
 impl Live<'_> {
-    /// Decides whether conditions take turns, and in slices of what length. An experiment that continues keeps
-    /// its length.
-    pub fn decide_weave(&mut self, continues: bool) -> Result<(), LiveError> {
+    /// Calibrates the length of slices, or refuses a named one that is too short. An experiment that continues
+    /// keeps its length.
+    pub fn settle_slice_length(&mut self, continues: bool) -> Result<(), LiveError> {
         match self.rules.weave {
             Weave::Off => {}
             Weave::Slices(slice) if !continues => self.refuse_short_slices(slice)?,
@@ -60,9 +60,9 @@ impl Live<'_> {
         let names = conditions.iter().map(String::as_str);
         let settings = analysis::weave_settings(&self.stored.manifest, names);
         let (conditions, settings) = (conditions.as_slice(), settings.as_slice());
-        let question =
-            Question { conditions, settings, baseline, duration, blocks, limit, shortest };
-        calibration::calibrate(question, &mut |slice, counted, number| {
+        let input =
+            CalibrationInput { conditions, settings, baseline, duration, blocks, limit, shortest };
+        calibration::calibrate(input, &mut |slice, counted, number| {
             self.run_part(&cells, slice, counted, number)
         })
     }

@@ -111,7 +111,7 @@ pub(super) fn record_totals(
     seconds: f64,
 ) {
     trial.metrics.extend(metrics_of(workload, &totals, seconds));
-    trial.histograms = totals.histograms.into_iter().filter(|(_, h)| h.observed() > 0).collect();
+    trial.histograms = totals.histograms.into_iter().filter(|(_, h)| h.total_count() > 0).collect();
 }
 
 /// Returns the metrics of all that was done in a window of `seconds`.

@@ -67,10 +67,10 @@ fn measure(
     observe: &mut dyn FnMut(Progress),
 ) -> Result<(), EngineError> {
     let pg = |doing: &'static str| move |source| EngineError::Postgres { doing, source };
-    let read = |e: server::ServerError| EngineError::Stuck(words::sentence(&e));
+    let read = |e: server::ServerError| EngineError::Other(words::sentence(&e));
     let first = &block.requests[0];
     let Some(duration) = first.workload.extent().time() else {
-        return Err(EngineError::Stuck("a woven window needs a duration".to_owned()));
+        return Err(EngineError::Other("a woven window needs a duration".to_owned()));
     };
     let plan = WeavePlan {
         conditions: block.requests.iter().map(|r| r.session_settings.clone()).collect(),

@@ -9,7 +9,7 @@ mod foreign;
 mod foreign_io;
 
 use self::drivers::{CLIENT_SHARE, DRIVER_CORES};
-pub(in crate::experiment) use self::foreign::FOREIGN_SHARE;
+pub(in crate::experiment) use self::foreign::FOREIGN_WARNING_SHARE;
 use self::foreign::{percent, worst};
 use crate::host::LOCAL;
 use crate::host::drbd::loss::CONGESTED_REMEDY;

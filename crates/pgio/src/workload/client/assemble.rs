@@ -152,7 +152,7 @@ fn open_all(plan: &Arc<Plan>, setup: &Setup) -> Result<Vec<Session>, EngineError
             .name("connecting".to_owned())
             .spawn(move || open_some(&plan, &next, &sender))
             .map_err(|e| {
-                EngineError::Stuck(format!("cannot start a thread for connecting: {e}"))
+                EngineError::Other(format!("cannot start a thread for connecting: {e}"))
             })?;
     }
     drop(sender);
@@ -192,7 +192,7 @@ impl Phase for Opening {
     fn overdue(&mut self) -> Option<EngineError> {
         let (late, count) = (self.count - self.sessions.len(), self.count);
         (late > 0 && self.last_event.elapsed() > GRACE).then(|| {
-            EngineError::Stuck(format!(
+            EngineError::Other(format!(
                 "{late} of {count} sessions were not ready in time; see the server's log"
             ))
         })

@@ -266,7 +266,7 @@ impl Phase for Working<'_> {
 fn add_latency(slice: &mut Slice, totals: &Totals) {
     // The commit of a transaction is the transaction itself, and the latency includes the lag.
     for h in ["read", "update", "transaction"].iter().filter_map(|c| totals.histograms.get(*c)) {
-        slice.timed += h.observed();
-        slice.latency_seconds += h.observed_sum_ns() / 1e9;
+        slice.timed += h.total_count();
+        slice.latency_seconds += h.total_sum_ns() / 1e9;
     }
 }

@@ -106,7 +106,7 @@ impl Tally {
             ("transaction", slice.transaction),
             ("lag", slice.lag),
         ];
-        let done = classes.into_iter().filter(|(_, h)| h.observed() > 0);
+        let done = classes.into_iter().filter(|(_, h)| h.total_count() > 0);
         totals.histograms = done.map(|(class, h)| (class.to_owned(), h)).collect();
         (totals, slice.readings)
     }

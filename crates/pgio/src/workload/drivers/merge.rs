@@ -58,7 +58,7 @@ impl PartState {
         };
         let other_calls = [Class::Delivery, Class::Device].map(|c| result.totals.count(c.name()));
         let mut histograms = result.totals.histograms.clone();
-        histograms.retain(|_, h| h.observed() > 0);
+        histograms.retain(|_, h| h.total_count() > 0);
         Some(DriverPart {
             rank: self.rank,
             host: self.host.clone(),

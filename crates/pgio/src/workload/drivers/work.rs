@@ -133,7 +133,7 @@ impl TrialWork {
     }
 
     fn send(&self, message: &FromDriver) -> Result<(), EngineError> {
-        self.link.send(message).map_err(|e| EngineError::Stuck(e.to_string()))
+        self.link.send(message).map_err(|e| EngineError::Other(e.to_string()))
     }
 
     fn run_trial(self, assignment: Assignment) -> Result<PartResult, EngineError> {
@@ -163,7 +163,7 @@ impl TrialWork {
         let ready = prepare(assignment.work, setup, &mut admin)?;
         self.send(&FromDriver::Ready { number, pids: ready.pids(), pinned: ready.pinned() })?;
         let Order::Run(extent) = self.order()? else {
-            return Err(EngineError::Stuck("the coordinator gave an unexpected order".to_owned()));
+            return Err(EngineError::Other("the coordinator gave an unexpected order".to_owned()));
         };
         let mut watch = WindowReporter::new(&self);
         let mut outcome =
@@ -221,11 +221,11 @@ struct RemoteGate {
 impl Opener for RemoteGate {
     fn start(&self, _: &mut Client, _: Duration) -> Result<Start, EngineError> {
         let sent = self.link.send(&FromDriver::AtGate { number: self.number });
-        sent.map_err(|e| EngineError::Stuck(e.to_string()))?;
+        sent.map_err(|e| EngineError::Other(e.to_string()))?;
         match next_order(&self.orders, &self.stop)? {
             Order::Open { at, epoch } => Ok(Start { at: self.clock.moment(at), epoch }),
             Order::Run(_) | Order::Release => {
-                Err(EngineError::Stuck("the coordinator gave an unexpected order".to_owned()))
+                Err(EngineError::Other("the coordinator gave an unexpected order".to_owned()))
             }
         }
     }

@@ -63,7 +63,7 @@ impl Phase for GatePhase<'_> {
 
     fn overdue(&mut self) -> Option<EngineError> {
         (self.begun.elapsed() > GRACE)
-            .then(|| EngineError::Stuck("drivers did not come to the window's start".to_owned()))
+            .then(|| EngineError::Other("drivers did not come to the window's start".to_owned()))
     }
 
     fn end(&mut self, _urgent: bool) {}
@@ -184,7 +184,7 @@ impl Phase for WindowPhase<'_> {
     fn overdue(&mut self) -> Option<EngineError> {
         let timeout = self.longest? + GRACE;
         (self.window.start.at.elapsed() > timeout)
-            .then(|| EngineError::Stuck("drivers did not end with the window".to_owned()))
+            .then(|| EngineError::Other("drivers did not end with the window".to_owned()))
     }
 
     fn tick(&mut self) {

@@ -146,7 +146,7 @@ impl Phase for Waiting<'_> {
         }
         (self.waiting > 0 && self.has_given_up()).then(|| {
             let waiting = self.waiting;
-            EngineError::Stuck(format!(
+            EngineError::Other(format!(
                 "{waiting} mail sessions did not end when they were stopped"
             ))
         })

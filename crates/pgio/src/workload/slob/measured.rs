@@ -123,7 +123,7 @@ pub(super) fn metrics(
         // Commits as well, because a call may wait for its own.
         let classes = SLOB_CALLS.into_iter().chain([Class::Commit]);
         let timed = classes.filter_map(|class| totals.histograms.get(class.name()));
-        let busy: f64 = timed.clone().map(Histogram::observed_sum_ns).sum();
+        let busy: f64 = timed.clone().map(Histogram::total_sum_ns).sum();
         let cut_off: u64 = timed.map(Histogram::censored_count).sum();
         let calls = calls + cut_off as f64;
         metrics.push((CALL_MEAN, (calls > 0.0).then(|| busy / 1e9 / calls)));

@@ -227,7 +227,7 @@ pub(super) fn trial(arm: &Arm, block: u32, position: u32, rng: &mut SplitMix64) 
             values.push((metric.unwrap(), h.quantile_ns(q).unwrap() / 1e9));
         }
         let metric = METRICS.iter().find(|m| **m == format!("{class}_latency_mean"));
-        values.push((metric.unwrap(), h.mean_ns().unwrap() / 1e9));
+        values.push((metric.unwrap(), h.answered_mean_ns().unwrap() / 1e9));
     }
     let metrics = values.into_iter().map(|(name, value)| {
         let unit = definition(name).unwrap().unit.to_owned();

@@ -11,11 +11,11 @@ use pgio_results::model::{Check, CheckVerdict, Trial};
 use pgio_results::telemetry::{HostUse, Telemetry};
 
 /// Share of a host's cores, or of the window by which others delayed the servers.
-const INVALID: f64 = 0.20;
+const INVALID_SHARE: f64 = 0.20;
 /// The same share for a warning; `experiment::doctor` takes it as well.
-pub(in crate::experiment) const FOREIGN_SHARE: f64 = 0.05;
-/// Cores, whatever the size of the host.
-const WHOLE_CORE: f64 = 1.0;
+pub(in crate::experiment) const FOREIGN_WARNING_SHARE: f64 = 0.05;
+/// Cores that are a warning at any size of the host.
+const WARNING_CORES: f64 = 1.0;
 
 pub(super) fn percent(share: f64) -> String {
     format!("{:.1} %", share * 100.0)
@@ -35,17 +35,17 @@ pub(super) fn load(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
     const ID: &str = "foreign-load";
     // The mail server is not distinguished from other programs.
     let mail = trial.workload.kind == "mail";
-    let most = if mail { f64::INFINITY } else { INVALID };
+    let invalid_above = if mail { f64::INFINITY } else { INVALID_SHARE };
     let judged = telemetry.hosts.iter().filter_map(|(name, host)| {
         let (cores, foreign) = (host.cores.filter(|n| *n > 0)?, host.foreign_cores?);
         let share = foreign / f64::from(cores);
         let delay = delay(host, foreign);
         let worse = share.max(delay.unwrap_or_default());
-        let verdict = verdict(worse, most).max(match foreign >= WHOLE_CORE {
+        let verdict = verdict(worse, invalid_above).max(match foreign >= WARNING_CORES {
             true => CheckVerdict::Warning,
             false => CheckVerdict::Ok,
         });
-        let waited = delay.filter(|d| *d > FOREIGN_SHARE).map_or_else(String::new, |d| {
+        let waited = delay.filter(|d| *d > FOREIGN_WARNING_SHARE).map_or_else(String::new, |d| {
             let all = percent(host.run_delay.unwrap_or_default());
             format!(
                 "; the servers' processes waited for a core {all} of the time, {} because of others",
@@ -75,14 +75,14 @@ pub(super) fn steal(telemetry: &Telemetry) -> Option<Check> {
     const ID: &str = "steal";
     let (name, _, share) = worst(telemetry, |h| h.cpu.get("steal").copied())?;
     let message = format!("the hypervisor took {} of the time of `{name}`", percent(share));
-    Some(check(ID, verdict(share, INVALID), message, remedy(ID)))
+    Some(check(ID, verdict(share, INVALID_SHARE), message, remedy(ID)))
 }
 
-/// Judges processor time that the work did not get; above `most` the trial does not count.
-fn verdict(share: f64, most: f64) -> CheckVerdict {
+/// Judges processor time that the work did not get; above `invalid_above` the trial does not count.
+fn verdict(share: f64, invalid_above: f64) -> CheckVerdict {
     match share {
-        s if s > most => CheckVerdict::Invalid,
-        s if s > FOREIGN_SHARE => CheckVerdict::Warning,
+        s if s > invalid_above => CheckVerdict::Invalid,
+        s if s > FOREIGN_WARNING_SHARE => CheckVerdict::Warning,
         _ => CheckVerdict::Ok,
     }
 }

@@ -87,7 +87,7 @@ fn the_samples_inside_the_window_are_judged() {
     assert_eq!(verdicts(&alone, &unwatched), unproved);
 }
 
-/// Module 8.4 is sampled by /proc/drbd, which does not say it.
+/// Readings count, because DRBD 8.4 is sampled from /proc/drbd, which does not report congestion.
 #[test]
 fn a_full_buffer_is_counted_inside_the_window() {
     let (node, there) = node(Fake::new());
@@ -115,7 +115,7 @@ fn a_full_buffer_is_counted_inside_the_window() {
     assert_eq!(judged(&in_force), (Warning, text.to_owned()));
     look(&mut in_force, 1, true);
     assert_eq!(judged(&in_force).0, Warning);
-    // One that fails is none.
+    // A reading that fails is not counted.
     there.0.lock().unwrap().up = false;
     look(&mut in_force, 5, true);
     assert!(judged(&in_force).1.ends_with("3 of 21 readings"), "{}", judged(&in_force).1);
