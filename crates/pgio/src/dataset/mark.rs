@@ -19,8 +19,12 @@ pub const VERSION: u32 = 3;
 const PREFIX: &str = "pgio data set:";
 const SENTENCE: &str = "(made by pgio setup, removed by pgio destroy)";
 
-/// Prefix and suffix of the comments on the tables of workloads, such as `pgio commit workload: made
-/// and dropped by pgio`. Such tables remain only after a run was killed.
+/// The comments on what workloads create for themselves: tables of `commit` and `slob`, the schema of a command. They
+/// remain only after a run was killed; `destroy` recognizes them.
+pub const COMMIT_TABLE: &str = "pgio commit workload: made and dropped by pgio";
+pub const SLOB_TABLE: &str = "pgio slob workload: made and dropped by pgio";
+pub const COMMAND_SCHEMA: &str = "pgio command workload: made and dropped by pgio";
+/// Prefix and suffix of these comments.
 const WORKLOAD_COMMENT: (&str, &str) = ("pgio ", " workload: made and dropped by pgio");
 
 /// One table of a data set: `pgio1`, `pgio2`, ..., `pgio_scan` or `pgio_base`.
@@ -222,7 +226,8 @@ mod tests {
             mark.comment(Part::Table(1)),
             @"pgio data set: version=3 scale=200M blocks=25600 table=1 tables=4 seed=42 filler=plain filler_width=1024 fillfactor=10 unlogged=false (made by pgio setup, removed by pgio destroy)"
         );
-        assert!(is_workload_comment("pgio commit workload: made and dropped by pgio"));
+        assert!([COMMIT_TABLE, SLOB_TABLE].into_iter().all(is_workload_comment));
+        assert!(crate::dataset::sql::HELPERS.contains(COMMAND_SCHEMA));
         assert!(!is_workload_comment("pgio commit workload"));
     }
 

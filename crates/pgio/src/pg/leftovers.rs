@@ -50,7 +50,7 @@ const IS_LIVE: &str = "EXISTS (SELECT 1 FROM pg_locks l \
     WHERE l.locktype = 'advisory' AND l.granted AND l.classid::bigint = $1 \
       AND l.objid::bigint = hashtext(split_part(substr(a.application_name, 6), ' ', 1))::bigint & 4294967295)";
 
-/// Terminates the sessions of runs that are no longer alive; returns the process ids of those that it may end.
+/// Terminates the sessions of runs that are no longer alive and returns their process ids.
 pub fn terminate(client: &mut Client) -> Result<Vec<i32>, postgres::Error> {
     let query = format!(
         "SELECT a.pid, pg_terminate_backend(a.pid) FROM pg_stat_activity a \
@@ -59,7 +59,9 @@ pub fn terminate(client: &mut Client) -> Result<Vec<i32>, postgres::Error> {
            AND NOT {IS_LIVE}"
     );
     let rows = client.query(&query, &[&i64::from(LOCK_CLASS)])?;
-    Ok(rows.iter().map(|r| r.get(0)).collect())
+    // The function returns false for a session that has ended meanwhile.
+    let terminated = rows.iter().filter(|row| row.get(1));
+    Ok(terminated.map(|row| row.get(0)).collect())
 }
 
 /// Returns the ids of other runs that are alive and have sessions in these databases. Waits for sessions that may

@@ -18,13 +18,12 @@ use super::{
 };
 use crate::config::Engine;
 use crate::config::resolve::{CommitSettings, Extent};
+use crate::dataset::mark::COMMIT_TABLE;
 use pgio_results::latency;
 use pgio_results::model::WorkloadInfo;
 use pgio_results::operation::Class;
 
 pub const TABLE: &str = "pgio_commit";
-/// The comment of the table; `destroy` drops tables whose comment begins like this.
-pub const MARK: &str = "pgio commit workload: made and dropped by pgio";
 
 #[derive(Debug, Clone)]
 pub struct Commit {
@@ -50,7 +49,7 @@ impl Commit {
             "SELECT 1 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace \
              WHERE n.nspname = $1 AND c.relname = $2 AND c.relkind = 'r' \
                AND obj_description(c.oid, 'pg_class') = $3",
-            &[&self.schema, &TABLE, &MARK],
+            &[&self.schema, &TABLE, &COMMIT_TABLE],
         )?;
         Ok(marked.is_some())
     }
@@ -133,7 +132,7 @@ impl Workload for Commit {
             true => "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, ",
             false => "",
         };
-        let values = [("table", table.as_str()), ("key", key), ("mark", MARK)];
+        let values = [("table", table.as_str()), ("key", key), ("mark", COMMIT_TABLE)];
         admin.batch_execute(&fill(sql::COMMIT_TABLE, &values))
     }
 
@@ -154,7 +153,7 @@ impl Workload for Commit {
     }
 
     fn created_table(&self) -> Option<(String, &'static str, &'static str)> {
-        Some((self.schema.clone(), TABLE, MARK))
+        Some((self.schema.clone(), TABLE, COMMIT_TABLE))
     }
 
     fn clean_up(&self, admin: &mut Client) -> Result<(), postgres::Error> {

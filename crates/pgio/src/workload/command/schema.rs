@@ -5,10 +5,8 @@
 use postgres::Client;
 
 use super::error::CommandError;
+use crate::dataset::mark::COMMAND_SCHEMA;
 use crate::pg::quote::{identifier, literal};
-
-/// The comment of the schema; `destroy` drops schemas whose comment begins and ends like this.
-pub const MARK: &str = "pgio command workload: made and dropped by pgio";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum SchemaOwner {
@@ -20,7 +18,7 @@ enum SchemaOwner {
 fn find(admin: &mut Client, name: &str) -> Result<SchemaOwner, CommandError> {
     let sql = "SELECT coalesce(pg_catalog.obj_description(oid, 'pg_namespace') = $2, false) \
                FROM pg_catalog.pg_namespace WHERE nspname = $1";
-    let row = admin.query_opt(sql, &[&name, &MARK]).map_err(failed("looking for the schema"))?;
+    let row = admin.query_opt(sql, &[&name, &COMMAND_SCHEMA]).map_err(failed("looking for the schema"))?;
     Ok(match row.map(|row| row.get::<_, bool>(0)) {
         None => SchemaOwner::Missing,
         Some(true) => SchemaOwner::Pgio,
@@ -58,7 +56,7 @@ pub(super) fn create(admin: &mut Client, name: &str) -> Result<(), CommandError>
     let sql = format!(
         "BEGIN; CREATE SCHEMA {name}; COMMENT ON SCHEMA {name} IS {mark}; COMMIT",
         name = identifier(name),
-        mark = literal(MARK)
+        mark = literal(COMMAND_SCHEMA)
     );
     admin.batch_execute(&sql).map_err(|source| {
         // The failure leaves the transaction open.

@@ -9,11 +9,10 @@
 
 use postgres::Client;
 
+use crate::dataset::mark::SLOB_TABLE;
 use crate::workload::sql::{self, fill};
 
 pub const TABLE: &str = "pgio_turnover";
-/// The comment of the table; `destroy` drops tables whose comment begins like this.
-pub const MARK: &str = "pgio slob workload: made and dropped by pgio";
 
 /// Rows per session.
 pub const DEPTH: u64 = 64;
@@ -37,7 +36,7 @@ pub(super) fn create(
         &[
             ("table", &sql::qualified(schema, TABLE)),
             ("unlogged", if unlogged { "UNLOGGED " } else { "" }),
-            ("mark", MARK),
+            ("mark", SLOB_TABLE),
             ("keys_each", &KEYS.to_string()),
             ("sessions", &sessions.to_string()),
             ("depth", &DEPTH.to_string()),
@@ -47,7 +46,7 @@ pub(super) fn create(
 
 /// Drops only a table with pgio's mark; otherwise CREATE fails.
 pub(super) fn remove(admin: &mut Client, schema: &str) -> Result<(), postgres::Error> {
-    match sql::is_marked(admin, schema, TABLE, MARK)? {
+    match sql::is_marked(admin, schema, TABLE, SLOB_TABLE)? {
         true => admin.batch_execute(&format!("DROP TABLE {}", sql::qualified(schema, TABLE))),
         false => Ok(()),
     }
