@@ -18,7 +18,9 @@ enum SchemaOwner {
 fn find(admin: &mut Client, name: &str) -> Result<SchemaOwner, CommandError> {
     let sql = "SELECT coalesce(pg_catalog.obj_description(oid, 'pg_namespace') = $2, false) \
                FROM pg_catalog.pg_namespace WHERE nspname = $1";
-    let row = admin.query_opt(sql, &[&name, &COMMAND_SCHEMA]).map_err(failed("looking for the schema"))?;
+    let row = admin
+        .query_opt(sql, &[&name, &COMMAND_SCHEMA])
+        .map_err(failed("looking for the schema"))?;
     Ok(match row.map(|row| row.get::<_, bool>(0)) {
         None => SchemaOwner::Missing,
         Some(true) => SchemaOwner::Pgio,
