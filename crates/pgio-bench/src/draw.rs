@@ -7,8 +7,8 @@
 use std::fs;
 use std::time::{Duration, Instant};
 
+use super::figures::spread;
 use super::server::Bench;
-use super::versus::spread;
 use pgio::cli::exit::{Failure, Outcome, TRIAL};
 use pgio::cli::output;
 use pgio::config::resolve::{HotSpot, KeyDistribution};

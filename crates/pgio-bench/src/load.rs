@@ -7,9 +7,10 @@ use std::time::{Duration, Instant};
 
 use postgres::SimpleQueryMessage;
 
+use super::figures::spread;
 use super::server::Bench;
 use super::upstream;
-use super::versus::{Versus, missing, spread};
+use super::upstream_args::{UpstreamArgs, missing};
 use pgio::cli::exit::{FAILED, FILES, Failure, Outcome};
 use pgio::cli::output;
 use pgio::dataset;
@@ -21,18 +22,18 @@ const TABLES: u32 = 4;
 /// Ends setup.sh; not part of loading.
 const UPSTREAM_SLEEP: Duration = Duration::from_secs(5);
 
-pub(super) fn run(versus: &Versus) -> Outcome {
-    let scripts = upstream::scripts(&versus.upstream)?;
-    let scale = match &versus.scale {
+pub(super) fn run(args: &UpstreamArgs) -> Outcome {
+    let scripts = upstream::scripts(&args.upstream)?;
+    let scale = match &args.scale {
         Some(scale) => scale.clone(),
         None => "1G".parse::<Scale>().expect("a valid size"),
     };
-    let mut bench = Bench::start(Some(versus.pg), &[("max_wal_size", "8GB")])?;
+    let mut bench = Bench::start(Some(args.pg), &[("max_wal_size", "8GB")])?;
     let dir = copy_of(&scripts)?;
     output::line(&format!("{TABLES} tables of {scale}, {TABLES} at a time\n"));
     // The original needs its base table; pgio does not.
     let (mut with_base, mut without) = (Vec::new(), Vec::new());
-    for round in 1..=versus.rounds {
+    for round in 1..=args.rounds {
         bench.settle()?;
         let theirs = original(&bench, dir.path(), &scale)?;
         drop_originals(&mut bench)?;

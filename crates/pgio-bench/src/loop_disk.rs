@@ -2,7 +2,7 @@
 //!
 //! The image file is unlinked after mounting, so that unmounting detaches the device and removes
 //! everything. In a private [namespace](in_namespace), even kill -9 leaves only an empty directory,
-//! which the next [`sweep`] removes. Requires root; local machine only.
+//! which the next [`reap`] removes. Requires root; local machine only.
 
 use std::ffi::OsStr;
 use std::fs::{self, File};
@@ -88,7 +88,7 @@ pub fn in_namespace(program: impl AsRef<OsStr>) -> CommandLine {
 /// Removes directories that killed processes left in `parents`. Their names consist of `prefix`, a
 /// process id, and optionally a hyphen with a suffix. Directories of running processes are kept: their
 /// mounts are invisible here and would be affected.
-pub fn sweep(prefix: &str, parents: &[&str]) {
+pub fn reap(prefix: &str, parents: &[&str]) {
     for parent in parents {
         for entry in fs::read_dir(parent).into_iter().flatten().flatten() {
             let name = entry.file_name();

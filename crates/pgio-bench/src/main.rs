@@ -11,6 +11,7 @@ mod client;
 mod command;
 mod draw;
 mod driver;
+mod figures;
 mod history;
 mod load;
 mod report;
@@ -19,7 +20,7 @@ mod telemetry;
 mod truth;
 mod updates;
 mod upstream;
-mod versus;
+mod upstream_args;
 mod visits;
 mod weave;
 
@@ -28,7 +29,7 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 
-use self::versus::Versus;
+use self::upstream_args::UpstreamArgs;
 use pgio::cli::exit;
 use pgio::cli::signals;
 use pgio::pg::private::{self, VersionRequest};
@@ -50,9 +51,9 @@ struct Cli {
 #[derive(Debug, Subcommand)]
 enum Bench {
     /// Block visits/s on a cached table, against the original's mypgio()
-    Visits(Versus),
+    Visits(UpstreamArgs),
     /// Loading 4 tables, against the original's setup.sh (needs bash and psql)
-    Load(Versus),
+    Load(UpstreamArgs),
     /// CPU cost of drawing a key, by distribution: a loop with the draw against one without
     Draw {
         /// Draws in each loop
@@ -99,8 +100,8 @@ enum Bench {
 
 fn main() -> ExitCode {
     let outcome = match Cli::parse().bench {
-        Bench::Visits(versus) => visits::run(&versus),
-        Bench::Load(versus) => load::run(&versus),
+        Bench::Visits(args) => visits::run(&args),
+        Bench::Load(args) => load::run(&args),
         Bench::Draw { draws, rounds, pg } => draw::run(draws, rounds, pg),
         Bench::Client(args) => client::run(&args),
         Bench::Driver { sessions, pg } => driver::run(sessions, pg),

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 use benchmath::effect::{self, Decision, Paired};
 use postgres::Client;
 
+use super::figures::metric;
 use super::server::Bench;
-use super::versus::metric;
 use pgio::cli::exit::{FAILED, Failure, Outcome};
 use pgio::cli::{connection, output};
 use pgio::config::{ConnectString, Layer};

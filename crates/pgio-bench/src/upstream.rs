@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use postgres::Client;
 
-use super::versus::missing;
+use super::upstream_args::missing;
 use pgio::cli::exit::{CONNECT, Failure};
 
 /// Returns the directory of its scripts: the checkout itself, or its archive unpacked to pgio/.

@@ -7,9 +7,10 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use super::figures::{metric, spread};
 use super::server::Bench;
 use super::upstream;
-use super::versus::{Versus, metric, spread};
+use super::upstream_args::UpstreamArgs;
 use pgio::cli::exit::{Failure, Outcome, TRIAL};
 use pgio::cli::output;
 use pgio::config::Layer;
@@ -19,21 +20,21 @@ use pgio_results::units::Scale;
 /// The original's work units, and pgio's batches.
 const CASES: &[(u64, u32)] = &[(1, 1), (1, 100), (8, 1), (255, 1)];
 
-pub(super) fn run(versus: &Versus) -> Outcome {
-    let scripts = upstream::scripts(&versus.upstream)?;
-    let scale = match &versus.scale {
+pub(super) fn run(args: &UpstreamArgs) -> Outcome {
+    let scripts = upstream::scripts(&args.upstream)?;
+    let scale = match &args.scale {
         Some(scale) => scale.clone(),
         None => "200M".parse::<Scale>().expect("a valid size"),
     };
     let mut bench = Bench::start(
-        Some(versus.pg),
+        Some(args.pg),
         &[("shared_buffers", "1GB"), ("max_wal_size", "4GB"), ("autovacuum", "off")],
     )?;
     bench.load(&scale, 1, false)?;
     upstream::create_functions(&scripts, &mut bench.admin)?;
     output::line(&format!(
         "one session, table of {scale} in shared buffers, {} pairs of {} s\n",
-        versus.rounds, versus.seconds
+        args.rounds, args.seconds
     ));
     output::line(
         "WORK_UNIT  batch  ours/original as it counts         ours/original by rows touched",
@@ -45,13 +46,13 @@ pub(super) fn run(versus: &Versus) -> Outcome {
             batch: Some(*batch),
             num_schemas: Some(1),
             num_threads: Some(1),
-            run_time: Some(Duration::from_secs(versus.seconds)),
+            run_time: Some(Duration::from_secs(args.seconds)),
             ..Layer::default()
         };
         let ours: Arc<dyn Workload> = Arc::new(bench.loaded(layer)?);
         let (mut counted, mut touched) = (Vec::new(), Vec::new());
-        for _ in 0..versus.rounds {
-            let original = original(&mut bench, &scale, *work_unit, versus.seconds)?;
+        for _ in 0..args.rounds {
+            let original = original(&mut bench, &scale, *work_unit, args.seconds)?;
             let trial = bench.trial(&ours, Duration::from_millis(300))?;
             let ratio = metric(&trial, "block_visits_per_second") / original;
             counted.push(ratio);

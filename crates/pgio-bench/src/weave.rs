@@ -13,8 +13,8 @@ use std::time::Instant;
 
 use benchmath::power;
 
+use super::figures::spread;
 use super::truth::rounds::{Round, scratch};
-use super::versus::spread;
 use pgio::cli::exit::{FAILED, FILES, Failure, Outcome};
 use pgio::cli::{output, signals};
 use pgio::experiment::event::Event;

@@ -29,7 +29,7 @@ pub(super) fn enter_namespace() -> Result<(), Failure> {
     let controller = controller()?;
     if std::env::var_os(INSIDE).is_some() {
         let groups = controller.mount_point.to_string_lossy().into_owned();
-        loop_disk::sweep(PREFIX, &[loop_disk::BASE_DIR, &groups]);
+        loop_disk::reap(PREFIX, &[loop_disk::BASE_DIR, &groups]);
         return Ok(());
     }
     let exe = std::env::current_exe().map_err(|e| Failure::new(FAILED, e))?;

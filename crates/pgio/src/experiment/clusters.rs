@@ -59,20 +59,20 @@ fn note_in(own: &OwnDir, directory: &Path) -> Result<(), OwnDirError> {
 /// Stops and removes clusters that have no living owner, and reports each.
 pub fn remove_abandoned(report: &mut dyn FnMut(Abandoned)) -> Result<(), StateError> {
     match OwnDir::open(&state::clusters_dir()?, DirMode::Private)? {
-        Some(own) => Ok(remove_noted(&own, &private::sweep_one, report)?),
+        Some(own) => Ok(remove_noted(&own, &private::reap_one, report)?),
         None => Ok(()),
     }
 }
 
-/// `sweep` returns whether it removed a cluster; none if the cluster is alive or not pgio's.
+/// `reap` returns whether it removed a cluster; none if the cluster is alive or not pgio's.
 fn remove_noted(
     own: &OwnDir,
-    sweep: &dyn Fn(&Path) -> Option<bool>,
+    reap: &dyn Fn(&Path) -> Option<bool>,
     report: &mut dyn FnMut(Abandoned),
 ) -> Result<(), OwnDirError> {
     for (name, directory) in noted(own)? {
         if exists(&directory) {
-            let Some(removed) = sweep(&directory) else { continue };
+            let Some(removed) = reap(&directory) else { continue };
             report(Abandoned { directory, removed });
             if !removed {
                 continue;
@@ -114,13 +114,13 @@ mod tests {
             note_in(&own, place).unwrap();
         }
         fs::remove_dir(&places[3]).unwrap();
-        let sweep = |directory: &Path| match directory.file_name().unwrap().to_str().unwrap() {
+        let reap = |directory: &Path| match directory.file_name().unwrap().to_str().unwrap() {
             "removed" => Some(fs::remove_dir(directory).is_ok()),
             "busy" => Some(false),
             _ => None,
         };
         let mut found = Vec::new();
-        remove_noted(&own, &sweep, &mut |abandoned| found.push(abandoned)).unwrap();
+        remove_noted(&own, &reap, &mut |abandoned| found.push(abandoned)).unwrap();
         found.sort_by_key(|a| a.removed);
         let abandoned = |at: usize, removed| Abandoned { directory: places[at].clone(), removed };
         assert_eq!(found, [abandoned(2, false), abandoned(1, true)]);

@@ -33,7 +33,7 @@ use crate::telemetry::Standbys;
 use crate::treatment::InForce;
 use crate::workload::clock::Opener;
 use crate::workload::command::ProgramOutput;
-use crate::workload::drivers::remote::lost;
+use crate::workload::drivers::coordinator::lost_driver_check;
 use crate::workload::{EngineError, Progress, Setup, WindowEvent};
 use counters::{durability, readings};
 use pgio_connect::interrupt;
@@ -83,7 +83,9 @@ pub fn run(
         });
     }
     trial.outcome = outcome_of(error.as_ref());
-    if let (Some(check), Outcome::Failed { .. }) = (error.as_ref().and_then(lost), &trial.outcome) {
+    if let (Some(check), Outcome::Failed { .. }) =
+        (error.as_ref().and_then(lost_driver_check), &trial.outcome)
+    {
         // The condition did not fail: the trial measured nothing and is repeated.
         trial.checks.push(check);
         trial.outcome = Outcome::Complete;

@@ -188,7 +188,7 @@ pub fn undo_journal(
     journal.finish()?;
     if target.private {
         // The directory of a private server could not be removed while something was mounted in it.
-        private::sweep_default();
+        private::reap_default();
     }
     Ok(true)
 }

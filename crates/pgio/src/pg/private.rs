@@ -6,7 +6,7 @@
 //! owner sends commands to the supervisor through a pipe. When the pipe closes, the owner has
 //! ended, for whatever reason; the supervisor then stops the servers and removes their directory.
 //! If the supervisor itself is killed, the kernel stops the servers, and the next start removes the
-//! directory ([`sweep`]).
+//! directory ([`reap()`]).
 //!
 //! fsync stays on because these servers are measured. This module does not depend on the workload.
 //! Next: [`find`] and [`download`] for the programs, [`layout`] for the files on disk.
@@ -20,9 +20,9 @@ mod layout;
 mod options;
 mod progress;
 mod protocol;
+mod reap;
 mod server;
 mod supervisor;
-mod sweep;
 mod task;
 mod version;
 
@@ -35,8 +35,8 @@ pub use find::{Binaries, Origin, find, find_installed};
 pub use layout::check_base;
 pub use options::check_version_options;
 pub use progress::{Observer, Progress};
+pub use reap::{reap, reap_default, reap_one};
 pub use supervisor::supervise;
-pub use sweep::{sweep, sweep_default, sweep_one};
 pub use task::PRIMARY;
 pub use version::{InvalidVersion, SUPPORTED, ServerVersion, VersionRequest};
 

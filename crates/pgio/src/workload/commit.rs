@@ -9,8 +9,8 @@ use std::sync::Arc;
 use postgres::Client;
 use serde_json::json;
 
+use super::drivers::coordinator::proof::Proof;
 use super::drivers::messages::Work;
-use super::drivers::proof::Proof;
 use super::sql::{self, fill};
 use super::{
     EngineError, Generator, Participants, Script, SessionPool, Sessions, Setup, Totals, Workload,

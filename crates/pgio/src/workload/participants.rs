@@ -11,8 +11,8 @@ use std::time::Duration;
 use postgres::Client;
 
 use super::clock::Opener;
+use super::drivers::coordinator::proof::Proof;
 use super::drivers::messages::Work;
-use super::drivers::proof::Proof;
 use super::error::EngineError;
 use super::outcome::{WindowEvent, WindowOutcome};
 use crate::config::resolve::Extent;

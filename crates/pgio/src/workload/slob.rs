@@ -18,8 +18,8 @@ use std::sync::Arc;
 
 use postgres::Client;
 
+use super::drivers::coordinator::proof::Proof;
 use super::drivers::messages::Work;
-use super::drivers::proof::Proof;
 use super::{
     EngineError, Generator, Participants, Script, SessionPool, Sessions, Setup, Totals, Workload,
     client, weave,

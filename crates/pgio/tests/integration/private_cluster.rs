@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::thread;
 
-use pgio::pg::private::{Error, Origin, PrivateCluster, Spec, VersionRequest, sweep};
+use pgio::pg::private::{Error, Origin, PrivateCluster, Spec, VersionRequest, reap};
 use rustix::process::{Pid, Signal, geteuid, getpgid, kill_process, kill_process_group};
 use tempfile::TempDir;
 
@@ -25,7 +25,7 @@ fn show(conninfo: &str, setting: &str) -> String {
     connect(conninfo).query_one(&format!("SHOW {setting}"), &[]).unwrap().get(0)
 }
 
-/// A base directory of this test's own: sweeping must not meet other tests' clusters.
+/// A base directory of this test's own: the clean-up must not meet other tests' clusters.
 fn base() -> TempDir {
     let base = tempfile::Builder::new().prefix("t").tempdir_in("/var/tmp").unwrap();
     fs::set_permissions(base.path(), fs::Permissions::from_mode(0o777)).unwrap();
@@ -288,12 +288,12 @@ fn an_owner_that_is_killed_leaves_no_trace() {
 }
 
 #[test]
-fn with_the_supervisor_killed_too_the_servers_stop_and_the_next_start_sweeps() {
+fn with_the_supervisor_killed_too_the_servers_stop_and_the_next_start_cleans_up() {
     let base = base();
     let owner = OwnerProcess::start(base.path());
     let processes = processes(&owner.cluster);
     let cluster = owner.cluster.clone();
-    assert!(sweep(base.path()).is_empty(), "a live cluster is not swept");
+    assert!(reap(base.path()).is_empty(), "a live cluster is not removed");
     kill(processes.supervisor);
     wait_until_gone(&processes.all);
     owner.signal(Signal::KILL);
@@ -306,16 +306,16 @@ fn with_the_supervisor_killed_too_the_servers_stop_and_the_next_start_sweeps() {
     assert_eq!(fs::read_dir(base.path()).unwrap().count(), 0);
 }
 
-/// Killed a moment ago, the servers may still be stopping: the sweep sees to it.
+/// Killed a moment ago, the servers may still be stopping: the clean-up waits for them.
 #[test]
-fn a_sweep_waits_for_servers_that_are_still_stopping() {
+fn a_clean_up_waits_for_servers_that_are_still_stopping() {
     let base = base();
     let owner = OwnerProcess::start(base.path());
     let processes = processes(&owner.cluster);
     kill(processes.supervisor);
     owner.signal(Signal::KILL);
     // Its lock is released when its last thread ends, a moment after the process looks dead.
-    wait_until("swept", || sweep(base.path()).len() == 1);
+    wait_until("removed", || reap(base.path()).len() == 1);
     assert_eq!(fs::read_dir(base.path()).unwrap().count(), 0);
     wait_until_gone(&processes.all);
 }

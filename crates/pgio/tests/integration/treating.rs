@@ -52,7 +52,7 @@ const PREFIX: &str = "pgio-test-";
 fn disk(bytes: u64) -> LoopDisk {
     let groups = controller().unwrap().mount_point.to_string_lossy().into_owned();
     // Remove leftovers of failed tests: a busy mount, and a group with processes in it.
-    loop_disk::sweep(PREFIX, &[loop_disk::BASE_DIR, &groups]);
+    loop_disk::reap(PREFIX, &[loop_disk::BASE_DIR, &groups]);
     let _lock = lock_free_devices();
     LoopDisk::create(&format!("{PREFIX}{}-", std::process::id()), bytes).unwrap()
 }

@@ -12,7 +12,8 @@ use crate::config::experiment::{WorkloadKind, WorkloadSpec};
 use crate::config::value::EngineName;
 use crate::experiment::error::LiveError;
 use crate::experiment::live::Live;
-use crate::workload::drivers::{DriverError, Drivers, launch, server_name};
+use crate::workload::drivers::coordinator::{Drivers, launch};
+use crate::workload::drivers::{DriverError, server_name};
 use crate::workload::{EngineError, Generator};
 
 /// Refuses, before a server is started, drivers that cannot be started, and work that they cannot do.

@@ -31,7 +31,7 @@ use crate::host::lock::LockFile;
 use crate::host::stop::Stop;
 use crate::pg::private::VersionRequest;
 use crate::treatment::journal::{self, Claims, Journal};
-use crate::workload::drivers::Drivers;
+use crate::workload::drivers::coordinator::Drivers;
 use pgio_results::store::{Manifest, Store, StoredExperiment};
 
 /// Whether the directory is new or holds an interrupted run.

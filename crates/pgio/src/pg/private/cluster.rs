@@ -18,7 +18,7 @@ use super::layout;
 use super::options::check_version_options;
 use super::progress::{Observer, Progress};
 use super::protocol::{Command, read_answer};
-use super::sweep::sweep;
+use super::reap::reap;
 use super::task::{Layout, Member, STANDBY, Setting, Task};
 use super::{Binaries, Error, ServerVersion, VersionRequest, at};
 use crate::config::experiment::StandbyTarget;
@@ -122,7 +122,7 @@ impl PrivateCluster {
         check_version_options(&binaries, &spec.initdb)?;
         observer(&Progress::Start);
         for base in spec.bases() {
-            sweep(&base);
+            reap(&base);
         }
         let task = spec.task(&binaries)?;
         let mut supervisor = Supervisor::start(&spec.supervisor_exe, &task)?;

@@ -28,7 +28,7 @@ pub(super) const SOCKETS: &str = "run";
 /// The primary's WAL, if it is apart from its data.
 pub(super) const WAL: &str = "wal";
 
-/// Timeout for the lock of a new marker: a sweeper may hold it while it looks for the mark.
+/// Timeout for the lock of a new marker: a clean-up may hold it while it looks for the mark.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum bytes of a log to show.
 const MAX_LOG_TAIL: u64 = 64 << 10;
@@ -61,7 +61,7 @@ impl ClusterDirectory {
             if stat.st_uid != geteuid().as_raw() {
                 return Err(Refused::Owner(stat.st_uid).into());
             }
-            // Lock before writing the mark: a sweeper must never see a marked directory without a
+            // Lock before writing the mark: a clean-up must never see a marked directory without a
             // lock.
             let marker = directory.create_new(MARKER, 0o600)?;
             let mut marker = LockedFile::lock(marker, LOCK_TIMEOUT).map_err(io::Error::other)?;
@@ -150,7 +150,7 @@ impl ClusterDirectory {
 
     /// Removes the content of the directory, even if the directory was renamed.
     pub(super) fn clear(&self) -> io::Result<()> {
-        // Remove the marker last, so that an interrupted removal is swept later.
+        // Remove the marker last, so that an interrupted removal is completed later.
         let by_descriptor = format!("/proc/self/fd/{}", self.directory.as_raw_fd());
         for entry in fs::read_dir(&by_descriptor)? {
             let entry = entry?;

@@ -188,7 +188,7 @@ mod tests {
         drop(lock);
         let found = released(base.path());
         assert_eq!(found.len(), 1);
-        assert!(abandoned(base.path()).is_empty(), "claimed by another sweeper");
+        assert!(abandoned(base.path()).is_empty(), "claimed by another clean-up");
     }
 
     #[test]

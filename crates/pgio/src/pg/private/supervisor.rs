@@ -289,7 +289,7 @@ impl Servers {
 impl Drop for Servers {
     fn drop(&mut self) {
         self.end_servers();
-        // The next start sweeps what cannot be removed now.
+        // The next start removes what cannot be removed now.
         let _ = remove_all(&self.directories);
     }
 }

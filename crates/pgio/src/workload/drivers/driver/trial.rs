@@ -1,44 +1,32 @@
 //! What a driver does for one trial: it connects, comes to each window's start, works, and reports.
 //!
-//! Runs on a thread of its own; [`super::serve`] receives the coordinator's messages meanwhile.
+//! Runs on a thread of its own; [`super::serve`] receives the coordinator's messages meanwhile, and
+//! [`super::gate`] waits for its orders.
 
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::mpsc::Receiver;
+use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use postgres::Client;
 use rustix::time::{ClockId, clock_gettime};
 
-use super::error::Fault;
-use super::messages::{Assignment, FromDriver, PartProgress, PartResult, Work};
-use crate::config::resolve::Extent;
-use crate::host::Host;
+use super::gate::{Order, RemoteGate, next_order};
+use super::preflight::{fault, open_admin, resolve_params};
 use crate::host::stop::Stop;
-use crate::pg::{leftovers, server, words};
-use crate::workload::clock::{Opener, Start};
-use crate::workload::command::{CommandError, ProgramOutput};
-use crate::workload::device::DeviceError;
+use crate::pg::words;
+use crate::workload::command::ProgramOutput;
+use crate::workload::drivers::messages::{Assignment, FromDriver, PartProgress, PartResult, Work};
 use crate::workload::error::EngineError;
 use crate::workload::outcome::{Progress, WindowEvent, WindowOutcome};
 use crate::workload::participants::{Generator, Part, Participants, Setup};
 use crate::workload::{client, command, device, mail};
-use pgio_connect::{ConnectError, ConnectParams, Env};
 use pgio_link::{Clock, Link};
 
-const TICK: Duration = Duration::from_millis(50);
 /// Messages in one report of what was sent: some 2 MB.
 const SENT_PER_REPORT: usize = 10_000;
 /// Interval of progress reports: the coordinator should need next to nothing for them.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(250);
-
-/// An order of the coordinator to the thread of a trial.
-#[derive(Debug, Clone, Copy)]
-pub(super) enum Order {
-    Run(Extent),
-    Open { at: i64, epoch: f64 },
-    Release,
-}
 
 /// One trial on a driver.
 pub(super) struct TrialWork {
@@ -47,72 +35,6 @@ pub(super) struct TrialWork {
     pub(super) clock: Clock,
     pub(super) stop: Stop,
     pub(super) orders: Arc<Mutex<Receiver<Order>>>,
-}
-
-/// Returns text that identifies a server for every client: port, start time and database.
-pub fn server_name(client: &mut Client) -> Result<String, postgres::Error> {
-    let row = client.query_one(
-        "SELECT coalesce(current_setting('port', true), '') || '/' || \
-                extract(epoch FROM pg_postmaster_start_time())::text || '/' || current_database()",
-        &[],
-    )?;
-    Ok(row.get(0))
-}
-
-/// Resolves the coordinator's parameters here: the password comes from this host's own sources.
-fn resolve_params(dsn: &str, application_name: &str) -> Result<ConnectParams, ConnectError> {
-    let params = pgio_connect::resolve(dsn, &Env::from_process())?;
-    Ok(params.with_application_name(application_name))
-}
-
-fn open_admin(params: &ConnectParams) -> Result<Client, EngineError> {
-    let mut admin = pgio_connect::connect(params).map_err(EngineError::Connect)?;
-    let failed = |source| EngineError::Postgres { doing: "preparing the admin session", source };
-    server::lift_limits(&mut admin).map_err(failed)?;
-    admin.batch_execute("SET synchronous_commit = local").map_err(failed)?;
-    Ok(admin)
-}
-
-pub(super) fn reach(dsn: &str, application_name: &str) -> Result<String, EngineError> {
-    let params = resolve_params(dsn, application_name).map_err(EngineError::Connect)?;
-    // Outside a trial no lock of the run may protect it.
-    let mut admin = open_admin(&params.with_application_name(leftovers::UNANNOUNCED))?;
-    server_name(&mut admin)
-        .map_err(|source| EngineError::Postgres { doing: "identifying the server", source })
-}
-
-/// Refuses work for which this host lacks something.
-pub(super) fn check(work: &Work) -> Result<(), EngineError> {
-    match work {
-        Work::Client { .. } | Work::Mail { .. } => {}
-        Work::Device { settings, path } => {
-            device::Device::on_this_host(settings.clone(), path.clone()).check_place()?;
-        }
-        Work::Command { settings } => {
-            command::check_programs(&settings.spec, command::Lines::Driver, &Host::local())?;
-        }
-    }
-    Ok(())
-}
-
-/// Returns where the cause of an error lies.
-pub(super) fn fault(error: &EngineError) -> Fault {
-    match error {
-        EngineError::Connect(_) => Fault::Connect,
-        EngineError::TooFewConnections { .. }
-        | EngineError::TooFewDescriptors { .. }
-        | EngineError::Privilege { .. }
-        | EngineError::Plan { .. }
-        | EngineError::Pooled
-        | EngineError::NotOurs(_)
-        | EngineError::Device(
-            DeviceError::Place(_) | DeviceError::NoFio { .. } | DeviceError::Refused { .. },
-        )
-        | EngineError::Command(CommandError::Missing { .. } | CommandError::Refused(_)) => {
-            Fault::Requirements
-        }
-        _ => Fault::Work,
-    }
 }
 
 impl TrialWork {
@@ -193,51 +115,6 @@ fn prepare(
             device::Device::on_this_host(settings, path).prepare_here(setup, admin)
         }
         Work::Command { settings } => command::assemble(settings, &setup, admin),
-    }
-}
-
-/// Waits for the next order.
-fn next_order(orders: &Mutex<Receiver<Order>>, stop: &Stop) -> Result<Order, EngineError> {
-    let orders = orders.lock().unwrap_or_else(PoisonError::into_inner);
-    loop {
-        match orders.recv_timeout(TICK) {
-            Ok(order) => return Ok(order),
-            Err(RecvTimeoutError::Timeout) if !stop.requested() => {}
-            Err(_) => return Err(EngineError::Stopped),
-        }
-    }
-}
-
-/// The coordinator chooses when a window opens.
-#[derive(Debug)]
-struct RemoteGate {
-    number: u64,
-    link: Link,
-    clock: Clock,
-    stop: Stop,
-    orders: Arc<Mutex<Receiver<Order>>>,
-}
-
-impl Opener for RemoteGate {
-    fn start(&self, _: &mut Client, _: Duration) -> Result<Start, EngineError> {
-        let sent = self.link.send(&FromDriver::AtGate { number: self.number });
-        sent.map_err(|e| EngineError::Other(e.to_string()))?;
-        match next_order(&self.orders, &self.stop)? {
-            Order::Open { at, epoch } => Ok(Start { at: self.clock.moment(at), epoch }),
-            Order::Run(_) | Order::Release => {
-                Err(EngineError::Other("the coordinator gave an unexpected order".to_owned()))
-            }
-        }
-    }
-
-    fn warm_up(&self, admin: &mut Client, lead: Duration) -> Result<Start, EngineError> {
-        self.start(admin, lead)
-    }
-
-    fn keep_alive(&self) {
-        let progress = PartProgress::default();
-        // A lost connection ends the trial by itself.
-        let _ = self.link.send(&FromDriver::Progress { number: self.number, progress });
     }
 }
 

@@ -1,4 +1,6 @@
-//! Prepares a trial on all drivers: all drivers connect and warm up at the same moment, or none does.
+//! The first phase of a trial: all drivers connect and warm up at the same moment, or none does.
+//!
+//! Next: [`super::gate_phase`] and [`super::window_phase`].
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -6,92 +8,74 @@ use std::time::{Duration, Instant};
 
 use postgres::Client;
 
-use super::error::{DriverError, Fault};
-use super::merge::PartState;
-use super::messages::{FromDriver, ToDriver};
-use super::roster::{ConnectedDrivers, DriverEvent};
-use crate::workload::clock::{Opener, ROUND_TRIPS, Start, common_lead};
+use super::common_start::open_all;
+use super::connected::{ConnectedDrivers, DriverEvent};
+use super::failures::{END_TIMEOUT, Failure};
+use super::part::PartState;
+use super::roster::Roster;
+use crate::workload::clock::{Opener, Start};
+use crate::workload::drivers::error::{DriverError, Fault};
+use crate::workload::drivers::messages::{FromDriver, ToDriver, Work};
 use crate::workload::error::EngineError;
-use crate::workload::phase::Phase;
+use crate::workload::participants::Setup;
+use crate::workload::phase::{self, Phase};
 use crate::workload::plan::GRACE;
-use pgio_link::{Arrival, Clock, LinkError};
+use pgio_link::{Arrival, Clock};
 
-/// Time for the round trips to one driver.
-const CLOCK_TIMEOUT: Duration = Duration::from_secs(5);
-/// Time for drivers to end their sessions after an order to end.
-pub(super) const END_TIMEOUT: Duration = Duration::from_secs(12);
+/// What each driver has prepared: the processes of its sessions and where they are pinned.
+pub(super) type Ready = BTreeMap<u32, (Vec<i32>, BTreeMap<String, String>)>;
 
-/// Converts a driver's failure into the error of the trial.
-pub(super) fn failure(
-    connected: &ConnectedDrivers,
-    rank: u32,
-    (message, fault, stopped): (String, Fault, bool),
-) -> EngineError {
-    match stopped {
-        true => {
-            let why = "a signal stopped it".to_owned();
-            let host = connected.host(rank);
-            DriverError::Lost { rank, host, why, inside: true }.into()
+impl Roster {
+    /// Sends the assignments and waits until all drivers are ready.
+    pub(super) fn prepare(
+        &mut self,
+        work: &Work,
+        setup: &Setup,
+        admin: &mut Client,
+    ) -> Result<(u64, Vec<PartState>, Ready), EngineError> {
+        let (number, parts) = self.assign(work, setup)?;
+        let longest = work.limit().for_span(Some(setup.warmup)).unwrap_or(setup.warmup);
+        let mut prepare_phase = PreparePhase {
+            connected: &mut self.connected,
+            parts,
+            number,
+            clock: self.clock,
+            admin,
+            opener: setup.opener.as_ref(),
+            waiting: 0,
+            ready: BTreeMap::new(),
+            ended: BTreeSet::new(),
+            last_event: Instant::now(),
+            aborted: None,
+            urgent: false,
+            warmup: if setup.warmup.is_zero() { Duration::ZERO } else { longest },
+        };
+        match phase::run(&mut prepare_phase, &self.arrivals, &setup.stop) {
+            Some(error) => Err(error),
+            None => Ok((number, prepare_phase.parts, prepare_phase.ready)),
         }
-        false => DriverError::Failed { rank, host: connected.host(rank), message, fault }.into(),
     }
-}
-
-/// Measures all clocks and opens a window on all drivers at the moment that `agree` returns, which may not come
-/// sooner than the time that it is given.
-pub(super) fn open_all(
-    connected: &ConnectedDrivers,
-    parts: &mut [PartState],
-    (number, clock): (u64, Clock),
-    agree: impl FnOnce(Duration) -> Result<Start, EngineError>,
-) -> Result<Start, EngineError> {
-    let mut worst = Duration::ZERO;
-    for part in parts.iter_mut() {
-        let Some(driver) = connected.driver(part.rank) else { continue };
-        let peer = format!("driver {} on {}", part.rank, part.host);
-        let measured = driver.link.offset(ROUND_TRIPS, CLOCK_TIMEOUT, &peer);
-        let offset = measured.map_err(|error| match error {
-            // The loss of the connection has not been read yet.
-            LinkError::Clock { .. } => DriverError::Lost {
-                rank: part.rank,
-                host: part.host.clone(),
-                why: error.to_string(),
-                inside: false,
-            },
-            other => other.into(),
-        })?;
-        worst = worst.max(offset.worst);
-        part.offset = Some(offset);
-    }
-    let start = agree(common_lead(worst))?;
-    let at = clock.at(start.at);
-    for part in parts.iter() {
-        let Some(offset) = &part.offset else { continue };
-        let open = ToDriver::Open { number, at: offset.to_peer(at), epoch: start.epoch };
-        connected.send(part.rank, &open)?;
-    }
-    Ok(start)
 }
 
 /// The phase from the assignments to the readiness of all.
-pub(super) struct PreparePhase<'a> {
-    pub(super) connected: &'a mut ConnectedDrivers,
-    pub(super) parts: Vec<PartState>,
-    pub(super) number: u64,
-    pub(super) clock: Clock,
-    pub(super) admin: &'a mut Client,
-    pub(super) opener: Option<&'a Arc<dyn Opener>>,
+struct PreparePhase<'a> {
+    connected: &'a mut ConnectedDrivers,
+    parts: Vec<PartState>,
+    number: u64,
+    clock: Clock,
+    admin: &'a mut Client,
+    opener: Option<&'a Arc<dyn Opener>>,
     /// Drivers that wait for the warm-up to open.
-    pub(super) waiting: usize,
+    waiting: usize,
     /// What each driver has prepared.
-    pub(super) ready: BTreeMap<u32, (Vec<i32>, BTreeMap<String, String>)>,
+    ready: Ready,
     /// Drivers that have ended this trial.
-    pub(super) ended: BTreeSet<u32>,
-    pub(super) last_event: Instant,
-    pub(super) aborted: Option<Instant>,
-    pub(super) urgent: bool,
+    ended: BTreeSet<u32>,
+    last_event: Instant,
+    aborted: Option<Instant>,
+    urgent: bool,
     /// The longest time that the warm-up may take.
-    pub(super) warmup: Duration,
+    warmup: Duration,
 }
 
 impl Phase for PreparePhase<'_> {
@@ -106,9 +90,9 @@ impl Phase for PreparePhase<'_> {
                         self.waiting += 1;
                         if self.waiting == self.parts.len() {
                             self.waiting = 0;
-                            let trial = (self.number, self.clock);
+                            let (number, clock) = (self.number, self.clock);
                             let (opener, admin) = (self.opener, &mut *self.admin);
-                            open_all(self.connected, &mut self.parts, trial, |lead| {
+                            open_all(self.connected, &mut self.parts, number, clock, |lead| {
                                 Start::agree_on_warm_up(opener, admin, lead)
                             })?;
                         }
@@ -119,8 +103,8 @@ impl Phase for PreparePhase<'_> {
                     FromDriver::Failed { message, fault, stopped, .. } => {
                         self.ended.insert(rank);
                         if self.aborted.is_none() {
-                            let what = (message, fault, stopped);
-                            return Err(match failure(self.connected, rank, what) {
+                            let failure = Failure { message, fault, stopped };
+                            return Err(match failure.into_error(self.connected, rank) {
                                 EngineError::Drivers(DriverError::Lost {
                                     rank, host, why, ..
                                 }) => DriverError::Lost { rank, host, why, inside: false }.into(),

@@ -1,14 +1,16 @@
-//! Asks all drivers something, before anything is changed: whether they reach the server, and whether their hosts
-//! have what the work needs.
+//! Asks all drivers, before anything is changed, whether they reach the server and whether their hosts have
+//! what the work needs.
 
 use std::collections::BTreeSet;
 use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
-use super::error::{DriverError, Fault};
-use super::messages::{FromDriver, ToDriver, Work};
-use super::roster::{DriverEvent, Drivers, Roster, TICK, application_name};
+use super::connected::DriverEvent;
+use super::roster::{Drivers, Roster, TICK};
 use crate::host::stop::Stop;
+use crate::pg::leftovers::application_name_of_driver;
+use crate::workload::drivers::error::{DriverError, Fault};
+use crate::workload::drivers::messages::{FromDriver, ToDriver, Work};
 use crate::workload::error::EngineError;
 use pgio_connect::ConnectParams;
 
@@ -16,8 +18,10 @@ use pgio_connect::ConnectParams;
 const TIMEOUT: Duration = Duration::from_secs(30);
 
 impl Drivers {
-    /// Has every driver connect to the server once. `expected` is what [`super::server_name`] returns for the
+    /// Has every driver connect to the server once. `expected` is what [`server_name`] returns for the
     /// coordinator's own session.
+    ///
+    /// [`server_name`]: crate::workload::drivers::server_name
     pub fn reach(
         &self,
         params: &ConnectParams,
@@ -28,7 +32,7 @@ impl Drivers {
         let ask = |number, rank| ToDriver::Reach {
             number,
             dsn: params.without_secrets(),
-            application_name: application_name(&run_id, rank),
+            application_name: application_name_of_driver(&run_id, rank),
         };
         let take = |rank, host, answer| match answer {
             FromDriver::Reached { server, .. } if server != expected => {

@@ -5,14 +5,9 @@ use std::time::Duration;
 
 use crate::host::command::CommandLine;
 use crate::host::exec::SpawnOptions;
+use crate::workload::drivers::environment::RANKS_VARIABLE;
 use crate::workload::drivers::error::DriverError;
 use pgio_link::{COORDINATOR_VARIABLE, LinkError, TOKEN_VARIABLE, Token};
-
-/// The variable with the ranks of the processes that one start makes, separated by commas.
-pub const RANKS_VARIABLE: &str = "PGIO_DRIVE_RANKS";
-
-/// The variable in which Slurm gives each process of a step its number.
-pub const SLURM_RANK_VARIABLE: &str = "SLURM_PROCID";
 
 /// What drivers need to find the coordinator and to be let in.
 #[derive(Debug, Clone)]

@@ -1,16 +1,15 @@
-//! The arguments of all benches against the original, and the format of ratios of pairs.
+//! The arguments of all benches against the original, and the error of a checkout that lacks something.
+//!
+//! They are apart from [`super::upstream`], which runs what the checkout holds.
 
 use std::path::PathBuf;
 
-use benchmath::summary;
-
 use pgio::cli::exit::{Failure, USAGE};
 use pgio::pg::private::VersionRequest;
-use pgio_results::model::Trial;
 use pgio_results::units::Scale;
 
 #[derive(Debug, clap::Args)]
-pub(super) struct Versus {
+pub(super) struct UpstreamArgs {
     /// A checkout of the original pgio 1.0
     #[arg(long, value_name = "DIR")]
     pub(super) upstream: PathBuf,
@@ -27,16 +26,7 @@ pub(super) struct Versus {
     pub(super) pg: VersionRequest,
 }
 
-pub(super) fn metric(trial: &Trial, name: &str) -> f64 {
-    trial.metrics.get(name).and_then(|m| m.value).unwrap_or(f64::NAN)
-}
-
-/// Formats ratios as `median 2.91 (2.80 to 3.05)`.
-pub(super) fn spread(values: &[f64], decimals: usize) -> String {
-    let of = |q| summary::quantile(values, q).unwrap_or(f64::NAN);
-    format!("median {:.decimals$} ({:.decimals$} to {:.decimals$})", of(0.5), of(0.0), of(1.0))
-}
-
+/// Returns the error of a checkout that lacks something.
 pub(super) fn missing(what: &str) -> Failure {
     Failure::message(USAGE, format!("--upstream: {what}"))
 }

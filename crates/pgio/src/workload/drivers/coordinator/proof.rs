@@ -6,7 +6,6 @@
 
 use postgres::Client;
 
-use super::messages::PartResult;
 use crate::pg::server::FORCE_FLUSH_SINCE;
 use crate::workload::slice::Totals;
 use pgio_results::model::Check;
@@ -102,28 +101,6 @@ pub(super) fn check(before: Counted, after: Counted, totals: &Totals) -> Check {
     Check::ok(ID, format!("the drivers counted {drivers} calls, the server {server}"))
 }
 
-/// The sessions of a driver as the server sees them.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct VisibleSessions {
-    pub sessions: usize,
-    pub addresses: Vec<String>,
-}
-
-/// Looks up a driver's sessions in pg_stat_activity.
-pub(super) fn find_sessions(
-    admin: &mut Client,
-    application_name: &str,
-    pids: &[i32],
-) -> Result<VisibleSessions, postgres::Error> {
-    let row = admin.query_one(
-        "SELECT count(*), coalesce(array_agg(DISTINCT host(client_addr)) \
-                                   FILTER (WHERE client_addr IS NOT NULL), '{}') \
-         FROM pg_stat_activity WHERE pid = ANY($1) AND application_name = $2",
-        &[&pids, &application_name],
-    )?;
-    Ok(VisibleSessions { sessions: row.get::<_, i64>(0) as usize, addresses: row.get(1) })
-}
-
 /// Returns the check of drivers whose sessions the server does not see as theirs.
 pub(super) fn hidden_sessions_check(ranks: &[u32]) -> Check {
     let ranks: Vec<String> = ranks.iter().map(u32::to_string).collect();
@@ -132,24 +109,6 @@ pub(super) fn hidden_sessions_check(ranks: &[u32]) -> Check {
         format!("pg_stat_activity does not show the sessions of driver {}", ranks.join(", ")),
         "connect drivers directly to PostgreSQL, as the same role",
     )
-}
-
-/// Terminates the sessions that a lost driver has left; its sockets may never show that it is gone.
-pub(super) fn terminate(admin: &mut Client, application_name: &str) {
-    // If the server is gone, its sessions are gone too; `undo` and the next start handle the rest.
-    let _ = admin.execute(
-        "SELECT pg_terminate_backend(pid) FROM pg_stat_activity \
-         WHERE application_name = $1 AND usename = current_user",
-        &[&application_name],
-    );
-}
-
-/// Sums the totals of all parts in the order of the drivers.
-pub(super) fn sum<'a>(parts: impl Iterator<Item = &'a PartResult>) -> Totals {
-    parts.fold(Totals::default(), |mut all, part| {
-        all.merge(&part.totals);
-        all
-    })
 }
 
 #[cfg(test)]

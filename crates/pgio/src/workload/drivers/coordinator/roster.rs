@@ -1,21 +1,24 @@
-//! Who is connected: the drivers of a run by rank, and the engine that starts them.
+//! The drivers of a run and what starts them; it waits until all are connected, and replaces those that are
+//! lost.
+//!
+//! Next: [`super::connected`] holds the connections, [`super::launcher_thread`] starts drivers.
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError};
 use std::sync::{Arc, Mutex};
+use std::thread;
 use std::time::{Duration, Instant};
 
-use super::engine::{Engine, split_by_group};
-use super::error::DriverError;
+use super::connected::{ConnectedDrivers, DriverEvent};
 use super::launch::{Invitation, Launcher};
-use super::messages::{FromDriver, ToDriver};
+use super::launcher_thread::LauncherThread;
 use crate::host::stop::Stop;
+use crate::workload::drivers::error::DriverError;
+use crate::workload::drivers::messages::ToDriver;
 use crate::workload::error::EngineError;
-use pgio_link::{
-    Arrival, Clock, Event, Hello, Link, Listener, Ranks, Token, host_name, local_addresses,
-};
+use pgio_link::{Arrival, Clock, LinkError, Listener, Ranks, Token, host_name, local_addresses};
 
+/// The interval of checks while no driver says anything.
 pub(super) const TICK: Duration = Duration::from_millis(50);
 /// How often something is prepared again because a driver was lost before the window.
 const ATTEMPTS: u32 = 3;
@@ -32,127 +35,11 @@ impl std::fmt::Debug for Drivers {
 pub(super) struct Roster {
     pub(super) connected: ConnectedDrivers,
     pub(super) arrivals: Receiver<Arrival>,
-    engine: Arc<Engine>,
+    launcher: Arc<LauncherThread>,
     pub(super) clock: Clock,
     pub(super) run_id: String,
     /// The number of the last trial.
     pub(super) number: u64,
-}
-
-/// The connected drivers, by rank.
-#[derive(Debug)]
-pub(super) struct ConnectedDrivers {
-    pub(super) drivers: BTreeMap<u32, Option<Driver>>,
-    /// Why drivers were refused, for the message if some are missing.
-    refused: Vec<String>,
-    /// Connections that ended before their driver was registered.
-    ended: BTreeSet<u64>,
-}
-
-#[derive(Debug)]
-pub(super) struct Driver {
-    id: u64,
-    pub(super) hello: Hello,
-    pub(super) link: Link,
-}
-
-/// An event of a connected driver.
-#[derive(Debug)]
-pub(super) enum DriverEvent {
-    Message(u32, FromDriver),
-    Lost { rank: u32, host: String, why: String },
-}
-
-impl ConnectedDrivers {
-    pub(super) fn count(&self) -> u32 {
-        self.drivers.len() as u32
-    }
-
-    pub(super) fn ranks(&self) -> Vec<u32> {
-        self.drivers.keys().copied().collect()
-    }
-
-    /// Returns the driver of this rank, if it is connected.
-    pub(super) fn driver(&self, rank: u32) -> Option<&Driver> {
-        self.drivers.get(&rank)?.as_ref()
-    }
-
-    /// Records who comes and goes; returns the event of a connected driver.
-    pub(super) fn handle_arrival(&mut self, arrival: Arrival) -> Option<DriverEvent> {
-        match arrival {
-            Arrival::Joined { rank, id, hello, link, .. } => {
-                if !self.ended.remove(&id) {
-                    self.drivers.insert(rank, Some(Driver { id, hello, link }));
-                }
-                None
-            }
-            Arrival::Refused { address, hello, why } => {
-                let host = hello.map_or_else(|| address.ip().to_string(), |hello| hello.host);
-                self.refused.push(format!("{host} ({why})"));
-                None
-            }
-            Arrival::FromDriver { rank, id, event } => {
-                let slot = self.drivers.get_mut(&rank)?;
-                let driver = match slot {
-                    Some(driver) if driver.id == id => driver,
-                    _ => {
-                        if let Event::Lost(_) = event {
-                            self.ended.insert(id);
-                        }
-                        return None;
-                    }
-                };
-                let host = driver.hello.host.clone();
-                let why = match event {
-                    Event::Message(json) => match serde_json::from_slice(&json) {
-                        Ok(message) => return Some(DriverEvent::Message(rank, message)),
-                        Err(e) => format!("it sent an invalid message: {e}"),
-                    },
-                    Event::Lost(why) => why,
-                };
-                *slot = None;
-                Some(DriverEvent::Lost { rank, host, why })
-            }
-        }
-    }
-
-    /// Like [`ConnectedDrivers::handle_arrival`], without messages about another trial or question, such as one
-    /// that was given up.
-    pub(super) fn handle_arrival_for(
-        &mut self,
-        number: u64,
-        arrival: Arrival,
-    ) -> Option<DriverEvent> {
-        self.handle_arrival(arrival).filter(|event| match event {
-            DriverEvent::Message(_, message) => message.number() == number,
-            DriverEvent::Lost { .. } => true,
-        })
-    }
-
-    pub(super) fn send(&self, rank: u32, message: &ToDriver) -> Result<(), DriverError> {
-        match self.driver(rank) {
-            Some(driver) => Ok(driver.link.send(message)?),
-            // Its loss is on its way as an event.
-            None => Ok(()),
-        }
-    }
-
-    pub(super) fn send_all(&self, message: &ToDriver) {
-        for driver in self.drivers.values().flatten() {
-            // A driver that cannot be sent to is lost, which arrives as an event.
-            let _ = driver.link.send(message);
-        }
-    }
-
-    pub(super) fn host(&self, rank: u32) -> String {
-        self.driver(rank)
-            .map_or_else(|| "an unknown host".to_owned(), |driver| driver.hello.host.clone())
-    }
-
-    fn missing_ranks(&self) -> Vec<u32> {
-        let empty = self.drivers.iter().filter(|(_, driver)| driver.is_none());
-        empty.map(|(rank, _)| *rank).collect()
-    }
 }
 
 impl Drivers {
@@ -184,19 +71,15 @@ impl Drivers {
         launcher.invite(Invitation { coordinator, token, run_id: run_id.to_owned() });
         // All at once, so that an engine may place them as it likes.
         let ranks: Vec<u32> = (0..count).collect();
-        let engine = Arc::new(Engine::new(launcher, listener)?);
-        engine.start(&ranks)?;
+        let launcher = Arc::new(LauncherThread::new(launcher, listener)?);
+        launcher.start(&ranks)?;
         let each = split_by_group(arrivals, groups).map_err(DriverError::from)?;
         let rosters = each.into_iter().zip(0..).map(|(arrivals, group)| {
             let own = ranks.iter().filter(|rank| *rank % groups == group);
             let mut roster = Roster {
-                connected: ConnectedDrivers {
-                    drivers: own.map(|rank| (*rank, None)).collect(),
-                    refused: Vec::new(),
-                    ended: BTreeSet::new(),
-                },
+                connected: ConnectedDrivers::new(own.copied()),
                 arrivals,
-                engine: Arc::clone(&engine),
+                launcher: Arc::clone(&launcher),
                 clock,
                 run_id: run_id.to_owned(),
                 number: 0,
@@ -218,6 +101,35 @@ fn coordinator_addresses(bound: SocketAddr, port: u16, local_only: bool) -> Stri
     let mut all: Vec<String> = own.map(|ip| SocketAddr::new(ip, port).to_string()).collect();
     all.push(format!("{}:{port}", host_name()));
     all.join(",")
+}
+
+/// Gives every group what happens to its own drivers; all hear of drivers that were refused.
+fn split_by_group(
+    arrivals: Receiver<Arrival>,
+    groups: u32,
+) -> Result<Vec<Receiver<Arrival>>, LinkError> {
+    if groups == 1 {
+        return Ok(vec![arrivals]);
+    }
+    let (senders, receivers): (Vec<_>, Vec<_>) = (0..groups).map(|_| mpsc::channel()).unzip();
+    let forward = move || {
+        // A group that is gone has ended its drivers.
+        for arrival in arrivals {
+            match arrival {
+                Arrival::Joined { rank, .. } | Arrival::FromDriver { rank, .. } => {
+                    let _ = senders[(rank % groups) as usize].send(arrival);
+                }
+                Arrival::Refused { address, hello, why } => {
+                    for sender in &senders {
+                        let (hello, why) = (hello.clone(), why.clone());
+                        let _ = sender.send(Arrival::Refused { address, hello, why });
+                    }
+                }
+            }
+        }
+    };
+    thread::Builder::new().name("groups".to_owned()).spawn(forward)?;
+    Ok(receivers)
 }
 
 impl Roster {
@@ -249,13 +161,13 @@ impl Roster {
             return Ok(());
         }
         self.connected.refused.clear();
-        self.engine.start(&missing)?;
+        self.launcher.start(&missing)?;
         self.wait_for_all(stop)
     }
 
     /// Waits until every driver that was started is connected.
     fn wait_for_all(&mut self, stop: &Stop) -> Result<(), EngineError> {
-        let (begun, timeout) = (Instant::now(), self.engine.timeout()?);
+        let (begun, timeout) = (Instant::now(), self.launcher.timeout()?);
         let mut losses = 0;
         loop {
             match self.arrivals.recv_timeout(TICK) {
@@ -268,7 +180,7 @@ impl Roster {
                             return Err(DriverError::Lost { rank, host, why, inside: false }.into());
                         }
                         // Whatever ended the others may have ended this one a moment later.
-                        self.engine.start(&[rank])?;
+                        self.launcher.start(&[rank])?;
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
@@ -284,7 +196,7 @@ impl Roster {
             if stop.requested() {
                 return Err(EngineError::Stopped);
             }
-            let ended = self.engine.why_missing(&missing)?;
+            let ended = self.launcher.why_missing(&missing)?;
             if ended.is_some() || begun.elapsed() > timeout {
                 return Err(self.missing_error(&missing, begun.elapsed(), ended).into());
             }
@@ -324,10 +236,6 @@ impl Drop for Roster {
         // Dropping the links lets the last message leave.
         self.connected.drivers.clear();
     }
-}
-
-pub(super) fn application_name(run_id: &str, rank: u32) -> String {
-    crate::pg::leftovers::application_name_of_driver(run_id, rank)
 }
 
 #[cfg(test)]

@@ -6,11 +6,10 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process_group};
 
-use super::contract::{
-    Invitation, Launcher, SLURM_RANK_VARIABLE, background_options, with_invitation,
-};
+use super::contract::{Invitation, Launcher, background_options, with_invitation};
 use crate::host::command::CommandLine;
 use crate::host::exec::spawn;
+use crate::workload::drivers::environment::SLURM_RANK_VARIABLE;
 use crate::workload::drivers::error::DriverError;
 
 /// Time for drivers to connect: the allocation exists already, but the program may be read over a network.

@@ -1,6 +1,6 @@
 //! Stops and removes, at the next start, what a killed supervisor left behind.
 //!
-//! A directory is swept only if it has our marker, belongs to us, and its lock is free. Its
+//! A directory is removed only if it has our marker, belongs to us, and its lock is free. Its
 //! processes, from initdb to the last backend, are found by their working directory: postmaster.pid
 //! does not list a server that is just starting, and removing the files of a running server would
 //! leak its shared memory. Only servers and initdb are signaled, not a user's shell in that
@@ -23,20 +23,20 @@ const SIGNAL_TIMEOUT: Duration = Duration::from_secs(10);
 const PROGRAMS: [&str; 2] = ["postgres", "initdb"];
 
 /// Removes abandoned clusters in `base` and returns their directories. A cluster that cannot be
-/// removed stays for the next sweep: it must not prevent a start.
-pub fn sweep(base: &Path) -> Vec<PathBuf> {
+/// removed stays for the next clean-up: it must not prevent a start.
+pub fn reap(base: &Path) -> Vec<PathBuf> {
     let Ok(base) = fs::canonicalize(base) else { return Vec::new() };
     layout::abandoned(&base).into_iter().filter(remove).map(|(root, _)| root).collect()
 }
 
 /// Removes the cluster in one directory and returns whether it succeeded; `None` if the cluster is
 /// not abandoned or not ours.
-pub fn sweep_one(root: &Path) -> Option<bool> {
+pub fn reap_one(root: &Path) -> Option<bool> {
     layout::abandoned_at(root.to_owned()).as_ref().map(remove)
 }
 
 /// Keeps the lock until the directory is removed. The servers whose WAL is here work in the main
-/// directory of the cluster, which its own sweep removes.
+/// directory of the cluster, which has a clean-up of its own.
 fn remove((root, directory): &(PathBuf, ClusterDirectory)) -> bool {
     let main = directory.main().and_then(layout::abandoned_at);
     if let Some((main, _)) = &main {
@@ -46,9 +46,9 @@ fn remove((root, directory): &(PathBuf, ClusterDirectory)) -> bool {
     remove_directory(directory, root).is_ok()
 }
 
-/// Like [`sweep`], for the default base directory.
-pub fn sweep_default() -> Vec<PathBuf> {
-    sweep(&layout::default_base())
+/// Like [`reap`], for the default base directory.
+pub fn reap_default() -> Vec<PathBuf> {
+    reap(&layout::default_base())
 }
 
 fn stop_all(root: &Path) {

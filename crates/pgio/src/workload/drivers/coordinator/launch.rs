@@ -11,7 +11,7 @@ mod local;
 
 use crate::config::drivers::{DriverEngine, DriverSpec};
 
-pub use contract::{Invitation, Launcher, RANKS_VARIABLE, SLURM_RANK_VARIABLE};
+pub use contract::{Invitation, Launcher};
 pub use descendants::is_driver_descendant;
 pub use kubernetes::manifest;
 

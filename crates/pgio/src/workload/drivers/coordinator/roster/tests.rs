@@ -1,15 +1,17 @@
 //! Drivers that come and go.
 
+use std::collections::BTreeMap;
+
 use super::*;
 use crate::config::ClientSettings;
 use crate::workload::client::calls::{AllCalls, Calls, Statement};
 use crate::workload::drivers::error::Fault;
-use crate::workload::drivers::messages::Work;
+use crate::workload::drivers::messages::{FromDriver, Work};
 use crate::workload::{Generator, Script, Setup};
-use pgio_link::{LinkError, PROTOCOL, build_hash, dial};
+use pgio_link::{Event, Hello, Link, PROTOCOL, build_hash, dial};
 
-/// Starts drivers that do nothing. While the first one is replaced the second is lost, and both come when that
-/// is replaced, too.
+/// Starts drivers that do nothing. While the first one is replaced the second is lost, and both come when
+/// that is replaced, too.
 #[derive(Default)]
 struct Fake {
     invitation: Option<Invitation>,
@@ -105,13 +107,13 @@ fn drivers_abort_their_part_if_another_cannot_be_sent_its_own() {
     let (links, heard) = (Arc::clone(&fake.links), Arc::clone(&fake.heard));
     let stop = Stop::new();
     let drivers = Drivers::open(Box::new(fake), (2, 1), None, "test", &stop).unwrap().remove(0);
-    let ends_its_part = std::thread::spawn(move || {
+    let ends_its_part = thread::spawn(move || {
         let begun = Instant::now();
         let of = |text: &str| {
             heard.lock().unwrap().iter().any(|(rank, json)| *rank == 0 && json.contains(text))
         };
         while !of("Abort") && begun.elapsed() < Duration::from_secs(30) {
-            std::thread::sleep(TICK);
+            thread::sleep(TICK);
         }
         let message = "stopped".to_owned();
         let failed = FromDriver::Failed { number: 1, message, fault: Fault::Work, stopped: true };

@@ -1,4 +1,4 @@
-//! A driver: dials the coordinator, does its part of each trial, and ends with the run.
+//! Dials the coordinator, hands what it orders to the thread of each trial, and ends with the run.
 //!
 //! If the coordinator is gone or silent, all sessions end within two seconds, by the same steps as after
 //! a second Ctrl-C; then the process ends, and with it every socket.
@@ -8,10 +8,13 @@ use std::sync::{Arc, Mutex};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use super::messages::{FromDriver, ToDriver};
-use super::work::{Order, TrialWork, check, fault, reach};
+use super::gate::Order;
+use super::preflight::{check, fault, reach};
+use super::trial::TrialWork;
 use crate::host::stop::Stop;
 use crate::pg::words;
+use crate::workload::drivers::error::Fault;
+use crate::workload::drivers::messages::{FromDriver, ToDriver};
 use crate::workload::error::EngineError;
 use pgio_link::{
     Clock, Event, Hello, Link, LinkError, PROTOCOL, Token, build_hash, dial, host_name,
@@ -74,7 +77,7 @@ pub fn serve(
             let failed = FromDriver::Failed {
                 number: trial.number,
                 message: "stopped by a signal".to_owned(),
-                fault: super::error::Fault::Work,
+                fault: Fault::Work,
                 stopped: true,
             };
             // The coordinator hears of the end in any case.

@@ -1,73 +1,22 @@
-//! The two phases of a measured window: all drivers come to its start, then they work.
+//! The last phase of a trial: all drivers work in one window, until the last of them has ended its sessions.
 //!
-//! Next: [`super::remote`] runs them; [`super::preparing`] is the phase before.
+//! Next: [`super::merge`] adds up what they did.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
 
-use super::error::{DriverError, Fault};
-use super::merge::PartState;
-use super::messages::{FromDriver, PartProgress, ToDriver};
-use super::preparing::{END_TIMEOUT, failure};
-use super::proof;
-use super::roster::{ConnectedDrivers, DriverEvent, application_name};
-use crate::pg::leftovers::application_name_of_command;
+use super::connected::{ConnectedDrivers, DriverEvent};
+use super::failures::{END_TIMEOUT, Failure};
+use super::part::PartState;
+use super::server_sessions::find_sessions;
+use crate::pg::leftovers::{application_name_of_command, application_name_of_driver};
+use crate::workload::drivers::error::{DriverError, Fault};
+use crate::workload::drivers::messages::{FromDriver, PartProgress, ToDriver};
 use crate::workload::error::EngineError;
 use crate::workload::phase::Phase;
 use crate::workload::plan::GRACE;
 use crate::workload::window::{OpenWindow, span};
 use pgio_link::Arrival;
-
-/// The phase in which all drivers come to the window's start.
-pub(super) struct GatePhase<'a> {
-    pub(super) connected: &'a mut ConnectedDrivers,
-    pub(super) number: u64,
-    pub(super) waiting: usize,
-    pub(super) drivers: usize,
-    pub(super) begun: Instant,
-}
-
-impl Phase for GatePhase<'_> {
-    type Event = Arrival;
-
-    fn take(&mut self, arrival: Arrival) -> Result<(), EngineError> {
-        match self.connected.handle_arrival_for(self.number, arrival) {
-            Some(DriverEvent::Message(rank, message)) => {
-                match message {
-                    FromDriver::AtGate { .. } => self.waiting += 1,
-                    FromDriver::Failed { message, fault, stopped, .. } => {
-                        return Err(failure(self.connected, rank, (message, fault, stopped)));
-                    }
-                    FromDriver::Reached { .. }
-                    | FromDriver::Checked { .. }
-                    | FromDriver::Ready { .. }
-                    | FromDriver::Opened { .. }
-                    | FromDriver::Progress { .. }
-                    | FromDriver::Closed { .. }
-                    | FromDriver::Serving { .. }
-                    | FromDriver::Sent { .. }
-                    | FromDriver::Ended { .. } => {}
-                }
-                Ok(())
-            }
-            Some(DriverEvent::Lost { rank, host, why }) => {
-                Err(DriverError::Lost { rank, host, why, inside: false }.into())
-            }
-            None => Ok(()),
-        }
-    }
-
-    fn is_unfinished(&self, ending: bool) -> bool {
-        self.waiting < self.drivers && !ending
-    }
-
-    fn overdue(&mut self) -> Option<EngineError> {
-        (self.begun.elapsed() > GRACE)
-            .then(|| EngineError::Other("drivers did not come to the window's start".to_owned()))
-    }
-
-    fn end(&mut self, _urgent: bool) {}
-}
 
 /// The drivers during a window.
 pub(super) struct WindowPhase<'a> {
@@ -119,9 +68,10 @@ impl WindowPhase<'_> {
                 }
             }
             FromDriver::Serving { pids, .. } => {
-                let name = application_name_of_command(&application_name(self.run_id, rank));
+                let driver = application_name_of_driver(self.run_id, rank);
+                let name = application_name_of_command(&driver);
                 // Without an answer, the driver's addresses stay unknown.
-                let seen = proof::find_sessions(self.window.admin(), &name, &pids);
+                let seen = find_sessions(self.window.admin(), &name, &pids);
                 part.addresses = seen.map(|seen| seen.addresses).unwrap_or_default();
                 self.serving.insert(rank, pids);
                 self.window.report_serving(self.serving.values().flatten().copied().collect());
@@ -133,13 +83,15 @@ impl WindowPhase<'_> {
                 part.result = Some(*result);
                 // After an order to stop, an early end is no failure of the driver.
                 if let (Some(message), None) = (error, self.aborted) {
-                    return Err(failure(self.connected, rank, (message, Fault::Work, stopped)));
+                    let failure = Failure { message, fault: Fault::Work, stopped };
+                    return Err(failure.into_error(self.connected, rank));
                 }
             }
             FromDriver::Failed { message, fault, stopped, .. } => {
                 self.ended.insert(rank);
                 if self.aborted.is_none() {
-                    return Err(failure(self.connected, rank, (message, fault, stopped)));
+                    let failure = Failure { message, fault, stopped };
+                    return Err(failure.into_error(self.connected, rank));
                 }
             }
             FromDriver::Reached { .. }

@@ -1,0 +1,134 @@
+//! The drivers that are connected, by rank, and what comes in from them.
+//!
+//! Nothing here waits: [`super::roster`] does, and has missing drivers started again.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::workload::drivers::error::DriverError;
+use crate::workload::drivers::messages::{FromDriver, ToDriver};
+use pgio_link::{Arrival, Event, Hello, Link};
+
+/// The connected drivers, by rank.
+#[derive(Debug)]
+pub(super) struct ConnectedDrivers {
+    pub(super) drivers: BTreeMap<u32, Option<Driver>>,
+    /// Why drivers were refused, for the message if some are missing.
+    pub(super) refused: Vec<String>,
+    /// Connections that ended before their driver was registered.
+    ended: BTreeSet<u64>,
+}
+
+#[derive(Debug)]
+pub(super) struct Driver {
+    id: u64,
+    pub(super) hello: Hello,
+    pub(super) link: Link,
+}
+
+/// An event of a connected driver.
+#[derive(Debug)]
+pub(super) enum DriverEvent {
+    Message(u32, FromDriver),
+    Lost { rank: u32, host: String, why: String },
+}
+
+impl ConnectedDrivers {
+    /// Returns the drivers of these ranks, none of which is connected yet.
+    pub(super) fn new(ranks: impl Iterator<Item = u32>) -> ConnectedDrivers {
+        ConnectedDrivers {
+            drivers: ranks.map(|rank| (rank, None)).collect(),
+            refused: Vec::new(),
+            ended: BTreeSet::new(),
+        }
+    }
+
+    pub(super) fn count(&self) -> u32 {
+        self.drivers.len() as u32
+    }
+
+    pub(super) fn ranks(&self) -> Vec<u32> {
+        self.drivers.keys().copied().collect()
+    }
+
+    /// Returns the driver of this rank, if it is connected.
+    pub(super) fn driver(&self, rank: u32) -> Option<&Driver> {
+        self.drivers.get(&rank)?.as_ref()
+    }
+
+    /// Records who comes and goes; returns the event of a connected driver.
+    pub(super) fn handle_arrival(&mut self, arrival: Arrival) -> Option<DriverEvent> {
+        match arrival {
+            Arrival::Joined { rank, id, hello, link, .. } => {
+                if !self.ended.remove(&id) {
+                    self.drivers.insert(rank, Some(Driver { id, hello, link }));
+                }
+                None
+            }
+            Arrival::Refused { address, hello, why } => {
+                let host = hello.map_or_else(|| address.ip().to_string(), |hello| hello.host);
+                self.refused.push(format!("{host} ({why})"));
+                None
+            }
+            Arrival::FromDriver { rank, id, event } => {
+                let slot = self.drivers.get_mut(&rank)?;
+                let driver = match slot {
+                    Some(driver) if driver.id == id => driver,
+                    _ => {
+                        if let Event::Lost(_) = event {
+                            self.ended.insert(id);
+                        }
+                        return None;
+                    }
+                };
+                let host = driver.hello.host.clone();
+                let why = match event {
+                    Event::Message(json) => match serde_json::from_slice(&json) {
+                        Ok(message) => return Some(DriverEvent::Message(rank, message)),
+                        Err(e) => format!("it sent an invalid message: {e}"),
+                    },
+                    Event::Lost(why) => why,
+                };
+                *slot = None;
+                Some(DriverEvent::Lost { rank, host, why })
+            }
+        }
+    }
+
+    /// Like [`ConnectedDrivers::handle_arrival`], without messages about another trial or question, such as
+    /// one that was given up.
+    pub(super) fn handle_arrival_for(
+        &mut self,
+        number: u64,
+        arrival: Arrival,
+    ) -> Option<DriverEvent> {
+        self.handle_arrival(arrival).filter(|event| match event {
+            DriverEvent::Message(_, message) => message.number() == number,
+            DriverEvent::Lost { .. } => true,
+        })
+    }
+
+    pub(super) fn send(&self, rank: u32, message: &ToDriver) -> Result<(), DriverError> {
+        match self.driver(rank) {
+            Some(driver) => Ok(driver.link.send(message)?),
+            // Its loss is on its way as an event.
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn send_all(&self, message: &ToDriver) {
+        for driver in self.drivers.values().flatten() {
+            // A driver that cannot be sent to is lost, which arrives as an event.
+            let _ = driver.link.send(message);
+        }
+    }
+
+    pub(super) fn host(&self, rank: u32) -> String {
+        self.driver(rank)
+            .map_or_else(|| "an unknown host".to_owned(), |driver| driver.hello.host.clone())
+    }
+
+    pub(super) fn missing_ranks(&self) -> Vec<u32> {
+        let empty = self.drivers.iter().filter(|(_, driver)| driver.is_none());
+        empty.map(|(rank, _)| *rank).collect()
+    }
+}

@@ -1,0 +1,214 @@
+//! The drivers as participants of a trial: prepared together, one window for all, one outcome.
+//!
+//! A trial goes through [`super::prepare_phase`], [`super::gate_phase`] and [`super::window_phase`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+
+use super::common_start::open_all;
+use super::failures::abandon;
+use super::gate_phase::GatePhase;
+use super::merge;
+use super::part::PartState;
+use super::proof::{self, Proof};
+use super::roster::{Drivers, Roster};
+use super::server_sessions::{find_addresses, terminate_lost};
+use super::window_phase::WindowPhase;
+use crate::config::resolve::Extent;
+use crate::host::stop::Stop;
+use crate::workload::clock::Start;
+use crate::workload::drivers::error::DriverError;
+use crate::workload::drivers::messages::{ToDriver, Work, WorkLimit};
+use crate::workload::error::EngineError;
+use crate::workload::outcome::{WindowEvent, WindowOutcome};
+use crate::workload::participants::{Participants, Remote, Setup};
+use crate::workload::phase;
+use crate::workload::plan::WindowPlan;
+use crate::workload::prepare::version_num;
+use crate::workload::window::OpenWindow;
+
+impl Remote for Drivers {
+    fn check(&self, work: Work, stop: &Stop) -> Result<(), EngineError> {
+        self.check_hosts(&work, stop)
+    }
+
+    fn prepare(
+        self: Arc<Self>,
+        work: Work,
+        proof: Option<Proof>,
+        setup: Setup,
+        admin: &mut Client,
+    ) -> Result<Box<dyn Participants>, EngineError> {
+        let version = version_num(admin)?;
+        let mut roster = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let drivers = roster.connected.count();
+        if let Some(sessions) = work.sessions().filter(|sessions| *sessions < drivers as usize) {
+            return Err(DriverError::MoreThanSessions { drivers, sessions }.into());
+        }
+        let (number, parts, ready) = roster.with_all(&setup.stop, |roster| {
+            let prepared = roster.prepare(&work, &setup, admin);
+            prepared.inspect_err(|error| terminate_lost(error, &roster.run_id, admin))
+        })?;
+        drop(roster);
+        let pids = ready.values().flat_map(|(pids, _)| pids.clone()).collect();
+        let pinned = ready.into_values().next().map(|(_, pinned)| pinned).unwrap_or_default();
+        Ok(Box::new(RemoteSessions {
+            drivers: self,
+            number,
+            work_limit: work.limit(),
+            parts,
+            pids,
+            pinned,
+            proof,
+            version,
+            setup,
+            has_ended: false,
+        }))
+    }
+}
+
+/// Sessions on all drivers that wait for their window.
+struct RemoteSessions {
+    drivers: Arc<Drivers>,
+    number: u64,
+    parts: Vec<PartState>,
+    pids: Vec<i32>,
+    pinned: BTreeMap<String, String>,
+    proof: Option<Proof>,
+    version: u32,
+    setup: Setup,
+    work_limit: WorkLimit,
+    /// All drivers have ended their sessions.
+    has_ended: bool,
+}
+
+impl std::fmt::Debug for RemoteSessions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("RemoteSessions").field("drivers", &self.parts.len()).finish_non_exhaustive()
+    }
+}
+
+impl Drop for RemoteSessions {
+    /// A trial that failed before its window leaves sessions that nobody will use.
+    fn drop(&mut self) {
+        if self.has_ended {
+            return;
+        }
+        let mut roster = self.drivers.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Roster { connected, arrivals, .. } = &mut *roster;
+        abandon(connected, arrivals, self.number, self.parts.len());
+    }
+}
+
+impl Participants for RemoteSessions {
+    fn pids(&self) -> Vec<i32> {
+        self.pids.clone()
+    }
+
+    fn pinned(&self) -> BTreeMap<String, String> {
+        self.pinned.clone()
+    }
+
+    fn run(
+        mut self: Box<Self>,
+        admin: &mut Client,
+        extent: Extent,
+        listener: &mut dyn FnMut(&mut Client, WindowEvent),
+    ) -> Result<WindowOutcome, EngineError> {
+        let failed =
+            |source| EngineError::Postgres { doing: "reading the server's counts", source };
+        let drivers = Arc::clone(&self.drivers);
+        let mut roster = drivers.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let Roster { connected, arrivals, clock, run_id, .. } = &mut *roster;
+        let (proof, version) = (self.proof.take(), self.version);
+        let count = |admin: &mut Client| {
+            proof.as_ref().map(|proof| proof.read(admin, version)).transpose().map_err(failed)
+        };
+        let before = count(admin)?;
+        let unseen = match before {
+            Some(_) => {
+                find_addresses(&mut self.parts, run_id, &self.pids, admin).map_err(failed)?
+            }
+            None => Vec::new(),
+        };
+        connected.send_all(&ToDriver::Run { number: self.number, extent });
+        let mut gate_phase = GatePhase {
+            connected: &mut *connected,
+            number: self.number,
+            waiting: 0,
+            drivers: self.parts.len(),
+            begun: Instant::now(),
+        };
+        let gathered = phase::run(&mut gate_phase, arrivals, &self.setup.stop);
+        let (number, clock) = (self.number, *clock);
+        let opened = match gathered {
+            Some(error) => Err(error),
+            None => open_all(connected, &mut self.parts, number, clock, |lead| {
+                Start::agree_on_window(self.setup.opener.as_ref(), admin, lead)
+            }),
+        };
+        let start = match opened {
+            Ok(start) => start,
+            Err(error) => {
+                abandon(connected, arrivals, self.number, self.parts.len());
+                self.has_ended = true;
+                terminate_lost(&error, run_id, admin);
+                return Err(error);
+            }
+        };
+        let sessions: u32 = self.parts.iter().map(|part| part.sessions).sum();
+        let plan = WindowPlan::new(extent, u64::from(sessions), 1);
+        let window = OpenWindow::open(admin, start, plan, listener);
+        let mut window_phase = WindowPhase {
+            connected: &mut *connected,
+            number: self.number,
+            longest: self.work_limit.for_span(window_length(extent)),
+            start: clock.at(start.at),
+            progress: BTreeMap::new(),
+            closed: 0,
+            last: 0.0,
+            ended: BTreeSet::new(),
+            parts: &mut self.parts,
+            run_id,
+            serving: BTreeMap::new(),
+            window,
+            aborted: None,
+            urgent: false,
+        };
+        let error = phase::run(&mut window_phase, arrivals, &self.setup.stop);
+        let mut outcome = window_phase.window.outcome;
+        merge::merge(&mut outcome, &self.parts);
+        outcome.sent =
+            self.parts.iter_mut().flat_map(|part| std::mem::take(&mut part.sent)).collect();
+        outcome.outputs = self.parts.iter_mut().filter_map(PartState::take_output).collect();
+        if error.is_some() {
+            outcome.seconds = outcome.seconds.max(start.at.elapsed().as_secs_f64());
+        }
+        self.has_ended = true;
+        match &error {
+            None => {
+                if let (Some(before), Some(after)) = (before, count(admin)?) {
+                    outcome.checks.push(proof::check(before, after, &outcome.totals));
+                }
+                outcome
+                    .checks
+                    .extend((!unseen.is_empty()).then(|| proof::hidden_sessions_check(&unseen)));
+                outcome.checks.extend(merge::check_skew(&self.parts, outcome.seconds));
+            }
+            Some(error) => terminate_lost(error, run_id, admin),
+        }
+        outcome.error = error;
+        Ok(outcome)
+    }
+}
+
+/// Returns the length of a window that has one.
+fn window_length(extent: Extent) -> Option<Duration> {
+    match extent {
+        Extent::Time(length) => Some(length),
+        Extent::Transactions(_) | Extent::Calls(_) => None,
+    }
+}
