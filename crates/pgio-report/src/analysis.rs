@@ -266,7 +266,7 @@ pub fn analyze(stored: &StoredExperiment) -> Analysis {
         variance: variance::of(stored, &arms),
         screening: screened,
         servers: servers::all(manifest, &conditions, &comparisons),
-        checks: findings::all(stored, [&arms, &everywhere], &effects, further),
+        checks: findings::all(stored, &arms, &everywhere, &effects, further),
         drifts,
         warnings: findings::warnings(stored),
         notes: [

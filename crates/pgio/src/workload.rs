@@ -159,14 +159,23 @@ pub trait Workload: Send + Sync {
     fn after_trial(&self, _stop: &Stop) -> Vec<Check> {
         Vec::new()
     }
-    /// The table that `before_trial` makes, if any: its schema, name and mark.
-    fn created_table(&self) -> Option<(String, &'static str, &'static str)> {
+    /// The table that `before_trial` makes, if any.
+    fn created_table(&self) -> Option<CreatedTable> {
         None
     }
     /// Removes what `before_trial` made.
     fn clean_up(&self, _admin: &mut Client) -> Result<(), postgres::Error> {
         Ok(())
     }
+}
+
+/// A table that a workload makes on its server.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreatedTable {
+    pub schema: String,
+    pub name: &'static str,
+    /// The comment by which pgio knows its own table.
+    pub mark: &'static str,
 }
 
 /// Work that sessions of the server do.

@@ -183,7 +183,11 @@ impl<'a> Reference<'a> {
             let pair = Pair { manifest, info, baseline: baseline_info, facts, servers };
             match pair.is_declared() {
                 true => pair.check(),
-                false => Some(other_server((&own, ours), (&baseline, there), info)),
+                false => {
+                    let here = RecordedServer { usual: &own, environment: ours };
+                    let there = RecordedServer { usual: &baseline, environment: there };
+                    Some(other_server(&here, &there, info))
+                }
             }
         });
         let baseline = there.is_none().then_some((baseline, baseline_info));
@@ -211,13 +215,21 @@ impl<'a> Reference<'a> {
     }
 }
 
+/// A server as the trials of one cell recorded it.
+struct RecordedServer<'a> {
+    /// The usual values of `environment`.
+    usual: &'a Usual<'a>,
+    environment: &'a Environment,
+}
+
+/// Warns that a condition runs on another server than the baseline.
 fn other_server(
-    (own, here): (&Usual<'_>, &Environment),
-    (baseline, there): (&Usual<'_>, &Environment),
+    here: &RecordedServer<'_>,
+    there: &RecordedServer<'_>,
     info: &ConditionInfo,
 ) -> Check {
-    let differing: Vec<String> =
-        compare_facts(own, baseline).into_iter().map(|fact| fact.text).collect();
+    let facts = compare_facts(here.usual, there.usual);
+    let differing: Vec<String> = facts.into_iter().map(|fact| fact.text).collect();
     let what = match differing.len() {
         0 => "the recorded environment does not differ".to_owned(),
         _ => join_differences(&differing),
@@ -226,7 +238,7 @@ fn other_server(
         "environment-differs",
         format!(
             "`{}` runs on {}, the baseline on {}: {what}; all of it is part of the effect",
-            info.name, here.target, there.target
+            info.name, here.environment.target, there.environment.target
         ),
         "compare conditions on one server if possible",
     )

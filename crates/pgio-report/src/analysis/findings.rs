@@ -23,11 +23,12 @@ use pgio_results::{CheckVerdict, Outcome, Trial, Warning, checks};
 /// Report degraded time that exceeds the baseline's by this share: one percentage point.
 const DEGRADED_MORE: f64 = 0.01;
 
-/// `at_middle` contain the trials at the middle point, where effects are judged, `arms` those at all points.
-/// `further` are findings of other modules about the experiment.
+/// `at_middle` contain the trials at the middle point, where effects are judged, `everywhere` those at all
+/// points. `further` are findings of other modules about the experiment.
 pub(super) fn all(
     stored: &StoredExperiment,
-    [at_middle, arms]: [&Arms<'_>; 2],
+    at_middle: &Arms<'_>,
+    everywhere: &Arms<'_>,
     comparisons: &[Comparison],
     further: Vec<Finding>,
 ) -> Vec<Finding> {
@@ -42,7 +43,7 @@ pub(super) fn all(
     found.extend(further);
     found.extend(baseline_stalls(manifest, at_middle, comparisons));
     for info in &manifest.conditions {
-        let arm = &arms[info.name.as_str()];
+        let arm = &everywhere[info.name.as_str()];
         let judged = &at_middle[info.name.as_str()];
         found.extend(stalls(info, manifest, judged, comparisons));
         found.extend(too_few_blocks(info, comparisons));
@@ -51,8 +52,8 @@ pub(super) fn all(
         found.extend(invalid_trials(info, arm));
     }
     found.extend(woven::findings(manifest, at_middle));
-    found.extend(steady::findings(manifest, arms));
-    found.extend(unknown_conditions(stored, arms));
+    found.extend(steady::findings(manifest, everywhere));
+    found.extend(unknown_conditions(stored, everywhere));
     let counting = (1..).zip(&stored.trials).filter(|(_, trial)| !trial.is_burn_in());
     found.extend(counting.flat_map(|(line, trial)| trial_checks(line, trial)));
     found

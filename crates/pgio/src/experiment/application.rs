@@ -1,11 +1,11 @@
 //! Runs an experiment file, from its text to the stored results.
 //!
-//! [`Job`] is the file, parsed. [`perform`] runs it: it finds or starts the servers (`servers`, `rights`), opens them
-//! with the work ready to run (`opening`, `workloads`), decides which trials to run (`cells`, `agenda`),
-//! and lets `live` and `run` run them. `manifest` is stored beside the trials. [`resume`] decides whether an
-//! interrupted run may continue; `extend` adds blocks to it. Without running anything, [`validate`] refuses
-//! what a run would refuse, [`preview`] lists what it would change, [`estimate`] predicts its duration, and
-//! [`pilot`] compares stored results with the file.
+//! [`Job`] is the file, parsed. [`perform`] runs it: it finds or starts the servers (`servers`, `rights`). For
+//! each workload, `workload_run` opens them with the work ready to run (`opening`, `workloads`), decides which
+//! trials to run (`cells`, `agenda`), and lets `live` and `run` run them. `manifest` is stored beside the
+//! trials. [`resume`] decides whether an interrupted run may continue; `extend` adds blocks to it. Without
+//! running anything, [`validate`] refuses what a run would refuse, [`preview`] lists what it would change,
+//! [`estimate`] predicts its duration, and [`pilot`] compares stored results with the file.
 //!
 //! [`single`] runs one trial without a file.
 //!
@@ -39,6 +39,7 @@ pub mod single;
 #[cfg(test)]
 mod test_support;
 mod validation;
+mod workload_run;
 mod workloads;
 
 pub use self::extend::BlockLimits;

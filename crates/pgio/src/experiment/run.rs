@@ -14,10 +14,10 @@ mod stage;
 mod tests;
 mod validity;
 
+use self::block::RunTally;
 pub use self::stage::{
     Decision, Ended, Invalid, LastAttempt, NoneValid, Rules, Stage, StoredAttempts,
 };
-use self::validity::Validity;
 use super::plan::Planned;
 use pgio_results::BURN_IN_BLOCK;
 
@@ -61,20 +61,22 @@ pub fn run<S: Stage>(
     done: &StoredAttempts,
     stage: &mut S,
 ) -> Result<Ended, S::Error> {
-    let (mut failures, mut validity) = (0, Validity::default());
+    let mut tally = RunTally::default();
     for block in plan.chunk_by(|a, b| a.block == b.block) {
         let number = block[0].block;
         if number == BURN_IN_BLOCK {
             // Without further trials the burn-in would be useless.
             let left = remaining(done, plan, baselines, rules.blocks);
             for planned in left.iter().filter(|p| p.block == BURN_IN_BLOCK) {
-                if let (_, Some(ended)) = block::run_window(&[*planned], &mut failures, stage)? {
+                if let (_, Some(ended)) =
+                    block::run_window(&[*planned], &mut tally.failures, stage)?
+                {
                     return Ok(ended);
                 }
             }
             continue;
         }
-        if let Some(none_valid) = validity.none_valid() {
+        if let Some(none_valid) = tally.validity.none_valid() {
             return Ok(Ended::NoneValid(none_valid));
         }
         if number > rules.blocks && number > done.last_block() {
@@ -86,8 +88,7 @@ pub fn run<S: Stage>(
             }
             stage.report_decision(Decision::FurtherBlock { block: number, trials: block.len() });
         }
-        let so_far = (&mut failures, &mut validity);
-        if let Some(ended) = block::run(block, baselines, rules, done, so_far, stage)? {
+        if let Some(ended) = block::run(block, baselines, rules, done, &mut tally, stage)? {
             return Ok(ended);
         }
     }

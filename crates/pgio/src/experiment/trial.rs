@@ -71,8 +71,9 @@ pub fn run(
 ) -> TrialResult {
     let mut trial = new_record(request);
     let (mut series, mut program_output) = (None, None);
-    let kept = (&mut series, &mut program_output);
-    let error = measure(request, in_force, admin, &mut trial, kept, observe).err();
+    let measured =
+        measure(request, in_force, admin, &mut trial, &mut series, &mut program_output, observe);
+    let error = measured.err();
     // A program that failed before its window has output too.
     if let Some(EngineError::Command(failed)) = &error
         && program_output.is_none()
@@ -202,7 +203,8 @@ fn measure(
     in_force: &mut [Box<dyn InForce>],
     admin: &mut Client,
     trial: &mut Trial,
-    (series, program_output): (&mut Option<Series>, &mut Option<Box<ProgramOutput>>),
+    series: &mut Option<Series>,
+    program_output: &mut Option<Box<ProgramOutput>>,
     observe: &mut dyn FnMut(Progress),
 ) -> Result<(), EngineError> {
     let pg = |doing: &'static str| move |source| EngineError::Postgres { doing, source };

@@ -13,8 +13,8 @@ use super::drivers::coordinator::proof::Proof;
 use super::drivers::messages::Work;
 use super::sql::{self, fill};
 use super::{
-    EngineError, Generator, Participants, Script, SessionPool, Sessions, Setup, Totals, Workload,
-    client, weave,
+    CreatedTable, EngineError, Generator, Participants, Script, SessionPool, Sessions, Setup,
+    Totals, Workload, client, weave,
 };
 use crate::config::Engine;
 use crate::config::resolve::{CommitSettings, Extent};
@@ -152,8 +152,8 @@ impl Workload for Commit {
         metrics
     }
 
-    fn created_table(&self) -> Option<(String, &'static str, &'static str)> {
-        Some((self.schema.clone(), TABLE, COMMIT_TABLE))
+    fn created_table(&self) -> Option<CreatedTable> {
+        Some(CreatedTable { schema: self.schema.clone(), name: TABLE, mark: COMMIT_TABLE })
     }
 
     fn clean_up(&self, admin: &mut Client) -> Result<(), postgres::Error> {

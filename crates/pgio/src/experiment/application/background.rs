@@ -29,9 +29,11 @@ use crate::workload::command::LastSetup;
 /// workload or other background work has its data set there.
 pub(super) fn prepare(
     job: &Job,
-    (judged, cells): (&WorkloadSpec, &[LiveCell]),
+    judged: &WorkloadSpec,
+    cells: &[LiveCell],
     servers: &BTreeMap<String, TargetServer>,
-    (run_id, stop): (&str, &Stop),
+    run_id: &str,
+    stop: &Stop,
     observe: &mut Observer<'_>,
 ) -> Result<Vec<Background>, OpenError> {
     let mut all = Vec::new();
@@ -47,7 +49,8 @@ pub(super) fn prepare(
         let loaded =
             all.iter().any(|b: &Background| b.spec.target == spec.target && has_data(&b.spec.work));
         let load = !(loaded || is_judged && has_data(judged));
-        let workload = workload(job, spec, (target, &server, load), (&mut admin, stop), observe)?;
+        let place = Place { target, server: &server, load, stop };
+        let workload = workload(job, spec, &place, &mut admin, observe)?;
         let host = match &target.cluster {
             Some(_) => Some(LOCAL.to_owned()),
             // The server may be on this machine; a backend that is not found there is ignored.
@@ -77,19 +80,30 @@ pub(super) fn check_on(
     for spec in &job.experiment.background {
         let Some(target) = servers.get(&spec.target) else { continue };
         let (mut admin, server) = open_reader(&target.params)?;
-        workload(job, spec, (target, &server, false), (&mut admin, stop), observe)?;
+        let place = Place { target, server: &server, load: false, stop };
+        workload(job, spec, &place, &mut admin, observe)?;
     }
     Ok(())
 }
 
-/// Prepares the work of one section; `load` says whether to load a private server first.
+/// Where the work of one section is prepared.
+struct Place<'a> {
+    target: &'a TargetServer,
+    server: &'a Server,
+    /// Whether a private server is loaded first.
+    load: bool,
+    stop: &'a Stop,
+}
+
+/// Prepares the work of one section.
 fn workload(
     job: &Job,
     spec: &BackgroundSpec,
-    (target, server, load): (&TargetServer, &Server, bool),
-    (admin, stop): (&mut Client, &Stop),
+    place: &Place<'_>,
+    admin: &mut Client,
     observe: &mut Observer<'_>,
 ) -> Result<Arc<dyn Workload>, OpenError> {
+    let Place { target, server, load, stop } = *place;
     let last_setup = LastSetup::default();
     let place = WorkPlace {
         target,

@@ -99,7 +99,8 @@ fn check_targets(job: &Job, spec: &DriverSpec) -> Result<(), DriverError> {
 /// Starts the drivers unless an earlier workload of the run has, and has each reach its servers. Returns the drivers
 /// of each target; `names` are all targets of the run.
 pub(super) fn start(
-    (spec, names): (&DriverSpec, &[&str]),
+    spec: &DriverSpec,
+    names: &[&str],
     stage: &mut Live<'_>,
     run_id: &str,
     started: &OnceCell<Vec<Arc<Drivers>>>,

@@ -49,7 +49,9 @@ pub(super) fn primary_of(job: &Job, targets: &BTreeMap<String, target::Target>) 
 /// Makes the manifest of one workload; `rules` are the file's with the workload's own reset.
 pub(super) fn manifest(
     job: &Job,
-    (spec, cells, sweep): (&WorkloadSpec, &[LiveCell], Option<Sweep>),
+    spec: &WorkloadSpec,
+    cells: &[LiveCell],
+    sweep: Option<Sweep>,
     rules: &experiment::Rules,
     mut environment: BTreeMap<String, String>,
     primary_metric: String,
@@ -147,13 +149,7 @@ mod tests {
         let (spec, cells) = first(&job);
         let sweep = cells::sweep(&job.experiment, spec).unwrap();
         let rules = &job.experiment.rules;
-        manifest(
-            &job,
-            (spec, &cells, sweep),
-            rules,
-            BTreeMap::new(),
-            "commit_latency_p99".to_owned(),
-        )
+        manifest(&job, spec, &cells, sweep, rules, BTreeMap::new(), "commit_latency_p99".to_owned())
     }
 
     #[test]

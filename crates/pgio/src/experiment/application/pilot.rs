@@ -164,7 +164,7 @@ mod tests {
         trial.workload.kind = "commit".to_owned();
         trial.workload.primary_metric = "commits_per_second".to_owned();
         let stored = StoredExperiment {
-            manifest: manifest(&job, (spec, &cells, sweep), rules, BTreeMap::new(), primary),
+            manifest: manifest(&job, spec, &cells, sweep, rules, BTreeMap::new(), primary),
             trials: vec![trial],
             torn: false,
             judged: false,

@@ -14,6 +14,7 @@ use crate::experiment::target::Target;
 use crate::host::stop::Stop;
 use crate::treatment::journal::{Journal, UndoTarget};
 use crate::treatment::{Resource, workload_table};
+use crate::workload::CreatedTable;
 use pgio_connect::{ConnectParams, interrupt};
 
 /// Timeout for a server to answer at the end of a run.
@@ -30,17 +31,10 @@ pub(super) fn journal_tables(
 ) -> Result<(), LiveError> {
     for (at, (name, target)) in targets.iter().enumerate() {
         let makes = target.workloads.first().and_then(|workload| workload.created_table());
-        let Some((schema, table, mark)) = makes.filter(|_| target.cluster.is_none()) else {
-            continue;
-        };
-        let place = (&target.params, &target.identity);
-        let journal = table_journal(
-            dir,
-            &format!("{run_id}-{at}"),
-            place,
-            experiment,
-            (&schema, table, mark),
-        )?;
+        let Some(table) = makes.filter(|_| target.cluster.is_none()) else { continue };
+        let id = format!("{run_id}-{at}");
+        let journal =
+            table_journal(dir, &id, &target.params, &target.identity, experiment, &table)?;
         journals.insert(name.clone(), journal);
     }
     Ok(())
@@ -55,10 +49,10 @@ pub(super) fn journal_background_tables(
 ) -> Result<(), LiveError> {
     for (at, background) in all.iter_mut().enumerate() {
         let makes = background.workload.created_table().filter(|_| !background.private);
-        let Some((schema, table, mark)) = makes else { continue };
+        let Some(table) = makes else { continue };
         let id = format!("{run_id}-background-{at}");
-        let place = (&background.params, &background.identity);
-        let journal = table_journal(dir, &id, place, experiment, (&schema, table, mark))?;
+        let journal =
+            table_journal(dir, &id, &background.params, &background.identity, experiment, &table)?;
         background.table_journal = Some(journal);
     }
     Ok(())
@@ -68,9 +62,10 @@ pub(super) fn journal_background_tables(
 fn table_journal(
     dir: &Path,
     id: &str,
-    (params, identity): (&ConnectParams, &Resource),
+    params: &ConnectParams,
+    identity: &Resource,
     experiment: &str,
-    (schema, table, mark): (&str, &str, &str),
+    table: &CreatedTable,
 ) -> Result<Journal, LiveError> {
     let mut journal = Journal::new(dir, id);
     let undo_target = UndoTarget {
@@ -79,9 +74,8 @@ fn table_journal(
         touches: vec![identity.clone()],
         ..UndoTarget::default()
     };
-    let noted = journal
-        .set_target(undo_target)
-        .and_then(|()| journal.intent(&workload_table::step(schema, table, mark)));
+    let step = workload_table::step(&table.schema, table.name, table.mark);
+    let noted = journal.set_target(undo_target).and_then(|()| journal.intent(&step));
     noted.map_err(|source| LiveError::Treatment {
         condition: experiment.to_owned(),
         source: Box::new(source.into()),

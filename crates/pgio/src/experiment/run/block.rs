@@ -15,6 +15,15 @@ use pgio_results::model::Outcome;
 /// Number of consecutive failures that end the run.
 const FAILURES_IN_A_ROW: u32 = 3;
 
+/// What ends a run early, counted over its trials so far.
+#[derive(Debug, Default)]
+pub(super) struct RunTally {
+    /// Failed trials in a row.
+    pub(super) failures: u32,
+    /// Whether any trial is valid.
+    pub(super) validity: Validity,
+}
+
 /// The last attempt of each cell of the block.
 type Attempts = BTreeMap<usize, LastAttempt>;
 
@@ -24,9 +33,10 @@ pub(super) fn run<S: Stage>(
     baselines: &[usize],
     rules: Rules,
     done: &StoredAttempts,
-    (failures, validity): (&mut u32, &mut Validity),
+    tally: &mut RunTally,
     stage: &mut S,
 ) -> Result<Option<Ended>, S::Error> {
+    let RunTally { failures, validity } = tally;
     let number = block[0].block;
     let mut turn = due_trials(block, baselines, done);
     let mut attempts = stored_attempts(number, done);
@@ -54,7 +64,7 @@ pub(super) fn run<S: Stage>(
             }
         }
         let invalid = stage.invalid_trials(number);
-        turn = repair(block, baselines, rules, (&attempts, &invalid), &mut given_up, stage);
+        turn = repair(block, baselines, rules, &attempts, &invalid, &mut given_up, stage);
         // Positions in the block continue after the planned trials.
         for planned in &mut turn {
             position += 1;
@@ -185,7 +195,8 @@ fn repair<S: Stage>(
     block: &[Planned],
     baselines: &[usize],
     rules: Rules,
-    (attempts, invalid): (&Attempts, &[Invalid]),
+    attempts: &Attempts,
+    invalid: &[Invalid],
     given_up: &mut BTreeSet<usize>,
     stage: &mut S,
 ) -> Vec<Planned> {

@@ -40,6 +40,19 @@ enum Change {
     Mount(Options),
 }
 
+/// What an undo finds at the mount point.
+#[derive(Debug)]
+enum Found<'m> {
+    NotMounted,
+    /// Our options have their prior values, whichever file system is mounted.
+    PriorOptions,
+    AnotherFileSystem(&'m Mounted),
+    /// One of our options has a value that is neither ours nor the prior one.
+    ChangedByOthers(&'m Mounted),
+    /// Each of our options has our value or the prior one.
+    OurOptions(&'m Mounted),
+}
+
 impl OptionsStep {
     pub(super) fn read(
         record: &Record,
@@ -64,6 +77,63 @@ impl OptionsStep {
         }
         remount(&tools, prior, &list)
     }
+
+    /// Finds out what an undo has to do about the mount that is there now.
+    fn classify<'m>(&self, current: Option<&'m Mounted>) -> Found<'m> {
+        let Some(current) = current else { return Found::NotMounted };
+        let OptionsStep { prior, settings, .. } = self;
+        let (current_options, prior_options) = (current.all_options(), prior.all_options());
+        let is_prior =
+            |s: &Setting| s.word_in_force(&current_options) == s.word_in_force(&prior_options);
+        if settings.iter().all(is_prior) {
+            return Found::PriorOptions;
+        }
+        if current.device != prior.device || current.file_system != prior.file_system {
+            return Found::AnotherFileSystem(current);
+        }
+        let changed_by_others =
+            |s: &Setting| s.word_in_force(&current_options) != s.word && !is_prior(s);
+        match settings.iter().any(changed_by_others) {
+            true => Found::ChangedByOthers(current),
+            false => Found::OurOptions(current),
+        }
+    }
+
+    fn conflict(&self, current: &Mounted) -> TreatmentError {
+        let OptionsStep { label, prior, settings, .. } = self;
+        let shown = |mounted: &Mounted| format!("{} of {}", mounted.options, mounted.source);
+        TreatmentError::changed_since(label, shown(current), options::list(settings), shown(prior))
+    }
+
+    /// Gives the mount its prior options in place of ours, and verifies them.
+    fn restore(
+        &self,
+        host: &Host,
+        current: &Mounted,
+        context: &mut Context<'_>,
+    ) -> Result<Undone, TreatmentError> {
+        let OptionsStep { prior, by_mount, settings, .. } = self;
+        let tools = Tools::find(host, "to mount", PROGRAMS)?;
+        if *by_mount {
+            // This mount has our options, and those that the kernel set along with them.
+            context.stop_server(PURPOSE)?;
+            tools.unmount_for_undo(&prior.point).inspect_err(|_| {
+                // The mount is as it was, and the server must not stay down until the next undo.
+                let _ = context.start_server(PURPOSE);
+            })?;
+            let list = options::compose(&prior.mountinfo_options(), &[]);
+            tools.mount(&prior.file_system, &list, &prior.source, &prior.point)?;
+            return verify_restored(host, prior, settings, true);
+        }
+        // Keep other options that someone changed since.
+        let prior_options = prior.all_options();
+        let with_prior = |s: &Setting| s.with_word(&s.word_in_force(&prior_options));
+        let restored: Vec<Setting> = settings.iter().map(with_prior).collect();
+        let others_unchanged = options::compose(&current.mountinfo_options(), settings)
+            == options::compose(&prior.mountinfo_options(), settings);
+        remount(&tools, current, &options::compose(&current.mountinfo_options(), &restored))?;
+        verify_restored(host, prior, settings, others_unchanged)
+    }
 }
 
 impl Step for OptionsStep {
@@ -84,61 +154,32 @@ impl Step for OptionsStep {
         context: &mut Context<'_>,
         on_conflict: OnConflict,
     ) -> Result<Undone, TreatmentError> {
-        let OptionsStep { label, prior, by_mount, settings: ours } = self;
+        let OptionsStep { label, prior, by_mount, settings } = self;
         let host = context.host(label.host())?;
         wait_for_orphans(&host, &prior.point)?;
-        let now = Mounts::read(&*host)?.at(&prior.point).cloned();
-        let Some(now) = now else {
-            return match *by_mount {
-                true => mount_again(&host, prior, ours, on_conflict),
+        let mounts = Mounts::read(&*host)?;
+        match self.classify(mounts.at(&prior.point)) {
+            Found::NotMounted => match *by_mount {
+                true => mount_again(&host, prior, settings, on_conflict),
                 // Not unmounted by pgio.
                 false => Ok(Undone::Kept),
-            };
-        };
-        let (known, was) = (now.all_options(), prior.all_options());
-        if ours.iter().all(|s| s.word_in_force(&known) == s.word_in_force(&was)) {
-            return Ok(Undone::Restored);
-        }
-        let same_device = now.device == prior.device && now.file_system == prior.file_system;
-        if !same_device {
-            return match on_conflict {
+            },
+            Found::PriorOptions => Ok(Undone::Restored),
+            Found::AnotherFileSystem(current) => match on_conflict {
                 OnConflict::Keep => Ok(Undone::Kept),
                 // Restoring options would not make another file system the former one.
                 OnConflict::Ask | OnConflict::Restore => {
-                    Err(another_mounted(host.name(), &now, prior))
+                    Err(another_mounted(host.name(), current, prior))
                 }
-            };
-        }
-        let foreign = |s: &Setting| {
-            ![s.word.clone(), s.word_in_force(&was)].contains(&s.word_in_force(&known))
-        };
-        if ours.iter().any(foreign) {
-            let shown = |m: &Mounted| format!("{} of {}", m.options, m.source);
-            let (found, prior) = (shown(&now), shown(prior));
-            let conflict =
-                || TreatmentError::changed_since(label, found, options::list(ours), prior);
-            if !on_conflict.overwrites(conflict)? {
-                return Ok(Undone::Kept);
+            },
+            Found::ChangedByOthers(current) => {
+                match on_conflict.overwrites(|| self.conflict(current))? {
+                    true => self.restore(&host, current, context),
+                    false => Ok(Undone::Kept),
+                }
             }
+            Found::OurOptions(current) => self.restore(&host, current, context),
         }
-        let tools = Tools::find(&host, "to mount", PROGRAMS)?;
-        if *by_mount {
-            // This mount has our options, and those that the kernel set along with them.
-            context.stop_server(PURPOSE)?;
-            tools.unmount_for_undo(&prior.point).inspect_err(|_| {
-                // The mount is as it was, and the server must not stay down until the next undo.
-                let _ = context.start_server(PURPOSE);
-            })?;
-            let list = options::compose(&prior.mountinfo_options(), &[]);
-            tools.mount(&prior.file_system, &list, &prior.source, &prior.point)?;
-            return verify_restored(&*host, prior, ours, true);
-        }
-        // Keep other options that someone changed since.
-        let back: Vec<Setting> = ours.iter().map(|s| s.with_word(&s.word_in_force(&was))).collect();
-        let whole = options::compose(&now.mountinfo_options(), ours)
-            == options::compose(&prior.mountinfo_options(), ours);
-        remount(&tools, &now, &options::compose(&now.mountinfo_options(), &back))?;
-        verify_restored(&*host, prior, ours, whole)
     }
 }
 
@@ -152,7 +193,7 @@ fn remount(tools: &Tools<'_>, mounted: &Mounted, list: &str) -> Result<(), Treat
 fn mount_again(
     host: &Host,
     prior: &Mounted,
-    ours: &[Setting],
+    settings: &[Setting],
     on_conflict: OnConflict,
 ) -> Result<Undone, TreatmentError> {
     if !host.exists(prior.source.as_ref())? {
@@ -175,7 +216,7 @@ fn mount_again(
     let tools = Tools::find(host, "to mount", PROGRAMS)?;
     let list = options::compose(&prior.mountinfo_options(), &[]);
     tools.mount(&prior.file_system, &list, &prior.source, &prior.point)?;
-    verify_restored(host, prior, ours, true)
+    verify_restored(host, prior, settings, true)
 }
 
 /// Describes why a device does not hold the file system that was mounted. `found` is the UUID on it now.
@@ -195,10 +236,10 @@ pub(super) fn another_file_system(
     ))
 }
 
-pub(super) fn another_mounted(host: &str, now: &Mounted, prior: &Mounted) -> TreatmentError {
+pub(super) fn another_mounted(host: &str, current: &Mounted, prior: &Mounted) -> TreatmentError {
     TreatmentError::Refused(format!(
         "{} on host {host} is now {} on {} but was {} on {}: someone mounted another file system; remount the original one, then rerun `pgio undo`; `pgio undo --keep` keeps the current one",
-        now.point, now.file_system, now.source, prior.file_system, prior.source
+        current.point, current.file_system, current.source, prior.file_system, prior.source
     ))
 }
 
@@ -206,26 +247,28 @@ pub(super) fn another_mounted(host: &str, now: &Mounted, prior: &Mounted) -> Tre
 fn verify_restored(
     host: &dyn Exec,
     prior: &Mounted,
-    ours: &[Setting],
+    settings: &[Setting],
     whole: bool,
 ) -> Result<Undone, TreatmentError> {
-    let now = Mounts::read(host)?.at(&prior.point).cloned().unwrap_or_default();
+    let current = Mounts::read(host)?.at(&prior.point).cloned().unwrap_or_default();
     let sorted = |mounted: &Mounted| {
         let mut words: Vec<String> = mounted.all_options().into_iter().map(str::to_owned).collect();
         words.sort();
         words
     };
-    let (known, was) = (now.all_options(), prior.all_options());
+    let (current_options, prior_options) = (current.all_options(), prior.all_options());
+    let is_prior =
+        |s: &Setting| s.word_in_force(&current_options) == s.word_in_force(&prior_options);
     let same = match whole {
-        true => sorted(&now) == sorted(prior),
-        false => ours.iter().all(|s| s.word_in_force(&known) == s.word_in_force(&was)),
+        true => sorted(&current) == sorted(prior),
+        false => settings.iter().all(is_prior),
     };
     match same {
         true => Ok(Undone::Restored),
         false => Err(TreatmentError::NotInForce {
             what: format!("{} of {}", prior.options, prior.title()),
             seconds: 0,
-            why: format!("the kernel shows {}", now.options),
+            why: format!("the kernel shows {}", current.options),
         }),
     }
 }

@@ -1,0 +1,341 @@
+//! Runs one workload: prepares it on its servers, begins its results, runs its trials, and closes the stage.
+//!
+//! What can refuse the workload comes first: other runs, other servers than in the interrupted run, each
+//! condition, drivers, the length of slices. The directory of the results is created last. Next:
+//! `experiment::run` runs the trials.
+
+use std::cell::OnceCell;
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use super::agenda::Agenda;
+use super::cells::{cells, sweep};
+use super::drivers;
+use super::error::RunError;
+use super::estimate;
+use super::job::Job;
+use super::manifest::{environment_of, manifest, primary_of, stored_text};
+use super::opening::{self, Purpose};
+use super::resume::{self, CurrentTarget};
+use super::servers::{TargetServer, params_of};
+use super::{background, built};
+use crate::config::experiment::{Rules, WorkloadSpec};
+use crate::experiment::background::Background;
+use crate::experiment::error::LiveError;
+use crate::experiment::event::{Event, Observer, WorkloadBegins};
+use crate::experiment::judging::{Judge, WidthChecks};
+use crate::experiment::live::{CheckedCells, FurtherServers, Live, LiveCell};
+use crate::experiment::pace::Pace;
+use crate::experiment::run::{Ended, run as run_plan};
+use crate::experiment::target::Target;
+use crate::experiment::{conflicts, state};
+use crate::host::lock::LockFile;
+use crate::host::stop::Stop;
+use crate::treatment::journal::{self, Claims, Journal};
+use crate::workload::drivers::coordinator::Drivers;
+use pgio_results::store::{Manifest, Store, StoredExperiment};
+
+/// State shared by the workloads of a run.
+pub(super) struct SharedRun<'a> {
+    pub(super) job: &'a Job,
+    pub(super) run_id: &'a str,
+    /// Whether an interrupted run continues.
+    pub(super) resumes: bool,
+    pub(super) stop: &'a Stop,
+    pub(super) servers: &'a BTreeMap<String, TargetServer>,
+    /// Started by the first workload, for all.
+    pub(super) drivers: OnceCell<Vec<Arc<Drivers>>>,
+}
+
+/// What an interrupted run left of a workload.
+struct Earlier {
+    /// None if the workload had not begun.
+    results: Option<(Store, StoredExperiment)>,
+    /// Keeps others from continuing it.
+    lock: Option<LockFile>,
+}
+
+/// A workload and its trials, as far as known without a server.
+struct WorkloadPlan<'a> {
+    spec: &'a WorkloadSpec,
+    /// The directory of its results.
+    dir: &'a Path,
+    /// The file's rules with the workload's own reset.
+    rules: Rules,
+    agenda: Agenda,
+}
+
+impl<'a> WorkloadPlan<'a> {
+    /// `earlier` holds the results of an interrupted run.
+    fn new(
+        job: &Job,
+        spec: &'a WorkloadSpec,
+        dir: &'a Path,
+        cells: &[LiveCell],
+        earlier: Option<&StoredExperiment>,
+    ) -> WorkloadPlan<'a> {
+        let mut rules = job.experiment.rules.clone();
+        rules.reset = job.experiment.reset_of(spec).clone();
+        let agenda = Agenda::new(job, spec, &rules, cells, earlier);
+        WorkloadPlan { spec, dir, rules, agenda }
+    }
+}
+
+/// A workload made ready on its servers. Its conditions are not checked yet, and nothing is claimed.
+struct Prepared {
+    cells: Vec<LiveCell>,
+    targets: BTreeMap<String, Target>,
+    background: Vec<Background>,
+    /// The open results of an interrupted run; a new run has none yet.
+    store: Option<Store>,
+    /// The same results, read; a new run has a manifest alone.
+    stored: StoredExperiment,
+}
+
+impl SharedRun<'_> {
+    /// Prepares the workload on its servers, begins its results, runs its trials, and closes the stage.
+    pub(super) fn run_workload(
+        &self,
+        spec: &WorkloadSpec,
+        dir: &Path,
+        claims: &mut Claims,
+        observe: &mut Observer<'_>,
+    ) -> Result<(), RunError> {
+        let cells = cells(self.job, spec)?;
+        let Earlier { results, mut lock } = self.earlier(dir)?;
+        let stored = results.as_ref().map(|(_, stored)| stored);
+        let plan = WorkloadPlan::new(self.job, spec, dir, &cells, stored);
+        if results.is_some() && plan.agenda.is_complete() {
+            observe(Event::NothingLeft { dir });
+            return Ok(());
+        }
+        let (prepared, remarks) = self.prepare(&plan, cells, results, claims, observe)?;
+        self.announce(&plan, &prepared, observe);
+        let journal_dir = state::journal_dir()?;
+        let mut stage = self.stage(&plan, prepared, &journal_dir, observe)?;
+        claim_and_check(&mut stage, claims)?;
+        self.start_drivers(&mut stage)?;
+        stage.journal_tables()?;
+        let ran = match self.begin(&mut stage, dir, remarks) {
+            Ok(new) => {
+                lock = new.or(lock);
+                Ok(run_trials(&plan.agenda, &mut stage))
+            }
+            Err(error) => Err(error),
+        };
+        close(stage)?;
+        let ended = ran?;
+        drop(lock);
+        observe(Event::WorkloadEnds { dir });
+        let ended = ended.map_err(|source| self.name_remaining_changes(source, &journal_dir))?;
+        if ended == Ended::BlockLimit {
+            observe(Event::BlockLimit { blocks: plan.rules.max_blocks });
+        }
+        judge_end(ended)
+    }
+
+    /// Workloads after the interruption have no results yet.
+    fn earlier(&self, dir: &Path) -> Result<Earlier, RunError> {
+        if !self.resumes {
+            return Ok(Earlier { results: None, lock: None });
+        }
+        let lock = dir.exists().then(|| state::lock_results(dir)).transpose()?;
+        Ok(Earlier { results: resume::open(dir)?, lock })
+    }
+
+    /// Makes the work ready on its servers, and refuses servers that others changed. Also returns remarks on
+    /// what differs from the interrupted run, whose results are `earlier`.
+    fn prepare(
+        &self,
+        plan: &WorkloadPlan<'_>,
+        cells: Vec<LiveCell>,
+        earlier: Option<(Store, StoredExperiment)>,
+        claims: &Claims,
+        observe: &mut Observer<'_>,
+    ) -> Result<(Prepared, Vec<String>), RunError> {
+        let (job, stop) = (self.job, self.stop);
+        let mut targets = self.open_targets(plan.spec, &cells, observe)?;
+        let background =
+            background::prepare(job, plan.spec, &cells, self.servers, self.run_id, stop, observe)?;
+        let of_users = targets.values().filter(|target: &&Target| target.cluster.is_none());
+        let measured = of_users.map(|target| target.identity.clone()).collect();
+        conflicts::refuse_changed(&measured, claims)?;
+        let manifest = self.describe(plan, &cells, &mut targets)?;
+        let (store, stored, remarks) = match earlier {
+            None => (None, empty_experiment(manifest), Vec::new()),
+            Some((store, stored)) => {
+                let now = CurrentTarget::new(&targets);
+                let remarks = resume::remarks(&stored, &manifest, &now, &cells)?;
+                (Some(store), stored, remarks)
+            }
+        };
+        Ok((Prepared { cells, targets, background, store, stored }, remarks))
+    }
+
+    /// Opens the targets of these cells.
+    fn open_targets(
+        &self,
+        spec: &WorkloadSpec,
+        cells: &[LiveCell],
+        observe: &mut Observer<'_>,
+    ) -> Result<BTreeMap<String, Target>, RunError> {
+        let used = self
+            .servers
+            .iter()
+            .filter(|(name, _)| cells.iter().any(|c| c.targets().any(|target| target == *name)));
+        let mut targets = BTreeMap::new();
+        for (name, server) in used {
+            let purpose = Purpose::Run { run_id: self.run_id };
+            let target = opening::open(self.job, spec, server, purpose, self.stop, observe)?;
+            targets.insert(name.clone(), target);
+        }
+        Ok(targets)
+    }
+
+    /// Makes the manifest, with the environment that is found on the targets.
+    fn describe(
+        &self,
+        plan: &WorkloadPlan<'_>,
+        cells: &[LiveCell],
+        targets: &mut BTreeMap<String, Target>,
+    ) -> Result<Manifest, RunError> {
+        let job = self.job;
+        let primary = primary_of(job, targets);
+        let axes = sweep(&job.experiment, plan.spec)?;
+        let found = environment_of(targets);
+        let built = built::of_conditions(cells, &job.experiment, targets);
+        let manifest = manifest(job, plan.spec, cells, axes, &plan.rules, found, primary);
+        Ok(Manifest { built, ..manifest })
+    }
+
+    /// Reports that the workload begins, and the time that its trials are expected to take.
+    fn announce(&self, plan: &WorkloadPlan<'_>, prepared: &Prepared, observe: &mut Observer<'_>) {
+        let time = |cell| {
+            estimate::estimate_trial(self.job, plan.spec, cell).map(|estimate| estimate.total())
+        };
+        let estimates = prepared.cells.iter().map(time).collect();
+        observe(Event::WorkloadBegins(WorkloadBegins {
+            workload: plan.spec,
+            dir: plan.dir,
+            earlier: &prepared.stored,
+            pace: Pace::new(estimates, &plan.agenda.remaining),
+            // An interrupted run has the same, or was refused.
+            primary: &prepared.stored.manifest.primary_metric,
+            open_ended: plan.agenda.rules.until_precise,
+        }));
+    }
+
+    /// Makes the stage of the trials.
+    fn stage<'o>(
+        &self,
+        plan: &WorkloadPlan<'_>,
+        prepared: Prepared,
+        journal_dir: &Path,
+        observe: &'o mut Observer<'_>,
+    ) -> Result<Live<'o>, RunError> {
+        let (job, spec) = (self.job, plan.spec);
+        let Prepared { cells, targets, background, store, stored } = prepared;
+        Ok(Live {
+            run_id: self.run_id.to_owned(),
+            experiment: job.name_of(spec),
+            targets,
+            hosts: self.servers.values().next().map(|r| r.hosts.clone()).unwrap_or_default(),
+            host_specs: job.experiment.hosts.clone(),
+            cells,
+            checked: CheckedCells::default(),
+            in_force: Vec::new(),
+            background,
+            further_servers: FurtherServers::new(journal_dir),
+            workload: spec.name.clone(),
+            seed: job.seed,
+            warmup: spec.layer.warmup.unwrap_or(job.experiment.warmup),
+            rules: plan.rules.clone(),
+            journal: Journal::new(journal_dir, self.run_id),
+            table_journals: BTreeMap::new(),
+            table_journal_dir: state::table_journal_dir()?,
+            store,
+            judge: Judge::new(&stored),
+            width_checks: WidthChecks::default(),
+            stored,
+            series: None,
+            program_output: None,
+            stop: self.stop.clone(),
+            generators: BTreeMap::new(),
+            observe: &mut *observe,
+        })
+    }
+
+    /// Starts the drivers, if the file or the command line names any.
+    fn start_drivers(&self, stage: &mut Live<'_>) -> Result<(), RunError> {
+        let Some(spec) = &self.job.drivers else { return Ok(()) };
+        let names: Vec<&str> = self.servers.keys().map(String::as_str).collect();
+        stage.generators = drivers::start(spec, &names, stage, self.run_id, &self.drivers)?;
+        Ok(())
+    }
+
+    /// Settles the length of woven slices, the last step that can refuse the run. Then creates the directory
+    /// of the results, or notes in it that the run continues. Returns the lock of a new one.
+    fn begin(
+        &self,
+        stage: &mut Live<'_>,
+        dir: &Path,
+        remarks: Vec<String>,
+    ) -> Result<Option<LockFile>, RunError> {
+        let continues = stage.store.is_some();
+        stage.settle_slice_length(continues)?;
+        let text = stored_text(self.job, &params_of(self.servers));
+        if let Some(store) = &mut stage.store {
+            let warnings =
+                resume::record_resumption(self.job, store, &mut stage.stored, &text, remarks)?;
+            warnings.iter().for_each(|warning| (stage.observe)(Event::Warns(warning)));
+            return Ok(None);
+        }
+        stage.store = Some(Store::create(dir, &text, &stage.stored.manifest)?);
+        Ok(Some(state::lock_results(dir)?))
+    }
+
+    /// Returns the error of trials, with the journal of this run if changes are still in place.
+    fn name_remaining_changes(&self, source: LiveError, journal_dir: &Path) -> RunError {
+        match journal::unfinished_journal_of(journal_dir, self.run_id) {
+            Some(journal) => RunError::ChangesRemain { journal, source: Box::new(source) },
+            None => source.into(),
+        }
+    }
+}
+
+/// Runs the trials that are left.
+fn run_trials(agenda: &Agenda, stage: &mut Live<'_>) -> Result<Ended, LiveError> {
+    let Agenda { plan, baselines, rules, done, .. } = agenda;
+    run_plan(plan, baselines, *rules, done, stage)
+}
+
+/// Removes what the workload created, and the journals unless changes are still in place.
+fn close(mut stage: Live<'_>) -> Result<(), RunError> {
+    stage.clean_up();
+    stage.finish()?;
+    Ok(())
+}
+
+/// Claims known resources before the checks, which would refuse another experiment's changes without naming
+/// it.
+fn claim_and_check(stage: &mut Live<'_>, claims: &mut Claims) -> Result<(), RunError> {
+    let touched = stage.touched_before_check();
+    conflicts::claim(&touched, claims, &stage.run_id, &stage.experiment)?;
+    let touched = stage.check()?;
+    conflicts::claim(&touched, claims, &stage.run_id, &stage.experiment)?;
+    Ok(())
+}
+
+fn empty_experiment(manifest: Manifest) -> StoredExperiment {
+    StoredExperiment { manifest, trials: Vec::new(), torn: false, judged: false }
+}
+
+fn judge_end(ended: Ended) -> Result<(), RunError> {
+    match ended {
+        Ended::Complete | Ended::Precise | Ended::BlockLimit => Ok(()),
+        Ended::Interrupted => Err(RunError::Interrupted),
+        Ended::Failing(error) => Err(RunError::Failing(error)),
+        Ended::NoneValid(found) => Err(RunError::NoneValid(found)),
+    }
+}
