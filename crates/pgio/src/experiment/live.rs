@@ -228,10 +228,9 @@ impl Live<'_> {
             _ => {
                 let slice = self.checked.weave.expect("only woven trials share a window");
                 let block = WovenBlock { requests, slice };
-                let trials;
-                (trials, self.series) =
-                    trial::run_woven(&block, &mut in_force, admin, &mut progress);
-                trials
+                let measured = trial::run_woven(&block, &mut in_force, admin, &mut progress);
+                self.series = measured.series;
+                measured.trials
             }
         };
         if let [trial] = trials.as_mut_slice() {

@@ -8,6 +8,7 @@ mod combine;
 mod counters;
 mod joint;
 mod observed;
+mod readings;
 mod record;
 mod rendezvous;
 mod request;
@@ -15,7 +16,6 @@ mod woven;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
 
 use jiff::Timestamp;
 use postgres::Client;
@@ -24,31 +24,27 @@ pub use self::joint::{JointTrial, run as run_joint};
 pub(super) use self::record::metrics_of;
 pub use self::rendezvous::Member;
 pub use self::request::Request;
-pub use self::woven::{WovenBlock, run as run_woven};
+pub use self::woven::{WovenBlock, WovenResult, run as run_woven};
 use super::{cycles, environment, trial_checks};
 use crate::config::experiment::Checkpoint;
-use crate::pg::server;
 use crate::pg::words;
-use crate::telemetry::Standbys;
+use crate::telemetry::{Recorder, Standbys};
 use crate::treatment::InForce;
-use crate::workload::clock::Opener;
 use crate::workload::command::ProgramOutput;
 use crate::workload::drivers::coordinator::lost_driver_check;
-use crate::workload::{EngineError, Progress, Setup, WindowEvent};
-use counters::{durability, readings};
+use crate::workload::{EngineError, Participants, Progress, WindowEvent, WindowOutcome};
+use counters::Readings;
 use pgio_connect::interrupt;
 use pgio_results::model::{
     DatabaseCounters, DatasetInfo, Evidence, Outcome, ServerInfo, TRIAL_SCHEMA, Trial, Warning,
     When, Window, WorkloadInfo,
 };
 use pgio_results::series::Series;
+use readings::{
+    EvidencePace, add_new, failed, prepare_server, read_counters, read_dataset, read_end,
+    read_environment, refuse_unproved,
+};
 use record::{record_program_output, record_run, session_evidence};
-
-/// Interval of reading evidence inside the window; longer where reading takes more than [`EVIDENCE_SHARE`].
-const EVIDENCE_EVERY: Duration = Duration::from_millis(250);
-/// Reading evidence takes at most this fraction (1/n) of the time: it is work on the measured hosts, and
-/// some conditions need more of it than others.
-const EVIDENCE_SHARE: u32 = 20;
 
 /// The result of a trial.
 #[derive(Debug)]
@@ -69,11 +65,9 @@ pub fn run(
     admin: &mut Client,
     observe: &mut dyn FnMut(Progress),
 ) -> TrialResult {
-    let mut trial = new_record(request);
-    let (mut series, mut program_output) = (None, None);
-    let measured =
-        measure(request, in_force, admin, &mut trial, &mut series, &mut program_output, observe);
-    let error = measured.err();
+    let mut kept = Measured { trial: new_record(request), series: None, program_output: None };
+    let error = measure(request, in_force, admin, &mut kept, observe).err();
+    let Measured { mut trial, series, mut program_output } = kept;
     // A program that failed before its window has output too.
     if let Some(EngineError::Command(failed)) = &error
         && program_output.is_none()
@@ -84,9 +78,7 @@ pub fn run(
         });
     }
     trial.outcome = outcome_of(error.as_ref());
-    if let (Some(check), Outcome::Failed { .. }) =
-        (error.as_ref().and_then(lost_driver_check), &trial.outcome)
-    {
+    if let (Some(check), Outcome::Failed { .. }) = (error.as_ref().and_then(lost), &trial.outcome) {
         // The condition did not fail: the trial measured nothing and is repeated.
         trial.checks.push(check);
         trial.outcome = Outcome::Complete;
@@ -130,91 +122,30 @@ fn outcome_of(error: Option<&EngineError>) -> Outcome {
     }
 }
 
-/// Reads durability and the size of the data at the end of a window into the records of all its trials.
-fn read_end(
-    request: &Request<'_>,
-    admin: &mut Client,
-    trials: &mut [Trial],
-) -> Result<(), EngineError> {
-    let pg = |doing: &'static str| move |source| EngineError::Postgres { doing, source };
-    let (fsync, full_page_writes) = durability(admin).map_err(pg("reading settings"))?;
-    let now = request.workload.dataset(admin).map_err(pg("measuring the data set"))?;
-    for trial in trials {
-        let ServerInfo { fsync: first, full_page_writes: second, .. } = &mut trial.server;
-        // A setting that was off at either end was not on throughout.
-        for (found, after) in [(first, &fsync), (second, &full_page_writes)] {
-            if after == "off" {
-                found.clone_from(after);
-            }
-        }
-        if let (Some(info), Some(now)) = (&mut trial.dataset, &now) {
-            info.bytes_after = now.bytes_after;
-        }
-    }
-    Ok(())
+/// What a trial measures.
+struct Measured {
+    trial: Trial,
+    series: Option<Series>,
+    program_output: Option<Box<ProgramOutput>>,
 }
 
-/// When evidence is read inside a window.
-struct EvidencePace(Instant);
-
-impl EvidencePace {
-    fn new() -> EvidencePace {
-        EvidencePace(Instant::now())
-    }
-
-    fn restart(&mut self, at: Instant) {
-        self.0 = at;
-    }
-
-    /// Reads if it is time; the next time depends on how long that takes.
-    fn read_if_due(&mut self, read: impl FnOnce()) {
-        let now = Instant::now();
-        if self.0 <= now {
-            read();
-            self.0 = now + EVIDENCE_EVERY.max(now.elapsed() * EVIDENCE_SHARE);
-        }
-    }
+/// Participants that wait for their window, and what observes them.
+struct Ready<'a> {
+    /// The first field, so that the samplers end before the sessions if there will be no window.
+    recorder: Option<Recorder<'a>>,
+    participants: Box<dyn Participants>,
 }
 
-/// Adds what is not yet known.
-fn add_new(known: &mut Vec<Evidence>, found: Vec<Evidence>) {
-    for evidence in found {
-        if !known.contains(&evidence) {
-            known.push(evidence);
-        }
-    }
-}
-
-/// Returns the error of a condition that is not in force before its window.
-fn refuse_unproved(evidence: &[Evidence]) -> Result<(), EngineError> {
-    for e in evidence {
-        if let (false, Some(expected)) = (e.holds(), &e.expected) {
-            return Err(EngineError::NotInForce(format!(
-                "{} was {} instead of {expected}",
-                e.what, e.found
-            )));
-        }
-    }
-    Ok(())
-}
-
+/// The order of a trial. What it measures goes into `kept` step by step, so that a failure loses nothing.
 fn measure(
     request: &Request<'_>,
     in_force: &mut [Box<dyn InForce>],
     admin: &mut Client,
-    trial: &mut Trial,
-    series: &mut Option<Series>,
-    program_output: &mut Option<Box<ProgramOutput>>,
+    kept: &mut Measured,
     observe: &mut dyn FnMut(Progress),
 ) -> Result<(), EngineError> {
-    let pg = |doing: &'static str| move |source| EngineError::Postgres { doing, source };
-    let read = |e: server::ServerError| EngineError::Other(words::sentence(&e));
-    request.workload.before_trial(admin).map_err(pg("preparing the trial"))?;
-    (trial.server.fsync, trial.server.full_page_writes) =
-        durability(admin).map_err(pg("reading settings"))?;
-    if request.checkpoint != Checkpoint::None {
-        trial.warnings.extend(server::checkpoint(admin, request.server).err());
-    }
+    let trial = &mut kept.trial;
+    prepare_server(request, admin)?.record(trial);
     // If the condition is not in force, sessions that prepare may wait for a standby.
     let first = request.verify(in_force, admin, When::Before);
     if let Err(error) = refuse_unproved(&first) {
@@ -222,41 +153,51 @@ fn measure(
         trial.evidence = first;
         return Err(error);
     }
-    let member = request.member.as_ref();
-    member.map_or(Ok(()), |member| member.wait_prepared())?;
-    let setup = Setup {
-        params: request.params.clone(),
-        settings: request.session_settings.clone(),
-        warmup: request.warmup,
-        seed: request.seed,
-        stop: request.stop.clone(),
-        opener: request.member.clone().map(|member| member as Arc<dyn Opener>),
-        generator: request.generator.clone(),
-    };
-    let ready = Arc::clone(request.workload).prepare(setup, admin)?;
-    // Open the workload's sessions first: a pooler may have no more connections than they need.
-    let mut recorder = observed::start(request, request.workload.extent().time(), admin);
-    let pids = ready.pids();
-    // Sessions that serve a program are known only when it runs.
-    if let Some(recorder) = recorder.as_ref().filter(|_| !pids.is_empty()) {
-        recorder.watch(pids);
-    }
-    trial.settings = ready.pinned();
+    request.member.as_ref().map_or(Ok(()), |member| member.wait_prepared())?;
+    let ready = prepare_work(request, admin)?;
+    trial.settings = ready.participants.pinned();
     trial.evidence = session_evidence(request, trial);
     // Values expected before the window must still hold, even if nothing expects them now.
     trial.evidence.extend(first);
     add_new(&mut trial.evidence, request.verify(in_force, admin, When::Before));
+    trial.dataset = read_dataset(request, admin)?;
+    trial.environment = Arc::new(read_environment(request, admin, Standbys::Read)?);
+    let before = read_counters(request, admin)?;
+    let ran = run_window(request, ready, in_force, admin, kept, observe)?;
+    // After a failure, readings would not describe the trial.
+    record_run(request, &mut kept.trial, ran)?;
+    read_again(request, in_force, admin, &mut kept.trial, before)
+}
 
-    trial.dataset = request.workload.dataset(admin).map_err(pg("measuring the data set"))?;
-    trial.environment = Arc::new(
-        environment::read_for_trial(admin, request.sources, Standbys::Read)
-            .map_err(pg("reading settings"))?,
-    );
-    let version = request.server.info.version_num;
-    let (counters_before, before) = readings(version, admin).map_err(read)?;
+/// Prepares the participants and starts to observe them.
+fn prepare_work<'a>(request: &Request<'a>, admin: &mut Client) -> Result<Ready<'a>, EngineError> {
+    let participants = Arc::clone(request.workload).prepare(request.setup(), admin)?;
+    // Open the workload's sessions first: a pooler may have no more connections than they need.
+    let recorder = observed::start(request, request.workload.extent().time(), admin);
+    let pids = participants.pids();
+    // Sessions that serve a program are known only when it runs.
+    if let Some(recorder) = recorder.as_ref().filter(|_| !pids.is_empty()) {
+        recorder.watch(pids);
+    }
+    Ok(Ready { recorder, participants })
+}
+
+/// Runs the window and records what was observed in it.
+fn run_window(
+    request: &Request<'_>,
+    ready: Ready<'_>,
+    in_force: &mut [Box<dyn InForce>],
+    admin: &mut Client,
+    kept: &mut Measured,
+    observe: &mut dyn FnMut(Progress),
+) -> Result<WindowOutcome, EngineError> {
+    let Measured { trial, series, program_output } = kept;
+    let Ready { mut recorder, participants } = ready;
+    let member = request.member.as_ref();
     let mut pace = EvidencePace::new();
     let mut during: Vec<Evidence> = Vec::new();
-    let ran = ready.run(admin, request.workload.extent(), &mut |admin, event| match event {
+    let extent = request.workload.extent();
+    let ran = participants.run(admin, extent, &mut |admin, event| match event {
         WindowEvent::Opened(at) => {
             pace.restart(at);
             recorder.iter_mut().for_each(|r| r.opened(at));
@@ -274,12 +215,7 @@ fn measure(
             observe(progress);
         }
     })?;
-    *series = recorder.and_then(|recorder| observed::record(trial, recorder));
-    if let (Some(_), Some(telemetry)) = (member, &mut trial.telemetry) {
-        // pgio's own work and the probes belong to all servers together.
-        (telemetry.driver_cpu_seconds, telemetry.sampling_cpu_seconds) = (None, None);
-        telemetry.probes = None;
-    }
+    *series = recorder.and_then(|recorder| observed::record(request, trial, recorder));
     trial.evidence.extend(during);
     if let Some(program_output) = program_output {
         record_program_output(trial, program_output);
@@ -287,22 +223,30 @@ fn measure(
     if let (Some(member), None) = (member, &ran.error) {
         member.record_work(&ran.totals, ran.first, admin);
     }
-    // After a failure, readings would not describe the trial.
-    record_run(request, trial, ran)?;
-    let (counters_after, after) = readings(version, admin).map_err(read)?;
+    Ok(ran)
+}
+
+/// Reads again what was read before the window, and records what follows from both readings.
+fn read_again(
+    request: &Request<'_>,
+    in_force: &mut [Box<dyn InForce>],
+    admin: &mut Client,
+    trial: &mut Trial,
+    before: Readings,
+) -> Result<(), EngineError> {
+    let after = read_counters(request, admin)?;
     read_end(request, admin, std::slice::from_mut(trial))?;
     trial.evidence.extend(request.verify(in_force, admin, When::After));
-    trial.database = Some(DatabaseCounters { before, after });
-    counters::add_metrics(trial, counters_before, counters_after);
+    trial.database = Some(DatabaseCounters { before: before.row, after: after.row });
+    counters::add_metrics(trial, before.counters, after.counters);
     if request.checkpoint == Checkpoint::Spread {
-        let timeout = cycles::cycle_seconds(admin, None).map_err(pg("reading settings"))?;
+        let timeout = cycles::cycle_seconds(admin, None).map_err(failed("reading settings"))?;
         let whole = cycles::whole_cycles(request.workload.extent(), timeout);
         let cycles = whole.map_err(EngineError::NotInForce)?;
         trial.checks.push(cycles::check(trial, cycles));
     }
     observed::add_metrics(trial);
-    let now = environment::read_for_trial(admin, request.sources, Standbys::Skip)
-        .map_err(pg("reading settings"))?;
+    let now = read_environment(request, admin, Standbys::Skip)?;
     trial.checks.push(environment::check_unchanged(&trial.environment, &now));
     Ok(())
 }

@@ -49,87 +49,75 @@ impl SessionPool {
         listener: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Result<WovenOutcome, EngineError> {
         let count = self.members.len();
-        let lead = LEAD + LEAD_PER_SESSION * count as f64;
-        let start = Start::after_lead(admin, span(lead))?;
-        listener(admin, WindowEvent::Opened(start.at));
-        let mut clock = start;
-        let mut woven = Woven::new(plan, start, count);
-        let catches_up = CatchUp::new(admin)?;
-        let names = plan.settings();
-        let settings: Vec<Arc<Switches>> =
-            plan.conditions.iter().map(|own| Arc::new(switches_of(&names, own))).collect();
-        let mut error = None;
-        let (mut ended, mut given_up) = (None, false);
-        let mut reported_at = Instant::now();
-        let mut schedule = plan.schedule();
-        let mut round = Vec::new().into_iter();
-        let mut number = 0;
-        loop {
-            let slice = match round.next() {
-                Some(slice) => slice,
-                None if number > 0 && woven.is_complete(plan) => break,
-                None => {
-                    round = schedule.next_round().into_iter();
-                    continue;
-                }
-            };
-            if number > 0 {
-                woven.not_caught_up += u32::from(!catches_up.wait(admin)?);
-            }
-            if clock.at.elapsed() >= READ_CLOCK_EVERY {
-                clock = Start::now(admin)?;
-            }
-            let begins = clock.epoch_of(Instant::now()) + lead;
-            let counted = begins + plan.guard();
-            let ends = [counted, counted + slice.seconds / 2.0, counted + slice.seconds];
-            for index in 0..count {
-                let seed = server_seed(self.setup.seed, "session", index as u64);
-                let order = SliceOrder {
-                    settings: Arc::clone(&settings[slice.condition]),
-                    ends,
-                    seed: (number == 0).then_some(seed),
-                };
-                self.threads.send_order(index, Order::Slice(order));
-            }
-            let timeout = GRACE + span(plan.guard() + slice.seconds);
-            let done;
-            (done, error) = self.await_sessions(admin, timeout, &mut given_up);
-            if error.is_some() {
-                break;
-            }
-            let [counted, _, end] = ends.map(|at| clock.at + span(at - clock.epoch));
-            woven.conditions[slice.condition].spans.push((counted, end));
-            woven.add(slice, done);
-            number += 1;
-            ended = Some(Instant::now());
-            if reported_at.elapsed() >= PROGRESS_EVERY {
-                reported_at = Instant::now();
-                listener(admin, WindowEvent::Progress(woven.progress(start.at)));
-            }
-        }
-        let ended = ended.unwrap_or(start.at);
-        listener(admin, WindowEvent::Closed(ended));
-        if error.is_none() {
+        let clock = SliceClock::start(admin, count)?;
+        listener(admin, WindowEvent::Opened(clock.reading.at));
+        let mut woven = Woven::new(plan, clock.reading, count);
+        let mut failure = self.run_rounds(admin, plan, clock, &mut woven, listener)?;
+        listener(admin, WindowEvent::Closed(woven.ended));
+        if failure.is_none() {
             // Sessions publish their statistics and end.
             (0..count).for_each(|index| self.threads.send_order(index, Order::End));
-            (_, error) = self.await_sessions(admin, GRACE, &mut given_up);
+            failure = self.await_sessions(admin, GRACE).failure;
         }
-        let outcome = woven.finish(&self, (ended - start.at).as_secs_f64(), error);
+        let given_up = failure.as_ref().is_some_and(|failure| failure.given_up);
+        let outcome = woven.finish(&self, failure.map(|failure| failure.error));
         self.threads.close();
         // Without further orders, sessions end by themselves.
         self.threads.join(|_| !given_up);
         Ok(outcome)
     }
-}
 
-impl SessionPool {
-    /// Waits until every session has done its slice or has ended.
-    fn await_sessions(
+    /// Runs rounds of slices until every condition has its duration, or until a session fails.
+    fn run_rounds(
         &mut self,
         admin: &mut Client,
-        timeout: Duration,
-        given_up: &mut bool,
-    ) -> (Vec<WovenDone>, Option<EngineError>) {
+        plan: &WeavePlan,
+        mut clock: SliceClock,
+        woven: &mut Woven,
+        listener: &mut dyn FnMut(&mut Client, WindowEvent),
+    ) -> Result<Option<Failure>, EngineError> {
+        let catch_up = CatchUp::new(admin)?;
+        let settings = switches(plan);
+        let mut schedule = plan.schedule();
+        let mut reported_at = Instant::now();
+        loop {
+            for slice in schedule.next_round() {
+                let is_first = woven.last.is_none();
+                if !is_first {
+                    woven.not_caught_up += u32::from(!catch_up.wait(admin)?);
+                }
+                let ends = clock.place(admin, plan.guard(), slice.seconds)?;
+                self.order_slice(&settings[slice.condition], ends, is_first);
+                let timeout = GRACE + span(plan.guard() + slice.seconds);
+                let Answers { done, failure } = self.await_sessions(admin, timeout);
+                if failure.is_some() {
+                    return Ok(failure);
+                }
+                woven.conditions[slice.condition].spans.push(clock.counted(ends));
+                woven.add(slice, done);
+                if reported_at.elapsed() >= PROGRESS_EVERY {
+                    reported_at = Instant::now();
+                    listener(admin, WindowEvent::Progress(woven.progress()));
+                }
+            }
+            if woven.is_complete(plan) {
+                return Ok(None);
+            }
+        }
+    }
+
+    /// Gives all sessions the order of a slice; with the first one, each gets its seed.
+    fn order_slice(&self, settings: &Arc<Switches>, ends: [f64; 3], is_first: bool) {
+        for index in 0..self.members.len() {
+            let seed = server_seed(self.setup.seed, "session", index as u64);
+            let order =
+                SliceOrder { settings: Arc::clone(settings), ends, seed: is_first.then_some(seed) };
+            self.threads.send_order(index, Order::Slice(order));
+        }
+    }
+
+    /// Waits until every session has done its slice or has ended.
+    fn await_sessions(&mut self, admin: &mut Client, timeout: Duration) -> Answers {
         let mut turn = Answering {
             members: &mut self.members,
             admin,
@@ -139,9 +127,67 @@ impl SessionPool {
             done: Vec::new(),
         };
         let error = phase::run(&mut turn, &self.events, &self.setup.stop);
-        *given_up = turn.stopping.has_given_up();
-        (turn.done, error)
+        // Without an error no session was stopped, and nothing was given up.
+        let given_up = turn.stopping.has_given_up();
+        Answers { done: turn.done, failure: error.map(|error| Failure { error, given_up }) }
     }
+}
+
+/// How the sessions answered an order.
+struct Answers {
+    done: Vec<WovenDone>,
+    failure: Option<Failure>,
+}
+
+/// What ended a window early.
+struct Failure {
+    error: EngineError,
+    /// The server does not answer, so that threads are not waited for.
+    given_up: bool,
+}
+
+/// Places slices on the server's clock.
+struct SliceClock {
+    reading: Start,
+    /// Seconds from an order to the start of its slice.
+    lead: f64,
+}
+
+impl SliceClock {
+    /// Its first reading is the start of the window, which is as far ahead as that of a slice.
+    fn start(admin: &mut Client, sessions: usize) -> Result<SliceClock, EngineError> {
+        let lead = LEAD + LEAD_PER_SESSION * sessions as f64;
+        let reading = Start::after_lead(admin, span(lead))?;
+        Ok(SliceClock { reading, lead })
+    }
+
+    /// Returns when the guard and both halves end of a slice that is ordered now, in seconds since the epoch
+    /// on the server's clock.
+    fn place(
+        &mut self,
+        admin: &mut Client,
+        guard: f64,
+        seconds: f64,
+    ) -> Result<[f64; 3], EngineError> {
+        if self.reading.at.elapsed() >= READ_CLOCK_EVERY {
+            self.reading = Start::now(admin)?;
+        }
+        let begins = self.reading.epoch_of(Instant::now()) + self.lead;
+        let counted = begins + guard;
+        Ok([counted, counted + seconds / 2.0, counted + seconds])
+    }
+
+    /// Returns start and end of the counted part of the slice that was placed last, on this machine's clock.
+    fn counted(&self, ends: [f64; 3]) -> (Instant, Instant) {
+        let [from, _, to] = ends.map(|at| self.reading.at + span(at - self.reading.epoch));
+        (from, to)
+    }
+}
+
+/// Returns the settings that sessions switch to for each condition.
+fn switches(plan: &WeavePlan) -> Vec<Arc<Switches>> {
+    let names = plan.settings();
+    plan.conditions.iter().map(|own| Arc::new(switches_of(&names, own))).collect()
 }
 
 /// Returns a value, or none, for every name.
@@ -193,7 +239,11 @@ struct Woven {
     counted: Vec<Vec<f64>>,
     /// Work of the halves of each slice, by condition.
     halves: Vec<Vec<[Work; 2]>>,
+    /// The condition of the last slice.
     last: Option<usize>,
+    opened: Instant,
+    /// When the last slice ended; until there is one, when the window opened.
+    ended: Instant,
     bin: f64,
     progress: Progress,
     not_caught_up: u32,
@@ -214,6 +264,8 @@ impl Woven {
             counted: vec![vec![0.0; sessions]; conditions],
             halves: vec![Vec::new(); conditions],
             last: None,
+            opened: start.at,
+            ended: start.at,
             bin: slice_length(plan.duration.as_secs_f64()),
             progress: Progress::default(),
             not_caught_up: 0,
@@ -247,6 +299,7 @@ impl Woven {
         self.progress.commits += sum.commits();
         add_to_timeline(&mut condition.outcome.timeline, self.bin, seconds, &sum);
         condition.outcome.totals.merge(&sum);
+        self.ended = Instant::now();
     }
 
     /// Returns whether every condition has its duration or has used up its rounds: a call that takes longer
@@ -257,17 +310,13 @@ impl Woven {
         least >= plan.duration.as_secs_f64() || rounds >= plan.rounds() * MAX_ROUNDS_FACTOR
     }
 
-    fn progress(&mut self, opened: Instant) -> Progress {
-        self.progress.elapsed = opened.elapsed().as_secs_f64();
+    fn progress(&mut self) -> Progress {
+        self.progress.elapsed = self.opened.elapsed().as_secs_f64();
         self.progress
     }
 
-    fn finish(
-        mut self,
-        pool: &SessionPool,
-        seconds: f64,
-        error: Option<EngineError>,
-    ) -> WovenOutcome {
+    fn finish(mut self, pool: &SessionPool, error: Option<EngineError>) -> WovenOutcome {
+        let seconds = (self.ended - self.opened).as_secs_f64();
         let cancelled = pool.notices.cancelled_sync_rep();
         let unit = Work::unit(&self.halves);
         for (at, condition) in self.conditions.iter_mut().enumerate() {

@@ -12,23 +12,34 @@ use pgio_results::model::{DatabaseRow, Trial, Warning};
 /// closer together agree by chance.
 const STALE: Duration = Duration::from_millis(600);
 
+/// The counters of the server, and those of the database.
+pub(super) struct Readings {
+    pub(super) counters: Counters,
+    pub(super) row: DatabaseRow,
+}
+
+impl Readings {
+    fn take(version: u32, admin: &mut Client) -> Result<Readings, server::ServerError> {
+        let counters = server::counters(admin, version);
+        let row = server::database_row(admin)?;
+        Ok(Readings { counters, row })
+    }
+}
+
 /// Reads counters; before 15 they arrive through a collector, so this reads until two readings agree.
-pub(super) fn readings(
-    version: u32,
-    admin: &mut Client,
-) -> Result<(Counters, DatabaseRow), server::ServerError> {
-    let mut found = (server::counters(admin, version), server::database_row(admin)?);
+pub(super) fn readings(version: u32, admin: &mut Client) -> Result<Readings, server::ServerError> {
+    let mut found = Readings::take(version, admin)?;
     if version >= FORCE_FLUSH_SINCE {
         return Ok(found);
     }
     // Our own queries add a little to hits and tuples returned; updates are the workload's alone.
     // A checkpoint that runs goes on writing.
-    let telling = |(all, row): &(Counters, DatabaseRow)| {
-        (Counters { checkpoint_buffers: None, ..*all }, row.blks_read, row.tup_updated)
+    let telling = |Readings { counters, row }: &Readings| {
+        (Counters { checkpoint_buffers: None, ..*counters }, row.blks_read, row.tup_updated)
     };
     for _ in 0..5 {
         std::thread::sleep(STALE);
-        let again = (server::counters(admin, version), server::database_row(admin)?);
+        let again = Readings::take(version, admin)?;
         let agree = telling(&again) == telling(&found);
         found = again;
         if agree {
@@ -36,13 +47,6 @@ pub(super) fn readings(
         }
     }
     Ok(found)
-}
-
-/// Reads fsync and full_page_writes.
-pub(super) fn durability(admin: &mut Client) -> Result<(String, String), postgres::Error> {
-    let row = admin
-        .query_one("SELECT current_setting('fsync'), current_setting('full_page_writes')", &[])?;
-    Ok((row.get(0), row.get(1)))
 }
 
 pub(super) fn add_metrics(trial: &mut Trial, before: Counters, after: Counters) {

@@ -9,9 +9,10 @@ use super::request::Request;
 use crate::pg::server;
 use crate::rng::derive;
 use crate::telemetry::{self, Recorder, TrialPlan};
+use crate::workload::WovenCondition;
 use pgio_results::model::Trial;
 use pgio_results::series::Series;
-use pgio_results::telemetry::DeviceUse;
+use pgio_results::telemetry::{DeviceUse, Telemetry};
 use pgio_results::waits::{GROUPS, by_group};
 
 /// The default block size of PostgreSQL.
@@ -35,10 +36,34 @@ pub(super) fn start<'a>(
 }
 
 /// Ends the samplers and keeps their samples.
-pub(super) fn record(trial: &mut Trial, recorder: Recorder<'_>) -> Option<Series> {
-    let (telemetry, series, warnings) = recorder.finish()?;
+pub(super) fn record(
+    request: &Request<'_>,
+    trial: &mut Trial,
+    recorder: Recorder<'_>,
+) -> Option<Series> {
+    let (mut telemetry, series, warnings) = recorder.finish()?;
+    if request.member.is_some() {
+        // pgio's own work and the probes belong to all servers together.
+        (telemetry.driver_cpu_seconds, telemetry.sampling_cpu_seconds) = (None, None);
+        telemetry.probes = None;
+    }
     trial.telemetry = Some(telemetry);
     trial.warnings.extend(warnings);
+    Some(series)
+}
+
+/// [`record`] of a woven window: each condition's trial has the waits of its own slices.
+pub(super) fn record_woven(
+    trials: &mut [Trial],
+    recorder: Recorder<'_>,
+    conditions: &[WovenCondition],
+) -> Option<Series> {
+    let spans: Vec<_> = conditions.iter().map(|c| c.spans.clone()).collect();
+    let (telemetry, series, warnings, waits) = recorder.finish_woven(&spans)?;
+    for (trial, waits) in trials.iter_mut().zip(waits) {
+        trial.telemetry = Some(Telemetry { waits, ..telemetry.clone() });
+        trial.warnings.extend(warnings.iter().cloned());
+    }
     Some(series)
 }
 
@@ -75,7 +100,7 @@ mod tests {
     use super::*;
     use crate::experiment::trial::blank;
     use pgio_results::model::Metric;
-    use pgio_results::telemetry::{Device, HostUse, Storage, Telemetry, Waits};
+    use pgio_results::telemetry::{Device, HostUse, Storage, Waits};
 
     fn storage(role: &str, devices: &[&str]) -> Storage {
         let device = |name: &&str| Device { name: (*name).to_owned(), ..Device::default() };

@@ -12,7 +12,8 @@ use crate::host::stop::Stop;
 use crate::pg::server::Server;
 use crate::telemetry::TelemetrySources;
 use crate::treatment::{AdminSession, ChangedServer, Context, InForce, Layout};
-use crate::workload::{Generator, Workload};
+use crate::workload::clock::Opener;
+use crate::workload::{Generator, Setup, Workload};
 use pgio_connect::ConnectParams;
 use pgio_results::change::Change;
 use pgio_results::model::{Evidence, TrialPosition, When};
@@ -44,6 +45,19 @@ pub struct Request<'a> {
 }
 
 impl Request<'_> {
+    /// Returns what the participants are prepared with.
+    pub(super) fn setup(&self) -> Setup {
+        Setup {
+            params: self.params.clone(),
+            settings: self.session_settings.clone(),
+            warmup: self.warmup,
+            seed: self.seed,
+            stop: self.stop.clone(),
+            opener: self.member.clone().map(|member| member as Arc<dyn Opener>),
+            generator: self.generator.clone(),
+        }
+    }
+
     /// Reads back everything that the condition put in force.
     pub(super) fn verify(
         &self,

@@ -4,28 +4,30 @@
 //! them back. What belongs to the window is in every record: environment, telemetry, checkpoints. Rates
 //! of the server's counters are left out, since they are those of all conditions together.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use benchmath::carry_over::Slices;
 use postgres::Client;
 
+use super::readings::{
+    EvidencePace, add_new, prepare_server, read_counters, read_dataset, read_end, read_environment,
+    refuse_unproved,
+};
 use super::record::{put, record_run};
 use super::request::Request;
-use super::{EvidencePace, add_new, new_record, outcome_of, read_end, refuse_unproved};
-use super::{counters, observed};
-use crate::config::experiment::Checkpoint;
+use super::{counters, new_record, observed, outcome_of};
 use crate::experiment::{environment, trial_checks};
-use crate::pg::{server, words};
+use crate::pg::server::Counters;
 use crate::telemetry::Standbys;
 use crate::treatment::InForce;
 use crate::workload::{
-    EngineError, Participants, Progress, SessionPool, Setup, WeavePlan, WindowEvent,
+    EngineError, Generator, Participants, Progress, SessionPool, Setup, WeavePlan, WindowEvent,
     WovenCondition, WovenOutcome,
 };
 use pgio_results::model::{Evidence, Trial, When, Woven};
 use pgio_results::series::Series;
-use pgio_results::telemetry::Telemetry;
 
 /// The conditions of a block that take turns; all on one server with one workload.
 #[derive(Debug)]
@@ -36,86 +38,67 @@ pub struct WovenBlock<'a> {
     pub slice: Duration,
 }
 
-/// Runs the block. `in_force` are the treatments of each condition. The samples of telemetry are those of
-/// the whole window. Returns the records in the order of the requests.
+/// The result of a block.
+#[derive(Debug)]
+pub struct WovenResult {
+    /// In the order of the requests.
+    pub trials: Vec<Trial>,
+    /// The samples of telemetry of the whole window, if any.
+    pub series: Option<Series>,
+}
+
+/// Runs the block. `in_force` are the treatments of each condition.
 pub fn run(
     block: &WovenBlock<'_>,
     in_force: &mut [Vec<Box<dyn InForce>>],
     admin: &mut Client,
     observe: &mut dyn FnMut(Progress),
-) -> (Vec<Trial>, Option<Series>) {
-    let mut trials: Vec<Trial> = block.requests.iter().map(new_record).collect();
-    let mut series = None;
-    let error = measure(block, in_force, admin, &mut trials, &mut series, observe).err();
+) -> WovenResult {
+    let trials = block.requests.iter().map(new_record).collect();
+    let mut result = WovenResult { trials, series: None };
+    let error = measure(block, in_force, admin, &mut result, observe).err();
     let outcome = outcome_of(error.as_ref());
-    for ((request, in_force), trial) in block.requests.iter().zip(in_force.iter()).zip(&mut trials)
-    {
+    let trials = &mut result.trials;
+    for ((request, in_force), trial) in block.requests.iter().zip(in_force.iter()).zip(trials) {
         trial.outcome = outcome.clone();
         trial.checks.extend(request.workload.after_trial(request.stop));
         let waits = request.workload.commits_wait_for_flush();
-        trial_checks::judge(trial, series.as_ref(), request.declared, waits, in_force);
+        trial_checks::judge(trial, result.series.as_ref(), request.declared, waits, in_force);
     }
-    (trials, series)
+    result
 }
 
+/// The order of a block. What it measures goes into `kept` step by step, so that a failure loses nothing.
 fn measure(
     block: &WovenBlock<'_>,
     in_force: &mut [Vec<Box<dyn InForce>>],
     admin: &mut Client,
-    trials: &mut [Trial],
-    series: &mut Option<Series>,
+    kept: &mut WovenResult,
     observe: &mut dyn FnMut(Progress),
 ) -> Result<(), EngineError> {
-    let pg = |doing: &'static str| move |source| EngineError::Postgres { doing, source };
-    let read = |e: server::ServerError| EngineError::Other(words::sentence(&e));
+    let WovenResult { trials, series } = kept;
+    let plan = plan_of(block)?;
     let first = &block.requests[0];
-    let Some(duration) = first.workload.extent().time() else {
-        return Err(EngineError::Other("a woven window needs a duration".to_owned()));
-    };
-    let plan = WeavePlan {
-        conditions: block.requests.iter().map(|r| r.session_settings.clone()).collect(),
-        duration,
-        slice: block.slice,
-        seed: first.seed,
-    };
-    first.workload.before_trial(admin).map_err(pg("preparing the trial"))?;
-    let durability = counters::durability(admin).map_err(pg("reading settings"))?;
-    if first.checkpoint != Checkpoint::None {
-        let warning = server::checkpoint(admin, first.server).err();
-        trials.iter_mut().for_each(|t| t.warnings.extend(warning.clone()));
-    }
+    let server = prepare_server(first, admin)?;
     for (at, trial) in trials.iter_mut().enumerate() {
-        (trial.server.fsync, trial.server.full_page_writes) = durability.clone();
+        server.record(trial);
         trial.evidence = block.requests[at].verify(&mut in_force[at], admin, When::Before);
     }
     trials.iter().try_for_each(|trial| refuse_unproved(&trial.evidence))?;
-    let setup = Setup {
-        generator: Default::default(),
-        params: first.params.clone(),
-        settings: Vec::new(),
-        warmup: first.warmup,
-        seed: first.seed,
-        stop: first.stop.clone(),
-        opener: None,
-    };
-    let ready = SessionPool::for_weaving(first.workload, setup, admin)?;
+    let ready = SessionPool::for_weaving(first.workload, setup(first), admin)?;
     let window = Duration::try_from_secs_f64(plan.seconds()).ok();
     let mut recorder = observed::start(first, window, admin);
     if let Some(recorder) = &recorder {
         recorder.watch(ready.pids());
     }
-    let dataset = first.workload.dataset(admin).map_err(pg("measuring the data set"))?;
-    let environment = Arc::new(
-        environment::read_for_trial(admin, first.sources, Standbys::Read)
-            .map_err(pg("reading settings"))?,
-    );
+    let dataset = read_dataset(first, admin)?;
+    let environment = Arc::new(read_environment(first, admin, Standbys::Read)?);
     for trial in trials.iter_mut() {
         trial.settings = ready.pinned();
         trial.dataset.clone_from(&dataset);
         trial.environment = Arc::clone(&environment);
     }
-    let version = first.server.info.version_num;
-    let (counters_before, _) = counters::readings(version, admin).map_err(read)?;
+    let before = read_counters(first, admin)?.counters;
     let mut pace = EvidencePace::new();
     let mut seen: Vec<Vec<Evidence>> = vec![Vec::new(); trials.len()];
     let outcome = ready.weave(admin, &plan, &mut |admin, event| match event {
@@ -135,43 +118,87 @@ fn measure(
         }
         WindowEvent::Serving(_) | WindowEvent::Output(_) => {}
     })?;
-    let spans: Vec<_> = outcome.conditions.iter().map(|c| c.spans.clone()).collect();
-    let observed_by = recorder.and_then(|recorder| recorder.finish_woven(&spans));
-    if let Some((telemetry, tracks, warnings, waits)) = observed_by {
-        *series = Some(tracks);
-        for (trial, waits) in trials.iter_mut().zip(waits) {
-            trial.telemetry = Some(Telemetry { waits, ..telemetry.clone() });
-            trial.warnings.extend(warnings.iter().cloned());
-        }
-    }
-    let (counters_after, _) = counters::readings(version, admin).map_err(read)?;
-    let checkpoints = counters_after.checkpoints_since(&counters_before);
-    if counters_after.were_reset_since(&counters_before) {
-        trials.iter_mut().for_each(|trial| trial.warnings.push(counters::reset_warning()));
-    }
-    read_end(first, admin, trials)?;
-    let names: Vec<String> = block.requests.iter().map(condition_of).collect();
     let WovenOutcome { conditions, seconds, not_caught_up, error } = outcome;
-    let now = environment::read_for_trial(admin, first.sources, Standbys::Skip)
-        .map_err(pg("reading settings"))?;
+    *series = recorder.and_then(|r| observed::record_woven(trials, r, &conditions));
+    let end = read_again(first, admin, trials, before)?;
+    let names: Vec<String> = block.requests.iter().map(condition_of).collect();
     for (at, (trial, condition)) in trials.iter_mut().zip(conditions).enumerate() {
         let request = &block.requests[at];
         let slowest = condition.slowest;
         trial.woven = Some(describe(&plan, &condition, &names, seconds));
-        prove(trial, &condition);
-        trial.evidence.append(&mut seen[at]);
-        let mut ran = condition.outcome;
-        // They are evidence already.
-        ran.readings.clear();
-        record_run(request, trial, ran)?;
+        record_condition(request, trial, condition, std::mem::take(&mut seen[at]))?;
         trial.evidence.extend(request.verify(&mut in_force[at], admin, When::After));
-        put(&mut trial.metrics, "checkpoints", checkpoints);
-        observed::add_metrics(trial);
-        trial.checks.push(environment::check_unchanged(&trial.environment, &now));
+        end.record(trial);
         trial.checks.extend(trial_checks::standby_lag(not_caught_up));
         trial.checks.extend(trial_checks::slow_calls(plan.slice, slowest));
     }
     error.map_or(Ok(()), Err)
+}
+
+fn plan_of(block: &WovenBlock<'_>) -> Result<WeavePlan, EngineError> {
+    let first = &block.requests[0];
+    let Some(duration) = first.workload.extent().time() else {
+        return Err(EngineError::Other("a woven window needs a duration".to_owned()));
+    };
+    Ok(WeavePlan {
+        conditions: block.requests.iter().map(|r| r.session_settings.clone()).collect(),
+        duration,
+        slice: block.slice,
+        seed: first.seed,
+    })
+}
+
+/// Returns what the sessions are prepared with. They get a condition's settings with each of its slices; the
+/// window is that of one server and one process.
+fn setup(first: &Request<'_>) -> Setup {
+    Setup { settings: Vec::new(), opener: None, generator: Generator::Alone, ..first.setup() }
+}
+
+/// What was read at the end of the window, for every condition.
+struct WindowEnd {
+    checkpoints: Option<f64>,
+    environment: BTreeMap<String, String>,
+}
+
+/// Reads again what was read before the window, except what belongs to one condition.
+fn read_again(
+    first: &Request<'_>,
+    admin: &mut Client,
+    trials: &mut [Trial],
+    before: Counters,
+) -> Result<WindowEnd, EngineError> {
+    let after = read_counters(first, admin)?.counters;
+    if after.were_reset_since(&before) {
+        trials.iter_mut().for_each(|trial| trial.warnings.push(counters::reset_warning()));
+    }
+    read_end(first, admin, trials)?;
+    let checkpoints = after.checkpoints_since(&before);
+    let environment = read_environment(first, admin, Standbys::Skip)?;
+    Ok(WindowEnd { checkpoints, environment })
+}
+
+impl WindowEnd {
+    fn record(&self, trial: &mut Trial) {
+        put(&mut trial.metrics, "checkpoints", self.checkpoints);
+        observed::add_metrics(trial);
+        let unchanged = environment::check_unchanged(&trial.environment, &self.environment);
+        trial.checks.push(unchanged);
+    }
+}
+
+/// Moves the work of one condition into its record. `during` is the evidence from inside the window.
+fn record_condition(
+    request: &Request<'_>,
+    trial: &mut Trial,
+    condition: WovenCondition,
+    during: Vec<Evidence>,
+) -> Result<(), EngineError> {
+    prove(trial, &condition);
+    trial.evidence.extend(during);
+    let mut ran = condition.outcome;
+    // They are evidence already.
+    ran.readings.clear();
+    record_run(request, trial, ran)
 }
 
 fn condition_of(request: &Request<'_>) -> String {

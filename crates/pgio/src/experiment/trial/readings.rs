@@ -1,0 +1,160 @@
+//! The readings around a window and the evidence inside it, for plain and for woven trials.
+//!
+//! Each function reads one thing and says in its error which, so that the caller keeps what was read before.
+//! Their order is the trial's: see `measure` in `trial` and in `woven`. Next: `counters`.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use postgres::Client;
+
+use super::counters::{self, Readings};
+use super::request::Request;
+use crate::config::experiment::Checkpoint;
+use crate::experiment::environment;
+use crate::pg::{server, words};
+use crate::telemetry::Standbys;
+use crate::workload::EngineError;
+use pgio_results::model::{DatasetInfo, Evidence, ServerInfo, Trial, Warning};
+
+/// Interval of reading evidence inside the window; longer where reading takes more than [`EVIDENCE_SHARE`].
+const EVIDENCE_EVERY: Duration = Duration::from_millis(250);
+/// Reading evidence takes at most this fraction (1/n) of the time: it is work on the measured hosts, and
+/// some conditions need more of it than others.
+const EVIDENCE_SHARE: u32 = 20;
+
+/// A server that is prepared for a trial.
+pub(super) struct PreparedServer {
+    fsync: String,
+    full_page_writes: String,
+    /// Why the checkpoint that was asked for failed.
+    warning: Option<Warning>,
+}
+
+impl PreparedServer {
+    pub(super) fn record(&self, trial: &mut Trial) {
+        trial.server.fsync.clone_from(&self.fsync);
+        trial.server.full_page_writes.clone_from(&self.full_page_writes);
+        trial.warnings.extend(self.warning.clone());
+    }
+}
+
+/// Prepares the server before any session connects: first the workload's data, last the checkpoint.
+pub(super) fn prepare_server(
+    request: &Request<'_>,
+    admin: &mut Client,
+) -> Result<PreparedServer, EngineError> {
+    request.workload.before_trial(admin).map_err(failed("preparing the trial"))?;
+    let (fsync, full_page_writes) = read_durability(admin)?;
+    let warning = if request.checkpoint == Checkpoint::None {
+        None
+    } else {
+        server::checkpoint(admin, request.server).err()
+    };
+    Ok(PreparedServer { fsync, full_page_writes, warning })
+}
+
+/// Reads the size of the data, where the workload has a data set.
+pub(super) fn read_dataset(
+    request: &Request<'_>,
+    admin: &mut Client,
+) -> Result<Option<DatasetInfo>, EngineError> {
+    request.workload.dataset(admin).map_err(failed("measuring the data set"))
+}
+
+pub(super) fn read_environment(
+    request: &Request<'_>,
+    admin: &mut Client,
+    standbys: Standbys,
+) -> Result<BTreeMap<String, String>, EngineError> {
+    environment::read_for_trial(admin, request.sources, standbys)
+        .map_err(failed("reading settings"))
+}
+
+pub(super) fn read_counters(
+    request: &Request<'_>,
+    admin: &mut Client,
+) -> Result<Readings, EngineError> {
+    counters::readings(request.server.info.version_num, admin)
+        .map_err(|e| EngineError::Other(words::sentence(&e)))
+}
+
+/// Reads durability and the size of the data at the end of a window into the records of all its trials.
+pub(super) fn read_end(
+    request: &Request<'_>,
+    admin: &mut Client,
+    trials: &mut [Trial],
+) -> Result<(), EngineError> {
+    let (fsync, full_page_writes) = read_durability(admin)?;
+    let now = read_dataset(request, admin)?;
+    for trial in trials {
+        let ServerInfo { fsync: first, full_page_writes: second, .. } = &mut trial.server;
+        // A setting that was off at either end was not on throughout.
+        for (found, after) in [(first, &fsync), (second, &full_page_writes)] {
+            if after == "off" {
+                found.clone_from(after);
+            }
+        }
+        if let (Some(info), Some(now)) = (&mut trial.dataset, &now) {
+            info.bytes_after = now.bytes_after;
+        }
+    }
+    Ok(())
+}
+
+/// Reads fsync and full_page_writes.
+fn read_durability(admin: &mut Client) -> Result<(String, String), EngineError> {
+    let row = admin
+        .query_one("SELECT current_setting('fsync'), current_setting('full_page_writes')", &[])
+        .map_err(failed("reading settings"))?;
+    Ok((row.get(0), row.get(1)))
+}
+
+/// Makes the error of what was being done, for `map_err`.
+pub(super) fn failed(doing: &'static str) -> impl Fn(postgres::Error) -> EngineError {
+    move |source| EngineError::Postgres { doing, source }
+}
+
+/// When evidence is read inside a window.
+pub(super) struct EvidencePace(Instant);
+
+impl EvidencePace {
+    pub(super) fn new() -> EvidencePace {
+        EvidencePace(Instant::now())
+    }
+
+    pub(super) fn restart(&mut self, at: Instant) {
+        self.0 = at;
+    }
+
+    /// Reads if it is time; the next time depends on how long that takes.
+    pub(super) fn read_if_due(&mut self, read: impl FnOnce()) {
+        let now = Instant::now();
+        if self.0 <= now {
+            read();
+            self.0 = now + EVIDENCE_EVERY.max(now.elapsed() * EVIDENCE_SHARE);
+        }
+    }
+}
+
+/// Adds what is not yet known.
+pub(super) fn add_new(known: &mut Vec<Evidence>, found: Vec<Evidence>) {
+    for evidence in found {
+        if !known.contains(&evidence) {
+            known.push(evidence);
+        }
+    }
+}
+
+/// Returns the error of a condition that is not in force before its window.
+pub(super) fn refuse_unproved(evidence: &[Evidence]) -> Result<(), EngineError> {
+    for e in evidence {
+        if let (false, Some(expected)) = (e.holds(), &e.expected) {
+            return Err(EngineError::NotInForce(format!(
+                "{} was {} instead of {expected}",
+                e.what, e.found
+            )));
+        }
+    }
+    Ok(())
+}
