@@ -78,7 +78,9 @@ pub fn run(
         });
     }
     trial.outcome = outcome_of(error.as_ref());
-    if let (Some(check), Outcome::Failed { .. }) = (error.as_ref().and_then(lost), &trial.outcome) {
+    if let (Some(check), Outcome::Failed { .. }) =
+        (error.as_ref().and_then(lost_driver_check), &trial.outcome)
+    {
         // The condition did not fail: the trial measured nothing and is repeated.
         trial.checks.push(check);
         trial.outcome = Outcome::Complete;
