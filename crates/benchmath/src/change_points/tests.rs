@@ -40,7 +40,7 @@ fn the_smallest_p_is_that_of_all_permutations() {
         let (mut all, mut most, mut reached) = (0u32, 0.0, 0u32);
         let length = scores.len();
         permute(&mut scores, length, &mut |order| {
-            let statistic = best(order).map_or(0.0, |(_, statistic)| statistic);
+            let statistic = best_split(order).map_or(0.0, |(_, statistic)| statistic);
             all += 1;
             if statistic > most + 1e-9 {
                 (most, reached) = (statistic, 0);

@@ -81,7 +81,7 @@ fn print_report(report: &UndoReport, server: &str) {
         };
         output::line(&printable::line(&text));
     }
-    for left in &report.left {
+    for left in &report.remaining {
         let text = format!("Still in place: {}: {}.", left.step, left.why);
         output::line(&printable::line(&text));
     }

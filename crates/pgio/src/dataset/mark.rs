@@ -227,7 +227,7 @@ mod tests {
             @"pgio data set: version=3 scale=200M blocks=25600 table=1 tables=4 seed=42 filler=plain filler_width=1024 fillfactor=10 unlogged=false (made by pgio setup, removed by pgio destroy)"
         );
         assert!([COMMIT_TABLE, SLOB_TABLE].into_iter().all(is_workload_comment));
-        assert!(crate::dataset::sql::HELPERS.contains(COMMAND_SCHEMA));
+        assert!(sql::HELPERS.contains(COMMAND_SCHEMA));
         assert!(!is_workload_comment("pgio commit workload"));
     }
 

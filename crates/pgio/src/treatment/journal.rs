@@ -10,7 +10,6 @@ mod claim;
 mod found;
 
 use std::collections::BTreeMap;
-use std::fs::File;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -275,7 +274,7 @@ impl Journal {
     #[cfg(test)]
     pub(super) fn refuse_writes(&mut self) {
         let opened = self.file.as_mut().expect("an intent opened it");
-        *opened.file = File::open(opened.path()).expect("it was made by the intent");
+        *opened.file = std::fs::File::open(opened.path()).expect("it was made by the intent");
     }
 }
 

@@ -292,7 +292,7 @@ mod tests {
             calls: Vec::new(),
         };
         let tables = |all: &AllCalls| -> Vec<String> {
-            (0..).map_while(|session| all.of(session)).map(Calls::table).collect()
+            (0..).map_while(|session| all.for_session(session)).map(Calls::table).collect()
         };
         let each = AllCalls::per_session(["a", "b", "c"].map(own).into());
         assert_eq!(tables(&each.part(1, 2)), ["b", "c"]);

@@ -338,7 +338,7 @@ mod tests {
         let file = OutputSource::File(Template::new("x"));
         let plain = MetricSpec { primary: false, ..judged.clone() };
         let in_file = MetricSpec { source: file, extractor: pointers(&["/a"]), ..plain.clone() };
-        let reason = |spec: &MetricSpec, text: &str| value(spec, text).unwrap_err();
+        let reason = |spec: &MetricSpec, text: &str| extract_value(spec, text).unwrap_err();
         for (error, ends) in [
             (reason(&judged, ""), "in output/ of the results and correct regex"),
             (reason(&plain, ""), "and correct regex, or write optional = true"),
