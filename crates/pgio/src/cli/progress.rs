@@ -156,7 +156,7 @@ impl ProgressLine {
                 }
             }
             Event::WidthChecked { width, precision } => {
-                self.print_note(&width.describe(*precision))
+                self.print_note(&width.describe(*precision));
             }
             Event::OtherInterrupted(_)
             | Event::ServerStarts(_)

@@ -91,7 +91,7 @@ impl Listener {
                 "stopped at the limit of {blocks} blocks; the intervals are wider than requested"
             )),
             Event::Begins { planned, condition } => {
-                self.begin_trials(planned, condition, "preparing")
+                self.begin_trials(planned, condition, "preparing");
             }
             Event::Resets { planned, condition } => {
                 self.begin_trials(
