@@ -1,7 +1,7 @@
 //! The environment as found: what a reader needs to judge a figure, and what must be the same in
 //! another experiment, condition or trial for a comparison.
 //!
-//! [`describe`] is for the manifest, [`read_for_trial`] for each trial, before and after its window.
+//! [`describe`] is for the manifest, [`read_settings`] and [`read_host`] for each trial, before and after its window.
 //! Settings that can hold a secret (connection strings, commands, keys) are never read.
 
 use std::collections::BTreeMap;
@@ -103,18 +103,18 @@ pub fn ballast_warning(held: String) -> Warning {
 
 const NON_DEFAULT_SETTINGS: &str = include_str!("sql/non_default_settings.sql");
 
-/// Reads the server's non-default settings and the facts of its host, and before the window also those of
-/// standbys.
-pub fn read_for_trial(
-    admin: &mut Client,
+/// Reads the server's non-default settings.
+pub fn read_settings(admin: &mut Client) -> Result<BTreeMap<String, String>, postgres::Error> {
+    let rows = admin.query(NON_DEFAULT_SETTINGS, &[&secrets::WORDS.join("|")])?;
+    Ok(rows.iter().map(|row| (fact::setting(row.get(0)), row.get(1))).collect())
+}
+
+/// Reads the facts of the server's host and, before the window, also those of standbys.
+pub fn read_host(
     sources: Option<&TelemetrySources>,
     standbys: Standbys,
-) -> Result<BTreeMap<String, String>, postgres::Error> {
-    let rows = admin.query(NON_DEFAULT_SETTINGS, &[&secrets::WORDS.join("|")])?;
-    let mut found: BTreeMap<String, String> =
-        rows.iter().map(|row| (fact::setting(row.get(0)), row.get(1))).collect();
-    found.extend(sources.and_then(|s| s.environment(standbys)).unwrap_or_default());
-    Ok(found)
+) -> BTreeMap<String, String> {
+    sources.and_then(|s| s.environment(standbys)).unwrap_or_default()
 }
 
 /// Checks that nothing changed inside the window.

@@ -28,7 +28,7 @@ pub use self::woven::{WovenBlock, WovenResult, run as run_woven};
 use super::{cycles, environment, trial_checks};
 use crate::config::experiment::Checkpoint;
 use crate::pg::words;
-use crate::telemetry::{Recorder, Standbys};
+use crate::telemetry::Recorder;
 use crate::treatment::InForce;
 use crate::workload::command::ProgramOutput;
 use crate::workload::drivers::coordinator::lost_driver_check;
@@ -41,8 +41,8 @@ use pgio_results::model::{
 };
 use pgio_results::series::Series;
 use readings::{
-    EvidencePace, add_new, failed, prepare_server, read_counters, read_dataset, read_end,
-    read_environment, refuse_unproved,
+    EvidencePace, add_new, failed, prepare_and_read_host, prepare_server, read_counters,
+    read_dataset, read_end, read_environment, read_environment_again, refuse_unproved,
 };
 use record::{record_program_output, record_run, session_evidence};
 
@@ -156,14 +156,14 @@ fn measure(
         return Err(error);
     }
     request.member.as_ref().map_or(Ok(()), |member| member.wait_prepared())?;
-    let ready = prepare_work(request, admin)?;
+    let (ready, host) = prepare_and_read_host(request, || prepare_work(request, admin))?;
     trial.settings = ready.participants.pinned();
     trial.evidence = session_evidence(request, trial);
     // Values expected before the window must still hold, even if nothing expects them now.
     trial.evidence.extend(first);
     add_new(&mut trial.evidence, request.verify(in_force, admin, When::Before));
     trial.dataset = read_dataset(request, admin)?;
-    trial.environment = Arc::new(read_environment(request, admin, Standbys::Read)?);
+    trial.environment = Arc::new(read_environment(host, admin)?);
     let before = read_counters(request, admin)?;
     let ran = run_window(request, ready, in_force, admin, kept, observe)?;
     // After a failure, readings would not describe the trial.
@@ -248,7 +248,7 @@ fn read_again(
         trial.checks.push(cycles::check(trial, cycles));
     }
     observed::add_metrics(trial);
-    let now = read_environment(request, admin, Standbys::Skip)?;
+    let now = read_environment_again(request, admin)?;
     trial.checks.push(environment::check_unchanged(&trial.environment, &now));
     Ok(())
 }

@@ -4,6 +4,8 @@
 //! Their order is the trial's: see `measure` in `trial` and in `woven`. Next: `counters`.
 
 use std::collections::BTreeMap;
+use std::panic;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use postgres::Client;
@@ -62,13 +64,40 @@ pub(super) fn read_dataset(
     request.workload.dataset(admin).map_err(failed("measuring the data set"))
 }
 
+/// Facts of hosts, by name.
+pub(super) type HostFacts = BTreeMap<String, String>;
+
+/// Prepares the work and meanwhile reads the facts of hosts and standbys. One after the other, the sessions would
+/// stand still between warm-up and window, and a short trial would take a twentieth longer.
+pub(super) fn prepare_and_read_host<T>(
+    request: &Request<'_>,
+    prepare: impl FnOnce() -> Result<T, EngineError>,
+) -> Result<(T, HostFacts), EngineError> {
+    let sources = request.sources;
+    thread::scope(|scope| {
+        let reading = scope.spawn(|| environment::read_host(sources, Standbys::Read));
+        let prepared = prepare();
+        let facts = reading.join().unwrap_or_else(|panic| panic::resume_unwind(panic));
+        Ok((prepared?, facts))
+    })
+}
+
+/// Adds the server's settings to the facts of hosts.
 pub(super) fn read_environment(
+    host: HostFacts,
+    admin: &mut Client,
+) -> Result<BTreeMap<String, String>, EngineError> {
+    let mut found = environment::read_settings(admin).map_err(failed("reading settings"))?;
+    found.extend(host);
+    Ok(found)
+}
+
+/// Reads again what may not change inside the window.
+pub(super) fn read_environment_again(
     request: &Request<'_>,
     admin: &mut Client,
-    standbys: Standbys,
 ) -> Result<BTreeMap<String, String>, EngineError> {
-    environment::read_for_trial(admin, request.sources, standbys)
-        .map_err(failed("reading settings"))
+    read_environment(environment::read_host(request.sources, Standbys::Skip), admin)
 }
 
 pub(super) fn read_counters(

@@ -12,15 +12,14 @@ use benchmath::carry_over::Slices;
 use postgres::Client;
 
 use super::readings::{
-    EvidencePace, add_new, prepare_server, read_counters, read_dataset, read_end, read_environment,
-    refuse_unproved,
+    EvidencePace, add_new, prepare_and_read_host, prepare_server, read_counters, read_dataset,
+    read_end, read_environment, read_environment_again, refuse_unproved,
 };
 use super::record::{put, record_run};
 use super::request::Request;
 use super::{counters, new_record, observed, outcome_of};
 use crate::experiment::{environment, trial_checks};
 use crate::pg::server::Counters;
-use crate::telemetry::Standbys;
 use crate::treatment::InForce;
 use crate::workload::{
     EngineError, Generator, Participants, Progress, SessionPool, Setup, WeavePlan, WindowEvent,
@@ -85,14 +84,15 @@ fn measure(
         trial.evidence = block.requests[at].verify(&mut in_force[at], admin, When::Before);
     }
     trials.iter().try_for_each(|trial| refuse_unproved(&trial.evidence))?;
-    let ready = SessionPool::for_weaving(first.workload, setup(first), admin)?;
+    let prepare = || SessionPool::for_weaving(first.workload, setup(first), admin);
+    let (ready, host) = prepare_and_read_host(first, prepare)?;
     let window = Duration::try_from_secs_f64(plan.seconds()).ok();
     let mut recorder = observed::start(first, window, admin);
     if let Some(recorder) = &recorder {
         recorder.watch(ready.pids());
     }
     let dataset = read_dataset(first, admin)?;
-    let environment = Arc::new(read_environment(first, admin, Standbys::Read)?);
+    let environment = Arc::new(read_environment(host, admin)?);
     for trial in trials.iter_mut() {
         trial.settings = ready.pinned();
         trial.dataset.clone_from(&dataset);
@@ -173,7 +173,7 @@ fn read_again(
     }
     read_end(first, admin, trials)?;
     let checkpoints = after.checkpoints_since(&before);
-    let environment = read_environment(first, admin, Standbys::Skip)?;
+    let environment = read_environment_again(first, admin)?;
     Ok(WindowEnd { checkpoints, environment })
 }
 
