@@ -3,9 +3,6 @@
 //! Next: `experiment::background` runs it beside the trials.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
-
-use postgres::Client;
 
 use super::error::OpenError;
 use super::job::Job;
@@ -22,7 +19,6 @@ use crate::host::LOCAL;
 use crate::host::stop::Stop;
 use crate::pg::server::{self, Server};
 use crate::treatment::Resource;
-use crate::workload::Workload;
 use crate::workload::command::LastSetup;
 
 /// Prepares the work that runs beside a judged workload; a private server is loaded, unless the judged
@@ -49,8 +45,10 @@ pub(super) fn prepare(
         let loaded =
             all.iter().any(|b: &Background| b.spec.target == spec.target && has_data(&b.spec.work));
         let load = !(loaded || is_judged && has_data(judged));
-        let place = Place { target, server: &server, load, stop };
-        let workload = workload(job, spec, &place, &mut admin, observe)?;
+        let last_setup = LastSetup::default();
+        let place = work_place(job, target, &server, &last_setup, load, stop);
+        let layer = layer(job, spec);
+        let workload = workloads::prepare(&spec.work, layer, &place, &mut admin, observe)?;
         let host = match &target.cluster {
             Some(_) => Some(LOCAL.to_owned()),
             // The server may be on this machine; a backend that is not found there is ignored.
@@ -80,41 +78,23 @@ pub(super) fn check_on(
     for spec in &job.experiment.background {
         let Some(target) = servers.get(&spec.target) else { continue };
         let (mut admin, server) = open_reader(&target.params)?;
-        let place = Place { target, server: &server, load: false, stop };
-        workload(job, spec, &place, &mut admin, observe)?;
+        let last_setup = LastSetup::default();
+        let place = work_place(job, target, &server, &last_setup, false, stop);
+        workloads::prepare(&spec.work, layer(job, spec), &place, &mut admin, observe)?;
     }
     Ok(())
 }
 
-/// Where the work of one section is prepared.
-struct Place<'a> {
+/// Where background work runs. No driver generates it.
+fn work_place<'a>(
+    job: &Job,
     target: &'a TargetServer,
     server: &'a Server,
-    /// Whether a private server is loaded first.
+    last_setup: &'a LastSetup,
     load: bool,
     stop: &'a Stop,
-}
-
-/// Prepares the work of one section.
-fn workload(
-    job: &Job,
-    spec: &BackgroundSpec,
-    place: &Place<'_>,
-    admin: &mut Client,
-    observe: &mut Observer<'_>,
-) -> Result<Arc<dyn Workload>, OpenError> {
-    let Place { target, server, load, stop } = *place;
-    let last_setup = LastSetup::default();
-    let place = WorkPlace {
-        target,
-        server,
-        last_setup: &last_setup,
-        load,
-        seed: job.seed,
-        drivers: false,
-        stop,
-    };
-    workloads::prepare(&spec.work, layer(job, spec), &place, admin, observe)
+) -> WorkPlace<'a> {
+    WorkPlace { target, server, last_setup, load, seed: job.seed, drivers: false, stop }
 }
 
 /// The keys of a section, below them those of pgio.conf.
