@@ -24,6 +24,10 @@ const OPERATIONS: [(&str, &str); 5] = [
     ("delivery", metrics::latency_name(Class::Delivery, Statistic::Mean)),
 ];
 
+/// Explains a mark beside an interval that excludes zero.
+const DECIDED_ONLY_ALONE: &str = "~ marks a difference that may be none. Its interval is that of one comparison alone; \
+     where it excludes 0, the difference is still not significant when all comparisons are judged together.";
+
 /// `None` in a factorial design, which compares no conditions, and if there is nothing to compare.
 pub fn answers(analysis: &Analysis) -> Option<Table> {
     if screening::factorial(analysis).is_some() || analysis.conditions.len() < 2 {
@@ -46,11 +50,13 @@ pub fn answers(analysis: &Analysis) -> Option<Table> {
         cells.extend(sampled.then(|| where_time_went(analysis, &c.name)));
         cells
     };
+    let timed = |c: &Condition| analysis.comparison(&c.name, operation?.1);
+    let any_undecided = analysis.conditions.iter().filter_map(timed).any(is_decided_only_alone);
     Some(Table {
         title: String::new(),
         columns,
         rows: analysis.conditions.iter().map(row).collect(),
-        notes: Vec::new(),
+        notes: Vec::from_iter(any_undecided.then(|| DECIDED_ONLY_ALONE.to_owned())),
     })
 }
 
@@ -123,9 +129,19 @@ fn added_time(c: &Comparison) -> String {
         let sign = if seconds < 0.0 { "" } else { "+" };
         format!("{sign}{}", format::number(seconds * factor))
     };
-    let is_decided = c.verdict.is_decided() && (low > 0.0 || high < 0.0);
+    let is_decided = c.verdict.is_decided() && excludes_zero(c);
     let mark = if is_decided { "" } else { "~ " };
     format!("{mark}{} {unit}\n[{}, {}]", signed(difference), signed(low), signed(high))
+}
+
+fn excludes_zero(c: &Comparison) -> bool {
+    c.difference_low.is_some_and(|low| low > 0.0)
+        || c.difference_high.is_some_and(|high| high < 0.0)
+}
+
+/// Whether the interval excludes zero, but the family of all comparisons does not decide.
+fn is_decided_only_alone(c: &Comparison) -> bool {
+    excludes_zero(c) && !c.verdict.is_decided()
 }
 
 /// One sentence on where the time of a condition went.
@@ -145,7 +161,9 @@ fn where_time_went(analysis: &Analysis, condition: &str) -> String {
         );
     }
     if !explain::is_decided(analysis, d) {
-        return format!("The time per {class} is not measurably different.");
+        let alone =
+            if d.interval.excludes(0.0) { " when all comparisons are judged together" } else { "" };
+        return format!("The time per {class} is not measurably different{alone}.");
     }
     // Without any spread between blocks a part has no interval.
     let may_be_none =
@@ -234,6 +252,8 @@ mod tests {
         assert!(added_time(c).starts_with("+510 µs\n[+"), "{}", added_time(c));
         c.verdict = crate::analysis::Verdict::NoDifference;
         assert!(added_time(c).starts_with("~ +510 µs\n[+"), "{}", added_time(c));
+        let text = render_answers(&analysis);
+        assert!(text.contains("all comparisons are judged together"), "{text}");
     }
 
     #[test]

@@ -131,6 +131,8 @@ pub(super) fn difference(analysis: &Analysis, d: &DecompositionDifference) -> St
     if is_decided(analysis, d) {
         let parts: Vec<String> = largest_parts(d).into_iter().map(part).collect();
         text += &format!(", of which {}", parts.join(", "));
+    } else if d.interval.excludes(0.0) {
+        text += ", not distinguishable from zero when all comparisons are judged together";
     } else if d.interval.low.is_some() {
         text += ", not distinguishable from zero";
     } else {
