@@ -85,9 +85,10 @@ pub fn run(root: &Path, options: &Options) -> Result<()> {
     }
     // Before the build, which takes minutes.
     let notes = notes::extract(&read(root, "CHANGELOG.md")?, &release.version)?;
-    let programs = match options.binary_only {
-        true => &["cargo", "git"][..],
-        false => &["cargo", "git", "tar", "gzip", "dpkg-deb", "cargo-sbom"],
+    let programs = if options.binary_only {
+        &["cargo", "git"][..]
+    } else {
+        &["cargo", "git", "tar", "gzip", "dpkg-deb", "cargo-sbom"]
     };
     command::require(programs)?;
     if options.program.is_none() {

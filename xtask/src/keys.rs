@@ -55,10 +55,8 @@ fn keys() -> String {
     table(
         ["Key", "pgio.conf", "Flag", "Value", "Default", "Used by", "Meaning"],
         KEYS.iter().map(|key| {
-            let shown = |name: String, has: bool| match has {
-                true => format!("`{name}`"),
-                false => "-".to_owned(),
-            };
+            let shown =
+                |name: String, has: bool| if has { format!("`{name}`") } else { "-".to_owned() };
             [
                 format!("`{}`", key.name),
                 shown(key.conf_name(), key.is_conf_key()),

@@ -293,13 +293,13 @@ pub fn agreement(influences: &[Influence], limit: f64, alpha: f64) -> Agreement 
     let share = alpha / influences.len().max(1) as f64;
     let intervals: Vec<Interval> =
         influences.iter().map(|influence| influence.log.interval(share)).collect();
-    if intervals.iter().any(|interval| contradicts(interval, limit)) {
-        return Agreement::Contradicted;
-    }
     let within = |interval: &Interval| interval.low > -limit && interval.high < limit;
-    match !intervals.is_empty() && intervals.iter().all(within) {
-        true => Agreement::Shown,
-        false => Agreement::Open,
+    if intervals.iter().any(|interval| contradicts(interval, limit)) {
+        Agreement::Contradicted
+    } else if !intervals.is_empty() && intervals.iter().all(within) {
+        Agreement::Shown
+    } else {
+        Agreement::Open
     }
 }
 

@@ -90,9 +90,10 @@ pub(super) fn run(args: &Args) -> Outcome {
             // Alternate the first client, so that both share the effects of the previous run.
             let order = if round % 2 == 0 { [true, false] } else { [false, true] };
             for pgbench in order {
-                match pgbench {
-                    true => theirs_all.push(theirs.run(&mut bench)?),
-                    false => ours_all.push(ours(&mut bench, connections, args.seconds)?),
+                if pgbench {
+                    theirs_all.push(theirs.run(&mut bench)?);
+                } else {
+                    ours_all.push(ours(&mut bench, connections, args.seconds)?);
                 }
             }
         }

@@ -123,9 +123,10 @@ pub(super) fn timed(arguments: &[&OsStr]) -> Result<(f64, u64), Failure> {
         peak = now.unwrap_or(0).max(peak);
         if let Some(ended) = child.try_wait().map_err(failed)? {
             let seconds = began.elapsed().as_secs_f64();
-            return match ended.success() {
-                true => Ok((seconds, peak)),
-                false => Err(Failure::message(FAILED, "pgio failed")),
+            return if ended.success() {
+                Ok((seconds, peak))
+            } else {
+                Err(Failure::message(FAILED, "pgio failed"))
             };
         }
         thread::sleep(POLL_INTERVAL);

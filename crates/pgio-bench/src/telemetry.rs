@@ -67,11 +67,12 @@ pub(super) fn run(args: &Args) -> Outcome {
     let (mut with, mut without, mut observed) = (Vec::new(), Vec::new(), Vec::new());
     for block in 0..blocks {
         for telemetry in [block % 2 == 0, block % 2 == 1] {
-            let trial = match telemetry {
-                true => bench.observed_trial(&workload, warmup, Some(&sources), &mut |_| {
+            let trial = if telemetry {
+                bench.observed_trial(&workload, warmup, Some(&sources), &mut |_| {
                     backends.sample();
-                })?,
-                false => bench.trial(&workload, warmup)?,
+                })?
+            } else {
+                bench.trial(&workload, warmup)?
             };
             let rate = metric(&trial, "block_visits_per_second");
             if telemetry {

@@ -131,9 +131,10 @@ pub(super) fn run(args: &Args) -> Outcome {
 }
 
 fn text(args: &Args, weave: bool) -> String {
-    let (duration, weave) = match weave {
-        true => (args.woven, format!("{:?}", args.weave)),
-        false => (args.plain, "false".to_owned()),
+    let (duration, weave) = if weave {
+        (args.woven, format!("{:?}", args.weave))
+    } else {
+        (args.plain, "false".to_owned())
     };
     let conditions = if args.levels { LEVELS } else { SETTINGS };
     let mut text = format!(

@@ -175,9 +175,10 @@ impl Guard {
             return Ok(());
         }
         self.parameters.extend(self.name.take());
-        match self.parameters.len() > MAX_PARAMETERS {
-            true => Err(Excess::Parameters { limit: MAX_PARAMETERS }),
-            false => Ok(()),
+        if self.parameters.len() > MAX_PARAMETERS {
+            Err(Excess::Parameters { limit: MAX_PARAMETERS })
+        } else {
+            Ok(())
         }
     }
 

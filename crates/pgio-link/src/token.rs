@@ -37,9 +37,10 @@ impl Token {
     pub fn parse(text: &str) -> Result<Token, LinkError> {
         let text = text.trim();
         let is_hex = text.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-        match is_hex && (SHORTEST..=LONGEST).contains(&text.len()) {
-            true => Ok(Token(text.to_owned())),
-            false => Err(LinkError::BadToken),
+        if is_hex && (SHORTEST..=LONGEST).contains(&text.len()) {
+            Ok(Token(text.to_owned()))
+        } else {
+            Err(LinkError::BadToken)
         }
     }
 

@@ -123,9 +123,10 @@ impl<S: Read + Write> Dialogue<S> {
         let mut open = Vec::new();
         for (index, recipient) in to.iter().enumerate() {
             let reply = self.send_command(&format!("RCPT TO:<{recipient}>"))?;
-            match reply.is_positive() {
-                true => open.push(index),
-                false => self.apply_reply(outcomes, &[index], &reply)?,
+            if reply.is_positive() {
+                open.push(index);
+            } else {
+                self.apply_reply(outcomes, &[index], &reply)?;
             }
         }
         if open.is_empty() {
@@ -149,9 +150,10 @@ impl<S: Read + Write> Dialogue<S> {
             MailProtocol::Lmtp => {
                 for (answered, index) in open.iter().enumerate() {
                     let reply = self.read_reply()?;
-                    match closes_connection(&reply) {
-                        true => self.apply_reply(outcomes, &open[answered..], &reply)?,
-                        false => self.apply_reply(outcomes, &[*index], &reply)?,
+                    if closes_connection(&reply) {
+                        self.apply_reply(outcomes, &open[answered..], &reply)?;
+                    } else {
+                        self.apply_reply(outcomes, &[*index], &reply)?;
                     }
                 }
                 Ok(())
@@ -177,19 +179,17 @@ impl<S: Read + Write> Dialogue<S> {
             _ => return Err(ReplyError::Garbage(reply.to_string())),
         };
         recipients.iter().for_each(|index| outcomes[*index] = outcome.clone());
-        match closes_connection(reply) {
-            true => Err(ReplyError::Leaving(reply.to_string())),
-            false => Ok(()),
-        }
+        if closes_connection(reply) { Err(ReplyError::Leaving(reply.to_string())) } else { Ok(()) }
     }
 
     fn send_command(&mut self, command: &str) -> Result<Reply, ReplyError> {
         if self.wire.has_more() {
             // A server may send 421 at any time; anything else is out of step.
             let reply = self.read_reply()?;
-            return Err(match closes_connection(&reply) {
-                true => ReplyError::Leaving(reply.to_string()),
-                false => ReplyError::Garbage(reply.to_string()),
+            return Err(if closes_connection(&reply) {
+                ReplyError::Leaving(reply.to_string())
+            } else {
+                ReplyError::Garbage(reply.to_string())
             });
         }
         self.wire.send(format!("{command}\r\n").as_bytes())?;

@@ -38,9 +38,12 @@ impl LoadedReport {
         let series: Vec<_> = stored
             .trials
             .iter()
-            .map(|trial| match html::is_drawn(stored, trial) {
-                true => store::read_series(dir, trial),
-                false => Ok(None),
+            .map(|trial| {
+                if html::is_drawn(stored, trial) {
+                    store::read_series(dir, trial)
+                } else {
+                    Ok(None)
+                }
             })
             .collect::<Result<_, _>>()?;
         // The page works without it.

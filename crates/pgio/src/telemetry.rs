@@ -100,9 +100,10 @@ impl Recorder<'_> {
     pub fn start(sources: &TelemetrySources, plan: TrialPlan) -> Recorder<'_> {
         let cadence = cadence(sources, plan.window);
         let mut warnings = sources.warnings.clone();
-        let hosts = match plan.hosts {
-            true => observed_hosts::start(&[(sources, plan.backend_pid)], cadence, &mut warnings),
-            false => Vec::new(),
+        let hosts = if plan.hosts {
+            observed_hosts::start(&[(sources, plan.backend_pid)], cadence, &mut warnings)
+        } else {
+            Vec::new()
         };
         let (mut server, mut waits) = (None, None);
         if plan.has_connections {

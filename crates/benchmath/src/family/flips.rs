@@ -206,10 +206,12 @@ impl Reference<'_> {
 /// Searches outward from a shift that is not rejected, starting with steps of `step`.
 fn find_bound(rejected: impl Fn(f64) -> bool, inside: f64, mut step: f64) -> f64 {
     let zero_is_outward = inside * step < 0.0;
-    let (mut kept, mut outside) = match zero_is_outward {
-        true if rejected(0.0) => (inside, 0.0),
-        true => (0.0, step),
-        false => (inside, inside + step),
+    let (mut kept, mut outside) = if !zero_is_outward {
+        (inside, inside + step)
+    } else if rejected(0.0) {
+        (inside, 0.0)
+    } else {
+        (0.0, step)
     };
     let mut doubled = 0;
     while !rejected(outside) {

@@ -36,9 +36,10 @@ pub(super) fn without_outliers(logs: &[f64]) -> Vec<f64> {
     let Some(median) = summary::median(logs) else { return Vec::new() };
     let deviations: Vec<f64> = logs.iter().map(|log| (log - median).abs()).collect();
     let most = OUTLIER * NORMAL_SCALE * summary::median(&deviations).unwrap_or(0.0);
-    match most > 0.0 {
-        true => logs.iter().map(|log| log.clamp(median - most, median + most)).collect(),
-        false => logs.to_vec(),
+    if most > 0.0 {
+        logs.iter().map(|log| log.clamp(median - most, median + most)).collect()
+    } else {
+        logs.to_vec()
     }
 }
 
@@ -57,10 +58,11 @@ pub(super) fn p_value(residuals: &[f64], levels: usize, contrast: f64, choices: 
     let squares: f64 = residuals.iter().map(|r| r * r).sum();
     let variance = squares / n * effective / (effective - levels).max(MIN_FREEDOM);
     let error = (variance * n / effective).sqrt();
-    let p = match error > 0.0 {
-        true => (choices * 2.0 * upper_tail(contrast.abs() / error, freedom)).min(1.0),
+    let p = if error > 0.0 {
+        (choices * 2.0 * upper_tail(contrast.abs() / error, freedom)).min(1.0)
+    } else {
         // Levels without any scatter.
-        false => 0.0,
+        0.0
     };
     (p, effective)
 }

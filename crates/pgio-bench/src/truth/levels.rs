@@ -94,9 +94,10 @@ pub(super) fn run(args: &Args) -> Outcome {
         }
     }
     let [windows, woven] = found;
-    match args.disagree {
-        true => check_reports(&woven, plan.required_count(woven.len())),
-        false => check_agreement(&windows, &woven, plan.required_count(woven.len())),
+    if args.disagree {
+        check_reports(&woven, plan.required_count(woven.len()))
+    } else {
+        check_agreement(&windows, &woven, plan.required_count(woven.len()))
     }
 }
 

@@ -132,10 +132,12 @@ impl RoundResult {
     }
 
     fn line(&self, number: usize) -> String {
-        let covered = match self.covered() {
-            true => "covered",
-            false if self.low.is_nan() => "nothing",
-            false => "MISSED",
+        let covered = if self.covered() {
+            "covered"
+        } else if self.low.is_nan() {
+            "nothing"
+        } else {
+            "MISSED"
         };
         let line = format!(
             "{number:10}  {:9.4}  {:8.4} to {:8.4}  {:13}  {:8.4}  {covered:7}  {}",

@@ -181,13 +181,12 @@ impl<'a> Reference<'a> {
             let facts = (&own, &baseline);
             let servers = (ours.target.as_str(), there.target.as_str());
             let pair = Pair { manifest, info, baseline: baseline_info, facts, servers };
-            match pair.is_declared() {
-                true => pair.check(),
-                false => {
-                    let here = RecordedServer { usual: &own, environment: ours };
-                    let there = RecordedServer { usual: &baseline, environment: there };
-                    Some(other_server(&here, &there, info))
-                }
+            if pair.is_declared() {
+                pair.check()
+            } else {
+                let here = RecordedServer { usual: &own, environment: ours };
+                let there = RecordedServer { usual: &baseline, environment: there };
+                Some(other_server(&here, &there, info))
             }
         });
         let baseline = there.is_none().then_some((baseline, baseline_info));

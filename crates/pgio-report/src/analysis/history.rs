@@ -354,9 +354,10 @@ fn trend(runs: &[(usize, f64)], alpha: f64, direction: Direction) -> Option<Tren
         logs[run - first] = Some(Some(value.ln()).filter(|log| log.is_finite())?);
     }
     let found = drift::test(&[logs])?;
-    let verdict = match found.p <= alpha {
-        true => directed(found.slope > 0.0, direction),
-        false => Verdict::NoDifference,
+    let verdict = if found.p <= alpha {
+        directed(found.slope > 0.0, direction)
+    } else {
+        Verdict::NoDifference
     };
     let (from_run, per_run) = (*first, found.slope.exp());
     Some(Trend { from_run, runs: runs.len(), per_run, p: found.p, verdict })

@@ -89,9 +89,10 @@ fn window_verdict(trial: &Trial, primary: &str) -> WindowVerdict {
     let Some(first) = slices.first() else { return WindowVerdict::NotJudged };
     let together = slices.len().div_ceil(MAX_POINTS);
     let is_paced = is_paced(slices);
-    let values: Option<Vec<f64>> = match is_paced {
-        true => Some(slices.chunks_exact(together).map(mean_latency).collect()),
-        false => rates_of(slices, primary),
+    let values: Option<Vec<f64>> = if is_paced {
+        Some(slices.chunks_exact(together).map(mean_latency).collect())
+    } else {
+        rates_of(slices, primary)
     };
     let Some(Ok(found)) = values.map(|values| steady::judge(&values)) else {
         return WindowVerdict::NotJudged;

@@ -118,10 +118,12 @@ pub(super) fn reloads(manifest: &Manifest) -> bool {
 
 fn renewal(manifest: &Manifest) -> Renewal {
     let mut changes = manifest.conditions.iter().flat_map(|c| &c.changes);
-    match reloads(manifest) {
-        true => Renewal::NewData,
-        false if changes.any(|c| c.subject == Subject::Cache) => Renewal::ColdCache,
-        false => Renewal::SameData,
+    if reloads(manifest) {
+        Renewal::NewData
+    } else if changes.any(|c| c.subject == Subject::Cache) {
+        Renewal::ColdCache
+    } else {
+        Renewal::SameData
     }
 }
 

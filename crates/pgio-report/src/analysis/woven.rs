@@ -67,14 +67,10 @@ fn too_short(influences: &[Influence], alpha: f64, arms: &Arms<'_>) -> Option<Fi
         interval.high.max(-interval.low)
     };
     let most = influences.iter().map(reach).fold(0.0, f64::max).exp_m1();
-    let seen = match influences.is_empty() || most > MAX_NAMED_DIFFERENCE {
-        true => "these slices are too few to see a difference between them".to_owned(),
-        false => {
-            format!(
-                "these slices exclude only differences above {:.0} % between them",
-                most * 100.0
-            )
-        }
+    let seen = if influences.is_empty() || most > MAX_NAMED_DIFFERENCE {
+        "these slices are too few to see a difference between them".to_owned()
+    } else {
+        format!("these slices exclude only differences above {:.0} % between them", most * 100.0)
     };
     Some(Finding {
         id: WEAVE_SHORT.to_owned(),
@@ -119,9 +115,10 @@ pub fn describe(calibration: &Calibration) -> String {
         })
         .collect();
     let limit = calibration.limit * 100.0;
-    let rejected = match rejected.is_empty() {
-        true => String::new(),
-        false => format!(" (rejected, {})", rejected.join("; ")),
+    let rejected = if rejected.is_empty() {
+        String::new()
+    } else {
+        format!(" (rejected, {})", rejected.join("; "))
     };
     if let Some(why) = &calibration.obstacle {
         return format!("not woven: {why}{rejected}; each trial has a window of its own");
@@ -138,9 +135,10 @@ pub fn describe(calibration: &Calibration) -> String {
             let reach = |answer: &CarryOver| answer.high.ln().max(-answer.low.ln());
             let answers = taken.iter().flat_map(|rung| &rung.answers);
             let most = answers.map(reach).fold(0.0, f64::max).exp_m1();
-            match most < MAX_NAMED_DIFFERENCE {
-                true => format!("show no difference above {:.1} %", most * 100.0),
-                false => "show no difference that exceeds the noise".to_owned(),
+            if most < MAX_NAMED_DIFFERENCE {
+                format!("show no difference above {:.1} %", most * 100.0)
+            } else {
+                "show no difference that exceeds the noise".to_owned()
             }
         }
     };

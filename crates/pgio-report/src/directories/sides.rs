@@ -112,9 +112,10 @@ fn must_have_a_condition_in_common(
         names: stored.manifest.conditions.iter().map(|c| c.name.clone()).collect(),
     };
     let (a, b) = (conditions(a), conditions(b));
-    match a.names.iter().any(|name| b.names.contains(name)) {
-        true => Ok(()),
-        false => Err(SideError::NoConditionInCommon { a, b }),
+    if a.names.iter().any(|name| b.names.contains(name)) {
+        Ok(())
+    } else {
+        Err(SideError::NoConditionInCommon { a, b })
     }
 }
 

@@ -78,9 +78,10 @@ pub fn answer(analysis: &Analysis, condition: &str) -> String {
 }
 
 fn describe_twin(c: &Comparison) -> String {
-    match c.verdict.is_decided() {
-        true => "differs from itself: distrust this experiment".to_owned(),
-        false => "the baseline again: no difference, as expected".to_owned(),
+    if c.verdict.is_decided() {
+        "differs from itself: distrust this experiment".to_owned()
+    } else {
+        "the baseline again: no difference, as expected".to_owned()
     }
 }
 
@@ -197,9 +198,10 @@ fn raises_or_lowers(grows: bool, size: Size, what: &str) -> String {
 
 /// The size of a change from the interval of its ratio; a side that is not known is as far as it can be.
 fn size(grows: bool, low: Option<f64>, high: Option<f64>) -> Size {
-    let (near, far) = match grows {
-        true => (low.map_or(0.0, |r| r - 1.0), high.map_or(f64::INFINITY, |r| r - 1.0)),
-        false => (high.map_or(0.0, |r| 1.0 - r), low.map_or(1.0, |r| 1.0 - r)),
+    let (near, far) = if grows {
+        (low.map_or(0.0, |r| r - 1.0), high.map_or(f64::INFINITY, |r| r - 1.0))
+    } else {
+        (high.map_or(0.0, |r| 1.0 - r), low.map_or(1.0, |r| 1.0 - r))
     };
     if grows && near >= 1.0 {
         return Size::Times((near + 1.0).floor());

@@ -261,9 +261,10 @@ fn neutral(cell: &str) -> String {
     const SIGNS: [char; 8] = ['=', '+', '-', '@', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}'];
     let of_a_number = |c: char| c.is_ascii_digit() || matches!(c, '+' | '-' | '.' | 'e' | 'E');
     let is_number = cell.chars().all(of_a_number) && cell.parse::<f64>().is_ok();
-    match cell.trim_start().starts_with(SIGNS) && !is_number {
-        true => format!("'{cell}"),
-        false => cell.to_owned(),
+    if cell.trim_start().starts_with(SIGNS) && !is_number {
+        format!("'{cell}")
+    } else {
+        cell.to_owned()
     }
 }
 

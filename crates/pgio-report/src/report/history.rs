@@ -65,10 +65,7 @@ pub(super) fn headline(history: &History) -> Vec<String> {
         .iter()
         .flat_map(|series| series.changes.iter().map(|change| sentence(series, change)))
         .collect();
-    match changes.is_empty() {
-        true => vec![nothing(history)],
-        false => changes,
-    }
+    if changes.is_empty() { vec![nothing(history)] } else { changes }
 }
 
 /// `slower by 5.1 % [4.0 to 6.2 %]`

@@ -62,9 +62,10 @@ fn clause(analysis: &Analysis, condition: &Condition) -> Option<String> {
         }
         State::NotRun | State::Undecided | State::Measured => return None,
     };
-    let baseline = match *name == analysis.baseline {
-        true => "; it is the baseline, so nothing can be compared",
-        false => "",
+    let baseline = if *name == analysis.baseline {
+        "; it is the baseline, so nothing can be compared"
+    } else {
+        ""
     };
     Some(format!("{what}{baseline}"))
 }

@@ -278,9 +278,10 @@ fn detected(analysis: &Analysis, main: &[&Effect]) -> String {
 fn describe_joint_effect(effect: &Effect) -> String {
     let given =
         effect.conditional.as_ref().map_or_else(String::new, |c| format!(": {}", at_levels(c)));
-    let aliased = match effect.aliases.is_empty() {
-        true => String::new(),
-        false => format!(" (aliased with {})", aliases(effect)),
+    let aliased = if effect.aliases.is_empty() {
+        String::new()
+    } else {
+        format!(" (aliased with {})", aliases(effect))
     };
     format!("{} act together{given}{aliased}.", effect.factors.join(" and "))
 }

@@ -88,9 +88,10 @@ impl From<CheckVerdict> for Label {
 impl Document {
     /// Title and subtitle on one line.
     pub fn heading(&self) -> String {
-        match self.subtitle.is_empty() {
-            true => self.title.clone(),
-            false => format!("{}: {}", self.title, self.subtitle),
+        if self.subtitle.is_empty() {
+            self.title.clone()
+        } else {
+            format!("{}: {}", self.title, self.subtitle)
         }
     }
 

@@ -131,10 +131,7 @@ impl Directory {
         let mut all = Vec::new();
         // The file may grow while it is read.
         let bytes = self.open_file(name, limit)?.take(limit + 1).read_to_end(&mut all)? as u64;
-        match bytes > limit {
-            true => Err(Refused::TooLarge { bytes, limit }.into()),
-            false => Ok(all),
-        }
+        if bytes > limit { Err(Refused::TooLarge { bytes, limit }.into()) } else { Ok(all) }
     }
 
     /// Reads a file as text.

@@ -185,9 +185,10 @@ pub fn experiments(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
         }
     }
     found.sort();
-    match found.is_empty() {
-        true => Err(StoreError::NotResults { dir: dir.to_owned(), missing: "manifest.json" }),
-        false => Ok(found.into_iter().map(|(_, path)| path).collect()),
+    if found.is_empty() {
+        Err(StoreError::NotResults { dir: dir.to_owned(), missing: "manifest.json" })
+    } else {
+        Ok(found.into_iter().map(|(_, path)| path).collect())
     }
 }
 

@@ -129,9 +129,10 @@ fn version(
     let row =
         client.query_one("SELECT coalesce(max(version), 0) FROM pgio_results.schema_version", &[]);
     let found: i32 = row.map_err(failed("reading the schema's version"))?.get(0);
-    match found > VERSION {
-        true => Err(ArchiveError::Newer { database, found, known: VERSION }),
-        false => Ok(found),
+    if found > VERSION {
+        Err(ArchiveError::Newer { database, found, known: VERSION })
+    } else {
+        Ok(found)
     }
 }
 

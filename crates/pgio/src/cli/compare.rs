@@ -133,17 +133,11 @@ pub(super) fn run(args: &Args) -> Outcome {
 
 fn print_plan(job: &Job, out: &Path, offline: bool) -> Outcome {
     let mut display = Display::new(&job.experiment);
-    let unchecked_lines = match offline {
-        true => {
-            vec![
-                "Not checked because of --offline: servers, data sets, programs and hosts."
-                    .to_owned(),
-            ]
-        }
-        false => {
-            let open = application::validate(job, out, &mut |event| display.show(&event))?;
-            open.iter().map(plan::unchecked_text).collect()
-        }
+    let unchecked_lines = if offline {
+        vec!["Not checked because of --offline: servers, data sets, programs and hosts.".to_owned()]
+    } else {
+        let open = application::validate(job, out, &mut |event| display.show(&event))?;
+        open.iter().map(plan::unchecked_text).collect()
     };
     let preview = application::preview(job)?;
     output::print(&plan::text(job, &preview, out)?);

@@ -71,8 +71,9 @@ fn end_waits(stop: &Stop) {
 
 /// Replaces the error of a session that was cut off by the message that pgio was stopped.
 pub fn replace_if_stopped(failure: Failure) -> Failure {
-    match interrupt::was_cut() && ![UNFINISHED, INTERRUPTED].contains(&failure.code()) {
-        true => Failure::interrupted(),
-        false => failure,
+    if interrupt::was_cut() && ![UNFINISHED, INTERRUPTED].contains(&failure.code()) {
+        Failure::interrupted()
+    } else {
+        failure
     }
 }

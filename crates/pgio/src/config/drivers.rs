@@ -107,9 +107,10 @@ pub fn parse_cpu(text: &str) -> Result<String, String> {
         text.bytes().all(|b| b.is_ascii_digit() || b == b'.')
             && text.parse().is_ok_and(|n: f64| n > 0.0)
     };
-    match text.strip_suffix('m').map_or_else(|| is_cores(text), is_number) {
-        true => Ok(text.to_owned()),
-        false => Err(format!("`{text}` is not a number of cores, such as 2, 0.5 or 500m")),
+    if text.strip_suffix('m').map_or_else(|| is_cores(text), is_number) {
+        Ok(text.to_owned())
+    } else {
+        Err(format!("`{text}` is not a number of cores, such as 2, 0.5 or 500m"))
     }
 }
 

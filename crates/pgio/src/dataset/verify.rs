@@ -269,9 +269,12 @@ fn check_same_load(schema: &str, states: &[TableState], tables: u32) -> Result<M
         let (first, first_part) = *set.get_or_insert((mark, state.part));
         let load = |m: &Mark| (m.blocks, m.seed, m.layout);
         if load(mark) != load(first) {
-            let text = |m: &Mark| match m.layout.is_default() {
-                true => format!("SCALE={} seed {}", m.scale, m.seed),
-                false => format!("SCALE={} seed {}, {}", m.scale, m.seed, m.layout),
+            let text = |m: &Mark| {
+                if m.layout.is_default() {
+                    format!("SCALE={} seed {}", m.scale, m.seed)
+                } else {
+                    format!("SCALE={} seed {}, {}", m.scale, m.seed, m.layout)
+                }
             };
             let (first, expected) = (first_part.to_string(), text(first));
             return Err(DatasetError::Mixed { table, first, found: text(mark), expected });

@@ -75,10 +75,7 @@ impl Background {
     }
 
     fn extent(&self) -> Extent {
-        match self.is_program() {
-            true => self.workload.extent(),
-            false => Extent::Time(UNTIL_STOPPED),
-        }
+        if self.is_program() { self.workload.extent() } else { Extent::Time(UNTIL_STOPPED) }
     }
 }
 
@@ -150,9 +147,10 @@ impl<'a> RunningBackground<'a> {
             running.end(stop);
             let log = running.log.lock().unwrap_or_else(PoisonError::into_inner);
             let info = running.background.workload.info();
-            let (metric, value) = match running.background.is_program() {
-                true => (info.primary_metric, benchmath::summary::mean(&log.runs)),
-                false => count_in_window(&log.counts, info.primary_metric, opened.zip(closed)),
+            let (metric, value) = if running.background.is_program() {
+                (info.primary_metric, benchmath::summary::mean(&log.runs))
+            } else {
+                count_in_window(&log.counts, info.primary_metric, opened.zip(closed))
             };
             let spec = &running.background.spec;
             if opened.is_some() && !stop.requested() {

@@ -65,10 +65,8 @@ pub fn check(leave: u64) -> Result<CheckedSize, BallastError> {
 pub fn take(size: &CheckedSize, observe: &mut Observer<'_>) -> Result<(), BallastError> {
     let CheckedSize { host, leave, .. } = size;
     let released = release(observe)?;
-    let step = huge_pages::plan(host, *leave).map_err(|error| match released {
-        true => BallastError::AfterRelease(error),
-        false => error.into(),
-    })?;
+    let step = huge_pages::plan(host, *leave)
+        .map_err(|error| if released { BallastError::AfterRelease(error) } else { error.into() })?;
     let mut journal = Journal::new(&state::ballast_journal_dir()?, "ballast");
     let touches = vec![huge_pages::memory_resource(host)];
     journal.set_target(UndoTarget { private: true, touches, ..UndoTarget::default() })?;

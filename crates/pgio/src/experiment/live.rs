@@ -254,10 +254,7 @@ impl Live<'_> {
 
     fn reconnect(&mut self, name: &str) -> Result<(), LiveError> {
         let target = self.targets.get_mut(name).expect("conditions name known targets");
-        match target.admin.is_closed() {
-            true => renew_session(target, &self.run_id),
-            false => Ok(()),
-        }
+        if target.admin.is_closed() { renew_session(target, &self.run_id) } else { Ok(()) }
     }
 }
 

@@ -92,9 +92,11 @@ pub fn run<S: Stage>(
             return Ok(ended);
         }
     }
-    Ok(match rules.until_precise {
-        false => Ended::Complete,
-        true if stage.is_precise(true) => Ended::Precise,
-        true => Ended::BlockLimit,
+    Ok(if !rules.until_precise {
+        Ended::Complete
+    } else if stage.is_precise(true) {
+        Ended::Precise
+    } else {
+        Ended::BlockLimit
     })
 }

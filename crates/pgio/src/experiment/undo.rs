@@ -113,9 +113,10 @@ pub fn undo_interrupted(
     let mut cluster_errors = Vec::new();
     let removed = clusters::remove_abandoned(&mut |Abandoned { directory, removed }| {
         found = true;
-        match removed {
-            true => observe(UndoEvent::ClusterRemoved(&directory)),
-            false => cluster_errors.push(UndoError::Cluster { directory }),
+        if removed {
+            observe(UndoEvent::ClusterRemoved(&directory));
+        } else {
+            cluster_errors.push(UndoError::Cluster { directory });
         }
     });
     failures.extend(cluster_errors);

@@ -86,9 +86,10 @@ impl State {
 
     /// Returns `Connected/Established`, or only the connection state if there is no connection.
     pub fn link(&self) -> String {
-        match self.is_connected() {
-            true => format!("{}/{}", self.connection, self.replication),
-            false => self.connection.clone(),
+        if self.is_connected() {
+            format!("{}/{}", self.connection, self.replication)
+        } else {
+            self.connection.clone()
         }
     }
 

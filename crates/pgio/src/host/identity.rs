@@ -37,9 +37,10 @@ impl Machine {
     /// Whether it is certainly not the other one. A name may change, so it counts only without an id.
     pub fn is_another(&self, other: &Machine) -> bool {
         let differ = |one: &str, other: &str| !one.is_empty() && !other.is_empty() && one != other;
-        match self.id.is_empty() || other.id.is_empty() {
-            true => differ(&self.name, &other.name),
-            false => self.id != other.id,
+        if self.id.is_empty() || other.id.is_empty() {
+            differ(&self.name, &other.name)
+        } else {
+            self.id != other.id
         }
     }
 }

@@ -285,9 +285,10 @@ fn check_ancestor(stat: &Stat, path: &Path) -> Result<(), OwnDirError> {
 
 fn check_owner(stat: &Stat, path: &Path) -> Result<(), OwnDirError> {
     let (owner, user) = (stat.st_uid, geteuid().as_raw());
-    match owner == user || owner == ROOT {
-        true => Ok(()),
-        false => Err(OwnDirError::Owner { path: path.to_owned(), owner, user }),
+    if owner == user || owner == ROOT {
+        Ok(())
+    } else {
+        Err(OwnDirError::Owner { path: path.to_owned(), owner, user })
     }
 }
 
@@ -302,10 +303,7 @@ fn check_writers(stat: &Stat, path: &Path) -> Result<(), OwnDirError> {
 /// Sets the mode if it differs: earlier versions used the umask, and a umask may remove required bits.
 fn make_private(file: &OwnedFd, stat: &Stat, private: Mode) -> Result<(), Errno> {
     let is_private = Mode::from_raw_mode(stat.st_mode) & Mode::from_raw_mode(0o777) == private;
-    match stat.st_uid == geteuid().as_raw() && !is_private {
-        true => fchmod(file, private),
-        false => Ok(()),
-    }
+    if stat.st_uid == geteuid().as_raw() && !is_private { fchmod(file, private) } else { Ok(()) }
 }
 
 fn failed(doing: &'static str, path: &Path) -> impl Fn(Errno) -> OwnDirError {

@@ -239,9 +239,10 @@ fn full_paths(exec: &dyn Exec, programs: &[&str]) -> Result<Vec<String>, ExecErr
     let find = "PATH=$PATH:/usr/sbin:/sbin; for p; do command -v \"$p\" || echo \"$p\"; done";
     let find = CommandLine::new("sh").args(["-c", find, "sh"]).args(programs).timeout(TIMEOUT);
     let found: Vec<String> = exec.output(&find)?.stdout.lines().map(str::to_owned).collect();
-    Ok(match found.len() == programs.len() {
-        true => found,
-        false => programs.iter().map(|&p| p.to_owned()).collect(),
+    Ok(if found.len() == programs.len() {
+        found
+    } else {
+        programs.iter().map(|&p| p.to_owned()).collect()
     })
 }
 

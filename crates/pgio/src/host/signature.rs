@@ -107,11 +107,10 @@ pub enum Refusal {
 
 /// Returns a hint if a permission is missing.
 fn permission_hint(why: &str) -> &'static str {
-    match why.contains("Permission denied") {
-        true => {
-            "; run as root, or as a member of the group that may read and write it (usually `disk`)"
-        }
-        false => "",
+    if why.contains("Permission denied") {
+        "; run as root, or as a member of the group that may read and write it (usually `disk`)"
+    } else {
+        ""
     }
 }
 
@@ -194,9 +193,10 @@ fn parse(text: &str) -> PathKind {
             device.uses.extend(on.map(|m| format!("mounted on {}", m.mount_point)));
             // If another use is known, the kernel's message adds nothing.
             if let (Some(message), true) = (busy, device.uses.is_empty()) {
-                match message.contains("busy") {
-                    true => device.uses.push("opened by the kernel or a program".to_owned()),
-                    false => device.unreadable = Some(message),
+                if message.contains("busy") {
+                    device.uses.push("opened by the kernel or a program".to_owned());
+                } else {
+                    device.unreadable = Some(message);
                 }
             }
             PathKind::Block(BlockDevice { path, ..device })

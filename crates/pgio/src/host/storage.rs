@@ -44,10 +44,7 @@ pub fn locate(exec: &dyn Exec, directories: &[&str]) -> Result<Vec<Option<Locati
 
 /// The path of a device that may be given by its kernel name.
 pub fn path_of(device: &str) -> String {
-    match device.starts_with('/') {
-        true => device.to_owned(),
-        false => format!("/dev/{device}"),
-    }
+    if device.starts_with('/') { device.to_owned() } else { format!("/dev/{device}") }
 }
 
 /// Returns the device of a path in /dev and all devices below it, each before those below it. Empty if
@@ -123,9 +120,10 @@ mod tests {
             let Ok(Some(disk)) = whole_disk(&host, &format!("/dev/{name}")) else { continue };
             let dev = |path: &std::path::Path| std::fs::read_to_string(path.join("dev")).unwrap();
             let own = entry.path();
-            let expected = match own.join("partition").exists() {
-                true => std::fs::canonicalize(&own).unwrap().parent().unwrap().to_owned(),
-                false => own,
+            let expected = if own.join("partition").exists() {
+                std::fs::canonicalize(&own).unwrap().parent().unwrap().to_owned()
+            } else {
+                own
             };
             assert_eq!(disk.number, dev(&expected).trim(), "{name}");
             assert!(name.starts_with(&disk.name), "{name}");

@@ -37,10 +37,8 @@ pub fn for_restart(client: &mut Client) -> Result<Vec<String>, postgres::Error> 
     let mut all = for_reload(client)?;
     let sees_files = "SELECT has_table_privilege('pg_file_settings', 'SELECT') \
         AND has_function_privilege('pg_show_all_file_settings()', 'EXECUTE')";
-    let queries: &[&str] = match client.query_one(sees_files, &[])?.get(0) {
-        true => &[REMOVED, NOT_APPLIED],
-        false => &[MARKED],
-    };
+    let queries: &[&str] =
+        if client.query_one(sees_files, &[])?.get(0) { &[REMOVED, NOT_APPLIED] } else { &[MARKED] };
     for query in queries {
         all.extend(names(client, query)?);
     }

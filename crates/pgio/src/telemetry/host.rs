@@ -182,9 +182,10 @@ impl Sampler {
         let mut marks = all;
         marks.retain(|snapshot| snapshot.processes.is_some());
         let span = Span::nearest(&marks, opened, closed);
-        let foreign = span.and_then(|span| match span.hides_processes() {
-            true => Some(Err(processes_hidden(name))),
-            false => {
+        let foreign = span.and_then(|span| {
+            if span.hides_processes() {
+                Some(Err(processes_hidden(name)))
+            } else {
                 let load = span.foreign_load(&watch, &setup.ours, setup.hertz)?;
                 Some(load.map_err(|pid| not_postgres(name, pid)))
             }

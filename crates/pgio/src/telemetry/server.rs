@@ -196,9 +196,12 @@ fn read_all(
     let mut i = 0;
     while i < statements.len() {
         let log = &mut samples.logs[i];
-        let (row, at) = timed(|| match log.source.of_database {
-            true => client.query_one(&statements[i], &[&watched.database]),
-            false => client.query_one(&statements[i], &[]),
+        let (row, at) = timed(|| {
+            if log.source.of_database {
+                client.query_one(&statements[i], &[&watched.database])
+            } else {
+                client.query_one(&statements[i], &[])
+            }
         });
         let values: Result<Vec<Option<f64>>, _> =
             row.and_then(|row| (0..log.names.len()).map(|i| row.try_get(i)).collect());

@@ -184,9 +184,8 @@ impl InForce for ColdCache {
         all.extend(context.admin().ok().map(|admin| start_evidence(admin, self.stopped_after)));
         let was_read = std::mem::replace(&mut self.was_read, true);
         let what = if was_read { WARMED_UP } else { IN_MEMORY };
-        all.extend(memory_evidence(context, what, |found| match was_read {
-            true => None,
-            false => Some((found <= MAX_COLD_SHARE, "at most 10 %")),
+        all.extend(memory_evidence(context, what, |found| {
+            if was_read { None } else { Some((found <= MAX_COLD_SHARE, "at most 10 %")) }
         }));
         all
     }
@@ -224,11 +223,10 @@ fn memory_evidence(
         Ok(Some(found)) => {
             let text = found.to_string();
             // A share that is good enough is its own expectation.
-            let expected =
-                found.larger_share().and_then(expected).map(|(holds, wanted)| match holds {
-                    true => text.clone(),
-                    false => wanted.to_owned(),
-                });
+            let expected = found
+                .larger_share()
+                .and_then(expected)
+                .map(|(holds, wanted)| if holds { text.clone() } else { wanted.to_owned() });
             Some(evidence(what, text, expected))
         }
     }

@@ -369,10 +369,8 @@ impl Context<'_> {
         let deadline = Instant::now() + RELOAD_TIMEOUT;
         loop {
             let admin = self.admin()?;
-            let found = match restarts {
-                true => pending::for_restart(admin),
-                false => pending::for_reload(admin),
-            };
+            let found =
+                if restarts { pending::for_restart(admin) } else { pending::for_reload(admin) };
             let names = found.map_err(TreatmentError::postgres("ask for pending settings"))?;
             if names.is_empty() {
                 return Ok(());

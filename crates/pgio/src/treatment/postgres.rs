@@ -218,10 +218,7 @@ fn check_line(setting: &Setting, context: &mut Context<'_>) -> Result<(), Treatm
     let Setting { name, value } = setting;
     let prior = auto_conf(context.admin()?, name)?;
     let mut lists = [Some(value), prior.as_ref()].into_iter().flatten();
-    match lists.any(|list| is_empty_list(name, list)) {
-        true => Err(empty_list(name)),
-        false => Ok(()),
-    }
+    if lists.any(|list| is_empty_list(name, list)) { Err(empty_list(name)) } else { Ok(()) }
 }
 
 impl Prepared for PreparedPostgres {
@@ -282,9 +279,10 @@ impl PreparedPostgres {
             wait_for(context.admin()?, &setting.name, &in_force)?;
         }
         // A walsender notices a reload when it next does anything.
-        match self.requested.value_of(STANDBY_NAMES).is_some_and(|names| !names.trim().is_empty()) {
-            true => standby::wait_for_standby(context),
-            false => Ok(()),
+        if self.requested.value_of(STANDBY_NAMES).is_some_and(|names| !names.trim().is_empty()) {
+            standby::wait_for_standby(context)
+        } else {
+            Ok(())
         }
     }
 }

@@ -130,9 +130,10 @@ impl Treatment for Throttle {
     fn preview(&self, context: &mut Context<'_>) -> Result<Vec<Preview>, TreatmentError> {
         let placement = self.placement(context)?;
         let found = placement.current_limits(context)?;
-        let how = match root_disk::limits_whole_machine(&placement, context)? {
-            true => "in the root group of cgroup v1, for the whole machine",
-            false => placement.how(),
+        let how = if root_disk::limits_whole_machine(&placement, context)? {
+            "in the root group of cgroup v1, for the whole machine"
+        } else {
+            placement.how()
         };
         let line = |(limit, value): (&Limit, &u64)| Preview {
             what: placement.describe_limit(*limit),

@@ -128,9 +128,10 @@ impl Workload for Commit {
     fn before_trial(&self, admin: &mut Client) -> Result<(), postgres::Error> {
         self.clean_up(admin)?;
         let table = self.qualified();
-        let key = match self.settings.index {
-            true => "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, ",
-            false => "",
+        let key = if self.settings.index {
+            "id bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, "
+        } else {
+            ""
         };
         let values = [("table", table.as_str()), ("key", key), ("mark", COMMIT_TABLE)];
         admin.batch_execute(&fill(sql::COMMIT_TABLE, &values))
@@ -158,9 +159,10 @@ impl Workload for Commit {
 
     fn clean_up(&self, admin: &mut Client) -> Result<(), postgres::Error> {
         // Drop only a table with pgio's mark; otherwise CREATE fails.
-        match self.is_ours(admin)? {
-            true => admin.batch_execute(&format!("DROP TABLE {}", self.qualified())),
-            false => Ok(()),
+        if self.is_ours(admin)? {
+            admin.batch_execute(&format!("DROP TABLE {}", self.qualified()))
+        } else {
+            Ok(())
         }
     }
 }

@@ -72,12 +72,13 @@ impl Mail {
     /// Finds and removes delivered messages. The error names the pattern of the directories.
     fn collect(&self) -> Result<Vec<StoredCopy>, MailError> {
         let directories = self.directories();
-        let collected = match self.host.is_local() {
-            true => maildir::collect(&directories),
-            false => maildir::collect_by_script(&directories, |arguments| {
+        let collected = if self.host.is_local() {
+            maildir::collect(&directories)
+        } else {
+            maildir::collect_by_script(&directories, |arguments| {
                 let line = CommandLine::new("sh").args(arguments);
                 Ok(self.host.run(&line)?)
-            }),
+            })
         };
         collected.map_err(|source| MailError::Maildir {
             path: self.settings.maildir.as_ref().map_or_else(String::new, |m| m.path.clone()),

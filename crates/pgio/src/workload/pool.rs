@@ -240,9 +240,10 @@ impl Phase for Connecting<'_> {
     }
 
     fn is_unfinished(&self, ending: bool) -> bool {
-        match ending {
-            false => self.waiting > 0,
-            true => self.members.iter().any(|m| !m.done) && !self.stopping.has_given_up(),
+        if ending {
+            self.members.iter().any(|m| !m.done) && !self.stopping.has_given_up()
+        } else {
+            self.waiting > 0
         }
     }
 

@@ -90,9 +90,8 @@ pub(super) fn show(client: &mut Client, name: &str) -> Result<String, EngineErro
 
 pub(super) fn check_plan(client: &mut Client, check: &PlanCheck) -> Result<(), EngineError> {
     // Empty parentheses are a syntax error.
-    let listed = |items: Vec<String>| match items.is_empty() {
-        true => String::new(),
-        false => format!("({})", items.join(", ")),
+    let listed = |items: Vec<String>| {
+        if items.is_empty() { String::new() } else { format!("({})", items.join(", ")) }
     };
     let types = listed(vec!["bigint".to_owned(); check.parameters.len()]);
     let values = listed(check.parameters.iter().map(u64::to_string).collect());

@@ -91,12 +91,11 @@ impl Workload for Slob {
     }
 
     fn before_trial(&self, admin: &mut Client) -> Result<(), postgres::Error> {
-        match self.has_turnover() {
-            true => {
-                let unlogged = self.loaded.layout.unlogged;
-                turnover::create(admin, &self.schema, self.count(), unlogged)
-            }
-            false => Ok(()),
+        if self.has_turnover() {
+            let unlogged = self.loaded.layout.unlogged;
+            turnover::create(admin, &self.schema, self.count(), unlogged)
+        } else {
+            Ok(())
         }
     }
 
@@ -122,10 +121,7 @@ impl Workload for Slob {
     }
 
     fn clean_up(&self, admin: &mut Client) -> Result<(), postgres::Error> {
-        match self.has_turnover() {
-            true => turnover::remove(admin, &self.schema),
-            false => Ok(()),
-        }
+        if self.has_turnover() { turnover::remove(admin, &self.schema) } else { Ok(()) }
     }
 }
 

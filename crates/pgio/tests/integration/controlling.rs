@@ -129,10 +129,8 @@ impl Managed {
 
     fn run(&self, program: &str, arguments: &[&str]) {
         let program = self.bin.join(program);
-        let mut command = match geteuid().is_root() {
-            true => Command::new("runuser"),
-            false => Command::new("env"),
-        };
+        let mut command =
+            if geteuid().is_root() { Command::new("runuser") } else { Command::new("env") };
         if geteuid().is_root() {
             command.args(["-u", "postgres", "--"]);
         }

@@ -28,9 +28,8 @@ pub(crate) fn replace_keys(text: &str, changes: &[(&str, &str)]) -> String {
     for (key, value) in changes {
         let is_key = |line: &str| line.split_once('=').is_some_and(|(k, _)| k.trim() == *key);
         assert!(text.lines().any(is_key), "no {key} in the example");
-        let lines = text.lines().map(|line| match is_key(line) {
-            true => format!("{key} = {value}\n"),
-            false => format!("{line}\n"),
+        let lines = text.lines().map(|line| {
+            if is_key(line) { format!("{key} = {value}\n") } else { format!("{line}\n") }
         });
         text = lines.collect();
     }
@@ -63,11 +62,10 @@ pub(crate) fn compare(text: &str, workload: &str) -> (tempfile::TempDir, PathBuf
 /// The same file, so that the tests which run beside this one leave it valid trials.
 fn tolerant(text: &str) -> String {
     let named = NEIGHBOR_CHECKS.map(|id| format!("{id:?}")).join(", ");
-    match text.contains("\ntolerate = [") {
-        true => text.replacen("\ntolerate = [", &format!("\ntolerate = [{named}, "), 1),
-        false => {
-            text.replacen("\n[experiment]\n", &format!("\n[experiment]\ntolerate = [{named}]\n"), 1)
-        }
+    if text.contains("\ntolerate = [") {
+        text.replacen("\ntolerate = [", &format!("\ntolerate = [{named}, "), 1)
+    } else {
+        text.replacen("\n[experiment]\n", &format!("\n[experiment]\ntolerate = [{named}]\n"), 1)
     }
 }
 

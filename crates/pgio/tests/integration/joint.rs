@@ -33,9 +33,10 @@ pub(crate) fn databases() -> [String; 2] {
 /// An experiment of one block on servers `a` and `b`.
 fn experiment(dsns: &[String; 2], keys: &str, work: &str, conditions: &str) -> String {
     // On a busy machine sessions begin late.
-    let quiet = match keys.contains("tolerate") {
-        true => String::new(),
-        false => tolerate(&[&BETWEEN_TRIAL_CHECKS[..], &["participants-apart"]].concat()),
+    let quiet = if keys.contains("tolerate") {
+        String::new()
+    } else {
+        tolerate(&[&BETWEEN_TRIAL_CHECKS[..], &["participants-apart"]].concat())
     };
     format!(
         "[experiment]\nname = \"joint\"\nblocks = 1\naa = false\nrepeats = 0\nwarmup = \"0s\"\n{quiet}\n{keys}\n\

@@ -247,10 +247,8 @@ pub(crate) fn experiment_on(
     workload: &str,
     conditions: &[(&str, &str)],
 ) -> String {
-    let quiet = match keys.contains("tolerate") {
-        true => String::new(),
-        false => tolerate(&BETWEEN_TRIAL_CHECKS),
-    };
+    let quiet =
+        if keys.contains("tolerate") { String::new() } else { tolerate(&BETWEEN_TRIAL_CHECKS) };
     let mut text = format!(
         "[experiment]\nname = \"test\"\nwarmup = \"0s\"\n{keys}\n{quiet}\n\n[target]\n{target}\n\n\
          [workload]\nkind = \"commit\"\n{workload}\n"

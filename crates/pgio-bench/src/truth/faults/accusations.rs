@@ -120,9 +120,10 @@ impl fmt::Display for Accusations {
         if self.images {
             names.insert(format!("{IMAGES} (note)"));
         }
-        match names.is_empty() {
-            true => f.write_str("nothing"),
-            false => f.write_str(&names.into_iter().collect::<Vec<_>>().join(", ")),
+        if names.is_empty() {
+            f.write_str("nothing")
+        } else {
+            f.write_str(&names.into_iter().collect::<Vec<_>>().join(", "))
         }
     }
 }

@@ -76,8 +76,9 @@ pub(super) fn disk() -> Result<LoopDisk, Failure> {
 
 fn run(command: &mut Command) -> Result<(), Failure> {
     let status = command.stdin(Stdio::null()).status().map_err(failed)?;
-    match status.success() {
-        true => Ok(()),
-        false => Err(failed(anyhow::anyhow!("{command:?} ended with {status}"))),
+    if status.success() {
+        Ok(())
+    } else {
+        Err(failed(anyhow::anyhow!("{command:?} ended with {status}")))
     }
 }

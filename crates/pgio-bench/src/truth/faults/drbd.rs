@@ -60,9 +60,8 @@ pub(super) const COLD_ACTIVITY_LOG: Fault = Fault {
         // Each change of its size empties the log. Before the window pgio itself would fill it again.
         const EMPTY: &str = "drbdadm disk-options --al-extents=600 pgio && drbdadm disk-options --al-extents=1237 pgio";
         let mut emptied = false;
-        scattered_writes(case, || match std::mem::replace(&mut emptied, true) {
-            true => Ok(()),
-            false => ssh(EMPTY),
+        scattered_writes(case, || {
+            if std::mem::replace(&mut emptied, true) { Ok(()) } else { ssh(EMPTY) }
         })
     },
 };

@@ -147,9 +147,10 @@ fn a_judged_percentile_under_the_clocks_resolution_is_not_compared() {
             set(t, "read_latency_p50", 5e-6 * (1.0 + (n % 2) as f64));
             t.histograms.insert("read".to_owned(), latencies(0.005, 100));
         }
-        match primary {
-            true => stored.manifest.primary_metric = "read_latency_p50".to_owned(),
-            false => stored.manifest.rules.also_judge = vec!["read_latency_p50".to_owned()],
+        if primary {
+            stored.manifest.primary_metric = "read_latency_p50".to_owned();
+        } else {
+            stored.manifest.rules.also_judge = vec!["read_latency_p50".to_owned()];
         }
         let analysis = analyze(&stored);
         let Some(c) = analysis.comparison("on", "read_latency_p50") else {

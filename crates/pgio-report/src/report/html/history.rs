@@ -170,9 +170,12 @@ fn values(history: &History, points: &[Point]) -> Axis {
     // Equal values lie in the middle.
     let margin = ((high - low) * MARGIN).max(high.abs() * 0.01);
     let scale = Scale::linear(low - margin, high + margin);
-    let label = |v: f64| match history.unit.contains('/') && !history.unit.starts_with("bytes") {
-        true => format::number(v),
-        false => format::quantity(v, &history.unit),
+    let label = |v: f64| {
+        if history.unit.contains('/') && !history.unit.starts_with("bytes") {
+            format::number(v)
+        } else {
+            format::quantity(v, &history.unit)
+        }
     };
     let ticks = scale.ticks(5).into_iter().map(|v| (v, label(v))).collect();
     Axis { scale, ticks, caption: String::new() }

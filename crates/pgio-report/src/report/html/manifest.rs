@@ -73,9 +73,10 @@ fn storage(t: &Telemetry) -> Table {
     };
     let row = |s: &Storage| {
         let devices: Vec<String> = s.devices.iter().map(device).collect();
-        let mount = match s.is_located() {
-            true => format!("{} on {} ({})", s.file_system, s.mount_point, s.mount_options),
-            false => "unknown: pgio could not read the directory".to_owned(),
+        let mount = if s.is_located() {
+            format!("{} on {} ({})", s.file_system, s.mount_point, s.mount_options)
+        } else {
+            "unknown: pgio could not read the directory".to_owned()
         };
         vec![s.role.clone(), s.host.clone(), s.directory.clone(), mount, devices.join("\n")]
     };

@@ -133,10 +133,8 @@ fn throughput(
         y: from_zero(top, ""),
     };
     let counts = |line: usize| page.standings[line - 1] == Standing::Counts;
-    let class = |line| match counts(line) {
-        true => format!("c{} thin", look.color),
-        false => "void".to_owned(),
-    };
+    let class =
+        |line| if counts(line) { format!("c{} thin", look.color) } else { "void".to_owned() };
     let lines = html! { @for (line, points) in trials { (frame.line(points, &class(*line))) } };
     let moments = || trials.iter().flat_map(|(line, _)| moments(page, *line).map(|m| (*line, m)));
     let marks = html! { @for (line, m) in moments() {

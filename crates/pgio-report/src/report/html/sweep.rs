@@ -266,10 +266,8 @@ fn rates(
         Scale::linear(0.0, if high > 0.0 { high * 1.06 } else { 1.0 })
     };
     let from_zero = scale.bounds().0 <= 0.0;
-    let ticks = match from_zero && unit.starts_with("bytes") {
-        true => scale.binary_ticks(4),
-        false => scale.ticks(4),
-    };
+    let ticks =
+        if from_zero && unit.starts_with("bytes") { scale.binary_ticks(4) } else { scale.ticks(4) };
     let ticks = below_caption(ticks, scale).map(|v| (v, format::bare(v, unit))).collect();
     Scaled { scale, ticks, caption }
 }

@@ -17,9 +17,8 @@ pub(super) fn spec(
     let refused = |why: String| Failure::message(USAGE, format!("--drivers: {why}"));
     let engine = engine.map(parse_engine).transpose().map_err(refused)?;
     let by_flag = engine.is_some() || image.is_some();
-    job.experiment.drivers.resolve(engine, image).map_err(|why| match by_flag {
-        true => refused(why),
-        false => Failure::message(USAGE, format!("[drivers]: {why}")),
+    job.experiment.drivers.resolve(engine, image).map_err(|why| {
+        if by_flag { refused(why) } else { Failure::message(USAGE, format!("[drivers]: {why}")) }
     })
 }
 

@@ -239,9 +239,10 @@ fn servers_and_output(e: &Experiment, out: &Path) -> Result<Vec<String>, Failure
                 }
             }
             let mut workloads = e.workloads.iter();
-            let data = match workloads.any(|w| w.kind.def().data_set) {
-                true => "; the data set is loaded into it",
-                false => "",
+            let data = if workloads.any(|w| w.kind.def().data_set) {
+                "; the data set is loaded into it"
+            } else {
+                ""
             };
             lines.push(format!(
                 "[{name}] is a private PostgreSQL in a temporary directory{below}, removed at the end{data}."

@@ -75,10 +75,7 @@ impl Template {
 fn name(text: &str) -> &str {
     let plain = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '_';
     let end = text.find(|c| !plain(c)).unwrap_or(text.len());
-    match text.starts_with(|c: char| c.is_ascii_lowercase()) {
-        true => &text[..end],
-        false => "",
-    }
+    if text.starts_with(|c: char| c.is_ascii_lowercase()) { &text[..end] } else { "" }
 }
 
 /// A command line: a program with its arguments, or a text for `sh`.

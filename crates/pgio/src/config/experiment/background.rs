@@ -131,10 +131,8 @@ fn target(
         return Ok(name.to_owned());
     }
     let names: Vec<&str> = targets.keys().map(String::as_str).collect();
-    let hint = match names.is_empty() {
-        true => format!("add [targets.{name}]"),
-        false => nearest(name, &names),
-    };
+    let hint =
+        if names.is_empty() { format!("add [targets.{name}]") } else { nearest(name, &names) };
     Err(section.error("target", format!("`{name}` is not a target; {hint}")))
 }
 

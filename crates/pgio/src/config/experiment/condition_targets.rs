@@ -41,9 +41,10 @@ fn parse_list(
         }
         all.push(name);
     }
-    match all.is_empty() {
-        true => Err(section.error("target", "names no target; name one, or remove target")),
-        false => Ok(all),
+    if all.is_empty() {
+        Err(section.error("target", "names no target; name one, or remove target"))
+    } else {
+        Ok(all)
     }
 }
 

@@ -52,9 +52,10 @@ pub(super) fn parse(
 fn factor(section: &Section<'_>, treatments: &[&str]) -> Result<FactorSpec, ConfigError> {
     section.refuse_keys_outside(&sections::FACTOR)?;
     let name = condition::name(section)?;
-    let (low, high) = match section.has("setting") {
-        true => setting(section, &name)?,
-        false => (level(section, "low", treatments)?, level(section, "high", treatments)?),
+    let (low, high) = if section.has("setting") {
+        setting(section, &name)?
+    } else {
+        (level(section, "low", treatments)?, level(section, "high", treatments)?)
     };
     let bodies = |specs: &[TreatmentSpec]| -> Vec<(String, toml::Value)> {
         specs.iter().map(|spec| (spec.kind.clone(), spec.body.clone())).collect()
@@ -77,9 +78,10 @@ fn setting(
         return Err(section.error("setting", message));
     }
     let example = "write the present and the other value, such as setting = [0, 100]";
-    let values = match section.is_list("setting") {
-        true => section.items("setting", limits::VALUES)?,
-        false => return Err(section.error("setting", format!("is not a list; {example}"))),
+    let values = if section.is_list("setting") {
+        section.items("setting", limits::VALUES)?
+    } else {
+        return Err(section.error("setting", format!("is not a list; {example}")));
     };
     let [low, high] = <[toml::Value; 2]>::try_from(values).map_err(|values| {
         let count = match values.len() {

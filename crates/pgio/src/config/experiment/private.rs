@@ -125,9 +125,10 @@ pub(super) fn parse(section: &Section<'_>) -> Result<PrivateTarget, ConfigError>
 
 fn directory(section: &Section<'_>, key: &str) -> Result<Option<PathBuf>, ConfigError> {
     let Some(text) = section.string(key)? else { return Ok(None) };
-    match text.starts_with('/') && !text.chars().any(char::is_control) {
-        true => Ok(Some(text.into())),
-        false => Err(section.error(key, "must be an absolute path, such as \"/mnt/disk\"")),
+    if text.starts_with('/') && !text.chars().any(char::is_control) {
+        Ok(Some(text.into()))
+    } else {
+        Err(section.error(key, "must be an absolute path, such as \"/mnt/disk\""))
     }
 }
 
@@ -219,9 +220,10 @@ fn parse_standby(
     }
     let from = section.string("from")?;
     if let Some(from) = from.filter(|from| !names.contains(from)) {
-        let hint = match names.is_empty() {
-            true => "this is the first standby; remove `from`".to_owned(),
-            false => nearest(from, &names),
+        let hint = if names.is_empty() {
+            "this is the first standby; remove `from`".to_owned()
+        } else {
+            nearest(from, &names)
         };
         return Err(section
             .error("from", format!("`{from}` is not a standby listed before this one; {hint}")));

@@ -40,9 +40,10 @@ pub(super) fn parse(
 ) -> Result<Option<ScreeningSpec>, ConfigError> {
     let kind = kind(head)?;
     if !root.has("factor") {
-        return match head.has("design") {
-            true => Err(head.error("design", "requires factors; add [[factor]] tables")),
-            false => Ok(None),
+        return if head.has("design") {
+            Err(head.error("design", "requires factors; add [[factor]] tables"))
+        } else {
+            Ok(None)
         };
     }
     let factors = factor::parse(root, treatments)?;
@@ -109,9 +110,10 @@ fn too_large(kind: DesignKind, factors: usize, (cells, allowed): (u64, u64)) -> 
         Some(n) => format!("set design = \"fractional\", which has {n} cells"),
         None => "remove factors".to_owned(),
     };
-    let raise = match cells <= limits::CONDITIONS as u64 {
-        true => format!(", or set cells_limit = {cells}"),
-        false => String::new(),
+    let raise = if cells <= limits::CONDITIONS as u64 {
+        format!(", or set cells_limit = {cells}")
+    } else {
+        String::new()
     };
     format!(
         "makes {cells_text} cells of {factors} factors, but only {allowed} are allowed; {hint}{raise}"

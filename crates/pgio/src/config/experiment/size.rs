@@ -99,9 +99,10 @@ pub(super) fn check(head: &Section<'_>, experiment: &Experiment) -> Result<(), C
         let key = if stated.is_some() { "cells_limit" } else { "sweep" };
         let (name, cells) = (&workload.name, size.cells);
         if cells > allowed {
-            let hint = match cells <= limits::CELLS {
-                true => format!(", or set cells_limit = {cells}"),
-                false => String::new(),
+            let hint = if cells <= limits::CELLS {
+                format!(", or set cells_limit = {cells}")
+            } else {
+                String::new()
             };
             let message = format!(
                 "workload `{name}` has {cells} cells, but only {allowed} are allowed; remove values{hint}"
@@ -123,12 +124,10 @@ pub(super) fn check(head: &Section<'_>, experiment: &Experiment) -> Result<(), C
 
 fn refuse_too_many_axes(head: &Section<'_>, workload: &WorkloadSpec) -> Result<(), ConfigError> {
     let (name, axes, limit) = (&workload.name, workload.axes.len(), limits::AXES);
-    match axes > limit {
-        true => {
-            Err(head
-                .header_error(format!("workload `{name}` has {axes} axes; the maximum is {limit}")))
-        }
-        false => Ok(()),
+    if axes > limit {
+        Err(head.header_error(format!("workload `{name}` has {axes} axes; the maximum is {limit}")))
+    } else {
+        Ok(())
     }
 }
 
@@ -141,14 +140,15 @@ fn refuse_too_many_trials(
     let blocks = u64::from(experiment.rules.max_blocks);
     let trials = experiment.size_of(workload).trials_per_block.saturating_mul(blocks);
     let (name, limit) = (&workload.name, limits::TRIALS);
-    match trials > limit {
-        true => Err(head.error(
+    if trials > limit {
+        Err(head.error(
             "blocks",
             format!(
                 "workload `{name}` has {trials} trials in {blocks} blocks; the maximum is {limit}"
             ),
-        )),
-        false => Ok(()),
+        ))
+    } else {
+        Ok(())
     }
 }
 

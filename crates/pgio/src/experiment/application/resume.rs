@@ -59,9 +59,10 @@ pub fn job(
     job.order = manifest.rules.order;
     if !job.experiment.workloads.iter().any(|w| job.dir_of(dir, w) == found) {
         // Otherwise everything would start again, beside the existing results.
-        return Err(match found == dir {
-            true => ResumeError::OneOfSeveral { dir: found },
-            false => ResumeError::NoSuchWorkload { dir: found, file: path },
+        return Err(if found == dir {
+            ResumeError::OneOfSeveral { dir: found }
+        } else {
+            ResumeError::NoSuchWorkload { dir: found, file: path }
         });
     }
     Ok(job)
@@ -81,10 +82,7 @@ fn name_of_file(name: &str, found: &Path, dir: &Path) -> String {
 
 /// Opens the results of an interrupted run; none if this workload had not started.
 pub(super) fn open(dir: &Path) -> Result<Option<(Store, StoredExperiment)>, StoreError> {
-    match has_begun(dir) {
-        true => Store::resume(dir).map(Some),
-        false => Ok(None),
-    }
+    if has_begun(dir) { Store::resume(dir).map(Some) } else { Ok(None) }
 }
 
 fn has_begun(dir: &Path) -> bool {

@@ -73,10 +73,7 @@ impl Live<'_> {
         self.reconnect(&name)?;
         let target = self.targets.get_mut(&name).expect("conditions name known targets");
         let replication = server::replication(&mut target.admin)?;
-        Ok(match replication.is_required() {
-            true => calibration::FIRST_WITH_STANDBY,
-            false => Duration::ZERO,
-        })
+        Ok(if replication.is_required() { calibration::FIRST_WITH_STANDBY } else { Duration::ZERO })
     }
 
     /// Refuses slices that are shorter than a call takes.

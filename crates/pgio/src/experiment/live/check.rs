@@ -117,9 +117,10 @@ fn check_on(
     let Given { cell, hosts, rules, stop } = given;
     let mut control = Controlled::new(target);
     let mut context = context(target, &mut control, hosts, stop);
-    let checked = match taken.is_empty() {
-        true => treatment::check_all(&cell.treatments, &mut context),
-        false => treatment::check_further_server(&cell.treatments, taken, &mut context),
+    let checked = if taken.is_empty() {
+        treatment::check_all(&cell.treatments, &mut context)
+    } else {
+        treatment::check_further_server(&cell.treatments, taken, &mut context)
     };
     *any_tablespace |= context.layout.moved.iter().any(|moved| moved.is_tablespace);
     let checked = checked.map_err(|source| LiveError::Treatment {

@@ -38,12 +38,11 @@ impl Live<'_> {
             standbys,
         };
         let mut context = context(target, &mut control, &self.hosts, &self.stop);
-        let (prepared, journal, in_force) = match is_first {
-            true => (&self.checked.prepared[cell], &mut self.journal, &mut self.in_force),
-            false => {
-                let (journal, in_force) = self.further_servers.of(&self.run_id, name);
-                (&self.checked.prepared_further[&(cell, name.to_owned())], journal, in_force)
-            }
+        let (prepared, journal, in_force) = if is_first {
+            (&self.checked.prepared[cell], &mut self.journal, &mut self.in_force)
+        } else {
+            let (journal, in_force) = self.further_servers.of(&self.run_id, name);
+            (&self.checked.prepared_further[&(cell, name.to_owned())], journal, in_force)
         };
         let turned = journal.set_target(undo_target).map_err(TreatmentError::from);
         let put = |()| treatment::put_in_force(prepared, &mut context, journal, in_force);
@@ -64,9 +63,10 @@ impl Live<'_> {
     /// Undoes what [`Live::force`] did on one server.
     pub(super) fn release(&mut self, cell: usize, name: &str) -> Result<(), LiveError> {
         let is_first = self.cells[cell].target == name;
-        let (journal, in_force) = match is_first {
-            true => (&mut self.journal, &mut self.in_force),
-            false => self.further_servers.of(&self.run_id, name),
+        let (journal, in_force) = if is_first {
+            (&mut self.journal, &mut self.in_force)
+        } else {
+            self.further_servers.of(&self.run_id, name)
         };
         if journal.open_steps().is_empty() {
             in_force.clear();
@@ -92,9 +92,10 @@ impl Live<'_> {
             }
         }
         in_force.clear();
-        match Controlled::was_restarted(control.as_ref()) {
-            true => renew_session(target, &self.run_id),
-            false => Ok(()),
+        if Controlled::was_restarted(control.as_ref()) {
+            renew_session(target, &self.run_id)
+        } else {
+            Ok(())
         }
     }
 }

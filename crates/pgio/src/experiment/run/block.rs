@@ -80,12 +80,11 @@ pub(super) fn run<S: Stage>(
 
 /// Sorts the trials into windows: one each, or one for each baseline with its conditions.
 fn windows<'a>(turn: &'a mut [Planned], baselines: &[usize], weaves: bool) -> Vec<&'a [Planned]> {
-    match weaves {
-        false => turn.chunks(1).collect(),
-        true => {
-            turn.sort_by_key(|planned| baselines[planned.cell]);
-            turn.chunk_by(|a, b| baselines[a.cell] == baselines[b.cell]).collect()
-        }
+    if weaves {
+        turn.sort_by_key(|planned| baselines[planned.cell]);
+        turn.chunk_by(|a, b| baselines[a.cell] == baselines[b.cell]).collect()
+    } else {
+        turn.chunks(1).collect()
     }
 }
 

@@ -319,9 +319,12 @@ fn telemetry_of(hosts: Telemetry, trials: &[(&str, &Trial)]) -> Telemetry {
 fn add_tracks(all: &mut Series, name: &str, own: Option<Series>) {
     let Some(own) = own else { return };
     // A subject of the server is a standby.
-    let named = |track: Track| match track.subject.is_empty() {
-        true => Track { source: format!("{} {name}", track.source), ..track },
-        false => Track { subject: format!("{name}: {}", track.subject), ..track },
+    let named = |track: Track| {
+        if track.subject.is_empty() {
+            Track { source: format!("{} {name}", track.source), ..track }
+        } else {
+            Track { subject: format!("{name}: {}", track.subject), ..track }
+        }
     };
     all.tracks.extend(own.tracks.into_iter().map(named));
     all.moments.extend(own.moments);

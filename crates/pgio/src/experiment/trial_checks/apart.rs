@@ -35,9 +35,10 @@ pub(in crate::experiment) fn check(trial: &Trial) -> Check {
     let error = round_trips.fold(0.0, f64::max) / 2.0;
     let apart = latest - earliest + error;
     let shown = |seconds: f64| human::latency(seconds * 1e9);
-    let who = match first == last {
-        true => format!("the start of `{first}` is known to"),
-        false => format!("`{first}` and `{last}` began within"),
+    let who = if first == last {
+        format!("the start of `{first}` is known to")
+    } else {
+        format!("`{first}` and `{last}` began within")
     };
     let message = format!(
         "{who} {} ± {}, {:.2} % of the window",

@@ -114,9 +114,10 @@ fn refuse_managed(exec: &dyn Exec, unit: Option<String>) -> Result<(), ControlEr
     };
     let name = CommandLine::new("cat").arg(format!("/proc/{main}/comm")).timeout(TIMEOUT);
     let program = exec.output(&name)?.stdout.trim().to_owned();
-    match UNMANAGED_STARTERS.contains(&program.as_str()) {
-        true => Ok(()),
-        false => Err(ControlError::Managed { unit, program }),
+    if UNMANAGED_STARTERS.contains(&program.as_str()) {
+        Ok(())
+    } else {
+        Err(ControlError::Managed { unit, program })
     }
 }
 

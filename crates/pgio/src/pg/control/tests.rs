@@ -39,12 +39,13 @@ impl Fake {
             return Some(format!("{state}\n"));
         }
         if line.contains("from one of its sessions") {
-            return Some(match line.ends_with(" 9") {
-                true => format!(
+            return Some(if line.ends_with(" 9") {
+                format!(
                     "main 7\nuser 26 27 postgres\ngroup /system.slice/{}\nhere /system.slice/{}\n",
                     self.unit, self.here
-                ),
-                false => String::new(),
+                )
+            } else {
+                String::new()
             });
         }
         if line.contains("only its owner may") {

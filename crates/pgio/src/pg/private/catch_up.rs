@@ -81,13 +81,13 @@ fn poll(
     let deadline = Instant::now() + TIMEOUT;
     loop {
         let (done, state) = reached()?;
-        match done {
-            true => return Ok(()),
-            false if Instant::now() > deadline => {
-                let (standby, seconds) = (standby.to_owned(), TIMEOUT.as_secs());
-                return Err(Error::NotReplicating { standby, goal, seconds, state });
-            }
-            false => thread::sleep(POLL),
+        if done {
+            return Ok(());
         }
+        if Instant::now() > deadline {
+            let (standby, seconds) = (standby.to_owned(), TIMEOUT.as_secs());
+            return Err(Error::NotReplicating { standby, goal, seconds, state });
+        }
+        thread::sleep(POLL);
     }
 }

@@ -257,9 +257,10 @@ impl PrivateCluster {
         for name in &names {
             catch_up::wait(&mut client, name, &Goal::Stream)?;
         }
-        match catch_up::requires_standby(&mut client)? {
-            true => catch_up::wait_for_synchronous(&mut client),
-            false => Ok(()),
+        if catch_up::requires_standby(&mut client)? {
+            catch_up::wait_for_synchronous(&mut client)
+        } else {
+            Ok(())
         }
     }
 

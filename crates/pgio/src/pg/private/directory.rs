@@ -154,10 +154,10 @@ impl ClusterDirectory {
         let by_descriptor = format!("/proc/self/fd/{}", self.directory.as_raw_fd());
         for entry in fs::read_dir(&by_descriptor)? {
             let entry = entry?;
-            match entry.file_type()?.is_dir() {
-                true => fs::remove_dir_all(entry.path())?,
-                false if entry.file_name() == MARKER => {}
-                false => fs::remove_file(entry.path())?,
+            if entry.file_type()?.is_dir() {
+                fs::remove_dir_all(entry.path())?;
+            } else if entry.file_name() != MARKER {
+                fs::remove_file(entry.path())?;
             }
         }
         self.directory.remove(MARKER).map(drop)

@@ -78,10 +78,7 @@ fn facts(text: &str, is_relevant: impl Fn(&Config) -> bool) -> BTreeMap<String, 
 fn network(connection: &Connection) -> String {
     let all = connection.options.iter().filter(|(name, _)| *name != PROTOCOL);
     let all: Vec<String> = all.map(|(name, value)| format!("{name} {value}")).collect();
-    match all.is_empty() {
-        true => "defaults".to_owned(),
-        false => all.join(", "),
-    }
+    if all.is_empty() { "defaults".to_owned() } else { all.join(", ") }
 }
 
 /// Disk options of all volumes; each name once.
@@ -97,10 +94,7 @@ fn disk(config: &Config) -> BTreeMap<String, String> {
 fn joined(all: impl Iterator<Item = String>, none: &str) -> String {
     let mut all: Vec<String> = all.collect();
     all.dedup();
-    match all.is_empty() {
-        true => none.to_owned(),
-        false => all.join(" | "),
-    }
+    if all.is_empty() { none.to_owned() } else { all.join(" | ") }
 }
 
 #[cfg(test)]

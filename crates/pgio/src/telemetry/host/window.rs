@@ -193,10 +193,11 @@ impl<'a> Span<'a> {
 /// window would be wrong by that much. The host's uptime is read together with the counters, in steps of
 /// [`UPTIME_STEP`].
 fn correct_by_uptime(by_answers: f64, by_uptime: f64) -> f64 {
-    match by_uptime > 0.0 {
-        true => by_answers.clamp(by_uptime - UPTIME_STEP, by_uptime + UPTIME_STEP),
+    if by_uptime > 0.0 {
+        by_answers.clamp(by_uptime - UPTIME_STEP, by_uptime + UPTIME_STEP)
+    } else {
         // The host was booted again.
-        false => by_answers,
+        by_answers
     }
 }
 

@@ -77,9 +77,8 @@ pub fn check(host: &Host, leave: u64, held: &[Record]) -> Result<Memory, Treatme
     let refused =
         |why: &str| TreatmentError::Refused(format!("no ballast on host {}: {why}", host.name()));
     let held = held.iter().filter_map(|record| read(record).ok());
-    let memory = held.fold(read_memory(host)?, |memory, step| match step.is_held(host, &memory) {
-        true => memory.after_release(step.prior),
-        false => memory,
+    let memory = held.fold(read_memory(host)?, |memory, step| {
+        if step.is_held(host, &memory) { memory.after_release(step.prior) } else { memory }
     });
     if let Some(why) = memory.refusal(leave) {
         return Err(refused(&why));

@@ -82,13 +82,16 @@ impl Step for CommandStep {
         if !in_force && on_conflict == OnConflict::Keep {
             return Ok(Undone::Kept);
         }
-        commands.run("undo", &commands.undo, &host, prior).map_err(|error| match in_force {
-            true => error,
+        let failed = |error: TreatmentError| {
+            if in_force {
+                return error;
+            }
             // The change may never have been applied; then undo may fail.
-            false => TreatmentError::Refused(format!(
+            TreatmentError::Refused(format!(
                 "{error} (the change was not in force before; if none of it remains, run `pgio undo --keep`)"
-            )),
-        })?;
+            ))
+        };
+        commands.run("undo", &commands.undo, &host, prior).map_err(failed)?;
         let problem = match prior {
             Some(prior) => (commands.run_probe(&host)?.as_deref() != Some(prior))
                 .then_some("probe does not print the prior value"),
@@ -139,9 +142,10 @@ impl Commands {
         let Some(probe) = &self.probe else { return Ok(None) };
         let failed = |why: String| self.failed("probe", host, &why);
         let output = probe.output(host, self.limit(), None, None)?.map_err(failed)?;
-        match output.status.success() {
-            true => Ok(Some(output.stdout.trim_end_matches('\n').to_owned())),
-            false => Err(failed(line::describe_failure(&output))),
+        if output.status.success() {
+            Ok(Some(output.stdout.trim_end_matches('\n').to_owned()))
+        } else {
+            Err(failed(line::describe_failure(&output)))
         }
     }
 

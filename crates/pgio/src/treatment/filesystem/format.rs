@@ -121,9 +121,10 @@ impl NewFileSystem {
 
     /// Describes it: `ext4 (mkfs -O ^has_journal)`.
     fn title(&self) -> String {
-        match self.mkfs.is_empty() {
-            true => self.file_system.to_owned(),
-            false => format!("{} (mkfs {})", self.file_system, self.mkfs.join(" ")),
+        if self.mkfs.is_empty() {
+            self.file_system.to_owned()
+        } else {
+            format!("{} (mkfs {})", self.file_system, self.mkfs.join(" "))
         }
     }
 

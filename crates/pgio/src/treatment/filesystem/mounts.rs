@@ -131,9 +131,10 @@ pub(super) fn evidence(
         return Evidence { when, what, found, expected };
     };
     let found = format!("{} {}", mounted.file_system, mounted.options);
-    let expected = match in_force(mounted, settings) {
-        true => found.clone(),
-        false => format!("{} with {}", mounted.file_system, options::list(settings)),
+    let expected = if in_force(mounted, settings) {
+        found.clone()
+    } else {
+        format!("{} with {}", mounted.file_system, options::list(settings))
     };
     Evidence { when, what, found, expected: Some(expected) }
 }

@@ -227,10 +227,7 @@ pub(super) fn parse(text: &str, file_system: Option<&str>) -> Result<Vec<Setting
         }
         settings.push(setting);
     }
-    match settings.is_empty() {
-        true => Err("names no option".to_owned()),
-        false => Ok(settings),
-    }
+    if settings.is_empty() { Err("names no option".to_owned()) } else { Ok(settings) }
 }
 
 fn find_setting(word: &str, fits: impl Fn(&Row) -> bool) -> Option<Setting> {

@@ -93,9 +93,10 @@ impl OptionsStep {
         }
         let changed_by_others =
             |s: &Setting| s.word_in_force(&current_options) != s.word && !is_prior(s);
-        match settings.iter().any(changed_by_others) {
-            true => Found::ChangedByOthers(current),
-            false => Found::OurOptions(current),
+        if settings.iter().any(changed_by_others) {
+            Found::ChangedByOthers(current)
+        } else {
+            Found::OurOptions(current)
         }
     }
 
@@ -159,11 +160,14 @@ impl Step for OptionsStep {
         wait_for_orphans(&host, &prior.point)?;
         let mounts = Mounts::read(&*host)?;
         match self.classify(mounts.at(&prior.point)) {
-            Found::NotMounted => match *by_mount {
-                true => mount_again(&host, prior, settings, on_conflict),
-                // Not unmounted by pgio.
-                false => Ok(Undone::Kept),
-            },
+            Found::NotMounted => {
+                if *by_mount {
+                    mount_again(&host, prior, settings, on_conflict)
+                } else {
+                    // Not unmounted by pgio.
+                    Ok(Undone::Kept)
+                }
+            }
             Found::PriorOptions => Ok(Undone::Restored),
             Found::AnotherFileSystem(current) => match on_conflict {
                 OnConflict::Keep => Ok(Undone::Kept),
@@ -173,9 +177,10 @@ impl Step for OptionsStep {
                 }
             },
             Found::ChangedByOthers(current) => {
-                match on_conflict.overwrites(|| self.conflict(current))? {
-                    true => self.restore(&host, current, context),
-                    false => Ok(Undone::Kept),
+                if on_conflict.overwrites(|| self.conflict(current))? {
+                    self.restore(&host, current, context)
+                } else {
+                    Ok(Undone::Kept)
                 }
             }
             Found::OurOptions(current) => self.restore(&host, current, context),
@@ -259,16 +264,15 @@ fn verify_restored(
     let (current_options, prior_options) = (current.all_options(), prior.all_options());
     let is_prior =
         |s: &Setting| s.word_in_force(&current_options) == s.word_in_force(&prior_options);
-    let same = match whole {
-        true => sorted(&current) == sorted(prior),
-        false => settings.iter().all(is_prior),
-    };
-    match same {
-        true => Ok(Undone::Restored),
-        false => Err(TreatmentError::NotInForce {
+    let same =
+        if whole { sorted(&current) == sorted(prior) } else { settings.iter().all(is_prior) };
+    if same {
+        Ok(Undone::Restored)
+    } else {
+        Err(TreatmentError::NotInForce {
             what: format!("{} of {}", prior.options, prior.title()),
             seconds: 0,
             why: format!("the kernel shows {}", current.options),
-        }),
+        })
     }
 }

@@ -179,9 +179,10 @@ impl Treatment for Remount {
 
     fn preview(&self, context: &mut Context<'_>) -> Result<Vec<Preview>, TreatmentError> {
         let (_, mounted, place) = self.find(context)?;
-        let how = match place.by_mount() {
-            true => "by a stop of PostgreSQL, umount and mount",
-            false => "by a remount",
+        let how = if place.by_mount() {
+            "by a stop of PostgreSQL, umount and mount"
+        } else {
+            "by a remount"
         };
         let known = mounted.all_options();
         let line = |s: &Setting| Preview {

@@ -48,11 +48,10 @@ pub(super) fn check_point(point: &str) -> Result<(), String> {
         && !point.ends_with('/')
         && !point.split('/').skip(1).any(|part| ["", ".", ".."].contains(&part))
         && !point.contains(|c: char| c == '\'' || c.is_whitespace() || c.is_control());
-    match is_plain {
-        true => Ok(()),
-        false => Err(format!(
-            "must be the path of a new directory, such as \"/srv/pgio\", not \"{point}\""
-        )),
+    if is_plain {
+        Ok(())
+    } else {
+        Err(format!("must be the path of a new directory, such as \"/srv/pgio\", not \"{point}\""))
     }
 }
 
@@ -231,13 +230,14 @@ impl Prepared for Tablespace {
         carry_out(journal, &moved, || moved.apply(context))?;
         self.new.check_mounted(&host, &self.point)?;
         let elsewhere = relations_elsewhere(context)?;
-        match elsewhere.is_empty() {
-            true => Ok(Box::new(self.clone())),
-            false => Err(TreatmentError::NotInForce {
+        if elsewhere.is_empty() {
+            Ok(Box::new(self.clone()))
+        } else {
+            Err(TreatmentError::NotInForce {
                 what: format!("tablespace {NAME}"),
                 seconds: 0,
                 why: format!("{} lie elsewhere", elsewhere.join(", ")),
-            }),
+            })
         }
     }
 }

@@ -88,10 +88,11 @@ impl Step for NetemStep {
                 self.prior.as_str(),
             )
         };
-        match on_conflict.overwrites(conflict)? {
+        if on_conflict.overwrites(conflict)? {
             // Only a qdisc that the kernel chose was ever replaced, and that is what comes back.
-            true => delete(&host, interface, &[]),
-            false => Ok(Undone::Kept),
+            delete(&host, interface, &[])
+        } else {
+            Ok(Undone::Kept)
         }
     }
 }
@@ -253,9 +254,10 @@ impl Treatment for Netem {
                 what: format!("link of {} on host {}", end.interface, host.name()),
                 now,
                 then: end.shape.to_string(),
-                how: match carries_our_connection(&host, &end.interface)? {
-                    true => "by tc netem, which slows pgio's own ssh connection as well",
-                    false => "by tc netem",
+                how: if carries_our_connection(&host, &end.interface)? {
+                    "by tc netem, which slows pgio's own ssh connection as well"
+                } else {
+                    "by tc netem"
                 },
             })
         };

@@ -58,13 +58,14 @@ fn judge_end(trial: &Trial, end: &End, proved: bool) -> Check {
             "find the interface to its peer or standby with `ip route get ADDRESS` on that host",
         );
     }
-    match proved {
-        true => Check::ok(ID, message),
-        false => Check::warning(
+    if proved {
+        Check::ok(ID, message)
+    } else {
+        Check::warning(
             ID,
             format!("{message}; whether replication uses it is unproven"),
             "add ping = \"ADDRESS\" to the link: the other machine's address that replication uses",
-        ),
+        )
     }
 }
 

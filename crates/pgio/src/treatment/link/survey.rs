@@ -78,11 +78,10 @@ pub(super) fn check_end(host: &Host, end: &End) -> Result<(), TreatmentError> {
         );
         let why = match output {
             _ if output.contains("not permitted") || output.contains("denied") => {
-                match rights.is_root() {
-                    true => {
-                        "root lacks CAP_NET_ADMIN there, or CAP_SYS_ADMIN for trying it out, as in a container"
-                    }
-                    false => &be_root,
+                if rights.is_root() {
+                    "root lacks CAP_NET_ADMIN there, or CAP_SYS_ADMIN for trying it out, as in a container"
+                } else {
+                    &be_root
                 }
             }
             _ if output.contains("kind is unknown") => {

@@ -159,11 +159,10 @@ fn wait_until_streaming(
             return Err(TreatmentError::NotInForce {
                 what: "the relay".to_owned(),
                 seconds: TIMEOUT.as_secs(),
-                why: match there {
-                    true => "no standby became synchronous".to_owned(),
-                    false => {
-                        format!("the standby streams from {}", from.as_deref().unwrap_or("nowhere"))
-                    }
+                why: if there {
+                    "no standby became synchronous".to_owned()
+                } else {
+                    format!("the standby streams from {}", from.as_deref().unwrap_or("nowhere"))
                 },
             });
         }

@@ -119,11 +119,12 @@ fn check_standby(
     declared: Option<&str>,
 ) -> Result<(), TreatmentError> {
     if let Some(names) = declared {
-        return match names.trim().is_empty() && needed {
-            true => Err(TreatmentError::Refused(format!(
+        return if names.trim().is_empty() && needed {
+            Err(TreatmentError::Refused(format!(
                 "remote_write and remote_apply silently mean local if {STANDBY_NAMES} is empty, as in this condition: name a connected standby there"
-            ))),
-            false => Ok(()),
+            )))
+        } else {
+            Ok(())
         };
     }
     let replication = replication(admin)?;

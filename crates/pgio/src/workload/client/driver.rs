@@ -106,10 +106,12 @@ impl Driver {
         let begun = || self.sessions.iter().filter_map(|s| s.late);
         let (first, late) = (begun().min().unwrap_or(0), begun().max().unwrap_or(0));
         // A window with little work still lasts its full time.
-        let ended = match window.quit.is_requested() {
-            true => work.now,
-            false if window.is_finite() => window.end(),
-            false => 0,
+        let ended = if window.quit.is_requested() {
+            work.now
+        } else if window.is_finite() {
+            window.end()
+        } else {
+            0
         };
         let seconds = work.tally.ended.max(ended) as f64 / 1e9;
         let _ = events.send(Event::Worked {
@@ -243,9 +245,10 @@ impl Driver {
                 }
                 if sent == session.blocked {
                     session.blocked = !sent;
-                    let flags = match sent {
-                        true => epoll::EventFlags::IN,
-                        false => epoll::EventFlags::IN | epoll::EventFlags::OUT,
+                    let flags = if sent {
+                        epoll::EventFlags::IN
+                    } else {
+                        epoll::EventFlags::IN | epoll::EventFlags::OUT
                     };
                     epoll::modify(&self.epoll, &session.wire, event_data(at), flags)?;
                 }

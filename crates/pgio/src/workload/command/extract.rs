@@ -56,11 +56,11 @@ fn extract_value(spec: &MetricSpec, text: &str) -> Result<Option<f64>, String> {
         Extractor::Regex { pattern, take, skip } => extract_by_regex(text, pattern, *take, *skip),
     };
     let Some(found) = found.map_err(wrong)? else {
-        return match spec.optional {
-            true => Ok(None),
-            false if spec.primary => Err(wrong(describe_missing(&spec.extractor))),
-            false => Err(wrong(describe_missing(&spec.extractor)) + ", or write optional = true"),
-        };
+        if spec.optional {
+            return Ok(None);
+        }
+        let hint = if spec.primary { "" } else { ", or write optional = true" };
+        return Err(wrong(describe_missing(&spec.extractor)) + hint);
     };
     let value = found * spec.scale;
     let has_no_ratio = value <= 0.0 && spec.better != Better::Neither;
@@ -195,9 +195,10 @@ fn parse_number(text: &str) -> Option<f64> {
 
 fn abbreviate(value: &Value) -> String {
     let text = value.to_string();
-    match text.chars().count() > 40 {
-        true => format!("{} …", text.chars().take(40).collect::<String>()),
-        false => text,
+    if text.chars().count() > 40 {
+        format!("{} …", text.chars().take(40).collect::<String>())
+    } else {
+        text
     }
 }
 

@@ -103,9 +103,10 @@ pub(super) fn last_lines(text: &str) -> String {
     let lines: Vec<&str> = text.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
     let last = lines[lines.len().saturating_sub(TAIL_LINES)..].join(" / ");
     let length = last.chars().count();
-    match length > MAX_CHARACTERS {
-        true => format!("… {}", last.chars().skip(length - MAX_CHARACTERS).collect::<String>()),
-        false => last,
+    if length > MAX_CHARACTERS {
+        format!("… {}", last.chars().skip(length - MAX_CHARACTERS).collect::<String>())
+    } else {
+        last
     }
 }
 

@@ -164,10 +164,7 @@ impl Runner {
             // Poll often while the line may be short, and rarely enough not to disturb a long one.
             let pause = began.elapsed() / 8;
             thread::sleep(pause.clamp(Duration::from_millis(10), Duration::from_millis(100)));
-            let question = match line_read_at.elapsed() >= LINE_INTERVAL {
-                true => "line",
-                false => "",
-            };
+            let question = if line_read_at.elapsed() >= LINE_INTERVAL { "line" } else { "" };
             if !question.is_empty() {
                 line_read_at = Instant::now();
             }

@@ -36,14 +36,13 @@ pub(super) fn check(admin: &mut Client, name: &str) -> Result<(), CommandError> 
     let sql = "SELECT pg_catalog.has_database_privilege(current_database(), 'CREATE'), \
                       pg_catalog.quote_ident(current_user), pg_catalog.quote_ident(current_database())";
     let row = admin.query_one(sql, &[]).map_err(failed("checking the role"))?;
-    match row.get::<_, bool>(0) {
-        true => Ok(()),
-        false => {
-            let (role, database): (String, String) = (row.get(1), row.get(2));
-            Err(CommandError::Refused(format!(
-                "role {role} has no privilege to create the schema {name}; run: GRANT CREATE ON DATABASE {database} TO {role}"
-            )))
-        }
+    if row.get::<_, bool>(0) {
+        Ok(())
+    } else {
+        let (role, database): (String, String) = (row.get(1), row.get(2));
+        Err(CommandError::Refused(format!(
+            "role {role} has no privilege to create the schema {name}; run: GRANT CREATE ON DATABASE {database} TO {role}"
+        )))
     }
 }
 

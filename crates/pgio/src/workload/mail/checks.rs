@@ -26,9 +26,10 @@ fn check_earlier(verdict: &Verdict) -> Option<Check> {
         "{earlier} messages of an earlier trial arrived during this one, in addition to {found} of its own: the server's queue was not empty"
     );
     let remedy = "see the mail server's log for the delay; lower messages_rate, or deliver with protocol = \"lmtp\"";
-    Some(match *earlier as f64 > EARLIER_SHARE * (found + earlier) as f64 {
-        true => Check::invalid(EARLIER, message, remedy),
-        false => Check::warning(EARLIER, message, remedy),
+    Some(if *earlier as f64 > EARLIER_SHARE * (found + earlier) as f64 {
+        Check::invalid(EARLIER, message, remedy)
+    } else {
+        Check::warning(EARLIER, message, remedy)
     })
 }
 

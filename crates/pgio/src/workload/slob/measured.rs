@@ -25,9 +25,10 @@ pub(super) fn primary(s: &SlobSettings) -> &'static str {
     if let Some(pace) = s.engine.pace() {
         let calls = s.extent().calls_at(pace.rate as f64, s.sessions());
         let updates = f64::from(s.update_pct) / 100.0;
-        return match s.read_only() {
-            true => latency::primary(Class::Read, calls),
-            false => latency::primary(Class::Update, calls * updates),
+        return if s.read_only() {
+            latency::primary(Class::Read, calls)
+        } else {
+            latency::primary(Class::Update, calls * updates)
         };
     }
     // With one transaction per session, a commit rate is meaningless.

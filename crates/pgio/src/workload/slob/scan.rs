@@ -15,8 +15,5 @@ pub fn check(admin: &mut Client, schema: &str) -> Result<(), EngineError> {
     let row = admin
         .query_one(sql::SCAN_TABLE, &[&schema, &TABLE])
         .map_err(|source| EngineError::Postgres { doing: "finding pgio_scan", source })?;
-    match row.get(0) {
-        true => Ok(()),
-        false => Err(EngineError::NoScanTable),
-    }
+    if row.get(0) { Ok(()) } else { Err(EngineError::NoScanTable) }
 }

@@ -46,9 +46,10 @@ pub(super) fn create(
 
 /// Drops only a table with pgio's mark; otherwise CREATE fails.
 pub(super) fn remove(admin: &mut Client, schema: &str) -> Result<(), postgres::Error> {
-    match sql::is_marked(admin, schema, TABLE, SLOB_TABLE)? {
-        true => admin.batch_execute(&format!("DROP TABLE {}", sql::qualified(schema, TABLE))),
-        false => Ok(()),
+    if sql::is_marked(admin, schema, TABLE, SLOB_TABLE)? {
+        admin.batch_execute(&format!("DROP TABLE {}", sql::qualified(schema, TABLE)))
+    } else {
+        Ok(())
     }
 }
 

@@ -95,9 +95,10 @@ fn lose(
     let mut pgio = dir.start(network.within("c", &[], &dir.command(&args)));
     wait(&mut pgio);
     let ended = loss.happen(network, pgio, node);
-    let (lost, whole) = match dir.out().join("trials.jsonl").exists() {
-        true => lost_and_whole(&dir, DRIVERS),
-        false => (0, 0),
+    let (lost, whole) = if dir.out().join("trials.jsonl").exists() {
+        lost_and_whole(&dir, DRIVERS)
+    } else {
+        (0, 0)
     };
     wait_until("no session is left", || pgio_sessions(&conninfo) == 0);
     wait_until("no driver is left", || NODES.iter().all(|n| network.processes(*n).is_empty()));

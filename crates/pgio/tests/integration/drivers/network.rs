@@ -21,9 +21,10 @@ const BIN: &str = "/usr/lib/postgresql/15/bin";
 pub(super) fn run(program: &str, args: &[&str]) -> Result<String, String> {
     let output =
         Command::new(program).args(args).output().map_err(|e| format!("{program}: {e}"))?;
-    match output.status.success() {
-        true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
-        false => Err(format!("{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr))),
+    if output.status.success() {
+        Ok(String::from_utf8_lossy(&output.stdout).into_owned())
+    } else {
+        Err(format!("{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr)))
     }
 }
 

@@ -111,9 +111,10 @@ fn title(page: &Page<'_>, (source, subject, name): Key<'_>) -> String {
 
 /// `standby s1`, unless its name says what it is.
 fn standby(application_name: &str) -> String {
-    match application_name.to_lowercase().contains("standby") {
-        true => application_name.to_owned(),
-        false => format!("standby {application_name}"),
+    if application_name.to_lowercase().contains("standby") {
+        application_name.to_owned()
+    } else {
+        format!("standby {application_name}")
     }
 }
 

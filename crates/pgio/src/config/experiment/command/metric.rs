@@ -117,8 +117,9 @@ fn scale(section: &Section<'_>) -> Result<f64, ConfigError> {
         toml::Value::Integer(scale) => scale as f64,
         _ => f64::NAN,
     };
-    match scale.is_finite() && scale > 0.0 {
-        true => Ok(scale),
-        false => Err(section.error("scale", "must be a number above 0, such as 0.001")),
+    if scale.is_finite() && scale > 0.0 {
+        Ok(scale)
+    } else {
+        Err(section.error("scale", "must be a number above 0, such as 0.001"))
     }
 }

@@ -14,41 +14,38 @@ fn with_lines_in(title: &str, lines: &str) -> String {
         if section == title { format!("{own}\n{lines}\n") } else { format!("{own}\n") }
     };
     let is_command = ["[workload] with kind = \"command\"", "[[workload.metric]]"].contains(&title);
-    let work = match is_command {
-        true => {
-            at("[workload] with kind = \"command\"", "kind = 'command'\nrun = 'work {seconds}'")
-        }
-        false => at("[workload], [[workload]]", "kind = 'commit'"),
+    let work = if is_command {
+        at("[workload] with kind = \"command\"", "kind = 'command'\nrun = 'work {seconds}'")
+    } else {
+        at("[workload], [[workload]]", "kind = 'commit'")
     };
     // The key under test may be the array itself, or conflict with regex.
     let find = if lines.starts_with("json ") { "" } else { "regex = 'x'" };
-    let metric = match is_command && !lines.starts_with("metric ") {
-        true => format!(
+    let metric = if is_command && !lines.starts_with("metric ") {
+        format!(
             "[[workload.metric]]\n{}",
             at("[[workload.metric]]", &format!("name = 'm'\nunit = 's'\nbetter = 'lower'\n{find}"))
-        ),
-        false => String::new(),
+        )
+    } else {
+        String::new()
     };
-    let axis = match title == "[[axis]]" {
-        true => {
-            at("[[axis]]", "[[axis]]\nname = 'd'\nvalues = [1, 2, 3]\npostgres = { a = '{d}' }")
-        }
-        false => String::new(),
+    let axis = if title == "[[axis]]" {
+        at("[[axis]]", "[[axis]]\nname = 'd'\nvalues = [1, 2, 3]\npostgres = { a = '{d}' }")
+    } else {
+        String::new()
     };
-    let background = match title == "[[background]]" {
-        true => {
-            let own = at(title, "target = 'target'\nconditions = ['a']");
-            format!("[[background]]\nkind = 'slob'\n{own}")
-        }
-        false => String::new(),
+    let background = if title == "[[background]]" {
+        let own = at(title, "target = 'target'\nconditions = ['a']");
+        format!("[[background]]\nkind = 'slob'\n{own}")
+    } else {
+        String::new()
     };
-    let conditions = match title == "[[factor]]" {
-        true => {
-            let own = at("[[factor]]", "name = 'f'\nlow = {}\nhigh = { postgres = { a = 1 } }");
-            let other = "name = 'g'\nsetting = [1, 2]\n";
-            format!("[[factor]]\n{own}[[factor]]\n{other}")
-        }
-        false => format!("[[condition]]\n{}", at("[[condition]]", "name = 'a'")),
+    let conditions = if title == "[[factor]]" {
+        let own = at("[[factor]]", "name = 'f'\nlow = {}\nhigh = { postgres = { a = 1 } }");
+        let other = "name = 'g'\nsetting = [1, 2]\n";
+        format!("[[factor]]\n{own}[[factor]]\n{other}")
+    } else {
+        format!("[[condition]]\n{}", at("[[condition]]", "name = 'a'"))
     };
     format!(
         "[experiment]\n{}[drivers]\n{}[target]\n{}[hosts.h]\n{}[workload]\n{work}{metric}{background}{axis}{conditions}",

@@ -41,10 +41,9 @@ pub(super) fn load(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
         let share = foreign / f64::from(cores);
         let delay = delay(host, foreign);
         let worse = share.max(delay.unwrap_or_default());
-        let verdict = verdict(worse, invalid_above).max(match foreign >= WARNING_CORES {
-            true => CheckVerdict::Warning,
-            false => CheckVerdict::Ok,
-        });
+        let by_cores =
+            if foreign >= WARNING_CORES { CheckVerdict::Warning } else { CheckVerdict::Ok };
+        let verdict = verdict(worse, invalid_above).max(by_cores);
         let waited = delay.filter(|d| *d > FOREIGN_WARNING_SHARE).map_or_else(String::new, |d| {
             let all = percent(host.run_delay.unwrap_or_default());
             format!(

@@ -79,12 +79,11 @@ fn programs(found: &BTreeMap<String, f64>) -> String {
     let mut sorted: Vec<(&String, &f64)> = found.iter().collect();
     sorted.sort_by(|a, b| b.1.total_cmp(a.1));
     let each = |(name, rate): (&String, &f64)| format!("{name} {}", human::byte_rate(*rate));
-    match sorted.is_empty() {
-        true => String::new(),
-        false => {
-            let all: Vec<String> = sorted.into_iter().map(each).collect();
-            format!(" (by program, on any device: {})", all.join(", "))
-        }
+    if sorted.is_empty() {
+        String::new()
+    } else {
+        let all: Vec<String> = sorted.into_iter().map(each).collect();
+        format!(" (by program, on any device: {})", all.join(", "))
     }
 }
 

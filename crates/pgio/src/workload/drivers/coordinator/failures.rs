@@ -28,15 +28,12 @@ impl Failure {
     /// Converts the failure of the driver of this rank into the error of the trial.
     pub(super) fn into_error(self, connected: &ConnectedDrivers, rank: u32) -> EngineError {
         let Failure { message, fault, stopped } = self;
-        match stopped {
-            true => {
-                let why = "a signal stopped it".to_owned();
-                let host = connected.host(rank);
-                DriverError::Lost { rank, host, why, inside: true }.into()
-            }
-            false => {
-                DriverError::Failed { rank, host: connected.host(rank), message, fault }.into()
-            }
+        if stopped {
+            let why = "a signal stopped it".to_owned();
+            let host = connected.host(rank);
+            DriverError::Lost { rank, host, why, inside: true }.into()
+        } else {
+            DriverError::Failed { rank, host: connected.host(rank), message, fault }.into()
         }
     }
 }

@@ -63,13 +63,14 @@ pub(super) fn check_skew(parts: &[PartState], seconds: f64) -> Option<Check> {
         parts.iter().filter_map(|p| p.offset.as_ref().map(half_trip)).fold(0.0, f64::max);
     let apart = skew + uncertainty;
     let shown = format!("{:.2} ms apart, clocks within {:.2} ms", skew * 1e3, uncertainty * 1e3);
-    Some(match apart > seconds * APART_SHARE {
-        false => Check::ok(ID, format!("the drivers opened their windows {shown}")),
-        true => Check::invalid(
+    Some(if apart > seconds * APART_SHARE {
+        Check::invalid(
             ID,
             format!("the drivers opened their windows {shown}: over 1 % of {seconds:.1} s"),
             checks::remedy(ID),
-        ),
+        )
+    } else {
+        Check::ok(ID, format!("the drivers opened their windows {shown}"))
     })
 }
 

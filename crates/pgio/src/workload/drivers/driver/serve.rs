@@ -65,10 +65,8 @@ pub fn serve(
     let sink = Box::new(move |event| drop(sender.send(event)));
     let timeout: (Duration, &dyn Fn() -> bool) = (within, &|| stop.requested());
     let dialed = dial(coordinator, timeout, token, &hello, clock, sink);
-    let (_, link) = dialed.map_err(|error| match stop.requested() {
-        true => ServeError::Stopped,
-        false => error.into(),
-    })?;
+    let (_, link) = dialed
+        .map_err(|error| if stop.requested() { ServeError::Stopped } else { error.into() })?;
     let mut current = None;
     let ended = handle_messages(&link, clock, &events, &mut current, stop);
     if let Some(trial) = current {

@@ -98,13 +98,14 @@ impl Launcher for Command {
             Kind::User(line) => {
                 let first = line.split_whitespace().next().unwrap_or_default();
                 let plain = !first.contains(['/', '=', '$', '(', '"', '\'', '{']);
-                match plain && !is_on_path(first) && !is_builtin(first) {
-                    true => Err(DriverError::NoProgram {
+                if plain && !is_on_path(first) && !is_builtin(first) {
+                    Err(DriverError::NoProgram {
                         engine: "run:",
                         program: first.to_owned(),
                         hint: "install it, or give its path",
-                    }),
-                    false => Ok(()),
+                    })
+                } else {
+                    Ok(())
                 }
             }
         }

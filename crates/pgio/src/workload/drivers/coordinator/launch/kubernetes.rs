@@ -78,14 +78,15 @@ fn apply(manifest: &str) -> Result<(), DriverError> {
         stdin.write_all(manifest.as_bytes()).map_err(failed)?;
     }
     let output = child.wait_with_output().map_err(failed)?;
-    match output.status.success() {
-        true => Ok(()),
-        false => Err(ExecError::Failed {
+    if output.status.success() {
+        Ok(())
+    } else {
+        Err(ExecError::Failed {
             command: "kubectl apply -f -".to_owned(),
             status: output.status,
             stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
         }
-        .into()),
+        .into())
     }
 }
 
