@@ -12,20 +12,26 @@ show() { # NAME FILE: prints the first line of a readable file
 
 show kernel /proc/sys/kernel/osrelease
 # One name if all processors have the same governor, else each with its number of processors.
-cat /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor 2>/dev/null | sort | uniq -c | {
-    all=
-    while read -r count name; do
-        only=$name
-        all="${all:+$all, }$name on $count"
-    done
-    case $all in
-    '') ;;
-    *,*) echo "governor $all" ;;
-    *) echo "governor $only" ;;
-    esac
+governors() { # FILE ...
+    [ -r "$1" ] || return
+    cat "$@" 2>/dev/null | sort | uniq -c | {
+        all=
+        while read -r count name; do
+            only=$name
+            all="${all:+$all, }$name on $count"
+        done
+        case $all in
+        '') ;;
+        *,*) echo "governor $all" ;;
+        *) echo "governor $only" ;;
+        esac
+    }
 }
-# Not by read, which takes single bytes: these files end after the first.
-grep -Hs . /proc/sys/vm/dirty_* | sed 's|^/proc/sys/vm/\([a-z_]*\):|vm.\1 |'
+governors /sys/devices/system/cpu/cpu[0-9]*/cpufreq/scaling_governor
+# Not by read alone, which takes single bytes: these files end after the first.
+grep -Hs . /proc/sys/vm/dirty_* | while IFS=: read -r file value; do
+    echo "vm.${file##*/} $value"
+done
 show transparent_hugepage /sys/kernel/mm/transparent_hugepage/enabled
 for device; do
     show "scheduler $device" "/sys/block/$device/queue/scheduler"
