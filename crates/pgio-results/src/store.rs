@@ -34,7 +34,9 @@ use super::series::Series;
 use super::wire;
 use crate::files::Directory;
 
-pub use self::calibration::{Calibration, CarryOver, CarryOverPlace, LengthVerdict, TriedLength};
+pub use self::calibration::{
+    Calibration, CarryOver, CarryOverQuestion, LengthVerdict, TriedLength,
+};
 pub use self::collection::collection;
 pub use self::error::StoreError;
 pub use self::manifest::{ConditionInfo, MANIFEST_SCHEMA, Manifest, Order, Resumed, Rules};

@@ -13,14 +13,16 @@
 
 use std::collections::BTreeMap;
 
-use benchmath::carry_over::{self, Influence, LogRatio, Place, Slices};
+use benchmath::carry_over::{self, Influence, LogRatio, Question, Slices};
 
 use super::finding::{Finding, WEAVE_CARRY_OVER, WEAVE_SHORT};
 use super::pairing::Arms;
 use super::verdict::ALPHA;
 use pgio_results::change::fact;
 use pgio_results::model::Woven;
-use pgio_results::store::{Calibration, CarryOver, CarryOverPlace, LengthVerdict, Manifest, Rules};
+use pgio_results::store::{
+    Calibration, CarryOver, CarryOverQuestion, LengthVerdict, Manifest, Rules,
+};
 use pgio_results::units::human;
 use pgio_results::{CheckVerdict, Trial};
 
@@ -147,12 +149,12 @@ pub fn describe(calibration: &Calibration) -> String {
 
 fn answer_text(answer: &CarryOver) -> String {
     let percent = (answer.ratio - 1.0) * 100.0;
-    let place = match answer.place {
-        CarryOverPlace::SecondHalves => "in second halves under",
-        CarryOverPlace::After => "after",
-        CarryOverPlace::Turns => "by the turns under",
+    let question = match answer.question {
+        CarryOverQuestion::SecondHalves => "in second halves under",
+        CarryOverQuestion::After => "after",
+        CarryOverQuestion::Turns => "by the turns under",
     };
-    format!("{percent:+.1} % {place} `{}`", answer.condition)
+    format!("{percent:+.1} % {question} `{}`", answer.condition)
 }
 
 fn ms(seconds: f64) -> String {
@@ -173,13 +175,13 @@ fn influences(manifest: &Manifest, names: &[&str], arms: &Arms<'_>) -> Vec<Influ
     }
     let baseline = names.iter().position(|name| *name == manifest.baseline).unwrap_or(0);
     let settings = settings(manifest, names.iter().copied());
-    let mut found: BTreeMap<(usize, Place), Vec<LogRatio>> = BTreeMap::new();
+    let mut found: BTreeMap<(usize, Question), Vec<LogRatio>> = BTreeMap::new();
     let of_block = |slices: &Vec<Slices>| carry_over::estimate(slices, &settings, baseline);
     for influence in blocks.values().flat_map(of_block) {
-        found.entry((influence.condition, influence.place)).or_default().push(influence.log);
+        found.entry((influence.condition, influence.question)).or_default().push(influence.log);
     }
-    let over_all = found.into_iter().filter_map(|((condition, place), logs)| {
-        LogRatio::mean(&logs).map(|log| Influence { condition, place, log })
+    let over_all = found.into_iter().filter_map(|((condition, question), logs)| {
+        LogRatio::mean(&logs).map(|log| Influence { condition, question, log })
     });
     over_all.collect()
 }
@@ -227,15 +229,15 @@ fn finding(influence: &Influence, names: &[&str], alpha: f64, limit: f64) -> Opt
         percent(interval.low),
         percent(interval.high)
     );
-    let message = match influence.place {
-        Place::SecondHalves => format!(
+    let message = match influence.question {
+        Question::SecondHalves => format!(
             "the effect of `{condition}` is {shown} larger in the second halves of the slices than in the first"
         ),
-        Place::After => format!(
+        Question::After => format!(
             "the other conditions ran {shown} faster in the slices that followed `{condition}` than in their other \
              slices"
         ),
-        Place::Turns => format!(
+        Question::Turns => format!(
             "the effect of `{condition}` is {shown} larger in all slices than in those that followed their own \
              settings, as windows do"
         ),

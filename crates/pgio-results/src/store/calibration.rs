@@ -51,7 +51,7 @@ pub enum LengthVerdict {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
-pub enum CarryOverPlace {
+pub enum CarryOverQuestion {
     /// Its effect in the second halves of the slices, divided by that in the first.
     SecondHalves,
     /// The rate of the other conditions in the slices after it, divided by that in their other slices;
@@ -66,7 +66,8 @@ pub enum CarryOverPlace {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CarryOver {
     pub condition: String,
-    pub place: CarryOverPlace,
+    #[serde(rename = "place")]
+    pub question: CarryOverQuestion,
     pub ratio: f64,
     /// The interval, 95 % for all answers about this length together.
     pub low: f64,

@@ -11,9 +11,9 @@
 
 use std::time::{Duration, Instant};
 
-use benchmath::carry_over::{self, Agreement, Influence, Place, SliceSample, Slices};
+use benchmath::carry_over::{self, Agreement, Influence, Question, SliceSample, Slices};
 
-use pgio_results::store::{Calibration, CarryOver, CarryOverPlace, LengthVerdict, TriedLength};
+use pgio_results::store::{Calibration, CarryOver, CarryOverQuestion, LengthVerdict, TriedLength};
 
 /// The mean lengths tried, in milliseconds.
 const LENGTHS_MS: [u64; 5] = [20, 50, 100, 200, 500];
@@ -210,14 +210,14 @@ fn stored_answers(input: CalibrationInput<'_>, turns: &[Vec<SliceSample>]) -> Ve
     let mut all = carry_over_answers(input, turns);
     all.sort_by(|a, b| b.log.estimate.abs().total_cmp(&a.log.estimate.abs()));
     let share = ALPHA / all.len().max(1) as f64;
-    let answer = |Influence { condition, place, log }: Influence| {
+    let answer = |Influence { condition, question, log }: Influence| {
         let interval = log.interval(share);
         CarryOver {
             condition: input.conditions[condition].clone(),
-            place: match place {
-                Place::SecondHalves => CarryOverPlace::SecondHalves,
-                Place::After => CarryOverPlace::After,
-                Place::Turns => CarryOverPlace::Turns,
+            question: match question {
+                Question::SecondHalves => CarryOverQuestion::SecondHalves,
+                Question::After => CarryOverQuestion::After,
+                Question::Turns => CarryOverQuestion::Turns,
             },
             ratio: interval.estimate.exp(),
             low: interval.low.exp(),
@@ -286,11 +286,14 @@ mod tests {
         // It slows whatever follows it, and most of its own slices follow another condition.
         let answers = &some.tried[0].answers;
         assert_eq!(answers[0].condition, "remote_apply", "{answers:?}");
-        let of = |place| {
-            answers.iter().find(|a| a.condition == "remote_apply" && a.place == place).unwrap()
+        let of = |question| {
+            answers
+                .iter()
+                .find(|a| a.condition == "remote_apply" && a.question == question)
+                .unwrap()
         };
-        assert!(of(CarryOverPlace::After).high < 0.95, "{answers:?}");
-        assert!(of(CarryOverPlace::Turns).low > 1.05, "{answers:?}");
+        assert!(of(CarryOverQuestion::After).high < 0.95, "{answers:?}");
+        assert!(of(CarryOverQuestion::Turns).low > 1.05, "{answers:?}");
     }
 
     #[test]
