@@ -3,9 +3,12 @@
 //! An error of a specific kind (fio, a command, mail) becomes a variant here. A stop by the user is
 //! always [`EngineError::Stopped`], so that callers check for it once.
 
+use std::io;
+
 use super::command::CommandError;
 use super::device::DeviceError;
 use super::drivers::DriverError;
+use crate::pg::server::ServerError;
 use crate::pg::words;
 use pgio_connect::{ConnectError, WireError};
 use pgio_mail::MailError;
@@ -52,6 +55,22 @@ pub enum EngineError {
     NotInForce(String),
     #[error("{0}: run a time service on the server's host, or run each server alone")]
     Clock(String),
+    #[error(
+        "the counted part of a slice began before the end of its guard; find out whether the server's clock was set back"
+    )]
+    ClockSetBack,
+    #[error("cannot start a thread for {purpose}: {source}")]
+    Thread { purpose: &'static str, source: io::Error },
+    #[error("a thread of the workload panicked; see its message above")]
+    Panicked,
+    /// What did not happen in time.
+    #[error("{0}")]
+    Overdue(String),
+    /// What a window of this kind requires.
+    #[error("{0}")]
+    Unsuited(&'static str),
+    #[error(transparent)]
+    Server(#[from] ServerError),
     #[error(transparent)]
     Device(DeviceError),
     #[error(transparent)]
@@ -62,8 +81,6 @@ pub enum EngineError {
     Drivers(#[from] DriverError),
     #[error("stopped")]
     Stopped,
-    #[error("{0}")]
-    Other(String),
 }
 
 impl From<DeviceError> for EngineError {

@@ -55,8 +55,7 @@ pub(super) fn run<P: Phase>(
             Err(RecvTimeoutError::Disconnected) => {
                 // A thread that fails reports its error; only a panic, which has been printed, does
                 // not.
-                let why = "a thread of the workload panicked; see its message above";
-                return error.or_else(|| Some(EngineError::Other(why.to_owned())));
+                return error.or(Some(EngineError::Panicked));
             }
         }
         if stop.requested() {
@@ -92,7 +91,7 @@ mod tests {
 
         fn take(&mut self, event: Self::Event) -> Result<(), EngineError> {
             self.working -= 1;
-            event.map_err(|why| EngineError::Other(why.to_owned()))
+            event.map_err(|why| EngineError::Overdue(why.to_owned()))
         }
 
         fn is_unfinished(&self, ending: bool) -> bool {
@@ -100,7 +99,7 @@ mod tests {
         }
 
         fn overdue(&mut self) -> Option<EngineError> {
-            self.hang.then(|| EngineError::Other("overdue".to_owned()))
+            self.hang.then(|| EngineError::Overdue("overdue".to_owned()))
         }
 
         fn tick(&mut self) {

@@ -66,9 +66,9 @@ impl SessionPool {
         setup: Setup,
         admin: &mut Client,
     ) -> Result<SessionPool, EngineError> {
-        let sessions = Arc::clone(work).sessions().ok_or_else(|| {
-            EngineError::Other("a woven window needs sessions of the server".to_owned())
-        })?;
+        let sessions = Arc::clone(work)
+            .sessions()
+            .ok_or_else(|| EngineError::Unsuited("a woven window needs sessions of the server"))?;
         SessionPool::assemble(&sessions, setup, admin)
     }
 

@@ -288,9 +288,7 @@ impl Session<'_> {
                 let [first, second]: [SliceResult; 2] = parse_result(&text)?;
                 // A timestamptz is rounded to a microsecond.
                 if first.began < order.ends[0] - 2e-6 {
-                    let why = "the counted part of a slice began before the end of its guard; \
-                               find out whether the server's clock was set back";
-                    return Err(EngineError::Other(why.to_owned()));
+                    return Err(EngineError::ClockSetBack);
                 }
                 [slice_work(first)?, slice_work(second)?]
             }

@@ -73,7 +73,7 @@ impl Stopping {
     /// Returns the error of sessions that exceed their time, with their wait events.
     pub(super) fn stuck_error(admin: &mut Client, pids: &[i32], failure: &str) -> EngineError {
         if !server_answers(admin) {
-            return EngineError::Other(format!(
+            return EngineError::Overdue(format!(
                 "{} sessions {failure}, and the server does not answer; check the server and the network",
                 pids.len()
             ));
@@ -91,7 +91,7 @@ impl Stopping {
         } else {
             ""
         };
-        EngineError::Other(format!(
+        EngineError::Overdue(format!(
             "{} sessions {failure}, waiting for {}{hint}",
             pids.len(),
             if waits.is_empty() { "an unknown event" } else { &waits },

@@ -29,7 +29,7 @@ impl<Order: Send + 'static> Threads<Order> {
         let thread = thread::Builder::new().name(name).stack_size(stack);
         let handle = thread
             .spawn(move || body(&orders))
-            .map_err(|e| EngineError::Other(format!("cannot start a thread for sessions: {e}")))?;
+            .map_err(|source| EngineError::Thread { purpose: "sessions", source })?;
         self.orders.push(order);
         self.handles.push(Some(handle));
         Ok(())

@@ -23,7 +23,7 @@ use super::stopping::Stopping;
 use super::switching::Switches;
 use super::weave::{self, PlannedSlice, WeavePlan, WovenCondition, WovenOutcome};
 use super::window::span;
-use crate::pg::{server, words};
+use crate::pg::server;
 use pgio_results::model::Slice;
 
 /// Longest wait for a standby before a slice.
@@ -204,8 +204,7 @@ struct CatchUp {
 
 impl CatchUp {
     fn new(admin: &mut Client) -> Result<CatchUp, EngineError> {
-        let failed = |e| EngineError::Other(words::sentence(&e));
-        let replication = server::replication(admin).map_err(failed)?;
+        let replication = server::replication(admin)?;
         Ok(CatchUp { is_synchronous: replication.is_required() })
     }
 

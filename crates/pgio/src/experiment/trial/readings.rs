@@ -14,7 +14,7 @@ use super::counters::{self, Readings};
 use super::request::Request;
 use crate::config::experiment::Checkpoint;
 use crate::experiment::environment;
-use crate::pg::{server, words};
+use crate::pg::server;
 use crate::telemetry::Standbys;
 use crate::workload::EngineError;
 use pgio_results::model::{DatasetInfo, Evidence, ServerInfo, Trial, Warning};
@@ -104,8 +104,7 @@ pub(super) fn read_counters(
     request: &Request<'_>,
     admin: &mut Client,
 ) -> Result<Readings, EngineError> {
-    counters::readings(request.server.info.version_num, admin)
-        .map_err(|e| EngineError::Other(words::sentence(&e)))
+    Ok(counters::readings(request.server.info.version_num, admin)?)
 }
 
 /// Reads durability and the size of the data at the end of a window into the records of all its trials.

@@ -308,7 +308,7 @@ mod tests {
         let (seen, stopped) = meeting(3, |number, member| {
             member.wait_prepared()?;
             if number == 1 {
-                return Err(EngineError::Other("gone".to_owned()));
+                return Err(EngineError::Overdue("gone".to_owned()));
             }
             match member.wait_at(Stage::Ready(COMMON_LEAD)) {
                 Err(EngineError::Stopped) => Err(EngineError::Stopped),

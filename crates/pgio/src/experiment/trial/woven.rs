@@ -138,7 +138,7 @@ fn measure(
 fn plan_of(block: &WovenBlock<'_>) -> Result<WeavePlan, EngineError> {
     let first = &block.requests[0];
     let Some(duration) = first.workload.extent().time() else {
-        return Err(EngineError::Other("a woven window needs a duration".to_owned()));
+        return Err(EngineError::Unsuited("a woven window needs a duration"));
     };
     Ok(WeavePlan {
         conditions: block.requests.iter().map(|r| r.session_settings.clone()).collect(),

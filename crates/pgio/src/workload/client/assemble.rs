@@ -151,9 +151,7 @@ fn open_all(plan: &Arc<Plan>, setup: &Setup) -> Result<Vec<Session>, EngineError
         thread::Builder::new()
             .name("connecting".to_owned())
             .spawn(move || open_some(&plan, &next, &sender))
-            .map_err(|e| {
-                EngineError::Other(format!("cannot start a thread for connecting: {e}"))
-            })?;
+            .map_err(|source| EngineError::Thread { purpose: "connecting", source })?;
     }
     drop(sender);
     let sessions = Vec::with_capacity(count);
@@ -192,7 +190,7 @@ impl Phase for Opening {
     fn overdue(&mut self) -> Option<EngineError> {
         let (late, count) = (self.count - self.sessions.len(), self.count);
         (late > 0 && self.last_event.elapsed() > GRACE).then(|| {
-            EngineError::Other(format!(
+            EngineError::Overdue(format!(
                 "{late} of {count} sessions were not ready in time; see the server's log"
             ))
         })

@@ -38,6 +38,8 @@ pub enum DriverError {
     Refused(String),
     #[error("the engine that starts the drivers ended: {0}")]
     Ended(String),
+    #[error("the coordinator gave an unexpected order")]
+    UnexpectedOrder,
     #[error(transparent)]
     Exec(#[from] ExecError),
     #[error(transparent)]

@@ -146,7 +146,7 @@ impl Phase for Waiting<'_> {
         }
         (self.waiting > 0 && self.has_given_up()).then(|| {
             let waiting = self.waiting;
-            EngineError::Other(format!(
+            EngineError::Overdue(format!(
                 "{waiting} mail sessions did not end when they were stopped"
             ))
         })

@@ -79,7 +79,7 @@ impl Participants for PreparedMail {
         listener: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Result<WindowOutcome, EngineError> {
         let Extent::Time(length) = extent else {
-            return Err(EngineError::Other("the workload `mail` requires a run time".to_owned()));
+            return Err(EngineError::Unsuited("the workload `mail` requires a run time"));
         };
         let start = Start::agree_on_window(self.opener.as_ref(), admin, LEAD)?;
         let Shared { settings, share, .. } = &*self.shared;

@@ -59,7 +59,7 @@ impl Phase for GatePhase<'_> {
 
     fn overdue(&mut self) -> Option<EngineError> {
         (self.begun.elapsed() > GRACE)
-            .then(|| EngineError::Other("drivers did not come to the window's start".to_owned()))
+            .then(|| EngineError::Overdue("drivers did not come to the window's start".to_owned()))
     }
 
     fn end(&mut self, _urgent: bool) {}

@@ -13,7 +13,7 @@ use super::failures::abandon;
 use super::gate_phase::GatePhase;
 use super::merge;
 use super::part::PartState;
-use super::proof::{self, Proof};
+use super::proof::{self, Counted, Proof};
 use super::roster::{Drivers, Roster};
 use super::server_sessions::{find_addresses, terminate_lost};
 use super::window_phase::WindowPhase;
@@ -118,22 +118,57 @@ impl Participants for RemoteSessions {
         extent: Extent,
         listener: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Result<WindowOutcome, EngineError> {
-        let failed =
-            |source| EngineError::Postgres { doing: "reading the server's counts", source };
         let drivers = Arc::clone(&self.drivers);
         let mut roster = drivers.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let Roster { connected, arrivals, clock, run_id, .. } = &mut *roster;
-        let (proof, version) = (self.proof.take(), self.version);
-        let count = |admin: &mut Client| {
-            proof.as_ref().map(|proof| proof.read(admin, version)).transpose().map_err(failed)
-        };
-        let before = count(admin)?;
+        let roster = &mut *roster;
+        let before = self.read_counts(admin)?;
         let unseen = match before {
-            Some(_) => {
-                find_addresses(&mut self.parts, run_id, &self.pids, admin).map_err(failed)?
-            }
+            Some(_) => find_addresses(&mut self.parts, &roster.run_id, &self.pids, admin)
+                .map_err(counts_failed)?,
             None => Vec::new(),
         };
+        let start = match self.open(roster, admin, extent) {
+            Ok(start) => start,
+            Err(error) => {
+                abandon(&mut roster.connected, &roster.arrivals, self.number, self.parts.len());
+                self.has_ended = true;
+                terminate_lost(&error, &roster.run_id, admin);
+                return Err(error);
+            }
+        };
+        let window = OpenWindow::open(admin, start, self.plan(extent), listener);
+        let mut outcome = self.work(roster, window, extent);
+        self.has_ended = true;
+        match &outcome.error {
+            None => {
+                let counts = before.zip(self.read_counts(admin)?);
+                let counted =
+                    counts.map(|(before, after)| proof::check(before, after, &outcome.totals));
+                let hidden = (!unseen.is_empty()).then(|| proof::hidden_sessions_check(&unseen));
+                let skewed = merge::check_skew(&self.parts, outcome.seconds);
+                outcome.checks.extend([counted, hidden, skewed].into_iter().flatten());
+            }
+            Some(error) => terminate_lost(error, &roster.run_id, admin),
+        }
+        Ok(outcome)
+    }
+}
+
+impl RemoteSessions {
+    /// Reads the server's own counts of the work, if they can prove it.
+    fn read_counts(&self, admin: &mut Client) -> Result<Option<Counted>, EngineError> {
+        let proof = self.proof.as_ref();
+        proof.map(|proof| proof.read(admin, self.version)).transpose().map_err(counts_failed)
+    }
+
+    /// Gathers all drivers at the window's start and opens it on all of them at once.
+    fn open(
+        &mut self,
+        roster: &mut Roster,
+        admin: &mut Client,
+        extent: Extent,
+    ) -> Result<Start, EngineError> {
+        let Roster { connected, arrivals, clock, .. } = roster;
         connected.send_all(&ToDriver::Run { number: self.number, extent });
         let mut gate_phase = GatePhase {
             connected: &mut *connected,
@@ -142,31 +177,33 @@ impl Participants for RemoteSessions {
             drivers: self.parts.len(),
             begun: Instant::now(),
         };
-        let gathered = phase::run(&mut gate_phase, arrivals, &self.setup.stop);
-        let (number, clock) = (self.number, *clock);
-        let opened = match gathered {
-            Some(error) => Err(error),
-            None => open_all(connected, &mut self.parts, number, clock, |lead| {
-                Start::agree_on_window(self.setup.opener.as_ref(), admin, lead)
-            }),
-        };
-        let start = match opened {
-            Ok(start) => start,
-            Err(error) => {
-                abandon(connected, arrivals, self.number, self.parts.len());
-                self.has_ended = true;
-                terminate_lost(&error, run_id, admin);
-                return Err(error);
-            }
-        };
+        if let Some(error) = phase::run(&mut gate_phase, arrivals, &self.setup.stop) {
+            return Err(error);
+        }
+        open_all(connected, &mut self.parts, self.number, *clock, |lead| {
+            Start::agree_on_window(self.setup.opener.as_ref(), admin, lead)
+        })
+    }
+
+    fn plan(&self, extent: Extent) -> WindowPlan {
         let sessions: u32 = self.parts.iter().map(|part| part.sessions).sum();
-        let plan = WindowPlan::new(extent, u64::from(sessions), 1);
-        let window = OpenWindow::open(admin, start, plan, listener);
+        WindowPlan::new(extent, u64::from(sessions), 1)
+    }
+
+    /// Waits until all drivers have ended, and merges what they report.
+    fn work(
+        &mut self,
+        roster: &mut Roster,
+        window: OpenWindow<'_>,
+        extent: Extent,
+    ) -> WindowOutcome {
+        let Roster { connected, arrivals, clock, run_id, .. } = roster;
+        let opened_at = window.start.at;
         let mut window_phase = WindowPhase {
             connected: &mut *connected,
             number: self.number,
             longest: self.work_limit.for_span(window_length(extent)),
-            start: clock.at(start.at),
+            start: clock.at(opened_at),
             progress: BTreeMap::new(),
             closed: 0,
             last: 0.0,
@@ -185,24 +222,15 @@ impl Participants for RemoteSessions {
             self.parts.iter_mut().flat_map(|part| std::mem::take(&mut part.sent)).collect();
         outcome.outputs = self.parts.iter_mut().filter_map(PartState::take_output).collect();
         if error.is_some() {
-            outcome.seconds = outcome.seconds.max(start.at.elapsed().as_secs_f64());
-        }
-        self.has_ended = true;
-        match &error {
-            None => {
-                if let (Some(before), Some(after)) = (before, count(admin)?) {
-                    outcome.checks.push(proof::check(before, after, &outcome.totals));
-                }
-                outcome
-                    .checks
-                    .extend((!unseen.is_empty()).then(|| proof::hidden_sessions_check(&unseen)));
-                outcome.checks.extend(merge::check_skew(&self.parts, outcome.seconds));
-            }
-            Some(error) => terminate_lost(error, run_id, admin),
+            outcome.seconds = outcome.seconds.max(opened_at.elapsed().as_secs_f64());
         }
         outcome.error = error;
-        Ok(outcome)
+        outcome
     }
+}
+
+fn counts_failed(source: postgres::Error) -> EngineError {
+    EngineError::Postgres { doing: "reading the server's counts", source }
 }
 
 /// Returns the length of a window that has one.

@@ -19,10 +19,10 @@ use crate::workload::window::{OpenWindow, span};
 use pgio_link::Arrival;
 
 /// The drivers during a window.
-pub(super) struct WindowPhase<'a> {
+pub(super) struct WindowPhase<'a, 'w> {
     pub(super) connected: &'a mut ConnectedDrivers,
     pub(super) parts: &'a mut [PartState],
-    pub(super) window: OpenWindow<'a>,
+    pub(super) window: OpenWindow<'w>,
     pub(super) number: u64,
     /// The longest time from the start until the drivers have ended; none: no limit.
     pub(super) longest: Option<Duration>,
@@ -43,7 +43,7 @@ pub(super) struct WindowPhase<'a> {
     pub(super) urgent: bool,
 }
 
-impl WindowPhase<'_> {
+impl WindowPhase<'_, '_> {
     fn handle_message(&mut self, rank: u32, message: FromDriver) -> Result<(), EngineError> {
         let Some(part) = self.parts.iter_mut().find(|part| part.rank == rank) else {
             return Ok(());
@@ -113,7 +113,7 @@ impl WindowPhase<'_> {
     }
 }
 
-impl Phase for WindowPhase<'_> {
+impl Phase for WindowPhase<'_, '_> {
     type Event = Arrival;
 
     fn take(&mut self, arrival: Arrival) -> Result<(), EngineError> {
@@ -136,7 +136,7 @@ impl Phase for WindowPhase<'_> {
     fn overdue(&mut self) -> Option<EngineError> {
         let timeout = self.longest? + GRACE;
         (self.window.start.at.elapsed() > timeout)
-            .then(|| EngineError::Other("drivers did not end with the window".to_owned()))
+            .then(|| EngineError::Overdue("drivers did not end with the window".to_owned()))
     }
 
     fn tick(&mut self) {

@@ -10,6 +10,7 @@ use postgres::Client;
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
 use crate::workload::clock::{Opener, Start};
+use crate::workload::drivers::error::DriverError;
 use crate::workload::drivers::messages::{FromDriver, PartProgress};
 use crate::workload::error::EngineError;
 use pgio_link::{Clock, Link};
@@ -52,12 +53,10 @@ pub(super) struct RemoteGate {
 impl Opener for RemoteGate {
     fn start(&self, _: &mut Client, _: Duration) -> Result<Start, EngineError> {
         let sent = self.link.send(&FromDriver::AtGate { number: self.number });
-        sent.map_err(|e| EngineError::Other(e.to_string()))?;
+        sent.map_err(DriverError::from)?;
         match next_order(&self.orders, &self.stop)? {
             Order::Open { at, epoch } => Ok(Start { at: self.clock.moment(at), epoch }),
-            Order::Run(_) | Order::Release => {
-                Err(EngineError::Other("the coordinator gave an unexpected order".to_owned()))
-            }
+            Order::Run(_) | Order::Release => Err(DriverError::UnexpectedOrder.into()),
         }
     }
 

@@ -16,6 +16,7 @@ use super::preflight::{fault, open_admin, resolve_params};
 use crate::host::stop::Stop;
 use crate::pg::words;
 use crate::workload::command::ProgramOutput;
+use crate::workload::drivers::error::DriverError;
 use crate::workload::drivers::messages::{Assignment, FromDriver, PartProgress, PartResult, Work};
 use crate::workload::error::EngineError;
 use crate::workload::outcome::{Progress, WindowEvent, WindowOutcome};
@@ -55,7 +56,7 @@ impl TrialWork {
     }
 
     fn send(&self, message: &FromDriver) -> Result<(), EngineError> {
-        self.link.send(message).map_err(|e| EngineError::Other(e.to_string()))
+        Ok(self.link.send(message).map_err(DriverError::from)?)
     }
 
     fn run_trial(self, assignment: Assignment) -> Result<PartResult, EngineError> {
@@ -85,7 +86,7 @@ impl TrialWork {
         let ready = prepare(assignment.work, setup, &mut admin)?;
         self.send(&FromDriver::Ready { number, pids: ready.pids(), pinned: ready.pinned() })?;
         let Order::Run(extent) = self.order()? else {
-            return Err(EngineError::Other("the coordinator gave an unexpected order".to_owned()));
+            return Err(DriverError::UnexpectedOrder.into());
         };
         let mut watch = WindowReporter::new(&self);
         let mut outcome =
