@@ -313,6 +313,9 @@ pub struct Probes {
     pub flush_error_seconds: Option<f64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub standby_flush_error_seconds: Option<f64>,
+    /// Both WAL directories are on one file system, and one measurement serves both flushes.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shared_flush: bool,
     /// Round-trip time to the standby, without the trial's link treatment.
     pub round_trip_seconds: Option<f64>,
     /// Additional round-trip time due to the trial's link treatment.

@@ -240,6 +240,7 @@ pub fn swept(blocks: u32) -> StoredExperiment {
                     probes: Some(Probes {
                         flush_error_seconds: None,
                         standby_flush_error_seconds: None,
+                        shared_flush: false,
                         flush_seconds: Some(0.0009),
                         standby_flush_seconds: Some(0.0008),
                         round_trip_seconds: Some(0.0001),
@@ -283,6 +284,7 @@ pub fn replicated(blocks: u32) -> StoredExperiment {
         telemetry.probes = Some(Probes {
             flush_error_seconds: None,
             standby_flush_error_seconds: None,
+            shared_flush: false,
             flush_seconds: Some(0.0009),
             standby_flush_seconds: Some(0.0008),
             round_trip_seconds: Some(0.0001),

@@ -26,7 +26,7 @@ pub struct Standby<'a> {
 }
 
 impl TelemetrySources {
-    /// Takes about one second per WAL directory. Run it while the servers are idle.
+    /// Takes about one second per file system with WAL. Run it while the servers are idle.
     pub fn measure_expected(&mut self, standby: Option<Standby<'_>>, admin: &mut Client) {
         let primary = self.server_host.as_ref().and_then(|name| self.hosts.get(name));
         let wal = self.storage.iter().find(|s| s.role == "wal" && s.is_located());

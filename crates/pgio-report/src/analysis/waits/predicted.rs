@@ -106,11 +106,12 @@ fn sum(trials: &[&Trial], steps: &[Step]) -> Option<f64> {
     steps.iter().try_fold(0.0, |sum, step| Some(sum + measured(trials, *step)?))
 }
 
-/// Errors of independent probes add by their squares; the round trip is the kernel's own estimate.
+/// Errors of independent probes add by their squares, those of one probe that serves both flushes by
+/// themselves; the round trip is the kernel's own estimate.
 fn error(trials: &[&Trial], steps: &[Step]) -> Option<f64> {
     let of = |step: &Step| {
         let errors = trials.iter().filter_map(|t| {
-            let p = t.telemetry.as_ref()?.probes.as_ref()?;
+            let p = probes(t)?;
             match step {
                 Step::Flush if t.server.fsync == "off" => Some(0.0),
                 Step::Flush => p.flush_error_seconds,
@@ -120,8 +121,17 @@ fn error(trials: &[&Trial], steps: &[Step]) -> Option<f64> {
         });
         summary::median(&errors.collect::<Vec<_>>())
     };
-    let squares = steps.iter().try_fold(0.0, |sum, step| Some(sum + of(step)?.powi(2)));
-    squares.map(f64::sqrt)
+    let errors: Vec<f64> = steps.iter().map(of).collect::<Option<_>>()?;
+    // The sum of no floats is -0.
+    Some(if trials.iter().any(|t| probes(t).is_some_and(|p| p.shared_flush)) {
+        errors.iter().fold(0.0, |sum, error| sum + error)
+    } else {
+        errors.iter().fold(0.0_f64, |sum, error| sum.hypot(*error))
+    })
+}
+
+fn probes(trial: &Trial) -> Option<&Probes> {
+    trial.telemetry.as_ref()?.probes.as_ref()
 }
 
 fn words(trials: &[&Trial], steps: &[Step], sign: &str) -> Option<Vec<String>> {
@@ -175,7 +185,7 @@ fn name(step: Step) -> &'static str {
 /// The median over the trials.
 fn measured(trials: &[&Trial], step: Step) -> Option<f64> {
     let probe = |trial: &&Trial| {
-        let p: &Probes = trial.telemetry.as_ref()?.probes.as_ref()?;
+        let p = probes(trial)?;
         match step {
             Step::Flush if trial.server.fsync == "off" => Some(0.0),
             Step::Flush => p.flush_seconds,

@@ -247,6 +247,25 @@ fn predicted_differences_depend_on_synchronous_commit() {
 }
 
 #[test]
+fn errors_of_one_measurement_for_both_flushes_add_up() {
+    let error = |shared_flush: bool| {
+        let mut stored = replicated(3);
+        for (info, level) in stored.manifest.conditions.iter_mut().zip(["off", "on"]) {
+            info.changes = vec![Change::server("synchronous_commit", level)];
+        }
+        for trial in &mut stored.trials {
+            let probes = trial.telemetry.as_mut().unwrap().probes.as_mut().unwrap();
+            probes.shared_flush = shared_flush;
+            probes.flush_error_seconds = Some(30e-6);
+            probes.standby_flush_error_seconds = Some(40e-6);
+        }
+        let found = analyze(&stored).decomposition_differences.remove(0).predicted;
+        (found.unwrap().error.unwrap() * 1e6).round()
+    };
+    assert_eq!((error(false), error(true)), (50.0, 70.0));
+}
+
+#[test]
 fn no_prediction_without_probes_or_with_another_factor() {
     let predicted = |change: fn(&mut StoredExperiment)| {
         let mut stored = replicated(3);

@@ -9,7 +9,7 @@ use std::ffi::OsStr;
 use std::time::{Duration, Instant};
 
 use crate::host::command::quoted;
-use crate::host::exec::ExecError;
+use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::{Host, Shell};
 
 const PRELUDE: &str = include_str!("flush.sh");
@@ -40,6 +40,17 @@ pub(super) struct Flush {
     pub seconds: f64,
     /// Half the width of the 95 % interval of the median.
     pub error: f64,
+}
+
+/// Whether both directories are on one file system, so that a flush takes as long in each.
+pub(super) fn share_file_system(a: Wal<'_>, b: Wal<'_>) -> bool {
+    let devices = CommandLine::new("stat").args(["-L", "-c", "%d", "--", a.directory, b.directory]);
+    // Device numbers are those of one kernel.
+    a.host.is_same_machine(b.host)
+        && a.host.run(&devices.timeout(LIMIT)).is_ok_and(|found| {
+            let mut found = found.lines();
+            found.next().is_some_and(|first| found.next() == Some(first))
+        })
 }
 
 /// The flush, and a note on how it was measured or why not.

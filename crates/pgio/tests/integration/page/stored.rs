@@ -453,6 +453,7 @@ fn telemetry(arm: &Arm, rate: f64) -> Telemetry {
         probes: Some(Probes {
             flush_error_seconds: None,
             standby_flush_error_seconds: None,
+            shared_flush: false,
             flush_seconds: Some(0.85e-3),
             standby_flush_seconds: Some(0.9e-3),
             round_trip_seconds: Some(0.17e-3),
