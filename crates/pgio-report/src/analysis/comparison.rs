@@ -71,3 +71,11 @@ pub struct Comparison {
     /// Reasons to doubt the comparison.
     pub warnings: Vec<String>,
 }
+
+impl Comparison {
+    /// The interval of the difference, which is that of this comparison alone, while the verdict is that of
+    /// its family.
+    pub fn difference_interval(&self) -> Interval {
+        Interval { low: self.difference_low, high: self.difference_high }
+    }
+}

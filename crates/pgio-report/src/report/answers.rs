@@ -51,12 +51,12 @@ pub fn answers(analysis: &Analysis) -> Option<Table> {
         cells
     };
     let timed = |c: &Condition| analysis.comparison(&c.name, operation?.1);
-    let any_undecided = analysis.conditions.iter().filter_map(timed).any(is_decided_only_alone);
+    let any_only_alone = analysis.conditions.iter().filter_map(timed).any(is_decided_only_alone);
     Some(Table {
         title: String::new(),
         columns,
         rows: analysis.conditions.iter().map(row).collect(),
-        notes: Vec::from_iter(any_undecided.then(|| DECIDED_ONLY_ALONE.to_owned())),
+        notes: Vec::from_iter(any_only_alone.then(|| DECIDED_ONLY_ALONE.to_owned())),
     })
 }
 
@@ -120,7 +120,7 @@ fn time_cell(analysis: &Analysis, c: &Condition, mean: &str) -> String {
 /// family does not confirm.
 fn added_time(c: &Comparison) -> String {
     let Some(difference) = c.difference else { return NONE.to_owned() };
-    let Some((low, high)) = c.difference_low.zip(c.difference_high) else {
+    let Some((low, high)) = c.difference_interval().sides() else {
         // Without both bounds, nothing is claimed beyond the estimate.
         return format!("{}\n(no interval)", format::signed_seconds(difference));
     };
@@ -129,19 +129,15 @@ fn added_time(c: &Comparison) -> String {
         let sign = if seconds < 0.0 { "" } else { "+" };
         format!("{sign}{}", format::number(seconds * factor))
     };
-    let is_decided = c.verdict.is_decided() && excludes_zero(c);
+    let is_decided = c.verdict.is_decided() && c.difference_interval().excludes(0.0);
     let mark = if is_decided { "" } else { "~ " };
     format!("{mark}{} {unit}\n[{}, {}]", signed(difference), signed(low), signed(high))
 }
 
-fn excludes_zero(c: &Comparison) -> bool {
-    c.difference_low.is_some_and(|low| low > 0.0)
-        || c.difference_high.is_some_and(|high| high < 0.0)
-}
-
-/// Whether the interval excludes zero, but the family of all comparisons does not decide.
+/// Whether the shown interval excludes zero, but the family of all comparisons does not decide.
 fn is_decided_only_alone(c: &Comparison) -> bool {
-    excludes_zero(c) && !c.verdict.is_decided()
+    let interval = c.difference_interval();
+    interval.sides().is_some() && interval.excludes(0.0) && !c.verdict.is_decided()
 }
 
 /// One sentence on where the time of a condition went.

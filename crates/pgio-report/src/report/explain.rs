@@ -170,8 +170,8 @@ pub(super) fn contradicts_typical_block(analysis: &Analysis, d: &DecompositionDi
 fn typical_block(analysis: &Analysis, d: &DecompositionDifference) -> Option<String> {
     d.interval.low?;
     let c = latency(analysis, d)?;
-    let (seconds, low, high) = (c.difference?, c.difference_low?, c.difference_high?);
-    let is_decided_there = low > 0.0 || high < 0.0;
+    let (seconds, (low, high)) = (c.difference?, c.difference_interval().sides()?);
+    let is_decided_there = c.difference_interval().excludes(0.0);
     let agrees = is_decided_there == d.interval.excludes(0.0)
         && (!is_decided_there || (seconds > 0.0) == (d.seconds > 0.0));
     let signed = format::signed_seconds;

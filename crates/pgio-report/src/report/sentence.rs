@@ -186,7 +186,7 @@ fn added_commit_latency(analysis: &Analysis, largest: Option<&Comparison>) -> St
     let baseline = &analysis.baseline;
     let Some(added) = c.difference else { return nothing() };
     let (word, size) = (if added < 0.0 { "less" } else { "longer" }, format::seconds(added.abs()));
-    let (Some(low), Some(high)) = (c.difference_low, c.difference_high) else {
+    let Some((low, high)) = c.difference_interval().sides() else {
         return format!(
             "On average, a commit took {size} {word} under {condition} than under {baseline}, but \
              {} cannot decide.",
@@ -194,7 +194,7 @@ fn added_commit_latency(analysis: &Analysis, largest: Option<&Comparison>) -> St
         );
     };
     let signed = format::signed_seconds;
-    let may_be_none = low <= 0.0 && high >= 0.0;
+    let may_be_none = !c.difference_interval().excludes(0.0);
     if may_be_none || !c.verdict.is_decided() {
         // The interval is that of this comparison alone, the verdict that of its family.
         let alone = if may_be_none { "" } else { ", of this comparison alone" };
