@@ -9,10 +9,10 @@
 //! where the time went, `reconcile` which reads reached the device. All this applies to the middle point of
 //! a sweep; [`sweep`] has the other cells and the curves.
 //!
-//! Comparisons are judged in two families (`families`): those of the primary metric, which answer the
-//! experiment's question, and all others. A verdict and its interval come from the same test. The ratio
-//! of the typical block is accompanied by the ratio of totals (`totals`) and the degraded time
-//! (`degraded`). `margin` decides whether an effect exceeds the margin that the experiment names; [`pilot`]
+//! Comparisons are judged in three families (`families`): those of the primary metric, which answer the
+//! experiment's question, the mean times of the `operation` that explain the answer, and all others. A verdict
+//! and its interval come from the same test. The ratio of the typical block is accompanied by the ratio of
+//! totals (`totals`) and the degraded time (`degraded`). `margin` decides whether an effect exceeds the margin that the experiment names; [`pilot`]
 //! plans how many blocks that takes.
 //!
 //! [`screening`] estimates the effects of factors, if a design made the conditions from them.
@@ -39,6 +39,7 @@ mod images;
 mod interval;
 mod layout;
 mod margin;
+pub(crate) mod operation;
 mod pairing;
 pub mod pilot;
 pub mod reconcile;

@@ -45,6 +45,7 @@ fn candidate(def: &MetricDef, pairs: &Pairs, found: effect::Comparison) -> Candi
         metric: def.name.to_owned(),
         primary: false,
         judged: false,
+        explains: false,
         baseline_value,
         value,
         ratio: found.ratio,

@@ -1,14 +1,14 @@
 //! Compares every metric of every condition with the baseline.
 //!
-//! Comparisons are judged in two families ([`families`]): those that answer the experiment's question,
-//! and all others. benchmath computes the statistics and cites their sources.
+//! Comparisons are judged in three families ([`families`]): those that answer the experiment's question, the mean
+//! times that explain the answer, and all others. benchmath computes the statistics and cites their sources.
 
 use std::collections::BTreeMap;
 
 use super::candidate::{self, Candidate};
 use super::comparison::Comparison;
 use super::pairing::{Arm, PairedArms};
-use super::{degraded, families, margin, screening, tail, totals};
+use super::{degraded, families, margin, operation, screening, tail, totals};
 use pgio_results::metrics::{self, Direction, MetricDef};
 use pgio_results::store::Manifest;
 
@@ -45,6 +45,8 @@ fn compare_metrics(
     }
     // A manifest that names no known baseline has nothing to compare with.
     let Some(baseline) = arms.get(manifest.baseline.as_str()) else { return Vec::new() };
+    let is_timed = |mean: &str| arms.values().any(|arm| !arm.values(mean).is_empty());
+    let operation = operation::shown(is_timed).map(|(_, mean)| mean);
     let mut candidates = Vec::new();
     for info in manifest.conditions.iter().filter(|c| c.name != manifest.baseline) {
         let condition = &arms[info.name.as_str()];
@@ -60,6 +62,8 @@ fn compare_metrics(
             c.condition.clone_from(&info.name);
             c.primary = is_primary(&def, manifest);
             c.judged = manifest.rules.judges(&info.name, def.name, c.primary);
+            c.explains =
+                operation == Some(def.name) && manifest.rules.judges(&info.name, def.name, true);
             if c.primary && def.direction == Direction::HigherIsFaster {
                 c.totals = totals::ratio(&beside, def.name);
             }

@@ -18,6 +18,10 @@ pub struct Comparison {
     /// Whether it is in the family that answers the experiment's question; others are indicative.
     #[serde(default)]
     pub judged: bool,
+    /// Whether it is the mean time of the operation that is shown beside the answer. Those that are not `judged`
+    /// are a family.
+    #[serde(default)]
+    pub explains: bool,
     /// The typical trial of the baseline in these blocks. `value` is that times the ratio, so that
     /// the two can be shown side by side. Without a ratio, both are means.
     #[serde(default)]
@@ -72,7 +76,33 @@ pub struct Comparison {
     pub warnings: Vec<String>,
 }
 
+/// The comparisons that are judged together.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum FamilyKind {
+    /// Answers the experiment's question.
+    Question,
+    /// The mean time of the operation that is shown beside the answer. Among all secondary metrics, chance would
+    /// decide whether it agrees with the answer.
+    OperationTime,
+    Secondary,
+}
+
+impl FamilyKind {
+    pub(super) const ALL: [FamilyKind; 3] =
+        [FamilyKind::Question, FamilyKind::OperationTime, FamilyKind::Secondary];
+}
+
 impl Comparison {
+    pub(super) fn family(&self) -> FamilyKind {
+        if self.judged {
+            FamilyKind::Question
+        } else if self.explains {
+            FamilyKind::OperationTime
+        } else {
+            FamilyKind::Secondary
+        }
+    }
+
     /// The interval of the difference, which is that of this comparison alone, while the verdict is that of
     /// its family.
     pub fn difference_interval(&self) -> Interval {

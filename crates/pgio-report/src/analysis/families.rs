@@ -1,14 +1,15 @@
 //! Judges comparisons together, as families.
 //!
 //! One family answers the experiment's question: the primary metric (and those that `also_judge` names)
-//! under each condition (or those that `judge` names). All other comparisons are the second family, and
-//! indicative. In each, the chance of even one false verdict is at most [`ALPHA`]; the method is that of
+//! under each condition (or those that `judge` names). The mean time of the operation that explains the answer
+//! is the second, under the same conditions. All other comparisons are the third. In each, the chance of even one false verdict is at most [`ALPHA`]; the method is that of
 //! `benchmath::family`. A comparison's interval and verdict come from the same test.
 
 use benchmath::effect;
 use benchmath::family::{self, Series};
 
 use super::candidate::Candidate;
+use super::comparison::FamilyKind;
 use super::interval::Interval;
 use super::tail;
 use super::verdict::{ALPHA, Verdict, directed_decision};
@@ -35,12 +36,12 @@ impl Candidate {
     }
 }
 
-/// Judges the family that answers the question and the family of all others.
+/// Judges each family.
 pub(super) fn judge(candidates: &mut [Candidate]) {
-    for judged in [true, false] {
+    for family in FamilyKind::ALL {
         let mut members: Vec<&mut Candidate> = candidates
             .iter_mut()
-            .filter(|c| c.comparison.judged == judged && !c.logs.is_empty())
+            .filter(|c| c.comparison.family() == family && !c.logs.is_empty())
             .filter(|c| c.comparison.verdict != Verdict::NotApplicable)
             .collect();
         judge_together(&mut members);
@@ -67,3 +68,6 @@ pub(super) fn judge_together(members: &mut [&mut Candidate]) {
         member.comparison = tail::bounded(comparison, member.cut_off);
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -15,6 +15,7 @@ use benchmath::power::PLANNED_POWER;
 use benchmath::spread::Spread;
 use jiff::Timestamp;
 
+use super::comparison::FamilyKind;
 use super::resolution::Family;
 use super::{compare, cross, pairing, resolution};
 use pgio_results::store::{Manifest, StoredExperiment};
@@ -106,7 +107,10 @@ pub fn plan(stored: &StoredExperiment, share: f64, blocks: u32) -> Result<Plan, 
     let comparisons = compare::with_baseline(manifest, &arms);
     let spread = resolution::spreads(manifest, &arms, &comparisons).remove(metric);
     let spread = spread.ok_or_else(|| PilotError::NoNoise { metric: metric.clone() })?;
-    let family = Family { members: resolution::members(&comparisons, true), sd_log: spread.upper };
+    let family = Family {
+        members: resolution::members(&comparisons, FamilyKind::Question),
+        sd_log: spread.upper,
+    };
     let needed = |power| Needed { power, blocks: family.blocks_needed(margin, power) };
     Ok(Plan {
         experiment: manifest.name.clone(),

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 
 pub use self::contrasts::title;
 use self::contrasts::{ContrastResult, Values};
-use super::comparison::Comparison;
+use super::comparison::{Comparison, FamilyKind};
 use super::interval::Interval;
 use super::pairing::Arms;
 use super::resolution::{self, Family, Spreads};
@@ -162,7 +162,7 @@ fn planned(
     resolution::plan(manifest, &spreads, &mut comparisons);
     let detectable = spreads.get(&manifest.primary_metric).and_then(|spread| {
         let blocks = comparisons.iter().find(|c| c.primary)?.blocks;
-        let members = resolution::members(&comparisons, true);
+        let members = resolution::members(&comparisons, FamilyKind::Question);
         Family { members, sd_log: spread.sd_log }.detectable(u32::try_from(blocks).ok()?)
     });
     let strength = |factor: usize, metric: &str| {

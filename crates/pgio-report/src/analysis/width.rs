@@ -39,7 +39,7 @@ impl Width {
 }
 
 /// Over all judged comparisons of the primary metric, including that with the A/A twin; `None` if there are
-/// none. Those that `judge` leaves out share their family with all secondary metrics.
+/// none. Those that `judge` leaves out share their family with the other secondary metrics.
 pub fn width(comparisons: &[Comparison]) -> Option<Width> {
     let mut widest: Option<(String, f64)> = None;
     for c in comparisons.iter().filter(|c| c.primary && c.judged) {

@@ -9,20 +9,11 @@ use super::format::{self, NONE};
 use super::outcomes::instead_of_effect;
 use super::table::{Column, Document, Table};
 use super::{comparison, explain, screening};
+use crate::analysis::operation::{self, OPERATIONS};
 use crate::analysis::waits::{DecompositionDifference, PartDifference};
 use crate::analysis::{Analysis, Comparison, Condition, State};
-use pgio_results::operation::{Class, Statistic};
+use pgio_results::Metric;
 use pgio_results::waits::WaitGroup;
-use pgio_results::{Metric, metrics};
-
-/// The operations whose time is shown: the first one that was measured.
-const OPERATIONS: [(&str, &str); 5] = [
-    ("commit", metrics::latency_name(Class::Commit, Statistic::Mean)),
-    ("transaction", metrics::latency_name(Class::Transaction, Statistic::Mean)),
-    ("update", metrics::latency_name(Class::Update, Statistic::Mean)),
-    ("read", metrics::latency_name(Class::Read, Statistic::Mean)),
-    ("delivery", metrics::latency_name(Class::Delivery, Statistic::Mean)),
-];
 
 /// Explains a mark beside an interval that excludes zero.
 const DECIDED_ONLY_ALONE: &str = "~ marks a difference that may be none. Its interval is that of one comparison alone; \
@@ -104,7 +95,7 @@ pub(super) fn operation(analysis: &Analysis) -> Option<(&'static str, &'static s
     let has = |name: &str| {
         analysis.conditions.iter().any(|c| c.metrics.get(name).is_some_and(|m| m.value.is_some()))
     };
-    OPERATIONS.into_iter().find(|(_, mean)| has(mean))
+    operation::shown(has)
 }
 
 /// The time of the baseline's mean operation, and what the other conditions add to it.
@@ -208,6 +199,7 @@ fn wait_phrase(group: WaitGroup) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::analysis::sweep::COMMIT_MEAN;
     use crate::analysis::test_support::{demo, experiment, replicated, screened};
     use crate::analysis::{Interval, analyze};
     use crate::report::text;
@@ -242,8 +234,7 @@ mod tests {
     #[test]
     fn a_time_is_marked_unless_its_verdict_is_decided() {
         let mut analysis = analyze(&demo());
-        let mean = metrics::latency_name(Class::Commit, Statistic::Mean);
-        let of_it = |c: &&mut Comparison| c.condition == "on" && c.metric == mean;
+        let of_it = |c: &&mut Comparison| c.condition == "on" && c.metric == COMMIT_MEAN;
         let c = analysis.comparisons.iter_mut().find(of_it).unwrap();
         assert!(added_time(c).starts_with("+510 µs\n[+"), "{}", added_time(c));
         c.verdict = crate::analysis::Verdict::NoDifference;
