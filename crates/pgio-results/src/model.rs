@@ -133,7 +133,8 @@ pub struct TrialPosition {
     pub block: u32,
     /// Position within its block, numbered from 1.
     pub position: u32,
-    /// Number of earlier attempts of this trial, which were invalid.
+    /// Number of this attempt, from 0; above 0 for a repeat, for the baseline repeated beside it, or after an
+    /// interruption.
     #[serde(default)]
     pub attempt: u32,
     /// A value for each axis of the sweep; absent without a sweep.

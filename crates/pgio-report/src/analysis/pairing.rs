@@ -1,14 +1,24 @@
 //! Selects the trials that count, and pairs those of a condition with the baseline's.
 //!
-//! An arm contains a condition's trials. In each block only the last attempt counts, valid or not,
-//! because earlier attempts were invalid. Arms are paired by block and attempt: a repeat measures the
-//! baseline again, and the two form the pair. The baseline's earlier attempt remains for the conditions
-//! that were not repeated. Earlier versions repeated a condition alone; there the baseline's last attempt
-//! completes the pair. Compared with another condition than the experiment's baseline, a repeat has no partner
-//! beside it: then each side counts by its ratio to the experiment's baseline beside it, or the pair is
-//! dropped. A block is used only if both sides have a valid trial with the metric, so an
-//! interrupted experiment is compared as far as it is complete. Burn-in trials belong to no arm. In a
-//! sweep each point is separate: trials at two points are never compared. Nothing here computes.
+//! An arm contains a condition's trials. In each block the last attempt counts, valid or not. An earlier
+//! attempt of the baseline also counts for the conditions that were not repeated. Arms are paired by block and
+//! attempt, because a repeat measures the baseline again beside it. Example, rates in one block:
+//!
+//! | attempt | local (baseline) | on | off |
+//! |---|---|---|---|
+//! | 0 | 100 | invalid | 110 |
+//! | 1 | 120 | 60 | not repeated |
+//!
+//! `on` is paired with attempt 1 of `local` (60 : 120), `off` with attempt 0 (110 : 100). Earlier versions
+//! repeated a condition alone; there the baseline's last attempt completes the pair.
+//!
+//! `pgio report --baseline off` makes `off` the baseline; `local`, beside which trials were repeated, is then
+//! the own baseline. `off` has no attempt 1, so attempt 1 of `on` is corrected by the change of the own
+//! baseline, 60 × 100 / 120, and 50 : 110 is the pair; without both trials of `local` the pair is dropped.
+//!
+//! A block is used only if both sides have a valid trial with the metric, so an interrupted experiment is
+//! compared as far as it is complete. Burn-in trials belong to no arm. In a sweep each point is separate:
+//! trials at two points are never compared. Verdicts and intervals are computed elsewhere (`compare`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -40,7 +50,8 @@ pub(super) struct Arm<'a> {
     min_operations: BTreeMap<&'a str, u64>,
     /// Metrics that have a lower bound instead of a value in some trial.
     bounded: BTreeSet<&'a str>,
-    /// In the arm of another baseline than the experiment's own: the valid trials of its own one, by attempt.
+    /// In the arm of another baseline than the experiment's own: the valid trials of the own baseline, by
+    /// block, point and attempt.
     own_baseline: Option<BTreeMap<(BlockPoint, u32), &'a Trial>>,
 }
 

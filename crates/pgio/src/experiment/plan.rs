@@ -22,7 +22,7 @@ pub struct Planned {
     pub position: u32,
     /// Index into the experiment's cells, which include the A/A twin.
     pub cell: usize,
-    /// Number of earlier attempts.
+    /// Number of this attempt, from 0.
     pub attempt: u32,
 }
 
