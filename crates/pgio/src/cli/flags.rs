@@ -86,9 +86,7 @@ impl<C: KeyedCommand> clap::Args for KeyFlags<C> {
 }
 
 fn arg<C: KeyedCommand>(key: &'static Key) -> Arg {
-    let using = if C::USES.contains(&Use::Load) { Use::Load } else { SLOB };
-    let default = key.default_for(using).map_or_else(String::new, |d| format!("; default {d}"));
-    let help = format!("{} [{}{default}]", capitalized(key.help), key.conf_name());
+    let help = format!("{} [{}{}]", capitalized(key.help), key.conf_name(), default::<C>(key));
     Arg::new(key.name)
         .long(key.flag())
         .value_name(key.kind.placeholder())
@@ -100,6 +98,22 @@ fn arg<C: KeyedCommand>(key: &'static Key) -> Arg {
         })
         .help(help)
         .help_heading(heading(key))
+}
+
+/// The default of a key as the help of a command shows it.
+fn default<C: KeyedCommand>(key: &Key) -> String {
+    let using = if C::USES.contains(&Use::Load) { Use::Load } else { SLOB };
+    if using == SLOB && key.is_as_loaded() {
+        return "; default: as loaded".to_owned();
+    }
+    match key.default_for(using) {
+        // Without a pgio.conf the PG* variables apply.
+        Some(default) if key.is_used_by(Use::Connect) => {
+            format!("; default with a pgio.conf: {default}")
+        }
+        Some(default) => format!("; default {default}"),
+        None => String::new(),
+    }
 }
 
 /// As clap writes the help of the other flags; the table of docs/KEYS.md begins in lower case.
@@ -191,6 +205,24 @@ mod tests {
         assert!(has(&run, "update-pct") && has(&run, "filler") && !has(&run, "tablespace"));
         assert!(!has(&run, "payload"), "commit runs in experiments only");
         assert_eq!(run, flags::<ForDoctor>());
+    }
+
+    #[test]
+    fn help_shows_the_default_that_applies_to_the_command() {
+        fn help<C: KeyedCommand>(key: &str) -> String {
+            arg::<C>(Key::named(key).unwrap()).get_help().unwrap().to_string()
+        }
+        let setup = help::<ForSetup>("scale");
+        assert!(setup.ends_with(" [SCALE; default 4G]"), "{setup}");
+        for key in ["scale", "num_schemas", "filler", "scan_scale"] {
+            let run = help::<ForRun>(key);
+            assert!(run.ends_with("; default: as loaded]"), "{run}");
+        }
+        let connecting = help::<ForRun>("connect_string");
+        let ending = " [CONNECT_STRING; default with a pgio.conf: pg10]";
+        assert!(connecting.ends_with(ending), "{connecting}");
+        let work = help::<ForRun>("run_time");
+        assert!(work.ends_with(" [RUN_TIME; default 300]"), "{work}");
     }
 
     #[test]

@@ -12,6 +12,7 @@
 use std::time::Duration;
 
 use super::kinds::{Sessions, WorkloadKind};
+use super::uses::AS_LOADED;
 pub use super::uses::Use;
 use super::value::mail::Recipients;
 use super::value::{
@@ -164,7 +165,7 @@ workload_keys! {
     unlogged: bool, Kind::Switch, Some("FALSE"),
         "create unlogged tables, whose changes write no WAL";
     scan_scale: Scale, Kind::Scale, None,
-        "size of the table pgio_scan for full table scans (default: no such table)";
+        "size of the table pgio_scan for full table scans; setup loads no such table without it";
     seed: u64, AT_LEAST_0, None,
         "seed of all random choices (default: drawn and recorded)";
     warmup: Duration, Kind::Duration { zero: true }, Some("0"),
@@ -279,6 +280,11 @@ impl Key {
             ("sessions", Work(kind)) if kind.def().sessions == Sessions::Tables => None,
             _ => self.default,
         }
+    }
+
+    /// Returns whether a run takes the key from the loaded data set, whatever [`Key::default_for`] is.
+    pub fn is_as_loaded(&self) -> bool {
+        AS_LOADED.contains(&self.name)
     }
 
     /// Parses the value into the layer. The error completes a sentence that begins with the key.

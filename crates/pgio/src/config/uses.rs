@@ -20,6 +20,10 @@ pub const CONNECT: &[&str] = &["dbname", "connect_string"];
 pub const LOAD: &[&[&str]] =
     &[&["num_schemas", "num_threads", "scale", "create_base_table", "tablespace"], ROWS];
 
+/// Keys that a run takes from the loaded data set unless they are given.
+pub const AS_LOADED: &[&str] =
+    &["num_schemas", "scale", "filler", "filler_width", "fillfactor", "unlogged", "scan_scale"];
+
 impl Use {
     /// All uses, in the order of the documentation.
     pub fn all() -> impl Iterator<Item = Use> {

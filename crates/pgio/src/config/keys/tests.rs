@@ -39,7 +39,7 @@ fn names_are_unique_and_lower_case_and_help_is_one_line() {
 #[test]
 fn listed_names_are_keys() {
     let workloads = WorkloadKind::ALL.iter().flat_map(|kind| kind.def().keys.iter().copied());
-    for name in workloads.chain([CONNECT]).chain(LOAD.iter().copied()).flatten() {
+    for name in workloads.chain([CONNECT, AS_LOADED]).chain(LOAD.iter().copied()).flatten() {
         assert!(Key::named(name).is_some(), "{name}");
     }
 }
