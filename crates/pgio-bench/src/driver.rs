@@ -1,4 +1,4 @@
-//! Measures the CPU time and memory of the driver while many sessions wait for the server.
+//! Measures the CPU time and memory of pgio while many sessions wait for the server.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -67,7 +67,7 @@ enum Bench {
     },
     /// The client-side engine against pgbench (needs pgbench)
     Client(client::Args),
-    /// CPU and memory of the driver while many sessions wait
+    /// CPU and memory of pgio while many sessions wait
     Driver {
         #[arg(long, default_value_t = 200)]
         sessions: u32,

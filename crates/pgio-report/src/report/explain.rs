@@ -240,6 +240,9 @@ pub(super) fn reads(analysis: &Analysis) -> Option<Table> {
     (!all.is_empty()).then_some(table)
 }
 
+/// The title of [`replicas`] in every format.
+pub(super) const REPLICAS_TITLE: &str = "Primary and secondary: writes of DRBD's disks";
+
 /// `425 / 431 (+1.4 %)` in each cell: the primary's disk, the secondary's.
 pub(super) fn replicas(analysis: &Analysis) -> Option<Table> {
     let all = &analysis.replicas;
@@ -255,7 +258,7 @@ pub(super) fn replicas(analysis: &Analysis) -> Option<Table> {
         ]
     };
     let table = Table {
-        title: "Primary and secondary: writes of DRBD's disks".to_owned(),
+        title: REPLICAS_TITLE.to_owned(),
         columns: vec![
             Column::left("condition"),
             Column::left("disks"),

@@ -87,6 +87,6 @@ pub(super) fn standbys(page: &Page<'_>) -> Option<Section> {
 /// The writes of a replicated device on both sides.
 pub(super) fn replicas(page: &Page<'_>) -> Option<Section> {
     let replicas = explain::replicas(page.analysis)?;
-    let body = table::render(&replicas, "Primary against secondary");
-    Some(Section { id: "replicas", title: "Primary against secondary", body })
+    let body = table::render(&replicas, explain::REPLICAS_TITLE);
+    Some(Section { id: "replicas", title: explain::REPLICAS_TITLE, body })
 }
