@@ -1,8 +1,8 @@
 //! pgio: what a storage or replication choice costs a PostgreSQL database.
 //!
 //! The modules by level; a module uses only lower levels (a test checks every `crate::` path against
-//! this table). The crates below (`pgio_results`, `pgio_report`, `pgio_connect`, `pgio_link`, `pgio_mail`,
-//! `benchmath`, `printable`) are used under their own names.
+//! this table). The crates `benchmath`, `printable`, `pgio_results`, `pgio_report`, `pgio_connect`, `pgio_link` and
+//! `pgio_mail` come first and are used under their own names; each uses only crates listed before it.
 //!
 //! | level | modules |
 //! |---|---|
