@@ -1,4 +1,4 @@
-//! Analyses a stored experiment: compares every condition with the baseline, with its uncertainty.
+//! Analyzes a stored experiment: compares every condition with the baseline, with its uncertainty.
 //!
 //! The analysis is pure. It uses stored results and benchmath, never a server, a clock or a file, so the
 //! same record always gives the same verdicts. The trial is the unit. `cross` invalidates trials that

@@ -1,4 +1,4 @@
-//! Analyses a sweep: all cells, and along each axis a curve for each condition.
+//! Analyzes a sweep: all cells, and along each axis a curve for each condition.
 //!
 //! Cells are compared only within their point: a condition with the baseline at the same point, by the
 //! same blocks and statistics as elsewhere. The primary metric is judged at the middle point; all other

@@ -389,7 +389,7 @@ proptest! {
 
     /// Cutting an experiment short anywhere never panics and never invents a block.
     #[test]
-    fn any_part_of_an_experiment_can_be_analysed(keep in prop::collection::vec(any::<bool>(), 24)) {
+    fn any_part_of_an_experiment_can_be_analyzed(keep in prop::collection::vec(any::<bool>(), 24)) {
         let mut stored = demo();
         let mut kept = keep.iter();
         stored.trials.retain(|_| *kept.next().unwrap());
