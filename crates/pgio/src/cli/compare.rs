@@ -46,8 +46,8 @@ pub(super) struct Args {
     /// length, false gives each trial its own window; replaces `weave` in the file
     #[arg(long, value_name = "LENGTH", conflicts_with = "resume")]
     weave: Option<String>,
-    /// Generate the load by several drivers: local:N, slurm:N, kubernetes:N or run:COMMAND with {drive} in
-    /// it; replaces `engine` of [drivers]
+    /// Generate the load by several drivers: local:N, slurm:N, kubernetes:N, run:COMMAND or run:N:COMMAND, with
+    /// {drive} in COMMAND; replaces `engine` of [drivers]
     #[arg(long, value_name = "ENGINE")]
     drivers: Option<String>,
     /// Container image for Kubernetes drivers

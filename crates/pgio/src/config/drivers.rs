@@ -62,7 +62,9 @@ pub type Named = (DriverEngine, Option<u32>);
 /// Parses `local:3`, `slurm:4`, `kubernetes:4`, `run:COMMAND` or `run:4:COMMAND`.
 pub fn parse_engine(text: &str) -> Result<Named, String> {
     let (name, rest) = text.split_once(':').ok_or_else(|| {
-        format!("`{text}` is not ENGINE:N; write local:3, slurm:4, kubernetes:4 or 'run:COMMAND'")
+        format!(
+            "`{text}` is not ENGINE:N; write local:3, slurm:4, kubernetes:4, 'run:COMMAND' or 'run:4:COMMAND'"
+        )
     })?;
     let engine = match name {
         "local" => DriverEngine::Local,

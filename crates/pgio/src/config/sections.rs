@@ -86,13 +86,13 @@ pub static EXPERIMENT: SectionDef = SectionDef {
             "reset",
             "checkpoint, vacuum, reload or recreate",
             "checkpoint",
-            "what pgio restores before each trial: checkpoint issues only a CHECKPOINT, vacuum vacuums dead rows, reload reloads the data set, recreate drops and re-creates the database",
+            "what is made equal before each trial: checkpoint restores no data and only issues a CHECKPOINT, vacuum removes dead rows, reload reloads the data set, recreate drops and re-creates the database",
         ),
         key(
             "checkpoint",
             "before, spread or none",
             "before",
-            "checkpoints that affect windows: before issues one before the warm-up, spread makes windows of whole checkpoint cycles, none leaves checkpoints to the server",
+            "checkpoints that affect windows: before issues one before the warm-up, spread requires windows of whole checkpoint cycles, none leaves checkpoints to the server",
         ),
         key(
             "weave",
@@ -134,7 +134,7 @@ pub static EXPERIMENT: SectionDef = SectionDef {
             "matters",
             "a share from 0.1% to 50%",
             "none",
-            "the margin: the report decides whether each condition's effect is larger, smaller or undecided, and --gate turns the answer into an exit code",
+            "the margin: the report decides whether each effect exceeds the margin, stays below it, or is undecided, and --gate turns the answer into an exit code",
         ),
         key(
             "tolerate",

@@ -46,7 +46,7 @@ pub enum Reset {
 pub enum Checkpoint {
     /// Issue a CHECKPOINT before each warm-up, so that windows are at the start of a cycle.
     Before,
-    /// Make windows of whole checkpoint cycles.
+    /// Require windows of whole checkpoint cycles.
     Spread,
     /// Issue no CHECKPOINT.
     None,

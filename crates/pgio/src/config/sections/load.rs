@@ -29,7 +29,7 @@ pub static WORKLOAD: SectionDef = SectionDef {
             "reset",
             "checkpoint, vacuum or reload",
             "as in [experiment]",
-            "what pgio restores before each trial of this workload",
+            "what is made equal before each trial of this workload",
         ),
     ],
 };
@@ -139,7 +139,7 @@ pub static DRIVERS: SectionDef = SectionDef {
     keys: &[
         key(
             "engine",
-            "local:N, slurm:N, kubernetes:N or run:COMMAND",
+            "local:N, slurm:N, kubernetes:N, run:COMMAND or run:N:COMMAND",
             "none; --drivers",
             "what starts the N drivers; COMMAND contains {drive}, the driver's command, and may contain {n}",
         ),
