@@ -17,8 +17,8 @@ pub(super) struct Args {
     /// Restore the prior value even if someone changed it after the run
     #[arg(long)]
     restore: bool,
-    /// Use this connection string instead of the journal's, for example to add a password; also end sessions
-    /// that an interrupted run left on that server
+    /// Use this connection string instead of the journal's, for example to reach the server at another address;
+    /// also end sessions that an interrupted run left on that server
     #[arg(long, value_name = "CONNECT_STRING")]
     connect: Option<String>,
 }
