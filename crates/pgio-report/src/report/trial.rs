@@ -91,7 +91,7 @@ fn beyond(trial: &Trial) -> Vec<(&'static str, String)> {
         ("deletes", key("delete_pct"), "delete_pct_measured"),
         ("hot visits", metric("hot_pct_asked"), "hot_pct_measured"),
         ("hot table", key("hot_table_pct"), "hot_table_pct_measured"),
-        ("rests", key("think_pct"), "think_pct_measured"),
+        ("pauses", key("think_pct"), "think_pct_measured"),
     ];
     let both = |(label, asked, measured): (&'static str, Option<f64>, &str)| {
         let (asked, found) = (asked?, metric(measured)?);
@@ -102,7 +102,7 @@ fn beyond(trial: &Trial) -> Vec<(&'static str, String)> {
     for (label, text) in &mut lines {
         match *label {
             "scans" => *text += &format!(", {} scanned", shown("blocks_scanned_per_second")),
-            "rests" => {
+            "pauses" => {
                 let share = 100.0 * metric("think_share").unwrap_or(0.0);
                 let text_of = |name: &str| trial.workload.keys.get(name).and_then(|v| v.as_str());
                 let [shortest, longest] = ["think_min", "think_max"].map(text_of);
