@@ -269,7 +269,7 @@ fn check_warm(context: &mut Context<'_>) -> Result<(), TreatmentError> {
     let relations = Relations::of_data_set(admin)?;
     if relations.is_empty() {
         return Err(TreatmentError::Refused(
-            "there is no data set of pgio's in the database that could be read into memory: a warm cache is for the workload slob".to_owned(),
+            "the database has no pgio data set to warm; load one with `pgio setup` (cache = \"warm\" needs the workload slob)".to_owned(),
         ));
     }
     resident::check_extension(admin)?;

@@ -42,7 +42,7 @@ impl ChangedServer {
         let row = client.query_one("SELECT pg_is_in_recovery()", &[]).map_err(doing)?;
         if row.get(0) {
             return Err(TreatmentError::Refused(format!(
-                "{} is a standby, but the run changed its primary: `pgio undo --connect` with the connection string of the primary",
+                "{} is a standby, but the run changed its primary; run `pgio undo --connect` with the connection string of the primary",
                 params.describe()
             )));
         }
@@ -51,7 +51,7 @@ impl ChangedServer {
         let mut others = self.touched.iter().filter(|resource| resource.is_another_server(&found));
         if let Some(changed) = others.next() {
             return Err(TreatmentError::Refused(format!(
-                "{} is {found}, but the run changed {changed}: `pgio undo --connect` with the connection string of that one",
+                "{} is {found}, but the run changed {changed}; run `pgio undo --connect` with the connection string of that server",
                 params.describe()
             )));
         }
@@ -74,14 +74,14 @@ fn difference(
     let directories = changed.data_directory.as_ref().zip(found.data_directory.as_ref());
     if let Some((changed, found)) = directories.filter(|(changed, found)| changed != found) {
         return Some(format!(
-            "has the data directory {found}, but the run changed the server with {changed}: `pgio undo --connect` with the connection string of that one"
+            "has the data directory {found}, but the run changed the server with {changed}; run `pgio undo --connect` with the connection string of that server"
         ));
     }
     let timelines =
         changed.timeline.zip(found.timeline).filter(|(changed, found)| changed != found);
     let (changed, found) = timelines.filter(|_| !accepts_any_timeline)?;
     Some(format!(
-        "is on timeline {found}, but the run changed a server on timeline {changed}: a standby was promoted since, and this may be another node; `pgio undo --connect` with the connection string of the changed one, or `pgio undo --restore` if this is the one or that one is gone"
+        "is on timeline {found}, but the run changed a server on timeline {changed}: a standby was promoted since, and this may be another node; run `pgio undo --connect` with the connection string of the changed server, or `pgio undo --restore` if this is that server or that server is gone"
     ))
 }
 

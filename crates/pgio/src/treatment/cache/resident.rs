@@ -153,7 +153,7 @@ pub(super) fn check_extension(client: &mut Client) -> Result<(), TreatmentError>
     }
     let mut transaction = client.transaction().map_err(TreatmentError::postgres(asking))?;
     with_extension(&mut transaction, PREWARM).map(drop).map_err(TreatmentError::postgres(
-        "use pg_prewarm: a superuser may, or once and for all: CREATE EXTENSION pg_prewarm",
+        "create extension pg_prewarm; as a superuser, run CREATE EXTENSION pg_prewarm once",
     ))
 }
 

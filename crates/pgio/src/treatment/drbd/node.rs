@@ -86,13 +86,13 @@ impl Node {
         let up = self.read_all()?;
         let others: Vec<String> = up.configs.iter().map(|c| c.resource.clone()).collect();
         up.into_snapshot(resource).ok_or_else(|| {
+            let (up, hint) = match others.as_slice() {
+                [] => ("none".to_owned(), ""),
+                others => (others.join(", "), "correct the name, or "),
+            };
             TreatmentError::Refused(format!(
-                "there is no DRBD resource `{resource}` up on host {}; there {}",
-                self.name,
-                match others.as_slice() {
-                    [] => "is none: `drbdadm up` it".to_owned(),
-                    others => format!("are {}", others.join(", ")),
-                }
+                "DRBD resource `{resource}` is not up on host {} (up: {up}); {hint}run `drbdadm up {resource}` there",
+                self.name
             ))
         })
     }

@@ -445,11 +445,13 @@ fn a_missing_resource_is_refused_with_the_known_ones() {
     let (node, _) = node(Fake::new());
     assert_eq!(
         node.snapshot("pgoi").unwrap_err().to_string(),
-        "there is no DRBD resource `pgoi` up on host db1; there are mail, pgio"
+        "DRBD resource `pgoi` is not up on host db1 (up: mail, pgio); correct the name, or run \
+         `drbdadm up pgoi` there"
     );
     let (down, _) = self::node(Fake { up: false, ..Fake::new() });
-    assert!(
-        down.snapshot("pgio").unwrap_err().to_string().ends_with("there is none: `drbdadm up` it")
+    assert_eq!(
+        down.snapshot("pgio").unwrap_err().to_string(),
+        "DRBD resource `pgio` is not up on host db1 (up: none); run `drbdadm up pgio` there"
     );
     let none = Node::open_with("db1".to_owned(), Arc::new(Nothing));
     assert!(none.err().unwrap().to_string().starts_with("host db1 has no DRBD"));

@@ -67,7 +67,7 @@ fn an_impossible_cache_is_refused_and_changes_nothing() {
     let dir = Workdir::new();
     let result = dir.compare(&text("kind = \"commit\"", "cold"));
     refused(&result, "a cold cache requires stopping and starting PostgreSQL");
-    refused(&dir.compare(&text("kind = \"commit\"", "warm")), "there is no data set of pgio's");
+    refused(&dir.compare(&text("kind = \"commit\"", "warm")), "has no pgio data set to warm");
 
     dir.pgio(&["setup", "--scale", "8M", "--create-base-table", "FALSE", "--connect-string", &dsn])
         .expect(0, &[]);

@@ -25,7 +25,7 @@ fn evidence_is_read_from_both_nodes() {
     there.0.lock().unwrap().connected = false;
     assert_eq!(broken()[0], "connection of DRBD pgio on host db1: StandAlone");
     there.0.lock().unwrap().up = false;
-    assert!(broken()[0].contains("unreadable: there is no DRBD resource `pgio`"));
+    assert!(broken()[0].contains("unreadable: DRBD resource `pgio` is not up on host db1"));
 }
 
 #[test]
