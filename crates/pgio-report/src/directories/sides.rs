@@ -15,8 +15,11 @@ use pgio_results::store::StoredExperiment;
 pub enum SideError {
     #[error("the experiments have no workload in common: name two of {}; {}", paths(a), paths(b))]
     NoWorkloadInCommon { a: Vec<PathBuf>, b: Vec<PathBuf> },
-    #[error("no workload like {} in this run", .0.display())]
-    NoSuchWorkload(PathBuf),
+    #[error(
+        "a run has no workload like {} (it has {}); leave that run out, or name one that has the workload",
+        workload.display(), paths(run)
+    )]
+    NoSuchWorkload { workload: PathBuf, run: Vec<PathBuf> },
     #[error("the experiments have no condition in common: {a}; {b}")]
     NoConditionInCommon { a: ConditionNames, b: ConditionNames },
 }
@@ -83,7 +86,10 @@ pub fn runs_of(first: &Path, side: &[Vec<PathBuf>]) -> Result<Vec<PathBuf>, Side
         [only] if alone => Ok(only.clone()),
         all => {
             let found = all.iter().find(|dir| dir.file_name() == first.file_name());
-            found.cloned().ok_or_else(|| SideError::NoSuchWorkload(first.to_owned()))
+            found.cloned().ok_or_else(|| SideError::NoSuchWorkload {
+                workload: first.to_owned(),
+                run: all.to_vec(),
+            })
         }
     };
     let others = others.iter().map(like).collect::<Result<Vec<_>, _>>()?;
@@ -152,7 +158,10 @@ mod tests {
         assert_eq!(of(&[&["1"], &["2"]]).unwrap(), dirs(&["1", "2"]), "one workload in each");
         // The second run ended before its workload `a`.
         let error = of(&[&["1/a", "1/b"], &["2/b"]]).unwrap_err().to_string();
-        assert_eq!(error, "no workload like 1/a in this run");
+        assert_eq!(
+            error,
+            "a run has no workload like 1/a (it has 2/b); leave that run out, or name one that has the workload"
+        );
     }
 
     #[test]
