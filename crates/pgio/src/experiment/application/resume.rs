@@ -114,6 +114,10 @@ pub(super) fn check_file(
     Err(ResumeError::OtherExperiment { dir, differences })
 }
 
+/// The hint if the stored file itself was changed, so that it no longer agrees with the manifest.
+const UNDO_OR_START_ANEW: &str =
+    "undo the change in the file, or start a new run in another directory";
+
 /// Facts that must be the same in the resumed run.
 const SERVER_IDENTITY: &[&str] = &["server_version", "system_identifier"];
 
@@ -149,13 +153,13 @@ pub(super) fn remarks(
     let refuse = |why: String| Err(ResumeError::Changed(why));
     let before = &stored.manifest;
     if (&before.conditions, &before.primary_metric) != (&now.conditions, &now.primary_metric) {
-        return refuse("the conditions changed".to_owned());
+        return refuse(format!("the conditions changed; {UNDO_OR_START_ANEW}"));
     }
     if before.sweep != now.sweep {
-        return refuse("the axes or their values changed".to_owned());
+        return refuse(format!("the axes or their values changed; {UNDO_OR_START_ANEW}"));
     }
     if before.screening != now.screening {
-        return refuse("the factors or their design changed".to_owned());
+        return refuse(format!("the factors or their design changed; {UNDO_OR_START_ANEW}"));
     }
     check_same_drivers(stored, now)?;
     let mut remarks = Vec::new();
@@ -344,7 +348,11 @@ mod tests {
             "cannot continue: this is another server: system_identifier was 1 and is 2"
         );
         let error = remarked(&users, |now| drop(now.conditions.pop())).unwrap_err();
-        assert_eq!(error, "cannot continue: the conditions changed");
+        assert_eq!(
+            error,
+            "cannot continue: the conditions changed; undo the change in the file, or start a new \
+             run in another directory"
+        );
         let error = remarked(&users, |now| now.sweep = None).map(drop);
         assert_eq!(error, Ok(()), "neither has one");
     }
