@@ -1,6 +1,6 @@
 #!/bin/sh
 # The original's pgio_reduce_free_memory.sh N: leaves N gigabytes of memory free, by `pgio ballast`,
-# which asks for YES on a terminal. `pgio ballast --release` gives them back.
+# which asks for a yes on a terminal. `pgio ballast --release` gives them back.
 case $1 in
 '' | *[!0-9]*)
     echo "usage: pgio_reduce_free_memory.sh N (gigabytes to leave free)" >&2

@@ -3,7 +3,7 @@
 //! Asks before it takes the memory, and prints the result; `experiment::ballast` does the rest. The ballast
 //! outlives the command: `--release` and `pgio undo` free it.
 
-use std::io::{self, BufRead, IsTerminal};
+use std::io::{self, IsTerminal};
 
 use super::exit::{Failure, Outcome, REFUSED};
 use super::{output, undo};
@@ -46,12 +46,12 @@ fn take(size: u64, yes: bool) -> Outcome {
     // A ballast already held is replaced only after the new one is confirmed.
     let checked = ballast::check(size)?;
     let question = format!(
-        "Take memory until only {} of {} is free on this machine ({:.1} %)? Type YES: ",
+        "Take memory until only {} of {} is free on this machine ({:.1} %)?",
         exact_bytes(size),
         human::bytes(checked.total),
         size as f64 * 100.0 / checked.total as f64
     );
-    if !yes && io::stdin().is_terminal() && !confirmed(&question) {
+    if !yes && io::stdin().is_terminal() && !output::confirmed(&question) {
         return Err(Failure::message(REFUSED, "no memory was taken"));
     }
     Ok(ballast::take(&checked, &mut |event| show(&event))?)
@@ -79,10 +79,4 @@ fn show(event: &BallastEvent<'_>) {
 fn print_memory(memory: &Memory) {
     output::line(&format!("MemAvailable:   {:8} kB", memory.available / 1024));
     output::line(&format!("HugePages_Total: {:7}", memory.pages));
-}
-
-fn confirmed(question: &str) -> bool {
-    output::print(question);
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer).is_ok() && answer.trim() == "YES"
 }

@@ -1,6 +1,6 @@
 //! `pgio destroy`: drops the tables that setup created, and nothing else.
 
-use std::io::{self, BufRead, IsTerminal};
+use std::io::{self, IsTerminal};
 
 use postgres::Client;
 
@@ -42,11 +42,11 @@ pub(super) fn run(args: &Args) -> Outcome {
             names => format!(" and {}", names.join(", ")),
         };
         let question = format!(
-            "Drop {tables} pgio tables ({}){others} in {}? Type yes: ",
+            "Drop {tables} pgio tables ({}){others} in {}?",
             human::bytes(bytes),
             params.describe()
         );
-        if !confirmed(&question) {
+        if !output::confirmed(&question) {
             return Err(Failure::message(REFUSED, "nothing was dropped"));
         }
     }
@@ -80,10 +80,4 @@ fn refuse_live_runs(admin: &mut Client, database: &str, params: &ConnectParams) 
         params.describe()
     );
     Err(Failure::message(REFUSED, message))
-}
-
-fn confirmed(question: &str) -> bool {
-    output::print(question);
-    let mut answer = String::new();
-    io::stdin().lock().read_line(&mut answer).is_ok() && answer.trim() == "yes"
 }

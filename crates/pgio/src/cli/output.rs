@@ -1,9 +1,9 @@
-//! Prints, and shows progress in lines that are rewritten if stderr is a terminal.
+//! Prints, asks, and shows progress in lines that are rewritten if stderr is a terminal.
 //!
 //! Everything printed passes `printable` here: names and messages of servers, programs
 //! and stored files reach the terminal in no other way.
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, BufRead, IsTerminal, Write};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rustix::termios::tcgetwinsize;
@@ -50,6 +50,13 @@ pub fn warn_unfinished(other: &InterruptedRun) {
         other.what,
         other.journal.display()
     ));
+}
+
+/// Asks the user on the terminal; only the word yes, in upper or lower case, confirms.
+pub(super) fn confirmed(question: &str) -> bool {
+    print(&format!("{question} Type yes: "));
+    let mut answer = String::new();
+    io::stdin().lock().read_line(&mut answer).is_ok() && answer.trim().eq_ignore_ascii_case("yes")
 }
 
 /// A few lines that are rewritten in place, on a terminal only.
