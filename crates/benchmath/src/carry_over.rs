@@ -1,12 +1,24 @@
 //! Whether conditions that take turns in short slices affect each other.
 //!
-//! What a condition leaves behind belongs to the slices of the next one. Then a condition's rate differs
-//! between the halves of its slices, or depends on the condition that ran before. The slices are in random
-//! order, so each slice is a unit here, whatever drift they share.
+//! Carry-over is what the slice of one condition leaves behind for the slice that follows it. Three questions
+//! ([`Question`]) look for it; without carry-over, each answer is a ratio of 1. Example: B is the baseline, and C slows
+//! the slice of B that follows it, more in its first half than in its second.
 //!
-//! In a window of its own, a condition follows itself. So the rate of all its slices against that of those
-//! which follow its own settings is what the turns change, whichever conditions cause it. Few slices follow
-//! their own settings; what a single condition does to the others is seen with fewer slices.
+//! | slices | share | rate in the first half | in the second | in both |
+//! |---|---|---|---|---|
+//! | B after B | 1/4 | 100 | 100 | 100 |
+//! | B after C | 3/4 | 70 | 90 | 80 |
+//! | all of B | | 77.5 | 92.5 | 85 |
+//! | all of C | | 60 | 60 | 60 |
+//!
+//! - `SecondHalves` of C: its effect in second halves, divided by that in first halves. (60 / 92.5) / (60 / 77.5) is
+//!   0.84.
+//! - `After` C: the rate of B after C, divided by that in the other slices of B. 80 / 100 is 0.80.
+//! - `Turns` of C: its effect in all slices, divided by that in slices which follow their own settings, as in a window
+//!   of its own. (60 / 85) / (60 / 100) is 1.18: taking turns makes C look 18 % faster.
+//!
+//! Only one in k² slices of k conditions follows its own, so `After` finds the carry-over of a single condition with
+//! fewer slices than `Turns`. Slices are in random order, so the slice is the unit, whatever drift they share.
 //!
 //! A rate is a ratio of sums: work divided by seconds. Its logarithm has the linearized standard error of
 //! such a ratio (Cochran, Sampling Techniques, 3rd ed., 1977, section 2.11 and equation 6.13), with Student's
@@ -122,25 +134,25 @@ impl Rate {
 
 /// Returns the rate of the second halves divided by that of the first; `None` for fewer than three slices,
 /// or for halves without work.
-pub fn half_ratio(turns: &[SliceSample]) -> Option<LogRatio> {
-    let half = |turn: &SliceSample, at: usize| (turn.work[at], turn.seconds[at]);
-    let first = Rate::of(turns.iter().map(|turn| half(turn, 0)))?;
-    let second = Rate::of(turns.iter().map(|turn| half(turn, 1)))?;
+pub fn half_ratio(slices: &[SliceSample]) -> Option<LogRatio> {
+    let half = |slice: &SliceSample, at: usize| (slice.work[at], slice.seconds[at]);
+    let first = Rate::of(slices.iter().map(|slice| half(slice, 0)))?;
+    let second = Rate::of(slices.iter().map(|slice| half(slice, 1)))?;
     let residuals =
-        turns.iter().map(|turn| second.residual(half(turn, 1)) - first.residual(half(turn, 0)));
-    log_ratio(&second, &first, residuals, turns.len())
+        slices.iter().map(|slice| second.residual(half(slice, 1)) - first.residual(half(slice, 0)));
+    log_ratio(&second, &first, residuals, slices.len())
 }
 
 /// Returns the rate of the slices after the condition `before` divided by that of all slices; `None` for
 /// fewer than three such slices, or for slices without work.
-pub fn ratio_after(turns: &[SliceSample], before: usize) -> Option<LogRatio> {
-    let is_after = |turn: &SliceSample| turn.previous == Some(before);
-    let count = turns.iter().filter(|turn| is_after(turn)).count();
-    let all = Rate::of(turns.iter().map(SliceSample::total))?;
-    let some = Rate::of(turns.iter().filter(|turn| is_after(turn)).map(SliceSample::total))?;
-    let residuals = turns.iter().map(|turn| {
-        let own = if is_after(turn) { some.residual(turn.total()) } else { 0.0 };
-        own - all.residual(turn.total())
+pub fn ratio_after(slices: &[SliceSample], before: usize) -> Option<LogRatio> {
+    let is_after = |slice: &SliceSample| slice.previous == Some(before);
+    let count = slices.iter().filter(|slice| is_after(slice)).count();
+    let all = Rate::of(slices.iter().map(SliceSample::total))?;
+    let some = Rate::of(slices.iter().filter(|slice| is_after(slice)).map(SliceSample::total))?;
+    let residuals = slices.iter().map(|slice| {
+        let own = if is_after(slice) { some.residual(slice.total()) } else { 0.0 };
+        own - all.residual(slice.total())
     });
     log_ratio(&some, &all, residuals, count)
 }
@@ -179,13 +191,13 @@ pub struct Slices {
 }
 
 impl Slices {
-    pub fn of(turns: &[SliceSample], conditions: usize) -> Slices {
-        let after = (0..conditions).map(|before| ratio_after(turns, before));
-        Slices { halves: half_ratio(turns), after: after.collect() }
+    pub fn of(slices: &[SliceSample], conditions: usize) -> Slices {
+        let after = (0..conditions).map(|before| ratio_after(slices, before));
+        Slices { halves: half_ratio(slices), after: after.collect() }
     }
 }
 
-/// Where a condition's influence would show.
+/// A question about the carry-over of a condition, answered by a ratio that is 1 without any.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Question {
     /// Its effect against the baseline in the second halves of slices, divided by that in the first.
@@ -197,7 +209,7 @@ pub enum Question {
     Turns,
 }
 
-/// The estimate of one influence of a condition.
+/// The answer to one question about a condition.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Influence {
     pub condition: usize,
@@ -205,10 +217,10 @@ pub struct Influence {
     pub log: LogRatio,
 }
 
-/// Estimates whether taking turns changes each condition's effect and whether it affects other conditions: at
-/// most three estimates each. Conditions with equal numbers in `settings` have the same settings, as the
-/// baseline and its A/A twin: to follow one is to follow the other, and neither reaches into the other. What
-/// follows a condition is the mean over all conditions with other settings.
+/// Answers the questions about each condition, as far as it has the slices for them. Conditions with equal numbers
+/// in `settings` have the same settings, as the baseline and its A/A twin: a slice after one counts as a slice after
+/// the other, and neither is among the other conditions of [`Question::After`], whose answer is the mean over all
+/// conditions with other settings.
 pub fn estimate(slices: &[Slices], settings: &[usize], baseline: usize) -> Vec<Influence> {
     let same =
         |a: usize, b: usize| a == b || settings.get(a).is_some_and(|s| settings.get(b) == Some(s));
@@ -268,7 +280,7 @@ fn effect_of_turns(
     LogRatio::weighted(&own).map(|log| log.scaled(-1.0))
 }
 
-/// The joint result of all estimates for one length of slices.
+/// The joint result of all answers for one length of slices.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Agreement {
     /// Every interval lies within the limit.
@@ -279,12 +291,12 @@ pub enum Agreement {
     Contradicted,
 }
 
-/// Whether one estimate contradicts agreement within `limit`, the logarithm of a ratio.
+/// Whether one answer contradicts agreement within `limit`, the logarithm of a ratio.
 pub fn contradicts(interval: &Interval, limit: f64) -> bool {
     (interval.low > 0.0 || interval.high < 0.0) && interval.estimate.abs() > limit
 }
 
-/// Judges several estimates together: `alpha` is divided among them by Bonferroni's inequality.
+/// Judges several answers together: `alpha` is divided among them by Bonferroni's inequality.
 ///
 /// # Panics
 ///

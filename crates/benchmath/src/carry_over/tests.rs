@@ -38,6 +38,24 @@ fn estimates_are_ratios_of_rates() {
 }
 
 #[test]
+fn each_question_finds_the_carry_over_of_the_modules_example() {
+    let slices = |previous, work, count| {
+        vec![SliceSample { previous: Some(previous), work, seconds: [1.0; 2] }; count]
+    };
+    let baseline = [slices(0, [100.0, 100.0], 3), slices(1, [70.0, 90.0], 9)].concat();
+    let slowing = [slices(1, [60.0, 60.0], 3), slices(0, [60.0, 60.0], 9)].concat();
+    let found = estimate(&[Slices::of(&baseline, 2), Slices::of(&slowing, 2)], &[0, 1], 0);
+    let ratio = |question| {
+        let is_answer = |one: &&Influence| (one.condition, one.question) == (1, question);
+        found.iter().find(is_answer).unwrap().log.estimate.exp()
+    };
+    assert!((ratio(Question::SecondHalves) - 0.838).abs() < 0.001);
+    // 0.80 to first order.
+    assert!((ratio(Question::After) - 0.785).abs() < 0.001);
+    assert!((ratio(Question::Turns) - 1.176).abs() < 0.001);
+}
+
+#[test]
 fn carry_over_intervals_cover_the_truth_in_19_of_20() {
     let (mut of_halves, mut of_after) = (0, 0);
     for seed in 0..1000 {
