@@ -6,9 +6,9 @@
 //! Assumption: without outliers the values scatter about normally around one center. Rates and ratios are compared by
 //! their logarithms.
 //!
-//! The fixed limit of 3.5 that the two propose suits 30 values or more, and even then calls something an outlier in
-//! one sample of ten that has none; of five values, in one of five. [`limit`] grows as the values get fewer, so that it
-//! is one of twenty.
+//! The two propose a fixed limit of 3.5. Even with 30 values or more, for which it is meant, one sample in ten that has
+//! no outliers exceeds it; with five values, one in five. [`limit`] depends on the number of values, so that one sample
+//! in twenty exceeds it.
 
 use super::summary::median;
 
@@ -61,8 +61,8 @@ pub fn modified_z(values: &[f64]) -> Option<Vec<f64>> {
     Some(values.iter().map(|v| NORMAL * (v - center) / mad).collect())
 }
 
-/// Returns the score beyond which a value of this many is an outlier. If all come from one normal distribution, at most
-/// one sample of twenty has one.
+/// Returns the score beyond which one of so many values is an outlier. If all come from one normal distribution, at
+/// most one sample in twenty has one.
 pub fn limit(values: usize) -> f64 {
     let above = LIMITS.iter().position(|(n, _)| *n >= values).unwrap_or(LIMITS.len() - 1);
     let ((n0, low), (n1, high)) = (LIMITS[above.saturating_sub(1)], LIMITS[above]);

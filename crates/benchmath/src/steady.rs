@@ -29,7 +29,7 @@ mod levels;
 mod step;
 
 /// Minimum number of points; with fewer, the normal approximation of Mann-Kendall is inaccurate.
-/// Below 18 points, ranks do not show a step at a level of 0.005: even a perfect one has a larger p.
+/// Below 18 points, ranks do not show a step at a level of 0.004: even a perfect one has a larger p.
 pub const MIN_POINTS: usize = 8;
 
 /// Test results for a series.
