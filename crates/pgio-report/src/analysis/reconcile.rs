@@ -13,9 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::pairing::{Arm, value};
 use pgio_results::Trial;
 use pgio_results::store::Manifest;
-use pgio_results::units::human;
-
-const BLOCK_BYTES: f64 = 8192.0;
+use pgio_results::units::{BLOCK_BYTES, human};
 
 /// Fewer misses per second are ignored: the device then mostly reads for others or ahead.
 const MIN_MISSES: f64 = 100.0;
@@ -77,7 +75,7 @@ pub fn read_counts(trial: &Trial) -> Option<Reads> {
 pub(super) fn device_blocks(trial: &Trial) -> Option<f64> {
     let devices = trial.telemetry.as_ref()?.devices_in_use()?;
     let bytes: f64 = devices.iter().map(|device| device.read_bytes_per_second).sum();
-    Some(bytes / BLOCK_BYTES)
+    Some(bytes / BLOCK_BYTES as f64)
 }
 
 fn averaged(trials: &[Reads]) -> Option<Reads> {

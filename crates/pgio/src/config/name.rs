@@ -1,8 +1,11 @@
-//! Names that are used as file and directory names.
+//! Names that are used as file and directory names, and the limit of PostgreSQL's names.
 //!
 //! The results of a workload are stored in a directory of its name, so a name such as `../../x`
 //! would write outside the results. This module checks each such name when the file is parsed. Names
 //! of conditions and metrics are only displayed: they are free text and never part of a path.
+
+/// Bytes of an identifier; PostgreSQL truncates longer ones.
+pub(crate) const MAX_IDENTIFIER: usize = 63;
 
 /// Maximum length; pgio appends suffixes to a name, and the file system limits the result.
 const MAX_LENGTH: usize = 64;

@@ -10,6 +10,7 @@ use postgres::Client;
 
 use super::error::DatasetError;
 use super::{destroy, mark, sql, verify};
+use crate::config::name::MAX_IDENTIFIER;
 
 /// The attributes that are required to re-create a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,9 +36,6 @@ struct Setting {
 /// Suffixes of the new database's name until it is complete, and of the old one's afterwards.
 const NEW_SUFFIX: &str = "_pgio_new";
 const OLD_SUFFIX: &str = "_pgio_old";
-
-/// PostgreSQL truncates longer names.
-const MAX_IDENTIFIER: usize = 63;
 
 impl Database {
     /// The names of databases that exist only while it is being re-created.

@@ -15,14 +15,12 @@ use super::section::{Document, Section};
 use crate::config::command::{CommandSpec, Line, MetricSpec, PLACEHOLDERS, PRESETS, Template};
 use crate::config::error::{ConfigError, nearest};
 use crate::config::keys::Layer;
+use crate::config::name::MAX_IDENTIFIER;
 
 /// Name of the presets' file in errors, which only a bug in pgio can cause.
 const PRESETS_FILE: &str = "command-presets.toml";
 
 const SETUP_LIMIT: Duration = Duration::from_secs(3600);
-
-/// PostgreSQL truncates longer names.
-const MAX_IDENTIFIER: usize = 63;
 
 pub(super) fn parse(section: &Section<'_>) -> Result<CommandSpec, ConfigError> {
     let document = Document { file: PRESETS_FILE, text: PRESETS };
