@@ -26,7 +26,9 @@ pub enum LinkError {
     Tls(String),
     #[error("cannot read the program file of pgio for its hash")]
     Program(#[source] io::Error),
-    #[error("a message of {bytes} bytes exceeds the limit of {limit}; use more drivers, or fewer sessions")]
+    #[error(
+        "a message of {bytes} bytes exceeds the limit of {limit}; use more drivers, or fewer sessions"
+    )]
     TooLarge { bytes: usize, limit: usize },
     #[error(
         "the clock of {peer} cannot be measured: {answered} of {asked} round trips were answered in {seconds} s"

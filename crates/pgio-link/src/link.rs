@@ -61,7 +61,7 @@ struct Shared {
     closing: AtomicBool,
     /// The thread has ended.
     ended: AtomicBool,
-    /// Where the round trips go that somebody waits for.
+    /// Receives round trips while [`Link::offset`] waits for them.
     trips: Mutex<Option<Sender<RoundTrip>>>,
 }
 
@@ -270,7 +270,7 @@ impl Thread {
                 Some(Out::Bytes(bytes)) => {
                     self.connection.writer().write_all(&bytes).map_err(Self::lost)?;
                 }
-                // What was queued before it must not count as its way.
+                // First send what was queued before the ping: its time must not be part of the round trip.
                 Some(Out::Ping) => {
                     self.flush()?;
                     self.ping()?;

@@ -186,7 +186,7 @@ fn try_receive(
     let sink = move |event: Event| {
         let lost = matches!(event, Event::Lost(_));
         let _ = of_link.arrivals.send(Arrival::FromDriver { rank, id, event });
-        // Only now: a replacement must not be heard of before the loss.
+        // Free the rank after the loss is reported, so that no replacement joins before it.
         if lost {
             of_link.ranks.free(rank);
         }
