@@ -82,7 +82,7 @@ impl Maildir {
     }
 }
 
-/// The mail server.
+/// Where the mail server listens.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub enum MailServer {
     /// `host:port`, passed to the resolver unchanged.

@@ -1,14 +1,14 @@
 //! Reports: stored results and their analysis as text, Markdown, CSV, JSON and a page.
 //!
 //! Reports measure nothing and access no server, so each can be made again from the stored record.
-//! [`table`] is the model that every format renders. `comparison` fills it from an analysis, `sweep` from
-//! its curves, `screening` and `cells` from a factorial design, [`across`] from two analyses, [`history`] from many
-//! runs, [`brief`] of a demo; [`text`], [`markdown`], [`csv`] and [`mod@html`] render it. [`mod@pilot`] shows a plan.
-//! [`answers`] has the answer in words for each condition, [`sentence`] words a verdict; [`json`] is the versioned form
-//! for other programs, [`junit`] that of CI systems, [`openmetrics`] that of Prometheus, [`wide`] the trials for
-//! spreadsheets. For one trial,
-//! [`classic`] prints the original pgio's lines, [`trial`] the details below them, and
-//! [`session_detail`] the file of that name.
+//! [`table`] is the model that every format renders. `comparison` fills it from an analysis, `sweep` from the
+//! curves of a sweep, `screening` and `cells` from a factorial design, [`across`] from two sides, [`history`] from
+//! many runs, [`brief`] from a demo, and [`mod@pilot`] from a pilot. [`text`], [`markdown`], [`csv`] and [`mod@html`]
+//! render it. [`answers`] puts the answer for each condition into words, [`sentence`] a verdict.
+//!
+//! [`json`] is the versioned form for other programs, [`junit`] the form for CI systems, [`openmetrics`] the form for
+//! Prometheus, and [`wide`] the table of trials for spreadsheets. For one trial, [`classic`] prints the original
+//! pgio's lines, [`trial`] the details below them, and [`session_detail`] the file of that name.
 
 pub mod across;
 mod answer;

@@ -375,7 +375,8 @@ impl Stage for Live<'_> {
     fn undo(&mut self, planned: &Planned) -> Result<(), LiveError> {
         let names: Vec<String> = self.cells[planned.cell].targets().cloned().collect();
         let mut all = Ok(());
-        // The first server holds what the others share. An error on one leaves none of the others as they are.
+        // Undo on the first server last: it holds what all of them share. After an error, the others are still
+        // undone.
         for name in names.iter().rev() {
             all = all.and(self.release(planned.cell, name));
         }

@@ -1,5 +1,6 @@
-//! Finds processes on a host by a word among their arguments, which is drawn or composed for that. Short, since
-//! commands of the user's and guards share it and nothing else.
+//! Finds the processes on a host that have a given word among their arguments: the mark of a command or of a guard.
+//!
+//! This file is short because commands and guards share this search and nothing else.
 
 use std::time::Duration;
 
