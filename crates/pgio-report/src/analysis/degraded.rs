@@ -3,7 +3,8 @@
 //!
 //! Users of a database notice stalls, but a mean hides them, and so does the typical block. The median is
 //! that of all slices of the condition's trials, so a condition that is slow throughout is not degraded.
-//! The resolution is a slice, about a second. Shares may be 0, so they are compared by difference.
+//! The resolution is a slice, about a second, or several where operations take so long that a slice holds only a
+//! few of them. Shares may be 0, so they are compared by difference.
 
 use std::collections::BTreeMap;
 
@@ -12,9 +13,10 @@ use benchmath::summary;
 use super::candidate::{self, Candidate};
 use super::pairing::{Arm, PairedArms, Pairs};
 use super::steady;
+use pgio_results::histogram::Histogram;
 use pgio_results::metrics;
 use pgio_results::model::Slice;
-use pgio_results::operation::Work;
+use pgio_results::operation::{Class, Work};
 use pgio_results::store::Manifest;
 use pgio_results::{Metric, Trial};
 
@@ -24,8 +26,17 @@ pub(super) const LONGEST: &str = "degraded_longest";
 /// A slice is degraded below this share of the median rate.
 const DEGRADED: f64 = 0.5;
 
-/// With fewer slices in all of a condition's trials, there is no meaningful median.
-const MIN_SLICES: usize = 6;
+/// With fewer stretches in all of a condition's trials, there is no meaningful median.
+const MIN_STRETCHES: usize = 6;
+
+/// A stretch holds at least so many operations on average. Of 20 that arrive at random, one stretch in 200 has less
+/// than half.
+const MIN_OPERATIONS: f64 = 20.0;
+
+/// A stretch holds at least so many operations of each session on average. Sessions that wait for one standby work
+/// in step: while each operation takes more than a slice, every slice has either as many operations as there are
+/// sessions, or none.
+const MIN_OPERATIONS_PER_SESSION: f64 = 2.0;
 
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
 struct Degraded {
@@ -40,10 +51,19 @@ impl Degraded {
     }
 }
 
-/// What is usual for a condition: the work of its slices, and the rate below which one is degraded.
+/// Successive slices of a trial that are judged as one.
+#[derive(Debug, Clone, Copy, Default)]
+struct Stretch {
+    seconds: f64,
+    done: u64,
+}
+
+/// What is usual for a condition: the work of its stretches, and the rate below which one is degraded.
 #[derive(Debug, Clone, Copy)]
 struct Limit {
     work: Work,
+    /// The number of slices in a stretch.
+    slices: usize,
     rate: f64,
 }
 
@@ -51,29 +71,77 @@ impl Limit {
     /// `None` without enough slices that count the work.
     fn new(arm: &Arm<'_>, primary: &str) -> Option<Limit> {
         let work = steady::work_of(primary)?;
-        let slices = arm.by_block().flat_map(|(_, t)| &t.timeline);
-        let rates: Vec<f64> = slices.filter_map(|slice| rate(slice, work)).collect();
+        let slices = slices_per_stretch(arm, work)?;
+        let trials = arm.by_block().map(|(_, trial)| trial);
+        let stretches = trials.flat_map(|trial| stretches(&trial.timeline, work, slices));
+        let rates: Vec<f64> = stretches.filter_map(rate).collect();
         let usual = summary::median(&rates)?;
-        (usual > 0.0 && rates.len() >= MIN_SLICES).then_some(Limit { work, rate: DEGRADED * usual })
+        let limit = Limit { work, slices, rate: DEGRADED * usual };
+        (usual > 0.0 && rates.len() >= MIN_STRETCHES).then_some(limit)
     }
 
     fn of(self, trial: &Trial) -> Degraded {
-        degraded_time(trial, |slice| rate(slice, self.work).is_some_and(|r| r < self.rate))
+        let all = stretches(&trial.timeline, self.work, self.slices);
+        degraded_time(all, |stretch| rate(stretch).is_some_and(|r| r < self.rate))
     }
 }
 
-fn rate(slice: &Slice, work: Work) -> Option<f64> {
-    (slice.seconds > 0.0).then(|| slice.done(work) as f64 / slice.seconds)
+fn rate(stretch: Stretch) -> Option<f64> {
+    (stretch.seconds > 0.0).then(|| stretch.done as f64 / stretch.seconds)
 }
 
-fn degraded_time(trial: &Trial, is_degraded: impl Fn(&Slice) -> bool) -> Degraded {
+/// How many slices hold enough operations to judge them; `None` if even whole trials do not.
+fn slices_per_stretch(arm: &Arm<'_>, work: Work) -> Option<usize> {
+    let (mut slices, mut operations, mut by_session, mut shortest) = (0.0, 0.0, 0.0, usize::MAX);
+    for (_, trial) in arm.by_block() {
+        let own = operations_of(trial, work) as f64;
+        slices += trial.timeline.len() as f64;
+        operations += own;
+        by_session += own / trial.sessions.len().max(1) as f64;
+        shortest = shortest.min(trial.timeline.len());
+    }
+    let needed = (MIN_OPERATIONS / operations).max(MIN_OPERATIONS_PER_SESSION / by_session);
+    let needed = (needed * slices).ceil().max(1.0);
+    (needed <= shortest as f64).then_some(needed as usize)
+}
+
+/// The operations that did this work. One that reads or updates may visit hundreds of blocks.
+fn operations_of(trial: &Trial, work: Work) -> u64 {
+    let classes: &[Class] = match work {
+        Work::BlockVisits => &[Class::Read, Class::Update],
+        Work::RowsUpdated => &[Class::Update],
+        Work::Commits | Work::Messages => &[],
+    };
+    let calls = classes.iter().filter_map(|class| trial.histograms.get(class.name()));
+    match calls.map(Histogram::count).sum() {
+        0 => trial.timeline.iter().map(|slice| slice.done(work)).sum(),
+        calls => calls,
+    }
+}
+
+/// The last stretch includes the remaining slices.
+fn stretches(timeline: &[Slice], work: Work, slices: usize) -> impl Iterator<Item = Stretch> {
+    let last = (timeline.len() / slices).saturating_sub(1);
+    let mut all = vec![Stretch::default(); if timeline.is_empty() { 0 } else { last + 1 }];
+    for (n, slice) in timeline.iter().enumerate() {
+        let stretch = &mut all[(n / slices).min(last)];
+        stretch.seconds += slice.seconds;
+        stretch.done += slice.done(work);
+    }
+    all.into_iter()
+}
+
+fn degraded_time(
+    stretches: impl Iterator<Item = Stretch>,
+    is_degraded: impl Fn(Stretch) -> bool,
+) -> Degraded {
     let (mut total, mut degraded, mut period) = (0.0, 0.0, 0.0f64);
     let mut longest = 0.0f64;
-    for slice in &trial.timeline {
-        total += slice.seconds;
-        if is_degraded(slice) {
-            degraded += slice.seconds;
-            period += slice.seconds;
+    for stretch in stretches {
+        total += stretch.seconds;
+        if is_degraded(stretch) {
+            degraded += stretch.seconds;
+            period += stretch.seconds;
             longest = longest.max(period);
         } else {
             period = 0.0;
@@ -249,5 +317,52 @@ mod tests {
         let analysis = analyze(&experiment(&["local", "on"], trials));
         assert_eq!(analysis.condition("on").unwrap().metrics[SHARE].value, Some(0.0));
         assert!(analysis.comparison("on", SHARE).is_none());
+    }
+
+    /// One session whose commits take 1.6 s: each second has one or none.
+    #[test]
+    fn operations_longer_than_a_slice_are_no_stalls() {
+        let even = |block: u32, seconds_per_commit: f64| -> Vec<u64> {
+            let ended = |second: u32| {
+                ((f64::from(second) + 0.01 * f64::from(block)) / seconds_per_commit) as u64
+            };
+            (0..60).map(|second| ended(second + 1) - ended(second)).collect()
+        };
+        let both = |block| {
+            [timed("local", block, &even(block, 0.2)), timed("on", block, &even(block, 1.6))]
+        };
+        let analysis = analyze(&experiment(&["local", "on"], (1..=6).flat_map(both).collect()));
+        let checks: Vec<_> = analysis.checks.iter().filter(|c| c.id == "stalls").collect();
+        assert_eq!(analysis.condition("on").unwrap().metrics[SHARE].value, Some(0.0));
+        assert!(checks.is_empty(), "{checks:?}");
+    }
+
+    /// Stretches of 4 s show a stall of 12 s all the same.
+    #[test]
+    fn a_stall_of_slow_operations_is_degraded_time() {
+        let with_stall = |block: u32| {
+            let mut commits = [6; 60];
+            if block == 2 {
+                commits[20..32].fill(0);
+            }
+            [timed("local", block, &[6; 60]), timed("on", block, &commits)]
+        };
+        let analysis =
+            analyze(&experiment(&["local", "on"], (1..=6).flat_map(with_stall).collect()));
+        let on = &analysis.condition("on").unwrap().metrics;
+        assert_eq!((on[SHARE].value, on[LONGEST].value), (Some(0.2 / 6.0), Some(12.0)));
+    }
+
+    #[test]
+    fn a_stretch_takes_the_slices_that_remain() {
+        let timeline: Vec<Slice> =
+            (1..=7).map(|n| Slice { seconds: 1.0, commits: n, ..Slice::default() }).collect();
+        let sums = |slices| -> Vec<u64> {
+            stretches(&timeline, Work::Commits, slices).map(|s| s.done).collect()
+        };
+        assert_eq!(sums(1), [1, 2, 3, 4, 5, 6, 7]);
+        assert_eq!(sums(3), [6, 22]);
+        assert_eq!(sums(8), [28]);
+        assert_eq!(stretches(&[], Work::Commits, 3).count(), 0);
     }
 }
