@@ -94,6 +94,7 @@ mod tests {
     use super::super::analyze;
     use super::super::test_support::{experiment, failing, trial};
     use super::*;
+    use pgio_results::Outcome;
     use pgio_results::store::StoredExperiment;
 
     /// Eight blocks: the rate of `x` is the baseline's times `ratio`, with noise of 1 %.
@@ -145,6 +146,18 @@ mod tests {
         // Fisher's p is 0.22 for 3 of 12 trials against none, and 0.014 for 6.
         assert_eq!(failed(3), Some(Gate::Undecided));
         assert_eq!(failed(6), Some(Gate::Fail));
+    }
+
+    /// Fisher's p is 0.15 for 5 of 12 trials against 1 of 12.
+    #[test]
+    fn one_failure_of_the_baseline_does_not_excuse_more_of_a_condition() {
+        let mut stored = failing(1.0, |block| block % 2 == 1 && block < 10);
+        let last =
+            stored.trials.iter_mut().rev().find(|t| t.place.as_ref().unwrap().condition == "local");
+        last.unwrap().outcome = Outcome::Failed { error: "out of memory".to_owned() };
+        let analysis = analyze(&stored);
+        let c = analysis.primary("x").unwrap();
+        assert_eq!((c.gate_by_margin, c.gate), (Some(Gate::Pass), Some(Gate::Undecided)), "{c:?}");
     }
 
     #[test]

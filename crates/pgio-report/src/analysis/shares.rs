@@ -88,10 +88,11 @@ pub(super) fn shares(manifest: &Manifest, arms: &Arms<'_>, condition: &str) -> V
     all
 }
 
-/// The share of a condition's trials that failed, if it is larger than the baseline's and part of the result.
+/// The share of a condition's trials that failed, if it is larger than the baseline's. It need not be notable: a
+/// condition with even more failures must not pass because the baseline has one as well.
 pub fn failed_more(condition: &Condition) -> Option<&Share> {
     let is_larger = |s: &Share| s.trials * s.baseline_of > s.baseline_trials * s.of;
-    condition.shares.iter().find(|s| s.what == FAILED && s.notable && is_larger(s))
+    condition.shares.iter().find(|s| s.what == FAILED && is_larger(s))
 }
 
 fn trials<'a>(arm: &Arm<'a>) -> impl Iterator<Item = &'a Trial> {
