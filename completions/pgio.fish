@@ -47,8 +47,8 @@ complete -c pgio -n "__fish_pgio_using_subcommand demo" -l blocks -d 'Number of 
 complete -c pgio -n "__fish_pgio_using_subcommand demo" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l classic-files -d 'Write pgio_objects_creation.out and pgio_data_load_table_sizes.out to this directory' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l config -d 'Read this instead of ./pgio.conf' -r -F
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l dbname -d 'Database whose statistics pgio reads [DBNAME; default pg10]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l connect-string -d 'Database to connect to: a database name, a conninfo string or a URI; without a pgio.conf, the PG* variables apply [CONNECT_STRING; default pg10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l dbname -d 'Database whose statistics pgio reads [DBNAME; default with a pgio.conf: pg10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l connect-string -d 'Database to connect to: a database name, a conninfo string or a URI; without a pgio.conf, the PG* variables apply [CONNECT_STRING; default with a pgio.conf: pg10]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l num-schemas -d 'Number of tables, pgio1 to pgioN [NUM_SCHEMAS; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l num-threads -d 'Sessions per table; when loading, number of tables to load in parallel [NUM_THREADS; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l scale -d 'Size of each table: N blocks of 8 kB, or NM, NG or NT [SCALE; default 4G]' -r
@@ -58,7 +58,7 @@ complete -c pgio -n "__fish_pgio_using_subcommand setup" -l filler -d 'Content o
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l filler-width -d 'Bytes of filler per row; above 4028, an updated row does not fit into its block [FILLER_WIDTH; default 1024]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l fillfactor -d 'Fillfactor of the tables; each block must hold exactly one row [FILLFACTOR; default 10]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l unlogged -d 'Create unlogged tables, whose changes write no WAL [UNLOGGED; default FALSE]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand setup" -l scan-scale -d 'Size of the table pgio_scan for full table scans (default: no such table) [SCAN_SCALE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand setup" -l scan-scale -d 'Size of the table pgio_scan for full table scans; setup loads no such table without it [SCAN_SCALE]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l seed -d 'Seed of all random choices (default: drawn and recorded) [SEED]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l json -d 'Store the trial as JSON; `-` is standard output' -r -F
@@ -66,16 +66,16 @@ complete -c pgio -n "__fish_pgio_using_subcommand run" -l classic-files -d 'Writ
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l telemetry -d 'Sampling interval of telemetry on server and host; 0 disables it' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l tolerate -d 'Let a trial count that this check would make invalid; may be repeated' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l config -d 'Read this instead of ./pgio.conf' -r -F
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l dbname -d 'Database whose statistics pgio reads [DBNAME; default pg10]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l connect-string -d 'Database to connect to: a database name, a conninfo string or a URI; without a pgio.conf, the PG* variables apply [CONNECT_STRING; default pg10]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l num-schemas -d 'Number of tables, pgio1 to pgioN [NUM_SCHEMAS; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l dbname -d 'Database whose statistics pgio reads [DBNAME; default with a pgio.conf: pg10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l connect-string -d 'Database to connect to: a database name, a conninfo string or a URI; without a pgio.conf, the PG* variables apply [CONNECT_STRING; default with a pgio.conf: pg10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l num-schemas -d 'Number of tables, pgio1 to pgioN [NUM_SCHEMAS; default: as loaded]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l num-threads -d 'Sessions per table; when loading, number of tables to load in parallel [NUM_THREADS; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l scale -d 'Size of each table: N blocks of 8 kB, or NM, NG or NT [SCALE; default 128G]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l filler -d 'Content of the filler: plain (all rows the same, as in the original) or random (incompressible) [FILLER; default plain]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l filler-width -d 'Bytes of filler per row; above 4028, an updated row does not fit into its block [FILLER_WIDTH; default 1024]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l fillfactor -d 'Fillfactor of the tables; each block must hold exactly one row [FILLFACTOR; default 10]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l unlogged -d 'Create unlogged tables, whose changes write no WAL [UNLOGGED; default FALSE]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand run" -l scan-scale -d 'Size of the table pgio_scan for full table scans (default: no such table) [SCAN_SCALE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l scale -d 'Size of each table: N blocks of 8 kB, or NM, NG or NT [SCALE; default: as loaded]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l filler -d 'Content of the filler: plain (all rows the same, as in the original) or random (incompressible) [FILLER; default: as loaded]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l filler-width -d 'Bytes of filler per row; above 4028, an updated row does not fit into its block [FILLER_WIDTH; default: as loaded]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l fillfactor -d 'Fillfactor of the tables; each block must hold exactly one row [FILLFACTOR; default: as loaded]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l unlogged -d 'Create unlogged tables, whose changes write no WAL [UNLOGGED; default: as loaded]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand run" -l scan-scale -d 'Size of the table pgio_scan for full table scans; setup loads no such table without it [SCAN_SCALE; default: as loaded]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l update-pct -d 'Percentage of calls that update [UPDATE_PCT; default 0]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l run-time -d 'Length of the measured window; a number without unit is in seconds [RUN_TIME; default 300]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l work-unit -d 'Blocks visited by a read call [WORK_UNIT; default 255]' -r
@@ -117,7 +117,7 @@ complete -c pgio -n "__fish_pgio_using_subcommand compare" -l blocks -d 'With --
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l max-blocks -d 'With --resume of an experiment with a precision: increase the maximum number of blocks to N' -r
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l matters -d 'The margin: an effect smaller than this share does not matter; replaces `matters` of the file' -r
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l weave -d 'Interleave the conditions of a block in slices of this mean length (such as 20ms); auto finds the length, false gives each trial its own window; replaces `weave` in the file' -r
-complete -c pgio -n "__fish_pgio_using_subcommand compare" -l drivers -d 'Generate the load by several drivers: local:N, slurm:N, kubernetes:N or run:COMMAND with {drive} in it; replaces `engine` of [drivers]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand compare" -l drivers -d 'Generate the load by several drivers: local:N, slurm:N, kubernetes:N, run:COMMAND or run:N:COMMAND, with {drive} in COMMAND; replaces `engine` of [drivers]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l image -d 'Container image for Kubernetes drivers' -r
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l live -d 'Serve the report to browsers at this address, such as 127.0.0.1:8080, while the experiment runs' -r
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l live-token-file -d 'Require the token in this file from browsers, instead of the one in PGIO_LIVE_TOKEN; an address that is not loopback needs one of them' -r -F
@@ -159,16 +159,16 @@ complete -c pgio -n "__fish_pgio_using_subcommand store" -s h -l help -d 'Print 
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l format -r -f -a "text\t''
 json\t''"
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l config -d 'Read this instead of ./pgio.conf' -r -F
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l dbname -d 'Database whose statistics pgio reads [DBNAME; default pg10]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l connect-string -d 'Database to connect to: a database name, a conninfo string or a URI; without a pgio.conf, the PG* variables apply [CONNECT_STRING; default pg10]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l num-schemas -d 'Number of tables, pgio1 to pgioN [NUM_SCHEMAS; default 1]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l dbname -d 'Database whose statistics pgio reads [DBNAME; default with a pgio.conf: pg10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l connect-string -d 'Database to connect to: a database name, a conninfo string or a URI; without a pgio.conf, the PG* variables apply [CONNECT_STRING; default with a pgio.conf: pg10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l num-schemas -d 'Number of tables, pgio1 to pgioN [NUM_SCHEMAS; default: as loaded]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l num-threads -d 'Sessions per table; when loading, number of tables to load in parallel [NUM_THREADS; default 1]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l scale -d 'Size of each table: N blocks of 8 kB, or NM, NG or NT [SCALE; default 128G]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l filler -d 'Content of the filler: plain (all rows the same, as in the original) or random (incompressible) [FILLER; default plain]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l filler-width -d 'Bytes of filler per row; above 4028, an updated row does not fit into its block [FILLER_WIDTH; default 1024]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l fillfactor -d 'Fillfactor of the tables; each block must hold exactly one row [FILLFACTOR; default 10]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l unlogged -d 'Create unlogged tables, whose changes write no WAL [UNLOGGED; default FALSE]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l scan-scale -d 'Size of the table pgio_scan for full table scans (default: no such table) [SCAN_SCALE]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l scale -d 'Size of each table: N blocks of 8 kB, or NM, NG or NT [SCALE; default: as loaded]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l filler -d 'Content of the filler: plain (all rows the same, as in the original) or random (incompressible) [FILLER; default: as loaded]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l filler-width -d 'Bytes of filler per row; above 4028, an updated row does not fit into its block [FILLER_WIDTH; default: as loaded]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l fillfactor -d 'Fillfactor of the tables; each block must hold exactly one row [FILLFACTOR; default: as loaded]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l unlogged -d 'Create unlogged tables, whose changes write no WAL [UNLOGGED; default: as loaded]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l scan-scale -d 'Size of the table pgio_scan for full table scans; setup loads no such table without it [SCAN_SCALE; default: as loaded]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l update-pct -d 'Percentage of calls that update [UPDATE_PCT; default 0]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l run-time -d 'Length of the measured window; a number without unit is in seconds [RUN_TIME; default 300]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand doctor" -l work-unit -d 'Blocks visited by a read call [WORK_UNIT; default 255]' -r
@@ -219,13 +219,13 @@ complete -c pgio -n "__fish_pgio_using_subcommand ballast" -s h -l help -d 'Prin
 complete -c pgio -n "__fish_pgio_using_subcommand drive" -l coordinator -d 'Where the coordinator listens, several addresses separated by commas' -r
 complete -c pgio -n "__fish_pgio_using_subcommand drive" -l within -d 'Give up if no coordinator answers within this many seconds' -r
 complete -c pgio -n "__fish_pgio_using_subcommand drive" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand undo" -l connect -d 'Use this connection string instead of the journal\'s, for example to add a password; also end sessions that an interrupted run left on that server' -r
+complete -c pgio -n "__fish_pgio_using_subcommand undo" -l connect -d 'Use this connection string instead of the journal\'s, for example to reach the server at another address; also end sessions that an interrupted run left on that server' -r
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -l keep -d 'Keep a value that someone changed after the run'
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -l restore -d 'Restore the prior value even if someone changed it after the run'
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l config -d 'Read this instead of ./pgio.conf' -r -F
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l dbname -d 'Database whose statistics pgio reads [DBNAME; default pg10]' -r
-complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l connect-string -d 'Database to connect to: a database name, a conninfo string or a URI; without a pgio.conf, the PG* variables apply [CONNECT_STRING; default pg10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l dbname -d 'Database whose statistics pgio reads [DBNAME; default with a pgio.conf: pg10]' -r
+complete -c pgio -n "__fish_pgio_using_subcommand destroy" -l connect-string -d 'Database to connect to: a database name, a conninfo string or a URI; without a pgio.conf, the PG* variables apply [CONNECT_STRING; default with a pgio.conf: pg10]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -s y -l yes -d 'Do not ask for confirmation'
 complete -c pgio -n "__fish_pgio_using_subcommand destroy" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand example" -s h -l help -d 'Print help'

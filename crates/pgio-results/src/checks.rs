@@ -53,6 +53,9 @@ const fn behavior(id: &'static str, warning: &'static str, remedy: &'static str)
 
 /// Whether the condition was in force. A trial that breaks it shows nothing about its condition, even if it failed.
 pub const IN_FORCE: &str = "treatment-in-force";
+pub const CLOCK_STEP: &str = "clock-step";
+pub const WEAVE_ENDED: &str = "weave-ended";
+pub const WEAVE_GUARD: &str = "weave-guard";
 
 /// Checks of a single trial, then checks that compare trials.
 pub const CHECKS: &[CheckDef] = &[
@@ -120,6 +123,24 @@ pub const CHECKS: &[CheckDef] = &[
         "",
         "calls of a session took longer on average than the slices of a woven window, or none ended in its slices",
         "name longer slices, or use weave = false",
+    ),
+    def(
+        WEAVE_GUARD,
+        "",
+        "in more than 5 % of the slices of a woven window a session began after half of the guard, so that less of what the previous condition left behind was excluded",
+        "run pgio nearer to the server or on a host that is less busy, or name longer slices",
+    ),
+    def(
+        WEAVE_ENDED,
+        "another condition of a woven window failed, which ended the window",
+        "",
+        "see the failed trial of that condition",
+    ),
+    def(
+        CLOCK_STEP,
+        "the server's clock moved by more than 1 % of the window against that of pgio's machine, so that sessions which are timed by it worked for longer or less long than recorded",
+        "",
+        "run a time service that slews the clock instead of setting it",
     ),
     def(
         "environment-changed",

@@ -58,7 +58,7 @@ pub use plan::SHORTEST_TURN;
 pub use pool::SessionPool;
 pub use room::wait_for_room;
 pub use slice::Totals;
-pub use weave::{WeavePlan, WovenCondition, WovenOutcome};
+pub use weave::{WeavePlan, WovenCondition, WovenFailure, WovenOutcome};
 
 /// What one session is prepared with.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]

@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use crate::treatment::InForce;
 use pgio_results::change::{Change, Subject};
-use pgio_results::checks;
+use pgio_results::checks::{self, CLOCK_STEP, WEAVE_ENDED, WEAVE_GUARD};
 use pgio_results::model::{Check, CheckVerdict, Evidence, Outcome, Trial, When};
 use pgio_results::series::Series;
 
@@ -23,6 +23,12 @@ const SIZE_DRIFT: f64 = 0.02;
 
 /// Share of a window that a session may miss without a warning.
 const LATE_SHARE: f64 = 0.02;
+
+/// Share of a woven window's slices in which sessions may be late without a warning.
+const LATE_SLICES_SHARE: f64 = 0.05;
+
+/// Share of a window by which the server's clock may move against this machine's.
+const CLOCK_SHARE: f64 = 0.01;
 
 /// Adds verdicts to the record. `waits_for_flush`: whether each commit of the workload does by itself.
 pub(super) fn judge(
@@ -212,6 +218,37 @@ pub(super) fn common_start(late: f64, window: f64) -> Check {
     }
 }
 
+/// Checks a window that is timed by the server's clock.
+pub(super) fn clock_step(moved: f64, window: f64) -> Option<Check> {
+    (moved.abs() > window * CLOCK_SHARE).then(|| {
+        Check::invalid(
+            CLOCK_STEP,
+            format!(
+                "the server's clock moved by {:+.0} ms against this machine's in a window of {window:.2} s",
+                moved * 1e3
+            ),
+            checks::remedy(CLOCK_STEP),
+        )
+    })
+}
+
+/// Checks a condition of a woven window: the guard of its slices is not spent before the sessions begin.
+pub(super) fn late_slices(late: usize, slices: usize) -> Option<Check> {
+    (late as f64 > slices as f64 * LATE_SLICES_SHARE).then(|| {
+        Check::warning(
+            WEAVE_GUARD,
+            format!("in {late} of {slices} slices a session began after half of the guard"),
+            checks::remedy(WEAVE_GUARD),
+        )
+    })
+}
+
+/// Checks a woven window that another condition ended.
+pub(super) fn ended_by(condition: &str, error: &str) -> Check {
+    let message = format!("the window ended in a slice of `{condition}`: {error}");
+    Check::invalid(WEAVE_ENDED, message, checks::remedy(WEAVE_ENDED))
+}
+
 /// Checks a woven window: each slice begins when the standby has applied what the last one left.
 pub(super) fn standby_lag(slices: u32) -> Option<Check> {
     (slices > 0).then(|| {
@@ -265,6 +302,25 @@ mod tests {
         let id = |times, failed| canceled_waits(times, failed).map(|check| check.id);
         assert_eq!(id(2, false).as_deref(), Some("synchronous-wait-cancelled"));
         assert_eq!((id(0, false), id(2, true)), (None, None));
+    }
+
+    #[test]
+    fn a_clock_that_moves_by_more_than_a_hundredth_of_the_window_invalidates_the_trial() {
+        for (moved, window, is_found) in
+            [(0.04, 5.0, false), (0.06, 5.0, true), (-0.06, 5.0, true), (0.06, 60.0, false)]
+        {
+            let found = clock_step(moved, window);
+            assert_eq!(found.is_some(), is_found, "{moved} {window}");
+            assert!(found.is_none_or(|check| check.verdict == CheckVerdict::Invalid));
+        }
+        let text = clock_step(-0.5, 5.0).unwrap().message;
+        assert!(text.contains("moved by -500 ms"), "{text}");
+    }
+
+    #[test]
+    fn some_slices_may_begin_late() {
+        assert_eq!((late_slices(0, 0), late_slices(2, 40)), (None, None));
+        assert!(late_slices(3, 40).is_some_and(|check| check.message.contains("3 of 40")));
     }
 
     fn reading(when: When, found: &str, expected: Option<&str>) -> Evidence {

@@ -25,21 +25,25 @@ pub struct Start {
 impl Start {
     /// Returns the moment that is `lead` ahead of now.
     pub(super) fn after_lead(admin: &mut Client, lead: Duration) -> Result<Start, EngineError> {
-        let asked = Instant::now();
-        let now = prepare::server_clock(admin)?;
-        // The server read its clock between request and answer; assume the middle.
-        let read = asked + asked.elapsed() / 2;
-        Ok(Start { at: read + lead, epoch: now + lead.as_secs_f64() })
+        let (_, read) = Start::now(admin)?;
+        let at = Instant::now() + lead;
+        Ok(Start { at, epoch: read.epoch_of(at) })
     }
 
-    /// Returns the present moment, by the quickest of a few round trips.
-    pub(super) fn now(admin: &mut Client) -> Result<Start, EngineError> {
+    /// Returns the present moment, by the quickest of a few round trips, and that round trip.
+    pub(super) fn now(admin: &mut Client) -> Result<(Duration, Start), EngineError> {
+        // The server read its clock between request and answer; assume the middle.
         quickest(|| {
             let asked = Instant::now();
             let epoch = query_clock(admin)?;
             let round_trip = asked.elapsed();
             Ok((round_trip, Start { at: asked + round_trip / 2, epoch }))
         })
+    }
+
+    /// Returns how far the server's clock moved against this machine's since then, in seconds.
+    pub(super) fn moved_until(&self, later: Start) -> f64 {
+        later.epoch - self.epoch_of(later.at)
     }
 
     /// Returns a later moment of this machine as seconds since the epoch on the server's clock.
@@ -73,15 +77,15 @@ impl Start {
 }
 
 /// `ask` returns the round trip and what it read.
-fn quickest<T, E>(mut ask: impl FnMut() -> Result<(Duration, T), E>) -> Result<T, E> {
+fn quickest<T, E>(mut ask: impl FnMut() -> Result<(Duration, T), E>) -> Result<(Duration, T), E> {
     let mut best = ask()?;
     for _ in 1..FEW_ROUND_TRIPS {
-        let (round_trip, read) = ask()?;
-        if round_trip < best.0 {
-            best = (round_trip, read);
+        let found = ask()?;
+        if found.0 < best.0 {
+            best = found;
         }
     }
-    Ok(best.1)
+    Ok(best)
 }
 
 /// Waits until a moment of this machine's clock.
@@ -232,11 +236,13 @@ mod tests {
     #[test]
     fn a_moment_is_read_by_the_quickest_of_a_few_round_trips() {
         let mut trips = [9, 3, 1, 7, 0].into_iter().map(|ms| (Duration::from_millis(ms), ms));
-        assert_eq!(quickest(|| trips.next().ok_or(())), Ok(1));
+        assert_eq!(quickest(|| trips.next().ok_or(())), Ok((Duration::from_millis(1), 1)));
         assert_eq!(trips.next().map(|(_, ms)| ms), Some(0), "no fifth one was taken");
         let at = Instant::now();
         let start = Start { at, epoch: 1000.0 };
-        assert_eq!(start.epoch_of(at + Duration::from_millis(500)), 1000.5);
+        let later = at + Duration::from_millis(500);
+        assert_eq!(start.epoch_of(later), 1000.5);
+        assert_eq!(start.moved_until(Start { at: later, epoch: 1000.75 }), 0.25);
     }
 
     #[test]

@@ -94,6 +94,8 @@ pub struct WindowOutcome {
     pub late: f64,
     /// Delay between the common start and the start of the first session.
     pub first: f64,
+    /// How far the server's clock, by which its sessions are timed, moved against this machine's, in seconds.
+    pub clock_moved: f64,
     pub error: Option<EngineError>,
     /// Commits that became local because their wait for the standby was canceled.
     pub cancelled_sync_rep: usize,
@@ -120,6 +122,7 @@ impl WindowOutcome {
             seconds: 0.0,
             late: 0.0,
             first: f64::INFINITY,
+            clock_moved: 0.0,
             error: None,
             cancelled_sync_rep: 0,
             readings: BTreeSet::new(),

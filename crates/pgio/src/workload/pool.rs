@@ -149,6 +149,10 @@ impl SessionPool {
         let mut working = Working { members, window, working: count, covered: vec![0.0; count] };
         let error = phase::run(&mut working, &self.events, &self.setup.stop);
         let mut outcome = working.window.outcome;
+        if error.is_none() {
+            let (_, now) = Start::now(admin)?;
+            outcome.clock_moved = start.moved_until(now);
+        }
         outcome.error = error;
         for member in &self.members {
             outcome.totals.merge(&member.totals);

@@ -81,7 +81,7 @@ fn exists(client: &mut Client, name: &str) -> Result<bool, EngineError> {
     Ok(row.get(0))
 }
 
-pub(super) fn show(client: &mut Client, name: &str) -> Result<String, EngineError> {
+fn show(client: &mut Client, name: &str) -> Result<String, EngineError> {
     let row = client
         .query_one("SELECT current_setting($1)", &[&name])
         .map_err(failed("reading a setting"))?;

@@ -14,7 +14,7 @@ use super::notice::Notices;
 use super::participants::Setup;
 use super::plan::SHORTEST_TURN;
 use super::prepare::{
-    backend_pid, check_plan, check_privileges, failed, pin, server_clock, show, version_num,
+    backend_pid, check_plan, check_privileges, failed, pin, server_clock, version_num,
 };
 use super::slice::{SliceResult, woven_statement};
 use super::sql::fill;
@@ -79,6 +79,8 @@ pub(super) struct SliceOrder {
 /// A slice of a woven window that one session has done.
 pub(super) struct WovenDone {
     pub index: u32,
+    /// When its work began, the guard's included; `None` after a deadlock that the block did not catch.
+    pub began: Option<f64>,
     pub halves: [SliceWork; 2],
     /// The settings before and after the slice.
     pub readings: Vec<(String, String)>,
@@ -216,7 +218,8 @@ impl Session<'_> {
             }
             let length = if self.script.turns.is_empty() { 1.0 } else { SHORTEST_TURN };
             let until_at = (now + length).min(end);
-            self.run_slice(SliceArgs { until_at, seed: seed.take(), ..SliceArgs::default() })?;
+            let args = SliceArgs { until_at, seed: seed.take(), ..SliceArgs::default() };
+            self.run_slice(args, &Vec::new())?;
         }
         self.flush_statistics()
     }
@@ -235,6 +238,12 @@ impl Session<'_> {
         if one_transaction {
             self.client.batch_execute("BEGIN").map_err(failed("BEGIN"))?;
         }
+        let settings: Switches = self
+            .setup
+            .settings
+            .iter()
+            .map(|(name, value)| (name.clone(), Some(value.clone())))
+            .collect();
         let mut left = window.at_most;
         let mut number = 0;
         loop {
@@ -247,10 +256,9 @@ impl Session<'_> {
                 seed: (number == 0).then_some(window.seed),
                 at_most: left,
             };
-            let work = self.run_slice(args)?;
+            let (work, readings) = self.run_slice(args, &settings)?;
             left = left.map(|n| n.saturating_sub(work.totals.work_units()));
             let done = left.map_or(last, |n| n == 0) || self.setup.stop.requested();
-            let readings = self.read_settings()?;
             report(number, done && !one_transaction, work, readings);
             if done {
                 break;
@@ -276,25 +284,25 @@ impl Session<'_> {
         let statement = self.fill_table(block);
         let done = self.execute(&statement, &order.settings)?;
         readings.extend(done.readings);
-        let halves = match done.result {
+        let (began, halves) = match done.result {
             None => {
                 let now = server_clock(&mut self.client)?;
                 let empty = || SliceWork { totals: Totals::default(), began: now, ended: now };
                 let mut halves = [empty(), empty()];
                 halves[0].totals.deadlocks = 1;
-                halves
+                (None, halves)
             }
             Some(text) => {
-                let [first, second]: [SliceResult; 2] = parse_result(&text)?;
+                let (began, first, second): (f64, SliceResult, SliceResult) = parse_result(&text)?;
                 // A timestamptz is rounded to a microsecond.
                 if first.began < order.ends[0] - 2e-6 {
                     return Err(EngineError::ClockSetBack);
                 }
-                [slice_work(first)?, slice_work(second)?]
+                (Some(began), [slice_work(first)?, slice_work(second)?])
             }
         };
         self.advance_turn(&halves);
-        Ok(WovenDone { index, halves, readings })
+        Ok(WovenDone { index, began, halves, readings })
     }
 
     /// Runs the one commit of `commit_every = 0`; its time includes the round trip.
@@ -309,23 +317,31 @@ impl Session<'_> {
         Ok(SliceWork { totals, began, ended: server_clock(&mut self.client)? })
     }
 
-    /// Runs one DO block. A deadlock that the block does not catch costs the slice: its counts end with the
-    /// block's variables. The deadlock is counted, and the session continues. Our own sessions never deadlock each other,
-    /// since a statement that is a transaction locks its rows in order of their keys.
-    fn run_slice(&mut self, args: SliceArgs) -> Result<SliceWork, EngineError> {
+    /// Runs one DO block; returns the values of these settings after it, which cost no round trip of their own:
+    /// conditions with settings would be slower than conditions without. A deadlock that the block does not catch
+    /// costs the slice: its counts end with the block's variables. The deadlock is counted, and the session
+    /// continues. Our own sessions never deadlock each other, since a statement that is a transaction locks its rows
+    /// in order of their keys.
+    fn run_slice(
+        &mut self,
+        args: SliceArgs,
+        settings: &Switches,
+    ) -> Result<(SliceWork, Vec<(String, String)>), EngineError> {
         let statement = self.fill_table(args.statement(&self.script.body));
-        match self.execute(&statement, &Vec::new())?.result {
+        let Executed { result, readings } = self.execute(&statement, settings)?;
+        let work = match result {
             Some(text) => {
                 let work = slice_work(parse_result(&text)?)?;
                 self.advance_turn(std::slice::from_ref(&work));
-                Ok(work)
+                work
             }
             None => {
                 let totals = Totals { deadlocks: 1, ..Totals::default() };
                 let now = server_clock(&mut self.client)?;
-                Ok(SliceWork { totals, began: now, ended: now })
+                SliceWork { totals, began: now, ended: now }
             }
-        }
+        };
+        Ok((work, readings))
     }
 
     /// Runs a DO block; with its result, the server returns the values of these settings.
@@ -385,16 +401,6 @@ impl Session<'_> {
             columns.push("pg_stat_force_next_flush()".to_owned());
         }
         format!("SELECT {}", columns.join(", "))
-    }
-
-    /// Returns the current values of the condition's settings.
-    fn read_settings(&mut self) -> Result<Vec<(String, String)>, EngineError> {
-        let mut readings = Vec::new();
-        for (name, _) in &self.setup.settings {
-            let found = show(&mut self.client, name)?;
-            readings.push((name.clone(), found));
-        }
-        Ok(readings)
     }
 
     /// Makes the server publish this session's statistics before its counters are read.

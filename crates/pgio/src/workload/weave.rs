@@ -120,6 +120,8 @@ pub struct WovenCondition {
     pub turns: Vec<SliceSample>,
     /// The mean time of a call of the slowest session; `None` if a session ended no call in its slices.
     pub slowest: Option<Duration>,
+    /// Slices in which a session began its work after half of the guard.
+    pub late_slices: usize,
 }
 
 impl WovenCondition {
@@ -149,7 +151,21 @@ pub struct WovenOutcome {
     pub seconds: f64,
     /// Slices that began although a standby had not caught up within the limit.
     pub not_caught_up: u32,
-    pub error: Option<EngineError>,
+    pub failure: Option<WovenFailure>,
+}
+
+/// What ended a woven window early.
+#[derive(Debug)]
+pub struct WovenFailure {
+    pub error: Box<EngineError>,
+    /// The condition whose slice it ended, as an index into the plan; `None` if it happened in no slice.
+    pub condition: Option<usize>,
+}
+
+impl From<EngineError> for WovenFailure {
+    fn from(error: EngineError) -> WovenFailure {
+        WovenFailure { error: Box::new(error), condition: None }
+    }
 }
 
 #[cfg(test)]

@@ -21,7 +21,7 @@ use super::pool::{Member, SessionPool, alive};
 use super::session::{Event, Order, SliceOrder, SliceWork, WovenDone, server_seed};
 use super::stopping::Stopping;
 use super::switching::Switches;
-use super::weave::{self, PlannedSlice, WeavePlan, WovenCondition, WovenOutcome};
+use super::weave::{self, PlannedSlice, WeavePlan, WovenCondition, WovenFailure, WovenOutcome};
 use super::window::span;
 use crate::pg::server;
 use pgio_results::model::Slice;
@@ -33,10 +33,15 @@ const MAX_ROUNDS_FACTOR: usize = 3;
 /// How often the server's clock is read again. Two machines may drift apart by half a millisecond a second, and
 /// slices that are placed late by more than the lead have a shorter guard.
 const READ_CLOCK_EVERY: Duration = Duration::from_secs(2);
-/// Seconds from the order of a slice to its start, in which sessions receive the order: a constant, and more for
-/// each session.
+/// Seconds from the order of a slice to its start, in which sessions receive the order and switch their settings: at
+/// least this, and more for each session.
 const LEAD: f64 = 0.001;
 const LEAD_PER_SESSION: f64 = 0.000_2;
+/// The least number of round trips in this time. Switching takes one, and the order of the work reaches the server
+/// half a round trip later.
+const LEAD_ROUND_TRIPS: f64 = 3.0;
+/// A session that begins after this share of the guard is late.
+const LATE_SHARE_OF_GUARD: f64 = 0.5;
 /// Interval of progress, as in a plain window.
 const PROGRESS_EVERY: Duration = Duration::from_millis(50);
 
@@ -49,18 +54,19 @@ impl SessionPool {
         listener: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Result<WovenOutcome, EngineError> {
         let count = self.members.len();
-        let clock = SliceClock::start(admin, count)?;
+        let mut clock = SliceClock::start(admin, count)?;
         listener(admin, WindowEvent::Opened(clock.reading.at));
         let mut woven = Woven::new(plan, clock.reading, count);
-        let mut failure = self.run_rounds(admin, plan, clock, &mut woven, listener)?;
+        let mut failure = self.run_rounds(admin, plan, &mut clock, &mut woven, listener)?;
         listener(admin, WindowEvent::Closed(woven.ended));
         if failure.is_none() {
+            clock.read(admin)?;
             // Sessions publish their statistics and end.
             (0..count).for_each(|index| self.threads.send_order(index, Order::End));
             failure = self.await_sessions(admin, GRACE).failure;
         }
         let given_up = failure.as_ref().is_some_and(|failure| failure.given_up);
-        let outcome = woven.finish(&self, failure.map(|failure| failure.error));
+        let outcome = woven.finish(&self, clock.moved, failure.map(|failure| failure.failure));
         self.threads.close();
         // Without further orders, sessions end by themselves.
         self.threads.join(|_| !given_up);
@@ -72,7 +78,7 @@ impl SessionPool {
         &mut self,
         admin: &mut Client,
         plan: &WeavePlan,
-        mut clock: SliceClock,
+        clock: &mut SliceClock,
         woven: &mut Woven,
         listener: &mut dyn FnMut(&mut Client, WindowEvent),
     ) -> Result<Option<Failure>, EngineError> {
@@ -90,10 +96,14 @@ impl SessionPool {
                 self.order_slice(&settings[slice.condition], ends, is_first);
                 let timeout = GRACE + span(plan.guard() + slice.seconds);
                 let Answers { done, failure } = self.await_sessions(admin, timeout);
-                if failure.is_some() {
-                    return Ok(failure);
+                if let Some(mut failure) = failure {
+                    failure.failure.condition = Some(slice.condition);
+                    return Ok(Some(failure));
                 }
-                woven.conditions[slice.condition].spans.push(clock.counted(ends));
+                let condition = &mut woven.conditions[slice.condition];
+                condition.spans.push(clock.counted(ends));
+                let late = ends[0] - plan.guard() * (1.0 - LATE_SHARE_OF_GUARD);
+                condition.late_slices += usize::from(done.iter().any(|d| d.began > Some(late)));
                 woven.add(slice, done);
                 if reported_at.elapsed() >= PROGRESS_EVERY {
                     reported_at = Instant::now();
@@ -129,7 +139,8 @@ impl SessionPool {
         let error = phase::run(&mut turn, &self.events, &self.setup.stop);
         // Without an error no session was stopped, and nothing was given up.
         let given_up = turn.stopping.has_given_up();
-        Answers { done: turn.done, failure: error.map(|error| Failure { error, given_up }) }
+        let failure = error.map(|error| Failure { failure: error.into(), given_up });
+        Answers { done: turn.done, failure }
     }
 }
 
@@ -141,7 +152,7 @@ struct Answers {
 
 /// What ended a window early.
 struct Failure {
-    error: EngineError,
+    failure: WovenFailure,
     /// The server does not answer, so that threads are not waited for.
     given_up: bool,
 }
@@ -149,16 +160,33 @@ struct Failure {
 /// Places slices on the server's clock.
 struct SliceClock {
     reading: Start,
+    sessions: usize,
     /// Seconds from an order to the start of its slice.
     lead: f64,
+    /// The largest move of the server's clock between two readings, in seconds.
+    moved: f64,
 }
 
 impl SliceClock {
     /// Its first reading is the start of the window, which is as far ahead as that of a slice.
     fn start(admin: &mut Client, sessions: usize) -> Result<SliceClock, EngineError> {
-        let lead = LEAD + LEAD_PER_SESSION * sessions as f64;
-        let reading = Start::after_lead(admin, span(lead))?;
-        Ok(SliceClock { reading, lead })
+        let (round_trip, read) = Start::now(admin)?;
+        let lead = lead(round_trip, sessions);
+        let at = Instant::now() + span(lead);
+        let reading = Start { at, epoch: read.epoch_of(at) };
+        Ok(SliceClock { reading, sessions, lead, moved: 0.0 })
+    }
+
+    /// Reads the server's clock again.
+    fn read(&mut self, admin: &mut Client) -> Result<(), EngineError> {
+        let (round_trip, now) = Start::now(admin)?;
+        let moved = self.reading.moved_until(now);
+        if moved.abs() > self.moved.abs() {
+            self.moved = moved;
+        }
+        self.lead = lead(round_trip, self.sessions);
+        self.reading = now;
+        Ok(())
     }
 
     /// Returns when the guard and both halves end of a slice that is ordered now, in seconds since the epoch
@@ -170,7 +198,7 @@ impl SliceClock {
         seconds: f64,
     ) -> Result<[f64; 3], EngineError> {
         if self.reading.at.elapsed() >= READ_CLOCK_EVERY {
-            self.reading = Start::now(admin)?;
+            self.read(admin)?;
         }
         let begins = self.reading.epoch_of(Instant::now()) + self.lead;
         let counted = begins + guard;
@@ -182,6 +210,11 @@ impl SliceClock {
         let [from, _, to] = ends.map(|at| self.reading.at + span(at - self.reading.epoch));
         (from, to)
     }
+}
+
+/// Returns the seconds from an order to the start of its slice.
+fn lead(round_trip: Duration, sessions: usize) -> f64 {
+    LEAD.max(LEAD_ROUND_TRIPS * round_trip.as_secs_f64()) + LEAD_PER_SESSION * sessions as f64
 }
 
 /// Returns the settings that sessions switch to for each condition.
@@ -256,6 +289,7 @@ impl Woven {
             spans: Vec::new(),
             turns: Vec::new(),
             slowest: None,
+            late_slices: 0,
         };
         Woven {
             conditions: (0..conditions).map(|_| condition()).collect(),
@@ -277,7 +311,7 @@ impl Woven {
         let mut sum = Totals::default();
         let mut work = [Work::default(); 2];
         let mut turn = SliceSample { previous: self.last, work: [0.0; 2], seconds: [0.0; 2] };
-        for WovenDone { index, halves, readings } in done {
+        for WovenDone { index, halves, readings, .. } in done {
             condition.outcome.readings.extend(readings);
             for (half, SliceWork { totals, began, ended }) in halves.into_iter().enumerate() {
                 let took = (ended - began).max(0.0);
@@ -314,7 +348,12 @@ impl Woven {
         self.progress
     }
 
-    fn finish(mut self, pool: &SessionPool, error: Option<EngineError>) -> WovenOutcome {
+    fn finish(
+        mut self,
+        pool: &SessionPool,
+        clock_moved: f64,
+        failure: Option<WovenFailure>,
+    ) -> WovenOutcome {
         let seconds = (self.ended - self.opened).as_secs_f64();
         let cancelled = pool.notices.cancelled_sync_rep();
         let unit = Work::unit(&self.halves);
@@ -325,6 +364,7 @@ impl Woven {
             let outcome = &mut condition.outcome;
             outcome.seconds = mean(&self.counted[at]);
             outcome.cancelled_sync_rep = cancelled;
+            outcome.clock_moved = clock_moved;
             let sessions = self.counted[at].iter().zip(&self.totals[at]);
             condition.slowest =
                 weave::slowest_call(sessions.map(|(seconds, own)| (*seconds, own.ended_calls())));
@@ -334,7 +374,7 @@ impl Woven {
                 .collect();
         }
         let (conditions, not_caught_up) = (self.conditions, self.not_caught_up);
-        WovenOutcome { conditions, seconds, not_caught_up, error }
+        WovenOutcome { conditions, seconds, not_caught_up, failure }
     }
 }
 
@@ -424,6 +464,14 @@ impl Phase for Answering<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn orders_have_time_to_travel() {
+        let lead = |ms| lead(Duration::from_millis(ms), 4);
+        assert!((lead(0) - 0.0018).abs() < 1e-9, "{}", lead(0));
+        // Over a network, the switch and half of the next round trip come before the work.
+        assert!(lead(20) >= 1.5 * 0.020, "{}", lead(20));
+    }
 
     #[test]
     fn woven_slices_are_counted_in_a_unit_common_to_all() {

@@ -118,6 +118,12 @@ fn reads_take_turns_although_they_never_commit() {
         assert!(trial["woven"]["slices"].as_u64() > Some(1), "{trial}");
         assert!(failed_checks(trial, "warning").iter().all(|id| id != "weave-slow-calls"));
     }
+    // The end of a slice commits: transactions of 100 updates would become shorter.
+    let updates = slob.replace("update_pct = 0", "update_pct = 100\ncommit_every = 100");
+    let text = experiment(&dsn, &keys, &updates, &costs).replace("\"commit\"", "\"slob\"");
+    dir.write("updates.toml", &text);
+    let refused = dir.pgio(&["compare", "updates.toml", "--out", "updates"]);
+    refused.expect(4, &["cannot weave the conditions", "commit_every"]);
 }
 
 #[test]

@@ -143,8 +143,8 @@ impl Live<'_> {
         };
         let pool = SessionPool::for_weaving(workload, setup, &mut target.admin)?;
         let outcome = pool.weave(&mut target.admin, &plan, &mut |_, _| {})?;
-        if let Some(error) = outcome.error {
-            return Err(error.into());
+        if let Some(failure) = outcome.failure {
+            return Err((*failure.error).into());
         }
         let calls = outcome.conditions.iter().map(|condition| condition.call_time()).collect();
         let turns = outcome.conditions.into_iter().map(|condition| condition.turns).collect();

@@ -57,7 +57,7 @@ pub(super) fn run<S: Stage>(
             if ended.is_some() {
                 return Ok(ended);
             }
-            for planned in shared {
+            for (planned, complete) in shared.iter().zip(complete) {
                 let last = LastAttempt { attempt: planned.attempt, complete };
                 attempts.insert(planned.cell, last);
                 made.push((planned.cell, last));
@@ -88,17 +88,17 @@ fn windows<'a>(turn: &'a mut [Planned], baselines: &[usize], weaves: bool) -> Ve
     }
 }
 
-/// Returns whether a trial is complete, and how the loop ended if it did.
-fn record_outcome(outcome: Outcome, failures: &mut u32) -> (bool, Option<Ended>) {
-    match outcome {
-        Outcome::Complete => {
-            *failures = 0;
-            (true, None)
-        }
-        Outcome::Interrupted => (false, Some(Ended::Interrupted)),
-        Outcome::Failed { error } => {
+/// Returns how the loop ended if it did. In a shared window, one condition may fail and end it for the others.
+fn record_outcome(outcomes: Vec<Outcome>, failures: &mut u32) -> Option<Ended> {
+    match outcomes.into_iter().find(|outcome| *outcome != Outcome::Complete) {
+        Some(Outcome::Failed { error }) => {
             *failures += 1;
-            (false, (*failures == FAILURES_IN_A_ROW).then_some(Ended::Failing(error)))
+            (*failures == FAILURES_IN_A_ROW).then_some(Ended::Failing(error))
+        }
+        Some(Outcome::Interrupted) => Some(Ended::Interrupted),
+        Some(Outcome::Complete) | None => {
+            *failures = 0;
+            None
         }
     }
 }
@@ -234,14 +234,14 @@ fn repair<S: Stage>(
     turn
 }
 
-/// Runs one trial, or several that share a woven window. Returns whether they are complete, and how the loop
-/// ended if it did.
+/// Runs one trial, or several that share a woven window. Returns whether each is complete, and how the loop ended if
+/// it did.
 pub(super) fn run_window<S: Stage>(
     shared: &[Planned],
     failures: &mut u32,
     stage: &mut S,
-) -> Result<(bool, Option<Ended>), S::Error> {
-    let interrupted = (false, Some(Ended::Interrupted));
+) -> Result<(Vec<bool>, Option<Ended>), S::Error> {
+    let interrupted = (Vec::new(), Some(Ended::Interrupted));
     let first = &shared[0];
     if stage.stop_requested() {
         return Ok(interrupted);
@@ -257,14 +257,16 @@ pub(super) fn run_window<S: Stage>(
     });
     let stored = measured.and_then(|trials| {
         trials.iter().try_for_each(|trial| stage.store(trial))?;
-        // An error ends a shared window, and with it all trials alike.
-        Ok(trials.into_iter().next().map_or(Outcome::Interrupted, |trial| trial.outcome))
+        Ok(trials.into_iter().map(|trial| trial.outcome).collect::<Vec<Outcome>>())
     });
     let undone = stage.undo(first);
     match stored {
         Err(error) if S::is_stop(&error) => undone.map(|()| interrupted),
         // What is still in place is named with the error, by its journal.
         Err(error) => Err(error),
-        Ok(outcome) => undone.map(|()| record_outcome(outcome, failures)),
+        Ok(outcomes) => undone.map(|()| {
+            let complete = outcomes.iter().map(|outcome| *outcome == Outcome::Complete).collect();
+            (complete, record_outcome(outcomes, failures))
+        }),
     }
 }

@@ -1,4 +1,5 @@
 mod none_valid;
+mod weaving;
 
 use std::collections::BTreeMap;
 
@@ -36,6 +37,8 @@ struct Fake {
     stop_after: Option<usize>,
     block: u32,
     weaves: bool,
+    /// The cell that fails in the first woven window.
+    failing: Option<usize>,
 }
 
 impl Stage for Fake {
@@ -75,13 +78,17 @@ impl Stage for Fake {
 
     fn weave(&mut self, turn: &[Planned]) -> Result<Vec<Trial>, String> {
         let outcome = self.outcomes.pop().unwrap_or(Outcome::Complete);
-        let cells: Vec<String> = turn.iter().map(|p| p.cell.to_string()).collect();
-        let mut sorted = cells.clone();
+        let failing = self.failing.take();
+        let mut sorted: Vec<String> = turn.iter().map(|p| p.cell.to_string()).collect();
         sorted.sort();
         self.block = turn[0].block;
         self.attempts.extend(turn.iter().map(|p| (p.cell, p.attempt)));
         self.log.push(format!("weave {} attempt {}", sorted.join(" "), turn[0].attempt));
-        Ok(cells.iter().map(|_| Trial { outcome: outcome.clone(), ..blank() }).collect())
+        let outcome_of = |planned: &Planned| match failing {
+            Some(cell) if cell == planned.cell => Outcome::Failed { error: "gone".to_owned() },
+            _ => outcome.clone(),
+        };
+        Ok(turn.iter().map(|p| Trial { outcome: outcome_of(p), ..blank() }).collect())
     }
 
     fn store(&mut self, _: &Trial) -> Result<(), String> {
@@ -463,38 +470,4 @@ proptest! {
         prop_assert_eq!(fake.trials(), rest);
         prop_assert_eq!(remaining(&done, &plan, &baselines, blocks).len(), plan.len() - cut);
     }
-}
-
-#[test]
-fn a_woven_block_is_one_window_and_every_trial_is_stored() {
-    let mut fake = Fake { weaves: true, ..Fake::default() };
-    assert_eq!(fake.run(3, 2, FIXED), Ok(Ended::Complete));
-    let stored = fake.log.iter().filter(|l| *l == "store").count();
-    let woven = fake.log.iter().filter(|l| *l == "weave 0 1 2 attempt 0").count();
-    assert_eq!((woven, stored), (2, 6), "{:?}", fake.log);
-}
-
-#[test]
-fn each_baseline_is_woven_with_its_own_conditions() {
-    let mut fake = Fake { weaves: true, ..Fake::default() };
-    run(&plan(4, 1, 1), &[0, 0, 2, 2], FIXED, &StoredAttempts::default(), &mut fake).unwrap();
-    let woven: Vec<&String> = fake.log.iter().filter(|l| l.starts_with("weave")).collect();
-    assert_eq!(woven, ["weave 0 1 attempt 0", "weave 2 3 attempt 0"]);
-}
-
-#[test]
-fn a_repair_of_a_woven_block_weaves_the_broken_pair() {
-    let mut fake = Fake { weaves: true, invalid: vec![vec![2]], ..Fake::default() };
-    fake.run(3, 1, FIXED).unwrap();
-    let woven: Vec<&String> = fake.log.iter().filter(|l| l.starts_with("weave")).collect();
-    assert_eq!(woven, ["weave 0 1 2 attempt 0", "weave 0 2 attempt 1"]);
-}
-
-#[test]
-fn a_woven_block_that_fails_is_stored_and_counts_as_one_failure() {
-    let failed = || Outcome::Failed { error: "gone".to_owned() };
-    let outcomes = vec![failed(), failed(), failed()];
-    let mut fake = Fake { weaves: true, outcomes, ..Fake::default() };
-    assert_eq!(fake.run(2, 9, FIXED), Ok(Ended::Failing("gone".to_owned())));
-    assert_eq!(fake.log.iter().filter(|l| *l == "store").count(), 6);
 }

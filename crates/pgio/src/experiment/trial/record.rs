@@ -94,7 +94,11 @@ pub(super) fn record_run(
     exclude_drivers(trial, request.sources);
     trial.checks.extend(ran.checks);
     record_totals(request.workload.as_ref(), trial, ran.totals, ran.seconds);
-    trial.checks.push(trial_checks::common_start(ran.late, ran.seconds));
+    trial.checks.extend(trial_checks::clock_step(ran.clock_moved, ran.seconds));
+    // Slices have guards instead of a common start.
+    if trial.woven.is_none() {
+        trial.checks.push(trial_checks::common_start(ran.late, ran.seconds));
+    }
     let cancelled = trial_checks::canceled_waits(ran.cancelled_sync_rep, ran.error.is_some());
     trial.checks.extend(cancelled);
     match ran.error {

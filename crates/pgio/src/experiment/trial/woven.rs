@@ -23,9 +23,9 @@ use crate::pg::server::Counters;
 use crate::treatment::InForce;
 use crate::workload::{
     EngineError, Generator, Participants, Progress, SessionPool, Setup, WeavePlan, WindowEvent,
-    WovenCondition, WovenOutcome,
+    WovenCondition, WovenFailure, WovenOutcome,
 };
-use pgio_results::model::{Evidence, Trial, When, Woven};
+use pgio_results::model::{Check, Evidence, Outcome, Trial, When, Woven};
 use pgio_results::series::Series;
 
 /// The conditions of a block that take turns; all on one server with one workload.
@@ -55,16 +55,36 @@ pub fn run(
 ) -> WovenResult {
     let trials = block.requests.iter().map(new_record).collect();
     let mut result = WovenResult { trials, series: None };
-    let error = measure(block, in_force, admin, &mut result, observe).err();
-    let outcome = outcome_of(error.as_ref());
-    let trials = &mut result.trials;
-    for ((request, in_force), trial) in block.requests.iter().zip(in_force.iter()).zip(trials) {
-        trial.outcome = outcome.clone();
+    let failure = measure(block, in_force, admin, &mut result, observe).err();
+    let conditions: Vec<String> = block.requests.iter().map(condition_of).collect();
+    let outcomes = outcomes(&conditions, failure);
+    for (at, (trial, (outcome, check))) in result.trials.iter_mut().zip(outcomes).enumerate() {
+        let (request, in_force) = (&block.requests[at], &in_force[at]);
+        trial.outcome = outcome;
+        trial.checks.extend(check);
         trial.checks.extend(request.workload.after_trial(request.stop));
         let waits = request.workload.commits_wait_for_flush();
         trial_checks::judge(trial, result.series.as_ref(), request.declared, waits, in_force);
     }
     result
+}
+
+/// Returns the outcome of each condition's trial, and a check if another condition failed. A failure is that of the
+/// condition whose slice it ended, if it did: the trials of the others are invalid, and their shares of failed trials
+/// stay their own.
+fn outcomes(conditions: &[String], failure: Option<WovenFailure>) -> Vec<(Outcome, Option<Check>)> {
+    let (error, failed) = match failure {
+        Some(WovenFailure { error, condition }) => (Some(error), condition),
+        None => (None, None),
+    };
+    let outcome = outcome_of(error.as_deref());
+    let one = |at: usize| match (&outcome, failed) {
+        (Outcome::Failed { error }, Some(failed)) if failed != at => {
+            (Outcome::Complete, Some(trial_checks::ended_by(&conditions[failed], error)))
+        }
+        _ => (outcome.clone(), None),
+    };
+    (0..conditions.len()).map(one).collect()
 }
 
 /// The order of a block. What it measures goes into `kept` step by step, so that a failure loses nothing.
@@ -74,7 +94,7 @@ fn measure(
     admin: &mut Client,
     kept: &mut WovenResult,
     observe: &mut dyn FnMut(Progress),
-) -> Result<(), EngineError> {
+) -> Result<(), WovenFailure> {
     let WovenResult { trials, series } = kept;
     let plan = plan_of(block)?;
     let first = &block.requests[0];
@@ -118,21 +138,27 @@ fn measure(
         }
         WindowEvent::Serving(_) | WindowEvent::Output(_) => {}
     })?;
-    let WovenOutcome { conditions, seconds, not_caught_up, error } = outcome;
+    let WovenOutcome { conditions, seconds, not_caught_up, failure } = outcome;
     *series = recorder.and_then(|r| observed::record_woven(trials, r, &conditions));
-    let end = read_again(first, admin, trials, before)?;
+    let end = match read_again(first, admin, trials, before) {
+        Ok(end) => end,
+        // A server that the window left unable to answer is the failure of that window.
+        Err(error) => return Err(failure.unwrap_or_else(|| error.into())),
+    };
     let names: Vec<String> = block.requests.iter().map(condition_of).collect();
     for (at, (trial, condition)) in trials.iter_mut().zip(conditions).enumerate() {
         let request = &block.requests[at];
-        let slowest = condition.slowest;
+        let (slowest, late) = (condition.slowest, condition.late_slices);
+        let slices = condition.spans.len();
         trial.woven = Some(describe(&plan, &condition, &names, seconds));
         record_condition(request, trial, condition, std::mem::take(&mut seen[at]))?;
         trial.evidence.extend(request.verify(&mut in_force[at], admin, When::After));
         end.record(trial);
         trial.checks.extend(trial_checks::standby_lag(not_caught_up));
         trial.checks.extend(trial_checks::slow_calls(plan.slice, slowest));
+        trial.checks.extend(trial_checks::late_slices(late, slices));
     }
-    error.map_or(Ok(()), Err)
+    failure.map_or(Ok(()), Err)
 }
 
 fn plan_of(block: &WovenBlock<'_>) -> Result<WeavePlan, EngineError> {
@@ -248,4 +274,31 @@ fn describe(plan: &WeavePlan, condition: &WovenCondition, names: &[String], seco
         }
     }
     woven
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whether each trial failed, and the checks that make others invalid.
+    fn found(error: EngineError, condition: Option<usize>) -> (Vec<bool>, Vec<String>) {
+        let names = ["local", "on"].map(str::to_owned);
+        let all = outcomes(&names, Some(WovenFailure { error: Box::new(error), condition }));
+        let failed = all.iter().map(|(outcome, _)| matches!(outcome, Outcome::Failed { .. }));
+        let checks = all.iter().filter_map(|(_, check)| Some(check.as_ref()?.message.clone()));
+        (failed.collect(), checks.collect())
+    }
+
+    #[test]
+    fn a_failure_is_that_of_the_condition_whose_slice_it_ended() {
+        let overdue = || EngineError::Overdue("2 sessions did not end".to_owned());
+        let (failed, checks) = found(overdue(), Some(1));
+        assert_eq!(failed, [false, true]);
+        let [check] = checks.as_slice() else { panic!("{checks:?}") };
+        assert!(check.starts_with("the window ended in a slice of `on`: 2 sessions"), "{check}");
+        // Before the first slice, it is that of all.
+        assert_eq!(found(overdue(), None), (vec![true, true], Vec::new()));
+        let stopped = outcomes(&["local".to_owned()], Some(EngineError::Stopped.into()));
+        assert_eq!(stopped, [(Outcome::Interrupted, None)]);
+    }
 }

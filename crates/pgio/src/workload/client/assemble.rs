@@ -223,12 +223,10 @@ fn open_one(plan: &Plan, calls: &Calls, index: u32) -> Result<Session, EngineErr
         .iter()
         .map(|s| (s.name.clone().into_owned(), s.sql.clone(), s.types.clone()))
         .collect();
-    let mut settings_query = Vec::new();
-    if !plan.settings.is_empty() {
-        statements.push((SETTINGS_STATEMENT.to_owned(), settings_sql(&plan.settings), Vec::new()));
-        settings_query =
-            settings_message().map_err(WireError::from).map_err(failed("preparing"))?;
-    }
+    // Sessions of a condition without settings query none: the round trip must not distinguish conditions.
+    statements.push((SETTINGS_STATEMENT.to_owned(), settings_sql(&plan.settings), Vec::new()));
+    let settings_query =
+        settings_message().map_err(WireError::from).map_err(failed("preparing"))?;
     wire.prepare(&statements).map_err(failed("preparing"))?;
     wire.set_nonblocking(true).map_err(WireError::from).map_err(failed("preparing"))?;
     let prepared = Prepared::prepare_all(&calls.calls).map_err(WireError::from);

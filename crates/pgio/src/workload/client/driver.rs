@@ -174,10 +174,8 @@ impl Driver {
             }
             if work.now >= window.boundary(work.slice) {
                 work.report_slice();
-                if !self.settings.is_empty() {
-                    self.sessions.iter_mut().for_each(Session::request_settings);
-                    (0..self.sessions.len()).try_for_each(|at| self.advance_session(at, work))?;
-                }
+                self.sessions.iter_mut().for_each(Session::request_settings);
+                (0..self.sessions.len()).try_for_each(|at| self.advance_session(at, work))?;
             } else if window.quit.is_requested() {
                 // Sessions that wait for their next call must see this request too.
                 (0..self.sessions.len()).try_for_each(|at| self.advance_session(at, work))?;

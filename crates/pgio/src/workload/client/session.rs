@@ -23,7 +23,7 @@ pub(super) struct Session {
     /// As reported by the server.
     pub pid: i32,
     prepared: Vec<Prepared>,
-    /// The query for the condition's settings; empty if the condition has none.
+    /// The query for the condition's settings.
     settings_query: Vec<u8>,
     rng: SplitMix64,
     /// The start times of its calls in an open loop.

@@ -1,8 +1,10 @@
 -- One slice of a woven window: the guard, which is not counted, then two halves. The three are one
 -- statement, so that the block is compiled and planned once a slice, under the slice's condition, and
--- not between counted parts. The inner block starts each part with fresh counters.
+-- not between counted parts. The inner block starts each part with fresh counters. The result is when the
+-- guard began, and those of both halves.
 DO $pgio$
 DECLARE
+    weave_began   CONSTANT float8 := date_part('epoch', clock_timestamp());
     weave_ends    CONSTANT timestamptz[] := ARRAY[{ends}];
     weave_results text[];
 BEGIN
@@ -11,6 +13,6 @@ BEGIN
         weave_results[weave_part] := current_setting('pgio.result');
     END LOOP;
     PERFORM set_config('pgio.result',
-        '[' || array_to_string(weave_results[2:], ',') || ']', false);
+        '[' || weave_began || ',' || array_to_string(weave_results[2:], ',') || ']', false);
 END
 $pgio$

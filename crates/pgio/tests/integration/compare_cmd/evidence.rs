@@ -1,6 +1,11 @@
 //! Trials whose condition did not hold are kept, named and never compared.
 
-use crate::fixture::{INSTALLED, connect, spec};
+use std::fs;
+use std::path::PathBuf;
+
+use serde_json::Value;
+
+use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary, spec};
 use crate::workdir::{
     Workdir, active_sessions, alter_system, condition_of, experiment, failed_checks, show,
     tolerate, wait_until,
@@ -138,4 +143,47 @@ fn lose_durability(key: &str, conditions: &[(&str, &str)]) {
 fn wal(dsn: &str) -> i64 {
     let position = "SELECT (pg_current_wal_lsn() - '0/0')::bigint";
     connect(dsn).query_one(position, &[]).unwrap().get(0)
+}
+
+/// The statements of each session of a trial, as the server logged them.
+fn logged_statements(dsn: &str, trial: &Value) -> Vec<Vec<String>> {
+    let data = PathBuf::from(show(dsn, "data_directory"));
+    let log = fs::read_to_string(data.with_extension("log")).unwrap();
+    let sessions = trial["sessions"].as_array().unwrap();
+    let of_session = |session: &Value| {
+        let pid = format!("[{}] LOG:  ", session["pid"]);
+        let lines = log.lines().filter(|line| line.contains(&pid));
+        lines.filter_map(|line| Some(line.split_once(&pid)?.1.to_owned())).collect()
+    };
+    sessions.iter().map(of_session).collect()
+}
+
+/// Each further round trip between two slices would make a condition with settings slower than one without.
+#[test]
+fn reading_settings_costs_no_round_trip_of_its_own() {
+    let conditions = [("plain", ""), ("set", "work_mem = \"5MB\", random_page_cost = 3")];
+    for (engine, repeated) in [("server", ""), ("client", "pgio_reading")] {
+        let dir = Workdir::new();
+        let dsn = fresh_database(shared_primary(INSTALLED));
+        let logged = "DO $$ BEGIN EXECUTE format('ALTER DATABASE %I SET log_statement = ''all''', \
+                      current_database()); END $$";
+        connect(&dsn).batch_execute(logged).unwrap();
+        let keys = "blocks = 1\naa = false\nduration = \"1s\"";
+        let workload = format!("engine = {engine:?}");
+        dir.compare(&experiment(&dsn, keys, &workload, &conditions)).expect(0, &[]);
+        let counts: Vec<usize> = dir
+            .trials()
+            .iter()
+            .flat_map(|trial| logged_statements(&dsn, trial))
+            .map(|statements| {
+                let first = statements.iter().position(|s| s.contains("statement: DO"));
+                let window = statements.iter().skip(first.unwrap_or(0));
+                window.filter(|s| s.contains(repeated)).count()
+            })
+            .collect();
+        assert!(
+            counts.len() == 2 && counts[0] > 3 && counts[0] == counts[1],
+            "{engine}: {counts:?}"
+        );
+    }
 }
