@@ -30,7 +30,7 @@ impl Start {
         Ok(Start { at, epoch: read.epoch_of(at) })
     }
 
-    /// Returns the present moment, by the quickest of a few round trips, and that round trip.
+    /// Returns the present moment, by the quickest of a few round trips, and that round trip: half of it is the error.
     pub(super) fn now(admin: &mut Client) -> Result<(Duration, Start), EngineError> {
         // The server read its clock between request and answer; assume the middle.
         quickest(|| {
@@ -39,11 +39,6 @@ impl Start {
             let round_trip = asked.elapsed();
             Ok((round_trip, Start { at: asked + round_trip / 2, epoch }))
         })
-    }
-
-    /// Returns how far the server's clock moved against this machine's since then, in seconds.
-    pub(super) fn moved_until(&self, later: Start) -> f64 {
-        later.epoch - self.epoch_of(later.at)
     }
 
     /// Returns a later moment of this machine as seconds since the epoch on the server's clock.
@@ -74,6 +69,14 @@ impl Start {
             None => Start::after_lead(admin, lead),
         }
     }
+}
+
+/// Returns how far the server's clock moved against this machine's between two readings of [`Start::now`], in seconds:
+/// at least, because of their errors.
+pub(super) fn moved(earlier: (Duration, Start), later: (Duration, Start)) -> f64 {
+    let error = (earlier.0 + later.0).as_secs_f64() / 2.0;
+    let apparent = later.1.epoch - earlier.1.epoch_of(later.1.at);
+    apparent.signum() * (apparent.abs() - error).max(0.0)
 }
 
 /// `ask` returns the round trip and what it read.
@@ -240,9 +243,21 @@ mod tests {
         assert_eq!(trips.next().map(|(_, ms)| ms), Some(0), "no fifth one was taken");
         let at = Instant::now();
         let start = Start { at, epoch: 1000.0 };
-        let later = at + Duration::from_millis(500);
-        assert_eq!(start.epoch_of(later), 1000.5);
-        assert_eq!(start.moved_until(Start { at: later, epoch: 1000.75 }), 0.25);
+        assert_eq!(start.epoch_of(at + Duration::from_millis(500)), 1000.5);
+    }
+
+    #[test]
+    fn a_move_within_the_error_of_two_readings_is_none() {
+        let at = Instant::now();
+        let reading = |ms, epoch| {
+            (Duration::from_millis(ms), Start { at: at + Duration::from_secs(1), epoch })
+        };
+        let first = (Duration::from_millis(4), Start { at, epoch: 1000.0 });
+        let moved = |later| (moved(first, later) * 1e6).round() / 1e6;
+        assert_eq!(moved(reading(2, 1001.0)), 0.0);
+        assert_eq!(moved(reading(2, 1001.003)), 0.0);
+        assert_eq!(moved(reading(2, 1001.25)), 0.247);
+        assert_eq!(moved(reading(2, 1000.75)), -0.247);
     }
 
     #[test]

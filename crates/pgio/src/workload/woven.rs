@@ -12,7 +12,7 @@ use benchmath::carry_over::SliceSample;
 use postgres::Client;
 
 use super::Totals;
-use super::clock::Start;
+use super::clock::{self, Start};
 use super::error::EngineError;
 use super::outcome::{Progress, WindowEvent, WindowOutcome};
 use super::phase::{self, Phase};
@@ -60,7 +60,8 @@ impl SessionPool {
         let mut failure = self.run_rounds(admin, plan, &mut clock, &mut woven, listener)?;
         listener(admin, WindowEvent::Closed(woven.ended));
         if failure.is_none() {
-            clock.read(admin)?;
+            // A server that does not answer is reported by what is read of it next.
+            let _ = clock.read(admin);
             // Sessions publish their statistics and end.
             (0..count).for_each(|index| self.threads.send_order(index, Order::End));
             failure = self.await_sessions(admin, GRACE).failure;
@@ -160,6 +161,8 @@ struct Failure {
 /// Places slices on the server's clock.
 struct SliceClock {
     reading: Start,
+    /// The round trip of the reading.
+    round_trip: Duration,
     sessions: usize,
     /// Seconds from an order to the start of its slice.
     lead: f64,
@@ -174,18 +177,18 @@ impl SliceClock {
         let lead = lead(round_trip, sessions);
         let at = Instant::now() + span(lead);
         let reading = Start { at, epoch: read.epoch_of(at) };
-        Ok(SliceClock { reading, sessions, lead, moved: 0.0 })
+        Ok(SliceClock { reading, round_trip, sessions, lead, moved: 0.0 })
     }
 
     /// Reads the server's clock again.
     fn read(&mut self, admin: &mut Client) -> Result<(), EngineError> {
         let (round_trip, now) = Start::now(admin)?;
-        let moved = self.reading.moved_until(now);
+        let moved = clock::moved((self.round_trip, self.reading), (round_trip, now));
         if moved.abs() > self.moved.abs() {
             self.moved = moved;
         }
         self.lead = lead(round_trip, self.sessions);
-        self.reading = now;
+        (self.reading, self.round_trip) = (now, round_trip);
         Ok(())
     }
 
