@@ -3,6 +3,8 @@
 //! therefore one short script. Next: [`drbd`].
 
 mod drbd;
+#[cfg(test)]
+mod standby_tests;
 
 use std::collections::BTreeMap;
 use std::time::Duration;

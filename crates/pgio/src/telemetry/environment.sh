@@ -38,27 +38,53 @@ for device; do
     show "read_ahead $device" "/sys/block/$device/queue/read_ahead_kb"
 done
 # Standbys on this host, by data directory: their settings as configured, because only a session of
-# theirs knows which are in force. All at once, as each takes 20 ms. Any user can name a process
-# like a walreceiver, so its program runs as its owner, and only if it belongs to that owner or root.
+# theirs knows which are in force. All at once, as each takes 20 ms. Nothing but its own program can
+# read a server's files, includes and arguments. Any user can name a process like a walreceiver, so
+# that program runs as its owner and never as root, and gets nothing of ours: neither variables nor
+# terminal. They are dropped before the user changes: other processes of that user could read them.
+newline='
+'
 configured() { # POSTMASTER DIRECTORY SETTING
     value=$(PGDATA=$2 as=$as executable=$executable setting=$3 xargs -0 sh -c \
-        'cd "$1" && shift 2 && exec $as "$executable" -C "$setting" "$@"' \
-        sh "/proc/$1/cwd" <"/proc/$1/cmdline" 2>/dev/null) &&
-        echo "standby $3 $value $2"
+        'cd "$1" && shift 2 && exec timeout -s KILL 4 \
+            env -i PATH=/usr/sbin:/usr/bin:/sbin:/bin LC_ALL=C PGDATA="$PGDATA" \
+            $as "$executable" -C "$setting" "$@"' \
+        sh "/proc/$1/cwd" <"/proc/$1/cmdline" 2>/dev/null | head -c 200)
+    # A second line would pass for another fact.
+    case $value:$2 in
+    :* | *"$newline"*) ;;
+    *) echo "standby $3 $value $2" ;;
+    esac
+}
+ids() { # PID: prints user and group; nothing if the program runs with rights that its user lacks
+    sed -n 's/^[UG]id:[[:space:]]*\([0-9]*\)[[:space:]]\1[[:space:]]\1[[:space:]]\1$/\1/p' "/proc/$1/status"
+}
+protected() { # USER PATH: whether nobody but root and this user can write to it
+    case $(stat -c '%u %A' -- "$2") in
+    "0 "?????-??-? | "$1 "?????-??-?) ;;
+    *) return 1 ;;
+    esac
 }
 standbys() {
+    setsid=$(command -v setsid)
     for receiver in $(receivers "$look"); do
-        postmaster=$(sed -n 's/^PPid:[[:space:]]*//p' "$receiver/status" 2>/dev/null)
+        postmaster=$(sed -n 's/^PPid:[[:space:]]*//p' "$receiver/status")
         executable=$(readlink "/proc/$postmaster/exe") || continue
         directory=$(readlink "/proc/$postmaster/cwd") || continue
-        owner=$(stat -c %u "/proc/$postmaster")
-        case $(stat -L -c %u "$executable") in
-        0 | "$owner") ;;
-        *) continue ;;
-        esac
-        case $owner:$(id -u) in
-        "$owner:$owner") as= ;;
-        "$owner:0") as="setpriv --reuid $owner --regid $(stat -c %g "/proc/$postmaster") --clear-groups --" ;;
+        owner=$(ids "$postmaster")
+        [ "$owner" = "$(ids "${receiver##*/}")" ] || continue
+        set -- $owner
+        # PostgreSQL refuses to run as root.
+        [ $# = 2 ] && [ "$1" != 0 ] && [ "${executable##*/}" = postgres ] || continue
+        # A program of a container must not run outside of it, and its path leads to another one here.
+        [ "/proc/$postmaster/root" -ef / ] && [ "/proc/$postmaster/exe" -ef "$executable" ] || continue
+        protected "$1" "$executable" && protected "$1" "${executable%/*}" || continue
+        case $(id -u) in
+        "$1") as=$setsid ;;
+        0)
+            setpriv=$(command -v setpriv) || continue
+            as="$setsid $setpriv --reuid $1 --regid $2 --clear-groups --"
+            ;;
         *) continue ;;
         esac
         for setting in fsync wal_sync_method shared_buffers recovery_min_apply_delay; do
