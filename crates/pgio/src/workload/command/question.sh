@@ -31,7 +31,7 @@ out | err) tail -c "$most" "$dir/$ask" ;;
         ' pgio-command "$dir" "$@" >"$dir/out" 2>/dev/null 3>"$dir/err" </dev/null &
         job=$!
         ;;
-    "stop "*) [ -z "$job" ] || kill -s "${ask#stop }" -- "-$job" 2>/dev/null ;;
+    "stop "*) signal "${ask#stop }" ;;
     esac
     # Check for its end only after it was found dead: it can end at any moment between two checks.
     if [ -z "$job" ]; then
@@ -43,15 +43,14 @@ out | err) tail -c "$most" "$dir/$ask" ;;
             [ ! "$dir/err" -nt "$dir/out" ] || last=err
             tail -c 400 "$dir/$last"
         fi
-    elif [ -s "$dir/ended" ]; then
-        # Processes that it left running would disturb the next line.
-        kill -s KILL -- "-$job" 2>/dev/null
-        wait "$job" 2>/dev/null
-        job=
-        echo "ended $(cat "$dir/ended")"
     else
+        # Processes that it left running would disturb the next line.
+        signal KILL
+        # Its number may belong to another process group by now.
+        ended=$job
         job=
-        echo "gone"
+        wait "$ended" 2>/dev/null
+        if [ -s "$dir/ended" ]; then echo "ended $(cat "$dir/ended")"; else echo "gone"; fi
     fi
     ;;
 esac

@@ -7,26 +7,31 @@ dir=
 nl='
 '
 cleanup() {
-    [ -z "$job" ] || kill -s KILL -- "-$job" 2>/dev/null
+    signal KILL
     [ -z "$dir" ] || rm -rf -- "$dir"
 }
 trap cleanup EXIT
 trap 'exit 1' HUP INT TERM PIPE
 
-# A child that has ended stays in /proc as a zombie until the shell waits for it. Other processes of its
-# group may live on; zombies among them wait for the init process of the machine or container, which may
-# never reap them.
+# Some shells reap a child as soon as it has ended, others when they wait for it: it is a zombie until then.
+# Afterwards another process may get its number, which is no child of ours, or another group, which is not
+# in its session. Other processes of its group may live on; zombies among them wait for the init process of
+# the machine or container, which may never reap them.
 alive() {
-    read -r _ _ state _ 2>/dev/null <"/proc/$job/stat" && [ "$state" != Z ] && return
-    wait "$job" 2>/dev/null
+    [ -n "$job" ] || return
+    read -r _ _ state parent _ 2>/dev/null <"/proc/$job/stat" &&
+        [ "$parent" = $$ ] && [ "$state" != Z ] && return
     kill -s 0 -- "-$job" 2>/dev/null || return
     for stat in /proc/[0-9]*/stat; do
         read -r line 2>/dev/null <"$stat" || continue
-        # After the name, which can contain any character: state, parent, group.
+        # After the name, which can contain any character: state, parent, group, session.
         set -- ${line##*")"}
-        [ "$3" != "$job" ] || [ "$1" = Z ] || return 0
+        [ "$3 $4" != "$job $job" ] || [ "$1" = Z ] || return 0
     done
     return 1
+}
+signal() { # NAME: sends a signal to all processes of the program
+    ! alive || kill -s "$1" -- "-$job" 2>/dev/null
 }
 
 if ! command -v setsid >/dev/null; then

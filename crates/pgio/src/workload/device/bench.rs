@@ -125,3 +125,41 @@ fn find_cause(errors: &str, out: &str, status: &str) -> String {
     let remedy = if direct { "; choose a place on a disk, not in memory" } else { "" };
     format!("{}{remedy}", first.trim_start_matches("fio: "))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Another process may have its number.
+    #[test]
+    fn a_job_that_has_ended_is_never_killed() {
+        let dir = tempfile::tempdir().unwrap();
+        let (log, pid) = (dir.path().join("killed"), dir.path().join("pid"));
+        let head = format!(
+            "kill() {{ echo \"$@\" >>{}; }}\nfio() {{ [ \"$1\" != --version ] || {{ echo fio-3; return; }}\n\
+             sh -c 'echo $PPID' >{}; return 3; }}\nwhere=/x\nmake=no\nbytes=0\n",
+            log.display(),
+            pid.display()
+        );
+        let is_dead = || {
+            let pid = std::fs::read_to_string(&pid).unwrap_or_default();
+            let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+            pid.ends_with('\n') && stat.map_or(true, |stat| stat.contains(") Z "))
+        };
+        for questions in [&[][..], &[""], &["stop", ""]] {
+            let _ = std::fs::remove_file(&pid);
+            let mut shell = Shell::start(&Host::local(), &(head.clone() + PRELUDE), BODY).unwrap();
+            assert_eq!(shell.greeting(), "ready fio-3 /x\n");
+            shell.ask("run job", ANSWER_LIMIT).unwrap();
+            while !is_dead() {
+                thread::sleep(Duration::from_millis(5));
+            }
+            for question in questions {
+                let answer = shell.ask(question, ANSWER_LIMIT).unwrap().text;
+                assert_eq!(answer, "ended 3\n--out--\n", "the status is kept");
+            }
+            drop(shell);
+            assert!(!log.exists(), "{questions:?}: {:?}", std::fs::read_to_string(&log));
+        }
+    }
+}

@@ -2,17 +2,20 @@
 # closes for any reason. bench.rs parses its output and sets `where`, `make` and `bytes` before it.
 PATH=$PATH:/usr/sbin:/sbin
 fio=
+status=
 dir=
 cleanup() {
-    [ -z "$fio" ] || kill -KILL "$fio" 2>/dev/null
+    ! alive || kill -KILL "$fio" 2>/dev/null
     [ -z "$dir" ] || rm -rf -- "$dir"
 }
 trap cleanup EXIT
 trap 'exit 1' HUP INT TERM PIPE
 
-# A child that has ended stays in /proc as a zombie until the shell waits for it.
+# Some shells reap a child as soon as it has ended, others when they wait for it: it is a zombie until then.
+# Afterwards another process may get its number, which is no child of ours.
 alive() {
-    [ -n "$fio" ] && read -r _ _ state _ 2>/dev/null <"/proc/$fio/stat" && [ "$state" != Z ]
+    [ -n "$fio" ] && read -r _ _ state parent _ 2>/dev/null <"/proc/$fio/stat" &&
+        [ "$parent" = $$ ] && [ "$state" != Z ]
 }
 
 if ! version=$(fio --version 2>/dev/null); then

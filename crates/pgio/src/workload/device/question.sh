@@ -4,7 +4,7 @@ case $ask in
     fio "$@" >"$dir/out" 2>"$dir/err" </dev/null &
     fio=$!
     ;;
-stop) [ -z "$fio" ] || kill -TERM "$fio" 2>/dev/null ;;
+stop) ! alive || kill -TERM "$fio" 2>/dev/null ;;
 esac
 if alive; then
     bytes=0
@@ -13,8 +13,14 @@ if alive; then
     done 2>/dev/null <"/proc/$fio/io"
     echo "running $bytes"
 else
-    wait "$fio"
-    echo "ended $?"
+    # Its number may belong to another process by now.
+    ended=$fio
+    fio=
+    if [ -n "$ended" ]; then
+        wait "$ended"
+        status=$?
+    fi
+    echo "ended $status"
     cat "$dir/err"
     echo "--out--"
     cat "$dir/out"

@@ -125,6 +125,33 @@ fn a_stop_or_the_end_of_the_owner_ends_the_program() {
     assert!(!Path::new(&dir).exists());
 }
 
+/// Another process group may have its number.
+#[test]
+fn a_program_that_has_ended_is_never_killed() {
+    let dir = tempfile::tempdir().unwrap();
+    let (log, leader) = (dir.path().join("killed"), dir.path().join("leader"));
+    let fake = format!("kill() {{ echo \"$@\" >>{}; command kill \"$@\"; }}\n", log.display());
+    let mut shell = Shell::start(&Host::local(), &(fake + PRELUDE), BODY).unwrap();
+    let run = format!("run sh -c {}", quote_word(&format!("echo $PPID >{}", leader.display())));
+    let mut run_to_end = |question: &str| {
+        let _ = fs::remove_file(&leader);
+        shell.ask(&run, ANSWER_LIMIT).unwrap();
+        let is_dead = || {
+            let pid = fs::read_to_string(&leader).unwrap_or_default();
+            let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
+            pid.ends_with('\n') && stat.map_or(true, |stat| stat.contains(") Z "))
+        };
+        while !is_dead() {
+            thread::sleep(Duration::from_millis(5));
+        }
+        shell.ask(question, ANSWER_LIMIT).unwrap().text
+    };
+    assert!(run_to_end("").starts_with("ended 0 "));
+    assert!(run_to_end("stop TERM").starts_with("ended 0 "));
+    let killed = fs::read_to_string(log).unwrap_or_default();
+    assert!(!killed.contains("KILL") && !killed.contains("TERM"), "{killed}");
+}
+
 #[test]
 fn output_is_reported_while_the_program_runs() {
     let mut runner = runner();
