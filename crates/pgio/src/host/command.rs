@@ -105,8 +105,9 @@ impl CommandLine {
         self
     }
 
-    /// For a command of the user. On another host it runs in a separate ssh session with that host's
-    /// locale, and pgio waits for any background process that keeps its output open.
+    /// For a command of the user, which may contain a secret. On another host it runs in a separate ssh
+    /// session with that host's locale, and pgio waits for any background process that keeps its output
+    /// open. Its words and variables go through the stdin of that session, so it takes no input.
     #[must_use]
     pub fn own_session(mut self) -> Self {
         self.own_session = true;
@@ -146,13 +147,24 @@ impl CommandLine {
         let cd = self.directory.as_ref().map_or_else(String::new, |directory| {
             format!("cd {} && ", quoted(directory.as_os_str()))
         });
-        let set: String = self
-            .set
-            .iter()
-            .map(|(name, value)| format!("{}={} ", name.to_string_lossy(), quoted(value)))
-            .collect();
-        let env = if set.is_empty() { "" } else { "env " };
-        Ok(format!("{cd}exec {env}{set}{self}"))
+        // Not by env(1), whose arguments others can read.
+        let set = self.set.iter().fold(String::new(), |set, (name, value)| {
+            set + &format!("export {}={} && ", name.to_string_lossy(), quoted(value))
+        });
+        Ok(format!("{cd}{set}exec {self}"))
+    }
+
+    /// Returns the fixed command that reads this one from its stdin and becomes it. The arguments of ssh are
+    /// visible to every user of this machine.
+    pub(super) fn through_input(&self) -> Result<CommandLine, ExecError> {
+        debug_assert!(self.input.is_none(), "stdin carries the command");
+        // Braces: a shell would run a text that the end of a connection has cut off.
+        let text = format!("{{ {} </dev/null\n}}\n", self.to_shell_line()?);
+        let sh = CommandLine::new("sh").input(text);
+        Ok(match self.timeout {
+            Some(limit) => sh.timeout(limit),
+            None => sh,
+        })
     }
 
     pub(super) fn to_command(&self) -> Command {
@@ -214,6 +226,35 @@ mod tests {
         assert_eq!(output, "a b\n/\n");
         let other = line.run_as(Some(Ids { uid: 1, gid: 1 }));
         assert!(other.to_shell_line().is_err(), "the user is never ignored silently");
+    }
+
+    #[test]
+    fn a_command_through_the_input_of_a_shell_is_the_same_and_not_shown() {
+        let line = CommandLine::new("sh")
+            .args(["-c", "printf '%s|' \"$A\" \"$@\"; cat; exit 3", "sh", "it's", "two\nlines", ""])
+            .env("A", "$HOME \"geheim\"");
+        let through = line.through_input().unwrap();
+        assert!(!format!("{through} {through:?}").contains("geheim"));
+        let (found, expected) = (Local.output(&through).unwrap(), Local.output(&line).unwrap());
+        assert_eq!((found.stdout, found.stderr), (expected.stdout, expected.stderr));
+        assert_eq!(found.status.code(), Some(3));
+        let killed = CommandLine::new("sh").args(["-c", "kill -KILL $$"]).through_input().unwrap();
+        assert_eq!(Local.output(&killed).unwrap().status.code(), None, "no shell remains above it");
+    }
+
+    #[test]
+    fn a_command_that_is_cut_off_does_not_run() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("made");
+        let line = CommandLine::new("touch").arg(&file).through_input().unwrap();
+        let text = line.input_text().unwrap();
+        for length in 0..text.len() - 1 {
+            let cut = CommandLine::new("sh").input(&text[..length]);
+            Local.output(&cut).unwrap();
+            assert_eq!(std::fs::read_dir(dir.path()).unwrap().count(), 0, "{length}");
+        }
+        Local.run(&line).unwrap();
+        assert!(file.exists());
     }
 
     #[test]

@@ -3,8 +3,8 @@
 //! The first session is the master connection and is itself a [`Shell`]: it ends at end-of-file, so
 //! the master never outlives this program. The user's ~/.ssh/config applies, except for options that
 //! would prompt, forward or leave something behind. Commands use a second, persistent session
-//! ([`super::runner`]); concurrent commands get separate sessions. Next: [`super::machine`], the only
-//! user of this module.
+//! ([`super::runner`]); concurrent commands get separate sessions. So do commands of the user, which are
+//! not among the arguments of ssh. Next: [`super::machine`], the only user of this module.
 
 use std::fmt;
 use std::path::Path;
@@ -95,7 +95,7 @@ impl Link {
 
     pub(super) fn output(&self, command: &CommandLine) -> Result<Output, ExecError> {
         if command.has_own_session() {
-            return run_to_end(&self.wrap(command)?, true);
+            return run_to_end(&self.wrap(&command.through_input()?)?, true);
         }
         // The runner's own stdin carries its commands.
         if command.input_text().is_some() {

@@ -38,16 +38,54 @@ fn a_remote_command_behaves_like_a_local_one() {
         sh("echo \"$A\"; pwd").env("A", "a 'b'").directory(Path::new("/usr")),
     ] {
         let command = command.timeout(LONG_TIMEOUT);
-        let (a, b) = (here.output(&command).unwrap(), there.output(&command).unwrap());
-        assert_eq!((a.stdout, a.stderr), (b.stdout, b.stderr), "{command}");
-        assert_eq!(a.status.code(), b.status.code(), "{command}");
+        for command in [command.clone(), command.own_session()] {
+            let (a, b) = (here.output(&command).unwrap(), there.output(&command).unwrap());
+            assert_eq!((a.stdout, a.stderr), (b.stdout, b.stderr), "{command}");
+            assert_eq!(a.status.code(), b.status.code(), "{command}");
+        }
     }
-    let error = there.output(&CommandLine::new("pgio-no-such")).unwrap_err();
-    let expected = "program `pgio-no-such` is not installed on host box; install it there";
-    assert_eq!(error.to_string(), expected);
+    let missing = CommandLine::new("pgio-no-such");
+    for missing in [missing.clone(), missing.own_session()] {
+        let error = there.output(&missing).unwrap_err();
+        let expected = "program `pgio-no-such` is not installed on host box; install it there";
+        assert_eq!(error.to_string(), expected);
+    }
     let slow = CommandLine::new("sleep").arg("600").timeout(Duration::from_millis(300));
     assert!(there.output(&slow).unwrap_err().to_string().contains("did not finish within 0.3 s"));
     assert!(there.is_same_machine(&here) && there.shares_pids_with_this_process());
+}
+
+/// Every user of this machine can read the arguments of ssh.
+#[test]
+fn a_users_command_is_not_among_the_arguments_of_ssh() {
+    const WORD: &str = "geheim-on-another-host";
+    let sshd = Sshd::start();
+    let there = Host::connect("box", &sshd.spec()).unwrap();
+    let (started, go) = (sshd.path("started"), sshd.path("go"));
+    let script = "echo \"$A\"; touch \"$1\"; until [ -e \"$2\" ]; do sleep 0.02; done";
+    let command = sh(script).arg(WORD).args([&started, &go]);
+    let command = command.env("A", WORD).own_session().timeout(LONG_TIMEOUT);
+    let (output, arguments) = std::thread::scope(|scope| {
+        let running = scope.spawn(|| there.output(&command));
+        wait_until("the command runs", || started.exists());
+        let arguments = arguments_of("ssh");
+        fs::write(&go, "").unwrap();
+        (running.join().unwrap().unwrap(), arguments)
+    });
+    assert_eq!(output.stdout, format!("{WORD}\n"));
+    assert!(arguments.contains("ControlMaster=no"), "the command has a session: {arguments}");
+    assert!(!arguments.contains(WORD), "{arguments}");
+}
+
+/// The arguments of all processes of a program.
+fn arguments_of(program: &str) -> String {
+    let read = |process: &Path, file: &str| {
+        let bytes = fs::read(process.join(file)).unwrap_or_default();
+        String::from_utf8_lossy(&bytes).replace('\0', " ")
+    };
+    let processes = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+    let its = processes.filter(|process| read(process, "comm").trim() == program);
+    its.map(|process| read(&process, "cmdline")).collect()
 }
 
 /// With and without ssh.

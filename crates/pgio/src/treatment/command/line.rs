@@ -3,6 +3,9 @@
 //! A command that changes something runs below a shell with a mark among its arguments, which lives as
 //! long as the command itself, but not as background processes that it starts. By the mark an undo finds
 //! the command of a run that was killed, here and on other hosts.
+//!
+//! Words and prior value may be secret. No process shows them but the command's own, on its host:
+//! the prior value is a variable, and ssh reads both from its stdin.
 
 use std::process::ExitStatus;
 use std::time::Duration;
