@@ -195,14 +195,27 @@ impl Journal {
     /// Appends the intent; when this returns it is on disk.
     pub fn intent(&mut self, step: &Record) -> Result<u32, JournalError> {
         let number = self.next;
-        // Changes of a private cluster end with it and could not be undone later.
-        if step.host.is_some() || !self.target.private {
-            self.open()?;
-            self.write(&Line::Intent { number, step: step.clone() })?;
-        }
+        self.write_intent(number, step)?;
         self.next += 1;
         self.steps.push((number, step.clone()));
         Ok(number)
+    }
+
+    /// Replaces the record of a step. It is written like another intent of the same number, of which readers
+    /// take the last, earlier versions included.
+    pub fn amend(&mut self, number: u32, step: &Record) -> Result<(), JournalError> {
+        self.write_intent(number, step)?;
+        self.steps.iter_mut().filter(|(n, _)| *n == number).for_each(|(_, s)| *s = step.clone());
+        Ok(())
+    }
+
+    fn write_intent(&mut self, number: u32, step: &Record) -> Result<(), JournalError> {
+        // Changes of a private cluster end with it and could not be undone later.
+        if step.host.is_none() && self.target.private {
+            return Ok(());
+        }
+        self.open()?;
+        self.write(&Line::Intent { number, step: step.clone() })
     }
 
     pub fn done(&mut self, number: u32) -> Result<(), JournalError> {

@@ -23,6 +23,9 @@ pub(super) struct OptionsStep {
     /// By umount and mount, as opposed to a remount.
     pub(super) by_mount: bool,
     pub(super) settings: Vec<Setting>,
+    /// The mount as it was after the change by umount and mount. Unknown until then, and in journals of
+    /// earlier versions.
+    pub(super) changed: Option<Mounted>,
 }
 
 /// The options as the journal keeps them.
@@ -31,6 +34,8 @@ pub(super) struct Options {
     words: Vec<String>,
     /// The words for people.
     shown: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    changed: Option<Mounted>,
 }
 
 #[derive(Debug, Serialize)]
@@ -41,13 +46,14 @@ enum Change {
 }
 
 /// What an undo finds at the mount point.
-#[derive(Debug)]
-enum Found<'m> {
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Found<'m> {
     NotMounted,
     /// Our options have their prior values, whichever file system is mounted.
     PriorOptions,
     AnotherFileSystem(&'m Mounted),
-    /// One of our options has a value that is neither ours nor the prior one.
+    /// One of our options has a value that is neither ours nor the prior one, or an undo by umount and mount
+    /// would revert a later change of another option.
     ChangedByOthers(&'m Mounted),
     /// Each of our options has our value or the prior one.
     OurOptions(&'m Mounted),
@@ -62,7 +68,8 @@ impl OptionsStep {
         let prior: Mounted = record.prior_as()?;
         let settings = options::parse_stored(&options.words, &prior.file_system)
             .map_err(|word| record.misread(word))?;
-        Ok(OptionsStep { label: record.label(), prior, by_mount, settings })
+        let changed = options.changed.clone();
+        Ok(OptionsStep { label: record.label(), prior, by_mount, settings, changed })
     }
 
     pub(super) fn apply(&self, context: &Context<'_>) -> Result<(), TreatmentError> {
@@ -79,7 +86,7 @@ impl OptionsStep {
     }
 
     /// Finds out what an undo has to do about the mount that is there now.
-    fn classify<'m>(&self, current: Option<&'m Mounted>) -> Found<'m> {
+    pub(super) fn classify<'m>(&self, current: Option<&'m Mounted>) -> Found<'m> {
         let Some(current) = current else { return Found::NotMounted };
         let OptionsStep { prior, settings, .. } = self;
         let (current_options, prior_options) = (current.all_options(), prior.all_options());
@@ -93,17 +100,29 @@ impl OptionsStep {
         }
         let changed_by_others =
             |s: &Setting| s.word_in_force(&current_options) != s.word && !is_prior(s);
-        if settings.iter().any(changed_by_others) {
+        // An undo by umount and mount gives the mount the whole prior list, so every word counts.
+        let differs = |changed: &Mounted| sorted_options(changed) != sorted_options(current);
+        let other_changed = self.by_mount && self.changed.as_ref().is_some_and(differs);
+        if other_changed || settings.iter().any(changed_by_others) {
             Found::ChangedByOthers(current)
         } else {
             Found::OurOptions(current)
         }
     }
 
-    fn conflict(&self, current: &Mounted) -> TreatmentError {
-        let OptionsStep { label, prior, settings, .. } = self;
+    pub(super) fn conflict(&self, current: &Mounted) -> TreatmentError {
+        let OptionsStep { label, prior, settings, changed, .. } = self;
         let shown = |mounted: &Mounted| format!("{} of {}", mounted.options, mounted.source);
-        TreatmentError::changed_since(label, shown(current), options::list(settings), shown(prior))
+        let Some(changed) = changed else {
+            let ours = options::list(settings);
+            return TreatmentError::changed_since(label, shown(current), ours, shown(prior));
+        };
+        // mountinfo does not show all of them, such as `ro` after an error.
+        let (mut words, ours) = (current.mountinfo_options(), changed.all_options());
+        let new = current.detail.iter().map(String::as_str).filter(|word| !ours.contains(word));
+        words.extend(new.filter(|word| !current.mountinfo_options().contains(word)));
+        let found = format!("{} of {}", words.join(","), current.source);
+        TreatmentError::changed_since(label, found, shown(changed), shown(prior))
     }
 
     /// Gives the mount its prior options in place of ours, and verifies them.
@@ -140,7 +159,8 @@ impl OptionsStep {
 impl Step for OptionsStep {
     fn record(&self) -> Record {
         let words = self.settings.iter().map(|s| s.word.clone()).collect();
-        let options = Options { words, shown: options::list(&self.settings) };
+        let (shown, changed) = (options::list(&self.settings), self.changed.clone());
+        let options = Options { words, shown, changed };
         let change = if self.by_mount { Change::Mount(options) } else { Change::Remount(options) };
         Record::new(KIND, &self.label, &self.prior, change)
     }
@@ -155,7 +175,7 @@ impl Step for OptionsStep {
         context: &mut Context<'_>,
         on_conflict: OnConflict,
     ) -> Result<Undone, TreatmentError> {
-        let OptionsStep { label, prior, by_mount, settings } = self;
+        let OptionsStep { label, prior, by_mount, settings, .. } = self;
         let host = context.host(label.host())?;
         wait_for_orphans(&host, &prior.point)?;
         let mounts = Mounts::read(&*host)?;
@@ -186,6 +206,13 @@ impl Step for OptionsStep {
             Found::OurOptions(current) => self.restore(&host, current, context),
         }
     }
+}
+
+/// All options of a mount, to be compared: the kernel may list them in another order.
+fn sorted_options(mounted: &Mounted) -> Vec<&str> {
+    let mut words = mounted.all_options();
+    words.sort_unstable();
+    words
 }
 
 fn remount(tools: &Tools<'_>, mounted: &Mounted, list: &str) -> Result<(), TreatmentError> {
@@ -256,16 +283,14 @@ fn verify_restored(
     whole: bool,
 ) -> Result<Undone, TreatmentError> {
     let current = Mounts::read(host)?.at(&prior.point).cloned().unwrap_or_default();
-    let sorted = |mounted: &Mounted| {
-        let mut words: Vec<String> = mounted.all_options().into_iter().map(str::to_owned).collect();
-        words.sort();
-        words
-    };
     let (current_options, prior_options) = (current.all_options(), prior.all_options());
     let is_prior =
         |s: &Setting| s.word_in_force(&current_options) == s.word_in_force(&prior_options);
-    let same =
-        if whole { sorted(&current) == sorted(prior) } else { settings.iter().all(is_prior) };
+    let same = if whole {
+        sorted_options(&current) == sorted_options(prior)
+    } else {
+        settings.iter().all(is_prior)
+    };
     if same {
         Ok(Undone::Restored)
     } else {

@@ -17,7 +17,7 @@ use crate::treatment::error::TreatmentError;
 use crate::treatment::journal::Journal;
 use crate::treatment::record::Label;
 use crate::treatment::resource::{Resource, Touch};
-use crate::treatment::step::carry_out;
+use crate::treatment::step::carry_out_then_amend;
 use crate::treatment::stopped;
 use pgio_results::model::{Evidence, When};
 
@@ -223,11 +223,15 @@ impl Prepared for PreparedRemount {
         let host = context.host(None)?;
         let mounted = self.mounted(&host)?;
         if !in_force(&mounted, &self.settings) {
-            let step = self.step(&host, mounted)?;
+            let mut step = self.step(&host, mounted)?;
             if step.by_mount {
                 stopped::stop(context, journal, PURPOSE)?;
             }
-            carry_out(journal, &step, || step.apply(context))?;
+            carry_out_then_amend(journal, &mut step, |step| {
+                step.apply(context)?;
+                step.changed = step.by_mount.then(|| self.mounted(&host)).transpose()?;
+                Ok(())
+            })?;
             self.check_effect(&self.mounted(&host)?)?;
             if step.by_mount {
                 context.start_server(PURPOSE)?;
@@ -243,7 +247,8 @@ impl PreparedRemount {
         let uuid = if by_mount { tools::uuid(host, &mounted.source)? } else { None };
         let label = Label::on_host(format!("mount options of {}", mounted.point), host.name());
         let prior = Mounted { uuid, ..mounted };
-        Ok(OptionsStep { label, prior, by_mount, settings: self.settings.clone() })
+        let settings = self.settings.clone();
+        Ok(OptionsStep { label, prior, by_mount, settings, changed: None })
     }
 
     fn check_effect(&self, mounted: &Mounted) -> Result<(), TreatmentError> {

@@ -4,9 +4,10 @@ use serde_json::json;
 use toml::Table;
 
 use super::mounts::{Mounted, Mounts};
+use super::options_step::Found;
 use super::*;
-use crate::host::LOCAL;
 use crate::host::signature::BlockDevice;
+use crate::host::LOCAL;
 use crate::treatment::record::Label;
 use crate::treatment::step::Step;
 use crate::treatment::step::{OnConflict, Undone};
@@ -212,6 +213,44 @@ fn a_path_of_another_device_is_not_mounted() {
 }
 
 #[test]
+fn an_undo_by_mount_notices_options_that_others_changed() {
+    let mounted = |own: &str, list: &str| {
+        let line = format!("42 22 7:1 / /srv {own} - ext4 /dev/loop1 rw\next4 7:1\n{list}\n");
+        Mounts::parse(&line).at("/srv").unwrap().clone()
+    };
+    let prior = mounted("rw,relatime", "rw\ndata=ordered\nerrors=remount-ro");
+    let ours = mounted("rw,relatime", "rw\ndata=journal\nerrors=remount-ro");
+    let step = |by_mount: bool, changed: Option<&Mounted>| OptionsStep {
+        label: Label::on_host("mount options of /srv", LOCAL),
+        prior: prior.clone(),
+        by_mount,
+        settings: options::parse("data=journal", Some("ext4")).unwrap(),
+        changed: changed.cloned(),
+    };
+    let same_in_another_order = mounted("rw,relatime", "errors=remount-ro\ndata=journal\nrw");
+    for now in [&ours, &same_in_another_order] {
+        assert_eq!(step(true, Some(&ours)).classify(Some(now)), Found::OurOptions(now));
+    }
+    for now in [
+        mounted("rw,noatime", "rw\ndata=journal\nerrors=remount-ro"),
+        // As the kernel shows it after an error, and after `mount -o remount,ro`.
+        mounted("rw,relatime", "ro\ndata=journal\nerrors=remount-ro"),
+        mounted("relatime,ro", "ro\ndata=journal\nerrors=remount-ro"),
+    ] {
+        let now = &now;
+        assert_eq!(step(true, Some(&ours)).classify(Some(now)), Found::ChangedByOthers(now));
+        let message = step(true, Some(&ours)).conflict(now).to_string();
+        assert!(
+            message.contains("noatime") || message.contains("ro of /dev/loop1, neither"),
+            "{message}"
+        );
+        // A remount keeps other options, and journals of earlier versions do not have the list.
+        assert_eq!(step(false, None).classify(Some(now)), Found::OurOptions(now));
+        assert_eq!(step(true, None).classify(Some(now)), Found::OurOptions(now));
+    }
+}
+
+#[test]
 fn a_file_system_that_lost_its_device_is_not_left_unmounted_silently() {
     let prior = Mounted {
         point: "/no/such/mount".to_owned(),
@@ -220,7 +259,7 @@ fn a_file_system_that_lost_its_device_is_not_left_unmounted_silently() {
         ..Mounted::default()
     };
     let label = Label::on_host("mount options of /no/such/mount", LOCAL);
-    let step = OptionsStep { label, prior, by_mount: true, settings: Vec::new() };
+    let step = OptionsStep { label, prior, by_mount: true, settings: Vec::new(), changed: None };
     in_context(|context| {
         for on_conflict in [OnConflict::Ask, OnConflict::Restore] {
             let error = step.undo(context, on_conflict).unwrap_err().to_string();

@@ -223,7 +223,7 @@ fn parse(mut file: &File, path: &Path) -> Result<Parsed, JournalError> {
                 (target, machine) = (*begun, on);
             }
             Line::Intent { number, step } => {
-                next = number + 1;
+                next = next.max(number + 1);
                 steps.insert(number, step);
             }
             Line::Done { .. } => {}

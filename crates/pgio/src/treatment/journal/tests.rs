@@ -66,6 +66,24 @@ fn a_run_without_changes_leaves_no_file() {
 }
 
 #[test]
+fn an_amended_step_replaces_the_first_record_of_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut journal = on(dir.path(), "host=/tmp");
+    journal.intent(&step("a")).unwrap();
+    let number = journal.intent(&step("b")).unwrap();
+    let amended = Record { ours: json!({ "value": "on", "found": "1" }), ..step("b") };
+    journal.amend(number, &amended).unwrap();
+    let open = [(2, amended), (1, step("a"))];
+    assert_eq!(journal.open_steps(), open);
+    drop(journal);
+    let [found] = &mut dead(dir.path()).unwrap()[..] else { panic!() };
+    assert_eq!(found.open_steps(), open);
+    assert_eq!(found.intent(&step("c")).unwrap(), 3);
+    found.undone(2).unwrap();
+    assert_eq!(found.open_steps(), [(3, step("c")), (1, step("a"))]);
+}
+
+#[test]
 fn an_intent_survives_a_crash_and_is_found() {
     let dir = tempfile::tempdir().unwrap();
     let mut journal = on(dir.path(), "host=/tmp");

@@ -54,6 +54,27 @@ fn a_mount_that_is_in_use_does_not_leave_the_server_down() {
 }
 
 #[test]
+fn an_undo_by_mount_asks_about_options_that_others_changed() {
+    if !in_namespace_or_rerun("undoing::an_undo_by_mount_asks_about_options_that_others_changed") {
+        return;
+    }
+    let disk = Disk::new("ext4", "relatime");
+    let before = disk.state();
+    for (flag, is_kept) in [("--restore", false), ("--keep", true)] {
+        let dir = Workdir::new();
+        disk.in_mid_trial(&dir, "data=journal", "data=journal").kill();
+        disk.remount("noatime");
+        let theirs = disk.state();
+        let shown = ["noatime", "data=journal", "someone changed it since", "--keep", "--restore"];
+        dir.pgio(&["undo"]).expect(6, &shown);
+        assert_eq!(disk.state(), theirs);
+        dir.pgio(&["undo", flag]).expect(0, &["mount options of"]);
+        assert_eq!(disk.state(), if is_kept { theirs } else { before.clone() });
+        assert!(is_up(&disk.server.dsn()));
+    }
+}
+
+#[test]
 fn another_file_system_at_the_mount_point_is_named() {
     if !in_namespace_or_rerun("undoing::another_file_system_at_the_mount_point_is_named") {
         return;
