@@ -4,7 +4,7 @@
 use std::sync::Arc;
 
 use super::changed_server::ChangedServer;
-use super::context::{AdminSession, Context, Layout};
+use super::context::{AdminSession, Context, Control, Layout};
 use super::contract::Treatment;
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts, LOCAL};
@@ -25,17 +25,37 @@ pub(super) fn in_context_of<T>(
     server_host: Option<&str>,
     act: impl FnOnce(&mut Context<'_>) -> T,
 ) -> T {
+    in_context_with(names, server_host, AdminSession::OnDemand(Box::default()), None, act)
+}
+
+/// A context on this machine in which every session is refused.
+pub(super) fn in_context_of_refused<T>(
+    control: &mut dyn Control,
+    act: impl FnOnce(&mut Context<'_>) -> T,
+) -> T {
+    let session = AdminSession::Unresolved("refused".to_owned());
+    in_context_with(&[LOCAL], Some(LOCAL), session, Some(control), act)
+}
+
+fn in_context_with<T>(
+    names: &[&str],
+    server_host: Option<&str>,
+    session: AdminSession<'_>,
+    control: Option<&mut dyn Control>,
+    act: impl FnOnce(&mut Context<'_>) -> T,
+) -> T {
     let host = |name: &&str| Arc::new(Host::connect(name, &Default::default()).unwrap());
     let hosts: Hosts = names.iter().map(|name| ((*name).to_owned(), host(name))).collect();
     let text = "host=/nonexistent user=nobody dbname=none";
     let params = pgio_connect::resolve(text, &pgio_connect::Env::default()).unwrap();
     let mut context = Context {
         params: &params,
-        session: AdminSession::OnDemand(Box::default()),
+        session,
         changed: ChangedServer::default(),
         hosts: &hosts,
         server_host,
-        control: None,
+        // The cast lets the context live shorter.
+        control: control.map(|control| control as &mut dyn Control),
         private: false,
         layout: Layout::default(),
         streaming: Vec::new(),

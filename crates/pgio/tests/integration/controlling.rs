@@ -1,7 +1,10 @@
 //! Servers of the user's that pgio may stop and start: `[target] control = "pg_ctl"`.
 //!
 //! The servers are made here as a user makes them, by initdb and pg_ctl, as another user where the
-//! tests run as root. systemd is only made up, in the unit tests of `pg::control`.
+//! tests run as root. systemd is only made up, in the unit tests of `pg::control`. `promoting` has standbys that are
+//! promoted meanwhile.
+
+mod promoting;
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -303,59 +306,6 @@ fn a_setting_stays_in_the_journal_until_the_server_was_restarted() {
         dir.pgio(&["undo"]).expect(0, &["Restored max_connections: absent"]);
         assert_eq!(show(&dsn, "max_connections"), "100");
     }
-}
-
-#[test]
-fn undo_does_not_start_a_server_whose_standby_may_be_the_primary_now() {
-    let server = Managed::start("");
-    let standby = server.standby();
-    wait_until("streaming", || {
-        let ask = "SELECT count(*) = 1 FROM pg_stat_replication WHERE state = 'streaming'";
-        connect(&server.dsn()).query_one(ask, &[]).unwrap().get(0)
-    });
-    let dir = killed_with_a_restart(&server);
-    server.stop();
-    standby.promote();
-    dir.pgio(&["undo"]).expect(6, &["(s1)", "may have been promoted", "--restore"]);
-    assert_eq!(server.process(), None);
-    dir.pgio(&["undo", "--restore"]).expect(0, &["Restored max_connections: absent"]);
-    assert_eq!(show(&server.dsn(), "max_connections"), "100");
-}
-
-#[test]
-fn a_promoted_standby_is_not_taken_for_the_changed_server() {
-    let server = Managed::start("");
-    let standby = server.standby();
-    let (old, new) = (server.dsn(), standby.dsn());
-    let both = format!(
-        "host='{},{}' user=postgres dbname=postgres target_session_attrs=read-write",
-        server.path().display(),
-        standby.path().display()
-    );
-    let keys = "blocks = 1\nduration = \"60s\"\naa = false";
-    let condition = [("b", "wal_writer_delay = \"150ms\"")];
-    let dir = Workdir::new();
-    let text = experiment_on(&format!("dsn = {both:?}"), keys, "", &condition);
-    let mut running = dir.start_compare(&text);
-    running.wait_until("in the window", || active_sessions(&old) > 0);
-    standby.promote();
-    alter_system(&new, "wal_writer_delay", Some("150ms"));
-    server.crash();
-    running.wait().expect(6, &["pgio undo"]);
-    assert_eq!(dir.journals().len(), 1);
-    let untouched = || assert_eq!(auto_conf(&new, "wal_writer_delay").as_deref(), Some("150ms"));
-    dir.pgio(&["undo"]).expect(6, &["has the data directory"]);
-    untouched();
-    // On another host with the same path, only the timeline tells them apart.
-    change_journal(&dir, |begin| {
-        begin["node"].as_object_mut().unwrap().remove("data_directory").unwrap();
-    });
-    dir.pgio(&["undo"]).expect(6, &["is on timeline 2", "timeline 1", "--restore"]);
-    untouched();
-    server.start_again("");
-    dir.pgio(&["undo", "--connect", &old]).expect(0, &["Restored wal_writer_delay: absent"]);
-    assert_eq!(auto_conf(&old, "wal_writer_delay"), None);
-    untouched();
 }
 
 #[test]

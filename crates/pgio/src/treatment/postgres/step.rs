@@ -134,7 +134,8 @@ impl SettingStep {
         )))
     }
 
-    /// Restores the line of a server that does not start, probably because of it. `down` says why.
+    /// Restores the line of a server that does not start, probably because of it, and starts it; or of one that
+    /// must stay down. `down` says why.
     fn undo_while_down(
         &self,
         context: &mut Context<'_>,
@@ -156,6 +157,13 @@ impl SettingStep {
             // Further lines of the condition may keep it from starting.
             let is_kept = found == LineOwner::Foreign;
             return Ok(if is_kept { Undone::Kept } else { Undone::Restored });
+        }
+        // A session was refused on purpose: another server, such as a promoted standby, may have replaced this one.
+        if let TreatmentError::Refused(why) = down {
+            return Err(TreatmentError::Refused(format!(
+                "{why}; {} in postgresql.auto.conf of the changed server, which is down, is as before, but pgio does not start that server: start it yourself if no other server has replaced it, then rerun `pgio undo`",
+                self.name
+            )));
         }
         context.start_stopped_server()?;
         context.within_limit(|context| self.restore_line(context, on_conflict))
@@ -207,5 +215,67 @@ impl SettingStep {
             wait_for(context.admin()?, name, &|found| is_current_value(found, prior))?;
         }
         Ok(undone)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::treatment::context::Control;
+    use crate::treatment::test_support::in_context_of_refused;
+
+    /// A server that is down.
+    struct DownServer {
+        line: Option<String>,
+        started: bool,
+    }
+
+    impl Control for DownServer {
+        fn stop(&mut self) -> Result<(), String> {
+            Ok(())
+        }
+
+        fn start(&mut self) -> Result<(), String> {
+            self.started = true;
+            Ok(())
+        }
+
+        fn line_while_down(&mut self, _: &str) -> Result<Line, String> {
+            Ok(self.line.clone().map_or(Line::Absent, Line::Value))
+        }
+
+        fn set_line_while_down(&mut self, _: &str, value: Option<&str>) -> Result<(), String> {
+            self.line = value.map(str::to_owned);
+            Ok(())
+        }
+    }
+
+    /// The undo of `max_connections = 50` while sessions are refused.
+    fn undo(server: &mut DownServer, accepts_any_timeline: bool) -> Result<Undone, TreatmentError> {
+        let ours = AppliedSetting { value: "50".to_owned(), file: None, restart: Restart::ForAll };
+        let step = SettingStep { name: "max_connections".to_owned(), prior: None, ours };
+        in_context_of_refused(server, |context| {
+            context.changed.accepts_any_timeline = accepts_any_timeline;
+            step.undo(context, OnConflict::Ask)
+        })
+    }
+
+    #[test]
+    fn a_server_whose_sessions_are_refused_gets_its_line_back_and_stays_down() {
+        let mut server = DownServer { line: Some("50".to_owned()), started: false };
+        // The second undo finds the prior line.
+        for _ in 0..2 {
+            let error = undo(&mut server, false).unwrap_err();
+            assert_eq!((server.line.as_deref(), server.started), (None, false));
+            let TreatmentError::Refused(why) = error else { panic!("{error:?}") };
+            assert!(why.contains("max_connections in postgresql.auto.conf"), "{why}");
+            assert!(why.contains("does not start that server: start it yourself"), "{why}");
+        }
+        server.line = Some("60".to_owned());
+        let error = undo(&mut server, false).unwrap_err();
+        assert!(matches!(error, TreatmentError::ChangedSince { .. }), "{error:?}");
+        assert_eq!((server.line.as_deref(), server.started), (Some("60"), false));
+        undo(&mut server, true).unwrap_err();
+        assert!(server.started, "by `pgio undo --restore`");
     }
 }
