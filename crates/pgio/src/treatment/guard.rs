@@ -32,7 +32,8 @@ const RELEASE_LIMIT: Duration = Duration::from_secs(5);
 const POLL: Duration = Duration::from_millis(100);
 const LOOK_LIMIT: Duration = Duration::from_secs(30);
 
-/// What a guard holds; by this word in its script it is found on its host. Only one run at a time holds it.
+/// What a guard, or another shell that changes the same, holds; by this word in its script it is found on its host.
+/// Only one run at a time holds it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Mark(String);
 
@@ -41,6 +42,11 @@ impl Mark {
     pub(super) fn new(what: &str, of: &str) -> Mark {
         let plain = |text: &str| text.replace(|c: char| !c.is_ascii_alphanumeric(), "_");
         Mark(format!("pgio-guard-{}-{};", plain(what), plain(of)))
+    }
+
+    /// A line of a script that gives its shell the mark.
+    pub(super) fn as_comment(&self) -> String {
+        format!("# {}", self.0)
     }
 }
 
@@ -92,8 +98,9 @@ impl Guard {
     }
 }
 
-/// For `pgio undo`: returns when no guard of a killed run can release any more. One whose stdin has ended does so
-/// now; others are killed without their release, which the undo does itself.
+/// For `pgio undo`: returns when no guard of a killed run can release any more, and no other shell with its mark can
+/// change anything. A guard whose stdin has ended releases now; others are killed without their release, which the
+/// undo does itself.
 pub(super) fn end_leftover_guard(host: &Host, mark: &Mark) -> Result<(), TreatmentError> {
     let deadline = Instant::now() + RELEASE_LIMIT;
     loop {
@@ -113,9 +120,10 @@ pub(super) fn end_leftover_guard(host: &Host, mark: &Mark) -> Result<(), Treatme
 /// Without the last line a signal would end the shell without its trap, SIGPIPE included, which it
 /// gets when pgio is killed while it answers.
 fn prelude(script: &Script<'_>) -> String {
-    let Script { mark: Mark(mark), functions, release, .. } = script;
+    let Script { mark, functions, release, .. } = script;
+    let mark = mark.as_comment();
     format!(
-        "# {mark}\n{functions}\nrelease() {{\n{release}\n}}\ntrap release EXIT\ntrap exit HUP INT PIPE TERM"
+        "{mark}\n{functions}\nrelease() {{\n{release}\n}}\ntrap release EXIT\ntrap exit HUP INT PIPE TERM"
     )
 }
 

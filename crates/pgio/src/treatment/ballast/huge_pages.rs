@@ -119,8 +119,14 @@ pub fn plan(host: &Host, leave: u64) -> Result<HugePagesStep, TreatmentError> {
 
 /// Requests the pages of a journaled step, and returns the memory with the pages that the kernel allocated.
 pub fn take(host: &Host, step: &HugePagesStep) -> Result<Memory, TreatmentError> {
-    let script = format!("{}\n{READ}", allocation_script(step.ours.pages));
+    let script = marked_allocation_script(&mark(), step.ours.pages);
     run_and_read_memory(host, &CommandLine::new("sh").args(["-c", &script]).timeout(LIMIT))
+}
+
+/// An allocation without a guard outlives a pgio that is killed. By the mark the undo finds the shell and ends it
+/// before it lowers the number, which a later attempt would raise again.
+fn marked_allocation_script(mark: &Mark, asked: u64) -> String {
+    format!("{}\n{}\n{READ}", mark.as_comment(), allocation_script(asked))
 }
 
 /// Compaction between attempts finds room that the first attempt did not.
@@ -331,9 +337,34 @@ impl InForce for HugePagesInForce {
 
 #[cfg(test)]
 mod tests {
+    use std::process::Command;
+    use std::thread;
+    use std::time::Instant;
+
     use serde_json::json;
 
     use super::*;
+    use crate::treatment::mark::processes_with;
+
+    #[test]
+    fn an_undo_ends_an_allocation_that_a_killed_pgio_left() {
+        let dir = tempfile::tempdir().unwrap();
+        // A write to a pipe that nobody reads waits as an allocation does.
+        let pipe = dir.path().join("nr_hugepages").display().to_string();
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        let mark = Mark::new("test", &pipe);
+        let script = marked_allocation_script(&mark, 7);
+        let script = script.replace("/proc/sys/vm/nr_hugepages", &pipe);
+        let mut orphan = Command::new("sh").args(["-c", &script]).spawn().unwrap();
+        let (host, deadline) = (Host::local(), Instant::now() + LIMIT);
+        while processes_with(&host, &mark.as_comment()).unwrap().is_empty() {
+            assert!(Instant::now() < deadline && orphan.try_wait().unwrap().is_none());
+            thread::sleep(Duration::from_millis(10));
+        }
+        end_leftover_guard(&host, &mark).unwrap();
+        let status = orphan.try_wait().unwrap().expect("the undo has waited for its end");
+        assert!(!status.success(), "{status}");
+    }
 
     #[test]
     fn a_number_set_by_another_boot_is_kept_and_reported() {
