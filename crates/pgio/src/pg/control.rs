@@ -5,6 +5,7 @@
 //! `pgio undo` can start a server that a killed run left stopped. Stop and start are idempotent.
 //! Treatments decide why the server is stopped. Next: [`survey`]; [`line`] for a server that does not start.
 
+mod dependents;
 mod line;
 mod survey;
 
@@ -56,6 +57,11 @@ pub enum ControlError {
     NoUnit { host: String, unit: String, state: String, instead: String },
     #[error("systemd unit {unit} does not run the server{instead}")]
     OtherUnit { unit: String, instead: String },
+    #[error(
+        "a stop of systemd unit {unit} would also stop {}, which a start of it does not start again: stop them yourself for the time of the experiment, or start the server by pg_ctl outside that unit and write control = \"pg_ctl\"",
+        active.join(", ")
+    )]
+    Dependents { unit: String, active: Vec<String> },
     #[error(
         "the program {program} was replaced after the server started: restart the server manually first"
     )]

@@ -10,6 +10,7 @@ use std::time::Duration;
 use postgres::Client;
 use postgres::error::SqlState;
 
+use super::dependents::active_dependents;
 use super::{ControlError, Controller, Method, Plan, Program};
 use crate::config::experiment::ControlMethod;
 use crate::host::exec::{CommandLine, Exec};
@@ -147,7 +148,8 @@ fn unit_state(exec: &dyn Exec, unit: &str) -> Option<[String; 3]> {
 }
 
 /// Checks that the unit runs the server. Rejects an umbrella unit such as Debian's
-/// postgresql.service: systemctl would not wait for its stop, and it stops other servers too.
+/// postgresql.service: systemctl would not wait for its stop, and it stops other servers too. Rejects a unit
+/// whose stop would stop others as well.
 fn check_unit(
     exec: &dyn Exec,
     host: &str,
@@ -175,7 +177,8 @@ fn check_unit(
     if main.parse() != Ok(pid) {
         return Err(ControlError::OtherUnit { unit, instead });
     }
-    Ok(())
+    let active = active_dependents(exec, requested)?;
+    if active.is_empty() { Ok(()) } else { Err(ControlError::Dependents { unit, active }) }
 }
 
 #[derive(Debug, PartialEq)]

@@ -21,6 +21,8 @@ struct Fake {
     manager: &'static str,
     /// Output of `systemctl show`.
     shown: &'static str,
+    /// Units with what `systemctl show` prints of their state and dependents.
+    units: Vec<(&'static str, &'static str)>,
     state: Mutex<Vec<&'static str>>,
     ran: Mutex<Vec<String>>,
     /// Whether the server becomes ready only after its start command has returned.
@@ -57,6 +59,14 @@ impl Fake {
         }
         if line == "cat /proc/3/comm" {
             return Some(format!("{}\n", self.manager));
+        }
+        if line.starts_with("systemctl show") && line.contains("RequiredBy") {
+            let names = line.split_once(" -- ")?.1.replace('\'', "");
+            let shown = |name: &str| {
+                let found = self.units.iter().find(|(unit, _)| *unit == name);
+                format!("Id={name}\n{}\n", found.map_or("ActiveState=active", |(_, text)| text))
+            };
+            return Some(names.split(' ').map(shown).collect::<Vec<_>>().join("\n"));
         }
         if line.starts_with("systemctl show") {
             return Some(self.shown.to_owned()).filter(|text| !text.is_empty());
@@ -182,6 +192,42 @@ fn systemctl_requires_the_unit_that_runs_the_server() {
         message,
         "systemd unit pg.service does not run the server; the server runs in unit postgresql@15-main.service: write control = \"systemctl postgresql@15-main.service\""
     );
+}
+
+#[test]
+fn a_unit_that_takes_active_units_down_with_it_is_refused() {
+    let found = |units: &[(&'static str, &'static str)]| {
+        let shown = "LoadState=loaded\nActiveState=active\nMainPID=7\n";
+        let fake = Fake { has: "runuser", shown, units: units.to_vec(), ..Fake::default() };
+        let method = systemctl("pg.service");
+        let error = plan(&session(), "db", &fake, &method).map(drop).err();
+        assert!(fake.ran().is_empty());
+        error.map(|error| error.to_string())
+    };
+    let idle = "ActiveState=inactive\nRequiredBy=\nConsistsOf=pool.service";
+    assert_eq!(found(&[]), None);
+    let all_idle = [
+        ("pg.service", "ActiveState=active\nRequiredBy=app.service\nBoundBy=pg.service"),
+        ("app.service", idle),
+        ("pool.service", "ActiveState=failed\nRequiredBy=pg.service app.service"),
+    ];
+    assert_eq!(found(&all_idle), None);
+    let message = found(&[
+        ("pg.service", "ActiveState=active\nRequiredBy=app.service\nBoundBy=a.mount job.service"),
+        ("app.service", idle),
+        ("pool.service", "ActiveState=active\nRequiredBy=pg.service"),
+        ("job.service", "ActiveState=activating\nPropagatesStopTo=pool.service"),
+        ("a.mount", "ActiveState=inactive"),
+    ]);
+    assert_eq!(
+        message.unwrap(),
+        "a stop of systemd unit pg.service would also stop job.service, pool.service, which a start of it does not start again: stop them yourself for the time of the experiment, or start the server by pg_ctl outside that unit and write control = \"pg_ctl\""
+    );
+    let quoted = found(&[
+        ("pg.service", r#"ConsistsOf="app@a\\x2db.service""#),
+        (r"app@a\x2db.service", "ActiveState=active"),
+    ]);
+    assert!(quoted.unwrap().contains(r"would also stop app@a\x2db.service,"));
 }
 
 #[test]
