@@ -1,5 +1,9 @@
 //! Parsing and messages. Real devices are in the integration tests.
 
+use std::fs;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 use toml::Table;
 
@@ -7,7 +11,7 @@ use super::mounts::{Mounted, Mounts};
 use super::options_step::Found;
 use super::*;
 use crate::host::signature::BlockDevice;
-use crate::host::LOCAL;
+use crate::host::{Host, LOCAL};
 use crate::treatment::record::Label;
 use crate::treatment::step::Step;
 use crate::treatment::step::{OnConflict, Undone};
@@ -210,6 +214,38 @@ fn a_path_of_another_device_is_not_mounted() {
     let message = options_step::another_mounted("db", &now, &prior).to_string();
     assert!(message.contains("now ext4 on /dev/loop2 but was ext4 on /dev/loop1"), "{message}");
     assert!(message.contains("--keep") && !message.contains("--restore"), "{message}");
+}
+
+#[test]
+fn an_undo_waits_for_a_command_whose_path_holds_a_space() {
+    let dir = tempfile::tempdir().unwrap();
+    let point = dir.path().join("pg data").display().to_string();
+    // A program of that name, with the path among its arguments.
+    let program = dir.path().join("umount");
+    std::os::unix::fs::symlink("/bin/sh", &program).unwrap();
+    let mut orphan = Command::new(&program)
+        .args(["-c", "read line; exit 0", "umount", &point])
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let wait = |limit, word: &str| {
+        tools::wait_for_orphans_within(limit, &Host::local(), word).map_err(|e| e.to_string())
+    };
+    // The child has its name once it executes the program.
+    let comm = format!("/proc/{}/comm", orphan.id());
+    let deadline = Instant::now() + Duration::from_secs(20);
+    while fs::read_to_string(&comm).unwrap() != "umount\n" {
+        assert!(Instant::now() < deadline);
+    }
+    let message = wait(Duration::from_millis(200), &point).unwrap_err();
+    assert!(message.contains(&format!("process {} (umount)", orphan.id())), "{message}");
+    assert!(message.contains(&point) && message.contains("rerun `pgio undo`"), "{message}");
+    for other in [point.as_str().strip_suffix(" data").unwrap(), "data"] {
+        assert_eq!(wait(Duration::ZERO, other), Ok(()), "{other}");
+    }
+    drop(orphan.stdin.take());
+    assert_eq!(wait(Duration::from_secs(20), &point), Ok(()));
+    orphan.wait().unwrap();
 }
 
 #[test]

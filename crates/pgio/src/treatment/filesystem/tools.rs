@@ -4,9 +4,9 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::mounts::{Mounted, Mounts};
+use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec, ExecError};
 use crate::host::rights::{Capability, Prefix, Rights};
-use crate::host::{Host, HostError};
 use crate::pg::server::{self, DIRECTORIES_GRANT};
 use crate::pg::words;
 use crate::treatment::context::Context;
@@ -16,6 +16,7 @@ use crate::treatment::error::TreatmentError;
 pub(super) const KIND: &str = "filesystem";
 
 const UUID: &str = include_str!("uuid.sh");
+const ORPHANS: &str = include_str!("orphans.sh");
 
 /// The limit of one program; mkfs and a copy may take long.
 const LIMIT: Duration = Duration::from_secs(900);
@@ -143,19 +144,30 @@ pub(super) fn uuid(host: &dyn Exec, device: &str) -> Result<Option<String>, Exec
 }
 
 /// For an undo after a kill: programs that pgio had started may still run and act after the undo.
-/// Waits for a while for those with `word` among their arguments; without pgrep, not at all.
-pub(super) fn wait_for_orphans(host: &Host, word: &str) -> Result<(), ExecError> {
-    let names = "mount|umount|wipefs|cp|mkfs[.].*|mke2fs";
-    let ask = CommandLine::new("pgrep").args(["-a", "-x", names]).timeout(LIMIT);
-    let deadline = Instant::now() + BUSY_TIMEOUT;
+/// Waits for those with `word` among their arguments, and fails if one runs for long.
+pub(super) fn wait_for_orphans(host: &Host, word: &str) -> Result<(), TreatmentError> {
+    wait_for_orphans_within(BUSY_TIMEOUT, host, word)
+}
+
+pub(super) fn wait_for_orphans_within(
+    limit: Duration,
+    host: &Host,
+    word: &str,
+) -> Result<(), TreatmentError> {
+    let ask = CommandLine::new("sh").args(["-c", ORPHANS, "sh", word]).timeout(LIMIT);
+    let deadline = Instant::now() + limit;
     loop {
-        let output = match host.output(&ask) {
-            Err(ExecError::Host(HostError::Missing { .. })) => return Ok(()),
-            other => other?,
-        };
-        let is_one = |line: &str| line.split_whitespace().any(|argument| argument == word);
-        if !output.stdout.lines().any(is_one) || Instant::now() > deadline {
+        let found = host.run(&ask)?;
+        if found.is_empty() {
             return Ok(());
+        }
+        if Instant::now() > deadline {
+            let processes: Vec<&str> = found.lines().collect();
+            return Err(TreatmentError::Refused(format!(
+                "a command that an interrupted run may have left still changes {word} on host {}: wait until process {} ends, or end it, then rerun `pgio undo`",
+                host.name(),
+                processes.join(" and ")
+            )));
         }
         thread::sleep(POLL);
     }
