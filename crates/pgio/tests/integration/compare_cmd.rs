@@ -118,6 +118,7 @@ fn check_analysis(analysis: &Value) {
         "metric",
         "primary",
         "judged",
+        "explains",
         "baseline_value",
         "value",
         "ratio",
