@@ -1,5 +1,6 @@
 //! The driver's side: dials the coordinator at the first of its addresses that answers.
 
+use std::fmt;
 use std::io;
 use std::net::{SocketAddr, TcpStream, ToSocketAddrs};
 use std::thread;
@@ -20,11 +21,23 @@ const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
 const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY_DELAY: Duration = Duration::from_millis(300);
 
-/// Dials `addresses` (`host:port`, separated by commas) in turn until one answers, the time is over,
-/// or `stopped` says so. A refusal is final.
+/// How long to dial.
+pub struct Patience<'a> {
+    pub within: Duration,
+    /// Ends it early.
+    pub stopped: &'a dyn Fn() -> bool,
+}
+
+impl fmt::Debug for Patience<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Patience").field("within", &self.within).finish_non_exhaustive()
+    }
+}
+
+/// Dials `addresses` (`host:port`, separated by commas) in turn until one answers or the patience ends. A refusal is final.
 pub fn dial(
     addresses: &str,
-    (within, stopped): (Duration, &dyn Fn() -> bool),
+    patience: &Patience<'_>,
     token: &Token,
     hello: &Hello,
     clock: Clock,
@@ -39,7 +52,7 @@ pub fn dial(
                 Err(error) => last = error,
             }
         }
-        if begun.elapsed() >= within || stopped() {
+        if begun.elapsed() >= patience.within || (patience.stopped)() {
             return Err(LinkError::Unreachable { addresses: addresses.to_owned(), source: last });
         }
         thread::sleep(RETRY_DELAY);
@@ -88,6 +101,6 @@ fn shake_hands(
     let welcome = request_admission(&mut messages, &exported, token, hello, address)?;
     let inbox = messages.inbox;
     let connection = Connection::Client(connection);
-    let link = Link::start(connection, stream, inbox, (Role::Driver, clock), sink)?;
+    let link = Link::start(connection, stream, inbox, Role::Driver, clock, sink)?;
     Ok((welcome, link))
 }

@@ -20,13 +20,13 @@ mod ranks;
 mod tls;
 mod token;
 
-pub use dial::dial;
+pub use dial::{Patience, dial};
 pub use error::LinkError;
 pub use frame::MAX_FRAME_BYTES;
 pub use handshake::{Hello, PROTOCOL, Welcome};
 pub use identity::{build_hash, host_name, local_addresses};
 pub use link::{Event, Link, Role};
-pub use listen::{Arrival, Listener};
+pub use listen::{Arrival, Listener, Run};
 pub use offset::{Clock, Offset, RoundTrip};
 pub use ranks::Ranks;
 pub use token::{COORDINATOR_VARIABLE, TOKEN_VARIABLE, Token};

@@ -106,7 +106,8 @@ impl Link {
         connection: Connection,
         stream: TcpStream,
         mut inbox: Inbox,
-        (role, clock): (Role, Clock),
+        role: Role,
+        clock: Clock,
         sink: Box<dyn FnMut(Event) + Send>,
     ) -> Result<Link, LinkError> {
         stream.set_nonblocking(true)?;

@@ -49,6 +49,16 @@ pub enum Arrival {
     },
 }
 
+/// A run whose drivers may connect.
+#[derive(Debug)]
+pub struct Run {
+    pub id: String,
+    pub token: Token,
+    /// Compared with each driver's, as is the hash of the program file.
+    pub version: String,
+    pub ranks: Arc<Ranks>,
+}
+
 /// Listens until it is dropped; connections outlive it.
 #[derive(Debug)]
 pub struct Listener {
@@ -57,11 +67,8 @@ pub struct Listener {
 }
 
 struct Shared {
-    token: Token,
-    run_id: String,
-    version: String,
+    run: Run,
     build: String,
-    ranks: Arc<Ranks>,
     config: Arc<ServerConfig>,
     clock: Clock,
     arrivals: Sender<Arrival>,
@@ -71,12 +78,9 @@ struct Shared {
 }
 
 impl Listener {
-    /// `version` is compared with each driver's, as is the hash of the program file.
     pub fn open(
         address: SocketAddr,
-        token: Token,
-        (run_id, version): (&str, &str),
-        ranks: Arc<Ranks>,
+        run: Run,
         clock: Clock,
         arrivals: Sender<Arrival>,
     ) -> Result<Listener, LinkError> {
@@ -85,11 +89,8 @@ impl Listener {
         let bound = listener.local_addr().map_err(failed)?;
         let closing = Arc::new(AtomicBool::new(false));
         let shared = Arc::new(Shared {
-            token,
-            run_id: run_id.to_owned(),
-            version: version.to_owned(),
+            run,
             build: build_hash()?,
-            ranks,
             config: tls::server()?,
             clock,
             arrivals,
@@ -171,11 +172,11 @@ fn try_receive(
     let exported = connection.export_keying_material([0; 32], tls::LABEL, None);
     let exported = exported.map_err(|e| nobody(e.to_string()))?;
     let coordinator = Coordinator {
-        token: &shared.token,
-        run_id: &shared.run_id,
-        version: &shared.version,
+        token: &shared.run.token,
+        run_id: &shared.run.id,
+        version: &shared.run.version,
         build: &shared.build,
-        ranks: &shared.ranks,
+        ranks: &shared.run.ranks,
     };
     let mut tls = rustls::Stream::new(&mut connection, stream);
     let mut messages = MessageStream::new(&mut tls);
@@ -188,15 +189,15 @@ fn try_receive(
         let _ = of_link.arrivals.send(Arrival::FromDriver { rank, id, event });
         // Free the rank after the loss is reported, so that no replacement joins before it.
         if lost {
-            of_link.ranks.free(rank);
+            of_link.run.ranks.free(rank);
         }
     };
     let link = stream.try_clone().map_err(LinkError::from).and_then(|stream| {
         let connection = Connection::Server(connection);
-        Link::start(connection, stream, inbox, (Role::Coordinator, shared.clock), Box::new(sink))
+        Link::start(connection, stream, inbox, Role::Coordinator, shared.clock, Box::new(sink))
     });
     let link = link.map_err(|e| {
-        shared.ranks.free(rank);
+        shared.run.ranks.free(rank);
         (Some(hello.clone()), e.to_string())
     })?;
     let _ = shared.arrivals.send(Arrival::Joined { rank, id, hello, address, link });

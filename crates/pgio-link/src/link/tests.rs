@@ -3,12 +3,13 @@ use std::sync::mpsc::{Receiver, channel};
 
 use super::*;
 use crate::handshake::{Hello, PROTOCOL};
-use crate::listen::{Arrival, Listener};
+use crate::listen::{Arrival, Listener, Run};
 use crate::ranks::Ranks;
 use crate::token::Token;
-use crate::{Welcome, build_hash, dial};
+use crate::{Patience, Welcome, build_hash, dial};
 
 const LONG: Duration = Duration::from_secs(60);
+const PATIENT: Patience<'static> = Patience { within: LONG, stopped: &|| false };
 
 struct Coordinator {
     listener: Listener,
@@ -20,9 +21,13 @@ fn coordinator(drivers: u32) -> Coordinator {
     let (sender, arrivals) = channel();
     let token = Token::draw().unwrap();
     let any: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
-    let ranks = Ranks::new(drivers);
-    let listener =
-        Listener::open(any, token.clone(), ("run", "1.0"), ranks, Clock::start(), sender).unwrap();
+    let run = Run {
+        id: "run".to_owned(),
+        token: token.clone(),
+        version: "1.0".to_owned(),
+        ranks: Ranks::new(drivers),
+    };
+    let listener = Listener::open(any, run, Clock::start(), sender).unwrap();
     Coordinator { listener, arrivals, token }
 }
 
@@ -43,7 +48,7 @@ fn dialed(to: &Coordinator, token: &Token, hello: &Hello) -> (Dialed, Receiver<E
     let (sender, events) = channel();
     let sink = Box::new(move |event| drop(sender.send(event)));
     let address = format!("127.0.0.1:{}", to.listener.port());
-    (dial(&address, (LONG, &|| false), token, hello, Clock::start(), sink), events)
+    (dial(&address, &PATIENT, token, hello, Clock::start(), sink), events)
 }
 
 fn message(event: Event) -> String {
@@ -164,8 +169,7 @@ fn a_driver_that_receives_a_long_message_does_not_time_out() {
     let through = slow_network(coordinator.listener.port(), 600 << 10);
     let (sender, events) = channel();
     let sink = Box::new(move |event| drop(sender.send(event)));
-    let timeout: (Duration, &dyn Fn() -> bool) = (LONG, &|| false);
-    let dialed = dial(&through, timeout, &coordinator.token, &hello(), Clock::start(), sink);
+    let dialed = dial(&through, &PATIENT, &coordinator.token, &hello(), Clock::start(), sink);
     let (_, _driver) = dialed.unwrap();
     let Arrival::Joined { link, .. } = coordinator.arrivals.recv().unwrap() else {
         panic!("no driver")
@@ -215,8 +219,7 @@ fn a_driver_that_hears_nothing_reports_a_lost_connection() {
     let inbox = Inbox::new(crate::frame::MAX_FRAME_BYTES);
     let sink = Box::new(move |event| drop(sender.send(event)));
     let begun = Instant::now();
-    let link =
-        Link::start(connection, stream, inbox, (Role::Driver, Clock::start()), sink).unwrap();
+    let link = Link::start(connection, stream, inbox, Role::Driver, Clock::start(), sink).unwrap();
     let clock = link.offset(16, Duration::from_millis(50), "driver 3 on h").unwrap_err();
     let text = clock.to_string();
     assert!(text.contains("driver 3 on h") && text.contains("0 of 16"), "{text}");

@@ -12,7 +12,7 @@ use crate::config::experiment::{WorkloadKind, WorkloadSpec};
 use crate::config::value::EngineName;
 use crate::experiment::error::LiveError;
 use crate::experiment::live::Live;
-use crate::workload::drivers::coordinator::{Drivers, launch};
+use crate::workload::drivers::coordinator::{DriverCounts, Drivers, launch};
 use crate::workload::drivers::{DriverError, server_name};
 use crate::workload::{EngineError, Generator};
 
@@ -121,7 +121,8 @@ pub(super) fn start(
     let all = match started.get() {
         Some(all) => all,
         None => {
-            let (launcher, counts) = (launch::launcher(spec), (spec.count, groups));
+            let launcher = launch::launcher(spec);
+            let counts = DriverCounts { drivers: spec.count, groups };
             let all = Drivers::open(launcher, counts, spec.listen, run_id, &stage.stop);
             let all = all.map_err(engine)?;
             started.get_or_init(|| all)

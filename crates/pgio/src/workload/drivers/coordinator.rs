@@ -28,4 +28,4 @@ mod server_sessions;
 mod window_phase;
 
 pub use failures::lost_driver_check;
-pub use roster::Drivers;
+pub use roster::{DriverCounts, Drivers};

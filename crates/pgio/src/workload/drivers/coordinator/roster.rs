@@ -16,7 +16,9 @@ use crate::host::stop::Stop;
 use crate::workload::drivers::error::DriverError;
 use crate::workload::drivers::messages::ToDriver;
 use crate::workload::error::EngineError;
-use pgio_link::{Arrival, Clock, LinkError, Listener, Ranks, Token, host_name, local_addresses};
+use pgio_link::{
+    Arrival, Clock, LinkError, Listener, Ranks, Run, Token, host_name, local_addresses,
+};
 
 /// The interval of checks while no driver says anything.
 pub(super) const TICK: Duration = Duration::from_millis(50);
@@ -42,12 +44,20 @@ pub(super) struct Roster {
     pub(super) number: u64,
 }
 
+/// How many drivers a run has.
+#[derive(Debug, Clone, Copy)]
+pub struct DriverCounts {
+    pub drivers: u32,
+    /// Groups of the same size, each of which serves trials of its own.
+    pub groups: u32,
+}
+
 impl Drivers {
-    /// Listens, has the engine start the drivers, and waits until all have connected. They are divided
-    /// into `groups` groups of the same size, each of which serves trials of its own.
+    /// Listens, has the engine start the drivers, and waits until all have connected. Returns
+    /// the groups.
     pub fn open(
         mut launcher: Box<dyn Launcher>,
-        (count, groups): (u32, u32),
+        counts: DriverCounts,
         listen: Option<SocketAddr>,
         run_id: &str,
         stop: &Stop,
@@ -63,14 +73,18 @@ impl Drivers {
         let address = listen.unwrap_or_else(|| SocketAddr::from((ip, 0)));
         let (sender, arrivals) = mpsc::channel();
         let clock = Clock::start();
-        let ranks = Ranks::new(count);
-        let version = (run_id, env!("CARGO_PKG_VERSION"));
-        let listener = Listener::open(address, token.clone(), version, ranks, clock, sender)
-            .map_err(DriverError::from)?;
+        let DriverCounts { drivers, groups } = counts;
+        let run = Run {
+            id: run_id.to_owned(),
+            token: token.clone(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            ranks: Ranks::new(drivers),
+        };
+        let listener = Listener::open(address, run, clock, sender).map_err(DriverError::from)?;
         let coordinator = coordinator_addresses(address, listener.port(), local_only);
         launcher.invite(Invitation { coordinator, token, run_id: run_id.to_owned() });
         // All at once, so that an engine may place them as it likes.
-        let ranks: Vec<u32> = (0..count).collect();
+        let ranks: Vec<u32> = (0..drivers).collect();
         let launcher = Arc::new(LauncherThread::new(launcher, listener)?);
         launcher.start(&ranks)?;
         let each = split_by_group(arrivals, groups).map_err(DriverError::from)?;

@@ -17,7 +17,7 @@ use crate::workload::drivers::error::Fault;
 use crate::workload::drivers::messages::{FromDriver, ToDriver};
 use crate::workload::error::EngineError;
 use pgio_link::{
-    Clock, Event, Hello, Link, LinkError, PROTOCOL, Token, build_hash, dial, host_name,
+    Clock, Event, Hello, Link, LinkError, PROTOCOL, Patience, Token, build_hash, dial, host_name,
 };
 
 const TICK: Duration = Duration::from_millis(20);
@@ -63,8 +63,8 @@ pub fn serve(
     let clock = Clock::start();
     let (sender, events) = mpsc::channel();
     let sink = Box::new(move |event| drop(sender.send(event)));
-    let timeout: (Duration, &dyn Fn() -> bool) = (within, &|| stop.requested());
-    let dialed = dial(coordinator, timeout, token, &hello, clock, sink);
+    let patience = Patience { within, stopped: &|| stop.requested() };
+    let dialed = dial(coordinator, &patience, token, &hello, clock, sink);
     let (_, link) = dialed
         .map_err(|error| if stop.requested() { ServeError::Stopped } else { error.into() })?;
     let mut current = None;

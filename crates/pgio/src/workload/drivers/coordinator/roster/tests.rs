@@ -8,7 +8,7 @@ use crate::workload::client::calls::{AllCalls, Calls, Statement};
 use crate::workload::drivers::error::Fault;
 use crate::workload::drivers::messages::{FromDriver, Work};
 use crate::workload::{Generator, Script, Setup};
-use pgio_link::{Event, Hello, Link, PROTOCOL, build_hash, dial};
+use pgio_link::{Event, Hello, Link, PROTOCOL, Patience, build_hash, dial};
 
 /// Starts drivers that do nothing. While the first one is replaced the second is lost, and both come when
 /// that is replaced, too.
@@ -32,14 +32,14 @@ impl Fake {
             pid: 1,
             rank: Some(rank),
         };
-        let timeout: (Duration, &dyn Fn() -> bool) = (Duration::from_secs(5), &|| false);
+        let patience = Patience { within: Duration::from_secs(5), stopped: &|| false };
         let heard = Arc::clone(&self.heard);
         let sink = move |event| {
             if let Event::Message(json) = event {
                 heard.lock().unwrap().push((rank, String::from_utf8(json).unwrap()));
             }
         };
-        let link = dial(coordinator, timeout, token, &hello, Clock::start(), Box::new(sink));
+        let link = dial(coordinator, &patience, token, &hello, Clock::start(), Box::new(sink));
         self.links.lock().unwrap().insert(rank, link.unwrap().1);
     }
 }
@@ -88,7 +88,10 @@ fn a_driver_that_is_lost_while_others_are_replaced_is_replaced_too() {
     let fake = Fake::default();
     let (links, started) = (Arc::clone(&fake.links), Arc::clone(&fake.started));
     let stop = Stop::new();
-    let drivers = Drivers::open(Box::new(fake), (2, 1), None, "test", &stop).unwrap().remove(0);
+    let drivers =
+        Drivers::open(Box::new(fake), DriverCounts { drivers: 2, groups: 1 }, None, "test", &stop)
+            .unwrap()
+            .remove(0);
     assert_eq!(*started.lock().unwrap(), [0, 1]);
     links.lock().unwrap().remove(&0);
     let mut roster = drivers.0.lock().unwrap();
@@ -106,7 +109,10 @@ fn drivers_abort_their_part_if_another_cannot_be_sent_its_own() {
     let fake = Fake::default();
     let (links, heard) = (Arc::clone(&fake.links), Arc::clone(&fake.heard));
     let stop = Stop::new();
-    let drivers = Drivers::open(Box::new(fake), (2, 1), None, "test", &stop).unwrap().remove(0);
+    let drivers =
+        Drivers::open(Box::new(fake), DriverCounts { drivers: 2, groups: 1 }, None, "test", &stop)
+            .unwrap()
+            .remove(0);
     let ends_its_part = thread::spawn(move || {
         let begun = Instant::now();
         let of = |text: &str| {
