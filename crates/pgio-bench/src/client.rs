@@ -156,6 +156,7 @@ fn connect(bench: &mut Bench, workload: &Arc<dyn Workload>) -> Result<f64, Failu
     let setup = Setup {
         params: bench.params.clone(),
         settings: Vec::new(),
+        reads_settings: false,
         warmup: Duration::ZERO,
         seed: 42,
         stop: bench.stop.clone(),

@@ -135,6 +135,7 @@ impl Bench {
             workload,
             declared: &[],
             session_settings: Vec::new(),
+            reads_settings: false,
             warmup,
             checkpoint: Checkpoint::Before,
             seed: 42,

@@ -274,7 +274,7 @@ pub const METRICS: &[MetricDef<'static>] = &[
         "deadlocks",
         "deadlocks",
         Neutral,
-        "deadlocks; the call is rolled back and another one is drawn",
+        "deadlocks and lock timeouts; the call is rolled back, its time is in no latency, and another one is drawn",
     ),
     latency(
         Call,

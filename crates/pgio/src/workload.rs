@@ -114,6 +114,11 @@ pub trait Workload: Send + Sync {
     fn connections(&self) -> u32 {
         0
     }
+    /// Whether settings of a session can be set for what it does. Without sessions of its own on the server, nothing
+    /// would have them.
+    fn takes_session_settings(&self) -> bool {
+        true
+    }
     /// Sessions that several drivers can divide; none: each does the whole work on its own host.
     fn divisible(&self) -> Option<u32> {
         Some(self.connections())

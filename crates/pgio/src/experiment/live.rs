@@ -199,6 +199,7 @@ impl Live<'_> {
                 server: &target.server,
                 workload: &target.workloads[cell.work],
                 declared,
+                reads_settings: self.checked.any_session_settings,
                 session_settings: prepared.flat_map(|p| p.session_settings()).collect(),
                 warmup: self.warmup,
                 checkpoint: self.rules.checkpoint,

@@ -167,6 +167,10 @@ impl Workload for Mail {
         Extent::Time(self.settings.run_time)
     }
 
+    fn takes_session_settings(&self) -> bool {
+        false
+    }
+
     fn divisible(&self) -> Option<u32> {
         Some(self.settings.threads)
     }

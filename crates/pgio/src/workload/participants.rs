@@ -25,6 +25,9 @@ pub struct Setup {
     pub params: ConnectParams,
     /// The condition's settings, by session.
     pub settings: Vec<(String, String)>,
+    /// Whether any condition of the experiment has such settings. Then the sessions of each one make the round trip
+    /// that reads them, even if this condition has none.
+    pub reads_settings: bool,
     pub warmup: Duration,
     pub seed: u64,
     pub stop: Stop,

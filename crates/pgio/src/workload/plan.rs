@@ -78,6 +78,17 @@ impl WindowPlan {
     }
 }
 
+/// Ends the last slice with the window, whose last operation may end later than planned or, with a fixed number of
+/// transactions, in mid slice: a stall at the end would otherwise be no part of it, and a remainder would look like
+/// one.
+pub(super) fn end_timeline(timeline: &mut [Slice], seconds: f64) {
+    let Some(last) = timeline.last_mut() else { return };
+    let begins = last.at - last.seconds;
+    if seconds > begins {
+        (last.at, last.seconds) = (seconds, seconds - begins);
+    }
+}
+
 /// Returns the length of a slice: about a second, at most a quarter of the window.
 pub(super) fn slice_length(seconds: f64) -> f64 {
     let slices = seconds.round().max(4.0);
@@ -92,6 +103,21 @@ fn turns_in(slice: f64, seconds: f64, round: u32) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_last_slice_ends_with_the_window() {
+        let slice = |n: u32| Slice { at: f64::from(n), seconds: 1.0, ..Slice::default() };
+        let ended = |seconds| {
+            let mut timeline = vec![slice(1), slice(2), slice(3)];
+            end_timeline(&mut timeline, seconds);
+            (timeline[1].seconds, timeline[2].at, timeline[2].seconds)
+        };
+        assert_eq!(ended(2.25), (1.0, 2.25, 0.25), "of a fixed number of transactions");
+        assert_eq!(ended(7.5), (1.0, 7.5, 5.5), "after a stall");
+        // Nothing ended in it.
+        assert_eq!(ended(1.5), (1.0, 3.0, 1.0));
+        end_timeline(&mut [], 1.0);
+    }
 
     #[test]
     fn windows_are_cut_into_about_seconds() {

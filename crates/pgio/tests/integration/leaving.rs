@@ -37,6 +37,7 @@ fn sessions_stay_until_telemetry_has_read_the_end() {
             generator: Default::default(),
             params: resolve(&dsn, &Env::default()).unwrap(),
             settings: Vec::new(),
+            reads_settings: false,
             warmup: Duration::ZERO,
             seed: 1,
             stop: Stop::new(),

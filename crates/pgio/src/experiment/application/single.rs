@@ -159,6 +159,7 @@ impl OpenedRun<'_> {
             workload: &self.workload,
             declared: &[],
             session_settings: Vec::new(),
+            reads_settings: false,
             warmup: self.settings.warmup,
             checkpoint: Checkpoint::Before,
             seed: self.settings.seed.unwrap_or_else(state::new_seed),

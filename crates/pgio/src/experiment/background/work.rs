@@ -83,6 +83,7 @@ impl Work {
             let setup = Setup {
                 params: self.params.clone(),
                 settings: Vec::new(),
+                reads_settings: false,
                 warmup: Duration::ZERO,
                 seed: seed_of_run(self.seed, run),
                 stop: self.stop.clone(),

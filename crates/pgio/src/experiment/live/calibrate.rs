@@ -136,6 +136,7 @@ impl Live<'_> {
             generator: Default::default(),
             params: target.params.clone(),
             settings: Vec::new(),
+            reads_settings: false,
             warmup: if number == 1 { self.warmup } else { Duration::ZERO },
             seed,
             stop: self.stop.clone(),

@@ -15,7 +15,7 @@ use crate::experiment::reset;
 use crate::experiment::target::Target;
 use crate::host::Hosts;
 use crate::host::stop::Stop;
-use crate::treatment::{self, Prepared, Resource, Touch, Treatments};
+use crate::treatment::{self, Prepared, Resource, Touch, TreatmentError, Treatments};
 use crate::workload;
 use pgio_results::sweep::Cell;
 
@@ -48,6 +48,8 @@ pub struct CheckedCells {
     pub(super) prepared_further: BTreeMap<(usize, String), Vec<Box<dyn Prepared>>>,
     /// Whether a treatment moves tables to a tablespace, which needs no restart.
     pub(super) any_tablespace: bool,
+    /// Whether a condition has settings of sessions.
+    pub(super) any_session_settings: bool,
     /// Mean length of the slices in which conditions take turns, if they do.
     pub(super) weave: Option<Duration>,
     /// Why conditions cannot take turns, if that was to be found out.
@@ -74,6 +76,7 @@ pub fn check(
                 }
                 None => Vec::new(),
             };
+            all.any_session_settings |= prepared.iter().any(|p| !p.session_settings().is_empty());
             match number {
                 0 => all.prepared.push(prepared),
                 _ => drop(all.prepared_further.insert((at, name.clone()), prepared)),
@@ -132,6 +135,7 @@ fn check_on(
         Touch::Server => None,
     }));
     target.note(checked.touches);
+    refuse_useless_settings(cell, target, &checked.prepared)?;
     // A condition that sets max_connections is checked in its trials.
     if !treatment::declares(&cell.treatments, "max_connections") {
         let needed = target.workloads[cell.work].connections();
@@ -148,6 +152,30 @@ fn check_on(
             .map_err(|why| LiveError::Cycles { condition: cell.title.clone(), why })?;
     }
     Ok(checked.prepared)
+}
+
+/// Refuses settings of sessions for a workload that has no sessions on the server: they would be in force nowhere.
+fn refuse_useless_settings(
+    cell: &LiveCell,
+    target: &Target,
+    prepared: &[Box<dyn Prepared>],
+) -> Result<(), LiveError> {
+    let workload = &target.workloads[cell.work];
+    let settings = prepared.iter().flat_map(|prepared| prepared.session_settings());
+    let names: Vec<String> = settings.map(|(name, _)| name).collect();
+    if names.is_empty() || workload.takes_session_settings() {
+        return Ok(());
+    }
+    let why = format!(
+        "{} would be set in pgio's own sessions, and the workload `{}` has none on the server; set it for the sessions \
+         that work there (ALTER ROLE … SET) in a `command` treatment, or use another workload",
+        names.join(", "),
+        workload.info().kind
+    );
+    Err(LiveError::Treatment {
+        condition: cell.title.clone(),
+        source: Box::new(TreatmentError::Refused(why)),
+    })
 }
 
 /// Returns why conditions cannot take turns inside one window, if so.

@@ -56,6 +56,7 @@ impl Live<'_> {
                 server: &target.server,
                 workload: &target.workloads[cell.work],
                 declared: &declared,
+                reads_settings: self.checked.any_session_settings,
                 session_settings: prepared.iter().flat_map(|p| p.session_settings()).collect(),
                 warmup: self.warmup,
                 checkpoint: self.rules.checkpoint,

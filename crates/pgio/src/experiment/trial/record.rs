@@ -52,15 +52,14 @@ pub(super) fn session_evidence(request: &Request<'_>, trial: &Trial) -> Vec<Evid
     request
         .session_settings
         .iter()
-        .map(|(name, _)| {
-            let found = trial.settings.get(name).cloned().unwrap_or_default();
-            // The server accepted the value when it was set, so the value it shows is the expected one.
-            Evidence {
-                when: When::Before,
-                what: format!("{name} (sessions)"),
-                expected: Some(found.clone()),
-                found,
-            }
+        .map(|(name, value)| {
+            let (found, expected) = match trial.settings.get(name) {
+                // The server accepted the value when it was set, so the value it shows is the expected one.
+                Some(found) => (found.clone(), found.clone()),
+                None => ("no session".to_owned(), value.clone()),
+            };
+            let what = format!("{name} (sessions)");
+            Evidence { when: When::Before, what, found, expected: Some(expected) }
         })
         .collect()
 }

@@ -28,6 +28,8 @@ pub struct Request<'a> {
     /// The changes of the condition.
     pub declared: &'a [Change],
     pub session_settings: Vec<(String, String)>,
+    /// Whether any condition of the experiment has some.
+    pub reads_settings: bool,
     pub warmup: Duration,
     pub checkpoint: Checkpoint,
     pub seed: u64,
@@ -50,6 +52,7 @@ impl Request<'_> {
         Setup {
             params: self.params.clone(),
             settings: self.session_settings.clone(),
+            reads_settings: self.reads_settings,
             warmup: self.warmup,
             seed: self.seed,
             stop: self.stop.clone(),

@@ -48,6 +48,7 @@ struct Plan {
     pinned: BTreeMap<String, String>,
     /// The condition's settings.
     settings: Vec<String>,
+    reads_settings: bool,
 }
 
 /// Connects and prepares all sessions; fails if one of them fails.
@@ -69,6 +70,7 @@ pub(super) fn assemble(
         calls,
         pinned,
         settings: setup.settings.iter().map(|(name, _)| name.clone()).collect(),
+        reads_settings: setup.reads_settings,
     });
     let sessions = open_all(&plan, &setup)?;
     check_unshared(&sessions, admin)?;
@@ -223,10 +225,13 @@ fn open_one(plan: &Plan, calls: &Calls, index: u32) -> Result<Session, EngineErr
         .iter()
         .map(|s| (s.name.clone().into_owned(), s.sql.clone(), s.types.clone()))
         .collect();
-    // Sessions of a condition without settings query none: the round trip must not distinguish conditions.
-    statements.push((SETTINGS_STATEMENT.to_owned(), settings_sql(&plan.settings), Vec::new()));
-    let settings_query =
-        settings_message().map_err(WireError::from).map_err(failed("preparing"))?;
+    let mut settings_query = Vec::new();
+    if plan.reads_settings {
+        // Possibly of no setting: the round trip must not distinguish conditions.
+        statements.push((SETTINGS_STATEMENT.to_owned(), settings_sql(&plan.settings), Vec::new()));
+        settings_query =
+            settings_message().map_err(WireError::from).map_err(failed("preparing"))?;
+    }
     wire.prepare(&statements).map_err(failed("preparing"))?;
     wire.set_nonblocking(true).map_err(WireError::from).map_err(failed("preparing"))?;
     let prepared = Prepared::prepare_all(&calls.calls).map_err(WireError::from);

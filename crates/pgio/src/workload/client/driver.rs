@@ -174,8 +174,10 @@ impl Driver {
             }
             if work.now >= window.boundary(work.slice) {
                 work.report_slice();
-                self.sessions.iter_mut().for_each(Session::request_settings);
-                (0..self.sessions.len()).try_for_each(|at| self.advance_session(at, work))?;
+                if self.sessions.iter().any(Session::queries_settings) {
+                    self.sessions.iter_mut().for_each(Session::request_settings);
+                    (0..self.sessions.len()).try_for_each(|at| self.advance_session(at, work))?;
+                }
             } else if window.quit.is_requested() {
                 // Sessions that wait for their next call must see this request too.
                 (0..self.sessions.len()).try_for_each(|at| self.advance_session(at, work))?;

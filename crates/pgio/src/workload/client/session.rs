@@ -23,7 +23,7 @@ pub(super) struct Session {
     /// As reported by the server.
     pub pid: i32,
     prepared: Vec<Prepared>,
-    /// The query for the condition's settings.
+    /// The query for the condition's settings; empty if no condition has any.
     settings_query: Vec<u8>,
     rng: SplitMix64,
     /// The start times of its calls in an open loop.
@@ -170,6 +170,10 @@ impl Session {
     /// Ends the session after an error: it does no further work.
     pub(super) fn give_up(&mut self) {
         self.stage = Stage::Done;
+    }
+
+    pub(super) fn queries_settings(&self) -> bool {
+        !self.settings_query.is_empty()
     }
 
     pub(super) fn request_settings(&mut self) {

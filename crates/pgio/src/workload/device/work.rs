@@ -214,6 +214,10 @@ impl Workload for Device {
         drivers.check(self.driver_work(), stop)
     }
 
+    fn takes_session_settings(&self) -> bool {
+        false
+    }
+
     fn divisible(&self) -> Option<u32> {
         None
     }

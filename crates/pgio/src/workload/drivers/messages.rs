@@ -100,6 +100,7 @@ pub struct Assignment {
     pub of: u32,
     /// The condition's settings, by session.
     pub settings: Vec<(String, String)>,
+    pub reads_settings: bool,
     pub warmup_seconds: f64,
     pub seed: u64,
 }

@@ -3,7 +3,7 @@
 use pgio::pg::private::PrivateCluster;
 
 use crate::fixture::{INSTALLED, NEWEST, connect, fresh_database, shared_primary, spec};
-use crate::workdir::{Workdir, active_sessions, experiment_on, tolerate};
+use crate::workdir::{Workdir, active_sessions, experiment_on, tolerate, wait_until};
 
 const SCALE: &str = "scale = \"8M\"\nwork_unit = 8\nupdate_work_unit = 8\nupdate_pct = 50";
 
@@ -171,7 +171,15 @@ fn a_database_keeps_its_name_whatever_interrupts_its_re_creation() {
         assert_eq!(text(&dsn, "SELECT count(*)::text FROM pgio2"), "1024");
         assert_eq!((text(&dsn, &copies).as_str(), made()), ("1", 1), "{kills}");
         drop(guest);
-        dir.pgio(&["undo"]).expect(0, &["Restored re-creation of database"]);
+        // Another test may be re-creating a database of its own on this server.
+        let mut undone = None;
+        wait_until("no other run is re-creating a database", || {
+            let result = dir.pgio(&["undo"]);
+            let is_refused = result.out.contains("a run is at work on this server");
+            undone = Some(result);
+            !is_refused
+        });
+        undone.unwrap().expect(0, &["Restored re-creation of database"]);
         assert_eq!((text(&dsn, &copies).as_str(), made()), ("0", 0), "{kills}");
     }
     clear();

@@ -90,3 +90,17 @@ fn a_list_setting_stays_a_list_in_a_session() {
     dir.compare(&experiment(&dsn, keys, "", &conditions)).expect(0, &[]);
     assert_eq!(dir.trials()[0]["settings"]["search_path"], "pg_catalog, public");
 }
+
+/// They would be in force nowhere, and yet the report would attribute an effect to them.
+#[test]
+fn settings_of_sessions_are_refused_for_work_that_has_no_session() {
+    let dir = Workdir::new();
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let device = format!("path = {:?}\nsize = \"8M\"\ntest = \"latency\"", dir.path());
+    let conditions = [("as it is", ""), ("off", "synchronous_commit = \"off\"")];
+    let text = experiment(&dsn, SHORT, &device, &conditions);
+    let refused = dir.compare(&text.replace("kind = \"commit\"", "kind = \"device\""));
+    let why = "synchronous_commit would be set in pgio's own sessions, and the workload `device`";
+    refused.expect(4, &["condition `off`", why]);
+    assert!(!dir.out().exists());
+}

@@ -30,6 +30,7 @@ impl Roster {
                 first: first as u32,
                 of: all as u32,
                 settings: setup.settings.clone(),
+                reads_settings: setup.reads_settings,
                 warmup_seconds: setup.warmup.as_secs_f64(),
                 seed: setup.seed,
             };

@@ -49,6 +49,9 @@ fn timeline<'a>(parts: impl Iterator<Item = &'a [Slice]>) -> Vec<Slice> {
             ..Slice::default()
         });
         sum.add_work(slice);
+        // The last one ends with the last driver.
+        sum.at = sum.at.max(slice.at);
+        sum.seconds = sum.seconds.max(slice.seconds);
     }
     all.into_values().collect()
 }

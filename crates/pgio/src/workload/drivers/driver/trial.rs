@@ -74,6 +74,7 @@ impl TrialWork {
         let setup = Setup {
             params,
             settings: assignment.settings,
+            reads_settings: assignment.reads_settings,
             warmup: Duration::try_from_secs_f64(assignment.warmup_seconds).unwrap_or_default(),
             seed: assignment.seed,
             stop: self.stop.clone(),

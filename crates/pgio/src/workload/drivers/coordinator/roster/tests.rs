@@ -137,6 +137,7 @@ fn drivers_abort_their_part_if_another_cannot_be_sent_its_own() {
     let setup = Setup {
         params: pgio_connect::resolve("host=h user=u dbname=d", &env).unwrap(),
         settings: Vec::new(),
+        reads_settings: false,
         warmup: Duration::ZERO,
         seed: 1,
         stop,
