@@ -112,6 +112,11 @@ pub const CHECKS: &[CheckDef] = &[
         "",
         "check whether the standby was lost",
     ),
+    behavior(
+        "standby-changed",
+        "a standby connected, disconnected or changed its state around the window, so that commits may have waited for another one",
+        "find out in the logs of the server and its standbys why, and measure this condition again if it was not to be measured with that",
+    ),
     def(
         "weave-standby",
         "",

@@ -48,6 +48,7 @@ pub(crate) use contract::failed_reading;
 pub use contract::{Cost, Declared, InForce, Kind, Prepared, Preview, Treatment};
 pub use error::TreatmentError;
 pub use kinds::{KINDS, is_workload_table, names, parse};
+pub(crate) use postgres::SYNCHRONOUS;
 pub use record::Record;
 pub use resource::{Resource, Touch};
 pub use step::{OnConflict, REWRITTEN, Step, Undone};

@@ -49,6 +49,7 @@ pub(super) fn judge(
         found.extend(unlogged(trial));
         found.extend(deadlocks(trial));
         found.extend(standby::check(trial));
+        found.extend(standby::changed(trial));
         found.extend(mail::checks(trial));
         found.extend(open_loop::rate(trial));
         found.extend(observed::checks(trial, series, waits_for_flush));

@@ -20,6 +20,7 @@ use self::setting::{
     describe_setting, empty_list, failed, failed_with_grant, is_empty_list, reload, route,
     wait_for,
 };
+pub(crate) use self::standby::SYNCHRONOUS;
 use self::step::{AppliedSetting, Restart, SettingStep};
 use super::context::Context;
 use super::contract::{

@@ -3,7 +3,9 @@
 //!
 //! The settings of standbys are among the facts of the environment (`telemetry::environment`).
 
+use crate::treatment::SYNCHRONOUS;
 use pgio_results::change::fact;
+use pgio_results::checks;
 use pgio_results::model::{Check, Trial};
 
 /// `None` if no standby was found on an observed host, or the server itself does not flush.
@@ -36,10 +38,25 @@ pub(super) fn check(trial: &Trial) -> Option<Check> {
     ))
 }
 
+/// Reports standbys that came, went or changed their state: commits may have waited for another one.
+pub(super) fn changed(trial: &Trial) -> Option<Check> {
+    const ID: &str = "standby-changed";
+    let all = trial.evidence.iter().filter(|e| e.what == SYNCHRONOUS && e.expected.is_some());
+    let found: Vec<&str> = all.map(|e| e.found.as_str()).collect();
+    let first = *found.first()?;
+    let other = *found.iter().find(|state| **state != first)?;
+    Some(Check::warning(
+        ID,
+        format!("the standbys were `{first}` and then `{other}`"),
+        checks::remedy(ID),
+    ))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use pgio_results::CheckVerdict;
+    use pgio_results::model::{Evidence, When};
     use pgio_results::test_support::full_trial;
     use std::collections::BTreeMap;
     use std::sync::Arc;
@@ -47,6 +64,27 @@ mod tests {
     fn checked(facts: &[(&str, &str)]) -> Option<Check> {
         let facts = facts.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned()));
         check(&Trial { environment: Arc::new(facts.collect::<BTreeMap<_, _>>()), ..full_trial() })
+    }
+
+    #[test]
+    fn standbys_that_change_inside_a_window_are_reported() {
+        let found = |states: &[&str]| {
+            let one = |state: &&str| Evidence {
+                when: When::During,
+                what: SYNCHRONOUS.to_owned(),
+                found: (*state).to_owned(),
+                expected: Some((*state).to_owned()),
+            };
+            changed(&Trial { evidence: states.iter().map(one).collect(), ..full_trial() })
+        };
+        assert_eq!(found(&[]), None);
+        assert_eq!(found(&["near: sync, far: potential"; 3]), None);
+        let check = found(&["near: sync, far: potential", "far: sync", "far: sync"]).unwrap();
+        assert_eq!(check.verdict, CheckVerdict::Warning);
+        assert_eq!(
+            check.message,
+            "the standbys were `near: sync, far: potential` and then `far: sync`"
+        );
     }
 
     #[test]

@@ -15,7 +15,7 @@ use crate::treatment::contract::failed_reading;
 use crate::treatment::error::TreatmentError;
 use pgio_results::model::{Evidence, When};
 
-const SYNCHRONOUS: &str = "synchronous standby";
+pub(crate) const SYNCHRONOUS: &str = "synchronous standby";
 
 /// Refuses a condition whose commits would wait forever, or would not wait as requested.
 pub(super) fn check(

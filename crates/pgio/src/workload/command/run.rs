@@ -3,7 +3,7 @@
 //! pgio observes the complete run, including a warm-up that the program does by itself. If anything
 //! fails, the program's output is reported before the error.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -105,12 +105,7 @@ impl Participants for PreparedCommand {
         let output = ProgramOutput { metrics, stdout, stderr, sessions: backends.max_sessions };
         listener(admin, WindowEvent::Output(Box::new(output)));
         let started = start.epoch + opened.saturating_duration_since(start.at).as_secs_f64();
-        Ok(WindowOutcome {
-            seconds: took.as_secs_f64(),
-            error,
-            readings: self.pinned.clone().into_iter().collect::<BTreeSet<_>>(),
-            ..WindowOutcome::new(started)
-        })
+        Ok(WindowOutcome { seconds: took.as_secs_f64(), error, ..WindowOutcome::new(started) })
     }
 }
 
