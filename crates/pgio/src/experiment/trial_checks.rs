@@ -72,11 +72,18 @@ pub(super) fn lost_a_driver(trial: &Trial) -> bool {
     trial.checks.iter().any(|check| check.id == "driver-lost")
 }
 
+/// The treatments in force on one server of a joint window.
+pub(super) struct ServerTreatments<'a> {
+    /// That of its own trial, with the names that the treatments gave.
+    pub(super) evidence: &'a [Evidence],
+    pub(super) treatments: &'a [Box<dyn InForce>],
+}
+
 /// Adds to the checks of several servers' trials the verdicts on what they share: hosts, and the treatments of all.
 pub(super) fn judge_shared(
     trial: &mut Trial,
     declared: &[Change],
-    treatments: &[Vec<Box<dyn InForce>>],
+    servers: &[ServerTreatments<'_>],
 ) {
     if trial.outcome != Outcome::Complete {
         return;
@@ -84,12 +91,25 @@ pub(super) fn judge_shared(
     // The servers' own observations, such as their flushes, are judged already.
     let mut found = observed::checks(trial, None, false);
     found.retain(|check| trial.checks.iter().all(|known| known.id != check.id));
-    found.extend(treatments.iter().flatten().flat_map(|t| t.judge(trial)));
+    found.extend(treatment_checks(trial, servers));
     if !declared.iter().any(|change| matches!(change.subject, Subject::Drbd { .. })) {
         found.extend(drbd::checks(trial));
     }
     found.iter_mut().for_each(|check| attribute_to_condition(check, declared));
     trial.checks.extend(found);
+}
+
+/// A treatment finds its evidence by the names that it gave, which the common record prefixes with the server. Two
+/// servers may use the same names for different hosts, so each is judged by its own evidence alone.
+fn treatment_checks(trial: &mut Trial, servers: &[ServerTreatments<'_>]) -> Vec<Check> {
+    let of_all = std::mem::take(&mut trial.evidence);
+    let mut found = Vec::new();
+    for server in servers {
+        trial.evidence = server.evidence.to_vec();
+        found.extend(server.treatments.iter().flat_map(|t| t.judge(trial)));
+    }
+    trial.evidence = of_all;
+    found
 }
 
 /// A consequence of a declared setting is an effect of the condition, not a fault of the trial.
@@ -296,7 +316,7 @@ pub(super) fn canceled_waits(times: usize, failed: bool) -> Option<Check> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::treatment::failed_reading;
+    use crate::treatment::{Context, failed_reading};
 
     #[test]
     fn canceled_synchronous_waits_are_reported_unless_the_trial_failed() {
@@ -316,6 +336,46 @@ mod tests {
         }
         let text = clock_step(-0.5, 5.0).unwrap().message;
         assert!(text.contains("moved by -500 ms"), "{text}");
+    }
+
+    /// Judges as a link does: by one reading of a name that is the same on every server.
+    #[derive(Debug)]
+    struct Counted;
+
+    impl InForce for Counted {
+        fn verify(&mut self, _context: &mut Context<'_>, _when: When) -> Vec<Evidence> {
+            Vec::new()
+        }
+
+        fn judge(&self, trial: &Trial) -> Vec<Check> {
+            let found = trial.evidence.iter().filter(|e| e.what == "packets through eth1");
+            let found: Vec<&str> = found.map(|e| e.found.as_str()).collect();
+            vec![Check::ok("link", found.join(" and "))]
+        }
+    }
+
+    #[test]
+    fn a_treatment_in_a_joint_window_is_judged_by_its_own_servers_evidence() {
+        let counted = |what: &str, found: &str| Evidence {
+            when: When::After,
+            what: what.to_owned(),
+            found: found.to_owned(),
+            expected: None,
+        };
+        let joint = [("a: packets through eth1", "7"), ("b: packets through eth1", "9")];
+        let mut trial = Trial {
+            evidence: joint.map(|(what, found)| counted(what, found)).to_vec(),
+            checks: Vec::new(),
+            ..pgio_results::test_support::full_trial()
+        };
+        let own = ["7", "9"].map(|found| [counted("packets through eth1", found)]);
+        let treatments: [Box<dyn InForce>; 1] = [Box::new(Counted)];
+        let servers =
+            own.each_ref().map(|evidence| ServerTreatments { evidence, treatments: &treatments });
+        judge_shared(&mut trial, &[], &servers);
+        let of_link = trial.checks.iter().filter(|check| check.id == "link");
+        assert_eq!(of_link.map(|check| check.message.as_str()).collect::<Vec<_>>(), ["7", "9"]);
+        assert_eq!(trial.evidence[1].what, "b: packets through eth1", "the record keeps its names");
     }
 
     #[test]

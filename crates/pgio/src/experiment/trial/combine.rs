@@ -90,7 +90,11 @@ pub(super) fn combine(
     if is_whole {
         add_shares(&mut trial, asked);
         add_start_check(&mut trial);
-        trial_checks::judge_shared(&mut trial, request.declared, in_force);
+        let servers = trials.iter().zip(in_force).map(|((_, own), treatments)| {
+            trial_checks::ServerTreatments { evidence: &own.evidence, treatments }
+        });
+        let servers: Vec<_> = servers.collect();
+        trial_checks::judge_shared(&mut trial, request.declared, &servers);
     }
     let mut error = None;
     for Part { name, measured, .. } in parts {
