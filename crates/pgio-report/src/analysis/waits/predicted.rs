@@ -3,9 +3,10 @@
 //! The probes run without PostgreSQL, one write at a time. A commit at `local` waits for one local
 //! flush, `remote_write` also for a round trip, `on` also for the standby's flush, `remote_apply` for at
 //! least as much, and `off` for nothing. Concurrent commits share flushes, so the prediction holds for a
-//! single session. There is no prediction if a condition differs from the baseline in anything else, or
-//! if a probe is missing. The delay of a link treatment is included, and so is a primary that does not
-//! flush (fsync = off).
+//! single session. The probes run before any treatment, so there is no prediction if a condition or the
+//! baseline changes anything that they do not cover, such as a device limit, even if both do, or if a
+//! probe is missing. The delay of a link treatment is included, and so is a primary that does not flush
+//! (fsync = off).
 
 use benchmath::summary;
 
@@ -51,6 +52,9 @@ pub(super) fn predict(class: &str, ours: Side<'_, '_>, theirs: Side<'_, '_>) -> 
     if !is_commit || factors.is_empty() || !only_the_level {
         return None;
     }
+    if ![ours.0, theirs.0].iter().all(|info| is_predictable(info)) {
+        return None;
+    }
     let (level, from) = (level(ours)?, level(theirs)?);
     if from == "remote_apply" {
         return None;
@@ -74,15 +78,20 @@ pub(super) fn predict(class: &str, ours: Side<'_, '_>, theirs: Side<'_, '_>) -> 
     })
 }
 
-/// Predicts the latency of a single commit under a condition. The probes ran before the first trial,
-/// without any treatment, so there is no prediction if a treatment changes anything but the level and
-/// the link, such as a device limit.
-pub(crate) fn alone(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Predicted> {
-    let is_predictable = |change: &Change| match &change.subject {
+/// Whether the probes, which ran before the first trial without any treatment, tell what a commit waits
+/// for: a treatment that changes anything but the level and the link, such as a device limit, may change
+/// the time of a flush.
+fn is_predictable(info: &ConditionInfo) -> bool {
+    let is_covered = |change: &Change| match &change.subject {
         Subject::Link { .. } => true,
         _ => [SETTING, "fsync", "synchronous_standby_names"].iter().any(|s| change.sets(s)),
     };
-    if !info.changes.iter().all(is_predictable) {
+    info.changes.iter().all(is_covered)
+}
+
+/// Predicts the latency of a single commit under a condition.
+pub(crate) fn alone(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Predicted> {
+    if !is_predictable(info) {
         return None;
     }
     let level = level((info, arm))?;

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::analysis::analyze;
 use crate::analysis::test_support::{experiment, replicated, sampled, timed, trial};
-use pgio_results::change::Change;
+use pgio_results::change::{Change, Subject};
 use pgio_results::store::StoredExperiment;
 
 fn parts(analysis: &crate::analysis::Analysis, class: &str) -> BTreeMap<WaitGroup, f64> {
@@ -280,6 +280,20 @@ fn no_prediction_without_probes_or_with_another_factor() {
     let factor: fn(&mut StoredExperiment) =
         |s| s.manifest.conditions[1].changes.push(Change::server("commit_delay", "100"));
     assert_eq!(predicted(factor), None);
+}
+
+/// The probes ran before any treatment: a limit on the device slows the flushes of both conditions.
+#[test]
+fn no_prediction_with_a_treatment_of_both_conditions_that_probes_do_not_cover() {
+    let predicted = |change: &Change| {
+        let mut stored = replicated(3);
+        stored.manifest.conditions.iter_mut().for_each(|c| c.changes.push(change.clone()));
+        analyze(&stored).decomposition_differences.remove(0).predicted
+    };
+    let throttle = Subject::Device { path: "/dev/vda".to_owned() };
+    assert_eq!(predicted(&Change::new(None, throttle, "write_iops", "100")), None);
+    let link = Subject::Link { interface: Some("eth1".to_owned()) };
+    assert!(predicted(&Change::new(None, link, "delay", "1ms")).is_some());
 }
 
 proptest! {
