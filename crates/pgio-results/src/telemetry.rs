@@ -27,19 +27,24 @@ pub struct Telemetry {
 }
 
 impl Telemetry {
-    /// The devices directly below the server's file systems, each once. Devices further down (the
-    /// disks of a volume) repeat the same work. `None` if one of them is unknown or was not observed,
-    /// because the sum would be incomplete.
+    /// The devices directly below the server's file systems, each once and none above another: devices
+    /// further down (the disks of a volume) repeat the same work. `None` if one of them is unknown or was
+    /// not observed, because the sum would be incomplete.
     pub fn devices_in_use(&self) -> Option<Vec<&DeviceUse>> {
+        if self.storage.iter().any(|storage| storage.devices.is_empty()) {
+            return None;
+        }
+        self.observed(self.names_in_use())
+    }
+
+    /// Host and name of [`Telemetry::devices_in_use`], as far as they are known.
+    pub fn names_in_use(&self) -> BTreeSet<(&str, &str)> {
         let mut names = BTreeSet::new();
         for storage in &self.storage {
-            if storage.devices.is_empty() {
-                return None;
-            }
             let tops = storage.stacks().filter_map(|stack| stack.first());
             names.extend(tops.map(|top| (storage.host.as_str(), top.name.as_str())));
         }
-        self.observed(names)
+        self.without_those_above(names)
     }
 
     /// The devices that count the flushes of [`Telemetry::devices_in_use`], each once. `None` if one is
@@ -50,7 +55,25 @@ impl Telemetry {
             let found = self.hosts.get(&storage.host)?.flushed_below(storage)?;
             names.extend(found.into_iter().map(|name| (storage.host.as_str(), name)));
         }
-        self.observed(names)
+        self.observed(self.without_those_above(names))
+    }
+
+    /// Leaves out the devices that lie above another of them, whose counters include their work: the WAL may
+    /// be on a loop device whose file is on the data directory's disk.
+    fn without_those_above<'a>(
+        &'a self,
+        mut names: BTreeSet<(&'a str, &'a str)>,
+    ) -> BTreeSet<(&'a str, &'a str)> {
+        let mut above = BTreeSet::new();
+        for storage in &self.storage {
+            let name = |device: &'a Device| (storage.host.as_str(), device.name.as_str());
+            for stack in storage.stacks() {
+                let lowest = stack.iter().rposition(|device| names.contains(&name(device)));
+                above.extend(stack[..lowest.unwrap_or(0)].iter().map(name));
+            }
+        }
+        names.retain(|name| !above.contains(name));
+        names
     }
 
     /// `None` if there is none, or one was not observed.
@@ -392,13 +415,30 @@ mod tests {
         assert_eq!(flushes(&telemetry), Some(30.0), "the disk of both partitions counts once");
     }
 
+    /// The counters of vda1 and vda include the work of the loop device.
+    #[test]
+    fn a_loop_device_on_a_device_in_use_is_not_counted_again() {
+        let devices = [("loop7", 4.0, Some(2.0)), ("vda1", 9.0, None), ("vda", 11.0, Some(5.0))];
+        let data = storage("data", &[("vda1", false), ("vda", false)]);
+        let wal = storage("wal", &[("loop7", false), ("vda1", false), ("vda", false)]);
+        for storages in [vec![data.clone(), wal.clone()], vec![wal.clone(), data]] {
+            let telemetry = observed(&devices, storages);
+            assert_eq!((reads(&telemetry), flushes(&telemetry)), (Some(9.0), Some(5.0)));
+        }
+        // The same names on another host are other devices.
+        let elsewhere = Storage { host: "db2".to_owned(), ..storage("data", &[("vda1", false)]) };
+        let mut telemetry = observed(&devices, vec![wal, elsewhere]);
+        telemetry.hosts.insert("db2".to_owned(), telemetry.hosts["local"].clone());
+        assert_eq!(reads(&telemetry), Some(13.0));
+    }
+
     #[test]
     fn flushes_are_those_of_the_next_lower_device_that_counts_them() {
         let devices = [("dm-0", 7.0, None), ("vda1", 7.0, None), ("vda", 9.0, Some(3.0))];
         let data = storage("data", &[("dm-0", false), ("vda1", false), ("vda", false)]);
         let wal = storage("wal", &[("vda1", false), ("vda", false)]);
         let telemetry = observed(&devices, vec![data, wal]);
-        assert_eq!(reads(&telemetry), Some(14.0));
+        assert_eq!(reads(&telemetry), Some(7.0), "vda1 does the work of dm-0 too");
         assert_eq!(flushes(&telemetry), Some(3.0));
         let alone = observed(&devices, vec![storage("data", &[("dm-0", false)])]);
         assert_eq!((reads(&alone), flushes(&alone)), (Some(7.0), None));

@@ -103,7 +103,10 @@ fn used(telemetry: &Telemetry, name: &str, host: &HostUse) -> Option<Used> {
     let first: BTreeSet<&str> = tops.map(|d| d.name.as_str()).collect();
     let used: BTreeSet<&str> =
         storage().flat_map(|s| &s.devices).map(|d| d.name.as_str()).collect();
-    let all = sum(first.iter().filter_map(|name| host.devices.get(*name)));
+    // One of them may lie above another, and then repeats its traffic as well.
+    let counted = telemetry.names_in_use().into_iter().filter(|(of, _)| *of == name);
+    let counted = counted.map(|(_, device)| device);
+    let all = sum(counted.filter_map(|name| host.devices.get(name)));
     // A disk below, such as that of a loop device's file, may carry traffic that did not come from above.
     let below = used.difference(&first).filter_map(|name| host.devices.get(*name));
     let beside = below.map(|device| {
@@ -241,6 +244,20 @@ mod tests {
         assert_eq!(check(&found).unwrap().verdict, CheckVerdict::Ok);
         let both = observed(2.0, 13.5, 21.0, 0.0);
         assert_eq!(check(&both).unwrap().verdict, CheckVerdict::Warning);
+    }
+
+    /// The WAL on a loop device of the data directory's disk, beside a copy to a network file system.
+    #[test]
+    fn writes_through_a_loop_device_are_counted_once() {
+        let mut found = observed(20.0, 80.0, 25.0, 0.0);
+        let mut wal = found.storage[0].clone();
+        wal.devices.insert(0, Device { name: "loop7".to_owned(), ..Device::default() });
+        found.storage.push(wal);
+        let devices = &mut found.hosts.get_mut("db").unwrap().devices;
+        let passed_on = DeviceUse { written_bytes_per_second: 24.0 * MB, ..DeviceUse::default() };
+        devices.insert("loop7".to_owned(), passed_on);
+        let check = check(&found).unwrap();
+        assert_eq!(check.verdict, CheckVerdict::Ok, "{}", check.message);
     }
 
     #[test]
