@@ -23,7 +23,7 @@ const RESIDENT: &str = include_str!("resident.sh");
 const PREWARM: &str = "pg_prewarm";
 const BUFFERCACHE: &str = "pg_buffercache";
 
-/// The data set's tables and their indexes.
+/// The data set's tables that workloads read, and their indexes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct Relations {
     oids: Vec<u32>,
@@ -35,11 +35,7 @@ pub(super) struct Relations {
 impl Relations {
     pub(super) fn of_data_set(client: &mut Client) -> Result<Relations, TreatmentError> {
         let asking = "find the data set";
-        let marked = mark::find(client).map_err(TreatmentError::postgres(asking))?.into_iter();
-        let names: Vec<String> = marked
-            .filter(|named| named.mark.is_some() && matches!(named.part, mark::Part::Table(_)))
-            .map(|named| named.part.to_string())
-            .collect();
+        let names = names(&mark::find(client).map_err(TreatmentError::postgres(asking))?);
         let rows = client.query(RELATIONS, &[&names]).map_err(TreatmentError::postgres(asking))?;
         let mut relations = Relations::default();
         for row in &rows {
@@ -57,6 +53,16 @@ impl Relations {
     pub(super) fn bytes(&self) -> u64 {
         self.bytes
     }
+}
+
+/// Returns the names of the marked tables that workloads read; nothing reads pgio_base.
+fn names(found: &[mark::Named]) -> Vec<String> {
+    let marked = found.iter().filter(|named| named.mark.is_some()).map(|named| named.part);
+    let read = marked.filter(|part| match part {
+        mark::Part::Table(_) | mark::Part::Scan => true,
+        mark::Part::Base => false,
+    });
+    read.map(|part| part.to_string()).collect()
 }
 
 /// Shares of the data set's bytes, 0 to 1; absent where they could not be measured.
@@ -175,4 +181,30 @@ fn with_extension(
         "CREATE SCHEMA {TEMPORARY_SCHEMA}; CREATE EXTENSION {name} SCHEMA {TEMPORARY_SCHEMA}"
     ))?;
     Ok(TEMPORARY_SCHEMA.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::dataset::mark::{Mark, Named, Part};
+    use pgio_results::units::Layout;
+
+    #[test]
+    fn the_data_set_in_memory_includes_the_table_for_scans() {
+        let mark = Mark {
+            version: mark::VERSION,
+            scale: "8M".to_owned(),
+            blocks: 1024,
+            tables: 1,
+            seed: 1,
+            layout: Layout::default(),
+        };
+        let named =
+            |part, mark| Named { part, mark, owner: "app".to_owned(), owned: true, bytes: 8 << 20 };
+        let ours =
+            [Part::Base, Part::Scan, Part::Table(1)].map(|part| named(part, Some(mark.clone())));
+        let mut found = ours.to_vec();
+        found.push(named(Part::Table(2), None));
+        assert_eq!(names(&found), ["pgio_scan", "pgio1"]);
+    }
 }
