@@ -103,6 +103,11 @@ impl Comparison {
         }
     }
 
+    /// The ratio, unless it is only a bound: for readers that cannot show the mark.
+    pub fn estimated_ratio(&self) -> Option<f64> {
+        self.ratio.filter(|_| self.bound.is_none())
+    }
+
     /// The interval of the difference, which is that of this comparison alone, while the verdict is that of
     /// its family.
     pub fn difference_interval(&self) -> Interval {

@@ -81,7 +81,7 @@ fn effects(families: &mut Families, analysis: &Analysis) {
         let labels =
             of_condition(analysis, &c.condition) + &format!(",metric=\"{}\"", escaped(&c.metric));
         let numbers = [
-            ("pgio_effect_ratio", "the condition divided by the baseline", c.ratio),
+            ("pgio_effect_ratio", "the condition divided by the baseline", c.estimated_ratio()),
             ("pgio_effect_ratio_low", "lower end of its 95 % interval", c.interval.low),
             ("pgio_effect_ratio_high", "upper end of its 95 % interval", c.interval.high),
             (
@@ -213,6 +213,27 @@ pub(crate) mod tests {
         let analysis = analyze(&stored);
         let hostile = parse(&render(&[(&stored.manifest, &analysis)]));
         assert_eq!(hostile.len(), samples.len());
+    }
+
+    #[test]
+    fn an_effect_of_which_one_end_is_known_has_that_end_alone() {
+        let mut stored = demo();
+        stored.manifest.primary_metric = "commit_latency_p95".to_owned();
+        for t in &mut stored.trials {
+            let cut_off = t.place.as_ref().unwrap().condition == "on";
+            t.metrics.get_mut("commit_latency_p95").unwrap().at_least = cut_off;
+        }
+        let samples = parse(&render(&[(&stored.manifest, &analyze(&stored))]));
+        let of = |condition: &str| -> Vec<&str> {
+            let label = format!("condition=\"{condition}\"");
+            let effects = samples.keys().filter(|k| k.starts_with("pgio_effect_ratio"));
+            effects.filter(|k| k.contains(&label)).filter_map(|k| k.split('{').next()).collect()
+        };
+        assert_eq!(of("on"), ["pgio_effect_ratio_low"]);
+        assert_eq!(
+            of("remote_write"),
+            ["pgio_effect_ratio_high", "pgio_effect_ratio_low", "pgio_effect_ratio"]
+        );
     }
 
     #[test]

@@ -166,7 +166,8 @@ fn comparisons(analysis: &Analysis) -> TableRows {
     let mut rows = Rows::default();
     for c in &analysis.comparisons {
         rows.text(&c.condition).text(&c.metric).plain(c.primary).plain(c.blocks);
-        for number in [c.ratio, c.interval.low, c.interval.high, c.p, c.p_adjusted] {
+        // The table has no column for a bound, so only an estimate is stored.
+        for number in [c.estimated_ratio(), c.interval.low, c.interval.high, c.p, c.p_adjusted] {
             rows.number(number);
         }
         rows.text(&word(c.verdict));
@@ -180,7 +181,7 @@ fn comparisons(analysis: &Analysis) -> TableRows {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use pgio_report::analysis::test_support::stored_runs;
+    use pgio_report::analysis::test_support::{demo, stored_runs};
 
     #[test]
     fn a_record_has_a_row_for_everything_and_one_digest() {
@@ -203,5 +204,22 @@ mod tests {
         longer.trials.push(longer.trials[0].clone());
         assert_ne!(record.digest, Record::of(&longer).unwrap().digest);
         assert_eq!(record.digest.len(), 64);
+    }
+
+    #[test]
+    fn an_effect_that_is_only_a_bound_is_stored_as_its_known_end() {
+        let mut stored = demo();
+        for t in stored.trials.iter_mut().filter(|t| t.place.as_ref().unwrap().condition == "on") {
+            t.metrics.get_mut("commit_latency_p95").unwrap().at_least = true;
+        }
+        let record = Record::of(&stored).unwrap();
+        let table = record.tables.iter().find(|t| t.table == "comparisons").unwrap();
+        let known = |condition: &str| -> Vec<bool> {
+            let start = format!("{condition}\tcommit_latency_p95\t");
+            let row = table.rows.as_str().lines().find(|row| row.starts_with(&start)).unwrap();
+            row.split('\t').skip(4).take(3).map(|number| number != "\\N").collect()
+        };
+        assert_eq!(known("on"), [false, true, false]);
+        assert_eq!(known("remote_write"), [true, true, true]);
     }
 }
