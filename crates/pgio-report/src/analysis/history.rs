@@ -117,6 +117,8 @@ pub struct LevelChange {
 pub struct Trend {
     /// Number of the first of these runs.
     pub from_run: usize,
+    /// Number of the last of them, which may not be the last of all.
+    pub to_run: usize,
     pub runs: usize,
     /// Value of a run divided by that of the run before, the median of all pairs; runs that lack the condition
     /// count as runs between the others.
@@ -359,6 +361,12 @@ fn trend(runs: &[(usize, f64)], alpha: f64, direction: Direction) -> Option<Tren
     } else {
         Verdict::NoDifference
     };
-    let (from_run, per_run) = (*first, found.slope.exp());
-    Some(Trend { from_run, runs: runs.len(), per_run, p: found.p, verdict })
+    Some(Trend {
+        from_run: *first,
+        to_run: *last,
+        runs: runs.len(),
+        per_run: found.slope.exp(),
+        p: found.p,
+        verdict,
+    })
 }

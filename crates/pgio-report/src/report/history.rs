@@ -140,7 +140,8 @@ fn changes(history: &History) -> Table {
 
 fn trends(history: &History) -> Table {
     let row = |series: &Series, trend: &Trend| {
-        let whole = trend.per_run.powf((trend.runs - 1) as f64);
+        // The slope is that from run to run, whether or not a run has the condition.
+        let whole = trend.per_run.powf((trend.to_run - trend.from_run) as f64);
         let verdict = match trend.verdict {
             Verdict::Slower => "slower",
             Verdict::Faster => "faster",
@@ -150,7 +151,7 @@ fn trends(history: &History) -> Table {
         };
         vec![
             series.condition.clone(),
-            format!("{} to {}", trend.from_run, history.runs.len()),
+            format!("{} to {}", trend.from_run, trend.to_run),
             format::change(trend.per_run),
             format::change(whole),
             p(trend.p),
@@ -421,6 +422,25 @@ mod tests {
             change.starts_with("sync-commit,10,20261010T020000Z-1,2026-10-10T02:00:00Z,local,true"),
             "{change}"
         );
+    }
+
+    /// Of nine runs, the second, the fifth and the last lack the condition.
+    #[test]
+    fn a_trend_in_all_spans_the_runs_that_lack_the_condition() {
+        let stored = stored_runs(9, |run| 0.98f64.powi(run.cast_signed()));
+        let mut all: Vec<Run> = stored.iter().map(|s| Run::of(s).unwrap()).collect();
+        for (number, run) in (1..).zip(&mut all) {
+            if [2, 5, 9].contains(&number) {
+                run.conditions.remove(1);
+            } else {
+                let values = &mut run.conditions[1].values;
+                values.insert("commits_per_second".to_owned(), 0.98f64.powi(number));
+            }
+        }
+        let table = trends(&history(all, Question::default()).unwrap());
+        let row = table.rows.iter().find(|row| row[0] == "on").unwrap();
+        // 0.98 to the power of 7.
+        assert_eq!(row[1..4], ["1 to 8", "−2.0 %", "−13.2 %"]);
     }
 
     #[test]
