@@ -107,7 +107,7 @@ pub struct LevelChange {
     pub interval: Interval,
     /// By permutation.
     pub p: f64,
-    /// Changes of the environment at this run or one beside it.
+    /// Changes of the environment at this run or one beside it, without those of other conditions' treatments.
     pub coincides: Vec<EnvironmentChange>,
 }
 
@@ -305,7 +305,8 @@ fn series(
     for (change, end) in found.iter().zip(&ends[1..]) {
         let run = known[change.at].0;
         let (before, after) = (&values[start..change.at], &values[change.at..*end]);
-        let near = |e: &&EnvironmentChange| e.run.abs_diff(run) <= MAX_RUNS_APART;
+        let near =
+            |e: &&EnvironmentChange| e.run.abs_diff(run) <= MAX_RUNS_APART && e.what.concerns(name);
         let coincides = environment.iter().filter(near).cloned().collect();
         changes.push(LevelChange {
             run,

@@ -89,6 +89,21 @@ fn a_change_of_the_environment_is_marked_where_it_coincides() {
 }
 
 #[test]
+fn treatments_of_another_condition_do_not_coincide() {
+    let mut all = runs(30, Some(20), 4);
+    for run in &mut all[19..] {
+        run.conditions[1].treatments = "synchronous_commit = remote_write".to_owned();
+    }
+    let found = follow(all);
+    let coincides = |name: &str| -> Vec<String> {
+        let series = found.conditions.iter().find(|s| s.condition == name).unwrap();
+        series.changes[0].coincides.iter().map(|c| c.what.to_string()).collect()
+    };
+    assert_eq!(coincides("on"), ["treatments of on"]);
+    assert_eq!(coincides("local"), [""; 0]);
+}
+
+#[test]
 fn the_order_and_copies_of_runs_do_not_matter() {
     let all = runs(20, Some(10), 3);
     let mut mixed = [all.clone(), all[5..9].to_vec()].concat();
