@@ -8,9 +8,10 @@ use super::explain::error;
 use super::format::{self, NONE};
 use super::table::{Column, Table};
 use crate::analysis::sweep::{
-    COMMIT_MEAN, CellEffect, Curve, CurveKnee, CurvePoint, Estimate, KneePlace, Slope, SweepResult,
+    COMMIT_MEAN, CellEffect, Curve, CurveKnee, CurvePoint, Estimate, KneePlace, SweepResult,
     SweptCell,
 };
+use crate::analysis::waits::Predicted;
 use crate::analysis::width::half_width;
 use crate::analysis::{ALPHA, Analysis, Verdict};
 use pgio_results::latency::Operation;
@@ -271,14 +272,14 @@ pub(super) fn predictions(swept: &SweepResult, axis: &Axis) -> Option<Table> {
             value_text(&point.value),
             format!("{at_least}{}{}", format::seconds(predicted.seconds), error(predicted)),
             seconds_with_interval(measured),
-            format::signed_seconds(measured.value - predicted.seconds),
+            difference(measured, predicted),
         ])
     };
     let rows =
         curves.iter().flat_map(|curve| curve.points.iter().filter_map(move |p| row(curve, p)));
     let changing: Vec<&&Curve> = curves.iter().filter(|c| swept.predicts_change(c)).collect();
     let mut notes: Vec<String> = changing.iter().filter_map(|c| sum_note(swept, c)).collect();
-    notes.extend(changing.iter().filter_map(|c| Some(slope_note(axis, c, c.slope.as_ref()?))));
+    notes.extend(changing.iter().filter_map(|c| slope_note(swept, axis, c)));
     notes.push(
         "First principles: flushes and round trip as probed without PostgreSQL, plus the delay of the \
          link, for a single commit."
@@ -298,7 +299,16 @@ pub(super) fn predictions(swept: &SweepResult, axis: &Axis) -> Option<Table> {
     })
 }
 
-/// `1.02 ms [0.98, 1.06]`
+/// The measured latency less that from first principles; nothing is known if both are lower bounds.
+fn difference(measured: &Estimate, predicted: &Predicted) -> String {
+    if measured.at_least && predicted.at_least {
+        return NONE.to_owned();
+    }
+    let text = format::signed_seconds(measured.value - predicted.seconds);
+    format::marked(text, measured.at_least)
+}
+
+/// `1.02 ms [0.98, 1.06]`, `≥ 355 ms`
 fn seconds_with_interval(e: &Estimate) -> String {
     let (factor, unit) = format::time_unit(e.value);
     let shown = |seconds: f64| format::number(seconds * factor);
@@ -306,7 +316,7 @@ fn seconds_with_interval(e: &Estimate) -> String {
         (Some(low), Some(high)) => {
             format!("{} {unit} [{}, {}]", shown(e.value), shown(low), shown(high))
         }
-        _ => format::seconds(e.value),
+        _ => format::marked(format::seconds(e.value), e.at_least),
     }
 }
 
@@ -317,18 +327,26 @@ fn sum_note(swept: &SweepResult, curve: &Curve) -> Option<String> {
     Some(format!("{} at the middle point: {}.", curve.condition, predicted.from))
 }
 
-fn slope_note(axis: &Axis, curve: &Curve, slope: &Slope) -> String {
+fn slope_note(swept: &SweepResult, axis: &Axis, curve: &Curve) -> Option<String> {
+    let slope = curve.slope.as_ref()?;
     let unit = axis.unit.as_deref().unwrap_or("step");
     let measured = match slope.interval.high {
         Some(high) => format::seconds_with_error(slope.seconds, high - slope.seconds),
         None => format::seconds(slope.seconds),
     };
-    format!(
-        "{}: each {unit} of {} adds {measured} to a commit; from first principles {}.",
+    let metrics = |p: &CurvePoint| &swept.cells[p.cell].metrics;
+    let is_left_out = |p: &CurvePoint| metrics(p).get(COMMIT_MEAN).is_some_and(|e| e.at_least);
+    let without = if curve.points.iter().any(is_left_out) {
+        ", without the values that are lower bounds"
+    } else {
+        ""
+    };
+    Some(format!(
+        "{}: each {unit} of {} adds {measured} to a commit; from first principles {}{without}.",
         curve.condition,
         axis.name,
         format::seconds(slope.predicted)
-    )
+    ))
 }
 
 /// Cells that lie on no axis through the middle.
@@ -360,4 +378,48 @@ pub(super) fn grid(analysis: &Analysis, swept: &SweepResult) -> Option<Table> {
         rows: swept.cells.iter().map(row).collect(),
         notes: Vec::new(),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::analyze;
+    use crate::analysis::test_support::swept;
+    use pgio_results::Trial;
+    use pgio_results::store::StoredExperiment;
+
+    /// Changes the trials of a condition at one value of the axis.
+    fn change(
+        stored: &mut StoredExperiment,
+        condition: &str,
+        (axis, value): (&str, u64),
+        change: impl Fn(&mut Trial),
+    ) {
+        let is_there = |t: &&mut Trial| {
+            let place = t.place.as_ref().unwrap();
+            place.condition == condition && place.point[axis] == value
+        };
+        stored.trials.iter_mut().filter(is_there).for_each(change);
+    }
+
+    #[test]
+    fn a_lower_bound_of_a_commit_is_marked_and_so_is_the_difference() {
+        let mut stored = swept(6);
+        change(&mut stored, "on", ("delay", 5), |t| {
+            let metric = t.metrics.get_mut(COMMIT_MEAN).unwrap();
+            (metric.value, metric.at_least) = (Some(0.020), true);
+        });
+        let analysis = analyze(&stored);
+        let found = analysis.sweep.as_ref().unwrap();
+        let axis = found.axes.iter().find(|axis| axis.name == "delay").unwrap();
+        let table = predictions(found, axis).unwrap();
+        let row = |value: &str| -> Vec<&str> {
+            let row = table.rows.iter().find(|row| row[0] == "on" && row[1] == value).unwrap();
+            row[3..].iter().map(String::as_str).collect()
+        };
+        assert_eq!(row("5"), ["≥ 20.0 ms", "≥ +8.20 ms"]);
+        assert_eq!(row("1"), ["3.80 ms [3.80, 3.81]", "+4.33 µs"]);
+        let slope = table.notes.iter().find(|note| note.starts_with("on: each ms")).unwrap();
+        assert!(slope.ends_with("2.00 ms, without the values that are lower bounds."), "{slope}");
+    }
 }

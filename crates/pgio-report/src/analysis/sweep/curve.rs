@@ -5,7 +5,7 @@
 //! block alone to show how certain it is. If the trials at some value do not count, as at a rate above
 //! capacity, only the values before are used. Axes along which the predicted commit latency changes,
 //! such as the delay of a link, have a slope: a least-squares line through each block's points, with
-//! Student's interval over the blocks' slopes.
+//! Student's interval over the blocks' slopes. A point with a lower bound of the latency is left out of it.
 
 use std::collections::BTreeMap;
 
@@ -124,11 +124,13 @@ pub(super) fn all(
                 let of_block = by_block_of(measured);
                 find_knee(measured, cells, &of_block, (&throughput, latency))
             });
+            let exact: Vec<CurvePoint> =
+                points.iter().filter(|p| !is_lower_bound(p, cells)).cloned().collect();
             curves.push(Curve {
                 axis: axis.name.clone(),
                 condition: info.name.clone(),
                 throughput: throughput.clone(),
-                slope: slope(&points, cells, &by_block_of(&points)),
+                slope: slope(&exact, cells, &by_block_of(&exact)),
                 knee,
                 points,
             });
@@ -216,6 +218,11 @@ fn find_knee(
         agreeing: by_block.iter().filter(|block| of_block(block) == Some(found)).count(),
         blocks: by_block.len(),
     })
+}
+
+/// Whether only a lower bound of the commit latency is known at this point.
+fn is_lower_bound(point: &CurvePoint, cells: &[SweptCell]) -> bool {
+    cells[point.cell].metrics.get(COMMIT_MEAN).is_some_and(|estimate| estimate.at_least)
 }
 
 fn slope(points: &[CurvePoint], cells: &[SweptCell], by_block: &[Vec<&Trial>]) -> Option<Slope> {

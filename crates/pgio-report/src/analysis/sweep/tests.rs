@@ -138,6 +138,22 @@ fn the_slope_over_a_delay_is_compared_with_the_prediction() {
 }
 
 #[test]
+fn the_slope_leaves_out_lower_bounds() {
+    let mut stored = swept(6);
+    for t in &mut stored.trials {
+        let p = t.place.as_ref().unwrap();
+        if p.condition == "on" && p.point == at(4, 5) {
+            let metric = t.metrics.get_mut(COMMIT_MEAN).unwrap();
+            (metric.value, metric.at_least) = (Some(0.1), true);
+        }
+    }
+    let analysis = analyze(&stored);
+    let slope = curve(analysis.sweep.as_ref().unwrap(), "delay", "on").slope.unwrap();
+    assert!((slope.seconds - 0.002).abs() < 1e-5, "{slope:?}");
+    assert!((slope.predicted - 0.002).abs() < 1e-9, "{slope:?}");
+}
+
+#[test]
 fn a_block_without_a_point_has_no_knee_of_its_own_and_an_invalid_trial_is_left_out() {
     let mut stored = swept(6);
     let is = |t: &&mut Trial| {
