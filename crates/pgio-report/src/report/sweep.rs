@@ -1,9 +1,12 @@
 //! A sweep in tables and sentences: along each axis every condition's rate, change and latencies, its
 //! knee, and the predicted and measured latency of a commit.
 //!
-//! Numbers come from `analysis::sweep`; this file words them. `html::sweep` draws the same
-//! curves.
+//! Numbers come from `analysis::sweep`; this file words them, and [`knee`] the knees. `html::sweep` draws the
+//! same curves.
 
+mod knee;
+
+pub(super) use self::knee::knees;
 use super::explain::error;
 use super::format::{self, NONE};
 use super::table::{Column, Table};
@@ -48,31 +51,6 @@ pub(super) fn where_judged(analysis: &Analysis) -> Option<String> {
 pub(super) fn middle(analysis: &Analysis) -> Option<String> {
     let swept = analysis.sweep.as_ref()?;
     Some(words(swept).describe_point(&swept.middle))
-}
-
-/// One sentence for each axis that has knees.
-pub(super) fn knees(analysis: &Analysis) -> Vec<String> {
-    let Some(swept) = &analysis.sweep else { return Vec::new() };
-    let of_axis = |axis: &Axis| {
-        let knee = |curve: &Curve| {
-            let knee = curve.knee.as_ref()?;
-            let where_ = match knee.place {
-                KneePlace::At => format!("at {}", value_text(&knee.value)),
-                KneePlace::AtOrBelowFirst => format!("at {} or below", value_text(&knee.value)),
-                KneePlace::BeyondLast => format!("none up to {}", value_text(&knee.value)),
-            };
-            Some(format!("{} {where_}", curve.condition))
-        };
-        let all: Vec<String> = swept.curves_along(&axis.name).filter_map(knee).collect();
-        (!all.is_empty()).then(|| {
-            format!(
-                "Knee along {} (beyond it more load mostly adds latency): {}.",
-                axis.name,
-                all.join("; ")
-            )
-        })
-    };
-    swept.axes.iter().filter_map(of_axis).collect()
 }
 
 /// A sweep for describing points in words.
@@ -122,7 +100,7 @@ pub(super) fn along(analysis: &Analysis, swept: &SweepResult, axis: &Axis) -> Ta
     let at = if others.is_empty() { String::new() } else { format!(" ({others})") };
     let mut notes: Vec<String> = curves
         .iter()
-        .flat_map(|c| [knee_note(axis, c), gap_note(swept, axis, c)])
+        .flat_map(|c| [knee::note(swept, axis, c), gap_note(swept, axis, c)])
         .flatten()
         .collect();
     let starred = |c: &&Curve| c.points.iter().any(|p| is_shown(&swept.cells[p.cell]));
@@ -224,29 +202,6 @@ fn gap_note(swept: &SweepResult, axis: &Axis, curve: &Curve) -> Option<String> {
             axis.name,
             values.join(", ")
         )
-    })
-}
-
-fn knee_note(axis: &Axis, curve: &Curve) -> Option<String> {
-    let knee = curve.knee.as_ref()?;
-    let (condition, name, at) = (&curve.condition, &axis.name, value_text(&knee.value));
-    let sure = match knee.blocks {
-        0 => String::new(),
-        n => format!(" (in {} of {})", knee.agreeing, format::counted(n, "block")),
-    };
-    Some(match knee.place {
-        KneePlace::At => format!(
-            "{condition}: the knee is at {name} = {at}{sure}: beyond it latency grows faster than \
-             throughput. Capacity is higher."
-        ),
-        KneePlace::AtOrBelowFirst => format!(
-            "{condition}: the knee is at {name} = {at} or below{sure}: beyond it latency grows faster \
-             than throughput."
-        ),
-        KneePlace::BeyondLast => format!(
-            "{condition}: no knee within the range{sure}: up to {name} = {at} throughput grows \
-             faster than latency."
-        ),
     })
 }
 
@@ -385,30 +340,17 @@ mod tests {
     use super::*;
     use crate::analysis::analyze;
     use crate::analysis::test_support::swept;
-    use pgio_results::Trial;
-    use pgio_results::store::StoredExperiment;
-
-    /// Changes the trials of a condition at one value of the axis.
-    fn change(
-        stored: &mut StoredExperiment,
-        condition: &str,
-        (axis, value): (&str, u64),
-        change: impl Fn(&mut Trial),
-    ) {
-        let is_there = |t: &&mut Trial| {
-            let place = t.place.as_ref().unwrap();
-            place.condition == condition && place.point[axis] == value
-        };
-        stored.trials.iter_mut().filter(is_there).for_each(change);
-    }
 
     #[test]
     fn a_lower_bound_of_a_commit_is_marked_and_so_is_the_difference() {
         let mut stored = swept(6);
-        change(&mut stored, "on", ("delay", 5), |t| {
-            let metric = t.metrics.get_mut(COMMIT_MEAN).unwrap();
-            (metric.value, metric.at_least) = (Some(0.020), true);
-        });
+        for t in &mut stored.trials {
+            let place = t.place.as_ref().unwrap();
+            if place.condition == "on" && place.point["delay"] == 5 {
+                let metric = t.metrics.get_mut(COMMIT_MEAN).unwrap();
+                (metric.value, metric.at_least) = (Some(0.020), true);
+            }
+        }
         let analysis = analyze(&stored);
         let found = analysis.sweep.as_ref().unwrap();
         let axis = found.axes.iter().find(|axis| axis.name == "delay").unwrap();
