@@ -89,6 +89,11 @@ pub struct AcrossComparison {
     /// The mean of the runs' means, geometric if all values are positive.
     pub a: Option<f64>,
     pub b: Option<f64>,
+    /// The value is a lower bound, and nothing is compared: the window's end cut off operations.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub a_at_least: bool,
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub b_at_least: bool,
     pub trials_a: usize,
     pub trials_b: usize,
     /// Number of runs with such trials.
@@ -215,6 +220,11 @@ fn values_by_run(arms: &[Arms<'_>], condition: &str, metric: &str) -> Vec<Vec<f6
     arms.iter().map(of_run).filter(|values| !values.is_empty()).collect()
 }
 
+/// Whether any trial that counts, of any of these runs, has a lower bound instead of a value.
+fn is_bounded(arms: &[Arms<'_>], condition: &str, metric: &str) -> bool {
+    arms.iter().filter_map(|arms| arms.get(condition)).any(|arm| arm.is_bounded(metric))
+}
+
 /// A comparison, with the logs of the runs of B and of A.
 struct Member {
     comparison: AcrossComparison,
@@ -238,6 +248,8 @@ fn compare_condition(
         };
         let mut member = shown.then(|| compare_metric(name, &def, is_primary, &runs_a, &runs_b))?;
         let all: Vec<&Arm<'_>> = a.iter().chain(b).filter_map(|arms| arms.get(name)).collect();
+        let [a_at_least, b_at_least] = [a, b].map(|runs| is_bounded(runs, name, def.name));
+        (member.comparison.a_at_least, member.comparison.b_at_least) = (a_at_least, b_at_least);
         if !is_comparable(&all, &def) {
             let compared = &mut member.comparison;
             compared.verdict = Verdict::NotApplicable;
@@ -284,6 +296,8 @@ fn compare_metric(
         primary,
         a: central(&of_a),
         b: central(&of_b),
+        a_at_least: false,
+        b_at_least: false,
         trials_a: trials(a),
         trials_b: trials(b),
         runs_a: a.len(),

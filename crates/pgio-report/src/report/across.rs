@@ -3,7 +3,7 @@
 //! This file chooses contents and wording; numbers and verdicts come from `analysis::across`.
 //! Next: `text` prints the document.
 
-use super::csv::{number, word};
+use super::csv::{at_least, number, word};
 use super::format::{self, NONE};
 use super::table::{Column, Document, Label, Remark, Table};
 use crate::analysis::Verdict;
@@ -30,7 +30,7 @@ pub fn document(across: &Across) -> Document {
 
 /// All numbers, a row for each condition and metric.
 pub fn flat(across: &Across) -> Table {
-    const COLUMNS: [&str; 14] = [
+    const COLUMNS: [&str; 16] = [
         "condition",
         "metric",
         "unit",
@@ -45,6 +45,8 @@ pub fn flat(across: &Across) -> Table {
         "p",
         "p_adjusted",
         "verdict",
+        "a_bound",
+        "b_bound",
     ];
     let row = |c: &AcrossComparison| {
         let unit = across.unit(&c.metric);
@@ -53,6 +55,7 @@ pub fn flat(across: &Across) -> Table {
         cells.extend([number(c.a), number(c.b), c.trials_a.to_string(), c.trials_b.to_string()]);
         cells.extend([c.ratio, c.interval.low, c.interval.high, c.p, c.p_adjusted].map(number));
         cells.push(word(c.verdict));
+        cells.extend([at_least(c.a_at_least), at_least(c.b_at_least)]);
         cells
     };
     Table {
@@ -113,8 +116,9 @@ fn rows_judged(across: &Across) -> bool {
 
 fn values(across: &Across, c: &AcrossComparison) -> [String; 3] {
     let unit = across.unit(&c.metric);
-    let shown = |value| format::metric(&Metric::new(value, unit));
-    [shown(c.a), shown(c.b), change(c)]
+    let shown =
+        |value, at_least| format::metric(&Metric { value, unit: unit.to_owned(), at_least });
+    [shown(c.a, c.a_at_least), shown(c.b, c.b_at_least), change(c)]
 }
 
 fn change(c: &AcrossComparison) -> String {
@@ -237,4 +241,34 @@ fn remarks(across: &Across) -> Vec<Remark> {
         }
     }
     all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::analysis::across::across;
+    use crate::analysis::test_support::demo;
+
+    #[test]
+    fn a_lower_bound_is_marked_on_its_side() {
+        let metric = "commit_latency_p95";
+        let (mut a, mut b) = (demo(), demo());
+        a.manifest.primary_metric = metric.to_owned();
+        let one =
+            b.trials.iter_mut().find(|t| t.place.as_ref().unwrap().condition == "on").unwrap();
+        one.metrics.get_mut(metric).unwrap().at_least = true;
+        let found = across(&[a], &[b], &[]);
+        let row = |condition: &str| -> Vec<bool> {
+            let rows = primary(&found).rows;
+            let row = rows.into_iter().find(|row| row[0] == condition).unwrap();
+            row[1..3].iter().map(|cell| cell.starts_with(format::AT_LEAST)).collect()
+        };
+        assert_eq!(row("on"), [false, true]);
+        assert_eq!(row("local"), [false, false]);
+        let flat = flat(&found);
+        let bounds: Vec<&[String]> =
+            flat.rows.iter().filter(|row| row[1] == metric).map(|row| &row[14..]).collect();
+        assert_eq!(bounds.iter().filter(|b| b[1] == "at_least").count(), 1);
+        assert!(bounds.iter().all(|b| b[0].is_empty()));
+    }
 }

@@ -207,7 +207,7 @@ fn margin(c: &Comparison) -> Vec<String> {
 }
 
 /// Empty without a value.
-fn at_least(is_bound: bool) -> String {
+pub(super) fn at_least(is_bound: bool) -> String {
     bound(is_bound.then_some(Bound::AtLeast))
 }
 
