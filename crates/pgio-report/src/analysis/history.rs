@@ -81,8 +81,11 @@ pub struct Series {
 pub struct Point {
     /// Number of the run.
     pub run: usize,
-    /// The typical trial's; null if the run has no valid trial of the condition.
+    /// The typical trial's; null if the run has no valid trial of the condition, or only a lower bound.
     pub value: Option<f64>,
+    /// Only a lower bound is known, because the window's end cut off operations. The run is left out of the
+    /// search for changes and of the trend.
+    pub bounded: bool,
     /// Trials that count.
     pub trials: usize,
     /// The value divided by that of the baseline in the same run.
@@ -171,7 +174,9 @@ pub fn history(runs: Vec<Run>, question: Question<'_>) -> Result<History, Histor
     check_workload(&runs)?;
     let last = runs.last().ok_or(HistoryError::NoRuns)?;
     let metric = question.metric.unwrap_or(&last.primary_metric);
-    let has = |run: &Run| run.conditions.iter().any(|c| c.values.contains_key(metric));
+    let has = |run: &Run| {
+        run.conditions.iter().any(|c| c.values.contains_key(metric) || c.bounded.contains(metric))
+    };
     let def = runs.iter().rev().find(|run| has(run)).and_then(|run| run.definition(metric));
     let def = def.ok_or_else(|| no_metric(metric, &runs))?;
     let (environment, varying) = environment::changes(&runs);
@@ -291,6 +296,8 @@ fn series(
         Point {
             run: number,
             value: own,
+            bounded: own.is_none()
+                && run.condition(name).is_some_and(|c| c.bounded.contains(def.name)),
             trials: run.condition(name).map_or(0, |c| c.trials),
             to_baseline: own.zip(of_baseline).map(|(own, of_baseline)| own / of_baseline),
         }

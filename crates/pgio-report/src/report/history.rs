@@ -3,6 +3,9 @@
 //! This file chooses contents and wording; numbers and verdicts come from `analysis::history`.
 //! Next: `html::history` draws the charts of the page.
 
+#[cfg(test)]
+mod tests;
+
 use benchmath::change_points;
 use jiff::Timestamp;
 use pgio_results::Metric;
@@ -65,7 +68,23 @@ pub(super) fn headline(history: &History) -> Vec<String> {
         .iter()
         .flat_map(|series| series.changes.iter().map(|change| sentence(series, change)))
         .collect();
-    if changes.is_empty() { vec![nothing(history)] } else { changes }
+    let mut sentences = if changes.is_empty() { vec![nothing(history)] } else { changes };
+    sentences.extend(history.conditions.iter().filter_map(|series| not_searched(history, series)));
+    sentences
+}
+
+/// How many runs are not in the search, because only a lower bound of the metric is known.
+fn not_searched(history: &History, series: &Series) -> Option<String> {
+    let bounded = series.points.iter().filter(|point| point.bounded).count();
+    let (have, are) = if bounded == 1 { ("has", "is") } else { ("have", "are") };
+    (bounded > 0).then(|| {
+        format!(
+            "{}: {bounded} of {} {have} only a lower bound of {} and {are} not in the search.",
+            series.condition,
+            format::counted(history.runs.len(), "run"),
+            format::metric_name(&history.metric)
+        )
+    })
 }
 
 /// `slower by 5.1 % [4.0 to 6.2 %]`
@@ -87,13 +106,15 @@ fn size(change: &LevelChange) -> String {
 }
 
 fn nothing(history: &History) -> String {
-    let runs = history.runs.len();
+    let known = |series: &Series| series.points.iter().filter(|p| p.value.is_some()).count();
+    let runs = history.conditions.iter().map(known).max().unwrap_or_default();
+    let with_value = if runs < history.runs.len() { " with a value" } else { "" };
     let alpha = history.alpha / history.conditions.len().max(1) as f64;
     let enough =
         (2 * change_points::MIN_RUNS_PER_SIDE..).find(|n| change_points::smallest_p(*n) <= alpha);
     match enough {
         Some(fewest) if runs < fewest => format!(
-            "{} cannot show a change: {fewest} are the fewest.",
+            "{}{with_value} cannot show a change: {fewest} are the fewest.",
             format::counted(runs, "run")
         ),
         _ => "No change of the level is detected.".to_owned(),
@@ -205,7 +226,7 @@ pub(super) fn lines(history: &History, series: &Series) -> Table {
         if !is_baseline {
             cells.push(point.to_baseline.map_or_else(|| NONE.to_owned(), format::change));
         }
-        cells.extend([point.trials.to_string(), marks(history, series, point.run)]);
+        cells.extend([point.trials.to_string(), marks(history, series, point)]);
         cells
     };
     let mut columns = vec![Column::right("run"), Column::left("started"), Column::right("value")];
@@ -222,11 +243,13 @@ pub(super) fn lines(history: &History, series: &Series) -> Table {
 }
 
 /// What happened at a run: a change of the level, changes of the environment.
-fn marks(history: &History, series: &Series, run: usize) -> String {
+fn marks(history: &History, series: &Series, point: &Point) -> String {
+    let run = point.run;
+    let bounded = point.bounded.then(|| "only a lower bound".to_owned());
     let change = series.changes.iter().find(|change| change.run == run).map(size);
     let changed: Vec<EnvironmentChange> = of_run(history, series, run).cloned().collect();
     let facts = (!changed.is_empty()).then(|| facts(&changed));
-    [change, facts].into_iter().flatten().collect::<Vec<_>>().join("; ")
+    [bounded, change, facts].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 /// Changes of the environment at this run, without those of other conditions' treatments.
@@ -256,12 +279,12 @@ fn remarks(history: &History) -> Vec<Remark> {
     let gaps: Vec<&str> = history
         .conditions
         .iter()
-        .filter(|series| series.points.iter().any(|point| point.value.is_none()))
+        .filter(|series| series.points.iter().any(|p| p.value.is_none() && !p.bounded))
         .map(|series| series.condition.as_str())
         .collect();
     let mut all = Vec::new();
     if !gaps.is_empty() {
-        let text = format!("not every run has a valid trial of {}", gaps.join(", "));
+        let text = format!("not every run has a value for {}", gaps.join(", "));
         all.push(Remark { label: Label::Note, text });
     }
     if history.conditions.iter().any(|series| !series.changes.is_empty()) {
@@ -357,96 +380,5 @@ pub fn flat(history: &History) -> Table {
         columns: COLUMNS.map(Column::left).to_vec(),
         rows: rows.collect(),
         notes: Vec::new(),
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use benchmath::rng::SplitMix64;
-
-    use super::*;
-    use crate::analysis::history::{ChangedSubject, Question, Run, history};
-    use crate::analysis::test_support::{stored_runs, unit_noise};
-    use crate::report::{csv, html, text};
-
-    fn followed(runs: u32, step_at: u32) -> History {
-        let mut rng = SplitMix64::new(1);
-        let stored = stored_runs(runs, |run| {
-            let level = if run < step_at { 1.0 } else { 0.95 };
-            level * (0.015 * unit_noise(&mut rng)).exp()
-        });
-        let mut all: Vec<Run> = stored.iter().map(|s| Run::of(s).unwrap()).collect();
-        for (number, run) in (1..).zip(&mut all) {
-            let kernel = if number < 10 { "6.1.0-26" } else { "6.1.0-28" };
-            run.facts.insert("host.kernel".to_owned(), kernel.to_owned());
-        }
-        history(all, Question::default()).unwrap()
-    }
-
-    #[test]
-    fn a_change_is_in_the_headline_and_marked_at_its_run() {
-        insta::assert_snapshot!(text::render(&document(&followed(16, 10))));
-    }
-
-    #[test]
-    fn without_a_change_the_headline_states_if_one_was_detectable() {
-        assert_eq!(headline(&followed(12, 99)), ["No change of the level is detected."]);
-        assert_eq!(headline(&followed(5, 99)), ["5 runs cannot show a change: 10 are the fewest."]);
-    }
-
-    #[test]
-    fn treatments_are_marked_at_their_own_condition_alone() {
-        let mut history = followed(16, 10);
-        let what = ChangedSubject::Treatments { condition: "on".to_owned() };
-        let (before, after) = (Some("a".to_owned()), Some("b".to_owned()));
-        history.environment = vec![EnvironmentChange { run: 3, what, before, after }];
-        let marked = |name: &str| {
-            let series = history.conditions.iter().find(|s| s.condition == name).unwrap();
-            marks(&history, series, 3)
-        };
-        assert_eq!(marked("on"), "treatments of on: a → b");
-        assert_eq!(marked("local"), "");
-        let json = serde_json::to_value(&history).unwrap();
-        assert_eq!(json["environment"][0]["what"], "treatments of on");
-    }
-
-    #[test]
-    fn a_spreadsheet_has_a_row_for_each_run_and_condition() {
-        let history = followed(16, 10);
-        let table = flat(&history);
-        assert_eq!(table.rows.len(), 16 * 3);
-        assert!(table.rows.iter().all(|row| row.len() == table.columns.len()));
-        let rendered = csv::render(&table);
-        let change = rendered.lines().find(|line| line.contains(",slower,")).unwrap();
-        assert!(
-            change.starts_with("sync-commit,10,20261010T020000Z-1,2026-10-10T02:00:00Z,local,true"),
-            "{change}"
-        );
-    }
-
-    /// Of nine runs, the second, the fifth and the last lack the condition.
-    #[test]
-    fn a_trend_in_all_spans_the_runs_that_lack_the_condition() {
-        let stored = stored_runs(9, |run| 0.98f64.powi(run.cast_signed()));
-        let mut all: Vec<Run> = stored.iter().map(|s| Run::of(s).unwrap()).collect();
-        for (number, run) in (1..).zip(&mut all) {
-            if [2, 5, 9].contains(&number) {
-                run.conditions.remove(1);
-            } else {
-                let values = &mut run.conditions[1].values;
-                values.insert("commits_per_second".to_owned(), 0.98f64.powi(number));
-            }
-        }
-        let table = trends(&history(all, Question::default()).unwrap());
-        let row = table.rows.iter().find(|row| row[0] == "on").unwrap();
-        // 0.98 to the power of 7.
-        assert_eq!(row[1..4], ["1 to 8", "−2.0 %", "−13.2 %"]);
-    }
-
-    #[test]
-    fn the_page_has_a_chart_for_each_condition() {
-        let page = html::history_page(&followed(16, 10));
-        assert_eq!(page.matches("<figure").count(), 3);
-        assert!(page.contains("slower by") && page.contains("host.kernel"));
     }
 }

@@ -1,6 +1,6 @@
 //! Reads runs for a history, from the views alone and in a read-only transaction.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use postgres::{Client, IsolationLevel, Transaction};
 use serde::de::DeserializeOwned;
@@ -46,11 +46,16 @@ pub fn runs(client: &mut Client, experiment: &str) -> Result<Vec<Run>, ArchiveEr
         let run_id: String = row.get(0);
         let Some(run) = by_id.get(&run_id).and_then(|at| runs.get_mut(*at)) else { continue };
         let (metrics, values): (Vec<String>, Vec<f64>) = (row.get(4), row.get(5));
+        let values: BTreeMap<String, f64> = metrics.into_iter().zip(values).collect();
+        let mut bounded: BTreeSet<String> = row.get::<_, Vec<String>>(6).into_iter().collect();
+        // Away from the middle point of a sweep, the trials that are cut off are others.
+        bounded.retain(|metric| !values.contains_key(metric));
         run.conditions.push(RunCondition {
             name: row.get(1),
             treatments: row.get(2),
             trials: row.get::<_, i32>(3).max(0) as usize,
-            values: metrics.into_iter().zip(values).collect(),
+            values,
+            bounded,
         });
     }
     Ok(runs)

@@ -4,7 +4,7 @@
 //! over the trials that count. The results database stores the same record, so that a history from
 //! directories and one from the database agree.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use pgio_results::change::Change;
 use pgio_results::metrics::{self, DeclaredMetric, MetricDef};
@@ -43,6 +43,9 @@ pub struct RunCondition {
     pub trials: usize,
     /// By metric, in base units.
     pub values: BTreeMap<String, f64>,
+    /// Metrics of which only a lower bound is known: the window's end cut off operations.
+    #[serde(default)]
+    pub bounded: BTreeSet<String>,
 }
 
 impl Run {
@@ -54,10 +57,19 @@ impl Run {
         let arms = pairing::arms(manifest, &judged.trials);
         let conditions = manifest.conditions.iter().map(|info| {
             let arm = &arms[info.name.as_str()];
-            let known = |(name, metric): (String, pgio_results::Metric)| {
-                // A lower bound is not a value.
-                Some((name, metric.value.filter(|v| v.is_finite() && !metric.at_least)?))
-            };
+            let (mut values, mut bounded) = (BTreeMap::new(), BTreeSet::new());
+            for (name, metric) in summary::values(arm, manifest) {
+                match metric.value.filter(|v| v.is_finite()) {
+                    // A lower bound is not a value.
+                    Some(_) if metric.at_least => {
+                        bounded.insert(name);
+                    }
+                    Some(value) => {
+                        values.insert(name, value);
+                    }
+                    None => {}
+                }
+            }
             RunCondition {
                 name: info.name.clone(),
                 treatments: info
@@ -67,7 +79,8 @@ impl Run {
                     .collect::<Vec<_>>()
                     .join("; "),
                 trials: arm.valid().count(),
-                values: summary::values(arm, manifest).into_iter().filter_map(known).collect(),
+                values,
+                bounded,
             }
         });
         let (mut work, mut facts) = (BTreeMap::new(), BTreeMap::new());
