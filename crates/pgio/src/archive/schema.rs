@@ -33,8 +33,12 @@ const WRITES: &[(&str, &str)] = &[
     ("trial_metrics", "INSERT"),
     ("comparisons", "INSERT"),
 ];
-const READS: &[(&str, &str)] =
-    &[("runs", "SELECT"), ("run_conditions", "SELECT"), ("run_values", "SELECT")];
+const READS: &[(&str, &str)] = &[
+    ("runs", "SELECT"),
+    ("run_conditions", "SELECT"),
+    ("run_values", "SELECT"),
+    ("trial_values", "SELECT"),
+];
 
 #[derive(Debug)]
 struct State {

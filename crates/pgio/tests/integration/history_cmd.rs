@@ -138,7 +138,8 @@ fn a_missing_right_is_named_and_the_documented_ones_suffice() {
         &mut owner,
         "GRANT INSERT ON pgio_results.conditions, pgio_results.condition_metrics, pgio_results.trials, \
          pgio_results.trial_metrics, pgio_results.comparisons TO WRITER; \
-         GRANT SELECT ON pgio_results.runs, pgio_results.run_conditions, pgio_results.run_values TO READER",
+         GRANT SELECT ON pgio_results.runs, pgio_results.run_conditions, pgio_results.run_values, \
+         pgio_results.trial_values TO READER",
     );
     let text = fs::read_to_string(all[0].join("trials.jsonl")).unwrap();
     let shorter = text.lines().take(11).map(|line| format!("{line}\n")).collect::<String>();

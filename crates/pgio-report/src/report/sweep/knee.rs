@@ -3,9 +3,9 @@
 //! `analysis::sweep` finds the knee. What is said of the values beside it is true of the measured ones: that
 //! capacity is higher, only if a greater load had more throughput.
 
-use super::format;
 use crate::analysis::Analysis;
 use crate::analysis::sweep::{Curve, CurveKnee, CurvePoint, KneePlace, SweepResult};
+use crate::report::format;
 use pgio_results::operation::Statistic;
 use pgio_results::sweep::{Axis, value_text};
 
