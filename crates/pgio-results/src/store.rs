@@ -2,8 +2,8 @@
 //!
 //! A record is appended in one write and fsynced before the next trial begins. A crash therefore
 //! leaves complete records and at most one torn last line, which [`reading`] skips and [`resume`]
-//! removes. The caller must prevent two concurrent writers by a lock on a file elsewhere, because whoever
-//! may read the results could lock a file here. Before each record, the writer checks that the file still
+//! removes. The caller must lock a file elsewhere against a second writer, because anyone who may read the
+//! results could lock a file here. Before each record, the writer checks that the file still
 //! has its name, because records appended to a removed file are lost.
 //!
 //! Results directories are untrusted: everything in them is read and written through

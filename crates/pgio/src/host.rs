@@ -24,6 +24,8 @@ pub mod signature;
 mod ssh;
 pub mod stop;
 pub mod storage;
+#[cfg(test)]
+pub(crate) mod test_support;
 
 pub use error::HostError;
 pub use identity::Machine;

@@ -25,14 +25,15 @@ pub struct Start {
 impl Start {
     /// Returns the moment that is `lead` ahead of now.
     pub(super) fn after_lead(admin: &mut Client, lead: Duration) -> Result<Start, EngineError> {
-        let (_, read) = Start::now(admin)?;
-        let at = Instant::now() + lead;
-        Ok(Start { at, epoch: read.epoch_of(at) })
+        let asked = Instant::now();
+        let now = prepare::server_clock(admin)?;
+        // The server read its clock between request and answer; assume the middle.
+        let read = asked + asked.elapsed() / 2;
+        Ok(Start { at: read + lead, epoch: now + lead.as_secs_f64() })
     }
 
     /// Returns the present moment, by the quickest of a few round trips, and that round trip: half of it is the error.
     pub(super) fn now(admin: &mut Client) -> Result<(Duration, Start), EngineError> {
-        // The server read its clock between request and answer; assume the middle.
         quickest(|| {
             let asked = Instant::now();
             let epoch = query_clock(admin)?;

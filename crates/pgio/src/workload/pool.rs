@@ -17,7 +17,7 @@ use super::notice::Notices;
 use super::outcome::{WindowEvent, WindowOutcome};
 use super::participants::{Participants, Setup};
 use super::phase::{self, Phase, TICK};
-use super::plan::{GRACE, WindowPlan, end_timeline};
+use super::plan::{GRACE, WindowPlan};
 use super::prepare;
 use super::session::{self, Event, Order, SliceDone, WindowOrder, server_seed};
 use super::stopping::{Alive, Stopping};
@@ -149,8 +149,7 @@ impl SessionPool {
         let members = &mut self.members;
         let mut working = Working { members, window, working: count, covered: vec![0.0; count] };
         let error = phase::run(&mut working, &self.events, &self.setup.stop);
-        let mut outcome = working.window.outcome;
-        end_timeline(&mut outcome.timeline, outcome.seconds);
+        let mut outcome = working.window.into_outcome();
         // A server that does not answer is reported by what is read of it next.
         if error.is_none()
             && let Ok(after) = Start::now(admin)

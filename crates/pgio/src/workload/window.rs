@@ -14,7 +14,7 @@ use super::clock::{Start, wait_until};
 use super::error::EngineError;
 use super::outcome::{Progress, WindowEvent, WindowOutcome};
 use super::phase::TICK;
-use super::plan::WindowPlan;
+use super::plan::{WindowPlan, end_timeline};
 use super::stall::{self, Stall};
 use super::stopping::{Alive, Stopping};
 
@@ -117,6 +117,12 @@ impl<'a> OpenWindow<'a> {
     /// Takes the next step to stop sessions that have not ended.
     pub(super) fn stop(&mut self, alive: &[Alive<'_>], urgent: bool) {
         self.stopping.advance(self.admin, alive, urgent);
+    }
+
+    /// Returns the outcome, with a timeline that ends with the window.
+    pub(super) fn into_outcome(mut self) -> WindowOutcome {
+        end_timeline(&mut self.outcome.timeline, self.outcome.seconds);
+        self.outcome
     }
 
     /// Returns whether the server does not answer, so that its sessions are not waited for.

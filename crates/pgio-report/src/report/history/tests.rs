@@ -101,7 +101,7 @@ fn a_spreadsheet_has_a_row_for_each_run_and_condition() {
     );
 }
 
-/// Of nine runs, the second, the fifth and the last lack the condition.
+/// The second, the fifth and the last of nine runs lack the condition.
 #[test]
 fn a_trend_in_all_spans_the_runs_that_lack_the_condition() {
     let stored = stored_runs(9, |run| 0.98f64.powi(run.cast_signed()));

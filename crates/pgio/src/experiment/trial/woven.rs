@@ -37,6 +37,14 @@ pub struct WovenBlock<'a> {
     pub slice: Duration,
 }
 
+impl WovenBlock<'_> {
+    fn conditions(&self) -> Vec<String> {
+        let name =
+            |r: &Request<'_>| r.place.as_ref().map(|p| p.condition.clone()).unwrap_or_default();
+        self.requests.iter().map(name).collect()
+    }
+}
+
 /// The result of a block.
 #[derive(Debug)]
 pub struct WovenResult {
@@ -56,8 +64,7 @@ pub fn run(
     let trials = block.requests.iter().map(new_record).collect();
     let mut result = WovenResult { trials, series: None };
     let failure = measure(block, in_force, admin, &mut result, observe).err();
-    let conditions: Vec<String> = block.requests.iter().map(condition_of).collect();
-    let outcomes = outcomes(&conditions, failure);
+    let outcomes = outcomes(&block.conditions(), failure);
     for (at, (trial, (outcome, check))) in result.trials.iter_mut().zip(outcomes).enumerate() {
         let (request, in_force) = (&block.requests[at], &in_force[at]);
         trial.outcome = outcome;
@@ -145,7 +152,7 @@ fn measure(
         // A server that the window left unable to answer is the failure of that window.
         Err(error) => return Err(failure.unwrap_or_else(|| error.into())),
     };
-    let names: Vec<String> = block.requests.iter().map(condition_of).collect();
+    let names = block.conditions();
     for (at, (trial, condition)) in trials.iter_mut().zip(conditions).enumerate() {
         let request = &block.requests[at];
         let (slowest, late) = (condition.slowest, condition.late_slices);
@@ -225,10 +232,6 @@ fn record_condition(
     // They are evidence already.
     ran.readings.clear();
     record_run(request, trial, ran)
-}
-
-fn condition_of(request: &Request<'_>) -> String {
-    request.place.as_ref().map(|p| p.condition.clone()).unwrap_or_default()
 }
 
 /// Every slice read all settings back after they were switched and at its end: a condition whose setting

@@ -23,7 +23,7 @@ use crate::workload::notice::Notices;
 use crate::workload::outcome::{WindowEvent, WindowOutcome};
 use crate::workload::participants::{Participants, Setup};
 use crate::workload::phase::{self, Phase};
-use crate::workload::plan::{WindowPlan, end_timeline};
+use crate::workload::plan::WindowPlan;
 use crate::workload::stopping::Alive;
 use crate::workload::threads::Threads;
 use crate::workload::window::{OpenWindow, span};
@@ -147,8 +147,7 @@ impl ClientPool {
         // abandoned: its sessions have no result.
         quit.force();
         self.given_up = working.window.has_given_up();
-        let mut outcome = working.window.outcome;
-        end_timeline(&mut outcome.timeline, outcome.seconds);
+        let mut outcome = working.window.into_outcome();
         outcome.error = error;
         outcome.cancelled_sync_rep = self.notices.cancelled_sync_rep();
         Ok(outcome)

@@ -129,6 +129,7 @@ fn find_cause(errors: &str, out: &str, status: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::host::test_support::await_end;
 
     /// Another process may have its number.
     #[test]
@@ -141,19 +142,12 @@ mod tests {
             log.display(),
             pid.display()
         );
-        let is_dead = || {
-            let pid = std::fs::read_to_string(&pid).unwrap_or_default();
-            let stat = std::fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
-            pid.ends_with('\n') && stat.map_or(true, |stat| stat.contains(") Z "))
-        };
         for questions in [&[][..], &[""], &["stop", ""]] {
             let _ = std::fs::remove_file(&pid);
             let mut shell = Shell::start(&Host::local(), &(head.clone() + PRELUDE), BODY).unwrap();
             assert_eq!(shell.greeting(), "ready fio-3 /x\n");
             shell.ask("run job", ANSWER_LIMIT).unwrap();
-            while !is_dead() {
-                thread::sleep(Duration::from_millis(5));
-            }
+            await_end(&pid);
             for question in questions {
                 let answer = shell.ask(question, ANSWER_LIMIT).unwrap().text;
                 assert_eq!(answer, "ended 3\n--out--\n", "the status is kept");

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use super::*;
+use crate::host::test_support::await_end;
 
 fn job(argv: &[&str]) -> Job {
     let argv = argv.iter().map(|a| (*a).to_owned()).collect();
@@ -136,14 +137,7 @@ fn a_program_that_has_ended_is_never_killed() {
     let mut run_to_end = |question: &str| {
         let _ = fs::remove_file(&leader);
         shell.ask(&run, ANSWER_LIMIT).unwrap();
-        let is_dead = || {
-            let pid = fs::read_to_string(&leader).unwrap_or_default();
-            let stat = fs::read_to_string(format!("/proc/{}/stat", pid.trim()));
-            pid.ends_with('\n') && stat.map_or(true, |stat| stat.contains(") Z "))
-        };
-        while !is_dead() {
-            thread::sleep(Duration::from_millis(5));
-        }
+        await_end(&leader);
         shell.ask(question, ANSWER_LIMIT).unwrap().text
     };
     assert!(run_to_end("").starts_with("ended 0 "));
