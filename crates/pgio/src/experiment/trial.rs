@@ -164,7 +164,7 @@ fn measure(
     add_new(&mut trial.evidence, request.verify(in_force, admin, When::Before));
     trial.dataset = read_dataset(request, admin)?;
     trial.environment = Arc::new(read_environment(host, admin)?);
-    let before = read_counters(request, admin)?;
+    let before = read_counters(request, admin, When::Before)?;
     let ran = run_window(request, ready, in_force, admin, kept, observe)?;
     // After a failure, readings would not describe the trial.
     record_run(request, &mut kept.trial, ran)?;
@@ -236,7 +236,7 @@ fn read_again(
     trial: &mut Trial,
     before: Readings,
 ) -> Result<(), EngineError> {
-    let after = read_counters(request, admin)?;
+    let after = read_counters(request, admin, When::After)?;
     read_end(request, admin, std::slice::from_mut(trial))?;
     trial.evidence.extend(request.verify(in_force, admin, When::After));
     trial.database = Some(DatabaseCounters { before: before.row, after: after.row });

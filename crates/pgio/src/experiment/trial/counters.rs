@@ -6,7 +6,7 @@ use postgres::Client;
 
 use super::record::put;
 use crate::pg::server::{self, Counters, FORCE_FLUSH_SINCE};
-use pgio_results::model::{DatabaseRow, Trial, Warning};
+use pgio_results::model::{DatabaseRow, Trial, Warning, When};
 
 /// Before 15 the collector may return values that are half a second old: readings that are
 /// closer together agree by chance.
@@ -26,25 +26,44 @@ impl Readings {
     }
 }
 
-/// Reads counters; before 15 they arrive through a collector, so this reads until two readings agree.
-pub(super) fn readings(version: u32, admin: &mut Client) -> Result<Readings, server::ServerError> {
-    let mut found = Readings::take(version, admin)?;
+/// Reads counters before or after the window.
+pub(super) fn readings(
+    version: u32,
+    admin: &mut Client,
+    when: When,
+) -> Result<Readings, server::ServerError> {
     if version >= FORCE_FLUSH_SINCE {
-        return Ok(found);
+        return Readings::take(version, admin);
     }
+    agreed(when, STALE, || Readings::take(version, admin))
+}
+
+/// Reads until two readings agree: before 15 counters arrive through a collector. The position of the WAL does
+/// not, and autovacuum and others go on writing meanwhile: after a window, that of the first reading counts.
+fn agreed<E>(
+    when: When,
+    stale: Duration,
+    mut take: impl FnMut() -> Result<Readings, E>,
+) -> Result<Readings, E> {
+    let mut found = take()?;
+    let first_position = found.counters.wal_bytes;
     // Our own queries add a little to hits and tuples returned; updates are the workload's alone.
     // A checkpoint that runs goes on writing.
     let telling = |Readings { counters, row }: &Readings| {
-        (Counters { checkpoint_buffers: None, ..*counters }, row.blks_read, row.tup_updated)
+        let collected = Counters { wal_bytes: None, checkpoint_buffers: None, ..*counters };
+        (collected, row.blks_read, row.tup_updated)
     };
     for _ in 0..5 {
-        std::thread::sleep(STALE);
-        let again = Readings::take(version, admin)?;
+        std::thread::sleep(stale);
+        let again = take()?;
         let agree = telling(&again) == telling(&found);
         found = again;
         if agree {
             break;
         }
+    }
+    if when == When::After {
+        found.counters.wal_bytes = first_position;
     }
     Ok(found)
 }
@@ -132,5 +151,22 @@ mod tests {
         assert_eq!(value("wal_bytes_per_second"), Some(1e6), "a position, which nobody resets");
         let [warning] = trial.warnings.as_slice() else { panic!("{:?}", trial.warnings) };
         assert!(warning.why.contains("reset the server's statistics"), "{warning}");
+    }
+
+    /// Updates arrive through the collector with the second reading, and autovacuum writes WAL all the time.
+    #[test]
+    fn the_position_after_a_window_is_not_that_of_a_later_reading() {
+        let read = |when| {
+            let mut taken = 0;
+            let found = agreed(when, Duration::ZERO, || {
+                taken += 1;
+                let row = DatabaseRow { tup_updated: i64::min(taken, 2), ..DatabaseRow::default() };
+                Ok::<_, ()>(Readings { counters: counters(1e6 * taken as f64, 0, 0), row })
+            });
+            let found = found.unwrap();
+            (taken, found.row.tup_updated, found.counters.wal_bytes)
+        };
+        assert_eq!(read(When::After), (3, 2, Some(1e6)));
+        assert_eq!(read(When::Before), (3, 2, Some(3e6)), "nearest to the start of the window");
     }
 }

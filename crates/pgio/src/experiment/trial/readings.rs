@@ -17,7 +17,7 @@ use crate::experiment::environment;
 use crate::pg::server;
 use crate::telemetry::Standbys;
 use crate::workload::EngineError;
-use pgio_results::model::{DatasetInfo, Evidence, ServerInfo, Trial, Warning};
+use pgio_results::model::{DatasetInfo, Evidence, ServerInfo, Trial, Warning, When};
 
 /// Interval of reading evidence inside the window; longer where reading takes more than [`EVIDENCE_SHARE`].
 const EVIDENCE_EVERY: Duration = Duration::from_millis(250);
@@ -103,8 +103,9 @@ pub(super) fn read_environment_again(
 pub(super) fn read_counters(
     request: &Request<'_>,
     admin: &mut Client,
+    when: When,
 ) -> Result<Readings, EngineError> {
-    Ok(counters::readings(request.server.info.version_num, admin)?)
+    Ok(counters::readings(request.server.info.version_num, admin, when)?)
 }
 
 /// Reads durability and the size of the data at the end of a window into the records of all its trials.

@@ -125,7 +125,7 @@ fn measure(
         trial.dataset.clone_from(&dataset);
         trial.environment = Arc::clone(&environment);
     }
-    let before = read_counters(first, admin)?.counters;
+    let before = read_counters(first, admin, When::Before)?.counters;
     let mut pace = EvidencePace::new();
     let mut seen: Vec<Vec<Evidence>> = vec![Vec::new(); trials.len()];
     let outcome = ready.weave(admin, &plan, &mut |admin, event| match event {
@@ -200,7 +200,7 @@ fn read_again(
     trials: &mut [Trial],
     before: Counters,
 ) -> Result<WindowEnd, EngineError> {
-    let after = read_counters(first, admin)?.counters;
+    let after = read_counters(first, admin, When::After)?.counters;
     if after.were_reset_since(&before) {
         trials.iter_mut().for_each(|trial| trial.warnings.push(counters::reset_warning()));
     }
