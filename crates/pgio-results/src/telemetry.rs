@@ -47,6 +47,23 @@ impl Telemetry {
         self.without_those_above(names)
     }
 
+    /// Host and name of the disks below the server's file systems, with what else is on them: other
+    /// partitions and volumes. Where there is more than one disk or a loop device, that of
+    /// [`Telemetry::names_in_use`].
+    pub fn disks_in_use(&self) -> BTreeSet<(&str, &str)> {
+        let mut names = BTreeSet::new();
+        for storage in &self.storage {
+            let observed = |disk: &&str| {
+                self.hosts.get(&storage.host).is_some_and(|host| host.devices.contains_key(*disk))
+            };
+            let found = storage.stacks().filter_map(|stack| {
+                only_disk(stack).filter(observed).or(Some(&stack.first()?.name))
+            });
+            names.extend(found.map(|name| (storage.host.as_str(), name)));
+        }
+        self.without_those_above(names)
+    }
+
     /// The devices that count the flushes of [`Telemetry::devices_in_use`], each once. `None` if one is
     /// unknown: the kernel counts flushes neither of partitions nor of devices that only pass them on.
     pub fn flushed_devices(&self) -> Option<Vec<&DeviceUse>> {
@@ -82,6 +99,13 @@ impl Telemetry {
         let found: Option<Vec<_>> = names.into_iter().map(used).collect();
         found.filter(|devices| !devices.is_empty())
     }
+}
+
+/// The disk below a device, if all its traffic goes there as it is.
+fn only_disk(stack: &[Device]) -> Option<&str> {
+    let mut disks = stack.iter().filter(|device| device.kind == "disk");
+    let (Some(disk), None) = (disks.next(), disks.next()) else { return None };
+    (!stack.iter().any(|device| device.kind == "loop")).then_some(&disk.name)
 }
 
 /// One host during the window.

@@ -37,16 +37,21 @@ impl Disk {
 /// Devices that pass requests on. The kernel's request-based multipath devices count flushes nevertheless.
 const STACKED: &[&str] = &["dm-", "md", "drbd", "bcache"];
 
+/// Whether a device passes requests on to others, by the kernel's names: its traffic is theirs as well.
+pub fn is_stacked(device: &str) -> bool {
+    STACKED.iter().any(|prefix| device.starts_with(prefix))
+}
+
 /// Returns disks by their kernel names.
 pub fn parse(text: &str) -> BTreeMap<String, Disk> {
     let mut disks: BTreeMap<String, Disk> = text.lines().filter_map(line).collect();
     let uncounted = |(name, disk): (&String, &Disk)| {
         let none = disk.flushes.is_some_and(|(n, _)| n == 0);
-        let stacked = STACKED.iter().any(|prefix| name.starts_with(prefix));
         let stem = name.trim_end_matches(|c: char| c.is_ascii_digit());
         let is_part_of = |disk: &str| disks.contains_key(disk) && is_partition(name, disk);
-        let counts_none =
-            || stacked || is_part_of(stem) || stem.strip_suffix('p').is_some_and(is_part_of);
+        let counts_none = || {
+            is_stacked(name) || is_part_of(stem) || stem.strip_suffix('p').is_some_and(is_part_of)
+        };
         (none && counts_none()).then(|| name.clone())
     };
     let uncounted: Vec<String> = disks.iter().filter_map(uncounted).collect();

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::host::proc::diskstats::is_partition;
+use crate::host::proc::diskstats::{is_partition, is_stacked};
 use pgio_results::model::Check;
 use pgio_results::telemetry::{DeviceUse, HostUse, IoRates, ProcessIo, Storage, Telemetry};
 use pgio_results::units::human;
@@ -89,7 +89,7 @@ fn programs(found: &BTreeMap<String, f64>) -> String {
 
 /// Traffic of a host's devices.
 struct Used {
-    /// Traffic of the devices that the servers use.
+    /// Traffic of the disks that the servers use, to whatever partition or volume.
     all: IoRates,
     /// Traffic of the other devices; for a device below a used one, what it carries besides that.
     elsewhere: IoRates,
@@ -97,19 +97,23 @@ struct Used {
 
 /// `None` if no device of the servers was observed on the host.
 fn used(telemetry: &Telemetry, name: &str, host: &HostUse) -> Option<Used> {
-    let storage = || telemetry.storage.iter().filter(|s| s.host == name);
-    // Devices below the first of a stack repeat its traffic.
-    let tops = storage().flat_map(Storage::stacks).filter_map(|stack| stack.first());
-    let first: BTreeSet<&str> = tops.map(|d| d.name.as_str()).collect();
-    let used: BTreeSet<&str> =
-        storage().flat_map(|s| &s.devices).map(|d| d.name.as_str()).collect();
-    // One of them may lie above another, and then repeats its traffic as well.
-    let counted = telemetry.names_in_use().into_iter().filter(|(of, _)| *of == name);
-    let counted = counted.map(|(_, device)| device);
-    let all = sum(counted.filter_map(|name| host.devices.get(name)));
+    let disks = telemetry.disks_in_use().into_iter().filter(|(of, _)| *of == name);
+    let disks: BTreeSet<&str> = disks.map(|(_, disk)| disk).collect();
+    // Partitions repeat the traffic of their disks, volumes that of devices that are counted here as well.
+    let repeats =
+        |name: &str| is_stacked(name) || host.devices.keys().any(|disk| is_partition(name, disk));
+    let mut above = BTreeSet::new();
+    let mut below = BTreeSet::new();
+    for stack in telemetry.storage.iter().filter(|s| s.host == name).flat_map(Storage::stacks) {
+        let lowest = stack.iter().rposition(|device| disks.contains(device.name.as_str()));
+        let (upper, lower) = stack.split_at(lowest.map_or(0, |n| n + 1));
+        above.extend(upper.iter().map(|device| device.name.as_str()));
+        below.extend(lower.iter().map(|device| device.name.as_str()));
+    }
+    let all = sum(disks.iter().filter_map(|disk| host.devices.get(*disk)));
     // A disk below, such as that of a loop device's file, may carry traffic that did not come from above.
-    let below = used.difference(&first).filter_map(|name| host.devices.get(*name));
-    let beside = below.map(|device| {
+    let beside = below.difference(&above).filter(|device| !repeats(device));
+    let beside = beside.filter_map(|device| host.devices.get(*device)).map(|device| {
         let device = sum([device].into_iter());
         IoRates {
             read: (device.read - all.read).max(0.0),
@@ -117,17 +121,15 @@ fn used(telemetry: &Telemetry, name: &str, host: &HostUse) -> Option<Used> {
         }
     });
     let unused = host.devices.iter().filter(|(device, _)| {
-        let device = device.as_str();
-        // A partition repeats the traffic of its disk.
-        let disk = host.devices.keys().any(|d| is_partition(device, d) && !first.contains(&**d));
-        !used.contains(device) && !disk
+        let known = above.contains(device.as_str()) || below.contains(device.as_str());
+        !known && !repeats(device)
     });
     let elsewhere = beside.chain(unused.map(|(_, device)| sum([device].into_iter())));
     let elsewhere = elsewhere.fold(IoRates::default(), |sum, rates| IoRates {
         read: sum.read + rates.read,
         written: sum.written + rates.written,
     });
-    (!first.is_empty()).then_some(Used { all, elsewhere })
+    (!disks.is_empty()).then_some(Used { all, elsewhere })
 }
 
 fn sum<'a>(devices: impl Iterator<Item = &'a DeviceUse>) -> IoRates {
@@ -154,14 +156,20 @@ mod tests {
 
     const MB: f64 = 1e6;
 
+    fn device(name: &str, kind: &str) -> Device {
+        Device { name: name.to_owned(), kind: kind.to_owned(), ..Device::default() }
+    }
+
+    fn writing(rate: f64) -> DeviceUse {
+        DeviceUse { written_bytes_per_second: rate * MB, ..DeviceUse::default() }
+    }
+
     /// A server on vda1, with MB/s written by own and foreign processes, to vda1 and to another disk.
     fn observed(own: f64, others: f64, vda1: f64, sdb: f64) -> Telemetry {
-        let device =
-            |rate: f64| DeviceUse { written_bytes_per_second: rate * MB, ..DeviceUse::default() };
         let devices = [("vda1", vda1), ("vda", vda1), ("sdb", sdb), ("sdb1", sdb)];
         let written = |rate: f64| IoRates { read: 0.0, written: rate * MB };
         let host = HostUse {
-            devices: devices.map(|(name, rate)| (name.to_owned(), device(rate))).into(),
+            devices: devices.map(|(name, rate)| (name.to_owned(), writing(rate))).into(),
             process_io: Some(ProcessIo {
                 own: Some(written(own)),
                 others: written(others),
@@ -170,12 +178,9 @@ mod tests {
             }),
             ..HostUse::default()
         };
-        let names = ["vda1", "vda"];
         let storage = Storage {
             host: "db".to_owned(),
-            devices: names
-                .map(|name| Device { name: name.to_owned(), ..Device::default() })
-                .to_vec(),
+            devices: vec![device("vda1", "partition"), device("vda", "disk")],
             ..Storage::default()
         };
         let hosts = BTreeMap::from([("db".to_owned(), host)]);
@@ -207,8 +212,10 @@ mod tests {
     fn reads_of_others_are_not_hidden_by_writes_of_the_server() {
         let mut found = observed(400.0, 0.0, 100.0, 0.0);
         io(&mut found).others.read = 50.0 * MB;
-        let host = found.hosts.get_mut("db").unwrap();
-        host.devices.get_mut("vda1").unwrap().read_bytes_per_second = 51.0 * MB;
+        let devices = &mut found.hosts.get_mut("db").unwrap().devices;
+        for name in ["vda1", "vda"] {
+            devices.get_mut(name).unwrap().read_bytes_per_second = 51.0 * MB;
+        }
         let check = check(&found).unwrap();
         assert_eq!(check.verdict, CheckVerdict::Warning, "{}", check.message);
     }
@@ -238,12 +245,34 @@ mod tests {
     /// As seen with a server on a loop device while others built programs on the disk below.
     #[test]
     fn the_disk_below_a_loop_device_may_serve_others() {
-        let mut found = observed(5.1, 13.5, 6.7, 0.0);
-        let host = found.hosts.get_mut("db").unwrap();
-        host.devices.get_mut("vda").unwrap().written_bytes_per_second = 21.0 * MB;
+        let mut found = observed(5.1, 13.5, 21.0, 0.0);
+        found.storage[0].devices.insert(0, device("loop0", "loop"));
+        let devices = &mut found.hosts.get_mut("db").unwrap().devices;
+        devices.insert("loop0".to_owned(), writing(6.7));
         assert_eq!(check(&found).unwrap().verdict, CheckVerdict::Ok);
         let both = observed(2.0, 13.5, 21.0, 0.0);
         assert_eq!(check(&both).unwrap().verdict, CheckVerdict::Warning);
+    }
+
+    #[test]
+    fn another_partition_or_volume_of_the_same_disk_is_reported() {
+        let on = |other: &str, vda1: f64, vda: f64, sdb: f64| {
+            let mut found = observed(33.0, 168.0, vda1, sdb);
+            let devices = &mut found.hosts.get_mut("db").unwrap().devices;
+            devices.insert("vda".to_owned(), writing(vda));
+            devices.insert(other.to_owned(), writing(168.0));
+            check(&found).unwrap().verdict
+        };
+        for other in ["vda2", "dm-1", "md0"] {
+            assert_eq!(on(other, 36.0, 204.0, 0.0), CheckVerdict::Warning, "{other}");
+            assert_eq!(on(other, 36.0, 36.0, 168.0), CheckVerdict::Ok, "{other} is on sdb");
+        }
+        // A mirror of two disks: what each carries besides is not known.
+        let mut found = observed(33.0, 168.0, 36.0, 204.0);
+        found.storage[0].devices =
+            vec![device("md0", "md"), device("vda", "disk"), device("sdb", "disk")];
+        found.hosts.get_mut("db").unwrap().devices.insert("md0".to_owned(), writing(36.0));
+        assert_eq!(check(&found).unwrap().verdict, CheckVerdict::Ok);
     }
 
     /// The WAL on a loop device of the data directory's disk, beside a copy to a network file system.
@@ -251,11 +280,10 @@ mod tests {
     fn writes_through_a_loop_device_are_counted_once() {
         let mut found = observed(20.0, 80.0, 25.0, 0.0);
         let mut wal = found.storage[0].clone();
-        wal.devices.insert(0, Device { name: "loop7".to_owned(), ..Device::default() });
+        wal.devices.insert(0, device("loop7", "loop"));
         found.storage.push(wal);
         let devices = &mut found.hosts.get_mut("db").unwrap().devices;
-        let passed_on = DeviceUse { written_bytes_per_second: 24.0 * MB, ..DeviceUse::default() };
-        devices.insert("loop7".to_owned(), passed_on);
+        devices.insert("loop7".to_owned(), writing(24.0));
         let check = check(&found).unwrap();
         assert_eq!(check.verdict, CheckVerdict::Ok, "{}", check.message);
     }
