@@ -280,7 +280,12 @@ fn make_directory(
 /// Checks a directory on the path: a user who may write there could replace the next component.
 fn check_ancestor(stat: &Stat, path: &Path) -> Result<(), OwnDirError> {
     check_owner(stat, path)?;
-    if stat.st_mode & STICKY != 0 { Ok(()) } else { check_writers(stat, path) }
+    if others_may_replace_entries(stat.st_mode) { check_writers(stat, path) } else { Ok(()) }
+}
+
+/// Whether other users may replace what a directory of this mode contains.
+pub fn others_may_replace_entries(mode: u32) -> bool {
+    mode & WRITABLE_BY_OTHERS != 0 && mode & STICKY == 0
 }
 
 fn check_owner(stat: &Stat, path: &Path) -> Result<(), OwnDirError> {

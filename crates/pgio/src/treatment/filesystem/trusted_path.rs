@@ -1,13 +1,14 @@
 //! Whether root may mount at a path: no other user may be able to replace a directory above it.
 //!
 //! Root mounts there and gives the result to the server's user. Someone who may write to a directory above could
-//! put a link in its place and get any directory of the system. The rule is that of [`crate::host::own_dir`]:
+//! put a link in its place and get any directory of the system. The rule is that of [`own_dir`]:
 //! each directory belongs to root or to the user who logs in there, and is closed to other writers or has the
 //! sticky bit. Debian's /var/lib/postgresql belongs to postgres, so a place for pgio is /srv/pgio or /mnt/pgio.
 
 use std::time::Duration;
 
 use crate::host::exec::{CommandLine, Exec};
+use crate::host::own_dir;
 use crate::treatment::error::TreatmentError;
 
 /// Prints this user, then owner, mode and path of each directory above a path without symbolic links.
@@ -19,8 +20,6 @@ while [ "$above" ]; do
 done"#;
 
 const LIMIT: Duration = Duration::from_secs(30);
-const WRITABLE_BY_OTHERS: u32 = 0o022;
-const STICKY: u32 = 0o1000;
 
 /// Refuses a path that another user could redirect; `host` is its name.
 pub(super) fn check(exec: &dyn Exec, host: &str, point: &str) -> Result<(), TreatmentError> {
@@ -48,7 +47,7 @@ fn untrusted(text: &str) -> Option<String> {
         if owner != 0 && Some(owner) != this {
             return Some(format!("{path} belongs to user {owner}"));
         }
-        let is_open = mode & WRITABLE_BY_OTHERS != 0 && mode & STICKY == 0;
+        let is_open = own_dir::others_may_replace_entries(mode);
         is_open.then(|| format!("{path} is writable by other users (mode {mode:04o})"))
     })
 }
