@@ -224,6 +224,7 @@ pub(super) fn generate_trial(n: u32, random: &mut SplitMix64) -> Trial {
         layout: Layout::default(),
         bytes_before: 2 << 30,
         bytes_after: 2 << 30,
+        bytes_used: None,
     });
     for setting in 0..60 {
         let name = format!("setting.of_the_server_number_{setting}");

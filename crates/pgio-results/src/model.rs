@@ -199,6 +199,9 @@ pub struct DatasetInfo {
     /// Bytes of all tables and their indexes at the start and end of the trial.
     pub bytes_before: u64,
     pub bytes_after: u64,
+    /// Bytes of the rows from which the workload draws, if that is only a part; absent in older results.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub bytes_used: Option<u64>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -52,6 +52,7 @@ pub fn full_trial() -> Trial {
             layout: Layout::default(),
             bytes_before: 231 << 20,
             bytes_after: 231 << 20,
+            bytes_used: None,
         }),
         seed: 1,
         server: ServerInfo {

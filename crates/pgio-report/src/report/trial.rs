@@ -62,7 +62,8 @@ fn facts(trial: &Trial) -> Vec<(&'static str, String)> {
     facts.extend(count("deadlocks").map(|n| ("deadlocks", format!("{n} rolled back"))));
     facts.extend(trial.dataset.as_ref().map(|d| {
         let (before, after) = (human::bytes(d.bytes_before), human::bytes(d.bytes_after));
-        ("data size", format!("{before} before, {after} after"))
+        let used = d.bytes_used.map_or_else(String::new, |n| format!(", {} used", human::bytes(n)));
+        ("data size", format!("{before} before, {after} after{used}"))
     }));
     let layout = trial.dataset.as_ref().map(|d| d.layout);
     facts.extend(layout.filter(|l| !l.is_default()).map(|l| ("rows", l.to_string())));

@@ -36,6 +36,11 @@ impl Dataset {
         self.scan.ok_or(DatasetError::NoScanTable)
     }
 
+    /// Size of the part of these tables that the run uses.
+    pub fn used_bytes(&self) -> u64 {
+        (self.bytes as f64 * (self.blocks as f64 / self.mark.blocks.max(1) as f64)) as u64
+    }
+
     /// Refuses tables that differ from the keys; keys that are not set accept any value.
     pub fn check_keys(&self, keys: &Layer) -> Result<(), DatasetError> {
         let Layout { filler, filler_width, fillfactor, unlogged } = self.mark.layout;

@@ -28,6 +28,7 @@ use crate::config::Engine;
 use crate::config::resolve::Extent;
 use crate::dataset;
 use pgio_results::model::{DatasetInfo, WorkloadInfo};
+use pgio_results::units::BLOCK_BYTES;
 pub use tables::Slob;
 
 impl Workload for Slob {
@@ -110,6 +111,7 @@ impl Workload for Slob {
             layout: self.loaded.layout,
             bytes_before: bytes,
             bytes_after: bytes,
+            bytes_used: self.bytes_used(),
         }))
     }
 
@@ -157,6 +159,15 @@ impl Sessions for Slob {
             after_slice: self.has_turnover().then(|| turnover::vacuum_statement(&self.schema)),
             table,
         }
+    }
+}
+
+impl Slob {
+    /// Bytes of the rows that the sessions draw; `None` if these are all that were loaded.
+    fn bytes_used(&self) -> Option<u64> {
+        let (tables, blocks) = (self.settings.tables(), self.settings.scale.blocks());
+        let is_part = tables < self.loaded.tables || blocks < self.loaded.blocks;
+        is_part.then(|| u64::from(tables) * blocks * BLOCK_BYTES)
     }
 }
 
@@ -221,6 +232,19 @@ mod tests {
         let alone = slob(7, None).script(1);
         assert_eq!((&*alone.table, alone.turns.len()), ("pgio2", 0));
         assert!(alone.body.contains("\"public\".\"pgio2\"") && !alone.body.contains("{table}"));
+    }
+
+    #[test]
+    fn a_part_of_the_data_is_recorded_as_such() {
+        let of = |tables, scale: &str, loaded| {
+            let scale = Some(scale.parse().unwrap());
+            let layer = Layer { num_schemas: Some(tables), scale, ..Layer::default() };
+            let settings = SlobSettings::resolve(layer).unwrap();
+            Slob { settings, ..slob(loaded, None) }.bytes_used()
+        };
+        assert_eq!(of(4, "8M", 4), None);
+        assert_eq!(of(4, "2M", 4), Some(8 << 20));
+        assert_eq!(of(1, "8M", 4), Some(8 << 20));
     }
 
     /// The loop without optional keys: a feature that is not used costs nothing.

@@ -101,7 +101,9 @@ fn facts(page: &Page<'_>) -> Vec<(&'static str, String)> {
                 (counted(d.tables as usize, "table"), human::bytes(d.bytes_before));
             let rows =
                 if d.layout.is_default() { String::new() } else { format!("; {}", d.layout) };
-            ("Data", format!("{tables} of {}, {size} in total{rows}", d.scale))
+            let used = d.bytes_used.map(|n| format!(", of which {} are used", human::bytes(n)));
+            let used = used.unwrap_or_default();
+            ("Data", format!("{tables} of {}, {size} in total{used}{rows}", d.scale))
         }));
         facts.push(("Server", server(trial, manifest)));
     }

@@ -7,7 +7,7 @@ use crate::dataset::{self, Dataset, verify};
 use crate::experiment::slob;
 use crate::pg::words;
 use pgio_results::Check;
-use pgio_results::units::human;
+use pgio_results::units::{BLOCK_BYTES, human};
 
 /// `memory` is that of the server's machine, if known.
 pub(super) fn judge(
@@ -23,7 +23,7 @@ pub(super) fn judge(
             Ok(found) => {
                 checks.push(check_data_set(&found));
                 let buffers: i64 = row.get("shared_buffers");
-                checks.push(check_cache(found.bytes, buffers.unsigned_abs(), memory));
+                checks.push(check_cache(found.used_bytes(), buffers.unsigned_abs(), memory));
             }
             Err(text) => {
                 let remedy = "load it with `pgio setup`, or correct the keys";
@@ -55,7 +55,11 @@ fn find_data_set(work: &Work, client: &mut Client) -> Result<Dataset, String> {
 fn check_data_set(found: &Dataset) -> Check {
     const ID: &str = "data-set";
     let tables = if found.tables == 1 { "table" } else { "tables" };
-    let text = format!("{} {tables} of {}", found.tables, human::bytes(found.mark.blocks * 8192));
+    let size = |blocks: u64| human::bytes(blocks * BLOCK_BYTES);
+    let mut text = format!("{} {tables} of {}", found.tables, size(found.mark.blocks));
+    if found.blocks < found.mark.blocks {
+        text += &format!(", of which the workload uses {} each", size(found.blocks));
+    }
     match found.warnings.first() {
         None => Check::ok(ID, text),
         Some(warning) => {
@@ -87,6 +91,33 @@ fn check_cache(bytes: u64, buffers: u64, memory: Option<u64>) -> Check {
 mod tests {
     use super::*;
     use pgio_results::CheckVerdict::{Ok as Fine, Warning};
+    use pgio_results::units::Layout;
+
+    #[test]
+    fn a_part_of_the_data_set_is_named_and_its_size_judged() {
+        let found = Dataset {
+            schema: "public".to_owned(),
+            mark: dataset::Mark {
+                version: 3,
+                scale: "4G".to_owned(),
+                blocks: 524_288,
+                tables: 2,
+                seed: 1,
+                layout: Layout::default(),
+            },
+            tables: 2,
+            blocks: 8192,
+            bytes: 9 << 30,
+            scan: None,
+            warnings: Vec::new(),
+        };
+        let used = "2 tables of 4 GiB, of which the workload uses 64 MiB each";
+        assert_eq!(check_data_set(&found).message, used);
+        assert_eq!(found.used_bytes(), 144 << 20);
+        let whole = Dataset { blocks: 524_288, ..found };
+        assert_eq!(check_data_set(&whole).message, "2 tables of 4 GiB");
+        assert_eq!(whole.used_bytes(), 9 << 30);
+    }
 
     #[test]
     fn data_that_fits_into_the_page_cache_measures_no_disk() {

@@ -215,6 +215,7 @@ fn dataset(trials: &[(&str, &Trial)]) -> Option<pgio_results::model::DatasetInfo
     let mut sum = (*all.first()?).clone();
     sum.bytes_before = all.iter().map(|data| data.bytes_before).sum();
     sum.bytes_after = all.iter().map(|data| data.bytes_after).sum();
+    sum.bytes_used = all.iter().map(|data| data.bytes_used).sum();
     Some(sum)
 }
 

@@ -320,7 +320,7 @@ fn cache(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
     if !trial.targets.is_empty() || telemetry.hosts.is_empty() {
         return None;
     }
-    let data = trial.dataset.as_ref()?.bytes_before;
+    let data = trial.dataset.as_ref().map(|d| d.bytes_used.unwrap_or(d.bytes_before))?;
     let buffers = setting_bytes(&trial.server.shared_buffers)?;
     // Without a known place of the data, the server may run on any machine.
     let host = telemetry.storage.iter().find(|s| s.role == "data").map(|s| s.host.as_str());

@@ -301,6 +301,7 @@ pub(super) fn trial(arm: &Arm, block: u32, position: u32, rng: &mut SplitMix64) 
             layout: Layout::default(),
             bytes_before: 71 << 30,
             bytes_after: 71 << 30,
+            bytes_used: None,
         }),
         seed: u64::from(block),
         server: ServerInfo {
