@@ -14,21 +14,29 @@ struct Rule {
     usr: &'static str,
 }
 
-const RULES: [Rule; 13] = [
+const RULES: [Rule; 15] = [
     Rule { from: "LICENSE", archive: "", usr: "" },
     Rule { from: "README.md", archive: "", usr: "share/doc/pgio" },
     Rule { from: "CHANGELOG.md", archive: "", usr: "" },
     Rule { from: "ARCHITECTURE.md", archive: "", usr: "share/doc/pgio" },
     Rule { from: "docs", archive: "docs", usr: "share/doc/pgio/docs" },
-    Rule { from: "docs/man", archive: "man", usr: "share/man/man1" },
+    Rule { from: "docs/man", archive: "docs/man", usr: "share/man/man1" },
     Rule { from: "examples", archive: "examples", usr: "share/doc/pgio/examples" },
     Rule { from: "examples/ci", archive: "examples/ci", usr: "share/doc/pgio/examples/ci" },
+    Rule {
+        from: "examples/published",
+        archive: PUBLISHED,
+        usr: "share/doc/pgio/examples/published",
+    },
+    Rule { from: "examples/results", archive: RESULTS, usr: "share/doc/pgio/examples/results" },
     Rule { from: "compat", archive: "compat", usr: "share/pgio/compat" },
     Rule { from: "completions/pgio.bash", archive: "completions", usr: BASH },
     Rule { from: "completions/_pgio", archive: "completions", usr: "share/zsh/vendor-completions" },
     Rule { from: "completions/pgio.fish", archive: "completions", usr: FISH },
     Rule { from: "docs/schema", archive: "docs/schema", usr: "share/doc/pgio/docs/schema" },
 ];
+const PUBLISHED: &str = "examples/published";
+const RESULTS: &str = "examples/results";
 const BASH: &str = "share/bash-completion/completions";
 const FISH: &str = "share/fish/vendor_completions.d";
 
@@ -159,7 +167,8 @@ mod tests {
             places.contains(&"LICENSE") && places.contains(&"docs/schema/pgio.trial.1.json"),
             "{places:?}"
         );
-        let pages = places.iter().filter(|p| p.starts_with("man/")).count();
+        assert!(places.contains(&"examples/published/trials.jsonl"), "the tutorial reports on it");
+        let pages = places.iter().filter(|p| p.starts_with("docs/man/")).count();
         assert_eq!(pages, fs::read_dir(root().join("docs/man")).unwrap().count());
     }
 }
