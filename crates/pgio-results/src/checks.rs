@@ -222,9 +222,9 @@ pub const CHECKS: &[CheckDef] = &[
     ),
     def(
         "generator-bound",
-        "pgio itself, or one of several drivers, used more than 80 % of a core (with client_threads or mail threads: of one core per thread, up to the number of cores) while it generated the load",
+        "pgio itself, or one of several drivers, used more than 80 % of a core (with client_threads or mail threads: of one core per thread, up to the number of cores) while it generated the load, and sessions waited for it more than 5 % of their time, if that was sampled",
         "",
-        "use fewer sessions or longer slices, run pgio on another machine, or use one driver more",
+        "use fewer sessions, run pgio on another machine, or use one driver more",
     ),
     def(
         "driver-lost",

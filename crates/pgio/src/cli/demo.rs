@@ -27,7 +27,7 @@ pub(super) struct Args {
 
 const NEXT_STEPS: &str = "\
 What next, on your own server:
-  pgio example sync-commit-quick > sync.toml    an experiment to edit: dsn, durations, conditions
+  pgio example sync-commit-quick > sync.toml    an experiment to edit: dsn, durations, conditions; delete scale
   pgio setup --scale 4G --connect-string MYDB   load a data set of your size
   pgio compare sync.toml                        measure there
 ";

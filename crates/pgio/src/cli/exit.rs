@@ -41,7 +41,10 @@ pub const CODES: &[(u8, &str)] = &[
     (USAGE, "the command line or a file is wrong; nothing was done"),
     (CONNECT, "the server cannot be reached or refuses the login"),
     (REFUSED, "the server or the data set does not meet the requirements; nothing was changed"),
-    (TRIAL, "a trial failed, or no trial of a condition is valid; trials.jsonl has the reason"),
+    (
+        TRIAL,
+        "run: the trial failed or is invalid; compare: a condition has no valid trial, or the run gave up; the message or trials.jsonl has the reason",
+    ),
     (UNFINISHED, "an interrupted run, or an undo, left changes in place: run `pgio undo` first"),
     (FILES, "files cannot be read or written"),
     (

@@ -15,8 +15,8 @@ use pgio_results::store;
 #[derive(Debug, clap::Args)]
 #[command(
     after_help = "Creates the schema pgio_results in that database the first time, for which the role needs \
-                  CREATE on the database; later USAGE on the schema, SELECT, INSERT and DELETE on \
-                  experiments and INSERT on the other tables. docs/FORMAT.md documents the views."
+                  CREATE on the database; later USAGE on the schema, SELECT on schema_version, \
+                  SELECT, INSERT and DELETE on experiments, and INSERT on the others. docs/FORMAT.md documents the views."
 )]
 pub(super) struct Args {
     /// Results of compare or demo, or directories that contain such results

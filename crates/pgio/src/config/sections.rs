@@ -140,7 +140,7 @@ pub static EXPERIMENT: SectionDef = SectionDef {
             "tolerate",
             "an array of check ids",
             "none",
-            "checks that only warn; valid ids are those in the table Checks below that can make a trial invalid",
+            "checks that shall warn instead of making a trial invalid; valid ids are those of the table Checks below that can do so",
         ),
         key(
             "sweep",

@@ -164,7 +164,7 @@ fn rules(rules: &Rules) -> Vec<(&'static str, String)> {
         ("requested precision", format!("±{}{limit}", format::size(p)))
     }));
     if !rules.tolerate.is_empty() {
-        rows.push(("checks that only warn", rules.tolerate.join(", ")));
+        rows.push(("checks that warn instead", rules.tolerate.join(", ")));
     }
     rows
 }
