@@ -27,16 +27,24 @@ const EVIDENCE_SHARE: u32 = 20;
 
 /// A server that is prepared for a trial.
 pub(super) struct PreparedServer {
-    fsync: String,
-    full_page_writes: String,
+    settings: ServerSettings,
     /// Why the checkpoint that was asked for failed.
     warning: Option<Warning>,
 }
 
+/// What a record says of the server and a condition may change.
+struct ServerSettings {
+    shared_buffers: String,
+    fsync: String,
+    full_page_writes: String,
+}
+
 impl PreparedServer {
     pub(super) fn record(&self, trial: &mut Trial) {
-        trial.server.fsync.clone_from(&self.fsync);
-        trial.server.full_page_writes.clone_from(&self.full_page_writes);
+        let ServerSettings { shared_buffers, fsync, full_page_writes } = &self.settings;
+        trial.server.shared_buffers.clone_from(shared_buffers);
+        trial.server.fsync.clone_from(fsync);
+        trial.server.full_page_writes.clone_from(full_page_writes);
         trial.warnings.extend(self.warning.clone());
     }
 }
@@ -47,13 +55,13 @@ pub(super) fn prepare_server(
     admin: &mut Client,
 ) -> Result<PreparedServer, EngineError> {
     request.workload.before_trial(admin).map_err(failed("preparing the trial"))?;
-    let (fsync, full_page_writes) = read_durability(admin)?;
+    let settings = read_server_settings(admin)?;
     let warning = if request.checkpoint == Checkpoint::None {
         None
     } else {
         server::checkpoint(admin, request.server).err()
     };
-    Ok(PreparedServer { fsync, full_page_writes, warning })
+    Ok(PreparedServer { settings, warning })
 }
 
 /// Reads the size of the data, where the workload has a data set.
@@ -114,7 +122,7 @@ pub(super) fn read_end(
     admin: &mut Client,
     trials: &mut [Trial],
 ) -> Result<(), EngineError> {
-    let (fsync, full_page_writes) = read_durability(admin)?;
+    let ServerSettings { fsync, full_page_writes, .. } = read_server_settings(admin)?;
     let now = read_dataset(request, admin)?;
     for trial in trials {
         let ServerInfo { fsync: first, full_page_writes: second, .. } = &mut trial.server;
@@ -131,12 +139,20 @@ pub(super) fn read_end(
     Ok(())
 }
 
-/// Reads fsync and full_page_writes.
-fn read_durability(admin: &mut Client) -> Result<(String, String), EngineError> {
+/// Reads them anew for each trial: its condition may have restarted the server.
+fn read_server_settings(admin: &mut Client) -> Result<ServerSettings, EngineError> {
     let row = admin
-        .query_one("SELECT current_setting('fsync'), current_setting('full_page_writes')", &[])
+        .query_one(
+            "SELECT current_setting('shared_buffers'), current_setting('fsync'), \
+                    current_setting('full_page_writes')",
+            &[],
+        )
         .map_err(failed("reading settings"))?;
-    Ok((row.get(0), row.get(1)))
+    Ok(ServerSettings {
+        shared_buffers: row.get(0),
+        fsync: row.get(1),
+        full_page_writes: row.get(2),
+    })
 }
 
 /// Makes the error of what was being done, for `map_err`.
@@ -186,4 +202,26 @@ pub(super) fn refuse_unproved(evidence: &[Evidence]) -> Result<(), EngineError> 
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pgio_results::test_support::full_trial;
+
+    #[test]
+    fn a_record_has_the_settings_that_its_condition_gave_the_server() {
+        let mut trial = full_trial();
+        let settings = ServerSettings {
+            shared_buffers: "4GB".to_owned(),
+            fsync: "off".to_owned(),
+            full_page_writes: "on".to_owned(),
+        };
+        PreparedServer { settings, warning: None }.record(&mut trial);
+        let found = &trial.server;
+        assert_eq!(
+            [&found.shared_buffers, &found.fsync, &found.full_page_writes],
+            ["4GB", "off", "on"]
+        );
+    }
 }

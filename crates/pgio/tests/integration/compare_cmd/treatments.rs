@@ -67,9 +67,13 @@ fn a_private_server_is_restarted_for_settings_that_need_it() {
         assert_eq!(trial["outcome"]["state"], "complete", "{trial}");
         let readings = |what| found(trial, what);
         match condition_of(trial) {
-            "small" => assert!(readings("shared_buffers").contains(&("during", "16MB"))),
+            "small" => {
+                assert!(readings("shared_buffers").contains(&("during", "16MB")));
+                assert_eq!(trial["server"]["shared_buffers"], "16MB");
+            }
             "large" => {
                 assert!(readings("shared_buffers").contains(&("during", "64MB")));
+                assert_eq!(trial["server"]["shared_buffers"], "64MB");
                 assert!(readings("wal_level").contains(&("during", "logical")));
             }
             _ => assert!(!readings("shared_preload_libraries").is_empty()),
