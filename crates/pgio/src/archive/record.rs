@@ -10,7 +10,7 @@ use super::copy::Rows;
 use pgio_report::analysis::history::Run;
 use pgio_report::analysis::{self, Analysis, Standing};
 use pgio_results::store::StoredExperiment;
-use pgio_results::{CheckVerdict, Outcome, wire};
+use pgio_results::{CheckVerdict, Outcome, Trial, wire};
 use serde::Serialize;
 
 /// What is stored of one experiment.
@@ -53,7 +53,7 @@ impl Record {
             pgio: stored.manifest.pgio.clone(),
             seed: stored.manifest.seed,
             margin: stored.manifest.rules.matters.filter(|m| m.is_finite()),
-            server_version: stored.trials.first().map(|t| t.server.version.clone()),
+            server_version: server_version(stored),
             manifest,
             digest: digest(stored),
             tables,
@@ -61,6 +61,14 @@ impl Record {
             run,
         })
     }
+}
+
+/// The version of the baseline's server, if it has a trial; another condition's may be another.
+fn server_version(stored: &StoredExperiment) -> Option<String> {
+    let baseline = &stored.manifest.baseline;
+    let of_baseline = |t: &&Trial| t.place.as_ref().is_some_and(|p| p.condition == *baseline);
+    let trial = stored.trials.iter().find(of_baseline).or_else(|| stored.trials.first());
+    trial.map(|trial| trial.server.version.clone())
 }
 
 /// Identifies what would be stored: the records, and the pgio that judges them. Much cheaper than a record.
@@ -204,6 +212,17 @@ mod tests {
         longer.trials.push(longer.trials[0].clone());
         assert_ne!(record.digest, Record::of(&longer).unwrap().digest);
         assert_eq!(record.digest.len(), 64);
+    }
+
+    #[test]
+    fn the_version_is_that_of_the_baselines_server_whichever_condition_ran_first() {
+        let mut stored = demo();
+        for t in stored.trials.iter_mut().filter(|t| t.place.as_ref().unwrap().condition == "on") {
+            t.server.version = "18.1".to_owned();
+        }
+        stored.trials.swap(0, 3);
+        assert_eq!(stored.trials[0].server.version, "18.1");
+        assert_eq!(Record::of(&stored).unwrap().server_version.as_deref(), Some("15.14"));
     }
 
     #[test]

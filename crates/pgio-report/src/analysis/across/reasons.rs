@@ -1,9 +1,9 @@
 //! Lists the differences that may make two experiments incomparable, the most severe first.
 //!
 //! Compared are conditions and treatments, the workload, the data, the window, the server, the
-//! environment, pgio, and the seeds. The first complete trial at the middle point describes an
-//! experiment, because its trials must not differ (`cross`). Nothing is judged here: an upgraded kernel
-//! may be exactly what the user wants to compare.
+//! environment, pgio, and the seeds. The baseline's first complete trial at the middle point describes an
+//! experiment: another condition may have another server, and which of them ran first was drawn. Nothing is
+//! judged here: an upgraded kernel may be exactly what the user wants to compare.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,8 +45,9 @@ pub(super) fn all(a: &[StoredExperiment], b: &[StoredExperiment]) -> Vec<Reason>
 /// All differences but that of the seeds.
 fn between(a: &StoredExperiment, b: &StoredExperiment) -> Vec<Reason> {
     let mut found = question(&a.manifest, &b.manifest);
-    let of = |stored: &StoredExperiment| first(stored).map(described).unwrap_or_default();
-    found.extend(maps("", &of(a), &of(b)));
+    let work = |stored: &StoredExperiment| first(stored).map(described).unwrap_or_default();
+    found.extend(maps("", &work(a), &work(b)));
+    found.extend(maps("", &server(a), &server(b)));
     found.extend(maps("", &environment(a), &environment(b)));
     found.extend(differs("pgio", &a.manifest.pgio, &b.manifest.pgio));
     found
@@ -93,8 +94,14 @@ fn maps(prefix: &str, a: &Described, b: &Described) -> Vec<Reason> {
     if a.is_empty() || b.is_empty() { Vec::new() } else { names.filter_map(reason).collect() }
 }
 
+/// The baseline's first trial, or another condition's without one: the work is the same for all.
 pub(in crate::analysis) fn first(stored: &StoredExperiment) -> Option<&Trial> {
-    counted(stored).next()
+    of_baseline(stored).or_else(|| counted(stored).next())
+}
+
+fn of_baseline(stored: &StoredExperiment) -> Option<&Trial> {
+    let baseline = &stored.manifest.baseline;
+    counted(stored).find(|t| t.place.as_ref().is_some_and(|p| p.condition == *baseline))
 }
 
 fn counted(stored: &StoredExperiment) -> impl Iterator<Item = &Trial> {
@@ -104,13 +111,13 @@ fn counted(stored: &StoredExperiment) -> impl Iterator<Item = &Trial> {
     stored.trials.iter().filter(|t| t.outcome == Outcome::Complete).filter(there)
 }
 
-/// Workload, data, window and server.
+/// Workload, data and window.
 fn described(trial: &Trial) -> Described {
     let mut all = workload(trial);
     all.extend(data_size(trial));
     all.extend(data_seed(trial));
     all.extend(data_rows(trial));
-    all.extend(setup(trial));
+    all.extend(window(trial));
     all
 }
 
@@ -144,19 +151,23 @@ fn data_rows(trial: &Trial) -> Option<(String, String)> {
     Some(("rows of the data set".to_owned(), data.layout.to_string()))
 }
 
-/// Window and server.
-pub(in crate::analysis) fn setup(trial: &Trial) -> Described {
-    let mut all = Vec::new();
+pub(in crate::analysis) fn window(trial: &Trial) -> Described {
     let window = trial.window.asked_seconds.map(|s| format!("{s} s"));
-    all.push((
-        "window".to_owned(),
-        window.unwrap_or_else(|| "a number of transactions".to_owned()),
-    ));
-    all.push(("warm-up".to_owned(), format!("{} s", trial.window.warmup_seconds)));
-    all.push(("server version".to_owned(), trial.server.version.clone()));
-    all.push(("server".to_owned(), trial.server.target.clone()));
-    all.push(("shared_buffers".to_owned(), trial.server.shared_buffers.clone()));
-    all
+    let window = window.unwrap_or_else(|| "a number of transactions".to_owned());
+    vec![
+        ("window".to_owned(), window),
+        ("warm-up".to_owned(), format!("{} s", trial.window.warmup_seconds)),
+    ]
+}
+
+/// The baseline's server; empty without a trial of the baseline, because another condition's may be another.
+pub(in crate::analysis) fn server(stored: &StoredExperiment) -> Described {
+    let Some(trial) = of_baseline(stored) else { return Vec::new() };
+    vec![
+        ("server version".to_owned(), trial.server.version.clone()),
+        ("server".to_owned(), trial.server.target.clone()),
+        ("shared_buffers".to_owned(), trial.server.shared_buffers.clone()),
+    ]
 }
 
 /// The environment of the manifest, completed by that of the baseline's first trial. Settings of other
@@ -165,8 +176,7 @@ pub(in crate::analysis) fn environment(stored: &StoredExperiment) -> Described {
     let m = &stored.manifest;
     let mut all: BTreeMap<&String, &String> =
         m.environment.iter().filter(|(k, _)| !LISTED_ELSEWHERE.contains(&k.as_str())).collect();
-    let is_baseline = |t: &&Trial| t.place.as_ref().is_some_and(|p| p.condition == m.baseline);
-    if let Some(trial) = counted(stored).find(is_baseline) {
+    if let Some(trial) = of_baseline(stored) {
         for (name, value) in trial.environment.iter() {
             all.entry(name).or_insert(value);
         }

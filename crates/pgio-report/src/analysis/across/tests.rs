@@ -4,8 +4,8 @@ use std::sync::Arc;
 
 use super::*;
 use crate::analysis::test_support::{demo, experiment, latencies, set, stored_runs, trial};
-use pgio_results::Outcome;
 use pgio_results::change::Change;
+use pgio_results::{Outcome, Trial};
 
 const PRIMARY: &str = "commits_per_second";
 
@@ -193,6 +193,32 @@ fn what_differs_is_listed_gravest_first() {
             "seed: 7 | 8",
         ]
     );
+}
+
+/// Which condition runs first is drawn for each run.
+#[test]
+fn an_experiment_is_described_by_its_baseline_whichever_condition_ran_first() {
+    let is = |t: &Trial, name: &str| t.place.as_ref().is_some_and(|p| p.condition == name);
+    let mut a = demo();
+    for t in a.trials.iter_mut().filter(|t| is(t, "on")) {
+        t.server.version = "18.1".to_owned();
+        t.server.target = "host=newer".to_owned();
+        t.server.shared_buffers = "4GB".to_owned();
+    }
+    let mut b = a.clone();
+    b.trials.swap(0, 3);
+    assert!(is(&a.trials[0], "local") && is(&b.trials[0], "on"));
+    assert_eq!(across(&a, &b).reasons, []);
+    // Without a trial of the baseline its server is unknown; the work is that of all conditions.
+    for t in &mut b.trials {
+        t.window.asked_seconds = Some(10.0);
+        if is(t, "local") {
+            t.outcome = Outcome::Interrupted;
+        }
+    }
+    let found = across(&a, &b);
+    let what: Vec<&str> = found.reasons.iter().map(|r| r.what.as_str()).collect();
+    assert_eq!(what, ["window"]);
 }
 
 #[test]

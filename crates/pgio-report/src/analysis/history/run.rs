@@ -27,7 +27,7 @@ pub struct Run {
     pub metrics: Vec<DeclaredMetric>,
     /// The workload and its data, by name; runs that differ here have no common history.
     pub work: BTreeMap<String, String>,
-    /// The environment, the window and the version of pgio, by name.
+    /// The window, the baseline's server and environment, and the version of pgio, by name.
     pub facts: BTreeMap<String, String>,
     /// In the manifest's order.
     pub conditions: Vec<RunCondition>,
@@ -87,8 +87,9 @@ impl Run {
         if let Some(trial) = reasons::first(&judged) {
             work.extend(reasons::work(trial));
             facts.extend(reasons::data_seed(trial));
-            facts.extend(reasons::setup(trial));
+            facts.extend(reasons::window(trial));
         }
+        facts.extend(reasons::server(&judged));
         facts.extend(reasons::environment(&judged));
         facts.insert("pgio".to_owned(), manifest.pgio.clone());
         facts.insert("blocks".to_owned(), manifest.blocks.to_string());
@@ -149,6 +150,7 @@ fn without_drawn(text: &str) -> String {
 mod tests {
     use super::*;
     use crate::analysis::test_support::{demo, experiment};
+    use pgio_results::Trial;
 
     #[test]
     fn a_run_has_the_values_of_its_report() {
@@ -168,6 +170,24 @@ mod tests {
         assert_eq!(run.facts["server version"], "15.14");
         assert_eq!(run.run_id, stored.trials[0].run_id);
         assert_eq!(Run::of(&experiment(&["local"], Vec::new())), None);
+    }
+
+    /// Conditions may run on servers of different versions, and their order is drawn for each run.
+    #[test]
+    fn the_facts_are_those_of_the_baseline_whichever_condition_ran_first() {
+        let mut stored = demo();
+        let condition = |t: &Trial| t.place.as_ref().map(|p| p.condition.clone());
+        for t in &mut stored.trials {
+            if condition(t).as_deref() == Some("on") {
+                t.server.version = "18.1".to_owned();
+                t.server.target = "host=newer".to_owned();
+            }
+        }
+        let first = Run::of(&stored).unwrap();
+        stored.trials.swap(0, 3);
+        assert_eq!(condition(&stored.trials[0]).as_deref(), Some("on"));
+        assert_eq!(Run::of(&stored).unwrap().facts, first.facts);
+        assert_eq!(first.facts["server version"], "15.14");
     }
 
     #[test]

@@ -15,7 +15,7 @@ use super::page::Page;
 use super::table::{self, prose};
 use crate::analysis::{Analysis, Standing};
 use pgio_results::Trial;
-use pgio_results::store::Manifest;
+use pgio_results::store::{Manifest, StoredExperiment};
 use pgio_results::units::human;
 
 pub(super) fn header(page: &Page<'_>) -> Markup {
@@ -92,8 +92,7 @@ fn facts(page: &Page<'_>) -> Vec<(&'static str, String)> {
         },
     );
     facts.push(("Trials", trials));
-    let is_middle = |t: &&Trial| t.place.as_ref().is_none_or(|p| p.point == *manifest.middle());
-    if let Some(trial) = page.stored.trials.iter().find(is_middle) {
+    if let Some(trial) = described(page.stored) {
         facts.push(("Window", window(trial)));
         facts.push(("Workload", workload(trial)));
         facts.extend(trial.dataset.as_ref().map(|d| {
@@ -108,6 +107,17 @@ fn facts(page: &Page<'_>) -> Vec<(&'static str, String)> {
         facts.push(("Server", server(trial, manifest)));
     }
     facts
+}
+
+/// The trial that describes all: the baseline's first at the middle point, if it has one. Another condition may have
+/// another server, and which of them ran first was drawn.
+fn described(stored: &StoredExperiment) -> Option<&Trial> {
+    let manifest = &stored.manifest;
+    let at_middle = |t: &&Trial| t.place.as_ref().is_none_or(|p| p.point == *manifest.middle());
+    let of_baseline =
+        |t: &&Trial| t.place.as_ref().is_some_and(|p| p.condition == manifest.baseline);
+    let baselines = stored.trials.iter().filter(at_middle).find(of_baseline);
+    baselines.or_else(|| stored.trials.iter().find(at_middle))
 }
 
 fn blocks<'a>(trials: impl Iterator<Item = &'a Trial>) -> usize {
@@ -170,7 +180,26 @@ pub(super) fn footer(page: &Page<'_>) -> Markup {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::analysis::test_support::classic_trial;
+    use crate::analysis::test_support::{classic_trial, demo};
+
+    #[test]
+    fn the_server_is_the_baselines_whichever_condition_ran_first() {
+        let of_on = |t: &Trial| t.place.as_ref().is_some_and(|p| p.condition == "on");
+        let mut stored = demo();
+        for t in &mut stored.trials {
+            if of_on(t) {
+                t.server.shared_buffers = "4GB".to_owned();
+            }
+        }
+        stored.trials.swap(0, 3);
+        assert!(of_on(&stored.trials[0]));
+        let shown = |stored: &StoredExperiment| {
+            described(stored).map(|trial| server(trial, &stored.manifest)).unwrap()
+        };
+        assert_eq!(shown(&stored), "PostgreSQL 15.14, shared_buffers 128MB");
+        stored.trials.retain(of_on);
+        assert_eq!(shown(&stored), "PostgreSQL 15.14, shared_buffers 4GB");
+    }
 
     #[test]
     fn a_window_without_a_duration_says_what_was_done() {
