@@ -191,9 +191,11 @@ fn is_shown(cell: &SweptCell) -> bool {
 fn gap_note(swept: &SweepResult, axis: &Axis, curve: &Curve) -> Option<String> {
     let missing = curve.points.iter().filter(|p| swept.cells[p.cell].valid == 0);
     let values: Vec<String> = missing.map(|p| value_text(&p.value)).collect();
-    let knee = match curve.knee {
-        Some(_) => " The knee is that of the values before.",
-        None => "",
+    let knee = match curve.knee.as_ref().map(|knee| knee.place) {
+        Some(KneePlace::At | KneePlace::AtOrBelowFirst | KneePlace::BeyondLast) => {
+            " The knee is that of the values before."
+        }
+        Some(KneePlace::Unknown) | None => "",
     };
     (!values.is_empty()).then(|| {
         format!(

@@ -3,9 +3,10 @@
 //!
 //! Axes that increase the load have a knee. It is computed from the means over blocks, and from each
 //! block alone to show how certain it is. If the trials at some value do not count, as at a rate above
-//! capacity, only the values before are used. Axes along which the predicted commit latency changes,
-//! such as the delay of a link, have a slope: a least-squares line through each block's points, with
-//! Student's interval over the blocks' slopes. A point with a lower bound of the latency is left out of it.
+//! capacity, only the values before are used. A lower bound of the latency makes power an upper bound, so
+//! it may lose but not win. Axes along which the predicted commit latency changes, such as the delay of a
+//! link, have a slope: a least-squares line through each block's points, with Student's interval over the
+//! blocks' slopes. A point with a lower bound of the latency is left out of it.
 
 use std::collections::BTreeMap;
 
@@ -74,9 +75,9 @@ pub struct CurvePoint {
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct CurveKnee {
     pub place: KneePlace,
-    /// The value of the axis at the knee, or at the end of the range.
+    /// The value of the axis at the knee, at the end of the range, or with the lower bound.
     pub value: Value,
-    /// Blocks with the same knee, of the blocks that contain the whole curve.
+    /// Blocks with the same knee, of the blocks that contain the whole curve; 0 if it is unknown.
     pub agreeing: usize,
     pub blocks: usize,
 }
@@ -89,6 +90,8 @@ pub enum KneePlace {
     AtOrBelowFirst,
     /// No knee within the range.
     BeyondLast,
+    /// Power is greatest where only a lower bound of the latency is known.
+    Unknown,
 }
 
 /// Seconds of a commit for each unit of the axis.
@@ -125,7 +128,7 @@ pub(super) fn all(
                 find_knee(measured, cells, &of_block, (&throughput, latency))
             });
             let exact: Vec<CurvePoint> =
-                points.iter().filter(|p| !is_lower_bound(p, cells)).cloned().collect();
+                points.iter().filter(|p| !is_lower_bound(p, cells, COMMIT_MEAN)).cloned().collect();
             curves.push(Curve {
                 axis: axis.name.clone(),
                 condition: info.name.clone(),
@@ -212,17 +215,19 @@ fn find_knee(
         Knee::AtOrBelowFirst => (KneePlace::AtOrBelowFirst, 0),
         Knee::BeyondLast => (KneePlace::BeyondLast, points.len() - 1),
     };
+    let is_known = !is_lower_bound(&points[at], cells, latency);
+    let agrees = |block: &&Vec<&Trial>| is_known && of_block(block) == Some(found);
     Some(CurveKnee {
-        place,
+        place: if is_known { place } else { KneePlace::Unknown },
         value: points[at].value.clone(),
-        agreeing: by_block.iter().filter(|block| of_block(block) == Some(found)).count(),
+        agreeing: by_block.iter().filter(agrees).count(),
         blocks: by_block.len(),
     })
 }
 
-/// Whether only a lower bound of the commit latency is known at this point.
-fn is_lower_bound(point: &CurvePoint, cells: &[SweptCell]) -> bool {
-    cells[point.cell].metrics.get(COMMIT_MEAN).is_some_and(|estimate| estimate.at_least)
+/// Whether only a lower bound of this latency is known at this point.
+fn is_lower_bound(point: &CurvePoint, cells: &[SweptCell], latency: &str) -> bool {
+    cells[point.cell].metrics.get(latency).is_some_and(|estimate| estimate.at_least)
 }
 
 fn slope(points: &[CurvePoint], cells: &[SweptCell], by_block: &[Vec<&Trial>]) -> Option<Slope> {

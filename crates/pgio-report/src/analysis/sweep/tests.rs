@@ -154,6 +154,33 @@ fn the_slope_leaves_out_lower_bounds() {
 }
 
 #[test]
+fn a_lower_bound_of_the_latency_is_no_knee_and_hides_none() {
+    let knee = |sessions: u64, seconds: f64| {
+        let mut stored = swept(6);
+        for t in &mut stored.trials {
+            let p = t.place.as_ref().unwrap();
+            if p.condition == "on" && p.point == at(sessions, 1) {
+                let metric = t.metrics.get_mut(COMMIT_MEAN).unwrap();
+                (metric.value, metric.at_least) = (Some(seconds), true);
+            }
+        }
+        let analysis = analyze(&stored);
+        curve(analysis.sweep.as_ref().unwrap(), "sessions", "on").knee.clone().unwrap()
+    };
+    // As measured, power is greatest there: at the end of the range, inside it, at its first value.
+    for (sessions, seconds) in [(64, 0.003), (16, 0.0038), (1, 0.0001)] {
+        let found = knee(sessions, seconds);
+        assert_eq!((found.place, &found.value), (KneePlace::Unknown, &json!(sessions)));
+        assert_eq!((found.agreeing, found.blocks), (0, 6));
+    }
+    for (sessions, seconds) in [(64, 0.0152), (4, 0.0038), (1, 0.0038)] {
+        let found = knee(sessions, seconds);
+        assert_eq!((found.place, &found.value), (KneePlace::At, &json!(16)), "{sessions}");
+        assert_eq!((found.agreeing, found.blocks), (6, 6));
+    }
+}
+
+#[test]
 fn a_block_without_a_point_has_no_knee_of_its_own_and_an_invalid_trial_is_left_out() {
     let mut stored = swept(6);
     let is = |t: &&mut Trial| {

@@ -1,7 +1,8 @@
 //! The knee of each curve of a sweep in words.
 //!
 //! `analysis::sweep` finds the knee. What is said of the values beside it is true of the measured ones: that
-//! capacity is higher, only if a greater load had more throughput.
+//! capacity is higher, only if a greater load had more throughput. Where only a lower bound of the latency is
+//! known, power is lower than it seems.
 
 use crate::analysis::Analysis;
 use crate::analysis::sweep::{Curve, CurveKnee, CurvePoint, KneePlace, SweepResult};
@@ -19,6 +20,7 @@ pub(in crate::report) fn knees(analysis: &Analysis) -> Vec<String> {
                 KneePlace::At => format!("at {}", value_text(&knee.value)),
                 KneePlace::AtOrBelowFirst => format!("at {} or below", value_text(&knee.value)),
                 KneePlace::BeyondLast => format!("none up to {}", value_text(&knee.value)),
+                KneePlace::Unknown => "unknown".to_owned(),
             };
             Some(format!("{} {where_}", curve.condition))
         };
@@ -60,6 +62,10 @@ pub(super) fn note(swept: &SweepResult, axis: &Axis, curve: &Curve) -> Option<St
             "{condition}: no knee within the range{sure}: power (throughput / latency) is greatest \
              at the last value, {at}."
         ),
+        KneePlace::Unknown => format!(
+            "{condition}: the knee is unknown: power (throughput / latency) is greatest at {name} = \
+             {at}, where the window's end cut off operations and the latency is only a lower bound."
+        ),
     })
 }
 
@@ -84,17 +90,18 @@ fn capacity(swept: &SweepResult, curve: &Curve, knee: &CurveKnee) -> Option<Stri
     })
 }
 
-/// Whether throughput grows faster than latency at every step up to the last value, not only in all.
+/// Whether throughput grows faster than latency at every step up to the last value, not only in all. A step to
+/// a lower bound of the latency is unknown.
 fn power_rises(swept: &SweepResult, curve: &Curve, knee: &CurveKnee) -> bool {
     let power = |point: &CurvePoint| {
-        let cell = &swept.cells[point.cell];
-        let of = |name: &str| Some(cell.metrics.get(name)?.value);
-        let latency = swept.latency_class.as_ref()?.metric(Statistic::Mean)?;
-        Some(of(&curve.throughput)? / of(&latency)?)
+        let metrics = &swept.cells[point.cell].metrics;
+        let latency = metrics.get(&*swept.latency_class.as_ref()?.metric(Statistic::Mean)?)?;
+        Some((metrics.get(&curve.throughput)?.value / latency.value, latency.at_least))
     };
     let Some(last) = curve.points.iter().position(|p| p.value == knee.value) else { return false };
-    let powers: Option<Vec<f64>> = curve.points[..=last].iter().map(power).collect();
-    powers.is_some_and(|all| all.windows(2).all(|pair| pair[0] < pair[1]))
+    let powers: Option<Vec<(f64, bool)>> = curve.points[..=last].iter().map(power).collect();
+    let rises = |pair: &[(f64, bool)]| pair[0].0 < pair[1].0 && !pair[1].1;
+    powers.is_some_and(|all| all.windows(2).all(rises))
 }
 
 #[cfg(test)]
@@ -103,24 +110,36 @@ mod tests {
     use crate::analysis::analyze;
     use crate::analysis::sweep::COMMIT_MEAN;
     use crate::analysis::test_support::swept;
+    use pgio_results::Trial;
 
-    /// The note on a condition whose throughput and latency are multiplied at one value of `sessions`.
-    fn noted(condition: &str, sessions: u64, throughput: f64, latency: f64) -> String {
+    /// The analysis after a change of the trials of a condition at one value of `sessions`.
+    fn changed(condition: &str, sessions: u64, change: impl Fn(&mut Trial)) -> Analysis {
         let mut stored = swept(6);
         for t in &mut stored.trials {
             let place = t.place.as_ref().unwrap();
             if place.condition == condition && place.point["sessions"] == sessions {
-                for (name, factor) in [("commits_per_second", throughput), (COMMIT_MEAN, latency)] {
-                    let metric = t.metrics.get_mut(name).unwrap();
-                    metric.value = metric.value.map(|v| v * factor);
-                }
+                change(t);
             }
         }
-        let analysis = analyze(&stored);
+        analyze(&stored)
+    }
+
+    fn note_on(condition: &str, analysis: &Analysis) -> String {
         let found = analysis.sweep.as_ref().unwrap();
         let axis = found.axes.iter().find(|axis| axis.name == "sessions").unwrap();
         let curve = found.curves_along("sessions").find(|c| c.condition == condition).unwrap();
         note(found, axis, curve).unwrap()
+    }
+
+    /// The note on a condition whose throughput and latency are multiplied at one value of `sessions`.
+    fn noted(condition: &str, sessions: u64, throughput: f64, latency: f64) -> String {
+        let analysis = changed(condition, sessions, |t| {
+            for (name, factor) in [("commits_per_second", throughput), (COMMIT_MEAN, latency)] {
+                let metric = t.metrics.get_mut(name).unwrap();
+                metric.value = metric.value.map(|v| v * factor);
+            }
+        });
+        note_on(condition, &analysis)
     }
 
     #[test]
@@ -145,6 +164,30 @@ mod tests {
         assert_eq!(
             noted("local", 4, 1.0, 9.0),
             format!("{none}power (throughput / latency) is greatest at the last value, 64.")
+        );
+    }
+
+    #[test]
+    fn no_knee_is_stated_at_a_lower_bound_and_no_step_to_one() {
+        let bounded = |sessions: u64| {
+            changed("local", sessions, |t| t.metrics.get_mut(COMMIT_MEAN).unwrap().at_least = true)
+        };
+        let analysis = bounded(64);
+        assert_eq!(
+            note_on("local", &analysis),
+            "local: the knee is unknown: power (throughput / latency) is greatest at sessions = 64, \
+             where the window's end cut off operations and the latency is only a lower bound."
+        );
+        let summary = knees(&analysis).remove(0);
+        assert!(summary.ends_with(": local unknown; on at 16."), "{summary}");
+        let none = "local: no knee within the range (in 6 of 6 blocks): ";
+        assert_eq!(
+            note_on("local", &bounded(16)),
+            format!("{none}power (throughput / latency) is greatest at the last value, 64.")
+        );
+        assert_eq!(
+            note_on("local", &bounded(1)),
+            format!("{none}up to sessions = 64 throughput grows faster than latency.")
         );
     }
 }
