@@ -1,8 +1,11 @@
 //! Reads runs for a history, from the views alone and in a read-only transaction.
+//!
+//! The rows of a query come through a portal, a few at a time: a session over TCP ends when one answer exceeds
+//! 32 MiB (`pgio_connect`), and a history has no limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use postgres::{Client, IsolationLevel, Transaction};
+use postgres::{Client, IsolationLevel, Row, Transaction};
 use serde::de::DeserializeOwned;
 
 use super::error::{ArchiveError, failed};
@@ -11,6 +14,9 @@ use pgio_report::analysis::history::{Run, RunCondition};
 
 const RUNS: &str = include_str!("sql/runs.sql");
 const CONDITIONS: &str = include_str!("sql/run_conditions.sql");
+
+/// Rows of one answer, each of which may take 600 kB; a condition or a run takes a few kB.
+const ROWS_AT_A_TIME: u16 = 50;
 
 /// The names of the stored experiments, with their numbers of runs.
 pub fn experiments(client: &mut Client) -> Result<Vec<(String, usize)>, ArchiveError> {
@@ -24,7 +30,7 @@ pub fn experiments(client: &mut Client) -> Result<Vec<(String, usize)>, ArchiveE
 pub fn runs(client: &mut Client, experiment: &str) -> Result<Vec<Run>, ArchiveError> {
     let mut transaction = begin(client)?;
     let doing = || failed(format!("reading the runs of {experiment}"));
-    let rows = transaction.query(RUNS, &[&experiment]).map_err(doing())?;
+    let rows = rows_of(&mut transaction, RUNS, experiment).map_err(doing())?;
     let mut runs = Vec::with_capacity(rows.len());
     let mut by_id = BTreeMap::new();
     for row in rows {
@@ -42,7 +48,7 @@ pub fn runs(client: &mut Client, experiment: &str) -> Result<Vec<Run>, ArchiveEr
             run_id,
         });
     }
-    for row in transaction.query(CONDITIONS, &[&experiment]).map_err(doing())? {
+    for row in rows_of(&mut transaction, CONDITIONS, experiment).map_err(doing())? {
         let run_id: String = row.get(0);
         let Some(run) = by_id.get(&run_id).and_then(|at| runs.get_mut(*at)) else { continue };
         let (metrics, values): (Vec<String>, Vec<f64>) = (row.get(4), row.get(5));
@@ -59,6 +65,24 @@ pub fn runs(client: &mut Client, experiment: &str) -> Result<Vec<Run>, ArchiveEr
         });
     }
     Ok(runs)
+}
+
+/// All rows of a query about one experiment.
+fn rows_of(
+    transaction: &mut Transaction<'_>,
+    query: &str,
+    experiment: &str,
+) -> Result<Vec<Row>, postgres::Error> {
+    let portal = transaction.bind(query, &[&experiment])?;
+    let mut all = Vec::new();
+    loop {
+        let rows = transaction.query_portal(&portal, i32::from(ROWS_AT_A_TIME))?;
+        let are_last = rows.len() < usize::from(ROWS_AT_A_TIME);
+        all.extend(rows);
+        if are_last {
+            return Ok(all);
+        }
+    }
 }
 
 /// One snapshot for all queries, and a server that refuses any change.

@@ -11,6 +11,7 @@ use serde_json::Value;
 
 use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary};
 use crate::schema;
+use crate::tls_server;
 use crate::workdir::Workdir;
 
 /// A step of 5 % at run 20 of 30; the runs' spread is 1.5 %.
@@ -90,6 +91,24 @@ fn a_planted_step_is_found_from_directories_and_from_the_database_alike() {
     for (format, text) in [("csv", ",slower,"), ("markdown", "| run |"), ("html", "<figure")] {
         dir.pgio(&["history", "--store", &dsn, "--format", format]).expect(0, &[text]);
     }
+}
+
+/// The conditions of these runs are 36 MB, more than one answer over TCP may have.
+#[test]
+fn a_long_history_is_read_over_tcp() {
+    let Some(server) = tls_server::shared() else { return };
+    let dir = Workdir::new();
+    let at = |database: &str| {
+        let port = server.port;
+        format!("host=127.0.0.1 port={port} user=postgres sslmode=disable dbname={database}")
+    };
+    connect(&at("postgres")).batch_execute("CREATE DATABASE long_history").unwrap();
+    let dsn = at("long_history");
+    write_runs(&dir.path().join("all"), &runs(24)).unwrap();
+    dir.pgio(&["store", "all", "--to", &dsn]).expect(0, &["24 new experiments"]);
+    let longer = "UPDATE pgio_results.conditions SET treatments = repeat('x', 500000)";
+    assert_eq!(connect(&dsn).execute(longer, &[]).unwrap(), 72);
+    assert_eq!(json(&dir, &["--store", &dsn]), json(&dir, &["all"]));
 }
 
 /// A writer and a reader with nothing but the documented rights.
