@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustls::Connection;
 
+use super::deadline::{DeadlineStream, HANDSHAKE_TIMEOUT};
 use super::error::LinkError;
 use super::handshake::{Hello, MessageStream, Welcome, request_admission};
 use super::link::{Event, Link, Role};
@@ -17,8 +18,6 @@ use super::token::Token;
 
 /// Time for one address.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(3);
-/// Time for each step of the handshake.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 const RETRY_DELAY: Duration = Duration::from_millis(300);
 
 /// How long to dial.
@@ -48,7 +47,10 @@ pub fn dial(
         let mut last = io::Error::new(io::ErrorKind::AddrNotAvailable, "no address is given");
         for address in addresses.split(',').map(str::trim).filter(|a| !a.is_empty()) {
             match connect(address) {
-                Ok(stream) => return shake_hands(stream, address, token, hello, clock, sink),
+                Ok(stream) => {
+                    let peer = Peer { stream, address, stopped: patience.stopped };
+                    return shake_hands(peer, token, hello, clock, sink);
+                }
                 Err(error) => last = error,
             }
         }
@@ -78,25 +80,32 @@ fn is_own_end(stream: &TcpStream, peer: &SocketAddr) -> bool {
     stream.local_addr().is_ok_and(|local| local == *peer)
 }
 
+/// What accepted the connection at one of the addresses.
+struct Peer<'a> {
+    stream: TcpStream,
+    address: &'a str,
+    /// Ends the handshake early.
+    stopped: &'a dyn Fn() -> bool,
+}
+
 fn shake_hands(
-    mut stream: TcpStream,
-    address: &str,
+    peer: Peer<'_>,
     token: &Token,
     hello: &Hello,
     clock: Clock,
     sink: Box<dyn FnMut(Event) + Send>,
 ) -> Result<(Welcome, Link), LinkError> {
+    let Peer { stream, address, stopped } = peer;
     let failed = |why: String| LinkError::Handshake { address: address.to_owned(), why };
-    stream.set_read_timeout(Some(HANDSHAKE_TIMEOUT))?;
-    stream.set_write_timeout(Some(HANDSHAKE_TIMEOUT))?;
     stream.set_nodelay(true)?;
     let mut connection = tls::connect()?;
+    let mut socket = DeadlineStream::new(&stream, HANDSHAKE_TIMEOUT, stopped);
     while connection.is_handshaking() {
-        connection.complete_io(&mut stream).map_err(|e| failed(e.to_string()))?;
+        connection.complete_io(&mut socket).map_err(|e| failed(e.to_string()))?;
     }
     let exported = connection.export_keying_material([0; 32], tls::LABEL, None);
     let exported = exported.map_err(|e| failed(e.to_string()))?;
-    let mut stream_of_tls = rustls::Stream::new(&mut connection, &mut stream);
+    let mut stream_of_tls = rustls::Stream::new(&mut connection, &mut socket);
     let mut messages = MessageStream::new(&mut stream_of_tls);
     let welcome = request_admission(&mut messages, &exported, token, hello, address)?;
     let inbox = messages.inbox;

@@ -16,6 +16,8 @@ use super::token::{Binding, Prover, Token, nonce};
 
 /// The version of handshake, frames and messages.
 pub const PROTOCOL: u32 = 1;
+/// Characters of each text that is taken from a peer before its proof; such texts are shown and kept.
+const MAX_TEXT: usize = 200;
 
 /// How a driver introduces itself.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -28,6 +30,25 @@ pub struct Hello {
     pub pid: u32,
     /// The rank that the engine gave it; absent: any free one.
     pub rank: Option<u32>,
+}
+
+impl Hello {
+    fn shortened(self) -> Hello {
+        Hello {
+            version: shorten(self.version),
+            build: shorten(self.build),
+            host: shorten(self.host),
+            ..self
+        }
+    }
+}
+
+fn shorten(mut text: String) -> String {
+    if let Some((end, _)) = text.char_indices().nth(MAX_TEXT) {
+        text.truncate(end);
+        text.push('…');
+    }
+    text
 }
 
 /// The driver's place in the run.
@@ -115,7 +136,7 @@ pub(super) fn request_admission<S: Read + Write>(
         .map_err(failed)?;
     let (coordinator_nonce, proof) = match messages.receive().map_err(failed)? {
         Challenge::Proof { nonce, proof } => (nonce, proof),
-        Challenge::Refused { why } => return Err(refused(why)),
+        Challenge::Refused { why } => return Err(refused(shorten(why))),
     };
     let binding =
         Binding { exported, driver_nonce: &driver_nonce, coordinator_nonce: &coordinator_nonce };
@@ -148,6 +169,7 @@ pub(super) fn admit<S: Read + Write>(
     coordinator: &Coordinator<'_>,
 ) -> Result<(Hello, u32), (Option<Hello>, String)> {
     let Opening { hello, nonce: driver_nonce } = messages.receive().map_err(|why| (None, why))?;
+    let hello = hello.shortened();
     let failed = |why| (Some(hello.clone()), why);
     if hello.protocol != PROTOCOL {
         let why = format!(

@@ -8,6 +8,7 @@
 //!
 //! This crate knows neither PostgreSQL nor experiments. It prints nothing and reveals no token.
 
+mod deadline;
 mod dial;
 mod error;
 mod frame;
@@ -26,7 +27,7 @@ pub use frame::MAX_FRAME_BYTES;
 pub use handshake::{Hello, PROTOCOL, Welcome};
 pub use identity::{build_hash, host_name, local_addresses};
 pub use link::{Event, Link, Role};
-pub use listen::{Arrival, Listener, Run};
+pub use listen::{Arrival, Listener, Place, Run};
 pub use offset::{Clock, Offset, RoundTrip};
 pub use ranks::Ranks;
 pub use token::{COORDINATOR_VARIABLE, TOKEN_VARIABLE, Token};

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use rustls::{Connection, ServerConfig};
 
+use super::deadline::{DeadlineStream, HANDSHAKE_TIMEOUT};
 use super::error::LinkError;
 use super::handshake::{Coordinator, Hello, MessageStream, admit};
 use super::identity::build_hash;
@@ -21,10 +22,11 @@ use super::ranks::Ranks;
 use super::tls;
 use super::token::Token;
 
-/// Time for each step of a handshake.
-const HANDSHAKE_TIMEOUT: Duration = Duration::from_secs(10);
 /// Handshakes at a time; more wait in the kernel's queue.
-const MAX_HANDSHAKES: usize = 64;
+pub(super) const MAX_HANDSHAKES: usize = 64;
+/// Refusals that wait to be read. Nobody reads them for most of a run, and any host may be refused, as often
+/// as it likes; further ones are not reported.
+pub(super) const MAX_REFUSALS: usize = 64;
 
 /// What happens at the listener and on its connections.
 #[derive(Debug)]
@@ -40,6 +42,8 @@ pub enum Arrival {
         address: SocketAddr,
         hello: Option<Hello>,
         why: String,
+        /// Free for another refusal once this one has been read and dropped.
+        place: Arc<Place>,
     },
     /// From the connection with this id; a driver that comes back has a new one.
     FromDriver {
@@ -47,6 +51,25 @@ pub enum Arrival {
         id: u64,
         event: Event,
     },
+}
+
+/// One of a limited number of places, free again when it is dropped.
+#[derive(Debug)]
+pub struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn take(taken: &Arc<AtomicUsize>, limit: usize) -> Option<Place> {
+        let before = taken.fetch_add(1, Ordering::SeqCst);
+        // Dropped, it takes back what was added.
+        let place = Place(Arc::clone(taken));
+        (before < limit).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::SeqCst);
+    }
 }
 
 /// A run whose drivers may connect.
@@ -73,8 +96,15 @@ struct Shared {
     clock: Clock,
     arrivals: Sender<Arrival>,
     next: AtomicU64,
-    handshakes: AtomicUsize,
+    handshakes: Arc<AtomicUsize>,
+    refusals: Arc<AtomicUsize>,
     closing: Arc<AtomicBool>,
+}
+
+impl Shared {
+    fn is_closing(&self) -> bool {
+        self.closing.load(Ordering::SeqCst)
+    }
 }
 
 impl Listener {
@@ -95,7 +125,8 @@ impl Listener {
             clock,
             arrivals,
             next: AtomicU64::new(1),
-            handshakes: AtomicUsize::new(0),
+            handshakes: Arc::default(),
+            refusals: Arc::default(),
             closing: Arc::clone(&closing),
         });
         let accepting = thread::Builder::new().name("drivers".to_owned());
@@ -124,7 +155,7 @@ impl Drop for Listener {
 fn accept_all(listener: &TcpListener, shared: &Arc<Shared>) {
     loop {
         let accepted = listener.accept();
-        if shared.closing.load(Ordering::SeqCst) {
+        if shared.is_closing() {
             return;
         }
         let Ok((stream, address)) = accepted else {
@@ -132,42 +163,51 @@ fn accept_all(listener: &TcpListener, shared: &Arc<Shared>) {
             thread::sleep(Duration::from_millis(100));
             continue;
         };
-        while shared.handshakes.load(Ordering::SeqCst) >= MAX_HANDSHAKES {
-            thread::sleep(Duration::from_millis(10));
-        }
-        shared.handshakes.fetch_add(1, Ordering::SeqCst);
+        let Some(place) = wait_for_place(shared) else { return };
         let of_thread = Arc::clone(shared);
-        let spawned = thread::Builder::new().name("handshake".to_owned()).spawn(move || {
-            receive(stream, address, &of_thread);
-            of_thread.handshakes.fetch_sub(1, Ordering::SeqCst);
-        });
-        if spawned.is_err() {
-            shared.handshakes.fetch_sub(1, Ordering::SeqCst);
-        }
+        let handshake = move || {
+            receive(&stream, address, &of_thread);
+            drop(place);
+        };
+        // Without a thread the connection is closed.
+        let _ = thread::Builder::new().name("handshake".to_owned()).spawn(handshake);
     }
 }
 
-fn receive(mut stream: TcpStream, address: SocketAddr, shared: &Arc<Shared>) {
-    if let Err((hello, why)) = try_receive(&mut stream, address, shared) {
+/// Waits until one more handshake may begin; returns none if the listener is closed first.
+fn wait_for_place(shared: &Shared) -> Option<Place> {
+    while !shared.is_closing() {
+        let place = Place::take(&shared.handshakes, MAX_HANDSHAKES);
+        if place.is_some() {
+            return place;
+        }
+        thread::sleep(Duration::from_millis(10));
+    }
+    None
+}
+
+fn receive(stream: &TcpStream, address: SocketAddr, shared: &Arc<Shared>) {
+    if let Err((hello, why)) = try_receive(stream, address, shared)
+        && let Some(place) = Place::take(&shared.refusals, MAX_REFUSALS)
+    {
+        let place = Arc::new(place);
         // The receiver may be gone: the run ends.
-        let _ = shared.arrivals.send(Arrival::Refused { address, hello, why });
+        let _ = shared.arrivals.send(Arrival::Refused { address, hello, why, place });
     }
 }
 
 fn try_receive(
-    stream: &mut TcpStream,
+    stream: &TcpStream,
     address: SocketAddr,
     shared: &Arc<Shared>,
 ) -> Result<(), (Option<Hello>, String)> {
     let nobody = |why: String| (None, why);
-    let prepared = stream
-        .set_read_timeout(Some(HANDSHAKE_TIMEOUT))
-        .and_then(|()| stream.set_write_timeout(Some(HANDSHAKE_TIMEOUT)))
-        .and_then(|()| stream.set_nodelay(true));
-    prepared.map_err(|e| nobody(e.to_string()))?;
+    stream.set_nodelay(true).map_err(|e| nobody(e.to_string()))?;
+    let is_closing = || shared.is_closing();
+    let mut socket = DeadlineStream::new(stream, HANDSHAKE_TIMEOUT, &is_closing);
     let mut connection = tls::accept(&shared.config).map_err(|e| nobody(e.to_string()))?;
     while connection.is_handshaking() {
-        connection.complete_io(stream).map_err(|e| nobody(e.to_string()))?;
+        connection.complete_io(&mut socket).map_err(|e| nobody(e.to_string()))?;
     }
     let exported = connection.export_keying_material([0; 32], tls::LABEL, None);
     let exported = exported.map_err(|e| nobody(e.to_string()))?;
@@ -178,7 +218,7 @@ fn try_receive(
         build: &shared.build,
         ranks: &shared.run.ranks,
     };
-    let mut tls = rustls::Stream::new(&mut connection, stream);
+    let mut tls = rustls::Stream::new(&mut connection, &mut socket);
     let mut messages = MessageStream::new(&mut tls);
     let (hello, rank) = admit(&mut messages, &exported, &coordinator)?;
     let inbox = messages.inbox;

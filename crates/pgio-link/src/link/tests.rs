@@ -3,7 +3,7 @@ use std::sync::mpsc::{Receiver, channel};
 
 use super::*;
 use crate::handshake::{Hello, PROTOCOL};
-use crate::listen::{Arrival, Listener, Run};
+use crate::listen::{Arrival, Listener, MAX_HANDSHAKES, MAX_REFUSALS, Run};
 use crate::ranks::Ranks;
 use crate::token::Token;
 use crate::{Patience, Welcome, build_hash, dial};
@@ -133,6 +133,92 @@ fn a_peer_that_does_not_speak_the_protocol_is_refused() {
     let mut stream = TcpStream::connect(("127.0.0.1", coordinator.listener.port())).unwrap();
     stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
     assert!(matches!(coordinator.arrivals.recv().unwrap(), Arrival::Refused { hello: None, .. }));
+}
+
+/// Sends the beginning of a TLS record, a byte at a time, until the other side closes the connection.
+fn drip(mut stream: TcpStream) {
+    let begun = Instant::now();
+    for byte in [0x16, 3, 1, 0x40, 0].into_iter().chain(std::iter::repeat(0)) {
+        if begun.elapsed() > LONG || stream.write_all(&[byte]).is_err() {
+            return;
+        }
+        thread::sleep(Duration::from_millis(200));
+    }
+}
+
+#[test]
+fn a_peer_that_sends_byte_after_byte_is_refused_in_time() {
+    let coordinator = coordinator(1);
+    let stream = TcpStream::connect(("127.0.0.1", coordinator.listener.port())).unwrap();
+    thread::spawn(move || drip(stream));
+    match coordinator.arrivals.recv_timeout(LONG / 2).unwrap() {
+        Arrival::Refused { hello: None, why, .. } => {
+            assert!(why.contains("took longer than 10 s"), "{why}");
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_listener_full_of_silent_peers_can_be_closed() {
+    let coordinator = coordinator(1);
+    let address = ("127.0.0.1", coordinator.listener.port());
+    let _silent: Vec<TcpStream> =
+        (0..=MAX_HANDSHAKES).map(|_| TcpStream::connect(address).unwrap()).collect();
+    // The last one waits for a place by then.
+    thread::sleep(Duration::from_millis(300));
+    let begun = Instant::now();
+    drop(coordinator.listener);
+    // The last thread of the listener drops the sender.
+    while coordinator.arrivals.recv_timeout(LONG).is_ok() {}
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+}
+
+#[test]
+fn refusals_that_nobody_reads_are_limited() {
+    let coordinator = coordinator(1);
+    let be_refused = || {
+        let mut stream = TcpStream::connect(("127.0.0.1", coordinator.listener.port())).unwrap();
+        stream.write_all(b"GET / HTTP/1.1\r\n\r\n").unwrap();
+        // The coordinator reports the refusal before it closes the connection, which may reset it.
+        let _ = stream.read_to_end(&mut Vec::new());
+    };
+    let reported = || coordinator.arrivals.try_iter().count();
+    (0..3 * MAX_REFUSALS).for_each(|_| be_refused());
+    assert_eq!(reported(), MAX_REFUSALS);
+    be_refused();
+    assert_eq!(reported(), 1);
+}
+
+#[test]
+fn texts_of_a_driver_without_proof_are_shortened() {
+    let coordinator = coordinator(1);
+    let long = Hello { host: "é".repeat(3000), ..hello() };
+    let (refused, _) = dialed(&coordinator, &Token::draw().unwrap(), &long);
+    assert!(refused.is_err());
+    match coordinator.arrivals.recv().unwrap() {
+        Arrival::Refused { hello: Some(hello), .. } => {
+            assert!(hello.host.starts_with("éé") && hello.host.ends_with('…'));
+            assert!(hello.host.chars().count() < 300, "{}", hello.host);
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_driver_that_is_stopped_leaves_a_peer_that_sends_byte_after_byte() {
+    let dripping = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = dripping.local_addr().unwrap().to_string();
+    thread::spawn(move || drip(dripping.accept().unwrap().0));
+    let begun = Instant::now();
+    let stopped = || begun.elapsed() > Duration::from_millis(500);
+    let patience = Patience { within: LONG, stopped: &stopped };
+    let token = Token::draw().unwrap();
+    let sink = Box::new(|_: Event| {});
+    let error = dial(&address, &patience, &token, &hello(), Clock::start(), sink).unwrap_err();
+    assert!(error.to_string().contains("stopped"), "{error}");
+    // No longer than a handshake may take.
+    assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
 }
 
 /// Forwards both ways between a driver and the coordinator, to the driver no faster than so many bytes a second.

@@ -8,11 +8,14 @@ use crate::workload::drivers::error::DriverError;
 use crate::workload::drivers::messages::{FromDriver, ToDriver};
 use pgio_link::{Arrival, Event, Hello, Link};
 
+/// Refusals that are kept, each of some hundred characters.
+const KEPT_REFUSALS: usize = 8;
+
 /// The connected drivers, by rank.
 #[derive(Debug)]
 pub(super) struct ConnectedDrivers {
     pub(super) drivers: BTreeMap<u32, Option<Driver>>,
-    /// Why drivers were refused, for the message if some are missing.
+    /// Why drivers were refused, for the message if some are missing: the last ones, each once.
     pub(super) refused: Vec<String>,
     /// Connections that ended before their driver was registered.
     ended: BTreeSet<u64>,
@@ -64,9 +67,9 @@ impl ConnectedDrivers {
                 }
                 None
             }
-            Arrival::Refused { address, hello, why } => {
+            Arrival::Refused { address, hello, why, .. } => {
                 let host = hello.map_or_else(|| address.ip().to_string(), |hello| hello.host);
-                self.refused.push(format!("{host} ({why})"));
+                self.keep_refusal(format!("{host} ({why})"));
                 None
             }
             Arrival::FromDriver { rank, id, event } => {
@@ -92,6 +95,15 @@ impl ConnectedDrivers {
                 Some(DriverEvent::Lost { rank, host, why })
             }
         }
+    }
+
+    /// Keeps the last few: any host may be refused, as often as it likes.
+    fn keep_refusal(&mut self, text: String) {
+        self.refused.retain(|kept| *kept != text);
+        if self.refused.len() == KEPT_REFUSALS {
+            self.refused.remove(0);
+        }
+        self.refused.push(text);
     }
 
     /// Like [`ConnectedDrivers::handle_arrival`], without messages about another trial or question, such as
@@ -130,5 +142,55 @@ impl ConnectedDrivers {
     pub(super) fn missing_ranks(&self) -> Vec<u32> {
         let empty = self.drivers.iter().filter(|(_, driver)| driver.is_none());
         empty.map(|(rank, _)| *rank).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::*;
+    use pgio_link::{Clock, Listener, PROTOCOL, Patience, Ranks, Run, Token, build_hash, dial};
+
+    #[test]
+    fn only_the_last_refusals_are_kept_each_once() {
+        let (sender, arrivals) = mpsc::channel();
+        let token = Token::draw().unwrap();
+        let run = Run {
+            id: "run".to_owned(),
+            token: token.clone(),
+            version: "1.0".to_owned(),
+            ranks: Ranks::new(1),
+        };
+        let any: SocketAddr = (Ipv4Addr::LOCALHOST, 0).into();
+        let listener = Listener::open(any, run, Clock::start(), sender).unwrap();
+        let address = format!("127.0.0.1:{}", listener.port());
+        let patience = Patience { within: Duration::from_secs(20), stopped: &|| false };
+        let mut connected = ConnectedDrivers::new(0..1);
+        for number in 0..2 * KEPT_REFUSALS {
+            let hello = Hello {
+                protocol: PROTOCOL,
+                version: "0.9".to_owned(),
+                build: build_hash().unwrap(),
+                host: format!("host-{number}"),
+                pid: 1,
+                rank: None,
+            };
+            // The second time for a reason that is known.
+            for _ in 0..2 {
+                let sink = Box::new(|_: Event| {});
+                let refused = dial(&address, &patience, &token, &hello, Clock::start(), sink);
+                assert!(refused.is_err());
+                let arrival = arrivals.recv_timeout(Duration::from_secs(20)).unwrap();
+                assert!(connected.handle_arrival(arrival).is_none());
+            }
+        }
+        let kept: Vec<&str> =
+            connected.refused.iter().filter_map(|text| text.split(' ').next()).collect();
+        let last: Vec<String> =
+            (KEPT_REFUSALS..2 * KEPT_REFUSALS).map(|number| format!("host-{number}")).collect();
+        assert_eq!(kept, last);
     }
 }

@@ -133,10 +133,10 @@ fn split_by_group(
                 Arrival::Joined { rank, .. } | Arrival::FromDriver { rank, .. } => {
                     let _ = senders[(rank % groups) as usize].send(arrival);
                 }
-                Arrival::Refused { address, hello, why } => {
+                Arrival::Refused { address, hello, why, place } => {
                     for sender in &senders {
-                        let (hello, why) = (hello.clone(), why.clone());
-                        let _ = sender.send(Arrival::Refused { address, hello, why });
+                        let (hello, why, place) = (hello.clone(), why.clone(), Arc::clone(&place));
+                        let _ = sender.send(Arrival::Refused { address, hello, why, place });
                     }
                 }
             }
