@@ -8,8 +8,16 @@ pub enum LinkError {
         "no coordinator answers at {addresses}; check that `pgio compare` is running and that this host can reach it"
     )]
     Unreachable { addresses: String, source: io::Error },
+    #[error(
+        "no address leads to this driver's coordinator; check that `pgio compare` is running and that this host can reach it: {failures}"
+    )]
+    NoCoordinator { failures: String },
     #[error("the coordinator at {address} refuses this driver: {why}")]
     Refused { address: String, why: String },
+    #[error(
+        "the coordinator at {address} refuses this driver before any proof of the token: {why}"
+    )]
+    RefusedWithoutProof { address: String, why: String },
     #[error(
         "the coordinator at {address} does not know this driver's token: start the driver with the token of the run"
     )]

@@ -136,7 +136,10 @@ pub(super) fn request_admission<S: Read + Write>(
         .map_err(failed)?;
     let (coordinator_nonce, proof) = match messages.receive().map_err(failed)? {
         Challenge::Proof { nonce, proof } => (nonce, proof),
-        Challenge::Refused { why } => return Err(refused(shorten(why))),
+        Challenge::Refused { why } => {
+            let (address, why) = (address.to_owned(), shorten(why));
+            return Err(LinkError::RefusedWithoutProof { address, why });
+        }
     };
     let binding =
         Binding { exported, driver_nonce: &driver_nonce, coordinator_nonce: &coordinator_nonce };

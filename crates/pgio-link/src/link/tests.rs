@@ -42,12 +42,16 @@ fn hello() -> Hello {
     }
 }
 
+fn address_of(coordinator: &Coordinator) -> String {
+    format!("127.0.0.1:{}", coordinator.listener.port())
+}
+
 type Dialed = Result<(Welcome, Link), LinkError>;
 
 fn dialed(to: &Coordinator, token: &Token, hello: &Hello) -> (Dialed, Receiver<Event>) {
     let (sender, events) = channel();
     let sink = Box::new(move |event| drop(sender.send(event)));
-    let address = format!("127.0.0.1:{}", to.listener.port());
+    let address = address_of(to);
     (dial(&address, &PATIENT, token, hello, Clock::start(), sink), events)
 }
 
@@ -214,11 +218,85 @@ fn a_driver_that_is_stopped_leaves_a_peer_that_sends_byte_after_byte() {
     let stopped = || begun.elapsed() > Duration::from_millis(500);
     let patience = Patience { within: LONG, stopped: &stopped };
     let token = Token::draw().unwrap();
-    let sink = Box::new(|_: Event| {});
-    let error = dial(&address, &patience, &token, &hello(), Clock::start(), sink).unwrap_err();
+    let error = dialed_at(&address, &patience, &token, &hello()).unwrap_err();
     assert!(error.to_string().contains("stopped"), "{error}");
     // No longer than a handshake may take.
     assert!(begun.elapsed() < Duration::from_secs(8), "{:?}", begun.elapsed());
+}
+
+/// The address of a program of another kind.
+fn other_program() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            // A driver may have left already.
+            let _ = stream.unwrap().write_all(b"HTTP/1.1 400 Bad Request\r\n\r\n");
+        }
+    });
+    address
+}
+
+fn dialed_at(addresses: &str, patience: &Patience<'_>, token: &Token, hello: &Hello) -> Dialed {
+    dial(addresses, patience, token, hello, Clock::start(), Box::new(|_: Event| {}))
+}
+
+#[test]
+fn a_driver_goes_on_after_addresses_that_lead_elsewhere() {
+    let (other, own) = (coordinator(1), coordinator(1));
+    let addresses = [other_program(), address_of(&other), address_of(&own)].join(",");
+    let (welcome, _driver) = dialed_at(&addresses, &PATIENT, &own.token, &hello()).unwrap();
+    assert_eq!(welcome.rank, 0);
+    let seen = other.arrivals.recv_timeout(LONG).unwrap();
+    assert!(matches!(&seen, Arrival::Refused { hello: Some(_), .. }), "{seen:?}");
+    let seen = own.arrivals.recv_timeout(LONG).unwrap();
+    assert!(matches!(&seen, Arrival::Joined { .. }), "{seen:?}");
+}
+
+#[test]
+fn a_driver_that_finds_no_coordinator_reports_every_address() {
+    let other = coordinator(1);
+    let closed = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+    let addresses = [address_of(&other), closed.clone(), other_program()].join(",");
+    let patience = Patience { within: Duration::ZERO, stopped: &|| false };
+    let token = Token::draw().unwrap();
+    let text = dialed_at(&addresses, &patience, &token, &hello()).unwrap_err().to_string();
+    for expected in [
+        "does not know this driver's token",
+        &format!("cannot connect to {closed}"),
+        "failed during the handshake",
+    ] {
+        assert!(text.contains(expected), "{expected}: {text}");
+    }
+}
+
+#[test]
+fn a_refusal_by_the_coordinator_that_knows_the_token_is_final() {
+    let (own, other) = (coordinator(1), coordinator(1));
+    let addresses = [address_of(&own), address_of(&other)].join(",");
+    let old = Hello { version: "0.9".to_owned(), ..hello() };
+    let error = dialed_at(&addresses, &PATIENT, &own.token, &old).unwrap_err();
+    assert!(matches!(&error, LinkError::Refused { .. }), "{error}");
+    let seen = other.arrivals.try_recv();
+    assert!(seen.is_err(), "{seen:?}");
+}
+
+#[test]
+fn a_coordinator_whose_connection_breaks_off_is_dialed_again() {
+    let coordinator = coordinator(1);
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    let to = coordinator.listener.port();
+    thread::spawn(move || {
+        drop(listener.accept().unwrap());
+        let (mut driver, _) = listener.accept().unwrap();
+        let mut far = TcpStream::connect(("127.0.0.1", to)).unwrap();
+        let (mut from, mut into) = (driver.try_clone().unwrap(), far.try_clone().unwrap());
+        thread::spawn(move || io::copy(&mut from, &mut into));
+        io::copy(&mut far, &mut driver)
+    });
+    let (welcome, _driver) = dialed_at(&address, &PATIENT, &coordinator.token, &hello()).unwrap();
+    assert_eq!(welcome.rank, 0);
 }
 
 /// Forwards both ways between a driver and the coordinator, to the driver no faster than so many bytes a second.
