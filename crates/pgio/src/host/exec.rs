@@ -86,6 +86,16 @@ impl Exec for Local {
     }
 }
 
+/// This machine, each command in a process group of its own, which a Ctrl-C on the terminal does not reach.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct LocalGroup;
+
+impl Exec for LocalGroup {
+    fn output(&self, command: &CommandLine) -> Result<Output, ExecError> {
+        run_to_end(command, true)
+    }
+}
+
 pub(super) fn run_to_end(command: &CommandLine, own_group: bool) -> Result<Output, ExecError> {
     let options = SpawnOptions {
         stdin: if command.input_text().is_some() { Stdio::piped() } else { Stdio::null() },

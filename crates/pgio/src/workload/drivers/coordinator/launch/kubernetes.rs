@@ -3,14 +3,12 @@
 //! The Job starts a lost driver again by itself (`backoffLimitPerIndex`), with the same rank. The token is
 //! in a Secret of the run; both are deleted at its end.
 
-use std::io::Write;
-use std::process::Stdio;
 use std::time::Duration;
 
 use super::contract::{Invitation, Launcher};
 use crate::config::drivers::DriverSpec;
 use crate::host::command::CommandLine;
-use crate::host::exec::{Exec, ExecError, Local, SpawnOptions, spawn};
+use crate::host::exec::{Exec, Local, LocalGroup};
 use crate::workload::drivers::error::DriverError;
 use pgio_link::{COORDINATOR_VARIABLE, TOKEN_VARIABLE};
 
@@ -62,32 +60,11 @@ fn kubectl() -> CommandLine {
     CommandLine::new("kubectl").timeout(KUBECTL_TIMEOUT)
 }
 
-/// Gives the manifest to kubectl on stdin: a token in arguments would be visible to every user.
-fn apply(manifest: &str) -> Result<(), DriverError> {
-    let command = kubectl().args(["apply", "-f", "-"]);
-    let options = SpawnOptions {
-        stdin: Stdio::piped(),
-        stdout: Stdio::null(),
-        stderr: Stdio::piped(),
-        own_group: true,
-        parent_death_signal: None,
-    };
-    let failed = |source| ExecError::Start { command: "kubectl apply".to_owned(), source };
-    let mut child = spawn(&command, options)?;
-    if let Some(mut stdin) = child.stdin.take() {
-        stdin.write_all(manifest.as_bytes()).map_err(failed)?;
-    }
-    let output = child.wait_with_output().map_err(failed)?;
-    if output.status.success() {
-        Ok(())
-    } else {
-        Err(ExecError::Failed {
-            command: "kubectl apply -f -".to_owned(),
-            status: output.status,
-            stderr: String::from_utf8_lossy(&output.stderr).trim().to_owned(),
-        }
-        .into())
-    }
+/// Gives the manifest to kubectl on stdin: a token in arguments would be visible to every user. A Ctrl-C is for
+/// this process, which then deletes what was applied.
+fn apply(kubectl: CommandLine, manifest: &str) -> Result<(), DriverError> {
+    LocalGroup.run(&kubectl.args(["apply", "-f", "-"]).input(manifest))?;
+    Ok(())
 }
 
 impl Launcher for Kubernetes {
@@ -113,7 +90,7 @@ impl Launcher for Kubernetes {
         };
         if !self.applied {
             self.applied = true;
-            apply(&manifest(&self.spec, run_id, coordinator, token.expose()))?;
+            apply(kubectl(), &manifest(&self.spec, run_id, coordinator, token.expose()))?;
         }
         Ok(())
     }
@@ -172,6 +149,19 @@ mod tests {
         let open =
             ["{name}", "{count}", "{image}", "{cpu}", "{token}", "{coordinator}", "_variable}"];
         assert!(open.iter().all(|placeholder| !text.contains(placeholder)), "{text}");
+    }
+
+    #[test]
+    fn a_kubectl_that_hangs_is_an_error_and_does_not_show_the_token() {
+        let hangs = CommandLine::new("sh").args(["-c", "exec sleep 600"]);
+        let error = apply(hangs.timeout(Duration::from_millis(50)), "token: secret").unwrap_err();
+        let text = error.to_string();
+        assert!(text.contains("did not finish within 0.05 s"), "{text}");
+        assert!(!text.contains("secret"), "{text}");
+        let fails = CommandLine::new("sh").args(["-c", "echo no cluster >&2; exit 1"]);
+        let text = apply(fails, "token: secret").unwrap_err().to_string();
+        assert!(text.ends_with(": no cluster") && !text.contains("secret"), "{text}");
+        assert!(apply(CommandLine::new("sh").args(["-c", "grep -q secret"]), "secret").is_ok());
     }
 
     /// Reads a document as the API's type and writes it again: a field that the type does not have is lost.
