@@ -78,10 +78,16 @@ pub(super) fn run<S: Stage>(
     }
 }
 
-/// Sorts the trials into windows: one each, or one for each baseline with its conditions.
+/// Sorts the trials into windows: one each, or one for each baseline with its conditions. Shared windows are in the
+/// order of their first trials, so that their order is drawn as well: in a fixed one, drift within a block would fall on
+/// the same points each time.
 fn windows<'a>(turn: &'a mut [Planned], baselines: &[usize], weaves: bool) -> Vec<&'a [Planned]> {
     if weaves {
-        turn.sort_by_key(|planned| baselines[planned.cell]);
+        let mut first = BTreeMap::new();
+        for (at, planned) in turn.iter().enumerate() {
+            first.entry(baselines[planned.cell]).or_insert(at);
+        }
+        turn.sort_by_key(|planned| first[&baselines[planned.cell]]);
         turn.chunk_by(|a, b| baselines[a.cell] == baselines[b.cell]).collect()
     } else {
         turn.chunks(1).collect()

@@ -17,6 +17,28 @@ fn each_baseline_is_woven_with_its_own_conditions() {
     assert_eq!(woven, ["weave 0 1 attempt 0", "weave 2 3 attempt 0"]);
 }
 
+/// In a fixed order, a machine that becomes slower within a block would slow the same points each time.
+#[test]
+fn the_points_of_a_woven_sweep_are_in_the_order_that_was_drawn() {
+    let planned = plan(4, 8, 1);
+    let mut fake = Fake { weaves: true, ..Fake::default() };
+    let rules = Rules { blocks: 8, ..FIXED };
+    run(&planned, &[0, 0, 2, 2], rules, &StoredAttempts::default(), &mut fake).unwrap();
+    let woven: Vec<&str> = fake
+        .log
+        .iter()
+        .filter_map(|l| l.strip_prefix("weave ")?.strip_suffix(" attempt 0"))
+        .collect();
+    let drawn = |block: &[Planned]| {
+        if block[0].cell < 2 { ["0 1", "2 3"] } else { ["2 3", "0 1"] }
+    };
+    let expected: Vec<&str> = planned.chunks(4).flat_map(drawn).collect();
+    assert_eq!(woven, expected);
+    for order in [["0 1", "2 3"], ["2 3", "0 1"]] {
+        assert!(woven.chunks(2).any(|windows| *windows == order), "{order:?} in {woven:?}");
+    }
+}
+
 #[test]
 fn a_repair_of_a_woven_block_weaves_the_broken_pair() {
     let mut fake = Fake { weaves: true, invalid: vec![vec![2]], ..Fake::default() };
