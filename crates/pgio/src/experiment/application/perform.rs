@@ -72,7 +72,6 @@ fn workloads(
         }
     }
     let servers = servers::open(job, params, &run_id, run.pg, observe)?;
-    let mut dirs = Vec::new();
     // Claims are held to the end, also between two workloads.
     let mut claims = Claims::default();
     let shared = SharedRun {
@@ -83,13 +82,61 @@ fn workloads(
         servers: &servers,
         drivers: OnceCell::new(),
     };
-    for workload in &job.experiment.workloads {
+    one_after_the_other(&job.experiment.workloads, run.stop, |workload| {
         let dir = job.dir_of(run.out, workload);
         shared.run_workload(workload, &dir, &mut claims, observe)?;
-        dirs.push(dir);
-        if run.stop.requested() {
-            break;
+        Ok(dir)
+    })
+}
+
+/// Returns the directories of all workloads. A stop between two workloads is an error as one inside a workload is: the
+/// results of the first alone must not pass for those of the experiment.
+fn one_after_the_other<T>(
+    workloads: &[T],
+    stop: &Stop,
+    mut run: impl FnMut(&T) -> Result<PathBuf, RunError>,
+) -> Result<Vec<PathBuf>, RunError> {
+    let mut dirs = Vec::new();
+    for workload in workloads {
+        if stop.requested() {
+            return Err(RunError::Interrupted);
         }
+        dirs.push(run(workload)?);
     }
     Ok(dirs)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The stop is requested at the end of this workload, counted from 1, as by the observer or a last undo.
+    fn stopped_after(number: usize) -> (usize, Result<Vec<PathBuf>, RunError>) {
+        let stop = Stop::new();
+        let mut ended = 0;
+        let dirs = one_after_the_other(&["one", "two"], &stop, |name| {
+            ended += 1;
+            if ended == number {
+                stop.request();
+            }
+            Ok(PathBuf::from(name))
+        });
+        (ended, dirs)
+    }
+
+    #[test]
+    fn a_stop_between_two_workloads_interrupts_the_run() {
+        let (ended, dirs) = stopped_after(1);
+        assert!(matches!(dirs, Err(RunError::Interrupted)), "{dirs:?}");
+        assert_eq!(ended, 1);
+    }
+
+    #[test]
+    fn a_stop_after_the_last_workload_leaves_nothing_to_run() {
+        for number in [2, 3] {
+            let (ended, dirs) = stopped_after(number);
+            assert_eq!(ended, 2);
+            assert_eq!(dirs.unwrap(), ["one", "two"].map(PathBuf::from));
+        }
+    }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use rustix::process::Signal;
 
 use crate::fixture::{INSTALLED, fresh_database, shared_primary};
-use crate::workdir::{Workdir, experiment};
+use crate::workdir::{BETWEEN_TRIAL_CHECKS, Workdir, experiment, tolerate};
 
 const KEYS: &str = "blocks = 2\nduration = \"200ms\"\naa = false\nseed = 5";
 const CONDITIONS: [(&str, &str); 2] = [("lazy", "synchronous_commit = \"off\""), ("as it is", "")];
@@ -44,6 +44,34 @@ fn an_interrupted_experiment_continues_from_the_common_directory() {
         .expect(0, &["Results: out/one", "Results: out/two", "Index page: out/report.html"]);
     dir.pgio(&["compare", "experiment.toml", "--out", "out"])
         .expect(7, &["out/one already contains"]);
+}
+
+/// A stop during the last undo of the first workload, whose trials are all stored by then.
+#[test]
+fn a_stop_between_two_workloads_is_an_interruption() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let dir = Workdir::new();
+    let [set, undoing] = ["set", "undoing"].map(|name| dir.path().join(name));
+    let quiet = tolerate(&BETWEEN_TRIAL_CHECKS);
+    let keys = format!("blocks = 1\nduration = \"100ms\"\naa = false\nrepeats = 0\n{quiet}");
+    let command = format!(
+        "command = {{ name = \"slow\", apply = \"touch {0}\", verify = \"test -e {0}\", \
+         undo = \"touch {1}; sleep 1; rm {0}\" }}\n",
+        set.display(),
+        undoing.display()
+    );
+    let one = experiment(&dsn, &keys, "name = \"one\"", &[("slow", "")]) + &command;
+    let two = one.replace("[workload]", "[[workload]]")
+        + "\n[[workload]]\nname = \"two\"\nkind = \"commit\"\nsessions = 2\n";
+    let mut running = dir.start_compare(&two);
+    running.wait_until("the condition is being undone", || undoing.exists());
+    running.signal(Signal::INT);
+    let result = running.wait().expect(130, &["are kept in out; continue with --resume out"]);
+    assert!(!result.out.contains("Results: "), "{result}");
+    assert!(!set.exists() && dir.journals().is_empty() && !dir.out().join("two").exists());
+
+    dir.pgio(&["compare", "--resume", "out"])
+        .expect(0, &["out/one is already complete", "Results: out/one", "Results: out/two"]);
 }
 
 #[test]
