@@ -112,7 +112,7 @@ complete -c pgio -n "__fish_pgio_using_subcommand run" -l arrivals -d 'Arrival p
 complete -c pgio -n "__fish_pgio_using_subcommand run" -l client-threads -d 'Threads of pgio that send calls and receive results; requires engine = client [CLIENT_THREADS; default 1]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand run" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l out -d 'Write the results to this directory instead of pgio-results/NAME-TIME' -r -F
-complete -c pgio -n "__fish_pgio_using_subcommand compare" -l resume -d 'Continue an interrupted experiment; complete trials are not repeated' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand compare" -l resume -d 'Continue an interrupted experiment; complete pairs of trials are not repeated' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l blocks -d 'With --resume: increase the number of blocks to N' -r
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l max-blocks -d 'With --resume of an experiment with a precision: increase the maximum number of blocks to N' -r
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l matters -d 'The margin: an effect smaller than this share does not matter; replaces `matters` of the file' -r

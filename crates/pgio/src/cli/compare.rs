@@ -30,7 +30,7 @@ pub(super) struct Args {
     /// Write the results to this directory instead of pgio-results/NAME-TIME
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
-    /// Continue an interrupted experiment; complete trials are not repeated
+    /// Continue an interrupted experiment; complete pairs of trials are not repeated
     #[arg(long, value_name = "DIR", conflicts_with_all = ["out", "plan"])]
     resume: Option<PathBuf>,
     /// With --resume: increase the number of blocks to N

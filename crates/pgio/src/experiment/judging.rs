@@ -6,7 +6,7 @@
 
 use std::collections::BTreeMap;
 
-use super::run::{Invalid, LastAttempt, StoredAttempts};
+use super::run::{Invalid, StoredAttempts};
 use pgio_report::analysis::cross::Across;
 use pgio_report::analysis::width::Width;
 use pgio_results::model::{Check, CheckVerdict, Outcome, Trial};
@@ -110,18 +110,13 @@ pub fn baselines(cells: &[Cell], baseline: &str) -> Vec<usize> {
     cells.iter().enumerate().map(of).collect()
 }
 
-/// Returns the last attempt of each stored trial.
-pub fn last_attempts(trials: &[Trial], cells: &[Cell]) -> StoredAttempts {
+/// Returns the stored trials of these cells.
+pub fn stored_attempts(trials: &[Trial], cells: &[Cell]) -> StoredAttempts {
     let mut done = StoredAttempts::default();
-    for place in trials.iter().filter_map(|t| Some((t.place.as_ref()?, &t.outcome))) {
-        let (place, outcome) = place;
+    for (place, outcome) in trials.iter().filter_map(|t| Some((t.place.as_ref()?, &t.outcome))) {
         let Some(cell) = cells.iter().position(|cell| place.is_in(cell)) else { continue };
-        let complete = *outcome == Outcome::Complete;
-        let last = LastAttempt { attempt: place.attempt, complete };
-        let known = done.0.entry((place.block, cell)).or_insert(last);
-        if place.attempt >= known.attempt {
-            *known = last;
-        }
+        // If attempts are equal, the later record counts, as in the analysis.
+        done.0.insert((place.block, cell, place.attempt), *outcome == Outcome::Complete);
     }
     done
 }
@@ -165,8 +160,8 @@ mod tests {
         let invalid = Judge::new(&stored).invalid(&stored, 1, &cells);
         let found: Vec<usize> = invalid.iter().map(|i| i.cell).collect();
         assert_eq!(found, [1]);
-        let done = last_attempts(&stored.trials, &cells);
-        assert_eq!(done.0.keys().copied().collect::<Vec<_>>(), [(1, 0), (1, 1)]);
+        let done = stored_attempts(&stored.trials, &cells);
+        assert_eq!(done.0.keys().copied().collect::<Vec<_>>(), [(1, 0, 0), (1, 1, 0)]);
     }
 
     #[test]
@@ -220,10 +215,15 @@ mod tests {
         assert_eq!(judge.invalid(&stored, 2, &cells), first);
         assert_eq!(judge.invalid(&stored, 3, &cells), []);
 
-        let done = last_attempts(&stored.trials, &cells);
-        assert_eq!(done.0[&(1, 0)], LastAttempt { attempt: 1, complete: true });
-        assert_eq!(done.0[&(2, 1)], LastAttempt { attempt: 0, complete: false });
-        assert_eq!(done.0.len(), 4);
+        let done = stored_attempts(&stored.trials, &cells);
+        let expected = [
+            ((1, 0, 0), true),
+            ((1, 0, 1), true),
+            ((1, 1, 0), true),
+            ((2, 0, 0), true),
+            ((2, 1, 0), false),
+        ];
+        assert_eq!(done.0, BTreeMap::from(expected));
     }
 
     /// Experiments of two equal conditions that stop by a rule: the share that finds a difference.

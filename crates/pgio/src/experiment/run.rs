@@ -15,14 +15,12 @@ mod tests;
 mod validity;
 
 use self::block::RunTally;
-pub use self::stage::{
-    Decision, Ended, Invalid, LastAttempt, NoneValid, Rules, Stage, StoredAttempts,
-};
+pub use self::stage::{Decision, Ended, Invalid, NoneValid, Rules, Stage, StoredAttempts};
 use super::plan::Planned;
 use pgio_results::BURN_IN_BLOCK;
 
 /// Returns the trials of these blocks still to run, and the burn-in trial if it was incomplete and
-/// other trials need it. `baselines` as for [`run`].
+/// other trials need it. Each has its baseline beside it, at the same attempt. `baselines` as for [`run`].
 pub fn remaining(
     done: &StoredAttempts,
     plan: &[Planned],

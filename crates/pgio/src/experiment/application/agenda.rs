@@ -4,7 +4,7 @@
 
 use super::cells::baseline_cell;
 use super::job::Job;
-use crate::config::experiment::{self, WorkloadSpec};
+use crate::config::experiment::{self, Target, WorkloadSpec};
 use crate::experiment::judging::{self, Judge};
 use crate::experiment::live::LiveCell;
 use crate::experiment::plan::{Planned, burn_in, plan_as};
@@ -40,8 +40,13 @@ impl Agenda {
             plan.insert(0, burn_in(baseline_cell(e, cells)));
         }
         let ids: Vec<Cell> = cells.iter().map(|c| c.cell.clone()).collect();
-        let done =
-            earlier.map(|stored| judging::last_attempts(&stored.trials, &ids)).unwrap_or_default();
+        let stored = earlier.map(|stored| judging::stored_attempts(&stored.trials, &ids));
+        let mut done = stored.unwrap_or_default();
+        // Each run of pgio makes private servers anew.
+        let is_private = |name: &String| matches!(e.targets.get(name), Some(Target::Private(_)));
+        if cells[baseline_cell(e, cells)].targets().any(is_private) {
+            done.expire_burn_in();
+        }
         let baselines = judging::baselines(&ids, &e.baseline);
         let remaining = run::remaining(&done, &plan, &baselines, e.blocks);
         let unrepaired = earlier.is_some_and(|stored| {
@@ -110,6 +115,22 @@ mod tests {
         let mut again = remaining(COMMITS, cut);
         again.sort_unstable();
         assert_eq!(again, [(6, 0), (6, 2)]);
+        // And so is one that never ran.
+        let mut again = remaining(COMMITS, blocks(1..=6)[..17].to_vec());
+        again.sort_unstable();
+        assert_eq!(again, [(6, 0), (6, 2)]);
+    }
+
+    #[test]
+    fn a_new_private_server_has_its_burn_in_if_trials_are_left() {
+        let private = COMMITS.replace("seed = 7", "burn_in = true");
+        let users = private.replace("private = true", "dsn = 'host=db1 dbname=test'");
+        let burnt_in = |trials: Vec<Trial>| [vec![trial("local", 0, &[])], trials].concat();
+        assert_eq!(remaining(&private, burnt_in(blocks(1..=6))), []);
+        assert_eq!(remaining(&users, burnt_in(blocks(1..=5))).len(), 3);
+        let stored = experiment(&["local", "local (A/A)", "on"], burnt_in(blocks(1..=5)));
+        let again = agenda(&private, Some(&stored)).remaining;
+        assert_eq!((again.len(), again[0]), (4, burn_in(0).with_attempt(1)));
     }
 
     /// Killed after the last trial of the plan, before the repeat of an invalid one.

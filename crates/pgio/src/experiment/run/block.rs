@@ -3,6 +3,7 @@
 //! A repair is a round of its own right after the block: the baseline and every condition whose pair is
 //! broken, in random order, all with the same attempt number. A pair is broken if the condition's trial
 //! or the baseline's of the same attempt is invalid. Trials that failed are outcomes and are not repeated.
+//! What an interruption left without a pair is such a round as well.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -39,7 +40,11 @@ pub(super) fn run<S: Stage>(
     let RunTally { failures, validity } = tally;
     let number = block[0].block;
     let mut turn = due_trials(block, baselines, done);
-    let mut attempts = stored_attempts(number, done);
+    let mut attempts = done.last_attempts(number);
+    // In the planned order, a baseline whose first pairs stay would come before all that is missing.
+    if turn.len() < block.len() && turn.iter().any(|planned| planned.attempt > 0) {
+        draw_order(&mut turn, rules.seed);
+    }
     // Complete blocks stay as they are; only the interrupted block is repaired.
     if turn.is_empty() && number < done.last_block() {
         if validity.lacks_valid_trial() {
@@ -71,7 +76,7 @@ pub(super) fn run<S: Stage>(
             planned.position = position;
         }
         if turn.is_empty() {
-            validity.add_stored(&stored_attempts(number, done), &invalid);
+            validity.add_stored(&done.last_attempts(number), &invalid);
             validity.add_block(&made, &invalid);
             return Ok(None);
         }
@@ -109,38 +114,47 @@ fn record_outcome(outcomes: Vec<Outcome>, failures: &mut u32) -> Option<Ended> {
     }
 }
 
-fn stored_attempts(block: u32, done: &StoredAttempts) -> Attempts {
-    let earlier = done.0.range((block, 0)..=(block, usize::MAX));
-    earlier.map(|((_, cell), last)| (*cell, *last)).collect()
-}
-
-/// Returns the trials of a block still to run, in order: those that never ran, and those that did
-/// not complete, with their baseline beside them. Without its baseline, a block has no pairs.
+/// Returns the trials of a block still to run, in order: each condition without a pair, and its baseline beside it. The
+/// trials of a pair have the same attempt: between two runs the machine changes, and a private server is another one.
+/// So what never ran in a block that was begun has a baseline of its own, and pairs that are complete stay.
 pub(super) fn due_trials(
     block: &[Planned],
     baselines: &[usize],
     done: &StoredAttempts,
 ) -> Vec<Planned> {
-    let known = stored_attempts(block[0].block, done);
-    let incomplete = |cell: usize| known.get(&cell).is_some_and(|last| !last.complete);
-    // The next attempt, by baseline.
-    let mut rounds: BTreeMap<usize, u32> = BTreeMap::new();
-    for (cell, last) in &known {
-        let round = rounds.entry(baselines[*cell]).or_default();
-        *round = (last.attempt + 1).max(*round);
+    let number = block[0].block;
+    let known = done.last_attempts(number);
+    let has_pair = |cell: usize| {
+        let last = known.get(&cell).filter(|last| last.complete);
+        last.is_some_and(|last| done.is_complete(number, baselines[cell], last.attempt))
+    };
+    let lacking = block.iter().map(|planned| planned.cell).filter(|cell| !has_pair(*cell));
+    let mut due: BTreeSet<usize> =
+        lacking.filter(|cell| !only_beside_others(*cell, block, baselines)).collect();
+    let beside: Vec<usize> = due.iter().map(|cell| baselines[*cell]).collect();
+    due.extend(beside);
+    let of_block = block.iter().filter(|planned| due.contains(&planned.cell));
+    of_block.map(|p| p.with_attempt(next_round(baselines[p.cell], baselines, &known))).collect()
+}
+
+/// Whether the cell is the baseline of others in the block. Its trial is useless alone: it is repeated only beside a
+/// condition.
+fn only_beside_others(cell: usize, block: &[Planned], baselines: &[usize]) -> bool {
+    baselines[cell] == cell && block.iter().any(|p| p.cell != cell && baselines[p.cell] == cell)
+}
+
+/// Returns the next attempt of a baseline and its conditions, the same for all.
+fn next_round(baseline: usize, baselines: &[usize], attempts: &Attempts) -> u32 {
+    let same_window = attempts.iter().filter(|(cell, _)| baselines[**cell] == baseline);
+    same_window.map(|(_, last)| last.attempt + 1).max().unwrap_or(0)
+}
+
+/// Draws the order of trials that are measured again.
+fn draw_order(turn: &mut [Planned], seed: u64) {
+    if let Some(round) = turn.iter().map(|t| t.attempt).max() {
+        let of_block = derive(seed, "repair", u64::from(turn[0].block));
+        SplitMix64::new(derive(of_block, "round", u64::from(round))).shuffle(turn);
     }
-    let is_due = |planned: &&Planned| {
-        let (cell, baseline) = (planned.cell, baselines[planned.cell]);
-        let repaired = cell == baseline
-            && known.keys().any(|other| baselines[*other] == baseline && incomplete(*other));
-        !known.contains_key(&cell) || incomplete(cell) || incomplete(baseline) || repaired
-    };
-    let attempt = |planned: &Planned| {
-        let baseline = baselines[planned.cell];
-        let first = !known.contains_key(&planned.cell) && !incomplete(baseline);
-        if first { 0 } else { rounds.get(&baseline).copied().unwrap_or(0) }
-    };
-    block.iter().filter(is_due).map(|planned| planned.with_attempt(attempt(planned))).collect()
 }
 
 /// A condition whose trial or whose baseline's is invalid.
@@ -165,9 +179,7 @@ fn broken_pairs<'a>(
         let LastAttempt { attempt, .. } =
             *attempts.get(&planned.cell).filter(|last| last.complete)?;
         let baseline = baselines[planned.cell];
-        // A baseline's trial is useless alone: it is repeated only beside a condition.
-        let alone = !block.iter().any(|p| p.cell != baseline && baselines[p.cell] == baseline);
-        if planned.cell == baseline && !alone {
+        if only_beside_others(planned.cell, block, baselines) {
             return None;
         }
         let baseline_reason = || {
@@ -191,7 +203,7 @@ pub(super) fn is_unrepaired(
     invalid: &[Invalid],
 ) -> bool {
     let Some(first) = block.first() else { return false };
-    let attempts = stored_attempts(first.block, done);
+    let attempts = done.last_attempts(first.block);
     broken_pairs(block, baselines, &attempts, invalid).iter().any(|pair| pair.attempt < repeats)
 }
 
@@ -205,16 +217,13 @@ fn repair<S: Stage>(
     given_up: &mut BTreeSet<usize>,
     stage: &mut S,
 ) -> Vec<Planned> {
-    let round_of = |baseline: usize| {
-        let same_window = attempts.iter().filter(|(cell, _)| baselines[**cell] == baseline);
-        same_window.map(|(_, last)| last.attempt).max().unwrap_or(0)
-    };
     let mut turn: Vec<Planned> = Vec::new();
     for BrokenPair { planned, attempt, why, checks } in
         broken_pairs(block, baselines, attempts, invalid)
     {
         if attempt < rules.repeats {
-            let again = planned.with_attempt(round_of(baselines[planned.cell]) + 1);
+            let round = next_round(baselines[planned.cell], baselines, attempts);
+            let again = planned.with_attempt(round);
             stage.report_decision(Decision::Repeats { planned: &again, why: &why, checks });
             turn.push(again);
         } else if given_up.insert(planned.cell) {
@@ -233,10 +242,7 @@ fn repair<S: Stage>(
             turn.push(again);
         }
     }
-    if let Some(round) = turn.iter().map(|t| t.attempt).max() {
-        let of_block = derive(rules.seed, "repair", u64::from(block[0].block));
-        SplitMix64::new(derive(of_block, "round", u64::from(round))).shuffle(&mut turn);
-    }
+    draw_order(&mut turn, rules.seed);
     turn
 }
 

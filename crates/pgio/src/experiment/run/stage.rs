@@ -5,6 +5,7 @@
 use std::collections::BTreeMap;
 
 use crate::experiment::plan::Planned;
+use pgio_results::BURN_IN_BLOCK;
 use pgio_results::model::Trial;
 
 /// External effects of the loop.
@@ -70,20 +71,42 @@ pub struct Rules {
     pub seed: u64,
 }
 
-/// The last attempt of each trial of an earlier run, by block and cell.
+/// The trials of an earlier run by block, cell and attempt, and whether each is complete.
 #[derive(Debug, Clone, Default)]
-pub struct StoredAttempts(pub BTreeMap<(u32, usize), LastAttempt>);
+pub struct StoredAttempts(pub BTreeMap<(u32, usize, u32), bool>);
 
+/// The last attempt of a cell in a block.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LastAttempt {
-    pub attempt: u32,
-    pub complete: bool,
+pub(super) struct LastAttempt {
+    pub(super) attempt: u32,
+    pub(super) complete: bool,
 }
 
 impl StoredAttempts {
     /// The last block with a trial; 0 if there is none.
     pub fn last_block(&self) -> u32 {
-        self.0.last_key_value().map_or(0, |((block, _), _)| *block)
+        self.0.last_key_value().map_or(0, |((block, ..), _)| *block)
+    }
+
+    pub(super) fn is_complete(&self, block: u32, cell: usize, attempt: u32) -> bool {
+        self.0.get(&(block, cell, attempt)).is_some_and(|complete| *complete)
+    }
+
+    /// Returns the last attempt of each cell of the block.
+    pub(super) fn last_attempts(&self, block: u32) -> BTreeMap<usize, LastAttempt> {
+        let of_block = self.0.range((block, 0, 0)..=(block, usize::MAX, u32::MAX));
+        let mut last = BTreeMap::new();
+        for ((_, cell, attempt), complete) in of_block {
+            // Attempts ascend, so the last one stays.
+            last.insert(*cell, LastAttempt { attempt: *attempt, complete: *complete });
+        }
+        last
+    }
+
+    /// Has the burn-in repeated if trials are left: the server that it warmed up is gone.
+    pub fn expire_burn_in(&mut self) {
+        let of_burn_in = (BURN_IN_BLOCK, 0, 0)..=(BURN_IN_BLOCK, usize::MAX, u32::MAX);
+        self.0.range_mut(of_burn_in).for_each(|(_, complete)| *complete = false);
     }
 }
 

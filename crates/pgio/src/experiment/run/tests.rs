@@ -1,4 +1,5 @@
 mod none_valid;
+mod resuming;
 mod weaving;
 
 use std::collections::BTreeMap;
@@ -7,7 +8,6 @@ use super::*;
 use crate::experiment::plan::{burn_in, plan};
 use crate::experiment::trial::blank;
 use pgio_results::model::{Outcome, Trial};
-use proptest::prelude::*;
 
 const ONCE: [&str; 5] = ["reset 0", "apply 0", "trial 0", "store", "undo 0"];
 const FIXED: Rules = Rules { blocks: 6, repeats: 2, until_precise: false, seed: 1 };
@@ -367,16 +367,16 @@ fn a_burn_in_trial_comes_first_and_is_never_judged_or_repeated() {
 #[test]
 fn a_burn_in_trial_is_repeated_unless_it_is_complete_or_nothing_is_left() {
     let plan = with_burn_in();
-    let done = |burn_in: Option<LastAttempt>, cells: usize| {
-        let burn_in = burn_in.map(|last| ((0, 1), last));
-        let counted = (0..cells).map(|cell| ((1, cell), last(0, true)));
+    let done = |burn_in: Option<bool>, cells: usize| {
+        let burn_in = burn_in.map(|complete| ((0, 1, 0), complete));
+        let counted = (0..cells).map(|cell| ((1, cell, 0), true));
         StoredAttempts(burn_in.into_iter().chain(counted).collect())
     };
     for (earlier, cells, left, first) in [
-        (Some(last(0, true)), 1, 1, Some("1")),
-        (Some(last(0, false)), 1, 2, Some("1 again 1")),
-        (None, 1, 2, Some("1")),
-        (Some(last(0, false)), 2, 0, None),
+        (Some(true), 1, 2, Some("1 again 1")),
+        (Some(false), 1, 3, Some("1 again 1")),
+        (None, 1, 3, Some("1")),
+        (Some(false), 2, 0, None),
         (None, 2, 0, None),
     ] {
         let done = done(earlier, cells);
@@ -385,89 +385,5 @@ fn a_burn_in_trial_is_repeated_unless_it_is_complete_or_nothing_is_left() {
         assert_eq!(run(&plan, &[1, 1], FIXED, &done, &mut fake), Ok(Ended::Complete));
         assert_eq!(fake.trials().len(), left);
         assert_eq!(fake.trials().first().copied(), first);
-    }
-}
-
-#[test]
-fn a_block_whose_baseline_was_interrupted_is_run_as_a_whole() {
-    let plan = plan(3, 1, 1);
-    let (first, last) = (plan[0].cell, plan[2].cell);
-    // The plan has the baseline second; where not, the test would show something else.
-    let baseline = plan[1].cell;
-    let done = [((1, first), self::last(0, true)), ((1, baseline), self::last(0, false))];
-    let mut fake = Fake::default();
-    let baselines = vec![baseline; 3];
-    let done = StoredAttempts(BTreeMap::from(done));
-    assert_eq!(run(&plan, &baselines, FIXED, &done, &mut fake), Ok(Ended::Complete));
-    assert_eq!(fake.trials(), [first, baseline, last].map(|cell| format!("{cell} again 1")));
-}
-
-fn last(attempt: u32, complete: bool) -> LastAttempt {
-    LastAttempt { attempt, complete }
-}
-
-#[test]
-fn complete_trials_are_not_repeated_after_an_interruption() {
-    let plan = plan(2, 3, 1);
-    // The first block as it should be but for a failure, the second cut short.
-    let (a, b) = (plan[2].cell, plan[3].cell);
-    let baselines = [0, 0];
-    let done = StoredAttempts(BTreeMap::from([
-        ((1, 0), last(0, true)),
-        ((1, 1), last(1, false)),
-        ((2, a), last(0, true)),
-    ]));
-    assert_eq!(remaining(&done, &plan, &baselines, 3).len(), 5);
-    let planned_first = plan[0].cell;
-    let mut fake = Fake::default();
-    assert_eq!(run(&plan, &baselines, FIXED, &done, &mut fake), Ok(Ended::Complete));
-    let third = [plan[4].cell.to_string(), plan[5].cell.to_string()];
-    // What failed is measured again with its baseline beside it.
-    let first = [planned_first, 1 - planned_first].map(|cell| format!("{cell} again 2"));
-    let expected = first.into_iter().chain([b.to_string()]).chain(third);
-    assert_eq!(fake.trials(), expected.collect::<Vec<_>>());
-}
-
-#[test]
-fn a_resumed_run_repeats_invalid_trials_of_the_last_block() {
-    let plan = plan(1, 2, 1);
-    let done = StoredAttempts(BTreeMap::from([((1, 0), last(0, true)), ((2, 0), last(0, true))]));
-    assert_eq!(remaining(&done, &plan, &[0], 2), []);
-    // The run was stopped before it could repeat what was invalid in it.
-    let mut fake = Fake { invalid: vec![vec![0]], ..Fake::default() };
-    assert_eq!(run(&plan, &[0], FIXED, &done, &mut fake), Ok(Ended::Complete));
-    assert_eq!(fake.trials(), ["0 again 1"]);
-}
-
-#[test]
-fn a_further_block_that_was_begun_is_finished() {
-    let rules = Rules { blocks: 1, until_precise: true, ..FIXED };
-    let plan = plan(2, 4, 1);
-    let begun = plan[2].cell;
-    let all = [((1, 0), last(0, true)), ((1, 1), last(0, true)), ((2, begun), last(0, true))];
-    let mut fake = Fake { precise_after: Some(2), ..Fake::default() };
-    assert_eq!(
-        run(&plan, &[0, 0], rules, &StoredAttempts(BTreeMap::from(all)), &mut fake),
-        Ok(Ended::Precise)
-    );
-    assert_eq!(fake.trials(), [(1 - begun).to_string()]);
-}
-
-proptest! {
-    /// Wherever a run is cut, going on measures just what is missing, in the same order.
-    #[test]
-    fn a_resumed_run_measures_exactly_the_missing_trials_in_order(
-        cells in 1usize..5, blocks in 1u32..6, seed: u64, cut in 0usize..25,
-    ) {
-        let plan = plan(cells, blocks, seed);
-        let cut = cut.min(plan.len());
-        let done = plan[..cut].iter().map(|p| ((p.block, p.cell), last(0, true)));
-        let done = StoredAttempts(done.collect());
-        let mut fake = Fake::default();
-        let baselines = vec![0; cells];
-        run(&plan, &baselines, FIXED, &done, &mut fake).unwrap();
-        let rest: Vec<String> = plan[cut..].iter().map(|p| p.cell.to_string()).collect();
-        prop_assert_eq!(fake.trials(), rest);
-        prop_assert_eq!(remaining(&done, &plan, &baselines, blocks).len(), plan.len() - cut);
     }
 }

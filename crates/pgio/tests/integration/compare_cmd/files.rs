@@ -44,7 +44,8 @@ fn a_disk_that_is_full_while_results_are_written() {
     let after = fs::read_to_string(out.join("trials.jsonl")).unwrap();
     let whole = stored.rfind('\n').map_or(0, |at| at + 1);
     assert!(after.starts_with(&stored[..whole]));
-    assert_eq!(after.lines().count(), 16);
+    // A trial alone in the block that was cut is measured again beside the other.
+    assert_eq!(after.lines().count(), 16 + complete % 2);
 }
 
 #[test]

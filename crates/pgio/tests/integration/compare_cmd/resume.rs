@@ -5,6 +5,7 @@ use std::fs;
 use std::io::Write;
 
 use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::fixture::{INSTALLED, NEWEST, fresh_database, shared_primary};
 use crate::workdir::{Workdir, condition_of, experiment, experiment_on};
@@ -40,6 +41,27 @@ fn complete(dir: &Workdir) -> Vec<(u64, String, Option<u64>)> {
         .collect()
 }
 
+fn cells(dir: &Workdir) -> BTreeSet<(u64, String)> {
+    complete(dir).into_iter().map(|(block, condition, _)| (block, condition)).collect()
+}
+
+/// The last attempt of the condition in each block has the baseline of the same attempt, so that the interruption
+/// is between no two trials of a pair.
+fn assert_paired(dir: &Workdir) {
+    let trials = dir.trials();
+    let attempts = |condition: &str| -> BTreeSet<(u64, u64)> {
+        let of_condition = trials.iter().filter(|t| condition_of(t) == condition);
+        let complete = of_condition.filter(|t| t["outcome"]["state"] == "complete");
+        let number = |t: &Value, key: &str| t["place"][key].as_u64().unwrap();
+        complete.map(|t| (number(t, "block"), number(t, "attempt"))).collect()
+    };
+    let [baseline, condition] = CONDITIONS.map(|(name, _)| attempts(name));
+    for block in 1..=3 {
+        let last = condition.range((block, 0)..=(block, u64::MAX)).next_back();
+        assert!(last.is_some_and(|last| baseline.contains(last)), "{baseline:?} {condition:?}");
+    }
+}
+
 #[test]
 fn an_interrupted_experiment_continues() {
     let dsn = fresh_database(shared_primary(INSTALLED));
@@ -59,10 +81,8 @@ fn an_interrupted_experiment_continues() {
     let after = fs::read_to_string(&path).unwrap();
     assert!(after.starts_with(&before), "nothing that was stored is lost");
     assert_eq!(fs::read_to_string(dir.out().join("torn-1.txt")).unwrap(), torn);
-    let cells = |dir: &Workdir| -> BTreeSet<(u64, String)> {
-        complete(dir).into_iter().map(|(block, condition, _)| (block, condition)).collect()
-    };
     assert_eq!(cells(&dir), cells(&whole), "every condition in every block");
+    assert_paired(&dir);
     // Trials of the first attempt had the work of an uninterrupted run.
     let wanted = complete(&whole);
     let first = complete(&dir).into_iter().filter(|(.., seed)| seed.is_some());
@@ -168,7 +188,8 @@ fn a_private_cluster_is_created_again_and_noted() {
     resume(&dir).expect(0, &["new private cluster"]);
     let manifest = dir.manifest();
     assert!(manifest["resumed"][0]["remarks"][0].as_str().unwrap().contains("private"));
-    assert_eq!(complete(&dir).len(), 6);
+    assert_eq!(cells(&dir).len(), 6, "every condition in every block");
+    assert_paired(&dir);
 }
 
 #[test]

@@ -46,8 +46,7 @@ fn one_valid_trial_keeps_the_run_going() {
 fn a_continued_run_has_two_blocks_of_its_own_and_keeps_what_was_valid() {
     let plan = plan(2, 6, 1);
     let of = |blocks: u32| {
-        let both = (1..=blocks)
-            .flat_map(|block| [((block, 0), last(2, true)), ((block, 1), last(2, true))]);
+        let both = (1..=blocks).flat_map(|block| [((block, 0, 2), true), ((block, 1, 2), true)]);
         StoredAttempts(both.collect())
     };
     let rules = Rules { repeats: 0, ..FIXED };
