@@ -57,6 +57,8 @@ pub struct MetricSpec {
     /// Factor that converts the extracted number to `unit`.
     pub scale: f64,
     pub primary: bool,
+    /// Whether `[experiment] primary` names it, which does not change the workload's own.
+    pub named_primary: bool,
     /// The number may be missing, or 0 if nothing was measured.
     pub optional: bool,
     /// How the numbers of several drivers make one; absent: they make none.
@@ -126,7 +128,19 @@ impl MatchChoice {
         &[("last", Self::Last), ("first", Self::First), ("mean", Self::Mean), ("sum", Self::Sum)];
 }
 
+impl MetricSpec {
+    /// Returns whether trials are compared by it, which needs a number above 0.
+    pub fn is_primary(&self) -> bool {
+        self.primary || self.named_primary
+    }
+}
+
 impl CommandSpec {
+    /// Notes the metric that `[experiment] primary` names, which may be none of the command's.
+    pub fn note_primary(&mut self, name: &str) {
+        self.metrics.iter_mut().for_each(|metric| metric.named_primary = metric.name == name);
+    }
+
     /// Returns every text that may contain placeholders, except those of `warm_up`.
     fn texts(&self) -> impl Iterator<Item = &Template> {
         let lines = [Some(&self.run), self.setup.as_ref(), self.cleanup.as_ref()];

@@ -116,6 +116,11 @@ pub fn parse(
     };
     let background = background::parse(&root, others)?;
     workloads.iter_mut().for_each(|workload| workload.axes.extend(axes.iter().cloned()));
+    let primary = head.name("primary")?;
+    if let Some(name) = &primary {
+        let commands = workloads.iter_mut().filter_map(|workload| workload.command.as_mut());
+        commands.for_each(|command| command.note_primary(name));
+    }
     let experiment = Experiment {
         name: head.name("name")?.unwrap_or_else(|| stem.to_owned()),
         blocks,
@@ -129,7 +134,7 @@ pub fn parse(
             .unwrap_or(screening.as_ref().is_none_or(|s| !s.kind.is_factorial())),
         burn_in: head.boolean("burn_in")?,
         telemetry: head.duration("telemetry", true)?.unwrap_or(Duration::from_secs(1)),
-        primary: head.name("primary")?,
+        primary,
         hosts,
         rules,
         sweep: size::kind(&head)?,

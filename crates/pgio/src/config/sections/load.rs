@@ -123,7 +123,12 @@ pub static METRIC: SectionDef = SectionDef {
             "true for the only metric",
             "whether this metric is judged; of several metrics, one must be",
         ),
-        key("optional", "true or false", "false", "whether the number may be missing"),
+        key(
+            "optional",
+            "true or false",
+            "false",
+            "whether the number may be missing; not for a metric that is judged",
+        ),
         key(
             "combine",
             "sum, mean, max or min",

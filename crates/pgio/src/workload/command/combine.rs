@@ -66,6 +66,7 @@ mod tests {
             source: OutputSource::Stdout,
             scale: 1.0,
             primary,
+            named_primary: false,
             optional: false,
             combine,
         }

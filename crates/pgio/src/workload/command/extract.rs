@@ -1,6 +1,6 @@
 //! Extracts numbers from a program's output by JSON pointer or regular expression. Pure.
 //!
-//! A missing or malformed number fails the trial, and so does a judged number of 0 or below, which has
+//! A missing or malformed number fails the trial, and so does 0 or below in the primary metric, which has
 //! no ratio: otherwise an experiment would run for hours before it reports the error.
 
 use std::collections::BTreeMap;
@@ -59,18 +59,28 @@ fn extract_value(spec: &MetricSpec, text: &str) -> Result<Option<f64>, String> {
         if spec.optional {
             return Ok(None);
         }
-        let hint = if spec.primary { "" } else { ", or write optional = true" };
+        let hint = if spec.is_primary() { "" } else { ", or write optional = true" };
         return Err(wrong(describe_missing(&spec.extractor)) + hint);
     };
     let value = found * spec.scale;
     let has_no_ratio = value <= 0.0 && spec.better != Better::Neither;
     match value {
         _ if !value.is_finite() => Err(wrong(format!("{found} is not a finite number"))),
-        _ if spec.primary && value <= 0.0 => Err(format!(
-            "{value} has no ratio, which a judged metric needs; find out why so little was measured, or set primary = true for another metric"
+        _ if spec.is_primary() && value <= 0.0 => Err(format!(
+            "{value} has no ratio, which a judged metric needs; find out why so little was measured, or {}",
+            other_primary(spec)
         )),
         _ if spec.optional && has_no_ratio => Ok(None),
         _ => Ok(Some(value)),
+    }
+}
+
+/// Returns how another metric becomes the primary one.
+fn other_primary(spec: &MetricSpec) -> &'static str {
+    if spec.named_primary {
+        "name another metric as primary in [experiment]"
+    } else {
+        "set primary = true for another metric"
     }
 }
 
@@ -218,6 +228,7 @@ mod tests {
             source: OutputSource::Stdout,
             scale: 1.0,
             primary: true,
+            named_primary: false,
             optional: false,
             combine: None,
         }
@@ -331,6 +342,20 @@ mod tests {
         let json = MetricSpec { extractor: pointers(&["/a"]), ..directed };
         assert_eq!(of(&json, "nothing"), Ok(None));
         assert!(of(&json, "{\"a\": null}").unwrap_err().contains("/a is null"));
+    }
+
+    #[test]
+    fn a_metric_that_the_experiment_names_as_primary_needs_a_ratio() {
+        let own = spec(regex("x=(\\S+)", MatchChoice::Last));
+        let other = MetricSpec { primary: false, better: Better::Higher, ..own };
+        assert_eq!(of(&other, "x=0"), Ok(Some(0.0)));
+        let named = MetricSpec { named_primary: true, ..other };
+        assert_eq!(of(&named, "x=2"), Ok(Some(2.0)));
+        let error = of(&named, "x=0").unwrap_err();
+        let why = "0 has no ratio, which a judged metric needs; find out why so little was measured, \
+                   or name another metric as primary in [experiment]";
+        assert!(error.contains(why), "{error}");
+        assert!(!of(&named, "").unwrap_err().contains("optional"));
     }
 
     #[test]

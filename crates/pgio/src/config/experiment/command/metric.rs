@@ -25,6 +25,7 @@ pub(super) fn parse(section: &Section<'_>) -> Result<MetricSpec, ConfigError> {
         source: source(section)?,
         scale: scale(section)?,
         primary: section.boolean("primary")?.unwrap_or(false),
+        named_primary: false,
         optional: section.boolean("optional")?.unwrap_or(false),
         combine: one_of(section, "combine", Combine::ALL)?,
     })

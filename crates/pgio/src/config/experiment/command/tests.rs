@@ -171,3 +171,18 @@ fn errors_in_metrics_name_line_and_key() {
     let same = refused(&format!("run = 'p'\n{METRIC}{METRIC}"));
     insta::assert_snapshot!(same, @"x.toml:10: workload.metric.name: `tps` is the name of two metrics");
 }
+
+#[test]
+fn the_experiment_may_name_another_primary_metric() {
+    let own = METRIC.replace("'tps'", "'rows'").replace("regex", "primary = true\nregex");
+    let text = format!(
+        "[experiment]\nprimary = 'tps'\n[workload]\nkind = 'command'\nrun = 'p'\n{METRIC}{own}\
+         [[condition]]\nname = 'a'\n"
+    );
+    let mut experiment = parse_file(&text, "x.toml", "x", &[], &[]).unwrap();
+    let spec = experiment.workloads.remove(0).command.unwrap();
+    assert_eq!(spec.primary().name, "rows", "drivers are weighted by the workload's own");
+    let primary: Vec<(&str, bool, bool)> =
+        spec.metrics.iter().map(|m| (m.name.as_str(), m.named_primary, m.is_primary())).collect();
+    assert_eq!(primary, [("rows", false, true), ("tps", true, true)]);
+}
