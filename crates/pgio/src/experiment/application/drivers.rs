@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use super::error::RunError;
 use super::job::Job;
-use crate::config::command::CommandSpec;
+use crate::config::command::{CommandSpec, MetricSpec};
 use crate::config::drivers::{DriverSpec, Spread};
 use crate::config::experiment::{WorkloadKind, WorkloadSpec};
 use crate::config::value::EngineName;
@@ -50,28 +50,31 @@ fn check_work(job: &Job, workload: &WorkloadSpec) -> Result<(), DriverError> {
                 "workload `{name}`: drivers measure a place on their own hosts, not the target's device; write path in [workload], or leave out the drivers"
             )
         }
-        WorkloadKind::Command => match workload.command.as_ref().and_then(obstacle) {
-            Some(why) => format!("workload `{name}`: {why}"),
-            None => return Ok(()),
-        },
+        WorkloadKind::Command => {
+            let also_judge = &job.experiment.rules.question.also_judge;
+            match workload.command.as_ref().and_then(|spec| obstacle(spec, also_judge)) {
+                Some(why) => format!("workload `{name}`: {why}"),
+                None => return Ok(()),
+            }
+        }
     };
     Err(DriverError::Refused(why))
 }
 
 /// Returns what prevents drivers from running a command; none: nothing.
-fn obstacle(spec: &CommandSpec) -> Option<String> {
+fn obstacle(spec: &CommandSpec, also_judge: &[String]) -> Option<String> {
     if let Some(host) = &spec.host {
         return Some(format!(
             "each driver runs the command on its own host, not on {host}; delete host, or leave out the drivers"
         ));
     }
-    let primary = spec.primary();
-    primary.combine.is_none().then(|| {
-        format!(
-            "pgio does not know how to combine the values of several drivers for `{}`; write combine = \"sum\", \"mean\", \"max\" or \"min\" in its [[workload.metric]]",
-            primary.name
-        )
-    })
+    // Without `combine` no trial of several drivers has a value to compare.
+    let is_judged = |metric: &MetricSpec| metric.is_primary() || also_judge.contains(&metric.name);
+    let uncombined = spec.metrics.iter().find(|m| is_judged(m) && m.combine.is_none())?;
+    Some(format!(
+        "pgio does not know how to combine the values of several drivers for `{}`; write combine = \"sum\", \"mean\", \"max\" or \"min\" in its [[workload.metric]]",
+        uncombined.name
+    ))
 }
 
 /// A driver works on one server at a time.
@@ -140,4 +143,27 @@ pub(super) fn start(
         generators.insert(name.clone(), Generator::Drivers(drivers));
     }
     Ok(generators)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::application::test_support::job;
+
+    #[test]
+    fn each_judged_metric_of_a_command_can_be_combined() {
+        let checked = |head: &str| {
+            let job = job(&format!(
+                "[target]\nprivate = true\n[experiment]\n{head}\n[workload]\nkind = 'command'\npreset = 'sysbench-oltp_read_only'\n"
+            ));
+            check_work(&job, &job.experiment.workloads[0]).map_err(|error| error.to_string())
+        };
+        checked("").unwrap();
+        checked("primary = 'sysbench_latency_mean'").unwrap();
+        for head in ["primary = 'sysbench_latency_p95'", "also_judge = ['sysbench_latency_p95']"] {
+            let error = checked(head).unwrap_err();
+            let expected = "combine the values of several drivers for `sysbench_latency_p95`";
+            assert!(error.contains(expected), "{head}: {error}");
+        }
+    }
 }
