@@ -107,6 +107,7 @@ pub fn parse(
     let others: Vec<&str> =
         conditions.iter().map(|c| c.name.as_str()).filter(|name| *name != baseline).collect();
     let rules = rules::parse(&head, blocks, targets.values(), checks, &others)?;
+    workload::check_judged(&head, &rules.question.judge, &workloads, &others)?;
     let others = background::Others {
         targets: &targets,
         conditions: &conditions,

@@ -195,6 +195,34 @@ fn not_applicable(kind: WorkloadKind) -> String {
     format!("does not apply to the workload `{}`; delete it", kind.name())
 }
 
+/// Refuses a workload that could answer nothing, because it runs none of the conditions that `judge` names. `others`
+/// are the conditions other than the baseline; a workload that runs none of them compares nothing anyway.
+pub(super) fn check_judged(
+    head: &Section<'_>,
+    judge: &[String],
+    workloads: &[WorkloadSpec],
+    others: &[&str],
+) -> Result<(), ConfigError> {
+    if judge.is_empty() {
+        return Ok(());
+    }
+    for workload in workloads {
+        let compared: Vec<&str> =
+            others.iter().copied().filter(|name| workload.runs_under(name)).collect();
+        if compared.is_empty() || judge.iter().any(|name| compared.contains(&name.as_str())) {
+            continue;
+        }
+        let message = format!(
+            "names no condition of the workload `{}`; name one that it runs ({}), or add `{}` to its conditions",
+            workload.name,
+            compared.join(", "),
+            judge[0]
+        );
+        return Err(head.error("judge", message));
+    }
+    Ok(())
+}
+
 fn check_conditions(
     section: &Section<'_>,
     workload: &WorkloadSpec,

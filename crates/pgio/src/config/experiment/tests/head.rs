@@ -91,6 +91,39 @@ fn invalid_rules_are_refused() {
 }
 
 #[test]
+fn each_workload_runs_a_condition_that_is_judged() {
+    let file = |judge: &str, more: &str, workloads: &str| {
+        let text = format!(
+            "[experiment]\njudge = {judge}\n{more}\n{workloads}\n[[condition]]\nname = 'base'\n\
+             [[condition]]\nname = 'x'\n[[condition]]\nname = 'y'\n"
+        );
+        parse(&text, "f.toml", "f", &[], &[]).map(drop).map_err(|error| error.to_string())
+    };
+    let both = "[[workload]]\nname = 'a'\n[[workload]]\nname = 'b'\nconditions = ['base', 'y']";
+    assert_eq!(
+        file("['x']", "", both).unwrap_err(),
+        "f.toml:2: experiment.judge: names no condition of the workload `b`; name one that it runs (y), \
+         or add `x` to its conditions"
+    );
+    file("['x', 'y']", "", both).unwrap();
+    file("['y']", "", both).unwrap();
+    // With the baseline alone there is nothing to judge, whatever is named.
+    file("['x']", "", &both.replace(", 'y'", "")).unwrap();
+    // The twin of the baseline is none of the conditions that are named.
+    file("['x']", "aa = false", both).unwrap_err();
+    let one = |conditions: &str| format!("[workload]\nconditions = {conditions}");
+    file("['x']", "", "").unwrap();
+    file("['x']", "", &one("['base', 'x']")).unwrap();
+    assert!(file("['x']", "", &one("['base', 'y']")).unwrap_err().contains("the workload `slob`"));
+    // Another baseline leaves the first condition to be judged.
+    file("['base']", "baseline = 'x'", &one("['base', 'x']")).unwrap();
+    // A list of values makes points, not conditions.
+    let swept = |conditions: &str| format!("{}\nupdate_pct = [0, 20]", one(conditions));
+    file("['x']", "", &swept("['base', 'x']")).unwrap();
+    file("['x']", "", &swept("['base', 'y']")).unwrap_err();
+}
+
+#[test]
 fn judged_conditions_and_metrics_must_exist() {
     let file = |head: &str| {
         format!(
