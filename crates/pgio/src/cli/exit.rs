@@ -260,7 +260,7 @@ coded! {
         LiveError::StoredSlice => FILES,
         LiveError::Server(_) | LiveError::Cycles { .. } | LiveError::Joint { .. } | LiveError::Weave(_) | LiveError::ShortSlices(_) => REFUSED,
         LiveError::Engine(source) => source.code(),
-        LiveError::Room { source, .. } => source.code(),
+        LiveError::Room { source, .. } | LiveError::BackgroundRoom { source, .. } => source.code(),
         LiveError::Dataset(source) => source.code(),
         LiveError::Postgres(_) => TRIAL,
     },

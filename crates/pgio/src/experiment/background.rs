@@ -54,7 +54,37 @@ impl std::fmt::Debug for Background {
     }
 }
 
+/// What background work takes from its server.
+#[derive(Debug)]
+pub struct Neighbor<'a> {
+    pub spec: &'a BackgroundSpec,
+    pub server: Resource,
+    /// Its sessions, and the admin session beside them.
+    pub connections: u32,
+}
+
+impl<'a> Neighbor<'a> {
+    pub fn new(
+        spec: &'a BackgroundSpec,
+        server: Resource,
+        workload: &dyn Workload,
+    ) -> Neighbor<'a> {
+        Neighbor { spec, server, connections: workload.connections().saturating_add(1) }
+    }
+}
+
+/// Returns the connections that background work takes from a server beside a condition. Two targets may be
+/// databases of one server.
+pub fn connections_beside(all: &[Neighbor<'_>], condition: &str, server: &Resource) -> u32 {
+    let here = all.iter().filter(|n| n.server == *server && n.spec.runs_beside(condition));
+    here.fold(0_u32, |sum, neighbor| sum.saturating_add(neighbor.connections))
+}
+
 impl Background {
+    pub fn neighbor(&self) -> Neighbor<'_> {
+        Neighbor::new(&self.spec, self.identity.clone(), &*self.workload)
+    }
+
     /// A program reports at its end only.
     fn is_program(&self) -> bool {
         let kind = self.spec.work.kind.def();
@@ -299,7 +329,36 @@ impl Drop for Running<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::config::experiment::parse;
     use pgio_results::CheckVerdict;
+
+    #[test]
+    fn background_work_takes_connections_of_its_server_in_its_conditions() {
+        let background = |name: &str, conditions: &str| {
+            format!(
+                "[[background]]\nname = '{name}'\ntarget = 'b'\nconditions = {conditions}\nkind = 'slob'\n"
+            )
+        };
+        let text = format!(
+            "[targets.a]\nprivate = true\n[targets.b]\nprivate = true\n[workload]\nkind = 'commit'\n{}{}\
+             [[condition]]\nname = 'alone'\ntarget = 'a'\n[[condition]]\nname = 'noisy'\ntarget = 'a'\n",
+            background("one", "['alone', 'noisy']"),
+            background("two", "['noisy']"),
+        );
+        let experiment = parse(&text, "x.toml", "x", &[], &[]).unwrap();
+        let [one, two] = experiment.background.as_slice() else { panic!("two") };
+        let server = |number: &str| Resource::server(&format!("{number} at port 5432"));
+        let neighbor =
+            |spec, number, connections| Neighbor { spec, server: server(number), connections };
+        let all = [neighbor(one, "7", 31), neighbor(two, "7", 5)];
+        let beside = |condition: &str, number| connections_beside(&all, condition, &server(number));
+        assert_eq!([beside("alone", "7"), beside("noisy", "7")], [31, 36]);
+        // The second copy of a condition is measured beside the same work.
+        assert_eq!(beside("alone (A/A)", "7"), 31);
+        assert_eq!(beside("noisy", "8"), 0, "another server");
+        let elsewhere = [neighbor(one, "7", 31), neighbor(two, "8", 5)];
+        assert_eq!(connections_beside(&elsewhere, "noisy", &server("8")), 5);
+    }
 
     #[test]
     fn a_rate_is_that_of_the_judged_window() {

@@ -13,8 +13,11 @@ use pgio_results::store::StoreError;
 pub enum LiveError {
     #[error("condition `{condition}`")]
     Treatment { condition: String, source: Box<TreatmentError> },
-    #[error("condition `{condition}`")]
-    Room { condition: String, source: Box<EngineError> },
+    /// `beside` names the background work that needs connections as well, if any.
+    #[error("condition `{condition}`{beside}")]
+    Room { condition: String, beside: String, source: Box<EngineError> },
+    #[error("background work `{name}`")]
+    BackgroundRoom { name: String, source: Box<EngineError> },
     #[error("condition `{condition}`: {why}")]
     Cycles { condition: String, why: String },
     #[error("condition `{condition}` cannot run on its targets in one window: {why}")]

@@ -22,7 +22,7 @@ pub use self::check::{CheckedCells, LiveCell, check};
 pub use self::further_servers::FurtherServers;
 use self::messages::output_files;
 use self::session::{Controlled, context, renew_session};
-use super::background::{Background, RunningBackground, WindowStart};
+use super::background::{Background, Neighbor, RunningBackground, WindowStart};
 use super::error::LiveError;
 use super::event::Event;
 use super::judging;
@@ -122,7 +122,10 @@ impl Live<'_> {
     /// Runs [`check`] for all cells. Returns the resources whose changes must be undone even
     /// after a kill.
     pub fn check(&mut self) -> Result<BTreeSet<Resource>, LiveError> {
-        self.checked = check(&self.cells, &mut self.targets, &self.hosts, &self.rules, &self.stop)?;
+        let neighbors: Vec<Neighbor<'_>> =
+            self.background.iter().map(Background::neighbor).collect();
+        let (hosts, rules, stop) = (&self.hosts, &self.rules, &self.stop);
+        self.checked = check(&self.cells, &mut self.targets, hosts, rules, &neighbors, stop)?;
         Ok(self.touched())
     }
 

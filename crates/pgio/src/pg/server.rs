@@ -136,23 +136,56 @@ pub fn inspect(client: &mut Client, target: &str) -> Result<Server, ServerError>
     Ok(Server { info, schema: row.get(6), is_superuser: row.get(7), warnings })
 }
 
-/// Connections available to ordinary roles.
+/// Connections of a server, and the settings that limit them.
 #[derive(Debug, Clone, Copy)]
 pub struct Connections {
     pub max: i64,
-    pub free: i64,
+    /// For superusers only.
+    pub superuser_reserved: i64,
+    /// For members of pg_use_reserved_connections only, from PostgreSQL 16 on.
+    pub reserved: i64,
+    pub used: i64,
+}
+
+impl Connections {
+    /// The settings that limit them, in the order of the fields.
+    pub const SETTINGS: [&str; 3] =
+        ["max_connections", "superuser_reserved_connections", "reserved_connections"];
+
+    /// Returns them under other values of these settings.
+    pub fn under(self, settings: &[(&str, i64)]) -> Connections {
+        let [max, superuser_reserved, reserved] = Self::SETTINGS;
+        let value = |name: &str, present: i64| {
+            settings.iter().find(|(set, _)| *set == name).map_or(present, |(_, value)| *value)
+        };
+        Connections {
+            max: value(max, self.max),
+            superuser_reserved: value(superuser_reserved, self.superuser_reserved),
+            reserved: value(reserved, self.reserved),
+            used: self.used,
+        }
+    }
+
+    /// Returns those available to ordinary roles.
+    pub fn free(&self) -> i64 {
+        (self.max - self.superuser_reserved - self.reserved - self.used).max(0)
+    }
 }
 
 pub fn connections(client: &mut impl GenericClient) -> Result<Connections, postgres::Error> {
     let row = client.query_one(
         "SELECT current_setting('max_connections')::bigint, \
-                current_setting('superuser_reserved_connections')::bigint \
-                  + coalesce(current_setting('reserved_connections', true), '0')::bigint, \
+                current_setting('superuser_reserved_connections')::bigint, \
+                coalesce(current_setting('reserved_connections', true), '0')::bigint, \
                 (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')",
         &[],
     )?;
-    let (max, reserved, used): (i64, i64, i64) = (row.get(0), row.get(1), row.get(2));
-    Ok(Connections { max, free: (max - reserved - used).max(0) })
+    Ok(Connections {
+        max: row.get(0),
+        superuser_reserved: row.get(1),
+        reserved: row.get(2),
+        used: row.get(3),
+    })
 }
 
 /// Checks that DBNAME, if given, is the database of the session.

@@ -21,9 +21,19 @@ const DESCRIPTORS_PER_SESSION: u64 = 5;
 /// Checks for room besides the existing sessions. Waits for a server that is still ending the sessions
 /// of the previous trial.
 pub fn wait_for_room(admin: &mut Client, needed: u32, stop: &Stop) -> Result<(), EngineError> {
+    wait_for_declared_room(admin, &[], needed, stop)
+}
+
+/// [`wait_for_room`] for a server as it will be under these values of [`Connections::SETTINGS`].
+pub fn wait_for_declared_room(
+    admin: &mut Client,
+    declared: &[(&str, i64)],
+    needed: u32,
+    stop: &Stop,
+) -> Result<(), EngineError> {
     let begun = Instant::now();
     loop {
-        match check_room(admin, needed) {
+        match check_room(admin, declared, needed) {
             Err(EngineError::TooFewConnections { max, .. })
                 if i64::from(needed) < max
                     && begun.elapsed() < END_TIMEOUT
@@ -36,15 +46,26 @@ pub fn wait_for_room(admin: &mut Client, needed: u32, stop: &Stop) -> Result<(),
     }
 }
 
-fn check_room(admin: &mut Client, needed: u32) -> Result<(), EngineError> {
-    let Connections { max, free } = server::connections(admin).map_err(|source| {
-        EngineError::Postgres { doing: "querying the free connections", source }
+fn check_room(
+    admin: &mut Client,
+    declared: &[(&str, i64)],
+    needed: u32,
+) -> Result<(), EngineError> {
+    let found = server::connections(admin).map_err(|source| EngineError::Postgres {
+        doing: "querying the free connections",
+        source,
     })?;
-    if i64::from(needed) > free {
-        return Err(EngineError::TooFewConnections { needed, free, max });
-    }
+    check_free(found.under(declared), needed)?;
     raise_limit(u64::from(needed) * DESCRIPTORS_PER_SESSION)
         .map_err(|limit| EngineError::TooFewDescriptors { needed, limit })
+}
+
+fn check_free(connections: Connections, needed: u32) -> Result<(), EngineError> {
+    let free = connections.free();
+    if i64::from(needed) > free {
+        return Err(EngineError::TooFewConnections { needed, free, max: connections.max });
+    }
+    Ok(())
 }
 
 /// Descriptors reserved for other uses.
@@ -70,6 +91,29 @@ fn raise_limit(needed: u64) -> Result<(), u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn sessions_fit_beside_those_that_are_there_and_those_that_are_reserved() {
+        let found = Connections { max: 100, superuser_reserved: 3, reserved: 0, used: 7 };
+        let free =
+            |declared: &[(&str, i64)], needed| match check_free(found.under(declared), needed) {
+                Ok(()) => None,
+                Err(EngineError::TooFewConnections { free, max, .. }) => Some((free, max)),
+                Err(other) => panic!("{other}"),
+            };
+        assert_eq!((free(&[], 90), free(&[], 91)), (None, Some((90, 100))));
+        // A condition lowers or raises the limit.
+        let small = [("max_connections", 50)];
+        assert_eq!((free(&small, 40), free(&small, 64)), (None, Some((40, 50))));
+        assert_eq!(free(&[("max_connections", 200)], 190), None);
+        let reserved = [("superuser_reserved_connections", 10), ("reserved_connections", 20)];
+        assert_eq!((free(&reserved, 63), free(&reserved, 64)), (None, Some((63, 100))));
+        assert_eq!(free(&[("max_connections", 5)], 1), Some((0, 5)));
+        // Each setting that is asked for is one of the limits.
+        for name in Connections::SETTINGS {
+            assert_ne!(found.under(&[(name, 99)]).free(), found.free(), "{name}");
+        }
+    }
 
     #[test]
     fn only_the_soft_limit_is_raised() {

@@ -101,3 +101,44 @@ sessions = 1
     assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
     assert!(dir.journals().is_empty());
 }
+
+#[test]
+fn a_server_without_connections_for_both_is_refused_before_the_first_trial() {
+    let dir = Workdir::new();
+    let server = shared_primary(INSTALLED);
+    // Two databases of one server share its connections.
+    let (judged, other) = (fresh_database(server), fresh_database(server));
+    let text = format!(
+        r#"[experiment]
+blocks = 1
+duration = "200ms"
+aa = false
+
+[targets.judged]
+dsn = {judged:?}
+
+[targets.other]
+dsn = {other:?}
+
+[workload]
+kind = "commit"
+sessions = 90
+
+[[condition]]
+name = "noisy"
+target = "judged"
+
+[[background]]
+target = "other"
+conditions = ["noisy"]
+kind = "commit"
+sessions = 20
+"#
+    );
+    let needed =
+        ["condition `noisy`, with 21 connections for background work", "111 sessions are needed"];
+    dir.write("e.toml", &text);
+    dir.pgio(&["compare", "e.toml", "--plan"]).expect(4, &needed);
+    dir.compare(&text).expect(4, &needed);
+    assert!(!dir.out().exists() && dir.journals().is_empty());
+}

@@ -180,6 +180,20 @@ fn a_users_server_is_restarted_for_a_setting_and_restored() {
 }
 
 #[test]
+fn a_condition_without_connections_for_its_sessions_is_refused_before_the_first_trial() {
+    let server = Managed::start("");
+    let (first, dir) = (server.process(), Workdir::new());
+    let conditions = [("a", ""), ("small", "max_connections = 50")];
+    let text = experiment_on(&server.target(), QUICK, "sessions = 64", &conditions);
+    let small = ["condition `small`", "64 sessions are needed", "of 50 connections free"];
+    dir.write("e.toml", &text);
+    dir.pgio(&["compare", "e.toml", "--plan"]).expect(REFUSED, &small);
+    dir.compare(&text).expect(REFUSED, &small);
+    assert_eq!(server.process(), first, "it was not restarted");
+    assert!(!dir.out().exists() && dir.journals().is_empty());
+}
+
+#[test]
 fn a_restart_waits_for_the_standby_that_commits_wait_for() {
     let server = Managed::start("-c synchronous_commit=local");
     let _standby = server.standby();

@@ -4,14 +4,16 @@
 
 use std::collections::BTreeMap;
 
+use postgres::Client;
+
 use super::error::OpenError;
 use super::job::Job;
 use super::servers::TargetServer;
 use super::workloads::{self, WorkPlace};
 use crate::config::Layer;
-use crate::config::experiment::{BackgroundSpec, WorkloadSpec};
+use crate::config::experiment::{BackgroundSpec, Condition, WorkloadSpec};
 use crate::experiment::admin::{open_admin, open_reader};
-use crate::experiment::background::Background;
+use crate::experiment::background::{Background, Neighbor, connections_beside};
 use crate::experiment::error::LiveError;
 use crate::experiment::event::Observer;
 use crate::experiment::live::LiveCell;
@@ -19,6 +21,7 @@ use crate::host::LOCAL;
 use crate::host::stop::Stop;
 use crate::pg::server::{self, Server};
 use crate::treatment::Resource;
+use crate::workload;
 use crate::workload::command::LastSetup;
 
 /// Prepares the work that runs beside a judged workload; a private server is loaded, unless the judged
@@ -64,24 +67,52 @@ pub(super) fn prepare(
             private: target.cluster.is_some(),
             table_journal: None,
         });
+        let neighbors: Vec<Neighbor<'_>> = all.iter().map(Background::neighbor).collect();
+        check_room(job, &neighbors, &mut admin, stop)?;
     }
     Ok(all)
 }
 
-/// Refuses, on servers that exist, work that could not be prepared.
-pub(super) fn check_on(
-    job: &Job,
+/// Refuses, on servers that exist, work that could not be prepared. Returns what it takes from these servers.
+pub(super) fn check_on<'a>(
+    job: &'a Job,
     servers: &BTreeMap<String, TargetServer>,
     stop: &Stop,
     observe: &mut Observer<'_>,
-) -> Result<(), OpenError> {
+) -> Result<Vec<Neighbor<'a>>, OpenError> {
+    let mut all = Vec::new();
     for spec in &job.experiment.background {
         let Some(target) = servers.get(&spec.target) else { continue };
         let (mut admin, server) = open_reader(&target.params)?;
+        let identity = server::identity(&mut admin).map_err(LiveError::from)?;
         let last_setup = LastSetup::default();
         let place = work_place(job, target, &server, &last_setup, false, stop);
-        workloads::prepare(&spec.work, layer(job, spec), &place, &mut admin, observe)?;
+        let layer = layer(job, spec);
+        let workload = workloads::prepare(&spec.work, layer, &place, &mut admin, observe)?;
+        all.push(Neighbor::new(spec, Resource::server(&identity), &*workload));
+        check_room(job, &all, &mut admin, stop)?;
     }
+    Ok(all)
+}
+
+/// Refuses the last of these for which its server has no room beside conditions that run on other targets.
+/// `live::check` judges the conditions that run there, because they may change the limit. `admin` is a session there.
+fn check_room(
+    job: &Job,
+    all: &[Neighbor<'_>],
+    admin: &mut Client,
+    stop: &Stop,
+) -> Result<(), OpenError> {
+    let Some(last) = all.last() else { return Ok(()) };
+    let runs_apart = |c: &&Condition| c.targets().all(|target| *target != last.spec.target);
+    let apart = job.experiment.conditions.iter().filter(runs_apart);
+    let needed = apart.map(|c| connections_beside(all, &c.name, &last.server)).max().unwrap_or(0);
+    // The trial has one admin session there instead of this one.
+    let room = workload::wait_for_room(admin, needed.saturating_sub(1), stop);
+    room.map_err(|source| LiveError::BackgroundRoom {
+        name: last.spec.work.name.clone(),
+        source: Box::new(source),
+    })?;
     Ok(())
 }
 

@@ -19,6 +19,7 @@ use super::rights;
 use super::servers::{self, TargetServer};
 use super::workloads;
 use crate::config::experiment::{Experiment, Target, WorkloadSpec};
+use crate::experiment::background::Neighbor;
 use crate::experiment::event::{Event, Observer};
 use crate::experiment::{conflicts, live};
 use crate::host::stop::Stop;
@@ -53,9 +54,9 @@ pub fn validate(
     rights::check(job, &hosts)?;
     background::check(job)?;
     let servers = servers::existing_servers(&job.experiment, params, &hosts);
-    background::check_on(job, &servers, &Stop::new(), observe)?;
+    let neighbors = background::check_on(job, &servers, &Stop::new(), observe)?;
     for workload in &job.experiment.workloads {
-        validate_workload(job, workload, &servers, &hosts, observe)?;
+        validate_workload(job, workload, &servers, &hosts, &neighbors, observe)?;
     }
     Ok(validate_private(&job.experiment)?)
 }
@@ -65,6 +66,7 @@ fn validate_workload(
     spec: &WorkloadSpec,
     servers: &BTreeMap<String, TargetServer>,
     hosts: &Hosts,
+    neighbors: &[Neighbor<'_>],
     observe: &mut Observer<'_>,
 ) -> Result<(), RunError> {
     let stop = Stop::new();
@@ -78,7 +80,7 @@ fn validate_workload(
             targets.insert(name.clone(), target);
         }
     }
-    live::check(&cells, &mut targets, hosts, &rules, &stop)?;
+    live::check(&cells, &mut targets, hosts, &rules, neighbors, &stop)?;
     if cells.iter().any(|cell| cell.targets().any(|target| !servers.contains_key(target))) {
         validate_work(job, spec, hosts)?;
     }

@@ -9,13 +9,15 @@ use std::time::Duration;
 use super::compatible;
 use super::session::{Controlled, context};
 use crate::config::experiment::{Checkpoint, Rules, Weave};
+use crate::experiment::background::{Neighbor, connections_beside};
 use crate::experiment::cycles;
 use crate::experiment::error::LiveError;
 use crate::experiment::reset;
 use crate::experiment::target::Target;
 use crate::host::Hosts;
 use crate::host::stop::Stop;
-use crate::treatment::{self, Prepared, Resource, Touch, TreatmentError, Treatments};
+use crate::pg::server::Connections;
+use crate::treatment::{self, Prepared, Resource, Touch, Treatment, TreatmentError, Treatments};
 use crate::workload;
 use pgio_results::sweep::Cell;
 
@@ -57,12 +59,14 @@ pub struct CheckedCells {
 }
 
 /// Refuses, before anything is changed, what cannot work; skips cells of targets that are not among
-/// these. Notes with each target the changes that must be undone even after a kill.
+/// these. Notes with each target the changes that must be undone even after a kill. `neighbors` are the background
+/// work of the conditions.
 pub fn check(
     cells: &[LiveCell],
     targets: &mut BTreeMap<String, Target>,
     hosts: &Hosts,
     rules: &Rules,
+    neighbors: &[Neighbor<'_>],
     stop: &Stop,
 ) -> Result<CheckedCells, LiveError> {
     let mut all = CheckedCells::default();
@@ -71,7 +75,7 @@ pub fn check(
         for (number, name) in cell.targets().enumerate() {
             let prepared = match targets.get_mut(name) {
                 Some(target) => {
-                    let given = Given { cell, hosts, rules, stop };
+                    let given = Given { cell, hosts, rules, neighbors, stop };
                     check_on(&given, target, &mut taken, &mut all.any_tablespace)?
                 }
                 None => Vec::new(),
@@ -107,6 +111,7 @@ struct Given<'a> {
     cell: &'a LiveCell,
     hosts: &'a Hosts,
     rules: &'a Rules,
+    neighbors: &'a [Neighbor<'a>],
     stop: &'a Stop,
 }
 
@@ -117,7 +122,7 @@ fn check_on(
     taken: &mut BTreeSet<Resource>,
     any_tablespace: &mut bool,
 ) -> Result<Vec<Box<dyn Prepared>>, LiveError> {
-    let Given { cell, hosts, rules, stop } = given;
+    let Given { cell, hosts, rules, neighbors, stop } = given;
     let mut control = Controlled::new(target);
     let mut context = context(target, &mut control, hosts, stop);
     let checked = if taken.is_empty() {
@@ -136,15 +141,7 @@ fn check_on(
     }));
     target.note(checked.touches);
     refuse_useless_settings(cell, target, &checked.prepared)?;
-    // A condition that sets max_connections is checked in its trials.
-    if !treatment::declares(&cell.treatments, "max_connections") {
-        let needed = target.workloads[cell.work].connections();
-        let room = workload::wait_for_room(&mut target.admin, needed, stop);
-        room.map_err(|source| LiveError::Room {
-            condition: cell.title.clone(),
-            source: Box::new(source),
-        })?;
-    }
+    check_room(cell, target, neighbors, stop)?;
     if rules.checkpoint == Checkpoint::Spread {
         let declared = treatment::declared_value(&cell.treatments, "checkpoint_timeout");
         let timeout = cycles::cycle_seconds(&mut target.admin, declared.as_deref())?;
@@ -152,6 +149,39 @@ fn check_on(
             .map_err(|why| LiveError::Cycles { condition: cell.title.clone(), why })?;
     }
     Ok(checked.prepared)
+}
+
+/// Refuses a cell for whose sessions, and those of its background work, the server has no room under the condition.
+fn check_room(
+    cell: &LiveCell,
+    target: &mut Target,
+    neighbors: &[Neighbor<'_>],
+    stop: &Stop,
+) -> Result<(), LiveError> {
+    // A value that only the server can read shows in the trials.
+    let Some(declared) = declared_limits(&cell.treatments) else { return Ok(()) };
+    let beside = connections_beside(neighbors, &cell.cell.condition, &target.identity);
+    let needed = target.workloads[cell.work].connections().saturating_add(beside);
+    let room = workload::wait_for_declared_room(&mut target.admin, &declared, needed, stop);
+    room.map_err(|source| LiveError::Room {
+        condition: cell.title.clone(),
+        beside: match beside {
+            0 => String::new(),
+            _ => format!(", with {beside} connections for background work"),
+        },
+        source: Box::new(source),
+    })
+}
+
+/// Returns what a condition sets of the settings that limit connections; `None` if a value is no plain number.
+fn declared_limits(treatments: &[Box<dyn Treatment>]) -> Option<Vec<(&'static str, i64)>> {
+    let mut all = Vec::new();
+    for name in Connections::SETTINGS {
+        if let Some(value) = treatment::declared_value(treatments, name) {
+            all.push((name, value.trim().parse::<i64>().ok()?));
+        }
+    }
+    Some(all)
 }
 
 /// Refuses settings of sessions for a workload that has no sessions on the server: they would be in force nowhere.
@@ -221,4 +251,27 @@ fn weave_obstacle(
         }
     }
     None
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::experiment::TreatmentSpec;
+
+    #[test]
+    fn the_limits_of_a_condition_are_those_that_it_sets() {
+        let limits = |body: &str| {
+            let table: toml::Table = toml::from_str(&format!("body = {body}")).unwrap();
+            let kind = "postgres".to_owned();
+            let spec = TreatmentSpec { kind, body: table["body"].clone(), line: 1 };
+            declared_limits(&treatment::parse_all(&[spec]).unwrap())
+        };
+        assert_eq!(limits("{ work_mem = '7MB' }"), Some(Vec::new()));
+        assert_eq!(limits("{ max_connections = 50 }"), Some(vec![("max_connections", 50)]));
+        assert_eq!(
+            limits("{ Reserved_Connections = '5', max_connections = 50 }"),
+            Some(vec![("max_connections", 50), ("reserved_connections", 5)])
+        );
+        assert_eq!(limits("{ max_connections = '0x40' }"), None);
+    }
 }

@@ -26,7 +26,7 @@ pub(super) fn start<'a>(
 ) -> Option<Recorder<'a>> {
     let sources = request.sources?;
     let needed = i64::from(telemetry::SESSIONS);
-    let room = server::connections(admin).is_ok_and(|c| c.free >= needed);
+    let room = server::connections(admin).is_ok_and(|c| c.free() >= needed);
     let pid = admin.query_one("SELECT pg_backend_pid()", &[]).map(|row| row.get(0));
     let seed = derive(request.seed, "waits", 0);
     // The hosts of a joint window are observed once, for all its servers.

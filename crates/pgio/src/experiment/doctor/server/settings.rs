@@ -33,7 +33,7 @@ pub(super) fn judge(subject: &Subject, row: &Row, client: &mut Client) -> Vec<Ch
         check_autovacuum(row.get("autovacuum"), row.get("vacuum_workers")),
     ];
     checks.extend(
-        server::connections(client).ok().map(|found| check_connections(sessions, found.free)),
+        server::connections(client).ok().map(|found| check_connections(sessions, found.free())),
     );
     checks.extend(clock::reading(client).map(|cost| check_clock(cost, row.get("track_io_timing"))));
     checks
