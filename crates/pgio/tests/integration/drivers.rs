@@ -253,6 +253,9 @@ fn drivers_that_cannot_work_are_refused_before_anything_changes() {
     ] {
         refused(&dir, text, &["--drivers", drivers], code, expected);
     }
+    // A plan refuses what the last of several workloads would refuse after all others.
+    let planned = ["--drivers", "local:3", "--plan"];
+    refused(&dir, &good, &planned, 4, "3 drivers are more than the workload has sessions (2)");
     // Without the engine's programs.
     dir.write("experiment.toml", &good);
     for (args, expected) in [

@@ -12,6 +12,7 @@ use crate::config::experiment::{WorkloadKind, WorkloadSpec};
 use crate::config::value::EngineName;
 use crate::experiment::error::LiveError;
 use crate::experiment::live::Live;
+use crate::experiment::target::Target;
 use crate::workload::drivers::coordinator::{DriverCounts, Drivers, launch};
 use crate::workload::drivers::{DriverError, server_name};
 use crate::workload::{EngineError, Generator};
@@ -99,6 +100,31 @@ fn check_targets(job: &Job, spec: &DriverSpec) -> Result<(), DriverError> {
     Err(DriverError::Refused(refused))
 }
 
+/// Refuses work with fewer sessions than drivers. `servers` is the number of servers of the whole run.
+pub(super) fn check_sessions(
+    spec: &DriverSpec,
+    servers: usize,
+    targets: &BTreeMap<String, Target>,
+) -> Result<(), RunError> {
+    let each = spec.count / groups(spec, servers);
+    for workload in targets.values().flat_map(|target| &target.workloads) {
+        let Some(sessions) = workload.divisible() else { continue };
+        if sessions < each {
+            let sessions = sessions as usize;
+            return Err(refusal(DriverError::MoreThanSessions { drivers: each, sessions }));
+        }
+    }
+    Ok(())
+}
+
+/// Returns how many groups of drivers divide the servers among them.
+fn groups(spec: &DriverSpec, servers: usize) -> u32 {
+    match spec.spread {
+        Spread::Sessions => 1,
+        Spread::Target => servers.max(1) as u32,
+    }
+}
+
 /// Starts the drivers unless an earlier workload of the run has, and has each reach its servers. Returns the drivers
 /// of each target; `names` are all targets of the run.
 pub(super) fn start(
@@ -108,19 +134,9 @@ pub(super) fn start(
     run_id: &str,
     started: &OnceCell<Vec<Arc<Drivers>>>,
 ) -> Result<BTreeMap<String, Generator>, RunError> {
-    let groups = match spec.spread {
-        Spread::Sessions => 1,
-        Spread::Target => names.len().max(1) as u32,
-    };
-    let each = spec.count / groups;
+    check_sessions(spec, names.len(), &stage.targets)?;
+    let groups = groups(spec, names.len());
     let engine = |error: EngineError| RunError::from(LiveError::from(error));
-    for workload in stage.targets.values().flat_map(|target| &target.workloads) {
-        let Some(sessions) = workload.divisible() else { continue };
-        if sessions < each {
-            let sessions = sessions as usize;
-            return Err(refusal(DriverError::MoreThanSessions { drivers: each, sessions }));
-        }
-    }
     let all = match started.get() {
         Some(all) => all,
         None => {

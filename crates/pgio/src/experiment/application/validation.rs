@@ -81,6 +81,9 @@ fn validate_workload(
         }
     }
     live::check(&cells, &mut targets, hosts, &rules, neighbors, &stop)?;
+    if let Some(drivers) = &job.drivers {
+        drivers::check_sessions(drivers, job.experiment.targets.len(), &targets)?;
+    }
     if cells.iter().any(|cell| cell.targets().any(|target| !servers.contains_key(target))) {
         validate_work(job, spec, hosts)?;
     }
