@@ -168,7 +168,8 @@ fn check_metrics(experiment: &Experiment, base_keys: &Layer, file: &str) -> Resu
             let layers =
                 points.iter().map(|point| workload.layer_at(point).over(base_keys.clone()));
             let layers: Vec<Layer> = layers.collect();
-            if let Some(hint) = unmeasured(workload, &layers, metric) {
+            let hint = unmeasured(workload, &layers, metric);
+            if let Some(hint) = hint.or_else(|| uncompared(experiment, workload, metric)) {
                 let (file, workload) = (file.to_owned(), workload.name.clone());
                 let metric = metric.clone();
                 return Err(JobError::NotMeasured { file, key, metric, workload, hint });
@@ -195,6 +196,24 @@ fn unmeasured(workload: &WorkloadSpec, layers: &[Layer], metric: &str) -> Option
             (!has).then_some(OTHER_METRIC)
         }
     }
+}
+
+/// Returns why a workload cannot compare a metric of a single server: a trial has it for each server that it runs on,
+/// if some condition of the workload has several.
+fn uncompared(
+    experiment: &Experiment,
+    workload: &WorkloadSpec,
+    metric: &str,
+) -> Option<&'static str> {
+    let (_, target) = joint::split_name(metric)?;
+    if experiment.compared_targets(workload).iter().all(|name| name != target) {
+        return Some(", because its conditions compare no such target; name the metric without it");
+    }
+    let mut baseline = experiment.conditions.iter().filter(|c| c.name == experiment.baseline);
+    let has_target = baseline.any(|c| c.targets().any(|name| name == target));
+    (!has_target).then_some(
+        " under the baseline, with which the others are compared; name a target of the baseline",
+    )
 }
 
 /// Returns whether trials of a workload may lack a metric of its command: the worst ones would, such as those in
@@ -248,6 +267,33 @@ mod tests {
                        [[workload.metric]]\nname = 'commits_per_second'\nregex = '(\\d+)'\nunit = '/s'\nbetter = 'higher'\n";
         let error = try_job(command).unwrap_err();
         assert!(matches!(error, JobError::OwnMetric { .. }), "{error}");
+    }
+
+    #[test]
+    fn a_metric_of_one_server_is_judged_where_the_baseline_has_it() {
+        let with = |metric: &str, more: &str| {
+            let text = format!(
+                "[experiment]\nalso_judge = ['{metric}']\n[targets.a]\nprivate = true\n[targets.b]\nprivate = true\n\
+                 [[workload]]\nkind = 'commit'\n{more}[[condition]]\nname = 'alone'\ntarget = 'a'\n\
+                 [[condition]]\nname = 'other'\ntarget = 'b'\n[[condition]]\nname = 'both'\ntarget = ['a', 'b']\n"
+            );
+            let job = Job::parse(&text, "x.toml", "x", ConnectionKeys::default());
+            job.map(drop).map_err(|error| error.to_string())
+        };
+        with("commits_per_second@a", "").unwrap();
+        assert_eq!(
+            with("commits_per_second@b", "").unwrap_err(),
+            "x.toml: also_judge: the workload `commit` does not measure `commits_per_second@b` under the baseline, with \
+             which the others are compared; name a target of the baseline"
+        );
+        let apart =
+            "[[workload]]\nname = 'apart'\nkind = 'commit'\nconditions = ['alone', 'other']\n";
+        assert_eq!(
+            with("commits_per_second@a", apart).unwrap_err(),
+            "x.toml: also_judge: the workload `apart` does not measure `commits_per_second@a`, because its conditions \
+             compare no such target; name the metric without it"
+        );
+        with("commits_per_second", apart).unwrap();
     }
 
     #[test]
