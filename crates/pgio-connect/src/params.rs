@@ -33,12 +33,26 @@ pub struct ConnectParams {
     pub keepalives: Keepalives,
     pub ssl: SslParams,
     pub(super) passfile: Passfile,
-    /// The password file, unless it is the default one.
-    pub(super) given_passfile: Option<PathBuf>,
+    pub(super) given: Given,
     pub(super) warnings: Vec<ConnectWarning>,
     /// Created once for all sessions with these parameters, because it reads files.
     pub(super) tls: Arc<OnceLock<rustls::ClientConfig>>,
     pub(super) on_notice: OnNotice,
+}
+
+/// What the user gave, where the resolved value does not tell it from a default. Written for another host, the
+/// parameters contain no defaults of this one: that host has its own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub(super) struct Given {
+    pub(super) passfile: Option<PathBuf>,
+    /// In seconds, as written.
+    pub(super) connect_timeout: Option<i32>,
+    /// Whether `sslrootcert` was given; its value is in [`SslParams`].
+    pub(super) root: bool,
+    pub(super) cert: Option<PathBuf>,
+    pub(super) key: Option<PathBuf>,
+    /// sslcertmode=disable.
+    pub(super) no_client_cert: bool,
 }
 
 /// Callback for the server's notices; none by default.
@@ -136,9 +150,12 @@ impl ConnectParams {
         self
     }
 
-    /// Forgets where a password file was given, for a comparison of servers.
-    pub fn without_passfile(mut self) -> Self {
-        self.given_passfile = None;
+    /// Forgets what does not decide which server is reached, and how securely: the password file, timeouts and
+    /// keepalives. For a comparison of servers.
+    pub fn for_comparison(mut self) -> Self {
+        self.given.passfile = None;
+        self.given.connect_timeout = None;
+        self.keepalives = Keepalives::default();
         self
     }
 

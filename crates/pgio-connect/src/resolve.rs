@@ -11,13 +11,13 @@ mod settings;
 mod ssl;
 
 use std::fs;
-use std::path::{self, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::{ConnectError, Source};
 use super::keywords::{KEYWORDS, Pair};
-use super::params::{ChannelBinding, ConnectParams, Keepalives, OnNotice, SessionAttrs};
+use super::params::{ChannelBinding, ConnectParams, Given, Keepalives, OnNotice, SessionAttrs};
 use super::passfile::Passfile;
 use super::secret::Secret;
 use super::{Env, conninfo, service, uri};
@@ -36,9 +36,9 @@ pub fn resolve(text: &str, env: &Env) -> Result<ConnectParams, ConnectError> {
     let default_user = || Some(env.user.clone()).filter(|user| !user.is_empty());
     let user = settings.text("user").or_else(default_user).ok_or(ConnectError::NoUser)?;
     let password = settings.text("password").map(Secret::new);
-    let given_passfile = given_passfile(&settings);
+    let given = given(&settings)?;
     let default = || env.home.as_ref().map(|home| home.join(".pgpass"));
-    let passfile = match (&password, given_passfile.clone().or_else(default)) {
+    let passfile = match (&password, given.passfile.clone().or_else(default)) {
         (None, Some(path)) => Passfile::read(&path, &env.socket_dir).unwrap_or_else(|warning| {
             warnings.push(warning);
             Passfile::default()
@@ -61,7 +61,7 @@ pub fn resolve(text: &str, env: &Env) -> Result<ConnectParams, ConnectError> {
         keepalives: keepalives(&settings)?,
         ssl: ssl::resolve(&settings, env, &mut warnings)?,
         passfile,
-        given_passfile,
+        given,
         warnings,
         tls: Arc::default(),
         on_notice: OnNotice::default(),
@@ -157,10 +157,15 @@ fn find_service(name: &str, env: &Env) -> Result<(PathBuf, Vec<Pair>), ConnectEr
     Err(ConnectError::ServiceNotFound { name: name.to_owned(), looked_in })
 }
 
-/// As an absolute path: the parameters may be used again from another directory.
-fn given_passfile(settings: &Settings) -> Option<PathBuf> {
-    let path = PathBuf::from(settings.text("passfile")?);
-    Some(path::absolute(&path).unwrap_or(path))
+fn given(settings: &Settings) -> Result<Given, ConnectError> {
+    Ok(Given {
+        passfile: settings.file("passfile"),
+        connect_timeout: settings.number("connect_timeout")?,
+        root: settings.text("sslrootcert").is_some(),
+        cert: settings.file("sslcert"),
+        key: settings.file("sslkey"),
+        no_client_cert: ssl::no_client_cert(settings),
+    })
 }
 
 /// Default in seconds.

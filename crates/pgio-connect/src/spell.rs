@@ -1,10 +1,14 @@
 //! Writes resolved parameters without the password, but with the path of its file: as a conninfo string, which the journal stores
-//! to reconnect later, and as libpq's environment variables, for external programs. The password
-//! must come from libpq's other sources.
+//! to reconnect later and drivers get, and as libpq's environment variables, for external programs. The
+//! password must come from libpq's other sources.
+//!
+//! Files are written only if the user gave them: another host has default files of its own.
+
+use std::time::Duration;
 
 use super::endpoint::Endpoint;
 use super::keywords::KEYWORDS;
-use super::params::{ConnectParams, RootCert, SslMode};
+use super::params::{ConnectParams, Keepalives, RootCert, SslMode};
 use super::resolve::{CHANNEL_BINDING, SESSION_ATTRS};
 
 impl ConnectParams {
@@ -50,9 +54,21 @@ impl ConnectParams {
         if let Some(name) = named(CHANNEL_BINDING, &self.channel_binding) {
             pairs.push(("channel_binding", name.to_owned()));
         }
-        let passfile = self.given_passfile.iter();
+        let passfile = self.given.passfile.iter();
         pairs.extend(passfile.map(|path| ("passfile", path.display().to_string())));
         pairs.extend(self.options.iter().map(|options| ("options", options.clone())));
+        if addresses.iter().any(|a| !a.is_empty()) {
+            pairs.push(("hostaddr", addresses.join(",")));
+        }
+        let timeout = self.given.connect_timeout;
+        pairs.extend(timeout.map(|seconds| ("connect_timeout", seconds.to_string())));
+        pairs.extend(keepalives(&self.keepalives));
+        pairs.extend(self.tls_pairs());
+        pairs
+    }
+
+    fn tls_pairs(&self) -> Vec<(&'static str, String)> {
+        let mut pairs = Vec::new();
         if !self.ssl.sni {
             pairs.push(("sslsni", "0".to_owned()));
         }
@@ -62,20 +78,34 @@ impl ConnectParams {
         if !self.ssl.tls13 {
             pairs.push(("ssl_max_protocol_version", "TLSv1.2".to_owned()));
         }
-        if addresses.iter().any(|a| !a.is_empty()) {
-            pairs.push(("hostaddr", addresses.join(",")));
-        }
         match &self.ssl.root {
-            RootCert::None => {}
-            RootCert::File(path) => pairs.push(("sslrootcert", path.display().to_string())),
+            RootCert::File(path) if self.given.root => {
+                pairs.push(("sslrootcert", path.display().to_string()));
+            }
+            RootCert::File(_) | RootCert::None => {}
             RootCert::System => pairs.push(("sslrootcert", "system".to_owned())),
         }
-        if let Some(client) = &self.ssl.client {
-            pairs.push(("sslcert", client.cert.display().to_string()));
-            pairs.push(("sslkey", client.key.display().to_string()));
+        let files = [("sslcert", &self.given.cert), ("sslkey", &self.given.key)];
+        for (keyword, file) in files {
+            pairs.extend(file.iter().map(|path| (keyword, path.display().to_string())));
+        }
+        if self.given.no_client_cert {
+            pairs.push(("sslcertmode", "disable".to_owned()));
         }
         pairs
     }
+}
+
+fn keepalives(keep: &Keepalives) -> Vec<(&'static str, String)> {
+    let seconds = |time: Duration| time.as_secs().to_string();
+    let all = [
+        ("keepalives", keep.disabled.then(|| "0".to_owned())),
+        ("keepalives_idle", keep.idle.map(seconds)),
+        ("keepalives_interval", keep.interval.map(seconds)),
+        ("keepalives_count", keep.count.map(|count| count.to_string())),
+        ("tcp_user_timeout", keep.user_timeout.map(|time| time.as_millis().to_string())),
+    ];
+    all.into_iter().filter_map(|(keyword, value)| Some((keyword, value?))).collect()
 }
 
 /// Returns the name of a choice unless it is the default, the first one.
@@ -106,8 +136,9 @@ fn quoted(value: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{ConnectParams, Env, resolve};
+    use super::super::{ConnectParams, Env, RootCert, SslMode, resolve};
     use std::collections::BTreeMap;
+    use std::fs;
 
     fn env() -> Env {
         Env { vars: BTreeMap::new(), home: None, user: "dba".to_owned(), ..Env::default() }
@@ -122,6 +153,10 @@ mod tests {
             "host=h options='-c work_mem=64MB -c search_path=it\\\\ is' password=secret sslsni=0",
             "host=h ssl_max_protocol_version=TLSv1.2 password=secret",
             "host=h passfile='/etc/its pass'",
+            "host=h sslcertmode=disable connect_timeout=7 password=secret",
+            "host=h connect_timeout=0 sslrootcert=/no/ca sslcert=/no/cert sslkey=/no/key",
+            "host=h keepalives_idle=9 keepalives_interval=3 keepalives_count=4 tcp_user_timeout=1500",
+            "host=h keepalives=0 password=secret",
         ] {
             let Ok(params) = resolve(text, &env()) else { continue };
             let conninfo = params.without_secrets();
@@ -130,8 +165,9 @@ mod tests {
             assert_eq!(again.describe(), params.describe());
             assert_eq!(again.ssl, params.ssl);
             let session = |p: &ConnectParams| {
-                let ConnectParams { given_passfile, options, .. } = p.clone();
-                (p.session_attrs, p.channel_binding, options, given_passfile)
+                let ConnectParams { given, options, keepalives, .. } = p.clone();
+                let sockets = (p.connect_timeout, keepalives);
+                (p.session_attrs, p.channel_binding, options, given, sockets)
             };
             assert_eq!(session(&again), session(&params));
 
@@ -141,6 +177,38 @@ mod tests {
             assert!(vars.keys().all(|k| super::variables().any(|known| known == k)));
             let again = resolve("", &Env { vars, ..env() }).unwrap();
             assert_eq!((again.describe(), again.ssl), (params.describe(), params.ssl));
+        }
+    }
+
+    #[test]
+    fn default_files_are_not_written_but_the_verification_by_them_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = dir.path().join(".postgresql");
+        fs::create_dir(&own).unwrap();
+        for file in ["root.crt", "postgresql.crt", "postgresql.key"] {
+            fs::write(own.join(file), "").unwrap();
+        }
+        let here = Env { home: Some(dir.path().to_owned()), ..env() };
+        let params = resolve("host=h sslmode=require", &here).unwrap();
+        let conninfo = params.without_secrets();
+        assert!(!conninfo.contains(".postgresql"), "{conninfo}");
+        let vars = params.environment();
+        assert!(!vars.iter().any(|(_, value)| value.contains(".postgresql")), "{vars:?}");
+        // On a host without the file the connection fails instead of accepting any certificate.
+        let there = resolve(&conninfo, &env()).unwrap();
+        assert_eq!((there.ssl.mode, there.ssl.root), (SslMode::VerifyCa, RootCert::None));
+    }
+
+    #[test]
+    fn given_files_are_written_with_absolute_paths() {
+        let files = [("sslrootcert", "ca.crt"), ("sslcert", "me.crt"), ("sslkey", "me.key")];
+        let given = files.map(|(keyword, file)| format!("{keyword}={file}")).join(" ");
+        let params = resolve(&format!("host=h sslmode=require {given}"), &env()).unwrap();
+        let conninfo = params.without_secrets();
+        let here = std::env::current_dir().unwrap();
+        for (keyword, file) in files {
+            let expected = format!("{keyword}='{}'", here.join(file).display());
+            assert!(conninfo.contains(&expected), "{conninfo}");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Values by keyword with their sources, in libpq's order of precedence, and the checks of one value.
 
 use std::collections::BTreeMap;
+use std::path::{self, PathBuf};
 use std::str::FromStr;
 
 use crate::error::{ConnectError, Source};
@@ -19,6 +20,12 @@ impl Settings {
     /// default.
     pub(super) fn text(&self, keyword: &str) -> Option<String> {
         self.0.get(keyword).map(|(value, _)| value.clone()).filter(|value| !value.is_empty())
+    }
+
+    /// A file, as an absolute path: the parameters may be used again from another directory.
+    pub(super) fn file(&self, keyword: &str) -> Option<PathBuf> {
+        let path = PathBuf::from(self.text(keyword)?);
+        Some(path::absolute(&path).unwrap_or(path))
     }
 
     pub(super) fn number<T: FromStr>(

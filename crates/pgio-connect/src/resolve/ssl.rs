@@ -33,9 +33,13 @@ pub(super) fn resolve(
     }
     if let RootCert::File(path) = &root
         && mode == SslMode::Require
-        && !path.exists()
     {
-        warnings.push(ConnectWarning::RootCertMissing(path.clone()));
+        if path.exists() {
+            // libpq verifies the chain then. As a mode, this also holds on a host without the file.
+            mode = SslMode::VerifyCa;
+        } else {
+            warnings.push(ConnectWarning::RootCertMissing(path.clone()));
+        }
     }
     let (tls12, tls13) = versions(settings)?;
     Ok(SslParams {
@@ -54,13 +58,15 @@ fn in_home(env: &Env, file: &str) -> Option<PathBuf> {
 }
 
 fn root(settings: &Settings, env: &Env) -> RootCert {
-    match settings.text("sslrootcert") {
-        Some(text) if text == "system" => RootCert::System,
-        Some(text) => RootCert::File(PathBuf::from(text)),
-        None => in_home(env, "root.crt")
-            .filter(|path| path.exists())
-            .map_or(RootCert::None, RootCert::File),
+    if settings.text("sslrootcert").as_deref() == Some("system") {
+        return RootCert::System;
     }
+    let default = || in_home(env, "root.crt").filter(|path| path.exists());
+    settings.file("sslrootcert").or_else(default).map_or(RootCert::None, RootCert::File)
+}
+
+pub(super) fn no_client_cert(settings: &Settings) -> bool {
+    settings.text("sslcertmode").as_deref() == Some("disable")
 }
 
 fn client(
@@ -68,18 +74,17 @@ fn client(
     env: &Env,
     warnings: &mut Vec<ConnectWarning>,
 ) -> Option<ClientCert> {
-    if settings.text("sslcertmode").as_deref() == Some("disable") {
+    if no_client_cert(settings) {
         return None;
     }
-    let given = settings.text("sslcert").map(PathBuf::from);
+    let given = settings.file("sslcert");
     let cert = given.clone().or_else(|| in_home(env, "postgresql.crt"))?;
     if !cert.exists() {
         // Like libpq, continue without: the server may not request a certificate.
         warnings.extend(given.map(ConnectWarning::ClientCertMissing));
         return None;
     }
-    let key = settings.text("sslkey").map(PathBuf::from);
-    let key = key.or_else(|| in_home(env, "postgresql.key"));
+    let key = settings.file("sslkey").or_else(|| in_home(env, "postgresql.key"));
     Some(ClientCert { cert, key: key.unwrap_or_else(|| Path::new("postgresql.key").to_owned()) })
 }
 

@@ -178,6 +178,23 @@ fn default_certificates_are_used_if_they_exist() {
 }
 
 #[test]
+fn a_root_certificate_makes_require_the_same_as_verify_ca() {
+    let dir = tempfile::tempdir().unwrap();
+    let root = dir.path().join("ca.crt");
+    write(&root, "", 0o644);
+    for (mode, expected) in [
+        ("prefer", SslMode::Prefer),
+        ("require", SslMode::VerifyCa),
+        ("verify-full", SslMode::VerifyFull),
+    ] {
+        let text = format!("sslmode={mode} sslrootcert={}", root.display());
+        assert_eq!(resolve(&text, &env(&[])).unwrap().ssl.mode, expected, "{mode}");
+    }
+    let missing = resolve("sslmode=require sslrootcert=/none", &env(&[])).unwrap();
+    assert_eq!(missing.ssl.mode, SslMode::Require);
+}
+
+#[test]
 fn the_system_store_implies_verify_full() {
     assert_eq!(resolve("sslrootcert=system", &env(&[])).unwrap().ssl.mode, SslMode::VerifyFull);
     let problem = problem("sslrootcert=system", &[("PGSSLMODE", "require")]);

@@ -1,6 +1,8 @@
 //! What a driver finds out before it works: which server its admin session reaches, whether its host has what
 //! the work needs, and where the cause lies if not.
 
+use std::path::PathBuf;
+
 use postgres::Client;
 
 use crate::host::Host;
@@ -11,7 +13,7 @@ use crate::workload::drivers::error::Fault;
 use crate::workload::drivers::identity::server_name;
 use crate::workload::drivers::messages::Work;
 use crate::workload::error::EngineError;
-use pgio_connect::{ConnectError, ConnectParams, Env};
+use pgio_connect::{ConnectError, ConnectParams, Env, RootCert, SslMode};
 
 /// Resolves the coordinator's parameters here: the password comes from this host's own sources.
 pub(super) fn resolve_params(
@@ -19,7 +21,25 @@ pub(super) fn resolve_params(
     application_name: &str,
 ) -> Result<ConnectParams, ConnectError> {
     let params = pgio_connect::resolve(dsn, &Env::from_process())?;
+    check_root(&params)?;
     Ok(params.with_application_name(application_name))
+}
+
+/// Refuses a missing root certificate. Below verify-ca libpq connects without it, but drivers must not accept a
+/// server that the coordinator would not.
+fn check_root(params: &ConnectParams) -> Result<(), ConnectError> {
+    let mode = params.ssl.mode;
+    if mode == SslMode::Disable || params.is_by_socket() {
+        return Ok(());
+    }
+    let path = match &params.ssl.root {
+        RootCert::File(path) if !path.exists() => path.clone(),
+        RootCert::None if mode >= SslMode::VerifyCa => PathBuf::from("~/.postgresql/root.crt"),
+        RootCert::File(_) | RootCert::None | RootCert::System => return Ok(()),
+    };
+    let problem = "does not exist on this host, so the server's certificate cannot be checked; \
+                   copy the file here, or set sslrootcert to a file that every host has";
+    Err(ConnectError::TlsFile { path, problem: problem.to_owned() })
 }
 
 pub(super) fn open_admin(params: &ConnectParams) -> Result<Client, EngineError> {
@@ -70,5 +90,37 @@ pub(super) fn fault(error: &EngineError) -> Fault {
             Fault::Requirements
         }
         _ => Fault::Work,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_driver_without_the_root_certificate_is_refused() {
+        let refusal = |rest: &str| {
+            let text = format!("user=u dbname=d {rest}");
+            let params = pgio_connect::resolve(&text, &Env::default()).unwrap();
+            check_root(&params).err().map(|error| error.to_string())
+        };
+        for mode in ["prefer", "require", "verify-ca", "verify-full"] {
+            let refused = refusal(&format!("host=h sslmode={mode} sslrootcert=/none/ca.crt"));
+            let expected = "TLS file /none/ca.crt: does not exist on this host";
+            assert!(refused.is_some_and(|text| text.starts_with(expected)), "{mode}");
+        }
+        // The coordinator verifies by its default file, this host has none.
+        let refused = refusal("host=h sslmode=verify-ca").unwrap();
+        assert!(refused.contains("~/.postgresql/root.crt"), "{refused}");
+
+        for accepted in [
+            "host=h sslmode=prefer",
+            "host=h sslmode=require",
+            "host=h sslrootcert=system",
+            "host=h sslmode=disable sslrootcert=/none/ca.crt",
+            "host=/run/pg sslmode=require sslrootcert=/none/ca.crt",
+        ] {
+            assert_eq!(refusal(accepted), None, "{accepted}");
+        }
     }
 }
