@@ -53,7 +53,7 @@ impl Canceller {
         match &self.0 {
             Target::Driver { token, tls, mode } => {
                 let cancel_with = |ssl| {
-                    let tls = tls.as_deref().cloned();
+                    let tls = tls.as_deref().cloned().map(Ok);
                     token.cancel_query(Connector::new(tls, ssl, None)).map_err(driver)
                 };
                 match mode {

@@ -33,6 +33,8 @@ pub enum ConnectError {
     TlsFile { path: PathBuf, problem: String },
     #[error("TLS with {at} failed: {problem}")]
     Tls { at: String, problem: String },
+    #[error("{0}")]
+    TlsUnsupported(TlsUnsupported),
     #[error(
         "cannot reach PostgreSQL at {at}: {problem}; check {check}, or name another server: --connect-string, CONNECT_STRING, dsn"
     )]
@@ -77,6 +79,15 @@ impl BadText {
     pub(super) fn new(at: usize, problem: impl Into<String>) -> Self {
         BadText { at, problem: problem.into() }
     }
+}
+
+/// What libpq can do with TLS and pgio cannot. Unlike a failure, it is no reason to go on without TLS.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("pgio does not support TLS with {with}: {problem}")]
+pub struct TlsUnsupported {
+    /// A file or a server.
+    pub with: String,
+    pub problem: String,
 }
 
 /// Where a parameter came from.

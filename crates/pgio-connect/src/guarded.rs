@@ -28,15 +28,19 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt, ReadBuf};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream as Encrypted;
 
+use super::error::TlsUnsupported;
 use super::limits::Guard;
 use super::tls;
 
 /// The same text as the crate's, which `classify` recognizes.
 const NO_TLS: &str = "server does not support TLS";
 
+/// How to encrypt, or why that is impossible, which matters only if the server offers TLS.
+pub(super) type Encryption = Result<rustls::ClientConfig, TlsUnsupported>;
+
 #[derive(Clone)]
 pub(super) struct Connector {
-    tls: Option<TlsConnector>,
+    tls: Option<Result<TlsConnector, TlsUnsupported>>,
     ssl: DriverSsl,
     deadline: Option<Instant>,
 }
@@ -44,11 +48,11 @@ pub(super) struct Connector {
 impl Connector {
     /// Without a TLS configuration, TLS is never requested. The login must end by `deadline`.
     pub(super) fn new(
-        tls: Option<rustls::ClientConfig>,
+        tls: Option<Encryption>,
         ssl: DriverSsl,
         deadline: Option<Instant>,
     ) -> Connector {
-        let tls = tls.map(|config| TlsConnector::from(Arc::new(config)));
+        let tls = tls.map(|tls| tls.map(|config| TlsConnector::from(Arc::new(config))));
         Connector { tls, ssl, deadline }
     }
 }
@@ -67,7 +71,7 @@ impl MakeTlsConnect<Socket> for Connector {
 
 pub(super) struct Connecting {
     /// With the name that the server's certificate is checked against.
-    tls: Option<(TlsConnector, String)>,
+    tls: Option<(Result<TlsConnector, TlsUnsupported>, String)>,
     ssl: DriverSsl,
     deadline: Option<Instant>,
 }
@@ -96,6 +100,7 @@ impl Connecting {
         // data after an `S` must not be trusted (CVE-2021-23222).
         match (socket.read_u8().await?, self.ssl) {
             (b'S', _) => {
+                let tls = tls.map_err(io::Error::other)?;
                 let name = ServerName::try_from(name)
                     .map_err(|e| io::Error::new(io::ErrorKind::InvalidInput, e))?;
                 Ok(Inner::Encrypted(Box::new(tls.connect(name, socket).await?)))

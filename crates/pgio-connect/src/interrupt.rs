@@ -132,15 +132,19 @@ fn is_server_socket(peer: &SocketAddrAny) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use std::io::Read;
     use std::net::{TcpListener, TcpStream};
     use std::os::unix::net::{UnixListener, UnixStream};
 
     use super::*;
 
+    /// Held by tests that cut connections or would be cut: all are of one process.
+    pub(crate) static CUTS: Mutex<()> = Mutex::new(());
+
     #[test]
     fn waits_for_servers_are_cut_and_others_continue() {
+        let _alone = CUTS.lock().unwrap_or_else(PoisonError::into_inner);
         let dir = tempfile::tempdir().unwrap();
         let server = dir.path().join(".s.PGSQL.5432");
         let (_at_socket, other) = (

@@ -39,7 +39,7 @@ mod wire;
 pub use cancel::{Canceller, canceller};
 pub use endpoint::{Endpoint, Route};
 pub use env::Env;
-pub use error::{BadText, ConnectError, ConnectWarning, Source};
+pub use error::{BadText, ConnectError, ConnectWarning, Source, TlsUnsupported};
 pub use keywords::names_secret;
 pub use limits::Excess;
 pub use open::{connect, reach};

@@ -26,7 +26,7 @@ use postgres::{Client, Config, NoTls};
 
 use super::endpoint::{Endpoint, Route};
 use super::error::ConnectError;
-use super::guarded::Connector;
+use super::guarded::{Connector, Encryption};
 use super::params::{ChannelBinding, ConnectParams, SessionAttrs, SslMode};
 use super::tls;
 use super::wire::Wire;
@@ -134,7 +134,8 @@ fn attempt_all_modes(attempt: &Attempt<'_>) -> Result<(Client, DriverSsl), Conne
             other => other,
         },
         SslMode::Prefer => match open(attempt, DriverSsl::Prefer) {
-            // If the server refused TLS, this repeats the same attempt, which is harmless.
+            // Not for what pgio does not support: psql would have TLS. If the server refused TLS,
+            // this repeats the same attempt, which is harmless.
             Err(
                 tls @ (ConnectError::Authentication { .. }
                 | ConnectError::Tls { .. }
@@ -161,10 +162,7 @@ fn more_helpful(tls: ConnectError, mut plain: ConnectError) -> ConnectError {
 
 fn open(attempt: &Attempt<'_>, ssl: DriverSsl) -> Result<(Client, DriverSsl), ConnectError> {
     let config = driver_config(attempt, ssl);
-    let tls = match ssl {
-        DriverSsl::Disable => None,
-        _ => Some(tls::client_config(attempt.params)?),
-    };
+    let tls = encryption(attempt.params, ssl)?;
     if let (Some(address), Endpoint::Tcp { port, .. }) = (attempt.address, attempt.endpoint) {
         interrupt::note(address, *port);
     }
@@ -188,6 +186,18 @@ fn open(attempt: &Attempt<'_>, ssl: DriverSsl) -> Result<(Client, DriverSsl), Co
     };
     let client = opened.map_err(|error| classify::classify(error, attempt))?;
     Ok((client, ssl))
+}
+
+/// What pgio does not support is no error yet for a server that may do without TLS.
+fn encryption(params: &ConnectParams, ssl: DriverSsl) -> Result<Option<Encryption>, ConnectError> {
+    if ssl == DriverSsl::Disable {
+        return Ok(None);
+    }
+    match tls::client_config(params) {
+        Ok(config) => Ok(Some(Ok(config))),
+        Err(ConnectError::TlsUnsupported(what)) if ssl == DriverSsl::Prefer => Ok(Some(Err(what))),
+        Err(error) => Err(error),
+    }
 }
 
 /// Logs in over [`Wire`], unless the listener at this socket file has passed before.
@@ -320,3 +330,6 @@ fn check(
         Err(ConnectError::WrongSession { at: attempt.at(), wanted })
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -34,7 +34,9 @@ use rustls::pki_types::{
     CertificateDer, PrivateKeyDer, ServerName, SubjectPublicKeyInfoDer, UnixTime,
 };
 use rustls::server::ParsedCertificate;
-use rustls::{ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme, version};
+use rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, RootCertStore, SignatureScheme, version,
+};
 use sha2::{Digest, Sha256, Sha384, Sha512};
 use x509_cert::der::asn1::ObjectIdentifier;
 use x509_cert::der::oid::db::rfc5912::{
@@ -43,7 +45,7 @@ use x509_cert::der::oid::db::rfc5912::{
     SHA_512_WITH_RSA_ENCRYPTION,
 };
 
-use super::error::ConnectError;
+use super::error::{ConnectError, TlsUnsupported};
 use super::params::{ClientCert, ConnectParams, RootCert, SslMode, SslParams};
 
 /// Returns the configuration for these parameters; the first call creates it.
@@ -89,6 +91,11 @@ fn bad_file(path: &Path, problem: impl Into<String>) -> ConnectError {
     ConnectError::TlsFile { path: path.to_owned(), problem: problem.into() }
 }
 
+fn unsupported(path: &Path, problem: &str) -> ConnectError {
+    let with = path.display().to_string();
+    ConnectError::TlsUnsupported(TlsUnsupported { with, problem: problem.to_owned() })
+}
+
 fn verifier(
     ssl: &SslParams,
     provider: &Arc<CryptoProvider>,
@@ -97,7 +104,9 @@ fn verifier(
         && root.exists()
     {
         // libpq reads it beside any root certificates, and refuses what it revokes.
-        return Err(bad_file(list, "is a list of revoked certificates, which pgio cannot read"));
+        let problem = "pgio cannot read a list of revoked certificates; move it away if the server's \
+                       certificate needs no such check, or set sslmode=disable";
+        return Err(unsupported(list, problem));
     }
     let roots = match &ssl.root {
         RootCert::System => {
@@ -180,9 +189,8 @@ fn read_client(
     }
     let pem = fs::read(&client.key).map_err(|e| bad_file(&client.key, e.to_string()))?;
     if String::from_utf8_lossy(&pem).contains("ENCRYPTED") {
-        let problem =
-            "is encrypted, which is not supported; decrypt it with openssl pkey -in .. -out ..";
-        return Err(bad_file(&client.key, problem));
+        let problem = "the key is encrypted; decrypt it with openssl pkey -in .. -out ..";
+        return Err(unsupported(&client.key, problem));
     }
     let key = PrivateKeyDer::from_pem_slice(&pem);
     Ok((
@@ -258,7 +266,7 @@ impl ServerCertVerifier for LibpqVerifier {
 }
 
 fn check_dates(certificate: &CertificateDer<'_>, now: UnixTime) -> Result<(), rustls::Error> {
-    use rustls::CertificateError::{BadEncoding, Expired, NotValidYet};
+    use CertificateError::{BadEncoding, Expired, NotValidYet};
     let now = Duration::from_secs(now.as_secs());
     let wrong = match certificate::validity(certificate) {
         None => BadEncoding,
@@ -273,7 +281,7 @@ fn check_name(
     end_entity: &CertificateDer<'_>,
     server_name: &ServerName<'_>,
 ) -> Result<(), rustls::Error> {
-    use rustls::{CertificateError, Error};
+    use rustls::Error;
     let checked = verify_server_name(&ParsedCertificate::try_from(end_entity)?, server_name);
     match &checked {
         // RFC 6125 and libpq use the CN only if there is no other name.
@@ -312,8 +320,38 @@ pub(super) fn end_point(server_certificate: &[u8]) -> Option<Vec<u8>> {
     }
 }
 
+/// Returns the error of a failed handshake.
+pub(super) fn failure(at: String, error: &rustls::Error, ssl: &SslParams) -> ConnectError {
+    let problem = explain(error, ssl);
+    if is_version_1(error) || is_unknown_signature(error) {
+        ConnectError::TlsUnsupported(TlsUnsupported { with: at, problem })
+    } else {
+        ConnectError::Tls { at, problem }
+    }
+}
+
+/// Whether the chain has a certificate of version 1: webpki's error is hidden behind a `dyn Error`.
+fn is_version_1(error: &rustls::Error) -> bool {
+    let other = matches!(error, rustls::Error::InvalidCertificate(CertificateError::Other(_)));
+    other && error.to_string().contains("UnsupportedCertVersion")
+}
+
+/// Whether a certificate is signed by an algorithm that OpenSSL may know and ring does not.
+fn is_unknown_signature(error: &rustls::Error) -> bool {
+    use CertificateError::{
+        UnsupportedSignatureAlgorithmContext, UnsupportedSignatureAlgorithmForPublicKeyContext,
+    };
+    matches!(
+        error,
+        rustls::Error::InvalidCertificate(
+            UnsupportedSignatureAlgorithmContext { .. }
+                | UnsupportedSignatureAlgorithmForPublicKeyContext { .. }
+        )
+    )
+}
+
 /// Returns the reason of a failed handshake with a hint.
-pub(super) fn explain(error: &rustls::Error, ssl: &SslParams) -> String {
+fn explain(error: &rustls::Error, ssl: &SslParams) -> String {
     use rustls::{CertificateError as C, Error as E};
     let roots = match &ssl.root {
         RootCert::File(path) => path.display().to_string(),
@@ -333,13 +371,15 @@ pub(super) fn explain(error: &rustls::Error, ssl: &SslParams) -> String {
         E::InvalidCertificate(C::NotValidForName | C::NotValidForNameContext { .. }) => format!(
             "{error}; set host to a name in the certificate (and hostaddr to the address), or turn off the check of the name with sslmode=verify-ca"
         ),
-        // The chain of a version 1 certificate: webpki's error is hidden behind a `dyn Error`.
-        E::InvalidCertificate(C::Other(_))
-            if error.to_string().contains("UnsupportedCertVersion") =>
-        {
+        other if is_version_1(other) => {
             "cannot verify the server's certificate, because it is of X.509 version 1; issue one of \
              version 3 (openssl x509 -extfile), or set sslrootcert to the certificate itself, with \
              sslmode=verify-ca"
+                .to_owned()
+        }
+        other if is_unknown_signature(other) => {
+            "cannot verify the server's certificate, because of the algorithm of its signature; issue \
+             one signed by RSA with 2048 bits or more, by ECDSA on P-256 or P-384, or by Ed25519"
                 .to_owned()
         }
         E::AlertReceived(alert) => format!(
@@ -353,6 +393,64 @@ pub(super) fn explain(error: &rustls::Error, ssl: &SslParams) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io;
+
+    fn ssl(mode: SslMode) -> SslParams {
+        SslParams {
+            mode,
+            root: RootCert::None,
+            client: None,
+            revoked: None,
+            sni: true,
+            tls12: true,
+            tls13: true,
+        }
+    }
+
+    #[test]
+    fn files_that_pgio_does_not_support_have_their_own_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = |name: &str, text: &str| {
+            let path = dir.path().join(name);
+            fs::write(&path, text).unwrap();
+            fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).unwrap();
+            path
+        };
+        let root = RootCert::File(file("root.crt", ""));
+        let revoking =
+            SslParams { root, revoked: Some(file("root.crl", "")), ..ssl(SslMode::Prefer) };
+        let cert = "-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n";
+        let key = "-----BEGIN ENCRYPTED PRIVATE KEY-----\n";
+        let client = ClientCert { cert: file("me.crt", cert), key: file("me.key", key) };
+        let encrypted = SslParams { client: Some(client), ..ssl(SslMode::Prefer) };
+        for (ssl, name) in [(revoking, "root.crl"), (encrypted, "me.key")] {
+            let error = make(&ssl).err().unwrap();
+            let named =
+                matches!(&error, ConnectError::TlsUnsupported(what) if what.with.ends_with(name));
+            assert!(named, "{error}");
+        }
+    }
+
+    #[test]
+    fn a_certificate_that_only_libpq_verifies_has_the_same_error() {
+        let inner = io::Error::other("UnsupportedCertVersion");
+        let version_1 = CertificateError::Other(rustls::OtherError(Arc::new(inner)));
+        let signature = CertificateError::UnsupportedSignatureAlgorithmContext {
+            signature_algorithm_id: Vec::new(),
+            supported_algorithms: Vec::new(),
+        };
+        let error = |certificate| {
+            let error = rustls::Error::InvalidCertificate(certificate);
+            failure("h:5432".to_owned(), &error, &ssl(SslMode::Prefer))
+        };
+        for (certificate, hint) in [(version_1, "version 3"), (signature, "P-256")] {
+            let error = error(certificate);
+            assert!(matches!(error, ConnectError::TlsUnsupported(_)), "{error}");
+            assert!(error.to_string().contains(hint), "{error}");
+        }
+        let unknown = error(CertificateError::UnknownIssuer);
+        assert!(matches!(unknown, ConnectError::Tls { .. }), "{unknown}");
+    }
 
     #[test]
     fn a_listed_certificate_is_accepted_within_its_dates() {
@@ -366,20 +464,7 @@ mod tests {
         let refusal = |date| {
             let now = UnixTime::since_unix_epoch(Duration::from_secs(date));
             let verified = verifier.verify_server_cert(&listed, &[], &name, &[], now);
-            verified.err().map(|error| {
-                explain(
-                    &error,
-                    &SslParams {
-                        mode: SslMode::VerifyCa,
-                        root: RootCert::None,
-                        client: None,
-                        revoked: None,
-                        sni: true,
-                        tls12: true,
-                        tls13: true,
-                    },
-                )
-            })
+            verified.err().map(|error| explain(&error, &ssl(SslMode::VerifyCa)))
         };
         let (begin, end) = (1_735_689_600, 1_767_225_600);
         assert_eq!(refusal(begin), None);

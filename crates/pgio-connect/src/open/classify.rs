@@ -10,7 +10,7 @@ use std::net::IpAddr;
 use postgres::error::SqlState;
 
 use crate::tls;
-use crate::{ConnectError, ConnectParams, ConnectWarning, Endpoint, Excess};
+use crate::{ConnectError, ConnectParams, ConnectWarning, Endpoint, Excess, TlsUnsupported};
 use printable::{self, MAX_MESSAGE, truncate};
 
 pub(crate) const NO_TLS: &str = "the server does not support TLS; set ssl=on on the server, or sslmode=prefer in the connection";
@@ -46,8 +46,11 @@ pub(crate) fn classify(error: postgres::Error, attempt: &Attempt<'_>) -> Connect
     {
         return ConnectError::TimedOut { at, seconds: limit.as_secs() };
     }
+    if let Some(unsupported) = find::<TlsUnsupported>(&error) {
+        return ConnectError::TlsUnsupported(unsupported.clone());
+    }
     if let Some(tls) = find::<rustls::Error>(&error) {
-        return ConnectError::Tls { at, problem: tls::explain(tls, &attempt.params.ssl) };
+        return tls::failure(at, tls, &attempt.params.ssl);
     }
     let cause = error.source().map(ToString::to_string).unwrap_or_default();
     match error.to_string().as_str() {

@@ -143,7 +143,7 @@ fn encrypt(
         step.map_err(|e| {
             let inner = e.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
             match inner {
-                Some(inner) => failed(tls::explain(inner, &attempt.params.ssl)),
+                Some(inner) => tls::failure(attempt.at(), inner, &attempt.params.ssl),
                 None if is_time_out(&e) => broken(e, attempt),
                 None => failed(e.to_string()),
             }
