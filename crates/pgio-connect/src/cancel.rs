@@ -4,6 +4,8 @@
 //! Works for sessions of the `postgres` crate and for [`Wire`](super::Wire); the server does not
 //! report whether the request came in time.
 
+use std::sync::Arc;
+
 use postgres::config::SslMode as DriverSsl;
 use postgres::{CancelToken, Client};
 
@@ -54,7 +56,8 @@ impl Canceller {
             Target::Driver { token, tls, mode } => {
                 let cancel_with = |ssl| {
                     let tls = tls.as_deref().cloned().map(Ok);
-                    token.cancel_query(Connector::new(tls, ssl, None)).map_err(driver)
+                    let connector = Connector::new(tls, ssl, None, Arc::default());
+                    token.cancel_query(connector).map_err(driver)
                 };
                 match mode {
                     SslMode::Disable | SslMode::Allow => cancel_with(DriverSsl::Disable),

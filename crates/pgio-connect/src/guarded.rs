@@ -15,6 +15,7 @@ use std::future::Future;
 use std::io;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, ready};
 use std::time::Instant;
 
@@ -38,11 +39,31 @@ const NO_TLS: &str = "server does not support TLS";
 /// How to encrypt, or why that is impossible, which matters only if the server offers TLS.
 pub(super) type Encryption = Result<rustls::ClientConfig, TlsUnsupported>;
 
+/// How far a login came. Shared, because a login that fails returns no stream.
+#[derive(Debug, Default)]
+pub(super) struct Progress {
+    encrypted: AtomicBool,
+    authenticated: AtomicBool,
+}
+
+impl Progress {
+    /// Whether the session has TLS.
+    pub(super) fn is_encrypted(&self) -> bool {
+        self.encrypted.load(Ordering::Relaxed)
+    }
+
+    /// Whether the server has accepted the client's authentication.
+    pub(super) fn is_authenticated(&self) -> bool {
+        self.authenticated.load(Ordering::Relaxed)
+    }
+}
+
 #[derive(Clone)]
 pub(super) struct Connector {
     tls: Option<Result<TlsConnector, TlsUnsupported>>,
     ssl: DriverSsl,
     deadline: Option<Instant>,
+    progress: Arc<Progress>,
 }
 
 impl Connector {
@@ -51,9 +72,10 @@ impl Connector {
         tls: Option<Encryption>,
         ssl: DriverSsl,
         deadline: Option<Instant>,
+        progress: Arc<Progress>,
     ) -> Connector {
         let tls = tls.map(|tls| tls.map(|config| TlsConnector::from(Arc::new(config))));
-        Connector { tls, ssl, deadline }
+        Connector { tls, ssl, deadline, progress }
     }
 }
 
@@ -65,7 +87,8 @@ impl MakeTlsConnect<Socket> for Connector {
     fn make_tls_connect(&mut self, domain: &str) -> Result<Connecting, Infallible> {
         let tls = self.tls.clone().filter(|_| self.ssl != DriverSsl::Disable);
         let tls = tls.map(|tls| (tls, domain.to_owned()));
-        Ok(Connecting { tls, ssl: self.ssl, deadline: self.deadline })
+        let progress = Arc::clone(&self.progress);
+        Ok(Connecting { tls, ssl: self.ssl, deadline: self.deadline, progress })
     }
 }
 
@@ -74,6 +97,7 @@ pub(super) struct Connecting {
     tls: Option<(Result<TlsConnector, TlsUnsupported>, String)>,
     ssl: DriverSsl,
     deadline: Option<Instant>,
+    progress: Arc<Progress>,
 }
 
 impl TlsConnect<Socket> for Connecting {
@@ -83,9 +107,10 @@ impl TlsConnect<Socket> for Connecting {
 
     fn connect(self, socket: Socket) -> Self::Future {
         Box::pin(async move {
-            let deadline = self.deadline;
+            let (deadline, progress) = (self.deadline, Arc::clone(&self.progress));
             let inner = self.negotiate(socket).await?;
-            Ok(Guarded { inner, guard: Guard::new(), deadline })
+            progress.encrypted.store(matches!(inner, Inner::Encrypted(_)), Ordering::Relaxed);
+            Ok(Guarded { inner, guard: Guard::new(), deadline, progress })
         })
     }
 }
@@ -122,6 +147,7 @@ pub(super) struct Guarded {
     guard: Guard,
     /// Deadline of the login, also for a server that sends a byte now and then.
     deadline: Option<Instant>,
+    progress: Arc<Progress>,
 }
 
 impl AsyncRead for Guarded {
@@ -137,6 +163,9 @@ impl AsyncRead for Guarded {
             Inner::Encrypted(stream) => Pin::new(&mut **stream).poll_read(cx, buf),
         })?;
         this.guard.watch(&buf.filled()[before..])?;
+        if this.guard.is_login() && this.guard.is_authenticated() {
+            this.progress.authenticated.store(true, Ordering::Relaxed);
+        }
         let late = this.deadline.is_some_and(|deadline| Instant::now() > deadline);
         if late && this.guard.is_login() {
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));

@@ -4,7 +4,8 @@
 //! the address. The `postgres` crate buffers a message of the length that its header claims, queues
 //! notices and parameters until the login is complete, and collects the rows of an answer. A
 //! [`Guard`] therefore follows the messages in the stream below the crate and ends the session at
-//! the first one that exceeds a limit. It stores only the header and the name of a parameter.
+//! the first one that exceeds a limit. It stores only the header, the name of a parameter and the kind
+//! of an authentication request.
 //!
 //! The limits are far above anything that PostgreSQL sends in answer to pgio's statements.
 //!
@@ -69,6 +70,10 @@ impl From<Excess> for io::Error {
     }
 }
 
+/// The kind of an authentication request comes first in its body.
+const KIND_BYTES: usize = 4;
+const AUTHENTICATION_OK: [u8; KIND_BYTES] = [0; KIND_BYTES];
+
 /// Follows and counts the messages of a server.
 #[derive(Debug)]
 pub(super) struct Guard {
@@ -85,6 +90,9 @@ pub(super) struct Guard {
     parameters: BTreeSet<Vec<u8>>,
     /// Name of the parameter being read; `None` once it is complete.
     name: Option<Vec<u8>>,
+    /// Kind of the last authentication request, as far as received.
+    kind: Vec<u8>,
+    authenticated: bool,
 }
 
 impl Guard {
@@ -100,11 +108,18 @@ impl Guard {
             notifications: 0,
             parameters: BTreeSet::new(),
             name: None,
+            kind: Vec::new(),
+            authenticated: false,
         }
     }
 
     pub(super) fn is_login(&self) -> bool {
         self.during == During::Login
+    }
+
+    /// Whether the server has sent AuthenticationOk.
+    pub(super) fn is_authenticated(&self) -> bool {
+        self.authenticated
     }
 
     /// Processes the next bytes from the server, in pieces of any size.
@@ -122,6 +137,7 @@ impl Guard {
                 self.begin()?;
             }
             let taken = bytes.len().min(self.left);
+            self.read_kind(&bytes[..taken]);
             self.read_name(&bytes[..taken])?;
             self.left -= taken;
             bytes = &bytes[taken..];
@@ -148,6 +164,7 @@ impl Guard {
         // A length below 4 is invalid; the reader of the message rejects it.
         self.left = size.saturating_sub(4);
         self.name = (tag == b'S').then(Vec::new);
+        self.kind.clear();
         let during = self.during;
         let (max_bytes, max_messages) = match during {
             During::Login => (MAX_LOGIN_BYTES, usize::MAX),
@@ -165,6 +182,14 @@ impl Guard {
             _ => {}
         }
         Ok(())
+    }
+
+    fn read_kind(&mut self, body: &[u8]) {
+        if self.header[0] == b'R' {
+            let missing = KIND_BYTES - self.kind.len();
+            self.kind.extend(body.iter().take(missing));
+            self.authenticated |= self.kind == AUTHENTICATION_OK;
+        }
     }
 
     fn read_name(&mut self, body: &[u8]) -> Result<(), Excess> {
@@ -254,6 +279,26 @@ mod tests {
             verdict(&notification.repeat(MAX_NOTIFICATIONS + 1)),
             Err(Excess::Notifications { limit: MAX_NOTIFICATIONS })
         );
+    }
+
+    #[test]
+    fn only_its_ok_completes_the_authentication() {
+        let (ok, password) = (message(b'R', &[0; 4]), message(b'R', &[0, 0, 0, 3]));
+        let sasl = message(b'R', b"\0\0\0\x0bdata\0\0\0\0");
+        let error = message(b'E', &[0; 4]);
+        for (bytes, complete) in [
+            (ok.clone(), true),
+            (password.clone(), false),
+            (sasl.clone(), false),
+            (error.clone(), false),
+            ([password, sasl, ok, error].concat(), true),
+        ] {
+            for piece in [1, 3, 7, 100] {
+                let mut guard = Guard::new();
+                bytes.chunks(piece).try_for_each(|chunk| guard.watch(chunk)).unwrap();
+                assert_eq!(guard.is_authenticated(), complete, "{bytes:?} in pieces of {piece}");
+            }
+        }
     }
 
     #[test]

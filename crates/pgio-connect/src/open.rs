@@ -17,16 +17,17 @@ use std::collections::BTreeSet;
 use std::net::{IpAddr, ToSocketAddrs};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, PoisonError, mpsc};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
 use postgres::config::{SslMode as DriverSsl, SslNegotiation};
+use postgres::error::SqlState;
 use postgres::{Client, Config, NoTls};
 
 use super::endpoint::{Endpoint, Route};
 use super::error::ConnectError;
-use super::guarded::{Connector, Encryption};
+use super::guarded::{Connector, Encryption, Progress};
 use super::params::{ChannelBinding, ConnectParams, SessionAttrs, SslMode};
 use super::tls;
 use super::wire::Wire;
@@ -125,27 +126,48 @@ fn attempt_all_modes(attempt: &Attempt<'_>) -> Result<(Client, DriverSsl), Conne
         Endpoint::Socket { .. } => SslMode::Disable,
         Endpoint::Tcp { .. } => attempt.params.ssl.mode,
     };
-    match mode {
+    let opened = match mode {
         SslMode::Disable => open(attempt, DriverSsl::Disable),
         SslMode::Allow => match open(attempt, DriverSsl::Disable) {
-            Err(plain @ ConnectError::Authentication { .. }) => {
-                open(attempt, DriverSsl::Require).map_err(|tls| more_helpful(tls, plain))
-            }
+            Err(plain) if plain.refused => open(attempt, DriverSsl::Require)
+                .map_err(|tls| Failed::from(more_helpful(tls.error, plain.error))),
             other => other,
         },
         SslMode::Prefer => match open(attempt, DriverSsl::Prefer) {
-            // Not for what pgio does not support: psql would have TLS. If the server refused TLS,
-            // this repeats the same attempt, which is harmless.
-            Err(
-                tls @ (ConnectError::Authentication { .. }
-                | ConnectError::Tls { .. }
-                | ConnectError::TlsFile { .. }),
-            ) => open(attempt, DriverSsl::Disable).map_err(|plain| more_helpful(tls, plain)),
+            Err(tls) if tls.allows_plain() => open(attempt, DriverSsl::Disable)
+                .map_err(|plain| Failed::from(more_helpful(tls.error, plain.error))),
             other => other,
         },
         SslMode::Require | SslMode::VerifyCa | SslMode::VerifyFull => {
             open(attempt, DriverSsl::Require)
         }
+    };
+    opened.map_err(|failed| failed.error)
+}
+
+/// A failed login, and what decides in libpq whether it is tried again with or without TLS.
+#[derive(Debug)]
+struct Failed {
+    error: ConnectError,
+    /// The session had TLS.
+    encrypted: bool,
+    /// The server refused the login before the authentication was complete.
+    refused: bool,
+}
+
+impl Failed {
+    /// Whether libpq goes on without TLS if TLS is only preferred. Not for what pgio does not support:
+    /// libpq would have TLS.
+    fn allows_plain(&self) -> bool {
+        let tls_failed =
+            matches!(self.error, ConnectError::Tls { .. } | ConnectError::TlsFile { .. });
+        if self.encrypted { self.refused } else { tls_failed }
+    }
+}
+
+impl From<ConnectError> for Failed {
+    fn from(error: ConnectError) -> Failed {
+        Failed { error, encrypted: false, refused: false }
     }
 }
 
@@ -154,23 +176,26 @@ fn more_helpful(tls: ConnectError, mut plain: ConnectError) -> ConnectError {
     if !matches!(tls, ConnectError::Tls { .. }) {
         return tls;
     }
-    if let ConnectError::Authentication { hint, .. } = &mut plain {
-        hint.push_str(&format!("; and {tls}"));
+    if let ConnectError::Authentication { hint: text, .. }
+    | ConnectError::Server { message: text, .. } = &mut plain
+    {
+        text.push_str(&format!("; and {tls}"));
     }
     plain
 }
 
-fn open(attempt: &Attempt<'_>, ssl: DriverSsl) -> Result<(Client, DriverSsl), ConnectError> {
+fn open(attempt: &Attempt<'_>, ssl: DriverSsl) -> Result<(Client, DriverSsl), Failed> {
     let config = driver_config(attempt, ssl);
     let tls = encryption(attempt.params, ssl)?;
     if let (Some(address), Endpoint::Tcp { port, .. }) = (attempt.address, attempt.endpoint) {
         interrupt::note(address, *port);
     }
     let limit = attempt.params.connect_timeout;
+    let progress = Arc::<Progress>::default();
     let opened = match attempt.endpoint {
         Endpoint::Tcp { .. } => {
             let deadline = limit.map(|limit| Instant::now() + limit);
-            let connector = Connector::new(tls, ssl, deadline);
+            let connector = Connector::new(tls, ssl, deadline, Arc::clone(&progress));
             connect_within(limit, move || Ok(config.connect(connector)), attempt)?
         }
         Endpoint::Socket { dir, port } => {
@@ -184,8 +209,17 @@ fn open(attempt: &Attempt<'_>, ssl: DriverSsl) -> Result<(Client, DriverSsl), Co
             connect_within(limit, connect, attempt)?
         }
     };
-    let client = opened.map_err(|error| classify::classify(error, attempt))?;
+    let client = opened.map_err(|error| Failed {
+        encrypted: progress.is_encrypted(),
+        refused: is_refusal(&error) && !progress.is_authenticated(),
+        error: classify::classify(error, attempt),
+    })?;
     Ok((client, ssl))
+}
+
+/// Whether the server sent an error for which libpq would change the mode: one that starts up refuses both.
+fn is_refusal(error: &postgres::Error) -> bool {
+    error.as_db_error().is_some_and(|sent| *sent.code() != SqlState::CANNOT_CONNECT_NOW)
 }
 
 /// What pgio does not support is no error yet for a server that may do without TLS.

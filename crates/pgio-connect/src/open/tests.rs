@@ -2,7 +2,6 @@
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::sync::Arc;
 
 use super::*;
 use crate::interrupt::tests::CUTS;
@@ -81,4 +80,45 @@ fn prefer_does_not_go_on_without_tls_for_what_pgio_does_not_support() {
     let (asked, error) = attempts("prefer", &env, b'N', refusal("28000"));
     assert!(matches!(error, ConnectError::Authentication { .. }), "{error}");
     assert_eq!(asked[..2], ["TLS", "login"]);
+}
+
+fn authentication(kind: u32) -> Vec<u8> {
+    message(b'R', &kind.to_be_bytes())
+}
+
+#[test]
+fn allow_tries_tls_after_every_refusal_before_the_authentication_is_complete() {
+    for code in ["28000", "28P01", "08P01", "53300"] {
+        let (asked, error) = attempts("allow", &Env::default(), b'N', refusal(code));
+        assert_eq!(asked, ["login", "TLS"], "{code}: {error}");
+    }
+    let (_, error) = attempts("allow", &Env::default(), b'N', refusal("08P01"));
+    assert!(error.to_string().contains("does not support TLS"), "{error}");
+
+    let too_late = [authentication(0), refusal("28000")].concat();
+    // Kind 3 asks for a password, and there is none.
+    for answer in [too_late, refusal("57P03"), authentication(3)] {
+        let (asked, error) = attempts("allow", &Env::default(), b'N', answer);
+        assert_eq!(asked, ["login"], "{error}");
+    }
+}
+
+#[test]
+fn prefer_goes_on_without_tls_as_libpq_does() {
+    let (asked, error) = attempts("prefer", &Env::default(), b'N', refusal("28P01"));
+    assert_eq!(asked, ["TLS", "login"], "the login had no TLS: {error}");
+
+    let tls = || ConnectError::Tls { at: "h".to_owned(), problem: "alert".to_owned() };
+    let sent = || ConnectError::TooManyConnections { at: "h".to_owned(), message: "no".to_owned() };
+    for (error, encrypted, refused, expected) in [
+        (tls(), false, false, true),
+        // After the handshake: the server does not accept the client's certificate.
+        (tls(), true, false, false),
+        (sent(), true, true, true),
+        (sent(), true, false, false),
+        (sent(), false, true, false),
+    ] {
+        let failed = Failed { error, encrypted, refused };
+        assert_eq!(failed.allows_plain(), expected, "{failed:?}");
+    }
 }
