@@ -47,7 +47,7 @@ pub use params::{
     ChannelBinding, ClientCert, ConnectParams, Keepalives, RootCert, SessionAttrs, SslMode,
     SslParams,
 };
-pub use resolve::resolve;
+pub use resolve::{resolve, secrets};
 pub use secret::Secret;
 pub use spell::variables;
 pub use wire::{Message, Refusal, Wire, WireError, texts};

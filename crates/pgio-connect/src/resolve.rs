@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::error::{ConnectError, Source};
-use super::keywords::{KEYWORDS, Pair};
+use super::keywords::{KEYWORDS, Pair, names_secret};
 use super::params::{ChannelBinding, ConnectParams, Given, Keepalives, OnNotice, SessionAttrs};
 use super::passfile::Passfile;
 use super::secret::Secret;
@@ -66,6 +66,14 @@ pub fn resolve(text: &str, env: &Env) -> Result<ConnectParams, ConnectError> {
         tls: Arc::default(),
         on_notice: OnNotice::default(),
     })
+}
+
+/// The secrets in a connection string, also those that [`resolve`] ignores, such as `sslpassword`; none if it is
+/// invalid.
+pub fn secrets(text: &str) -> Vec<Secret> {
+    let pairs = parse(text).unwrap_or_default().into_iter();
+    let secret = pairs.filter(|pair| names_secret(pair.keyword) && !pair.value.is_empty());
+    secret.map(|pair| Secret::new(pair.value)).collect()
 }
 
 /// The first value of each list is the default.

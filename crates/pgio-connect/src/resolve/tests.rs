@@ -215,6 +215,19 @@ fn missing_certificate_files_are_warnings() {
 }
 
 #[test]
+fn all_secrets_of_a_string_are_found() {
+    let found = |text: &str| -> Vec<String> {
+        secrets(text).iter().map(|secret| secret.expose().to_owned()).collect()
+    };
+    let text = "host=h password=a sslpassword='b c' oauth_client_secret=d passfile=/e sslkey=f";
+    assert_eq!(found(text), ["a", "b c", "d"]);
+    assert_eq!(found("postgres://u:p%40@h/d?ssl%70assword=x"), ["p@", "x"]);
+    for text in ["", "mydb", "host=h password=''", "password='"] {
+        assert_eq!(found(text), [""; 0], "{text}");
+    }
+}
+
+#[test]
 fn descriptions_contain_no_secrets() {
     let dir = tempfile::tempdir().unwrap();
     write(&dir.path().join(".pgpass"), "*:*:*:*:hush\n", 0o600);
