@@ -9,8 +9,9 @@
 //! | 0 | 100 | invalid | 110 |
 //! | 1 | 120 | 60 | not repeated |
 //!
-//! `on` is paired with attempt 1 of `local` (60 : 120), `off` with attempt 0 (110 : 100). Earlier versions
-//! repeated a condition alone; there the baseline's last attempt completes the pair.
+//! `on` is paired with attempt 1 of `local` (60 : 120), `off` with attempt 0 (110 : 100). If attempt 0 of `local`
+//! failed, `off` has no pair. Earlier versions repeated a condition alone; there the baseline's last attempt
+//! completes the pair.
 //!
 //! `pgio report --baseline off` makes `off` the baseline; `local`, beside which trials were repeated, is then
 //! the own baseline. `off` has no attempt 1, so attempt 1 of `on` is corrected by the change of the own
@@ -19,6 +20,9 @@
 //! A block is used only if both sides have a valid trial with the metric, so an interrupted experiment is
 //! compared as far as it is complete. Burn-in trials belong to no arm. In a sweep each point is separate:
 //! trials at two points are never compared. Verdicts and intervals are computed elsewhere (`compare`).
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -159,6 +163,16 @@ impl<'a> Arm<'a> {
     /// Index of an attempt of a block at a point, if it is valid.
     fn valid_attempt(&self, at: BlockPoint, attempt: u32) -> Option<usize> {
         self.attempts.get(&(at, attempt)).copied().filter(|i| self.all[*i].1.is_valid())
+    }
+
+    /// Whether a trial of the baseline is complete and invalid, and its last attempt stands for it, as earlier
+    /// versions repeated it: beside no other condition's attempt. A trial that failed is an outcome, and nothing
+    /// stands for it.
+    fn is_repeated_alone(&self, at: BlockPoint, attempt: u32) -> bool {
+        let trial = self.attempts.get(&(at, attempt)).map(|i| self.all[*i].1);
+        let last = self.last.get(&at).map(|last| (at, *last));
+        trial.is_some_and(|t| t.outcome == Outcome::Complete)
+            && last.is_some_and(|key| !self.partner_attempts.contains(&key))
     }
 
     /// All valid attempts.
@@ -370,128 +384,13 @@ fn pair<'a>(
         return paired(beside, theirs, None);
     }
     let condition = condition.valid_attempt(at, ours)?;
-    let Some(own) = &baseline.own_baseline else { return paired(condition, theirs, None) };
+    let Some(own) = &baseline.own_baseline else {
+        // The trial beside it does not count, and a later one lies elsewhere in time.
+        if baseline.attempts.contains_key(&(at, ours)) && !baseline.is_repeated_alone(at, ours) {
+            return None;
+        }
+        return paired(condition, theirs, None);
+    };
     let beside = [*own.get(&(at, ours))?, *own.get(&(at, last))?];
     paired(condition, theirs, Some(beside))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::analysis::test_support::{experiment, trial};
-    use pgio_results::Check;
-
-    const RATE: &str = "commits_per_second";
-
-    /// Condition, attempt, rate, and whether it is valid; all in block 1.
-    fn one((condition, attempt, rate, valid): &(&str, u32, f64, bool)) -> Trial {
-        let mut t = trial(condition, 1, &[(RATE, *rate)]);
-        t.place.as_mut().unwrap().attempt = *attempt;
-        if !valid {
-            t.checks.push(Check::invalid("steal", "30 %", "measure elsewhere"));
-        }
-        t
-    }
-
-    fn paired(trials: &[(&str, u32, f64, bool)]) -> (Pairs, Vec<usize>) {
-        let stored = experiment(&["local", "on", "off"], trials.iter().map(one).collect());
-        let arms = arms(&stored.manifest, &stored.trials);
-        let counted = arms["local"].counted().map(|(line, _)| line).collect();
-        (PairedArms::new(&arms["on"], &arms["local"]).values(RATE), counted)
-    }
-
-    fn values(pairs: &Pairs) -> Vec<(f64, f64)> {
-        pairs.condition.iter().copied().zip(pairs.baseline.iter().copied()).collect()
-    }
-
-    #[test]
-    fn a_repeat_is_paired_with_the_baseline_that_was_measured_beside_it() {
-        let (found, counted) = paired(&[
-            ("local", 0, 100.0, true),
-            ("on", 0, 1.0, false),
-            ("off", 0, 110.0, true),
-            ("on", 1, 60.0, true),
-            ("local", 1, 120.0, true),
-        ]);
-        assert_eq!(values(&found), [(60.0, 120.0)]);
-        assert_eq!(counted, [1, 5], "the original stays for `off`");
-    }
-
-    #[test]
-    fn a_pair_with_an_invalid_baseline_is_left_out() {
-        let (found, _) = paired(&[
-            ("local", 0, 100.0, true),
-            ("on", 0, 1.0, false),
-            ("on", 1, 60.0, true),
-            ("local", 1, 120.0, false),
-        ]);
-        assert_eq!(values(&found), []);
-    }
-
-    #[test]
-    fn results_of_earlier_versions_have_the_baselines_last_attempt() {
-        let alone = [("local", 0, 100.0, true), ("on", 0, 1.0, false), ("on", 1, 60.0, true)];
-        assert_eq!(values(&paired(&alone).0), [(60.0, 100.0)]);
-        let baseline = [("local", 0, 1.0, false), ("on", 0, 60.0, true), ("local", 1, 120.0, true)];
-        assert_eq!(values(&paired(&baseline).0), [(60.0, 120.0)]);
-    }
-
-    /// The rates of `on` and `off`, paired as compared with `off`, in an experiment whose baseline is `local`.
-    fn against_off(trials: &[(&str, u32, f64, bool)]) -> Vec<(f64, f64)> {
-        let stored = experiment(&["local", "on", "off"], trials.iter().map(one).collect());
-        let stored = stored.with_baseline("off").unwrap();
-        let arms = arms(&stored.manifest, &stored.trials);
-        values(&PairedArms::new(&arms["on"], &arms["off"]).values(RATE))
-    }
-
-    #[test]
-    fn against_another_condition_a_repeat_counts_by_the_baseline_beside_it() {
-        // The machine became slower by a fifth until the repeat.
-        let mut trials = vec![
-            ("local", 0, 100.0, true),
-            ("on", 0, 1.0, false),
-            ("off", 0, 110.0, true),
-            ("on", 1, 48.0, true),
-            ("local", 1, 80.0, true),
-        ];
-        assert_eq!(against_off(&trials), [(60.0, 110.0)]);
-        // The repeat is that of the new baseline.
-        let other = [
-            ("local", 0, 100.0, true),
-            ("on", 0, 60.0, true),
-            ("off", 0, 1.0, false),
-            ("off", 1, 88.0, true),
-            ("local", 1, 80.0, true),
-        ];
-        assert_eq!(against_off(&other), [(48.0, 88.0)]);
-        // Without a trial beside it, a repeat has no partner.
-        trials.pop();
-        assert_eq!(against_off(&trials), []);
-        // Both were repeated together.
-        let both = [
-            ("local", 0, 1.0, false),
-            ("on", 0, 60.0, true),
-            ("off", 0, 110.0, true),
-            ("on", 1, 48.0, true),
-            ("off", 1, 88.0, true),
-            ("local", 1, 80.0, true),
-        ];
-        assert_eq!(against_off(&both), [(48.0, 88.0)]);
-    }
-
-    #[test]
-    fn a_trial_repeated_for_its_outcome_counts_with_its_first_value() {
-        let mut trials: Vec<Trial> = [("local", 100.0), ("on", 20.0), ("on", 60.0)]
-            .iter()
-            .map(|(name, rate)| trial(name, 1, &[(RATE, *rate)]))
-            .collect();
-        trials[1].rejudged = true;
-        trials[2].place.as_mut().unwrap().attempt = 1;
-        let stored = experiment(&["local", "on"], trials);
-        let arms = arms(&stored.manifest, &stored.trials);
-        assert_eq!(
-            values(&PairedArms::new(&arms["on"], &arms["local"]).values(RATE)),
-            [(20.0, 100.0)]
-        );
-    }
 }
