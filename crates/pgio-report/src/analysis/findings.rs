@@ -13,7 +13,7 @@ use super::finding::{CountedWarning, Finding, STALLS};
 use super::pairing::{Arm, Arms, value};
 use super::verdict::{ALPHA, Verdict};
 use super::width::width;
-use super::{degraded, steady, woven};
+use super::{degraded, screening, steady, woven};
 use pgio_results::change::fact;
 use pgio_results::metrics::{self, Direction};
 use pgio_results::store::{ConditionInfo, Manifest, StoredExperiment};
@@ -299,9 +299,14 @@ fn not_precise(manifest: &Manifest, comparisons: &[Comparison]) -> Option<Findin
 
 fn factors(manifest: &Manifest) -> Vec<Finding> {
     // A design attributes effects to its factors, whatever a factor changes.
-    if manifest.screening.is_some() {
+    let design = manifest.screening.as_ref();
+    if design.is_some_and(|design| screening::attributes_effects(design, manifest)) {
         return Vec::new();
     }
+    let remedy = match design {
+        Some(_) => "compare with the condition in which all factors are low",
+        None => "add a condition for each treatment alone",
+    };
     let Some(baseline) = manifest.conditions.iter().find(|c| c.name == manifest.baseline) else {
         return Vec::new();
     };
@@ -322,7 +327,7 @@ fn factors(manifest: &Manifest) -> Vec<Finding> {
                         differing.len(),
                         differing.join("; ")
                     ),
-                    "add a condition for each treatment alone",
+                    remedy,
                 )
             })
         })

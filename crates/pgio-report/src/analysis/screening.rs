@@ -2,9 +2,9 @@
 //!
 //! In a factorial design each effect is a contrast of all cells ([`contrasts`]): per block, the mean
 //! log of the cells at the high level minus that of the cells at the low level. The block stays the
-//! unit of inference, and all contrasts form one family. In a one-at-a-time design the effects are the
-//! comparisons of the cells with the baseline. Effects are ranked, decided ones first. Next:
-//! `report::screening` words them.
+//! unit of inference, and all contrasts form one family, whichever cell is the baseline. In a one-at-a-time
+//! design the effects are the comparisons of the cells with the baseline, if all factors are low there.
+//! Effects are ranked, decided ones first. Next: `report::screening` words them.
 
 mod contrasts;
 #[cfg(test)]
@@ -123,6 +123,8 @@ pub(super) fn all(
         screened.effects = effects;
         screened.minimum_detectable_effect = detectable;
         screened.notes = notes(screening, arms, manifest);
+    } else if let Some(why) = why_no_effects(screening, manifest) {
+        screened.notes.push(why);
     } else {
         screened.effects = compared_alone(screening, comparisons);
         screened.notes.push(
@@ -138,6 +140,39 @@ pub(super) fn all(
 fn by_rank(a: &Effect, b: &Effect) -> Ordering {
     let key = |e: &Effect| (e.comparison.primary, e.comparison.verdict.is_decided());
     key(b).cmp(&key(a)).then(b.size().total_cmp(&a.size()))
+}
+
+/// Whether a condition and the baseline differ in one factor at most, so that the design attributes each effect.
+pub(super) fn attributes_effects(screening: &Screening, manifest: &Manifest) -> bool {
+    screening.design.is_factorial() || high_in_baseline(screening, manifest).is_empty()
+}
+
+/// The factors that are high in the baseline. Its A/A twin is no cell, but makes the changes of one.
+fn high_in_baseline<'a>(screening: &'a Screening, manifest: &Manifest) -> &'a [String] {
+    let changes =
+        |name: &str| manifest.conditions.iter().find(|c| c.name == name).map(|c| &c.changes);
+    let own = changes(&manifest.baseline);
+    let is_alike = |cell: &&DesignCell| own.is_some() && changes(&cell.condition) == own;
+    let cell = screening.cell(&manifest.baseline);
+    let cell = cell.or_else(|| screening.cells.iter().find(is_alike));
+    cell.map(|cell| cell.high.as_slice()).unwrap_or_default()
+}
+
+/// Why a one-at-a-time design has no effects: against a cell with a factor high, a ratio is that of two factors.
+fn why_no_effects(screening: &Screening, manifest: &Manifest) -> Option<String> {
+    let high = high_in_baseline(screening, manifest);
+    let all_low = screening.cells.iter().find(|cell| cell.high.is_empty());
+    let hint = all_low.map_or_else(String::new, |cell| {
+        format!("; --baseline '{}' shows the effects", cell.condition)
+    });
+    (!high.is_empty()).then(|| {
+        format!(
+            "this design has no effects against the baseline `{}`, where {} is high: a ratio is then that of \
+             two factors{hint}",
+            manifest.baseline,
+            high.join(", ")
+        )
+    })
 }
 
 fn compared_alone(screening: &Screening, comparisons: &[Comparison]) -> Vec<Effect> {

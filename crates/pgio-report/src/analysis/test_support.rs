@@ -361,3 +361,37 @@ pub fn screened_as(
     stored.manifest.screening = Some(screening);
     stored
 }
+
+/// Two factors, each high alone, in six blocks: high `fsync` triples the rate, high `jit` does nothing.
+pub fn one_at_a_time() -> StoredExperiment {
+    const NAMES: [&str; 2] = ["jit", "fsync"];
+    let rates = [("all low", 1000.0), ("jit", 1001.0), ("fsync", 3000.0)];
+    let trials = (1..=6u32).flat_map(|block| {
+        rates.map(|(name, rate)| {
+            let noise = 1.0 + 0.001 * f64::from((block * 7 + name.len() as u32) % 5);
+            trial(name, block, &[("commits_per_second", rate * noise)])
+        })
+    });
+    let conditions = rates.map(|(name, _)| name);
+    let mut stored = experiment(&conditions, trials.collect());
+    let level = |name: &str, high: bool| Change::server(name, if high { "high" } else { "low" });
+    for info in &mut stored.manifest.conditions {
+        info.changes = NAMES.map(|factor| level(factor, factor == info.name)).to_vec();
+    }
+    let factor = |name: &str| Factor {
+        name: name.to_owned(),
+        low: vec![level(name, false)],
+        high: vec![level(name, true)],
+    };
+    let cell = |name: &str| DesignCell {
+        condition: name.to_owned(),
+        high: NAMES.iter().filter(|f| **f == name).map(|f| (*f).to_owned()).collect(),
+    };
+    stored.manifest.baseline = "all low".to_owned();
+    stored.manifest.screening = Some(Screening {
+        design: DesignKind::OneAtATime,
+        factors: NAMES.map(factor).to_vec(),
+        cells: conditions.map(cell).to_vec(),
+    });
+    stored
+}

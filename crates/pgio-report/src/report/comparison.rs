@@ -199,6 +199,7 @@ fn primary_notes(analysis: &Analysis) -> Vec<String> {
         );
     }
     notes.extend(chosen_afterwards(analysis));
+    notes.extend(screening::notes_without_effects(analysis));
     notes.extend(noise_floor(analysis));
     notes.extend(variance::note(analysis));
     notes.extend(sweep::where_judged(analysis));

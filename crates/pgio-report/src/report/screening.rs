@@ -34,6 +34,16 @@ pub(super) fn tables(analysis: &Analysis) -> Vec<Table> {
     tables
 }
 
+/// Why there is no table of effects, if there is none; a factorial design says so in its lead.
+pub(super) fn notes_without_effects(analysis: &Analysis) -> Vec<String> {
+    let screened = analysis.screening.as_ref();
+    let Some(screened) = screened.filter(|s| s.effects.is_empty() && !s.design.is_factorial())
+    else {
+        return Vec::new();
+    };
+    screened.notes.iter().map(|note| format!("Note: {note}.")).collect()
+}
+
 fn ranked(analysis: &Analysis, screened: &ScreeningResult, metric: &str) -> Table {
     let of_metric = |e: &&Effect| e.comparison.metric == metric;
     let shown: Vec<&Effect> =
@@ -309,7 +319,7 @@ fn by_margin(analysis: &Analysis, main: &[&Effect]) -> Option<String> {
 mod tests {
     use super::*;
     use crate::analysis::analyze;
-    use crate::analysis::test_support::{screened, screened_as};
+    use crate::analysis::test_support::{one_at_a_time, screened, screened_as};
     use crate::report::{self, csv, markdown, text};
 
     fn matters(blocks: u32) -> Analysis {
@@ -356,6 +366,19 @@ mod tests {
         let text = text::render(&report::document(&matters(4)));
         assert!(text.contains("7 contrasts of two factors each could not be judged."), "{text}");
         assert!(!text.contains("detected"), "{text}");
+    }
+
+    #[test]
+    fn without_effects_the_report_says_why() {
+        let shown = |baseline: &str| {
+            let stored = one_at_a_time().with_baseline(baseline).unwrap();
+            text::render(&report::document(&analyze(&stored)))
+        };
+        let (own, other) = (shown("all low"), shown("fsync"));
+        assert!(own.contains("What matters here") && !own.contains("no effects"), "{own}");
+        let note = "Note: this design has no effects against the baseline `fsync`";
+        assert!(other.contains(note) && !other.contains("What matters here"), "{other}");
+        assert!(other.contains("warning: factors"), "{other}");
     }
 
     #[test]

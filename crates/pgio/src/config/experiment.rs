@@ -98,6 +98,9 @@ pub fn parse(
     let warmup = head.duration("warmup", true)?.unwrap_or(Duration::from_secs(2));
     let duration = head.duration("duration", false)?.unwrap_or(Duration::from_secs(10));
     let baseline = baseline(&head, &conditions)?;
+    if let Some(screening) = &screening {
+        screening.check_baseline(&head, &baseline)?;
+    }
     let mut workloads = workload::parse(&root, warmup, duration, &baseline, &conditions)?;
     if screening.is_some() {
         screening::check_workloads(&root, &workloads)?;

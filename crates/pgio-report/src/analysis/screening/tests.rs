@@ -1,4 +1,4 @@
-use super::super::test_support::{FACTORS, experiment, screened, screened_as, trial};
+use super::super::test_support::{FACTORS, one_at_a_time, screened, screened_as};
 use super::super::{Analysis, Decision, Verdict, analyze, primary_comparisons};
 use super::*;
 use pgio_results::{Check, store::StoredExperiment};
@@ -159,30 +159,70 @@ fn a_missing_metric_and_unusable_cells_make_no_effects() {
 
 #[test]
 fn one_at_a_time_ranks_the_comparisons_with_the_baseline() {
-    let rates = [("all low", 1000.0), ("jit", 1001.0), ("fsync", 3000.0)];
-    let trials = (1..=6u32).flat_map(|block| {
-        rates.map(|(name, rate)| {
-            let noise = 1.0 + 0.001 * f64::from((block * 7 + name.len() as u32) % 5);
-            trial(name, block, &[("commits_per_second", rate * noise)])
-        })
-    });
-    let mut stored = experiment(&["all low", "jit", "fsync"], trials.collect());
-    stored.manifest.baseline = "all low".to_owned();
-    let factor = |name: &str| Factor { name: name.to_owned(), low: Vec::new(), high: Vec::new() };
-    let cell = |condition: &str, high: &[&str]| DesignCell {
-        condition: condition.to_owned(),
-        high: high.iter().map(|name| (*name).to_owned()).collect(),
-    };
-    stored.manifest.screening = Some(Screening {
-        design: DesignKind::OneAtATime,
-        factors: vec![factor("jit"), factor("fsync")],
-        cells: vec![cell("all low", &[]), cell("jit", &["jit"]), cell("fsync", &["fsync"])],
-    });
-    let (analysis, found) = screening_of(&stored);
+    let (analysis, found) = screening_of(&one_at_a_time());
     let ranked: Vec<&str> = found.effects.iter().map(|e| e.factors[0].as_str()).collect();
     assert_eq!((ranked, found.resolution), (vec!["fsync", "jit"], None));
     assert_eq!(found.effects[0].comparison, *analysis.primary("fsync").unwrap());
     assert!(found.notes[0].contains("cannot show whether factors act together"));
+}
+
+/// High `jit` does nothing. Its ratio to the cell with high `fsync` is that of low `fsync`.
+#[test]
+fn against_a_cell_with_a_factor_high_one_at_a_time_has_no_effects() {
+    let (analysis, found) = screening_of(&one_at_a_time().with_baseline("fsync").unwrap());
+    assert_eq!(found.effects, []);
+    let note = "this design has no effects against the baseline `fsync`, where fsync is high: a ratio is then \
+                that of two factors; --baseline 'all low' shows the effects";
+    assert_eq!(found.notes, [note]);
+    let differing = |analysis: &Analysis| -> Vec<Option<String>> {
+        let of_it = analysis.checks.iter().filter(|f| f.id == "factors");
+        of_it.map(|f| f.condition.clone()).collect()
+    };
+    assert_eq!(differing(&analysis), [Some("jit".to_owned())], "{:?}", analysis.checks);
+    let (own, _) = screening_of(&one_at_a_time());
+    assert!(differing(&own).is_empty(), "{:?}", own.checks);
+    // The file named it as its baseline.
+    let mut stored = one_at_a_time();
+    stored.manifest.baseline = "fsync".to_owned();
+    assert_eq!(screening_of(&stored).1.effects, []);
+    let (_, low) = screening_of(&stored.with_baseline("all low").unwrap());
+    let jit = effect(&low, "jit").comparison.ratio.unwrap();
+    assert!((jit - 1.001).abs() < 0.005, "{jit}");
+}
+
+/// The A/A twin is no cell of the design: its changes tell which factors are high in it.
+#[test]
+fn the_twin_as_a_baseline_has_the_levels_of_its_cell() {
+    let with_twin_of = |cell: &str| {
+        let mut stored = one_at_a_time();
+        let conditions = &mut stored.manifest.conditions;
+        let mut twin = conditions.iter().find(|c| c.name == cell).unwrap().clone();
+        twin.name = "twin".to_owned();
+        conditions.push(twin);
+        let of_cell = stored.trials.iter().filter(|t| t.place.as_ref().unwrap().condition == cell);
+        let mut trials = of_cell.cloned().collect::<Vec<_>>();
+        for t in &mut trials {
+            t.place.as_mut().unwrap().condition = "twin".to_owned();
+        }
+        stored.trials.extend(trials);
+        screening_of(&stored.with_baseline("twin").unwrap()).1
+    };
+    assert_eq!(with_twin_of("all low").effects.len(), 2);
+    assert_eq!(with_twin_of("fsync").effects, []);
+}
+
+#[test]
+fn contrasts_of_all_cells_are_the_same_against_another_cell() {
+    let stored = screened(6);
+    let (_, own) = screening_of(&stored);
+    let (_, other) = screening_of(&stored.with_baseline("cell 3").unwrap());
+    assert_eq!(own.effects.len(), other.effects.len());
+    for e in &own.effects {
+        let (ours, theirs) = (&e.comparison, &effect(&other, &e.comparison.condition).comparison);
+        let [ours_ratio, theirs_ratio] = [ours, theirs].map(|c| c.ratio.unwrap());
+        assert!((ours_ratio / theirs_ratio - 1.0).abs() < 1e-9, "{ours:?} {theirs:?}");
+        assert_eq!(ours.verdict, theirs.verdict, "{}", ours.condition);
+    }
 }
 
 /// With nothing planted, at most one experiment in twenty may accuse any factor or interaction.

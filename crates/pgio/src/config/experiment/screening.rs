@@ -165,6 +165,22 @@ pub(super) fn check_workloads(
 }
 
 impl ScreeningSpec {
+    /// Refuses a baseline with a factor high in a one-at-a-time design: its effects are the ratios to the baseline.
+    pub(super) fn check_baseline(
+        &self,
+        head: &Section<'_>,
+        baseline: &str,
+    ) -> Result<(), ConfigError> {
+        if self.kind.is_factorial() || baseline == ALL_LOW {
+            return Ok(());
+        }
+        let message = format!(
+            "cannot be `{baseline}` with design = \"{}\", which compares each factor with `{ALL_LOW}`; delete it",
+            self.kind.name()
+        );
+        Err(head.error("baseline", message))
+    }
+
     /// Returns the conditions: one for each cell of the design.
     pub(super) fn conditions(&self, targets: &BTreeMap<String, Target>) -> Vec<Condition> {
         let condition = |(n, levels): (usize, &Vec<bool>)| Condition {

@@ -45,6 +45,8 @@ fn a_design_makes_conditions_of_factors() {
         read(&format!("[experiment]\ndesign = 'one-at-a-time'\njudge = ['commit']\n{THREE}"));
     let names: Vec<&str> = single.conditions.iter().map(|c| c.name.as_str()).collect();
     assert_eq!((names, single.aa), (vec!["all low", "jit", "slow disk", "commit"], true));
+    let named = "[experiment]\ndesign = 'one-at-a-time'\nbaseline = 'all low'\n".to_owned() + THREE;
+    assert_eq!(read(&named).baseline, "all low");
     let full =
         read(&format!("[experiment]\ndesign = 'full'\nbaseline = 'cell 3'\n{}", settings(6)));
     assert_eq!((full.conditions.len(), full.baseline.as_str()), (64, "cell 3"));
@@ -133,6 +135,10 @@ fn factors_exclude_what_belongs_to_conditions() {
         (
             "design = 'one-at-a-time'\njudge = ['s9']",
             "x.toml:3: experiment.judge: `s9` is not a condition other than the baseline; ",
+        ),
+        (
+            "design = 'one-at-a-time'\nbaseline = 's1'",
+            "x.toml:3: experiment.baseline: cannot be `s1` with design = \"one-at-a-time\", which compares each factor with `all low`; delete it",
         ),
         ("sweep = 'grid'", "x.toml:2: experiment.sweep: requires an axis; "),
         (
