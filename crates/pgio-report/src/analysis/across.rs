@@ -7,10 +7,13 @@
 //! trials as the unit, half of the comparisons of equal runs of different dates were judged different.)
 //! The primary metric and those that a rule names are judged each on its own, all others of a condition
 //! together: interval and verdict of a comparison are those of one level.
-//! The second view, each condition's effect in its own run, excludes what all its conditions share.
+//! The second view, each condition's effect in its own run, excludes what all its conditions share. A run without
+//! a value drops out of a ratio, and so do failed trials; both are named beside it.
 //!
-//! Next: [`gate`] for rules about the change, `reasons` for differences that may make the two incomparable.
+//! Next: [`gate`] for rules about the change, `failures` for failed trials, `reasons` for differences that may make
+//! the two incomparable.
 
+mod failures;
 pub mod gate;
 pub(super) mod reasons;
 #[cfg(test)]
@@ -22,6 +25,7 @@ use benchmath::summary::{geometric_mean, mean};
 use benchmath::{holm, welch};
 use serde::{Deserialize, Serialize};
 
+pub use self::failures::{AcrossFailures, FailureCount};
 pub use self::reasons::Reason;
 use super::comparison::Comparison;
 use super::interval::Interval;
@@ -58,6 +62,9 @@ pub struct Across {
     pub reasons: Vec<Reason>,
     /// By condition, the baseline first, and metric, the primary one first.
     pub comparisons: Vec<AcrossComparison>,
+    /// By condition, of those that failed in some trial of either side.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failures: Vec<AcrossFailures>,
     /// Effects on the primary metric, by condition, without the baseline.
     pub effects: Vec<AcrossEffect>,
     /// Conditions of only one side.
@@ -101,6 +108,11 @@ pub struct AcrossComparison {
     pub runs_a: usize,
     #[serde(default)]
     pub runs_b: usize,
+    /// The other runs, counted from 1 in the order in which they were named.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs_without_a: Vec<usize>,
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub runs_without_b: Vec<usize>,
     /// B / A, with Welch's 95 % interval over runs, of a secondary metric at its share of the level; no
     /// interval with too few runs.
     pub ratio: Option<f64>,
@@ -176,6 +188,7 @@ pub fn across(a: &[StoredExperiment], b: &[StoredExperiment], named: &[String]) 
         metrics: declared.clone(),
         reasons: reasons::all(&a, &b),
         comparisons,
+        failures: failures::all(&common, &a, &b),
         effects: effects(&common, (&a, &arms_a), (&b, &arms_b)),
         only_in_a: conditions_only_in(first_a, first_b),
         only_in_b: conditions_only_in(first_b, first_a),
@@ -211,13 +224,28 @@ fn conditions_only_in(a: &Manifest, b: &Manifest) -> Vec<String> {
     a.conditions.iter().map(|c| &c.name).filter(|n| !has(n)).cloned().collect()
 }
 
-/// A condition's values of one metric, by trial, for each run that has any.
-fn values_by_run(arms: &[Arms<'_>], condition: &str, metric: &str) -> Vec<Vec<f64>> {
-    let of_run = |arms: &Arms<'_>| -> Vec<f64> {
-        let arm = arms.get(condition);
-        arm.map(|arm| arm.values(metric)).unwrap_or_default()
-    };
-    arms.iter().map(of_run).filter(|values| !values.is_empty()).collect()
+/// A condition's values of one metric, by trial.
+#[derive(Default)]
+struct RunValues {
+    /// For each run that has any.
+    values: Vec<Vec<f64>>,
+    /// The numbers of the other runs.
+    without: Vec<usize>,
+}
+
+impl RunValues {
+    fn new(arms: &[Arms<'_>], condition: &str, metric: &str) -> RunValues {
+        let mut found = RunValues::default();
+        for (number, arms) in (1..).zip(arms) {
+            let values = arms.get(condition).map(|arm| arm.values(metric)).unwrap_or_default();
+            if values.is_empty() {
+                found.without.push(number);
+            } else {
+                found.values.push(values);
+            }
+        }
+        found
+    }
 }
 
 /// Whether any trial that counts, of any of these runs, has a lower bound instead of a value.
@@ -238,15 +266,15 @@ fn compare_condition(
     (a, b): (&[Arms<'_>], &[Arms<'_>]),
 ) -> Vec<AcrossComparison> {
     let one = |def: MetricDef<'_>| {
-        let (runs_a, runs_b) = (values_by_run(a, name, def.name), values_by_run(b, name, def.name));
+        let [of_a, of_b] = [a, b].map(|runs| RunValues::new(runs, name, def.name));
         let is_primary = def.name == primary;
         // A rule that names a metric is undecided where one side has no value of it.
-        let shown = match [runs_a.is_empty(), runs_b.is_empty()] {
+        let shown = match [of_a.values.is_empty(), of_b.values.is_empty()] {
             [false, false] => true,
             [true, true] => is_primary,
             _ => is_primary || named.iter().any(|metric| *metric == def.name),
         };
-        let mut member = shown.then(|| compare_metric(name, &def, is_primary, &runs_a, &runs_b))?;
+        let mut member = shown.then(|| compare_metric(name, &def, is_primary, of_a, of_b))?;
         let all: Vec<&Arm<'_>> = a.iter().chain(b).filter_map(|arms| arms.get(name)).collect();
         let [a_at_least, b_at_least] = [a, b].map(|runs| is_bounded(runs, name, def.name));
         (member.comparison.a_at_least, member.comparison.b_at_least) = (a_at_least, b_at_least);
@@ -271,10 +299,10 @@ fn compare_metric(
     condition: &str,
     def: &MetricDef,
     primary: bool,
-    a: &[Vec<f64>],
-    b: &[Vec<f64>],
+    RunValues { values: a, without: runs_without_a }: RunValues,
+    RunValues { values: b, without: runs_without_b }: RunValues,
 ) -> Member {
-    let (of_a, of_b) = (run_values(a), run_values(b));
+    let (of_a, of_b) = (run_values(&a), run_values(&b));
     let ratio = geometric_mean(&of_a).zip(geometric_mean(&of_b)).map(|(a, b)| b / a);
     let too_few = a.len() < MIN_RUNS || b.len() < MIN_RUNS;
     let logs = [logs(&of_b), logs(&of_a)];
@@ -298,10 +326,12 @@ fn compare_metric(
         b: central(&of_b),
         a_at_least: false,
         b_at_least: false,
-        trials_a: trials(a),
-        trials_b: trials(b),
+        trials_a: trials(&a),
+        trials_b: trials(&b),
         runs_a: a.len(),
         runs_b: b.len(),
+        runs_without_a,
+        runs_without_b,
         ratio,
         interval: interval.into(),
         p: found.map(|w| w.p),

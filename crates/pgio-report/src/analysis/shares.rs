@@ -88,6 +88,12 @@ pub(super) fn shares(manifest: &Manifest, arms: &Arms<'_>, condition: &str) -> V
     all
 }
 
+/// How many of these trials failed, and how many there are without interrupted ones.
+pub(super) fn failed<'a>(trials: impl Iterator<Item = &'a Trial>) -> (usize, usize) {
+    let counts = Counts::new(trials);
+    (counts.failed, counts.trials)
+}
+
 /// The share of a condition's trials that failed, if it is larger than the baseline's. It need not be notable: a
 /// condition with even more failures must not pass because the baseline has one as well.
 pub fn failed_more(condition: &Condition) -> Option<&Share> {

@@ -1,13 +1,17 @@
 //! Two experiments as a document: the numbers, and what differs besides the date.
 //!
-//! This file chooses contents and wording; numbers and verdicts come from `analysis::across`.
+//! This file chooses contents and wording, also of the rulings; numbers and verdicts come from `analysis::across`.
 //! Next: `text` prints the document.
 
 use super::csv::{at_least, number, word};
 use super::format::{self, NONE};
+use super::outcomes::probability;
 use super::table::{Column, Document, Label, Remark, Table};
 use crate::analysis::Verdict;
-use crate::analysis::across::{Across, AcrossComparison, AcrossEffect, Effect, MIN_RUNS, Side};
+use crate::analysis::across::gate::RuleResult;
+use crate::analysis::across::{
+    Across, AcrossComparison, AcrossEffect, AcrossFailures, Effect, MIN_RUNS, Side,
+};
 use pgio_results::Metric;
 
 pub fn document(across: &Across) -> Document {
@@ -30,7 +34,7 @@ pub fn document(across: &Across) -> Document {
 
 /// All numbers, a row for each condition and metric.
 pub fn flat(across: &Across) -> Table {
-    const COLUMNS: [&str; 16] = [
+    const COLUMNS: [&str; 18] = [
         "condition",
         "metric",
         "unit",
@@ -47,6 +51,8 @@ pub fn flat(across: &Across) -> Table {
         "verdict",
         "a_bound",
         "b_bound",
+        "runs_a",
+        "runs_b",
     ];
     let row = |c: &AcrossComparison| {
         let unit = across.unit(&c.metric);
@@ -56,6 +62,7 @@ pub fn flat(across: &Across) -> Table {
         cells.extend([c.ratio, c.interval.low, c.interval.high, c.p, c.p_adjusted].map(number));
         cells.push(word(c.verdict));
         cells.extend([at_least(c.a_at_least), at_least(c.b_at_least)]);
+        cells.extend([c.runs_a, c.runs_b].map(|runs| runs.to_string()));
         cells
     };
     Table {
@@ -86,17 +93,27 @@ fn columns(first: &str, last: &str) -> Vec<Column> {
 }
 
 fn primary(across: &Across) -> Table {
+    let compared = || across.comparisons.iter().filter(|c| c.primary);
+    let some_without = compared().any(is_without_runs);
+    let mut columns = columns("condition", "trials A / B");
+    columns.extend(some_without.then(|| Column::right("runs A / B")));
+    columns.extend((!across.failures.is_empty()).then(|| Column::right("failed A / B")));
     let row = |c: &AcrossComparison| {
         let mut cells = vec![c.condition.clone()];
         cells.extend(values(across, c));
         cells.push(format!("{} / {}", c.trials_a, c.trials_b));
+        cells.extend(some_without.then(|| format!("{} / {}", c.runs_a, c.runs_b)));
+        cells.extend((!across.failures.is_empty()).then(|| {
+            let found = across.failures.iter().find(|f| f.condition == c.condition);
+            let (a, b) = found.map_or((0, 0), |f| (f.a.failed, f.b.failed));
+            format!("{a} / {b}")
+        }));
         cells
     };
-    let rows: Vec<Vec<String>> = across.comparisons.iter().filter(|c| c.primary).map(row).collect();
     Table {
         title: String::new(),
-        columns: columns("condition", "trials A / B"),
-        rows,
+        columns,
+        rows: compared().map(row).collect(),
         notes: vec![if rows_judged(across) {
             "~ no difference detected. The unit is the run: Welch's interval for the ratio of the \
              runs' geometric means."
@@ -108,6 +125,62 @@ fn primary(across: &Across) -> Table {
             )
         }],
     }
+}
+
+/// Whether a run of either side has no value of it.
+fn is_without_runs(c: &AcrossComparison) -> bool {
+    !(c.runs_without_a.is_empty() && c.runs_without_b.is_empty())
+}
+
+/// `failed in 8 of 16 trials of B, in 0 of 16 of A, p = 0.002`, with these names of the sides.
+fn failed_beside(failures: &AcrossFailures, [of_b, of_a]: [&str; 2]) -> String {
+    let (a, b) = (failures.a, failures.b);
+    let p = failures.p.map_or_else(String::new, |p| format!(", {}", probability(p)));
+    format!(
+        "failed in {} of {} trials {of_b}, in {} of {} {of_a}{p}",
+        b.failed, b.of, a.failed, a.of
+    )
+}
+
+/// Why a rule fails or is undecided, if not by the interval that is shown.
+pub fn reasons_of(ruling: &RuleResult) -> Option<String> {
+    let sides = ["of the new runs", "of the old ones"];
+    let failures = ruling.failures.as_ref().map(|failures| failed_beside(failures, sides));
+    let all: Vec<String> = failures.into_iter().chain(ruling.obstacle.clone()).collect();
+    (!all.is_empty()).then(|| all.join("; "))
+}
+
+/// `run 2 of B`; empty if all runs have a value.
+fn runs_without(c: &AcrossComparison) -> Vec<String> {
+    let sides = [("A", &c.runs_without_a), ("B", &c.runs_without_b)];
+    let named = |(side, runs): (&str, &Vec<usize>)| {
+        let numbers: Vec<String> = runs.iter().map(usize::to_string).collect();
+        let what = if runs.len() == 1 { "run" } else { "runs" };
+        (!runs.is_empty()).then(|| format!("{what} {} of {side}", numbers.join(", ")))
+    };
+    sides.into_iter().filter_map(named).collect()
+}
+
+/// Warns of what has no value: runs without a valid trial, and failed trials.
+fn without_value(across: &Across) -> Vec<Remark> {
+    let warning = |text: String| Remark { label: Label::Warning, text };
+    let primary = across.comparisons.iter().filter(|c| c.primary && is_without_runs(c));
+    let runs = primary.map(|c| {
+        warning(format!(
+            "missing-runs: `{}` has no valid trial with {} in {}, which the change leaves out",
+            c.condition,
+            format::metric_name(&c.metric),
+            runs_without(c).join(" and ")
+        ))
+    });
+    let failed = across.failures.iter().map(|f| {
+        warning(format!(
+            "failed-trials: `{}` {}; the change is that of the trials that completed",
+            f.condition,
+            failed_beside(f, ["of B", "of A"])
+        ))
+    });
+    runs.chain(failed).collect()
 }
 
 fn rows_judged(across: &Across) -> bool {
@@ -228,6 +301,7 @@ fn remarks(across: &Across) -> Vec<Remark> {
             }
         )));
     }
+    all.extend(without_value(across));
     for (names, here, there) in [(&across.only_in_a, "A", "B"), (&across.only_in_b, "B", "A")] {
         if !names.is_empty() {
             all.push(warning(format!(
@@ -247,7 +321,10 @@ fn remarks(across: &Across) -> Vec<Remark> {
 mod tests {
     use super::*;
     use crate::analysis::across::across;
-    use crate::analysis::test_support::demo;
+    use crate::analysis::test_support::{demo, stored_runs};
+    use crate::report::text;
+    use pgio_results::Outcome;
+    use pgio_results::store::StoredExperiment;
 
     #[test]
     fn a_lower_bound_is_marked_on_its_side() {
@@ -270,5 +347,51 @@ mod tests {
             flat.rows.iter().filter(|row| row[1] == metric).map(|row| &row[14..]).collect();
         assert_eq!(bounds.iter().filter(|b| b[1] == "at_least").count(), 1);
         assert!(bounds.iter().all(|b| b[0].is_empty()));
+    }
+
+    /// Four runs; those of `fails` have a failed trial of `on` in each block up to this one of four.
+    fn runs(fails: &[usize], blocks: u32) -> Vec<StoredExperiment> {
+        let mut runs = stored_runs(4, |run| 1.0 + 0.004 * f64::from(run % 3));
+        for run in fails {
+            for t in &mut runs[*run].trials {
+                let place = t.place.as_ref().unwrap();
+                if place.condition == "on" && place.block <= blocks {
+                    t.outcome = Outcome::Failed { error: "out of memory".to_owned() };
+                }
+            }
+        }
+        runs
+    }
+
+    #[test]
+    fn runs_and_failed_trials_have_columns_where_some_are_missing() {
+        let headings = |found: &Across| -> Vec<String> {
+            primary(found).columns.into_iter().map(|column| column.heading).collect()
+        };
+        let row = |found: &Across, condition: &str| -> Vec<String> {
+            let rows = primary(found).rows;
+            rows.into_iter().find(|row| row[0] == condition).unwrap().split_off(4)
+        };
+        let old = runs(&[], 0);
+        let same = across(&old, &old, &[]);
+        assert_eq!(headings(&same).last().map(String::as_str), Some("trials A / B"));
+        assert_eq!(row(&same, "on"), ["16 / 16"]);
+        let found = across(&old, &runs(&[1], 4), &[]);
+        assert_eq!(headings(&found)[4..], ["trials A / B", "runs A / B", "failed A / B"]);
+        assert_eq!(row(&found, "on"), ["16 / 12", "4 / 3", "0 / 4"]);
+        assert_eq!(row(&found, "local"), ["16 / 16", "4 / 4", "0 / 0"]);
+        let text = text::render(&document(&found));
+        let flowing = text.split_whitespace().collect::<Vec<_>>().join(" ");
+        for warning in [
+            "warning: missing-runs: `on` has no valid trial with commits/s in run 2 of B, which the change leaves out",
+            "warning: failed-trials: `on` failed in 4 of 16 trials of B, in 0 of 16 of A, p = 0.10;",
+        ] {
+            assert!(flowing.contains(warning), "{text}");
+        }
+        let half = across(&old, &runs(&[0, 1, 2, 3], 2), &[]);
+        assert_eq!(row(&half, "on"), ["16 / 8", "0 / 8"]);
+        let csv = flat(&found);
+        let on = csv.rows.iter().find(|row| row[0] == "on" && row[3] == "true").unwrap();
+        assert_eq!(on[16..], ["4", "3"]);
     }
 }

@@ -2,11 +2,13 @@
 //!
 //! One experiment: the cases are the rulings of the `gate`. A condition that is worse by more than the margin,
 //! or failed in more trials, fails; one without a valid trial is an error, and an undecided one is skipped. Two
-//! sides: a case for each rule and condition. Times are not given, because a trial's length says nothing. Text
-//! is escaped here; control characters, which XML cannot hold, are spelled out before.
+//! sides: a case for each rule and condition, by the rulings of `analysis::across::gate`. Times are not given,
+//! because a trial's length says nothing. Text is escaped here; control characters, which XML cannot hold, are
+//! spelled out before.
 
 use std::fmt::Write;
 
+use super::across::reasons_of;
 use super::gate::{self, ConditionRuling};
 use super::outcomes::failure;
 use super::{format, sentence};
@@ -87,9 +89,14 @@ fn case(rule: &Rule, ruling: &rules::RuleResult) -> Case {
     let output = format!("{metric} of the new runs against the old ones: {size}");
     let outcome = match ruling.gate {
         Gate::Pass => Outcome::Passed,
-        Gate::Fail => Outcome::Failed(format!("{}: {size}", shown(rule))),
+        Gate::Fail => {
+            let is_beyond = ruling.by_interval == Gate::Fail;
+            let beyond = is_beyond.then(|| format!("{}: {size}", shown(rule)));
+            let all: Vec<String> = beyond.into_iter().chain(reasons_of(ruling)).collect();
+            Outcome::Failed(all.join("; "))
+        }
         Gate::Undecided => {
-            let why = ruling.obstacle.clone().unwrap_or(size);
+            let why = reasons_of(ruling).unwrap_or(size);
             Outcome::Skipped(format!("possibly {}: {why}", shown(rule)))
         }
     };
@@ -279,5 +286,35 @@ mod tests {
         let found = rules::judge(&across(&old[..1], &new, &[]), &rule).unwrap();
         let text = rulings("x", &[(rule, found)]);
         assert!(text.contains("skipped=\"3\"") && text.contains("3 new and 1 old runs"), "{text}");
+    }
+
+    #[test]
+    fn failed_trials_and_missing_runs_are_cases_that_do_not_pass() {
+        let runs = |fails: fn(usize, u32) -> bool| {
+            let mut runs = stored_runs(4, |run| 1.0 + 0.004 * f64::from(run % 3));
+            for (number, run) in (1..).zip(&mut runs) {
+                for t in &mut run.trials {
+                    let place = t.place.as_ref().unwrap();
+                    if place.condition == "on" && fails(number, place.block) {
+                        fail(t);
+                    }
+                }
+            }
+            runs
+        };
+        let rule = Rule { metric: None, change: Change::Slower, share: 0.05 };
+        let shown = |new: &[StoredExperiment]| {
+            let found = rules::judge(&across(&runs(|_, _| false), new, &[]), &rule).unwrap();
+            rulings("x", &[(rule.clone(), found)])
+        };
+        let text = shown(&runs(|run, _| run == 2));
+        let why = "<skipped message=\"possibly slower by more than 5 %: failed in 4 of 16 trials of the new runs, \
+                   in 0 of 16 of the old ones, p = 0.10; new run 2 of 4 has no valid trial with \
+                   commits_per_second\"/>";
+        assert!(text.contains(why) && text.contains("failures=\"0\""), "{text}");
+        let text = shown(&runs(|_, block| block > 2));
+        let why = "<failure message=\"failed in 8 of 16 trials of the new runs, in 0 of 16 of the old ones, \
+                   p = 0.002\"/>";
+        assert!(text.contains(why) && text.contains("skipped=\"0\""), "{text}");
     }
 }

@@ -176,8 +176,13 @@ pub(super) fn failed_in(share: &Share) -> String {
     format!("failed in {} of {}", share.trials, format::counted(share.of, "trial"))
 }
 
-fn probability(p: f64) -> String {
-    if p < 0.001 { "p < 0.001".to_owned() } else { format!("p = {p:.2}") }
+/// `p = 0.01`
+pub(super) fn probability(p: f64) -> String {
+    match p {
+        p if p < 0.001 => "p < 0.001".to_owned(),
+        p if p < 0.01 => format!("p = {p:.3}"),
+        p => format!("p = {p:.2}"),
+    }
 }
 
 #[cfg(test)]

@@ -10,7 +10,7 @@ use benchmath::margin::Margin;
 use pgio_report::analysis::Gate;
 use pgio_report::analysis::across::Across;
 use pgio_report::analysis::across::gate::{self, Change, Rule, RuleError, RuleResult};
-use pgio_report::report::junit;
+use pgio_report::report::{across, junit};
 
 const RULE_SYNTAX: &str = "must be slower:SHARE or changed:SHARE, perhaps after METRIC:, with a share from 0.1% \
      to 50%, such as slower:5% or commit_latency_p99:slower:10%";
@@ -82,7 +82,7 @@ pub(super) fn outcome(judged: &RuleResults) -> Outcome {
 }
 
 fn ruling_text(ruling: &RuleResult) -> String {
-    match &ruling.obstacle {
+    match across::reasons_of(ruling) {
         Some(why) => format!("{} ({why})", ruling.condition),
         None => ruling.condition.clone(),
     }

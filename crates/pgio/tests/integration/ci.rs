@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use pgio_report::analysis::test_support::{demo, stored_runs, write_runs};
+use pgio_results::Outcome;
 
 use crate::fixture::{INSTALLED, fresh_database, is_installed, pgio_exe, shared_primary};
 use crate::workdir::{Workdir, experiment};
@@ -60,6 +61,41 @@ fn rules_decide_by_the_runs_and_their_exit_code() {
         ["report", "old/run-0001", "--against", "slow/run-0001", "--wide", "--format", "csv"];
     dir.pgio(&both).expect(2, &["--wide is a form of --format csv for one experiment"]);
     dir.pgio(&["report", "old/run-0001", "--wide"]).expect(2, &["--wide is a form of"]);
+}
+
+#[test]
+fn failed_trials_of_the_new_runs_let_no_rule_pass() {
+    let dir = Workdir::new();
+    let write = |name: &str, fails: fn(usize, u32) -> bool| {
+        let mut runs = stored_runs(4, |run| 1.0 + 0.004 * f64::from(run % 3));
+        for (number, run) in (1..).zip(&mut runs) {
+            for trial in &mut run.trials {
+                let place = trial.place.as_ref().unwrap();
+                if place.condition == "on" && fails(number, place.block) {
+                    trial.outcome = Outcome::Failed { error: "out of memory".to_owned() };
+                }
+            }
+        }
+        write_runs(&dir.path().join(name), &runs).unwrap();
+    };
+    write("old", |_, _| false);
+    write("dead", |run, _| run == 2);
+    write("half", |_, block| block <= 2);
+    let report = |new: &str| {
+        let paths =
+            |name: &str| -> Vec<String> { (1..=4).map(|n| format!("{name}/run-{n:04}")).collect() };
+        let (new, old) = (paths(new), paths("old"));
+        let mut args = vec!["report"];
+        args.extend(new.iter().map(String::as_str));
+        args.push("--against");
+        args.extend(old.iter().map(String::as_str));
+        args.extend(["--fail-if", "slower:5%"]);
+        dir.pgio(&args)
+    };
+    let why = ["gate undecided", "new run 2 of 4 has no valid trial", "missing-runs", "4 / 3"];
+    report("dead").expect(9, &why);
+    report("half").expect(8, &["gate failed", "on (failed in 8 of 16 trials", "failed-trials"]);
+    report("old").expect(0, &["gate passed"]);
 }
 
 /// By Python's parser, if there is one.

@@ -5,9 +5,13 @@
 //! otherwise, and with too few runs to judge, it is undecided. The interval is the one that is shown
 //! (Welch's, over runs), so that report and gate never contradict each other. A secondary metric has the
 //! interval of its family, unless a rule names the metric: then it is judged on its own ([`Across::named`]).
+//!
+//! The interval is that of the trials that have a value. So no condition passes of which a run has none, or that
+//! failed in a larger share of the new trials. It fails if Fisher's exact test tells the shares apart and most new
+//! runs have failed trials: those of one run may be one event.
 
-use super::super::verdict::{Gate, Verdict};
-use super::{Across, AcrossComparison, MIN_RUNS};
+use super::super::verdict::{ALPHA, Gate, Verdict};
+use super::{Across, AcrossComparison, AcrossFailures, MIN_RUNS};
 use benchmath::margin::LARGEST_SHARE;
 use pgio_results::metrics::Direction;
 
@@ -34,7 +38,11 @@ pub struct RuleResult {
     pub condition: String,
     pub metric: String,
     pub gate: Gate,
-    /// Why a ruling is undecided without an interval.
+    /// The answer of the interval alone.
+    pub by_interval: Gate,
+    /// The failed trials of both sides, if a larger share of the new ones failed.
+    pub failures: Option<AcrossFailures>,
+    /// Why a ruling is undecided, if the interval does not say so.
     pub obstacle: Option<String>,
     /// The comparison that was judged.
     pub comparison: AcrossComparison,
@@ -64,13 +72,63 @@ pub fn judge(across: &Across, rule: &Rule) -> Result<Vec<RuleResult>, RuleError>
     if direction == Direction::Neutral && rule.change == Change::Slower {
         return Err(RuleError::Neutral(metric.clone()));
     }
-    Ok(compared.into_iter().map(|c| ruling(c, rule, direction)).collect())
+    Ok(compared.into_iter().map(|c| ruling(across, c, rule, direction)).collect())
 }
 
-fn ruling(c: &AcrossComparison, rule: &Rule, direction: Direction) -> RuleResult {
+fn ruling(across: &Across, c: &AcrossComparison, rule: &Rule, direction: Direction) -> RuleResult {
+    let by_interval = interval_gate(c, rule, direction);
+    let failures = across.failures.iter().find(|f| f.condition == c.condition && f.is_more());
+    let obstacles: Vec<String> = missing(across, c).into_iter().chain(no_interval(c)).collect();
+    let gate = match by_interval.unwrap_or(Gate::Undecided) {
+        _ if failures.is_some_and(|f| is_told_apart(across, f)) => Gate::Fail,
+        Gate::Pass if failures.is_some() || !obstacles.is_empty() => Gate::Undecided,
+        gate => gate,
+    };
+    let is_obstructed = gate == Gate::Undecided && !obstacles.is_empty();
+    RuleResult {
+        condition: c.condition.clone(),
+        metric: c.metric.clone(),
+        gate,
+        by_interval: by_interval.unwrap_or(Gate::Undecided),
+        failures: failures.cloned(),
+        obstacle: is_obstructed.then(|| obstacles.join("; ")),
+        comparison: c.clone(),
+    }
+}
+
+/// Whether the larger share of failed trials cannot be chance.
+fn is_told_apart(across: &Across, failures: &AcrossFailures) -> bool {
+    let is_enough = across.a.runs.min(across.b.runs) >= MIN_RUNS;
+    let is_in_most = 2 * failures.b.runs > across.b.runs;
+    is_enough && is_in_most && failures.p.is_some_and(|p| p <= ALPHA)
+}
+
+/// Which runs have no value of the compared metric.
+fn missing(across: &Across, c: &AcrossComparison) -> Vec<String> {
+    let of_side = |(side, without, runs): (&str, &[usize], usize)| {
+        let which = match without {
+            [] => return None,
+            _ if without.len() == runs => format!("no {side} run has a"),
+            [one] => format!("{side} run {one} of {runs} has no"),
+            several => {
+                let numbers: Vec<String> = several.iter().map(usize::to_string).collect();
+                format!("{side} runs {} of {runs} have no", numbers.join(", "))
+            }
+        };
+        Some(format!("{which} valid trial with {}", c.metric))
+    };
+    let sides = [
+        ("new", c.runs_without_b.as_slice(), across.b.runs),
+        ("old", c.runs_without_a.as_slice(), across.a.runs),
+    ];
+    sides.into_iter().filter_map(of_side).collect()
+}
+
+/// The answer of the interval; `None` without one.
+fn interval_gate(c: &AcrossComparison, rule: &Rule, direction: Direction) -> Option<Gate> {
     let share = rule.share.min(LARGEST_SHARE);
     let (low, high) = (1.0 - share, 1.0 + share);
-    let gate = c.interval.sides().map(|(from, to)| {
+    c.interval.sides().map(|(from, to)| {
         let (below, above) = (to < low, from > high);
         let (not_below, not_above) = (from >= low, to <= high);
         let (worse, not_worse) = match (rule.change, direction) {
@@ -83,27 +141,21 @@ fn ruling(c: &AcrossComparison, rule: &Rule, direction: Direction) -> RuleResult
             (false, true) => Gate::Pass,
             (false, false) => Gate::Undecided,
         }
-    });
-    let obstacle = match (gate, c.verdict) {
-        (Some(_), _) => None,
-        (None, Verdict::NotApplicable) if c.ratio.is_none() => {
-            Some("its values cannot be compared".to_owned())
-        }
-        (None, _) if c.runs_a.min(c.runs_b) >= MIN_RUNS => {
-            Some("its runs do not vary, so nothing can be judged".to_owned())
-        }
-        (None, _) => Some(format!(
-            "{} new and {} old runs, {MIN_RUNS} of each are needed",
-            c.runs_b, c.runs_a
-        )),
-    };
-    RuleResult {
-        condition: c.condition.clone(),
-        metric: c.metric.clone(),
-        gate: gate.unwrap_or(Gate::Undecided),
-        obstacle,
-        comparison: c.clone(),
+    })
+}
+
+/// Why there is no interval, if there is none.
+fn no_interval(c: &AcrossComparison) -> Option<String> {
+    if c.interval.sides().is_some() {
+        return None;
     }
+    Some(match c.verdict {
+        Verdict::NotApplicable if c.ratio.is_none() => "its values cannot be compared".to_owned(),
+        _ if c.runs_a.min(c.runs_b) >= MIN_RUNS => {
+            "its runs do not vary, so nothing can be judged".to_owned()
+        }
+        _ => format!("{} new and {} old runs, {MIN_RUNS} of each are needed", c.runs_b, c.runs_a),
+    })
 }
 
 #[cfg(test)]
@@ -112,6 +164,109 @@ mod tests {
     use super::*;
     use crate::analysis::test_support::{experiment, stored_runs, trial};
     use pgio_results::store::StoredExperiment;
+    use pgio_results::{Check, Outcome, Trial};
+
+    /// Runs that vary by 0.4 %, with other trials of `on`.
+    fn with_on(runs: u32, level: f64, change: impl Fn(u32, &mut Trial)) -> Vec<StoredExperiment> {
+        let mut all = stored_runs(runs, |run| level * (1.0 + 0.004 * f64::from(run % 3)));
+        for (number, run) in (1..).zip(&mut all) {
+            let is_on = |t: &&mut Trial| t.place.as_ref().unwrap().condition == "on";
+            run.trials.iter_mut().filter(is_on).for_each(|t| change(number, t));
+        }
+        all
+    }
+
+    fn fail(trial: &mut Trial) {
+        trial.outcome = Outcome::Failed { error: "out of memory".to_owned() };
+    }
+
+    /// The ruling about `on`; that about the others must be a pass.
+    fn of_on(old: &[StoredExperiment], new: &[StoredExperiment]) -> RuleResult {
+        let found = judge(&across(old, new, &[]), &slower(0.05)).unwrap();
+        let of = |name: &str| found.iter().find(|r| r.condition == name).unwrap();
+        assert_eq!((of("local").gate, of("remote_apply").gate), (Gate::Pass, Gate::Pass));
+        of("on").clone()
+    }
+
+    #[test]
+    fn a_run_without_a_valid_trial_leaves_the_ruling_undecided() {
+        let old = with_on(4, 1.0, |_, _| ());
+        let steal = |t: &mut Trial| t.checks.push(Check::invalid("steal", "30 %", "elsewhere"));
+        let dead = |run: u32, t: &mut Trial| {
+            if run == 2 {
+                fail(t);
+            }
+        };
+        let invalid = |run: u32, t: &mut Trial| {
+            if run >= 3 {
+                steal(t);
+            }
+        };
+        let new = with_on(4, 1.0, dead);
+        let found = of_on(&old, &new);
+        let why = "new run 2 of 4 has no valid trial with commits_per_second";
+        assert_eq!((found.gate, found.by_interval), (Gate::Undecided, Gate::Pass));
+        assert_eq!(found.obstacle.as_deref(), Some(why));
+        assert_eq!((found.comparison.runs_b, found.comparison.trials_b), (3, 12));
+        assert_eq!(found.failures.unwrap().b.failed, 4);
+        // The same on the other side, where no more trials of the new runs failed.
+        let found = of_on(&new, &old);
+        let why = "old run 2 of 4 has no valid trial with commits_per_second";
+        assert_eq!((found.gate, found.obstacle.as_deref()), (Gate::Undecided, Some(why)));
+        assert_eq!(found.failures, None);
+        let found = of_on(&old, &with_on(4, 1.0, invalid));
+        let why = "new runs 3, 4 of 4 have no valid trial with commits_per_second; \
+                   2 new and 4 old runs, 3 of each are needed";
+        assert_eq!((found.gate, found.obstacle.as_deref()), (Gate::Undecided, Some(why)));
+        let found = of_on(&old, &with_on(4, 1.0, |_, t| steal(t)));
+        let why = "no new run has a valid trial with commits_per_second; \
+                   0 new and 4 old runs, 3 of each are needed";
+        assert_eq!((found.gate, found.obstacle.as_deref()), (Gate::Undecided, Some(why)));
+        // What is slower in the other runs fails all the same.
+        let rule = slower(0.05);
+        let found = judge(&across(&old, &with_on(4, 0.8, dead), &[]), &rule).unwrap();
+        assert!(found.iter().all(|r| r.gate == Gate::Fail && r.obstacle.is_none()), "{found:?}");
+    }
+
+    #[test]
+    fn a_condition_that_fails_more_often_than_before_does_not_pass() {
+        let up_to = |runs: u32, blocks: u32| {
+            move |run: u32, t: &mut Trial| {
+                if run <= runs && t.place.as_ref().unwrap().block <= blocks {
+                    fail(t);
+                }
+            }
+        };
+        let old = with_on(4, 1.0, |_, _| ());
+        let gate = |new: &[StoredExperiment]| {
+            let found = of_on(&old, new);
+            assert_eq!((found.by_interval, found.obstacle), (Gate::Pass, None));
+            (found.gate, found.failures.map(|f| (f.b.failed, f.b.of, f.b.runs)))
+        };
+        assert_eq!(gate(&old), (Gate::Pass, None));
+        // Half of the trials in all runs: Fisher's p is 0.002.
+        let half = with_on(4, 1.0, up_to(4, 2));
+        assert_eq!(gate(&half), (Gate::Fail, Some((8, 16, 4))));
+        // One of four trials in two runs: p is 0.48.
+        assert_eq!(gate(&with_on(4, 1.0, up_to(2, 1))), (Gate::Undecided, Some((2, 16, 2))));
+        // Three of four in two runs: p is 0.018, but it may be one event in each.
+        assert_eq!(gate(&with_on(4, 1.0, up_to(2, 3))), (Gate::Undecided, Some((6, 16, 2))));
+        // As often as before.
+        assert_eq!(of_on(&half, &half).gate, Gate::Pass);
+        assert_eq!(of_on(&half, &old).gate, Gate::Pass);
+        // With too few runs, failures decide nothing either.
+        let (old, new) = (with_on(2, 1.0, |_, _| ()), with_on(2, 1.0, up_to(2, 4)));
+        let found = judge(&across(&old, &new, &[]), &slower(0.05)).unwrap();
+        assert!(found.iter().all(|r| r.gate == Gate::Undecided), "{found:?}");
+    }
+
+    #[test]
+    fn a_condition_that_always_fails_fails() {
+        let old = with_on(3, 1.0, |_, _| ());
+        let found = of_on(&old, &with_on(3, 1.0, |_, t| fail(t)));
+        assert_eq!((found.gate, found.by_interval), (Gate::Fail, Gate::Undecided));
+        assert_eq!((found.obstacle, found.failures.unwrap().b.failed), (None, 12));
+    }
 
     fn rulings(old: u32, new: u32, level: f64, rule: &Rule) -> Vec<Gate> {
         let vary = |run: u32| 1.0 + 0.004 * f64::from(run % 3);
