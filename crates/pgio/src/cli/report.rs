@@ -79,6 +79,11 @@ pub(super) fn run(args: &Args) -> Outcome {
         let why = "--matters with --against is the margin of --gate: add --gate, or use --fail-if";
         return Err(Failure::message(USAGE, why));
     }
+    if args.dirs.len() > 1 && !judged && args.format == Format::Junit {
+        let why = "--format junit of several results shows the rules between them: name the older ones after \
+                   --against, with --fail-if or --gate";
+        return Err(Failure::message(USAGE, why));
+    }
     if args.wide && (args.format != Format::Csv || judged || args.dirs.len() > 1) {
         let why = "--wide is a form of --format csv for one experiment";
         return Err(Failure::message(USAGE, why));

@@ -57,6 +57,11 @@ fn rules_decide_by_the_runs_and_their_exit_code() {
         assert_eq!(refused.out, "");
     }
     dir.pgio(&["report", "old/run-0001", "--fail-if", "slower:5%"]).expect(2, &["--against"]);
+    for new in [&["slow/run-0001"][..], &["slow/run-0001", "slow/run-0002"]] {
+        let without_rules = [&["report", "old/run-0001"][..], new, &["--format", "junit"]].concat();
+        let refused = dir.pgio(&without_rules).expect(2, &["name the older ones after --against"]);
+        assert_eq!(refused.out, "", "no suite without a case");
+    }
     let both =
         ["report", "old/run-0001", "--against", "slow/run-0001", "--wide", "--format", "csv"];
     dir.pgio(&both).expect(2, &["--wide is a form of --format csv for one experiment"]);
