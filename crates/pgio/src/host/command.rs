@@ -121,7 +121,7 @@ impl CommandLine {
         self
     }
 
-    pub(super) fn input_text(&self) -> Option<&str> {
+    pub(crate) fn input_text(&self) -> Option<&str> {
         self.input.as_ref().map(|input| input.0.as_str())
     }
 

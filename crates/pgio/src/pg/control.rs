@@ -6,6 +6,7 @@
 //! Treatments decide why the server is stopped. Next: [`survey`]; [`line`] for a server that does not start.
 
 mod dependents;
+mod environment;
 mod line;
 mod survey;
 
@@ -16,6 +17,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
+use self::environment::Secrets;
 pub use self::line::Line;
 use crate::host::command::quoted;
 use crate::host::exec::{CommandLine, Exec, ExecError};
@@ -79,6 +81,11 @@ pub enum ControlError {
         "the server logs to {to}, which pgio could not reattach after a restart: start the server by `pg_ctl start -l FILE`, or set logging_collector = on"
     )]
     Log { to: String },
+    #[error(
+        "the server's environment has {}, which may be secret and is not in the journal: start the server yourself as before, then rerun `pgio undo`",
+        names.join(", ")
+    )]
+    SecretVariables { names: Vec<String> },
     #[error("the server does not start: {why}; see the server's log")]
     NotStarted { why: String },
     #[error("the server did not {what} within {} s; it is {state}", TIMEOUT.as_secs())]
@@ -116,6 +123,11 @@ struct Program {
     directory: String,
     arguments: Vec<String>,
     environment: Vec<String>,
+    /// The names of `secrets`, whose values the journal does not hold.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    secret_names: Vec<String>,
+    #[serde(skip)]
+    secrets: Secrets,
     /// Log file given to `pg_ctl -l`; `None` with logging_collector.
     log: Option<String>,
 }
@@ -126,6 +138,14 @@ impl Program {
             Some((directory, _)) => format!("{directory}/pg_ctl"),
             None => "pg_ctl".to_owned(),
         }
+    }
+
+    /// Fails if this was read from a journal that does not hold the whole environment.
+    fn check_environment(&self) -> Result<(), ControlError> {
+        if self.secrets.names() == self.secret_names {
+            return Ok(());
+        }
+        Err(ControlError::SecretVariables { names: self.secret_names.clone() })
     }
 }
 
@@ -198,6 +218,14 @@ impl Controller {
         &self.plan
     }
 
+    /// Why the server cannot be restarted as it was; none if it can.
+    pub fn restart_obstacle(&self) -> Option<ControlError> {
+        match &self.plan.method {
+            Method::PgCtl(program) => program.check_environment().err(),
+            Method::Systemctl { .. } => None,
+        }
+    }
+
     /// Fast shutdown: disconnects sessions and writes dirty pages. Does nothing if the server is
     /// down.
     pub fn stop(&self) -> Result<(), ControlError> {
@@ -207,6 +235,7 @@ impl Controller {
                 if self.state()? == State::Down {
                     return Ok(());
                 }
+                program.check_environment()?;
                 let seconds = TIMEOUT.as_secs().to_string();
                 let stop = [&program.pg_ctl(), "stop", "-D", &self.plan.data_directory];
                 let options = ["-m", "fast", "-w", "-s", "-t", &seconds];
@@ -261,24 +290,25 @@ impl Controller {
             Method::Systemctl { unit } => return self.systemctl("start", unit),
             Method::PgCtl(program) => program,
         };
+        program.check_environment()?;
         let (pg_ctl, seconds) = (program.pg_ctl(), TIMEOUT.as_secs().to_string());
         let log = program.log.clone().unwrap_or_default();
         // pg_ctl passes the options to a shell.
         let options: Vec<String> =
             program.arguments.iter().map(|word| quoted(word.as_ref())).collect();
         let options = options.join(" ");
-        let mut words = vec!["sh", "-c", START, "sh", &log, "env", "-i"];
-        words.extend(program.environment.iter().map(String::as_str));
+        let mut words = vec!["sh", "-c", START, "sh", &log, "env", "-i", "sh", "-s"];
         words.extend([pg_ctl.as_str(), "start", "-D", &program.directory]);
         words.extend(["-w", "-s", "-t", &seconds, "-p", &program.path]);
         if !options.is_empty() {
             words.extend(["-o", &options]);
         }
-        self.run_as_owner(words).map(drop).map_err(|error| match error {
-            ControlError::Exec(ExecError::Failed { stderr, .. }) => {
-                ControlError::NotStarted { why: reason(&stderr) }
-            }
-            other => other,
+        let stored = program.environment.iter().map(String::as_str);
+        let script = environment::script(stored.chain(program.secrets.variables()));
+        let line = self.line_as_owner(words)?.input(script);
+        self.exec.run(&line).map(drop).map_err(|error| match error {
+            ExecError::Failed { stderr, .. } => ControlError::NotStarted { why: reason(&stderr) },
+            other => other.into(),
         })
     }
 

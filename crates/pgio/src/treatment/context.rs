@@ -104,6 +104,10 @@ impl Control for Controller {
     fn set_line_while_down(&mut self, name: &str, value: Option<&str>) -> Result<(), String> {
         Controller::set_line_while_down(self, name, value).map_err(|e| words::sentence(&e))
     }
+
+    fn unreachable_reason(&self) -> Option<String> {
+        self.restart_obstacle().map(|e| words::sentence(&e))
+    }
 }
 
 /// The control of a server whose host cannot be reached, for this reason.

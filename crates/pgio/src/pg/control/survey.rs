@@ -1,8 +1,8 @@
 //! Collects the facts that are needed to stop a running server and restart it unchanged.
 //!
-//! Arguments come from /proc, where they are exact; postmaster.opts does not escape quotes. Only
-//! the environment variables that affect the server are kept, because the others may contain
-//! passwords and the journal is a file. Read-only: the scripts read, [`Facts`] parses.
+//! Arguments and environment come from /proc, where they are exact; postmaster.opts does not escape
+//! quotes. [`super::environment`] keeps what may be secret out of the journal. Read-only: the scripts
+//! read, [`Facts`] parses.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,6 +11,7 @@ use postgres::Client;
 use postgres::error::SqlState;
 
 use super::dependents::active_dependents;
+use super::environment;
 use super::{ControlError, Controller, Method, Plan, Program};
 use crate::config::experiment::ControlMethod;
 use crate::host::exec::{CommandLine, Exec};
@@ -21,12 +22,6 @@ const PROCESS: &str = include_str!("process.sh");
 const PROGRAM: &str = include_str!("program.sh");
 
 const TIMEOUT: Duration = Duration::from_secs(30);
-
-/// Environment variables to keep, and prefixes of others.
-const KEPT_VARIABLES: &[&str] =
-    &["HOME=", "LANG=", "LANGUAGE=", "LOGNAME=", "PATH=", "TZ=", "USER="];
-const KEPT_PREFIXES: &[&str] =
-    &["GLIBC_", "KRB5", "LC_", "LD_", "MALLOC_", "OPENSSL_", "PG_OOM_", "SSL_"];
 
 /// Options of postgres whose value may be the next argument.
 const OPTIONS_WITH_VALUE: &[&str] =
@@ -264,14 +259,14 @@ impl Facts {
         // A relative path refers to the unknown directory where the server was started; use the
         // data directory instead.
         let directory = directory.filter(|directory| directory.starts_with('/'));
-        let kept = |variable: &String| {
-            KEPT_VARIABLES.iter().chain(KEPT_PREFIXES).any(|start| variable.starts_with(start))
-        };
+        let (environment, secrets) = environment::split(self.environment);
         Ok(Program {
             path: self.path,
             directory: directory.unwrap_or_else(|| session.data_directory.clone()),
             arguments,
-            environment: self.environment.into_iter().filter(kept).collect(),
+            environment,
+            secret_names: secrets.names(),
+            secrets,
             log,
         })
     }

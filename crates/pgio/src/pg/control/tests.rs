@@ -25,6 +25,10 @@ struct Fake {
     units: Vec<(&'static str, &'static str)>,
     state: Mutex<Vec<&'static str>>,
     ran: Mutex<Vec<String>>,
+    /// Further output of program.sh.
+    environment: &'static str,
+    /// What commands read from stdin.
+    inputs: Mutex<Vec<String>>,
     /// Whether the server becomes ready only after its start command has returned.
     late: bool,
 }
@@ -51,7 +55,10 @@ impl Fake {
             });
         }
         if line.contains("only its owner may") {
-            return Some("program /b/postgres\npg_ctl\nargument postgres\nargument -c\nargument a=b c\nenvironment TZ=UTC\nlog /l\n".to_owned());
+            return Some(format!(
+                "program /b/postgres\npg_ctl\nargument postgres\nargument -c\nargument a=b c\nenvironment TZ=UTC\n{}log /l\n",
+                self.environment
+            ));
         }
         if line.contains("programs that can change the user") {
             let has: String = self.has.split(' ').map(|p| format!("has {p}\n")).collect();
@@ -84,6 +91,7 @@ impl Fake {
 
 impl Exec for Fake {
     fn output(&self, command: &CommandLine) -> Result<Output, ExecError> {
+        self.inputs.lock().unwrap().extend(command.input_text().map(str::to_owned));
         let stdout = self.respond(&command.to_string());
         let status = ExitStatus::from_raw(if stdout.is_some() { 0 } else { 256 });
         Ok(Output { status, stdout: stdout.unwrap_or_default(), stderr: "no".to_owned() })
@@ -120,8 +128,37 @@ fn pg_ctl_runs_as_the_owner_with_the_original_options() {
     let (_, given) = start.split_once("\n' sh ").unwrap();
     assert_eq!(
         given,
-        "/l env -i TZ=UTC /b/pg_ctl start -D /d -w -s -t 300 -p /b/postgres -o '-c '\\''a=b c'\\'''"
+        "/l env -i sh -s /b/pg_ctl start -D /d -w -s -t 300 -p /b/postgres -o '-c '\\''a=b c'\\'''"
     );
+    let input = "{\ncommand export TZ=UTC\nexec \"$@\" </dev/null\n}\n";
+    assert_eq!(*fake.inputs.lock().unwrap(), [input]);
+}
+
+#[test]
+fn secret_variables_reach_the_server_but_neither_arguments_nor_the_journal() {
+    let environment = "environment PGPORT=5433\nenvironment AWS_SECRET_ACCESS_KEY=it's geheim\n";
+    let state = Mutex::new(vec!["ready"]);
+    let fake = Fake { has: "runuser", environment, state, ..Fake::default() };
+    let (controller, fake) = controller(fake, &ControlMethod::PgCtl);
+    assert!(controller.restart_obstacle().is_none());
+    controller.stop().unwrap();
+    controller.start().unwrap();
+    let input = fake.inputs.lock().unwrap().concat();
+    for variable in ["PGPORT=5433\n", "AWS_SECRET_ACCESS_KEY='it'\\''s geheim'\n"] {
+        assert!(input.contains(&format!("export {variable}")), "{input}");
+    }
+    let stored = serde_json::to_string(controller.plan()).unwrap();
+    let shown = format!("{} {:?} {stored}", fake.ran().concat(), controller.plan());
+    assert!(!shown.contains("geheim"), "{shown}");
+
+    // As `pgio undo` reads it.
+    let killed = Controller::new(serde_json::from_str(&stored).unwrap(), fake.clone());
+    let message = killed.restart_obstacle().unwrap().to_string();
+    assert!(message.contains("AWS_SECRET_ACCESS_KEY"), "{message}");
+    assert_eq!(killed.stop().unwrap_err().to_string(), message);
+    *fake.state.lock().unwrap() = vec!["down"];
+    assert_eq!(killed.start().unwrap_err().to_string(), message);
+    assert!(fake.ran().is_empty());
 }
 
 #[test]

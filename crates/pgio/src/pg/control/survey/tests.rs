@@ -48,6 +48,19 @@ fn arguments_are_exact_and_the_environment_has_no_secrets() {
 }
 
 #[test]
+fn the_environment_is_kept_but_for_traces_of_the_session_that_started_the_server() {
+    let variables = ["PGPORT=5433", "SHLVL=1", "AWS_SECRET_ACCESS_KEY=geheim", "AWS_REGION=eu"];
+    let environment = variables.map(str::to_owned).to_vec();
+    let found = Facts { environment, ..facts(&["postgres"], "/l") };
+    let program = found.into_program(&session(false)).unwrap();
+    assert_eq!(program.environment, ["PGPORT=5433", "AWS_REGION=eu"]);
+    assert_eq!(program.secret_names, ["AWS_SECRET_ACCESS_KEY"]);
+    let secrets: Vec<&str> = program.secrets.variables().collect();
+    assert_eq!(secrets, ["AWS_SECRET_ACCESS_KEY=geheim"]);
+    assert!(!format!("{program:?}").contains("geheim"));
+}
+
+#[test]
 fn a_server_that_could_not_be_restarted_unchanged_is_refused() {
     let refused = |facts: Facts, collector| {
         facts.into_program(&session(collector)).map(drop).unwrap_err().to_string()
