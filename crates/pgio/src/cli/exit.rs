@@ -258,7 +258,7 @@ coded! {
         LiveError::Connect(source) => source.code(),
         LiveError::ConnectionLost(_) => CONNECT,
         LiveError::StoredSlice => FILES,
-        LiveError::Server(_) | LiveError::Cycles { .. } | LiveError::Joint { .. } | LiveError::Weave(_) | LiveError::ShortSlices(_) => REFUSED,
+        LiveError::Server(_) | LiveError::OtherVersion { .. } | LiveError::Cycles { .. } | LiveError::Joint { .. } | LiveError::Weave(_) | LiveError::ShortSlices(_) => REFUSED,
         LiveError::Engine(source) => source.code(),
         LiveError::Room { source, .. } | LiveError::BackgroundRoom { source, .. } => source.code(),
         LiveError::Dataset(source) => source.code(),

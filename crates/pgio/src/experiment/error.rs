@@ -38,6 +38,10 @@ pub enum LiveError {
     ConnectionLost(#[source] ConnectError),
     #[error("a new session leads to another server")]
     OtherServer(#[source] Box<TreatmentError>),
+    #[error(
+        "the server came back as PostgreSQL {found} in place of {before}: its program was replaced during the run, so start a new experiment"
+    )]
+    OtherVersion { before: String, found: String },
     #[error(transparent)]
     Server(#[from] ServerError),
     #[error(transparent)]

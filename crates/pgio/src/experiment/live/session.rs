@@ -9,6 +9,7 @@ use crate::experiment::target::Target;
 use crate::host::Hosts;
 use crate::host::stop::Stop;
 use crate::pg::control::Line;
+use crate::pg::server::Server;
 use crate::treatment::{AdminSession, Context, Control, Layout, Pair};
 use pgio_connect::interrupt;
 
@@ -39,12 +40,25 @@ pub(super) fn ensure_session(target: &mut Target, run_id: &str, limit: Duration)
     }
     // Otherwise dropping the session would wait for the missing answer.
     interrupt::cut_all();
-    renew_session(target, run_id).is_ok()
+    open_session(target, run_id).is_ok()
 }
 
-/// Opens a new admin session, which announces again that the run lives.
+/// Opens a new admin session, which announces again that the run lives. Refuses another version of the server: an
+/// upgrade of its package may have become effective by the restart.
 pub(super) fn renew_session(target: &mut Target, run_id: &str) -> Result<(), LiveError> {
-    let (mut admin, _) = open_admin(&target.params, run_id).map_err(|error| match error {
+    let found = open_session(target, run_id)?.info.version;
+    check_version(&target.server.info.version, found)
+}
+
+fn check_version(before: &str, found: String) -> Result<(), LiveError> {
+    if before == found {
+        return Ok(());
+    }
+    Err(LiveError::OtherVersion { before: before.to_owned(), found })
+}
+
+fn open_session(target: &mut Target, run_id: &str) -> Result<Server, LiveError> {
+    let (mut admin, server) = open_admin(&target.params, run_id).map_err(|error| match error {
         LiveError::Connect(source) => LiveError::ConnectionLost(source),
         other => other,
     })?;
@@ -52,7 +66,7 @@ pub(super) fn renew_session(target: &mut Target, run_id: &str) -> Result<(), Liv
     checked.map_err(|source| LiveError::OtherServer(Box::new(source)))?;
     target.admin = admin;
     refresh_storage(target);
-    Ok(())
+    Ok(server)
 }
 
 /// Finds the storage of the server again, for telemetry.
@@ -105,5 +119,19 @@ impl Control for Controlled {
 
     fn pair(&self) -> Option<Pair> {
         self.control.pair()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn another_version_after_a_restart_is_refused() {
+        assert!(check_version("16.3", "16.3".to_owned()).is_ok());
+        assert_eq!(
+            check_version("16.3", "16.4".to_owned()).unwrap_err().to_string(),
+            "the server came back as PostgreSQL 16.4 in place of 16.3: its program was replaced during the run, so start a new experiment"
+        );
     }
 }

@@ -91,6 +91,7 @@ pub(super) fn plan(
         }
         ControlMethod::Systemctl { unit: requested } => {
             check_unit(exec, host, requested, pid, unit)?;
+            check_in_place(&program_of(exec, host, &owner, pid)?)?;
             Method::Systemctl { unit: requested.clone() }
         }
     };
@@ -115,6 +116,23 @@ fn refuse_managed(exec: &dyn Exec, unit: Option<String>) -> Result<(), ControlEr
     } else {
         Err(ControlError::Managed { unit, program })
     }
+}
+
+/// The file of a process's program, empty if only others may see it. A newer version that this hides is found after
+/// the restart, by the server's own version.
+fn program_of(exec: &dyn Exec, host: &str, owner: &User, pid: u32) -> Result<String, ControlError> {
+    let prefix = Rights::find(exec)?.as_user(exec, host, owner).unwrap_or_default();
+    let link = format!("/proc/{pid}/exe");
+    let read = prefix.line(["readlink", link.as_str()]).directory("/".as_ref()).timeout(TIMEOUT);
+    Ok(exec.output(&read)?.stdout.trim_end().to_owned())
+}
+
+/// A restart would run the file that took the program's place.
+fn check_in_place(program: &str) -> Result<(), ControlError> {
+    if program.ends_with(" (deleted)") {
+        return Err(ControlError::Replaced { program: program.to_owned() });
+    }
+    Ok(())
 }
 
 fn script(prefix: &Prefix, text: &str, arguments: &[&str]) -> CommandLine {
@@ -242,9 +260,7 @@ impl Facts {
 
     fn into_program(self, session: &SessionFacts) -> Result<Program, ControlError> {
         let program = self.path.clone();
-        if program.ends_with(" (deleted)") {
-            return Err(ControlError::Replaced { program });
-        }
+        check_in_place(&program)?;
         if !self.pg_ctl {
             return Err(ControlError::NoPgCtl { program });
         }

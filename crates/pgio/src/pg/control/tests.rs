@@ -25,6 +25,8 @@ struct Fake {
     units: Vec<(&'static str, &'static str)>,
     state: Mutex<Vec<&'static str>>,
     ran: Mutex<Vec<String>>,
+    /// The file of the server's program, if not /b/postgres.
+    program: &'static str,
     /// Further output of program.sh.
     environment: &'static str,
     /// What commands read from stdin.
@@ -36,6 +38,10 @@ struct Fake {
 impl Fake {
     fn ran(&self) -> Vec<String> {
         std::mem::take(&mut self.ran.lock().unwrap())
+    }
+
+    fn program(&self) -> &str {
+        if self.program.is_empty() { "/b/postgres" } else { self.program }
     }
 
     fn respond(&self, line: &str) -> Option<String> {
@@ -56,13 +62,17 @@ impl Fake {
         }
         if line.contains("only its owner may") {
             return Some(format!(
-                "program /b/postgres\npg_ctl\nargument postgres\nargument -c\nargument a=b c\nenvironment TZ=UTC\n{}log /l\n",
+                "program {}\npg_ctl\nargument postgres\nargument -c\nargument a=b c\nenvironment TZ=UTC\n{}log /l\n",
+                self.program(),
                 self.environment
             ));
         }
         if line.contains("programs that can change the user") {
             let has: String = self.has.split(' ').map(|p| format!("has {p}\n")).collect();
             return Some(format!("uid {}\nname joe\ncapabilities ffff\n{has}", self.uid));
+        }
+        if line.ends_with("readlink /proc/7/exe") {
+            return Some(format!("{}\n", self.program()));
         }
         if line == "cat /proc/3/comm" {
             return Some(format!("{}\n", self.manager));
@@ -292,6 +302,18 @@ fn plan_refuses_a_server_that_pgio_cannot_control() {
     assert!(message.contains("runner.service") && message.contains("(patroni)"), "{message}");
     for by_hand in [inside("Runner.Listener", "runner.service"), inside("sshd", "")] {
         assert!(plan(&session(), "db", &by_hand, &ControlMethod::PgCtl).is_ok());
+    }
+}
+
+#[test]
+fn a_program_that_was_replaced_since_is_refused_by_either_method() {
+    let (program, shown) =
+        ("/b/postgres (deleted)", "LoadState=loaded\nActiveState=active\nMainPID=7\n");
+    for method in [ControlMethod::PgCtl, systemctl("pg.service")] {
+        let fake = Fake { has: "runuser", program, shown, ..Fake::default() };
+        let message = plan(&session(), "db", &fake, &method).unwrap_err().to_string();
+        assert!(message.contains("/b/postgres (deleted) was replaced"), "{message}");
+        assert!(fake.ran().is_empty());
     }
 }
 
