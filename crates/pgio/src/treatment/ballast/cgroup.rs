@@ -54,8 +54,10 @@ struct ServerGroups {
     /// The group of the server, and the one to be created.
     prior: String,
     group: String,
-    /// The limit of the prior group.
+    /// The limit of the prior group: the least of several.
     limit: Option<u64>,
+    /// The kind of the cpuset of the prior group of version 2, if its processors are its own.
+    partition: Option<String>,
     exists: bool,
     writable: bool,
     /// A directory of version 2 that does not pass on the memory controller.
@@ -73,7 +75,8 @@ impl ServerGroups {
                 "prior" => found.prior = value(),
                 "group" => found.group = value(),
                 "uncontrolled" => found.uncontrolled = Some(value()),
-                "limit" => found.limit = value().parse().ok(),
+                "limit" => found.limit = found.limit.into_iter().chain(value().parse().ok()).min(),
+                "partition" => found.partition = Some(value()),
                 "exists" => found.exists = true,
                 "writable" => found.writable = true,
                 _ => {}
@@ -102,6 +105,11 @@ impl ServerGroups {
             Some(format!(
                 "only root may create {}: log in as root, by a sudo rule for pgio or by ssh = \"root@...\" (a container may have it read-only)",
                 self.group
+            ))
+        } else if let Some(kind) = &self.partition {
+            Some(format!(
+                "{}/cpuset.cpus.partition is `{kind}`, so a group beside it cannot use its processors: write `member` to that file for the time of the experiment",
+                self.prior
             ))
         } else if self.limit.is_some_and(|theirs| theirs <= limit) {
             let theirs = human::bytes(self.limit.unwrap_or_default());
@@ -197,7 +205,7 @@ impl CgroupStep {
             [group, &self.prior, postmaster].map(|text| quoted(OsStr::new(text)));
         let release = format!("leave {group} {home}");
         let answer = format!("state {group} {postmaster} \"$ask\"");
-        let apply = format!("enter {group} {limit} {postmaster}");
+        let apply = format!("enter {group} {limit} {postmaster} {home}");
         let (functions, apply, release, answer) = (SCRIPT, &apply, &release, &answer);
         let mark = &self.mark();
         let mut guard = Guard::start(host, &Script { mark, functions, apply, release, answer })?;
@@ -340,7 +348,10 @@ impl InForce for CgroupInForce {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+    use crate::host::exec::Local;
 
     #[test]
     fn server_groups_are_parsed_and_unusable_ones_refused() {
@@ -362,9 +373,56 @@ mod tests {
         assert!(
             why(&v2, 1 << 30).contains("echo +memory >/sys/fs/cgroup/a/cgroup.subtree_control")
         );
+        let isolated = ServerGroups::parse(&format!("{text}partition isolated\n"));
+        assert!(why(&isolated, 1 << 30).contains("a/cpuset.cpus.partition is `isolated`"));
+        let high = ServerGroups::parse(&format!("{text}limit 536870912\nlimit max\n"));
+        assert!(why(&high, 1 << 30).contains("restricts the server to 512 MiB"));
         assert!(why(&ServerGroups::parse(""), 1 << 30).contains("no server process"));
         let unlimited = ServerGroups::parse("limit max\n");
         assert_eq!(unlimited.limit, None);
+    }
+
+    /// Ordinary files play those of the kernel, so no file has two lines to be written.
+    #[test]
+    fn the_group_takes_over_the_other_limits_of_the_servers_unit() {
+        let dir = tempfile::tempdir().unwrap();
+        let [prior, group] = ["prior", "group"].map(|name| dir.path().join(name));
+        let write = |at: &Path, files: &[(&str, &str)]| {
+            fs::create_dir(at).unwrap();
+            for (name, text) in files {
+                fs::write(at.join(name), format!("{text}\n")).unwrap();
+            }
+        };
+        let theirs = [
+            ("cpu.max", "50000 100000"),
+            ("cpu.weight", "100"),
+            ("cpuset.cpus", "0-3"),
+            ("io.max", "8:16 rbps=max wbps=max riops=500 wiops=max"),
+            ("memory.max", "max"),
+            ("pids.max", "4915"),
+        ];
+        write(&prior, &theirs);
+        let ours = [
+            ("cpu.max", "max 100000"),
+            ("cpu.weight", "100"),
+            ("cpuset.cpus", ""),
+            ("io.max", ""),
+            ("memory.max", "1073741824"),
+            ("pids.max", "max"),
+        ];
+        write(&group, &ours);
+        let [from, to] = [&prior, &group].map(|path| path.to_str().unwrap());
+        Local.run(&call("take_over", &[from, to])).unwrap();
+        for (name, text) in theirs {
+            let expected = if name == "memory.max" { "1073741824" } else { text };
+            assert_eq!(fs::read_to_string(group.join(name)).unwrap().trim_end(), expected);
+        }
+
+        // Nothing can be written there.
+        fs::remove_file(group.join("pids.max")).unwrap();
+        fs::create_dir(group.join("pids.max")).unwrap();
+        let error = Local.run(&call("take_over", &[from, to])).unwrap_err().to_string();
+        assert!(error.contains(&format!("{from}/pids.max: 4915")), "{error}");
     }
 
     #[test]

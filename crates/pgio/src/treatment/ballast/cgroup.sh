@@ -3,6 +3,11 @@
 LC_ALL=C
 export LC_ALL
 
+# Limits and weights of a group of version 2 besides memory.max. Each is written after those that it depends on.
+LIMITS='cpu.idle cpu.max cpu.max.burst cpu.uclamp.max cpu.uclamp.min cpu.weight cpuset.cpus cpuset.mems
+    io.bfq.weight io.latency io.max io.prio.class io.weight memory.high memory.low memory.min memory.oom.group
+    memory.swap.high memory.swap.max memory.zswap.max pids.max'
+
 # Where the group of process $1 is for the memory controller: `VERSION DIRECTORY`.
 group_of() {
     line=$(grep -E '^[0-9]+:([^:]*,)?memory(,[^:]*)?:' "/proc/$1/cgroup")
@@ -44,6 +49,10 @@ look() {
         ours=$parent/pgio-ballast-$postmaster
         limit=$directory/memory.max
         grep -qw memory "$parent/cgroup.subtree_control" 2>/dev/null || echo "uncontrolled $parent"
+        partition=$(cat "$directory/cpuset.cpus.partition" 2>/dev/null)
+        [ "${partition:-member}" = member ] || echo "partition $partition"
+        high=$directory/memory.high
+        [ -r "$high" ] && echo "limit $(cat "$high")"
     fi
     echo "group $ours"
     [ -r "$limit" ] && echo "limit $(cat "$limit")"
@@ -93,10 +102,26 @@ limit_of() {
     if [ -e "$1/memory.max" ]; then echo "$1/memory.max"; else echo "$1/memory.limit_in_bytes"; fi
 }
 
-# Moves the family of $3 into group $1, which may have $2 bytes.
+# Gives group $2 of version 2 the limits of group $1 beside it, so that the server keeps those of its unit. A group of
+# version 1 is below the server's and has none of these files of its own.
+take_over() {
+    for file in $LIMITS; do
+        [ -r "$1/$file" ] || continue
+        theirs=$(cat "$1/$file")
+        [ "$theirs" = "$(cat "$2/$file")" ] && continue
+        # The kernel takes one line at a time.
+        echo "$theirs" | while IFS= read -r line; do echo "$line" >"$2/$file"; done
+        [ "$theirs" = "$(cat "$2/$file")" ] && continue
+        echo "$2 cannot have the limit of the server's unit, $1/$file: $theirs" >&2
+        return 1
+    done
+}
+
+# Moves the family of $3 from group $4 into group $1, which may have $2 bytes.
 enter() {
     mkdir "$1" || exit
     echo "$2" >"$(limit_of "$1")" || exit
+    take_over "$4" "$1" || exit
     # Pages that were read before belong to the former group, and would stay as they are.
     sync
     echo 3 >/proc/sys/vm/drop_caches || exit
