@@ -1,7 +1,7 @@
 //! tc netem on an interface of a host, or on one of each of two.
 //!
-//! Only a root qdisc that the kernel chose is replaced, and only ours is deleted, by its handle; the
-//! kernel then restores its own. A guard on each host does the same when pgio ends. Next:
+//! Only a root qdisc that the kernel chose and would choose again is replaced, and only ours is deleted,
+//! by its handle; the kernel then makes its own. A guard on each host does the same when pgio ends. Next:
 //! [`super::survey`] for the checks, [`super::qdisc`] for whose a qdisc is, [`super::proof`]
 //! for what a trial proves.
 
@@ -12,7 +12,10 @@ use std::time::Duration;
 use super::proof;
 use super::qdisc::{self, HANDLE, Root};
 use super::shape::{End, LinkSettings};
-use super::survey::{carries_our_connection, check_end, interface_to, root_of, round_trip, tc};
+use super::survey::{
+    carries_our_connection, check_end, interface_to, own_kinds, restored_kinds, root_of,
+    round_trip, tc,
+};
 use crate::host::Host;
 use crate::host::command::quoted;
 use crate::host::exec::{Exec, ExecError};
@@ -37,7 +40,7 @@ const MIN_SEEN_SHARE: f64 = 0.8;
 struct NetemStep {
     /// Its `what` is the interface.
     label: Label,
-    /// The kernel's own qdisc that it replaces.
+    /// The kinds of the kernel's own qdiscs that it replaces, see [`qdisc::own_kinds`].
     prior: String,
     /// The words after `netem`.
     words: String,
@@ -53,7 +56,7 @@ impl Step for NetemStep {
         Record::new(KIND, &self.label, &self.prior, &self.words)
     }
 
-    /// Deletes ours; the kernel then restores the former.
+    /// Deletes ours; the kernel then makes its own, which must be the former.
     fn undo(
         &self,
         context: &mut Context<'_>,
@@ -69,28 +72,18 @@ impl Step for NetemStep {
             end_leftover_guard(&host, &self.mark())?;
         }
         let found = match root_of(&host, interface)? {
-            Root::Default(_) => return Ok(Undone::Restored),
+            Root::Default(_) => return self.check_restored(&host, on_conflict),
             Root::Ours(shape) if matches_words(&shape, &self.words) => {
-                return delete(&host, interface, &[HANDLE, "netem"]);
+                delete(&host, interface, &[HANDLE, "netem"])?;
+                return self.check_restored(&host, on_conflict);
             }
             Root::Ours(shape) => format!("netem {shape}"),
             Root::Other(text) => text,
         };
-        let conflict = || {
-            let label = Label {
-                what: format!("the queueing discipline of {interface}"),
-                ..self.label.clone()
-            };
-            TreatmentError::changed_since(
-                &label,
-                found,
-                format!("netem {}", self.words),
-                self.prior.as_str(),
-            )
-        };
-        if on_conflict.overwrites(conflict)? {
-            // Only a qdisc that the kernel chose was ever replaced, and that is what comes back.
-            delete(&host, interface, &[])
+        if on_conflict.overwrites(|| self.conflict(found))? {
+            // Only a qdisc that the kernel chose was ever replaced.
+            delete(&host, interface, &[])?;
+            self.check_restored(&host, on_conflict)
         } else {
             Ok(Undone::Kept)
         }
@@ -100,6 +93,35 @@ impl Step for NetemStep {
 impl NetemStep {
     fn mark(&self) -> Mark {
         Mark::new("netem", &self.label.what)
+    }
+
+    fn conflict(&self, found: String) -> TreatmentError {
+        let what = format!("the queueing discipline of {}", self.label.what);
+        let label = Label { what, ..self.label.clone() };
+        let ours = format!("netem {}", self.words);
+        TreatmentError::changed_since(&label, found, ours, self.prior.as_str())
+    }
+
+    /// The kernel has made its own qdiscs again, of another kind if someone changed its default meanwhile.
+    fn check_restored(
+        &self,
+        host: &Host,
+        on_conflict: OnConflict,
+    ) -> Result<Undone, TreatmentError> {
+        let interface = self.label.what.as_str();
+        let found = own_kinds(host, interface)?.join(" ");
+        if qdisc::is_as_before(&self.prior, &found) {
+            return Ok(Undone::Restored);
+        }
+        if !on_conflict.overwrites(|| self.conflict(found.clone()))? {
+            return Ok(Undone::Kept);
+        }
+        let default = self.prior.rsplit(' ').next().unwrap_or_default();
+        Err(TreatmentError::Refused(format!(
+            "{interface} on host {} has the queueing discipline {found} instead of {}, because net.core.default_qdisc was changed meanwhile: run `sysctl -w net.core.default_qdisc={default}`, `tc qdisc add dev {interface} root pfifo` and `tc qdisc del dev {interface} root` there, then rerun `pgio undo`",
+            host.name(),
+            self.prior
+        )))
     }
 
     fn apply(&self, host: &Host) -> Result<Guard, TreatmentError> {
@@ -119,17 +141,17 @@ impl NetemStep {
     }
 }
 
-fn delete(host: &Host, interface: &str, handle: &[&str]) -> Result<Undone, TreatmentError> {
+fn delete(host: &Host, interface: &str, handle: &[&str]) -> Result<(), TreatmentError> {
     let mut words = vec!["qdisc", "del", "dev", interface, "root"];
     if !handle.is_empty() {
         words.push("handle");
         words.extend(handle);
     }
     match host.run(&tc(&words)) {
-        Ok(_) => Ok(Undone::Restored),
+        Ok(_) => Ok(()),
         // A guard may have been quicker.
         Err(error @ ExecError::Failed { .. }) => match root_of(host, interface)? {
-            Root::Default(_) => Ok(Undone::Restored),
+            Root::Default(_) => Ok(()),
             _ => Err(error.into()),
         },
         Err(error) => Err(error.into()),
@@ -193,13 +215,14 @@ impl Netem {
 
     fn step(&self, end: &End, context: &Context<'_>) -> Result<NetemStep, TreatmentError> {
         let host = context.host(end.host.as_deref())?;
-        let Root::Default(prior) = root_of(&host, &end.interface)? else {
+        let Root::Default(_) = root_of(&host, &end.interface)? else {
             // The qdisc changed since it was checked.
             return check_end(&host, end).and(Err(TreatmentError::Refused(format!(
                 "the queueing discipline of {} is being changed",
                 end.place()
             ))));
         };
+        let prior = restored_kinds(&host, &end.interface)?.join(" ");
         let label = Label::on_host(&end.interface, host.name());
         Ok(NetemStep { label, prior, words: end.shape.netem_words().join(" ") })
     }

@@ -1,9 +1,10 @@
 //! Parses `tc -j qdisc show dev X`: the root qdisc is the kernel's own choice, ours, or
 //! someone else's. Pure functions.
 //!
-//! Qdiscs of the kernel have the handle 0: and return by themselves when another is deleted, so
-//! the undo does not need them; a qdisc with a handle was set by someone and is never replaced.
+//! Qdiscs of the kernel have the handle 0: and are made by it when another is deleted, of the kind that
+//! net.core.default_qdisc names then; a qdisc with a handle was set by someone and is never replaced.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
 use serde::Deserialize;
@@ -12,6 +13,12 @@ use super::shape::LinkSettings;
 
 /// The handle of our netem: `pg` in ASCII, unlikely to be chosen by an administrator.
 pub(super) const HANDLE: &str = "7067:";
+
+/// Kinds that do not follow from net.core.default_qdisc: of an interface with several queues, with none, or down.
+const OF_INTERFACE: [&str; 4] = ["mq", "noqueue", "noop", NOT_SHOWN];
+/// Those of an interface that is down, whose others come when it is up.
+const OF_DOWN: [&str; 2] = ["noop", NOT_SHOWN];
+const NOT_SHOWN: &str = "none";
 
 #[derive(Debug, Clone, PartialEq)]
 pub(super) enum Root {
@@ -33,18 +40,45 @@ struct Qdisc {
 }
 
 /// None if the text is no list of qdiscs.
-pub(super) fn root(json: &str) -> Option<Root> {
+fn parse(json: &str) -> Option<Vec<Qdisc>> {
     // Some versions of tc print nothing at all for an empty list.
     let text = if json.trim().is_empty() { "[]" } else { json };
-    let all: Vec<Qdisc> = serde_json::from_str(text).ok()?;
-    let Some(found) = all.into_iter().find(|q| q.root) else {
-        return Some(Root::Default("none".to_owned()));
+    serde_json::from_str(text).ok()
+}
+
+pub(super) fn root(json: &str) -> Option<Root> {
+    let Some(found) = parse(json)?.into_iter().find(|q| q.root) else {
+        return Some(Root::Default(NOT_SHOWN.to_owned()));
     };
     Some(match (found.kind.as_str(), found.handle.as_str()) {
         (_, "0:") => Root::Default(found.kind),
         ("netem", HANDLE) => Root::Ours(shape(&found.options)),
         (kind, handle) => Root::Other(format!("{kind} {handle} {}", found.options)),
     })
+}
+
+/// The kinds of the kernel's own qdiscs: that of the root, then those below it, each once.
+pub(super) fn own_kinds(json: &str) -> Option<Vec<String>> {
+    // Those of incoming packets have a handle and stay.
+    let own = parse(json)?.into_iter().filter(|q| q.handle == "0:");
+    let (roots, leaves): (Vec<Qdisc>, Vec<Qdisc>) = own.partition(|q| q.root);
+    let root = roots.into_iter().next().map_or_else(|| NOT_SHOWN.to_owned(), |root| root.kind);
+    let leaves: BTreeSet<String> = leaves.into_iter().map(|leaf| leaf.kind).collect();
+    Some(std::iter::once(root).chain(leaves).collect())
+}
+
+/// The first of the kernel's own qdiscs that it would make of another kind now.
+pub(super) fn not_restored<'a>(kinds: &'a [String], default: &str) -> Option<&'a str> {
+    let is_restored = |kind: &&str| OF_INTERFACE.contains(kind) || *kind == default;
+    kinds.iter().map(String::as_str).find(|kind| !is_restored(kind))
+}
+
+/// Whether the kernel's own qdiscs are what they were, both as [`own_kinds`] with blanks between them. Journals of
+/// earlier versions have the root's alone.
+pub(super) fn is_as_before(prior: &str, found: &str) -> bool {
+    prior == found
+        || found.split(' ').next() == Some(prior)
+        || [prior, found].iter().any(|kinds| OF_DOWN.contains(kinds))
 }
 
 /// Seconds, shares and bytes per second, in objects whose names differ by version.
@@ -110,6 +144,31 @@ mod tests {
         let theirs = OURS.replace("7067:", "1:");
         assert!(matches!(root(&theirs), Some(Root::Other(text)) if text.starts_with("netem 1:")));
         assert_eq!(root("Cannot find device"), None);
+    }
+
+    #[test]
+    fn a_kind_is_restored_if_it_is_the_kernels_default_of_now() {
+        let kinds = |json: &str| own_kinds(json).unwrap();
+        assert_eq!(kinds(MQ), ["mq", "fq_codel"]);
+        assert_eq!(kinds(NONE), ["noqueue"]);
+        assert_eq!(kinds(""), ["none"]);
+        let incoming = MQ.replace("}}]", "}},{\"kind\":\"clsact\",\"handle\":\"ffff:\"}]");
+        assert_eq!(kinds(&incoming), ["mq", "fq_codel"]);
+        assert_eq!(own_kinds("Cannot find device"), None);
+        assert_eq!(not_restored(&kinds(MQ), "fq_codel"), None);
+        assert_eq!(not_restored(&kinds(MQ), "fq"), Some("fq_codel"));
+        assert_eq!(not_restored(&kinds(NONE), "fq"), None);
+        let single = MQ.replace("\"mq\"", "\"pfifo_fast\"");
+        assert_eq!(not_restored(&kinds(&single), "fq_codel"), Some("pfifo_fast"));
+    }
+
+    #[test]
+    fn another_kind_after_the_deletion_is_noticed() {
+        assert!(is_as_before("fq_codel", "fq_codel") && !is_as_before("fq_codel", "fq"));
+        assert!(is_as_before("mq fq_codel", "mq fq_codel"));
+        assert!(!is_as_before("mq fq_codel", "mq fq"));
+        assert!(is_as_before("mq", "mq fq"), "of an earlier journal");
+        assert!(is_as_before("fq", "noop") && is_as_before("noop", "fq"), "down");
     }
 
     #[test]

@@ -16,6 +16,8 @@ use pgio_results::units::link::exact_delay;
 
 pub(super) const LIMIT: Duration = Duration::from_secs(30);
 
+const DEFAULT_QDISC: &str = "/proc/sys/net/core/default_qdisc";
+
 const CONNECT: &str = include_str!("connect.sh");
 /// Ports of sshd and PostgreSQL: one of them usually answers, if only by a refusal.
 const PORTS: [&str; 2] = ["22", "5432"];
@@ -34,8 +36,37 @@ pub(super) fn tc(words: &[&str]) -> CommandLine {
 }
 
 pub(super) fn root_of(host: &Host, interface: &str) -> Result<Root, TreatmentError> {
+    shown(host, interface, qdisc::root)
+}
+
+pub(super) fn own_kinds(host: &Host, interface: &str) -> Result<Vec<String>, TreatmentError> {
+    shown(host, interface, qdisc::own_kinds)
+}
+
+/// Returns the kinds of the kernel's own qdiscs, which it makes again by itself. Refuses an interface with others than
+/// it would make now.
+pub(super) fn restored_kinds(host: &Host, interface: &str) -> Result<Vec<String>, TreatmentError> {
+    let kinds = own_kinds(host, interface)?;
+    let found = host.output(&CommandLine::new("cat").arg(DEFAULT_QDISC).timeout(LIMIT))?;
+    // A network namespace other than the first has no such file; the kinds are compared after the deletion as well.
+    if !found.status.success() {
+        return Ok(kinds);
+    }
+    let default = found.stdout.trim();
+    let Some(kind) = qdisc::not_restored(&kinds, default) else { return Ok(kinds) };
+    Err(TreatmentError::Refused(format!(
+        "{interface} on host {} has the queueing discipline {kind}, but the kernel would give it its default {default} after the trial: run `sysctl -w net.core.default_qdisc={kind}` there first",
+        host.name()
+    )))
+}
+
+fn shown<T>(
+    host: &Host,
+    interface: &str,
+    parse: impl FnOnce(&str) -> Option<T>,
+) -> Result<T, TreatmentError> {
     let json = host.run(&tc(&["-j", "qdisc", "show", "dev", interface]))?;
-    qdisc::root(&json).ok_or_else(|| {
+    parse(&json).ok_or_else(|| {
         TreatmentError::Refused(format!(
             "cannot parse the output of tc on host {} for {interface}",
             host.name()
@@ -52,7 +83,7 @@ pub(super) fn check_end(host: &Host, end: &End) -> Result<(), TreatmentError> {
         return refused(format!("host {name} has no interface `{interface}` (known: {known})"));
     }
     match root_of(host, interface)? {
-        Root::Default(_) => {}
+        Root::Default(_) => drop(restored_kinds(host, interface)?),
         Root::Ours(_) => {
             return refused(format!(
                 "{interface} on host {name} already has a delay of pgio: run `pgio undo` to remove the leftover of an interrupted run"
