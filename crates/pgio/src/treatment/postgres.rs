@@ -202,6 +202,7 @@ fn check_setting(
         }
         Route::Reload => {
             check_privileges(context.admin()?, name)?;
+            followers::check(setting, &described, context)?;
             check_line(setting, context)
         }
         Route::Restart if context.control.is_none() => Err(TreatmentError::Refused(format!(

@@ -390,6 +390,11 @@ fn a_setting_that_would_stop_a_standby_is_refused() {
     server.stop();
     server.start_again("-c archive_mode=on -c archive_command=true");
     refused("archive_mode = \"off\"", &["archive_mode cannot be changed", "archives its WAL"]);
+    let elsewhere = "archive_command = \"cp %p /tmp/%f\"";
+    refused(elsewhere, &["archive_command cannot be changed", "archives its WAL"]);
+    let slot = "SELECT pg_create_physical_replication_slot('s1')";
+    connect(&server.dsn()).execute(slot, &[]).unwrap();
+    refused("max_slot_wal_keep_size = \"1GB\"", &["max_slot_wal_keep_size", "replication slots"]);
 }
 
 #[test]

@@ -110,6 +110,8 @@ pub struct Followers {
     /// A physical standby, connected or with a slot.
     pub standby: bool,
     pub archive: bool,
+    /// A replication slot, of a standby or of a subscriber.
+    pub slot: bool,
 }
 
 /// A logical walsender always has a slot.
@@ -117,11 +119,12 @@ const FOLLOWERS: &str = "SELECT \
     EXISTS (SELECT FROM pg_replication_slots WHERE slot_type = 'physical') \
     OR EXISTS (SELECT FROM pg_stat_replication r WHERE NOT EXISTS ( \
         SELECT FROM pg_replication_slots s WHERE s.slot_type = 'logical' AND s.active_pid = r.pid)), \
-    current_setting('archive_mode') <> 'off'";
+    current_setting('archive_mode') <> 'off', \
+    EXISTS (SELECT FROM pg_replication_slots)";
 
 pub fn followers(client: &mut Client) -> Result<Followers, postgres::Error> {
     let row = client.query_one(FOLLOWERS, &[])?;
-    Ok(Followers { standby: row.get(0), archive: row.get(1) })
+    Ok(Followers { standby: row.get(0), archive: row.get(1), slot: row.get(2) })
 }
 
 #[cfg(test)]

@@ -264,7 +264,7 @@ fn refuse_followers(context: &mut Context<'_>) -> Result<(), TreatmentError> {
     let who = match found.map_err(TreatmentError::postgres("ask for standbys"))? {
         Followers { standby: true, .. } => "a standby follows this server",
         Followers { archive: true, .. } => "this server archives its WAL",
-        Followers { standby: false, archive: false } => return Ok(()),
+        Followers { standby: false, archive: false, .. } => return Ok(()),
     };
     Err(TreatmentError::Refused(format!(
         "{who}, where replaying CREATE TABLESPACE would fail or use another directory: use a server without standbys and archiving"

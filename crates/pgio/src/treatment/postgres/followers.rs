@@ -2,8 +2,10 @@
 //!
 //! A hot standby pauses or stops its recovery if the primary raises one of five settings above its own value,
 //! and stays so after the undo until it is restarted with more. WAL of a lower `wal_level` ends what a
-//! standby or a restore can replay; without `archive_mode` a segment is missing in the archive forever. A
-//! private cluster is no exception: its standby would stay paused in all later trials.
+//! standby or a restore can replay; without `archive_mode` a segment is missing in the archive forever, and so is
+//! what another `archive_command` archived during a trial. WAL that is kept for less long is gone before a standby or
+//! a subscriber has fetched it. A private cluster is no exception: its standby would stay paused in all later trials.
+//! Only its archive may go elsewhere, since it is removed with it.
 
 use super::setting::{Setting, failed};
 use crate::pg::server::{self, Followers};
@@ -23,25 +25,38 @@ const AT_LEAST_AS_PRIMARY: &[&str] = &[
 /// From the one that logs least.
 const WAL_LEVELS: &[&str] = &["minimal", "replica", "logical"];
 
+/// Limits on the WAL and the time for which slots are kept, each with the value that means no limit. A slot beyond
+/// one is invalidated for good.
+const SLOT_LIMITS: &[(&str, &str)] =
+    &[("max_slot_wal_keep_size", "-1"), ("idle_replication_slot_timeout", "0")];
+
 /// `found` is the setting as the server has it now.
 pub(super) fn check(
     setting: &Setting,
     found: &SettingDescription,
     context: &mut Context<'_>,
 ) -> Result<(), TreatmentError> {
-    if harm(setting, found, Followers { standby: true, archive: true }).is_none() {
+    let (private, all) = (context.private, Followers { standby: true, archive: true, slot: true });
+    if harm(setting, found, all, private).is_none() {
         return Ok(());
     }
     let followers = server::followers(context.admin()?);
     let followers = followers.map_err(failed("ask for standbys and an archive"))?;
-    harm(setting, found, followers).map_or(Ok(()), |why| Err(TreatmentError::Refused(why)))
+    harm(setting, found, followers, private).map_or(Ok(()), |why| Err(TreatmentError::Refused(why)))
 }
 
 /// Why it would harm one of them.
-fn harm(setting: &Setting, found: &SettingDescription, followers: Followers) -> Option<String> {
+fn harm(
+    setting: &Setting,
+    found: &SettingDescription,
+    followers: Followers,
+    private: bool,
+) -> Option<String> {
     let Setting { name, value } = setting;
     let now = &found.setting;
-    let Followers { standby, archive } = followers;
+    let Followers { standby, archive, slot } = followers;
+    // The archiver catches up after the undo.
+    let pauses = name == "archive_command" && value.is_empty();
     let level = |text: &str| WAL_LEVELS.iter().position(|level| level.eq_ignore_ascii_case(text));
     match name.as_str() {
         raised if standby && AT_LEAST_AS_PRIMARY.contains(&raised) => {
@@ -60,8 +75,38 @@ fn harm(setting: &Setting, found: &SettingDescription, followers: Followers) -> 
         "archive_mode" if archive && !is_current_value(found, value) => Some(format!(
             "archive_mode cannot be changed from {now} to {value}: this server archives its WAL, and the archive would have a gap; use a server without archiving"
         )),
+        // The values are not shown, since a command may hold a password.
+        "archive_command" | "archive_library"
+            if archive && !private && !pauses && !is_current_value(found, value) =>
+        {
+            Some(format!(
+                "{name} cannot be changed: this server archives its WAL, and its archive would lack the segments of the trials; use a private server or one without archiving"
+            ))
+        }
+        "wal_keep_size" if standby && is_lower(found, value) => Some(format!(
+            "wal_keep_size cannot be lowered from {now} to {value}: a standby follows this server, which may not find the WAL that it needs next; use a server without standbys"
+        )),
+        limit if slot && limits_slots_more(limit, found, value) => Some(format!(
+            "{name} cannot be changed from {now} to {value}: this server has replication slots, which would be invalidated for good beyond that; use a server without slots"
+        )),
         _ => None,
     }
+}
+
+fn is_lower(found: &SettingDescription, asked: &str) -> bool {
+    !is_current_value(found, asked) && !exceeds_current(found, asked)
+}
+
+/// Whether the setting limits slots, and `asked` more so than what the server has now.
+fn limits_slots_more(name: &str, found: &SettingDescription, asked: &str) -> bool {
+    let Some((_, unlimited)) = SLOT_LIMITS.iter().find(|(limit, _)| *limit == name) else {
+        return false;
+    };
+    let without = SettingDescription { setting: (*unlimited).to_owned(), ..found.clone() };
+    if is_current_value(&without, asked) || is_current_value(found, asked) {
+        return false;
+    }
+    found.setting == *unlimited || is_lower(found, asked)
 }
 
 #[cfg(test)]
@@ -80,11 +125,11 @@ mod tests {
     fn only_what_a_follower_cannot_replay_is_refused() {
         let refused = |name: &str, (vartype, now): (&str, &str), value: &str, of: Followers| {
             let setting = Setting { name: name.to_owned(), value: value.to_owned() };
-            harm(&setting, &described(vartype, now), of).is_some()
+            harm(&setting, &described(vartype, now), of, false).is_some()
         };
-        let none = Followers { standby: false, archive: false };
-        let standby = Followers { standby: true, archive: false };
-        let archive = Followers { standby: false, archive: true };
+        let none = Followers { standby: false, archive: false, slot: false };
+        let standby = Followers { standby: true, ..none };
+        let archive = Followers { archive: true, ..none };
         for name in AT_LEAST_AS_PRIMARY {
             let case = |value, of| refused(name, ("integer", "100"), value, of);
             assert!(case("101", standby) && !case("100", standby) && !case("99", standby));
@@ -100,5 +145,38 @@ mod tests {
         assert!(refused("archive_mode", ("enum", "on"), "off", archive));
         assert!(!refused("archive_mode", ("enum", "on"), "yes", archive));
         assert!(!refused("archive_mode", ("enum", "off"), "on", standby));
+    }
+    #[test]
+    fn what_keeps_wal_for_others_is_not_reduced() {
+        let none = Followers { standby: false, archive: false, slot: false };
+        let refused = |name: &str, now: &str, value: &str, of: Followers, private: bool| {
+            let setting = Setting { name: name.to_owned(), value: value.to_owned() };
+            let number = name.contains("size") || name.contains("timeout");
+            let found = described(if number { "integer" } else { "string" }, now);
+            harm(&setting, &found, of, private).is_some()
+        };
+        let archive = Followers { archive: true, ..none };
+        for name in ["archive_command", "archive_library"] {
+            assert!(refused(name, "push %p", "true", archive, false), "{name}");
+            assert!(!refused(name, "push %p", "push %p", archive, false), "{name}");
+            assert!(!refused(name, "push %p", "true", archive, true), "{name}: private");
+            assert!(!refused(name, "push %p", "true", none, false), "{name}: no archive");
+        }
+        assert!(refused("archive_command", "", "true", archive, false), "segments wait for it");
+        assert!(!refused("archive_command", "push %p", "", archive, false), "a pause");
+        assert!(refused("archive_library", "basic_archive", "", archive, false));
+
+        let slot = Followers { slot: true, ..none };
+        for (name, unlimited) in SLOT_LIMITS {
+            let case = |now: &str, value: &str| refused(name, now, value, slot, false);
+            assert!(case(unlimited, "100") && case("200", "100"), "{name}");
+            assert!(!case("100", "200") && !case("100", "100") && !case("100", unlimited));
+            assert!(!case(unlimited, unlimited), "{name}");
+            assert!(!refused(name, unlimited, "100", none, false), "{name}");
+        }
+        let standby = Followers { standby: true, ..none };
+        let kept = |value: &str, of: Followers| refused("wal_keep_size", "64", value, of, false);
+        assert!(kept("0", standby) && !kept("128", standby) && !kept("64", standby));
+        assert!(!kept("0", none));
     }
 }
