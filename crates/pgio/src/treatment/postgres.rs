@@ -1,8 +1,8 @@
 //! `postgres = { NAME = VALUE, … }`: settings of the server.
 //!
 //! Each setting is changed in the least intrusive way: in the workload's own sessions if its
-//! context allows, which does not change the server; else by ALTER SYSTEM and a reload; else by a
-//! restart, which needs a cluster of our own or `control` in the target. Next: [`step`] for the line of
+//! context allows and it acts there alone, which does not change the server; else by ALTER SYSTEM and a reload; else
+//! by a restart, which needs a cluster of our own or `control` in the target. Next: [`step`] for the line of
 //! postgresql.auto.conf that is journaled, [`standby`] for what commits wait for.
 
 mod auto_conf;

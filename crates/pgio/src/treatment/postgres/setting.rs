@@ -67,8 +67,33 @@ pub(super) enum Route {
     Restart,
 }
 
+/// Settings that a session may change, although other processes act by them too, or they alone: these read the
+/// configuration files.
+const OF_OTHER_PROCESSES: &[&str] = &[
+    // The checkpointer recycles segments of WAL.
+    "wal_recycle",
+    // Whatever process needs a new segment creates it: the walwriter and the checkpointer as well.
+    "wal_init_zero",
+    // Walsenders.
+    "logical_decoding_work_mem",
+    "wal_sender_timeout",
+    // Autovacuum's workers. No vacuum_cost_delay, of which they have their own by default.
+    "vacuum_buffer_usage_limit",
+    "vacuum_cost_limit",
+    "vacuum_cost_page_dirty",
+    "vacuum_cost_page_hit",
+    "vacuum_cost_page_miss",
+    "vacuum_failsafe_age",
+    "vacuum_freeze_min_age",
+    "vacuum_freeze_table_age",
+    "vacuum_multixact_failsafe_age",
+    "vacuum_multixact_freeze_min_age",
+    "vacuum_multixact_freeze_table_age",
+];
+
 pub(super) fn route(name: &str, context: &str) -> Result<Route, TreatmentError> {
     match context {
+        "user" | "superuser" if OF_OTHER_PROCESSES.contains(&name) => Ok(Route::Reload),
         "user" | "superuser" => Ok(Route::Session),
         "sighup" => Ok(Route::Reload),
         "backend" | "superuser-backend" => Err(TreatmentError::Refused(format!(
@@ -350,6 +375,21 @@ pub(super) fn same_line(a: Option<&str>, b: Option<&str>) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_other_processes_act_by_is_not_set_in_sessions() {
+        for name in ["wal_recycle", "wal_init_zero"] {
+            assert_eq!(route(name, "superuser").unwrap(), Route::Reload, "{name}");
+        }
+        for name in ["vacuum_cost_limit", "wal_sender_timeout"] {
+            assert_eq!(route(name, "user").unwrap(), Route::Reload, "{name}");
+        }
+        for (name, context) in [("wal_compression", "superuser"), ("synchronous_commit", "user")] {
+            assert_eq!(route(name, context).unwrap(), Route::Session, "{name}");
+        }
+        assert_eq!(route("max_wal_size", "sighup").unwrap(), Route::Reload);
+        assert_eq!(route("shared_buffers", "postmaster").unwrap(), Route::Restart);
+    }
 
     #[test]
     fn a_list_without_names_is_empty() {
