@@ -11,6 +11,8 @@ pub struct SettingDescription {
     pub unit: Option<String>,
     pub vartype: String,
     pub context: String,
+    /// Where the value comes from, such as `configuration file`.
+    pub source: String,
     /// The range of a number.
     pub range: Option<(f64, f64)>,
     /// The values of an enum, without hidden synonyms.

@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use self::auto_conf::AutoConf;
 use self::setting::{
-    RequestedSettings, Route, STANDBY_NAMES, Setting, auto_conf, check_privileges,
+    RequestedSettings, Route, STANDBY_NAMES, Setting, auto_conf, check_privileges, check_source,
     describe_setting, empty_list, failed, failed_with_grant, is_empty_list, reload, route,
     wait_for,
 };
@@ -31,7 +31,7 @@ use super::journal::Journal;
 use super::resource::Touch;
 use super::step::carry_out;
 use crate::config::experiment::TreatmentSpec;
-use crate::pg::values::{is_current_value, refusal};
+use crate::pg::values::{SettingDescription, is_current_value, refusal};
 use pgio_results::change::Change;
 use pgio_results::model::{Evidence, When};
 
@@ -203,21 +203,26 @@ fn check_setting(
         Route::Reload => {
             check_privileges(context.admin()?, name)?;
             followers::check(setting, &described, context)?;
-            check_line(setting, context)
+            check_line(setting, &described, context)
         }
         Route::Restart if context.control.is_none() => Err(TreatmentError::Refused(format!(
             "{name} requires a restart, which pgio does only to a private cluster or if [target] sets control = \"pg_ctl\" or \"systemctl UNIT\""
         ))),
         Route::Restart => {
             followers::check(setting, &described, context)?;
-            check_line(setting, context)
+            check_line(setting, &described, context)
         }
     }
 }
 
-/// Refuses a setting whose line could not be changed, or not be restored.
-fn check_line(setting: &Setting, context: &mut Context<'_>) -> Result<(), TreatmentError> {
+/// Refuses a setting whose line could not be changed or not be restored, or would have no effect.
+fn check_line(
+    setting: &Setting,
+    found: &SettingDescription,
+    context: &mut Context<'_>,
+) -> Result<(), TreatmentError> {
     let Setting { name, value } = setting;
+    check_source(name, found)?;
     let prior = auto_conf(context.admin()?, name)?;
     let mut lists = [Some(value), prior.as_ref()].into_iter().flatten();
     if lists.any(|list| is_empty_list(name, list)) { Err(empty_list(name)) } else { Ok(()) }

@@ -2,9 +2,10 @@
 //!
 //! The servers are made here as a user makes them, by initdb and pg_ctl, as another user where the
 //! tests run as root. systemd is only made up, in the unit tests of `pg::control`. `promoting` has standbys that are
-//! promoted meanwhile.
+//! promoted meanwhile, `reloading` settings that need no restart.
 
 mod promoting;
+mod reloading;
 
 use std::fs;
 use std::path::{Path, PathBuf};

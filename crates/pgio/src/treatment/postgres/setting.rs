@@ -156,6 +156,44 @@ pub(super) fn needs_restart(name: &str) -> bool {
     NEED_RESTART.contains(&name)
 }
 
+/// Sources of a value that come after all configuration files. `override` is not among them: the server computes the
+/// default of wal_buffers so, which a file replaces.
+const AFTER_FILES: &[&str] = &[
+    "command line",
+    "global",
+    "database",
+    "user",
+    "database user",
+    "client",
+    "interactive",
+    "session",
+];
+
+/// Whether no line of postgresql.auto.conf can change the value.
+pub(super) fn overrides_files(found: &SettingDescription) -> bool {
+    AFTER_FILES.contains(&found.source.as_str())
+}
+
+/// Refuses a setting that ALTER SYSTEM would change without effect.
+pub(super) fn check_source(name: &str, found: &SettingDescription) -> Result<(), TreatmentError> {
+    if !overrides_files(found) {
+        return Ok(());
+    }
+    let (source, remedy) = match found.source.as_str() {
+        "command line" => (
+            "the server's command line",
+            "start the server without it, and set it in postgresql.conf",
+        ),
+        _ => (
+            "the role, the database or the connection",
+            "reset it there (ALTER ROLE, ALTER DATABASE, options in the connection string)",
+        ),
+    };
+    Err(TreatmentError::Refused(format!(
+        "{name} cannot be changed by ALTER SYSTEM: {source} sets it, which overrides configuration files; {remedy}"
+    )))
+}
+
 pub(super) fn failed(doing: impl Into<String>) -> impl FnOnce(postgres::Error) -> TreatmentError {
     TreatmentError::postgres(doing)
 }
@@ -186,7 +224,7 @@ pub(super) fn describe_setting(
     let row = client
         .query_opt(
             "SELECT coalesce(setting, ''), unit, vartype, context, min_val::float8, max_val::float8, \
-                    coalesce(enumvals, '{}') \
+                    coalesce(enumvals, '{}'), coalesce(source, '') \
              FROM pg_settings WHERE name = $1",
             &[&name],
         )
@@ -199,6 +237,7 @@ pub(super) fn describe_setting(
             context: row.get(3),
             range: row.get::<_, Option<f64>>(4).zip(row.get(5)),
             choices: row.get(6),
+            source: row.get(7),
         }),
         None => Err(TreatmentError::Refused(unknown_setting(client, name))),
     }
@@ -335,7 +374,9 @@ pub(super) fn pending_restart(client: &mut Client) -> Result<Vec<String>, Treatm
     while loaded(client)? == before && Instant::now() < deadline {
         std::thread::sleep(Duration::from_millis(10));
     }
-    let ask = "SELECT name FROM pg_settings WHERE pending_restart ORDER BY name";
+    // A line that the command line overrides is pending forever.
+    let ask = "SELECT name FROM pg_settings \
+               WHERE pending_restart AND source <> 'command line' ORDER BY name";
     let rows = client.query(ask, &[]).map_err(doing())?;
     Ok(rows.iter().map(|row| row.get(0)).collect())
 }
@@ -389,6 +430,22 @@ mod tests {
         }
         assert_eq!(route("max_wal_size", "sighup").unwrap(), Route::Reload);
         assert_eq!(route("shared_buffers", "postmaster").unwrap(), Route::Restart);
+    }
+
+    #[test]
+    fn a_value_that_no_file_can_change_is_refused() {
+        let check = |source: &str| {
+            let source = source.to_owned();
+            let found = SettingDescription { source, ..SettingDescription::default() };
+            check_source("checkpoint_timeout", &found).map_err(|error| error.to_string())
+        };
+        let why = check("command line").unwrap_err();
+        assert!(why.starts_with("checkpoint_timeout cannot be changed"), "{why}");
+        assert!(why.contains("command line") && why.contains("start the server without"), "{why}");
+        assert!(check("user").unwrap_err().contains("ALTER ROLE"));
+        for source in ["default", "environment variable", "configuration file", "override"] {
+            assert_eq!(check(source), Ok(()), "{source}");
+        }
     }
 
     #[test]

@@ -4,11 +4,11 @@ use serde::{Deserialize, Serialize};
 
 use super::auto_conf::AutoConf;
 use super::setting::{
-    Route, alter_system, auto_conf, describe_setting, pending_restart, reload, route, same_line,
-    wait_for,
+    Route, alter_system, auto_conf, describe_setting, overrides_files, pending_restart, reload,
+    route, same_line, wait_for,
 };
 use crate::pg::control::Line;
-use crate::pg::values::is_current_value;
+use crate::pg::values::{SettingDescription, is_current_value};
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
 use crate::treatment::record::{Label, Record};
@@ -212,9 +212,17 @@ impl SettingStep {
         reload(context.admin()?)?;
         // Without a line the value comes from elsewhere: any but a pending one is right.
         if let Some(prior) = prior {
-            wait_for(context.admin()?, name, &|found| is_current_value(found, prior))?;
+            wait_for(context.admin()?, name, &|found| self.is_undone(found, prior))?;
         }
         Ok(undone)
+    }
+
+    /// Whether the server has loaded the restored line, whose value it may not show: the command line may override it,
+    /// and some values are shown in another spelling (`UTC`), or not at all (`archive_command` without archiving).
+    fn is_undone(&self, found: &SettingDescription, prior: &str) -> bool {
+        is_current_value(found, prior)
+            || !is_current_value(found, &self.ours.value)
+            || overrides_files(found)
     }
 }
 
@@ -258,6 +266,27 @@ mod tests {
             context.changed.accepts_any_timeline = accepts_any_timeline;
             step.undo(context, OnConflict::Ask)
         })
+    }
+
+    #[test]
+    fn a_line_is_undone_although_its_value_is_not_shown() {
+        let ours =
+            AppliedSetting { value: "5min".to_owned(), file: None, restart: Restart::OfItsOwn };
+        let prior = Some("10min".to_owned());
+        let step = SettingStep { name: "checkpoint_timeout".to_owned(), prior, ours };
+        let is_undone = |setting: &str, source: &str| {
+            let found = SettingDescription {
+                setting: setting.to_owned(),
+                unit: Some("s".to_owned()),
+                vartype: "integer".to_owned(),
+                source: source.to_owned(),
+                ..SettingDescription::default()
+            };
+            step.is_undone(&found, "10min")
+        };
+        assert!(is_undone("600", "configuration file"));
+        assert!(!is_undone("300", "configuration file"), "not loaded yet");
+        assert!(is_undone("1800", "command line") && is_undone("300", "command line"));
     }
 
     #[test]
