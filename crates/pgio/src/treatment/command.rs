@@ -2,8 +2,8 @@
 //! user's own commands.
 //!
 //! `verify` is required, since it proves that the change is in force: exit status 0 and, with `expect`,
-//! this output. What `probe` prints before is the prior value: undo finds it in PGIO_PRIOR,
-//! and succeeds only if `probe` prints it again. The undo command is in the journal, which only
+//! this output; undo succeeds only if it fails again. What `probe` prints before is the prior value: undo finds it in
+//! PGIO_PRIOR, and succeeds only if `probe` prints it again as well. The undo command is in the journal, which only
 //! its owner can read. A command is a list of words, or text for `sh`. The apply or undo command of a run that
 //! was killed may still be running: the next undo waits for it, and fails if it does not end.
 //!

@@ -66,10 +66,11 @@ impl Step for CommandStep {
         commands.wait_for_leftovers(&host)?;
         let prior = self.prior.as_deref();
         let found = commands.run_probe(&host)?;
-        if prior.is_some() && found.as_deref() == prior {
+        let in_force = commands.is_in_force(&host)?;
+        // The probe may print what the change does not affect.
+        if prior.is_some() && found.as_deref() == prior && !in_force {
             return Ok(Undone::Restored);
         }
-        let in_force = commands.is_in_force(&host)?;
         // Only a probe distinguishes a half-applied state from a later change of someone else.
         if let (Some(prior), Some(found), false) = (prior, &found, in_force) {
             let [found, prior] = [found, prior].map(|text| format!("`{}`", line::shorten(text)));
@@ -92,15 +93,15 @@ impl Step for CommandStep {
             ))
         };
         commands.run("undo", &commands.undo, &host, prior).map_err(failed)?;
-        let problem = match prior {
-            Some(prior) => (commands.run_probe(&host)?.as_deref() != Some(prior))
-                .then_some("probe does not print the prior value"),
-            None => commands.is_in_force(&host)?.then_some("verify still succeeds"),
-        };
-        match problem {
-            None => Ok(Undone::Restored),
-            Some(why) => Err(commands.failed("undo", &host, &format!("has no effect: {why}"))),
+        let no_effect =
+            |why: &str| Err(commands.failed("undo", &host, &format!("has no effect: {why}")));
+        if prior.is_some() && commands.run_probe(&host)?.as_deref() != prior {
+            return no_effect("probe does not print the prior value");
         }
+        if commands.is_in_force(&host)? {
+            return no_effect("verify still succeeds");
+        }
+        Ok(Undone::Restored)
     }
 }
 

@@ -118,6 +118,33 @@ fn without_a_probe_verify_decides() {
     });
 }
 
+#[test]
+fn a_change_that_the_probe_does_not_show_is_undone() {
+    let dir = tempfile::tempdir().unwrap();
+    let mark = dir.path().join("mark");
+    let shown = mark.display().to_string();
+    let body = |undo: &str| {
+        format!(
+            "{{ name = \"mark\", apply = [\"touch\", \"{shown}\"], verify = [\"test\", \"-e\", \"{shown}\"], \
+             probe = \"echo x\", undo = \"{undo}\" }}"
+        )
+    };
+    let remove = treatment(&body(&format!("rm {shown}"))).unwrap();
+    in_context(|context| {
+        let (_, step) = put_in_force(remove.as_ref(), context).unwrap();
+        // The second time there is nothing to undo, and rm would fail.
+        for _ in 0..2 {
+            assert_eq!(step.undo(context, OnConflict::Ask).unwrap(), Undone::Restored);
+            assert!(!mark.exists());
+        }
+
+        let idle = treatment(&body("true")).unwrap();
+        let (_, step) = put_in_force(idle.as_ref(), context).unwrap();
+        let error = step.undo(context, OnConflict::Ask).unwrap_err().to_string();
+        assert!(error.ends_with("has no effect: verify still succeeds"), "{error}");
+    });
+}
+
 fn wait_until_running(host: &Host, mark: &str) {
     let deadline = Instant::now() + Duration::from_secs(30);
     while processes_with(host, mark).unwrap().is_empty() {
