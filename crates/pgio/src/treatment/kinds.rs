@@ -97,6 +97,7 @@ mod tests {
         for expected in [
             "work_mem: `7MB` in postgresql.auto.conf",
             "fsync: absent in postgresql.auto.conf",
+            "files written without fsync on host local: on disk",
             "PostgreSQL on host local: `running`",
             "nr_hugepages on host local: 0",
             "mount options of /srv/pg on host local: rw,noatime",

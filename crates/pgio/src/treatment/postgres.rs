@@ -3,13 +3,14 @@
 //! Each setting is changed in the least intrusive way: in the workload's own sessions if its
 //! context allows and it acts there alone, which does not change the server; else by ALTER SYSTEM and a reload; else
 //! by a restart, which needs a cluster of our own or `control` in the target. Next: [`step`] for the line of
-//! postgresql.auto.conf that is journaled, [`standby`] for what commits wait for.
+//! postgresql.auto.conf that is journaled, [`standby`] for what commits wait for, [`sync`] for what fsync = off leaves.
 
 mod auto_conf;
 mod followers;
 mod setting;
 mod standby;
 mod step;
+mod sync;
 
 use postgres::Client;
 use serde_json::Value;
@@ -22,14 +23,16 @@ use self::setting::{
 };
 pub(crate) use self::standby::SYNCHRONOUS;
 use self::step::{AppliedSetting, Restart, SettingStep};
+pub(super) use self::sync::waits_for_fsync;
 use super::context::Context;
 use super::contract::{
     Cost, Declared, InForce, Kind, Prepared, Preview, Treatment, failed_reading,
 };
 use super::error::TreatmentError;
 use super::journal::Journal;
+use super::record::Record;
 use super::resource::Touch;
-use super::step::carry_out;
+use super::step::{Step, carry_out};
 use crate::config::experiment::TreatmentSpec;
 use crate::pg::values::{SettingDescription, is_current_value, refusal};
 use pgio_results::change::Change;
@@ -39,7 +42,7 @@ pub(super) const KIND: Kind = Kind {
     name: step::KIND,
     help: "settings of PostgreSQL, such as { synchronous_commit = \"local\" }",
     parse,
-    read: step::read,
+    read,
 };
 
 const HOW: &str =
@@ -80,6 +83,14 @@ fn parse(spec: &TreatmentSpec) -> Result<Box<dyn Treatment>, TreatmentError> {
         settings.push(Setting { name: name.to_ascii_lowercase(), value });
     }
     Ok(Box::new(Postgres { requested: RequestedSettings(settings) }))
+}
+
+/// A step on a host is a sync.
+fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
+    match record.host {
+        Some(_) => sync::read(record),
+        None => step::read(record),
+    }
 }
 
 /// All settings of a condition in one body, since two of them together decide what commits wait for.
@@ -203,6 +214,7 @@ fn check_setting(
         Route::Reload => {
             check_privileges(context.admin()?, name)?;
             followers::check(setting, &described, context)?;
+            sync::check(setting, &described, context)?;
             check_line(setting, &described, context)
         }
         Route::Restart if context.control.is_none() => Err(TreatmentError::Refused(format!(
@@ -244,6 +256,9 @@ impl Prepared for PreparedPostgres {
     ) -> Result<Box<dyn InForce>, TreatmentError> {
         if !self.by_alter_system.is_empty() {
             context.refuse_pending(self.needs_restart)?;
+        }
+        if let Some(step) = sync::step(&self.by_alter_system, context)? {
+            carry_out(journal, &step, || Ok(()))?;
         }
         for step in &self.steps(context)? {
             carry_out(journal, step, || step.apply(context))?;

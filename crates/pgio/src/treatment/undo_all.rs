@@ -11,6 +11,7 @@ use super::context::Context;
 use super::error::TreatmentError;
 use super::journal::{Journal, JournalError};
 use super::kinds;
+use super::postgres::waits_for_fsync;
 use super::record::Record;
 use super::step::{OnConflict, Undone};
 use crate::pg::words;
@@ -139,7 +140,7 @@ fn waits_for(context: &Context<'_>, step: &Record, later: &Record) -> bool {
             context.server_host.is_some_and(|server| is_one_machine(context, server, later))
         }
         // No device or file system depends on a setting of the server.
-        (Some(_), None) => false,
+        (Some(_), None) => waits_for_fsync(step, later),
         (Some(step), Some(later)) => is_one_machine(context, step, later),
     }
 }

@@ -146,6 +146,29 @@ fn a_server_waits_for_its_host_but_not_the_reverse() {
 }
 
 #[test]
+fn files_are_flushed_only_after_fsync_is_restored() {
+    let dir = tempfile::tempdir().unwrap();
+    in_context(None, |context| {
+        let fsync = Record { what: "fsync".to_owned(), ours: json!("off"), ..of_the_server() };
+        let sync = Record {
+            what: "files written without fsync".to_owned(),
+            host: Some(LOCAL.to_owned()),
+            prior: json!("on disk"),
+            ours: json!("sync"),
+            ..of_the_server()
+        };
+        let mut journal = journal(dir.path(), &[sync, fsync]);
+        let report = undo_all(context, &mut journal, OnConflict::Ask, &Unreachable::new());
+        assert_eq!(undone(&report), [""; 0], "the server does not exist");
+        let text = left(&report);
+        assert_eq!(
+            text[1..],
+            ["files written without fsync on host local: fsync must be undone first"]
+        );
+    });
+}
+
+#[test]
 fn an_unwritable_journal_does_not_block_the_undo() {
     let dir = tempfile::tempdir().unwrap();
     in_context(None, |context| {

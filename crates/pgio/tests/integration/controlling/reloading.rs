@@ -1,4 +1,8 @@
-//! Settings of a user's server that a reload changes: what overrides them.
+//! Settings of a user's server that a reload changes: what overrides them, and what fsync = off requires.
+
+use std::env;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt;
 
 use super::Managed;
 use crate::workdir::{Workdir, alter_system, auto_conf, experiment_on, show, wait_until};
@@ -35,4 +39,44 @@ fn a_setting_of_the_command_line_is_refused_and_its_line_is_restored() {
     refused.expect(4, &["checkpoint_timeout cannot be changed", "command line"]);
     assert!(!dir.out().exists() && dir.journals().is_empty());
     assert_eq!(auto_conf(&dsn, name).as_deref(), Some("10min"));
+}
+
+#[test]
+fn files_written_without_fsync_are_flushed_when_it_is_on_again() {
+    let server = Managed::start("");
+    let dir = Workdir::new();
+    // A `sync` that only notes how many lines of the server's file name fsync at that moment.
+    let (bin, log) = (dir.path().join("bin"), dir.path().join("log"));
+    let file = server.data().join("postgresql.auto.conf");
+    let script =
+        format!("#!/bin/sh\ngrep -c fsync '{}' >>'{}' || true\n", file.display(), log.display());
+    fs::create_dir(&bin).unwrap();
+    fs::write(bin.join("sync"), script).unwrap();
+    fs::set_permissions(bin.join("sync"), Permissions::from_mode(0o755)).unwrap();
+    let path = format!("{}:{}", bin.display(), env::var("PATH").unwrap());
+    let start = |arguments: &[&str]| {
+        let mut command = dir.command(arguments);
+        command.env("PATH", &path);
+        dir.start(command)
+    };
+    let condition = "fsync = \"off\"";
+    dir.write("short.toml", &experiment_of(&server, QUICK, condition));
+    start(&["compare", "short.toml", "--out", "out"]).wait().expect(0, &[]);
+    // Once for each trial; an invalid one was repeated.
+    let before = fs::read_to_string(&log).unwrap();
+    assert!(!before.is_empty() && before.lines().all(|line| line == "0"), "{before}");
+
+    dir.write("long.toml", &experiment_of(&server, LONG, condition));
+    let mut running = start(&["compare", "long.toml", "--out", "long"]);
+    running.wait_until("in force", || show(&server.dsn(), "fsync") == "off");
+    running.kill();
+    let flushed = "Restored files written without fsync on host local: on disk";
+    start(&["undo"]).wait().expect(0, &["Restored fsync: absent", flushed]);
+    assert_eq!(fs::read_to_string(&log).unwrap(), before + "0\n");
+    assert_eq!(show(&server.dsn(), "fsync"), "on");
+    assert!(dir.journals().is_empty());
+
+    let unknown = experiment_of(&server, &format!("{QUICK}\ntelemetry = \"0s\""), condition);
+    let refused = Workdir::new().compare(&unknown);
+    refused.expect(4, &["fsync cannot be turned off", "set host in [target]"]);
 }
