@@ -73,10 +73,9 @@ pub(super) fn run(args: &Args) -> Outcome {
     }
     let uuids: Vec<&str> = args.uuid.iter().map(String::as_str).collect();
     let consent = Consent { destroy: args.destroy, uuids: &uuids, hint: HINT };
-    // A test that only one target supports has nothing to be compared with.
-    let mut writes = true;
+    let mut writable = Vec::with_capacity(places.len());
     for place in &places {
-        writes &= place.may_write(&host, host.name(), consent)?;
+        writable.push(place.may_write(&host, host.name(), consent)?);
         check_rights(place, args.destroy)?;
         warn(place, args.destroy);
     }
@@ -86,12 +85,14 @@ pub(super) fn run(args: &Args) -> Outcome {
     let open = |place| Bench::open(&host, place, region);
     let benches = places.iter().map(open).collect::<Result<Vec<_>, _>>()?;
     let sector = places.iter().map(|p| p.sector).max().flatten();
+    // A test that only one target supports has nothing to be compared with.
+    let writes = writable.iter().all(|may_write| *may_write);
     let rounds = Rounds {
         tests: device::user_guide_tests(sector, args.duration)
             .into_iter()
             .filter(|(test, _)| writes || !test.writes())
             .collect(),
-        fill: writes,
+        fill: writable,
         region,
         rounds: args.rounds.unwrap_or(if places.len() == 2 { 6 } else { 5 }),
         seed: args.seed.unwrap_or_else(state::new_seed),

@@ -128,6 +128,29 @@ fn a_non_empty_file_is_only_read() {
 }
 
 #[test]
+fn a_scratch_file_is_filled_beside_a_place_that_is_only_read() {
+    let (dir, at, scratch) = (Workdir::new(), place(), place());
+    let file = at.path().join("file");
+    let content = vec![b'x'; 8 << 20];
+    fs::write(&file, &content).unwrap();
+    // A fio that notes its arguments.
+    let (fio, log) = (disk::run("sh", &["-c", "command -v fio"]), dir.path().join("fio.log"));
+    let noting =
+        format!("#!/bin/sh\necho \"$*\" >>'{}'\nexec {} \"$@\"\n", log.display(), fio.trim());
+    dir.write("fio", &noting);
+    disk::run("chmod", &["+x", text(&dir.path().join("fio"))]);
+    let arguments = ["device", text(&file), "--against", text(scratch.path()), "--rounds", "2"];
+    let mut command = dir.command(&[&arguments[..], QUICK].concat());
+    let others = std::env::var("PATH").unwrap();
+    command.env("PATH", format!("{}:{others}", dir.path().display()));
+    dir.start(command).wait().expect(0, &["is only read", "random reads"]);
+    let ran = fs::read_to_string(&log).unwrap();
+    let writes: Vec<&str> = ran.lines().filter(|line| line.contains("--rw=write ")).collect();
+    assert!(writes.len() == 1 && writes[0].contains("/fd/9 "), "{ran}");
+    assert!(fs::read(&file).unwrap() == content);
+}
+
+#[test]
 fn a_stop_or_a_kill_leaves_no_file_and_no_fio() {
     for signal in [Signal::INT, Signal::TERM, Signal::KILL] {
         let (dir, at) = (Workdir::new(), place());

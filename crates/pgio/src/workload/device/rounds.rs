@@ -14,8 +14,9 @@ pub struct Rounds {
     pub places: Vec<Place>,
     pub benches: Vec<Bench>,
     pub tests: Vec<(Test, Extent)>,
-    /// Whether everything is written once before measuring.
-    pub fill: bool,
+    /// Whether the region of each place is written once before measuring: reads of blocks that were never written do
+    /// not reach the medium.
+    pub fill: Vec<bool>,
     pub region: u64,
     pub rounds: u32,
     pub seed: u64,
@@ -38,8 +39,8 @@ impl Rounds {
             tests: self.tests.iter().map(|(test, _)| stored_test(test)).collect(),
             runs: Vec::new(),
         };
-        if self.fill {
-            for place in 0..self.places.len() {
+        for place in 0..self.places.len() {
+            if self.fill[place] {
                 progress(&format!("filling {}", self.places[place].name));
                 let extent = Extent::Bytes(self.region);
                 self.job(place, Test::FILL, extent, 0, stop)?;
