@@ -26,12 +26,16 @@ pub enum PathKind {
         free: Option<u64>,
         /// Sector size of the underlying device, as in [`BlockDevice::sector`].
         sector: Option<u64>,
+        /// Type of its file system as `stat` names it: `tmpfs`, `ext2/ext3`.
+        file_system: String,
     },
     File {
         /// Described like a device, because the file may be a disk image.
         image: BlockDevice,
         /// Allocated bytes; fewer than the size if the file is sparse or compressed.
         allocated: u64,
+        /// Type of the file system that it lies on, as for a directory.
+        file_system: String,
     },
     Block(BlockDevice),
     /// A pipe, a terminal or similar.
@@ -152,7 +156,7 @@ impl BlockDevice {
 fn parse(text: &str) -> PathKind {
     let mut device = BlockDevice::default();
     let (mut is, mut mounts, mut busy, mut free) = ("nothing", String::new(), None, None);
-    let mut allocated = 0;
+    let (mut allocated, mut file_system) = (0, String::new());
     for line in text.lines() {
         let (kind, rest) = line.split_once(' ').unwrap_or((line, ""));
         let number = || rest.parse().unwrap_or(0);
@@ -168,6 +172,7 @@ fn parse(text: &str) -> PathKind {
             "sector" => device.sector = rest.parse().ok(),
             "free" => free = rest.parse().ok(),
             "allocated" => allocated = number(),
+            "filesystem" => file_system = rest.to_owned(),
             "backing" => device.backing = Some(rest.into()),
             "holder" => device.uses.push(format!("used by {rest}")),
             "partition" => device.uses.push(format!("has partition {rest}")),
@@ -185,8 +190,8 @@ fn parse(text: &str) -> PathKind {
     }
     let path = std::mem::take(&mut device.path);
     match is {
-        "directory" => PathKind::Directory { path, free, sector: device.sector },
-        "file" => PathKind::File { image: BlockDevice { path, ..device }, allocated },
+        "directory" => PathKind::Directory { path, free, sector: device.sector, file_system },
+        "file" => PathKind::File { image: BlockDevice { path, ..device }, allocated, file_system },
         "other" => PathKind::Other { path },
         "block" => {
             let on = mountinfo::parse(&mounts).into_iter().filter(|m| m.device == device.number);

@@ -23,6 +23,9 @@ device_sector() { # sector size of the device below a file or directory, if its 
     minor=$((device & 255 | device >> 12 & 1048320))
     [ ! -e "/sys/dev/block/$major:$minor" ] || sector "$(readlink -f "/sys/dev/block/$major:$minor")"
 }
+file_system() { # type of the file system that a file or directory lies on
+    echo "filesystem $(stat -f -c %T -- "$real")"
+}
 swaps() {
     while read -r swap _; do
         [ "$(readlink -f -- "$swap")" = "$real" ] && echo swap
@@ -41,12 +44,14 @@ if [ -d "$real" ]; then
     echo "is directory"
     set -- $(stat -f -c '%a %S' -- "$real")
     echo "free $(($1 * $2))"
+    file_system
     device_sector
 elif [ -f "$real" ]; then
     echo "is file"
     echo "bytes $(stat -c %s -- "$real")"
     set -- $(stat -c '%b %B' -- "$real")
     echo "allocated $(($1 * $2))"
+    file_system
     device_sector
     for backing in /sys/block/loop*/loop/backing_file; do
         [ -r "$backing" ] && read -r file 2>/dev/null <"$backing" && [ "$file" = "$real" ] || continue

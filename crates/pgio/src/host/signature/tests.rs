@@ -98,6 +98,10 @@ fn types_of_paths_are_distinguished() {
     assert_eq!((image.path.as_path(), image.bytes), (real.as_path(), 5));
     assert_eq!(image.refusal(&[]), None);
     assert!(matches!(inspect(dir.path()), PathKind::Directory { free: Some(1..), .. }));
+    let PathKind::Directory { file_system, .. } = inspect("/proc".as_ref()) else {
+        panic!("/proc is no directory");
+    };
+    assert_eq!(file_system, "proc");
     assert_eq!(inspect(&dir.path().join("none")), PathKind::Nothing);
     assert!(matches!(inspect("/dev/null".as_ref()), PathKind::Other { .. }));
 }

@@ -12,6 +12,9 @@ use crate::host::exec::{Exec, ExecError};
 use crate::host::signature::{self, BlockDevice, PathKind, Refusal};
 use pgio_results::units::human;
 
+/// File systems without a disk. Since Linux 6.6, tmpfs accepts direct I/O.
+const IN_MEMORY: &[&str] = &["tmpfs", "ramfs"];
+
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Place {
     /// The name as given.
@@ -25,6 +28,8 @@ pub struct Place {
     pub allocated: Option<u64>,
     /// The smallest unit of direct I/O, if known.
     pub sector: Option<u64>,
+    /// Type of the file system of a file or directory, as `stat` names it.
+    pub file_system: Option<String>,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -66,7 +71,7 @@ impl Place {
             let (path, bytes, sector) = (device.path.clone(), device.bytes, device.sector);
             (path, kind(device), Some(bytes), sector)
         };
-        let mut allocated = None;
+        let (mut allocated, mut file_system) = (None, None);
         let (path, kind, bytes, sector) = match signature::inspect(exec, name)? {
             PathKind::Nothing => {
                 return Err(wrong(
@@ -76,14 +81,18 @@ impl Place {
             PathKind::Other { .. } => {
                 return Err(wrong("is not a block device, file or directory"));
             }
-            PathKind::Directory { path, free, sector } => (path, Kind::Scratch, free, sector),
-            PathKind::File { image, allocated: on_disk } => {
-                allocated = Some(on_disk);
+            PathKind::Directory { path, free, sector, file_system: lies_on } => {
+                file_system = Some(lies_on);
+                (path, Kind::Scratch, free, sector)
+            }
+            PathKind::File { image, allocated: on_disk, file_system: lies_on } => {
+                (allocated, file_system) = (Some(on_disk), Some(lies_on));
                 of(image, Kind::File)
             }
             PathKind::Block(device) => of(device, Kind::Device),
         };
-        let place = Place { name: name.to_owned(), path, kind, bytes, allocated, sector };
+        let name = name.to_owned();
+        let place = Place { name, path, kind, bytes, allocated, sector, file_system };
         match place.bytes {
             Some(bytes) if bytes < SMALLEST_REGION => {
                 let (has, least) = (human::bytes(bytes), human::bytes(SMALLEST_REGION));
@@ -95,29 +104,31 @@ impl Place {
     }
 
     /// Returns whether the write tests may run; fails if the user requested them and they are not
-    /// allowed. `host` is the name of the host that `exec` runs on.
+    /// allowed, or if the place is not on a disk. `host` is the name of the host that `exec` runs on.
     pub fn may_write(
         &self,
         exec: &dyn Exec,
         host: &str,
         consent: Consent<'_>,
     ) -> Result<bool, DeviceError> {
-        match &self.kind {
-            Kind::Scratch => Ok(true),
-            Kind::File(_) if !consent.destroy => self.refuse_holes().map(|()| false),
-            Kind::Device(_) if !consent.destroy => Ok(false),
+        let writes = match &self.kind {
+            Kind::Scratch => true,
+            Kind::Device(_) | Kind::File(_) if !consent.destroy => false,
             Kind::Device(device) | Kind::File(device) => {
                 let of_drbd = self.refusal_by_drbd(exec, host)?;
-                match of_drbd.or_else(|| device.refusal(consent.uuids)) {
-                    None => Ok(true),
-                    Some(refusal) => {
-                        let holds = matches!(refusal, Refusal::Holds { .. });
-                        let hint = if holds { consent.hint } else { "" };
-                        Err(DeviceError::Refused { refusal, hint })
-                    }
+                if let Some(refusal) = of_drbd.or_else(|| device.refusal(consent.uuids)) {
+                    let holds = matches!(refusal, Refusal::Holds { .. });
+                    let hint = if holds { consent.hint } else { "" };
+                    return Err(DeviceError::Refused { refusal, hint });
                 }
+                true
             }
+        };
+        self.refuse_memory()?;
+        if !writes {
+            self.refuse_holes()?;
         }
+        Ok(writes)
     }
 
     /// Returns the refusal of a device that DRBD uses; files need no check, because DRBD uses only block devices.
@@ -125,6 +136,17 @@ impl Place {
         match &self.kind {
             Kind::Device(device) => drbd_disks::refusal(exec, host, device),
             Kind::File(_) | Kind::Scratch => Ok(None),
+        }
+    }
+
+    /// Refuses a file system in memory, which says nothing of a disk.
+    fn refuse_memory(&self) -> Result<(), DeviceError> {
+        match self.file_system.as_deref() {
+            Some(kind) if IN_MEMORY.contains(&kind) => Err(DeviceError::Place(format!(
+                "{} is in memory ({kind}): name a place on a disk",
+                self.name
+            ))),
+            _ => Ok(()),
         }
     }
 
@@ -199,6 +221,7 @@ mod tests {
             bytes: Some((300 << 20) + 5),
             allocated: None,
             sector: Some(512),
+            file_system: None,
         }
     }
 
@@ -238,6 +261,24 @@ mod tests {
         assert!(!refused.contains("--uuid"), "{refused}");
         let file = Place { kind: Kind::File(BlockDevice::default()), ..found };
         assert!(file.may_write(&drbd, "db", all).unwrap());
+    }
+
+    #[test]
+    fn a_place_in_memory_is_refused() {
+        let on = |kind, file_system: &str| Place {
+            kind,
+            file_system: Some(file_system.to_owned()),
+            ..device("11aa")
+        };
+        let refused = |place: &Place, consent| may_write(place, consent).unwrap_err().to_string();
+        let scratch = refused(&on(Kind::Scratch, "tmpfs"), Consent::default());
+        assert_eq!(scratch, "/dev/sdx is in memory (tmpfs): name a place on a disk");
+        let file = on(Kind::File(BlockDevice::default()), "ramfs");
+        for destroy in [false, true] {
+            let text = refused(&file, Consent { destroy, ..Consent::default() });
+            assert!(text.contains("in memory (ramfs)"), "{text}");
+        }
+        assert!(may_write(&on(Kind::Scratch, "ext2/ext3"), Consent::default()).unwrap());
     }
 
     #[test]
