@@ -235,6 +235,8 @@ impl MailSession {
         let dialogue = self.dialogue.as_mut().expect("connected just above");
         let (outcomes, lost) = dialogue.deliver(&settings.sender, &to, &pending.message.wire);
         let ended = Instant::now();
+        // Time without an answer, or before a bad one, is part of the window as well.
+        tally.ended = Some(ended);
         let refusal = self.record_outcomes(&mut pending, &outcomes, tally);
         self.sent_on_connection += 1;
         let limit = settings.messages_per_connection;

@@ -38,7 +38,7 @@ pub struct Tally {
     pub lag: Duration,
     /// Delay of a session's first message; the maximum over sessions.
     pub late: Option<Duration>,
-    /// When the last message was accepted.
+    /// When the last attempt ended, well or badly.
     pub ended: Option<Instant>,
     /// Messages due but not started, and their minimum total delay.
     pub unbegun: u64,
@@ -60,7 +60,6 @@ impl Tally {
         self.latency.record(took.as_nanos() as f64);
         self.messages += 1;
         self.bytes += message.bytes;
-        self.ended = Some(ended);
         let at = ended.saturating_duration_since(span.start).as_secs_f64() / span.slice;
         let slice = at as usize;
         if self.slices.len() <= slice {

@@ -173,3 +173,18 @@ fn a_message_given_up_is_censored() {
     // 0.1 s, doubled four times.
     assert!(latency.max().unwrap().seconds() > 3.0, "{:?}", latency.max());
 }
+
+#[test]
+fn a_late_answer_extends_the_window_whether_it_is_good_or_bad() {
+    let late: [Reply; 2] = [
+        |_| (Duration::from_millis(700), "250 kept\r\n"),
+        |_| (Duration::from_millis(700), "451 later\r\n"),
+    ];
+    for (reply, messages) in late.into_iter().zip([1, 0]) {
+        let mut session = sessions(None, reply, 1).remove(0);
+        let span = span(Instant::now(), Duration::from_millis(500), 0);
+        let tally = session.run(&span).unwrap();
+        assert_eq!(tally.messages, messages);
+        assert!(tally.ended.is_some_and(|ended| ended > span.end), "{tally:?}");
+    }
+}
