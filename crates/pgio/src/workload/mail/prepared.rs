@@ -112,7 +112,7 @@ impl Participants for PreparedMail {
         }
         let is_paced = settings.rate.is_some();
         let sent = if self.is_part { self.shared.ledger.take() } else { Vec::new() };
-        Ok(WindowOutcome {
+        window.outcome = WindowOutcome {
             totals: totals::totals(&tally),
             timeline: totals::timeline(&tally, span.slice, length.as_secs_f64(), is_paced),
             seconds: (ended - start.at).as_secs_f64(),
@@ -120,7 +120,8 @@ impl Participants for PreparedMail {
             error,
             sent,
             ..window.outcome
-        })
+        };
+        Ok(window.into_outcome())
     }
 }
 

@@ -8,21 +8,21 @@ use crate::workload::Totals;
 use pgio_results::model::Slice;
 use pgio_results::operation::Class;
 
-/// Returns the complete slices of a window of this length. Those of an open loop have latencies, and
-/// the last one contains the censored messages.
+/// Returns the slices of a window that was planned for this many seconds; the last one contains what was answered after
+/// them. Those of an open loop have latencies, and the last one contains the censored messages.
 pub(super) fn timeline(tally: &Tally, slice: f64, seconds: f64, is_paced: bool) -> Vec<Slice> {
     let slice_count = (seconds / slice + 1e-6) as usize;
-    let completed = tally.slices.iter().cloned().chain(std::iter::repeat(Completed::default()));
-    let at = (1..=slice_count).map(|number| slice * number as f64);
-    let one = |(at, completed): (f64, Completed)| Slice {
-        at,
-        seconds: slice,
-        messages: completed.messages,
-        timed: if is_paced { completed.messages } else { 0 },
-        latency_seconds: if is_paced { completed.latency.as_secs_f64() } else { 0.0 },
-        ..Slice::default()
-    };
-    let mut slices: Vec<Slice> = at.zip(completed).map(one).collect();
+    let empty =
+        |number: usize| Slice { at: slice * number as f64, seconds: slice, ..Slice::default() };
+    let mut slices: Vec<Slice> = (1..=slice_count).map(empty).collect();
+    for (number, Completed { messages, latency }) in tally.slices.iter().enumerate() {
+        let Some(one) = slices.get_mut(number.min(slice_count.saturating_sub(1))) else { break };
+        one.messages += messages;
+        if is_paced {
+            one.timed += messages;
+            one.latency_seconds += latency.as_secs_f64();
+        }
+    }
     if let (Some(last), Some(cut), true) = (slices.last_mut(), tally.latency.censored(), is_paced) {
         last.timed += cut.count();
         last.latency_seconds += cut.sum_ns() / 1e9;
@@ -71,12 +71,15 @@ mod tests {
         let mut tally = Tally { messages: 8, slices, ..Tally::default() };
         let closed = timeline(&tally, 0.5, 2.0, false);
         assert!(closed.iter().all(|s| s.timed == 0 && s.latency_seconds == 0.0));
-        assert_eq!(closed.iter().map(|s| s.messages).collect::<Vec<_>>(), [2, 4, 0, 0]);
+        // Two were answered after the planned end.
+        assert_eq!(closed.iter().map(|s| s.messages).collect::<Vec<_>>(), [2, 4, 0, 2]);
         assert_eq!(closed[3].at, 2.0);
         assert_eq!(totals(&tally).counted("messages"), 8.0);
         tally.latency.record_censored(2e9, 3);
         let paced = timeline(&tally, 0.5, 2.0, true);
-        assert_eq!(paced.iter().map(|s| s.timed).collect::<Vec<_>>(), [2, 4, 0, 3]);
-        assert!((paced[1].latency_seconds - 0.2).abs() < 1e-9 && paced[3].latency_seconds > 5.9);
+        assert_eq!(paced.iter().map(|s| s.messages).sum::<u64>(), 8);
+        assert_eq!(paced.iter().map(|s| s.timed).collect::<Vec<_>>(), [2, 4, 0, 5]);
+        assert!((paced[1].latency_seconds - 0.2).abs() < 1e-9);
+        assert!((paced[3].latency_seconds - 6.1).abs() < 1e-3, "{}", paced[3].latency_seconds);
     }
 }
