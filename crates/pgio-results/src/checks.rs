@@ -67,9 +67,9 @@ pub const CHECKS: &[CheckDef] = &[
     ),
     def(
         "background",
-        "background work of the condition failed, or did nothing during the window",
+        "background work of the condition failed, did nothing during the window, or did not run throughout it",
         "",
-        "run its workload alone with `pgio compare`, or remove the condition from its `conditions`",
+        "run its workload alone with `pgio compare`, give a program a longer `run_time`, or remove the condition from its `conditions`",
     ),
     def(
         "throttle",

@@ -3,7 +3,7 @@
 //!
 //! Each runs on a thread and an admin session of its own. Sessions of the server work until they are
 //! stopped, and their counts over the judged window are interpolated. A program reports at its end, so
-//! its last run is awaited. Failures never end the judged trial; they make it invalid. Next:
+//! the run that contains the window is awaited. Failures never end the judged trial; they make it invalid. Next:
 //! `application::background` prepares the work.
 
 mod work;
@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use self::work::{Log, Report, Work};
+use self::work::{Log, Report, Run, Work};
 use super::admin::open_admin;
 use super::error::LiveError;
 use crate::config::experiment::BackgroundSpec;
@@ -129,7 +129,20 @@ struct Running<'a> {
     log: Arc<Mutex<Log>>,
     reports: Receiver<Report>,
     thread: Option<JoinHandle<()>>,
-    started: Instant,
+}
+
+/// The judged window, from its opening to its end.
+type Window = (Instant, Instant);
+
+/// How background work ran in the judged window.
+#[derive(Debug, Clone, Copy, PartialEq)]
+enum Ran {
+    /// All the time, at this rate.
+    Throughout(Option<f64>),
+    /// A program ended in it, or began in it.
+    Partly,
+    /// A program did not end in the time that it had after the window.
+    Endless,
 }
 
 /// The background work of one trial. Dropping it stops all of it.
@@ -171,21 +184,27 @@ impl<'a> RunningBackground<'a> {
 
     /// Stops the work and adds what it did to the trial.
     pub fn finish(mut self, window: WindowStart, stop: &Stop, trial: &mut Trial) {
-        let opened = window.0;
-        let closed = opened.map(|at| at + Duration::from_secs_f64(trial.window.seconds));
+        let seconds = Duration::from_secs_f64(trial.window.seconds);
+        let window: Option<Window> = window.0.map(|opened| (opened, opened + seconds));
         for running in &mut self.running {
-            running.end(stop);
+            running.end(window, stop);
             let log = running.log.lock().unwrap_or_else(PoisonError::into_inner);
             let info = running.background.workload.info();
-            let (metric, value) = if running.background.is_program() {
-                (info.primary_metric, benchmath::summary::mean(&log.runs))
+            let (metric, ran) = if running.background.is_program() {
+                let ran = window.map_or(Ran::Partly, |window| run_in_window(&log, window));
+                (info.primary_metric, ran)
             } else {
-                count_in_window(&log.counts, info.primary_metric, opened.zip(closed))
+                let (metric, rate) = count_in_window(&log.counts, info.primary_metric, window);
+                (metric, Ran::Throughout(rate))
             };
             let spec = &running.background.spec;
-            if opened.is_some() && !stop.requested() {
-                trial.checks.push(check(&spec.work.name, value, log.error.as_deref()));
+            if window.is_some() && !stop.requested() {
+                trial.checks.push(check(&spec.work.name, ran, log.error.as_deref()));
             }
+            let value = match ran {
+                Ran::Throughout(value) => value,
+                Ran::Partly | Ran::Endless => None,
+            };
             let used =
                 BackgroundUse { target: spec.target.clone(), kind: info.kind, metric, value };
             trial.background.insert(spec.work.name.clone(), used);
@@ -199,30 +218,47 @@ impl std::fmt::Debug for RunningBackground<'_> {
     }
 }
 
-fn check(name: &str, value: Option<f64>, error: Option<&str>) -> Check {
+fn check(name: &str, ran: Ran, error: Option<&str>) -> Check {
     const ID: &str = "background";
-    let remedy =
+    let alone =
         "run its workload alone with `pgio compare`, or remove the condition from its conditions";
-    match (error, value) {
-        (Some(error), _) => {
-            Check::invalid(ID, format!("background work `{name}` failed: {error}"), remedy)
-        }
-        (None, Some(value)) if value > 0.0 => {
+    let longer = "give it a longer run_time, or let its command run longer: it begins before pgio prepares the trial's own work";
+    let invalid = |what: &str, remedy: &str| {
+        Check::invalid(ID, format!("background work `{name}` {what}"), remedy)
+    };
+    match (error, ran) {
+        (Some(error), _) => invalid(&format!("failed: {error}"), alone),
+        (None, Ran::Throughout(Some(value))) if value > 0.0 => {
             Check::ok(ID, format!("background work `{name}` ran throughout the window"))
         }
-        (None, _) => Check::invalid(
-            ID,
-            format!("background work `{name}` did nothing in the window"),
-            remedy,
-        ),
+        (None, Ran::Throughout(_)) => invalid("did nothing in the window", alone),
+        (None, Ran::Partly) => invalid("did not run throughout the window", longer),
+        (None, Ran::Endless) => invalid("did not end after the window", alone),
     }
+}
+
+/// Returns how a program ran in the window.
+fn run_in_window(log: &Log, window: Window) -> Ran {
+    let contains = |run: &&Run| run.contains(window);
+    match (log.complete.iter().find(contains), &log.current) {
+        (Some(run), _) => Ran::Throughout(run.value),
+        (None, Some(run)) if run.contains(window) => Ran::Endless,
+        (None, _) => Ran::Partly,
+    }
+}
+
+/// Whether the result of a program's run is still to come and worth waiting for: it is if the run contains the window.
+/// `limit` is the longest time from its opening on.
+fn is_awaited(log: &Log, window: Option<Window>, limit: Option<Duration>) -> bool {
+    let (Some(run), Some(window), None) = (&log.current, window, &log.error) else { return false };
+    run.contains(window) && limit.is_none_or(|limit| run.opened.elapsed() < limit)
 }
 
 /// Returns the metric by which sessions are counted, and its value between two moments.
 fn count_in_window(
     counts: &[(Instant, Progress)],
     primary: String,
-    window: Option<(Instant, Instant)>,
+    window: Option<Window>,
 ) -> (String, Option<f64>) {
     let Some(Counted { metric, unit, .. }) =
         counts.last().and_then(|(_, last)| last.primary_count(&primary))
@@ -281,7 +317,7 @@ impl<'a> Running<'a> {
             let mut log = log.lock().unwrap_or_else(PoisonError::into_inner);
             log.error = Some(words::sentence(error));
         }
-        Running { background, stop, log, reports, thread: thread.ok(), started: Instant::now() }
+        Running { background, stop, log, reports, thread: thread.ok() }
     }
 
     /// `None` if the thread has ended, or the user stops the run.
@@ -295,18 +331,16 @@ impl<'a> Running<'a> {
         }
     }
 
-    /// Waits for a program's report, then stops the work.
-    fn end(&mut self, stop: &Stop) {
-        let limit = self.background.workload.extent().time().unwrap_or_default() + GRACE;
+    /// Waits for the report of a program that ran throughout the window, then stops the work.
+    fn end(&mut self, window: Option<Window>, stop: &Stop) {
+        // A program that determines its own length has a time limit of its own.
+        let limit = self.background.workload.extent().time().map(|time| time + GRACE);
         let is_waiting = || {
             let log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
-            log.runs.is_empty() && log.error.is_none()
+            is_awaited(&log, window, limit)
         };
-        while self.background.is_program()
-            && !stop.requested()
-            && self.started.elapsed() < limit
-            && is_waiting()
-        {
+        let is_running = || self.thread.as_ref().is_some_and(|thread| !thread.is_finished());
+        while self.background.is_program() && !stop.requested() && is_running() && is_waiting() {
             thread::sleep(POLL);
         }
         self.stop.request();
@@ -400,12 +434,51 @@ mod tests {
 
     #[test]
     fn work_that_did_nothing_or_failed_invalidates_the_trial() {
-        let verdict = |value, error| check("n", value, error).verdict;
+        let verdict = |value, error| check("n", Ran::Throughout(value), error).verdict;
         assert_eq!(verdict(Some(5.0), None), CheckVerdict::Ok);
         assert_eq!(verdict(Some(0.0), None), CheckVerdict::Invalid);
         assert_eq!(verdict(None, None), CheckVerdict::Invalid);
-        let failed = check("n", Some(5.0), Some("no such table"));
+        let failed = check("n", Ran::Throughout(Some(5.0)), Some("no such table"));
         assert_eq!(failed.verdict, CheckVerdict::Invalid);
         assert_eq!(failed.message, "background work `n` failed: no such table");
+    }
+
+    #[test]
+    fn one_run_of_a_program_must_contain_the_window() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let run = |from, to| Run { opened: at(from), closed: Some(at(to)), value: Some(7.0) };
+        let window = (at(10), at(20));
+        let ran = |complete: &[Run], current: Option<Run>| {
+            let log = Log { complete: complete.to_vec(), current, ..Log::default() };
+            run_in_window(&log, window)
+        };
+        let whole = Run { value: Some(5.0), ..run(9, 22) };
+        assert_eq!(ran(&[run(0, 8), whole, run(23, 30)], None), Ran::Throughout(Some(5.0)));
+        let halves = ran(&[run(0, 14)], Some(Run { closed: None, ..run(15, 0) }));
+        assert_eq!(halves, Ran::Partly, "it was prepared again in the window");
+        assert_eq!(ran(&[run(0, 8)], None), Ran::Partly);
+        assert_eq!(ran(&[], Some(Run { closed: None, ..run(9, 0) })), Ran::Endless);
+        let found = check("n", halves, None);
+        assert_eq!(found.verdict, CheckVerdict::Invalid);
+        assert_eq!(found.message, "background work `n` did not run throughout the window");
+        assert_eq!(check("n", Ran::Endless, None).verdict, CheckVerdict::Invalid);
+    }
+
+    #[test]
+    fn a_program_is_awaited_from_its_opening_on() {
+        let now = Instant::now();
+        let opened = now.checked_sub(Duration::from_secs(15)).unwrap();
+        let run = Run { opened, closed: None, value: None };
+        let log = |current| Log { current, ..Log::default() };
+        let window = Some((now, now));
+        let limit = |seconds| Some(Duration::from_secs(seconds));
+        assert!(is_awaited(&log(Some(run)), window, limit(20)));
+        assert!(!is_awaited(&log(Some(run)), window, limit(10)));
+        assert!(is_awaited(&log(Some(run)), window, None), "it determines its own length");
+        assert!(!is_awaited(&log(None), window, None), "it is between two runs");
+        assert!(!is_awaited(&log(Some(run)), None, None), "there was no window");
+        let late = Run { opened: now, ..run };
+        assert!(!is_awaited(&log(Some(late)), Some((opened, now)), None), "it is of no use");
     }
 }

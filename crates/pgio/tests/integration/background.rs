@@ -62,6 +62,7 @@ conditions = ["program"]
 kind = "command"
 preset = "pgbench"
 sessions = 1
+run_time = "5s"
 parameters = {{ scale = 1, threads = 1 }}
 
 [[background]]
@@ -71,6 +72,7 @@ conditions = ["device"]
 kind = "device"
 path = {:?}
 size = "8M"
+run_time = "5s"
 test = "latency"
 
 [[background]]

@@ -32,14 +32,32 @@ pub(super) enum Report {
     Opened,
 }
 
+/// One run of the work.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Run {
+    pub(super) opened: Instant,
+    /// `None` while it works.
+    pub(super) closed: Option<Instant>,
+    /// The primary metric that a program reported.
+    pub(super) value: Option<f64>,
+}
+
+impl Run {
+    /// Whether it worked, or works, from the beginning of this window to its end.
+    pub(super) fn contains(&self, (from, to): (Instant, Instant)) -> bool {
+        self.opened <= from && self.closed.is_none_or(|closed| closed >= to)
+    }
+}
+
 /// Progress so far.
 #[derive(Debug, Default)]
 pub(super) struct Log {
-    pub(super) opened: Option<Instant>,
+    /// The run under way, from its opening until its result is there.
+    pub(super) current: Option<Run>,
+    /// Runs with a result.
+    pub(super) complete: Vec<Run>,
     /// Moments that the counts cover, with the counts.
     pub(super) counts: Vec<(Instant, Progress)>,
-    /// The metric of each complete run of a program.
-    pub(super) runs: Vec<f64>,
     pub(super) error: Option<String>,
 }
 
@@ -102,15 +120,15 @@ impl Work {
         let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
         match event {
             WindowEvent::Opened(at) => {
-                log.opened = Some(*at);
+                log.current = Some(Run { opened: *at, closed: None, value: None });
                 if !self.is_program {
                     log.counts.push((*at, Progress::default()));
                 }
                 let _ = self.reports.send(Report::Opened);
             }
             WindowEvent::Progress(progress) => {
-                let Some(opened) = log.opened.filter(|_| !self.is_program) else { return };
-                let at = opened + Duration::from_secs_f64(progress.seconds());
+                let Some(run) = log.current.filter(|_| !self.is_program) else { return };
+                let at = run.opened + Duration::from_secs_f64(progress.seconds());
                 // Counts arrive once per slice, progress more often.
                 let is_new = log.counts.last().is_none_or(|(last, _)| *last < at);
                 if is_new {
@@ -119,9 +137,16 @@ impl Work {
             }
             WindowEvent::Output(output) => {
                 let metric = output.metrics.get(&self.metric);
-                log.runs.extend(metric.and_then(|metric| metric.value));
+                if let Some(run) = &mut log.current {
+                    run.value = metric.and_then(|metric| metric.value);
+                }
             }
-            WindowEvent::Serving(_) | WindowEvent::Closed(_) => {}
+            WindowEvent::Closed(at) => {
+                if let Some(run) = &mut log.current {
+                    run.closed = Some(*at);
+                }
+            }
+            WindowEvent::Serving(_) => {}
         }
     }
 
@@ -132,7 +157,10 @@ impl Work {
         }
         let metrics = metrics_of(&*self.workload, &outcome.totals, outcome.seconds);
         let value = metrics.get(&self.metric).and_then(|metric| metric.value);
-        self.log.lock().unwrap_or_else(PoisonError::into_inner).runs.extend(value);
+        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(run) = log.current.take() {
+            log.complete.push(Run { value: run.value.or(value), ..run });
+        }
         Ok(())
     }
 }
@@ -140,6 +168,16 @@ impl Work {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_run_contains_what_lies_between_its_opening_and_its_closing() {
+        let start = Instant::now();
+        let at = |seconds| start + Duration::from_secs(seconds);
+        let run = Run { opened: at(1), closed: Some(at(5)), value: None };
+        assert!(run.contains((at(1), at(5))) && run.contains((at(2), at(3))));
+        assert!(!run.contains((at(0), at(3))) && !run.contains((at(2), at(6))));
+        assert!(Run { closed: None, ..run }.contains((at(2), at(6))), "it still works");
+    }
 
     #[test]
     fn each_run_has_a_seed_of_its_own() {
