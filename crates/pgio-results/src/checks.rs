@@ -228,7 +228,7 @@ pub const CHECKS: &[CheckDef] = &[
     ),
     def(
         "driver-lost",
-        "a driver was lost between its readiness and the end of the window",
+        "a driver was lost between its readiness and the end of the window, or of `mail` while it prepared",
         "",
         "find out what ended the driver or cut its connection; the trial is repeated with all drivers",
     ),

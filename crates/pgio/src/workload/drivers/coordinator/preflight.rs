@@ -6,7 +6,7 @@ use std::sync::PoisonError;
 use std::time::{Duration, Instant};
 
 use super::connected::DriverEvent;
-use super::roster::{Drivers, Roster, TICK};
+use super::roster::{ATTEMPTS, Drivers, Roster, TICK};
 use crate::host::stop::Stop;
 use crate::pg::leftovers::application_name_of_driver;
 use crate::workload::drivers::error::{DriverError, Fault};
@@ -53,7 +53,7 @@ impl Drivers {
 
     fn ask(&self, ask: &Ask<'_>, take: &Take<'_>, stop: &Stop) -> Result<(), EngineError> {
         let mut roster = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        roster.with_all(stop, |roster| roster.ask(ask, take, stop))
+        roster.with_all(stop, ATTEMPTS, |roster| roster.ask(ask, take, stop))
     }
 }
 

@@ -14,7 +14,7 @@ use super::gate_phase::GatePhase;
 use super::merge;
 use super::part::PartState;
 use super::proof::{self, Counted, Proof};
-use super::roster::{Drivers, Roster};
+use super::roster::{ATTEMPTS, Drivers, Roster};
 use super::server_sessions::{find_addresses, terminate_lost};
 use super::window_phase::WindowPhase;
 use crate::config::resolve::Extent;
@@ -48,7 +48,8 @@ impl Remote for Drivers {
         if let Some(sessions) = work.sessions().filter(|sessions| *sessions < drivers as usize) {
             return Err(DriverError::MoreThanSessions { drivers, sessions }.into());
         }
-        let (number, parts, ready) = roster.with_all(&setup.stop, |roster| {
+        let attempts = if work.is_repeatable() { ATTEMPTS } else { 1 };
+        let (number, parts, ready) = roster.with_all(&setup.stop, attempts, |roster| {
             let prepared = roster.prepare(&work, &setup, admin);
             prepared.inspect_err(|error| terminate_lost(error, &roster.run_id, admin))
         })?;

@@ -22,8 +22,8 @@ use pgio_link::{
 
 /// The interval of checks while no driver says anything.
 pub(super) const TICK: Duration = Duration::from_millis(50);
-/// How often something is prepared again because a driver was lost before the window.
-const ATTEMPTS: u32 = 3;
+/// How often something is prepared at most if drivers are lost before the window.
+pub(super) const ATTEMPTS: u32 = 3;
 
 /// Drivers of a run: all, or those of one server. One trial at a time uses them.
 pub struct Drivers(pub(super) Mutex<Roster>);
@@ -147,18 +147,20 @@ fn split_by_group(
 }
 
 impl Roster {
-    /// Prepares something on all drivers, and again with another driver if one is lost meanwhile.
+    /// Prepares something on all drivers, and again with another driver if one is lost meanwhile; at most this many
+    /// times.
     pub(super) fn with_all<T>(
         &mut self,
         stop: &Stop,
+        attempts: u32,
         mut prepare: impl FnMut(&mut Roster) -> Result<T, EngineError>,
     ) -> Result<T, EngineError> {
-        let mut attempts = 0;
+        let mut attempt = 0;
         loop {
             self.replace_missing(stop)?;
-            attempts += 1;
+            attempt += 1;
             match prepare(self) {
-                Err(EngineError::Drivers(DriverError::Lost { .. })) if attempts < ATTEMPTS => {}
+                Err(EngineError::Drivers(DriverError::Lost { .. })) if attempt < attempts => {}
                 done => return done,
             }
         }

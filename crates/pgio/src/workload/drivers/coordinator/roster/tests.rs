@@ -148,3 +148,22 @@ fn drivers_abort_their_part_if_another_cannot_be_sent_its_own() {
     assert!(error.to_string().contains("exceeds the limit"), "{error}");
     assert!(ends_its_part.join().unwrap());
 }
+
+#[test]
+fn work_is_prepared_as_often_as_it_may_be() {
+    let stop = Stop::new();
+    let counts = DriverCounts { drivers: 2, groups: 1 };
+    let drivers =
+        Drivers::open(Box::new(Fake::default()), counts, None, "test", &stop).unwrap().remove(0);
+    let mut roster = drivers.0.lock().unwrap();
+    for attempts in [1, ATTEMPTS] {
+        let mut prepared = 0;
+        let lost = roster.with_all(&stop, attempts, |_| -> Result<(), EngineError> {
+            prepared += 1;
+            let (host, why) = ("h".to_owned(), "gone".to_owned());
+            Err(DriverError::Lost { rank: 0, host, why, inside: false }.into())
+        });
+        assert!(matches!(lost, Err(EngineError::Drivers(DriverError::Lost { .. }))), "{lost:?}");
+        assert_eq!(prepared, attempts);
+    }
+}
