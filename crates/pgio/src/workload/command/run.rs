@@ -121,12 +121,19 @@ impl PreparedCommand {
         for spec in specs {
             let OutputSource::File(path) = &spec.source else { continue };
             let path = path.fill(&|name| self.environment.value(name));
-            files.push(self.runner.file(&path)?.map_err(|why| CommandError::Metric {
-                name: spec.name.clone(),
-                why,
-                place: "stdout".to_owned(),
-                excerpt: last_lines(stdout),
-            })?);
+            files.push(match self.runner.file(&path)? {
+                Ok(text) => text,
+                // The number may be missing, and with it the file.
+                Err(_) if spec.optional => String::new(),
+                Err(why) => {
+                    return Err(CommandError::Metric {
+                        name: spec.name.clone(),
+                        why,
+                        place: "stdout".to_owned(),
+                        excerpt: last_lines(stdout),
+                    });
+                }
+            });
         }
         let metrics = extract::metrics(specs, &CapturedOutput { stdout, stderr, files })?;
         // A session that took its name from the environment took the options from there, too.
@@ -158,4 +165,40 @@ pub(super) fn job(
         _ => (settings.time_limit, "time_limit"),
     };
     Job { key, argv: line.fill(&|name| environment.value(name), quoted), limit, limit_key }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::{Layer, experiment};
+    use crate::host::Host;
+
+    #[test]
+    fn an_optional_number_may_be_missing_with_its_file() {
+        let text = "[workload]\nkind = 'command'\nrun = 'p'\nmetric = [\n\
+                    { name = 'm', unit = 's', better = 'lower', regex = '[0-9]+', primary = true },\n\
+                    { name = 'n', unit = 's', better = 'lower', regex = '[0-9]+', optional = true, \
+                    file = '{dir}/errors.log' }]\n[[condition]]\nname = 'a'\n";
+        let mut read = experiment::parse(text, "x.toml", "x", &[], &[]).unwrap();
+        let spec = read.workloads.remove(0).command.unwrap();
+        let settings = CommandSettings::resolve(spec, Layer::default());
+        let env = pgio_connect::Env::default();
+        let params = pgio_connect::resolve("host=h user=u dbname=d", &env).unwrap();
+        let runner = Runner::open(&Host::local()).unwrap();
+        let environment = CommandEnvironment::new(&settings, &params, &[], 0, &runner.dir);
+        let mut prepared = PreparedCommand {
+            settings,
+            runner,
+            environment,
+            pinned: BTreeMap::new(),
+            stop: Stop::new(),
+            opener: None,
+            unclean: false,
+        };
+        let metrics = prepared.measured("7", "", 0).unwrap();
+        assert_eq!((metrics["m"].value, metrics["n"].value), (Some(7.0), None));
+        prepared.settings.spec.metrics[1].optional = false;
+        let error = prepared.measured("7", "", 0).unwrap_err().to_string();
+        assert!(error.contains("errors.log does not exist"), "{error}");
+    }
 }
