@@ -105,8 +105,13 @@ fn named_files(program: &str, words: &[Option<String>]) -> Vec<String> {
     let name = program.rsplit('/').next().unwrap_or(program);
     let mut found = Vec::new();
     let mut words = words.iter();
+    // Of fio, which takes a value also as a word of its own.
+    let mut may_be_value = false;
     while let Some(word) = words.next() {
-        let Some(word) = word.as_deref() else { continue };
+        let Some(word) = word.as_deref() else {
+            may_be_value = false;
+            continue;
+        };
         let file = match name {
             "pgbench" | "psql" => match word {
                 "-f" | "--file" => words.next().and_then(Option::as_deref),
@@ -114,7 +119,12 @@ fn named_files(program: &str, words: &[Option<String>]) -> Vec<String> {
                     .strip_prefix("--file=")
                     .or_else(|| word.strip_prefix("-f").filter(|_| !word.starts_with("--"))),
             },
-            "fio" => Some(word).filter(|word| !word.starts_with('-')),
+            "fio" => {
+                let is_option = word.starts_with('-');
+                let is_file = !is_option && !may_be_value;
+                may_be_value = is_option && !word.contains('=');
+                is_file.then_some(word)
+            }
             _ => None,
         };
         found.extend(file.filter(|file| *file != "-").map(|file| without_weight(name, file)));
@@ -162,6 +172,8 @@ mod tests {
         assert_eq!(read("/usr/bin/pgbench", &words), ["a.sql", "b.sql", "c.sql"]);
         assert_eq!(read("psql", &["-f", "-", "--file", "a@1"]), ["a@1"]);
         assert_eq!(read("fio", &["--output=x", "job.fio"]), ["job.fio"]);
+        let words = ["--minimal", "--output-format", "json", "a.fio", "--section", "j", "b.fio"];
+        assert_eq!(read("fio", &words), ["a.fio", "b.fio"]);
         assert!(read("mine", &["-f", "a.sql"]).is_empty());
     }
 
