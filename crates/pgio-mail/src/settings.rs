@@ -32,6 +32,14 @@ pub struct MailSettings {
     pub run_time: Duration,
 }
 
+impl MailSettings {
+    /// Returns the mail directories by recipient; none if delivered messages are not looked up.
+    pub fn directories(&self) -> Vec<String> {
+        let Some(maildir) = &self.maildir else { return Vec::new() };
+        self.recipients.iter().map(|recipient| maildir.path_of(recipient)).collect()
+    }
+}
+
 /// The sessions of one process, if several processes deliver together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Share {

@@ -64,14 +64,9 @@ impl Mail {
         Mail { settings, host, ledger: SentMessages::default(), token: Mutex::default() }
     }
 
-    fn directories(&self) -> Vec<String> {
-        let Some(maildir) = &self.settings.maildir else { return Vec::new() };
-        self.settings.recipients.iter().map(|recipient| maildir.path_of(recipient)).collect()
-    }
-
     /// Finds and removes delivered messages. The error names the pattern of the directories.
     fn collect(&self) -> Result<Vec<StoredCopy>, MailError> {
-        let directories = self.directories();
+        let directories = self.settings.directories();
         let collected = if self.host.is_local() {
             maildir::collect(&directories)
         } else {
@@ -88,7 +83,7 @@ impl Mail {
     }
 
     fn verify(&self, sent: &[Sent], stop: &Stop) -> Result<Vec<Check>, MailError> {
-        let directories = self.directories();
+        let directories = self.settings.directories();
         let token = self.token.lock().unwrap_or_else(PoisonError::into_inner).clone();
         let since = Instant::now();
         let mut found = self.collect()?;

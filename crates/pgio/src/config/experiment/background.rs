@@ -3,7 +3,7 @@
 //! A section takes the keys of a workload and two of its own: the server that it works on and the
 //! conditions in which it does. It runs as long as the trial and is not judged.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use super::condition::{AA_SUFFIX, Condition};
@@ -14,6 +14,7 @@ use super::target::Target;
 use super::workload::{self, WorkloadSpec};
 use crate::config::error::{ConfigError, nearest};
 use crate::config::kinds::WorkloadKind;
+use crate::config::resolve::resolve_mail;
 use crate::config::sections;
 use crate::config::value::DeviceTests;
 
@@ -73,6 +74,12 @@ pub(super) fn parse(
             );
             return Err(section.error("kind", message));
         }
+        if let Some(other) = find_mail_sharer(&background, &all, others) {
+            let message = format!(
+                "`mail` would remove messages of {other}, whose mail directories it shares; use another maildir or other recipients"
+            );
+            return Err(section.error("kind", message));
+        }
         all.push(background);
     }
     Ok(all)
@@ -118,6 +125,48 @@ fn background(section: &Section<'_>, others: Others<'_>) -> Result<BackgroundSpe
     work.layer.warmup.get_or_insert(Duration::ZERO);
     work.layer.run_time.get_or_insert(others.trial + MARGIN);
     Ok(BackgroundSpec { target, work })
+}
+
+/// Returns what looks for its mail in the same directories at the same time: each would remove the other's.
+fn find_mail_sharer(
+    background: &BackgroundSpec,
+    earlier: &[BackgroundSpec],
+    others: Others<'_>,
+) -> Option<String> {
+    let own = mail_directories(&background.work, &background.target, others.targets);
+    let shares = |work: &WorkloadSpec, target: &str| {
+        !own.is_disjoint(&mail_directories(work, target, others.targets))
+    };
+    for condition in others.conditions.iter().filter(|c| background.runs_beside(&c.name)) {
+        let mut judged = others.workloads.iter().filter(|w| w.runs_under(&condition.name));
+        if judged.any(|work| condition.targets().any(|target| shares(work, target))) {
+            return Some("the judged workload".to_owned());
+        }
+        let mut beside = earlier.iter().filter(|other| other.runs_beside(&condition.name));
+        if let Some(other) = beside.find(|other| shares(&other.work, &other.target)) {
+            return Some(format!("`{}`", other.work.name));
+        }
+    }
+    None
+}
+
+/// Returns the directories, and their host if the file names it, in which work on this target looks for its mail.
+fn mail_directories(
+    work: &WorkloadSpec,
+    target: &str,
+    targets: &BTreeMap<String, Target>,
+) -> BTreeSet<(Option<String>, String)> {
+    if work.kind != WorkloadKind::Mail {
+        return BTreeSet::new();
+    }
+    // Wrong keys are refused when the work is prepared.
+    let Ok(settings) = resolve_mail(work.layer.clone(), target) else { return BTreeSet::new() };
+    let named = settings.maildir.as_ref().and_then(|maildir| maildir.host.clone());
+    let host = named.or_else(|| match targets.get(target) {
+        Some(Target::Server { host, .. }) => host.clone(),
+        Some(Target::Private(_)) | None => None,
+    });
+    settings.directories().into_iter().map(|directory| (host.clone(), directory)).collect()
 }
 
 fn target(

@@ -83,3 +83,24 @@ fn errors_name_the_line_and_the_remedy() {
     let error = error(&format!("{woven}{WHERE}"));
     assert!(error.contains("cannot run beside woven conditions"), "{error}");
 }
+
+#[test]
+fn mail_beside_mail_has_directories_of_its_own() {
+    let keys = "kind = 'mail'\nserver = 'm:24'\n";
+    let judged = format!("{keys}maildir = '/srv/{{user}}'");
+    let head = HEAD.replace("kind = 'commit'", &judged);
+    let beside = |maildir: &str| {
+        format!("{head}target = 'n1'\nconditions = ['noisy']\n{keys}maildir = '{maildir}'\n")
+    };
+    let refused = error(&beside("/srv/{user}"));
+    let expected = "background.kind: `mail` would remove messages of the judged workload";
+    assert!(refused.contains(expected), "{refused}");
+    read(&(beside("/srv/{user}") + "recipients = 'v{1..9}@localhost'\n"));
+    let apart = beside("/srv/{target}/{user}");
+    read(&apart);
+    let second = format!(
+        "[[background]]\nname = 'b'\ntarget = 'judged'\nconditions = ['noisy']\n{keys}maildir = '/srv/n1/{{user}}'\n"
+    );
+    let refused = error(&(apart + &second));
+    assert!(refused.contains("would remove messages of `mail`"), "{refused}");
+}
