@@ -240,11 +240,13 @@ mod tests {
             let scale = Some(scale.parse().unwrap());
             let layer = Layer { num_schemas: Some(tables), scale, ..Layer::default() };
             let settings = SlobSettings::resolve(layer).unwrap();
-            Slob { settings, ..slob(loaded, None) }.bytes_used()
+            let mut slob = Slob { settings, ..slob(loaded, None) };
+            slob.loaded.blocks = 4096;
+            slob.bytes_used()
         };
-        assert_eq!(of(4, "8M", 4), None);
-        assert_eq!(of(4, "2M", 4), Some(8 << 20));
-        assert_eq!(of(1, "8M", 4), Some(8 << 20));
+        assert_eq!(of(4, "32M", 4), None);
+        assert_eq!(of(4, "8M", 4), Some(32 << 20));
+        assert_eq!(of(1, "32M", 4), Some(32 << 20));
     }
 
     /// The loop without optional keys: a feature that is not used costs nothing.
