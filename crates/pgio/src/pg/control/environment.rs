@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn what_no_shell_can_export_is_left_out() {
         let variables = ["A1=x", "BASH_FUNC_f%%=() { :; }", "1A=x", "a.b=x", "=x", "a b=x"];
-        let (plain, secrets) = split(variables.map(str::to_owned).to_vec());
+        let (plain, secrets) = split(variables.map(str::to_owned).into());
         assert_eq!(plain, ["A1=x"]);
         assert_eq!(secrets, Secrets::default());
     }
