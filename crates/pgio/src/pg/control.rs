@@ -139,14 +139,6 @@ impl Program {
             None => "pg_ctl".to_owned(),
         }
     }
-
-    /// Fails if this was read from a journal that does not hold the whole environment.
-    fn check_environment(&self) -> Result<(), ControlError> {
-        if self.secrets.names() == self.secret_names {
-            return Ok(());
-        }
-        Err(ControlError::SecretVariables { names: self.secret_names.clone() })
-    }
 }
 
 /// Describes the method for people.
@@ -174,6 +166,8 @@ pub struct Controller {
     plan: Plan,
     exec: Arc<dyn Exec>,
     prefixes: OnceLock<Prefixes>,
+    /// Secret variables of a running server whose plan comes from a journal.
+    read_again: OnceLock<Secrets>,
 }
 
 /// Command prefixes that change the user on the host.
@@ -193,7 +187,7 @@ impl fmt::Debug for Controller {
 impl Controller {
     /// Does not check privileges yet: an undo that needs no stop must not fail for lack of them.
     pub fn new(plan: Plan, exec: Arc<dyn Exec>) -> Controller {
-        Controller { plan, exec, prefixes: OnceLock::new() }
+        Controller { plan, exec, prefixes: OnceLock::new(), read_again: OnceLock::new() }
     }
 
     /// Fails if pgio can become neither the owner nor, for systemctl, root.
@@ -221,9 +215,28 @@ impl Controller {
     /// Why the server cannot be restarted as it was; none if it can.
     pub fn restart_obstacle(&self) -> Option<ControlError> {
         match &self.plan.method {
-            Method::PgCtl(program) => program.check_environment().err(),
+            Method::PgCtl(program) => self.secrets(program).err(),
             Method::Systemctl { .. } => None,
         }
+    }
+
+    /// Returns the secret variables of the server's environment. A journal does not hold them, a running server
+    /// still has them.
+    fn secrets<'a>(&'a self, program: &'a Program) -> Result<&'a Secrets, ControlError> {
+        let is_complete = |secrets: &&Secrets| secrets.names() == program.secret_names;
+        if let Some(known) =
+            [Some(&program.secrets), self.read_again.get()].into_iter().flatten().find(is_complete)
+        {
+            return Ok(known);
+        }
+        if self.state()? == State::Ready {
+            let prefix = self.prefixes()?.as_owner.clone().unwrap_or_default();
+            let found = survey::secrets(&*self.exec, &prefix, &self.plan.data_directory)?;
+            if is_complete(&&found) {
+                return Ok(self.read_again.get_or_init(|| found));
+            }
+        }
+        Err(ControlError::SecretVariables { names: program.secret_names.clone() })
     }
 
     /// Fast shutdown: disconnects sessions and writes dirty pages. Does nothing if the server is
@@ -235,7 +248,7 @@ impl Controller {
                 if self.state()? == State::Down {
                     return Ok(());
                 }
-                program.check_environment()?;
+                self.secrets(program)?;
                 let seconds = TIMEOUT.as_secs().to_string();
                 let stop = [&program.pg_ctl(), "stop", "-D", &self.plan.data_directory];
                 let options = ["-m", "fast", "-w", "-s", "-t", &seconds];
@@ -290,7 +303,7 @@ impl Controller {
             Method::Systemctl { unit } => return self.systemctl("start", unit),
             Method::PgCtl(program) => program,
         };
-        program.check_environment()?;
+        let secrets = self.secrets(program)?;
         let (pg_ctl, seconds) = (program.pg_ctl(), TIMEOUT.as_secs().to_string());
         let log = program.log.clone().unwrap_or_default();
         // pg_ctl passes the options to a shell.
@@ -304,7 +317,7 @@ impl Controller {
             words.extend(["-o", &options]);
         }
         let stored = program.environment.iter().map(String::as_str);
-        let script = environment::script(stored.chain(program.secrets.variables()));
+        let script = environment::script(stored.chain(secrets.variables()));
         let line = self.line_as_owner(words)?.input(script);
         self.exec.run(&line).map(drop).map_err(|error| match error {
             ExecError::Failed { stderr, .. } => ControlError::NotStarted { why: reason(&stderr) },

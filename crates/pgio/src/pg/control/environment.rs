@@ -5,6 +5,7 @@
 //! a file and has only the names of those that may be secret. All go through stdin, because `ps` shows arguments to
 //! everybody.
 
+use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::host::command::quoted;
@@ -33,8 +34,10 @@ const SECRET_VALUES: &[&str] = &["password=", "key="];
 pub(super) struct Secrets(Vec<String>);
 
 impl Secrets {
+    /// In alphabetical order.
     pub(super) fn names(&self) -> Vec<String> {
-        self.0.iter().map(|variable| parts(variable).0.to_owned()).collect()
+        let names: BTreeSet<&str> = self.0.iter().map(|variable| parts(variable).0).collect();
+        names.into_iter().map(str::to_owned).collect()
     }
 
     pub(super) fn variables(&self) -> impl Iterator<Item = &str> {
