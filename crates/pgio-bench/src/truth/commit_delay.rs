@@ -1,11 +1,14 @@
 //! A server-side delay before each flush, against none. The truth is measured by psql in the same
-//! minutes: single INSERTs from a plain file, without pgio's code, some of them before each trial,
+//! minutes: loops of single INSERTs from a plain file, without pgio's code, some of them before each trial,
 //! because the speed of flushes varies over time. Telemetry is off in these experiments: sampling wakes
-//! the processor, which then ends the server's sleep later, and psql runs without it.
+//! the processor, which then ends the server's sleep later, and psql runs without it. The loops run and are timed
+//! inside the server, as pgio's sessions are: a psql that waits for each commit has been idle for 20 ms when it is
+//! answered, and needs 0.1 ms more to wake up.
 
 use std::fs;
 use std::path::Path;
 
+use benchmath::signed_rank;
 use postgres::NoTls;
 
 use super::rounds::{Plan, Round, RoundResult, run_rounds};
@@ -16,14 +19,39 @@ use pgio::host::exec::{CommandLine, Exec, Local};
 use pgio::pg::private::PrivateCluster;
 
 const DELAY: &str = "commit_delay = 20000, commit_siblings = 0";
-/// The INSERT with its commit, which psql times.
+/// The INSERT with its commit, as in psql's loops.
 const METRIC: &str = "transaction_latency_mean";
-/// INSERTs per turn; both kinds take about equally long on a disk that flushes in a millisecond or two.
-const PLAIN: usize = 150;
-const DELAYED: usize = 60;
-/// Turns before each trial for each second of its window: with fewer, psql's measurement would be less
-/// certain than pgio's narrowest interval.
-const TURNS: f64 = 2.0;
+/// One turn of psql.
+struct Turn {
+    /// Turns before each trial for each second of its window: with fewer, psql's measurement would be less
+    /// certain than pgio's narrowest interval.
+    per_second: f64,
+    /// How often it does the INSERTs of both kinds.
+    times: usize,
+    plain: Inserts,
+    delayed: Inserts,
+}
+
+struct Inserts {
+    /// INSERTs that are not timed: they fill the session's caches, or are the guard of a slice.
+    before: usize,
+    timed: usize,
+}
+
+/// Both kinds take about equally long on a disk that flushes in a millisecond or two.
+const IN_A_ROW: Turn = Turn {
+    per_second: 2.0,
+    times: 1,
+    plain: Inserts { before: 5, timed: 150 },
+    delayed: Inserts { before: 5, timed: 60 },
+};
+/// Both kinds take about 200 ms.
+const ALTERNATING: Turn = Turn {
+    per_second: 4.0,
+    times: 3,
+    plain: Inserts { before: 50, timed: 450 },
+    delayed: Inserts { before: 1, timed: 9 },
+};
 
 pub(super) fn run(plan: &Plan) -> Outcome {
     let cluster = private(plan.pg, None, &[])?;
@@ -39,26 +67,75 @@ pub(super) fn run(plan: &Plan) -> Outcome {
          [[condition]]\nname = \"prompt\"\n\n[[condition]]\nname = \"delayed\"\npostgres = {{ {DELAY} }}\n",
         plan.head("commit-delay", false)
     );
-    let count = (TURNS * plan.window.as_secs_f64()).ceil() as usize;
+    let turn = if plan.weave.is_some() { ALTERNATING } else { IN_A_ROW };
+    let script = scratch.path().join("inserts.sql");
+    fs::write(&script, turn.script()).map_err(|e| {
+        Failure::new(FILES, e).context(format!("cannot write {}", script.display()))
+    })?;
+    let count = (turn.per_second * plan.window.as_secs_f64()).ceil() as usize;
     run_rounds(plan, "ms", |round| {
         let mut seen = Ok(Vec::new());
         let analysis = round.analyze_with_events(&text, &mut |event| {
             if let (Event::Begins { .. }, Ok(all)) = (event, &mut seen)
                 && let Err(failure) =
-                    turns(round, &cluster, scratch.path(), count).map(|further| all.extend(further))
+                    turns(round, &cluster, &script, count).map(|further| all.extend(further))
             {
                 seen = Err(failure);
             }
         })?;
         let seen = seen?;
-        let n = seen.len() as f64;
-        let truth = seen.iter().sum::<f64>() / n;
-        let variance = seen.iter().map(|s| (s - truth).powi(2)).sum::<f64>() / (n - 1.0);
-        let remark = format!("psql: ± {:.3}", 1e3 * 1.96 * (variance / n).sqrt());
+        // As an effect is that of the typical block: a mean would contain the rare delay of a whole machine.
+        let typical = signed_rank::test(&seen, 0.05);
+        let Some((truth, (low, high))) = typical.and_then(|t| Some((t.estimate, t.bounds?))) else {
+            return Err(Failure::message(FAILED, "too few turns of psql: use longer windows"));
+        };
+        let remark = format!("psql: {:.3} to {:.3}", 1e3 * low, 1e3 * high);
         let found = analysis.primary("delayed");
         Ok(RoundResult { remark, ..RoundResult::for_difference(found, 1e3, 1e3 * truth) })
     })
 }
+
+impl Turn {
+    fn script(&self) -> String {
+        let part = |name: &str, settings: &str, Inserts { before, timed }: &Inserts| {
+            LOOP.replace("{settings}", settings)
+                .replace("{before}", &before.to_string())
+                .replace("{timed}", &timed.to_string())
+                .replace("{name}", name)
+        };
+        let set = format!("SET {};", DELAY.replace(", ", "; SET "));
+        let reset = "RESET commit_delay; RESET commit_siblings;";
+        let both = part(PLAIN, reset, &self.plain) + &part(DELAYED, &set, &self.delayed);
+        both.repeat(self.times)
+    }
+}
+
+/// Prints the name and the mean seconds of an INSERT with its commit.
+const LOOP: &str = "\
+{settings}
+DO $$
+DECLARE
+    began timestamptz;
+BEGIN
+    FOR i IN 1..{before} LOOP
+        INSERT INTO plain VALUES (1, NULL);
+        COMMIT;
+    END LOOP;
+    began := clock_timestamp();
+    FOR i IN 1..{timed} LOOP
+        INSERT INTO plain VALUES (1, NULL);
+        COMMIT;
+    END LOOP;
+    PERFORM set_config('plain.seconds',
+        (extract(epoch FROM clock_timestamp() - began) / {timed})::text, false);
+END
+$$;
+SELECT '{name}', current_setting('plain.seconds');
+";
+
+/// What psql prints beside the time of each kind.
+const PLAIN: &str = "plain";
+const DELAYED: &str = "delayed";
 
 /// Returns the additional seconds of a commit with the delay, one value per turn. A turn ends when the
 /// user requests a stop: a terminal's Ctrl-C reaches psql directly, but a signal to pgio alone does
@@ -66,53 +143,36 @@ pub(super) fn run(plan: &Plan) -> Outcome {
 fn turns(
     round: &Round<'_>,
     cluster: &PrivateCluster,
-    scratch: &Path,
+    script: &Path,
     count: usize,
 ) -> Result<Vec<f64>, Failure> {
-    let settings = format!("SET {};\n", DELAY.replace(", ", ";\nSET "));
-    let mean = |settings: &str, inserts| {
-        let mean = mean_of_psql(cluster, scratch, settings, inserts);
-        // Restore the setting even after a failure.
-        round.check_interrupted().and(mean)
+    let turn = |_| {
+        let difference = difference_of_psql(cluster, script);
+        round.check_interrupted().and(difference)
     };
-    (0..count)
-        .map(|_| {
-            let plain = mean("", PLAIN)?;
-            Ok(mean(&settings, DELAYED)? - plain)
-        })
-        .collect()
+    (0..count).map(turn).collect()
 }
 
-/// Returns the mean seconds of an INSERT that commits by itself, from psql's \timing.
-fn mean_of_psql(
-    cluster: &PrivateCluster,
-    scratch: &Path,
-    settings: &str,
-    inserts: usize,
-) -> Result<f64, Failure> {
-    let insert = "INSERT INTO plain VALUES (1, NULL);\n";
-    let file = scratch.join("inserts.sql");
-    // The first INSERTs fill the session's caches.
-    let text = format!("{settings}{}\\timing on\n{}", insert.repeat(5), insert.repeat(inserts));
-    fs::write(&file, text)
-        .map_err(|e| Failure::new(FILES, e).context(format!("cannot write {}", file.display())))?;
+/// Returns how much longer an INSERT takes that commits by itself with the delay, in seconds.
+fn difference_of_psql(cluster: &PrivateCluster, script: &Path) -> Result<f64, Failure> {
     let psql = CommandLine::new("psql")
-        .args(["-X", "-q", "-v", "ON_ERROR_STOP=1", "-d", &cluster.primary_conninfo(), "-f"])
-        .arg(&file)
+        .args(["-X", "-q", "-A", "-t", "-v", "ON_ERROR_STOP=1", "-d", &cluster.primary_conninfo()])
+        .arg("-f")
+        .arg(script)
         .hide_env("PG")
         .env("LC_ALL", "C");
     let output = Local.run(&psql).map_err(failed)?;
-    let times: Vec<f64> = output.lines().filter_map(milliseconds).collect();
-    if times.len() != inserts {
-        let text = format!("psql timed {} of {inserts} INSERTs", times.len());
-        return Err(Failure::message(FAILED, text));
+    match [PLAIN, DELAYED].map(|kind| mean(&output, kind)) {
+        [Some(plain), Some(delayed)] => Ok(delayed - plain),
+        _ => Err(Failure::message(FAILED, "psql did not time the INSERTs of both kinds")),
     }
-    Ok(times.iter().sum::<f64>() / inserts as f64 / 1e3)
 }
 
-/// Parses `Time: 1234.567 ms (00:01.235)`.
-fn milliseconds(line: &str) -> Option<f64> {
-    line.strip_prefix("Time: ")?.split_whitespace().next()?.parse().ok()
+/// The mean of the times of this kind.
+fn mean(output: &str, kind: &str) -> Option<f64> {
+    let of_kind = |line: &str| line.strip_prefix(kind)?.strip_prefix('|')?.trim().parse().ok();
+    let times: Vec<f64> = output.lines().filter_map(of_kind).collect();
+    (!times.is_empty()).then(|| times.iter().sum::<f64>() / times.len() as f64)
 }
 
 fn failed(error: impl Into<anyhow::Error>) -> Failure {
@@ -124,9 +184,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn psql_timings_are_parsed_with_and_without_minutes() {
-        assert_eq!(milliseconds("Time: 21.104 ms"), Some(21.104));
-        assert_eq!(milliseconds("Time: 1234.567 ms (00:01.235)"), Some(1234.567));
-        assert_eq!(milliseconds("INSERT 0 1"), None);
+    fn the_times_of_each_kind_are_found() {
+        let output = "plain|0.0010\ndelayed|0.021\nplain|0.0030\ndelayed|0.023\n";
+        assert_eq!((mean(output, PLAIN), mean(output, DELAYED)), (Some(0.002), Some(0.022)));
+        assert_eq!(mean("delayed|\n", DELAYED), None);
+        let script = ALTERNATING.script();
+        assert_eq!(script.matches("SET commit_delay = 20000; SET commit_siblings = 0;").count(), 3);
+        assert_eq!(script.matches("1..450 LOOP").count(), 3);
+        assert!(!script.contains('{'), "{script}");
     }
 }
