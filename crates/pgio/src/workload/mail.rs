@@ -241,25 +241,34 @@ mod tests {
     use pgio_mail::settings::{MailServer, Maildir, MessageSizes};
     use pgio_results::CheckVerdict;
 
-    #[test]
-    fn an_order_to_stop_ends_the_wait_for_the_servers_queue() {
-        let directory = tempfile::tempdir().unwrap();
-        let sizes = MessageSizes { mean: 2048, distribution: SizeDistribution::Fixed, spread: 0 };
-        let path = format!("{}/{{user}}", directory.path().display());
-        let settings = MailSettings {
+    fn settings(maildir: Option<Maildir>) -> MailSettings {
+        MailSettings {
             server: MailServer::Tcp("localhost:25".to_owned()),
             protocol: MailProtocol::Smtp,
             threads: 1,
-            sizes,
+            sizes: MessageSizes { mean: 2048, distribution: SizeDistribution::Fixed, spread: 0 },
             sender: "pgio@localhost".to_owned(),
             recipients: vec!["user1@localhost".to_owned()],
             recipients_per_message: 1,
             messages_per_connection: 0,
             rate: None,
             timeout: Duration::from_secs(10),
-            maildir: Some(Maildir { path, host: None }),
+            maildir,
             run_time: Duration::from_secs(1),
-        };
+        }
+    }
+
+    #[test]
+    fn mail_is_not_sent_again_under_the_same_ids() {
+        let (share, token) = (Share::all(1), "t".to_owned());
+        assert!(!Work::Mail { settings: settings(None), share, token }.is_repeatable());
+    }
+
+    #[test]
+    fn an_order_to_stop_ends_the_wait_for_the_servers_queue() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = format!("{}/{{user}}", directory.path().display());
+        let settings = settings(Some(Maildir { path, host: None }));
         let mail = Mail::new(settings, Arc::new(Host::local()));
         let copies = vec![CopyLimits { recipient: 0, min: 1, max: 1 }];
         mail.ledger.add([Sent { id: "t.0.1@pgio".to_owned(), sum: [0; 32], copies }]);

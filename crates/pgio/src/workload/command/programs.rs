@@ -105,7 +105,7 @@ fn named_files(program: &str, words: &[Option<String>]) -> Vec<String> {
     let name = program.rsplit('/').next().unwrap_or(program);
     let mut found = Vec::new();
     let mut words = words.iter();
-    // Of fio, which takes a value also as a word of its own.
+    // Whether the next word may be a value: fio takes values also as words of their own.
     let mut may_be_value = false;
     while let Some(word) = words.next() {
         let Some(word) = word.as_deref() else {

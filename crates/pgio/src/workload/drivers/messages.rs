@@ -62,7 +62,7 @@ impl Work {
 
     /// Returns whether a trial may prepare it again after a driver was lost. Mail of the first warm-up is on its way, and
     /// that of the second one would have the same Message-IDs.
-    pub(super) fn is_repeatable(&self) -> bool {
+    pub(in crate::workload) fn is_repeatable(&self) -> bool {
         match self {
             Work::Client { .. } | Work::Device { .. } | Work::Command { .. } => true,
             Work::Mail { .. } => false,
@@ -263,7 +263,6 @@ pub struct PartResult {
 mod tests {
     use super::*;
     use crate::config::{Layer, experiment};
-    use pgio_mail::settings::{MailProtocol, MailServer, MessageSizes, SizeDistribution};
 
     #[test]
     fn a_program_may_take_its_own_limit_whatever_the_run_time() {
@@ -276,26 +275,6 @@ mod tests {
         for span in [None, Some(Duration::from_secs(60))] {
             assert!(longest.for_span(span) > Some(Duration::from_secs(3600)), "{span:?}");
         }
-    }
-
-    #[test]
-    fn mail_is_not_sent_again_under_the_same_ids() {
-        let settings = MailSettings {
-            server: MailServer::Tcp("localhost:25".to_owned()),
-            protocol: MailProtocol::Lmtp,
-            threads: 2,
-            sizes: MessageSizes { mean: 2048, distribution: SizeDistribution::Fixed, spread: 0 },
-            sender: "pgio@localhost".to_owned(),
-            recipients: vec!["user1@localhost".to_owned()],
-            recipients_per_message: 1,
-            messages_per_connection: 0,
-            rate: None,
-            timeout: Duration::from_secs(10),
-            maildir: None,
-            run_time: Duration::from_secs(1),
-        };
-        let mail = Work::Mail { settings, share: Share::all(2), token: "t".to_owned() };
-        assert!(!mail.is_repeatable());
     }
 
     #[test]
