@@ -11,7 +11,7 @@ use super::context::Context;
 use super::error::TreatmentError;
 use super::journal::{Journal, JournalError};
 use super::kinds;
-use super::postgres::waits_for_fsync;
+use super::postgres::{is_sync, waits_for_fsync};
 use super::record::Record;
 use super::step::{OnConflict, Undone};
 use crate::pg::words;
@@ -133,6 +133,10 @@ fn undo(
 
 /// Whether a step must wait until `later`, which was made after it, is undone.
 fn waits_for(context: &Context<'_>, step: &Record, later: &Record) -> bool {
+    // No change depends on what a sync wrote.
+    if is_sync(later) {
+        return false;
+    }
     match (step.host.as_deref(), later.host.as_deref()) {
         (None, None) => true,
         // Restoring a setting may start the server, on a file system that is not restored yet.

@@ -6,6 +6,8 @@
 //! after it, so that fsync is on again also while the host cannot be reached. A private cluster, which is removed at
 //! the end, needs none.
 
+use std::time::Duration;
+
 use super::setting::{Setting, describe_setting, wait_for};
 use super::step::KIND;
 use crate::host::exec::{CommandLine, Exec};
@@ -14,11 +16,14 @@ use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
 use crate::treatment::record::{Label, Record};
 use crate::treatment::step::{OnConflict, Step, Undone};
+use pgio_connect::interrupt;
 
 const FSYNC: &str = "fsync";
 const WHAT: &str = "files written without fsync";
 const PRIOR: &str = "on disk";
 const SYNC: &str = "sync";
+/// Time limit of the checkpoint, and of the command: writing back dirty pages can take long.
+const LIMIT: Duration = Duration::from_mins(10);
 
 #[derive(Debug)]
 pub(super) struct SyncStep {
@@ -66,10 +71,13 @@ pub(super) fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
     Ok(Box::new(SyncStep { host }))
 }
 
+pub(crate) fn is_sync(step: &Record) -> bool {
+    step.kind == KIND && step.host.is_some()
+}
+
 /// Whether `step` is a sync, and `later` the setting that must be restored first.
 pub(crate) fn waits_for_fsync(step: &Record, later: &Record) -> bool {
-    let is_sync = step.kind == KIND && step.host.is_some();
-    is_sync && later.kind == KIND && later.host.is_none() && later.what == FSYNC
+    is_sync(step) && later.kind == KIND && later.host.is_none() && later.what == FSYNC
 }
 
 impl Step for SyncStep {
@@ -97,7 +105,8 @@ impl Step for SyncStep {
             }
             // A checkpoint that began without fsync may still write. A role without the privilege cannot wait for its
             // end; `sync` flushes all but the last of it.
-            let _ = context.admin()?.batch_execute("CHECKPOINT");
+            let admin = context.admin()?;
+            let _ = interrupt::within(LIMIT, || admin.batch_execute("CHECKPOINT"));
         }
         flush(&*context.host(Some(self.host.as_str()))?)?;
         Ok(Undone::Restored)
@@ -105,7 +114,7 @@ impl Step for SyncStep {
 }
 
 fn flush(host: &dyn Exec) -> Result<(), TreatmentError> {
-    host.run(&CommandLine::new(SYNC))?;
+    host.run(&CommandLine::new(SYNC).timeout(LIMIT))?;
     Ok(())
 }
 
