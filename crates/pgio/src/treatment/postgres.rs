@@ -23,7 +23,7 @@ use self::setting::{
 };
 pub(crate) use self::standby::SYNCHRONOUS;
 use self::step::{AppliedSetting, Restart, SettingStep};
-pub(super) use self::sync::waits_for_fsync;
+pub(super) use self::sync::{is_sync, waits_for_fsync};
 use super::context::Context;
 use super::contract::{
     Cost, Declared, InForce, Kind, Prepared, Preview, Treatment, failed_reading,
@@ -234,7 +234,7 @@ fn check_line(
     context: &mut Context<'_>,
 ) -> Result<(), TreatmentError> {
     let Setting { name, value } = setting;
-    check_source(name, found)?;
+    check_source(setting, found)?;
     let prior = auto_conf(context.admin()?, name)?;
     let mut lists = [Some(value), prior.as_ref()].into_iter().flatten();
     if lists.any(|list| is_empty_list(name, list)) { Err(empty_list(name)) } else { Ok(()) }

@@ -10,7 +10,7 @@ use postgres::Client;
 use postgres::error::SqlState;
 
 use crate::pg::quote::{identifier, literal};
-use crate::pg::values::SettingDescription;
+use crate::pg::values::{SettingDescription, is_current_value};
 use crate::treatment::error::TreatmentError;
 
 /// How long a reload may take to reach this session.
@@ -175,8 +175,13 @@ pub(super) fn overrides_files(found: &SettingDescription) -> bool {
 }
 
 /// Refuses a setting that ALTER SYSTEM would change without effect.
-pub(super) fn check_source(name: &str, found: &SettingDescription) -> Result<(), TreatmentError> {
-    if !overrides_files(found) {
+pub(super) fn check_source(
+    setting: &Setting,
+    found: &SettingDescription,
+) -> Result<(), TreatmentError> {
+    let Setting { name, value } = setting;
+    // A value that is in force already needs no line to be so.
+    if !overrides_files(found) || is_current_value(found, value) {
         return Ok(());
     }
     let (source, remedy) = match found.source.as_str() {
@@ -434,11 +439,18 @@ mod tests {
 
     #[test]
     fn a_value_that_no_file_can_change_is_refused() {
-        let check = |source: &str| {
-            let source = source.to_owned();
-            let found = SettingDescription { source, ..SettingDescription::default() };
-            check_source("checkpoint_timeout", &found).map_err(|error| error.to_string())
+        let asking = |source: &str, asked: &str| {
+            let [name, value] = ["checkpoint_timeout", asked].map(str::to_owned);
+            let found = SettingDescription {
+                source: source.to_owned(),
+                setting: "300".to_owned(),
+                vartype: "integer".to_owned(),
+                ..SettingDescription::default()
+            };
+            check_source(&Setting { name, value }, &found).map_err(|error| error.to_string())
         };
+        let check = |source: &str| asking(source, "600");
+        assert_eq!(asking("command line", "300"), Ok(()), "it is in force already");
         let why = check("command line").unwrap_err();
         assert!(why.starts_with("checkpoint_timeout cannot be changed"), "{why}");
         assert!(why.contains("command line") && why.contains("start the server without"), "{why}");
