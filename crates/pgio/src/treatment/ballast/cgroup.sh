@@ -107,11 +107,12 @@ limit_of() {
 take_over() {
     for file in $LIMITS; do
         [ -r "$1/$file" ] || continue
-        theirs=$(cat "$1/$file")
-        [ "$theirs" = "$(cat "$2/$file")" ] && continue
-        # The kernel takes one line at a time.
+        # In any order: the kernel shows the device first that was limited last.
+        theirs=$(sort "$1/$file")
+        [ "$theirs" = "$(sort "$2/$file" 2>/dev/null)" ] && continue
+        # It takes one line at a time.
         echo "$theirs" | while IFS= read -r line; do echo "$line" >"$2/$file"; done
-        [ "$theirs" = "$(cat "$2/$file")" ] && continue
+        [ "$theirs" = "$(sort "$2/$file")" ] && continue
         echo "$2 cannot have the limit of the server's unit, $1/$file: $theirs" >&2
         return 1
     done
