@@ -54,8 +54,15 @@ pub(super) fn restored_kinds(host: &Host, interface: &str) -> Result<Vec<String>
     }
     let default = found.stdout.trim();
     let Some(kind) = qdisc::not_restored(&kinds, default) else { return Ok(kinds) };
+    // No default makes queues of several kinds, which `ethtool -L` may leave.
+    let remedy = match kinds.len() {
+        ..=2 => format!("run `sysctl -w net.core.default_qdisc={kind}` there first"),
+        _ => format!(
+            "run `tc qdisc replace dev {interface} root pfifo` and `tc qdisc del dev {interface} root` there first, which gives it the default"
+        ),
+    };
     Err(TreatmentError::Refused(format!(
-        "{interface} on host {} has the queueing discipline {kind}, but the kernel would give it its default {default} after the trial: run `sysctl -w net.core.default_qdisc={kind}` there first",
+        "{interface} on host {} has the queueing discipline {kind}, but the kernel would give it its default {default} after the trial: {remedy}",
         host.name()
     )))
 }
