@@ -23,9 +23,9 @@ const LEFT_OUT: &[&str] = &[
     "_",
 ];
 
-/// Words of a name, between underscores, or parts of it.
-const SECRET_WORDS: &[&str] = &["CREDENTIALS", "KEY", "PASS", "PASSPHRASE", "PASSWD"];
-const SECRET_PARTS: &[&str] = &["PASSWORD", "SECRET", "TOKEN"];
+/// Ends of the words of a name, between underscores, or parts of it.
+const SECRET_ENDS: &[&str] = &["AUTH", "CREDENTIAL", "CREDENTIALS", "KEY", "PASS", "PASSWD", "PWD"];
+const SECRET_PARTS: &[&str] = &["PASSPHRASE", "PASSWORD", "SECRET", "TOKEN"];
 /// Parts of a value: of a connection string, and of one for Azure.
 const SECRET_VALUES: &[&str] = &["password=", "key="];
 
@@ -88,7 +88,7 @@ fn is_name(text: &str) -> bool {
 fn may_be_secret(variable: &str) -> bool {
     let (name, value) = parts(variable);
     let (name, value) = (name.to_ascii_uppercase(), value.to_ascii_lowercase());
-    name.split('_').any(|word| SECRET_WORDS.contains(&word))
+    name.split('_').any(|word| SECRET_ENDS.iter().any(|end| word.ends_with(end)))
         || SECRET_PARTS.iter().any(|part| name.contains(part))
         || SECRET_VALUES.iter().any(|part| value.contains(part))
         // A URL may contain a user with a password.
@@ -108,6 +108,9 @@ mod tests {
             "AWS_SESSION_TOKEN=x",
             "WALG_LIBSODIUM_KEY=x",
             "PGBACKREST_REPO1_CIPHER_PASS=x",
+            "SSHPASS=x",
+            "MYSQL_PWD=x",
+            "REDISCLI_AUTH=x",
             "https_proxy=http://me:x@proxy:3128",
             "AZURE_STORAGE_CONNECTION_STRING=AccountName=a;AccountKey=x",
         ] {
