@@ -151,11 +151,19 @@ impl ConnectParams {
     }
 
     /// Forgets what does not decide which server is reached, and how securely: the password file, timeouts and
-    /// keepalives. For a comparison of servers.
+    /// keepalives. For a comparison of servers. A default file that another string names is no difference.
     pub fn for_comparison(mut self) -> Self {
         self.given.passfile = None;
         self.given.connect_timeout = None;
         self.keepalives = Keepalives::default();
+        self.with_default_files()
+    }
+
+    /// Takes the default files of this host for given ones.
+    pub(super) fn with_default_files(mut self) -> Self {
+        self.given.root = self.ssl.root != RootCert::None;
+        self.given.cert = self.ssl.client.as_ref().map(|client| client.cert.clone());
+        self.given.key = self.ssl.client.as_ref().map(|client| client.key.clone());
         self
     }
 

@@ -2,7 +2,8 @@
 //! to reconnect later and drivers get, and as libpq's environment variables, for external programs. The
 //! password must come from libpq's other sources.
 //!
-//! Files are written only if the user gave them: another host has default files of its own.
+//! A conninfo string names files only if the user gave them: another host has default files of its own. External
+//! programs get those in use.
 
 use std::time::Duration;
 
@@ -23,7 +24,8 @@ impl ConnectParams {
     /// The same parameters as environment variables.
     pub fn environment(&self) -> Vec<(&'static str, String)> {
         let variable = |keyword| KEYWORDS.iter().find(|k| k.name == keyword)?.env;
-        let pairs = self.pairs().into_iter();
+        // Not every program looks for default files.
+        let pairs = self.clone().with_default_files().pairs().into_iter();
         pairs.filter_map(|(keyword, value)| Some((variable(keyword)?, value))).collect()
     }
 
@@ -192,8 +194,14 @@ mod tests {
         let params = resolve("host=h sslmode=require", &here).unwrap();
         let conninfo = params.without_secrets();
         assert!(!conninfo.contains(".postgresql"), "{conninfo}");
+        // A program on this host may look for none.
         let vars = params.environment();
-        assert!(!vars.iter().any(|(_, value)| value.contains(".postgresql")), "{vars:?}");
+        let root = own.join("root.crt").display().to_string();
+        assert!(vars.contains(&("PGSSLROOTCERT", root)), "{vars:?}");
+        let named = format!("{conninfo} sslrootcert={}", own.join("root.crt").display());
+        let [one, other] = [&conninfo, &named]
+            .map(|text| resolve(text, &here).unwrap().for_comparison().without_secrets());
+        assert_eq!(one, other);
         // On a host without the file the connection fails instead of accepting any certificate.
         let there = resolve(&conninfo, &env()).unwrap();
         assert_eq!((there.ssl.mode, there.ssl.root), (SslMode::VerifyCa, RootCert::None));
