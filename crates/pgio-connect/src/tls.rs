@@ -374,7 +374,7 @@ fn explain(error: &rustls::Error, ssl: &SslParams) -> String {
         other if is_version_1(other) => {
             "cannot verify the server's certificate, because it is of X.509 version 1; issue one of \
              version 3 (openssl x509 -extfile), or set sslrootcert to the certificate itself, with \
-             sslmode=verify-ca"
+             sslmode=verify-ca, which needs TLS 1.3; or go without TLS by sslmode=disable"
                 .to_owned()
         }
         other if is_unknown_signature(other) => {
