@@ -29,7 +29,8 @@ pub(super) fn resolve_params(
 /// server that the coordinator would not.
 fn check_root(params: &ConnectParams) -> Result<(), ConnectError> {
     let mode = params.ssl.mode;
-    if mode == SslMode::Disable || params.is_by_socket() {
+    // With less, the coordinator itself may go on without TLS.
+    if mode < SslMode::Require || params.is_by_socket() {
         return Ok(());
     }
     let path = match &params.ssl.root {
@@ -104,7 +105,7 @@ mod tests {
             let params = pgio_connect::resolve(&text, &Env::default()).unwrap();
             check_root(&params).err().map(|error| error.to_string())
         };
-        for mode in ["prefer", "require", "verify-ca", "verify-full"] {
+        for mode in ["require", "verify-ca", "verify-full"] {
             let refused = refusal(&format!("host=h sslmode={mode} sslrootcert=/none/ca.crt"));
             let expected = "TLS file /none/ca.crt: does not exist on this host";
             assert!(refused.is_some_and(|text| text.starts_with(expected)), "{mode}");
@@ -115,6 +116,7 @@ mod tests {
 
         for accepted in [
             "host=h sslmode=prefer",
+            "host=h sslmode=prefer sslrootcert=/none/ca.crt",
             "host=h sslmode=require",
             "host=h sslrootcert=system",
             "host=h sslmode=disable sslrootcert=/none/ca.crt",
