@@ -165,13 +165,13 @@ impl<'a> Arm<'a> {
         self.attempts.get(&(at, attempt)).copied().filter(|i| self.all[*i].1.is_valid())
     }
 
-    /// Whether a trial of the baseline is complete and invalid, and its last attempt stands for it, as earlier
+    /// Whether a trial of the baseline is interrupted or invalid, and its last attempt stands for it, as earlier
     /// versions repeated it: beside no other condition's attempt. A trial that failed is an outcome, and nothing
     /// stands for it.
     fn is_repeated_alone(&self, at: BlockPoint, attempt: u32) -> bool {
         let trial = self.attempts.get(&(at, attempt)).map(|i| self.all[*i].1);
         let last = self.last.get(&at).map(|last| (at, *last));
-        trial.is_some_and(|t| t.outcome == Outcome::Complete)
+        trial.is_some_and(|t| matches!(t.outcome, Outcome::Complete | Outcome::Interrupted))
             && last.is_some_and(|key| !self.partner_attempts.contains(&key))
     }
 
