@@ -42,8 +42,10 @@ pub(super) fn run<S: Stage>(
     let mut turn = due_trials(block, baselines, done);
     let mut attempts = done.last_attempts(number);
     // In the planned order, a baseline whose first pairs stay would come before all that is missing.
+    let mut position = block.iter().map(|planned| planned.position).max().unwrap_or(0);
     if turn.len() < block.len() && turn.iter().any(|planned| planned.attempt > 0) {
         draw_order(&mut turn, rules.seed);
+        renumber(&mut turn, &mut position);
     }
     // Complete blocks stay as they are; only the interrupted block is repaired.
     if turn.is_empty() && number < done.last_block() {
@@ -55,7 +57,6 @@ pub(super) fn run<S: Stage>(
     // Every attempt made here, and whether it completed.
     let mut made: Vec<(usize, LastAttempt)> = Vec::new();
     let mut given_up = BTreeSet::new();
-    let mut position = block.iter().map(|planned| planned.position).max().unwrap_or(0);
     loop {
         for shared in windows(&mut turn, baselines, stage.weaves()) {
             let (complete, ended) = run_window(shared, failures, stage)?;
@@ -63,18 +64,16 @@ pub(super) fn run<S: Stage>(
                 return Ok(ended);
             }
             for (planned, complete) in shared.iter().zip(complete) {
-                let last = LastAttempt { attempt: planned.attempt, complete };
+                let before = attempts.get(&planned.cell).map_or(0, |last| last.completed);
+                let completed = before + u32::from(complete);
+                let last = LastAttempt { attempt: planned.attempt, complete, completed };
                 attempts.insert(planned.cell, last);
                 made.push((planned.cell, last));
             }
         }
         let invalid = stage.invalid_trials(number);
         turn = repair(block, baselines, rules, &attempts, &invalid, &mut given_up, stage);
-        // Positions in the block continue after the planned trials.
-        for planned in &mut turn {
-            position += 1;
-            planned.position = position;
-        }
+        renumber(&mut turn, &mut position);
         if turn.is_empty() {
             validity.add_stored(&done.last_attempts(number), &invalid);
             validity.add_block(&made, &invalid);
@@ -157,11 +156,21 @@ fn draw_order(turn: &mut [Planned], seed: u64) {
     }
 }
 
+/// Positions in the block continue after the planned trials.
+fn renumber(turn: &mut [Planned], last: &mut u32) {
+    for planned in turn {
+        *last += 1;
+        planned.position = *last;
+    }
+}
+
 /// A condition whose trial or whose baseline's is invalid.
 struct BrokenPair<'a> {
     planned: &'a Planned,
     /// Its own last attempt: in a round that was interrupted, only its baseline may have run.
     attempt: u32,
+    /// How many of its attempts completed; an interruption uses up no repeat.
+    completed: u32,
     why: String,
     checks: &'a [String],
 }
@@ -176,7 +185,7 @@ fn broken_pairs<'a>(
     let find_invalid =
         |cell: usize, attempt: u32| invalid.iter().find(|i| i.cell == cell && i.attempt == attempt);
     let broken_pair = |planned: &'a Planned| {
-        let LastAttempt { attempt, .. } =
+        let LastAttempt { attempt, completed, .. } =
             *attempts.get(&planned.cell).filter(|last| last.complete)?;
         let baseline = baselines[planned.cell];
         if only_beside_others(planned.cell, block, baselines) {
@@ -189,7 +198,7 @@ fn broken_pairs<'a>(
         };
         let own = find_invalid(planned.cell, attempt).map(|i| (i.why.clone(), i.checks.as_slice()));
         let (why, checks) = own.or_else(baseline_reason)?;
-        Some(BrokenPair { planned, attempt, why, checks })
+        Some(BrokenPair { planned, attempt, completed, why, checks })
     };
     block.iter().filter_map(broken_pair).collect()
 }
@@ -204,7 +213,7 @@ pub(super) fn is_unrepaired(
 ) -> bool {
     let Some(first) = block.first() else { return false };
     let attempts = done.last_attempts(first.block);
-    broken_pairs(block, baselines, &attempts, invalid).iter().any(|pair| pair.attempt < repeats)
+    broken_pairs(block, baselines, &attempts, invalid).iter().any(|pair| pair.completed <= repeats)
 }
 
 /// Returns what to repeat after this round, in random order.
@@ -218,10 +227,10 @@ fn repair<S: Stage>(
     stage: &mut S,
 ) -> Vec<Planned> {
     let mut turn: Vec<Planned> = Vec::new();
-    for BrokenPair { planned, attempt, why, checks } in
+    for BrokenPair { planned, attempt, completed, why, checks } in
         broken_pairs(block, baselines, attempts, invalid)
     {
-        if attempt < rules.repeats {
+        if completed <= rules.repeats {
             let round = next_round(baselines[planned.cell], baselines, attempts);
             let again = planned.with_attempt(round);
             stage.report_decision(Decision::Repeats { planned: &again, why: &why, checks });

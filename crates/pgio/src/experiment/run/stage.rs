@@ -80,6 +80,8 @@ pub struct StoredAttempts(pub BTreeMap<(u32, usize, u32), bool>);
 pub(super) struct LastAttempt {
     pub(super) attempt: u32,
     pub(super) complete: bool,
+    /// How many attempts completed, this one included.
+    pub(super) completed: u32,
 }
 
 impl StoredAttempts {
@@ -95,10 +97,12 @@ impl StoredAttempts {
     /// Returns the last attempt of each cell of the block.
     pub(super) fn last_attempts(&self, block: u32) -> BTreeMap<usize, LastAttempt> {
         let of_block = self.0.range((block, 0, 0)..=(block, usize::MAX, u32::MAX));
-        let mut last = BTreeMap::new();
+        let mut last: BTreeMap<usize, LastAttempt> = BTreeMap::new();
         for ((_, cell, attempt), complete) in of_block {
+            let before = last.get(cell).map_or(0, |last| last.completed);
+            let completed = before + u32::from(*complete);
             // Attempts ascend, so the last one stays.
-            last.insert(*cell, LastAttempt { attempt: *attempt, complete: *complete });
+            last.insert(*cell, LastAttempt { attempt: *attempt, complete: *complete, completed });
         }
         last
     }

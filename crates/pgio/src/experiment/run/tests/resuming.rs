@@ -60,6 +60,17 @@ fn a_repair_that_was_cut_is_begun_again_as_a_pair() {
     assert_eq!(repairs(&fake, 0), ["0 again 2", "1 again 2"]);
 }
 
+/// What never ran begins at attempt 1, and may be repeated as often as in a run without the interruption.
+#[test]
+fn an_interruption_uses_up_no_repeat() {
+    let mut fake = Fake { invalid: vec![vec![1], vec![1]], ..Fake::default() };
+    let rules = Rules { repeats: 1, ..FIXED };
+    run(&plan(2, 1, 1), &[0; 2], rules, &complete(&[(1, 0, 0)]), &mut fake).unwrap();
+    let mut trials = fake.trials();
+    trials.sort();
+    assert_eq!(trials, ["0 again 1", "0 again 2", "1 again 1", "1 again 2"]);
+}
+
 #[test]
 fn each_point_is_completed_for_itself() {
     let baselines = [0, 0, 2, 2];
