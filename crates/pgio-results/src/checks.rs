@@ -67,8 +67,8 @@ pub const CHECKS: &[CheckDef] = &[
     ),
     def(
         "background",
-        "background work of the condition failed, did nothing during the window, or did not run throughout it",
-        "",
+        "background work of the condition failed, or did nothing during the window",
+        "no single run of a background program contains the window",
         "run its workload alone with `pgio compare`, give a program a longer `run_time`, or remove the condition from its `conditions`",
     ),
     def(

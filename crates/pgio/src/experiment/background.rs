@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use self::work::{Log, Report, Run, Work};
+use self::work::{Log, Report, Work};
 use super::admin::open_admin;
 use super::error::LiveError;
 use crate::config::experiment::BackgroundSpec;
@@ -139,8 +139,8 @@ type Window = (Instant, Instant);
 enum Ran {
     /// All the time, at this rate.
     Throughout(Option<f64>),
-    /// A program ended in it, or began in it.
-    Partly,
+    /// A program ended in it, or began in it: the mean of such runs, if they had a result.
+    Partly(Option<f64>),
     /// A program did not end in the time that it had after the window.
     Endless,
 }
@@ -191,7 +191,8 @@ impl<'a> RunningBackground<'a> {
             let log = running.log.lock().unwrap_or_else(PoisonError::into_inner);
             let info = running.background.workload.info();
             let (metric, ran) = if running.background.is_program() {
-                let ran = window.map_or(Ran::Partly, |window| run_in_window(&log, window));
+                let ran =
+                    window.map_or(Ran::Throughout(None), |window| run_in_window(&log, window));
                 (info.primary_metric, ran)
             } else {
                 let (metric, rate) = count_in_window(&log.counts, info.primary_metric, window);
@@ -202,8 +203,8 @@ impl<'a> RunningBackground<'a> {
                 trial.checks.push(check(&spec.work.name, ran, log.error.as_deref()));
             }
             let value = match ran {
-                Ran::Throughout(value) => value,
-                Ran::Partly | Ran::Endless => None,
+                Ran::Throughout(value) | Ran::Partly(value) => value,
+                Ran::Endless => None,
             };
             let used =
                 BackgroundUse { target: spec.target.clone(), kind: info.kind, metric, value };
@@ -232,19 +233,30 @@ fn check(name: &str, ran: Ran, error: Option<&str>) -> Check {
             Check::ok(ID, format!("background work `{name}` ran throughout the window"))
         }
         (None, Ran::Throughout(_)) => invalid("did nothing in the window", alone),
-        (None, Ran::Partly) => invalid("did not run throughout the window", longer),
+        (None, Ran::Partly(_)) => {
+            let message = format!("background work `{name}` did not run throughout the window");
+            Check::warning(ID, message, longer)
+        }
         (None, Ran::Endless) => invalid("did not end after the window", alone),
     }
 }
 
 /// Returns how a program ran in the window.
 fn run_in_window(log: &Log, window: Window) -> Ran {
-    let contains = |run: &&Run| run.contains(window);
-    match (log.complete.iter().find(contains), &log.current) {
-        (Some(run), _) => Ran::Throughout(run.value),
-        (None, Some(run)) if run.contains(window) => Ran::Endless,
-        (None, _) => Ran::Partly,
+    if let Some(run) = log.complete.iter().find(|run| run.contains(window)) {
+        return Ran::Throughout(run.value);
     }
+    let current = log.current.as_ref();
+    if current.is_some_and(|run| run.contains(window)) {
+        return Ran::Endless;
+    }
+    let mut parts =
+        log.complete.iter().chain(current).filter(|run| run.overlaps(window)).peekable();
+    if parts.peek().is_none() {
+        return Ran::Throughout(None);
+    }
+    let values: Vec<f64> = parts.filter_map(|run| run.value).collect();
+    Ran::Partly(benchmath::summary::mean(&values))
 }
 
 /// Whether the result of a program's run is still to come and worth waiting for: it is if the run contains the window.
@@ -362,6 +374,7 @@ impl Drop for Running<'_> {
 
 #[cfg(test)]
 mod tests {
+    use super::work::Run;
     use super::*;
     use crate::config::experiment::parse;
     use pgio_results::CheckVerdict;
@@ -455,12 +468,14 @@ mod tests {
         };
         let whole = Run { value: Some(5.0), ..run(9, 22) };
         assert_eq!(ran(&[run(0, 8), whole, run(23, 30)], None), Ran::Throughout(Some(5.0)));
-        let halves = ran(&[run(0, 14)], Some(Run { closed: None, ..run(15, 0) }));
-        assert_eq!(halves, Ran::Partly, "it was prepared again in the window");
-        assert_eq!(ran(&[run(0, 8)], None), Ran::Partly);
+        let halves = ran(&[run(0, 14)], Some(Run { closed: None, value: None, ..run(15, 0) }));
+        assert_eq!(halves, Ran::Partly(Some(7.0)), "it was prepared again in the window");
+        let short = Run { value: Some(9.0), ..run(15, 19) };
+        assert_eq!(ran(&[run(9, 14), short], None), Ran::Partly(Some(8.0)));
+        assert_eq!(ran(&[run(0, 8)], None), Ran::Throughout(None));
         assert_eq!(ran(&[], Some(Run { closed: None, ..run(9, 0) })), Ran::Endless);
         let found = check("n", halves, None);
-        assert_eq!(found.verdict, CheckVerdict::Invalid);
+        assert_eq!(found.verdict, CheckVerdict::Warning);
         assert_eq!(found.message, "background work `n` did not run throughout the window");
         assert_eq!(check("n", Ran::Endless, None).verdict, CheckVerdict::Invalid);
     }

@@ -44,7 +44,7 @@ pub(super) struct Others<'a> {
     pub(super) conditions: &'a [Condition],
     pub(super) workloads: &'a [WorkloadSpec],
     pub(super) rules: &'a Rules,
-    /// Warm-up and window of the experiment.
+    /// The longest trial of these workloads: its warm-up and window.
     pub(super) trial: Duration,
 }
 

@@ -47,6 +47,11 @@ impl Run {
     pub(super) fn contains(&self, (from, to): (Instant, Instant)) -> bool {
         self.opened <= from && self.closed.is_none_or(|closed| closed >= to)
     }
+
+    /// Whether it worked, or works, at some time in this window.
+    pub(super) fn overlaps(&self, (from, to): (Instant, Instant)) -> bool {
+        self.opened < to && self.closed.is_none_or(|closed| closed > from)
+    }
 }
 
 /// Progress so far.
