@@ -293,7 +293,7 @@ coded! {
     },
     JobError => |e| match e {
         JobError::Config(source) => source.code(),
-        JobError::OwnMetric { .. } | JobError::NoMetric { .. } | JobError::NotMeasured { .. } | JobError::Optional { .. } | JobError::SameSetting { .. } => USAGE,
+        JobError::OwnMetric { .. } | JobError::NoMetric { .. } | JobError::NotMeasured { .. } | JobError::SameSetting { .. } => USAGE,
         JobError::Treatment { source, .. } => source.code(),
     },
     OpenError => |e| match e {

@@ -12,6 +12,7 @@ use std::time::Duration;
 use super::keys::{Layer, Use};
 use super::kinds::WorkloadKind;
 pub use line::{Line, Template};
+use pgio_results::joint;
 
 /// The presets that ship with pgio: one table each, with the keys of a `[workload]`.
 pub const PRESETS: &str = include_str!("../../shipped/command-presets.toml");
@@ -136,9 +137,16 @@ impl MetricSpec {
 }
 
 impl CommandSpec {
-    /// Notes the metric that `[experiment] primary` names, which may be none of the command's.
-    pub fn note_primary(&mut self, name: &str) {
-        self.metrics.iter_mut().for_each(|metric| metric.named_primary = metric.name == name);
+    /// Notes the metrics that `[experiment]` names, which may be none of the command's. Without its number a trial is not
+    /// compared, and the worst trials might lack it, so a judged number is not optional.
+    pub fn note_judged(&mut self, primary: Option<&str>, also_judge: &[String]) {
+        for metric in &mut self.metrics {
+            let is = |named: &str| joint::base_metric(named) == metric.name;
+            let (named_primary, also) =
+                (primary.is_some_and(is), also_judge.iter().any(|named| is(named)));
+            metric.named_primary = named_primary;
+            metric.optional &= !named_primary && !also;
+        }
     }
 
     /// Returns every text that may contain placeholders, except those of `warm_up`.

@@ -116,15 +116,19 @@ pub fn parse(
         conditions: &conditions,
         workloads: &workloads,
         rules: &rules,
-        trial: warmup + duration,
+        trial: workloads
+            .iter()
+            .map(|w| w.layer.warmup.unwrap_or(warmup) + w.layer.run_time.unwrap_or(duration))
+            .max()
+            .unwrap_or_default(),
     };
     let background = background::parse(&root, others)?;
     workloads.iter_mut().for_each(|workload| workload.axes.extend(axes.iter().cloned()));
     let primary = head.name("primary")?;
-    if let Some(name) = &primary {
-        let commands = workloads.iter_mut().filter_map(|workload| workload.command.as_mut());
-        commands.for_each(|command| command.note_primary(name));
-    }
+    let commands = workloads.iter_mut().filter_map(|workload| workload.command.as_mut());
+    commands.for_each(|command| {
+        command.note_judged(primary.as_deref(), &rules.question.also_judge);
+    });
     let experiment = Experiment {
         name: head.name("name")?.unwrap_or_else(|| stem.to_owned()),
         blocks,

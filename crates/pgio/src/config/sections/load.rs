@@ -127,7 +127,7 @@ pub static METRIC: SectionDef = SectionDef {
             "optional",
             "true or false",
             "false",
-            "whether the number may be missing; not for a metric that is judged",
+            "whether the number may be missing; ignored for a metric that primary or also_judge of [experiment] names",
         ),
         key(
             "combine",

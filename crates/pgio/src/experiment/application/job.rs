@@ -34,10 +34,6 @@ pub enum JobError {
         workload: String,
         hint: &'static str,
     },
-    #[error(
-        "{file}: {key}: `{metric}` of the workload `{workload}` is optional, so trials without it would not be compared; define it without optional in [[workload.metric]], or choose another metric"
-    )]
-    Optional { file: String, key: &'static str, metric: String, workload: String },
     #[error("{file}:{same}")]
     SameSetting { file: String, same: SameSetting },
     #[error("{file}")]
@@ -174,11 +170,6 @@ fn check_metrics(experiment: &Experiment, base_keys: &Layer, file: &str) -> Resu
                 let metric = metric.clone();
                 return Err(JobError::NotMeasured { file, key, metric, workload, hint });
             }
-            if is_optional(workload, metric) {
-                let (file, workload) = (file.to_owned(), workload.name.clone());
-                let metric = metric.clone();
-                return Err(JobError::Optional { file, key, metric, workload });
-            }
         }
     }
     Ok(())
@@ -214,13 +205,6 @@ fn uncompared(
     (!has_target).then_some(
         " under the baseline, with which the others are compared; name a target of the baseline",
     )
-}
-
-/// Returns whether trials of a workload may lack a metric of its command: the worst ones would, such as those in
-/// which the program got nothing done.
-fn is_optional(workload: &WorkloadSpec, metric: &str) -> bool {
-    let mut own = workload.command.iter().flat_map(|command| &command.metrics);
-    own.any(|own| own.optional && own.name == metric)
 }
 
 #[cfg(test)]
@@ -298,29 +282,26 @@ mod tests {
 
     #[test]
     fn a_judged_metric_of_a_command_is_not_optional() {
-        let with = |head: &str, optional: bool| {
+        let are_optional = |head: &str| {
             let metric = |name: &str| {
                 format!(
                     "name = '{name}'\nregex = '{name}=(\\d+)'\nunit = '/s'\nbetter = 'higher'\n"
                 )
             };
-            try_job(&format!(
+            let job = try_job(&format!(
                 "[target]\nprivate = true\n[experiment]\n{head}\n[workload]\nkind = 'command'\nrun = ['true']\n\
-                 [[workload.metric]]\n{}primary = true\n[[workload.metric]]\n{}optional = {optional}\n",
+                 [[workload.metric]]\n{}primary = true\n[[workload.metric]]\n{}optional = true\n\
+                 [[workload.metric]]\n{}optional = true\n",
                 metric("rows"),
-                metric("tps")
-            ))
+                metric("tps"),
+                metric("p99")
+            ));
+            let workload = job.unwrap().experiment.workloads.remove(0);
+            workload.command.unwrap().metrics.iter().map(|m| m.optional).collect::<Vec<bool>>()
         };
-        for (key, value) in [("primary", "'tps'"), ("also_judge", "['tps']")] {
-            let head = format!("{key} = {value}");
-            let expected = format!(
-                "x.toml: {key}: `tps` of the workload `command` is optional, so trials without it would not be compared; \
-                 define it without optional in [[workload.metric]], or choose another metric"
-            );
-            assert_eq!(with(&head, true).unwrap_err().to_string(), expected);
-            with(&head, false).unwrap();
-        }
-        with("primary = 'rows'", true).unwrap();
+        assert_eq!(are_optional(""), [false, true, true]);
+        assert_eq!(are_optional("primary = 'tps'"), [false, false, true]);
+        assert_eq!(are_optional("also_judge = ['p99']"), [false, true, false]);
     }
 
     #[test]
