@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-use self::environment::Secrets;
+use self::environment::{PROGRAM, Secrets};
 pub use self::line::Line;
 use crate::host::command::quoted;
 use crate::host::exec::{CommandLine, Exec, ExecError};
@@ -25,6 +25,7 @@ use crate::host::rights::{Prefix, Rights, RightsError, User};
 
 const STATE: &str = include_str!("control/state.sh");
 const START: &str = include_str!("control/start.sh");
+const MAIN_PID: &str = "head -n 1 -- \"$1/postmaster.pid\"";
 
 /// A shutdown may have to write gigabytes, a start may have to replay as much.
 const TIMEOUT: Duration = Duration::from_secs(300);
@@ -230,8 +231,9 @@ impl Controller {
             return Ok(known);
         }
         if self.state()? == State::Ready {
-            let prefix = self.prefixes()?.as_owner.clone().unwrap_or_default();
-            let found = survey::secrets(&*self.exec, &prefix, &self.plan.data_directory)?;
+            let pid = self.run_as_owner(["sh", "-c", MAIN_PID, "sh", &self.plan.data_directory])?;
+            let program = self.run_as_owner(["sh", "-c", PROGRAM, "sh", pid.trim()])?;
+            let found = environment::secrets(&program);
             if is_complete(&&found) {
                 return Ok(self.read_again.get_or_init(|| found));
             }

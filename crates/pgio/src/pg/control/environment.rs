@@ -51,6 +51,15 @@ impl fmt::Debug for Secrets {
     }
 }
 
+/// Prints facts of a server's main process, its environment among them.
+pub(super) const PROGRAM: &str = include_str!("program.sh");
+
+/// Returns the secret variables in the output of [`PROGRAM`].
+pub(super) fn secrets(output: &str) -> Secrets {
+    let lines = output.lines().filter_map(|line| line.strip_prefix("environment "));
+    split(lines.map(|variable| variable.replace('\u{1}', "\n")).collect()).1
+}
+
 /// Splits the variables of a process, without those left out, into those that may be stored and those that may be
 /// secret.
 pub(super) fn split(variables: Vec<String>) -> (Vec<String>, Secrets) {

@@ -11,7 +11,7 @@ use postgres::Client;
 use postgres::error::SqlState;
 
 use super::dependents::active_dependents;
-use super::environment::{self, Secrets};
+use super::environment::{self, PROGRAM};
 use super::{ControlError, Controller, Method, Plan, Program};
 use crate::config::experiment::ControlMethod;
 use crate::host::exec::{CommandLine, Exec};
@@ -19,8 +19,6 @@ use crate::host::rights::{Prefix, Rights, User};
 use crate::pg::pending;
 
 const PROCESS: &str = include_str!("process.sh");
-const PROGRAM: &str = include_str!("program.sh");
-const MAIN_PID: &str = "head -n 1 -- \"$1/postmaster.pid\"";
 
 const TIMEOUT: Duration = Duration::from_secs(30);
 
@@ -134,17 +132,6 @@ fn check_in_place(program: &str) -> Result<(), ControlError> {
         return Err(ControlError::Replaced { program: program.to_owned() });
     }
     Ok(())
-}
-
-/// Returns the secret variables of a server that runs.
-pub(super) fn secrets(
-    exec: &dyn Exec,
-    prefix: &Prefix,
-    data_directory: &str,
-) -> Result<Secrets, ControlError> {
-    let pid = exec.run(&script(prefix, MAIN_PID, &[data_directory]))?;
-    let program = exec.run(&script(prefix, PROGRAM, &[pid.trim()]))?;
-    Ok(environment::split(Facts::parse(&program).environment).1)
 }
 
 fn script(prefix: &Prefix, text: &str, arguments: &[&str]) -> CommandLine {
