@@ -21,16 +21,11 @@ use pgio::pg::private::PrivateCluster;
 const DELAY: &str = "commit_delay = 20000, commit_siblings = 0";
 /// The INSERT with its commit, as in psql's loops.
 const METRIC: &str = "transaction_latency_mean";
-/// One turn of psql.
-struct Turn {
-    /// Turns before each trial for each second of its window: with fewer, psql's measurement would be less
-    /// certain than pgio's narrowest interval.
-    per_second: f64,
-    /// How often it does the INSERTs of both kinds.
-    times: usize,
-    plain: Inserts,
-    delayed: Inserts,
-}
+/// Turns of psql before each trial for each second of its window: with fewer, psql's measurement would be less
+/// certain than pgio's narrowest interval.
+const TURNS: f64 = 4.0;
+/// How often a turn does the INSERTs of both kinds, each for about 200 ms.
+const TIMES: usize = 3;
 
 struct Inserts {
     /// INSERTs that are not timed: they fill the session's caches, or are the guard of a slice.
@@ -38,20 +33,8 @@ struct Inserts {
     timed: usize,
 }
 
-/// Both kinds take about equally long on a disk that flushes in a millisecond or two.
-const IN_A_ROW: Turn = Turn {
-    per_second: 2.0,
-    times: 1,
-    plain: Inserts { before: 5, timed: 150 },
-    delayed: Inserts { before: 5, timed: 60 },
-};
-/// Both kinds take about 200 ms.
-const ALTERNATING: Turn = Turn {
-    per_second: 4.0,
-    times: 3,
-    plain: Inserts { before: 50, timed: 450 },
-    delayed: Inserts { before: 1, timed: 9 },
-};
+const PLAIN_INSERTS: Inserts = Inserts { before: 50, timed: 450 };
+const DELAYED_INSERTS: Inserts = Inserts { before: 1, timed: 9 };
 
 pub(super) fn run(plan: &Plan) -> Outcome {
     let cluster = private(plan.pg, None, &[])?;
@@ -67,12 +50,11 @@ pub(super) fn run(plan: &Plan) -> Outcome {
          [[condition]]\nname = \"prompt\"\n\n[[condition]]\nname = \"delayed\"\npostgres = {{ {DELAY} }}\n",
         plan.head("commit-delay", false)
     );
-    let turn = if plan.weave.is_some() { ALTERNATING } else { IN_A_ROW };
     let script = scratch.path().join("inserts.sql");
-    fs::write(&script, turn.script()).map_err(|e| {
+    fs::write(&script, turn_script()).map_err(|e| {
         Failure::new(FILES, e).context(format!("cannot write {}", script.display()))
     })?;
-    let count = (turn.per_second * plan.window.as_secs_f64()).ceil() as usize;
+    let count = (TURNS * plan.window.as_secs_f64()).ceil() as usize;
     run_rounds(plan, "ms", |round| {
         let mut seen = Ok(Vec::new());
         let analysis = round.analyze_with_events(&text, &mut |event| {
@@ -95,19 +77,17 @@ pub(super) fn run(plan: &Plan) -> Outcome {
     })
 }
 
-impl Turn {
-    fn script(&self) -> String {
-        let part = |name: &str, settings: &str, Inserts { before, timed }: &Inserts| {
-            LOOP.replace("{settings}", settings)
-                .replace("{before}", &before.to_string())
-                .replace("{timed}", &timed.to_string())
-                .replace("{name}", name)
-        };
-        let set = format!("SET {};", DELAY.replace(", ", "; SET "));
-        let reset = "RESET commit_delay; RESET commit_siblings;";
-        let both = part(PLAIN, reset, &self.plain) + &part(DELAYED, &set, &self.delayed);
-        both.repeat(self.times)
-    }
+fn turn_script() -> String {
+    let part = |name: &str, settings: &str, Inserts { before, timed }: Inserts| {
+        LOOP.replace("{settings}", settings)
+            .replace("{before}", &before.to_string())
+            .replace("{timed}", &timed.to_string())
+            .replace("{name}", name)
+    };
+    let set = format!("SET {};", DELAY.replace(", ", "; SET "));
+    let reset = "RESET commit_delay; RESET commit_siblings;";
+    let both = part(PLAIN, reset, PLAIN_INSERTS) + &part(DELAYED, &set, DELAYED_INSERTS);
+    both.repeat(TIMES)
 }
 
 /// Prints the name and the mean seconds of an INSERT with its commit.
@@ -188,7 +168,7 @@ mod tests {
         let output = "plain|0.0010\ndelayed|0.021\nplain|0.0030\ndelayed|0.023\n";
         assert_eq!((mean(output, PLAIN), mean(output, DELAYED)), (Some(0.002), Some(0.022)));
         assert_eq!(mean("delayed|\n", DELAYED), None);
-        let script = ALTERNATING.script();
+        let script = turn_script();
         assert_eq!(script.matches("SET commit_delay = 20000; SET commit_siblings = 0;").count(), 3);
         assert_eq!(script.matches("1..450 LOOP").count(), 3);
         assert!(!script.contains('{'), "{script}");
