@@ -39,27 +39,34 @@ impl Telemetry {
 
     /// Host and name of [`Telemetry::devices_in_use`], as far as they are known.
     pub fn names_in_use(&self) -> BTreeSet<(&str, &str)> {
-        let mut names = BTreeSet::new();
-        for storage in &self.storage {
-            let tops = storage.stacks().filter_map(|stack| stack.first());
-            names.extend(tops.map(|top| (storage.host.as_str(), top.name.as_str())));
-        }
-        self.without_those_above(names)
+        self.of_each_stack(|_, top, _| top)
     }
 
     /// Host and name of the disks below the server's file systems, with what else is on them: other
     /// partitions and volumes. Where there is more than one disk or a loop device, that of
     /// [`Telemetry::names_in_use`].
     pub fn disks_in_use(&self) -> BTreeSet<(&str, &str)> {
+        self.of_each_stack(|host, top, stack| {
+            let observed = |disk: &&str| {
+                self.hosts.get(host).is_some_and(|host| host.devices.contains_key(*disk))
+            };
+            only_disk(stack).filter(observed).unwrap_or(top)
+        })
+    }
+
+    /// One device of each stack, each once and none above another. `choose` gets the host, the first device of the
+    /// stack, and the whole stack.
+    fn of_each_stack<'a>(
+        &'a self,
+        choose: impl Fn(&'a str, &'a str, &'a [Device]) -> &'a str,
+    ) -> BTreeSet<(&'a str, &'a str)> {
         let mut names = BTreeSet::new();
         for storage in &self.storage {
-            let observed = |disk: &&str| {
-                self.hosts.get(&storage.host).is_some_and(|host| host.devices.contains_key(*disk))
-            };
-            let found = storage.stacks().filter_map(|stack| {
-                only_disk(stack).filter(observed).or(Some(&stack.first()?.name))
-            });
-            names.extend(found.map(|name| (storage.host.as_str(), name)));
+            let host = storage.host.as_str();
+            let chosen = storage
+                .stacks()
+                .filter_map(|stack| Some((host, choose(host, &stack.first()?.name, stack))));
+            names.extend(chosen);
         }
         self.without_those_above(names)
     }
