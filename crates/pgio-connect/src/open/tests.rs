@@ -1,4 +1,4 @@
-//! Tests when an attempt is repeated with or without TLS, against a server that answers as it is told.
+//! Tests when an attempt is repeated with or without TLS, against a server with prepared answers.
 
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};

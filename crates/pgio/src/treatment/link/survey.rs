@@ -43,8 +43,8 @@ pub(super) fn own_kinds(host: &Host, interface: &str) -> Result<Vec<String>, Tre
     shown(host, interface, qdisc::own_kinds)
 }
 
-/// Returns the kinds of the kernel's own qdiscs, which it makes again by itself. Refuses an interface with others than
-/// it would make now.
+/// Returns the kinds of the kernel's own qdiscs, which it creates again by itself. Refuses an interface whose kinds differ
+/// from those that it would create now.
 pub(super) fn restored_kinds(host: &Host, interface: &str) -> Result<Vec<String>, TreatmentError> {
     let kinds = own_kinds(host, interface)?;
     let found = host.output(&CommandLine::new("cat").arg(DEFAULT_QDISC).timeout(LIMIT))?;
