@@ -12,6 +12,20 @@
 /// The values must be numbers in [0, 1]; omit tests without a p value, because each additional test
 /// makes the others harder to reject.
 pub fn adjust(p_values: &[f64]) -> Vec<f64> {
+    unlimited(p_values).into_iter().map(|p| p.min(1.0)).collect()
+}
+
+/// The share of the level at which each test is rejected, and has its interval, in the order of `p_values`: a test
+/// whose p is at most level × share is one that [`adjust`] rejects at that level.
+pub fn shares(p_values: &[f64]) -> Vec<f64> {
+    let share = |(p, adjusted): (&f64, f64)| {
+        if *p > 0.0 { p / adjusted } else { 1.0 / p_values.len() as f64 }
+    };
+    p_values.iter().zip(unlimited(p_values)).map(share).collect()
+}
+
+/// Adjusted p values before they are limited to 1.
+fn unlimited(p_values: &[f64]) -> Vec<f64> {
     let mut by_size: Vec<usize> = (0..p_values.len()).collect();
     by_size.sort_by(|a, b| p_values[*a].total_cmp(&p_values[*b]));
 
@@ -19,7 +33,7 @@ pub fn adjust(p_values: &[f64]) -> Vec<f64> {
     let mut largest: f64 = 0.0;
     for (rank, &index) in by_size.iter().enumerate() {
         let remaining = (p_values.len() - rank) as f64;
-        largest = largest.max(remaining * p_values[index]).min(1.0);
+        largest = largest.max(remaining * p_values[index]);
         adjusted[index] = largest;
     }
     adjusted
@@ -42,6 +56,17 @@ mod tests {
         assert!(adjust(&[]).is_empty());
     }
 
+    #[test]
+    fn the_level_depends_on_the_rank_and_not_on_the_limit_of_adjusted_values() {
+        // The adjusted value of the second is 0.9 × 2, which is limited to 1.
+        for (share, wanted) in
+            shares(&[0.001, 0.9, 0.95]).into_iter().zip([1.0 / 3.0, 0.5, 0.95 / 1.8])
+        {
+            assert!((share - wanted).abs() < 1e-12, "{share}");
+        }
+        assert_eq!(shares(&[0.0, 0.5]), [0.5, 1.0]);
+    }
+
     proptest! {
         /// Adjusting keeps the order, never lowers a p value, and never exceeds Bonferroni's
         /// adjustment.
@@ -54,6 +79,19 @@ mod tests {
                 for (j, q) in p_values.iter().enumerate() {
                     prop_assert!(p > q || adjusted[i] <= adjusted[j]);
                 }
+            }
+        }
+
+        /// No interval is wider than Bonferroni's, and none excludes what is not rejected.
+        #[test]
+        fn shares_lie_between_bonferronis_and_the_whole(
+            p_values in prop::collection::vec(0.0..=1.0f64, 1..12)
+        ) {
+            let adjusted = adjust(&p_values);
+            for (i, share) in shares(&p_values).into_iter().enumerate() {
+                prop_assert!(share >= 1.0 / p_values.len() as f64 - 1e-12 && share <= 1.0 + 1e-12);
+                let distance = p_values[i] - 0.05 * share;
+                prop_assert!(distance.abs() < 1e-12 || (distance < 0.0) == (adjusted[i] <= 0.05));
             }
         }
 

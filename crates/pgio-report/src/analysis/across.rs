@@ -360,8 +360,8 @@ fn adjust_family(family: &mut [Member], named: &[String]) {
         .filter_map(|m| Some((m.comparison.p?, m)))
         .collect();
     let p_values: Vec<f64> = members.iter().map(|(p, _)| *p).collect();
-    for ((p, member), adjusted) in members.iter_mut().zip(holm::adjust(&p_values)) {
-        let share = if *p > 0.0 { *p / adjusted } else { 1.0 / p_values.len() as f64 };
+    let levels = holm::adjust(&p_values).into_iter().zip(holm::shares(&p_values));
+    for ((_, member), (adjusted, share)) in members.iter_mut().zip(levels) {
         let [of_b, of_a] = &member.logs;
         let c = &mut member.comparison;
         let at_its_level = welch::test(of_b, of_a, ALPHA * share);
