@@ -6,6 +6,7 @@
 //! Next: `resolve` and `open` return these.
 
 use std::fmt;
+use std::io;
 use std::path::PathBuf;
 
 use super::limits::Excess;
@@ -24,7 +25,7 @@ pub enum ConnectError {
     #[error("service file {}, line {line}: {problem}", .path.display())]
     ServiceFile { path: PathBuf, line: usize, problem: String },
     #[error("cannot read service file {}", .path.display())]
-    ServiceFileUnreadable { path: PathBuf, source: std::io::Error },
+    ServiceFileUnreadable { path: PathBuf, source: io::Error },
     #[error("cannot determine the name of the operating system user; set user= or PGUSER")]
     NoUser,
     #[error("{at} requires a password for user `{user}`, but {trouble}")]
@@ -38,7 +39,13 @@ pub enum ConnectError {
     #[error(
         "cannot reach PostgreSQL at {at}: {problem}; check {check}, or name another server: --connect-string, CONNECT_STRING, dsn"
     )]
-    Unreachable { at: String, problem: String, check: &'static str },
+    Unreachable {
+        at: String,
+        problem: String,
+        check: &'static str,
+        /// The operating system's error, where it was one.
+        kind: Option<io::ErrorKind>,
+    },
     #[error("{at} did not answer within connect_timeout={seconds}; check the network and its load")]
     TimedOut { at: String, seconds: u64 },
     #[error("{at} does not accept connections yet: {message}; wait until it has started")]
@@ -64,7 +71,21 @@ pub enum ConnectError {
     #[error("cannot send a cancel request to the server")]
     Cancel { source: Box<dyn std::error::Error + Send + Sync> },
     #[error("cannot start a thread to connect")]
-    Thread { source: std::io::Error },
+    Thread { source: io::Error },
+}
+
+impl ConnectError {
+    /// Whether this host had no route to a server. That is so for some seconds more after its network was down.
+    pub fn has_no_route(&self) -> bool {
+        use io::ErrorKind::{HostUnreachable, NetworkUnreachable};
+        match self {
+            ConnectError::Unreachable { kind, .. } => {
+                matches!(kind, Some(HostUnreachable | NetworkUnreachable))
+            }
+            ConnectError::NoneOf(errors) => errors.iter().any(ConnectError::has_no_route),
+            _ => false,
+        }
+    }
 }
 
 /// A problem in a text and its position, in characters from 1; never quotes values.

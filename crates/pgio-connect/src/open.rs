@@ -115,6 +115,7 @@ fn addresses(endpoint: &Endpoint) -> Result<Vec<Option<IpAddr>>, ConnectError> {
         at: endpoint.to_string(),
         problem: e.to_string(),
         check: "the spelling of the host name and name resolution on this machine",
+        kind: None,
     })?;
     Ok(found.map(|socket| Some(socket.ip())).collect())
 }

@@ -136,7 +136,7 @@ pub(crate) fn unreachable(
     attempt: &Attempt<'_>,
 ) -> ConnectError {
     let check = what_to_check(kind, attempt.endpoint);
-    ConnectError::Unreachable { at: attempt.at(), problem, check }
+    ConnectError::Unreachable { at: attempt.at(), problem, check, kind }
 }
 
 fn what_to_check(kind: Option<io::ErrorKind>, endpoint: &Endpoint) -> &'static str {

@@ -16,6 +16,8 @@ const DRIVERS: usize = 2;
 const LATEST_MS: u64 = 4500;
 /// How long a host is off the network: longer than silence is tolerated.
 const OFF: Duration = Duration::from_secs(6);
+/// How long a host that is back has no route to the server: less than a driver waits for one.
+const NO_ROUTE: Duration = Duration::from_secs(1);
 
 #[derive(Debug, Clone, Copy, PartialEq)]
 enum Loss {
@@ -52,7 +54,11 @@ impl Loss {
             Loss::Unlinked => {
                 network.set_link(node, "down");
                 thread::sleep(OFF);
+                // Its next driver reaches the coordinator before the server.
+                network.set_route_to_server(node, "add");
                 network.set_link(node, "up");
+                thread::sleep(NO_ROUTE);
+                network.set_route_to_server(node, "del");
             }
             Loss::Coordinator => {
                 pgio.kill();

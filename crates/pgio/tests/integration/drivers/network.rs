@@ -123,6 +123,12 @@ impl Network {
         run("ip", &["-n", &hub, "link", "set", &port, state]).unwrap();
     }
 
+    /// Takes the route to the server from a node (`add`: one that leads nowhere), or gives it back (`del`).
+    pub(super) fn set_route_to_server(&self, node: u8, change: &str) {
+        let name = self.name(&node.to_string());
+        run("ip", &["-n", &name, "route", change, "unreachable", SERVER]).unwrap();
+    }
+
     /// The processes on a node.
     pub(super) fn processes(&self, node: u8) -> Vec<i32> {
         let pids = run("ip", &["netns", "pids", &self.name(&node.to_string())]).unwrap();

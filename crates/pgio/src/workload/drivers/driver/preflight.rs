@@ -2,10 +2,13 @@
 //! the work needs, and where the cause lies if not.
 
 use std::path::PathBuf;
+use std::thread;
+use std::time::{Duration, Instant};
 
 use postgres::Client;
 
 use crate::host::Host;
+use crate::host::stop::Stop;
 use crate::pg::{leftovers, server};
 use crate::workload::command::{self, CommandError};
 use crate::workload::device::{self, DeviceError};
@@ -14,6 +17,11 @@ use crate::workload::drivers::identity::server_name;
 use crate::workload::drivers::messages::Work;
 use crate::workload::error::EngineError;
 use pgio_connect::{ConnectError, ConnectParams, Env, RootCert, SslMode};
+
+/// How long a driver whose host has no route to the server tries again. After the network was down, Linux says so
+/// until its last search for the server's address has failed: three requests, a second apart.
+const NO_ROUTE_TIMEOUT: Duration = Duration::from_secs(4);
+const RETRY_DELAY: Duration = Duration::from_millis(200);
 
 /// Resolves the coordinator's parameters here: the password comes from this host's own sources.
 pub(super) fn resolve_params(
@@ -43,19 +51,32 @@ fn check_root(params: &ConnectParams) -> Result<(), ConnectError> {
     Err(ConnectError::TlsFile { path, problem: problem.to_owned() })
 }
 
-pub(super) fn open_admin(params: &ConnectParams) -> Result<Client, EngineError> {
-    let mut admin = pgio_connect::connect(params).map_err(EngineError::Connect)?;
+pub(super) fn open_admin(params: &ConnectParams, stop: &Stop) -> Result<Client, EngineError> {
+    let mut admin = connect(params, stop).map_err(EngineError::Connect)?;
     let failed = |source| EngineError::Postgres { doing: "preparing the admin session", source };
     server::lift_limits(&mut admin).map_err(failed)?;
     admin.batch_execute("SET synchronous_commit = local").map_err(failed)?;
     Ok(admin)
 }
 
+fn connect(params: &ConnectParams, stop: &Stop) -> Result<Client, ConnectError> {
+    let begun = Instant::now();
+    loop {
+        let opened = pgio_connect::connect(params);
+        let may_pass = opened.as_ref().is_err_and(ConnectError::has_no_route);
+        if !may_pass || begun.elapsed() >= NO_ROUTE_TIMEOUT || stop.requested() {
+            return opened;
+        }
+        thread::sleep(RETRY_DELAY);
+    }
+}
+
 /// Connects once and returns the name of the server that answers.
 pub(super) fn reach(dsn: &str, application_name: &str) -> Result<String, EngineError> {
     let params = resolve_params(dsn, application_name).map_err(EngineError::Connect)?;
     // Outside a trial no lock of the run may protect it.
-    let mut admin = open_admin(&params.with_application_name(leftovers::UNANNOUNCED))?;
+    let params = params.with_application_name(leftovers::UNANNOUNCED);
+    let mut admin = open_admin(&params, &Stop::new())?;
     server_name(&mut admin)
         .map_err(|source| EngineError::Postgres { doing: "identifying the server", source })
 }

@@ -63,7 +63,7 @@ impl TrialWork {
         let number = self.number;
         let params = resolve_params(&assignment.dsn, &assignment.application_name);
         let params = params.map_err(EngineError::Connect)?;
-        let mut admin = open_admin(&params)?;
+        let mut admin = open_admin(&params, &self.stop)?;
         let gate = RemoteGate {
             number,
             link: self.link.clone(),
