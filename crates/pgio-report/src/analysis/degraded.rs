@@ -282,6 +282,8 @@ mod tests {
                 let [finding] = found.as_slice() else { panic!("{stalled}: {found:?}") };
                 assert_eq!(finding.condition.as_deref(), Some(stalled), "{finding:?}");
                 assert!(finding.message.starts_with(message), "{finding:?}");
+                let has_share = finding.message.contains("of the time");
+                assert_eq!(has_share, with_slices, "unknown without slices: {finding:?}");
             }
         }
     }

@@ -213,14 +213,16 @@ fn stalls(
         return None;
     }
     let primary = comparisons.iter().find(|c| c.condition == info.name && c.primary)?;
-    let [ours, theirs] = degraded_shares(&info.name, comparisons).unwrap_or_default();
     let mut parts: Vec<String> = totals_and_typical(primary).into_iter().collect();
-    parts.push(format!(
-        "below half of its median rate for {:.1} % of the time (baseline {:.1} %){}",
-        ours * 100.0,
-        theirs * 100.0,
-        longest(arm, manifest)
-    ));
+    // Unknown for work that is not counted over time.
+    if let Some([ours, theirs]) = degraded_shares(&info.name, comparisons) {
+        parts.push(format!(
+            "below half of its median rate for {:.1} % of the time (baseline {:.1} %){}",
+            ours * 100.0,
+            theirs * 100.0,
+            longest(arm, manifest)
+        ));
+    }
     let message = format!("`{}`: {}", info.name, parts.join("; "));
     let remedy = "judge it by all work over all time, and examine the trials that stalled";
     Some(warning(STALLS, Some(&info.name), message, remedy))
