@@ -11,13 +11,14 @@ use pgio_results::{Metric, joint};
 /// Shown if there is no number.
 pub(super) const NONE: &str = "–";
 
-/// At least three significant digits where they are needed, grouped whole numbers from 1,000; what is whole stays whole.
+/// At least three significant digits where they are needed (from 0.01 to 0.1: two), grouped whole numbers from 1,000;
+/// what is whole stays whole.
 pub(super) fn number(value: f64) -> String {
     let size = value.abs();
     let text = match size {
         _ if size.fract() == 0.0 || size >= 99.95 => human::count(size.round() as u64),
         // Three digits of small values, as many as twelve places behind the point.
-        _ if size < 0.00095 => {
+        _ if size < 0.00995 => {
             let zeros = (-size.log10()).ceil().clamp(1.0, 10.0) as usize;
             format!("{size:.*}", zeros + 2)
         }
@@ -279,6 +280,11 @@ mod tests {
         assert_eq!(shown(Some(f64::NAN), "s"), "–");
         assert_eq!(number(-0.05), "−0.050");
         assert_eq!([number(0.0004), number(-1.234e-7)], ["0.000400", "−0.000000123"]);
+        // A median of 1.49 ms beside a p99 of more than a second.
+        assert_eq!(
+            [number(0.00149), number(0.00151), number(0.00996)],
+            ["0.00149", "0.00151", "0.010"]
+        );
         assert_eq!([number(1.0), number(0.0), number(1.5)], ["1", "0", "1.50"]);
     }
 
