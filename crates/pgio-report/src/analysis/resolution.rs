@@ -145,7 +145,8 @@ pub(super) fn noise_floor(
     spreads: &Spreads,
     comparisons: &[Comparison],
 ) -> BTreeMap<String, NoiseFloor> {
-    let twin = comparisons.iter().filter(|c| c.condition == aa && c.ratio.is_some());
+    // A bound of the twin's effect is no measure of the noise.
+    let twin = comparisons.iter().filter(|c| c.condition == aa && c.estimated_ratio().is_some());
     twin.map(|c| {
         let detectable = |sd: fn(&Spread) -> f64| {
             let sd_log = sd(spreads.get(&c.metric)?);

@@ -80,6 +80,8 @@ pub fn answer(analysis: &Analysis, condition: &str) -> String {
 fn describe_twin(c: &Comparison) -> String {
     if c.verdict.is_decided() {
         "differs from itself: distrust this experiment".to_owned()
+    } else if c.bound.is_some() {
+        "the baseline again: no difference detected, but only a bound is known".to_owned()
     } else {
         "the baseline again: no difference, as expected".to_owned()
     }

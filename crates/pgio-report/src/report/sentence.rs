@@ -150,21 +150,26 @@ pub(super) fn trust(analysis: &Analysis) -> String {
     else {
         return format!("{baseline} was not measured twice, so the noise floor is unknown.");
     };
-    let (Some(ratio), Some(low), Some(high)) = (twin.ratio, twin.interval.low, twin.interval.high)
-    else {
-        let why = match twin.verdict {
-            Verdict::TooFewBlocks => "has too few blocks to measure the noise floor",
-            _ => "cannot be compared with it, so the noise floor is unknown",
-        };
-        return format!("{aa}, a second copy of {baseline}, {why}.");
-    };
-    let measured = format::change_with_interval(ratio, low, high);
-    if twin.verdict.is_decided() {
+    let measured = twin.ratio.map(|ratio| match twin.interval.sides() {
+        Some((low, high)) => format::change_with_interval(ratio, low, high),
+        None => format::one_sided(ratio, twin.interval.low, twin.interval.high),
+    });
+    if let Some(measured) = measured.as_ref().filter(|_| twin.verdict.is_decided()) {
         return format!(
             "Distrust this experiment: {aa} is a second copy of {baseline}, yet differs from it by \
              {measured}."
         );
     }
+    let Some(measured) = measured.filter(|_| twin.interval.sides().is_some()) else {
+        let why = match twin.verdict {
+            Verdict::TooFewBlocks => "has too few blocks to measure the noise floor",
+            _ if twin.bound.is_some() => {
+                "differs from it by an amount of which only a bound is known, so the noise floor is unknown"
+            }
+            _ => "cannot be compared with it, so the noise floor is unknown",
+        };
+        return format!("{aa}, a second copy of {baseline}, {why}.");
+    };
     let floor = analysis.noise_floor.get(&analysis.primary_metric);
     let smallest = match floor.and_then(|f| f.minimum_detectable_effect) {
         Some(mde) => format!(
@@ -220,6 +225,8 @@ mod tests {
     use super::*;
     use crate::analysis::analyze;
     use crate::analysis::test_support::demo;
+    use crate::report::answer::answer;
+    use pgio_results::Trial;
 
     /// The interval of the difference excludes zero, but the family of all comparisons does not decide.
     #[test]
@@ -236,5 +243,34 @@ mod tests {
             "A commit does not take measurably longer under on than under local: +5.00 µs on average (95 % \
              interval +1.00 µs to +9.00 µs, of this comparison alone)."
         );
+    }
+
+    /// The window's end cut off operations of the twin in one trial, and none of the baseline.
+    #[test]
+    fn a_twin_of_which_a_bound_is_known_is_judged_alike_everywhere() {
+        let of_twin = |factor: f64| {
+            let mut stored = demo();
+            stored.manifest.primary_metric = COMMIT_MEAN.to_owned();
+            let twin = |t: &&mut Trial| t.place.as_ref().unwrap().condition == "local-aa";
+            for (n, t) in stored.trials.iter_mut().filter(twin).enumerate() {
+                let metric = t.metrics.get_mut(COMMIT_MEAN).unwrap();
+                metric.value = metric.value.map(|v| v * factor);
+                metric.at_least = n == 0;
+            }
+            let analysis = analyze(&stored);
+            assert!(analysis.primary("local-aa").unwrap().bound.is_some());
+            assert!(!analysis.noise_floor.contains_key(COMMIT_MEAN), "{factor}");
+            [trust(&analysis), answer(&analysis, "local-aa")]
+        };
+        let [trusted, answered] = of_twin(2.0);
+        assert!(trusted.starts_with("Distrust this experiment"), "{trusted}");
+        assert!(trusted.contains("yet differs from it by ≥ +"), "{trusted}");
+        assert!(answered.contains("distrust this experiment"), "{answered}");
+        let [trusted, answered] = of_twin(1.0);
+        assert!(
+            trusted.contains("only a bound is known, so the noise floor is unknown"),
+            "{trusted}"
+        );
+        assert!(answered.contains("only a bound is known"), "{answered}");
     }
 }
