@@ -184,7 +184,8 @@ fn without_value(across: &Across) -> Vec<Remark> {
 }
 
 fn rows_judged(across: &Across) -> bool {
-    across.comparisons.iter().any(|c| c.primary && c.verdict != Verdict::NotJudged)
+    let has_runs = |c: &AcrossComparison| c.runs_a.min(c.runs_b) >= MIN_RUNS;
+    across.comparisons.iter().any(|c| c.primary && has_runs(c))
 }
 
 fn values(across: &Across, c: &AcrossComparison) -> [String; 3] {
@@ -347,6 +348,20 @@ mod tests {
             flat.rows.iter().filter(|row| row[1] == metric).map(|row| &row[14..]).collect();
         assert_eq!(bounds.iter().filter(|b| b[1] == "at_least").count(), 1);
         assert!(bounds.iter().all(|b| b[0].is_empty()));
+    }
+
+    #[test]
+    fn fewer_than_three_runs_are_not_judged_whatever_cannot_be_compared() {
+        let (a, mut b) = (demo(), demo());
+        for t in b.trials.iter_mut().filter(|t| t.place.as_ref().unwrap().condition == "on") {
+            t.metrics.get_mut("commits_per_second").unwrap().at_least = true;
+        }
+        let found = across(&[a], &[b], &[]);
+        let is_on = |c: &&AcrossComparison| c.primary && c.condition == "on";
+        let on = found.comparisons.iter().find(is_on).unwrap();
+        assert_eq!(on.verdict, Verdict::NotApplicable);
+        let notes = primary(&found).notes;
+        assert!(notes[0].starts_with("Shown, not judged"), "{notes:?}");
     }
 
     /// Four runs; those of `fails` have a failed trial of `on` in each block up to this one of four.
