@@ -12,7 +12,6 @@ use super::{comparison, explain, screening};
 use crate::analysis::operation::{self, OPERATIONS};
 use crate::analysis::waits::{DecompositionDifference, PartDifference};
 use crate::analysis::{Analysis, Comparison, Condition, State};
-use pgio_results::Metric;
 use pgio_results::waits::WaitGroup;
 
 /// Explains a mark beside an interval that excludes zero.
@@ -101,8 +100,7 @@ pub(super) fn operation(analysis: &Analysis) -> Option<(&'static str, &'static s
 /// The time of the baseline's mean operation, and what the other conditions add to it.
 fn time_cell(analysis: &Analysis, c: &Condition, mean: &str) -> String {
     if c.name == analysis.baseline {
-        let value = c.metrics.get(mean).and_then(|m: &Metric| m.value);
-        return value.map_or_else(|| NONE.to_owned(), format::seconds);
+        return c.metrics.get(mean).map_or_else(|| NONE.to_owned(), format::metric);
     }
     analysis.comparison(&c.name, mean).map_or_else(|| NONE.to_owned(), added_time)
 }

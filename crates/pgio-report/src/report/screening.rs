@@ -9,6 +9,7 @@ use super::margin;
 use super::table::{Column, Table};
 use crate::analysis::screening::{Conditional, Effect, LevelEffect, ScreeningResult, title};
 use crate::analysis::{Analysis, Comparison, Condition, Decision, Verdict};
+use pgio_results::Metric;
 use pgio_results::change::Change;
 use pgio_results::screening::{DesignKind, Factor};
 
@@ -200,7 +201,8 @@ pub(super) fn cells(analysis: &Analysis, screened: &ScreeningResult) -> Table {
         let cell = screened.cells.iter().find(|cell| cell.condition == c.name);
         let high = cell.map(|cell| cell.high.join(", ")).filter(|high| !high.is_empty());
         let value = c.metrics.get(&analysis.primary_metric);
-        let value = value.and_then(|m| Some(format::bare(m.value?, &m.unit)));
+        let shown = |m: &Metric| Some(format::marked(format::bare(m.value?, &m.unit), m.at_least));
+        let value = value.and_then(shown);
         let trials = if c.valid == c.trials {
             c.trials.to_string()
         } else {

@@ -41,15 +41,13 @@ fn effect(analysis: &Analysis, server: &Server) -> String {
     if server.condition == analysis.baseline {
         return "baseline".to_owned();
     }
-    match (server.ratio, server.interval().sides()) {
-        (Some(ratio), Some((low, high))) => {
-            let decided = server.verdict.is_some_and(|verdict| verdict.is_decided());
-            let mark = if decided { "" } else { "~ " };
-            format!("{mark}{}", format::change_with_interval(ratio, low, high))
-        }
-        (Some(ratio), None) => format!("~ {}", format::change(ratio)),
-        (None, _) => NONE.to_owned(),
-    }
+    let Some(ratio) = server.ratio else { return NONE.to_owned() };
+    let change = match server.interval().sides() {
+        Some((low, high)) => format::change_with_interval(ratio, low, high),
+        None => format::one_sided(ratio, server.ratio_low, server.ratio_high),
+    };
+    let decided = server.verdict.is_some_and(|verdict| verdict.is_decided());
+    format!("{}{change}", if decided { "" } else { "~ " })
 }
 
 fn notes(analysis: &Analysis) -> Vec<String> {
@@ -132,6 +130,11 @@ mod tests {
         assert_eq!(table.rows[1][0..2], ["slow", "n1"]);
         assert!(table.rows[1][4].starts_with("~ −50"), "{:?}", table.rows[1]);
         assert_eq!(table.rows[1][5], "outlier");
+        // The interval is open on one side.
+        analysis.servers[1].ratio = Some(1.535);
+        (analysis.servers[1].ratio_low, analysis.servers[1].ratio_high) = (Some(1.5), None);
+        analysis.servers[1].verdict = Some(crate::analysis::Verdict::Slower);
+        assert_eq!(effect(&analysis, &analysis.servers[1]), "≥ +53.5 % [from +50.0]");
         assert_eq!((table.rows[2][0].as_str(), table.rows[2][4].as_str()), ("", NONE));
         assert!(table.notes[0].contains("base does not run on this server"), "{:?}", table.notes);
         assert!(table.notes[1].starts_with("Outliers: n1 under slow (−7.2"), "{:?}", table.notes);

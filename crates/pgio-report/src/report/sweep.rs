@@ -262,7 +262,10 @@ fn difference(measured: &Estimate, predicted: &Predicted) -> String {
         return NONE.to_owned();
     }
     let text = format::signed_seconds(measured.value - predicted.seconds);
-    format::marked(text, measured.at_least)
+    match predicted.at_least {
+        true => format!("{}{text}", format::AT_MOST),
+        false => format::marked(text, measured.at_least),
+    }
 }
 
 /// `1.02 ms [0.98, 1.06]`, `≥ 355 ms`
@@ -363,6 +366,10 @@ mod tests {
         };
         assert_eq!(row("5"), ["≥ 20.0 ms", "≥ +8.20 ms"]);
         assert_eq!(row("1"), ["3.80 ms [3.80, 3.81]", "+4.33 µs"]);
+        let measured = found.cells[0].metrics[COMMIT_MEAN].clone();
+        let seconds = measured.value + 1e-3;
+        let predicted = Predicted { seconds, error: None, at_least: true, from: String::new() };
+        assert_eq!(difference(&measured, &predicted), "≤ −1.00 ms");
         let slope = table.notes.iter().find(|note| note.starts_with("on: each ms")).unwrap();
         assert!(slope.ends_with("2.00 ms, without the values that are lower bounds."), "{slope}");
     }

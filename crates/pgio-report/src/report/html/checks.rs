@@ -13,7 +13,7 @@ use super::page::{Page, Section};
 use super::table;
 use crate::analysis::Standing;
 use pgio_results::model::When;
-use pgio_results::{CheckVerdict, Evidence, Outcome, Trial, TrialPosition};
+use pgio_results::{CheckVerdict, Evidence, Metric, Outcome, Trial, TrialPosition};
 
 pub(super) fn section(page: &Page<'_>) -> Section {
     let body = html! {
@@ -178,9 +178,10 @@ fn trials(page: &Page<'_>) -> Table {
     }
     let row = |((line, trial), standing): ((usize, &Trial), &Standing)| {
         let place = trial.place.as_ref();
-        let value = trial.metrics.get(metric).and_then(|m| m.value);
         let unit = page.analysis.unit(metric);
-        let value = value.map_or_else(|| NONE.to_owned(), |v| format::bare(v, unit));
+        let shown = |m: &Metric| Some(format::marked(format::bare(m.value?, unit), m.at_least));
+        let value = trial.metrics.get(metric).and_then(shown);
+        let value = value.unwrap_or_else(|| NONE.to_owned());
         let in_place = |of: fn(&TrialPosition) -> String| place.map_or_else(String::new, of);
         vec![
             line.to_string(),

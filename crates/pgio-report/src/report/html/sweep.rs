@@ -109,7 +109,7 @@ fn by_value(
                 across: None,
                 down: bounds(e),
                 point,
-                tip: tip(axis, curve, point, &format::quantity(e.value, &e.unit)),
+                tip: tip(axis, curve, point, &value_of(e)),
             })
         });
         (*curve, points.collect::<Vec<_>>())
@@ -127,6 +127,11 @@ fn by_value(
     Some(figure(page, &frame, &drawn))
 }
 
+/// The value with its unit, and its mark if it is a lower bound.
+fn value_of(e: &Estimate) -> String {
+    format::marked(format::quantity(e.value, &e.unit), e.at_least)
+}
+
 /// Latency against throughput.
 fn by_load(
     page: &Page<'_>,
@@ -142,7 +147,7 @@ fn by_load(
         let points = curve.points.iter().filter_map(|point| {
             let metrics = &swept.cells[point.cell].metrics;
             let (x, y) = (metrics.get(rate)?, metrics.get(&*latency)?);
-            let (rate, time) = (format::quantity(x.value, &x.unit), format::seconds(y.value));
+            let (rate, time) = (value_of(x), value_of(y));
             (y.value > 0.0).then(|| Dot {
                 x: x.value,
                 y: y.value,

@@ -9,14 +9,13 @@ use super::super::format::{self, metric_name};
 use super::page::{Page, Section};
 use super::svg::{Axis, Frame, Scale, percent, px};
 use crate::analysis::Standing;
+use pgio_results::Trial;
 
 const HEIGHT: f64 = 260.0;
 
 pub(super) fn section(page: &Page<'_>) -> Option<Section> {
     let metric = &page.analysis.primary_metric;
-    let value = |t: &pgio_results::Trial| {
-        t.metrics.get(metric).and_then(|m| m.value).filter(|v| v.is_finite())
-    };
+    let value = |t: &Trial| t.metrics.get(metric).and_then(|m| m.value).filter(|v| v.is_finite());
     let of = |condition| -> Vec<(usize, f64)> {
         page.trials(condition).filter_map(|(line, t)| Some((line, value(t)?))).collect()
     };
@@ -108,12 +107,15 @@ fn block_starts(page: &Page<'_>) -> Vec<(f64, String)> {
 }
 
 fn tip(page: &Page<'_>, line: usize, name: &str, value: f64) -> String {
-    let unit = page.analysis.unit(&page.analysis.primary_metric);
+    let metric = &page.analysis.primary_metric;
+    let unit = page.analysis.unit(metric);
+    let is_bound = page.stored.trials[line - 1].metrics.get(metric).is_some_and(|m| m.at_least);
+    let shown = format::marked(format::quantity(value, unit), is_bound);
     let why = match page.standings[line - 1] {
         Standing::Counts => "",
         _ => ", does not count",
     };
-    format!("trial {line}, {name}: {}{why}", format::quantity(value, unit))
+    format!("trial {line}, {name}: {shown}{why}")
 }
 
 fn crossed_out(x: f64, y: f64, tip: &str) -> Markup {
