@@ -470,6 +470,9 @@ mod tests {
         let declared: Vec<DeclaredMetric> = serde_json::from_str(text).unwrap();
         let tps = find(&declared, "tps").unwrap();
         assert_eq!((tps.unit, tps.direction), ("tx/s", HigherIsFaster));
+        for direction in [HigherIsFaster, LowerIsFaster, Neutral] {
+            assert_eq!(serde_json::to_value(direction).unwrap(), direction.name());
+        }
         assert_eq!(find(&declared, "errors").unwrap().direction, Neutral);
         assert_eq!(find(&declared, "riops").unwrap().unit, "blocks/s");
         assert!(find(&[], "tps").is_none());

@@ -8,7 +8,8 @@
 //! The primary metric and those that a rule names are judged each on its own, all others of a condition
 //! together: interval and verdict of a comparison are those of one level.
 //! The second view, each condition's effect in its own run, excludes what all its conditions share. A run without
-//! a value drops out of a ratio, and so do failed trials; both are named beside it.
+//! a value drops out of a ratio, and so do failed trials; both are named beside it. A metric that a run defines with
+//! another unit or better direction than the first run of A is not compared.
 //!
 //! Next: [`gate`] for rules about the change, `failures` for failed trials, `reasons` for differences that may make
 //! the two incomparable.
@@ -171,11 +172,12 @@ pub fn across(a: &[StoredExperiment], b: &[StoredExperiment], named: &[String]) 
     let (first_a, first_b) = (&a[0].manifest, &b[0].manifest);
     let (arms_a, arms_b) = (arms(&a), arms(&b));
     let common = common_conditions(first_a, first_b);
-    let (primary, declared) = (&first_a.primary_metric, &first_a.metrics);
+    let primary = &first_a.primary_metric;
+    let sides = [a.as_slice(), b.as_slice()];
     let comparisons = common
         .iter()
         .flat_map(|name| {
-            compare_condition(name, (primary.as_str(), named), declared, (&arms_a, &arms_b))
+            compare_condition(name, (primary.as_str(), named), sides, (&arms_a, &arms_b))
         })
         .collect();
     Across {
@@ -185,7 +187,7 @@ pub fn across(a: &[StoredExperiment], b: &[StoredExperiment], named: &[String]) 
         b: describe_side(&b, &arms_b),
         primary_metric: primary.clone(),
         named: named.to_vec(),
-        metrics: declared.clone(),
+        metrics: first_a.metrics.clone(),
         reasons: reasons::all(&a, &b),
         comparisons,
         failures: failures::all(&common, &a, &b),
@@ -253,6 +255,11 @@ fn is_bounded(arms: &[Arms<'_>], condition: &str, metric: &str) -> bool {
     arms.iter().filter_map(|arms| arms.get(condition)).any(|arm| arm.is_bounded(metric))
 }
 
+/// How the runs define a metric, without those that do not define it.
+fn definitions<'a>(runs: &'a [StoredExperiment], metric: &str) -> Vec<MetricDef<'a>> {
+    runs.iter().filter_map(|run| metrics::find(&run.manifest.metrics, metric)).collect()
+}
+
 /// A comparison, with the logs of the runs of B and of A.
 struct Member {
     comparison: AcrossComparison,
@@ -262,9 +269,10 @@ struct Member {
 fn compare_condition(
     name: &str,
     (primary, named): (&str, &[String]),
-    declared: &[DeclaredMetric],
+    sides: [&[StoredExperiment]; 2],
     (a, b): (&[Arms<'_>], &[Arms<'_>]),
 ) -> Vec<AcrossComparison> {
+    let declared = &sides[0][0].manifest.metrics;
     let one = |def: MetricDef<'_>| {
         let [of_a, of_b] = [a, b].map(|runs| RunValues::new(runs, name, def.name));
         let is_primary = def.name == primary;
@@ -278,15 +286,20 @@ fn compare_condition(
         let all: Vec<&Arm<'_>> = a.iter().chain(b).filter_map(|arms| arms.get(name)).collect();
         let [a_at_least, b_at_least] = [a, b].map(|runs| is_bounded(runs, name, def.name));
         (member.comparison.a_at_least, member.comparison.b_at_least) = (a_at_least, b_at_least);
-        if !is_comparable(&all, &def) {
+        let defined = sides.map(|runs| definitions(runs, def.name));
+        let is_alike = |own: &MetricDef<'_>| reasons::definition(&def, own).is_empty();
+        if !(is_comparable(&all, &def) && defined.iter().flatten().all(is_alike)) {
             let compared = &mut member.comparison;
             compared.verdict = Verdict::NotApplicable;
             (compared.ratio, compared.interval) = (None, Interval::UNKNOWN);
             (compared.p, compared.p_adjusted) = (None, None);
         }
-        if all.iter().any(|arm| tail::is_coarse(arm, &def)) {
-            (member.comparison.a, member.comparison.b) = (None, None);
-        }
+        let is_coarse = all.iter().any(|arm| tail::is_coarse(arm, &def));
+        // Values are shown in the unit of the first run of A.
+        let [is_shown_a, is_shown_b] =
+            defined.map(|own| !is_coarse && own.iter().all(|own| own.unit == def.unit));
+        member.comparison.a = member.comparison.a.filter(|_| is_shown_a);
+        member.comparison.b = member.comparison.b.filter(|_| is_shown_b);
         Some(member)
     };
     let mut family: Vec<Member> = metrics::all(declared).filter_map(one).collect();
@@ -379,7 +392,7 @@ fn is_comparable(arms: &[&Arm<'_>], def: &MetricDef) -> bool {
     tail::unreliable(arms, def).is_none() && !arms.iter().any(cut_off)
 }
 
-/// Empty unless all runs have the same baseline and primary metric.
+/// Empty unless all runs have the same baseline and primary metric, and define the metric alike.
 fn effects(
     common: &[String],
     (a, arms_a): (&[StoredExperiment], &[Arms<'_>]),
@@ -390,7 +403,9 @@ fn effects(
         (&run.manifest.baseline, &run.manifest.primary_metric)
             == (&first.baseline, &first.primary_metric)
     };
-    if !a.iter().chain(b).all(alike) {
+    let defined = [a, b].map(|runs| definitions(runs, &first.primary_metric)).concat();
+    let is_alike = |own: &MetricDef<'_>| reasons::definition(&defined[0], own).is_empty();
+    if !(a.iter().chain(b).all(alike) && defined.iter().all(is_alike)) {
         return Vec::new();
     }
     let compared = |runs: &[StoredExperiment], arms: &[Arms<'_>]| -> Vec<Vec<Comparison>> {

@@ -23,6 +23,7 @@ use serde::Serialize;
 
 pub use self::environment::{ChangedSubject, EnvironmentChange};
 pub use self::run::{Run, RunCondition};
+use super::across::reasons;
 use super::interval::Interval;
 use super::verdict::{ALPHA, Verdict, directed};
 
@@ -177,8 +178,10 @@ pub fn history(runs: Vec<Run>, question: Question<'_>) -> Result<History, Histor
     let has = |run: &Run| {
         run.conditions.iter().any(|c| c.values.contains_key(metric) || c.bounded.contains(metric))
     };
-    let def = runs.iter().rev().find(|run| has(run)).and_then(|run| run.definition(metric));
+    let with_metric: Vec<&Run> = runs.iter().filter(|run| has(run)).collect();
+    let def = with_metric.last().and_then(|run| run.definition(metric));
     let def = def.ok_or_else(|| no_metric(metric, &runs))?;
+    check_definition(&with_metric, &def)?;
     let (environment, varying) = environment::changes(&runs);
     let names = conditions(&runs, &last.baseline);
     let alpha = ALPHA / names.len() as f64;
@@ -259,6 +262,23 @@ fn check_workload(runs: &[Run]) -> Result<(), HistoryError> {
         }
     }
     Ok(())
+}
+
+/// Compares the definition of the metric in each of these runs with that in the last.
+fn check_definition(runs: &[&Run], def: &MetricDef<'_>) -> Result<(), HistoryError> {
+    let Some((last, others)) = runs.split_last() else { return Ok(()) };
+    let differing = |run: &&Run| {
+        let own = run.definition(def.name)?;
+        let reason = reasons::definition(&own, def).into_iter().next()?;
+        Some(HistoryError::Workloads {
+            what: reason.what,
+            first: run.run_id.clone(),
+            before: reason.a.unwrap_or_default(),
+            second: last.run_id.clone(),
+            after: reason.b.unwrap_or_default(),
+        })
+    };
+    others.iter().find_map(differing).map_or(Ok(()), Err)
 }
 
 fn no_metric(name: &str, runs: &[Run]) -> HistoryError {

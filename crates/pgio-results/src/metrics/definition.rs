@@ -17,6 +17,17 @@ pub enum Direction {
     Neutral,
 }
 
+impl Direction {
+    /// The name in an experiment file, and in stored records.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::HigherIsFaster => "higher",
+            Self::LowerIsFaster => "lower",
+            Self::Neutral => "neither",
+        }
+    }
+}
+
 /// What a metric measures.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Kind {

@@ -1,12 +1,13 @@
 //! Lists the differences that may make two experiments incomparable, the most severe first.
 //!
-//! Compared are conditions and treatments, the workload, the data, the window, the server, the
+//! Compared are metrics, conditions and treatments, the workload, the data, the window, the server, the
 //! environment, pgio, and the seeds. The baseline's first complete trial at the middle point describes an
 //! experiment: another condition may have another server, and which of them ran first was drawn. Nothing is
 //! judged here: an upgraded kernel may be exactly what the user wants to compare.
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use pgio_results::metrics::{self, MetricDef};
 use pgio_results::store::{Manifest, StoredExperiment};
 use pgio_results::units::human;
 use pgio_results::{Outcome, Trial};
@@ -56,6 +57,10 @@ fn between(a: &StoredExperiment, b: &StoredExperiment) -> Vec<Reason> {
 fn question(a: &Manifest, b: &Manifest) -> Vec<Reason> {
     let mut found = Vec::new();
     found.extend(differs("primary metric", &a.primary_metric, &b.primary_metric));
+    for ours in &a.metrics {
+        let Some(theirs) = metrics::find(&b.metrics, &ours.name) else { continue };
+        found.extend(definition(&ours.definition(), &theirs));
+    }
     found.extend(differs("baseline", &a.baseline, &b.baseline));
     let middle = |m: &Manifest| {
         m.sweep.as_ref().map_or_else(|| "none".to_owned(), |s| s.describe_point(s.middle()))
@@ -71,6 +76,14 @@ fn question(a: &Manifest, b: &Manifest) -> Vec<Reason> {
         found.extend(differs(&what, &words(&ours.treatments()), &words(&theirs.treatments())));
     }
     found
+}
+
+/// How two definitions of a metric differ. Values of the two are not compared if they do.
+pub(in crate::analysis) fn definition(a: &MetricDef<'_>, b: &MetricDef<'_>) -> Vec<Reason> {
+    let unit = differs(&format!("unit of {}", a.name), a.unit, b.unit);
+    let (better_a, better_b) = (a.direction.name(), b.direction.name());
+    let better = differs(&format!("better direction of {}", a.name), better_a, better_b);
+    unit.into_iter().chain(better).collect()
 }
 
 fn differs(what: &str, a: &str, b: &str) -> Option<Reason> {

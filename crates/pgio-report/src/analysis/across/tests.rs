@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::*;
 use crate::analysis::test_support::{demo, experiment, latencies, set, stored_runs, trial};
 use pgio_results::change::Change;
-use pgio_results::{Outcome, Trial};
+use pgio_results::{Metric, Outcome, Trial};
 
 const PRIMARY: &str = "commits_per_second";
 
@@ -193,6 +193,61 @@ fn what_differs_is_listed_gravest_first() {
             "seed: 7 | 8",
         ]
     );
+}
+
+/// The metric of a command may change its unit or better direction in the experiment file.
+#[test]
+fn a_metric_that_is_defined_otherwise_is_named_and_not_compared() {
+    use Direction::{HigherIsFaster, LowerIsFaster};
+    const METRIC: &str = "response_time";
+    let run = |unit: &str, better: Direction, value: f64| {
+        let one = |(condition, block, level): (&str, u32, f64)| {
+            let mut t = trial(condition, block, &[]);
+            t.metrics.insert(METRIC.to_owned(), Metric::new(Some(value * level), unit));
+            t
+        };
+        let all = [("local", 1, 1.0), ("on", 1, 1.5), ("local", 2, 1.0), ("on", 2, 1.5)];
+        let mut stored = experiment(&["local", "on"], all.map(one).into());
+        stored.manifest.primary_metric = METRIC.to_owned();
+        let (name, unit) = (METRIC.to_owned(), unit.to_owned());
+        stored.manifest.metrics = vec![DeclaredMetric { name, unit, better, of: None }];
+        stored
+    };
+    let runs = |unit: &str, better: Direction, value: f64| {
+        [0.99, 1.0, 1.02].map(|vary| run(unit, better, value * vary))
+    };
+    let old = runs("ms", LowerIsFaster, 5.0);
+    let same = across_runs(&old, &old);
+    assert_eq!((of(&same, "local", METRIC).ratio, same.effects.len()), (Some(1.0), 1));
+    assert_eq!(same.reasons, []);
+
+    let other_unit = across_runs(&old, &runs("s", LowerIsFaster, 0.005));
+    let other_direction = across_runs(&old, &runs("ms", HigherIsFaster, 5.0));
+    let mut mixed = old.clone();
+    mixed[1] = run("s", LowerIsFaster, 0.005);
+    let mixed = across_runs(&old, &mixed);
+    let reason = |what: &str, a: &str, b: &str| Reason {
+        what: what.to_owned(),
+        a: Some(a.to_owned()),
+        b: Some(b.to_owned()),
+    };
+    assert_eq!(other_unit.reasons, [reason("unit of response_time", "ms", "s")]);
+    let what = "better direction of response_time";
+    assert_eq!(other_direction.reasons, [reason(what, "lower", "higher")]);
+    let what = "unit of response_time (run 2 of B against its first)";
+    assert_eq!(mixed.reasons, [reason(what, "ms", "s")]);
+    for (found, shows_b) in [(&other_unit, false), (&other_direction, true), (&mixed, false)] {
+        for condition in ["local", "on"] {
+            let c = of(found, condition, METRIC);
+            assert_eq!((c.verdict, c.ratio, c.p), (Verdict::NotApplicable, None, None));
+            assert_eq!((c.a.is_some(), c.b.is_some()), (true, shows_b), "{c:?}");
+        }
+        assert_eq!(found.effects, []);
+        let rule = gate::Rule { metric: None, change: gate::Change::Slower, share: 0.05 };
+        for ruling in gate::judge(found, &rule).unwrap() {
+            assert_eq!(ruling.obstacle.as_deref(), Some("its values cannot be compared"));
+        }
+    }
 }
 
 /// Which condition runs first is drawn for each run.

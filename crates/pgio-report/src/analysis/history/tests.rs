@@ -1,6 +1,7 @@
 use std::collections::BTreeMap;
 
 use benchmath::rng::SplitMix64;
+use pgio_results::metrics::DeclaredMetric;
 
 use super::*;
 use crate::analysis::test_support::{stored_runs, unit_noise};
@@ -139,6 +140,42 @@ fn runs_that_cannot_be_followed_together_are_refused() {
     let text = refused(&|_| (), Question { experiment: Some("x"), ..same });
     assert_eq!(text, "no run of experiment `x` (experiments: sync-commit (3 runs))");
     assert_eq!(history(Vec::new(), same).unwrap_err(), HistoryError::NoRuns);
+}
+
+/// The metric of a command may change its unit or better direction in the experiment file.
+#[test]
+fn runs_that_define_the_metric_otherwise_are_refused() {
+    let defined = |unit: &str, better: Direction| {
+        let (name, unit) = ("response_time".to_owned(), unit.to_owned());
+        vec![DeclaredMetric { name, unit, better, of: None }]
+    };
+    let all = |second: Vec<DeclaredMetric>| {
+        let mut all = runs(3, None, 1);
+        for run in &mut all {
+            run.metrics = defined("s", Direction::LowerIsFaster);
+            for condition in &mut run.conditions {
+                condition.values.insert("response_time".to_owned(), 0.005);
+            }
+        }
+        all[1].metrics = second;
+        all
+    };
+    let question = Question { metric: Some("response_time"), ..Question::default() };
+    let other_unit = all(defined("ms", Direction::LowerIsFaster));
+    let text = history(other_unit.clone(), question).unwrap_err().to_string();
+    assert_eq!(
+        text,
+        "the results are of different workloads: unit of response_time is ms in run \
+         20261002T020000Z-1 and s in run 20261003T020000Z-1; name the runs of one workload"
+    );
+    let other_direction = all(defined("s", Direction::HigherIsFaster));
+    let text = history(other_direction, question).unwrap_err().to_string();
+    assert!(text.contains("better direction of response_time is higher in run"), "{text}");
+    // Other metrics of the same runs can be followed, and so can this one if that run has no value of it.
+    assert_eq!(follow(other_unit.clone()).runs.len(), 3);
+    let mut without = other_unit;
+    without[1].conditions.iter_mut().for_each(|condition| condition.values.clear());
+    assert_eq!(history(without, question).unwrap().unit, "s");
 }
 
 #[test]
