@@ -116,6 +116,12 @@ impl Trial {
         self.woven.as_ref().map_or(self.window.seconds, |woven| woven.window_seconds)
     }
 
+    /// Telemetry of this trial alone; `None` in a woven window, whose hosts, devices and standbys served all its
+    /// conditions.
+    pub fn own_telemetry(&self) -> Option<&Telemetry> {
+        self.telemetry.as_ref().filter(|_| self.woven.is_none())
+    }
+
     /// Whether it is complete and no check invalidates it.
     pub fn is_valid(&self) -> bool {
         self.outcome == Outcome::Complete

@@ -2,7 +2,8 @@
 //!
 //! Both write the same data in different requests: the secondary merges and flushes by its own rules,
 //! and only the primary keeps the activity log. Values are means over the trials that count, by
-//! condition and resource. A resource is omitted if the disk is unknown on either host.
+//! condition and resource. A resource is omitted if the disk is unknown on either host; so are woven
+//! windows, whose disks served all conditions together.
 
 use std::collections::BTreeMap;
 
@@ -64,7 +65,7 @@ pub(super) fn all(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<Re
 
 /// The disks of each resource that holds the server's files.
 fn disks_by_resource(trial: &Trial) -> Vec<(String, (Disk, Disk))> {
-    let Some(telemetry) = &trial.telemetry else { return Vec::new() };
+    let Some(telemetry) = trial.own_telemetry() else { return Vec::new() };
     let mut found = Vec::new();
     for (host, device) in
         telemetry.storage.iter().flat_map(|s| s.devices.iter().map(move |d| (&s.host, &d.name)))
@@ -124,6 +125,7 @@ mod tests {
     use super::*;
     use crate::analysis::analyze;
     use crate::analysis::test_support::{experiment, trial};
+    use pgio_results::model::Woven;
     use pgio_results::telemetry::{Device, Storage, Telemetry};
 
     fn host(backing: Option<&str>, writes: f64) -> HostUse {
@@ -183,5 +185,17 @@ mod tests {
         assert_eq!((c.primary.writes, c.secondary.writes), (150.0, 160.0));
         assert_eq!((c.primary.sectors_written, c.primary.flushes), (2400.0, None));
         assert_eq!((a.primary.writes, a.secondary.writes), (300.0, 0.0), "never used");
+    }
+
+    #[test]
+    fn disks_of_a_woven_window_belong_to_no_condition() {
+        let woven = |condition: &str| Trial {
+            woven: Some(Woven::default()),
+            ..replicated(condition, 1, Some("vdb"), 100.0)
+        };
+        let trials = vec![woven("c"), woven("a"), replicated("c", 2, Some("vdb"), 200.0)];
+        let found = analyze(&experiment(&["c", "a"], trials)).replicas;
+        let [c] = found.as_slice() else { panic!("{found:?}") };
+        assert_eq!((c.condition.as_str(), c.primary.writes), ("c", 200.0));
     }
 }

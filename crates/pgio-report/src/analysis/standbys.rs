@@ -1,7 +1,8 @@
 //! The standbys of the measured server by condition: how far each was behind, and the use of its disk.
 //!
 //! Values are means over the trials that count; the greatest distance is that of all of them. A
-//! standby of which nothing was measured is omitted.
+//! standby of which nothing was measured is omitted, and so are woven windows: their standbys followed all
+//! conditions together.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +63,7 @@ pub(super) fn all(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<St
 }
 
 fn standby_samples(trial: &Trial) -> impl Iterator<Item = (&str, StandbySample<'_>)> {
-    let telemetry = trial.telemetry.iter();
+    let telemetry = trial.own_telemetry().into_iter();
     telemetry.flat_map(|t| {
         t.standbys.iter().map(|(name, lag)| {
             let storage = lag.storage.as_ref();
@@ -134,6 +135,7 @@ mod tests {
     use super::*;
     use crate::analysis::analyze;
     use crate::analysis::test_support::demo;
+    use pgio_results::model::Woven;
     use pgio_results::telemetry::{Device, Telemetry};
 
     fn telemetry(mean_behind: f64, writes: f64) -> Telemetry {
@@ -176,5 +178,21 @@ mod tests {
         assert_eq!(b.written_bytes_per_second, Some(4096.0));
         let behind = b.mean_bytes_behind.unwrap();
         assert!(behind > 100.0 && behind < 300.0, "{behind}");
+    }
+
+    #[test]
+    fn standbys_of_a_woven_window_belong_to_no_condition() {
+        let mut stored = demo();
+        for trial in &mut stored.trials {
+            trial.telemetry = Some(telemetry(100.0, 4096.0));
+            trial.woven = Some(Woven::default());
+        }
+        assert!(analyze(&stored).standbys.is_empty());
+        // A repeat of one condition has a window of its own.
+        stored.trials[0].telemetry = Some(telemetry(300.0, 4096.0));
+        stored.trials[0].woven = None;
+        let found = analyze(&stored).standbys;
+        assert_eq!(found.len(), 1, "{found:?}");
+        assert_eq!(found[0].mean_bytes_behind, Some(300.0));
     }
 }

@@ -94,7 +94,8 @@ pub(super) fn note(trials: &[Trial]) -> Option<String> {
     let woven = trials.iter().find_map(|trial| trial.woven.as_ref())?;
     Some(format!(
         "the conditions of a block were woven in slices of {}, each after {} that do not count; counters of the \
-         server are those of all conditions together and are not shown",
+         server and its hosts are those of all conditions together and are not shown; checkpoints are counted in \
+         the whole window",
         ms(woven.slice_seconds),
         ms(woven.guard_seconds)
     ))

@@ -4,7 +4,8 @@
 //! it. After the device was created, attached or given another `al-extents`, no extent is, so the first
 //! trial pays for all of them, and later ones hardly for any. Trials are compared within their condition
 //! and point: data larger than the log costs such writes in every trial, which is an effect and no
-//! cold start. The burn-in warms the log, so only an experiment without one is accused.
+//! cold start. The burn-in warms the log, so only an experiment without one is accused. In a woven window
+//! an empty log slows all conditions alike, so no trial of one is accused.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -44,7 +45,7 @@ pub(super) fn checks(trials: &[Trial]) -> Vec<(usize, Check)> {
 
 /// Hosts and DRBD devices with files of the server.
 fn below_the_server(trial: &Trial) -> Vec<(&str, &str)> {
-    let Some(telemetry) = &trial.telemetry else { return Vec::new() };
+    let Some(telemetry) = trial.own_telemetry() else { return Vec::new() };
     let devices = telemetry
         .storage
         .iter()
@@ -63,7 +64,7 @@ fn samples<'a>(
     let mut groups: BTreeMap<(&str, String), Vec<Sample>> = BTreeMap::new();
     for (index, trial) in trials.iter().enumerate() {
         let place = trial.place.as_ref().filter(|place| !place.is_burn_in());
-        let observed = trial.telemetry.as_ref().and_then(|t| t.hosts.get(host));
+        let observed = trial.own_telemetry().and_then(|t| t.hosts.get(host));
         let Some((place, observed)) = place.zip(observed) else { continue };
         let writes = observed.devices.get(device).map(|d| d.writes_per_second);
         let log = observed.drbd.get(device).and_then(|d| d.al_writes_per_second);
@@ -106,6 +107,7 @@ fn judge((host, device): (&str, &str), group: &[Sample]) -> Option<Check> {
 mod tests {
     use super::*;
     use crate::analysis::test_support::trial;
+    use pgio_results::model::Woven;
     use pgio_results::telemetry::{Device, DeviceUse, DrbdUse, HostUse, Storage, Telemetry};
 
     /// Trials of 4 s with these writes to drbd0 and to its activity log per second, two conditions in turn.
@@ -145,6 +147,10 @@ mod tests {
         // Only the burn-in met the empty log.
         let mut trials = measured(&rates);
         trials[0].place.as_mut().unwrap().block = 0;
+        assert_eq!(checks(&trials), []);
+        // All conditions of the window met it.
+        let mut trials = measured(&rates);
+        trials.iter_mut().for_each(|t| t.woven = Some(Woven::default()));
         assert_eq!(checks(&trials), []);
     }
 

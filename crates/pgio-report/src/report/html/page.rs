@@ -38,6 +38,13 @@ impl<'a> Page<'a> {
         (1..).zip(&stored.trials).filter(move |(_, t)| of(t))
     }
 
+    /// The samples of the trial on this line, if there are any. Those of a woven window belong to no trial: they are
+    /// of all its conditions, in seconds of the whole window, and stored with the first of its trials.
+    pub(super) fn samples(&self, line: usize) -> Option<&'a Series> {
+        let own = self.stored.trials.get(line - 1)?.woven.is_none();
+        self.series.get(line - 1)?.as_ref().filter(|_| own)
+    }
+
     /// All trials of a condition at any point, without burn-in trials.
     pub(super) fn trials_anywhere(&self, condition: &str) -> impl Iterator<Item = &'a Trial> {
         let here = move |p: &TrialPosition| p.condition == condition && !p.is_burn_in();

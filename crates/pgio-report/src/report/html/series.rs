@@ -3,7 +3,8 @@
 //! Throughput has a small chart for each condition, all on one scale, with a line for each trial.
 //! Everything sampled beside it has one chart for each quantity, with a line for each condition:
 //! the mean of its trials that count. Throughput comes from the trials' timelines, the rest from
-//! their series files (`quantities`), which may be absent.
+//! their series files (`quantities`), which may be absent. Samples of a woven window are not drawn: they
+//! are of all its conditions together.
 
 mod quantities;
 
@@ -63,7 +64,8 @@ pub(super) fn section(page: &Page<'_>) -> Option<Section> {
         }
         @if !quantities.is_empty() {
             h3 { "Devices and server" }
-            p { "Means of the trials that count, a line for each condition." (omitted_blocks_note(page)) }
+            p { "Means of the trials that count, a line for each condition."
+                (woven_note(page)) (omitted_blocks_note(page)) }
             (page.looks.legend(page.conditions()))
             div.charts { @for (n, q) in (1..).zip(&quantities) { (quantity(page, n, q)) } }
         }
@@ -75,6 +77,14 @@ fn omitted_blocks_note(page: &Page<'_>) -> String {
     match block_step(page.stored) {
         1 => String::new(),
         n => format!(" Only one block in {n} is drawn, because there are too many trials."),
+    }
+}
+
+fn woven_note(page: &Page<'_>) -> &'static str {
+    if page.stored.trials.iter().any(|t| t.woven.is_some()) {
+        " Woven windows are left out: their samples are of all conditions together."
+    } else {
+        ""
     }
 }
 
@@ -124,9 +134,9 @@ fn throughput(
         id: format!("throughput-{n}"),
         title: format!("Throughput of {name} over time"),
         description: format!(
-            "{}: {unit} within the window; {}.",
+            "{}: {unit} within the window{}.",
             format::counted(trials.len(), "trial"),
-            describe_checkpoints(page, trials.iter().map(|(line, _)| *line))
+            describe_checkpoints(page, trials)
         ),
         height: HEIGHT,
         x: seconds(trials.iter().map(|(line, _)| page.stored.trials[line - 1].window.seconds)),
@@ -165,12 +175,13 @@ fn quantity(page: &Page<'_>, n: usize, q: &Quantity<'_>) -> Markup {
         format!("{name} {}", quantities::shown(mean, q.unit))
     });
     let means: Vec<String> = means.collect();
+    let own_windows = page.stored.trials.iter().filter(|t| t.woven.is_none());
     let frame = Frame {
         id: format!("quantity-{n}"),
         title: q.title.clone(),
         description: format!("Means over the window: {}.", means.join("; ")),
         height: HEIGHT,
-        x: seconds(page.stored.trials.iter().map(|t| t.window.seconds)),
+        x: seconds(own_windows.map(|t| t.window.seconds)),
         y: from_zero(top, q.unit),
     };
     let lines = html! { @for (name, points) in &q.lines {
@@ -207,14 +218,26 @@ fn quantity(page: &Page<'_>, n: usize, q: &Quantity<'_>) -> Markup {
 
 /// The events inside a trial's window.
 fn moments<'a>(page: &Page<'a>, line: usize) -> impl Iterator<Item = &'a Moment> {
-    let series = page.series.get(line - 1).and_then(Option::as_ref);
     let inside = |m: &&Moment| m.at >= 0.0;
-    series.into_iter().flat_map(|s| &s.moments).filter(inside)
+    page.samples(line).into_iter().flat_map(|s| &s.moments).filter(inside)
 }
 
-fn describe_checkpoints(page: &Page<'_>, lines: impl Iterator<Item = usize>) -> String {
-    let n = lines.flat_map(|l| moments(page, l)).filter(|m| m.what == CHECKPOINT).count();
-    if n == 0 { "no checkpoint".to_owned() } else { format::counted(n, CHECKPOINT) }
+/// `; 2 checkpoints`, with the number of trials that have samples if not all do; empty if none does.
+fn describe_checkpoints(page: &Page<'_>, trials: &[(usize, Points)]) -> String {
+    let lines = || trials.iter().map(|(line, _)| *line);
+    let sampled = lines().filter(|line| page.samples(*line).is_some()).count();
+    if sampled == 0 {
+        return String::new();
+    }
+    let ends = lines().flat_map(|line| moments(page, line)).filter(|m| m.what == CHECKPOINT);
+    let found = match ends.count() {
+        0 => "no checkpoint".to_owned(),
+        n => format::counted(n, CHECKPOINT),
+    };
+    if sampled == trials.len() {
+        return format!("; {found}");
+    }
+    format!("; {found} in the samples of {}", format::counted(sampled, "trial"))
 }
 
 /// A triangle for a checkpoint, a diamond for anything else.

@@ -6,8 +6,10 @@ use insta::assert_snapshot;
 
 use super::{Source, render};
 use crate::analysis::analyze;
-use crate::analysis::test_support::{demo, experiment, screened, set, swept};
+use crate::analysis::test_support::{demo, experiment, screened, set, swept, trial};
 use pgio_results::change::Change;
+use pgio_results::model::{Slice, Woven};
+use pgio_results::series::{Moment, Series, Track};
 use pgio_results::store::StoredExperiment;
 use pgio_results::sweep::SweepKind;
 use pgio_results::{Check, Outcome};
@@ -15,9 +17,43 @@ use pgio_results::{Check, Outcome};
 const EXPERIMENT: &str = "[experiment]\nname = \"</script><b>\"\n";
 
 fn page(stored: &StoredExperiment) -> String {
-    let series = vec![None; stored.trials.len()];
+    page_with_samples(stored, &vec![None; stored.trials.len()])
+}
+
+fn page_with_samples(stored: &StoredExperiment, series: &[Option<Series>]) -> String {
     let analysis = analyze(stored);
-    render(&Source { stored, analysis: &analysis, series: &series, experiment: EXPERIMENT })
+    render(&Source { stored, analysis: &analysis, series, experiment: EXPERIMENT })
+}
+
+/// Two blocks of `local` and its twin. Each trial has a timeline of 2 s and samples with a checkpoint at 1.2 s.
+fn observed() -> (StoredExperiment, Vec<Option<Series>>) {
+    let conditions = ["local", "local-aa"];
+    let mut trials = Vec::new();
+    for block in 1..=2 {
+        for condition in conditions {
+            let mut t = trial(condition, block, &[("commits_per_second", 100.0)]);
+            t.window.seconds = 2.0;
+            t.timeline = [1.0, 2.0]
+                .map(|at| Slice { at, seconds: 1.0, commits: 100, ..Slice::default() })
+                .to_vec();
+            trials.push(t);
+        }
+    }
+    let track = Track {
+        source: "server".to_owned(),
+        subject: String::new(),
+        name: "wal_bytes_per_second".to_owned(),
+        unit: "bytes/s".to_owned(),
+        at: vec![1.0, 2.0],
+        values: vec![Some(8192.0); 2],
+    };
+    let samples = Series {
+        tracks: vec![track],
+        moments: vec![Moment { at: 1.2, what: "checkpoint".to_owned() }],
+        ..Series::new(2.0)
+    };
+    let series = vec![Some(samples); trials.len()];
+    (experiment(&conditions, trials), series)
 }
 
 /// Landmarks, headings, captions and charts, one a line, in the order of the page.
@@ -182,4 +218,37 @@ fn every_chart_has_its_text() {
         });
         assert_eq!(texts.count(), charts);
     }
+}
+
+#[test]
+fn samples_of_a_woven_window_belong_to_no_condition() {
+    let (mut stored, series) = observed();
+    let plain = page_with_samples(&stored, &series);
+    assert_eq!(plain.matches("2 trials: commits/s within the window; 2 checkpoints.").count(), 2);
+    assert!(plain.contains("Devices and server") && plain.contains("class=\"moment\""));
+    assert!(!plain.contains("Woven windows are left out"));
+
+    for trial in &mut stored.trials {
+        trial.window.seconds = 8.0;
+        trial.woven = Some(Woven { window_seconds: 20.0, ..Woven::default() });
+    }
+    let woven = page_with_samples(&stored, &series);
+    // Nothing is known of checkpoints, so the text does not say that there was none.
+    assert_eq!(woven.matches("2 trials: commits/s within the window.").count(), 2);
+    for shared in ["Devices and server", "class=\"moment\"", "checkpoint ends"] {
+        assert!(!woven.contains(shared), "{shared}");
+    }
+
+    stored.trials[0].window.seconds = 2.0;
+    stored.trials[0].woven = None;
+    let both = page_with_samples(&stored, &series);
+    let known = "commits/s within the window; 1 checkpoint in the samples of 1 trial.";
+    assert_eq!(both.matches(known).count(), 1);
+    let (_, chart) = both.split_once("Means over the window: ").unwrap();
+    let (chart, _) = chart.split_once("</figure>").unwrap();
+    let (means, _) = chart.split_once("</desc>").unwrap();
+    assert!(means.starts_with("local ") && !means.contains("local-aa"), "{means}");
+    // The axis is that of the window of 2 s: its checkpoint lies at 60 %.
+    assert!(chart.contains("x1=\"60.00%\""), "{chart}");
+    assert!(both.contains("Woven windows are left out"));
 }

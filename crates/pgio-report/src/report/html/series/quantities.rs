@@ -2,7 +2,8 @@
 //!
 //! Only devices that hold the server's directories are shown, if these are known. A quantity that is
 //! always zero is omitted; a quantity of a standby only if it is zero on all standbys, so that these can
-//! be compared. Samples of several trials are averaged in at most [`BINS`] equal parts of the window.
+//! be compared. Samples of several trials are averaged in at most [`BINS`] equal parts of the window; those
+//! of woven windows are left out.
 
 use std::collections::BTreeMap;
 
@@ -58,8 +59,8 @@ fn is_standby(source: &str, subject: &str) -> bool {
 }
 
 fn tracks<'a>(page: &Page<'a>) -> impl Iterator<Item = &'a Track> {
-    let series: &'a [Option<pgio_results::series::Series>] = page.series;
-    series.iter().flatten().flat_map(|s| &s.tracks)
+    let lines = 1..=page.series.len();
+    lines.filter_map(move |line| page.samples(line)).flat_map(|s| &s.tracks)
 }
 
 fn is_wanted(page: &Page<'_>, track: &Track) -> bool {
@@ -128,8 +129,7 @@ fn roles(page: &Page<'_>, host: &str, device: &str) -> String {
 
 /// The mean over a condition's trials that count, by parts of the window.
 fn mean(page: &Page<'_>, condition: &str, (source, subject, name): Key<'_>) -> Points {
-    let series =
-        page.counted(condition).filter_map(|(line, _)| page.series.get(line - 1)?.as_ref());
+    let series = page.counted(condition).filter_map(|(line, _)| page.samples(line));
     let mut sums: BTreeMap<usize, (f64, u32)> = BTreeMap::new();
     let mut width = 0.0;
     for s in series {
