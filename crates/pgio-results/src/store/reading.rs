@@ -1,9 +1,11 @@
 //! Reads a stored experiment: complete, interrupted, or torn by a crash.
 //!
 //! [`read`] is for reports and puts names on one line. `resume` reads the records as they are, because it writes
-//! the manifest again.
+//! the manifest again. Code that compares a name from elsewhere with one that was read passes it through
+//! `printable::line` as well.
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::io::{BufRead, BufReader, ErrorKind, Read};
 use std::mem;
@@ -45,20 +47,21 @@ pub struct StoredExperiment {
 }
 
 impl StoredExperiment {
-    /// The same trials with another condition as the baseline. The A/A twin of the original
-    /// baseline becomes an ordinary condition, because it does not measure the noise of the new
-    /// baseline.
+    /// The same trials with another condition as the baseline, by its name as in the experiment file or as in
+    /// reports. The A/A twin of the original baseline becomes an ordinary condition, because it does not measure
+    /// the noise of the new baseline.
     pub fn with_baseline(mut self, baseline: &str) -> Result<StoredExperiment, NoSuchCondition> {
         let manifest = &mut self.manifest;
+        let baseline = printable::line(baseline);
         if baseline == manifest.baseline {
             return Ok(self);
         }
         if !manifest.conditions.iter().any(|c| c.name == baseline) {
             let known = manifest.conditions.iter().map(|c| c.name.clone()).collect();
-            return Err(NoSuchCondition { name: baseline.to_owned(), known });
+            return Err(NoSuchCondition { name: baseline.into_owned(), known });
         }
         manifest.aa = None;
-        manifest.own_baseline = Some(mem::replace(&mut manifest.baseline, baseline.to_owned()));
+        manifest.own_baseline = Some(mem::replace(&mut manifest.baseline, baseline.into_owned()));
         Ok(self)
     }
 }
@@ -192,7 +195,8 @@ pub fn experiments(dir: &Path) -> Result<Vec<PathBuf>, StoreError> {
     }
 }
 
-/// Reads a stored experiment and puts each name on one line: a line break in a name could forge a table row.
+/// Reads a stored experiment and puts each name on one line: a line break in a name could forge a table row. All
+/// places that name a condition have the same text, because they are compared.
 pub fn read(dir: &Path) -> Result<StoredExperiment, StoreError> {
     let manifest = read_manifest(dir)?;
     let file = open(dir, TRIALS)?.open_file(Path::new(TRIALS), TRIALS_LIMIT);
@@ -216,10 +220,33 @@ fn put_names_on_one_line(stored: &mut StoredExperiment) {
         one_line(&mut condition.name);
         condition.changes.iter_mut().flat_map(Change::texts_mut).for_each(one_line);
     }
-    for place in stored.trials.iter_mut().filter_map(|trial| trial.place.as_mut()) {
-        one_line(&mut place.experiment);
-        one_line(&mut place.condition);
+    put_keys_on_one_line(&mut manifest.built);
+    manifest.rules.judge.iter_mut().for_each(one_line);
+    if let Some(sweep) = &mut manifest.sweep {
+        sweep.at_middle_only.iter_mut().for_each(one_line);
     }
+    if let Some(screening) = &mut manifest.screening {
+        screening.cells.iter_mut().for_each(|cell| one_line(&mut cell.condition));
+    }
+    if let Some(calibration) = &mut manifest.weave {
+        let answers = calibration.tried.iter_mut().flat_map(|tried| &mut tried.answers);
+        answers.for_each(|answer| one_line(&mut answer.condition));
+    }
+    for trial in &mut stored.trials {
+        if let Some(place) = &mut trial.place {
+            one_line(&mut place.experiment);
+            one_line(&mut place.condition);
+        }
+        if let Some(woven) = &mut trial.woven {
+            put_keys_on_one_line(&mut woven.after);
+            put_keys_on_one_line(&mut woven.after_errors);
+        }
+    }
+}
+
+fn put_keys_on_one_line<T>(by_name: &mut BTreeMap<String, T>) {
+    let all = mem::take(by_name).into_iter();
+    *by_name = all.map(|(name, value)| (printable::line(&name).into_owned(), value)).collect();
 }
 
 /// The content of trials.jsonl.
@@ -267,7 +294,12 @@ pub(super) fn records(file: &File, path: &Path) -> Result<Records, StoreError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::store::{ConditionInfo, Store};
+    use crate::model::Woven;
+    use crate::screening::{DesignCell, DesignKind, Screening};
+    use crate::store::{
+        Calibration, CarryOver, CarryOverQuestion, ConditionInfo, LengthVerdict, Store, TriedLength,
+    };
+    use crate::sweep::{Sweep, SweepKind};
     use crate::test_support::{full_trial, manifest};
 
     #[test]
@@ -295,5 +327,67 @@ mod tests {
         assert_eq!([&place.experiment, &place.condition], [LINE; 2]);
         let (_, kept) = Store::resume(dir.path()).unwrap();
         assert_eq!((&kept.manifest, &kept.trials[0].place), (&stored, &trial.place));
+    }
+
+    #[test]
+    fn all_places_that_name_a_condition_are_read_alike() {
+        // With a zero-width joiner.
+        const NAME: &str = "o\u{200d}n";
+        const LINE: &str = "o\\u{200d}n";
+        let mut stored = manifest();
+        stored.conditions[1].name = NAME.to_owned();
+        stored.built = BTreeMap::from([(NAME.to_owned(), vec![Change::server("fsync", "on")])]);
+        stored.rules.judge = vec![NAME.to_owned()];
+        stored.sweep = Some(Sweep {
+            kind: SweepKind::Grid,
+            axes: Vec::new(),
+            points: Vec::new(),
+            at_middle_only: vec![NAME.to_owned()],
+        });
+        let cell = DesignCell { condition: NAME.to_owned(), high: Vec::new() };
+        let (design, factors) = (DesignKind::Full, Vec::new());
+        stored.screening = Some(Screening { design, factors, cells: vec![cell] });
+        let answer = CarryOver {
+            condition: NAME.to_owned(),
+            question: CarryOverQuestion::After,
+            ratio: 1.0,
+            low: 0.9,
+            high: 1.1,
+        };
+        let tried = TriedLength {
+            slice_seconds: 0.1,
+            slices: 10,
+            seconds: 2.0,
+            verdict: LengthVerdict::Agrees,
+            answers: vec![answer],
+        };
+        stored.weave = Some(Calibration { tried: vec![tried], ..Calibration::default() });
+        let mut trial = full_trial();
+        trial.place.as_mut().unwrap().condition = NAME.to_owned();
+        let rates = BTreeMap::from([(NAME.to_owned(), 1.0)]);
+        trial.woven = Some(Woven { after: rates.clone(), after_errors: rates, ..Woven::default() });
+        let dir = tempfile::tempdir().unwrap();
+        Store::create(dir.path(), "", &stored).unwrap().append(&trial).unwrap();
+
+        let read = read(dir.path()).unwrap();
+        let (m, trial) = (&read.manifest, &read.trials[0]);
+        assert!(m.rules.judges(&m.conditions[1].name, &m.primary_metric, true));
+        let woven = trial.woven.as_ref().unwrap();
+        let names = [
+            &m.conditions[1].name,
+            m.built.keys().next().unwrap(),
+            &m.rules.judge[0],
+            &m.sweep.as_ref().unwrap().at_middle_only[0],
+            &m.screening.as_ref().unwrap().cells[0].condition,
+            &m.weave.as_ref().unwrap().tried[0].answers[0].condition,
+            &trial.place.as_ref().unwrap().condition,
+            woven.after.keys().next().unwrap(),
+            woven.after_errors.keys().next().unwrap(),
+        ];
+        assert_eq!(names, [LINE; 9]);
+        // The user may write the name of the experiment file or that of a report.
+        for name in [NAME, LINE] {
+            assert_eq!(read.clone().with_baseline(name).unwrap().manifest.baseline, LINE);
+        }
     }
 }

@@ -53,12 +53,14 @@ pub(super) struct Args {
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
+    // Results are read with their names on one line.
+    let experiment = args.experiment.as_deref().map(printable::line);
+    let experiment = experiment.as_deref();
     let runs = match &args.store {
-        Some(dsn) => stored(dsn, args.experiment.as_deref())?,
+        Some(dsn) => stored(dsn, experiment)?,
         None => directories::read_runs(&args.dirs)?,
     };
-    let question =
-        Question { experiment: args.experiment.as_deref(), metric: args.metric.as_deref() };
+    let question = Question { experiment, metric: args.metric.as_deref() };
     let history = history::history(runs, question)?;
     let rendered = render(&history, args.format);
     match &args.out {

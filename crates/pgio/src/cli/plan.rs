@@ -75,9 +75,11 @@ fn plan_from(job: &Job, dir: &Path, margin: f64) -> Result<Plan, Failure> {
             "run a pilot of the file as it is",
         ));
     }
-    // The comparisons that the file asks for are those that will be judged.
+    // The comparisons that the file asks for are those that will be judged. Results are read with their names
+    // on one line.
     let question = &job.experiment.rules.question;
-    stored.manifest.rules.judge.clone_from(&question.judge);
+    let judge = question.judge.iter().map(|name| printable::line(name).into_owned());
+    stored.manifest.rules.judge = judge.collect();
     stored.manifest.rules.also_judge.clone_from(&question.also_judge);
     let found = plan(&stored, margin, job.experiment.blocks);
     let mut found = found.map_err(|why| refused(why.to_string()))?;

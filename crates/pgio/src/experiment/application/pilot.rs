@@ -4,6 +4,7 @@
 //! primary metric and workload must be the same; other differences are only listed, because noise and
 //! duration may depend on them. `pgio_report::analysis::pilot` plans from the pilot.
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -46,8 +47,8 @@ pub fn workload_of<'a>(job: &'a Job, manifest: &Manifest) -> Option<&'a Workload
     }
 }
 
-/// Describes what makes the results those of another experiment; empty for a pilot of this one. `text`
-/// is the file that is stored with the results.
+/// Describes what makes the results those of another experiment; empty for a pilot of this one. `stored` was read
+/// with its names on one line; `text` is the file that is stored with the results.
 pub fn mismatches(
     job: &Job,
     spec: &WorkloadSpec,
@@ -61,7 +62,7 @@ pub fn mismatches(
             found.push(format!("{what} was `{was}` and is `{is}`"));
         }
     };
-    compare("the baseline", &manifest.baseline, &e.baseline);
+    compare("the baseline", &manifest.baseline, &printable::line(&e.baseline));
     if let Some(trial) = stored.trials.first() {
         let default = trial.workload.primary_metric.as_str();
         let is = e.primary.as_deref().unwrap_or(default);
@@ -117,17 +118,20 @@ fn condition_mismatches(
     let sweep = sweep(&job.experiment, spec)?;
     let at_middle = |point| sweep.as_ref().is_none_or(|s| s.middle() == point);
     let cells = cells(job, spec)?;
-    let now: BTreeMap<&str, Vec<String>> = cells
+    let now: BTreeMap<Cow<'_, str>, Vec<String>> = cells
         .iter()
         .filter(|c| at_middle(&c.cell.point))
         .map(|c| {
             let changes = treatment::changes(&c.treatments);
-            (c.cell.condition.as_str(), changes.iter().map(ToString::to_string).collect())
+            let texts =
+                changes.iter().map(|change| printable::line(&change.to_string()).into_owned());
+            (printable::line(&c.cell.condition), texts.collect())
         })
         .collect();
     let then: BTreeMap<&str, Vec<String>> =
         manifest.conditions.iter().map(|c| (c.name.as_str(), c.treatments())).collect();
-    let names: BTreeSet<&str> = then.keys().chain(now.keys()).copied().collect();
+    let names: BTreeSet<&str> =
+        then.keys().copied().chain(now.keys().map(|name| &**name)).collect();
     let list = |changes: &[String]| match changes {
         [] => "nothing".to_owned(),
         some => some.join(", "),
@@ -150,6 +154,7 @@ mod tests {
     use super::*;
     use crate::experiment::application::manifest::manifest;
     use crate::experiment::application::test_support::{COMMITS, first, job};
+    use pgio_results::store::{self, Store};
     use pgio_results::test_support::full_trial;
 
     /// Results of this file, of one trial.
@@ -224,6 +229,23 @@ mod tests {
         let found = mismatches(&job, spec, &stored, Some(&text)).unwrap();
         let changes = "the condition `on` changed nothing and now changes synchronous_commit = on";
         assert_eq!(found, [changes]);
+    }
+
+    #[test]
+    fn conditions_with_invisible_characters_are_recognized() {
+        // With a zero-width joiner; the first condition is the baseline.
+        let condition =
+            "[[condition]]\nname = 'o\u{200d}ff'\npostgres = { synchronous_commit = 'off' }\n";
+        let text = format!("{COMMITS}{condition}");
+        let (written, file) = pilot(&text);
+        let dir = tempfile::tempdir().unwrap();
+        let mut results = Store::create(dir.path(), &file, &written.manifest).unwrap();
+        results.append(&written.trials[0]).unwrap();
+        let stored = store::read(dir.path()).unwrap();
+        assert_eq!(stored.manifest.baseline, "o\\u{200d}ff");
+        let job = job(&text);
+        let spec = &job.experiment.workloads[0];
+        assert_eq!(mismatches(&job, spec, &stored, Some(&file)).unwrap(), [""; 0]);
     }
 
     #[test]
