@@ -73,6 +73,11 @@ impl LineStyle {
         format!("c{} d{}", self.color, self.dash)
     }
 
+    /// The same without dashes.
+    pub(super) fn solid(self) -> LineStyle {
+        LineStyle { dash: 0, ..self }
+    }
+
     /// The mark at a place of a chart, with a text for the pointer that rests on it.
     pub(super) fn mark(self, across: f64, y: f64, tip: &str) -> Markup {
         const SHAPES: [&str; 6] = [

@@ -3,6 +3,8 @@
 "use strict";
 (() => {
   const DASHES = [[], [7, 4], [2, 3], [9, 3, 2, 3]];
+  // As `.void` in page.css.
+  const EXCLUDED = { color: "--quiet", dash: [1.5, 3], width: 1.25 };
   const color = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
   const digits = (v) => v.toLocaleString("en", { maximumSignificantDigits: 4 });
 
@@ -22,6 +24,12 @@
     return Number((100 * (1 - left)).toFixed(Math.ceil(x))).toString();
   };
 
+  // The places of values between two missing ones, which no line shows.
+  const alone = (values) => {
+    const known = [...values.keys()].filter((i) => values[i] !== undefined);
+    return known.filter((i, at) => values[i] != null && values[known[at - 1]] == null && values[known[at + 1]] == null);
+  };
+
   const options = (data, width, height) => {
     const across = data.x === "percentile";
     const runs = data.x === "run";
@@ -35,15 +43,19 @@
       font: "12px system-ui, sans-serif",
       ...more,
     });
-    const line = (l) => ({
-      label: l.label,
-      stroke: () => color("--c" + l.color),
-      dash: DASHES[l.dash],
-      width: 1.75,
-      spanGaps: true,
-      points: { show: false },
-      value: (_, v) => value(v, data.unit),
-    });
+    const line = (l) => {
+      const look = l.excluded ? EXCLUDED : { color: "--c" + l.color, dash: DASHES[l.dash], width: 1.75 };
+      return {
+        label: l.label,
+        stroke: () => color(look.color),
+        dash: look.dash,
+        width: look.width,
+        // A missing value breaks the line, as in the SVG.
+        spanGaps: false,
+        points: { show: false, filter: (u, n, _, gaps) => (gaps?.length ? alone(u.data[n]) : null) },
+        value: (_, v) => value(v, data.unit),
+      };
+    };
     const marks = (u) => {
       const { ctx, bbox } = u;
       ctx.save();
@@ -137,7 +149,9 @@
       hide(true);
       figure.insertBefore(box, bar);
       const tables = data.lines.map((l) => [l.x, l.y]);
-      const joined = tables.length > 1 ? uPlot.join(tables) : tables[0];
+      // Lines that have no point where another line has one continue there. Mode 2 (NULL_EXPAND) widens a missing
+      // value to the points beside it, so that none of these is drawn into the gap.
+      const joined = tables.length > 1 ? uPlot.join(tables, tables.map(() => [2, 2])) : tables[0];
       live = new uPlot(options(data, box.clientWidth, height), joined, box);
       box.addEventListener("keydown", (e) => {
         if (!keys[e.key] || e.ctrlKey || e.metaKey || e.altKey) return;

@@ -150,11 +150,15 @@ fn throughput(
     let marks = html! { @for (line, m) in moments() {
         (moment(&frame, m, &format!("trial {line}: {} at {:.1} s", m.what, m.at)))
     } };
+    let zoomed = |(line, points): &(usize, Points)| {
+        let drawn = Line::new(format!("trial {line}"), look.solid(), points);
+        if counts(*line) { drawn } else { drawn.excluded() }
+    };
     let zoom = Zoom {
         x: "seconds",
         unit: unit.to_owned(),
         logarithmic: false,
-        lines: trials.iter().map(|(l, p)| Line::new(format!("trial {l}"), look, p)).collect(),
+        lines: trials.iter().map(zoomed).collect(),
         marks: moments().map(|(_, m)| Mark { at: m.at, what: m.what.clone() }).collect(),
     };
     html! {

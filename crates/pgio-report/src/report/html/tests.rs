@@ -252,3 +252,27 @@ fn samples_of_a_woven_window_belong_to_no_condition() {
     assert!(chart.contains("x1=\"60.00%\""), "{chart}");
     assert!(both.contains("Woven windows are left out"));
 }
+
+#[test]
+fn a_zoomed_chart_has_the_lines_of_its_picture() {
+    let (mut stored, series) = observed();
+    stored.trials[1].checks.push(Check::invalid("standby", "it went away", "look at its log"));
+    let page = page_with_samples(&stored, &series);
+    let (_, chart) = page.split_once("<figcaption>local-aa</figcaption>").unwrap();
+    let (chart, _) = chart.split_once("</figure>").unwrap();
+    let (picture, data) = chart.split_once("<script").unwrap();
+    assert_eq!(picture.matches("class=\"line void\"").count(), 1);
+    assert_eq!(picture.matches("class=\"line c0 thin\"").count(), 1);
+    let (_, data) = data.split_once('>').unwrap();
+    let (data, _) = data.split_once("</script>").unwrap();
+    let data: serde_json::Value = serde_json::from_str(data).unwrap();
+    let lines = data["lines"].as_array().unwrap();
+    let excluded: Vec<bool> = lines.iter().map(|line| line["excluded"] == true).collect();
+    assert_eq!(excluded, [true, false]);
+    assert!(lines.iter().all(|line| line["dash"] == 0), "{lines:?}");
+    // The script draws such a line as the style sheet does, and breaks lines where the picture does.
+    let style = ".void { stroke: var(--quiet); stroke-width: 1.25; stroke-dasharray: 1.5 3; }";
+    assert!(page.contains(style));
+    assert!(page.contains("{ color: \"--quiet\", dash: [1.5, 3], width: 1.25 }"));
+    assert!(page.contains("spanGaps: false") && page.contains("tables.map(() => [2, 2])"));
+}

@@ -23,6 +23,9 @@ pub(super) struct Line {
     label: String,
     color: usize,
     dash: usize,
+    /// Whether it is of a trial that does not count: gray and dotted in place of `color` and `dash`.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    excluded: bool,
     x: Vec<f64>,
     y: Vec<Option<f64>>,
 }
@@ -38,7 +41,11 @@ impl Line {
     pub(super) fn new(label: String, look: LineStyle, points: &[(f64, Option<f64>)]) -> Line {
         let x = points.iter().map(|(x, _)| rounded(*x)).collect();
         let y = points.iter().map(|(_, y)| y.filter(|y| y.is_finite()).map(rounded)).collect();
-        Line { label, color: look.color, dash: look.dash, x, y }
+        Line { label, color: look.color, dash: look.dash, excluded: false, x, y }
+    }
+
+    pub(super) fn excluded(self) -> Line {
+        Line { excluded: true, ..self }
     }
 }
 
