@@ -1,18 +1,20 @@
-//! Reads keys from flags and pgio.conf, and resolves connection parameters, printing their warnings. Connects to the
-//! results database.
+//! Reads keys from flags and pgio.conf, and resolves connection parameters, printing their warnings. Refuses a database
+//! in which a run is at work, and connects to the results database.
 
 use std::io::ErrorKind;
 use std::path::Path;
 
 use postgres::Client;
 
-use super::exit::{CONNECT, FILES, Failure};
+use super::exit::{CONNECT, FILES, Failure, Outcome, REFUSED};
 use super::flags::{KeyedCommand, Source};
 use super::output;
 use crate::config::experiment::limits::FILE_BYTES;
 use crate::config::{ConnectString, Layer, pgio_conf};
+use crate::dataset;
 use crate::experiment::connection::{self, ConnectionKeys};
-use crate::pg::server;
+use crate::experiment::error::LiveError;
+use crate::pg::{leftovers, server};
 use pgio_connect::ConnectParams;
 use pgio_results::files;
 
@@ -54,6 +56,26 @@ pub fn params_of(keys: &ConnectionKeys, run_id: &str) -> Result<ConnectParams, F
 
 pub fn params(text: &ConnectString, run_id: &str) -> Result<ConnectParams, Failure> {
     Ok(connection::params_with_warnings(text, run_id, &mut output::warn)?)
+}
+
+/// Refuses while another run is at work in the database: its tables must be neither dropped nor replaced.
+pub(super) fn refuse_live_runs(
+    admin: &mut Client,
+    database: &str,
+    params: &ConnectParams,
+) -> Outcome {
+    let runs = leftovers::live_runs(admin, &[database.to_owned()]).map_err(LiveError::from)?;
+    if runs.is_empty() {
+        return Ok(());
+    }
+    // It may be loading, which has an error of its own.
+    dataset::refuse_while_loading(admin)?;
+    let message = format!(
+        "run {} is at work in {}: wait until it ends, or interrupt it (Ctrl-C, `kill -INT`)",
+        runs.join(", "),
+        params.describe()
+    );
+    Err(Failure::message(REFUSED, message))
 }
 
 /// Connects to a results database, which is not a server under test.

@@ -2,18 +2,13 @@
 
 use std::io::{self, IsTerminal};
 
-use postgres::Client;
-
 use super::exit::{Failure, Outcome, REFUSED};
 use super::flags::{ForDestroy, Source};
 use super::{connection, output};
 use crate::dataset::{self, lines, mark};
 use crate::experiment::admin::open_admin;
-use crate::experiment::error::LiveError;
 use crate::experiment::state;
-use crate::pg::leftovers;
 use crate::pg::server;
-use pgio_connect::ConnectParams;
 use pgio_results::units::human;
 
 #[derive(Debug, clap::Args)]
@@ -31,7 +26,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let params = connection::params_of(&keys, &run_id)?;
     let (mut admin, found) = open_admin(&params, &run_id)?;
     server::check_database(&found, keys.layer.dbname.as_deref())?;
-    refuse_live_runs(&mut admin, &found.info.database, &params)?;
+    connection::refuse_live_runs(&mut admin, &found.info.database, &params)?;
     let bytes = dataset::size(&mut admin).unwrap_or(0);
     let tables = mark::find(&mut admin)
         .map_or(0, |all| all.into_iter().filter(|named| named.mark.is_some()).count());
@@ -51,7 +46,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         }
     }
     // The answer may have taken a while.
-    refuse_live_runs(&mut admin, &found.info.database, &params)?;
+    connection::refuse_live_runs(&mut admin, &found.info.database, &params)?;
     let destroyed = dataset::destroy(&mut admin)?;
     if destroyed.dropped.is_empty() {
         output::line("No pgio tables found.");
@@ -64,20 +59,4 @@ pub(super) fn run(args: &Args) -> Outcome {
         output::line(&format!("Kept, not created by pgio: {kept}."));
     }
     Ok(())
-}
-
-/// The tables that a run works on are not leftovers.
-fn refuse_live_runs(admin: &mut Client, database: &str, params: &ConnectParams) -> Outcome {
-    let runs = leftovers::live_runs(admin, &[database.to_owned()]).map_err(LiveError::from)?;
-    if runs.is_empty() {
-        return Ok(());
-    }
-    // It may be loading, which has an error of its own.
-    dataset::refuse_while_loading(admin)?;
-    let message = format!(
-        "run {} is at work in {}: wait until it ends, or interrupt it (Ctrl-C, `kill -INT`)",
-        runs.join(", "),
-        params.describe()
-    );
-    Err(Failure::message(REFUSED, message))
 }

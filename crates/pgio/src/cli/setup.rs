@@ -33,6 +33,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let stop = signals::stop_on_signals()?;
     let (mut admin, found) = open_admin(&params, &run_id)?;
     server::check_database(&found, keys.layer.dbname.as_deref())?;
+    connection::refuse_live_runs(&mut admin, &found.info.database, &params)?;
     output::warn_all(&found.warnings);
 
     output::line(&lines::job_info(&spec.scale, spec.tables));

@@ -302,12 +302,14 @@ fn roles_that_may_not(major: u32) {
 
 #[test]
 fn setup_refuses_a_missing_tablespace_schema_or_free_space() {
-    let setup = |arguments: &[&str]| unchanged(loaded(), &[&["setup"], arguments].concat());
+    // The runs of other tests in a shared database would be a reason of their own to refuse.
+    let db = TestDatabase::new(INSTALLED);
+    let setup = |arguments: &[&str]| unchanged(&db, &[&["setup"], arguments].concat());
     setup(&["--scale", "8M", "--tablespace", "nowhere"])
         .assert_refused(REFUSED, &["tablespace nowhere does not exist"]);
     setup(&["--scale", "8T", "--num-schemas", "64"])
         .assert_refused(REFUSED, &["free", "use a smaller SCALE or fewer tables"]);
-    let nowhere = format!("dbname={} options='-c search_path=nowhere'", loaded().database);
+    let nowhere = format!("dbname={} options='-c search_path=nowhere'", db.database);
     setup(&["--connect-string", &nowhere]).assert_refused(REFUSED, &["search_path"]);
 }
 

@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use pgio::config::{KEYS, experiment, pgio_conf};
+use pgio::pg::private::PrivateCluster;
 use serde_json::Value;
 
-use crate::fixture::{INSTALLED, connect, pgio, shared_pair, shared_primary};
+use crate::fixture::{INSTALLED, connect, pgio, shared_pair, spec};
 use crate::schema;
 use crate::workdir::{NEIGHBOR_CHECKS, tolerance_args};
 
@@ -345,9 +346,9 @@ fn sysbench() {
 
 #[test]
 fn the_pgio_conf() {
-    let primary = shared_primary(INSTALLED);
     // The file names the database, which a private cluster has; host, port and user come from the
-    // environment, as with psql.
+    // environment, as with psql. A run of another test in that database would refuse the setup.
+    let primary = PrivateCluster::start(&spec(INSTALLED)).unwrap();
     let dir = tempfile::tempdir().unwrap();
     fs::write(dir.path().join("pgio.conf"), example("pgio.conf")).unwrap();
     let pgio = || {

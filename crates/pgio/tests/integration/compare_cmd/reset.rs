@@ -190,12 +190,16 @@ fn a_database_keeps_its_name_whatever_interrupts_its_re_creation() {
 }
 
 #[test]
-fn tables_that_a_run_works_on_are_not_destroyed() {
+fn tables_that_a_run_works_on_are_neither_destroyed_nor_replaced() {
     let (dir, dsn) = loaded(INSTALLED);
     let keys = "reset = \"checkpoint\"";
     let long = slob(&dsn, keys).replace("200ms", "60s");
     let mut running = dir.start_compare(&long);
     running.wait_until("at work", || active_sessions(&dsn) > 0);
+    let before = oids(&dsn);
+    let setup = ["setup", "--scale", "8M", "--num-schemas", "2", "--connect-string", &dsn];
+    dir.pgio(&setup).expect(4, &["is at work in"]);
+    assert_eq!(oids(&dsn), before);
     let destroy = ["destroy", "--yes", "--connect-string", &dsn];
     dir.pgio(&destroy).expect(4, &["is at work in"]);
     assert_eq!(text(&dsn, "SELECT count(*)::text FROM pgio2"), "1024");
