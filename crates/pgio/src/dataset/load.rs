@@ -162,7 +162,8 @@ enum Update {
     Loaded(Part),
 }
 
-/// Loads the parts with `spec.streams` streams; a part starts as soon as a stream is free.
+/// Loads all parts of the spec with [`LoadSpec::concurrent`] streams; a part starts as soon as a stream is
+/// free.
 fn load_parts(
     admin: &mut Client,
     connect: Connect<'_>,
@@ -171,7 +172,7 @@ fn load_parts(
     on_update: &mut dyn FnMut(Update),
 ) -> Result<(), DatasetError> {
     let queue = Queue { parts, next: AtomicU32::new(0), sessions: Mutex::default() };
-    let streams = (shared.spec.streams.max(1) as usize).min(parts.len());
+    let streams = shared.spec.concurrent();
     let (mut finished, mut tables_finished) = (0, 0);
     let mut failure = None;
     thread::scope(|scope| {

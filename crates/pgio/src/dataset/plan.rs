@@ -39,8 +39,9 @@ pub struct LoadSpec {
 }
 
 impl LoadSpec {
-    pub fn concurrent(&self) -> u32 {
-        self.streams.clamp(1, self.tables.max(1))
+    /// Returns the number of streams that load at the same time; pgio_base and pgio_scan occupy one too.
+    pub fn concurrent(&self) -> usize {
+        (self.streams.max(1) as usize).min(self.parts().len())
     }
 
     pub fn parts(&self) -> Vec<Part> {
@@ -105,7 +106,9 @@ impl LoadSpec {
 
     /// Returns the temporary space for sorting during index creation.
     pub fn sort_bytes(&self) -> u64 {
-        u64::from(self.concurrent()) * self.blocks * SORT_ROW_BYTES
+        // Only pgio1 to pgioN have an index.
+        let sorts = u64::from(self.streams.clamp(1, self.tables.max(1)));
+        sorts * self.blocks * SORT_ROW_BYTES
     }
 
     pub(super) fn mark(&self, part: Part) -> Mark {
@@ -148,7 +151,8 @@ mod tests {
         assert_eq!(spec.heap_bytes(Part::Table(1)), 200 << 20);
         assert_eq!(spec.heap_bytes(Part::Base).div_ceil(1 << 20), 29);
         assert_eq!(spec.parts(), [Part::Base, Part::Table(1), Part::Table(2)]);
-        assert_eq!(spec.concurrent(), 2);
+        assert_eq!(spec.concurrent(), 3);
+        assert_eq!(spec.sort_bytes(), 2 * 25_600 * 24);
         assert_eq!(spec.total_heap_bytes(), (400 << 20) + 25_600 * 1171);
         assert_eq!(spec.wal_bytes(), 3 * 25_600 * 1200);
     }

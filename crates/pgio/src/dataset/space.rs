@@ -41,7 +41,7 @@ pub struct DiskNeeds {
 pub fn estimate(spec: &LoadSpec, former: &[(Part, u64)], wal: WalRetention) -> DiskNeeds {
     let former: HashMap<Part, u64> = former.iter().copied().collect();
     let freed = |part: Part| former.get(&part).copied().unwrap_or(0);
-    let streams = spec.concurrent() as usize;
+    let streams = spec.concurrent();
     let (mut added, mut peak) = (0_u64, 0);
     let parts = spec.parts();
     for (at, part) in parts.iter().enumerate() {
@@ -226,6 +226,15 @@ mod tests {
         assert_eq!(mib(&spec(4, 4), &former), 802);
         assert_eq!(mib(&spec(4, 2), &former), 402);
         assert_eq!(mib(&spec(4, 1), &former), 202);
+    }
+
+    #[test]
+    fn a_scan_table_and_a_table_are_replaced_at_the_same_time() {
+        let with_scan =
+            |streams| LoadSpec { scan: Some("200M".parse().unwrap()), ..spec(1, streams) };
+        let former = [(Part::Scan, 200 * MIB), (Part::Table(1), 200 * MIB)];
+        assert_eq!(mib(&with_scan(2), &former), 400);
+        assert_eq!(mib(&with_scan(1), &former), 200);
     }
 
     #[test]
