@@ -73,9 +73,16 @@ pub enum DatasetError {
     #[error("the database contains no data set; create one with `pgio setup`")]
     NoDataset,
     #[error(
-        "{missing} is missing: the data set has {found} of {requested} tables; load them with `pgio setup`, or set NUM_SCHEMAS={found}"
+        "{missing} is missing: the data set has {found} of {requested} tables; load them with `pgio setup`{}",
+        fewer_tables(*usable)
     )]
-    Missing { missing: String, found: u32, requested: u32 },
+    Missing {
+        missing: String,
+        found: u32,
+        /// Number of tables before the missing one.
+        usable: u32,
+        requested: u32,
+    },
     #[error(
         "{table} belongs to another load than {first} ({found}, not {expected}); load all tables again with `pgio setup`"
     )]
@@ -106,6 +113,14 @@ pub enum DatasetError {
     NotRecreatable { name: String, why: String },
     #[error("cannot {doing}")]
     Postgres { doing: String, source: postgres::Error },
+}
+
+/// Returns the alternative to a load: fewer tables, if the first ones exist.
+fn fewer_tables(usable: u32) -> String {
+    match usable {
+        0 => String::new(),
+        n => format!(", or set NUM_SCHEMAS={n}"),
+    }
 }
 
 impl DatasetError {

@@ -120,11 +120,24 @@ pub fn check_for_run(
     check(&schema, &states.collect::<Vec<_>>(), tables, blocks)
 }
 
-/// Reads the mark of the first table; `None` if there is no data set.
-pub fn read_mark(client: &mut Client) -> Result<Option<Mark>, DatasetError> {
+/// Reads the mark of the first table, which any run uses.
+pub fn read_mark(client: &mut Client) -> Result<Mark, DatasetError> {
+    let schema = current_schema(client)?;
     let found = mark::find(client).map_err(|e| DatasetError::from_pg("find", "the data set", e))?;
-    let first = |n: mark::Named| n.mark.filter(|_| n.part == Part::Table(1));
-    Ok(found.into_iter().find_map(first))
+    mark_of_first(&schema, &found)
+}
+
+fn mark_of_first(schema: &str, named: &[mark::Named]) -> Result<Mark, DatasetError> {
+    let first = Part::Table(1);
+    if let Some(found) = named.iter().find(|n| n.part == first) {
+        let (schema, name) = (schema.to_owned(), first.to_string());
+        return found.mark.clone().ok_or(DatasetError::NotOurs { schema, name });
+    }
+    let is_table = |n: &&mark::Named| matches!(n.part, Part::Table(_));
+    let found = named.iter().filter(is_table).filter(|n| n.mark.is_some()).count() as u32;
+    let any = named.iter().find_map(|n| n.mark.as_ref()).ok_or(DatasetError::NoDataset)?;
+    let (missing, requested) = (first.to_string(), any.tables);
+    Err(DatasetError::Missing { missing, found, usable: 0, requested })
 }
 
 /// Returns the specification of the existing data set, to load it again; `None` if there is none.
@@ -287,10 +300,10 @@ fn check_same_load(schema: &str, states: &[TableState], tables: u32) -> Result<M
     }
     let (first, _) = set.ok_or(DatasetError::NoDataset)?;
     let parts = states.iter().map(|s| Some(s.part)).chain([None]);
-    let mut expected = (1..=tables).map(Part::Table).zip(parts);
-    if let Some((missing, _)) = expected.find(|(part, found)| Some(*part) != *found) {
-        let (missing, found) = (missing.to_string(), states.len() as u32);
-        return Err(DatasetError::Missing { missing, found, requested: tables });
+    let mut expected = (1..=tables).zip(parts);
+    if let Some((n, _)) = expected.find(|(n, found)| Some(Part::Table(*n)) != *found) {
+        let (missing, found) = (Part::Table(n).to_string(), states.len() as u32);
+        return Err(DatasetError::Missing { missing, found, usable: n - 1, requested: tables });
     }
     Ok(first.clone())
 }

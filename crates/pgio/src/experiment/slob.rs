@@ -52,7 +52,7 @@ pub fn load(
 /// Returns `slob` with the given keys, with the data set's mark as defaults, verified against the tables, and
 /// warnings.
 pub fn loaded(layer: Layer, admin: &mut Client) -> Result<(Slob, Vec<Warning>), SlobError> {
-    let mark = verify::read_mark(admin)?.ok_or(DatasetError::NoDataset)?;
+    let mark = verify::read_mark(admin)?;
     let asked = layer.clone();
     let settings = settings_on(&mark, layer)?;
     let found = dataset::check_for_run(admin, settings.tables(), Some(settings.scale.blocks()))?;

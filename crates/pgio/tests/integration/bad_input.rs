@@ -145,6 +145,9 @@ fn run_refuses_altered_tables_and_names_the_fault() {
         .assert_refused(REFUSED, &["public.pgio2 exists but was not created by this pgio"]);
     change("DROP TABLE pgio2");
     run().assert_refused(REFUSED, &["pgio2 is missing", "set NUM_SCHEMAS=1"]);
+    change("COMMENT ON TABLE pgio1 IS NULL");
+    run().assert_refused(REFUSED, &["public.pgio1 exists but was not created by this pgio"]);
+    change("DROP TABLE pgio1");
 
     // From two loads.
     let other = TestDatabase::new(INSTALLED);

@@ -204,8 +204,11 @@ fn a_load_replaces_marked_tables_and_drops_surplus_ones() {
     assert_eq!(loaded.dropped, ["pgio3", "pgio4"]);
     let mut client = connect(&conninfo);
     assert_eq!(tables(&mut client), "pgio1 pgio2 pgio_base");
-    let mark = verify::read_mark(&mut client).unwrap().unwrap();
+    let mark = verify::read_mark(&mut client).unwrap();
     assert_eq!((mark.blocks, mark.seed, mark.tables, &*mark.scale), (1500, 7, 2, "1500"));
+    client.batch_execute("DROP TABLE pgio1").unwrap();
+    let error = verify::read_mark(&mut client).unwrap_err();
+    assert!(matches!(error, DatasetError::Missing { found: 1, requested: 2, .. }), "{error}");
 }
 
 #[test]
@@ -213,7 +216,7 @@ fn a_run_accepts_only_a_matching_data_set() {
     let conninfo = database(INSTALLED);
     let mut client = connect(&conninfo);
     assert!(matches!(check_for_run(&mut client, 1, None), Err(DatasetError::NoDataset)));
-    assert_eq!(verify::read_mark(&mut client).unwrap(), None);
+    assert!(matches!(verify::read_mark(&mut client), Err(DatasetError::NoDataset)));
     load(&conninfo, &spec(2, 1024));
     let found = check_for_run(&mut client, 2, Some(1000)).unwrap();
     assert_eq!((found.blocks, found.mark.blocks, &*found.schema), (1000, 1024, "public"));

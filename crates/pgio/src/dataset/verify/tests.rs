@@ -122,6 +122,32 @@ fn unlogged_tables_cause_a_warning() {
 }
 
 #[test]
+fn a_run_learns_why_the_first_table_has_no_mark() {
+    let named = |part, marked: bool| mark::Named {
+        part,
+        mark: state(1).mark.filter(|_| marked),
+        owner: "ada".to_owned(),
+        owned: true,
+        bytes: 1,
+    };
+    let refusal = |all: &[mark::Named]| mark_of_first("public", all).unwrap_err().to_string();
+    let [one, two, three] = [1, 2, 3].map(Part::Table);
+    assert_eq!(mark_of_first("public", &[named(one, true)]).unwrap().tables, 4);
+    insta::assert_snapshot!(refusal(&[]), @"the database contains no data set; create one with `pgio setup`");
+    insta::assert_snapshot!(refusal(&[named(one, false), named(two, true)]), @"public.pgio1 exists but was not created by this pgio (its comment lacks the mark); drop it if you do not need it, for example if the original pgio created it, or use another database or schema");
+    insta::assert_snapshot!(refusal(&[named(two, true), named(three, true), named(Part::Base, true)]), @"pgio1 is missing: the data set has 2 of 4 tables; load them with `pgio setup`");
+    // A user's table of another number is no data set.
+    insta::assert_snapshot!(refusal(&[named(two, false)]), @"the database contains no data set; create one with `pgio setup`");
+}
+
+#[test]
+fn only_the_tables_before_a_missing_one_are_usable() {
+    let gap = verdict(&[state(1), state(3)], 3, None);
+    insta::assert_snapshot!(gap, @"pgio2 is missing: the data set has 2 of 3 tables; load them with `pgio setup`, or set NUM_SCHEMAS=1");
+    insta::assert_snapshot!(verdict(&[state(2)], 2, None), @"pgio1 is missing: the data set has 1 of 2 tables; load them with `pgio setup`");
+}
+
+#[test]
 fn mismatches_are_refused_with_the_reason() {
     let one = [state(1)];
     insta::assert_snapshot!(verdict(&[], 2, None), @"the database contains no data set; create one with `pgio setup`");

@@ -3,8 +3,8 @@
 use postgres::{Client, Row};
 
 use super::subject::{Subject, Work};
-use crate::dataset::{self, Dataset, verify};
-use crate::experiment::slob;
+use crate::dataset::{self, Dataset, DatasetError, verify};
+use crate::experiment::slob::{self, SlobError};
 use crate::pg::words;
 use pgio_results::Check;
 use pgio_results::units::{BLOCK_BYTES, human};
@@ -25,9 +25,8 @@ pub(super) fn judge(
                 let buffers: i64 = row.get("shared_buffers");
                 checks.push(check_cache(found.used_bytes(), buffers.unsigned_abs(), memory));
             }
-            Err(text) => {
-                let remedy = "load it with `pgio setup`, or correct the keys";
-                checks.push(Check::invalid("data-set", text, remedy));
+            Err(error) => {
+                checks.push(Check::invalid("data-set", words::sentence(&error), remedy(&error)));
             }
         }
     }
@@ -41,15 +40,25 @@ pub(super) fn judge(
     distinct
 }
 
-fn find_data_set(work: &Work, client: &mut Client) -> Result<Dataset, String> {
-    let sentence = |error: dataset::DatasetError| words::sentence(&error);
-    let mark = verify::read_mark(client).map_err(sentence)?;
-    let mark = mark.ok_or_else(|| words::sentence(&dataset::DatasetError::NoDataset))?;
-    let settings = slob::settings_on(&mark, work.layer.clone()).map_err(|e| words::sentence(&e))?;
+fn find_data_set(work: &Work, client: &mut Client) -> Result<Dataset, SlobError> {
+    let mark = verify::read_mark(client)?;
+    let settings = slob::settings_on(&mark, work.layer.clone())?;
     let blocks = Some(settings.scale.blocks());
-    let found = dataset::check_for_run(client, settings.tables(), blocks).map_err(sentence)?;
-    found.check_keys(&work.layer).map_err(sentence)?;
+    let found = dataset::check_for_run(client, settings.tables(), blocks)?;
+    found.check_keys(&work.layer)?;
     Ok(found)
+}
+
+/// `pgio setup` would refuse a user's table as well.
+fn remedy(error: &SlobError) -> &'static str {
+    match error {
+        SlobError::Dataset(DatasetError::NotOurs { .. }) => {
+            "drop the table if you do not need it, or use another database or schema"
+        }
+        SlobError::Dataset(_) | SlobError::Resolve(_) | SlobError::Engine(_) => {
+            "load it with `pgio setup`, or correct the keys"
+        }
+    }
 }
 
 fn check_data_set(found: &Dataset) -> Check {
@@ -117,6 +126,14 @@ mod tests {
         let whole = Dataset { blocks: 524_288, ..found };
         assert_eq!(check_data_set(&whole).message, "2 tables of 4 GiB");
         assert_eq!(whole.used_bytes(), 9 << 30);
+    }
+
+    #[test]
+    fn a_users_table_is_not_to_be_loaded_over() {
+        let (schema, name) = ("public".to_owned(), "pgio1".to_owned());
+        let foreign = DatasetError::NotOurs { schema, name };
+        assert!(!remedy(&foreign.into()).contains("pgio setup"));
+        assert!(remedy(&DatasetError::NoDataset.into()).contains("pgio setup"));
     }
 
     #[test]
