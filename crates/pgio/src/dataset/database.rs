@@ -20,7 +20,7 @@ pub struct Database {
     /// Options of CREATE DATABASE after the owner.
     options: String,
     settings: Vec<Setting>,
-    /// GRANT statements with `{database}`; absent if the privileges are the defaults.
+    /// GRANT statements with `{database}`; absent if the privileges are the defaults, empty if all were revoked.
     grants: Option<Vec<String>>,
     comment: Option<String>,
 }
@@ -87,7 +87,7 @@ pub fn describe(client: &mut Client, private: bool) -> Result<Database, DatasetE
     Ok(Database {
         options: options(&columns, &encoding, &tablespace),
         settings: settings(client, &name)?,
-        grants: grants(client, &name)?,
+        grants: grants(client, &name, &columns["datacl"])?,
         comment: row.get("comment"),
         owner,
         name,
@@ -168,7 +168,16 @@ fn settings(client: &mut Client, database: &str) -> Result<Vec<Setting>, Dataset
 
 const SET_LOCALLY: &str = "SELECT set_config($1, $2, true)";
 
-fn grants(client: &mut Client, database: &str) -> Result<Option<Vec<String>>, DatasetError> {
+/// Returns the statements that restore the privileges. `acl` is null if these are the defaults, and an empty
+/// array if all were revoked; the query returns no row for either.
+fn grants(
+    client: &mut Client,
+    database: &str,
+    acl: &serde_json::Value,
+) -> Result<Option<Vec<String>>, DatasetError> {
+    if acl.is_null() {
+        return Ok(None);
+    }
     let failed = |e| DatasetError::from_pg("read", "the database's privileges", e);
     let rows = client.query(sql::DATABASE_GRANTS, &[]).map_err(failed)?;
     if rows.iter().any(|row| !row.get::<_, bool>("by_owner")) {
@@ -180,7 +189,7 @@ fn grants(client: &mut Client, database: &str) -> Result<Option<Vec<String>>, Da
         let option = if row.get("grantable") { " WITH GRANT OPTION" } else { "" };
         format!("GRANT {privilege} ON DATABASE {{database}} TO {grantee}{option}")
     };
-    Ok((!rows.is_empty()).then(|| rows.iter().map(grant).collect()))
+    Ok(Some(rows.iter().map(grant).collect()))
 }
 
 /// Re-creates the database, empty. `client` must be connected to another database of the same server,

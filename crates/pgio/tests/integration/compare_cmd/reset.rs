@@ -1,5 +1,6 @@
 //! `reset =`: the same data before each trial, and no database dropped that holds anything else.
 
+use pgio::dataset::database;
 use pgio::pg::private::PrivateCluster;
 
 use crate::fixture::{INSTALLED, NEWEST, connect, fresh_database, shared_primary, spec};
@@ -136,6 +137,26 @@ fn a_recreated_database_has_the_same_properties() {
             format!("SELECT count(*)::text FROM pg_database WHERE datname = '{name}_pgio_new'");
         assert_eq!(text(&dsn, &left), "0");
     }
+}
+
+#[test]
+fn a_recreated_database_has_no_privilege_that_was_revoked() {
+    let server = shared_primary(INSTALLED);
+    let dsn = fresh_database(server);
+    let acl = "SELECT coalesce(datacl::text, 'defaults') FROM pg_database \
+               WHERE datname = current_database()";
+    let mut client = connect(&dsn);
+    let row = client.query_one("SELECT current_database()::text", &[]).unwrap();
+    let name: String = row.get(0);
+    client
+        .batch_execute(&format!(
+            "REVOKE ALL ON DATABASE {name} FROM PUBLIC; REVOKE ALL ON DATABASE {name} FROM CURRENT_USER"
+        ))
+        .unwrap();
+    let described = database::describe(&mut client, true).unwrap();
+    drop(client);
+    database::recreate(&mut connect(&server.primary_conninfo()), &described).unwrap();
+    assert_eq!(text(&dsn, acl), "{}");
 }
 
 #[test]
