@@ -148,6 +148,11 @@ fn only_the_tables_before_a_missing_one_are_usable() {
 }
 
 #[test]
+fn a_table_that_a_crash_emptied_is_reported_as_empty() {
+    insta::assert_snapshot!(verdict(&changed(|s| s.pages = 0), 2, None), @"pgio2 should have 1024 rows but has 0; load again with `pgio setup`");
+}
+
+#[test]
 fn mismatches_are_refused_with_the_reason() {
     let one = [state(1)];
     insta::assert_snapshot!(verdict(&[], 2, None), @"the database contains no data set; create one with `pgio setup`");
