@@ -133,10 +133,43 @@ fn layer(job: &Job, spec: &BackgroundSpec) -> Layer {
     spec.work.layer.clone().over(job.base_keys.layer.clone())
 }
 
-/// Checks the keys as far as possible without a server.
-pub(super) fn check(job: &Job) -> Result<(), OpenError> {
-    for spec in &job.experiment.background {
+/// Checks the keys of work on servers that do not exist yet. On `servers`, a data set's mark supplies absent keys, so
+/// [`check_on`] checks them there.
+pub(super) fn check(job: &Job, servers: &BTreeMap<String, TargetServer>) -> Result<(), OpenError> {
+    for spec in job.experiment.background.iter().filter(|b| !servers.contains_key(&b.target)) {
         workloads::check_keys(spec.work.kind, layer(job, spec))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::experiment::application::servers;
+    use crate::experiment::application::test_support::{COMMITS, job};
+    use crate::host::Hosts;
+
+    /// Checks background work with these keys on this target.
+    fn checked(target: &str, keys: &str) -> Result<(), String> {
+        let head = COMMITS.replace("private = true", target);
+        let job = job(&format!(
+            "{head}[[background]]\ntarget = 'target'\nconditions = ['on']\nkind = 'slob'\n{keys}\n"
+        ));
+        let params = servers::params(&job, "7", &mut |_| {}).unwrap();
+        let servers = servers::existing_servers(&job.experiment, params, &Hosts::new());
+        check(&job, &servers).map_err(|error| error.to_string())
+    }
+
+    #[test]
+    fn keys_are_completed_with_defaults_only_where_no_server_exists() {
+        let hot = "hot_table = 3\nhot_table_pct = 50";
+        let half = "fillfactor = 50";
+        let existing = "dsn = 'host=h user=u dbname=d'";
+        assert_eq!(checked(existing, hot), Ok(()), "the data set may have three tables");
+        assert_eq!(checked(existing, half), Ok(()), "its rows may be wide enough");
+        let error = checked("private = true", hot).unwrap_err();
+        assert!(error.contains("HOT_TABLE is 3, but the number of tables is 1"), "{error}");
+        let error = checked("private = true", half).unwrap_err();
+        assert!(error.to_uppercase().contains("FILLFACTOR"), "{error}");
+    }
 }

@@ -52,8 +52,8 @@ pub fn validate(
     }
     let hosts = servers::hosts(&job.experiment)?;
     rights::check(job, &hosts)?;
-    background::check(job)?;
     let servers = servers::existing_servers(&job.experiment, params, &hosts);
+    background::check(job, &servers)?;
     let neighbors = background::check_on(job, &servers, &Stop::new(), observe)?;
     for workload in &job.experiment.workloads {
         validate_workload(job, workload, &servers, &hosts, &neighbors, observe)?;
