@@ -150,11 +150,11 @@ pub(super) fn workload(
             }
         }
     }
-    if layer.run_time.is_some() && layer.transactions.is_some() {
-        return Err(section.error("transactions", "conflicts with run_time; keep only one of them"));
-    }
-    if layer.run_time.is_some() && layer.work_loop.is_some() {
-        return Err(section.error("work_loop", "conflicts with run_time; keep only one of them"));
+    // `layer` holds no list yet, and the values of a list of `work_loop` would replace the time.
+    for key in ["transactions", "work_loop"] {
+        if section.has("run_time") && section.has(key) {
+            return Err(section.error(key, "conflicts with run_time; keep only one of them"));
+        }
     }
     axis::set_middle(section, &mut axes)?;
     let middle = axes.iter().map(|axis| axis.values[axis.middle].layer.clone());

@@ -27,6 +27,14 @@ fn faulty_workloads_are_refused_with_line_and_key() {
             "4: workload.transactions: conflicts with run_time; keep only one of them",
         ),
         (
+            "[workload]\nrun_time = \"10s\"\nwork_loop = 100",
+            "3: workload.work_loop: conflicts with run_time; keep only one of them",
+        ),
+        (
+            "[workload]\nrun_time = \"10s\"\nwork_loop = [100, 1000]",
+            "3: workload.work_loop: conflicts with run_time; keep only one of them",
+        ),
+        (
             "[[workload]]\nkind = 'slob'\n[[workload]]\nkind = 'slob'",
             "3: workload.name: `slob` is the name of two workloads; use different names",
         ),
