@@ -74,12 +74,17 @@ pub(super) fn parse(
             workload.layer.warmup = Some(Duration::ZERO);
         }
         fill_in(&mut workload.layer, warmup, duration);
-        if workloads.iter().any(|earlier| earlier.name == workload.name) {
-            let message =
-                format!("`{}` is the name of two workloads; use different names", workload.name);
-            return Err(section.error("name", message));
+        // After the split, because each test has a name of its own.
+        for workload in split_tests(workload) {
+            if workloads.iter().any(|earlier| earlier.name == workload.name) {
+                let message = format!(
+                    "`{}` is the name of two workloads; use different names",
+                    workload.name
+                );
+                return Err(section.error("name", message));
+            }
+            workloads.push(workload);
         }
-        workloads.extend(split_tests(workload));
     }
     if workloads.is_empty() {
         let mut layer = Layer::default();

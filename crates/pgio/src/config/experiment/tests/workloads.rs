@@ -39,6 +39,15 @@ fn faulty_workloads_are_refused_with_line_and_key() {
             "3: workload.name: `slob` is the name of two workloads; use different names",
         ),
         (
+            "[[workload]]\nname = 'device-latency'\nkind = 'device'\ntest = 'latency'\n\
+             [[workload]]\nkind = 'device'",
+            "5: workload.name: `device-latency` is the name of two workloads; use different names",
+        ),
+        (
+            "[[workload]]\nkind = 'device'\n[[workload]]\nkind = 'device'",
+            "3: workload.name: `device-throughput` is the name of two workloads; use different names",
+        ),
+        (
             "[workload]\nname = '../../x'",
             "2: workload.name: must be usable as a directory name: letters a to z and A to Z, digits, \
              `_`, `-`, `.` and inner spaces, at most 64 characters, not beginning with `.` or `-`",
