@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use benchmath::factorial::Design;
 
-use super::condition::Condition;
+use super::condition::{Condition, TreatmentSpec};
 use super::factor::{self, FactorSpec};
 use super::limits;
 use super::section::Section;
@@ -70,7 +70,9 @@ pub(super) fn parse(
     }
     let design = design(head, kind, factors.len())?;
     refuse_comparisons(head, kind)?;
-    Ok(Some(ScreeningSpec { kind, factors, design }))
+    let screening = ScreeningSpec { kind, factors, design };
+    screening.check_treatments(root)?;
+    Ok(Some(screening))
 }
 
 fn kind(head: &Section<'_>) -> Result<DesignKind, ConfigError> {
@@ -181,19 +183,33 @@ impl ScreeningSpec {
         Err(head.error("baseline", message))
     }
 
+    /// Refuses a cell whose factors have more treatments together than a condition may have.
+    fn check_treatments(&self, root: &Section<'_>) -> Result<(), ConfigError> {
+        let counts = self.design.cells().iter().map(|levels| self.treatments(levels).count());
+        let (most, limit) = (counts.max().unwrap_or(0), limits::TREATMENTS);
+        if most > limit {
+            let message = format!("makes a condition of {most} treatments; the maximum is {limit}");
+            return Err(root.error("factor", message));
+        }
+        Ok(())
+    }
+
     /// Returns the conditions: one for each cell of the design.
     pub(super) fn conditions(&self, targets: &BTreeMap<String, Target>) -> Vec<Condition> {
         let condition = |(n, levels): (usize, &Vec<bool>)| Condition {
             name: self.name(n, levels),
             target: targets.keys().next().cloned(),
             further_targets: Vec::new(),
-            treatments: (self.factors.iter().zip(levels))
-                .flat_map(|(factor, high)| if *high { &factor.high } else { &factor.low })
-                .cloned()
-                .collect(),
+            treatments: self.treatments(levels).cloned().collect(),
             sweep: true,
         };
         self.design.cells().iter().enumerate().map(condition).collect()
+    }
+
+    /// Returns the treatments of a cell: those of each factor's level.
+    fn treatments<'a>(&'a self, levels: &'a [bool]) -> impl Iterator<Item = &'a TreatmentSpec> {
+        let pairs = self.factors.iter().zip(levels);
+        pairs.flat_map(|(factor, high)| if *high { &factor.high } else { &factor.low })
     }
 
     fn name(&self, n: usize, levels: &[bool]) -> String {

@@ -178,3 +178,18 @@ fn factors_exclude_what_belongs_to_conditions() {
     let limited = "[experiment]\ndesign = 'full'\ncells_limit = 128\n".to_owned() + &settings(7);
     assert_eq!(read(&limited).conditions.len(), 128);
 }
+
+#[test]
+fn a_cell_has_at_most_as_many_treatments_as_a_condition() {
+    let throttles = vec!["{ write_iops = 100 }"; 30].join(", ");
+    let factor = |name: &str| {
+        format!("[[factor]]\nname = '{name}'\nlow = {{}}\nhigh = {{ throttle = [{throttles}] }}\n")
+    };
+    let two = factor("a") + &factor("b");
+    assert_eq!(
+        error(&two),
+        "x.toml:1: factor: makes a condition of 60 treatments; the maximum is 50"
+    );
+    let single = read(&format!("[experiment]\ndesign = 'one-at-a-time'\n{two}"));
+    assert_eq!(single.conditions.len(), 3, "no condition has both");
+}
