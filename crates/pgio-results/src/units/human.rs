@@ -57,7 +57,8 @@ pub fn latency(nanoseconds: f64) -> String {
     }
 }
 
-fn with_unit(value: f64, unit: &str) -> String {
+/// `12,830 blocks/s`, from the number and what follows it, here ` blocks/s`
+pub fn with_unit(value: f64, unit: &str) -> String {
     if value.is_finite() { format!("{}{unit}", significant(value)) } else { NO_NUMBER.to_owned() }
 }
 

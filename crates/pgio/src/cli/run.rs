@@ -13,16 +13,18 @@ use jiff::tz::TimeZone;
 use super::exit::{FILES, Failure, Outcome, TRIAL};
 use super::flags::{ForRun, Source};
 use super::output::{self, Status};
+use super::progress::words::named_rate;
 use super::{connection, signals};
 use crate::config::nearest;
 use crate::config::resolve::Extent;
 use crate::experiment::application::single::{
     self, OpenedRun, SingleEvent, SingleResult, SingleRun,
 };
+use crate::workload::Progress;
 use pgio_connect::ConnectParams;
 use pgio_report::report::{classic, session_detail, trial as trial_report};
 use pgio_results::model::{CheckVerdict, Outcome as Ended, Trial};
-use pgio_results::units::{self, human};
+use pgio_results::units;
 use pgio_results::{checks, store, wire};
 
 #[derive(Debug, clap::Args)]
@@ -130,12 +132,20 @@ impl Display {
                 }
             }
             SingleEvent::Progress(progress) => {
-                let rate = progress.block_visits as f64 / progress.elapsed.max(1e-3);
-                let (elapsed, rate) = (progress.elapsed, human::rate(rate));
-                self.status.show(&format!("{elapsed:.0}{} s, {rate} blocks/s", self.length));
+                self.status.show(&progress_line(progress, &self.length));
             }
             SingleEvent::Ended => self.status.clear(),
         }
+    }
+}
+
+/// Returns the line that a terminal shows while the sessions work; `length` as in [`Display`].
+fn progress_line(progress: &Progress, length: &str) -> String {
+    let time = format!("{:.0}{length} s", progress.elapsed);
+    match named_rate("block_visits_per_second", progress) {
+        Some(rate) => format!("{time}, {rate}"),
+        // No counts have arrived yet.
+        None => time,
     }
 }
 
@@ -199,4 +209,20 @@ fn write_classic_files(dir: &Path, opened: &mut OpenedRun<'_>, trial: &Trial) ->
         store::write_durably(&file, &printable::lines(&text))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_progress_line_shows_the_rate_of_the_counts_that_arrived() {
+        let at = |progress: Progress| progress_line(&progress, " of 120");
+        assert_eq!(at(Progress { elapsed: 0.9, ..Progress::default() }), "1 of 120 s");
+        let covered = Progress { elapsed: 2.9, covered: 2.0, ..Progress::default() };
+        let visits = Progress { block_visits: 20_000, commits: 600, ..covered };
+        assert_eq!(at(visits), "3 of 120 s, 10,000 blocks/s", "not 6,897");
+        let scans = Progress { blocks_scanned: 4000, ..covered };
+        assert_eq!(at(scans), "3 of 120 s, 2,000 blocks/s", "not 0");
+    }
 }

@@ -2,19 +2,32 @@
 
 use std::time::Duration;
 
-use crate::workload::Progress;
+use crate::workload::{Counted, Progress};
+use pgio_results::metrics;
 use pgio_results::model::Trial;
 use pgio_results::units::human;
 
 /// Returns the primary metric if it is a rate, else the rate that the work counts; none if it
 /// counts nothing while running.
 pub(crate) fn rate(primary: &str, progress: &Progress) -> Option<String> {
-    let counted = progress.primary_count(primary)?;
-    let value = f64::from(counted.unit) * progress.per_second(counted.count)?;
+    let (counted, value) = mean_rate(primary, progress)?;
     Some(match counted.unit {
         60 => human::rate_per_minute(value),
         _ => human::rate(value),
     })
+}
+
+/// Returns the same rate with the name of what is counted, for a line that does not say what the primary metric is.
+pub(crate) fn named_rate(primary: &str, progress: &Progress) -> Option<String> {
+    let (counted, value) = mean_rate(primary, progress)?;
+    let unit = metrics::definition(counted.metric)?.unit;
+    Some(human::with_unit(value, &format!(" {unit}")))
+}
+
+/// Returns what is counted, and its mean rate in the unit of the metric.
+fn mean_rate(primary: &str, progress: &Progress) -> Option<(Counted, f64)> {
+    let counted = progress.primary_count(primary)?;
+    Some((counted, f64::from(counted.unit) * progress.per_second(counted.count)?))
 }
 
 /// The rate of a complete trial: the primary metric if it is one, else what the work counts.
@@ -93,5 +106,8 @@ mod tests {
         let scans = Progress { covered: 2.0, blocks_scanned: 4000, ..Progress::default() };
         assert_eq!(rate("blocks_scanned_per_second", &scans).unwrap(), "2,000/s");
         assert_eq!(rate("device_latency", &Progress::default()), None);
+        let named = |primary, progress| named_rate(primary, progress).unwrap();
+        assert_eq!(named("commits_per_second", &progress), "3,300 commits/s");
+        assert_eq!(named("messages_per_minute", &mail), "1,500 messages/min");
     }
 }
