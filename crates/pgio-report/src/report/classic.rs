@@ -22,7 +22,8 @@ pub struct Head {
     pub connect_string: String,
     pub shared_buffers: String,
     pub tables: u32,
-    pub sessions_per_table: u32,
+    /// From [`sessions_per_table`].
+    pub sessions_per_table: String,
     /// As requested, such as `200M`.
     pub scale: String,
     pub blocks_per_table: u64,
@@ -118,11 +119,20 @@ fn date(started_at: &str, zone: &TimeZone) -> String {
 }
 
 /// Tables, and sessions on each.
-fn shape(trial: &Trial) -> (u32, u32) {
+fn shape(trial: &Trial) -> (u32, String) {
     let tables = trial.dataset.as_ref().map_or(1, |d| d.tables).max(1);
-    let sessions = trial.sessions.len() as u32;
-    // Fewer than tables are still one on each, in turn.
-    (tables, (sessions / tables).max(sessions.min(1)))
+    (tables, sessions_per_table(trial.sessions.len() as u32, tables))
+}
+
+/// Returns the number of sessions on each of the tables, of which there is at least one: `2`, or `1 to 2` if the
+/// first tables have one more.
+pub fn sessions_per_table(sessions: u32, tables: u32) -> String {
+    match (sessions / tables, sessions % tables) {
+        // Fewer than tables are still one on each, in turn.
+        (0, _) => sessions.min(1).to_string(),
+        (each, 0) => each.to_string(),
+        (each, _) => format!("{each} to {}", each + 1),
+    }
 }
 
 #[cfg(test)]
@@ -186,6 +196,19 @@ mod tests {
         trial.metrics.insert("riops".to_owned(), metric(5032.999));
         let printed = tail(&trial);
         assert!(printed.contains("Run time: 120 seconds. RIOPS >5032< "), "{printed}");
+    }
+
+    #[test]
+    fn sessions_that_do_not_divide_evenly_are_a_range() {
+        let on_four = |sessions| sessions_per_table(sessions, 4);
+        assert_eq!([0, 3, 4, 6, 8, 11].map(on_four), ["0", "1", "1", "1 to 2", "2", "2 to 3"]);
+        let mut trial = classic_trial();
+        trial.dataset.as_mut().unwrap().tables = 4;
+        trial.sessions = vec![trial.sessions[0].clone(); 6];
+        let printed = head(&Head::new(&trial, "pgio"), false, &TimeZone::UTC);
+        assert!(printed.contains("Testing 4 schemas with 1 to 2 thread(s) accessing"), "{printed}");
+        assert!(printed.contains("4 schema(s) will be accessed by 1 to 2 thread(s) each.\n"));
+        assert!(tail(&trial).contains("pgio. 4 schemas, 1 to 2 threads(each). Run time"));
     }
 
     #[test]

@@ -106,7 +106,7 @@ fn head(opened: &OpenedRun<'_>, connect_string: String) -> classic::Head {
         connect_string,
         shared_buffers: opened.server.info.shared_buffers.clone(),
         tables: settings.tables(),
-        sessions_per_table: (settings.sessions() / settings.tables()).max(1),
+        sessions_per_table: classic::sessions_per_table(settings.sessions(), settings.tables()),
         scale: settings.scale.to_string(),
         blocks_per_table: settings.scale.blocks(),
     }
