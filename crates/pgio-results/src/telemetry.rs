@@ -354,6 +354,21 @@ pub struct StandbyLag {
     pub storage: Option<Storage>,
 }
 
+/// Separates the states in [`StandbyLag::sync_state`].
+const THEN: &str = ", then ";
+
+impl StandbyLag {
+    /// Joins the states in which a standby was seen, for `sync_state`.
+    pub fn join_states(states: &[&str]) -> String {
+        states.join(THEN)
+    }
+
+    /// Whether commits could wait for it at some time.
+    pub fn was_synchronous(&self) -> bool {
+        self.sync_state.split(THEN).any(|state| matches!(state, "sync" | "quorum"))
+    }
+}
+
 /// Times that determine the cost of a commit, measured without PostgreSQL, in seconds.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -5,21 +5,24 @@
 //! least as much, and `off` for nothing. Concurrent commits share flushes, so the prediction holds for a
 //! single session. The probes run before any treatment, so there is no prediction if a condition or the
 //! baseline changes anything that they do not cover, such as a device limit, even if both do, or if a
-//! probe is missing. The delay of a link treatment is included, and so is a primary that does not flush
-//! (fsync = off).
+//! probe is missing, or if a synchronous standby may have been hidden from the role. The delay of a link
+//! treatment is included, and so is a primary that does not flush (fsync = off).
 
 use benchmath::summary;
 
 use crate::analysis::factors::differing_factors;
 use crate::analysis::pairing::Arm;
 use pgio_results::Trial;
-use pgio_results::change::{Change, Subject};
+use pgio_results::change::{Change, Subject, fact};
+use pgio_results::model::Facts;
 use pgio_results::store::ConditionInfo;
-use pgio_results::telemetry::Probes;
+use pgio_results::telemetry::{Probes, StandbyLag};
 use pgio_results::units::human;
 use serde::{Deserialize, Serialize};
 
 const SETTING: &str = "synchronous_commit";
+/// The setting that makes commits wait for standbys.
+const STANDBY_NAMES: &str = "synchronous_standby_names";
 
 /// The latency predicted from flush and round trip, as measured without PostgreSQL.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -59,7 +62,7 @@ pub(super) fn predict(class: &str, ours: Side<'_, '_>, theirs: Side<'_, '_>) -> 
     if from == "remote_apply" {
         return None;
     }
-    let replicated = ours.1.valid().any(has_synchronous_standby);
+    let replicated = has_synchronous_standby(ours.1);
     let (more, less) = without_common(&steps(&level, replicated)?, &steps(&from, replicated)?);
     let trials: Vec<&Trial> = ours.1.valid().chain(theirs.1.valid()).collect();
     let added = words(&trials, &more, "")?.join(" + ");
@@ -84,7 +87,7 @@ pub(super) fn predict(class: &str, ours: Side<'_, '_>, theirs: Side<'_, '_>) -> 
 fn is_predictable(info: &ConditionInfo) -> bool {
     let is_covered = |change: &Change| match &change.subject {
         Subject::Link { .. } => true,
-        _ => [SETTING, "fsync", "synchronous_standby_names"].iter().any(|s| change.sets(s)),
+        _ => [SETTING, "fsync", STANDBY_NAMES].iter().any(|s| change.sets(s)),
     };
     info.changes.iter().all(is_covered)
 }
@@ -95,7 +98,7 @@ pub(crate) fn alone(info: &ConditionInfo, arm: &Arm<'_>) -> Option<Predicted> {
         return None;
     }
     let level = level((info, arm))?;
-    let steps = steps(&level, arm.valid().any(has_synchronous_standby))?;
+    let steps = steps(&level, has_synchronous_standby(arm))?;
     let trials: Vec<&Trial> = arm.valid().collect();
     let mut from = words(&trials, &steps, "")?;
     if from.is_empty() {
@@ -161,17 +164,42 @@ fn level((info, arm): Side<'_, '_>) -> Option<String> {
     })
 }
 
-/// Without a synchronous standby, the remote levels wait only for the local flush.
-fn has_synchronous_standby(trial: &Trial) -> bool {
-    let standbys = trial.telemetry.iter().flat_map(|t| t.standbys.values());
-    standbys.into_iter().any(|s| matches!(s.sync_state.as_str(), "sync" | "quorum"))
+/// Whether any trial had a synchronous standby; `None` if unknown.
+fn has_synchronous_standby(arm: &Arm<'_>) -> Option<bool> {
+    let mut found = Some(false);
+    for trial in arm.valid() {
+        match waits_for_standby(trial) {
+            Some(true) => return Some(true),
+            known => found = found.and(known),
+        }
+    }
+    found
 }
 
-fn steps(level: &str, replicated: bool) -> Option<Vec<Step>> {
+fn waits_for_standby(trial: &Trial) -> Option<bool> {
+    let standbys = || trial.telemetry.iter().flat_map(|t| t.standbys.values());
+    if standbys().any(StandbyLag::was_synchronous) {
+        return Some(true);
+    }
+    // A role without pg_monitor sees the state of no standby, so one that is seen means that none is hidden.
+    let sees_all = standbys().any(|standby| standby.from.is_none());
+    let names = fact::setting(STANDBY_NAMES);
+    // Only settings that are not the default are stored, and the default is empty.
+    let requires_none = |facts: &Facts| {
+        let is_known = facts.keys().any(|name| fact::is_setting(name));
+        is_known && facts.get(&names).is_none_or(|names| names.trim().is_empty())
+    };
+    let none_required = requires_none(&trial.environment)
+        && trial.targets.values().all(|target| requires_none(&target.environment));
+    (sees_all || none_required).then_some(false)
+}
+
+/// Without a synchronous standby, the remote levels wait only for the local flush.
+fn steps(level: &str, replicated: Option<bool>) -> Option<Vec<Step>> {
     Some(match level {
         "off" => Vec::new(),
         "local" => vec![Step::Flush],
-        "on" | "remote_write" | "remote_apply" if !replicated => vec![Step::Flush],
+        "on" | "remote_write" | "remote_apply" if !replicated? => vec![Step::Flush],
         "remote_write" => vec![Step::Flush, Step::RoundTrip],
         "on" | "remote_apply" => vec![Step::Flush, Step::RoundTrip, Step::StandbyFlush],
         _ => return None,

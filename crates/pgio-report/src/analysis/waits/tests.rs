@@ -1,5 +1,7 @@
 //! Divided by hand and by machine.
 
+use std::sync::Arc;
+
 use proptest::prelude::*;
 
 use super::*;
@@ -222,6 +224,37 @@ fn the_ratio_of_totals_is_held_by_its_interval() {
     assert!((925..=975).contains(&held), "{held}");
 }
 
+fn store_setting(trial: &mut pgio_results::Trial, name: &str, value: &str) {
+    let facts = Arc::make_mut(&mut trial.environment);
+    facts.insert(format!("setting.{name}"), value.to_owned());
+}
+
+/// A role without pg_monitor sees no standby; the setting tells whether one can be synchronous.
+#[test]
+fn no_prediction_if_a_synchronous_standby_may_be_hidden() {
+    let with = |setting: Option<(&str, &str)>, sync_state: Option<&str>| {
+        let mut stored = replicated(3);
+        for t in &mut stored.trials {
+            let standbys = &mut t.telemetry.as_mut().unwrap().standbys;
+            standbys.retain(|_, _| sync_state.is_some());
+            for standby in standbys.values_mut() {
+                standby.sync_state = sync_state.unwrap_or_default().to_owned();
+            }
+            if let Some((name, value)) = setting {
+                store_setting(t, name, value);
+            }
+        }
+        let found = analyze(&stored).decomposition_differences.remove(0).predicted;
+        found.map(|p| (p.seconds * 1e6).round() as i64)
+    };
+    let named = Some(("synchronous_standby_names", "s1"));
+    assert_eq!(with(named, None), None, "it may be hidden");
+    assert_eq!(with(None, None), None, "an older result without settings");
+    assert_eq!(with(Some(("work_mem", "64MB")), None), Some(0), "none is named");
+    assert_eq!(with(None, Some("async")), Some(0), "nothing is hidden");
+    assert_eq!(with(named, Some("potential, then sync")), Some(900));
+}
+
 #[test]
 fn predicted_differences_depend_on_synchronous_commit() {
     let with = |baseline: &str, condition: &str, standby: bool| {
@@ -232,6 +265,7 @@ fn predicted_differences_depend_on_synchronous_commit() {
         if !standby {
             stored.trials.iter_mut().for_each(|t| {
                 t.telemetry.as_mut().unwrap().standbys.clear();
+                store_setting(t, "synchronous_standby_names", "");
             });
         }
         let found = analyze(&stored).decomposition_differences.remove(0).predicted;

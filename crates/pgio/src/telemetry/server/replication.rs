@@ -93,7 +93,7 @@ fn lag(inside: &[&Standby]) -> StandbyLag {
     let mut states: Vec<&str> = inside.iter().map(|s| s.sync_state.as_str()).collect();
     states.dedup();
     StandbyLag {
-        sync_state: states.join(", then "),
+        sync_state: StandbyLag::join_states(&states),
         mean_bytes_behind: mean(REPLAY_BYTES),
         max_bytes_behind: values(REPLAY_BYTES).reduce(f64::max),
         write_seconds: mean(WRITE_LAG),
@@ -138,5 +138,13 @@ mod tests {
             (&vec![-1.0, 0.5, 1.0], &vec![Some(9.0), Some(0.5), None])
         );
         assert!(tracks.iter().all(|t| t.name != "flush_lag"), "the server never reported it");
+    }
+
+    #[test]
+    fn a_standby_that_was_promoted_to_sync_was_synchronous() {
+        let [potential, sync] = ["potential", "sync"].map(|state| standby("s1", state, 0.0, None));
+        let changed = lag(&[&potential, &potential, &sync]);
+        assert_eq!(changed.sync_state, "potential, then sync");
+        assert!(changed.was_synchronous() && !lag(&[&potential]).was_synchronous());
     }
 }
