@@ -5,7 +5,8 @@
 //! Documentation/admin-guide/iostats.rst.
 //!
 //! The kernel counts flushes where it queues requests: of whole disks. Partitions, and devices that only
-//! pass requests on (device mapper, md, DRBD), show 0 however often they are flushed.
+//! pass requests on (device mapper, md, DRBD), show 0 however often they are flushed. So does the head of
+//! an NVMe multipath device, whose paths count them.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +25,8 @@ pub struct Disk {
     pub write_ms: u64,
     /// Time during which at least one request was in flight.
     pub busy_ms: u64,
-    /// Number and time; absent before Linux 5.5, and for devices that count none.
+    /// Number and time; absent before Linux 5.5, and for devices that count none. Of the head of an NVMe
+    /// multipath device the sum of its paths.
     pub flushes: Option<(u64, u64)>,
 }
 
@@ -60,13 +62,39 @@ pub fn parse(text: &str) -> BTreeMap<String, Disk> {
             disk.flushes = None;
         }
     }
+    for (head, flushes) in flushes_of_paths(&disks) {
+        if let Some(disk) = disks.get_mut(&head) {
+            // Older kernels count nothing at the head: flushes alone would seem to be all of its work.
+            let counts = disk.reads > 0 || disk.writes > 0;
+            disk.flushes = flushes.filter(|_| counts);
+        }
+    }
     disks
+}
+
+/// The flushes of all paths by the head of their device; `None` if a path counts none.
+fn flushes_of_paths(disks: &BTreeMap<String, Disk>) -> BTreeMap<String, Option<(u64, u64)>> {
+    let mut found: BTreeMap<String, Option<(u64, u64)>> = BTreeMap::new();
+    for (name, path) in disks {
+        let Some(head) = multipath_head(name) else { continue };
+        let sum = found.entry(head).or_insert(Some((0, 0)));
+        *sum = sum.zip(path.flushes).map(|((n, ms), (more, time))| (n + more, ms + time));
+    }
+    found
+}
+
+/// The head of the NVMe multipath device that this device is a path of, by the kernel's names: `nvme0n1` of
+/// `nvme0c1n1`.
+pub fn multipath_head(device: &str) -> Option<String> {
+    let (subsystem, path) = device.strip_prefix("nvme")?.split_once('c')?;
+    let (controller, namespace) = path.split_once('n')?;
+    let is_path = [subsystem, controller, namespace].into_iter().all(is_number);
+    is_path.then(|| format!("nvme{subsystem}n{namespace}"))
 }
 
 /// Whether a device is a partition of a disk, by the kernel's names: `sda1` of `sda`, `nvme0n1p1` of
 /// `nvme0n1`.
 pub fn is_partition(device: &str, disk: &str) -> bool {
-    let is_number = |s: &str| !s.is_empty() && s.bytes().all(|b| b.is_ascii_digit());
     match device.strip_prefix(disk) {
         Some(rest) if disk.ends_with(|c: char| c.is_ascii_digit()) => {
             rest.strip_prefix('p').is_some_and(is_number)
@@ -74,6 +102,10 @@ pub fn is_partition(device: &str, disk: &str) -> bool {
         Some(rest) => is_number(rest),
         None => false,
     }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit())
 }
 
 fn line(line: &str) -> Option<(String, Disk)> {

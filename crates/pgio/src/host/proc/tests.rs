@@ -50,6 +50,31 @@ fn devices_that_count_no_flushes_have_none() {
 }
 
 #[test]
+fn the_head_of_a_multipath_device_has_the_flushes_of_its_paths() {
+    let of = |name: &str, reads: u64, flushes: &str| {
+        format!(" 8 0 {name} {reads} 1 200 30 0 2 600 70 0 90 100 5 0 8 1 {flushes}\n")
+    };
+    let head = of("nvme0n1", 9, "0 0");
+    let paths = of("nvme0c0n1", 5, "3 30") + &of("nvme0c1n1", 4, "4 50");
+    let flushes = |text: String| diskstats::parse(&text)["nvme0n1"].flushes;
+    assert_eq!(flushes(head.clone() + &paths), Some((7, 80)));
+    assert_eq!(flushes(head.clone() + &of("nvme0c0n1", 5, "")), None, "a path that counts none");
+    assert_eq!(flushes(head + &of("nvme1c0n1", 5, "3 30")), Some((0, 0)), "a disk without paths");
+    let uncounted = diskstats::parse(&(of("nvme0n1", 0, "0 0") + &paths));
+    assert!(!uncounted["nvme0n1"].was_used(), "an older kernel");
+    assert_eq!(uncounted["nvme0c1n1"].flushes, Some((4, 50)));
+}
+
+#[test]
+fn paths_are_known_by_their_names() {
+    use diskstats::multipath_head;
+    assert_eq!(multipath_head("nvme10c2n1").as_deref(), Some("nvme10n1"));
+    for name in ["nvme0n1", "nvme0n1p1", "nvme0c1", "nvme0cn1", "nvme0c1n1p1", "sdc", "nvmec0n1"] {
+        assert_eq!(multipath_head(name), None, "{name}");
+    }
+}
+
+#[test]
 fn partitions_are_known_by_their_names() {
     use diskstats::is_partition;
     assert!(is_partition("sda1", "sda") && is_partition("nvme0n1p2", "nvme0n1"));

@@ -9,7 +9,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::host::proc::diskstats::{is_partition, is_stacked};
+use crate::host::proc::diskstats::{is_partition, is_stacked, multipath_head};
 use pgio_results::model::Check;
 use pgio_results::telemetry::{DeviceUse, HostUse, IoRates, ProcessIo, Storage, Telemetry};
 use pgio_results::units::human;
@@ -99,9 +99,13 @@ struct Used {
 fn used(telemetry: &Telemetry, name: &str, host: &HostUse) -> Option<Used> {
     let disks = telemetry.disks_in_use().into_iter().filter(|(of, _)| *of == name);
     let disks: BTreeSet<&str> = disks.map(|(_, disk)| disk).collect();
-    // Partitions repeat the traffic of their disks, volumes that of devices that are counted here as well.
-    let repeats =
-        |name: &str| is_stacked(name) || host.devices.keys().any(|disk| is_partition(name, disk));
+    // Partitions and paths repeat the traffic of their disks, volumes that of devices that are counted here as
+    // well.
+    let repeats = |name: &str| {
+        is_stacked(name)
+            || host.devices.keys().any(|disk| is_partition(name, disk))
+            || multipath_head(name).is_some_and(|head| host.devices.contains_key(&head))
+    };
     let mut above = BTreeSet::new();
     let mut below = BTreeSet::new();
     for stack in telemetry.storage.iter().filter(|s| s.host == name).flat_map(Storage::stacks) {
@@ -129,7 +133,8 @@ fn used(telemetry: &Telemetry, name: &str, host: &HostUse) -> Option<Used> {
         read: sum.read + rates.read,
         written: sum.written + rates.written,
     });
-    (!disks.is_empty()).then_some(Used { all, elsewhere })
+    let was_observed = disks.iter().any(|disk| host.devices.contains_key(*disk));
+    was_observed.then_some(Used { all, elsewhere })
 }
 
 fn sum<'a>(devices: impl Iterator<Item = &'a DeviceUse>) -> IoRates {
@@ -273,6 +278,21 @@ mod tests {
             vec![device("md0", "md"), device("vda", "disk"), device("sdb", "disk")];
         found.hosts.get_mut("db").unwrap().devices.insert("md0".to_owned(), writing(36.0));
         assert_eq!(check(&found).unwrap().verdict, CheckVerdict::Ok);
+    }
+
+    /// The kernel lists the paths of an NVMe multipath device beside the device.
+    #[test]
+    fn paths_of_the_servers_disk_are_not_other_devices() {
+        let mut found = observed(33.0, 168.0, 0.0, 0.0);
+        found.storage[0].devices = vec![device("nvme0n1", "disk")];
+        let devices = &mut found.hosts.get_mut("db").unwrap().devices;
+        for (name, rate) in [("nvme0n1", 207.0), ("nvme0c0n1", 107.0), ("nvme0c1n1", 100.0)] {
+            devices.insert(name.to_owned(), writing(rate));
+        }
+        assert_eq!(check(&found).unwrap().verdict, CheckVerdict::Warning);
+        // Older kernels count only on the paths.
+        found.hosts.get_mut("db").unwrap().devices.remove("nvme0n1");
+        assert!(check(&found).is_none());
     }
 
     /// The WAL on a loop device of the data directory's disk, beside a copy to a network file system.
