@@ -2,8 +2,8 @@
 //!
 //! Both write the same data in different requests: the secondary merges and flushes by its own rules,
 //! and only the primary keeps the activity log. Values are means over the trials that count, by
-//! condition and resource. A resource is omitted if the disk is unknown on either host; so are woven
-//! windows, whose disks served all conditions together.
+//! condition and resource. A resource is omitted if the disk is unknown or was not observed on either host; so
+//! are woven windows, whose disks served all conditions together.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::pairing::Arm;
 use pgio_results::Trial;
 use pgio_results::store::Manifest;
-use pgio_results::telemetry::{DeviceUse, DrbdUse, HostUse};
+use pgio_results::telemetry::{DrbdUse, HostUse};
 
 const SECTOR_BYTES: f64 = 512.0;
 
@@ -92,9 +92,8 @@ fn disks_by_resource(trial: &Trial) -> Vec<(String, (Disk, Disk))> {
 
 fn disk(host: &str, usage: &HostUse, drbd: &DrbdUse) -> Option<Disk> {
     let device = drbd.backing.clone()?;
-    // The kernel does not list a disk that was never used.
-    let idle = DeviceUse::default();
-    let used = usage.devices.get(&device).unwrap_or(&idle);
+    // DRBD reads its metadata when it attaches a disk, so even an idle one is listed: a missing one is unknown.
+    let used = usage.devices.get(&device)?;
     Some(Disk {
         host: host.to_owned(),
         device,
@@ -126,7 +125,7 @@ mod tests {
     use crate::analysis::analyze;
     use crate::analysis::test_support::{experiment, trial};
     use pgio_results::model::Woven;
-    use pgio_results::telemetry::{Device, Storage, Telemetry};
+    use pgio_results::telemetry::{Device, DeviceUse, Storage, Telemetry};
 
     fn host(backing: Option<&str>, writes: f64) -> HostUse {
         let drbd = DrbdUse {
@@ -175,16 +174,15 @@ mod tests {
         let trials = vec![
             replicated("c", 1, Some("vdb"), 100.0),
             replicated("c", 2, Some("vdb"), 200.0),
-            replicated("a", 1, Some("gone"), 300.0),
+            replicated("gone", 1, Some("vdz"), 300.0),
             replicated("unknown", 1, None, 400.0),
         ];
-        let found = analyze(&experiment(&["c", "a", "unknown"], trials)).replicas;
-        let [c, a] = found.as_slice() else { panic!("{found:?}") };
+        let found = analyze(&experiment(&["c", "gone", "unknown"], trials)).replicas;
+        let [c] = found.as_slice() else { panic!("what was not observed is not 0: {found:?}") };
         assert_eq!((c.condition.as_str(), c.resource.as_str()), ("c", "pgio"));
         assert_eq!((c.primary.host.as_str(), c.secondary.host.as_str()), ("db1", "db2"));
         assert_eq!((c.primary.writes, c.secondary.writes), (150.0, 160.0));
         assert_eq!((c.primary.sectors_written, c.primary.flushes), (2400.0, None));
-        assert_eq!((a.primary.writes, a.secondary.writes), (300.0, 0.0), "never used");
     }
 
     #[test]
