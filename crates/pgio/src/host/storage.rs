@@ -98,6 +98,26 @@ mod tests {
         }
     }
 
+    /// DRBD 8.4 shows its disks to root alone.
+    #[test]
+    fn drbd_is_asked_through_sudo_where_it_requires_root() {
+        let on_a_host_with = |programs: &str| {
+            // The file only shows that DRBD is loaded.
+            let script = programs.to_owned() + &SURVEY.replace("/proc/drbd", "/dev/null");
+            let survey = CommandLine::new("sh").args(["-c", script.as_str()]).timeout(TIMEOUT);
+            Host::local().run(&survey).unwrap()
+        };
+        let refused = "drbdsetup() { return 20; }\n";
+        let sudo =
+            "sudo() { [ \"$*\" = '-n drbdsetup show' ] && echo 'device minor 1;'; }\n".to_owned();
+        let found = on_a_host_with(&(sudo + refused));
+        assert!(found.lines().any(|line| line == "drbd - device minor 1;"), "{found}");
+        let found =
+            on_a_host_with("drbdsetup() { echo 'device minor 0;'; }\nsudo() { echo no; }\n");
+        let of_drbd: Vec<&str> = found.lines().filter(|line| line.starts_with("drbd ")).collect();
+        assert_eq!(of_drbd, ["drbd - device minor 0;"]);
+    }
+
     #[test]
     fn the_stack_of_a_device_begins_with_itself() {
         let host = Host::local();

@@ -47,8 +47,9 @@ for entry in /sys/fs/btrfs/*/devices/*; do
     echo "btrfs ${of##*/} ${entry##*/}"
 done
 
-# Kernel module 8.4 does not list DRBD's disks as slaves, so ask DRBD.
-if command -v drbdsetup >/dev/null 2>&1; then
-    drbdsetup show 2>/dev/null | while read -r line; do echo "drbd - $line"; done
+# Kernel module 8.4 does not list DRBD's disks as slaves, so ask DRBD, which may require root.
+if [ -r /proc/drbd ]; then
+    { drbdsetup show || sudo -n drbdsetup show; } </dev/null 2>/dev/null |
+        while read -r line; do echo "drbd - $line"; done
 fi
 exit 0
