@@ -2,7 +2,9 @@
 //! and the result rarely changes.
 
 use std::collections::BTreeMap;
-use std::net::IpAddr;
+use std::fs;
+use std::net::{IpAddr, Ipv4Addr};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -220,9 +222,38 @@ fn is_on_this_machine(endpoint: &Endpoint) -> bool {
         Endpoint::Socket { .. } => true,
         Endpoint::Tcp { host, addr, .. } => {
             let address = addr.or_else(|| host.parse().ok());
-            address.map_or(host == "localhost", |a: IpAddr| a.to_canonical().is_loopback())
+            address.map_or(host == "localhost", |a: IpAddr| is_address_here(a.to_canonical()))
         }
     }
+}
+
+/// Whether the address is one of this machine's own, which a container may publish, or a container's behind
+/// a bridge.
+fn is_address_here(address: IpAddr) -> bool {
+    let is_bridge = |name: &str| Path::new("/sys/class/net").join(name).join("bridge").exists();
+    let routes = || fs::read_to_string("/proc/net/route").unwrap_or_default();
+    address.is_loopback()
+        || pgio_link::local_addresses().contains(&address)
+        || matches!(address, IpAddr::V4(a) if is_behind_bridge(a, &routes(), is_bridge))
+}
+
+/// Whether one of the routes, as in /proc/net/route, leads to the address through a bridge of this machine. A
+/// bridge with a route to a gateway leads to other machines.
+fn is_behind_bridge(address: Ipv4Addr, routes: &str, is_bridge: impl Fn(&str) -> bool) -> bool {
+    let number = |word: &str| u32::from_str_radix(word, 16).ok();
+    let routes = routes.lines().filter_map(|line| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let [name, network, gateway, _, _, _, _, mask, ..] = words[..] else { return None };
+        Some((name, number(network)?, number(gateway)?, number(mask)?))
+    });
+    let routes: Vec<(&str, u32, u32, u32)> = routes.collect();
+    // The kernel writes the bytes of an address as if they were a number of this machine.
+    let address = u32::from_ne_bytes(address.octets());
+    routes.iter().any(|(name, network, _, mask)| {
+        let has_gateway =
+            || routes.iter().any(|(other, _, gateway, _)| other == name && *gateway != 0);
+        address & mask == *network && *mask != 0 && is_bridge(name) && !has_gateway()
+    })
 }
 
 #[cfg(test)]
@@ -264,8 +295,36 @@ mod tests {
             assert!(here(&format!("{text} user=u dbname=d")), "{text}");
         }
         assert!(here("host=db hostaddr=127.0.0.1 user=u dbname=d"));
-        for text in ["host=db", "host=10.0.0.1", "host=localhost,db"] {
+        for text in ["host=db", "host=198.51.100.77", "host=localhost,db"] {
             assert!(!here(&format!("{text} user=u dbname=d")), "{text}");
+        }
+        for own in pgio_link::local_addresses() {
+            assert!(here(&format!("host={own} user=u dbname=d")), "{own}");
+        }
+    }
+
+    #[test]
+    fn an_address_behind_a_bridge_for_containers_is_on_this_machine() {
+        let word = |address: [u8; 4]| format!("{:08X}", u32::from_ne_bytes(address));
+        let route = |name: &str, network: [u8; 4], gateway: [u8; 4], mask: [u8; 4]| {
+            let [network, gateway, mask] = [network, gateway, mask].map(word);
+            format!("{name}\t{network}\t{gateway}\t0001\t0\t0\t0\t{mask}\t0\t0\t0\n")
+        };
+        let none = [0; 4];
+        let (wide, narrow) = ([255, 255, 0, 0], [255, 255, 255, 0]);
+        let routes = [
+            "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\tMTU\tWindow\tIRTT\n"
+                .to_owned(),
+            route("br0", none, [10, 0, 0, 1], none),
+            route("br0", [10, 0, 0, 0], none, narrow),
+            route("docker0", [172, 17, 0, 0], none, wide),
+            route("eth1", [10, 0, 7, 0], none, narrow),
+        ];
+        let is_bridge = |name: &str| name != "eth1";
+        let behind = |a: [u8; 4]| is_behind_bridge(a.into(), &routes.concat(), is_bridge);
+        assert!(behind([172, 17, 0, 2]));
+        for elsewhere in [[10, 0, 0, 5], [10, 0, 7, 5], [172, 18, 0, 2], [192, 0, 2, 1]] {
+            assert!(!behind(elsewhere), "{elsewhere:?}");
         }
     }
 }
