@@ -328,7 +328,7 @@ pub struct Waits {
     pub hertz: f64,
     pub sessions: u32,
     /// Number of samples by `type:event`. `CPU` is an active session that is not waiting, `Client`
-    /// a session between two statements.
+    /// a session between two statements. Of several servers, each counts by its sessions.
     pub sightings: BTreeMap<String, u64>,
 }
 

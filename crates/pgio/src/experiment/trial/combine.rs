@@ -299,25 +299,41 @@ fn warnings(trials: &[(&str, &Trial)]) -> Vec<Warning> {
 /// Adds to what was observed on hosts what was observed on servers.
 fn telemetry_of(hosts: Telemetry, trials: &[(&str, &Trial)]) -> Telemetry {
     let mut all = Telemetry { storage: Vec::new(), ..hosts };
-    let mut waits: Option<Waits> = None;
     for (name, trial) in trials {
         let Some(own) = &trial.telemetry else { continue };
         all.storage.extend(own.storage.iter().cloned());
         let standbys = own.standbys.iter();
         all.standbys
             .extend(standbys.map(|(standby, lag)| (format!("{name}: {standby}"), lag.clone())));
-        if let Some(own) = &own.waits {
-            let sum = waits.get_or_insert_with(|| Waits { hertz: own.hertz, ..Waits::default() });
-            sum.rounds += own.rounds;
-            sum.missed_rounds += own.missed_rounds;
-            sum.sessions += own.sessions;
-            for (event, count) in &own.sightings {
-                *sum.sightings.entry(event.clone()).or_default() += count;
-            }
+    }
+    let waits = trials.iter().filter_map(|(_, trial)| trial.telemetry.as_ref()?.waits.as_ref());
+    all.waits = waits_of(&waits.collect::<Vec<_>>());
+    all
+}
+
+/// Adds the samples of servers. A saturated server answers the sampler more rarely, but its sessions spend as much time
+/// as another's. So each server's samples count in proportion to its sessions. Their sum is the number of unweighted
+/// samples that would be as precise (the effective sample size, Kish 1965), so that it shows the error of a share.
+fn waits_of(servers: &[&Waits]) -> Option<Waits> {
+    let mut sum = Waits { hertz: servers.first()?.hertz, ..Waits::default() };
+    // A server without samples has no `Waits`.
+    let samples = |waits: &Waits| waits.sightings.values().sum::<u64>() as f64;
+    let sessions = |waits: &Waits| f64::from(waits.sessions.max(1));
+    let all: f64 = servers.iter().map(|waits| sessions(waits)).sum();
+    let squares = servers.iter().map(|waits| sessions(waits).powi(2) / samples(waits));
+    let samples_per_session = all / squares.sum::<f64>();
+    let mut seen: BTreeMap<String, f64> = BTreeMap::new();
+    for waits in servers {
+        sum.rounds += waits.rounds;
+        sum.missed_rounds += waits.missed_rounds;
+        sum.sessions += waits.sessions;
+        let weight = samples_per_session * sessions(waits) / samples(waits);
+        for (event, count) in &waits.sightings {
+            *seen.entry(event.clone()).or_default() += *count as f64 * weight;
         }
     }
-    all.waits = waits;
-    all
+    sum.sightings = seen.into_iter().map(|(event, n)| (event, n.round() as u64)).collect();
+    Some(sum)
 }
 
 /// Adds a server's samples, with its name.
@@ -339,6 +355,29 @@ fn add_tracks(all: &mut Series, name: &str, own: Option<Series>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn samples_of_a_server_count_by_its_sessions_however_rarely_it_answers() {
+        let waits = |rounds: u64, sessions: u32, event: &str| Waits {
+            rounds,
+            sessions,
+            sightings: [(event.to_owned(), rounds * u64::from(sessions))].into(),
+            ..Waits::default()
+        };
+        let seen = |servers: &[&Waits]| -> Vec<(String, u64)> {
+            waits_of(servers).unwrap().sightings.into_iter().collect()
+        };
+        let expected =
+            |cpu: u64, flush: u64| vec![("CPU".to_owned(), cpu), ("IO:WalSync".to_owned(), flush)];
+        let saturated = waits(100, 4, "IO:WalSync");
+        let quick = waits(300, 4, "CPU");
+        let both = waits_of(&[&saturated, &quick]).unwrap();
+        assert_eq!((both.rounds, both.sessions), (400, 8));
+        assert_eq!(seen(&[&saturated, &quick]), expected(600, 600));
+        assert_eq!(seen(&[&saturated, &waits(100, 2, "CPU")]), expected(200, 400));
+        assert_eq!(waits_of(&[&saturated]).as_ref(), Some(&saturated));
+        assert_eq!(waits_of(&[]), None);
+    }
 
     #[test]
     fn a_failed_check_of_a_fleet_names_every_server_but_repeats_few_messages() {
