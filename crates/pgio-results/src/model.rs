@@ -240,7 +240,7 @@ pub struct TargetResult {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub share: Option<f64>,
     pub database: Option<DatabaseCounters>,
-    /// Storage, wait events and standbys; the trial's own telemetry has the hosts.
+    /// Storage, wait events, standbys and probes; the trial's own telemetry has the hosts.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub telemetry: Option<Telemetry>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]

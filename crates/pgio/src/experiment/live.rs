@@ -276,9 +276,11 @@ fn place(experiment: &str, cell: &LiveCell, planned: &Planned) -> TrialPosition 
 /// Adds to a record what only the experiment knows.
 fn finish_trial(trial: &mut Trial, device: Option<&str>, cell: &LiveCell, rules: &Rules) {
     let added = cell.treatments.iter().filter_map(|t| t.declared().round_trip);
-    if let Some(probes) = trial.telemetry.as_mut().and_then(|t| t.probes.as_mut()) {
-        probes.link_seconds = added.map(|d| d.as_secs_f64()).reduce(|a, b| a + b);
-    }
+    let added = added.map(|d| d.as_secs_f64()).reduce(|a, b| a + b);
+    // Each server of a joint window has probes of its own, and the same treatments.
+    let servers = trial.targets.values_mut().filter_map(|target| target.telemetry.as_mut());
+    let all = trial.telemetry.iter_mut().chain(servers);
+    all.filter_map(|t| t.probes.as_mut()).for_each(|probes| probes.link_seconds = added);
     if let (Some(device), Outcome::Complete) = (device, &trial.outcome) {
         trial.checks.push(trial_checks::storage(trial, device));
     }

@@ -90,9 +90,11 @@ pub fn run(
     if !trial_checks::lost_a_driver(&trial) {
         trial.checks.extend(left_over);
     }
-    // Treatments in force on several servers are judged by the sum of their trials.
-    let judged = if request.member.is_none() { &*in_force } else { &[] };
-    let waits = request.workload.commits_wait_for_flush();
+    // Treatments in force on several servers are judged by the sum of their trials, flushes with what was observed on
+    // the hosts.
+    let alone = request.member.is_none();
+    let judged = if alone { &*in_force } else { &[] };
+    let waits = alone && request.workload.commits_wait_for_flush();
     trial_checks::judge(&mut trial, series.as_ref(), request.declared, waits, judged);
     TrialResult { trial, series, program_output, error }
 }

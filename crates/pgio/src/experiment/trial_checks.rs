@@ -8,6 +8,7 @@ mod observed;
 mod open_loop;
 mod standby;
 
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::treatment::InForce;
@@ -15,6 +16,7 @@ use pgio_results::change::{Change, Subject};
 use pgio_results::checks::{self, CLOCK_STEP, WEAVE_ENDED, WEAVE_GUARD};
 use pgio_results::model::{Check, CheckVerdict, Evidence, Outcome, Trial, When};
 use pgio_results::series::Series;
+use pgio_results::telemetry::{HostUse, Telemetry};
 
 pub(super) use self::observed::{FOREIGN_WARNING_SHARE, lies_on, storage};
 
@@ -88,7 +90,7 @@ pub(super) fn judge_shared(
     if trial.outcome != Outcome::Complete {
         return;
     }
-    // The servers' own observations, such as their flushes, are judged already.
+    // The servers' own observations, such as their flushes ([`flushes`]), are judged already.
     let mut found = observed::checks(trial, None, false);
     found.retain(|check| trial.checks.iter().all(|known| known.id != check.id));
     found.extend(treatment_checks(trial, servers));
@@ -97,6 +99,15 @@ pub(super) fn judge_shared(
     }
     found.iter_mut().for_each(|check| attribute_to_condition(check, declared));
     trial.checks.extend(found);
+}
+
+/// Judges the flushes of one server in a joint window, whose `hosts` were observed for all servers.
+pub(super) fn flushes(trial: &Trial, hosts: &BTreeMap<String, HostUse>) -> Option<Check> {
+    if trial.outcome != Outcome::Complete || lost_a_driver(trial) {
+        return None;
+    }
+    let own = trial.telemetry.clone()?;
+    observed::lying_cache(trial, &Telemetry { hosts: hosts.clone(), ..own })
 }
 
 /// A treatment finds its evidence by the names that it gave, which the common record prefixes with the server. Two
@@ -317,6 +328,8 @@ pub(super) fn canceled_waits(times: usize, failed: bool) -> Option<Check> {
 mod tests {
     use super::*;
     use crate::treatment::{Context, failed_reading};
+    use pgio_results::model::Metric;
+    use pgio_results::telemetry::{Device, DeviceUse, Probes, Storage};
 
     #[test]
     fn canceled_synchronous_waits_are_reported_unless_the_trial_failed() {
@@ -376,6 +389,41 @@ mod tests {
         let of_link = trial.checks.iter().filter(|check| check.id == "link");
         assert_eq!(of_link.map(|check| check.message.as_str()).collect::<Vec<_>>(), ["7", "9"]);
         assert_eq!(trial.evidence[1].what, "b: packets through eth1", "the record keeps its names");
+    }
+
+    /// One session commits 5200 times a second where the probe found a flush of 1 ms.
+    #[test]
+    fn a_server_of_a_joint_window_is_judged_by_its_own_probes_and_the_common_hosts() {
+        let wal = Storage {
+            role: "wal".to_owned(),
+            host: "db".to_owned(),
+            devices: vec![Device { name: "vdb".to_owned(), ..Device::default() }],
+            ..Storage::default()
+        };
+        let mut trial = Trial {
+            telemetry: Some(Telemetry {
+                storage: vec![wal],
+                probes: Some(Probes { flush_seconds: Some(0.001), ..Probes::default() }),
+                ..Telemetry::default()
+            }),
+            ..pgio_results::test_support::full_trial()
+        };
+        let commits = Metric::new(Some(5200.0), "commits/s");
+        trial.metrics.insert("commits_per_second".to_owned(), commits);
+        let flushed = |rate: f64| {
+            let device = DeviceUse { flushes_per_second: Some(rate), ..DeviceUse::default() };
+            let devices = BTreeMap::from([("vdb".to_owned(), device)]);
+            BTreeMap::from([("db".to_owned(), HostUse { devices, ..HostUse::default() })])
+        };
+        let verdict = |trial: &Trial, hosts: &BTreeMap<String, HostUse>| {
+            flushes(trial, hosts).map(|check| (check.id, check.verdict))
+        };
+        let lying = |verdict| Some(("lying-cache".to_owned(), verdict));
+        assert_eq!(verdict(&trial, &flushed(3.0)), lying(CheckVerdict::Warning));
+        assert_eq!(verdict(&trial, &BTreeMap::new()), lying(CheckVerdict::Warning));
+        assert_eq!(verdict(&trial, &flushed(1500.0)), lying(CheckVerdict::Ok));
+        trial.outcome = Outcome::Interrupted;
+        assert_eq!(verdict(&trial, &flushed(3.0)), None);
     }
 
     #[test]

@@ -54,11 +54,12 @@ const WEIGHTED: &[(&str, &str)] = &[
 
 /// `in_force` are the treatments of each server, in the order of the parts.
 pub(super) fn combine(
-    parts: Vec<Part<'_>>,
+    mut parts: Vec<Part<'_>>,
     observations: Option<HostObservations>,
     asked: &[&str],
     in_force: &[Vec<Box<dyn InForce>>],
 ) -> TrialResult {
+    judge_flushes(&mut parts, observations.as_ref());
     let request = parts[0].request;
     let trials: Vec<(&str, &Trial)> = parts.iter().map(|p| (p.name, &p.measured.trial)).collect();
     let mut trial = trials[0].1.clone();
@@ -103,6 +104,16 @@ pub(super) fn combine(
         error = error.or(measured.error);
     }
     TrialResult { trial, series, program_output: None, error }
+}
+
+/// Judges the flushes of each server, by its own probes and what was observed on its host.
+fn judge_flushes(parts: &mut [Part<'_>], observations: Option<&HostObservations>) {
+    let hosts = observations.map(|found| found.telemetry.hosts.clone()).unwrap_or_default();
+    for part in parts.iter_mut().filter(|p| p.request.workload.commits_wait_for_flush()) {
+        let trial = &mut part.measured.trial;
+        let check = trial_checks::flushes(trial, &hosts);
+        trial.checks.extend(check);
+    }
 }
 
 /// The first failure, with its server; a trial that was stopped because of it says nothing more.
@@ -298,7 +309,9 @@ fn warnings(trials: &[(&str, &Trial)]) -> Vec<Warning> {
 
 /// Adds to what was observed on hosts what was observed on servers.
 fn telemetry_of(hosts: Telemetry, trials: &[(&str, &Trial)]) -> Telemetry {
-    let mut all = Telemetry { storage: Vec::new(), ..hosts };
+    // Storage and probes of the hosts' recorder are the first server's. Probes of several servers do not add up: none
+    // predicts the commits of all.
+    let mut all = Telemetry { storage: Vec::new(), probes: None, ..hosts };
     for (name, trial) in trials {
         let Some(own) = &trial.telemetry else { continue };
         all.storage.extend(own.storage.iter().cloned());
@@ -355,6 +368,13 @@ fn add_tracks(all: &mut Series, name: &str, own: Option<Series>) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pgio_results::telemetry::Probes;
+
+    #[test]
+    fn the_probes_of_the_first_server_are_not_those_of_all() {
+        let hosts = Telemetry { probes: Some(Probes::default()), ..Telemetry::default() };
+        assert_eq!(telemetry_of(hosts, &[]).probes, None);
+    }
 
     #[test]
     fn samples_of_a_server_count_by_its_sessions_however_rarely_it_answers() {

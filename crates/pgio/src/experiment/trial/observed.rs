@@ -41,15 +41,18 @@ pub(super) fn record(
     trial: &mut Trial,
     recorder: Recorder<'_>,
 ) -> Option<Series> {
-    let (mut telemetry, series, warnings) = recorder.finish()?;
-    if request.member.is_some() {
-        // pgio's own work and the probes belong to all servers together.
-        (telemetry.driver_cpu_seconds, telemetry.sampling_cpu_seconds) = (None, None);
-        telemetry.probes = None;
-    }
-    trial.telemetry = Some(telemetry);
+    let (telemetry, series, warnings) = recorder.finish()?;
+    trial.telemetry = Some(match request.member {
+        Some(_) => without_pgio(telemetry),
+        None => telemetry,
+    });
     trial.warnings.extend(warnings);
     Some(series)
+}
+
+/// Removes pgio's own work, which is for all servers of a joint window together.
+fn without_pgio(telemetry: Telemetry) -> Telemetry {
+    Telemetry { driver_cpu_seconds: None, sampling_cpu_seconds: None, ..telemetry }
 }
 
 /// [`record`] of a woven window: each condition's trial has the waits of its own slices.
@@ -100,7 +103,7 @@ mod tests {
     use super::*;
     use crate::experiment::trial::blank;
     use pgio_results::model::Metric;
-    use pgio_results::telemetry::{Device, HostUse, Storage, Waits};
+    use pgio_results::telemetry::{Device, HostUse, Probes, Storage, Waits};
 
     fn storage(role: &str, devices: &[&str]) -> Storage {
         let device = |name: &&str| Device { name: (*name).to_owned(), ..Device::default() };
@@ -168,6 +171,19 @@ mod tests {
         let trial = observed(vec![storage("data", &["dm-0"]), storage("wal", &["sdz"])]);
         assert_eq!(value(&trial, "device_reads_per_second"), None);
         assert_eq!(value(&observed(Vec::new()), "device_reads_per_second"), None);
+    }
+
+    #[test]
+    fn a_server_of_a_joint_window_keeps_its_own_probes() {
+        let found = Telemetry {
+            probes: Some(Probes { flush_seconds: Some(0.001), ..Probes::default() }),
+            driver_cpu_seconds: Some(1.0),
+            sampling_cpu_seconds: Some(0.1),
+            ..Telemetry::default()
+        };
+        let own = without_pgio(found.clone());
+        assert_eq!((own.driver_cpu_seconds, own.sampling_cpu_seconds), (None, None));
+        assert_eq!(own.probes, found.probes);
     }
 
     #[test]

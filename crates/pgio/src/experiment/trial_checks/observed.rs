@@ -249,7 +249,7 @@ fn pressure(telemetry: &Telemetry) -> Option<Check> {
     })
 }
 
-fn lying_cache(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
+pub(super) fn lying_cache(trial: &Trial, telemetry: &Telemetry) -> Option<Check> {
     const ID: &str = "lying-cache";
     let no_wait = |level: &String| ["off", "false", "no", "0"].contains(&level.as_str());
     if trial.server.fsync == "off" || trial.settings.get("synchronous_commit").is_some_and(no_wait)
