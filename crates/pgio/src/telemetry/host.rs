@@ -31,7 +31,7 @@ use pgio_results::series::Track;
 use pgio_results::telemetry::HostUse;
 use pgio_results::warning::Warning;
 
-const PRELUDE: &str = include_str!("host/sample.sh");
+const PRELUDE: &str = concat!(include_str!("receivers.sh"), include_str!("host/sample.sh"));
 
 /// Timeout for one answer; after it the tick counts as missed.
 const ANSWER_LIMIT: Duration = Duration::from_secs(3);

@@ -6,6 +6,7 @@
 //! kernel but pgio does not find its processes, the foreign load is unknown: it would include the server's
 //! load. Next: [`super::host`] samples one host.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,7 +48,8 @@ pub(super) fn start<'a>(
             continue;
         }
         let Servers { backend_pids, hidden } = Servers::on(host, targets);
-        match Sampler::start(Arc::clone(host), cadence, Watch { backend_pids }) {
+        let watch = Watch { backend_pids, system_identifiers: system_identifiers(targets) };
+        match Sampler::start(Arc::clone(host), cadence, watch) {
             Ok(sampler) => started.push(ObservedHost {
                 name,
                 sampler,
@@ -61,6 +63,15 @@ pub(super) fn start<'a>(
         }
     }
     started
+}
+
+/// Returns those of all servers. That of background work is unknown.
+fn system_identifiers(targets: &[Target<'_>]) -> Option<BTreeSet<String>> {
+    let each = targets.iter().map(|(sources, _)| {
+        let known = sources.neighbors.is_empty();
+        sources.system_identifier.clone().filter(|_| known)
+    });
+    each.collect()
 }
 
 impl ObservedHost<'_> {
@@ -154,6 +165,20 @@ mod tests {
         assert_eq!(on_each(&sources(None, Some(LOCAL))), [hidden(), hidden()]);
         let elsewhere = || Servers::default();
         assert_eq!(on_each(&sources(None, None)), [elsewhere(), elsewhere()]);
+    }
+
+    #[test]
+    fn standbys_are_told_apart_only_if_every_server_is_known() {
+        let known = |identifier: &str| TelemetrySources {
+            system_identifier: Some(identifier.to_owned()),
+            ..sources(None, None)
+        };
+        let (a, b) = (known("7"), known("8"));
+        let both = BTreeSet::from(["7", "8"].map(str::to_owned));
+        assert_eq!(system_identifiers(&[(&a, None), (&b, Some(11))]), Some(both));
+        assert_eq!(system_identifiers(&[(&a, None), (&sources(None, None), None)]), None);
+        let beside_work = TelemetrySources { neighbors: vec![("db".to_owned(), 12)], ..known("7") };
+        assert_eq!(system_identifiers(&[(&beside_work, None)]), None);
     }
 
     #[test]

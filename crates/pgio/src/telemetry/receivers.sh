@@ -1,15 +1,15 @@
+system_identifier() { # /proc/PID of a walreceiver: prints its cluster's, if the control file can be read
+    # The file begins with it. Any user can name a process like a walreceiver: open no pipe.
+    [ -f "$1/cwd/global/pg_control" ] &&
+        od -An -td8 -N8 "$1/cwd/global/pg_control" 2>/dev/null | tr -d ' '
+}
 receivers() { # WHICH: prints /proc/PID of walreceivers: all, or those of this system identifier
     for process in $(grep -ls '^postgres:.*walreceiver' /proc/[0-9]*/cmdline); do
         process=${process%/*}
-        # A control file begins with the system identifier. Who may not read it learns nothing else of
-        # the standby either. Any user can name a process like a walreceiver: open no pipe.
-        control=$process/cwd/global/pg_control
+        # Who may not read a control file learns nothing else of the standby either.
         case $1 in
         all) ;;
-        *)
-            [ -f "$control" ] || continue
-            [ "$1" = "$(od -An -td8 -N8 "$control" 2>/dev/null | tr -d ' ')" ] || continue
-            ;;
+        *) [ "$1" = "$(system_identifier "$process")" ] || continue ;;
         esac
         echo "$process"
     done

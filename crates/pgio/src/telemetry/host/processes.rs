@@ -18,12 +18,24 @@ pub struct Watch {
     /// One or more backends of each server under test that should run on this host. Standbys need
     /// not be listed: they are found by their walreceiver.
     pub backend_pids: Vec<i32>,
+    /// System identifiers of the servers under test, whose standbys count as well. `None` if one is
+    /// unknown, and then all standbys count.
+    pub system_identifiers: Option<BTreeSet<String>>,
+}
+
+impl Watch {
+    /// Whether a standby with this system identifier belongs to the servers, or may.
+    fn may_include(&self, identifier: Option<&str>) -> bool {
+        let known = self.system_identifiers.as_ref().zip(identifier);
+        known.is_none_or(|(servers, own)| servers.contains(own))
+    }
 }
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct Processes {
     by_pid: BTreeMap<i32, Process>,
-    walreceivers: Vec<i32>,
+    /// Each with its system identifier, if pgio may read it.
+    walreceivers: Vec<(i32, Option<String>)>,
     /// Nanoseconds that each process ran, and that it waited for a core while ready to run.
     scheduled: BTreeMap<i32, Scheduled>,
     io: ProcessIoCounters,
@@ -36,8 +48,8 @@ struct Scheduled {
 }
 
 impl Processes {
-    /// `walreceivers`: paths /proc/PID/cmdline, one per line. `schedstats`: lines of /proc/PID/schedstat,
-    /// each after its path and a colon.
+    /// `walreceivers`: paths /proc/PID, one per line, each before its system identifier if that is known.
+    /// `schedstats`: lines of /proc/PID/schedstat, each after its path and a colon.
     pub(super) fn parse(stats: &str, walreceivers: &str, schedstats: &str) -> Processes {
         let scheduled = |line: &str| {
             let (path, times) = line.split_once(':')?;
@@ -45,11 +57,15 @@ impl Processes {
             let (ran, waited) = (times.next()?.ok()?, times.next()?.ok()?);
             Some((pid(path)?, Scheduled { ran, waited }))
         };
+        let receiver = |line: &str| {
+            let mut words = line.split_ascii_whitespace();
+            Some((pid(words.next()?)?, words.next().map(str::to_owned)))
+        };
         Processes {
             io: ProcessIoCounters::default(),
             scheduled: schedstats.lines().filter_map(scheduled).collect(),
             by_pid: pid_stat::parse_all(stats).into_iter().map(|p| (p.pid, p)).collect(),
-            walreceivers: walreceivers.lines().filter_map(pid).collect(),
+            walreceivers: walreceivers.lines().filter_map(receiver).collect(),
         }
     }
 
@@ -78,7 +94,7 @@ impl Processes {
         let others = others.filter_map(|pid| Some((*pid, self.by_pid.get(pid)?.name.as_str())));
         let parent = |pid: i32| earlier.by_pid.get(&pid).map(|process| process.parent);
         let mut moved = self.io.moved_since(&earlier.io, &own, &others.collect(), &parent)?;
-        // A standby of others may have come or gone in the meantime.
+        // A standby may have come or gone in the meantime.
         let is_read = |of: &Processes, pid| !of.by_pid.contains_key(pid) || of.io.has(*pid);
         if !servers.iter().all(|pid| is_read(self, pid) && is_read(earlier, pid)) {
             moved.own = None;
@@ -98,9 +114,12 @@ impl Processes {
         self.postgres_process(parent).map(|postmaster| postmaster.pid)
     }
 
-    /// Postmasters of servers that replicate from another server.
-    pub(super) fn standby_postmasters(&self) -> impl Iterator<Item = i32> {
-        self.walreceivers.iter().filter_map(|pid| self.postmaster_of(*pid))
+    /// Postmasters of the standbys of the servers under test.
+    pub(super) fn standby_postmasters(&self, watch: &Watch) -> impl Iterator<Item = i32> {
+        let receivers = self.walreceivers.iter();
+        receivers
+            .filter(move |(_, identifier)| watch.may_include(identifier.as_deref()))
+            .filter_map(|(pid, _)| self.postmaster_of(*pid))
     }
 
     /// Parent of the kernel threads; on an otherwise idle host their work belongs to the measured
@@ -209,17 +228,19 @@ mod tests {
             line(300, "sh", 1, 9, 0),
         ]
         .concat();
-        let all =
-            Processes::parse(&text, "/proc/201/cmdline\n/proc/300/cmdline\n/proc/x/cmdline\n", "");
+        let all = Processes::parse(&text, "/proc/201 7\n/proc/300 \n/proc/x 7\n", "");
         assert_eq!(all.postmaster_of(101), Some(100));
         assert_eq!(all.postmaster_of(300), None, "not PostgreSQL");
         assert_eq!(all.postmaster_of(100), None, "a postmaster is not a backend");
         assert_eq!(all.postmaster_of(999), None);
-        assert_eq!(
-            all.standby_postmasters().collect::<Vec<_>>(),
-            [200],
-            "grep is not a walreceiver"
-        );
+        let standbys = |identifier: Option<&str>| {
+            let system_identifiers = identifier.map(|own| BTreeSet::from([own.to_owned()]));
+            let watch = Watch { system_identifiers, ..Watch::default() };
+            all.standby_postmasters(&watch).collect::<Vec<_>>()
+        };
+        assert_eq!(standbys(Some("7")), [200], "sh is not a walreceiver");
+        assert_eq!(standbys(Some("8")), [0; 0], "of another cluster");
+        assert_eq!(standbys(None), [200], "the cluster of a server is unknown");
         assert_eq!(all.kernel_thread_parent(), Some(2));
         let sum = |roots: &[i32]| all.ticks_of_descendants(&roots.iter().copied().collect());
         assert_eq!(sum(&[100]), 10 + 20 + 30 + 40 + 5);

@@ -1,5 +1,5 @@
-# Prelude: prints facts about the host and its sampling processes. host.rs adds the loop around
-# answer().
+# Prelude: prints facts about the host and its sampling processes. host.rs adds receivers.sh before it
+# and the loop around answer().
 echo "self $$"
 echo "hertz $(getconf CLK_TCK 2>/dev/null || echo 100)"
 # The uptime dates the counters that follow it.
@@ -55,7 +55,9 @@ answer() {
         echo '==> ios <=='
         grep -Hs -e _bytes -e wchar /proc/[0-9]*/io
         echo '==> walreceivers <=='
-        grep -ls walreceiver /proc/[0-9]*/cmdline
+        for receiver in $(receivers all); do
+            echo "$receiver $(system_identifier "$receiver")"
+        done
         ;;
     *)
         head -n 99999 $files

@@ -1,4 +1,5 @@
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 
 use super::*;
@@ -123,7 +124,7 @@ fn foreign_load_excludes_known_processes() {
             let at = began + Duration::from_secs(s);
             Snapshot::parse(&text(s, "101", &extra), at).unwrap()
         });
-        let watch = Watch { backend_pids: backends.to_vec() };
+        let watch = Watch { backend_pids: backends.to_vec(), ..Watch::default() };
         let ours = BTreeSet::from([50, 77]);
         Span::between(&from, &to)
             .unwrap()
@@ -141,6 +142,54 @@ fn foreign_load_excludes_known_processes() {
 }
 
 #[test]
+fn a_standby_of_another_cluster_is_foreign_load() {
+    let began = Instant::now();
+    let of = |identifier: &str| {
+        let [from, to] = [1, 5].map(|s| {
+            let standby = format!(
+                "200 (postgres) S 1 1 1 0 -1 0 0 0 0 0 0 0 0 0 0 0\n\
+                 201 (postgres) S 200 1 1 0 -1 0 0 0 0 0 {} 0 0 0 0 0\n",
+                20 * s
+            );
+            let text = text(s, "101", &standby) + &format!("/proc/201 {identifier}\n");
+            Snapshot::parse(&text, began + Duration::from_secs(s)).unwrap()
+        });
+        let system_identifiers = Some(BTreeSet::from(["7".to_owned()]));
+        let watch = Watch { backend_pids: vec![101], system_identifiers };
+        let span = Span::between(&from, &to).unwrap();
+        span.foreign_load(&watch, &BTreeSet::from([50, 77]), 100.0).unwrap().unwrap().cores
+    };
+    near(of("7"), 0.3);
+    near(of("8"), 0.5);
+    // It could not be read.
+    near(of(""), 0.3);
+}
+
+/// A process that is named like a walreceiver, in a data directory.
+#[test]
+fn a_mark_lists_walreceivers_with_their_system_identifiers() {
+    let data = tempfile::tempdir().unwrap();
+    let named = |line: &str| {
+        let mut receiver = Command::new("sleep")
+            .arg0("postgres: walreceiver")
+            .arg("60")
+            .current_dir(data.path())
+            .spawn()
+            .unwrap();
+        let mut shell = Shell::start(&Host::local(), PRELUDE, "answer $ask").unwrap();
+        let answer = shell.ask("mark", Duration::from_secs(60)).unwrap().text;
+        receiver.kill().unwrap();
+        receiver.wait().unwrap();
+        let line = format!("/proc/{} {line}", receiver.id());
+        answer.lines().any(|found| found == line)
+    };
+    assert!(named(""), "it is listed without a control file");
+    fs::create_dir(data.path().join("global")).unwrap();
+    fs::write(data.path().join("global/pg_control"), 42_i64.to_ne_bytes()).unwrap();
+    assert!(named("42"));
+}
+
+#[test]
 fn foreign_load_counts_what_processes_used_up_to_the_time_of_interrupts() {
     let began = Instant::now();
     let cores = |softirq: u64, foreign: u64| {
@@ -152,7 +201,7 @@ fn foreign_load_counts_what_processes_used_up_to_the_time_of_interrupts() {
                 .replace(&format!("{cpu} 0 "), &format!("{cpu} {} ", softirq * s));
             Snapshot::parse(&text, began + Duration::from_secs(s)).unwrap()
         });
-        let watch = Watch { backend_pids: vec![101] };
+        let watch = Watch { backend_pids: vec![101], ..Watch::default() };
         let span = Span::between(&from, &to).unwrap();
         span.foreign_load(&watch, &BTreeSet::from([50, 77]), 100.0).unwrap().unwrap().cores
     };
@@ -181,7 +230,7 @@ fn what_a_server_does_while_processes_are_listed_is_not_foreign() {
         Snapshot::parse(&text, began + Duration::from_secs(seconds)).unwrap()
     };
     let foreign = |from: &Snapshot, to: &Snapshot| {
-        let watch = Watch { backend_pids: vec![101] };
+        let watch = Watch { backend_pids: vec![101], ..Watch::default() };
         let span = Span::between(from, to).unwrap();
         span.foreign_load(&watch, &BTreeSet::new(), 100.0).unwrap().unwrap().cores
     };
@@ -312,7 +361,7 @@ fn a_busy_process_on_this_machine_is_foreign_load() {
 #[test]
 fn a_backend_that_is_not_a_postgres_process_is_a_warning() {
     let own = i32::try_from(std::process::id()).unwrap();
-    let watch = Watch { backend_pids: vec![own] };
+    let watch = Watch { backend_pids: vec![own], ..Watch::default() };
     let sampler = Sampler::start(Arc::new(Host::local()), Duration::from_secs(60), watch).unwrap();
     let opened = Instant::now();
     sampler.mark();

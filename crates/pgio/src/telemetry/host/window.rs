@@ -131,7 +131,7 @@ impl<'a> Span<'a> {
                 None => return Some(Err(*backend)),
             };
         }
-        roots.extend(from.standby_postmasters().chain(to.standby_postmasters()));
+        roots.extend(from.standby_postmasters(watch).chain(to.standby_postmasters(watch)));
         let waited = to.mean_wait_of(&roots, from);
         let servers = roots.clone();
         roots.extend(ours);

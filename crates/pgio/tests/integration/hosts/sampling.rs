@@ -171,7 +171,7 @@ fn a_backend_of_a_real_server_is_known_as_one() {
     let cluster = shared_primary(INSTALLED);
     let mut client = connect(&cluster.primary_conninfo());
     let pid: i32 = client.query_one("SELECT pg_backend_pid()", &[]).unwrap().get(0);
-    let watch = Watch { backend_pids: vec![pid] };
+    let watch = Watch { backend_pids: vec![pid], ..Watch::default() };
     let sampler = Sampler::start(Arc::new(Host::local()), Duration::from_secs(60), watch).unwrap();
     wait_until("the sampler has answered", || sampler.snapshot_count() == 1);
     let (opened, before) = (Instant::now(), cpu_seconds(pid));
