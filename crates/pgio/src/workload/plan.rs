@@ -7,8 +7,8 @@ use std::time::Duration;
 use crate::config::resolve::Extent;
 use pgio_results::model::Slice;
 
-/// Time after the window's end before a session counts as stuck: longer than a checkpoint's fsync
-/// delays a commit on a slow device.
+/// Time after the window's end before sessions that do not work count as stuck: longer than a
+/// checkpoint's fsync delays a commit on a slow device.
 pub(super) const GRACE: Duration = Duration::from_secs(20);
 
 /// Minimum seconds at one table, if a session has several. Planning a block for a table that is new to
@@ -57,10 +57,9 @@ impl WindowPlan {
         self.transactions.map(|n| n / self.participants + u64::from(index < n % self.participants))
     }
 
-    /// Returns how long to wait for the last session, if the window has a length.
-    pub(super) fn timeout(&self) -> Option<Duration> {
-        let window = Duration::try_from_secs_f64(self.seconds).ok()?;
-        Some(window.saturating_add(GRACE))
+    /// Returns the window's length, if it has one.
+    pub(super) fn length(&self) -> Option<Duration> {
+        Duration::try_from_secs_f64(self.seconds).ok()
     }
 
     /// Returns the timeline's slice for a session's slice `number`, and creates it if it is missing.
@@ -143,8 +142,8 @@ mod tests {
         assert_eq!(shares, [3, 3, 2, 2]);
         let each = WindowPlan::new(Extent::Calls(10), 4, 1);
         assert!((0..4).all(|i| each.share(i) == Some(10)));
-        assert_eq!(plan.timeout(), None);
+        assert_eq!(plan.length(), None);
         let timed = WindowPlan::new(Extent::Time(GRACE), 4, 1);
-        assert_eq!(timed.timeout(), Some(2 * GRACE));
+        assert_eq!(timed.length(), Some(GRACE));
     }
 }

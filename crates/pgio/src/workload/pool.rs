@@ -17,9 +17,10 @@ use super::notice::Notices;
 use super::outcome::{WindowEvent, WindowOutcome};
 use super::participants::{Participants, Setup};
 use super::phase::{self, Phase, TICK};
-use super::plan::{GRACE, WindowPlan};
+use super::plan::WindowPlan;
 use super::prepare;
 use super::session::{self, Event, Order, SliceDone, WindowOrder, server_seed};
+use super::stall::{self, Stall};
 use super::stopping::{Alive, Stopping};
 use super::threads::Threads;
 use super::window::{OpenWindow, span};
@@ -106,12 +107,12 @@ impl SessionPool {
         let waiting = members.len();
         let mut connecting = Connecting {
             admin,
-            timeout: setup.warmup.saturating_add(GRACE),
+            warmup: setup.warmup,
             members,
             threads,
             pinned,
             waiting,
-            last_event: Instant::now(),
+            stall: Stall::new(Instant::now()),
             aborted: None,
             stopping: Stopping::default(),
         };
@@ -195,15 +196,14 @@ pub(super) fn alive(members: &[Member]) -> Vec<Alive<'_>> {
 /// Sessions that connect, are prepared and warm up.
 struct Connecting<'a> {
     admin: &'a mut Client,
-    /// Maximum time without an event.
-    timeout: Duration,
+    /// Time without an event in which the sessions are not late.
+    warmup: Duration,
     members: &'a mut [Member],
     threads: &'a mut Threads<Order>,
     pinned: &'a mut BTreeMap<String, String>,
     /// The number of sessions that are not ready.
     waiting: usize,
-    /// When the last event came.
-    last_event: Instant,
+    stall: Stall,
     /// When the sessions learned that the window is canceled.
     aborted: Option<Instant>,
     stopping: Stopping,
@@ -222,7 +222,7 @@ impl Phase for Connecting<'_> {
     type Event = Event;
 
     fn take(&mut self, event: Event) -> Result<(), EngineError> {
-        self.last_event = Instant::now();
+        self.stall.note_event(Instant::now());
         match event {
             Event::Connected { index, pid, canceller } => {
                 let member = &mut self.members[index as usize];
@@ -255,12 +255,13 @@ impl Phase for Connecting<'_> {
     }
 
     fn overdue(&mut self) -> Option<EngineError> {
-        if self.last_event.elapsed() <= self.timeout {
-            return None;
-        }
-        let unready = self.members.iter().filter(|m| m.table.is_empty());
-        let pids: Vec<i32> = unready.map(|m| m.pid).collect();
-        Some(Stopping::stuck_error(self.admin, &pids, "were not ready in time"))
+        let over = self.stall.quiet_time().saturating_sub(self.warmup);
+        let unready = || -> Vec<i32> {
+            self.members.iter().filter(|m| m.table.is_empty()).map(|m| m.pid).collect()
+        };
+        let works = || stall::is_at_work(self.admin, &unready());
+        let stuck = self.stall.is_overdue(Instant::now(), over, works);
+        stuck.then(|| Stopping::stuck_error(self.admin, &unready(), "were not ready in time"))
     }
 
     /// Aborts the sessions: most of them end by themselves when the window is canceled.

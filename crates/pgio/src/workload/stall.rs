@@ -1,13 +1,16 @@
-//! Detects a standstill of fixed work, which has no time limit: if every working session waits for a
-//! synchronous standby and no standby makes progress, the work will never end.
+//! Detects sessions that are stuck. A window with a length ends by itself, and a call under way may take
+//! any time: its sessions are stuck if none of them has worked for [`GRACE`] after the end. Fixed work has
+//! no end: if every working session waits for a synchronous standby and no standby makes progress, the
+//! work will never end.
 //!
 //! The server is queried only after some seconds without an event, so that a running window is not
-//! disturbed. A window with a fixed length ends by itself and needs no such check.
+//! disturbed.
 
 use std::time::{Duration, Instant};
 
 use postgres::Client;
 
+use super::plan::GRACE;
 use super::stopping::server_answers;
 
 /// Time without an event before the server is queried; an event is due every second.
@@ -37,7 +40,33 @@ impl Stall {
         self.unchanged = None;
     }
 
-    /// Returns whether the window is stuck; calls `look` at intervals, which returns `None` while there
+    /// Returns the time since the last progress.
+    pub(super) fn quiet_time(&self) -> Duration {
+        self.last_event.elapsed()
+    }
+
+    /// Returns whether sessions whose time ended `over` ago are stuck; calls `works` at intervals, which
+    /// returns whether one of them is at work. Work is progress: a session may be idle between its last
+    /// call and its end.
+    pub(super) fn is_overdue(
+        &mut self,
+        now: Instant,
+        over: Duration,
+        works: impl FnOnce() -> bool,
+    ) -> bool {
+        let quiet = over.min(now - self.last_event);
+        if quiet < QUIET_TIME || now - self.queried_at < QUERY_INTERVAL {
+            return false;
+        }
+        self.queried_at = now;
+        if works() {
+            self.note_event(now);
+            return false;
+        }
+        quiet > GRACE
+    }
+
+    /// Returns whether fixed work is stuck; calls `look` at intervals, which returns `None` while there
     /// is progress.
     pub(super) fn is_stuck(&mut self, now: Instant, look: impl FnOnce() -> Option<String>) -> bool {
         if now - self.last_event < QUIET_TIME || now - self.queried_at < QUERY_INTERVAL {
@@ -74,9 +103,51 @@ pub(super) fn standstill(admin: &mut Client, pids: &[i32]) -> Option<String> {
     row.get::<_, bool>(0).then(|| row.get(1))
 }
 
+/// Returns whether a session works: it is active and does not wait for a lock, a synchronous standby or
+/// pgio.
+pub(super) fn is_at_work(admin: &mut Client, pids: &[i32]) -> bool {
+    let sql = "SELECT EXISTS (SELECT FROM pg_stat_activity \
+                              WHERE pid = ANY($1) AND state = 'active' \
+                                AND coalesce(wait_event, '') <> 'SyncRep' \
+                                AND coalesce(wait_event_type, '') NOT IN ('Lock', 'Client'))";
+    // If the server is gone, the sessions end and report it.
+    server_answers(admin) && admin.query_one(sql, &[&pids]).is_ok_and(|row| row.get(0))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Looks once per second; returns the second after the window's end at which its sessions count as
+    /// stuck.
+    fn overdue_at(works: fn(u64) -> bool) -> Option<u64> {
+        let end = Instant::now();
+        let mut stall = Stall::new(end);
+        (1..=200).find(|second| {
+            let over = Duration::from_secs(*second);
+            stall.is_overdue(end + over, over, || works(*second))
+        })
+    }
+
+    #[test]
+    fn sessions_at_work_are_waited_for_and_others_are_stuck() {
+        let limit = GRACE.as_secs() + 1;
+        assert_eq!(overdue_at(|_| false), Some(limit), "a lost standby, a lock");
+        assert_eq!(overdue_at(|_| true), None, "a scan of any length");
+        assert_eq!(overdue_at(|second| second <= 60), Some(60 + limit));
+        // Idle between its last call and its end.
+        assert_eq!(overdue_at(|second| second % 20 < 10), None);
+    }
+
+    #[test]
+    fn nothing_is_overdue_within_the_window() {
+        let opened = Instant::now();
+        let mut stall = Stall::new(opened);
+        let late = opened + 3 * GRACE;
+        assert!(!stall.is_overdue(late, Duration::ZERO, || panic!("asked")));
+        stall.note_event(late);
+        assert!(!stall.is_overdue(late + QUERY_INTERVAL, 2 * GRACE, || panic!("asked")));
+    }
 
     /// Looks once per second; returns the second at which the window counts as stuck.
     fn looks(

@@ -99,19 +99,31 @@ impl<'a> OpenWindow<'a> {
     /// Reports that the last operation ended at this moment.
     pub(super) fn close(&mut self, at: Instant) {
         (self.listener)(self.admin, WindowEvent::Closed(at));
+        // The listener may have waited for other drivers.
+        self.note_progress();
     }
 
-    /// Returns the error of sessions that are no longer waited for: after the window's end, or, for a
-    /// fixed number of transactions, in a standstill.
+    /// Returns the time since the last progress.
+    pub(super) fn quiet_time(&self) -> Duration {
+        self.stall.quiet_time()
+    }
+
+    /// Returns the error of sessions that are no longer waited for: after the window's end, if none of
+    /// them works, or, for a fixed number of transactions, in a standstill.
     pub(super) fn stuck_error(&mut self, pids: impl Fn() -> Vec<i32>) -> Option<EngineError> {
-        let (over, failure) = match self.plan.timeout() {
-            Some(timeout) => (self.start.at.elapsed() > timeout, "did not end with the window"),
+        let now = Instant::now();
+        let (stuck, failure) = match self.plan.length() {
+            Some(length) => {
+                let over = self.start.at.elapsed().saturating_sub(length);
+                let works = || stall::is_at_work(self.admin, &pids());
+                (self.stall.is_overdue(now, over, works), "did not end with the window")
+            }
             None => {
                 let look = || stall::standstill(self.admin, &pids());
-                (self.stall.is_stuck(Instant::now(), look), stall::FAILURE)
+                (self.stall.is_stuck(now, look), stall::FAILURE)
             }
         };
-        over.then(|| Stopping::stuck_error(self.admin, &pids(), failure))
+        stuck.then(|| Stopping::stuck_error(self.admin, &pids(), failure))
     }
 
     /// Takes the next step to stop sessions that have not ended.

@@ -16,9 +16,10 @@ use super::clock::{self, Start};
 use super::error::EngineError;
 use super::outcome::{Progress, WindowEvent, WindowOutcome};
 use super::phase::{self, Phase};
-use super::plan::{GRACE, slice_length};
+use super::plan::slice_length;
 use super::pool::{Member, SessionPool, alive};
 use super::session::{Event, Order, SliceOrder, SliceWork, WovenDone, server_seed};
+use super::stall::{self, Stall};
 use super::stopping::Stopping;
 use super::switching::Switches;
 use super::weave::{self, PlannedSlice, WeavePlan, WovenCondition, WovenFailure, WovenOutcome};
@@ -64,7 +65,7 @@ impl SessionPool {
             let _ = clock.read(admin);
             // Sessions publish their statistics and end.
             (0..count).for_each(|index| self.threads.send_order(index, Order::End));
-            failure = self.await_sessions(admin, GRACE).failure;
+            failure = self.await_sessions(admin, Duration::ZERO).failure;
         }
         let given_up = failure.as_ref().is_some_and(|failure| failure.given_up);
         let outcome = woven.finish(&self, clock.moved, failure.map(|failure| failure.failure));
@@ -95,8 +96,8 @@ impl SessionPool {
                 }
                 let ends = clock.place(admin, plan.guard(), slice.seconds)?;
                 self.order_slice(&settings[slice.condition], ends, is_first);
-                let timeout = GRACE + span(plan.guard() + slice.seconds);
-                let Answers { done, failure } = self.await_sessions(admin, timeout);
+                let length = span(plan.guard() + slice.seconds);
+                let Answers { done, failure } = self.await_sessions(admin, length);
                 if let Some(mut failure) = failure {
                     failure.failure.condition = Some(slice.condition);
                     return Ok(Some(failure));
@@ -127,14 +128,14 @@ impl SessionPool {
         }
     }
 
-    /// Waits until every session has done its slice or has ended.
-    fn await_sessions(&mut self, admin: &mut Client, timeout: Duration) -> Answers {
+    /// Waits until every session has done its slice of this length or has ended.
+    fn await_sessions(&mut self, admin: &mut Client, length: Duration) -> Answers {
         let mut turn = Answering {
             members: &mut self.members,
             admin,
             stopping: Stopping::default(),
-            since: Instant::now(),
-            timeout,
+            stall: Stall::new(Instant::now()),
+            length,
             done: Vec::new(),
         };
         let error = phase::run(&mut turn, &self.events, &self.setup.stop);
@@ -424,8 +425,9 @@ struct Answering<'a> {
     members: &'a mut [Member],
     admin: &'a mut Client,
     stopping: Stopping,
-    since: Instant,
-    timeout: Duration,
+    stall: Stall,
+    /// The length of the slice.
+    length: Duration,
     done: Vec<WovenDone>,
 }
 
@@ -454,9 +456,11 @@ impl Phase for Answering<'_> {
     }
 
     fn overdue(&mut self) -> Option<EngineError> {
-        let late = self.since.elapsed() > self.timeout;
-        let pids: Vec<i32> = alive(self.members).iter().map(|session| session.pid).collect();
-        late.then(|| Stopping::stuck_error(self.admin, &pids, "did not end with their slice"))
+        let over = self.stall.quiet_time().saturating_sub(self.length);
+        let pids = || -> Vec<i32> { alive(self.members).iter().map(|m| m.pid).collect() };
+        let works = || stall::is_at_work(self.admin, &pids());
+        let stuck = self.stall.is_overdue(Instant::now(), over, works);
+        stuck.then(|| Stopping::stuck_error(self.admin, &pids(), "did not end with their slice"))
     }
 
     fn end(&mut self, urgent: bool) {

@@ -171,6 +171,25 @@ fn scans_are_counted_apart_and_need_their_table() {
 }
 
 #[test]
+fn a_call_that_works_is_waited_for_however_long_it_takes() {
+    let db = TestDatabase::new(INSTALLED);
+    db.load(1, "8M");
+    db.client()
+        .batch_execute(
+            "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql
+               AS 'BEGIN PERFORM pg_sleep(24); RETURN new; END';
+             CREATE TRIGGER slow BEFORE UPDATE ON pgio1 FOR EACH ROW EXECUTE FUNCTION slow()",
+        )
+        .unwrap();
+    let work = ["--run-time", "1", "--update-pct", "100", "--num-threads", "1"];
+    let result = db.pgio(&[&["run", "--json", "trial.json"], &work[..], SINGLE].concat());
+    assert!(!result.err.contains("did not end"), "{result:?}");
+    let trial = db.record("trial.json");
+    assert!(count(&trial, "update") >= 1.0, "{trial:#}");
+    assert!(trial["window"]["seconds"].as_f64().unwrap() > 23.0, "{trial:#}");
+}
+
+#[test]
 fn wider_updates_write_as_much_more_wal() {
     const WITHOUT_FSYNC: &[&str] = &["--tolerate", "durability"];
     // Without full-page images, whose size depends on what earlier runs left in the blocks.

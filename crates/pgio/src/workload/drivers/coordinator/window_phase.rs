@@ -24,7 +24,7 @@ pub(super) struct WindowPhase<'a, 'w> {
     pub(super) parts: &'a mut [PartState],
     pub(super) window: OpenWindow<'w>,
     pub(super) number: u64,
-    /// The longest time from the start until the drivers have ended; none: no limit.
+    /// The longest time from the start until the drivers have ended or report progress; none: no limit.
     pub(super) longest: Option<Duration>,
     /// The common start on the coordinator's clock.
     pub(super) start: i64,
@@ -132,10 +132,11 @@ impl Phase for WindowPhase<'_, '_> {
         self.ended.len() < self.parts.len() && !given_up
     }
 
-    /// Drivers give up work that hangs; later than they do, the drivers themselves hang.
+    /// Drivers give up work that hangs, and report progress while they wait for work that does not. Later,
+    /// and without a report, the drivers themselves hang.
     fn overdue(&mut self) -> Option<EngineError> {
         let timeout = self.longest? + GRACE;
-        (self.window.start.at.elapsed() > timeout)
+        (self.window.start.at.elapsed() > timeout && self.window.quiet_time() > GRACE)
             .then(|| EngineError::Overdue("drivers did not end with the window".to_owned()))
     }
 
