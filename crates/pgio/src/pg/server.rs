@@ -172,12 +172,16 @@ impl Connections {
     }
 }
 
+/// Without pg_read_all_stats, the type of other roles' sessions is hidden, but not their database and
+/// role: their parallel workers then count as connections, while autovacuum workers have no role.
 pub fn connections(client: &mut impl GenericClient) -> Result<Connections, postgres::Error> {
     let row = client.query_one(
         "SELECT current_setting('max_connections')::bigint, \
                 current_setting('superuser_reserved_connections')::bigint, \
                 coalesce(current_setting('reserved_connections', true), '0')::bigint, \
-                (SELECT count(*) FROM pg_stat_activity WHERE backend_type = 'client backend')",
+                (SELECT count(*) FROM pg_stat_activity \
+                 WHERE backend_type = 'client backend' \
+                    OR backend_type IS NULL AND datid IS NOT NULL AND usesysid IS NOT NULL)",
         &[],
     )?;
     Ok(Connections {

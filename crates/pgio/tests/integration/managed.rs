@@ -6,6 +6,7 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
+use pgio::pg::server;
 use serde_json::Value;
 
 use crate::fixture::{INSTALLED, NEWEST, connect, fresh_database, shared_pair, shared_primary};
@@ -116,6 +117,18 @@ fn a_setting_that_needs_a_privilege_is_refused_with_the_grant() {
         dir.compare(&experiment(&dsn, ONCE, "", &[("set", body)])).expect(0, &[]);
         assert!(failed_checks(&dir.trials()[0], "invalid").is_empty());
         assert_eq!(auto_conf(&server, "max_standby_streaming_delay"), None);
+    });
+}
+
+#[test]
+fn sessions_of_other_roles_use_connections_too() {
+    on_each_version(|major| {
+        let superuser = fresh_database(shared_primary(major));
+        // No other test has sessions of this role.
+        let dsn = plain_role(&superuser, "counting");
+        let others: Vec<_> = (0..10).map(|_| connect(&superuser)).collect();
+        let found = server::connections(&mut connect(&dsn)).unwrap();
+        assert!(found.used > others.len() as i64, "{major}: {found:?}");
     });
 }
 
