@@ -26,6 +26,8 @@ const INTERVAL: Duration = Duration::from_millis(50);
 
 /// State that the server reports for a session with track_activities off.
 const DISABLED: &str = "disabled";
+/// Takes the place of the state of a session that the role may not see.
+const HIDDEN: &str = "hidden";
 
 pub(super) struct Sampler {
     /// Sends the sessions to watch; dropping it ends the thread.
@@ -91,13 +93,12 @@ impl Sampler {
 
 impl Samples {
     fn summarize(mut self, span: Span, sets: &[Vec<Span>]) -> WaitSummary {
-        if self.count_in(&[span]).0.contains_key(DISABLED) {
-            self.warnings.push(track_activities_off());
-        }
+        let unknown = why_unknown(&self.count_in(&[span]).0);
+        self.warnings.extend(unknown);
         // `missed`: rounds that the window missed for each round that it has.
         let waits = |spans: &[Span], missed: Option<f64>| {
             let (sightings, rounds) = self.count_in(spans);
-            if sightings.is_empty() || sightings.contains_key(DISABLED) {
+            if sightings.is_empty() || why_unknown(&sightings).is_some() {
                 return None;
             }
             let lengths = spans.iter().map(|span| (span.closed - span.opened).as_secs_f64());
@@ -147,12 +148,14 @@ impl Samples {
     }
 }
 
-fn track_activities_off() -> Warning {
-    Warning::new(
-        "the wait events of the sessions are unknown",
-        "track_activities is off",
-        "turn it on for the role or the database",
-    )
+/// Returns why the waits are unknown, if those of some session are.
+fn why_unknown(sightings: &BTreeMap<String, u64>) -> Option<Warning> {
+    let causes = [
+        (DISABLED, "track_activities is off", "turn it on for the role or the database"),
+        (HIDDEN, "the role may not see the sessions of another role", "GRANT pg_monitor TO ROLE"),
+    ];
+    let (_, why, remedy) = causes.into_iter().find(|(state, ..)| sightings.contains_key(*state))?;
+    Some(Warning::new("the wait events of the sessions are unknown", why, remedy))
 }
 
 fn sample(watched: &WatchedServer, seed: u64, pids: &Receiver<Vec<i32>>) -> Samples {
@@ -333,13 +336,17 @@ mod tests {
     }
 
     #[test]
-    fn track_activities_off_is_a_warning_and_not_counted_as_client() {
+    fn unknown_waits_are_a_warning_and_not_counted_as_client() {
         let opened = Instant::now();
-        let mut off = samples(&[10], opened);
-        let disabled = off.event_index(DISABLED);
-        off.rounds[0].counts = vec![(disabled, 2)];
-        let summary = off.summarize(Span { opened, closed: opened + Duration::from_secs(1) }, &[]);
-        assert_eq!(summary.waits, None);
-        assert!(summary.warnings[0].why.contains("track_activities"));
+        let span = Span { opened, closed: opened + Duration::from_secs(1) };
+        for (state, cause) in [("disabled", "track_activities"), ("hidden", "pg_monitor")] {
+            let mut unknown = samples(&[10], opened);
+            let event = unknown.event_index(state);
+            unknown.rounds[0].counts.push((event, 1));
+            let summary = unknown.summarize(span, &[vec![span]]);
+            assert_eq!((summary.waits, summary.shares), (None, vec![None]));
+            let [warning] = summary.warnings.as_slice() else { panic!("{:?}", summary.warnings) };
+            assert!(format!("{warning:?}").contains(cause), "{warning:?}");
+        }
     }
 }

@@ -10,6 +10,7 @@ use serde_json::{Value, json};
 
 use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary};
 use crate::hosts::sshd::Sshd;
+use crate::managed::plain_role;
 use crate::workdir::{
     BETWEEN_TRIAL_CHECKS, CommandResult, Workdir, pgio_sessions, tolerate, wait_until,
 };
@@ -134,6 +135,19 @@ fn a_condition_reaches_the_programs_sessions_and_its_metrics_are_like_others() {
     assert!(page.contains("slower") && page.contains("4 MiB"), "direction and unit");
     let plan = dir.pgio(&["compare", "experiment.toml", "--plan"]);
     plan.expect(0, &["until the command ends", "run on local: psql -qAtX", "12 trials"]);
+}
+
+#[test]
+fn waits_of_another_roles_sessions_are_unknown_and_not_those_for_the_client() {
+    let dsn = plain_role(&fresh_database(shared_primary(INSTALLED)), "onlooker");
+    let dir = Workdir::new();
+    let program = "psql -U postgres -qAtXc 'SELECT pg_sleep(1)' >&2; echo rate 1";
+    measured(&dir, &dsn, &prints(program)).expect(0, &[]);
+    let trial = &dir.trials()[0];
+    assert_eq!(trial["outcome"]["state"], "complete", "{trial:#}");
+    assert!(trial["telemetry"]["waits"].is_null(), "{trial:#}");
+    let warnings = trial["warnings"].to_string();
+    assert!(warnings.contains("may not see the sessions of another role"), "{warnings}");
 }
 
 #[test]

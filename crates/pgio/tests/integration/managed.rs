@@ -16,7 +16,7 @@ use crate::workdir::{Workdir, auto_conf, condition_of, experiment, failed_checks
 const ONCE: &str = "blocks = 1\nduration = \"500ms\"\naa = false";
 
 /// A connection string for a role that may log in and make tables in a schema of its own, no more.
-fn plain_role(dsn: &str, role: &str) -> String {
+pub(crate) fn plain_role(dsn: &str, role: &str) -> String {
     let mut client = connect(dsn);
     client
         .batch_execute(&format!(
