@@ -50,7 +50,7 @@ pub use params::{
 pub use resolve::{resolve, secrets};
 pub use secret::Secret;
 pub use spell::variables;
-pub use wire::{Message, Refusal, Wire, WireError, texts};
+pub use wire::{Message, Refusal, Wire, WireError, routine, texts};
 
 /// Compiles the example of the README.
 #[cfg(doctest)]

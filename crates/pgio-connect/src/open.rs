@@ -325,7 +325,7 @@ fn driver_config(attempt: &Attempt<'_>, ssl: DriverSsl) -> Config {
         config.connect_timeout(limit);
     }
     if let Some(handler) = params.on_notice.0.clone() {
-        config.notice_callback(move |notice| handler(notice.message()));
+        config.notice_callback(move |notice| handler(notice.routine().unwrap_or_default()));
     }
     let keep = &params.keepalives;
     keep.idle.map(|idle| config.keepalives_idle(idle));

@@ -167,7 +167,8 @@ impl ConnectParams {
         self
     }
 
-    /// Calls `handler` with the server's notices and warnings.
+    /// Calls `handler` for each notice and warning with the function of the server that sent it: unlike the
+    /// message, its name is not translated.
     pub fn with_notices(mut self, handler: impl Fn(&str) + Send + Sync + 'static) -> Self {
         self.on_notice = OnNotice(Some(Arc::new(handler)));
         self

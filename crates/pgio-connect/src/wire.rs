@@ -25,7 +25,7 @@ use super::endpoint::Route;
 use super::error::ConnectError;
 use super::limits::{self, During, Excess};
 use super::params::{ConnectParams, NoticeHandler};
-pub use message::{Message, Refusal, WireError, texts};
+pub use message::{Message, Refusal, WireError, routine, texts};
 use pipe::Pipe;
 pub(super) use startup::cancel;
 
@@ -120,7 +120,7 @@ impl Wire {
                     }
                     b'N' => {
                         if let Some(handler) = &self.on_notice {
-                            handler(&Refusal::read(message.body).message);
+                            handler(routine(message.body));
                         }
                     }
                     _ => {}

@@ -74,6 +74,13 @@ impl Refusal {
     }
 }
 
+/// Returns the function of the server that sent an ErrorResponse or a NoticeResponse; unlike the message,
+/// its name is not translated.
+pub fn routine(body: &[u8]) -> &str {
+    let name = body.split(|byte| *byte == 0).find_map(|field| field.strip_prefix(b"R"));
+    name.and_then(|name| std::str::from_utf8(name).ok()).unwrap_or_default()
+}
+
 /// Parses the columns of a DataRow in text format.
 pub fn texts(body: &[u8]) -> Option<Vec<Option<String>>> {
     let (count, mut rest) = body.split_first_chunk::<2>()?;
@@ -122,6 +129,15 @@ mod tests {
     }
 
     #[test]
+    fn the_routine_of_a_translated_notice_is_known() {
+        let body = b"SWARNUNG\0VWARNING\0MReplikation\0Fsyncrep.c\0RSyncRepWaitForLSN\0\0";
+        assert_eq!(routine(body), "SyncRepWaitForLSN");
+        for without in [&b"SNOTICE\0MRead\0\0"[..], b"R\xff\0", b""] {
+            assert_eq!(routine(without), "");
+        }
+    }
+
+    #[test]
     fn columns_are_texts_or_null() {
         let body = b"\0\x02\0\0\0\x02on\xff\xff\xff\xff";
         assert_eq!(texts(body), Some(vec![Some("on".to_owned()), None]));
@@ -133,6 +149,7 @@ mod tests {
         fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..64)) {
             let _ = Message::first(&bytes);
             let _ = Refusal::read(&bytes);
+            let _ = routine(&bytes);
             let _ = texts(&bytes);
         }
     }

@@ -123,7 +123,7 @@ fn work(
     orders: &Receiver<Order>,
 ) -> Result<(), EngineError> {
     let received = notices.clone();
-    let params = setup.params.clone().with_notices(move |message| received.push(message));
+    let params = setup.params.clone().with_notices(move |routine| received.push(routine));
     let mut client = pgio_connect::connect(&params).map_err(EngineError::Connect)?;
     let pid = backend_pid(&mut client)?;
     let canceller = Box::new(pgio_connect::canceller(&client, &params));

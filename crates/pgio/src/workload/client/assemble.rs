@@ -62,7 +62,7 @@ pub(super) fn assemble(
     room::wait_for_room(admin, needed, &setup.stop)?;
     let notices = Notices::default();
     let received = notices.clone();
-    let params = setup.params.clone().with_notices(move |message| received.push(message));
+    let params = setup.params.clone().with_notices(move |routine| received.push(routine));
     let (route, pinned, version) = prepare_first_session(&params, &calls, &setup, admin)?;
     let plan = Arc::new(Plan {
         params,

@@ -11,7 +11,7 @@ use super::window::Window;
 use crate::rng::{self, SplitMix64};
 use crate::workload::Totals;
 use crate::workload::notice::Notices;
-use pgio_connect::{Message, Refusal, Wire, WireError, texts};
+use pgio_connect::{Message, Refusal, Wire, WireError, routine, texts};
 use pgio_results::histogram::Histogram;
 use pgio_results::model::SessionTotals;
 
@@ -344,7 +344,7 @@ impl Session {
                 b'E' => {
                     self.refused.get_or_insert_with(|| Refusal::read(message.body));
                 }
-                b'N' => listener.notices.push(&Refusal::read(message.body).message),
+                b'N' => listener.notices.push(routine(message.body)),
                 // Answers to Bind, and changed settings.
                 _ => {}
             }
