@@ -259,8 +259,8 @@ impl Phase for Connecting<'_> {
         let unready = || -> Vec<i32> {
             self.members.iter().filter(|m| m.table.is_empty()).map(|m| m.pid).collect()
         };
-        let works = || stall::is_at_work(self.admin, &unready());
-        let stuck = self.stall.is_overdue(Instant::now(), over, works);
+        let look = || stall::activity(self.admin, &unready());
+        let stuck = self.stall.is_overdue(Instant::now(), over, look);
         stuck.then(|| Stopping::stuck_error(self.admin, &unready(), "were not ready in time"))
     }
 

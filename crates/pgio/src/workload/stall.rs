@@ -1,7 +1,7 @@
 //! Detects sessions that are stuck. A window with a length ends by itself, and a call under way may take
-//! any time: its sessions are stuck if none of them has worked for [`GRACE`] after the end. Fixed work has
-//! no end: if every working session waits for a synchronous standby and no standby makes progress, the
-//! work will never end.
+//! any time: its sessions are stuck if all of them stand for [`GRACE`] after the end. Fixed work has no
+//! end: if every working session waits for a synchronous standby and no standby makes progress, the work
+//! will never end.
 //!
 //! The server is queried only after some seconds without an event, so that a running window is not
 //! disturbed.
@@ -18,12 +18,28 @@ const QUIET_TIME: Duration = Duration::from_secs(5);
 const QUERY_INTERVAL: Duration = Duration::from_secs(1);
 /// The default of PostgreSQL's wal_sender_timeout: until then, a standby may come back.
 const STALL_LIMIT: Duration = Duration::from_secs(60);
+/// How long sessions may wait for something that the server does, such as the read of a block, without one that is
+/// seen to compute: a device that has stopped to answer ends a trial, one that is slow does not.
+const WAIT_LIMIT: Duration = Duration::from_secs(300);
 /// The failure of those sessions, for the error that names their wait events.
 pub(super) const FAILURE: &str = "made no progress for a minute";
+
+/// What sessions do whose time is over.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Activity {
+    /// One of them computes.
+    Computes,
+    /// At best one of them waits for a device or another process, which goes on with its call.
+    Waits,
+    /// They wait for a lock, a synchronous standby or pgio, or do nothing.
+    Stands,
+}
 
 #[derive(Debug)]
 pub(super) struct Stall {
     last_event: Instant,
+    /// When a session was last seen to wait for a device or another process.
+    waited_at: Instant,
     queried_at: Instant,
     /// The last state seen, and since when it is unchanged.
     unchanged: Option<(Instant, String)>,
@@ -31,7 +47,7 @@ pub(super) struct Stall {
 
 impl Stall {
     pub(super) fn new(now: Instant) -> Stall {
-        Stall { last_event: now, queried_at: now, unchanged: None }
+        Stall { last_event: now, waited_at: now, queried_at: now, unchanged: None }
     }
 
     /// Records progress.
@@ -45,25 +61,30 @@ impl Stall {
         self.last_event.elapsed()
     }
 
-    /// Returns whether sessions whose time ended `over` ago are stuck; calls `works` at intervals, which
-    /// returns whether one of them is at work. Work is progress: a session may be idle between its last
-    /// call and its end.
+    /// Returns whether sessions whose time ended `over` ago are stuck; calls `look` at intervals. One look does not
+    /// decide: a session stands between its last call and its end.
     pub(super) fn is_overdue(
         &mut self,
         now: Instant,
         over: Duration,
-        works: impl FnOnce() -> bool,
+        look: impl FnOnce() -> Activity,
     ) -> bool {
         let quiet = over.min(now - self.last_event);
         if quiet < QUIET_TIME || now - self.queried_at < QUERY_INTERVAL {
             return false;
         }
         self.queried_at = now;
-        if works() {
-            self.note_event(now);
-            return false;
+        match look() {
+            Activity::Computes => {
+                self.note_event(now);
+                false
+            }
+            Activity::Waits => {
+                self.waited_at = now;
+                quiet > WAIT_LIMIT
+            }
+            Activity::Stands => quiet.min(now - self.waited_at) > GRACE,
         }
-        quiet > GRACE
     }
 
     /// Returns whether fixed work is stuck; calls `look` at intervals, which returns `None` while there
@@ -103,15 +124,20 @@ pub(super) fn standstill(admin: &mut Client, pids: &[i32]) -> Option<String> {
     row.get::<_, bool>(0).then(|| row.get(1))
 }
 
-/// Returns whether a session works: it is active and does not wait for a lock, a synchronous standby or
-/// pgio.
-pub(super) fn is_at_work(admin: &mut Client, pids: &[i32]) -> bool {
-    let sql = "SELECT EXISTS (SELECT FROM pg_stat_activity \
-                              WHERE pid = ANY($1) AND state = 'active' \
-                                AND coalesce(wait_event, '') <> 'SyncRep' \
-                                AND coalesce(wait_event_type, '') NOT IN ('Lock', 'Client'))";
+/// Returns what the most active of the sessions does.
+pub(super) fn activity(admin: &mut Client, pids: &[i32]) -> Activity {
+    let sql = "SELECT coalesce(bool_or(wait_event IS NULL), false), \
+                      coalesce(bool_or(wait_event_type NOT IN ('Lock', 'Client') AND wait_event <> 'SyncRep'), false) \
+               FROM pg_stat_activity WHERE pid = ANY($1) AND state = 'active'";
     // If the server is gone, the sessions end and report it.
-    server_answers(admin) && admin.query_one(sql, &[&pids]).is_ok_and(|row| row.get(0))
+    if !server_answers(admin) {
+        return Activity::Stands;
+    }
+    match admin.query_one(sql, &[&pids]) {
+        Ok(row) if row.get(0) => Activity::Computes,
+        Ok(row) if row.get(1) => Activity::Waits,
+        _ => Activity::Stands,
+    }
 }
 
 #[cfg(test)]
@@ -120,23 +146,28 @@ mod tests {
 
     /// Looks once per second; returns the second after the window's end at which its sessions count as
     /// stuck.
-    fn overdue_at(works: fn(u64) -> bool) -> Option<u64> {
+    fn overdue_at(look: fn(u64) -> Activity) -> Option<u64> {
         let end = Instant::now();
         let mut stall = Stall::new(end);
-        (1..=200).find(|second| {
+        (1..=2000).find(|second| {
             let over = Duration::from_secs(*second);
-            stall.is_overdue(end + over, over, || works(*second))
+            stall.is_overdue(end + over, over, || look(*second))
         })
     }
 
     #[test]
     fn sessions_at_work_are_waited_for_and_others_are_stuck() {
+        use Activity::{Computes, Stands, Waits};
         let limit = GRACE.as_secs() + 1;
-        assert_eq!(overdue_at(|_| false), Some(limit), "a lost standby, a lock");
-        assert_eq!(overdue_at(|_| true), None, "a scan of any length");
-        assert_eq!(overdue_at(|second| second <= 60), Some(60 + limit));
-        // Idle between its last call and its end.
-        assert_eq!(overdue_at(|second| second % 20 < 10), None);
+        assert_eq!(overdue_at(|_| Stands), Some(limit), "a lost standby, a lock");
+        assert_eq!(overdue_at(|_| Computes), None);
+        let scan = |second| if second % 100 == 0 { Computes } else { Waits };
+        assert_eq!(overdue_at(scan), None, "a scan of any length");
+        assert_eq!(overdue_at(|_| Waits), Some(WAIT_LIMIT.as_secs() + 1), "a device that hangs");
+        let then_stands = |second| if second <= 60 { Waits } else { Stands };
+        assert_eq!(overdue_at(then_stands), Some(60 + limit));
+        // It stands between its last call and its end.
+        assert_eq!(overdue_at(|second| if second % 20 < 10 { Computes } else { Stands }), None);
     }
 
     #[test]

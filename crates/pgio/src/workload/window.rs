@@ -115,8 +115,8 @@ impl<'a> OpenWindow<'a> {
         let (stuck, failure) = match self.plan.length() {
             Some(length) => {
                 let over = self.start.at.elapsed().saturating_sub(length);
-                let works = || stall::is_at_work(self.admin, &pids());
-                (self.stall.is_overdue(now, over, works), "did not end with the window")
+                let look = || stall::activity(self.admin, &pids());
+                (self.stall.is_overdue(now, over, look), "did not end with the window")
             }
             None => {
                 let look = || stall::standstill(self.admin, &pids());

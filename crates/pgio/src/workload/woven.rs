@@ -458,8 +458,8 @@ impl Phase for Answering<'_> {
     fn overdue(&mut self) -> Option<EngineError> {
         let over = self.stall.quiet_time().saturating_sub(self.length);
         let pids = || -> Vec<i32> { alive(self.members).iter().map(|m| m.pid).collect() };
-        let works = || stall::is_at_work(self.admin, &pids());
-        let stuck = self.stall.is_overdue(Instant::now(), over, works);
+        let look = || stall::activity(self.admin, &pids());
+        let stuck = self.stall.is_overdue(Instant::now(), over, look);
         stuck.then(|| Stopping::stuck_error(self.admin, &pids(), "did not end with their slice"))
     }
 
