@@ -23,7 +23,7 @@ const DELAY: &str = "commit_delay = 20000, commit_siblings = 0";
 const METRIC: &str = "transaction_latency_mean";
 /// Turns of psql before each trial for each second of its window: with fewer, psql's measurement would be less
 /// certain than pgio's narrowest interval.
-const TURNS: f64 = 4.0;
+const TURNS: f64 = 6.0;
 /// How often a turn does the INSERTs of both kinds, each for about 200 ms.
 const TIMES: usize = 3;
 
