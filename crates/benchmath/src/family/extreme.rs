@@ -32,8 +32,9 @@ enum Scale {
     /// The median in units of the median of the member with the least noise, often the baseline's
     /// A/A twin.
     Quietest(f64),
-    /// For a single member: the mean in units of the root mean square, which is equivalent to
-    /// Student's t.
+    /// For a single member: the mean in units of its standard deviation, which orders flips as Student's t
+    /// does. Like the other unit it has no upper limit, so that a large effect exceeds the flips of other
+    /// kinds.
     Own,
 }
 
@@ -142,8 +143,13 @@ impl Member<'_> {
             Scale::Own => {
                 let (sum, squares) = logs.iter().fold((0.0, 0.0), |(s, q), d| (s + d, q + d * d));
                 let root = (squares * logs.len() as f64).sqrt();
-                // Round to a billionth, so that equal values are equally extreme in any order.
-                if root > 0.0 { (sum.abs() / root * 1e9).round() / 1e9 } else { 0.0 }
+                if root == 0.0 {
+                    return 0.0;
+                }
+                // Of the root mean square, at most 1. Round to a billionth, so that equal values are equally
+                // extreme in any order.
+                let share = ((sum.abs() / root * 1e9).round() / 1e9).min(1.0);
+                share / (1.0 - share * share).sqrt()
             }
         }
     }

@@ -34,6 +34,21 @@ fn a_large_effect_is_detected_with_six_blocks_among_eight_others() {
     assert!(judged[1..].iter().all(|j| !decided(j)));
 }
 
+/// One condition has a metric that the others lack.
+#[test]
+fn a_large_effect_on_a_kind_of_its_own_is_detected_beside_other_kinds() {
+    let mut rng = SplitMix64::new(2);
+    let mut noise = |kind: usize| -> Series {
+        series(kind, &(0..6).map(|_| 0.03 * normal(&mut rng)).collect::<Vec<_>>())
+    };
+    let mut all = vec![series(1, &[0.30, 0.31, 0.29, 0.30, 0.32, 0.30])];
+    all.extend((0..5).map(|_| noise(0)));
+    let judged = judge(&all, ALPHA);
+    assert_eq!(judged[0].p, 2.0 / 64.0);
+    let (low, high) = judged[0].bounds.unwrap();
+    assert!(low > 0.2 && high < 0.4, "{low} {high}");
+}
+
 #[test]
 fn missing_blocks_affect_only_their_member() {
     let whole = series(0, &[0.5, 0.52, 0.48, 0.51, 0.49, 0.5, 0.53, 0.5]);
