@@ -327,6 +327,14 @@ impl Slice {
         self.latency_seconds += slice.latency_seconds;
     }
 
+    /// Adds the slice of the same number of others that worked at the same time. The last one ends with the last of
+    /// them.
+    pub fn add_parallel(&mut self, slice: &Slice) {
+        self.add_work(slice);
+        self.at = self.at.max(slice.at);
+        self.seconds = self.seconds.max(slice.seconds);
+    }
+
     pub fn done(&self, work: Work) -> u64 {
         match work {
             Work::BlockVisits => self.block_visits,

@@ -214,7 +214,7 @@ fn timeline(trials: &[(&str, &Trial)]) -> Vec<Slice> {
                 all.push(slice.clone());
                 continue;
             };
-            sum.add_work(slice);
+            sum.add_parallel(slice);
         }
     }
     all
@@ -369,6 +369,22 @@ fn add_tracks(all: &mut Series, name: &str, own: Option<Series>) {
 mod tests {
     use super::*;
     use pgio_results::telemetry::Probes;
+
+    #[test]
+    fn the_last_slice_ends_with_the_last_server() {
+        let of_server = |seconds: f64| {
+            let slice =
+                |at: f64, seconds: f64| Slice { at, seconds, commits: 10, ..Slice::default() };
+            let mut trial = pgio_results::test_support::full_trial();
+            trial.timeline = vec![slice(1.0, 1.0), slice(1.0 + seconds, seconds)];
+            trial
+        };
+        let (short, long) = (of_server(1.0), of_server(6.0));
+        for order in [[("a", &short), ("b", &long)], [("b", &long), ("a", &short)]] {
+            let last = timeline(&order).pop().unwrap();
+            assert_eq!((last.at, last.seconds, last.commits), (7.0, 6.0, 20));
+        }
+    }
 
     #[test]
     fn the_probes_of_the_first_server_are_not_those_of_all() {

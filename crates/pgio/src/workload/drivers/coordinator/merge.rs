@@ -43,15 +43,7 @@ fn sum<'a>(parts: impl Iterator<Item = &'a PartResult>) -> Totals {
 fn timeline<'a>(parts: impl Iterator<Item = &'a [Slice]>) -> Vec<Slice> {
     let mut all: BTreeMap<usize, Slice> = BTreeMap::new();
     for (number, slice) in parts.flat_map(|slices| slices.iter().enumerate()) {
-        let sum = all.entry(number).or_insert_with(|| Slice {
-            at: slice.at,
-            seconds: slice.seconds,
-            ..Slice::default()
-        });
-        sum.add_work(slice);
-        // The last one ends with the last driver.
-        sum.at = sum.at.max(slice.at);
-        sum.seconds = sum.seconds.max(slice.seconds);
+        all.entry(number).or_insert_with(Slice::default).add_parallel(slice);
     }
     all.into_values().collect()
 }
