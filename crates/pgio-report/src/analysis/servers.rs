@@ -93,15 +93,18 @@ fn server(
     })
 }
 
+/// Marks outliers among the servers that have an estimate. An effect of which only a bound is known is none.
 fn mark_outliers(servers: &mut [Server], by_value: bool) {
-    let logs: Option<Vec<f64>> = servers
-        .iter()
-        .map(|s| if by_value { s.value } else { s.ratio })
-        .map(|value| value.filter(|v| *v > 0.0).map(f64::ln))
-        .collect();
-    let Some(scores) = logs.and_then(|logs| outliers::modified_z(&logs)) else { return };
+    let estimate = |s: &Server| {
+        let is_bound = s.ratio_low.is_some() != s.ratio_high.is_some();
+        let value = if by_value { s.value } else { s.ratio.filter(|_| !is_bound) };
+        value.filter(|v| *v > 0.0).map(f64::ln)
+    };
+    let (logs, known): (Vec<f64>, Vec<&mut Server>) =
+        servers.iter_mut().filter_map(|s| Some((estimate(s)?, s))).unzip();
+    let Some(scores) = outliers::modified_z(&logs) else { return };
     let limit = outliers::limit(scores.len());
-    for (server, score) in servers.iter_mut().zip(scores) {
+    for (server, score) in known.into_iter().zip(scores) {
         server.deviation = Some(score);
         server.outlier = score.abs() > limit;
     }
@@ -178,6 +181,33 @@ mod tests {
             .collect();
         assert_eq!(outliers, [("base", "n3"), ("slow", "n5")]);
         assert!(found.iter().all(|s| s.deviation.is_some()));
+    }
+
+    #[test]
+    fn a_server_without_an_estimate_hides_no_outlier() {
+        let server = |number: usize, ratio: Option<f64>| Server {
+            condition: "slow".to_owned(),
+            target: format!("n{number}"),
+            metric: "commits_per_second".to_owned(),
+            value: Some(100.0),
+            share: None,
+            ratio,
+            ratio_low: ratio.map(|r| r * 0.99),
+            ratio_high: ratio.map(|r| r * 1.01),
+            verdict: None,
+            deviation: None,
+            outlier: false,
+        };
+        let ratios = [1.0, 1.01, 0.99, 1.005, 0.995, 0.6, 5.0].map(Some);
+        let all = ratios.into_iter().chain([None]).enumerate();
+        let mut servers: Vec<Server> = all.map(|(n, ratio)| server(n, ratio)).collect();
+        // Only a lower bound is known.
+        servers[6].ratio_high = None;
+        mark_outliers(&mut servers, false);
+        let outliers: Vec<&str> =
+            servers.iter().filter(|s| s.outlier).map(|s| s.target.as_str()).collect();
+        assert_eq!(outliers, ["n5"]);
+        assert_eq!((servers[6].deviation, servers[7].deviation), (None, None));
     }
 
     #[test]
