@@ -152,9 +152,13 @@ fn decompose(condition: &str, class: &str, trials: &[&Class]) -> Option<Decompos
 fn errors(trials: &[&Class], group: WaitGroup, mean: f64, operations: u64) -> (f64, f64) {
     if trials.len() >= ENOUGH_TRIALS {
         let parts: Vec<f64> = trials.iter().map(|t| t.part(group)).collect();
-        let over = |totals: Vec<f64>| half_width(&around_ratio(&parts, &totals)).unwrap_or(0.0);
-        let operations = trials.iter().map(|t| t.operations as f64).collect();
-        return (over(operations), over(trials.iter().map(|t| t.seconds).collect()));
+        let over = |totals: Vec<f64>| half_width(&around_ratio(&parts, &totals));
+        let by_operation = over(trials.iter().map(|t| t.operations as f64).collect());
+        let by_second = over(trials.iter().map(|t| t.seconds).collect());
+        // Equal values have no spread, which does not make them exact.
+        if let (Some(by_operation), Some(by_second)) = (by_operation, by_second) {
+            return (by_operation, by_second);
+        }
     }
     let squared: f64 = trials.iter().map(|t| t.error(group).powi(2)).sum();
     let error = REACH * squared.sqrt() / operations as f64;

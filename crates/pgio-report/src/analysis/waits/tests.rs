@@ -53,6 +53,19 @@ fn commits_wait_for_flush_and_standby_and_the_rest_is_shared() {
 }
 
 #[test]
+fn equal_trials_do_not_make_a_part_exact() {
+    let of_block = |block| {
+        let mut t = sampled("local", block, &[("IPC:SyncRep", 400), ("CPU", 600)]);
+        timed(&mut t, &[("commit", 10.0)]);
+        t
+    };
+    let analysis = analyze(&experiment(&["local"], (1..=3).map(of_block).collect()));
+    let parts = &analysis.decompositions[0].parts;
+    assert_eq!(parts.len(), 2);
+    assert!(parts.iter().all(|p| p.error_seconds > 0.0 && p.share_error > 0.0), "{parts:?}");
+}
+
+#[test]
 fn waits_beyond_the_commit_time_go_to_updates_or_are_cut() {
     use WaitGroup::{Cpu, Flush, SyncRep};
     let seen = [("IPC:SyncRep", 300), ("IO:WALSync", 300), ("CPU", 400)];
