@@ -8,8 +8,8 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug, Clone, Copy, Default, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Interval {
-    /// The 95 % interval, of a family for all its members together; null with too few values, and on the
-    /// side that a bound leaves open.
+    /// The 95 % interval; of what is judged in a family, at the level that the family leaves it. Null with too
+    /// few values, and on the side that a bound leaves open.
     pub low: Option<f64>,
     pub high: Option<f64>,
 }

@@ -288,8 +288,8 @@ pub(super) fn secondary(analysis: &Analysis) -> Vec<Table> {
     if let Some(last) = tables.last_mut() {
         if any_starred {
             last.notes.push(format!(
-                "{STAR} decided: the interval excludes no change. Together, these intervals hold at \
-                 95 %."
+                "{STAR} decided: the interval excludes no change. In each family of comparisons, the chance of even \
+                 one false {STAR} is at most 5 %."
             ));
         }
         last.notes.extend(analysis.notes.iter().map(|n| format!("Note: {n}.")));
