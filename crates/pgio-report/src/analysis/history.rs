@@ -14,6 +14,8 @@ mod run;
 #[cfg(test)]
 mod tests;
 
+use std::cmp::Reverse;
+
 use benchmath::rank_sum::{self, Shift};
 use benchmath::summary::mean;
 use benchmath::{change_points, drift, rng, signed_rank};
@@ -232,11 +234,11 @@ fn select_experiment(mut runs: Vec<Run>, wanted: Option<&str>) -> Result<Vec<Run
     Ok(runs)
 }
 
-/// By their start; copies of a run count once.
+/// By their start; of the copies of a run, the one with the most trials counts.
 fn sort_runs(mut runs: Vec<Run>) -> Vec<Run> {
     runs.sort_by_cached_key(|run| {
         let at = run.created_at.parse::<Timestamp>().ok();
-        (at, run.created_at.clone(), run.run_id.clone())
+        (at, run.created_at.clone(), run.run_id.clone(), Reverse(run.trials))
     });
     runs.dedup_by(|later, earlier| later.run_id == earlier.run_id);
     runs

@@ -44,6 +44,7 @@ pub fn runs(client: &mut Client, experiment: &str) -> Result<Vec<Run>, ArchiveEr
             metrics: parsed(&run_id, row.get(5))?,
             work: parsed(&run_id, row.get(6))?,
             facts: parsed(&run_id, row.get(7))?,
+            trials: row.get::<_, i64>(8).max(0) as usize,
             conditions: Vec::new(),
             run_id,
         });

@@ -29,6 +29,7 @@ const WRITES: &[(&str, &str)] = &[
     ("experiments", "DELETE"),
     ("conditions", "INSERT"),
     ("condition_metrics", "INSERT"),
+    ("trials", "SELECT"),
     ("trials", "INSERT"),
     ("trial_metrics", "INSERT"),
     ("comparisons", "INSERT"),

@@ -1,8 +1,9 @@
 //! Stores an experiment: all its rows in one transaction, or none.
 //!
 //! An experiment is known by its run id and name. One that is stored already is left alone if nothing
-//! changed; one that was continued meanwhile, or that another version of pgio judged, is replaced. Run ids of
-//! earlier versions are not unique among machines, so another experiment of the same id is refused.
+//! changed; one that was continued meanwhile, or that another version of pgio judged, is replaced. A copy with
+//! fewer trials, from before the run was continued, replaces nothing. Run ids of earlier versions are not unique
+//! among machines, so another experiment of the same id is refused.
 
 use std::io::Write;
 
@@ -21,6 +22,8 @@ pub enum StoreOutcome {
     New,
     Replaced,
     Unchanged,
+    /// The stored one stays, because it has more trials.
+    Kept,
 }
 
 /// Whether an experiment is stored as it is now. Without any trial it cannot be.
@@ -43,8 +46,9 @@ pub fn store(client: &mut Client, record: &Record) -> Result<StoreOutcome, Archi
     transaction.execute(lock, &[&format!("pgio_results {}", run.run_id)]).map_err(doing())?;
     let known = "SELECT experiment_id, digest, \
                  created_at = $3::text::timestamptz AND (manifest ->> 'seed' = $4) IS NOT FALSE, \
-                 created_at::text \
-                 FROM pgio_results.experiments WHERE run_id = $1 AND name = $2";
+                 created_at::text, \
+                 (SELECT count(*) FROM pgio_results.trials t WHERE t.experiment_id = e.experiment_id) \
+                 FROM pgio_results.experiments e WHERE run_id = $1 AND name = $2";
     let parameters: [&(dyn ToSql + Sync); 4] =
         [&run.run_id, &run.experiment, &created_at(record), &record.seed.to_string()];
     let found = transaction.query_opt(known, &parameters).map_err(doing())?;
@@ -59,6 +63,7 @@ pub fn store(client: &mut Client, record: &Record) -> Result<StoreOutcome, Archi
                 begun: row.get(3),
             });
         }
+        Some(row) if row.get::<_, i64>(4) > record.trials as i64 => return Ok(StoreOutcome::Kept),
         Some(row) => {
             let id: i64 = row.get(0);
             let delete = "DELETE FROM pgio_results.experiments WHERE experiment_id = $1";

@@ -1,7 +1,7 @@
 //! `pgio store`: puts stored results into the results database.
 //!
 //! Each experiment is one transaction. Storing again changes nothing; an experiment that was continued
-//! meanwhile is replaced.
+//! meanwhile is replaced, and a copy with fewer trials than the stored one is not stored.
 
 use std::path::PathBuf;
 
@@ -16,7 +16,8 @@ use pgio_results::store;
 #[command(
     after_help = "Creates the schema pgio_results in that database the first time, for which the role needs \
                   CREATE on the database; later USAGE on the schema, SELECT on schema_version, \
-                  SELECT, INSERT and DELETE on experiments, and INSERT on the others. docs/FORMAT.md documents the views."
+                  SELECT, INSERT and DELETE on experiments, SELECT and INSERT on trials, and INSERT on the others. \
+                  docs/FORMAT.md documents the views."
 )]
 pub(super) struct Args {
     /// Results of compare or demo, or directories that contain such results
@@ -31,7 +32,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let dirs = store::collection(&args.dirs)?;
     let mut client = connection::results_database(&args.to)?;
     schema::prepare_to_write(&mut client)?;
-    let (mut new, mut replaced, mut unchanged, mut trials) = (0, 0, 0, 0);
+    let (mut new, mut replaced, mut unchanged, mut kept, mut trials) = (0, 0, 0, 0, 0);
     for dir in &dirs {
         let stored = store::read(dir)?;
         if archive::is_stored(&mut client, &stored)? {
@@ -51,8 +52,12 @@ pub(super) fn run(args: &Args) -> Outcome {
             StoreOutcome::New => new += 1,
             StoreOutcome::Replaced => replaced += 1,
             StoreOutcome::Unchanged => unchanged += 1,
+            StoreOutcome::Kept => {
+                kept += 1;
+                output::note(&format!("{}: kept: the stored one has more trials", dir.display()));
+            }
         }
-        if outcome != StoreOutcome::Unchanged {
+        if matches!(outcome, StoreOutcome::New | StoreOutcome::Replaced) {
             trials += record.trials;
         }
     }
@@ -60,7 +65,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         0 => String::new(),
         n => format!(", {n} {what}"),
     };
-    let counts = also(replaced, "replaced") + &also(unchanged, "unchanged");
+    let counts = also(replaced, "replaced") + &also(unchanged, "unchanged") + &also(kept, "kept");
     let experiments = if new == 1 { "experiment" } else { "experiments" };
     output::line(&format!("stored {new} new {experiments}{counts}; {trials} trials"));
     Ok(())

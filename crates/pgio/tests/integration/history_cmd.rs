@@ -93,6 +93,34 @@ fn a_planted_step_is_found_from_directories_and_from_the_database_alike() {
     }
 }
 
+/// A run was copied, and continued afterwards.
+#[test]
+fn a_copy_with_fewer_trials_replaces_nothing() {
+    let dir = Workdir::new();
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let whole = runs(3);
+    let mut copy = whole[1].clone();
+    copy.trials.truncate(6);
+    write_runs(&dir.path().join("all/night"), &whole).unwrap();
+    write_runs(&dir.path().join("all/night.bak"), &[copy]).unwrap();
+    let kept = "all/night.bak/run-0001: kept: the stored one has more trials";
+    dir.pgio(&["store", "all", "--to", &dsn])
+        .expect(0, &["stored 3 new experiments, 1 kept; 36 trials", kept]);
+    dir.pgio(&["store", "all", "--to", &dsn])
+        .expect(0, &["stored 0 new experiments, 3 unchanged, 1 kept; 0 trials", kept]);
+    let history = json(&dir, &["all/night"]);
+    assert_eq!(json(&dir, &["all"]), history);
+    assert_eq!(json(&dir, &["--store", &dsn]), history);
+
+    // The copy first: the whole run replaces it.
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    dir.pgio(&["store", "all/night.bak", "--to", &dsn])
+        .expect(0, &["stored 1 new experiment; 6 trials"]);
+    dir.pgio(&["store", "all/night", "--to", &dsn])
+        .expect(0, &["stored 2 new experiments, 1 replaced; 36 trials"]);
+    assert_eq!(json(&dir, &["--store", &dsn]), history);
+}
+
 /// The conditions of these runs are 36 MB, more than one answer over TCP may have.
 #[test]
 fn a_long_history_is_read_over_tcp() {
@@ -157,12 +185,13 @@ fn a_missing_right_is_named_and_the_documented_ones_suffice() {
         &mut owner,
         "GRANT INSERT ON pgio_results.conditions, pgio_results.condition_metrics, pgio_results.trials, \
          pgio_results.trial_metrics, pgio_results.comparisons TO WRITER; \
+         GRANT SELECT ON pgio_results.trials TO WRITER; \
          GRANT SELECT ON pgio_results.runs, pgio_results.run_conditions, pgio_results.run_values, \
          pgio_results.trial_values TO READER",
     );
     let text = fs::read_to_string(all[0].join("trials.jsonl")).unwrap();
-    let shorter = text.lines().take(11).map(|line| format!("{line}\n")).collect::<String>();
-    fs::write(all[0].join("trials.jsonl"), shorter).unwrap();
+    let added = text.lines().last().unwrap().replace("\"block\":4", "\"block\":5");
+    fs::write(all[0].join("trials.jsonl"), format!("{text}{added}\n")).unwrap();
     store(&by_writer, 0, &["1 replaced"]);
     dir.pgio(&["history", "--store", &by_reader]).expect(0, &["3 runs cannot show a change"]);
     store(&by_reader, 4, &["lacks SELECT on pgio_results.experiments"]);

@@ -29,6 +29,8 @@ pub struct Run {
     pub work: BTreeMap<String, String>,
     /// The window, the baseline's server and environment, and the version of pgio, by name.
     pub facts: BTreeMap<String, String>,
+    /// All trials, also those that do not count. A copy of a run that was continued has fewer.
+    pub trials: usize,
     /// In the manifest's order.
     pub conditions: Vec<RunCondition>,
 }
@@ -102,6 +104,7 @@ impl Run {
             metrics: manifest.metrics.clone(),
             work,
             facts: lasting(facts),
+            trials: stored.trials.len(),
             conditions: conditions.collect(),
         })
     }
@@ -169,6 +172,7 @@ mod tests {
         assert_eq!(run.work["workload"], "slob");
         assert_eq!(run.facts["server version"], "15.14");
         assert_eq!(run.run_id, stored.trials[0].run_id);
+        assert_eq!(run.trials, stored.trials.len());
         assert_eq!(Run::of(&experiment(&["local"], Vec::new())), None);
     }
 

@@ -112,6 +112,21 @@ fn the_order_and_copies_of_runs_do_not_matter() {
     assert_eq!(follow(mixed), follow(all));
 }
 
+/// The directory of a run was copied before the run was continued.
+#[test]
+fn of_the_copies_of_a_run_the_one_with_the_most_trials_is_followed() {
+    let mut stored = stored_runs(3, |_| 1.0);
+    let all: Vec<Run> = stored.iter().map(|s| Run::of(s).unwrap()).collect();
+    stored[1].trials.truncate(6);
+    let copy = Run::of(&stored[1]).unwrap();
+    let whole = follow(all.clone());
+    for place in [0, 3] {
+        let mut with_copy = all.clone();
+        with_copy.insert(place, copy.clone());
+        assert_eq!(follow(with_copy), whole, "copy at {place}");
+    }
+}
+
 #[test]
 fn runs_that_cannot_be_followed_together_are_refused() {
     let refused = |change: &dyn Fn(&mut Run), question: Question<'_>| {
