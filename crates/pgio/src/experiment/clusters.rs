@@ -2,15 +2,17 @@
 //! killed together.
 //!
 //! A note names the directory; `pg::private` decides by its mark and a lock whether the cluster may be removed,
-//! which requires that no process holds the lock.
+//! which requires that no process holds the lock. Several pgio write and remove notes at the same time: a note
+//! appears with its whole text, and another pgio may remove it first.
 
 use std::fs;
-use std::io::{Read, Write};
+use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 
 use super::state::{self, StateError};
 use crate::host::own_dir::{DirMode, OwnDir, OwnDirError};
 use crate::pg::private::{self, PrivateCluster};
+use pgio_results::files::Directory;
 
 const EXTENSION: &str = "cluster";
 
@@ -40,10 +42,18 @@ pub fn forget_removed() {
 fn forget_missing(own: &OwnDir) -> Result<(), OwnDirError> {
     for (name, directory) in noted(own)? {
         if !exists(&directory) {
-            own.remove_file(&name)?;
+            remove_note(own, &name)?;
         }
     }
     Ok(())
+}
+
+/// Removes a note, unless another pgio has done so.
+fn remove_note(own: &OwnDir, name: &Path) -> Result<(), OwnDirError> {
+    match own.remove_file(name) {
+        Err(OwnDirError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => Ok(()),
+        removed => removed,
+    }
 }
 
 /// Also removes notes whose directory no longer exists.
@@ -51,9 +61,8 @@ fn note_in(own: &OwnDir, directory: &Path) -> Result<(), OwnDirError> {
     forget_missing(own)?;
     let name = Path::new(directory.file_name().unwrap_or_default()).with_extension(EXTENSION);
     let write = |source| OwnDirError::Io { doing: "write", path: own.path_of(&name), source };
-    let mut file = own.open_or_create_file(&name)?;
     let text = directory.as_os_str().as_encoded_bytes();
-    file.set_len(0).and_then(|()| file.write_all(text)).map_err(write)
+    Directory::open(own.path()).and_then(|notes| notes.write(&name, text)).map_err(write)
 }
 
 /// Stops and removes clusters that have no living owner, and reports each.
@@ -78,7 +87,7 @@ fn remove_noted(
                 continue;
             }
         }
-        own.remove_file(&name)?;
+        remove_note(own, &name)?;
     }
     Ok(())
 }
@@ -92,8 +101,8 @@ fn noted(own: &OwnDir) -> Result<Vec<(PathBuf, PathBuf)>, OwnDirError> {
     for name in own.names(EXTENSION)? {
         let Some(mut file) = own.open_file(&name)? else { continue };
         let mut text = String::new();
-        // A truncated note names nothing that exists.
-        if file.read_to_string(&mut text).is_ok() {
+        // Earlier versions create a note before they write it.
+        if file.read_to_string(&mut text).is_ok() && !text.is_empty() {
             all.push((name, PathBuf::from(text)));
         }
     }
@@ -102,6 +111,8 @@ fn noted(own: &OwnDir) -> Result<Vec<(PathBuf, PathBuf)>, OwnDirError> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::MetadataExt;
+
     use super::*;
 
     #[test]
@@ -138,5 +149,40 @@ mod tests {
         note_in(&own, &gone).unwrap();
         note_in(&own, &here).unwrap();
         assert_eq!(noted(&own).unwrap().len(), 1);
+    }
+
+    #[test]
+    fn a_note_that_another_pgio_removes_first_is_no_error() {
+        let scratch = tempfile::tempdir().unwrap();
+        let own = OwnDir::create(&scratch.path().join("notes"), DirMode::Private).unwrap();
+        let place = scratch.path().join("place");
+        fs::create_dir(&place).unwrap();
+        note_in(&own, &place).unwrap();
+        let reap = |directory: &Path| {
+            own.remove_file("place.cluster").unwrap();
+            Some(fs::remove_dir(directory).is_ok())
+        };
+        let mut found = Vec::new();
+        remove_noted(&own, &reap, &mut |abandoned| found.push(abandoned)).unwrap();
+        assert_eq!(found, [Abandoned { directory: place, removed: true }]);
+        remove_note(&own, Path::new("place.cluster")).unwrap();
+    }
+
+    #[test]
+    fn a_note_appears_whole_and_an_empty_one_stays() {
+        let scratch = tempfile::tempdir().unwrap();
+        let own = OwnDir::create(&scratch.path().join("notes"), DirMode::Private).unwrap();
+        let here = scratch.path().join("here");
+        fs::create_dir(&here).unwrap();
+        // Of an earlier version that is about to write it. While it is open, no other file has its inode.
+        let empty = own.open_or_create_file("here.cluster").unwrap();
+        forget_missing(&own).unwrap();
+        remove_noted(&own, &|_| None, &mut |_| ()).unwrap();
+        note_in(&own, &here).unwrap();
+        assert_eq!(empty.metadata().unwrap().len(), 0, "it is not written in place");
+        let note = own.open_file("here.cluster").unwrap().unwrap();
+        assert_ne!(note.metadata().unwrap().ino(), empty.metadata().unwrap().ino());
+        assert_eq!(noted(&own).unwrap(), [(PathBuf::from("here.cluster"), here)]);
+        assert_eq!(fs::read_dir(own.path()).unwrap().count(), 1, "no temporary file");
     }
 }
