@@ -355,6 +355,7 @@ coded! {
     },
     DownloadError => |e| match e {
         DownloadError::Io { .. } | DownloadError::Locked { .. } => FILES,
+        DownloadError::NotABuild { .. } => REFUSED,
         DownloadError::Untrusted(source) => source.code(),
         _ => FAILED,
     },

@@ -28,7 +28,7 @@ mod unpack;
 use std::env;
 use std::path::{Path, PathBuf};
 
-use self::builds::{BUILDS, Build};
+use self::builds::{BUILDS, Build, is_complete};
 use self::error::DownloadError;
 use super::progress::Observer;
 use super::version::{ServerVersion, VersionRequest};
@@ -51,8 +51,8 @@ pub(super) fn download(
     let cache = cache_directory()?;
     let server = cache.join(format!("postgresql-{}-{}", build.version(), env::consts::ARCH));
     let directory = server.join("bin");
-    // The directory appears by a rename when it is complete, and never before.
-    if !directory.join("postgres").is_file() {
+    // The directory appears by a rename when it is complete, but a clean-up of the cache may remove files later.
+    if !is_complete(&server) {
         fetch_into_cache(build, &cache, &server, observer)?;
     }
     // These programs will be run, as this user or as the server's.

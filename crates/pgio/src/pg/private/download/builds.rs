@@ -2,6 +2,7 @@
 //! tested build. pgio downloads no build whose hash for the processor is not known.
 
 use std::env;
+use std::path::Path;
 
 use super::super::version::ServerVersion;
 
@@ -56,6 +57,11 @@ pub(super) const BUILDS: &[Build] = &[
         sha256: &[("x86_64", "008ee189eaa7ca2b58bd01dd950291e638b998392cf982297acd4779ec898ac1")],
     },
 ];
+
+/// Whether the directory of an unpacked build has its server.
+pub(super) fn is_complete(directory: &Path) -> bool {
+    directory.join("bin/postgres").is_file()
+}
 
 impl Build {
     pub(super) fn version(&self) -> ServerVersion {

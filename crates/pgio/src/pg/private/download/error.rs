@@ -47,6 +47,11 @@ pub enum DownloadError {
         "PostgreSQL {version} is not installed, and this pgio was built without downloads: install a server or set PGIO_BINDIR"
     )]
     BuiltWithoutDownloads { version: ServerVersion },
+    #[error(
+        "{} is where pgio keeps a downloaded PostgreSQL, but pgio did not unpack all that is there: move it away, or set PGIO_BINDIR to the directory of the server's programs",
+        path.display()
+    )]
+    NotABuild { path: PathBuf },
     #[error("cannot use {}", path.display())]
     Io { path: PathBuf, source: io::Error },
     #[error(transparent)]

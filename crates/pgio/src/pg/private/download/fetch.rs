@@ -2,7 +2,8 @@
 //! last, so that the cache never contains an incomplete server.
 //!
 //! One process at a time fetches a version; other processes wait for it. The archive is kept as
-//! `NAME.part` until it is unpacked, so that the next run resumes an interrupted download.
+//! `NAME.part` until it is unpacked, so that the next run resumes an interrupted download. A build whose server
+//! was removed by a clean-up of the cache is replaced.
 
 use std::env;
 use std::fs::{self, File};
@@ -15,17 +16,20 @@ use std::time::Duration;
 use sha2::{Digest, Sha256};
 
 use super::super::progress::{Observer, Progress};
-use super::builds::Build;
+use super::builds::{Build, is_complete};
 use super::error::DownloadError;
 use super::http::HttpError;
 use super::meter::Meter;
 use super::repository::Repository;
 use super::unpack::unpack;
 use crate::host::lock::LockFile;
-use crate::host::own_dir::{DirMode, OwnDir};
+use crate::host::own_dir::{DirMode, OwnDir, check_tree};
 
 /// Timeout for another process that fetches the same build, which usually takes seconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(180);
+
+/// The only names in the directory of a build.
+const PARTS: [&str; 3] = ["bin", "lib", "share"];
 
 pub(super) fn into_cache(
     build: &Build,
@@ -44,9 +48,10 @@ pub(super) fn into_cache(
     }
     let _lock = lock(Arc::clone(&own), cache, build, LOCK_TIMEOUT)?;
     // Another process may have fetched it while we waited.
-    if server.exists() {
+    if is_complete(server) {
         return Ok(());
     }
+    let is_incomplete = exists_incomplete(server)?;
     let name = format!("postgresql-{version}-{}.part", env::consts::ARCH);
     let path = cache.join(&name);
     let mut part = Part { file: own.open_or_create_file(&name)?, path: &path };
@@ -68,8 +73,32 @@ pub(super) fn into_cache(
     let unpacked = work.path().join("server");
     unpack(&archive, &unpacked).map_err(|source| DownloadError::Unpack { version, source })?;
     readable_by_all(&unpacked).map_err(at(&unpacked))?;
+    if is_incomplete {
+        // It is removed with the scratch directory.
+        fs::rename(server, work.path().join("incomplete")).map_err(at(server))?;
+    }
     fs::rename(&unpacked, server).map_err(at(server))?;
     Ok(own.remove_file(&name)?)
+}
+
+/// Whether a part of a build is there. Anything else may be the user's and is refused.
+fn exists_incomplete(server: &Path) -> Result<bool, DownloadError> {
+    let kind = match fs::symlink_metadata(server) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(false),
+        found => found.map_err(at(server))?.file_type(),
+    };
+    let not_a_build = || DownloadError::NotABuild { path: server.to_owned() };
+    if !kind.is_dir() {
+        return Err(not_a_build());
+    }
+    for entry in fs::read_dir(server).map_err(at(server))? {
+        let name = entry.map_err(at(server))?.file_name();
+        if !PARTS.iter().any(|part| name == *part) {
+            return Err(not_a_build());
+        }
+    }
+    check_tree(server)?;
+    Ok(true)
 }
 
 /// Removes what a killed pgio unpacked; nobody else unpacks this version while it is locked.

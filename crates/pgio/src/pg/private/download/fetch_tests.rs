@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fs;
-use std::os::unix::fs::PermissionsExt;
+use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -100,6 +100,40 @@ fn a_partial_file_of_an_earlier_run_is_used() {
     cache.fetch(&repository).0.unwrap();
     assert_eq!(repository.ranges(), [Some(300), None]);
     assert_eq!(cache.names(), ["server"]);
+}
+
+#[test]
+fn a_build_without_its_server_is_replaced_and_other_files_are_refused() {
+    let (cache, repository) = (Cache::new(), TestServer::start(SAMPLE, &[Reply::Range]));
+    cache.fetch(&repository).0.unwrap();
+    let postgres = cache.server().join("bin/postgres");
+    // A clean-up removes files that were not used for long, and then perhaps empty directories.
+    fs::remove_file(&postgres).unwrap();
+    cache.fetch(&repository).0.unwrap();
+    assert!(postgres.is_file());
+    fs::remove_dir_all(cache.server().join("bin")).unwrap();
+    cache.fetch(&repository).0.unwrap();
+    assert!(postgres.is_file());
+    assert_eq!(cache.names(), ["server"], "no scratch directory");
+    cache.fetch(&repository).0.unwrap();
+    assert_eq!(repository.ranges(), [None; 3], "the complete build is kept");
+
+    let refused = || {
+        let refused = cache.fetch(&repository).0.unwrap_err();
+        assert!(matches!(refused, DownloadError::NotABuild { .. }), "{refused:?}");
+    };
+    fs::remove_file(&postgres).unwrap();
+    let own = cache.server().join("notes");
+    fs::write(&own, "mine").unwrap();
+    refused();
+    assert_eq!(fs::read_to_string(&own).unwrap(), "mine");
+    fs::remove_file(&own).unwrap();
+    let elsewhere = cache.0.path().join("elsewhere");
+    fs::rename(cache.server(), &elsewhere).unwrap();
+    symlink(&elsewhere, cache.server()).unwrap();
+    refused();
+    assert!(elsewhere.join("lib").is_dir());
+    assert_eq!(repository.ranges().len(), 3, "refused before the download");
 }
 
 #[test]
