@@ -18,7 +18,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::time::Duration;
 
-pub use self::check::{CheckedCells, LiveCell, check};
+pub use self::check::{CheckedCells, LiveCell, check, touched, touched_before_check};
 pub use self::further_servers::FurtherServers;
 use self::messages::output_files;
 use self::session::{Controlled, context, renew_session};
@@ -104,19 +104,7 @@ impl std::fmt::Debug for Live<'_> {
 impl Live<'_> {
     /// Returns resources that may be changed, as far as known before the checks.
     pub fn touched_before_check(&mut self) -> BTreeSet<Resource> {
-        let on = self.cells.iter().flat_map(|cell| cell.targets().map(move |name| (cell, name)));
-        for (cell, name) in on {
-            let target = self.targets.get_mut(name).expect("conditions name known targets");
-            let mut control = Controlled::new(target);
-            let mut context = context(target, &mut control, &self.hosts, &self.stop);
-            let touches = treatment::touched_before_check(&cell.treatments, &mut context);
-            target.note(touches);
-        }
-        self.touched()
-    }
-
-    fn touched(&self) -> BTreeSet<Resource> {
-        self.targets.values().flat_map(|target| target.touches.iter().cloned()).collect()
+        touched_before_check(&self.cells, &mut self.targets, &self.hosts, &self.stop)
     }
 
     /// Runs [`check`] for all cells. Returns the resources whose changes must be undone even
@@ -126,7 +114,7 @@ impl Live<'_> {
             self.background.iter().map(Background::neighbor).collect();
         let (hosts, rules, stop) = (&self.hosts, &self.rules, &self.stop);
         self.checked = check(&self.cells, &mut self.targets, hosts, rules, &neighbors, stop)?;
-        Ok(self.touched())
+        Ok(touched(&self.targets))
     }
 
     /// Notes the tables that workloads will create, for `undo`, before they are created.

@@ -1,15 +1,14 @@
 //! Experiments at the same time: those that touch the same thing exclude each other, others do not.
 
 use std::fs::File;
+use std::process::Command;
 use std::thread;
 
 use pgio::pg::private::PrivateCluster;
 use rustix::process::Signal;
 
 use crate::fixture::{INSTALLED, NEWEST, fresh_database, shared_primary, spec};
-use crate::workdir::{
-    CommandResult, Running, Workdir, active_sessions, auto_conf, experiment, show, wait_until,
-};
+use crate::workdir::{Running, Workdir, active_sessions, auto_conf, experiment, show, wait_until};
 
 const LONG: &str = "blocks = 1\nduration = \"60s\"\naa = false";
 const SHORT: &str = "blocks = 1\nduration = \"100ms\"\naa = false";
@@ -20,15 +19,25 @@ fn cluster() -> PrivateCluster {
 }
 
 /// In `dir`, with the journals of `state`.
-fn start(dir: &Workdir, state: &Workdir, text: &str) -> Running {
+fn compare(dir: &Workdir, state: &Workdir, text: &str) -> Command {
     dir.write("experiment.toml", text);
     let mut command = dir.command(&["compare", "experiment.toml", "--out", "out"]);
     command.env("PGIO_STATE_DIR", state.path().join("state"));
-    dir.start(command)
+    command
 }
 
-fn refused(state: &Workdir, text: &str, expected: &[&str]) -> CommandResult {
-    start(&Workdir::new(), state, text).wait().expect(6, expected)
+fn start(dir: &Workdir, state: &Workdir, text: &str) -> Running {
+    dir.start(compare(dir, state, text))
+}
+
+/// Refused by the plan as by the run, which changes nothing.
+fn refused(state: &Workdir, text: &str, expected: &[&str]) {
+    let dir = Workdir::new();
+    let mut plan = compare(&dir, state, text);
+    plan.arg("--plan");
+    dir.start(plan).wait().expect(6, expected);
+    start(&dir, state, text).wait().expect(6, expected);
+    assert!(!dir.out().exists());
 }
 
 #[test]
@@ -98,7 +107,7 @@ fn sessions_alone_do_not_block_other_runs() {
 fn one_command_of_a_host_at_a_time() {
     // Two servers.
     let (a, b) = (shared_primary(INSTALLED), shared_primary(NEWEST));
-    let (first, second) = (Workdir::new(), Workdir::new());
+    let first = Workdir::new();
     let text = |cluster: &PrivateCluster| {
         let file = first.path().join("flag");
         experiment(&fresh_database(cluster), LONG, "", &[("set", "")])
@@ -111,7 +120,7 @@ fn one_command_of_a_host_at_a_time() {
     // The treatment's own check would only report that the command is already in force.
     let pid = format!("process {} (", running.pid());
     let expected = [pid.as_str(), "is changing whatever commands change on "];
-    start(&second, &first, &text(b)).wait().expect(6, &expected);
+    refused(&first, &text(b), &expected);
     running.signal(Signal::INT);
     running.wait().expect(130, &[]);
     assert!(!first.path().join("flag").exists());

@@ -5,7 +5,7 @@
 //! A private server is checked as far as possible without it; [`validate`] returns what remains
 //! unchecked, for the plan to show.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -20,11 +20,14 @@ use super::servers::{self, TargetServer};
 use super::workloads;
 use crate::config::experiment::{Experiment, Target, WorkloadSpec};
 use crate::experiment::background::Neighbor;
+use crate::experiment::conflicts::ConflictError;
 use crate::experiment::event::{Event, Observer};
 use crate::experiment::{conflicts, live};
 use crate::host::stop::Stop;
 use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::private::{self, VersionRequest};
+use crate::treatment::Resource;
+use crate::treatment::journal::Claims;
 use crate::workload::command::{Lines, check_programs};
 use pgio_results::store::Store;
 
@@ -80,7 +83,12 @@ fn validate_workload(
             targets.insert(name.clone(), target);
         }
     }
+    // In the order of a run, which takes a lock where the plan only looks whether it is free.
+    let measured = targets.values().map(|target| target.identity.clone()).collect();
+    refuse_changed(&measured)?;
+    refuse_changed(&live::touched_before_check(&cells, &mut targets, hosts, &stop))?;
     live::check(&cells, &mut targets, hosts, &rules, neighbors, &stop)?;
+    refuse_changed(&live::touched(&targets))?;
     if let Some(drivers) = &job.drivers {
         drivers::check_sessions(drivers, job.experiment.targets.len(), &targets)?;
     }
@@ -88,6 +96,11 @@ fn validate_workload(
         validate_work(job, spec, hosts)?;
     }
     Ok(())
+}
+
+/// Refuses what other runs changed or are changing. A plan holds no claims.
+fn refuse_changed(resources: &BTreeSet<Resource>) -> Result<(), ConflictError> {
+    conflicts::refuse_changed(resources, &Claims::default())
 }
 
 /// Checks the work on a server that does not exist yet.

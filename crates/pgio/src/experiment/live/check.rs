@@ -58,6 +58,31 @@ pub struct CheckedCells {
     pub(super) weave_obstacle: Option<String>,
 }
 
+/// Returns resources that these cells may change, as far as known before [`check`], and notes them with each target;
+/// skips targets that are not among these.
+pub fn touched_before_check(
+    cells: &[LiveCell],
+    targets: &mut BTreeMap<String, Target>,
+    hosts: &Hosts,
+    stop: &Stop,
+) -> BTreeSet<Resource> {
+    for cell in cells {
+        for name in cell.targets() {
+            let Some(target) = targets.get_mut(name) else { continue };
+            let mut control = Controlled::new(target);
+            let mut context = context(target, &mut control, hosts, stop);
+            let touches = treatment::touched_before_check(&cell.treatments, &mut context);
+            target.note(touches);
+        }
+    }
+    touched(targets)
+}
+
+/// Returns resources that were noted with these targets.
+pub fn touched(targets: &BTreeMap<String, Target>) -> BTreeSet<Resource> {
+    targets.values().flat_map(|target| target.touches.iter().cloned()).collect()
+}
+
 /// Refuses, before anything is changed, what cannot work; skips cells of targets that are not among
 /// these. Notes with each target the changes that must be undone even after a kill. `neighbors` are the background
 /// work of the conditions.
