@@ -54,7 +54,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
     /// With --drivers kubernetes:N: print the manifest and do nothing
-    #[arg(long)]
+    #[arg(long, conflicts_with = "plan")]
     dry_run: bool,
     /// Exit with 8 if a condition is worse by more than the margin, with 9 if that is undecided
     #[arg(long)]
