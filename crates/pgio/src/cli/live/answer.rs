@@ -107,8 +107,13 @@ impl Refusal {
         add(header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'");
         match self {
             Refusal::Method => drop(add(header::ALLOW, "GET, HEAD")),
-            Refusal::Token => drop(add(header::WWW_AUTHENTICATE, "Basic realm=\"pgio\"")),
-            Refusal::Host | Refusal::Path => {}
+            // Who is not let in gives the place to others.
+            Refusal::Host => drop(add(header::CONNECTION, "close")),
+            Refusal::Token => {
+                add(header::CONNECTION, "close");
+                add(header::WWW_AUTHENTICATE, "Basic realm=\"pgio\"");
+            }
+            Refusal::Path => {}
         }
         answer
     }
@@ -267,6 +272,20 @@ mod tests {
         for path in ["/report/0", "/report/", "/report/x", "/../etc/passwd", "/report.html", "/%2e"]
         {
             assert_eq!(answered(&asked("GET", path, &host)).status(), 404, "{path}");
+        }
+    }
+
+    #[test]
+    fn connections_that_are_not_let_in_are_closed() {
+        for (refusal, expected) in [
+            (Refusal::Token, Some("close")),
+            (Refusal::Host, Some("close")),
+            (Refusal::Method, None),
+            (Refusal::Path, None),
+        ] {
+            let answer = refusal.answer();
+            let connection = answer.headers().get(header::CONNECTION);
+            assert_eq!(connection.map(|value| value.to_str().unwrap()), expected, "{refusal:?}");
         }
     }
 

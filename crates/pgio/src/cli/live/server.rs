@@ -3,6 +3,7 @@
 use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use hyper::body::Bytes;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use rustix::net::sockopt;
 use tokio::net::TcpStream;
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::Semaphore;
@@ -26,6 +28,8 @@ use super::state::Shared;
 const MAX_CONNECTIONS: usize = 64;
 /// A request must be complete by then.
 const HEADER_TIMEOUT: Duration = Duration::from_secs(10);
+/// A connection ends if its peer takes nothing of what is sent for so long; the kernel counts in milliseconds.
+const STALL_TIMEOUT_MS: u32 = 60_000;
 /// Changes within this time travel together.
 const BATCH_INTERVAL: Duration = Duration::from_millis(250);
 /// Without a change, a sign of life comes this often; it also finds browsers that are gone.
@@ -62,6 +66,7 @@ fn accept(
             let Ok(place) = places.clone().acquire_owned().await else { return };
             match listener.accept().await {
                 Ok((stream, _)) => {
+                    limit_stalls(&stream);
                     let (token, shared) = (token.cloned(), shared.clone());
                     tokio::spawn(async move {
                         connection(stream, token, shared).await;
@@ -73,6 +78,11 @@ fn accept(
             }
         }
     });
+}
+
+/// Has the kernel end a connection whose writes stall. Failure is harmless: the kernel's own, longer limit remains.
+fn limit_stalls(stream: &impl AsFd) {
+    let _ = sockopt::set_tcp_user_timeout(stream, STALL_TIMEOUT_MS);
 }
 
 async fn connection(stream: TcpStream, token: Option<Arc<Token>>, shared: Arc<Shared>) {
@@ -114,5 +124,37 @@ async fn send(shared: Arc<Shared>, to: Sender<Bytes>) {
         {
             return;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::io::{Read, Write};
+    use std::net::TcpStream;
+
+    fn connect() -> TcpStream {
+        let endpoint = Endpoint { address: SocketAddr::from(([127, 0, 0, 1], 0)), token: None };
+        let stream = TcpStream::connect(start(endpoint, Shared::new()).unwrap()).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        stream
+    }
+
+    #[test]
+    fn a_refused_peer_has_no_second_request() {
+        let mut stream = connect();
+        let request = "GET / HTTP/1.1\r\nHost: evil.example\r\n\r\n";
+        // Both at once, so that the number of answers does not depend on time.
+        stream.write_all(request.repeat(2).as_bytes()).unwrap();
+        let mut text = String::new();
+        stream.read_to_string(&mut text).unwrap();
+        assert_eq!(text.matches("HTTP/1.1 403 ").count(), 1, "{text}");
+    }
+
+    #[test]
+    fn stalled_writes_have_a_limit() {
+        let stream = connect();
+        limit_stalls(&stream);
+        assert_eq!(sockopt::tcp_user_timeout(&stream).unwrap(), STALL_TIMEOUT_MS);
     }
 }
