@@ -100,7 +100,7 @@ pub(super) fn run(args: &Args) -> Outcome {
         return print_plan(&job, &new_dir(), args.offline);
     }
     let stop = signals::stop_on_signals()?;
-    let mut live = Live::open(&args.live, &job.experiment.name)?;
+    let mut live = Live::open(&args.live, &job.experiment.name, &stop)?;
     let (out, start) = match &args.resume {
         Some(dir) => (dir.clone(), Start::Resume),
         None => (new_dir(), Start::New),

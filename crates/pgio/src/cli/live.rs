@@ -42,12 +42,16 @@ pub(super) struct Live {
 
 impl Live {
     /// Listens and prints the address; none without `--live`. `--live` is refused before anything is changed.
-    pub(super) fn open(args: &LiveArgs, experiment: &str) -> Result<Option<Live>, Failure> {
+    pub(super) fn open(
+        args: &LiveArgs,
+        experiment: &str,
+        stop: &Stop,
+    ) -> Result<Option<Live>, Failure> {
         let Some(endpoint) = args.endpoint()? else { return Ok(None) };
         let shared = Shared::new();
         let (asked, needs_token) = (endpoint.address, endpoint.token.is_some());
         let opened = server::start(endpoint, shared.clone())
-            .and_then(|address| Ok((address, Renderer::start(shared.clone())?)));
+            .and_then(|address| Ok((address, Renderer::start(shared.clone(), stop.clone())?)));
         let (address, renderer) = opened.map_err(|e| {
             let what = format!("--live {asked}: cannot listen; choose another port or address");
             Failure::new(USAGE, e).context(what)
@@ -63,7 +67,8 @@ impl Live {
     }
 
     /// Tells browsers how the run ended and gives them time to fetch the last report. A page closes its stream
-    /// of events when it has it; after a stop it waits for the run to be resumed.
+    /// of events when it has it; after a stop it waits for the run to be resumed. Once the work is done, the first
+    /// Ctrl-C ends this.
     pub(super) fn finish<T>(mut self, ended: &Result<T, Failure>, stop: &Stop) {
         let timeout = match ended {
             Ok(_) => {
@@ -76,8 +81,27 @@ impl Live {
             }
         };
         let begun = Instant::now();
-        while self.shared.viewers() > 0 && begun.elapsed() < timeout && !stop.urgent() {
+        let is_cut = || if ended.is_ok() { stop.requested() } else { stop.urgent() };
+        while self.shared.viewers() > 0 && begun.elapsed() < timeout && !is_cut() {
             thread::sleep(POLL);
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::state::Viewer;
+    use super::*;
+
+    #[test]
+    fn the_first_stop_ends_the_wait_for_browsers_of_a_complete_run() {
+        let (shared, stop) = (Shared::new(), Stop::new());
+        let renderer = Renderer::start(shared.clone(), stop.clone()).unwrap();
+        let listener = Listener::new("test", shared.clone(), renderer);
+        let _viewer = Viewer::new(&shared);
+        stop.request();
+        let begun = Instant::now();
+        Live { shared, listener }.finish(&Ok(()), &stop);
+        assert!(begun.elapsed() < LAST_REPORT_TIMEOUT / 2, "{:?}", begun.elapsed());
     }
 }

@@ -8,10 +8,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::priority;
 use super::state::{Narrowing, Report, Shared, Width};
+use crate::host::stop::Stop;
 use crate::pg::words;
 use pgio_report::analysis::{self, Analysis, Comparison};
 use pgio_report::directories;
@@ -19,6 +20,11 @@ use pgio_results::store::{StoreError, StoredExperiment};
 
 /// Blocks whose intervals are computed for one report, the last ones first: an analysis each.
 const BLOCKS_AT_ONCE: usize = 12;
+
+/// Once a stop is requested, the run waits no longer for a report: the user waits for its end.
+const STOPPED_TIMEOUT: Duration = Duration::from_millis(600);
+/// How often a wait looks for a stop.
+const POLL: Duration = Duration::from_millis(50);
 
 struct Order {
     workload: String,
@@ -31,10 +37,11 @@ pub(super) struct Renderer {
     finished: Receiver<()>,
     /// Whether an order is being carried out.
     busy: bool,
+    stop: Stop,
 }
 
 impl Renderer {
-    pub(super) fn start(shared: Arc<Shared>) -> std::io::Result<Renderer> {
+    pub(super) fn start(shared: Arc<Shared>, stop: Stop) -> std::io::Result<Renderer> {
         let (orders, received) = channel();
         let (sender, finished) = channel();
         let work = move || {
@@ -43,13 +50,14 @@ impl Renderer {
         };
         // It ends when the orders do.
         thread::Builder::new().name("pgio-report".to_owned()).spawn(work)?;
-        Ok(Renderer { orders, finished, busy: false })
+        Ok(Renderer { orders, finished, busy: false, stop })
     }
 
-    /// Waits for a report that still takes its time, so that the last one can follow it.
+    /// Waits for a report that still takes its time, so that the last one can follow it. After a stop it waits for
+    /// none.
     pub(super) fn wait(&mut self, timeout: Duration) {
         if self.busy {
-            self.busy = self.finished.recv_timeout(timeout).is_err();
+            self.await_report(timeout, Duration::ZERO);
         }
     }
 
@@ -63,8 +71,22 @@ impl Renderer {
         if self.busy || self.orders.send(order).is_err() {
             return false;
         }
-        self.busy = self.finished.recv_timeout(timeout) == Err(RecvTimeoutError::Timeout);
+        self.await_report(timeout, STOPPED_TIMEOUT);
         true
+    }
+
+    /// Waits until the order is carried out, no longer than `timeout`; after a stop, no longer than `after_stop`.
+    fn await_report(&mut self, timeout: Duration, after_stop: Duration) {
+        let begun = Instant::now();
+        loop {
+            let limit = if self.stop.requested() { timeout.min(after_stop) } else { timeout };
+            let left = limit.saturating_sub(begun.elapsed());
+            let received = self.finished.recv_timeout(left.min(POLL));
+            self.busy = received == Err(RecvTimeoutError::Timeout);
+            if !self.busy || left.is_zero() {
+                return;
+            }
+        }
     }
 }
 
@@ -192,10 +214,29 @@ mod tests {
     #[test]
     fn a_report_that_cannot_be_read_is_a_remark() {
         let shared = Shared::new();
-        let mut renderer = Renderer::start(shared.clone()).unwrap();
+        let mut renderer = Renderer::start(shared.clone(), Stop::new()).unwrap();
         assert!(renderer.render("commit", Path::new("/nonexistent"), Duration::from_secs(60)));
         let (events, _) = shared.read().events_since(0);
         assert!(events.contains("the report cannot be shown"), "{events}");
         assert!(shared.read().report(0).is_none());
+    }
+
+    #[test]
+    fn a_stop_ends_the_wait_for_a_report() {
+        // Nobody carries the orders out.
+        let ((orders, _orders), (_finished, finished)) = (channel(), channel());
+        let stop = Stop::new();
+        let mut renderer = Renderer { orders, finished, busy: false, stop: stop.clone() };
+        let hour = Duration::from_secs(3600);
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                thread::sleep(POLL);
+                stop.request();
+            });
+            assert!(renderer.render("commit", Path::new("/nonexistent"), hour));
+        });
+        renderer.wait(hour);
+        assert!(renderer.busy);
+        assert!(!renderer.render("commit", Path::new("/nonexistent"), hour));
     }
 }
