@@ -1,5 +1,5 @@
 //! Detects sessions that are stuck. A window with a length ends by itself, and a call under way may take
-//! any time: its sessions are stuck if all of them stand for [`GRACE`] after the end. Fixed work has no
+//! any time: its sessions are stuck if all of them are blocked or idle for [`GRACE`] after the end. Fixed work has no
 //! end: if every working session waits for a synchronous standby and no standby makes progress, the work
 //! will never end.
 //!
@@ -18,8 +18,8 @@ const QUIET_TIME: Duration = Duration::from_secs(5);
 const QUERY_INTERVAL: Duration = Duration::from_secs(1);
 /// The default of PostgreSQL's wal_sender_timeout: until then, a standby may come back.
 const STALL_LIMIT: Duration = Duration::from_secs(60);
-/// How long sessions may wait for something that the server does, such as the read of a block, without one that is
-/// seen to compute: a device that has stopped to answer ends a trial, one that is slow does not.
+/// How long sessions may wait for something that the server does, such as reading a block, while none is seen to
+/// compute: a device that no longer answers ends a trial, a slow one does not.
 const WAIT_LIMIT: Duration = Duration::from_secs(300);
 /// The failure of those sessions, for the error that names their wait events.
 pub(super) const FAILURE: &str = "made no progress for a minute";
@@ -27,12 +27,12 @@ pub(super) const FAILURE: &str = "made no progress for a minute";
 /// What sessions do whose time is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Activity {
-    /// One of them computes.
+    /// At least one computes.
     Computes,
-    /// At best one of them waits for a device or another process, which goes on with its call.
+    /// None computes; at least one waits for a device or another process.
     Waits,
-    /// They wait for a lock, a synchronous standby or pgio, or do nothing.
-    Stands,
+    /// They wait for a lock, a synchronous standby or pgio, or are idle.
+    Blocked,
 }
 
 #[derive(Debug)]
@@ -62,7 +62,7 @@ impl Stall {
     }
 
     /// Returns whether sessions whose time ended `over` ago are stuck; calls `look` at intervals. One look does not
-    /// decide: a session stands between its last call and its end.
+    /// decide: a session is idle between its last call and its end.
     pub(super) fn is_overdue(
         &mut self,
         now: Instant,
@@ -83,7 +83,7 @@ impl Stall {
                 self.waited_at = now;
                 quiet > WAIT_LIMIT
             }
-            Activity::Stands => quiet.min(now - self.waited_at) > GRACE,
+            Activity::Blocked => quiet.min(now - self.waited_at) > GRACE,
         }
     }
 
@@ -129,14 +129,15 @@ pub(super) fn activity(admin: &mut Client, pids: &[i32]) -> Activity {
     let sql = "SELECT coalesce(bool_or(wait_event IS NULL), false), \
                       coalesce(bool_or(wait_event_type NOT IN ('Lock', 'Client') AND wait_event <> 'SyncRep'), false) \
                FROM pg_stat_activity WHERE pid = ANY($1) AND state = 'active'";
+    // With track_activities off, none is active: those sessions have as long as blocked ones.
     // If the server is gone, the sessions end and report it.
     if !server_answers(admin) {
-        return Activity::Stands;
+        return Activity::Blocked;
     }
     match admin.query_one(sql, &[&pids]) {
         Ok(row) if row.get(0) => Activity::Computes,
         Ok(row) if row.get(1) => Activity::Waits,
-        _ => Activity::Stands,
+        _ => Activity::Blocked,
     }
 }
 
@@ -157,17 +158,17 @@ mod tests {
 
     #[test]
     fn sessions_at_work_are_waited_for_and_others_are_stuck() {
-        use Activity::{Computes, Stands, Waits};
+        use Activity::{Blocked, Computes, Waits};
         let limit = GRACE.as_secs() + 1;
-        assert_eq!(overdue_at(|_| Stands), Some(limit), "a lost standby, a lock");
+        assert_eq!(overdue_at(|_| Blocked), Some(limit), "a lost standby, a lock");
         assert_eq!(overdue_at(|_| Computes), None);
         let scan = |second| if second % 100 == 0 { Computes } else { Waits };
         assert_eq!(overdue_at(scan), None, "a scan of any length");
         assert_eq!(overdue_at(|_| Waits), Some(WAIT_LIMIT.as_secs() + 1), "a device that hangs");
-        let then_stands = |second| if second <= 60 { Waits } else { Stands };
-        assert_eq!(overdue_at(then_stands), Some(60 + limit));
-        // It stands between its last call and its end.
-        assert_eq!(overdue_at(|second| if second % 20 < 10 { Computes } else { Stands }), None);
+        let then_blocked = |second| if second <= 60 { Waits } else { Blocked };
+        assert_eq!(overdue_at(then_blocked), Some(60 + limit));
+        // Idle between its last call and its end.
+        assert_eq!(overdue_at(|second| if second % 20 < 10 { Computes } else { Blocked }), None);
     }
 
     #[test]

@@ -185,6 +185,7 @@ fn a_call_that_works_is_waited_for_however_long_it_takes() {
     let result = db.pgio(&[&["run", "--json", "trial.json"], &work[..], SINGLE].concat());
     assert!(!result.err.contains("did not end"), "{result:?}");
     let trial = db.record("trial.json");
+    assert_eq!(trial["outcome"]["state"], "complete", "{trial:#}");
     assert!(count(&trial, "update") >= 1.0, "{trial:#}");
     assert!(trial["window"]["seconds"].as_f64().unwrap() > 23.0, "{trial:#}");
 }
