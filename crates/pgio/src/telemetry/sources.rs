@@ -230,15 +230,28 @@ fn is_on_this_machine(endpoint: &Endpoint) -> bool {
 /// Whether the address is one of this machine's own, which a container may publish, or a container's behind
 /// a bridge.
 fn is_address_here(address: IpAddr) -> bool {
-    let is_bridge = |name: &str| Path::new("/sys/class/net").join(name).join("bridge").exists();
+    let is_bridge = |name: &str| has_virtual_ports_alone(Path::new("/sys/class/net"), name);
     let routes = || fs::read_to_string("/proc/net/route").unwrap_or_default();
     address.is_loopback()
         || pgio_link::local_addresses().contains(&address)
         || matches!(address, IpAddr::V4(a) if is_behind_bridge(a, &routes(), is_bridge))
 }
 
-/// Whether one of the routes, as in /proc/net/route, leads to the address through a bridge of this machine. A
-/// bridge with a route to a gateway leads to other machines.
+/// Whether this is a bridge without a port that leads out of this machine: a network card, or a VLAN or bond of some.
+fn has_virtual_ports_alone(networks: &Path, name: &str) -> bool {
+    let leads_out = |port: &str| {
+        ["device", "bonding"].iter().any(|file| networks.join(port).join(file).exists())
+            || fs::read_to_string(networks.join(port).join("uevent"))
+                .is_ok_and(|text| text.contains("DEVTYPE=vlan"))
+    };
+    let ports = fs::read_dir(networks.join(name).join("brif"));
+    ports.is_ok_and(|ports| {
+        !ports.flatten().any(|port| leads_out(&port.file_name().to_string_lossy()))
+    })
+}
+
+/// Whether one of the routes, as in /proc/net/route, leads to the address through a bridge of this machine
+/// alone. A bridge with a route to a gateway leads to other machines.
 fn is_behind_bridge(address: Ipv4Addr, routes: &str, is_bridge: impl Fn(&str) -> bool) -> bool {
     let number = |word: &str| u32::from_str_radix(word, 16).ok();
     let routes = routes.lines().filter_map(|line| {
@@ -300,6 +313,26 @@ mod tests {
         }
         for own in pgio_link::local_addresses() {
             assert!(here(&format!("host={own} user=u dbname=d")), "{own}");
+        }
+    }
+
+    #[test]
+    fn a_bridge_over_a_network_card_leads_to_other_machines() {
+        let networks = tempfile::tempdir().unwrap();
+        let add = |path: &str| fs::create_dir_all(networks.path().join(path)).unwrap();
+        for path in
+            ["docker0/brif/veth1", "veth1", "eth0/device", "br0/brif/veth2", "br0/brif/eth0"]
+        {
+            add(path);
+        }
+        add("br1/brif/eth1.7");
+        add("eth1.7");
+        fs::write(networks.path().join("eth1.7/uevent"), "DEVTYPE=vlan\nINTERFACE=eth1.7\n")
+            .unwrap();
+        let alone = |name| has_virtual_ports_alone(networks.path(), name);
+        assert!(alone("docker0"));
+        for name in ["br0", "br1", "eth0", "none"] {
+            assert!(!alone(name), "{name}");
         }
     }
 
