@@ -150,6 +150,11 @@ pub enum HistoryError {
          {second}; name the runs of one workload"
     )]
     Workloads { what: String, first: String, before: String, second: String, after: String },
+    #[error(
+        "the runs define the metric differently: {what} is {before} in run {first} and {after} in run \
+         {second}; name runs that define it alike"
+    )]
+    Definitions { what: String, first: String, before: String, second: String, after: String },
     #[error("no run has the metric `{name}` (metrics: {})", known.join(", "))]
     NoMetric { name: String, known: Vec<String> },
 }
@@ -272,7 +277,7 @@ fn check_definition(runs: &[&Run], def: &MetricDef<'_>) -> Result<(), HistoryErr
     let differing = |run: &&Run| {
         let own = run.definition(def.name)?;
         let reason = reasons::definition(&own, def).into_iter().next()?;
-        Some(HistoryError::Workloads {
+        Some(HistoryError::Definitions {
             what: reason.what,
             first: run.run_id.clone(),
             before: reason.a.unwrap_or_default(),

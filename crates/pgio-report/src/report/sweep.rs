@@ -262,9 +262,10 @@ fn difference(measured: &Estimate, predicted: &Predicted) -> String {
         return NONE.to_owned();
     }
     let text = format::signed_seconds(measured.value - predicted.seconds);
-    match predicted.at_least {
-        true => format!("{}{text}", format::AT_MOST),
-        false => format::marked(text, measured.at_least),
+    if predicted.at_least {
+        format!("{}{text}", format::AT_MOST)
+    } else {
+        format::marked(text, measured.at_least)
     }
 }
 

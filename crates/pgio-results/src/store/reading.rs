@@ -221,6 +221,7 @@ fn put_names_on_one_line(stored: &mut StoredExperiment) {
         condition.changes.iter_mut().flat_map(Change::texts_mut).for_each(one_line);
     }
     put_keys_on_one_line(&mut manifest.built);
+    manifest.built.values_mut().flatten().flat_map(Change::texts_mut).for_each(one_line);
     manifest.rules.judge.iter_mut().for_each(one_line);
     if let Some(sweep) = &mut manifest.sweep {
         sweep.at_middle_only.iter_mut().for_each(one_line);

@@ -133,10 +133,10 @@ fn mark_of_first(schema: &str, named: &[mark::Named]) -> Result<Mark, DatasetErr
         let (schema, name) = (schema.to_owned(), first.to_string());
         return found.mark.clone().ok_or(DatasetError::NotOurs { schema, name });
     }
-    let is_table = |n: &&mark::Named| matches!(n.part, Part::Table(_));
-    let found = named.iter().filter(is_table).filter(|n| n.mark.is_some()).count() as u32;
-    let any = named.iter().find_map(|n| n.mark.as_ref()).ok_or(DatasetError::NoDataset)?;
-    let (missing, requested) = (first.to_string(), any.tables);
+    let tables = named.iter().filter(|n| matches!(n.part, Part::Table(_)));
+    let marks: Vec<&Mark> = tables.filter_map(|n| n.mark.as_ref()).collect();
+    let requested = marks.first().ok_or(DatasetError::NoDataset)?.tables;
+    let (missing, found) = (first.to_string(), marks.len() as u32);
     Err(DatasetError::Missing { missing, found, usable: 0, requested })
 }
 

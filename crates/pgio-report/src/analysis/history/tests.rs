@@ -180,8 +180,8 @@ fn runs_that_define_the_metric_otherwise_are_refused() {
     let text = history(other_unit.clone(), question).unwrap_err().to_string();
     assert_eq!(
         text,
-        "the results are of different workloads: unit of response_time is ms in run \
-         20261002T020000Z-1 and s in run 20261003T020000Z-1; name the runs of one workload"
+        "the runs define the metric differently: unit of response_time is ms in run \
+         20261002T020000Z-1 and s in run 20261003T020000Z-1; name runs that define it alike"
     );
     let other_direction = all(defined("s", Direction::HigherIsFaster));
     let text = history(other_direction, question).unwrap_err().to_string();

@@ -181,7 +181,7 @@ fn waits_for_standby(trial: &Trial) -> Option<bool> {
     if standbys().any(StandbyLag::was_synchronous) {
         return Some(true);
     }
-    // A role without pg_monitor sees the state of no standby, so one that is seen means that none is hidden.
+    // A role without pg_read_all_stats sees the state of no standby, so one that is seen means that none is hidden.
     let sees_all = standbys().any(|standby| standby.from.is_none());
     let names = fact::setting(STANDBY_NAMES);
     // Only settings that are not the default are stored, and the default is empty.

@@ -237,7 +237,7 @@ fn the_ratio_of_totals_is_held_by_its_interval() {
     assert!((925..=975).contains(&held), "{held}");
 }
 
-fn store_setting(trial: &mut pgio_results::Trial, name: &str, value: &str) {
+fn store_setting(trial: &mut Trial, name: &str, value: &str) {
     let facts = Arc::make_mut(&mut trial.environment);
     facts.insert(format!("setting.{name}"), value.to_owned());
 }

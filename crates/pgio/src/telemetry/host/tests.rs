@@ -1,6 +1,6 @@
 use std::fs;
 use std::os::unix::process::CommandExt;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use super::*;
 use crate::host::proc::pid_stat;
@@ -170,17 +170,19 @@ fn a_standby_of_another_cluster_is_foreign_load() {
 fn a_mark_lists_walreceivers_with_their_system_identifiers() {
     let data = tempfile::tempdir().unwrap();
     let named = |line: &str| {
-        let mut receiver = Command::new("sleep")
+        // A shell has one program for all of its names. It ends with its input, also if the test fails.
+        let mut receiver = Command::new("/bin/sh")
             .arg0("postgres: walreceiver")
-            .arg("60")
+            .args(["-c", "read -r _"])
+            .stdin(Stdio::piped())
             .current_dir(data.path())
             .spawn()
             .unwrap();
         let mut shell = Shell::start(&Host::local(), PRELUDE, "answer $ask").unwrap();
         let answer = shell.ask("mark", Duration::from_secs(60)).unwrap().text;
-        receiver.kill().unwrap();
-        receiver.wait().unwrap();
         let line = format!("/proc/{} {line}", receiver.id());
+        drop(receiver.stdin.take());
+        receiver.wait().unwrap();
         answer.lines().any(|found| found == line)
     };
     assert!(named(""), "it is listed without a control file");

@@ -43,7 +43,7 @@ fn sum<'a>(parts: impl Iterator<Item = &'a PartResult>) -> Totals {
 fn timeline<'a>(parts: impl Iterator<Item = &'a [Slice]>) -> Vec<Slice> {
     let mut all: BTreeMap<usize, Slice> = BTreeMap::new();
     for (number, slice) in parts.flat_map(|slices| slices.iter().enumerate()) {
-        all.entry(number).or_insert_with(Slice::default).add_parallel(slice);
+        all.entry(number).or_default().add_parallel(slice);
     }
     all.into_values().collect()
 }
