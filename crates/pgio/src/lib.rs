@@ -17,6 +17,9 @@
 //!
 //! Start reading at [`experiment`] for the main loop, or at [`cli`] for a command.
 
+// These macros panic if their stream fails, which unwinds past the undo of a condition. `cli::output` prints.
+#![warn(clippy::print_stderr, clippy::print_stdout)]
+
 pub mod rng;
 
 pub mod config;

@@ -4,6 +4,7 @@ use std::process::ExitCode;
 
 use pgio_mail::MailError;
 
+use super::output;
 use crate::archive::ArchiveError;
 use crate::config::{ConfigError, ResolveError};
 use crate::dataset::DatasetError;
@@ -111,7 +112,7 @@ impl Failure {
     }
 
     pub fn print(&self) -> ExitCode {
-        eprintln!("pgio: {}", printable::lines(&self.sentence()));
+        output::to_stderr(&format!("pgio: {}\n", printable::lines(&self.sentence())));
         ExitCode::from(self.code)
     }
 }

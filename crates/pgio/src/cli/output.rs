@@ -36,7 +36,13 @@ pub fn warn(warning: &Warning) {
 
 /// Prints one line to stderr.
 pub fn note(text: &str) {
-    eprintln!("pgio: {}", printable::line(text));
+    to_stderr(&format!("pgio: {}\n", printable::line(text)));
+}
+
+/// Writes to stderr. Errors are ignored: a command whose stderr nobody reads still has to undo its changes, and
+/// `eprintln!` would panic.
+pub(super) fn to_stderr(text: &str) {
+    let _ = io::stderr().write_all(text.as_bytes());
 }
 
 pub fn warn_all(warnings: &[Warning]) {

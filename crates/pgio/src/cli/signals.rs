@@ -12,6 +12,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
 use super::exit::{FAILED, Failure, INTERRUPTED, UNFINISHED};
+use super::output;
 use crate::host::stop::Stop;
 use pgio_connect::interrupt;
 
@@ -33,11 +34,12 @@ pub fn stop_on_signals() -> Result<Stop, Failure> {
             let first = !flag.requested();
             flag.request();
             if first {
-                eprintln!(
-                    "\npgio: stopping; press Ctrl-C again to exit now and leave pending undo steps in the journal"
-                );
                 let flag = flag.clone();
+                // Before the message: a stderr that takes nothing more must not delay it.
                 thread::spawn(move || end_waits(&flag));
+                output::to_stderr(
+                    "\npgio: stopping; press Ctrl-C again to exit now and leave pending undo steps in the journal\n",
+                );
             }
         }
     });

@@ -8,6 +8,7 @@ mod planning;
 mod progress;
 mod reset;
 mod resume;
+mod streams;
 mod treatments;
 mod workloads;
 

@@ -96,13 +96,16 @@ impl Workdir {
         self.start(self.command(&["compare", "experiment.toml", "--out", "out"]))
     }
 
-    pub(crate) fn start(&self, mut command: Command) -> Running {
+    pub(crate) fn start(&self, command: Command) -> Running {
+        let stderr = File::create(self.path().join("stderr")).unwrap();
+        self.start_with_stderr(command, stderr.into())
+    }
+
+    /// Unless `stderr` is the file of that name, the result has none.
+    pub(crate) fn start_with_stderr(&self, mut command: Command, stderr: Stdio) -> Running {
         let file = |name| self.path().join(name);
         let [out, err] = ["stdout", "stderr"].map(file);
-        command
-            .stdin(Stdio::null())
-            .stdout(File::create(&out).unwrap())
-            .stderr(File::create(&err).unwrap());
+        command.stdin(Stdio::null()).stdout(File::create(&out).unwrap()).stderr(stderr);
         Running { child: command.spawn().unwrap(), out, err }
     }
 

@@ -6,6 +6,7 @@
 //! What an interruption left without a pair is such a round as well.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::thread;
 
 use super::stage::{Decision, Ended, Invalid, LastAttempt, Rules, Stage, StoredAttempts};
 use super::validity::Validity;
@@ -255,6 +256,22 @@ fn repair<S: Stage>(
     turn
 }
 
+/// Undoes the condition if a panic unwinds the stack past [`run_window`]'s own undo. A second panic ends the process;
+/// the journal keeps what is not undone.
+struct UndoOnPanic<'a, S: Stage> {
+    stage: &'a mut S,
+    planned: &'a Planned,
+}
+
+impl<S: Stage> Drop for UndoOnPanic<'_, S> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            // Nobody is left to receive an error.
+            let _: Result<(), S::Error> = self.stage.undo(self.planned);
+        }
+    }
+}
+
 /// Runs one trial, or several that share a woven window. Returns whether each is complete, and how the loop ended if
 /// it did.
 pub(super) fn run_window<S: Stage>(
@@ -267,19 +284,23 @@ pub(super) fn run_window<S: Stage>(
     if stage.stop_requested() {
         return Ok(interrupted);
     }
-    let reset = stage.reset(first);
-    // A stopped load is not an error, but there is nothing to measure.
-    if stage.stop_requested() {
-        return Ok(interrupted);
-    }
-    let measured = reset.and_then(|()| match shared {
-        [alone] => stage.put_in_force(alone).map(|()| vec![stage.run_trial(alone)]),
-        several => stage.weave(several),
-    });
-    let stored = measured.and_then(|trials| {
-        trials.iter().try_for_each(|trial| stage.store(trial))?;
-        Ok(trials.into_iter().map(|trial| trial.outcome).collect::<Vec<Outcome>>())
-    });
+    let stored = {
+        let guard = UndoOnPanic { stage: &mut *stage, planned: first };
+        let stage = &mut *guard.stage;
+        let reset = stage.reset(first);
+        // A stopped load is not an error, but there is nothing to measure.
+        if stage.stop_requested() {
+            return Ok(interrupted);
+        }
+        let measured = reset.and_then(|()| match shared {
+            [alone] => stage.put_in_force(alone).map(|()| vec![stage.run_trial(alone)]),
+            several => stage.weave(several),
+        });
+        measured.and_then(|trials| {
+            trials.iter().try_for_each(|trial| stage.store(trial))?;
+            Ok(trials.into_iter().map(|trial| trial.outcome).collect::<Vec<Outcome>>())
+        })
+    };
     let undone = stage.undo(first);
     match stored {
         Err(error) if S::is_stop(&error) => undone.map(|()| interrupted),

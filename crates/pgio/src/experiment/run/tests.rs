@@ -3,6 +3,7 @@ mod resuming;
 mod weaving;
 
 use std::collections::BTreeMap;
+use std::panic::{self, AssertUnwindSafe};
 
 use super::*;
 use crate::experiment::plan::{burn_in, plan};
@@ -33,6 +34,8 @@ struct Fake {
     /// While a condition is put in force.
     stopped: bool,
     full: bool,
+    /// While a trial runs.
+    panics: bool,
     no_undo: bool,
     stop_after: Option<usize>,
     block: u32,
@@ -67,6 +70,7 @@ impl Stage for Fake {
         self.attempts.insert(p.cell, p.attempt);
         let again = if p.attempt > 0 { format!(" again {}", p.attempt) } else { String::new() };
         self.log.push(format!("trial {}{again}", p.cell));
+        assert!(!self.panics, "a panic in a trial");
         let outcome =
             if self.outcomes.is_empty() { Outcome::Complete } else { self.outcomes.remove(0) };
         Trial { outcome, ..blank() }
@@ -183,6 +187,14 @@ fn a_full_disk_ends_the_run_after_the_undo() {
     let mut fake = Fake { full: true, ..Fake::default() };
     assert_eq!(fake.run(1, 2, FIXED), Err("disk full".to_owned()));
     assert_eq!(fake.log.last().map(String::as_str), Some("undo 0"));
+}
+
+#[test]
+fn a_condition_is_undone_once_after_a_panic() {
+    let mut fake = Fake { panics: true, ..Fake::default() };
+    let unwound = panic::catch_unwind(AssertUnwindSafe(|| fake.run(1, 2, FIXED)));
+    assert!(unwound.is_err());
+    assert_eq!(fake.log, ["reset 0", "apply 0", "trial 0", "undo 0"]);
 }
 
 #[test]
