@@ -114,7 +114,7 @@ fn main() -> ExitCode {
         Bench::Weave(args) => weave::run(&args),
         Bench::Supervise => return private::supervise().into(),
     };
-    match outcome {
+    match exit::check_stdout(outcome) {
         Ok(()) => ExitCode::from(exit::OK),
         Err(failure) => signals::replace_if_stopped(failure).print(),
     }

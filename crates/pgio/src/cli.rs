@@ -126,7 +126,7 @@ pub fn main() -> ExitCode {
         Command::Example(args) => example::run(&args),
         Command::Supervise => return crate::pg::private::supervise().into(),
     };
-    match outcome {
+    match exit::check_stdout(outcome) {
         Ok(()) => ExitCode::from(exit::OK),
         Err(failure) => signals::replace_if_stopped(failure).print(),
     }

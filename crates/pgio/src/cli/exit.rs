@@ -120,6 +120,13 @@ impl Failure {
 /// The result of a command.
 pub type Outcome = Result<(), Failure>;
 
+/// Turns success into a failure if stdout lacks a part of the output.
+pub fn check_stdout(outcome: Outcome) -> Outcome {
+    outcome?;
+    output::take_stdout_error()
+        .map_or(Ok(()), |error| Err(Failure::new(FILES, error).context("cannot write to stdout")))
+}
+
 /// Maps errors of the library to exit codes.
 trait HasExitCode: std::error::Error + Send + Sync + 'static {
     fn code(&self) -> u8;

@@ -4,6 +4,7 @@
 //! and stored files reach the terminal in no other way.
 
 use std::io::{self, BufRead, IsTerminal, Write};
+use std::sync::{Mutex, PoisonError};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
 use rustix::termios::tcgetwinsize;
@@ -15,15 +16,33 @@ use pgio_results::Warning;
 const DEFAULT_WIDTH: usize = 79;
 const DEFAULT_HEIGHT: usize = 24;
 
-/// Prints to stdout. A closed pipe, as with `head`, is not an error.
+/// The first error of stdout. Global, because stdout is.
+static STDOUT_ERROR: Mutex<Option<io::Error>> = Mutex::new(None);
+
+/// Prints to stdout.
 pub fn print(text: &str) {
     document(&printable::lines(text));
 }
 
-/// Prints a document that its renderer has already escaped for its format.
+/// Prints a document that its renderer has already escaped for its format. The command continues after an error, since
+/// it may have changes to undo; [`take_stdout_error`] returns it at the end.
 pub fn document(text: &str) {
-    let mut out = io::stdout().lock();
-    let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
+    if let Err(error) = write_to(&mut io::stdout().lock(), text) {
+        STDOUT_ERROR.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
+    }
+}
+
+/// Writes everything. A closed pipe, as with `head`, is not an error.
+fn write_to(out: &mut impl Write, text: &str) -> io::Result<()> {
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        written => written,
+    }
+}
+
+/// Returns the first error of stdout, which lacks a part of the output then.
+pub(super) fn take_stdout_error() -> Option<io::Error> {
+    STDOUT_ERROR.lock().unwrap_or_else(PoisonError::into_inner).take()
 }
 
 pub fn line(text: &str) {
@@ -128,5 +147,22 @@ fn new_progress_bar() -> ProgressBar {
 impl Drop for Status {
     fn drop(&mut self) {
         self.clear();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::File;
+
+    use super::*;
+
+    #[test]
+    fn a_full_disk_is_an_error_and_a_closed_pipe_is_none() {
+        let mut full = File::options().write(true).open("/dev/full").unwrap();
+        let error = write_to(&mut full, "text\n").unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::StorageFull);
+        let (reader, mut writer) = io::pipe().unwrap();
+        drop(reader);
+        write_to(&mut writer, "text\n").unwrap();
     }
 }

@@ -1,9 +1,12 @@
 //! stdout and stderr that take nothing: the work and the undo go on all the same, and the exit code tells what is
 //! missing.
 
+use std::fs::File;
 use std::io;
+use std::process::{Output, Stdio};
 
 use pgio::pg::private::PrivateCluster;
+use pgio_report::analysis::test_support::{demo, write_runs};
 use rustix::process::Signal;
 
 use crate::fixture::{INSTALLED, spec};
@@ -32,4 +35,24 @@ fn changes_are_undone_when_nobody_reads_stderr() {
         wait_until("reloaded", || show(&dsn, "wal_writer_delay") == "200ms");
         assert!(dir.journals().is_empty());
     }
+}
+
+#[test]
+fn a_report_that_stdout_does_not_take_is_a_failure_unless_its_reader_has_left() {
+    let dir = Workdir::new();
+    write_runs(dir.path(), &[demo()]).unwrap();
+    let report = |stdout: Stdio| -> Output {
+        let mut command = dir.command(&["report", "run-0001", "--format", "json"]);
+        command.stdout(stdout).output().unwrap()
+    };
+    let full = report(File::options().write(true).open("/dev/full").unwrap().into());
+    let err = String::from_utf8_lossy(&full.stderr);
+    assert_eq!(full.status.code(), Some(7), "{err}");
+    assert!(err.contains("cannot write to stdout: No space left on device"), "{err}");
+
+    let (reader, writer) = io::pipe().unwrap();
+    drop(reader);
+    let left = report(writer.into());
+    let err = String::from_utf8_lossy(&left.stderr);
+    assert_eq!((left.status.code(), &*err), (Some(0), ""));
 }
