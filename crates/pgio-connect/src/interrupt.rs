@@ -36,12 +36,16 @@ pub fn note(address: IpAddr, port: u16) {
     noted.insert(SocketAddr::new(address.to_canonical(), port));
 }
 
-/// Whether connections are being cut, so that no new wait should begin.
-pub fn is_cutting() -> bool {
-    CUTTING.load(Ordering::SeqCst)
+/// Whether connections are being cut, so that the caller must end its wait. That counts as a cut.
+pub fn must_end_wait() -> bool {
+    let cutting = CUTTING.load(Ordering::SeqCst);
+    if cutting {
+        WAS_CUT.store(true, Ordering::SeqCst);
+    }
+    cutting
 }
 
-/// Whether sessions were cut because pgio was asked to stop; later errors are consequences.
+/// Whether a session was cut because pgio was asked to stop; later errors are consequences.
 pub fn was_cut() -> bool {
     WAS_CUT.load(Ordering::SeqCst)
 }
@@ -50,15 +54,15 @@ pub fn was_cut() -> bool {
 pub fn set_cutting(cutting: bool) {
     CUTTING.store(cutting, Ordering::SeqCst);
     if cutting {
-        WAS_CUT.store(true, Ordering::SeqCst);
-        cut_all();
+        // Set before the wait ends with an error, whose reader may ask at once.
+        cut_each(|| WAS_CUT.store(true, Ordering::SeqCst));
     }
 }
 
 /// Waits until cutting has stopped, unless pgio must exit immediately (`urgent`). Call it before undoing
 /// changes.
 pub fn settle(urgent: impl Fn() -> bool) {
-    while is_cutting() && !urgent() {
+    while CUTTING.load(Ordering::SeqCst) && !urgent() {
         thread::sleep(REPEAT / 10);
     }
 }
@@ -84,6 +88,11 @@ pub fn within<T>(limit: Duration, work: impl FnOnce() -> T) -> T {
 
 /// Ends every current wait of this process for a server.
 pub fn cut_all() {
+    cut_each(|| {});
+}
+
+/// `before` is called before each session is cut.
+fn cut_each(before: impl Fn()) {
     let Ok(entries) = fs::read_dir("/proc/self/fd") else { return };
     let numbers = entries.flatten().filter_map(|entry| {
         let number = entry.file_name().to_str()?.parse::<RawFd>().ok()?;
@@ -92,6 +101,7 @@ pub fn cut_all() {
     });
     for number in numbers.collect::<Vec<_>>() {
         if let Some(socket) = duplicate(number).filter(is_of_server) {
+            before();
             // The connection may have ended by itself.
             let _ = shutdown(&socket, Shutdown::Both);
         }
@@ -172,6 +182,15 @@ pub(crate) mod tests {
             assert!(read.is_err(), "{read:?}");
         }
         assert!(!was_cut(), "a limit is not a request to stop");
+
+        drop((unix, by_tcp));
+        set_cutting(true);
+        assert!(!was_cut(), "there is no session to cut");
+        let mut session = TcpStream::connect(address).unwrap();
+        set_cutting(true);
+        set_cutting(false);
+        assert_eq!(session.read(&mut [0]).unwrap(), 0);
+        assert!(was_cut() && !must_end_wait());
     }
 
     #[test]

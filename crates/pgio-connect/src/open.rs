@@ -273,7 +273,7 @@ fn connect_within(
         let left = limit.map_or(interrupt::REPEAT, |limit| limit.saturating_sub(started.elapsed()));
         match opened.recv_timeout(left.min(interrupt::REPEAT)) {
             Ok(opened) => return opened,
-            Err(_) if interrupt::is_cutting() => {
+            Err(_) if interrupt::must_end_wait() => {
                 return Err(ConnectError::Stopped { at: attempt.at() });
             }
             Err(mpsc::RecvTimeoutError::Disconnected) => {

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::exit::{FAILED, Failure, INTERRUPTED, UNFINISHED};
+use super::exit::{CONNECT, FAILED, Failure, REFUSED, TRIAL};
 use super::output;
 use crate::host::stop::Stop;
 use pgio_connect::interrupt;
@@ -20,6 +20,9 @@ use pgio_connect::interrupt;
 const ORDERLY_END_TIMEOUT: Duration = Duration::from_millis(1700);
 /// Time after the second signal for an undo that is nearly complete.
 const URGENT_UNDO_TIMEOUT: Duration = Duration::from_millis(1000);
+
+/// Codes of the errors that a cut session can cause. A server that cannot be examined is refused.
+const OF_CUT_SESSION: [u8; 4] = [FAILED, CONNECT, REFUSED, TRIAL];
 
 /// Installs handlers: the first signal sets the flag, the second makes it urgent.
 pub fn stop_on_signals() -> Result<Stop, Failure> {
@@ -73,9 +76,32 @@ fn end_waits(stop: &Stop) {
 
 /// Replaces the error of a session that was cut off by the message that pgio was stopped.
 pub fn replace_if_stopped(failure: Failure) -> Failure {
-    if interrupt::was_cut() && ![UNFINISHED, INTERRUPTED].contains(&failure.code()) {
+    replace(failure, interrupt::was_cut())
+}
+
+fn replace(failure: Failure, was_cut: bool) -> Failure {
+    if was_cut && OF_CUT_SESSION.contains(&failure.code()) {
         Failure::interrupted()
     } else {
         failure
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cli::exit::{FILES, INTERRUPTED, UNDECIDED, UNFINISHED, USAGE, WORSE};
+
+    #[test]
+    fn only_errors_that_a_cut_session_causes_become_a_stop() {
+        let replaced = |code, was_cut| replace(Failure::message(code, "why"), was_cut).code();
+        for code in OF_CUT_SESSION {
+            assert_eq!(replaced(code, true), INTERRUPTED);
+            assert_eq!(replaced(code, false), code);
+        }
+        // The verdict of a gate and results that cannot be written stay true after a stop.
+        for code in [USAGE, UNFINISHED, FILES, WORSE, UNDECIDED, INTERRUPTED] {
+            assert_eq!(replaced(code, true), code);
+        }
     }
 }

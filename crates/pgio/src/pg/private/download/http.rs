@@ -112,7 +112,7 @@ impl Client {
             .timeout_recv_response(Some(READ_TIMEOUT))
             .timeout_per_read(Some(READ_TIMEOUT))
             .build();
-        Client { agent: config.new_agent(), pause, is_stopped: interrupt::is_cutting }
+        Client { agent: config.new_agent(), pause, is_stopped: interrupt::must_end_wait }
     }
 
     /// Completes the partial file. `count` receives its size so far and the size of the whole file.
