@@ -359,6 +359,7 @@ coded! {
         | private::Error::UnknownOption { .. } => REFUSED,
         private::Error::Io { .. } => FILES,
         private::Error::Download(source) => source.code(),
+        private::Error::Stopped => INTERRUPTED,
         _ => FAILED,
     },
     DownloadError => |e| match e {

@@ -122,6 +122,8 @@ pub enum Error {
     /// The owner ended while the cluster was being created.
     #[error("interrupted while creating the cluster")]
     Abandoned,
+    #[error("stopped while a private PostgreSQL was starting")]
+    Stopped,
 }
 
 fn tail(log: &str) -> String {

@@ -143,6 +143,40 @@ fn undo_removes_every_directory_of_a_killed_run() {
     assert_eq!(dir.cluster_notes(), 0);
 }
 
+/// An initdb that hangs, as on slow storage, does not keep pgio. The supervisor removes the directory after it.
+#[test]
+fn an_interrupt_ends_the_start_of_a_private_server() {
+    let places = Places::new();
+    let dir = Workdir::new();
+    let (programs, held) = (places.path("bin"), places.path("held"));
+    fs::create_dir(&programs).unwrap();
+    fs::set_permissions(&programs, fs::Permissions::from_mode(0o755)).unwrap();
+    fs::write(&held, "").unwrap();
+    let hangs = format!("while [ -e '{}' ]; do sleep 0.05; done; exit 1", held.display());
+    let banner = format!("echo 'postgres (PostgreSQL) {INSTALLED}.1'");
+    for (name, script) in [("initdb", hangs), ("postgres", banner)] {
+        let program = programs.join(name);
+        fs::write(&program, format!("#!/bin/sh\n{script}\n")).unwrap();
+        fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+    }
+    let text = format!(
+        "[experiment]\nblocks = 1\nduration = '1s'\naa = false\n[target]\nprivate = true\n\
+         pg = {INSTALLED}\ndirectory = {:?}\n[workload]\nkind = 'commit'\n[[condition]]\nname = 'a'\n",
+        places.path("fast").display().to_string()
+    );
+    dir.write("experiment.toml", &text);
+    let mut command = dir.command(&["compare", "experiment.toml", "--out", "out"]);
+    command.env("PGIO_BINDIR", &programs);
+    let mut run = dir.start(command);
+    run.wait_until("its directory is made", || !places.clusters().is_empty());
+    run.signal(Signal::INT);
+    run.wait_for(std::time::Duration::from_secs(20))
+        .expect(130, &["stopped while a private PostgreSQL"]);
+    fs::remove_file(&held).unwrap();
+    wait_until("removed", || places.clusters().is_empty());
+    assert!(places.are_untouched());
+}
+
 #[test]
 fn what_cannot_be_built_is_refused_before_anything_is_created() {
     let places = Places::new();

@@ -71,7 +71,7 @@ fn workloads(
             Start::Resume => resume::check_file(job, &dir, &params)?,
         }
     }
-    let servers = servers::open(job, params, &run_id, run.pg, observe)?;
+    let servers = servers::open(job, params, &run_id, run.pg, run.stop, observe)?;
     // Claims are held to the end, also between two workloads.
     let mut claims = Claims::default();
     let shared = SharedRun {

@@ -13,6 +13,7 @@ use crate::config::ConnectString;
 use crate::config::experiment::{ControlMethod, Experiment, PrivateTarget, Target};
 use crate::experiment::event::{Event, Observer};
 use crate::experiment::{clusters, connection};
+use crate::host::stop::Stop;
 use crate::host::{self, Hosts};
 use crate::pg::private::{self, PrivateCluster, Spec, VersionRequest};
 use pgio_connect::{ConnectError, ConnectParams};
@@ -88,6 +89,7 @@ pub(super) fn open(
     params: BTreeMap<String, ConnectParams>,
     run_id: &str,
     pg: Option<VersionRequest>,
+    stop: &Stop,
     observe: &mut Observer<'_>,
 ) -> Result<BTreeMap<String, TargetServer>, OpenError> {
     let e = &job.experiment;
@@ -98,7 +100,7 @@ pub(super) fn open(
         if let Target::Private(private) = target {
             let version = pg.or(private.major.map(VersionRequest::major));
             let mut steps = |step: &private::Progress| observe(Event::ServerStarts(step));
-            let cluster = start_private(version, private, &mut steps);
+            let cluster = start_private(version, private, stop, &mut steps);
             observe(Event::ServerStarted);
             let cluster = cluster?;
             let dsn = ConnectString::new(cluster.primary_conninfo());
@@ -141,10 +143,11 @@ pub(super) fn existing_servers(
 fn start_private(
     pg: Option<VersionRequest>,
     target: &PrivateTarget,
+    stop: &Stop,
     steps: private::Observer<'_>,
 ) -> Result<Arc<PrivateCluster>, OpenError> {
     let exe = std::env::current_exe().map_err(OpenError::Program)?;
-    let cluster = PrivateCluster::start_observed(&cluster_spec(exe, pg, target), steps)?;
+    let cluster = PrivateCluster::start_observed(&cluster_spec(exe, pg, target), stop, steps)?;
     clusters::note(&cluster)?;
     Ok(Arc::new(cluster))
 }

@@ -9,8 +9,12 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::{Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use postgres::NoTls;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
 
 use super::catch_up::{self, Goal};
 use super::find::find_observed;
@@ -23,8 +27,12 @@ use super::task::{Layout, Member, STANDBY, Setting, Task};
 use super::{Binaries, Error, ServerVersion, VersionRequest, at};
 use crate::config::experiment::StandbyTarget;
 use crate::host::exec::{CommandLine, SpawnOptions, spawn};
+use crate::host::stop::Stop;
 
 const DATABASE: &str = "pgio";
+/// How long an abandoned supervisor may take to remove what it made.
+const ABANDON_TIMEOUT: Duration = Duration::from_secs(5);
+const POLL: Duration = Duration::from_millis(10);
 
 /// What to start.
 #[derive(Debug, Clone)]
@@ -110,11 +118,12 @@ impl PrivateCluster {
     /// Returns when the database exists, the standbys stream, and one that commits wait for is
     /// synchronous.
     pub fn start(spec: &Spec) -> Result<Self, Error> {
-        Self::start_observed(spec, &mut |_| {})
+        Self::start_observed(spec, &Stop::new(), &mut |_| {})
     }
 
-    /// As [`start`](Self::start); the observer receives each step, a download's progress included.
-    pub fn start_observed(spec: &Spec, observer: Observer<'_>) -> Result<Self, Error> {
+    /// As [`start`](Self::start), until a stop is requested; the observer receives each step, a download's progress
+    /// included.
+    pub fn start_observed(spec: &Spec, stop: &Stop, observer: Observer<'_>) -> Result<Self, Error> {
         for base in spec.bases() {
             layout::check_base(&base)?;
         }
@@ -126,7 +135,7 @@ impl PrivateCluster {
         }
         let task = spec.task(&binaries)?;
         let mut supervisor = Supervisor::start(&spec.supervisor_exe, &task)?;
-        let answer = supervisor.answer()?;
+        let answer = supervisor.first_answer(stop)?;
         let layout = serde_json::from_str(&answer).map_err(|_| Error::Protocol(answer))?;
         let standbys = task.standbys;
         let cluster = Self { binaries, layout, standbys, supervisor: Mutex::new(supervisor) };
@@ -325,6 +334,37 @@ impl Supervisor {
     fn send(&mut self, command: Command) -> Result<(), Error> {
         let pipe = self.commands.as_mut().ok_or(Error::SupervisorGone)?;
         writeln!(pipe, "{command}").map_err(|_| Error::SupervisorGone)
+    }
+
+    /// The answer to the task, unless a stop is requested before it.
+    fn first_answer(&mut self, stop: &Stop) -> Result<String, Error> {
+        while !self.has_answer() {
+            if stop.requested() {
+                self.abandon(stop);
+                return Err(Error::Stopped);
+            }
+        }
+        self.answer()
+    }
+
+    /// Waits for an answer, or for the supervisor's end, for a moment. Correct only before the first answer was read,
+    /// since the reader may hold a later one.
+    fn has_answer(&self) -> bool {
+        let timeout = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
+        let answers = PollFd::new(self.answers.get_ref(), PollFlags::IN);
+        // After another error, the read reports what is wrong.
+        !matches!(poll(&mut [answers], Some(&timeout)), Ok(0) | Err(Errno::INTR))
+    }
+
+    /// Closes the pipe, at which the supervisor removes what it made. A step that takes long may delay that, so it is
+    /// awaited for a while only; the supervisor outlives this process.
+    fn abandon(&mut self, stop: &Stop) {
+        self.commands = None;
+        let deadline = Instant::now() + ABANDON_TIMEOUT;
+        let mut is_running = || matches!(self.process.try_wait(), Ok(None));
+        while !stop.urgent() && Instant::now() < deadline && is_running() {
+            thread::sleep(POLL);
+        }
     }
 
     fn answer(&mut self) -> Result<String, Error> {
