@@ -155,8 +155,11 @@ fn errors(trials: &[&Class], group: WaitGroup, mean: f64, operations: u64) -> (f
         let over = |totals: Vec<f64>| half_width(&around_ratio(&parts, &totals));
         let by_operation = over(trials.iter().map(|t| t.operations as f64).collect());
         let by_second = over(trials.iter().map(|t| t.seconds).collect());
-        // Equal values have no spread, which does not make them exact.
-        if let (Some(by_operation), Some(by_second)) = (by_operation, by_second) {
+        // Equal values have no spread but that of their rounding, which does not make them exact.
+        let has_spread = |width: &f64, of: f64| *width > 1e-9 * of;
+        if let Some(by_operation) = by_operation.filter(|width| has_spread(width, mean))
+            && let Some(by_second) = by_second.filter(|width| has_spread(width, 1.0))
+        {
             return (by_operation, by_second);
         }
     }

@@ -21,6 +21,8 @@ const ORDERLY_END_TIMEOUT: Duration = Duration::from_millis(1700);
 /// Time after the second signal for an undo that is nearly complete.
 const URGENT_UNDO_TIMEOUT: Duration = Duration::from_millis(1000);
 
+const STOPPING: &str = "\npgio: stopping; press Ctrl-C again to exit now and leave pending undo steps in the journal\n";
+
 /// Codes of the errors that a cut session can cause. A server that cannot be examined is refused.
 const OF_CUT_SESSION: [u8; 4] = [FAILED, CONNECT, REFUSED, TRIAL];
 
@@ -38,15 +40,18 @@ pub fn stop_on_signals() -> Result<Stop, Failure> {
             flag.request();
             if first {
                 let flag = flag.clone();
-                // Before the message: a stderr that takes nothing more must not delay it.
-                thread::spawn(move || end_waits(&flag));
-                output::to_stderr(
-                    "\npgio: stopping; press Ctrl-C again to exit now and leave pending undo steps in the journal\n",
-                );
+                in_background(move || end_waits(&flag));
+                // A stderr that takes nothing more must not keep the second signal from being seen.
+                in_background(|| output::to_stderr(STOPPING));
             }
         }
     });
     Ok(stop)
+}
+
+fn in_background(work: impl FnOnce() + Send + 'static) {
+    // Without a thread, the signal still stops the work.
+    let _ = thread::Builder::new().name("stop".to_owned()).spawn(work);
 }
 
 /// Whether this process was started with the signal ignored.

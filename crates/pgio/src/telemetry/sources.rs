@@ -237,12 +237,14 @@ fn is_address_here(address: IpAddr) -> bool {
         || matches!(address, IpAddr::V4(a) if is_behind_bridge(a, &routes(), is_bridge))
 }
 
-/// Whether this is a bridge without a port that leads out of this machine: a network card, or a VLAN or bond of some.
+/// Whether this is a bridge without a port that may lead out of this machine: a network card, or a kind that the
+/// kernel names, such as a VLAN, a bond or a VXLAN. Ports of containers and virtual machines (veth, tap) have no name
+/// of a kind.
 fn has_virtual_ports_alone(networks: &Path, name: &str) -> bool {
     let leads_out = |port: &str| {
-        ["device", "bonding"].iter().any(|file| networks.join(port).join(file).exists())
-            || fs::read_to_string(networks.join(port).join("uevent"))
-                .is_ok_and(|text| text.contains("DEVTYPE=vlan"))
+        let port = networks.join(port);
+        let kind = fs::read_to_string(port.join("uevent"));
+        port.join("device").exists() || kind.is_ok_and(|text| text.contains("DEVTYPE="))
     };
     let ports = fs::read_dir(networks.join(name).join("brif"));
     ports.is_ok_and(|ports| {

@@ -62,7 +62,9 @@ fn equal_trials_do_not_make_a_part_exact() {
     let analysis = analyze(&experiment(&["local"], (1..=3).map(of_block).collect()));
     let parts = &analysis.decompositions[0].parts;
     assert_eq!(parts.len(), 2);
-    assert!(parts.iter().all(|p| p.error_seconds > 0.0 && p.share_error > 0.0), "{parts:?}");
+    // Binomial: 1.96 × sqrt(0.4 × 0.6 / 3000) of the time.
+    let expected = 1.96 * (0.24f64 / 3000.0).sqrt();
+    assert!(parts.iter().all(|p| (p.share_error - expected).abs() < 1e-3), "{parts:?}");
 }
 
 #[test]

@@ -150,11 +150,4 @@ mod tests {
         stream.read_to_string(&mut text).unwrap();
         assert_eq!(text.matches("HTTP/1.1 403 ").count(), 1, "{text}");
     }
-
-    #[test]
-    fn stalled_writes_have_a_limit() {
-        let stream = connect();
-        limit_stalls(&stream);
-        assert_eq!(sockopt::tcp_user_timeout(&stream).unwrap(), STALL_TIMEOUT_MS);
-    }
 }

@@ -136,6 +136,7 @@ fn a_run_learns_why_the_first_table_has_no_mark() {
     insta::assert_snapshot!(refusal(&[]), @"the database contains no data set; create one with `pgio setup`");
     insta::assert_snapshot!(refusal(&[named(one, false), named(two, true)]), @"public.pgio1 exists but was not created by this pgio (its comment lacks the mark); drop it if you do not need it, for example if the original pgio created it, or use another database or schema");
     insta::assert_snapshot!(refusal(&[named(two, true), named(three, true), named(Part::Base, true)]), @"pgio1 is missing: the data set has 2 of 4 tables; load them with `pgio setup`");
+    insta::assert_snapshot!(refusal(&[named(Part::Base, true)]), @"the database contains no data set; create one with `pgio setup`");
     // A user's table of another number is no data set.
     insta::assert_snapshot!(refusal(&[named(two, false)]), @"the database contains no data set; create one with `pgio setup`");
 }

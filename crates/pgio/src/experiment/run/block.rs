@@ -6,6 +6,7 @@
 //! What an interruption left without a pair is such a round as well.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::{self, AssertUnwindSafe};
 use std::thread;
 
 use super::stage::{Decision, Ended, Invalid, LastAttempt, Rules, Stage, StoredAttempts};
@@ -256,8 +257,8 @@ fn repair<S: Stage>(
     turn
 }
 
-/// Undoes the condition if a panic unwinds the stack past [`run_window`]'s own undo. A second panic ends the process;
-/// the journal keeps what is not undone.
+/// Undoes the condition if a panic unwinds the stack past [`run_window`]'s own undo. The journal keeps what is not
+/// undone, as after a kill.
 struct UndoOnPanic<'a, S: Stage> {
     stage: &'a mut S,
     planned: &'a Planned,
@@ -266,8 +267,9 @@ struct UndoOnPanic<'a, S: Stage> {
 impl<S: Stage> Drop for UndoOnPanic<'_, S> {
     fn drop(&mut self) {
         if thread::panicking() {
-            // Nobody is left to receive an error.
-            let _: Result<(), S::Error> = self.stage.undo(self.planned);
+            // Nobody is left to receive an error. A second panic, such as that of an observer, would abort here.
+            let undo = AssertUnwindSafe(|| self.stage.undo(self.planned));
+            let _ = panic::catch_unwind(undo);
         }
     }
 }

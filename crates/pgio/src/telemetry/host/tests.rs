@@ -170,7 +170,7 @@ fn a_standby_of_another_cluster_is_foreign_load() {
 fn a_mark_lists_walreceivers_with_their_system_identifiers() {
     let data = tempfile::tempdir().unwrap();
     let named = |line: &str| {
-        // A shell has one program for all of its names. It ends with its input, also if the test fails.
+        // Unlike sleep, most shells ignore their name. It ends with its input, also if the test fails.
         let mut receiver = Command::new("/bin/sh")
             .arg0("postgres: walreceiver")
             .args(["-c", "read -r _"])
