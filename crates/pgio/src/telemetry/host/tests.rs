@@ -305,7 +305,7 @@ fn burner() -> i32 {
     let script = "(exec timeout 60 sh -c 'echo $$; while :; do :; done') & ";
     let mut child = Command::new("sh")
         .args(["-c", script])
-        .stdout(std::process::Stdio::piped())
+        .stdout(Stdio::piped())
         .spawn()
         .unwrap();
     let mut line = String::new();
