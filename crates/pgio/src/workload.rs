@@ -106,6 +106,17 @@ pub struct SliceArgs {
     pub at_most: Option<u64>,
 }
 
+/// How a condition's settings of sessions reach the sessions of a workload.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SessionSettings {
+    /// Not at all: the workload has no session of its own on the server.
+    Nowhere,
+    /// pgio sets them in a session that is open.
+    OnceOpen,
+    /// The session starts with them.
+    AtStart,
+}
+
 /// One kind of work, with its settings.
 pub trait Workload: Send + Sync {
     fn info(&self) -> WorkloadInfo;
@@ -114,10 +125,9 @@ pub trait Workload: Send + Sync {
     fn connections(&self) -> u32 {
         0
     }
-    /// Whether settings of a session can be set for what it does. Without sessions of its own on the server, nothing
-    /// would have them.
-    fn takes_session_settings(&self) -> bool {
-        true
+    /// How a condition's settings of sessions reach the sessions that do the work.
+    fn session_settings(&self) -> SessionSettings {
+        SessionSettings::OnceOpen
     }
     /// Sessions that several drivers can divide; none: each does the whole work on its own host.
     fn divisible(&self) -> Option<u32> {

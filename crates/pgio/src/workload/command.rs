@@ -32,7 +32,6 @@ use self::last_setup::Recipe;
 use self::run::{PreparedCommand, job};
 pub(super) use self::runner::longest_run;
 use self::runner::{Runner, mask_secret};
-use super::Workload;
 use super::clock::wait_until;
 use super::completed::Completed;
 use super::drivers::messages::Work;
@@ -40,6 +39,7 @@ use super::error::EngineError;
 use super::outcome::{WindowEvent, WindowOutcome};
 use super::participants::{Generator, Participants, Remote, Setup};
 use super::window::Listener;
+use super::{SessionSettings, Workload};
 use crate::config::command::{Better, CommandSettings, CommandSpec, Line, MetricSpec};
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
@@ -268,6 +268,11 @@ impl Workload for Command {
             primary_metric: spec.primary().name.clone(),
             keys,
         }
+    }
+
+    /// By PGOPTIONS.
+    fn session_settings(&self) -> SessionSettings {
+        SessionSettings::AtStart
     }
 
     /// One run of the program if the program determines its length.

@@ -36,7 +36,7 @@ use crate::workload::error::EngineError;
 use crate::workload::outcome::WindowOutcome;
 use crate::workload::participants::{Generator, Participants, Setup};
 use crate::workload::window::Listener;
-use crate::workload::{Totals, Workload};
+use crate::workload::{SessionSettings, Totals, Workload};
 use pgio_results::latency;
 use pgio_results::model::{Check, WorkloadInfo};
 use pgio_results::operation::Class;
@@ -162,8 +162,8 @@ impl Workload for Mail {
         Extent::Time(self.settings.run_time)
     }
 
-    fn takes_session_settings(&self) -> bool {
-        false
+    fn session_settings(&self) -> SessionSettings {
+        SessionSettings::Nowhere
     }
 
     fn divisible(&self) -> Option<u32> {

@@ -137,6 +137,20 @@ fn a_condition_reaches_the_programs_sessions_and_its_metrics_are_like_others() {
     plan.expect(0, &["until the command ends", "run on local: psql -qAtX", "12 trials"]);
 }
 
+/// PGOPTIONS sets it before the session starts. The program fails where the library is not loaded.
+#[test]
+fn a_condition_loads_a_library_into_the_programs_sessions() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let dir = Workdir::new();
+    let program = "psql -qAtX -c 'SELECT pg_sleep(0.4)' -c 'SHOW auto_explain.log_min_duration' && echo rate 1";
+    let conditions = [("loaded", "session_preload_libraries = \"auto_explain\"")];
+    let text = experiment(&format!("dsn = {dsn:?}"), ONCE, &prints(program), &conditions);
+    dir.compare(&text).expect(0, &[]);
+    let trial = &dir.trials()[0];
+    assert_eq!(trial["outcome"]["state"], "complete", "{trial:#}");
+    assert_eq!(trial["settings"]["session_preload_libraries"], "auto_explain");
+}
+
 #[test]
 fn waits_of_another_roles_sessions_are_unknown_and_not_those_for_the_client() {
     let dsn = plain_role(&fresh_database(shared_primary(INSTALLED)), "onlooker");

@@ -18,7 +18,7 @@ use crate::host::Hosts;
 use crate::host::stop::Stop;
 use crate::pg::server::Connections;
 use crate::treatment::{self, Prepared, Resource, Touch, Treatment, TreatmentError, Treatments};
-use crate::workload;
+use crate::workload::{self, SessionSettings};
 use pgio_results::sweep::Cell;
 
 /// A condition at a point of the sweep, ready to run; the A/A twin is a cell of its own.
@@ -209,7 +209,10 @@ fn declared_limits(treatments: &[Box<dyn Treatment>]) -> Option<Vec<(&'static st
     Some(all)
 }
 
-/// Refuses settings of sessions for a workload that has no sessions on the server: they would be in force nowhere.
+/// Settings that the server reads only when a session starts. Later they can be set and read back, without effect.
+const READ_AT_START: [&str; 2] = ["local_preload_libraries", "session_preload_libraries"];
+
+/// Refuses settings of sessions that would have no effect on this workload.
 fn refuse_useless_settings(
     cell: &LiveCell,
     target: &Target,
@@ -218,19 +221,41 @@ fn refuse_useless_settings(
     let workload = &target.workloads[cell.work];
     let settings = prepared.iter().flat_map(|prepared| prepared.session_settings());
     let names: Vec<String> = settings.map(|(name, _)| name).collect();
-    if names.is_empty() || workload.takes_session_settings() {
-        return Ok(());
+    match useless_settings(&names, workload.session_settings(), &workload.info().kind) {
+        None => Ok(()),
+        Some(why) => Err(LiveError::Treatment {
+            condition: cell.title.clone(),
+            source: Box::new(TreatmentError::Refused(why)),
+        }),
     }
-    let why = format!(
-        "{} would be set in pgio's own sessions, and the workload `{}` has none on the server; set it for the sessions \
-         that work there (ALTER ROLE … SET) in a `command` treatment, or use another workload",
-        names.join(", "),
-        workload.info().kind
-    );
-    Err(LiveError::Treatment {
-        condition: cell.title.clone(),
-        source: Box::new(TreatmentError::Refused(why)),
-    })
+}
+
+/// Returns why settings of sessions would have no effect on a workload of this kind, if so.
+fn useless_settings(names: &[String], reach: SessionSettings, kind: &str) -> Option<String> {
+    let names = names.iter().map(String::as_str);
+    match reach {
+        SessionSettings::AtStart => None,
+        SessionSettings::Nowhere => listed(names).map(|names| {
+            format!(
+                "{names} would be set in pgio's own sessions, and the workload `{kind}` has none on the server; set it \
+                 for the sessions that work there (ALTER ROLE … SET) in a `command` treatment, or use another workload"
+            )
+        }),
+        SessionSettings::OnceOpen => {
+            listed(names.filter(|name| READ_AT_START.contains(name))).map(|names| {
+                format!(
+                    "{names} takes effect only when a session starts, and the workload `{kind}` sets it later: use \
+                     shared_preload_libraries, set it for all sessions (ALTER ROLE … SET, ALTER DATABASE … SET) in a \
+                     `command` treatment, or use the workload `command`, whose sessions start with it"
+                )
+            })
+        }
+    }
+}
+
+fn listed<'a>(names: impl Iterator<Item = &'a str>) -> Option<String> {
+    let names: Vec<&str> = names.collect();
+    (!names.is_empty()).then(|| names.join(", "))
 }
 
 /// Returns why conditions cannot take turns inside one window, if so.
@@ -282,6 +307,25 @@ fn weave_obstacle(
 mod tests {
     use super::*;
     use crate::config::experiment::TreatmentSpec;
+
+    #[test]
+    fn settings_without_effect_on_a_workload_are_refused() {
+        let useless = |names: &[&str], reach: SessionSettings| {
+            let names: Vec<String> = names.iter().map(|name| (*name).to_owned()).collect();
+            useless_settings(&names, reach, "commit")
+        };
+        let all = ["work_mem", "session_preload_libraries"];
+        assert_eq!(useless(&all, SessionSettings::AtStart), None);
+        assert_eq!(useless(&["work_mem"], SessionSettings::OnceOpen), None);
+        let why = useless(&all, SessionSettings::OnceOpen).unwrap();
+        assert!(why.starts_with("session_preload_libraries takes effect only when"), "{why}");
+        assert!(why.contains("use shared_preload_libraries"), "{why}");
+        let why = useless(&["local_preload_libraries"], SessionSettings::OnceOpen).unwrap();
+        assert!(why.starts_with("local_preload_libraries takes effect only when"), "{why}");
+        let why = useless(&all, SessionSettings::Nowhere).unwrap();
+        assert!(why.starts_with("work_mem, session_preload_libraries would be set in"), "{why}");
+        assert_eq!(useless(&[], SessionSettings::Nowhere), None);
+    }
 
     #[test]
     fn the_limits_of_a_condition_are_those_that_it_sets() {

@@ -23,7 +23,7 @@ use crate::workload::drivers::messages::Work;
 use crate::workload::error::EngineError;
 use crate::workload::outcome::{Progress, WindowEvent, WindowOutcome};
 use crate::workload::participants::{Generator, Participants, Remote, Setup};
-use crate::workload::{Totals, Workload};
+use crate::workload::{SessionSettings, Totals, Workload};
 use pgio_results::model::WorkloadInfo;
 
 const UUID_HINT: &str = "; if its data may be lost, write uuid = \"...\" beside destroy = true";
@@ -214,8 +214,8 @@ impl Workload for Device {
         drivers.check(self.driver_work(), stop)
     }
 
-    fn takes_session_settings(&self) -> bool {
-        false
+    fn session_settings(&self) -> SessionSettings {
+        SessionSettings::Nowhere
     }
 
     fn divisible(&self) -> Option<u32> {
