@@ -78,6 +78,8 @@ const OF_OTHER_PROCESSES: &[&str] = &[
     "logical_decoding_work_mem",
     "wal_sender_timeout",
     // Autovacuum's workers. No vacuum_cost_delay, of which they have their own by default.
+    "maintenance_io_concurrency",
+    "maintenance_work_mem",
     "vacuum_buffer_usage_limit",
     "vacuum_cost_limit",
     "vacuum_cost_page_dirty",
@@ -86,9 +88,11 @@ const OF_OTHER_PROCESSES: &[&str] = &[
     "vacuum_failsafe_age",
     "vacuum_freeze_min_age",
     "vacuum_freeze_table_age",
+    "vacuum_max_eager_freeze_failure_rate",
     "vacuum_multixact_failsafe_age",
     "vacuum_multixact_freeze_min_age",
     "vacuum_multixact_freeze_table_age",
+    "vacuum_truncate",
 ];
 
 pub(super) fn route(name: &str, context: &str) -> Result<Route, TreatmentError> {
@@ -427,7 +431,13 @@ mod tests {
         for name in ["wal_recycle", "wal_init_zero"] {
             assert_eq!(route(name, "superuser").unwrap(), Route::Reload, "{name}");
         }
-        for name in ["vacuum_cost_limit", "wal_sender_timeout"] {
+        for name in [
+            "vacuum_cost_limit",
+            "wal_sender_timeout",
+            "maintenance_work_mem",
+            "vacuum_truncate",
+            "vacuum_max_eager_freeze_failure_rate",
+        ] {
             assert_eq!(route(name, "user").unwrap(), Route::Reload, "{name}");
         }
         for (name, context) in [("wal_compression", "superuser"), ("synchronous_commit", "user")] {
