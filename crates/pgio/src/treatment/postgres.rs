@@ -7,6 +7,7 @@
 
 mod auto_conf;
 mod followers;
+mod in_force;
 mod setting;
 mod standby;
 mod step;
@@ -16,6 +17,7 @@ use postgres::Client;
 use serde_json::Value;
 
 use self::auto_conf::AutoConf;
+use self::in_force::is_in_force;
 use self::setting::{
     RequestedSettings, Route, STANDBY_NAMES, Setting, auto_conf, check_privileges, check_source,
     describe_setting, empty_list, failed, failed_with_grant, is_empty_list, reload, route,
@@ -34,7 +36,7 @@ use super::record::Record;
 use super::resource::Touch;
 use super::step::{Step, carry_out};
 use crate::config::experiment::TreatmentSpec;
-use crate::pg::values::{SettingDescription, is_current_value, refusal};
+use crate::pg::values::{SettingDescription, refusal};
 use pgio_results::change::Change;
 use pgio_results::model::{Evidence, When};
 
@@ -296,9 +298,9 @@ impl PreparedPostgres {
         } else {
             reload(context.admin()?)?;
         }
-        for setting in &self.by_alter_system {
-            let in_force = |found: &_| is_current_value(found, &setting.value);
-            wait_for(context.admin()?, &setting.name, &in_force)?;
+        for Setting { name, value } in &self.by_alter_system {
+            let in_force = |found: &_| is_in_force(name, found, value);
+            wait_for(context.admin()?, name, &in_force)?;
         }
         // A walsender notices a reload when it next does anything.
         if self.requested.value_of(STANDBY_NAMES).is_some_and(|names| !names.trim().is_empty()) {
@@ -318,7 +320,8 @@ impl InForce for PreparedPostgres {
             let Ok(found) = describe_setting(admin, name) else {
                 return failed_reading(when, name);
             };
-            let found = if is_current_value(&found, value) { value.clone() } else { found.setting };
+            let in_force = is_in_force(name, &found, value);
+            let found = if in_force { value.clone() } else { found.setting };
             Evidence { when, what: name.clone(), found, expected: Some(value.clone()) }
         };
         let mut all: Vec<Evidence> = self.by_alter_system.iter().map(evidence).collect();

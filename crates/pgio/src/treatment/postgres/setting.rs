@@ -291,6 +291,10 @@ const LISTS: &[&str] = &[
     "unix_socket_directories",
 ];
 
+pub(super) fn is_list(name: &str) -> bool {
+    LISTS.contains(&name)
+}
+
 /// Whether ALTER SYSTEM would store a list with one empty name, with which the server does not start.
 pub(super) fn is_empty_list(name: &str, value: &str) -> bool {
     LISTS.contains(&name) && value.split(',').all(|element| unquoted(element).is_empty())

@@ -56,7 +56,8 @@ fn a_private_server_is_restarted_for_settings_that_need_it() {
     let conditions = [
         ("small", "shared_buffers = \"16MB\""),
         ("large", "shared_buffers = \"64MB\", wal_level = \"logical\""),
-        ("loaded", "shared_preload_libraries = \"auto_explain, pg_stat_statements\""),
+        // The server shows a blank after the comma.
+        ("loaded", "shared_preload_libraries = \"auto_explain,pg_stat_statements\""),
     ];
     let keys = "blocks = 1\nduration = \"200ms\"\naa = false";
     let target = format!("private = true\npg = {INSTALLED}");
