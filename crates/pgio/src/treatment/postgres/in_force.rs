@@ -1,14 +1,35 @@
 //! Whether a setting of a condition is in force, although the server may show its value in another spelling.
 //!
 //! What values mean whatever their setting is in `pg::values`; here is what depends on the name: a list is shown with
-//! the server's blanks and quotes. Pure; it asks no server. Next: the treatment, in the parent module.
+//! the server's blanks and quotes, an automatic value as the number that the server computed. Pure; it asks no server. Next: the treatment, in the parent module.
 
 use super::setting::is_list;
 use crate::pg::values::{SettingDescription, is_current_value};
 
+/// Settings for which the server computes a number when it starts if they have this value.
+const AUTOMATIC: &[(&str, &str)] = &[
+    ("commit_timestamp_buffers", "0"),
+    ("io_max_concurrency", "-1"),
+    ("subtransaction_buffers", "0"),
+    ("transaction_buffers", "0"),
+    ("wal_buffers", "-1"),
+];
+
+/// Sources of a number that the server computed, the first of one that a configuration file asks for.
+const COMPUTED: &[&str] = &["override", "default"];
+
 /// Whether the server runs with the value that was asked for.
 pub(super) fn is_in_force(name: &str, found: &SettingDescription, asked: &str) -> bool {
-    is_current_value(found, asked) || is_list(name) && elements(&found.setting).eq(elements(asked))
+    is_current_value(found, asked)
+        || is_list(name) && elements(&found.setting).eq(elements(asked))
+        || is_automatic(name, found, asked) && COMPUTED.contains(&found.source.as_str())
+}
+
+fn is_automatic(name: &str, found: &SettingDescription, asked: &str) -> bool {
+    AUTOMATIC.iter().any(|(automatic, value)| {
+        let as_set = SettingDescription { setting: (*value).to_owned(), ..found.clone() };
+        *automatic == name && is_current_value(&as_set, asked)
+    })
 }
 
 /// The elements of a list without their quotes, of which the server adds those that it needs.
@@ -39,5 +60,27 @@ mod tests {
         }
         assert!(in_force("unix_socket_directories", "/run, /tmp", "/run,/tmp"));
         assert!(!in_force("cluster_name", "a, b", "a,b"), "no list");
+    }
+
+    #[test]
+    fn an_automatic_value_is_in_force_if_the_server_computed_the_number() {
+        let in_force = |name: &str, source: &str, asked: &str| {
+            let found = SettingDescription {
+                setting: "2048".to_owned(),
+                unit: Some("8kB".to_owned()),
+                vartype: "integer".to_owned(),
+                source: source.to_owned(),
+                ..SettingDescription::default()
+            };
+            is_in_force(name, &found, asked)
+        };
+        assert!(in_force("wal_buffers", "override", "-1"), "set in a file");
+        assert!(in_force("wal_buffers", "default", "-1"), "set nowhere, from 15 on");
+        assert!(in_force("transaction_buffers", "override", "0"));
+        assert!(!in_force("wal_buffers", "configuration file", "-1"), "16MB is set");
+        assert!(!in_force("wal_buffers", "override", "64MB"));
+        assert!(!in_force("transaction_buffers", "override", "-1"));
+        assert!(!in_force("autovacuum_work_mem", "override", "-1"), "not computed");
+        assert!(in_force("wal_buffers", "configuration file", "16MB"));
     }
 }

@@ -54,8 +54,9 @@ fn a_server_setting_is_applied_proved_and_undone() {
 fn a_private_server_is_restarted_for_settings_that_need_it() {
     let dir = Workdir::new();
     let conditions = [
-        ("small", "shared_buffers = \"16MB\""),
-        ("large", "shared_buffers = \"64MB\", wal_level = \"logical\""),
+        // The server shows the number that it computes for -1.
+        ("small", "shared_buffers = \"16MB\", wal_buffers = -1"),
+        ("large", "shared_buffers = \"64MB\", wal_level = \"logical\", wal_buffers = \"64MB\""),
         // The server shows a blank after the comma.
         ("loaded", "shared_preload_libraries = \"auto_explain,pg_stat_statements\""),
     ];
@@ -70,12 +71,14 @@ fn a_private_server_is_restarted_for_settings_that_need_it() {
         match condition_of(trial) {
             "small" => {
                 assert!(readings("shared_buffers").contains(&("during", "16MB")));
+                assert!(readings("wal_buffers").contains(&("during", "-1")));
                 assert_eq!(trial["server"]["shared_buffers"], "16MB");
             }
             "large" => {
                 assert!(readings("shared_buffers").contains(&("during", "64MB")));
                 assert_eq!(trial["server"]["shared_buffers"], "64MB");
                 assert!(readings("wal_level").contains(&("during", "logical")));
+                assert!(readings("wal_buffers").contains(&("during", "64MB")));
             }
             _ => assert!(!readings("shared_preload_libraries").is_empty()),
         }
