@@ -40,6 +40,9 @@ const LIMIT: Duration = Duration::from_secs(60);
 
 const READ: &str = "cat /proc/meminfo";
 
+/// Prints nothing on a kernel without NUMA.
+const READ_NODES: &str = "cat /sys/devices/system/node/has_memory 2>/dev/null || :";
+
 /// A number of huge pages on a host.
 #[derive(Debug)]
 pub struct HugePagesStep {
@@ -80,7 +83,8 @@ pub fn check(host: &Host, leave: u64, held: &[Record]) -> Result<Memory, Treatme
     let memory = held.fold(read_memory(host)?, |memory, step| {
         if step.is_held(host, &memory) { memory.after_release(step.prior) } else { memory }
     });
-    if let Some(why) = memory.refusal(leave) {
+    let nodes = host.run(&CommandLine::new("sh").args(["-c", READ_NODES]).timeout(LIMIT))?;
+    if let Some(why) = memory.refusal(leave).or_else(|| memory.placement_refusal(nodes.trim())) {
         return Err(refused(&why));
     }
     check_rights(host)?;

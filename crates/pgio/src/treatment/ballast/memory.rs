@@ -85,6 +85,17 @@ impl Memory {
         }
     }
 
+    /// Returns why an undo could not leave the huge pages where they are: the kernel frees pages of all nodes in turn.
+    /// `nodes` lists those with memory as the kernel does, such as `0-1`.
+    pub(super) fn placement_refusal(&self, nodes: &str) -> Option<String> {
+        (self.pages > 0 && nodes.contains(['-', ','])).then(|| {
+            format!(
+                "it has {} huge pages and several NUMA nodes, between which an undo could not distribute them as before: set nr_hugepages to 0 first, or use way = \"cgroup\"",
+                self.pages
+            )
+        })
+    }
+
     /// Returns an error if the kernel allocated too few pages to leave about the requested size.
     pub fn too_much_left(&self, leave: u64) -> Option<String> {
         (self.free > leave + leave / 10 + TOLERANCE).then(|| {
@@ -159,6 +170,20 @@ Hugepagesize:       2048 kB
         let tight = Memory { free: 1150 << 20, ..memory };
         assert_eq!(tight.too_much_left(1 << 30), None);
         assert!(tight.too_much_left(900 << 20).unwrap().contains("instead of 900M"));
+    }
+
+    #[test]
+    fn huge_pages_on_several_nodes_are_not_moved() {
+        let memory = Memory::parse(MEMINFO).unwrap();
+        for one in ["0", "12", ""] {
+            assert_eq!(memory.placement_refusal(one), None, "{one}");
+        }
+        for several in ["0-1", "0,2"] {
+            let why = memory.placement_refusal(several).unwrap();
+            assert!(why.contains("950 huge pages and several NUMA nodes"), "{why}");
+            let without = Memory { pages: 0, ..memory.clone() };
+            assert_eq!(without.placement_refusal(several), None);
+        }
     }
 
     proptest! {
