@@ -213,17 +213,13 @@ fn check_setting(
             ))?;
             Ok(())
         }
-        Route::Reload => {
-            check_privileges(context.admin()?, name)?;
-            followers::check(setting, &described, context)?;
-            sync::check(setting, &described, context)?;
-            check_line(setting, &described, context)
-        }
         Route::Restart if context.control.is_none() => Err(TreatmentError::Refused(format!(
             "{name} requires a restart, which pgio does only to a private cluster or if [target] sets control = \"pg_ctl\" or \"systemctl UNIT\""
         ))),
-        Route::Restart => {
+        Route::Reload | Route::Restart => {
+            check_privileges(context.admin()?, name)?;
             followers::check(setting, &described, context)?;
+            sync::check(setting, &described, context)?;
             check_line(setting, &described, context)
         }
     }

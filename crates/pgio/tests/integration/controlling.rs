@@ -2,10 +2,11 @@
 //!
 //! The servers are made here as a user makes them, by initdb and pg_ctl, as another user where the
 //! tests run as root. systemd is only made up, in the unit tests of `pg::control`. `promoting` has standbys that are
-//! promoted meanwhile, `reloading` settings that need no restart.
+//! promoted meanwhile, `reloading` settings that need no restart, `restarting` undos that need none.
 
 mod promoting;
 mod reloading;
+mod restarting;
 
 use std::fs;
 use std::path::{Path, PathBuf};

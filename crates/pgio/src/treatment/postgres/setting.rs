@@ -373,7 +373,8 @@ pub(super) fn reload(client: &mut Client) -> Result<(), TreatmentError> {
     ))
 }
 
-/// Reloads the configuration; returns the settings that take effect only with a restart.
+/// Reloads the configuration; returns the settings that take effect only with a restart. Fails if the server does not
+/// load its files, since nothing is known then.
 pub(super) fn pending_restart(client: &mut Client) -> Result<Vec<String>, TreatmentError> {
     const LOADED: &str = "SELECT pg_conf_load_time()::text";
     let doing = || failed("ask for settings that wait for a restart");
@@ -384,7 +385,14 @@ pub(super) fn pending_restart(client: &mut Client) -> Result<Vec<String>, Treatm
     reload(client)?;
     // A session learns what is pending when it reads the files itself.
     let deadline = Instant::now() + Duration::from_secs(RELOAD_SECONDS);
-    while loaded(client)? == before && Instant::now() < deadline {
+    while loaded(client)? == before {
+        if Instant::now() > deadline {
+            return Err(TreatmentError::NotInForce {
+                what: "the reload of the configuration".to_owned(),
+                seconds: RELOAD_SECONDS,
+                why: "the configuration files may have an error; see the server's log".to_owned(),
+            });
+        }
         std::thread::sleep(Duration::from_millis(10));
     }
     // A line that the command line overrides is pending forever.

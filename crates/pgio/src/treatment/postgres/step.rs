@@ -40,7 +40,7 @@ pub(super) enum Restart {
     /// If the setting needs it.
     #[default]
     OfItsOwn,
-    /// Yes, after all lines of the condition: with only some of them the server might not start.
+    /// If any setting needs it, after all lines of the condition: with only some of them the server might not start.
     ForAll,
     /// No, a step that is undone later does.
     Later,
@@ -88,12 +88,13 @@ impl Step for SettingStep {
             return self.undo_while_down(context, on_conflict, down);
         }
         let undone = context.within_limit(|context| self.restore_line(context, on_conflict))?;
-        if !self.restarts(context, undone)? {
+        let pending = self.pending(context, undone)?;
+        if pending.is_empty() {
             return Ok(undone);
         }
         match context.restart_obstacle() {
             None => context.restart_server("a setting").map(|()| undone),
-            Some(why) => self.check_in_force(context, &why).map(|()| undone),
+            Some(why) => Err(self.not_in_force(&pending, &why)),
         }
     }
 }
@@ -103,13 +104,26 @@ impl SettingStep {
         alter_system(context.admin()?, &self.name, Some(&self.ours.value))
     }
 
-    fn restarts(&self, context: &mut Context<'_>, undone: Undone) -> Result<bool, TreatmentError> {
-        match self.ours.restart {
-            Restart::ForAll => Ok(true),
-            Restart::Later => Ok(false),
-            Restart::OfItsOwn if undone == Undone::Kept => Ok(false),
-            Restart::OfItsOwn => self.needs_restart(context),
+    /// The settings for which this step must restart the server: none if it never ran with the changed lines, because
+    /// ALTER SYSTEM failed, or if someone restarted it since.
+    fn pending(
+        &self,
+        context: &mut Context<'_>,
+        undone: Undone,
+    ) -> Result<Vec<String>, TreatmentError> {
+        let restarts = match self.ours.restart {
+            Restart::ForAll => true,
+            Restart::Later => false,
+            Restart::OfItsOwn => undone != Undone::Kept && self.needs_restart(context)?,
+        };
+        if !restarts {
+            return Ok(Vec::new());
         }
+        let mut pending = context.within_limit(|context| pending_restart(context.admin()?))?;
+        if self.ours.restart == Restart::OfItsOwn {
+            pending.retain(|name| *name == self.name);
+        }
+        Ok(pending)
     }
 
     fn needs_restart(&self, context: &mut Context<'_>) -> Result<bool, TreatmentError> {
@@ -117,21 +131,14 @@ impl SettingStep {
         Ok(route(&self.name, &described.context)? == Route::Restart)
     }
 
-    /// The line is restored. Fails while the server still runs with another value, since only a restart would
-    /// change that: the step then stays, and is done once someone restarted the server.
-    fn check_in_force(&self, context: &mut Context<'_>, why: &str) -> Result<(), TreatmentError> {
-        let mut pending = context.within_limit(|context| pending_restart(context.admin()?))?;
-        if self.ours.restart == Restart::OfItsOwn {
-            pending.retain(|name| *name == self.name);
-        }
-        if pending.is_empty() {
-            return Ok(());
-        }
-        Err(TreatmentError::Refused(format!(
+    /// The line is restored, but the server still runs with another value, which only a restart would change: the
+    /// step then stays, and is done once someone restarted the server.
+    fn not_in_force(&self, pending: &[String], why: &str) -> TreatmentError {
+        TreatmentError::Refused(format!(
             "{} in postgresql.auto.conf is restored, but the server runs with the former value of {} until it is restarted, which pgio cannot do ({why}): restart it, then rerun `pgio undo`",
             self.name,
             pending.join(", ")
-        )))
+        ))
     }
 
     /// Restores the line of a server that does not start, probably because of it, and starts it; or of one that
