@@ -1,11 +1,13 @@
-//! Refuses a setting that would stop or cut off what follows the server: its standbys and its WAL archive.
+//! Refuses a setting that would stop or cut off what follows the server: its standbys, its WAL archive and its backups;
+//! or that would delete what an undo cannot restore.
 //!
 //! A hot standby pauses or stops its recovery if the primary raises one of five settings above its own value,
 //! and stays so after the undo until it is restarted with more. WAL of a lower `wal_level` ends what a
 //! standby or a restore can replay; without `archive_mode` a segment is missing in the archive forever, and so is
 //! what another `archive_command` archived during a trial. WAL that is kept for less long is gone before a standby or
 //! a subscriber has fetched it. A private cluster is no exception: its standby would stay paused in all later trials.
-//! Only its archive may go elsewhere, since it is removed with it.
+//! Only its archive may go elsewhere, and its commit timestamps and WAL summaries may be lost, since all of them are
+//! removed with it.
 
 use super::setting::{Setting, failed};
 use crate::pg::server::{self, Followers};
@@ -29,6 +31,9 @@ const WAL_LEVELS: &[&str] = &["minimal", "replica", "logical"];
 /// one is invalidated for good.
 const SLOT_LIMITS: &[(&str, &str)] =
     &[("max_slot_wal_keep_size", "-1"), ("idle_replication_slot_timeout", "0")];
+
+/// The minutes for which WAL summaries are kept; an incremental backup needs those since the backup before it.
+const SUMMARY_LIMITS: &[(&str, &str)] = &[("wal_summary_keep_time", "0")];
 
 /// `found` is the setting as the server has it now.
 pub(super) fn check(
@@ -72,6 +77,19 @@ fn harm(
                 "wal_level cannot be lowered from {now} to {value}: {who}, which could not be replayed beyond that; use a server without standbys and archiving"
             ))
         }
+        // With a physical slot there is a standby.
+        "wal_level" if slot && level(value) < level(now) => Some(format!(
+            "wal_level cannot be lowered from {now} to {value}: this server has logical replication slots, with which it would not start; use a server without slots"
+        )),
+        "track_commit_timestamp" if !private && turns_off(found, value) => Some(
+            "track_commit_timestamp cannot be turned off: the server would delete the commit timestamps that it has; use a private server".to_owned(),
+        ),
+        "summarize_wal" if !private && turns_off(found, value) => Some(
+            "summarize_wal cannot be turned off: the summaries of WAL would have a gap, and the next incremental backup would fail; use a private server".to_owned(),
+        ),
+        limit if !private && limits_more(SUMMARY_LIMITS, limit, found, value) => Some(format!(
+            "{name} cannot be changed from {now} to {value}: the server would delete summaries of WAL, without which the next incremental backup would fail; use a private server"
+        )),
         "archive_mode" if archive && !is_current_value(found, value) => Some(format!(
             "archive_mode cannot be changed from {now} to {value}: this server archives its WAL, and the archive would have a gap; use a server without archiving"
         )),
@@ -86,7 +104,7 @@ fn harm(
         "wal_keep_size" if standby && is_lower(found, value) => Some(format!(
             "wal_keep_size cannot be lowered from {now} to {value}: a standby follows this server, which may not find the WAL that it needs next; use a server without standbys"
         )),
-        limit if slot && limits_slots_more(limit, found, value) => Some(format!(
+        limit if slot && limits_more(SLOT_LIMITS, limit, found, value) => Some(format!(
             "{name} cannot be changed from {now} to {value}: this server has replication slots, which would be invalidated for good beyond that; use a server without slots"
         )),
         _ => None,
@@ -97,9 +115,18 @@ fn is_lower(found: &SettingDescription, asked: &str) -> bool {
     !is_current_value(found, asked) && !exceeds_current(found, asked)
 }
 
-/// Whether the setting limits slots, and `asked` more so than what the server has now.
-fn limits_slots_more(name: &str, found: &SettingDescription, asked: &str) -> bool {
-    let Some((_, unlimited)) = SLOT_LIMITS.iter().find(|(limit, _)| *limit == name) else {
+fn turns_off(found: &SettingDescription, asked: &str) -> bool {
+    is_current_value(found, "on") && !is_current_value(found, asked)
+}
+
+/// Whether the setting is one of `limits`, and `asked` limits more than what the server has now.
+fn limits_more(
+    limits: &[(&str, &str)],
+    name: &str,
+    found: &SettingDescription,
+    asked: &str,
+) -> bool {
+    let Some((_, unlimited)) = limits.iter().find(|(limit, _)| *limit == name) else {
         return false;
     };
     let without = SettingDescription { setting: (*unlimited).to_owned(), ..found.clone() };
@@ -142,10 +169,34 @@ mod tests {
             assert!(!case("replica", "logical") && !case("replica", "replica"));
         }
         assert!(!refused("wal_level", ("enum", "replica"), "minimal", none));
+        // Of a subscriber.
+        let slot = Followers { slot: true, ..none };
+        assert!(refused("wal_level", ("enum", "logical"), "replica", slot));
+        assert!(!refused("wal_level", ("enum", "logical"), "logical", slot));
         assert!(refused("archive_mode", ("enum", "on"), "off", archive));
         assert!(!refused("archive_mode", ("enum", "on"), "yes", archive));
         assert!(!refused("archive_mode", ("enum", "off"), "on", standby));
     }
+
+    #[test]
+    fn what_an_undo_cannot_restore_is_not_deleted_unless_it_is_private() {
+        let none = Followers { standby: false, archive: false, slot: false };
+        let refused = |name: &str, vartype: &str, now: &str, value: &str| {
+            let setting = Setting { name: name.to_owned(), value: value.to_owned() };
+            let found = described(vartype, now);
+            assert_eq!(harm(&setting, &found, none, true), None, "{name}: private");
+            harm(&setting, &found, none, false).is_some()
+        };
+        for name in ["track_commit_timestamp", "summarize_wal"] {
+            let case = |now: &str, value: &str| refused(name, "bool", now, value);
+            assert!(case("on", "off") && case("on", "false"), "{name}");
+            assert!(!case("on", "true") && !case("off", "on") && !case("off", "no"), "{name}");
+        }
+        let kept = |now: &str, value: &str| refused("wal_summary_keep_time", "integer", now, value);
+        assert!(kept("14400", "60") && kept("0", "14400"), "0 is without limit");
+        assert!(!kept("60", "14400") && !kept("60", "60") && !kept("60", "0") && !kept("0", "0"));
+    }
+
     #[test]
     fn what_keeps_wal_for_others_is_not_reduced() {
         let none = Followers { standby: false, archive: false, slot: false };
