@@ -8,6 +8,7 @@
 mod auto_conf;
 mod followers;
 mod in_force;
+mod list;
 mod setting;
 mod standby;
 mod step;
@@ -20,8 +21,7 @@ use self::auto_conf::AutoConf;
 use self::in_force::is_in_force;
 use self::setting::{
     RequestedSettings, Route, STANDBY_NAMES, Setting, auto_conf, check_privileges, check_source,
-    describe_setting, empty_list, failed, failed_with_grant, is_empty_list, reload, route,
-    wait_for,
+    describe_setting, failed, failed_with_grant, reload, route, wait_for,
 };
 pub(crate) use self::standby::SYNCHRONOUS;
 use self::step::{AppliedSetting, Restart, SettingStep};
@@ -234,8 +234,8 @@ fn check_line(
     let Setting { name, value } = setting;
     check_source(setting, found)?;
     let prior = auto_conf(context.admin()?, name)?;
-    let mut lists = [Some(value), prior.as_ref()].into_iter().flatten();
-    if lists.any(|list| is_empty_list(name, list)) { Err(empty_list(name)) } else { Ok(()) }
+    let mut values = [Some(value), prior.as_ref()].into_iter().flatten();
+    values.try_for_each(|value| list::check(name, value))
 }
 
 impl Prepared for PreparedPostgres {

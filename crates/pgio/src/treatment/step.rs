@@ -81,7 +81,7 @@ impl OnConflict {
 }
 
 /// Explains [`Undone::Rewritten`].
-pub const REWRITTEN: &str = "postgresql.auto.conf holds the same settings but is not byte for byte as it was: ALTER SYSTEM keeps no comments, and lines are not moved that this role may not change, that may hold a password, or that are an empty list";
+pub const REWRITTEN: &str = "postgresql.auto.conf holds the same settings but is not byte for byte as it was: ALTER SYSTEM keeps no comments, and lines are not moved that this role may not change, that may hold a password, or that are a list that ALTER SYSTEM would change";
 
 /// The result of undoing a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -49,7 +49,8 @@ fn prepared() -> (PrivateCluster, String, String) {
         ("work_mem", "5MB"),
         ("bgwriter_delay", "300"),
         ("log_line_prefix", "it''s %m "),
-        ("search_path", "public"),
+        // Two elements, of which one has a comma.
+        ("search_path", "a,b', 'public"),
     ] {
         alter_system(&dsn, name, Some(value));
     }
@@ -95,12 +96,15 @@ fn lost_comments_of_auto_conf_are_reported() {
 }
 
 #[test]
-fn lines_that_may_hold_a_password_and_empty_lists_are_not_sent_again() {
+fn lines_that_may_hold_a_password_and_lists_that_would_change_are_not_sent_again() {
     let cluster = cluster();
     let dsn = cluster.primary_conninfo();
     let file = cluster.data_dir().join("postgresql.auto.conf");
-    for line in ["primary_conninfo = 'user=repl password=geheim'", "shared_preload_libraries = ''"]
-    {
+    for line in [
+        "primary_conninfo = 'user=repl password=geheim'",
+        "shared_preload_libraries = ''",
+        "search_path = 'Own, public'",
+    ] {
         let text = format!("checkpoint_timeout = '9min'\nlog_statement = 'ddl'\n{line}\n");
         fs::write(&file, text).unwrap();
         connect(&dsn).batch_execute("SELECT pg_reload_conf()").unwrap();

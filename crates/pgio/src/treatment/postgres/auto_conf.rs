@@ -8,7 +8,8 @@ use postgres::Client;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
-use super::setting::{alter_system, failed, is_empty_list};
+use super::list::survives_rewrite;
+use super::setting::{alter_system, failed};
 use crate::pg::secrets::may_hold_secret;
 use crate::treatment::error::TreatmentError;
 
@@ -42,7 +43,9 @@ impl AutoConf {
         let first = found.iter().zip(&wanted).position(|(found, wanted)| found.0 != wanted.0);
         let moved = first.map_or(&[][..], |first| &wanted[first..]);
         // The server may log what is sent as SQL.
-        if moved.iter().any(|(name, value)| may_hold_secret(name) || is_empty_list(name, value)) {
+        let may_be_sent =
+            |name: &str, value: &str| !may_hold_secret(name) && survives_rewrite(name, value);
+        if !moved.iter().all(|(name, value)| may_be_sent(name, value)) {
             return Ok(false);
         }
         for (name, value) in moved {

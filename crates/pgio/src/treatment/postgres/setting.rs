@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 use postgres::Client;
 use postgres::error::SqlState;
 
-use crate::pg::quote::{identifier, literal};
+use super::list;
+use crate::pg::quote::identifier;
 use crate::pg::values::{SettingDescription, is_current_value};
 use crate::treatment::error::TreatmentError;
 
@@ -280,36 +281,6 @@ pub(super) fn auto_conf(client: &mut Client, name: &str) -> Result<Option<String
     Ok(row.and_then(|r| r.get(0)))
 }
 
-/// Settings whose value is a list. Each element is quoted on its own, or the server would take
-/// the whole list for one name.
-const LISTS: &[&str] = &[
-    "local_preload_libraries",
-    "search_path",
-    "session_preload_libraries",
-    "shared_preload_libraries",
-    "temp_tablespaces",
-    "unix_socket_directories",
-];
-
-pub(super) fn is_list(name: &str) -> bool {
-    LISTS.contains(&name)
-}
-
-/// Whether ALTER SYSTEM would store a list with one empty name, with which the server does not start.
-pub(super) fn is_empty_list(name: &str, value: &str) -> bool {
-    LISTS.contains(&name) && value.split(',').all(|element| unquoted(element).is_empty())
-}
-
-pub(super) fn empty_list(name: &str) -> TreatmentError {
-    TreatmentError::Refused(format!(
-        "ALTER SYSTEM cannot set {name} to an empty list (the server would not start with what it stores): remove the line of {name} from postgresql.auto.conf; an empty list can stand in postgresql.conf"
-    ))
-}
-
-fn unquoted(element: &str) -> &str {
-    element.trim().trim_matches('"')
-}
-
 pub(super) fn alter_system(
     client: &mut Client,
     name: &str,
@@ -318,15 +289,9 @@ pub(super) fn alter_system(
     let identifier = identifier(name);
     let sql = match value {
         None => format!("ALTER SYSTEM RESET {identifier}"),
-        Some(list) if is_empty_list(name, list) => {
-            return Err(empty_list(name));
+        Some(text) => {
+            format!("ALTER SYSTEM SET {identifier} = {}", list::constants(name, text)?)
         }
-        Some(list) if LISTS.contains(&name) => {
-            let parts: Vec<String> =
-                list.split(',').map(|element| literal(unquoted(element))).collect();
-            format!("ALTER SYSTEM SET {identifier} = {}", parts.join(", "))
-        }
-        Some(text) => format!("ALTER SYSTEM SET {identifier} = {}", literal(text)),
     };
     client.batch_execute(&sql).map_err(failed_with_grant(
         format!("change {name} by ALTER SYSTEM"),
@@ -480,14 +445,5 @@ mod tests {
         for source in ["default", "environment variable", "configuration file", "override"] {
             assert_eq!(check(source), Ok(()), "{source}");
         }
-    }
-
-    #[test]
-    fn a_list_without_names_is_empty() {
-        for empty in ["", " ", "\"\"", ",", "\"\", "] {
-            assert!(is_empty_list("shared_preload_libraries", empty), "{empty:?}");
-        }
-        assert!(!is_empty_list("shared_preload_libraries", "a, \"\""));
-        assert!(!is_empty_list("cluster_name", ""), "no list");
     }
 }
