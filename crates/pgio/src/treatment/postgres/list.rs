@@ -52,6 +52,19 @@ pub(super) fn survives_rewrite(name: &str, value: &str) -> bool {
     }
 }
 
+/// Compares two lines. In a list, double quotes around the elements and blanks between them do not count.
+pub(super) fn same_line(name: &str, one: Option<&str>, other: Option<&str>) -> bool {
+    let texts = |value: &str| {
+        parse(value).map(|all| all.into_iter().map(|element| element.text).collect::<Vec<_>>())
+    };
+    let same = |one: &str, other: &str| {
+        let texts = (texts(one), texts(other));
+        texts.0.is_some() && texts.0 == texts.1
+    };
+    one == other
+        || LISTS.contains(&name) && one.zip(other).is_some_and(|(one, other)| same(one, other))
+}
+
 /// The elements; none if the setting is no list.
 fn elements(name: &str, value: &str) -> Result<Option<Vec<Element>>, TreatmentError> {
     if !LISTS.contains(&name) {
@@ -138,6 +151,16 @@ mod tests {
             let why = constants(NAME, broken).unwrap_err().to_string();
             assert!(why.starts_with("search_path cannot be `"), "{why}");
         }
+    }
+
+    #[test]
+    fn spelling_does_not_count_in_lists_alone() {
+        let same = |name: &str, one: &str, other: &str| same_line(name, Some(one), Some(other));
+        assert!(same(NAME, "a,b", "\"a\", b") && same(NAME, "\"a", "\"a"));
+        assert!(!same(NAME, "\"a,b\"", "a, b") && !same(NAME, "a b", "ab"));
+        assert!(!same(NAME, "\"a", "\"b"), "both are broken");
+        assert!(!same("log_line_prefix", "%m [%p] ", "%m[%p]"));
+        assert!(same_line(NAME, None, None) && !same_line(NAME, Some(""), None));
     }
 
     #[test]

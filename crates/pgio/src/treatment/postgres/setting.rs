@@ -393,12 +393,6 @@ pub(super) fn wait_for(
     }
 }
 
-/// Compares two lines of postgresql.auto.conf; quotes around the elements of a list do not count.
-pub(super) fn same_line(a: Option<&str>, b: Option<&str>) -> bool {
-    let bare = |text: &str| text.replace(['"', ' '], "");
-    a == b || matches!((a, b), (Some(a), Some(b)) if bare(a) == bare(b))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -3,9 +3,10 @@
 use serde::{Deserialize, Serialize};
 
 use super::auto_conf::AutoConf;
+use super::list::same_line;
 use super::setting::{
     Route, alter_system, auto_conf, describe_setting, overrides_files, pending_restart, reload,
-    route, same_line, wait_for,
+    route, wait_for,
 };
 use crate::pg::control::Line;
 use crate::pg::values::{SettingDescription, is_current_value};
@@ -183,10 +184,17 @@ impl SettingStep {
         on_conflict: OnConflict,
     ) -> Result<LineOwner, TreatmentError> {
         let (prior, ours) = (self.prior.as_deref(), Some(self.ours.value.as_str()));
-        if same_line(found, prior) {
+        // The two may be one list in two spellings.
+        if found == prior {
             return Ok(LineOwner::Prior);
         }
-        if same_line(found, ours) {
+        if found == ours {
+            return Ok(LineOwner::Pgio);
+        }
+        if same_line(&self.name, found, prior) {
+            return Ok(LineOwner::Prior);
+        }
+        if same_line(&self.name, found, ours) {
             return Ok(LineOwner::Pgio);
         }
         let shown = |v: Option<&str>| v.map_or("absent".to_owned(), |v| format!("`{v}`"));
@@ -273,6 +281,25 @@ mod tests {
             context.changed.accepts_any_timeline = accepts_any_timeline;
             step.undo(context, OnConflict::Ask)
         })
+    }
+
+    #[test]
+    fn a_line_of_ours_is_not_taken_for_a_prior_one_with_other_blanks() {
+        let owner = |name: &str, [prior, ours]: [&str; 2], found: &str| {
+            let value = ours.to_owned();
+            let ours = AppliedSetting { value, file: None, restart: Restart::OfItsOwn };
+            let step = SettingStep { name: name.to_owned(), prior: Some(prior.to_owned()), ours };
+            step.compare(Some(found), OnConflict::Keep).unwrap()
+        };
+        let prefix = |found: &str| owner("log_line_prefix", ["%m [%p] ", "%m[%p]"], found);
+        assert_eq!(prefix("%m[%p]"), LineOwner::Pgio);
+        assert_eq!(prefix("%m [%p] "), LineOwner::Prior);
+        assert_eq!(prefix("%m [%p]"), LineOwner::Foreign);
+        let name = "shared_preload_libraries";
+        let spelled = |found: &str| owner(name, ["a,b", "a, b"], found);
+        assert_eq!(spelled("a, b"), LineOwner::Pgio);
+        assert_eq!(spelled("\"a\", \"b\""), LineOwner::Prior);
+        assert_eq!(owner(name, ["a", "a,c"], "a, c"), LineOwner::Pgio, "as it is stored");
     }
 
     #[test]
