@@ -303,11 +303,7 @@ fn host_tracks_have_one_value_per_sampling_interval() {
 /// Starts a busy loop that is not a child of this process; returns its pid.
 fn burner() -> i32 {
     let script = "(exec timeout 60 sh -c 'echo $$; while :; do :; done') & ";
-    let mut child = Command::new("sh")
-        .args(["-c", script])
-        .stdout(Stdio::piped())
-        .spawn()
-        .unwrap();
+    let mut child = Command::new("sh").args(["-c", script]).stdout(Stdio::piped()).spawn().unwrap();
     let mut line = String::new();
     let mut stdout = std::io::BufReader::new(child.stdout.take().unwrap());
     std::io::BufRead::read_line(&mut stdout, &mut line).unwrap();

@@ -3,7 +3,7 @@
 //! What values mean whatever their setting is in `pg::values`; here is what depends on the name: a list is shown with
 //! the server's blanks and quotes, an automatic value as the number that the server computed. Pure; it asks no server. Next: the treatment, in the parent module.
 
-use super::setting::is_list;
+use super::list::same_line;
 use crate::pg::values::{SettingDescription, is_current_value};
 
 /// Settings for which the server computes a number when it starts if they have this value.
@@ -21,7 +21,7 @@ const COMPUTED: &[&str] = &["override", "default"];
 /// Whether the server runs with the value that was asked for.
 pub(super) fn is_in_force(name: &str, found: &SettingDescription, asked: &str) -> bool {
     is_current_value(found, asked)
-        || is_list(name) && elements(&found.setting).eq(elements(asked))
+        || same_line(name, Some(&found.setting), Some(asked))
         || is_automatic(name, found, asked) && COMPUTED.contains(&found.source.as_str())
 }
 
@@ -30,11 +30,6 @@ fn is_automatic(name: &str, found: &SettingDescription, asked: &str) -> bool {
         let as_set = SettingDescription { setting: (*value).to_owned(), ..found.clone() };
         *automatic == name && is_current_value(&as_set, asked)
     })
-}
-
-/// The elements of a list without their quotes, of which the server adds those that it needs.
-fn elements(list: &str) -> impl Iterator<Item = &str> {
-    list.split(',').map(|element| element.trim().trim_matches('"'))
 }
 
 #[cfg(test)]
