@@ -238,7 +238,11 @@ pub(super) fn small(n: usize) -> String {
 /// `1.02 ± 0.05 ms`: both in the unit of the larger.
 pub(super) fn seconds_with_error(value: f64, error: f64) -> String {
     let (factor, unit) = time_unit(value.abs().max(error));
-    format!("{} ± {} {unit}", number(value * factor), number(error * factor))
+    let error = error * factor;
+    // Of an error one digit is enough.
+    let error =
+        if (0.00095..0.00995).contains(&error) { format!("{error:.3}") } else { number(error) };
+    format!("{} ± {error} {unit}", number(value * factor))
 }
 
 /// The unit for a time of this size, and the number of units per second.
