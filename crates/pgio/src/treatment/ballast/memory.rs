@@ -90,7 +90,7 @@ impl Memory {
     pub(super) fn placement_refusal(&self, nodes: &str) -> Option<String> {
         (self.pages > 0 && nodes.contains(['-', ','])).then(|| {
             format!(
-                "it has {} huge pages and several NUMA nodes, between which an undo could not distribute them as before: set nr_hugepages to 0 first, or use way = \"cgroup\"",
+                "it has {} huge pages and several NUMA nodes, between which an undo could not distribute them as before: use way = \"cgroup\"",
                 self.pages
             )
         })

@@ -10,6 +10,7 @@ use postgres::Client;
 use postgres::error::SqlState;
 
 use super::list;
+use crate::pg::pending;
 use crate::pg::quote::identifier;
 use crate::pg::values::{SettingDescription, is_current_value};
 use crate::treatment::error::TreatmentError;
@@ -79,8 +80,6 @@ const OF_OTHER_PROCESSES: &[&str] = &[
     "logical_decoding_work_mem",
     "wal_sender_timeout",
     // Autovacuum's workers. No vacuum_cost_delay, of which they have their own by default.
-    "maintenance_io_concurrency",
-    "maintenance_work_mem",
     "vacuum_buffer_usage_limit",
     "vacuum_cost_limit",
     "vacuum_cost_page_dirty",
@@ -338,8 +337,8 @@ pub(super) fn reload(client: &mut Client) -> Result<(), TreatmentError> {
     ))
 }
 
-/// Reloads the configuration; returns the settings that take effect only with a restart. Fails if the server does not
-/// load its files, since nothing is known then.
+/// Reloads the configuration; returns the settings with which the server would run after a restart, but not now. Fails
+/// if the server does not load its files, since nothing is known then.
 pub(super) fn pending_restart(client: &mut Client) -> Result<Vec<String>, TreatmentError> {
     const LOADED: &str = "SELECT pg_conf_load_time()::text";
     let doing = || failed("ask for settings that wait for a restart");
@@ -360,11 +359,8 @@ pub(super) fn pending_restart(client: &mut Client) -> Result<Vec<String>, Treatm
         }
         std::thread::sleep(Duration::from_millis(10));
     }
-    // A line that the command line overrides is pending forever.
-    let ask = "SELECT name FROM pg_settings \
-               WHERE pending_restart AND source <> 'command line' ORDER BY name";
-    let rows = client.query(ask, &[]).map_err(doing())?;
-    Ok(rows.iter().map(|row| row.get(0)).collect())
+    // The server's own mark stays on a line that was removed before the server ran with it.
+    pending::for_restart(client).map_err(doing())
 }
 
 /// Waits until the value is as wanted.
@@ -405,7 +401,6 @@ mod tests {
         for name in [
             "vacuum_cost_limit",
             "wal_sender_timeout",
-            "maintenance_work_mem",
             "vacuum_truncate",
             "vacuum_max_eager_freeze_failure_rate",
         ] {

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::auto_conf::AutoConf;
+use super::in_force::is_in_force;
 use super::list::same_line;
 use super::setting::{
     Route, alter_system, auto_conf, describe_setting, overrides_files, pending_restart, reload,
@@ -236,7 +237,7 @@ impl SettingStep {
     /// and some values are shown in another spelling (`UTC`), or not at all (`archive_command` without archiving).
     fn is_undone(&self, found: &SettingDescription, prior: &str) -> bool {
         is_current_value(found, prior)
-            || !is_current_value(found, &self.ours.value)
+            || !is_in_force(&self.name, found, &self.ours.value)
             || overrides_files(found)
     }
 }
