@@ -16,9 +16,10 @@ const MARKED: &str = "SELECT name FROM pg_settings WHERE pending_restart \
 const REMOVED: &str = "SELECT p.name FROM pg_settings p \
     WHERE p.pending_restart AND p.source = 'configuration file' \
       AND NOT EXISTS (SELECT FROM pg_file_settings f WHERE lower(f.name) = lower(p.name)) ORDER BY 1";
-/// A line that waits for a restart has this error, too.
+/// A line that waits for a restart has this error, too. A removed one has an entry without name and file.
 const BROKEN: &str = "SELECT coalesce(name, sourcefile || ' line ' || sourceline) FROM pg_file_settings \
-    WHERE error IS NOT NULL AND error <> 'setting could not be applied' ORDER BY seqno";
+    WHERE error IS NOT NULL AND error <> 'setting could not be applied' \
+      AND coalesce(name, sourcefile) IS NOT NULL ORDER BY seqno";
 const NOT_APPLIED: &str = include_str!("sql/not_applied.sql");
 const NOT_LOADED: &str = include_str!("sql/not_loaded.sql");
 

@@ -420,6 +420,14 @@ fn pending_settings_of_others_are_never_put_in_force() {
     refused("work_mem = '9MB'\n", &without, reload, "(work_mem)");
     refused("primary_conninfo = 'password=geheim'\n", &without, reload, "(primary_conninfo)");
     refused("no_such_setting = 1\n", &with, restart, "(no_such_setting)");
+    // A reload has noticed that the line is gone, and names neither the setting nor a file.
+    let reload_files = || connect(&server.dsn()).batch_execute("SELECT pg_reload_conf()").unwrap();
+    fs::write(&conf, before.replace("\nshared_buffers", "\n#shared_buffers")).unwrap();
+    reload_files();
+    let text = experiment_on(&with, QUICK, "", &[("b", restart)]);
+    Workdir::new().compare(&text).expect(4, &["someone prepared", "(shared_buffers)"]);
+    fs::write(&conf, &before).unwrap();
+    reload_files();
     // A reload leaves alone what waits for a restart.
     fs::write(&conf, format!("{before}max_worker_processes = 9\n")).unwrap();
     Workdir::new().compare(&experiment_on(&without, QUICK, "", &[("b", reload)])).expect(0, &[]);
