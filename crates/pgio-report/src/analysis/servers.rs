@@ -10,7 +10,6 @@ use serde::{Deserialize, Serialize};
 
 use super::comparison::Comparison;
 use super::condition::Condition;
-use super::interval::Interval;
 use super::verdict::Verdict;
 use pgio_results::joint::{self, SHARE};
 use pgio_results::store::Manifest;
@@ -37,12 +36,6 @@ pub struct Server {
     /// than five servers.
     pub deviation: Option<f64>,
     pub outlier: bool,
-}
-
-impl Server {
-    pub(crate) fn interval(&self) -> Interval {
-        Interval { low: self.ratio_low, high: self.ratio_high }
-    }
 }
 
 /// Returns the servers by condition; empty if every condition has one server.

@@ -81,7 +81,7 @@ fn change(analysis: &Analysis, c: &Condition) -> [String; 2] {
     match low.zip(high) {
         Some((low, high)) => [format::change(ratio), format!("{} %", format::interval(low, high))],
         None if compared.bound.is_some() => {
-            let change = format::one_sided(ratio, low, high);
+            let change = format::change_as_known(ratio, low, high);
             let interval = change.interval.map(|interval| format!("{interval} %"));
             [change.value, interval.unwrap_or_else(|| NONE.to_owned())]
         }

@@ -14,7 +14,7 @@ pub(super) fn effect(c: &Comparison, is_aa: bool) -> String {
         }
         (_, Some(ratio), low, high) if c.bound.is_some() => {
             let mark = if c.verdict.is_decided() { "" } else { "~ " };
-            format!("{mark}{}", format::one_sided(ratio, low, high))
+            format!("{mark}{}", format::change_as_known(ratio, low, high))
         }
         (Verdict::NoDifference, _, Some(low), Some(high)) => {
             format!("~ {}{}", format::interval(low, high), needed_blocks(c, is_aa))

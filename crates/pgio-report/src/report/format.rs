@@ -153,12 +153,14 @@ pub(super) fn interval(low: f64, high: f64) -> String {
     format!("[{}, {}]", signed(low, d), signed(high, d))
 }
 
-/// `≥ +53.5 % [from +51.9]`, `≤ −53.5 % [to −51.9]`: an effect of which one side alone is known.
-pub(super) fn one_sided(ratio: f64, low: Option<f64>, high: Option<f64>) -> ChangeText {
+/// As [`change_with_interval`]; `≥ +53.5 % [from +51.9]`, `≤ −53.5 % [to −51.9]`: an effect of which one side alone is
+/// known; without an interval if neither is.
+pub(super) fn change_as_known(ratio: f64, low: Option<f64>, high: Option<f64>) -> ChangeText {
     let (mark, word, bound) = match (low, high) {
+        (Some(low), Some(high)) => return change_with_interval(ratio, low, high),
         (Some(low), None) => (AT_LEAST, "from", low),
         (None, Some(high)) => (AT_MOST, "to", high),
-        _ => return ChangeText { value: change(ratio), interval: None },
+        (None, None) => return ChangeText { value: change(ratio), interval: None },
     };
     let d = decimals(&[ratio, bound]);
     ChangeText {
@@ -239,7 +241,7 @@ pub(super) fn small(n: usize) -> String {
 pub(super) fn seconds_with_error(value: f64, error: f64) -> String {
     let (factor, unit) = time_unit(value.abs().max(error));
     let error = error * factor;
-    // Of an error one digit is enough.
+    // One digit of an error is enough.
     let error =
         if (0.00095..0.00995).contains(&error) { format!("{error:.3}") } else { number(error) };
     format!("{} ± {error} {unit}", number(value * factor))
@@ -300,9 +302,9 @@ mod tests {
         let cut = change_with_interval(1.0239, 1.000_000_000_9, 1.053);
         assert_eq!(cut.to_string(), "+2.4 % [+0.0, +5.3]");
         assert_eq!(change(1.023), "+2.3 %");
-        assert_eq!(one_sided(1.535, Some(1.5), None).to_string(), "≥ +53.5 % [from +50.0]");
-        assert_eq!(one_sided(0.5, None, Some(0.55)).to_string(), "≤ −50.0 % [to −45.0]");
-        assert_eq!(one_sided(0.5, None, None).to_string(), "−50.0 %");
+        assert_eq!(change_as_known(1.535, Some(1.5), None).to_string(), "≥ +53.5 % [from +50.0]");
+        assert_eq!(change_as_known(0.5, None, Some(0.55)).to_string(), "≤ −50.0 % [to −45.0]");
+        assert_eq!(change_as_known(0.5, None, None).to_string(), "−50.0 %");
         assert_eq!(
             size_with_interval(0.465, 0.45, 0.481),
             ("53.5 %".into(), "51.9 to 55.0 %".into())

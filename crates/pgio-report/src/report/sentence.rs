@@ -71,13 +71,13 @@ fn verdict(analysis: &Analysis, condition: &str) -> String {
         (Verdict::NoDifference, Some(ratio), low, high) => format!(
             "No difference between {condition} and {baseline} detected: {metric} {}, {blocks}; the \
              window's end cut off operations, so this is a bound.",
-            format::one_sided(ratio, low, high)
+            format::change_as_known(ratio, low, high)
         ),
         (verdict, Some(ratio), low, high) if c.bound.is_some() => format!(
             "{condition} is {} {baseline}: {metric} {}, {blocks}; the window's end cut off \
              operations, so this is a bound.",
             comparative(verdict),
-            format::one_sided(ratio, low, high)
+            format::change_as_known(ratio, low, high)
         ),
         (verdict, Some(ratio), low, high) => {
             let (size, range) =
@@ -150,10 +150,8 @@ pub(super) fn trust(analysis: &Analysis) -> String {
     else {
         return format!("{baseline} was not measured twice, so the noise floor is unknown.");
     };
-    let measured = twin.ratio.map(|ratio| match twin.interval.sides() {
-        Some((low, high)) => format::change_with_interval(ratio, low, high),
-        None => format::one_sided(ratio, twin.interval.low, twin.interval.high),
-    });
+    let (low, high) = (twin.interval.low, twin.interval.high);
+    let measured = twin.ratio.map(|ratio| format::change_as_known(ratio, low, high));
     if let Some(measured) = measured.as_ref().filter(|_| twin.verdict.is_decided()) {
         return format!(
             "Distrust this experiment: {aa} is a second copy of {baseline}, yet differs from it by \

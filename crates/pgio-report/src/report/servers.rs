@@ -42,10 +42,7 @@ fn effect(analysis: &Analysis, server: &Server) -> String {
         return "baseline".to_owned();
     }
     let Some(ratio) = server.ratio else { return NONE.to_owned() };
-    let change = match server.interval().sides() {
-        Some((low, high)) => format::change_with_interval(ratio, low, high),
-        None => format::one_sided(ratio, server.ratio_low, server.ratio_high),
-    };
+    let change = format::change_as_known(ratio, server.ratio_low, server.ratio_high);
     let decided = server.verdict.is_some_and(|verdict| verdict.is_decided());
     format!("{}{change}", if decided { "" } else { "~ " })
 }

@@ -170,11 +170,8 @@ fn effect(cell: &SweptCell) -> String {
     let Some(e) = &cell.effect else { return "baseline".to_owned() };
     match (e.verdict, e.ratio, e.interval.low, e.interval.high) {
         (Verdict::NotApplicable, ..) | (_, None, ..) => NONE.to_owned(),
-        (_, Some(ratio), Some(low), Some(high)) => {
-            format!("{}{}", format::change_with_interval(ratio, low, high), star(e))
-        }
         (_, Some(ratio), low, high) => {
-            format!("{}{}", format::one_sided(ratio, low, high), star(e))
+            format!("{}{}", format::change_as_known(ratio, low, high), star(e))
         }
     }
 }

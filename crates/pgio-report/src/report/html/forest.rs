@@ -239,11 +239,10 @@ fn beside(width: f64, low: f64, high: f64, scale: Scale) -> LabelPlacement {
 /// `−53.5 % [−55.3, −51.6] slower`
 fn effect(c: &Comparison) -> Label {
     let verdict = word(c.verdict);
-    let change = match (c.ratio, c.interval.low, c.interval.high) {
-        (Some(ratio), Some(low), Some(high)) => format::change_with_interval(ratio, low, high),
-        (Some(ratio), low, high) => format::one_sided(ratio, low, high),
-        _ => return Label::plain(format!("{} {verdict}", format::NONE)),
+    let Some(ratio) = c.ratio else {
+        return Label::plain(format!("{} {verdict}", format::NONE));
     };
+    let change = format::change_as_known(ratio, c.interval.low, c.interval.high);
     match change.interval {
         Some(_) => Label::in_parts(change.to_string(), verdict),
         None => Label::plain(format!("{change} {verdict}")),
