@@ -20,7 +20,7 @@ use super::phase::{self, Phase, TICK};
 use super::plan::WindowPlan;
 use super::prepare;
 use super::session::{self, Event, Order, SliceDone, WindowOrder, server_seed};
-use super::stall::{self, Stall};
+use super::stall::Stall;
 use super::stopping::{Alive, Stopping};
 use super::threads::Threads;
 use super::window::{OpenWindow, span};
@@ -259,9 +259,7 @@ impl Phase for Connecting<'_> {
         let unready = || -> Vec<i32> {
             self.members.iter().filter(|m| m.table.is_empty()).map(|m| m.pid).collect()
         };
-        let look = || stall::activity(self.admin, &unready());
-        let stuck = self.stall.is_overdue(Instant::now(), over, look);
-        stuck.then(|| Stopping::stuck_error(self.admin, &unready(), "were not ready in time"))
+        self.stall.overdue_error(self.admin, over, unready, "were not ready in time")
     }
 
     /// Aborts the sessions: most of them end by themselves when the window is canceled.

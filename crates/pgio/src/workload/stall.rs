@@ -1,7 +1,7 @@
 //! Detects sessions that are stuck. A window with a length ends by itself, and a call under way may take
-//! any time: its sessions are stuck if all of them are blocked or idle for [`GRACE`] after the end. Fixed work has no
-//! end: if every working session waits for a synchronous standby and no standby makes progress, the work
-//! will never end.
+//! any time: its sessions are stuck if all of them are blocked or idle for [`GRACE`] after the end. Fixed
+//! work has no end: if every working session waits for a synchronous standby and no standby makes progress,
+//! the work will never end.
 //!
 //! The server is queried only after some seconds without an event, so that a running window is not
 //! disturbed.
@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use postgres::Client;
 
+use super::error::EngineError;
 use super::plan::GRACE;
-use super::stopping::server_answers;
+use super::stopping::{Stopping, server_answers};
 
 /// Time without an event before the server is queried; an event is due every second.
 const QUIET_TIME: Duration = Duration::from_secs(5);
@@ -26,7 +27,7 @@ pub(super) const FAILURE: &str = "made no progress for a minute";
 
 /// What sessions do whose time is over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Activity {
+enum Activity {
     /// At least one computes.
     Computes,
     /// None computes; at least one waits for a device or another process.
@@ -61,9 +62,21 @@ impl Stall {
         self.last_event.elapsed()
     }
 
+    /// Returns the error of sessions whose time ended `over` ago, if they are stuck.
+    pub(super) fn overdue_error(
+        &mut self,
+        admin: &mut Client,
+        over: Duration,
+        pids: impl Fn() -> Vec<i32>,
+        failure: &str,
+    ) -> Option<EngineError> {
+        let stuck = self.is_overdue(Instant::now(), over, || activity(admin, &pids()));
+        stuck.then(|| Stopping::stuck_error(admin, &pids(), failure))
+    }
+
     /// Returns whether sessions whose time ended `over` ago are stuck; calls `look` at intervals. One look does not
     /// decide: a session is idle between its last call and its end.
-    pub(super) fn is_overdue(
+    fn is_overdue(
         &mut self,
         now: Instant,
         over: Duration,
@@ -125,11 +138,11 @@ pub(super) fn standstill(admin: &mut Client, pids: &[i32]) -> Option<String> {
 }
 
 /// Returns what the most active of the sessions does.
-pub(super) fn activity(admin: &mut Client, pids: &[i32]) -> Activity {
+fn activity(admin: &mut Client, pids: &[i32]) -> Activity {
+    // With track_activities off, none is active: those sessions have as long as blocked ones.
     let sql = "SELECT coalesce(bool_or(wait_event IS NULL), false), \
                       coalesce(bool_or(wait_event_type NOT IN ('Lock', 'Client') AND wait_event <> 'SyncRep'), false) \
                FROM pg_stat_activity WHERE pid = ANY($1) AND state = 'active'";
-    // With track_activities off, none is active: those sessions have as long as blocked ones.
     // If the server is gone, the sessions end and report it.
     if !server_answers(admin) {
         return Activity::Blocked;

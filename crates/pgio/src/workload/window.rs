@@ -111,19 +111,13 @@ impl<'a> OpenWindow<'a> {
     /// Returns the error of sessions that are no longer waited for: after the window's end, if none of
     /// them works, or, for a fixed number of transactions, in a standstill.
     pub(super) fn stuck_error(&mut self, pids: impl Fn() -> Vec<i32>) -> Option<EngineError> {
-        let now = Instant::now();
-        let (stuck, failure) = match self.plan.length() {
-            Some(length) => {
-                let over = self.start.at.elapsed().saturating_sub(length);
-                let look = || stall::activity(self.admin, &pids());
-                (self.stall.is_overdue(now, over, look), "did not end with the window")
-            }
-            None => {
-                let look = || stall::standstill(self.admin, &pids());
-                (self.stall.is_stuck(now, look), stall::FAILURE)
-            }
-        };
-        stuck.then(|| Stopping::stuck_error(self.admin, &pids(), failure))
+        if let Some(length) = self.plan.length() {
+            let over = self.start.at.elapsed().saturating_sub(length);
+            return self.stall.overdue_error(self.admin, over, pids, "did not end with the window");
+        }
+        let look = || stall::standstill(self.admin, &pids());
+        let stuck = self.stall.is_stuck(Instant::now(), look);
+        stuck.then(|| Stopping::stuck_error(self.admin, &pids(), stall::FAILURE))
     }
 
     /// Takes the next step to stop sessions that have not ended.

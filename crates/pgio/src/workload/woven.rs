@@ -19,7 +19,7 @@ use super::phase::{self, Phase};
 use super::plan::slice_length;
 use super::pool::{Member, SessionPool, alive};
 use super::session::{Event, Order, SliceOrder, SliceWork, WovenDone, server_seed};
-use super::stall::{self, Stall};
+use super::stall::Stall;
 use super::stopping::Stopping;
 use super::switching::Switches;
 use super::weave::{self, PlannedSlice, WeavePlan, WovenCondition, WovenFailure, WovenOutcome};
@@ -458,9 +458,7 @@ impl Phase for Answering<'_> {
     fn overdue(&mut self) -> Option<EngineError> {
         let over = self.stall.quiet_time().saturating_sub(self.length);
         let pids = || -> Vec<i32> { alive(self.members).iter().map(|m| m.pid).collect() };
-        let look = || stall::activity(self.admin, &pids());
-        let stuck = self.stall.is_overdue(Instant::now(), over, look);
-        stuck.then(|| Stopping::stuck_error(self.admin, &pids(), "did not end with their slice"))
+        self.stall.overdue_error(self.admin, over, pids, "did not end with their slice")
     }
 
     fn end(&mut self, urgent: bool) {
