@@ -146,8 +146,8 @@ impl Member<'_> {
                 if root == 0.0 {
                     return 0.0;
                 }
-                // Of the root mean square, at most 1. Round to a billionth, so that equal values are equally
-                // extreme in any order.
+                // The mean is a share of the root mean square, at most 1. Round to a billionth, so that equal
+                // values are equally extreme in any order.
                 let share = ((sum.abs() / root * 1e9).round() / 1e9).min(1.0);
                 share / (1.0 - share * share).sqrt()
             }

@@ -113,12 +113,20 @@ fn noted(own: &OwnDir) -> Result<Vec<(PathBuf, PathBuf)>, OwnDirError> {
 mod tests {
     use std::os::unix::fs::MetadataExt;
 
+    use tempfile::TempDir;
+
     use super::*;
+
+    /// A directory for notes in another one.
+    fn notes() -> (TempDir, OwnDir) {
+        let scratch = tempfile::tempdir().unwrap();
+        let own = OwnDir::create(&scratch.path().join("notes"), DirMode::Private).unwrap();
+        (scratch, own)
+    }
 
     #[test]
     fn a_note_stays_until_its_cluster_is_removed() {
-        let scratch = tempfile::tempdir().unwrap();
-        let own = OwnDir::create(&scratch.path().join("notes"), DirMode::Private).unwrap();
+        let (scratch, own) = notes();
         let places = ["living", "removed", "busy", "vanished"].map(|n| scratch.path().join(n));
         for place in &places {
             fs::create_dir(place).unwrap();
@@ -142,8 +150,7 @@ mod tests {
 
     #[test]
     fn a_new_note_removes_notes_of_missing_directories() {
-        let scratch = tempfile::tempdir().unwrap();
-        let own = OwnDir::create(&scratch.path().join("notes"), DirMode::Private).unwrap();
+        let (scratch, own) = notes();
         let (gone, here) = (scratch.path().join("gone"), scratch.path().join("here"));
         fs::create_dir(&here).unwrap();
         note_in(&own, &gone).unwrap();
@@ -153,8 +160,7 @@ mod tests {
 
     #[test]
     fn a_note_that_another_pgio_removes_first_is_no_error() {
-        let scratch = tempfile::tempdir().unwrap();
-        let own = OwnDir::create(&scratch.path().join("notes"), DirMode::Private).unwrap();
+        let (scratch, own) = notes();
         let place = scratch.path().join("place");
         fs::create_dir(&place).unwrap();
         note_in(&own, &place).unwrap();
@@ -170,11 +176,10 @@ mod tests {
 
     #[test]
     fn a_note_appears_whole_and_an_empty_one_stays() {
-        let scratch = tempfile::tempdir().unwrap();
-        let own = OwnDir::create(&scratch.path().join("notes"), DirMode::Private).unwrap();
+        let (scratch, own) = notes();
         let here = scratch.path().join("here");
         fs::create_dir(&here).unwrap();
-        // Of an earlier version that is about to write it. While it is open, no other file has its inode.
+        // An earlier version created it and is about to write it. While it is open, no other file has its inode.
         let empty = own.open_or_create_file("here.cluster").unwrap();
         forget_missing(&own).unwrap();
         remove_noted(&own, &|_| None, &mut |_| ()).unwrap();

@@ -169,7 +169,7 @@ mod tests {
             assert!(!case("replica", "logical") && !case("replica", "replica"));
         }
         assert!(!refused("wal_level", ("enum", "replica"), "minimal", none));
-        // Of a subscriber.
+        // A subscriber has a slot.
         let slot = Followers { slot: true, ..none };
         assert!(refused("wal_level", ("enum", "logical"), "replica", slot));
         assert!(!refused("wal_level", ("enum", "logical"), "logical", slot));

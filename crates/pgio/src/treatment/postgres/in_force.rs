@@ -1,7 +1,8 @@
 //! Whether a setting of a condition is in force, although the server may show its value in another spelling.
 //!
 //! What values mean whatever their setting is in `pg::values`; here is what depends on the name: a list is shown with
-//! the server's blanks and quotes, an automatic value as the number that the server computed. Pure; it asks no server. Next: the treatment, in the parent module.
+//! the server's blanks and quotes, an automatic value as the number that the server computed. Pure; it asks no server.
+//! Next: the treatment, in the parent module.
 
 use super::list::same_line;
 use crate::pg::values::{SettingDescription, is_current_value};
