@@ -14,7 +14,7 @@ fn turns_over(major: u32) {
     let db = TestDatabase::new(major);
     db.load(1, "8M");
     let mut client = db.client();
-    let arguments = ["run", "--json", "trial.json", "--run-time", "5", "--num-threads", "2"];
+    let arguments = ["run", "--json", "trial.json", "--run-time", "10", "--num-threads", "2"];
     let mut command = db.command(&[&arguments[..], TURNS, SINGLE].concat());
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let mut largest = 0;
