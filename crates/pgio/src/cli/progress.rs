@@ -209,6 +209,7 @@ impl ProgressLine {
     }
 
     fn add_trial(&mut self, trial: &Trial) {
+        self.pace.end_window(Instant::now());
         self.standings.add(trial);
         let place = trial.place.as_ref();
         let condition = place.map_or("", |p| p.condition.as_str());

@@ -11,20 +11,57 @@ use super::plan::Planned;
 pub struct Pace {
     /// Estimates by cell; none if a window has no fixed length.
     estimates: Vec<Option<Duration>>,
-    /// Measured trials and their total time, by cell.
-    took: Vec<(u32, Duration)>,
+    /// Times of measured trials, by cell.
+    took: Vec<Mean>,
+    /// The part of them after the window was measured, by cell.
+    undoing: Vec<Mean>,
     /// Cells of trials that have not begun.
     due: Vec<usize>,
-    /// Those of a woven window run together.
-    current: Option<(Vec<Planned>, Instant)>,
+    current: Option<Turn>,
     begun: usize,
+}
+
+/// A trial, or those of a woven window, which run together.
+#[derive(Debug, Clone)]
+struct Turn {
+    trials: Vec<Planned>,
+    since: Instant,
+    /// Absent until its window was measured.
+    measured: Option<Instant>,
+}
+
+impl Turn {
+    /// Returns each trial's part of the time between two moments.
+    fn share(&self, from: Instant, to: Instant) -> Duration {
+        to.saturating_duration_since(from) / self.trials.len().max(1) as u32
+    }
+}
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Mean {
+    count: u32,
+    total: Duration,
+}
+
+impl Mean {
+    fn add(self, time: Duration) -> Mean {
+        Mean { count: self.count + 1, total: self.total + time }
+    }
+
+    fn join(self, other: Mean) -> Mean {
+        Mean { count: self.count + other.count, total: self.total + other.total }
+    }
+
+    fn value(self) -> Option<Duration> {
+        (self.count > 0).then(|| self.total / self.count)
+    }
 }
 
 impl Pace {
     pub fn new(estimates: Vec<Option<Duration>>, due: &[Planned]) -> Pace {
-        let took = vec![(0, Duration::ZERO); estimates.len()];
+        let took = vec![Mean::default(); estimates.len()];
         let due = due.iter().map(|planned| planned.cell).collect();
-        Pace { estimates, took, due, current: None, begun: 0 }
+        Pace { estimates, undoing: took.clone(), took, due, current: None, begun: 0 }
     }
 
     /// Returns the number of the current trial, counted from 1.
@@ -40,24 +77,32 @@ impl Pace {
     /// Marks the first event of a trial, or of several in a woven window. The previous trials end here, as
     /// undoing a condition is part of its trial.
     pub fn begin(&mut self, turn: &[Planned], now: Instant) {
-        if let Some((former, since)) = &self.current {
-            if former.first() == turn.first() {
+        if let Some(former) = &mut self.current {
+            if former.trials.first() == turn.first() {
                 // The reset before a woven window named its first trial alone.
-                let (further, since) = (turn.get(former.len()..).unwrap_or_default(), *since);
-                if !further.is_empty() {
-                    self.current = Some((turn.to_vec(), since));
-                    self.count(further);
-                }
+                let further = turn.get(former.trials.len()..).unwrap_or_default();
+                former.trials.extend_from_slice(further);
+                self.count(further);
                 return;
             }
-            let each = now.saturating_duration_since(*since) / former.len().max(1) as u32;
-            for planned in former {
+            for planned in &former.trials {
                 let took = &mut self.took[planned.cell];
-                *took = (took.0 + 1, took.1 + each);
+                *took = took.add(former.share(former.since, now));
+                if let Some(measured) = former.measured {
+                    let undoing = &mut self.undoing[planned.cell];
+                    *undoing = undoing.add(former.share(measured, now));
+                }
             }
         }
-        self.current = Some((turn.to_vec(), now));
+        self.current = Some(Turn { trials: turn.to_vec(), since: now, measured: None });
         self.count(turn);
+    }
+
+    /// Marks that the current trial was measured: all that remains of it is to undo its condition.
+    pub fn end_window(&mut self, now: Instant) {
+        if let Some(turn) = &mut self.current {
+            turn.measured.get_or_insert(now);
+        }
     }
 
     fn count(&mut self, turn: &[Planned]) {
@@ -81,12 +126,17 @@ impl Pace {
     /// Returns the remaining time; none if the length of some trial is unknown.
     pub fn remaining(&self, now: Instant) -> Option<Duration> {
         let current = match &self.current {
-            Some((turn, since)) => {
-                let all = turn
-                    .iter()
-                    .map(|planned| self.expected(planned.cell))
-                    .sum::<Option<Duration>>()?;
-                all.saturating_sub(now.saturating_duration_since(*since))
+            Some(turn) => {
+                let cells = turn.trials.iter().map(|planned| planned.cell);
+                let (all, since) = match turn.measured {
+                    Some(measured) => (cells.map(|cell| self.expected_undo(cell)).sum(), measured),
+                    None => {
+                        let all =
+                            cells.map(|cell| self.expected(cell)).sum::<Option<Duration>>()?;
+                        (all, turn.since)
+                    }
+                };
+                all.saturating_sub(now.saturating_duration_since(since))
             }
             None => Duration::ZERO,
         };
@@ -94,10 +144,13 @@ impl Pace {
     }
 
     fn expected(&self, cell: usize) -> Option<Duration> {
-        let mean = |(trials, time): (u32, Duration)| (trials > 0).then(|| time / trials);
-        mean(self.took[cell]).or(self.estimates[cell]).or_else(|| {
-            mean(self.took.iter().fold((0, Duration::ZERO), |sum, t| (sum.0 + t.0, sum.1 + t.1)))
-        })
+        let own = self.took[cell].value().or(self.estimates[cell]);
+        own.or_else(|| self.took.iter().copied().reduce(Mean::join)?.value())
+    }
+
+    /// Nothing until the undoing of one trial of the cell was seen.
+    fn expected_undo(&self, cell: usize) -> Duration {
+        self.undoing[cell].value().unwrap_or_default()
     }
 }
 
@@ -148,6 +201,25 @@ mod tests {
         pace.begin(&due[2..], start + seconds(40));
         assert_eq!((pace.number(), pace.trials()), (4, 4));
         assert_eq!(pace.remaining(start + seconds(40)), Some(seconds(40)), "20 s each");
+    }
+
+    /// The first trial of a condition took long, so the next one was expected to.
+    #[test]
+    fn after_the_last_window_only_the_undoing_remains() {
+        let due = [planned(1, 0), planned(2, 0)];
+        let mut pace = Pace::new(vec![Some(seconds(10))], &due);
+        let start = Instant::now();
+        let after = |n| start + seconds(n);
+        pace.begin(&due[..1], start);
+        pace.end_window(after(50));
+        assert_eq!(pace.remaining(after(50)), Some(seconds(10)), "the next one");
+        // Two seconds for the undoing.
+        pace.begin(&due[1..], after(52));
+        assert_eq!(pace.remaining(after(53)), Some(seconds(51)));
+        pace.end_window(after(60));
+        pace.end_window(after(61));
+        assert_eq!(pace.remaining(after(61)), Some(seconds(1)));
+        assert_eq!(pace.remaining(after(70)), Some(seconds(0)));
     }
 
     #[test]

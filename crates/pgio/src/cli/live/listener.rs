@@ -178,6 +178,7 @@ impl Listener {
 
     fn add_trial(&mut self, planned: &Planned, trial: &Trial) {
         let Some(workload) = &mut self.workload else { return };
+        workload.pace.end_window(Instant::now());
         // It is stored before the next event.
         workload.stored += 1;
         let value = Measured::of_trial(trial).map(Measured::text);
