@@ -5,6 +5,7 @@
 use std::time::{Duration, Instant};
 
 use super::plan::Planned;
+use pgio_results::BURN_IN_BLOCK;
 
 /// The remaining trials and the expected time of each.
 #[derive(Debug, Clone)]
@@ -17,6 +18,8 @@ pub struct Pace {
     undoing: Vec<Mean>,
     /// Cells of trials that have not begun.
     due: Vec<usize>,
+    /// Whether the burn-in is among them. Where only repeats or further blocks follow, it is not.
+    burn_in_is_due: bool,
     current: Option<Turn>,
     begun: usize,
 }
@@ -60,8 +63,10 @@ impl Mean {
 impl Pace {
     pub fn new(estimates: Vec<Option<Duration>>, due: &[Planned]) -> Pace {
         let took = vec![Mean::default(); estimates.len()];
+        let burn_in_is_due = due.iter().any(|planned| planned.block == BURN_IN_BLOCK);
         let due = due.iter().map(|planned| planned.cell).collect();
-        Pace { estimates, undoing: took.clone(), took, due, current: None, begun: 0 }
+        let undoing = took.clone();
+        Pace { estimates, undoing, took, due, burn_in_is_due, current: None, begun: 0 }
     }
 
     /// Returns the number of the current trial, counted from 1.
@@ -107,7 +112,8 @@ impl Pace {
 
     fn count(&mut self, turn: &[Planned]) {
         self.begun += turn.len();
-        for planned in turn {
+        let is_due = |p: &&Planned| p.block != BURN_IN_BLOCK || self.burn_in_is_due;
+        for planned in turn.iter().filter(is_due) {
             if let Some(at) = self.due.iter().position(|cell| *cell == planned.cell) {
                 self.due.remove(at);
             }
@@ -231,6 +237,19 @@ mod tests {
         assert_eq!((pace.trials(), pace.remaining(now)), (2, Some(seconds(30))));
         pace.add_block();
         assert_eq!((pace.trials(), pace.remaining(now)), (4, Some(seconds(60))));
+    }
+
+    #[test]
+    fn a_burn_in_that_was_not_foreseen_takes_no_trials_place() {
+        let burn_in = planned(BURN_IN_BLOCK, 0);
+        let now = Instant::now();
+        let mut pace = Pace::new(vec![Some(seconds(10))], &[]);
+        pace.add(0);
+        pace.begin(&[burn_in], now);
+        assert_eq!((pace.number(), pace.trials()), (1, 2));
+        let mut pace = Pace::new(vec![Some(seconds(10))], &[burn_in, planned(1, 0)]);
+        pace.begin(&[burn_in], now);
+        assert_eq!((pace.number(), pace.trials()), (1, 2));
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! Invalid trials are repeated at the end of their block, each with its baseline measured again beside it:
 //! a repaired block is a new pair, not half of one from another time. Blocks beyond those requested
 //! follow one at a time, until the intervals are narrow enough or the plan ends. A plan may begin with a
-//! burn-in trial, a block of its own that is neither judged nor repeated. Blocks without any valid trial end
-//! the run early (`validity`).
+//! burn-in trial, a block of its own that is neither judged nor repeated. It runs right before the first other
+//! trial, so never alone. Blocks without any valid trial end the run early (`validity`).
 
 mod block;
 mod stage;
@@ -20,7 +20,8 @@ use super::plan::Planned;
 use pgio_results::BURN_IN_BLOCK;
 
 /// Returns the trials of these blocks still to run, and the burn-in trial if it was incomplete and
-/// other trials need it. Each has its baseline beside it, at the same attempt. `baselines` as for [`run`].
+/// other trials need it. Each has its baseline beside it, at the same attempt. Repeats of invalid trials and further
+/// blocks are not foreseen. `baselines` as for [`run`].
 pub fn remaining(
     done: &StoredAttempts,
     plan: &[Planned],
@@ -63,15 +64,7 @@ pub fn run<S: Stage>(
     for block in plan.chunk_by(|a, b| a.block == b.block) {
         let number = block[0].block;
         if number == BURN_IN_BLOCK {
-            // Without further trials the burn-in would be useless.
-            let left = remaining(done, plan, baselines, rules.blocks);
-            for planned in left.iter().filter(|p| p.block == BURN_IN_BLOCK) {
-                if let (_, Some(ended)) =
-                    block::run_window(&[*planned], &mut tally.failures, stage)?
-                {
-                    return Ok(ended);
-                }
-            }
+            tally.burn_in = block::due_trials(block, baselines, done).pop();
             continue;
         }
         if let Some(none_valid) = tally.validity.none_valid() {

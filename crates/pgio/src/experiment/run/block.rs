@@ -18,9 +18,12 @@ use pgio_results::model::Outcome;
 /// Number of consecutive failures that end the run.
 const FAILURES_IN_A_ROW: u32 = 3;
 
-/// What ends a run early, counted over its trials so far.
+/// What blocks pass on to those after them: the burn-in, and what ends a run early, counted over its trials so far.
 #[derive(Debug, Default)]
 pub(super) struct RunTally {
+    /// The burn-in trial until it runs, right before the first other trial. That may be a repeat alone, or one of a
+    /// further block.
+    pub(super) burn_in: Option<Planned>,
     /// Failed trials in a row.
     pub(super) failures: u32,
     /// Whether any trial is valid.
@@ -39,7 +42,7 @@ pub(super) fn run<S: Stage>(
     tally: &mut RunTally,
     stage: &mut S,
 ) -> Result<Option<Ended>, S::Error> {
-    let RunTally { failures, validity } = tally;
+    let RunTally { burn_in, failures, validity } = tally;
     let number = block[0].block;
     let mut turn = due_trials(block, baselines, done);
     let mut attempts = done.last_attempts(number);
@@ -61,6 +64,11 @@ pub(super) fn run<S: Stage>(
     let mut given_up = BTreeSet::new();
     loop {
         for shared in windows(&mut turn, baselines, stage.weaves()) {
+            if let Some(first) = burn_in.take()
+                && let (_, Some(ended)) = run_window(&[first], failures, stage)?
+            {
+                return Ok(Some(ended));
+            }
             let (complete, ended) = run_window(shared, failures, stage)?;
             if ended.is_some() {
                 return Ok(ended);
@@ -276,7 +284,7 @@ impl<S: Stage> Drop for UndoOnPanic<'_, S> {
 
 /// Runs one trial, or several that share a woven window. Returns whether each is complete, and how the loop ended if
 /// it did.
-pub(super) fn run_window<S: Stage>(
+fn run_window<S: Stage>(
     shared: &[Planned],
     failures: &mut u32,
     stage: &mut S,

@@ -139,6 +139,28 @@ fn a_resumed_run_repeats_invalid_trials_of_the_last_block() {
     assert_eq!(fake.trials(), ["0 again 1"]);
 }
 
+/// On a new private server, as after an interruption right before the repeat or the further block.
+#[test]
+fn the_burn_in_also_precedes_a_repeat_or_a_further_block_alone() {
+    let plan = [vec![burn_in(0)], plan(1, 3, 1)].concat();
+    let mut done = complete(&[(0, 0, 0), (0, 0, 1), (1, 0, 0), (2, 0, 0)]);
+    done.expire_burn_in();
+    assert_eq!(remaining(&done, &plan, &[0], 2), []);
+    let mut fake = Fake { invalid: vec![vec![0]], ..Fake::default() };
+    assert_eq!(run(&plan[..3], &[0], FIXED, &done, &mut fake), Ok(Ended::Complete));
+    assert_eq!(fake.trials(), ["0 again 2", "0 again 1"]);
+
+    let rules = Rules { blocks: 2, until_precise: true, ..FIXED };
+    let mut fake = Fake { precise_after: Some(3), ..Fake::default() };
+    assert_eq!(run(&plan, &[0], rules, &done, &mut fake), Ok(Ended::Precise));
+    assert_eq!(fake.trials(), ["0 again 2", "0"]);
+
+    // Where nothing follows, there is no burn-in.
+    let mut fake = Fake { precise_after: Some(0), ..Fake::default() };
+    assert_eq!(run(&plan, &[0], rules, &done, &mut fake), Ok(Ended::Precise));
+    assert!(fake.trials().is_empty());
+}
+
 #[test]
 fn a_further_block_that_was_begun_is_finished() {
     let rules = Rules { blocks: 1, until_precise: true, ..FIXED };
