@@ -1,5 +1,5 @@
-//! Reads keys from flags and pgio.conf, and resolves connection parameters, printing their warnings. Refuses a database
-//! in which a run is at work, and connects to the results database.
+//! Reads keys from flags and pgio.conf, and resolves connection parameters, printing their warnings. Refuses a server
+//! that other runs changed and a database in which a run is at work, and connects to the results database.
 
 use std::io::ErrorKind;
 use std::path::Path;
@@ -12,9 +12,12 @@ use super::output;
 use crate::config::experiment::limits::FILE_BYTES;
 use crate::config::{ConnectString, Layer, pgio_conf};
 use crate::dataset;
+use crate::experiment::conflicts;
 use crate::experiment::connection::{self, ConnectionKeys};
 use crate::experiment::error::LiveError;
 use crate::pg::{leftovers, server};
+use crate::treatment::Resource;
+use crate::treatment::journal::Claims;
 use pgio_connect::ConnectParams;
 use pgio_results::files;
 
@@ -58,15 +61,27 @@ pub fn params(text: &ConnectString, run_id: &str) -> Result<ConnectParams, Failu
     Ok(connection::params_with_warnings(text, run_id, &mut output::warn)?)
 }
 
-/// Refuses while another run is at work in the database: its tables must be neither dropped nor replaced.
-pub(super) fn refuse_live_runs(
+/// Before connecting: refuses a server that an interrupted run changed. Its undo needs the tables as the run left
+/// them, and until then tables may be loaded in the wrong place.
+pub(super) fn refuse_unfinished(params: &ConnectParams) -> Outcome {
+    for other in conflicts::refuse_unfinished([params])? {
+        output::warn_unfinished(&other);
+    }
+    Ok(())
+}
+
+/// Refuses while another run is at work in the database, whose tables must be neither dropped nor replaced, and a
+/// server that an interrupted run changed or another run is changing.
+pub(super) fn refuse_other_runs(
     admin: &mut Client,
     database: &str,
     params: &ConnectParams,
 ) -> Outcome {
     let runs = leftovers::live_runs(admin, &[database.to_owned()]).map_err(LiveError::from)?;
     if runs.is_empty() {
-        return Ok(());
+        let identity = server::identity(admin).map_err(LiveError::from)?;
+        let resources = [Resource::server(&identity)].into();
+        return Ok(conflicts::refuse_changed(&resources, &Claims::default())?);
     }
     // It may be loading, which has an error of its own.
     dataset::refuse_while_loading(admin)?;

@@ -30,10 +30,11 @@ pub(super) fn run(args: &Args) -> Outcome {
     let spec = slob::load_spec(&LoadSettings::resolve(keys.layer.clone())?);
     let run_id = state::new_run_id();
     let params = connection::params_of(&keys, &run_id)?;
+    connection::refuse_unfinished(&params)?;
     let stop = signals::stop_on_signals()?;
     let (mut admin, found) = open_admin(&params, &run_id)?;
     server::check_database(&found, keys.layer.dbname.as_deref())?;
-    connection::refuse_live_runs(&mut admin, &found.info.database, &params)?;
+    connection::refuse_other_runs(&mut admin, &found.info.database, &params)?;
     output::warn_all(&found.warnings);
 
     output::line(&lines::job_info(&spec.scale, spec.tables));

@@ -68,6 +68,9 @@ fn servers_are_changed_side_by_side_and_one_by_one_run_at_a_time() {
     let unfinished = ["an interrupted run left changes in place", "run `pgio undo` first"];
     refused(&dir_a, &experiment(&at_a, SHORT, "", &[("a", "")]), &unfinished);
     refused(&dir_a, &experiment(&other_way, SHORT, "", &[("a", "")]), &unfinished);
+    let setup = |dsn: &str| dir_a.pgio(&["setup", "--connect-string", dsn, "--scale", "1024"]);
+    setup(&other_way).expect(6, &unfinished);
+    setup(&c.primary_conninfo()).expect(0, &["left unrelated changes"]);
     let elsewhere = experiment(&c.primary_conninfo(), SHORT, "", &[("set", SET)]);
     let result = start(&Workdir::new(), &dir_a, &elsewhere).wait().expect(0, &[]);
     let mentions =

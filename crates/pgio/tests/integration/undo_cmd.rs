@@ -54,7 +54,9 @@ fn after_kill_9_the_prior_lines_are_restored() {
         let again = experiment(&dsn, "blocks = 1\nduration = \"100ms\"", "", &[("a", "")]);
         dir.write("again.toml", &again);
         dir.pgio(&["compare", "again.toml"]).expect(6, &["pgio undo"]);
-        dir.pgio(&["run", "--connect-string", &dsn]).expect(6, &["pgio undo"]);
+        for command in ["run", "setup", "destroy"] {
+            dir.pgio(&[command, "--connect-string", &dsn]).expect(6, &["pgio undo"]);
+        }
         dir.pgio(&["compare", "again.toml", "--plan"]).expect(6, &["pgio undo"]);
         dir.pgio(&["compare", "again.toml", "--plan", "--offline"]).expect(0, &[]);
 
