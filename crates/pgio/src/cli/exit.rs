@@ -363,6 +363,7 @@ coded! {
         _ => FAILED,
     },
     DownloadError => |e| match e {
+        DownloadError::Stopped { .. } => INTERRUPTED,
         DownloadError::Io { .. } | DownloadError::Locked { .. } => FILES,
         DownloadError::NotABuild { .. } => REFUSED,
         DownloadError::Untrusted(source) => source.code(),
@@ -383,6 +384,10 @@ mod tests {
     #[test]
     fn the_outcome_of_a_run_decides_its_exit_code() {
         assert_eq!(failure(RunError::Interrupted), (INTERRUPTED, "stopped".to_owned()));
+        let waited = DownloadError::Stopped { holder: "process 7 (pgio demo)".to_owned() };
+        let expected =
+            "stopped while waiting for process 7 (pgio demo), which downloads the same PostgreSQL";
+        assert_eq!(failure(private::Error::from(waited)), (INTERRUPTED, expected.to_owned()));
         let failing = RunError::Failing("no room".to_owned());
         let expected =
             "three trials failed in a row: no room; remove the cause and continue with --resume";

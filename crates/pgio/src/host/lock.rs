@@ -13,6 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use super::own_dir::{OwnDir, OwnDirError};
+use super::stop::Stop;
 
 const POLL: Duration = Duration::from_millis(20);
 
@@ -20,6 +21,8 @@ const POLL: Duration = Duration::from_millis(20);
 pub enum LockError {
     #[error("could not obtain the lock held by {holder} within {} s; wait until it ends", waited.as_secs())]
     Held { holder: String, waited: Duration },
+    #[error("stopped while waiting for the lock held by {holder}")]
+    Stopped { holder: String },
     #[error(transparent)]
     Io(#[from] io::Error),
     #[error(transparent)]
@@ -37,8 +40,19 @@ pub struct LockFile {
 impl LockFile {
     /// Takes the lock, waiting up to the limit.
     pub fn take(directory: Arc<OwnDir>, name: &str, limit: Duration) -> Result<Self, LockError> {
+        Self::take_unless_stopped(directory, name, limit, &Stop::new())
+    }
+
+    /// As [`take`](Self::take), but a requested stop ends the wait.
+    pub fn take_unless_stopped(
+        directory: Arc<OwnDir>,
+        name: &str,
+        limit: Duration,
+        stop: &Stop,
+    ) -> Result<Self, LockError> {
         loop {
-            let file = LockedFile::lock(directory.open_or_create_file(name)?, limit)?;
+            let file = directory.open_or_create_file(name)?;
+            let file = LockedFile::lock_unless_stopped(file, limit, stop)?;
             // If the last holder removed the file while we waited, create a new one.
             if file.metadata()?.nlink() > 0 {
                 return Ok(LockFile { directory, name: name.to_owned(), file });
@@ -69,10 +83,21 @@ pub struct LockedFile(File);
 impl LockedFile {
     /// Takes the lock, waiting up to the limit.
     pub fn lock(file: File, limit: Duration) -> Result<LockedFile, LockError> {
+        Self::lock_unless_stopped(file, limit, &Stop::new())
+    }
+
+    fn lock_unless_stopped(
+        file: File,
+        limit: Duration,
+        stop: &Stop,
+    ) -> Result<LockedFile, LockError> {
         let deadline = Instant::now() + limit;
         loop {
             match file.try_lock() {
                 Ok(()) => return Ok(LockedFile(file)),
+                Err(TryLockError::WouldBlock) if stop.requested() => {
+                    return Err(LockError::Stopped { holder: holder(&file) });
+                }
                 Err(TryLockError::WouldBlock) if Instant::now() < deadline => thread::sleep(POLL),
                 Err(TryLockError::WouldBlock) => {
                     return Err(LockError::Held { holder: holder(&file), waited: limit });
@@ -213,6 +238,11 @@ mod tests {
         let take = |limit| LockFile::take(own.clone(), "a.lock", limit);
         let first = take(Duration::ZERO).unwrap();
         assert!(matches!(take(Duration::ZERO), Err(LockError::Held { .. })));
+        let stop = Stop::new();
+        stop.request();
+        let limit = Duration::from_secs(3600);
+        let stopped = LockFile::take_unless_stopped(own.clone(), "a.lock", limit, &stop);
+        assert!(matches!(stopped, Err(LockError::Stopped { .. })), "{stopped:?}");
         thread::scope(|scope| {
             let waiting = scope.spawn(|| take(Duration::from_secs(20)));
             drop(first);

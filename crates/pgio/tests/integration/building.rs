@@ -178,6 +178,31 @@ fn an_interrupt_ends_the_start_of_a_private_server() {
 }
 
 #[test]
+fn an_interrupt_ends_the_wait_for_a_synchronous_standby() {
+    let places = Places::new();
+    let dir = Workdir::new();
+    let mut run = dir.start_compare(&format!(
+        "[experiment]\nblocks = 1\nduration = '1s'\naa = false\n[target]\nprivate = true\n\
+         pg = {INSTALLED}\ndirectory = {:?}\nstandbys = [{{ name = 'b' }}]\n\
+         postgres = {{ synchronous_standby_names = 'nobody' }}\n[workload]\nkind = 'commit'\n\
+         [[condition]]\nname = 'a'\n",
+        places.path("fast").display().to_string()
+    ));
+    let is_ready = |cluster: &PathBuf| {
+        let pid_file = fs::read_to_string(cluster.join("b/postmaster.pid")).unwrap_or_default();
+        pid_file.lines().nth(7).is_some_and(|state| state.trim() == "ready")
+    };
+    run.wait_until("the standby is ready", || places.clusters().iter().any(is_ready));
+    // Until pgio asks the primary for its standbys.
+    std::thread::sleep(std::time::Duration::from_secs(1));
+    run.signal(Signal::INT);
+    run.wait_for(std::time::Duration::from_secs(20))
+        .expect(130, &["stopped while a private PostgreSQL"]);
+    wait_until("removed", || places.clusters().is_empty());
+    assert_eq!(dir.cluster_notes(), 0);
+}
+
+#[test]
 fn what_cannot_be_built_is_refused_before_anything_is_created() {
     let places = Places::new();
     let dir = Workdir::new();

@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use postgres::Client;
 
 use super::Error;
+use crate::host::stop::Stop;
 
 const TIMEOUT: Duration = Duration::from_secs(60);
 const POLL: Duration = Duration::from_millis(10);
@@ -40,7 +41,13 @@ const SYNCHRONOUS: &str = "SELECT coalesce(string_agg(application_name || ': ' |
      'none is connected'), coalesce(bool_or(sync_state IN ('sync', 'quorum')), false) \
      FROM pg_stat_replication";
 
-pub(super) fn wait(client: &mut Client, standby: &str, goal: &Goal) -> Result<(), Error> {
+/// A requested stop ends the wait.
+pub(super) fn wait(
+    client: &mut Client,
+    standby: &str,
+    goal: &Goal,
+    stop: &Stop,
+) -> Result<(), Error> {
     let mut reached = || -> Result<(bool, String), Error> {
         let state: String = match goal {
             Goal::Stream => client.query_one(STATE, &[&standby])?.get(0),
@@ -48,16 +55,16 @@ pub(super) fn wait(client: &mut Client, standby: &str, goal: &Goal) -> Result<()
         };
         Ok((["streaming", "reached"].contains(&state.as_str()), state))
     };
-    poll(&format!("standby {standby}"), goal.describe(), &mut reached)
+    poll(&format!("standby {standby}"), goal.describe(), &mut reached, stop)
 }
 
-/// Waits until commits find a standby that confirms them.
-pub(super) fn wait_for_synchronous(client: &mut Client) -> Result<(), Error> {
+/// Waits until commits find a standby that confirms them, unless a stop is requested.
+pub(super) fn wait_for_synchronous(client: &mut Client, stop: &Stop) -> Result<(), Error> {
     let mut reached = || {
         let row = client.query_one(SYNCHRONOUS, &[])?;
         Ok((row.get(1), row.get(0)))
     };
-    poll("a standby", "become synchronous", &mut reached)
+    poll("a standby", "become synchronous", &mut reached, stop)
 }
 
 /// Whether commits wait for a standby.
@@ -77,6 +84,7 @@ fn poll(
     standby: &str,
     goal: &'static str,
     reached: &mut dyn FnMut() -> Result<(bool, String), Error>,
+    stop: &Stop,
 ) -> Result<(), Error> {
     let deadline = Instant::now() + TIMEOUT;
     loop {
@@ -84,10 +92,37 @@ fn poll(
         if done {
             return Ok(());
         }
+        if stop.requested() {
+            return Err(Error::Stopped);
+        }
         if Instant::now() > deadline {
             let (standby, seconds) = (standby.to_owned(), TIMEOUT.as_secs());
             return Err(Error::NotReplicating { standby, goal, seconds, state });
         }
         thread::sleep(POLL);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_stop_ends_the_wait() {
+        let stop = Stop::new();
+        let waited = |stops_at: u32, reached_at: u32| {
+            let mut polls = 0;
+            let mut reached = || {
+                polls += 1;
+                if polls == stops_at {
+                    stop.request();
+                }
+                Ok((polls == reached_at, "async".to_owned()))
+            };
+            poll("a standby", "become synchronous", &mut reached, &stop)
+        };
+        assert!(waited(0, 2).is_ok());
+        assert!(waited(1, 1).is_ok(), "what is reached is no stop");
+        assert!(matches!(waited(0, 100), Err(Error::Stopped)));
     }
 }

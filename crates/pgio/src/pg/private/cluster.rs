@@ -8,7 +8,7 @@ use std::fmt;
 use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -127,7 +127,7 @@ impl PrivateCluster {
         for base in spec.bases() {
             layout::check_base(&base)?;
         }
-        let binaries = find_observed(spec.pg, observer)?;
+        let binaries = find_observed(spec.pg, stop, observer)?;
         check_version_options(&binaries, &spec.initdb)?;
         observer(&Progress::Start);
         for base in spec.bases() {
@@ -139,12 +139,20 @@ impl PrivateCluster {
         let layout = serde_json::from_str(&answer).map_err(|_| Error::Protocol(answer))?;
         let standbys = task.standbys;
         let cluster = Self { binaries, layout, standbys, supervisor: Mutex::new(supervisor) };
+        let created = cluster.create_database(stop);
+        if created.is_err() && stop.requested() {
+            cluster.supervisor().abandon(stop);
+        }
+        created.map(|()| cluster)
+    }
+
+    /// Creates the database, also on the standbys.
+    fn create_database(&self, stop: &Stop) -> Result<(), Error> {
         // CREATE DATABASE is the first commit that waits for a standby.
-        cluster.wait_synchronous()?;
-        let mut client = cluster.connect("postgres")?;
+        self.wait_synchronous(stop)?;
+        let mut client = self.connect("postgres")?;
         client.batch_execute(&format!("CREATE DATABASE {DATABASE}"))?;
-        cluster.wait_replayed()?;
-        Ok(cluster)
+        self.wait_replayed(stop)
     }
 
     pub fn version(&self) -> ServerVersion {
@@ -209,7 +217,7 @@ impl PrivateCluster {
     /// Fast shutdown and start, for settings that require a restart; sessions are disconnected.
     /// Returns when the primary accepts connections and a running standby is synchronous again.
     pub fn restart_primary(&self) -> Result<(), Error> {
-        if self.command(Command::RestartPrimary)? { self.wait_synchronous() } else { Ok(()) }
+        if self.command(Command::RestartPrimary)? { self.wait_synchronous_again() } else { Ok(()) }
     }
 
     /// Stops the primary, for work on its files, until [`PrivateCluster::start_primary`].
@@ -219,7 +227,7 @@ impl PrivateCluster {
 
     /// Returns when the primary accepts connections and a running standby is synchronous again.
     pub fn start_primary(&self) -> Result<(), Error> {
-        if self.command(Command::StartPrimary)? { self.wait_synchronous() } else { Ok(()) }
+        if self.command(Command::StartPrimary)? { self.wait_synchronous_again() } else { Ok(()) }
     }
 
     /// Stops all standbys. Afterwards commits on the primary wait, unless `synchronous_commit` is local or off.
@@ -230,18 +238,21 @@ impl PrivateCluster {
     /// Starts all standbys. Returns when they stream and one is synchronous again, if commits wait.
     pub fn start_standby(&self) -> Result<(), Error> {
         self.command(Command::StartStandby)?;
-        self.wait_synchronous()
+        self.wait_synchronous_again()
     }
 
     /// Like dropping it, but returns an error if something was left behind.
     pub fn stop(self) -> Result<(), Error> {
-        let mut supervisor = self.supervisor.lock().unwrap_or_else(PoisonError::into_inner);
-        supervisor.finish()
+        self.supervisor().finish()
+    }
+
+    fn supervisor(&self) -> MutexGuard<'_, Supervisor> {
+        self.supervisor.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Returns whether the standby should be running.
     fn command(&self, command: Command) -> Result<bool, Error> {
-        let mut supervisor = self.supervisor.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut supervisor = self.supervisor();
         supervisor.send(command)?;
         supervisor.answer()?;
         match command {
@@ -256,7 +267,12 @@ impl PrivateCluster {
         Ok(postgres::Client::connect(&self.primary_conninfo_to(database), NoTls)?)
     }
 
-    fn wait_synchronous(&self) -> Result<(), Error> {
+    /// After a start of one of the servers, which may be part of an undo: a stop does not end that.
+    fn wait_synchronous_again(&self) -> Result<(), Error> {
+        self.wait_synchronous(&Stop::new())
+    }
+
+    fn wait_synchronous(&self, stop: &Stop) -> Result<(), Error> {
         let own = self.standbys.iter().filter(|s| s.from.is_none());
         let names: Vec<&str> = own.map(|s| s.name.as_str()).collect();
         if names.is_empty() {
@@ -264,17 +280,17 @@ impl PrivateCluster {
         }
         let mut client = self.connect("postgres")?;
         for name in &names {
-            catch_up::wait(&mut client, name, &Goal::Stream)?;
+            catch_up::wait(&mut client, name, &Goal::Stream, stop)?;
         }
         if catch_up::requires_standby(&mut client)? {
-            catch_up::wait_for_synchronous(&mut client)
+            catch_up::wait_for_synchronous(&mut client, stop)
         } else {
             Ok(())
         }
     }
 
     /// Waits until each standby without a delay has the database, cascaded ones as well.
-    fn wait_replayed(&self) -> Result<(), Error> {
+    fn wait_replayed(&self, stop: &Stop) -> Result<(), Error> {
         let mut delayed: Vec<&str> = Vec::new();
         for standby in &self.standbys {
             let upstream = standby.from.as_deref();
@@ -288,7 +304,7 @@ impl PrivateCluster {
             let conninfo = self.layout.conninfo(from, "postgres");
             let mut client = postgres::Client::connect(&conninfo, NoTls)?;
             let position = catch_up::position(&mut client)?;
-            catch_up::wait(&mut client, &standby.name, &Goal::Replay(position))?;
+            catch_up::wait(&mut client, &standby.name, &Goal::Replay(position), stop)?;
         }
         Ok(())
     }

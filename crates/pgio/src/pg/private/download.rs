@@ -33,6 +33,7 @@ use self::error::DownloadError;
 use super::progress::Observer;
 use super::version::{ServerVersion, VersionRequest};
 use crate::host::own_dir::{DirMode, OwnDir, check_tree};
+use crate::host::stop::Stop;
 
 /// The programs of a build in the cache.
 #[derive(Debug)]
@@ -44,6 +45,7 @@ pub(super) struct CachedBuild {
 /// The cached build that fits the request; it is fetched first if it is not there.
 pub(super) fn download(
     request: Option<VersionRequest>,
+    stop: &Stop,
     observer: Observer<'_>,
 ) -> Result<CachedBuild, DownloadError> {
     let build = choose_build(request)?;
@@ -53,7 +55,7 @@ pub(super) fn download(
     let directory = server.join("bin");
     // The directory appears by a rename when it is complete, but a clean-up of the cache may remove files later.
     if !is_complete(&server) {
-        fetch_into_cache(build, &cache, &server, observer)?;
+        fetch_into_cache(build, &cache, &server, stop, observer)?;
     }
     // These programs will be run, as this user or as the server's.
     OwnDir::open(&directory, DirMode::Unchanged)?;
@@ -66,10 +68,11 @@ fn fetch_into_cache(
     build: &Build,
     cache: &Path,
     server: &Path,
+    stop: &Stop,
     observer: Observer<'_>,
 ) -> Result<(), DownloadError> {
     let repository = repository::Repository::from_environment();
-    fetch::into_cache(build, &repository, cache, server, observer)
+    fetch::into_cache(build, &repository, cache, server, stop, observer)
 }
 
 #[cfg(not(feature = "download"))]
@@ -77,6 +80,7 @@ fn fetch_into_cache(
     build: &Build,
     _: &Path,
     _: &Path,
+    _: &Stop,
     _: Observer<'_>,
 ) -> Result<(), DownloadError> {
     Err(DownloadError::BuiltWithoutDownloads { version: build.version() })

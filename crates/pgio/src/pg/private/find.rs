@@ -15,6 +15,7 @@ use super::download::{self, CachedBuild};
 use super::progress::Observer;
 use super::version::{SUPPORTED, ServerVersion, VersionRequest};
 use crate::host::exec::{CommandLine, Exec, Local};
+use crate::host::stop::Stop;
 
 /// Where the server's programs come from; reports show it with absolute figures.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -35,18 +36,19 @@ pub struct Binaries {
 /// The newest installed server that satisfies the request, or else the newest available for
 /// download.
 pub fn find(request: Option<VersionRequest>) -> Result<Binaries, Error> {
-    find_observed(request, &mut |_| {})
+    find_observed(request, &Stop::new(), &mut |_| {})
 }
 
-/// As [`find`]; the observer receives the progress of a download.
+/// As [`find`], until a stop is requested; the observer receives the progress of a download.
 pub(super) fn find_observed(
     request: Option<VersionRequest>,
+    stop: &Stop,
     observer: Observer<'_>,
 ) -> Result<Binaries, Error> {
     if let Some(binaries) = find_installed(request)? {
         return Ok(binaries);
     }
-    let CachedBuild { directory, version } = download::download(request, observer)?;
+    let CachedBuild { directory, version } = download::download(request, stop, observer)?;
     Ok(Binaries { directory, version, origin: Origin::Downloaded(version) })
 }
 

@@ -58,4 +58,6 @@ pub enum DownloadError {
     Untrusted(#[from] OwnDirError),
     #[error("cannot download PostgreSQL, {}", path.display())]
     Locked { path: PathBuf, source: LockError },
+    #[error("stopped while waiting for {holder}, which downloads the same PostgreSQL")]
+    Stopped { holder: String },
 }

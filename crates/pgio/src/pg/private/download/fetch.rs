@@ -22,8 +22,9 @@ use super::http::HttpError;
 use super::meter::Meter;
 use super::repository::Repository;
 use super::unpack::unpack;
-use crate::host::lock::LockFile;
+use crate::host::lock::{LockError, LockFile};
 use crate::host::own_dir::{DirMode, OwnDir, check_tree};
+use crate::host::stop::Stop;
 
 /// Timeout for another process that fetches the same build, which usually takes seconds.
 const LOCK_TIMEOUT: Duration = Duration::from_secs(180);
@@ -36,6 +37,7 @@ pub(super) fn into_cache(
     repository: &Repository,
     cache: &Path,
     server: &Path,
+    stop: &Stop,
     observer: Observer<'_>,
 ) -> Result<(), DownloadError> {
     let version = build.version();
@@ -46,7 +48,7 @@ pub(super) fn into_cache(
         // Do not depend on root's umask.
         open_to_all(cache).map_err(at(cache))?;
     }
-    let _lock = lock(Arc::clone(&own), cache, build, LOCK_TIMEOUT)?;
+    let _lock = lock(Arc::clone(&own), cache, build, LOCK_TIMEOUT, stop)?;
     // Another process may have fetched it while we waited.
     if is_complete(server) {
         return Ok(());
@@ -118,10 +120,13 @@ fn lock(
     cache: &Path,
     build: &Build,
     timeout: Duration,
+    stop: &Stop,
 ) -> Result<LockFile, DownloadError> {
     let name = format!("{}.lock", build.version());
-    LockFile::take(own, &name, timeout)
-        .map_err(|source| DownloadError::Locked { path: cache.join(name), source })
+    LockFile::take_unless_stopped(own, &name, timeout, stop).map_err(|error| match error {
+        LockError::Stopped { holder } => DownloadError::Stopped { holder },
+        source => DownloadError::Locked { path: cache.join(name), source },
+    })
 }
 
 /// The partial file of the archive.
@@ -252,7 +257,8 @@ mod tests {
         let build = Build { major: 18, minor: 6, sha256: &[("another-cpu", "")] };
         let server = cache.path().join("server");
         let repository = Repository::new(Client::with_pause(Duration::ZERO), None);
-        let error = into_cache(&build, &repository, cache.path(), &server, &mut |_| {});
+        let error =
+            into_cache(&build, &repository, cache.path(), &server, &Stop::new(), &mut |_| {});
         let error = error.unwrap_err();
         let message = error.to_string();
         assert!(message.contains("PGIO_BINDIR") && message.contains("18.6"), "{message}");
@@ -265,7 +271,8 @@ mod tests {
         let own = OwnDir::open(cache.path(), DirMode::Unchanged).unwrap().unwrap();
         let own = Arc::new(own);
         let build = Build { major: 18, minor: 6, sha256: &[] };
-        let lock = |timeout| lock(own.clone(), cache.path(), &build, timeout);
+        let stop = Stop::new();
+        let lock = |timeout| lock(own.clone(), cache.path(), &build, timeout, &stop);
         let mut held = lock(Duration::ZERO).unwrap();
         let mode = held.file().metadata().unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o600, "no other user can hold it");
@@ -274,6 +281,9 @@ mod tests {
         };
         let message = source.to_string();
         assert!(message.contains(&format!("process {}", std::process::id())), "{message}");
+        stop.request();
+        let stopped = lock(LOCK_TIMEOUT);
+        assert!(matches!(stopped, Err(DownloadError::Stopped { .. })), "{stopped:?}");
         drop(held);
         lock(Duration::ZERO).unwrap();
     }

@@ -16,6 +16,7 @@ use super::http::Client;
 use super::repository::Repository;
 use super::test_server::{Reply, TestServer};
 use super::unpack::SAMPLE;
+use crate::host::stop::Stop;
 
 /// Output of `sha256sum sample.jar`.
 const HASH: &str = "2513c1522f35b47c36a9e4d901b39ce65b0fe892d83938e0bacef980fd2c2e1c";
@@ -45,7 +46,8 @@ impl Cache {
         let repository = Repository::new(Client::with_pause(Duration::ZERO), Some(&from.url));
         let mut seen = Vec::new();
         let mut observer = |progress: &Progress| seen.push(progress.clone());
-        let fetched = into_cache(&BUILD, &repository, self.0.path(), &self.server(), &mut observer);
+        let (cache, server, stop) = (self.0.path(), self.server(), Stop::new());
+        let fetched = into_cache(&BUILD, &repository, cache, &server, &stop, &mut observer);
         (fetched, seen)
     }
 
