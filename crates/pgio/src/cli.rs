@@ -100,12 +100,11 @@ pub fn command() -> clap::Command {
 pub fn main() -> ExitCode {
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
-        // Help and version are not errors; clap knows which stream they belong to.
         Err(error) => {
             let error = flags::explain(error);
-            let _ = error.print();
-            let code = if error.use_stderr() { exit::USAGE } else { exit::OK };
-            return code.into();
+            output::usage(&error);
+            // Help and version are not errors.
+            return if error.use_stderr() { exit::USAGE.into() } else { finish(Ok(())) };
         }
     };
     let outcome = match cli.command {
@@ -126,6 +125,10 @@ pub fn main() -> ExitCode {
         Command::Example(args) => example::run(&args),
         Command::Supervise => return crate::pg::private::supervise().into(),
     };
+    finish(outcome)
+}
+
+fn finish(outcome: exit::Outcome) -> ExitCode {
     match exit::check_stdout(outcome) {
         Ok(()) => ExitCode::from(exit::OK),
         Err(failure) => signals::replace_if_stopped(failure).print(),

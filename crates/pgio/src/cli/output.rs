@@ -27,14 +27,31 @@ pub fn print(text: &str) {
 /// Prints a document that its renderer has already escaped for its format. The command continues after an error, since
 /// it may have changes to undo; [`take_stdout_error`] returns it at the end.
 pub fn document(text: &str) {
-    if let Err(error) = write_to(&mut io::stdout().lock(), text) {
+    keep_error(write_to(&mut io::stdout().lock(), text));
+}
+
+/// Prints help, the version or a usage error; clap knows which stream it belongs to.
+pub(super) fn usage(message: &clap::Error) {
+    let printed = message.print();
+    if !message.use_stderr() {
+        keep_error(unless_closed(printed.and_then(|()| io::stdout().flush())));
+    }
+}
+
+fn keep_error(written: io::Result<()>) {
+    if let Err(error) = written {
         STDOUT_ERROR.lock().unwrap_or_else(PoisonError::into_inner).get_or_insert(error);
     }
 }
 
-/// Writes everything. A closed pipe, as with `head`, is not an error.
+/// Writes everything.
 fn write_to(out: &mut impl Write, text: &str) -> io::Result<()> {
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    unless_closed(out.write_all(text.as_bytes()).and_then(|()| out.flush()))
+}
+
+/// A closed pipe, as with `head`, is not an error.
+fn unless_closed(written: io::Result<()>) -> io::Result<()> {
+    match written {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         written => written,
     }

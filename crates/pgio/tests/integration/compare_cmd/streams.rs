@@ -38,21 +38,27 @@ fn changes_are_undone_when_nobody_reads_stderr() {
 }
 
 #[test]
-fn a_report_that_stdout_does_not_take_is_a_failure_unless_its_reader_has_left() {
+fn output_that_stdout_does_not_take_is_a_failure_unless_its_reader_has_left() {
     let dir = Workdir::new();
     write_runs(dir.path(), &[demo()]).unwrap();
-    let report = |stdout: Stdio| -> Output {
-        let mut command = dir.command(&["report", "run-0001", "--format", "json"]);
-        command.stdout(stdout).output().unwrap()
-    };
-    let full = report(File::options().write(true).open("/dev/full").unwrap().into());
-    let err = String::from_utf8_lossy(&full.stderr);
-    assert_eq!(full.status.code(), Some(7), "{err}");
-    assert!(err.contains("cannot write to stdout: No space left on device"), "{err}");
+    let commands: [&[&str]; 4] = [
+        &["report", "run-0001", "--format", "json"],
+        &["--help"],
+        &["report", "--help"],
+        &["--version"],
+    ];
+    for arguments in commands {
+        let run =
+            |stdout: Stdio| -> Output { dir.command(arguments).stdout(stdout).output().unwrap() };
+        let full = run(File::options().write(true).open("/dev/full").unwrap().into());
+        let err = String::from_utf8_lossy(&full.stderr);
+        assert_eq!(full.status.code(), Some(7), "{arguments:?}: {err}");
+        assert!(err.contains("cannot write to stdout: No space left on device"), "{err}");
 
-    let (reader, writer) = io::pipe().unwrap();
-    drop(reader);
-    let left = report(writer.into());
-    let err = String::from_utf8_lossy(&left.stderr);
-    assert_eq!((left.status.code(), &*err), (Some(0), ""));
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        let left = run(writer.into());
+        let err = String::from_utf8_lossy(&left.stderr);
+        assert_eq!((left.status.code(), &*err), (Some(0), ""), "{arguments:?}");
+    }
 }
