@@ -9,6 +9,8 @@
 //! Only its archive may go elsewhere, and its commit timestamps and WAL summaries may be lost, since all of them are
 //! removed with it.
 
+use postgres::Client;
+
 use super::setting::{Setting, failed};
 use crate::pg::server::{self, Followers};
 use crate::pg::values::{SettingDescription, exceeds_current, is_current_value};
@@ -47,7 +49,20 @@ pub(super) fn check(
     }
     let followers = server::followers(context.admin()?);
     let followers = followers.map_err(failed("ask for standbys and an archive"))?;
-    harm(setting, found, followers, private).map_or(Ok(()), |why| Err(TreatmentError::Refused(why)))
+    let Some(why) = harm(setting, found, followers, private) else { return Ok(()) };
+    let limits_summaries = SUMMARY_LIMITS.iter().any(|(limit, _)| *limit == setting.name);
+    if limits_summaries && !may_have_summaries(context.admin()?) {
+        return Ok(());
+    }
+    Err(TreatmentError::Refused(why))
+}
+
+/// Whether the server summarizes its WAL or has summaries from before. A role that may not list them cannot rule them
+/// out.
+fn may_have_summaries(client: &mut Client) -> bool {
+    const SUMMARIES: &str = "SELECT current_setting('summarize_wal')::bool \
+        OR EXISTS (SELECT FROM pg_available_wal_summaries())";
+    client.query_one(SUMMARIES, &[]).map_or(true, |row| row.get(0))
 }
 
 /// Why it would harm one of them.

@@ -4,7 +4,10 @@ use std::env;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
 
+use pgio::pg::private::PrivateCluster;
+
 use super::Managed;
+use crate::fixture::{NEWEST, connect, spec};
 use crate::workdir::{Workdir, alter_system, auto_conf, experiment_on, show, wait_until};
 
 const QUICK: &str = "blocks = 1\nduration = \"100ms\"\naa = false";
@@ -79,4 +82,30 @@ fn files_written_without_fsync_are_flushed_when_it_is_on_again() {
     let unknown = experiment_of(&server, &format!("{QUICK}\ntelemetry = \"0s\""), condition);
     let refused = Workdir::new().compare(&unknown);
     refused.expect(4, &["fsync cannot be turned off", "set host in [target]"]);
+}
+
+/// PostgreSQL has them from 17 on.
+#[test]
+fn summaries_of_wal_may_be_kept_for_less_long_where_there_are_none() {
+    let cluster = PrivateCluster::start(&spec(NEWEST)).unwrap();
+    let dsn = cluster.primary_conninfo();
+    let condition = [("b", "wal_summary_keep_time = \"1h\"")];
+    let text = experiment_on(&format!("dsn = {dsn:?}"), QUICK, "", &condition);
+    Workdir::new().compare(&text).expect(0, &[]);
+    assert_eq!(auto_conf(&dsn, "wal_summary_keep_time"), None);
+
+    let refused = || {
+        let result = Workdir::new().compare(&text);
+        result.expect(4, &["wal_summary_keep_time cannot be changed", "incremental backup"]);
+    };
+    alter_system(&dsn, "summarize_wal", Some("on"));
+    wait_until("on", || show(&dsn, "summarize_wal") == "on");
+    refused();
+    let mut client = connect(&dsn);
+    client.batch_execute("CHECKPOINT").unwrap();
+    let found = "SELECT EXISTS (SELECT FROM pg_available_wal_summaries())";
+    wait_until("summarized", || client.query_one(found, &[]).unwrap().get(0));
+    alter_system(&dsn, "summarize_wal", None);
+    wait_until("off", || show(&dsn, "summarize_wal") == "off");
+    refused();
 }
