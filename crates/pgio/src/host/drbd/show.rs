@@ -23,6 +23,7 @@ pub type Options = BTreeMap<String, String>;
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Config {
     pub resource: String,
+    pub options: Options,
     pub volumes: Vec<Volume>,
     /// With module 8.4, empty without a connection: the options exist only with it.
     pub connections: Vec<Connection>,
@@ -44,6 +45,12 @@ pub struct Connection {
 }
 
 impl Config {
+    /// Returns the quorum without which a node does no I/O: `majority`, `all` or a number of nodes. None if it is off,
+    /// and with module 8.4, which has none.
+    pub fn quorum(&self) -> Option<&str> {
+        self.options.get("quorum").map(String::as_str).filter(|quorum| *quorum != "off")
+    }
+
     /// Returns the protocol if all connections have the same.
     pub fn protocol(&self) -> Option<&str> {
         let mut all = self.connections.iter().map(|c| c.options.get("protocol"));
@@ -68,7 +75,8 @@ pub fn parse(text: &str) -> Result<Vec<Config>, DrbdError> {
             options: net(c).unwrap_or_default(),
         }));
         let volumes = volumes.collect::<Result<_, _>>()?;
-        all.push(Config { resource: name, volumes, connections });
+        let options = sections("options").next().map(options).unwrap_or_default();
+        all.push(Config { resource: name, options, volumes, connections });
     }
     Ok(all)
 }
@@ -116,6 +124,7 @@ pub fn parse_json(text: &str) -> Result<Vec<Config>, DrbdError> {
         };
         all.push(Config {
             resource: name.to_owned(),
+            options: json_options(resource.get("options")),
             volumes: volumes.iter().map(volume).collect::<Result<_, _>>()?,
             connections: items(resource.get("connections")).iter().map(connection).collect(),
         });

@@ -81,6 +81,7 @@ fn module_8_4_configuration() {
     ] {
         let [config] = show::parse(text).unwrap().try_into().unwrap();
         assert_eq!((config.resource.as_str(), config.protocol()), ("pgio", protocol));
+        assert_eq!(config.quorum(), None);
         let [volume] = config.volumes.as_slice() else { panic!("{config:?}") };
         assert_eq!((volume.minor, volume.backing.as_deref()), (0, Some("/dev/ubdb")));
         assert_eq!(volume.options["al-extents"], "1237");
@@ -193,6 +194,7 @@ fn module_9_with_several_resources_volumes_and_peers() {
 fn check_configuration_9(config: &Config) {
     assert_eq!(config.resource, "pgio");
     assert_eq!(config.protocol(), Some("C"));
+    assert_eq!(config.quorum(), None, "it is off");
     let [volume] = config.volumes.as_slice() else { panic!("{config:?}") };
     assert_eq!((volume.minor, volume.backing.as_deref()), (7, Some("/dev/vg0/pgio")));
     for (name, value) in [
@@ -219,6 +221,17 @@ fn module_9_configuration_as_text_and_json() {
     ] {
         let [config] = found.as_slice() else { panic!("{found:?}") };
         check_configuration_9(config);
+    }
+}
+
+#[test]
+fn a_quorum_is_majority_all_or_a_number() {
+    let off = "\"quorum\": \"off\"";
+    for quorum in ["majority", "all", "2"] {
+        let json = nine!("show-connected.json").replace(off, &format!("\"quorum\": \"{quorum}\""));
+        assert_eq!(show::parse_json(&json).unwrap()[0].quorum(), Some(quorum));
+        let text = format!("resource r {{ options {{ quorum {quorum}; }} }}");
+        assert_eq!(show::parse(&text).unwrap()[0].quorum(), Some(quorum));
     }
 }
 

@@ -288,6 +288,22 @@ fn a_node_that_changed_its_role_is_not_connected() {
     assert!(there.0.lock().unwrap().connected);
 }
 
+#[test]
+fn the_connection_of_a_resource_with_quorum_is_not_changed() {
+    for connected in [true, false] {
+        let (node, _) = node(Fake { connected, ..Fake::new() });
+        let mut seen = node.snapshot("pgio").unwrap();
+        let mut check = |quorum: &str, requested: bool| {
+            seen.config.options.insert("quorum".to_owned(), quorum.to_owned());
+            checks::quorum(&asked(requested, None), "db1", &seen).map_err(|e| e.to_string())
+        };
+        assert_eq!(check("majority", connected), Ok(()), "nothing to change");
+        assert_eq!(check("off", !connected), Ok(()));
+        let why = check("majority", !connected).unwrap_err();
+        assert!(why.starts_with("DRBD resource `pgio` has quorum majority on host db1"), "{why}");
+    }
+}
+
 /// Everything at once, and with values that no configuration has.
 fn everything() -> (RequestedState, Fake) {
     let options = vec![("al-extents", "257".to_owned()), ("disk-flushes", "no".to_owned())];
