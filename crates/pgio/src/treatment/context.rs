@@ -365,7 +365,8 @@ impl Context<'_> {
     }
 
     /// Before a condition restarts or reloads the server: refuses to put in force what someone else prepared in
-    /// its configuration files. An undo does not ask, since it has to restore the server.
+    /// its configuration files. An undo asks only before it restarts a server that runs, since it has to restore the
+    /// server.
     pub fn refuse_pending(&mut self, restarts: bool) -> Result<(), TreatmentError> {
         if self.private {
             return Ok(());

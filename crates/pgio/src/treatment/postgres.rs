@@ -282,7 +282,12 @@ impl PreparedPostgres {
                 0 => Restart::ForAll,
                 _ => Restart::Later,
             };
-            let ours = AppliedSetting { value: value.clone(), file: Some(file.clone()), restart };
+            let together = match restart {
+                Restart::ForAll => self.by_alter_system.iter().map(|s| s.name.clone()).collect(),
+                Restart::OfItsOwn | Restart::Later => Vec::new(),
+            };
+            let (value, file) = (value.clone(), Some(file.clone()));
+            let ours = AppliedSetting { value, file, restart, together };
             Ok(SettingStep { name: name.clone(), prior: auto_conf(admin, name)?, ours })
         };
         self.by_alter_system.iter().enumerate().map(&mut step).collect()

@@ -33,6 +33,9 @@ pub(super) struct AppliedSetting {
     pub(super) file: Option<AutoConf>,
     #[serde(default, skip_serializing_if = "Restart::is_of_its_own")]
     pub(super) restart: Restart,
+    /// The settings of the condition, with [`Restart::ForAll`]; empty in journals of early versions.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub(super) together: Vec<String>,
 }
 
 /// Whether the undo of a line restarts the server.
@@ -66,7 +69,10 @@ enum LineOwner {
 pub(super) fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
     // Early versions stored the value alone.
     let ours = match record.ours_as::<String>() {
-        Ok(value) => AppliedSetting { value, file: None, restart: Restart::OfItsOwn },
+        Ok(value) => {
+            let restart = Restart::OfItsOwn;
+            AppliedSetting { value, file: None, restart, together: Vec::new() }
+        }
         Err(_) => record.ours_as()?,
     };
     Ok(Box::new(SettingStep { name: record.what.clone(), prior: record.prior_as()?, ours }))
@@ -90,14 +96,27 @@ impl Step for SettingStep {
             return self.undo_while_down(context, on_conflict, down);
         }
         let undone = context.within_limit(|context| self.restore_line(context, on_conflict))?;
-        let pending = self.pending(context, undone)?;
+        let (pending, foreign) = self.pending(context, undone)?;
         if pending.is_empty() {
             return Ok(undone);
         }
-        match context.restart_obstacle() {
-            None => context.restart_server("a setting").map(|()| undone),
-            Some(why) => Err(self.not_in_force(&pending, &why)),
+        if let Some(why) = context.restart_obstacle() {
+            let hint = format!("pgio cannot do ({why}): restart it, then rerun `pgio undo`");
+            return Err(self.not_in_force(&pending, &hint));
         }
+        if !foreign.is_empty() && !context.private {
+            let restarts = on_conflict.overwrites(|| {
+                let hint = format!(
+                    "would also put in force what someone prepared in its configuration files ({}): restart it or revert that, then rerun `pgio undo`; `pgio undo --restore` restarts it, `pgio undo --keep` leaves the restart to you",
+                    foreign.join(", ")
+                );
+                self.not_in_force(&pending, &hint)
+            })?;
+            if !restarts {
+                return Ok(Undone::Kept);
+            }
+        }
+        context.restart_server("a setting").map(|()| undone)
     }
 }
 
@@ -107,25 +126,35 @@ impl SettingStep {
     }
 
     /// The settings for which this step must restart the server: none if it never ran with the changed lines, because
-    /// ALTER SYSTEM failed, or if someone restarted it since.
+    /// ALTER SYSTEM failed, or if someone restarted it since. And what else that restart would put in force.
     fn pending(
         &self,
         context: &mut Context<'_>,
         undone: Undone,
-    ) -> Result<Vec<String>, TreatmentError> {
+    ) -> Result<(Vec<String>, Vec<String>), TreatmentError> {
         let restarts = match self.ours.restart {
             Restart::ForAll => true,
             Restart::Later => false,
             Restart::OfItsOwn => undone != Undone::Kept && self.needs_restart(context)?,
         };
         if !restarts {
-            return Ok(Vec::new());
+            return Ok(Default::default());
         }
-        let mut pending = context.within_limit(|context| pending_restart(context.admin()?))?;
-        if self.ours.restart == Restart::OfItsOwn {
-            pending.retain(|name| *name == self.name);
+        let pending = context.within_limit(|context| pending_restart(context.admin()?))?;
+        Ok(self.split_pending(pending))
+    }
+
+    /// Separates the settings that this step restarts the server for from those that someone else prepared.
+    fn split_pending(&self, pending: Vec<String>) -> (Vec<String>, Vec<String>) {
+        let AppliedSetting { restart, together, .. } = &self.ours;
+        if *restart == Restart::ForAll && together.is_empty() {
+            return (pending, Vec::new());
         }
-        Ok(pending)
+        let is_ours = |name: &String| {
+            let mut ours = [&self.name].into_iter().chain(together);
+            ours.any(|ours| ours.eq_ignore_ascii_case(name))
+        };
+        pending.into_iter().partition(is_ours)
     }
 
     fn needs_restart(&self, context: &mut Context<'_>) -> Result<bool, TreatmentError> {
@@ -134,10 +163,10 @@ impl SettingStep {
     }
 
     /// The line is restored, but the server still runs with another value, which only a restart would change: the
-    /// step then stays, and is done once someone restarted the server.
-    fn not_in_force(&self, pending: &[String], why: &str) -> TreatmentError {
+    /// step then stays, and is done once someone restarted the server. `hint` continues "which ...".
+    fn not_in_force(&self, pending: &[String], hint: &str) -> TreatmentError {
         TreatmentError::Refused(format!(
-            "{} in postgresql.auto.conf is restored, but the server runs with the former value of {} until it is restarted, which pgio cannot do ({why}): restart it, then rerun `pgio undo`",
+            "{} in postgresql.auto.conf is restored, but the server runs with the former value of {} until it is restarted, which {hint}",
             self.name,
             pending.join(", ")
         ))
@@ -274,10 +303,15 @@ mod tests {
         }
     }
 
+    fn step(name: &str, prior: Option<&str>, ours: &str, restart: Restart) -> SettingStep {
+        let value = ours.to_owned();
+        let ours = AppliedSetting { value, file: None, restart, together: Vec::new() };
+        SettingStep { name: name.to_owned(), prior: prior.map(str::to_owned), ours }
+    }
+
     /// The undo of `max_connections = 50` while sessions are refused.
     fn undo(server: &mut DownServer, accepts_any_timeline: bool) -> Result<Undone, TreatmentError> {
-        let ours = AppliedSetting { value: "50".to_owned(), file: None, restart: Restart::ForAll };
-        let step = SettingStep { name: "max_connections".to_owned(), prior: None, ours };
+        let step = step("max_connections", None, "50", Restart::ForAll);
         in_context_of_refused(server, |context| {
             context.changed.accepts_any_timeline = accepts_any_timeline;
             step.undo(context, OnConflict::Ask)
@@ -287,9 +321,7 @@ mod tests {
     #[test]
     fn a_line_of_ours_is_not_taken_for_a_prior_one_with_other_blanks() {
         let owner = |name: &str, [prior, ours]: [&str; 2], found: &str| {
-            let value = ours.to_owned();
-            let ours = AppliedSetting { value, file: None, restart: Restart::OfItsOwn };
-            let step = SettingStep { name: name.to_owned(), prior: Some(prior.to_owned()), ours };
+            let step = step(name, Some(prior), ours, Restart::OfItsOwn);
             step.compare(Some(found), OnConflict::Keep).unwrap()
         };
         let prefix = |found: &str| owner("log_line_prefix", ["%m [%p] ", "%m[%p]"], found);
@@ -305,10 +337,7 @@ mod tests {
 
     #[test]
     fn a_line_is_undone_although_its_value_is_not_shown() {
-        let ours =
-            AppliedSetting { value: "5min".to_owned(), file: None, restart: Restart::OfItsOwn };
-        let prior = Some("10min".to_owned());
-        let step = SettingStep { name: "checkpoint_timeout".to_owned(), prior, ours };
+        let step = step("checkpoint_timeout", Some("10min"), "5min", Restart::OfItsOwn);
         let is_undone = |setting: &str, source: &str| {
             let found = SettingDescription {
                 setting: setting.to_owned(),
@@ -322,6 +351,19 @@ mod tests {
         assert!(is_undone("600", "configuration file"));
         assert!(!is_undone("300", "configuration file"), "not loaded yet");
         assert!(is_undone("1800", "command line") && is_undone("300", "command line"));
+    }
+
+    #[test]
+    fn what_someone_else_prepared_is_told_from_the_settings_of_the_condition() {
+        let names = |all: &[&str]| -> Vec<String> { all.iter().map(|s| (*s).into()).collect() };
+        let pending = || names(&["max_connections", "max_worker_processes", "wal_level"]);
+        let mut step = step("wal_level", None, "logical", Restart::ForAll);
+        assert_eq!(step.split_pending(pending()), (pending(), Vec::new()), "unknown");
+        step.ours.together = names(&["wal_level", "max_connections"]);
+        let ours = names(&["max_connections", "wal_level"]);
+        let foreign = names(&["max_worker_processes"]);
+        assert_eq!(step.split_pending(pending()), (ours, foreign.clone()));
+        assert_eq!(step.split_pending(foreign.clone()), (Vec::new(), foreign));
     }
 
     #[test]

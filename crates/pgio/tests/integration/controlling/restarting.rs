@@ -1,5 +1,5 @@
-//! A user's server that never ran with the changed lines, or was restarted since, is not restarted by an undo. Short,
-//! since that is its only subject.
+//! A user's server that never ran with the changed lines, was restarted since, or has settings that someone prepared is
+//! not restarted by an undo.
 
 use super::{Managed, QUICK, REFUSED, killed_with_a_restart};
 use crate::fixture::connect;
@@ -51,5 +51,33 @@ fn a_server_that_runs_with_its_prior_settings_again_is_not_restarted() {
     dir.pgio(&["undo"]).expect(0, &["Restored max_connections: absent"]);
     assert_eq!(server.process(), first, "it was not restarted");
     assert_eq!(show(&server.dsn(), "max_connections"), "100");
+    assert!(dir.journals().is_empty());
+}
+
+#[test]
+fn an_undo_puts_nothing_in_force_that_someone_prepared_meanwhile() {
+    let server = Managed::start("");
+    let (dsn, other) = (server.dsn(), "max_worker_processes");
+    let dir = killed_with_a_restart(&server);
+    let first = server.process();
+    alter_system(&dsn, other, Some("9"));
+    for _ in 0..2 {
+        let expected = ["Still in place: max_connections", "prepared", "(max_worker_processes)"];
+        dir.pgio(&["undo"]).expect(6, &expected);
+        assert_eq!(server.process(), first, "it was not restarted");
+        assert_eq!(auto_conf(&dsn, "max_connections"), None);
+        assert_eq!((show(&dsn, "max_connections").as_str(), dir.journals().len()), ("50", 1));
+    }
+    dir.pgio(&["undo", "--restore"]).expect(0, &["Restored max_connections: absent"]);
+    assert_eq!(show(&dsn, "max_connections"), "100");
+    assert_eq!(show(&dsn, other), "9");
+    assert!(dir.journals().is_empty());
+
+    let dir = killed_with_a_restart(&server);
+    let first = server.process();
+    alter_system(&dsn, other, None);
+    dir.pgio(&["undo", "--keep"]).expect(0, &["Kept max_connections as it is now"]);
+    assert_eq!(server.process(), first, "it was not restarted");
+    assert_eq!(auto_conf(&dsn, "max_connections"), None);
     assert!(dir.journals().is_empty());
 }
