@@ -114,7 +114,7 @@ impl Recorder<'_> {
             warnings.push(Warning::new(
                 "the server was not observed",
                 format!("it does not have {SESSIONS} connections to spare"),
-                "raise max_connections or use fewer sessions",
+                "raise max_connections or CONNECTION LIMIT of role or database, or use fewer sessions",
             ));
         }
         Recorder { sources, hosts, server, waits, opened: None, closed: None, warnings }

@@ -56,7 +56,7 @@ pub use participants::{Generator, Part, Participants, Remote, Setup};
 use pgio_results::model::{Check, DatasetInfo, WorkloadInfo};
 pub use plan::SHORTEST_TURN;
 pub use pool::SessionPool;
-pub use room::{wait_for_declared_room, wait_for_room};
+pub use room::{NeededSessions, wait_for_declared_room, wait_for_room};
 pub use slice::Totals;
 pub use weave::{WeavePlan, WovenCondition, WovenFailure, WovenOutcome};
 

@@ -10,6 +10,8 @@ mod error;
 mod node;
 mod replication;
 
+use std::{fmt, iter};
+
 use postgres::error::SqlState;
 use postgres::{Client, GenericClient};
 
@@ -136,8 +138,53 @@ pub fn inspect(client: &mut Client, target: &str) -> Result<Server, ServerError>
     Ok(Server { info, schema: row.get(6), is_superuser: row.get(7), warnings })
 }
 
+/// What limits connections.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ConnectionLimit {
+    /// max_connections, less the reserved ones.
+    Server,
+    /// CONNECTION LIMIT of the session's role, by its name.
+    Role(String),
+    /// CONNECTION LIMIT of the session's database, by its name.
+    Database(String),
+}
+
+impl ConnectionLimit {
+    /// Returns what has the limit.
+    pub fn holder(&self) -> &'static str {
+        match self {
+            ConnectionLimit::Server => "server",
+            ConnectionLimit::Role(_) => "role",
+            ConnectionLimit::Database(_) => "database",
+        }
+    }
+}
+
+/// What to raise.
+impl fmt::Display for ConnectionLimit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            ConnectionLimit::Server => f.write_str("max_connections"),
+            ConnectionLimit::Role(name) => {
+                write!(f, "CONNECTION LIMIT of role {name} (ALTER ROLE)")
+            }
+            ConnectionLimit::Database(name) => {
+                write!(f, "CONNECTION LIMIT of database {name} (ALTER DATABASE)")
+            }
+        }
+    }
+}
+
+/// Connections that a limit leaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FreeConnections {
+    pub limit: ConnectionLimit,
+    pub max: i64,
+    pub free: i64,
+}
+
 /// Connections of a server, and the settings that limit them.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone)]
 pub struct Connections {
     pub max: i64,
     /// For superusers only.
@@ -145,6 +192,8 @@ pub struct Connections {
     /// For members of pg_use_reserved_connections only, from PostgreSQL 16 on.
     pub reserved: i64,
     pub used: i64,
+    /// Those of the session's role and database, where they have a limit that applies to the role.
+    pub limited: Vec<FreeConnections>,
 }
 
 impl Connections {
@@ -153,7 +202,7 @@ impl Connections {
         ["max_connections", "superuser_reserved_connections", "reserved_connections"];
 
     /// Returns them under other values of these settings.
-    pub fn under(self, settings: &[(&str, i64)]) -> Connections {
+    pub fn under(&self, settings: &[(&str, i64)]) -> Connections {
         let [max, superuser_reserved, reserved] = Self::SETTINGS;
         let value = |name: &str, present: i64| {
             settings.iter().find(|(set, _)| *set == name).map_or(present, |(_, value)| *value)
@@ -163,32 +212,46 @@ impl Connections {
             superuser_reserved: value(superuser_reserved, self.superuser_reserved),
             reserved: value(reserved, self.reserved),
             used: self.used,
+            limited: self.limited.clone(),
         }
     }
 
-    /// Returns those available to ordinary roles.
+    /// Returns those available to ordinary roles under each limit, the server's first.
+    pub fn under_each_limit(&self) -> Vec<FreeConnections> {
+        let free = self.max - self.superuser_reserved - self.reserved - self.used;
+        let limit = ConnectionLimit::Server;
+        let server = FreeConnections { limit, max: self.max, free: free.max(0) };
+        iter::once(server).chain(self.limited.iter().cloned()).collect()
+    }
+
+    /// Returns those under the limit that leaves the fewest.
+    pub fn scarcest(&self) -> FreeConnections {
+        let all = self.under_each_limit().into_iter();
+        all.min_by_key(|found| found.free).expect("the server's limit is always among them")
+    }
+
+    /// Returns those available to the session's role in its database.
     pub fn free(&self) -> i64 {
-        (self.max - self.superuser_reserved - self.reserved - self.used).max(0)
+        self.scarcest().free
     }
 }
 
-/// Without pg_read_all_stats, the type of other roles' sessions is hidden, but not their database and
-/// role: their parallel workers then count as connections, while autovacuum workers have no role.
+const CONNECTIONS: &str = include_str!("sql/connections.sql");
+
+/// Reads them for the role and the database of this session.
 pub fn connections(client: &mut impl GenericClient) -> Result<Connections, postgres::Error> {
-    let row = client.query_one(
-        "SELECT current_setting('max_connections')::bigint, \
-                current_setting('superuser_reserved_connections')::bigint, \
-                coalesce(current_setting('reserved_connections', true), '0')::bigint, \
-                (SELECT count(*) FROM pg_stat_activity \
-                 WHERE backend_type = 'client backend' \
-                    OR backend_type IS NULL AND datid IS NOT NULL AND usesysid IS NOT NULL)",
-        &[],
-    )?;
+    let row = client.query_one(CONNECTIONS, &[])?;
+    let left = |limit: ConnectionLimit, max: Option<i64>, used: i64| {
+        max.map(|max| FreeConnections { limit, max, free: (max - used).max(0) })
+    };
+    let role = left(ConnectionLimit::Role(row.get(4)), row.get(5), row.get(6));
+    let database = left(ConnectionLimit::Database(row.get(7)), row.get(8), row.get(9));
     Ok(Connections {
         max: row.get(0),
         superuser_reserved: row.get(1),
         reserved: row.get(2),
         used: row.get(3),
+        limited: role.into_iter().chain(database).collect(),
     })
 }
 

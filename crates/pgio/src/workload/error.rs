@@ -8,7 +8,7 @@ use std::io;
 use super::command::CommandError;
 use super::device::DeviceError;
 use super::drivers::DriverError;
-use crate::pg::server::ServerError;
+use crate::pg::server::{ConnectionLimit, ServerError};
 use crate::pg::words;
 use pgio_connect::{ConnectError, WireError};
 use pgio_mail::MailError;
@@ -18,9 +18,10 @@ pub enum EngineError {
     #[error("a session cannot connect")]
     Connect(#[source] ConnectError),
     #[error(
-        "{needed} sessions are needed, but the server has only {free} of {max} connections free: lower sessions (or NUM_SCHEMAS × NUM_THREADS), or raise max_connections"
+        "{needed} sessions are needed, but the {} has only {free} of {max} connections free: lower sessions (or NUM_SCHEMAS × NUM_THREADS), or raise {limit}",
+        .limit.holder()
     )]
-    TooFewConnections { needed: u32, free: i64, max: i64 },
+    TooFewConnections { needed: u32, free: i64, max: i64, limit: ConnectionLimit },
     #[error(
         "{needed} sessions need more open files than this process can open ({limit}): raise `ulimit -Hn`, or run fewer sessions"
     )]

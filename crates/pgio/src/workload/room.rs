@@ -1,4 +1,4 @@
-//! Checks, before any session connects, that the server and this process have room for all of them.
+//! Checks, before any session connects, that the server, the role, the database and this process have room for all.
 //!
 //! Otherwise the server would refuse the last of a thousand sessions after all others have connected.
 
@@ -11,30 +11,46 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use super::error::EngineError;
 use super::phase::TICK;
 use crate::host::stop::Stop;
-use crate::pg::server::{self, Connections};
+use crate::pg::server::{self, ConnectionLimit, Connections, FreeConnections};
 
 /// Time for a thousand sessions of an earlier trial to disappear.
 const END_TIMEOUT: Duration = Duration::from_secs(5);
 /// Open files per session: its socket, and the descriptors with which its driver waits.
 const DESCRIPTORS_PER_SESSION: u64 = 5;
 
+/// Sessions that need room besides the existing ones.
+#[derive(Debug, Clone, Copy)]
+pub struct NeededSessions {
+    /// Sessions of the admin session's role in its database.
+    pub own: u32,
+    /// Further sessions on the server. They may be of other roles and in other databases, so only the limit of the
+    /// server applies to them here; their own check comes before they connect.
+    pub beside: u32,
+}
+
+impl NeededSessions {
+    fn total(self) -> u32 {
+        self.own.saturating_add(self.beside)
+    }
+}
+
 /// Checks for room besides the existing sessions. Waits for a server that is still ending the sessions
 /// of the previous trial.
 pub fn wait_for_room(admin: &mut Client, needed: u32, stop: &Stop) -> Result<(), EngineError> {
-    wait_for_declared_room(admin, &[], needed, stop)
+    wait_for_declared_room(admin, &[], NeededSessions { own: needed, beside: 0 }, stop)
 }
 
 /// [`wait_for_room`] for a server as it will be under these values of [`Connections::SETTINGS`].
 pub fn wait_for_declared_room(
     admin: &mut Client,
     declared: &[(&str, i64)],
-    needed: u32,
+    sessions: NeededSessions,
     stop: &Stop,
 ) -> Result<(), EngineError> {
     let begun = Instant::now();
     loop {
-        match check_room(admin, declared, needed) {
-            Err(EngineError::TooFewConnections { max, .. })
+        match check_room(admin, declared, sessions) {
+            Err(EngineError::TooFewConnections { needed, max, .. })
                 if i64::from(needed) < max
                     && begun.elapsed() < END_TIMEOUT
                     && !stop.requested() =>
@@ -49,21 +65,27 @@ pub fn wait_for_declared_room(
 fn check_room(
     admin: &mut Client,
     declared: &[(&str, i64)],
-    needed: u32,
+    sessions: NeededSessions,
 ) -> Result<(), EngineError> {
     let found = server::connections(admin).map_err(|source| EngineError::Postgres {
         doing: "querying the free connections",
         source,
     })?;
-    check_free(found.under(declared), needed)?;
+    check_free(&found.under(declared), sessions)?;
+    let needed = sessions.total();
     raise_limit(u64::from(needed) * DESCRIPTORS_PER_SESSION)
         .map_err(|limit| EngineError::TooFewDescriptors { needed, limit })
 }
 
-fn check_free(connections: Connections, needed: u32) -> Result<(), EngineError> {
-    let free = connections.free();
-    if i64::from(needed) > free {
-        return Err(EngineError::TooFewConnections { needed, free, max: connections.max });
+fn check_free(connections: &Connections, sessions: NeededSessions) -> Result<(), EngineError> {
+    for FreeConnections { limit, max, free } in connections.under_each_limit() {
+        let needed = match limit {
+            ConnectionLimit::Server => sessions.total(),
+            ConnectionLimit::Role(_) | ConnectionLimit::Database(_) => sessions.own,
+        };
+        if i64::from(needed) > free {
+            return Err(EngineError::TooFewConnections { needed, free, max, limit });
+        }
     }
     Ok(())
 }
@@ -92,15 +114,48 @@ fn raise_limit(needed: u64) -> Result<(), u64> {
 mod tests {
     use super::*;
 
+    fn found(limited: &[FreeConnections]) -> Connections {
+        let limited = limited.to_vec();
+        Connections { max: 100, superuser_reserved: 3, reserved: 0, used: 7, limited }
+    }
+
+    #[test]
+    fn sessions_fit_under_the_limits_of_their_role_and_database() {
+        let role = ConnectionLimit::Role("app".to_owned());
+        let database = ConnectionLimit::Database("shop".to_owned());
+        let found = found(&[
+            FreeConnections { limit: role, max: 10, free: 9 },
+            FreeConnections { limit: database, max: 30, free: 5 },
+        ]);
+        assert_eq!(found.free(), 5);
+        let refusal = |own, beside| {
+            let checked = check_free(&found, NeededSessions { own, beside });
+            checked.map_or_else(|error| error.to_string(), |()| String::new())
+        };
+        // Background work may be of another role and in another database.
+        assert_eq!(refusal(5, 85), "");
+        let refused = [
+            (refusal(5, 86), "91 sessions", "server has only 90 of 100", "max_connections"),
+            (refusal(6, 0), "6 sessions", "database has only 5 of 30", "LIMIT of database shop"),
+            (refusal(10, 0), "10 sessions", "role has only 9 of 10", "LIMIT of role app"),
+        ];
+        for (text, sessions, free, raised) in refused {
+            let expected = format!("{sessions} are needed, but the {free} connections free: lower");
+            assert!(text.starts_with(&expected) && text.contains(raised), "{text}");
+        }
+    }
+
     #[test]
     fn sessions_fit_beside_those_that_are_there_and_those_that_are_reserved() {
-        let found = Connections { max: 100, superuser_reserved: 3, reserved: 0, used: 7 };
-        let free =
-            |declared: &[(&str, i64)], needed| match check_free(found.under(declared), needed) {
+        let found = found(&[]);
+        let free = |declared: &[(&str, i64)], own| {
+            let checked = check_free(&found.under(declared), NeededSessions { own, beside: 0 });
+            match checked {
                 Ok(()) => None,
                 Err(EngineError::TooFewConnections { free, max, .. }) => Some((free, max)),
                 Err(other) => panic!("{other}"),
-            };
+            }
+        };
         assert_eq!((free(&[], 90), free(&[], 91)), (None, Some((90, 100))));
         // A condition lowers or raises the limit.
         let small = [("max_connections", 50)];

@@ -125,6 +125,35 @@ fn run_refuses_more_data_or_sessions_than_there_are() {
 }
 
 #[test]
+fn run_refuses_more_sessions_than_role_or_database_may_have() {
+    for major in [INSTALLED, NEWEST] {
+        let db = TestDatabase::new(major);
+        db.load(1, "8M");
+        let few = db.new_role("few", "CONNECTION LIMIT 5");
+        let (role, database) = (&few.user, &db.database);
+        db.client().batch_execute(&format!("GRANT SELECT ON pgio1 TO {role}")).unwrap();
+        let run = ["run", "--run-time", "200ms", "--num-threads"];
+        let refused = |limit: &str| {
+            few.pgio(&[&run[..], &["5"]].concat()).assert_refused(
+                REFUSED,
+                &["5 sessions are needed", " of 5 connections free", "CONNECTION LIMIT", limit],
+            );
+        };
+        // The admin session is one of the five.
+        refused(&format!("role {role} (ALTER ROLE)"));
+        few.succeed(&[&run[..], &["3"]].concat());
+
+        let moved = format!(
+            "ALTER ROLE {role} CONNECTION LIMIT -1; ALTER DATABASE {database} CONNECTION LIMIT 5"
+        );
+        db.client().batch_execute(&moved).unwrap();
+        refused(&format!("database {database} (ALTER DATABASE)"));
+        // Superusers are exempt.
+        db.succeed(&[&run[..], &["8"]].concat());
+    }
+}
+
+#[test]
 fn run_refuses_altered_tables_and_names_the_fault() {
     let db = TestDatabase::new(INSTALLED);
     let run = || unchanged(&db, &["run", "--num-schemas", "2", "--run-time", "1"]);

@@ -21,8 +21,8 @@ use crate::host::LOCAL;
 use crate::host::stop::Stop;
 use crate::pg::server::{self, Server};
 use crate::treatment::Resource;
-use crate::workload;
 use crate::workload::command::LastSetup;
+use crate::workload::{self, NeededSessions};
 
 /// Prepares the work that runs beside a judged workload; a private server is loaded, unless the judged
 /// workload or other background work has its data set there.
@@ -108,7 +108,10 @@ fn check_room(
     let apart = job.experiment.conditions.iter().filter(runs_apart);
     let needed = apart.map(|c| connections_beside(all, &c.name, &last.server)).max().unwrap_or(0);
     // The trial has one admin session there instead of this one.
-    let room = workload::wait_for_room(admin, needed.saturating_sub(1), stop);
+    let total = needed.saturating_sub(1);
+    let own = last.connections.saturating_sub(1).min(total);
+    let sessions = NeededSessions { own, beside: total - own };
+    let room = workload::wait_for_declared_room(admin, &[], sessions, stop);
     room.map_err(|source| LiveError::BackgroundRoom {
         name: last.spec.work.name.clone(),
         source: Box::new(source),

@@ -18,7 +18,7 @@ use crate::host::Hosts;
 use crate::host::stop::Stop;
 use crate::pg::server::Connections;
 use crate::treatment::{self, Prepared, Resource, Touch, Treatment, TreatmentError, Treatments};
-use crate::workload::{self, SessionSettings};
+use crate::workload::{self, NeededSessions, SessionSettings};
 use pgio_results::sweep::Cell;
 
 /// A condition at a point of the sweep, ready to run; the A/A twin is a cell of its own.
@@ -186,7 +186,7 @@ fn check_room(
     // A value that only the server can read shows in the trials.
     let Some(declared) = declared_limits(&cell.treatments) else { return Ok(()) };
     let beside = connections_beside(neighbors, &cell.cell.condition, &target.identity);
-    let needed = target.workloads[cell.work].connections().saturating_add(beside);
+    let needed = NeededSessions { own: target.workloads[cell.work].connections(), beside };
     let room = workload::wait_for_declared_room(&mut target.admin, &declared, needed, stop);
     room.map_err(|source| LiveError::Room {
         condition: cell.title.clone(),

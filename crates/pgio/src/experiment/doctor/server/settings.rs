@@ -8,7 +8,7 @@ use crate::config::Layer;
 use crate::config::kinds::Sessions;
 use crate::experiment::doctor::subject::{Subject, Work};
 use crate::pg::clock::{self, SLOW_CLOCK};
-use crate::pg::server;
+use crate::pg::server::{self, FreeConnections};
 use pgio_results::Check;
 use pgio_results::units::{exact_duration, human};
 
@@ -32,9 +32,8 @@ pub(super) fn judge(subject: &Subject, row: &Row, client: &mut Client) -> Vec<Ch
         check_checkpoints(&wal, subject.longest(), subject.writes()),
         check_autovacuum(row.get("autovacuum"), row.get("vacuum_workers")),
     ];
-    checks.extend(
-        server::connections(client).ok().map(|found| check_connections(sessions, found.free())),
-    );
+    let connections = server::connections(client).ok();
+    checks.extend(connections.map(|found| check_connections(sessions, &found.scarcest())));
     checks.extend(clock::reading(client).map(|cost| check_clock(cost, row.get("track_io_timing"))));
     checks
 }
@@ -108,14 +107,14 @@ fn count_sessions(work: &Work) -> u64 {
     }
 }
 
-fn check_connections(sessions: u64, free: i64) -> Check {
+fn check_connections(sessions: u64, found: &FreeConnections) -> Check {
     const ID: &str = "connections";
     let needed = sessions + OWN_CONNECTIONS;
-    let text = format!("{free} are free, {needed} are needed");
-    if i64::try_from(needed).is_ok_and(|needed| needed <= free) {
+    let text = format!("{} are free, {needed} are needed", found.free);
+    if i64::try_from(needed).is_ok_and(|needed| needed <= found.free) {
         Check::ok(ID, text)
     } else {
-        Check::invalid(ID, text, "raise max_connections, or use fewer sessions")
+        Check::invalid(ID, text, format!("raise {}, or use fewer sessions", found.limit))
     }
 }
 
@@ -138,6 +137,7 @@ fn check_clock(cost: Duration, track_io_timing: bool) -> Check {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::pg::server::ConnectionLimit;
     use pgio_results::CheckVerdict::{Invalid, Ok as Fine, Warning};
 
     const WAL: CheckpointSettings =
@@ -159,8 +159,14 @@ mod tests {
     fn missing_durability_and_connections_are_invalid() {
         assert_eq!(check_durability(&["fsync"]).verdict, Invalid);
         assert_eq!(check_durability(&[]).verdict, Fine);
-        assert_eq!(check_connections(10, 13).verdict, Invalid);
-        assert_eq!(check_connections(10, 14).verdict, Fine);
+        let connections = |free| {
+            let limit = ConnectionLimit::Role("app".to_owned());
+            check_connections(10, &FreeConnections { limit, max: 20, free })
+        };
+        let few = connections(13);
+        assert_eq!(few.verdict, Invalid);
+        assert!(few.remedy.starts_with("raise CONNECTION LIMIT of role app"), "{}", few.remedy);
+        assert_eq!(connections(14).verdict, Fine);
     }
 
     #[test]
