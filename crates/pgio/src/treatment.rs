@@ -51,7 +51,7 @@ pub use kinds::{KINDS, is_workload_table, names, parse};
 pub(crate) use postgres::SYNCHRONOUS;
 pub use record::Record;
 pub use resource::{Resource, Touch};
-pub use step::{OnConflict, REWRITTEN, Step, Undone};
+pub use step::{OnConflict, RESTART_LEFT, REWRITTEN, Step, Undone};
 pub use undo_all::{Blocker, Remaining, Restored, UndoReport, Unreachable, undo_all};
 
 #[cfg(test)]

@@ -46,7 +46,10 @@ pub const CODES: &[(u8, &str)] = &[
         TRIAL,
         "run: the trial failed or is invalid; compare: a condition has no valid trial, or the run gave up; the message or trials.jsonl has the reason",
     ),
-    (UNFINISHED, "an interrupted run, or an undo, left changes in place: run `pgio undo` first"),
+    (
+        UNFINISHED,
+        "an interrupted run, or an undo, left changes in place: run `pgio undo` first; or another run is changing the server: wait for it",
+    ),
     (FILES, "files cannot be read or written"),
     (
         WORSE,

@@ -7,7 +7,7 @@ use super::exit::{Failure, Outcome};
 use super::output;
 use crate::experiment::state;
 use crate::experiment::undo::{self, UndoEvent, UndoSummary};
-use crate::treatment::{self, OnConflict, REWRITTEN, Restored, UndoReport, Undone};
+use crate::treatment::{self, OnConflict, RESTART_LEFT, REWRITTEN, Restored, UndoReport, Undone};
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
@@ -77,6 +77,7 @@ fn print_report(report: &UndoReport, server: &str) {
             }
             Undone::Restored | Undone::RestoredNotAwaited => format!("Restored {step}: {prior}."),
             Undone::Rewritten => format!("Restored {step}: {prior}; {REWRITTEN}."),
+            Undone::RestartLeft => format!("Restored {step}: {prior}; {RESTART_LEFT}."),
             Undone::Kept => format!("Kept {} as it is now.", step.what),
         };
         output::line(&printable::line(&text));

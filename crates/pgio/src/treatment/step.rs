@@ -83,6 +83,10 @@ impl OnConflict {
 /// Explains [`Undone::Rewritten`].
 pub const REWRITTEN: &str = "postgresql.auto.conf holds the same settings but is not byte for byte as it was: ALTER SYSTEM keeps no comments, and lines are not moved that this role may not change, that may hold a password, or that are a list that ALTER SYSTEM would change";
 
+/// Explains [`Undone::RestartLeft`].
+pub const RESTART_LEFT: &str =
+    "the server runs with the condition's value until someone restarts it";
+
 /// The result of undoing a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Undone {
@@ -91,6 +95,8 @@ pub enum Undone {
     RestoredNotAwaited,
     /// Restored, and the rest of the file has the same content in another spelling.
     Rewritten,
+    /// Restored, but the server runs with the changed value until someone restarts it.
+    RestartLeft,
     /// The current value was kept, or there was nothing to undo.
     Kept,
 }

@@ -88,7 +88,8 @@ impl Live<'_> {
             match undone {
                 Undone::RestoredNotAwaited => (self.observe)(Event::Warns(&not_awaited(step))),
                 Undone::Rewritten => (self.observe)(Event::Warns(&rewritten(step))),
-                Undone::Restored | Undone::Kept => {}
+                // Nothing is kept without a user who asked for it.
+                Undone::Restored | Undone::Kept | Undone::RestartLeft => {}
             }
         }
         in_force.clear();

@@ -1,7 +1,7 @@
 //! Checks of a DRBD resource before anything is changed: the roles of the nodes, the quorum, and that the server's
 //! data lies on the resource.
 
-use super::node::{Node, Snapshot};
+use super::node::Node;
 use super::requested::RequestedState;
 use super::step::{Change, DISCONNECTED, connection_of};
 use crate::host::drbd;
@@ -12,14 +12,12 @@ use crate::treatment::error::TreatmentError;
 
 /// The server's node is the first.
 pub(super) fn roles(requested: &RequestedState, nodes: &[Node]) -> Result<(), TreatmentError> {
+    quorum(requested, nodes)?;
     for (at, node) in nodes.iter().enumerate() {
         let seen = node.snapshot(&requested.resource)?;
         let host = &node.name;
         if seen.config.connections.len() > 1 {
             return Err(requested.refused("has more than one peer; pgio supports two nodes"));
-        }
-        if at == 0 {
-            quorum(requested, host, &seen)?;
         }
         let role = seen.states.first().map_or("", |s| s.role.as_str());
         let (expected, whose) =
@@ -55,21 +53,22 @@ pub(super) fn roles(requested: &RequestedState, nodes: &[Node]) -> Result<(), Tr
     Ok(())
 }
 
-/// Refuses to disconnect the server's node, or to connect it, which an undo would revert, if it requires a quorum.
-/// Whether it keeps the quorum without its peer depends on the value and on the version of the module.
-pub(super) fn quorum(
-    requested: &RequestedState,
-    host: &str,
-    seen: &Snapshot,
-) -> Result<(), TreatmentError> {
-    let mut changes = requested.needed_changes(true, seen).into_iter();
-    let changes_it = changes.any(|(change, _)| matches!(change, Change::Connection { .. }));
-    match seen.config.quorum() {
-        Some(quorum) if changes_it => Err(requested.refused(format!(
-            "has quorum {quorum} on host {host}, so pgio does not change its connection: without the peer, I/O of the server might be suspended or fail; set quorum to off in the resource's options for the experiment"
-        ))),
-        _ => Ok(()),
+/// Refuses to disconnect the nodes, or to connect them, which an undo would revert, if the server's node requires a
+/// quorum. Whether it keeps that without its peer depends on the value and on the version of the module.
+pub(super) fn quorum(requested: &RequestedState, nodes: &[Node]) -> Result<(), TreatmentError> {
+    let Some(server) = nodes.first() else { return Ok(()) };
+    let config = server.snapshot(&requested.resource)?.config;
+    let Some(quorum) = config.quorum() else { return Ok(()) };
+    for (at, node) in nodes.iter().enumerate() {
+        let needed = requested.needed_changes(at == 0, &node.snapshot(&requested.resource)?);
+        if needed.iter().any(|(change, _)| matches!(change, Change::Connection { .. })) {
+            return Err(requested.refused(format!(
+                "has quorum {quorum} on host {}, so pgio does not change its connection: without the peer, I/O of the server might be suspended or fail; set quorum to off in the resource's options for the experiment",
+                server.name
+            )));
+        }
     }
+    Ok(())
 }
 
 /// The peer's copy of the data, for treatments of its disk.

@@ -1,8 +1,8 @@
 //! Against a node that behaves as module 8.4 does; the real one is in the lab. Long, since every test needs
-//! that node, which is the first hundred lines. Next: `evidence` for what is
+//! that node, which is the first hundred lines. Next: `both_nodes` for what is
 //! read, `judged` for what a trial's record proves.
 
-mod evidence;
+mod both_nodes;
 mod judged;
 
 use std::os::unix::process::ExitStatusExt;
@@ -36,6 +36,7 @@ struct Fake {
     congested: bool,
     resyncing: bool,
     role: &'static str,
+    quorum: &'static str,
     net: Options,
     disk: Options,
     changes: Vec<String>,
@@ -63,6 +64,7 @@ impl Fake {
             congested: false,
             resyncing: false,
             role: "Primary",
+            quorum: "off",
             net: configured(),
             disk: options(&[("al-extents", "1237"), ("disk-flushes", "yes")]),
             changes: Vec::new(),
@@ -76,9 +78,10 @@ impl Fake {
         };
         let net = if self.connected { section("net", &self.net) } else { String::new() };
         let disk = section("disk", &self.disk);
+        let quorum = section("options", &options(&[("quorum", self.quorum)]));
         format!(
             "resource mail {{ _this_host {{ volume 0 {{ device minor 1; }} }} }}\n\
-             resource pgio {{ {net} _this_host {{ volume 0 {{ device minor 0; disk \"/dev/sdb\"; {disk} }} }} }}"
+             resource pgio {{ {quorum} {net} _this_host {{ volume 0 {{ device minor 0; disk \"/dev/sdb\"; {disk} }} }} }}"
         )
     }
 
@@ -286,22 +289,6 @@ fn a_node_that_changed_its_role_is_not_connected() {
     there.0.lock().unwrap().role = "Primary";
     assert_eq!(undo(OnConflict::Ask).unwrap(), Undone::Restored);
     assert!(there.0.lock().unwrap().connected);
-}
-
-#[test]
-fn the_connection_of_a_resource_with_quorum_is_not_changed() {
-    for connected in [true, false] {
-        let (node, _) = node(Fake { connected, ..Fake::new() });
-        let mut seen = node.snapshot("pgio").unwrap();
-        let mut check = |quorum: &str, requested: bool| {
-            seen.config.options.insert("quorum".to_owned(), quorum.to_owned());
-            checks::quorum(&asked(requested, None), "db1", &seen).map_err(|e| e.to_string())
-        };
-        assert_eq!(check("majority", connected), Ok(()), "nothing to change");
-        assert_eq!(check("off", !connected), Ok(()));
-        let why = check("majority", !connected).unwrap_err();
-        assert!(why.starts_with("DRBD resource `pgio` has quorum majority on host db1"), "{why}");
-    }
 }
 
 /// Everything at once, and with values that no configuration has.

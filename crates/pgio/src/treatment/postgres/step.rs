@@ -113,7 +113,7 @@ impl Step for SettingStep {
                 self.not_in_force(&pending, &hint)
             })?;
             if !restarts {
-                return Ok(Undone::Kept);
+                return Ok(Undone::RestartLeft);
             }
         }
         context.restart_server("a setting").map(|()| undone)

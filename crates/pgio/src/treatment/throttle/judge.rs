@@ -4,8 +4,8 @@
 //! compared with the limit; an empty flush counts as a write. It grants requests by slices of a tenth of
 //! a second, and after sparse work three slices' at once. Measured on a loop device (Linux 6.18), in
 //! seconds of the limit's requests in excess of a span's share: under steady demand at most 0.10, on a
-//! busy machine 0.18, and over long spans within 0.2 %; when sparse work becomes dense, 0.25 over 50 ms
-//! and 0.21 over 0.1 s and longer. With cgroup v2 flushes are charged to no group (seen on Linux 6.1: 200 writes/s
+//! busy machine 0.18, and over long spans within 0.2 %; when sparse work becomes dense, 0.25 over 50 ms,
+//! 0.21 over 0.1 s and longer, and on a busy machine 0.24. With cgroup v2 flushes are charged to no group (seen on Linux 6.1: 200 writes/s
 //! and as many flushes), so they are allowed for.
 
 use super::limits::{Limits, format_value};

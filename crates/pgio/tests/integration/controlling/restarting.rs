@@ -76,7 +76,8 @@ fn an_undo_puts_nothing_in_force_that_someone_prepared_meanwhile() {
     let dir = killed_with_a_restart(&server);
     let first = server.process();
     alter_system(&dsn, other, None);
-    dir.pgio(&["undo", "--keep"]).expect(0, &["Kept max_connections as it is now"]);
+    let expected = ["Restored max_connections: absent", "until someone restarts it"];
+    dir.pgio(&["undo", "--keep"]).expect(0, &expected);
     assert_eq!(server.process(), first, "it was not restarted");
     assert_eq!(auto_conf(&dsn, "max_connections"), None);
     assert!(dir.journals().is_empty());

@@ -1,4 +1,4 @@
-//! What is read from both nodes.
+//! What is read from both nodes, and what is refused because of either.
 
 use super::*;
 
@@ -41,4 +41,25 @@ fn a_resync_counts_only_where_disks_must_be_in_sync() {
     assert!(broken(Disks::Any).is_empty());
     there.0.lock().unwrap().net.insert("protocol".to_owned(), "A".to_owned());
     assert_eq!(broken(Disks::Any), ["protocol of DRBD pgio on host db1"]);
+}
+
+#[test]
+fn the_connection_of_a_resource_with_quorum_is_not_changed() {
+    let check = |quorum: &'static str, server: Fake, peer_is_alone: bool, requested: bool| {
+        let peer = Fake { connected: !peer_is_alone, ..Fake::new() };
+        let nodes = [node(Fake { quorum, ..server }).0, node(peer).0];
+        checks::quorum(&asked(requested, None), &nodes).map_err(|error| error.to_string())
+    };
+    let refused = |server: &Fake, peer_is_alone: bool, requested: bool| {
+        let why = check("majority", server.clone(), peer_is_alone, requested).unwrap_err();
+        assert!(why.starts_with("DRBD resource `pgio` has quorum majority on host db1"), "{why}");
+        assert_eq!(check("off", server.clone(), peer_is_alone, requested), Ok(()));
+    };
+    let (connected, alone) = (Fake::new(), Fake { connected: false, ..Fake::new() });
+    assert_eq!(check("majority", connected.clone(), false, true), Ok(()), "nothing to change");
+    assert_eq!(check("majority", alone.clone(), true, false), Ok(()), "nothing to change");
+    refused(&connected, false, false);
+    refused(&alone, false, true);
+    // The server's node waits already, and the peer is to connect.
+    refused(&Fake { refused: true, ..connected }, true, true);
 }
