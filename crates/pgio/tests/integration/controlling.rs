@@ -23,7 +23,7 @@ use crate::fixture::{INSTALLED, connect};
 use crate::killing::kills;
 use crate::timing;
 use crate::workdir::{
-    Workdir, active_sessions, alter_system, auto_conf, experiment_on, failed_checks, show,
+    Workdir, active_sessions, alter_system, auto_conf, experiment_on, failed_checks, show, shows,
     wait_until,
 };
 
@@ -260,11 +260,7 @@ fn undo_starts_a_stopped_server() {
         &[("b", "max_connections = 50")],
     );
     let mut running = dir.start_compare(&text);
-    running.wait_until("in force", || {
-        let open = postgres::Client::connect(&server.dsn(), postgres::NoTls);
-        let shown = open.and_then(|mut client| client.query_one("SHOW max_connections", &[]));
-        shown.is_ok_and(|row| row.get::<_, &str>(0) == "50")
-    });
+    running.wait_until("in force", || shows(&server.dsn(), "max_connections", "50"));
     running.kill();
     server.stop();
     dir.pgio(&["undo"]).expect(0, &["Restored max_connections: absent"]);
@@ -288,11 +284,7 @@ fn killed_with_a_restart(server: &Managed) -> Workdir {
     let keys = "blocks = 1\nduration = \"60s\"\naa = false";
     let condition = [("b", "max_connections = 50, work_mem = \"7MB\"")];
     let mut running = dir.start_compare(&experiment_on(&server.target(), keys, "", &condition));
-    running.wait_until("in force", || {
-        let open = postgres::Client::connect(&server.dsn(), postgres::NoTls);
-        let shown = open.and_then(|mut client| client.query_one("SHOW max_connections", &[]));
-        shown.is_ok_and(|row| row.get::<_, &str>(0) == "50")
-    });
+    running.wait_until("in force", || shows(&server.dsn(), "max_connections", "50"));
     running.kill();
     dir
 }

@@ -26,7 +26,7 @@ use crate::examples;
 use crate::fixture::is_installed;
 use crate::killing::kills;
 use crate::workdir::{
-    NEIGHBOR_CHECKS, Running, Workdir, active_sessions, failed_checks, tolerate, wait_until,
+    NEIGHBOR_CHECKS, Running, Workdir, failed_checks, is_at_work, tolerate, wait_until,
 };
 
 /// mkfs.xfs makes none below 300 MiB.
@@ -98,7 +98,7 @@ impl Disk {
         let mut running = dir.start_compare(&self.experiment(LONG, &[("changed", &body)]));
         running.wait_until("in force", || self.state().contains(shown));
         let dsn = self.server.dsn();
-        running.wait_until("at work", || is_up(&dsn) && active_sessions(&dsn) > 0);
+        running.wait_until("at work", || is_at_work(&dsn));
         running
     }
 

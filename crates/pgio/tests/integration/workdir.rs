@@ -10,6 +10,8 @@ use std::process::{Child, Command, ExitStatus, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use postgres::types::FromSqlOwned;
+use postgres::{Client, NoTls};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 use tempfile::TempDir;
@@ -265,6 +267,22 @@ pub(crate) fn experiment_on(
     text
 }
 
+/// Whether a server that may be restarting shows this value.
+pub(crate) fn shows(conninfo: &str, setting: &str, value: &str) -> bool {
+    ask::<String>(conninfo, &format!("SHOW {setting}")).as_deref() == Some(value)
+}
+
+/// Whether pgio has sessions inside a slice on a server that may be restarting.
+pub(crate) fn is_at_work(conninfo: &str) -> bool {
+    ask::<i64>(conninfo, &sessions_sql(IN_A_SLICE)).is_some_and(|sessions| sessions > 0)
+}
+
+/// `None` without an answer.
+fn ask<T: FromSqlOwned>(conninfo: &str, sql: &str) -> Option<T> {
+    let mut client = Client::connect(conninfo, NoTls).ok()?;
+    client.query_one(sql, &[]).ok()?.try_get(0).ok()
+}
+
 pub(crate) fn show(conninfo: &str, setting: &str) -> String {
     connect(conninfo).query_one(&format!("SHOW {setting}"), &[]).unwrap().get(0)
 }
@@ -294,19 +312,24 @@ pub(crate) fn pgio_sessions(conninfo: &str) -> i64 {
 
 /// Counts the sessions inside a slice; without a warm-up, the window is open then.
 pub(crate) fn active_sessions(conninfo: &str) -> i64 {
-    pgio_sessions_where(conninfo, "state = 'active' AND query LIKE '%DO $pgio$%'")
+    pgio_sessions_where(conninfo, IN_A_SLICE)
 }
+
+const IN_A_SLICE: &str = "state = 'active' AND query LIKE '%DO $pgio$%'";
 
 pub(crate) fn sessions_waiting_for_standby(conninfo: &str) -> i64 {
     pgio_sessions_where(conninfo, "wait_event = 'SyncRep'")
 }
 
 fn pgio_sessions_where(conninfo: &str, filter: &str) -> i64 {
-    let sql = format!(
+    connect(conninfo).query_one(&sessions_sql(filter), &[]).unwrap().get(0)
+}
+
+fn sessions_sql(filter: &str) -> String {
+    format!(
         "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() \
          AND application_name LIKE 'pgio:%' AND {filter}"
-    );
-    connect(conninfo).query_one(&sql, &[]).unwrap().get(0)
+    )
 }
 
 /// The checks of a stored trial that did not pass, by their ids.

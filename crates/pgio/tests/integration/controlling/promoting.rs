@@ -6,7 +6,8 @@ use std::fs;
 use super::{Managed, change_journal, killed_with_a_restart};
 use crate::fixture::connect;
 use crate::workdir::{
-    Workdir, active_sessions, alter_system, auto_conf, experiment_on, show, wait_until,
+    Workdir, active_sessions, alter_system, auto_conf, experiment_on, is_at_work, show, shows,
+    wait_until,
 };
 
 /// A server and a standby that streams from it.
@@ -83,10 +84,8 @@ fn a_former_primary_is_not_started_beside_a_promoted_standby() {
     let dir = Workdir::new();
     let text = experiment_on(&target, keys, "", &[("b", "max_connections = 50")]);
     let mut running = dir.start_compare(&text);
-    running.wait_until("in the window", || {
-        let open = postgres::Client::connect(&old, postgres::NoTls);
-        open.is_ok() && show(&old, "max_connections") == "50" && active_sessions(&old) > 0
-    });
+    running
+        .wait_until("in the window", || shows(&old, "max_connections", "50") && is_at_work(&old));
     let file = || fs::read_to_string(server.data().join("postgresql.auto.conf")).unwrap();
     assert!(file().contains("max_connections"));
     standby.promote();
