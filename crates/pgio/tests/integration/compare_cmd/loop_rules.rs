@@ -112,7 +112,7 @@ fn blocks_are_added_until_the_intervals_are_narrow_or_the_limit_is_reached() {
         let dir = Workdir::new();
         // Other tests' dirty pages would make each CHECKPOINT longer than the windows.
         let keys =
-            format!("duration = \"100ms\"\naa = false\nseed = 5\ncheckpoint = \"none\"\n{keys}");
+            format!("duration = \"300ms\"\naa = false\nseed = 5\ncheckpoint = \"none\"\n{keys}");
         let result = dir.compare(&experiment(&dsn, &keys, "", &conditions));
         (dir, result)
     };
