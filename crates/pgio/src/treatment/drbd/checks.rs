@@ -1,7 +1,7 @@
 //! Checks of a DRBD resource before anything is changed: the roles of the nodes, the quorum, and that the server's
 //! data lies on the resource.
 
-use super::node::Node;
+use super::node::{Node, Snapshot};
 use super::requested::RequestedState;
 use super::step::{Change, DISCONNECTED, connection_of};
 use crate::host::drbd;
@@ -12,9 +12,10 @@ use crate::treatment::error::TreatmentError;
 
 /// The server's node is the first.
 pub(super) fn roles(requested: &RequestedState, nodes: &[Node]) -> Result<(), TreatmentError> {
-    quorum(requested, nodes)?;
-    for (at, node) in nodes.iter().enumerate() {
-        let seen = node.snapshot(&requested.resource)?;
+    let snapshots = nodes.iter().map(|node| node.snapshot(&requested.resource));
+    let snapshots = snapshots.collect::<Result<Vec<_>, _>>()?;
+    quorum(requested, nodes, &snapshots)?;
+    for (at, (node, seen)) in nodes.iter().zip(&snapshots).enumerate() {
         let host = &node.name;
         if seen.config.connections.len() > 1 {
             return Err(requested.refused("has more than one peer; pgio supports two nodes"));
@@ -37,13 +38,8 @@ pub(super) fn roles(requested: &RequestedState, nodes: &[Node]) -> Result<(), Tr
         }
         // Both nodes wait for each other, as after a split brain or without a network.
         if requested.connected && seen.states.iter().any(|s| s.connection == "Connecting") {
-            let alone = |n: &Node| {
-                Ok::<_, TreatmentError>(
-                    connection_of(&n.snapshot(&requested.resource)?.states) == DISCONNECTED,
-                )
-            };
-            let other = nodes.iter().find(|n| n.name != node.name);
-            if !other.map(alone).transpose()?.unwrap_or(false) {
+            let mut others = snapshots.iter().enumerate().filter(|(other, _)| *other != at);
+            if !others.any(|(_, other)| connection_of(&other.states) == DISCONNECTED) {
                 return Err(requested.refused(format!(
                     "is waiting on host {host} for a peer that does not answer: check the network and the peer"
                 )));
@@ -55,12 +51,15 @@ pub(super) fn roles(requested: &RequestedState, nodes: &[Node]) -> Result<(), Tr
 
 /// Refuses to disconnect the nodes, or to connect them, which an undo would revert, if the server's node requires a
 /// quorum. Whether it keeps that without its peer depends on the value and on the version of the module.
-pub(super) fn quorum(requested: &RequestedState, nodes: &[Node]) -> Result<(), TreatmentError> {
-    let Some(server) = nodes.first() else { return Ok(()) };
-    let config = server.snapshot(&requested.resource)?.config;
-    let Some(quorum) = config.quorum() else { return Ok(()) };
-    for (at, node) in nodes.iter().enumerate() {
-        let needed = requested.needed_changes(at == 0, &node.snapshot(&requested.resource)?);
+fn quorum(
+    requested: &RequestedState,
+    nodes: &[Node],
+    snapshots: &[Snapshot],
+) -> Result<(), TreatmentError> {
+    let Some((server, seen)) = nodes.first().zip(snapshots.first()) else { return Ok(()) };
+    let Some(quorum) = seen.config.quorum() else { return Ok(()) };
+    for (at, seen) in snapshots.iter().enumerate() {
+        let needed = requested.needed_changes(at == 0, seen);
         if needed.iter().any(|(change, _)| matches!(change, Change::Connection { .. })) {
             return Err(requested.refused(format!(
                 "has quorum {quorum} on host {}, so pgio does not change its connection: without the peer, I/O of the server might be suspended or fail; set quorum to off in the resource's options for the experiment",

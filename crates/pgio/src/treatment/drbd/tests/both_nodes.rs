@@ -46,9 +46,9 @@ fn a_resync_counts_only_where_disks_must_be_in_sync() {
 #[test]
 fn the_connection_of_a_resource_with_quorum_is_not_changed() {
     let check = |quorum: &'static str, server: Fake, peer_is_alone: bool, requested: bool| {
-        let peer = Fake { connected: !peer_is_alone, ..Fake::new() };
+        let peer = Fake { connected: !peer_is_alone, role: "Secondary", ..Fake::new() };
         let nodes = [node(Fake { quorum, ..server }).0, node(peer).0];
-        checks::quorum(&asked(requested, None), &nodes).map_err(|error| error.to_string())
+        checks::roles(&asked(requested, None), &nodes).map_err(|error| error.to_string())
     };
     let refused = |server: &Fake, peer_is_alone: bool, requested: bool| {
         let why = check("majority", server.clone(), peer_is_alone, requested).unwrap_err();
