@@ -412,7 +412,6 @@ fn pending_settings_of_others_are_never_put_in_force() {
     refused("work_mem = '9MB'\n", &without, reload, "(work_mem)");
     refused("primary_conninfo = 'password=geheim'\n", &without, reload, "(primary_conninfo)");
     refused("no_such_setting = 1\n", &with, restart, "(no_such_setting)");
-    // A reload has noticed that the line is gone, and names neither the setting nor a file.
     // A reload that is still to come would read the next file while it is written.
     let reload_files = || {
         let ask = |sql: &str| connect(&server.dsn()).query_one(sql, &[]).unwrap();
@@ -421,6 +420,7 @@ fn pending_settings_of_others_are_never_put_in_force() {
         ask("SELECT pg_reload_conf()");
         wait_until("reloaded", || loaded() != before);
     };
+    // A reload has noticed that the line is gone, and names neither the setting nor a file.
     fs::write(&conf, before.replace("\nshared_buffers", "\n#shared_buffers")).unwrap();
     reload_files();
     let text = experiment_on(&with, QUICK, "", &[("b", restart)]);
