@@ -8,6 +8,9 @@ use postgres::Client;
 /// The processes must stay the same this long: a program may connect briefly before it opens its
 /// working sessions.
 const STABLE_TIME: Duration = Duration::from_millis(250);
+/// The same while there are fewer processes than the program is to have: on a busy server, one may come later than
+/// [`STABLE_TIME`] after the other.
+const STABLE_TIME_OF_FEW: Duration = Duration::from_secs(1);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 /// Polling interval for a program that opens one session after the other.
 const SLOW_POLL_INTERVAL: Duration = Duration::from_secs(1);
@@ -15,26 +18,29 @@ const SLOW_POLL_INTERVAL: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Backends {
     application_name: String,
+    /// The sessions that the program is to have, where it has a number of them.
+    expected: usize,
     begun: Instant,
     next_poll: Instant,
     pids: Vec<i32>,
     stable_since: Instant,
     reported: bool,
     /// The largest number of processes seen at once.
-    pub(super) max_sessions: usize,
+    most: usize,
 }
 
 impl Backends {
-    pub(super) fn new(application_name: &str) -> Backends {
+    pub(super) fn new(application_name: &str, expected: Option<u32>) -> Backends {
         let now = Instant::now();
         Backends {
             application_name: application_name.to_owned(),
+            expected: expected.unwrap_or_default() as usize,
             begun: now,
             next_poll: now,
             pids: Vec::new(),
             stable_since: now,
             reported: false,
-            max_sessions: 0,
+            most: 0,
         }
     }
 
@@ -49,17 +55,28 @@ impl Backends {
             + if is_young || !self.pids.is_empty() { POLL_INTERVAL } else { SLOW_POLL_INTERVAL };
         // If the server is gone, the trial ends by other means.
         let pids = self.pids(admin).unwrap_or_default();
-        self.max_sessions = self.max_sessions.max(pids.len());
-        if pids != self.pids {
-            self.pids = pids;
-            self.stable_since = now;
-        }
-        self.reported = !self.pids.is_empty() && now - self.stable_since >= STABLE_TIME;
+        self.note(pids, now);
         // A program that reconnects constantly is never stable; it costs one query per second.
         if now - self.begun > 4 * SLOW_POLL_INTERVAL {
             self.next_poll = now + SLOW_POLL_INTERVAL;
         }
         self.reported.then(|| self.pids.clone())
+    }
+
+    fn note(&mut self, pids: Vec<i32>, now: Instant) {
+        self.most = self.most.max(pids.len());
+        if pids != self.pids {
+            self.pids = pids;
+            self.stable_since = now;
+        }
+        let is_complete = self.pids.len() >= self.expected;
+        let stable_time = if is_complete { STABLE_TIME } else { STABLE_TIME_OF_FEW };
+        self.reported = !self.pids.is_empty() && now - self.stable_since >= stable_time;
+    }
+
+    /// The number of the program's sessions; the largest number seen at once if they were never stable.
+    pub(super) fn sessions(&self) -> usize {
+        if self.reported { self.pids.len() } else { self.most }
     }
 
     fn pids(&self, admin: &mut Client) -> Result<Vec<i32>, postgres::Error> {
@@ -76,5 +93,39 @@ impl Backends {
                    WHERE application_name = $1";
         // A server that is gone has no such sessions either.
         let _ = admin.execute(sql, &[&self.application_name]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is seen after so many milliseconds; returns when the sessions are reported, and how many.
+    fn watch(expected: Option<u32>, seen: &[(u64, &[i32])]) -> (Option<u64>, usize) {
+        let mut backends = Backends::new("pgio", expected);
+        let begun = backends.begun;
+        let reported = seen.iter().find(|(after, pids)| {
+            backends.note(pids.to_vec(), begun + Duration::from_millis(*after));
+            backends.reported
+        });
+        (reported.map(|(after, _)| *after), backends.sessions())
+    }
+
+    #[test]
+    fn sessions_that_come_late_are_waited_for() {
+        let late: [(u64, &[i32]); 4] = [(0, &[1]), (300, &[1]), (600, &[1, 2]), (900, &[1, 2])];
+        assert_eq!(watch(Some(2), &late), (Some(900), 2));
+        assert_eq!(watch(None, &late), (Some(300), 1));
+    }
+
+    #[test]
+    fn fewer_sessions_than_expected_are_reported_in_the_end() {
+        assert_eq!(watch(Some(3), &[(0, &[1]), (900, &[1]), (1000, &[1])]), (Some(1000), 1));
+    }
+
+    #[test]
+    fn a_session_that_is_gone_is_not_counted_unless_the_others_are_never_stable() {
+        assert_eq!(watch(Some(1), &[(0, &[1, 2]), (50, &[2]), (300, &[2])]), (Some(300), 1));
+        assert_eq!(watch(Some(1), &[(0, &[1, 2]), (50, &[3])]), (None, 2));
     }
 }

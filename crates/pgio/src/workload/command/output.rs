@@ -29,7 +29,7 @@ pub struct ProgramOutput {
     pub metrics: BTreeMap<String, Metric>,
     pub stdout: String,
     pub stderr: String,
-    /// Maximum number of its sessions seen at once.
+    /// The number of its sessions; the largest number seen at once if they changed all the time.
     pub sessions: usize,
 }
 

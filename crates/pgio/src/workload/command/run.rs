@@ -64,7 +64,8 @@ impl Participants for PreparedCommand {
         let start = Start::agree_on_window(self.opener.as_ref(), admin, Duration::ZERO)?;
         wait_until(start.at);
         let job = job(&self.settings, "run", &self.settings.spec.run, &self.environment);
-        let mut backends = Backends::new(&self.environment.application_name);
+        let mut backends =
+            Backends::new(&self.environment.application_name, self.settings.divisible());
         let mut opened = None;
         let ran = self.runner.run(&job, &self.stop, &mut |began, line| {
             if opened.is_none() {
@@ -96,13 +97,13 @@ impl Participants for PreparedCommand {
         if seconds.is_err() {
             backends.terminate(admin);
         }
-        let measured = seconds.and_then(|_| self.measured(&stdout, &stderr, backends.max_sessions));
+        let measured = seconds.and_then(|_| self.measured(&stdout, &stderr, backends.sessions()));
         let cleaned = self.clean_up();
         let (metrics, error) = match (measured, cleaned) {
             (Ok(metrics), Ok(())) => (metrics, None),
             (Err(error), _) | (Ok(_), Err(error)) => (BTreeMap::new(), Some(error.into())),
         };
-        let output = ProgramOutput { metrics, stdout, stderr, sessions: backends.max_sessions };
+        let output = ProgramOutput { metrics, stdout, stderr, sessions: backends.sessions() };
         listener(admin, WindowEvent::Output(Box::new(output)));
         let started = start.epoch + opened.saturating_duration_since(start.at).as_secs_f64();
         Ok(WindowOutcome { seconds: took.as_secs_f64(), error, ..WindowOutcome::new(started) })
