@@ -16,6 +16,13 @@ pub const WORDS: [&str; 12] = [
     "key",
 ];
 
+const HIDDEN: &str = "(not shown, because it might contain a password)";
+
+/// Returns the value of a setting as messages show it.
+pub fn shown<'a>(name: &str, value: &'a str) -> &'a str {
+    if may_hold_secret(name) && !value.is_empty() { HIDDEN } else { value }
+}
+
 pub fn may_hold_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     WORDS.iter().any(|word| name.contains(word))
@@ -32,5 +39,13 @@ mod tests {
             assert!(may_hold_secret(name), "{name}");
         }
         assert!(!may_hold_secret("checkpoint_timeout"));
+    }
+
+    #[test]
+    fn values_that_may_hold_a_secret_are_not_shown() {
+        let command = "curl -u me:geheim https://archive/%f";
+        assert!(!shown("archive_command", command).contains("geheim"));
+        assert_eq!(shown("archive_command", ""), "");
+        assert_eq!(shown("work_mem", "4MB"), "4MB");
     }
 }

@@ -36,6 +36,7 @@ use super::record::Record;
 use super::resource::Touch;
 use super::step::{Step, carry_out};
 use crate::config::experiment::TreatmentSpec;
+use crate::pg::secrets::shown;
 use crate::pg::values::{SettingDescription, refusal};
 use pgio_results::change::Change;
 use pgio_results::model::{Evidence, When};
@@ -153,10 +154,10 @@ impl Treatment for Postgres {
                     what: setting.name.clone(),
                     now: format!(
                         "{}{}",
-                        found.setting,
+                        shown(&setting.name, &found.setting),
                         found.unit.as_deref().map_or(String::new(), |u| format!(" (unit {u})"))
                     ),
-                    then: setting.value.clone(),
+                    then: shown(&setting.name, &setting.value).to_owned(),
                     how: match route {
                         Route::Session => "in the workload's sessions",
                         Route::Reload => "by ALTER SYSTEM and a reload",
@@ -201,14 +202,17 @@ fn check_setting(
     let Setting { name, value } = setting;
     let described = describe_setting(context.admin()?, name)?;
     if let Some(why) = refusal(&described, value) {
-        return Err(TreatmentError::Refused(format!("{name} cannot be `{value}`: {why}")));
+        return Err(TreatmentError::Refused(format!(
+            "{name} cannot be `{}`: {why}",
+            shown(name, value)
+        )));
     }
     match route {
         Route::Session => {
             let mut trial = context.admin()?.transaction().map_err(failed("begin"))?;
             // Dropping the transaction rolls it back.
             trial.execute("SELECT set_config($1, $2, true)", &[name, value]).map_err(failed_with_grant(
-                format!("set {name} = {value} in a session"),
+                format!("set {name} = {} in a session", shown(name, value)),
                 format!("a superuser may, or from PostgreSQL 15 on: GRANT SET ON PARAMETER {name} TO ROLE"),
             ))?;
             Ok(())
@@ -322,7 +326,8 @@ impl InForce for PreparedPostgres {
                 return failed_reading(when, name);
             };
             let in_force = is_in_force(name, &found, value);
-            let found = if in_force { value.clone() } else { found.setting };
+            let found =
+                if in_force { value.clone() } else { shown(name, &found.setting).to_owned() };
             Evidence { when, what: name.clone(), found, expected: Some(value.clone()) }
         };
         let mut all: Vec<Evidence> = self.by_alter_system.iter().map(evidence).collect();

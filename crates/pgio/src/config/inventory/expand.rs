@@ -121,7 +121,7 @@ fn read_nodes(
     match value.get_ref() {
         DeValue::String(command) => {
             let printed = run(command)?;
-            parse(&printed, group).map_err(|why| format!("`{command}` {why}"))
+            parse(&printed, group).map_err(|why| format!("the command {why}"))
         }
         DeValue::Array(_) if group.is_some() => {
             Err("is a list, which has no groups; remove group".to_owned())

@@ -132,7 +132,7 @@ fn errors_name_the_line_of_the_inventory() {
         assert_eq!(error, expected);
     };
     let at = "x.toml:6: hosts.inventory: ";
-    let rubbish = "`list` prints `No inventory was parsed`, which is not a node name";
+    let rubbish = "the command prints `No inventory was parsed`, which is not a node name";
     refused(FILE, Ok("No inventory was parsed"), &format!("{at}{rubbish}"));
     refused(FILE, Err("`list` failed"), &format!("{at}`list` failed"));
     let wrong = "must be a command or an array of names, but is of type integer";

@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
+use crate::pg::secrets::may_hold_secret;
 use pgio_connect::{self, Env};
 
 /// Further differences are only counted.
@@ -22,6 +23,9 @@ pub(super) fn differences(stored: &str, now: &str, may_differ: &[&str]) -> Vec<S
         .filter(|key| !may_differ.contains(&key.as_str()))
         .filter(|key| stored.get(*key) != now.get(*key))
         .map(|key| match (stored.get(key), now.get(key)) {
+            (Some(_), Some(_)) if is_hidden(key) => format!("{key} was changed"),
+            (Some(_), None) if is_hidden(key) => format!("{key} was removed"),
+            (None, _) if is_hidden(key) => format!("{key} was added"),
             (Some(was), Some(is)) => format!("{key} was {was} and is {is}"),
             (Some(was), None) => format!("{key} = {was} was removed"),
             (_, is) => format!("{key} = {} was added", is.map_or("", String::as_str)),
@@ -33,6 +37,15 @@ pub(super) fn differences(stored: &str, now: &str, may_differ: &[&str]) -> Vec<S
         found.push(format!("and {more} more"));
     }
     found
+}
+
+/// Whether the value at this path may hold a secret: a command or a variable of the environment, for example. A
+/// `dsn` is without its password here.
+fn is_hidden(path: &str) -> bool {
+    let mut parts = path.split('.').map(|part| part.split('[').next().unwrap_or(part));
+    let last = path.rsplit('.').next().unwrap_or(path);
+    parts.any(|part| ["command", "env", "inventory"].contains(&part))
+        || (last != "dsn" && may_hold_secret(last))
 }
 
 /// Maps every value to its path, such as `condition[2].postgres.synchronous_commit`.
@@ -95,6 +108,11 @@ mod tests {
         let now = FILE.replace("fsync = 'on'", "fsync = 'off'");
         let found = differences(FILE, &now, MAY_DIFFER);
         assert_eq!(found, ["condition[2].postgres.fsync was \"on\" and is \"off\""]);
+        let now = FILE.replace("'b'\n", "'b'\n[condition.command]\napply = 'mount -o password=geheim'\n[condition.env]\nX = 'geheim'\n[condition.other]\napi_token = 'geheim'\n");
+        let now = now.replace("postgres = { fsync = 'on' }\n", "");
+        let found = differences(FILE, &now, MAY_DIFFER).join("; ");
+        assert!(found.contains("condition[2].command.apply was added"), "{found}");
+        assert!(!found.contains("geheim"), "{found}");
         let now = FILE.replace("host=h", "host=other password=geheim");
         let found = differences(FILE, &now, MAY_DIFFER).join("");
         assert!(found.contains("other") && !found.contains("geheim"), "{found}");

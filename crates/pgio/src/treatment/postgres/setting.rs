@@ -12,6 +12,7 @@ use postgres::error::SqlState;
 use super::list;
 use crate::pg::pending;
 use crate::pg::quote::identifier;
+use crate::pg::secrets::shown;
 use crate::pg::values::{SettingDescription, is_current_value};
 use crate::treatment::error::TreatmentError;
 
@@ -300,7 +301,7 @@ pub(super) fn alter_system(
 
 /// Refuses a role that could read the settings but not change this one.
 pub(super) fn check_privileges(client: &mut Client, name: &str) -> Result<(), TreatmentError> {
-    let asking = || failed(format!("ask for the privilege to change {name}"));
+    let asking = || failed(format!("check the privilege to change {name}"));
     // Privileges on parameters exist since 15; before that only superusers may.
     let row = client
         .query_one(
@@ -341,7 +342,7 @@ pub(super) fn reload(client: &mut Client) -> Result<(), TreatmentError> {
 /// if the server does not load its files, since nothing is known then.
 pub(super) fn pending_restart(client: &mut Client) -> Result<Vec<String>, TreatmentError> {
     const LOADED: &str = "SELECT pg_conf_load_time()::text";
-    let doing = || failed("ask for settings that wait for a restart");
+    let doing = || failed("query settings that wait for a restart");
     let loaded = |client: &mut Client| {
         client.query_one(LOADED, &[]).map(|row| row.get::<_, String>(0)).map_err(doing())
     };
@@ -381,7 +382,7 @@ pub(super) fn wait_for(
                 seconds: RELOAD_SECONDS,
                 why: format!(
                     "it is {}; a command line option or another file may come after postgresql.auto.conf",
-                    described.setting
+                    shown(name, &described.setting)
                 ),
             });
         }

@@ -10,6 +10,7 @@ use super::setting::{
     route, wait_for,
 };
 use crate::pg::control::Line;
+use crate::pg::secrets::shown;
 use crate::pg::values::{SettingDescription, is_current_value};
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
@@ -66,6 +67,11 @@ enum LineOwner {
     Foreign,
 }
 
+/// Describes a line, without a secret.
+fn in_words(name: &str, value: Option<&str>) -> String {
+    value.map_or("absent".to_owned(), |value| format!("`{}`", shown(name, value)))
+}
+
 pub(super) fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
     // Early versions stored the value alone.
     let ours = match record.ours_as::<String>() {
@@ -84,7 +90,7 @@ impl Step for SettingStep {
     }
 
     fn prior(&self) -> String {
-        format!("{} in postgresql.auto.conf", self.record().prior_in_words())
+        format!("{} in postgresql.auto.conf", in_words(&self.name, self.prior.as_deref()))
     }
 
     fn undo(
@@ -227,9 +233,9 @@ impl SettingStep {
         if same_line(&self.name, found, ours) {
             return Ok(LineOwner::Pgio);
         }
-        let shown = |v: Option<&str>| v.map_or("absent".to_owned(), |v| format!("`{v}`"));
         let label = Label::on_server(format!("{} in postgresql.auto.conf", self.name));
         let overwrites = on_conflict.overwrites(|| {
+            let shown = |value| in_words(&self.name, value);
             TreatmentError::changed_since(&label, shown(found), shown(ours), shown(prior))
         })?;
         Ok(if overwrites { LineOwner::Pgio } else { LineOwner::Foreign })

@@ -13,7 +13,7 @@ use std::thread;
 use std::time::Duration;
 
 use rustls::crypto::ring;
-use ureq::http::{Response, StatusCode, header};
+use ureq::http::{Response, StatusCode, Uri, header};
 use ureq::tls::{Certificate, RootCerts, TlsConfig, TlsProvider};
 use ureq::{Agent, Body};
 
@@ -140,7 +140,7 @@ impl Client {
             thread::sleep(self.pause * 2_u32.pow(silent.saturating_sub(1)));
         }
         Err(HttpError::Cut {
-            url: url.to_owned(),
+            url: shown(url),
             received: part.metadata().map_err(HttpError::Write)?.len(),
             source: io::ErrorKind::UnexpectedEof.into(),
         })
@@ -157,12 +157,12 @@ impl Client {
         if held > 0 {
             request = request.header(header::RANGE, format!("bytes={held}-"));
         }
-        let failed = |e| HttpError::Request { url: url.to_owned(), source: Box::new(e) };
+        let failed = |e| HttpError::Request { url: shown(url), source: Box::new(e) };
         let mut response = request.call().map_err(failed)?;
         let start = match response.status() {
             StatusCode::PARTIAL_CONTENT if first_byte(&response) == Some(held) => held,
             StatusCode::PARTIAL_CONTENT => {
-                return Err(HttpError::WrongRange { url: url.to_owned() });
+                return Err(HttpError::WrongRange { url: shown(url) });
             }
             // A server without ranges sends the whole file again.
             StatusCode::OK => {
@@ -174,7 +174,7 @@ impl Client {
                 if status == StatusCode::RANGE_NOT_SATISFIABLE {
                     start_over(part)?;
                 }
-                return Err(HttpError::Status { url: url.to_owned(), status });
+                return Err(HttpError::Status { url: shown(url), status });
             }
         };
         let total = response.body().content_length().and_then(|rest| start.checked_add(rest));
@@ -197,6 +197,14 @@ fn first_byte(response: &Response<Body>) -> Option<u64> {
     range.strip_prefix("bytes ")?.split_once('-')?.0.trim().parse().ok()
 }
 
+/// Returns the address without user and query, which may hold a secret.
+fn shown(url: &str) -> String {
+    let Ok(uri) = url.parse::<Uri>() else { return "the address of the download".to_owned() };
+    let host = uri.host().unwrap_or_default();
+    let port = uri.port().map_or_else(String::new, |port| format!(":{port}"));
+    format!("{}://{host}{port}{}", uri.scheme_str().unwrap_or("http"), uri.path())
+}
+
 fn copy(
     url: &str,
     body: &mut dyn Read,
@@ -205,7 +213,7 @@ fn copy(
     go_on: &mut dyn FnMut(u64, Option<u64>) -> bool,
 ) -> Result<(), HttpError> {
     let too_large = |bytes| if bytes > MAX_BYTES { Err(()) } else { Ok(()) };
-    let limit = |bytes| too_large(bytes).map_err(|()| HttpError::TooLarge { url: url.to_owned() });
+    let limit = |bytes| too_large(bytes).map_err(|()| HttpError::TooLarge { url: shown(url) });
     limit(total.unwrap_or(start))?;
     let mut received = start;
     let mut buffer = vec![0; 64 << 10];
@@ -213,7 +221,7 @@ fn copy(
         if !go_on(received, total) {
             return Err(HttpError::Stopped);
         }
-        let cut = |source| HttpError::Cut { url: url.to_owned(), received, source };
+        let cut = |source| HttpError::Cut { url: shown(url), received, source };
         let length = match body.read(&mut buffer) {
             Ok(0) if total.is_some_and(|total| received < total) => {
                 return Err(cut(io::ErrorKind::UnexpectedEof.into()));
@@ -325,6 +333,12 @@ mod tests {
         let stopped = client.fetch(&server.url, &mut file, &mut |_, _| {});
         assert!(matches!(stopped, Err(HttpError::Stopped)), "{stopped:?}");
         assert_eq!(server.ranges(), [None]);
+    }
+
+    #[test]
+    fn addresses_are_shown_without_user_and_query() {
+        let url = "https://me:geheim@mirror:8443/maven/pg.jar?key=geheim";
+        assert_eq!(shown(url), "https://mirror:8443/maven/pg.jar");
     }
 
     #[test]
