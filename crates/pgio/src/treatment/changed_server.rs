@@ -38,7 +38,7 @@ impl ChangedServer {
 
     /// Refuses a server that is not, or may not be, the one that the run changed.
     pub fn check(&self, client: &mut Client, params: &ConnectParams) -> Result<(), TreatmentError> {
-        let doing = TreatmentError::postgres("ask whether the server is a standby");
+        let doing = TreatmentError::postgres("query whether the server is a standby");
         let row = client.query_one("SELECT pg_is_in_recovery()", &[]).map_err(doing)?;
         if row.get(0) {
             return Err(TreatmentError::Refused(format!(

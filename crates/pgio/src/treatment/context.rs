@@ -376,7 +376,7 @@ impl Context<'_> {
             let admin = self.admin()?;
             let found =
                 if restarts { pending::for_restart(admin) } else { pending::for_reload(admin) };
-            let names = found.map_err(TreatmentError::postgres("ask for pending settings"))?;
+            let names = found.map_err(TreatmentError::postgres("query pending settings"))?;
             if names.is_empty() {
                 return Ok(());
             }

@@ -81,7 +81,7 @@ impl OnConflict {
 }
 
 /// Explains [`Undone::Rewritten`].
-pub const REWRITTEN: &str = "postgresql.auto.conf holds the same settings but is not byte for byte as it was: ALTER SYSTEM keeps no comments, and lines are not moved that this role may not change, that may hold a password, or that are a list that ALTER SYSTEM would change";
+pub const REWRITTEN: &str = "postgresql.auto.conf has the same settings but is not byte for byte as it was: ALTER SYSTEM drops comments, and pgio does not move a line that this role cannot change, that might contain a password, or whose list ALTER SYSTEM would rewrite";
 
 /// Explains [`Undone::RestartLeft`].
 pub const RESTART_LEFT: &str =

@@ -234,7 +234,7 @@ impl Cgroup {
 
 /// Finds the control groups of the server by the process of our session.
 fn find_groups(context: &mut Context<'_>, host: &Host) -> Result<ServerGroups, TreatmentError> {
-    let failed = TreatmentError::postgres("ask for the session's process");
+    let failed = TreatmentError::postgres("query the session's process ID");
     let row = context.admin()?.query_one("SELECT pg_backend_pid()", &[]).map_err(failed)?;
     let pid: i32 = row.get(0);
     Ok(ServerGroups::parse(&host.run(&call("look", &[&pid.to_string()]))?))

@@ -115,7 +115,7 @@ fn page_cache_share(
     relations: &Relations,
 ) -> Result<Option<f64>, TreatmentError> {
     let directories = directories(context.admin()?)
-        .map_err(TreatmentError::postgres("ask for the data directory"))?;
+        .map_err(TreatmentError::postgres("query the data directory"))?;
     let Some(data) = directories.into_iter().find(|d| d.role == "data") else { return Ok(None) };
     let Ok(host) = context.host(None) else { return Ok(None) };
     let files = relations.files.iter().map(|file| format!("{}/{file}", data.path));

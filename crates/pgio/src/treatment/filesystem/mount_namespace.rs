@@ -29,7 +29,7 @@ pub(super) fn check(
 ) -> Result<(), TreatmentError> {
     let row = context.admin()?.query_one("SELECT pg_backend_pid()", &[]);
     let pid: i32 = row.map(|row| row.get(0)).map_err(|source| {
-        let doing = "ask for the session's process".to_owned();
+        let doing = "query the session's process ID".to_owned();
         TreatmentError::Postgres { doing, source }
     })?;
     match sees_our_mount(&read_mountinfo(host, &pid.to_string())?, &mounted.point) {

@@ -88,7 +88,7 @@ impl Tablespace {
         let row = context
             .admin()?
             .query_one(ask, &[])
-            .map_err(TreatmentError::postgres("ask for rights"))?;
+            .map_err(TreatmentError::postgres("check whether the role is a superuser"))?;
         if !row.get::<_, bool>(0) {
             return Err(TreatmentError::Refused(format!(
                 "role {} may not CREATE TABLESPACE: connect as a superuser",
@@ -261,13 +261,13 @@ impl InForce for Tablespace {
 
 fn refuse_followers(context: &mut Context<'_>) -> Result<(), TreatmentError> {
     let found = server::followers(context.admin()?);
-    let who = match found.map_err(TreatmentError::postgres("ask for standbys"))? {
+    let who = match found.map_err(TreatmentError::postgres("query standbys"))? {
         Followers { standby: true, .. } => "a standby follows this server",
         Followers { archive: true, .. } => "this server archives its WAL",
         Followers { standby: false, archive: false, .. } => return Ok(()),
     };
     Err(TreatmentError::Refused(format!(
-        "{who}, where replaying CREATE TABLESPACE would fail or use another directory: use a server without standbys and archiving"
+        "{who}, and replay of CREATE TABLESPACE would fail there or use another directory: use a server without standbys and archiving"
     )))
 }
 

@@ -180,7 +180,7 @@ pub(super) fn server_directories(
     host: &Host,
 ) -> Result<Vec<String>, TreatmentError> {
     let found = server::directories(context.admin()?).map_err(|source| {
-        TreatmentError::Postgres { doing: "ask the server for its directories".to_owned(), source }
+        TreatmentError::Postgres { doing: "query the server's directories".to_owned(), source }
     })?;
     let mut paths: Vec<&str> =
         found.iter().filter(|d| d.role == "data").map(|d| d.path.as_str()).collect();

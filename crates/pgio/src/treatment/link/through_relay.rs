@@ -146,11 +146,11 @@ fn wait_until_streaming(
     let deadline = Instant::now() + TIMEOUT;
     loop {
         let from = streaming_source(standby)
-            .map_err(TreatmentError::postgres("ask the standby where it streams from"))?;
+            .map_err(TreatmentError::postgres("query the server that the standby streams from"))?;
         let there = from.as_deref().is_some_and(|from| Path::new(from) == directory);
         let served: bool = primary
             .query_one(is_served, &[])
-            .map_err(TreatmentError::postgres("ask for the standby"))?
+            .map_err(TreatmentError::postgres("query the state of the standby"))?
             .get(0);
         if there && served {
             return Ok(());

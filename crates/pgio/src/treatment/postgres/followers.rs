@@ -48,7 +48,7 @@ pub(super) fn check(
         return Ok(());
     }
     let followers = server::followers(context.admin()?);
-    let followers = followers.map_err(failed("ask for standbys and an archive"))?;
+    let followers = followers.map_err(failed("query standbys and archiving"))?;
     let Some(why) = harm(setting, found, followers, private) else { return Ok(()) };
     let limits_summaries = SUMMARY_LIMITS.iter().any(|(limit, _)| *limit == setting.name);
     if limits_summaries && !may_have_summaries(context.admin()?) {
@@ -82,14 +82,14 @@ fn harm(
         raised if standby && AT_LEAST_AS_PRIMARY.contains(&raised) => {
             exceeds_current(found, value).then(|| {
                 format!(
-                    "{name} cannot be raised from {now} to {value}: a standby follows this server, and its recovery would stop until it is restarted with as much; raise it on the standby and then here before the experiment, or use a server without standbys"
+                    "{name} cannot be raised from {now} to {value}: a standby follows this server, and its recovery would stop until it is restarted with at least this value; raise the setting on the standby, then on this server, before the experiment, or use a server without standbys"
                 )
             })
         }
         "wal_level" if (standby || archive) && level(value) < level(now) => {
             let who = if standby { "a standby follows this server" } else { "this server archives its WAL" };
             Some(format!(
-                "wal_level cannot be lowered from {now} to {value}: {who}, which could not be replayed beyond that; use a server without standbys and archiving"
+                "wal_level cannot be lowered from {now} to {value}: {who}, and WAL of a lower level might lack what replay needs; use a server without standbys and archiving"
             ))
         }
         // With a physical slot there is a standby.
@@ -117,10 +117,10 @@ fn harm(
             ))
         }
         "wal_keep_size" if standby && is_lower(found, value) => Some(format!(
-            "wal_keep_size cannot be lowered from {now} to {value}: a standby follows this server, which may not find the WAL that it needs next; use a server without standbys"
+            "wal_keep_size cannot be lowered from {now} to {value}: a standby follows this server, and might not find the WAL that it needs next; use a server without standbys"
         )),
         limit if slot && limits_more(SLOT_LIMITS, limit, found, value) => Some(format!(
-            "{name} cannot be changed from {now} to {value}: this server has replication slots, which would be invalidated for good beyond that; use a server without slots"
+            "{name} cannot be changed from {now} to {value}: this server has replication slots, and a slot beyond the limit is invalidated permanently; use a server without slots"
         )),
         _ => None,
     }

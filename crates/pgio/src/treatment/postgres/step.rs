@@ -342,6 +342,15 @@ mod tests {
     }
 
     #[test]
+    fn neither_an_undo_nor_a_conflict_shows_a_value_that_may_hold_a_password() {
+        let step = step("archive_command", Some("scp me:geheim@h"), "", Restart::OfItsOwn);
+        assert!(step.prior().contains("not shown"), "{}", step.prior());
+        let conflict = step.compare(Some("curl -u me:geheim"), OnConflict::Ask).unwrap_err();
+        let text = conflict.to_string();
+        assert!(text.contains("archive_command") && !text.contains("geheim"), "{text}");
+    }
+
+    #[test]
     fn a_line_is_undone_although_its_value_is_not_shown() {
         let step = step("checkpoint_timeout", Some("10min"), "5min", Restart::OfItsOwn);
         let is_undone = |setting: &str, source: &str| {

@@ -269,7 +269,7 @@ impl Postmaster {
         let row = context.admin()?.query_one("SELECT pg_backend_pid()", &[]);
         let backend: i32 = row
             .map_err(|source| TreatmentError::Postgres {
-                doing: "ask for the session's process".to_owned(),
+                doing: "query the session's process ID".to_owned(),
                 source,
             })?
             .get(0);

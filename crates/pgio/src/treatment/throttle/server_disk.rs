@@ -18,7 +18,7 @@ pub(super) fn check(
     context: &mut Context<'_>,
 ) -> Result<(), TreatmentError> {
     let found = directories(context.admin()?)
-        .map_err(TreatmentError::postgres("ask where the server keeps its data"))?;
+        .map_err(TreatmentError::postgres("query the server's directories"))?;
     if found.is_empty() {
         return Err(TreatmentError::Refused(format!(
             "cannot check whether the server uses {device}, since the role may not see data_directory: GRANT {DIRECTORIES_GRANT} TO ROLE"
