@@ -1,7 +1,7 @@
 //! Errors between a connection string and a session, each with a hint.
 //!
 //! No variant contains a password or the text of a connection string. Warnings are for problems
-//! that libpq ignores silently.
+//! in spite of which libpq connects.
 //!
 //! Next: `resolve` and `open` return these.
 
@@ -14,7 +14,7 @@ use super::limits::Excess;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectError {
-    #[error("invalid connection string, {0}")]
+    #[error("invalid connection string {0}")]
     ConnectString(BadText),
     #[error("invalid value of {keyword} from {from}: {problem}")]
     BadValue { keyword: &'static str, from: Source, problem: String },
@@ -37,7 +37,7 @@ pub enum ConnectError {
     #[error("{0}")]
     TlsUnsupported(TlsUnsupported),
     #[error(
-        "cannot reach PostgreSQL at {at}: {problem}; check {check}, or name another server: --connect-string, CONNECT_STRING, dsn"
+        "cannot reach PostgreSQL at {at}: {problem}; check {check}, or correct the connection string"
     )]
     Unreachable {
         at: String,
@@ -129,7 +129,7 @@ impl fmt::Display for Source {
     }
 }
 
-/// A problem that libpq ignores silently; not fatal by itself.
+/// A problem in spite of which libpq connects; not fatal by itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ConnectWarning {
@@ -159,7 +159,7 @@ impl fmt::Display for ConnectWarning {
             Self::RootCertMissing(path) => write!(
                 f,
                 "sslrootcert {} does not exist, so the server's certificate is not checked; \
-                                 create the file or set sslmode=verify-full",
+                                 create the file (sslmode=verify-full makes a missing file an error)",
                 path.display()
             ),
             Self::ClientCertMissing(path) => write!(

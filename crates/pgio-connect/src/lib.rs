@@ -1,4 +1,4 @@
-//! Connects to a server: resolves connection parameters exactly as libpq does, then opens a
+//! Connects to a server: resolves connection parameters as libpq does, then opens a
 //! session.
 //!
 //! [`resolve`] reads a connection string, the service file, the environment and the password file

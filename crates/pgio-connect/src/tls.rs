@@ -104,8 +104,8 @@ fn verifier(
         && root.exists()
     {
         // libpq reads it beside any root certificates, and refuses what it revokes.
-        let problem = "pgio cannot read a list of revoked certificates; move it away if the server's \
-                       certificate needs no such check, or set sslmode=disable";
+        let problem = "certificate revocation lists are not supported; remove the file if the server's \
+                       certificate need not be checked against it, or set sslmode=disable";
         return Err(unsupported(list, problem));
     }
     let roots = match &ssl.root {
@@ -372,14 +372,14 @@ fn explain(error: &rustls::Error, ssl: &SslParams) -> String {
             "{error}; set host to a name in the certificate (and hostaddr to the address), or turn off the check of the name with sslmode=verify-ca"
         ),
         other if is_version_1(other) => {
-            "cannot verify the server's certificate, because it is of X.509 version 1; issue one of \
-             version 3 (openssl x509 -extfile), or set sslrootcert to the certificate itself, with \
-             sslmode=verify-ca, which needs TLS 1.3; or go without TLS by sslmode=disable"
+            "cannot verify the server's certificate, because it is an X.509 version 1 certificate; \
+             issue one of version 3 (openssl x509 -extfile), set sslrootcert to the certificate itself \
+             with sslmode=verify-ca (needs TLS 1.3), or set sslmode=disable"
                 .to_owned()
         }
         other if is_unknown_signature(other) => {
-            "cannot verify the server's certificate, because of the algorithm of its signature; issue \
-             one signed by RSA with 2048 bits or more, by ECDSA on P-256 or P-384, or by Ed25519"
+            "cannot verify the server's certificate, because its signature algorithm is not supported; \
+             use RSA of at least 2048 bits, ECDSA on P-256 or P-384, or Ed25519"
                 .to_owned()
         }
         E::AlertReceived(alert) => format!(
