@@ -43,7 +43,7 @@ complete -c pgio -n "__fish_pgio_needs_command" -f -a "destroy" -d 'Drop the tab
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "example" -d 'Print a commented example experiment'
 complete -c pgio -n "__fish_pgio_using_subcommand demo" -l out -d 'Write the results to this directory' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand demo" -l pg -d 'Major version of PostgreSQL; default: the newest installed, else the newest downloaded' -r
-complete -c pgio -n "__fish_pgio_using_subcommand demo" -l blocks -d 'Number of blocks; fewer than the demo\'s own take less time, and may decide less' -r
+complete -c pgio -n "__fish_pgio_using_subcommand demo" -l blocks -d 'Number of blocks; fewer take less time but might leave effects undecided' -r
 complete -c pgio -n "__fish_pgio_using_subcommand demo" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l classic-files -d 'Write pgio_objects_creation.out and pgio_data_load_table_sizes.out to this directory' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand setup" -l config -d 'Read this instead of ./pgio.conf' -r -F
@@ -120,7 +120,7 @@ complete -c pgio -n "__fish_pgio_using_subcommand compare" -l weave -d 'Interlea
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l drivers -d 'Generate the load by several drivers: local:N, slurm:N, kubernetes:N, run:COMMAND or run:N:COMMAND, with {drive} in COMMAND; replaces `engine` of [drivers]' -r
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l image -d 'Container image for Kubernetes drivers' -r
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l live -d 'Serve the report to browsers at this address, such as 127.0.0.1:8080, while the experiment runs' -r
-complete -c pgio -n "__fish_pgio_using_subcommand compare" -l live-token-file -d 'Require the token in this file from browsers, instead of the one in PGIO_LIVE_TOKEN; an address that is not loopback needs one of them' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand compare" -l live-token-file -d 'Read the token that browsers must send from this file instead of PGIO_LIVE_TOKEN; an address that is not loopback requires a token' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l dry-run -d 'With --drivers kubernetes:N: print the manifest and do nothing'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l gate -d 'Exit with 8 if a condition is worse by more than the margin, with 9 if that is undecided'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l plan -d 'Print every trial and every change, run the checks of a real run, and change nothing'
@@ -216,7 +216,7 @@ complete -c pgio -n "__fish_pgio_using_subcommand device" -s h -l help -d 'Print
 complete -c pgio -n "__fish_pgio_using_subcommand ballast" -l release -d 'Release the ballast'
 complete -c pgio -n "__fish_pgio_using_subcommand ballast" -s y -l yes -d 'Do not ask for confirmation'
 complete -c pgio -n "__fish_pgio_using_subcommand ballast" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand drive" -l coordinator -d 'Where the coordinator listens, several addresses separated by commas' -r
+complete -c pgio -n "__fish_pgio_using_subcommand drive" -l coordinator -d 'Addresses of the coordinator, separated by commas' -r
 complete -c pgio -n "__fish_pgio_using_subcommand drive" -l within -d 'Give up if no coordinator answers within this many seconds' -r
 complete -c pgio -n "__fish_pgio_using_subcommand drive" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand undo" -l connect -d 'Use this connection string instead of the journal\'s, for example to reach the server at another address; also end sessions that an interrupted run left on that server' -r

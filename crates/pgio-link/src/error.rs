@@ -15,7 +15,7 @@ pub enum LinkError {
     #[error("the coordinator at {address} refuses this driver: {why}")]
     Refused { address: String, why: String },
     #[error(
-        "the coordinator at {address} refuses this driver before any proof of the token: {why}"
+        "the coordinator at {address} refused this driver before the token was verified: {why}"
     )]
     RefusedWithoutProof { address: String, why: String },
     #[error(

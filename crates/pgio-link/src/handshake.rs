@@ -176,7 +176,7 @@ pub(super) fn admit<S: Read + Write>(
     let failed = |why| (Some(hello.clone()), why);
     if hello.protocol != PROTOCOL {
         let why = format!(
-            "the coordinator speaks version {PROTOCOL} of the protocol, this driver version {}",
+            "the coordinator uses version {PROTOCOL} of the protocol, this driver version {}: install the same pgio on both",
             hello.protocol
         );
         let _ = messages.send(&Challenge::Refused { why: why.clone() });

@@ -251,7 +251,7 @@ impl Thread {
             // After reading: this thread may have been late itself.
             if self.last_heard.elapsed() > limit {
                 let seconds = limit.as_secs_f64();
-                return Err(End::Lost(format!("nothing was heard of it for {seconds} s")));
+                return Err(End::Lost(format!("nothing was received from it for {seconds} s")));
             }
         }
     }

@@ -215,7 +215,7 @@ impl<S: Read + Write> Dialogue<S> {
                 Some(_) => return Err(garbage()),
             }
         }
-        Err(ReplyError::Garbage("an endless reply".to_owned()))
+        Err(ReplyError::Garbage(format!("a reply of more than {MAX_LINES} lines")))
     }
 
     /// Does not wait for the reply, because nothing depends on it.

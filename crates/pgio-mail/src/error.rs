@@ -38,8 +38,12 @@ impl MailError {
             SessionStartError::Refused(reply) => {
                 let unknown = (500..=504).contains(&reply.code);
                 let hint = match protocol {
-                    MailProtocol::Lmtp if unknown => "; it may speak protocol = \"smtp\"",
-                    MailProtocol::Smtp if unknown => "; it may speak protocol = \"lmtp\"",
+                    MailProtocol::Lmtp if unknown => {
+                        "; if it is an SMTP server, set protocol = \"smtp\""
+                    }
+                    MailProtocol::Smtp if unknown => {
+                        "; if it is an LMTP server, set protocol = \"lmtp\""
+                    }
                     _ if reply.code == 421 => {
                         "; use fewer threads, or raise the server's connection limit"
                     }

@@ -124,7 +124,7 @@ impl<S: Read + Write> Wire<S> {
                 return Ok(String::from_utf8_lossy(&line).trim_end().to_owned());
             }
             if self.read.len() > MAX_LINE {
-                return Err(ReplyError::Garbage("an endless line".to_owned()));
+                return Err(ReplyError::Garbage(format!("a line of more than {MAX_LINE} bytes")));
             }
             let mut some = [0; 1024];
             match self.stream.read(&mut some) {

@@ -67,7 +67,7 @@ pub const CHECKS: &[CheckDef] = &[
     ),
     def(
         "background",
-        "background work of the condition failed, or did nothing during the window",
+        "background work of the condition failed, did nothing in the window, or did not end after it",
         "no single run of a background program contains the window",
         "run its workload alone with `pgio compare`, give a program a longer `run_time`, or remove the condition from its `conditions`",
     ),
@@ -115,7 +115,7 @@ pub const CHECKS: &[CheckDef] = &[
     behavior(
         "standby-changed",
         "a standby connected, disconnected or changed its state around the window, so that commits may have waited for another one",
-        "find out in the logs of the server and its standbys why, and measure this condition again if it was not to be measured with that",
+        "find the reason in the logs of the server and its standbys; unless the change belongs to the condition, measure it again",
     ),
     def(
         "weave-standby",
@@ -217,7 +217,7 @@ pub const CHECKS: &[CheckDef] = &[
     def(
         "foreign-io",
         "",
-        "other processes moved at least 10 % of the bytes that the servers' devices moved, and at least 1 MB/s; unknown, and said so, where the server's processes cannot be read",
+        "other processes moved at least 10 % of the bytes that the servers' devices moved, and at least 1 MB/s; not judged if the server's processes cannot be read",
         "stop them, or move them to another device",
     ),
     def(
@@ -228,13 +228,13 @@ pub const CHECKS: &[CheckDef] = &[
     ),
     def(
         "driver-lost",
-        "a driver was lost between its readiness and the end of the window, or of `mail` while it prepared",
+        "a driver was lost after it was ready and before the window ended; with the workload `mail`, also during preparation",
         "",
         "find out what ended the driver or cut its connection; the trial is repeated with all drivers",
     ),
     def(
         "driver-sum",
-        "the server counted over 0.1 % more or less work than the drivers together, fewer commits, or other sessions than theirs",
+        "the server's count of the work differs by more than 0.1 % from the sum of the drivers, it counted fewer commits, or it does not show the drivers' sessions",
         "",
         "look for other sessions that use the workload's tables, and for a pooler in between",
     ),
@@ -282,7 +282,7 @@ pub const CHECKS: &[CheckDef] = &[
     def(
         "autovacuum",
         "",
-        "an autovacuum worker ran inside the window",
+        "an autovacuum worker started inside the window",
         "VACUUM before the experiment, or set autovacuum = off in every condition",
     ),
     def(
@@ -309,7 +309,11 @@ pub const CHECKS: &[CheckDef] = &[
         "",
         "use longer windows, run pgio and its drivers nearer to the servers and on hosts that are less busy, and run a time service there",
     ),
-    behavior("deadlocks", "a deadlock occurred", "use commit_every = 1 or one session per table"),
+    behavior(
+        "deadlocks",
+        "a deadlock or a lock timeout occurred",
+        "use commit_every = 1 or one session per table",
+    ),
     behavior(
         "not-steady",
         "the rate, or in an open loop the latency, had a trend, a step or an episode inside the window",

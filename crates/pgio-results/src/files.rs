@@ -86,7 +86,7 @@ fn split(path: &Path) -> io::Result<(&Path, &OsStr)> {
     Ok((parent.unwrap_or(Path::new(".")), name))
 }
 
-/// The whole text; an error where there is more than `most` bytes, of which no more are read.
+/// Reads a file as text; a file of more than `most` bytes is an error.
 pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
     let mut bytes = Vec::new();
     File::open(path)?.take(most + 1).read_to_end(&mut bytes)?;
@@ -95,7 +95,7 @@ pub fn read_text(path: &Path, most: u64) -> io::Result<String> {
         return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
     }
     String::from_utf8(bytes)
-        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is no UTF-8"))
+        .map_err(|_| io::Error::new(io::ErrorKind::InvalidData, "it is not valid UTF-8"))
 }
 
 #[cfg(test)]

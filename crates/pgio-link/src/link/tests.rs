@@ -388,7 +388,7 @@ fn a_driver_that_hears_nothing_reports_a_lost_connection() {
     let text = clock.to_string();
     assert!(text.contains("driver 3 on h") && text.contains("0 of 16"), "{text}");
     match events.recv().unwrap() {
-        Event::Lost(why) => assert!(why.starts_with("nothing was heard"), "{why}"),
+        Event::Lost(why) => assert!(why.starts_with("nothing was received"), "{why}"),
         Event::Message(_) => panic!("nobody speaks"),
     }
     assert!(begun.elapsed() >= COORDINATOR_TIMEOUT);

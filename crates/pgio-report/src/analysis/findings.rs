@@ -442,7 +442,7 @@ fn unknown_conditions(stored: &StoredExperiment, arms: &Arms<'_>) -> Option<Find
         warning(
             "unknown-condition",
             None,
-            format!("{unknown} records belong to no condition of the manifest and are excluded"),
+            format!("records of no condition of the manifest, excluded: {unknown}"),
             "keep each experiment in its own directory",
         )
     })

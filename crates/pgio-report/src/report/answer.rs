@@ -10,9 +10,9 @@ use crate::analysis::shares::failed_more;
 use crate::analysis::{ALPHA, Analysis, Comparison, Decision, STALLS, State, Verdict};
 use pgio_results::metrics::Direction;
 
-/// Said of a verdict that no check of the experiment contradicts.
+/// The certainty of a verdict that no check of the experiment contradicts.
 pub(super) const CERTAIN: &str = "certain";
-/// Said in its place of a condition that failed in more trials than the baseline.
+/// Replaces it for a condition that failed in a larger share of its trials than the baseline.
 const COMPLETED: &str = "shown in the trials that completed";
 
 /// Shares that people have words for, in ascending order.

@@ -83,8 +83,8 @@ fn notes(analysis: &Analysis) -> Vec<String> {
         text += &format!(", and {} more", outliers.len() - NAMED);
     }
     notes.push(format!(
-        "{text}, by the modified z-score among the servers of a condition, of the logarithms of effects, under \
-         {baseline} of values (Iglewicz and Hoaglin, 1993); where no server differs, one is named in 5 % of cases.",
+        "{text}. Test: modified z-score (Iglewicz and Hoaglin, 1993) among the servers of a condition, on log effects, \
+         or on log values under {baseline}; if no server differs, one is named in 5 % of cases.",
     ));
     notes
 }

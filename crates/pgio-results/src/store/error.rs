@@ -27,7 +27,7 @@ pub enum StoreError {
     #[error("{place} is longer than {limit} bytes: it was not written by pgio, or it is damaged")]
     LongLine { place: String, limit: u64 },
     #[error(
-        "the trial has a record of {bytes} bytes, more than the {limit} that pgio reads from {}: use fewer sessions, or a window with an end instead of a number of transactions",
+        "the trial has a record of {bytes} bytes, more than the {limit} that pgio reads from {}: use fewer sessions, or a duration instead of a number of transactions",
         path.display()
     )]
     LongRecord { path: PathBuf, bytes: usize, limit: u64 },

@@ -127,7 +127,7 @@ fn version(
         return Err(ArchiveError::NotOurs { database });
     }
     let usable = client.query_one("SELECT has_schema_privilege('pgio_results', 'USAGE')", &[]);
-    if !usable.map_err(failed("asking for rights"))?.get::<_, bool>(0) {
+    if !usable.map_err(failed("checking privileges"))?.get::<_, bool>(0) {
         return Err(ArchiveError::NoUsage { database, role, owner: owner.to_owned() });
     }
     check(client, state, owner, &[("schema_version", "SELECT")])?;
@@ -149,7 +149,7 @@ fn check(
 ) -> Result<(), ArchiveError> {
     let (relations, privileges): (Vec<&str>, Vec<&str>) = wanted.iter().copied().unzip();
     let missing = client.query_opt(&format!("{MISSING} LIMIT 1"), &[&relations, &privileges]);
-    let Some(row) = missing.map_err(failed("asking for rights"))? else { return Ok(()) };
+    let Some(row) = missing.map_err(failed("checking privileges"))? else { return Ok(()) };
     Err(ArchiveError::NoPrivilege {
         database: state.database.clone(),
         role: state.role.clone(),

@@ -20,7 +20,7 @@ pub(super) struct Args {
     /// Major version of PostgreSQL; default: the newest installed, else the newest downloaded
     #[arg(long, value_name = "VERSION")]
     pg: Option<String>,
-    /// Number of blocks; fewer than the demo's own take less time, and may decide less
+    /// Number of blocks; fewer take less time but might leave effects undecided
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     blocks: Option<u32>,
 }

@@ -22,7 +22,7 @@ const LAST_STEP_OF_SRUN: u32 = 0xffff_fff0;
 
 #[derive(Debug, clap::Args)]
 pub(super) struct Args {
-    /// Where the coordinator listens, several addresses separated by commas
+    /// Addresses of the coordinator, separated by commas
     #[arg(long, value_name = "HOST:PORT", env = COORDINATOR_VARIABLE)]
     coordinator: Option<String>,
     /// Give up if no coordinator answers within this many seconds
@@ -34,12 +34,12 @@ pub(super) fn run(args: &Args) -> Outcome {
     let refused = |text: String| Failure::message(USAGE, text);
     let coordinator = args.coordinator.as_deref().ok_or_else(|| {
         refused(format!(
-            "{COORDINATOR_VARIABLE} is not set: `pgio compare --drivers` starts its drivers with the coordinator's address"
+            "{COORDINATOR_VARIABLE} is not set; set it, or --coordinator, to the coordinator's address (`pgio compare --drivers` sets it)"
         ))
     })?;
     let token = env::var(TOKEN_VARIABLE).map_err(|_| {
         refused(format!(
-            "{TOKEN_VARIABLE} is not set: put the token of the run into the driver's environment, for example from a Secret"
+            "{TOKEN_VARIABLE} is not set; set it to the token of the run, for example from a Kubernetes Secret"
         ))
     })?;
     let token = Token::parse(&token).map_err(|e| {

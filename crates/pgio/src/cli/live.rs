@@ -53,7 +53,8 @@ impl Live {
         let opened = server::start(endpoint, shared.clone())
             .and_then(|address| Ok((address, Renderer::start(shared.clone(), stop.clone())?)));
         let (address, renderer) = opened.map_err(|e| {
-            let what = format!("--live {asked}: cannot listen; choose another port or address");
+            let what =
+                format!("--live {asked}: cannot serve the page (choose another address or port)");
             Failure::new(USAGE, e).context(what)
         })?;
         let token = if needs_token { " (the token is the password)" } else { "" };

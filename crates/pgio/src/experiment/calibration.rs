@@ -161,8 +161,10 @@ pub(super) fn calibrate<E>(
     }
     if calibration.tried.is_empty() && calibration.obstacle.is_none() {
         let shortest = input.lengths().next().unwrap_or_default() * MIN_SLICES;
-        calibration.obstacle =
-            Some(format!("a window is shorter than {} ms", shortest.as_millis()));
+        calibration.obstacle = Some(format!(
+            "windows are shorter than {} ms, too short for the shortest slices",
+            shortest.as_millis()
+        ));
     }
     Ok(calibration)
 }
@@ -301,7 +303,10 @@ mod tests {
         let all = tried(60_000, 500, 1);
         assert_eq!((all.slice_seconds, all.tried.len()), (None, 5));
         let short = tried(60, 0, 1);
-        assert_eq!(short.obstacle.as_deref(), Some("a window is shorter than 80 ms"));
+        assert_eq!(
+            short.obstacle.as_deref(),
+            Some("windows are shorter than 80 ms, too short for the shortest slices")
+        );
     }
 
     #[test]
@@ -331,7 +336,10 @@ mod tests {
         assert_eq!(with_standby.slice_seconds, Some(0.5));
         assert_eq!(with_standby.tried.len(), 1);
         let short = tried_from(FIRST_WITH_STANDBY, 1900, 0, 1);
-        assert_eq!(short.obstacle.as_deref(), Some("a window is shorter than 2000 ms"));
+        assert_eq!(
+            short.obstacle.as_deref(),
+            Some("windows are shorter than 2000 ms, too short for the shortest slices")
+        );
     }
 
     #[test]

@@ -179,8 +179,8 @@ fn durability(trial: &Trial, declared: &[Change]) -> Check {
     } else {
         Check::invalid(
             ID,
-            format!("{} is off but no condition sets it", undeclared.join(" and ")),
-            "turn it on, or set it in every condition: postgres = { fsync = \"off\" }",
+            format!("off, and not set by the condition: {}", undeclared.join(", ")),
+            "turn it on, or set it in every condition, such as postgres = { fsync = \"off\" }",
         )
     }
 }
@@ -191,7 +191,7 @@ fn checkpoints(trial: &Trial) -> Check {
         Some(0.0) => Check::ok(ID, "no checkpoint inside the window"),
         Some(n) => Check::warning(
             ID,
-            format!("{n} checkpoints inside the window"),
+            format!("checkpoints inside the window: {n}"),
             "raise max_wal_size and checkpoint_timeout, or use windows long enough to hold several",
         ),
         None => Check::warning(ID, "checkpoints could not be counted", "GRANT pg_monitor TO ROLE"),
@@ -230,7 +230,7 @@ fn deadlocks(trial: &Trial) -> Option<Check> {
     (deadlocks > 0).then(|| {
         Check::warning(
             "deadlocks",
-            format!("{deadlocks} deadlocks or lock timeouts, rolled back and counted"),
+            format!("deadlocks and lock timeouts, rolled back and counted: {deadlocks}"),
             "use commit_every = 1 or one session per table",
         )
     })
@@ -286,7 +286,9 @@ pub(super) fn standby_lag(slices: u32) -> Option<Check> {
     (slices > 0).then(|| {
         Check::warning(
             "weave-standby",
-            format!("{slices} slices began before the standby had applied the last one's commits"),
+            format!(
+                "slices that began before the standby had applied the previous commits: {slices}"
+            ),
             "use weave = false, or find out what delays the standby",
         )
     })
@@ -317,7 +319,7 @@ pub(super) fn canceled_waits(times: usize, failed: bool) -> Option<Check> {
         Check::invalid(
             "synchronous-wait-cancelled",
             format!(
-                "{times} commits were acknowledged without the standby because their wait was canceled"
+                "commits acknowledged without the standby because their wait was canceled: {times}"
             ),
             "check whether the standby was lost, and run again",
         )

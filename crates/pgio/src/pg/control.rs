@@ -61,7 +61,7 @@ pub enum ControlError {
     #[error("systemd unit {unit} does not run the server{instead}")]
     OtherUnit { unit: String, instead: String },
     #[error(
-        "a stop of systemd unit {unit} would also stop {}, which a start of it does not start again: stop them yourself for the time of the experiment, or start the server by pg_ctl outside that unit and write control = \"pg_ctl\"",
+        "stopping systemd unit {unit} would also stop {}, and starting it would not start them again: stop them yourself for the duration of the experiment, or start the server by pg_ctl outside that unit and write control = \"pg_ctl\"",
         active.join(", ")
     )]
     Dependents { unit: String, active: Vec<String> },

@@ -115,7 +115,7 @@ pub enum Error {
     SupervisorGone,
     #[error("invalid answer from the supervisor: `{0}`")]
     Protocol(String),
-    #[error("the private cluster did not answer as expected")]
+    #[error("a statement on the private server failed")]
     Postgres(#[from] postgres::Error),
     #[error("{standby} did not {goal} within {seconds} s; its state is `{state}`")]
     NotReplicating { standby: String, goal: &'static str, seconds: u64, state: String },

@@ -83,7 +83,9 @@ impl Workload for Slob {
     fn weave_obstacle(&self) -> Option<&'static str> {
         // The end of a slice commits what is pending: transactions would be as short as slices.
         if self.settings.commit_every != 1 && self.updates() {
-            return Some("commit_every other than 1 makes transactions longer than a slice may be");
+            return Some(
+                "with commit_every other than 1, the end of a slice would commit a transaction early",
+            );
         }
         weave::obstacle(&self.settings.engine, self.settings.extent())
     }

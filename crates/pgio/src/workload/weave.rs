@@ -40,9 +40,13 @@ pub struct WeavePlan {
 /// Returns what prevents sessions of an engine from switching conditions inside a window.
 pub(super) fn obstacle(engine: &Engine, extent: Extent) -> Option<&'static str> {
     match (engine, extent) {
-        (Engine::Client(_), _) => Some("engine = \"client\" cannot switch yet"),
+        (Engine::Client(_), _) => {
+            Some("engine = \"client\" does not support switching settings inside a window")
+        }
         (Engine::Server, Extent::Time(_)) => None,
-        (Engine::Server, _) => Some("the extent is a number of transactions"),
+        (Engine::Server, _) => {
+            Some("the window has a number of transactions instead of a duration")
+        }
     }
 }
 

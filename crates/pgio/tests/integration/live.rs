@@ -60,11 +60,15 @@ fn a_page_that_cannot_be_served_as_asked_is_refused_before_anything() {
     fs::set_permissions(&open, PermissionsExt::from_mode(0o644)).unwrap();
     let open = open.to_str().unwrap();
     for (args, code, text) in [
-        (&["--live", taken.as_str()][..], 2, "cannot listen; choose another port or address"),
+        (
+            &["--live", taken.as_str()][..],
+            2,
+            "cannot serve the page (choose another address or port)",
+        ),
         (&["--live", "0.0.0.0:0"], 2, "--live 0.0.0.0:0: anybody could read the page"),
         (&["--live", "rubbish"], 2, "must be an IP address and a port such as"),
         (&["--live", "127.0.0.1"], 2, "must be an IP address and a port such as"),
-        (&["--live", "[::]:0", "--live-token-file", open], 2, "chmod 600"),
+        (&["--live", "[::]:0", "--live-token-file", open], 2, "chmod 0600"),
         (&["--live", "[::]:0", "--live-token-file", "none"], 7, "cannot read the token file none"),
         (&["--live-token-file", open], 2, "--live <IP:PORT>"),
     ] {

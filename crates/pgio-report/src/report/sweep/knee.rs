@@ -59,11 +59,11 @@ pub(super) fn note(swept: &SweepResult, axis: &Axis, curve: &Curve) -> Option<St
              faster than latency."
         ),
         KneePlace::BeyondLast => format!(
-            "{condition}: no knee within the range{sure}: power (throughput / latency) is greatest \
+            "{condition}: no knee within the range{sure}: the ratio throughput / latency is greatest \
              at the last value, {at}."
         ),
         KneePlace::Unknown => format!(
-            "{condition}: the knee is unknown: power (throughput / latency) is greatest at {name} = \
+            "{condition}: the knee is unknown: the ratio throughput / latency is greatest at {name} = \
              {at}, where the window's end cut off operations and the latency is only a lower bound."
         ),
     })
@@ -163,7 +163,7 @@ mod tests {
         );
         assert_eq!(
             noted("local", 4, 1.0, 9.0),
-            format!("{none}power (throughput / latency) is greatest at the last value, 64.")
+            format!("{none}the ratio throughput / latency is greatest at the last value, 64.")
         );
     }
 
@@ -175,7 +175,7 @@ mod tests {
         let analysis = bounded(64);
         assert_eq!(
             note_on("local", &analysis),
-            "local: the knee is unknown: power (throughput / latency) is greatest at sessions = 64, \
+            "local: the knee is unknown: the ratio throughput / latency is greatest at sessions = 64, \
              where the window's end cut off operations and the latency is only a lower bound."
         );
         let summary = knees(&analysis).remove(0);
@@ -183,7 +183,7 @@ mod tests {
         let none = "local: no knee within the range (in 6 of 6 blocks): ";
         assert_eq!(
             note_on("local", &bounded(16)),
-            format!("{none}power (throughput / latency) is greatest at the last value, 64.")
+            format!("{none}the ratio throughput / latency is greatest at the last value, 64.")
         );
         assert_eq!(
             note_on("local", &bounded(1)),

@@ -28,8 +28,8 @@ pub(crate) struct LiveArgs {
     /// Serve the report to browsers at this address, such as 127.0.0.1:8080, while the experiment runs
     #[arg(long, value_name = "IP:PORT", conflicts_with = "plan")]
     live: Option<Address>,
-    /// Require the token in this file from browsers, instead of the one in PGIO_LIVE_TOKEN; an address that is
-    /// not loopback needs one of them
+    /// Read the token that browsers must send from this file instead of PGIO_LIVE_TOKEN; an address that is not
+    /// loopback requires a token
     #[arg(long, value_name = "FILE", requires = "live")]
     live_token_file: Option<PathBuf>,
 }
@@ -74,7 +74,7 @@ impl LiveArgs {
         if token.is_none() && !address.0.ip().is_loopback() {
             let why = format!(
                 "--live {address}: anybody could read the page at an address that is not loopback; set \
-                 {TOKEN_VARIABLE} or --live-token-file, or use 127.0.0.1 and a tunnel of ssh"
+                 {TOKEN_VARIABLE} or --live-token-file, or use 127.0.0.1 and an ssh tunnel"
             );
             return Err(Failure::message(USAGE, why));
         }
@@ -96,7 +96,8 @@ fn read_token(file: &Path) -> Result<Token, Failure> {
     let unread = |e| Failure::new(FILES, e).context(format!("cannot read the token file {shown}"));
     let mode = file.metadata().map_err(unread)?.permissions().mode();
     if mode & 0o077 != 0 {
-        let why = format!("other users may use the token file {shown}; chmod 600 {shown}");
+        let why =
+            format!("the token file {shown} is accessible to other users; run chmod 0600 {shown}");
         return Err(Failure::message(USAGE, why));
     }
     let text = files::read_text(file, MAX_TOKEN_FILE_BYTES).map_err(unread)?;
@@ -173,7 +174,7 @@ mod tests {
         assert!(found.token.unwrap().is_in("Bearer 0123456789abcdef"));
         let error = with("0123456789abcdef\n", 0o640).unwrap_err();
         assert_eq!(error.code(), USAGE);
-        assert!(error.sentence().contains("chmod 600"), "{}", error.sentence());
+        assert!(error.sentence().contains("chmod 0600"), "{}", error.sentence());
         for text in ["short\n", "has a space in its middle", ""] {
             let error = with(text, 0o600).unwrap_err();
             assert!(error.sentence().ends_with(Token::REQUIREMENT), "{}", error.sentence());

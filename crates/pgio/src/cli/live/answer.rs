@@ -92,10 +92,11 @@ pub(super) enum Refusal {
 impl Refusal {
     fn answer(self) -> Response<Answer> {
         let (status, text) = match self {
-            Refusal::Method => (StatusCode::METHOD_NOT_ALLOWED, "this page can only be read\n"),
-            Refusal::Host => {
-                (StatusCode::FORBIDDEN, "name this machine by its IP address or as localhost\n")
-            }
+            Refusal::Method => (StatusCode::METHOD_NOT_ALLOWED, "this page is read-only\n"),
+            Refusal::Host => (
+                StatusCode::FORBIDDEN,
+                "open this page by the machine's IP address or by localhost\n",
+            ),
             Refusal::Token => (StatusCode::UNAUTHORIZED, "the token is missing or wrong\n"),
             Refusal::Path => (StatusCode::NOT_FOUND, "there is no such page\n"),
         };
@@ -107,7 +108,7 @@ impl Refusal {
         add(header::CONTENT_SECURITY_POLICY, "default-src 'none'; frame-ancestors 'none'");
         match self {
             Refusal::Method => drop(add(header::ALLOW, "GET, HEAD")),
-            // Who is not let in gives the place to others.
+            // A refused connection is closed, so that its place is free.
             Refusal::Host => drop(add(header::CONNECTION, "close")),
             Refusal::Token => {
                 add(header::CONNECTION, "close");
@@ -136,7 +137,7 @@ fn is_authorized(headers: &HeaderMap, token: &Token) -> bool {
     sent.is_some_and(|sent| token.is_in(sent))
 }
 
-/// A port says nothing, since it may be that of a tunnel.
+/// Ignores the port, which may be that of a tunnel.
 fn is_of_this_machine(headers: &HeaderMap) -> bool {
     let mut hosts = headers.get_all(header::HOST).iter();
     let (Some(host), None) = (hosts.next(), hosts.next()) else { return false };

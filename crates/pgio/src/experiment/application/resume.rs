@@ -219,10 +219,11 @@ fn check_same_drivers(stored: &StoredExperiment, now: &Manifest) -> Result<(), R
     if same {
         return Ok(());
     }
-    let was = was.unwrap_or_else(|| if had_drivers { "some" } else { "none" }.to_owned());
+    let was =
+        was.unwrap_or_else(|| if had_drivers { "of unknown number" } else { "none" }.to_owned());
     let is = is.unwrap_or_else(|| "none".to_owned());
     Err(ResumeError::Changed(format!(
-        "the drivers were {was} and are {is}; give --drivers as in the run that began"
+        "the drivers were {was} and are {is}; specify --drivers as when the run was started"
     )))
 }
 
@@ -323,7 +324,7 @@ mod tests {
     fn other_drivers_are_refused() {
         let users = [target("target", false)];
         let error = remarked(&users, set(DRIVERS, "4")).unwrap_err();
-        assert!(error.contains("the drivers were none and are 4; give --drivers"), "{error}");
+        assert!(error.contains("the drivers were none and are 4; specify --drivers"), "{error}");
         let mut stored = experiment(&["local"], vec![trial("local", 1, &[])]);
         let alone = stored.manifest.clone();
         stored.manifest.environment.insert(DRIVERS.to_owned(), "4".to_owned());
@@ -335,7 +336,7 @@ mod tests {
         stored.trials[0].drivers.push(DriverPart::default());
         assert!(check_same_drivers(&stored, &with).is_ok());
         let error = check_same_drivers(&stored, &alone).unwrap_err().to_string();
-        assert!(error.contains("were some and are none"), "{error}");
+        assert!(error.contains("were of unknown number and are none"), "{error}");
     }
 
     #[test]

@@ -18,7 +18,7 @@ pub(in crate::experiment) fn check(trial: &Trial) -> Check {
         clocks.iter().find(|(_, clock)| clock.is_none_or(|clock| clock.moved_seconds.is_none()));
     if let Some((name, _)) = unread {
         let message =
-            format!("the clock of `{name}` could not be read before and after the window");
+            format!("the clock of `{name}` could not be read both before and after the window");
         return Check::invalid(ID, message, remedy);
     }
     let began: Vec<_> =

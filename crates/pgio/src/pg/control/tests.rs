@@ -279,7 +279,7 @@ fn a_unit_that_takes_active_units_down_with_it_is_refused() {
     ]);
     assert_eq!(
         message.unwrap(),
-        "a stop of systemd unit pg.service would also stop job.service, pool.service, which a start of it does not start again: stop them yourself for the time of the experiment, or start the server by pg_ctl outside that unit and write control = \"pg_ctl\""
+        "stopping systemd unit pg.service would also stop job.service, pool.service, and starting it would not start them again: stop them yourself for the duration of the experiment, or start the server by pg_ctl outside that unit and write control = \"pg_ctl\""
     );
     let quoted = found(&[
         ("pg.service", r#"ConsistsOf="app@a\\x2db.service""#),

@@ -45,8 +45,8 @@ fn check_durability(off: &[&str]) -> Check {
     }
     Check::invalid(
         ID,
-        format!("{} is off but no condition sets it", off.join(" and ")),
-        "turn it on, or set it in every condition: postgres = { fsync = \"off\" }",
+        format!("off, and set by no condition: {}", off.join(", ")),
+        "turn it on, or set it in every condition, such as postgres = { fsync = \"off\" }",
     )
 }
 

@@ -26,7 +26,7 @@ pub enum DownloadError {
     NoCache,
     #[cfg(feature = "download")]
     #[error(
-        "cannot download PostgreSQL {version}: install a server or set PGIO_BINDIR, or try again (PGIO_DOWNLOAD_URL names a mirror)"
+        "cannot download PostgreSQL {version} (install a server, set PGIO_BINDIR, or name a mirror by PGIO_DOWNLOAD_URL)"
     )]
     Transfer { version: ServerVersion, source: HttpError },
     #[cfg(feature = "download")]
@@ -48,7 +48,7 @@ pub enum DownloadError {
     )]
     BuiltWithoutDownloads { version: ServerVersion },
     #[error(
-        "{} is where pgio keeps a downloaded PostgreSQL, but pgio did not unpack all that is there: move it away, or set PGIO_BINDIR to the directory of the server's programs",
+        "{} is reserved for a downloaded PostgreSQL, but contains files that pgio did not unpack: move it away, or set PGIO_BINDIR to the directory of the server's programs",
         path.display()
     )]
     NotABuild { path: PathBuf },
@@ -56,7 +56,7 @@ pub enum DownloadError {
     Io { path: PathBuf, source: io::Error },
     #[error(transparent)]
     Untrusted(#[from] OwnDirError),
-    #[error("cannot download PostgreSQL, {}", path.display())]
+    #[error("cannot lock {} to download PostgreSQL", path.display())]
     Locked { path: PathBuf, source: LockError },
     #[error("stopped while waiting for {holder}, which downloads the same PostgreSQL")]
     Stopped { holder: String },

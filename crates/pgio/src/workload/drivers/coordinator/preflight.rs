@@ -100,7 +100,7 @@ impl Roster {
                     rank: first,
                     host: self.connected.host(first),
                     message: format!(
-                        "neither the server nor its own host answers it within {seconds} s"
+                        "no answer within {seconds} s; check that its host can reach the server and is not overloaded"
                     ),
                     fault: Fault::Connect,
                 }
