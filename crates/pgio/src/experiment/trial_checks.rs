@@ -179,7 +179,7 @@ fn durability(trial: &Trial, declared: &[Change]) -> Check {
     } else {
         Check::invalid(
             ID,
-            format!("off, and not set by the condition: {}", undeclared.join(", ")),
+            format!("{} is off, and the condition does not set it", undeclared.join(" and ")),
             "turn it on, or set it in every condition, such as postgres = { fsync = \"off\" }",
         )
     }

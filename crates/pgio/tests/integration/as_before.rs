@@ -153,10 +153,14 @@ fn a_private_server_whose_supervisor_was_killed_too_is_removed() {
         let found = fs::read_dir(dir.path().join("state/clusters")).into_iter().flatten();
         found.map(|e| e.unwrap().path()).collect::<Vec<_>>()
     };
+    // A note is written beside its place and renamed.
+    let mut root = None;
     running.wait_until("noted", || {
-        clusters().first().is_some_and(|note| fs::read_to_string(note).unwrap().starts_with('/'))
+        let notes = clusters().into_iter().filter_map(|note| fs::read_to_string(note).ok());
+        root = notes.into_iter().find(|text| text.starts_with('/'));
+        root.is_some()
     });
-    let root = fs::read_to_string(&clusters()[0]).unwrap();
+    let root = root.unwrap();
     assert_eq!(dir.pgio(&["undo"]).expect(0, &[]).out, dir.nothing_to_undo(), "it lives");
     let children = format!("/proc/{0}/task/{0}/children", running.pid());
     let children = fs::read_to_string(children).unwrap();

@@ -293,10 +293,7 @@ fn an_inventory_names_the_servers() {
     assert!(stored.contains("# inventory = ") && stored.contains("[targets.\"n2\"]"), "{stored}");
 
     let rubbish = run("echo Usage: sinfo", "none");
-    rubbish.expect(
-        2,
-        &["fleet.toml:10: targets.inventory: the command prints `Usage: sinfo`"],
-    );
+    rubbish.expect(2, &["fleet.toml:10: targets.inventory: the command prints `Usage: sinfo`"]);
     run("echo gone >&2; false", "none").expect(2, &["failed with exit status: 1: gone"]);
     assert!(!dir.path().join("none").exists());
 }

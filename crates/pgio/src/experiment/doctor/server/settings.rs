@@ -45,7 +45,7 @@ fn check_durability(off: &[&str]) -> Check {
     }
     Check::invalid(
         ID,
-        format!("off, and set by no condition: {}", off.join(", ")),
+        format!("{} is off, and no condition sets it", off.join(" and ")),
         "turn it on, or set it in every condition, such as postgres = { fsync = \"off\" }",
     )
 }
