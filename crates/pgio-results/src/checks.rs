@@ -234,7 +234,7 @@ pub const CHECKS: &[CheckDef] = &[
     ),
     def(
         "driver-sum",
-        "the server's count of the work differs by more than 0.1 % from the sum of the drivers, it counted fewer commits, or it does not show the drivers' sessions",
+        "the server's count of the work differs by more than 0.1 % from the sum of the drivers, it counted over 0.1 % fewer commits than calls, or it does not show the drivers' sessions",
         "",
         "look for other sessions that use the workload's tables, and for a pooler in between",
     ),
@@ -282,7 +282,7 @@ pub const CHECKS: &[CheckDef] = &[
     def(
         "autovacuum",
         "",
-        "an autovacuum worker started inside the window",
+        "an autovacuum worker ran inside the window",
         "VACUUM before the experiment, or set autovacuum = off in every condition",
     ),
     def(
@@ -339,7 +339,7 @@ pub const CHECKS: &[CheckDef] = &[
     def(
         "drbd-cold-log",
         "",
-        "the experiment's first trial wrote to DRBD's activity log at least twice as often per write as any other of its condition, by more than one per 100 writes",
+        "the experiment's first trial wrote to DRBD's activity log more than twice as often per write as any other of its condition, by more than one per 100 writes and more than 10 in the window",
         "keep burn_in on, or write to all of the data once before the experiment",
     ),
     def(

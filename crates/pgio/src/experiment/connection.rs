@@ -72,11 +72,11 @@ fn warning(found: &ConnectWarning) -> Warning {
         ConnectWarning::RootCertMissing(path) => (
             format!("sslrootcert {} was ignored", path.display()),
             "the file does not exist, so the server's certificate is not checked".to_owned(),
-            "create the file".to_owned(),
+            "create the file (sslmode=verify-full makes a missing file an error)".to_owned(),
         ),
         ConnectWarning::ClientCertMissing(path) => (
             format!("sslcert {} was ignored", path.display()),
-            "the file does not exist".to_owned(),
+            "the file does not exist, so pgio sends no client certificate".to_owned(),
             "check the path".to_owned(),
         ),
         other => (

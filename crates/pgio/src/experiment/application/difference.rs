@@ -39,12 +39,17 @@ pub(super) fn differences(stored: &str, now: &str, may_differ: &[&str]) -> Vec<S
     found
 }
 
+/// Parts of paths to commands, which may have a password among their words, and to variables of the environment.
+const COMMANDS: [&str; 8] =
+    ["command", "env", "inventory", "parameters", "run", "setup", "warm_up", "cleanup"];
+
 /// Whether the value at this path may hold a secret: a command or a variable of the environment, for example. A
 /// `dsn` is without its password here.
 fn is_hidden(path: &str) -> bool {
     let mut parts = path.split('.').map(|part| part.split('[').next().unwrap_or(part));
     let last = path.rsplit('.').next().unwrap_or(path);
-    parts.any(|part| ["command", "env", "inventory"].contains(&part))
+    parts.any(|part| COMMANDS.contains(&part))
+        || path == "drivers.engine"
         || (last != "dsn" && may_hold_secret(last))
 }
 
@@ -108,7 +113,7 @@ mod tests {
         let now = FILE.replace("fsync = 'on'", "fsync = 'off'");
         let found = differences(FILE, &now, MAY_DIFFER);
         assert_eq!(found, ["condition[2].postgres.fsync was \"on\" and is \"off\""]);
-        let now = FILE.replace("'b'\n", "'b'\n[condition.command]\napply = 'mount -o password=geheim'\n[condition.env]\nX = 'geheim'\n[condition.other]\napi_token = 'geheim'\n");
+        let now = FILE.replace("'b'\n", "'b'\n[condition.command]\napply = 'mount -o password=geheim'\n[condition.env]\nX = 'geheim'\n[workload]\nrun = 'x --password=geheim'\n[condition.other]\napi_token = 'geheim'\n");
         let now = now.replace("postgres = { fsync = 'on' }\n", "");
         let found = differences(FILE, &now, MAY_DIFFER).join("; ");
         assert!(found.contains("condition[2].command.apply was added"), "{found}");

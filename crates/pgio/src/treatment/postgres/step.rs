@@ -69,7 +69,11 @@ enum LineOwner {
 
 /// Describes a line, without a secret.
 fn in_words(name: &str, value: Option<&str>) -> String {
-    value.map_or("absent".to_owned(), |value| format!("`{}`", shown(name, value)))
+    match value {
+        None => "absent".to_owned(),
+        Some(value) if shown(name, value) == value => format!("`{value}`"),
+        Some(value) => shown(name, value).to_owned(),
+    }
 }
 
 pub(super) fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
