@@ -48,6 +48,21 @@ pub enum ExecError {
     Host(#[from] HostError),
 }
 
+impl ExecError {
+    /// Describes why a command did not run to its end, without its words, which may be secret; continues
+    /// "the command". None: the error shows no words.
+    pub fn without_words(&self) -> Option<String> {
+        match self {
+            ExecError::TimedOut { limit, .. } => {
+                Some(format!("did not finish within {} s", limit.as_secs_f64()))
+            }
+            ExecError::Start { source, .. } => Some(format!("cannot start: {source}")),
+            ExecError::Failed { status, .. } => Some(format!("failed with {status}")),
+            ExecError::Host(_) => None,
+        }
+    }
+}
+
 /// Runs commands to completion on some host.
 pub trait Exec: Send + Sync {
     /// Waits for the command and returns its output for any exit status.

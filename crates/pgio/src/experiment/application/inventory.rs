@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::config::ConfigError;
 use crate::config::inventory::expand::expand;
-use crate::host::exec::{CommandLine, Exec, ExecError, Local};
+use crate::host::exec::{CommandLine, Exec, Local};
 use crate::pg::words;
 
 /// A command that asks a cluster's controller may wait for it.
@@ -26,12 +26,9 @@ pub fn with_nodes(text: String, file: &str) -> Result<String, ConfigError> {
 
 fn printed_by(command: &str) -> Result<String, String> {
     let line = CommandLine::new("sh").arg("-c").arg(command).timeout(LIMIT);
-    let output = Local.output(&line).map_err(|error| match error {
-        ExecError::TimedOut { limit, .. } => {
-            format!("the command did not finish within {} s", limit.as_secs_f64())
-        }
-        ExecError::Start { source, .. } => format!("the command cannot be started: {source}"),
-        other => words::sentence(&other),
+    let output = Local.output(&line).map_err(|error| match error.without_words() {
+        Some(why) => format!("the command {why}"),
+        None => words::sentence(&error),
     })?;
     if output.status.success() {
         return Ok(output.stdout);

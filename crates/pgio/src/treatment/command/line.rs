@@ -65,11 +65,7 @@ impl Line {
                 Err(ExecError::from(HostError::Missing { host, program }).into())
             }
             Ok(output) => Ok(Ok(output)),
-            Err(ExecError::TimedOut { limit, .. }) => {
-                Ok(Err(format!("did not finish within {} s", limit.as_secs_f64())))
-            }
-            Err(ExecError::Start { source, .. }) => Ok(Err(format!("cannot start: {source}"))),
-            Err(other) => Err(other.into()),
+            Err(error) => error.without_words().map(Err).ok_or_else(|| error.into()),
         }
     }
 }
