@@ -140,34 +140,50 @@ pub enum ConnectWarning {
     ClientCertMissing(PathBuf),
 }
 
+impl ConnectWarning {
+    /// What was ignored.
+    pub fn what(&self) -> String {
+        match self {
+            Self::PassfileExposed(path)
+            | Self::PassfileNotPlain(path)
+            | Self::PassfileUnreadable(path, _) => {
+                format!("password file {} was ignored", path.display())
+            }
+            Self::RootCertMissing(path) => format!("sslrootcert {} was ignored", path.display()),
+            Self::ClientCertMissing(path) => format!("sslcert {} was ignored", path.display()),
+        }
+    }
+
+    pub fn why(&self) -> &str {
+        match self {
+            Self::PassfileExposed(_) => "other users can read it",
+            Self::PassfileNotPlain(_) => "it is not a plain file",
+            Self::PassfileUnreadable(_, why) => why,
+            Self::RootCertMissing(_) => {
+                "the file does not exist, so the server's certificate is not checked"
+            }
+            Self::ClientCertMissing(_) => {
+                "the file does not exist, so pgio sends no client certificate"
+            }
+        }
+    }
+
+    pub fn hint(&self) -> String {
+        match self {
+            Self::PassfileExposed(path) => format!("run chmod 0600 {}", path.display()),
+            Self::PassfileNotPlain(_) => "name a plain file".to_owned(),
+            Self::PassfileUnreadable(..) => "check its owner".to_owned(),
+            Self::RootCertMissing(_) => {
+                "create the file (sslmode=verify-full makes a missing file an error)".to_owned()
+            }
+            Self::ClientCertMissing(_) => "check the path".to_owned(),
+        }
+    }
+}
+
 impl fmt::Display for ConnectWarning {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::PassfileExposed(path) => {
-                let path = path.display();
-                write!(
-                    f,
-                    "password file {path} was ignored: other users may read it; run chmod 0600 {path}"
-                )
-            }
-            Self::PassfileNotPlain(path) => {
-                write!(f, "password file {} was ignored: it is not a plain file", path.display())
-            }
-            Self::PassfileUnreadable(path, why) => {
-                write!(f, "password file {} was ignored: {why}; check its owner", path.display())
-            }
-            Self::RootCertMissing(path) => write!(
-                f,
-                "sslrootcert {} does not exist, so the server's certificate is not checked; \
-                                 create the file (sslmode=verify-full makes a missing file an error)",
-                path.display()
-            ),
-            Self::ClientCertMissing(path) => write!(
-                f,
-                "sslcert {} does not exist, so pgio sends no client certificate; check the path",
-                path.display()
-            ),
-        }
+        write!(f, "{}: {}; {}", self.what(), self.why(), self.hint())
     }
 }
 

@@ -4,7 +4,7 @@
 
 use crate::config::{ConnectString, Layer, resolve};
 use crate::pg::leftovers;
-use pgio_connect::{self, ConnectError, ConnectParams, ConnectWarning, Env};
+use pgio_connect::{self, ConnectError, ConnectParams, Env};
 use pgio_results::warning::Warning;
 
 /// The given keys: flags override pgio.conf.
@@ -47,45 +47,10 @@ pub fn params(text: &ConnectString, run_id: &str) -> Result<ConnectParams, Conne
     Ok(params.with_application_name(leftovers::application_name(run_id)))
 }
 
-/// Returns warnings about values that libpq would ignore as well.
+/// Returns warnings about what was ignored.
 pub fn warnings(params: &ConnectParams) -> Vec<Warning> {
-    params.warnings().iter().map(warning).collect()
-}
-
-fn warning(found: &ConnectWarning) -> Warning {
-    let (what, why, try_this) = match found {
-        ConnectWarning::PassfileExposed(path) => (
-            format!("password file {} was ignored", path.display()),
-            "other users can read it".to_owned(),
-            format!("run chmod 0600 {}", path.display()),
-        ),
-        ConnectWarning::PassfileNotPlain(path) => (
-            format!("password file {} was ignored", path.display()),
-            "it is not a plain file".to_owned(),
-            "name a plain file".to_owned(),
-        ),
-        ConnectWarning::PassfileUnreadable(path, why) => (
-            format!("password file {} was ignored", path.display()),
-            why.clone(),
-            "check its owner".to_owned(),
-        ),
-        ConnectWarning::RootCertMissing(path) => (
-            format!("sslrootcert {} was ignored", path.display()),
-            "the file does not exist, so the server's certificate is not checked".to_owned(),
-            "create the file (sslmode=verify-full makes a missing file an error)".to_owned(),
-        ),
-        ConnectWarning::ClientCertMissing(path) => (
-            format!("sslcert {} was ignored", path.display()),
-            "the file does not exist, so pgio sends no client certificate".to_owned(),
-            "check the path".to_owned(),
-        ),
-        other => (
-            other.to_string(),
-            "libpq connects in spite of it".to_owned(),
-            "correct the value".to_owned(),
-        ),
-    };
-    Warning::new(what, why, try_this)
+    let warnings = params.warnings().iter();
+    warnings.map(|found| Warning::new(found.what(), found.why(), found.hint())).collect()
 }
 
 #[cfg(test)]
