@@ -167,19 +167,24 @@ fn in_force(evidence: &[Evidence]) -> Check {
 }
 
 fn durability(trial: &Trial, declared: &[Change]) -> Check {
-    const ID: &str = "durability";
     let undeclared: Vec<&str> =
         [("fsync", &trial.server.fsync), ("full_page_writes", &trial.server.full_page_writes)]
             .into_iter()
             .filter(|(name, value)| *value == "off" && !declared.iter().any(|c| c.sets(name)))
             .map(|(name, _)| name)
             .collect();
-    if undeclared.is_empty() {
+    durability_without(&undeclared)
+}
+
+/// Judges a server with these of fsync and full_page_writes off, although not every condition sets them.
+pub(super) fn durability_without(off: &[&str]) -> Check {
+    const ID: &str = "durability";
+    if off.is_empty() {
         Check::ok(ID, "fsync and full_page_writes are on or set by the condition")
     } else {
         Check::invalid(
             ID,
-            format!("{} is off, and the condition does not set it", undeclared.join(" and ")),
+            format!("{} is off, and not every condition sets it", off.join(" and ")),
             "turn it on, or set it in every condition, such as postgres = { fsync = \"off\" }",
         )
     }

@@ -7,6 +7,7 @@ use postgres::{Client, Row};
 use crate::config::Layer;
 use crate::config::kinds::Sessions;
 use crate::experiment::doctor::subject::{Subject, Work};
+use crate::experiment::trial_checks;
 use crate::pg::clock::{self, SLOW_CLOCK};
 use crate::pg::server::{self, FreeConnections};
 use pgio_results::Check;
@@ -28,7 +29,7 @@ pub(super) fn judge(subject: &Subject, row: &Row, client: &mut Client) -> Vec<Ch
     };
     let sessions = subject.work.iter().map(count_sessions).max().unwrap_or(1);
     let mut checks = vec![
-        check_durability(&off),
+        trial_checks::durability_without(&off),
         check_checkpoints(&wal, subject.longest(), subject.writes()),
         check_autovacuum(row.get("autovacuum"), row.get("vacuum_workers")),
     ];
@@ -36,18 +37,6 @@ pub(super) fn judge(subject: &Subject, row: &Row, client: &mut Client) -> Vec<Ch
     checks.extend(connections.map(|found| check_connections(sessions, &found.scarcest())));
     checks.extend(clock::reading(client).map(|cost| check_clock(cost, row.get("track_io_timing"))));
     checks
-}
-
-fn check_durability(off: &[&str]) -> Check {
-    const ID: &str = "durability";
-    if off.is_empty() {
-        return Check::ok(ID, "fsync and full_page_writes are on or set by the condition");
-    }
-    Check::invalid(
-        ID,
-        format!("{} is off, and no condition sets it", off.join(" and ")),
-        "turn it on, or set it in every condition, such as postgres = { fsync = \"off\" }",
-    )
 }
 
 /// The settings that trigger a checkpoint.
@@ -157,8 +146,8 @@ mod tests {
 
     #[test]
     fn missing_durability_and_connections_are_invalid() {
-        assert_eq!(check_durability(&["fsync"]).verdict, Invalid);
-        assert_eq!(check_durability(&[]).verdict, Fine);
+        assert_eq!(trial_checks::durability_without(&["fsync"]).verdict, Invalid);
+        assert_eq!(trial_checks::durability_without(&[]).verdict, Fine);
         let connections = |free| {
             let limit = ConnectionLimit::Role("app".to_owned());
             check_connections(10, &FreeConnections { limit, max: 20, free })
