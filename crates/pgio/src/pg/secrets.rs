@@ -23,6 +23,14 @@ pub fn shown<'a>(name: &str, value: &'a str) -> &'a str {
     if may_hold_secret(name) && !value.is_empty() { HIDDEN } else { value }
 }
 
+/// As [`shown`], in quotes unless it is hidden.
+pub fn quoted(name: &str, value: &str) -> String {
+    match shown(name, value) {
+        HIDDEN => HIDDEN.to_owned(),
+        value => format!("`{value}`"),
+    }
+}
+
 pub fn may_hold_secret(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
     WORDS.iter().any(|word| name.contains(word))
@@ -47,5 +55,7 @@ mod tests {
         assert!(!shown("archive_command", command).contains("geheim"));
         assert_eq!(shown("archive_command", ""), "");
         assert_eq!(shown("work_mem", "4MB"), "4MB");
+        assert_eq!(quoted("archive_command", command), HIDDEN);
+        assert_eq!(quoted("work_mem", "4MB"), "`4MB`");
     }
 }

@@ -36,7 +36,7 @@ use super::record::Record;
 use super::resource::Touch;
 use super::step::{Step, carry_out};
 use crate::config::experiment::TreatmentSpec;
-use crate::pg::secrets::shown;
+use crate::pg::secrets::{quoted, shown};
 use crate::pg::values::{SettingDescription, refusal};
 use pgio_results::change::Change;
 use pgio_results::model::{Evidence, When};
@@ -203,8 +203,8 @@ fn check_setting(
     let described = describe_setting(context.admin()?, name)?;
     if let Some(why) = refusal(&described, value) {
         return Err(TreatmentError::Refused(format!(
-            "{name} cannot be `{}`: {why}",
-            shown(name, value)
+            "{name} cannot be {}: {why}",
+            quoted(name, value)
         )));
     }
     match route {

@@ -10,7 +10,7 @@ use super::setting::{
     route, wait_for,
 };
 use crate::pg::control::Line;
-use crate::pg::secrets::shown;
+use crate::pg::secrets::quoted;
 use crate::pg::values::{SettingDescription, is_current_value};
 use crate::treatment::context::Context;
 use crate::treatment::error::TreatmentError;
@@ -69,11 +69,7 @@ enum LineOwner {
 
 /// Describes a line, without a secret.
 fn in_words(name: &str, value: Option<&str>) -> String {
-    match value {
-        None => "absent".to_owned(),
-        Some(value) if shown(name, value) == value => format!("`{value}`"),
-        Some(value) => shown(name, value).to_owned(),
-    }
+    value.map_or("absent".to_owned(), |value| quoted(name, value))
 }
 
 pub(super) fn read(record: &Record) -> Result<Box<dyn Step>, TreatmentError> {
