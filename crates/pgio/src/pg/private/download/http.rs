@@ -199,10 +199,13 @@ fn first_byte(response: &Response<Body>) -> Option<u64> {
 
 /// Returns the address without user and query, which may hold a secret.
 fn shown(url: &str) -> String {
-    let Ok(uri) = url.parse::<Uri>() else { return "the address of the download".to_owned() };
-    let host = uri.host().unwrap_or_default();
+    let uri = url.parse::<Uri>().ok();
+    let parts = uri.as_ref().and_then(|uri| Some((uri.scheme_str()?, uri.host()?, uri)));
+    let Some((scheme, host, uri)) = parts else {
+        return "the address in PGIO_DOWNLOAD_URL".to_owned();
+    };
     let port = uri.port().map_or_else(String::new, |port| format!(":{port}"));
-    format!("{}://{host}{port}{}", uri.scheme_str().unwrap_or("http"), uri.path())
+    format!("{scheme}://{host}{port}{}", uri.path())
 }
 
 fn copy(
@@ -339,6 +342,9 @@ mod tests {
     fn addresses_are_shown_without_user_and_query() {
         let url = "https://me:geheim@mirror:8443/maven/pg.jar?key=geheim";
         assert_eq!(shown(url), "https://mirror:8443/maven/pg.jar");
+        for invalid in ["//me:geheim@mirror/pg.jar", "me:geheim@mirror/pg.jar"] {
+            assert!(!shown(invalid).contains("geheim"), "{}", shown(invalid));
+        }
     }
 
     #[test]
