@@ -39,7 +39,7 @@ complete -c pgio -n "__fish_pgio_needs_command" -f -a "device" -d 'Measure one d
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "ballast" -d 'Leave only SIZE of this machine\'s memory free, until --release'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "drive" -d 'Generate load for the pgio that started this one with --drivers'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "undo" -d 'Undo the changes that an interrupted run left in place'
-complete -c pgio -n "__fish_pgio_needs_command" -f -a "destroy" -d 'Drop the tables that setup created, and nothing else'
+complete -c pgio -n "__fish_pgio_needs_command" -f -a "destroy" -d 'Drop what setup and workloads created, and nothing else'
 complete -c pgio -n "__fish_pgio_needs_command" -f -a "example" -d 'Print a commented example experiment'
 complete -c pgio -n "__fish_pgio_using_subcommand demo" -l out -d 'Write the results to this directory' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand demo" -l pg -d 'Major version of PostgreSQL; default: the newest installed, else the newest downloaded' -r

@@ -83,7 +83,7 @@ enum Command {
     Drive(drive::Args),
     /// Undo the changes that an interrupted run left in place
     Undo(undo::Args),
-    /// Drop the tables that setup created, and nothing else
+    /// Drop what setup and workloads created, and nothing else
     Destroy(destroy::Args),
     /// Print a commented example experiment
     Example(example::Args),

@@ -1,4 +1,4 @@
-//! `pgio destroy`: drops the tables that setup created, and nothing else.
+//! `pgio destroy`: drops what setup and workloads created, and nothing else.
 
 use std::io::{self, IsTerminal};
 
