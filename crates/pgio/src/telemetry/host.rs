@@ -1,9 +1,9 @@
 //! Samples a machine's counters at a fixed cadence, with one thread and one shell per host.
 //!
-//! All timestamps come from this machine's clock: a sample is dated halfway between request and
-//! answer, so the hosts need no common time. Missed ticks are counted, and so is the CPU time of
-//! the sampling. [`Sampler::mark`] requests an immediate snapshot with all processes; it is used at
-//! both ends of the window. A host that stops answering loses its data and raises a warning; the
+//! All timestamps come from this machine's clock, so the hosts need no common time: a sample is dated
+//! between request and answer, there by the host's uptime. Missed ticks are counted, and so is the CPU
+//! time of the sampling. [`Sampler::mark`] requests an immediate snapshot with all processes; it is
+//! used at both ends of the window. A host that stops answering loses its data and raises a warning; the
 //! trial continues.
 //!
 //! Next: [`window`] for the sums, [`processes`] for foreign load, [`drbd`].
@@ -24,7 +24,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 pub use self::processes::Watch;
 use self::snapshot::Snapshot;
-use self::window::{Span, distance};
+use self::window::{Span, date_by_uptime, distance};
 use crate::host::exec::ExecError;
 use crate::host::{Host, Shell};
 use pgio_results::series::Track;
@@ -149,7 +149,8 @@ impl Sampler {
         let Sampler { host, watch, cadence, setup, record, marks, ended, .. } = self;
         drop(marks);
         let _ = ended.recv_timeout(END_LIMIT);
-        let record = lock_record(&record);
+        let mut record = lock_record(&record);
+        date_by_uptime(&mut record.snapshots);
         let name = host.name();
         let inside = |moments: &[Instant]| {
             moments.iter().filter(|at| (opened..=closed).contains(at)).count() as u64
@@ -256,7 +257,8 @@ fn sample(shell: &mut Shell, cadence: Duration, marks: &Receiver<()>, record: &M
         match answer {
             Ok(answer) => {
                 let at = answer.middle();
-                record.snapshots.extend(Snapshot::parse(&answer.text, at));
+                let snapshot = Snapshot::parse(&answer.text, at);
+                record.snapshots.extend(snapshot.map(|s| s.with_error(answer.error())));
                 if !mark {
                     record.ticks.push(at);
                 }

@@ -3,7 +3,7 @@
 //! [`super::window`] computes the differences.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use crate::host::drbd::{State, proc, status};
 use crate::host::proc::diskstats::{self, Disk};
@@ -15,8 +15,10 @@ use super::processes::Processes;
 
 #[derive(Debug, Clone)]
 pub(super) struct Snapshot {
-    /// On this machine's clock, halfway between request and answer.
+    /// On this machine's clock, halfway between request and answer until [`super::window::date_by_uptime`].
     pub(super) at: Instant,
+    /// Half the time between request and answer.
+    pub(super) error: Duration,
     /// Seconds since the host's boot, right before its counters were read.
     pub(super) uptime: Option<f64>,
     pub(super) stat: Stat,
@@ -62,6 +64,7 @@ impl Snapshot {
         let own = files.values().filter_map(|text| pid_stat::parse(text));
         Some(Snapshot {
             at,
+            error: Duration::ZERO,
             uptime,
             stat,
             stat_after,
@@ -74,6 +77,10 @@ impl Snapshot {
             processes: (!all.is_empty())
                 .then(|| Processes::parse(all, walreceivers, schedstats).with_io(ios)),
         })
+    }
+
+    pub(super) fn with_error(self, error: Duration) -> Snapshot {
+        Snapshot { error, ..self }
     }
 }
 

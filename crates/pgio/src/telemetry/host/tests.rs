@@ -115,6 +115,35 @@ fn late_answers_do_not_shorten_or_lengthen_a_span() {
     near(writes(&at("77.05", 0, 0), &at("1.05", 600, 3000)).0, 3.0);
 }
 
+/// The window lasts from 100 to 130 ms. The closing mark's answer took longer than that.
+#[test]
+fn a_slow_answer_is_dated_by_the_uptime_of_its_counters() {
+    let began = Instant::now();
+    let at = |ms| began + Duration::from_millis(ms);
+    let between = |asked: u64, answered: u64, uptime: &str| {
+        let text = format!(
+            "==> /proc/uptime <==\n{uptime} 5.00\n\n==> /proc/stat <==\ncpu 1 1 1 1 1 1 1 1\n"
+        );
+        let error = Duration::from_millis((answered - asked) / 2);
+        Snapshot::parse(&text, at(asked) + error).unwrap().with_error(error)
+    };
+    let dated = |last: &str| {
+        let mut snapshots =
+            [between(50, 54, "77.05"), between(90, 98, "77.09"), between(131, 531, last)];
+        date_by_uptime(&mut snapshots);
+        snapshots.map(|snapshot| snapshot.at.duration_since(began).as_millis())
+    };
+    assert_eq!(dated("77.13"), [52, 92, 132]);
+    assert_eq!(dated("78.13"), [52, 92, 531], "not after the answer");
+    assert_eq!(dated("1.05"), [52, 92, 131], "the host was booted again");
+    assert_eq!(dated("77.00"), [52, 92, 331], "whole seconds are too coarse");
+
+    let mut snapshots = [between(90, 98, "77.09"), between(131, 531, "77.13")];
+    date_by_uptime(&mut snapshots);
+    let span = Span::nearest(&snapshots.each_ref(), at(100), at(130)).unwrap();
+    near(span.seconds, 0.04);
+}
+
 #[test]
 fn foreign_load_excludes_known_processes() {
     let began = Instant::now();

@@ -5,7 +5,7 @@
 //! has no rate.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use super::io::{Bytes, Moved};
 use super::processes::{Processes, Watch};
@@ -188,6 +188,28 @@ impl<'a> Span<'a> {
     }
 }
 
+/// Dates each snapshot by the host's uptime, which is read with the counters. The middle of a slow answer
+/// may be long after that, because a mark lists all processes after the counters: the closing mark of a
+/// short window on a busy host would be further from the window's end than the opening mark. The quickest
+/// answer sets the difference between the clocks; no snapshot is dated outside its request and answer.
+pub(super) fn date_by_uptime(snapshots: &mut [Snapshot]) {
+    let dated = snapshots.iter().filter_map(|s| Some((s.error, s.at, s.uptime?)));
+    let Some((_, at, uptime)) = dated.min_by_key(|(error, ..)| *error) else {
+        return;
+    };
+    for snapshot in snapshots {
+        let Some(later) = snapshot.uptime.map(|own| own - uptime) else {
+            continue;
+        };
+        let apart = Duration::try_from_secs_f64(later.abs()).unwrap_or_default();
+        let moment = if later < 0.0 { at.checked_sub(apart) } else { at.checked_add(apart) };
+        let (middle, error) = (snapshot.at, snapshot.error);
+        if let Some((first, moment)) = middle.checked_sub(error).zip(moment) {
+            snapshot.at = moment.clamp(first, middle + error);
+        }
+    }
+}
+
 /// The time between the counters of two snapshots. An answer is dated halfway between question and
 /// answer, but a busy host may have read the counters long before or after that, and rates over a short
 /// window would be wrong by that much. The host's uptime is read together with the counters, in steps of
@@ -234,6 +256,6 @@ fn milliseconds(from: u64, to: u64) -> Option<u64> {
     to.checked_sub(from).or_else(|| small.then(|| to + (1 << 32) - from))
 }
 
-pub(super) fn distance(a: Instant, b: Instant) -> std::time::Duration {
+pub(super) fn distance(a: Instant, b: Instant) -> Duration {
     a.saturating_duration_since(b).max(b.saturating_duration_since(a))
 }

@@ -130,8 +130,9 @@ fn a_loop_device_is_located_with_the_device_below_its_file() {
     run(sh(&format!("dd if=/dev/zero of={file} bs=8k count=20 oflag=dsync 2>&1")));
     let closed = Instant::now();
     sampler.mark();
-    let (usage, tracks, _) = sampler.finish(opened, closed);
-    let device = &usage.devices[&top.name];
+    let (usage, tracks, warnings) = sampler.finish(opened, closed);
+    let device = usage.devices.get(&top.name);
+    let device = device.unwrap_or_else(|| panic!("{} is missing: {warnings:?}", top.name));
     // At least one write for each of the twenty, over a span slightly longer than the window.
     let seconds = closed.duration_since(opened).as_secs_f64();
     assert!(device.writes_per_second * seconds > 10.0, "{device:?} in {seconds} s");
