@@ -210,10 +210,9 @@ pub(super) fn date_by_uptime(snapshots: &mut [Snapshot]) {
     }
 }
 
-/// The time between the counters of two snapshots. An answer is dated halfway between question and
-/// answer, but a busy host may have read the counters long before or after that, and rates over a short
-/// window would be wrong by that much. The host's uptime is read together with the counters, in steps of
-/// [`UPTIME_STEP`].
+/// The time between the counters of two snapshots. Where every answer was slow, their dates may be off by
+/// as much as the quickest of them took, and rates over a short window would be wrong by that much. The
+/// host's uptime is read together with the counters, in steps of [`UPTIME_STEP`].
 fn correct_by_uptime(by_answers: f64, by_uptime: f64) -> f64 {
     if by_uptime > 0.0 {
         by_answers.clamp(by_uptime - UPTIME_STEP, by_uptime + UPTIME_STEP)
