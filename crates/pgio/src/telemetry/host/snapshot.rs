@@ -50,8 +50,7 @@ impl Snapshot {
         let stat = stat::parse(files.remove("/proc/stat")?)?;
         let mut take = |name: &str| files.remove(name).unwrap_or("");
         let uptime = take("/proc/uptime").split_ascii_whitespace().next();
-        // A container may show whole seconds, which are too coarse.
-        let uptime = uptime.filter(|s| !s.ends_with(".00")).and_then(|s| s.parse().ok());
+        let uptime = uptime.and_then(|s| s.parse().ok());
         let disks = diskstats::parse(take("/proc/diskstats"));
         let memory = meminfo::parse(take("/proc/meminfo"));
         let network = net_dev::parse(take("/proc/net/dev"));

@@ -127,16 +127,20 @@ fn a_slow_answer_is_dated_by_the_uptime_of_its_counters() {
         let error = Duration::from_millis((answered - asked) / 2);
         Snapshot::parse(&text, at(asked) + error).unwrap().with_error(error)
     };
-    let dated = |last: &str| {
+    let dated = |uptimes: [&str; 3]| {
+        let [first, second, last] = uptimes;
         let mut snapshots =
-            [between(50, 54, "77.05"), between(90, 98, "77.09"), between(131, 531, last)];
+            [between(50, 54, first), between(90, 98, second), between(131, 531, last)];
         date_by_uptime(&mut snapshots);
         snapshots.map(|snapshot| snapshot.at.duration_since(began).as_millis())
     };
-    assert_eq!(dated("77.13"), [52, 92, 132]);
-    assert_eq!(dated("78.13"), [52, 92, 531], "not after the answer");
-    assert_eq!(dated("1.05"), [52, 92, 131], "the host was booted again");
-    assert_eq!(dated("77.00"), [52, 92, 331], "whole seconds are too coarse");
+    let dated_last = |last: &str| dated(["77.05", "77.09", last]);
+    assert_eq!(dated_last("77.13"), [52, 92, 132]);
+    assert_eq!(dated_last("78.13"), [52, 92, 531], "not after the answer");
+    assert_eq!(dated_last("1.05"), [52, 92, 131], "the host was booted again");
+    assert_eq!(dated(["76.97", "77.01", "77.05"]), [52, 92, 132]);
+    assert_eq!(dated(["76.92", "76.96", "77.00"]), [52, 92, 132], "by chance a whole second");
+    assert_eq!(dated(["77.00", "77.00", "77.00"]), [52, 94, 331], "whole seconds are too coarse");
 
     let mut snapshots = [between(90, 98, "77.09"), between(131, 531, "77.13")];
     date_by_uptime(&mut snapshots);

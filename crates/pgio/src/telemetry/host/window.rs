@@ -192,7 +192,13 @@ impl<'a> Span<'a> {
 /// may be long after that, because a mark lists all processes after the counters: the closing mark of a
 /// short window on a busy host would be further from the window's end than the opening mark. The quickest
 /// answer sets the difference between the clocks; no snapshot is dated outside its request and answer.
+///
+/// A container may show whole seconds, which are too coarse: such uptimes are removed.
 pub(super) fn date_by_uptime(snapshots: &mut [Snapshot]) {
+    if snapshots.iter().filter_map(|s| s.uptime).all(|uptime| uptime.fract() == 0.0) {
+        snapshots.iter_mut().for_each(|s| s.uptime = None);
+        return;
+    }
     let dated = snapshots.iter().filter_map(|s| Some((s.error, s.at, s.uptime?)));
     let Some((_, at, uptime)) = dated.min_by_key(|(error, ..)| *error) else {
         return;
