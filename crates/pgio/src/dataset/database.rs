@@ -6,7 +6,10 @@
 //! name always exists. What a kill leaves has one of [`Database::leftovers`]. Callers decide which
 //! database may be dropped, and journal that.
 
-use postgres::Client;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use postgres::{Client, Row};
 
 use super::error::DatasetError;
 use super::{destroy, mark, sql, verify};
@@ -37,6 +40,9 @@ struct Setting {
 const NEW_SUFFIX: &str = "_pgio_new";
 const OLD_SUFFIX: &str = "_pgio_old";
 
+/// How long a session of someone else may take to end.
+const SESSION_EXIT: Duration = Duration::from_secs(2);
+
 impl Database {
     /// The names of databases that exist only while it is being re-created.
     pub fn leftovers(&self) -> [String; 2] {
@@ -48,7 +54,7 @@ impl Database {
 /// `private`, the whole server belongs to pgio, so there is no user data.
 pub fn describe(client: &mut Client, private: bool) -> Result<Database, DatasetError> {
     let failed = |e| DatasetError::from_pg("inspect", "the database", e);
-    let row = client.query_one(sql::DATABASE, &[]).map_err(failed)?;
+    let row = without_ending_sessions(client).map_err(failed)?;
     let columns: serde_json::Value = serde_json::from_str(row.get("columns")).unwrap_or_default();
     let name = columns["datname"].as_str().unwrap_or_default().to_owned();
     let refuse = |why: String| DatasetError::NotRecreatable { name: name.clone(), why };
@@ -92,6 +98,19 @@ pub fn describe(client: &mut Client, private: bool) -> Result<Database, DatasetE
         owner,
         name,
     })
+}
+
+/// Reads the attributes again while sessions may be ending: a server process exits shortly after its
+/// connection is closed. DROP DATABASE waits in the same way.
+fn without_ending_sessions(client: &mut Client) -> Result<Row, postgres::Error> {
+    let begun = Instant::now();
+    loop {
+        let row = client.query_one(sql::DATABASE, &[])?;
+        if row.get::<_, i64>("other_sessions") == 0 || begun.elapsed() >= SESSION_EXIT {
+            return Ok(row);
+        }
+        thread::sleep(Duration::from_millis(50));
+    }
 }
 
 fn check_foreign_objects(client: &mut Client, name: &str) -> Result<(), DatasetError> {
@@ -149,11 +168,8 @@ fn options(columns: &serde_json::Value, encoding: &str, tablespace: &str) -> Str
 fn settings(client: &mut Client, database: &str) -> Result<Vec<Setting>, DatasetError> {
     let failed = |e| DatasetError::from_pg("read", "the database's settings", e);
     let rows = client.query(sql::DATABASE_SETTINGS, &[]).map_err(failed)?;
-    let setting = |r: &postgres::Row| Setting {
-        role: r.get("role"),
-        name: r.get("name"),
-        value: r.get("value"),
-    };
+    let setting =
+        |r: &Row| Setting { role: r.get("role"), name: r.get("name"), value: r.get("value") };
     let settings: Vec<Setting> = rows.iter().map(setting).collect();
     // `recreate` uses SET … FROM CURRENT, so check that a session can set each of them.
     for s in &settings {
@@ -184,7 +200,7 @@ fn grants(
         let why = "a role other than its owner granted privileges on it".to_owned();
         return Err(DatasetError::NotRecreatable { name: database.to_owned(), why });
     }
-    let grant = |row: &postgres::Row| {
+    let grant = |row: &Row| {
         let (privilege, grantee): (&str, &str) = (row.get("privilege"), row.get("grantee"));
         let option = if row.get("grantable") { " WITH GRANT OPTION" } else { "" };
         format!("GRANT {privilege} ON DATABASE {{database}} TO {grantee}{option}")

@@ -255,9 +255,10 @@ fn a_client_that_is_stopped_leaves_nothing_running() {
         let work = ["run", "--run-time", "600", "--update-pct", "50", "--num-threads", "4"];
         let json = ["--json", "stopped.json", "--work-unit", "8", "--update-work-unit", "8"];
         let mut command = db.command(&[&work[..], &json, &CLIENT].concat());
+        let before = db.scratch(1);
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         wait_until("the sessions are there", || db.sessions() >= 5);
-        thread::sleep(Duration::from_millis(1500));
+        wait_for_updates(&db, before);
         child
     };
     let child = start();
@@ -279,6 +280,11 @@ fn a_client_that_is_stopped_leaves_nothing_running() {
     result.assert_refused(5, &["the workload failed in a session", "terminating connection"]);
     assert_eq!(db.record("stopped.json")["outcome"]["state"], "failed");
     wait_until("the others have ended", || db.sessions() == 0);
+}
+
+/// Waits until the window is open and work has been committed in it.
+fn wait_for_updates(db: &TestDatabase, before: i64) {
+    wait_until("rows are updated", || (db.scratch(1) - before).unsigned_abs() > 100);
 }
 
 /// A stopped postmaster, continued on drop.
@@ -309,9 +315,10 @@ fn an_interrupt_ends_the_run_if_the_server_refuses_connections() {
     let work = ["run", "--run-time", "600", "--update-pct", "50", "--num-threads", "4"];
     let json = ["--telemetry", "0", "--json", "stopped.json"];
     let mut command = db.command(&[&work[..], &json, &CLIENT].concat());
+    let before = db.scratch(1);
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     wait_until("the sessions are there", || db.sessions() >= 5);
-    thread::sleep(Duration::from_millis(1500));
+    wait_for_updates(&db, before);
     let frozen = Frozen::new(&cluster);
     kill_process(Pid::from_child(&child), Signal::INT).unwrap();
     let asked = Instant::now();
@@ -331,26 +338,30 @@ fn a_deadlock_is_counted_and_survived() {
     let db = TestDatabase::new(INSTALLED);
     db.load(1, "8M");
     let quick = db.new_role("eager", "SUPERUSER");
-    let sql = format!("ALTER ROLE {} SET deadlock_timeout = '300ms'", quick.user);
+    let sql = format!("ALTER ROLE {} SET deadlock_timeout = '1500ms'", quick.user);
     db.client().batch_execute(&sql).unwrap();
     let before = db.scratch(1);
-    let work = ["run", "--run-time", "6", "--update-pct", "100", "--update-work-unit", "1024"];
+    let work = ["run", "--run-time", "12", "--update-pct", "100", "--update-work-unit", "1024"];
     let json = ["--json", "deadlocks.json"];
     let mut command = quick.command(&[&work[..], &json, &CLIENT].concat());
     let mut child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
     let mut other = db.client();
     other.batch_execute("SET deadlock_timeout = '10s'").unwrap();
     let mut looking = db.client();
-    let mut deadlocks = || -> i64 {
-        let sql = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
-        looking.query_one(sql, &[]).unwrap().get(0)
-    };
-    let first = deadlocks();
+    let mut count = |sql: &str| -> i64 { looking.query_one(sql, &[]).unwrap().get(0) };
+    let deadlocks = "SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()";
+    let waiting = "SELECT count(*) FROM pg_stat_activity \
+                   WHERE datname = current_database() AND wait_event_type = 'Lock'";
+    let first = count(deadlocks);
     // Then it is left alone: on a slow machine every call would meet the holder.
-    while child.try_wait().unwrap().is_none() && deadlocks() < first + 2 {
+    while child.try_wait().unwrap().is_none() && count(deadlocks) < first + 2 {
         let mut holder = other.transaction().unwrap();
         let _ = holder.execute("UPDATE pgio1 SET scratch = scratch WHERE mykey = 1024", &[]);
-        thread::sleep(Duration::from_millis(60));
+        // Soon enough for the session, which looks for a deadlock once.
+        let until = Instant::now() + Duration::from_secs(1);
+        while count(waiting) == 0 && Instant::now() < until {
+            thread::sleep(Duration::from_millis(20));
+        }
         let _ = holder.execute("UPDATE pgio1 SET scratch = scratch WHERE mykey = 1", &[]);
         holder.rollback().unwrap();
     }

@@ -69,7 +69,7 @@ fn prints(text: &str) -> String {
 fn a_condition_reaches_the_programs_sessions_and_its_metrics_are_like_others() {
     let dir = Workdir::new();
     let dsn = fresh_database(shared_primary(INSTALLED));
-    let workload = "run = \"psql -qAtX -c 'SHOW work_mem' -c 'SELECT pg_sleep(0.4)'; echo done >&2\"\n\
+    let workload = "run = \"psql -qAtX -c 'SHOW work_mem' -c 'SELECT pg_sleep(0.8)'; echo done >&2\"\n\
                     sessions = 1\nparameters = { one = \"{sessions}\" }\nenv = { ONE = \"{one}\" }\n\
                     [[workload.metric]]\nname = \"memory\"\nunit = \"bytes\"\nbetter = \"higher\"\n\
                     regex = \"^([0-9]+)MB\"\nscale = 1048576\nprimary = true\n\
@@ -114,7 +114,7 @@ fn a_condition_reaches_the_programs_sessions_and_its_metrics_are_like_others() {
             (&Value::Null, &json!(0.0))
         );
         let seconds = window["seconds"].as_f64().unwrap();
-        assert!((0.4..10.0).contains(&seconds), "{seconds}");
+        assert!((0.8..10.0).contains(&seconds), "{seconds}");
     }
     crate::schema::assert_valid("pgio.manifest/1", &manifest);
     assert!(output(&dir, "0012.stdout").contains("MB\n"));
@@ -142,7 +142,7 @@ fn a_condition_reaches_the_programs_sessions_and_its_metrics_are_like_others() {
 fn a_condition_loads_a_library_into_the_programs_sessions() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     let dir = Workdir::new();
-    let program = "psql -qAtX -c 'SELECT pg_sleep(0.4)' -c 'SHOW auto_explain.log_min_duration' && echo rate 1";
+    let program = "psql -qAtX -c 'SELECT pg_sleep(0.8)' -c 'SHOW auto_explain.log_min_duration' && echo rate 1";
     let conditions = [("loaded", "session_preload_libraries = \"auto_explain\"")];
     let text = experiment(&format!("dsn = {dsn:?}"), ONCE, &prints(program), &conditions);
     dir.compare(&text).expect(0, &[]);
@@ -155,7 +155,7 @@ fn a_condition_loads_a_library_into_the_programs_sessions() {
 fn waits_of_another_roles_sessions_are_unknown_and_not_those_for_the_client() {
     let dsn = plain_role(&fresh_database(shared_primary(INSTALLED)), "onlooker");
     let dir = Workdir::new();
-    let program = "psql -U postgres -qAtXc 'SELECT pg_sleep(1)' >&2; echo rate 1";
+    let program = "psql -U postgres -qAtXc 'SELECT pg_sleep(2)' >&2; echo rate 1";
     measured(&dir, &dsn, &prints(program)).expect(0, &[]);
     let trial = &dir.trials()[0];
     assert_eq!(trial["outcome"]["state"], "complete", "{trial:#}");

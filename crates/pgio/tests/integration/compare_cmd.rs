@@ -239,7 +239,7 @@ fn six_blocks_find_a_large_effect() {
     let dsn = fresh_database(shared_primary(INSTALLED));
     // The wait is the server's own, so the effect does not depend on the disk.
     let conditions = [("prompt", ""), ("late", "commit_delay = 100000, commit_siblings = 0")];
-    let keys = "blocks = 6\nduration = \"200ms\"\naa = false\nseed = 1";
+    let keys = "blocks = 6\nduration = \"600ms\"\naa = false\nseed = 1";
     dir.compare(&experiment(&dsn, keys, "", &conditions)).expect(0, &["late"]);
     let analysis = dir.analysis();
     let primary = analysis["comparisons"].as_array().unwrap().iter().find(|c| c["primary"] == true);

@@ -229,7 +229,7 @@ fn treatments_work_over_ssh() {
 fn a_relay_slows_the_commits_that_wait_for_the_standby() {
     let dir = Workdir::new();
     let pair = "private = true\nstandby = true";
-    let keys = "blocks = 1\nduration = \"700ms\"\naa = false";
+    let keys = "blocks = 1\nduration = \"2s\"\naa = false";
     dir.compare(&text(pair, keys, "link = { relay = true, delay = \"5ms\" }")).expect(0, &[]);
     let trials = dir.trials();
     assert_complete(&trials);

@@ -14,11 +14,11 @@ use crate::command::{CommandResult, TestDatabase, wait_until};
 use crate::fixture::INSTALLED;
 
 /// Time in the window before the server is frozen.
-const UNTIL_FREEZE: Duration = Duration::from_millis(2500);
+const UNTIL_FREEZE: Duration = Duration::from_millis(3500);
 /// Time from the opening of the window until the server resumes, past the window's end.
-const FROZEN_UNTIL: Duration = Duration::from_millis(3200);
+const FROZEN_UNTIL: Duration = Duration::from_millis(5300);
 
-/// Runs a window of 3 s; `stop` freezes the server, `resume` lets it continue.
+/// Runs a window of 5 s; `stop` freezes the server, `resume` lets it continue.
 fn trial<R>(
     more: &[&str],
     stop: impl FnOnce(&TestDatabase, &[Pid]) -> R,
@@ -26,7 +26,7 @@ fn trial<R>(
 ) -> FrozenTrial {
     let db = TestDatabase::new(INSTALLED);
     db.load(1, "8M");
-    let work = ["run", "--run-time", "3", "--num-threads", "4", "--work-unit", "1"];
+    let work = ["run", "--run-time", "5", "--num-threads", "4", "--work-unit", "1"];
     let json = ["--telemetry", "0", "--json", "cut.json", "--engine", "client"];
     let mut command = db.command(&[&work[..], &json, more].concat());
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
@@ -49,18 +49,24 @@ struct FrozenTrial {
     frozen_seconds: f64,
 }
 
+/// Sessions have their statement prepared before the window opens; then each of them executes it.
 fn wait_for_sessions(db: &TestDatabase, child: &Child) -> Vec<Pid> {
-    let sql = "SELECT pid FROM pg_stat_activity WHERE datname = current_database() \
-               AND application_name LIKE 'pgio:%' AND query LIKE 'SELECT scratch FROM%'";
+    let sql = "SELECT pid, query_start::text FROM pg_stat_activity \
+               WHERE datname = current_database() AND application_name LIKE 'pgio:%' \
+               AND query LIKE 'SELECT scratch FROM%' ORDER BY pid";
     let mut client = db.client();
-    let mut pids: Vec<Pid> = Vec::new();
+    let mut prepared: Vec<(i32, String)> = Vec::new();
     wait_until("the sessions are at work", || {
         let rows = client.query(sql, &[]).unwrap();
-        pids = rows.iter().map(|row| Pid::from_raw(row.get(0)).unwrap()).collect();
-        pids.len() == 4
+        let sessions: Vec<_> = rows.iter().map(|row| (row.get(0), row.get(1))).collect();
+        if prepared.len() < 4 {
+            prepared = sessions;
+            return false;
+        }
+        sessions.len() == 4 && sessions.iter().zip(&prepared).all(|(now, then)| now.1 != then.1)
     });
     assert!(child.id() > 0);
-    pids
+    prepared.iter().map(|(pid, _)| Pid::from_raw(*pid).unwrap()).collect()
 }
 
 /// The value, and whether it is a lower bound.
@@ -89,7 +95,7 @@ fn assert_stall_counted(frozen: &FrozenTrial) {
     assert!(lost >= 100, "{reads:#}");
     // All that was due is in the histogram, answered or not.
     let due = reads["count"].as_u64().unwrap() + lost;
-    assert!((2995..=3005).contains(&due), "{due}");
+    assert!((4995..=5005).contains(&due), "{due}");
     assert!(result.out.contains("≥ ") && result.out.contains("cut off"), "{result:?}");
     let slices = trial["timeline"].as_array().unwrap();
     let mean = |s: &Value| s["latency_seconds"].as_f64().unwrap() / s["timed"].as_f64().unwrap();
@@ -131,5 +137,5 @@ fn a_closed_loop_knows_the_latency_of_every_call() {
     let (longest, at_least) = metric(&trial, "read_latency_max");
     assert!(longest >= 0.9 * frozen_seconds && !at_least, "{longest} of {frozen_seconds}");
     assert!(trial["histograms"]["read"]["censored"].is_null());
-    assert!(trial["window"]["seconds"].as_f64().unwrap() > 3.0);
+    assert!(trial["window"]["seconds"].as_f64().unwrap() > 5.0);
 }

@@ -13,7 +13,7 @@ const CONDITIONS: &[(&str, &str)] = &[
 ];
 
 fn text(dsn: &str, head: &str) -> String {
-    experiment(dsn, &format!("{head}\nduration = \"200ms\"\nseed = 4"), "sessions = 1", CONDITIONS)
+    experiment(dsn, &format!("{head}\nduration = \"600ms\"\nseed = 4"), "sessions = 1", CONDITIONS)
 }
 
 #[test]

@@ -36,7 +36,8 @@ fn killed_at_any_moment_everything_is_restored() {
     let (mut open, mut changed) = (BTreeSet::new(), 0);
     let kills = kills(7);
     for kill in 0..kills {
-        let (mut running, begun) = (stage.start(), Instant::now());
+        let begun = Instant::now();
+        let mut running = if kill == 0 { stage.start_lasting() } else { stage.start() };
         match kill {
             // One inside a change and one before any, whatever the others are.
             0 => running.wait_until("all in force", || stage.is_all_in_force()),
@@ -73,7 +74,7 @@ fn undo_handles_a_reboot_in_between() {
     }
     let stage = Stage::set_up();
     let before = stage.snapshot();
-    let mut running = stage.start();
+    let mut running = stage.start_lasting();
     running.wait_until("all in force", || stage.is_all_in_force());
     stage.kill(running, true);
     assert_ne!(stage.snapshot(), before);
@@ -99,7 +100,7 @@ fn undo_asks_about_a_later_change() {
     let stage = Stage::set_up();
     let before = stage.snapshot();
     for kinds in FOREIGN_CHANGES {
-        let mut running = stage.start();
+        let mut running = stage.start_lasting();
         running.wait_until("all in force", || stage.is_all_in_force());
         stage.kill(running, true);
         kinds.iter().for_each(|kind| stage.change_foreign(kind));

@@ -20,7 +20,8 @@ pub(crate) fn plain_role(dsn: &str, role: &str) -> String {
     let mut client = connect(dsn);
     client
         .batch_execute(&format!(
-            "DO $$ BEGIN CREATE ROLE {role} LOGIN; EXCEPTION WHEN duplicate_object THEN END $$; \
+            "DO $$ BEGIN CREATE ROLE {role} LOGIN; \
+                EXCEPTION WHEN duplicate_object OR unique_violation THEN END $$; \
              REVOKE CREATE ON SCHEMA public FROM PUBLIC; CREATE SCHEMA {role}; \
              GRANT USAGE, CREATE ON SCHEMA {role} TO {role};"
         ))

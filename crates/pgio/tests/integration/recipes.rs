@@ -10,6 +10,7 @@ use serde_json::Value;
 
 use crate::examples::{SHORT, compare, conditions, example, replace_keys, stored};
 use crate::fixture::{INSTALLED, connect, fresh_database, pgio, shared_pair, shared_primary};
+use crate::workdir::failed_checks;
 
 const RECIPES: [&str; 12] = [
     "versions",
@@ -221,7 +222,9 @@ fn background_work() {
     let text = replace_keys(&recipe("background-work"), SHORT);
     // Counts of work in the background arrive once a second; a shorter window may contain none.
     let (_dir, results) = compare(&text.replace("\"300ms\"", "\"1s\""), "");
-    let trials = stored(&results);
+    let mut trials = stored(&results);
+    // On a busy machine, counts of a whole window may be missing at first; such a trial is repeated.
+    trials.retain(|trial| failed_checks(trial, "invalid").is_empty());
     assert_eq!(conditions(&trials), names(&["noisy", "quiet", "quiet (A/A)", "scans"]));
     for trial in &trials {
         let background = &trial["background"];

@@ -382,19 +382,19 @@ fn timeouts_are_pinned(major: u32) {
         ("lock_timeout", "1ms"),
         ("idle_in_transaction_session_timeout", "50ms"),
         // Also of a session that has just been connected, on a machine with other things to do.
-        ("idle_session_timeout", "300ms"),
+        ("idle_session_timeout", "1s"),
         ("default_transaction_isolation", "serializable"),
         ("default_transaction_read_only", "on"),
     ];
     if major >= 17 {
-        settings.push(("transaction_timeout", "300ms"));
+        settings.push(("transaction_timeout", "1s"));
     }
     let mut client = db.client();
     for (name, value) in settings {
         let sql = format!("ALTER ROLE {} SET {name} = '{value}'", hurried.user);
         client.batch_execute(&sql).unwrap();
     }
-    let work = ["--run-time", "1500ms", "--update-pct", "50", "--num-threads", "2"];
+    let work = ["--run-time", "2500ms", "--update-pct", "50", "--num-threads", "2"];
     let trial = hurried.trial(&work);
     for name in ["statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"] {
         assert_eq!(trial["settings"][name], "0", "{name}");

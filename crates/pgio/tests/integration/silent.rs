@@ -237,7 +237,8 @@ fn a_run_under_nohup_survives_its_terminal() {
     running.wait_until("it is measured", || active_sessions(&dsn) > 0);
     running.signal(Signal::HUP);
     thread::sleep(Duration::from_secs(1));
-    assert!(running.is_running() && active_sessions(&dsn) > 0);
+    // It is idle for a moment between two slices.
+    running.wait_until("still measured", || active_sessions(&dsn) > 0);
     running.signal(Signal::TERM);
     running.wait().expect(130, &["--resume"]);
 }

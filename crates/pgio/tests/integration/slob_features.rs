@@ -228,9 +228,13 @@ fn a_ramp_spreads_the_sessions_over_the_warm_up() {
     let result = CommandResult::of(child.wait_with_output().unwrap());
     assert_eq!(result.code, Some(0), "{result:?}");
     let trial = db.record("trial.json");
-    // The window opened for all at once.
+    // The window opened for all at once. A busy machine may wake a session late, which is a warning, but not
+    // by a step of the ramp, which takes more than a second.
     let began = trial["checks"].as_array().unwrap().iter().find(|c| c["id"] == "common-start");
-    assert_eq!(began.unwrap()["verdict"], "ok");
+    let began = began.unwrap()["message"].as_str().unwrap();
+    let milliseconds = |word: &str| word.parse::<f64>().ok();
+    let late = began.split(' ').find_map(milliseconds).unwrap_or_else(|| panic!("{began}"));
+    assert!(late < 1000.0, "{began}");
     assert!(trial["sessions"].as_array().unwrap().iter().all(|s| s["reads"].as_u64() > Some(0)));
 }
 

@@ -140,7 +140,7 @@ fn a_standby_lost_for_a_moment_makes_the_trial_invalid() {
     let cluster = pair();
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
-    let keys = "blocks = 1\nduration = \"2s\"\naa = false";
+    let keys = "blocks = 1\nduration = \"4s\"\naa = false";
     let conditions = [("on", "synchronous_commit = \"on\", wal_writer_delay = 150")];
     let mut running = dir.start_compare(&experiment(&dsn, keys, "", &conditions));
     stop_standby_once(&cluster, &mut running, IS_AT_WORK);
@@ -156,7 +156,7 @@ fn a_standby_demoted_in_mid_trial_makes_it_invalid() {
     let cluster = pair();
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
-    let keys = "blocks = 1\nduration = \"1500ms\"\naa = false";
+    let keys = "blocks = 1\nduration = \"4s\"\naa = false";
     for level in ["on", "remote_apply"] {
         let body = format!("synchronous_commit = {level:?}, wal_writer_delay = 150");
         dir.write("e.toml", &experiment(&dsn, keys, "", &[(level, &body)]));

@@ -287,7 +287,7 @@ fn a_servers_host_is_observed_over_ssh() {
 fn an_ssh_connection_that_breaks_costs_the_hosts_data_and_nothing_else() {
     let (sshd, dir) = (Sshd::start(), Workdir::new());
     let dsn = fresh_database(shared_primary(INSTALLED));
-    let mut running = dir.start_compare(&over_ssh(&sshd, &dsn, "2s"));
+    let mut running = dir.start_compare(&over_ssh(&sshd, &dsn, "4s"));
     running.wait_until("in the window", || active_sessions(&dsn) == 1);
     thread::sleep(Duration::from_millis(500));
     sshd.drop_connections();
@@ -326,7 +326,7 @@ fn has_its_moment(major: u32) {
     let cluster = PrivateCluster::start(&spec(major)).unwrap();
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
-    let keys = "blocks = 1\nduration = \"2500ms\"\naa = false\ntelemetry = \"250ms\"";
+    let keys = "blocks = 1\nduration = \"5s\"\naa = false\ntelemetry = \"250ms\"";
     let mut running = dir.start_compare(&experiment(&dsn, keys, "", &[("a", "")]));
     running.wait_until("in the window", || active_sessions(&dsn) == 1);
     thread::sleep(Duration::from_millis(500));
@@ -335,7 +335,7 @@ fn has_its_moment(major: u32) {
     let series = series(&dir, &dir.trials()[0]);
     let moments = series["moments"].as_array().unwrap();
     let inside =
-        |m: &&Value| m["what"] == "checkpoint" && (0.1..2.6).contains(&m["at"].as_f64().unwrap());
+        |m: &&Value| m["what"] == "checkpoint" && (0.1..5.1).contains(&m["at"].as_f64().unwrap());
     assert_eq!(moments.iter().filter(inside).count(), 1, "{moments:?}");
 }
 
@@ -361,7 +361,7 @@ fn a_setting_changed_by_someone_else_makes_the_trial_invalid() {
     let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
-    let keys = format!("blocks = 1\nduration = \"2s\"\naa = false\n{}", tolerate(&[]));
+    let keys = format!("blocks = 1\nduration = \"4s\"\naa = false\n{}", tolerate(&[]));
     let mut running = dir.start_compare(&experiment(&dsn, &keys, "", &[("a", "")]));
     running.wait_until("in the window", || active_sessions(&dsn) == 1);
     alter_system(&dsn, "bgwriter_delay", Some("123ms"));

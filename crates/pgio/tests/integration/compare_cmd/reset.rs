@@ -160,6 +160,18 @@ fn a_recreated_database_has_no_privilege_that_was_revoked() {
 }
 
 #[test]
+fn a_session_that_is_ending_is_no_reason_to_refuse() {
+    let dsn = fresh_database(shared_primary(INSTALLED));
+    let (mut client, guest) = (connect(&dsn), connect(&dsn));
+    let guest = std::thread::spawn(move || {
+        std::thread::sleep(std::time::Duration::from_millis(300));
+        drop(guest);
+    });
+    database::describe(&mut client, true).unwrap();
+    guest.join().unwrap();
+}
+
+#[test]
 fn a_database_keeps_its_name_whatever_interrupts_its_re_creation() {
     let (dir, dsn) = loaded(INSTALLED);
     let name = text(&dsn, "SELECT current_database()::text");

@@ -18,15 +18,21 @@ use super::sshd::Sshd;
 use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary};
 use crate::workdir::{Workdir, failed_checks, tolerate, wait_until};
 
+fn wait_for_answers(sampler: &Sampler, more: usize) {
+    let before = sampler.snapshot_count();
+    wait_until("the sampler has answered", || sampler.snapshot_count() >= before + more);
+}
+
 #[test]
 fn a_host_is_sampled_over_ssh_as_here() {
     let sshd = Sshd::start();
     let host = Arc::new(Host::connect("box", &sshd.spec()).unwrap());
     let cadence = Duration::from_millis(50);
     let sampler = Sampler::start(Arc::clone(&host), cadence, Watch::default()).unwrap();
-    sampler.mark();
     let opened = Instant::now();
-    thread::sleep(Duration::from_millis(500));
+    sampler.mark();
+    wait_until("the mark is answered", || !sampler.has_pending_mark());
+    wait_for_answers(&sampler, 5);
     let closed = Instant::now();
     sampler.mark();
     let (usage, tracks, warnings) = sampler.finish(opened, closed);
@@ -77,7 +83,7 @@ fn a_host_that_is_lost_in_a_window_costs_its_data_only() {
     let cadence = Duration::from_millis(50);
     let sampler = Sampler::start(host, cadence, Watch::default()).unwrap();
     let opened = Instant::now();
-    thread::sleep(Duration::from_millis(500));
+    wait_for_answers(&sampler, 5);
     sshd.drop_connections();
     thread::sleep(Duration::from_millis(500));
     sampler.mark();

@@ -79,7 +79,8 @@ impl Stage {
         }
         fs::write(stage.file(), "found\n").unwrap();
         stage.limit("write_iops_device", 5000);
-        stage.dir.write("experiment.toml", &stage.experiment());
+        stage.dir.write("experiment.toml", &stage.experiment("150ms"));
+        stage.dir.write("lasting.toml", &stage.experiment("60s"));
         stage
     }
 
@@ -93,7 +94,7 @@ impl Stage {
         self.dir.path().join("of the command")
     }
 
-    fn experiment(&self) -> String {
+    fn experiment(&self, duration: &str) -> String {
         let (device, file) = (&self.device.path, self.file().display().to_string());
         let mounted = &self.mounted;
         format!(
@@ -101,7 +102,7 @@ impl Stage {
 name = "killing"
 blocks = 1000
 warmup = "0s"
-duration = "150ms"
+duration = "{duration}"
 aa = false
 repeats = 0
 telemetry = "0s"
@@ -139,8 +140,17 @@ undo = "echo \"$PGIO_PRIOR\" >'{file}'"
     }
 
     pub(crate) fn start(&self) -> Running {
+        self.start_file("experiment.toml")
+    }
+
+    /// Once all is in force, it stays so.
+    pub(crate) fn start_lasting(&self) -> Running {
+        self.start_file("lasting.toml")
+    }
+
+    fn start_file(&self, name: &str) -> Running {
         let _ = fs::remove_dir_all(self.dir.out());
-        self.dir.start(self.command(&["compare", "experiment.toml", "--out", "out"]))
+        self.dir.start(self.command(&["compare", name, "--out", "out"]))
     }
 
     pub(crate) fn undo(&self, flags: &[&str]) -> CommandResult {
