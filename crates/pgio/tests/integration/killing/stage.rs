@@ -80,7 +80,8 @@ impl Stage {
         fs::write(stage.file(), "found\n").unwrap();
         stage.limit("write_iops_device", 5000);
         stage.dir.write("experiment.toml", &stage.experiment("150ms"));
-        stage.dir.write("lasting.toml", &stage.experiment("60s"));
+        let only = stage.experiment("60s").replace("[[condition]]\nname = \"plain\"\n", "");
+        stage.dir.write("lasting.toml", &only);
         stage
     }
 
@@ -143,7 +144,7 @@ undo = "echo \"$PGIO_PRIOR\" >'{file}'"
         self.start_file("experiment.toml")
     }
 
-    /// Once all is in force, it stays so.
+    /// All is in force from the first trial on, and stays so.
     pub(crate) fn start_lasting(&self) -> Running {
         self.start_file("lasting.toml")
     }
