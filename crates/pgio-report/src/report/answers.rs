@@ -164,20 +164,22 @@ fn compare_sizes(a: &&PartDifference, b: &&PartDifference) -> std::cmp::Ordering
 }
 
 /// `Mostly waiting for the standby (SyncRep): +1.02 ms of +1.10 ms per commit.`
+///
+/// A part that exceeds the whole, or has the other sign, is not a share of it: other parts offset it.
 fn describe_largest_part(d: &DecompositionDifference, part: &PartDifference) -> String {
     let share = part.seconds / d.seconds;
     let degree = match share {
         s if s >= 0.5 => "Mostly",
         s if s > 0.0 => "In part",
-        _ => "Despite less",
+        _ if part.seconds < 0.0 => "Despite less",
+        _ => "Despite more",
     };
-    format!(
-        "{degree} {}: {} of {} per {}.",
-        wait_phrase(part.group),
-        format::signed_seconds(part.seconds),
-        format::signed_seconds(d.seconds),
-        d.class
-    )
+    let (group, class) = (wait_phrase(part.group), &d.class);
+    let [of_part, whole] = [part.seconds, d.seconds].map(format::signed_seconds);
+    if (0.0..=1.0).contains(&share) {
+        return format!("{degree} {group}: {of_part} of {whole} per {class}.");
+    }
+    format!("{degree} {group}: {of_part}; {whole} per {class} with all other parts.")
 }
 
 /// What a session does in waits of this kind.
@@ -226,6 +228,32 @@ mod tests {
             render_answers(&analysis).contains("No single wait"),
             "{}",
             render_answers(&analysis)
+        );
+    }
+
+    #[test]
+    fn a_part_is_a_share_only_of_a_larger_difference_of_its_sign() {
+        let analysis = analyze(&replicated(6));
+        let mut d = analysis.decomposition_differences[0].clone();
+        let mut part = d.parts.remove(0);
+        part.group = WaitGroup::Flush;
+        let mut describe = |part_seconds, seconds| {
+            (part.seconds, d.seconds) = (part_seconds, seconds);
+            describe_largest_part(&d, &part).replace("flushing WAL to disk", "X")
+        };
+        assert_eq!(describe(60e-6, 110e-6), "Mostly X: +60.0 µs of +110 µs per commit.");
+        assert_eq!(describe(20e-6, 110e-6), "In part X: +20.0 µs of +110 µs per commit.");
+        assert_eq!(
+            describe(110e-6, 62.6e-6),
+            "Mostly X: +110 µs; +62.6 µs per commit with all other parts."
+        );
+        assert_eq!(
+            describe(-30e-6, 62.6e-6),
+            "Despite less X: −30.0 µs; +62.6 µs per commit with all other parts."
+        );
+        assert_eq!(
+            describe(30e-6, -62.6e-6),
+            "Despite more X: +30.0 µs; −62.6 µs per commit with all other parts."
         );
     }
 
