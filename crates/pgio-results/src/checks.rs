@@ -98,7 +98,7 @@ pub const CHECKS: &[CheckDef] = &[
     behavior(
         "data-size",
         "the data set grew or shrank by more than 2 % in the window",
-        "use commit_every = 1, or reset = \"vacuum\" or \"reload\"; the check data-drift judges the effect on later trials",
+        "use commit_every = 1 and end long transactions in any database of the server, or use reset = \"vacuum\" or \"reload\"; the check data-drift judges the effect on later trials",
     ),
     def(
         "unlogged",
