@@ -156,22 +156,20 @@ impl Member<'_> {
 }
 
 /// Ranks of the absolute values, with the change of the positive rank sum by each sign flip. Ties
-/// and zeros are treated so that flips become more extreme, because they must not help to reject.
+/// and zeros are treated so that flips become more extreme, because they must not help to reject: a
+/// zero counts on neither side, so a flip and its mirror image are equally extreme.
 #[derive(Debug)]
 pub(super) struct SignedRanks {
     positive: f64,
     changes: Vec<f64>,
+    /// The ranks of all values but zeros.
     total: f64,
 }
 
 impl SignedRanks {
     pub(super) fn new(logs: &[f64]) -> SignedRanks {
-        let n = logs.len() as f64;
-        let mut signed = SignedRanks {
-            positive: 0.0,
-            changes: Vec::with_capacity(logs.len()),
-            total: n * (n + 1.0) / 2.0,
-        };
+        let mut signed =
+            SignedRanks { positive: 0.0, changes: Vec::with_capacity(logs.len()), total: 0.0 };
         for (log, rank) in logs.iter().zip(ranks(logs)) {
             let change = match log.total_cmp(&0.0) {
                 _ if *log == 0.0 => 0.0,
@@ -180,6 +178,7 @@ impl SignedRanks {
             };
             signed.changes.push(change);
             signed.positive += (-change).max(0.0);
+            signed.total += change.abs();
         }
         signed
     }

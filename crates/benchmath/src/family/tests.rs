@@ -124,6 +124,25 @@ proptest! {
         prop_assert_eq!((judged.p, judged.bounds), (own.p, own.bounds));
     }
 
+    /// The denominator of a ratio and the numbers of the blocks are arbitrary, also where log-ratios are 0.
+    #[test]
+    fn inverting_the_ratios_or_renumbering_the_blocks_changes_no_p(
+        all in prop::collection::vec(prop::collection::vec(-3..6i32, 8..11), 2..5),
+    ) {
+        let with = |sign: f64, number: fn(u32) -> u32| -> Vec<f64> {
+            let member = |values: &Vec<i32>| Series {
+                kind: 0,
+                blocks: (1..).take(values.len()).map(number).collect(),
+                logs: values.iter().map(|v| sign * f64::from(*v) / 16.0).collect(),
+            };
+            judge(&all.iter().map(member).collect::<Vec<_>>(), ALPHA).iter().map(|j| j.p).collect()
+        };
+        let p = with(1.0, |block| block);
+        prop_assert_eq!(&p, &with(-1.0, |block| block), "inverted");
+        prop_assert_eq!(&p, &with(1.0, |block| 100 - block), "in reverse order");
+        prop_assert_eq!(&p, &with(1.0, |block| block * 7 % 11), "in another order");
+    }
+
     #[test]
     fn the_order_of_members_does_not_matter(all in noisy()) {
         let mut mirrored = all.clone();
