@@ -8,6 +8,10 @@
 //! levels need no adjustment. The same holds for a question about several conditions that is
 //! answered "none is worse" only if each test rejects (Berger, Technometrics 24(4), 1982).
 //!
+//! The typical block says nothing about stalls, and more blocks would only make it surer. So
+//! [`Margin::require_totals`] also asks all work over all time: another test that must reject, and
+//! therefore at the same level.
+//!
 //! "Matters" needs an interval that lies beyond the margin. The caller takes it from the family
 //! that gives the verdict, so that an effect that matters is always one that was detected.
 //! Assumption: that of [`signed_rank`].
@@ -80,6 +84,16 @@ impl Margin {
             exceeded: self.exceeded_by(interval),
             not_below: self.p_against(Side::Below, values) <= alpha,
             not_above: self.p_against(Side::Above, values) <= alpha,
+        }
+    }
+
+    /// Withdraws what the one-sided bounds of the ratio of totals ([`crate::totals::bounds`]) leave open: a
+    /// side is only excluded if all work over all time is shown not to lie there either.
+    pub fn require_totals(self, evidence: Evidence, (low, high): (f64, f64)) -> Evidence {
+        Evidence {
+            not_below: evidence.not_below && low.ln() > self.low,
+            not_above: evidence.not_above && high.ln() < self.high,
+            ..evidence
         }
     }
 

@@ -5,6 +5,7 @@ use super::*;
 use crate::rng::SplitMix64;
 use crate::signed_rank;
 use crate::test_noise::normal;
+use crate::totals::{self, Block, Part};
 use proptest::prelude::*;
 
 const ALPHA: f64 = 0.05;
@@ -191,4 +192,50 @@ fn blocks_needed_decide_with_80_percent_power() {
     let five = margin(0.05);
     assert_eq!(five.blocks_needed(f64::NAN, ALPHA, ALPHA, 0.8), None);
     assert_eq!(five.blocks_needed(50.0, ALPHA, ALPHA, 0.8), None);
+}
+
+/// The condition runs at 0.4 of its rate in 15 % of the trials: all its work over all time loses 9 %, and the
+/// typical block nothing. Shares of experiments in which the typical block passes, and in which both pass.
+fn passes(rng: &mut SplitMix64, n: usize, noise: f64, stalls: f64) -> [f64; 2] {
+    let experiments = 1_000;
+    let five = margin(0.05);
+    let mut passed = [0u32; 2];
+    for _ in 0..experiments {
+        let blocks: Vec<Block> = (0..n)
+            .map(|_| {
+                let mut part = |rate: f64| {
+                    let work = 1000.0 * rate * (noise * normal(rng)).exp();
+                    Part { work, seconds: 1.0 }
+                };
+                let baseline = part(1.0);
+                let condition = part(1.0);
+                let stalled = if rng.next_f64() < stalls { 0.4 } else { 1.0 };
+                let condition = Part { work: stalled * condition.work, ..condition };
+                Block { condition, baseline }
+            })
+            .collect();
+        let logs: Vec<f64> =
+            blocks.iter().map(|b| (b.condition.work / b.baseline.work).ln()).collect();
+        let typical = five.judge([None, None], &logs, ALPHA);
+        let both = five.require_totals(typical, totals::bounds(&blocks, ALPHA).unwrap());
+        for (passed, evidence) in passed.iter_mut().zip([typical, both]) {
+            *passed += u32::from(evidence.answer() == Answer::Within);
+        }
+    }
+    passed.map(|n| f64::from(n) / f64::from(experiments))
+}
+
+#[test]
+fn what_stalls_does_not_pass_by_its_typical_block() {
+    let mut rng = SplitMix64::new(21);
+    let [typical, both] = passes(&mut rng, 20, 0.02, 0.15);
+    assert!(typical > 0.5 && both <= 0.05, "20 blocks: {typical} {both}");
+    let [typical, both] = passes(&mut rng, 40, 0.02, 0.15);
+    assert!(typical > 0.7 && both <= 0.02, "40 blocks: {typical} {both}");
+    // Without stalls, the second test costs almost nothing.
+    for noise in [0.02, 0.03] {
+        let [typical, both] = passes(&mut rng, 12, noise, 0.0);
+        println!("{noise}: {typical} {both}");
+        assert!(typical > 0.9 && both > typical - 0.02, "{noise}: {typical} {both}");
+    }
 }

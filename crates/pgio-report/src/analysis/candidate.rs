@@ -62,6 +62,7 @@ fn candidate(def: &MetricDef, pairs: &Pairs, found: effect::Comparison) -> Candi
         margin: None,
         decision: None,
         gate: None,
+        open_by_totals: false,
         decision_blocks: None,
         gate_by_margin: None,
         sd_log: found.sd_log,

@@ -3,6 +3,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::degraded;
 use super::interval::Interval;
 use super::totals::Totals;
 use super::verdict::{Bound, Decision, Gate, Verdict};
@@ -58,6 +59,10 @@ pub struct Comparison {
     /// Whether the condition is worse by more than the margin, or failed in more trials.
     #[serde(default)]
     pub gate: Option<Gate>,
+    /// The typical block alone would have decided, or passed the gate, but all work over all time may lie beyond
+    /// the margin.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub open_by_totals: bool,
     /// Blocks that decide with 80 % power, if these did not, for an effect that is absent or twice the
     /// margin.
     #[serde(default)]
@@ -84,12 +89,18 @@ pub(super) enum FamilyKind {
     /// The mean time of the operation that is shown beside the answer. Among all secondary metrics, chance would
     /// decide whether it agrees with the answer.
     OperationTime,
+    /// The degraded time, from which stalls are told.
+    DegradedTime,
     Secondary,
 }
 
 impl FamilyKind {
-    pub(super) const ALL: [FamilyKind; 3] =
-        [FamilyKind::Question, FamilyKind::OperationTime, FamilyKind::Secondary];
+    pub(super) const ALL: [FamilyKind; 4] = [
+        FamilyKind::Question,
+        FamilyKind::OperationTime,
+        FamilyKind::DegradedTime,
+        FamilyKind::Secondary,
+    ];
 }
 
 impl Comparison {
@@ -98,6 +109,8 @@ impl Comparison {
             FamilyKind::Question
         } else if self.explains {
             FamilyKind::OperationTime
+        } else if self.metric == degraded::SHARE {
+            FamilyKind::DegradedTime
         } else {
             FamilyKind::Secondary
         }

@@ -2,11 +2,12 @@
 //!
 //! One family answers the experiment's question: the primary metric (and those that `also_judge` names)
 //! under each condition (or those that `judge` names). The mean time of the operation that explains the answer
-//! is the second, under the same conditions. All other comparisons are the third. In each, the chance of even one false verdict is at most [`ALPHA`]; the method is that of
-//! `benchmath::family`. A comparison's interval and verdict come from the same test.
+//! is the second, under the same conditions. The degraded time is the third, and all other comparisons are the fourth.
+//! In each, the chance of even one false verdict is at most [`ALPHA`]; the method is that of `benchmath::family`, for
+//! the degraded time Holm's. A comparison's interval and verdict come from the same test.
 
-use benchmath::effect;
 use benchmath::family::{self, Series};
+use benchmath::{effect, holm, signed_rank, student, summary};
 
 use super::candidate::Candidate;
 use super::comparison::FamilyKind;
@@ -44,7 +45,34 @@ pub(super) fn judge(candidates: &mut [Candidate]) {
             .filter(|c| c.comparison.family() == family && !c.logs.is_empty())
             .filter(|c| c.comparison.verdict != Verdict::NotApplicable)
             .collect();
-        judge_together(&mut members);
+        match family {
+            FamilyKind::DegradedTime => judge_means(&mut members),
+            _ => judge_together(&mut members),
+        }
+    }
+}
+
+/// Judges differences by their means, adjusted by Holm's method. Few blocks have any degraded time, and a test by
+/// ranks cannot tell what is 0 in most blocks.
+fn judge_means(members: &mut [&mut Candidate]) {
+    // Equal differences in all blocks have no Student's interval.
+    let test = |differences: &[f64], alpha: f64| match student::test(differences, alpha) {
+        Some(found) => Some((found.p, Some((found.interval.low, found.interval.high)))),
+        None => signed_rank::test(differences, alpha).map(|found| (found.p, found.bounds)),
+    };
+    let mut tested: Vec<(f64, &mut Candidate)> = members
+        .iter_mut()
+        .filter(|m| m.logs.len() >= signed_rank::min_values(ALPHA))
+        .filter_map(|m| Some((test(&m.logs, ALPHA)?.0, &mut **m)))
+        .collect();
+    let p: Vec<f64> = tested.iter().map(|(p, _)| *p).collect();
+    for ((p, member), (adjusted, share)) in
+        tested.iter_mut().zip(holm::adjust(&p).into_iter().zip(holm::shares(&p)))
+    {
+        let bounds = test(&member.logs, ALPHA * share).and_then(|(_, bounds)| bounds);
+        member.comparison.difference = summary::mean(&member.logs);
+        member.comparison.p = Some(*p);
+        member.adopt(family::MemberResult { p: adjusted, bounds });
     }
 }
 

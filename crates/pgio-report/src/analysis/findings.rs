@@ -11,11 +11,11 @@ use super::comparison::Comparison;
 use super::factors::{Factor, differing_factors};
 use super::finding::{CountedWarning, Finding, STALLS};
 use super::pairing::{Arm, Arms, value};
+use super::totals::Totals;
 use super::verdict::{ALPHA, Verdict};
 use super::width::width;
 use super::{degraded, screening, steady, woven};
 use pgio_results::change::fact;
-use pgio_results::metrics::{self, Direction};
 use pgio_results::store::{ConditionInfo, Manifest, StoredExperiment};
 use pgio_results::units::human;
 use pgio_results::{CheckVerdict, Outcome, Trial, Warning, checks};
@@ -44,8 +44,7 @@ pub(super) fn all(
     found.extend(baseline_stalls(manifest, at_middle, comparisons));
     for info in &manifest.conditions {
         let arm = &everywhere[info.name.as_str()];
-        let judged = &at_middle[info.name.as_str()];
-        found.extend(stalls(info, manifest, judged, comparisons));
+        found.extend(stalls(info, manifest, at_middle, comparisons));
         found.extend(too_few_blocks(info, comparisons));
         found.extend(without_primary(info, manifest, arm));
         found.extend(failed_trials(info, arm));
@@ -151,22 +150,31 @@ enum Stalling {
     Baseline,
 }
 
-/// Whose trials stall, by one condition's comparison: the side that is degraded for longer; if neither is,
-/// the side for which all work over all time is worse than the typical block.
-fn stalling(manifest: &Manifest, condition: &str, all: &[Comparison]) -> Option<Stalling> {
+/// Whose trials stall, by one condition's comparison: the side whose degraded time is longer, as its interval
+/// shows, and lasts for more than a slice; if neither is, the side for which all work over all time is worse than
+/// the typical block.
+fn stalling(
+    manifest: &Manifest,
+    arms: &Arms<'_>,
+    condition: &str,
+    all: &[Comparison],
+) -> Option<Stalling> {
     let primary = all.iter().find(|c| c.condition == condition && c.primary)?;
-    let more = degraded_shares(condition, all).map_or(0.0, |[ours, theirs]| ours - theirs);
-    if more >= DEGRADED_MORE {
-        return Some(Stalling::Condition);
+    let degraded = all.iter().find(|c| c.condition == condition && c.metric == degraded::SHARE);
+    let more = degraded.and_then(|c| c.difference.filter(|_| c.verdict.is_decided()));
+    let longer = match more.unwrap_or(0.0) {
+        more if more >= DEGRADED_MORE => Some((Stalling::Condition, condition)),
+        more if more <= -DEGRADED_MORE => Some((Stalling::Baseline, manifest.baseline.as_str())),
+        _ => None,
+    };
+    let lasts = |name: &str| {
+        arms.get(name).is_some_and(|arm| degraded::lasts(arm, &manifest.primary_metric))
+    };
+    if let Some((side, _)) = longer.filter(|(_, name)| lasts(name)) {
+        return Some(side);
     }
-    let (totals, ratio) = primary.totals.zip(primary.ratio)?;
-    if !totals.disagrees(ratio, primary.interval) {
-        return None;
-    }
-    let def = metrics::find(&manifest.metrics, &primary.metric);
-    let direction = def.map_or(Direction::Neutral, |def| def.direction);
-    let is_ours = totals.is_worse(ratio, direction) && more > -DEGRADED_MORE;
-    Some(if is_ours { Stalling::Condition } else { Stalling::Baseline })
+    let totals = primary.totals.filter(Totals::disagrees)?;
+    Some(if totals.is_worse() { Stalling::Condition } else { Stalling::Baseline })
 }
 
 /// The degraded time of a condition and of the baseline; `None` if neither has any.
@@ -206,12 +214,17 @@ fn longest(arm: &Arm<'_>, manifest: &Manifest) -> String {
 fn stalls(
     info: &ConditionInfo,
     manifest: &Manifest,
-    arm: &Arm<'_>,
+    arms: &Arms<'_>,
     comparisons: &[Comparison],
 ) -> Option<Finding> {
-    if stalling(manifest, &info.name, comparisons) != Some(Stalling::Condition) {
+    let stalls =
+        |name: &str| stalling(manifest, arms, name, comparisons) == Some(Stalling::Condition);
+    // Where the twin stalls as well, it is not the condition's doing.
+    let is_twins = manifest.aa.as_ref().is_some_and(|aa| *aa != info.name && stalls(aa));
+    if is_twins || !stalls(&info.name) {
         return None;
     }
+    let arm = arms.get(info.name.as_str())?;
     let primary = comparisons.iter().find(|c| c.condition == info.name && c.primary)?;
     let mut parts: Vec<String> = totals_and_typical(primary).into_iter().collect();
     // Unknown for work that is not counted over time.
@@ -241,7 +254,7 @@ fn baseline_stalls(
     let against = comparisons
         .iter()
         .filter(|c| c.primary)
-        .filter(|c| stalling(manifest, &c.condition, comparisons) == Some(Stalling::Baseline))
+        .filter(|c| stalling(manifest, arms, &c.condition, comparisons) == Some(Stalling::Baseline))
         .max_by(|a, b| apart(a).total_cmp(&apart(b)))?;
     let mut parts =
         vec![format!("the baseline `{baseline}` is slower in some blocks than in the typical one")];

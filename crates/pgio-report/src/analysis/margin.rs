@@ -2,9 +2,9 @@
 //!
 //! An effect matters if its interval lies beyond the margin: it is the interval of the verdict, so what
 //! matters was also detected. It does not matter if two one-sided tests exclude both sides of the
-//! margin (`benchmath::margin`). Otherwise these blocks cannot tell. The gate asks about one side
-//! only: is the condition worse by more than the margin? A trial that failed has no rate, so the gate
-//! also counts failures.
+//! margin (`benchmath::margin`), for the typical block and for all work over all time, which alone shows stalls.
+//! Otherwise these blocks cannot tell. The gate asks about one side only: is the condition worse by more than the
+//! margin? A trial that failed has no rate, so the gate also counts failures.
 
 use benchmath::margin::{Answer, Evidence, Margin, Side};
 use pgio_results::metrics::Direction;
@@ -25,15 +25,22 @@ pub(super) fn named(manifest: &Manifest) -> Option<f64> {
 pub(super) fn decide(manifest: &Manifest, candidates: &mut [Candidate]) {
     let Some(margin) = manifest.rules.matters.and_then(Margin::of_share) else { return };
     for candidate in candidates.iter_mut().filter(|c| c.comparison.primary) {
-        let evidence = evidence(candidate, margin);
+        let typical = evidence(candidate, margin);
+        let direction = candidate.direction;
         let c = &mut candidate.comparison;
+        let totals = c.totals.and_then(|totals| totals.at_least.zip(totals.at_most));
+        let evidence = totals.map_or(typical, |bounds| margin.require_totals(typical, bounds));
+        let is_decided = |e: Evidence| e.answer() != Answer::Undecided;
+        let is_passed = |e: Evidence| gate(e, direction) == Gate::Pass;
+        c.open_by_totals = (is_decided(typical) && !is_decided(evidence))
+            || (is_passed(typical) && !is_passed(evidence));
         c.margin = manifest.rules.matters;
         c.decision = Some(match evidence.answer() {
             Answer::Exceeds => Decision::Matters,
             Answer::Within => Decision::DoesNotMatter,
             Answer::Undecided => Decision::Undecided,
         });
-        c.gate = Some(gate(evidence, candidate.direction));
+        c.gate = Some(gate(evidence, direction));
         c.gate_by_margin = c.gate;
     }
 }
@@ -56,6 +63,7 @@ pub(super) fn count_failures(conditions: &[Condition], comparisons: &mut [Compar
     }
 }
 
+/// What the typical block shows.
 fn evidence(candidate: &Candidate, margin: Margin) -> Evidence {
     let c = &candidate.comparison;
     let no_answer = matches!(c.verdict, Verdict::TooFewBlocks | Verdict::NotApplicable);
@@ -82,10 +90,9 @@ fn gate(evidence: Evidence, direction: Direction) -> Gate {
     };
     match exceeded {
         Some(_) if exceeded == worse => Gate::Fail,
-        // Better by more than the margin.
-        Some(_) => Gate::Pass,
-        None if not_worse => Gate::Pass,
-        None => Gate::Undecided,
+        // Perhaps better by more than the margin.
+        _ if not_worse => Gate::Pass,
+        _ => Gate::Undecided,
     }
 }
 

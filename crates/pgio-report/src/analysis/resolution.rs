@@ -136,7 +136,9 @@ fn decision_blocks(c: &Comparison, family: Option<Family>) -> Option<u32> {
     let margin = c.margin.and_then(Margin::of_share)?;
     let needed = || family?.blocks_needed(margin, PLANNED_POWER);
     let more = |n: &u32| *n as usize > c.blocks;
-    (c.decision == Some(Decision::Undecided)).then(needed)?.filter(more)
+    // The noise of the typical block does not tell how many blocks the totals need.
+    let is_planned = c.decision == Some(Decision::Undecided) && !c.open_by_totals;
+    is_planned.then(needed)?.filter(more)
 }
 
 /// The noise floor by metric, with the smallest detectable effect in the metric's own family.

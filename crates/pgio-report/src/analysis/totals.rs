@@ -7,7 +7,6 @@ use super::interval::Interval;
 use super::pairing::{self, PairedArms};
 use super::verdict::ALPHA;
 use pgio_results::Trial;
-use pgio_results::metrics::Direction;
 
 /// The ratio of totals. It differs from the typical block's ratio if some trials stall.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
@@ -18,22 +17,31 @@ pub struct Totals {
     /// Its 95 % interval; null with fewer than two blocks or without spread.
     #[serde(flatten)]
     pub interval: Interval,
+    /// One-sided 95 % bounds of the ratio. An effect does not matter, and a condition passes the gate, only if
+    /// these are within the margin as well.
+    #[serde(default)]
+    pub at_least: Option<f64>,
+    #[serde(default)]
+    pub at_most: Option<f64>,
+    /// The 95 % interval of the ratio divided by that of the typical block.
+    #[serde(skip)]
+    pub over_typical: Interval,
 }
 
+/// Two ratios that differ by less are the same to a reader.
+const APART: f64 = 0.01;
+
 impl Totals {
-    /// Whether the typical block's ratio contradicts it: one ratio is outside the other's interval, and
-    /// the two differ by more than 1 %.
-    pub fn disagrees(&self, ratio: f64, interval: Interval) -> bool {
-        (self.ratio / ratio).ln().abs() > 0.01
-            && (self.interval.excludes(ratio) || interval.excludes(self.ratio))
+    /// Whether the typical block's ratio contradicts it by more than 1 %. The two come from the same blocks, so
+    /// neither has to lie outside the other's interval.
+    pub fn disagrees(&self) -> bool {
+        self.is_worse() || self.over_typical.low.is_some_and(|low| low > 1.0 + APART)
     }
 
-    /// Whether all work over all time is worse for the condition than the typical block's ratio.
-    pub fn is_worse(&self, ratio: f64, direction: Direction) -> bool {
-        match direction {
-            Direction::HigherIsFaster | Direction::Neutral => self.ratio < ratio,
-            Direction::LowerIsFaster => self.ratio > ratio,
-        }
+    /// Whether all work over all time is worse for the condition than the typical block, by more than 1 %. Only
+    /// a rate has totals, so less is worse.
+    pub fn is_worse(&self) -> bool {
+        self.over_typical.high.is_some_and(|high| high < 1.0 - APART)
     }
 }
 
@@ -50,23 +58,49 @@ pub(super) fn ratio(beside: &PairedArms<'_, '_>, metric: &str) -> Option<Totals>
         })
         .collect();
     let (ratio, interval) = totals::ratio(&blocks, ALPHA)?;
-    Some(Totals { ratio, interval: interval.into() })
+    let bounds = totals::bounds(&blocks, ALPHA);
+    Some(Totals {
+        ratio,
+        interval: interval.into(),
+        at_least: bounds.map(|(low, _)| low),
+        at_most: bounds.map(|(_, high)| high),
+        over_typical: totals::over_typical(&blocks, ALPHA).into(),
+    })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use crate::analysis::test_support::{experiment, trial};
+    use crate::analysis::{Decision, Gate, analyze};
 
+    /// Forty blocks; the condition runs at 0.4 of its rate in seven of them, and its neighbor is noisy.
     #[test]
     fn stalls_that_the_typical_block_does_not_show_disagree() {
-        let totals = Totals { ratio: 0.9, interval: Interval::new(0.85, 0.95) };
-        assert!(totals.disagrees(0.99, Interval::new(0.98, 1.0)));
-        assert!(!totals.disagrees(0.91, Interval::new(0.88, 0.94)));
-        assert!(!totals.disagrees(0.905, Interval::new(0.904, 0.906)));
-        assert!(totals.is_worse(0.99, Direction::HigherIsFaster));
-        assert!(!totals.is_worse(0.8, Direction::HigherIsFaster));
-        assert!(totals.is_worse(0.8, Direction::LowerIsFaster));
-        let alone = Totals { interval: Interval::UNKNOWN, ..totals };
-        assert!(!alone.disagrees(0.99, Interval::UNKNOWN));
+        let block = |n: u32| {
+            let noise = |at: u32| 1.0 + 0.001 * f64::from((n * 7 + at * 5) % 11);
+            let stalled = if n % 6 == 1 { 0.4 } else { 1.0 };
+            let wild = 1.0 + 0.9 * f64::from(n * 5 % 13) / 13.0;
+            [("local", 1.0), ("x", stalled), ("y", 1.0), ("wild", wild)]
+                .map(|(name, rate)| (name, 1000.0 * rate * noise(rate.to_bits() as u32 % 97)))
+                .map(|(name, rate)| trial(name, n, &[("commits_per_second", rate)]))
+        };
+        let mut stored =
+            experiment(&["local", "x", "y", "wild"], (1..=40).flat_map(block).collect());
+        stored.manifest.rules.matters = Some(0.05);
+        let analysis = analyze(&stored);
+        let of = |name: &str| analysis.primary(name).unwrap();
+        let (x, y) = (of("x"), of("y"));
+        let totals = x.totals.unwrap();
+        assert!(totals.disagrees() && totals.is_worse(), "{x:?}");
+        assert!(!y.totals.unwrap().disagrees(), "{y:?}");
+        // The typical block alone is within the margin on both sides.
+        assert!(!x.interval.excludes(1.0) && x.ratio.unwrap() > 0.98, "{x:?}");
+        assert_eq!((x.decision, x.gate), (Some(Decision::Undecided), Some(Gate::Undecided)));
+        assert_eq!((y.decision, y.gate), (Some(Decision::DoesNotMatter), Some(Gate::Pass)));
+        assert!(x.open_by_totals && !y.open_by_totals, "{x:?}");
+        let gated = crate::report::gate(&analysis).unwrap();
+        let why = "possibly worse than local by more than 5 % (all work over all time may be up to 17 % worse): x";
+        assert!(gated.why.contains(why), "{}", gated.why);
+        assert!(totals.at_least.unwrap() < 0.9 && totals.at_most.unwrap() < 0.97, "{totals:?}");
     }
 }

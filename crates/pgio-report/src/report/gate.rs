@@ -149,7 +149,10 @@ fn ruling(analysis: &Analysis, condition: &Condition) -> ConditionRuling {
         }
         (Gate::Pass | Gate::Undecided, Some(why)) => ConditionRuling::NotMeasured(why),
         (Gate::Undecided, None) => {
-            let open = (by_margin == Gate::Undecided).then(|| undecided(analysis));
+            let open = (by_margin == Gate::Undecided).then(|| match margin::open_totals(c) {
+                Some(why) => format!("{} ({why})", undecided(analysis)),
+                None => undecided(analysis),
+            });
             ConditionRuling::Undecided(open.into_iter().chain(failures).collect())
         }
         (Gate::Pass, None) => ConditionRuling::Pass,

@@ -25,6 +25,18 @@ pub(super) fn cell(c: &Comparison) -> String {
     }
 }
 
+/// `all work over all time may be up to 21 % worse`, if only that leaves the decision or the gate open.
+pub(super) fn open_totals(c: &Comparison) -> Option<String> {
+    let (totals, margin) = c.totals.filter(|_| c.open_by_totals).zip(c.margin)?;
+    // Rounded up, because it is a bound.
+    let percent = |share: f64| (share * 100.0).ceil();
+    let (size, how) = match totals.at_least {
+        Some(low) if low <= 1.0 - margin => (percent(1.0 - low), "worse"),
+        _ => (percent(totals.at_most? - 1.0), "better"),
+    };
+    Some(format!("all work over all time may be up to {size} % {how}"))
+}
+
 /// The decision about one comparison, to be appended to its verdict; empty without one.
 pub(super) fn sentence(c: &Comparison) -> String {
     let (Some(margin), Some(decision)) = (c.margin, c.decision) else { return String::new() };
@@ -41,7 +53,8 @@ pub(super) fn sentence(c: &Comparison) -> String {
                     format::counted(n as usize, "block")
                 )
             });
-            format!(" Whether the effect exceeds {share} is undecided{needed}.")
+            let why = open_totals(c).map_or_else(String::new, |why| format!(": {why}"));
+            format!(" Whether the effect exceeds {share} is undecided{why}{needed}.")
         }
     }
 }
