@@ -76,6 +76,30 @@ pub fn judge(series: &[Series], alpha: f64) -> Vec<MemberResult> {
     judged
 }
 
+/// The member without which another one would be rejected, as the one that makes its p smallest; `None` if no single
+/// one keeps it from that. With few blocks p values tie, and a noisy member is in the way of all others.
+///
+/// # Panics
+///
+/// Unless alpha is between 0 and 1, and `member` is one of them.
+pub fn in_the_way(series: &[Series], member: usize, alpha: f64) -> Option<usize> {
+    let without = |left_out: &usize| -> f64 {
+        let mut rest = series.to_vec();
+        rest[*left_out] = Series::default();
+        let members = extreme::members(&rest);
+        let mut found = 1.0;
+        step_down(&rest, &members, alpha, |i, p, _, _| {
+            if i == member {
+                found = p;
+            }
+        });
+        found
+    };
+    let others = (0..series.len()).filter(|i| *i != member);
+    let best = others.map(|i| (without(&i), i)).min_by(|a, b| a.0.total_cmp(&b.0))?;
+    (best.0 <= alpha).then_some(best.1)
+}
+
 /// Passes each member, from the most extreme on, with its adjusted p and the values it is compared
 /// with, by flip: the members that remain at its step, or all remaining ones after the first member
 /// that is not rejected.

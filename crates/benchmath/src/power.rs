@@ -33,6 +33,16 @@ pub fn level_in_family(alpha: f64, members: usize, n: usize) -> f64 {
     if smallest <= alpha { share.max(smallest) } else { alpha }
 }
 
+/// The fewest blocks with which no member of a family of `members` comparisons needs a tie to be broken: its
+/// smallest p is at most its share of alpha. With fewer, sizes decide, and one noisy member has the largest.
+///
+/// # Panics
+///
+/// Unless alpha is between 0 and 1.
+pub fn blocks_without_ties(alpha: f64, members: usize) -> usize {
+    signed_rank::min_values(alpha / members.max(1) as f64)
+}
+
 /// The smallest relative change that `n` blocks detect with probability `power`: 0.04 means a ratio
 /// of 1.04 or 1/1.04. `None` if n blocks cannot reject at all, or without a usable sd.
 ///
@@ -41,7 +51,47 @@ pub fn level_in_family(alpha: f64, members: usize, n: usize) -> f64 {
 /// Unless alpha and power are between 0 and 1.
 pub fn minimum_detectable_change(sd_log: f64, n: usize, alpha: f64, power: f64) -> Option<f64> {
     let usable = sd_log >= 0.0 && sd_log.is_finite();
-    detectable_in_sds(n, alpha, power).filter(|_| usable).map(|d| (d * sd_log).exp_m1())
+    detectable_in_sds(n, alpha, power, false).filter(|_| usable).map(|d| (d * sd_log).exp_m1())
+}
+
+/// The same for one of `members` comparisons that are judged together at level `alpha`. It never grows with the number of blocks:
+/// where the levels that p can take are so coarse that the formula says so, fewer of the blocks suffice.
+///
+/// # Panics
+///
+/// Unless alpha and power are between 0 and 1.
+pub fn minimum_detectable_in_family(
+    sd_log: f64,
+    n: usize,
+    alpha: f64,
+    members: usize,
+    power: f64,
+) -> Option<f64> {
+    let usable = sd_log >= 0.0 && sd_log.is_finite();
+    let of =
+        |n: usize| detectable_in_sds(n, level_in_family(alpha, members, n), power, members > 1);
+    let fewer = (signed_rank::min_values(alpha)..=n.min(EXACT_UP_TO)).chain([n]).filter_map(of);
+    fewer.reduce(f64::min).filter(|_| usable).map(|d| (d * sd_log).exp_m1())
+}
+
+/// The fewest blocks for which [`minimum_detectable_in_family`] is at most `change`; `None` if more than
+/// [`MAX_BLOCKS`] are needed.
+///
+/// # Panics
+///
+/// Unless alpha and power are between 0 and 1.
+pub fn blocks_needed_in_family(
+    change: f64,
+    sd_log: f64,
+    alpha: f64,
+    members: usize,
+    power: f64,
+) -> Option<u32> {
+    let detects = |n: u32| {
+        let least = minimum_detectable_in_family(sd_log, n as usize, alpha, members, power);
+        least.is_some_and(|least| least <= change)
+    };
+    fewest_above(0, detects)
 }
 
 /// The minimum number of blocks that detects an effect of `effect_log` (the log of a ratio) with
@@ -57,15 +107,21 @@ pub fn blocks_needed(effect_log: f64, sd_log: f64, alpha: f64, power: f64) -> Op
         return None;
     }
     let detects = |n: u32| {
-        detectable_in_sds(n as usize, alpha, power).is_some_and(|d| d * sd_log <= effect_log.abs())
+        let least = detectable_in_sds(n as usize, alpha, power, false);
+        least.is_some_and(|d| d * sd_log <= effect_log.abs())
     };
     let fewest = signed_rank::min_values(alpha) as u32;
     let exact_up_to = (EXACT_UP_TO as u32).max(fewest);
     if let Some(n) = (fewest..=exact_up_to).find(|n| detects(*n)) {
         return Some(n);
     }
-    // From here on more blocks always detect smaller effects, so bisection finds the border.
-    let (mut too_few, mut enough) = (exact_up_to, MAX_BLOCKS);
+    // From here on more blocks always detect smaller effects.
+    fewest_above(exact_up_to, detects)
+}
+
+/// The fewest blocks that suffice, if more always do and so many do not; `None` if more than [`MAX_BLOCKS`] are needed.
+fn fewest_above(mut too_few: u32, detects: impl Fn(u32) -> bool) -> Option<u32> {
+    let mut enough = MAX_BLOCKS;
     if !detects(enough) {
         return None;
     }
@@ -77,8 +133,8 @@ pub fn blocks_needed(effect_log: f64, sd_log: f64, alpha: f64, power: f64) -> Op
 }
 
 /// The smallest shift, in standard deviations of the log-ratios, that is detected with probability
-/// `power`; `None` if n values cannot reject.
-fn detectable_in_sds(n: usize, alpha: f64, power: f64) -> Option<f64> {
+/// `power`; `None` if n values cannot reject. In a family, sizes break ties at the next p above alpha.
+fn detectable_in_sds(n: usize, alpha: f64, power: f64, in_family: bool) -> Option<f64> {
     assert_probability("power", power);
     let (count, level) = if n <= EXACT_UP_TO {
         signed_rank::rejection(n, alpha)?
@@ -87,7 +143,9 @@ fn detectable_in_sds(n: usize, alpha: f64, power: f64) -> Option<f64> {
     } else {
         return None;
     };
-    if count == 0 {
+    let breaks_ties = in_family && level < alpha;
+    let level = if count == 0 && breaks_ties { alpha } else { level };
+    if count == 0 && !breaks_ties {
         // The test rejects only if all blocks are on one side, which has an exact solution. With
         // six blocks, the most common number, the formula below would promise an effect 10 % too
         // small.
@@ -108,7 +166,7 @@ mod tests {
     fn planned_power_is_reached() {
         let mut rng = SplitMix64::new(5);
         for n in [6, 7, 8, 10, 15] {
-            let shift = detectable_in_sds(n, 0.05, 0.8).unwrap();
+            let shift = detectable_in_sds(n, 0.05, 0.8, false).unwrap();
             let experiments = 2_000;
             let detected = (0..experiments)
                 .filter(|_| {
@@ -136,6 +194,12 @@ mod tests {
     }
 
     #[test]
+    fn more_members_need_more_blocks_without_ties() {
+        let fewest = [1, 2, 3, 4, 6, 7, 12, 13, 25, 26].map(|m| blocks_without_ties(0.05, m));
+        assert_eq!(fewest, [6, 7, 7, 8, 8, 9, 9, 10, 10, 11]);
+    }
+
+    #[test]
     fn an_undetectable_effect_is_none() {
         assert_eq!(minimum_detectable_change(0.03, 5, 0.05, 0.8), None);
         assert_eq!(minimum_detectable_change(f64::NAN, 6, 0.05, 0.8), None);
@@ -144,6 +208,24 @@ mod tests {
         assert_eq!(blocks_needed(f64::NAN, 0.03, 0.05, 0.8), None);
         assert_eq!(blocks_needed(0.1, f64::INFINITY, 0.05, 0.8), None);
         assert_eq!(blocks_needed(1e-6, 1.0, 0.05, 0.8), None);
+    }
+
+    #[test]
+    fn the_smallest_detectable_effect_does_not_grow_with_the_blocks() {
+        for members in [1, 2, 4, 8, 20] {
+            let least = |n: usize| minimum_detectable_in_family(0.07, n, 0.05, members, 0.8);
+            let all: Vec<f64> = (6..100).map(|n| least(n).unwrap()).collect();
+            assert!(all.windows(2).all(|pair| pair[1] <= pair[0]), "{members}: {all:?}");
+            assert_eq!(least(5), None);
+            for n in [6, 8, 9, 30, 200] {
+                let change = least(n).unwrap();
+                let needed = blocks_needed_in_family(change, 0.07, 0.05, members, 0.8).unwrap();
+                assert!(
+                    needed as usize <= n && least(needed as usize) == Some(change),
+                    "{needed} {n}"
+                );
+            }
+        }
     }
 
     /// The two functions are inverse to each other, on both sides of the switch of the search

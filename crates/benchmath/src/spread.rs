@@ -7,7 +7,7 @@
 //! conditions. Six blocks of one A/A pair estimate the spread to within a factor of 0.5 to 1.5;
 //! pooled over eight conditions, 0.8 to 1.2.
 
-use statrs::distribution::{ChiSquared, ContinuousCDF};
+use statrs::distribution::{ChiSquared, ContinuousCDF, FisherSnedecor};
 
 use crate::summary;
 
@@ -48,7 +48,36 @@ pub fn pooled(conditions: &[Vec<(u32, f64)>]) -> Option<Spread> {
         subtract_means(&mut residuals, |r| r.1);
     }
     let squares: f64 = residuals.iter().map(|r| r.2 * r.2).sum();
-    let sd_log = (2.0 * squares / freedom as f64).sqrt();
+    bounded((2.0 * squares / freedom as f64).sqrt(), freedom)
+}
+
+/// The spread of one pair of conditions: the sample standard deviation of its log-ratios in so many blocks. For
+/// conditions of unequal noise, which must not be pooled. `None` for fewer than two blocks, or without spread.
+pub fn of_pair(sd_log: f64, blocks: usize) -> Option<Spread> {
+    bounded(sd_log, blocks.checked_sub(1).filter(|f| *f > 0)?)
+}
+
+/// Spreads that differ by less are pooled: one pair alone estimates its spread poorly.
+const UNEQUAL: f64 = 3.0;
+
+/// With fewer degrees of freedom, a pair that happens to vary little says nothing.
+const MIN_FREEDOM: usize = 3;
+
+/// Whether the largest spread of several pairs is three times the smallest or more, and not by chance: by an F test at
+/// 5 %, adjusted for the choice of the two among all (Bonferroni).
+pub fn are_unequal(pairs: &[Spread]) -> bool {
+    let by_sd = |a: &&Spread, b: &&Spread| a.sd_log.total_cmp(&b.sd_log);
+    let (Some(least), Some(most)) = (pairs.iter().min_by(by_sd), pairs.iter().max_by(by_sd)) else {
+        return false;
+    };
+    let ratio = most.sd_log / least.sd_log;
+    let choices = (pairs.len() * (pairs.len() - 1)) as f64;
+    let f = FisherSnedecor::new(most.freedom as f64, least.freedom as f64);
+    let is_known = least.freedom.min(most.freedom) >= MIN_FREEDOM;
+    is_known && ratio >= UNEQUAL && f.is_ok_and(|f| f.sf(ratio * ratio) * choices <= 0.05)
+}
+
+fn bounded(sd_log: f64, freedom: usize) -> Option<Spread> {
     let low = ChiSquared::new(freedom as f64).ok()?.inverse_cdf(BOUND);
     let upper = sd_log * (freedom as f64 / low).sqrt();
     (sd_log > 0.0 && upper.is_finite()).then_some(Spread { sd_log, upper, freedom })
@@ -108,6 +137,18 @@ mod tests {
             sum += (spread.sd_log / 0.05).powi(2) / 2.0;
         }
         assert!((sum / 500.0 - 1.0).abs() < 0.06, "{sum}");
+    }
+
+    #[test]
+    fn spreads_of_pairs_are_unequal_if_chance_does_not_explain_it() {
+        let unequal = |sds: &[f64], blocks: usize| {
+            let all: Vec<Spread> = sds.iter().map(|sd| of_pair(*sd, blocks).unwrap()).collect();
+            are_unequal(&all)
+        };
+        assert!(unequal(&[0.01, 0.012, 0.011, 0.5], 6));
+        assert!(unequal(&[0.01, 0.012, 0.011, 0.032], 10) && !unequal(&[0.01, 0.028], 100));
+        assert!(!unequal(&[0.01, 0.012, 0.011, 0.032], 4), "too few blocks to tell");
+        assert!(!unequal(&[0.01], 6) && !unequal(&[], 6));
     }
 
     #[test]

@@ -121,6 +121,9 @@ pub struct Analysis {
     /// Number of blocks: as planned, or more if more ran.
     #[serde(skip)]
     pub blocks: usize,
+    /// Seconds from the start of one block to that of the next, as measured; null if unknown.
+    #[serde(default)]
+    pub block_seconds: Option<f64>,
     /// The level of all tests; intervals hold 1 - alpha.
     pub alpha: f64,
     /// In the manifest's order.
@@ -245,8 +248,10 @@ pub fn analyze(stored: &StoredExperiment) -> Analysis {
         }
         _ => comparisons.clone(),
     };
-    let noise_floor =
-        manifest.aa.as_ref().map(|aa| resolution::noise_floor(aa, &spreads, &comparisons));
+    let noise_floor = manifest
+        .aa
+        .as_ref()
+        .map(|aa| resolution::noise_floor(manifest, aa, &spreads, &comparisons));
     Analysis {
         schema: ANALYSIS_SCHEMA.to_owned(),
         alpha: ALPHA,
@@ -278,6 +283,7 @@ pub fn analyze(stored: &StoredExperiment) -> Analysis {
             images::note(manifest, arms.get(manifest.baseline.as_str())).into_iter().collect(),
         ]
         .concat(),
+        block_seconds: pilot::seconds_of_block(stored),
         blocks: manifest.blocks.max(ran.unwrap_or(0)) as usize,
         conditions,
         comparisons,

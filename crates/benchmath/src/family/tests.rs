@@ -274,15 +274,62 @@ fn large_effects_are_detected_among_many_metrics() {
     assert!(power > 0.9 && alarms <= 10 && holm_found == 0, "{power} {alarms} {holm_found}");
 }
 
+/// Four comparisons with noise of 0.5 % in each trial: the twin, effects of -10 % and -3 %, and one member with noise
+/// of 50 %. Shares of experiments that find the two effects, each with an interval narrower than 6 %.
+fn found_beside_noise(blocks: usize) -> [f64; 2] {
+    let experiments = 200;
+    let mut rng = SplitMix64::new(11);
+    let mut found = [0u32; 2];
+    for _ in 0..experiments {
+        let baseline: Vec<f64> = (0..blocks).map(|_| 0.005 * normal(&mut rng)).collect();
+        let mut member = |center: f64, noise: f64| {
+            series(
+                0,
+                &baseline.iter().map(|b| center + noise * normal(&mut rng) - b).collect::<Vec<_>>(),
+            )
+        };
+        let all =
+            [member(-0.105, 0.005), member(-0.03, 0.005), member(0.0, 0.005), member(0.0, 0.5)];
+        for (found, judged) in found.iter_mut().zip(judge(&all, ALPHA)) {
+            let is_narrow = judged.bounds.is_some_and(|(low, high)| high - low < 0.06);
+            *found += u32::from(decided(&judged) && is_narrow);
+        }
+    }
+    found.map(|n| f64::from(n) / f64::from(experiments))
+}
+
+/// With six blocks p ties, sizes decide, and the noisy member has the largest.
+#[test]
+fn a_noisy_neighbor_is_harmless_with_enough_blocks() {
+    let enough = power::blocks_without_ties(ALPHA, 4);
+    let found = found_beside_noise(enough);
+    assert!(enough == 8 && found.iter().all(|share| *share > 0.95), "{enough} {found:?}");
+    let few = found_beside_noise(6);
+    assert!(few[0] < 0.05, "{few:?}");
+}
+
+#[test]
+fn the_member_in_the_way_of_another_is_named() {
+    let quiet = |center: f64| {
+        series(0, &[0.004, -0.002, 0.001, -0.003, 0.002, 0.0].map(|noise| center + noise))
+    };
+    let wild = series(0, &[0.6, -0.4, 0.9, 0.5, -0.7, 0.3]);
+    let all = [quiet(-0.1), quiet(0.0), wild, quiet(-0.03)];
+    let p = |all: &[Series]| judge(all, ALPHA)[0].p;
+    assert!(p(&all) > ALPHA && p(&[all[0].clone(), all[1].clone(), all[3].clone()]) <= ALPHA);
+    assert_eq!((in_the_way(&all, 0, ALPHA), in_the_way(&all, 3, ALPHA)), (Some(2), Some(2)));
+    // No other member keeps this one from being told from 0.
+    assert_eq!(in_the_way(&all, 1, ALPHA), None);
+}
+
 /// Ties that are lost cost power: in 600 experiments each, 0.81 remained with two members, 0.79 with three, 0.76 with
 /// ten and 0.72 with 31.
 #[test]
 fn the_planned_power_is_nearly_reached_where_sizes_break_ties() {
-    let (blocks, experiments) = (6, 400);
-    for (members, least) in [(3, 0.74), (31, 0.65)] {
-        let level = power::level_in_family(0.05, members, blocks);
-        assert!(level > 0.05 / members as f64, "ties");
-        let change = power::minimum_detectable_change(1.0, blocks, level, power::PLANNED_POWER);
+    let experiments = 400;
+    for (members, blocks, least) in [(3, 6, 0.74), (31, 6, 0.65), (4, 8, 0.77), (10, 9, 0.72)] {
+        let change =
+            power::minimum_detectable_in_family(1.0, blocks, 0.05, members, power::PLANNED_POWER);
         let effect = change.unwrap().ln_1p();
         let mut rng = SplitMix64::new(members as u64);
         let detected = (0..experiments).filter(|_| {
@@ -299,6 +346,6 @@ fn the_planned_power_is_nearly_reached_where_sizes_break_ties() {
         });
         let found = detected.count() as f64 / f64::from(experiments);
         // Three standard errors are 0.06 to 0.07.
-        assert!((least..0.87).contains(&found), "{members} members: {found}");
+        assert!((least..0.9).contains(&found), "{members} members: {found}");
     }
 }

@@ -39,7 +39,7 @@ fn in_pairs(pairs: &Pairs) -> Paired<'_> {
 }
 
 fn candidate(def: &MetricDef, pairs: &Pairs, found: effect::Comparison) -> Candidate {
-    let [baseline_value, value] = typical(pairs, found.ratio);
+    let [baseline_value, value] = typical(pairs, found.ratio, def.unit == "share");
     let comparison = Comparison {
         condition: String::new(),
         metric: def.name.to_owned(),
@@ -83,13 +83,15 @@ fn candidate(def: &MetricDef, pairs: &Pairs, found: effect::Comparison) -> Candi
 }
 
 /// Two values with exactly this ratio: the baseline's typical trial in these blocks (the Hodges-Lehmann
-/// estimate of its logs), and that times the ratio. Without a ratio, the means.
-fn typical(pairs: &Pairs, ratio: Option<f64>) -> [Option<f64>; 2] {
+/// estimate of its logs), and that times the ratio, both smaller if that would be a share above 1. Without a ratio,
+/// the means.
+fn typical(pairs: &Pairs, ratio: Option<f64>, is_share: bool) -> [Option<f64>; 2] {
     let Some(ratio) = ratio else {
         return [&pairs.baseline, &pairs.condition].map(|v| benchmath::summary::mean(v));
     };
     let logs: Vec<f64> = pairs.baseline.iter().map(|v| v.ln()).collect();
     let baseline = signed_rank::estimate(&logs).map(f64::exp);
+    let baseline = if is_share { baseline.map(|b| b.min(1.0 / ratio)) } else { baseline };
     [baseline, baseline.map(|b| b * ratio)]
 }
 
@@ -105,5 +107,23 @@ fn renumbered(warning: Warning, blocks: &[u32]) -> Warning {
         Warning::NotFinite { block } => Warning::NotFinite { block: number(block) },
         Warning::OutlierBlock { block } => Warning::OutlierBlock { block: number(block) },
         other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_typical_share_is_at_most_1() {
+        let def = pgio_results::metrics::definition("wal_fpi_share").unwrap();
+        let pairs = Pairs {
+            blocks: (1..=6).collect(),
+            condition: vec![1.0, 0.99, 1.0, 0.9, 0.91, 1.0],
+            baseline: vec![0.9, 0.95, 0.8, 0.9, 0.91, 0.9],
+        };
+        let c = by_ratio(def, &pairs).comparison;
+        let (value, baseline) = (c.value.unwrap(), c.baseline_value.unwrap());
+        assert!(value <= 1.0 && (value / baseline - c.ratio.unwrap()).abs() < 1e-9, "{c:?}");
     }
 }

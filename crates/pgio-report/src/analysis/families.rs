@@ -7,7 +7,7 @@
 //! the degraded time Holm's. A comparison's interval and verdict come from the same test.
 
 use benchmath::family::{self, Series};
-use benchmath::{effect, holm, signed_rank, student, summary};
+use benchmath::{effect, holm, power, signed_rank, student, summary};
 
 use super::candidate::Candidate;
 use super::comparison::FamilyKind;
@@ -90,11 +90,37 @@ pub(super) fn judge_together(members: &mut [&mut Candidate]) {
             Series { kind, blocks: m.blocks.clone(), logs: m.logs.clone() }
         })
         .collect();
-    for (member, judged) in members.iter_mut().zip(family::judge(&series, ALPHA)) {
+    let judged = family::judge(&series, ALPHA);
+    let ties: Vec<Option<String>> =
+        (0..members.len()).map(|i| in_the_way(members, &series, i, judged[i].p)).collect();
+    for ((member, judged), tie) in members.iter_mut().zip(judged).zip(ties) {
         member.adopt(judged);
+        member.comparison.warnings.extend(tie);
         let comparison = std::mem::take(&mut member.comparison);
         member.comparison = tail::bounded(comparison, member.cut_off);
     }
+}
+
+/// Says which condition keeps an effect from being shown, if p values tie. Only of what answers the question.
+fn in_the_way(
+    members: &[&mut Candidate],
+    series: &[Series],
+    member: usize,
+    p_adjusted: f64,
+) -> Option<String> {
+    let c = &members[member].comparison;
+    let enough = power::blocks_without_ties(ALPHA, members.len());
+    let is_tied = c.judged && c.p.is_some_and(|p| p <= ALPHA) && p_adjusted > ALPHA;
+    if !is_tied || c.blocks >= enough {
+        return None;
+    }
+    let other = &members[family::in_the_way(series, member, ALPHA)?].comparison;
+    let metric =
+        if other.metric == c.metric { String::new() } else { format!(" ({})", other.metric) };
+    Some(format!(
+        "`{}`{metric} varies so much that {} blocks cannot separate this effect from it; {enough} blocks can",
+        other.condition, c.blocks
+    ))
 }
 
 #[cfg(test)]

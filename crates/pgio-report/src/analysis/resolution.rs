@@ -2,7 +2,7 @@
 //! needs.
 //!
 //! Both use the noise of equal trials, pooled over all conditions (`benchmath::spread`), because a single
-//! pair of conditions estimates its spread poorly. The user names the effect to plan for
+//! pair of conditions estimates its spread poorly. If the pairs' spreads differ much, each pair has its own. The user names the effect to plan for
 //! (`effect = "5%"`); a number of blocks planned from the estimated effect would be noise.
 
 use std::collections::BTreeMap;
@@ -16,6 +16,7 @@ use serde::{Deserialize, Serialize};
 use super::comparison::{Comparison, FamilyKind};
 use super::interval::Interval;
 use super::pairing::Arm;
+use super::screening;
 use super::verdict::{ALPHA, Decision, Verdict};
 use pgio_results::store::Manifest;
 
@@ -58,6 +59,24 @@ pub(super) fn spreads(
     found
 }
 
+/// The spread to plan this comparison with.
+fn spread_of(
+    manifest: &Manifest,
+    spreads: &Spreads,
+    comparisons: &[Comparison],
+    c: &Comparison,
+) -> Option<Spread> {
+    let pooled = spreads.get(&c.metric).copied();
+    // Each effect of a factorial design is one of all cells.
+    if screening::factorial(manifest).is_some() {
+        return pooled;
+    }
+    let own = |c: &Comparison| spread::of_pair(c.sd_log?, c.blocks);
+    let alike = comparisons.iter().filter(|other| other.metric == c.metric);
+    let pairs: Vec<Spread> = alike.filter_map(own).collect();
+    if spread::are_unequal(&pairs) { own(c).or(pooled) } else { pooled }
+}
+
 /// The number of comparisons that are judged together, those by difference included.
 pub(super) fn members(comparisons: &[Comparison], family: FamilyKind) -> usize {
     let is_member = |c: &&Comparison| c.family() == family && (c.ratio.is_some() || c.p.is_some());
@@ -89,13 +108,14 @@ impl Family {
     /// Blocks that detect an effect of this size, the log of a ratio, with the planned power: the fewest for which
     /// it is [`Family::detectable`].
     fn blocks_to_detect(self, effect_log: f64) -> Option<u32> {
-        self.fewest(|level, _| power::blocks_needed(effect_log, self.sd_log, level, PLANNED_POWER))
+        let change = effect_log.exp_m1();
+        power::blocks_needed_in_family(change, self.sd_log, ALPHA, self.members, PLANNED_POWER)
     }
 
     /// The smallest change that so many blocks detect with the planned power.
     pub(super) fn detectable(self, blocks: u32) -> Option<f64> {
-        let level = self.level(blocks);
-        power::minimum_detectable_change(self.sd_log, blocks as usize, level, PLANNED_POWER)
+        let (sd, n) = (self.sd_log, blocks as usize);
+        power::minimum_detectable_in_family(sd, n, ALPHA, self.members, PLANNED_POWER)
     }
 
     /// The fewest blocks for which `needed` is no more than there are, by the level of a member and whether it is
@@ -113,9 +133,11 @@ impl Family {
 /// Sets how many blocks the planned effect needs, for each undecided comparison of the primary metric.
 pub(super) fn plan(manifest: &Manifest, spreads: &Spreads, comparisons: &mut [Comparison]) {
     let sizes: Vec<usize> = comparisons.iter().map(|c| members(comparisons, c.family())).collect();
-    for (c, members) in comparisons.iter_mut().zip(sizes).filter(|(c, _)| c.primary) {
+    let own: Vec<Option<Spread>> =
+        comparisons.iter().map(|c| spread_of(manifest, spreads, comparisons, c)).collect();
+    let planned = comparisons.iter_mut().zip(sizes).zip(own).filter(|((c, _), _)| c.primary);
+    for ((c, members), spread) in planned {
         let undecided = matches!(c.verdict, Verdict::NoDifference | Verdict::TooFewBlocks);
-        let spread = spreads.get(&c.metric);
         let family = spread.map(|spread| Family { members, sd_log: spread.upper });
         let planned = || family.and_then(|f| f.blocks_to_detect(manifest.rules.effect?.ln_1p()));
         // As many blocks as there are did not show it: the effect is smaller than planned.
@@ -143,6 +165,7 @@ fn decision_blocks(c: &Comparison, family: Option<Family>) -> Option<u32> {
 
 /// The noise floor by metric, with the smallest detectable effect in the metric's own family.
 pub(super) fn noise_floor(
+    manifest: &Manifest,
     aa: &str,
     spreads: &Spreads,
     comparisons: &[Comparison],
@@ -150,8 +173,9 @@ pub(super) fn noise_floor(
     // A bound of the twin's effect is no measure of the noise.
     let twin = comparisons.iter().filter(|c| c.condition == aa && c.estimated_ratio().is_some());
     twin.map(|c| {
+        let spread = spread_of(manifest, spreads, comparisons, c);
         let detectable = |sd: fn(&Spread) -> f64| {
-            let sd_log = sd(spreads.get(&c.metric)?);
+            let sd_log = sd(spread.as_ref()?);
             let members = members(comparisons, c.family());
             Family { members, sd_log }.detectable(u32::try_from(c.blocks).unwrap_or(u32::MAX))
         };
@@ -170,7 +194,7 @@ pub(super) fn noise_floor(
 mod tests {
     use super::*;
     use crate::analysis::analyze;
-    use crate::analysis::test_support::demo;
+    use crate::analysis::test_support::{demo, experiment, trial};
 
     #[test]
     fn the_planned_effect_needs_the_blocks_with_which_it_is_the_smallest_detectable_one() {
@@ -184,6 +208,49 @@ mod tests {
                 assert_eq!(fewer, [0; 0], "{members} {sd_log} {effect}: {needed}");
             }
         }
+    }
+
+    /// One condition varies by 50 %, the others by 0.5 %: it hides neither their effects nor what can be seen.
+    #[test]
+    fn a_noisy_condition_does_not_widen_what_is_planned_for_the_others() {
+        use benchmath::rng::SplitMix64;
+        let mut rng = SplitMix64::new(8);
+        let mut rate = |sd: f64| {
+            let normal = (0..4).map(|_| rng.next_f64()).sum::<f64>() * 1.732 - 3.464;
+            1000.0 * (sd * normal).exp()
+        };
+        let mut trials = Vec::new();
+        for block in 1..=8 {
+            for (name, level, sd) in [
+                ("local", 1.0, 0.005),
+                ("local-aa", 1.0, 0.005),
+                ("x", 0.95, 0.005),
+                ("wild", 1.0, 0.5),
+            ] {
+                trials.push(trial(name, block, &[("commits_per_second", level * rate(sd))]));
+            }
+        }
+        let of = |blocks: u32| {
+            let kept = trials.iter().filter(|t| t.place.as_ref().unwrap().block <= blocks).cloned();
+            let mut stored = experiment(&["local", "local-aa", "x", "wild"], kept.collect());
+            stored.manifest.aa = Some("local-aa".to_owned());
+            stored.manifest.rules.matters = Some(0.05);
+            analyze(&stored)
+        };
+        let analysis = of(8);
+        let floor = analysis.noise_floor["commits_per_second"].minimum_detectable_effect.unwrap();
+        assert!(floor < 0.03, "{floor}");
+        let x = analysis.primary("x").unwrap();
+        assert!(x.verdict.is_decided() && x.decision_blocks.is_none_or(|n| n < 100), "{x:?}");
+        let wild = analysis.primary("wild").unwrap();
+        assert!(wild.decision_blocks.unwrap() > 300, "{wild:?}");
+        // With six blocks it is in the way, and the report says so.
+        let few = of(6);
+        let x = few.primary("x").unwrap();
+        assert!(!x.verdict.is_decided(), "{x:?}");
+        let why =
+            "`wild` varies so much that 6 blocks cannot separate this effect from it; 7 blocks can";
+        assert!(x.warnings.iter().any(|w| w == why), "{x:?}");
     }
 
     #[test]

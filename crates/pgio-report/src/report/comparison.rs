@@ -201,6 +201,7 @@ fn primary_notes(analysis: &Analysis) -> Vec<String> {
     notes.extend(chosen_afterwards(analysis));
     notes.extend(screening::notes_without_effects(analysis));
     notes.extend(noise_floor(analysis));
+    notes.extend(margin::blocks_to_decide(analysis));
     notes.extend(variance::note(analysis));
     notes.extend(sweep::where_judged(analysis));
     let cut_off = |c: &Condition| c.metrics.values().any(|m| m.at_least);
@@ -252,9 +253,9 @@ fn noise_floor(analysis: &Analysis) -> Option<String> {
     };
     let power = match floor.minimum_detectable_effect {
         Some(mde) => format!(
-            "; with {} an effect of {} is detected with 80 % power{}",
+            "; with {} {} is detected with 80 % power{}",
             format::counted(twin.blocks, "block"),
-            format::size(mde),
+            format::loss_or_gain(mde),
             at_most(floor)
         ),
         None => String::new(),
@@ -263,9 +264,12 @@ fn noise_floor(analysis: &Analysis) -> Option<String> {
 }
 
 /// The bound that allows for the error of the estimated spread.
-pub(super) fn at_most(floor: &NoiseFloor) -> String {
+fn at_most(floor: &NoiseFloor) -> String {
     let bound = floor.minimum_detectable_effect_at_most;
-    bound.map_or_else(String::new, |most| format!(" (90 % bound: {})", format::size(most)))
+    let both = |most: f64| {
+        format!(" (90 % bound: {} or {})", format::size(format::fall(most)), format::size(most))
+    };
+    bound.map_or_else(String::new, both)
 }
 
 pub(super) fn secondary(analysis: &Analysis) -> Vec<Table> {

@@ -188,6 +188,30 @@ pub(super) fn size(relative: f64) -> String {
     format!("{:.d$} %", relative.abs() * 100.0)
 }
 
+/// A change that is detected in either direction: `a loss of 12.8 % or a gain of 14.7 %`. A loss of so many per cent
+/// and a gain of as many are not equally far from no change.
+pub(super) fn loss_or_gain(relative: f64) -> String {
+    format!("a loss of {} or a gain of {}", size(fall(relative)), size(relative))
+}
+
+/// The fall that is as far from no change as this rise: 0.5 for 1.
+pub(super) fn fall(rise: f64) -> f64 {
+    rise / (1.0 + rise)
+}
+
+/// `2.1 s`, `34 min`, `5.2 h`, `3.1 days`
+pub(super) fn long_time(seconds: f64) -> String {
+    const MINUTE: f64 = 60.0;
+    const HOUR: f64 = 60.0 * MINUTE;
+    const DAY: f64 = 24.0 * HOUR;
+    match seconds {
+        s if s < 2.0 * MINUTE => format!("{s:.1} s"),
+        s if s < 2.0 * HOUR => format!("{:.1} min", s / MINUTE),
+        s if s < 2.0 * DAY => format!("{:.1} h", s / HOUR),
+        s => format!("{:.1} days", s / DAY),
+    }
+}
+
 /// A metric's name as people read it: `commits/s`, `commit latency p95`, `WAL bytes/s`.
 pub(super) fn metric_name(name: &str) -> String {
     if let Some((metric, target)) = joint::split_name(name) {
@@ -266,6 +290,12 @@ pub(super) fn signed_seconds(value: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_loss_and_a_gain_are_equally_far_from_no_change() {
+        assert_eq!(loss_or_gain(0.147), "a loss of 12.8 % or a gain of 14.7 %");
+        assert_eq!(loss_or_gain(1.301), "a loss of 56.5 % or a gain of 130.1 %");
+    }
 
     #[test]
     fn values_carry_their_unit() {

@@ -5,7 +5,7 @@
 //! made of these, so they never contradict each other. What decides is `gate` of each comparison, from
 //! `analysis::margin`; this file groups and words it.
 
-use super::{format, margin, outcomes};
+use super::{margin, outcomes};
 use crate::analysis::shares::failed_more;
 use crate::analysis::{Analysis, Comparison, Condition, Decision, Gate, Verdict};
 
@@ -178,7 +178,7 @@ fn needed(analysis: &Analysis) -> String {
     let fewest = open.filter(too_few).filter_map(|c| c.blocks_needed).max();
     blocks
         .max(fewest)
-        .map_or_else(String::new, |n| format!("; {} needed", format::counted(n as usize, "block")))
+        .map_or_else(String::new, |n| format!("; {} needed", margin::blocks_and_time(analysis, n)))
 }
 
 #[cfg(test)]

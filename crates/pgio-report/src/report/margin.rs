@@ -3,7 +3,7 @@
 //! The decision is that of `analysis::margin`. Next: `gate` has the result of the gate.
 
 use super::format;
-use crate::analysis::{Comparison, Decision};
+use crate::analysis::{Analysis, Comparison, Decision};
 
 /// `5 %`
 pub(super) fn share(margin: f64) -> String {
@@ -11,16 +11,12 @@ pub(super) fn share(margin: f64) -> String {
     format!("{} %", (margin * 1e6).round() / 1e4)
 }
 
-/// `matters`, `does not matter`, `undecided` with the blocks needed on a second line; empty without a
-/// decision.
+/// `matters`, `does not matter`, `undecided`; empty without a decision.
 pub(super) fn cell(c: &Comparison) -> String {
     match c.decision {
         Some(Decision::Matters) => "matters".to_owned(),
         Some(Decision::DoesNotMatter) => "does not matter".to_owned(),
-        Some(Decision::Undecided) => match c.decision_blocks {
-            Some(n) => format!("undecided\n({} needed)", format::counted(n as usize, "block")),
-            None => "undecided".to_owned(),
-        },
+        Some(Decision::Undecided) => "undecided".to_owned(),
         None => String::new(),
     }
 }
@@ -37,6 +33,37 @@ pub(super) fn open_totals(c: &Comparison) -> Option<String> {
     Some(format!("all work over all time may be up to {size} % {how}"))
 }
 
+/// How many blocks decide, and how long they take, once for all conditions that need as many.
+pub(super) fn blocks_to_decide(analysis: &Analysis) -> Option<String> {
+    let mut needed: Vec<(u32, Vec<&str>)> = Vec::new();
+    for c in analysis.comparisons.iter().filter(|c| c.primary) {
+        let Some(blocks) = c.decision_blocks else { continue };
+        match needed.iter_mut().find(|(n, _)| *n == blocks) {
+            Some((_, names)) => names.push(&c.condition),
+            None => needed.push((blocks, vec![&c.condition])),
+        }
+    }
+    needed.sort_by_key(|(n, _)| *n);
+    let one = |(n, names): &(u32, Vec<&str>)| {
+        format!("{} for {}", blocks_and_time(analysis, *n), names.join(", "))
+    };
+    let share = share(analysis.margin?);
+    let all: Vec<String> = needed.iter().map(one).collect();
+    (!all.is_empty()).then(|| {
+        format!(
+            "To decide with 80 % power, unless an effect is close to {share}: {}.",
+            all.join("; ")
+        )
+    })
+}
+
+/// `539 blocks (67.0 min)`, without the time if it is unknown.
+pub(super) fn blocks_and_time(analysis: &Analysis, blocks: u32) -> String {
+    let time = analysis.block_seconds.map(|one| format::long_time(f64::from(blocks) * one));
+    let time = time.map_or_else(String::new, |time| format!(" ({time})"));
+    format!("{}{time}", format::counted(blocks as usize, "block"))
+}
+
 /// The decision about one comparison, to be appended to its verdict; empty without one.
 pub(super) fn sentence(c: &Comparison) -> String {
     let (Some(margin), Some(decision)) = (c.margin, c.decision) else { return String::new() };
@@ -47,14 +74,8 @@ pub(super) fn sentence(c: &Comparison) -> String {
             format!(" The effect does not matter: it is smaller than {share}.")
         }
         Decision::Undecided => {
-            let needed = c.decision_blocks.map_or_else(String::new, |n| {
-                format!(
-                    "; {} decide with 80 % power unless it is close to that",
-                    format::counted(n as usize, "block")
-                )
-            });
             let why = open_totals(c).map_or_else(String::new, |why| format!(": {why}"));
-            format!(" Whether the effect exceeds {share} is undecided{why}{needed}.")
+            format!(" Whether the effect exceeds {share} is undecided{why}.")
         }
     }
 }

@@ -67,7 +67,7 @@ fn blocks_and_time(plan: &Plan, needed: &Needed) -> String {
     let counted = format::counted(blocks as usize, "block");
     let trials = f64::from(blocks) * plan.trials_per_block as f64;
     match plan.trial_time {
-        Some(time) => format!("{counted}\n{}", duration(trials * time.seconds())),
+        Some(time) => format!("{counted}\n{}", format::long_time(trials * time.seconds())),
         None => counted,
     }
 }
@@ -115,25 +115,12 @@ fn basis(plan: &Plan, of_one: &str) -> String {
     };
     format!(
         "Time{of_one}: {trials} per block, {} {from}; repeats, loading and burn-in are not counted.",
-        duration(seconds)
+        format::long_time(seconds)
     )
 }
 
 fn power(power: f64) -> String {
     format!("{:.0} % power", power * 100.0)
-}
-
-/// `2.1 s`, `34 min`, `5.2 h`, `3.1 days`
-fn duration(seconds: f64) -> String {
-    const MINUTE: f64 = 60.0;
-    const HOUR: f64 = 60.0 * MINUTE;
-    const DAY: f64 = 24.0 * HOUR;
-    match seconds {
-        s if s < 2.0 * MINUTE => format!("{s:.1} s"),
-        s if s < 2.0 * HOUR => format!("{:.1} min", s / MINUTE),
-        s if s < 2.0 * DAY => format!("{:.1} h", s / HOUR),
-        s => format!("{:.1} days", s / DAY),
-    }
 }
 
 #[cfg(test)]
@@ -146,7 +133,7 @@ mod tests {
 
     fn of_demo() -> Plan {
         let mut stored = demo();
-        stored.trials.retain(|t| t.place.as_ref().is_some_and(|p| p.block <= 2));
+        stored.trials.retain(|t| t.place.as_ref().is_some_and(|p| p.block <= 4));
         plan(&stored, 0.05, 6).unwrap()
     }
 
@@ -176,7 +163,7 @@ mod tests {
 
     #[test]
     fn times_have_a_unit_of_their_size() {
-        let shown = [2.14, 119.0, 2040.0, 18_720.0, 300_000.0].map(duration);
+        let shown = [2.14, 119.0, 2040.0, 18_720.0, 300_000.0].map(format::long_time);
         assert_eq!(shown, ["2.1 s", "119.0 s", "34.0 min", "5.2 h", "3.5 days"]);
     }
 }

@@ -77,9 +77,9 @@ fn ranked(analysis: &Analysis, screened: &ScreeningResult, metric: &str) -> Tabl
     {
         let blocks = shown.first().map_or(0, |e| e.comparison.blocks);
         notes.push(format!(
-            "With {} an effect of {} is detected with 80 % power.",
+            "With {} {} is detected with 80 % power.",
             format::counted(blocks, "block"),
-            format::size(smallest)
+            format::loss_or_gain(smallest)
         ));
     }
     Table {
@@ -238,10 +238,6 @@ pub(super) fn lead(analysis: &Analysis, screened: &ScreeningResult) -> Vec<Strin
     let joint = primary().filter(|e| e.is_interaction() && e.comparison.verdict.is_decided());
     sentences.extend(joint.map(describe_joint_effect));
     sentences.extend(by_margin(analysis, &main));
-    if let Some(smallest) = screened.minimum_detectable_effect {
-        sentences
-            .push(format!("An effect of {} is detected with 80 % power.", format::size(smallest)));
-    }
     sentences
 }
 

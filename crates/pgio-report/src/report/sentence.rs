@@ -3,7 +3,6 @@
 //! A sentence claims no more than the analysis decided. If no difference was detected, it gives the
 //! number of blocks that would be needed.
 
-use super::comparison::at_most;
 use super::{format, margin, outcomes};
 use crate::analysis::sweep::COMMIT_MEAN;
 use crate::analysis::{Analysis, Comparison, Finding, STALLS, Verdict};
@@ -168,18 +167,7 @@ pub(super) fn trust(analysis: &Analysis) -> String {
         };
         return format!("{aa}, a second copy of {baseline}, {why}.");
     };
-    let floor = analysis.noise_floor.get(&analysis.primary_metric);
-    let smallest = match floor.and_then(|f| f.minimum_detectable_effect) {
-        Some(mde) => format!(
-            "; an effect of {} is detected with 80 % power{}",
-            format::size(mde),
-            floor.map_or_else(String::new, at_most)
-        ),
-        None => String::new(),
-    };
-    format!(
-        "No difference between {baseline} and its second copy {aa} detected: {measured}{smallest}."
-    )
+    format!("No difference between {baseline} and its second copy {aa} detected: {measured}.")
 }
 
 fn added_commit_latency(analysis: &Analysis, largest: Option<&Comparison>) -> String {

@@ -362,8 +362,8 @@ mod tests {
             let row = table.rows.iter().find(|row| row[0] == "on" && row[1] == value).unwrap();
             row[3..].iter().map(String::as_str).collect()
         };
-        assert_eq!(row("5"), ["≥ 20.0 ms", "≥ +8.20 ms"]);
-        assert_eq!(row("1"), ["3.80 ms [3.80, 3.81]", "+4.33 µs"]);
+        assert_eq!(row("5"), ["≥ 20.0 ms", "–"]);
+        assert_eq!(row("1"), ["3.80 ms [3.80, 3.81]", "≤ +4.33 µs"]);
         let measured = found.cells[0].metrics[COMMIT_MEAN].clone();
         let seconds = measured.value + 1e-3;
         let predicted = Predicted { seconds, error: None, at_least: true, from: String::new() };

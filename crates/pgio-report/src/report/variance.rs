@@ -19,7 +19,7 @@ pub(super) fn note(analysis: &Analysis) -> Option<String> {
         renewal(v.renewal),
         (1.0 - v.share_between_trials) * 100.0,
         percent(v.between_blocks),
-        advice(v)
+        advice(v, analysis.blocks)
     ))
 }
 
@@ -31,7 +31,13 @@ fn renewal(renewal: Renewal) -> &'static str {
     }
 }
 
-fn advice(v: &Variance) -> String {
+/// With fewer blocks, the interval narrows faster than with the root of their number.
+const FEW_BLOCKS: usize = 10;
+
+fn advice(v: &Variance, blocks: usize) -> String {
+    if blocks < FEW_BLOCKS && v.share_between_trials < DOMINANT_SHARE {
+        return "More blocks narrow the intervals more than longer windows do.".to_owned();
+    }
     let general = if v.share_between_trials >= DOMINANT_SHARE {
         "More blocks narrow the intervals, longer windows hardly do"
     } else if v.share_between_trials <= 1.0 - DOMINANT_SHARE {
@@ -55,7 +61,7 @@ mod tests {
     use crate::analysis::analyze;
     use crate::analysis::test_support::demo;
 
-    fn words(share: f64, best: Option<(f64, f64)>, renewal: Renewal) -> String {
+    fn words(blocks: usize, share: f64, best: Option<(f64, f64)>, renewal: Renewal) -> String {
         let variance = Variance {
             between_blocks: 0.03,
             between_trials: 0.02 * share.sqrt(),
@@ -66,23 +72,24 @@ mod tests {
             best_window_seconds: best.map(|b| b.0),
             best_window_time: best.map(|b| b.1),
         };
-        let analysis = Analysis { variance: Some(variance), ..analyze(&demo()) };
-        note(&analysis).unwrap()
+        note(&Analysis { variance: Some(variance), blocks, ..analyze(&demo()) }).unwrap()
     }
 
     #[test]
     fn the_shares_are_shown_and_where_to_spend_repeats() {
         assert_eq!(
-            words(0.9, Some((12.0, 0.4)), Renewal::NewData),
+            words(6, 0.9, Some((12.0, 0.4)), Renewal::NewData),
             "Noise of a trial (standard deviation): 2.0 %, of its variance 90 % between trials (each on newly \
              loaded data) and 10 % inside their windows; between blocks 3.0 %, which cancels. More blocks \
              narrow the intervals, longer windows hardly do: windows of 12 s reach the same intervals in \
              40 % of the time."
         );
-        let inside = words(0.1, None, Renewal::ColdCache);
+        let inside = words(10, 0.1, None, Renewal::ColdCache);
         assert!(inside.contains("(some on emptied caches) and 90 % inside"), "{inside}");
         assert!(inside.ends_with("narrow the intervals about as well as more blocks."), "{inside}");
-        assert!(words(0.5, None, Renewal::SameData).ends_with("longer windows only in part."));
+        assert!(words(10, 0.5, None, Renewal::SameData).ends_with("longer windows only in part."));
+        let few = words(6, 0.1, Some((12.0, 0.4)), Renewal::SameData);
+        assert!(few.ends_with("narrow the intervals more than longer windows do."), "{few}");
     }
 
     #[test]

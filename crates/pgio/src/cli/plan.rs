@@ -16,13 +16,13 @@ use pgio_results::store;
 
 #[derive(Debug, clap::Args)]
 #[command(
-    after_help = "The pilot is the same experiment with two blocks or more: set blocks = 2 in a copy of \
+    after_help = "The pilot is the same experiment with four blocks or more: set blocks = 4 in a copy of \
                   the file and run it with `pgio compare`. Its effects are not used."
 )]
 pub(super) struct Args {
     /// The experiment file
     experiment: PathBuf,
-    /// Results of compare for the same experiment with two blocks or more, or of one of its workloads
+    /// Results of compare for the same experiment with four blocks or more, or of one of its workloads
     #[arg(long, value_name = "DIR")]
     pilot: Option<PathBuf>,
     /// The margin: an effect smaller than this share does not matter; replaces `matters` of the file
@@ -43,7 +43,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let margin = gate::required_margin(&file.to_string(), margin)?;
     let pilot = args.pilot.as_ref().ok_or_else(|| {
         let how = format!(
-            "set blocks = 2 in a copy of {file}, run `pgio compare COPY --out pilot`, then `pgio plan \
+            "set blocks = 4 in a copy of {file}, run `pgio compare COPY --out pilot`, then `pgio plan \
              {file} --pilot pilot`"
         );
         Failure::message(USAGE, format!("--pilot: the results of a pilot are needed; {how}"))

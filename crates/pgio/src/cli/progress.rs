@@ -27,6 +27,17 @@ use pgio_results::warning::Warning;
 /// Minimum columns for a condition's name on a narrow terminal.
 const MIN_NAME_WIDTH: usize = 8;
 
+/// Advises more blocks; none if there are enough.
+pub(super) fn few_blocks_text(e: &Experiment) -> Option<String> {
+    let enough = e.rules.enough_blocks;
+    (e.blocks < enough && e.rules.precision.is_none()).then(|| {
+        format!(
+            "with fewer than {enough} blocks, one noisy condition can hide the effects of the others: blocks = {}",
+            e.blocks
+        )
+    })
+}
+
 /// Describes the size of a sweep, shown before it runs; none without axes.
 pub(super) fn size_text(e: &Experiment, workload: &WorkloadSpec) -> Option<String> {
     if workload.axes.is_empty() {
@@ -91,6 +102,9 @@ impl Display<'_> {
     fn begin(&mut self, begins: &WorkloadBegins<'_>) {
         self.status.clear();
         let WorkloadBegins { workload, pace, primary, open_ended, .. } = begins;
+        if let Some(advice) = few_blocks_text(self.experiment).filter(|_| self.line.is_none()) {
+            output::note(&advice);
+        }
         if let Some(size) = size_text(self.experiment, workload) {
             output::note(&format!("{}: {size}", workload.name));
         }

@@ -93,8 +93,6 @@ pub fn parse(
             condition::parse(&root, treatments, &targets, joint::together(&head, targets.len())?)?
         }
     };
-    let blocks = head.whole_number("blocks", 1..=limits::BLOCKS)?.unwrap_or(6);
-    let blocks = u32::try_from(blocks).expect("the range above is within u32");
     let warmup = head.duration("warmup", true)?.unwrap_or(Duration::from_secs(2));
     let duration = head.duration("duration", false)?.unwrap_or(Duration::from_secs(10));
     let baseline = baseline(&head, &conditions)?;
@@ -109,7 +107,14 @@ pub fn parse(
     let axes = axis::parse(&root, treatments, &conditions)?;
     let others: Vec<&str> =
         conditions.iter().map(|c| c.name.as_str()).filter(|name| *name != baseline).collect();
-    let rules = rules::parse(&head, blocks, targets.values(), checks, &others)?;
+    // In a factorial design, factors without an effect show the noise.
+    let is_factorial = screening.as_ref().is_some_and(|s| s.kind.is_factorial());
+    let aa = head.boolean("aa")?.unwrap_or(!is_factorial);
+    let compared = match &screening {
+        Some(s) if is_factorial => s.design.main_effects().len() + s.design.interactions().len(),
+        _ => others.len() + usize::from(aa),
+    };
+    let (blocks, rules) = rules::parse(&head, compared, targets.values(), checks, &others)?;
     workload::check_judged(&head, &rules.question.judge, &workloads, &others)?;
     let others = background::Others {
         targets: &targets,
@@ -136,10 +141,7 @@ pub fn parse(
         duration,
         seed: head.whole_number("seed", 0..=u64::MAX)?,
         baseline,
-        // In a factorial design, factors without an effect show the noise.
-        aa: head
-            .boolean("aa")?
-            .unwrap_or(screening.as_ref().is_none_or(|s| !s.kind.is_factorial())),
+        aa,
         burn_in: head.boolean("burn_in")?,
         telemetry: head.duration("telemetry", true)?.unwrap_or(Duration::from_secs(1)),
         primary,

@@ -28,8 +28,8 @@ pub static EXPERIMENT: SectionDef = SectionDef {
         key(
             "blocks",
             "a whole number of at least 1",
-            "6",
-            "passes over all conditions, each in a new random order",
+            "6 for one comparison, 7 for 2-3, 8 for 4-6, 9 for 7-12, 10 for 13-25",
+            "passes over all conditions, each in a new random order; with fewer than the default, one noisy condition can hide the effects of the others",
         ),
         key("warmup", "a duration", "2s", "time that the workload runs before each window starts"),
         key("duration", "a duration above zero", "10s", "length of each measured window"),
@@ -73,7 +73,7 @@ pub static EXPERIMENT: SectionDef = SectionDef {
             "precision",
             "a share from 0.1% to below 100%",
             "none",
-            "add blocks until every judged primary interval is within ± this share",
+            "from 8 blocks on, add blocks until every judged primary interval is within ± this share",
         ),
         key(
             "max_blocks",

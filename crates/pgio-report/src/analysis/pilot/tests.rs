@@ -46,7 +46,7 @@ fn blocks(plan: &Plan) -> Vec<Option<u32>> {
 
 #[test]
 fn a_single_comparison_needs_the_blocks_of_the_formula() {
-    let mut stored = pilot(3);
+    let mut stored = pilot(4);
     stored.manifest.rules.judge = vec!["a".to_owned()];
     let plan = plan(&stored, 0.05, 6).unwrap();
     let logs = |name: &&str| -> Vec<(u32, f64)> {
@@ -57,7 +57,7 @@ fn a_single_comparison_needs_the_blocks_of_the_formula() {
     };
     let conditions: Vec<_> = NAMES[..3].iter().map(logs).collect();
     assert_eq!(plan.spread, spread::pooled(&conditions).unwrap());
-    assert_eq!((plan.comparisons, plan.pilot_blocks, plan.trials_per_block), (1, 3, 3));
+    assert_eq!((plan.comparisons, plan.pilot_blocks, plan.trials_per_block), (1, 4, 3));
     let margin = Margin::of_share(0.05).unwrap();
     let by_formula = |power| margin.blocks_needed(plan.spread.upper, ALPHA, ALPHA, power);
     assert_eq!(blocks(&plan), [by_formula(0.8), by_formula(0.95)]);
@@ -67,7 +67,7 @@ fn a_single_comparison_needs_the_blocks_of_the_formula() {
 
 #[test]
 fn several_comparisons_need_no_more_than_each_at_its_share_of_the_level() {
-    let plan = plan(&pilot(3), 0.05, 6).unwrap();
+    let plan = plan(&pilot(4), 0.05, 6).unwrap();
     assert_eq!(plan.comparisons, 2);
     let margin = Margin::of_share(0.05).unwrap();
     for (needed, power) in blocks(&plan).into_iter().zip(POWERS) {
@@ -82,7 +82,7 @@ fn the_report_names_the_blocks_of_the_plan() {
     let margin = Margin::of_share(0.05).unwrap();
     let (mut named, mut fewer) = (0, 0);
     for seed in 1..=20 {
-        let mut stored = simulated(&mut SplitMix64::new(seed), &[0.0; 4], 0.01, 3);
+        let mut stored = simulated(&mut SplitMix64::new(seed), &[0.0; 4], 0.01, 4);
         stored.manifest.rules.matters = Some(0.05);
         let plan = plan(&stored, 0.05, 6).unwrap();
         let planned = blocks(&plan)[0];
@@ -98,7 +98,7 @@ fn the_report_names_the_blocks_of_the_plan() {
 
 #[test]
 fn the_smallest_margin_is_the_smallest_that_the_blocks_decide() {
-    let stored = pilot(3);
+    let stored = pilot(4);
     for own in [6, 7, 9, 20, 100] {
         let smallest = plan(&stored, 0.05, own).unwrap().smallest_margin.unwrap();
         let needed = |share| blocks(&plan(&stored, share, own).unwrap())[0];
@@ -114,40 +114,40 @@ fn blocks_without_a_valid_trial_of_every_condition_do_not_count() {
         let metric = RATE.to_owned();
         assert_eq!(plan(stored, 0.05, 6), Err(PilotError::TooFewBlocks { metric, valid }));
     };
-    too_few(&pilot(1), 1);
+    too_few(&pilot(3), 3);
     too_few(&experiment(&NAMES[..2], Vec::new()), 0);
-    let mut stored = pilot(2);
+    let mut stored = pilot(4);
     stored.trials[4].checks.push(Check::invalid("steal", "30 %", "measure elsewhere"));
-    too_few(&stored, 1);
-    let mut stored = pilot(3);
+    too_few(&stored, 3);
+    let mut stored = pilot(5);
     stored.trials.retain(|t| {
         let place = t.place.as_ref().unwrap();
         (place.condition.as_str(), place.block) != ("a", 2)
     });
-    assert_eq!(plan(&stored, 0.05, 6).unwrap().pilot_blocks, 2);
-    stored.trials.retain(|t| t.place.as_ref().unwrap().block < 3);
-    too_few(&stored, 1);
+    assert_eq!(plan(&stored, 0.05, 6).unwrap().pilot_blocks, 4);
+    stored.trials.retain(|t| t.place.as_ref().unwrap().block < 5);
+    too_few(&stored, 3);
 }
 
 #[test]
 fn without_noise_or_margin_there_is_no_plan() {
     let equal = |block| ["local", "local-aa"].map(|name| trial(name, block, &[(RATE, 1000.0)]));
-    let trials: Vec<Trial> = (1..=3).flat_map(equal).collect();
+    let trials: Vec<Trial> = (1..=4).flat_map(equal).collect();
     let stored = experiment(&NAMES[..2], trials);
     assert!(matches!(plan(&stored, 0.05, 6), Err(PilotError::NoNoise { .. })));
-    assert_eq!(plan(&pilot(3), 0.6, 6), Err(PilotError::Margin));
+    assert_eq!(plan(&pilot(4), 0.6, 6), Err(PilotError::Margin));
 }
 
 #[test]
 fn noise_that_no_number_of_blocks_overcomes_has_no_number() {
-    let stored = simulated(&mut SplitMix64::new(1), &[0.0, 0.0], 3.0, 3);
+    let stored = simulated(&mut SplitMix64::new(1), &[0.0, 0.0], 3.0, 4);
     let plan = plan(&stored, 0.001, 6).unwrap();
     assert_eq!((blocks(&plan), plan.smallest_margin), (vec![None, None], None));
 }
 
 #[test]
 fn time_is_that_between_the_starts_of_trials_without_pauses() {
-    let mut stored = pilot(2);
+    let mut stored = pilot(4);
     let start: Timestamp = "2026-01-01T00:00:00Z".parse().unwrap();
     for (n, trial) in (0..).zip(&mut stored.trials) {
         let pause = if n < 4 { 0 } else { 86_400 };
@@ -192,14 +192,14 @@ fn effects() -> [f64; 3] {
     [0.0, 1.10f64.ln(), 0.90f64.ln()]
 }
 
-/// The number of blocks from the bound of the noise of a pilot of two blocks.
+/// The number of blocks from the bound of the noise of a pilot of four blocks.
 #[test]
 fn the_planned_blocks_decide_four_times_in_five() {
     let mut rng = SplitMix64::new(3);
     let experiments = 40;
     for effect in effects() {
         let one = |_| {
-            let pilot = simulated(&mut rng, &[0.0, 0.0, -0.3, 0.1], 0.01, 2);
+            let pilot = simulated(&mut rng, &[0.0, 0.0, -0.3, 0.1], 0.01, 4);
             let planned = blocks(&plan(&pilot, 0.05, 6).unwrap())[0].unwrap();
             decided(&mut rng, &[0.0, effect, effect, effect], effect, 0.01, planned)
         };

@@ -184,7 +184,7 @@ fn the_difference_by_blocks_adds_up_and_is_explained() {
     assert!((standby.seconds - 0.00101).abs() < 1e-9, "{standby:?}");
     assert!(standby.interval.low.unwrap() > 0.0009 && standby.interval.high.unwrap() < 0.0011);
     let predicted = d.predicted.as_ref().unwrap();
-    assert!((predicted.seconds - 0.0009).abs() < 1e-12 && !predicted.at_least);
+    assert!((predicted.seconds - 0.0009).abs() < 1e-12 && predicted.at_least);
     assert_eq!(predicted.from, "round trip 100 µs + standby's flush 800 µs");
 
     let two = analyze(&replicated(2));
@@ -286,10 +286,10 @@ fn predicted_differences_depend_on_synchronous_commit() {
         let found = analyze(&stored).decomposition_differences.remove(0).predicted;
         found.map(|p| ((p.seconds * 1e6).round() as i64, p.at_least))
     };
-    assert_eq!(with("local", "remote_write", true), Some((100, false)));
+    assert_eq!(with("local", "remote_write", true), Some((100, true)));
     assert_eq!(with("local", "remote_apply", true), Some((900, true)));
     assert_eq!(with("local", "off", true), Some((-900, false)));
-    assert_eq!(with("off", "on", true), Some((1800, false)));
+    assert_eq!(with("off", "on", true), Some((1800, true)));
     assert_eq!(with("local", "on", false), Some((0, false)), "no standby to wait for");
     assert_eq!(with("remote_apply", "local", true), None);
     assert_eq!(with("local", "nonsense", true), None);

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use std::path::Path;
 
 use crate::cli::exit::Failure;
-use crate::cli::progress::{seconds, size_text};
+use crate::cli::progress::{few_blocks_text, seconds, size_text};
 use crate::config::command::{CommandSpec, Line};
 use crate::config::drivers::{DriverEngine, DriverSpec};
 use crate::config::experiment::{Checkpoint, Experiment, Reset, Target, Weave, WorkloadSpec};
@@ -29,7 +29,7 @@ pub(super) fn text(job: &Job, preview: &Preview<'_>, out: &Path) -> Result<Strin
         "Experiment {}: {} blocks, seed {}, baseline {}.\n",
         e.name, e.blocks, job.seed, e.baseline
     );
-    for line in factors::lines(job, preview) {
+    for line in factors::lines(job, preview).into_iter().chain(few_blocks_text(e)) {
         add(&mut text, &line);
     }
     for note in &preview.notes {

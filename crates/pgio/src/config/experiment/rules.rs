@@ -4,6 +4,8 @@
 use std::time::Duration;
 
 use benchmath::margin::LARGEST_SHARE;
+use benchmath::power;
+use pgio_report::analysis::ALPHA;
 
 use super::limits;
 use super::section::Section;
@@ -15,6 +17,8 @@ use crate::config::error::{ConfigError, nearest};
 pub struct Rules {
     /// Fraction of a ratio: 0.05 is ±5 %. pgio adds blocks until every judged primary interval is as narrow.
     pub precision: Option<f64>,
+    /// Blocks with which no noisy condition hides the effects of the others; the default of `blocks`.
+    pub enough_blocks: u32,
     /// Maximum number of blocks; equals `blocks` without `precision`.
     pub max_blocks: u32,
     /// Maximum number of times to repeat an invalid trial.
@@ -97,14 +101,33 @@ const RESETS: &[&str] = &["checkpoint", "vacuum", "reload", "recreate"];
 const MAX_BLOCKS: u32 = 30;
 const REPEATS: u32 = 2;
 
+/// The fewest blocks after which the intervals are checked for `precision`: of fewer, the narrowest are narrow by
+/// chance.
+const MIN_BLOCKS_OF_PRECISION: u32 = 8;
+
+impl Rules {
+    /// Returns the block after which the intervals are checked first.
+    pub fn first_check(&self) -> u32 {
+        self.enough_blocks.max(MIN_BLOCKS_OF_PRECISION)
+    }
+}
+
+/// Returns the number of blocks and the rules. `compared` is the number of comparisons of the primary metric.
 pub(super) fn parse<'a>(
     head: &Section<'_>,
-    blocks: u32,
+    compared: usize,
     targets: impl Iterator<Item = &'a Target>,
     checks: &[&str],
     conditions: &[&str],
-) -> Result<Rules, ConfigError> {
+) -> Result<(u32, Rules), ConfigError> {
     let precision = head.share("precision", None)?;
+    let question = parse_question(head, conditions)?;
+    let of_metric = if question.judge.is_empty() { compared } else { question.judge.len() };
+    let judged = of_metric * (1 + question.also_judge.len());
+    let enough_blocks =
+        u32::try_from(power::blocks_without_ties(ALPHA, judged)).unwrap_or(u32::MAX);
+    let blocks = head.whole_number("blocks", 1..=limits::BLOCKS)?;
+    let blocks = blocks.and_then(|n| u32::try_from(n).ok()).unwrap_or(enough_blocks);
     let whole = |key, low: u32, most: u64, default: u32| -> Result<u32, ConfigError> {
         let number = head.whole_number(key, u64::from(low)..=most)?;
         Ok(number.and_then(|n| u32::try_from(n).ok()).unwrap_or(default))
@@ -117,16 +140,18 @@ pub(super) fn parse<'a>(
         }
         None => blocks,
     };
-    Ok(Rules {
+    let rules = Rules {
         precision,
+        enough_blocks,
         max_blocks,
         repeats: whole("repeats", 0, limits::REPEATS, REPEATS)?,
         reset: reset(head, targets)?,
         checkpoint: checkpoint(head)?,
         weave: weave(head)?,
         tolerate: tolerate(head, checks)?,
-        question: parse_question(head, conditions)?,
-    })
+        question,
+    };
+    Ok((blocks, rules))
 }
 
 fn weave(head: &Section<'_>) -> Result<Weave, ConfigError> {

@@ -218,7 +218,7 @@ mod tests {
         let lists = "sessions = [1, 2, 3]";
         let long = "duration = \"1h\"";
         let error = read(long, lists).unwrap_err();
-        assert!(error.message.contains("6 cells in 6 blocks, which take 42.0 h of"), "{error}");
+        assert!(error.message.contains("6 cells in 7 blocks, which take 49.0 h of"), "{error}");
         assert!(read(&format!("{long}\ncells_limit = 6"), lists).is_ok());
         assert!(read(long, "").is_ok(), "the limit applies only to sweeps");
     }

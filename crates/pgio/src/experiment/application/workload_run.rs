@@ -256,7 +256,7 @@ impl SharedRun<'_> {
             table_journal_dir: state::table_journal_dir()?,
             store,
             judge: Judge::new(&stored),
-            width_checks: WidthChecks::default(),
+            width_checks: WidthChecks::starting_at(plan.rules.first_check()),
             stored,
             series: None,
             program_output: None,

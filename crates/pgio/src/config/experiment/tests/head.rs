@@ -67,11 +67,29 @@ fn loop_rules_are_read_with_their_defaults() {
     assert_eq!(parsed.tolerate, ["foreign-load"]);
     assert_eq!(rules("blocks = 40\nprecision = '5%'").max_blocks, 40);
     assert_eq!(rules("precision = '5%'\nmax_blocks = 8").max_blocks, 8);
+    assert_eq!(rules("precision = '5%'").first_check(), 8);
     let named = Reset::Recreate { named: Some("bench".to_owned()) };
     assert_eq!(rules("reset = 'recreate'\nrecreate_database = 'bench'").reset, named);
     let private =
         "[experiment]\nreset = 'recreate'\n[target]\nprivate = true\n[[condition]]\nname = 'a'\n";
     assert_eq!(read(private).rules.reset, Reset::Recreate { named: None });
+}
+
+#[test]
+fn the_default_number_of_blocks_depends_on_the_comparisons() {
+    let blocks = |conditions: usize, lines: &str| {
+        let conditions: String =
+            (0..conditions).map(|n| format!("[[condition]]\nname = 'c{n}'\n")).collect();
+        let e = read(&format!("[experiment]\n{lines}\n{conditions}"));
+        (e.blocks, e.rules.enough_blocks, e.rules.first_check())
+    };
+    // The twin is compared as well.
+    let with_twin = [1, 2, 3, 4, 6, 7, 12, 13].map(|n| blocks(n, "").0);
+    assert_eq!(with_twin, [6, 7, 7, 8, 8, 9, 9, 10]);
+    assert_eq!(blocks(4, "aa = false"), (7, 7, 8));
+    assert_eq!(blocks(4, "judge = ['c1']"), (6, 6, 8));
+    assert_eq!(blocks(4, "also_judge = ['commit_latency_p99']"), (9, 9, 9));
+    assert_eq!(blocks(4, "blocks = 3"), (3, 8, 8));
 }
 
 #[test]
@@ -82,7 +100,7 @@ fn invalid_rules_are_refused() {
     insta::assert_snapshot!(error_of("matters = '0%'"), @"x.toml:2: experiment.matters: must be a share from 0.1% to 50% such as \"5%\", not `0%`");
     insta::assert_snapshot!(error_of("matters = '51 %'"), @"x.toml:2: experiment.matters: must be a share from 0.1% to 50% such as \"5%\", not `51 %`");
     insta::assert_snapshot!(error_of("max_blocks = 9"), @"x.toml:2: experiment.max_blocks: requires precision; add precision = \"5%\", or set blocks instead");
-    insta::assert_snapshot!(error_of("max_blocks = 5\nprecision = '5%'"), @"x.toml:2: experiment.max_blocks: must be a whole number from 6 to 10000, not `5`");
+    insta::assert_snapshot!(error_of("max_blocks = 5\nprecision = '5%'"), @"x.toml:2: experiment.max_blocks: must be a whole number from 7 to 10000, not `5`");
     insta::assert_snapshot!(error_of("reset = 'relaod'"), @"x.toml:2: experiment.reset: cannot be `relaod`; the nearest valid one is `reload`");
     insta::assert_snapshot!(error_of("reset = 'recreate'"), @"x.toml:2: experiment.reset: recreate drops the database; to confirm, set recreate_database = \"NAME\"");
     insta::assert_snapshot!(error_of("recreate_database = 'x'"), @"x.toml:2: experiment.recreate_database: requires reset = \"recreate\"");

@@ -31,6 +31,7 @@ fn only_the_name_of_a_condition_is_required() {
             hosts: BTreeMap::new(),
             rules: Rules {
                 precision: None,
+                enough_blocks: 6,
                 max_blocks: 6,
                 repeats: 2,
                 reset: Reset::Checkpoint,
