@@ -5,8 +5,8 @@
 //! the unit is the run. With one or two runs per side, ratios are shown but not judged; with [`MIN_RUNS`]
 //! or more, Welch's test on the logs of the runs' typical values (`benchmath::welch`) judges them. (With
 //! trials as the unit, half of the comparisons of equal runs of different dates were judged different.)
-//! The primary metric and those that a rule names are judged each on its own, all others of a condition
-//! together: interval and verdict of a comparison are those of one level.
+//! The primary metric and those that a rule names are judged each over all conditions, all other metrics together:
+//! interval and verdict of a comparison are those of one level (Holm's method).
 //! The second view, each condition's effect in its own run, excludes what all its conditions share. A run without
 //! a value drops out of a ratio, and so do failed trials; both are named beside it. A metric that a run defines with
 //! another unit or better direction than the first run of A is not compared.
@@ -20,7 +20,7 @@ pub(super) mod reasons;
 #[cfg(test)]
 mod tests;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use benchmath::summary::{geometric_mean, mean};
 use benchmath::{holm, welch};
@@ -49,9 +49,9 @@ pub struct Across {
     pub schema: String,
     pub a: Side,
     pub b: Side,
-    /// The primary metric of A; judged unadjusted.
+    /// The primary metric of A; judged over all conditions together.
     pub primary_metric: String,
-    /// Further metrics that were named before: judged unadjusted as well.
+    /// Further metrics that were named before: judged as the primary metric.
     #[serde(skip)]
     pub named: Vec<String>,
     /// The metrics that the command of A prints.
@@ -114,13 +114,12 @@ pub struct AcrossComparison {
     pub runs_without_a: Vec<usize>,
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub runs_without_b: Vec<usize>,
-    /// B / A, with Welch's 95 % interval over runs, of a secondary metric at its share of the level; no
-    /// interval with too few runs.
+    /// B / A, with Welch's 95 % interval over runs at its share of the level; no interval with too few runs.
     pub ratio: Option<f64>,
     #[serde(flatten)]
     pub interval: Interval,
     pub p: Option<f64>,
-    /// Holm over the secondary metrics of the condition; `p` itself for the primary metric.
+    /// Holm over the conditions, for a secondary metric over all secondary metrics of all conditions.
     pub p_adjusted: Option<f64>,
     /// `not_judged` if a side has fewer than three runs, `not_applicable` with a ratio if neither side's runs
     /// vary.
@@ -134,7 +133,7 @@ pub struct AcrossEffect {
     pub condition: String,
     pub a: Effect,
     pub b: Effect,
-    /// Effect in B / effect in A, with Welch's 95 % interval over runs.
+    /// Effect in B / effect in A, with Welch's 95 % interval over runs, adjusted over the conditions (Holm).
     pub ratio: Option<f64>,
     #[serde(flatten)]
     pub interval: Interval,
@@ -174,12 +173,13 @@ pub fn across(a: &[StoredExperiment], b: &[StoredExperiment], named: &[String]) 
     let common = common_conditions(first_a, first_b);
     let primary = &first_a.primary_metric;
     let sides = [a.as_slice(), b.as_slice()];
-    let comparisons = common
+    let mut members: Vec<Member> = common
         .iter()
         .flat_map(|name| {
             compare_condition(name, (primary.as_str(), named), sides, (&arms_a, &arms_b))
         })
         .collect();
+    adjust_families(&mut members, named);
     Across {
         schema: ACROSS_SCHEMA.to_owned(),
         alpha: ALPHA,
@@ -189,7 +189,7 @@ pub fn across(a: &[StoredExperiment], b: &[StoredExperiment], named: &[String]) 
         named: named.to_vec(),
         metrics: first_a.metrics.clone(),
         reasons: reasons::all(&a, &b),
-        comparisons,
+        comparisons: members.into_iter().map(|member| member.comparison).collect(),
         failures: failures::all(&common, &a, &b),
         effects: effects(&common, (&a, &arms_a), (&b, &arms_b)),
         only_in_a: conditions_only_in(first_a, first_b),
@@ -271,7 +271,7 @@ fn compare_condition(
     (primary, named): (&str, &[String]),
     sides: [&[StoredExperiment]; 2],
     (a, b): (&[Arms<'_>], &[Arms<'_>]),
-) -> Vec<AcrossComparison> {
+) -> Vec<Member> {
     let declared = &sides[0][0].manifest.metrics;
     let one = |def: MetricDef<'_>| {
         let [of_a, of_b] = [a, b].map(|runs| RunValues::new(runs, name, def.name));
@@ -304,8 +304,7 @@ fn compare_condition(
     };
     let mut family: Vec<Member> = metrics::all(declared).filter_map(one).collect();
     family.sort_by_key(|member| !member.comparison.primary);
-    adjust_family(&mut family, named);
-    family.into_iter().map(|member| member.comparison).collect()
+    family
 }
 
 fn compare_metric(
@@ -363,27 +362,43 @@ fn logs(values: &[f64]) -> Vec<f64> {
     values.iter().map(|v| v.ln()).collect()
 }
 
-/// The secondary metrics of a condition that no rule names are one family. Each is judged at the share of the
-/// level that Holm's method leaves it, so its interval excludes 1 exactly if its verdict is decided.
-fn adjust_family(family: &mut [Member], named: &[String]) {
-    let is_secondary = |c: &AcrossComparison| !c.primary && !named.contains(&c.metric);
-    let mut members: Vec<(f64, &mut Member)> = family
-        .iter_mut()
-        .filter(|m| is_secondary(&m.comparison))
-        .filter_map(|m| Some((m.comparison.p?, m)))
-        .collect();
-    let p_values: Vec<f64> = members.iter().map(|(p, _)| *p).collect();
-    let levels = holm::adjust(&p_values).into_iter().zip(holm::shares(&p_values));
-    for ((_, member), (adjusted, share)) in members.iter_mut().zip(levels) {
-        let [of_b, of_a] = &member.logs;
-        let c = &mut member.comparison;
-        let at_its_level = welch::test(of_b, of_a, ALPHA * share);
-        c.interval = at_its_level.map(|w| w.interval.exp()).into();
-        c.p_adjusted = Some(adjusted);
-        if adjusted > ALPHA && c.verdict.is_decided() {
-            c.verdict = Verdict::NoDifference;
+/// The primary metric is one family over all conditions, and so is each metric that a rule names; all others together
+/// are one. Each member is judged at the share of the level that Holm's method leaves it, so its interval excludes 1
+/// exactly if its verdict is decided.
+fn adjust_families(members: &mut [Member], named: &[String]) {
+    let mut families: BTreeMap<Option<String>, Vec<&mut Member>> = BTreeMap::new();
+    for member in members {
+        let c = &member.comparison;
+        let own = c.primary || named.contains(&c.metric);
+        families.entry(own.then(|| c.metric.clone())).or_default().push(member);
+    }
+    for family in families.values_mut() {
+        let tested = family.iter().map(|m| m.comparison.p.map(|_| m.logs.clone())).collect();
+        for (member, found) in family.iter_mut().zip(welch_together(tested)) {
+            let Some((interval, adjusted)) = found else { continue };
+            let c = &mut member.comparison;
+            c.interval = interval;
+            c.p_adjusted = Some(adjusted);
+            if adjusted > ALPHA && c.verdict.is_decided() {
+                c.verdict = Verdict::NoDifference;
+            }
         }
     }
+}
+
+/// Welch's test of each two samples, adjusted by Holm's method for their number: the interval of the ratio and p.
+fn welch_together(samples: Vec<Option<[Vec<f64>; 2]>>) -> Vec<Option<(Interval, f64)>> {
+    let test = |[of_b, of_a]: &[Vec<f64>; 2], alpha: f64| welch::test(of_b, of_a, alpha);
+    let p: Vec<Option<f64>> =
+        samples.iter().map(|s| Some(test(s.as_ref()?, ALPHA)?.p)).collect();
+    let known: Vec<f64> = p.iter().flatten().copied().collect();
+    let mut levels = holm::adjust(&known).into_iter().zip(holm::shares(&known));
+    let judged = samples.iter().zip(&p).map(|(sample, p)| {
+        let (adjusted, share) = p.and_then(|_| levels.next())?;
+        let at_its_level = test(sample.as_ref()?, ALPHA * share)?;
+        Some((Interval::from(Some(at_its_level.interval.exp())), adjusted))
+    });
+    judged.collect()
 }
 
 /// Whether all trials have comparable values of this metric.
@@ -416,6 +431,7 @@ fn effects(
     };
     let (of_a, of_b) = (compared(a, arms_a), compared(b, arms_b));
     let others = common.iter().filter(|name| **name != first.baseline);
+    let mut samples = Vec::new();
     let one = |name: &String| {
         let of_runs = |runs: &[Vec<Comparison>]| -> Vec<Effect> {
             let of_run = |all: &Vec<Comparison>| {
@@ -434,17 +450,21 @@ fn effects(
         let (logs_a, logs_b) = (logs(&effects_a), logs(&effects_b));
         let change = mean(&logs_b).zip(mean(&logs_a)).map(|(b, a)| (b - a).exp());
         let enough = logs_a.len() >= MIN_RUNS && logs_b.len() >= MIN_RUNS;
-        let interval = welch::test(&logs_b, &logs_a, ALPHA).filter(|_| enough);
-        let interval = interval.map(|w| w.interval.exp());
-        Some(AcrossEffect {
+        let effect = AcrossEffect {
             condition: name.clone(),
             a: combine_effects(&effects_a)?,
             b: combine_effects(&effects_b)?,
             ratio: change,
-            interval: interval.into(),
-        })
+            interval: Interval::UNKNOWN,
+        };
+        samples.push(enough.then_some([logs_b, logs_a]));
+        Some(effect)
     };
-    others.filter_map(one).collect()
+    let mut effects: Vec<AcrossEffect> = others.filter_map(one).collect();
+    for (effect, found) in effects.iter_mut().zip(welch_together(samples)) {
+        effect.interval = found.map_or(Interval::UNKNOWN, |(interval, _)| interval);
+    }
+    effects
 }
 
 /// The effect of a single run with its own interval, or the geometric mean of several.

@@ -73,6 +73,35 @@ fn three_runs_on_each_side_are_compared_by_run() {
     );
 }
 
+/// Five equal conditions, each with its own noise of a run: unadjusted, one of them would differ in 20 %.
+#[test]
+fn five_equal_conditions_rarely_differ() {
+    use benchmath::rng::SplitMix64;
+    const NAMES: [&str; 5] = ["local", "a", "b", "c", "d"];
+    let mut rng = SplitMix64::new(4);
+    let mut noise = || 0.05 * (0..12).map(|_| rng.next_f64() - 0.5).sum::<f64>();
+    let mut runs = || -> Vec<StoredExperiment> {
+        let run = |_| {
+            let rates = NAMES.map(|name| (name, 1000.0 * noise().exp()));
+            let block = |n| rates.map(|(name, rate)| trial(name, n, &[(PRIMARY, rate)]));
+            experiment(&NAMES, (1..=2).flat_map(block).collect())
+        };
+        (0..3).map(run).collect()
+    };
+    let experiments = 200;
+    let (mut differ, mut effects_differ) = (0, 0);
+    for _ in 0..experiments {
+        let found = across_runs(&runs(), &runs());
+        differ += usize::from(found.comparisons.iter().any(|c| c.verdict.is_decided()));
+        effects_differ += usize::from(found.effects.iter().any(|e| e.interval.excludes(1.0)));
+        for c in &found.comparisons {
+            assert_eq!(c.interval.excludes(1.0), c.verdict.is_decided(), "{c:?}");
+        }
+    }
+    // Ten are expected at most, and 18 with a chance of 1 %.
+    assert!(differ <= 12 && effects_differ <= 12, "{differ} {effects_differ} of {experiments}");
+}
+
 /// Runs vary as much between dates as trials do within: trials as the unit would tell every second
 /// such pair apart.
 #[test]
