@@ -389,8 +389,7 @@ fn adjust_families(members: &mut [Member], named: &[String]) {
 /// Welch's test of each two samples, adjusted by Holm's method for their number: the interval of the ratio and p.
 fn welch_together(samples: Vec<Option<[Vec<f64>; 2]>>) -> Vec<Option<(Interval, f64)>> {
     let test = |[of_b, of_a]: &[Vec<f64>; 2], alpha: f64| welch::test(of_b, of_a, alpha);
-    let p: Vec<Option<f64>> =
-        samples.iter().map(|s| Some(test(s.as_ref()?, ALPHA)?.p)).collect();
+    let p: Vec<Option<f64>> = samples.iter().map(|s| Some(test(s.as_ref()?, ALPHA)?.p)).collect();
     let known: Vec<f64> = p.iter().flatten().copied().collect();
     let mut levels = holm::adjust(&known).into_iter().zip(holm::shares(&known));
     let judged = samples.iter().zip(&p).map(|(sample, p)| {
