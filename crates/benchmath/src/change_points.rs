@@ -14,10 +14,11 @@
 //! change leaves in the segments beside it.
 //!
 //! Assumption: without a change, runs are exchangeable. A slow drift or dependence between neighboring
-//! runs is reported as changes. Next: [`crate::drift`] tests for a trend between two changes.
+//! runs is reported as changes; [`autocorrelation`] measures the latter. Next: [`crate::drift`] tests for a trend between two changes.
 
 use crate::interval::assert_probability;
 use crate::rng::{SplitMix64, derive};
+use crate::summary;
 
 /// Fewest runs on each side of a change. One or two deviating runs are not a new level.
 pub const MIN_RUNS_PER_SIDE: usize = 3;
@@ -82,6 +83,29 @@ pub fn smallest_p(values: usize) -> f64 {
         _ => 2.0 - 1.0 / (half + 1) as f64,
     };
     (2.0 * splits / ways).min(1.0)
+}
+
+/// With fewer values, the autocorrelation is not known well enough to be of use.
+const MIN_VALUES_OF_AUTOCORRELATION: usize = 10;
+
+/// The lag-1 autocorrelation of values around their levels: `segments` are the values between two changes, in their
+/// order. `None` for fewer than ten values, or without spread.
+///
+/// Subtracting the mean of a segment of n values makes each product of neighbors smaller by 1/n of the variance
+/// (Marriott and Pope, Biometrika 41, 1954), which is added again: of independent values it is 0 on average.
+pub fn autocorrelation(segments: &[&[f64]]) -> Option<f64> {
+    let values: usize = segments.iter().map(|s| s.len()).sum();
+    let (mut squares, mut products, mut pairs, mut lost) = (0.0, 0.0, 0.0, 0.0);
+    for segment in segments {
+        let center = summary::mean(segment)?;
+        squares += segment.iter().map(|v| (v - center).powi(2)).sum::<f64>();
+        products += segment.windows(2).map(|w| (w[0] - center) * (w[1] - center)).sum::<f64>();
+        pairs += (segment.len() - 1) as f64;
+        lost += (segment.len() - 1) as f64 / segment.len() as f64;
+    }
+    let variance = squares / values.checked_sub(segments.len())? as f64;
+    let known = values >= MIN_VALUES_OF_AUTOCORRELATION && variance > 0.0;
+    known.then(|| (products / variance + lost) / pairs)
 }
 
 /// Moves each change to the best split between its neighbors, which the first division did not know.

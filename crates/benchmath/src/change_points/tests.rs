@@ -139,3 +139,28 @@ proptest! {
         }
     }
 }
+
+/// Of 30 values, around one level and around two: 0 for independent ones; that of an autoregressive process is found
+/// smaller than it is.
+#[test]
+fn the_autocorrelation_within_levels_is_not_that_of_a_step() {
+    let mut rng = SplitMix64::new(12);
+    let mut mean = |rho: f64, split: usize| -> f64 {
+        let experiments = 1_000;
+        let one = |_| {
+            let mut last = normal(&mut rng);
+            let values: Vec<f64> = (0..30)
+                .map(|n| {
+                    last = rho * last + (1.0 - rho * rho).sqrt() * normal(&mut rng);
+                    if n < split { last } else { last + 5.0 }
+                })
+                .collect();
+            autocorrelation(&[&values[..split], &values[split..]]).unwrap()
+        };
+        (0..experiments).map(one).sum::<f64>() / f64::from(experiments)
+    };
+    assert!(mean(0.0, 20).abs() < 0.03, "{}", mean(0.0, 20));
+    assert!((0.35..0.5).contains(&mean(0.5, 20)), "{}", mean(0.5, 20));
+    assert_eq!(autocorrelation(&[&[1.0, 2.0, 3.0]]), None);
+    assert_eq!(autocorrelation(&[&[1.0; 20]]), None);
+}

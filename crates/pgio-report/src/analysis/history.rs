@@ -5,7 +5,9 @@
 //! conditions together. Size, direction and interval of a change are those of the rank-sum test between the two
 //! levels (`benchmath::rank_sum`), because ranks found it: one bad run turns none of them. They are not
 //! corrected for the search, so they are descriptive. After the last change, a trend is tested
-//! (`benchmath::drift`). Changes of the environment are marked where they coincide with a change of the level.
+//! (`benchmath::drift`). The conditions' ratios to the baseline in the same run are searched as well: a machine that
+//! changes moves all values and none of them. Where neighboring runs depend on each other ([`MAX_AUTOCORRELATION`]),
+//! no verdict is given. Changes of the environment are marked where they coincide with a change of the level.
 //!
 //! Next: [`run`] for what is read of each run, [`environment`] for its changes.
 
@@ -34,6 +36,10 @@ pub const HISTORY_SCHEMA: &str = "pgio.history/1";
 /// A change of the environment at most this many runs from a change of the level coincides with it.
 const MAX_RUNS_APART: usize = 1;
 
+/// With a larger lag-1 autocorrelation of the runs around their levels, changes are shown and not judged: with 0.5,
+/// more than half of all histories of 30 runs without a change have one.
+pub const MAX_AUTOCORRELATION: f64 = 0.3;
+
 /// `pgio.history/1`; readers ignore unknown fields, and null means that a number does not exist.
 #[derive(Debug, Clone, PartialEq, Serialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
@@ -45,7 +51,8 @@ pub struct History {
     pub metric: String,
     pub unit: String,
     pub better: Direction,
-    /// The level of the search for changes, for all conditions together.
+    /// The level of the search for changes, for all conditions together, and again for all their ratios to the
+    /// baseline.
     pub alpha: f64,
     /// In the order of time.
     pub runs: Vec<HistoryRun>,
@@ -76,6 +83,20 @@ pub struct Series {
     pub changes: Vec<LevelChange>,
     /// Absent with fewer than five runs since the last change, or without any difference.
     pub trend: Option<Trend>,
+    /// Lag-1 autocorrelation of the runs around their levels; null with fewer than ten runs. Above 0.3, verdicts are
+    /// `not_judged`.
+    pub autocorrelation: Option<f64>,
+    /// The same of the ratio to the baseline in each run; absent for the baseline.
+    pub relative: Option<RelativeSeries>,
+}
+
+/// A condition's ratio to the baseline over the runs.
+#[derive(Debug, Clone, PartialEq, Serialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+pub struct RelativeSeries {
+    /// `before` and `after` are ratios.
+    pub changes: Vec<LevelChange>,
+    pub autocorrelation: Option<f64>,
 }
 
 /// A condition in one run.
@@ -330,27 +351,61 @@ fn series(
         }
     };
     let points: Vec<Point> = (1..).zip(runs).map(point).collect();
-    let known: Vec<(usize, f64)> = points.iter().filter_map(|p| Some((p.run, p.value?))).collect();
+    let near = |e: &&EnvironmentChange| e.what.concerns(name);
+    let environment: Vec<EnvironmentChange> = environment.iter().filter(near).cloned().collect();
+    let search = |of: fn(&Point) -> Option<f64>| {
+        let known: Vec<(usize, f64)> =
+            points.iter().filter_map(|p| Some((p.run, of(p)?))).collect();
+        search(&known, alpha, def.direction, &environment)
+    };
+    let (changes, trend, autocorrelation) = search(|p| p.value);
+    let relative = (name != baseline).then(|| {
+        let (changes, _, autocorrelation) = search(|p| p.to_baseline);
+        RelativeSeries { changes, autocorrelation }
+    });
+    Series { condition: name.to_owned(), points, changes, trend, autocorrelation, relative }
+}
+
+/// The changes of the level of values by run, the trend since the last one, and the autocorrelation around both.
+fn search(
+    known: &[(usize, f64)],
+    alpha: f64,
+    direction: Direction,
+    environment: &[EnvironmentChange],
+) -> (Vec<LevelChange>, Option<Trend>, Option<f64>) {
     let values: Vec<f64> = known.iter().map(|(_, value)| *value).collect();
     let found = change_points::find(&values, alpha, rng::derive(0, "history", 0));
+    let starts: Vec<usize> = std::iter::once(0).chain(found.iter().map(|c| c.at)).collect();
     let ends: Vec<usize> = found.iter().map(|c| c.at).chain([values.len()]).collect();
-    let mut start = 0;
-    let mut changes = Vec::new();
-    for (change, end) in found.iter().zip(&ends[1..]) {
+    let mut changes: Vec<LevelChange> = Vec::new();
+    for (n, change) in found.iter().enumerate() {
         let run = known[change.at].0;
-        let (before, after) = (&values[start..change.at], &values[change.at..*end]);
-        let near =
-            |e: &&EnvironmentChange| e.run.abs_diff(run) <= MAX_RUNS_APART && e.what.concerns(name);
+        let (before, after) = (&values[starts[n]..change.at], &values[change.at..ends[n + 1]]);
+        let near = |e: &&EnvironmentChange| e.run.abs_diff(run) <= MAX_RUNS_APART;
         let coincides = environment.iter().filter(near).cloned().collect();
-        changes.push(LevelChange {
-            run,
-            coincides,
-            ..level_change(before, after, change.p, def.direction)
-        });
-        start = change.at;
+        let level_change = level_change(before, after, change.p, direction);
+        changes.push(LevelChange { run, coincides, ..level_change });
     }
-    let trend = trend(&known[start..], alpha, def.direction);
-    Series { condition: name.to_owned(), points, changes, trend }
+    let last = &known[starts[starts.len() - 1]..];
+    let mut trend = trend(last, alpha, direction);
+    // A trend is no dependence between neighbors.
+    let slope = trend.filter(|t| t.verdict.is_decided()).map_or(1.0, |t| t.per_run);
+    let is_ratio = values.iter().all(|v| *v > 0.0);
+    let scaled: Vec<f64> = known
+        .iter()
+        .map(|(run, value)| match last.first() {
+            _ if !is_ratio => *value,
+            Some((from, _)) if run >= from => value.ln() - slope.ln() * (run - from) as f64,
+            _ => value.ln(),
+        })
+        .collect();
+    let segments: Vec<&[f64]> = starts.iter().zip(&ends).map(|(a, b)| &scaled[*a..*b]).collect();
+    let autocorrelation = change_points::autocorrelation(&segments);
+    if autocorrelation.is_some_and(|r| r > MAX_AUTOCORRELATION) {
+        changes.iter_mut().for_each(|change| change.verdict = Verdict::NotJudged);
+        trend.iter_mut().for_each(|trend| trend.verdict = Verdict::NotJudged);
+    }
+    (changes, trend, autocorrelation)
 }
 
 fn level_change(before: &[f64], after: &[f64], p: f64, direction: Direction) -> LevelChange {

@@ -14,7 +14,9 @@ use super::csv::{number, word};
 use super::format::{self, NONE};
 use super::table::{Column, Document, Label, Remark, Table};
 use crate::analysis::Verdict;
-use crate::analysis::history::{EnvironmentChange, History, LevelChange, Point, Series, Trend};
+use crate::analysis::history::{
+    EnvironmentChange, History, LevelChange, MAX_AUTOCORRELATION, Point, Series, Trend,
+};
 
 /// Changes of the environment named in one cell.
 const NAMED: usize = 2;
@@ -52,7 +54,7 @@ pub(super) fn title(history: &History) -> String {
 
 /// A sentence for each change, or one that says that there is none.
 pub(super) fn headline(history: &History) -> Vec<String> {
-    let sentence = |series: &Series, change: &LevelChange| {
+    let sentence = |name: &str, change: &LevelChange| {
         let from = format!("from run {} ({}) on", change.run, day_of(history, change.run));
         let why = change.coincides.first().map_or_else(String::new, |e| {
             let more = match change.coincides.len() {
@@ -61,16 +63,56 @@ pub(super) fn headline(history: &History) -> Vec<String> {
             };
             format!(", when {}{more} changed", e.what)
         });
-        format!("{}: {} {from}{why}.", series.condition, size(change))
+        format!("{name}: {} {from}{why}.", size(change))
     };
-    let changes: Vec<String> = history
-        .conditions
-        .iter()
-        .flat_map(|series| series.changes.iter().map(|change| sentence(series, change)))
-        .collect();
+    let changes = searched(history).flat_map(|(name, changes, _)| {
+        changes.iter().map(move |change| sentence(&name, change)).collect::<Vec<_>>()
+    });
+    let changes: Vec<String> = changes.collect();
     let mut sentences = if changes.is_empty() { vec![nothing(history)] } else { changes };
+    sentences.extend(dependent(history));
     sentences.extend(history.conditions.iter().filter_map(|series| not_searched(history, series)));
     sentences
+}
+
+/// All that was searched, with its changes and its autocorrelation: `on`, then `on against local`.
+fn searched(history: &History) -> impl Iterator<Item = (String, &[LevelChange], Option<f64>)> + '_ {
+    history.conditions.iter().flat_map(|s| {
+        let relative = s.relative.as_ref().map(|relative| {
+            let name = format!("{} against {}", s.condition, history.baseline);
+            (name, relative.changes.as_slice(), relative.autocorrelation)
+        });
+        let own = (s.condition.clone(), s.changes.as_slice(), s.autocorrelation);
+        std::iter::once(own).chain(relative)
+    })
+}
+
+/// Why changes are not judged, if some are not.
+fn dependent(history: &History) -> Option<String> {
+    let names: Vec<String> = searched(history)
+        .filter(|(_, changes, r)| !changes.is_empty() && r.is_some_and(|r| r > MAX_AUTOCORRELATION))
+        .map(|(name, _, _)| name)
+        .collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "Neighboring runs depend on each other, so changes are not judged: {}.",
+            names.join(", ")
+        )
+    })
+}
+
+/// `lag-1 autocorrelation of runs around their levels: local 0.05, on −0.12; …`
+fn autocorrelations(history: &History) -> Option<String> {
+    let known: Vec<String> = searched(history)
+        .filter_map(|(name, _, r)| Some(format!("{name} {:.2}", r?).replace('-', "−")))
+        .collect();
+    (!known.is_empty()).then(|| {
+        format!(
+            "lag-1 autocorrelation of the runs around their levels: {}; above {MAX_AUTOCORRELATION}, nothing is \
+             judged",
+            known.join(", ")
+        )
+    })
 }
 
 /// How many runs are not in the search, because only a lower bound of the metric is known.
@@ -93,6 +135,7 @@ fn size(change: &LevelChange) -> String {
         Verdict::Slower => "slower",
         Verdict::Faster => "faster",
         Verdict::Higher => "higher",
+        Verdict::NotJudged => return format!("perhaps {}", signed(change)),
         _ => "lower",
     };
     match (change.ratio, change.interval.sides()) {
@@ -122,14 +165,19 @@ fn nothing(history: &History) -> String {
 }
 
 fn changes(history: &History) -> Table {
-    let all = || history.conditions.iter().flat_map(|series| &series.changes);
+    let all = || searched(history).flat_map(|(_, changes, _)| changes);
     let coincides = all().any(|change| !change.coincides.is_empty());
-    let row = |series: &Series, change: &LevelChange| {
+    let row = |name: &str, change: &LevelChange| {
+        let is_ratio = !history.conditions.iter().any(|series| series.condition == name);
+        let level = |value: f64| match is_ratio {
+            true => format!("{value:.3}"),
+            false => shown(history, Some(value)),
+        };
         let mut cells = vec![
-            series.condition.clone(),
+            name.to_owned(),
             change.run.to_string(),
-            shown(history, Some(change.before)),
-            shown(history, Some(change.after)),
+            level(change.before),
+            level(change.after),
             signed(change),
             p(change.p),
         ];
@@ -145,13 +193,16 @@ fn changes(history: &History) -> Table {
         Column::right("p"),
     ];
     columns.extend(coincides.then(|| Column::left("coincides with")));
-    let rows = history.conditions.iter().flat_map(|s| s.changes.iter().map(move |c| row(s, c)));
+    let mut rows = Vec::new();
+    for (name, changes, _) in searched(history) {
+        rows.extend(changes.iter().map(|change| row(&name, change)));
+    }
     Table {
         title: "Changes of the level".to_owned(),
         columns,
-        rows: rows.collect(),
+        rows,
         notes: vec![
-            "The run is the unit. p by permutation, 5 % for all conditions together; a change holds for three \
+            "The run is the unit. p by permutation, 5 % for all conditions together and 5 % for all ratios to the baseline; a change holds for three \
              runs at least. Change and interval are those of the rank-sum test of the two levels (Hodges-Lehmann), not \
              corrected for the search."
                 .to_owned(),
@@ -168,6 +219,7 @@ fn trends(history: &History) -> Table {
             Verdict::Faster => "faster",
             Verdict::Higher => "rises",
             Verdict::Lower => "falls",
+            Verdict::NotJudged => "not judged",
             _ => "~",
         };
         vec![
@@ -247,9 +299,12 @@ fn marks(history: &History, series: &Series, point: &Point) -> String {
     let run = point.run;
     let bounded = point.bounded.then(|| "only a lower bound".to_owned());
     let change = series.changes.iter().find(|change| change.run == run).map(size);
+    let relative = series.relative.iter().flat_map(|relative| &relative.changes);
+    let relative = relative.filter(|change| change.run == run).map(size).next();
+    let relative = relative.map(|size| format!("{size} against {}", history.baseline));
     let changed: Vec<EnvironmentChange> = of_run(history, series, run).cloned().collect();
     let facts = (!changed.is_empty()).then(|| facts(&changed));
-    [bounded, change, facts].into_iter().flatten().collect::<Vec<_>>().join("; ")
+    [bounded, change, relative, facts].into_iter().flatten().collect::<Vec<_>>().join("; ")
 }
 
 /// Changes of the environment at this run, without those of other conditions' treatments.
@@ -287,6 +342,7 @@ fn remarks(history: &History) -> Vec<Remark> {
         let text = format!("not every run has a value for {}", gaps.join(", "));
         all.push(Remark { label: Label::Note, text });
     }
+    all.extend(autocorrelations(history).map(|text| Remark { label: Label::Note, text }));
     if history.conditions.iter().any(|series| !series.changes.is_empty()) {
         let text = "a change of the environment at the same run is a hint, not a cause; to know, run the two \
                     as conditions of one experiment";

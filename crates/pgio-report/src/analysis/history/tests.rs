@@ -237,3 +237,56 @@ fn a_trend_counts_the_runs_that_lack_the_condition() {
     assert_eq!((trend.from_run, trend.runs, trend.verdict), (1, 6, Verdict::Slower));
     assert!((trend.per_run - 0.98).abs() < 0.003, "{trend:?}");
 }
+
+/// The machine changes at run 11; `on` alone, against the baseline, at run 21.
+#[test]
+fn ratios_to_the_baseline_show_what_a_change_of_the_machine_hides() {
+    let mut rng = SplitMix64::new(6);
+    let mut stored = stored_runs(30, |run| {
+        let machine = if run < 11 { 0.8 } else { 1.0 };
+        // The machine varies by much more than the ratio changes.
+        machine * (0.08 * unit_noise(&mut rng)).exp()
+    });
+    for run in &mut stored[20..] {
+        for t in run.trials.iter_mut().filter(|t| t.place.as_ref().unwrap().condition == "on") {
+            let metric = t.metrics.get_mut("commits_per_second").unwrap();
+            metric.value = metric.value.map(|v| v * 0.95);
+        }
+    }
+    let found = follow(stored.iter().map(|s| Run::of(s).unwrap()).collect());
+    let of = |name: &str| found.conditions.iter().find(|s| s.condition == name).unwrap();
+    let runs = |changes: &[LevelChange]| changes.iter().map(|c| c.run).collect::<Vec<_>>();
+    assert_eq!(of("local").relative, None);
+    assert_eq!(runs(&of("local").changes), [11]);
+    let relative = of("on").relative.as_ref().unwrap();
+    assert_eq!(runs(&relative.changes), [21], "{relative:?}");
+    let change = &relative.changes[0];
+    assert!((change.ratio.unwrap() - 0.95).abs() < 0.01 && change.before < 1.0, "{change:?}");
+    assert_eq!(change.verdict, Verdict::Slower);
+    assert!(!runs(&of("on").changes).contains(&21), "{:?}", of("on").changes);
+    assert_eq!(runs(&of("remote_apply").relative.as_ref().unwrap().changes), [0; 0]);
+    let text = crate::report::history::document(&found).headline;
+    let sentence = "on against local: slower by 4.8 %";
+    assert!(text.iter().any(|s| s.starts_with(sentence)), "{text:?}");
+}
+
+/// Without a change, runs that depend on each other (an autoregressive process with 0.6) are told to have one.
+#[test]
+fn runs_that_depend_on_each_other_are_not_judged() {
+    let (mut changed, mut judged) = (0, 0);
+    for seed in 0..60 {
+        let mut rng = SplitMix64::new(seed);
+        let mut last = unit_noise(&mut rng);
+        let stored = stored_runs(30, |_| {
+            last = 0.6 * last + 0.8 * unit_noise(&mut rng);
+            (0.03 * last).exp()
+        });
+        let found = follow(stored.iter().map(|s| Run::of(s).unwrap()).collect());
+        let local = &found.conditions[0];
+        changed += usize::from(!local.changes.is_empty());
+        judged += usize::from(local.changes.iter().any(|c| c.verdict != Verdict::NotJudged));
+        let is_dependent = local.autocorrelation.unwrap() > MAX_AUTOCORRELATION;
+        assert!(local.changes.iter().all(|c| (c.verdict == Verdict::NotJudged) == is_dependent));
+    }
+    assert!(changed > 20 && 2 * judged < changed, "{changed}, of which judged {judged}");
+}

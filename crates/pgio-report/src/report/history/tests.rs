@@ -47,7 +47,9 @@ fn runs_of_which_a_lower_bound_is_known_are_counted() {
     let not_searched =
         "on: 4 of 12 runs have only a lower bound of commits/s and are not in the search.";
     assert_eq!(found.headline, ["No change of the level is detected.", not_searched]);
-    assert_eq!(found.remarks.len(), 0, "{:?}", found.remarks);
+    let [autocorrelation] = found.remarks.as_slice() else { panic!("{:?}", found.remarks) };
+    let text = "lag-1 autocorrelation of the runs around their levels: local ";
+    assert!(autocorrelation.text.starts_with(text), "{autocorrelation:?}");
     let on = found.tables.iter().find(|table| table.title == "on").unwrap();
     let marked = on.rows.iter().filter(|row| row.last().unwrap() == "only a lower bound");
     assert_eq!(marked.count(), 4);
