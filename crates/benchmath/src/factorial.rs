@@ -8,7 +8,7 @@
 //! A fraction of all combinations cannot tell some effects apart: they are aliased. Resolution IV means
 //! that no main effect is aliased with another or with a two-factor interaction, while interactions may
 //! be aliased with each other; at resolution V they are not. Interactions of three and more factors are
-//! assumed to be negligible.
+//! assumed to be negligible, as far as the design leaves no contrasts to test that ([`Design::remaining`]).
 //!
 //! Sources: Box, Hunter and Hunter, Statistics for Experimenters, 2nd ed., Wiley 2005, chapters 5, 6 and
 //! 8; Plackett and Burman, "The design of optimum multifactorial experiments", Biometrika 33(4), 1946.
@@ -17,6 +17,9 @@
 mod construct;
 #[cfg(test)]
 mod tests;
+
+/// With more sets of factors of one size, larger ones are not searched for remaining contrasts.
+const MAX_SUBSETS: usize = 5_000;
 
 /// The factors of the largest design.
 pub const MAX_FACTORS: usize = 32;
@@ -131,6 +134,40 @@ impl Design {
             }
         }
         all
+    }
+
+    /// Contrasts of three and more factors that are independent of the mean, of the main effects and of the
+    /// interactions: what these leave in the cells. Empty if the design has no cells left for them, or no
+    /// interactions of its own.
+    pub fn remaining(&self) -> Vec<Contrast> {
+        let interactions = self.interactions();
+        if interactions.is_empty() {
+            return Vec::new();
+        }
+        let mut columns = vec![self.column(&[])];
+        columns.extend(self.main_effects().into_iter().chain(interactions).map(|c| c.high));
+        let mut found = Vec::new();
+        let mut subsets: Vec<Vec<usize>> = self.pairs().map(|pair| pair.to_vec()).collect();
+        while columns.len() < self.cells.len() && !subsets.is_empty() {
+            subsets = subsets
+                .iter()
+                .flat_map(|s| {
+                    (s[s.len() - 1] + 1..self.factors).map(|f| [s.as_slice(), &[f]].concat())
+                })
+                .collect();
+            for factors in &subsets {
+                let high = self.column(factors);
+                let is_new = columns.iter().all(|known| correlation(known, &high) == 0);
+                if is_new && columns.len() < self.cells.len() {
+                    columns.push(high.clone());
+                    found.push(Contrast { factors: factors.clone(), aliases: Vec::new(), high });
+                }
+            }
+            if subsets.len() > MAX_SUBSETS {
+                break;
+            }
+        }
+        found
     }
 
     /// The resolution: 2 if main effects are unbalanced or aliased with each other, 3 if some are aliased

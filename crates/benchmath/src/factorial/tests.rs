@@ -135,3 +135,21 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn what_single_factors_and_pairs_leave_is_a_contrast_of_its_own() {
+    let factors = |design: Design| -> Vec<Vec<usize>> {
+        design.remaining().into_iter().map(|c| c.factors).collect()
+    };
+    assert_eq!(factors(Design::full(2).unwrap()), [[0; 0]; 0]);
+    assert_eq!(factors(Design::full(3).unwrap()), [[0, 1, 2]]);
+    assert_eq!(factors(Design::full(4).unwrap()).len(), 5);
+    // 16 cells: the mean, six factors and seven pairs of pairs.
+    let design = Design::fractional(6).unwrap();
+    let left = design.remaining();
+    assert_eq!((design.cells().len(), left.len()), (16, 2));
+    let known = [design.main_effects(), design.interactions()].concat();
+    for c in &left {
+        assert!(known.iter().all(|k| correlation(&k.high, &c.high) == 0), "{c:?}");
+    }
+}

@@ -20,6 +20,8 @@ pub(super) struct Candidate {
     /// Log-ratios by block, or differences if the metric is compared by difference; empty if there is
     /// nothing to judge.
     pub logs: Vec<f64>,
+    /// The margin applies to this power of the ratio: 2 for an interaction, whose contrast is half of it.
+    pub whole: f64,
     /// Whether trials of the condition, and of the baseline, have lower bounds instead of values.
     pub cut_off: [bool; 2],
 }
@@ -78,6 +80,7 @@ fn candidate(def: &MetricDef, pairs: &Pairs, found: effect::Comparison) -> Candi
         direction: def.direction,
         blocks: pairs.blocks.clone(),
         logs: found.logs,
+        whole: 1.0,
         cut_off: [false; 2],
     }
 }

@@ -35,13 +35,40 @@ pub(super) fn decide(manifest: &Manifest, candidates: &mut [Candidate]) {
         c.open_by_totals = (is_decided(typical) && !is_decided(evidence))
             || (is_passed(typical) && !is_passed(evidence));
         c.margin = manifest.rules.matters;
-        c.decision = Some(match evidence.answer() {
-            Answer::Exceeds => Decision::Matters,
-            Answer::Within => Decision::DoesNotMatter,
-            Answer::Undecided => Decision::Undecided,
-        });
+        c.decision = Some(decision(evidence));
         c.gate = Some(gate(evidence, direction));
         c.gate_by_margin = c.gate;
+    }
+}
+
+fn decision(evidence: Evidence) -> Decision {
+    match evidence.answer() {
+        Answer::Exceeds => Decision::Matters,
+        Answer::Within => Decision::DoesNotMatter,
+        Answer::Undecided => Decision::Undecided,
+    }
+}
+
+/// Decides about an effect that depends on another factor, at the level at which it is worse: each level has its
+/// log-ratios and its interval.
+pub(super) fn at_the_worse(
+    manifest: &Manifest,
+    levels: [(&[f64], Option<(f64, f64)>); 2],
+) -> Option<Decision> {
+    let margin = manifest.rules.matters.and_then(Margin::of_share)?;
+    let decided = levels.map(|(logs, bounds)| match bounds {
+        Some((low, high)) => decision(margin.judge([Some(low), Some(high)], logs, ALPHA)),
+        None => Decision::Undecided,
+    });
+    Some(worse(decided[0], decided[1]))
+}
+
+/// Of an effect at two levels of another factor: it matters if it does at one of them, and does not if at neither.
+pub(super) fn worse(a: Decision, b: Decision) -> Decision {
+    match (a, b) {
+        (Decision::Matters, _) | (_, Decision::Matters) => Decision::Matters,
+        (Decision::DoesNotMatter, Decision::DoesNotMatter) => Decision::DoesNotMatter,
+        _ => Decision::Undecided,
     }
 }
 
@@ -70,8 +97,10 @@ fn evidence(candidate: &Candidate, margin: Margin) -> Evidence {
     if c.ratio.is_none() || no_answer {
         return Evidence::default();
     }
-    let interval = [c.interval.low, c.interval.high].map(|end| end.map(f64::ln));
-    let mut evidence = margin.judge(interval, &candidate.logs, ALPHA);
+    let whole = candidate.whole;
+    let interval = [c.interval.low, c.interval.high].map(|end| end.map(|end| whole * end.ln()));
+    let logs: Vec<f64> = candidate.logs.iter().map(|log| whole * log).collect();
+    let mut evidence = margin.judge(interval, &logs, ALPHA);
     // A bound says nothing about its unknown side.
     match c.bound {
         Some(Bound::AtMost) => evidence.not_below = false,

@@ -2,7 +2,9 @@
 //!
 //! In a factorial design each effect is a contrast of all cells ([`contrasts`]): per block, the mean
 //! log of the cells at the high level minus that of the cells at the low level. The block stays the
-//! unit of inference, and all contrasts form one family, whichever cell is the baseline. In a one-at-a-time
+//! unit of inference, and all contrasts form one family, whichever cell is the baseline. The factors of a detected
+//! interaction are decided at the worse level of each other, and nothing is called too small to matter if the cells
+//! show more than single factors and pairs explain. In a one-at-a-time
 //! design the effects are the comparisons of the cells with the baseline, if all factors are low there.
 //! Effects are ranked, decided ones first. Next: `report::screening` words them.
 
@@ -13,6 +15,8 @@ mod tests;
 use std::cmp::Ordering;
 use std::collections::BTreeMap;
 
+use benchmath::effect;
+use benchmath::family::{self, Series};
 use benchmath::spread::Spread;
 use serde::{Deserialize, Serialize};
 
@@ -20,8 +24,10 @@ pub use self::contrasts::title;
 use self::contrasts::{ContrastResult, Values};
 use super::comparison::{Comparison, FamilyKind};
 use super::interval::Interval;
+use super::margin;
 use super::pairing::Arms;
 use super::resolution::{self, Family, Spreads};
+use super::verdict::{ALPHA, Decision};
 use pgio_results::screening::{DesignCell, DesignKind, Factor, Screening};
 use pgio_results::store::Manifest;
 
@@ -52,14 +58,19 @@ pub struct Effect {
     /// Interactions that this design cannot tell from this one.
     pub aliases: Vec<[String; 2]>,
     /// High against low; `condition` names the effect. For an interaction, the cells in which both
-    /// factors have the same level against the others.
+    /// factors have the same level against the others; its `decision` is about the square of that ratio: that of the
+    /// effects of one factor at both levels of the other.
     pub comparison: Comparison,
-    /// For a decided interaction, the effect of one factor at both levels of the other; indicative.
+    /// For one factor, others with which a detected interaction joins it. Its `decision` is then that at their worse
+    /// levels.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub depends_on: Vec<String>,
+    /// For a decided interaction, the effect of one factor at both levels of the other.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub conditional: Option<Conditional>,
 }
 
-/// The effect of a factor at each level of another one, each with its own 95 % interval.
+/// The effect of a factor at each level of another one. The intervals of all these effects hold 95 % together.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Conditional {
@@ -123,6 +134,12 @@ pub(super) fn all(
         screened.effects = effects;
         screened.minimum_detectable_effect = detectable;
         screened.notes = notes(screening, arms, manifest);
+        if let Some((detected, tested)) = contrasts::remaining(screening, manifest, arms) {
+            if detected.is_some() {
+                doubt(&mut screened.effects);
+            }
+            screened.notes.extend(remaining_note(screening, detected, tested));
+        }
     } else if let Some(why) = why_no_effects(screening, manifest) {
         screened.notes.push(why);
     } else {
@@ -179,7 +196,8 @@ fn compared_alone(screening: &Screening, comparisons: &[Comparison]) -> Vec<Effe
     let effect = |c: &Comparison| {
         let [factor] = screening.cell(&c.condition)?.high.as_slice() else { return None };
         let (factors, comparison) = (vec![factor.clone()], c.clone());
-        Some(Effect { factors, aliases: Vec::new(), comparison, conditional: None })
+        let (aliases, depends_on) = (Vec::new(), Vec::new());
+        Some(Effect { factors, aliases, comparison, depends_on, conditional: None })
     };
     comparisons.iter().filter(|c| c.judged).filter_map(effect).collect()
 }
@@ -209,7 +227,9 @@ fn planned(
             (c.verdict.is_decided(), c.ratio.map_or(0.0, |ratio| ratio.ln().abs()))
         })
     };
-    let effect = |(judged, mut comparison): (&ContrastResult, Comparison)| {
+    let mut joint: Vec<(usize, [usize; 2])> = Vec::new();
+    let effect = |(n, mut comparison): (usize, Comparison)| {
+        let judged = &judged[n];
         let metric = comparison.metric.clone();
         let mut pairs = contrasts::pairs(&judged.contrast);
         // Interactions are likelier between factors that have effects of their own (effect heredity:
@@ -233,20 +253,118 @@ fn planned(
             // The weaker factor is the one whose effect the other decides about.
             let mut ordered = *pair;
             ordered.sort_by(|a, b| strength(*a, &metric).1.total_cmp(&strength(*b, &metric).1));
-            conditional(screening, &judged.values, ordered)
+            joint.push((n, ordered));
+            joint.len() - 1
         });
-        Effect { factors, aliases: named.collect(), comparison, conditional }
+        let (aliases, depends_on) = (named.collect(), Vec::new());
+        (Effect { factors, aliases, comparison, depends_on, conditional: None }, conditional)
     };
-    (judged.iter().zip(comparisons.clone()).map(effect).collect(), detectable)
+    let (mut effects, conditional): (Vec<Effect>, Vec<Option<usize>>) =
+        comparisons.iter().cloned().enumerate().map(effect).unzip();
+    let joint: Vec<(&str, &Values, [usize; 2])> = joint
+        .into_iter()
+        .map(|(n, pair)| (comparisons[n].metric.as_str(), &judged[n].values, pair))
+        .collect();
+    let at_levels = at_levels(manifest, screening, &joint);
+    for (effect, number) in effects.iter_mut().zip(conditional) {
+        effect.conditional = number.map(|number| at_levels[2 * number].conditional.clone());
+    }
+    for (found, (metric, ..)) in at_levels.iter().zip(joint.iter().flat_map(|j| [j, j])) {
+        let Conditional { factor, given, .. } = &found.conditional;
+        let is_it =
+            |e: &&mut Effect| e.factors == [factor.as_str()] && e.comparison.metric == *metric;
+        let Some(effect) = effects.iter_mut().find(is_it) else { continue };
+        if let Some(decision) = found.decision.filter(|_| effect.comparison.decision.is_some()) {
+            let former = effect.comparison.decision.filter(|_| !effect.depends_on.is_empty());
+            effect.comparison.decision =
+                Some(former.map_or(decision, |former| margin::worse(former, decision)));
+            effect.comparison.decision_blocks = None;
+        }
+        effect.depends_on.push(given.clone());
+    }
+    (effects, detectable)
 }
 
-fn conditional(screening: &Screening, values: &Values, [factor, given]: [usize; 2]) -> Conditional {
-    let at = |level: bool| {
-        let found = values.given(screening, factor, (given, level));
-        LevelEffect { ratio: found.ratio, interval: Interval { low: found.low, high: found.high } }
-    };
+/// The effect of a factor at both levels of another one, and what that decides.
+struct AtLevels {
+    conditional: Conditional,
+    decision: Option<Decision>,
+}
+
+/// Two for each pair of factors that act together: the first factor at both levels of the second, and the reverse. All
+/// of a metric are one family, so that they can be read together.
+fn at_levels(
+    manifest: &Manifest,
+    screening: &Screening,
+    joint: &[(&str, &Values, [usize; 2])],
+) -> Vec<AtLevels> {
+    let mut kinds: Vec<&str> = Vec::new();
+    let (mut of, mut series) = (Vec::new(), Vec::new());
+    for (metric, values, [a, b]) in joint {
+        let kind = kinds.iter().position(|kind| kind == metric).unwrap_or_else(|| {
+            kinds.push(metric);
+            kinds.len() - 1
+        });
+        for (factor, given) in [(*a, *b), (*b, *a)] {
+            let levels = [false, true].map(|level| values.given(screening, factor, (given, level)));
+            series.extend(levels.iter().map(|c| Series { kind, ..values.series(c) }));
+            of.push((factor, given, levels));
+        }
+    }
+    let judged = family::judge(&series, ALPHA);
     let name = |factor: usize| screening.factors[factor].name.clone();
-    Conditional { factor: name(factor), given: name(given), low: at(false), high: at(true) }
+    let found = of.into_iter().zip(judged.chunks(2)).map(|((factor, given, levels), judged)| {
+        let level = |n: usize| LevelEffect {
+            ratio: levels[n].ratio,
+            interval: judged[n].bounds.map(|(low, high)| (low.exp(), high.exp())).into(),
+        };
+        let (low, high) = (level(0), level(1));
+        let evidence = [0, 1].map(|n: usize| (levels[n].logs.as_slice(), judged[n].bounds));
+        AtLevels {
+            decision: margin::at_the_worse(manifest, evidence),
+            conditional: Conditional { factor: name(factor), given: name(given), low, high },
+        }
+    });
+    found.collect()
+}
+
+/// Calls nothing too small to matter: what the model leaves in the cells was detected.
+fn doubt(effects: &mut [Effect]) {
+    let primary = effects.iter_mut().map(|e| &mut e.comparison).filter(|c| c.primary);
+    for c in primary.filter(|c| c.decision == Some(Decision::DoesNotMatter)) {
+        c.decision = Some(Decision::Undecided);
+    }
+}
+
+fn remaining_note(
+    screening: &Screening,
+    detected: Option<(String, effect::Comparison)>,
+    tested: usize,
+) -> Option<String> {
+    if contrasts::interactions(screening) == 0 {
+        return None;
+    }
+    Some(match (detected, tested) {
+        (Some((factors, c)), _) => {
+            let percent = |ratio: f64| (ratio.ln().abs().exp_m1() * 100.0).max(0.1);
+            format!(
+                "single factors and pairs do not explain the cells, which differ from that by {:.1} %: \
+                 {factors} act together; read the cells, no effect is called too small to matter",
+                c.ratio.map_or(0.0, percent)
+            )
+        }
+        (None, 0) => {
+            "effects of three and more factors together are assumed to be negligible: this design has no \
+             cells left to test that"
+                .to_owned()
+        }
+        (None, 1) => {
+            "no effect of three or more factors together was detected in the one contrast left".to_owned()
+        }
+        (None, n) => {
+            format!("no effect of three or more factors together was detected in {n} contrasts")
+        }
+    })
 }
 
 /// The spread of a contrast: its two sides are means of half of the cells each, instead of two trials.
@@ -269,7 +387,7 @@ fn notes(screening: &Screening, arms: &Arms<'_>, manifest: &Manifest) -> Vec<Str
         ),
         _ => notes.push(
             "an effect is the average over both levels of all other factors; where factors act together, read \
-             their interaction; effects of three and more factors together are assumed to be negligible"
+             their interaction, whose whole ratio, the square of the one shown, is held against a margin"
                 .to_owned(),
         ),
     }

@@ -320,6 +320,16 @@ pub fn screened_as(
     rate: impl Fn(&[bool]) -> f64,
 ) -> StoredExperiment {
     let design = Design::fractional(FACTORS.len()).expect("there is one for six factors");
+    screened_in(&design, DesignKind::Fractional, (blocks, noise, seed), rate)
+}
+
+/// The same for another design of at most as many factors.
+pub fn screened_in(
+    design: &Design,
+    kind: DesignKind,
+    (blocks, noise, seed): (u32, f64, u64),
+    rate: impl Fn(&[bool]) -> f64,
+) -> StoredExperiment {
     let level = |name: &str, value: &str| vec![Change::server(name, value)];
     let factor = |name: &&str| Factor {
         name: (*name).to_owned(),
@@ -336,8 +346,8 @@ pub fn screened_as(
             .collect(),
     };
     let screening = Screening {
-        design: DesignKind::Fractional,
-        factors: FACTORS.iter().map(factor).collect(),
+        design: kind,
+        factors: FACTORS[..design.factors()].iter().map(factor).collect(),
         cells: design.cells().iter().enumerate().map(cell).collect(),
     };
     let mut rng = SplitMix64::new(seed);

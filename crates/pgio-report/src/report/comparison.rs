@@ -201,7 +201,7 @@ fn primary_notes(analysis: &Analysis) -> Vec<String> {
     notes.extend(chosen_afterwards(analysis));
     notes.extend(screening::notes_without_effects(analysis));
     notes.extend(noise_floor(analysis));
-    notes.extend(margin::blocks_to_decide(analysis));
+    notes.extend(margin::blocks_to_decide(analysis, analysis.comparisons.iter()));
     notes.extend(variance::note(analysis));
     notes.extend(sweep::where_judged(analysis));
     let cut_off = |c: &Condition| c.metrics.values().any(|m| m.at_least);

@@ -34,9 +34,12 @@ pub(super) fn open_totals(c: &Comparison) -> Option<String> {
 }
 
 /// How many blocks decide, and how long they take, once for all conditions that need as many.
-pub(super) fn blocks_to_decide(analysis: &Analysis) -> Option<String> {
+pub(super) fn blocks_to_decide<'a>(
+    analysis: &Analysis,
+    comparisons: impl Iterator<Item = &'a Comparison>,
+) -> Option<String> {
     let mut needed: Vec<(u32, Vec<&str>)> = Vec::new();
-    for c in analysis.comparisons.iter().filter(|c| c.primary) {
+    for c in comparisons.filter(|c| c.primary) {
         let Some(blocks) = c.decision_blocks else { continue };
         match needed.iter_mut().find(|(n, _)| *n == blocks) {
             Some((_, names)) => names.push(&c.condition),

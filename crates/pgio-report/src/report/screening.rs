@@ -63,7 +63,12 @@ fn ranked(analysis: &Analysis, screened: &ScreeningResult, metric: &str) -> Tabl
         let c = &e.comparison;
         let ratio = c.ratio.map_or_else(|| NONE.to_owned(), |r| format!("{r:.3}"));
         let mut cells = vec![c.condition.clone(), levels(screened, e), effect(c, false), ratio];
-        cells.extend((analysis.margin.is_some() && with_margin).then(|| margin::cell(c)));
+        cells.extend((analysis.margin.is_some() && with_margin).then(|| {
+            match e.depends_on.as_slice() {
+                [] => margin::cell(c),
+                others => format!("depends on {}\n({})", others.join(", "), margin::cell(c)),
+            }
+        }));
         cells
     };
     let rows = shown.iter().map(row).collect();
@@ -81,6 +86,10 @@ fn ranked(analysis: &Analysis, screened: &ScreeningResult, metric: &str) -> Tabl
             format::counted(blocks, "block"),
             format::loss_or_gain(smallest)
         ));
+    }
+    // Otherwise beside the comparisons with the baseline.
+    if screened.design.is_factorial() {
+        notes.extend(margin::blocks_to_decide(analysis, shown.iter().map(|e| &e.comparison)));
     }
     Table {
         title: format!("What matters here: {}, {}", format::metric_name(metric), design(screened)),

@@ -10,6 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use benchmath::effect::{self, Paired};
 use benchmath::factorial::{Contrast, Design};
+use benchmath::family::{self, Series};
 
 use super::super::candidate::{self, Candidate};
 use super::super::pairing::{Arm, Arms, PairedArms, Pairs};
@@ -48,6 +49,7 @@ pub(super) fn judge(
         let why_not = why_not_compared(screening, arms, &def);
         for contrast in &contrasts {
             let mut candidate = candidate::by_ratio(&def, &values.sides(&contrast.high));
+            candidate.whole = contrast.factors.len() as f64;
             let c = &mut candidate.comparison;
             c.condition = name(screening, &contrast.factors);
             c.primary = def.name == manifest.primary_metric;
@@ -76,6 +78,36 @@ pub(super) fn judge(
     judged
         .map(|((contrast, values), candidate)| ContrastResult { contrast, candidate, values })
         .collect()
+}
+
+/// The contrasts of three and more factors, as one family: the largest that is detected, and the number of contrasts.
+/// Many fractions leave none. `None` with too few blocks for a test.
+pub(super) fn remaining(
+    screening: &Screening,
+    manifest: &Manifest,
+    arms: &Arms<'_>,
+) -> Option<(Option<(String, effect::Comparison)>, usize)> {
+    let contrasts = design(screening).map_or_else(Vec::new, |d| d.remaining());
+    let values = Values::of(screening, manifest, arms, &manifest.primary_metric);
+    let compared: Vec<effect::Comparison> =
+        contrasts.iter().map(|c| values.sides(&c.high)).map(|sides| compare(&sides)).collect();
+    let series: Vec<Series> = compared.iter().map(|c| values.series(c)).collect();
+    let judged = family::judge(&series, ALPHA);
+    if judged.iter().any(|j| j.bounds.is_none()) {
+        return None;
+    }
+    let detected = contrasts.iter().zip(compared).zip(judged).filter(|(_, j)| j.p <= ALPHA);
+    let found = detected.map(|((contrast, mut c), judged)| {
+        (c.low, c.high) = judged.bounds.map(|(low, high)| (low.exp(), high.exp())).unzip();
+        (name(screening, &contrast.factors), c)
+    });
+    let size = |c: &effect::Comparison| c.ratio.map_or(0.0, |ratio| ratio.ln().abs());
+    Some((found.max_by(|(_, a), (_, b)| size(a).total_cmp(&size(b))), contrasts.len()))
+}
+
+fn compare(sides: &Pairs) -> effect::Comparison {
+    let paired = Paired::new(&sides.condition, &sides.baseline);
+    effect::compare(paired.expect("both sides have one value for each block"), ALPHA)
 }
 
 fn is_judged(def: &MetricDef<'_>, manifest: &Manifest) -> bool {
@@ -213,8 +245,13 @@ impl Values {
         let side = |high: bool| {
             self.means(|cell| levels[cell][given] == level && levels[cell][factor] == high)
         };
-        let (high, low) = (side(true), side(false));
-        let paired = Paired::new(&high, &low).expect("both sides have one value for each block");
-        effect::compare(paired, ALPHA)
+        let (condition, baseline) = (side(true), side(false));
+        compare(&Pairs { blocks: self.blocks.clone(), condition, baseline })
+    }
+
+    /// A comparison of these values as a member of a family.
+    pub(super) fn series(&self, c: &effect::Comparison) -> Series {
+        let blocks = if c.logs.is_empty() { Vec::new() } else { self.blocks.clone() };
+        Series { kind: 0, blocks, logs: c.logs.clone() }
     }
 }

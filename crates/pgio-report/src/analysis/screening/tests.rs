@@ -1,4 +1,4 @@
-use super::super::test_support::{FACTORS, one_at_a_time, screened, screened_as};
+use super::super::test_support::{FACTORS, one_at_a_time, screened, screened_as, screened_in};
 use super::super::{Analysis, Decision, Verdict, analyze, primary_comparisons};
 use super::*;
 use pgio_results::{Check, store::StoredExperiment};
@@ -236,4 +236,52 @@ fn the_family_holds_its_level() {
     let accused = (0..EXPERIMENTS).filter(accuses).count();
     // The 99.9 % point of Binomial(200, 0.05).
     assert!(accused <= 21, "{accused} of {EXPERIMENTS}");
+}
+
+/// A full design of 20 blocks with noise of 1 % and a margin of 5 %.
+fn full(factors: usize, rate: impl Fn(&[bool]) -> f64) -> (Analysis, ScreeningResult) {
+    let design = benchmath::factorial::Design::full(factors).unwrap();
+    let mut stored = screened_in(&design, DesignKind::Full, (20, 0.01, 9), rate);
+    stored.manifest.rules.matters = Some(0.05);
+    screening_of(&stored)
+}
+
+/// -9 % only if both are high: the averages of -4.4 % are within the margin, and the effects are not.
+#[test]
+fn a_factor_that_depends_on_another_is_decided_at_the_worse_level() {
+    let (analysis, found) = full(2, |high| if high[0] && high[1] { 0.91 } else { 1.0 });
+    let [a, b] = [FACTORS[0], FACTORS[1]].map(|name| effect(&found, name));
+    for (e, other) in [(a, FACTORS[1]), (b, FACTORS[0])] {
+        assert_eq!(e.depends_on, [other]);
+        assert_eq!(e.comparison.decision, Some(Decision::Matters), "{e:?}");
+        assert!((e.comparison.ratio.unwrap() - 0.955).abs() < 0.01, "{e:?}");
+    }
+    let both = found.effects.iter().find(|e| e.is_interaction()).unwrap();
+    assert_eq!(both.comparison.decision, Some(Decision::Matters), "the whole ratio is 0.91");
+    // Each factor has no effect while the other is low.
+    let given = both.conditional.as_ref().unwrap();
+    assert!(!given.low.interval.excludes(1.0) && given.high.interval.excludes(0.95), "{given:?}");
+    let text = crate::report::text::render(&crate::report::document(&analysis));
+    assert!(text.contains(&format!("depends on {}", FACTORS[1])), "{text}");
+    // Without an interaction nothing depends.
+    let (_, alone) = full(2, |high| if high[0] { 0.91 } else { 1.0 });
+    assert!(alone.effects.iter().all(|e| e.depends_on.is_empty()), "{alone:?}");
+    assert_eq!(effect(&alone, FACTORS[1]).comparison.decision, Some(Decision::DoesNotMatter));
+}
+
+/// -15 % only if all three are high.
+#[test]
+fn what_pairs_do_not_explain_is_tested_before_it_is_called_negligible() {
+    let (_, found) = full(3, |high| if high.iter().all(|h| *h) { 0.85 } else { 1.0 });
+    let negligible = |found: &ScreeningResult| {
+        let decisions = found.effects.iter().filter_map(|e| e.comparison.decision);
+        decisions.filter(|d| *d == Decision::DoesNotMatter).count()
+    };
+    assert_eq!(negligible(&found), 0, "{:?}", found.effects);
+    let note = "single factors and pairs do not explain the cells";
+    assert!(found.notes.iter().any(|n| n.starts_with(note)), "{:?}", found.notes);
+    let (_, quiet) = full(3, |_| 1.0);
+    assert_eq!(negligible(&quiet), 6);
+    let note = "no effect of three or more factors together was detected in the one contrast left";
+    assert!(quiet.notes.iter().any(|n| n == note), "{:?}", quiet.notes);
 }
