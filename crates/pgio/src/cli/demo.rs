@@ -101,7 +101,7 @@ mod tests {
     fn demo_changes_only_the_number_of_blocks_of_the_example() {
         let (_, shipped) = EXAMPLES.iter().find(|(name, _)| *name == "demo").unwrap();
         assert_eq!(experiment(None), *shipped);
-        assert_eq!(experiment(Some(2)).replace("blocks = 2\n", "blocks = 6\n"), *shipped);
+        assert_eq!(experiment(Some(2)).replace("blocks = 2\n", "blocks = 14\n"), *shipped);
         assert_ne!(experiment(Some(2)), *shipped);
     }
 }

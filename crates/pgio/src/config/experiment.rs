@@ -111,7 +111,8 @@ pub fn parse(
     let is_factorial = screening.as_ref().is_some_and(|s| s.kind.is_factorial());
     let aa = head.boolean("aa")?.unwrap_or(!is_factorial);
     let compared = match &screening {
-        Some(s) if is_factorial => s.design.main_effects().len() + s.design.interactions().len(),
+        // Each effect is one of all cells, so none is noisier than another.
+        Some(_) if is_factorial => 1,
         _ => others.len() + usize::from(aa),
     };
     let (blocks, rules) = rules::parse(&head, compared, targets.values(), checks, &others)?;

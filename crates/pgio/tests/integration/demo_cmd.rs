@@ -141,7 +141,7 @@ const EXPECTED_OUTPUT: &[&str] = &["local (A/A)", "remote_apply", "10,000 in", "
 fn the_demo_finds_the_cost_and_leaves_only_its_results() {
     let dir = Workdir::new();
     let version = INSTALLED.to_string();
-    // Six blocks would decide on a machine that does nothing else; three have an estimate as well.
+    // The demo's blocks decide; three have an estimate as well.
     let command = dir.command(&["demo", "--blocks", "3", "--pg", &version, "--out", "out"]);
     let mut demo = dir.start(command);
     let servers = Servers::of(&mut demo);

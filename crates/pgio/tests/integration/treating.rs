@@ -470,9 +470,9 @@ fn the_io_throttle_example_runs() {
     for (shipped, here) in [
         ("\"/dev/loop7\"", format!("{device:?}")),
         ("\"/mnt/pgio-throttle\"", format!("{:?}", disk.path())),
-        ("blocks = 6", format!("blocks = 1\n{}", tolerate(&[]))),
+        ("blocks = 8", format!("blocks = 1\n{}", tolerate(&[]))),
         ("warmup = \"2s\"", "warmup = \"100ms\"".to_owned()),
-        ("duration = \"10s\"", "duration = \"1s\"".to_owned()),
+        ("duration = \"7s\"", "duration = \"1s\"".to_owned()),
         ("scale = \"400M\"", "scale = \"16M\"".to_owned()),
     ] {
         assert!(text.contains(shipped), "{shipped}");

@@ -22,9 +22,9 @@ fn throttled_neighbors_share_the_limit_of_the_disk() {
     for (shipped, here) in [
         ("\"/dev/loop7\"", format!("\"/dev/{name}\"")),
         ("\"/mnt/pgio-neighbor\"", format!("{:?}", disk.path())),
-        ("blocks = 6", format!("blocks = 1\n{}", tolerate(&["participants-apart"]))),
+        ("blocks = 8", format!("blocks = 1\n{}", tolerate(&["participants-apart"]))),
         ("warmup = \"3s\"", "warmup = \"500ms\"".to_owned()),
-        ("duration = \"15s\"", "duration = \"3s\"".to_owned()),
+        ("duration = \"10s\"", "duration = \"3s\"".to_owned()),
         ("aa = true", "aa = false".to_owned()),
     ] {
         assert!(text.contains(shipped), "{shipped}");
