@@ -126,7 +126,7 @@ complete -c pgio -n "__fish_pgio_using_subcommand compare" -l gate -d 'Exit with
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l plan -d 'Print every trial and every change, run the checks of a real run, and change nothing'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l offline -d 'With --plan: check the files only; show current values where a server answers'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -s h -l help -d 'Print help'
-complete -c pgio -n "__fish_pgio_using_subcommand plan" -l pilot -d 'Results of compare for the same experiment with two blocks or more, or of one of its workloads' -r -F
+complete -c pgio -n "__fish_pgio_using_subcommand plan" -l pilot -d 'Results of compare for the same experiment with four blocks or more, or of one of its workloads' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand plan" -l matters -d 'The margin: an effect smaller than this share does not matter; replaces `matters` of the file' -r
 complete -c pgio -n "__fish_pgio_using_subcommand plan" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand report" -l against -d 'Compare the runs in DIR with these older runs; with three or more runs on each side, differences are judged' -r -F
