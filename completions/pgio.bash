@@ -580,7 +580,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__run)
-            opts="-h --json --classic-files --telemetry --tolerate --config --dbname --connect-string --num-schemas --num-threads --scale --filler --filler-width --fillfactor --unlogged --scan-scale --update-pct --run-time --work-unit --update-work-unit --access --commit-every --batch --skew --zipf-exponent --gaussian-mean --gaussian-sd --hot-spot --hot-offset --hot-pct --hot-table --hot-table-pct --scan-pct --insert-pct --delete-pct --update-width --think-pct --think-min --think-max --work-loop --ramp --table-model --seed --warmup --sessions --engine --pipeline --rate --arrivals --client-threads --help"
+            opts="-h --json --classic-files --telemetry --tolerate --strict --config --dbname --connect-string --num-schemas --num-threads --scale --filler --filler-width --fillfactor --unlogged --scan-scale --update-pct --run-time --work-unit --update-work-unit --access --commit-every --batch --skew --zipf-exponent --gaussian-mean --gaussian-sd --hot-spot --hot-offset --hot-pct --hot-table --hot-table-pct --scan-pct --insert-pct --delete-pct --update-width --think-pct --think-min --think-max --work-loop --ramp --table-model --seed --warmup --sessions --engine --pipeline --rate --arrivals --client-threads --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

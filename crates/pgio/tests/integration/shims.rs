@@ -49,7 +49,7 @@ fn an_old_wrapper_still_works() {
     assert!(printed.contains("Group data loading phase complete."), "{printed}");
 
     let run = format!(
-        "'{}' --tolerate foreign-load,steal,generator-bound > run.out && grep RIOPS run.out \
+        "'{}' > run.out && grep RIOPS run.out \
          | sed 's/.*RIOPS >\\([0-9]*\\)< CACHE_HITS\\/s >\\([0-9]*\\)<.*/\\1 \\2/'",
         shim("runit.sh").display()
     );

@@ -108,13 +108,25 @@ fn busy_loops_on_all_cores() -> Vec<BusyLoop> {
 }
 
 #[test]
-fn foreign_load_makes_the_trial_invalid() {
+fn foreign_load_makes_a_compared_trial_invalid_and_a_single_one_only_if_strict() {
     let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
+    let db = TestDatabase::at(&cluster.primary_conninfo());
+    db.load(1, "8M");
     let dir = Workdir::new();
     let keys = "blocks = 1\nduration = \"3s\"\naa = false\nrepeats = 0\ntelemetry = \"500ms\"\ntolerate = []";
     let text = experiment(&cluster.primary_conninfo(), keys, "", &[("a", "")]);
     let foreign = busy_loops_on_all_cores();
     dir.compare(&text).expect(5, &["`a` has no valid trial among 1 trial (foreign-load"]);
+    let run = |more: &[&str]| {
+        let keys = ["run", "--run-time", "3s", "--telemetry", "500ms", "--json", "trial.json"];
+        db.pgio(&[&keys, more].concat())
+    };
+    let single = run(&[]);
+    assert_eq!(single.code, Some(0), "{single:?}");
+    assert!(failed_checks(&db.record("trial.json"), "warning").contains(&"foreign-load".into()));
+    let strict = run(&["--strict"]);
+    assert_eq!(strict.code, Some(5), "{strict:?}");
+    assert!(strict.err.contains("the trial is invalid: foreign-load"), "{strict:?}");
     drop(foreign);
     let trial = &dir.trials()[0];
     assert!(failed_checks(trial, "invalid").contains(&"foreign-load".to_owned()), "{trial:#}");

@@ -232,7 +232,7 @@ pub(crate) const NEIGHBOR_CHECKS: [&str; 3] = ["foreign-load", "steal", "generat
 /// Returns further arguments of `pgio run`, so that these checks do not decide its exit code.
 pub(crate) fn tolerance_args(args: &[&str]) -> &'static [&'static str] {
     match args.first() {
-        Some(&"run") => &["--tolerate", "foreign-load,steal,generator-bound,environment-changed"],
+        Some(&"run") => &["--tolerate", "generator-bound,environment-changed"],
         _ => &[],
     }
 }
