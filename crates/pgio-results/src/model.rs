@@ -92,9 +92,12 @@ pub struct Trial {
 pub struct BackgroundUse {
     /// The target that it worked on.
     pub target: String,
+    /// The standby of that target, if it worked on one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standby: Option<String>,
     /// The kind of workload.
     pub kind: String,
-    /// The name of its rate, such as `commits_per_second`.
+    /// The name of its rate, such as `commits_per_second`; `share_of_window` for a program without a metric.
     pub metric: String,
     /// Over the window; of a program over its whole run. Absent if it did nothing that counts.
     pub value: Option<f64>,

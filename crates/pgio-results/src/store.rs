@@ -157,7 +157,7 @@ impl Store {
         Ok(())
     }
 
-    /// Appends the record of a trial with its samples and the output of its program, by stream. Samples and
+    /// Appends the record of a trial with its samples and the output of its programs, by the ends of the files' names. Samples and
     /// output that cannot be written are left out: they are worth less than the record.
     pub fn append_with(
         &mut self,

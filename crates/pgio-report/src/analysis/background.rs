@@ -19,6 +19,9 @@ pub struct BackgroundRate {
     pub name: String,
     /// The target that it worked on.
     pub target: String,
+    /// The standby of that target, if it worked on one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub standby: Option<String>,
     pub kind: String,
     /// The name of its rate.
     pub metric: String,
@@ -42,6 +45,7 @@ pub(super) fn all(manifest: &Manifest, arms: &BTreeMap<&str, Arm<'_>>) -> Vec<Ba
                 condition: condition.name.clone(),
                 name: name.clone(),
                 target: used[0].target.clone(),
+                standby: used[0].standby.clone(),
                 kind: used[0].kind.clone(),
                 metric: used[0].metric.clone(),
                 mean: mean(&values),
@@ -73,6 +77,7 @@ mod tests {
                 kind: "slob".to_owned(),
                 metric: "block_visits_per_second".to_owned(),
                 value,
+                ..BackgroundUse::default()
             };
             trial.background.insert("load".to_owned(), used);
         }

@@ -14,7 +14,10 @@ pub(super) fn table(analysis: &Analysis) -> Option<Table> {
         vec![
             n.condition.clone(),
             n.name.clone(),
-            n.target.clone(),
+            match &n.standby {
+                Some(standby) => format!("{}, {standby}", n.target),
+                None => n.target.clone(),
+            },
             n.kind.clone(),
             format::metric_name(&n.metric),
             shown(n.mean),

@@ -271,7 +271,7 @@ coded! {
         LiveError::StoredSlice => FILES,
         LiveError::Server(_) | LiveError::OtherVersion { .. } | LiveError::Cycles { .. } | LiveError::Joint { .. } | LiveError::Weave(_) | LiveError::ShortSlices(_) => REFUSED,
         LiveError::Engine(source) => source.code(),
-        LiveError::Room { source, .. } | LiveError::BackgroundRoom { source, .. } => source.code(),
+        LiveError::Room { source, .. } => source.code(),
         LiveError::Dataset(source) => source.code(),
         LiveError::Postgres(_) => TRIAL,
     },
@@ -309,7 +309,8 @@ coded! {
     },
     OpenError => |e| match e {
         OpenError::UnknownHost { .. } | OpenError::NoMailHost(_) => USAGE,
-        OpenError::UnknownDeviceHost | OpenError::UnknownControlHost => REFUSED,
+        OpenError::UnknownDeviceHost | OpenError::UnknownControlHost | OpenError::Writes { .. } => REFUSED,
+        OpenError::Background { source, .. } => source.code(),
         OpenError::Program(_) => FAILED,
         OpenError::Treatment(source) => source.code(),
         OpenError::Live(source) => source.code(),

@@ -43,7 +43,7 @@ pub struct CommandSpec {
     /// User-defined placeholders.
     pub parameters: BTreeMap<String, Template>,
     pub time_limit: Option<Duration>,
-    /// The primary metric is first; never empty.
+    /// The primary metric is first; only background work may have none.
     pub metrics: Vec<MetricSpec>,
 }
 
@@ -181,8 +181,8 @@ impl CommandSpec {
         self.schema.is_some() || connection.iter().any(|name| self.uses_placeholder(name))
     }
 
-    pub fn primary(&self) -> &MetricSpec {
-        self.metrics.first().expect("the parser refuses a command without a metric")
+    pub fn primary(&self) -> Option<&MetricSpec> {
+        self.metrics.first()
     }
 }
 

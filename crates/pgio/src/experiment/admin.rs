@@ -4,18 +4,34 @@ use postgres::{Client, SimpleQueryMessage};
 
 use super::error::LiveError;
 use crate::pg::leftovers;
-use crate::pg::server::{self, Server};
+use crate::pg::server::{self, Server, ServerError};
 use crate::workload::EngineError;
 use pgio_connect::{self, ConnectParams};
 
 /// Opens the admin session, announces that the run lives, and ends sessions
 /// of killed runs, which would hold the tables.
 pub fn open_admin(params: &ConnectParams, run_id: &str) -> Result<(Client, Server), LiveError> {
+    open(params, run_id, Server::require_primary)
+}
+
+/// As [`open_admin`], also on a standby, where work that only reads can run.
+pub fn open_admin_anywhere(
+    params: &ConnectParams,
+    run_id: &str,
+) -> Result<(Client, Server), LiveError> {
+    open(params, run_id, Ok)
+}
+
+fn open(
+    params: &ConnectParams,
+    run_id: &str,
+    accept: fn(Server) -> Result<Server, ServerError>,
+) -> Result<(Client, Server), LiveError> {
     let unannounced = params.clone().with_application_name(leftovers::UNANNOUNCED);
     let mut admin = pgio_connect::connect(&unannounced)?;
     server::lift_limits(&mut admin)?;
     check_unpooled(&mut admin, params)?;
-    let server = server::inspect(&mut admin, &params.describe())?;
+    let server = accept(server::inspect(&mut admin, &params.describe())?)?;
     // Objects it creates and drops are not part of the work and must not wait for a lost standby.
     admin.batch_execute("SET synchronous_commit = local")?;
     leftovers::announce(&mut admin, run_id)?;
@@ -26,6 +42,12 @@ pub fn open_admin(params: &ConnectParams, run_id: &str) -> Result<(Client, Serve
 /// Opens a read-only session: announces no run, ends no session, and can change
 /// nothing.
 pub fn open_reader(params: &ConnectParams) -> Result<(Client, Server), LiveError> {
+    let (reader, server) = open_reader_anywhere(params)?;
+    Ok((reader, server.require_primary()?))
+}
+
+/// As [`open_reader`], also on a standby.
+pub fn open_reader_anywhere(params: &ConnectParams) -> Result<(Client, Server), LiveError> {
     let unannounced = params.clone().with_application_name(leftovers::UNANNOUNCED);
     let mut reader = pgio_connect::connect(&unannounced)?;
     server::lift_limits(&mut reader)?;

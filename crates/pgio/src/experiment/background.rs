@@ -3,7 +3,7 @@
 //!
 //! Each runs on a thread and an admin session of its own. Sessions of the server work until they are
 //! stopped, and their counts over the judged window are interpolated. A program reports at its end, so
-//! the run that contains the window is awaited. Failures never end the judged trial; they make it invalid. Next:
+//! the run that contains the window is awaited; one without a metric reports nothing and is stopped. Failures never end the judged trial; they make it invalid. Next:
 //! `application::background` prepares the work.
 
 mod work;
@@ -14,8 +14,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use self::work::{Log, Report, Work};
-use super::admin::open_admin;
+use super::admin::open_admin_anywhere;
 use super::error::LiveError;
+use super::trial::{OutputFiles, full_output, output_files};
 use crate::config::experiment::BackgroundSpec;
 use crate::config::resolve::Extent;
 use crate::host::stop::Stop;
@@ -32,6 +33,10 @@ const UNTIL_STOPPED: Duration = Duration::from_secs(24 * 3600);
 /// How long a program may run beyond its own time.
 const GRACE: Duration = Duration::from_secs(10);
 const POLL: Duration = Duration::from_millis(50);
+/// A program without a metric, whose runs follow each other, ran throughout if its runs cover this share of the window.
+const THROUGHOUT: f64 = 0.9;
+/// What is shown of such a program.
+const SHARE: &str = "share_of_window";
 
 /// Background work, ready to run.
 pub struct Background {
@@ -91,10 +96,15 @@ impl Background {
         kind.program || kind.tests_device
     }
 
+    /// Whether its result, which comes at its end, is worth waiting for.
+    fn reports(&self) -> bool {
+        self.is_program() && !self.workload.info().primary_metric.is_empty()
+    }
+
     /// Removes the table that it made. If the server does not answer, the journal stays for `undo`.
     pub fn clean_up(&mut self) -> Result<(), LiveError> {
         let Some(mut journal) = self.table_journal.take() else { return Ok(()) };
-        let (mut admin, _) = open_admin(&self.params, &self.run_id)?;
+        let (mut admin, _) = open_admin_anywhere(&self.params, &self.run_id)?;
         if self.workload.clean_up(&mut admin).is_ok() {
             let steps = journal.open_steps().into_iter();
             steps.for_each(|(number, _)| drop(journal.undone(number)));
@@ -182,34 +192,50 @@ impl<'a> RunningBackground<'a> {
         &self.backends
     }
 
-    /// Stops the work and adds what it did to the trial.
-    pub fn finish(mut self, window: WindowStart, stop: &Stop, trial: &mut Trial) {
+    /// Stops the work and adds what it did to the trial of this number. Returns what its programs wrote.
+    pub fn finish(
+        mut self,
+        window: WindowStart,
+        stop: &Stop,
+        number: usize,
+        trial: &mut Trial,
+    ) -> OutputFiles {
+        let mut all_output = OutputFiles::new();
         let seconds = Duration::from_secs_f64(trial.window.seconds);
         let window: Option<Window> = window.0.map(|opened| (opened, opened + seconds));
         for running in &mut self.running {
             running.end(window, stop);
             let log = running.log.lock().unwrap_or_else(PoisonError::into_inner);
             let info = running.background.workload.info();
-            let (metric, ran) = if running.background.is_program() {
-                let ran =
-                    window.map_or(Ran::Throughout(None), |window| run_in_window(&log, window));
-                (info.primary_metric, ran)
+            let in_window = |judge: fn(&Log, Window) -> Ran| {
+                window.map_or(Ran::Throughout(None), |window| judge(&log, window))
+            };
+            let (metric, ran) = if running.background.reports() {
+                (info.primary_metric, in_window(run_in_window))
+            } else if running.background.is_program() {
+                (SHARE.to_owned(), in_window(share_of_window))
             } else {
                 let (metric, rate) = count_in_window(&log.counts, info.primary_metric, window);
                 (metric, Ran::Throughout(rate))
             };
             let spec = &running.background.spec;
+            let prefix = format!("{}.", spec.work.name);
+            let output = output_files(&prefix, &log.output.stdout, &log.output.stderr);
             if window.is_some() && !stop.requested() {
-                trial.checks.push(check(&spec.work.name, ran, log.error.as_deref()));
+                let error =
+                    log.error.as_ref().map(|error| error.clone() + &full_output(&output, number));
+                trial.checks.push(check(spec, ran, error.as_deref()));
             }
+            all_output.extend(output);
             let value = match ran {
                 Ran::Throughout(value) | Ran::Partly(value) => value,
                 Ran::Endless => None,
             };
-            let used =
-                BackgroundUse { target: spec.target.clone(), kind: info.kind, metric, value };
+            let (target, standby) = (spec.target.clone(), spec.standby.clone());
+            let used = BackgroundUse { target, standby, kind: info.kind, metric, value };
             trial.background.insert(spec.work.name.clone(), used);
         }
+        all_output
     }
 }
 
@@ -219,22 +245,21 @@ impl std::fmt::Debug for RunningBackground<'_> {
     }
 }
 
-fn check(name: &str, ran: Ran, error: Option<&str>) -> Check {
+fn check(spec: &BackgroundSpec, ran: Ran, error: Option<&str>) -> Check {
     const ID: &str = "background";
+    let work = format!("background work `{}` on {}", spec.work.name, spec.place());
     let alone =
         "run its workload alone with `pgio compare`, or remove the condition from its conditions";
     let longer = "give it a longer run_time, or let its command run longer: it begins before pgio prepares the trial's own work";
-    let invalid = |what: &str, remedy: &str| {
-        Check::invalid(ID, format!("background work `{name}` {what}"), remedy)
-    };
+    let invalid = |what: &str, remedy: &str| Check::invalid(ID, format!("{work} {what}"), remedy);
     match (error, ran) {
         (Some(error), _) => invalid(&format!("failed: {error}"), alone),
         (None, Ran::Throughout(Some(value))) if value > 0.0 => {
-            Check::ok(ID, format!("background work `{name}` ran throughout the window"))
+            Check::ok(ID, format!("{work} ran throughout the window"))
         }
         (None, Ran::Throughout(_)) => invalid("did nothing in the window", alone),
         (None, Ran::Partly(_)) => {
-            let message = format!("background work `{name}` did not run throughout the window");
+            let message = format!("{work} did not run throughout the window");
             Check::warning(ID, message, longer)
         }
         (None, Ran::Endless) => invalid("did not end after the window", alone),
@@ -257,6 +282,19 @@ fn run_in_window(log: &Log, window: Window) -> Ran {
     }
     let values: Vec<f64> = parts.filter_map(|run| run.value).collect();
     Ran::Partly(benchmath::summary::mean(&values))
+}
+
+/// Returns how much of the window the runs of a program cover.
+fn share_of_window(log: &Log, (from, to): Window) -> Ran {
+    let covered = log.complete.iter().chain(&log.current).map(|run| {
+        let end = run.closed.map_or(to, |closed| closed.min(to));
+        end.saturating_duration_since(run.opened.max(from)).as_secs_f64()
+    });
+    match covered.sum::<f64>() / (to - from).as_secs_f64() {
+        share if share > THROUGHOUT => Ran::Throughout(Some(share)),
+        share if share > 0.0 => Ran::Partly(Some(share)),
+        _ => Ran::Throughout(None),
+    }
 }
 
 /// Whether the result of a program's run is still to come and worth waiting for: it is if the run contains the window.
@@ -352,7 +390,7 @@ impl<'a> Running<'a> {
             is_awaited(&log, window, limit)
         };
         let is_running = || self.thread.as_ref().is_some_and(|thread| !thread.is_finished());
-        while self.background.is_program() && !stop.requested() && is_running() && is_waiting() {
+        while self.background.reports() && !stop.requested() && is_running() && is_waiting() {
             thread::sleep(POLL);
         }
         self.stop.request();
@@ -445,15 +483,37 @@ mod tests {
         assert!(metric == "commit_p99" && value.is_nan());
     }
 
+    fn spec() -> BackgroundSpec {
+        let text = "[targets.a]\nprivate = true\n[workload]\nkind = 'commit'\n[[condition]]\nname = 'c'\n\
+                    target = 'a'\n[[background]]\nname = 'n'\ntarget = 'a'\nconditions = ['c']\nkind = 'slob'\n";
+        parse(text, "x.toml", "x", &[], &[]).unwrap().background.remove(0)
+    }
+
     #[test]
     fn work_that_did_nothing_or_failed_invalidates_the_trial() {
-        let verdict = |value, error| check("n", Ran::Throughout(value), error).verdict;
+        let verdict = |value, error| check(&spec(), Ran::Throughout(value), error).verdict;
         assert_eq!(verdict(Some(5.0), None), CheckVerdict::Ok);
         assert_eq!(verdict(Some(0.0), None), CheckVerdict::Invalid);
         assert_eq!(verdict(None, None), CheckVerdict::Invalid);
-        let failed = check("n", Ran::Throughout(Some(5.0)), Some("no such table"));
+        let failed = check(&spec(), Ran::Throughout(Some(5.0)), Some("no such table"));
         assert_eq!(failed.verdict, CheckVerdict::Invalid);
-        assert_eq!(failed.message, "background work `n` failed: no such table");
+        assert_eq!(failed.message, "background work `n` on `a` failed: no such table");
+    }
+
+    #[test]
+    fn runs_of_a_program_without_a_metric_cover_a_share_of_the_window() {
+        let start = Instant::now();
+        let at = |seconds: u64| start + Duration::from_secs(seconds);
+        let run = |from, to: Option<u64>| Run { opened: at(from), closed: to.map(at), value: None };
+        let share = |complete: &[Run], current| {
+            let log = Log { complete: complete.to_vec(), current, ..Log::default() };
+            share_of_window(&log, (at(100), at(200)))
+        };
+        assert_eq!(share(&[], Some(run(0, None))), Ran::Throughout(Some(1.0)), "it was stopped");
+        let short = [run(90, Some(130)), run(132, Some(160))];
+        assert_eq!(share(&short, Some(run(165, None))), Ran::Throughout(Some(0.93)));
+        assert_eq!(share(&short, None), Ran::Partly(Some(0.58)));
+        assert_eq!(share(&[run(0, Some(100))], Some(run(200, None))), Ran::Throughout(None));
     }
 
     #[test]
@@ -474,10 +534,10 @@ mod tests {
         assert_eq!(ran(&[run(9, 14), short], None), Ran::Partly(Some(8.0)));
         assert_eq!(ran(&[run(0, 8)], None), Ran::Throughout(None));
         assert_eq!(ran(&[], Some(Run { closed: None, ..run(9, 0) })), Ran::Endless);
-        let found = check("n", halves, None);
+        let found = check(&spec(), halves, None);
         assert_eq!(found.verdict, CheckVerdict::Warning);
-        assert_eq!(found.message, "background work `n` did not run throughout the window");
-        assert_eq!(check("n", Ran::Endless, None).verdict, CheckVerdict::Invalid);
+        assert_eq!(found.message, "background work `n` on `a` did not run throughout the window");
+        assert_eq!(check(&spec(), Ran::Endless, None).verdict, CheckVerdict::Invalid);
     }
 
     #[test]

@@ -16,8 +16,6 @@ pub enum LiveError {
     /// `beside` names the background work that needs connections as well, if any.
     #[error("condition `{condition}`{beside}")]
     Room { condition: String, beside: String, source: Box<EngineError> },
-    #[error("background work `{name}`")]
-    BackgroundRoom { name: String, source: Box<EngineError> },
     #[error("condition `{condition}`: {why}")]
     Cycles { condition: String, why: String },
     #[error("condition `{condition}` cannot run on its targets in one window: {why}")]

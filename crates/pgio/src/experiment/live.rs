@@ -20,7 +20,6 @@ use std::time::Duration;
 
 pub use self::check::{CheckedCells, LiveCell, check, touched, touched_before_check};
 pub use self::further_servers::FurtherServers;
-use self::messages::output_files;
 use self::session::{Controlled, context, renew_session};
 use super::background::{Background, Neighbor, RunningBackground, WindowStart};
 use super::error::LiveError;
@@ -30,7 +29,7 @@ use super::plan::{Planned, trial_seed};
 use super::reset::{self, ResetEvent};
 use super::run::{Decision, Invalid, Stage};
 use super::target::{ResetPlan, Target};
-use super::trial::{self, Request, WovenBlock};
+use super::trial::{self, OutputFiles, Request, WovenBlock};
 use super::trial_checks;
 use crate::config::experiment::{HostSpec, Rules};
 use crate::host::Hosts;
@@ -38,7 +37,6 @@ use crate::host::stop::Stop;
 use crate::treatment::journal::Journal;
 use crate::treatment::{self, InForce, Resource, TreatmentError};
 use crate::workload::Generator;
-use crate::workload::command::ProgramOutput;
 use pgio_connect::interrupt;
 use pgio_report::analysis;
 use pgio_report::analysis::width;
@@ -81,8 +79,8 @@ pub struct Live<'a> {
     pub store: Option<Store>,
     /// Samples of the trial to be stored next.
     pub series: Option<Series>,
-    /// Output of its program.
-    pub program_output: Option<Box<ProgramOutput>>,
+    /// Output of its program, and of those beside it.
+    pub output: OutputFiles,
     /// Stored results, for judging.
     pub stored: StoredExperiment,
     /// The judged part of the stored results.
@@ -214,7 +212,7 @@ impl Live<'_> {
         let mut trials = match requests.as_slice() {
             [request] => {
                 let measured = trial::run(request, &mut in_force[0], admin, &mut progress);
-                (self.series, self.program_output) = (measured.series, measured.program_output);
+                (self.series, self.output) = (measured.series, measured.output);
                 vec![measured.trial]
             }
             _ => {
@@ -226,15 +224,13 @@ impl Live<'_> {
             }
         };
         if let [trial] = trials.as_mut_slice() {
-            neighbors.finish(window, &self.stop, trial);
+            let number = self.stored.trials.len() + 1;
+            if let Outcome::Failed { error } = &mut trial.outcome {
+                error.push_str(&trial::full_output(&self.output, number));
+            }
+            self.output.extend(neighbors.finish(window, &self.stop, number, trial));
         }
         for (planned, trial) in turn.iter().zip(&mut trials) {
-            if let (Outcome::Failed { error }, Some(output)) =
-                (&mut trial.outcome, &self.program_output)
-            {
-                let number = self.stored.trials.len() + 1;
-                error.push_str(&output_files(output, number));
-            }
             let device = target.device.as_deref();
             finish_trial(trial, device, &cells[planned.cell], &self.rules);
             (self.observe)(Event::Ended { planned, trial });
@@ -355,11 +351,9 @@ impl Stage for Live<'_> {
 
     fn store(&mut self, trial: &Trial) -> Result<(), LiveError> {
         let store = self.store.as_mut().expect("the loop begins only after the store is made");
-        let (series, program_output) = (self.series.take(), self.program_output.take());
-        let output = program_output.iter().flat_map(|texts| {
-            [("stdout", texts.stdout.as_str()), ("stderr", texts.stderr.as_str())]
-        });
-        let output: Vec<(&str, &str)> = output.collect();
+        let (series, output) = (self.series.take(), std::mem::take(&mut self.output));
+        let output: Vec<(&str, &str)> =
+            output.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
         let Appended { trial, left_out } = store.append_with(trial, series.as_ref(), &output)?;
         self.judge.add(&self.stored.manifest, self.stored.trials.len(), &trial);
         self.stored.trials.push(trial);

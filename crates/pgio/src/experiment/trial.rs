@@ -53,9 +53,29 @@ pub struct TrialResult {
     /// The samples of telemetry, if any.
     pub series: Option<Series>,
     /// Output of the workload's program, if any.
-    pub program_output: Option<Box<ProgramOutput>>,
+    pub output: OutputFiles,
     /// The error that ended the trial, if any.
     pub error: Option<EngineError>,
+}
+
+/// Output of programs, by the ends of the names of the files that will hold it.
+pub type OutputFiles = Vec<(String, String)>;
+
+/// Returns what a program wrote; `prefix` precedes the names of the streams.
+pub fn output_files(prefix: &str, stdout: &str, stderr: &str) -> OutputFiles {
+    let kept = [("stderr", stderr), ("stdout", stdout)].into_iter();
+    let kept = kept.filter(|(_, text)| !text.is_empty());
+    kept.map(|(stream, text)| (format!("{prefix}{stream}"), text.to_owned())).collect()
+}
+
+/// Names the files with the output of a failed program in the trial of this number; empty if it wrote nothing.
+pub fn full_output(files: &[(String, String)], number: usize) -> String {
+    let files: Vec<String> =
+        files.iter().map(|(name, _)| format!("output/{number:04}.{name}")).collect();
+    match files.as_slice() {
+        [] => String::new(),
+        files => format!(" (full output: {})", files.join(", ")),
+    }
 }
 
 /// Runs the trial. `observe` receives progress inside the window.
@@ -67,15 +87,13 @@ pub fn run(
 ) -> TrialResult {
     let mut kept = Measured { trial: new_record(request), series: None, program_output: None };
     let error = measure(request, in_force, admin, &mut kept, observe).err();
-    let Measured { mut trial, series, mut program_output } = kept;
-    // A program that failed before its window has output too.
-    if let Some(EngineError::Command(failed)) = &error
-        && program_output.is_none()
-    {
-        program_output = failed.output().map(|output| {
-            let (stdout, stderr) = (output.stdout.clone(), output.stderr.clone());
-            Box::new(ProgramOutput { stdout, stderr, ..ProgramOutput::default() })
-        });
+    let Measured { mut trial, series, program_output } = kept;
+    let mut output = OutputFiles::new();
+    if let Some(program) = program_output {
+        output = output_files("", &program.stdout, &program.stderr);
+    } else if let Some(failed) = error.as_ref().and_then(EngineError::output) {
+        // A program that failed before its window has output too.
+        output = output_files("", &failed.stdout, &failed.stderr);
     }
     trial.outcome = outcome_of(error.as_ref());
     if let (Some(check), Outcome::Failed { .. }) =
@@ -96,7 +114,7 @@ pub fn run(
     let judged = if alone { &*in_force } else { &[] };
     let waits = alone && request.workload.commits_wait_for_flush();
     trial_checks::judge(&mut trial, series.as_ref(), request.declared, waits, judged);
-    TrialResult { trial, series, program_output, error }
+    TrialResult { trial, series, output, error }
 }
 
 /// Returns the record of a trial that begins.

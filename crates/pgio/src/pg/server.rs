@@ -45,10 +45,16 @@ pub struct Server {
     /// First schema of the search path, where pgio creates tables.
     pub schema: Option<String>,
     pub is_superuser: bool,
+    pub is_standby: bool,
     pub warnings: Vec<Warning>,
 }
 
 impl Server {
+    /// Refuses a standby, which cannot be written.
+    pub fn require_primary(self) -> Result<Server, ServerError> {
+        if self.is_standby { Err(ServerError::Standby) } else { Ok(self) }
+    }
+
     pub fn major(&self) -> u32 {
         self.info.version_num / 10_000
     }
@@ -124,9 +130,6 @@ pub fn inspect(client: &mut Client, target: &str) -> Result<Server, ServerError>
     if major < OLDEST {
         return Err(ServerError::TooOld(info.version));
     }
-    if row.get(8) {
-        return Err(ServerError::Standby);
-    }
     let mut warnings = Vec::from_iter(newer_than_known(major));
     if replication(client).is_ok_and(|r| r.is_hidden()) {
         warnings.push(Warning::new(
@@ -135,7 +138,8 @@ pub fn inspect(client: &mut Client, target: &str) -> Result<Server, ServerError>
             "GRANT pg_monitor TO ROLE",
         ));
     }
-    Ok(Server { info, schema: row.get(6), is_superuser: row.get(7), warnings })
+    let (schema, is_superuser, is_standby) = (row.get(6), row.get(7), row.get(8));
+    Ok(Server { info, schema, is_superuser, is_standby, warnings })
 }
 
 /// What limits connections.

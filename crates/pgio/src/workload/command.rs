@@ -47,7 +47,7 @@ use crate::host::{Host, LOCAL};
 use crate::rng::derive;
 pub use error::CommandError;
 pub use last_setup::LastSetup;
-pub use output::{ProgramOutput, StatusLine};
+pub use output::{Output, ProgramOutput, StatusLine};
 use pgio_connect::{self, ConnectParams, Secret};
 use pgio_results::metrics::{DeclaredMetric, Direction};
 use pgio_results::model::WorkloadInfo;
@@ -265,7 +265,7 @@ impl Workload for Command {
         }
         WorkloadInfo {
             kind: "command".to_owned(),
-            primary_metric: spec.primary().name.clone(),
+            primary_metric: spec.primary().map_or_else(String::new, |m| m.name.clone()),
             keys,
         }
     }

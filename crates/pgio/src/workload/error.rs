@@ -5,7 +5,7 @@
 
 use std::io;
 
-use super::command::CommandError;
+use super::command::{CommandError, Output};
 use super::device::DeviceError;
 use super::drivers::DriverError;
 use crate::pg::server::{ConnectionLimit, ServerError};
@@ -82,6 +82,16 @@ pub enum EngineError {
     Drivers(#[from] DriverError),
     #[error("stopped")]
     Stopped,
+}
+
+impl EngineError {
+    /// Returns the output of the program that failed.
+    pub fn output(&self) -> Option<&Output> {
+        match self {
+            EngineError::Command(error) => error.output(),
+            _ => None,
+        }
+    }
 }
 
 impl From<DeviceError> for EngineError {

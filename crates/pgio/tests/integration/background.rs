@@ -1,8 +1,11 @@
 //! Work beside the judged one, of kinds that no recipe has, on servers of the user's.
 
+use std::fs;
+
+use pgio::host::stop::Stop;
 use serde_json::Value;
 
-use crate::fixture::{INSTALLED, connect, fresh_database, shared_primary};
+use crate::fixture::{INSTALLED, connect, fresh_database, shared_pair, shared_primary};
 use crate::workdir::{
     BETWEEN_TRIAL_CHECKS, Workdir, condition_of, failed_checks, tolerate, wait_until,
 };
@@ -100,8 +103,92 @@ sessions = 1
     }
     let table = "SELECT to_regclass('pgio_commit') IS NULL";
     wait_until("its table is gone", || connect(&other).query_one(table, &[]).unwrap().get(0));
-    assert_eq!(std::fs::read_dir(place.path()).unwrap().count(), 0);
+    assert_eq!(fs::read_dir(place.path()).unwrap().count(), 0);
     assert!(dir.journals().is_empty());
+}
+
+#[test]
+fn a_standby_is_read_and_a_program_that_fails_is_quoted() {
+    let pair = shared_pair(INSTALLED);
+    let judged = fresh_database(pair);
+    let name = judged.rsplit_once("dbname=").unwrap().1.to_owned();
+    let standby = pair.standby_conninfo().unwrap();
+    let replica = format!("{}dbname={name}", standby.rsplit_once("dbname=").unwrap().0);
+    let dir = Workdir::new();
+    dir.pgio(&["setup", "--connect-string", &judged, "--scale", "8M"]).expect(0, &[]);
+    pair.wait_replayed(&Stop::new()).unwrap();
+    let text = |reads: &str| {
+        format!(
+            r#"[experiment]
+blocks = 1
+duration = "1s"
+warmup = "0s"
+aa = false
+repeats = 0
+{}
+
+[targets.judged]
+dsn = {judged:?}
+
+[targets.replica]
+dsn = {replica:?}
+
+[workload]
+kind = "commit"
+sessions = 1
+
+[[condition]]
+name = "reads"
+target = "judged"
+
+[[condition]]
+name = "dump"
+target = "judged"
+
+[[background]]
+name = "visits"
+target = "replica"
+conditions = ["reads"]
+kind = "slob"
+num_threads = 1
+{reads}
+
+[[background]]
+name = "dump"
+target = "replica"
+conditions = ["dump"]
+kind = "command"
+run = "echo nothing; echo cannot dump >&2; sleep 3"
+[[background.metric]]
+name = "dumps"
+unit = "dumps"
+better = "higher"
+regex = "([0-9]+) dumps"
+"#,
+            tolerate(&BETWEEN_TRIAL_CHECKS)
+        )
+    };
+    let place =
+        "background work `visits` on `replica`: it would write to a standby: set update_pct = 0";
+    dir.compare(&text("update_pct = 5")).expect(4, &[place]);
+    let text = text("update_pct = 0");
+    dir.write("e.toml", &text);
+    dir.pgio(&["compare", "e.toml", "--plan"]).expect(0, &["on `replica`"]);
+    dir.pgio(&["doctor", "e.toml"]).expect(0, &["a standby"]);
+    dir.compare(&text).expect(5, &["`dump` has no valid trial"]);
+    let trials = dir.trials();
+    let visits = &beside(&trials, "reads")["visits"];
+    assert!(visits["value"].as_f64().unwrap() > 0.0, "{visits}");
+    let is_dump = |trial: &&Value| condition_of(trial) == "dump";
+    let number = 1 + trials.iter().position(|trial| is_dump(&trial)).unwrap();
+    let checks = trials[number - 1]["checks"].as_array().unwrap();
+    let check = checks.iter().find(|check| check["id"] == "background").unwrap();
+    let message = check["message"].as_str().unwrap();
+    let file = format!("output/{number:04}.dump.stderr");
+    for part in ["`dump` on `replica` failed", "end of stderr: cannot dump", &file] {
+        assert!(message.contains(part), "{message}");
+    }
+    assert_eq!(fs::read_to_string(dir.out().join(file)).unwrap(), "cannot dump\n");
 }
 
 #[test]

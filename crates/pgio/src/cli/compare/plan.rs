@@ -253,10 +253,10 @@ fn servers_and_output(job: &Job, out: &Path) -> Result<Vec<String>, Failure> {
     }
     for background in &e.background {
         lines.push(format!(
-            "Background work `{}` ({}) runs on [{}] during the trials of {}.",
+            "Background work `{}` ({}) runs on {} during the trials of {}.",
             background.work.name,
             background.work.kind.name(),
-            background.target,
+            background.place(),
             background.work.conditions.iter().flatten().cloned().collect::<Vec<_>>().join(", ")
         ));
     }

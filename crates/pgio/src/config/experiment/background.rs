@@ -1,7 +1,7 @@
 //! `[[background]]`: work beside the judged workload, in named conditions.
 //!
-//! A section takes the keys of a workload and two of its own: the server that it works on and the
-//! conditions in which it does. It runs as long as the trial and is not judged.
+//! A section takes the keys of a workload and a few of its own: the server that it works on, which may be a standby
+//! of a private one, and the conditions in which it does. It runs as long as the trial and is not judged.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -25,11 +25,21 @@ const MARGIN: Duration = Duration::from_secs(2);
 pub struct BackgroundSpec {
     /// A name of the file's targets.
     pub target: String,
+    /// A standby of that target, which is private, instead of its primary.
+    pub standby: Option<String>,
     /// `work.conditions` are those in which it runs.
     pub work: WorkloadSpec,
 }
 
 impl BackgroundSpec {
+    /// Returns the server that it works on, for messages.
+    pub fn place(&self) -> String {
+        match &self.standby {
+            Some(standby) => format!("standby `{standby}` of `{}`", self.target),
+            None => format!("`{}`", self.target),
+        }
+    }
+
     /// Also beside the second copy of a named baseline, which must not differ from the first.
     pub fn runs_beside(&self, condition: &str) -> bool {
         let original = condition.strip_suffix(AA_SUFFIX).unwrap_or(condition);
@@ -89,6 +99,7 @@ fn background(section: &Section<'_>, others: Others<'_>) -> Result<BackgroundSpe
     let own = sections::BACKGROUND.names();
     let mut work = workload::workload(section, &own)?;
     let target = target(section, others.targets)?;
+    let standby = standby(section, &target, others.targets)?;
     check_conditions(section, &work, others.conditions)?;
     let def = work.kind.def();
     // Only a program takes them; sessions work until they are stopped.
@@ -124,7 +135,7 @@ fn background(section: &Section<'_>, others: Others<'_>) -> Result<BackgroundSpe
     }
     work.layer.warmup.get_or_insert(Duration::ZERO);
     work.layer.run_time.get_or_insert(others.trial + MARGIN);
-    Ok(BackgroundSpec { target, work })
+    Ok(BackgroundSpec { target, standby, work })
 }
 
 /// Returns what looks for its mail in the same directories at the same time: each would remove the other's.
@@ -183,6 +194,31 @@ fn target(
     let hint =
         if names.is_empty() { format!("add [targets.{name}]") } else { nearest(name, &names) };
     Err(section.error("target", format!("`{name}` is not a target; {hint}")))
+}
+
+fn standby(
+    section: &Section<'_>,
+    target: &str,
+    targets: &BTreeMap<String, Target>,
+) -> Result<Option<String>, ConfigError> {
+    const KEY: &str = "standby";
+    let Some(name) = section.string(KEY)? else { return Ok(None) };
+    let Some(Target::Private(private)) = targets.get(target) else {
+        let message = format!(
+            "names a standby of a private server, but `{target}` is none; for a standby of yours add [targets.NAME] with its dsn and write target = \"NAME\""
+        );
+        return Err(section.error(KEY, message));
+    };
+    let names: Vec<&str> = private.standbys.iter().map(|s| s.name.as_str()).collect();
+    if names.contains(&name) {
+        return Ok(Some(name.to_owned()));
+    }
+    let hint = if names.is_empty() {
+        format!("write standby = true in [targets.{target}]")
+    } else {
+        nearest(name, &names)
+    };
+    Err(section.error(KEY, format!("`{name}` is not a standby of `{target}`; {hint}")))
 }
 
 fn check_conditions(

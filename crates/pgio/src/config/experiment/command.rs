@@ -219,8 +219,7 @@ impl<'a> Layers<'a> {
         }
         let section = self.section();
         if all.is_empty() {
-            let message = "is missing; add at least one [[workload.metric]] with name, unit, better, and json or regex";
-            return Err(section.error("metric", message));
+            return Ok(all);
         }
         let Some(judged) = all.iter().find(|metric| metric.primary) else {
             let message = "has no primary metric; write primary = true in one [[workload.metric]]";
@@ -268,6 +267,15 @@ fn check_texts(section: &Section<'_>, spec: &CommandSpec) -> Result<BTreeSet<Str
         return Err(section.error("parameters", message));
     }
     Ok(used.into_iter().map(str::to_owned).collect())
+}
+
+/// Refuses a command without a metric, by which its trials would be compared.
+pub(super) fn require_metric(section: &Section<'_>, spec: &CommandSpec) -> Result<(), ConfigError> {
+    if spec.metrics.is_empty() {
+        let message = "is missing; add at least one [[workload.metric]] with name, unit, better, and json or regex";
+        return Err(section.error("metric", message));
+    }
+    Ok(())
 }
 
 /// Refuses keys that would have no effect on the command.

@@ -68,6 +68,9 @@ pub(super) fn parse(
     let mut workloads: Vec<WorkloadSpec> = Vec::new();
     for section in &sections {
         let mut workload = workload(section, &[])?;
+        if let Some(spec) = &workload.command {
+            command::require_metric(section, spec)?;
+        }
         check_conditions(section, &workload, baseline, conditions)?;
         if workload.command.as_ref().is_some_and(|command| !command.warms_up()) {
             // The experiment's warm-up does not apply, and the record must show that.

@@ -38,7 +38,18 @@ pub static BACKGROUND: SectionDef = SectionDef {
     title: "[[background]]",
     about: "Work beside the judged workload, in named conditions. It takes the keys of a workload as well, runs as long as the trial, is not judged, and is not taken for foreign load.",
     keys: &[
-        key("target", "a NAME of [targets]", "required", "server that it works on"),
+        key(
+            "target",
+            "a NAME of [targets]",
+            "required",
+            "server that it works on; it may be a standby, for work that only reads",
+        ),
+        key(
+            "standby",
+            "the name of a standby",
+            "none",
+            "standby of a private target, instead of its primary, for work that only reads; standby = true names it standby, standbys = 2 names them standby1 and standby2",
+        ),
         key("conditions", "an array of condition names", "required", "conditions in which it runs"),
     ],
 };
@@ -84,7 +95,12 @@ pub static COMMAND: SectionDef = SectionDef {
             "3 times run_time and warmup, and 1 min",
             "maximum time for run",
         ),
-        key("metric", "[[workload.metric]]", "required", "metrics in the output; at least one"),
+        key(
+            "metric",
+            "[[workload.metric]]",
+            "required",
+            "metrics in the output; at least one, but background work needs none",
+        ),
     ],
 };
 

@@ -3,6 +3,7 @@
 //! Next: `experiment::background` runs it beside the trials.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use postgres::Client;
 
@@ -10,19 +11,21 @@ use super::error::OpenError;
 use super::job::Job;
 use super::servers::TargetServer;
 use super::workloads::{self, WorkPlace};
-use crate::config::Layer;
-use crate::config::experiment::{BackgroundSpec, Condition, WorkloadSpec};
-use crate::experiment::admin::{open_admin, open_reader};
+use crate::config::experiment::{BackgroundSpec, Condition, WorkloadKind, WorkloadSpec};
+use crate::config::{ConnectString, Layer, Use};
+use crate::dataset::verify;
+use crate::experiment::admin::{open_admin, open_admin_anywhere, open_reader_anywhere};
 use crate::experiment::background::{Background, Neighbor, connections_beside};
+use crate::experiment::connection;
 use crate::experiment::error::LiveError;
 use crate::experiment::event::Observer;
 use crate::experiment::live::LiveCell;
-use crate::host::LOCAL;
 use crate::host::stop::Stop;
+use crate::host::{Hosts, LOCAL};
 use crate::pg::server::{self, Server};
 use crate::treatment::Resource;
 use crate::workload::command::LastSetup;
-use crate::workload::{self, NeededSessions};
+use crate::workload::{self, NeededSessions, Workload};
 
 /// Prepares the work that runs beside a judged workload; a private server is loaded, unless the judged
 /// workload or other background work has its data set there.
@@ -35,42 +38,63 @@ pub(super) fn prepare(
     stop: &Stop,
     observe: &mut Observer<'_>,
 ) -> Result<Vec<Background>, OpenError> {
-    let mut all = Vec::new();
+    let mut all: Vec<Background> = Vec::new();
     for spec in &job.experiment.background {
         if !cells.iter().any(|cell| spec.runs_beside(&cell.cell.condition)) {
             continue;
         }
         let target = servers.get(&spec.target).expect("the parser knows every target");
-        let (mut admin, server) = open_admin(&target.params, run_id)?;
-        let identity = server::identity(&mut admin).map_err(LiveError::from)?;
         let is_judged = cells.iter().any(|cell| cell.targets().any(|name| *name == spec.target));
         let has_data = |of: &WorkloadSpec| of.kind.def().data_set;
-        let loaded =
-            all.iter().any(|b: &Background| b.spec.target == spec.target && has_data(&b.spec.work));
+        let loaded = all.iter().any(|b| b.spec.target == spec.target && has_data(&b.spec.work));
         let load = !(loaded || is_judged && has_data(judged));
-        let last_setup = LastSetup::default();
-        let place = work_place(job, target, &server, &last_setup, load, stop);
-        let layer = layer(job, spec);
-        let workload = workloads::prepare(&spec.work, layer, &place, &mut admin, observe)?;
-        let host = match &target.cluster {
-            Some(_) => Some(LOCAL.to_owned()),
-            // The server may be on this machine; a backend that is not found there is ignored.
-            None => target.host.clone(),
-        };
-        all.push(Background {
-            spec: spec.clone(),
-            run_id: run_id.to_owned(),
-            params: target.params.clone(),
-            workload,
-            host,
-            identity: Resource::server(&identity),
-            private: target.cluster.is_some(),
-            table_journal: None,
-        });
+        let prepared = prepare_one(job, spec, target, (run_id, load), stop, observe);
+        let (background, mut admin) = prepared.map_err(|error| beside(spec, error))?;
+        all.push(background);
         let neighbors: Vec<Neighbor<'_>> = all.iter().map(Background::neighbor).collect();
-        check_room(job, &neighbors, &mut admin, stop)?;
+        check_room(job, &neighbors, &mut admin, stop).map_err(|error| beside(spec, error))?;
     }
     Ok(all)
+}
+
+fn prepare_one(
+    job: &Job,
+    spec: &BackgroundSpec,
+    target: &TargetServer,
+    (run_id, mut load): (&str, bool),
+    stop: &Stop,
+    observe: &mut Observer<'_>,
+) -> Result<(Background, Client), OpenError> {
+    let mut params = target.params.clone();
+    if let (Some(standby), Some(cluster)) = (&spec.standby, &target.cluster) {
+        let conninfo = cluster.conninfo_of(standby).expect("the parser knows every standby");
+        params = connection::params(&ConnectString::new(conninfo), run_id)?;
+        if std::mem::take(&mut load) && spec.work.kind.def().data_set {
+            let (mut admin, server) = open_admin(&target.params, run_id)?;
+            prepare_work(job, spec, target, (&server, true), &mut admin, stop, observe)?;
+        }
+        cluster.wait_replayed(stop)?;
+    }
+    let (mut admin, server) = open_admin_anywhere(&params, run_id)?;
+    let identity = identity_of(&mut admin, &server)?;
+    let place = (&server, load);
+    let workload = prepare_work(job, spec, target, place, &mut admin, stop, observe)?;
+    let host = match &target.cluster {
+        Some(_) => Some(LOCAL.to_owned()),
+        // The server may be on this machine; a backend that is not found there is ignored.
+        None => target.host.clone(),
+    };
+    let background = Background {
+        spec: spec.clone(),
+        run_id: run_id.to_owned(),
+        params,
+        workload,
+        host,
+        identity,
+        private: target.cluster.is_some(),
+        table_journal: None,
+    };
+    Ok((background, admin))
 }
 
 /// Refuses, on servers that exist, work that could not be prepared. Returns what it takes from these servers.
@@ -83,16 +107,76 @@ pub(super) fn check_on<'a>(
     let mut all = Vec::new();
     for spec in &job.experiment.background {
         let Some(target) = servers.get(&spec.target) else { continue };
-        let (mut admin, server) = open_reader(&target.params)?;
-        let identity = server::identity(&mut admin).map_err(LiveError::from)?;
-        let last_setup = LastSetup::default();
-        let place = work_place(job, target, &server, &last_setup, false, stop);
-        let layer = layer(job, spec);
-        let workload = workloads::prepare(&spec.work, layer, &place, &mut admin, observe)?;
-        all.push(Neighbor::new(spec, Resource::server(&identity), &*workload));
-        check_room(job, &all, &mut admin, stop)?;
+        let mut check = || {
+            let (mut admin, server) = open_reader_anywhere(&target.params)?;
+            let identity = identity_of(&mut admin, &server)?;
+            let place = (&server, false);
+            let workload = prepare_work(job, spec, target, place, &mut admin, stop, observe)?;
+            all.push(Neighbor::new(spec, identity, &*workload));
+            check_room(job, &all, &mut admin, stop)
+        };
+        check().map_err(|error| beside(spec, error))?;
     }
     Ok(all)
+}
+
+/// Adds to an error which work it concerns, and where.
+fn beside(spec: &BackgroundSpec, source: OpenError) -> OpenError {
+    let (name, place) = (spec.work.name.clone(), spec.place());
+    OpenError::Background { name, place, source: Box::new(source) }
+}
+
+/// A standby has its primary's system identifier, and may have its port as well, but connections of its own.
+fn identity_of(admin: &mut Client, server: &Server) -> Result<Resource, OpenError> {
+    let identity = server::identity(admin).map_err(LiveError::from)?;
+    let of_standby = if server.is_standby { ", a standby" } else { "" };
+    Ok(Resource::server(&format!("{identity}{of_standby}")))
+}
+
+/// Prepares the work on the server of `admin`; `load` as in [`WorkPlace`].
+fn prepare_work(
+    job: &Job,
+    spec: &BackgroundSpec,
+    target: &TargetServer,
+    (server, load): (&Server, bool),
+    admin: &mut Client,
+    stop: &Stop,
+    observe: &mut Observer<'_>,
+) -> Result<Arc<dyn Workload>, OpenError> {
+    let layer = layer(job, spec);
+    if server.is_standby {
+        refuse_writes(spec, &layer)?;
+        if spec.work.kind.def().data_set && verify::read_mark(admin)?.layout.unlogged {
+            return Err(OpenError::Writes {
+                why: "its data set is unlogged, so the standby has no copy: load it again without UNLOGGED",
+            });
+        }
+    }
+    let last_setup = LastSetup::default();
+    let (seed, drivers) = (job.seed, false);
+    let place = WorkPlace { target, server, last_setup: &last_setup, load, seed, drivers, stop };
+    workloads::prepare(&spec.work, layer, &place, admin, observe)
+}
+
+/// Refuses work that would write to a standby.
+fn refuse_writes(spec: &BackgroundSpec, layer: &Layer) -> Result<(), OpenError> {
+    let keys = layer.clone().over(Layer::defaults(Use::Work(spec.work.kind)));
+    let turns_over = [keys.insert_pct, keys.delete_pct].into_iter().flatten().any(|p| !p.is_zero());
+    let why = match spec.work.kind {
+        WorkloadKind::Slob if keys.update_pct != Some(0) => "set update_pct = 0",
+        WorkloadKind::Slob if turns_over => "remove insert_pct and delete_pct",
+        WorkloadKind::Slob => return Ok(()),
+        WorkloadKind::Command => match &spec.work.command {
+            Some(command) if command.schema.is_some() => {
+                "set schema = \"\" and setup = [], and let the command read tables that the primary has"
+            }
+            _ => return Ok(()),
+        },
+        WorkloadKind::Commit | WorkloadKind::Device | WorkloadKind::Mail => {
+            "use slob with update_pct = 0, or a command that reads"
+        }
+    };
+    Err(OpenError::Writes { why })
 }
 
 /// Refuses the last of these for which its server has no room beside conditions that run on other targets.
@@ -112,23 +196,7 @@ fn check_room(
     let own = last.connections.saturating_sub(1).min(total);
     let sessions = NeededSessions { own, beside: total - own };
     let room = workload::wait_for_declared_room(admin, &[], sessions, stop);
-    room.map_err(|source| LiveError::BackgroundRoom {
-        name: last.spec.work.name.clone(),
-        source: Box::new(source),
-    })?;
-    Ok(())
-}
-
-/// Where background work runs. No driver generates it.
-fn work_place<'a>(
-    job: &Job,
-    target: &'a TargetServer,
-    server: &'a Server,
-    last_setup: &'a LastSetup,
-    load: bool,
-    stop: &'a Stop,
-) -> WorkPlace<'a> {
-    WorkPlace { target, server, last_setup, load, seed: job.seed, drivers: false, stop }
+    Ok(room.map(drop)?)
 }
 
 /// The keys of a section, below them those of pgio.conf.
@@ -136,11 +204,23 @@ fn layer(job: &Job, spec: &BackgroundSpec) -> Layer {
     spec.work.layer.clone().over(job.base_keys.layer.clone())
 }
 
-/// Checks the keys of work on servers that do not exist yet. On `servers`, a data set's mark supplies absent keys, so
-/// [`check_on`] checks them there.
-pub(super) fn check(job: &Job, servers: &BTreeMap<String, TargetServer>) -> Result<(), OpenError> {
+/// Checks keys and programs of work on servers that do not exist yet. On `servers`, a data set's mark supplies absent
+/// keys, so [`check_on`] checks them there.
+pub(super) fn check(
+    job: &Job,
+    servers: &BTreeMap<String, TargetServer>,
+    hosts: &Hosts,
+) -> Result<(), OpenError> {
     for spec in job.experiment.background.iter().filter(|b| !servers.contains_key(&b.target)) {
-        workloads::check_keys(spec.work.kind, layer(job, spec))?;
+        let layer = layer(job, spec);
+        let check = || {
+            if spec.standby.is_some() {
+                refuse_writes(spec, &layer)?;
+            }
+            workloads::check_keys(spec.work.kind, layer.clone())?;
+            workloads::check_programs(&spec.work, false, hosts)
+        };
+        check().map_err(|error| beside(spec, error))?;
     }
     Ok(())
 }
@@ -150,7 +230,7 @@ mod tests {
     use super::*;
     use crate::experiment::application::servers;
     use crate::experiment::application::test_support::{COMMITS, job};
-    use crate::host::Hosts;
+    use crate::pg::words;
 
     /// Checks background work with these keys on this target.
     fn checked(target: &str, keys: &str) -> Result<(), String> {
@@ -160,7 +240,7 @@ mod tests {
         ));
         let params = servers::params(&job, "7", &mut |_| {}).unwrap();
         let servers = servers::existing_servers(&job.experiment, params, &Hosts::new());
-        check(&job, &servers).map_err(|error| error.to_string())
+        check(&job, &servers, &Hosts::new()).map_err(|error| words::sentence(&error))
     }
 
     #[test]
@@ -174,5 +254,33 @@ mod tests {
         assert!(error.contains("HOT_TABLE is 3, but the number of tables is 1"), "{error}");
         let error = checked("private = true", half).unwrap_err();
         assert!(error.to_uppercase().contains("FILLFACTOR"), "{error}");
+    }
+
+    #[test]
+    fn work_that_writes_or_lacks_its_program_is_refused_with_its_target() {
+        let standby = "private = true\nstandby = true";
+        let on_standby = |keys: &str| checked(standby, &format!("standby = 'standby'\n{keys}"));
+        assert_eq!(on_standby("update_pct = 0"), Ok(()));
+        let error = on_standby("update_pct = 5").unwrap_err();
+        assert_eq!(
+            error,
+            "background work `slob` on standby `standby` of `target`: it would write to a standby: set update_pct = 0"
+        );
+        let command = |target: &str, keys: &str| {
+            let head = COMMITS.replace("private = true", target);
+            let text = format!(
+                "{head}[[background]]\ntarget = 'target'\nconditions = ['on']\nkind = 'command'\n{keys}\n"
+            );
+            let job = job(&text);
+            check(&job, &BTreeMap::new(), &Hosts::new()).map_err(|error| words::sentence(&error))
+        };
+        assert_eq!(command(standby, "standby = 'standby'\nrun = ['true']"), Ok(()));
+        let error = command(standby, "standby = 'standby'\npreset = 'pgbench-S'").unwrap_err();
+        assert!(error.contains("set schema = \"\""), "{error}");
+        let error = command("private = true", "run = ['/no/such']").unwrap_err();
+        assert!(
+            error.starts_with("background work `command` on `target`: program `/no/such`"),
+            "{error}"
+        );
     }
 }

@@ -66,6 +66,11 @@ pub enum OpenError {
     Command(#[from] CommandError),
     #[error(transparent)]
     Mail(#[from] MailError),
+    /// Background work cannot be prepared.
+    #[error("background work `{name}` on {place}")]
+    Background { name: String, place: String, source: Box<OpenError> },
+    #[error("it would write to a standby: {why}")]
+    Writes { why: &'static str },
     #[error("mail_host names host `{0}`, which is not in [hosts]: add [hosts.{0}]")]
     NoMailHost(String),
 }

@@ -7,7 +7,6 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
-use std::sync::Arc;
 
 use super::background;
 use super::cells::{cells, layers};
@@ -23,12 +22,11 @@ use crate::experiment::background::Neighbor;
 use crate::experiment::conflicts::ConflictError;
 use crate::experiment::event::{Event, Observer};
 use crate::experiment::{conflicts, live};
+use crate::host::Hosts;
 use crate::host::stop::Stop;
-use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::private::{self, VersionRequest};
 use crate::treatment::Resource;
 use crate::treatment::journal::Claims;
-use crate::workload::command::{Lines, check_programs};
 use pgio_results::store::Store;
 
 /// A private server that was not started.
@@ -56,7 +54,7 @@ pub fn validate(
     let hosts = servers::hosts(&job.experiment)?;
     rights::check(job, &hosts)?;
     let servers = servers::existing_servers(&job.experiment, params, &hosts);
-    background::check(job, &servers)?;
+    background::check(job, &servers, &hosts)?;
     let neighbors = background::check_on(job, &servers, &Stop::new(), observe)?;
     for workload in &job.experiment.workloads {
         validate_workload(job, workload, &servers, &hosts, &neighbors, observe)?;
@@ -109,14 +107,7 @@ fn validate_work(job: &Job, spec: &WorkloadSpec, hosts: &Hosts) -> Result<(), Op
         let layer = layer.over(job.base_keys.layer.clone());
         workloads::check_keys(spec.kind, layer)?;
     }
-    let Some(command) = &spec.command else { return Ok(()) };
-    let name = command.host.as_deref().unwrap_or(LOCAL);
-    let host = match hosts.get(name) {
-        Some(host) => Arc::clone(host),
-        None if name == LOCAL => Arc::new(Host::local()),
-        None => return Err(OpenError::UnknownHost { name: name.to_owned(), example: "" }),
-    };
-    Ok(check_programs(command, Lines::for_experiment(job.drivers.is_some()), &host)?)
+    workloads::check_programs(spec, job.drivers.is_some(), hosts)
 }
 
 fn validate_private(e: &Experiment) -> Result<Vec<Unchecked>, OpenError> {

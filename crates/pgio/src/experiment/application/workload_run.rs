@@ -259,7 +259,7 @@ impl SharedRun<'_> {
             width_checks: WidthChecks::starting_at(plan.rules.first_check()),
             stored,
             series: None,
-            program_output: None,
+            output: Vec::new(),
             stop: self.stop.clone(),
             generators: BTreeMap::new(),
             observe: &mut *observe,

@@ -18,9 +18,9 @@ use crate::dataset::DatasetError;
 use crate::experiment::event::{Event, Observer};
 use crate::experiment::slob;
 use crate::host::stop::Stop;
-use crate::host::{Host, LOCAL};
+use crate::host::{Host, Hosts, LOCAL};
 use crate::pg::server::Server;
-use crate::workload::command::{LastSetup, Lines};
+use crate::workload::command::{self, LastSetup, Lines};
 use crate::workload::commit::Commit;
 use crate::workload::{Command, Device, Mail, Workload};
 
@@ -81,6 +81,22 @@ fn code(kind: WorkloadKind) -> WorkloadCode {
 /// Checks the keys of one layer as far as possible without a server.
 pub(super) fn check_keys(kind: WorkloadKind, layer: Layer) -> Result<(), OpenError> {
     (code(kind).check_keys)(layer)
+}
+
+/// Checks that the host of a command has its programs.
+pub(super) fn check_programs(
+    spec: &WorkloadSpec,
+    drivers: bool,
+    hosts: &Hosts,
+) -> Result<(), OpenError> {
+    let Some(command) = &spec.command else { return Ok(()) };
+    let name = command.host.as_deref().unwrap_or(LOCAL);
+    let host = match hosts.get(name) {
+        Some(host) => Arc::clone(host),
+        None if name == LOCAL => Arc::new(Host::local()),
+        None => return Err(OpenError::UnknownHost { name: name.to_owned(), example: "" }),
+    };
+    Ok(command::check_programs(command, Lines::for_experiment(drivers), &host)?)
 }
 
 /// Prepares the work of one layer.

@@ -4,15 +4,16 @@
 //! It never ends the trial: an error goes to the log, which the caller judges.
 
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::config::resolve::Extent;
-use crate::experiment::admin::open_admin;
+use crate::experiment::admin::open_admin_anywhere;
 use crate::experiment::trial::metrics_of;
 use crate::host::stop::Stop;
 use crate::pg::words;
 use crate::rng::derive;
+use crate::workload::command::Output;
 use crate::workload::{
     EngineError, Generator, Progress, Setup, WindowEvent, WindowOutcome, Workload,
 };
@@ -63,6 +64,8 @@ pub(super) struct Log {
     pub(super) complete: Vec<Run>,
     /// Moments that the counts cover, with the counts.
     pub(super) counts: Vec<(Instant, Progress)>,
+    /// What a program wrote in the last run that was not stopped.
+    pub(super) output: Output,
     pub(super) error: Option<String>,
 }
 
@@ -87,13 +90,13 @@ impl Work {
         if let Err(error) = result
             && !self.stop.requested()
         {
-            self.log.lock().unwrap_or_else(PoisonError::into_inner).error = Some(error);
+            self.lock().error = Some(error);
         }
     }
 
     fn run(&self) -> Result<(), String> {
         let (mut admin, _) =
-            open_admin(&self.params, &self.run_id).map_err(|e| words::sentence(&e))?;
+            open_admin_anywhere(&self.params, &self.run_id).map_err(|e| words::sentence(&e))?;
         let pid =
             admin.query_one("SELECT pg_backend_pid()", &[]).map_err(|e| words::sentence(&e))?;
         // The receiver may have stopped waiting.
@@ -114,20 +117,32 @@ impl Work {
                 generator: Generator::Alone,
             };
             let ready = Arc::clone(&self.workload).prepare(setup, &mut admin);
-            let ready = ready.map_err(|e| words::sentence(&e))?;
-            let ran = ready.run(&mut admin, self.extent, &mut |_, event| self.log_event(&event));
+            let ready = ready.map_err(|e| self.log_output_of(&e))?;
+            let ran = ready.run(&mut admin, self.extent, &mut |_, event| self.log_event(event));
             self.log_result(ran).map_err(|e| words::sentence(&e))?;
         }
         Ok(())
     }
 
-    fn log_event(&self, event: &WindowEvent) {
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+    /// Returns the message of an error, and logs what its program wrote.
+    fn log_output_of(&self, error: &EngineError) -> String {
+        if let Some(output) = error.output() {
+            self.lock().output = output.clone();
+        }
+        words::sentence(error)
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Log> {
+        self.log.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn log_event(&self, event: WindowEvent) {
+        let mut log = self.lock();
         match event {
             WindowEvent::Opened(at) => {
-                log.current = Some(Run { opened: *at, closed: None, value: None });
+                log.current = Some(Run { opened: at, closed: None, value: None });
                 if !self.is_program {
-                    log.counts.push((*at, Progress::default()));
+                    log.counts.push((at, Progress::default()));
                 }
                 let _ = self.reports.send(Report::Opened);
             }
@@ -137,7 +152,7 @@ impl Work {
                 // Counts arrive once per slice, progress more often.
                 let is_new = log.counts.last().is_none_or(|(last, _)| *last < at);
                 if is_new {
-                    log.counts.push((at, *progress));
+                    log.counts.push((at, progress));
                 }
             }
             WindowEvent::Output(output) => {
@@ -145,10 +160,17 @@ impl Work {
                 if let Some(run) = &mut log.current {
                     run.value = metric.and_then(|metric| metric.value);
                 }
+                let (stdout, stderr) = (output.stdout, output.stderr);
+                let earlier = &log.output;
+                // One that was stopped after the window says less than the complete one before it.
+                if !self.stop.requested() || earlier.stdout.is_empty() && earlier.stderr.is_empty()
+                {
+                    log.output = Output { stdout, stderr };
+                }
             }
             WindowEvent::Closed(at) => {
                 if let Some(run) = &mut log.current {
-                    run.closed = Some(*at);
+                    run.closed = Some(at);
                 }
             }
             WindowEvent::Serving(_) => {}
@@ -162,7 +184,7 @@ impl Work {
         }
         let metrics = metrics_of(&*self.workload, &outcome.totals, outcome.seconds);
         let value = metrics.get(&self.metric).and_then(|metric| metric.value);
-        let mut log = self.log.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut log = self.lock();
         if let Some(run) = log.current.take() {
             log.complete.push(Run { value: run.value.or(value), ..run });
         }

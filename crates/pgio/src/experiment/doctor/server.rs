@@ -83,14 +83,22 @@ fn check_server(subject: &Subject, params: &ConnectParams, hosts: &Hosts) -> Vec
             return vec![Check::invalid(ID, words::sentence(&error), remedy)];
         }
     };
-    let found = match server::inspect(&mut client, &params.describe()) {
+    let is_judged = !subject.work.is_empty();
+    let found = server::inspect(&mut client, &params.describe());
+    let found = found.and_then(|s| if is_judged { s.require_primary() } else { Ok(s) });
+    let found = match found {
         Ok(found) => found,
         Err(error) => {
             let remedy = "use a primary of PostgreSQL 13 or newer";
             return vec![Check::invalid(ID, words::sentence(&error), remedy)];
         }
     };
-    let mut checks = vec![Check::ok(ID, format!("PostgreSQL {}", found.info.version))];
+    let version = format!("PostgreSQL {}", found.info.version);
+    // Background work may read from a standby.
+    if found.is_standby {
+        return vec![Check::ok(ID, format!("{version}, a standby"))];
+    }
+    let mut checks = vec![Check::ok(ID, version)];
     if let Err(error) = check_unpooled(&mut client, &params) {
         let remedy = "connect to the server directly, not through the pooler";
         checks.push(Check::invalid("pooler", words::sentence(&error), remedy));

@@ -96,7 +96,8 @@ impl Scope {
         let subjects = targets.chain(none);
         let subjects = subjects.map(|(name, target)| subject_of_target(job, name, target, warn));
         let subjects = subjects.collect::<Result<_, _>>()?;
-        let commands = experiment.workloads.iter();
+        let beside = experiment.background.iter().map(|background| &background.work);
+        let commands = experiment.workloads.iter().chain(beside);
         let commands = commands.filter_map(|w| Some((w.name.clone(), w.command.clone()?)));
         Ok(Scope { subjects, hosts: experiment.hosts.clone(), commands: commands.collect() })
     }

@@ -82,7 +82,8 @@ impl Live<'_> {
         };
         let measured = trial::run_joint(joint, &mut in_force, admins, &mut progress);
         let mut trial = measured.trial;
-        neighbors.finish(window, &self.stop, &mut trial);
+        let number = self.stored.trials.len() + 1;
+        self.output = neighbors.finish(window, &self.stop, number, &mut trial);
         self.series = measured.series;
         trial.checks.extend(storage(&trial, &devices));
         finish_trial(&mut trial, None, cell, &self.rules);

@@ -103,7 +103,7 @@ pub(super) fn combine(
         add_tracks(all_series, name, measured.series);
         error = error.or(measured.error);
     }
-    TrialResult { trial, series, program_output: None, error }
+    TrialResult { trial, series, output: Vec::new(), error }
 }
 
 /// Judges the flushes of each server, by its own probes and what was observed on its host.

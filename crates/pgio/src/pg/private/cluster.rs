@@ -207,11 +207,15 @@ impl PrivateCluster {
         Some(self.layout.conninfo(self.layout.standbys().first()?, DATABASE))
     }
 
+    /// The connection string of the standby of this name.
+    pub fn conninfo_of(&self, standby: &str) -> Option<String> {
+        Some(self.layout.conninfo(self.layout.member(standby)?, DATABASE))
+    }
+
     /// The connection string of a standby, if others stream from it.
     pub fn upstream_conninfo(&self, standby: &str) -> Option<String> {
         let feeds = self.standbys.iter().any(|s| s.from.as_deref() == Some(standby));
-        let member = self.layout.member(standby).filter(|_| feeds)?;
-        Some(self.layout.conninfo(member, DATABASE))
+        self.conninfo_of(standby).filter(|_| feeds)
     }
 
     /// Fast shutdown and start, for settings that require a restart; sessions are disconnected.
@@ -289,8 +293,8 @@ impl PrivateCluster {
         }
     }
 
-    /// Waits until each standby without a delay has the database, cascaded ones as well.
-    fn wait_replayed(&self, stop: &Stop) -> Result<(), Error> {
+    /// Waits until each standby without a delay has replayed all of its upstream's WAL, cascaded ones as well.
+    pub fn wait_replayed(&self, stop: &Stop) -> Result<(), Error> {
         let mut delayed: Vec<&str> = Vec::new();
         for standby in &self.standbys {
             let upstream = standby.from.as_deref();

@@ -38,14 +38,23 @@ pub(super) fn metrics(
             name: spec.name.clone(),
             why,
             place: place.to_owned(),
-            excerpt: match last_lines(text) {
-                lines if lines.is_empty() => "nothing".to_owned(),
-                lines => lines,
-            },
+            excerpt: excerpt(&spec.source, text, captured.stderr),
         })?;
         all.insert(spec.name.clone(), Metric::new(value, spec.unit.clone()));
     }
     Ok(all)
+}
+
+/// Returns the end of the text that lacks a number, and of stderr, which may say why.
+fn excerpt(source: &OutputSource, text: &str, stderr: &str) -> String {
+    let (lines, errors) = (last_lines(text), last_lines(stderr));
+    let lines = if lines.is_empty() { "nothing".to_owned() } else { lines };
+    match source {
+        OutputSource::Stdout | OutputSource::File(_) if !errors.is_empty() => {
+            format!("{lines}; end of stderr: {errors}")
+        }
+        _ => lines,
+    }
 }
 
 /// Returns `None` for an optional metric that was not measured.

@@ -88,9 +88,12 @@ fn every_preset_parses() {
         };
         let spec = spec(&format!("preset = '{name}'\nparameters = {{ {parameters} }}\n"));
         assert_eq!(spec.preset.as_deref(), Some(name.as_str()));
-        assert!(spec.primary().primary && spec.primary().better != Better::Neither, "{name}");
+        assert!(
+            spec.primary().unwrap().primary && spec.primary().unwrap().better != Better::Neither,
+            "{name}"
+        );
         assert_eq!(
-            spec.primary().combine,
+            spec.primary().unwrap().combine,
             Some(Combine::Sum),
             "{name}: several drivers can run it"
         );
@@ -106,7 +109,7 @@ fn keys_override_the_preset() {
     assert_eq!((spec.setup.is_none(), spec.schema.is_none()), (true, true));
     assert_eq!(spec.parameters["threads"].text(), "4");
     assert_eq!(spec.parameters["builtin"].text(), "select-only");
-    assert_eq!(spec.primary().name, "mine");
+    assert_eq!(spec.primary().unwrap().name, "mine");
     assert_eq!(spec.metrics.iter().filter(|m| m.primary).count(), 1);
     assert!(spec.metrics.len() > 2, "the preset's metrics are included");
 }
@@ -181,7 +184,7 @@ fn the_experiment_may_name_another_primary_metric() {
     );
     let mut experiment = parse_file(&text, "x.toml", "x", &[], &[]).unwrap();
     let spec = experiment.workloads.remove(0).command.unwrap();
-    assert_eq!(spec.primary().name, "rows", "drivers are weighted by the workload's own");
+    assert_eq!(spec.primary().unwrap().name, "rows", "drivers are weighted by the workload's own");
     let primary: Vec<(&str, bool, bool)> =
         spec.metrics.iter().map(|m| (m.name.as_str(), m.named_primary, m.is_primary())).collect();
     assert_eq!(primary, [("rows", false, true), ("tps", true, true)]);
