@@ -27,6 +27,8 @@ pub(super) const EXAMPLES: &[(&str, &str)] = &[
     experiment!("two-standbys"),
     experiment!("wal-device"),
     experiment!("background-work"),
+    experiment!("backup"),
+    experiment!("replica-reads"),
     experiment!("my-tables"),
     experiment!("managed-server"),
     experiment!("ci-gate"),

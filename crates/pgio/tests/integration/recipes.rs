@@ -12,7 +12,7 @@ use crate::examples::{SHORT, compare, conditions, example, replace_keys, stored}
 use crate::fixture::{INSTALLED, connect, fresh_database, pgio, shared_pair, shared_primary};
 use crate::workdir::failed_checks;
 
-const RECIPES: [&str; 12] = [
+const RECIPES: [&str; 14] = [
     "versions",
     "checksums",
     "wal-compression",
@@ -22,6 +22,8 @@ const RECIPES: [&str; 12] = [
     "two-standbys",
     "wal-device",
     "background-work",
+    "backup",
+    "replica-reads",
     "my-tables",
     "managed-server",
     "ci-gate",
@@ -242,6 +244,65 @@ fn background_work() {
         }
     }
     assert!(report(&results).contains("Background work"));
+}
+
+/// The output of the program that ran beside this trial.
+fn output(results: &Path, number: usize, name: &str) -> String {
+    fs::read_to_string(results.join(format!("output/{number:04}.{name}"))).unwrap_or_default()
+}
+
+#[test]
+fn backup() {
+    let text = replace_keys(&recipe("backup"), SHORT).replace("\"300ms\"", "\"1s\"");
+    // What it would say of its progress is on stderr.
+    let text = text.replace("pg_dump --format", "pg_dump --verbose --format");
+    let (_dir, results) = compare(&text, "");
+    let trials = stored(&results);
+    assert_eq!(
+        conditions(&trials),
+        names(&["no backup", "no backup (A/A)", "pg_basebackup", "pg_dump"])
+    );
+    for (number, trial) in (1..).zip(&trials) {
+        let background = &trial["background"];
+        let name = match trial["place"]["condition"].as_str().unwrap() {
+            "pg_dump" => "dump",
+            "pg_basebackup" => "copy",
+            _ => {
+                assert!(background.is_null(), "{background}");
+                continue;
+            }
+        };
+        assert_eq!(failed_checks(trial, "invalid"), [""; 0], "{trial:#}");
+        assert_eq!(background[name]["metric"], "share_of_window");
+        assert!(background[name]["value"].as_f64().unwrap() > 0.0, "{background}");
+        let said = output(&results, number, "dump.stderr").contains("pg_dump: ");
+        assert_eq!(said, name == "dump", "{number}");
+    }
+    assert!(report(&results).contains("share of window"));
+}
+
+#[test]
+fn replica_reads() {
+    let text = replace_keys(&recipe("replica-reads"), SHORT).replace("\"300ms\"", "\"1s\"");
+    let (_dir, results) = compare(&text, "");
+    let mut trials = stored(&results);
+    trials.retain(|trial| failed_checks(trial, "invalid").is_empty());
+    let quiet = ["on", "remote_apply", "remote_apply (A/A)"];
+    let read = ["on and reads", "remote_apply and reads"];
+    assert_eq!(conditions(&trials), names(&[&quiet[..], &read[..]].concat()));
+    for trial in &trials {
+        let reads = &trial["background"]["reads"];
+        if read.contains(&trial["place"]["condition"].as_str().unwrap()) {
+            assert_eq!(
+                (&reads["target"], &reads["standby"]),
+                (&"target".into(), &"standby".into())
+            );
+            assert!(reads["value"].as_f64().unwrap() > 0.0, "{reads}");
+        } else {
+            assert!(reads.is_null(), "{reads}");
+        }
+    }
+    assert!(report(&results).contains("target, standby"));
 }
 
 #[test]
