@@ -64,6 +64,7 @@ pub fn check(spec: &CommandSpec, lines: Lines, host: &Host) -> Result<(), Comman
         let Some(Line::Words(words)) = line else { continue };
         let words: Vec<Option<String>> =
             words.iter().map(|word| resolve_word(word, spec)).collect();
+        let words = without_shell(&words, |word| word.as_deref());
         let Some(Some(program)) = words.first() else { continue };
         if seen.insert(program.clone()) && !exists_on(host, "program", program)? {
             return Err(missing_program(program, host));
@@ -78,6 +79,18 @@ pub fn check(spec: &CommandSpec, lines: Lines, host: &Host) -> Result<(), Comman
         }
     }
     Ok(())
+}
+
+/// Returns the words of the program that `sh -c TEXT PROGRAM ARGUMENT…` is to run.
+pub(super) fn without_shell<T>(words: &[T], word: fn(&T) -> Option<&str>) -> &[T] {
+    match words {
+        [sh, option, _, rest @ ..]
+            if !rest.is_empty() && word(sh) == Some("sh") && word(option) == Some("-c") =>
+        {
+            rest
+        }
+        _ => words,
+    }
 }
 
 fn missing_program(program: &str, host: &Host) -> CommandError {
@@ -205,6 +218,10 @@ mod tests {
         refused(&format!("run = ['{text}']"), "is not on host local");
         refused(&format!("run = ['{program}']\nsetup = ['/no/such']"), "`/no/such`");
         refused("run = ['psql', '-f', '/no/such.sql']", "file /no/such.sql, which `psql` (run)");
+        refused(
+            "run = ['sh', '-c', '\"$0\" \"$@\"', 'psql', '-f', '/no/such.sql']",
+            "/no/such.sql",
+        );
         let keys = "run = ['psql', '--file={f}']\nparameters = { f = '/no/such.sql' }";
         refused(keys, "/no/such.sql");
         let keys = format!("run = ['/no/run']\nsetup = ['{program}']");

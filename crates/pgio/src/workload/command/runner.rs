@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::error::CommandError;
 use super::output::{Output, cause_of_failure};
-use super::programs::SEARCH_PATH;
+use super::programs::{SEARCH_PATH, without_shell};
 use crate::config::command::CommandSettings;
 use crate::host::command::quoted;
 use crate::host::error::HostError;
@@ -248,7 +248,8 @@ impl State {
 
 impl Job {
     fn name(&self) -> String {
-        let program = self.argv.first().map_or("", String::as_str);
+        let words = without_shell(&self.argv, |word| Some(word));
+        let program = words.first().map_or("", String::as_str);
         format!("`{program}` ({})", self.key)
     }
 

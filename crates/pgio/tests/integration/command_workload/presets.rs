@@ -134,6 +134,21 @@ fn a_script_for_pgbench() {
     let (dir, trials) = run(&dsn, "warmup = 0\nduration = \"1s\"", &workload);
     assert!(value(&trials[0], "transactions_per_second") > 0.0);
     assert!(output(&dir, "0001.stdout").contains("transaction type: /tmp/"));
+    let [p50, p95] = ["p50", "p95"].map(|p| value(&trials[0], &format!("pgbench_latency_{p}")));
+    assert!(0.0 < p50 && p50 <= p95, "{p50} {p95}");
+
+    // Each transaction takes 30 ms and they begin every 10 ms, so that latencies from the scheduled start grow.
+    fs::write(script.path(), "SELECT pg_sleep(0.03) FROM orders;\n").unwrap();
+    let workload = workload.replace(" }", ", rate = 100, threads = 1 }");
+    let (dir, trials) = run(&dsn, "warmup = \"1s\"\nduration = \"3s\"", &workload);
+    let trial = &trials[0];
+    let median = value(trial, "pgbench_latency_p50");
+    let lag = value(trial, "pgbench_schedule_lag_mean");
+    assert!(lag > 0.1 && median > 0.1, "{trial:#}");
+    assert!(trial["metrics"]["pgbench_latency_p99"]["value"].is_null(), "too few for it");
+    let said = output(&dir, "0001.stdout");
+    assert!(said.contains("number of transactions actually processed"), "{said}");
+    assert_eq!(said.matches("latency p").count(), 1, "{said}");
 }
 
 /// The cause comes first, and all that the program wrote is kept, whichever line failed.
