@@ -309,7 +309,7 @@ coded! {
     },
     OpenError => |e| match e {
         OpenError::UnknownHost { .. } | OpenError::NoMailHost(_) => USAGE,
-        OpenError::UnknownDeviceHost | OpenError::UnknownControlHost | OpenError::Writes { .. } => REFUSED,
+        OpenError::UnknownDeviceHost | OpenError::UnknownControlHost | OpenError::NoDevice { .. } | OpenError::Writes { .. } => REFUSED,
         OpenError::Background { source, .. } => source.code(),
         OpenError::Program(_) => FAILED,
         OpenError::Treatment(source) => source.code(),

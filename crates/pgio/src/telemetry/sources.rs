@@ -150,13 +150,15 @@ impl TelemetrySources {
         &self.storage
     }
 
-    /// The kernel's name of a device on the server's host, given with or without /dev/. A name that the host
-    /// does not know is returned as it is.
-    pub fn kernel_name(&self, device: &str) -> String {
-        let path = path_of(device);
-        let stack = self.server_host().and_then(|host| stack(host, &path).ok());
-        let resolved = stack.and_then(|stack| Some(stack.into_iter().next()?.name));
-        resolved.unwrap_or_else(|| device.to_owned())
+    /// The kernel's name of a device on the server's host, given with or without /dev/; `None` if it is not there. A
+    /// name that cannot be looked up is returned as it is.
+    pub fn kernel_name(&self, device: &str) -> Option<String> {
+        let found = self.server_host().map(|host| stack(host, &path_of(device)));
+        let Some(Ok(stack)) = found else { return Some(device.to_owned()) };
+        let mut of_server = self.storage.iter().flat_map(|storage| &storage.devices);
+        let named = stack.into_iter().next().map(|device| device.name);
+        // A file system may name what is no block device.
+        named.or_else(|| Some(of_server.find(|d| d.name == device)?.name.clone()))
     }
 
     /// What cannot be observed, and why.

@@ -34,6 +34,8 @@ pub enum OpenError {
     UnknownHost { name: String, example: &'static str },
     #[error("the server's host is unknown, so its device cannot be measured: set host in [target]")]
     UnknownDeviceHost,
+    #[error("device `{device}` is not on host {host}: correct device in [target]")]
+    NoDevice { device: String, host: String },
     #[error("control in [target] requires host: set host in [target]")]
     UnknownControlHost,
     #[error("cannot find the program file of pgio in /proc/self/exe: mount /proc")]

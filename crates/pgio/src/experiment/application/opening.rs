@@ -80,9 +80,16 @@ pub(super) fn open(
     // A device to test is not the one that data and WAL must lie on.
     let device = target.device.as_deref().filter(|_| !tests_device);
     let device = device.map(|device| match &sources {
-        Some(sources) => sources.kernel_name(device),
-        None => device.to_owned(),
+        Some(sources) => {
+            let missing = || OpenError::NoDevice {
+                device: device.to_owned(),
+                host: host.clone().unwrap_or_default(),
+            };
+            sources.kernel_name(device).ok_or_else(missing)
+        }
+        None => Ok(device.to_owned()),
     });
+    let device = device.transpose()?;
     let control = target.control.as_ref();
     let control =
         control.map(|method| controller(method, host.as_deref(), &target.hosts, &mut admin));

@@ -31,7 +31,10 @@ pub(super) fn judge(sources: &TelemetrySources, device: Option<&str>) -> Vec<Che
     let unknown = sources.warnings().iter();
     checks
         .extend(unknown.map(|w| Check::warning(ID, format!("{}: {}", w.what, w.why), &w.try_this)));
-    checks.extend(device.map(|device| lies_on(found, &sources.kernel_name(device))));
+    checks
+        .extend(device.map(|device| {
+            lies_on(found, sources.kernel_name(device).as_deref().unwrap_or(device))
+        }));
     let data = found.iter().find(|s| s.role == "data" && s.is_located());
     checks.extend(
         sources.server_host().zip(data).and_then(|(host, data)| check_free_space(host, data)),
