@@ -10,11 +10,12 @@ use rustix::fs::Access;
 
 use super::exit::{Failure, Outcome, REFUSED, USAGE};
 use super::output::{self, Status};
+use super::progress::words::clock_text;
 use super::signals;
 use crate::experiment::state;
 use crate::host::Host;
 use crate::workload::device::place::{Consent, Kind};
-use crate::workload::device::rounds::Rounds;
+use crate::workload::device::rounds::{Rounds, Step};
 use crate::workload::device::{self, Bench, Place};
 use pgio_report::analysis::device as analysis;
 use pgio_report::report::{device as report, json, text};
@@ -100,9 +101,31 @@ pub(super) fn run(args: &Args) -> Outcome {
         benches,
     };
     let mut status = Status::new();
-    let record = rounds.record(&stop, &mut |doing| status.show(doing))?;
+    let all = rounds.rounds;
+    let mut noted = String::new();
+    let record = rounds.record(&stop, &mut |step| {
+        let (round, test) = step_text(step, all);
+        let left = step.left.map_or_else(String::new, |t| format!(", {} left", clock_text(t)));
+        if status.width().is_some() {
+            status.show(&format!("{round}{test}{left}"));
+        } else if noted != round {
+            // A line for each round.
+            output::note(&format!("{round}{left}"));
+            noted = round;
+        }
+    })?;
     drop(status);
     write_results(args, &record)
+}
+
+/// Returns `round 2 of 5`, and `: /srv, random reads`.
+fn step_text(step: &Step<'_>, rounds: u32) -> (String, String) {
+    match &step.test {
+        None => (format!("filling {}", step.place), String::new()),
+        Some((round, test)) => {
+            (format!("round {round} of {rounds}"), format!(": {}, {test}", step.place))
+        }
+    }
 }
 
 fn check(args: &Args) -> Outcome {

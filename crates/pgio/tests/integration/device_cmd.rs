@@ -78,6 +78,9 @@ fn two_directories_are_compared_and_nothing_remains() {
         ],
     )
     .expect(0, &["compared with", "effect [95 %]", "throughput, 1 MiB writes", "random reads"]);
+    let notes: Vec<&str> = result.err.lines().filter(|line| line.contains("round")).collect();
+    assert_eq!(notes.len(), 2, "{result}");
+    assert!(notes[0] == "pgio: round 1 of 2" && notes[1].ends_with(" left"), "{notes:?}");
     let words: Vec<&str> = result.out.split_whitespace().collect();
     assert!(words.join(" ").contains("2 rounds, direct I/O in 8 MiB, fio-"), "{result}");
     let stored: Value =

@@ -1,6 +1,8 @@
 //! Measures one or two places by all tests, round by round. Each round runs every test on each place, in an order
 //! drawn for each test, so that drift affects all places alike.
 
+use std::time::{Duration, Instant};
+
 use jiff::Timestamp;
 
 use super::{Bench, DeviceError, Extent, FioResult, Job, Place, Test};
@@ -22,12 +24,22 @@ pub struct Rounds {
     pub seed: u64,
 }
 
+/// What is being done.
+#[derive(Debug)]
+pub struct Step<'a> {
+    pub place: &'a str,
+    /// The test, and the number of its round; `None` while the region is written once.
+    pub test: Option<(u32, String)>,
+    /// Time that is left, if runs so far tell.
+    pub left: Option<Duration>,
+}
+
 impl Rounds {
     /// Runs all rounds. `progress` receives what is being done.
     pub fn record(
         mut self,
         stop: &Stop,
-        progress: &mut dyn FnMut(&str),
+        progress: &mut dyn FnMut(&Step<'_>),
     ) -> Result<DeviceRecord, DeviceError> {
         let mut record = DeviceRecord {
             fio: self.benches.first().map(|b| b.version.clone()).unwrap_or_default(),
@@ -41,19 +53,24 @@ impl Rounds {
         };
         for place in 0..self.places.len() {
             if self.fill[place] {
-                progress(&format!("filling {}", self.places[place].name));
+                progress(&Step { place: &self.places[place].name, test: None, left: None });
                 let extent = Extent::Bytes(self.region);
                 self.job(place, Test::FILL, extent, 0, stop)?;
             }
         }
         let mut order = SplitMix64::new(derive(self.seed, "order", 0));
+        let began = Instant::now();
+        let runs = self.rounds as usize * self.tests.len() * self.places.len();
         for round in 1..=self.rounds {
             for (test, extent) in self.tests.clone() {
                 let mut turn: Vec<usize> = (0..self.places.len()).collect();
                 order.shuffle(&mut turn);
                 for place in turn {
-                    let (name, rounds) = (&self.places[place].name, self.rounds);
-                    progress(&format!("round {round} of {rounds}: {name}, {}", test.name()));
+                    let done = record.runs.len();
+                    let left = (runs - done) as f64 / done as f64;
+                    let left = (done > 0).then(|| began.elapsed().mul_f64(left));
+                    let (name, test_of_round) = (&self.places[place].name, (round, test.name()));
+                    progress(&Step { place: name, test: Some(test_of_round), left });
                     let ran = self.job(place, test, extent, round, stop)?;
                     record.runs.push(stored_run(round, place, &test, &ran));
                 }
