@@ -96,7 +96,7 @@ _pgio() {
             return 0
             ;;
         pgio__subcmd__compare)
-            opts="-h --out --resume --blocks --max-blocks --matters --weave --drivers --image --dry-run --gate --plan --offline --live --live-token-file --help"
+            opts="-h --out --resume --blocks --max-blocks --matters --weave --drivers --image --dry-run --gate --plan --offline --order --live --live-token-file --help"
             if [[ ${cur} == -* || ${COMP_CWORD} -eq 2 ]] ; then
                 COMPREPLY=( $(compgen -W "${opts}" -- "${cur}") )
                 return 0

@@ -124,8 +124,9 @@ complete -c pgio -n "__fish_pgio_using_subcommand compare" -l live -d 'Serve the
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l live-token-file -d 'Read the token that browsers must send from this file instead of PGIO_LIVE_TOKEN; an address that is not loopback requires a token' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l dry-run -d 'With --drivers kubernetes:N: print the manifest and do nothing'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l gate -d 'Exit with 8 if a condition is worse by more than the margin, with 9 if that is undecided'
-complete -c pgio -n "__fish_pgio_using_subcommand compare" -l plan -d 'Print every trial and every change, run the checks of a real run, and change nothing'
+complete -c pgio -n "__fish_pgio_using_subcommand compare" -l plan -d 'Print what each condition changes and the time it takes, run the checks of a real run, and change nothing'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -l offline -d 'With --plan: check the files only; show current values where a server answers'
+complete -c pgio -n "__fish_pgio_using_subcommand compare" -l order -d 'With --plan: list every trial in its order'
 complete -c pgio -n "__fish_pgio_using_subcommand compare" -s h -l help -d 'Print help'
 complete -c pgio -n "__fish_pgio_using_subcommand plan" -l pilot -d 'Results of compare for the same experiment with four blocks or more, or of one of its workloads' -r -F
 complete -c pgio -n "__fish_pgio_using_subcommand plan" -l matters -d 'The margin: an effect smaller than this share does not matter; replaces `matters` of the file' -r

@@ -59,12 +59,15 @@ pub(super) struct Args {
     /// Exit with 8 if a condition is worse by more than the margin, with 9 if that is undecided
     #[arg(long)]
     gate: bool,
-    /// Print every trial and every change, run the checks of a real run, and change nothing
+    /// Print what each condition changes and the time it takes, run the checks of a real run, and change nothing
     #[arg(long)]
     plan: bool,
     /// With --plan: check the files only; show current values where a server answers
     #[arg(long, requires = "plan")]
     offline: bool,
+    /// With --plan: list every trial in its order
+    #[arg(long, requires = "plan")]
+    order: bool,
     #[command(flatten)]
     live: LiveArgs,
 }
@@ -97,7 +100,7 @@ pub(super) fn run(args: &Args) -> Outcome {
     let new_dir =
         || args.out.clone().unwrap_or_else(|| state::new_results_dir(&job.experiment.name));
     if args.plan {
-        return print_plan(&job, &new_dir(), args.offline);
+        return print_plan(&job, &new_dir(), args);
     }
     let stop = signals::stop_on_signals()?;
     let mut live = Live::open(&args.live, &job.experiment.name, &stop)?;
@@ -131,16 +134,16 @@ pub(super) fn run(args: &Args) -> Outcome {
     }
 }
 
-fn print_plan(job: &Job, out: &Path, offline: bool) -> Outcome {
+fn print_plan(job: &Job, out: &Path, args: &Args) -> Outcome {
     let mut display = Display::new(&job.experiment);
-    let unchecked_lines = if offline {
+    let unchecked_lines = if args.offline {
         vec!["Not checked because of --offline: servers, data sets, programs and hosts.".to_owned()]
     } else {
         let open = application::validate(job, out, &mut |event| display.show(&event))?;
         open.iter().map(plan::unchecked_text).collect()
     };
     let preview = application::preview(job)?;
-    output::print(&plan::text(job, &preview, out)?);
+    output::print(&plan::text(job, &preview, out, args.order)?);
     unchecked_lines.iter().for_each(|line| output::line(line));
     Ok(())
 }

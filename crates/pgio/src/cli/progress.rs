@@ -44,8 +44,10 @@ pub(super) fn size_text(e: &Experiment, workload: &WorkloadSpec) -> Option<Strin
         return None;
     }
     let size = e.size_of(workload);
+    let burn_in = size.trial.filter(|_| e.burns_in(workload)).unwrap_or_default();
     let lasts = size
         .total_duration(e.blocks)
+        .map(|time| time + burn_in)
         .map_or_else(String::new, |time| format!(", {} of warm-up and windows", seconds(time)));
     Some(format!(
         "{} cells ({} conditions, {} points){}, in {} blocks: {} trials{lasts}",

@@ -258,7 +258,7 @@ fn drivers_that_cannot_work_are_refused_before_anything_changes() {
     refused(&dir, &good, &planned, 4, "3 drivers are more than the workload has sessions (2)");
     let listed = "Drivers that generate the load: 2; engine local; ";
     dir.pgio(&["compare", "experiment.toml", "--drivers", "local:2", "--plan"])
-        .expect(0, &[listed, "block  1, trial 1"]);
+        .expect(0, &[listed, "each trial "]);
     // Neither of the two may be dropped silently.
     let both = ["--drivers", "kubernetes:2", "--image", "i", "--plan", "--dry-run"];
     dir.pgio(&[&["compare", "experiment.toml"], &both[..]].concat())

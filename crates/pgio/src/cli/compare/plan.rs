@@ -1,4 +1,4 @@
-//! `--plan`: prints every trial in order, its duration, and every change it makes.
+//! `--plan`: prints what each condition changes, the number of trials and the time that they take.
 //!
 //! `experiment::application` collects the facts; this file queries no server.
 
@@ -11,9 +11,11 @@ use crate::cli::exit::Failure;
 use crate::cli::progress::{few_blocks_text, seconds, size_text};
 use crate::config::command::{CommandSpec, Line};
 use crate::config::drivers::{DriverEngine, DriverSpec};
-use crate::config::experiment::{Checkpoint, Experiment, Reset, Target, Weave, WorkloadSpec};
+use crate::config::experiment::{
+    AA_SUFFIX, Checkpoint, Experiment, Reset, Target, Weave, WorkloadSpec,
+};
 use crate::config::resolve::Extent;
-use crate::experiment::application::estimate::{self, Estimate};
+use crate::experiment::application::estimate;
 use crate::experiment::application::{
     ConditionChange, Job, PlanNote, PlannedChange, Preview, Unchecked, WorkloadPreview, cells,
 };
@@ -23,7 +25,13 @@ use crate::host::LOCAL;
 use pgio_results::sweep::{Axis, AxisValue, Sweep, value_text};
 use pgio_results::units::exact_duration;
 
-pub(super) fn text(job: &Job, preview: &Preview<'_>, out: &Path) -> Result<String, Failure> {
+/// `order`: whether to list the trials in their order.
+pub(super) fn text(
+    job: &Job,
+    preview: &Preview<'_>,
+    out: &Path,
+    order: bool,
+) -> Result<String, Failure> {
     let e = &job.experiment;
     let mut text = format!(
         "Experiment {}: {} blocks, seed {}, baseline {}.\n",
@@ -40,7 +48,7 @@ pub(super) fn text(job: &Job, preview: &Preview<'_>, out: &Path) -> Result<Strin
         add(&mut text, &line);
     }
     for workload in &preview.workloads {
-        add_workload(&mut text, job, workload);
+        add_workload(&mut text, job, workload, order);
     }
     text.push('\n');
     for line in servers_and_output(job, out)? {
@@ -60,7 +68,7 @@ pub(super) fn unchecked_text(Unchecked { target, installed }: &Unchecked) -> Str
     )
 }
 
-fn add_workload(text: &mut String, job: &Job, preview: &WorkloadPreview<'_>) {
+fn add_workload(text: &mut String, job: &Job, preview: &WorkloadPreview<'_>, order: bool) {
     let e = &job.experiment;
     let (workload, cells) = (preview.spec, preview.cells.as_slice());
     let length = match e.window_of(workload) {
@@ -107,7 +115,9 @@ fn add_workload(text: &mut String, job: &Job, preview: &WorkloadPreview<'_>) {
         None => {
             let text =
                 |c: &ConditionChange| format!("{} changes {}", c.condition, change_text(&c.change));
-            preview.changes.iter().map(text).collect()
+            // The A/A twin changes what the baseline changes.
+            let is_twin = |c: &&ConditionChange| c.condition.ends_with(AA_SUFFIX);
+            preview.changes.iter().filter(|c| !is_twin(c)).map(text).collect()
         }
     };
     for line in changes.into_iter().chain(preview.sweep.iter().flat_map(axes_text)) {
@@ -121,24 +131,26 @@ fn add_workload(text: &mut String, job: &Job, preview: &WorkloadPreview<'_>) {
             &format!("  burn-in first, {each}: {title}, never counted (burn_in = false skips it)"),
         );
     }
-    for p in plan_as(job.order, cells.len(), e.blocks, job.seed) {
-        let title = &cells[p.cell].title;
-        add(text, &format!("  block {:2}, trial {}, {each}: {title}", p.block, p.position));
+    let per_block = u32::try_from(cells.len()).unwrap_or(u32::MAX);
+    let (blocks, trials) = (e.blocks, per_block.saturating_mul(e.blocks));
+    if order {
+        for p in plan_as(job.order, cells.len(), blocks, job.seed) {
+            let title = &cells[p.cell].title;
+            add(text, &format!("  block {:2}, trial {}, {each}: {title}", p.block, p.position));
+        }
+    } else {
+        add(
+            text,
+            &format!(
+                "  {blocks} blocks of {per_block} trials in random order, each trial {each} (--order lists them)"
+            ),
+        );
     }
-    let of_block: Option<Vec<Estimate>> =
-        cells.iter().map(|cell| estimate::estimate_trial(job, workload, cell)).collect();
-    let of_baseline = of_block.as_ref().and_then(|all| all.first().copied());
-    let of_block = of_block.map(|all| all.into_iter().fold(Estimate::default(), Estimate::plus));
-    let cells = u32::try_from(cells.len()).unwrap_or(u32::MAX);
-    let trials = cells.saturating_mul(e.blocks);
     let burn_in = u32::from(e.burns_in(workload));
     let and_burn_in = if burn_in > 0 { " and the burn-in" } else { "" };
-    let start = estimate::estimate_start(job, workload);
-    // Repeats count like whole blocks; the burn-in trial counts like one of the first cell.
-    let of = |trials: u32| {
-        let all = of_block?.times(trials / cells.max(1)).plus(start);
-        Some(if burn_in > 0 { all.plus(of_baseline?) } else { all })
-    };
+    // Repeats count like whole blocks.
+    let of =
+        |trials: u32| estimate::estimate_workload(job, workload, cells, trials / per_block.max(1));
     let total = |trials: u32| match trial.zip(of(trials)) {
         Some((trial, estimate)) => format!(
             "{trials} trials{and_burn_in}, {} of warm-up and windows, about {} in all",

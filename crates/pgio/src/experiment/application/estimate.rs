@@ -171,6 +171,21 @@ pub fn estimate_trial(job: &Job, spec: &WorkloadSpec, cell: &LiveCell) -> Option
     Some(estimate)
 }
 
+/// Estimates the time of a workload's start and of all its trials; the burn-in trial counts like one of the first cell.
+pub fn estimate_workload(
+    job: &Job,
+    workload: &WorkloadSpec,
+    cells: &[LiveCell],
+    blocks: u32,
+) -> Option<Estimate> {
+    let of_block = cells.iter().map(|cell| estimate_trial(job, workload, cell));
+    let of_block: Vec<Estimate> = of_block.collect::<Option<_>>()?;
+    let burns_in = job.experiment.burns_in(workload);
+    let burn_in = of_block.first().copied().filter(|_| burns_in).unwrap_or_default();
+    let of_block = of_block.into_iter().fold(Estimate::default(), Estimate::plus);
+    Some(of_block.times(blocks).plus(burn_in).plus(estimate_start(job, workload)))
+}
+
 /// Estimates the start: private clusters and the data sets loaded there.
 pub fn estimate_start(job: &Job, spec: &WorkloadSpec) -> Estimate {
     let mut estimate = Estimate::default();

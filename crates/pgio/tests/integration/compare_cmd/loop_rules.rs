@@ -150,7 +150,7 @@ fn a_plan_shows_durations_limits_and_changes() {
     let result = dir.pgio(&["compare", "e.toml", "--plan", "--out", "there"]).expect(
         0,
         &[
-            "block  1, trial 1, 10.0 s: ",
+            "6 blocks of 3 trials in random order, each trial 10.0 s",
             "18 trials, 3.0 min",
             "at most 36 trials, 6.0 min of warm-up and windows, about 6.6 min in all (blocks are added up to 12, until every interval is within ±5 %)",
             "at most 108 trials",

@@ -47,16 +47,10 @@ fn design_line(job: &Job, preview: &Preview<'_>, screening: &Screening) -> Strin
 }
 
 fn total_estimate(job: &Job, preview: &Preview<'_>) -> Option<Estimate> {
-    let mut total = Estimate::default();
-    for workload in &preview.workloads {
-        let cells = workload.cells.iter();
-        let of_block: Option<Vec<Estimate>> =
-            cells.map(|cell| estimate::estimate_trial(job, workload.spec, cell)).collect();
-        let of_block = of_block?.into_iter().fold(Estimate::default(), Estimate::plus);
-        let start = estimate::estimate_start(job, workload.spec);
-        total = total.plus(of_block.times(job.experiment.blocks)).plus(start);
-    }
-    Some(total)
+    let blocks = job.experiment.blocks;
+    let mut all = (preview.workloads.iter())
+        .map(|w| estimate::estimate_workload(job, w.spec, &w.cells, blocks));
+    all.try_fold(Estimate::default(), |total, of_one| Some(total.plus(of_one?)))
 }
 
 /// What the design can tell apart.
