@@ -186,13 +186,13 @@ fn the_recorded_seed_reproduces_the_order_of_trials() {
     assert_eq!((&manifest["baseline"], &manifest["aa"]), (&json!("b"), &Value::Null));
     let seeded = format!("{keys}\nseed = {}", manifest["seed"]);
     dir.write("again.toml", &experiment(&dsn, &seeded, "", &conditions));
-    let plan = dir.pgio(&["compare", "again.toml", "--plan"]).expect(0, &[]);
+    let plan = dir.pgio(&["compare", "again.toml", "--plan", "--order"]).expect(0, &[]);
     assert_eq!(planned(&plan.out), order(&dir.trials()));
     // There are some hundred orders, so another seed may draw the same; three others do not.
     let differs = |seed: u32| {
         let text = experiment(&dsn, &format!("{keys}\nseed = {seed}"), "", &conditions);
         dir.write("other.toml", &text);
-        let plan = dir.pgio(&["compare", "other.toml", "--plan"]).expect(0, &[]);
+        let plan = dir.pgio(&["compare", "other.toml", "--plan", "--order"]).expect(0, &[]);
         planned(&plan.out) != order(&dir.trials())
     };
     assert!((1..=3).any(differs));
@@ -204,7 +204,7 @@ fn a_plan_names_every_trial_and_touches_nothing() {
     let dsn = "host=/nonexistent port=1 dbname=nowhere password=geheim";
     let conditions = [("a", ""), ("b", "wal_writer_delay = \"1s\", autovacuum = false")];
     dir.write("e.toml", &experiment(dsn, "blocks = 3\nduration = \"10s\"", "", &conditions));
-    let result = dir.pgio(&["compare", "e.toml", "--plan", "--offline"]).expect(
+    let result = dir.pgio(&["compare", "e.toml", "--plan", "--offline", "--order"]).expect(
         0,
         &[
             "Not checked because of --offline",
