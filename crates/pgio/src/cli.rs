@@ -98,6 +98,7 @@ pub fn command() -> clap::Command {
 }
 
 pub fn main() -> ExitCode {
+    crate::host::exec::close_inherited_on_exec();
     let cli = match Cli::try_parse() {
         Ok(cli) => cli,
         Err(error) => {

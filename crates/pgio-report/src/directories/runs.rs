@@ -33,9 +33,12 @@ pub fn read_runs(dirs: &[PathBuf]) -> Result<Vec<Run>, StoreError> {
         runs
     };
     let runs = thread::scope(|scope| {
-        let workers: Vec<_> = (0..threads).map(|_| scope.spawn(work)).collect();
+        // Where no more threads may start, this one reads alone.
+        let start = |_| thread::Builder::new().spawn_scoped(scope, work).ok();
+        let workers: Vec<_> = (1..threads).map_while(start).collect();
+        let own = work();
         let joined = workers.into_iter().map(|w| w.join().expect("reading does not panic"));
-        joined.flatten().collect()
+        joined.flatten().chain(own).collect()
     });
     match first_failure.into_inner().expect("no thread panics with the lock") {
         Some(error) => Err(error),

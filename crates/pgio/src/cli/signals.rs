@@ -13,6 +13,7 @@ use signal_hook::iterator::Signals;
 
 use super::exit::{CONNECT, FAILED, Failure, REFUSED, TRIAL};
 use super::output;
+use crate::host::exec::in_thread;
 use crate::host::stop::Stop;
 use pgio_connect::interrupt;
 
@@ -34,7 +35,7 @@ pub fn stop_on_signals() -> Result<Stop, Failure> {
     let hangup = (!is_ignored(SIGHUP)).then_some(SIGHUP);
     let mut signals = Signals::new([SIGINT, SIGTERM].into_iter().chain(hangup))
         .map_err(|e| Failure::new(FAILED, e).context("cannot listen for signals"))?;
-    thread::spawn(move || {
+    let listen = move || {
         for _ in signals.forever() {
             let first = !flag.requested();
             flag.request();
@@ -45,13 +46,15 @@ pub fn stop_on_signals() -> Result<Stop, Failure> {
                 in_background(|| output::to_stderr(STOPPING));
             }
         }
-    });
+    };
+    in_thread("signals", listen)
+        .map_err(|e| Failure::new(FAILED, e).context("cannot listen for signals"))?;
     Ok(stop)
 }
 
 fn in_background(work: impl FnOnce() + Send + 'static) {
     // Without a thread, the signal still stops the work.
-    let _ = thread::Builder::new().name("stop".to_owned()).spawn(work);
+    let _ = in_thread("stop", work);
 }
 
 /// Whether this process was started with the signal ignored.

@@ -177,9 +177,10 @@ fn load_parts(
     let mut failure = None;
     thread::scope(|scope| {
         let (send, receive) = mpsc::channel();
-        for _ in 0..streams {
-            let (send, queue) = (send.clone(), &queue);
-            scope.spawn(move || {
+        for number in 0..streams {
+            let (sender, queue) = (send.clone(), &queue);
+            let load = move || {
+                let send = sender;
                 if let Err(error) = run_stream(connect, shared, queue, &send) {
                     // The other streams stop too; complete tables stay.
                     if matches!(error, StreamError::Failed(_)) {
@@ -187,7 +188,15 @@ fn load_parts(
                     }
                     let _ = send.send(Err(error));
                 }
-            });
+            };
+            if let Err(error) = thread::Builder::new().spawn_scoped(scope, load) {
+                // Those that run share the work.
+                if number == 0 {
+                    let error = DatasetError::Connect(error.into());
+                    let _ = send.send(Err(StreamError::Failed(error)));
+                }
+                break;
+            }
         }
         drop(send);
         let mut waking = true;

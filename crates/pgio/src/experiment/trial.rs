@@ -117,6 +117,12 @@ pub fn run(
     TrialResult { trial, series, output, error }
 }
 
+/// The record of a trial that could not begin.
+fn not_begun(request: &Request<'_>, error: EngineError) -> TrialResult {
+    let trial = Trial { outcome: outcome_of(Some(&error)), ..new_record(request) };
+    TrialResult { trial, series: None, program_output: None, error: Some(error) }
+}
+
 /// Returns the record of a trial that begins.
 fn new_record(request: &Request<'_>) -> Trial {
     let mut trial = Trial {

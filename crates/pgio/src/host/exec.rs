@@ -7,7 +7,9 @@
 //! Programs receive their arguments unchanged, locally and over ssh.
 //! Next: [`super::machine`]; `pg::private` starts its servers with this module.
 
-use std::io::{self, Read, Write};
+use std::fs::{self, File};
+use std::io::{self, IsTerminal, Read, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{self, Child, Command, ExitStatus, Stdio};
@@ -15,8 +17,11 @@ use std::sync::mpsc::{self, Receiver};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use rustix::fd::BorrowedFd;
+use rustix::fs::OFlags;
+use rustix::io::{FdFlags, fcntl_setfd};
 use rustix::process::{
-    Pid, Signal, getpid, getppid, kill_process_group, set_parent_process_death_signal,
+    Pid, Signal, getpid, getppid, kill_process_group, set_parent_process_death_signal, setsid,
 };
 
 pub use super::command::{CommandLine, Ids};
@@ -97,37 +102,36 @@ pub struct Local;
 
 impl Exec for Local {
     fn output(&self, command: &CommandLine) -> Result<Output, ExecError> {
-        run_to_end(command, false)
+        run_to_end(command, None)
     }
 }
 
-/// This machine, each command in a process group of its own, which a Ctrl-C on the terminal does not reach.
-#[derive(Debug, Clone, Copy, Default)]
-pub struct LocalGroup;
+/// This machine; a command gets the signal when the thread that runs it ends, even by kill -9.
+#[derive(Debug, Clone, Copy)]
+pub struct Tied(pub Signal);
 
-impl Exec for LocalGroup {
+impl Exec for Tied {
     fn output(&self, command: &CommandLine) -> Result<Output, ExecError> {
-        run_to_end(command, true)
+        run_to_end(command, Some(self.0))
     }
 }
 
-pub(super) fn run_to_end(command: &CommandLine, own_group: bool) -> Result<Output, ExecError> {
+pub(super) fn run_to_end(
+    command: &CommandLine,
+    parent_death_signal: Option<Signal>,
+) -> Result<Output, ExecError> {
     let options = SpawnOptions {
         stdin: if command.input_text().is_some() { Stdio::piped() } else { Stdio::null() },
         stdout: Stdio::piped(),
         stderr: Stdio::piped(),
-        own_group,
-        parent_death_signal: None,
+        parent_death_signal,
     };
     let mut child = spawn(command, options)?;
-    if let (Some(mut stdin), Some(text)) = (child.stdin.take(), command.input_text()) {
-        let text = text.to_owned();
-        // A command that does not read all of it reports its own error.
-        thread::spawn(move || stdin.write_all(text.as_bytes()));
-    }
-    let ended = match command.limit() {
-        None => child.wait_with_output().map(Some),
-        Some(limit) => wait_within(child, limit, own_group),
+    let written = command.input_text().map_or(Ok(()), |text| write_input(&mut child, text));
+    let ended = match (written, command.limit()) {
+        (Err(error), _) => end(child).and(Err(error)),
+        (Ok(()), None) => child.wait_with_output().map(Some),
+        (Ok(()), Some(limit)) => wait_within(child, limit),
     };
     let failed = |source| ExecError::Start { command: command.to_string(), source };
     let Some(output) = ended.map_err(failed)? else {
@@ -141,32 +145,37 @@ pub(super) fn run_to_end(command: &CommandLine, own_group: bool) -> Result<Outpu
     })
 }
 
-/// Waits for the process until the limit; on timeout, kills it, and its process group if it has its own,
-/// and returns `None`.
-fn wait_within(
-    mut child: Child,
-    limit: Duration,
-    own_group: bool,
-) -> io::Result<Option<process::Output>> {
+fn write_input(child: &mut Child, text: &str) -> io::Result<()> {
+    let Some(mut stdin) = child.stdin.take() else { return Ok(()) };
+    let text = text.to_owned();
+    // A command that does not read all of it reports its own error.
+    in_thread("input", move || drop(stdin.write_all(text.as_bytes())))
+}
+
+/// Waits for the process until the limit; on timeout, kills its process group and returns `None`.
+fn wait_within(mut child: Child, limit: Duration) -> io::Result<Option<process::Output>> {
     let deadline = Instant::now() + limit;
-    let stdout = child.stdout.take().map(collect);
-    let stderr = child.stderr.take().map(collect);
-    let read = |from: Option<Receiver<Vec<u8>>>| {
-        let left = deadline.saturating_duration_since(Instant::now());
-        from.and_then(|receiver| receiver.recv_timeout(left).ok())
+    let streams = (child.stdout.take().map(collect), child.stderr.take().map(collect));
+    let (Some(Ok(stdout)), Some(Ok(stderr))) = streams else {
+        end(child)?;
+        return Err(io::Error::other("cannot start a thread to read its output"));
+    };
+    let read = |from: Receiver<Vec<u8>>| {
+        from.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok()
     };
     if let (Some(stdout), Some(stderr)) = (read(stdout), read(stderr))
         && let Some(status) = wait_until(&mut child, deadline)?
     {
         return Ok(Some(process::Output { status, stdout, stderr }));
     }
-    if own_group {
-        // Child processes would continue otherwise.
-        let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
-    }
+    end(child).map(|()| None)
+}
+
+/// Kills the process with its process group: child processes would continue otherwise.
+fn end(mut child: Child) -> io::Result<()> {
+    let _ = kill_process_group(Pid::from_child(&child), Signal::KILL);
     child.kill()?;
-    child.wait()?;
-    Ok(None)
+    child.wait().map(drop)
 }
 
 /// Waits for the process; returns `None` if it still runs at the deadline.
@@ -180,15 +189,20 @@ pub(super) fn wait_until(child: &mut Child, deadline: Instant) -> io::Result<Opt
     }
 }
 
-fn collect(mut from: impl Read + Send + 'static) -> Receiver<Vec<u8>> {
+fn collect(mut from: impl Read + Send + 'static) -> io::Result<Receiver<Vec<u8>>> {
     let (sender, receiver) = mpsc::channel();
-    thread::spawn(move || {
+    in_thread("output", move || {
         let mut bytes = Vec::new();
         // Output read before an error is still useful.
         let _ = from.read_to_end(&mut bytes);
         let _ = sender.send(bytes);
-    });
-    receiver
+    })?;
+    Ok(receiver)
+}
+
+/// Unlike `thread::spawn`, reports a limit of processes (RLIMIT_NPROC) as an error.
+pub fn in_thread(name: &str, work: impl FnOnce() + Send + 'static) -> io::Result<()> {
+    thread::Builder::new().name(name.to_owned()).spawn(work).map(drop)
 }
 
 /// Options of a background process.
@@ -197,23 +211,20 @@ pub struct SpawnOptions {
     pub stdin: Stdio,
     pub stdout: Stdio,
     pub stderr: Stdio,
-    /// Whether to create a process group, which a Ctrl-C on the terminal does not reach.
-    pub own_group: bool,
     /// Signal that the kernel sends when the THREAD that called [`spawn`] ends.
     /// Call `spawn` from the main thread, or from one that outlives the child.
     pub parent_death_signal: Option<Signal>,
 }
 
 /// Starts a local process and returns immediately; the caller waits for it.
+///
+/// It has a session of its own without a terminal. It may be a program of another user, who could push keystrokes
+/// into a terminal that controls its session (TIOCSTI), and a Ctrl-C there must not interrupt a mount or the start
+/// of a server.
 pub fn spawn(command: &CommandLine, options: SpawnOptions) -> Result<Child, ExecError> {
     let mut process = command.to_command();
     process.stdin(options.stdin).stdout(options.stdout).stderr(options.stderr);
-    if options.own_group {
-        process.process_group(0);
-    }
-    if let Some(signal) = options.parent_death_signal {
-        arm_parent_death_signal(&mut process, signal);
-    }
+    prepare(&mut process, options.parent_death_signal);
     start(&mut process).map_err(|source| ExecError::Start { command: command.to_string(), source })
 }
 
@@ -239,20 +250,44 @@ pub fn replace_self(command: &CommandLine) -> ExecError {
     ExecError::Start { command: command.to_string(), source }
 }
 
-/// Sets the parent death signal between setuid and exec, because setuid resets it.
+/// Creates the session, and sets the parent death signal, between setuid, which would reset that, and exec.
 #[allow(unsafe_code)]
-fn arm_parent_death_signal(process: &mut Command, signal: Signal) {
+fn prepare(process: &mut Command, parent_death_signal: Option<Signal>) {
     let parent = getpid();
-    let arm = move || {
+    let prepare = move || {
+        setsid()?;
+        let Some(signal) = parent_death_signal else { return Ok(()) };
         set_parent_process_death_signal(Some(signal))?;
         // If the parent died before the line above, no signal will arrive.
         if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
     };
     // SAFETY: the closure runs in the child of a fork, where only async-signal-safe
-    // calls are allowed: it makes two plain system calls and allocates nothing.
+    // calls are allowed: it makes plain system calls and allocates nothing.
     unsafe {
-        process.pre_exec(arm);
+        process.pre_exec(prepare);
     }
+}
+
+/// Keeps descriptors that this process was started with from what it starts. Call it before the first thread.
+#[allow(unsafe_code)]
+pub fn close_inherited_on_exec() {
+    let names = fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let all = names.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    for descriptor in all.filter(|fd| *fd > 2).collect::<Vec<i32>>() {
+        // SAFETY: the descriptor is borrowed for one call. The one of the listing is closed by now, and that call fails.
+        let _ = fcntl_setfd(unsafe { BorrowedFd::borrow_raw(descriptor) }, FdFlags::CLOEXEC);
+    }
+}
+
+/// The stderr of this process for a child. A terminal is opened again for writing only: from the inherited
+/// descriptor, a program of another user could read what is typed there.
+pub fn own_stderr() -> Stdio {
+    if !io::stderr().is_terminal() {
+        return Stdio::inherit();
+    }
+    let flags = OFlags::NOCTTY.bits().cast_signed();
+    let terminal = File::options().write(true).custom_flags(flags).open("/proc/self/fd/2");
+    terminal.map_or_else(|_| Stdio::inherit(), Stdio::from)
 }
 
 #[cfg(test)]
@@ -301,6 +336,12 @@ mod tests {
         // A grandchild that outlives the killed shell keeps the pipe open.
         let held = CommandLine::new("sh").args(["-c", "sleep 2 & wait"]);
         assert!(Local.output(&held.timeout(Duration::from_millis(20))).is_err());
+    }
+
+    #[test]
+    fn a_command_has_a_session_of_its_own_without_a_terminal() {
+        let own = "read -r pid name state parent group session tty rest </proc/self/stat; echo $((pid == session)) $tty";
+        assert_eq!(Local.run(&CommandLine::new("sh").args(["-c", own])).unwrap(), "1 0\n");
     }
 
     #[test]

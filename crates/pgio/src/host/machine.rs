@@ -137,16 +137,14 @@ impl Exec for Host {
             // keeps its locale.
             let localized =
                 (!command.has_own_session()).then(|| command.clone().env("LC_ALL", "C"));
-            // Own process group: a Ctrl-C must not interrupt a mount or a server start.
-            return run_to_end(localized.as_ref().unwrap_or(command), true).map_err(|error| {
-                match error {
-                    ExecError::Start { source, .. }
-                        if source.kind() == std::io::ErrorKind::NotFound =>
-                    {
-                        self.missing(command)
-                    }
-                    other => other,
+            let output = run_to_end(localized.as_ref().unwrap_or(command), None);
+            return output.map_err(|error| match error {
+                ExecError::Start { source, .. }
+                    if source.kind() == std::io::ErrorKind::NotFound =>
+                {
+                    self.missing(command)
                 }
+                other => other,
             });
         };
         let output = link.output(command)?;

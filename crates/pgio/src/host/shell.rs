@@ -11,11 +11,10 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Read, Seek, Write};
 use std::process::{Child, ChildStdin, ChildStdout, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
-use std::thread;
 use std::time::{Duration, Instant};
 
 use super::error::{HostError, last_line};
-use super::exec::{CommandLine, ExecError, SpawnOptions, spawn, wait_until};
+use super::exec::{CommandLine, ExecError, SpawnOptions, in_thread, spawn, wait_until};
 
 /// Marks the end of an answer; followed by its number.
 const END: &str = "--pgio-end-of-answer-- ";
@@ -79,15 +78,13 @@ impl Shell {
             stdin: Stdio::piped(),
             stdout: Stdio::piped(),
             stderr: stderr.try_clone().map_err(failed)?.into(),
-            // pgio handles Ctrl-C; the shell ends with pgio in any case.
-            own_group: true,
             parent_death_signal: None,
         };
         let mut child = spawn(line, options)?;
         let questions = child.stdin.take();
         let stdout = child.stdout.take().expect("stdout was piped just above");
         let (sender, answers) = mpsc::channel();
-        thread::spawn(move || forward(stdout, &sender));
+        let forwards = in_thread("answers", move || forward(stdout, &sender));
         let mut shell = Shell {
             host: host.to_owned(),
             child,
@@ -97,6 +94,7 @@ impl Shell {
             asked: 0,
             greeting: String::new(),
         };
+        forwards.map_err(failed)?;
         match shell.answer(Instant::now(), START_TIMEOUT) {
             Ok(answer) => shell.greeting = answer.text,
             Err(ExecError::Host(HostError::Lost { .. })) => {

@@ -95,7 +95,7 @@ impl Link {
 
     pub(super) fn output(&self, command: &CommandLine) -> Result<Output, ExecError> {
         if command.has_own_session() {
-            return run_to_end(&self.wrap(&command.through_input()?)?, true);
+            return run_to_end(&self.wrap(&command.through_input()?)?, None);
         }
         // The runner's own stdin carries its commands.
         if command.input_text().is_some() {
@@ -120,7 +120,7 @@ impl Link {
 
     /// Runs a command in a separate session, with the same locale as the runner.
     fn output_separately(&self, command: &CommandLine) -> Result<Output, ExecError> {
-        run_to_end(&self.wrap(&command.clone().env("LC_ALL", "C"))?, true)
+        run_to_end(&self.wrap(&command.clone().env("LC_ALL", "C"))?, None)
     }
 
     fn open_runner(&self) -> Result<Runner, ExecError> {

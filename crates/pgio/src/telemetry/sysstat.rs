@@ -65,7 +65,6 @@ impl Monitors {
                 stderr: out.try_clone().map_err(cannot)?.into(),
                 stdout: out.into(),
                 // On Ctrl-C they would print averages while the run is still ending.
-                own_group: true,
                 parent_death_signal: Some(Signal::KILL),
             };
             match spawn(&CommandLine::new(program).args(args), options) {

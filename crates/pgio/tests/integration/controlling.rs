@@ -40,10 +40,14 @@ impl Managed {
     }
 
     pub(crate) fn start_in(base: &str, options: &str) -> Managed {
-        timing::begin();
         let bin = find(Some(VersionRequest::major(INSTALLED))).unwrap().directory;
+        Managed::start_with(base, &bin, options)
+    }
+
+    pub(crate) fn start_with(base: &str, bin: &Path, options: &str) -> Managed {
+        timing::begin();
         let directory = tempfile::Builder::new().prefix("pgio-test-").tempdir_in(base).unwrap();
-        let server = Managed { directory, bin };
+        let server = Managed { directory, bin: bin.to_owned() };
         server.own(server.path());
         let data = server.data();
         let data = data.to_str().unwrap();
@@ -155,7 +159,7 @@ impl Drop for Managed {
 
 /// A condition could not be put in force.
 const REFUSED: i32 = 4;
-const QUICK: &str = "blocks = 2\nduration = \"100ms\"\naa = false";
+pub(crate) const QUICK: &str = "blocks = 2\nduration = \"100ms\"\naa = false";
 
 #[test]
 fn a_users_server_is_restarted_for_a_setting_and_restored() {

@@ -49,6 +49,7 @@ mod parallel;
 mod planning_pilot;
 mod polling;
 mod private_cluster;
+mod processes;
 mod published;
 mod recipes;
 mod redact;

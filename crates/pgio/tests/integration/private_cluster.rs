@@ -12,7 +12,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 
 use pgio::pg::private::{Error, Origin, PrivateCluster, Spec, VersionRequest, reap};
-use rustix::process::{Pid, Signal, geteuid, getpgid, kill_process, kill_process_group};
+use rustix::process::{Pid, Signal, geteuid, getsid, kill_process, kill_process_group};
 use tempfile::TempDir;
 
 use crate::fixture::{
@@ -276,10 +276,10 @@ fn an_owner_that_is_killed_leaves_no_trace() {
         let processes = processes(&owner.cluster);
         let cluster = owner.cluster.clone();
         // Ctrl-C must leave the servers to an owner that still has something to undo there.
-        let owners_group = Pid::from_child(&owner.child);
+        let owners_session = getsid(Some(Pid::from_child(&owner.child))).unwrap();
         // A worker of the server's may have ended since it was listed.
-        let in_owners_group = |pid| getpgid(Pid::from_raw(pid)).is_ok_and(|g| g == owners_group);
-        assert!(!processes.all.iter().any(|pid| in_owners_group(*pid)));
+        let is_owners = |pid| getsid(Pid::from_raw(pid)).is_ok_and(|s| s == owners_session);
+        assert!(!processes.all.iter().any(|pid| is_owners(*pid)));
         owner.signal(signal);
         wait_until_gone(&processes.all);
         assert!(!cluster.exists(), "removed before the supervisor ended");

@@ -6,9 +6,11 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use rustix::process::Signal;
+
 use crate::config::ConfigError;
 use crate::config::inventory::expand::expand;
-use crate::host::exec::{CommandLine, Exec, Local};
+use crate::host::exec::{CommandLine, Exec, Tied};
 use crate::pg::words;
 
 /// A command that asks a cluster's controller may wait for it.
@@ -24,9 +26,12 @@ pub fn with_nodes(text: String, file: &str) -> Result<String, ConfigError> {
     Ok(expand(&text, file, &mut run)?.unwrap_or(text))
 }
 
+/// Ends a command with all that it started when pgio ends, by Ctrl-C or kill -9.
+const ENDED_WITH_PGIO: &str = "trap 'kill -KILL 0' TERM; sh -c \"$1\" & wait $!";
+
 fn printed_by(command: &str) -> Result<String, String> {
-    let line = CommandLine::new("sh").arg("-c").arg(command).timeout(LIMIT);
-    let output = Local.output(&line).map_err(|error| match error.without_words() {
+    let line = CommandLine::new("sh").args(["-c", ENDED_WITH_PGIO, "sh", command]).timeout(LIMIT);
+    let output = Tied(Signal::TERM).output(&line).map_err(|error| match error.without_words() {
         Some(why) => format!("the command {why}"),
         None => words::sentence(&error),
     })?;

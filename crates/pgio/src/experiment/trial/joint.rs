@@ -19,7 +19,7 @@ use crate::host::stop::Stop;
 use crate::rng::derive;
 use crate::telemetry::{Recorder, TelemetrySources};
 use crate::treatment::InForce;
-use crate::workload::Progress;
+use crate::workload::{EngineError, Progress};
 
 /// The servers of one trial; all run the same workload.
 #[derive(Debug)]
@@ -57,15 +57,18 @@ pub fn run(
         let threads: Vec<_> = each
             .map(|(((_, request), own), admin)| {
                 let messages = sender.clone();
-                scope.spawn(move || {
-                    let mut end = EndNotice { messages, complete: false };
+                // Dropped with the work if no thread may start.
+                let notice = EndNotice { messages, complete: false };
+                let work = move || {
+                    let mut end = notice;
                     let measured = super::run(request, own, admin, &mut |progress| {
                         request.member.iter().for_each(|member| member.progress(progress));
                     });
                     // A trial that lost a driver has an outcome, but no window that others could share.
                     end.complete = measured.error.is_none();
                     measured
-                })
+                };
+                (request, thread::Builder::new().spawn_scoped(scope, work))
             })
             .collect();
         coordinate(&messages, answers, joint.stop, &mut |meeting| match meeting {
@@ -74,8 +77,13 @@ pub fn run(
             RendezvousEvent::Closed(at) => hosts.iter_mut().for_each(|hosts| hosts.closed(at)),
             RendezvousEvent::Progress(progress) => observe(progress),
         });
-        let joined = threads.into_iter().map(thread::ScopedJoinHandle::join);
-        joined.map(|ended| ended.unwrap_or_else(|panic| resume_unwind(panic))).collect()
+        let joined = threads.into_iter().map(|(request, thread)| match thread {
+            Ok(thread) => thread.join().unwrap_or_else(|panic| resume_unwind(panic)),
+            Err(source) => {
+                super::not_begun(request, EngineError::Thread { purpose: "a server", source })
+            }
+        });
+        joined.collect()
     });
     let parts = requests.iter().zip(measured);
     let parts = parts.map(|((name, request), measured)| Part { name, request, measured });

@@ -83,9 +83,14 @@ pub(super) fn prepare_and_read_host<T>(
 ) -> Result<(T, HostFacts), EngineError> {
     let sources = request.sources;
     thread::scope(|scope| {
-        let reading = scope.spawn(|| environment::read_host(sources, Standbys::Read));
+        let read = || environment::read_host(sources, Standbys::Read);
+        let reading = thread::Builder::new().spawn_scoped(scope, read);
         let prepared = prepare();
-        let facts = reading.join().unwrap_or_else(|panic| panic::resume_unwind(panic));
+        let facts = match reading {
+            Ok(reading) => reading.join().unwrap_or_else(|panic| panic::resume_unwind(panic)),
+            // No more threads may start.
+            Err(_) => read(),
+        };
         Ok((prepared?, facts))
     })
 }

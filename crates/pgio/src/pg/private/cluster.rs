@@ -26,7 +26,7 @@ use super::reap::reap;
 use super::task::{Layout, Member, STANDBY, Setting, Task};
 use super::{Binaries, Error, ServerVersion, VersionRequest, at};
 use crate::config::experiment::StandbyTarget;
-use crate::host::exec::{CommandLine, SpawnOptions, spawn};
+use crate::host::exec::{CommandLine, SpawnOptions, own_stderr, spawn};
 use crate::host::stop::Stop;
 
 const DATABASE: &str = "pgio";
@@ -335,8 +335,7 @@ impl Supervisor {
         let ties = SpawnOptions {
             stdin: Stdio::piped(),
             stdout: Stdio::piped(),
-            stderr: Stdio::inherit(),
-            own_group: true,
+            stderr: own_stderr(),
             // The supervisor must outlive the owner to clean up.
             parent_death_signal: None,
         };

@@ -149,7 +149,6 @@ mod tests {
             stdin: Stdio::null(),
             stdout: Stdio::null(),
             stderr: Stdio::null(),
-            own_group: false,
             parent_death_signal: None,
         };
         spawn(&CommandLine::new(program).arg("600").directory(directory), ties).unwrap()

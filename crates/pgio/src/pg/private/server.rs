@@ -17,8 +17,10 @@ use super::directory::{ClusterDirectory, WAL};
 use super::task::{Layout, Member, Setting};
 use super::{Error, at};
 use crate::config::experiment::StandbyTarget;
-use crate::host::exec::{CommandLine, Exec, Ids, Local, SpawnOptions, spawn};
+use crate::host::exec::{CommandLine, Exec, Ids, SpawnOptions, Tied, spawn};
 
+/// Nothing may go on writing when the supervisor is killed: the directory is removed then.
+const TIED: Tied = Tied(Signal::KILL);
 const POLL: Duration = Duration::from_millis(10);
 const START_TIMEOUT: Duration = Duration::from_secs(60);
 /// A shutdown during a measurement may have to write gigabytes.
@@ -65,7 +67,7 @@ impl Programs<'_> {
         if let Some(wal) = wal {
             initdb = initdb.arg("--waldir").arg(wal);
         }
-        Local.run(&initdb.args(options))?;
+        TIED.run(&initdb.args(options))?;
         Ok(())
     }
 
@@ -80,14 +82,14 @@ impl Programs<'_> {
         directory.make(&standby.name).map_err(at(&data))?;
         // Run as the server's user, so that a link planted in its files gains nothing.
         let copy = |from: &Path, to: &Path| {
-            Local.run(&self.command("cp").arg("-a").arg(from.join(".")).arg(to)).map(drop)
+            TIED.run(&self.command("cp").arg("-a").arg(from.join(".")).arg(to)).map(drop)
         };
         copy(&primary, &data)?;
         if wal_is_apart {
             // The copied link leads to the primary's WAL.
             let own = data.join("pg_wal");
-            Local.run(&self.command("rm").arg(&own))?;
-            Local.run(&self.command("mkdir").args(["-m", "700"]).arg(&own))?;
+            TIED.run(&self.command("rm").arg(&own))?;
+            TIED.run(&self.command("mkdir").args(["-m", "700"]).arg(&own))?;
             copy(&primary.join("pg_wal"), &own)?;
         }
         let signal = "standby.signal";
@@ -104,7 +106,6 @@ impl Programs<'_> {
             stdin: Stdio::null(),
             stdout: log.into(),
             stderr: stderr.into(),
-            own_group: false,
             parent_death_signal: Some(Signal::INT),
         };
         Ok(spawn(&postgres.arg("-D").arg(member.data()), options)?)

@@ -1,8 +1,8 @@
 //! The process between a private cluster's owner and its servers: `pgio supervise`.
 //!
 //! It creates the cluster and executes the owner's commands. When its stdin closes, or on SIGTERM,
-//! SIGINT or SIGHUP, it stops the servers and removes their directory. The owner starts it in a
-//! separate process group, so that Ctrl-C reaches only the owner. `protocol` defines the messages;
+//! SIGINT or SIGHUP, it stops the servers and removes their directory. A Ctrl-C
+//! reaches only the owner. `protocol` defines the messages;
 //! the argument is a [`Task`] as JSON.
 //!
 //! Only the main thread starts servers; the other threads only listen.
@@ -26,7 +26,7 @@ use super::protocol::{Answer, Command, write_answer};
 use super::server::{self, Programs};
 use super::task::{Layout, Member, PRIMARY, Task};
 use super::{Error, at};
-use crate::host::exec::Ids;
+use crate::host::exec::{Ids, in_thread};
 
 /// Runs until the owner has ended. The first line of stdin is the task. Returns the exit status: 0, 1 if the
 /// cluster could not be created or removed, 2 for an invalid task.
@@ -96,18 +96,18 @@ impl Owner {
         let has_ended = Arc::new(AtomicBool::new(false));
         let mut signals = Signals::new([SIGTERM, SIGINT, SIGHUP])?;
         let (by_signal, flag) = (sender.clone(), has_ended.clone());
-        thread::spawn(move || {
+        in_thread("signals", move || {
             signals.forever().next();
             send_end(&by_signal, &flag);
-        });
+        })?;
         let flag = has_ended.clone();
-        thread::spawn(move || {
+        in_thread("commands", move || {
             for line in io::stdin().lock().lines().map_while(Result::ok) {
                 // The receiver is dropped only when the main thread ends.
                 let _ = sender.send(Some(line));
             }
             send_end(&sender, &flag);
-        });
+        })?;
         Ok(Self { lines, has_ended })
     }
 

@@ -17,6 +17,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 use std::{fs, thread};
 
+use crate::host::exec::in_thread;
 use crate::rng::SplitMix64;
 
 const CHUNK: usize = 64 << 10;
@@ -81,17 +82,17 @@ impl Relay {
         let ours = listener.try_clone()?;
         let shared = Arc::new(Shared::default());
         let (to, of_thread) = (to.to_owned(), Arc::clone(&shared));
-        thread::spawn(move || {
+        in_thread("relay", move || {
             for client in listener.incoming() {
                 if of_thread.ended.load(Ordering::SeqCst) {
                     return;
                 }
                 // If the server does not answer now, the client reconnects.
                 if let (Ok(client), Ok(server)) = (client, UnixStream::connect(&to)) {
-                    let _ = connect_streams(client, server, impairment, &of_thread);
+                    let _ = connect_streams(&client, &server, impairment, &of_thread);
                 }
             }
-        });
+        })?;
         Ok(Relay { socket: socket.to_owned(), listener: ours, shared })
     }
 
@@ -115,8 +116,8 @@ impl Drop for Relay {
 }
 
 fn connect_streams(
-    a: UnixStream,
-    b: UnixStream,
+    a: &UnixStream,
+    b: &UnixStream,
     impairment: Impairment,
     shared: &Arc<Shared>,
 ) -> io::Result<()> {
@@ -127,9 +128,14 @@ fn connect_streams(
     }
     streams.extend([a.try_clone()?, b.try_clone()?]);
     drop(streams);
-    forward(a.try_clone()?, b.try_clone()?, impairment, SplitMix64::new(1), shared);
-    forward(b, a, impairment, SplitMix64::new(2), shared);
-    Ok(())
+    let forwards = || {
+        forward(a.try_clone()?, b.try_clone()?, impairment, SplitMix64::new(1), shared)?;
+        forward(b.try_clone()?, a.try_clone()?, impairment, SplitMix64::new(2), shared)
+    };
+    // A client of half a connection would wait forever.
+    forwards().inspect_err(|_| {
+        let _ = (a.shutdown(Shutdown::Both), b.shutdown(Shutdown::Both));
+    })
 }
 
 fn forward(
@@ -138,10 +144,10 @@ fn forward(
     impairment: Impairment,
     mut rng: SplitMix64,
     shared: &Arc<Shared>,
-) {
+) -> io::Result<()> {
     let queue = Arc::new(Queue::new(impairment.capacity()));
     let (of_reader, shared) = (Arc::clone(&queue), Arc::clone(shared));
-    thread::spawn(move || {
+    in_thread("relay", move || {
         let mut chunk = vec![0; CHUNK];
         let mut free_at = Instant::now();
         while let Ok(n @ 1..) = from.read(&mut chunk) {
@@ -152,8 +158,8 @@ fn forward(
             }
         }
         of_reader.close();
-    });
-    thread::spawn(move || {
+    })?;
+    in_thread("relay", move || {
         while let Some((due, bytes)) = queue.pop() {
             thread::sleep(due.saturating_duration_since(Instant::now()));
             if to.write_all(&bytes).is_err() {
@@ -162,7 +168,7 @@ fn forward(
         }
         queue.close();
         let _ = to.shutdown(Shutdown::Write);
-    });
+    })
 }
 
 /// The chunks that are under way.

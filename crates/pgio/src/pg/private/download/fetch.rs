@@ -60,8 +60,15 @@ pub(super) fn into_cache(
     let archive = match archive(build, pinned, repository, &mut part, observer) {
         Ok(archive) => archive,
         Err(error) => {
-            let wrong = matches!(error, DownloadError::WrongHash { .. });
-            if wrong || part.file.metadata().is_ok_and(|part| part.len() == 0) {
+            // Nothing can be made of these bytes.
+            let useless = match &error {
+                DownloadError::WrongHash { .. } => true,
+                DownloadError::Transfer { source, .. } => {
+                    matches!(source, HttpError::TooLarge { .. })
+                }
+                _ => false,
+            };
+            if useless || part.file.metadata().is_ok_and(|part| part.len() == 0) {
                 own.remove_file(&name)?;
             }
             return Err(error);

@@ -1,6 +1,7 @@
 //! Tests of fetching a build into the cache, from a local server.
 
 use std::env;
+use std::error::Error as _;
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::PathBuf;
@@ -168,5 +169,14 @@ fn a_refused_download_leaves_nothing_behind() {
     let (cache, repository) = (Cache::new(), TestServer::start(SAMPLE, &[Reply::Status(404)]));
     let refused = cache.fetch(&repository).0.unwrap_err();
     assert!(matches!(refused, DownloadError::Transfer { .. }), "{refused:?}");
+    assert!(cache.names().is_empty(), "{:?}", cache.names());
+}
+
+#[test]
+fn a_download_without_an_end_leaves_nothing_behind() {
+    let (cache, repository) = (Cache::new(), TestServer::start(SAMPLE, &[Reply::Huge]));
+    cache.holds_part(&SAMPLE[..250]);
+    let refused = cache.fetch(&repository).0.unwrap_err();
+    assert!(refused.source().unwrap().to_string().contains("larger than any build"), "{refused:?}");
     assert!(cache.names().is_empty(), "{:?}", cache.names());
 }

@@ -18,6 +18,8 @@ pub(super) enum Reply {
     WholeCut(usize),
     /// A part from another offset than requested.
     WrongRange,
+    /// The requested part, which claims to be larger than any build.
+    Huge,
     Status(u16),
 }
 
@@ -97,10 +99,11 @@ fn answer(file: &[u8], first: Option<usize>, reply: Reply) -> Vec<u8> {
         Reply::Whole => (whole(), usize::MAX),
         Reply::WholeCut(sent) => (whole(), sent),
         Reply::WrongRange => (partial(1), usize::MAX),
+        Reply::Huge => (asked(), 0),
         Reply::Status(code) => ((format!("{code} Status"), [].as_slice()), usize::MAX),
     };
-    let length = body.len();
+    let length = if matches!(reply, Reply::Huge) { 1 << 40 } else { body.len() };
     let head =
         format!("HTTP/1.1 {status}\r\nContent-Length: {length}\r\nConnection: close\r\n\r\n");
-    [head.as_bytes(), &body[..sent.min(length)]].concat()
+    [head.as_bytes(), &body[..sent.min(body.len())]].concat()
 }

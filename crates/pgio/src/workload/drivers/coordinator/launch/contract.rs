@@ -4,7 +4,7 @@ use std::process::Stdio;
 use std::time::Duration;
 
 use crate::host::command::CommandLine;
-use crate::host::exec::SpawnOptions;
+use crate::host::exec::{SpawnOptions, own_stderr};
 use crate::workload::drivers::environment::RANKS_VARIABLE;
 use crate::workload::drivers::error::DriverError;
 use pgio_link::{COORDINATOR_VARIABLE, LinkError, TOKEN_VARIABLE, Token};
@@ -63,13 +63,12 @@ pub(super) fn with_invitation(
         .env(RANKS_VARIABLE, ranks.join(","))
 }
 
-/// In a process group of its own: Ctrl-C on the terminal is for the coordinator, which tells the drivers.
+/// Ctrl-C on the terminal is for the coordinator, which tells the drivers.
 pub(super) fn background_options() -> SpawnOptions {
     SpawnOptions {
         stdin: Stdio::null(),
         stdout: Stdio::null(),
-        stderr: Stdio::inherit(),
-        own_group: true,
+        stderr: own_stderr(),
         parent_death_signal: None,
     }
 }

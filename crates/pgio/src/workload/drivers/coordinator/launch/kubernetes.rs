@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::contract::{Invitation, Launcher};
 use crate::config::drivers::DriverSpec;
 use crate::host::command::CommandLine;
-use crate::host::exec::{Exec, Local, LocalGroup};
+use crate::host::exec::{Exec, Local};
 use crate::workload::drivers::error::DriverError;
 use pgio_link::{COORDINATOR_VARIABLE, TOKEN_VARIABLE};
 
@@ -63,7 +63,7 @@ fn kubectl() -> CommandLine {
 /// Gives the manifest to kubectl on stdin: a token in arguments would be visible to every user. A Ctrl-C is for
 /// this process, which then deletes what was applied.
 fn apply(kubectl: CommandLine, manifest: &str) -> Result<(), DriverError> {
-    LocalGroup.run(&kubectl.args(["apply", "-f", "-"]).input(manifest))?;
+    Local.run(&kubectl.args(["apply", "-f", "-"]).input(manifest))?;
     Ok(())
 }
 
