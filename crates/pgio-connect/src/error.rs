@@ -9,6 +9,8 @@ use std::fmt;
 use std::io;
 use std::path::PathBuf;
 
+use postgres::error::SqlState;
+
 use super::limits::Excess;
 
 #[derive(Debug, thiserror::Error)]
@@ -75,6 +77,19 @@ pub enum ConnectError {
 }
 
 impl ConnectError {
+    /// Whether the server starts, or recovers because one of its processes was killed: it may accept connections soon.
+    pub fn is_recovery(&self) -> bool {
+        match self {
+            ConnectError::NotReady { .. } => true,
+            ConnectError::Server { code, .. } => code == SqlState::CRASH_SHUTDOWN.code(),
+            ConnectError::Protocol { source, .. } => {
+                source.downcast_ref().is_some_and(postgres::Error::is_closed)
+            }
+            ConnectError::NoneOf(errors) => errors.iter().any(ConnectError::is_recovery),
+            _ => false,
+        }
+    }
+
     /// Whether this host had no route to a server. That is so for some seconds more after its network was down.
     pub fn has_no_route(&self) -> bool {
         use io::ErrorKind::{HostUnreachable, NetworkUnreachable};

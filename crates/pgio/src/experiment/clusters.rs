@@ -1,18 +1,20 @@
 //! Notes the directories of private clusters, so that `undo` finds clusters of which pgio and the supervisor were
 //! killed together.
 //!
-//! A note names the directory; `pg::private` decides by its mark and a lock whether the cluster may be removed,
-//! which requires that no process holds the lock. Several pgio write and remove notes at the same time: a note
-//! appears with its whole text, and another pgio may remove it first.
+//! A note names the directory and is on disk before the directory is made; it is locked until that has its mark.
+//! `pg::private` decides by the mark and a lock whether the cluster may be removed, which requires that no process
+//! holds the lock. Several pgio write and remove notes at the same time: a note appears with its whole text, and
+//! another pgio may remove it first.
 
 use std::fs;
 use std::io::{self, Read};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use super::state::{self, StateError};
+use crate::host::lock::{LockError, LockedFile};
 use crate::host::own_dir::{DirMode, OwnDir, OwnDirError};
-use crate::pg::private::{self, PrivateCluster};
-use pgio_results::files::Directory;
+use crate::pg::private;
 
 const EXTENSION: &str = "cluster";
 
@@ -24,10 +26,11 @@ pub struct Abandoned {
     pub removed: bool,
 }
 
-pub fn note(cluster: &PrivateCluster) -> Result<(), StateError> {
+/// Notes directories that are about to be made. The notes keep their place until the files are dropped, which is
+/// when a cluster is complete or failed.
+pub fn note(directories: &[PathBuf]) -> Result<Vec<LockedFile>, StateError> {
     let own = OwnDir::create(&state::clusters_dir()?, DirMode::Private)?;
-    cluster.directories().try_for_each(|directory| note_in(&own, directory))?;
-    Ok(())
+    directories.iter().map(|directory| note_in(&own, directory)).collect()
 }
 
 /// Removes the notes of clusters that are gone, so that a run which ended by itself leaves none. A note that
@@ -40,7 +43,7 @@ pub fn forget_removed() {
 }
 
 fn forget_missing(own: &OwnDir) -> Result<(), OwnDirError> {
-    for (name, directory) in noted(own)? {
+    for Note { name, directory, _lock } in noted(own, Duration::ZERO)? {
         if !exists(&directory) {
             remove_note(own, &name)?;
         }
@@ -57,18 +60,20 @@ fn remove_note(own: &OwnDir, name: &Path) -> Result<(), OwnDirError> {
 }
 
 /// Also removes notes whose directory no longer exists.
-fn note_in(own: &OwnDir, directory: &Path) -> Result<(), OwnDirError> {
+fn note_in(own: &OwnDir, directory: &Path) -> Result<LockedFile, StateError> {
     forget_missing(own)?;
-    let name = Path::new(directory.file_name().unwrap_or_default()).with_extension(EXTENSION);
-    let write = |source| OwnDirError::Io { doing: "write", path: own.path_of(&name), source };
+    let name = format!("{}.{EXTENSION}", directory.file_name().unwrap_or_default().display());
     let text = directory.as_os_str().as_encoded_bytes();
-    Directory::open(own.path()).and_then(|notes| notes.write(&name, text)).map_err(write)
+    LockedFile::create(own, &name, text).map_err(|error| match error {
+        LockError::Untrusted(source) => StateError::Directory(source),
+        source => StateError::Lock { dir: own.path_of(&name), source },
+    })
 }
 
 /// Stops and removes clusters that have no living owner, and reports each.
 pub fn remove_abandoned(report: &mut dyn FnMut(Abandoned)) -> Result<(), StateError> {
     match OwnDir::open(&state::clusters_dir()?, DirMode::Private)? {
-        Some(own) => Ok(remove_noted(&own, &private::reap_one, report)?),
+        Some(own) => Ok(remove_noted(&own, &private::reap_noted, report)?),
         None => Ok(()),
     }
 }
@@ -79,7 +84,7 @@ fn remove_noted(
     reap: &dyn Fn(&Path) -> Option<bool>,
     report: &mut dyn FnMut(Abandoned),
 ) -> Result<(), OwnDirError> {
-    for (name, directory) in noted(own)? {
+    for Note { name, directory, _lock } in noted(own, private::KILLED_WAIT)? {
         if exists(&directory) {
             let Some(removed) = reap(&directory) else { continue };
             report(Abandoned { directory, removed });
@@ -96,14 +101,22 @@ fn exists(directory: &Path) -> bool {
     fs::symlink_metadata(directory).is_ok()
 }
 
-fn noted(own: &OwnDir) -> Result<Vec<(PathBuf, PathBuf)>, OwnDirError> {
+struct Note {
+    name: PathBuf,
+    directory: PathBuf,
+    _lock: LockedFile,
+}
+
+/// The notes except those of clusters that are being made.
+fn noted(own: &OwnDir, wait: Duration) -> Result<Vec<Note>, OwnDirError> {
     let mut all = Vec::new();
     for name in own.names(EXTENSION)? {
-        let Some(mut file) = own.open_file(&name)? else { continue };
+        let Some(file) = own.open_file(&name)? else { continue };
+        let Ok(mut lock) = LockedFile::lock(file, wait) else { continue };
         let mut text = String::new();
         // Earlier versions create a note before they write it.
-        if file.read_to_string(&mut text).is_ok() && !text.is_empty() {
-            all.push((name, PathBuf::from(text)));
+        if lock.read_to_string(&mut text).is_ok() && !text.is_empty() {
+            all.push(Note { name, directory: PathBuf::from(text), _lock: lock });
         }
     }
     Ok(all)
@@ -143,7 +156,8 @@ mod tests {
         found.sort_by_key(|a| a.removed);
         let abandoned = |at: usize, removed| Abandoned { directory: places[at].clone(), removed };
         assert_eq!(found, [abandoned(2, false), abandoned(1, true)]);
-        let mut left: Vec<PathBuf> = noted(&own).unwrap().into_iter().map(|(_, d)| d).collect();
+        let mut left: Vec<PathBuf> =
+            noted(&own, Duration::ZERO).unwrap().into_iter().map(|note| note.directory).collect();
         left.sort();
         assert_eq!(left, [places[2].clone(), places[0].clone()]);
     }
@@ -155,7 +169,26 @@ mod tests {
         fs::create_dir(&here).unwrap();
         note_in(&own, &gone).unwrap();
         note_in(&own, &here).unwrap();
-        assert_eq!(noted(&own).unwrap().len(), 1);
+        assert_eq!(noted(&own, Duration::ZERO).unwrap().len(), 1);
+    }
+
+    /// The directory of a cluster that is being made may not be there yet.
+    #[test]
+    fn a_note_stays_while_its_cluster_is_being_made() {
+        let (scratch, own) = notes();
+        let directory = scratch.path().join("later");
+        let note = note_in(&own, &directory).unwrap();
+        let undo = || remove_noted(&own, &|_| panic!("it lives"), &mut |_| ()).unwrap();
+        forget_missing(&own).unwrap();
+        undo();
+        fs::create_dir(&directory).unwrap();
+        undo();
+        assert_eq!(own.names(EXTENSION).unwrap().len(), 1);
+        drop(note);
+        let mut found = Vec::new();
+        let reap = |directory: &Path| Some(fs::remove_dir(directory).is_ok());
+        remove_noted(&own, &reap, &mut |abandoned| found.push(abandoned)).unwrap();
+        assert_eq!(found, [Abandoned { directory, removed: true }]);
     }
 
     #[test]
@@ -187,7 +220,9 @@ mod tests {
         assert_eq!(empty.metadata().unwrap().len(), 0, "it is not written in place");
         let note = own.open_file("here.cluster").unwrap().unwrap();
         assert_ne!(note.metadata().unwrap().ino(), empty.metadata().unwrap().ino());
-        assert_eq!(noted(&own).unwrap(), [(PathBuf::from("here.cluster"), here)]);
+        let notes = noted(&own, Duration::ZERO).unwrap();
+        assert_eq!(notes.len(), 1);
+        assert_eq!((notes[0].name.to_str(), &notes[0].directory), (Some("here.cluster"), &here));
         assert_eq!(fs::read_dir(own.path()).unwrap().count(), 1, "no temporary file");
     }
 }

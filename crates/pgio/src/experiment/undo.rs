@@ -174,6 +174,7 @@ pub fn undo_journal(
         private: target.private,
         layout: Layout::default(),
         streaming: Vec::new(),
+        is_renewed: false,
         // A signal may end the process here; remaining steps stay in the journal.
         stop: Stop::new(),
     };

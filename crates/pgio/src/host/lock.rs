@@ -5,7 +5,7 @@
 //! holder, so the file does not have to contain it.
 
 use std::fs::{self, File, TryLockError};
-use std::io;
+use std::io::{self, Write};
 use std::ops::{Deref, DerefMut};
 use std::os::unix::fs::MetadataExt;
 use std::sync::Arc;
@@ -84,6 +84,20 @@ impl LockedFile {
     /// Takes the lock, waiting up to the limit.
     pub fn lock(file: File, limit: Duration) -> Result<LockedFile, LockError> {
         Self::lock_unless_stopped(file, limit, &Stop::new())
+    }
+
+    /// Creates a file with this text; returns when it is on disk. No process finds it unlocked or without the text.
+    pub fn create(directory: &OwnDir, name: &str, text: &[u8]) -> Result<LockedFile, LockError> {
+        let unnamed = format!("{name}.{}", std::process::id());
+        let create = || {
+            let mut file = LockedFile::lock(directory.create_file(&unnamed)?, Duration::ZERO)?;
+            file.write_all(text)?;
+            file.sync_data()?;
+            directory.rename_file(&unnamed, name)?;
+            directory.sync()?;
+            Ok(file)
+        };
+        create().inspect_err(|_| drop(directory.remove_file(&unnamed)))
     }
 
     fn lock_unless_stopped(

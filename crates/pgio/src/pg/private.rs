@@ -35,7 +35,7 @@ pub use find::{Binaries, Origin, find, find_installed};
 pub use layout::check_base;
 pub use options::check_version_options;
 pub use progress::{Observer, Progress};
-pub use reap::{reap, reap_default, reap_one};
+pub use reap::{KILLED_WAIT, reap, reap_default, reap_noted};
 pub use supervisor::supervise;
 pub use task::PRIMARY;
 pub use version::{InvalidVersion, SUPPORTED, ServerVersion, VersionRequest};

@@ -10,7 +10,8 @@ mod error;
 mod node;
 mod replication;
 
-use std::{fmt, iter};
+use std::time::{Duration, Instant};
+use std::{fmt, iter, thread};
 
 use postgres::error::SqlState;
 use postgres::{Client, GenericClient};
@@ -25,6 +26,7 @@ use pgio_results::model::{DatabaseRow, ServerInfo, Warning};
 
 /// First version with pg_stat_force_next_flush().
 pub const FORCE_FLUSH_SINCE: u32 = 150_000;
+const POLL: Duration = Duration::from_millis(50);
 /// Newest supported major version.
 pub const NEWEST: u32 = 18;
 
@@ -70,6 +72,27 @@ pub fn lift_limits(client: &mut Client) -> Result<(), postgres::Error> {
          WHERE name IN ('default_transaction_read_only', '{}')",
         TIMEOUTS.join("', '")
     ))
+}
+
+/// Whether the session ended because the server killed it or was killed; it may accept another one soon.
+pub fn is_lost(error: &postgres::Error) -> bool {
+    error.is_closed() || error.code() == Some(&SqlState::CRASH_SHUTDOWN)
+}
+
+/// Opens a session again, for up to `limit` while the server recovers: all sessions end when one of its processes is
+/// killed, and none begins for some seconds.
+pub fn open_after_recovery<T, E>(
+    limit: impl Fn() -> Duration,
+    is_recovery: impl Fn(&E) -> bool,
+    mut open: impl FnMut() -> Result<T, E>,
+) -> Result<T, E> {
+    let begun = Instant::now();
+    loop {
+        match open() {
+            Err(error) if is_recovery(&error) && begun.elapsed() < limit() => thread::sleep(POLL),
+            opened => return opened,
+        }
+    }
 }
 
 fn newer_than_known(major: u32) -> Option<Warning> {

@@ -147,6 +147,8 @@ pub struct OnDemand {
 pub struct Context<'a> {
     pub params: &'a ConnectParams,
     pub session: AdminSession<'a>,
+    /// Whether an open session ended and was replaced by one that announces no run.
+    pub is_renewed: bool,
     /// The server that every new session must be of.
     pub changed: ChangedServer,
     /// The hosts that are connected; in an undo those that the steps name.
@@ -228,6 +230,18 @@ fn timeout(stop: &Stop) -> Duration {
     }
 }
 
+fn open_again(
+    params: &ConnectParams,
+    changed: &ChangedServer,
+    stop: &Stop,
+) -> Result<Client, TreatmentError> {
+    server::open_after_recovery(
+        || timeout(stop),
+        TreatmentError::is_recovery,
+        || interrupt::within(timeout(stop), || open(params, changed)),
+    )
+}
+
 /// An undo must neither fail by the limits of a role nor wait for a lost standby.
 fn open(params: &ConnectParams, changed: &ChangedServer) -> Result<Client, TreatmentError> {
     let mut client = pgio_connect::connect(params).map_err(TreatmentError::Connect)?;
@@ -282,13 +296,14 @@ impl Context<'_> {
         match &mut self.session {
             AdminSession::Open(client) => {
                 if !is_alive(client) {
-                    **client = interrupt::within(limit, || open(params, changed))?;
+                    **client = open_again(params, changed, &self.stop)?;
+                    self.is_renewed = true;
                 }
                 Ok(client)
             }
             AdminSession::OnDemand(session) => {
                 if !session.client.as_mut().is_some_and(is_alive) {
-                    let client = interrupt::within(limit, || open(params, changed))?;
+                    let client = open_again(params, changed, &self.stop)?;
                     return Ok(session.client.insert(client));
                 }
                 Ok(session.client.as_mut().expect("`is_alive` found it"))

@@ -5,6 +5,7 @@
 use crate::dataset::DatasetError;
 use crate::host::exec::ExecError;
 use crate::host::rights::RightsError;
+use crate::pg::server::is_lost;
 use pgio_connect::ConnectError;
 
 use super::journal::JournalError;
@@ -54,6 +55,15 @@ impl TreatmentError {
     ) -> TreatmentError {
         let (found, ours, prior) = (found.into(), ours.into(), prior.into());
         TreatmentError::ChangedSince { what: label.to_string(), found, ours, prior }
+    }
+
+    /// Whether the server recovers because one of its processes was killed.
+    pub(super) fn is_recovery(&self) -> bool {
+        match self {
+            TreatmentError::Connect(source) => source.is_recovery(),
+            TreatmentError::Postgres { source, .. } => is_lost(source),
+            _ => false,
+        }
     }
 
     /// For `map_err` of a query; `doing` completes "cannot ...".

@@ -80,6 +80,12 @@ enum Line {
     },
 }
 
+impl Line {
+    fn text(&self) -> String {
+        serde_json::to_string(self).expect("plain data always serializes") + "\n"
+    }
+}
+
 /// The server and the hosts that steps change: everything that `undo` needs to reach them, without a password.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct UndoTarget {
@@ -137,8 +143,7 @@ impl Opened {
     /// Writes a line; returns when it is on disk. After an error no part of it remains, so that the next one
     /// begins a line.
     fn append(&mut self, line: &Line) -> Result<(), JournalError> {
-        let text = serde_json::to_string(line).expect("plain data always serializes") + "\n";
-        self.write(text.as_bytes()).map_err(|e| failed("write", &self.path(), e))
+        self.write(line.text().as_bytes()).map_err(|e| failed("write", &self.path(), e))
     }
 
     fn write(&mut self, line: &[u8]) -> io::Result<()> {
@@ -256,26 +261,18 @@ impl Journal {
             let path = directory.path_of(&name);
             return Err(failed("create", &path, io::ErrorKind::AlreadyExists.into()));
         }
-        // Lock it before it has a journal's name, or an undo would mistake it for that of a dead run.
-        let unnamed = format!("{name}.{}", std::process::id());
-        let file = LockedFile::lock(directory.create_file(&unnamed)?, LOCK_TIMEOUT);
-        let file = file.map_err(|source| {
-            drop(directory.remove_file(&unnamed));
-            JournalError::Lock { path: directory.path_of(&unnamed), source }
-        })?;
-        let mut opened =
-            Opened { directory: directory.clone(), name: unnamed, file, complete_bytes: 0 };
         let (run, target) = (self.run.clone(), Box::new(self.target.clone()));
         let machine = self.machine.clone();
-        let begin = Line::Begin { schema: JOURNAL_SCHEMA.to_owned(), run, machine, target };
-        let begun = opened
-            .append(&begin)
-            .and_then(|()| Ok(directory.rename_file(&opened.name, &name)?))
-            .and_then(|()| Ok(directory.sync()?));
-        // A journal without its target cannot be undone.
-        begun.inspect_err(|_| drop(directory.remove_file(&opened.name)))?;
-        opened.name = name;
-        self.file = Some(opened);
+        let begin = Line::Begin { schema: JOURNAL_SCHEMA.to_owned(), run, machine, target }.text();
+        // A journal without its target cannot be undone, and an undo would mistake one without a lock for that of a
+        // dead run.
+        let file = LockedFile::create(&directory, &name, begin.as_bytes());
+        let file = file.map_err(|error| match error {
+            LockError::Io(source) => failed("write", &directory.path_of(&name), source),
+            LockError::Untrusted(source) => JournalError::Directory(source),
+            source => JournalError::Lock { path: directory.path_of(&name), source },
+        })?;
+        self.file = Some(Opened { directory, name, file, complete_bytes: begin.len() as u64 });
         Ok(())
     }
 

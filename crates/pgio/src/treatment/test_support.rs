@@ -59,6 +59,7 @@ fn in_context_with<T>(
         private: false,
         layout: Layout::default(),
         streaming: Vec::new(),
+        is_renewed: false,
         stop: Stop::new(),
     };
     act(&mut context)

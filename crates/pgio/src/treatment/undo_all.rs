@@ -128,7 +128,14 @@ fn undo(
     on_conflict: OnConflict,
 ) -> Result<(Undone, String), TreatmentError> {
     let step = kinds::read_step(record)?;
-    Ok((step.undo(context, on_conflict)?, step.prior()))
+    let undone = match step.undo(context, on_conflict) {
+        // One more try, by a session that waits for the server: each undo may be done twice.
+        Err(error) if error.is_recovery() && !context.stop.urgent() => {
+            step.undo(context, on_conflict)
+        }
+        undone => undone,
+    };
+    Ok((undone?, step.prior()))
 }
 
 /// Whether a step must wait until `later`, which was made after it, is undone.

@@ -161,6 +161,7 @@ fn a_private_server_whose_supervisor_was_killed_too_is_removed() {
         root.is_some()
     });
     let root = root.unwrap();
+    running.wait_until("it is being made", || fs::exists(&root).unwrap());
     assert_eq!(dir.pgio(&["undo"]).expect(0, &[]).out, dir.nothing_to_undo(), "it lives");
     let children = format!("/proc/{0}/task/{0}/children", running.pid());
     let children = fs::read_to_string(children).unwrap();

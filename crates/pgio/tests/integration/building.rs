@@ -4,13 +4,17 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
 
 use pgio::config::experiment::StandbyTarget;
 use pgio::pg::private::{PrivateCluster, Spec};
+use pgio::rng::SplitMix64;
 use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 use crate::fixture::{INSTALLED, connect, spec};
+use crate::killing::kills;
 use crate::polling::wait_until;
 use crate::workdir::{Workdir, show};
 
@@ -48,6 +52,18 @@ impl Places {
             .collect()
     }
 
+    /// The command lines of processes that work there or name a file there.
+    fn processes(&self) -> Vec<String> {
+        let base = self.base.path().to_str().unwrap();
+        let pids = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
+        let line = |process: PathBuf| {
+            let cwd = fs::read_link(process.join("cwd")).unwrap_or_default();
+            let line = fs::read_to_string(process.join("cmdline")).unwrap_or_default();
+            (cwd.starts_with(base) || line.contains(base)).then_some(line)
+        };
+        pids.filter_map(line).collect()
+    }
+
     fn are_untouched(&self) -> bool {
         let mine =
             ["fast", "wal", "slow"].map(|name| fs::read_to_string(self.path(name).join("mine")));
@@ -62,7 +78,7 @@ fn a_server_is_built_as_the_file_says() {
         StandbyTarget::named("a"),
         StandbyTarget {
             directory: Some(places.path("slow")),
-            apply_delay: std::time::Duration::from_secs(3600),
+            apply_delay: Duration::from_secs(3600),
             archive: true,
             ..StandbyTarget::named("b")
         },
@@ -109,13 +125,13 @@ fn a_server_is_built_as_the_file_says() {
     assert!(places.are_untouched());
 }
 
-/// pgio and its supervisor are killed together, so nobody is left to remove the directories.
+/// pgio and its supervisor are killed together at any moment, as by a power cut: nobody is left to remove the
+/// directories. PGIO_TEST_KILLS is the number of moments; `lab/kills` has 100.
 #[test]
 fn undo_removes_every_directory_of_a_killed_run() {
     let places = Places::new();
-    let dir = Workdir::new();
     let path = |name: &str| places.path(name).display().to_string();
-    let mut run = dir.start_compare(&format!(
+    let text = format!(
         "[experiment]\nblocks = 1\nduration = '60s'\naa = false\ntelemetry = '0'\n[target]\nprivate = true\n\
          pg = {INSTALLED}\ndirectory = {:?}\nwal_directory = {:?}\n\
          standbys = [{{ name = 'b', directory = {:?} }}]\n[workload]\nkind = 'commit'\n\
@@ -123,24 +139,49 @@ fn undo_removes_every_directory_of_a_killed_run() {
         path("fast"),
         path("wal"),
         path("slow"),
-    ));
-    run.wait_until("three directories are noted", || dir.cluster_notes() == 3);
-    let main = places.clusters().into_iter().find(|path| path.join("primary").exists()).unwrap();
-    let pid_file = fs::read_to_string(main.join("primary/postmaster.pid")).unwrap();
-    let postmaster: i32 = pid_file.lines().next().unwrap().parse().unwrap();
-    let stat = fs::read_to_string(format!("/proc/{postmaster}/stat")).unwrap();
-    let supervisor: i32 =
-        stat.rsplit_once(')').unwrap().1.split_whitespace().nth(1).unwrap().parse().unwrap();
-    kill_process(Pid::from_raw(supervisor).unwrap(), Signal::KILL).unwrap();
-    run.kill();
-    assert_eq!(places.clusters().len(), 3);
-    // The locks are free when the last thread of the supervisor has ended.
-    wait_until("removed", || {
-        dir.pgio(&["undo"]);
-        places.clusters().is_empty()
-    });
+    );
+    let mut random = SplitMix64::new(3);
+    for kill in 0..kills(4) {
+        let dir = Workdir::new();
+        let mut run = dir.start_compare(&text);
+        match kill {
+            0 => run.wait_until("it works", || {
+                let logs = places.clusters().into_iter().map(|path| path.join("b.log"));
+                logs.into_iter().any(|log| {
+                    fs::read_to_string(log).is_ok_and(|text| text.contains("started streaming"))
+                })
+            }),
+            1 => run.wait_until("one is made", || !places.clusters().is_empty()),
+            _ => thread::sleep(Duration::from_millis(random.next_u64() % 2500)),
+        }
+        let supervisor = supervisor_of(run.pid());
+        run.signal(Signal::KILL);
+        if let Some(pid) = supervisor {
+            // It may have noticed the end of pgio.
+            let _ = kill_process(pid, Signal::KILL);
+            wait_until("ended", || !is_alive(pid));
+        }
+        run.wait();
+        dir.pgio(&["undo"]).expect(0, &[]);
+        assert_eq!(places.clusters(), [""; 0].map(PathBuf::from), "{kill}");
+        assert_eq!(places.processes(), [""; 0].map(String::from), "{kill}");
+        assert_eq!(dir.cluster_notes(), 0, "{kill}");
+    }
     assert!(places.are_untouched());
-    assert_eq!(dir.cluster_notes(), 0);
+}
+
+fn supervisor_of(pgio: i32) -> Option<Pid> {
+    let children = fs::read_to_string(format!("/proc/{pgio}/task/{pgio}/children")).unwrap();
+    let is_one = |pid: &&str| {
+        let line = fs::read_to_string(format!("/proc/{pid}/cmdline"));
+        line.is_ok_and(|line| line.contains("supervise"))
+    };
+    Pid::from_raw(children.split_whitespace().find(is_one)?.parse().unwrap())
+}
+
+fn is_alive(pid: Pid) -> bool {
+    let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero()));
+    status.is_ok_and(|text| !text.contains("State:\tZ"))
 }
 
 /// An initdb that hangs, as on slow storage, does not keep pgio. The supervisor removes the directory after it.
@@ -170,8 +211,7 @@ fn an_interrupt_ends_the_start_of_a_private_server() {
     let mut run = dir.start(command);
     run.wait_until("its directory is made", || !places.clusters().is_empty());
     run.signal(Signal::INT);
-    run.wait_for(std::time::Duration::from_secs(20))
-        .expect(130, &["stopped while a private PostgreSQL"]);
+    run.wait_for(Duration::from_secs(20)).expect(130, &["stopped while a private PostgreSQL"]);
     fs::remove_file(&held).unwrap();
     wait_until("removed", || places.clusters().is_empty());
     assert!(places.are_untouched());
@@ -194,10 +234,9 @@ fn an_interrupt_ends_the_wait_for_a_synchronous_standby() {
     };
     run.wait_until("the standby is ready", || places.clusters().iter().any(is_ready));
     // Until pgio asks the primary for its standbys.
-    std::thread::sleep(std::time::Duration::from_secs(1));
+    thread::sleep(Duration::from_secs(1));
     run.signal(Signal::INT);
-    run.wait_for(std::time::Duration::from_secs(20))
-        .expect(130, &["stopped while a private PostgreSQL"]);
+    run.wait_for(Duration::from_secs(20)).expect(130, &["stopped while a private PostgreSQL"]);
     wait_until("removed", || places.clusters().is_empty());
     assert_eq!(dir.cluster_notes(), 0);
 }

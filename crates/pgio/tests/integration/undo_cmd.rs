@@ -8,9 +8,11 @@ use std::time::Duration;
 
 use pgio::pg::private::{PrivateCluster, Spec};
 use pgio::rng::SplitMix64;
+use postgres::{Client, NoTls};
+use rustix::process::{Pid, Signal, kill_process};
 
 use crate::controlling::change_journal;
-use crate::fixture::{INSTALLED, NEWEST, fresh_database, pgio_exe, shared_primary, spec};
+use crate::fixture::{INSTALLED, NEWEST, connect, fresh_database, pgio_exe, shared_primary, spec};
 use crate::hosts::sshd::Sshd;
 use crate::killing::kills;
 use crate::workdir::{
@@ -196,6 +198,42 @@ fn killed_at_any_moment_all_is_restored() {
         assert!(dir.journals().is_empty());
     }
     assert!(unfinished > 0, "the first moment lies inside a change");
+}
+
+/// Makes a server end all sessions and accept none for about 5 s: so long it waits for a stopped process of its own.
+fn crash_a_backend(dsn: &str) {
+    let mut sessions = [connect(dsn), connect(dsn)];
+    let pids = sessions.each_mut().map(|session| {
+        let row = session.query_one("SELECT pg_backend_pid()", &[]).unwrap();
+        Pid::from_raw(row.get(0)).unwrap()
+    });
+    kill_process(pids[0], Signal::STOP).unwrap();
+    kill_process(pids[1], Signal::KILL).unwrap();
+    wait_until("in recovery", || Client::connect(dsn, NoTls).is_err());
+}
+
+#[test]
+fn a_server_that_recovers_is_waited_for() {
+    let cluster = cluster(INSTALLED);
+    let dsn = cluster.primary_conninfo();
+    let restored = || {
+        assert_eq!(auto_conf(&dsn, "wal_writer_delay"), None);
+        wait_until("reloaded", || show(&dsn, "wal_writer_delay") == "200ms");
+    };
+    let dir = Workdir::new();
+    let text = experiment(&dsn, LONG, "", &[("set", "wal_writer_delay = \"150ms\"")]);
+    let mut running = dir.start_compare(&text);
+    running.wait_until("in the window", || active_sessions(&dsn) > 0);
+    crash_a_backend(&dsn);
+    running.wait().expect(5, &["FAILED"]);
+    assert!(dir.journals().is_empty());
+    restored();
+
+    let dir = killed_in_mid_trial(&dsn);
+    crash_a_backend(&dsn);
+    dir.pgio(&["undo"]).expect(0, &["Restored wal_writer_delay: absent"]);
+    assert!(dir.journals().is_empty());
+    restored();
 }
 
 #[test]

@@ -178,6 +178,7 @@ fn planned_changes(
                 private: false,
                 layout: Layout::default(),
                 streaming: Vec::new(),
+                is_renewed: false,
                 stop: Stop::new(),
             };
             for treatment in treatments.iter() {

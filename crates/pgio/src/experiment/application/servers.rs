@@ -147,9 +147,10 @@ fn start_private(
     steps: private::Observer<'_>,
 ) -> Result<Arc<PrivateCluster>, OpenError> {
     let exe = std::env::current_exe().map_err(OpenError::Program)?;
-    let cluster = PrivateCluster::start_observed(&cluster_spec(exe, pg, target), stop, steps)?;
-    clusters::note(&cluster)?;
-    Ok(Arc::new(cluster))
+    let spec = cluster_spec(exe, pg, target);
+    // Held until the cluster has locked its directories.
+    let _notes = clusters::note(&spec.directories()?)?;
+    Ok(Arc::new(PrivateCluster::start_observed(&spec, stop, steps)?))
 }
 
 /// The cluster of a target. Its settings apply to all servers, except for what the primary's

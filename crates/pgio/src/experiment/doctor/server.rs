@@ -248,6 +248,7 @@ fn check_conditions(
             private: false,
             layout: Layout::default(),
             streaming: Vec::new(),
+            is_renewed: false,
             stop: Stop::new(),
         };
         for treatment in condition.treatments.iter() {

@@ -50,7 +50,7 @@ impl Live<'_> {
             condition: self.cells[cell].title.clone(),
             source: Box::new(source),
         })?;
-        if Controlled::was_restarted(control.as_ref()) {
+        if context.is_renewed || Controlled::was_restarted(control.as_ref()) {
             return renew_session(target, &self.run_id);
         }
         // The previous trial may have had a tablespace.
@@ -93,7 +93,7 @@ impl Live<'_> {
             }
         }
         in_force.clear();
-        if Controlled::was_restarted(control.as_ref()) {
+        if context.is_renewed || Controlled::was_restarted(control.as_ref()) {
             renew_session(target, &self.run_id)
         } else {
             Ok(())

@@ -9,9 +9,12 @@ use crate::experiment::target::Target;
 use crate::host::Hosts;
 use crate::host::stop::Stop;
 use crate::pg::control::Line;
-use crate::pg::server::Server;
+use crate::pg::server::{Server, is_lost, open_after_recovery};
 use crate::treatment::{AdminSession, Context, Control, Layout, Pair};
 use pgio_connect::interrupt;
+
+/// How long the run waits for a server that recovers.
+const RECOVERY_TIMEOUT: Duration = Duration::from_secs(15);
 
 pub(super) fn context<'a>(
     target: &'a mut Target,
@@ -29,6 +32,7 @@ pub(super) fn context<'a>(
         control: control.as_mut().map(|c| c as &mut dyn Control),
         layout: Layout::default(),
         streaming: Vec::new(),
+        is_renewed: false,
         stop: stop.clone(),
     }
 }
@@ -40,13 +44,13 @@ pub(super) fn ensure_session(target: &mut Target, run_id: &str, limit: Duration)
     }
     // Otherwise dropping the session would wait for the missing answer.
     interrupt::cut_all();
-    open_session(target, run_id).is_ok()
+    open_session(target, run_id, limit).is_ok()
 }
 
 /// Opens a new admin session, which announces again that the run lives. Refuses another version of the server: an
 /// upgrade of its package may have become effective by the restart.
 pub(super) fn renew_session(target: &mut Target, run_id: &str) -> Result<(), LiveError> {
-    let found = open_session(target, run_id)?.info.version;
+    let found = open_session(target, run_id, RECOVERY_TIMEOUT)?.info.version;
     check_version(&target.server.info.version, found)
 }
 
@@ -57,8 +61,16 @@ fn check_version(before: &str, found: String) -> Result<(), LiveError> {
     Err(LiveError::OtherVersion { before: before.to_owned(), found })
 }
 
-fn open_session(target: &mut Target, run_id: &str) -> Result<Server, LiveError> {
-    let (mut admin, server) = open_admin(&target.params, run_id).map_err(|error| match error {
+/// `limit` is for a server that recovers.
+fn open_session(target: &mut Target, run_id: &str, limit: Duration) -> Result<Server, LiveError> {
+    let is_recovery = |error: &LiveError| match error {
+        LiveError::Connect(source) => source.is_recovery(),
+        LiveError::Postgres(source) => is_lost(source),
+        _ => false,
+    };
+    let open = || open_admin(&target.params, run_id);
+    let opened = open_after_recovery(|| limit, is_recovery, open);
+    let (mut admin, server) = opened.map_err(|error| match error {
         LiveError::Connect(source) => LiveError::ConnectionLost(source),
         other => other,
     })?;

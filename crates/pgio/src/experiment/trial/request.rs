@@ -79,6 +79,7 @@ impl Request<'_> {
             private: self.private,
             layout: Layout::default(),
             streaming: Vec::new(),
+            is_renewed: false,
             stop: self.stop.clone(),
         };
         in_force.iter_mut().flat_map(|t| t.verify(&mut context, when)).collect()

@@ -52,6 +52,8 @@ pub struct Spec {
     pub supervisor_exe: PathBuf,
     /// Where the cluster's directory is created; `None` means /var/tmp.
     pub base_dir: Option<PathBuf>,
+    /// The name of that directory.
+    pub name: String,
     /// Where the directory of the primary's WAL is created; `None` means inside the data.
     pub wal_dir: Option<PathBuf>,
 }
@@ -67,8 +69,14 @@ impl Spec {
             standby_settings: Vec::new(),
             supervisor_exe: supervisor_exe.into(),
             base_dir: None,
+            name: layout::new_name(),
             wal_dir: None,
         }
+    }
+
+    /// The directories of the cluster, which do not exist before it starts.
+    pub fn directories(&self) -> Result<Vec<PathBuf>, Error> {
+        Ok(self.task(Path::new(""))?.directories())
     }
 
     /// The existing directories that it uses, the main one first.
@@ -78,7 +86,7 @@ impl Spec {
         std::iter::once(main).chain(self.wal_dir.clone()).chain(standbys)
     }
 
-    fn task(&self, binaries: &Binaries) -> Result<Task, Error> {
+    fn task(&self, bindir: &Path) -> Result<Task, Error> {
         let absolute = |path: &Path| {
             let absolute = std::path::absolute(path).map_err(at(path))?;
             match absolute.to_str() {
@@ -95,8 +103,9 @@ impl Spec {
         }
         let base = self.base_dir.clone().unwrap_or_else(layout::default_base);
         Ok(Task {
-            bindir: absolute(&binaries.directory)?,
+            bindir: bindir.to_owned(),
             base_dir: absolute(&base)?,
+            name: self.name.clone(),
             wal_dir: self.wal_dir.as_deref().map(absolute).transpose()?,
             initdb: self.initdb.clone(),
             settings: self.primary_settings.clone(),
@@ -133,7 +142,8 @@ impl PrivateCluster {
         for base in spec.bases() {
             reap(&base);
         }
-        let task = spec.task(&binaries)?;
+        let bindir = std::path::absolute(&binaries.directory).map_err(at(&binaries.directory))?;
+        let task = spec.task(&bindir)?;
         let mut supervisor = Supervisor::start(&spec.supervisor_exe, &task)?;
         let answer = supervisor.first_answer(stop)?;
         let layout = serde_json::from_str(&answer).map_err(|_| Error::Protocol(answer))?;
@@ -181,11 +191,6 @@ impl PrivateCluster {
     /// The main directory of the cluster; it is removed with the cluster.
     pub fn directory(&self) -> &Path {
         &self.layout.root
-    }
-
-    /// All directories of the cluster, each removed with it.
-    pub fn directories(&self) -> impl Iterator<Item = &Path> {
-        std::iter::once(&self.layout.root).chain(&self.layout.more).map(PathBuf::as_path)
     }
 
     /// The only socket on which the primary listens.

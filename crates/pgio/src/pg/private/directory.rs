@@ -82,17 +82,36 @@ impl ClusterDirectory {
         fill().map_err(at(root))
     }
 
-    /// Opens and locks a directory left by a supervisor that has ended; `None` if it is not ours.
-    pub(super) fn claim(root: &Path) -> Option<ClusterDirectory> {
-        let directory = Directory::open_no_follow(root).ok()?;
-        if directory.stat().ok()?.st_uid != geteuid().as_raw() {
-            return None;
-        }
+    /// Opens and locks a directory left by a supervisor that has ended; `None` if it is not ours. `wait` is for a
+    /// supervisor that was killed a moment ago.
+    pub(super) fn claim(root: &Path, wait: Duration) -> Option<ClusterDirectory> {
+        let directory = open_own(root)?;
         let marker = directory.open_file(Path::new(MARKER), MARK.len() as u64).ok()?;
-        let mut marker = LockedFile::lock(marker, Duration::ZERO).ok()?;
+        let mut marker = LockedFile::lock(marker, wait).ok()?;
         let mut text = String::new();
         marker.read_to_string(&mut text).ok()?;
         (text == MARK).then_some(ClusterDirectory { directory, _marker: marker, owner: None })
+    }
+
+    /// Like [`claim`](Self::claim), for a directory that may lack the mark; `None` if it holds anything else.
+    pub(super) fn claim_unfinished(root: &Path) -> Option<ClusterDirectory> {
+        let directory = open_own(root)?;
+        for entry in fs::read_dir(root).ok()? {
+            if ![MARKER, MAIN_LINK]
+                .iter()
+                .any(|name| entry.as_ref().is_ok_and(|e| e.file_name() == *name))
+            {
+                return None;
+            }
+        }
+        let marker = match directory.create_new(MARKER, 0o600) {
+            Err(e) if e.kind() == io::ErrorKind::AlreadyExists => {
+                directory.open_file(Path::new(MARKER), MARK.len() as u64)
+            }
+            created => created,
+        };
+        let marker = LockedFile::lock(marker.ok()?, Duration::ZERO).ok()?;
+        Some(ClusterDirectory { directory, _marker: marker, owner: None })
     }
 
     /// The main directory of the cluster; `None` if this is it.
@@ -162,6 +181,12 @@ impl ClusterDirectory {
         }
         self.directory.remove(MARKER).map(drop)
     }
+}
+
+/// `None` if it is not a directory of this user's.
+fn open_own(root: &Path) -> Option<Directory> {
+    let directory = Directory::open_no_follow(root).ok()?;
+    (directory.stat().ok()?.st_uid == geteuid().as_raw()).then_some(directory)
 }
 
 #[cfg(test)]

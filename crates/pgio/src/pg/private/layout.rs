@@ -17,9 +17,11 @@
 //! every user can enter it. `directory` creates these files; `server` starts and stops the servers.
 
 use std::fs;
+use std::hash::{BuildHasher, RandomState};
 use std::os::unix::ffi::OsStrExt;
-use std::os::unix::fs::{MetadataExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{Access, access};
 use rustix::io::Errno;
@@ -30,7 +32,7 @@ use super::{Error, at};
 use crate::host::exec::{Ids, Local};
 use crate::host::rights::Rights;
 
-pub(super) const PREFIX: &str = "pgio-";
+const PREFIX: &str = "pgio-";
 
 /// `sun_path` has 108 bytes including the terminating NUL.
 const SOCKET_PATH_MAX: usize = 107;
@@ -74,24 +76,33 @@ pub fn check_base(base: &Path) -> Result<(), Error> {
     check_access(&absolute, server_user()?)
 }
 
+/// Returns a name that no other directory has.
+pub(super) fn new_name() -> String {
+    // RandomState takes its keys from the system's random numbers.
+    format!("{PREFIX}{:08x}", RandomState::new().hash_one(std::process::id()) as u32)
+}
+
 /// Creates, marks and locks one directory of a cluster; `main` is the main one, if this is another.
 pub(super) fn create(
-    base: &Path,
+    directory: &Path,
     main: Option<&Path>,
     owner: Option<Ids>,
 ) -> Result<(PathBuf, ClusterDirectory), Error> {
+    let base = directory.parent().unwrap_or(directory);
     let base = fs::canonicalize(base).map_err(at(base))?;
     check_access(&base, owner)?;
-    let private = fs::Permissions::from_mode(0o700);
-    let created = tempfile::Builder::new().prefix(PREFIX).permissions(private).tempdir_in(&base);
-    let created = created.map_err(at(&base))?;
-    let root = created.path().to_owned();
+    let root = base.join(directory.file_name().unwrap_or_default());
     if main.is_none() {
         check_socket_directory(&root)?;
     }
-    let directory = ClusterDirectory::fill(&root, main, owner)?;
-    let _ = created.keep();
-    Ok((root, directory))
+    fs::DirBuilder::new().mode(0o700).create(&root).map_err(at(&root))?;
+    match ClusterDirectory::fill(&root, main, owner) {
+        Ok(directory) => Ok((root, directory)),
+        Err(error) => {
+            let _ = fs::remove_dir_all(&root);
+            Err(error)
+        }
+    }
 }
 
 fn check_socket_directory(root: &Path) -> Result<(), Error> {
@@ -128,14 +139,23 @@ pub(super) fn check_access(path: &Path, user: Option<Ids>) -> Result<(), Error> 
 /// can create a directory or link of that name in /var/tmp, so only our own directories count.
 pub(super) fn abandoned(base: &Path) -> Vec<(PathBuf, ClusterDirectory)> {
     let Ok(entries) = fs::read_dir(base) else { return Vec::new() };
-    entries.flatten().filter_map(|entry| abandoned_at(entry.path())).collect()
+    entries.flatten().filter_map(|entry| abandoned_at(entry.path(), Duration::ZERO)).collect()
 }
 
 /// Like [`abandoned`], for one directory.
-pub(super) fn abandoned_at(root: PathBuf) -> Option<(PathBuf, ClusterDirectory)> {
-    let named = root.file_name().is_some_and(|n| n.as_bytes().starts_with(PREFIX.as_bytes()));
-    let directory = named.then(|| ClusterDirectory::claim(&root))??;
+pub(super) fn abandoned_at(root: PathBuf, wait: Duration) -> Option<(PathBuf, ClusterDirectory)> {
+    let directory = is_named(&root).then(|| ClusterDirectory::claim(&root, wait))??;
     Some((root, directory))
+}
+
+/// Like [`abandoned_at`], for a directory that may have been left before it was marked.
+pub(super) fn unfinished_at(root: PathBuf) -> Option<(PathBuf, ClusterDirectory)> {
+    let directory = is_named(&root).then(|| ClusterDirectory::claim_unfinished(&root))??;
+    Some((root, directory))
+}
+
+fn is_named(root: &Path) -> bool {
+    root.file_name().is_some_and(|n| n.as_bytes().starts_with(PREFIX.as_bytes()))
 }
 
 /// The user that runs the servers: `None` means the current user, unless that is root, whom
@@ -159,7 +179,8 @@ fn user_in(passwd: &str, name: &str) -> Option<Ids> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::{Duration, Instant};
+    use std::os::unix::fs::PermissionsExt;
+    use std::time::Instant;
 
     use tempfile::TempDir;
 
@@ -181,7 +202,7 @@ mod tests {
     #[test]
     fn a_new_directory_is_closed_to_others_and_not_abandoned() {
         let base = TempDir::new().unwrap();
-        let (root, lock) = create(base.path(), None, None).unwrap();
+        let (root, lock) = create(&base.path().join("pgio-1"), None, None).unwrap();
         let mode = fs::metadata(&root).unwrap().permissions().mode();
         assert_eq!(mode & 0o777, 0o700);
         assert!(abandoned(base.path()).is_empty(), "its supervisor is running");
@@ -198,7 +219,7 @@ mod tests {
         fs::create_dir(&named).unwrap();
         fs::write(named.join("marker"), "something else").unwrap();
         fs::create_dir(base.path().join("pgio-empty")).unwrap();
-        let (root, lock) = create(base.path(), None, None).unwrap();
+        let (root, lock) = create(&base.path().join("pgio-1"), None, None).unwrap();
         drop(lock);
         std::os::unix::fs::symlink(&root, base.path().join("pgio-link")).unwrap();
         let found = released(base.path());
@@ -257,7 +278,10 @@ mod tests {
         let base = TempDir::new().unwrap();
         let listed = base.path().join("a,b");
         fs::create_dir(&listed).unwrap();
-        assert!(matches!(create(&listed, None, None), Err(Error::SocketComma { .. })));
+        assert!(matches!(
+            create(&listed.join("pgio-1"), None, None),
+            Err(Error::SocketComma { .. })
+        ));
     }
 
     #[test]

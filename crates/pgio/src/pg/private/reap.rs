@@ -20,6 +20,8 @@ use super::layout;
 use super::supervisor::remove_directory;
 
 const SIGNAL_TIMEOUT: Duration = Duration::from_secs(10);
+/// How long the locks of a process that was killed may outlast it.
+pub const KILLED_WAIT: Duration = Duration::from_millis(200);
 const PROGRAMS: [&str; 2] = ["postgres", "initdb"];
 
 /// Removes abandoned clusters in `base` and returns their directories. A cluster that cannot be
@@ -29,16 +31,17 @@ pub fn reap(base: &Path) -> Vec<PathBuf> {
     layout::abandoned(&base).into_iter().filter(remove).map(|(root, _)| root).collect()
 }
 
-/// Removes the cluster in one directory and returns whether it succeeded; `None` if the cluster is
-/// not abandoned or not ours.
-pub fn reap_one(root: &Path) -> Option<bool> {
-    layout::abandoned_at(root.to_owned()).as_ref().map(remove)
+/// Removes the cluster in a directory that this user's pgio has noted, also one that was left before it was
+/// marked. Returns whether it succeeded; `None` if the cluster is not abandoned or not ours.
+pub fn reap_noted(root: &Path) -> Option<bool> {
+    let abandoned = layout::abandoned_at(root.to_owned(), KILLED_WAIT);
+    abandoned.or_else(|| layout::unfinished_at(root.to_owned())).as_ref().map(remove)
 }
 
 /// Keeps the lock until the directory is removed. The servers whose WAL is here work in the main
 /// directory of the cluster, which has a clean-up of its own.
 fn remove((root, directory): &(PathBuf, ClusterDirectory)) -> bool {
-    let main = directory.main().and_then(layout::abandoned_at);
+    let main = directory.main().and_then(|main| layout::abandoned_at(main, Duration::ZERO));
     if let Some((main, _)) = &main {
         stop_all(main);
     }

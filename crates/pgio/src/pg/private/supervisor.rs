@@ -180,9 +180,9 @@ impl Servers {
     /// Creates the empty directories, main one first, each base's once.
     fn directories(task: &Task, user: Option<Ids>) -> Result<Self, Error> {
         let mut directories = Vec::new();
-        for base in task.bases() {
+        for directory in task.directories() {
             let main = directories.first().map(|(root, _): &(PathBuf, _)| root.clone());
-            match layout::create(base, main.as_deref(), user) {
+            match layout::create(&directory, main.as_deref(), user) {
                 Ok(created) => directories.push(created),
                 Err(error) => {
                     remove_all(&directories)?;
@@ -337,6 +337,7 @@ mod tests {
         let base = tempfile::tempdir().unwrap();
         let task = Task {
             base_dir: base.path().to_owned(),
+            name: layout::new_name(),
             wal_dir: Some(base.path().join("missing")),
             ..Task::default()
         };

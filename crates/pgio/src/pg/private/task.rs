@@ -24,6 +24,8 @@ pub(super) const STANDBY: &str = "standby";
 pub(super) struct Task {
     pub(super) bindir: PathBuf,
     pub(super) base_dir: PathBuf,
+    /// The name of the main directory, from which those of the others follow.
+    pub(super) name: String,
     /// Parent of the directory with the primary's WAL; `None` means that it is inside the data.
     pub(super) wal_dir: Option<PathBuf>,
     /// Further arguments of initdb.
@@ -44,6 +46,15 @@ impl Task {
             }
         }
         all
+    }
+
+    /// The directories of the cluster, one in each base. The paths of two bases may lead to one place.
+    pub(super) fn directories(&self) -> Vec<PathBuf> {
+        let name = |at| match at {
+            0 => self.name.clone(),
+            _ => format!("{}-{at}", self.name),
+        };
+        self.bases().iter().enumerate().map(|(at, base)| base.join(name(at))).collect()
     }
 }
 
@@ -139,6 +150,7 @@ pub(super) mod tests {
         let task = Task {
             bindir: "/usr/lib/postgresql/15/bin".into(),
             base_dir: "/var/tmp/a b".into(),
+            name: "pgio-1".to_owned(),
             wal_dir: Some("/srv/wal".into()),
             initdb: vec!["--wal-segsize=64".to_owned()],
             settings: vec![("search_path".to_owned(), "a=b, c".to_owned())],
@@ -150,8 +162,8 @@ pub(super) mod tests {
         };
         let text = serde_json::to_string(&task).unwrap();
         assert_eq!(serde_json::from_str::<Task>(&text).unwrap(), task);
-        let bases: Vec<_> = task.bases().iter().map(|b| b.to_str().unwrap()).collect();
-        assert_eq!(bases, ["/var/tmp/a b", "/srv/wal", "/srv/slow"]);
+        let expected = ["/var/tmp/a b/pgio-1", "/srv/wal/pgio-1-1", "/srv/slow/pgio-1-2"];
+        assert_eq!(task.directories(), expected.map(PathBuf::from));
     }
 
     #[test]
