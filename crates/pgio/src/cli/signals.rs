@@ -4,25 +4,29 @@
 //! ended here (`pg::interrupt`): some time after the first signal, except during an undo,
 //! and always after the second signal.
 
-use std::fs;
-use std::thread;
+use std::sync::mpsc;
 use std::time::{Duration, Instant};
+use std::{fs, process, thread};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use super::exit::{CONNECT, FAILED, Failure, REFUSED, TRIAL};
+use super::exit::{CONNECT, FAILED, Failure, INTERRUPTED, REFUSED, TRIAL, UNFINISHED};
 use super::output;
+use crate::experiment::state;
 use crate::host::exec::in_thread;
 use crate::host::stop::Stop;
+use crate::treatment::journal;
 use pgio_connect::interrupt;
 
 /// Time for sessions to end in an orderly way: a cancel request, after a second pg_terminate_backend.
 const ORDERLY_END_TIMEOUT: Duration = Duration::from_millis(1700);
 /// Time after the second signal for an undo that is nearly complete.
 const URGENT_UNDO_TIMEOUT: Duration = Duration::from_millis(1000);
+/// Time after the second signal for everything. A wait for a file (a FIFO, NFS) or a program ends by nothing else.
+const EXIT_TIMEOUT: Duration = Duration::from_secs(5);
 
-const STOPPING: &str = "\npgio: stopping; press Ctrl-C again to exit now and leave pending undo steps in the journal\n";
+const STOPPING: &str = "\npgio: stopping; press Ctrl-C again to exit within 5 s and leave pending undo steps in the journal\n";
 
 /// Codes of the errors that a cut session can cause. A server that cannot be examined is refused.
 const OF_CUT_SESSION: [u8; 4] = [FAILED, CONNECT, REFUSED, TRIAL];
@@ -66,9 +70,9 @@ fn is_ignored(signal: i32) -> bool {
     mask & 1 << (signal - 1) != 0
 }
 
-/// Ends waits until the process ends.
+/// Ends waits until the process ends, and the process itself if a wait does not end.
 fn end_waits(stop: &Stop) {
-    let (mut since, mut urgent) = (Instant::now(), None);
+    let (mut since, mut urgent): (_, Option<Instant>) = (Instant::now(), None);
     loop {
         thread::sleep(interrupt::REPEAT);
         if stop.is_restoring() {
@@ -77,9 +81,32 @@ fn end_waits(stop: &Stop) {
         if stop.urgent() {
             urgent.get_or_insert_with(Instant::now);
         }
+        if urgent.is_some_and(|at| at.elapsed() >= EXIT_TIMEOUT) {
+            exit_with_journal();
+        }
         let is_over = urgent.is_some_and(|at| at.elapsed() >= URGENT_UNDO_TIMEOUT);
         interrupt::set_cutting(is_over || since.elapsed() >= ORDERLY_END_TIMEOUT);
     }
+}
+
+/// Names the journal of changes that are in place.
+fn exit_with_journal() -> ! {
+    let (found, result) = mpsc::channel();
+    // The state directory may be what does not answer.
+    in_background(move || {
+        let journals = state::journal_dir().ok();
+        let _ = found.send(journals.map_or(Ok(()), |dir| journal::check_finished(&dir)));
+    });
+    let is_finished = matches!(result.recv_timeout(URGENT_UNDO_TIMEOUT), Ok(Ok(())));
+    let (code, left) = if is_finished {
+        (INTERRUPTED, "")
+    } else {
+        (UNFINISHED, "; changes may be in place: run `pgio undo`")
+    };
+    let text = format!("pgio: stopped while waiting for a file or a program{left}\n");
+    in_background(move || output::to_stderr(&text));
+    thread::sleep(interrupt::REPEAT);
+    process::exit(code.into())
 }
 
 /// Replaces the error of a session that was cut off by the message that pgio was stopped.
@@ -98,7 +125,7 @@ fn replace(failure: Failure, was_cut: bool) -> Failure {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cli::exit::{FILES, INTERRUPTED, UNDECIDED, UNFINISHED, USAGE, WORSE};
+    use crate::cli::exit::{FILES, UNDECIDED, USAGE, WORSE};
 
     #[test]
     fn only_errors_that_a_cut_session_causes_become_a_stop() {

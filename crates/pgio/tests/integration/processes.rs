@@ -123,3 +123,28 @@ fn the_command_of_an_inventory_ends_with_pgio() {
         wait_until("it has ended", || !Path::new(&process).exists());
     }
 }
+
+/// Nothing but the end of the process ends a wait in open(2).
+#[test]
+fn a_second_signal_ends_a_wait_for_a_file() {
+    let dir = Workdir::new();
+    let fifo = dir.path().join("token");
+    assert!(Command::new("mkfifo").args(["-m", "600"]).arg(&fifo).status().unwrap().success());
+    dir.write("e.toml", &experiment_on("private = true", QUICK, "", &[("a", "")]));
+    let live = ["--live", "127.0.0.1:0", "--live-token-file", "token"];
+    let arguments = [&["compare", "e.toml", "--out", "out"][..], &live].concat();
+    let mut running = dir.start(dir.command(&arguments));
+    let status = format!("/proc/{}/status", running.pid());
+    let handles_term = || {
+        let text = fs::read_to_string(&status).unwrap_or_default();
+        let mask = text.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap_or_default();
+        u64::from_str_radix(mask.trim(), 16).unwrap_or(0) >> (Signal::TERM.as_raw() - 1) & 1 == 1
+    };
+    running.wait_until("it listens for signals", handles_term);
+    running.signal(Signal::TERM);
+    let stderr = dir.path().join("stderr");
+    let is_stopping = || fs::read_to_string(&stderr).unwrap().contains("press Ctrl-C again");
+    running.wait_until("it stops", is_stopping);
+    running.signal(Signal::TERM);
+    running.wait().expect(130, &["stopped while waiting for a file"]);
+}
