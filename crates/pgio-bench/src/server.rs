@@ -11,7 +11,7 @@ use pgio::cli::loading::{self, Lines};
 use pgio::cli::{connection, output, signals};
 use pgio::config::experiment::Checkpoint;
 use pgio::config::{ConnectString, Layer};
-use pgio::dataset::LoadSpec;
+use pgio::dataset::{LoadSpec, SpaceCheck};
 use pgio::experiment::admin::open_admin;
 use pgio::experiment::trial::{self, Request};
 use pgio::experiment::{slob, state};
@@ -68,6 +68,7 @@ pub(super) fn data_set(scale: &Scale, tables: u32, base_table: bool) -> LoadSpec
         tablespace: None,
         layout: Layout::default(),
         scan: None,
+        space: SpaceCheck::Required,
     }
 }
 

@@ -29,6 +29,6 @@ pub use destroy::{DestroySummary, destroy, helper_names, refuse_while_loading};
 pub use error::DatasetError;
 pub use load::{LoadEvent, LoadSummary, load};
 pub use mark::{Mark, Part};
-pub use plan::LoadSpec;
+pub use plan::{LoadSpec, SpaceCheck};
 pub use vacuum::vacuum;
 pub use verify::{Dataset, check_for_run, loaded_spec, size};

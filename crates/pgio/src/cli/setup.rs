@@ -10,7 +10,7 @@ use super::flags::{ForSetup, Source};
 use super::loading::{self, Lines};
 use super::{connection, output, signals};
 use crate::config::LoadSettings;
-use crate::dataset::{LoadSpec, lines, sizes};
+use crate::dataset::{LoadSpec, SpaceCheck, lines, sizes};
 use crate::experiment::admin::open_admin;
 use crate::experiment::{slob, state};
 use crate::pg::server;
@@ -21,13 +21,19 @@ pub(super) struct Args {
     /// Write pgio_objects_creation.out and pgio_data_load_table_sizes.out to this directory
     #[arg(long, value_name = "DIR", help_heading = "Output")]
     classic_files: Option<PathBuf>,
+    /// Load even if the server may have too little free disk space, or that cannot be known
+    #[arg(long)]
+    no_space_check: bool,
     #[command(flatten)]
     source: Source<ForSetup>,
 }
 
 pub(super) fn run(args: &Args) -> Outcome {
     let keys = connection::read_keys(&args.source)?;
-    let spec = slob::load_spec(&LoadSettings::resolve(keys.layer.clone())?);
+    let mut spec = slob::load_spec(&LoadSettings::resolve(keys.layer.clone())?);
+    if args.no_space_check {
+        spec.space = SpaceCheck::Off;
+    }
     let run_id = state::new_run_id();
     let params = connection::params_of(&keys, &run_id)?;
     connection::refuse_unfinished(&params)?;

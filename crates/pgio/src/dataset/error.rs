@@ -47,6 +47,14 @@ pub enum DatasetError {
     #[error("{} has {} free, but about {} is needed for {what}; free some space, or use a smaller SCALE or fewer tables", path.display(), human::bytes(*free), human::bytes(*needed))]
     NoSpace { path: PathBuf, what: &'static str, needed: u64, free: u64 },
     #[error(
+        "the free disk space of the server is unknown, and about {needed} are needed: {why}; {hint}, or make sure that there is enough and use --no-space-check"
+    )]
+    UnknownSpace { needed: String, why: &'static str, hint: &'static str },
+    #[error("everything of this load was removed")]
+    Removed(#[source] Box<DatasetError>),
+    #[error("{tables} of this load could not be removed; run `pgio destroy`")]
+    NotRemoved { tables: String, source: Box<DatasetError> },
+    #[error(
         "the server ran out of disk space at {object}, which was rolled back; free some space, or use a smaller SCALE"
     )]
     DiskFull { object: String, source: postgres::Error },
@@ -124,6 +132,14 @@ fn fewer_tables(usable: u32) -> String {
 }
 
 impl DatasetError {
+    pub(super) fn is_disk_full(&self) -> bool {
+        match self {
+            DatasetError::DiskFull { .. } => true,
+            DatasetError::Incomplete { source, .. } => source.is_disk_full(),
+            _ => false,
+        }
+    }
+
     /// Converts the error of a statement that performed `doing` (such as "load") on `object`.
     pub(super) fn from_pg(doing: &str, object: &str, source: postgres::Error) -> DatasetError {
         let object = object.to_owned();

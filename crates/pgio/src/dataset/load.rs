@@ -114,6 +114,7 @@ fn load_locked(
         stop,
         failed: AtomicBool::new(false),
         loaded: AtomicU64::new(0),
+        committed: Mutex::default(),
     };
     let started = Instant::now();
 
@@ -151,10 +152,34 @@ fn load_locked(
         }
         let done = shared.loaded.load(Ordering::Relaxed);
         on_event(LoadEvent::Progress { done, total, elapsed: started.elapsed() });
+    })
+    .map_err(|error| match error.is_disk_full() {
+        true => remove_load(admin, &preflight.schema, &shared, error),
+        false => error,
     })?;
     let dropped = drop_surplus(admin, &preflight, spec)?;
     on_event(LoadEvent::GroupComplete { elapsed: started.elapsed() });
     Ok(LoadSummary { tables: spec.tables, heap_bytes: total, elapsed: started.elapsed(), dropped })
+}
+
+/// Removes what a load without room committed, which would leave none to others.
+fn remove_load(
+    admin: &mut Client,
+    schema: &str,
+    shared: &Shared<'_>,
+    error: DatasetError,
+) -> DatasetError {
+    let committed = shared.committed.lock().unwrap_or_else(PoisonError::into_inner);
+    let names: Vec<String> = committed.iter().map(Part::to_string).collect();
+    let source = match error {
+        // None of them stays complete.
+        DatasetError::Incomplete { source, .. } => source,
+        error => Box::new(error),
+    };
+    match super::destroy::drop_tables(admin, schema, &names) {
+        Ok(()) => DatasetError::Removed(source),
+        Err(_) => DatasetError::NotRemoved { tables: names.join(", "), source },
+    }
 }
 
 enum Update {

@@ -36,6 +36,18 @@ pub struct LoadSpec {
     pub layout: Layout,
     /// Size of pgio_scan; absent: do not create it.
     pub scan: Option<Scale>,
+    pub space: SpaceCheck,
+}
+
+/// What a load does about free disk space.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SpaceCheck {
+    /// Refuse if there is too little, or if that cannot be known.
+    Required,
+    /// Refuse if there is too little, and warn if that cannot be known.
+    IfKnown,
+    /// Only warn.
+    Off,
 }
 
 impl LoadSpec {
@@ -142,6 +154,7 @@ mod tests {
             tablespace: None,
             layout: Layout::default(),
             scan: None,
+            space: SpaceCheck::Required,
         }
     }
 

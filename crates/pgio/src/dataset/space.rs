@@ -1,6 +1,7 @@
 //! Checks free disk space before a load, because a full WAL directory stops the whole server.
 //!
-//! The check requires access to the server's directories; without it, the result is a warning.
+//! A directory that this user may not enter is taken to be on the file system of the mount that holds it. If the
+//! space cannot be known, a load is refused unless the user takes the risk.
 //! [`estimate`] computes a conservative estimate and [`check_volumes`] compares it with the free space,
 //! both without I/O. Next: `load` calls this module.
 
@@ -12,8 +13,9 @@ use postgres::Client;
 
 use super::error::DatasetError;
 use super::mark::{Named, Part};
-use super::plan::LoadSpec;
+use super::plan::{LoadSpec, SpaceCheck};
 use super::sql;
+use crate::host::proc::mountinfo;
 use pgio_results::Warning;
 use pgio_results::files::Directory;
 use pgio_results::units::human;
@@ -65,6 +67,8 @@ pub struct Volume {
     pub path: PathBuf,
     pub device: u64,
     pub free: u64,
+    /// Whether the directory cannot be entered: if it is a link, it leads somewhere else.
+    pub assumed: bool,
 }
 
 /// Refuses a file system that is too small; if data and WAL share one, it must hold the sum.
@@ -103,51 +107,66 @@ pub(super) fn check(
     let former: Vec<(Part, u64)> = existing.iter().map(|n| (n.part, n.bytes)).collect();
     let needs = estimate(spec, &former, retention);
 
+    let unknown = |why, hint| match spec.space {
+        SpaceCheck::Required => {
+            Err(DatasetError::UnknownSpace { needed: listed(needs), why, hint })
+        }
+        SpaceCheck::IfKnown | SpaceCheck::Off => Ok(vec![unchecked_warning(needs, why, hint)]),
+    };
     let Some(directory) = row.get::<_, Option<String>>("data_directory").map(PathBuf::from) else {
-        return Ok(vec![unchecked_warning(
-            needs,
+        return unknown(
             "the role may not read data_directory",
             "GRANT pg_read_all_settings TO ROLE",
-        )]);
+        );
     };
     let server = Server {
         started: row.get("started"),
         port: row.get("port"),
         by_socket: row.get("by_socket"),
+        backend: row.get("backend"),
     };
     if !server.is_local(&directory) {
-        let why = "the server's directories are not accessible from this machine";
-        return Ok(vec![unchecked_warning(needs, why, "check the server's disks")]);
+        return unknown(
+            "the server's directories are not accessible from this machine",
+            "run pgio on the server's machine",
+        );
     }
     let data = if location.is_empty() { directory.clone() } else { PathBuf::from(location) };
-    match (volume(data), volume(directory.join("pg_wal"))) {
-        (Ok(data), Ok(wal)) => check_volumes(needs, &data, &wal).map(|()| Vec::new()),
-        // Other users can stat the data directory but cannot access its contents.
-        (Ok(data), Err(_)) => {
-            let only_data = DiskNeeds { wal: 0, ..needs };
-            check_volumes(only_data, &data, &data)?;
-            Ok(vec![unchecked_warning(
-                DiskNeeds { data: 0, ..needs },
-                "this user may not access pg_wal",
-                "run pgio as the server's operating system user",
-            )])
+    let (Ok(data), Ok(wal)) = (volume(data), volume(directory.join("pg_wal"))) else {
+        let why = "this user may not access the server's directories";
+        return unknown(why, "run pgio as the server's operating system user");
+    };
+    match check_volumes(needs, &data, &wal) {
+        Err(error) if spec.space == SpaceCheck::Off => {
+            return Ok(vec![Warning::new(
+                "there may be too little free disk space",
+                error.to_string(),
+                "interrupt the load (Ctrl-C), which removes what is not complete",
+            )]);
         }
-        (Err(_), _) => Ok(vec![unchecked_warning(
-            needs,
-            "this user may not access the server's directories",
-            "run pgio as the server's operating system user",
-        )]),
+        checked => checked?,
     }
+    let unseen = DiskNeeds { data: if data.assumed { needs.data } else { 0 }, ..needs };
+    Ok(Vec::from_iter(wal.assumed.then(|| {
+        Warning::new(
+            "free disk space was checked on the file system that should hold the server's directories",
+            "this user may not access pg_wal, which may be a link to another one",
+            format!("run pgio as the server's operating system user; needed: about {}", listed(unseen)),
+        )
+    })))
 }
 
-fn unchecked_warning(needs: DiskNeeds, why: &str, hint: &str) -> Warning {
-    let DiskNeeds { data, wal } = needs;
+fn listed(DiskNeeds { data, wal }: DiskNeeds) -> String {
     let parts = [(data, "for tables"), (wal, "for WAL")]
         .into_iter()
         .filter(|(bytes, _)| *bytes > 0)
         .map(|(bytes, what)| format!("{} {what}", human::bytes(bytes)));
-    let parts = parts.collect::<Vec<_>>().join(" and ");
-    Warning::new("free disk space was not checked", why, format!("{hint}; needed: about {parts}"))
+    parts.collect::<Vec<_>>().join(" and ")
+}
+
+fn unchecked_warning(needs: DiskNeeds, why: &str, hint: &str) -> Warning {
+    let hint = format!("{hint}; needed: about {}", listed(needs));
+    Warning::new("free disk space was not checked", why, hint)
 }
 
 /// Maximum size to read of postmaster.pid, which has only eight lines.
@@ -157,20 +176,31 @@ struct Server {
     started: i64,
     port: i32,
     by_socket: bool,
+    /// The process that serves the session.
+    backend: i32,
 }
 
 impl Server {
-    /// Returns whether this directory on this machine is the data directory of the server. A socket proves
-    /// that the server is on the same machine; over TCP, or for another server's directory (for example in
+    /// Returns whether this directory on this machine is the data directory of the server. A socket or the
+    /// session's process proves that the server is on the same machine; otherwise, or for another server's directory (for example in
     /// a container), postmaster.pid decides.
     fn is_local(&self, directory: &Path) -> bool {
         // The server names the directory, so the file may be anything.
         let read = |open: Directory| open.read(Path::new("postmaster.pid"), MAX_PID_FILE);
         match Directory::open(directory).and_then(read) {
             Ok(text) => pid_file_matches(&text, self.started, self.port),
-            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => self.by_socket,
+            Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+                self.by_socket || self.has_backend_here()
+            }
             Err(_) => false,
         }
+    }
+}
+
+impl Server {
+    fn has_backend_here(&self) -> bool {
+        let name = std::fs::read_to_string(format!("/proc/{}/comm", self.backend));
+        name.is_ok_and(|name| ["postgres", "postmaster"].contains(&name.trim()))
     }
 }
 
@@ -184,10 +214,34 @@ fn pid_file_matches(postmaster_pid: &str, started: i64, port: i32) -> bool {
 }
 
 fn volume(path: PathBuf) -> io::Result<Volume> {
-    let stat = rustix::fs::statvfs(&path)?;
-    let device = rustix::fs::stat(&path)?.st_dev;
-    // f_bavail is the space for unprivileged users, such as the server's.
-    Ok(Volume { path, device, free: stat.f_bavail.saturating_mul(stat.f_frsize) })
+    let found = |place: &Path| -> io::Result<(u64, u64)> {
+        let stat = rustix::fs::statvfs(place)?;
+        // f_bavail is the space for unprivileged users, such as the server's.
+        let free = stat.f_bavail.saturating_mul(stat.f_frsize);
+        Ok((rustix::fs::stat(place)?.st_dev, free))
+    };
+    let (assumed, found) = match found(&path) {
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+            (true, found(&mount_point_above(&path)?)?)
+        }
+        found => (false, found?),
+    };
+    let (device, free) = found;
+    Ok(Volume { path, device, free, assumed })
+}
+
+/// Returns where the file system is mounted that holds a path of which this user may see only the beginning.
+fn mount_point_above(path: &Path) -> io::Result<PathBuf> {
+    let mut above = path.ancestors();
+    let visible = above.find_map(|part| Some((part, part.canonicalize().ok()?)));
+    let (part, canonical) = visible.ok_or(io::ErrorKind::NotFound)?;
+    let whole = match path.strip_prefix(part) {
+        Ok(rest) => canonical.join(rest),
+        Err(_) => canonical,
+    };
+    let mounts = mountinfo::parse(&std::fs::read_to_string("/proc/self/mountinfo")?);
+    let mount = mountinfo::containing(&mounts, &whole).ok_or(io::ErrorKind::NotFound)?;
+    Ok(PathBuf::from(&mount.mount_point))
 }
 
 #[cfg(test)]
@@ -212,6 +266,7 @@ mod tests {
             tablespace: None,
             layout,
             scan: None,
+            space: SpaceCheck::Required,
         }
     }
 
@@ -261,7 +316,8 @@ mod tests {
 
     #[test]
     fn file_systems_must_hold_data_and_wal() {
-        let volume = |path: &str, device, free| Volume { path: path.into(), device, free };
+        let volume =
+            |path: &str, device, free| Volume { path: path.into(), device, free, assumed: false };
         let needs = DiskNeeds { data: 60, wal: 50 };
         let (data, wal) = (volume("/data", 1, 100), volume("/wal", 2, 100));
         assert!(check_volumes(needs, &data, &wal).is_ok());

@@ -1,13 +1,13 @@
 //! Checks whether a run may use the data set; an error states the reason if not.
 //!
-//! The check uses page counts and statistics, which are cheap to read; [`count_rows`] counts exactly.
+//! The check uses page counts and statistics, which are cheap to read. Before it calls a table damaged, it counts.
 //! This module must not change anything. Next: `workload` relies on the result.
 
 use postgres::Client;
 
 use super::error::DatasetError;
 use super::mark::{self, Mark, Part, VERSION};
-use super::plan::LoadSpec;
+use super::plan::{LoadSpec, SpaceCheck};
 use super::sql;
 use crate::config::Layer;
 use pgio_results::Warning;
@@ -70,8 +70,10 @@ struct TableState {
     mark: Option<Mark>,
     pages: u64,
     bytes: u64,
-    /// Absent before the first ANALYZE.
+    /// An estimate; absent before the first ANALYZE.
     rows: Option<f64>,
+    /// Known only where the estimate differs from the load.
+    counted: Option<u64>,
     indexed: bool,
     unlogged: bool,
     fillfactor: i32,
@@ -111,13 +113,22 @@ pub fn check_for_run(
             pages: row.get::<_, i64>("pages").unsigned_abs(),
             bytes: row.get::<_, i64>("bytes").unsigned_abs(),
             rows: Some(row.get("rows_estimated")).filter(|r| *r > 0.0),
+            counted: None,
             indexed: row.get("indexed"),
             unlogged: row.get("unlogged"),
             fillfactor: row.get("fillfactor"),
             filler_width: row.get("filler_width"),
         })
     });
-    check(&schema, &states.collect::<Vec<_>>(), tables, blocks)
+    let mut states: Vec<TableState> = states.collect();
+    loop {
+        let checked = check(&schema, &states, tables, blocks);
+        let Err(DatasetError::Damaged { table, .. }) = &checked else { return checked };
+        // The statistics may be wrong, after a load or a crash in the middle of changes.
+        let uncounted = |s: &&mut TableState| s.part.to_string() == *table && s.counted.is_none();
+        let Some(state) = states.iter_mut().find(uncounted) else { return checked };
+        state.counted = Some(count_rows(client, state.part)?);
+    }
 }
 
 /// Reads the mark of the first table, which any run uses.
@@ -159,6 +170,8 @@ pub fn loaded_spec(client: &mut Client) -> Result<Option<LoadSpec>, DatasetError
         tablespace,
         layout: mark.layout,
         scan,
+        // It was loaded there before.
+        space: SpaceCheck::IfKnown,
     }))
 }
 
@@ -220,6 +233,7 @@ fn check(
     let warnings = growth_warning(states, set.blocks)
         .into_iter()
         .chain(unlogged_warning(set.layout))
+        .chain(states.iter().filter_map(statistics_warning))
         .collect();
     let scan = scan.map(|(_, mark)| mark.blocks);
     let schema = schema.to_owned();
@@ -231,6 +245,10 @@ fn check_table(state: &TableState, mark: &Mark) -> Result<(), DatasetError> {
     let table = state.part.to_string();
     if let Some((property, found, loaded)) = state.altered(mark.layout) {
         return Err(DatasetError::Altered { table, property, found, loaded });
+    }
+    if let Some(found) = state.counted {
+        let all = || Err(DatasetError::Damaged { table, blocks: mark.blocks, found });
+        return if found == mark.blocks { Ok(()) } else { all() };
     }
     let rows = estimated_rows(state);
     // A crash empties an unlogged table but not its statistics; no page holds two of the loaded rows.
@@ -256,6 +274,17 @@ fn growth_warning(states: &[TableState], blocks: u64) -> Option<Warning> {
         format!("{} has grown from {blocks} to {pages} blocks{others}", largest.part),
         "updates in one long transaction leave dead rows",
         "load again with `pgio setup`, so that all runs use the same data",
+    ))
+}
+
+/// Warns of an estimate that made the rows be counted.
+fn statistics_warning(state: &TableState) -> Option<Warning> {
+    let counted = state.counted?;
+    let name = state.part;
+    Some(Warning::new(
+        format!("the server's statistics of {name} are wrong"),
+        format!("it estimates {} rows, but {counted} were counted", estimated_rows(state)),
+        format!("run VACUUM ANALYZE {name}"),
     ))
 }
 

@@ -6,7 +6,9 @@ use postgres::Client;
 
 use super::state;
 use crate::config::{Layer, LoadSettings, ResolveError, SlobSettings};
-use crate::dataset::{self, DatasetError, LoadEvent, LoadSpec, LoadSummary, Mark, verify};
+use crate::dataset::{
+    self, DatasetError, LoadEvent, LoadSpec, LoadSummary, Mark, SpaceCheck, verify,
+};
 use crate::host::stop::Stop;
 use crate::workload::slob::{Slob, scan};
 use crate::workload::{EngineError, SHORTEST_TURN};
@@ -35,6 +37,7 @@ pub fn load_spec(settings: &LoadSettings) -> LoadSpec {
         tablespace: settings.tablespace.clone(),
         layout: settings.layout,
         scan: settings.scan_scale.clone(),
+        space: SpaceCheck::Required,
     }
 }
 

@@ -12,7 +12,9 @@ use std::time::Duration;
 
 use pgio::dataset::lines::Batches;
 use pgio::dataset::mark::Part;
-use pgio::dataset::{self, DatasetError, LoadEvent, LoadSpec, LoadSummary, check_for_run, verify};
+use pgio::dataset::{
+    self, DatasetError, LoadEvent, LoadSpec, LoadSummary, SpaceCheck, check_for_run, verify,
+};
 use pgio::host::stop::Stop;
 use pgio_results::units::Layout;
 use postgres::{Client, NoTls};
@@ -37,6 +39,7 @@ pub(crate) fn spec(tables: u32, blocks: u64) -> LoadSpec {
         tablespace: None,
         layout: Layout::default(),
         scan: None,
+        space: SpaceCheck::Required,
     }
 }
 
@@ -230,6 +233,19 @@ fn a_run_accepts_only_a_matching_data_set() {
     assert!(matches!(check_for_run(&mut client, 2, None), Err(DatasetError::NoIndex { .. })));
     client.batch_execute("CREATE INDEX ON pgio2 (mykey); TRUNCATE pgio2; ANALYZE pgio2").unwrap();
     assert!(matches!(check_for_run(&mut client, 2, None), Err(DatasetError::Damaged { .. })));
+    // A wrong estimate alone costs no load.
+    let wrong = "UPDATE pg_class SET reltuples = 1927 WHERE relname = 'pgio1'";
+    client.batch_execute(wrong).unwrap();
+    let found = check_for_run(&mut client, 1, None).unwrap();
+    let [warning] = &found.warnings[..] else { panic!("{:?}", found.warnings) };
+    assert_eq!(warning.why, "it estimates 1927 rows, but 1024 were counted");
+    client.batch_execute("VACUUM ANALYZE pgio1").unwrap();
+    assert!(check_for_run(&mut client, 1, None).unwrap().warnings.is_empty());
+    client.batch_execute("DELETE FROM pgio1 WHERE mykey % 5 = 0; ANALYZE pgio1").unwrap();
+    assert!(matches!(
+        check_for_run(&mut client, 1, None),
+        Err(DatasetError::Damaged { found: 820, .. })
+    ));
     client.batch_execute("DROP TABLE pgio2; CREATE VIEW pgio2 AS SELECT 1").unwrap();
     assert!(matches!(check_for_run(&mut client, 2, None), Err(DatasetError::NotOurs { .. })));
 }
@@ -335,9 +351,12 @@ fn a_load_reports_missing_privileges_with_the_grant() {
         )
     );
     client.batch_execute(&format!("GRANT CREATE ON SCHEMA public TO {role}")).unwrap();
-    // Allowed now; that the role may not see the server's directories is a warning.
+    // Allowed now, but the role may not see the server's directories.
+    let unknown = refused(&modest, &spec(1, 1024));
+    assert!(matches!(unknown, DatasetError::UnknownSpace { .. }), "{unknown}");
+    let unchecked = LoadSpec { space: SpaceCheck::Off, ..spec(1, 1024) };
     let mut warnings = Vec::new();
-    load_telling(&modest, &spec(1, 1024), &Stop::new(), &mut |event| {
+    load_telling(&modest, &unchecked, &Stop::new(), &mut |event| {
         if let LoadEvent::Warning(w) = event {
             warnings.push(w);
         }

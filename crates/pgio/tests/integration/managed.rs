@@ -46,6 +46,7 @@ fn a_role_without_privileges_measures_with_warnings() {
         assert_ne!(dsn, server);
         let dir = Workdir::new();
         let small = ["--connect-string", &dsn, "--scale", "1024", "--create-base-table", "false"];
+        let small = [&small[..], &["--no-space-check"]].concat();
         dir.pgio(&[&["setup"], &small[..]].concat()).expect(0, &[]);
         let run = ["--connect-string", &dsn, "--run-time", "300ms", "--update-pct", "50"];
         let run = [&["run", "--json", "trial.json"], &run[..], &["--work-unit", "8"]].concat();

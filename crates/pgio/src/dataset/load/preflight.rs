@@ -85,6 +85,7 @@ fn replaceable(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dataset::plan::SpaceCheck;
     use pgio_results::units::Layout;
 
     fn spec(tables: u32, base_table: bool) -> LoadSpec {
@@ -98,6 +99,7 @@ mod tests {
             tablespace: None,
             layout: Layout::default(),
             scan: None,
+            space: SpaceCheck::Required,
         }
     }
 

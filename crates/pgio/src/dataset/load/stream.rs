@@ -5,6 +5,7 @@
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use postgres::{Client, Transaction};
 
@@ -39,6 +40,8 @@ pub(super) struct Shared<'a> {
     pub(super) failed: AtomicBool,
     /// Bytes loaded so far by all streams.
     pub(super) loaded: AtomicU64,
+    /// Tables that are complete.
+    pub(super) committed: Mutex<Vec<Part>>,
 }
 
 impl Shared<'_> {
@@ -93,6 +96,7 @@ pub(super) fn load_part(
         return Err(StreamError::Stopped);
     }
     transaction.commit().map_err(failed)?;
+    shared.committed.lock().unwrap_or_else(PoisonError::into_inner).push(part);
 
     // The table is now complete; a stop from here on only loses its statistics.
     match client.batch_execute(&sql::fill(sql::SETTLE, &[("table", &table)])) {

@@ -3,6 +3,7 @@
 SELECT CASE WHEN pg_catalog.pg_has_role('pg_read_all_settings', 'USAGE')
             THEN current_setting('data_directory') END AS data_directory,
        pg_catalog.inet_server_addr() IS NULL AS by_socket,
+       pg_catalog.pg_backend_pid() AS backend,
        current_setting('port')::int AS port,
        extract(epoch FROM pg_catalog.pg_postmaster_start_time())::bigint AS started,
        current_setting('wal_level') AS wal_level,

@@ -17,6 +17,7 @@ fn state(number: u32) -> TableState {
         pages: 1024,
         bytes: 1024 * 8192,
         rows: Some(1024.0),
+        counted: None,
         indexed: true,
         unlogged: false,
         fillfactor: 10,

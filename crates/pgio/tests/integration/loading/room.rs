@@ -1,11 +1,16 @@
 //! A load without enough room: refused beforehand, or failed without losing the former data set.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
+use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use pgio::dataset::{self, DatasetError, LoadSpec, check_for_run};
+use pgio::dataset::{self, DatasetError, LoadSpec, SpaceCheck, check_for_run};
+use pgio::pg::private::{PrivateCluster, Spec};
 
 use super::{database, load, refused, relations, spec, tables, text};
-use crate::fixture::{INSTALLED, connect};
+use crate::fixture::{self, INSTALLED, connect, copy_program, pgio_exe};
+use crate::workdir::Workdir;
 
 #[test]
 fn too_little_room_is_refused_beforehand() {
@@ -41,13 +46,26 @@ fn a_full_tablespace_leaves_the_former_data_set() {
              GRANT CREATE ON TABLESPACE {name} TO {role}; ALTER TABLE pgio1 OWNER TO {role}"
         ))
         .unwrap();
-    let error = refused(&format!("{conninfo} user={role}"), &spec(8192));
-    assert!(
-        matches!(&error, DatasetError::DiskFull { object, .. } if object == "pgio1"),
-        "{error}"
-    );
+    let blind = format!("{conninfo} user={role}");
+    let error = refused(&blind, &spec(8192));
+    assert!(matches!(&error, DatasetError::UnknownSpace { .. }), "{error}");
+    let unchecked = |tables, blocks| LoadSpec {
+        tables,
+        base_table: tables > 1,
+        space: SpaceCheck::Off,
+        ..spec(blocks)
+    };
+    let error = refused(&blind, &unchecked(1, 8192));
+    let DatasetError::Removed(source) = &error else { panic!("{error}") };
+    assert!(matches!(&**source, DatasetError::DiskFull { object, .. } if object == "pgio1"));
     assert_eq!(relations(&mut client), before);
     check_for_run(&mut client, 1, Some(1024)).unwrap();
+
+    // What is complete when the next table has no room takes that of others.
+    client.batch_execute("DROP TABLE pgio1").unwrap();
+    let error = refused(&blind, &unchecked(3, 1024));
+    assert!(matches!(&error, DatasetError::Removed(_)), "{error}");
+    assert_eq!(tables(&mut client), "");
 
     dataset::destroy(&mut client).unwrap();
     // On the shared server nothing may point to what is unmounted now; each is no transaction.
@@ -60,6 +78,53 @@ fn a_full_tablespace_leaves_the_former_data_set() {
         client.batch_execute(&statement).unwrap();
     }
 }
+
+/// Over TCP, as another OS user than the server's, nothing says where the server's directories are but its settings,
+/// and they cannot be entered.
+#[test]
+fn an_ordinary_user_is_refused_as_root_is() {
+    let Some(mount) = TinyFileSystem::mount() else { return };
+    let address = "127.0.0.77";
+    let cluster = PrivateCluster::start(&Spec {
+        primary_settings: vec![("listen_addresses".to_owned(), address.to_owned())],
+        ..fixture::spec(INSTALLED)
+    })
+    .unwrap();
+    let mut client = connect(&cluster.primary_conninfo());
+    client.batch_execute(&format!("CREATE TABLESPACE tiny LOCATION '{}'", mount.path())).unwrap();
+    client
+        .batch_execute("CREATE ROLE blind LOGIN; GRANT CREATE ON SCHEMA public TO blind; GRANT CREATE ON TABLESPACE tiny TO blind")
+        .unwrap();
+    let database = text(&mut client, "SELECT current_database()::text");
+    let programs = tempfile::tempdir_in("/var/tmp").unwrap();
+    std::fs::set_permissions(programs.path(), Permissions::from_mode(0o755)).unwrap();
+    let program = copy_program(&pgio_exe(), programs.path());
+    let dir = Workdir::new();
+    std::os::unix::fs::chown(dir.path(), Some(STRANGER), Some(STRANGER)).unwrap();
+    let setup = |user: &str, more: &[&str]| {
+        let dsn = format!("host={address} port=5432 user={user} dbname={database}");
+        let mut command = Command::new(&program);
+        command
+            .args(["setup", "--connect-string", &dsn, "--create-base-table", "false"])
+            .args(more);
+        command.current_dir(dir.path()).env("PGIO_STATE_DIR", dir.path().join("state"));
+        command.uid(STRANGER).gid(STRANGER);
+        dir.start(command).wait()
+    };
+    let little = ["--tablespace", "tiny", "--scale", "64M"];
+    setup("postgres", &little).expect(4, &[" free, but about ", "needed for the data set"]);
+    setup("postgres", &["--scale", "8T"]).expect(4, &[" free, but about "]);
+    let unknown = ["the free disk space of the server is unknown", "--no-space-check"];
+    setup("blind", &["--scale", "8M"]).expect(4, &unknown);
+    assert_eq!(tables(&mut client), "");
+    let assumed = ["this user may not access pg_wal, which may be a link"];
+    setup("postgres", &["--scale", "8M"]).expect(0, &assumed);
+    dataset::destroy(&mut client).unwrap();
+    setup("blind", &["--scale", "8M", "--no-space-check"]).expect(0, &["was not checked"]);
+}
+
+/// As which nothing else runs.
+const STRANGER: u32 = 4242;
 
 /// A tmpfs of 24 MB for a tablespace; only root can mount one.
 pub(crate) struct TinyFileSystem(tempfile::TempDir);
