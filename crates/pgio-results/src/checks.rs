@@ -233,6 +233,12 @@ pub const CHECKS: &[CheckDef] = &[
         "find out what ended the driver or cut its connection; the trial is repeated with all drivers",
     ),
     def(
+        "generator-stalled",
+        "pgio, or one of several drivers, stood still for at least 1 s of the window, or for 20 % of it (0.25 s or more): stopped by a signal, without a processor, or on a machine that was paused",
+        "it stood still for at least 0.25 s, or for 5 % of the window (0.125 s or more)",
+        "do not stop or suspend pgio, and run it on a machine that is neither busy nor paused; the trial is repeated",
+    ),
+    def(
         "driver-sum",
         "the server's count of the work differs by more than 0.1 % from the sum of the drivers, it counted over 0.1 % fewer commits than calls, or it does not show the drivers' sessions",
         "",

@@ -25,6 +25,7 @@ mod phase;
 mod plan;
 mod pool;
 mod prepare;
+mod pulse;
 mod room;
 mod session;
 mod slice;

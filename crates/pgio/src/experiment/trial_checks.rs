@@ -32,6 +32,13 @@ const LATE_SLICES_SHARE: f64 = 0.05;
 /// Share of a window by which the server's clock may move against this machine's.
 const CLOCK_SHARE: f64 = 0.01;
 
+/// Time, or share of the window, for which the generator of the load may stand still: more is invalid, or a warning. On
+/// a busy machine any process waits for a processor for some tenths of a second.
+const STALL_SECONDS: f64 = 1.0;
+const STALL_SHARE: f64 = 0.2;
+const SHORT_STALL_SECONDS: f64 = 0.25;
+const SHORT_STALL_SHARE: f64 = 0.05;
+
 /// Adds verdicts to the record. `waits_for_flush`: whether each commit of the workload does by itself.
 pub(super) fn judge(
     trial: &mut Trial,
@@ -269,6 +276,23 @@ pub(super) fn clock_step(moved: f64, window: f64) -> Option<Check> {
     })
 }
 
+/// Checks that what generated the load worked throughout the window: what sessions wait for it is no stall of the
+/// condition's.
+pub(super) fn generator_stall(stood_still: f64, window: f64) -> Option<Check> {
+    const ID: &str = "generator-stalled";
+    let message = format!("pgio, or a driver, stood still for {stood_still:.2} s of {window:.2} s");
+    let is = |seconds: f64, share: f64, least: f64| {
+        stood_still >= seconds || stood_still >= (share * window).max(least)
+    };
+    if is(STALL_SECONDS, STALL_SHARE, SHORT_STALL_SECONDS) {
+        Some(Check::invalid(ID, message, checks::remedy(ID)))
+    } else if is(SHORT_STALL_SECONDS, SHORT_STALL_SHARE, SHORT_STALL_SECONDS / 2.0) {
+        Some(Check::warning(ID, message, checks::remedy(ID)))
+    } else {
+        None
+    }
+}
+
 /// Checks a condition of a woven window: the guard of its slices is not spent before the sessions begin.
 pub(super) fn late_slices(late: usize, slices: usize) -> Option<Check> {
     (late as f64 > slices as f64 * LATE_SLICES_SHARE).then(|| {
@@ -343,6 +367,16 @@ mod tests {
         let id = |times, failed| canceled_waits(times, failed).map(|check| check.id);
         assert_eq!(id(2, false).as_deref(), Some("synchronous-wait-cancelled"));
         assert_eq!((id(0, false), id(2, true)), (None, None));
+    }
+
+    #[test]
+    fn a_generator_that_stood_still_is_no_stall_of_the_condition() {
+        let verdict = |stood_still, window| generator_stall(stood_still, window).map(|c| c.verdict);
+        assert_eq!(verdict(0.1, 0.35), None, "a busy machine");
+        assert_eq!(verdict(0.13, 0.35), Some(CheckVerdict::Warning));
+        assert_eq!(verdict(0.3, 0.35), Some(CheckVerdict::Invalid));
+        assert_eq!(verdict(0.3, 60.0), Some(CheckVerdict::Warning));
+        assert_eq!(verdict(1.0, 3600.0), Some(CheckVerdict::Invalid));
     }
 
     #[test]

@@ -96,6 +96,8 @@ pub struct WindowOutcome {
     pub first: f64,
     /// How far the server's clock, by which its sessions are timed, moved against this machine's, in seconds.
     pub clock_moved: f64,
+    /// The longest time in seconds for which a process that generated the load stood still.
+    pub stood_still: f64,
     pub error: Option<EngineError>,
     /// Commits that became local because their wait for the standby was canceled.
     pub cancelled_sync_rep: usize,
@@ -123,6 +125,7 @@ impl WindowOutcome {
             late: 0.0,
             first: f64::INFINITY,
             clock_moved: 0.0,
+            stood_still: 0.0,
             error: None,
             cancelled_sync_rep: 0,
             readings: BTreeSet::new(),

@@ -15,6 +15,7 @@ use super::error::EngineError;
 use super::outcome::{Progress, WindowEvent, WindowOutcome};
 use super::phase::TICK;
 use super::plan::{WindowPlan, end_timeline};
+use super::pulse::Pulse;
 use super::stall::{self, Stall};
 use super::stopping::{Alive, Stopping};
 
@@ -34,6 +35,8 @@ pub(super) struct OpenWindow<'a> {
     pub(super) outcome: WindowOutcome,
     pub(super) progress: Progress,
     stall: Stall,
+    /// Until the window closes.
+    pulse: Option<Pulse>,
     stopping: Stopping,
     next_tick: Instant,
 }
@@ -46,6 +49,7 @@ impl<'a> OpenWindow<'a> {
         plan: WindowPlan,
         listener: Listener<'a>,
     ) -> OpenWindow<'a> {
+        let pulse = Some(Pulse::start());
         wait_until(start.at);
         listener(admin, WindowEvent::Opened(start.at));
         OpenWindow {
@@ -56,6 +60,7 @@ impl<'a> OpenWindow<'a> {
             outcome: WindowOutcome::new(start.epoch),
             progress: Progress::default(),
             stall: Stall::new(start.at),
+            pulse,
             stopping: Stopping::default(),
             next_tick: Instant::now(),
         }
@@ -98,6 +103,9 @@ impl<'a> OpenWindow<'a> {
 
     /// Reports that the last operation ended at this moment.
     pub(super) fn close(&mut self, at: Instant) {
+        if let Some(pulse) = self.pulse.take() {
+            self.outcome.stood_still = pulse.longest_gap(self.start.at, at);
+        }
         (self.listener)(self.admin, WindowEvent::Closed(at));
         // The listener may have waited for other drivers.
         self.note_progress();

@@ -18,6 +18,7 @@ use super::outcome::{Progress, WindowEvent, WindowOutcome};
 use super::phase::{self, Phase};
 use super::plan::slice_length;
 use super::pool::{Member, SessionPool, alive};
+use super::pulse::Pulse;
 use super::session::{Event, Order, SliceOrder, SliceWork, WovenDone, server_seed};
 use super::stall::Stall;
 use super::stopping::Stopping;
@@ -56,9 +57,12 @@ impl SessionPool {
     ) -> Result<WovenOutcome, EngineError> {
         let count = self.members.len();
         let mut clock = SliceClock::start(admin, count)?;
+        let pulse = Pulse::start();
         listener(admin, WindowEvent::Opened(clock.reading.at));
         let mut woven = Woven::new(plan, clock.reading, count);
         let mut failure = self.run_rounds(admin, plan, &mut clock, &mut woven, listener)?;
+        let stood_still = pulse.longest_gap(woven.opened, woven.ended);
+        woven.conditions.iter_mut().for_each(|c| c.outcome.stood_still = stood_still);
         listener(admin, WindowEvent::Closed(woven.ended));
         if failure.is_none() {
             // A server that does not answer is reported by what is read of it next.

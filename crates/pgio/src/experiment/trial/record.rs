@@ -94,6 +94,7 @@ pub(super) fn record_run(
     trial.checks.extend(ran.checks);
     record_totals(request.workload.as_ref(), trial, ran.totals, ran.seconds);
     trial.checks.extend(trial_checks::clock_step(ran.clock_moved, ran.seconds));
+    trial.checks.extend(trial_checks::generator_stall(ran.stood_still, ran.seconds));
     // Slices have guards instead of a common start.
     if trial.woven.is_none() {
         trial.checks.push(trial_checks::common_start(ran.late, ran.seconds));

@@ -253,6 +253,8 @@ pub struct PartResult {
     /// CPU time of the driver's process inside the window.
     pub cpu_seconds: f64,
     pub cores: u32,
+    /// The longest time in seconds for which it stood still.
+    pub stood_still: f64,
     /// Present if the window ended early.
     pub error: Option<String>,
     /// It did because somebody else than the coordinator ended the driver.

@@ -26,6 +26,8 @@ pub(super) fn merge(outcome: &mut WindowOutcome, parts: &[PartState]) {
         opened.max(part.result.as_ref().map_or(0.0, |result| result.late))
     };
     outcome.late = parts.iter().map(late).fold(0.0, f64::max);
+    // The coordinator itself generates nothing.
+    outcome.stood_still = results().map(|result| result.stood_still).fold(0.0, f64::max);
     outcome.cancelled_sync_rep = results().map(|result| result.cancelled_sync_rep).sum();
     outcome.readings = results().flat_map(|result| result.readings.clone()).collect();
     outcome.drivers = parts.iter().filter_map(PartState::to_stored).collect();

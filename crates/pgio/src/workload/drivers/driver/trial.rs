@@ -185,6 +185,7 @@ impl WindowReporter<'_> {
             output: self.output,
             cpu_seconds: self.cpu_seconds,
             cores: u32::try_from(cores).unwrap_or(u32::MAX),
+            stood_still: outcome.stood_still,
             stopped: matches!(outcome.error, Some(EngineError::Stopped)),
             error: outcome.error.map(|error| words::sentence(&error)),
         }
