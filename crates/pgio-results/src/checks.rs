@@ -54,6 +54,7 @@ const fn behavior(id: &'static str, warning: &'static str, remedy: &'static str)
 /// Whether the condition was in force. A trial that breaks it shows nothing about its condition, even if it failed.
 pub const IN_FORCE: &str = "treatment-in-force";
 pub const CLOCK_STEP: &str = "clock-step";
+pub const DATA_DRIFT: &str = "data-drift";
 pub const WEAVE_ENDED: &str = "weave-ended";
 pub const WEAVE_GUARD: &str = "weave-guard";
 
@@ -355,10 +356,10 @@ pub const CHECKS: &[CheckDef] = &[
         "turn it off, or check the clock source of the server's machine",
     ),
     def(
-        "data-drift",
-        "the data set is more than 5 % larger than in the first trial",
+        DATA_DRIFT,
+        "the data set is more than 5 % larger than in the first trial; no repeat can mend that, so the run ends",
         "",
-        "use reset = \"vacuum\" or \"reload\"",
+        "start a new run with reset = \"vacuum\" or \"reload\" in [experiment]",
     ),
     def(
         "trial-trend",

@@ -26,7 +26,7 @@ use self::differing::{Usual, compare_facts, join_differences};
 use self::expected::{Expected, ObservedFacts, verdict};
 use self::servers::FurtherServers;
 use self::tally::{CellId, Environment, Tally, cell, data_sets, is_described};
-use pgio_results::checks::tolerate;
+use pgio_results::checks::{DATA_DRIFT, remedy, tolerate};
 use pgio_results::model::Facts;
 use pgio_results::store::{ConditionInfo, Manifest, StoredExperiment};
 use pgio_results::units::human;
@@ -96,15 +96,14 @@ impl Across {
         let (grown, began, data) = growth.max_by(|a, b| a.0.total_cmp(&b.0))?;
         (grown > GROWTH).then(|| {
             Check::invalid(
-                "data-drift",
+                DATA_DRIFT,
                 format!(
                     "the data set had grown by {:.0} % since the first trial, from {} to {}",
                     grown * 100.0,
                     human::bytes(began),
                     human::bytes(data.bytes_before)
                 ),
-                "put reset = \"reload\" under [experiment], so that every trial starts with the \
-                 same data",
+                remedy(DATA_DRIFT),
             )
         })
     }

@@ -162,7 +162,7 @@ impl From<RunError> for Failure {
                 return Failure::message(UNFINISHED, text);
             }
             RunError::Interrupted => INTERRUPTED,
-            RunError::Failing(_) | RunError::NoneValid(_) => TRIAL,
+            RunError::Failing(_) | RunError::NoneValid(_) | RunError::Outgrown(_) => TRIAL,
         };
         Failure { code, error: error.into() }
     }

@@ -41,7 +41,7 @@ use pgio_connect::interrupt;
 use pgio_report::analysis;
 use pgio_report::analysis::width;
 use pgio_results::change::Change;
-use pgio_results::checks;
+use pgio_results::checks::{self, DATA_DRIFT};
 use pgio_results::model::{Outcome, Trial, TrialPosition};
 use pgio_results::series::Series;
 use pgio_results::store::{Appended, Store, StoredExperiment};
@@ -389,6 +389,11 @@ impl Stage for Live<'_> {
     fn invalid_trials(&mut self, block: u32) -> Vec<Invalid> {
         let cells: Vec<Cell> = self.cells.iter().map(|cell| cell.cell.clone()).collect();
         self.judge.invalid(&self.stored, block, &cells)
+    }
+
+    fn outgrown(&mut self, block: u32) -> Option<String> {
+        let invalid = self.invalid_trials(block).into_iter();
+        invalid.filter(|i| i.checks.iter().any(|id| id == DATA_DRIFT)).map(|i| i.why).next_back()
     }
 
     fn is_precise(&mut self, last: bool) -> bool {

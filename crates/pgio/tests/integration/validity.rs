@@ -75,13 +75,13 @@ fn a_checkpoint_in_only_one_condition_is_reported_and_its_trials_count() {
 }
 
 #[test]
-fn a_table_bloated_between_trials_makes_the_later_ones_invalid() {
+fn a_table_bloated_between_trials_ends_the_run() {
     let cluster = PrivateCluster::start(&spec(INSTALLED)).unwrap();
     let dsn = cluster.primary_conninfo();
     let dir = Workdir::new();
     dir.pgio(&["setup", "--connect-string", &dsn, "--scale", "1024"]).expect(0, &[]);
     let text = format!(
-        "[experiment]\nblocks = 3\nwarmup = \"0s\"\nduration = \"1s\"\naa = false\nburn_in = false\nrepeats = 0\n{}\n\
+        "[experiment]\nblocks = 3\nwarmup = \"0s\"\nduration = \"1s\"\naa = false\nburn_in = false\n{}\n\
          [target]\ndsn = {dsn:?}\n[workload]\nwork_unit = 8\n\
          [[condition]]\nname = \"a\"\n[[condition]]\nname = \"b\"\n",
         tolerate(&[])

@@ -24,7 +24,7 @@ use crate::workload::EngineError;
 use crate::workload::command::CommandError;
 use crate::workload::device::DeviceError;
 use pgio_connect::ConnectError;
-use pgio_results::checks;
+use pgio_results::checks::{self, DATA_DRIFT};
 use pgio_results::store::StoreError;
 
 /// A server cannot be reached or started, or the work cannot be prepared there.
@@ -155,6 +155,10 @@ pub enum RunError {
     Interrupted,
     #[error("three trials failed in a row: {0}; remove the cause and continue with --resume")]
     Failing(String),
+    #[error(
+        "{0}; start a new run with reset = \"vacuum\" (or \"reload\") in [experiment], or let such trials count with tolerate = [\"{DATA_DRIFT}\"]"
+    )]
+    Outgrown(String),
     #[error("{}", describe(.0))]
     NoneValid(NoneValid),
 }

@@ -336,6 +336,7 @@ fn judge_end(ended: Ended) -> Result<(), RunError> {
         Ended::Complete | Ended::Precise | Ended::BlockLimit => Ok(()),
         Ended::Interrupted => Err(RunError::Interrupted),
         Ended::Failing(error) => Err(RunError::Failing(error)),
+        Ended::Outgrown(why) => Err(RunError::Outgrown(why)),
         Ended::NoneValid(found) => Err(RunError::NoneValid(found)),
     }
 }

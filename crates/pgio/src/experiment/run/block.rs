@@ -73,6 +73,9 @@ pub(super) fn run<S: Stage>(
             if ended.is_some() {
                 return Ok(ended);
             }
+            if let Some(why) = stage.outgrown(number) {
+                return Ok(Some(Ended::Outgrown(why)));
+            }
             for (planned, complete) in shared.iter().zip(complete) {
                 let before = attempts.get(&planned.cell).map_or(0, |last| last.completed);
                 let completed = before + u32::from(complete);

@@ -30,6 +30,10 @@ pub trait Stage {
     }
     /// Returns the block's trials that are complete but must not count.
     fn invalid_trials(&mut self, block: u32) -> Vec<Invalid>;
+    /// Why the data of further trials cannot be those of the first one any more, if a trial of the block shows it.
+    fn outgrown(&mut self, _block: u32) -> Option<String> {
+        None
+    }
     /// Whether the intervals are as narrow as requested. Before the `last` call it may skip a check
     /// that cannot succeed.
     fn is_precise(&mut self, last: bool) -> bool;
@@ -126,6 +130,8 @@ pub enum Ended {
     Interrupted,
     /// Trials failed repeatedly; the error of the last one.
     Failing(String),
+    /// The data set has grown too much, which no repeat can mend.
+    Outgrown(String),
     /// Blocks and their repeats have no valid trial, and more blocks would follow.
     NoneValid(NoneValid),
 }
