@@ -5,6 +5,7 @@
 //! trials, however many preceded it.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::run::{Invalid, StoredAttempts};
 use pgio_report::analysis::cross::Across;
@@ -12,6 +13,7 @@ use pgio_report::analysis::width::Width;
 use pgio_results::model::{Check, CheckVerdict, Outcome, Trial};
 use pgio_results::store::{Manifest, StoredExperiment};
 use pgio_results::sweep::Cell;
+use pgio_results::telemetry::Telemetry;
 
 /// The trials so far.
 #[derive(Debug, Default)]
@@ -63,6 +65,41 @@ impl Judge {
         }
         found
     }
+}
+
+/// Drops what only the record on disk has to keep. With a precision, the intervals are computed again and again from the
+/// work of all trials.
+pub fn keep_judged(trial: &mut Trial, computes_intervals: bool) {
+    let telemetries = trial.targets.values_mut().map(|target| &mut target.telemetry);
+    // The analysis asks which devices a change moves files to.
+    for telemetry in telemetries.chain([&mut trial.telemetry]).flatten() {
+        let storage = std::mem::take(&mut telemetry.storage);
+        *telemetry = Telemetry { storage, ..Telemetry::default() };
+    }
+    trial.evidence = Vec::new();
+    trial.warnings = Vec::new();
+    trial.drivers = Vec::new();
+    trial.background.clear();
+    trial.settings.clear();
+    for check in trial.checks.iter_mut().filter(|check| check.verdict == CheckVerdict::Ok) {
+        (check.message, check.remedy) = (String::new(), String::new());
+    }
+    if !computes_intervals {
+        trial.histograms.clear();
+        trial.sessions = Vec::new();
+        trial.timeline = Vec::new();
+        trial.woven = None;
+    }
+}
+
+/// Drops what is judged of a block that is over.
+pub fn keep_place(trial: &mut Trial) {
+    trial.metrics.clear();
+    trial.checks = Vec::new();
+    trial.environment = Arc::default();
+    trial.workload.keys.clear();
+    trial.telemetry = None;
+    trial.targets.clear();
 }
 
 fn reasons(checks: &[&Check]) -> String {

@@ -354,8 +354,17 @@ impl Stage for Live<'_> {
         let (series, output) = (self.series.take(), std::mem::take(&mut self.output));
         let output: Vec<(&str, &str)> =
             output.iter().map(|(name, text)| (name.as_str(), text.as_str())).collect();
-        let Appended { trial, left_out } = store.append_with(trial, series.as_ref(), &output)?;
+        let Appended { mut trial, left_out } = store.append_with(trial, series.as_ref(), &output)?;
         self.judge.add(&self.stored.manifest, self.stored.trials.len(), &trial);
+        let computes_intervals = self.rules.precision.is_some();
+        judging::keep_judged(&mut trial, computes_intervals);
+        // What a run keeps of its trials must not grow with their number.
+        let block = |trial: &Trial| trial.place.as_ref().map(|place| place.block);
+        let last = self.stored.trials.last().and_then(block);
+        if !computes_intervals && last != block(&trial) {
+            let over = self.stored.trials.iter_mut().rev();
+            over.take_while(|trial| block(trial) == last).for_each(judging::keep_place);
+        }
         self.stored.trials.push(trial);
         left_out.map_or(Ok(()), |error| Err(error.into()))
     }
