@@ -167,9 +167,11 @@ pub struct Context<'a> {
     pub stop: Stop,
 }
 
-/// Locations of the data under the treatments of a condition checked so far.
+/// What later treatments must know of those of a condition that are checked so far.
 #[derive(Debug, Default)]
 pub struct Layout {
+    /// Settings of the server and their values as requested.
+    pub settings: Vec<(String, String)>,
     pub moved: Vec<Moved>,
     pub replicas: Vec<Replica>,
 }

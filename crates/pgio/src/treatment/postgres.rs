@@ -189,6 +189,8 @@ impl Treatment for Postgres {
             context.refuse_pending(needs_restart)?;
         }
         standby::check(&self.requested, context.admin()?)?;
+        let settings = self.requested.0.iter().map(|s| (s.name.to_lowercase(), s.value.clone()));
+        context.layout.settings.extend(settings);
         let requested = self.requested.clone();
         Ok(Box::new(PreparedPostgres { requested, in_sessions, by_alter_system, needs_restart }))
     }

@@ -12,7 +12,8 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
-use super::huge_pages::KIND;
+use super::huge_pages::{KIND, read_memory};
+use super::{refuse_huge_pages, setting};
 use crate::host::Host;
 use crate::host::command::quoted;
 use crate::host::exec::{CommandLine, Exec};
@@ -277,9 +278,15 @@ impl Treatment for Cgroup {
     fn check(&self, context: &mut Context<'_>) -> Result<Box<dyn Prepared>, TreatmentError> {
         let host = context.host(None)?;
         let found = find_groups(context, &host)?;
+        let has_pages = read_memory(&host)?.pages > 0;
+        refuse_huge_pages("a control group", has_pages, context)?;
+        let shared = setting("shared_buffers", context)?;
         let failed = TreatmentError::postgres("read the setting shared_buffers");
-        let sql = "SELECT pg_size_bytes(current_setting('shared_buffers'))";
-        let shared: i64 = context.admin()?.query_one(sql, &[]).map_err(failed)?.get(0);
+        // A number alone counts blocks.
+        let sql = "SELECT CASE WHEN $1 ~ '^[0-9]+$' THEN $1::bigint * current_setting('block_size')::bigint \
+                   ELSE pg_size_bytes($1) END";
+        let shared: i64 =
+            context.admin()?.query_one(sql, &[&shared.trim()]).map_err(failed)?.get(0);
         match found.refusal(self.limit, shared.unsigned_abs()) {
             None => Ok(Box::new(self.clone())),
             Some(why) => Err(TreatmentError::Refused(format!(

@@ -14,6 +14,7 @@ use std::time::Duration;
 use serde::{Deserialize, Serialize};
 
 use super::memory::Memory;
+use super::refuse_huge_pages;
 use crate::host::Host;
 use crate::host::exec::{CommandLine, Exec};
 use crate::host::rights::check_writable;
@@ -275,6 +276,10 @@ impl Treatment for HugePages {
     fn check(&self, context: &mut Context<'_>) -> Result<Box<dyn Prepared>, TreatmentError> {
         let host = context.host(self.host.as_deref())?;
         check(&host, self.leave, &[])?;
+        // Those of a ballast that is held are not the server's.
+        if context.server_host.is_some_and(|server| server == host.name()) {
+            refuse_huge_pages("huge pages", false, context)?;
+        }
         Ok(Box::new(self.clone()))
     }
 }
